@@ -1,0 +1,77 @@
+# From a fresh clone to tables and figures: `make reproduce`; every test: `make test`. `make help` lists the rest.
+#
+# VENV not given   .venv is made from requirements.lock, and made again when the lock changes
+# VENV=folder      that environment is used as it is; nothing is installed
+# VENV=            the active environment (conda, Colab, Kaggle) is used as it is; nothing is installed
+PYTHON ?= python3
+PROFILE ?= tiny
+WORKERS ?= 2
+OUT ?= .
+VENV ?= .venv
+
+ifeq ($(origin VENV),file)
+PY := .venv/bin/python
+BASE := $(PYTHON)
+READY := .venv/.installed
+else ifeq ($(strip $(VENV)),)
+PY := $(PYTHON)
+BASE := $(PY)
+READY := check-python
+else
+PY := $(VENV)/bin/python
+BASE := $(PY)
+READY := check-python
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help env reproduce test test-full bench tiny-pair notebooks lint clean clean-all check-python
+
+help: ## list the targets
+	@echo "make TARGET [PROFILE=$(PROFILE)] [VENV=folder, or VENV= for the active environment] [PYTHON=$(PYTHON)]"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
+
+env: $(READY) ## make the environment .venv from requirements.lock
+
+reproduce: $(READY) ## run the notebooks of PROFILE that changed; NOTEBOOKS="02 05" SET="prompts_per_domain=4" PARAMETERS="name=value" OUT=folder
+	@$(PY) -m speclab.reproduce --profile $(PROFILE) --out $(OUT) $(NOTEBOOKS:%=--notebook %) $(SET:%=--set %) $(PARAMETERS:%=--parameter %)
+
+test: export OMP_NUM_THREADS = 1
+test: $(READY) ## run the tests but the slow ones; WORKERS=2 processes, ARGS="-k tree"
+	@$(PY) -m pytest -n $(WORKERS) -m "not slow" $(ARGS)
+
+test-full: export OMP_NUM_THREADS = 1
+test-full: $(READY) ## run all tests
+	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
+
+bench: $(READY) ## speed and memory of the recorder against the literal procedure
+	@$(PY) -m tests.bench $(ARGS)
+
+tiny-pair: $(READY) ## train the tiny pair again from DATA=folder of training text (an hour or two; goes on where it was stopped)
+	@test -n "$(DATA)" || { echo "make tiny-pair needs DATA=folder with the training text"; exit 2; }
+	@$(PY) -m speclab tiny-pair --data "$(DATA)" $(ARGS)
+
+notebooks: $(READY) ## write the .ipynb twin of every notebooks/[0-9]*.py, without outputs
+	@$(PY) -m jupytext --quiet --to ipynb --update notebooks/[0-9]*.py
+	@$(PY) -m nbconvert --log-level WARN --clear-output --inplace notebooks/[0-9]*.ipynb
+
+lint: $(READY) ## check the style of the code
+	@$(PY) -m ruff check .
+
+clean: ## remove what make wrote, but the environment and the recorded runs
+	rm -rf build .pytest_cache .ruff_cache .hypothesis logs
+	find speclab tests notebooks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+clean-all: clean ## remove the environment and the recorded runs too
+	rm -rf .venv data/runs speclab.egg-info
+
+check-python:
+	@command -v "$(BASE)" >/dev/null || { echo "There is no '$(BASE)': check VENV=$(VENV) or PYTHON=$(PYTHON)"; exit 1; }
+	@$(BASE) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+	  { echo "speclab needs Python 3.11, 3.12 or 3.13, and '$(BASE)' is `$(BASE) --version 2>&1`. Name another: make PYTHON=python3.11 ..."; exit 1; }
+
+.venv/.installed: requirements.lock pyproject.toml | check-python
+	@echo "Making .venv from requirements.lock (a few minutes, about 2 GB, once) ..."
+	@$(PYTHON) -m venv .venv
+	@$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@

@@ -1,0 +1,62 @@
+"""Command line: `python -m speclab record | tiny-pair | quantise` (see --help). Errors are one line that says what to do; exit status 2."""
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def _record(args: argparse.Namespace) -> None:
+    from speclab.profiles import load_profile, parse_overrides
+    from speclab.runs import KINDS, load_or_record, record_run
+
+    profile = load_profile(args.profile, parse_overrides(args.set))
+    run = record_run(profile.replace(**KINDS[args.kind]), args.out) if args.out else load_or_record(profile, args.kind)
+    print(f"{run.manifest['rows']['trace']} positions, {run.manifest['rows']['nodes']} nodes in {run.folder}")
+
+
+def _tiny_pair(args: argparse.Namespace) -> None:
+    from speclab.pretrain import build_tiny_pair
+
+    build_tiny_pair(args.data, args.out, args.work, args.steps, args.seed)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of the kit."""
+    from speclab.runs import KINDS
+
+    top = argparse.ArgumentParser("speclab", description="Study kit for speculative decoding.")
+    commands = top.add_subparsers(required=True)
+    record = commands.add_parser("record", help="record trace, nodes and manifest of a profile")
+    record.add_argument("--profile", default="tiny", help="name of a profile or a YAML file")
+    record.add_argument("--kind", default="greedy", choices=list(KINDS))
+    record.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="change parameters of the profile")
+    record.add_argument("--out", type=Path, help="folder of the run (default: data/runs/PROFILE-KIND-KEY)")
+    record.set_defaults(run=_record)
+    tiny = commands.add_parser("tiny-pair", help="train the tiny pair again from its text")
+    tiny.add_argument("--data", type=Path, required=True, help="folder with train/ and hub_mirror/")
+    tiny.add_argument("--out", type=Path, default=Path("data/pairs/tiny"))
+    tiny.add_argument("--work", type=Path, default=Path("build/tiny-pair"), help="checkpoints; a killed run goes on from here")
+    tiny.add_argument("--steps", type=int, default=3000)
+    tiny.add_argument("--seed", type=int, default=0)
+    tiny.set_defaults(run=_tiny_pair)
+    return top
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; 0 done, 2 an error the user can mend, 130 stopped by Ctrl-C (finished work is kept)."""
+    args = parser().parse_args(argv)
+    try:
+        args.run(args)
+    except (ValueError, FloatingPointError, FileNotFoundError, RuntimeError) as error:
+        if type(error) is RuntimeError:
+            raise
+        print(f"speclab: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("speclab: stopped; finished blocks are kept, the same command goes on from there", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""From accepted tokens to speed-up: the standard cost model, the i.i.d. formulas, and the article's rule, labelled as such.
+
+Times are ratios to one target pass over one token: c = draft pass / target pass, verify = target pass over the drafted tokens / over
+one, overhead = the loop's own time / target pass. All arguments broadcast (numbers, arrays or Series); nothing is fitted here.
+"""
+
+import numpy as np
+from scipy.optimize import brentq
+
+
+def _within(name: str, value, low: float, high: float = np.inf, strict: bool = False):
+    """`value` if every entry is finite and in [low, high] (above low if strict); ValueError otherwise."""
+    entries = np.asarray(value, np.float64)
+    if not np.isfinite(entries).all() or (entries < low).any() or (entries > high).any() or (strict and (entries == low).any()):
+        allowed = f"{'above' if strict else 'at least'} {low:g}" + ("" if np.isinf(high) else f" and at most {high:g}")
+        raise ValueError(f"{name} is {value}; it must be {allowed}: check that it was measured, and in which unit")
+    return value
+
+
+def _pass_cost(gamma, c, verify, overhead):
+    _within("gamma", gamma, 1)
+    _within("c", c, 0)
+    _within("verify", verify, 0, strict=True)
+    _within("overhead", overhead, 0)
+    return gamma * c + verify + overhead
+
+
+def speedup_standard(block_efficiency, gamma, c, verify=1.0, overhead=0.0):
+    """Speed-up over plain decoding: block_efficiency / (gamma c + verify + overhead).
+
+    For a tree, gamma is its depth, c the draft pass at its width and verify the target pass over its nodes. verify = 1 is the usual
+    assumption that a pass over gamma + 1 tokens costs as much as over one; measure it. Above 1 is faster. Source: arXiv:2211.17192.
+    """
+    return _within("block_efficiency", block_efficiency, 1) / _pass_cost(gamma, c, verify, overhead)
+
+
+def block_efficiency_iid(alpha, gamma):
+    """Tokens per target pass if each drafted token were accepted with probability alpha, independently: (1 - a^(g+1)) / (1 - a)."""
+    a, g = (np.asarray(v, np.float64) for v in (_within("alpha", alpha, 0, 1), _within("gamma", gamma, 1)))
+    one = a == 1
+    return np.where(one, g + 1, (1 - a ** (g + 1)) / np.where(one, 1.0, 1 - a))[()]
+
+
+def speedup_iid(alpha, gamma, c):
+    """Leviathan et al.'s speed-up (arXiv:2211.17192, Theorem 3.8): block_efficiency_iid / (gamma c + 1)."""
+    return speedup_standard(block_efficiency_iid(alpha, gamma), gamma, c)
+
+
+def speedup_article(e, target_ms, draft_ms):
+    """The article's rule ('Speculative Decoding for Reasoning'): (e T) / (t e + T), e = gamma or alpha * gamma tokens.
+
+    Kept for comparison: it counts neither the bonus token nor the drafts that are thrown away.
+    """
+    _within("e", e, 0, strict=True)
+    _within("target_ms", target_ms, 0, strict=True)
+    _within("draft_ms", draft_ms, 0)
+    return e * target_ms / (draft_ms * e + target_ms)
+
+
+def break_even_block_efficiency(gamma, c, verify=1.0, overhead=0.0):
+    """The tokens per target pass at which speculating costs as much as not: gamma c + verify + overhead.
+
+    Above gamma + 1 no acceptance is enough.
+    """
+    return _pass_cost(gamma, c, verify, overhead)
+
+
+def break_even_cost(block_efficiency, gamma, verify=1.0, overhead=0.0):
+    """The c at which the speed-up is 1; a dearer draft slows decoding. 0 or less: not even a draft that costs nothing helps."""
+    _pass_cost(gamma, 0.0, verify, overhead)
+    return (_within("block_efficiency", block_efficiency, 1) - verify - overhead) / gamma
+
+
+def break_even_alpha(gamma: int, c: float, verify: float = 1.0, overhead: float = 0.0) -> float:
+    """The i.i.d. alpha at which the speed-up is 1, in [0, 1]; ValueError if even alpha = 1 is slower than plain decoding."""
+    need = break_even_block_efficiency(gamma, c, verify, overhead)
+    if need > gamma + 1:
+        raise ValueError(f"c is {c}: a block costs {need:g} target passes and gives {gamma + 1} tokens at most; lower c or overhead")
+    if need <= 1:
+        return 0.0
+    return float(brentq(lambda alpha: block_efficiency_iid(alpha, gamma) - need, 0.0, 1.0))

@@ -1,0 +1,100 @@
+"""What the kit knows of a model: logits of packed tokens over a cache that can be rolled back. Imports torch only.
+
+Recorder and decoder use nothing but `LanguageModel` and `KVCache`, so a ten-word toy and a GPTQ Llama run through the
+same code. A network is any module with Hugging Face's calling convention for its body:
+`body(input_ids, attention_mask, position_ids, past_key_values).last_hidden_state`, and a `head(hidden)`.
+"""
+
+import torch
+from torch import Tensor
+
+
+class KVCache:
+    """Keys and values of every layer in one buffer each that grows by doubling; rolled back by `crop` or `keep`.
+
+    Speaks the part of Hugging Face's cache protocol that a decoder layer calls (`update`, `get_seq_length`).
+    """
+
+    is_compileable = False
+
+    def __init__(self, capacity: int = 256):
+        self.capacity, self.length, self.layers = capacity, 0, {}
+
+    def update(self, key: Tensor, value: Tensor, layer_idx: int, *_args, **_kwargs) -> tuple[Tensor, Tensor]:
+        """Write new keys and values (batch, heads, n, head_dim) behind the committed ones; returns all of them."""
+        end = self.length + key.shape[-2]
+        if layer_idx not in self.layers or end > self.layers[layer_idx][0].shape[-2]:
+            self._grow(layer_idx, key, end)
+        buffers = self.layers[layer_idx]
+        for buffer, new in zip(buffers, (key, value), strict=True):
+            buffer[..., self.length : end, :] = new
+        return buffers[0][..., :end, :], buffers[1][..., :end, :]
+
+    def _grow(self, layer_idx: int, like: Tensor, end: int) -> None:
+        self.capacity = max(self.capacity, 1 << (end - 1).bit_length())
+        fresh = [like.new_empty(*like.shape[:-2], self.capacity, like.shape[-1]) for _ in range(2)]
+        for new, old in zip(fresh, self.layers.get(layer_idx, ()), strict=False):
+            new[..., : self.length, :] = old[..., : self.length, :]
+        self.layers[layer_idx] = fresh
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Committed tokens."""
+        return self.length
+
+    def crop(self, length: int) -> None:
+        """Forget everything from `length` on."""
+        if not 0 <= length <= self.length:
+            raise ValueError(f"crop to {length}: the cache holds {self.length} tokens")
+        self.length = length
+
+    def keep(self, start: int, index: Tensor) -> None:
+        """Keep the first `start` tokens and, behind them, those at `index` (absolute, int64 [k]); forget the rest."""
+        if len(index) and not torch.equal(index, torch.arange(start, start + len(index), device=index.device)):
+            for buffers in self.layers.values():
+                for buffer in buffers:
+                    buffer[..., start : start + len(index), :] = buffer.index_select(-2, index)
+        self.length = start + len(index)
+
+
+def causal(n: int, past: int, device: torch.device) -> Tensor:
+    """bool [n, past + n]: each new token sees the cache, its predecessors and itself."""
+    return torch.ones(n, past + n, dtype=torch.bool, device=device).tril(past)
+
+
+class LanguageModel:
+    """A causal network cut to the ids it shares with its partner. Hidden states first, logits only where they are asked for."""
+
+    def __init__(self, body, head, vocab: int, dtype: torch.dtype, device: torch.device | str, kernel: str = "Linear"):
+        self.body, self.head, self.vocab, self.dtype, self.device, self.kernel = body, head, vocab, dtype, torch.device(device), kernel
+        self.passes = 0  # forward passes of the body so far
+
+    def cache(self, capacity: int = 256) -> KVCache:
+        """An empty cache."""
+        return KVCache(capacity)
+
+    @torch.inference_mode()
+    def forward(self, tokens: Tensor, cache: KVCache, positions: Tensor | None = None, visible: Tensor | None = None) -> Tensor:
+        """Run tokens [batch, n] behind the cache and commit them; returns hidden states [batch, n, d].
+
+        positions: int64 [n] or [batch, n], default the places behind the cache. visible: bool [n, past + n] or
+        [batch, n, past + n], default causal; every row must see at least one token (itself will do).
+        """
+        past, n = cache.length, tokens.shape[1]
+        if positions is None:
+            positions = torch.arange(past, past + n, device=self.device)
+        if visible is None:
+            visible = causal(n, past, self.device)
+        # additive and finite: a bool mask is silently wrong in eager attention, -inf rows give NaN in half precision
+        mask = torch.zeros(visible.shape, dtype=self.dtype, device=self.device).masked_fill_(~visible.to(self.device), torch.finfo(self.dtype).min)
+        out = self.body(
+            input_ids=tokens.to(self.device), attention_mask=mask.view(-1, 1, n, past + n), past_key_values=cache, use_cache=True,
+            position_ids=positions.to(self.device).expand(tokens.shape[0], n),
+        )
+        cache.length = past + n
+        self.passes += 1
+        return out.last_hidden_state
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """float32 logits [..., shared vocabulary] of hidden states [..., d]."""
+        return self.head(hidden)[..., : self.vocab].float()

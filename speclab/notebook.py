@@ -1,0 +1,129 @@
+"""What every notebook needs and no analysis does: a quiet start, where figures go, text that is computed, and the way in on Colab and Kaggle.
+
+Imports at the top are the standard library's (and packaging): a hosted notebook imports this module before the rest is installed.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+import warnings
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from speclab.profiles import Profile
+
+
+@dataclass(frozen=True)
+class Context:
+    """One notebook's run: its two-digit `number`, the `profile`, and the folder its figures and tables go to."""
+
+    number: str
+    profile: "Profile"
+    figures: Path
+
+    def save(self, figure: "Figure", slug: str) -> Path:
+        """Write NN_slug.png and .pdf into the figures folder, show the PNG as it was written, and return its path."""
+        from IPython.display import Image, display
+
+        from speclab import figures
+
+        inches = figure.get_size_inches()[0]
+        path = figures.save(figure, f"{self.number}_{slug}", self.figures)
+        display(Image(path.read_bytes(), width=round(110 * inches), alt=slug.replace("-", " ").replace("_", " ")))
+        return path
+
+    def table(self, frame: "pd.DataFrame", slug: str, digits: int = 3) -> None:
+        """Write NN_slug.csv and .tex into the figures folder and show the table with `digits` decimals."""
+        from speclab import paper
+
+        paper.export(frame, self.figures, f"{self.number}_{slug}")
+        show_table(frame, digits)
+
+    def record(self, **numbers: float | int | str) -> None:
+        """Write the notebook's main numbers to NN_numbers.json in the figures folder, floats to 4 significant digits."""
+        rounded = {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in numbers.items()}
+        self.figures.mkdir(parents=True, exist_ok=True)
+        (self.figures / f"{self.number}_numbers.json").write_text(json.dumps(rounded, indent=1) + "\n", encoding="utf-8")
+
+
+def start(notebook: str, profile: str, overrides: dict | None = None) -> Context:
+    """The context of the notebook called `NN_name` on a profile (name or file) with `overrides` of its parameters.
+
+    Also quiets the libraries' notices, limits threads and sets the style of figures. Figures go to `figures/<profile>` under
+    SPECLAB_OUT (default: the repository). Raises ValueError for a name without a number or an unknown profile or parameter.
+    """
+    from speclab import figures
+    from speclab.profiles import ROOT, load_profile
+
+    if not (notebook[:2].isdigit() and notebook[2:3] == "_"):
+        raise ValueError(f"notebook={notebook!r}: a notebook is called NN_name, as 02_gamma_sweep")
+    settings = load_profile(profile, overrides)
+    quiet()
+    limit_threads()
+    figures.use_style()
+    return Context(notebook[:2], settings, Path(os.environ.get("SPECLAB_OUT") or ROOT) / "figures" / settings.name)
+
+
+def quiet() -> None:
+    """Silence notices that no reader of a notebook can act on; errors stay."""
+    import logging
+
+    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    for name in ("transformers", "datasets", "huggingface_hub", "accelerate", "gptqmodel"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    for category in (FutureWarning, DeprecationWarning):
+        warnings.simplefilter("ignore", category)
+
+
+def limit_threads() -> int:
+    """Threads for numerical libraries: OMP_NUM_THREADS if set, else the cores this process may use, 8 at most (small models gain no more)."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = int(os.environ.setdefault("OMP_NUM_THREADS", str(min(cores, 8))).split(",")[0])
+    if "torch" in sys.modules:  # it read the variable when it was imported
+        sys.modules["torch"].set_num_threads(count)
+    return count
+
+
+def say(text: str) -> None:
+    """Show a computed sentence (Markdown): numbers in a notebook's text come from here and are never typed."""
+    from IPython.display import Markdown, display
+
+    display(Markdown(text))
+
+
+def show_table(frame: "pd.DataFrame", digits: int = 3) -> None:
+    """Show a table with `digits` decimals; a plain 0, 1, 2, … index is left out and missing numbers are blank."""
+    from IPython.display import HTML, display
+
+    plain = frame.index.name is None and frame.index.equals(frame.reset_index(drop=True).index)
+    display(HTML(frame.to_html(index=not plain, float_format=f"{{:.{digits}f}}".format, na_rep="", border=0)))
+
+
+def _installed(requirement: Requirement) -> bool:
+    try:
+        return requirement.specifier.contains(metadata.version(requirement.name), prereleases=True)
+    except metadata.PackageNotFoundError:
+        return False
+
+
+def install_missing(root: Path) -> list[str]:
+    """pip-install what pyproject.toml under `root` asks for and this Python lacks; returns the requirements that were installed.
+
+    For hosted notebooks: torch and numpy stay as the platform has them wherever they are within the ranges.
+    """
+    wanted = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    missing = [text for text in wanted if not _installed(Requirement(text))]
+    kept = [f"{r.name}=={metadata.version(r.name)}" for r in map(Requirement, wanted) if r.name in ("torch", "numpy") and _installed(r)]
+    if missing:
+        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *missing, *kept], check=True)
+    return missing

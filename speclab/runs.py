@@ -1,0 +1,286 @@
+"""Recorded runs on disk: blocks as part files, resume after a kill, checksums, one manifest. Notebooks ask for (profile, kind)."""
+
+import datetime
+import hashlib
+import json
+import platform
+import re
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
+from tqdm.auto import tqdm
+
+from speclab.profiles import ROOT, Profile
+from speclab.prompts import EncodedPrompt, digest, encode_prompts, load_prompts
+
+SCHEMA_VERSION = 1
+KINDS = {
+    "greedy": {},  # the profile as it stands
+    "sampled": {"temperature": 1.0},
+    "balanced": {"budget": None},  # every level of the tree complete
+    "chat-template": {"template": "chat"},
+}
+LIBRARIES = ("torch", "transformers", "gptqmodel", "numpy", "pandas", "pyarrow", "datasets")
+I32, F32, IDS, PROBS = pa.int32(), pa.float32(), pa.list_(pa.int32()), pa.list_(pa.float32())
+META = {"speclab_schema": str(SCHEMA_VERSION)}
+WHO = [("prompt_id", pa.string()), ("domain", pa.string()), ("position", I32)]
+SCHEMAS = {
+    "trace": pa.schema([
+        *WHO, ("token", I32), ("draft_rank", I32), ("p_token", F32), ("q_token", F32), ("overlap", F32), ("kl", F32), ("target_entropy", F32),
+        ("draft_entropy", F32), ("target_top", I32), ("draft_top", I32), ("target_margin", F32), ("top_draft_ids", IDS), ("top_draft_q", PROBS),
+        ("top_draft_p", PROBS)], metadata=META),
+    "nodes": pa.schema([
+        *WHO, ("node", I32), ("parent", I32), ("depth", I32), ("rank", I32), ("token", I32), ("draft_prob", F32), ("target_prob", F32),
+        ("target_entropy", F32), ("draft_entropy", F32), ("target_rank", I32), ("best_path", pa.bool_())], metadata=META),
+}
+
+
+class RunError(RuntimeError):
+    """A run could not be recorded or read; the message says what to do, and what was recorded is kept."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: `folder`, its `manifest`, and the frames `trace` and `nodes` (read when first asked for)."""
+
+    folder: Path
+    manifest: dict
+
+    def _frame(self, name: str) -> pd.DataFrame:
+        path = self.folder / f"{name}.parquet"
+        if not path.is_file():
+            raise RunError(f"{self.folder}: no {path.name}; record this run again (python -m speclab record)")
+        found = (pq.read_schema(path).metadata or {}).get(b"speclab_schema", b"none").decode()
+        if found != str(SCHEMA_VERSION):
+            raise RunError(f"{path}: schema version {found}, this kit reads {SCHEMA_VERSION}; record this run again")
+        return pq.read_table(path).to_pandas()
+
+    @cached_property
+    def trace(self) -> pd.DataFrame:
+        """One row per (prompt, position)."""
+        return self._frame("trace")
+
+    @cached_property
+    def nodes(self) -> pd.DataFrame:
+        """One row per drafted node."""
+        return self._frame("nodes")
+
+
+def load_run(folder: str | Path) -> Run:
+    """A finished run from its folder. RunError when it is not finished."""
+    path = Path(folder) / "manifest.json"
+    if not path.is_file():
+        raise RunError(f"{folder}: no manifest.json, so no finished run; record it (python -m speclab record --out {folder})")
+    return Run(Path(folder), json.loads(path.read_text()))
+
+
+# ---- keys -----------------------------------------------------------------------------------------------------------
+
+
+def weights_digest(folder: Path) -> str:
+    """The hub's commit for a snapshot, else a hash of weights, configuration and tokenizer."""
+    if re.fullmatch(r"[0-9a-f]{40}", folder.name):
+        return folder.name
+    total = hashlib.sha256()
+    for file in sorted([*folder.glob("*.safetensors"), folder / "config.json", folder / "tokenizer.json"]):
+        if file.is_file():
+            with file.open("rb") as content:
+                total.update(hashlib.file_digest(content, "sha256").digest())
+    return total.hexdigest()[:40]
+
+
+def run_key(profile: Profile) -> str:
+    """Hash of everything that changes a run's numbers; `block_prompts` and `max_packed_tokens` do not."""
+    from speclab.pairs import model_folder
+
+    settings = asdict(profile)
+    for name in ("name", "description", "notes", "block_prompts", "max_packed_tokens", "position_bin"):
+        del settings[name]
+    weights = {m: weights_digest(model_folder(spec)) for m, spec in (("target", profile.target), ("draft", profile.draft))}
+    prompts = digest(load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains))
+    text = json.dumps([SCHEMA_VERSION, settings, weights, prompts], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# ---- part files -----------------------------------------------------------------------------------------------------
+
+
+def _write(path: Path, write: Callable[[Path], None]) -> None:
+    """Write under a temporary name and rename; an error names the folder and says that nothing recorded is lost."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(temporary)
+        temporary.replace(path)
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror or error}. Finished blocks are kept; free space or choose another folder (--out), then run again") from error
+
+
+def _table(name: str, prompts: list[EncodedPrompt], columns: list[dict]) -> pa.Table:
+    frames = []
+    for prompt, found in zip(prompts, columns, strict=True):
+        count = len(found["position"])
+        found = {"prompt_id": [prompt.prompt_id] * count, "domain": [prompt.domain] * count} | found
+        frames.append(pa.table([pa.array(list(found[f.name]) if pa.types.is_list(f.type) else found[f.name], f.type) for f in SCHEMAS[name]], schema=SCHEMAS[name]))
+    return pa.concat_tables(frames)
+
+
+def _sha(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _part(folder: Path, index: int, name: str) -> Path:
+    return folder / "parts" / f"{index:05d}.{name}"
+
+
+def write_part(folder: Path, index: int, prompts: list[EncodedPrompt], recorded: list, facts: dict) -> None:
+    """One block: two Parquet files, then the marker with their checksums; without the marker the block does not count."""
+    hashes = {}
+    for name in SCHEMAS:
+        table, path = _table(name, prompts, [getattr(r, name) for r in recorded]), _part(folder, index, f"{name}.parquet")
+        _write(path, lambda p, table=table: pq.write_table(table, p))
+        hashes[name] = _sha(path)
+    _write(_part(folder, index, "json"), lambda p: p.write_text(json.dumps(facts | {"sha256": hashes})))
+
+
+def part_facts(folder: Path, index: int) -> dict | None:
+    """Facts of a whole part; None when it was never finished; said aloud when it is damaged (it is then recorded again)."""
+    marker = _part(folder, index, "json")
+    if not marker.is_file():
+        return None
+    try:
+        facts = json.loads(marker.read_text())
+        if all(_sha(_part(folder, index, f"{name}.parquet")) == facts["sha256"][name] for name in SCHEMAS):
+            return facts
+    except (OSError, ValueError, KeyError):
+        pass  # told below, together with a checksum that differs
+    print(f"part {index} in {folder} is damaged (truncated or changed): recording it again", file=sys.stderr)
+    return None
+
+
+# ---- recording ------------------------------------------------------------------------------------------------------
+
+
+def _record_or_halve(pair, block: list[EncodedPrompt], profile: Profile, sampling) -> list:
+    """record_block; out of memory halves the packing and goes on, said once."""
+    import torch
+
+    from speclab.record import record_block
+
+    packed = profile.max_packed_tokens
+    while True:
+        try:
+            return record_block(pair, block, profile.tree, sampling, profile.max_new_tokens, profile.seed, packed)
+        except torch.OutOfMemoryError:
+            if packed <= 8:
+                raise
+            packed //= 2
+            torch.cuda.empty_cache()
+            print(f"out of memory: going on with max_packed_tokens={packed}", file=sys.stderr)
+
+
+def _record_parts(profile: Profile, folder: Path, pair, blocks: list[list[EncodedPrompt]], progress: Callable) -> list[dict]:
+    from speclab.pairs import load_pair
+    from speclab.sampling import Sampling
+
+    sampling, done = Sampling(profile.temperature, profile.top_k, profile.top_p), []
+    for index, block in enumerate(progress(blocks)):
+        facts = part_facts(folder, index)
+        if facts is None or facts["prompts"] != [p.prompt_id for p in block]:
+            pair, began = pair or load_pair(profile), time.perf_counter()
+            recorded = _record_or_halve(pair, block, profile, sampling)
+            facts = {"prompts": [p.prompt_id for p in block], "time_s": time.perf_counter() - began, "pair": pair.facts}
+            write_part(folder, index, block, recorded, facts)
+        done.append(facts)
+    return done
+
+
+def _assemble(folder: Path, count: int) -> dict[str, int]:
+    """All parts as one file each, row groups by block; returns the rows."""
+    rows = {}
+    for name, schema in SCHEMAS.items():
+        tables = [pq.read_table(_part(folder, i, f"{name}.parquet")) for i in range(count)]
+        whole = pa.concat_tables(tables).replace_schema_metadata(schema.metadata)
+        _write(folder / f"{name}.parquet", lambda p, whole=whole: pq.write_table(whole, p))
+        rows[name] = whole.num_rows
+    return rows
+
+
+def _encoded(profile: Profile) -> list[EncodedPrompt]:
+    from transformers import AutoTokenizer
+
+    from speclab.pairs import model_folder
+
+    tokenizer = AutoTokenizer.from_pretrained(model_folder(profile.target), trust_remote_code=False)
+    prompts = load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
+    return encode_prompts(tokenizer, prompts, profile.max_prompt_tokens, profile.template)
+
+
+def _peak_bytes() -> dict[str, int]:
+    import torch
+
+    peaks = {f"cuda:{i}": torch.cuda.max_memory_allocated(i) for i in range(torch.cuda.device_count())}
+    scale = 1 if sys.platform == "darwin" else 1024
+    return {"process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale} | peaks
+
+
+def _manifest(profile: Profile, key: str, encoded: list[EncodedPrompt], parts: list[dict], rows: dict[str, int]) -> dict:
+    cut = [p for p in encoded if p.cut]
+    return {
+        "schema": SCHEMA_VERSION, "key": key, "profile": asdict(profile), "pair": parts[0]["pair"], "rows": rows, "prompts": len(encoded),
+        "prompts_cut": len(cut), "tokens_cut": sum(p.cut for p in cut), "prompt_set": digest(load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)),
+        "time_s": sum(p["time_s"] for p in parts), "block_time_s": [p["time_s"] for p in parts], "peak_bytes": _peak_bytes(),
+        "libraries": {name: version(name) for name in LIBRARIES}, "python": platform.python_version(), "machine": platform.machine(),
+        "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def record_run(profile: Profile, folder: Path, pair=None, progress: Callable[[Iterable], Iterable] | None = None) -> Run:
+    """Record a profile into a folder, block by block; goes on where an earlier call stopped and ends with the same bytes.
+
+    RunError: folder in use, not writable, or holding another run. NonFiniteProbability: a model broke down.
+    """
+    folder, key = Path(folder), run_key(profile)
+    encoded = _encoded(profile)
+    blocks = [encoded[i : i + profile.block_prompts] for i in range(0, len(encoded), profile.block_prompts)]
+    _write(folder / "settings.json", lambda p: p.write_text(_same_run(folder, key, profile)))
+    cut = sum(1 for p in encoded if p.cut)
+    if cut:
+        print(f"{cut} of {len(encoded)} prompts were cut to max_prompt_tokens={profile.max_prompt_tokens}", file=sys.stderr)
+    progress = progress or (lambda items: tqdm(items, desc=f"record {profile.name}", unit="block"))
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            parts = _record_parts(profile, folder, pair, blocks, progress)
+            rows = _assemble(folder, len(blocks))
+            manifest = _manifest(profile, key, encoded, parts, rows)
+            _write(folder / "manifest.json", lambda p: p.write_text(json.dumps(manifest, indent=1, default=str)))
+    except Timeout:
+        raise RunError(f"{folder} is being written by another run; wait for it or choose another folder (--out)") from None
+    return load_run(folder)
+
+
+def _same_run(folder: Path, key: str, profile: Profile) -> str:
+    """The settings file's text; RunError when the folder holds parts of a run with other settings."""
+    text, path = json.dumps({"key": key, "block_prompts": profile.block_prompts}), folder / "settings.json"
+    if path.is_file() and path.read_text() != text:
+        raise RunError(f"{folder} holds a run with other settings; choose another folder (--out) or remove this one")
+    return text
+
+
+def load_or_record(profile: Profile, kind: str = "greedy") -> Run:
+    """The recorded run of (profile, kind) under data/runs, recorded now if it is not there yet (with a progress bar)."""
+    if kind not in KINDS:
+        raise ValueError(f"kind={kind!r}: allowed are {', '.join(KINDS)}")
+    profile = profile.replace(**KINDS[kind])
+    folder = ROOT / "data" / "runs" / f"{profile.name}-{kind}-{run_key(profile)}"
+    return load_run(folder) if (folder / "manifest.json").is_file() else record_run(profile, folder)

@@ -1,0 +1,163 @@
+"""The training loop: next-token cross-entropy on packed text, Muon for matrices, AdamW for the rest, safe to kill.
+
+Knows a model only as `model(input_ids).logits` with parameters. Checkpoints are safetensors (weights and optimiser
+state, float32) beside a JSON log; batches depend on (seed, step) alone, so a resumed run goes on as if undisturbed.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn.functional import cross_entropy
+from tqdm.auto import tqdm
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Settings of one training run. Lengths in tokens, learning rates at their peak."""
+
+    steps: int
+    batch: int = 8
+    context: int = 512
+    lr_matrix: float = 3e-3
+    lr_other: float = 3e-3
+    warmup_steps: int = 50
+    decay_share: float = 0.4
+    checkpoint_every: int = 200
+    seed: int = 0
+
+    def __post_init__(self):
+        for name in ("steps", "batch", "context", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: allowed are whole numbers from 1")
+
+
+class Stream:
+    """Packed tokens as shuffled rows of `context + 1`; row order is a permutation of (seed, epoch)."""
+
+    def __init__(self, tokens: np.ndarray, config: TrainConfig):
+        self.tokens, self.config = tokens, config
+        self.rows = (len(tokens) - 1) // config.context
+        if self.rows < 1:
+            raise ValueError(f"training set of {len(tokens)} tokens: at least {config.context + 1} are needed for one row")
+
+    def batch(self, step: int) -> torch.Tensor:
+        """Rows of one step, int64 (batch, context + 1)."""
+        size, context = self.config.batch, self.config.context
+        rows = [divmod(index, self.rows) for index in range(step * size, (step + 1) * size)]
+        picked = [np.random.default_rng([self.config.seed, epoch]).permutation(self.rows)[i] for epoch, i in rows]
+        return torch.from_numpy(np.stack([self.tokens[r * context : (r + 1) * context + 1] for r in picked]).astype(np.int64))
+
+
+def learning_rate_scale(step: int, config: TrainConfig) -> float:
+    """Warm-up, plateau, linear decay to zero over the last `decay_share` of the steps."""
+    left = (config.steps - step) / max(1, config.decay_share * config.steps)
+    return min(1.0, (step + 1) / config.warmup_steps, left)
+
+
+def optimizers(model: torch.nn.Module, config: TrainConfig) -> dict[str, torch.optim.Optimizer]:
+    """Muon on the two-dimensional weights of the blocks, AdamW on embeddings and norms."""
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    matrices = [p for name, p in named if p.ndim == 2 and "embed" not in name and "lm_head" not in name]
+    rest = [p for _, p in named if not any(p is m for m in matrices)]
+    found = {"adamw": torch.optim.AdamW(rest, lr=config.lr_other, betas=(0.9, 0.95), weight_decay=0.0)}
+    if matrices:
+        found["muon"] = torch.optim.Muon(matrices, lr=config.lr_matrix, weight_decay=0.0)
+    return found
+
+
+def _flat_state(opts: dict[str, torch.optim.Optimizer]) -> dict[str, torch.Tensor]:
+    return {
+        f"{kind}.{index}.{key}": torch.as_tensor(value).contiguous()
+        for kind, opt in opts.items()
+        for index, state in opt.state_dict()["state"].items()
+        for key, value in state.items()
+    }
+
+
+def save_checkpoint(folder: Path, step: int, model: torch.nn.Module, opts: dict, log: list[dict]) -> None:
+    """Write weights, optimiser state and log; each file to a temporary name first, `step` last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {f"model.{name}": p.detach().clone() for name, p in model.named_parameters()} | _flat_state(opts)
+    for name, write in (
+        ("checkpoint.safetensors", lambda p: save_file(tensors, p, {"step": str(step)})),
+        ("log.json", lambda p: p.write_text(json.dumps(log, indent=1))),
+    ):
+        write(folder / (name + ".tmp"))
+        (folder / (name + ".tmp")).replace(folder / name)
+
+
+def load_checkpoint(folder: Path, model: torch.nn.Module, opts: dict) -> tuple[int, list[dict]]:
+    """Restore model and optimisers in place; returns the next step and the log (0 and [] when there is none)."""
+    path = folder / "checkpoint.safetensors"
+    if not path.exists():
+        return 0, []
+    tensors = load_file(path)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(tensors[f"model.{name}"])
+    for kind, opt in opts.items():
+        state: dict[int, dict] = {}
+        for name, value in tensors.items():
+            if name.startswith(kind + "."):
+                _, index, key = name.split(".", 2)
+                state.setdefault(int(index), {})[key] = value
+        opt.load_state_dict({"state": state, "param_groups": opt.state_dict()["param_groups"]})
+    log = json.loads((folder / "log.json").read_text())
+    return log[-1]["step"] + 1, log
+
+
+def next_token_loss(model: torch.nn.Module, rows: torch.Tensor) -> torch.Tensor:
+    """Mean cross-entropy in nats of rows (batch, context + 1), in bfloat16 autocast."""
+    with torch.autocast(rows.device.type, dtype=torch.bfloat16):
+        logits = model(input_ids=rows[:, :-1], use_cache=False).logits
+    return cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].flatten())
+
+
+@torch.no_grad()
+def evaluate(model: torch.nn.Module, held_out: dict[str, torch.Tensor]) -> dict[str, float]:
+    """Held-out loss per domain, nats per token."""
+    return {domain: float(next_token_loss(model, rows)) for domain, rows in held_out.items()}
+
+
+def fit(
+    model: torch.nn.Module,
+    batch: Callable[[int], torch.Tensor],
+    config: TrainConfig,
+    folder: Path,
+    held_out: dict[str, torch.Tensor],
+    loss: Callable = next_token_loss,
+    label: str = "train",
+) -> list[dict]:
+    """Train `model` in place and return the log: one row a checkpoint (step, minutes, loss, held-out loss per domain).
+
+    Raises FloatingPointError at a loss that is not finite; the last good checkpoint stays.
+    """
+    opts = optimizers(model, config)
+    start, log = load_checkpoint(folder, model, opts)
+    began, running = time.perf_counter() - 60 * (log[-1]["minutes"] if log else 0), []
+    bar = tqdm(range(start, config.steps), initial=start, total=config.steps, desc=label, mininterval=5)
+    for step in bar:
+        for opt, lr in ((opts[k], {"muon": config.lr_matrix, "adamw": config.lr_other}[k]) for k in opts):
+            opt.param_groups[0]["lr"] = lr * learning_rate_scale(step, config)
+        value = loss(model, batch(step))
+        if not math.isfinite(value.item()):
+            raise FloatingPointError(f"{label}: loss {value.item()} at step {step}; last good checkpoint in {folder}")
+        value.backward()
+        for opt in opts.values():
+            opt.step()
+            opt.zero_grad(set_to_none=True)
+        running.append(value.item())
+        if (step + 1) % config.checkpoint_every == 0 or step + 1 == config.steps:
+            minutes = (time.perf_counter() - began) / 60
+            log.append({"step": step, "minutes": round(minutes, 2), "loss": float(np.mean(running))} | evaluate(model, held_out))
+            running = []
+            save_checkpoint(folder, step, model, opts, log)
+            bar.set_postfix({k: f"{v:.2f}" for k, v in log[-1].items() if k not in ("step", "minutes")})
+    return log

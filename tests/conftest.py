@@ -1,0 +1,66 @@
+"""Shared fixtures: a random Llama pair on disk (transformers, no training), the toy pair, and the tiny pair."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    """Workers of pytest-xdist share the cores; four processes of two threads are slower than one."""
+    torch.set_num_threads(1)
+
+
+def save_random_llama(folder: Path, seed: int, vocab: int = 40, layers: int = 2, kv_heads: int = 2, **changes) -> Path:
+    """A Llama with wide random weights (default initialisation would make mask tests blind) and a byte tokenizer of `vocab` ids."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    torch.manual_seed(seed)
+    config = LlamaConfig(**({
+        "vocab_size": vocab, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": layers, "num_attention_heads": 4, "num_key_value_heads": kv_heads,
+        "max_position_embeddings": 512, "initializer_range": 0.2, "bos_token_id": 0, "eos_token_id": 1, "tie_word_embeddings": False} | changes))
+    LlamaForCausalLM(config).save_pretrained(folder)
+    names = ["<s>", "</s>", "<unk>"] + [chr(97 + i) if i < 26 else f"w{i}" for i in range(changes.get("words", 37))]
+    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(names)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>").save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def random_folders(tmp_path_factory):
+    """Folders of a random target and a random draft of one vocabulary."""
+    base = tmp_path_factory.mktemp("random-pair")
+    return save_random_llama(base / "target", 1), save_random_llama(base / "draft", 2, layers=1, kv_heads=1)
+
+
+@pytest.fixture(scope="session")
+def random_profile(random_folders):
+    """A profile of the random pair."""
+    from speclab.profiles import ModelSpec, Profile
+
+    target, draft = random_folders
+    return Profile("random", ModelSpec(str(target), device="cpu"), ModelSpec(str(draft), device="cpu"), max_prompt_tokens=128, max_new_tokens=12)
+
+
+@pytest.fixture(scope="session")
+def random_pair(random_profile):
+    """The random pair, loaded through the real loader."""
+    from speclab.pairs import load_pair
+
+    return load_pair(random_profile)
+
+
+@pytest.fixture(scope="session")
+def tiny_pair():
+    """The committed tiny pair on the CPU in float32."""
+    from speclab.pairs import load_pair
+    from speclab.profiles import load_profile
+
+    return load_pair(load_profile("tiny", {"device": "cpu"}))

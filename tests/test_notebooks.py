@@ -1,0 +1,259 @@
+"""The house format of notebooks, held for every notebooks/[0-9]*.py and its .ipynb twin; and what notebooks get from speclab.notebook."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import jupytext
+import nbformat
+import pandas as pd
+import papermill
+import pytest
+
+from speclab import notebook
+from speclab.profiles import ROOT
+
+FOLDER = ROOT / "notebooks"
+SOURCES = sorted(FOLDER.glob("[0-9]*.py"))
+TEMPLATE = FOLDER / "_template.py"
+CODE_CELLS, CELL_LINES, FUNCTION_LINES = 15, 25, 15
+each_notebook = pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
+
+
+def cells(source, kind="code"):
+    """Cells of one kind as jupytext reads them from the .py file."""
+    return [c for c in jupytext.read(source).cells if c.cell_type == kind]
+
+
+def tagged(source, tag):
+    """Code cells that carry a tag."""
+    return [c for c in cells(source) if tag in c.metadata.get("tags", [])]
+
+
+def code_lines(text):
+    """Lines that are not blank."""
+    return sum(1 for line in text.splitlines() if line.strip())
+
+
+def wrong_parameters(text):
+    """What in a parameters cell is not an annotated literal that papermill can see; an empty list when all is well."""
+    wrong = []
+    for node in ast.parse(text).body:
+        if not isinstance(node, ast.AnnAssign) or node.value is None:
+            wrong.append(f"not annotated: {ast.unparse(node)}")
+            continue
+        try:
+            ast.literal_eval(node.value)
+        except ValueError:
+            wrong.append(f"not a literal: {ast.unparse(node)}")
+    return wrong
+
+
+def rule_breaks(source):
+    """Departures of one notebook from the house format, as sentences."""
+    code, first, breaks = cells(source), jupytext.read(source).cells[0], []
+    title = first.source.splitlines()[0] if first.cell_type == "markdown" and first.source else ""
+    if not (title.startswith("# ") and "?" in title):
+        breaks.append(f"the first cell is a Markdown title with a question mark, not {title!r}")
+    if len(code) > CODE_CELLS:
+        breaks.append(f"{len(code)} code cells, allowed are {CODE_CELLS}")
+    breaks += [f"a cell of {code_lines(c.source)} lines, allowed are {CELL_LINES}" for c in code if code_lines(c.source) > CELL_LINES]
+    for cell in code:
+        for node in ast.walk(ast.parse(cell.source)):
+            if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= FUNCTION_LINES:
+                breaks.append(f"{node.name} has over {FUNCTION_LINES} lines: it belongs in speclab")
+            if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names):
+                breaks.append("a star import")
+    if [c.source for c in tagged(source, "bootstrap")] != [c.source for c in tagged(TEMPLATE, "bootstrap")]:
+        breaks.append("the bootstrap cell is not the template's")
+    parameters = tagged(source, "parameters")
+    if len(parameters) != 1:
+        return [*breaks, f"{len(parameters)} cells tagged parameters, not 1"]
+    return breaks + wrong_parameters(parameters[0].source)
+
+
+def twin_breaks(source):
+    """Where the .ipynb twin departs from what jupytext makes of the .py file."""
+    twin = source.with_suffix(".ipynb")
+    if not twin.exists():
+        return ["there is no twin: run `make notebooks`"]
+    book, breaks = nbformat.read(twin, as_version=4), []
+    wanted = [(c.cell_type, c.source, c.metadata.get("tags", [])) for c in jupytext.read(source).cells]
+    if [(c.cell_type, c.source, c.metadata.get("tags", [])) for c in book.cells] != wanted:
+        breaks.append("the twin is not the .py file's: run `make notebooks`")
+    if any(c.get("outputs") or c.get("execution_count") for c in book.cells):
+        breaks.append("the twin holds outputs: run `make notebooks`")
+    if book.metadata.get("kernelspec", {}).get("name") != "python3":
+        breaks.append("the twin names no python3 kernel: Colab and papermill need it; take the header of _template.py")
+    return breaks
+
+
+def test_there_are_notebooks():
+    assert SOURCES, "no notebooks/[0-9]*.py: the rules below would hold for nothing"
+    assert {p.stem for p in SOURCES} == {p.stem for p in FOLDER.glob("[0-9]*.ipynb")}, "a twin without its .py file, or the reverse"
+
+
+@each_notebook
+def test_house_format(source):
+    assert rule_breaks(source) == []
+
+
+@each_notebook
+def test_twin(source):
+    assert twin_breaks(source) == []
+
+
+@each_notebook
+def test_papermill_sees_every_parameter(source):
+    names = [node.target.id for node in ast.parse(tagged(source, "parameters")[0].source).body]
+    assert {"profile", "overrides"} <= set(names)
+    assert set(papermill.inspect_notebook(source.with_suffix(".ipynb"))) == set(names), "papermill reads no `int | None`: use a plain type"
+
+
+@each_notebook
+def test_figures_carry_the_notebooks_number(source):
+    starts = [n for c in cells(source) for n in ast.walk(ast.parse(c.source)) if isinstance(n, ast.Call) and ast.unparse(n.func).endswith("start")]
+    assert [ast.literal_eval(call.args[0]) for call in starts] == [source.stem]
+
+
+def test_the_template_keeps_its_own_rules():
+    assert rule_breaks(TEMPLATE) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("# # NN. Which question does this notebook answer?", "# # NN. A statement", "question mark"),
+        ('profile: str = "tiny"', 'profile = "tiny"', "not annotated"),
+        ('profile: str = "tiny"', 'profile: str = "ti" * 2', "not a literal"),
+        ('# %% tags=["parameters"]', "# %%", "0 cells tagged parameters"),
+        ("os.chdir(root)", "os.chdir(here)", "bootstrap"),
+        ("from speclab import figures", "from speclab.score import *\nfrom speclab import figures", "star import"),
+        ('run = runs.load_or_record(ctx.profile, "greedy")', "x = 1\n" * 26, "a cell of 27 lines"),
+        ('run = runs.load_or_record(ctx.profile, "greedy")', "def f():\n" + "    x = 1\n" * 15, "f has over 15 lines"),
+        ("# %%\nctx = ", "# %%\nx = 1\n\n" * 9 + "# %%\nctx = ", "code cells, allowed are 15"),
+    ],
+)
+def test_each_rule_can_be_broken(tmp_path, old, new, complaint):
+    text = TEMPLATE.read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    (tmp_path / "NN_name.py").write_text(text.replace(old, new), encoding="utf-8")
+    assert any(complaint in found for found in rule_breaks(tmp_path / "NN_name.py"))
+
+
+def test_each_departure_of_a_twin_is_seen(tmp_path):
+    source, twin = tmp_path / "01_name.py", tmp_path / "01_name.ipynb"
+    shutil.copy(TEMPLATE, source)
+    assert twin_breaks(source) == ["there is no twin: run `make notebooks`"]
+    book = jupytext.read(source)
+    jupytext.write(book, twin)
+    assert twin_breaks(source) == []
+    book.cells[-1].source += " more"
+    jupytext.write(book, twin)
+    assert "not the .py file's" in twin_breaks(source)[0]
+    book = jupytext.read(source)
+    next(c for c in book.cells if c.cell_type == "code").outputs = [nbformat.v4.new_output("stream", text="x")]
+    nbformat.write(book, twin)
+    assert "outputs" in twin_breaks(source)[0]
+
+
+def bootstrap(folder, **environment):
+    """Run the bootstrap cell in `folder`, as a notebook opened there would; it ends by printing the working folder."""
+    script = tagged(TEMPLATE, "bootstrap")[0].source + "\nprint(os.getcwd())"
+    clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "SPECLAB_REPO")} | environment
+    return subprocess.run([sys.executable, "-c", script], cwd=folder, env=clean, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("folder", [ROOT, FOLDER])
+def test_bootstrap_in_a_checkout_only_moves_to_the_root(folder):
+    done = bootstrap(folder)
+    assert (done.returncode, done.stdout.strip()) == (0, str(ROOT)), done.stderr
+
+
+def test_bootstrap_elsewhere_says_what_to_do(tmp_path):
+    done = bootstrap(tmp_path)
+    assert done.returncode == 1 and "SPECLAB_REPO" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_bootstrap_fetches_the_kit(tmp_path):
+    origin, away = tmp_path / "origin", tmp_path / "away"
+    away.mkdir()
+    (origin / "speclab").mkdir(parents=True)
+    for name in ("pyproject.toml", "speclab/notebook.py"):
+        shutil.copy(ROOT / name, origin / name)
+    git = ["git", "-c", "user.name=n", "-c", "user.email=e@x", "-C", str(origin)]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "kit"]):
+        subprocess.run([*git, *command], check=True)
+    for _ in range(2):  # the second time it is there already
+        done = bootstrap(away, SPECLAB_REPO=str(origin))
+        assert (done.returncode, done.stdout.strip()) == (0, str(away / "speclab-kit")), done.stderr
+
+
+def test_install_missing_keeps_torch_and_numpy(tmp_path, monkeypatch):
+    wanted = ["numpy>=1", "torch>=2", "pandas>=1", "not-there-at-all>=1", "tqdm>=999"]
+    (tmp_path / "pyproject.toml").write_text(f"[project]\ndependencies = {wanted}\n")
+    versions = {"numpy": "2.1", "torch": "2.12.0+cu126", "pandas": "2.2", "tqdm": "4.0"}
+
+    def version(name):
+        if name not in versions:
+            raise notebook.metadata.PackageNotFoundError(name)
+        return versions[name]
+
+    calls = []
+    monkeypatch.setattr(notebook.metadata, "version", version)
+    monkeypatch.setattr(notebook.subprocess, "run", lambda command, check: calls.append(command))
+    assert notebook.install_missing(tmp_path) == ["not-there-at-all>=1", "tqdm>=999"]
+    assert calls[0][4:] == ["--quiet", "not-there-at-all>=1", "tqdm>=999", "numpy==2.1", "torch==2.12.0+cu126"]
+    versions.update({"not-there-at-all": "1", "tqdm": "1000"})
+    assert notebook.install_missing(tmp_path) == [] and len(calls) == 1, "nothing is missing: pip is not called"
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """What was displayed."""
+    found = []
+    monkeypatch.setattr("IPython.display.display", found.append)
+    return found
+
+
+def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatch, shown):
+    from speclab import figures
+
+    monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
+    ctx = notebook.start("03_domain_acceptance", "tiny", {"prompts_per_domain": 2})
+    assert ctx.profile.prompts_per_domain == 2 and ctx.figures == tmp_path / "figures" / "tiny"
+    figure, axes = figures.subplots(width=figures.ONE_COLUMN, height=1)
+    axes.plot([1, 2])
+    path = ctx.save(figure, "by-domain")
+    assert shown[0].data == path.read_bytes() and shown[0].alt == "by domain"
+    ctx.table(pd.DataFrame({"alpha": [0.51249]}, index=pd.Index(["code"], name="domain")), "table-1")
+    assert "0.512" in shown[1].data and "code" in shown[1].data
+    ctx.record(tau=1.234567, pairs=2)
+    assert json.loads((ctx.figures / "03_numbers.json").read_text()) == {"tau": 1.235, "pairs": 2}
+    names = {"03_by-domain.png", "03_by-domain.pdf", "03_table-1.csv", "03_table-1.tex", "03_numbers.json"}
+    assert {p.name for p in ctx.figures.iterdir()} == names
+
+
+def test_start_refuses_a_name_without_a_number():
+    with pytest.raises(ValueError, match="NN_name"):
+        notebook.start("gamma_sweep", "tiny")
+
+
+def test_said_text_is_markdown_and_tables_are_escaped(shown):
+    notebook.say("alpha is **0.5**")
+    assert shown[0].data == "alpha is **0.5**"
+    notebook.show_table(pd.DataFrame({"token": ["<b>"], "p": [None]}))
+    assert "&lt;b&gt;" in shown[1].data and "<th>0</th>" not in shown[1].data and "NaN" not in shown[1].data
+
+
+def test_threads_follow_the_environment(monkeypatch):
+    seen = []
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(set_num_threads=seen.append))
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert notebook.limit_threads() == 3 and seen == [3]
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert 1 <= notebook.limit_threads() <= 8 and os.environ["OMP_NUM_THREADS"] == str(seen[-1])

@@ -1,0 +1,92 @@
+"""Loading: what is refused, and with which words; what a loaded pair says of itself."""
+
+import shutil
+
+import pytest
+import torch
+from conftest import save_random_llama
+
+from speclab.pairs import check_memory, load_model, load_pair, model_folder
+from speclab.profiles import ModelSpec, Profile
+
+
+def pair_of(target, draft, **changes):
+    return load_pair(Profile("test", ModelSpec(str(target), device="cpu"), ModelSpec(str(draft), device="cpu"), max_prompt_tokens=64, max_new_tokens=8, **changes))
+
+
+def test_a_pair_knows_itself(random_pair):
+    assert random_pair.vocab == 40 and random_pair.stop_ids == {1}
+    facts = random_pair.facts["target"]
+    assert facts["dtype"] == "float32" and facts["kernel"] == "Linear" and not facts["quantised"]
+    assert facts["parameters"] == sum(p.numel() for p in random_pair.target.network.parameters())
+
+
+def test_padded_vocabularies_are_cut_to_the_shared_ids(random_folders, tmp_path):
+    padded = save_random_llama(tmp_path / "padded", 3, vocab=48)
+    pair = pair_of(random_folders[0], padded)
+    hidden = pair.draft.forward(torch.tensor([[2, 3]]), pair.draft.cache())
+    assert pair.vocab == 40 and pair.draft.logits(hidden).shape == (1, 2, 40)
+
+
+def test_vocabularies_that_differ_are_refused(random_folders, tmp_path):
+    other = save_random_llama(tmp_path / "other", 3, words=20)
+    with pytest.raises(ValueError, match=r"different vocabularies: 17 tokens differ, as .*one vocabulary"):
+        pair_of(random_folders[0], other)
+
+
+def test_missing_models_and_weights_say_what_to_do(tmp_path, random_folders, monkeypatch):
+    with pytest.raises(ValueError, match="make tiny-pair DATA"):
+        model_folder(ModelSpec("nowhere"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ValueError, match="SPECLAB_MODELS"):
+        model_folder(ModelSpec("nobody/no-such-model-here"))
+    bare = tmp_path / "bare"
+    shutil.copytree(random_folders[0], bare)
+    (bare / "model.safetensors").rename(bare / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="pickled weights are refused"):
+        load_model(ModelSpec(str(bare), device="cpu"))
+
+
+def test_attached_models_are_found(tmp_path, random_folders, monkeypatch):
+    shutil.copytree(random_folders[0], tmp_path / "owner" / "name")
+    monkeypatch.setenv("SPECLAB_MODELS", str(tmp_path))
+    assert model_folder(ModelSpec("owner/name")) == tmp_path / "owner" / "name"
+
+
+def test_too_little_memory_is_said_with_both_numbers(random_folders, monkeypatch):
+    import psutil
+
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: type("M", (), {"available": 1000})())
+    with pytest.raises(ValueError, match=r"about 0.00 GB are needed on cpu, 0.00 GB are free"):
+        check_memory(random_folders[0], torch.device("cpu"), torch.float32, False)
+
+
+def test_a_context_longer_than_the_model_takes_is_refused(random_folders):
+    with pytest.raises(ValueError, match="takes 512 positions, 600 are asked for"):
+        load_model(ModelSpec(str(random_folders[0]), device="cpu"), 600)
+
+
+def test_a_gpu_that_is_not_there_is_named(random_folders):
+    with pytest.raises(ValueError, match="this machine has"):
+        load_model(ModelSpec(str(random_folders[0]), device="cuda:99"))
+
+
+def test_an_architecture_that_ignores_tree_masks_is_refused(random_folders, monkeypatch):
+    from speclab.model import LanguageModel
+
+    honest = LanguageModel.forward
+    monkeypatch.setattr(LanguageModel, "forward", lambda self, tokens, cache, positions=None, visible=None: honest(self, tokens, cache, positions))
+    with pytest.raises(ValueError, match="does not take 4-D masks"):
+        load_model(ModelSpec(str(random_folders[0]), device="cpu"))
+
+
+def test_the_quantised_target_runs_through_the_same_code(tiny_pair):
+    from speclab.profiles import load_profile
+
+    pair = load_pair(load_profile("tiny", {"device": "cpu", "target.path": "data/pairs/tiny/target-gptq"}))
+    assert pair.facts["target"]["quantised"] and pair.facts["target"]["kernel"] not in ("", "Linear")
+    assert pair.facts["target"]["parameters"] == tiny_pair.facts["target"]["parameters"]
+    tokens = torch.tensor([tiny_pair.tokenizer("def add(a, b):\n")["input_ids"]])
+    p, plain = (m.logits(m.forward(tokens, m.cache())).softmax(-1) for m in (pair.target, tiny_pair.target))
+    overlap = torch.minimum(p, plain).sum(-1).mean()
+    assert 0.7 < overlap < 0.9999  # close to the full-precision target, and not the same

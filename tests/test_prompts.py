@@ -1,0 +1,337 @@
+"""Prompts: the project's files, the paper's sets from a mirror, a user's file, digests and token ids."""
+
+import ast
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from speclab.corpus import ngrams
+from speclab.prompts import (
+    DOMAINS,
+    HUB_SETS,
+    MATH_PROMPT,
+    MIRROR,
+    REASONING_PROMPT,
+    EncodedPrompt,
+    Prompt,
+    digest,
+    encode_prompts,
+    load_prompts,
+    read_prompts,
+)
+
+SHARED_MIRROR = Path(__file__).resolve().parent.parent.parent / "shared" / "datasets" / "hub_mirror"
+CHAT_TEMPLATE = "{% for m in messages %}[U] {{ m['content'] }} [/U]{% endfor %}{% if add_generation_prompt %} [A]{% endif %}"
+
+
+def line(prompt_id="a", domain="code", prompt="def f():", **more):
+    return json.dumps({"prompt_id": prompt_id, "domain": domain, "prompt": prompt, **more})
+
+
+def write(folder, *lines, name="mine.jsonl"):
+    path = folder / name
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def make_tokenizer(chat_template=None, **more):
+    words = ["[BOS]", "[UNK]", "[U]", "[/U]", "[A]", "one", "two", "three", "four"]
+    core = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    core.post_processor = processors.TemplateProcessing(single="[BOS] $A", special_tokens=[("[BOS]", 0)])
+    return PreTrainedTokenizerFast(tokenizer_object=core, bos_token="[BOS]", unk_token="[UNK]", chat_template=chat_template, **more)
+
+
+# ---------------------------------------------------------------- the project's own prompts
+
+
+@pytest.fixture(scope="module")
+def project():
+    return load_prompts("project", 50)
+
+
+def test_project_has_fifty_prompts_a_domain_in_order_and_no_more(project):
+    assert [p.prompt_id for p in project] == [f"{domain}-{i:02d}" for domain in DOMAINS for i in range(50)]
+    assert all(p.domain == p.prompt_id.split("-")[0] for p in project)
+    with pytest.raises(ValueError, match="domain code has 50, asked for 51"):
+        load_prompts("project", 51)
+
+
+def bare(prompt):
+    """The text without the paper's wrapper, which all prompts of a domain share."""
+    for wrapper in (MATH_PROMPT, REASONING_PROMPT):
+        head, tail = wrapper.split("{}")
+        if prompt.text.startswith(head):
+            return prompt.text.removeprefix(head).removesuffix(tail).strip()
+    return prompt.text
+
+
+def test_project_prompts_differ(project):
+    owners = {}
+    for p in project:
+        for shingle in ngrams(bare(p)):
+            owners.setdefault(shingle, []).append(p.prompt_id)
+    assert [ids for ids in owners.values() if len(ids) > 1] == []
+
+
+def test_project_code_prompts_are_functions_waiting_for_a_body(project):
+    names = set()
+    for p in (p for p in project if p.domain == "code"):
+        (function,) = ast.parse(p.text + "    pass\n").body
+        names.add(function.name)
+        assert p.text.endswith('"""\n') and p.text.count(">>>") >= 1
+        assert function.returns is not None and all(a.annotation is not None for a in function.args.args)
+    assert len(names) == 50
+
+
+@pytest.mark.parametrize("domain, wrapper", [("math", MATH_PROMPT), ("reasoning", REASONING_PROMPT)])
+def test_project_problems_stand_in_the_papers_wrapper(project, domain, wrapper):
+    for p in (p for p in project if p.domain == domain):
+        assert p.text == wrapper.format(bare(p)) and len(bare(p)) > 20 and "\n" not in bare(p)
+        dollars = len(re.findall(r"(?<!\\)\$", p.text))
+        assert dollars % 2 == 0 if domain == "math" else "$$" not in p.text, p.prompt_id
+
+
+def test_project_chat_prompts_have_the_length_of_first_messages(project):
+    lengths = [len(p.text) for p in project if p.domain == "chat"]
+    assert 10 <= min(lengths) < 40 and 300 < max(lengths) <= 400
+
+
+# ---------------------------------------------------------------- a user's file or folder
+
+
+def test_file_is_read_in_order_with_blank_lines_skipped(tmp_path):
+    path = write(tmp_path, line("b", "chat", "Grüß dich\u2028du"), "", line("a", "math", "x = {}"))
+    assert read_prompts(path) == [Prompt("b", "chat", "Grüß dich\u2028du"), Prompt("a", "math", "x = {}")]
+
+
+def test_a_raw_line_separator_inside_a_text_does_not_break_its_line(tmp_path):
+    raw = json.dumps({"prompt_id": "a", "domain": "chat", "prompt": "one\u2028two"}, ensure_ascii=False)
+    assert read_prompts(write(tmp_path, raw))[0].text == "one\u2028two"
+
+
+def test_folder_is_read_whole_and_ids_are_unique_across_its_files(tmp_path):
+    write(tmp_path, line("a"), line("b", "chat"), name="1.jsonl")
+    write(tmp_path, line("c"), name="2.jsonl")
+    (tmp_path / "README.md").write_text("not prompts")
+    assert [p.prompt_id for p in load_prompts(tmp_path, 2, ["code"])] == ["a", "c"]
+    assert [p.prompt_id for p in load_prompts(str(tmp_path), 1, ("chat", "code"))] == ["b", "a"]
+    write(tmp_path, line("z"), line("a"), name="3.jsonl")
+    with pytest.raises(ValueError, match=r"3\.jsonl, line 2: prompt_id 'a' is taken by .*1\.jsonl, line 1"):
+        read_prompts(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        ('{"prompt_id": "x",', "not valid JSON"),
+        ('["x"]', "a list came; write an object"),
+        ('{"prompt_id": "x", "domain": "code"}', "missing field prompt; the fields are prompt_id, domain, prompt"),
+        (line("x", answer="7"), "unknown field answer"),
+        (line("x", prompt=" \n"), "prompt is ' .n'; it must be text that is not empty"),
+        (line("x", prompt=7), "prompt is 7; it must be text"),
+        (line(""), "prompt_id is ''; it must be text"),
+        (line("x", "maths"), "domain 'maths' is unknown: use one of code, math, reasoning, chat; did you mean 'math'"),
+        (line("a"), "prompt_id 'a' is taken by .*mine.jsonl, line 1"),
+    ],
+)
+def test_a_broken_line_is_named_with_its_file_and_number(tmp_path, bad, message):
+    with pytest.raises(ValueError, match=rf"mine\.jsonl, line 3: {message}"):
+        read_prompts(write(tmp_path, line("a"), line("b"), bad))
+
+
+def test_bytes_that_are_not_utf8_are_named_too(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    path.write_bytes(line().encode() + b"\n" + b'{"prompt": "\xff"}\n')
+    with pytest.raises(ValueError, match=r"mine\.jsonl, line 2: not valid JSON"):
+        read_prompts(path)
+
+
+def test_arguments_are_checked(tmp_path):
+    for source in ("projct", tmp_path):  # a wrong name; a folder without prompts
+        with pytest.raises(ValueError, match=r"no prompts at .*: use 'project', 'paper', an existing .jsonl file"):
+            load_prompts(source, 1)
+    for per_domain in (0, 2.0, None):
+        with pytest.raises(ValueError, match=r"per_domain is .*whole number, 1 or more"):
+            load_prompts("project", per_domain)
+    for domains in ("code", [], ["code", "code"]):
+        with pytest.raises(ValueError, match=r"domains is .*list of different domains"):
+            load_prompts("project", 1, domains)
+    with pytest.raises(ValueError, match=r"domain 'reason' is unknown.*did you mean 'reasoning'"):
+        load_prompts("project", 1, ["reason"])
+    path = write(tmp_path, line("a"), line("b", "chat"))
+    with pytest.raises(ValueError, match=r"mine.jsonl': domain chat has 1, asked for 2: ask for fewer or add"):
+        load_prompts(path, 2, ["chat"])
+
+
+# ---------------------------------------------------------------- the paper's sets
+
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path):
+    """`datasets` keeps its copies in a folder of the test, and the mirror is not set."""
+    import datasets
+
+    monkeypatch.delenv(MIRROR, raising=False)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    return monkeypatch
+
+
+def make_mirror(root):
+    """A small mirror with one row a set, and with three rows of chat of which the first is too short."""
+
+    def user(text):
+        return {"messages": [{"role": "system", "content": "be kind"}, {"role": "user", "content": text}]}
+
+    rows = {
+        "code": [{"task_id": "HumanEval/0", "prompt": "def f():\n"}],
+        "math": [{"problem": r"Find $\frac{a}{2}$."}],
+        "reasoning": [{"question": "How many?"}],
+        "chat": [user("   hi there  "), user("  ten chars "), user("0123456789")],
+    }
+    for domain, hub_set in HUB_SETS.items():
+        folder = root / hub_set.name
+        folder.mkdir(parents=True)
+        (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows[domain])))
+        head = f"configs:\n- config_name: {hub_set.config or 'default'}\n  data_files:\n  - split: {hub_set.split}\n    path: rows.jsonl\n"
+        (folder / "README.md").write_text(f"---\n{head}---\n")
+    return root
+
+
+def test_paper_prompts_have_the_papers_text_and_documented_ids(cache, tmp_path):
+    cache.setenv(MIRROR, str(make_mirror(tmp_path / "mirror")))
+    assert load_prompts("paper", 1) == [
+        Prompt("code-HumanEval/0", "code", "def f():\n"),
+        Prompt("math-0", "math", "Solve as a math problem. Show all intermediate steps.\nProblem: Find $\\frac{a}{2}$.\nSolution:"),
+        Prompt("reasoning-0", "reasoning", "Show your reasoning step by step.\nQ: How many?\nA:"),
+        Prompt("chat-2", "chat", "0123456789"),  # rows 0 and 1 have 8 and 9 characters once stripped
+    ]
+    with pytest.raises(ValueError, match="prompts 'paper': domain chat has 1, asked for 2"):
+        load_prompts("paper", 2, ["chat"])
+
+
+def test_a_mirror_without_the_set_says_its_layout_and_never_asks_the_hub(cache, tmp_path):
+    cache.setattr("datasets.load_dataset", lambda *args, **kwargs: pytest.fail("asked the hub"))
+    cache.setenv(MIRROR, str(tmp_path))
+    with pytest.raises(ValueError, match=f"{MIRROR}=.* holds no openai/gsm8k: its layout must be <folder>/<owner>/<name>; or unset it"):
+        load_prompts("paper", 1, ["reasoning"])
+
+
+def test_a_broken_mirror_is_named_with_the_cause(cache, tmp_path):
+    root = make_mirror(tmp_path / "mirror")
+    (root / "openai/gsm8k/rows.jsonl").unlink()
+    cache.setenv(MIRROR, str(root))
+    with pytest.raises(ValueError, match=r"openai/gsm8k \(main, test\) cannot be read from .*mirror.*Check the network, or set SPECLAB"):
+        load_prompts("paper", 1, ["reasoning"])
+
+
+def test_an_unreachable_hub_says_to_set_the_mirror(cache):
+    def refuse(*args, **kwargs):
+        raise ConnectionError("no route")
+
+    cache.setattr("datasets.load_dataset", refuse)
+    with pytest.raises(ValueError, match=r"openai/openai_humaneval.*ConnectionError: no route.*set SPECLAB_DATASETS to a folder"):
+        load_prompts("paper", 1, ["code"])
+
+
+def test_a_connection_lost_while_streaming_says_so_too(cache):
+    def stream(*args, **kwargs):
+        yield {"messages": [{"role": "user", "content": "long enough"}]}
+        raise OSError("reset")
+
+    cache.setattr("datasets.load_dataset", stream)
+    assert load_prompts("paper", 1, ["chat"])[0].text == "long enough"  # the second row is never asked for
+    with pytest.raises(ValueError, match=r"OSError: reset.*set SPECLAB_DATASETS"):
+        load_prompts("paper", 2, ["chat"])
+
+
+def test_the_hub_is_asked_for_the_papers_sets_and_only_chat_is_streamed(cache):
+    asked = []
+
+    def record(name, config, **more):
+        asked.append((name, config, more["split"], more["streaming"]))
+        return [{"task_id": "T", "prompt": "p", "problem": "p", "question": "p", "messages": [{"role": "user", "content": "p" * 10}]}]
+
+    cache.setattr("datasets.load_dataset", record)
+    load_prompts("paper", 1)
+    assert asked == [
+        ("openai/openai_humaneval", "openai_humaneval", "test", False),
+        ("EleutherAI/hendrycks_math", "algebra", "test", False),
+        ("openai/gsm8k", "main", "test", False),
+        ("HuggingFaceH4/ultrachat_200k", None, "train_sft", True),
+    ]
+
+
+@pytest.mark.skipif(not SHARED_MIRROR.is_dir(), reason="no copies of the hub sets in ../shared/datasets/hub_mirror")
+def test_the_shared_mirror_gives_the_papers_first_fifty(cache):
+    cache.setenv(MIRROR, str(SHARED_MIRROR))
+    prompts = load_prompts("paper", 50)
+    ids = [p.prompt_id for p in prompts]
+    assert Counter(p.domain for p in prompts) == dict.fromkeys(DOMAINS, 50) and len(set(ids)) == 200
+    assert ids[0] == "code-HumanEval/0" and ids[49] == "code-HumanEval/49" and ids[50] == "math-0" and ids[149] == "reasoning-49"
+    assert prompts[0].text.startswith("from typing import List\n\n\ndef has_close_elements(") and prompts[0].text.endswith('"""\n')
+    assert prompts[50].text.startswith(MATH_PROMPT.split("{}")[0] + "How many vertical asymptotes")
+    assert prompts[100].text.startswith(REASONING_PROMPT.split("{}")[0] + "Janet") and prompts[100].text.endswith("\nA:")
+    assert all(len(p.text) >= 10 for p in prompts[150:])
+
+
+# ---------------------------------------------------------------- digest
+
+PROMPTS = st.lists(st.builds(Prompt, st.text(max_size=3), st.sampled_from(DOMAINS), st.text(max_size=3)), max_size=3)
+
+
+@given(PROMPTS, PROMPTS)
+def test_digests_are_equal_exactly_when_the_prompts_are(one, other):
+    assert (digest(one) == digest(other)) == (one == other)
+    assert re.fullmatch("[0-9a-f]{64}", digest(one))
+
+
+def test_digest_of_a_known_list_and_of_moved_borders():
+    assert digest([]) == "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"  # sha256 of "[]"
+    assert digest([Prompt("a", "code", "bc")]) != digest([Prompt("ab", "code", "c")])
+
+
+# ---------------------------------------------------------------- token ids
+
+
+def test_text_is_encoded_with_the_tokenizers_special_tokens():
+    assert encode_prompts(make_tokenizer(), [Prompt("a", "code", "one three")], 9) == [EncodedPrompt("a", "code", (0, 5, 7), 0)]
+
+
+def test_the_chat_template_wraps_the_text_and_opens_the_answer():
+    encoded = encode_prompts(make_tokenizer(CHAT_TEMPLATE), [Prompt("a", "chat", "two")], 9, "chat")
+    assert encoded == [EncodedPrompt("a", "chat", (2, 6, 3, 4), 0)]  # [U] two [/U] [A], and no [BOS] beside the template's own
+
+
+@pytest.mark.parametrize("limit, ids, cut", [(3, (0, 5, 6), 2), (4, (0, 5, 6, 7), 1), (5, (0, 5, 6, 7, 8), 0), (6, (0, 5, 6, 7, 8), 0)])
+def test_a_long_prompt_keeps_its_first_tokens_like_the_authors_and_the_rest_is_counted(limit, ids, cut):
+    text, tokenizer = "one two three four", make_tokenizer()
+    (encoded,) = encode_prompts(tokenizer, [Prompt("a", "code", text)], limit)
+    assert (encoded.ids, encoded.cut) == (ids, cut)
+    assert list(encoded.ids) == tokenizer(text, truncation=True, max_length=limit)["input_ids"]
+
+
+def test_right_truncation_does_not_depend_on_the_tokenizers_side():
+    left = make_tokenizer(truncation_side="left", padding_side="left")
+    assert encode_prompts(left, [Prompt("a", "code", "one two three")], 2)[0].ids == (0, 5)
+    assert left("one two three", truncation=True, max_length=2)["input_ids"] != [0, 5]  # so the setting does bite
+
+
+def test_encoding_refuses_what_it_cannot_do():
+    tokenizer, prompts = make_tokenizer(), [Prompt("a", "code", "one")]
+    with pytest.raises(ValueError, match="tokenizer has no chat_template: set template: none, or use a chat-tuned pair"):
+        encode_prompts(tokenizer, prompts, 9, "chat")
+    with pytest.raises(ValueError, match=r"template 'chta' is unknown: use one of none, chat; did you mean 'chat'"):
+        encode_prompts(tokenizer, prompts, 9, "chta")
+    for limit in (0, 1.5):
+        with pytest.raises(ValueError, match=r"max_tokens is .*whole number, 1 or more"):
+            encode_prompts(tokenizer, prompts, limit)
+    with pytest.raises(ValueError, match="prompt 'a' has no token"):
+        encode_prompts(lambda text: {"input_ids": []}, prompts, 9)

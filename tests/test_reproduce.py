@@ -1,0 +1,223 @@
+"""`make reproduce` on small repositories made here: what runs, what is left alone, what a failure or an interruption leaves behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from speclab import reproduce
+from speclab.profiles import ROOT
+
+FIGURE = """
+import os, pathlib, sys
+folder = pathlib.Path(os.environ["SPECLAB_OUT"], "figures", profile)
+(folder / "{number}_plot.png").write_bytes(b"not really a picture")
+(folder / "{number}_facts.csv").write_text(f"{{sys.executable}},{{os.getcwd()}},{{os.environ['OMP_NUM_THREADS']}}")
+"""
+PARAMETERS = 'profile: str = "paper"  # injected\ngamma: int = 4  # tokens'
+
+
+def write(root: Path, name: str, body: str, title: str = "# A question?") -> Path:
+    """A notebook in the house format, as far as the runner cares."""
+    cells = [nbformat.v4.new_markdown_cell(title), nbformat.v4.new_code_cell(PARAMETERS), nbformat.v4.new_code_cell(body)]
+    cells[1].metadata.tags = ["parameters"]
+    book = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": {"name": "python3", "language": "python", "display_name": "x"}})
+    (root / "notebooks").mkdir(exist_ok=True)
+    nbformat.write(book, root / "notebooks" / f"{name}.ipynb")
+    return root / "notebooks" / f"{name}.ipynb"
+
+
+def run(root: Path, *arguments: str) -> int:
+    """The command on a repository, its output going under the repository too."""
+    return reproduce.main(["--profile", "tiny", "--out", str(root), *arguments], root=root)
+
+
+def ages(root: Path) -> dict[str, int]:
+    """When each executed notebook was written."""
+    return {p.stem: p.stat().st_mtime_ns for p in (root / "build" / "tiny").glob("[0-9]*.ipynb")}
+
+
+@pytest.fixture
+def repository(tmp_path):
+    write(tmp_path, "01_good", FIGURE.format(number="01"), title="# 01. Does <it> run?")
+    write(tmp_path, "02_also_good", FIGURE.format(number="02"))
+    (tmp_path / "speclab").mkdir()
+    (tmp_path / "speclab" / "part.py").write_text("x = 1\n")
+    (tmp_path / "data" / "runs").mkdir(parents=True)
+    (tmp_path / "data" / "prompts.jsonl").write_text("{}\n")
+    return tmp_path
+
+
+def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):
+    assert run(repository) == 0
+    build, figures = repository / "build" / "tiny", repository / "figures" / "tiny"
+    names = {"01_good.ipynb", "01_good.html", "01_good.json", "02_also_good.ipynb", "02_also_good.html", "02_also_good.json", "index.html"}
+    assert {p.name for p in build.iterdir()} == names, "nothing but results: no temporary file is left"
+    assert (figures / "01_facts.csv").read_text().split(",")[:2] == [sys.executable, str(repository)]
+    out = capsys.readouterr().out.splitlines()
+    assert len(out) == 3
+    assert out[0].startswith("01_good") and "1 figures" in out[0] and out[0].endswith("done")
+    assert "2 notebooks (0 up to date, 0 failed)" in out[2] and "index.html" in out[2]
+    page = (build / "index.html").read_text()
+    assert "01. Does &lt;it&gt; run?" in page and "data:image/png;base64," in page and "01_facts.csv" in page
+    for file in build.glob("*.html"):
+        assert "<script src=" not in file.read_text() and "cdn" not in file.read_text(), f"{file.name} asks the network for something"
+
+
+def test_only_what_changed_runs_again(repository, capsys):
+    assert run(repository) == 0
+    first = ages(repository)
+    assert run(repository) == 0
+    assert ages(repository) == first
+    assert "2 up to date" in capsys.readouterr().out
+    write(repository, "02_also_good", FIGURE.format(number="02") + "\nmore = 1")
+    assert run(repository) == 0
+    second = ages(repository)
+    assert second["01_good"] == first["01_good"] and second["02_also_good"] > first["02_also_good"]
+    (repository / "figures" / "tiny" / "01_plot.png").unlink()
+    assert run(repository) == 0
+    third = ages(repository)
+    assert third["01_good"] > second["01_good"] and third["02_also_good"] == second["02_also_good"]
+    assert run(repository, "--parameter", "gamma=8") == 0
+    assert min(ages(repository).values()) > max(third.values()), "a parameter changes every notebook that has it"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("speclab/part.py", True),
+        ("data/prompts.jsonl", True),
+        ("requirements.lock", True),
+        ("data/runs/part.parquet", False),
+        ("README.md", False),
+    ],
+)
+def test_digest_follows_what_the_outcome_depends_on(repository, change, expected):
+    notebook = repository / "notebooks" / "01_good.ipynb"
+    session = reproduce.Session(repository, repository / "build", repository / "figures", "a profile", {"profile": "tiny", "gamma": 4})
+    before = reproduce.digest(session, notebook)
+    assert reproduce.digest(session, notebook) == before
+    (repository / change).write_text("changed\n")
+    assert (reproduce.digest(session, notebook) != before) is expected
+
+
+def test_digest_follows_profile_and_the_parameters_a_notebook_has(repository):
+    notebook = repository / "notebooks" / "01_good.ipynb"
+    found = {
+        reproduce.digest(reproduce.Session(repository, repository, repository, profile, {"profile": "tiny", "gamma": 4, **extra}), notebook)
+        for profile, extra in [("a", {}), ("b", {}), ("a", {"gamma": 5}), ("a", {"not_in_this_notebook": 1})]
+    }
+    assert len(found) == 3
+
+
+def test_a_failed_notebook_is_kept_and_the_others_run(repository, capsys):
+    write(repository, "01_good", "x = 1\nassert x == 2, 'x is not two'")
+    assert run(repository) == 1
+    build = repository / "build" / "tiny"
+    assert (build / "01_good.failed.ipynb").exists() and not (build / "01_good.ipynb").exists() and (build / "02_also_good.ipynb").exists()
+    out = capsys.readouterr().out
+    assert "failed: cell [3]: AssertionError: x is not two, at `assert x == 2, 'x is not two'`" in out
+    assert "2 notebooks (0 up to date, 1 failed)" in out
+    assert "x is not two" in (build / "index.html").read_text()
+    assert run(repository) == 1, "a failure is not up to date"
+    assert "1 up to date, 1 failed" in capsys.readouterr().out
+    write(repository, "01_good", FIGURE.format(number="01"))
+    assert run(repository) == 0
+    assert not (build / "01_good.failed.ipynb").exists()
+
+
+def test_a_dead_kernel_is_a_failed_notebook(repository, capsys):
+    write(repository, "01_good", "import os\nos._exit(3)")
+    assert run(repository) == 1
+    assert "01_good" in capsys.readouterr().out
+    assert json.loads((repository / "build" / "tiny" / "01_good.json").read_text())["error"].startswith("Kernel died")
+
+
+def test_a_figure_that_is_no_longer_written_goes(repository):
+    assert run(repository, "--notebook", "1") == 0
+    write(repository, "01_good", "pass")
+    (repository / "figures" / "tiny" / "01_mine.txt").write_text("not written by a notebook")
+    assert run(repository, "--notebook", "01_good") == 0
+    assert sorted(p.name for p in (repository / "figures" / "tiny").iterdir()) == ["01_mine.txt"]
+
+
+def test_a_broken_stamp_means_run_again(repository):
+    assert run(repository, "--notebook", "01") == 0
+    first = ages(repository)
+    (repository / "build" / "tiny" / "01_good.json").write_text('{"name": ')
+    assert run(repository, "--notebook", "01") == 0
+    assert ages(repository)["01_good"] > first["01_good"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--parameter", "gama=3"], "parameter 'gama': did you mean 'gamma'?"),
+        (["--parameter", "gamma=three"], "parameter gamma='three': needed is int, as 4"),
+        (["--notebook", "07"], "notebook '07': there are 01_good, 02_also_good"),
+        (["--notebook", "02_also_god"], "did you mean '02_also_good'?"),
+        (["--profile", "tinny"], "profile='tinny': did you mean 'tiny'?"),
+        (["--set", "max_new_token=3"], "did you mean 'max_new_tokens'?"),
+    ],
+)
+def test_bad_input_is_an_error_before_anything_runs(repository, capsys, arguments, message):
+    assert run(repository, *arguments) == 2
+    assert message in capsys.readouterr().err
+    assert not (repository / "build").exists()
+
+
+def test_no_notebooks_is_an_error(tmp_path, capsys):
+    assert run(tmp_path) == 2
+    assert "no notebooks" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(repository, capsys):
+    (repository / "build").write_text("a file where a folder is needed")
+    assert run(repository) == 2
+    assert "build" in capsys.readouterr().err
+
+
+def test_interruption_says_what_is_done_and_goes_on_later(repository):
+    write(repository, "02_also_good", "import time\ntime.sleep(120)")
+    script = f"import sys, pathlib; from speclab.reproduce import main; sys.exit(main(['--out', '{repository}'], pathlib.Path('{repository}')))"
+    command, env = [sys.executable, "-c", script], os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=env)
+    running = repository / "build" / "tiny" / ".02_also_good.running.ipynb"
+    deadline = time.monotonic() + 100
+    while not running.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Interrupted. Finished: 01_good. Left: 02_also_good." in out
+    assert not running.exists()
+    first = ages(repository)
+    write(repository, "02_also_good", "pass")
+    assert run(repository) == 0
+    assert ages(repository)["01_good"] == first["01_good"]
+
+
+def test_progress_bars_reach_a_terminal_only(monkeypatch):
+    class Terminal(list):
+        def write(self, text):
+            self.append(text)
+
+        def isatty(self):
+            return True
+
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    relay = reproduce.Relay()
+    relay.write("a warning\n")
+    relay.write("\r 10%|#\r 20%|##\n")
+    assert shown == ["\r\x1b[K 20%|##"]
+    monkeypatch.setattr(Terminal, "isatty", lambda self: False)
+    relay.write("\r 30%|###")
+    assert len(shown) == 1

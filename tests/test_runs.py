@@ -1,0 +1,137 @@
+"""Runs on disk: files and columns, resume to the same bytes, damaged parts, keys, bad input."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import speclab.runs as runs
+from speclab.__main__ import main
+from speclab.runs import RunError, load_or_record, load_run, record_run, run_key
+
+
+@pytest.fixture
+def profile(random_profile, tmp_path):
+    """The random pair over six short prompts in three blocks."""
+    rows = [{"prompt_id": f"{d}-{i}", "domain": d, "prompt": "a b c d"[: 2 * i + 1]} for d in ("code", "chat") for i in range(3)]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return random_profile.replace(prompts=str(tmp_path / "prompts.jsonl"), prompts_per_domain=3, domains=("code", "chat"), block_prompts=2, max_new_tokens=6)
+
+
+def contents(folder):
+    return {name: (folder / name).read_bytes() for name in ("trace.parquet", "nodes.parquet")}
+
+
+def test_a_run_has_the_specified_columns_and_a_manifest(profile, tmp_path, random_pair):
+    run = record_run(profile, tmp_path / "run", random_pair)
+    assert list(run.trace) == runs.SCHEMAS["trace"].names and list(run.nodes) == runs.SCHEMAS["nodes"].names
+    assert len(run.nodes) == 8 * len(run.trace) and run.trace.prompt_id.nunique() == 6
+    for (prompt, _), rows in run.trace.groupby(["prompt_id", "domain"]):
+        assert rows.position.tolist() == list(range(len(rows))), prompt
+    first = run.nodes[(run.nodes.depth == 1) & (run.nodes["rank"] == 0)]
+    np.testing.assert_allclose(first.target_prob.to_numpy(), np.stack(run.trace.top_draft_p)[:, 0], atol=1e-6)
+    manifest = run.manifest
+    assert manifest["rows"] == {"trace": len(run.trace), "nodes": len(run.nodes)} and manifest["prompts"] == 6
+    assert manifest["pair"]["target"]["kernel"] == "Linear" and manifest["libraries"]["torch"] and manifest["peak_bytes"]["process"] > 0
+
+
+def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bytes(profile, tmp_path, random_pair, monkeypatch):
+    whole = contents(record_run(profile, tmp_path / "whole", random_pair).folder)
+    honest, calls = runs._record_or_halve, []
+
+    def stops_in_the_second_block(*args):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return honest(*args)
+
+    monkeypatch.setattr(runs, "_record_or_halve", stops_in_the_second_block)
+    with pytest.raises(KeyboardInterrupt):
+        record_run(profile, tmp_path / "cut", random_pair)
+    assert (tmp_path / "cut/parts/00000.json").is_file() and not (tmp_path / "cut/manifest.json").exists()
+    record_run(profile, tmp_path / "cut", random_pair)
+    assert len(calls) == 4 and contents(tmp_path / "cut") == whole
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b[:100] + bytes([b[100] ^ 1]) + b[101:]])
+def test_a_damaged_part_is_recorded_again_and_said(profile, tmp_path, random_pair, damage, capfd):
+    folder = record_run(profile, tmp_path / "run", random_pair).folder
+    whole, part = contents(folder), folder / "parts/00001.nodes.parquet"
+    part.write_bytes(damage(part.read_bytes()))
+    record_run(profile, folder, random_pair)
+    assert "part 1 in" in (said := capfd.readouterr().err) and "damaged" in said
+    assert contents(folder) == whole
+
+
+def test_the_key_follows_what_changes_the_numbers_and_nothing_else(profile):
+    key = run_key(profile)
+    assert run_key(profile.replace(block_prompts=5, max_packed_tokens=9, name="other")) == key
+    changes = [{"seed": 1}, {"max_new_tokens": 5}, {"temperature": 1.0}, {"budget": 7}, {"prompts_per_domain": 2}, {"draft": profile.target}]
+    assert len({run_key(profile.replace(**c)) for c in changes} | {key}) == 1 + len(changes)
+
+
+def test_out_of_memory_halves_the_packing_and_goes_on(profile, tmp_path, random_pair, monkeypatch, capfd):
+    import torch
+
+    import speclab.record as record
+
+    honest = record.record_block
+
+    def short_of_memory(pair, block, tree, sampling, new, seed, packed):
+        if packed > 600:
+            raise torch.OutOfMemoryError("no")
+        return honest(pair, block, tree, sampling, new, seed, packed)
+
+    monkeypatch.setattr(record, "record_block", short_of_memory)
+    record_run(profile, tmp_path / "run", random_pair)
+    assert "max_packed_tokens=512" in capfd.readouterr().err
+
+
+def test_folders_that_cannot_be_used_say_so(profile, tmp_path, random_pair, monkeypatch):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(RunError, match="cannot write .*Finished blocks are kept"):
+        record_run(profile, blocked / "run", random_pair)
+    record_run(profile, tmp_path / "run", random_pair)
+    with pytest.raises(RunError, match="other settings"):
+        record_run(profile.replace(seed=1), tmp_path / "run", random_pair)
+    with pytest.raises(RunError, match="no finished run"):
+        load_run(tmp_path)
+
+    def full(table, path):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pq, "write_table", full)
+    with pytest.raises(RunError, match="No space left on device.*free space"):
+        record_run(profile, tmp_path / "full", random_pair)
+
+
+def test_two_runs_on_one_folder_are_refused(profile, tmp_path, random_pair):
+    from filelock import FileLock
+
+    (tmp_path / "run").mkdir()
+    with FileLock(tmp_path / "run" / ".lock"), pytest.raises(RunError, match="being written by another run"):
+        record_run(profile, tmp_path / "run", random_pair)
+
+
+def test_records_of_another_schema_are_refused(profile, tmp_path, random_pair):
+    folder = record_run(profile, tmp_path / "run", random_pair).folder
+    table = pq.read_table(folder / "nodes.parquet").replace_schema_metadata({"speclab_schema": "0"})
+    pq.write_table(table, folder / "nodes.parquet")
+    with pytest.raises(RunError, match="schema version 0, this kit reads 1"):
+        _ = load_run(folder).nodes
+
+
+def test_an_unknown_kind_is_named(profile):
+    with pytest.raises(ValueError, match="kind='greddy': allowed are greedy"):
+        load_or_record(profile, "greddy")
+
+
+def test_the_command_line_records_and_reports_errors_in_one_line(profile, tmp_path, capsys):
+    out = tmp_path / "out"
+    sets = ["prompts_per_domain=1", "max_new_tokens=4", "max_prompt_tokens=64", f"prompts={profile.prompts}", "domains=[code]", f"target.path={profile.target.path}", f"draft.path={profile.draft.path}"]
+    assert main(["record", "--profile", "tiny", "--set", *sets, "--out", str(out)]) == 0
+    assert "nodes in" in capsys.readouterr().out and {"trace.parquet", "nodes.parquet", "manifest.json"} <= {p.name for p in out.iterdir()}
+    assert main(["record", "--profile", "tyni", "--out", str(out)]) == 2
+    assert "did you mean 'tiny'" in capsys.readouterr().err

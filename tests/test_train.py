@@ -1,0 +1,81 @@
+"""The training loop on a small model: it learns, resumes to the same weights, and stops at a loss that is not finite."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from speclab.train import Stream, TrainConfig, fit, learning_rate_scale
+
+CONFIG = TrainConfig(steps=8, batch=2, context=16, checkpoint_every=4, warmup_steps=2)
+TOKENS = np.tile(np.arange(2, 30), 20).astype(np.uint16)
+
+
+def fresh():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, tie_word_embeddings=True))
+
+
+def run(folder, config=CONFIG, **changes):
+    model, stream = fresh(), Stream(TOKENS, config)
+    return model, fit(model, stream.batch, config, folder, {"code": stream.batch(99)}, **changes)
+
+
+def test_the_loss_falls_and_the_log_has_one_row_a_checkpoint(tmp_path):
+    _, log = run(tmp_path, TrainConfig(steps=60, batch=2, context=16, checkpoint_every=20, warmup_steps=2))
+    assert [row["step"] for row in log] == [19, 39, 59] and log[-1]["code"] < 0.8 * log[0]["code"]
+    assert json.loads((tmp_path / "log.json").read_text()) == log
+
+
+def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
+    whole, _ = run(tmp_path / "whole")
+    stream, calls = Stream(TOKENS, CONFIG), []
+
+    def killed_at_the_sixth_step(step):
+        calls.append(step)
+        if step == 5:
+            raise KeyboardInterrupt
+        return stream.batch(step)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(fresh(), killed_at_the_sixth_step, CONFIG, tmp_path / "cut", {"code": stream.batch(99)})
+    resumed, log = run(tmp_path / "cut")
+    assert [row["step"] for row in log] == [3, 7]
+    for name, value in whole.state_dict().items():
+        torch.testing.assert_close(resumed.state_dict()[name], value, rtol=0, atol=0, msg=name)
+
+
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
+    from speclab.train import next_token_loss
+
+    broken = lambda model, rows: next_token_loss(model, rows) * (float("nan") if broken.calls.append(0) or len(broken.calls) == 6 else 1)  # noqa: E731
+    broken.calls = []
+    with pytest.raises(FloatingPointError, match="loss nan at step 5; last good checkpoint in"):
+        run(tmp_path, loss=broken)
+    assert all(torch.isfinite(v).all() for v in load_file(tmp_path / "checkpoint.safetensors").values())
+
+
+def test_every_row_comes_once_an_epoch_and_depends_on_seed_and_step_alone():
+    config = TrainConfig(steps=1, batch=1, context=16)
+    stream = Stream(TOKENS, config)
+    rows = [tuple(stream.batch(step)[0].tolist()) for step in range(stream.rows)]
+    wanted = [tuple(TOKENS[i * 16 : i * 16 + 17].tolist()) for i in range(stream.rows)]
+    assert sorted(rows) == sorted(wanted) and rows != wanted
+    other = Stream(TOKENS, TrainConfig(steps=1, batch=1, context=16, seed=1))
+    assert [tuple(other.batch(step)[0].tolist()) for step in range(other.rows)] != rows
+
+
+def test_the_learning_rate_warms_up_stays_and_decays_to_zero():
+    config = TrainConfig(steps=100, warmup_steps=10, decay_share=0.4)
+    assert [learning_rate_scale(s, config) for s in (0, 9, 59, 80, 100)] == pytest.approx([0.1, 1, 1, 0.5, 0])
+
+
+def test_too_little_text_and_bad_settings_are_named():
+    with pytest.raises(ValueError, match="training set of 5 tokens: at least 17 are needed"):
+        Stream(TOKENS[:5], CONFIG)
+    with pytest.raises(ValueError, match="batch=0: allowed are whole numbers from 1"):
+        TrainConfig(steps=1, batch=0)

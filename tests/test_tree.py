@@ -1,0 +1,72 @@
+"""Topology: the paper's tree, caps, chains, and properties of every static tree."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speclab.tree import Tree, chain, parse_shape, static_tree
+
+
+def test_the_papers_tree_has_levels_of_2_4_2_and_the_last_two_hang_below_the_best_grandchild():
+    tree = static_tree(3, 2, 8)
+    assert tree.parent.tolist() == [-1, 0, 0, 1, 1, 2, 2, 3, 3]
+    assert tree.depth.tolist() == [0, 1, 1, 2, 2, 2, 2, 3, 3]
+    assert tree.rank.tolist() == [0, 0, 1, 0, 1, 0, 1, 0, 1]
+    assert tree.best_path.tolist() == [True, True, False, True, False, False, False, True, False]
+    assert tree.width.tolist() == [2, 2, 2, 2, 0, 0, 0, 0, 0]
+    assert tree.ancestors[7].nonzero()[0].tolist() == [0, 1, 3, 7]
+
+
+def test_without_a_budget_every_level_is_complete():
+    tree = static_tree(3, 2)
+    assert [len(tree.level(d)) for d in range(4)] == [1, 2, 4, 8]
+
+
+def test_a_budget_cuts_in_the_middle_of_a_family():
+    assert static_tree(2, 3, 5).parent.tolist() == [-1, 0, 0, 0, 1, 1]
+
+
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 60))
+def test_static_trees_are_breadth_first_and_never_over_budget(depth, branches, budget):
+    tree = static_tree(depth, branches, budget)
+    full = sum(branches**d for d in range(1, depth + 1))
+    assert tree.size == min(budget, full)
+    assert (np.diff(tree.depth) >= 0).all() and (tree.parent[1:] < np.arange(1, tree.size + 1)).all()
+    for node in range(tree.size + 1):
+        kids = tree.children(node)
+        assert tree.rank[kids].tolist() == list(range(len(kids))) and tree.width[node] == len(kids)
+        assert tree.ancestors[node].sum() == tree.depth[node] + 1
+    assert tree.best_path.sum() == tree.max_depth + 1
+
+
+@given(st.integers(1, 64))
+def test_a_chain_is_a_path(gamma):
+    tree = chain(gamma)
+    assert tree.parent.tolist() == list(range(-1, gamma)) and tree.best_path.all()
+
+
+def test_shapes_are_read_from_text():
+    assert parse_shape("chain:4").parent.tolist() == chain(4).parent.tolist()
+    assert parse_shape("tree:3,2,8").parent.tolist() == static_tree(3, 2, 8).parent.tolist()
+    assert parse_shape("tree:2,3").size == 12
+
+
+@pytest.mark.parametrize("text", ["chain", "chain:", "chain:a", "tree:3", "bush:1,2", "chain:1,2", "tree:1,2,3,4", "chain:-1"])
+def test_a_broken_shape_says_what_is_allowed(text):
+    with pytest.raises(ValueError, match=r"chain:GAMMA .* tree:DEPTH,BRANCHES"):
+        parse_shape(text)
+
+
+@pytest.mark.parametrize(("call", "words"), [
+    (lambda: chain(0), "gamma=0: allowed are whole numbers from 1"),
+    (lambda: static_tree(0, 2), "depth=0"),
+    (lambda: static_tree(2, 0), "branches=0"),
+    (lambda: static_tree(2, 2, 0), "budget=0"),
+    (lambda: static_tree(2, 2.5), "branches=2.5"),
+    (lambda: static_tree(64, 2), "name a budget"),
+    (lambda: Tree(np.array([-1, 0, 1, 0]), np.array([0, 0, 0, 1]), np.array([0, 1, 2, 1])), "node 3 .*breadth-first"),
+])
+def test_limits_are_named(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()

@@ -1,0 +1,57 @@
+"""A ten-word pair without transformers: logits are a fixed function of the last three visible tokens, in order of position."""
+
+import hashlib
+from types import SimpleNamespace
+
+import torch
+
+from speclab.model import LanguageModel
+from speclab.pairs import Pair
+
+WORDS = 10
+
+
+class ToyBody:
+    """Remembers (token, position) per cache slot; a hidden state is the context's last three visible tokens, oldest first."""
+
+    def __call__(self, input_ids, attention_mask, position_ids, past_key_values, use_cache):
+        batch, n = input_ids.shape
+        new = torch.stack([input_ids, position_ids], -1).float()[:, None]  # (batch, 1 head, n, 2)
+        slots, _ = past_key_values.update(new, new, 0)
+        seen = attention_mask[:, 0] == 0
+        hidden = torch.zeros(batch, n, 3)
+        for b in range(batch):
+            for i in range(n):
+                visible = slots[b % slots.shape[0], 0][seen[b % seen.shape[0], i]]
+                order = visible[:, 1].argsort()
+                context = visible[order, 0][-3:]
+                hidden[b, i, 3 - len(context):] = context + 1
+        return SimpleNamespace(last_hidden_state=hidden)
+
+
+class ToyHead:
+    """Seeded logits of a context; `noise` moves the draft away from the target."""
+
+    def __init__(self, seed: int, noise: float, scale: float):
+        self.seed, self.noise, self.scale, self.table = seed, noise, scale, {}
+
+    def _row(self, context: tuple) -> torch.Tensor:
+        if context not in self.table:
+            draw = lambda salt: torch.randn(WORDS, generator=torch.Generator().manual_seed(  # noqa: E731
+                int.from_bytes(hashlib.sha256(f"{salt}{context}".encode()).digest()[:6], "big")))
+            self.table[context] = self.scale * draw(0) + self.noise * draw(self.seed)
+        return self.table[context]
+
+    def __call__(self, hidden):
+        flat = hidden.reshape(-1, 3)
+        return torch.stack([self._row(tuple(int(x) for x in row)) for row in flat]).view(*hidden.shape[:-1], WORDS)
+
+
+def toy_model(seed: int = 0, noise: float = 0.0, scale: float = 2.0) -> LanguageModel:
+    """A toy behind the same interface as a Llama."""
+    return LanguageModel(ToyBody(), ToyHead(seed, noise, scale), WORDS, torch.float32, "cpu", "toy")
+
+
+def toy_pair(noise: float = 1.0, stop: int = 9) -> Pair:
+    """Target and a draft that is the target with noise."""
+    return Pair(toy_model(), toy_model(1, noise), None, frozenset({stop}), {})
