@@ -57,12 +57,13 @@ notebooks: $(READY) ## write the .ipynb twin of every notebooks/[0-9]*.py, witho
 lint: $(READY) ## check the style of the code
 	@$(PY) -m ruff check .
 
-clean: ## remove what make wrote, but the environment and the recorded runs
-	rm -rf build .pytest_cache .ruff_cache .hypothesis logs
+clean: ## remove what make wrote, but not the environment, recorded runs and training checkpoints (build/tiny-pair)
+	rm -rf .pytest_cache .ruff_cache .hypothesis logs
+	test ! -d build || find build -mindepth 1 -maxdepth 1 ! -name tiny-pair -exec rm -rf {} +
 	find speclab tests notebooks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-clean-all: clean ## remove the environment and the recorded runs too
-	rm -rf .venv data/runs speclab.egg-info
+clean-all: clean ## remove those too
+	rm -rf .venv build data/runs speclab.egg-info
 
 check-python:
 	@command -v "$(BASE)" >/dev/null || { echo "There is no '$(BASE)': check VENV=$(VENV) or PYTHON=$(PYTHON)"; exit 1; }

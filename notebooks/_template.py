@@ -9,13 +9,13 @@
 # %% [markdown]
 # # NN. Which question does this notebook answer?
 #
-# **Answer.** One sentence without a typed number: the sentence with the number is computed below, and this one says where. (Which estimator is meant:
-# a name from GLOSSARY.md.)
+# **Answer.** One sentence without a typed number: the sentence with the number is computed below, and this one says where. (Which
+# estimator is meant: a name from GLOSSARY.md.)
 #
 # ![The figure that carries the answer](../figures/tiny/NN_slug.png)
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the run `greedy` of the profile (recorded if it is not there) · *writes*
-# `figures/<profile>/NN_*`.
+# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the run `greedy` of the profile (recorded if it is not there)
+# · *writes* `figures/<profile>/NN_*`.
 
 # %% tags=["bootstrap"]
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the repository's root.
@@ -29,7 +29,7 @@ if root is None:
     if attached:
         shutil.copytree(attached.parents[1], fetched)
     elif not os.environ.get("SPECLAB_REPO"):  # the kit has no public address yet
-        raise SystemExit("No checkout here: set the environment variable SPECLAB_REPO to the kit's git address, or attach the kit as a data set.")
+        raise SystemExit("No checkout here: set SPECLAB_REPO to the kit's git address, or attach the kit as a data set.")
     else:
         subprocess.run(["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)], check=True)
     root = fetched

@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     tiny.add_argument("--data", type=Path, required=True, help="folder with train/ and hub_mirror/")
     tiny.add_argument("--out", type=Path, default=Path("data/pairs/tiny"))
     tiny.add_argument("--work", type=Path, default=Path("build/tiny-pair"), help="checkpoints; a killed run goes on from here")
-    tiny.add_argument("--steps", type=int, default=3000)
+    tiny.add_argument("--steps", type=int, help="training steps of each model (default: as the committed pair; the fewer, the worse)")
     tiny.add_argument("--seed", type=int, default=0)
     tiny.set_defaults(run=_tiny_pair)
     return top

@@ -27,13 +27,14 @@ OTHER_COLOURS = ("#444444", "#E69F00", "#56B4E9", "#8C6D1F", "#7F7F7F")
 MARKERS = dict(zip(DOMAIN_COLOURS, "osD^", strict=True))
 LINES = dict(zip(DOMAIN_COLOURS, ("-", "--", "-.", ":"), strict=True))
 PUBLISHED = {"color": "black", "marker": "x", "linestyle": (0, (1, 2))}
-STYLE = {
-    "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "xtick.labelsize": 8, "ytick.labelsize": 8, "legend.fontsize": 8,
-    "figure.titlesize": 8, "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6, "ytick.major.width": 0.6, "lines.linewidth": 1.4, "lines.markersize": 4, "legend.frameon": False,
-    "figure.constrained_layout.use": True, "figure.dpi": 110, "savefig.dpi": 200, "pdf.fonttype": 42, "svg.hashsalt": "speclab",
-    "font.family": "DejaVu Sans", "figure.constrained_layout.w_pad": 0.08, "axes.grid": True, "grid.color": "#e6e6e6", "grid.linewidth": 0.5, "axes.axisbelow": True,
-}  # fmt: skip
+SIZES = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize", "figure.titlesize")
+STYLE = dict.fromkeys(SIZES, 8) | {
+    "font.family": "DejaVu Sans", "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False,
+    "axes.linewidth": 0.6, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "lines.linewidth": 1.4, "lines.markersize": 4,
+    "axes.grid": True, "grid.color": "#e6e6e6", "grid.linewidth": 0.5, "axes.axisbelow": True, "legend.frameon": False,
+    "figure.constrained_layout.use": True, "figure.constrained_layout.w_pad": 0.08, "figure.dpi": 110, "savefig.dpi": 200,
+    "pdf.fonttype": 42, "svg.hashsalt": "speclab",
+}
 
 
 def use_style() -> None:
@@ -79,7 +80,7 @@ def _need(frame: pd.DataFrame, columns: Sequence[str]) -> None:
 
 
 def interval_bars(frame: pd.DataFrame, axes: Axes, x: str, hue: str = "domain", y: str = "estimate",
-                  low: str = "low", high: str = "high", horizontal: bool = False) -> None:  # fmt: skip
+                  low: str = "low", high: str = "high", horizontal: bool = False) -> None:
     """Points with confidence intervals: one group per value of `x`, one point in it per value of `hue`, both in order of appearance.
 
     `low` and `high` are the ends of the interval; NaN ends draw the point alone. `horizontal` puts the groups on the y axis.
@@ -105,7 +106,7 @@ def interval_bars(frame: pd.DataFrame, axes: Axes, x: str, hue: str = "domain", 
 
 
 def lines_with_bands(frame: pd.DataFrame, axes: Axes, x: str, hue: str = "domain", y: str = "estimate",
-                     low: str = "low", high: str = "high") -> None:  # fmt: skip
+                     low: str = "low", high: str = "high") -> None:
     """One line per value of `hue` over a numeric `x`, with its interval as a band; a missing `low` or `high` column draws no band."""
     _need(frame, [x, hue, y])
     for index, name in enumerate(pd.unique(frame[hue])):
@@ -121,7 +122,7 @@ def lines_with_bands(frame: pd.DataFrame, axes: Axes, x: str, hue: str = "domain
 def heatmap(frame: pd.DataFrame, axes: Axes, label: str, digits: int = 2, low: float | None = None, high: float | None = None) -> None:
     """A table of numbers as colours with the numbers written in; NaN cells stay blank. `label` names the quantity on the scale."""
     sns.heatmap(frame, ax=axes, annot=True, fmt=f".{digits}f", cmap="cividis", vmin=low, vmax=high, linewidths=0.5,
-                cbar_kws={"label": label}, annot_kws={"size": 8})  # fmt: skip
+                cbar_kws={"label": label}, annot_kws={"size": 8})
     axes.tick_params(length=0, labelrotation=0)
     axes.grid(False)
 
@@ -157,14 +158,15 @@ def _box(axes: Axes, x: float, y: float, lines: Sequence[str], taken: bool) -> N
     edge, face, weight = ("#00543D", "#BFE6D9", "bold") if taken else ("#8A8A8A", "white", "normal")
     half = 0.36
     shape = FancyBboxPatch((x - half, y - half), 2 * half, 2 * half, boxstyle="round,pad=0,rounding_size=0.08",
-                           edgecolor=edge, facecolor=face, linewidth=1.8 if taken else 0.8, zorder=2)  # fmt: skip
+                           edgecolor=edge, facecolor=face, linewidth=1.8 if taken else 0.8, zorder=2)
     axes.add_patch(shape)
     spots = (y,) if len(lines) == 1 else (y - 0.15, y + 0.17)
     for line, spot, kind in zip(lines, spots, ({"family": "DejaVu Sans Mono", "weight": weight}, {"fontsize": 7}), strict=False):
         axes.text(x, spot, line, ha="center", va="center", parse_math=False, zorder=3, **kind)
 
 
-def draw_tree(tree: Tree, labels: Sequence[str], draft_prob: Sequence[float], target_prob: Sequence[float], accepted: Sequence[bool]) -> Figure:
+def draw_tree(tree: Tree, labels: Sequence[str], draft_prob: Sequence[float], target_prob: Sequence[float],
+              accepted: Sequence[bool]) -> Figure:
     """A drafted tree as a picture: each node's token with q (draft) and p (target), the accepted path filled and with thick lines.
 
     All sequences have N + 1 entries, the root first (its label is the end of the context, its probabilities are not drawn); siblings
@@ -191,6 +193,6 @@ def draw_tree(tree: Tree, labels: Sequence[str], draft_prob: Sequence[float], ta
     axes.grid(False)
     keys = [Line2D([], [], color="#00543D", linewidth=2.4, label="accepted by the target"),
             Line2D([], [], color="#8A8A8A", linewidth=0.8, linestyle="--", label="drafted, not accepted"),
-            Line2D([], [], color="none", label="q: draft's probability, p: target's")]  # fmt: skip
+            Line2D([], [], color="none", label="q: draft's probability, p: target's")]
     figure.legend(handles=keys, loc="outside lower center", ncols=3)
     return figure

@@ -47,12 +47,15 @@ class KVCache:
             raise ValueError(f"crop to {length}: the cache holds {self.length} tokens")
         self.length = length
 
-    def keep(self, start: int, index: Tensor) -> None:
-        """Keep the first `start` tokens and, behind them, those at `index` (absolute, int64 [k]); forget the rest."""
-        if len(index) and not torch.equal(index, torch.arange(start, start + len(index), device=index.device)):
+    @torch.inference_mode()
+    def keep(self, start: int, index: list[int]) -> None:
+        """Keep the first `start` tokens and, behind them, those at `index` (absolute slots); forget the rest. Moves nothing that is in place."""
+        moved = [i for i, slot in enumerate(index) if slot != start + i]
+        if moved:
+            source = torch.tensor(index[moved[0] :])
             for buffers in self.layers.values():
                 for buffer in buffers:
-                    buffer[..., start : start + len(index), :] = buffer.index_select(-2, index)
+                    buffer[..., start + moved[0] : start + len(index), :] = buffer.index_select(-2, source.to(buffer.device))
         self.length = start + len(index)
 
 

@@ -1,4 +1,4 @@
-"""What every notebook needs and no analysis does: a quiet start, where figures go, text that is computed, and the way in on Colab and Kaggle.
+"""What every notebook needs and no analysis does: a quiet start, where figures go, computed text, the way in on Colab and Kaggle.
 
 Imports at the top are the standard library's (and packaging): a hosted notebook imports this module before the rest is installed.
 """
@@ -86,7 +86,7 @@ def quiet() -> None:
 
 
 def limit_threads() -> int:
-    """Threads for numerical libraries: OMP_NUM_THREADS if set, else the cores this process may use, 8 at most (small models gain no more)."""
+    """Threads for numerical libraries: OMP_NUM_THREADS if set, else the cores this process may use, at most 8."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     count = int(os.environ.setdefault("OMP_NUM_THREADS", str(min(cores, 8))).split(",")[0])
     if "torch" in sys.modules:  # it read the variable when it was imported

@@ -158,13 +158,18 @@ def check_vocabularies(target: Any, draft: Any, sizes: tuple[int, int]) -> int:
     return shared
 
 
-def load_pair(profile: Profile) -> Pair:
-    """Both models of a profile, checked, cut to their shared ids, with the target's tokenizer."""
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a model folder."""
     from transformers import AutoTokenizer
 
+    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+
+
+def load_pair(profile: Profile) -> Pair:
+    """Both models of a profile, checked, cut to their shared ids, with the target's tokenizer."""
     context = profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
     target, draft = (load_model(spec, context) for spec in (profile.target, profile.draft))
-    tokenizers = [AutoTokenizer.from_pretrained(m.folder, trust_remote_code=False) for m in (target, draft)]
+    tokenizers = [load_tokenizer(m.folder) for m in (target, draft)]
     shared = check_vocabularies(*tokenizers, (target.vocab, draft.vocab))
     target.vocab = draft.vocab = shared
     stops = getattr(target.network.generation_config, "eos_token_id", None)

@@ -16,6 +16,8 @@ from speclab.train import Stream, TrainConfig, fit
 
 VOCABULARY = 4096
 CALIBRATION_ROWS = 64
+CARD_MARKS = ("<!-- numbers: written by `make tiny-pair` -->", "<!-- /numbers -->")
+STEPS = {"draft": 3000, "target": 2400}
 SIZES = {
     "target": {"hidden_size": 256, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 8, "intermediate_size": 768},
     "draft": {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 384},
@@ -82,27 +84,42 @@ def _tokenizer(work: Path, docs: list[Document]) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast.from_pretrained(work / "tokenizer")
 
 
-def build_tiny_pair(data: Path, out: Path, work: Path, steps: int = 3000, seed: int = 0) -> pd.DataFrame:
+def build_tiny_pair(data: Path, out: Path, work: Path, steps: int | None = None, seed: int = 0) -> pd.DataFrame:
     """Train tokenizer, draft and target, quantise the target, write the model card; the pair lands in `out`.
 
-    Checkpoints stand in `work`: a killed call goes on from the last one. Returns the held-out losses, nats per token.
+    Checkpoints stand in `work`: a killed call goes on from the last one. `steps` None means STEPS.
+    Returns the held-out losses, nats per token.
     """
-    config = TrainConfig(steps=steps, lr_matrix=1e-2, lr_other=5e-3, seed=seed)
+    configs = {name: TrainConfig(steps=steps or count, lr_matrix=1e-2, lr_other=5e-3, seed=seed) for name, count in STEPS.items()}
+    config = configs["target"]
     docs = documents(data, seed)
     tokenizer = _tokenizer(work, docs)
     stream = Stream(encode(tokenizer, [d for d in docs if not d.held_out]), config)
     rows, logs = held_out_rows(tokenizer, docs, config), {}
     for name in ("draft", "target"):
         model = new_model(name, tokenizer, seed)
-        logs[name] = fit(model, stream.batch, config, work / name, rows, label=f"tiny {name}")
+        logs[name] = fit(model, stream.batch, configs[name], work / name, rows, label=f"tiny {name}")
         export(model, tokenizer, out / name)
     calibration = [stream.batch(step)[0].tolist() for step in range(CALIBRATION_ROWS)]
     quantise(out / "target", out / "target-gptq", calibration)
     facts = {
-        "seed": seed, "steps": steps, "tokens_per_step": config.batch * config.context, "corpus_tokens": len(stream.tokens),
+        "seed": seed, "steps": {name: c.steps for name, c in configs.items()}, "tokens_per_step": config.batch * config.context, "corpus_tokens": len(stream.tokens),
         "documents": dict(Counter(d.domain for d in docs)), "minutes": {name: log[-1]["minutes"] for name, log in logs.items()}, "log": logs,
     }
     (out / "training.json").write_text(json.dumps(facts, indent=1) + "\n")
-    table = pd.DataFrame({name: log[-1] for name, log in logs.items()}).drop(index=["step", "minutes", "loss"])
+    table = pd.DataFrame({name: log[-1] for name, log in logs.items()}).drop(index=["step", "minutes", "loss"]).rename_axis("held-out loss, nats per token")
+    write_card(out / "README.md", table, facts)
     print(table.to_string(float_format="%.3f"))
     return table
+
+
+def write_card(path: Path, losses: pd.DataFrame, facts: dict) -> None:
+    """Put the measured numbers between the marks of the model card; a card without marks is left as it is."""
+    head, mark, rest = path.read_text(encoding="utf-8").partition(CARD_MARKS[0]) if path.is_file() else ("", "", "")
+    if not mark:
+        return
+    lines = [f"| {losses.index.name} | {' | '.join(losses)} |", "| --- " * (1 + len(losses.columns)) + "|"]
+    lines += [f"| {domain} | " + " | ".join(f"{value:.2f}" for value in row) + " |" for domain, row in losses.iterrows()]
+    lines += ["", *(f"{name}: {facts['steps'][name]} steps of {facts['tokens_per_step']} tokens, {facts['minutes'][name]:.0f} minutes." for name in losses)]
+    lines += [f"The text has {facts['corpus_tokens']} training tokens in {sum(facts['documents'].values())} documents.", ""]
+    path.write_text(head + mark + "\n" + "\n".join(lines) + CARD_MARKS[1] + rest.partition(CARD_MARKS[1])[2], encoding="utf-8")

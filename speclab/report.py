@@ -10,8 +10,10 @@ from typing import Any
 import nbformat
 from nbconvert import HTMLExporter
 
+SCRIPTS = ("require_js_url", "jquery_url", "mermaid_js_url", "mermaid_layout_elk_js_url", "widget_renderer_url", "jupyter_widgets_base_url")
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>speclab: {profile}</title>
-<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}}img{{max-width:100%;display:block}}
+<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}}
+img{{max-width:100%;display:block}}
 section{{border-top:1px solid #ddd;margin-top:2rem}}figure{{margin:1.2rem 0}}figcaption,.facts{{color:#555;font-size:.85rem}}
 .failed{{color:#a00;font-weight:bold}}</style>
 <h1>Profile {profile}</h1><p>{summary}</p>{sections}</html>
@@ -23,8 +25,7 @@ def to_html(notebook: Path) -> Path:
     only, and shows their source where there is none."""
     book = nbformat.read(notebook, as_version=4)
     formulas = any("$" in cell.source for cell in book.cells if cell.cell_type == "markdown")
-    scripts = ("require_js_url", "mermaid_js_url", "mermaid_layout_elk_js_url", "jquery_url", "widget_renderer_url", "jupyter_widgets_base_url")
-    exporter = HTMLExporter(**dict.fromkeys(scripts, ""), **({} if formulas else {"mathjax_url": ""}))
+    exporter = HTMLExporter(**dict.fromkeys(SCRIPTS, ""), **({} if formulas else {"mathjax_url": ""}))
     body, _ = exporter.from_notebook_node(book, resources={"metadata": {"name": notebook.stem}})
     notebook.with_suffix(".html").write_text(re.sub(r'<script src="">\s*</script>', "", body), encoding="utf-8")
     return notebook.with_suffix(".html")

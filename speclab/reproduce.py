@@ -62,7 +62,8 @@ class Outcome:
     def line(self, status: str = "") -> str:
         """One line for the terminal."""
         count = sum(f.endswith(".png") for f in self.files)
-        return f"{self.name:<26} {self.seconds:7.1f} s  {count:2d} figures  {status or self.status}{': ' + self.error if self.error else ''}"
+        ending = f"{status or self.status}{': ' + self.error if self.error else ''}"
+        return f"{self.name:<26} {self.seconds:7.1f} s  {count:2d} figures  {ending}"
 
 
 def choose(root: Path, wanted: list[str]) -> list[Path]:
@@ -145,8 +146,8 @@ def kernel(session: Session) -> Iterator[None]:
         place.mkdir(parents=True)
         path = os.pathsep.join(filter(None, [str(session.root), os.environ.get("PYTHONPATH")]))
         env = {"PYTHONPATH": path, "OMP_NUM_THREADS": str(limit_threads()), "SPECLAB_OUT": str(session.figures.parents[1]),
-               "IPYTHONDIR": folder, "PYDEVD_DISABLE_FILE_VALIDATION": "1"}  # fmt: skip
-        command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=40"]
+               "IPYTHONDIR": folder, "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+        command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=50"]
         (place / "kernel.json").write_text(json.dumps({"argv": command, "display_name": "speclab", "language": "python", "env": env}))
         before = {name: os.environ.get(name) for name in ("JUPYTER_PATH", "JUPYTER_RUNTIME_DIR")}
         os.environ |= {"JUPYTER_PATH": folder, "JUPYTER_RUNTIME_DIR": folder}
@@ -166,7 +167,7 @@ def execute(session: Session, notebook: Path) -> str:
         papermill.execute_notebook(
             notebook, running, session.given(notebook), kernel_name=KERNEL, cwd=session.root, progress_bar=bar, stderr_file=Relay(),
             start_timeout=300, coalesce_streams=True,
-        )  # fmt: skip
+        )
     except (PapermillExecutionError, RuntimeError) as error:  # RuntimeError: the kernel died or did not start
         for stale in (done, done.with_suffix(".html")):
             stale.unlink(missing_ok=True)
@@ -239,7 +240,7 @@ def reproduce(session: Session, notebooks: list[Path], force: bool = False) -> i
     page = report.write_index(session.build, session.figures, session.profile.name, list(filter(None, stamps)))
     failed = sum(o.status == "failed" for o in ended)
     _print(f"{len(ended)} notebooks ({current_count} up to date, {failed} failed) in {time.monotonic() - start:.0f} s. "
-           f"Figures and tables: {os.path.relpath(session.figures)}/ · report: {os.path.relpath(page)}")  # fmt: skip
+           f"Figures and tables: {os.path.relpath(session.figures)}/ · report: {os.path.relpath(page)}")
     return 1 if failed else 0
 
 
@@ -263,7 +264,8 @@ def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
         profile, notebooks = load_profile(name, overrides), choose(root, given.notebook)
         parameters = {"profile": name} | ({"overrides": overrides} if overrides else {}) | parse_overrides(given.parameter)
         check_parameters(notebooks, parameters)
-        return reproduce(Session(root, out / "build" / profile.name, out / "figures" / profile.name, profile, parameters), notebooks, given.force)
+        session = Session(root, out / "build" / profile.name, out / "figures" / profile.name, profile, parameters)
+        return reproduce(session, notebooks, given.force)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

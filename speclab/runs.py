@@ -217,11 +217,9 @@ def _assemble(folder: Path, count: int) -> dict[str, int]:
 
 
 def _encoded(profile: Profile) -> list[EncodedPrompt]:
-    from transformers import AutoTokenizer
+    from speclab.pairs import load_tokenizer, model_folder
 
-    from speclab.pairs import model_folder
-
-    tokenizer = AutoTokenizer.from_pretrained(model_folder(profile.target), trust_remote_code=False)
+    tokenizer = load_tokenizer(model_folder(profile.target))
     prompts = load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
     return encode_prompts(tokenizer, prompts, profile.max_prompt_tokens, profile.template)
 

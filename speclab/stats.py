@@ -1,8 +1,7 @@
 """Intervals, tests and effect sizes with the prompt as the unit.
 
-The nodes of a tree share a context and the trees of a prompt share a text, so rows are not independent: every interval resamples
-prompts, within a domain, and every test moves whole prompts. What a frame says through sums over rows (`score.Estimator`) is resampled
-as per-prompt sums times a matrix of prompt weights: exact, and a second for 100,000 nodes and 2,000 resamples.
+The nodes of a tree share a context and the trees of a prompt share a text, so rows are not independent: intervals resample prompts within
+a domain, and tests move whole prompts. Sums over rows (`score.Estimator`) become per-prompt sums times a matrix of prompt weights.
 """
 
 from collections.abc import Callable, Mapping, Sequence

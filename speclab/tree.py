@@ -53,6 +53,16 @@ class Tree:
         """Nodes at a depth, in breadth-first order."""
         return np.flatnonzero(self.depth == depth)
 
+    @property
+    def is_chain(self) -> bool:
+        """True when no node has two children."""
+        return self.size == self.max_depth
+
+    def upto(self, depth: int) -> "Tree":
+        """The tree cut below a depth (nodes stand breadth-first, so it is a prefix)."""
+        keep = int((self.depth <= depth).sum())
+        return self if keep == len(self.parent) else Tree(self.parent[:keep], self.rank[:keep], self.depth[:keep])
+
     @cached_property
     def width(self) -> np.ndarray:
         """How many of the draft's best tokens each node needs: its largest child rank + 1, or 0 for a leaf; int64 [N + 1]."""

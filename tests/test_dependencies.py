@@ -64,4 +64,4 @@ def test_a_library_is_imported_where_the_map_says(library):
 
 @pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("[0-9]*.py")), ids=lambda p: p.stem)
 def test_notebooks_go_through_the_package(notebook):
-    assert not imported(notebook) & {"transformers", "gptqmodel", "matplotlib", "seaborn"}, "the package has a function for it, or needs one"
+    assert not imported(notebook) & {"transformers", "gptqmodel", "matplotlib", "seaborn"}, "speclab has a function for it, or needs one"

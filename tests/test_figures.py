@@ -15,10 +15,13 @@ from speclab.tree import chain, static_tree
 
 FRAME = pd.DataFrame(
     [
-        ("alpha", "code", 0.7, 0.6, 0.75), ("alpha", "chat", 0.5, 0.4, 0.6), ("hit[1]", "code", 0.8, 0.7, 0.9), ("hit[1]", "chat", 0.6, np.nan, np.nan),
+        ("alpha", "code", 0.7, 0.6, 0.75),
+        ("alpha", "chat", 0.5, 0.4, 0.6),
+        ("hit[1]", "code", 0.8, 0.7, 0.9),
+        ("hit[1]", "chat", 0.6, np.nan, np.nan),
     ],
     columns=["estimator", "domain", "estimate", "low", "high"],
-)  # fmt: skip
+)
 
 
 @pytest.fixture(autouse=True)

@@ -18,9 +18,9 @@ def test_crop_and_keep_roll_back():
     cache, rows = KVCache(), torch.arange(8.0).view(1, 1, 8, 1)
     cache.update(rows, rows, 0)
     cache.length = 8
-    cache.keep(3, torch.tensor([4, 7]))
-    assert cache.length == 5 and cache.layers[0][0][0, 0, :5, 0].tolist() == [0, 1, 2, 4, 7]
-    cache.keep(5, torch.tensor([], dtype=torch.long))
+    cache.keep(3, [3, 4, 7])
+    assert cache.length == 6 and cache.layers[0][0][0, 0, :6, 0].tolist() == [0, 1, 2, 3, 4, 7]
+    cache.keep(5, [])
     cache.crop(2)
     assert cache.length == 2
     with pytest.raises(ValueError, match="crop to 3: the cache holds 2"):

@@ -116,7 +116,8 @@ def test_papermill_sees_every_parameter(source):
 
 @each_notebook
 def test_figures_carry_the_notebooks_number(source):
-    starts = [n for c in cells(source) for n in ast.walk(ast.parse(c.source)) if isinstance(n, ast.Call) and ast.unparse(n.func).endswith("start")]
+    calls = [n for c in cells(source) for n in ast.walk(ast.parse(c.source)) if isinstance(n, ast.Call)]
+    starts = [call for call in calls if ast.unparse(call.func) in ("start", "notebook.start")]
     assert [ast.literal_eval(call.args[0]) for call in starts] == [source.stem]
 
 

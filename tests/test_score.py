@@ -1,0 +1,230 @@
+"""Estimators against hand-computed numbers on the paper's tree, and against a literal walk."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speclab import score
+
+PARENT, RANK, DEPTH = [0, 0, 1, 1, 2, 2, 3, 3], [0, 1, 0, 1, 0, 1, 0, 1], [1, 1, 2, 2, 2, 2, 3, 3]
+BEST = [True, False, True, False, False, False, True, False]
+ALPHA = np.array([0.5, 1.0, 0.2, 0.4, 0.6, 0.8, 1.0, 0.0])
+
+
+def tree_nodes(target_prob, target_rank, prompt_id="p", position=0, domain="code", draft_prob=0.5) -> pd.DataFrame:
+    """The paper's tree of 2 + 4 + 2 nodes at one position."""
+    frame = pd.DataFrame({"node": range(1, 9), "parent": PARENT, "depth": DEPTH, "rank": RANK, "best_path": BEST})
+    frame = frame.assign(target_prob=target_prob, target_rank=target_rank, draft_prob=draft_prob, target_entropy=[1.0] * 2 + [2.0] * 6)
+    return frame.assign(prompt_id=prompt_id, position=position, domain=domain)
+
+
+def hand_nodes() -> pd.DataFrame:
+    """Two positions: the walk accepts nodes 1 and 4 at the first, node 2 alone at the second (node 7 hangs off a rejected node)."""
+    first = tree_nodes(ALPHA / 2, [0, 1, 1, 0, 1, 0, 0, 1])
+    second = tree_nodes(ALPHA / 2, [1, 0, 0, 1, 1, 2, 0, 1], position=1)
+    return pd.concat([first, second], ignore_index=True)
+
+
+def make_run(prompts=6, positions=5, seed=0, shift=0.0) -> SimpleNamespace:
+    """A random run of all four domains; `shift` raises the first domain's target probabilities."""
+    rng, each = np.random.default_rng(seed), prompts * positions
+    domain = np.repeat(score.DOMAINS, each)
+    prompt = np.char.add(np.char.add(domain, "-"), np.tile(np.repeat(np.arange(prompts), positions), 4).astype(str))
+    at = pd.DataFrame({"prompt_id": prompt, "domain": domain, "position": np.tile(np.arange(positions), 4 * prompts)})
+    ease = np.repeat(rng.uniform(0.2, 0.8, 4 * prompts), positions) + shift * (domain == score.DOMAINS[0])
+    size = len(at)
+    trace = at.assign(overlap=rng.random(size) * ease, draft_rank=rng.integers(0, 5, size), target_entropy=rng.random(size))
+    trace["top_draft_p"] = list(np.sort(rng.dirichlet(np.ones(9), size))[:, :0:-1])
+    shape = tree_nodes(0.5, 0)[["node", "parent", "depth", "rank", "best_path", "draft_prob"]]
+    nodes = at.merge(shape, how="cross")
+    ranks = np.repeat(rng.integers(0, 2, (size, 4)), 2, axis=1) ^ np.array(RANK)
+    nodes["target_rank"] = (ranks + (rng.random(size) > ease)[:, None]).ravel()
+    nodes["target_prob"] = np.clip(rng.random((size, 8)) * ease[:, None], 0.001, 1).ravel()
+    return SimpleNamespace(nodes=nodes.assign(target_entropy=rng.random(8 * size)), trace=trace)
+
+
+def test_published_estimators_by_hand():
+    nodes = hand_nodes()
+    np.testing.assert_allclose(score.alpha(nodes), np.tile(ALPHA, 2))
+    assert score.published_alpha(nodes) == pytest.approx(4.5 / 8)
+    np.testing.assert_allclose(score.alpha_by_depth(nodes), [0.75, 0.5, 0.5])
+    np.testing.assert_allclose(score.published_chain(nodes), [0.75, 0.375, 0.1875])
+    assert score.published_length(nodes) == pytest.approx(1.3125)
+    assert score.best_path_alpha(nodes) == pytest.approx((0.5 + 0.2 + 1.0) / 3)
+    np.testing.assert_allclose(score.best_path_by_depth(nodes), [0.5, 0.2, 1.0])
+    assert dict(score.alpha_by_rank(nodes)) == pytest.approx({0: 2.3 / 4, 1: 2.2 / 4})
+    assert score.alpha_sd(nodes.iloc[:8]) == pytest.approx(np.sqrt(0.91875 / 7))
+
+
+def test_alpha_is_capped_at_one_and_never_takes_nan_for_one():
+    nodes = tree_nodes([0.9] + [0.1] * 7, [0] * 8)
+    assert score.alpha(nodes)[0] == 1.0
+    with pytest.raises(ValueError, match=r"undefined in 1 of 8 nodes.*'position': 0.*'node': 3"):
+        score.published_alpha(nodes.assign(target_prob=[0.9, 0.1, np.nan] + [0.1] * 5))
+    with pytest.raises(ValueError, match="undefined in 8 of 8"):
+        score.alpha(nodes.assign(draft_prob=0.0))
+
+
+def test_greedy_walk_by_hand():
+    nodes, tree = hand_nodes(), score.tree_estimators("greedy")
+    assert score.reach(nodes).tolist() == [1, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]
+    np.testing.assert_allclose(tree["survival_by_depth"](nodes), [1.0, 0.5, 0.0])
+    np.testing.assert_allclose(tree["accept_by_depth"](nodes), [1.0, 0.5, 0.0])
+    assert tree["mean_accepted"](nodes) == 1.5
+    assert tree["block_efficiency"](nodes) == 2.5
+    assert tree["draft_utilisation"](nodes) == 3 / 16
+
+
+def test_point_mass_walk_by_hand():
+    nodes, tree = hand_nodes(), score.tree_estimators("point-mass")
+    np.testing.assert_allclose(tree["survival_by_depth"](nodes), [0.75, 0.425, 0.0125])
+    assert tree["mean_accepted"](nodes) == pytest.approx(1.1875)
+    with pytest.raises(ValueError, match=r"rule is 'typical'.*'greedy'"):
+        score.reach(nodes, "typical")
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000))
+def test_reach_equals_a_literal_walk_in_any_row_order(seed):
+    rng = np.random.default_rng(seed)
+    nodes = pd.concat([tree_nodes(rng.random(8), rng.integers(0, 2, 8), position=t) for t in range(4)]).sample(frac=1, random_state=seed)
+    for rule, value in (("greedy", lambda n: float(n.target_rank == 0)), ("point-mass", lambda n: n.target_prob)):
+        table = {(n.position, n.node): n for n in nodes.itertuples()}
+        expected = []
+        for n in nodes.itertuples():
+            product, at = 1.0, n.node
+            while at:
+                product, at = product * value(table[n.position, at]), table[n.position, at].parent
+            expected.append(product)
+        np.testing.assert_allclose(score.reach(nodes, rule), expected)
+
+
+def test_reach_refuses_broken_trees():
+    nodes = hand_nodes()
+    with pytest.raises(ValueError, match="2 nodes have no parent row"):
+        score.reach(nodes.iloc[:8].drop(index=2))
+    with pytest.raises(ValueError, match="twice"):
+        score.reach(pd.concat([nodes, nodes]))
+    with pytest.raises(ValueError, match=r"no column.*target_rank"):
+        score.reach(nodes.drop(columns="target_rank"))
+
+
+def test_trace_estimators_by_hand():
+    trace = pd.DataFrame({"overlap": [0.4, 0.8], "draft_rank": [0, 2], "top_draft_p": [[0.5, 0.2, 0.1], [0.1, 0.3, 0.2]]})
+    assert score.overlap_alpha(trace) == pytest.approx(0.6)
+    np.testing.assert_allclose(score.top_mass(trace), [0.3, 0.55, 0.7])
+    np.testing.assert_allclose(score.hit(trace), [0.5, 0.5, 1.0])
+    assert score.hit(trace, 3) == 1.0
+    assert score.top_mass(trace, 1) == pytest.approx(0.3)
+    with pytest.raises(ValueError, match="hit has members 1 to 3; 4"):
+        score.hit(trace, 4)
+
+
+def test_lengths_by_hand():
+    lengths = [0, 2, 3, 3]
+    np.testing.assert_allclose(score.survival_by_depth(lengths, 4), [0.75, 0.75, 0.5, 0.0])
+    np.testing.assert_allclose(score.accept_by_depth(lengths, 5), [0.75, 1.0, 2 / 3, 0.0, np.nan])
+    assert (score.mean_accepted(lengths), score.block_efficiency(lengths)) == (2.0, 3.0)
+    assert score.draft_utilisation(lengths, 4) == 0.5
+    assert score.draft_utilisation(lengths, [4, 4, 4, 3]) == pytest.approx(8 / 15)
+    with pytest.raises(ValueError, match="0 lengths"):
+        score.mean_accepted([])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=30))
+def test_lengths_identities(lengths):
+    survival = score.survival_by_depth(lengths, 6).to_numpy()
+    assert (np.diff(survival) <= 0).all()
+    assert survival.sum() == pytest.approx(score.mean_accepted(lengths))
+    conditional = score.accept_by_depth(lengths, 6).to_numpy()
+    known = ~np.isnan(conditional)
+    np.testing.assert_allclose(np.cumprod(conditional[known]), survival[known])
+
+
+def test_block_estimators_read_per_prompt_sums():
+    sums = pd.DataFrame({"blocks": [2.0, 2.0], "drafted": [4.0, 4.0], "accepted": [3.0, 1.0], "emitted": [4.0, 3.0]})
+    sums = sums.assign(survival_1=[2.0, 1.0], survival_2=[1.0, 0.0])
+    blocks = score.block_estimators()
+    np.testing.assert_allclose(blocks["survival_by_depth"](sums), [0.75, 0.25])
+    np.testing.assert_allclose(blocks["accept_by_depth"](sums), [0.75, 1 / 3])
+    assert blocks["mean_accepted"](sums) == 1.0
+    assert blocks["block_efficiency"](sums) == 7 / 4  # one block was cut by the end of its text: no bonus token
+    assert blocks["draft_utilisation"](sums.drop(columns=["survival_1", "survival_2"])) == 0.5
+
+
+def test_neighbours_pair_positions_within_a_prompt():
+    trace = pd.DataFrame({"prompt_id": ["a", "a", "a", "b", "b"], "position": [0, 1, 3, 0, 1], "draft_rank": [0, 1, 0, 2, 0]})
+    trace["domain"] = "code"
+    pairs = score.neighbours(trace.sample(frac=1, random_state=1)).sort_values("prompt_id")
+    assert pairs[["prompt_id", "hit", "next_hit"]].to_numpy().tolist() == [["a", True, False], ["b", False, True]]
+
+
+def test_cells_and_domain_table_by_hand():
+    other = tree_nodes(ALPHA / 4, [0] * 8, prompt_id="c", position=40, domain="chat")
+    nodes = pd.concat([other, hand_nodes()], ignore_index=True)
+    table = score.domain_table(nodes)
+    assert list(table.index) == ["code", "chat", "all", "pooled"]
+    assert table["nodes"].tolist() == [16, 8, 24, 24]
+    assert table["prompts"].tolist() == [1, 1, 2, 2]
+    np.testing.assert_allclose(table["alpha_mean"], [0.5625, 0.28125, 0.421875, (0.5625 * 16 + 0.28125 * 8) / 24])
+    assert table.loc["code", "alpha_sd"] == pytest.approx(np.std(np.tile(ALPHA, 2), ddof=1))
+    assert table.loc["all", "alpha_sd"] == table.loc["pooled", "alpha_sd"] == pytest.approx(np.std(np.r_[ALPHA, ALPHA, ALPHA / 2], ddof=1))
+    np.testing.assert_allclose(table["target_entropy_mean"], 1.75)
+    bins = score.cells(nodes, ["domain", "depth", "bin"])
+    assert bins[["domain", "depth", "bin", "nodes"]].to_numpy().tolist() == [
+        ["code", 1, 0, 4], ["code", 2, 0, 8], ["code", 3, 0, 4], ["chat", 1, 1, 2], ["chat", 2, 1, 4], ["chat", 3, 1, 2],
+    ]  # fmt: skip
+    np.testing.assert_allclose(bins["alpha_mean"], [0.75, 0.5, 0.5, 0.375, 0.25, 0.25])
+
+
+def test_ladder_has_every_rung_and_its_invariants():
+    run = make_run()
+    ladder = score.ladder(run)
+    assert list(ladder.columns) == [*score.DOMAINS, "all", "pooled"]
+    rungs = {"published_alpha", "published_length", "best_path_alpha", "alpha", "top_mass[8]", "hit[1]", "survival_by_depth[3]"}
+    assert rungs | {"accept_by_depth[2]", "mean_accepted", "block_efficiency", "draft_utilisation"} <= set(ladder.index)
+    for name, sign in (("survival_by_depth", -1), ("hit", 1), ("top_mass", 1)):
+        rows = ladder[ladder.index.str.startswith(name + "[")].to_numpy()
+        assert (sign * np.diff(rows, axis=0) >= -1e-12).all()
+    assert ladder.loc["block_efficiency"].between(1, 4).all()
+    np.testing.assert_allclose(ladder["all"], ladder[list(score.DOMAINS)].mean(axis=1))
+    assert ladder.loc["published_alpha", "code"] == pytest.approx(score.published_alpha(run.nodes[run.nodes["domain"] == "code"]))
+    assert ladder.loc["published_alpha", "pooled"] == pytest.approx(score.published_alpha(run.nodes))
+
+
+def test_ladder_leaves_out_what_a_run_cannot_answer():
+    run = make_run(prompts=1)
+    bare = SimpleNamespace(nodes=run.nodes.drop(columns="target_rank"), trace=None)
+    assert not {"alpha", "mean_accepted"} & set(score.ladder(bare).index)
+    with pytest.raises(ValueError, match="neither nodes nor trace"):
+        score.ladder(SimpleNamespace(nodes=None, trace=None))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: score.published_alpha(hand_nodes().iloc[:0]), "nodes is empty"),
+        (lambda: score.published_alpha(None), "no nodes frame.*speclab record"),
+        (lambda: score.best_path_alpha(hand_nodes().drop(columns="best_path")), "no column.*best_path"),
+        (lambda: score.domains_in(hand_nodes(), ["code", "chat"]), r"domain \['chat'\] has no rows.*code"),
+        (lambda: score.mean_of("target_entropy")(hand_nodes().assign(target_entropy=np.nan)), "'target_entropy' has 16 values"),
+        (lambda: score.hit(pd.DataFrame({"draft_rank": [0]})), "trace has no column.*top_draft_p"),
+    ],
+)
+def test_bad_input_is_named(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_pure_modules_import_no_model_and_no_plotting():
+    heavy = "{'torch', 'transformers', 'matplotlib', 'datasets'}"
+    code = f"import sys, speclab.score, speclab.stats, speclab.cost; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

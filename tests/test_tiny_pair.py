@@ -1,0 +1,69 @@
+"""The committed pair: its files, its tokenizer, its card, and that it is good enough to study."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import ROOT
+from safetensors import safe_open
+
+from speclab.prompts import DOMAINS, encode_prompts, load_prompts
+from speclab.record import record_block
+from speclab.sampling import Sampling
+from speclab.tree import static_tree
+
+PAIR = ROOT / "data" / "pairs" / "tiny"
+
+
+def test_the_weights_are_small_half_precision_safetensors_and_nothing_is_pickled():
+    sizes = {f.parent.name: f.stat().st_size for f in PAIR.glob("*/*.safetensors")}
+    assert set(sizes) == {"target", "draft", "target-gptq"}
+    assert sizes["target"] + sizes["draft"] <= 25e6 and max(sizes.values()) < 16e6
+    for name in ("target", "draft"):
+        with safe_open(PAIR / name / "model.safetensors", "pt") as weights:
+            assert {weights.get_tensor(k).dtype.itemsize for k in weights.keys()} == {2}
+    assert not [f for f in PAIR.rglob("*") if f.suffix in (".bin", ".pt", ".pth", ".pkl")]
+
+
+def test_no_folder_of_a_training_machine_is_in_any_file():
+    for file in [*PAIR.rglob("*.json"), PAIR / "README.md"]:
+        text = file.read_text()
+        assert "/tmp" not in text and "/work" not in text and "/home" not in text and "/root" not in text, file
+
+
+def test_the_tokenizer_adds_a_bos_reads_digits_singly_and_gives_text_back(tiny_pair):
+    tokenizer = tiny_pair.tokenizer
+    for text in ("def f(x):\n    return x + 123\n", "Ünïcode, $x^2$ and\ttabs\r\n"):
+        ids = tokenizer(text)["input_ids"]
+        assert ids[0] == tokenizer.bos_token_id and tokenizer.decode(ids[1:], clean_up_tokenization_spaces=False) == text
+    assert len(tokenizer("12345")["input_ids"]) == 6
+    chat = tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], add_generation_prompt=True, tokenize=False)
+    assert chat == "<s><|user|>Hi</s><|assistant|>"
+    assert tiny_pair.stop_ids == {tokenizer.eos_token_id}
+
+
+def test_the_card_shows_the_losses_that_training_logged():
+    facts, card = json.loads((PAIR / "training.json").read_text()), (PAIR / "README.md").read_text()
+    for domain in DOMAINS:
+        row = " | ".join(f"{facts['log'][name][-1][domain]:.2f}" for name in ("draft", "target"))
+        assert f"| {domain} | {row} |" in card
+        assert facts["log"]["target"][-1][domain] < facts["log"]["draft"][-1][domain]  # the target is the better model, everywhere
+
+
+def test_acceptance_is_between_0_4_and_0_9_in_every_domain_and_domains_differ(tiny_pair):
+    means = {}
+    for domain in DOMAINS:
+        prompts = encode_prompts(tiny_pair.tokenizer, load_prompts("project", 10, (domain,)), 512, "none")
+        recorded = record_block(tiny_pair, prompts, static_tree(1, 1), Sampling(), 32, 0, 2048)
+        means[domain] = np.concatenate([r.trace["overlap"] for r in recorded]).mean()
+    assert all(0.4 <= m <= 0.9 for m in means.values()), means
+    assert max(means.values()) - min(means.values()) > 0.05, means
+
+
+@pytest.mark.parametrize(("before", "after"), [("a <!-- x --> b", "a <!-- x --> b")])
+def test_a_card_without_marks_is_left_alone(tmp_path, before, after):
+    from speclab.pretrain import write_card
+
+    (tmp_path / "README.md").write_text(before)
+    write_card(tmp_path / "README.md", None, {})
+    assert (tmp_path / "README.md").read_text() == after
