@@ -1,4 +1,4 @@
-"""Command line: `python -m speclab record | tiny-pair | quantise` (see --help). Errors are one line that says what to do; exit status 2."""
+"""Command line: `python -m speclab record | decode | tiny-pair` (see --help). Errors are one line that says what to do; exit status 2."""
 
 import argparse
 import sys
@@ -12,6 +12,22 @@ def _record(args: argparse.Namespace) -> None:
     profile = load_profile(args.profile, parse_overrides(args.set))
     run = record_run(profile.replace(**KINDS[args.kind]), args.out) if args.out else load_or_record(profile, args.kind)
     print(f"{run.manifest['rows']['trace']} positions, {run.manifest['rows']['nodes']} nodes in {run.folder}")
+
+
+def _decode(args: argparse.Namespace) -> None:
+    from speclab.decode import check_rule, decode_file
+    from speclab.draft import parse_shape
+    from speclab.pairs import load_pair
+    from speclab.profiles import load_profile, parse_overrides
+    from speclab.prompts import read_prompts
+    from speclab.sampling import Sampling
+
+    settings = parse_overrides(args.set) | ({} if args.temperature is None else {"temperature": args.temperature})
+    profile, shape = load_profile(args.profile, settings), parse_shape(args.shape)
+    sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
+    check_rule(args.rule, shape, sampling)  # before the models are loaded
+    prompts = read_prompts(args.prompts, optional=("domain",))
+    decode_file(load_pair(profile), prompts, profile, args.rule, shape, sampling, args.seed, args.out)
 
 
 def _tiny_pair(args: argparse.Namespace) -> None:
@@ -32,6 +48,16 @@ def parser() -> argparse.ArgumentParser:
     record.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="change parameters of the profile")
     record.add_argument("--out", type=Path, help="folder of the run (default: data/runs/PROFILE-KIND-KEY)")
     record.set_defaults(run=_record)
+    decode = commands.add_parser("decode", help="decode prompts speculatively, one JSON line each")
+    decode.add_argument("--profile", default="tiny", help="name of a profile or a YAML file")
+    decode.add_argument("--rule", default="greedy", help="greedy, rejection, point-mass or without-replacement")
+    decode.add_argument("--shape", default="chain:4", help="chain:GAMMA, tree:DEPTH,BRANCHES[,BUDGET] or dynamic:DEPTH,BRANCHES,BUDGET")
+    decode.add_argument("--temperature", type=float)
+    decode.add_argument("--seed", type=int, default=0)
+    decode.add_argument("--prompts", type=Path, required=True, help="JSON lines with prompt_id and prompt")
+    decode.add_argument("--out", type=Path, required=True)
+    decode.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="change parameters of the profile")
+    decode.set_defaults(run=_decode)
     tiny = commands.add_parser("tiny-pair", help="train the tiny pair again from its text")
     tiny.add_argument("--data", type=Path, required=True, help="folder with train/ and hub_mirror/")
     tiny.add_argument("--out", type=Path, default=Path("data/pairs/tiny"))

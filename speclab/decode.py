@@ -3,19 +3,24 @@
 Knows the pair only through `speclab.model` and the rules only through `speclab.verify`. Yields one `Step` a target pass.
 """
 
+import json
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from speclab.draft import Proposal, Shape, propose
 from speclab.model import KVCache
 from speclab.pairs import Pair
-from speclab.prompts import EncodedPrompt
+from speclab.profiles import Profile
+from speclab.prompts import EncodedPrompt, Prompt, encode_prompts
 from speclab.sampling import Sampling, probabilities, rank_key
 from speclab.verify import RULES, Verdict, greedy_path, verify
 
@@ -150,4 +155,34 @@ def as_row(decoded: Decoded, tokenizer: Any) -> dict:
         "prompt_id": decoded.prompt_id, "text": tokenizer.decode(decoded.token_ids, skip_special_tokens=True), "token_ids": list(decoded.token_ids),
         "accepted_per_step": [s.accepted for s in decoded.steps], "target_passes": decoded.target_passes, "draft_passes": decoded.draft_passes,
         "time_s": decoded.time_s, "prefill_time_s": decoded.prefill_time_s,
-    }
+    }  # fmt: skip
+
+
+def decode_file(pair: Pair, prompts: list[Prompt], profile: Profile, rule: str, shape: Shape, sampling: Sampling, seed: int, out: Path) -> None:
+    """Decode prompts one after another into a JSON-lines file, each line written as it is done; says prompts that were cut."""
+    encoded = encode_prompts(pair.tokenizer, prompts, profile.max_prompt_tokens, profile.template)
+    if cut := sum(1 for p in encoded if p.cut):
+        print(f"{cut} of {len(encoded)} prompts were cut to max_prompt_tokens={profile.max_prompt_tokens}", file=sys.stderr)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with out.open("w", encoding="utf-8") as lines:
+            for prompt in tqdm(encoded, desc="decode", unit="prompt"):
+                row = as_row(decode_prompt(pair, prompt, rule, shape, sampling, profile.max_new_tokens, seed), pair.tokenizer)
+                lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+                lines.flush()
+    except OSError as error:
+        raise ValueError(f"cannot write {out}: {error.strerror or error}; lines already written are kept; choose another --out") from error
+
+
+def margin_at_difference(pair: Pair, prompt: EncodedPrompt, token_ids: tuple[int, ...], plain: tuple[int, ...]) -> tuple[int, float] | None:
+    """Where a speculative text leaves the plain one, and the target's margin there (p of the best token minus p of the second).
+
+    None when they are equal. In half precision a packed pass rounds otherwise than a single one: a difference at a small margin is
+    rounding, at a large one a bug.
+    """
+    at = next((i for i, (a, b) in enumerate(zip(token_ids, plain, strict=False)) if a != b), min(len(token_ids), len(plain)))
+    if at == len(token_ids) == len(plain):
+        return None
+    hidden = pair.target.forward(torch.tensor([[*prompt.ids, *plain[:at]]]), pair.target.cache())
+    best = torch.softmax(pair.target.logits(hidden[0, -1]), -1).topk(2).values
+    return at, float(best[0] - best[1])

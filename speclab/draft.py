@@ -8,6 +8,7 @@ from torch import Tensor
 
 from speclab.model import KVCache, LanguageModel
 from speclab.sampling import Sampling, entropy, probabilities, rank_key
+from speclab import tree
 from speclab.tree import Tree, check_limit
 from speclab.verify import RULES, draw_children
 
@@ -57,6 +58,18 @@ class Shape:
     def room(self) -> int:
         """Cache slots a block can need beyond the text."""
         return 2 + (self.tree.size if self.tree else self.depth * self.branches + self.budget)
+
+
+def parse_shape(text: str) -> Shape:
+    """`chain:GAMMA`, `tree:DEPTH,BRANCHES[,BUDGET]` or `dynamic:DEPTH,BRANCHES,BUDGET` as a shape."""
+    kind, _, numbers = text.partition(":")
+    parts = numbers.split(",")
+    if kind == "dynamic" and len(parts) == 3 and all(p.strip().isdigit() for p in parts):
+        return Shape(None, None, *map(int, parts))
+    try:
+        return Shape(tree.parse_shape(text))
+    except ValueError as error:
+        raise ValueError(f"{error}, and dynamic:DEPTH,BRANCHES,BUDGET (as dynamic:4,4,8)" if "shape=" in str(error) else str(error)) from None
 
 
 @dataclass(frozen=True)

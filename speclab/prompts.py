@@ -75,28 +75,30 @@ def _check_known(argument: str, value: str, allowed: Sequence[str]) -> None:
         raise ValueError(f"{argument} {value!r} is unknown: use one of {', '.join(allowed)}{hint}")
 
 
-def _parse(line: bytes, where: str) -> Prompt:
+def _parse(line: bytes, where: str, optional: Sequence[str] = ()) -> Prompt:
     try:
         row = json.loads(line)
     except ValueError as error:
         raise ValueError(f"{where}: not valid JSON ({error}); write one object with {', '.join(FIELDS)} on each line") from error
     if not isinstance(row, dict):
         raise ValueError(f"{where}: a {type(row).__name__} came; write an object with {', '.join(FIELDS)}")
-    for problem, names in (("missing", set(FIELDS) - row.keys()), ("unknown", row.keys() - set(FIELDS))):
+    for problem, names in (("missing", set(FIELDS) - row.keys() - set(optional)), ("unknown", row.keys() - set(FIELDS))):
         if names:
             raise ValueError(f"{where}: {problem} field {', '.join(sorted(names))}; the fields are {', '.join(FIELDS)}")
-    for field in FIELDS:
+    for field in [f for f in FIELDS if f in row]:
         if not isinstance(row[field], str) or not row[field].strip():
             raise ValueError(f"{where}: {field} is {row[field]!r}; it must be text that is not empty")
-    _check_known(f"{where}: domain", row["domain"], DOMAINS)
-    return Prompt(row["prompt_id"], row["domain"], row["prompt"])
+    if "domain" in row:
+        _check_known(f"{where}: domain", row["domain"], DOMAINS)
+    return Prompt(row["prompt_id"], row.get("domain", ""), row["prompt"])
 
 
-def read_prompts(path: Path | str) -> list[Prompt]:
+def read_prompts(path: Path | str, optional: Sequence[str] = ()) -> list[Prompt]:
     """Prompts of a .jsonl file, or of every .jsonl file of a folder in order of name.
 
     A line is an object with exactly `prompt_id`, `domain` (one of DOMAINS) and `prompt`; blank lines are skipped. Raises a
     ValueError that names file and line for broken JSON, a missing, unknown or empty field, an unknown domain, or an id used twice.
+    optional: fields that may be missing (a missing domain is "").
     """
     path, found, used = Path(path), [], {}
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
@@ -107,7 +109,7 @@ def read_prompts(path: Path | str) -> list[Prompt]:
             if not line.strip():
                 continue
             where = f"{file}, line {number}"
-            prompt = _parse(line, where)
+            prompt = _parse(line, where, optional)
             if prompt.prompt_id in used:
                 raise ValueError(f"{where}: prompt_id {prompt.prompt_id!r} is taken by {used[prompt.prompt_id]}; give each its own")
             used[prompt.prompt_id] = where

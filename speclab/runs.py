@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from speclab.profiles import ROOT, Profile
 from speclab.prompts import EncodedPrompt, digest, encode_prompts, load_prompts

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,17 @@
 
 Every rule is one walk from the root: at a node try its children in rank order, descend into the first that is accepted; when all are
 rejected emit a token from what is left of the target's distribution (recovered), at a leaf one from the target itself (bonus). A rule is
-a step: p and q at a node and the children's tokens in, each child's chance (given that those before it were rejected) and the residual out.
-estimators.md, section 5. No model is known here, no random number drawn.
+a step: p and q at a node and its children's tokens in; each child's chance, given that those before it were rejected, and then the residual
+out. estimators.md, section 5. No model is known here, no random number drawn.
 
 Which tokens are to be drafted: for a `sampled` rule those of `draw_children`; for the others any that do not depend on the target, as the
 draft's best. For a sampled rule a node's number of children must not depend on the tokens drawn there.
 """
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,14 +39,12 @@ class Verdict:
         return "rejected" if self.kind == "recovered" else "all accepted"
 
 
-class Step(NamedTuple):
-    """One node: child r is accepted with `chance[r]` once those before it were rejected; the token is from `residual` if none is."""
-
-    chance: Tensor  # float64 [k]
-    residual: Tensor  # float64 [vocab]
+# ---- rules: p, q float64 [vocab] at a node, its children's tokens; yields each child's chance, in rank order, then the residual ----
 
 
-# ---- rules: p, q float64 [vocab], tokens int64 [k]; without children (k = 0) the residual is p ---------------------------
+def _chance(p: Tensor, q: Tensor) -> Tensor:
+    """min(1, p/q)."""
+    return (p / q.clamp(min=1e-300)).clamp(max=1)
 
 
 def _normalised(weights: Tensor, otherwise: Tensor) -> Tensor:
@@ -55,55 +53,55 @@ def _normalised(weights: Tensor, otherwise: Tensor) -> Tensor:
     return torch.where(total > 0, weights / total, otherwise)
 
 
-def _ratio(p: Tensor, q: Tensor, tokens: Tensor) -> Tensor:
-    p, q = p[tokens], q[tokens]
-    return torch.where(p < q, p / q, 1.0)
-
-
 def remaining(q: Tensor, taken: Tensor) -> Tensor:
     """q [..., vocab] without the tokens `taken` [..., k], renormalised; uniform over all other tokens once q has none left."""
-    left = q.scatter(-1, taken, 0.0)
+    if not taken.shape[-1]:
+        return q
     free = torch.ones_like(q).scatter(-1, taken, 0.0)
-    return _normalised(left, free / free.sum(-1, keepdim=True))
+    return _normalised(q * free, free / free.sum(-1, keepdim=True))
 
 
-def recursive_rejection(p: Tensor, q: Tensor, tokens: Tensor) -> Step:
+def recursive_rejection(p: Tensor, q: Tensor, tokens: list[int]) -> Iterator[Tensor]:
     """Children drawn without replacement (Sequoia, arXiv:2402.12374; RSD, arXiv:2402.14160); one child: Leviathan, arXiv:2211.17192."""
-    chances = []
-    for rank in range(len(tokens)):
-        left = remaining(q, tokens[:rank])
-        chances.append(_ratio(p, left, tokens[rank : rank + 1]))
+    for rank, token in enumerate(tokens):
+        left = remaining(q, torch.tensor(tokens[:rank], dtype=torch.int64, device=p.device))
+        yield _chance(p[token], left[token])
         p = _normalised((p - left).clamp(min=0), p)
-    return Step(torch.cat(chances) if chances else p.new_empty(0), p)
+    yield p
 
 
-def point_mass(p: Tensor, q: Tensor | None, tokens: Tensor) -> Step:
+def point_mass(p: Tensor, q: Tensor | None, tokens: list[int]) -> Iterator[Tensor]:
     """Deterministic children: each is accepted with its probability among the tokens that were not yet rejected."""
-    chances = []
-    for rank in range(len(tokens)):
-        chances.append(p[tokens[rank : rank + 1]])
-        p = _normalised(p.index_fill(0, tokens[rank : rank + 1], 0.0), p)
-    return Step(torch.cat(chances) if chances else p.new_empty(0), p)
+    for token in tokens:
+        yield p[token]
+        left = p.clone()
+        left[token] = 0
+        p = _normalised(left, p)
+    yield p
 
 
-def ratio(p: Tensor, q: Tensor, tokens: Tensor) -> Step:
+def ratio(p: Tensor, q: Tensor, tokens: list[int]) -> Iterator[Tensor]:
     """NOT lossless: min(1, p/q) on deterministic children, as the published alpha presumes; a negative control."""
-    return Step(_ratio(p, q, tokens), _normalised((p - q).clamp(min=0), p) if len(tokens) else p)
+    for token in tokens:
+        yield _chance(p[token], q[token])
+    yield _normalised((p - q).clamp(min=0), p) if tokens else p
 
 
-def typical(p: Tensor, q: Tensor | None, tokens: Tensor, epsilon: float = 0.09, delta: float = 0.3) -> Step:
-    """NOT lossless, by design: accept p(x) > min(epsilon, delta exp(-H(p))) (Medusa, arXiv:2401.10774); else a sample of p, H in nats."""
+def typical(p: Tensor, q: Tensor | None, tokens: list[int], epsilon: float = 0.09, delta: float = 0.3) -> Iterator[Tensor]:
+    """NOT lossless, by design: accept p(x) > min(epsilon, delta exp(-H(p))), H in nats (Medusa, arXiv:2401.10774); else a sample of p."""
     if not (0 < epsilon < 1 and 0 < delta < 1):
         raise ValueError(f"epsilon={epsilon!r}, delta={delta!r}: allowed is above 0 and below 1 for both")
     threshold = (delta * torch.exp(-entropy(p))).clamp(max=epsilon)
-    return Step((p[tokens] > threshold).double(), p)
+    for token in tokens:
+        yield (p[token] > threshold).double()
+    yield p
 
 
 @dataclass(frozen=True)
 class Rule:
     """A rule's step (None: greedy, which needs no probabilities) and what it asks of draft and shape."""
 
-    step: Callable[..., Step] | None
+    step: Callable[..., Iterator[Tensor]] | None
     lossless: bool
     sampled: bool = False  # children are drawn from q by `draw_children`; else deterministic
     needs_q: bool = False
@@ -125,19 +123,19 @@ RULES = {
 
 
 def _walk(tree: Tree, uniforms: np.ndarray, step: Callable, emit: Callable) -> Verdict:
-    """`step(node, children)` gives chances and residual, `emit(residual, uniform)` a token."""
+    """`step(node, children)` yields the children's chances and then what `emit(residual, uniform)` takes a token from."""
     coins, node, path, tried = iter(uniforms.tolist()), 0, [], 0
     while True:
         children = tree.children(node).tolist()
-        chances, residual = step(node, children)
-        for child, chance in zip(children, chances, strict=True):
+        outcomes = step(node, children)
+        for child in children:
             tried += 1
-            if next(coins) < chance:
+            if next(coins) < float(next(outcomes)):
                 node = child
                 path.append(node)
                 break
         else:
-            return Verdict(tuple(path), emit(residual, next(coins)), "recovered" if children else "bonus", tried)
+            return Verdict(tuple(path), emit(next(outcomes), next(coins)), "recovered" if children else "bonus", tried)
 
 
 def greedy_path(tree: Tree, tokens: np.ndarray, best: np.ndarray) -> Verdict:
@@ -145,11 +143,15 @@ def greedy_path(tree: Tree, tokens: np.ndarray, best: np.ndarray) -> Verdict:
     tokens, best = _checked_tokens(tree, tokens), np.asarray(best)
     if best.shape != tokens.shape:
         raise ValueError(f"best has shape {best.shape}: {tokens.shape} is needed, one argmax id after each node, the root's first")
-    return _walk(tree, np.zeros(tree.size + 1), lambda node, children: (tokens[children] == best[node], best[node]), lambda token, _: int(token))
+
+    def step(node: int, children: list[int]) -> Iterator[int]:
+        return iter([*(tokens[children] == best[node]), int(best[node])])
+
+    return _walk(tree, np.zeros(tree.size + 1), step, lambda token, _coin: token)
 
 
 def verify(rule: str, tree: Tree, tokens: np.ndarray, p: Tensor, q: Tensor | None, uniforms: np.ndarray | None, **settings: Any) -> Verdict:
-    """Walk down the drafted `tree` by a rule of RULES; two host synchronisations for each accepted node.
+    """Walk down the drafted `tree` by a rule of RULES; the host waits for the device a few times and once for each child tried.
 
     tokens: int [N + 1], the token of each node (the root's is not used). p: float32 or float64 [N + 1, vocab], the target's distribution
     after each node (greedy: any scores with the same argmax, as logits). q: the draft's after each node, likewise; only rows of nodes that
@@ -167,16 +169,13 @@ def verify(rule: str, tree: Tree, tokens: np.ndarray, p: Tensor, q: Tensor | Non
     if chosen.needs_q:
         _check_rows("q", q, tree, np.unique(tree.parent[1:]), p.shape[1])
     _check_drafted(rule, tree, ids, p.shape[1], q if chosen.sampled else None)
-    placed = torch.as_tensor(ids, device=p.device)
 
     def row(x: Tensor, node: int) -> Tensor:
         x = x[node].to(p.device).double()
         return x / x.sum()  # float32 rows sum to 1 within 1e-6 only
 
-    def step(node: int, children: list[int]) -> tuple[list[float], Tensor]:
-        q_row = row(q, node) if chosen.needs_q and children else None
-        chance, residual = chosen.step(row(p, node), q_row, placed[children], **settings)
-        return chance.tolist(), residual
+    def step(node: int, children: list[int]) -> Iterator[Tensor]:
+        return chosen.step(row(p, node), row(q, node) if chosen.needs_q and children else None, ids[children].tolist(), **settings)
 
     def emit(residual: Tensor, coin: float) -> int:
         return int(pick(residual, torch.tensor(coin, dtype=torch.float64, device=p.device)))
@@ -242,10 +241,9 @@ def _check_rows(name: str, rows: Tensor | None, tree: Tree, used: np.ndarray, vo
     if len(shape) != 2 or shape[0] != tree.size + 1 or shape[1] != (vocab or shape[1]) or rows.dtype not in (torch.float32, torch.float64):
         came = "None" if rows is None else f"{getattr(rows, 'dtype', type(rows).__name__)} of shape {shape}"
         raise ValueError(f"{name} is {came}: a float32 or float64 tensor of shape {wanted} is needed")
-    read = rows[torch.as_tensor(used, device=rows.device)]
-    fine = (read >= 0).all(-1) & ((read.sum(-1) - 1).abs() < SUM_TOLERANCE)  # false for NaN and infinity too
-    if not bool(fine.all()):
-        node = int(used[int((~fine).nonzero()[0])])
+    fine = ((rows.amin(-1) >= 0) & ((rows.sum(-1) - 1).abs() < SUM_TOLERANCE)).cpu().numpy()[used]  # false for NaN and infinity too
+    if not fine.all():
+        node = int(used[fine.argmin()])
         low, total = float(rows[node].min()), float(rows[node].double().sum())
         raise ValueError(f"{name} after node {node} has least {low:g} and sum {total:g}: finite numbers from 0 that sum to 1 are needed")
 
