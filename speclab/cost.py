@@ -4,8 +4,12 @@ Times are ratios to one target pass over one token: c = draft pass / target pass
 one, overhead = the loop's own time / target pass. All arguments broadcast (numbers, arrays or Series); nothing is fitted here.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.optimize import brentq
+
+from speclab.tree import Tree
 
 
 def _within(name: str, value, low: float, high: float = np.inf, strict: bool = False):
@@ -79,3 +83,49 @@ def break_even_alpha(gamma: int, c: float, verify: float = 1.0, overhead: float 
     if need <= 1:
         return 0.0
     return float(brentq(lambda alpha: block_efficiency_iid(alpha, gamma) - need, 0.0, 1.0))
+
+
+# ---- measured costs --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What one machine was measured to take: `target_ms`, a target pass over one token; the rest as ratios to it.
+
+    sizes: tokens a pass, ascending from 1; draft, verify: a draft and a target pass over so many tokens, [len(sizes)];
+    overhead: the loop's own time a block. Between sizes the ratios are interpolated; beyond the last they are refused.
+    """
+
+    target_ms: float
+    sizes: tuple[int, ...]
+    draft: tuple[float, ...]
+    verify: tuple[float, ...]
+    overhead: float = 0.0
+
+    def __post_init__(self):
+        if not len(self.sizes) == len(self.draft) == len(self.verify) or self.sizes[0] != 1 or list(self.sizes) != sorted(set(self.sizes)):
+            raise ValueError(f"sizes={self.sizes}: ascending whole numbers from 1 are needed, with as many draft and verify ratios")
+        _within("draft", self.draft, 0), _within("verify", self.verify, 0, strict=True), _within("overhead", self.overhead, 0)
+
+    def _at(self, values: tuple[float, ...], n: int) -> float:
+        if not 1 <= n <= self.sizes[-1]:
+            raise ValueError(f"a pass over {n} tokens was not measured: sizes run from 1 to {self.sizes[-1]}; measure larger ones")
+        return float(np.interp(n, self.sizes, values))
+
+    def c(self, width: int = 1) -> float:
+        """A draft pass over `width` tokens, in target passes over one."""
+        return self._at(self.draft, width)
+
+    def v(self, n: int) -> float:
+        """A target pass over n tokens, in target passes over one."""
+        return self._at(self.verify, n)
+
+    def of_block(self, tree: Tree) -> float:
+        """Cost of one block of a tree or chain: a draft pass for each level that has children, one target pass, the overhead."""
+        inner = [int((tree.width[tree.level(d)] > 0).sum()) for d in range(tree.max_depth)]
+        return sum(self.c(width) for width in inner) + self.v(tree.size + 1) + self.overhead
+
+
+def speedup_tree(block_efficiency: float, tree: Tree, costs: Costs) -> float:
+    """Predicted speed-up of a tree (a chain too) on a measured machine: block_efficiency / cost of its block."""
+    return float(_within("block_efficiency", block_efficiency, 1) / costs.of_block(tree))

@@ -17,7 +17,7 @@ from speclab.train import Stream, TrainConfig, fit
 VOCABULARY = 4096
 CALIBRATION_ROWS = 64
 CARD_MARKS = ("<!-- numbers: written by `make tiny-pair` -->", "<!-- /numbers -->")
-STEPS = {"draft": 3000, "target": 2400}
+STEPS = {"draft": 3000, "target": 2000}
 SIZES = {
     "target": {"hidden_size": 256, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 8, "intermediate_size": 768},
     "draft": {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 384},

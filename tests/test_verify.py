@@ -222,6 +222,13 @@ def test_float32_is_computed_in_float64_and_agrees_away_from_ties():
         assert verify(rule, tree, tokens, single, low, uniforms) == verify(rule, tree, tokens, double, high, uniforms)
 
 
+def test_float32_rows_are_normalised_in_float64():
+    third = torch.full((2, 3), 1 / 3, dtype=torch.float32)  # 0.33333334 each
+    assert verify("point-mass", chain(1), [0, 0], third, None, [0.333333334, 0.0]).kind == "recovered"
+    assert verify("point-mass", chain(1), [0, 0], third, None, [0.333333333, 0.0]).kind == "bonus"
+    assert verify("rejection", chain(1), [0, 0], third, third.double(), [0.99999999, 0.0]).kind == "bonus", "equal but for rounding"
+
+
 def test_the_order_of_the_uniforms():
     """One a child tried, in order, then one for the token: 0.9 rejects node 1, 0.1 accepts node 2, 0.65 picks from p after node 2."""
     p = torch.tensor([[0.5, 0.3, 0.2], [1.0, 0.0, 0.0], [0.2, 0.4, 0.4]])
