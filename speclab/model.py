@@ -85,17 +85,21 @@ class LanguageModel:
         past, n = cache.length, tokens.shape[1]
         if positions is None:
             positions = torch.arange(past, past + n, device=self.device)
-        if visible is None:
-            visible = causal(n, past, self.device)
-        # additive and finite: a bool mask is silently wrong in eager attention, -inf rows give NaN in half precision
-        mask = torch.zeros(visible.shape, dtype=self.dtype, device=self.device).masked_fill_(~visible.to(self.device), torch.finfo(self.dtype).min)
         out = self.body(
-            input_ids=tokens.to(self.device), attention_mask=mask.view(-1, 1, n, past + n), past_key_values=cache, use_cache=True,
+            input_ids=tokens.to(self.device), attention_mask=self._mask(visible, n, past), past_key_values=cache, use_cache=True,
             position_ids=positions.to(self.device).expand(tokens.shape[0], n),
-        )
+        )  # fmt: skip
         cache.length = past + n
         self.passes += 1
         return out.last_hidden_state
+
+    def _mask(self, visible: Tensor | None, n: int, past: int) -> Tensor | None:
+        """Additive and finite [batch or 1, 1, n, past + n]: a bool mask is silently wrong in eager attention, -inf rows are NaN in half precision."""
+        if visible is None and n == 1 and getattr(self.body, "lean", False):
+            return None
+        seen = causal(n, past, self.device) if visible is None else visible.to(self.device)
+        mask = torch.zeros(seen.shape, dtype=self.dtype, device=self.device).masked_fill_(~seen, torch.finfo(self.dtype).min)
+        return mask.view(-1, 1, n, past + n)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:

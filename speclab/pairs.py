@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 import torch
 
+from speclab.lean import LeanBody, knows
 from speclab.model import LanguageModel
 from speclab.profiles import ROOT, ModelSpec, Profile
 
@@ -127,7 +128,7 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
     _check_window(network.config, context)
     network.eval().requires_grad_(False)
     head = network.get_output_embeddings()
-    model = LanguageModel(network.base_model, head, head.out_features, dtype, device, _kernel(network))
+    model = LanguageModel(LeanBody(network) if knows(network) else network.base_model, head, head.out_features, dtype, device, _kernel(network))
     model.network, model.folder, model.quantised = network, folder, quantised
     _probe(model, spec.path)
     return model

@@ -28,6 +28,7 @@ KINDS = {
     "greedy": {},  # the profile as it stands
     "sampled": {"temperature": 1.0},
     "balanced": {"budget": None},  # every level of the tree complete
+    "chain": {"depth": 8, "branches": 1, "budget": 8},  # what the draft would go on with, for stopping rules
     "chat-template": {"template": "chat"},
 }
 LIBRARIES = ("torch", "transformers", "gptqmodel", "numpy", "pandas", "pyarrow", "datasets")

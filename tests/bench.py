@@ -85,6 +85,9 @@ def main() -> None:
         slow, fast = _run("literal", new, length), _run("recorder", new, length)
         ratio = fast["nodes_per_s"] / slow["nodes_per_s"]
         print(f"{new:4} {length:6} {slow['nodes_per_s']:10.1f} {fast['nodes_per_s']:10.0f} {ratio:5.0f}x {slow['peak_bytes'] / 1e6:10.0f} {fast['peak_bytes'] / 1e6:11.0f}", flush=True)
+    import bench_decode
+
+    bench_decode.main()
 
 
 if __name__ == "__main__":
