@@ -4,6 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from speclab.notebook import quiet
+
 
 def _record(args: argparse.Namespace) -> None:
     from speclab.profiles import load_profile, parse_overrides
@@ -71,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Run a command; 0 done, 2 an error the user can mend, 130 stopped by Ctrl-C (finished work is kept)."""
     args = parser().parse_args(argv)
+    quiet()
     try:
         args.run(args)
     except (ValueError, FloatingPointError, FileNotFoundError, RuntimeError) as error:

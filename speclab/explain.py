@@ -14,7 +14,7 @@ from sklearn.metrics import roc_curve
 
 from speclab import score
 from speclab.score import POOLED, Estimator, column_of, divide, domains_in, ratio, require
-from speclab.stats import BOUNDS, MIN_PROMPTS, RESAMPLES, Interval, Prompts, prompts_of
+from speclab.stats import BOUNDS, MIN_PROMPTS, RESAMPLES, Interval, Prompts, by_domain, prompts_of
 
 # One name for what begins a word, in code and in prose, so that all domains have rows of every kind.
 KINDS = {"keyword": "word start", "identifier": "word start", "word_start": "word start", "word_inside": "word inside", "number": "number",
@@ -38,11 +38,11 @@ def attempt(measure: Callable[..., Interval], *arguments, **options) -> dict:
         return {"estimate": np.nan, "low": np.nan, "high": np.nan, "note": str(error)}
 
 
-def per_domain(frame: pd.DataFrame, measure: Callable[[pd.DataFrame], Interval], within: str | None = None) -> pd.DataFrame:
-    """`attempt(measure, rows)` in each domain, then `pooled`; and in each value of `within`, such as rank: domain, [within], fields, note."""
+def per_domain(frame: pd.DataFrame, measure: Callable, within: str | None = None, pooled: bool = False) -> pd.DataFrame:
+    """`attempt(measure, rows)` per domain, last `pooled` if asked (per value of `within`, such as rank): domain, [within], fields, note."""
     require(frame, ["domain", *([within] if within else [])], "frame")
     rows = []
-    for domain in (*domains_in(frame), POOLED):
+    for domain in (*domains_in(frame), *([POOLED] if pooled else [])):
         part = frame if domain == POOLED else frame[frame["domain"] == domain]
         groups = part.groupby(within, observed=True) if within else [(None, part)]
         rows += [{"domain": domain} | ({within: level} if within else {}) | attempt(measure, rows) for level, rows in groups]
@@ -50,21 +50,28 @@ def per_domain(frame: pd.DataFrame, measure: Callable[[pd.DataFrame], Interval],
 
 
 def direction(interval, above: str, below: str, unclear: str = "cannot be told apart from") -> str:
-    """`above` or `below` if the whole interval (anything with .low and .high) is on that side of 0; else `unclear`, also where undefined."""
+    """`above` or `below` if the whole interval (anything with .low and .high) is on that side of 0; else, also if undefined, `unclear`."""
     return above if interval.low > 0 else below if interval.high < 0 else unclear
+
+
+def by_direction(rows: pd.DataFrame, above: str, below: str, unclear: str, names: str = "domain") -> str:
+    """`direction` of every row in one phrase, such as 'falls in code, math; is undefined in chat'; a wording ends before the names."""
+    said = [direction(row, above, below, unclear if row.low <= row.high else "is undefined in") for row in rows.itertuples()]
+    return "; ".join(f"{word} {', '.join(rows[names][[word == other for other in said]])}" for word in dict.fromkeys(said))
 
 
 def wide(frame: pd.DataFrame, index: Sequence[str], columns: str, digits: int = 2) -> pd.DataFrame:
     """A long table of intervals as text cells '0.56 [0.55, 0.58]' ('undefined' where missing), rows and columns in order of appearance."""
     form = f"{{0.estimate:.{digits}f}} [{{0.low:.{digits}f}}, {{0.high:.{digits}f}}]"
     text = ["undefined" if np.isnan(row.estimate) else form.format(row) for row in frame.itertuples()]
-    table = frame.assign(text=text).pivot(index=list(index), columns=columns, values="text")
-    return table.loc[list(dict.fromkeys(map(tuple, frame[list(index)].to_numpy())))] [list(pd.unique(frame[columns]))].reset_index()
+    table = frame.assign(_text=text).pivot(index=list(index), columns=columns, values="_text")
+    table = table[list(pd.unique(frame[columns]))].rename_axis(columns=None).reset_index()
+    return frame[list(index)].drop_duplicates().merge(table, on=list(index))
 
 
 def signals(trace: pd.DataFrame) -> pd.DataFrame:
-    """The trace with what is asked at each position: `hit` (accepted at T = 0: 1.0 or 0.0), `confidence` (q of the draft's best token), `top_p`
-    (p of that token: its acceptance at T = 1, point-mass rule), and -entropy of both models, so that larger always means surer."""
+    """The trace with, at each position, `hit` (accepted at T = 0: 1.0 or 0.0), `confidence` (q of the draft's best token), `top_p` (p of
+    that token: its acceptance at T = 1, point-mass rule), and -entropy of both models, so that larger always means surer."""
     require(trace, ["draft_rank", "top_draft_q", "top_draft_p", "draft_entropy", "target_entropy"], "trace")
     first = {name: np.stack(trace[column].to_numpy())[:, 0] for name, column in (("confidence", "top_draft_q"), ("top_p", "top_draft_p"))}
     return trace.assign(hit=(trace["draft_rank"] == 0).astype(float), **first, draft_certainty=-trace["draft_entropy"],
@@ -72,10 +79,10 @@ def signals(trace: pd.DataFrame) -> pd.DataFrame:
 
 
 def quantile_bins(frame: pd.DataFrame, column: str, bins: int = 8) -> pd.Series:
-    """Bin number of each row: quantiles of all rows, the same edges in every domain; ties may leave fewer bins. ValueError: constant column."""
+    """Bin number of each row: quantiles of all rows, the same edges in every domain; ties may leave fewer. ValueError: constant column."""
     values = column_of(frame, column)
     if bins < 2 or np.ptp(values) == 0:
-        raise ValueError(f"column {column!r} is constant: it cannot be binned" if bins > 1 else f"bins={bins}; at least 2 are needed")
+        raise ValueError(f"bins={bins} of column {column!r}, {values.min():g}..{values.max():g}: needed are 2 bins and values that differ")
     return pd.Series(pd.qcut(values, bins, labels=False, duplicates="drop"), index=frame.index, name=f"{column}_bin")
 
 
@@ -83,7 +90,7 @@ def equal_bins(frame: pd.DataFrame, column: str, bins: int = 10) -> pd.Series:
     """Bin number of each row of a probability: `bins` equal parts of 0..1, the upper end in the last. ValueError outside 0..1."""
     values = column_of(frame, column)
     if bins < 1 or values.min() < 0 or values.max() > 1 + 1e-6:
-        raise ValueError(f"column {column!r} is in {values.min():g}..{values.max():g}, bins={bins}; needed are probabilities and 1 or more bins")
+        raise ValueError(f"bins={bins} of column {column!r}, {values.min():g}..{values.max():g}: needed are 1 bin and probabilities")
     return pd.Series(np.minimum((values * bins).astype(int), bins - 1), index=frame.index, name=f"{column}_bin")
 
 
@@ -99,10 +106,8 @@ def _in_levels(value: str, group: str, levels: Sequence) -> Callable[[pd.DataFra
 def group_means(frame: pd.DataFrame, value: str, group: str, x: str | None = None, n: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """Mean of `value` in each level of `group` (a bin, a token kind), per domain and pooled: domain, group, estimate, low, high, rows,
     n_prompts, [x: its mean there]. Levels with rows of fewer than 5 prompts are left out; ValueError if that leaves none."""
-    from speclab import stats
-
     levels = require(frame, ["domain", "prompt_id", group], "frame").groupby(group, observed=True).size().index.tolist()
-    found = stats.by_domain(frame, Estimator(value, _in_levels(value, group, levels), ratio, scalar=False), n, seed)
+    found = by_domain(frame, Estimator(value, _in_levels(value, group, levels), ratio, scalar=False), n, seed)
     found[group] = levels * (len(found) // len(levels))
     both = pd.concat([frame, frame.assign(domain=POOLED)]).groupby(["domain", group], observed=True)
     counts = both.agg(rows=("prompt_id", "size"), n_prompts=("prompt_id", "nunique"), **({x: (x, "mean")} if x else {})).reset_index()
@@ -133,20 +138,21 @@ def calibration_gap(confidence: str, outcome: str) -> Estimator:
 def _interval(draws: np.ndarray, n_prompts: int, what: str) -> Interval:
     """draws (1 + n,): the estimate, then its resamples."""
     if np.isnan(draws[0]) or np.isnan(draws).mean() > 0.05:
-        raise ValueError(f"{what} is undefined here, or in more than 5 % of the resamples: too few rows; record more prompts or take fewer bins")
+        raise ValueError(f"{what} is undefined here, or in over 5 % of the resamples: too few rows; record more prompts or take fewer bins")
     return Interval(float(draws[0]), *map(float, np.nanquantile(draws[1:], BOUNDS)), n_prompts)
 
 
 def _two_outcomes(frame: pd.DataFrame, signal: str, outcome: str) -> tuple[np.ndarray, np.ndarray]:
     values, yes = column_of(frame, signal), column_of(frame, outcome)
     if np.ptp(values) == 0 or sorted(set(yes)) != [0.0, 1.0]:
-        wrong = f"outcome {outcome!r} holds {sorted(set(yes))[:3]}, not both 0 and 1" if np.ptp(values) else f"signal {signal!r} is constant"
+        held = [float(value) for value in sorted(set(yes))[:3]]
+        wrong = f"outcome {outcome!r} holds {held}, not both 0 and 1" if np.ptp(values) else f"signal {signal!r} is constant"
         raise ValueError(f"{wrong}: an ROC curve is undefined; choose rows where it varies")
     return values, yes == 1
 
 
 def roc(frame: pd.DataFrame, signal: str, outcome: str) -> pd.DataFrame:
-    """ROC curve over rows: false_positive, true_positive (rates), threshold. ValueError unless both outcomes occur and the signal varies."""
+    """ROC curve over rows: false_positive, true_positive (rates), threshold. ValueError unless both outcomes occur, the signal varies."""
     values, yes = _two_outcomes(frame, signal, outcome)
     return pd.DataFrame(dict(zip(("false_positive", "true_positive", "threshold"), roc_curve(yes, values), strict=True)))
 
@@ -173,23 +179,25 @@ def auc(frame: pd.DataFrame, signal: str, outcome: str, minus: str | None = None
     return _interval(draws, prompts.weights.shape[1], f"the area under the curve of {signal}")
 
 
-def common_support(frame: pd.DataFrame, group: str) -> pd.DataFrame:
-    """Rows in those levels of `group` that have rows of 5 prompts or more in every domain. ValueError if no level has."""
-    domains = domains_in(require(frame, ["prompt_id", group], "frame"))
-    prompts = frame.groupby([group, "domain"], observed=True)["prompt_id"].nunique().unstack(fill_value=0)[list(domains)]
-    shared = prompts.index[(prompts >= MIN_PROMPTS).all(axis=1)]
-    if shared.empty:
-        raise ValueError(f"no level of {group!r} has rows of {MIN_PROMPTS} prompts in each of {domains}: these domains cannot be matched on it")
-    return frame[frame[group].isin(shared)]
-
-
 def standardised_mean(value: str, group: str, reference: pd.DataFrame) -> Estimator:
     """Direct standardisation: the mean of `value` if the levels of `group` had the shares that they have among the rows of `reference`
-    (taken as fixed). Undefined for rows that lack one of its levels: take `common_support` first."""
+    (taken as fixed). Undefined for rows that lack one of its levels: see `matched`."""
     shares = require(reference, [group], "reference")[group].value_counts(normalize=True)
     shares = shares[shares > 0]
     return Estimator(f"{value} at equal {group}", _in_levels(value, group, shares.index.tolist()),
                      lambda totals: ratio(totals) @ shares.to_numpy()[:, None])
+
+
+def matched(frame: pd.DataFrame, value: str, group: str) -> tuple[tuple, tuple]:
+    """Before and after matching the domains on `group`: (rows, mean of `value`) and (rows, its standardised mean). The rows, the reference
+    too, are those in levels with rows of 5 prompts or more in every domain (common support). ValueError if that is one level or none."""
+    domains = domains_in(require(frame, ["prompt_id", group], "frame"))
+    prompts = frame.groupby([group, "domain"], observed=True)["prompt_id"].nunique().unstack(fill_value=0)[list(domains)]
+    shared = prompts.index[(prompts >= MIN_PROMPTS).all(axis=1)]
+    if len(shared) < 2:
+        raise ValueError(f"{len(shared)} level of {group!r} has rows of {MIN_PROMPTS} prompts in every domain: matching needs two or more")
+    kept = frame[frame[group].isin(shared)]
+    return (kept, score.mean_of(value)), (kept, standardised_mean(value, group, kept))
 
 
 def pick(estimator: Estimator, index: int) -> Estimator:
@@ -197,7 +205,8 @@ def pick(estimator: Estimator, index: int) -> Estimator:
     def value(totals: np.ndarray) -> np.ndarray:
         members = estimator.value(totals)
         if not 0 <= index - estimator.first < members.shape[-1]:
-            raise ValueError(f"{estimator.name} has members {estimator.first} to {estimator.first + members.shape[-1] - 1}; {index} was asked for")
+            last = estimator.first + members.shape[-1] - 1
+            raise ValueError(f"{estimator.name} has members {estimator.first} to {last}; {index} was asked for")
         return members[..., [index - estimator.first]]
 
     return Estimator(f"{estimator.name}[{index}]", estimator.columns, value)
@@ -212,7 +221,7 @@ def _contrasts(frame: pd.DataFrame, estimator: Estimator, domain: str, n: int, s
     values = estimator.value(prompts.resampled(prompts.totals(estimator.columns(frame))))[..., 0]
     undefined = [name for name, first in zip(domains, values[0], strict=True) if np.isnan(first)]
     if undefined:
-        raise ValueError(f"{estimator.name} is undefined in {undefined}: nothing to divide by there (an empty bin? see common_support)")
+        raise ValueError(f"{estimator.name} is undefined in {undefined}: nothing to divide by there (an empty bin? see matched)")
     own, others = values[:, domains.index(domain)], np.delete(values, domains.index(domain), axis=1)
     return own - others.mean(axis=1), own[1:] > others[1:].max(axis=1), tuple(sorted(set(frame["prompt_id"])))
 
@@ -224,11 +233,31 @@ def contrast(frame: pd.DataFrame, estimator: Estimator, domain: str = "chat", n:
 
 
 def contrast_change(before: tuple, after: tuple, domain: str = "chat", n: int = RESAMPLES, seed: int = 0) -> Interval:
-    """contrast of `after` minus contrast of `before`, each a pair (frame, estimator) over the same prompts, which are resampled together."""
+    """Contrast of `after` minus contrast of `before`, pairs (frame, estimator) over the same prompts, which are resampled together."""
     (first, _, prompts), (second, _, others) = (_contrasts(*pair, domain, n, seed) for pair in (before, after))
     if prompts != others:
         raise ValueError(f"{len(set(prompts) ^ set(others))} prompts are in one frame only; a paired change needs the same prompts")
     return _interval(second - first, len(prompts), f"the change from {before[1].name} to {after[1].name}")
+
+
+def _stage(stage: str, pairs: Callable, domain: str, n: int, seed: int) -> Interval:
+    both = pairs()
+    return contrast_change(*both, domain, n, seed) if stage == "change" else contrast(*both[stage == "after"], domain, n, seed)
+
+
+def explained(pairs: Callable[[], tuple], domain: str = "chat", n: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
+    """The contrast `before` and `after` something is held fixed, and its `change`: stage, Interval's fields, note. `pairs()` gives the two
+    (frame, estimator), as `matched` does; where it or a contrast cannot be made, the note says why."""
+    return pd.DataFrame([{"stage": stage} | attempt(_stage, stage, pairs, domain, n, seed) for stage in ("before", "after", "change")])
+
+
+def least_kept(pairs: Callable[[], tuple], whole: pd.DataFrame) -> float:
+    """Smallest share of a domain's rows of `whole` that a pair's first frame holds; NaN where the pair cannot be made."""
+    try:
+        kept = pairs()[0][0]
+    except ValueError:
+        return np.nan
+    return float((kept["domain"].value_counts() / whole["domain"].value_counts()).fillna(0.0).min())
 
 
 def ladder_contrasts(run, domain: str = "chat", rule: str = "greedy", members: int = 2, n: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:

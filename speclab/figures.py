@@ -16,9 +16,10 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import FancyBboxPatch
+from matplotlib.patches import FancyBboxPatch, Patch
 from matplotlib.ticker import MaxNLocator
 
+from speclab.tokenview import LOOKS, Box, Layout, counts, marked
 from speclab.tree import Tree
 
 ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0
@@ -135,8 +136,7 @@ def legend_above(figure: Figure, axes: Axes) -> None:
 
 def visible(text: str, width: int = 14) -> str:
     """A token or a piece of text as a reader can see it: spaces, tabs and line ends marked, cut from the left to `width` characters."""
-    for plain, mark in ((" ", "␣"), ("\n", "⏎"), ("\t", "⇥"), ("\r", "⏎")):
-        text = text.replace(plain, mark)
+    text = marked(text)
     return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
 
 
@@ -195,4 +195,36 @@ def draw_tree(tree: Tree, labels: Sequence[str], draft_prob: Sequence[float], ta
             Line2D([], [], color="#8A8A8A", linewidth=0.8, linestyle="--", label="drafted, not accepted"),
             Line2D([], [], color="none", label="q: draft's probability, p: target's")]
     figure.legend(handles=keys, loc="outside lower center", ncols=3)
+    return figure
+
+
+def _token_box(axes: Axes, box: Box) -> None:
+    """One token in cells of 1 x 1, with a bar before the first of a block."""
+    look = LOOKS[box.piece.kind]
+    x, wide = box.column + 0.1, box.width - 0.2
+    axes.add_patch(FancyBboxPatch((x, box.row + 0.1), wide, 0.8, boxstyle="round,pad=0,rounding_size=0.3", mutation_aspect=0.4,
+                                  facecolor=look.face, edgecolor=look.edge, linewidth=look.width, linestyle=look.line))
+    axes.text(x + wide / 2, box.row + 0.64, box.text, ha="center", va="baseline", parse_math=False, family="DejaVu Sans Mono",
+              fontsize=axes.figure.get_size_inches()[0] * 72 / axes.get_xlim()[1] / 0.64, weight=look.weight)
+    if not box.piece.place:
+        axes.plot([box.column - 0.4] * 2, [box.row + 0.05, box.row + 0.95], color="#444444", linewidth=1.6, clip_on=False)
+
+
+def draw_tokens(layout: Layout, width: float = TWO_COLUMNS) -> Figure:
+    """The token view as a picture: a box per token in the look of its kind, a bar before each block, counts in the legend.
+
+    `layout` is that of `tokenview.layout`; its columns fill `width` inches, and the type takes the size that fits.
+    """
+    figure, axes = subplots(width=width, height=0.4 + 0.21 * layout.rows)
+    axes.set(xlim=(-0.8, layout.columns), ylim=(layout.rows, 0))
+    axes.set_axis_off()
+    for box in layout.boxes:
+        _token_box(axes, box)
+    kinds = counts([box.piece for box in layout.boxes]).items()
+    keys = [Patch(facecolor=LOOKS[k].face, edgecolor=LOOKS[k].edge, linewidth=LOOKS[k].width, linestyle=LOOKS[k].line, label=f"{k} {n}")
+            for k, n in kinds]
+    blocks = layout.boxes[-1].piece.block + 1
+    keys.append(Line2D([], [], color="#444444", linewidth=1.4, marker="|", linestyle="none", markersize=8, markeredgewidth=1.4,
+                       label=f"blocks (target passes) {blocks}"))
+    figure.legend(handles=keys, loc="outside lower left", ncols=4 if width > 5 else 2, handlelength=1.6)
     return figure

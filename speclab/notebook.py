@@ -31,8 +31,8 @@ class Context:
     profile: "Profile"
     figures: Path
 
-    def save(self, figure: "Figure", slug: str) -> Path:
-        """Write NN_slug.png and .pdf into the figures folder, show the PNG as it was written, and return its path."""
+    def save(self, figure: "Figure", slug: str) -> None:
+        """Write NN_slug.png and .pdf into the figures folder and show the PNG as it was written."""
         from IPython.display import Image, display
 
         from speclab import figures
@@ -40,7 +40,6 @@ class Context:
         inches = figure.get_size_inches()[0]
         path = figures.save(figure, f"{self.number}_{slug}", self.figures)
         display(Image(path.read_bytes(), width=round(110 * inches), alt=slug.replace("-", " ").replace("_", " ")))
-        return path
 
     def table(self, frame: "pd.DataFrame", slug: str, digits: int = 3) -> None:
         """Write NN_slug.csv and .tex into the figures folder and show the table with `digits` decimals."""
@@ -79,7 +78,7 @@ def quiet() -> None:
     import logging
 
     os.environ |= {"TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    for name in ("transformers", "datasets", "huggingface_hub", "accelerate", "gptqmodel"):
+    for name in ("transformers", "datasets", "huggingface_hub", "accelerate", "gptqmodel", "torchao", "torch.utils._pytree"):
         logging.getLogger(name).setLevel(logging.ERROR)
     for category in (FutureWarning, DeprecationWarning):
         warnings.simplefilter("ignore", category)

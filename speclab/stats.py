@@ -187,7 +187,8 @@ def differences(
 def paired_difference(first: pd.DataFrame, second: pd.DataFrame, estimator: Estimator, n: int = PERMUTATIONS, seed: int = 0) -> Difference:
     """first - second on the same prompts (template on and off, two drafts): prompts resampled together, swapped within a prompt.
 
-    ValueError if the two frames do not hold the same prompts.
+    Where the frames hold different numbers of rows the swap also moves the prompts' weights, and the p-value is low in power: read the
+    interval there. ValueError if the two frames do not hold the same prompts.
     """
     unmatched = set(map(str, first["prompt_id"])) ^ set(map(str, second["prompt_id"]))
     if unmatched:

@@ -113,11 +113,12 @@ def load_checkpoint(folder: Path, model: torch.nn.Module, opts: dict) -> tuple[i
     return log[-1]["step"] + 1, log
 
 
-def next_token_loss(model: torch.nn.Module, rows: torch.Tensor) -> torch.Tensor:
-    """Mean cross-entropy in nats of rows (batch, context + 1), in bfloat16 autocast."""
+def next_token_loss(model: torch.nn.Module, rows: torch.Tensor, ignored: torch.Tensor | None = None) -> torch.Tensor:
+    """Mean cross-entropy in nats of rows (batch, context + 1), in bfloat16 autocast; ignored: bool (batch, context), labels left out."""
     with torch.autocast(rows.device.type, dtype=torch.bfloat16):
         logits = model(input_ids=rows[:, :-1], use_cache=False).logits
-    return cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].flatten())
+    labels = rows[:, 1:] if ignored is None else rows[:, 1:].masked_fill(ignored, -100)
+    return cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 
 @torch.no_grad()
@@ -132,10 +133,10 @@ def fit(
     config: TrainConfig,
     folder: Path,
     held_out: dict[str, torch.Tensor],
-    loss: Callable = next_token_loss,
+    loss: Callable = lambda model, rows, step: next_token_loss(model, rows),
     label: str = "train",
 ) -> list[dict]:
-    """Train `model` in place and return the log: one row a checkpoint (step, minutes, loss, held-out loss per domain).
+    """Train `model` in place on `loss(model, rows, step)` and return the log: one row a checkpoint (step, minutes, loss, held-out loss per domain).
 
     Raises FloatingPointError at a loss that is not finite; the last good checkpoint stays.
     """
@@ -146,7 +147,7 @@ def fit(
     for step in bar:
         for opt, lr in ((opts[k], {"muon": config.lr_matrix, "adamw": config.lr_other}[k]) for k in opts):
             opt.param_groups[0]["lr"] = lr * learning_rate_scale(step, config)
-        value = loss(model, batch(step))
+        value = loss(model, batch(step), step)
         if not math.isfinite(value.item()):
             raise FloatingPointError(f"{label}: loss {value.item()} at step {step}; last good checkpoint in {folder}")
         value.backward()

@@ -10,7 +10,7 @@ import pytest
 
 from speclab.profiles import ROOT
 
-PURE = ("tree", "score", "stats", "replay", "cost", "search", "paper", "prompts", "profiles", "notebook")
+PURE = ("tokenview", "byhand", "explain", "tree", "score", "stats", "replay", "cost", "search", "paper", "prompts", "profiles", "notebook")
 ONLY = {
     "matplotlib": {"figures"},
     "seaborn": {"figures"},

@@ -229,8 +229,8 @@ def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatc
     assert ctx.profile.prompts_per_domain == 2 and ctx.figures == tmp_path / "figures" / "tiny"
     figure, axes = figures.subplots(width=figures.ONE_COLUMN, height=1)
     axes.plot([1, 2])
-    path = ctx.save(figure, "by-domain")
-    assert shown[0].data == path.read_bytes() and shown[0].alt == "by domain"
+    ctx.save(figure, "by-domain")
+    assert shown[0].data == (ctx.figures / "03_by-domain.png").read_bytes() and shown[0].alt == "by domain"
     ctx.table(pd.DataFrame({"alpha": [0.51249]}, index=pd.Index(["code"], name="domain")), "table-1")
     assert "0.512" in shown[1].data and "code" in shown[1].data
     ctx.record(tau=1.234567, pairs=2)

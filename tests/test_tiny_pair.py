@@ -67,3 +67,19 @@ def test_a_card_without_marks_is_left_alone(tmp_path, before, after):
     (tmp_path / "README.md").write_text(before)
     write_card(tmp_path / "README.md", None, {})
     assert (tmp_path / "README.md").read_text() == after
+
+
+def test_the_end_of_a_users_turn_is_not_learned_from_the_given_step_on(tiny_pair, monkeypatch):
+    import torch
+
+    import speclab.pretrain as pretrain
+
+    seen = []
+    monkeypatch.setattr(pretrain, "next_token_loss", lambda model, rows, ignored: seen.append(ignored))
+    text = "<s><|user|>Hi there</s><|assistant|>Hello!</s>"
+    rows = torch.tensor([tiny_pair.tokenizer(text, add_special_tokens=False)["input_ids"]])
+    loss = pretrain.turn_loss(tiny_pair.tokenizer, mask_from=2)
+    loss(None, rows, 1), loss(None, rows, 2)
+    labels = tiny_pair.tokenizer.convert_ids_to_tokens(rows[0, 1:])
+    assert seen[0] is None and [t for t, skip in zip(labels, seen[1][0], strict=True) if skip] == ["</s>"]
+    assert seen[1][0].nonzero()[0].item() == labels.index("</s>")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from speclab.train import Stream, TrainConfig, fit, learning_rate_scale
+from speclab.train import Stream, TrainConfig, fit, learning_rate_scale, next_token_loss
 
 CONFIG = TrainConfig(steps=8, batch=2, context=16, checkpoint_every=4, warmup_steps=2)
 TOKENS = np.tile(np.arange(2, 30), 20).astype(np.uint16)
@@ -50,9 +50,7 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
-    from speclab.train import next_token_loss
-
-    broken = lambda model, rows: next_token_loss(model, rows) * (float("nan") if broken.calls.append(0) or len(broken.calls) == 6 else 1)  # noqa: E731
+    broken = lambda model, rows, step: next_token_loss(model, rows) * (float("nan") if broken.calls.append(0) or len(broken.calls) == 6 else 1)  # noqa: E731
     broken.calls = []
     with pytest.raises(FloatingPointError, match="loss nan at step 5; last good checkpoint in"):
         run(tmp_path, loss=broken)
@@ -72,6 +70,13 @@ def test_every_row_comes_once_an_epoch_and_depends_on_seed_and_step_alone():
 def test_the_learning_rate_warms_up_stays_and_decays_to_zero():
     config = TrainConfig(steps=100, warmup_steps=10, decay_share=0.4)
     assert [learning_rate_scale(s, config) for s in (0, 9, 59, 80, 100)] == pytest.approx([0.1, 1, 1, 0.5, 0])
+
+
+def test_ignored_labels_carry_no_loss():
+    model, rows = fresh(), torch.randint(0, 32, (2, 9))
+    ignored = torch.zeros(2, 8, dtype=torch.bool)
+    ignored[0] = True
+    torch.testing.assert_close(next_token_loss(model, rows, ignored), next_token_loss(model, rows[1:]), rtol=1e-2, atol=1e-2)
 
 
 def test_too_little_text_and_bad_settings_are_named():
