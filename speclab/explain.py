@@ -45,7 +45,7 @@ def per_domain(frame: pd.DataFrame, measure: Callable, within: str | None = None
     for domain in (*domains_in(frame), *([POOLED] if pooled else [])):
         part = frame if domain == POOLED else frame[frame["domain"] == domain]
         groups = part.groupby(within, observed=True) if within else [(None, part)]
-        rows += [{"domain": domain} | ({within: level} if within else {}) | attempt(measure, rows) for level, rows in groups]
+        rows += [{"domain": domain} | ({within: level} if within else {}) | attempt(measure, group) for level, group in groups]
     return pd.DataFrame(rows)
 
 

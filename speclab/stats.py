@@ -187,8 +187,7 @@ def differences(
 def paired_difference(first: pd.DataFrame, second: pd.DataFrame, estimator: Estimator, n: int = PERMUTATIONS, seed: int = 0) -> Difference:
     """first - second on the same prompts (template on and off, two drafts): prompts resampled together, swapped within a prompt.
 
-    Where the frames hold different numbers of rows the swap also moves the prompts' weights, and the p-value is low in power: read the
-    interval there. ValueError if the two frames do not hold the same prompts.
+    Low in power (p-value only) where the frames differ in rows a prompt. ValueError if they do not hold the same prompts.
     """
     unmatched = set(map(str, first["prompt_id"])) ^ set(map(str, second["prompt_id"]))
     if unmatched:
