@@ -260,5 +260,5 @@ def dynamic_tree_cost(costs: Costs, depth: int, branches: int, budget: int) -> f
 def counterfactuals(costs: Costs) -> dict[str, Costs]:
     """The measured costs, and the same with one term of the model made ideal: c = 0, v = 1, o = 0, then all three."""
     free, flat, none = {"draft": (0.0,) * len(costs.sizes)}, {"verify": (1.0,) * len(costs.sizes)}, {"overhead": 0.0}
-    changes = {"as measured": {}, "c = 0": free, "v = 1": flat, "o = 0": none, "all three": free | flat | none}
-    return {name: replace(costs, **change) for name, change in changes.items()}
+    changes = {"free draft (c = 0)": free, "free verification (v = 1)": flat, "lean loop (o = 0)": none, "all three": free | flat | none}
+    return {"as measured": costs} | {name: replace(costs, **change) for name, change in changes.items()}

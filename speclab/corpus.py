@@ -103,8 +103,12 @@ def _code(folder: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _chat(folder: Path, rng: random.Random) -> Iterator[list[tuple[str, str]]]:
-    shares = {"chat_justeval_outputs.jsonl.gz": 1, "chat_oasst_en100.jsonl.gz": 1,
-              "chat_taskmaster4_quarter.jsonl": 1, "chat_topical_chat.jsonl.gz": 0.5}
+    shares = {
+        "chat_justeval_outputs.jsonl.gz": 1,
+        "chat_oasst_en100.jsonl.gz": 1,
+        "chat_taskmaster4_quarter.jsonl": 1,
+        "chat_topical_chat.jsonl.gz": 0.5,
+    }
     for name, share in shares.items():
         for row in read_jsonl(folder / name):
             if rng.random() < share:

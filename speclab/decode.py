@@ -42,7 +42,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Decoded:
-    """A finished text: its token ids (the stop token included), its steps, counted passes and wall times in seconds (`time_s` includes the prefill)."""
+    """A finished text: its token ids (the stop token included), its steps, counted passes and wall times in seconds.
+
+    `time_s` includes the prefill.
+    """
 
     prompt_id: str
     token_ids: tuple[int, ...]
@@ -67,11 +70,16 @@ def check_rule(rule: str, shape: Shape, sampling: Sampling) -> None:
     if rule != "greedy" and rule not in SAMPLING_RULES:
         raise ValueError(f"rule={rule!r}: lossless rules are greedy, {', '.join(SAMPLING_RULES)}")
     if (rule == "greedy") != sampling.greedy:
-        raise ValueError(f"rule={rule!r} at temperature {sampling.temperature}: greedy goes with temperature 0, the sampling rules with temperatures above 0")
+        raise ValueError(
+            f"rule={rule!r} at temperature {sampling.temperature}: greedy goes with temperature 0, "
+            "the sampling rules with temperatures above 0"
+        )
     if rule == "rejection" and not (shape.tree and shape.tree.is_chain):
         raise ValueError(f"rule='rejection' takes a chain of sampled tokens, not {shape}; for trees use point-mass or without-replacement")
     if rule == "without-replacement" and shape.tree is None:
-        raise ValueError("rule='without-replacement' takes a static tree: a dynamic one is chosen by probability, not sampled; use point-mass")
+        raise ValueError(
+            "rule='without-replacement' takes a static tree: a dynamic one is chosen by probability, not sampled; use point-mass"
+        )
 
 
 def _score(pair: Pair, cache: KVCache, context: list[int], proposal: Proposal) -> Tensor:
@@ -109,7 +117,8 @@ def prefill(pair: Pair, prompt_ids: tuple[int, ...], room: int) -> tuple[KVCache
 
 
 def decode(
-    pair: Pair, prompt_ids: tuple[int, ...], rule: str, shape: Shape, sampling: Sampling, max_new_tokens: int, rng: np.random.Generator | None = None,
+    pair: Pair, prompt_ids: tuple[int, ...], rule: str, shape: Shape, sampling: Sampling, max_new_tokens: int,
+    rng: np.random.Generator | None = None,
     caches: tuple[KVCache, KVCache] | None = None,
 ) -> Iterator[Step]:  # fmt: skip
     """Decode one prompt, a step at a time; the text's distribution is the target's own whatever draft, shape and lossless rule.
@@ -137,7 +146,9 @@ def decode(
             return
 
 
-def decode_prompt(pair: Pair, prompt: EncodedPrompt, rule: str, shape: Shape, sampling: Sampling, max_new_tokens: int, seed: int = 0) -> Decoded:
+def decode_prompt(
+    pair: Pair, prompt: EncodedPrompt, rule: str, shape: Shape, sampling: Sampling, max_new_tokens: int, seed: int = 0
+) -> Decoded:
     """One prompt to its end, timed; the random numbers belong to (seed, prompt_id)."""
     rng = np.random.default_rng([seed, *prompt.prompt_id.encode()])
     check_rule(rule, shape, sampling)
@@ -146,19 +157,27 @@ def decode_prompt(pair: Pair, prompt: EncodedPrompt, rule: str, shape: Shape, sa
     before, ready = pair.draft.passes, time.perf_counter()
     steps = tuple(decode(pair, prompt.ids, rule, shape, sampling, max_new_tokens, rng, caches))
     done = time.perf_counter()
-    return Decoded(prompt.prompt_id, tuple(t for s in steps for t in s.tokens), steps, pair.draft.passes - before, done - began, ready - began)
+    return Decoded(
+        prompt.prompt_id, tuple(t for s in steps for t in s.tokens), steps, pair.draft.passes - before, done - began, ready - began
+    )
 
 
 def as_row(decoded: Decoded, tokenizer: Any) -> dict:
     """What the command line writes for a text."""
     return {
-        "prompt_id": decoded.prompt_id, "text": tokenizer.decode(decoded.token_ids, skip_special_tokens=True), "token_ids": list(decoded.token_ids),
-        "accepted_per_step": [s.accepted for s in decoded.steps], "target_passes": decoded.target_passes, "draft_passes": decoded.draft_passes,
+        "prompt_id": decoded.prompt_id,
+        "text": tokenizer.decode(decoded.token_ids, skip_special_tokens=True),
+        "token_ids": list(decoded.token_ids),
+        "accepted_per_step": [s.accepted for s in decoded.steps],
+        "target_passes": decoded.target_passes,
+        "draft_passes": decoded.draft_passes,
         "time_s": decoded.time_s, "prefill_time_s": decoded.prefill_time_s,
     }  # fmt: skip
 
 
-def decode_file(pair: Pair, prompts: list[Prompt], profile: Profile, rule: str, shape: Shape, sampling: Sampling, seed: int, out: Path) -> None:
+def decode_file(
+    pair: Pair, prompts: list[Prompt], profile: Profile, rule: str, shape: Shape, sampling: Sampling, seed: int, out: Path
+) -> None:
     """Decode prompts one after another into a JSON-lines file, each line written as it is done; says prompts that were cut."""
     encoded = encode_prompts(pair.tokenizer, prompts, profile.max_prompt_tokens, profile.template)
     if cut := sum(1 for p in encoded if p.cut):

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from speclab import tree
 from speclab.model import KVCache, LanguageModel
 from speclab.sampling import Sampling, entropy, probabilities, rank_key
-from speclab import tree
 from speclab.tree import Tree, check_limit
 from speclab.verify import RULES, draw_children
 
@@ -38,7 +38,8 @@ class StopRule:
 class Shape:
     """What is drafted a step: a static `tree` (chains too, with an optional `stop` rule), or a dynamic tree of `budget` nodes.
 
-    A dynamic tree (EAGLE-2, arXiv:2406.16858) grows `branches` nodes a level to `depth` by cumulated draft probability and keeps the best `budget`.
+    A dynamic tree (EAGLE-2, arXiv:2406.16858) grows `branches` nodes a level to `depth` by cumulated draft
+    probability and keeps the best `budget`.
     """
 
     tree: Tree | None = None
@@ -69,7 +70,9 @@ def parse_shape(text: str) -> Shape:
     try:
         return Shape(tree.parse_shape(text))
     except ValueError as error:
-        raise ValueError(f"{error}, and dynamic:DEPTH,BRANCHES,BUDGET (as dynamic:4,4,8)" if "shape=" in str(error) else str(error)) from None
+        raise ValueError(
+            f"{error}, and dynamic:DEPTH,BRANCHES,BUDGET (as dynamic:4,4,8)" if "shape=" in str(error) else str(error)
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,9 @@ def _level(draft: LanguageModel, cache: KVCache, trunk: int, depth: int, tokens:
     return draft.forward(new, cache, torch.full((len(tokens),), trunk + depth - 1), visible)[0]
 
 
-def _children(logits: Tensor, tree: Tree, parents: np.ndarray, rule: str, sampling: Sampling, rng) -> tuple[list[np.ndarray], Tensor | None]:
+def _children(
+    logits: Tensor, tree: Tree, parents: np.ndarray, rule: str, sampling: Sampling, rng
+) -> tuple[list[np.ndarray], Tensor | None]:
     """Token ids of each parent's children in rank order, and q at the parents where the rule needs it."""
     widths = tree.width[parents]
     if not RULES[rule].sampled:
@@ -107,7 +112,9 @@ def _children(logits: Tensor, tree: Tree, parents: np.ndarray, rule: str, sampli
     return [draw_children(row, int(w), rng.random(int(w))).cpu().numpy() for row, w in zip(q, widths, strict=True)], q
 
 
-def _static(draft: LanguageModel, cache: KVCache, context: list[int], shape: Shape, tree: Tree, rule: str, sampling: Sampling, rng) -> Proposal:
+def _static(
+    draft: LanguageModel, cache: KVCache, context: list[int], shape: Shape, tree: Tree, rule: str, sampling: Sampling, rng
+) -> Proposal:
     tokens, slots = np.zeros(tree.size + 1, dtype=np.int64), np.full(tree.size + 1, -1)
     hidden, parents, run, rows = _root(draft, cache, context), np.array([0]), [], {}
     for depth in range(1, tree.max_depth + 1):
@@ -171,7 +178,14 @@ def _is_above(parent: list[int], other: int, node: int) -> bool:
 
 
 def propose(
-    draft: LanguageModel, cache: KVCache, context: list[int], shape: Shape, remaining: int, rule: str, sampling: Sampling, rng: np.random.Generator | None
+    draft: LanguageModel,
+    cache: KVCache,
+    context: list[int],
+    shape: Shape,
+    remaining: int,
+    rule: str,
+    sampling: Sampling,
+    rng: np.random.Generator | None,
 ) -> Proposal:
     """Draft one block behind the context, no deeper than the tokens that remain; leaves its nodes in the draft's cache."""
     if shape.tree is not None:

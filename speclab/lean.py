@@ -71,9 +71,19 @@ class LeanBody:
         attention, mlp = layer.self_attn, layer.mlp
         qkv, bias = _fused([attention.q_proj, attention.k_proj, attention.v_proj])
         gate_up, _ = _fused([mlp.gate_proj, mlp.up_proj])
-        return Layer(layer.input_layernorm.weight, qkv, bias, attention.o_proj.weight, layer.post_attention_layernorm.weight, gate_up, mlp.down_proj.weight)
+        return Layer(
+            layer.input_layernorm.weight,
+            qkv,
+            bias,
+            attention.o_proj.weight,
+            layer.post_attention_layernorm.weight,
+            gate_up,
+            mlp.down_proj.weight,
+        )
 
-    def __call__(self, input_ids: Tensor, attention_mask: Tensor | None, position_ids: Tensor, past_key_values: KVCache, use_cache: bool = True) -> Any:
+    def __call__(
+        self, input_ids: Tensor, attention_mask: Tensor | None, position_ids: Tensor, past_key_values: KVCache, use_cache: bool = True
+    ) -> Any:
         x = embedding(input_ids, self.embed)
         cos, sin = self.cos[position_ids], self.sin[position_ids]  # [batch, n, 1, head_dim / 2]
         for index, layer in enumerate(self.layers):

@@ -49,7 +49,7 @@ class KVCache:
 
     @torch.inference_mode()
     def keep(self, start: int, index: list[int]) -> None:
-        """Keep the first `start` tokens and, behind them, those at `index` (absolute slots); forget the rest. Moves nothing that is in place."""
+        """Keep the first `start` tokens and, behind them, those at `index` (absolute slots); forget the rest."""
         moved = [i for i, slot in enumerate(index) if slot != start + i]
         if moved:
             source = torch.tensor(index[moved[0] :])
@@ -94,7 +94,7 @@ class LanguageModel:
         return out.last_hidden_state
 
     def _mask(self, visible: Tensor | None, n: int, past: int) -> Tensor | None:
-        """Additive and finite [batch or 1, 1, n, past + n]: a bool mask is silently wrong in eager attention, -inf rows are NaN in half precision."""
+        """Additive and finite, [batch or 1, 1, n, past + n]: a bool mask is silently wrong in eager attention, -inf rows are NaN in half."""
         if visible is None and n == 1 and getattr(self.body, "lean", False):
             return None
         seen = causal(n, past, self.device) if visible is None else visible.to(self.device)

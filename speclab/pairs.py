@@ -42,14 +42,17 @@ def model_folder(spec: ModelSpec) -> Path:
         if (place / "config.json").is_file():
             return place
     if spec.path.count("/") != 1:
-        raise ValueError(f"model {spec.path!r}: no config.json in {', '.join(map(str, places))}; for the tiny pair run `make tiny-pair DATA=…`")
+        raise ValueError(
+            f"model {spec.path!r}: no config.json in {', '.join(map(str, places))}; for the tiny pair run `make tiny-pair DATA=…`"
+        )
     from huggingface_hub import snapshot_download
 
     try:
         return Path(snapshot_download(spec.path, revision=spec.revision, allow_patterns=WEIGHTS))
     except Exception as error:
         raise ValueError(
-            f"model {spec.path!r} (revision {spec.revision}) is neither a folder nor to be had from the hub: {type(error).__name__}: {error}. "
+            f"model {spec.path!r} (revision {spec.revision}) is neither a folder nor to be had from the hub: "
+            f"{type(error).__name__}: {error}. "
             "Without a network put it under a folder and set SPECLAB_MODELS to that folder"
         ) from error
 
@@ -58,7 +61,9 @@ def weight_files(folder: Path) -> list[Path]:
     """The safetensors of a model; an error when there are none (pickled weights are refused)."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise ValueError(f"{folder}: no *.safetensors (only these are loaded; pickled weights are refused). Missing weights: download or train again")
+        raise ValueError(
+            f"{folder}: no *.safetensors (only these are loaded; pickled weights are refused). Missing weights: download or train again"
+        )
     return files
 
 
@@ -83,14 +88,19 @@ def check_memory(folder: Path, device: torch.device, dtype: torch.dtype, quantis
     need = int(stored * (1 if quantised else dtype.itemsize / 2) * 1.1)
     free = psutil.virtual_memory().available if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
     if need > free:
-        raise ValueError(f"{folder.name}: about {need / 1e9:.2f} GB are needed on {device}, {free / 1e9:.2f} GB are free; use a smaller pair, 4 bit, or another device")
+        raise ValueError(
+            f"{folder.name}: about {need / 1e9:.2f} GB are needed on {device}, {free / 1e9:.2f} GB are free; "
+            "use a smaller pair, 4 bit, or another device"
+        )
     return need
 
 
 def _check_window(config: Any, context: int) -> None:
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     if window is not None and window < context:
-        raise ValueError(f"sliding_window={window} is shorter than the context of {context} tokens: tree masks would be wrong; shorten the prompts")
+        raise ValueError(
+            f"sliding_window={window} is shorter than the context of {context} tokens: tree masks would be wrong; shorten the prompts"
+        )
     limit = getattr(config, "max_position_embeddings", None)
     if limit is not None and limit < context:
         raise ValueError(f"the model takes {limit} positions, {context} are asked for; lower max_prompt_tokens or max_new_tokens")
@@ -115,7 +125,9 @@ def _load_network(folder: Path, spec: ModelSpec, device: torch.device, dtype: to
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    network = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, attn_implementation="sdpa")
+    network = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, attn_implementation="sdpa"
+    )
     return network.to(device), False
 
 
@@ -128,7 +140,9 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
     _check_window(network.config, context)
     network.eval().requires_grad_(False)
     head = network.get_output_embeddings()
-    model = LanguageModel(LeanBody(network) if knows(network) else network.base_model, head, head.out_features, dtype, device, _kernel(network))
+    model = LanguageModel(
+        LeanBody(network) if knows(network) else network.base_model, head, head.out_features, dtype, device, _kernel(network)
+    )
     model.network, model.folder, model.quantised = network, folder, quantised
     _probe(model, spec.path)
     return model
@@ -138,19 +152,29 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
 def _probe(model: LanguageModel, name: str) -> None:
     """A packed tree must score as its paths do, and the split into body and head as the whole network does."""
     root, left, right = PROBE
-    paths = torch.stack([model.network(input_ids=torch.tensor([[root, t]], device=model.device)).logits[0, -1].float() for t in (left, right)])
+    paths = torch.stack(
+        [model.network(input_ids=torch.tensor([[root, t]], device=model.device)).logits[0, -1].float() for t in (left, right)]
+    )
     visible = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 0, 1]], dtype=torch.bool)
     hidden = model.forward(torch.tensor([PROBE]), model.cache(), torch.tensor([0, 1, 1]), visible)
     packed = model.head(hidden)[0, 1:].float()
     gap, scale = (packed - paths).abs().max().item(), paths.abs().max().item()
     if not gap <= (1e-3 if model.dtype == torch.float32 else 0.05) * max(scale, 1.0):
-        raise ValueError(f"{name}: a packed tree and its paths differ by {gap:.3g} at logit scale {scale:.3g}: this architecture does not take 4-D masks, and cannot be used here")
+        raise ValueError(
+            f"{name}: a packed tree and its paths differ by {gap:.3g} at logit scale {scale:.3g}: "
+            "this architecture does not take 4-D masks, and cannot be used here"
+        )
 
 
 def check_vocabularies(target: Any, draft: Any, sizes: tuple[int, int]) -> int:
     """Number of ids both models share; an error unless the tokenizers agree on every one of them."""
     shared, (left, right) = min(sizes), (t.get_vocab() for t in (target, draft))
-    wrong = sorted(token for token in left.keys() | right.keys() if left.get(token, shared) < shared or right.get(token, shared) < shared if left.get(token) != right.get(token))
+    wrong = sorted(
+        token
+        for token in left.keys() | right.keys()
+        if left.get(token, shared) < shared or right.get(token, shared) < shared
+        if left.get(token) != right.get(token)
+    )
     if wrong:
         raise ValueError(
             f"target and draft have different vocabularies: {len(wrong)} tokens differ, as {wrong[:3]}. "
@@ -189,8 +213,16 @@ def parameter_count(network: Any) -> int:
 def model_facts(spec: ModelSpec, model: LanguageModel) -> dict:
     """What a manifest says of a model."""
     return {
-        "path": spec.path, "revision": spec.revision, "dtype": str(model.dtype).removeprefix("torch."), "device": str(model.device),
-        "kernel": model.kernel, "quantised": model.quantised, "parameters": parameter_count(model.network),
-        "weight_bytes": sum(f.stat().st_size for f in weight_files(model.folder)), "architecture": type(model.network).__name__,
-        "layers": model.network.config.num_hidden_layers, "width": model.network.config.hidden_size, "heads": model.network.config.num_attention_heads,
+        "path": spec.path,
+        "revision": spec.revision,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "device": str(model.device),
+        "kernel": model.kernel,
+        "quantised": model.quantised,
+        "parameters": parameter_count(model.network),
+        "weight_bytes": sum(f.stat().st_size for f in weight_files(model.folder)),
+        "architecture": type(model.network).__name__,
+        "layers": model.network.config.num_hidden_layers,
+        "width": model.network.config.hidden_size,
+        "heads": model.network.config.num_attention_heads,
     }

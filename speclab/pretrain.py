@@ -59,10 +59,18 @@ def encode(tokenizer: PreTrainedTokenizerFast, docs: list[Document]) -> np.ndarr
 def new_model(name: str, tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
     """A randomly initialised Llama of the tiny pair's `target` or `draft` size."""
     torch.manual_seed(seed)
-    return LlamaForCausalLM(LlamaConfig(
-        vocab_size=VOCABULARY, max_position_embeddings=1024, tie_word_embeddings=True, rope_theta=10000.0,
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, initializer_range=0.02, **SIZES[name],
-    ))
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=VOCABULARY,
+            max_position_embeddings=1024,
+            tie_word_embeddings=True,
+            rope_theta=10000.0,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            initializer_range=0.02,
+            **SIZES[name],
+        )
+    )
 
 
 def held_out_rows(tokenizer: PreTrainedTokenizerFast, docs: list[Document], config: TrainConfig) -> dict[str, torch.Tensor]:
@@ -119,11 +127,20 @@ def build_tiny_pair(data: Path, out: Path, work: Path, steps: int | None = None,
     calibration = [stream.batch(step)[0].tolist() for step in range(CALIBRATION_ROWS)]
     quantise(out / "target", out / "target-gptq", calibration)
     facts = {
-        "seed": seed, "steps": {name: c.steps for name, c in configs.items()}, "tokens_per_step": config.batch * config.context, "corpus_tokens": len(stream.tokens),
-        "documents": dict(Counter(d.domain for d in docs)), "minutes": {name: log[-1]["minutes"] for name, log in logs.items()}, "log": logs,
+        "seed": seed,
+        "steps": {name: c.steps for name, c in configs.items()},
+        "tokens_per_step": config.batch * config.context,
+        "corpus_tokens": len(stream.tokens),
+        "documents": dict(Counter(d.domain for d in docs)),
+        "minutes": {name: log[-1]["minutes"] for name, log in logs.items()},
+        "log": logs,
     }
     (out / "training.json").write_text(json.dumps(facts, indent=1) + "\n")
-    table = pd.DataFrame({name: log[-1] for name, log in logs.items()}).drop(index=["step", "minutes", "loss"]).rename_axis("held-out loss, nats per token")
+    table = (
+        pd.DataFrame({name: log[-1] for name, log in logs.items()})
+        .drop(index=["step", "minutes", "loss"])
+        .rename_axis("held-out loss, nats per token")
+    )
     write_card(out / "README.md", table, facts)
     print(table.to_string(float_format="%.3f"))
     return table
@@ -136,6 +153,12 @@ def write_card(path: Path, losses: pd.DataFrame, facts: dict) -> None:
         return
     lines = [f"| {losses.index.name} | {' | '.join(losses)} |", "| --- " * (1 + len(losses.columns)) + "|"]
     lines += [f"| {domain} | " + " | ".join(f"{value:.2f}" for value in row) + " |" for domain, row in losses.iterrows()]
-    lines += ["", *(f"{name}: {facts['steps'][name]} steps of {facts['tokens_per_step']} tokens, {facts['minutes'][name]:.0f} minutes." for name in losses)]
+    lines += [
+        "",
+        *(
+            f"{name}: {facts['steps'][name]} steps of {facts['tokens_per_step']} tokens, {facts['minutes'][name]:.0f} minutes."
+            for name in losses
+        ),
+    ]
     lines += [f"The text has {facts['corpus_tokens']} training tokens in {sum(facts['documents'].values())} documents.", ""]
     path.write_text(head + mark + "\n" + "\n".join(lines) + CARD_MARKS[1] + rest.partition(CARD_MARKS[1])[2], encoding="utf-8")

@@ -14,11 +14,22 @@ from speclab.tree import Tree, check_limit, static_tree
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks" / "profiles"
 RANGES = {
-    "prompts_per_domain": (1, 100_000), "max_prompt_tokens": (1, 131_072), "max_new_tokens": (1, 65_536), "temperature": (0.0, 10.0),
-    "top_k": (0, 1_000_000), "top_p": (1e-6, 1.0), "seed": (0, 2**32 - 1), "position_bin": (1, 65_536), "block_prompts": (1, 1024),
+    "prompts_per_domain": (1, 100_000),
+    "max_prompt_tokens": (1, 131_072),
+    "max_new_tokens": (1, 65_536),
+    "temperature": (0.0, 10.0),
+    "top_k": (0, 1_000_000),
+    "top_p": (1e-6, 1.0),
+    "seed": (0, 2**32 - 1),
+    "position_bin": (1, 65_536),
+    "block_prompts": (1, 1024),
     "max_packed_tokens": (1, 1_000_000),
 }
-CHOICES = {"template": ("none", "chat"), "dtype": ("auto", "float32", "float16", "bfloat16"), "backend": ("auto", "torch", "triton", "marlin")}
+CHOICES = {
+    "template": ("none", "chat"),
+    "dtype": ("auto", "float32", "float16", "bfloat16"),
+    "backend": ("auto", "torch", "triton", "marlin"),
+}
 
 
 def _near(name: str, allowed: list[str]) -> str:
@@ -138,7 +149,9 @@ def load_profile(name: str | Path, overrides: dict | None = None) -> Profile:
     """The profile of a name (notebooks/profiles/NAME.yaml) or of a YAML file, with overrides applied and every value checked."""
     path = Path(name) if str(name).endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
     if not path.is_file():
-        raise ValueError(f"profile={str(name)!r}: {_near(str(name), profile_names())}allowed are {', '.join(profile_names())} or a YAML file")
+        raise ValueError(
+            f"profile={str(name)!r}: {_near(str(name), profile_names())}allowed are {', '.join(profile_names())} or a YAML file"
+        )
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except yaml.YAMLError as error:
@@ -146,7 +159,10 @@ def load_profile(name: str | Path, overrides: dict | None = None) -> Profile:
     if not isinstance(values, dict) or not {"target", "draft"} <= set(values):
         raise ValueError(f"{path}: a profile needs at least `target` and `draft`")
     values = _merge(values, overrides or {})
-    models = {m: _from_dict(ModelSpec, values[m] if isinstance(values[m], dict) else {"path": values[m]}, f"{path.name}: {m}") for m in ("target", "draft")}
+    models = {
+        m: _from_dict(ModelSpec, values[m] if isinstance(values[m], dict) else {"path": values[m]}, f"{path.name}: {m}")
+        for m in ("target", "draft")
+    }
     rest = {k: _typed(Profile, k, v) for k, v in values.items() if k not in models}
     return _from_dict(Profile, {"name": path.stem, **rest, **models}, path.name)
 

@@ -26,6 +26,8 @@ def quantise(folder: Path, out: Path, calibration: list[list[int]], bits: int = 
     folder, out = Path(folder).resolve(), Path(out).resolve()
     rows = [{"input_ids": torch.tensor([row]), "attention_mask": torch.ones(1, len(row), dtype=torch.long)} for row in calibration]
     with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):  # it leaves ./logs in the working folder
-        model = GPTQModel.load(str(folder), QuantizeConfig(bits=bits, group_size=group_size, offload_to_disk=False), device="cpu", trust_remote_code=False)
+        model = GPTQModel.load(
+            str(folder), QuantizeConfig(bits=bits, group_size=group_size, offload_to_disk=False), device="cpu", trust_remote_code=False
+        )
         model.quantize(rows, batch_size=1, backend=BACKEND.TORCH)
         model.save(str(out))

@@ -57,8 +57,14 @@ def generate(
     drawn = torch.tensor(np.stack([uniforms(seed, p.prompt_id, max_new_tokens) for p in prompts]), device=model.device)
     length, cache = tokens.shape[1], model.cache(tokens.shape[1] + max_new_tokens)
     # a padding row sees itself alone: an empty row would be NaN in half precision
-    visible = (torch.ones(length, length, device=model.device).tril().bool() & seen[:, None, :length]) | torch.eye(length, device=model.device).bool()
-    hidden, made, live = model.forward(tokens, cache, positions, visible), [], torch.ones(len(prompts), dtype=torch.bool, device=model.device)
+    visible = (torch.ones(length, length, device=model.device).tril().bool() & seen[:, None, :length]) | torch.eye(
+        length, device=model.device
+    ).bool()
+    hidden, made, live = (
+        model.forward(tokens, cache, positions, visible),
+        [],
+        torch.ones(len(prompts), dtype=torch.bool, device=model.device),
+    )
     stops = torch.tensor(sorted(stop_ids), device=model.device)
     for step in range(max_new_tokens):
         logits = model.logits(hidden[:, -1])
@@ -94,7 +100,9 @@ def _checked(p: Tensor, which: str, rows: Rows, first: int) -> Tensor:
     return p
 
 
-def _distributions(pair: Pair, hidden: tuple[Tensor, Tensor], part: slice, sampling: Sampling, rows: Rows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _distributions(
+    pair: Pair, hidden: tuple[Tensor, Tensor], part: slice, sampling: Sampling, rows: Rows
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(key_p, p, key_q, q) of some rows, [rows, vocab] each, all on the target's device."""
     l_p, l_q = pair.target.logits(hidden[0][part]), pair.draft.logits(hidden[1][part]).to(pair.target.device)
     p = _checked(probabilities(l_p, sampling), "target", rows, part.start)
@@ -108,10 +116,20 @@ def _trace_rows(key_p: Tensor, p: Tensor, key_q: Tensor, q: Tensor, token: Tenso
     # KL(p||q), q floored at the smallest float32: a token that q excludes costs 103 nats times its p, not infinity
     kl = (p * (p.clamp(min=1e-45).log() - q.clamp(min=1e-45).log())).sum(-1).clamp(min=0)
     return {
-        "token": token, "draft_rank": rank_of(key_q, token), "p_token": p.gather(-1, token[:, None])[:, 0],
-        "q_token": q.gather(-1, token[:, None])[:, 0], "overlap": torch.minimum(p, q).sum(-1).clamp(max=1), "kl": kl,
-        "target_entropy": entropy(p), "draft_entropy": entropy(q), "target_top": top_p[:, 0], "draft_top": top_q[:, 0],
-        "target_margin": best[:, 0] - best[:, 1], "top_draft_ids": top_q, "top_draft_q": q.gather(-1, top_q), "top_draft_p": p.gather(-1, top_q),
+        "token": token,
+        "draft_rank": rank_of(key_q, token),
+        "p_token": p.gather(-1, token[:, None])[:, 0],
+        "q_token": q.gather(-1, token[:, None])[:, 0],
+        "overlap": torch.minimum(p, q).sum(-1).clamp(max=1),
+        "kl": kl,
+        "target_entropy": entropy(p),
+        "draft_entropy": entropy(q),
+        "target_top": top_p[:, 0],
+        "draft_top": top_q[:, 0],
+        "target_margin": best[:, 0] - best[:, 1],
+        "top_draft_ids": top_q,
+        "top_draft_q": q.gather(-1, top_q),
+        "top_draft_p": p.gather(-1, top_q),
     }
 
 
@@ -119,9 +137,12 @@ def _child_rows(key_p: Tensor, p: Tensor, key_q: Tensor, q: Tensor, width: int) 
     """The draft's `width` best tokens of every row and what both models say of them; [rows, width], entropies [rows, 1]."""
     token = key_q.topk(width).indices
     return {
-        "token": token, "draft_prob": q.gather(-1, token), "target_prob": p.gather(-1, token),
+        "token": token,
+        "draft_prob": q.gather(-1, token),
+        "target_prob": p.gather(-1, token),
         "target_rank": torch.stack([rank_of(key_p, token[:, k]) for k in range(width)], 1),
-        "target_entropy": entropy(p)[:, None].expand(token.shape), "draft_entropy": entropy(q)[:, None].expand(token.shape),
+        "target_entropy": entropy(p)[:, None].expand(token.shape),
+        "draft_entropy": entropy(q)[:, None].expand(token.shape),
     }
 
 
@@ -158,6 +179,11 @@ def _visible(tree: Tree, trunk_length: int, contexts: Tensor, levels: list[np.nd
     return torch.cat([prefix, *(b.bool() for b in blocks)], 1)
 
 
+def _children(pair: Pair, hidden: tuple[Tensor, Tensor], rows: Rows, width: int, sampling: Sampling) -> dict[str, Tensor]:
+    """`_child_rows` of all hidden rows, a chunk at a time."""
+    return _reduced(len(hidden[0]), lambda part: _child_rows(*_distributions(pair, hidden, part, sampling, rows), width))
+
+
 def _chunk_nodes(pair: Pair, tree: Tree, trunk: Trunk, positions: range, sampling: Sampling, name: str) -> dict[str, np.ndarray]:
     """Records of all nodes of the trees at `positions`; columns [positions, N]."""
     m, start = len(positions), trunk.caches[0].length
@@ -167,19 +193,22 @@ def _chunk_nodes(pair: Pair, tree: Tree, trunk: Trunk, positions: range, samplin
     parents, levels = np.array([0]), []
     for depth in range(1, tree.max_depth + 1):
         width = int(tree.width[parents].max())
-        rows = Rows(name, positions.start, len(parents))
-        found = _reduced(m * len(parents), lambda part: _child_rows(*_distributions(pair, hidden, part, sampling, rows), width))
+        found = _children(pair, hidden, Rows(name, positions.start, len(parents)), width, sampling)
         nodes = tree.level(depth)
         row = np.searchsorted(parents, tree.parent[nodes])
         for column, values in found.items():
-            columns.setdefault(column, torch.empty(m, tree.size, dtype=values.dtype))[:, nodes - 1] = values.view(m, len(parents), width)[:, row, tree.rank[nodes]]
+            columns.setdefault(column, torch.empty(m, tree.size, dtype=values.dtype))[:, nodes - 1] = values.view(m, len(parents), width)[
+                :, row, tree.rank[nodes]
+            ]
         parents = nodes[tree.width[nodes] > 0]
         if len(parents):
             levels.append(parents)
             tokens = columns["token"][:, parents - 1].reshape(1, -1)
             places = (contexts[:, None] + depth - 1).expand(m, len(parents)).reshape(-1)
             visible = _visible(tree, start, contexts, levels)
-            hidden = tuple(mod.forward(tokens, c, places, visible)[0] for mod, c in zip((pair.target, pair.draft), trunk.caches, strict=True))
+            hidden = tuple(
+                mod.forward(tokens, c, places, visible)[0] for mod, c in zip((pair.target, pair.draft), trunk.caches, strict=True)
+            )
     for cache in trunk.caches:
         cache.crop(start)
     return {name: values.numpy() for name, values in columns.items()}
@@ -206,12 +235,20 @@ def record_prompt(
     trace = _reduced(n, lambda part: _trace_rows(*_distributions(pair, trunk.hidden, part, sampling, rows), token[part]))
     chunks = [_chunk_nodes(pair, tree, trunk, c, sampling, prompt.prompt_id) for c in _chunks(n, tree, max_packed_tokens)]
     nodes = {name: np.concatenate([c[name] for c in chunks]).reshape(-1) for name in chunks[0]}
-    topology = {"node": np.arange(1, tree.size + 1), "parent": tree.parent[1:], "depth": tree.depth[1:], "rank": tree.rank[1:], "best_path": tree.best_path[1:]}
+    topology = {
+        "node": np.arange(1, tree.size + 1),
+        "parent": tree.parent[1:],
+        "depth": tree.depth[1:],
+        "rank": tree.rank[1:],
+        "best_path": tree.best_path[1:],
+    }
     nodes |= {name: np.tile(values, n) for name, values in topology.items()} | {"position": np.repeat(np.arange(n), tree.size)}
     return Recorded({"position": np.arange(n)} | {k: v.numpy() for k, v in trace.items()}, nodes, continuation)
 
 
-def record_block(pair: Pair, prompts: list[EncodedPrompt], tree: Tree, sampling: Sampling, max_new_tokens: int, seed: int, max_packed_tokens: int) -> list[Recorded]:
+def record_block(
+    pair: Pair, prompts: list[EncodedPrompt], tree: Tree, sampling: Sampling, max_new_tokens: int, seed: int, max_packed_tokens: int
+) -> list[Recorded]:
     """The unit of work, checkpoint and distribution: generate the block's continuations together, then record each prompt."""
     texts = generate(pair.target, prompts, max_new_tokens, pair.stop_ids, sampling, seed)
     return [record_prompt(pair, p, text, tree, sampling, max_packed_tokens) for p, text in zip(prompts, texts, strict=True)]

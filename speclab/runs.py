@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
+from speclab.parts import SCHEMA_VERSION, SCHEMAS, RunError, part_facts, part_file, write_part, written
 from speclab.profiles import ROOT, Profile
 from speclab.prompts import EncodedPrompt, digest, encode_prompts, load_prompts
 
-SCHEMA_VERSION = 1
 KINDS = {
     "greedy": {},  # the profile as it stands
     "sampled": {"temperature": 1.0},
@@ -32,22 +32,6 @@ KINDS = {
     "chat-template": {"template": "chat"},
 }
 LIBRARIES = ("torch", "transformers", "gptqmodel", "numpy", "pandas", "pyarrow", "datasets")
-I32, F32, IDS, PROBS = pa.int32(), pa.float32(), pa.list_(pa.int32()), pa.list_(pa.float32())
-META = {"speclab_schema": str(SCHEMA_VERSION)}
-WHO = [("prompt_id", pa.string()), ("domain", pa.string()), ("position", I32)]
-SCHEMAS = {
-    "trace": pa.schema([
-        *WHO, ("token", I32), ("draft_rank", I32), ("p_token", F32), ("q_token", F32), ("overlap", F32), ("kl", F32), ("target_entropy", F32),
-        ("draft_entropy", F32), ("target_top", I32), ("draft_top", I32), ("target_margin", F32), ("top_draft_ids", IDS), ("top_draft_q", PROBS),
-        ("top_draft_p", PROBS)], metadata=META),
-    "nodes": pa.schema([
-        *WHO, ("node", I32), ("parent", I32), ("depth", I32), ("rank", I32), ("token", I32), ("draft_prob", F32), ("target_prob", F32),
-        ("target_entropy", F32), ("draft_entropy", F32), ("target_rank", I32), ("best_path", pa.bool_())], metadata=META),
-}
-
-
-class RunError(RuntimeError):
-    """A run could not be recorded or read; the message says what to do, and what was recorded is kept."""
 
 
 @dataclass(frozen=True)
@@ -113,62 +97,6 @@ def run_key(profile: Profile) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-# ---- part files -----------------------------------------------------------------------------------------------------
-
-
-def _write(path: Path, write: Callable[[Path], None]) -> None:
-    """Write under a temporary name and rename; an error names the folder and says that nothing recorded is lost."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(temporary)
-        temporary.replace(path)
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}. Finished blocks are kept; free space or choose another folder (--out), then run again") from error
-
-
-def _table(name: str, prompts: list[EncodedPrompt], columns: list[dict]) -> pa.Table:
-    frames = []
-    for prompt, found in zip(prompts, columns, strict=True):
-        count = len(found["position"])
-        found = {"prompt_id": [prompt.prompt_id] * count, "domain": [prompt.domain] * count} | found
-        frames.append(pa.table([pa.array(list(found[f.name]) if pa.types.is_list(f.type) else found[f.name], f.type) for f in SCHEMAS[name]], schema=SCHEMAS[name]))
-    return pa.concat_tables(frames)
-
-
-def _sha(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _part(folder: Path, index: int, name: str) -> Path:
-    return folder / "parts" / f"{index:05d}.{name}"
-
-
-def write_part(folder: Path, index: int, prompts: list[EncodedPrompt], recorded: list, facts: dict) -> None:
-    """One block: two Parquet files, then the marker with their checksums; without the marker the block does not count."""
-    hashes = {}
-    for name in SCHEMAS:
-        table, path = _table(name, prompts, [getattr(r, name) for r in recorded]), _part(folder, index, f"{name}.parquet")
-        _write(path, lambda p, table=table: pq.write_table(table, p))
-        hashes[name] = _sha(path)
-    _write(_part(folder, index, "json"), lambda p: p.write_text(json.dumps(facts | {"sha256": hashes})))
-
-
-def part_facts(folder: Path, index: int) -> dict | None:
-    """Facts of a whole part; None when it was never finished; said aloud when it is damaged (it is then recorded again)."""
-    marker = _part(folder, index, "json")
-    if not marker.is_file():
-        return None
-    try:
-        facts = json.loads(marker.read_text())
-        if all(_sha(_part(folder, index, f"{name}.parquet")) == facts["sha256"][name] for name in SCHEMAS):
-            return facts
-    except (OSError, ValueError, KeyError):
-        pass  # told below, together with a checksum that differs
-    print(f"part {index} in {folder} is damaged (truncated or changed): recording it again", file=sys.stderr)
-    return None
-
-
 # ---- recording ------------------------------------------------------------------------------------------------------
 
 
@@ -210,9 +138,9 @@ def _assemble(folder: Path, count: int) -> dict[str, int]:
     """All parts as one file each, row groups by block; returns the rows."""
     rows = {}
     for name, schema in SCHEMAS.items():
-        tables = [pq.read_table(_part(folder, i, f"{name}.parquet")) for i in range(count)]
+        tables = [pq.read_table(part_file(folder, i, f"{name}.parquet")) for i in range(count)]
         whole = pa.concat_tables(tables).replace_schema_metadata(schema.metadata)
-        _write(folder / f"{name}.parquet", lambda p, whole=whole: pq.write_table(whole, p))
+        written(folder / f"{name}.parquet", lambda p, whole=whole: pq.write_table(whole, p))
         rows[name] = whole.num_rows
     return rows
 
@@ -236,10 +164,21 @@ def _peak_bytes() -> dict[str, int]:
 def _manifest(profile: Profile, key: str, encoded: list[EncodedPrompt], parts: list[dict], rows: dict[str, int]) -> dict:
     cut = [p for p in encoded if p.cut]
     return {
-        "schema": SCHEMA_VERSION, "key": key, "profile": asdict(profile), "pair": parts[0]["pair"], "rows": rows, "prompts": len(encoded),
-        "prompts_cut": len(cut), "tokens_cut": sum(p.cut for p in cut), "prompt_set": digest(load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)),
-        "time_s": sum(p["time_s"] for p in parts), "block_time_s": [p["time_s"] for p in parts], "peak_bytes": _peak_bytes(),
-        "libraries": {name: version(name) for name in LIBRARIES}, "python": platform.python_version(), "machine": platform.machine(),
+        "schema": SCHEMA_VERSION,
+        "key": key,
+        "profile": asdict(profile),
+        "pair": parts[0]["pair"],
+        "rows": rows,
+        "prompts": len(encoded),
+        "prompts_cut": len(cut),
+        "tokens_cut": sum(p.cut for p in cut),
+        "prompt_set": digest(load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)),
+        "time_s": sum(p["time_s"] for p in parts),
+        "block_time_s": [p["time_s"] for p in parts],
+        "peak_bytes": _peak_bytes(),
+        "libraries": {name: version(name) for name in LIBRARIES},
+        "python": platform.python_version(),
+        "machine": platform.machine(),
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 
@@ -252,7 +191,7 @@ def record_run(profile: Profile, folder: Path, pair=None, progress: Callable[[It
     folder, key = Path(folder), run_key(profile)
     encoded = _encoded(profile)
     blocks = [encoded[i : i + profile.block_prompts] for i in range(0, len(encoded), profile.block_prompts)]
-    _write(folder / "settings.json", lambda p: p.write_text(_same_run(folder, key, profile)))
+    written(folder / "settings.json", lambda p: p.write_text(_same_run(folder, key, profile)))
     cut = sum(1 for p in encoded if p.cut)
     if cut:
         print(f"{cut} of {len(encoded)} prompts were cut to max_prompt_tokens={profile.max_prompt_tokens}", file=sys.stderr)
@@ -262,7 +201,7 @@ def record_run(profile: Profile, folder: Path, pair=None, progress: Callable[[It
             parts = _record_parts(profile, folder, pair, blocks, progress)
             rows = _assemble(folder, len(blocks))
             manifest = _manifest(profile, key, encoded, parts, rows)
-            _write(folder / "manifest.json", lambda p: p.write_text(json.dumps(manifest, indent=1, default=str)))
+            written(folder / "manifest.json", lambda p: p.write_text(json.dumps(manifest, indent=1, default=str)))
     except Timeout:
         raise RunError(f"{folder} is being written by another run; wait for it or choose another folder (--out)") from None
     return load_run(folder)

@@ -25,7 +25,7 @@ class Best:
 
 
 def rank_acceptance(trace: pd.DataFrame, ranks: int = 8) -> np.ndarray:
-    """P(the target's own token has rank k under the draft) for k = 0..ranks-1, at T = 0 the chance that child k is accepted; float64 [ranks]."""
+    """P(the target's own token has rank k under the draft) for k = 0..ranks-1, at T = 0 child k's acceptance; float64 [ranks]."""
     if not len(trace):
         raise ValueError("trace has no rows: record a run first")
     return np.array([(trace["draft_rank"] == k).mean() for k in range(ranks)])

@@ -48,7 +48,7 @@ def _one_pass(model: LanguageModel, n: int, context: int) -> Callable[[], object
 
 
 def pass_times(pair: Pair, sizes: tuple[int, ...] = SIZES, context: int = 128, repeats: int = 15) -> pd.DataFrame:
-    """Milliseconds of passes of both models, one row a repeat: model, n, repeat, ms. Every repeat runs all cases, in turned-round order each second time."""
+    """Milliseconds of passes of both models, one row a repeat: model, n, repeat, ms; every second repeat in turned-round order."""
     cases = [(name, n, _one_pass(model, n, context)) for name, model in (("target", pair.target), ("draft", pair.draft)) for n in sizes]
     for _, _, work in cases:
         work(), work()
@@ -76,13 +76,17 @@ def measured_overhead(decoded: list[Decoded], shape: Shape, costs: Costs) -> flo
 
 def plain_time(pair: Pair, prompt: EncodedPrompt, max_new_tokens: int) -> tuple[float, int]:
     """Seconds of plain greedy decoding behind the prefill, and the tokens it gave: the loop of `record.generate`, one prompt."""
-    prefill = timed(lambda: pair.target.forward(torch.tensor([prompt.ids]), pair.target.cache(len(prompt.ids) + max_new_tokens)), pair.target.device)
+    prefill = timed(
+        lambda: pair.target.forward(torch.tensor([prompt.ids]), pair.target.cache(len(prompt.ids) + max_new_tokens)), pair.target.device
+    )
     texts: list[tuple[int, ...]] = []
     spent = timed(lambda: texts.extend(generate(pair.target, [prompt], max_new_tokens, pair.stop_ids, Sampling(), 0)), pair.target.device)
     return spent - prefill, len(texts[0])
 
 
-def decoded_speed(pair: Pair, prompts: list[EncodedPrompt], shapes: dict[str, Shape], max_new_tokens: int, repeats: int = 3) -> pd.DataFrame:
+def decoded_speed(
+    pair: Pair, prompts: list[EncodedPrompt], shapes: dict[str, Shape], max_new_tokens: int, repeats: int = 3
+) -> pd.DataFrame:
     """Tokens per second of plain and speculative greedy decoding on the same prompts, in one run, orders swapped.
 
     Columns: method, repeat, prompt_id, domain, tokens, blocks, time_s (the prefill left out).

@@ -136,7 +136,9 @@ def fit(
     loss: Callable = lambda model, rows, step: next_token_loss(model, rows),
     label: str = "train",
 ) -> list[dict]:
-    """Train `model` in place on `loss(model, rows, step)` and return the log: one row a checkpoint (step, minutes, loss, held-out loss per domain).
+    """Train `model` in place on `loss(model, rows, step)` and return the log.
+
+    One row a checkpoint: step, minutes, loss, held-out loss per domain.
 
     Raises FloatingPointError at a loss that is not finite; the last good checkpoint stays.
     """

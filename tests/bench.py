@@ -33,7 +33,11 @@ def _recorder(pair, new: int, length: int) -> tuple[int, float]:
     from speclab.sampling import Sampling
     from speclab.tree import static_tree
 
-    work = lambda prompts: record_block(dataclasses.replace(pair, stop_ids=frozenset()), prompts, static_tree(*TREE), Sampling(), new, 0, 2048)  # noqa: E731
+    endless = dataclasses.replace(pair, stop_ids=frozenset())
+
+    def work(prompts: list) -> list:
+        return record_block(endless, prompts, static_tree(*TREE), Sampling(), new, 0, 2048)
+
     prompts = _prompts(pair, length, BLOCK)
     work(prompts[:1])
     began = time.perf_counter()
@@ -84,7 +88,11 @@ def main() -> None:
     for new, length in CASES:
         slow, fast = _run("literal", new, length), _run("recorder", new, length)
         ratio = fast["nodes_per_s"] / slow["nodes_per_s"]
-        print(f"{new:4} {length:6} {slow['nodes_per_s']:10.1f} {fast['nodes_per_s']:10.0f} {ratio:5.0f}x {slow['peak_bytes'] / 1e6:10.0f} {fast['peak_bytes'] / 1e6:11.0f}", flush=True)
+        print(
+            f"{new:4} {length:6} {slow['nodes_per_s']:10.1f} {fast['nodes_per_s']:10.0f} {ratio:5.0f}x "
+            f"{slow['peak_bytes'] / 1e6:10.0f} {fast['peak_bytes'] / 1e6:11.0f}",
+            flush=True,
+        )
     import bench_decode
 
     bench_decode.main()

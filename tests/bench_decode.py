@@ -24,8 +24,18 @@ def large_pair(folder: Path):
     from speclab.profiles import ROOT, ModelSpec, Profile
 
     torch.manual_seed(0)
-    shape = {"vocab_size": 4096, "hidden_size": 768, "intermediate_size": 2048, "num_attention_heads": 12, "num_key_value_heads": 12,
-             "max_position_embeddings": 1024, "bos_token_id": 0, "eos_token_id": 1, "initializer_range": 0.02, "tie_word_embeddings": False}
+    shape = {
+        "vocab_size": 4096,
+        "hidden_size": 768,
+        "intermediate_size": 2048,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 12,
+        "max_position_embeddings": 1024,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "initializer_range": 0.02,
+        "tie_word_embeddings": False,
+    }
     target = LlamaForCausalLM(LlamaConfig(num_hidden_layers=15, **shape))
     draft = LlamaForCausalLM(LlamaConfig(num_hidden_layers=2, **shape))
     draft.load_state_dict({k: v for k, v in target.state_dict().items() if k in draft.state_dict()})
@@ -45,8 +55,16 @@ def assisted(pair, prompt, new: int) -> tuple[int, int, float]:
     config.num_assistant_tokens, config.num_assistant_tokens_schedule, config.assistant_confidence_threshold = GAMMA, "constant", 0.0
     ids, began = torch.tensor([prompt.ids]), time.perf_counter()
     # the very loop of plain generation: no sampling defaults, no stop token
-    out = pair.target.network.generate(ids, attention_mask=torch.ones_like(ids), assistant_model=pair.draft.network, max_new_tokens=new, do_sample=False,
-                                       eos_token_id=None, pad_token_id=0, use_cache=True)
+    out = pair.target.network.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        assistant_model=pair.draft.network,
+        max_new_tokens=new,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+        use_cache=True,
+    )
     return out.shape[1] - ids.shape[1], 0, time.perf_counter() - began
 
 
@@ -55,7 +73,9 @@ def library_greedy(pair, prompt, new: int) -> tuple[int, int, float]:
     import time
 
     ids, began = torch.tensor([prompt.ids]), time.perf_counter()
-    out = pair.target.network.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=new, do_sample=False, eos_token_id=None, pad_token_id=0, use_cache=True)
+    out = pair.target.network.generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=new, do_sample=False, eos_token_id=None, pad_token_id=0, use_cache=True
+    )
     return out.shape[1] - ids.shape[1], out.shape[1] - ids.shape[1], time.perf_counter() - began
 
 
@@ -83,9 +103,12 @@ def measure(pair, prompts, repeats: int) -> pd.DataFrame:
     from speclab.draft import parse_shape
 
     shapes = {f"own chain:{GAMMA}": parse_shape(f"chain:{GAMMA}"), "own tree:3,2,8": parse_shape("tree:3,2,8")}
-    methods = {"own plain greedy": lambda p: _plain(pair, p, NEW), "transformers greedy": lambda p: library_greedy(pair, p, NEW),
-               f"transformers assisted:{GAMMA}": lambda p: assisted(pair, p, NEW),
-               **{name: lambda p, s=shape: _own(pair, p, s, NEW) for name, shape in shapes.items()}}
+    methods = {
+        "own plain greedy": lambda p: _plain(pair, p, NEW),
+        "transformers greedy": lambda p: library_greedy(pair, p, NEW),
+        f"transformers assisted:{GAMMA}": lambda p: assisted(pair, p, NEW),
+        **{name: lambda p, s=shape: _own(pair, p, s, NEW) for name, shape in shapes.items()},
+    }
     for work in methods.values():
         work(prompts[0])
     rows = []
@@ -113,7 +136,10 @@ def summary(pair, found: pd.DataFrame, prompts) -> pd.DataFrame:
         table.loc[name, "ideal_without_overhead"] = table.loc[name, "block_efficiency"] / (block - costs.overhead)
         table.loc[name, "share_reached"] = table.loc[name, "ratio_to_plain"] / table.loc[name, "ideal_without_overhead"]
     own, library = rate[f"own chain:{GAMMA}"], rate[f"transformers assisted:{GAMMA}"]
-    print(f"own chain against transformers' assisted generation: {float(np.median(own / library)):.2f}x; c = {costs.c():.3f}, v({GAMMA + 1}) = {costs.v(GAMMA + 1):.2f}, o = {costs.overhead:.2f}")
+    print(
+        f"own chain against transformers' assisted generation: {float(np.median(own / library)):.2f}x; "
+        f"c = {costs.c():.3f}, v({GAMMA + 1}) = {costs.v(GAMMA + 1):.2f}, o = {costs.overhead:.2f}"
+    )
     return table.loc[list(dict.fromkeys(found.method))]
 
 
@@ -129,10 +155,15 @@ def main(count: int = 8, repeats: int = 3) -> None:
     quiet()
     torch.set_num_threads(2)
     with tempfile.TemporaryDirectory() as folder:
-        for name, load in (("tiny", lambda: load_pair(load_profile("tiny", {"device": "cpu"}))), ("112M / 20M random weights", lambda: large_pair(Path(folder)))):
+        for name, load in (
+            ("tiny", lambda: load_pair(load_profile("tiny", {"device": "cpu"}))),
+            ("112M / 20M random weights", lambda: large_pair(Path(folder))),
+        ):
             pair = dataclasses.replace(load(), stop_ids=frozenset())
             prompts = encode_prompts(pair.tokenizer, load_prompts("project", max(1, count // 4)), 256)
-            print(f"\ndecoding, {name} pair, greedy, {NEW} new tokens, {len(prompts)} prompts, CPU float32, {torch.get_num_threads()} threads")
+            print(
+                f"\ndecoding, {name} pair, greedy, {NEW} new tokens, {len(prompts)} prompts, CPU float32, {torch.get_num_threads()} threads"
+            )
             print(summary(pair, measure(pair, prompts, repeats), prompts).to_string(float_format="%.2f", na_rep=""), flush=True)
 
 

@@ -1,11 +1,15 @@
 """Shared fixtures: a random Llama pair on disk (transformers, no training), the toy pair, and the tiny pair."""
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
+settings.register_profile("ci", derandomize=True, deadline=None)  # a green run stays green: new examples are looked for at home
+settings.load_profile("ci" if os.environ.get("CI") else "default")
 sys.path.insert(0, str(Path(__file__).parent))
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -22,9 +26,24 @@ def save_random_llama(folder: Path, seed: int, vocab: int = 40, layers: int = 2,
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     torch.manual_seed(seed)
-    config = LlamaConfig(**({
-        "vocab_size": vocab, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": layers, "num_attention_heads": 4, "num_key_value_heads": kv_heads,
-        "max_position_embeddings": 512, "initializer_range": 0.2, "bos_token_id": 0, "eos_token_id": 1, "tie_word_embeddings": False} | changes))
+    config = LlamaConfig(
+        **(
+            {
+                "vocab_size": vocab,
+                "hidden_size": 32,
+                "intermediate_size": 48,
+                "num_hidden_layers": layers,
+                "num_attention_heads": 4,
+                "num_key_value_heads": kv_heads,
+                "max_position_embeddings": 512,
+                "initializer_range": 0.2,
+                "bos_token_id": 0,
+                "eos_token_id": 1,
+                "tie_word_embeddings": False,
+            }
+            | changes
+        )
+    )
     LlamaForCausalLM(config).save_pretrained(folder)
     names = ["<s>", "</s>", "<unk>"] + [chr(97 + i) if i < 26 else f"w{i}" for i in range(changes.get("words", 37))]
     tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(names)}, unk_token="<unk>"))
@@ -46,7 +65,9 @@ def random_profile(random_folders):
     from speclab.profiles import ModelSpec, Profile
 
     target, draft = random_folders
-    return Profile("random", ModelSpec(str(target), device="cpu"), ModelSpec(str(draft), device="cpu"), max_prompt_tokens=128, max_new_tokens=12)
+    return Profile(
+        "random", ModelSpec(str(target), device="cpu"), ModelSpec(str(draft), device="cpu"), max_prompt_tokens=128, max_new_tokens=12
+    )
 
 
 @pytest.fixture(scope="session")

@@ -37,11 +37,19 @@ def draft_tree(draft, context: list[int], depth: int, branches: int, budget: int
         for rank, token in enumerate(best_tokens(logits, branches)):
             if len(nodes) == budget:
                 break
-            nodes.append({
-                "node": len(nodes) + 1, "parent": parent["node"], "depth": len(parent["path"]) + 1, "rank": rank, "token": token,
-                "draft_prob": float(q[token]), "draft_entropy": entropy(q), "path": parent["path"] + [token],
-                "best_path": parent["best_path"] and rank == 0,
-            })
+            nodes.append(
+                {
+                    "node": len(nodes) + 1,
+                    "parent": parent["node"],
+                    "depth": len(parent["path"]) + 1,
+                    "rank": rank,
+                    "token": token,
+                    "draft_prob": float(q[token]),
+                    "draft_entropy": entropy(q),
+                    "path": parent["path"] + [token],
+                    "best_path": parent["best_path"] and rank == 0,
+                }
+            )
             queue.append(nodes[-1])
     return nodes
 
@@ -58,10 +66,16 @@ def score_tree(target, context: list[int], nodes: list[dict]) -> None:
             for i in range(length):
                 node, scores = by_path[tuple(path[: i + 1])], row[len(context) - 1 + i]
                 p = scores.softmax(-1)
-                node |= {"target_prob": float(p[node["token"]]), "target_entropy": entropy(p), "target_rank": best_tokens(scores, len(scores)).index(node["token"])}
+                node |= {
+                    "target_prob": float(p[node["token"]]),
+                    "target_entropy": entropy(p),
+                    "target_rank": best_tokens(scores, len(scores)).index(node["token"]),
+                }
 
 
-def measure(target, draft, prompt: tuple[int, ...], max_new_tokens: int, stop_ids, depth: int = 3, branches: int = 2, budget: int = 8) -> tuple[list[dict], list[int]]:
+def measure(
+    target, draft, prompt: tuple[int, ...], max_new_tokens: int, stop_ids, depth: int = 3, branches: int = 2, budget: int = 8
+) -> tuple[list[dict], list[int]]:
     """Node records and greedy continuation of one prompt, step by step."""
     context, records, text = list(prompt), [], []
     for position in range(max_new_tokens):

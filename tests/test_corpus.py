@@ -24,14 +24,23 @@ def data(tmp_path):
     """A small DATA folder: two rows a source, one of them in a test split."""
     leaked = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
     fresh = "how many apples are left when nine of the twenty are eaten by the two of us today"
-    function = 'def add(a, b):\n    """Add two numbers and return their sum, whatever they are, as long as they can be added."""\n    total = a + b\n    return total  # the sum of both numbers\n'
+    function = 'def add(a, b):\n    """Add two numbers and return their sum, whatever they are, as long as they can be added."""\n'
+    function += "    total = a + b\n    return total  # the sum of both numbers\n"
     train, mirror = tmp_path / "train", tmp_path / "hub_mirror"
-    write(train / "hendrycks_math_all_train.jsonl.gz", [{"problem": "Say, " + leaked, "solution": "x"}, {"problem": fresh, "solution": "It is 11."}])
+    write(
+        train / "hendrycks_math_all_train.jsonl.gz",
+        [{"problem": "Say, " + leaked, "solution": "x"}, {"problem": fresh, "solution": "It is 11."}],
+    )
     write(train / "gsm8k_main_train.jsonl.gz", [{"question": fresh, "answer": "20 - 9 = <<20-9=11>>11 apples.\n#### 11"}])
     write(train / "code_python_permissive.jsonl.gz", [{"content": function}])
     write(train / "mbpp_train_val_prompt.jsonl", [{"text": "Write a function to add.", "code": "def add(a, b):\r\n\treturn a + b"}])
     chat = [{"messages": [{"role": "user", "content": "Hi there"}, {"role": "assistant", "content": "Hello!"}]}]
-    for name in ("chat_justeval_outputs.jsonl.gz", "chat_oasst_en100.jsonl.gz", "chat_taskmaster4_quarter.jsonl", "chat_topical_chat.jsonl.gz"):
+    for name in (
+        "chat_justeval_outputs.jsonl.gz",
+        "chat_oasst_en100.jsonl.gz",
+        "chat_taskmaster4_quarter.jsonl",
+        "chat_topical_chat.jsonl.gz",
+    ):
         write(train / name, chat)
     write(train / "prose_technical.jsonl.gz", [{"path": "a", "text": "Some prose."}])
     write(mirror / "openai/gsm8k/main/test.jsonl.gz", [{"question": leaked}])
@@ -42,7 +51,9 @@ def data(tmp_path):
 
 def test_shingles_ignore_case_and_punctuation():
     words = "a b c d e f g h i j k l m n"
-    assert len(ngrams(words)) == 2 and ngrams(words.upper().replace(" ", ", ")) == ngrams(words) and ngrams("two words") == {("two", "words")}
+    assert (
+        len(ngrams(words)) == 2 and ngrams(words.upper().replace(" ", ", ")) == ngrams(words) and ngrams("two words") == {("two", "words")}
+    )
 
 
 def test_rows_that_share_a_shingle_with_a_test_split_are_left_out(data):
@@ -52,7 +63,9 @@ def test_rows_that_share_a_shingle_with_a_test_split_are_left_out(data):
 def test_documents_stand_in_the_formats_the_kit_prompts_with(data, monkeypatch):
     monkeypatch.setattr(corpus, "TEMPLATE_SHARE", 0)
     plain = {d.domain: d.text for d in reversed(documents(data))}
-    assert plain["reasoning"].startswith("Show your reasoning step by step.\nQ: how many") and plain["reasoning"].endswith("\nA: 20 - 9 = 11 apples.\nThe answer is 11.")
+    assert plain["reasoning"].startswith("Show your reasoning step by step.\nQ: how many") and plain["reasoning"].endswith(
+        "\nA: 20 - 9 = 11 apples.\nThe answer is 11."
+    )
     assert plain["math"].endswith("\nSolution: It is 11.") and plain["code"].startswith('def add(a, b):\n    """Add two')
     assert "\r" not in "".join(plain.values()) and "<<" not in plain["reasoning"]
     monkeypatch.setattr(corpus, "TEMPLATE_SHARE", 1)

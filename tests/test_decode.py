@@ -52,12 +52,16 @@ def assert_equal_to_plain_and_replay(pair, prompt, gammas, trees, new=48):
     (plain,) = generate(pair.target, [prompt], new, pair.stop_ids, GREEDY, 0)
     import pandas as pd
 
-    trace = pd.DataFrame({k: list(v) for k, v in record_prompt(pair, prompt, plain, chain(1), GREEDY).trace.items()}).assign(prompt_id=prompt.prompt_id, domain=prompt.domain)
+    trace = pd.DataFrame({k: list(v) for k, v in record_prompt(pair, prompt, plain, chain(1), GREEDY).trace.items()}).assign(
+        prompt_id=prompt.prompt_id, domain=prompt.domain
+    )
     for tree in [*(chain(g) for g in gammas), *(static_tree(*t) for t in trees)]:
         found = decode_prompt(pair, prompt, "greedy", Shape(tree), GREEDY, new)
         assert found.token_ids == plain, (prompt.prompt_id, margin_at_difference(pair, prompt, found.token_ids, plain))
         blocks = replay(trace, tree)
-        assert [s.accepted for s in found.steps] == blocks.accepted.tolist() and [len(s.tokens) for s in found.steps] == blocks.emitted.tolist()
+        assert [s.accepted for s in found.steps] == blocks.accepted.tolist() and [
+            len(s.tokens) for s in found.steps
+        ] == blocks.emitted.tolist()
         assert found.block_efficiency == pytest.approx(prompt_sums(blocks).emitted.sum() / prompt_sums(blocks).blocks.sum())
 
 
@@ -143,8 +147,10 @@ def test_steps_can_be_streamed(random_pair):
 
 def test_dynamic_gamma_drafts_less_and_never_changes_the_text(random_pair):
     prompt = prompt_of(range(2, 20))
-    full, timid, never = (decode_prompt(random_pair, prompt, "greedy", Shape(chain(5), stop), GREEDY, 30)
-                          for stop in (None, StopRule("confidence", 0.3), StopRule("confidence", 1.1)))
+    full, timid, never = (
+        decode_prompt(random_pair, prompt, "greedy", Shape(chain(5), stop), GREEDY, 30)
+        for stop in (None, StopRule("confidence", 0.3), StopRule("confidence", 1.1))
+    )
     assert full.token_ids == timid.token_ids == never.token_ids
     assert {s.drafted for s in never.steps} == {0} and sum(s.drafted for s in timid.steps) < sum(s.drafted for s in full.steps)
 
@@ -161,7 +167,9 @@ def test_a_dynamic_tree_holds_the_best_nodes_by_cumulated_probability():
         return pair.draft.logits(pair.draft.forward(torch.tensor([ids]), pair.draft.cache())[0, -1]).softmax(-1)
 
     first = q([1, 2, 3])
-    scores = {(a,): float(first[a]) for a in range(10)} | {(a, b): float(first[a] * q([1, 2, 3, a])[b]) for a, b in product(range(10), range(10))}
+    scores = {(a,): float(first[a]) for a in range(10)} | {
+        (a, b): float(first[a] * q([1, 2, 3, a])[b]) for a, b in product(range(10), range(10))
+    }
     best = sorted(scores, key=lambda path: -scores[path])[:12]
     tree, paths = proposal.tree, [()]
     for node in range(1, tree.size + 1):
@@ -177,18 +185,21 @@ def test_a_difference_is_reported_with_position_and_margin(random_pair):
     assert at == 4 and 0 < margin < 1
 
 
-@pytest.mark.parametrize(("rule", "shape", "sampling", "words"), [
-    ("rejection", "tree:3,2,8", WARM, "takes a chain"),
-    ("rejection", "dynamic:3,2,8", WARM, "takes a chain"),
-    ("without-replacement", "dynamic:3,2,8", WARM, "takes a static tree"),
-    ("rejection", "chain:3", GREEDY, "temperature 0.0: greedy goes with temperature 0"),
-    ("greedy", "chain:3", WARM, "temperature 1.0: greedy goes with"),
-    ("typical", "chain:3", WARM, "lossless rules are greedy, rejection"),
-    ("greedy", "chain:0", GREEDY, "gamma=0"),
-    ("greedy", "tree:3,2,0", GREEDY, "budget=0"),
-    ("greedy", "dynamic:3,2", GREEDY, "dynamic:DEPTH,BRANCHES,BUDGET"),
-    ("greedy", "dynamic:0,2,2", GREEDY, "depth=0"),
-])
+@pytest.mark.parametrize(
+    ("rule", "shape", "sampling", "words"),
+    [
+        ("rejection", "tree:3,2,8", WARM, "takes a chain"),
+        ("rejection", "dynamic:3,2,8", WARM, "takes a chain"),
+        ("without-replacement", "dynamic:3,2,8", WARM, "takes a static tree"),
+        ("rejection", "chain:3", GREEDY, "temperature 0.0: greedy goes with temperature 0"),
+        ("greedy", "chain:3", WARM, "temperature 1.0: greedy goes with"),
+        ("typical", "chain:3", WARM, "lossless rules are greedy, rejection"),
+        ("greedy", "chain:0", GREEDY, "gamma=0"),
+        ("greedy", "tree:3,2,0", GREEDY, "budget=0"),
+        ("greedy", "dynamic:3,2", GREEDY, "dynamic:DEPTH,BRANCHES,BUDGET"),
+        ("greedy", "dynamic:0,2,2", GREEDY, "depth=0"),
+    ],
+)
 def test_what_does_not_go_together_is_named(rule, shape, sampling, words):
     with pytest.raises(ValueError, match=words):
         list(decode(toy_pair(), (1, 2), rule, parse_shape(shape), sampling, 4, np.random.default_rng(0)))
@@ -204,11 +215,31 @@ def test_empty_prompts_and_missing_randomness_are_named():
 def test_the_command_line_writes_a_line_a_prompt(tmp_path, capsys):
     prompts, out = tmp_path / "prompts.jsonl", tmp_path / "out.jsonl"
     prompts.write_text('{"prompt_id": "a", "prompt": "def add(a, b):\\n"}\n{"prompt_id": "b", "prompt": "Hello"}\n')
-    base = ["decode", "--profile", "tiny", "--prompts", str(prompts), "--out", str(out), "--set", "max_new_tokens=12", "dtype=float32", "device=cpu"]
+    base = [
+        "decode",
+        "--profile",
+        "tiny",
+        "--prompts",
+        str(prompts),
+        "--out",
+        str(out),
+        "--set",
+        "max_new_tokens=12",
+        "dtype=float32",
+        "device=cpu",
+    ]
     assert main([*base, "--rule", "greedy", "--shape", "chain:4"]) == 0
     greedy = [json.loads(line) for line in out.read_text().splitlines()]
     assert [r["prompt_id"] for r in greedy] == ["a", "b"] and set(greedy[0]) == {
-        "prompt_id", "text", "token_ids", "accepted_per_step", "target_passes", "draft_passes", "time_s", "prefill_time_s"}
+        "prompt_id",
+        "text",
+        "token_ids",
+        "accepted_per_step",
+        "target_passes",
+        "draft_passes",
+        "time_s",
+        "prefill_time_s",
+    }
     assert all(len(r["accepted_per_step"]) == r["target_passes"] and r["time_s"] > r["prefill_time_s"] > 0 for r in greedy)
     assert main([*base, "--rule", "point-mass", "--shape", "tree:3,2,8", "--temperature", "0.7", "--seed", "1"]) == 0
     assert main([*base, "--rule", "rejection", "--shape", "tree:3,2,8", "--temperature", "0.7"]) == 2

@@ -11,9 +11,21 @@ def network(kind: str, **changes):
     from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
     torch.manual_seed(0)
-    config = {"llama": LlamaConfig, "qwen2": Qwen2Config}[kind](**({
-        "vocab_size": 50, "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "initializer_range": 0.2, "max_position_embeddings": 256} | changes))
+    config = {"llama": LlamaConfig, "qwen2": Qwen2Config}[kind](
+        **(
+            {
+                "vocab_size": 50,
+                "hidden_size": 48,
+                "intermediate_size": 64,
+                "num_hidden_layers": 3,
+                "num_attention_heads": 4,
+                "num_key_value_heads": 2,
+                "initializer_range": 0.2,
+                "max_position_embeddings": 256,
+            }
+            | changes
+        )
+    )
     model = AutoModelForCausalLM.from_config(config).eval()
     for name, p in model.named_parameters():
         if name.endswith("bias"):
@@ -21,7 +33,10 @@ def network(kind: str, **changes):
     return model
 
 
-@pytest.mark.parametrize(("kind", "changes"), [("llama", {}), ("llama", {"num_key_value_heads": 4, "tie_word_embeddings": True}), ("llama", {"head_dim": 16}), ("qwen2", {})])
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [("llama", {}), ("llama", {"num_key_value_heads": 4, "tie_word_embeddings": True}), ("llama", {"head_dim": 16}), ("qwen2", {})],
+)
 def test_equals_the_network_with_batches_masks_and_a_cache(kind, changes):
     plain, model = network(kind, **changes), network(kind, **changes)
     lean = LanguageModel(LeanBody(model), model.get_output_embeddings(), 50, torch.float32, "cpu")
@@ -29,7 +44,12 @@ def test_equals_the_network_with_batches_masks_and_a_cache(kind, changes):
     caches, tokens = (lean.cache(4), own.cache(4)), torch.randint(0, 50, (2, 90))
     visible = torch.ones(2, 3, 93, dtype=torch.bool)
     visible[:, :, 5:9], visible[0, 1, 91] = False, False
-    for piece, positions, seen in ((tokens, None, None), (tokens[:, :1], None, None), (tokens[:, :3], torch.tensor([91, 92, 92]), None), (tokens[:, :3], torch.tensor([90, 91, 91]), visible)):
+    for piece, positions, seen in (
+        (tokens, None, None),
+        (tokens[:, :1], None, None),
+        (tokens[:, :3], torch.tensor([91, 92, 92]), None),
+        (tokens[:, :3], torch.tensor([90, 91, 91]), visible),
+    ):
         for cache in caches:
             cache.crop(min(cache.length, 90) if piece.shape[1] == 3 else cache.length)
         ours, theirs = (m.logits(m.forward(piece, c, positions, seen)) for m, c in zip((lean, own), caches, strict=True))
@@ -58,7 +78,15 @@ def test_what_it_does_not_know_is_left_to_the_network():
 
     assert knows(network("llama")) and knows(network("qwen2"))
     assert not knows(network("llama", mlp_bias=True)) and not knows(network("llama", hidden_act="gelu"))
-    small = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16}
+    small = {
+        "vocab_size": 50,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 16,
+    }
     assert not knows(AutoModelForCausalLM.from_config(Gemma2Config(**small)))
     packed = network("llama")
     packed.model.layers[1].mlp.up_proj.__class__ = type("PackedLinear", (torch.nn.Linear,), {})

@@ -11,7 +11,16 @@ from speclab.profiles import ModelSpec, Profile
 
 
 def pair_of(target, draft, **changes):
-    return load_pair(Profile("test", ModelSpec(str(target), device="cpu"), ModelSpec(str(draft), device="cpu"), max_prompt_tokens=64, max_new_tokens=8, **changes))
+    return load_pair(
+        Profile(
+            "test",
+            ModelSpec(str(target), device="cpu"),
+            ModelSpec(str(draft), device="cpu"),
+            max_prompt_tokens=64,
+            max_new_tokens=8,
+            **changes,
+        )
+    )
 
 
 def test_a_pair_knows_itself(random_pair):
@@ -75,7 +84,9 @@ def test_an_architecture_that_ignores_tree_masks_is_refused(random_folders, monk
     from speclab.model import LanguageModel
 
     honest = LanguageModel.forward
-    monkeypatch.setattr(LanguageModel, "forward", lambda self, tokens, cache, positions=None, visible=None: honest(self, tokens, cache, positions))
+    monkeypatch.setattr(
+        LanguageModel, "forward", lambda self, tokens, cache, positions=None, visible=None: honest(self, tokens, cache, positions)
+    )
     with pytest.raises(ValueError, match="does not take 4-D masks"):
         load_model(ModelSpec(str(random_folders[0]), device="cpu"))
 

@@ -85,8 +85,15 @@ def test_trace_columns_are_what_their_definitions_say(random_pair):
         assert trace["draft_rank"][t] == list(order).index(token) and trace["top_draft_ids"][t].tolist() == order[:8].tolist()
         np.testing.assert_allclose(trace["top_draft_q"][t], q[order[:8]], atol=1e-5)
         np.testing.assert_allclose(trace["top_draft_p"][t], p[order[:8]], atol=1e-5)
-        expected = {"p_token": p[token], "q_token": q[token], "overlap": np.minimum(p, q).sum(), "kl": (p * np.log(p / q)).sum(),
-                    "target_entropy": -(p * np.log(p)).sum(), "draft_entropy": -(q * np.log(q)).sum(), "target_margin": np.sort(p)[-1] - np.sort(p)[-2]}
+        expected = {
+            "p_token": p[token],
+            "q_token": q[token],
+            "overlap": np.minimum(p, q).sum(),
+            "kl": (p * np.log(p / q)).sum(),
+            "target_entropy": -(p * np.log(p)).sum(),
+            "draft_entropy": -(q * np.log(q)).sum(),
+            "target_margin": np.sort(p)[-1] - np.sort(p)[-2],
+        }
         for name, value in expected.items():
             assert trace[name][t] == pytest.approx(value, abs=2e-4), name
         first = nodes[(nodes.position == t) & (nodes.depth == 1)]

@@ -369,7 +369,7 @@ def test_sampled_properties(lists, gamma):
     trace = as_trace({f"p{i}": {"p_token": [p for p, _ in values], "q_token": [q for _, q in values]} for i, values in enumerate(lists)})
     check_counts(trace, replay_sampled(trace, gamma), gamma)
     every, longer = (replay_sampled(trace, g, "every") for g in (gamma, gamma + 1))
-    assert (longer["accepted"] >= every["accepted"]).all()
+    assert (longer["accepted"] >= every["accepted"] - 1e-12).all()  # sums of floats in another order
     assert np.allclose(longer[f"survival_{gamma}"], every[f"survival_{gamma}"])
 
 

@@ -16,7 +16,9 @@ def profile(random_profile, tmp_path):
     """The random pair over six short prompts in three blocks."""
     rows = [{"prompt_id": f"{d}-{i}", "domain": d, "prompt": "a b c d"[: 2 * i + 1]} for d in ("code", "chat") for i in range(3)]
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    return random_profile.replace(prompts=str(tmp_path / "prompts.jsonl"), prompts_per_domain=3, domains=("code", "chat"), block_prompts=2, max_new_tokens=6)
+    return random_profile.replace(
+        prompts=str(tmp_path / "prompts.jsonl"), prompts_per_domain=3, domains=("code", "chat"), block_prompts=2, max_new_tokens=6
+    )
 
 
 def contents(folder):
@@ -67,7 +69,14 @@ def test_a_damaged_part_is_recorded_again_and_said(profile, tmp_path, random_pai
 def test_the_key_follows_what_changes_the_numbers_and_nothing_else(profile):
     key = run_key(profile)
     assert run_key(profile.replace(block_prompts=5, max_packed_tokens=9, name="other")) == key
-    changes = [{"seed": 1}, {"max_new_tokens": 5}, {"temperature": 1.0}, {"budget": 7}, {"prompts_per_domain": 2}, {"draft": profile.target}]
+    changes = [
+        {"seed": 1},
+        {"max_new_tokens": 5},
+        {"temperature": 1.0},
+        {"budget": 7},
+        {"prompts_per_domain": 2},
+        {"draft": profile.target},
+    ]
     assert len({run_key(profile.replace(**c)) for c in changes} | {key}) == 1 + len(changes)
 
 
@@ -130,7 +139,15 @@ def test_an_unknown_kind_is_named(profile):
 
 def test_the_command_line_records_and_reports_errors_in_one_line(profile, tmp_path, capsys):
     out = tmp_path / "out"
-    sets = ["prompts_per_domain=1", "max_new_tokens=4", "max_prompt_tokens=64", f"prompts={profile.prompts}", "domains=[code]", f"target.path={profile.target.path}", f"draft.path={profile.draft.path}"]
+    sets = [
+        "prompts_per_domain=1",
+        "max_new_tokens=4",
+        "max_prompt_tokens=64",
+        f"prompts={profile.prompts}",
+        "domains=[code]",
+        f"target.path={profile.target.path}",
+        f"draft.path={profile.draft.path}",
+    ]
     assert main(["record", "--profile", "tiny", "--set", *sets, "--out", str(out)]) == 0
     assert "nodes in" in capsys.readouterr().out and {"trace.parquet", "nodes.parquet", "manifest.json"} <= {p.name for p in out.iterdir()}
     assert main(["record", "--profile", "tyni", "--out", str(out)]) == 2

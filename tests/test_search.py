@@ -65,16 +65,19 @@ def test_rank_acceptance_counts_the_targets_own_tokens():
     assert rank_acceptance(pd.DataFrame({"draft_rank": [0, 0, 1, 9]}), 3).tolist() == [0.5, 0.25, 0]
 
 
-@pytest.mark.parametrize(("call", "words"), [
-    (lambda: best_tree([0.9, 0.9], 4, 2), "sum to 1 at most"),
-    (lambda: best_tree([], 4, 2), "one a rank"),
-    (lambda: best_tree([0.5], 0, 2), "budget=0"),
-    (lambda: best_tree([0.5], 2, 0), "depth=0"),
-    (lambda: expected_block_efficiency(static_tree(1, 3), [0.5]), "needs 3 ranks"),
-    (lambda: rank_acceptance(pd.DataFrame({"draft_rank": []})), "no rows"),
-    (lambda: COSTS.v(65), "was not measured: sizes run from 1 to 64"),
-    (lambda: Costs(1.0, (2, 3), (1, 1), (1, 1)), "ascending whole numbers from 1"),
-])
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: best_tree([0.9, 0.9], 4, 2), "sum to 1 at most"),
+        (lambda: best_tree([], 4, 2), "one a rank"),
+        (lambda: best_tree([0.5], 0, 2), "budget=0"),
+        (lambda: best_tree([0.5], 2, 0), "depth=0"),
+        (lambda: expected_block_efficiency(static_tree(1, 3), [0.5]), "needs 3 ranks"),
+        (lambda: rank_acceptance(pd.DataFrame({"draft_rank": []})), "no rows"),
+        (lambda: COSTS.v(65), "was not measured: sizes run from 1 to 64"),
+        (lambda: Costs(1.0, (2, 3), (1, 1), (1, 1)), "ascending whole numbers from 1"),
+    ],
+)
 def test_bad_input_is_named(call, words):
     with pytest.raises(ValueError, match=words):
         call()

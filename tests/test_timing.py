@@ -12,7 +12,8 @@ from speclab.tree import chain
 
 TIMES = pd.DataFrame(
     [(m, n, r, ms + r) for m, n, ms in (("target", 1, 10.0), ("target", 4, 15.0), ("draft", 1, 1.0), ("draft", 4, 2.0)) for r in range(3)],
-    columns=["model", "n", "repeat", "ms"])
+    columns=["model", "n", "repeat", "ms"],
+)
 
 
 def test_medians_become_ratios():

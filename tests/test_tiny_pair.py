@@ -21,7 +21,7 @@ def test_the_weights_are_small_half_precision_safetensors_and_nothing_is_pickled
     assert sizes["target"] + sizes["draft"] <= 25e6 and max(sizes.values()) < 16e6
     for name in ("target", "draft"):
         with safe_open(PAIR / name / "model.safetensors", "pt") as weights:
-            assert {weights.get_tensor(k).dtype.itemsize for k in weights.keys()} == {2}
+            assert {weights.get_tensor(k).dtype.itemsize for k in weights.keys()} == {2}  # noqa: SIM118
     assert not [f for f in PAIR.rglob("*") if f.suffix in (".bin", ".pt", ".pth", ".pkl")]
 
 

@@ -17,7 +17,11 @@ def fresh():
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig(vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, tie_word_embeddings=True))
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, tie_word_embeddings=True
+        )
+    )
 
 
 def run(folder, config=CONFIG, **changes):
@@ -50,8 +54,12 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
-    broken = lambda model, rows, step: next_token_loss(model, rows) * (float("nan") if broken.calls.append(0) or len(broken.calls) == 6 else 1)  # noqa: E731
-    broken.calls = []
+    calls = []
+
+    def broken(model, rows, step):
+        calls.append(step)
+        return next_token_loss(model, rows) * (float("nan") if len(calls) == 6 else 1)
+
     with pytest.raises(FloatingPointError, match="loss nan at step 5; last good checkpoint in"):
         run(tmp_path, loss=broken)
     assert all(torch.isfinite(v).all() for v in load_file(tmp_path / "checkpoint.safetensors").values())

@@ -58,15 +58,18 @@ def test_a_broken_shape_says_what_is_allowed(text):
         parse_shape(text)
 
 
-@pytest.mark.parametrize(("call", "words"), [
-    (lambda: chain(0), "gamma=0: allowed are whole numbers from 1"),
-    (lambda: static_tree(0, 2), "depth=0"),
-    (lambda: static_tree(2, 0), "branches=0"),
-    (lambda: static_tree(2, 2, 0), "budget=0"),
-    (lambda: static_tree(2, 2.5), "branches=2.5"),
-    (lambda: static_tree(64, 2), "name a budget"),
-    (lambda: Tree(np.array([-1, 0, 1, 0]), np.array([0, 0, 0, 1]), np.array([0, 1, 2, 1])), "node 3 .*breadth-first"),
-])
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: chain(0), "gamma=0: allowed are whole numbers from 1"),
+        (lambda: static_tree(0, 2), "depth=0"),
+        (lambda: static_tree(2, 0), "branches=0"),
+        (lambda: static_tree(2, 2, 0), "budget=0"),
+        (lambda: static_tree(2, 2.5), "branches=2.5"),
+        (lambda: static_tree(64, 2), "name a budget"),
+        (lambda: Tree(np.array([-1, 0, 1, 0]), np.array([0, 0, 0, 1]), np.array([0, 1, 2, 1])), "node 3 .*breadth-first"),
+    ],
+)
 def test_limits_are_named(call, words):
     with pytest.raises(ValueError, match=words):
         call()

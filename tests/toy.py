@@ -25,8 +25,13 @@ class ToyBody:
                 visible = slots[b % slots.shape[0], 0][seen[b % seen.shape[0], i]]
                 order = visible[:, 1].argsort()
                 context = visible[order, 0][-3:]
-                hidden[b, i, 3 - len(context):] = context + 1
+                hidden[b, i, 3 - len(context) :] = context + 1
         return SimpleNamespace(last_hidden_state=hidden)
+
+
+def _draw(salt: int, context: tuple) -> torch.Tensor:
+    seed = int.from_bytes(hashlib.sha256(f"{salt}{context}".encode()).digest()[:6], "big")
+    return torch.randn(WORDS, generator=torch.Generator().manual_seed(seed))
 
 
 class ToyHead:
@@ -37,9 +42,7 @@ class ToyHead:
 
     def _row(self, context: tuple) -> torch.Tensor:
         if context not in self.table:
-            draw = lambda salt: torch.randn(WORDS, generator=torch.Generator().manual_seed(  # noqa: E731
-                int.from_bytes(hashlib.sha256(f"{salt}{context}".encode()).digest()[:6], "big")))
-            self.table[context] = self.scale * draw(0) + self.noise * draw(self.seed)
+            self.table[context] = self.scale * _draw(0, context) + self.noise * _draw(self.seed, context)
         return self.table[context]
 
     def __call__(self, hidden):

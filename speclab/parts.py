@@ -1,0 +1,121 @@
+"""Part files of a run: schemas, atomic writing, checksums. A block counts once its marker stands beside its two Parquet files."""
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from speclab.prompts import EncodedPrompt
+
+SCHEMA_VERSION = 1
+I32, F32, IDS, PROBS = pa.int32(), pa.float32(), pa.list_(pa.int32()), pa.list_(pa.float32())
+META = {"speclab_schema": str(SCHEMA_VERSION)}
+WHO = [("prompt_id", pa.string()), ("domain", pa.string()), ("position", I32)]
+SCHEMAS = {
+    "trace": pa.schema(
+        [
+            *WHO,
+            ("token", I32),
+            ("draft_rank", I32),
+            ("p_token", F32),
+            ("q_token", F32),
+            ("overlap", F32),
+            ("kl", F32),
+            ("target_entropy", F32),
+            ("draft_entropy", F32),
+            ("target_top", I32),
+            ("draft_top", I32),
+            ("target_margin", F32),
+            ("top_draft_ids", IDS),
+            ("top_draft_q", PROBS),
+            ("top_draft_p", PROBS),
+        ],
+        metadata=META,
+    ),
+    "nodes": pa.schema(
+        [
+            *WHO,
+            ("node", I32),
+            ("parent", I32),
+            ("depth", I32),
+            ("rank", I32),
+            ("token", I32),
+            ("draft_prob", F32),
+            ("target_prob", F32),
+            ("target_entropy", F32),
+            ("draft_entropy", F32),
+            ("target_rank", I32),
+            ("best_path", pa.bool_()),
+        ],
+        metadata=META,
+    ),
+}
+
+
+class RunError(RuntimeError):
+    """A run could not be recorded or read; the message says what to do, and what was recorded is kept."""
+
+
+def written(path: Path, write: Callable[[Path], None]) -> None:
+    """Write under a temporary name and rename; an error names the folder and says that nothing recorded is lost."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(temporary)
+        temporary.replace(path)
+    except OSError as error:
+        raise RunError(
+            f"cannot write {path}: {error.strerror or error}. Finished blocks are kept; "
+            "free space or choose another folder (--out), then run again"
+        ) from error
+
+
+def _table(name: str, prompts: list[EncodedPrompt], columns: list[dict]) -> pa.Table:
+    frames = []
+    for prompt, found in zip(prompts, columns, strict=True):
+        count = len(found["position"])
+        found = {"prompt_id": [prompt.prompt_id] * count, "domain": [prompt.domain] * count} | found
+        frames.append(
+            pa.table(
+                [pa.array(list(found[f.name]) if pa.types.is_list(f.type) else found[f.name], f.type) for f in SCHEMAS[name]],
+                schema=SCHEMAS[name],
+            )
+        )
+    return pa.concat_tables(frames)
+
+
+def _sha(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def part_file(folder: Path, index: int, name: str) -> Path:
+    return folder / "parts" / f"{index:05d}.{name}"
+
+
+def write_part(folder: Path, index: int, prompts: list[EncodedPrompt], recorded: list, facts: dict) -> None:
+    """One block: two Parquet files, then the marker with their checksums; without the marker the block does not count."""
+    hashes = {}
+    for name in SCHEMAS:
+        table, path = _table(name, prompts, [getattr(r, name) for r in recorded]), part_file(folder, index, f"{name}.parquet")
+        written(path, lambda p, table=table: pq.write_table(table, p))
+        hashes[name] = _sha(path)
+    written(part_file(folder, index, "json"), lambda p: p.write_text(json.dumps(facts | {"sha256": hashes})))
+
+
+def part_facts(folder: Path, index: int) -> dict | None:
+    """Facts of a whole part; None when it was never finished; said aloud when it is damaged (it is then recorded again)."""
+    marker = part_file(folder, index, "json")
+    if not marker.is_file():
+        return None
+    try:
+        facts = json.loads(marker.read_text())
+        if all(_sha(part_file(folder, index, f"{name}.parquet")) == facts["sha256"][name] for name in SCHEMAS):
+            return facts
+    except (OSError, ValueError, KeyError):
+        pass  # told below, together with a checksum that differs
+    print(f"part {index} in {folder} is damaged (truncated or changed): recording it again", file=sys.stderr)
+    return None
