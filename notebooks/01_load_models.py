@@ -90,8 +90,8 @@ size = {name: known["parameters"] for name, (known, _) in facts.items()}
 fourth = rows.get("target, 4 bit")
 notebook.say(
     f"The target has **{size['target'] / size['draft']:.1f} times** the parameters of the draft; both share {pair.vocab:,} token ids. "
-    + (f"The 4-bit copy's layers run as `{fourth['kernel']}`; in memory it takes {fourth['memory_mb'] / rows['target']['memory_mb']:.0%} of "
-       "what the target takes." if fourth else f"There is no 4-bit copy of the target at `{small}`, so none is shown.")
+    + (f"The 4-bit copy's layers run as `{fourth['kernel']}`; in memory it takes {fourth['memory_mb'] / rows['target']['memory_mb']:.0%} "
+       "of what the target takes." if fourth else f"There is no 4-bit copy of the target at `{small}`, so none is shown.")
 )
 assert pair.target.vocab == pair.draft.vocab == pair.vocab
 
@@ -223,8 +223,8 @@ notebook.say(
     f"**At depth 1 of this tree.** The draft's favourite is {word}: q = {first['draft_prob']:.3f}, and p = {first['target_prob']:.3f} is "
     f"{relation} that. If {word} is what was drawn, it is kept with probability min(1, p/q) = {first['alpha']:.3f}. Over all that "
     f"could be drawn, a token is kept with probability **{share:.3f}**: the overlap, of which {top['smaller'].iloc[:-1].sum():.3f} comes "
-    f"from the {len(top) - 1} tokens shown and the rest from the other {pair.vocab - len(top) + 1:,}. (How a rejected token is replaced, so "
-    "that the text stays the target's: notebook 00.)"
+    f"from the {len(top) - 1} tokens shown and the rest from the other {pair.vocab - len(top) + 1:,}. (How a rejected token is replaced, "
+    "so that the text stays the target's: notebook 00.)"
 )
 notebook.say(
     f"**Over the whole tree.** The mean of `alpha` is {drawn['alpha'].mean():.3f} over all {tree.size} nodes, "

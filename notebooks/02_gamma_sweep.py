@@ -109,21 +109,20 @@ tau = (sums["emitted"] / sums["blocks"]).sort_values(kind="stable")
 chosen = tau.index[(len(tau) - 1) // 2]
 
 
-def strip(axes, g: int, row: float) -> None:
-    """One replay of the chosen text, a cell a token: blue = drafted and accepted, black = the target's own, which ends a block."""
+def strip(axes, g: int, row: float) -> str:
+    """The chosen text replayed, a cell a token: blue = drafted and kept, black = the target's own, which ends a block; returns it in words."""
     rows = blocks[g][blocks[g]["prompt_id"] == chosen]
     own = rows[~rows["truncated"]]
     shape = {"yrange": (row - 0.36, 0.72), "linewidth": 0}
     axes.broken_barh([(t + 0.1, 0.8) for t in range(rows["emitted"].sum())], color=figures.OTHER_COLOURS[2], **shape)
     axes.broken_barh([(t + 0.1, 0.8) for t in own["start"] + own["accepted"]], color="black", **shape)
     tokens, kept, drafted = rows["emitted"].mean(), rows["accepted"].sum(), rows["drafted"].sum()
-    said = f"{len(rows)} passes · {tokens:.2f} tokens each · {kept} of {drafted} drafts kept"
-    axes.text(1.01, row, said, transform=axes.get_yaxis_transform(), va="center")
+    return f"{len(rows)} passes · {tokens:.2f} tokens each · {kept} of {drafted} drafts kept"
 
 
 fig, ax = figures.subplots(height=0.9 + 0.27 * len(shown))
 for row, g in enumerate(shown):
-    strip(ax, g, row)
+    ax.text(1.01, row, strip(ax, g, row), transform=ax.get_yaxis_transform(), va="center")
 ax.set(yticks=range(len(shown)), yticklabels=[f"gamma {g}" for g in shown], ylim=(len(shown) - 0.5, -0.5), xlim=(0, sizes.max()))
 ax.set(xlabel="position in the target's text (tokens)")
 ax.set(title="blue: a draft that was kept · black: the target's own token, which ends a pass")
@@ -286,13 +285,13 @@ if "SPECLAB_OUT" not in os.environ:
     def at_gamma(g: int) -> None:
         """The chosen text at one gamma, and what all texts give there."""
         _, axes = figures.subplots(2, 1, height=2.9, height_ratios=[1, 3])
-        strip(axes[0], g, 0)
-        axes[0].set(yticks=[], xlim=(0, sizes.max()), title=f"gamma = {g}: one text at T = 0 …")
+        axes[0].set(title=f"gamma = {g}, one text at T = 0: {strip(axes[0], g, 0)}")
+        axes[0].set(yticks=[], xlim=(0, sizes.max()))
         figures.lines_with_bands(of("speedup", "T = 0"), axes[1], x="gamma")
         axes[1].axvline(g, color="black", linewidth=0.8)
         axes[1].set(xlabel="gamma (draft tokens proposed)", ylabel="estimated speed-up")
-        axes[1].set(title=f"… and all texts: {listed(of('speedup', 'T = 0', at=[g]))}")
-        axes[1].legend(loc="lower right", ncols=len(domains))
+        axes[1].set(title=f"estimated speed-up of all texts: {listed(of('speedup', 'T = 0', at=[g]))}")
+        axes[1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
 
     interact(at_gamma, g=IntSlider(gamma, 1, largest_gamma, description="gamma"))
 
