@@ -110,7 +110,7 @@ chosen = tau.index[(len(tau) - 1) // 2]
 
 
 def strip(axes, g: int, row: float) -> str:
-    """The chosen text replayed, a cell a token: blue = drafted and kept, black = the target's own, which ends a block; returns it in words."""
+    """The chosen text, a cell a token: blue = drafted and kept, black = the target's own, which ends a block; returns it in words."""
     rows = blocks[g][blocks[g]["prompt_id"] == chosen]
     own = rows[~rows["truncated"]]
     shape = {"yrange": (row - 0.36, 0.72), "linewidth": 0}

@@ -92,7 +92,7 @@ def interval(frame: pd.DataFrame, over: str, under: str) -> stats.Interval:
 
 
 notebook.say(
-    f"{len(timed)} prompts are timed, {prompts_per_domain_timed} a domain, up to {new_tokens} tokens each. Target: "
+    f"{len(timed)} prompts are timed, {len(timed) / len(domains):g} a domain, up to {new_tokens} tokens each. Target: "
     f"{pair.facts['target']['parameters'] / 1e6:.3g}M parameters, draft: {pair.facts['draft']['parameters'] / 1e6:.3g}M, in "
     f"{pair.facts['target']['dtype']} on {pair.facts['target']['device']}, {notebook.limit_threads()} threads."
 )
@@ -164,7 +164,8 @@ ctx.save(fig, "pass-times")
 # rule); and a chain that stops when the draft is unsure (section 3), its threshold from the prompts that are not timed.
 #
 # **Predicted** speed-up = `block_efficiency` / (c per draft pass + v(nodes + 1) + o). It knows the price of section 1 and none of the times
-# below. (It prices whole blocks; the last block of a text is often cut and costs less.)
+# below. (It prices whole blocks; the last block of a text is often cut and costs less.) Intervals resample the timed prompts of all domains
+# together: those of one domain are too few for an interval of their own, so the table by domain has none.
 
 # %%
 rank, every = search.rank_acceptance(others), control.chains(chained.nodes, settings.max_new_tokens)
@@ -234,7 +235,8 @@ up, down = drafted.index[drafted["low"] > 1], drafted.index[drafted["high"] < 1]
 notebook.say(
     f"**Fastest**: {fastest}, {drafted.loc[fastest, 'speedup']:.2f} times plain decoding "
     f"[{drafted.loc[fastest, 'low']:.2f}, {drafted.loc[fastest, 'high']:.2f}]. **Most tokens per pass**: {most}, "
-    f"{drafted.loc[most, 'block_efficiency']:.2f}; " + ("it is also the fastest. " if most == fastest else
+    f"{drafted.loc[most, 'block_efficiency']:.2f}; "
+    + ("the fastest emits as many. " if drafted.loc[fastest, "block_efficiency"] >= drafted.loc[most, "block_efficiency"] else
     f"its speed-up is {drafted.loc[most, 'speedup']:.2f}: more tokens per pass is not more speed. ")
     + f"The whole interval is above 1 for {', '.join(up) or 'no shape'}, below 1 for {', '.join(down) or 'no shape'}. By the "
     f"acceptance of ranks alone, taken as equal everywhere, the search expects {best.speedup:.2f} of its {best.tree.size} nodes; allowed "
@@ -249,7 +251,7 @@ notebook.say(
 
 # %%
 plain, share = table.loc["plain", "block_cost"], drafted["share_of_predicted"]
-fig, ax = figures.subplots(width=figures.ONE_COLUMN, height=3.5)
+fig, ax = figures.subplots(width=figures.TWO_COLUMNS, height=3.1)
 reach = np.clip([drafted["speedup"] - drafted["low"], drafted["high"] - drafted["speedup"]], 0, None)
 ax.errorbar(drafted["predicted"], drafted["speedup"], yerr=reach, fmt="o", color="#444444", capsize=2, elinewidth=1.2)
 ends = np.array([drafted[["predicted", "low"]].min().min() * 0.95, drafted[["predicted", "high"]].max().max() * 1.05])
@@ -258,10 +260,9 @@ ax.plot(ends, plain * ends, color="black", linewidth=0.8, linestyle="--", zorder
 places = drafted["predicted"].rank(method="first").astype(int).sort_values()
 for name, place in places.items():
     ax.annotate(place, tuple(drafted.loc[name, ["predicted", "speedup"]]), (4, 3), textcoords="offset points")
+    ax.plot([], [], linestyle="none", label=f"{place}  {name}")
 ax.set(xlabel="predicted speed-up", ylabel="measured speed-up", xlim=ends, ylim=ends)
-keys = [f"{place} {name}" for name, place in places.items()]
-fig.supxlabel("\n".join("   ".join(keys[i:i + 2]) for i in range(0, len(keys), 2)), fontsize=7)
-fig.legend(*ax.get_legend_handles_labels(), loc="outside upper center")
+fig.legend(*ax.get_legend_handles_labels(), loc="outside right upper")
 ctx.save(fig, "predicted")
 notebook.say(
     f"Share of the predicted speed-up that is reached: {share.min():.2f} ({share.idxmin()}) to {share.max():.2f} ({share.idxmax()}); of "
@@ -325,8 +326,8 @@ for axis, (title, verify, loop) in zip(axes, (("v = 1, o = 0: the textbook", lam
         axis.plot(x, y, label=f"gamma {g}", **figures.style_of("", index) | {"marker": "None"})
     axis.axvline(costs.c(), color="black", linewidth=0.6, linestyle=(0, (1, 2)))
     for place, domain in enumerate(domains):
-        at, style = hit.loc[domain], figures.style_of(domain) | {"linestyle": "none", "label": domain, "capsize": 2}
-        where, reach = costs.c() + 0.025 * (place - (len(domains) - 1) / 2), [[at["estimate"] - at["low"]], [at["high"] - at["estimate"]]]
+        at, style = hit.loc[domain], figures.style_of(domain) | {"linestyle": "none", "label": domain, "capsize": 2, "markersize": 3}
+        where, reach = costs.c() + 0.014 * (place - (len(domains) - 1) / 2), [[at["estimate"] - at["low"]], [at["high"] - at["estimate"]]]
         axis.errorbar([where], [at["estimate"]], yerr=reach, **style)
     axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="c, a draft pass in target passes", title=title)
 axes[0].set_ylabel("alpha needed to break even (i.i.d.)")
@@ -383,10 +384,10 @@ limits = pd.DataFrame({"same gamma": grid.loc[now], "own best": grid.max(), "gam
 limits[["low", "high"]] = np.outer(limits["same gamma"], [taus[now].low, taus[now].high]) / taus[now].estimate
 limits.loc["draft always right", ["low", "high"]] = np.nan
 ctx.table(limits.reset_index(names="made ideal"), "limits")
-fig, ax = figures.subplots(width=figures.ONE_COLUMN, height=2.5)
-rows = limits.assign(label=[f"{name} (best: {g})" for name, g in limits["gamma"].items()], hue=f"gamma {now}, today's best")
+fig, ax = figures.subplots(height=2.4)
+rows = limits.assign(label=[f"{name}, best gamma {g}" for name, g in limits["gamma"].items()], hue=f"at gamma {now}, the best as measured")
 figures.interval_bars(rows, ax, x="label", hue="hue", y="same gamma", horizontal=True)
-ax.plot(limits["own best"], range(len(limits)), "D", color="#B04A00", mfc="none", label="its own best gamma")
+ax.plot(limits["own best"], range(len(limits)), "D", color="#B04A00", mfc="none", label="at its own best gamma")
 ax.axvline(1, color="black", linewidth=0.8)
 ax.set(xlabel="predicted speed-up")
 figures.legend_above(fig, ax)

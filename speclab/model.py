@@ -94,7 +94,7 @@ class LanguageModel:
         return out.last_hidden_state
 
     def _mask(self, visible: Tensor | None, n: int, past: int) -> Tensor | None:
-        """Additive and finite, [batch or 1, 1, n, past + n]: a bool mask is silently wrong in eager attention, -inf rows are NaN in half."""
+        """Additive and finite, [batch or 1, 1, n, past + n]: a bool mask is silently wrong in eager attention, -inf gives NaN in half."""
         if visible is None and n == 1 and getattr(self.body, "lean", False):
             return None
         seen = causal(n, past, self.device) if visible is None else visible.to(self.device)

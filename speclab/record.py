@@ -247,8 +247,21 @@ def record_prompt(
 
 
 def record_block(
-    pair: Pair, prompts: list[EncodedPrompt], tree: Tree, sampling: Sampling, max_new_tokens: int, seed: int, max_packed_tokens: int
+    pair: Pair,
+    prompts: list[EncodedPrompt],
+    tree: Tree,
+    sampling: Sampling,
+    max_new_tokens: int,
+    seed: int,
+    max_packed_tokens: int,
+    texts: dict[str, tuple[int, ...]] | None = None,
 ) -> list[Recorded]:
-    """The unit of work, checkpoint and distribution: generate the block's continuations together, then record each prompt."""
-    texts = generate(pair.target, prompts, max_new_tokens, pair.stop_ids, sampling, seed)
+    """The unit of work, checkpoint and distribution: generate the block's continuations together, then record each prompt.
+
+    texts: continuations by prompt_id that an earlier run of the same target holds; None generates them.
+    """
+    if texts is None:
+        texts = generate(pair.target, prompts, max_new_tokens, pair.stop_ids, sampling, seed)
+    else:
+        texts = [texts[p.prompt_id] for p in prompts]
     return [record_prompt(pair, p, text, tree, sampling, max_packed_tokens) for p, text in zip(prompts, texts, strict=True)]

@@ -31,6 +31,7 @@ KINDS = {
     "chain": {"depth": 8, "branches": 1, "budget": 8},  # what the draft would go on with, for stopping rules
     "chat-template": {"template": "chat"},
 }
+SAME_TEXT = {"balanced": "greedy", "chain": "greedy"}  # only the tree differs: the target's text is read from the other run, if there
 LIBRARIES = ("torch", "transformers", "gptqmodel", "numpy", "pandas", "pyarrow", "datasets")
 
 
@@ -100,7 +101,7 @@ def run_key(profile: Profile) -> str:
 # ---- recording ------------------------------------------------------------------------------------------------------
 
 
-def _record_or_halve(pair, block: list[EncodedPrompt], profile: Profile, sampling) -> list:
+def _record_or_halve(pair, block: list[EncodedPrompt], profile: Profile, sampling, texts: dict | None = None) -> list:
     """record_block; out of memory halves the packing and goes on, said once."""
     import torch
 
@@ -109,7 +110,7 @@ def _record_or_halve(pair, block: list[EncodedPrompt], profile: Profile, samplin
     packed = profile.max_packed_tokens
     while True:
         try:
-            return record_block(pair, block, profile.tree, sampling, profile.max_new_tokens, profile.seed, packed)
+            return record_block(pair, block, profile.tree, sampling, profile.max_new_tokens, profile.seed, packed, texts)
         except torch.OutOfMemoryError:
             if packed <= 8:
                 raise
@@ -118,7 +119,9 @@ def _record_or_halve(pair, block: list[EncodedPrompt], profile: Profile, samplin
             print(f"out of memory: going on with max_packed_tokens={packed}", file=sys.stderr)
 
 
-def _record_parts(profile: Profile, folder: Path, pair, blocks: list[list[EncodedPrompt]], progress: Callable) -> list[dict]:
+def _record_parts(
+    profile: Profile, folder: Path, pair, blocks: list[list[EncodedPrompt]], progress: Callable, texts: dict | None
+) -> list[dict]:
     from speclab.pairs import load_pair
     from speclab.sampling import Sampling
 
@@ -127,7 +130,7 @@ def _record_parts(profile: Profile, folder: Path, pair, blocks: list[list[Encode
         facts = part_facts(folder, index)
         if facts is None or facts["prompts"] != [p.prompt_id for p in block]:
             pair, began = pair or load_pair(profile), time.perf_counter()
-            recorded = _record_or_halve(pair, block, profile, sampling)
+            recorded = _record_or_halve(pair, block, profile, sampling, texts)
             facts = {"prompts": [p.prompt_id for p in block], "time_s": time.perf_counter() - began, "pair": pair.facts}
             write_part(folder, index, block, recorded, facts)
         done.append(facts)
@@ -183,9 +186,12 @@ def _manifest(profile: Profile, key: str, encoded: list[EncodedPrompt], parts: l
     }
 
 
-def record_run(profile: Profile, folder: Path, pair=None, progress: Callable[[Iterable], Iterable] | None = None) -> Run:
+def record_run(
+    profile: Profile, folder: Path, pair=None, progress: Callable[[Iterable], Iterable] | None = None, texts: dict | None = None
+) -> Run:
     """Record a profile into a folder, block by block; goes on where an earlier call stopped and ends with the same bytes.
 
+    texts: continuations by prompt_id, of an earlier run of the same target over the same prompts; None generates them.
     RunError: folder in use, not writable, or holding another run. NonFiniteProbability: a model broke down.
     """
     folder, key = Path(folder), run_key(profile)
@@ -198,7 +204,7 @@ def record_run(profile: Profile, folder: Path, pair=None, progress: Callable[[It
     progress = progress or (lambda items: tqdm(items, desc=f"record {profile.name}", unit="block"))
     try:
         with FileLock(folder / ".lock", timeout=0):
-            parts = _record_parts(profile, folder, pair, blocks, progress)
+            parts = _record_parts(profile, folder, pair, blocks, progress, texts)
             rows = _assemble(folder, len(blocks))
             manifest = _manifest(profile, key, encoded, parts, rows)
             written(folder / "manifest.json", lambda p: p.write_text(json.dumps(manifest, indent=1, default=str)))
@@ -219,6 +225,19 @@ def load_or_record(profile: Profile, kind: str = "greedy") -> Run:
     """The recorded run of (profile, kind) under data/runs, recorded now if it is not there yet (with a progress bar)."""
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r}: allowed are {', '.join(KINDS)}")
+    folder = _folder(profile, kind)
+    if (folder / "manifest.json").is_file():
+        return load_run(folder)
+    other = _folder(profile, SAME_TEXT[kind]) if kind in SAME_TEXT else None
+    texts = texts_of(load_run(other)) if other and (other / "manifest.json").is_file() else None
+    return record_run(profile.replace(**KINDS[kind]), folder, texts=texts)
+
+
+def _folder(profile: Profile, kind: str) -> Path:
     profile = profile.replace(**KINDS[kind])
-    folder = ROOT / "data" / "runs" / f"{profile.name}-{kind}-{run_key(profile)}"
-    return load_run(folder) if (folder / "manifest.json").is_file() else record_run(profile, folder)
+    return ROOT / "data" / "runs" / f"{profile.name}-{kind}-{run_key(profile)}"
+
+
+def texts_of(run: Run) -> dict[str, tuple[int, ...]]:
+    """The target's continuations of a run, token ids by prompt_id."""
+    return {prompt: tuple(rows.sort_values("position")["token"].tolist()) for prompt, rows in run.trace.groupby("prompt_id")}

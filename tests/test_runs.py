@@ -66,6 +66,13 @@ def test_a_damaged_part_is_recorded_again_and_said(profile, tmp_path, random_pai
     assert contents(folder) == whole
 
 
+def test_a_text_read_from_another_run_gives_the_same_bytes(profile, tmp_path, random_pair):
+    first = record_run(profile, tmp_path / "greedy", random_pair)
+    other = profile.replace(budget=None)
+    made, read = (record_run(other, tmp_path / name, random_pair, texts=t) for name, t in (("made", None), ("read", runs.texts_of(first))))
+    assert contents(made.folder) == contents(read.folder)
+
+
 def test_the_key_follows_what_changes_the_numbers_and_nothing_else(profile):
     key = run_key(profile)
     assert run_key(profile.replace(block_prompts=5, max_packed_tokens=9, name="other")) == key
@@ -87,10 +94,10 @@ def test_out_of_memory_halves_the_packing_and_goes_on(profile, tmp_path, random_
 
     honest = record.record_block
 
-    def short_of_memory(pair, block, tree, sampling, new, seed, packed):
+    def short_of_memory(pair, block, tree, sampling, new, seed, packed, texts):
         if packed > 600:
             raise torch.OutOfMemoryError("no")
-        return honest(pair, block, tree, sampling, new, seed, packed)
+        return honest(pair, block, tree, sampling, new, seed, packed, texts)
 
     monkeypatch.setattr(record, "record_block", short_of_memory)
     record_run(profile, tmp_path / "run", random_pair)
