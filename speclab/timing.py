@@ -47,14 +47,18 @@ def _one_pass(model: LanguageModel, n: int, context: int) -> Callable[[], object
     return work
 
 
-def pass_times(pair: Pair, sizes: tuple[int, ...] = SIZES, context: int = 128, repeats: int = 15) -> pd.DataFrame:
-    """Milliseconds of passes of both models, one row a repeat: model, n, repeat, ms; every second repeat in turned-round order."""
+def pass_times(pair: Pair, sizes: tuple[int, ...] = SIZES, context: int = 128, repeats: int = 21) -> pd.DataFrame:
+    """Milliseconds of passes of both models, one row a repeat: model, n, repeat, ms.
+
+    Every repeat runs all cases in a new random order: in a fixed one a case always meets the same cold or warm cache.
+    """
     cases = [(name, n, _one_pass(model, n, context)) for name, model in (("target", pair.target), ("draft", pair.draft)) for n in sizes]
     for _, _, work in cases:
         work(), work()
-    rows, device = [], pair.target.device
+    rows, device, rng = [], pair.target.device, np.random.default_rng(0)
     for repeat in range(repeats):
-        for name, n, work in cases[:: 1 if repeat % 2 == 0 else -1]:
+        for i in rng.permutation(len(cases)):
+            name, n, work = cases[i]
             rows.append((name, n, repeat, 1e3 * timed(work, device)))
     return pd.DataFrame(rows, columns=["model", "n", "repeat", "ms"])
 
@@ -109,7 +113,7 @@ def _run_one(pair: Pair, prompt: EncodedPrompt, shape: Shape | None, max_new_tok
     return len(found.token_ids), found.target_passes, found.time_s - found.prefill_time_s
 
 
-def measure_costs(pair: Pair, prompts: list[EncodedPrompt], sizes: tuple[int, ...] = SIZES, context: int = 128, repeats: int = 15) -> Costs:
+def measure_costs(pair: Pair, prompts: list[EncodedPrompt], sizes: tuple[int, ...] = SIZES, context: int = 128, repeats: int = 21) -> Costs:
     """Costs of this machine and pair, the overhead from decoding `prompts` with a chain of 4."""
     costs, shape = costs_of(pass_times(pair, sizes, context, repeats)), Shape(chain(4))
     decoded = [decode_prompt(pair, p, "greedy", shape, Sampling(), 32) for p in prompts]
