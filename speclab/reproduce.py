@@ -174,12 +174,20 @@ def execute(session: Session, notebook: Path) -> str:
         os.replace(running, failed)
         return f"{_reason(error)} (see {os.path.relpath(failed)})"
     else:
+        point_to_figures(session, running)
         os.replace(running, done)
         failed.unlink(missing_ok=True)
         report.to_html(done)
         return ""
     finally:
         running.unlink(missing_ok=True)
+
+
+def point_to_figures(session: Session, executed: Path) -> None:
+    """Let the pictures in the text of an executed notebook be this session's: the sources name those of the committed `tiny`."""
+    folder = Path(os.path.relpath(session.figures, session.build)).as_posix()
+    text = executed.read_text(encoding="utf-8")
+    executed.write_text(text.replace("](../figures/tiny/", f"]({folder}/"), encoding="utf-8")
 
 
 def _reason(error: Exception) -> str:

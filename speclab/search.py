@@ -82,7 +82,7 @@ def _grow(first_size, budget: int, depth: int) -> Tree:
     return Tree(*(np.array(x, dtype=np.int64) for x in (parent, rank, deep)))
 
 
-def best_tree_for_speed(a: np.ndarray, cost, budgets=(1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 63), depths=(1, 2, 3, 4, 5, 6, 8)) -> Best:
+def best_tree_for_speed(a: np.ndarray, cost, budgets=(1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 63), depths=(1, 2, 3, 4, 5, 6, 8)) -> Best:
     """The tree with the largest predicted speed-up under measured costs (`cost.Costs`): maximise S, not F."""
     found = []
     for budget in budgets:

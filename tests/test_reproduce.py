@@ -221,3 +221,12 @@ def test_progress_bars_reach_a_terminal_only(monkeypatch):
     monkeypatch.setattr(Terminal, "isatty", lambda self: False)
     relay.write("\r 30%|###")
     assert len(shown) == 1
+
+
+def test_pictures_in_an_executed_notebook_are_the_sessions_own(tmp_path):
+    (tmp_path / "build" / "mine").mkdir(parents=True)
+    executed = tmp_path / "build" / "mine" / "03_a.ipynb"
+    executed.write_text("![a](../figures/tiny/03_a.png) and (../figures/tiny/)")
+    session = reproduce.Session(tmp_path, executed.parent, tmp_path / "figures" / "mine", None, {})
+    reproduce.point_to_figures(session, executed)
+    assert executed.read_text() == "![a](../../figures/mine/03_a.png) and (../figures/tiny/)"
