@@ -185,7 +185,10 @@ def test_a_folder_that_cannot_be_written_is_an_error(repository, capsys):
 
 def test_interruption_says_what_is_done_and_goes_on_later(repository):
     write(repository, "02_also_good", "import time\ntime.sleep(120)")
-    script = "import sys, pathlib as p; from speclab.reproduce import main; sys.exit(main(['--out', sys.argv[1]], p.Path(sys.argv[1])))"
+    script = (  # a job started in the background of a shell inherits an ignored SIGINT
+        "import signal, sys, pathlib as p; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from speclab.reproduce import main; sys.exit(main(['--out', sys.argv[1]], p.Path(sys.argv[1])))"
+    )
     command, env = [sys.executable, "-c", script, str(repository)], os.environ | {"PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=env)
     running = repository / "build" / "tiny" / ".02_also_good.running.ipynb"
