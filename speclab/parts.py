@@ -111,11 +111,12 @@ def part_facts(folder: Path, index: int) -> dict | None:
     marker = part_file(folder, index, "json")
     if not marker.is_file():
         return None
+    reason = "a checksum differs"
     try:
         facts = json.loads(marker.read_text())
         if all(_sha(part_file(folder, index, f"{name}.parquet")) == facts["sha256"][name] for name in SCHEMAS):
             return facts
-    except (OSError, ValueError, KeyError):
-        pass  # told below, together with a checksum that differs
-    print(f"part {index} in {folder} is damaged (truncated or changed): recording it again", file=sys.stderr)
+    except (OSError, ValueError, KeyError) as error:
+        reason = f"{type(error).__name__}: {error}"
+    print(f"part {index} in {folder} is damaged ({reason}): recording it again", file=sys.stderr)
     return None
