@@ -6,12 +6,13 @@ Knows the pair only through `speclab.model` and the rules only through `speclab.
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 from tqdm import tqdm
@@ -21,7 +22,9 @@ from speclab.model import KVCache
 from speclab.pairs import Pair
 from speclab.profiles import Profile
 from speclab.prompts import EncodedPrompt, Prompt, encode_prompts
+from speclab.record import generate
 from speclab.sampling import Sampling, probabilities, rank_key
+from speclab.tree import chain
 from speclab.verify import RULES, Verdict, greedy_path, verify
 
 SAMPLING_RULES = tuple(name for name, rule in RULES.items() if rule.lossless and rule.step)
@@ -162,6 +165,22 @@ def decode_prompt(
     )
 
 
+def sweep(
+    pair: Pair, prompts: list[EncodedPrompt], gammas: Iterable[int], rule: str, sampling: Sampling, max_new_tokens: int, seed: int = 0
+) -> pd.DataFrame:
+    """Counts of real decoding with chains, one row a gamma and prompt: gamma, prompt_id, domain, blocks, drafted, accepted, emitted.
+
+    The columns of `replay.sweep`, counted instead of replayed.
+    """
+    rows = []
+    for gamma in gammas:
+        for prompt in prompts:
+            steps = decode_prompt(pair, prompt, rule, Shape(chain(gamma)), sampling, max_new_tokens, seed).steps
+            sums = (sum(s.drafted for s in steps), sum(s.accepted for s in steps), sum(len(s.tokens) for s in steps))
+            rows.append((gamma, prompt.prompt_id, prompt.domain, len(steps), *sums))
+    return pd.DataFrame(rows, columns=["gamma", "prompt_id", "domain", "blocks", "drafted", "accepted", "emitted"])
+
+
 def as_row(decoded: Decoded, tokenizer: Any) -> dict:
     """What the command line writes for a text."""
     return {
@@ -176,21 +195,39 @@ def as_row(decoded: Decoded, tokenizer: Any) -> dict:
 
 
 def decode_file(
-    pair: Pair, prompts: list[Prompt], profile: Profile, rule: str, shape: Shape, sampling: Sampling, seed: int, out: Path
-) -> None:
-    """Decode prompts one after another into a JSON-lines file, each line written as it is done; says prompts that were cut."""
-    encoded = encode_prompts(pair.tokenizer, prompts, profile.max_prompt_tokens, profile.template)
+    pair: Pair, prompts: list[Prompt], profile: Profile, rule: str, shape: Shape, sampling: Sampling, seed: int, out: Path,
+    check: bool = False,
+) -> int:  # fmt: skip
+    """Decode prompts one after another into a JSON-lines file, each line written as it is done; says prompts that were cut.
+
+    check: each greedy text is compared with plain greedy decoding, and a line says `plain_difference` (see `difference_row`). Returns how
+    many texts differ; they are told on standard error as well.
+    """
+    encoded, differ = encode_prompts(pair.tokenizer, prompts, profile.max_prompt_tokens, profile.template), 0
     if cut := sum(1 for p in encoded if p.cut):
         print(f"{cut} of {len(encoded)} prompts were cut to max_prompt_tokens={profile.max_prompt_tokens}", file=sys.stderr)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with out.open("w", encoding="utf-8") as lines:
             for prompt in tqdm(encoded, desc="decode", unit="prompt"):
-                row = as_row(decode_prompt(pair, prompt, rule, shape, sampling, profile.max_new_tokens, seed), pair.tokenizer)
+                found = decode_prompt(pair, prompt, rule, shape, sampling, profile.max_new_tokens, seed)
+                row = as_row(found, pair.tokenizer) | (difference_row(pair, prompt, found, profile.max_new_tokens) if check else {})
+                differ += bool(row.get("plain_difference"))
                 lines.write(json.dumps(row, ensure_ascii=False) + "\n")
                 lines.flush()
     except OSError as error:
         raise ValueError(f"cannot write {out}: {error.strerror or error}; lines already written are kept; choose another --out") from error
+    if check:
+        kept = f"compared with plain greedy decoding in {pair.facts['target']['dtype']}: {len(encoded) - differ} of {len(encoded)} equal"
+        print(kept + (", the others say where and at which margin (plain_difference)" if differ else ""), file=sys.stderr)
+    return differ
+
+
+def difference_row(pair: Pair, prompt: EncodedPrompt, found: Decoded, max_new_tokens: int) -> dict:
+    """`plain_difference`: None where a greedy text is the plain one, else the first position that differs and the target's margin."""
+    (plain,) = generate(pair.target, [prompt], max_new_tokens, pair.stop_ids, Sampling(), 0)
+    difference = margin_at_difference(pair, prompt, found.token_ids, plain)
+    return {"plain_difference": difference and {"position": difference[0], "target_margin": difference[1]}}
 
 
 def margin_at_difference(pair: Pair, prompt: EncodedPrompt, token_ids: tuple[int, ...], plain: tuple[int, ...]) -> tuple[int, float] | None:

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from toy import toy_pair
@@ -50,8 +51,6 @@ def tiny_prompts(pair, count):
 
 def assert_equal_to_plain_and_replay(pair, prompt, gammas, trees, new=48):
     (plain,) = generate(pair.target, [prompt], new, pair.stop_ids, GREEDY, 0)
-    import pandas as pd
-
     trace = pd.DataFrame({k: list(v) for k, v in record_prompt(pair, prompt, plain, chain(1), GREEDY).trace.items()}).assign(
         prompt_id=prompt.prompt_id, domain=prompt.domain
     )
@@ -72,6 +71,7 @@ def test_on_the_tiny_pair_text_and_counts_equal_plain_text_and_replay(tiny_pair)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_on_the_tiny_pair_every_prompt_with_every_gamma_and_several_trees(tiny_pair):
     for prompt in tiny_prompts(tiny_pair, 50):
         assert_equal_to_plain_and_replay(tiny_pair, prompt, range(1, 17), [(3, 2, 8), (2, 4), (4, 2), (5, 2, 16)])
@@ -185,6 +185,27 @@ def test_a_difference_is_reported_with_position_and_margin(random_pair):
     assert at == 4 and 0 < margin < 1
 
 
+def test_a_decoded_sweep_counts_what_the_replay_says(tiny_pair):
+    from speclab.decode import sweep
+    from speclab.replay import sweep as replay_sweep
+
+    prompts = tiny_prompts(tiny_pair, 1)
+    texts = generate(tiny_pair.target, prompts, 20, tiny_pair.stop_ids, GREEDY, 0)
+    trace = pd.concat(
+        pd.DataFrame({k: list(v) for k, v in record_prompt(tiny_pair, p, t, chain(1), GREEDY).trace.items()}).assign(
+            prompt_id=p.prompt_id, domain=p.domain
+        )
+        for p, t in zip(prompts, texts, strict=True)
+    )
+    columns, keys = ["gamma", "prompt_id", "domain", "blocks", "drafted", "accepted", "emitted"], ["gamma", "prompt_id"]
+    replayed = replay_sweep(trace, (1, 4, 7))[columns].sort_values(keys, ignore_index=True)
+    decoded = sweep(tiny_pair, prompts, (1, 4, 7), "greedy", GREEDY, 20).sort_values(keys, ignore_index=True)
+    ended = trace.groupby("prompt_id").size() < 20  # a decoder drafts past an EOS that it cannot foresee
+    same = ~replayed["prompt_id"].map(ended)
+    assert same.any() and (decoded["drafted"] >= replayed["drafted"]).all() and (decoded["drafted"] == replayed["drafted"])[same].all()
+    pd.testing.assert_frame_equal(decoded.drop(columns="drafted"), replayed.drop(columns="drafted"), check_dtype=False)
+
+
 @pytest.mark.parametrize(
     ("rule", "shape", "sampling", "words"),
     [
@@ -246,3 +267,38 @@ def test_the_command_line_writes_a_line_a_prompt(tmp_path, capsys):
     assert "takes a chain" in capsys.readouterr().err
     prompts.write_text('{"prompt_id": "a"}\n')
     assert main(base) == 2 and "line 1: missing field prompt" in capsys.readouterr().err
+
+
+def test_in_half_precision_a_difference_is_reported_and_never_hidden(tmp_path, capsys):
+    from speclab.pairs import load_pair
+    from speclab.profiles import load_profile
+
+    settings = {"max_new_tokens": 40, "dtype": "bfloat16", "device": "cpu"}
+    known, out = load_prompts("project", 3), tmp_path / "out.jsonl"
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt_id": p.prompt_id, "prompt": p.text}) + "\n" for p in known))
+    base = ["decode", "--shape", "tree:3,2,8", "--prompts", str(prompts), "--out", str(out)]
+    assert main([*base, "--set", *(f"{k}={v}" for k, v in settings.items())]) == 0
+    rows, pair = [json.loads(line) for line in out.read_text().splitlines()], load_pair(load_profile("tiny", settings))
+    encoded = encode_prompts(pair.tokenizer, known, 512, "none")
+    for row, prompt in zip(rows, encoded, strict=True):
+        (plain,) = generate(pair.target, [prompt], 40, pair.stop_ids, GREEDY, 0)
+        said = row["plain_difference"]
+        assert (said is None) == (tuple(row["token_ids"]) == plain)
+        if said:
+            at = said["position"]
+            assert tuple(row["token_ids"][:at]) == plain[:at] and row["token_ids"][at] != plain[at] and 0 <= said["target_margin"] < 0.1
+    differ = sum(r["plain_difference"] is not None for r in rows)
+    assert f"in bfloat16: {len(rows) - differ} of {len(rows)} equal" in capsys.readouterr().err
+    assert main([*base, "--check", "--set", "max_new_tokens=8", "device=cpu"]) == 0  # float32: only when asked
+    assert {json.loads(line)["plain_difference"] for line in out.read_text().splitlines()} == {None}
+
+
+def test_a_difference_that_is_there_is_found(random_pair):
+    from speclab.decode import difference_row
+
+    found = decode_prompt(random_pair, prompt_of(range(2, 20)), "greedy", Shape(chain(2)), GREEDY, 10)
+    assert difference_row(random_pair, prompt_of(range(2, 20)), found, 10) == {"plain_difference": None}
+    other = Decoded("p", (*found.token_ids[:6], found.token_ids[6] + 1, *found.token_ids[7:]), found.steps, 0, 0.0, 0.0)
+    said = difference_row(random_pair, prompt_of(range(2, 20)), other, 10)["plain_difference"]
+    assert said["position"] == 6 and 0 < said["target_margin"] < 1
