@@ -10,13 +10,13 @@
 # # 2. How many draft tokens should be proposed?
 #
 # **Answer.** As many as pay for themselves: each further draft token costs the same and is kept at most as often as the one before it, so
-# the speed-up has a peak. Where the peak lies is computed in section 5 for each domain, with how sure it is; it moves with the cost of a
+# the speed-up has a peak. Where the peak lies is computed in section 6 for each domain, with how sure it is; it moves with the cost of a
 # draft pass, which is **assumed** here and measured in notebook 10. The picture shows what does not depend on costs: `block_efficiency`,
 # the tokens per target pass.
 #
 # ![Tokens per target pass against gamma, replayed and predicted from the mean acceptance](../figures/tiny/02_block-efficiency.png)
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy` (temperature T = 0) and `sampled` (T = 1) of the
+# *Runs on* any machine · *minutes* about one on 2 cores · *reads* the runs `greedy` (temperature T = 0) and `sampled` (T = 1) of the
 # profile, recorded if they are not there · *writes* `figures/<profile>/02_*`.
 
 # %% tags=["bootstrap"]
@@ -46,13 +46,16 @@ if root == fetched:
 import numpy as np
 import pandas as pd
 
-from speclab import cost, explain, figures, notebook, replay, runs, score, stats, sweep
+from speclab import cost, decode, explain, figures, notebook, pairs, prompts, replay, runs, score, stats, sweep
+from speclab.sampling import Sampling
 
 # %% tags=["parameters"]
 profile: str = "tiny"  # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 largest_gamma: int = 16  # every gamma from 1 to this is replayed
 gamma: int = 4  # the one that the sentences below speak of
+decoded_gammas: list = [1, 2, 4, 8, 16]  # these are decoded as well, for real,
+decoded_prompts: int = 4  # with so many prompts a domain
 cost_ratio: float = 0.05  # c, time of a draft pass over time of a target pass: an assumption (the article's), not a measurement
 other_cost_ratios: list = [0.02, 0.1, 0.29]  # 0.29: llama.cpp, TinyLlama and Llama-2-7B in half precision
 target_ms: float = 100.0  # the article's times of a target pass and of a draft pass, for its own rule
@@ -66,7 +69,7 @@ recorded = {
 }
 rules, gammas = {"T = 0": "greedy", "T = 1": "rejection"}, range(1, largest_gamma + 1)
 known = {starts: sweep.estimators(largest_gamma, cost_ratio, starts) for starts in replay.STARTS}
-frames = {}  # (text, average): one row a prompt. A decoded sweep joins as one more entry: its counts in place of the replay's
+frames = {}  # (text, average): one row a prompt
 for text, run in recorded.items():
     at = sweep.positions(run.trace, rules[text])
     for starts in replay.STARTS:
@@ -139,22 +142,11 @@ assert all(rows.groupby("prompt_id", sort=False)["emitted"].sum().equals(sizes) 
 # There are two ways to average. A decoder starts a block where the last one ended: **visited blocks**. Or each position counts once as a
 # possible start: **every position**. Both are drawn, since they answer different questions: the first is what a decoder gets, the second
 # what a start picked at random would give. The second table is their difference. The black and the orange line are the subject of
-# section 3.
+# section 4.
 
 # %%
 ctx.table(explain.wide(of("block_efficiency", at=shown), ["temperature", "gamma"], "domain"), "block-efficiency")
 curves.to_csv(ctx.figures / f"{ctx.number}_sweep.csv", index=False, float_format="%.5g")  # every quantity at every gamma
-twice = []
-for text in recorded:
-    every, visited = (frames[text, starts].set_index("domain", drop=False) for starts in ("every", "visited"))
-    for domain in domains:
-        tau = explain.pick(known["visited"]["block_efficiency"], gamma)
-        twice.append({"temperature": text, "domain": domain} | vars(stats.paired_difference(every.loc[domain], visited.loc[domain], tau)))
-twice = pd.DataFrame(twice).drop(columns="p_value")  # a test by swapping needs as many blocks on both sides
-notebook.say(f"Every position minus visited blocks, at gamma = {gamma}:")
-ctx.table(twice, "every-minus-visited")
-
-# %%
 drawn = {  # quantity, average: how it is drawn
     ("block_efficiency", "visited"): {"label": "replay, visited blocks", "markersize": 3},
     ("block_efficiency", "every"): {"label": "replay, every position", "linewidth": 0.9, "linestyle": ":"},
@@ -177,6 +169,15 @@ figures.legend_above(fig, axes[0, 0])
 ctx.save(fig, "block-efficiency")
 
 # %%
+twice = []
+for text in recorded:
+    every, visited = (frames[text, starts].set_index("domain", drop=False) for starts in ("every", "visited"))
+    for domain in domains:
+        tau = explain.pick(known["visited"]["block_efficiency"], gamma)
+        twice.append({"temperature": text, "domain": domain} | vars(stats.paired_difference(every.loc[domain], visited.loc[domain], tau)))
+twice = pd.DataFrame(twice).drop(columns="p_value")  # a test by swapping needs as many blocks on both sides
+notebook.say(f"Every position minus visited blocks, at gamma = {gamma}:")
+ctx.table(twice, "every-minus-visited")
 for text in recorded:
     tau = of("block_efficiency", text).pivot(index="gamma", columns="domain", values="estimate")[domains]
     reached = (tau - 1 >= (tau.loc[largest_gamma] - 1) / 2) & (tau.loc[largest_gamma] > 1)
@@ -194,7 +195,38 @@ for text in recorded:
         assert (tau >= 1 - 1e-9).all(axis=None) and (tau.sub(tau.index + 1, axis=0) < 1e-9).all(axis=None)
 
 # %% [markdown]
-# ## 3. Why the i.i.d. formula misses
+# ## 3. Decoded, not only replayed
+# A replay is arithmetic on a recorded text. Here the decoder does it: both models, their caches, one target pass a block, with some of the
+# prompts and some gammas. At T = 0 the text is the same, so the counts must be the same, prompt by prompt. At T = 1 the decoder draws new
+# texts; the replay gives the expectation over the draft's draws on the recorded ones, so both agree in the mean and not to the token.
+
+# %%
+pair, some = pairs.load_pair(ctx.profile), prompts.load_prompts(ctx.profile.prompts, decoded_prompts, ctx.profile.domains)
+encoded = prompts.encode_prompts(pair.tokenizer, some, ctx.profile.max_prompt_tokens, ctx.profile.template)
+ids, few, real = [p.prompt_id for p in encoded], [g for g in decoded_gammas if g <= largest_gamma], {}
+fig, axes = figures.subplots(1, 2, height=2.4, sharey=True)
+for ax, (text, run) in zip(axes, recorded.items(), strict=True):
+    warm, same = Sampling(float(text == "T = 1")), run.trace.query("prompt_id in @ids")
+    own = decode.sweep(pair, encoded, few, rules[text], warm, ctx.profile.max_new_tokens, ctx.profile.seed)
+    rows = real[text] = sweep.beside(own, replay.sweep(same, few, rules[text]))
+    line = replay.summary(replay.sweep(same.assign(domain="all"), gammas, rules[text]))
+    ax.plot(line["gamma"], line["block_efficiency"], color="black", linewidth=1, label="replayed")
+    bars = [rows["decoded"] - rows["low"], rows["high"] - rows["decoded"]]
+    ax.errorbar(rows["gamma"], rows["decoded"], bars, fmt="o", color=figures.OTHER_COLOURS[2], markersize=4, label="decoded, 95 % interval")
+    ax.set(title=f"{text}, the same {len(ids)} prompts", xlabel="gamma (draft tokens proposed)", xticks=ticks)
+axes[0].set(ylabel="block_efficiency\n(tokens per target pass)")
+figures.legend_above(fig, axes[0])
+ctx.save(fig, "decoded")
+ctx.table(pd.concat(real, names=["temperature"]).reset_index("temperature").set_index(["temperature", "gamma"]), "decoded")
+cold, off = real["T = 0"], real["T = 1"].query("difference_low > 0 or difference_high < 0")["gamma"]
+exact = (str(pair.target.dtype), pair.target.device.type) == ("torch.float32", "cpu")  # elsewhere a near tie may fall the other way
+notebook.say(f"**T = 0:** in {cold['prompts'].sum() - cold['unequal'].sum()} of {cold['prompts'].sum()} decodings (prompts x gammas) "
+             "blocks and tokens are those of the replay. **T = 1:** the interval of decoded minus replayed leaves 0 out "
+             + (f"at gamma = {', '.join(map(str, off))} (the gammas share prompts)." if len(off) else "at no gamma."))
+assert not exact or not cold["unequal"].any(), "greedy: decoded = replayed, for every prompt and gamma"
+
+# %% [markdown]
+# ## 4. Why the i.i.d. formula misses
 # If every draft token were accepted with probability alpha, independently, a pass would give (1 - alpha^(gamma+1)) / (1 - alpha) tokens:
 # the dashed line. alpha is measured on the same texts: the share of positions where the draft's best token is the target's (`hit[1]`) at
 # T = 0, the mean overlap of p and q (`alpha`) at T = 1. The formula can miss for three reasons, and two of them can be computed apart:
@@ -226,7 +258,7 @@ assert (why["from_text_end"] < 1e-9).all(), "an end can only cut a block short"
 assert ((why["from_lag1"] < 1e-9) | ~(why["lag1"] > 0)).all() and ((why["from_lag1"] > -1e-9) | ~(why["lag1"] < 0)).all()
 
 # %% [markdown]
-# ## 4. How many drafts are thrown away
+# ## 5. How many drafts are thrown away
 # `draft_utilisation` = accepted draft tokens / drafted ones. All tokens behind a rejection are lost, so a longer draft wastes more. vLLM
 # calls it the draft acceptance rate; it depends on gamma and is not alpha.
 
@@ -244,7 +276,7 @@ for text in recorded:
 assert of("draft_utilisation")["estimate"].between(0, 1).all()
 
 # %% [markdown]
-# ## 5. Estimated speed-up, and the best gamma
+# ## 6. Estimated speed-up, and the best gamma
 # Time of a block with the draft: gamma draft passes and one target pass, gamma c + 1 target passes; without it every token costs one. So
 # the **standard** estimate is block_efficiency / (gamma c + 1) (Leviathan et al., arXiv:2211.17192). It takes a target pass over gamma + 1
 # tokens to cost as much as over one, and a loop that costs nothing. c is a parameter here.
@@ -252,8 +284,7 @@ assert of("draft_utilisation")["estimate"].between(0, 1).all()
 # The **article's** rule is (e T) / (t e + T) with T and t the times of a target and of a draft pass, and e = alpha gamma accepted tokens
 # (its best case: e = gamma). It counts no bonus token, and charges only for drafts that are accepted.
 #
-# Both are estimates. Wall-clock time that was measured, with the decoder at work, is in notebook 10; block efficiency counted by the
-# decoder instead of replayed joins this notebook in a later change.
+# Both are estimates. Wall-clock time that was measured, with the decoder at work, is in notebook 10.
 
 # %%
 fig, axes = figures.subplots(2, len(domains), height=4.2, sharex=True, sharey="row", squeeze=False)
@@ -383,7 +414,7 @@ ctx.record(
 # <details><summary>What happens</summary>The peaks move to smaller gamma, as the table's column for 0.29 says, and the longest drafts may
 # cost more than they bring. `block_efficiency` does not change: no cost enters it.</details>
 #
-# 3. In section 5, take `frames[text, "every"]` instead of `frames[text, "visited"]`. Do the best gammas move?
+# 3. In section 6, take `frames[text, "every"]` instead of `frames[text, "visited"]`. Do the best gammas move?
 #
 # <details><summary>What happens</summary>Where every position gives the higher average, and more so for long drafts, the best gamma moves
 # up. That is a mistake to avoid: a decoder has no such starts, it begins behind its own rejections.</details>
@@ -393,6 +424,6 @@ ctx.record(
 # * What we saw: the sentences above. Tokens per pass never fall with gamma; the estimated speed-up has a peak, and where it lies depends on
 #   c (the table's last columns) and, where the table's ranges differ, on the domain.
 # * What this does not show: time. c is assumed, a target pass over gamma + 1 tokens is taken to cost what one token costs, and the loop is
-#   free; notebook 10 measures all three, and the speed of the decoder itself. Block efficiency is replayed, not decoded: that joins here
-#   later. The best gammas are for these prompts and for texts of this length: a text's end can only lower a curve.
+#   free; notebook 10 measures all three, and the speed of the decoder itself. The best gammas are for these prompts and for texts of this
+#   length: a text's end can only lower a curve.
 # * Next: notebook 03 asks how acceptance differs between the domains, and what 'acceptance' is.

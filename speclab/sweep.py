@@ -13,11 +13,12 @@ import pandas as pd
 from speclab.cost import block_efficiency_iid, speedup_standard
 from speclab.replay import RULES, STARTS, summary
 from speclab.replay import sweep as replay_sweep
-from speclab.score import Estimator, divide, domains_in, require
-from speclab.stats import BOUNDS, RESAMPLES, by_domain, prompts_of
+from speclab.score import Estimator, divide, domains_in, ratio, require
+from speclab.stats import BOUNDS, RESAMPLES, bootstrap, by_domain, paired_difference, prompts_of
 
 COUNTS = ["blocks", "drafted", "accepted", "emitted"]
 POSITIONS = ["positions", "accept", "pairs", "before", "after", "both"]
+TAU = Estimator("block_efficiency", lambda frame: frame[["emitted", "blocks"]].to_numpy(np.float64), ratio)
 FAMILIES = ("block_efficiency", "draft_utilisation", "speedup", "iid", "markov", "minus_iid", "minus_markov", "alpha", "lag1")
 
 
@@ -137,6 +138,26 @@ def gap_parts(frame: pd.DataFrame, known: dict[str, Estimator], trace: pd.DataFr
         "from_text_end": ends - iid["estimate"], "from_lag1": markov["estimate"] - iid["estimate"],
     }).loc[alpha.index]
     return table.assign(rest=table["replay_minus_iid"] - table["from_text_end"] - table["from_lag1"]).reset_index()
+
+
+def beside(decoded: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFrame:
+    """Block efficiency counted by a decoder beside the replay's on the same prompts, one row a gamma, prompts of all domains together.
+
+    Both have gamma, prompt_id and COUNTS (`decode.sweep`, `replay.sweep`). Columns: gamma, decoded (low, high), replayed, difference =
+    decoded - replayed (difference_low, difference_high; prompts paired), prompts, unequal (prompts whose blocks or tokens differ).
+    ValueError if the gammas or prompts differ.
+    """
+    rows, keys = [], ["gamma", "prompt_id", *COUNTS]
+    if set(decoded["gamma"]) != set(replayed["gamma"]):
+        raise ValueError(f"decoded gammas {sorted(set(decoded['gamma']))} are not the replayed {sorted(set(replayed['gamma']))}")
+    for gamma, real in require(decoded, keys, "decoded").groupby("gamma"):
+        real, read = (frame.drop(columns="domain", errors="ignore").sort_values("prompt_id", ignore_index=True)
+                      for frame in (real, require(replayed, keys, "replayed").query("gamma == @gamma")))
+        own, gap = bootstrap(real, TAU), paired_difference(real, read, TAU)
+        unequal = int((real[["blocks", "emitted"]] - read[["blocks", "emitted"]]).abs().gt(1e-9).any(axis=1).sum())
+        rows.append((gamma, own.estimate, own.low, own.high, TAU(read), gap.estimate, gap.low, gap.high, len(real), unequal))
+    return pd.DataFrame(rows, columns=["gamma", "decoded", "low", "high", "replayed", "difference", "difference_low", "difference_high",
+                                       "prompts", "unequal"])
 
 
 def best_gamma(frame: pd.DataFrame, speedup: Estimator, n: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:

@@ -181,6 +181,28 @@ def test_gap_parts_add_up_and_see_the_text_end():
     assert ((table["low"] <= table["replay_minus_iid"]) & (table["replay_minus_iid"] <= table["high"])).all()
 
 
+# ---- decoded beside replayed ----------------------------------------------------------------------------------------
+
+
+def test_decoded_beside_replayed_counts_prompts_that_differ():
+    trace = random_texts()
+    replayed = replay.sweep(trace, [1, 3])
+    same = sweep.beside(replayed.sample(frac=1, random_state=0), replayed)
+    assert same["gamma"].tolist() == [1, 3] and (same[["difference", "difference_low", "difference_high", "unequal"]] == 0).all(axis=None)
+    assert same["decoded"].tolist() == pytest.approx(same["replayed"].tolist()) and (same["low"] < same["high"]).all()
+    total = replayed[replayed["gamma"] == 3][["emitted", "blocks"]].sum()
+    assert same["replayed"][1] == pytest.approx(total["emitted"] / total["blocks"])
+    slower = replayed.copy()
+    slower.loc[slower.index[0], "blocks"] += 2  # gamma 1, one prompt
+    table = sweep.beside(slower, replayed)
+    assert table["unequal"].tolist() == [1, 0] and table["difference"][0] < 0 == table["difference"][1]
+    assert table["difference_low"][0] < table["difference_high"][0] <= 0, "in a resample without that prompt nothing differs"
+    with pytest.raises(ValueError, match=r"gammas \[1, 3\] are not"):
+        sweep.beside(slower, replay.sweep(trace, [1]))
+    with pytest.raises(ValueError, match="in one frame only"):
+        sweep.beside(slower[slower["prompt_id"] != slower["prompt_id"][0]], replayed)
+
+
 # ---- the best gamma -------------------------------------------------------------------------------------------------
 
 
