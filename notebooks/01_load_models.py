@@ -46,9 +46,10 @@ if root == fetched:
 import dataclasses
 
 import pandas as pd
+from IPython.display import HTML, display
 from IPython.utils.capture import capture_output
 
-from speclab import figures, notebook, pairs, profiles, prompts, record, runs, sampling, score
+from speclab import decode, draft, figures, notebook, pairs, profiles, prompts, record, runs, sampling, score, tokenview
 
 # %% tags=["parameters"]
 profile: str = "tiny"  # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -235,7 +236,27 @@ assert abs(top["smaller"].sum() - share) < 1e-4 and (top["smaller"] <= top[["p",
 assert abs(first["target_prob"] - top["p"][0]) < 1e-3 and abs(first["draft_prob"] - top["q"][0]) < 1e-3
 
 # %% [markdown]
-# ## 6. What was recorded
+# ## 6. The whole text, as a decoder makes it
+# Tree after tree, the decoder writes the continuation of this prompt. A bar stands before each target pass. Coloured are the tokens that
+# were **accepted** from the draft, **recovered** by the target after a rejection, or added as a **bonus** when a whole path was accepted.
+
+# %%
+steps = []
+for step in decode.decode(pair, encoded[where].ids, "greedy", draft.Shape(tree), sampling.Sampling(), ctx.profile.max_new_tokens):
+    steps.append(step)  # one target pass; in an open notebook this is where text could be shown as it comes
+pieces = [tokenizer.decode([i]) for i in range(pair.vocab)]
+display(HTML(tokenview.as_html(steps, pieces)))
+ctx.save(figures.draw_tokens(tokenview.layout(steps, pieces)), "tokens")
+written, kinds = tuple(t for s in steps for t in s.tokens), tokenview.counts(tokenview.pieces(steps, pieces))
+notebook.say(
+    f"**{len(steps)} target passes wrote {len(written)} tokens**, {len(written) / len(steps):.2f} a pass: "
+    + ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    + f". Token for token the recorded text: {'yes' if written == recorded[where] else 'no'}."
+)
+assert written == recorded[where] or (str(pair.target.dtype), pair.target.device.type) != ("torch.float32", "cpu")
+
+# %% [markdown]
+# ## 7. What was recorded
 # Every position of every continuation got such a tree. This is the run that notebooks 02 to 06 read; they need no model any more.
 
 # %%

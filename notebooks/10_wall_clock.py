@@ -112,8 +112,7 @@ notebook.say(
 
 # %%
 context = int(np.median([len(p.ids) for p in timed])) + new_tokens // 2
-orders = np.random.default_rng(settings.seed).permuted(np.tile(timing.SIZES, (pass_repeats, 1)), axis=1).tolist()
-times = pd.concat([timing.pass_times(pair, tuple(order), context, 1).assign(repeat=i) for i, order in enumerate(orders)])
+times = timing.pass_times(pair, timing.SIZES, context, pass_repeats)
 passes, four, costs = timing.quartiles(times), draft.Shape(tree.chain(4)), timing.costs_of(times)
 texts = [decode.decode_prompt(pair, p, "greedy", four, Sampling(), new_tokens) for p in timed]
 costs = dataclasses.replace(costs, overhead=float(np.median([timing.measured_overhead([t], four, costs) for t in texts])))
