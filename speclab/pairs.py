@@ -15,6 +15,7 @@ from speclab.profiles import ROOT, ModelSpec, Profile
 
 os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")  # its pool asks for two workers also where there is one core
 WEIGHTS = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
+NO_CACHE = "{name}: rejected tokens must be taken back from a key/value cache, and {why}; use a model of attention layers with such a cache"
 PROBE = (5, 9, 7)  # token ids of the load-time probe: one root, two siblings
 
 
@@ -125,9 +126,14 @@ def _load_network(folder: Path, spec: ModelSpec, device: torch.device, dtype: to
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    network = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, attn_implementation="sdpa"
-    )
+    try:
+        network = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, attn_implementation="sdpa"
+        )
+    except ValueError as error:
+        if "attention implementation" in str(error):  # no attention at all, or one without masks
+            raise ValueError(NO_CACHE.format(name=folder.name, why="it has no scaled dot-product attention")) from error
+        raise
     return network.to(device), False
 
 
@@ -150,13 +156,20 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
 
 @torch.inference_mode()
 def _probe(model: LanguageModel, name: str) -> None:
-    """A packed tree must score as its paths do, and the split into body and head as the whole network does."""
+    """The cache must hold every layer's state; a packed tree must score as its paths do; body and head as the whole network does."""
     root, left, right = PROBE
     paths = torch.stack(
         [model.network(input_ids=torch.tensor([[root, t]], device=model.device)).logits[0, -1].float() for t in (left, right)]
     )
     visible = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 0, 1]], dtype=torch.bool)
-    hidden = model.forward(torch.tensor([PROBE]), model.cache(), torch.tensor([0, 1, 1]), visible)
+    cache = model.cache()
+    try:
+        hidden = model.forward(torch.tensor([PROBE]), cache, torch.tensor([0, 1, 1]), visible)
+    except (TypeError, AttributeError, NotImplementedError) as error:  # it asks our cache for what a plain one does not have
+        raise ValueError(NO_CACHE.format(name=name, why=f"it does not run over ours ({type(error).__name__}: {error})")) from error
+    if len(cache.layers) != model.network.config.num_hidden_layers:
+        why = f"only {len(cache.layers)} of its {model.network.config.num_hidden_layers} layers write to ours"
+        raise ValueError(NO_CACHE.format(name=name, why=why))
     packed = model.head(hidden)[0, 1:].float()
     gap, scale = (packed - paths).abs().max().item(), paths.abs().max().item()
     if not gap <= (1e-3 if model.dtype == torch.float32 else 0.05) * max(scale, 1.0):

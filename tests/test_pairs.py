@@ -101,3 +101,23 @@ def test_the_quantised_target_runs_through_the_same_code(tiny_pair):
     p, plain = (m.logits(m.forward(tokens, m.cache())).softmax(-1) for m in (pair.target, tiny_pair.target))
     overlap = torch.minimum(p, plain).sum(-1).mean()
     assert 0.7 < overlap < 0.9999  # close to the full-precision target, and not the same
+
+
+def test_a_model_whose_state_cannot_be_cropped_is_refused(random_folders, tmp_path, monkeypatch):
+    from transformers import MambaConfig, MambaForCausalLM
+
+    from speclab.model import KVCache
+
+    MambaForCausalLM(MambaConfig(vocab_size=40, hidden_size=16, state_size=4, num_hidden_layers=2)).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"taken back from a key/value cache, and it has no scaled dot-product attention"):
+        load_model(ModelSpec(str(tmp_path), device="cpu"))
+    honest = KVCache.update
+    monkeypatch.setattr(  # as a hybrid does, whose recurrent layers keep their state elsewhere
+        KVCache, "update", lambda self, k, v, i, *_, **__: honest(self, k, v, 0) if i == 0 else (k, v)
+    )
+    monkeypatch.setattr("speclab.pairs.knows", lambda network: False)
+    with pytest.raises(ValueError, match=r"only 1 of its 2 layers write to ours"):
+        load_model(ModelSpec(str(random_folders[0]), device="cpu"))
+    monkeypatch.setattr(KVCache, "update", lambda self, *_: self.has_previous_state())
+    with pytest.raises(ValueError, match="it does not run over ours"):
+        load_model(ModelSpec(str(random_folders[0]), device="cpu"))
