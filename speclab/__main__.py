@@ -8,11 +8,15 @@ from speclab.notebook import quiet
 
 
 def _record(args: argparse.Namespace) -> None:
+    from speclab.engines import engine_of
     from speclab.profiles import load_profile, parse_overrides
     from speclab.runs import KINDS, load_or_record, record_run
 
-    profile = load_profile(args.profile, parse_overrides(args.set))
-    run = record_run(profile.replace(**KINDS[args.kind]), args.out) if args.out else load_or_record(profile, args.kind)
+    profile, engine = load_profile(args.profile, parse_overrides(args.set)), engine_of(args.engine, args.devices, args.workers)
+    if args.out:
+        run = record_run(profile.replace(**KINDS[args.kind]), args.out, engine=engine)
+    else:
+        run = load_or_record(profile, args.kind, engine)
     print(f"{run.manifest['rows']['trace']} positions, {run.manifest['rows']['nodes']} nodes in {run.folder}")
 
 
@@ -52,6 +56,9 @@ def parser() -> argparse.ArgumentParser:
     record.add_argument("--kind", default="greedy", choices=list(KINDS))
     record.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="change parameters of the profile")
     record.add_argument("--out", type=Path, help="folder of the run (default: data/runs/PROFILE-KIND-KEY)")
+    record.add_argument("--engine", default="local", help="local or ray: actors on the cluster of RAY_ADDRESS, else of this machine")
+    record.add_argument("--devices", nargs="+", default=[], help="local: one process and one pair a device, as cuda:0 cuda:1")
+    record.add_argument("--workers", type=int, help="ray: actors (default: one a GPU, else one a CPU)")
     record.set_defaults(run=_record)
     decode = commands.add_parser("decode", help="decode prompts speculatively, one JSON line each")
     decode.add_argument("--profile", default="tiny", help="name of a profile or a YAML file")

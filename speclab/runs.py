@@ -5,12 +5,10 @@ import hashlib
 import json
 import platform
 import re
-import resource
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,6 +18,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
+from speclab.engines import Engine, Job, in_process, worker_threads
 from speclab.parts import SCHEMA_VERSION, SCHEMAS, RunError, part_facts, part_file, write_part, written
 from speclab.profiles import ROOT, Profile
 from speclab.prompts import EncodedPrompt, digest, encode_prompts, load_prompts
@@ -101,40 +100,16 @@ def run_key(profile: Profile) -> str:
 # ---- recording ------------------------------------------------------------------------------------------------------
 
 
-def _record_or_halve(pair, block: list[EncodedPrompt], profile: Profile, sampling, texts: dict | None = None) -> list:
-    """record_block; out of memory halves the packing and goes on, said once."""
-    import torch
-
-    from speclab.record import record_block
-
-    packed = profile.max_packed_tokens
-    while True:
-        try:
-            return record_block(pair, block, profile.tree, sampling, profile.max_new_tokens, profile.seed, packed, texts)
-        except torch.OutOfMemoryError:
-            if packed <= 8:
-                raise
-            packed //= 2
-            torch.cuda.empty_cache()
-            print(f"out of memory: going on with max_packed_tokens={packed}", file=sys.stderr)
-
-
-def _record_parts(
-    profile: Profile, folder: Path, pair, blocks: list[list[EncodedPrompt]], progress: Callable, texts: dict | None
-) -> list[dict]:
-    from speclab.pairs import load_pair
-    from speclab.sampling import Sampling
-
-    sampling, done = Sampling(profile.temperature, profile.top_k, profile.top_p), []
-    for index, block in enumerate(progress(blocks)):
-        facts = part_facts(folder, index)
-        if facts is None or facts["prompts"] != [p.prompt_id for p in block]:
-            pair, began = pair or load_pair(profile), time.perf_counter()
-            recorded = _record_or_halve(pair, block, profile, sampling, texts)
-            facts = {"prompts": [p.prompt_id for p in block], "time_s": time.perf_counter() - began, "pair": pair.facts}
-            write_part(folder, index, block, recorded, facts)
-        done.append(facts)
-    return done
+def _record_parts(job: Job, folder: Path, engine: Engine, progress: Callable | None) -> list[dict]:
+    """Facts of every block; those without a whole part file are recorded by the engine, each written as it is done."""
+    names = [[p.prompt_id for p in block] for block in job.blocks]
+    facts = [part_facts(folder, index) for index in range(len(names))]
+    missing = [i for i, (found, ids) in enumerate(zip(facts, names, strict=True)) if found is None or found["prompts"] != ids]
+    bar = {"desc": f"record {job.profile.name}", "unit": "block", "total": len(names), "initial": len(names) - len(missing)}
+    for done in (progress or partial(tqdm, **bar))(engine(job, missing) if missing else ()):
+        facts[done.index] = {"prompts": names[done.index]} | done.facts
+        write_part(folder, done.index, job.blocks[done.index], done.recorded, facts[done.index])
+    return facts
 
 
 def _assemble(folder: Path, count: int) -> dict[str, int]:
@@ -156,14 +131,6 @@ def _encoded(profile: Profile) -> list[EncodedPrompt]:
     return encode_prompts(tokenizer, prompts, profile.max_prompt_tokens, profile.template)
 
 
-def _peak_bytes() -> dict[str, int]:
-    import torch
-
-    peaks = {f"cuda:{i}": torch.cuda.max_memory_allocated(i) for i in range(torch.cuda.device_count())}
-    scale = 1 if sys.platform == "darwin" else 1024
-    return {"process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale} | peaks
-
-
 def _manifest(profile: Profile, key: str, encoded: list[EncodedPrompt], parts: list[dict], rows: dict[str, int]) -> dict:
     cut = [p for p in encoded if p.cut]
     return {
@@ -178,7 +145,8 @@ def _manifest(profile: Profile, key: str, encoded: list[EncodedPrompt], parts: l
         "prompt_set": digest(load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)),
         "time_s": sum(p["time_s"] for p in parts),
         "block_time_s": [p["time_s"] for p in parts],
-        "peak_bytes": _peak_bytes(),
+        "peak_bytes": {name: max(p["peak_bytes"].get(name, 0) for p in parts) for name in parts[0]["peak_bytes"]},
+        "max_packed_tokens": min(p["max_packed_tokens"] for p in parts),
         "libraries": {name: version(name) for name in LIBRARIES},
         "python": platform.python_version(),
         "machine": platform.machine(),
@@ -187,11 +155,13 @@ def _manifest(profile: Profile, key: str, encoded: list[EncodedPrompt], parts: l
 
 
 def record_run(
-    profile: Profile, folder: Path, pair=None, progress: Callable[[Iterable], Iterable] | None = None, texts: dict | None = None
+    profile: Profile, folder: Path, pair=None, progress: Callable | None = None, texts: dict | None = None, engine: Engine | None = None
 ) -> Run:
     """Record a profile into a folder, block by block; goes on where an earlier call stopped and ends with the same bytes.
 
+    pair: loaded already, for the default engine (this process). progress: wraps the iterator of blocks (default: a progress bar).
     texts: continuations by prompt_id, of an earlier run of the same target over the same prompts; None generates them.
+    engine: who runs the blocks, see speclab.engines.
     RunError: folder in use, not writable, or holding another run. NonFiniteProbability: a model broke down.
     """
     folder, key = Path(folder), run_key(profile)
@@ -201,10 +171,10 @@ def record_run(
     cut = sum(1 for p in encoded if p.cut)
     if cut:
         print(f"{cut} of {len(encoded)} prompts were cut to max_prompt_tokens={profile.max_prompt_tokens}", file=sys.stderr)
-    progress = progress or (lambda items: tqdm(items, desc=f"record {profile.name}", unit="block"))
+    job = Job(profile, tuple(map(tuple, blocks)), texts, worker_threads())
     try:
         with FileLock(folder / ".lock", timeout=0):
-            parts = _record_parts(profile, folder, pair, blocks, progress, texts)
+            parts = _record_parts(job, folder, engine or partial(in_process, pair=pair), progress)
             rows = _assemble(folder, len(blocks))
             manifest = _manifest(profile, key, encoded, parts, rows)
             written(folder / "manifest.json", lambda p: p.write_text(json.dumps(manifest, indent=1, default=str)))
@@ -221,8 +191,8 @@ def _same_run(folder: Path, key: str, profile: Profile) -> str:
     return text
 
 
-def load_or_record(profile: Profile, kind: str = "greedy") -> Run:
-    """The recorded run of (profile, kind) under data/runs, recorded now if it is not there yet (with a progress bar)."""
+def load_or_record(profile: Profile, kind: str = "greedy", engine: Engine | None = None) -> Run:
+    """The recorded run of (profile, kind) under data/runs, recorded now by `engine` if it is not there yet (with a progress bar)."""
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r}: allowed are {', '.join(KINDS)}")
     folder = _folder(profile, kind)
@@ -230,7 +200,7 @@ def load_or_record(profile: Profile, kind: str = "greedy") -> Run:
         return load_run(folder)
     other = _folder(profile, SAME_TEXT[kind]) if kind in SAME_TEXT else None
     texts = texts_of(load_run(other)) if other and (other / "manifest.json").is_file() else None
-    return record_run(profile.replace(**KINDS[kind]), folder, texts=texts)
+    return record_run(profile.replace(**KINDS[kind]), folder, texts=texts, engine=engine)
 
 
 def _folder(profile: Profile, kind: str) -> Path:

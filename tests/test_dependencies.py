@@ -18,6 +18,7 @@ ONLY = {
     "gptqmodel": {"pairs", "quantise"},
     "papermill": {"reproduce"},
     "nbconvert": {"report"},
+    "ray": {"engines"},
 }
 HEAVY = ("torch", "transformers", "gptqmodel", "matplotlib", "seaborn", "datasets")
 MODULES = {path.stem: path for path in sorted((ROOT / "speclab").glob("*.py"))}

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import speclab.engines as engines
 import speclab.runs as runs
 from speclab.__main__ import main
 from speclab.runs import RunError, load_or_record, load_run, record_run, run_key
@@ -40,7 +41,7 @@ def test_a_run_has_the_specified_columns_and_a_manifest(profile, tmp_path, rando
 
 def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bytes(profile, tmp_path, random_pair, monkeypatch):
     whole = contents(record_run(profile, tmp_path / "whole", random_pair).folder)
-    honest, calls = runs._record_or_halve, []
+    honest, calls = engines.record_or_halve, []
 
     def stops_in_the_second_block(*args):
         calls.append(1)
@@ -48,7 +49,7 @@ def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bytes(profile, tm
             raise KeyboardInterrupt
         return honest(*args)
 
-    monkeypatch.setattr(runs, "_record_or_halve", stops_in_the_second_block)
+    monkeypatch.setattr(engines, "record_or_halve", stops_in_the_second_block)
     with pytest.raises(KeyboardInterrupt):
         record_run(profile, tmp_path / "cut", random_pair)
     assert (tmp_path / "cut/parts/00000.json").is_file() and not (tmp_path / "cut/manifest.json").exists()
@@ -100,8 +101,8 @@ def test_out_of_memory_halves_the_packing_and_goes_on(profile, tmp_path, random_
         return honest(pair, block, tree, sampling, new, seed, packed, texts)
 
     monkeypatch.setattr(record, "record_block", short_of_memory)
-    record_run(profile, tmp_path / "run", random_pair)
-    assert "max_packed_tokens=512" in capfd.readouterr().err
+    run = record_run(profile, tmp_path / "run", random_pair)
+    assert capfd.readouterr().err.count("out of memory") == 2 and run.manifest["max_packed_tokens"] == 512
 
 
 def test_folders_that_cannot_be_used_say_so(profile, tmp_path, random_pair, monkeypatch):

@@ -1,0 +1,117 @@
+"""Engines: whoever runs the blocks, the bytes are the same; a worker that is killed in the middle loses nothing."""
+
+import json
+import os
+import signal
+from functools import partial
+
+import psutil
+import pytest
+
+from speclab.__main__ import main
+from speclab.engines import engine_of, in_process, on_devices, on_ray
+from speclab.record import NonFiniteProbability
+from speclab.runs import RunError, record_run
+
+
+@pytest.fixture(scope="module")
+def profile(random_profile, tmp_path_factory):
+    """The random pair over eight short prompts, a block each."""
+    path = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
+    rows = [{"prompt_id": f"{d}-{i}", "domain": d, "prompt": "a b c d e"[: 2 * i + 1]} for d in ("code", "chat") for i in range(4)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return random_profile.replace(prompts=str(path), prompts_per_domain=4, domains=("code", "chat"), block_prompts=1, max_new_tokens=5)
+
+
+@pytest.fixture(scope="module")
+def whole(profile, random_pair, tmp_path_factory):
+    """What the plain engine writes."""
+    return contents(record_run(profile, tmp_path_factory.mktemp("whole"), random_pair, iter).folder)
+
+
+def contents(folder):
+    return {name: (folder / name).read_bytes() for name in ("trace.parquet", "nodes.parquet")}
+
+
+def children():
+    """Worker processes below this one, youngest last, but for helpers that compute nothing."""
+    return sorted(psutil.Process().children(recursive=True), key=lambda p: p.create_time())
+
+
+def kill_after_the_first_block(engine, wanted):
+    """An engine that kills one of its workers (its command line holds `wanted`) with signal 9 once a block is done."""
+
+    def run(job, indices):
+        killed = False
+        for done in engine(job, indices):
+            if not killed:
+                victims = [p for p in children() if wanted in " ".join(p.cmdline())]
+                assert victims, "the test must find a worker, or it proves nothing"
+                os.kill(victims[-1].pid, signal.SIGKILL)
+                killed = True
+            yield done
+
+    return run
+
+
+def test_two_processes_write_the_same_bytes(profile, whole, tmp_path):
+    run = record_run(profile, tmp_path, engine=partial(on_devices, devices=["cpu", "cpu"]), progress=iter)
+    assert contents(run.folder) == whole and run.manifest["peak_bytes"]["process"] > 0
+
+
+def test_a_process_that_dies_loses_nothing_that_was_done(profile, whole, tmp_path):
+    dying = kill_after_the_first_block(partial(on_devices, devices=["cpu", "cpu"]), "spawn_main")
+    with pytest.raises(RunError, match="a worker died .*finished blocks are kept"):
+        record_run(profile, tmp_path, engine=dying, progress=iter)
+    done = len(list((tmp_path / "parts").glob("*.json")))
+    assert 1 <= done < 8
+    asked = []
+    run = record_run(profile, tmp_path, engine=lambda job, left: asked.extend(left) or in_process(job, left), progress=iter)
+    assert len(asked) == 8 - done and contents(run.folder) == whole
+
+
+@pytest.mark.timeout(280)
+def test_a_local_ray_cluster_writes_the_same_bytes_also_when_a_worker_is_killed(profile, whole, tmp_path):
+    ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False, object_store_memory=100 * 2**20)
+    try:
+        run = record_run(profile, tmp_path / "two", engine=partial(on_ray, workers=2), progress=iter)
+        assert contents(run.folder) == whole
+        killing = kill_after_the_first_block(partial(on_ray, workers=2), "ray::Worker")
+        run = record_run(profile, tmp_path / "killed", engine=killing, progress=iter)
+        assert contents(run.folder) == whole, "Ray starts the actor again and does its block anew"
+        with pytest.raises(ValueError, match="workers=3: the cluster has 2 CPUs"):
+            record_run(profile, tmp_path / "three", engine=partial(on_ray, workers=3), progress=iter)
+    finally:
+        ray.shutdown()
+
+
+def test_an_error_of_a_worker_arrives_as_it_was(profile, random_folders, tmp_path):
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    broken = tmp_path / "broken"
+    shutil.copytree(random_folders[1], broken)
+    weights = load_file(broken / "model.safetensors")
+    weights["lm_head.weight"][3] = float("nan")
+    save_file(weights, broken / "model.safetensors", {"format": "pt"})
+    from speclab.profiles import ModelSpec
+
+    other = profile.replace(draft=ModelSpec(str(broken), device="cpu"))
+    with pytest.raises((NonFiniteProbability, ValueError), match=r"non-finite|differ by nan"):
+        record_run(other, tmp_path / "run", engine=partial(on_devices, devices=["cpu"]), progress=iter)
+    assert not list((tmp_path / "run").glob("parts/*.parquet"))
+
+
+def test_options_that_do_not_go_together_are_named(capsys, tmp_path):
+    assert engine_of("local", [], None) is None
+    for given, words in (
+        (("slurm", [], None), "engine='slurm': allowed are local and ray"),
+        (("ray", ["cuda:0"], None), "--devices goes with"),
+        (("local", [], 2), "--workers with --engine ray"),
+        (("ray", [], 0), "workers=0"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            engine_of(*given)
+    assert main(["record", "--engine", "dask", "--out", str(tmp_path)]) == 2 and "allowed are local and ray" in capsys.readouterr().err
