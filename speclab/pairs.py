@@ -127,14 +127,28 @@ def _load_network(folder: Path, spec: ModelSpec, device: torch.device, dtype: to
 
     logging.disable_progress_bar()
     try:
-        network = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, attn_implementation="sdpa"
-        )
+        network, info = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, attn_implementation="sdpa",
+            output_loading_info=True, ignore_mismatched_sizes=True,  # looked at below: without it the error does not name the weight
+        )  # fmt: skip
     except ValueError as error:
         if "attention implementation" in str(error):  # no attention at all, or one without masks
             raise ValueError(NO_CACHE.format(name=folder.name, why="it has no scaled dot-product attention")) from error
         raise
+    _check_weights(folder, info)
     return network.to(device), False
+
+
+def _check_weights(folder: Path, info: dict) -> None:
+    """An error for weights that the file lacks, or has in another shape: transformers would draw them at random and go on."""
+    if any(name.endswith("qweight") for name in info["unexpected_keys"]):
+        raise ValueError(
+            f"{folder}: GPTQ weights, but no quantization_config in config.json and no quantize_config.json; "
+            "fetch the model's folder whole, with all its .json files"
+        )
+    lost = sorted(info["missing_keys"]) + sorted(str(entry[0]) for entry in info["mismatched_keys"])
+    if lost:
+        raise ValueError(f"{folder}: {len(lost)} weights are missing or of another shape, as {lost[:2]}; fetch the model again, whole")
 
 
 def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:

@@ -45,10 +45,13 @@ class Run:
         path = self.folder / f"{name}.parquet"
         if not path.is_file():
             raise RunError(f"{self.folder}: no {path.name}; record this run again (python -m speclab record)")
-        found = (pq.read_schema(path).metadata or {}).get(b"speclab_schema", b"none").decode()
-        if found != str(SCHEMA_VERSION):
-            raise RunError(f"{path}: schema version {found}, this kit reads {SCHEMA_VERSION}; record this run again")
-        return pq.read_table(path).to_pandas()
+        try:
+            found = (pq.read_schema(path).metadata or {}).get(b"speclab_schema", b"none").decode()
+            if found == str(SCHEMA_VERSION):
+                return pq.read_table(path).to_pandas()
+        except (pa.ArrowInvalid, OSError) as error:
+            raise RunError(f"{path} is damaged ({error}); remove manifest.json and record this run again: whole parts are kept") from error
+        raise RunError(f"{path}: schema version {found}, this kit reads {SCHEMA_VERSION}; record this run again")
 
     @cached_property
     def trace(self) -> pd.DataFrame:
