@@ -1,9 +1,13 @@
 """The cache: growth, crop, gather; and masks and positions through a real network against plain full-context passes."""
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from speclab.model import KVCache, causal
+from speclab.tree import Tree
 
 
 def test_the_cache_grows_by_doubling_and_keeps_what_it_holds():
@@ -46,3 +50,33 @@ def test_passes_are_counted(random_pair):
     before = random_pair.draft.passes
     random_pair.draft.forward(torch.tensor([[2, 3]]), random_pair.draft.cache())
     assert random_pair.draft.passes == before + 1
+
+
+@st.composite
+def trees(draw):
+    """Any tree of 1 to 12 nodes, breadth-first, ranks among siblings from 0."""
+    parents = [-1]
+    for node in range(1, draw(st.integers(1, 12)) + 1):
+        parents.append(draw(st.integers(parents[-1] if node > 1 else 0, node - 1)))
+    rank = [0] + [parents[1 : n + 1].count(parents[n]) - 1 for n in range(1, len(parents))]
+    depth = [0]
+    for parent in parents[1:]:
+        depth.append(depth[parent] + 1)
+    return Tree(np.array(parents), np.array(rank), np.array(depth))
+
+
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tree=trees(), trunk=st.lists(st.integers(2, 39), min_size=1, max_size=90), data=st.data())
+def test_any_packed_tree_scores_as_its_paths_do(random_pair, tree, trunk, data):
+    model, nodes = random_pair.target, data.draw(st.lists(st.integers(2, 39), min_size=tree.size, max_size=tree.size))
+    tokens = np.array([trunk[-1], *nodes])
+    cache = model.cache()
+    if len(trunk) > 1:
+        model.forward(torch.tensor([trunk[:-1]]), cache)
+    start = len(trunk) - 1
+    visible = torch.cat([torch.ones(tree.size + 1, start, dtype=torch.bool), torch.from_numpy(tree.ancestors)], 1)
+    packed = model.logits(model.forward(torch.from_numpy(tokens)[None], cache, torch.from_numpy(start + tree.depth), visible)[0])
+    for node in range(tree.size + 1):
+        path = tokens[np.nonzero(tree.ancestors[node])[0]].tolist()
+        alone = model.logits(model.forward(torch.tensor([[*trunk[:-1], *path]]), model.cache())[0, -1])
+        torch.testing.assert_close(packed[node], alone, atol=1e-4, rtol=1e-4)
