@@ -24,11 +24,11 @@ READY := check-python
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env reproduce test test-full bench tiny-pair notebooks lint clean clean-all check-python
+.PHONY: help env reproduce test test-full bench bench-shapes tiny-pair router author-records doctor notebooks lint clean clean-all check-python
 
 help: ## list the targets
 	@echo "make TARGET [PROFILE=$(PROFILE)] [VENV=folder, or VENV= for the active environment] [PYTHON=$(PYTHON)]"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
 
 env: $(READY) ## make the environment .venv from requirements.lock
 
@@ -45,6 +45,19 @@ test-full: $(READY) ## run all tests
 
 bench: $(READY) ## speed and memory of the recorder against the literal procedure
 	@$(PY) -m tests.bench $(ARGS)
+
+bench-shapes: $(READY) ## seconds and memory of recording at the paper's model shapes, random weights
+	@$(PY) -m tests.bench_shapes $(ARGS)
+
+doctor: $(READY) ## what this machine lacks for PROFILE: packages, GPUs, kernels, memory, models, minutes
+	@$(PY) -m speclab.doctor --profile $(PROFILE) $(ARGS)
+
+author-records: $(READY) ## fetch the node records that the paper's authors published into data/runs/author-records (checksums; needs a network)
+	@$(PY) -m speclab.authors $(ARGS)
+
+router: $(READY) ## train the prompt router again from DATA=folder of training text (half a minute)
+	@test -n "$(DATA)" || { echo "make router needs DATA=folder with the training text"; exit 2; }
+	@$(PY) -m speclab.routing --data "$(DATA)" $(ARGS)
 
 tiny-pair: $(READY) ## train the tiny pair again from DATA=folder of training text (an hour or two; goes on where it was stopped)
 	@test -n "$(DATA)" || { echo "make tiny-pair needs DATA=folder with the training text"; exit 2; }

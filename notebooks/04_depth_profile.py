@@ -16,8 +16,8 @@
 #
 # ![Change of each estimator from depth 1 to the deepest level, by domain](../figures/tiny/04_change.png)
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy` (the paper's tree) and `balanced` (the same tree
-# without the cut), both at temperature T = 0, recorded if they are not there · *writes* `figures/<profile>/04_*`.
+# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy` (the paper's tree, temperature T = 0), `balanced`
+# (T = 0, the same tree without the cut) and `sampled` (T = 1), recorded if they are not there · *writes* `figures/<profile>/04_*`.
 
 # %% tags=["bootstrap"]
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the repository's root.
@@ -43,20 +43,24 @@ if root == fetched:
     install_missing(root)
 
 # %%
+import numpy as np
 import pandas as pd
 from statsmodels.stats.multitest import multipletests
 
-from speclab import figures, notebook, paper, runs, score, stats
+from speclab import figures, notebook, paper, replay, runs, score, stats
+from speclab.explain import by_direction
+from speclab.tree import static_tree
 
 # %% tags=["parameters"]
 profile: str = "tiny"  # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-curve_bin: int = 8  # tokens in a bin of the position curve
+bandwidth: float = 4.0  # tokens: standard deviation of the weights in the position curves
 level: float = 0.05  # a position effect is called found when Holm's p-value is below this
 
 # %%
 ctx = notebook.start("04_depth_profile", profile, overrides)
 cut, full = (runs.load_or_record(ctx.profile.replace(temperature=0.0), kind) for kind in ("greedy", "balanced"))
+warm = runs.load_or_record(ctx.profile, "sampled")
 domains = list(score.domains_in(cut.nodes))
 deepest = int(cut.nodes["depth"].max())
 shapes = [" + ".join(map(str, run.nodes.groupby("depth")["node"].nunique())) for run in (cut, full)]
@@ -65,13 +69,8 @@ assert cut.trace["token"].equals(full.trace["token"]), "the text does not depend
 
 
 def verdict(rows: pd.DataFrame) -> str:
-    """Where the difference is above 0, below 0, or its interval holds 0 (the two cannot be told apart)."""
-    rows = rows[rows["domain"].isin(domains)].set_index("domain")
-    rising, falling = rows.index[rows["low"] > 0], rows.index[rows["high"] < 0]
-    unknown = rows.index[rows["low"].isna()]
-    rest = rows.index.difference([*rising, *falling, *unknown], sort=False)
-    parts = {"higher in": rising, "lower in": falling, "cannot be told apart in": rest, "undefined in": unknown}
-    return "; ".join(f"{words} {', '.join(found)}" for words, found in parts.items() if len(found))
+    """In which domains the difference is above 0, below 0, or has 0 in its interval."""
+    return by_direction(rows[rows["domain"].isin(domains)], "higher in", "lower in", "cannot be told apart in")
 
 
 # %% [markdown]
@@ -103,8 +102,9 @@ assert tables["IV"]["ours_as_published"].between(0, 1).all()
 # At every depth half of the nodes are their parent's best child (rank 0) and half its second (rank 1). What changes with depth is the
 # branch above them: in the paper's tree half of the nodes at depth 2 hang under the draft's second choice, and none at depth 3. Without
 # the cut (run `balanced`) the share of unlikely branches grows with depth instead. Like is compared with like only under the best path:
-# its own nodes (`best_path_alpha`, rank 0 at every depth) and their second siblings (rank 1). The last row of the picture asks what a
-# decoder asks (`accept_by_depth`, T = 0): given that a node was accepted, is one of its children?
+# its own nodes (`best_path_alpha`, rank 0 at every depth) and their second siblings (rank 1). The last rows of the picture ask what a
+# decoder asks of the complete tree (`accept_by_depth`): given that a node was accepted, is one of its children? At T = 0 that is read from
+# the nodes (greedy rule), at T = 1 from the text sampled from the target (point-mass rule, replayed; starts with room for the whole tree).
 
 # %%
 def by_depth(frame: pd.DataFrame, estimator: score.Estimator, name: str) -> pd.DataFrame:
@@ -120,14 +120,17 @@ def change(family: score.Estimator) -> score.Estimator:
 
 on_path = set(cut.nodes.loc[cut.nodes["best_path"], "node"]) | {0}
 second = cut.nodes[cut.nodes["parent"].isin(on_path) & (cut.nodes["rank"] == 1)]
-walk = score.tree_estimators()
 paper_rows = paper.published("IV").rename(columns={"published": "estimate"}).assign(low=float("nan"), high=float("nan"))
+complete = replay.replay(warm.trace, static_tree(ctx.profile.depth, ctx.profile.branches), "every")
 asked = {
     f"published_alpha, {shapes[0]}": (cut.nodes, score.alpha_by_depth),
     f"published_alpha, {shapes[1]}": (full.nodes, score.alpha_by_depth),
     "best_path_alpha (rank 0)": (cut.nodes, score.best_path_by_depth),
     "best path's second child (rank 1)": (second, score.alpha_by_depth),
-    f"accept_by_depth, T = 0, {shapes[1]}": (full.nodes, walk["accept_by_depth"]),
+    f"published_alpha, {shapes[0]}, T = 1": (warm.nodes, score.alpha_by_depth),
+    "best_path_alpha (rank 0), T = 1": (warm.nodes, score.best_path_by_depth),
+    f"accept_by_depth, {shapes[1]}": (full.nodes, score.tree_estimators()["accept_by_depth"]),
+    f"accept_by_depth, {shapes[1]}, T = 1": (replay.prompt_sums(complete, "room"), score.block_estimators()["accept_by_depth"]),
 }
 profiles = pd.concat([by_depth(*question, name) for name, question in asked.items()], ignore_index=True)
 ctx.table(profiles[["name", "domain", "depth", "estimate", "low", "high"]], "profiles")
@@ -145,11 +148,12 @@ axes[0].set(ylabel="mean of min(1, p/q)")
 figures.legend_above(fig, axes[1])
 ctx.save(fig, "depth-profile")
 in_paper = paper_rows.pivot(index="domain", columns="depth", values="estimate").loc[domains]
-in_paper = (in_paper[3] - in_paper[1]).rename("estimate").reset_index().assign(name="published_alpha, the paper", low=float("nan"))
-fig, ax = figures.subplots(height=3.3)
-rows = pd.concat([in_paper.assign(high=float("nan")), changes[changes["domain"].isin(domains)].dropna(subset="low")])
-figures.interval_bars(rows, ax, x="name", horizontal=True)
+in_paper = (in_paper[3] - in_paper[1]).rename("estimate").reset_index().assign(name="published_alpha, the paper")
+fig, ax = figures.subplots(height=4.0)
+figures.interval_bars(pd.concat([in_paper, changes[changes["domain"].isin(domains)].dropna(subset="low")]), ax, "name", horizontal=True)
 ax.axvline(0, color="black", linewidth=0.6)
+for row in range(1, len(asked) + 1, 2):
+    ax.axhspan(row - 0.5, row + 0.5, color="#f2f2f2", zorder=0)
 ax.set(xlabel=f"change from depth 1 to depth {deepest}" + ("" if deepest == 3 else " (the paper: 3)"), ylim=(len(asked) + 0.5, -0.5))
 figures.legend_above(fig, ax)
 ctx.save(fig, "change")
@@ -206,51 +210,56 @@ notebook.say(
 
 # %% [markdown]
 # ## 4. Given that the parent was accepted
-# A decoder reaches depth 2 only where depth 1 was accepted, and such places may be easier than the average. So ask three questions. Take
-# the best path alone, a chain, at T = 0, where a token is accepted if it is the target's most likely one: (a) how often that is so at a
-# depth, whatever happened above (unconditional, as in all means so far); (b) how often it is so where the parent was accepted
-# (`accept_by_depth`); and (c) how often a block gets that far at all (`survival_by_depth`), the only one that counts tokens.
+# A decoder reaches depth 2 only where depth 1 was accepted, and such places may be easier than the average. So ask three questions of the
+# best path alone, a chain. At T = 0 its token is accepted if it is the target's most likely one (greedy rule, greedy text), at T = 1 with
+# the target's probability p of it (point-mass rule, sampled text): (a) how often that is so at a depth, whatever happened above
+# (unconditional, as in all means so far); (b) how often it is so where the parent was accepted (`accept_by_depth`); and (c) how often a
+# block gets that far at all (`survival_by_depth`), the only one that counts tokens.
 
 # %%
-chain = cut.nodes[cut.nodes["best_path"]].assign(one=1.0)
-chain["hit"], chain["accepted"] = chain["target_rank"] == 0, score.reach(chain)
-chain["reached"] = chain.groupby(["prompt_id", "position"])["accepted"].shift(fill_value=1.0)
 given = score.Estimator("given", lambda f: f[["accepted", "reached"]].to_numpy(float), score.ratio)
-gain = score.Estimator("gain", lambda f: f[["accepted", "reached", "hit", "one"]].to_numpy(float),
+gain = score.Estimator("gain", lambda f: f[["accepted", "reached", "own", "one"]].to_numpy(float),
                        lambda t: score.divide(t[..., :1], t[..., 1:2]) - score.divide(t[..., 2:3], t[..., 3:]))
-questions = {"unconditional": score.mean_of("hit"), "accept_by_depth": given, "survival_by_depth": score.mean_of("accepted"),
+questions = {"unconditional": score.mean_of("own"), "accept_by_depth": given, "survival_by_depth": score.mean_of("accepted"),
              "accept_by_depth - unconditional": gain}
-steps = pd.concat([
-    stats.by_domain(rows, estimator).assign(name=name, depth=d)
-    for name, estimator in questions.items() for d, rows in chain.groupby("depth")
-], ignore_index=True)
+parts, chains = [], {"T = 0": (cut.nodes, "greedy"), "T = 1": (warm.nodes, "point-mass")}
+for text, (nodes, rule) in chains.items():
+    chain = nodes[nodes["best_path"]].assign(one=1.0)
+    chain["own"] = chain["target_prob"] if text == "T = 1" else chain["target_rank"] == 0
+    chain["accepted"] = score.reach(chain, rule)
+    chain["reached"] = chain.groupby(["prompt_id", "position"])["accepted"].shift(fill_value=1.0)
+    parts += [stats.by_domain(rows, estimator).assign(text=text, name=name, depth=d)
+              for name, estimator in questions.items() for d, rows in chain.groupby("depth")]
+    counted = score.by_domain(chain, score.tree_estimators(rule)["accept_by_depth"])[domains].to_numpy()
+    shown = np.array([row["estimate"][row["domain"].isin(domains)] for row in parts[-3 * deepest:-2 * deepest]])
+    assert np.nanmax(np.abs(counted - shown)) < 1e-9, "the same conditional shares, counted by the ladder's own estimator"
+steps = pd.concat(parts, ignore_index=True)
 steps = steps[steps["domain"].isin(domains)].reset_index(drop=True)
-ctx.table(steps[["name", "depth", "domain", "estimate", "low", "high"]], "conditional")
-fig, axes = figures.subplots(1, 3, height=2.5, sharey=True)
-for axis, letter, name in zip(axes, "abc", questions, strict=False):
-    figures.lines_with_bands(steps[steps["name"] == name], axis, x="depth")
-    axis.set(title=f"({letter}) {name}", xlabel="depth, best path", ylim=(-0.03, 1.03))
-axes[0].set(ylabel="share, T = 0")
-figures.legend_above(fig, axes[0])
-ctx.save(fig, "conditional")
-survival = steps[steps["name"] == "survival_by_depth"].pivot(index="depth", columns="domain", values="estimate")
-assert (survival.diff().dropna() <= 1e-12).all().all(), "a block that gets to a depth has been at the one above"
+ctx.table(steps[["text", "name", "depth", "domain", "estimate", "low", "high"]], "conditional")
+survival = steps[steps["name"] == "survival_by_depth"].set_index(["text", "domain", "depth"])["estimate"].unstack()
+assert (survival.diff(axis=1).iloc[:, 1:] <= 1e-12).all().all(), "a block that gets to a depth has been at the one above"
 
 # %%
+fig, axes = figures.subplots(len(chains), 3, height=4.2, sharex=True, sharey=True)
+for line, text in zip(axes, chains, strict=True):
+    for axis, letter, name in zip(line, "abc", questions, strict=False):
+        figures.lines_with_bands(steps[(steps["name"] == name) & (steps["text"] == text)], axis, x="depth")
+        axis.set(title=f"({letter}) {name}, {text}", ylim=(-0.03, 1.03))
+    line[0].set(ylabel=f"share, {text}")
+for axis in axes[-1]:
+    axis.set(xlabel="depth, best path")
+figures.legend_above(fig, axes[0, 0])
+ctx.save(fig, "conditional")
 lines = []
-for d in range(2, deepest + 1):
-    rows = steps[(steps["name"] == "accept_by_depth - unconditional") & (steps["depth"] == d)]
-    lines.append(f"\n* depth {d}: {verdict(rows)}.")
-ends = survival.loc[[1, deepest], domains]
-notebook.say(
-    "**Acceptance where the parent was accepted, beside acceptance everywhere** (95 % intervals of the difference, each domain by "
-    "itself):\n" + "".join(lines)
-    + f"\n\nThe share of blocks whose best path is accepted down to depth 1, and down to depth {deepest}: "
-    + ", ".join(f"{d} {ends[d].iloc[0]:.2f} and {ends[d].iloc[1]:.2f}" for d in domains) + "."
-)
-counted = score.by_domain(chain, walk["accept_by_depth"])[domains].to_numpy()
-shown = steps[steps["name"] == "accept_by_depth"].pivot(index="depth", columns="domain", values="estimate")[domains].to_numpy()
-assert ((counted - shown)[counted == counted] ** 2 < 1e-18).all(), "the same conditional shares, counted by the ladder's own estimator"
+for text in chains:
+    for d in range(2, deepest + 1):
+        rows = steps[(steps["name"] == "accept_by_depth - unconditional") & (steps["depth"] == d) & (steps["text"] == text)]
+        lines.append(f"\n* {text}, depth {d}: {verdict(rows)}.")
+    ends = survival.loc[text]
+    lines.append(f"\n* {text}, blocks whose best path is accepted down to depth 1, and down to depth {deepest}: "
+                 + ", ".join(f"{d} {ends.loc[d, 1]:.2f} and {ends.loc[d, deepest]:.2f}" for d in domains) + ".")
+notebook.say("**Acceptance where the parent was accepted, beside acceptance everywhere** (95 % intervals of the difference, each domain by "
+             "itself):\n" + "".join(lines))
 
 # %% [markdown]
 # ## 5. Depth and position together
@@ -262,7 +271,7 @@ longest = int(cut.nodes["position"].max()) + 1
 size = max(ctx.profile.position_bin, -(-longest // 4))
 groups, bins = [*domains, score.ALL], range(-(-longest // size))
 maps = {}
-for name, nodes in {"published_alpha": cut.nodes, "best_path_alpha": chain}.items():
+for name, nodes in {"published_alpha": cut.nodes, "best_path_alpha": cut.nodes[cut.nodes["best_path"]]}.items():
     both = pd.concat([nodes, nodes.assign(domain=score.ALL)])
     cells = score.cells(both, ["domain", "depth", "bin"], size).pivot(index="depth", columns=["domain", "bin"], values="alpha_mean")
     maps[name] = cells.reindex(columns=pd.MultiIndex.from_product([groups, bins], names=["domain", "bin"]))
@@ -284,34 +293,40 @@ assert 0 <= low <= high <= 1
 
 # %% [markdown]
 # ## 6. Along the text
-# The same question for position alone, in narrow bins, for three estimators: `published_alpha`, `alpha` (overlap, the acceptance of one
-# sampled draft token) and `hit[1]` (T = 0: the draft's best token is the target's). A domain's curve ends where fewer than five of its
-# texts go on. Late bins hold only the prompts with long texts, so a curve may move because its prompts change; the test below compares
-# tokens 33-64 with tokens 1-32 of the same prompts only.
+# The same question for position alone, for three estimators: `published_alpha`, `alpha` (overlap, the acceptance of one sampled draft
+# token) and `hit[1]` (T = 0: the draft's best token is the target's). The curves are smooth: at each token a mean over all positions,
+# weighted by a normal curve around it (`bandwidth`: its standard deviation in tokens), with a prompt-clustered interval as a band. The
+# crosses are the means of the bins of section 5, all domains together. A domain's curve ends where fewer than five of its texts go on.
+# Late positions hold only the prompts with long texts, so a curve may move because its prompts change; the test below compares tokens
+# 33-64 with tokens 1-32 of the same prompts only.
 
 # %%
 trace = cut.trace.assign(hit=cut.trace["draft_rank"] == 0)
 tested = {"published_alpha": (cut.nodes, score.published_alpha), "alpha": (trace, score.overlap_alpha)}
 tested["hit[1]"] = (trace, score.mean_of("hit"))
+grid = np.arange(0, longest, 4)
 
 
-def curve(frame: pd.DataFrame, estimator: score.Estimator) -> pd.DataFrame:
-    """The estimator with intervals in bins of positions, wherever a domain has prompts enough for an interval."""
-    bins, parts = frame["position"] // curve_bin, []
-    for number, rows in frame.groupby(bins):
-        rows = rows[rows.groupby("domain")["prompt_id"].transform("nunique") >= stats.MIN_PROMPTS]
-        if len(rows):
-            parts.append(stats.by_domain(rows, estimator).assign(token=(number + 0.5) * curve_bin))
-    return pd.concat(parts, ignore_index=True)
+def smooth(frame: pd.DataFrame, estimator: score.Estimator, name: str) -> pd.DataFrame:
+    """The estimator (a mean over rows) in a normal window around every token of the grid, with intervals, where texts go on."""
+    def columns(rows: pd.DataFrame) -> np.ndarray:
+        window = np.exp(-((rows["position"].to_numpy()[:, None] - grid) ** 2) / (2 * bandwidth**2))
+        return np.hstack([window * estimator.columns(rows)[:, :1], window])
+
+    found = stats.by_domain(frame, score.Estimator(name, columns, score.ratio, scalar=False))
+    ends = frame.groupby(["domain", "prompt_id"])["position"].max().groupby("domain").nlargest(stats.MIN_PROMPTS).groupby(level=0).min()
+    found = found.assign(name=name, token=np.tile(grid, len(found) // len(grid)) + 1)
+    return found[found["token"] - 1 <= found["domain"].map(ends)]
 
 
-along = pd.concat([curve(*question).assign(name=name) for name, question in tested.items()])
-fig, axes = figures.subplots(1, len(tested), height=2.6, sharey=True)
-for axis, (name, rows) in zip(axes, along[along["domain"].isin(domains)].groupby("name", sort=False), strict=True):
+along = pd.concat([smooth(*question, name) for name, question in tested.items()], ignore_index=True)
+fig, axes = figures.subplots(1, len(tested), height=2.8, sharey=True)
+for axis, (name, rows) in zip(axes, along.groupby("name", sort=False), strict=True):
     figures.lines_with_bands(rows, axis, x="token")
-    axis.set(title=f"{name}, T = 0" if "hit" in name else name, xlabel=f"token of the text (bins of {curve_bin})")
-    axis.set(ylim=(-0.03, 1.03), xlim=(0, None))
-axes[0].set(ylabel="mean in the bin")
+    bins = {place: tested[name][1](part) for place, part in tested[name][0].groupby(tested[name][0]["position"] // size)}
+    axis.plot([(place + 0.5) * size for place in bins], list(bins.values()), "x", color="black", ms=6, label="bins, all domains", zorder=4)
+    axis.set(title=f"{name}, T = 0" if "hit" in name else name, xlabel="token of the text", xlim=(0, None))
+axes[0].set(ylabel="mean around the token", ylim=(max(0, along["low"].min() - 0.05), min(1, along["high"].max() + 0.05)))
 figures.legend_above(fig, axes[0])
 ctx.save(fig, "position")
 assert along["estimate"].between(0, 1).all()
@@ -367,10 +382,10 @@ ctx.record(
 # <details><summary>What happens</summary>A node counts as accepted only with all its ancestors, and the best-path parents of the deeper
 # nodes are not among the rows: an error names the orphans, because a silent answer would be about another tree.</details>
 #
-# 3. Set `curve_bin` to 2. What happens to the bands of section 6?
+# 3. Set `bandwidth` to 1. What happens to the bands of section 6?
 #
-# <details><summary>What happens</summary>Each bin has a quarter of the positions but as many prompts. The bands grow, but by less than the
-# factor 2 that independent tokens would give, as far as a prompt's own level is what varies.</details>
+# <details><summary>What happens</summary>Each window holds a quarter of the positions but as many prompts. The bands grow, but by less than
+# the factor 2 that independent tokens would give, as far as a prompt's own level is what varies.</details>
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next

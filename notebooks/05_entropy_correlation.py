@@ -100,15 +100,18 @@ ctx.table(explain.wide(correlations, ["method", "domain"], "acceptance"), "corre
 # %%
 spearman = correlations[correlations["method"] == "spearman"]
 printed = paper.published("VI").rename(columns={"published": "estimate"}).assign(acceptance="published")
-both = pd.concat([printed[printed["domain"].isin(domains)], spearman.dropna(subset="estimate")])
-both = both.sort_values("domain", key=lambda names: names.map(domains.index), kind="stable")
-fig, ax = figures.subplots(height=3.1)
-figures.interval_bars(both, ax, "domain", hue="acceptance")
-ax.axhline(0, color="black", linewidth=0.8)
-ax.set(xlabel="domain", ylabel="Spearman correlation with\ntarget entropy")
-for place in range(1, both["domain"].nunique()):
-    ax.axvline(place - 0.5, color="#e6e6e6", linewidth=0.8)
-fig.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+fig, axes = figures.subplots(2, 1, height=4.4, sharex=True, sharey=True)
+for ax, (method, rows) in zip(axes, correlations.dropna(subset="estimate").groupby("method", sort=False), strict=False):
+    published = printed.assign(estimate=printed["estimate"] if method == "spearman" else float("nan"))  # the paper prints Spearman only
+    both = pd.concat([published[published["domain"].isin(domains)], rows])
+    both = both.sort_values("domain", key=lambda names: names.map(domains.index), kind="stable")
+    figures.interval_bars(both, ax, "domain", hue="acceptance")
+    ax.axhline(0, color="black", linewidth=0.8)
+    ax.set(ylabel=f"{method.capitalize()} correlation\nwith target entropy")
+    for place in range(1, both["domain"].nunique()):
+        ax.axvline(place - 0.5, color="#e6e6e6", linewidth=0.8)
+axes[-1].set(xlabel="domain")
+fig.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
 ctx.save(fig, "correlations")
 assert spearman["estimate"].dropna().between(-1, 1).all()
 
@@ -133,6 +136,14 @@ notebook.say(
 )
 if len(set(ctx.profile.tree.width[ctx.profile.tree.width > 0])) == 1:
     assert by_rank.max() - by_rank.min() < 1e-5, "every parent has a child of every rank, and siblings share their entropy"
+
+# %%
+sides = correlations.assign(side=(correlations["low"] > 0) * 1 - (correlations["high"] < 0) * 1)
+sides = sides.pivot(index=["acceptance", "domain"], columns="method", values="side")
+unlike = ["`{}` in {}".format(*pair) for pair, row in sides.iterrows() if row["spearman"] * row["pearson"] < 0]
+alone = int(((sides["spearman"] == 0) != (sides["pearson"] == 0)).sum())
+notebook.say(f"**Spearman against Pearson**, {len(sides)} correlations: they point in opposite directions for "
+             f"{', '.join(unlike) or 'none'}; for {alone} only one of the two shows a direction that can be told.")
 
 # %% [markdown]
 # ## 2. The curves behind the correlations
@@ -178,7 +189,8 @@ assert (whole.groupby("acceptance")["target_entropy"].diff().dropna() > 0).all()
 # the target's entropy, reversed, which no decoder has in time and which only shows what knowing it would be worth.
 #
 # An ROC curve lists, for every threshold, the share of accepted positions above it against the share of rejected ones. The area under it
-# (AUC) is the probability that an accepted position has the larger signal than a rejected one: 0.5 tells nothing, 1 everything.
+# (AUC) is the probability that an accepted position has the larger signal than a rejected one: 0.5 tells nothing, 1 everything. The second
+# table has the correlations of the two signals that are known in time with exact acceptance, `overlap` (T = 1) and `hit` (T = 0).
 
 # %%
 names = {"confidence": "draft confidence", "draft_certainty": "draft entropy, reversed", "target_certainty": "target entropy, reversed"}
@@ -187,20 +199,27 @@ areas = pd.concat([explain.per_domain(trace, partial(explain.auc, signal=signal,
 ctx.table(explain.wide(areas, ["domain"], "signal"), "auc")
 fig, (left, right) = figures.subplots(1, 2, height=3.1, width_ratios=[1, 1.35])
 left.plot([0, 1], [0, 1], color="#8A8A8A", linewidth=0.8)
-for domain in areas[(areas["signal"] == "draft confidence") & (areas["domain"] != score.POOLED)].dropna(subset="estimate")["domain"]:
-    curve = explain.roc(trace[trace["domain"] == domain], "confidence", "hit")
-    left.plot(curve["false_positive"], curve["true_positive"], label=domain, **figures.style_of(domain) | {"marker": ""})
-left.set(title="ROC of draft confidence", xlabel="share of rejected positions above", ylabel="share of accepted positions above")
+for index, signal in enumerate(names):
+    curve = explain.roc(trace, signal, "hit")
+    left.plot(curve["false_positive"], curve["true_positive"], **figures.style_of(names[signal], index) | {"marker": ""})
+left.set(title="ROC, all domains", xlabel="share of rejected positions above", ylabel="share of accepted positions above")
 left.set_aspect("equal")
 figures.interval_bars(areas.dropna(subset="estimate"), right, "domain", hue="signal")
 right.axhline(0.5, color="#8A8A8A", linewidth=0.8)
 right.set(title="area under the curve", xlabel="domain", ylabel="AUC (line: tells nothing)", ylim=(None, 1))
 figures.legend_above(fig, right)
-left.legend(loc="lower right")
 ctx.save(fig, "roc")
 assert areas["estimate"].dropna().between(0, 1).all()
 
 # %%
+online = {}
+for signal, name in list(names.items())[:2]:
+    for outcome in ("overlap", "hit"):
+        for method in stats.METHODS:
+            measure = partial(stats.correlation, x=signal, y=outcome, method=method)
+            online[name, f"{method}, {outcome}"] = explain.per_domain(trace, measure, pooled=True)
+online = pd.concat(online, names=["signal", "correlation"]).reset_index(["signal", "correlation"]).reset_index(drop=True)
+ctx.table(explain.wide(online, ["signal", "domain"], "correlation"), "online-correlations")
 pooled_area = explain.auc(trace, "confidence", "hit")
 rival = {name: explain.auc(trace, "confidence", "hit", minus=signal) for signal, name in list(names.items())[1:]}
 seen = areas[areas["signal"] == "draft confidence"]
@@ -212,6 +231,9 @@ notebook.say(
         f"{name} {difference.estimate:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}], so that confidence "
         f"{direction(difference, 'foretells better than', 'foretells worse than')} it" for name, difference in rival.items()) + "."
 )
+mine = online[(online["correlation"] == "spearman, overlap") & (online["domain"] != score.POOLED)]
+notebook.say("**In correlations** with `overlap` (Spearman, least to greatest over the domains): " + "; ".join(
+    f"{name} {rows['estimate'].min():.2f} to {rows['estimate'].max():.2f}" for name, rows in mine.groupby("signal", sort=False)) + ".")
 assert abs(seen.set_index("domain").loc[score.POOLED, "estimate"] - pooled_area.estimate) < 1e-12
 
 # %% [markdown]
@@ -223,7 +245,8 @@ assert abs(seen.set_index("domain").loc[score.POOLED, "estimate"] - pooled_area.
 # to its target.
 #
 # The *calibration error* is the mean distance from the diagonal, the *gap* its mean with sign. The error is never below 0 and noise adds
-# to it, so that its interval is no test of 0: that is read from the gap.
+# to it, so that its interval is no test of 0: that is read from the gap. Entropy is no probability: only confidence can be taken at its
+# word.
 
 # %%
 views = {"T = 0, share accepted": (trace, "hit"), "T = 1, mean p": (sampled_trace, "top_p")}
@@ -236,6 +259,9 @@ for (above, below), (name, (frame, outcome)) in zip(axes.T, views.items(), stric
         calibration.append(stats.by_domain(frame, estimator).assign(view=name))
     above.plot([0, 1], [0, 1], color="#8A8A8A", linewidth=0.8)
     figures.lines_with_bands(reliability[-1][reliability[-1]["domain"] != score.POOLED], above, "confidence")
+    errors = calibration[-2].set_index("domain").loc[domains]
+    text = "\n".join(f"{d} {row.estimate:.3f} [{row.low:.3f}, {row.high:.3f}]" for d, row in errors.iterrows())
+    above.text(0.99, 0.02, f"calibration error\n{text}", ha="right", va="bottom", transform=above.transAxes)
     above.set(title=name, xlim=(0, 1), ylim=(0, 1))
     for domain in domains:
         share = frame.loc[frame["domain"] == domain, "bin"].value_counts(normalize=True).sort_index()
@@ -256,7 +282,7 @@ for name, rows in calibration[calibration["domain"].isin(domains)].groupby("view
     gap, error = (rows[rows["estimator"] == f"calibration_{what}"] for what in ("gap", "error"))
     notebook.say(
         f"* **{name}**: the draft {by_direction(gap, *words)}; calibration error "
-        f"{error['estimate'].min():.3f} to {error['estimate'].max():.3f} over the domains."
+        f"{error['estimate'].min():.3f} to {error['estimate'].max():.3f} over the domains (intervals in the picture)."
     )
 joined = calibration.pivot(index=["view", "domain"], columns="estimator", values="estimate")
 assert (joined["calibration_error"] >= joined["calibration_gap"].abs() - 1e-9).all(), "distances cannot cancel, signs can"

@@ -74,7 +74,7 @@ def signals(trace: pd.DataFrame) -> pd.DataFrame:
     that token: its acceptance at T = 1, point-mass rule), and -entropy of both models, so that larger always means surer."""
     require(trace, ["draft_rank", "top_draft_q", "top_draft_p", "draft_entropy", "target_entropy"], "trace")
     first = {name: np.stack(trace[column].to_numpy())[:, 0] for name, column in (("confidence", "top_draft_q"), ("top_p", "top_draft_p"))}
-    return trace.assign(hit=(trace["draft_rank"] == 0).astype(float), **first, draft_certainty=-trace["draft_entropy"],
+    return trace.assign(hit=(column_of(trace, "draft_rank") == 0).astype(float), **first, draft_certainty=-trace["draft_entropy"],
                         target_certainty=-trace["target_entropy"])
 
 

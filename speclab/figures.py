@@ -90,7 +90,7 @@ def interval_bars(frame: pd.DataFrame, axes: Axes, x: str, hue: str = "domain", 
     groups, series = list(pd.unique(frame[x])), list(pd.unique(frame[hue]))
     for index, name in enumerate(series):
         rows = frame[frame[hue] == name]
-        place = rows[x].map(groups.index).to_numpy() + (index - (len(series) - 1) / 2) * 0.7 / max(len(series), 3)
+        place = rows[x].astype(object).map(groups.index).to_numpy() + (index - (len(series) - 1) / 2) * 0.7 / max(len(series), 3)
         value = rows[y].to_numpy(float)
         reach = np.clip([value - rows[low].astype(float), rows[high].astype(float) - value], 0, None)
         reach = None if np.isnan(reach).all() else reach
@@ -124,8 +124,18 @@ def heatmap(frame: pd.DataFrame, axes: Axes, label: str, digits: int = 2, low: f
     """A table of numbers as colours with the numbers written in; NaN cells stay blank. `label` names the quantity on the scale."""
     sns.heatmap(frame, ax=axes, annot=True, fmt=f".{digits}f", cmap="cividis", vmin=low, vmax=high, linewidths=0.5,
                 cbar_kws={"label": label}, annot_kws={"size": 8})
+    mesh = axes.collections[0]
+    shown = mesh.get_facecolors()[~np.ma.getmaskarray(mesh.get_array()).ravel()]
+    for text, colour in zip(axes.texts, shown, strict=True):  # seaborn takes white also on middle tones, where it is hard to read
+        text.set_color("black" if _luminance(colour) > 0.18 else "white")
     axes.tick_params(length=0, labelrotation=0)
     axes.grid(False)
+
+
+def _luminance(colour: Sequence[float]) -> float:
+    """Relative luminance of an RGB colour, 0 to 1 (WCAG 2)."""
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3]]
+    return float(np.dot([0.2126, 0.7152, 0.0722], linear))
 
 
 def legend_above(figure: Figure, axes: Axes) -> None:

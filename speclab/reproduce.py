@@ -98,9 +98,15 @@ def check_parameters(notebooks: list[Path], parameters: dict[str, Any]) -> None:
 
 
 def digest(session: Session, notebook: Path) -> str:
-    """SHA-256 of what the outcome depends on: notebook, package, data (weights, prompts, published numbers), lock, profile, parameters."""
+    """SHA-256 of what the outcome depends on: notebook, package, data (weights, prompts, published numbers, the authors' records), tables
+    of other notebooks that it names, lock, profile, parameters."""
     found = hashlib.sha256()
     data = [p for p in sorted((session.root / "data").rglob("*")) if p.is_file() and "runs" not in p.relative_to(session.root).parts]
+    data += sorted((session.root / "data" / "runs" / "author-records").glob("*"))
+    text, number = notebook.read_text(encoding="utf-8"), notebook.stem.split("_")[0]
+    for path in sorted(session.figures.glob("*.csv")):  # another notebook's table that this one names, as 08_self-drafts.csv
+        if not path.name.startswith(f"{number}_") and path.name in text:
+            found.update(path.read_bytes())
     for path in (notebook, session.root / "requirements.lock", *sorted((session.root / "speclab").glob("*.py")), *data):
         if path.is_file():
             found.update(f"{path.relative_to(session.root)}\0{path.stat().st_size}\0".encode() + path.read_bytes())

@@ -139,7 +139,7 @@ def _top_mass(trace: pd.DataFrame) -> np.ndarray:
 
 def _hit(trace: pd.DataFrame) -> np.ndarray:
     require(trace, ["draft_rank", "top_draft_p"], "trace")
-    return (trace["draft_rank"].to_numpy()[:, None] < np.arange(1, len(trace["top_draft_p"].iloc[0]) + 1)).astype(np.float64)
+    return (column_of(trace, "draft_rank")[:, None] < np.arange(1, len(trace["top_draft_p"].iloc[0]) + 1)).astype(np.float64)
 
 
 def _alpha_by_depth(nodes: pd.DataFrame) -> np.ndarray:
@@ -174,7 +174,8 @@ def reach(nodes: pd.DataFrame, rule: str = "greedy") -> np.ndarray:
         raise ValueError(f"rule is {rule!r}; allowed: 'greedy' (T = 0), 'point-mass' (T > 0, deterministic children)")
     column = "target_rank" if rule == "greedy" else "target_prob"
     require(nodes, ["prompt_id", "position", "node", "parent", "depth", column], "nodes")
-    result = (nodes[column] == 0).to_numpy(np.float64) if rule == "greedy" else nodes[column].to_numpy(np.float64).copy()
+    values = column_of(nodes, column)
+    result = (values == 0).astype(np.float64) if rule == "greedy" else values.copy()
     depth, parents = nodes["depth"].to_numpy(), _parent_rows(nodes)
     for level in range(2, depth.max() + 1):
         at = depth == level

@@ -96,10 +96,17 @@ def test_only_what_changed_runs_again(repository, capsys):
         ("requirements.lock", True),
         ("data/runs/part.parquet", False),
         ("README.md", False),
+        ("data/runs/author-records/a.csv", True),
+        ("figures/08_named.csv", True),
+        ("figures/08_other.csv", False),
+        ("figures/01_named.csv", False),
     ],
 )
 def test_digest_follows_what_the_outcome_depends_on(repository, change, expected):
     notebook = repository / "notebooks" / "01_good.ipynb"
+    notebook.write_text(notebook.read_text().replace('"cells": [', '"names": "08_named.csv, 01_named.csv", "cells": [', 1))
+    for folder in ("figures", "data/runs/author-records"):
+        (repository / folder).mkdir(parents=True, exist_ok=True)
     session = reproduce.Session(repository, repository / "build", repository / "figures", "a profile", {"profile": "tiny", "gamma": 4})
     before = reproduce.digest(session, notebook)
     assert reproduce.digest(session, notebook) == before

@@ -5,6 +5,8 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 from test_score import make_run
 
@@ -227,3 +229,10 @@ def test_paper_size_takes_seconds():
     stats.by_domain(frame, score.mean_of("x"))
     stats.correlations(frame, "x", "y")
     assert time.perf_counter() - start < 15  # about 1 s on one idle core; the literal way takes minutes
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_is_statsmodels(p_values):
+    from statsmodels.stats.multitest import multipletests
+
+    np.testing.assert_allclose(stats.holm(np.array(p_values)), multipletests(p_values, method="holm")[1])
