@@ -71,7 +71,7 @@ def classify(trace: pd.DataFrame, token_strings: Sequence[str]) -> pd.Series:
     missing = [name for name in ("prompt_id", "domain", "position", "token") if name not in trace]
     if missing or trace.empty:
         raise ValueError(f"trace lacks the columns {missing}" if missing else "trace is empty: record at least one prompt")
-    token, strings = trace["token"].to_numpy(), _plain(token_strings)
+    token, strings = trace["token"].to_numpy(), plain(token_strings)
     if token.min() < 0 or token.max() >= len(strings):
         raise ValueError(f"trace has token ids {token.min()} to {token.max()}, token_strings has {len(strings)} entries: give one per id")
     prompt = pd.factorize(trace["prompt_id"])[0]
@@ -115,7 +115,7 @@ def _letter(character: str) -> bool:
     return character.isalpha() or unicodedata.category(character)[0] == "M"
 
 
-def _plain(token_strings: Sequence[str]) -> list[str]:
+def plain(token_strings: Sequence[str]) -> list[str]:
     """Token strings as text; SentencePiece's marks for space and bytes undone."""
     strings = list(token_strings)
     if any(not isinstance(text, str) for text in strings):
