@@ -2,9 +2,15 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from speclab.notebook import quiet
+
+if TYPE_CHECKING:
+    from speclab.profiles import Profile
+    from speclab.sampling import Sampling
 
 
 def _record(args: argparse.Namespace) -> None:
@@ -32,11 +38,24 @@ def _decode(args: argparse.Namespace) -> None:
     profile, shape = load_profile(args.profile, settings), parse_shape(args.shape)
     sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
     check_rule(args.rule, shape, sampling)  # before the models are loaded
+    shape_of = _shape_of(args, profile, sampling) if args.policy else None
     prompts, pair = read_prompts(args.prompts, optional=("domain",)), load_pair(profile)
     # in half precision passes of other shapes round otherwise: a near tie may fall the other way, and is then told
     exact = (pair.facts["target"]["dtype"], pair.facts["target"]["device"], pair.facts["target"]["quantised"]) == ("float32", "cpu", False)
     check = args.rule == "greedy" and (args.check or not exact)
-    decode_file(pair, prompts, profile, args.rule, shape, sampling, args.seed, args.out, check)
+    decode_file(pair, prompts, profile, args.rule, shape, sampling, args.seed, args.out, check, shape_of)
+
+
+def _shape_of(args: argparse.Namespace, profile: "Profile", sampling: "Sampling") -> Callable:
+    """What the policy file drafts for a prompt; every setting of it is checked before the models are loaded."""
+    from speclab import policy
+    from speclab.decode import check_rule
+    from speclab.draft import PLAIN
+
+    plan = policy.load(args.policy, policy.identity(profile))
+    for setting in (plan.default, *plan.domains.values()):
+        check_rule(args.rule, policy.parse_setting(setting) or PLAIN, sampling)
+    return lambda prompt: policy.choose(plan, prompt) or PLAIN
 
 
 def _tiny_pair(args: argparse.Namespace) -> None:
@@ -64,6 +83,7 @@ def parser() -> argparse.ArgumentParser:
     decode.add_argument("--profile", default="tiny", help="name of a profile or a YAML file")
     decode.add_argument("--rule", default="greedy", help="greedy, rejection, point-mass or without-replacement")
     decode.add_argument("--shape", default="chain:4", help="chain:GAMMA, tree:DEPTH,BRANCHES[,BUDGET] or dynamic:DEPTH,BRANCHES,BUDGET")
+    decode.add_argument("--policy", type=Path, metavar="FILE", help="of notebook 09: a shape for each prompt, in place of --shape")
     decode.add_argument("--temperature", type=float)
     decode.add_argument("--seed", type=int, default=0)
     decode.add_argument("--prompts", type=Path, required=True, help="JSON lines with prompt_id and prompt")

@@ -68,12 +68,12 @@ def _turns(messages: list[tuple[str, str]], as_chat: bool) -> str:
     return "".join(f"{USER if role == 'user' else ASSISTANT}{content}{END}" for role, content in messages)
 
 
-def _math(folder: Path) -> Iterator[tuple[str, str, str]]:
+def math_rows(folder: Path) -> Iterator[tuple[str, str, str]]:
     for row in read_jsonl(folder / "hendrycks_math_all_train.jsonl.gz"):
         yield row["problem"], MATH_PROMPT.format(row["problem"]), row["solution"]
 
 
-def _reasoning(folder: Path) -> Iterator[tuple[str, str, str]]:
+def reasoning_rows(folder: Path) -> Iterator[tuple[str, str, str]]:
     for row in read_jsonl(folder / "gsm8k_main_train.jsonl.gz"):
         steps, answer = re.sub(r"<<.*?>>", "", row["answer"]).split("\n#### ")
         yield row["question"], REASONING_PROMPT.format(row["question"]), f"{steps}\nThe answer is {answer}."
@@ -90,7 +90,7 @@ def _functions(source: str) -> Iterator[tuple[str, str]]:
                 yield head + "\n", body
 
 
-def _code(folder: Path) -> Iterator[tuple[str, str, str]]:
+def code_rows(folder: Path) -> Iterator[tuple[str, str, str]]:
     for row in read_jsonl(folder / "code_python_permissive.jsonl.gz"):
         for head, body in _functions(row["content"]):
             yield head, head, body
@@ -124,7 +124,7 @@ def documents(data: Path, seed: int = 0) -> list[Document]:
     """All training documents of DATA, each as plain text or as chat turns (30 %), rows that overlap a test split left out."""
     rng, folder, seen = random.Random(seed), Path(data) / "train", benchmark_ngrams(Path(data) / "hub_mirror")
     found = []
-    for domain, source in (("math", _math), ("reasoning", _reasoning), ("code", _code)):
+    for domain, source in (("math", math_rows), ("reasoning", reasoning_rows), ("code", code_rows)):
         for key, prompt, answer in source(folder):
             if not ngrams(key) & seen:
                 turns = [("user", prompt), ("assistant", answer.strip("\n"))]

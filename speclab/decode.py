@@ -6,7 +6,7 @@ Knows the pair only through `speclab.model` and the rules only through `speclab.
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -196,10 +196,11 @@ def as_row(decoded: Decoded, tokenizer: Any) -> dict:
 
 def decode_file(
     pair: Pair, prompts: list[Prompt], profile: Profile, rule: str, shape: Shape, sampling: Sampling, seed: int, out: Path,
-    check: bool = False,
+    check: bool = False, shape_of: Callable[[Prompt], Shape] | None = None,
 ) -> int:  # fmt: skip
     """Decode prompts one after another into a JSON-lines file, each line written as it is done; says prompts that were cut.
 
+    shape_of: a shape for each prompt (a policy's) in place of `shape`; its line then says `drafted`, the most tokens a block.
     check: each greedy text is compared with plain greedy decoding, and a line says `plain_difference` (see `difference_row`). Returns how
     many texts differ; they are told on standard error as well.
     """
@@ -209,9 +210,11 @@ def decode_file(
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with out.open("w", encoding="utf-8") as lines:
-            for prompt in tqdm(encoded, desc="decode", unit="prompt"):
-                found = decode_prompt(pair, prompt, rule, shape, sampling, profile.max_new_tokens, seed)
-                row = as_row(found, pair.tokenizer) | (difference_row(pair, prompt, found, profile.max_new_tokens) if check else {})
+            for text, prompt in zip(prompts, tqdm(encoded, desc="decode", unit="prompt"), strict=True):
+                own = shape_of(text) if shape_of else shape
+                found = decode_prompt(pair, prompt, rule, own, sampling, profile.max_new_tokens, seed)
+                row = as_row(found, pair.tokenizer) | ({"drafted": own.tree.size if own.tree else own.budget} if shape_of else {})
+                row |= difference_row(pair, prompt, found, profile.max_new_tokens) if check else {}
                 differ += bool(row.get("plain_difference"))
                 lines.write(json.dumps(row, ensure_ascii=False) + "\n")
                 lines.flush()

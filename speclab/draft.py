@@ -61,6 +61,9 @@ class Shape:
         return 2 + (self.tree.size if self.tree else self.depth * self.branches + self.budget)
 
 
+PLAIN = Shape(tree.chain(1).upto(0))  # drafts nothing: the target decodes alone
+
+
 def parse_shape(text: str) -> Shape:
     """`chain:GAMMA`, `tree:DEPTH,BRANCHES[,BUDGET]` or `dynamic:DEPTH,BRANCHES,BUDGET` as a shape."""
     kind, _, numbers = text.partition(":")
@@ -188,6 +191,9 @@ def propose(
     rng: np.random.Generator | None,
 ) -> Proposal:
     """Draft one block behind the context, no deeper than the tokens that remain; leaves its nodes in the draft's cache."""
+    if shape.tree is not None and not shape.tree.size:
+        q = torch.zeros(1, draft.vocab, device=draft.device) if RULES[rule].needs_q else None
+        return Proposal(shape.tree, np.zeros(1, np.int64), q, np.full(1, -1))
     if shape.tree is not None:
         return _static(draft, cache, context, shape, shape.tree.upto(remaining), rule, sampling, rng)
     return _dynamic(draft, cache, context, shape, min(shape.depth, remaining), sampling)

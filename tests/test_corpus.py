@@ -82,5 +82,5 @@ def test_without_the_test_splits_nothing_is_trained_on(data):
 @pytest.mark.skipif(not DATA.is_dir(), reason="needs ../shared/datasets")
 def test_the_overlap_report_is_reproduced():
     seen = corpus.benchmark_ngrams(DATA / "hub_mirror")
-    counts = [sum(bool(ngrams(key) & seen) for key, _, _ in source(DATA / "train")) for source in (corpus._reasoning, corpus._math)]
+    counts = [sum(bool(ngrams(key) & seen) for key, _, _ in source(DATA / "train")) for source in (corpus.reasoning_rows, corpus.math_rows)]
     assert counts == [4, 747]

@@ -1,0 +1,147 @@
+"""The policy file: round trip, choices by router, and every way in which a file can be wrong."""
+
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from speclab import budgets, policy, routing
+from speclab.cost import Costs
+from speclab.draft import parse_shape
+from speclab.policy import Policy
+from speclab.prompts import DOMAINS, Prompt
+from speclab.tree import chain, static_tree
+
+PAIR = {"target": "a" * 40, "draft": "b" * 40}
+MADE = Policy(PAIR, {"c": 0.3}, "chain:2", {"code": "chain:5", "math": "tree:3,2,8", "chat": "plain"}, "none", "0123456789abcdef")
+CODE = "def add(a, b):\n    # write a python function that returns the sum"
+CHAT = "Hello! Can you recommend me a nice place for my holiday, please?"
+
+
+def written(tmp_path, **changes):
+    """A file with the policy's fields, changed (None: left out) without any check."""
+    values = {name: value for name, value in (asdict(MADE) | changes).items() if value is not None}
+    (tmp_path / "policy.json").write_text(json.dumps(values))
+    return tmp_path / "policy.json"
+
+
+def test_round_trip(tmp_path):
+    path = tmp_path / "deep" / "policy.json"
+    policy.save(MADE, path)
+    assert policy.load(path) == policy.load(path, PAIR) == MADE
+    assert [p.name for p in path.parent.iterdir()] == ["policy.json"], "no part file is left"
+
+
+def test_a_prompt_says_its_domain():
+    found = {d: policy.choose(MADE, Prompt("p", d, "text")) for d in (*DOMAINS, "")}
+    assert found["chat"] is None
+    sizes = {name: shape.tree.size for name, shape in found.items() if shape}
+    assert sizes == {"code": 5, "math": 8, "reasoning": 2, "": 2}, "a domain that the policy does not name, or no domain, is the default"
+    assert found["math"].tree.parent.tolist() == parse_shape("tree:3,2,8").tree.parent.tolist()
+
+
+def test_rules_see_the_text_only():
+    by_rules = replace(MADE, router="rules")
+    assert routing.rules([CODE, CHAT, "xyzzy"]) == ["code", "chat", routing.UNKNOWN], "what the cases below rest on"
+    assert policy.setting_for(by_rules, Prompt("p", "chat", CODE)) == "chain:5", "not what the prompt says of itself"
+    assert policy.choose(by_rules, Prompt("p", "code", CHAT)) is None
+    assert policy.setting_for(by_rules, Prompt("p", "code", "xyzzy")) == "chain:2"
+
+
+def test_the_classifier_decides_or_leaves_it_to_the_default(monkeypatch):
+    weight = np.zeros((len(DOMAINS), routing.FEATURES), np.float32)
+    for sure, setting in ((50.0, "chain:5"), (0.0, "chain:2")):  # all prompts are code, or no domain is more likely
+        bias = np.array([sure, 0, 0, 0], np.float32)
+        router = routing.Router(weight, bias, np.ones(routing.FEATURES, np.float32), 0.5, {})
+        monkeypatch.setattr(policy, "_router", lambda router=router: router)
+        assert policy.setting_for(replace(MADE, router="classifier"), Prompt("p", "chat", CHAT)) == setting
+
+
+def test_summary_keeps_what_decides():
+    costs = Costs(2.34567, (1, 4, 8), (0.25, 0.3, 0.4), (1.0, 1.3, 1.7), 0.12345)
+    wanted = {"device": "cpu", "target_ms": 2.346, "c": 0.25, "overhead": 0.1235, "v(2)": 1.1, "v(4)": 1.3, "v(8)": 1.7}
+    assert policy.summary(costs, "cpu") == wanted
+
+
+def test_policies_by_hand():
+    """Code is always accepted, chat never: who knows the domain drafts for code alone, who asks the wrong router does the reverse."""
+    texts = {f"{d}-{i}": (d, 0 if d == "code" else 9) for d in ("code", "chat") for i in range(5)}
+    rows = [(name, d, t, rank) for name, (d, rank) in texts.items() for t in range(12)]
+    trace = pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "draft_rank"])
+    known, costs = {"plain": None, "chain:3": chain(3)}, budgets.assumed(0.1)
+    routes = {"lost": dict.fromkeys(texts, routing.UNKNOWN), "wrong": {p: "chat" if d == "code" else "code" for p, (d, _) in texts.items()}}
+    found = policy.judged(trace, budgets.counts(trace, known), known, costs, {"code": 0.9, "chat": 0.1}, routes)
+    assert list(found) == ["never", "always", "per-domain", "lost", "wrong", "online", "oracle"]
+    passes = {name: frame.groupby("domain")["target_passes"].mean().to_dict() for name, frame in found.items()}
+    plain, drafted = {"code": 12, "chat": 12}, {"code": 3, "chat": 12}
+    assert passes == {"never": plain, "always": drafted, "per-domain": drafted, "lost": drafted, "wrong": plain, "online": drafted,
+                      "oracle": drafted}
+    drafts = {name: frame.groupby("domain")["draft_passes"].mean().to_dict() for name, frame in found.items()}
+    assert drafts["per-domain"] == {"code": 9, "chat": 0} and drafts["online"] == {"code": 9, "chat": 6}, "online looks at two blocks first"
+    assert drafts["wrong"]["code"] == 0 and drafts["wrong"]["chat"] == drafts["always"]["chat"] == 9 * 3 + 3 + 2 + 1
+    assert all((found["oracle"]["cost"].to_numpy() <= frame.set_index("prompt_id").loc[found["oracle"]["prompt_id"], "cost"] + 1e-9).all()
+               for frame in found.values())
+
+
+def test_recommendations_by_hand():
+    """Code is always accepted, chat never: with a cheap draft the longest chain against none at all."""
+    texts = {f"{d}-{i}": (d, 0 if d == "code" else 9) for d in ("code", "chat") for i in range(5)}
+    rows = [(name, d, t, rank) for name, (d, rank) in texts.items() for t in range(12)]
+    trace = pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "draft_rank"])
+    known = {"plain": None, "chain:1": chain(1), "chain:3": chain(3), "tree:2,2,4": static_tree(2, 2, 4)}
+    found = policy.recommend(budgets.counts(trace, known), known, {"cheap": budgets.assumed(0.1), "dear": budgets.assumed(2.0)})
+    found = found.set_index(["machine", "domain"])
+    code, chat, dear = found.loc[("cheap", "code")], found.loc[("cheap", "chat")], found.loc[("dear", "code")]
+    assert (code["setting"], code["gamma"], code["tree"], code["speculate"]) == ("chain:3", 3, "tree:2,2,4", "yes")
+    assert code["speedup"] == pytest.approx(4 / 1.3) and code["share_best"] == 1
+    assert (chat["setting"], chat["gamma"], chat["tree"], chat["speculate"], chat["speedup"]) == ("plain", 0, "none", "no", 1)
+    assert (dear["setting"], dear["speculate"], dear["low"], dear["high"]) == ("plain", "no", 1, 1)
+
+
+@pytest.mark.parametrize("name", ["target", "draft"])
+def test_a_policy_for_another_pair_says_which_model(tmp_path, name):
+    with pytest.raises(ValueError, match=f"made for another pair: its {name} is {PAIR[name][:12]}…, this one's {'c' * 12}…"):
+        policy.load(written(tmp_path), PAIR | {name: "c" * 40})
+    with pytest.raises(ValueError, match="made for another pair: its target is None"):
+        policy.load(written(tmp_path, pair={}), PAIR)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": 2}, "version is 2; this kit reads policies of version 1"),
+        ({"router": "oracle"}, "router is 'oracle'; allowed are none, rules, classifier"),
+        ({"domains": {"prose": "plain"}}, r"domains: \['prose'\] unknown; allowed are code, math"),
+        ({"domains": ["code"]}, "domains is .*a mapping"),
+        ({"run": 7}, "run is 7; a policy holds a string"),
+        ({"domains": {"code": "chain:0"}}, "code: gamma=0.*or 'plain'"),
+        ({"default": "chain:none"}, "default: shape='chain:none'.*or 'plain'"),
+        ({"default": 4}, "default: shape='4'"),
+        ({"router": None}, "exactly .*this has"),
+        ({"extra": 1}, "exactly .*'extra'"),
+    ],
+)
+def test_bad_files(tmp_path, changes, message):
+    path = written(tmp_path, **changes)
+    with pytest.raises(ValueError, match=message) as error:
+        policy.load(path)
+    assert str(path) in str(error.value)
+
+
+def test_what_is_no_policy_at_all(tmp_path):
+    for text, message in (("{", "no policy can be read"), ("[]", "this has list")):
+        (tmp_path / "x.json").write_text(text)
+        with pytest.raises(ValueError, match=message):
+            policy.load(tmp_path / "x.json")
+    with pytest.raises(ValueError, match="no policy can be read.*notebook 09 writes one"):
+        policy.load(tmp_path / "none.json")
+
+
+def test_identity_follows_the_weights(random_profile, random_folders):
+    """The digest is the weights': the same for a copy elsewhere, another for the other model."""
+    found = policy.identity(random_profile)
+    assert set(found) == {"target", "draft"} and found["target"] != found["draft"]
+    swapped = policy.identity(random_profile.replace(target=random_profile.draft, draft=random_profile.target))
+    assert swapped == {"target": found["draft"], "draft": found["target"]}
