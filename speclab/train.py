@@ -4,18 +4,23 @@ Knows a model only as `model(input_ids).logits` with parameters. Checkpoints are
 state, float32) beside a JSON log; batches depend on (seed, step) alone, so a resumed run goes on as if undisturbed.
 """
 
+import contextlib
 import json
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
+
+from speclab.parts import RunError
 
 
 @dataclass(frozen=True)
@@ -31,9 +36,10 @@ class TrainConfig:
     decay_share: float = 0.4
     checkpoint_every: int = 200
     seed: int = 0
+    accumulate: int = 1  # batches a step
 
     def __post_init__(self):
-        for name in ("steps", "batch", "context", "checkpoint_every"):
+        for name in ("steps", "batch", "context", "checkpoint_every", "accumulate"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: allowed are whole numbers from 1")
 
@@ -62,11 +68,11 @@ def learning_rate_scale(step: int, config: TrainConfig) -> float:
 
 
 def optimizers(model: torch.nn.Module, config: TrainConfig) -> dict[str, torch.optim.Optimizer]:
-    """Muon on the two-dimensional weights of the blocks, AdamW on embeddings and norms."""
+    """Muon on the two-dimensional weights of the blocks, AdamW on embeddings, norms and adapters."""
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    matrices = [p for name, p in named if p.ndim == 2 and "embed" not in name and "lm_head" not in name]
+    matrices = [p for name, p in named if p.ndim == 2 and not any(word in name for word in ("embed", "lm_head", "lora_"))]
     rest = [p for _, p in named if not any(p is m for m in matrices)]
-    found = {"adamw": torch.optim.AdamW(rest, lr=config.lr_other, betas=(0.9, 0.95), weight_decay=0.0)}
+    found = {"adamw": torch.optim.AdamW(rest, lr=config.lr_other, betas=(0.9, 0.95), weight_decay=0.0)} if rest else {}
     if matrices:
         found["muon"] = torch.optim.Muon(matrices, lr=config.lr_matrix, weight_decay=0.0)
     return found
@@ -81,27 +87,42 @@ def _flat_state(opts: dict[str, torch.optim.Optimizer]) -> dict[str, torch.Tenso
     }
 
 
-def save_checkpoint(folder: Path, step: int, model: torch.nn.Module, opts: dict, log: list[dict]) -> None:
-    """Write weights, optimiser state and log; each file to a temporary name first, `step` last."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {f"model.{name}": p.detach().clone() for name, p in model.named_parameters()} | _flat_state(opts)
+def save_checkpoint(folder: Path, step: int, model: torch.nn.Module, opts: dict, log: list[dict], scale: dict | None = None) -> None:
+    """Write trained weights, optimiser state and log, each file to a temporary name first; RunError when there is no room for it.
+
+    The log stands in the checkpoint too, so that a call killed between the files finds both of one step. scale: state of a GradScaler.
+    """
+    tensors = {f"model.{name}": p.detach().clone() for name, p in model.named_parameters() if p.requires_grad} | _flat_state(opts)
+    facts = {"step": str(step), "log": json.dumps(log), "scale": json.dumps(scale or {})}
     for name, write in (
-        ("checkpoint.safetensors", lambda p: save_file(tensors, p, {"step": str(step)})),
+        ("checkpoint.safetensors", lambda p: save_file(tensors, p, facts)),
         ("log.json", lambda p: p.write_text(json.dumps(log, indent=1))),
     ):
-        write(folder / (name + ".tmp"))
-        (folder / (name + ".tmp")).replace(folder / name)
+        temporary = folder / (name + ".tmp")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write(temporary)
+            temporary.replace(folder / name)
+        except (OSError, SafetensorError) as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink()  # half a file would take the room that the user makes
+            raise RunError(
+                f"cannot write the checkpoint of step {step} to {folder}: {error}. The last good one stays; free space, then run again"
+            ) from error
 
 
-def load_checkpoint(folder: Path, model: torch.nn.Module, opts: dict) -> tuple[int, list[dict]]:
-    """Restore model and optimisers in place; returns the next step and the log (0 and [] when there is none)."""
+def load_checkpoint(folder: Path, model: torch.nn.Module, opts: dict) -> tuple[int, list[dict], dict]:
+    """Restore model and optimisers in place; returns the next step, the log and a GradScaler's state (0, [] and {} when there is none)."""
     path = folder / "checkpoint.safetensors"
     if not path.exists():
-        return 0, []
+        return 0, [], {}
+    with safe_open(path, "pt") as opened:
+        facts = opened.metadata()
     tensors = load_file(path)
     with torch.no_grad():
         for name, p in model.named_parameters():
-            p.copy_(tensors[f"model.{name}"])
+            if p.requires_grad:
+                p.copy_(tensors[f"model.{name}"])
     for kind, opt in opts.items():
         state: dict[int, dict] = {}
         for name, value in tensors.items():
@@ -109,8 +130,7 @@ def load_checkpoint(folder: Path, model: torch.nn.Module, opts: dict) -> tuple[i
                 _, index, key = name.split(".", 2)
                 state.setdefault(int(index), {})[key] = value
         opt.load_state_dict({"state": state, "param_groups": opt.state_dict()["param_groups"]})
-    log = json.loads((folder / "log.json").read_text())
-    return log[-1]["step"] + 1, log
+    return int(facts["step"]) + 1, json.loads(facts["log"]), json.loads(facts["scale"])
 
 
 def next_token_loss(model: torch.nn.Module, rows: torch.Tensor, ignored: torch.Tensor | None = None) -> torch.Tensor:
@@ -127,40 +147,53 @@ def evaluate(model: torch.nn.Module, held_out: dict[str, torch.Tensor]) -> dict[
     return {domain: float(next_token_loss(model, rows)) for domain, rows in held_out.items()}
 
 
+def _set_rates(opts: dict[str, torch.optim.Optimizer], step: int, config: TrainConfig) -> None:
+    for kind, opt in opts.items():
+        opt.param_groups[0]["lr"] = {"muon": config.lr_matrix, "adamw": config.lr_other}[kind] * learning_rate_scale(step, config)
+
+
+def _check_finite(value: float, where: str, folder: Path) -> None:
+    if not math.isfinite(value):
+        raise FloatingPointError(f"{where}: loss {value}; last good checkpoint in {folder}, if one was due; lower the learning rate")
+
+
 def fit(
     model: torch.nn.Module,
-    batch: Callable[[int], torch.Tensor],
+    batch: Callable[[int], Any],
     config: TrainConfig,
     folder: Path,
-    held_out: dict[str, torch.Tensor],
+    held_out: Any,
     loss: Callable = lambda model, rows, step: next_token_loss(model, rows),
     label: str = "train",
+    evaluate: Callable[[torch.nn.Module, Any], dict[str, float]] = evaluate,
+    scaled: bool = False,
 ) -> list[dict]:
-    """Train `model` in place on `loss(model, rows, step)` and return the log.
+    """Train `model` in place on `loss(model, batch(number), step)` and return the log.
 
-    One row a checkpoint: step, minutes, loss, held-out loss per domain.
-
-    Raises FloatingPointError at a loss that is not finite; the last good checkpoint stays.
+    A step takes the mean of `accumulate` batches. One row of the log a checkpoint: step, minutes, loss, what `evaluate(model, held_out)`
+    gives. scaled: scale gradients, for float16 on a GPU. Raises FloatingPointError at a loss that is not finite, and RunError when a
+    checkpoint cannot be written; the last good checkpoint stays.
     """
-    opts = optimizers(model, config)
-    start, log = load_checkpoint(folder, model, opts)
+    opts, device = optimizers(model, config), next(model.parameters()).device.type
+    scaler = torch.amp.GradScaler(device, enabled=scaled)
+    start, log, scale = load_checkpoint(folder, model, opts)
+    scaler.load_state_dict(scale or scaler.state_dict())
     began, running = time.perf_counter() - 60 * (log[-1]["minutes"] if log else 0), []
-    bar = tqdm(range(start, config.steps), initial=start, total=config.steps, desc=label, mininterval=5)
-    for step in bar:
-        for opt, lr in ((opts[k], {"muon": config.lr_matrix, "adamw": config.lr_other}[k]) for k in opts):
-            opt.param_groups[0]["lr"] = lr * learning_rate_scale(step, config)
-        value = loss(model, batch(step), step)
-        if not math.isfinite(value.item()):
-            raise FloatingPointError(f"{label}: loss {value.item()} at step {step}; last good checkpoint in {folder}")
-        value.backward()
+    for step in (bar := tqdm(range(start, config.steps), initial=start, total=config.steps, desc=label, mininterval=5)):
+        _set_rates(opts, step, config)
+        for number in range(step * config.accumulate, (step + 1) * config.accumulate):
+            value = loss(model, batch(number), step)
+            _check_finite(value.item(), f"{label}: step {step}, batch {number}", folder)
+            scaler.scale(value / config.accumulate).backward()
+            running.append(value.item())
         for opt in opts.values():
-            opt.step()
+            scaler.step(opt)
             opt.zero_grad(set_to_none=True)
-        running.append(value.item())
+        scaler.update()
         if (step + 1) % config.checkpoint_every == 0 or step + 1 == config.steps:
             minutes = (time.perf_counter() - began) / 60
             log.append({"step": step, "minutes": round(minutes, 2), "loss": float(np.mean(running))} | evaluate(model, held_out))
             running = []
-            save_checkpoint(folder, step, model, opts, log)
-            bar.set_postfix({k: f"{v:.2f}" for k, v in log[-1].items() if k not in ("step", "minutes")})
+            save_checkpoint(folder, step, model, opts, log, scaler.state_dict())
+            bar.set_postfix({k: f"{v:.2f}" for k, v in log[-1].items() if k not in ("step", "minutes") and " " not in k})
     return log

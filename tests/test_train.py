@@ -1,12 +1,16 @@
 """The training loop on a small model: it learns, resumes to the same weights, and stops at a loss that is not finite."""
 
 import json
+import resource
+import signal
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 
+from speclab.parts import RunError
 from speclab.train import Stream, TrainConfig, fit, learning_rate_scale, next_token_loss
 
 CONFIG = TrainConfig(steps=8, batch=2, context=16, checkpoint_every=4, warmup_steps=2)
@@ -60,9 +64,42 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_
         calls.append(step)
         return next_token_loss(model, rows) * (float("nan") if len(calls) == 6 else 1)
 
-    with pytest.raises(FloatingPointError, match="loss nan at step 5; last good checkpoint in"):
+    with pytest.raises(FloatingPointError, match="train: step 5, batch 5: loss nan; last good checkpoint in"):
         run(tmp_path, loss=broken)
     assert all(torch.isfinite(v).all() for v in load_file(tmp_path / "checkpoint.safetensors").values())
+
+
+def test_a_checkpoint_that_cannot_be_written_says_so_and_the_last_good_one_stays(tmp_path):
+    """A limit on the size of files stands for a full disk: the file system itself refuses, in the middle of a file."""
+    run(tmp_path, TrainConfig(steps=4, batch=2, context=16, checkpoint_every=4, warmup_steps=2))
+    good, old = (tmp_path / "checkpoint.safetensors").read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(good) // 2, old[1]))
+    try:
+        with pytest.raises(RunError, match=r"cannot write the checkpoint of step 7 .*last good one stays; free space, then run again"):
+            run(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    assert (tmp_path / "checkpoint.safetensors").read_bytes() == good and not list(tmp_path.glob("*.tmp"))
+    assert [row["step"] for row in run(tmp_path)[1]] == [3, 7]
+
+
+def test_a_call_killed_between_the_two_files_of_a_checkpoint_resumes_from_the_weights_it_finds(tmp_path):
+    whole, log = run(tmp_path / "whole")
+    run(tmp_path / "cut", TrainConfig(steps=8, batch=2, context=16, checkpoint_every=4, warmup_steps=2))
+    (tmp_path / "cut" / "log.json").write_text(json.dumps(log[:1]))
+    resumed, again = run(tmp_path / "cut")
+    assert [row["step"] for row in again] == [3, 7]
+    torch.testing.assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
+
+
+def test_scaled_gradients_train_to_the_same_weights_and_resume(tmp_path):
+    plain, _ = run(tmp_path / "plain")
+    scaled, _ = run(tmp_path / "scaled", scaled=True)
+    for name, value in plain.state_dict().items():
+        torch.testing.assert_close(scaled.state_dict()[name], value, rtol=1e-3, atol=1e-3, msg=name)
+    with safe_open(tmp_path / "scaled" / "checkpoint.safetensors", "pt") as opened:
+        assert json.loads(opened.metadata()["scale"])["_growth_tracker"] == CONFIG.steps
 
 
 def test_every_row_comes_once_an_epoch_and_depends_on_seed_and_step_alone():
