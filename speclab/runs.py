@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -82,9 +82,15 @@ def weights_digest(folder: Path) -> str:
     total = hashlib.sha256()
     for file in sorted([*folder.glob("*.safetensors"), folder / "config.json", folder / "tokenizer.json"]):
         if file.is_file():
-            with file.open("rb") as content:
-                total.update(hashlib.file_digest(content, "sha256").digest())
+            total.update(_file_digest(file, file.stat().st_size, file.stat().st_mtime_ns))
     return total.hexdigest()[:40]
+
+
+@cache
+def _file_digest(file: Path, size: int, mtime_ns: int) -> bytes:
+    """SHA-256 of a file; read once a process as long as it is not changed (4 GB take 10 s, and a key is asked for several times)."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").digest()
 
 
 def run_key(profile: Profile) -> str:

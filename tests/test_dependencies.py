@@ -10,15 +10,20 @@ import pytest
 
 from speclab.profiles import ROOT
 
-PURE = ("tokenview", "byhand", "explain", "tree", "score", "stats", "replay", "cost", "search", "paper", "prompts", "profiles", "notebook")
+PURE = (
+    "tokenview", "byhand", "explain", "tree", "score", "stats", "replay", "cost", "search", "paper", "prompts", "profiles", "notebook",
+    "sweep", "control", "causes", "power", "audit", "claims", "budgets", "routing", "stream", "training_prompts", "authors",
+    "memory", "machine", "doctor", "hosted", "parts", "tokens",
+)  # fmt: skip
 ONLY = {
     "matplotlib": {"figures"},
     "seaborn": {"figures"},
     "transformers": {"pairs", "pretrain"},
-    "gptqmodel": {"pairs", "quantise"},
+    "gptqmodel": {"machine", "pairs", "quantise"},
     "papermill": {"reproduce"},
     "nbconvert": {"report"},
     "ray": {"engines"},
+    "peft": {"drafts"},
 }
 HEAVY = ("torch", "transformers", "gptqmodel", "matplotlib", "seaborn", "datasets")
 MODULES = {path.stem: path for path in sorted((ROOT / "speclab").glob("*.py"))}

@@ -213,6 +213,39 @@ def test_install_missing_keeps_torch_and_numpy(tmp_path, monkeypatch):
     assert notebook.install_missing(tmp_path) == [] and len(calls) == 1, "nothing is missing: pip is not called"
 
 
+def test_an_extra_brings_its_needs_but_not_its_numpy(tmp_path, monkeypatch):
+    text = '[project]\ndependencies = ["numpy>=1"]\n[project.optional-dependencies]\ngptq = ["gptqmodel>=7.6"]\n'
+    (tmp_path / "pyproject.toml").write_text(text)
+    versions, calls = {"numpy": "2.1", "torch": "2.12", "pillow": "11"}, []
+    needs = ["numpy==2.2.6; python_version < '3.14'", "torch>=2.8", "tokenicer>=0.0.14", "pillow>=11", "vllm>=1; extra == 'vllm'"]
+
+    def version(name):
+        if name not in versions:
+            raise notebook.metadata.PackageNotFoundError(name)
+        return versions[name]
+
+    monkeypatch.setattr(notebook.metadata, "version", version)
+    monkeypatch.setattr(notebook.metadata, "requires", lambda name: needs)
+    monkeypatch.setattr(notebook.subprocess, "run", lambda command, check: calls.append(command[5:]))
+    assert notebook.install_missing(tmp_path, "gptq") == ["gptqmodel>=7.6"]
+    assert calls == [["--no-deps", "gptqmodel>=7.6"], ["tokenicer>=0.0.14", "numpy==2.1"]]
+    versions["gptqmodel"] = "7.6.0"
+    assert notebook.install_missing(tmp_path, "gptq") == [] and len(calls) == 2
+
+
+def test_a_notebook_on_kaggle_starts_from_what_is_attached(tmp_path, monkeypatch, capsys):
+    from speclab import hosted
+
+    monkeypatch.setattr(hosted, "MOUNTED", tmp_path)
+    monkeypatch.setattr(hosted, "attach", lambda profile: {profile.target.path: tmp_path})
+    monkeypatch.setattr(hosted, "restore", lambda: ["tiny-greedy-1"])
+    notebook.start("02_gamma_sweep", "tiny")
+    assert "attached: data/pairs/tiny/target, tiny-greedy-1" in capsys.readouterr().out
+    monkeypatch.setattr(hosted, "MOUNTED", tmp_path / "none")
+    notebook.start("02_gamma_sweep", "tiny")
+    assert capsys.readouterr().out == ""
+
+
 @pytest.fixture
 def shown(monkeypatch):
     """What was displayed."""

@@ -1,8 +1,25 @@
 """Profiles: every one that comes with the kit is valid; overrides reach where they should; errors name what is allowed."""
 
+import re
+
 import pytest
 
 from speclab.profiles import load_profile, parse_overrides, profile_names
+
+HUB = [name for name in profile_names() if name != "tiny"]
+T4 = ("t4", "paper", "qwen", "reasoning")  # those that name a GPU: written for T4s
+UNPINNED = {("reasoning", "target")}  # its commit could not be looked up; the file says 'fill in'
+PARAMETERS = {  # as the hub's model cards have them, quantised weights counted one by one
+    "t4": (6_738_415_616, 1_100_048_384),
+    "paper": (6_738_415_616, 1_100_048_384),
+    "qwen": (7_615_616_512, 494_032_768),
+    "reasoning": (7_615_616_512, 1_777_088_000),
+    "small": (361_821_120, 134_515_008),
+}
+
+
+def models(profile):
+    return {"target": profile.target, "draft": profile.draft}
 
 
 @pytest.mark.parametrize("name", profile_names())
@@ -22,6 +39,57 @@ def test_the_paper_profile_has_the_papers_settings():
     )
     assert paper.prompts == "paper" and paper.tree.depth.tolist() == [0, 1, 1, 2, 2, 2, 2, 3, 3]
     assert (paper.target.device, paper.draft.device) == ("cuda:0", "cuda:1")
+
+
+def test_the_hubs_profiles_are_these():
+    assert set(HUB) == set(PARAMETERS)
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_models_are_hub_ids_with_a_pinned_commit(name):
+    for which, spec in models(load_profile(name)).items():
+        assert re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", spec.path), spec.path
+        pinned = spec.revision is not None and re.fullmatch(r"[0-9a-f]{40}", spec.revision)
+        assert pinned or (name, which) in UNPINNED, f"{which}: {spec.revision}"
+    assert load_profile(name).target.path != load_profile(name).draft.path
+
+
+@pytest.mark.parametrize("name", T4)
+def test_profiles_for_t4s_ask_for_nothing_a_t4_lacks(name):
+    profile = load_profile(name)
+    for spec in models(profile).values():
+        assert spec.dtype == "float16", "a T4 has no bfloat16, and half precision is what fits"
+        assert spec.device in ("cuda:0", "cuda:1")
+    assert profile.target.backend == "triton", "Marlin is compiled for minutes on first use"
+    assert (profile.target.device != profile.draft.device) == (name == "paper")
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_notes_hold_the_published_configurations(name):
+    from speclab.memory import shape_of
+
+    profile = load_profile(name)
+    configs = [profile.notes["target_config"], profile.notes["draft_config"]]
+    assert tuple(shape_of(c).parameters for c in configs) == PARAMETERS[name]
+    context = profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
+    assert all(context <= c["max_position_embeddings"] for c in configs), "the loader would refuse it"
+    assert all("quantization_config" in c for c in configs[:1]) == (name in T4)
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_prompts_template_tree_and_limits_are_in_the_file(name):
+    profile = load_profile(name)
+    assert profile.tree.level(1).size == 2 and profile.tree.size == 8, "the paper's 2 + 4 + 2 everywhere"
+    assert profile.prompts == ("paper" if name == "paper" else "project")
+    assert profile.template == ("none" if name in ("t4", "paper") else "chat")
+    assert profile.max_new_tokens >= 64 and profile.prompts_per_domain == 50 and profile.seed == 42
+
+
+def test_two_profiles_of_one_pair_differ_only_in_devices_prompts_and_blocks():
+    from dataclasses import asdict
+
+    one, two = asdict(load_profile("t4")), asdict(load_profile("paper"))
+    assert {k for k in one if one[k] != two[k]} == {"name", "description", "draft", "prompts", "block_prompts"}
 
 
 def test_overrides_reach_one_model_or_both():

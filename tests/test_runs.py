@@ -105,6 +105,33 @@ def test_out_of_memory_halves_the_packing_and_goes_on(profile, tmp_path, random_
     assert capfd.readouterr().err.count("out of memory") == 2 and run.manifest["max_packed_tokens"] == 512
 
 
+def test_out_of_memory_while_writing_texts_halves_the_prompts_at_once(profile, tmp_path, random_pair, monkeypatch, capfd):
+    import torch
+
+    import speclab.record as record
+
+    whole = contents(record_run(profile, tmp_path / "whole", random_pair).folder)
+    honest, sizes = record.generate, []
+
+    def short_of_memory(model, prompts, *rest):
+        sizes.append(len(prompts))
+        if len(prompts) > 1:
+            raise torch.OutOfMemoryError("no")
+        return honest(model, prompts, *rest)
+
+    monkeypatch.setattr(record, "generate", short_of_memory)
+    assert contents(record_run(profile, tmp_path / "run", random_pair).folder) == whole
+    assert sizes == [2, 1, 1] * 3 and "going on with 1 prompts at once" in capfd.readouterr().err
+    monkeypatch.setattr(record, "generate", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("not even one")))
+    with pytest.raises(torch.OutOfMemoryError, match="not even one"):
+        record_run(profile, tmp_path / "none", random_pair)
+
+
+def test_packing_starts_from_what_is_free(profile, tmp_path, random_pair, monkeypatch):
+    monkeypatch.setattr(engines, "packed_tokens_for", lambda pair, profile: 64)
+    assert record_run(profile, tmp_path / "run", random_pair).manifest["max_packed_tokens"] == 64
+
+
 def test_folders_that_cannot_be_used_say_so(profile, tmp_path, random_pair, monkeypatch):
     blocked = tmp_path / "file"
     blocked.write_text("")

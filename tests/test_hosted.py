@@ -1,0 +1,259 @@
+"""Kaggle and Colab without either: the metadata file, attached models and data sets as Kaggle mounts them, runs that go on."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import jupytext
+import pytest
+
+from speclab import engines, hosted
+from speclab.hosted import attach, keep, kernel_metadata, notebook_file, restore, slug, with_parameters
+from speclab.pairs import load_pair, model_folder
+from speclab.profiles import ROOT, load_profile
+from speclab.prompts import HUB_SETS
+from speclab.runs import record_run
+
+T4 = load_profile("t4")
+
+
+# ---- kernel-metadata.json ---------------------------------------------------------------------------------------------
+
+
+def test_the_metadata_have_kaggles_keys_and_forms():
+    found = kernel_metadata("02", "ann-b", datasets=["ann-b/speclab"], models=["meta/llama-2/pytorch/7b-chat/1"], kernels=["ann-b/before"])
+    assert found == {
+        "id": "ann-b/speclab-02-gamma-sweep",
+        "title": "speclab 02 gamma sweep",
+        "code_file": "02_gamma_sweep.ipynb",
+        "language": "python",
+        "kernel_type": "notebook",
+        "is_private": "true",
+        "enable_gpu": "true",
+        "enable_internet": "true",
+        "machine_shape": "NvidiaTeslaT4",
+        "dataset_sources": ["ann-b/speclab"],
+        "competition_sources": [],
+        "kernel_sources": ["ann-b/before"],
+        "model_sources": ["meta/llama-2/pytorch/7b-chat/1"],
+    }
+    assert kernel_metadata("2", "ann", internet=False, datasets=["ann/kit"])["enable_internet"] == "false"
+
+
+def test_every_notebook_has_a_title_whose_slug_is_its_id():
+    for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
+        found = kernel_metadata(path.stem, "ann")
+        assert found["id"] == f"ann/{slug(found['title'])}" and 5 <= len(found["title"]) <= 50  # Kaggle's limits
+        assert notebook_file(path.stem[:2]) == path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("77", "ann"), r"notebook='77': allowed are 00_by_hand, "),
+        (("02", "Ann B"), "user='Ann B': the name in the address"),
+        (("02", "ann", True, ["kit"]), "dataset 'kit': write owner/name"),
+        (("02", "ann", True, [], ["a/b"]), "model 'a/b': write owner/model/framework/variation/version"),
+        (("02", "ann", True, [], [], ["a/b/c"]), "kernel 'a/b/c': write owner/name"),
+        (("02", "ann", False), "internet off: attach the kit as a data set"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        kernel_metadata(*arguments)
+
+
+def test_the_command_writes_a_folder_to_push(tmp_path, capsys):
+    call = ["kaggle", "--notebook", "02", "--user", "ann", "--out", str(tmp_path / "k")]
+    assert hosted.main(call) == 2 and "how shall the notebook get the kit" in capsys.readouterr().err
+    assert hosted.main([*call, "--repo", "https://example.org/kit", "--profile", "paper", "--set", "prompts_per_domain=5"]) == 0
+    assert "kaggle kernels push -p" in capsys.readouterr().out
+    metadata = json.loads((tmp_path / "k/kernel-metadata.json").read_text())
+    book = jupytext.read(tmp_path / "k" / metadata["code_file"])  # a notebook that can be read
+    tags = {tag: i for i, cell in enumerate(book.cells) for tag in cell.metadata.get("tags", [])}
+    assert tags["kit-address"] < tags["bootstrap"] < tags["parameters"] == tags["injected-parameters"] - 1
+    assert book.cells[tags["injected-parameters"]].source == "profile = 'paper'\noverrides = {'prompts_per_domain': 5}"
+    assert "https://example.org/kit" in book.cells[tags["kit-address"]].source
+    assert hosted.main([*call, "--repo", "x", "--profile", "t5"]) == 2 and "did you mean 't4'" in capsys.readouterr().err
+
+
+def test_a_notebook_without_its_parameters_cell_is_refused():
+    with pytest.raises(ValueError, match="0 cells tagged `parameters`; exactly one"):
+        with_parameters({"cells": []}, {})
+
+
+# ---- attached models and data sets ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    """No SPECLAB_ variable set, and none left behind."""
+    for name in ("SPECLAB_MODELS", "SPECLAB_DATASETS"):
+        monkeypatch.setenv(name, "")  # so that monkeypatch restores it
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
+def put(folder, name="config.json"):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("{}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("target", "draft"),
+    [
+        ("my-models/TheBloke/Llama-2-7B-Chat-GPTQ", "my-models/TinyLlama/TinyLlama-1.1B-Chat-v1.0"),  # a data set with the hub's layout
+        ("datasets/ann/llama-2-7b-chat-gptq", "datasets/ann/tinyllama-1-1b-chat-v1-0"),  # a data set a model, Kaggle's newer mounts
+        ("llama-2-7b-chat-gptq/files", "models/tl/tinyllama-1-1b-chat-v1-0/transformers/default/1"),  # a model of Kaggle
+    ],
+)
+def test_attached_models_are_found_as_kaggle_mounts_them(tmp_path, environment, target, draft):
+    mounted = tmp_path / "input"
+    places = {T4.target.path: put(mounted / target), T4.draft.path: put(mounted / draft)}
+    put(mounted / target / "onnx")  # a configuration inside the model is not another model
+    put(mounted / "datasets/bob/other")
+    assert attach(T4, mounted, tmp_path / "links") == places
+    for spec in (T4.target, T4.draft):
+        assert model_folder(spec).resolve() == places[spec.path], "found without the hub"
+    assert attach(T4, mounted, tmp_path / "links") == {}, "what is set stays"
+
+
+def test_nothing_attached_changes_nothing_and_two_copies_are_refused(tmp_path, environment, monkeypatch):
+    assert attach(T4, tmp_path / "none") == {} and "SPECLAB_MODELS" not in os.environ
+    assert attach(load_profile("tiny"), put(tmp_path / "input/target")) == {}, "the kit's own pair is never looked for"
+    for name in ("a", "b"):
+        put(tmp_path / "input" / name / "llama-2-7b-chat-gptq")
+    with pytest.raises(ValueError, match=r"TheBloke/Llama-2-7B-Chat-GPTQ is attached 2 times: .*detach all but one"):
+        attach(T4, tmp_path / "input", tmp_path / "links")
+    with pytest.raises(ValueError, match="neither a folder nor to be had from the hub.*SPECLAB_MODELS"):
+        model_folder(T4.draft)
+
+
+def test_attached_data_sets_are_read_only_when_all_four_are_there(tmp_path, environment):
+    paper, mounted = load_profile("paper"), tmp_path / "input"
+    names = [s.name for s in HUB_SETS.values()]
+    for name in names[:3]:
+        put(mounted / "datasets" / "ann" / slug(name.split("/")[1]) / "main", "test.parquet")
+    assert attach(paper, mounted, tmp_path / "links") == {} and "SPECLAB_DATASETS" not in os.environ
+    put(mounted / names[3].split("/")[1] / "data", "train.parquet")
+    assert set(attach(paper, mounted, tmp_path / "links")) == set(names)
+    for name in names:
+        assert any((tmp_path / "links/datasets" / name).rglob("*.parquet")), name
+    assert os.environ["SPECLAB_DATASETS"] == str(tmp_path / "links/datasets")
+
+
+@pytest.mark.parametrize("mount", ["speclab", "datasets/ann/speclab", "datasets/ann/kit/speclab-main"])
+def test_the_bootstrap_cell_finds_an_attached_kit_and_reinstalls_nothing(tmp_path, mount):
+    cells = jupytext.read(ROOT / "notebooks" / "_template.py").cells
+    source = next(c.source for c in cells if "bootstrap" in c.metadata.get("tags", []))
+    assert '"/kaggle/input"' in source
+    away, kit = tmp_path / "working", tmp_path / "input" / mount
+    away.mkdir()
+    (kit / "speclab").mkdir(parents=True)
+    for name in ("pyproject.toml", "speclab/__init__.py", "speclab/notebook.py"):
+        shutil.copy(ROOT / name, kit / name)
+    no_pip = "import subprocess; subprocess.run = None\n"  # whoever calls pip or git fails
+    script = no_pip + source.replace('"/kaggle/input"', repr(str(tmp_path / "input"))) + "\nprint(os.getcwd())"
+    clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "SPECLAB_REPO")}
+    for _ in range(2):  # the second time it is there already
+        done = subprocess.run([sys.executable, "-c", script], cwd=away, env=clean, capture_output=True, text=True)
+        assert (done.returncode, done.stdout.strip()) == (0, str(away / "speclab-kit")), done.stderr
+
+
+# ---- runs that go on --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def profile(random_profile, tmp_path):
+    """The random pair over six short prompts in three blocks."""
+    rows = [{"prompt_id": f"code-{i}", "domain": "code", "prompt": "a b c d"[: 2 * (i % 3) + 1]} for i in range(6)]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return random_profile.replace(
+        prompts=str(tmp_path / "prompts.jsonl"), prompts_per_domain=6, domains=("code",), block_prompts=2, max_new_tokens=6
+    )
+
+
+def contents(folder):
+    return {name: (folder / name).read_bytes() for name in ("trace.parquet", "nodes.parquet")}
+
+
+def cut_off(monkeypatch, at):
+    """The recorder is stopped in block `at` (from 1), as a session's end would; returns the calls it got."""
+    honest, calls = engines.record_or_halve, []
+
+    def block(*arguments):
+        calls.append(1)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        return honest(*arguments)
+
+    monkeypatch.setattr(engines, "record_or_halve", block)
+    return calls
+
+
+def test_a_session_that_was_cut_off_goes_on_from_what_is_attached(profile, tmp_path, random_pair, monkeypatch):
+    whole = contents(record_run(profile, tmp_path / "whole", random_pair).folder)
+    calls = cut_off(monkeypatch, at=3)
+    first = tmp_path / "working/speclab-kit/data/runs"
+    with pytest.raises(KeyboardInterrupt):
+        record_run(profile, first / "run", random_pair)
+    attached = tmp_path / "input/notebooks/ann/speclab-02"  # how the output of a notebook comes back
+    shutil.copytree(first, attached / "speclab-kit/data/runs")
+    shutil.rmtree(tmp_path / "working")
+    (attached / "speclab-kit/data/runs/run/parts/00002.trace.parquet.tmp").write_bytes(b"half a file")
+    assert restore(tmp_path / "input", first) == ["run"] and not list(first.rglob("*.tmp"))
+    assert contents(record_run(profile, first / "run", random_pair).folder) == whole
+    assert len(calls) == 4, "two blocks were there: only the third was recorded, on its second try"
+    assert restore(tmp_path / "input", first) == [], "nothing new"
+
+
+def test_whole_parts_stay_damaged_ones_are_replaced_other_settings_are_said(profile, tmp_path, random_pair, capfd):
+    saved, here = tmp_path / "input", tmp_path / "runs"
+    whole = contents(record_run(profile, saved / "run", random_pair).folder)
+    shutil.copytree(saved / "run", here / "run")
+    for name in ("trace.parquet", "nodes.parquet", "manifest.json", "parts/00001.json"):
+        (here / "run" / name).unlink()
+    (here / "run/parts/00002.nodes.parquet").write_bytes(b"damaged")
+    before = (here / "run/parts/00000.nodes.parquet").stat().st_mtime_ns
+    assert restore(saved, here) == ["run"] and contents(here / "run") == whole
+    assert (here / "run/parts/00000.nodes.parquet").stat().st_mtime_ns == before
+    assert "part 2 in" in capfd.readouterr().err
+    (here / "run/settings.json").write_text("{}")
+    assert restore(saved, here) == [] and "run: here with other settings" in capfd.readouterr().err
+
+
+def test_colab_keeps_runs_on_a_disk_that_stays(profile, tmp_path, random_pair, monkeypatch):
+    local, drive = tmp_path / "kit/data/runs", tmp_path / "drive/speclab"
+    whole = contents(record_run(profile, tmp_path / "whole", random_pair).folder)
+    cut_off(monkeypatch, at=2)
+    keep(drive, local)
+    with pytest.raises(KeyboardInterrupt):
+        record_run(profile, local / "run", random_pair)
+    shutil.rmtree(tmp_path / "kit")  # the machine is gone
+    assert (drive / "run/parts/00000.json").is_file()
+    keep(drive, local)
+    assert contents(record_run(profile, local / "run", random_pair).folder) == whole
+    keep(drive, local)  # a second time changes nothing
+    assert local.resolve() == drive and contents(drive / "run") == whole
+
+
+def test_what_was_recorded_before_keep_moves_along(profile, tmp_path, random_pair):
+    local, drive = tmp_path / "runs", tmp_path / "drive"
+    whole = contents(record_run(profile, local / "run", random_pair).folder)
+    keep(drive, local)
+    assert contents(local / "run") == whole and local.is_symlink() and (tmp_path / "runs.before/run/manifest.json").is_file()
+
+
+def test_a_profile_runs_from_an_attached_folder(random_folders, random_profile, tmp_path, environment):
+    """End to end: hub ids, no network, models mounted in Kaggle's way."""
+    from speclab.profiles import ModelSpec
+
+    for folder, name in zip(random_folders, ("big-model-7b", "small-model-1b"), strict=True):
+        shutil.copytree(folder, tmp_path / "input/datasets/ann" / name)
+    target, draft = (ModelSpec(name, device="cpu") for name in ("Org/Big-Model-7B", "Org/Small.Model-1B"))
+    profile = random_profile.replace(target=target, draft=draft)
+    attach(profile, tmp_path / "input", tmp_path / "links")
+    assert load_pair(profile).facts["target"]["path"] == "Org/Big-Model-7B"
