@@ -13,6 +13,10 @@ NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.py"))
 SMALL = ["prompts_per_domain=6", "max_new_tokens=16"]
 PARAMETERS = {
     "02_gamma_sweep": ["largest_gamma=4", "decoded_prompts=2"],
+    "08_better_drafts": [
+        "bit_widths=[4]", "calibration_rows=4", "train_prompts_per_domain=8", "objectives=[total-variation]", "seeds=[0, 1]", "steps=8",
+        "exit_layers=[2]", "max_gamma=4",
+    ],
     "10_wall_clock": ["prompts_per_domain_timed=2", "new_tokens=12", "repeats=2", "pass_repeats=3", "folds=2"],
 }
 
