@@ -7,7 +7,7 @@
 # ---
 
 # %% [markdown]
-# # 08. Can a better draft be made, and which draft is best?
+# # 8. Can a better draft be made, and which draft is best?
 #
 # **Answer.** A better draft can mean two things that pull apart: one that agrees with the target more often, and one that makes decoding
 # faster. A quantised copy of the target is nearly the target, and nearly as dear; distillation changes a small draft at no cost a pass;

@@ -7,7 +7,7 @@
 # ---
 
 # %% [markdown]
-# # 09. How much should be drafted for whom, and does a policy keep its promise?
+# # 9. How much should be drafted for whom, and does a policy keep its promise?
 #
 # **Answer.** As much as the domain's acceptance and the machine's price of a block allow, and nothing where a block costs more than it
 # emits. Section 1 recommends a setting for each domain and class of machine, section 2 decodes with the policy and compares; sections 3 to
