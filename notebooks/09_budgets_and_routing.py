@@ -50,7 +50,8 @@ import dataclasses
 import numpy as np
 import pandas as pd
 
-from speclab import budgets, draft, explain, figures, notebook, pairs, policy, prompts, routing, runs, score, stats, stream, timing, tree
+from speclab import budgets, draft, explain, figures, notebook, pairs, paper, policy, prompts, routing, runs, score, stats, stream, timing
+from speclab import tree
 
 # %% tags=["parameters"]
 profile: str = "tiny"  # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -405,7 +406,7 @@ notebook.say("Change of speed-up, pooled (against the choice from true acceptanc
 # pair would do.
 
 # %%
-regimes = budgets.regimes((*assumed_c[:2], published_c, 0.5))
+regimes = paper.regimes((*assumed_c[:2], published_c, 0.5))
 ctx.table(regimes, "regimes")
 differ, last = regimes[regimes["paper_regime"] != regimes["regime"]], regimes.groupby("domain", sort=False)["break_even_c"].max()
 notebook.say(

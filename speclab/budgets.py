@@ -13,9 +13,7 @@ import pandas as pd
 
 from speclab import replay
 from speclab.control import fold_of
-from speclab.cost import Costs, break_even_cost, speedup_standard
-from speclab.paper import published
-from speclab.prompts import DOMAINS
+from speclab.cost import Costs
 from speclab.score import POOLED, Estimator, domains_in, ratio, require
 from speclab.search import best_tree, rank_acceptance
 from speclab.stats import BOUNDS, RESAMPLES, Prompts, by_domain, prompts_of
@@ -311,29 +309,3 @@ def misestimated(trace: pd.DataFrame, settings: Settings, costs: Costs, factors:
         believed = prompt_table(perturb(trace, factor, seed), settings, costs, max_new_tokens=max_new_tokens)
         policies[f"x{factor:g}"] = cross_fit(believed, None, folds, seed, judged=true)
     return compare({"x1": cross_fit(true, None, folds, seed)} | policies, "x1", n, seed)
-
-
-def regimes(cs: Iterable[float] = (0.05, 0.1, 0.29, 0.5), verify: float = 1.0, overhead: float = 0.0, margin: float = 0.05) -> pd.DataFrame:
-    """The paper's regimes (its E[L] around 1) beside the standard break-even for its own numbers (Tables II and III), by domain and c.
-
-    published_length, paper_regime; at the paper's depth 3: break_even_c, speedup, regime; best_gamma of 1..3 with best_speedup and
-    best_regime. A value within `margin` (ours) of 1 is marginal. The published acceptance is not that of any algorithm (README): this is
-    what its numbers would mean if they were, not a prediction for its pair. c = 0.29: TinyLlama -> Llama-2-7B in llama.cpp (issue 8499).
-    """
-    lengths = published("II").set_index("domain")["published"]
-    survival = published("III").pivot(index="domain", columns="depth", values="published")
-    gammas, rows = survival.columns.to_numpy(int), []
-    for domain in DOMAINS:
-        tau = 1 + survival.loc[domain].to_numpy(float).cumsum()
-        even = break_even_cost(tau[-1], gammas[-1], verify, overhead)
-        for c in cs:
-            speed = speedup_standard(tau, gammas, c, verify, overhead)
-            best = int(speed.argmax())
-            rows.append((domain, c, lengths[domain], _regime(lengths[domain], margin), even, speed[-1], _regime(speed[-1], margin),
-                         gammas[best], speed[best], _regime(speed[best], margin)))
-    return pd.DataFrame(rows, columns=["domain", "c", "published_length", "paper_regime", "break_even_c", "speedup", "regime",
-                                       "best_gamma", "best_speedup", "best_regime"])
-
-
-def _regime(value: float, margin: float) -> str:
-    return "marginal" if abs(value - 1) <= margin else "positive" if value > 1 else "negative"

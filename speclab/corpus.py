@@ -69,11 +69,13 @@ def _turns(messages: list[tuple[str, str]], as_chat: bool) -> str:
 
 
 def math_rows(folder: Path) -> Iterator[tuple[str, str, str]]:
+    """MATH's training problems: key, prompt, solution."""
     for row in read_jsonl(folder / "hendrycks_math_all_train.jsonl.gz"):
         yield row["problem"], MATH_PROMPT.format(row["problem"]), row["solution"]
 
 
 def reasoning_rows(folder: Path) -> Iterator[tuple[str, str, str]]:
+    """GSM8K's training problems: key, prompt, steps and answer."""
     for row in read_jsonl(folder / "gsm8k_main_train.jsonl.gz"):
         steps, answer = re.sub(r"<<.*?>>", "", row["answer"]).split("\n#### ")
         yield row["question"], REASONING_PROMPT.format(row["question"]), f"{steps}\nThe answer is {answer}."
@@ -91,6 +93,7 @@ def _functions(source: str) -> Iterator[tuple[str, str]]:
 
 
 def code_rows(folder: Path) -> Iterator[tuple[str, str, str]]:
+    """Documented functions: key, head with its docstring, body."""
     for row in read_jsonl(folder / "code_python_permissive.jsonl.gz"):
         for head, body in _functions(row["content"]):
             yield head, head, body

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from speclab import budgets, routing, stream
+from speclab import budgets, online, routing, stream
 from speclab.budgets import PLAIN, UNKNOWN, Settings, best_setting, compare, cross_fit, price
 from speclab.cost import Costs
 from speclab.draft import Shape, parse_shape
@@ -93,16 +93,16 @@ def judged(
     """What every policy costs every prompt on a machine, by name: judged frames with passes, as `stream.simulate` serves them.
 
     never (plain), always (one setting, the best for the mix), per-domain (the true domain's), one for each of `routes` (a router's name ->
-    prompt_id -> domain or UNKNOWN), online (`routing.online`: `blocks` blocks by the best setting that drafts), oracle (each prompt's own
+    prompt_id -> domain or UNKNOWN), online (`online.online`: `blocks` blocks by the best setting that drafts), oracle (each prompt's own
     cheapest setting). counts: `budgets.counts` of the settings, "plain" among them. Settings are fitted on other prompts, but the oracle's.
     """
     table = price(counts, settings, costs)
     frames = {stream.NEVER: budgets.judge(table, PLAIN), "always": stream.always(table, mix), "per-domain": cross_fit(table)}
     frames |= {name: cross_fit(table, taken) for name, taken in routes.items()} | {"oracle": budgets.oracle(table)}
     frames = {name: stream.with_passes(frame, counts) for name, frame in frames.items()}
-    first, at = budgets.choose(table[table["setting"] != PLAIN])[UNKNOWN], routing.walks(trace, settings, costs, max_new_tokens)
-    online = stream.online_passes(routing.online(at, first, blocks), at, settings, first, blocks, max_new_tokens)
-    return {name: frame for name, frame in frames.items() if name != "oracle"} | {"online": online, "oracle": frames["oracle"]}
+    first, at = budgets.choose(table[table["setting"] != PLAIN])[UNKNOWN], online.walks(trace, settings, costs, max_new_tokens)
+    watched = stream.online_passes(online.online(at, first, blocks), at, settings, first, blocks, max_new_tokens)
+    return {name: frame for name, frame in frames.items() if name != "oracle"} | {"online": watched, "oracle": frames["oracle"]}
 
 
 def identity(profile: Profile) -> dict[str, str]:

@@ -30,7 +30,7 @@ from speclab.stats import BOUNDS, RESAMPLES, prompts_of
 from speclab.tree import Tree
 
 if TYPE_CHECKING:
-    from speclab.routing import Walks
+    from speclab.online import Walks
 
 NEVER = "never"
 PROMPT, COUNTS = ["prompt_id", "domain"], ["emitted", "target_passes", "draft_passes", "cost"]
@@ -192,7 +192,7 @@ def with_passes(judged: pd.DataFrame, counts: pd.DataFrame) -> pd.DataFrame:
 def online_passes(
     judged: pd.DataFrame, at: "Walks", settings: Mapping[str, Tree | None], first: str, blocks: int, max_new_tokens: int | None = None
 ) -> pd.DataFrame:
-    """`with_passes` of `routing.online`: the first `blocks` blocks draft by the setting `first`, the others by each prompt's own."""
+    """`with_passes` of `online.online`: the first `blocks` blocks draft by the setting `first`, the others by each prompt's own."""
     names, everyone = list(at.settings), np.arange(len(at.length))
     chosen = judged.set_index("prompt_id")["setting"].loc[at.prompt_id].map(names.index).to_numpy()
     depth = np.array([settings[name].max_depth if settings[name] else 0 for name in names])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import toy_pair
 
-from speclab import budgets
+from speclab import budgets, paper
 from speclab.budgets import PLAIN, UNKNOWN
 from speclab.control import fold_of
 from speclab.cost import Costs
@@ -263,7 +263,7 @@ def test_believing_the_truth_costs_nothing():
 
 
 def test_the_papers_regimes_by_hand():
-    found = budgets.regimes(cs=(0.05, 0.29, 0.5)).set_index(["domain", "c"])
+    found = paper.regimes(cs=(0.05, 0.29, 0.5)).set_index(["domain", "c"])
     assert found["paper_regime"].groupby("domain", sort=False).first().to_dict() == {
         "code": "marginal", "math": "negative", "reasoning": "marginal", "chat": "positive"}
     math = found.loc["math", 0.05]  # 1 + 0.510 + 0.265 + 0.139 tokens a pass for 3 * 0.05 + 1
@@ -273,7 +273,7 @@ def test_the_papers_regimes_by_hand():
     assert chat["speedup"] == pytest.approx(2.064 / 1.87) and chat["break_even_c"] == pytest.approx(1.064 / 3)
     assert chat["best_gamma"] == 1 and chat["best_speedup"] == pytest.approx(1.567 / 1.29)
     assert found.loc["chat", 0.5]["regime"] == "negative", "E[L] above 1, and slower than plain decoding"
-    dear = budgets.regimes(cs=(0.05,), verify=1.5, overhead=0.3).set_index("domain")
+    dear = paper.regimes(cs=(0.05,), verify=1.5, overhead=0.3).set_index("domain")
     assert dear.loc["math", "break_even_c"] == pytest.approx((1.914 - 1.8) / 3)
 
 

@@ -12,7 +12,7 @@ from speclab.profiles import ROOT
 
 PURE = (
     "tokenview", "byhand", "explain", "tree", "score", "stats", "replay", "cost", "search", "paper", "prompts", "profiles", "notebook",
-    "sweep", "control", "causes", "power", "audit", "claims", "budgets", "routing", "stream", "training_prompts", "authors",
+    "sweep", "control", "causes", "power", "audit", "claims", "budgets", "routing", "online", "stream", "training_prompts", "authors",
     "memory", "machine", "doctor", "hosted", "parts", "tokens",
 )  # fmt: skip
 ONLY = {

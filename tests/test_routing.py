@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 
-from speclab import budgets, routing
+from speclab import budgets, online, routing
 from speclab.budgets import PLAIN, UNKNOWN
 from speclab.cost import Costs
 from speclab.prompts import DOMAINS, MATH_PROMPT, REASONING_PROMPT, load_prompts
@@ -248,7 +248,7 @@ def random_trace(seed=0, prompts=10):
 def test_walks_from_the_start_cost_what_the_table_says():
     trace = random_trace()
     for limit in (None, 50):
-        at = routing.walks(trace, SETTINGS, COSTS, limit)
+        at = online.walks(trace, SETTINGS, COSTS, limit)
         table = budgets.prompt_table(trace, SETTINGS, COSTS, max_new_tokens=limit).set_index(["setting", "prompt_id"])["cost"].unstack()
         assert at.to_go[:, :, 0] == pytest.approx(table.loc[list(at.settings), at.prompt_id].to_numpy())
         assert (at.to_go[:, np.arange(20), at.length] == 0).all()
@@ -260,23 +260,23 @@ TWO_KINDS = trace_of({f"p{i}": ("code", [0, 0, 0, 0, 0] * 4 if i % 2 else [1] * 
 def test_online_routing_by_hand():
     """Half of the texts accept everything, half nothing; one block of chain:2 tells them apart."""
     choices = {name: SETTINGS[name] for name in (PLAIN, "chain:2", "chain:4")}
-    at = routing.walks(TWO_KINDS, choices, COSTS)
-    found = routing.online(at, "chain:2", blocks=1, folds=3).set_index("prompt_id")
+    at = online.walks(TWO_KINDS, choices, COSTS)
+    found = online.online(at, "chain:2", blocks=1, folds=3).set_index("prompt_id")
     block = COSTS.of_block(chain(2))
     assert found.loc["p0", "setting"] == PLAIN and found.loc["p0", "cost"] == pytest.approx(block + 19)
     # 3 tokens at first, then 17 of them by fives: three whole blocks, and a last one of two levels
     assert found.loc["p1", "setting"] == "chain:4" and found.loc["p1", "cost"] == pytest.approx(2 * block + 3 * COSTS.of_block(chain(4)))
-    place, seen = routing.first_blocks(at, 1, 3)
+    place, seen = online.first_blocks(at, 1, 3)
     assert place.tolist() == [3, 9] * 6 and seen.tolist() == [0, 2] * 6
-    assert routing.first_blocks(at, 1, 99)[0].tolist() == [20] * 12
-    own = routing.online(at, None, blocks=1, folds=3)
-    assert own["cost"].sum() < routing.online(at, "chain:2", blocks=3, folds=3)["cost"].sum(), "looking longer costs more"
+    assert online.first_blocks(at, 1, 99)[0].tolist() == [20] * 12
+    own = online.online(at, None, blocks=1, folds=3)
+    assert own["cost"].sum() < online.online(at, "chain:2", blocks=3, folds=3)["cost"].sum(), "looking longer costs more"
 
 
 def test_online_costs_no_more_than_the_default_where_the_choice_is_the_default():
     trace = random_trace(3)
-    at = routing.walks(trace, {"chain:2": chain(2)}, COSTS)
-    assert routing.online(at, "chain:2", folds=2)["cost"].to_numpy() == pytest.approx(at.to_go[0, :, 0])
+    at = online.walks(trace, {"chain:2": chain(2)}, COSTS)
+    assert online.online(at, "chain:2", folds=2)["cost"].to_numpy() == pytest.approx(at.to_go[0, :, 0])
 
 
 @pytest.mark.parametrize("routes", [None, "own"])
@@ -284,13 +284,13 @@ def test_online_does_not_look_ahead(routes):
     """What a text does behind its first blocks changes its cost, never its own setting."""
     trace = random_trace(5)
     routes = routes and trace.set_index("prompt_id")["domain"].to_dict()
-    at = routing.walks(trace, SETTINGS, COSTS)
-    before = routing.online(at, "chain:2", 2, routes).set_index("prompt_id")["setting"]
-    place = dict(zip(at.prompt_id, routing.first_blocks(at, at.settings.index("chain:2"), 2)[0], strict=True))
+    at = online.walks(trace, SETTINGS, COSTS)
+    before = online.online(at, "chain:2", 2, routes).set_index("prompt_id")["setting"]
+    place = dict(zip(at.prompt_id, online.first_blocks(at, at.settings.index("chain:2"), 2)[0], strict=True))
     for prompt in ("p0", "p3", "p8"):
         later = (trace["prompt_id"] == prompt) & (trace["position"] >= place[prompt])
         turned = trace.assign(draft_rank=trace["draft_rank"].where(~later, 1 - trace["draft_rank"].clip(upper=1)))
-        after = routing.online(routing.walks(turned, SETTINGS, COSTS), "chain:2", 2, routes).set_index("prompt_id")["setting"]
+        after = online.online(online.walks(turned, SETTINGS, COSTS), "chain:2", 2, routes).set_index("prompt_id")["setting"]
         assert after[prompt] == before[prompt]
 
 
@@ -298,12 +298,12 @@ def test_a_known_domain_gives_the_line_its_height():
     """Both domains look alike in the first block and differ behind it: only the route can tell."""
     texts = {f"{d}-{i}": (d, [0, 0, 0] + [int(d == "chat")] * 30) for d in ("code", "chat") for i in range(8)}
     trace = trace_of(texts)
-    at = routing.walks(trace, {PLAIN: None, "chain:2": chain(2)}, COSTS)
+    at = online.walks(trace, {PLAIN: None, "chain:2": chain(2)}, COSTS)
     own = trace.set_index("prompt_id")["domain"].to_dict()
-    told = routing.online(at, "chain:2", 1, own, folds=2)
+    told = online.online(at, "chain:2", 1, own, folds=2)
     assert told.groupby("domain")["setting"].unique().str[0].to_dict() == {"code": "chain:2", "chat": PLAIN}
-    assert routing.online(at, "chain:2", 1, folds=2)["setting"].nunique() == 1
-    swapped = routing.online(at, "chain:2", 1, {p: {"code": "chat", "chat": "code"}[d] for p, d in own.items()}, folds=2)
+    assert online.online(at, "chain:2", 1, folds=2)["setting"].nunique() == 1
+    swapped = online.online(at, "chain:2", 1, {p: {"code": "chat", "chat": "code"}[d] for p, d in own.items()}, folds=2)
     assert swapped["cost"].sum() > told["cost"].sum()
 
 
@@ -319,20 +319,20 @@ def test_wrong_routes_by_hand():
 
 
 def test_bad_input_says_what_to_do(router):
-    at = routing.walks(TWO_KINDS, SETTINGS, COSTS)
-    never = routing.walks(TWO_KINDS[TWO_KINDS["prompt_id"].isin([f"p{i}" for i in range(0, 12, 2)])], {"chain:1": chain(1)}, COSTS)
+    at = online.walks(TWO_KINDS, SETTINGS, COSTS)
+    never = online.walks(TWO_KINDS[TWO_KINDS["prompt_id"].isin([f"p{i}" for i in range(0, 12, 2)])], {"chain:1": chain(1)}, COSTS)
     cases = {
         "texts is 'one': a list": lambda: router.probabilities("one"),
         r"texts is \[\]": lambda: router.routes([]),
-        "default='chain:9' is not among the settings": lambda: routing.online(at, "chain:9"),
-        "default='plain': nothing that it drafts": lambda: routing.online(at, PLAIN),
-        "default=None: nothing that it drafts is accepted": lambda: routing.online(never),
-        "blocks=0: at least 1": lambda: routing.online(at, "chain:1", 0),
-        "routes give 'poetry'": lambda: routing.online(at, "chain:1", routes=dict.fromkeys(at.prompt_id, "poetry")),
-        "routes give 'nothing'; give every prompt one of code": lambda: routing.online(at, "chain:1", routes={}),
-        "has 12 prompts, folds=20": lambda: routing.online(at, "chain:1", folds=20),
-        "trace is empty": lambda: routing.walks(TWO_KINDS[:0], SETTINGS, COSTS),
-        "setting 'chain:4' cannot be priced": lambda: routing.walks(TWO_KINDS, SETTINGS, Costs(1.0, (1, 3), (0.1, 0.1), (1.0, 1.0))),
+        "default='chain:9' is not among the settings": lambda: online.online(at, "chain:9"),
+        "default='plain': nothing that it drafts": lambda: online.online(at, PLAIN),
+        "default=None: nothing that it drafts is accepted": lambda: online.online(never),
+        "blocks=0: at least 1": lambda: online.online(at, "chain:1", 0),
+        "routes give 'poetry'": lambda: online.online(at, "chain:1", routes=dict.fromkeys(at.prompt_id, "poetry")),
+        "routes give 'nothing'; give every prompt one of code": lambda: online.online(at, "chain:1", routes={}),
+        "has 12 prompts, folds=20": lambda: online.online(at, "chain:1", folds=20),
+        "trace is empty": lambda: online.walks(TWO_KINDS[:0], SETTINGS, COSTS),
+        "setting 'chain:4' cannot be priced": lambda: online.walks(TWO_KINDS, SETTINGS, Costs(1.0, (1, 3), (0.1, 0.1), (1.0, 1.0))),
         r"no prompt of \['chat'\] to fit on": lambda: routing.train(made_up().query("domain != 'chat'")),
     }
     for message, wrong in cases.items():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speclab import budgets, routing, stream
+from speclab import budgets, online, stream
 from speclab.cost import Costs
 from speclab.score import Estimator, ratio
 from speclab.stats import bootstrap
@@ -115,13 +115,13 @@ def test_passes_of_the_online_policy(limit):
     """Choosing what it began with, it makes the passes of that setting; else the first blocks' and the rest's, which cost what it says."""
     trace = random_trace()
     table, counts, _ = stream_of(trace, limit=limit)
-    at = routing.walks(trace, SETTINGS, COSTS, limit)
+    at = online.walks(trace, SETTINGS, COSTS, limit)
     same = budgets.judge(table, "chain:3")
     own = stream.with_passes(same, counts)[["target_passes", "draft_passes"]].to_numpy()
     assert (stream.online_passes(same, at, SETTINGS, "chain:3", 2, limit)[["target_passes", "draft_passes"]].to_numpy() == own).all()
     flat = Costs(1.0, (1, 64), (0.25, 0.25), (1.0, 1.0))  # cost = target passes + a quarter of the draft passes
-    at = routing.walks(trace, SETTINGS, flat, limit)
-    judged = routing.online(at, "chain:3", 2)
+    at = online.walks(trace, SETTINGS, flat, limit)
+    judged = online.online(at, "chain:3", 2)
     found = stream.online_passes(judged, at, SETTINGS, "chain:3", 2, limit)
     assert found["setting"].nunique() > 1 and np.allclose(found["cost"], found["target_passes"] + found["draft_passes"] / 4)
 
