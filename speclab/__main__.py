@@ -34,16 +34,23 @@ def _decode(args: argparse.Namespace) -> None:
     from speclab.prompts import read_prompts
     from speclab.sampling import Sampling
 
+    if args.seed < 0:
+        raise ValueError(f"--seed {args.seed}: allowed are whole numbers from 0")
+    if args.check and args.rule != "greedy":
+        raise ValueError(f"--check compares greedy texts; it does not go with --rule {args.rule}")
     settings = parse_overrides(args.set) | ({} if args.temperature is None else {"temperature": args.temperature})
     profile, shape = load_profile(args.profile, settings), parse_shape(args.shape)
     sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
     check_rule(args.rule, shape, sampling)  # before the models are loaded
     shape_of = _shape_of(args, profile, sampling) if args.policy else None
-    prompts, pair = read_prompts(args.prompts, optional=("domain",)), load_pair(profile)
+    if not (prompts := read_prompts(args.prompts, optional=("domain",))):
+        raise ValueError(f"{args.prompts}: no prompt in it; write one object with prompt_id and prompt on each line")
+    pair = load_pair(profile)
     # in half precision passes of other shapes round otherwise: a near tie may fall the other way, and is then told
     exact = (pair.facts["target"]["dtype"], pair.facts["target"]["device"], pair.facts["target"]["quantised"]) == ("float32", "cpu", False)
     check = args.rule == "greedy" and (args.check or not exact)
     decode_file(pair, prompts, profile, args.rule, shape, sampling, args.seed, args.out, check, shape_of)
+    print(f"{len(prompts)} texts in {args.out}")
 
 
 def _shape_of(args: argparse.Namespace, profile: "Profile", sampling: "Sampling") -> Callable:
@@ -54,7 +61,10 @@ def _shape_of(args: argparse.Namespace, profile: "Profile", sampling: "Sampling"
 
     plan = policy.load(args.policy, policy.identity(profile))
     for setting in (plan.default, *plan.domains.values()):
-        check_rule(args.rule, policy.parse_setting(setting) or PLAIN, sampling)
+        try:
+            check_rule(args.rule, policy.parse_setting(setting) or PLAIN, sampling)
+        except ValueError as error:
+            raise ValueError(f"{args.policy}, setting {setting!r}: {error}") from None
     return lambda prompt: policy.choose(plan, prompt) or PLAIN
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from speclab.draft import Proposal, Shape, propose
-from speclab.model import KVCache
+from speclab.model import KVCache, wait_for
 from speclab.pairs import Pair
 from speclab.profiles import Profile
 from speclab.prompts import EncodedPrompt, Prompt, encode_prompts
@@ -78,7 +78,11 @@ def check_rule(rule: str, shape: Shape, sampling: Sampling) -> None:
             "the sampling rules with temperatures above 0"
         )
     if rule == "rejection" and not (shape.tree and shape.tree.is_chain):
-        raise ValueError(f"rule='rejection' takes a chain of sampled tokens, not {shape}; for trees use point-mass or without-replacement")
+        kind = "static" if shape.tree else "dynamic"
+        raise ValueError(
+            f"rule='rejection' takes a chain of sampled tokens (--shape chain:4), not a {kind} tree; "
+            "for trees use point-mass or without-replacement"
+        )
     if rule == "without-replacement" and shape.tree is None:
         raise ValueError(
             "rule='without-replacement' takes a static tree: a dynamic one is chosen by probability, not sampled; use point-mass"
@@ -157,6 +161,8 @@ def decode_prompt(
     check_rule(rule, shape, sampling)
     began = time.perf_counter()
     caches = prefill(pair, prompt.ids, max_new_tokens + shape.room)
+    for model in (pair.target, pair.draft):
+        wait_for(model.device)  # else a GPU still works on the prompt, and the first block is charged for it
     before, ready = pair.draft.passes, time.perf_counter()
     steps = tuple(decode(pair, prompt.ids, rule, shape, sampling, max_new_tokens, rng, caches))
     done = time.perf_counter()

@@ -152,7 +152,7 @@ def _dynamic(draft: LanguageModel, cache: KVCache, context: list[int], shape: Sh
     for level in range(1, depth + 1):
         logits = draft.logits(hidden)
         best = rank_key(logits).topk(width).indices
-        gain = probabilities(logits, sampling).gather(-1, best).log().cpu().numpy()
+        gain, best = (x.cpu().numpy() for x in (probabilities(logits, sampling).gather(-1, best).log(), best))
         new = [(node, r, int(best[i, r]), score[node] + float(gain[i, r])) for i, node in enumerate(frontier) for r in range(width)]
         first = len(parent)
         for node, r, t, s in new:

@@ -23,9 +23,9 @@ from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
 from speclab import score
 from speclab.pairs import Pair, load_tokenizer
-from speclab.parts import RunError, written
-from speclab.profiles import ROOT, ModelSpec, Profile
-from speclab.runs import KINDS, Run, load_or_record, load_run, record_run, run_key, texts_of, weights_digest
+from speclab.parts import RunError, locked, written
+from speclab.profiles import ROOT, ModelSpec
+from speclab.runs import Run, weights_digest
 from speclab.sampling import rank_key
 from speclab.stats import BOUNDS, RESAMPLES, prompts_of
 from speclab.train import TrainConfig, fit
@@ -198,11 +198,13 @@ def distil(
     draft = weights_digest(pair.draft.folder)
     settings = {"objective": objective, "lora_rank": lora_rank, "config": asdict(config), "text": text.key, "draft": draft}
     folder = base / f"{objective}-{hash_of(settings)}"
-    if not (folder / "facts.json").is_file():
-        trainable = _trainable(pair, lora_rank, gradient_checkpointing, config.seed)
-        facts = settings | _trained(pair, text, objective, config, folder, trainable, label)
-        written(folder / "facts.json", lambda p: p.write_text(json.dumps(facts, indent=1)))
-        shutil.rmtree(folder / "checkpoint")
+    Batches(text.split()[0], config.batch, config.seed)  # ValueError for no texts before anything is written
+    with locked(folder):  # a second process waits, and finds it finished
+        if not (folder / "facts.json").is_file():
+            trainable = _trainable(pair, lora_rank, gradient_checkpointing, config.seed)
+            facts = settings | _trained(pair, text, objective, config, folder, trainable, label)
+            written(folder / "facts.json", lambda p: p.write_text(json.dumps(facts, indent=1)))
+            shutil.rmtree(folder / "checkpoint")
     return TrainedDraft(folder, json.loads((folder / "facts.json").read_text()))
 
 
@@ -281,19 +283,6 @@ def _export(network: Any, pair: Pair, folder: Path) -> None:
 # ---- 4. before and after -------------------------------------------------------------------------------------------------------------
 
 
-def acceptance_run(profile: Profile, draft: ModelSpec, kind: str = "greedy", base: Path = FOLDER) -> Run:
-    """The profile's run of a kind with another draft, over the same text (that of the profile's own run): traces compare row by row.
-
-    Only chains of one token are recorded beside the trace (every estimator but those of trees, and `replay` of chains at temperature 0).
-    """
-    own = load_or_record(profile, kind)
-    changed = profile.replace(**KINDS[kind] | {"draft": draft, "depth": 1, "branches": 1, "budget": 1})
-    folder = base / f"{profile.name}-{kind}-{run_key(changed)}"
-    if (folder / "manifest.json").is_file():
-        return load_run(folder)
-    return record_run(changed, folder, texts=texts_of(own))
-
-
 def gains(before: Run, after: Sequence[Run], estimator: score.Estimator, n: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """What training changed, by domain, with intervals over prompts and training seeds. after: one run a seed, over the text of `before`.
     estimator: of the trace, as `score.mean_of("overlap", "alpha")`; a family gives its first member (`score.hit`: hit[1]).
@@ -305,7 +294,7 @@ def gains(before: Run, after: Sequence[Run], estimator: score.Estimator, n: int 
     frames = [before.trace, *(run.trace for run in after)]
     ids = [sorted(set(f["prompt_id"])) for f in frames]
     if not after or any(i != ids[0] for i in ids):
-        raise ValueError("after: runs over the prompts of `before` are needed; record them with acceptance_run")
+        raise ValueError("after: runs over the prompts of `before` are needed; record them with selection.recorded")
     prompts = prompts_of(frames[0], n, seed)
     values = [score.across(estimator.value, prompts.resampled(prompts_of(f, 1).totals(estimator.columns(f))))[..., 0] for f in frames]
     difference = np.stack(values[1:]) - values[0]  # (seeds, 1 + n, domains + 2)

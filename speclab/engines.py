@@ -16,7 +16,7 @@ from typing import Any
 
 from speclab.memory import packed_tokens_for
 from speclab.parts import RunError
-from speclab.profiles import Profile
+from speclab.profiles import ModelSpec, Profile
 from speclab.prompts import EncodedPrompt
 
 LOST = "a worker died ({error}); finished blocks are kept, the same command goes on from there"
@@ -154,6 +154,9 @@ _HERE: list[Worker] = []  # the worker of a worker process
 
 
 def _start(job: Job, device: str) -> None:
+    from speclab.notebook import quiet
+
+    quiet()
     _HERE.append(Worker(job, device))
 
 
@@ -201,7 +204,7 @@ def on_ray(job: Job, indices: list[int], workers: int | None = None) -> Iterator
         count = min(workers or gpus or cpus, len(indices))
         if count > cpus or (gpus and count > gpus):
             raise ValueError(f"workers={count}: the cluster has {cpus} CPUs and {gpus} GPUs; one each is needed (workers share none)")
-        remote = ray.remote(num_cpus=1, num_gpus=1 if gpus else 0, max_restarts=-1, max_task_retries=-1)(Worker)
+        remote = ray.remote(num_cpus=1, num_gpus=1 if gpus else 0, max_restarts=3, max_task_retries=3)(Worker)
         shared = ray.put(job)
         yield from _served([remote.remote(shared) for _ in range(count)], list(indices))
     finally:
@@ -234,6 +237,8 @@ def engine_of(name: str, devices: list[str], workers: int | None) -> Engine | No
         raise ValueError(f"engine={name!r}: allowed are local and ray")
     if (devices and name == "ray") or (workers is not None and name == "local"):
         raise ValueError("--devices goes with --engine local, --workers with --engine ray")
+    for device in devices:
+        ModelSpec("any", device=device)  # ValueError for a device that is none, before anything is loaded
     if workers is not None and workers < 1:
         raise ValueError(f"workers={workers}: allowed are whole numbers from 1")
     return partial(on_ray, workers=workers) if name == "ray" else partial(on_devices, devices=devices) if devices else None

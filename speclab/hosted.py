@@ -177,7 +177,7 @@ def restore(attached: Path = MOUNTED, runs: Path = RUNS) -> list[str]:
     """
     done = []
     for saved in _saved_runs(attached):
-        here = runs / saved.name
+        here = runs / ("drafts" if saved.parent.name == "drafts" else "") / saved.name  # the one folder of runs inside runs
         if (here / "settings.json").is_file() and (here / "settings.json").read_bytes() != (saved / "settings.json").read_bytes():
             print(f"{saved.name}: here with other settings, the saved one is not used", file=sys.stderr)
             continue
@@ -211,11 +211,14 @@ def keep(folder: Path, runs: Path = RUNS) -> None:
     What `runs` holds is copied there first; the old folder stays beside it as runs.before.
     """
     folder = Path(folder).resolve()
+    if not runs.is_symlink() and folder.is_relative_to(runs.resolve()):
+        raise ValueError(f"folder {folder}: this is data/runs itself or inside it; name a folder on the disk that outlives the session")
     folder.mkdir(parents=True, exist_ok=True)
     if runs.is_symlink():
         runs.unlink()
     elif runs.is_dir():
         restore(runs, folder)
+        shutil.copytree(runs, folder, dirs_exist_ok=True, copy_function=lambda s, d: os.path.exists(d) or shutil.copy2(s, d))
         if any(runs.iterdir()):
             runs.rename(runs.with_name(runs.name + ".before"))
         else:
@@ -237,6 +240,12 @@ def _kaggle(args: argparse.Namespace) -> str:
     return f"{args.out}: kernel-metadata.json and {metadata['code_file']}; next: kaggle kernels push -p {args.out}"
 
 
+def _restore(args: argparse.Namespace) -> str:
+    if not args.folder.is_dir():
+        raise ValueError(f"{args.folder}: no such folder; attach the last session's output first")
+    return f"restored: {', '.join(restore(args.folder)) or 'nothing new'}"
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line of this module."""
     top = argparse.ArgumentParser("speclab.hosted", description="Kaggle and Colab.")
@@ -254,7 +263,7 @@ def parser() -> argparse.ArgumentParser:
     kaggle.set_defaults(run=_kaggle)
     back = commands.add_parser("restore", help="copy saved runs into data/runs")
     back.add_argument("folder", type=Path, nargs="?", default=MOUNTED)
-    back.set_defaults(run=lambda args: f"restored: {', '.join(restore(args.folder)) or 'nothing new'}")
+    back.set_defaults(run=_restore)
     stay = commands.add_parser("keep", help="keep data/runs in a folder that outlives the session")
     stay.add_argument("folder", type=Path)
     stay.set_defaults(run=lambda args: keep(args.folder) or f"data/runs is now {args.folder}")
@@ -266,7 +275,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
         print(args.run(args))
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"speclab: {error}", file=sys.stderr)
         return 2
     return 0

@@ -220,10 +220,11 @@ def probe(profile: Profile) -> Machine:
         kernels = _kernels(profile, models, len(gpus))
     datasets = _datasets()
     away = not all(found.whole for found in models.values()) or (profile.prompts == "paper" and len(datasets) < len(HUB_SETS))
-    device = profile.target.device if profile.target.device != "auto" else "cuda:0"
+    device = {"auto": "cuda:0" if gpus else "cpu", "cuda": "cuda:0"}.get(profile.target.device, profile.target.device)
+    here = device == "cpu" or int(device.partition(":")[2]) < len(gpus)
     return Machine(
         sys.version_info[:2], _packages(), gpus, psutil.virtual_memory().available, _disk(), away and _hub_answers(),
         shutil.which("nvcc") is not None, models, datasets, bool(os.environ.get(MIRROR)), kernels,
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, threads,
-        measured_speed(device if gpus and device != "cpu" else "cpu"), _prompt_chars(profile),
+        measured_speed(device) if here else None, _prompt_chars(profile),
     )  # fmt: skip

@@ -222,8 +222,7 @@ def packed_tokens_that_fit(profile: Profile, target: Held, draft: Held, free: di
 
 def packed_tokens_for(pair: Any, profile: Profile) -> int:
     """`packed_tokens_that_fit` for a loaded pair on this machine; the profile's own value if the plan does not know the architecture."""
-    import psutil
-    import torch
+    from speclab.pairs import free_bytes
 
     free, models = {}, []
     for model in (pair.target, pair.draft):
@@ -231,7 +230,7 @@ def packed_tokens_for(pair: Any, profile: Profile) -> int:
         if config is None or config.model_type not in KNOWN:
             return profile.max_packed_tokens
         device = str(model.device)
-        free[device] = torch.cuda.mem_get_info(model.device)[0] if model.device.type == "cuda" else psutil.virtual_memory().available
+        free[device] = free_bytes(model.device)
         models.append(Held(shape_of(config), model.dtype.itemsize, device))
     return packed_tokens_that_fit(profile, *models, free)
 

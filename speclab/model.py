@@ -55,8 +55,15 @@ class KVCache:
             source = torch.tensor(index[moved[0] :])
             for buffers in self.layers.values():
                 for buffer in buffers:
-                    buffer[..., start + moved[0] : start + len(index), :] = buffer.index_select(-2, source.to(buffer.device))
+                    source = source.to(buffer.device)  # once: the others are there
+                    buffer[..., start + moved[0] : start + len(index), :] = buffer.index_select(-2, source)
         self.length = start + len(index)
+
+
+def wait_for(device: torch.device) -> None:
+    """Wait until a device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def causal(n: int, past: int, device: torch.device) -> Tensor:

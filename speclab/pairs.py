@@ -42,7 +42,7 @@ def model_folder(spec: ModelSpec) -> Path:
     for place in places:
         if (place / "config.json").is_file():
             return place
-    if spec.path.count("/") != 1:
+    if spec.path.count("/") != 1 or any(place.is_dir() for place in places):
         raise ValueError(
             f"model {spec.path!r}: no config.json in {', '.join(map(str, places))}; for the tiny pair run `make tiny-pair DATA=…`"
         )
@@ -53,7 +53,7 @@ def model_folder(spec: ModelSpec) -> Path:
     except Exception as error:
         raise ValueError(
             f"model {spec.path!r} (revision {spec.revision}) is neither a folder nor to be had from the hub: "
-            f"{type(error).__name__}: {error}. "
+            f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}. "
             "Without a network put it under a folder and set SPECLAB_MODELS to that folder"
         ) from error
 
@@ -83,11 +83,18 @@ def _dtype(spec: ModelSpec, device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "cpu" else torch.float16
 
 
+def free_bytes(device: torch.device) -> int:
+    """Bytes that tensors may still take: what is free, and on a GPU also what PyTorch keeps of tensors that are gone."""
+    if device.type == "cpu":
+        return psutil.virtual_memory().available
+    return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
 def check_memory(folder: Path, device: torch.device, dtype: torch.dtype, quantised: bool) -> int:
     """Bytes the weights will take; an error when the device has fewer free."""
     stored = sum(f.stat().st_size for f in weight_files(folder))
     need = int(stored * (1 if quantised else dtype.itemsize / 2) * 1.1)
-    free = psutil.virtual_memory().available if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
+    free = free_bytes(device)
     if need > free:
         raise ValueError(
             f"{folder.name}: about {need / 1e9:.2f} GB are needed on {device}, {free / 1e9:.2f} GB are free; "

@@ -1,13 +1,15 @@
 """Part files of a run: schemas, atomic writing, checksums. A block counts once its marker stands beside its two Parquet files."""
 
+import contextlib
 import hashlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from filelock import FileLock
 
 from speclab.prompts import EncodedPrompt
 
@@ -58,6 +60,17 @@ SCHEMAS = {
 
 class RunError(RuntimeError):
     """A run could not be recorded or read; the message says what to do, and what was recorded is kept."""
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process at a time works in `folder`, which is made if need be; others wait. RunError when it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot write {folder}: {error.strerror or error}; choose another folder") from error
+    with FileLock(folder / ".lock"):
+        yield
 
 
 def written(path: Path, write: Callable[[Path], None]) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,9 @@ class ModelSpec:
     def __post_init__(self):
         _check_choice("dtype", self.dtype)
         _check_choice("backend", self.backend)
-        if self.device != "auto" and self.device.split(":")[0] not in ("cpu", "cuda"):
+        if not isinstance(self.path, str) or not self.path:
+            raise ValueError(f"path={self.path!r}: a folder, or owner/name on the hub, is needed")
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(self.device)):
             raise ValueError(f"device={self.device!r}: allowed are auto, cpu, cuda, cuda:0, cuda:1, …")
 
 
@@ -93,6 +96,8 @@ class Profile:
                 raise ValueError(f"{name}={value!r}: allowed are numbers from {low} to {high}")
         for name in ("depth", "branches") + (("budget",) if self.budget is not None else ()):
             check_limit(name, getattr(self, name))
+        if not isinstance(self.domains, tuple):
+            raise ValueError(f"domains={self.domains!r}: write a list, as domains=[math,code]")
         for domain in self.domains:
             if domain not in DOMAINS:
                 raise ValueError(f"domains: {domain!r}: {_near(domain, list(DOMAINS))}allowed are {', '.join(DOMAINS)}")
@@ -119,6 +124,8 @@ def _from_dict(cls: type, values: Any, where: str) -> Any:
     for key in values:
         if key not in known:
             raise ValueError(f"{where}: unknown parameter {key!r}: {_near(str(key), known)}allowed are {', '.join(known)}")
+    if cls is ModelSpec and "path" not in values:
+        raise ValueError(f"{where}: `path` is missing: a folder, or owner/name on the hub")
     return cls(**values)
 
 
@@ -126,7 +133,10 @@ def _typed(cls: type, key: str, value: Any) -> Any:
     """Whole numbers stay whole; YAML reads 1e-3 as text and 1 as a whole number, so floats are converted here."""
     kind = {f.name: f.type for f in fields(cls)}.get(key)
     if kind is float and isinstance(value, int | str) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except ValueError:
+            raise ValueError(f"{key}={value!r}: a number is needed") from None
     if kind is int and not (isinstance(value, int) and not isinstance(value, bool)):
         raise ValueError(f"{key}={value!r}: a whole number is needed")
     return tuple(value) if key == "domains" and isinstance(value, list | tuple) else value
@@ -174,5 +184,8 @@ def parse_overrides(items: list[str]) -> dict:
         key, equals, value = item.partition("=")
         if not equals or not key:
             raise ValueError(f"--set {item!r}: write KEY=VALUE, as max_new_tokens=32")
-        found[key.strip()] = yaml.safe_load(value)
+        try:
+            found[key.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise ValueError(f"--set {item!r}: the value is not YAML; write it as max_new_tokens=32 or domains=[math,code]") from None
     return found

@@ -19,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
+from filelock import FileLock
 
 os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")  # its pool asks for two workers also where there is one core
 
@@ -130,14 +131,16 @@ def unpacked(packed: Path, work: Path) -> QuantisedCopy:
 @contextlib.contextmanager
 def _finished(place: Path) -> Iterator[Path | None]:
     """None where `place` is there; else a folder to fill, which gets that name when it is done."""
-    if place.is_dir():
-        yield None
-        return
-    partial = place.with_name(f".{place.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    yield partial
-    partial.rename(place)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(place.with_name(f".{place.name}.lock")):  # a second process waits, and finds it finished
+        if place.is_dir():
+            yield None
+            return
+        partial = place.with_name(f".{place.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        yield partial
+        partial.rename(place)
 
 
 def _weight_bytes(folder: Path) -> int:

@@ -220,7 +220,11 @@ def main(argv: list[str] | None = None) -> int:
     command.add_argument("--data", type=Path, required=True, help="folder with train/ and hub_mirror/")
     command.add_argument("--out", type=Path, default=ROUTING)
     args = command.parse_args(argv)
-    prompts = training_prompts(args.data)
+    try:
+        prompts = training_prompts(args.data)
+    except (ValueError, OSError) as error:
+        print(f"speclab: {error}", file=sys.stderr)
+        return 2
     router = train(prompts)
     held, sizes = prompts[prompts["held_out"]], prompts[["domain", "held_out"]].value_counts().unstack()
     inside = held["domain"] != UNKNOWN

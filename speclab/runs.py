@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property, partial
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
@@ -156,7 +157,7 @@ def _manifest(profile: Profile, key: str, encoded: list[EncodedPrompt], parts: l
         "block_time_s": [p["time_s"] for p in parts],
         "peak_bytes": {name: max(p["peak_bytes"].get(name, 0) for p in parts) for name in parts[0]["peak_bytes"]},
         "max_packed_tokens": min(p["max_packed_tokens"] for p in parts),
-        "libraries": {name: version(name) for name in LIBRARIES},
+        "libraries": {name: version(name) for name in LIBRARIES if find_spec(name)},  # gptqmodel is an extra
         "python": platform.python_version(),
         "machine": platform.machine(),
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -194,7 +195,11 @@ def record_run(
 
 def _same_run(folder: Path, key: str, profile: Profile) -> str:
     """The settings file's text; RunError when the folder holds parts of a run with other settings."""
-    text, path = json.dumps({"key": key, "block_prompts": profile.block_prompts}), folder / "settings.json"
+    import torch
+
+    # `auto` is float16 on a GPU, float32 on a CPU, under one key: parts of both never share a folder (a finished run may be read anywhere)
+    on_gpu = {m: "cuda" for m in ("target", "draft") if getattr(profile, m).device == "auto" and torch.cuda.is_available()}
+    text, path = json.dumps({"key": key, "block_prompts": profile.block_prompts} | on_gpu), folder / "settings.json"
     if path.is_file() and path.read_text() != text:
         raise RunError(f"{folder} holds a run with other settings; choose another folder (--out) or remove this one")
     return text

@@ -10,7 +10,7 @@ import torch
 from speclab.cost import Costs
 from speclab.decode import Decoded, decode_prompt
 from speclab.draft import Shape
-from speclab.model import LanguageModel
+from speclab.model import LanguageModel, wait_for
 from speclab.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.record import generate
@@ -18,12 +18,6 @@ from speclab.sampling import Sampling
 from speclab.tree import chain
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 48, 64)
-
-
-def wait_for(device: torch.device) -> None:
-    """Wait until a device has done what it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def timed(work: Callable[[], object], device: torch.device) -> float:
@@ -52,13 +46,14 @@ def pass_times(pair: Pair, sizes: tuple[int, ...] = SIZES, context: int = 128, r
 
     Every repeat runs all cases in a new random order: in a fixed one a case always meets the same cold or warm cache.
     """
-    cases = [(name, n, _one_pass(model, n, context)) for name, model in (("target", pair.target), ("draft", pair.draft)) for n in sizes]
-    for _, _, work in cases:
+    models = {"target": pair.target, "draft": pair.draft}
+    cases = [(name, n, m.device, _one_pass(m, n, context)) for name, m in models.items() for n in sizes]
+    for *_, work in cases:
         work(), work()
-    rows, device, rng = [], pair.target.device, np.random.default_rng(0)
+    rows, rng = [], np.random.default_rng(0)
     for repeat in range(repeats):
         for i in rng.permutation(len(cases)):
-            name, n, work = cases[i]
+            name, n, device, work = cases[i]
             rows.append((name, n, repeat, 1e3 * timed(work, device)))
     return pd.DataFrame(rows, columns=["model", "n", "repeat", "ms"])
 

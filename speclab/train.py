@@ -39,7 +39,7 @@ class TrainConfig:
     accumulate: int = 1  # batches a step
 
     def __post_init__(self):
-        for name in ("steps", "batch", "context", "checkpoint_every", "accumulate"):
+        for name in ("steps", "batch", "context", "checkpoint_every", "accumulate", "warmup_steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: allowed are whole numbers from 1")
 

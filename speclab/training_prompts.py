@@ -187,6 +187,7 @@ def fill(template: str, rng: random.Random) -> str:
     kept: dict[str, str] = {}
 
     def value(slot: re.Match) -> str:
+        """What a slot becomes."""
         source, label = slot.groups()
         if slot.group() in kept:
             return kept[slot.group()]

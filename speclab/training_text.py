@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 from tqdm import tqdm
 
 from speclab.pairs import Pair
-from speclab.parts import written
+from speclab.parts import locked, written
 from speclab.profiles import ROOT
 from speclab.prompts import EncodedPrompt, Prompt, digest, encode_prompts
 from speclab.record import generate
@@ -116,14 +116,15 @@ def continuations(
     encoded.sort(key=lambda p: len(p.ids))  # little padding in a batch
     blocks = [encoded[i : i + config.batch] for i in range(0, len(encoded), config.batch)]
     variants = [("greedy", Sampling(), 0)] * config.greedy + [("sampled", Sampling(1.0), config.seed + i) for i in range(config.samples)]
-    rows = []
-    for number, (kind, sampling, seed) in enumerate(tqdm(variants, desc=label, unit="set")):
-        for index, block in enumerate(blocks):
-            path = base / f"text-{key}" / f"{number:02d}-{index:05d}.safetensors"
-            if not path.is_file():
-                arrays = _continued(pair, block, config, sampling, seed)
-                written(path, lambda p, arrays=arrays: save_file(arrays, p))
-            rows += _texts(block, kind, load_file(path))
+    folder, rows = base / f"text-{key}", []
+    with locked(folder):  # a second process waits, and reads what the first wrote
+        for number, (kind, sampling, seed) in enumerate(tqdm(variants, desc=label, unit="set")):
+            for index, block in enumerate(blocks):
+                path = folder / f"{number:02d}-{index:05d}.safetensors"
+                if not path.is_file():
+                    arrays = _continued(pair, block, config, sampling, seed)
+                    written(path, lambda p, arrays=arrays: save_file(arrays, p))
+                rows += _texts(block, kind, load_file(path))
     return TrainingText(tuple(rows), target)
 
 

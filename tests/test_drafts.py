@@ -1,7 +1,6 @@
 """Distillation: objectives against hand-written sums, what carries loss, kill and resume, reuse, bad input, and losslessness after it."""
 
 import dataclasses
-import json
 import math
 import sys
 from itertools import pairwise
@@ -412,23 +411,5 @@ def test_no_change_has_no_interval_and_one_seed_gives_the_paired_interval():
 def test_gains_over_other_prompts_are_refused():
     before = run_of({"code": [0.5] * 6})
     for after in ([], [run_of({"code": [0.5] * 5})]):
-        with pytest.raises(ValueError, match="after: runs over the prompts of `before` are needed; record them with acceptance_run"):
+        with pytest.raises(ValueError, match="after: runs over the prompts of `before` are needed; record them with selection.recorded"):
             gains(before, after, HIT)
-
-
-def test_acceptance_is_recorded_over_the_same_text(random_profile, random_pair, text, tmp_path, monkeypatch):
-    monkeypatch.setattr("speclab.runs.ROOT", tmp_path)
-    profile = random_profile.replace(prompts_per_domain=2, max_prompt_tokens=16)
-    trained = distil(random_pair, text, "forward-kl", dataclasses.replace(CONFIG, steps=20), tmp_path)
-    for kind in ("greedy", "sampled"):
-        own = drafts.load_or_record(profile, kind)
-        other = drafts.acceptance_run(profile, dataclasses.replace(trained.spec, device="cpu"), kind, tmp_path)
-        keys = ["prompt_id", "domain", "position", "token"]
-        pd.testing.assert_frame_equal(own.trace[keys], other.trace[keys])
-        np.testing.assert_allclose(own.trace["p_token"], other.trace["p_token"], atol=1e-5)
-        assert (own.trace["q_token"] - other.trace["q_token"]).abs().max() > 0.01
-        manifest = other.folder / "manifest.json"
-        stamp = manifest.stat().st_mtime_ns
-        again = drafts.acceptance_run(profile, dataclasses.replace(trained.spec, device="cpu"), kind, tmp_path)
-        assert again.manifest == json.loads(manifest.read_text())
-        assert manifest.stat().st_mtime_ns == stamp

@@ -243,7 +243,7 @@ def fetch(hub: str, cache: Path, model: str = "owner/name", revision: str | None
         "import sys\nfrom speclab.pairs import model_folder\nfrom speclab.profiles import ModelSpec\n"
         f"try:\n    print(model_folder(ModelSpec({model!r}, revision={revision!r})))\nexcept ValueError as error:\n    sys.exit(str(error))"
     )
-    clean = {k: v for k, v in os.environ.items() if k not in ("HF_HUB_OFFLINE", "SPECLAB_MODELS")}
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "SPECLAB_MODELS"))}  # GPTQModel's import sets HF_HUB_CACHE
     env = clean | {"HF_ENDPOINT": hub, "HF_HOME": str(cache), "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
                    "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}  # fmt: skip
     return subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=env, capture_output=True, text=True, timeout=200)

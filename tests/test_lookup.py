@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import WORDS, toy_pair
 
-from speclab import byhand
+from speclab import byhand, causes
 from speclab.decode import decode, decode_prompt
 from speclab.draft import Shape, StopRule, parse_shape, propose
 from speclab.lookup import MISS, LookupBody, lookup_model, with_lookup
@@ -182,3 +182,9 @@ def test_facts_and_settings(random_pair):
     assert dataclasses.replace(pair, draft=random_pair.draft, facts=random_pair.facts) == random_pair
     with pytest.raises(ValueError, match="longest=0, candidates=4: both"):
         LookupBody(longest=0)
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=40))
+def test_the_causes_of_rejections_look_up_as_the_draft_does(text):
+    best = [found[0] if found else -1 for found, _ in states(text, longest=3, candidates=1)]
+    assert causes.ngram_next([*text, 0], 3)[1:].tolist() == best

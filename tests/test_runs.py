@@ -187,3 +187,9 @@ def test_the_command_line_records_and_reports_errors_in_one_line(profile, tmp_pa
     assert "nodes in" in capsys.readouterr().out and {"trace.parquet", "nodes.parquet", "manifest.json"} <= {p.name for p in out.iterdir()}
     assert main(["record", "--profile", "tyni", "--out", str(out)]) == 2
     assert "did you mean 'tiny'" in capsys.readouterr().err
+
+
+def test_a_library_that_is_not_installed_is_left_out_of_the_manifest(profile, tmp_path, random_pair, monkeypatch):
+    monkeypatch.setattr(runs, "LIBRARIES", (*runs.LIBRARIES, "no_such_library"))
+    libraries = record_run(profile, tmp_path / "run", random_pair, iter).manifest["libraries"]
+    assert "torch" in libraries and "no_such_library" not in libraries
