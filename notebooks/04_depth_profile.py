@@ -9,10 +9,10 @@
 # %% [markdown]
 # # 4. Does acceptance rise with depth?
 #
-# **Answer.** As published (`published_alpha` by depth) the question cannot be answered, because the tree was cut to a budget and its
-# deepest nodes hang under the draft's best tokens only: depths are compared that hold different kinds of nodes. What is left of a rise
-# when the kind is held fixed is computed in section 2, for each domain with its interval; and what a decoder gains from depth, the chance
-# to get that far (`survival_by_depth`), can only fall (section 4).
+# **Answer.** As published (`published_alpha` by depth) the question cannot be answered, because the profile mixes kinds of node: two ranks
+# at every depth, and at depth 2, but not at depths 1 and 3, nodes under the draft's second choice. What the cut does to it is computed in
+# section 3; what is left of a rise when the kind is held fixed is computed in section 2, for each domain with its interval; and what a
+# decoder gains from depth, the chance to get that far (`survival_by_depth`), can only fall (section 4).
 #
 # ![Change of each estimator from depth 1 to the deepest level, by domain](../figures/tiny/04_change.png)
 #
@@ -168,7 +168,8 @@ notebook.say("**The deepest level beside depth 1** (95 % intervals of the paired
 # ## 3. What the cut does to the mean
 # The same nodes, sorted by where they hang: under the best path (or the root), or under any other branch. The published mean at a depth is
 # a mixture of the two, and the budget sets the mixture: in the paper's tree the share of other branches is 0 at depth 1, a half at depth 2
-# and 0 again at depth 3. A profile can bend without acceptance changing at all.
+# and 0 again at depth 3. A profile can bend without acceptance changing at all. Depths 1 and 3 of that tree are mixed alike, both ranks
+# half and half under the best path: between these two the cut makes no difference, the mean over ranks may.
 
 # %%
 inside = full.nodes["parent"].isin(on_path)
@@ -391,6 +392,6 @@ ctx.record(
 # ## What we saw, what this does not show, what is next
 # * What we saw: the sentences above. A mean over a tree's nodes follows the tree's shape; depth by itself is asked with rank and branch
 #   held fixed, and what a decoder has from depth is survival.
-# * What this does not show: other trees than these two; sampled children; longer texts; that the paper's own rise is none (the records of
-#   its final run are not public): only that its procedure cannot tell.
+# * What this does not show: other trees than these two; sampled children; longer texts; that the paper's own rise is none: its two ranks
+#   were not published apart (nor the records of its final run).
 # * Next: notebook 05 asks what entropy has to do with acceptance.

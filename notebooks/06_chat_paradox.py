@@ -12,7 +12,7 @@
 # **Answer.** The verdict for the pair at hand is the computed sentence at the end of section 4; the picture shows the question and, for the
 # kit's own small pair, the answer. In the paper (left) chat stands highest and furthest right: the highest mean of min(1, p/q) and the
 # highest target entropy, while in each domain acceptance falls with entropy. Beside it the same procedure on this pair (`published_alpha`),
-# and the exact acceptance of a sampled draft token (`alpha`) against the entropy of the text itself.
+# and the acceptance of one sampled draft token (`alpha`, at the positions of the greedy text) against the entropy of that text.
 #
 # ![Entropy and acceptance of four domains: in the paper and on this pair](../figures/tiny/06_entropy-and-acceptance.png)
 #
@@ -91,7 +91,8 @@ table = paper.comparison("I", greedy)
 table = table[table["quantity"].isin(["alpha_mean", "target_entropy_mean"])]
 ctx.table(table.drop(columns=["depth", "bin"]).reset_index(drop=True), "table-1")
 acceptance, entropy = (table[table["quantity"] == name].set_index("domain").loc[domains] for name in ("alpha_mean", "target_entropy_mean"))
-panels = {"the paper": ["published"] * 3, "this pair, as published": paper.OURS, "this pair, exactly": ["corrected", "low", "high"]}
+BY_ALPHA = "by alpha, on the greedy text"
+panels = {"the paper": ["published"] * 3, "this pair, as published": paper.OURS, BY_ALPHA: ["corrected", "low", "high"]}
 fig, axes = figures.subplots(1, 3, height=2.7)
 for ax, (title, columns) in zip(axes, panels.items(), strict=True):
     for name in domains:
@@ -118,7 +119,7 @@ notebook.say(
     f"**The paper.** {domain} has {printed['entropy']:+.3f} nats of entropy and {printed['alpha']:+.3f} of `published_alpha` against the "
     f"mean of the other {len(others)} domains."
 )
-views = [("the paper's procedure", entropy_nodes, "published_alpha", lead_published), ("exactly", entropy_text, "alpha", lead_exact)]
+views = [("the paper's procedure", entropy_nodes, "published_alpha", lead_published), (BY_ALPHA, entropy_text, "alpha", lead_exact)]
 for how, nats, name, lead in views:
     notebook.say(
         f"**This pair, {how}: {state(nats, lead)}.** Entropy {signed(nats)} nats, the highest of all in "
@@ -218,7 +219,7 @@ assert (parts.groupby("domain")["share"].sum() - 1).abs().max() < 1e-9
 # ## 4. What explains the contrast? One thing at a time held fixed
 # | held fixed | how |
 # | --- | --- |
-# | estimator | `alpha` instead of `published_alpha`: exact acceptance of one sampled token at the same positions |
+# | estimator | `alpha` instead of `published_alpha`: acceptance of one sampled token at the same positions |
 # | rank 0 only | `published_alpha` over the draft's best children only |
 # | rank mix, entropy, token kind, token frequency | *direct standardisation*: the means if every domain had the same mix of them |
 # | prompt format | the same prompts in the target's chat template instead of plain text; prompts are resampled in pairs |
@@ -289,7 +290,9 @@ for _, spread, estimator, lead in views:
 shares = {name: lead.share_highest for _, _, name, lead in views}
 answers = {name: "yes" if share > 0.975 else "no" if share < 0.025 else "cannot be told" for name, share in shares.items()}
 said = "; ".join(f"by `{name}`: {text}" for name, text in answers.items())
-notebook.say(f"**Is {domain} the easiest domain on this pair?** {said[0].upper()}{said[1:]}.")
+notebook.say(f"**Is {domain} the easiest domain on this pair?** {said[0].upper()}{said[1:]}, both on the greedy text." + "".join(
+    f" On text sampled at T = 1 the contrast of `alpha` is {signed(row)} (section 2): {domain} is {direction(row, *WORDS)} the others."
+    for row in shown[shown["rung"] == "alpha, T = 1"].itertuples()))
 assert len(change) == len(tried)
 
 # %%

@@ -13,7 +13,8 @@
 # what the rejected positions are, and how often such positions occur at all. Right: how many tokens per target pass would be won if a draft
 # were never wrong there, beside the gain from as many rejections picked at random. Where the two marks on the left agree, a class holds its
 # rejections only because so many positions are of it; classes in bold are rejected more often than other positions are. Where the two marks
-# on the right differ, its rejections stand where they hurt more, or less, than others.
+# on the right differ, its rejections stand where they hurt more, or less, than others. `since` is left out of the comparison with
+# random, and never bold: what follows a rejection opens a block and costs more even if rejections are independent.
 #
 # ![Share of the rejections and tokens per target pass that each cause costs](../figures/tiny/07_top-causes.png)
 #
@@ -102,8 +103,8 @@ notebook.say(
 # | `place`, `context` | position in the continuation; with the prompt's tokens added |
 # | `found` | rank of the target's token under the draft, of rejected positions only |
 #
-# *Both sure* and rejected means that the draft was sure and wrong. Prompt lookup proposes what followed the latest occurrence of the last
-# `ngram` tokens (or, if there is none, of fewer) in prompt and text so far; it needs no model.
+# *Both sure* and *only draft sure*, rejected: the draft was sure and wrong. Prompt lookup proposes what followed the latest occurrence
+# of the last `ngram` tokens (or, if there is none, of fewer) in prompt and text so far; it needs no model.
 #
 # What a class costs is a **counterfactual replay**: the same text once more, as if the draft had been right at every position of the class,
 # and everything else unchanged. At T = 0 this is exact, since the text does not depend on the draft. The *gain* is `block_efficiency`
@@ -119,6 +120,7 @@ paper.export(found, ctx.figures, f"{ctx.number}_causes-values")
 pooled = found[found["domain"] == POOLED]
 value = pooled.pivot(index="cause", columns="quantity", values="estimate").loc[list(whole)]
 met_with = pooled[pooled["cause"].map(value["positions"]).fillna(1) > 0]
+met_with = met_with[~met_with["cause"].str.startswith("since") | (met_with["quantity"] != "random")]  # section 2 says why
 ctx.table(explain.wide(met_with[~met_with["quantity"].isin(["excess", "surplus"])], ["cause"], "quantity").fillna(""), "causes")
 for quantity in ("share", "gain"):
     paper.export(explain.wide(found[found["quantity"] == quantity], ["cause"], "domain"), ctx.figures, f"{ctx.number}_{quantity}-by-domain")
@@ -129,20 +131,25 @@ assert (value["gain"] > -1e-12).all(), "being right more often costs a chain not
 
 # %% [markdown]
 # ## 2. Which classes hold the rejections, and which cost most?
-# Drawn are classes that hold at least `smallest` of the rejections, the dearest of each family first, without *nothing*, *no match* and
-# *none yet*. Only a class that is rejected more often than other positions (its share of the rejections less its share of the positions is
-# above 0 with its whole interval; in bold) will be called a **cause** below: any other class holds rejections as any sample of
-# positions would.
+# Drawn are classes that hold at least `smallest` of the rejections, or the most of their family, the dearest of each family first,
+# without *nothing*, *no match* and *none yet*. Only a class that is rejected more often than other positions (its share of the rejections
+# less its share of the positions is above 0 with its whole interval; in bold) will be called a **cause** below: any other class holds
+# rejections as any sample of positions would. `since` is left out of the comparison with random, and is never called a cause: what
+# follows a rejection opens a block and costs more even if rejections are independent. Whether one rejection follows another is the
+# question of section 7.
 
 # %%
 rows, kinds = pooled.set_index(["quantity", "cause"]).sort_index(), value[family == "kind"]
 FAMILIES = ["kind", "begins", "state", "lookup", "since"]
 named = value.assign(family=pd.Categorical(family, FAMILIES, ordered=True)).dropna(subset="family").drop(index=list(causes.REST))
-shown = named[named["share"].fillna(1) >= smallest].sort_values(["family", "gain"], ascending=[True, False])
-order, causing = list(shown.index), [cause for cause in named.index if rows.loc[("excess", cause)].low > 0]
+top = named.groupby("family", observed=True)["share"].transform("max")
+shown = named[(named["share"].fillna(1) >= smallest) | (named["share"] == top)]
+order, tested = list(shown.sort_values(["family", "gain"], ascending=[True, False]).index), named[named["family"] != "since"]
+causing = [cause for cause in tested.index if rows.loc[("excess", cause)].low > 0]
+dear = (tested.loc[causing] if causing else tested).sort_values("gain", ascending=False)
 drawn = pooled[pooled["cause"].isin(order)].sort_values("cause", key=lambda names: names.map(order.index), kind="stable")
 words = {"share": "of rejections", "positions": "of all positions", "gain": "this class", "random": "as many at random"}
-drawn = drawn.assign(marks=drawn["quantity"].map(words))
+drawn = drawn[drawn["cause"].isin(tested.index) | (drawn["quantity"] != "random")].assign(marks=drawn["quantity"].map(words))
 fig, axes = figures.subplots(1, 2, height=1 + 0.21 * len(order), sharey=True)
 for ax, pair, label in zip(axes, (("share", "positions"), ("gain", "random")), ("share", "tokens per target pass won"), strict=True):
     marks = pd.concat([drawn[drawn["quantity"] == quantity] for quantity in pair])
@@ -157,17 +164,32 @@ for text in axes[0].get_yticklabels():
 ctx.save(fig, "top-causes")
 
 # %%
-most, dearest = (kinds[column].fillna(0).idxmax() for column in ("share", "gain"))
+def largest(part: pd.DataFrame, form=percent) -> str:
+    """The class of the largest number (a share of the rejections, a gain), and those whose intervals overlap with its own."""
+    first, *others = part.sort_values("estimate", ascending=False).itertuples()
+    if pd.isna(first.estimate):
+        return "undefined"
+    near = ", ".join(f"`{row.cause}` ({form(row)})" for row in others if row.high >= first.low)
+    return f"`{first.cause}` ({form(first)}" + (f"; it cannot be told apart from {near}: the intervals overlap)" if near else ")")
+
+
+def tokens(row) -> str:
+    """Tokens per target pass with their interval."""
+    return f"{row.estimate:.2f} [{row.low:.2f}, {row.high:.2f}]"
+
+
+most, dearest = kinds["share"].fillna(0).idxmax(), largest(rows.loc["gain"].loc[list(kinds.index)].reset_index(), tokens)
 hardest = kinds.loc[kinds.index.isin(order), "rate"].idxmax()
+held = {name: pooled[(pooled["quantity"] == "share") & pooled["cause"].str.startswith(name)] for name in ("kind", "state")}
 notebook.say(
-    f"**Kinds.** The kind that holds most rejections is `{most}`, {percent(rows.loc[('share', most)])} of them and "
-    f"{percent(rows.loc[('positions', most)])} of all positions; the kind that costs most is `{dearest}`, "
-    f"{value.loc[dearest, 'gain']:.2f} tokens per target pass; of those drawn the kind most often rejected is `{hardest}`, at "
-    f"{percent(rows.loc[('rate', hardest)])} of its positions."
+    f"**Kinds.** The largest share of the rejections is {largest(held['kind'])}; `{most}` is {percent(rows.loc[('positions', most)])} of "
+    f"all positions. The kind that costs most, in tokens per target pass, is {dearest}. Of those drawn the kind most often rejected is "
+    f"`{hardest}`, at {percent(rows.loc[('rate', hardest)])} of its positions."
 )
 sides = {"excess": ("Rejected more often than other positions are", "less often"), "surplus": ("Costs more than as many at random", "less")}
 for quantity, (above, below) in sides.items():
-    told = {side: [f"`{cause}`" for cause in order if direction(rows.loc[(quantity, cause)], "+", "-", "0") == side] for side in "+-0"}
+    told = {side: [f"`{cause}`" for cause in order if cause in tested.index
+                   and direction(rows.loc[(quantity, cause)], "+", "-", "0") == side] for side in "+-0"}
     notebook.say(f"* {above}: {', '.join(told['+']) or 'none'}; {below}: {', '.join(told['-']) or 'none'}; the other {len(told['0'])} "
                  "cannot be told apart.")
 
@@ -193,9 +215,8 @@ for ax, name, label in zip(axes, ("place", "context"), ("position in the continu
 axes[0].set_ylabel("share rejected")
 figures.legend_above(fig, axes[0])
 ctx.save(fig, "rate-by-place")
-top = by_kind.sort_values("estimate", ascending=False).drop_duplicates("domain").set_index("domain")
 notebook.say(
-    "**Most rejections** are, " + "; ".join(f"in {d}, `{top.loc[d, 'cause']}` ({percent(top.loc[d])})" for d in domains)
+    "**The largest share of the rejections** is, " + "; ".join(f"in {d}, {largest(by_kind[by_kind['domain'] == d])}" for d in domains)
     + f". **The first token** of a continuation is rejected in {percent(rows.loc[('rate', 'place: 0')])} of the texts, the next three at "
     f"{percent(rows.loc[('rate', 'place: 1-3')])} of their positions: a draft that was right there "
     f"would gain {value.loc['place: 0', 'gain']:.3f} and {value.loc['place: 1-3', 'gain']:.3f} tokens per target pass."
@@ -207,7 +228,8 @@ notebook.say(
 # does more than the sum. Classes of two families overlap: they share rejections, which pulls the other way.
 
 # %%
-two = list(named.loc[causing or order].sort_values("gain", ascending=False).drop_duplicates("family").index[:2])
+first = tested.assign(causing=tested.index.isin(causing)).sort_values(["causing", "gain"], ascending=False)
+two = list(first.drop_duplicates("family").index[:2])
 sets = {"together": causes.pick(members, two)}
 both = causes.gains(frame, pd.DataFrame(sets), gamma).set_index("domain").loc[POOLED]
 every, tree_every = rows.loc[("gain", "every")], rows.loc[("gain, tree", "every")]
@@ -217,11 +239,11 @@ notebook.say(
     f"[{both.low:.2f}, {both.high:.2f}]. **All kinds.** One at a time they add up to {kinds['gain'].sum():.2f}; all at once they gain "
     f"{every.estimate:.2f} [{every.low:.2f}, {every.high:.2f}]: a perfect draft, gamma + 1 tokens per pass, less at the ends of texts."
 )
-own, tree_own = (named.loc[causing or order, quantity].idxmax() for quantity in ("gain", "gain, tree"))
+own, tree_own = (largest(rows.loc[quantity].loc[list(dear.index)].reset_index(), tokens) for quantity in ("gain", "gain, tree"))
 notebook.say(
-    f"**On the profile's tree** ({ctx.profile.tree.size} nodes, depth {ctx.profile.tree.max_depth}) the dearest cause is `{tree_own}`, "
-    f"{named.loc[tree_own, 'gain, tree']:.2f} tokens per target pass (on the chain `{own}`, {named.loc[own, 'gain']:.2f}); a perfect draft "
-    f"would gain {tree_every.estimate:.2f} there, where it gains {every.estimate:.2f} on the chain."
+    f"**On the profile's tree** ({ctx.profile.tree.size} nodes, depth {ctx.profile.tree.max_depth}) the dearest "
+    f"{'cause' if causing else 'class (none is a cause)'}, in tokens per target pass, is {tree_own}; on the chain it is {own}. A perfect "
+    f"draft would gain {tree_every.estimate:.2f} on the tree, where it gains {every.estimate:.2f} on the chain."
 )
 perfect = replay.replay(causes.counterfactual(frame, members.any(axis=1).to_numpy()), gamma)
 assert (perfect["emitted"] == perfect["remaining"].clip(upper=gamma + 1)).all(), "all classes at once: every block is full"
@@ -264,10 +286,10 @@ notebook.say(
 # ## 6. Who was sure?
 # Left: each rejection by what the two models thought of their own best token: the draft of the token that it proposed, the target of the
 # one that it wrote. *Only target sure* is what a better draft can mend. *Both unsure* is where the target has no clear favourite: another
-# token would have been nearly as good to it, but a lossless decoder may not take it. *Both sure* is a draft that is sure and wrong, which
-# no rule that stops at low confidence can see coming. Right: how often such positions are rejected, beside what the draft's confidence
-# promised (1 − q on average). Above its promise, the draft was too sure (notebook 05 has the whole reliability diagram). The line between
-# sure and unsure is `sure`: from a probability of 0.5 on no other token can have more.
+# token would have been nearly as good to it, but a lossless decoder may not take it. *Both sure* and *only draft sure* are a draft that
+# is sure and wrong, which no rule that stops at low confidence can see coming. Right: how often such positions are rejected, beside what
+# the draft's confidence promised (1 − q on average). Above its promise, the draft was too sure (notebook 05 has the whole reliability
+# diagram). The line between sure and unsure is `sure`: from a probability of 0.5 on no other token can have more.
 
 # %%
 frame["promised"], frame["gap"] = 1 - frame["confidence"], frame["rejected"] - (1 - frame["confidence"])
@@ -295,8 +317,9 @@ ctx.save(fig, "who-was-sure")
 biggest = value.loc[family == "state", "share"].fillna(0).idxmax()
 gaps = states[(states["domain"] == POOLED) & (states["what"] == "gap")].rename(columns={"state": "name"})
 notebook.say(
-    f"**Most rejections are `{biggest}`** ({percent(rows.loc[('share', biggest)])}). The draft was sure and wrong in "
-    f"{percent(rows.loc[('share', 'state: both sure')])} of them. **Its promise:** the draft is rejected "
+    f"**The largest share of the rejections** is {largest(held['state'])}. Both models were sure, and the draft wrong, in "
+    f"{percent(rows.loc[('share', 'state: both sure')])} of them; only the draft was sure in "
+    f"{percent(rows.loc[('share', 'state: only draft sure')])}. **Its promise:** the draft is rejected "
     + explain.by_direction(gaps, "more often than its confidence says in", "less often than its confidence says in",
                            "as often as it says, as far as can be told, in", names="name") + " (all domains together)."
 )
@@ -355,15 +378,14 @@ assert texts["lost"].is_monotonic_decreasing or texts.empty
 # ## 9. Verdict
 
 # %%
-best = named.loc[causing or order].sort_values("gain", ascending=False)
-winner = best.index[0]
+winner = dear.index[0]
 won, far = rows.loc[("gain", winner)], direction(rows.loc[("surplus", winner)], "more than", "less than", "not to be told apart from")
-each = ", ".join(f"`{cause}` {row.gain:.2f}" for cause, row in best.drop_duplicates("family").iloc[1:].iterrows())
-most_text = f"`{most}` by kind ({percent(rows.loc[('share', most)])}) and `{biggest}` by state ({percent(rows.loc[('share', biggest)])})"
-cost_text = (f"The cause that costs most is `{winner}`: a chain of gamma = {gamma} that was never rejected there would emit "
-             f"{won.estimate:.2f} [{won.low:.2f}, {won.high:.2f}] tokens per target pass more; that is {far} what as many rejections at "
-             f"random cost ({value.loc[winner, 'random']:.2f}). The dearest of the other families: {each or 'none'}.")
-notebook.say("**Verdict.** " + (f"Most rejections here are {most_text}. " if total else "Nothing is rejected. ")
+each = ", ".join(f"`{cause}` {tokens(rows.loc[('gain', cause)])}" for cause in dear.drop_duplicates("family").index[1:])
+most_text = f"by kind {largest(held['kind'])}, by state {largest(held['state'])}"
+cost_text = (f"The cause that costs most, in tokens per target pass, is {own}: a chain of gamma = {gamma} that was never rejected at "
+             f"`{winner}` would emit {won.estimate:.2f} more; that is {far} what as many rejections at random cost "
+             f"({value.loc[winner, 'random']:.2f}). The dearest of the other families: {each or 'none'}.")
+notebook.say("**Verdict.** " + (f"The largest share of the rejections here is, {most_text}. " if total else "Nothing is rejected. ")
              + (cost_text if causing else "No class is rejected more often than other positions: no cause can be named."))
 ctx.record(
     rejected_share=float(rate.loc[POOLED, "estimate"]), rejections=total, met=len(met), most_kind=most, most_state=biggest,
@@ -390,10 +412,11 @@ ctx.record(
 # block needs both: the gain together is at least about the sum. Classes of two families overlap, and there it is mostly less.</details>
 #
 # 3. Set `gamma = 1`, then `gamma = 8`. What happens to *surplus* (gain less random) of `since: right after`, and why?
+#    (The table `07_causes-values` has it.)
 #
 # <details><summary>What happens</summary>With gamma = 1 each block tries one token, and what was rejected before matters little. With
 # a long draft, a rejection that follows another makes a block of a single token, the least that there is: mending it is worth more
-# than mending one that ends a long block.</details>
+# than mending one that ends a long block. This is so even if rejections are independent, so `since` is left out above.</details>
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next

@@ -17,7 +17,7 @@
 #
 # ![Speed-up of each policy, by domain, and how far it stays behind the oracle](../figures/tiny/09_policies.png)
 #
-# *Runs on* any machine; prices and recommendations marked 'measured here' speak of that machine · *minutes* about one · *reads* the runs
+# *Runs on* any machine; prices and recommendations marked 'measured here' speak of that machine · *minutes* one or two · *reads* the runs
 # `greedy` and `sampled` of the profile, recorded if they are not there, `data/routing`, and loads the pair · *writes*
 # `figures/<profile>/09_*`, among them `09_policy.json` for `python -m speclab decode --policy FILE`.
 
@@ -44,15 +44,6 @@ if root == fetched:
 
     install_missing(root)
 
-# %%
-import dataclasses
-
-import numpy as np
-import pandas as pd
-
-from speclab import budgets, draft, explain, figures, notebook, pairs, paper, policy, prompts, routing, runs, score, stats, stream, timing
-from speclab import tree
-
 # %% tags=["parameters"]
 profile: str = "tiny"  # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
@@ -67,13 +58,23 @@ requests: int = 300  # of a simulated stream,
 streams: int = 12  # and how many streams a value is the mean of
 batches: list = [1, 2, 4, 8, 16, 32, 64]  # requests whose blocks are made together
 knee: int = 64  # tokens of a pass up to which an assumed accelerator takes no longer than over one
-pass_repeats: int = 15  # of each single pass that is timed
+pass_repeats: int = 21  # of each single pass that is timed, up to
+pass_tries: int = 3  # times while the clock is disturbed
 probes: list = ["chain:1", "chain:3", "tree:2,2,3", "tree:3,2,8"]  # decoded on other prompts to learn what the loop takes
-probe_prompts: int = 2  # a domain
+probe_prompts: int = 2  # a domain,
+probe_repeats: int = 2  # so many times, in swapped orders
 check_prompts: int = 3  # a domain, decoded plainly and by the policy,
 check_repeats: int = 3  # so many times, in swapped orders
 
 # %%
+import dataclasses
+
+import numpy as np
+import pandas as pd
+
+from speclab import budgets, draft, explain, figures, notebook, pairs, paper, policy, prompts, routing, runs, score, stats, stream, timing
+from speclab import tree
+
 ctx = notebook.start("09_budgets_and_routing", profile, overrides)
 base = ctx.profile.replace(temperature=0.0)
 greedy, sampled = (runs.load_or_record(base, kind) for kind in ("greedy", "sampled"))
@@ -88,6 +89,8 @@ same = {(*t.parent, *t.rank): name for name, t in [*chains.items(), *trees.items
 settings = {"plain": None} | {name: t for name, t in (chains | trees).items() if same[(*t.parent, *t.rank)] == name}
 found = budgets.counts(trace, settings, max_new_tokens=limit)
 context = int(np.median([len(p.ids) for p in encoded])) + limit // 2
+here, published = "measured here", f"c = {published_c:g} (published: TinyLlama, Llama-2-7B, f16)"
+machines = {f"c = {c:g} (assumed)": budgets.assumed(c) for c in assumed_c} | {published: budgets.assumed(published_c)}
 notebook.say(f"{len(settings)} settings (plain, {len(chains)} chains, {len(settings) - len(chains) - 1} static trees of up to {budget} "
              f"nodes) are replayed on {trace['prompt_id'].nunique()} texts of up to {limit} tokens at T = 0; the loop is timed on "
              f"{len(probed)} prompts, the policy is checked on {len(checked)} others.")
@@ -102,15 +105,24 @@ assert (found.groupby("setting")["emitted"].sum() == len(trace)).all(), "every s
 #
 # `speedup` judges each prompt by the setting that was fastest on other prompts of its domain, so that choosing does not flatter it.
 # `speculate` is yes or no where the whole interval lies above or below 1. `share_best`: how often the setting is the fastest when prompts
-# are resampled; small shares mean that several are as good. `gamma` is that of the fastest chain, `tree` the fastest tree.
+# are resampled; small shares mean that several are as good. `gamma` is that of the fastest chain, `tree` the fastest tree. The curves over
+# c and the break-even c below do not do so (best setting chosen on the prompts it is judged on: slightly flattering).
+#
+# The clock is judged before anything else: if a v(n) lies below 0.95 or a pass's quartiles lie further apart than its median, all passes
+# are timed again, `pass_tries` rounds at most, and an undisturbed round is kept, or else the one with the smallest spread. This looks at
+# the clock only, never at what the prices lead to.
 
 # %%
-times, shapes = timing.pass_times(pair, timing.SIZES, context, pass_repeats), {name: draft.parse_shape(name) for name in probes}
-probing = timing.decoded_speed(pair, probed, shapes, limit, 1)
+def disturbed(found: pd.DataFrame) -> bool:
+    return min(timing.costs_of(found).verify) < 0.95 or timing.spread(found) > 1
+
+
+tried = [timing.pass_times(pair, timing.SIZES, context, pass_repeats)]
+while disturbed(tried[-1]) and len(tried) < pass_tries:
+    tried.append(timing.pass_times(pair, timing.SIZES, context, pass_repeats))
+times, shapes = min(tried, key=lambda t: (disturbed(t), timing.spread(t))), {name: draft.parse_shape(name) for name in probes}
+probing = timing.decoded_speed(pair, probed, shapes, limit, probe_repeats)
 costs = stream.with_loop(timing.costs_of(times), probing, {name: shape.tree for name, shape in shapes.items()})
-published = f"c = {published_c:g} (published: TinyLlama, Llama-2-7B, f16)"
-machines = {f"c = {c:g} (assumed)": budgets.assumed(c) for c in assumed_c} | {published: budgets.assumed(published_c)}
-here = "measured here"
 advice = policy.recommend(found, settings, {here: costs} | machines)
 ctx.table(advice, "recommendations")
 table, best = budgets.price(found, settings, costs), advice[advice["machine"] == here].set_index("domain")
@@ -121,12 +133,11 @@ policy.save(made, file)
 notebook.say(
     f"Measured here: c = {costs.c():.3f}, v(2) = {costs.v(2):.2f}, v(4) = {costs.v(4):.2f}, v(9) = {costs.v(9):.2f}, o = "
     f"{costs.overhead:.2f} for a chain, {costs.tree_overhead:.2f} for a tree (largest spread of a timed pass: "
-    f"{100 * timing.spread(times):.0f} %). Predicted: "
+    f"{100 * timing.spread(times):.0f} %, timed in {len(tried)} of {pass_tries} allowed rounds). Predicted: "
     + "; ".join(f"**{d}** {row['setting']}, {row['speedup']:.2f} times plain [{row['low']:.2f}, {row['high']:.2f}], speculate: "
                 f"{row['speculate']}" for d, row in best.iterrows())
-    + f". With c = {published_c:g} and a flat v this pair's acceptance would be worth "
-    + ", ".join(f"{row['speedup']:.2f} ({row['domain']})" for _, row in advice[advice["machine"] == published].iterrows()) + "."
-)
+    + (f". **Warning**: v falls to {min(costs.verify):.2f}, but a pass over several tokens cannot cost less than over one: the clock was "
+       "disturbed; run this again." if min(costs.verify) < 0.95 else "."))
 assert policy.load(file, policy.identity(base)) == made and set(best["setting"]) <= set(settings)
 
 # %%
@@ -148,67 +159,75 @@ axes[0].set(ylabel="gamma (0: do not speculate)", ylim=(-0.3, max_gamma + 0.3))
 figures.legend_above(fig, axes[1])
 ctx.save(fig, "by-c")
 notebook.say(f"To be read off for other hardware (v = 1, o = 0; dotted: c = {published_c:g}). No setting pays above c = " + ", ".join(
-    f"{even.loc[d, 'c']:.2f} [{even.loc[d, 'low']:.2f}, {even.loc[d, 'high']:.2f}] for {d}" for d in domains) + ".")
+    f"{even.loc[d, 'c']:.2f} [{even.loc[d, 'low']:.2f}, {even.loc[d, 'high']:.2f}] for {d}" for d in domains) + " (best setting chosen on "
+    f"the prompts it is judged on: slightly flattering). Not so flattered, this pair's acceptance would be worth, at c = {published_c:g}, "
+    + ", ".join(f"{row['speedup']:.2f} ({row['domain']})" for _, row in advice[advice["machine"] == published].iterrows()) + ".")
 assert all((rows.groupby("domain")["speedup"].diff().dropna() <= 1e-9).all() for rows in by_c.values()), "a dearer draft is never better"
 
 # %% [markdown]
 # ## 2. Does the policy give what it promised?
 # The policy is read back from its file, each checked prompt gets the setting that `decode --policy` would give it (the router's mistakes
-# included), and is decoded plainly and by that setting, in swapped orders. Two promises, for these very prompts:
+# included), and is decoded plainly and by that setting, in swapped orders. For these very prompts:
 #
 # * **tokens per target pass**: the replay's blocks and the decoder's must be the same, exactly;
-# * **speed-up**: tokens over the price of those blocks. The prices are measured right before and after, on other prompts. The interval
-#   resamples the checked prompts (medians of the repeats); the prediction agrees if it lies inside. `measured / predicted` compares prompt
-#   by prompt, a sharper question: acceptance cancels, what is left is the price of a block.
+# * **speed-up**: tokens over the price of those blocks, twice. The **promise** takes the prices of section 1, on which the recommendations
+#   and the policy's file rest. The **forecast** takes prices measured again: c and v(n) are medians over the passes of section 1 together
+#   with those timed after this decoding, o is the median over the loop's blocks right before and right after it, on other prompts and by
+#   the policy's own settings; section 1's loops are not in it. The interval resamples the checked prompts (medians of the repeats); promise
+#   and forecast are each right if they lie inside. Measured over forecast compares prompt by prompt, a sharper question: acceptance
+#   cancels, what is left is the price of a block.
 
 # %%
 plan, ids = policy.load(file, policy.identity(base)), {p.prompt_id for p in checked}
 route = {p.prompt_id: policy.setting_for(plan, p) for p in known if p.prompt_id in ids}
 drafts = {s: policy.parse_setting(s) for s in dict.fromkeys(route.values())}
 drafting = {s: shape for s, shape in drafts.items() if shape}
-before = timing.decoded_speed(pair, probed, drafting, limit, 1)
+before = timing.decoded_speed(pair, probed, drafting, limit, probe_repeats)
 speeds = pd.concat([timing.decoded_speed(pair, [p for p in checked if route[p.prompt_id] == s], {"policy": shape}, limit, check_repeats)
                     for s, shape in drafts.items()])
-after, again = timing.decoded_speed(pair, probed, drafting, limit, 1), timing.pass_times(pair, timing.SIZES, context, pass_repeats)
+after = timing.decoded_speed(pair, probed, drafting, limit, probe_repeats)
+again = timing.pass_times(pair, timing.SIZES, context, pass_repeats)
 now = stream.with_loop(timing.costs_of(pd.concat([times, again])), pd.concat([before, after]), {s: d.tree for s, d in drafting.items()})
 each = speeds.groupby(["prompt_id", "domain", "method"])[["tokens", "blocks", "time_s"]].median().unstack("method")
 each = pd.DataFrame({"tokens": each["tokens", "policy"], "blocks": each["blocks", "policy"], "plain_s": each["time_s", "plain"],
                      "policy_s": each["time_s", "policy"]}).reset_index("domain").loc[[p.prompt_id for p in checked]].reset_index()
 replayed = {name: stream.with_passes(budgets.judge(prices[prices["prompt_id"].isin(ids)], route), found).set_index("prompt_id")
-            for name, prices in (("promised", table), ("predicted", budgets.price(found, settings, now)))}
+            for name, prices in (("promised", table), ("forecast", budgets.price(found, settings, now)))}
 counted = each.set_index("prompt_id")[["tokens", "blocks"]]
 wrong = int((counted.to_numpy() != replayed["promised"].loc[counted.index, ["emitted", "target_passes"]].to_numpy()).any(axis=1).sum())
 for name, judged in replayed.items():  # seconds that the blocks take at their price, in units of the prompt's own plain tokens
     each[name] = each["plain_s"] / each["tokens"] * each["prompt_id"].map(judged["cost"])
+speed, sharp = (stats.bootstrap(each.drop(columns="domain"), score.Estimator(
+    over, lambda rows, over=over: rows[[over, "policy_s"]].to_numpy(float), score.ratio)) for over in ("plain_s", "forecast"))
+promise, forecast = (each["plain_s"].sum() / each[name].sum() for name in ("promised", "forecast"))
 exact = {str(m.dtype) + str(m.device) for m in (pair.target, pair.draft)} == {"torch.float32cpu"}  # no rounding between pass shapes
 assert not exact or wrong == 0, "the decoder makes the replay's blocks"
 
 # %%
-speed, sharp = (stats.bootstrap(each.drop(columns="domain"), score.Estimator(
-    over, lambda rows, over=over: rows[[over, "policy_s"]].to_numpy(float), score.ratio)) for over in ("plain_s", "predicted"))
-forecast, promise = (each["plain_s"].sum() / each[name].sum() for name in ("predicted", "promised"))
-rows = each.groupby("domain", sort=False)[["tokens", "blocks", "plain_s", "policy_s", "predicted"]].sum().loc[domains].reset_index()
-rows = rows.assign(setting=[plan.domains[d] for d in domains], measured=rows["plain_s"] / rows["policy_s"],
-                   predicted=rows["plain_s"] / rows["predicted"], block_efficiency=rows["tokens"] / rows["blocks"])
-ctx.table(rows[["domain", "setting", "block_efficiency", "measured", "predicted"]], "check")
+sums = each.groupby("domain", sort=False)[["tokens", "blocks", "plain_s", "policy_s", "promised", "forecast"]].sum().loc[domains]
+ratios = {name: sums["plain_s"] / sums[of_s] for name, of_s in (("measured", "policy_s"), ("promised",) * 2, ("forecast",) * 2)}
+ctx.table(pd.DataFrame({"setting": plan.domains, "block_efficiency": sums["tokens"] / sums["blocks"]} | ratios).loc[domains].rename_axis(
+    "domain").reset_index(), "check")
 fig, ax = figures.subplots(width=figures.TWO_COLUMNS, height=3.2)
 for d, part in each.groupby("domain", sort=False):
-    ax.plot(part["plain_s"] / part["predicted"], part["plain_s"] / part["policy_s"], label=d, **figures.style_of(d) | {"linestyle": "none"})
+    ax.plot(part["plain_s"] / part["forecast"], part["plain_s"] / part["policy_s"], label=d, **figures.style_of(d) | {"linestyle": "none"})
 reach = [[speed.estimate - speed.low], [speed.high - speed.estimate]]
-ax.errorbar([forecast], [speed.estimate], yerr=reach, fmt="*", markersize=10, capsize=3, color="black", label="all, with its interval")
+for value, label, face in ((forecast, "all, forecast", "black"), (promise, "all, promised by section 1", "white")):
+    ax.errorbar([value], [speed.estimate], yerr=reach, fmt="*", markersize=10, capsize=3, color="black", mfc=face, label=label)
 ends = [0.95 * min(ax.get_xlim()[0], ax.get_ylim()[0]), 1.05 * max(ax.get_xlim()[1], ax.get_ylim()[1])]
 ax.plot(ends, ends, color="black", linewidth=0.8, zorder=1)
-ax.set(ylabel="measured speed-up", xlabel="predicted speed-up over plain decoding, a point a prompt (T = 0); on the line: as predicted")
+ax.set(ylabel="measured speed-up", xlabel="forecast speed-up over plain decoding, a point a prompt (T = 0); on the line: as forecast")
 figures.legend_above(fig, ax)
 ctx.save(fig, "check")
-agrees, low = speed.low <= forecast <= speed.high, sharp.estimate < 1
+kept, agrees = (bool(speed.low <= value <= speed.high) for value in (promise, forecast))
 notebook.say(
-    f"Blocks and tokens of {len(each)} prompts, replayed against decoded: **{wrong} prompts differ**. Speed-up measured **{speed}**, "
-    f"predicted {forecast:.3f} (at the prices of section 1: {promise:.3f}). The prediction lies "
-    f"**{'inside' if agrees else 'outside'}** the interval: "
-    + ("the policy keeps its promise. " if agrees else "the promise of speed is not kept here. ") + f"Measured over predicted is {sharp}: "
-    + ("the prices cannot be told from the measured ones." if sharp.low <= 1 <= sharp.high else f"blocks took {'more' if low else 'less'} "
-       f"than their price, by {100 * abs(1 / sharp.estimate - 1):.0f} %. The interval knows other prompts, not another moment."))
+    f"Blocks and tokens of {len(each)} prompts, replayed against decoded: **{wrong} prompts differ**. Speed-up measured **{speed}**. The "
+    f"promise (prices of section 1) is {promise:.3f}, **{'inside' if kept else 'outside'}** the interval: " + ("it is kept. " if kept else
+    "**it is not kept**; the levels 'measured here' in sections 1 and 3 to 6 rest on the same prices and are off by as much "
+    f"({100 * (promise / speed.estimate - 1):+.0f} % here). ") + f"The forecast (prices measured again) is {forecast:.3f}, "
+    f"**{'inside' if agrees else 'outside'}** it. Measured over forecast is {sharp}: " + ("prices cannot be told from measured ones."
+    if sharp.low <= 1 <= sharp.high else f"blocks took {'more' if sharp.estimate < 1 else 'less'} than their price, by "
+    f"{100 * abs(1 / sharp.estimate - 1):.0f} %. The interval knows other prompts, not another moment."))
 
 # %% [markdown]
 # ## 3. Is it worth knowing the domain?
@@ -223,13 +242,17 @@ notebook.say(
 # A wrong route costs what the other domain's setting costs; where two domains have the same setting, it costs nothing. Once here, once on
 # the assumed machine with the cheapest draft, where long drafts pay and domains differ most. A positive number: the other domain's setting
 # happens to be faster on these prompts; the tables hold the intervals.
+#
+# The classifier is also judged on its own: on prompts (and on technical prose, which is of no domain) held out of its training, on this
+# profile's, and on the benchmarks' where a copy is at hand, each with and without the form that gives a domain away. `right`: its most
+# likely domain is the true one; `to_default`: it is not sure enough.
 
 # %%
 texts = pd.DataFrame([(p.prompt_id, p.domain, p.text) for p in known], columns=["prompt_id", "domain", "text"])
-routed, bare = (routing.routed(texts.assign(text=texts["text"].map(f)), routing.load_router()) for f in (str, routing.strip_form))
+places, trained = {here: costs} | machines, routing.load_router()
+routed, bare = (routing.routed(texts.assign(text=texts["text"].map(f)), trained) for f in (str, routing.strip_form))
 taken = {"rules": routing.rules(texts["text"]), "classifier": routed["route"]}
 routes = {name: dict(zip(texts["prompt_id"], labels, strict=True)) for name, labels in taken.items()}
-places = {here: costs} | machines
 everywhere = {name: policy.judged(trace, found, settings, there, mix, routes, limit) for name, there in places.items()}
 judged, numeric = everywhere[here], ["estimate", "low", "high"]
 compared = pd.concat([budgets.compare(frames, "always").assign(machine=name) for name, frames in everywhere.items()], ignore_index=True)
@@ -252,22 +275,30 @@ ctx.save(fig, "policies")
 assert all((f["oracle"]["cost"].to_numpy() <= f["per-domain"]["cost"].to_numpy() + 1e-9).all() for f in everywhere.values())
 
 # %%
-gap, error = gaps[gaps["machine"] == here].set_index("policy"), explain.calibration_error("confidence", "correct")
 duel = budgets.compare({n: judged[n] for n in ("online", "classifier")}, "online").set_index(["policy", "quantity", "domain"])[numeric]
 duel = duel.loc[("classifier", "minus_baseline", "pooled")].round(9) + 0.0
-words, cheap = {name: explain.direction(gap.loc[name], "is faster than", "is slower than") for name in gap.index}, next(iter(machines))
-knowing = gaps[(gaps["policy"] == "per-domain") & (gaps["low"] > 0)]["machine"].tolist()
+gaps["word"], cheap = [policy.told(g, "is faster than", "is slower than") for _, g in gaps.iterrows()], next(iter(machines))
+gap = gaps[gaps["machine"] == here].set_index("policy")
+knowing = gaps[gaps["policy"] == "per-domain"].groupby("word", sort=False)["machine"].agg(", ".join)
 notebook.say("Speed-up minus that of one setting for everybody, measured here, pooled over all prompts: " + "; ".join(
-    f"**{name}** {words[name]} 'always' ({g['estimate']:+.3f} [{g['low']:+.3f}, {g['high']:+.3f}])" for name, g in gap.iterrows())
-    + f". The classifier {explain.direction(duel, 'beats', 'is beaten by')} the online rule ({duel['estimate']:+.3f} [{duel['low']:+.3f}, "
-    f"{duel['high']:+.3f}]). Rules are right in {(texts['domain'] == taken['rules']).mean():.3f} of the prompts. "
-    f"Knowing the true domain is faster (whole interval) on: {', '.join(knowing) or 'no machine of the table'}.")
+    f"**{name}** {g['word']} 'always' ({g['estimate']:+.3f} [{g['low']:+.3f}, {g['high']:+.3f}])" for name, g in gap.iterrows())
+    + f". The classifier {policy.told(duel, 'beats', 'is beaten by')} the online rule ({duel['estimate']:+.3f} [{duel['low']:+.3f}, "
+    f"{duel['high']:+.3f}]). Rules are right in {(texts['domain'] == taken['rules']).mean():.3f} of the prompts. Knowing the true domain "
+    + "; ".join(f"**{word}** 'always' on: {names}" for word, names in knowing.items()) + ".")
+# %%
+there, card = bool(os.environ.get(prompts.MIRROR)), trained.card
+error = explain.calibration_error("confidence", "correct")
+sets = {f"this profile's ({base.prompts})": known}
+sets |= {"benchmarks' (paper)": prompts.load_prompts("paper", base.prompts_per_domain, domains)} if there else {}
+ctx.table(policy.router_table(trained, sets), "router")
+notebook.say(f"The area under the ROC curve by which the classifier's probability tells held-out prompts of the domains from technical "
+             f"prose is {card['text']['auc_of_prose']:.3f}, form removed {card['bare']['auc_of_prose']:.3f}. Its calibration error on this "
+             f"profile's prompts is {stats.bootstrap(routed, error)}, form removed {stats.bootstrap(bare, error)}." + ("" if there else
+             f" The benchmarks' prompts were not judged: {prompts.MIRROR} names no copy of them here."))
 fig, axes = figures.subplots(4, 1, height=6.2, sharex=True)
 for axis, (name, rows) in zip(axes, {"classifier": routed, "classifier, form of the prompt removed": bare}.items(), strict=False):
     figures.heatmap(routing.confusion(rows["domain"], rows["route"]), axis, "prompts", 0, 0, max(map(len, of.values())))
     axis.set(title=name, xlabel="", ylabel="domain")
-    notebook.say(f"**{name}**: {stats.cluster_mean(rows.astype({'correct': float}), 'correct')} right, calibration error "
-                 f"{stats.bootstrap(rows, error)}, {(rows['route'] == budgets.UNKNOWN).mean():.3f} sent to the default.")
 for axis, name in zip(axes[2:], (here, cheap), strict=True):
     lost = routing.wrong_routes(budgets.price(found, settings, costs if name == here else machines[name]))
     lost = lost[(lost["quantity"] == "minus_baseline") & lost["domain"].isin(domains)].rename(columns={"policy": "taken_for"})
@@ -314,7 +345,8 @@ assert (outcome.values[fixed, 0] <= outcome.values[outcome.policies.index("oracl
 # With `batch` requests in one pass, a block verifies batch × (gamma + 1) tokens at once, and plain decoding already fills the machine with
 # batch tokens. Full batches are priced with the measured c(n) and v(n) (hollow points: a pass beyond the measured 64 tokens, on a straight
 # line with the last slope); crosses are a lock-step simulation of the same texts, arriving all at once, whose batch empties at the end
-# (and is never full where a domain has fewer prompts than that).
+# (and is never full where a domain has fewer prompts than that). The speed-up is that of the best drafting setting (best setting chosen on
+# the prompts it is judged on: slightly flattering).
 # Beside it an **assumed** accelerator, on which a pass takes no longer until it holds `knee` tokens, and then grows in proportion.
 
 # %%
@@ -357,10 +389,13 @@ axes[0].set_ylabel("speed-up of the best drafting setting")
 figures.legend_above(fig, axes[0])
 ctx.save(fig, "batches")
 for name, rows in panels:
-    pays, lost = (rows[side].groupby("domain")["batch"] for side in (rows["low"] > 1, rows["high"] < 1))
-    notebook.say(f"**{name}**: drafting pays (whole interval above 1) up to a batch of " + ", ".join(
-        f"{pays.max().get(d, 'none')} ({d})" for d in domains) + "; it should be turned off (whole interval below 1) from a batch of "
-        + ", ".join(f"{lost.min().get(d, 'none of these')} ({d})" for d in domains) + ".")
+    turns = {d: policy.turning(part) for d, part in rows.groupby("domain", sort=False)}
+    mixed = [d for d in domains if not turns[d].steady]
+    notebook.say(f"**{name}**: the batch up to which drafting always pays (whole interval above 1) is " + ", ".join(
+        f"{turns[d].pays_to or 'none'} ({d})" for d in domains) + "; it is turned off (whole interval below 1) from a batch of "
+        + ", ".join(f"{turns[d].off_from or 'none of these'} ({d})" for d in domains) + " and at every larger one. The best setting is "
+        "chosen on the prompts it is judged on: slightly flattering." + (f" In {', '.join(mixed)} it "
+        f"does not go in one direction{': a pass was timed badly' if name == here else ''}." if mixed else ""))
 one = local[local["batch"] == 1].set_index("domain")["estimate"]
 assert all(abs(simulated[d, 1] / one[d] - 1) < 1e-6 for d in domains if 1 in batches), "one at a time the simulation is the closed form"
 
@@ -416,7 +451,8 @@ notebook.say(
     + ". Whether to speculate is a question of c, not of E[L] = 1.")
 ctx.record(
     c=costs.c(), overhead=costs.overhead, tree_overhead=costs.tree_overhead, check_measured=speed.estimate, check_low=speed.low,
-    check_high=speed.high, check_predicted=forecast, check_agrees=str(agrees), check_prompts_that_differ=wrong, regimes_changed=len(differ),
+    check_high=speed.high, check_promised=promise, check_kept=str(kept), check_predicted=forecast,
+    check_agrees=str(agrees), check_prompts_that_differ=wrong, regimes_changed=len(differ),
     **{f"{name}_minus_always".replace("-", "_"): gap.loc[name, "estimate"] for name in ("per-domain", "classifier", "online", "oracle")},
     **{f"{d}_{name}": row[name] for d, row in best.iterrows() for name in ("setting", "speedup", "low", "high", "speculate")},
 )

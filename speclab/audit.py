@@ -13,10 +13,9 @@ import numpy as np
 import pandas as pd
 
 from speclab import authors, byhand, control, cost, replay, score, stats, sweep
-from speclab.claims import COLUMNS, EXACT, PUBLISHED, RIGHT, Claim
+from speclab.claims import COLUMNS, PUBLISHED, RIGHT, Claim, exact, row_of
 from speclab.score import POSITION_BIN, Estimator, column_of, divide, ratio, require
 
-LOG = {"seconds": 11027, "second_gpu_gb": 0.0}  # the authors' log of the published run
 PAPER_DEPTH, ARTICLE_GAMMA, GAMMAS = 3, 4, range(1, 17)  # the last: where the best gamma is looked for
 MEANS = {"alpha": "published_alpha", "overlap": "alpha"}  # names of the means of a column of nodes, of the trace
 PAPER_ORDER = ("chat", "code", "reasoning", "math")  # of Table I, highest first
@@ -116,23 +115,14 @@ def by_domain(frame: pd.DataFrame, estimator: Estimator) -> list[dict]:
     prompts = frame.groupby("domain")["prompt_id"].nunique()
     enough = [domain for domain in score.domains_in(frame) if prompts[domain] >= stats.MIN_PROMPTS]
     sure = stats.by_domain(frame[frame["domain"].isin(enough)], estimator).set_index("domain") if enough else None
-    return [_row(estimator.name, d, *(sure.loc[d, ["estimate", "low", "high"]] if d in enough else (rows[d], np.nan, np.nan)),
+    return [row_of(estimator.name, d, *(sure.loc[d, ["estimate", "low", "high"]] if d in enough else (rows[d], np.nan, np.nan)),
                  "" if d in enough else f"{prompts[d]} prompts: no interval") for d in score.domains_in(frame)]
-
-
-def _row(estimator: str, row: str, estimate: float, low: float, high: float, note: str = "") -> dict:
-    return {"estimator": estimator, "row": row, "estimate": float(estimate), "low": float(low), "high": float(high), "note": note}
-
-
-def exact(estimator: str, row: str, value: float) -> dict:
-    """A number that no sampling made: its interval is a point."""
-    return _row(estimator, row, value, value, value, EXACT)
 
 
 def whole(frame: pd.DataFrame, estimator: Estimator, row: str) -> dict:
     """One row over all domains together."""
     found = stats.bootstrap(frame, estimator)
-    return _row(estimator.name, row, found.estimate, found.low, found.high)
+    return row_of(estimator.name, row, found.estimate, found.low, found.high)
 
 
 def gaps(frame: pd.DataFrame, value: str, pairs: Iterable[tuple[str, str]]) -> list[dict]:
@@ -145,7 +135,7 @@ def gaps(frame: pd.DataFrame, value: str, pairs: Iterable[tuple[str, str]]) -> l
 def correlation(frame: pd.DataFrame, value: str, method: str) -> list[dict]:
     """Correlation of a column with target entropy in each domain."""
     found = stats.correlations(frame, "target_entropy", value, methods=[method])
-    return [_row(f"{method.title()} of {value}", r.domain, r.estimate, r.low, r.high) for r in found.itertuples()]
+    return [row_of(f"{method.title()} of {value}", r.domain, r.estimate, r.low, r.high) for r in found.itertuples()]
 
 
 def both_bins(frame: pd.DataFrame, bin_size: int = POSITION_BIN) -> pd.DataFrame:
@@ -154,15 +144,19 @@ def both_bins(frame: pd.DataFrame, bin_size: int = POSITION_BIN) -> pd.DataFrame
     return require(frame[longest >= bin_size], ["domain"], f"positions from {bin_size} on, their prompts")
 
 
-def accepted_differences(sampled: pd.DataFrame, greedy: pd.DataFrame) -> list[dict]:
-    """Accepted tokens per pass of the recorded tree at T = 1 (point-mass rule) less T = 0 (greedy rule), by domain, prompts paired."""
-    frames = [nodes.assign(accepted=score.reach(nodes, rule), start=nodes["node"] == 1)
-              for nodes, rule in ((sampled, "point-mass"), (greedy, "greedy"))]  # fmt: skip
-    mean = Estimator("mean_accepted, T = 1 - T = 0", lambda f: f[["accepted", "start"]].to_numpy(np.float64), ratio)
+def temperature_differences(sampled, greedy) -> list[dict]:
+    """Accepted at T = 1 (run `sampled`) less at T = 0 (run `greedy`), by domain, prompts paired: of one drafted token, drawn at T = 1
+    (alpha) and the draft's best at T = 0 (hit[1]); per pass of the recorded tree, whose children are deterministic at either."""
+    texts, trees = (sampled.trace.assign(got=sampled.trace["overlap"]), _hits(greedy.trace)), ((sampled, "point-mass"), (greedy, "greedy"))
+    asked = {"alpha at T = 1 - hit[1] at T = 0": [trace.assign(of=1) for trace in texts],
+             "mean_accepted, T = 1 (point-mass rule) - T = 0": [
+                 run.nodes.assign(got=score.reach(run.nodes, rule), of=run.nodes["node"] == 1) for run, rule in trees]}  # fmt: skip
     rows = []
-    for domain in score.domains_in(greedy):
-        found = stats.paired_difference(*(frame[frame["domain"] == domain] for frame in frames), mean, n=1)
-        rows.append(_row(mean.name, domain, found.estimate, found.low, found.high))
+    for name, frames in asked.items():
+        mean = Estimator(name, lambda f: f[["got", "of"]].to_numpy(np.float64), ratio)
+        for domain in score.domains_in(greedy.trace):
+            found = stats.paired_difference(*(frame[frame["domain"] == domain] for frame in frames), mean, n=1)
+            rows.append(row_of(name, domain, found.estimate, found.low, found.high))
     return rows
 
 
@@ -211,7 +205,7 @@ def best_gammas(trace: pd.DataFrame, c: float, domain: str) -> list[dict]:
     score.domains_in(trace, [domain])
     frame = sweep.per_prompt(replay.sweep(trace, GAMMAS), sweep.positions(trace))
     found = sweep.choices(sweep.best_gamma(frame, sweep.estimators(max(GAMMAS), c)["speedup"])).set_index("domain").loc[domain]
-    return [_row(f"best gamma, c {c:g}", domain, found["best"], found["best_low"], found["best_high"])]
+    return [row_of(f"best gamma, c {c:g}", domain, found["best"], found["best_low"], found["best_high"])]
 
 
 def pseudo_code(p: np.ndarray = P_TABLE, q: np.ndarray = Q_TABLE, last: int = 0, gamma: int = PAPER_DEPTH) -> dict[str, float]:
@@ -237,6 +231,10 @@ def _nodes(run) -> pd.DataFrame:
     return require(run.nodes, ["domain"], "nodes").assign(alpha=score.alpha(run.nodes))
 
 
+def _hits(trace: pd.DataFrame) -> pd.DataFrame:
+    return trace.assign(got=trace["draft_rank"] == 0)
+
+
 def _share_gap(frame: pd.DataFrame, than: str) -> list[dict]:
     shares = shares_alone(frame, "alpha", ["domain", than])
     less = Estimator(f"share of domain - of {than}", shares.columns, lambda t: shares.value(t)[..., :1] - shares.value(t)[..., 1:])
@@ -252,7 +250,7 @@ _NEIGHBOURS = list(pairwise(PAPER_ORDER))
 _ENTROPY = {PUBLISHED: lambda m: correlation(_nodes(m.greedy), "alpha", "pearson"),  # as the authors' code does
             RIGHT: lambda m: correlation(m.greedy.trace, "overlap", "spearman")}  # fmt: skip
 _TREE = score.tree_estimators()["mean_accepted"]
-EVIDENCE: dict[str, dict[str, Callable[[Material], list[dict]]]] = {
+EVIDENCE: dict[str, dict[str, Callable[..., list[dict]]]] = {  # each asks the material, or the claim's fact where there is one
     "level": {PUBLISHED: lambda m: by_domain(m.greedy.nodes, score.published_alpha),
               RIGHT: lambda m: by_domain(m.greedy.trace, score.overlap_alpha)},
     "gap": {PUBLISHED: lambda m: gaps(_nodes(m.greedy), "alpha", [("chat", "math")]),
@@ -266,7 +264,7 @@ EVIDENCE: dict[str, dict[str, Callable[[Material], list[dict]]]] = {
               RIGHT: lambda m: by_domain(m.greedy.nodes, change(score.best_path_by_depth))},
     "position": {PUBLISHED: lambda m: [whole(_nodes(m.greedy).query(f"depth == {d}"), late_minus_early("alpha"), str(d)) for d in (1, 3)],
                  RIGHT: lambda m: [whole(both_bins(m.greedy.trace), late_minus_early("overlap"), "same prompts")]},
-    "entropy-kind": {PUBLISHED: lambda m: [exact("share of rank correlations in the authors' code", "all", 0.0)]},
+    "entropy-kind": {PUBLISHED: lambda fact: [exact("share of rank correlations in the authors' code", "all", fact["rank_share"])]},
     "entropy-sign": _ENTROPY,
     "entropy-weak": _ENTROPY,
     "paradox": {PUBLISHED: lambda m: _leads(_nodes(m.greedy), "alpha"), RIGHT: lambda m: _leads(m.greedy.trace, "overlap")},
@@ -274,17 +272,18 @@ EVIDENCE: dict[str, dict[str, Callable[[Material], list[dict]]]] = {
                    RIGHT: lambda m: _share_gap(_nodes(m.greedy).query("best_path"), "depth")},
     "task-first": {RIGHT: lambda m: _share_gap(_nodes(m.greedy), "rank")},
     "independence": {RIGHT: lambda m: by_domain(by_prompt(_nodes(m.greedy)), design_effect())},
-    "temperature": {RIGHT: lambda m: [] if m.sampled is None else accepted_differences(m.sampled.nodes, m.greedy.nodes)},
+    "temperature": {RIGHT: lambda m: [] if m.sampled is None else temperature_differences(m.sampled, m.greedy)},
     "budgets": {RIGHT: lambda m: [budget_gain(m.greedy.trace, m.c)]},
     "routing": {RIGHT: lambda m: [r for r in chain_speedup(m.greedy.trace, PAPER_DEPTH, m.c) if r["row"] != "chat"]},
-    "run-time": {PUBLISHED: lambda m: [exact("hours in the log", "all", LOG["seconds"] / 3600)]},
-    "devices": {PUBLISHED: lambda m: [exact("GB on the second GPU in the log", "all", LOG["second_gpu_gb"])]},
+    "run-time": {PUBLISHED: lambda fact: [exact("hours in the log", "all", fact["seconds"] / 3600)]},
+    "devices": {PUBLISHED: lambda fact: [exact("GB on the second GPU in the log", "all", fact["second_gpu_gb"])]},
     "gamma-proofs": {RIGHT: lambda m: best_gammas(m.greedy.trace, m.article_c, "math")},
     "gamma-open": {RIGHT: lambda m: best_gammas(m.greedy.trace, m.article_c, "chat")},
-    "self-draft": {RIGHT: lambda m: [_row(**row) for row in m.self_draft]},
-    "small-draft": {RIGHT: lambda m: [] if m.sampled is None else by_domain(m.sampled.trace, score.overlap_alpha)},
+    "self-draft": {RIGHT: lambda m: [row_of(**row) for row in m.self_draft]},
+    "small-draft": {RIGHT: lambda m: [] if m.sampled is None else [
+        *by_domain(m.sampled.trace, score.overlap_alpha), *by_domain(_hits(m.greedy.trace), score.mean_of("got", "hit[1]"))]},
     "rule": {RIGHT: lambda m: rule_error(m.greedy.trace, ARTICLE_GAMMA, m.article_c)},
-    "example": {RIGHT: lambda m: [exact("printed - formula", "340/112", 340 / 112 - cost.speedup_article(3.4, 100, 5))]},
+    "example": {RIGHT: lambda f: [exact("printed - formula", "340/112", np.divide(*f["printed"]) - cost.speedup_article(*f["rule"]))]},
     "residual": {RIGHT: lambda m: [exact("total variation from p", "three words", pseudo_code()["residual"])]},
     "positions": {RIGHT: lambda m: [exact("total variation from p", "three words", pseudo_code()["positions"])]},
     "bonus": {RIGHT: lambda m: [exact("words per pass lost, gamma 3", "three words", pseudo_code()["bonus"])]},
@@ -300,9 +299,9 @@ def evidence(material: Material, claims: Mapping[str, Claim]) -> pd.DataFrame:
             raise ValueError(f"claim {claim.id!r} has no entry in EVIDENCE: say in speclab.audit how it is measured")
         for view, measure in EVIDENCE[claim.id].items():
             try:
-                found = measure(material)
+                found = measure(material if claim.fact is None else claim.fact)
             except ValueError as error:
-                found = [_row("", "", np.nan, np.nan, np.nan, str(error))]
+                found = [row_of("", "", np.nan, np.nan, np.nan, str(error))]
             rows += [{"claim": claim.id, "view": view, **row, **dict(zip(("least", "most"), claim.bounds(row["row"]), strict=True))}
                      for row in found]
     return pd.DataFrame(rows, columns=COLUMNS)

@@ -28,7 +28,10 @@ COLUMNS = ["claim", "view", "estimator", "row", "estimate", "low", "high", "leas
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim as a fact: where it stands, its number, and the region (least, most, both excluded) of a number for which it holds."""
+    """A claim as a fact: where it stands, its number, and the region (least, most, both excluded) of a number for which it holds.
+
+    `fact`: numbers read off a log, code or example that decide it; no run is asked.
+    """
 
     id: str
     source: str
@@ -37,6 +40,7 @@ class Claim:
     number: str
     region: tuple | Mapping[str, tuple]
     decides: str = "interval"
+    fact: Mapping | None = None
 
     def bounds(self, row: str) -> tuple[float, float]:
         """The region of one row (a domain) as numbers; nothing named for it: everything is allowed."""
@@ -51,6 +55,16 @@ def claims(path: Path = CLAIMS) -> dict[str, Claim]:
     if odd or len({claim.id for claim in found}) < len(found):
         raise ValueError(f"{path}: claims {odd} have an unknown `decides` (interval, necessity), or an id occurs twice")
     return {claim.id: claim for claim in found}
+
+
+def row_of(estimator: str, row: str, estimate: float, low: float, high: float, note: str = "") -> dict:
+    """One measured number of a claim: which estimator, in which domain (or difference, or run), the estimate and its interval."""
+    return {"estimator": estimator, "row": row, "estimate": float(estimate), "low": float(low), "high": float(high), "note": note}
+
+
+def exact(estimator: str, row: str, value: float) -> dict:
+    """A number that no sampling made: its interval is a point."""
+    return row_of(estimator, row, value, value, value, EXACT)
 
 
 # ---- verdicts --------------------------------------------------------------------------------------------------------
@@ -80,14 +94,14 @@ def verdict(claim: Claim, rows: pd.DataFrame) -> str:
     return found.removesuffix(" here") if len(rows) and (rows["note"] == EXACT).all() else found
 
 
-def cell(rows: pd.DataFrame) -> str:
+def cell(rows: pd.DataFrame, named: bool = False) -> str:
     """Rows as one text: least and greatest estimate, and the hull of the intervals: '0.21 to 0.35 [0.19, 0.37]'. One part an estimator,
-    named where there are several; where nothing was measured, the reason; '' for no rows."""
+    named where there are several (or `named`); where nothing was measured, the reason; '' for no rows."""
     known = rows.dropna(subset="estimate")
     if known.empty:
         return "; ".join(dict.fromkeys(rows["note"]))
     parts = {name: _span(part) for name, part in known.groupby("estimator", sort=False)}
-    return "; ".join(parts.values()) if len(parts) == 1 else "; ".join(f"{name}: {text}" for name, text in parts.items())
+    return "; ".join(parts.values()) if len(parts) == 1 and not named else "; ".join(f"{name}: {text}" for name, text in parts.items())
 
 
 def _span(rows: pd.DataFrame) -> str:
@@ -104,7 +118,8 @@ def _span(rows: pd.DataFrame) -> str:
 def table(found: Mapping[str, Claim], evidence: pd.DataFrame, records: pd.DataFrame | None = None) -> pd.DataFrame:
     """One row a claim: id, source, where, claim, number, as_published, estimator, right_estimator, [authors_records], verdict.
 
-    `evidence` has COLUMNS; `records` (claim, row, estimate, …) is the same of the authors' records, for show: no verdict rests on them.
+    `evidence` has COLUMNS; `records` (claim, row, estimate, …) is the same of the authors' records, for show, their estimators
+    named: no verdict rests on them.
     """
     lines = []
     for claim in found.values():
@@ -114,7 +129,7 @@ def table(found: Mapping[str, Claim], evidence: pd.DataFrame, records: pd.DataFr
                 "as_published": cell(views[PUBLISHED]), "estimator": ", ".join(dict.fromkeys(views[RIGHT]["estimator"])),
                 "right_estimator": cell(views[RIGHT])}
         if records is not None:
-            line["authors_records"] = cell(records[records["claim"] == claim.id])
+            line["authors_records"] = cell(records[records["claim"] == claim.id], named=True)
         lines.append(line | {"verdict": verdict(claim, rows)})
     return pd.DataFrame(lines)
 

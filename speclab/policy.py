@@ -1,18 +1,20 @@
 """A policy of speculation as a small JSON file: what to draft for which domain, and the pair and machine that this was found for."""
 
 import json
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+from scipy.stats import binomtest
 
-from speclab import budgets, online, routing, stream
+from speclab import budgets, explain, online, routing, stream
 from speclab.budgets import PLAIN, UNKNOWN, Settings, best_setting, compare, cross_fit, price
 from speclab.cost import Costs
 from speclab.draft import Shape, parse_shape
+from speclab.parts import written
 from speclab.profiles import Profile
 from speclab.prompts import DOMAINS, Prompt
 from speclab.score import POOLED
@@ -105,6 +107,61 @@ def judged(
     return {name: frame for name, frame in frames.items() if name != "oracle"} | {"online": watched, "oracle": frames["oracle"]}
 
 
+def told(change, above: str, below: str) -> str:
+    """`explain.direction` of a policy's change against another; "does the same as" where it is 0 in every resample (equal settings)."""
+    return explain.direction(change, above, below, "does the same as" if change.low == change.high == 0 else "cannot be told apart from")
+
+
+@dataclass(frozen=True)
+class Turning:
+    """Up to which batch drafting pays and from which it slows, each holding at every batch before or after too (None: at none); steady: as
+    batches grow, it never turns from losing to undecided or paying, nor from undecided to paying."""
+
+    pays_to: int | None
+    off_from: int | None
+    steady: bool
+
+
+def turning(rows: pd.DataFrame) -> Turning:
+    """Where drafting must stop, from speed-ups by batch (batch, low, high): an interval wholly above 1 pays, one wholly below 1 slows."""
+    rows = rows.sort_values("batch")
+    pays, slows = (rows["low"] > 1).to_numpy(), (rows["high"] < 1).to_numpy()
+    first, last = np.logical_and.accumulate(pays), np.logical_and.accumulate(slows[::-1])[::-1]
+    batch, verdict = rows["batch"].to_numpy(), pays.astype(int) - slows
+    pays_to, off_from = (int(b[end]) if len(b) else None for b, end in ((batch[first], -1), (batch[last], 0)))
+    return Turning(pays_to, off_from, bool((np.diff(verdict) <= 0).all()))
+
+
+def router_table(router: routing.Router, sets: Mapping[str, Sequence[Prompt]]) -> pd.DataFrame:
+    """How often a router is right, and how often not sure enough, with and without the prompts' form: prompts, form, n, right, to_default.
+
+    First what its card says of the prompts and of the technical prose (of no domain: right is undefined) held out of its training, then
+    each of `sets`, judged now. Shares with Wilson's 95 % interval (one observation a prompt).
+    """
+    rows, held = [], router.card["held_out"]
+    inside = sum(n for name, n in held.items() if name != UNKNOWN)
+    for form, name in (("as it is", "text"), ("removed", "bare")):
+        facts = router.card[name]
+        rows.append(("held out of its training", form, inside, facts["accuracy"], 1 - facts["kept"]))
+        for title, prompts in sets.items():
+            texts = [p.text if name == "text" else routing.strip_form(p.text) for p in prompts]
+            frame = pd.DataFrame({"prompt_id": [p.prompt_id for p in prompts], "domain": [p.domain for p in prompts], "text": texts})
+            found = routing.routed(frame, router)
+            rows.append((title, form, len(found), found["correct"].mean(), (found["route"] == UNKNOWN).mean()))
+    rows.append(("technical prose, held out", "as it is", held[UNKNOWN], np.nan, router.card["text"]["prose_refused"]))
+    rows.sort(key=lambda row: ["held out of its training", "technical prose, held out", *sets].index(row[0]))
+    table = pd.DataFrame(rows, columns=["prompts", "form", "n", "right", "to_default"])
+    return table.assign(**{name: [_share(p, n) for p, n in zip(table[name], table["n"], strict=True)] for name in ("right", "to_default")})
+
+
+def _share(share: float, n: int) -> str:
+    """A share of n with its interval, as text."""
+    if np.isnan(share):
+        return "undefined"
+    interval = binomtest(round(share * n), n).proportion_ci(method="wilson")
+    return f"{share:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+
+
 def identity(profile: Profile) -> dict[str, str]:
     """Digests of the weights of a profile's pair: what a policy is bound to."""
     from speclab.pairs import model_folder
@@ -122,10 +179,7 @@ def summary(costs: Costs, device: str) -> dict[str, float | str]:
 
 def save(policy: Policy, path: Path) -> None:
     """Write a policy as JSON; the file appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(json.dumps(asdict(policy), indent=1) + "\n", encoding="utf-8")
-    os.replace(part, path)
+    written(path, lambda p: p.write_text(json.dumps(asdict(policy), indent=1) + "\n", encoding="utf-8"))
 
 
 def load(path: str | Path, pair: Mapping[str, str] | None = None) -> Policy:

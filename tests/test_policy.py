@@ -145,3 +145,45 @@ def test_identity_follows_the_weights(random_profile, random_folders):
     assert set(found) == {"target", "draft"} and found["target"] != found["draft"]
     swapped = policy.identity(random_profile.replace(target=random_profile.draft, draft=random_profile.target))
     assert swapped == {"target": found["draft"], "draft": found["target"]}
+
+
+def batches(*verdicts):
+    """Rows of batches 1, 2, 4, ...: "+" pays, "0" cannot be told, "-" slows; in another order than the batches'."""
+    ends = {"+": (1.1, 1.3), "0": (0.9, 1.1), "-": (0.7, 0.9)}
+    return pd.DataFrame([(2**i, *ends[v]) for i, v in enumerate(verdicts)], columns=["batch", "low", "high"])[::-1]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [
+        ("++0-", (2, 8, True)),
+        ("+++", (4, None, True)),
+        ("--", (None, 1, True)),
+        ("000", (None, None, True)),
+        ("+0+-", (1, 8, False)),
+        ("0+-", (None, 4, False)),
+        ("+-0-", (1, 8, False)),
+        ("-+", (None, None, False)),
+    ],
+)
+def test_where_drafting_stops_holds_at_every_batch_before_or_after(verdicts, expected):
+    assert policy.turning(batches(*verdicts)) == policy.Turning(*expected)
+
+
+def test_equal_settings_do_the_same():
+    for low, high, word in ((0.1, 0.2, "up"), (-0.2, -0.1, "down"), (0, 0, "does the same as"), (-0.1, 0.1, "cannot be told apart from"),
+                            (0, 0.1, "cannot be told apart from")):
+        assert policy.told(pd.Series({"low": low, "high": high}), "up", "down") == word
+
+
+def test_router_table_reads_the_card_and_judges_the_prompts():
+    router = routing.load_router()
+    given = [Prompt("a", "code", CODE), Prompt("b", "chat", CHAT), Prompt("c", "math", CHAT)]
+    table = policy.router_table(router, {"mine": given}).set_index(["prompts", "form"])
+    mine, held = table.loc["mine", "as it is"], table.loc["held out of its training", "removed"]
+    assert mine["n"] == 3 and mine["right"].startswith("0.667 [0.208, 0.939]"), "Wilson's interval of 2 in 3, worked by hand"
+    unsure = sum(route == budgets.UNKNOWN for route in router.routes([p.text for p in given]))
+    assert mine["to_default"].startswith(f"{unsure / 3:.3f}")
+    assert held["right"].startswith(f"{router.card['bare']['accuracy']:.3f}") and held["n"] == 1219
+    prose = table.loc["technical prose, held out", "as it is"]
+    assert prose["right"] == "undefined" and prose["to_default"].startswith(f"{router.card['text']['prose_refused']:.3f}")
