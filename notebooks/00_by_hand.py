@@ -51,7 +51,8 @@ import torch
 from IPython.display import HTML, display
 from scipy.stats import chisquare, entropy
 
-from speclab import byhand, cost, figures, notebook, score, tokenview
+from speclab import pictures as tokenview, cost, figures, notebook, score
+from speclab.analysis import by_hand as byhand
 from speclab.decode import Step, decode
 from speclab.draft import parse_shape
 from speclab.model import LanguageModel

@@ -49,7 +49,7 @@ import pandas as pd
 from IPython.display import HTML, display
 from IPython.utils.capture import capture_output
 
-from speclab import decode, draft, figures, notebook, pairs, profiles, prompts, record, runs, sampling, score, tokenview
+from speclab import pictures as tokenview, decode, draft, figures, notebook, pairs, profiles, prompts, record, runs, sampling, score
 
 # %% tags=["parameters"]
 profile: str = "tiny"  # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file

@@ -46,7 +46,8 @@ if root == fetched:
 import numpy as np
 import pandas as pd
 
-from speclab import cost, decode, explain, figures, notebook, pairs, prompts, replay, runs, score, stats, sweep
+from speclab import estimates as explain, cost, decode, figures, notebook, pairs, prompts, replay, runs, score, stats
+from speclab.analysis import sweep
 from speclab.sampling import Sampling
 
 # %% tags=["parameters"]
@@ -173,7 +174,7 @@ twice = []
 for text in recorded:
     every, visited = (frames[text, starts].set_index("domain", drop=False) for starts in ("every", "visited"))
     for domain in domains:
-        tau = explain.pick(known["visited"]["block_efficiency"], gamma)
+        tau = score.pick(known["visited"]["block_efficiency"], gamma)
         twice.append({"temperature": text, "domain": domain} | vars(stats.paired_difference(every.loc[domain], visited.loc[domain], tau)))
 twice = pd.DataFrame(twice).drop(columns="p_value")  # a test by swapping needs as many blocks on both sides
 notebook.say(f"Every position minus visited blocks, at gamma = {gamma}:")

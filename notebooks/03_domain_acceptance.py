@@ -47,7 +47,9 @@ from itertools import pairwise
 
 import pandas as pd
 
-from speclab import cost, explain, figures, notebook, pairs, paper, power, prompts, runs, score, stats
+from speclab import files
+from speclab import estimates as explain, cost, figures, notebook, pairs, prompts, runs, score, stats
+from speclab.analysis import published as paper, power
 
 # %% tags=["parameters"]
 profile: str = "tiny"  # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -129,7 +131,7 @@ assert error["ours_as_published"] < 1e-9 and error["published"] < 0.0025, "E[L] 
 ladder = pd.concat([
     stats.ladder_intervals(greedy).assign(text="T = 0"), stats.ladder_intervals(sampled, "point-mass").assign(text="T = 1"),
 ], ignore_index=True)
-paper.export(ladder, ctx.figures, f"{ctx.number}_ladder-values")
+files.export(ladder, ctx.figures, f"{ctx.number}_ladder-values")
 ladder["name"] = ladder["estimator"] + ", " + ladder["text"]
 zero, one = ["published_alpha", "best_path_alpha", "hit[1]", "hit[2]"], ["published_alpha", "alpha", "top_mass[1]", "top_mass[2]"]
 shares = [f"{name}, T = 0" for name in zero] + [f"{name}, T = 1" for name in one]
@@ -188,7 +190,7 @@ ctx.table(averages.drop(columns="prompts_then_domains"), "averages")
 # 'Told apart' below is what the test says; near the limit an interval, which answers a slightly different question, may disagree.
 
 # %%
-asked = {"published_alpha, T = 0": (greedy.nodes, score.published_alpha), "hit[1], T = 0": (greedy.trace, explain.pick(score.hit, 1)),
+asked = {"published_alpha, T = 0": (greedy.nodes, score.published_alpha), "hit[1], T = 0": (greedy.trace, score.pick(score.hit, 1)),
          "alpha, T = 1": (sampled.trace, score.overlap_alpha), "block_efficiency, T = 0": (greedy.nodes, per_pass)}
 apart = pd.concat([stats.differences(*question).assign(estimator=name) for name, question in asked.items()], ignore_index=True)
 ctx.table(apart.set_index("estimator").reset_index(), "differences", digits=4)
@@ -348,7 +350,7 @@ shorter = [count for count in new_tokens if count < asked.max_new_tokens] or [1]
 settings = power.sensitivity(greedy, length, asked.tree, asked.max_new_tokens, shorter)
 settings["variant"] = settings["variant"].mask(settings["setting"] == "last block", "last block " + settings["variant"])
 moved = settings[(settings["domain"] == score.ALL) & ~settings["variant"].isin(["all tokens", "short prompts", "last block counted"])]
-paper.export(settings, ctx.figures, f"{ctx.number}_sensitivity-values")
+files.export(settings, ctx.figures, f"{ctx.number}_sensitivity-values")
 ctx.table(moved.drop(columns="domain").reset_index(drop=True), "sensitivity", digits=4)
 fig, axes = figures.subplots(1, 2, height=3.4, width_ratios=[1, 1.1])
 for ax, efficiency in zip(axes, (False, True), strict=True):

@@ -47,8 +47,9 @@ import numpy as np
 import pandas as pd
 from statsmodels.stats.multitest import multipletests
 
-from speclab import figures, notebook, paper, replay, runs, score, stats
-from speclab.explain import by_direction
+from speclab import figures, notebook, replay, runs, score, stats
+from speclab.analysis import published as paper
+from speclab.estimates import by_direction
 from speclab.tree import static_tree
 
 # %% tags=["parameters"]

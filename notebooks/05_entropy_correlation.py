@@ -48,8 +48,12 @@ from functools import partial
 
 import pandas as pd
 
-from speclab import explain, figures, notebook, paper, runs, score, stats
-from speclab.explain import by_direction, direction
+from speclab.studies import entropy_correlation
+from speclab.analysis import bins as binned
+from speclab import files
+from speclab import estimates as explain, figures, notebook, runs, score, stats
+from speclab.analysis import published as paper
+from speclab.estimates import by_direction, direction
 
 # %% tags=["parameters"]
 profile: str = "tiny"  # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -61,7 +65,7 @@ confidence_bins: int = 10  # equal bins of the draft's confidence in the reliabi
 ctx = notebook.start("05_entropy_correlation", profile, overrides)
 greedy, sampled = (runs.load_or_record(ctx.profile, kind) for kind in ("greedy", "sampled"))
 nodes = greedy.nodes.assign(alpha=score.alpha(greedy.nodes))
-trace, sampled_trace = explain.signals(greedy.trace), explain.signals(sampled.trace)
+trace, sampled_trace = binned.signals(greedy.trace), binned.signals(sampled.trace)
 domains = list(score.domains_in(nodes))
 notebook.say(
     f"{len(nodes):,} drafted nodes at {len(trace):,} positions of {trace['prompt_id'].nunique()} greedy texts, and "
@@ -153,12 +157,12 @@ notebook.say(f"**Spearman against Pearson**, {len(sides)} correlations: they poi
 # entropy is something else (notebook 06).
 
 # %%
-nodes["entropy_bin"], trace["entropy_bin"] = (explain.quantile_bins(frame, "target_entropy", bins) for frame in (nodes, trace))
+nodes["entropy_bin"], trace["entropy_bin"] = (binned.quantile_bins(frame, "target_entropy", bins) for frame in (nodes, trace))
 asked = {f"min(1, p/q), rank {rank}": (rows, "alpha") for rank, rows in nodes.groupby("rank") if rank < 2}
 asked |= {"alpha = mean overlap (T = 1)": (trace, "overlap"), "hit[1] (T = 0)": (trace, "hit")}
-curves = pd.concat([explain.group_means(frame, outcome, "entropy_bin", x="target_entropy").assign(acceptance=name)
+curves = pd.concat([binned.group_means(frame, outcome, "entropy_bin", x="target_entropy").assign(acceptance=name)
                     for name, (frame, outcome) in asked.items()], ignore_index=True)
-paper.export(curves, ctx.figures, f"{ctx.number}_curves")
+files.export(curves, ctx.figures, f"{ctx.number}_curves")
 fig, axes = figures.subplots(2, 2, height=4.6, sharex=True, sharey=True)
 for ax, (name, rows) in zip(axes.flat, curves.groupby("acceptance", sort=False), strict=False):
     figures.lines_with_bands(rows[rows["domain"] != score.POOLED], ax, "target_entropy")
@@ -194,13 +198,13 @@ assert (whole.groupby("acceptance")["target_entropy"].diff().dropna() > 0).all()
 
 # %%
 names = {"confidence": "draft confidence", "draft_certainty": "draft entropy, reversed", "target_certainty": "target entropy, reversed"}
-areas = pd.concat([explain.per_domain(trace, partial(explain.auc, signal=signal, outcome="hit"), pooled=True).assign(signal=name)
+areas = pd.concat([explain.per_domain(trace, partial(entropy_correlation.auc, signal=signal, outcome="hit"), pooled=True).assign(signal=name)
                    for signal, name in names.items()], ignore_index=True)
 ctx.table(explain.wide(areas, ["domain"], "signal"), "auc")
 fig, (left, right) = figures.subplots(1, 2, height=3.1, width_ratios=[1, 1.35])
 left.plot([0, 1], [0, 1], color="#8A8A8A", linewidth=0.8)
 for index, signal in enumerate(names):
-    curve = explain.roc(trace, signal, "hit")
+    curve = entropy_correlation.roc(trace, signal, "hit")
     left.plot(curve["false_positive"], curve["true_positive"], **figures.style_of(names[signal], index) | {"marker": ""})
 left.set(title="ROC, all domains", xlabel="share of rejected positions above", ylabel="share of accepted positions above")
 left.set_aspect("equal")
@@ -220,8 +224,8 @@ for signal, name in list(names.items())[:2]:
             online[name, f"{method}, {outcome}"] = explain.per_domain(trace, measure, pooled=True)
 online = pd.concat(online, names=["signal", "correlation"]).reset_index(["signal", "correlation"]).reset_index(drop=True)
 ctx.table(explain.wide(online, ["signal", "domain"], "correlation"), "online-correlations")
-pooled_area = explain.auc(trace, "confidence", "hit")
-rival = {name: explain.auc(trace, "confidence", "hit", minus=signal) for signal, name in list(names.items())[1:]}
+pooled_area = entropy_correlation.auc(trace, "confidence", "hit")
+rival = {name: entropy_correlation.auc(trace, "confidence", "hit", minus=signal) for signal, name in list(names.items())[1:]}
 seen = areas[areas["signal"] == "draft confidence"]
 above_half = seen[seen["domain"] != score.POOLED].assign(low=seen["low"] - 0.5, high=seen["high"] - 0.5)
 notebook.say(
@@ -253,9 +257,9 @@ views = {"T = 0, share accepted": (trace, "hit"), "T = 1, mean p": (sampled_trac
 fig, axes = figures.subplots(2, 2, height=4.2, sharex=True, sharey="row", height_ratios=[3, 1])
 reliability, calibration = [], []
 for (above, below), (name, (frame, outcome)) in zip(axes.T, views.items(), strict=True):
-    frame["bin"] = explain.equal_bins(frame, "confidence", confidence_bins)
-    reliability.append(explain.group_means(frame, outcome, "bin", x="confidence").assign(view=name))
-    for estimator in (explain.calibration_error("confidence", outcome, confidence_bins), explain.calibration_gap("confidence", outcome)):
+    frame["bin"] = binned.equal_bins(frame, "confidence", confidence_bins)
+    reliability.append(binned.group_means(frame, outcome, "bin", x="confidence").assign(view=name))
+    for estimator in (binned.calibration_error("confidence", outcome, confidence_bins), binned.calibration_gap("confidence", outcome)):
         calibration.append(stats.by_domain(frame, estimator).assign(view=name))
     above.plot([0, 1], [0, 1], color="#8A8A8A", linewidth=0.8)
     figures.lines_with_bands(reliability[-1][reliability[-1]["domain"] != score.POOLED], above, "confidence")
@@ -275,7 +279,7 @@ assert all(rows["estimate"].between(0, 1 + 1e-6).all() for rows in reliability)
 
 # %%
 calibration = pd.concat(calibration, ignore_index=True)
-paper.export(pd.concat(reliability, ignore_index=True), ctx.figures, f"{ctx.number}_reliability")
+files.export(pd.concat(reliability, ignore_index=True), ctx.figures, f"{ctx.number}_reliability")
 ctx.table(explain.wide(calibration, ["view", "domain"], "estimator", digits=3), "calibration")
 words = ("is too modest in", "is too sure in", "cannot be shown to be too sure or too modest in")
 for name, rows in calibration[calibration["domain"].isin(domains)].groupby("view", sort=False):

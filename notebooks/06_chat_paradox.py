@@ -45,8 +45,12 @@ if root == fetched:
 # %%
 import pandas as pd
 
-from speclab import explain, figures, notebook, pairs, paper, runs, score, stats, tokens
-from speclab.explain import direction
+from speclab.studies import chat_paradox
+from speclab.analysis import bins as binned
+from speclab import files
+from speclab import estimates as explain, figures, notebook, pairs, runs, score, stats
+from speclab.analysis import published as paper, token_kinds as tokens
+from speclab.estimates import direction
 
 # %% tags=["parameters"]
 profile: str = "tiny"  # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -68,7 +72,7 @@ def signed(interval) -> str:
     return f"{interval.estimate:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
 
 
-def state(entropy: explain.Contrast, acceptance: explain.Contrast) -> str:
+def state(entropy: chat_paradox.Contrast, acceptance: chat_paradox.Contrast) -> str:
     """What the resamples say: a paradox needs the domain to be highest in entropy and in acceptance."""
     shares = [entropy.share_highest, acceptance.share_highest]
     if min(shares) > 0.975:
@@ -111,8 +115,8 @@ assert acceptance[["ours_as_published", "corrected"]].stack().between(0, 1).all(
 
 # %%
 mean_entropy = score.mean_of("target_entropy")
-entropy_nodes, entropy_text = (explain.contrast(frame, mean_entropy, domain) for frame in (nodes, trace))
-lead_published, lead_exact = explain.contrast(nodes, score.published_alpha, domain), explain.contrast(trace, score.overlap_alpha, domain)
+entropy_nodes, entropy_text = (chat_paradox.contrast(frame, mean_entropy, domain) for frame in (nodes, trace))
+lead_published, lead_exact = chat_paradox.contrast(nodes, score.published_alpha, domain), chat_paradox.contrast(trace, score.overlap_alpha, domain)
 of_paper = {"entropy": entropy["published"], "alpha": acceptance["published"]}
 printed = {name: values[domain] - values[others].mean() for name, values in of_paper.items()}
 notebook.say(
@@ -134,9 +138,9 @@ assert abs(lead_exact.estimate - (acceptance.loc[domain, "corrected"] - acceptan
 # is the highest of all: 25 % would be a draw between four.
 
 # %%
-ladder = pd.concat([explain.ladder_contrasts(greedy, domain).assign(text="T = 0"),
-                    explain.ladder_contrasts(sampled, domain, "point-mass").assign(text="T = 1")], ignore_index=True)
-paper.export(ladder, ctx.figures, f"{ctx.number}_ladder-contrasts-values")
+ladder = pd.concat([chat_paradox.ladder_contrasts(greedy, domain).assign(text="T = 0"),
+                    chat_paradox.ladder_contrasts(sampled, domain, "point-mass").assign(text="T = 1")], ignore_index=True)
+files.export(ladder, ctx.figures, f"{ctx.number}_ladder-contrasts-values")
 ctx.table(explain.wide(ladder, ["estimator"], "text", digits=3), "ladder-contrasts")
 zero = ["published_alpha", "alpha_by_rank[0]", "alpha_by_rank[1]", "best_path_alpha", "alpha", "hit[1]", "hit[2]"]
 shown = ladder[((ladder["text"] == "T = 0") & ladder["estimator"].isin([*zero, "published_length", "mean_accepted"]))
@@ -164,7 +168,7 @@ sides = {word: [f"`{row.rung}`" for row in shown.itertuples() if direction(row, 
 notebook.say(f"Of {len(shown)} rungs, " + "; ".join(
     f"{len(rungs)} put {domain} **{word}** the other domains ({', '.join(rungs)})" for word, rungs in sides.items() if rungs) + ".")
 mix = nodes.groupby("domain")["rank"].value_counts(normalize=True).unstack(fill_value=0.0)
-by_rank = {rank: explain.contrast(nodes, explain.pick(score.alpha_by_rank, rank), domain).estimate for rank in mix}
+by_rank = {rank: chat_paradox.contrast(nodes, score.pick(score.alpha_by_rank, rank), domain).estimate for rank in mix}
 notebook.say(
     f"**Ranks.** The share of rank-0 nodes differs between domains by {mix[0].max() - mix[0].min():.3f} at most. The contrast of "
     f"`published_alpha`, {lead_published.estimate:+.3f}, is made of "
@@ -177,7 +181,7 @@ if (mix.max() - mix.min()).max() < 1e-9:
 # %% [markdown]
 # ## 3. What kinds of token is each domain made of?
 # A domain may be easy because of what it is made of: the second half of a word may be easier to guess than the first. Each token of the
-# target's text gets a kind (`speclab.tokens`; what begins a word, a name or a keyword is one kind, so that code and prose can be compared),
+# target's text gets a kind (`speclab.analysis.token_kinds`; what begins a word, a name or a keyword is one kind, so that code and prose can be compared),
 # and a frequency: its share among the tokens of all *other* prompts. Kinds with rows of fewer than five prompts in a domain have no point.
 
 # %%
@@ -185,14 +189,14 @@ tokenizer = pairs.load_tokenizer(pairs.model_folder(ctx.profile.target))
 pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
 marked = sum(piece.startswith("\u2581") for piece in pieces) > len(pieces) // 10  # SentencePiece: pieces keep the space, decode does not
 strings = pieces if marked else [tokenizer.decode([token]) for token in range(len(tokenizer))]
-trace["kind"] = explain.token_kinds(tokens.classify(trace, strings))
-trace["frequency"] = explain.frequency_elsewhere(trace)
-kinds = explain.group_means(trace, "overlap", "kind")
+trace["kind"] = tokens.token_kinds(tokens.classify(trace, strings))
+trace["frequency"] = binned.frequency_elsewhere(trace)
+kinds = binned.group_means(trace, "overlap", "kind")
 parts = trace.groupby("domain")["kind"].value_counts(normalize=True).rename("share").reset_index()
 kinds = kinds.merge(parts, on=["domain", "kind"], how="left")
 order = trace["kind"].value_counts().index.tolist()
 kinds = kinds.sort_values(["domain", "kind"], key=lambda names: names.map([*domains, score.POOLED, *order].index), kind="stable")
-paper.export(kinds.reset_index(drop=True), ctx.figures, f"{ctx.number}_token-kinds-values")
+files.export(kinds.reset_index(drop=True), ctx.figures, f"{ctx.number}_token-kinds-values")
 ctx.table(explain.wide(kinds, ["kind"], "domain").fillna("too few"), "token-kinds")
 
 # %%
@@ -230,25 +234,25 @@ assert (parts.groupby("domain")["share"].sum() - 1).abs().max() < 1e-9
 # holding it fixed changes it towards 0.
 
 # %%
-nodes["entropy_bin"], trace["entropy_bin"] = (explain.quantile_bins(frame, "target_entropy", bins) for frame in (nodes, trace))
-trace["frequency_bin"] = explain.quantile_bins(trace, "frequency", bins)
+nodes["entropy_bin"], trace["entropy_bin"] = (binned.quantile_bins(frame, "target_entropy", bins) for frame in (nodes, trace))
+trace["frequency_bin"] = binned.quantile_bins(trace, "frequency", bins)
 published, exact = (nodes, score.published_alpha), (trace, score.overlap_alpha)
 tried = {
     "published_alpha: estimator": (nodes, lambda: (published, exact)),
-    "published_alpha: rank mix": (nodes, lambda: explain.matched(nodes, "alpha", "rank")),
-    "published_alpha: rank 0 only": (nodes, lambda: (published, (nodes, explain.pick(score.alpha_by_rank, 0)))),
-    "published_alpha: entropy": (nodes, lambda: explain.matched(nodes, "alpha", "entropy_bin")),
+    "published_alpha: rank mix": (nodes, lambda: binned.matched(nodes, "alpha", "rank")),
+    "published_alpha: rank 0 only": (nodes, lambda: (published, (nodes, score.pick(score.alpha_by_rank, 0)))),
+    "published_alpha: entropy": (nodes, lambda: binned.matched(nodes, "alpha", "entropy_bin")),
     "published_alpha: prompt format": (nodes, lambda: (published, (template.nodes, score.published_alpha))),
-    "alpha: entropy": (trace, lambda: explain.matched(trace, "overlap", "entropy_bin")),
-    "alpha: token kind": (trace, lambda: explain.matched(trace, "overlap", "kind")),
-    "alpha: token frequency": (trace, lambda: explain.matched(trace, "overlap", "frequency_bin")),
+    "alpha: entropy": (trace, lambda: binned.matched(trace, "overlap", "entropy_bin")),
+    "alpha: token kind": (trace, lambda: binned.matched(trace, "overlap", "kind")),
+    "alpha: token frequency": (trace, lambda: binned.matched(trace, "overlap", "frequency_bin")),
     "alpha: prompt format": (trace, lambda: (exact, (template.trace, score.overlap_alpha))),
 }
-found = pd.concat([explain.explained(both, domain).assign(held_fixed=name) for name, (_, both) in tried.items()], ignore_index=True)
+found = pd.concat([chat_paradox.explained(both, domain).assign(held_fixed=name) for name, (_, both) in tried.items()], ignore_index=True)
 found = found.round(9).replace(-0.0, 0.0)  # a change that cannot be (equal rank mixes) is 0, not a rounding error with a sign
 wide = explain.wide(found, ["held_fixed"], "stage", digits=3)
-wide["least_kept"] = [explain.least_kept(both, whole) for whole, both in tried.values()]
-paper.export(found, ctx.figures, f"{ctx.number}_explanations-values")
+wide["least_kept"] = [chat_paradox.least_kept(both, whole) for whole, both in tried.values()]
+files.export(found, ctx.figures, f"{ctx.number}_explanations-values")
 ctx.table(wide, "explanations")
 for row in found[(found["stage"] == "change") & (found["note"] != "")].itertuples():
     notebook.say(f"* {row.held_fixed}: {row.note}")

@@ -48,8 +48,11 @@ if root == fetched:
 import pandas as pd
 from IPython.display import HTML, display
 
-from speclab import causes, explain, figures, notebook, pairs, paper, prompts, replay, runs, score, stats
-from speclab.explain import direction
+from speclab.analysis import bins
+from speclab import files
+from speclab import estimates as explain, figures, notebook, pairs, prompts, replay, runs, score, stats
+from speclab.studies import rejection_causes as causes
+from speclab.estimates import direction
 from speclab.score import POOLED
 
 # %% tags=["parameters"]
@@ -95,7 +98,7 @@ notebook.say(
 #
 # | family | the position's token … |
 # | --- | --- |
-# | `kind` | what it is (`speclab.tokens`); a `name` begins with a capital letter inside a sentence of prose |
+# | `kind` | what it is (`speclab.analysis.token_kinds`); a `name` begins with a capital letter inside a sentence of prose |
 # | `begins` | the first one of the continuation (`text`), the first that can be seen of a `line`, or of a `sentence` |
 # | `state` | which model gave its own best token a probability of `sure` or more |
 # | `lookup` | what prompt lookup would have proposed: the `right` token, a `wrong` one, `no match` |
@@ -116,14 +119,14 @@ notebook.say(
 often, whole = causes.shares(frame, members), members.assign(every=True)
 chain, tree = causes.gains(frame, whole, gamma, draws=picks), causes.gains(frame, whole, ctx.profile.tree)
 found = pd.concat([often, chain, tree.assign(quantity="gain, tree")], ignore_index=True)
-paper.export(found, ctx.figures, f"{ctx.number}_causes-values")
+files.export(found, ctx.figures, f"{ctx.number}_causes-values")
 pooled = found[found["domain"] == POOLED]
 value = pooled.pivot(index="cause", columns="quantity", values="estimate").loc[list(whole)]
 met_with = pooled[pooled["cause"].map(value["positions"]).fillna(1) > 0]
 met_with = met_with[~met_with["cause"].str.startswith("since") | (met_with["quantity"] != "random")]  # section 2 says why
 ctx.table(explain.wide(met_with[~met_with["quantity"].isin(["excess", "surplus"])], ["cause"], "quantity").fillna(""), "causes")
 for quantity in ("share", "gain"):
-    paper.export(explain.wide(found[found["quantity"] == quantity], ["cause"], "domain"), ctx.figures, f"{ctx.number}_{quantity}-by-domain")
+    files.export(explain.wide(found[found["quantity"] == quantity], ["cause"], "domain"), ctx.figures, f"{ctx.number}_{quantity}-by-domain")
 family = value.index.to_series().str.split(":").str[0]
 for name in causes.FAMILIES:
     assert not total or abs(value.loc[family == name, "share"].sum() - 1) < 1e-9
@@ -208,7 +211,7 @@ figures.legend_above(fig, ax)
 ctx.save(fig, "kinds-by-domain")
 fig, axes = figures.subplots(1, 2, height=2.4, sharey=True)
 for ax, name, label in zip(axes, ("place", "context"), ("position in the continuation", "tokens of context"), strict=True):
-    rates = explain.group_means(frame, "rejected", name).astype({name: str}).set_index([name, "domain"])
+    rates = bins.group_means(frame, "rejected", name).astype({name: str}).set_index([name, "domain"])
     levels = [level for level in causes.FAMILIES[name] if level in rates.index]
     figures.interval_bars(rates.reindex(pd.MultiIndex.from_product([levels, domains], names=rates.index.names)).reset_index(), ax, name)
     ax.set(xlabel=label, ylim=(0, None))
@@ -259,7 +262,7 @@ assert (perfect["emitted"] == perfect["remaining"].clip(upper=gamma + 1)).all(),
 ranks = often[(often["quantity"] == "share") & often["cause"].str.startswith("found") & often["domain"].isin(domains)]
 ranks = ranks.assign(rank=ranks["cause"].str.removeprefix("found: ").str.replace(" ", "\n"))
 wider = causes.wider(frame, gamma)
-paper.export(wider, ctx.figures, f"{ctx.number}_wider-trees")
+files.export(wider, ctx.figures, f"{ctx.number}_wider-trees")
 curve = wider[wider["domain"] == POOLED].assign(place=lambda found: found["width"].rank(method="dense") - 1)
 fig, (left, right) = figures.subplots(1, 2, height=2.7, width_ratios=[1.35, 1])
 if total:
@@ -293,7 +296,7 @@ notebook.say(
 
 # %%
 frame["promised"], frame["gap"] = 1 - frame["confidence"], frame["rejected"] - (1 - frame["confidence"])
-means = {name: explain.group_means(frame, name, "state") for name in ("rejected", "promised", "gap")}
+means = {name: bins.group_means(frame, name, "state") for name in ("rejected", "promised", "gap")}
 states = pd.concat([rows.assign(what=name) for name, rows in means.items()], ignore_index=True)
 ctx.table(explain.wide(states, ["what", "domain"], "state").fillna("too few"), "states")
 fig, (left, right) = figures.subplots(1, 2, height=3.3)
@@ -334,7 +337,7 @@ notebook.say(
 # %%
 hazard = causes.hazard(frame, longest=8)
 if total:
-    paper.export(hazard, ctx.figures, f"{ctx.number}_hazard")
+    files.export(hazard, ctx.figures, f"{ctx.number}_hazard")
 fig, axes = figures.subplots(1, len(domains), height=2.4, sharey=True, squeeze=False)
 for ax, name in zip(axes[0], domains, strict=True):
     part = hazard[hazard["domain"] == name].astype({"distance": int})

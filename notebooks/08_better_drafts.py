@@ -50,12 +50,15 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import isotonic_regression
 
-from speclab import decode, drafts, explain, figures, lookup, notebook, pairs, prompts, quantise, runs, score, selection, stats, timing
+from speclab import estimates as explain, decode, figures, notebook, pairs, prompts, runs, score, stats
+from speclab.analysis import timing
+from speclab.drafts import distil as drafts, lookup, quantise
+from speclab.studies import better_drafts as selection
 from speclab.draft import StopRule, parse_shape
 from speclab.profiles import ModelSpec
 from speclab.sampling import Sampling
-from speclab.train import TrainConfig
-from speclab.training_prompts import training_prompts
+from speclab.drafts.train import TrainConfig
+from speclab.drafts.prompts import training_prompts
 
 SPAN, SIGNED = "{0.estimate:.3f} [{0.low:.3f}, {0.high:.3f}]", "**{0.difference:+.3f}** [{0.low:+.3f}, {0.high:+.3f}]"
 

@@ -72,7 +72,11 @@ import dataclasses
 import numpy as np
 import pandas as pd
 
-from speclab import budgets, draft, explain, figures, notebook, pairs, paper, policy, prompts, routing, runs, score, stats, stream, timing
+from speclab.studies.budgets_and_routing import policies
+from speclab.analysis import bins
+from speclab import estimates as explain, draft, figures, notebook, pairs, prompts, runs, score, stats
+from speclab.analysis import choose as budgets, published as paper, policy, router as routing, timing
+from speclab.studies.budgets_and_routing import serving as stream
 from speclab import tree
 
 ctx = notebook.start("09_budgets_and_routing", profile, overrides)
@@ -123,7 +127,7 @@ while disturbed(tried[-1]) and len(tried) < pass_tries:
 times, shapes = min(tried, key=lambda t: (disturbed(t), timing.spread(t))), {name: draft.parse_shape(name) for name in probes}
 probing = timing.decoded_speed(pair, probed, shapes, limit, probe_repeats)
 costs = stream.with_loop(timing.costs_of(times), probing, {name: shape.tree for name, shape in shapes.items()})
-advice = policy.recommend(found, settings, {here: costs} | machines)
+advice = policies.recommend(found, settings, {here: costs} | machines)
 ctx.table(advice, "recommendations")
 table, best = budgets.price(found, settings, costs), advice[advice["machine"] == here].set_index("domain")
 chosen, file = budgets.choose(table), ctx.figures / "09_policy.json"
@@ -253,7 +257,7 @@ places, trained = {here: costs} | machines, routing.load_router()
 routed, bare = (routing.routed(texts.assign(text=texts["text"].map(f)), trained) for f in (str, routing.strip_form))
 taken = {"rules": routing.rules(texts["text"]), "classifier": routed["route"]}
 routes = {name: dict(zip(texts["prompt_id"], labels, strict=True)) for name, labels in taken.items()}
-everywhere = {name: policy.judged(trace, found, settings, there, mix, routes, limit) for name, there in places.items()}
+everywhere = {name: policies.judged(trace, found, settings, there, mix, routes, limit) for name, there in places.items()}
 judged, numeric = everywhere[here], ["estimate", "low", "high"]
 compared = pd.concat([budgets.compare(frames, "always").assign(machine=name) for name, frames in everywhere.items()], ignore_index=True)
 compared[numeric] = compared[numeric].round(9) + 0.0  # no minus zero
@@ -277,30 +281,30 @@ assert all((f["oracle"]["cost"].to_numpy() <= f["per-domain"]["cost"].to_numpy()
 # %%
 duel = budgets.compare({n: judged[n] for n in ("online", "classifier")}, "online").set_index(["policy", "quantity", "domain"])[numeric]
 duel = duel.loc[("classifier", "minus_baseline", "pooled")].round(9) + 0.0
-gaps["word"], cheap = [policy.told(g, "is faster than", "is slower than") for _, g in gaps.iterrows()], next(iter(machines))
+gaps["word"], cheap = [policies.told(g, "is faster than", "is slower than") for _, g in gaps.iterrows()], next(iter(machines))
 gap = gaps[gaps["machine"] == here].set_index("policy")
 knowing = gaps[gaps["policy"] == "per-domain"].groupby("word", sort=False)["machine"].agg(", ".join)
 notebook.say("Speed-up minus that of one setting for everybody, measured here, pooled over all prompts: " + "; ".join(
     f"**{name}** {g['word']} 'always' ({g['estimate']:+.3f} [{g['low']:+.3f}, {g['high']:+.3f}])" for name, g in gap.iterrows())
-    + f". The classifier {policy.told(duel, 'beats', 'is beaten by')} the online rule ({duel['estimate']:+.3f} [{duel['low']:+.3f}, "
+    + f". The classifier {policies.told(duel, 'beats', 'is beaten by')} the online rule ({duel['estimate']:+.3f} [{duel['low']:+.3f}, "
     f"{duel['high']:+.3f}]). Rules are right in {(texts['domain'] == taken['rules']).mean():.3f} of the prompts. Knowing the true domain "
     + "; ".join(f"**{word}** 'always' on: {names}" for word, names in knowing.items()) + ".")
 # %%
 there, card = bool(os.environ.get(prompts.MIRROR)), trained.card
-error = explain.calibration_error("confidence", "correct")
+error = bins.calibration_error("confidence", "correct")
 sets = {f"this profile's ({base.prompts})": known}
 sets |= {"benchmarks' (paper)": prompts.load_prompts("paper", base.prompts_per_domain, domains)} if there else {}
-ctx.table(policy.router_table(trained, sets), "router")
+ctx.table(policies.router_table(trained, sets), "router")
 notebook.say(f"The area under the ROC curve by which the classifier's probability tells held-out prompts of the domains from technical "
              f"prose is {card['text']['auc_of_prose']:.3f}, form removed {card['bare']['auc_of_prose']:.3f}. Its calibration error on this "
              f"profile's prompts is {stats.bootstrap(routed, error)}, form removed {stats.bootstrap(bare, error)}." + ("" if there else
              f" The benchmarks' prompts were not judged: {prompts.MIRROR} names no copy of them here."))
 fig, axes = figures.subplots(4, 1, height=6.2, sharex=True)
 for axis, (name, rows) in zip(axes, {"classifier": routed, "classifier, form of the prompt removed": bare}.items(), strict=False):
-    figures.heatmap(routing.confusion(rows["domain"], rows["route"]), axis, "prompts", 0, 0, max(map(len, of.values())))
+    figures.heatmap(policies.confusion(rows["domain"], rows["route"]), axis, "prompts", 0, 0, max(map(len, of.values())))
     axis.set(title=name, xlabel="", ylabel="domain")
 for axis, name in zip(axes[2:], (here, cheap), strict=True):
-    lost = routing.wrong_routes(budgets.price(found, settings, costs if name == here else machines[name]))
+    lost = policies.wrong_routes(budgets.price(found, settings, costs if name == here else machines[name]))
     lost = lost[(lost["quantity"] == "minus_baseline") & lost["domain"].isin(domains)].rename(columns={"policy": "taken_for"})
     lost[numeric] = (lost[numeric] * (1e3 / costs.target_ms if name == here else 1.0)).round(6) + 0.0
     ctx.table(explain.wide(lost, ["domain"], "taken_for", 3), "wrong-routes-here" if name == here else "wrong-routes-assumed")
@@ -389,7 +393,7 @@ axes[0].set_ylabel("speed-up of the best drafting setting")
 figures.legend_above(fig, axes[0])
 ctx.save(fig, "batches")
 for name, rows in panels:
-    turns = {d: policy.turning(part) for d, part in rows.groupby("domain", sort=False)}
+    turns = {d: policies.turning(part) for d, part in rows.groupby("domain", sort=False)}
     mixed = [d for d in domains if not turns[d].steady]
     notebook.say(f"**{name}**: the batch up to which drafting always pays (whole interval above 1) is " + ", ".join(
         f"{turns[d].pays_to or 'none'} ({d})" for d in domains) + "; it is turned off (whole interval below 1) from a batch of "

@@ -49,8 +49,10 @@ import dataclasses
 import numpy as np
 import pandas as pd
 
-from speclab import control, cost, decode, draft, explain, figures, notebook, pairs, prompts, record, replay, runs, score, search
-from speclab import stats, timing, tree
+from speclab import estimates as explain, cost, decode, draft, figures, notebook, pairs, prompts, record, replay, runs, score
+from speclab.analysis import stopping as control, best_tree as search
+from speclab import stats, tree
+from speclab.analysis import timing
 from speclab.sampling import Sampling
 
 # %% tags=["parameters"]

@@ -49,8 +49,11 @@ import textwrap
 
 import pandas as pd
 
-from speclab import audit, authors, claims, cost, figures, notebook, paper, power, runs, score, stats, sweep
-from speclab.claims import PUBLISHED, RIGHT
+from speclab import files
+from speclab import cost, figures, notebook, runs, score, stats
+from speclab.analysis import published as paper, power, sweep
+from speclab.studies.paper_audit import evidence as audit, author_records as authors, claims
+from speclab.studies.paper_audit.claims import PUBLISHED, RIGHT
 from speclab.profiles import ROOT
 
 # %% tags=["parameters"]
@@ -108,7 +111,7 @@ notebook.say(f"**{len(listed)} claims**, {len(found)} measured numbers. Prompts 
 
 # %%
 table = claims.table(listed, found, theirs if records else None)
-paper.export(found, ctx.figures, f"{ctx.number}_evidence")
+files.export(found, ctx.figures, f"{ctx.number}_evidence")
 for source in ("paper", "article"):
     notebook.say(f"**The {source}**")
     ctx.table(table[table["source"] == source].drop(columns="source").reset_index(drop=True), f"claims-{source}")
@@ -258,7 +261,7 @@ roots = pd.concat([rows.assign(branches=range(1, len(rows) + 1)) for rows in roo
 grown = {f"authors' {run}": authors.growing_trees(authors.whole_trees(one)) for run, one in records.items()}
 grown[f"this pair, depth {ctx.profile.depth}"] = authors.growing_trees(balanced.nodes)
 ctx.table(pd.concat(grown, names=["source"]).reset_index("source").reset_index(drop=True), "growing-trees")
-paper.export(roots[["name", "branches", "estimate", "low", "high"]], ctx.figures, f"{ctx.number}_growing-roots")
+files.export(roots[["name", "branches", "estimate", "low", "high"]], ctx.figures, f"{ctx.number}_growing-roots")
 panels = 1 + bool(records)
 fig, axes = figures.subplots(1, panels, width=panels * figures.ONE_COLUMN, height=2.9, squeeze=False)
 left, right = axes[0, 0], axes[0, -1]

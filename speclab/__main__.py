@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _record(args: argparse.Namespace) -> None:
-    from speclab.engines import engine_of
+    from speclab.ops.engines import engine_of
     from speclab.profiles import load_profile, parse_overrides
     from speclab.runs import KINDS, load_or_record, record_run
 
@@ -55,7 +55,7 @@ def _decode(args: argparse.Namespace) -> None:
 
 def _shape_of(args: argparse.Namespace, profile: "Profile", sampling: "Sampling") -> Callable:
     """What the policy file drafts for a prompt; every setting of it is checked before the models are loaded."""
-    from speclab import policy
+    from speclab.analysis import policy
     from speclab.decode import check_rule
     from speclab.draft import PLAIN
 
@@ -69,7 +69,7 @@ def _shape_of(args: argparse.Namespace, profile: "Profile", sampling: "Sampling"
 
 
 def _tiny_pair(args: argparse.Namespace) -> None:
-    from speclab.pretrain import build_tiny_pair
+    from data.pairs.tiny.prepare import build_tiny_pair
 
     build_tiny_pair(args.data, args.out, args.work, args.steps, args.seed)
 

@@ -19,7 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch
 from matplotlib.ticker import MaxNLocator
 
-from speclab.tokenview import LOOKS, Box, Layout, counts, marked
+from speclab.pictures import LOOKS, Box, Layout, counts, marked
 from speclab.tree import Tree
 
 ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0
@@ -118,6 +118,81 @@ def lines_with_bands(frame: pd.DataFrame, axes: Axes, x: str, hue: str = "domain
             axes.fill_between(rows[x], rows[low].astype(float), rows[high].astype(float), color=style["color"], alpha=0.15, linewidth=0)
     if pd.api.types.is_integer_dtype(frame[x]):
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+
+
+AXIS_LABELS = {
+    "gamma": "gamma (draft tokens proposed)",
+    "block_efficiency": "block_efficiency\n(tokens per target pass)",
+    "draft_utilisation": "draft_utilisation\n(accepted / drafted)",
+    "speedup": "estimated speed-up",
+    "position": "position in the target's text (tokens)",
+    "target_entropy": "target entropy (nats)",
+    "draft_entropy": "draft entropy (nats)",
+    "c": "c (draft pass / target pass)",
+}
+
+
+def facets(
+    frame: pd.DataFrame,
+    x: str,
+    hue: str = "domain",
+    rows: str | None = None,
+    columns: str | None = None,
+    kind: str = "lines",
+    y: str = "estimate",
+    x_label: str | None = None,
+    width: float = TWO_COLUMNS,
+    height: float = 2.4,
+    reference: float | None = None,
+    limits: tuple[float | None, float | None] | None = None,
+    share_y: bool = True,
+) -> Figure:
+    """Estimates with their intervals, one panel for each value of `rows` and of `columns`, one colour for each value of `hue`.
+
+    kind: "lines" (bands over a numeric x), "points" (bars over a few values of x) or "bars" (the same, lying down). `y` names the
+    quantity on the axis (a column of AXIS_LABELS, or the words themselves), x_label the other axis. `height` is a panel's, in inches.
+    reference: a line at this value. limits: of the estimate's axis. Values of every key are drawn in order of appearance.
+    """
+    _need(frame, [x, hue, "estimate"])
+    down = list(pd.unique(frame[rows])) if rows else [None]
+    across = list(pd.unique(frame[columns])) if columns else [None]
+    lying = kind == "bars"
+    figure, grid = subplots(
+        len(down), len(across), width=width, height=height * len(down) + 0.3, squeeze=False, sharex=not lying or share_y, sharey=share_y
+    )
+    for line, row in zip(grid, down, strict=True):
+        for axes, column in zip(line, across, strict=True):
+            part = frame
+            part = part[part[rows] == row] if rows else part
+            part = part[part[columns] == column] if columns else part
+            if part.empty:
+                axes.set_axis_off()
+                continue
+            _panel(part, axes, x, hue, kind)
+            axes.set_title(", ".join(str(name) for name in (column, row) if name is not None))
+            _reference(axes, reference, lying, limits)
+    x_text, y_text = x_label or AXIS_LABELS.get(x, x), AXIS_LABELS.get(y, y)
+    for axes in grid[-1]:
+        axes.set_xlabel(y_text if lying else x_text)
+    for axes in grid[:, 0]:
+        axes.set_ylabel(x_text if lying else y_text)
+    legend_above(figure, grid[0, 0])
+    return figure
+
+
+def _panel(part: pd.DataFrame, axes: Axes, x: str, hue: str, kind: str) -> None:
+    if kind == "lines":
+        lines_with_bands(part, axes, x, hue)
+    else:
+        interval_bars(part, axes, x, hue, horizontal=kind == "bars")
+
+
+def _reference(axes: Axes, value: float | None, lying: bool, limits: tuple | None) -> None:
+    if value is not None:
+        draw = axes.axvline if lying else axes.axhline
+        draw(value, color="black", linewidth=0.7)
+    if limits is not None:
+        (axes.set_xlim if lying else axes.set_ylim)(*limits)
 
 
 def heatmap(frame: pd.DataFrame, axes: Axes, label: str, digits: int = 2, low: float | None = None, high: float | None = None) -> None:

@@ -5,6 +5,9 @@ same code. A network is any module with Hugging Face's calling convention for it
 `body(input_ids, attention_mask, position_ids, past_key_values).last_hidden_state`, and a `head(hidden)`.
 """
 
+import time
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -112,3 +115,12 @@ class LanguageModel:
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 logits [..., shared vocabulary] of hidden states [..., d]."""
         return self.head(hidden)[..., : self.vocab].float()
+
+
+def timed(work: Callable[[], object], device: torch.device) -> float:
+    """Seconds that `work` takes, the device's queue drained before and after."""
+    wait_for(device)
+    began = time.perf_counter()
+    work()
+    wait_for(device)
+    return time.perf_counter() - began

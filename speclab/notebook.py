@@ -3,6 +3,8 @@
 Imports at the top are the standard library's (and packaging): a hosted notebook imports this module before the rest is installed.
 """
 
+import base64
+import html
 import json
 import os
 import subprocess
@@ -12,14 +14,17 @@ import warnings
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import Requirement
+
+from speclab import files
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from speclab.estimates import Estimates
     from speclab.profiles import Profile
 
 
@@ -31,22 +36,50 @@ class Context:
     profile: "Profile"
     figures: Path
 
-    def save(self, figure: "Figure", slug: str) -> None:
-        """Write NN_slug.png and .pdf into the figures folder and show the PNG as it was written."""
-        from IPython.display import Image, display
+    def save(self, figure: "Figure", slug: str, caption: str = "") -> None:
+        """Write NN_slug.png and .pdf into the figures folder and show the picture as it was written, its caption under it.
+
+        caption: one sentence that says what is drawn and what is seen; its numbers are computed. It is also the picture's text for
+        those who cannot see it, and stands in the report (NN_captions.json).
+        """
+        from IPython.display import HTML, display
 
         from speclab import figures
 
         inches = figure.get_size_inches()[0]
         path = figures.save(figure, f"{self.number}_{slug}", self.figures)
-        display(Image(path.read_bytes(), width=round(110 * inches), alt=slug.replace("-", " ").replace("_", " ")))
+        self._keep_caption(slug, caption)
+        display(HTML(framed(path.read_bytes(), round(110 * inches), caption or slug.replace("-", " "))))
 
-    def table(self, frame: "pd.DataFrame", slug: str, digits: int = 3) -> None:
-        """Write NN_slug.csv and .tex into the figures folder and show the table with `digits` decimals."""
-        from speclab import paper
+    def _keep_caption(self, slug: str, caption: str) -> None:
+        path = self.figures / f"{self.number}_captions.json"
+        known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        kept = dict(sorted((known | {slug: caption}).items()))
+        path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
-        paper.export(frame, self.figures, f"{self.number}_{slug}")
-        show_table(frame, digits)
+    def plot(self, estimates: "Estimates", x: str, slug: str, caption: str, **options: Any) -> None:
+        """Draw estimates by `x` with their intervals and save the figure; options as of `figures.facets` (hue, rows, columns, kind, …)."""
+        from speclab import figures
+
+        self.save(figures.facets(estimates.frame, x, **options), slug, caption)
+
+    def table(self, table: "pd.DataFrame | Estimates", slug: str, digits: int = 3, rows: int = 12) -> None:
+        """Write NN_slug.csv and .tex into the figures folder and show the first `rows` rows with `digits` decimals."""
+
+        frame = getattr(table, "frame", table)
+        files.export(frame, self.figures, f"{self.number}_{slug}")
+        show_table(frame.head(rows), digits)
+        if len(frame) > rows:
+            say(f"*{rows} of {len(frame)} rows; all of them are in `{self.number}_{slug}.csv`.*")
+
+    def export(self, table: "pd.DataFrame | Estimates", slug: str) -> None:
+        """Write NN_slug.csv and .tex into the figures folder without showing anything."""
+
+        files.export(getattr(table, "frame", table), self.figures, f"{self.number}_{slug}")
+
+    def say(self, text: str) -> None:
+        """Show a computed sentence (Markdown): numbers in a notebook's text come from here and are never typed."""
+        say(text)
 
     def record(self, **numbers: float | int | str) -> None:
         """Write the notebook's main numbers to NN_numbers.json in the figures folder, floats to 4 significant digits."""
@@ -76,7 +109,7 @@ def start(notebook: str, profile: str, overrides: dict | None = None) -> Context
 
 def _hosted(profile: "Profile") -> None:
     """On Kaggle what is attached: models, data sets, saved runs. In a kit that the bootstrap cell fetched: GPTQModel, if it is needed."""
-    from speclab import hosted
+    from speclab.ops import hosted
     from speclab.profiles import ROOT
 
     if hosted.MOUNTED.is_dir():
@@ -114,6 +147,16 @@ def say(text: str) -> None:
     from IPython.display import Markdown, display
 
     display(Markdown(text))
+
+
+def framed(picture: bytes, width: int, caption: str) -> str:
+    """A PNG as HTML, `width` pixels wide at most, with its caption under it; the picture travels inside the page."""
+    text = html.escape(caption)
+    data = base64.b64encode(picture).decode()
+    return (
+        f'<figure style="margin:1em 0"><img src="data:image/png;base64,{data}" alt="{text}" style="width:{width}px;max-width:100%">'
+        f'<figcaption style="max-width:{width}px"><em>{text}</em></figcaption></figure>'
+    )
 
 
 def show_table(frame: "pd.DataFrame", digits: int = 3) -> None:

@@ -4,8 +4,11 @@ The context advances by the target's own tokens whatever is accepted, so the tra
 (estimators.md, section 2). The literal step-by-step procedure is the reference in tests/literal.py.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +16,7 @@ from torch import Tensor
 
 from speclab.model import KVCache, LanguageModel
 from speclab.pairs import Pair
+from speclab.profiles import Profile
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling, entropy, pick, probabilities, rank_key, rank_of, uniforms
 from speclab.tree import Tree
@@ -265,3 +269,121 @@ def record_block(
     else:
         texts = [texts[p.prompt_id] for p in prompts]
     return [record_prompt(pair, p, text, tree, sampling, max_packed_tokens) for p, text in zip(prompts, texts, strict=True)]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished block: its number, the records of its prompts, and facts for the manifest."""
+
+    index: int
+    recorded: list
+    facts: dict
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker needs: the profile, the blocks of encoded prompts, texts that another run holds (by prompt_id) or None, and the
+    threads of a worker (None: as it finds them)."""
+
+    profile: Profile
+    blocks: tuple[tuple[EncodedPrompt, ...], ...]
+    texts: dict | None = None
+    threads: int | None = None
+
+    def load(self, device: str | None = None) -> Any:
+        """The pair of the profile, both models on `device` if one is given."""
+        import torch
+
+        from speclab.pairs import load_pair
+
+        if self.threads:
+            torch.set_num_threads(self.threads)
+        models = {name: replace(getattr(self.profile, name), device=device) for name in ("target", "draft")} if device else {}
+        return load_pair(self.profile.replace(**models))
+
+    def record(self, pair: Any, index: int, packed: int | None = None) -> Done:
+        """Record one block, `packed` nodes at a time (None: as the profile says; an earlier block may have had to go lower)."""
+        began, profile = time.perf_counter(), self.profile
+        sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
+        packed = packed or profile.max_packed_tokens
+        recorded, packed = record_or_halve(pair, list(self.blocks[index]), profile, sampling, self.texts, packed)
+        facts = {"time_s": time.perf_counter() - began, "pair": pair.facts, "peak_bytes": peak_bytes(), "max_packed_tokens": packed}
+        return Done(index, recorded, facts)
+
+
+def record_or_halve(
+    pair: Any, block: list[EncodedPrompt], profile: Profile, sampling: Any, texts: dict | None, packed: int
+) -> tuple[list, int]:
+    """`record_block` and the packing it ran with; out of memory halves the packing, says so and goes on.
+
+    So does writing the texts with the prompts that are written together: a text does not depend on its neighbours.
+    """
+    import torch
+
+    texts = texts if texts is not None else _texts_or_halve(pair, block, profile, sampling)
+    while True:
+        try:
+            made = record_block(pair, block, profile.tree, sampling, profile.max_new_tokens, profile.seed, packed, texts)
+            return made, packed
+        except torch.OutOfMemoryError:
+            if packed <= 8:
+                raise
+            packed //= 2
+        torch.cuda.empty_cache()  # after the except block: the error holds the tensors that did not fit
+        print(f"out of memory: going on with max_packed_tokens={packed}", file=sys.stderr)
+
+
+def _texts_or_halve(pair: Any, block: list[EncodedPrompt], profile: Profile, sampling: Any) -> dict[str, tuple[int, ...]]:
+    import torch
+
+    try:
+        made = generate(pair.target, block, profile.max_new_tokens, pair.stop_ids, sampling, profile.seed)
+        return {p.prompt_id: text for p, text in zip(block, made, strict=True)}
+    except torch.OutOfMemoryError:
+        if len(block) == 1:
+            raise
+    torch.cuda.empty_cache()
+    half = len(block) // 2
+    print(f"out of memory: going on with {half} prompts at once (block_prompts={half} says so from the start)", file=sys.stderr)
+    return _texts_or_halve(pair, block[:half], profile, sampling) | _texts_or_halve(pair, block[half:], profile, sampling)
+
+
+def peak_bytes() -> dict[str, int]:
+    """Most memory this process has held, and its models on each GPU."""
+    import resource
+
+    import torch
+
+    peaks = {f"cuda:{i}": torch.cuda.max_memory_allocated(i) for i in range(torch.cuda.device_count())}
+    return {"process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)} | peaks
+
+
+class Worker:
+    """Holds a job and, from its first block on, the pair. As a Ray actor a killed one is started again and its block done anew."""
+
+    def __init__(self, job: Job, device: str | None = None, pair: Any = None):
+        self.job, self.device, self.pair, self.packed = job, device, pair, None
+
+    def record(self, index: int) -> Done:
+        """One block."""
+        self.pair = self.pair or self.job.load(self.device)
+        from speclab.ops.plan import packed_tokens_for
+
+        self.packed = self.packed or packed_tokens_for(self.pair, self.job.profile)
+        done = self.job.record(self.pair, index, self.packed)
+        self.packed = done.facts["max_packed_tokens"]
+        return done
+
+
+Engine = Callable[[Job, list[int]], Iterator[Done]]
+
+
+def worker_threads() -> int | None:
+    """Threads of this process, for workers that should compute as it does; None where torch is not loaded."""
+    return sys.modules["torch"].get_num_threads() if "torch" in sys.modules else None
+
+
+def in_process(job: Job, indices: list[int], pair: Any = None) -> Iterator[Done]:
+    """One block after another with one pair, loaded here if it is not given."""
+    worker = Worker(job, pair=pair)
+    yield from map(worker.record, indices)

@@ -12,6 +12,7 @@ from functools import cache, cached_property, partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import pyarrow as pa
@@ -19,10 +20,12 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from speclab.engines import Engine, Job, in_process, worker_threads
-from speclab.parts import SCHEMA_VERSION, SCHEMAS, RunError, part_facts, part_file, write_part, written
+from speclab.files import SCHEMA_VERSION, SCHEMAS, RunError, part_facts, part_file, write_part, written
 from speclab.profiles import ROOT, Profile
 from speclab.prompts import EncodedPrompt, digest, encode_prompts, load_prompts
+
+if TYPE_CHECKING:
+    from speclab.record import Engine, Job
 
 KINDS = {
     "greedy": {},  # the profile as it stands
@@ -110,7 +113,7 @@ def run_key(profile: Profile) -> str:
 # ---- recording ------------------------------------------------------------------------------------------------------
 
 
-def _record_parts(job: Job, folder: Path, engine: Engine, progress: Callable | None) -> list[dict]:
+def _record_parts(job: "Job", folder: Path, engine: "Engine", progress: Callable | None) -> list[dict]:
     """Facts of every block; those without a whole part file are recorded by the engine, each written as it is done."""
     names = [[p.prompt_id for p in block] for block in job.blocks]
     facts = [part_facts(folder, index) for index in range(len(names))]
@@ -165,15 +168,18 @@ def _manifest(profile: Profile, key: str, encoded: list[EncodedPrompt], parts: l
 
 
 def record_run(
-    profile: Profile, folder: Path, pair=None, progress: Callable | None = None, texts: dict | None = None, engine: Engine | None = None
+    profile: Profile, folder: Path, pair=None, progress: Callable | None = None, texts: dict | None = None,
+    engine: "Engine | None" = None,
 ) -> Run:
     """Record a profile into a folder, block by block; goes on where an earlier call stopped and ends with the same bytes.
 
     pair: loaded already, for the default engine (this process). progress: wraps the iterator of blocks (default: a progress bar).
     texts: continuations by prompt_id, of an earlier run of the same target over the same prompts; None generates them.
-    engine: who runs the blocks, see speclab.engines.
+    engine: who runs the blocks, see speclab.ops.engines.
     RunError: folder in use, not writable, or holding another run. NonFiniteProbability: a model broke down.
     """
+    from speclab.record import Job, in_process, worker_threads
+
     folder, key = Path(folder), run_key(profile)
     encoded = _encoded(profile)
     blocks = [encoded[i : i + profile.block_prompts] for i in range(0, len(encoded), profile.block_prompts)]
@@ -205,7 +211,7 @@ def _same_run(folder: Path, key: str, profile: Profile) -> str:
     return text
 
 
-def load_or_record(profile: Profile, kind: str = "greedy", engine: Engine | None = None) -> Run:
+def load_or_record(profile: Profile, kind: str = "greedy", engine: "Engine | None" = None) -> Run:
     """The recorded run of (profile, kind) under data/runs, recorded now by `engine` if it is not there yet (with a progress bar)."""
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r}: allowed are {', '.join(KINDS)}")

@@ -337,3 +337,15 @@ def domain_table(nodes: pd.DataFrame) -> pd.DataFrame:
     table.loc[ALL] = each.mean()
     table.loc[ALL, ["prompts", "nodes", "alpha_sd"]] = table.loc[POOLED, ["prompts", "nodes", "alpha_sd"]]
     return table.loc[[*each.index, ALL, POOLED]].astype({"prompts": int, "nodes": int})
+
+
+def pick(estimator: Estimator, index: int) -> Estimator:
+    """One member of a family, such as hit[1], as an estimator of one number. ValueError (when called) if there is no such member."""
+    def value(totals: np.ndarray) -> np.ndarray:
+        members = estimator.value(totals)
+        if not 0 <= index - estimator.first < members.shape[-1]:
+            last = estimator.first + members.shape[-1] - 1
+            raise ValueError(f"{estimator.name} has members {estimator.first} to {last}; {index} was asked for")
+        return members[..., [index - estimator.first]]
+
+    return Estimator(f"{estimator.name}[{index}]", estimator.columns, value)

@@ -141,6 +141,13 @@ def _interval(values: np.ndarray, n_prompts: int, what: str) -> Interval:
     return Interval(float(values[0]), *map(float, _bounds(values[1:])), n_prompts)
 
 
+def interval_of(draws: np.ndarray, n_prompts: int, what: str) -> Interval:
+    """The interval of draws (1 + n,): the estimate, then its resamples. ValueError if `what` is undefined, here or in over 5 % of them."""
+    if np.isnan(draws[0]) or np.isnan(draws).mean() > 0.05:
+        raise ValueError(f"{what} is undefined here, or in over 5 % of the resamples: too few rows; record more prompts or take fewer bins")
+    return Interval(float(draws[0]), *map(float, np.nanquantile(draws[1:], BOUNDS)), n_prompts)
+
+
 def cluster_mean(frame: pd.DataFrame, column: str, n: int = RESAMPLES, seed: int = 0) -> Interval:
     """Mean of a column over rows with its interval: a ratio of per-prompt sums, so prompts of any length."""
     return bootstrap(frame, score.mean_of(column), n, seed)
@@ -321,3 +328,13 @@ def _r_squared(grams: np.ndarray, columns: list[int]) -> np.ndarray:
     left = left + 1e-9 * grams[:, :1, :1] * np.eye(len(use))  # a level may be absent from a resample
     residual = grams[:, 1, 1] - np.einsum("nk,nk->n", right, np.linalg.solve(left, right[..., None])[..., 0])
     return 1.0 - residual / total
+
+
+def fold_of(domain: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
+    """A fold 0..folds-1 for each prompt, evenly within its domain, at random. ValueError if a domain has fewer prompts than folds."""
+    if folds < 2:
+        raise ValueError(f"folds={folds}: at least 2 are needed, one to judge on and one to fit on")
+    sizes = pd.Series(domain).value_counts()
+    if sizes.min() < folds:
+        raise ValueError(f"domain {sizes.idxmin()!r} has {sizes.min()} prompts, folds={folds}: record more prompts, or take fewer folds")
+    return pd.Series(np.random.default_rng(seed).random(len(domain))).groupby(domain).rank().to_numpy().astype(int) % folds

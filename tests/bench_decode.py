@@ -126,8 +126,8 @@ def measure(pair, prompts, repeats: int) -> pd.DataFrame:
 
 def summary(pair, found: pd.DataFrame, prompts) -> pd.DataFrame:
     """Tokens per second, ratio to plain, block efficiency, predicted ratio and the share of it reached, one row a method."""
+    from speclab.analysis.timing import measure_costs
     from speclab.draft import parse_shape
-    from speclab.timing import measure_costs
 
     costs = measure_costs(pair, prompts[:4], sizes=(1, 2, 4, 5, 8, 9), repeats=15)
     found = found.assign(rate=found.tokens / found.time_s)

@@ -1,4 +1,4 @@
-"""`make bench-shapes`: the recorder at the real shapes with random weights, against the plan of `speclab.memory`.
+"""`make bench-shapes`: the recorder at the real shapes with random weights, against the plan of `speclab.ops.plan`.
 
 TinyLlama as the draft and Llama-2-7B's width as the target, in bfloat16 on a CPU (float16 on a GPU: `--device cuda:0 --layers 32
 --prompts 200 --prompt-tokens 512 --new 64 --block 20` is the paper's whole measurement, unquantised). A CPU gets LAYERS of the target's
@@ -79,7 +79,7 @@ def random_model(config: dict, layers: int, device: torch.device, dtype: torch.d
 
 def build(layers: int, device: torch.device):
     """The random pair, and both models as the plan holds them."""
-    from speclab.memory import Held, shape_of
+    from speclab.ops.plan import Held, shape_of
     from speclab.pairs import Pair
     from speclab.profiles import load_profile
 
@@ -125,7 +125,7 @@ class Table:
     """Measured beside planned, a line a stage; memory is what is used beside the weights."""
 
     def __init__(self, profile, held: list, speed, loaded: int):
-        from speclab import memory
+        from speclab.ops import plan as memory
 
         self.stages, self.speed, self.loaded = memory.stages(profile, *held), speed, loaded
         self.needs = {n.stage: n.total - n.parts["weights"] - n.parts.get("context", 0) for n in memory.plan(profile, *held)}
@@ -141,7 +141,7 @@ class Table:
 
 def main() -> None:
     """Build, record, compare."""
-    from speclab.machine import measured_speed
+    from speclab.ops.probe import measured_speed
     from speclab.profiles import load_profile
     from speclab.prompts import EncodedPrompt
 

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from speclab import hosted, routing
+from data.routing import prepare
 from speclab.__main__ import main
+from speclab.ops import hosted
 
 DECODE = ["decode", "--prompts", "{prompts}", "--out", "{out}"]
 
@@ -68,5 +69,5 @@ def test_keep_takes_trained_drafts_along(tmp_path):
 
 
 def test_the_router_names_text_that_is_not_there(tmp_path, capsys):
-    assert routing.main(["--data", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]) == 2
+    assert prepare.main(["--data", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err.startswith("speclab: ")

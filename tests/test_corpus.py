@@ -6,8 +6,9 @@ import json
 import pytest
 from conftest import ROOT
 
-from speclab import corpus
-from speclab.corpus import documents, ngrams
+from data import corpus
+from data.corpus import documents
+from speclab.drafts.prompts import ngrams
 
 DATA = ROOT.parent / "shared" / "datasets"
 

@@ -42,7 +42,7 @@ def test_drafting_nothing_samples_the_target(rule):
 
 
 def test_decode_by_policy(tmp_path, capsys):
-    from speclab import policy
+    from speclab.analysis import policy
     from speclab.profiles import load_profile
 
     rows = [{"prompt_id": d, "domain": d, "prompt": "def add(a, b):\n    return"} for d in ("code", "chat")] + [

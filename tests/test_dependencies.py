@@ -11,22 +11,27 @@ import pytest
 from speclab.profiles import ROOT
 
 PURE = (
-    "tokenview", "byhand", "explain", "tree", "score", "stats", "replay", "cost", "search", "paper", "prompts", "profiles", "notebook",
-    "sweep", "control", "causes", "power", "audit", "claims", "budgets", "routing", "online", "stream", "training_prompts", "authors",
-    "memory", "machine", "doctor", "hosted", "parts", "tokens",
+    "pictures", "estimates", "tree", "score", "stats", "replay", "cost", "files", "prompts", "profiles", "notebook", "runs",
+    "analysis.by_hand", "analysis.best_tree", "analysis.published", "analysis.sweep", "analysis.stopping", "analysis.power",
+    "analysis.choose", "analysis.router", "analysis.token_kinds", "analysis.bins",
+    "studies.rejection_causes", "studies.entropy_correlation", "studies.chat_paradox",
+    "studies.paper_audit.evidence", "studies.paper_audit.claims", "studies.paper_audit.author_records",
+    "studies.budgets_and_routing.online", "studies.budgets_and_routing.serving",
+    "drafts.prompts", "ops.plan", "ops.probe", "ops.doctor", "ops.hosted",
 )  # fmt: skip
 ONLY = {
     "matplotlib": {"figures"},
     "seaborn": {"figures"},
-    "transformers": {"pairs", "pretrain"},
-    "gptqmodel": {"machine", "pairs", "quantise"},
-    "papermill": {"reproduce"},
-    "nbconvert": {"report"},
-    "ray": {"engines"},
-    "peft": {"drafts"},
+    "transformers": {"pairs"},
+    "gptqmodel": {"ops.probe", "pairs", "drafts.quantise"},
+    "papermill": {"ops.reproduce"},
+    "nbconvert": {"ops.report"},
+    "ray": {"ops.engines"},
+    "peft": {"drafts.distil"},
 }
 HEAVY = ("torch", "transformers", "gptqmodel", "matplotlib", "seaborn", "datasets")
-MODULES = {path.stem: path for path in sorted((ROOT / "speclab").glob("*.py"))}
+PACKAGE = ROOT / "speclab"
+MODULES = {".".join(p.relative_to(PACKAGE).with_suffix("").parts): p for p in sorted(PACKAGE.rglob("*.py"))}
 
 
 def dragged_in(module: str) -> set[str]:
@@ -70,3 +75,79 @@ def test_a_library_is_imported_where_the_map_says(library):
 @pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("[0-9]*.py")), ids=lambda p: p.stem)
 def test_notebooks_go_through_the_package(notebook):
     assert not imported(notebook) & {"transformers", "gptqmodel", "matplotlib", "seaborn"}, "speclab has a function for it, or needs one"
+
+
+# ---- the rooms: who may import whom ------------------------------------------------------------------------------------
+
+MAY_IMPORT = {  # a room and the rooms it may import; every room may import the core
+    "core": {"core"},
+    "analysis": {"core", "analysis"},
+    "drafts": {"core", "drafts"},
+    "studies": {"core", "analysis", "drafts", "studies"},
+    "ops": {"core", "ops"},
+}
+LAZY = {  # inside a function only: the command line reaches everything, a notebook's start may ask where it runs
+    "__main__": set(MAY_IMPORT),
+    "notebook": {"ops"},
+}
+STILL_TO_MEND = {("record", "ops")}
+
+
+def imports_of(path: Path) -> list[tuple[str, bool]]:
+    """Dotted speclab modules that a file imports (without the package's name), and whether at its top."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = []
+    for node in ast.walk(tree):
+        at_top = node in tree.body
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "speclab":
+            inside = node.module.partition(".")[2]
+            names = [".".join(filter(None, [inside, alias.name])) for alias in node.names]
+            found += [(name, at_top) for name in names]
+        elif isinstance(node, ast.Import):
+            found += [(a.name.partition(".")[2], at_top) for a in node.names if a.name.startswith("speclab.")]
+    return found
+
+
+def room_of(module: str) -> str:
+    """The room that a dotted module or name lives in."""
+    head = module.partition(".")[0]
+    return head if head in MAY_IMPORT else "core"
+
+
+def wrong_imports(module: str, path: Path) -> list[str]:
+    """Imports of a module that its room may not make, as sentences."""
+    here, wrong = room_of(module), []
+    for name, at_top in imports_of(path):
+        there = room_of(name)
+        lazily = not at_top and there in LAZY.get(module, set())
+        if there not in MAY_IMPORT[here] and not lazily and (module, there) not in STILL_TO_MEND:
+            wrong.append(f"{module} ({here}) imports {name} ({there})")
+        study = name.split(".")[1] if there == "studies" and "." in name else None
+        if here == "studies" and study and study != module.split(".")[1]:
+            wrong.append(f"{module} imports the study of another notebook, {name}")
+    return wrong
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_rooms(module):
+    assert wrong_imports(module, MODULES[module]) == []
+
+
+@pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("[0-9]*.py")), ids=lambda p: p.stem)
+def test_a_notebook_imports_its_own_study_only(notebook):
+    studies = {name.split(".")[1] for name, _ in imports_of(notebook) if room_of(name) == "studies" and "." in name}
+    assert studies <= {notebook.stem[3:]}
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "complaint"),
+    [
+        ("score", "from speclab.analysis import sweep", "score (core) imports analysis.sweep (analysis)"),
+        ("analysis.sweep", "import speclab.drafts.train", "analysis.sweep (analysis) imports drafts.train (drafts)"),
+        ("notebook", "from speclab.ops import hosted", "notebook (core) imports ops.hosted (ops)"),
+        ("studies.chat_paradox", "from speclab.studies.load_models import x", "the study of another notebook"),
+    ],
+)
+def test_each_wrong_import_is_seen(tmp_path, module, line, complaint):
+    (tmp_path / "module.py").write_text(line)
+    assert any(complaint in wrong for wrong in wrong_imports(module, tmp_path / "module.py"))

@@ -6,9 +6,11 @@ import urllib.error
 
 import pytest
 
-from speclab import doctor, machine, memory
-from speclab.doctor import Line, examine, kernel_by_rule
-from speclab.machine import Found, Gpu, Machine, find_model, requirements
+from speclab.ops import doctor
+from speclab.ops import plan as memory
+from speclab.ops import probe as machine
+from speclab.ops.doctor import Line, examine, kernel_by_rule
+from speclab.ops.probe import Found, Gpu, Machine, find_model, requirements
 from speclab.profiles import ModelSpec, load_profile
 from speclab.prompts import HUB_SETS
 

@@ -42,7 +42,7 @@ def recorded(tmp_path_factory):
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs(name, recorded, tmp_path):
     chosen = [f"--set={item}" for item in SMALL] + [f"--parameter={item}" for item in PARAMETERS.get(name, [])]
-    command = [sys.executable, "-m", "speclab.reproduce", "--profile", "tiny", "--notebook", name, "--out", str(tmp_path), *chosen]
+    command = [sys.executable, "-m", "speclab.ops.reproduce", "--profile", "tiny", "--notebook", name, "--out", str(tmp_path), *chosen]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     stamp = json.loads((tmp_path / "build" / "tiny" / f"{name}.json").read_text())

@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 from speclab.__main__ import main
-from speclab.engines import engine_of, in_process, on_devices, on_ray
-from speclab.record import NonFiniteProbability
+from speclab.ops.engines import engine_of, on_devices, on_ray
+from speclab.record import NonFiniteProbability, in_process
 from speclab.runs import RunError, record_run
 
 

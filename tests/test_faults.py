@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
-import speclab.parts as parts
+import speclab.files as parts
 from speclab.pairs import load_model
 from speclab.profiles import ROOT, ModelSpec
 from speclab.runs import RunError, load_run, record_run

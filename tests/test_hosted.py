@@ -9,8 +9,9 @@ import sys
 import jupytext
 import pytest
 
-from speclab import engines, hosted
-from speclab.hosted import attach, keep, kernel_metadata, notebook_file, restore, slug, with_parameters
+from speclab import record
+from speclab.ops import engines, hosted
+from speclab.ops.hosted import attach, keep, kernel_metadata, notebook_file, restore, slug, with_parameters
 from speclab.pairs import load_pair, model_folder
 from speclab.profiles import ROOT, load_profile
 from speclab.prompts import HUB_SETS
@@ -182,7 +183,7 @@ def contents(folder):
 
 def cut_off(monkeypatch, at):
     """The recorder is stopped in block `at` (from 1), as a session's end would; returns the calls it got."""
-    honest, calls = engines.record_or_halve, []
+    honest, calls = record.record_or_halve, []
 
     def block(*arguments):
         calls.append(1)

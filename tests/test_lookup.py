@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import WORDS, toy_pair
 
-from speclab import byhand, causes
+from speclab.analysis import by_hand as byhand
 from speclab.decode import decode, decode_prompt
 from speclab.draft import Shape, StopRule, parse_shape, propose
-from speclab.lookup import MISS, LookupBody, lookup_model, with_lookup
+from speclab.drafts.lookup import MISS, LookupBody, lookup_model, with_lookup
 from speclab.prompts import EncodedPrompt
 from speclab.record import generate, record_prompt
 from speclab.sampling import Sampling, probabilities
+from speclab.studies import rejection_causes as causes
 from speclab.tree import chain, static_tree
 
 GREEDY, WARM = Sampling(), Sampling(1.0)

@@ -234,7 +234,7 @@ def test_an_extra_brings_its_needs_but_not_its_numpy(tmp_path, monkeypatch):
 
 
 def test_a_notebook_on_kaggle_starts_from_what_is_attached(tmp_path, monkeypatch, capsys):
-    from speclab import hosted
+    from speclab.ops import hosted
 
     monkeypatch.setattr(hosted, "MOUNTED", tmp_path)
     monkeypatch.setattr(hosted, "attach", lambda profile: {profile.target.path: tmp_path})

@@ -7,11 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speclab import budgets, policy, routing
+from speclab.analysis import choose as budgets
+from speclab.analysis import policy
+from speclab.analysis import router as routing
+from speclab.analysis.policy import Policy
 from speclab.cost import Costs
 from speclab.draft import parse_shape
-from speclab.policy import Policy
 from speclab.prompts import DOMAINS, Prompt
+from speclab.studies.budgets_and_routing import policies
 from speclab.tree import chain, static_tree
 
 PAIR = {"target": "a" * 40, "draft": "b" * 40}
@@ -72,7 +75,7 @@ def test_policies_by_hand():
     trace = pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "draft_rank"])
     known, costs = {"plain": None, "chain:3": chain(3)}, budgets.assumed(0.1)
     routes = {"lost": dict.fromkeys(texts, routing.UNKNOWN), "wrong": {p: "chat" if d == "code" else "code" for p, (d, _) in texts.items()}}
-    found = policy.judged(trace, budgets.counts(trace, known), known, costs, {"code": 0.9, "chat": 0.1}, routes)
+    found = policies.judged(trace, budgets.counts(trace, known), known, costs, {"code": 0.9, "chat": 0.1}, routes)
     assert list(found) == ["never", "always", "per-domain", "lost", "wrong", "online", "oracle"]
     passes = {name: frame.groupby("domain")["target_passes"].mean().to_dict() for name, frame in found.items()}
     plain, drafted = {"code": 12, "chat": 12}, {"code": 3, "chat": 12}
@@ -91,7 +94,7 @@ def test_recommendations_by_hand():
     rows = [(name, d, t, rank) for name, (d, rank) in texts.items() for t in range(12)]
     trace = pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "draft_rank"])
     known = {"plain": None, "chain:1": chain(1), "chain:3": chain(3), "tree:2,2,4": static_tree(2, 2, 4)}
-    found = policy.recommend(budgets.counts(trace, known), known, {"cheap": budgets.assumed(0.1), "dear": budgets.assumed(2.0)})
+    found = policies.recommend(budgets.counts(trace, known), known, {"cheap": budgets.assumed(0.1), "dear": budgets.assumed(2.0)})
     found = found.set_index(["machine", "domain"])
     code, chat, dear = found.loc[("cheap", "code")], found.loc[("cheap", "chat")], found.loc[("dear", "code")]
     assert (code["setting"], code["gamma"], code["tree"], code["speculate"]) == ("chain:3", 3, "tree:2,2,4", "yes")
@@ -167,19 +170,19 @@ def batches(*verdicts):
     ],
 )
 def test_where_drafting_stops_holds_at_every_batch_before_or_after(verdicts, expected):
-    assert policy.turning(batches(*verdicts)) == policy.Turning(*expected)
+    assert policies.turning(batches(*verdicts)) == policies.Turning(*expected)
 
 
 def test_equal_settings_do_the_same():
     for low, high, word in ((0.1, 0.2, "up"), (-0.2, -0.1, "down"), (0, 0, "does the same as"), (-0.1, 0.1, "cannot be told apart from"),
                             (0, 0.1, "cannot be told apart from")):
-        assert policy.told(pd.Series({"low": low, "high": high}), "up", "down") == word
+        assert policies.told(pd.Series({"low": low, "high": high}), "up", "down") == word
 
 
 def test_router_table_reads_the_card_and_judges_the_prompts():
     router = routing.load_router()
     given = [Prompt("a", "code", CODE), Prompt("b", "chat", CHAT), Prompt("c", "math", CHAT)]
-    table = policy.router_table(router, {"mine": given}).set_index(["prompts", "form"])
+    table = policies.router_table(router, {"mine": given}).set_index(["prompts", "form"])
     mine, held = table.loc["mine", "as it is"], table.loc["held out of its training", "removed"]
     assert mine["n"] == 3 and mine["right"].startswith("0.667 [0.208, 0.939]"), "Wilson's interval of 2 in 3, worked by hand"
     unsure = sum(route == budgets.UNKNOWN for route in router.routes([p.text for p in given]))

@@ -11,8 +11,9 @@ from statsmodels.stats.power import NormalIndPower
 from test_score import make_run
 from toy import toy_pair
 
-from speclab import power, replay, score, stats
-from speclab.power import Design
+from speclab import replay, score, stats
+from speclab.analysis import power
+from speclab.analysis.power import Design
 from speclab.prompts import EncodedPrompt
 from speclab.record import record_block
 from speclab.runs import Run, RunError

@@ -66,7 +66,7 @@ def test_profiles_for_t4s_ask_for_nothing_a_t4_lacks(name):
 
 @pytest.mark.parametrize("name", HUB)
 def test_notes_hold_the_published_configurations(name):
-    from speclab.memory import shape_of
+    from speclab.ops.plan import shape_of
 
     profile = load_profile(name)
     configs = [profile.notes["target_config"], profile.notes["draft_config"]]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from speclab.corpus import ngrams
+from speclab.drafts.prompts import ngrams
 from speclab.prompts import (
     DOMAINS,
     HUB_SETS,

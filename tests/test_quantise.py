@@ -8,8 +8,8 @@ import torch
 from conftest import save_random_llama
 from safetensors.torch import load_file
 
-from speclab import quantise
-from speclab.quantise import available, quantised_copy, unpacked
+from speclab.drafts import quantise
+from speclab.drafts.quantise import available, quantised_copy, unpacked
 
 needs_gptq = pytest.mark.skipif(not available(), reason="gptqmodel is not installed: pip install speclab[gptq]")
 LAYER = "model.layers.0.mlp.down_proj"

@@ -11,7 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from speclab import reproduce
+from speclab.ops import reproduce
 from speclab.profiles import ROOT
 
 FIGURE = """
@@ -194,7 +194,7 @@ def test_interruption_says_what_is_done_and_goes_on_later(repository):
     write(repository, "02_also_good", "import time\ntime.sleep(120)")
     script = (  # a job started in the background of a shell inherits an ignored SIGINT
         "import signal, sys, pathlib as p; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "from speclab.reproduce import main; sys.exit(main(['--out', sys.argv[1]], p.Path(sys.argv[1])))"
+        "from speclab.ops.reproduce import main; sys.exit(main(['--out', sys.argv[1]], p.Path(sys.argv[1])))"
     )
     command, env = [sys.executable, "-c", script, str(repository)], os.environ | {"PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=env)

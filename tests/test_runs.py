@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import speclab.engines as engines
+import speclab.ops.engines as engines
 import speclab.runs as runs
 from speclab.__main__ import main
 from speclab.runs import RunError, load_or_record, load_run, record_run, run_key

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclab import replay, score, stats, sweep
+from speclab import replay, score, stats
+from speclab.analysis import sweep
 from speclab.cost import block_efficiency_iid
 
 PROBABILITY = st.floats(0.05, 0.95)

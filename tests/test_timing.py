@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from speclab.analysis.timing import costs_of, decoded_speed, measure_costs, measured_overhead, pass_times, quartiles, spread
 from speclab.decode import Decoded, Step
 from speclab.draft import Shape
 from speclab.prompts import EncodedPrompt
-from speclab.timing import costs_of, decoded_speed, measure_costs, measured_overhead, pass_times, quartiles, spread
 from speclab.tree import chain
 
 TIMES = pd.DataFrame(

@@ -62,7 +62,7 @@ def test_acceptance_is_between_0_4_and_0_9_in_every_domain_and_domains_differ(ti
 
 @pytest.mark.parametrize(("before", "after"), [("a <!-- x --> b", "a <!-- x --> b")])
 def test_a_card_without_marks_is_left_alone(tmp_path, before, after):
-    from speclab.pretrain import write_card
+    from data.pairs.tiny.prepare import write_card
 
     (tmp_path / "README.md").write_text(before)
     write_card(tmp_path / "README.md", None, {})
@@ -72,7 +72,7 @@ def test_a_card_without_marks_is_left_alone(tmp_path, before, after):
 def test_the_end_of_a_users_turn_is_not_learned_from_the_given_step_on(tiny_pair, monkeypatch):
     import torch
 
-    import speclab.pretrain as pretrain
+    import data.pairs.tiny.prepare as pretrain
 
     seen = []
     monkeypatch.setattr(pretrain, "next_token_loss", lambda model, rows, ignored: seen.append(ignored))

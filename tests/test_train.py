@@ -10,8 +10,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from speclab.parts import RunError
-from speclab.train import Stream, TrainConfig, fit, learning_rate_scale, next_token_loss
+from speclab.drafts.train import Stream, TrainConfig, fit, learning_rate_scale, next_token_loss
+from speclab.files import RunError
 
 CONFIG = TrainConfig(steps=8, batch=2, context=16, checkpoint_every=4, warmup_steps=2)
 TOKENS = np.tile(np.arange(2, 30), 20).astype(np.uint16)

@@ -1,0 +1,203 @@
+"""Estimates: a table of numbers with intervals, and what a notebook does with one: pick, lay out, compare, put into words.
+
+Everything that a notebook computes and shows is an `Estimates`. It knows no model, no figure and no statistics: `speclab.stats` makes
+the numbers, `speclab.figures` draws them. An interval stands for 95 % of resampled prompts.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from speclab.score import POOLED, domains_in, require
+
+NUMBERS = ["estimate", "low", "high"]
+UNDEFINED = "is undefined in"
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """One row a number: the columns before `estimate` are its keys (domain, gamma, …), then estimate, low, high, and what else is known.
+
+    `digits` are the decimals of cells and sentences; the frame itself is never rounded.
+    """
+
+    frame: pd.DataFrame
+    digits: int = 2
+
+    def __post_init__(self) -> None:
+        require(self.frame, NUMBERS, "estimates")
+
+    @classmethod
+    def stacked(cls, parts: "Mapping[str, Estimates | pd.DataFrame]", key: str, digits: int = 2) -> "Estimates":
+        """Several tables as one; the new first column `key` says which table a row came from."""
+        frames = {name: getattr(part, "frame", part) for name, part in parts.items()}
+        table = pd.concat(frames, names=[key]).reset_index(key).reset_index(drop=True)
+        return cls(table, digits)
+
+    # ---- pick --------------------------------------------------------------------------------------------------------
+
+    @property
+    def keys(self) -> list[str]:
+        """Names of the columns that tell the numbers apart."""
+        columns = list(self.frame.columns)
+        return columns[: columns.index("estimate")]
+
+    def at(self, **keys: Any) -> "Estimates":
+        """The rows where every named column has the given value, or one of a list of values. ValueError if there are none."""
+        kept = self.frame
+        for name, wanted in keys.items():
+            require(kept, [name], "estimates")
+            several = isinstance(wanted, list | tuple | set | range)
+            kept = kept[kept[name].isin(list(wanted) if several else [wanted])]
+        if kept.empty:
+            there = {name: list(pd.unique(self.frame[name]))[:8] for name in keys}
+            raise ValueError(f"no estimate at {keys}; there are {there}")
+        return replace(self, frame=kept.reset_index(drop=True))
+
+    def without(self, **keys: Any) -> "Estimates":
+        """The rows where no named column has the given value, or one of a list of values."""
+        dropped = pd.Series(False, index=self.frame.index)
+        for name, unwanted in keys.items():
+            several = isinstance(unwanted, list | tuple | set | range)
+            dropped |= self.frame[name].isin(list(unwanted) if several else [unwanted])
+        return replace(self, frame=self.frame[~dropped].reset_index(drop=True))
+
+    def defined(self) -> "Estimates":
+        """The rows whose estimate is a number."""
+        return replace(self, frame=self.frame.dropna(subset="estimate").reset_index(drop=True))
+
+    def rows(self) -> Iterator[Any]:
+        """The rows as named tuples."""
+        return self.frame.itertuples(index=False)
+
+    @property
+    def value(self) -> float:
+        """The estimate of a table of one row. ValueError for more."""
+        if len(self.frame) != 1:
+            raise ValueError(f"{len(self.frame)} estimates where one is needed: pick it with .at({', '.join(self.keys)}=…)")
+        return float(self.frame["estimate"].iloc[0])
+
+    # ---- lay out -----------------------------------------------------------------------------------------------------
+
+    def wide(self, rows: str | list[str], columns: str) -> pd.DataFrame:
+        """A table of cells '0.56 [0.55, 0.58]' ('undefined' where missing), rows and columns in order of appearance."""
+        index = [rows] if isinstance(rows, str) else list(rows)
+        cells = self.frame.assign(cell=[self._cell(row) for row in self.rows()])
+        table = cells.pivot(index=index, columns=columns, values="cell")
+        table = table[list(pd.unique(self.frame[columns]))]
+        table = table.rename_axis(columns=None).reset_index()
+        in_order = self.frame[index].drop_duplicates()
+        return in_order.merge(table, on=index)
+
+    def _cell(self, row: Any) -> str:
+        if np.isnan(row.estimate):
+            return "undefined"
+        if np.isnan(row.low):
+            return f"{row.estimate:.{self.digits}f}"
+        return f"{row.estimate:.{self.digits}f} [{row.low:.{self.digits}f}, {row.high:.{self.digits}f}]"
+
+    # ---- put into words ----------------------------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        """A single number with its interval, several as a list by their first key that differs."""
+        if len(self.frame) == 1:
+            return self._cell(next(self.rows()))
+        names = next((key for key in self.keys if self.frame[key].nunique() > 1), self.keys[0])
+        return self.listed(names)
+
+    def listed(self, names: str = "domain") -> str:
+        """'code 0.56 [0.55, 0.58], math 0.61 [0.60, 0.63]'."""
+        return ", ".join(f"{getattr(row, names)} {self._cell(row)}" for row in self.rows())
+
+    def span(self) -> str:
+        """Least to greatest estimate: '0.43 to 0.62'."""
+        known = self.frame["estimate"].dropna()
+        return f"{known.min():.{self.digits}f} to {known.max():.{self.digits}f}"
+
+    def sentence(self, above: str, below: str, neither: str, names: str = "domain", than: float = 0.0) -> str:
+        """What the intervals say, as 'falls in code, math; is undefined in chat': each wording is followed by the names it holds for.
+
+        `above` or `below`: the whole interval lies on that side of `than`; else `neither`.
+        """
+        return by_direction(self.frame, above, below, neither, names, than)
+
+    # ---- compare -----------------------------------------------------------------------------------------------------
+
+    def steps(self, along: str) -> pd.Series:
+        """Differences between neighbours in the order of `along`, within every group of the other keys."""
+        ordered = self.frame.sort_values(along, kind="stable")
+        others = [key for key in self.keys if key != along]
+        if not others:
+            return ordered["estimate"].diff().dropna()
+        return ordered.groupby(others, sort=False, observed=True)["estimate"].diff().dropna()
+
+    def never_falls(self, along: str) -> bool:
+        """True where no estimate is below the one before it (but for rounding)."""
+        return bool((self.steps(along) > -1e-9).all())
+
+    def lies_within(self, least: float, most: float) -> bool:
+        """True where every defined estimate lies in this range (but for rounding)."""
+        return bool(self.frame["estimate"].dropna().between(least - 1e-9, most + 1e-9).all())
+
+    def highest(self, within: str = "domain") -> "Estimates":
+        """The row of the largest estimate in each value of `within`."""
+        best = self.frame.groupby(within, sort=False, observed=True)["estimate"].idxmax()
+        return replace(self, frame=self.frame.loc[best].reset_index(drop=True))
+
+
+def direction(interval: Any, above: str, below: str, neither: str = "cannot be told apart from", than: float = 0.0) -> str:
+    """`above` or `below` if the whole interval (anything with .low and .high) is on that side of `than`; else, also if undefined, `neither`."""
+    if interval.low > than:
+        return above
+    if interval.high < than:
+        return below
+    return neither
+
+
+def by_direction(
+    rows: pd.DataFrame, above: str, below: str, neither: str, names: str = "domain", than: float = 0.0
+) -> str:
+    """`direction` of every row in one phrase, such as 'falls in code, math; is undefined in chat'; a wording ends before the names."""
+    said: dict[str, list[str]] = {}
+    for row in rows.itertuples():
+        wording = direction(row, above, below, neither, than) if row.low <= row.high else UNDEFINED
+        said.setdefault(wording, []).append(str(getattr(row, names)))
+    return "; ".join(f"{wording} {', '.join(who)}" for wording, who in said.items())
+
+
+def attempt(measure: Callable[..., Any], *arguments: Any, **options: Any) -> dict:
+    """Fields of `measure(...)` and an empty `note`; where it raises ValueError missing numbers, and the reason in `note`.
+
+    So one domain that cannot answer (a constant column, too few prompts) does not hide the others.
+    """
+    try:
+        return vars(measure(*arguments, **options)) | {"note": ""}
+    except ValueError as error:
+        return {"estimate": np.nan, "low": np.nan, "high": np.nan, "note": str(error)}
+
+
+def per_domain(frame: pd.DataFrame, measure: Callable, within: str | None = None, pooled: bool = False) -> pd.DataFrame:
+    """`attempt(measure, rows)` in each domain (and each value of `within`, such as rank): domain, [within], fields, note.
+
+    pooled: all domains together as well, last.
+    """
+    require(frame, ["domain", *([within] if within else [])], "frame")
+    rows = []
+    for domain in (*domains_in(frame), *([POOLED] if pooled else [])):
+        part = frame if domain == POOLED else frame[frame["domain"] == domain]
+        groups = part.groupby(within, observed=True) if within else [(None, part)]
+        for level, group in groups:
+            keys = {"domain": domain, within: level} if within else {"domain": domain}
+            rows.append(keys | attempt(measure, group))
+    return pd.DataFrame(rows)
+
+
+# ---- the table of a notebook that does not hold an `Estimates` yet ---------------------------------------------------
+
+
+def wide(frame: pd.DataFrame, index: list[str], columns: str, digits: int = 2) -> pd.DataFrame:
+    """`Estimates.wide` of a frame."""
+    return Estimates(frame, digits).wide(index, columns)

@@ -1,0 +1,160 @@
+"""Part files of a run: schemas, atomic writing, checksums. A block counts once its marker stands beside its two Parquet files."""
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock
+
+from speclab import score
+from speclab.prompts import EncodedPrompt
+
+SCHEMA_VERSION = 1
+I32, F32, IDS, PROBS = pa.int32(), pa.float32(), pa.list_(pa.int32()), pa.list_(pa.float32())
+META = {"speclab_schema": str(SCHEMA_VERSION)}
+WHO = [("prompt_id", pa.string()), ("domain", pa.string()), ("position", I32)]
+SCHEMAS = {
+    "trace": pa.schema(
+        [
+            *WHO,
+            ("token", I32),
+            ("draft_rank", I32),
+            ("p_token", F32),
+            ("q_token", F32),
+            ("overlap", F32),
+            ("kl", F32),
+            ("target_entropy", F32),
+            ("draft_entropy", F32),
+            ("target_top", I32),
+            ("draft_top", I32),
+            ("target_margin", F32),
+            ("top_draft_ids", IDS),
+            ("top_draft_q", PROBS),
+            ("top_draft_p", PROBS),
+        ],
+        metadata=META,
+    ),
+    "nodes": pa.schema(
+        [
+            *WHO,
+            ("node", I32),
+            ("parent", I32),
+            ("depth", I32),
+            ("rank", I32),
+            ("token", I32),
+            ("draft_prob", F32),
+            ("target_prob", F32),
+            ("target_entropy", F32),
+            ("draft_entropy", F32),
+            ("target_rank", I32),
+            ("best_path", pa.bool_()),
+        ],
+        metadata=META,
+    ),
+}
+
+
+class RunError(RuntimeError):
+    """A run could not be recorded or read; the message says what to do, and what was recorded is kept."""
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process at a time works in `folder`, which is made if need be; others wait. RunError when it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot write {folder}: {error.strerror or error}; choose another folder") from error
+    with FileLock(folder / ".lock"):
+        yield
+
+
+def written(path: Path, write: Callable[[Path], None]) -> None:
+    """Write under a temporary name and rename; an error names the folder and says that nothing recorded is lost."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(temporary)
+        temporary.replace(path)
+    except OSError as error:
+        raise RunError(
+            f"cannot write {path}: {error.strerror or error}. Finished blocks are kept; "
+            "free space or choose another folder (--out), then run again"
+        ) from error
+
+
+def _table(name: str, prompts: list[EncodedPrompt], columns: list[dict]) -> pa.Table:
+    frames = []
+    for prompt, found in zip(prompts, columns, strict=True):
+        count = len(found["position"])
+        found = {"prompt_id": [prompt.prompt_id] * count, "domain": [prompt.domain] * count} | found
+        frames.append(
+            pa.table(
+                [pa.array(list(found[f.name]) if pa.types.is_list(f.type) else found[f.name], f.type) for f in SCHEMAS[name]],
+                schema=SCHEMAS[name],
+            )
+        )
+    return pa.concat_tables(frames)
+
+
+def _sha(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def part_file(folder: Path, index: int, name: str) -> Path:
+    return folder / "parts" / f"{index:05d}.{name}"
+
+
+def write_part(folder: Path, index: int, prompts: list[EncodedPrompt], recorded: list, facts: dict) -> None:
+    """One block: two Parquet files, then the marker with their checksums; without the marker the block does not count."""
+    hashes = {}
+    for name in SCHEMAS:
+        table, path = _table(name, prompts, [getattr(r, name) for r in recorded]), part_file(folder, index, f"{name}.parquet")
+        written(path, lambda p, table=table: pq.write_table(table, p))
+        hashes[name] = _sha(path)
+    written(part_file(folder, index, "json"), lambda p: p.write_text(json.dumps(facts | {"sha256": hashes})))
+
+
+def part_facts(folder: Path, index: int) -> dict | None:
+    """Facts of a whole part; None when it was never finished; said aloud when it is damaged (it is then recorded again)."""
+    marker = part_file(folder, index, "json")
+    if not marker.is_file():
+        return None
+    reason = "a checksum differs"
+    try:
+        facts = json.loads(marker.read_text())
+        if all(_sha(part_file(folder, index, f"{name}.parquet")) == facts["sha256"][name] for name in SCHEMAS):
+            return facts
+    except (OSError, ValueError, KeyError) as error:
+        reason = f"{type(error).__name__}: {error}"
+    print(f"part {index} in {folder} is damaged ({reason}): recording it again", file=sys.stderr)
+    return None
+
+
+def export(frame: pd.DataFrame, folder: Path | str, name: str, digits: int = 3) -> tuple[Path, Path]:
+    """Write name.csv (full precision) and name.tex (booktabs, `digits` decimals, missing as a dash); returns both paths.
+
+    Files are byte-stable and appear whole. ValueError if the frame is empty.
+    """
+    score.require(frame, [], f"table {name!r}")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    named = frame if isinstance(frame.index, pd.RangeIndex) else frame.reset_index()
+    plain = named.astype(object).where(named.notna(), None)
+    latex = plain.rename(columns=lambda column: str(column).replace("_", " "))
+    texts = {
+        ".csv": named.to_csv(index=False, lineterminator="\n"),
+        ".tex": latex.to_latex(index=False, escape=True, na_rep="--", float_format=f"%.{digits}f"),
+    }
+    for suffix, text in texts.items():
+        part = folder / f".{name}{suffix}.part"
+        part.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(part, folder / f"{name}{suffix}")
+    return folder / f"{name}.csv", folder / f"{name}.tex"

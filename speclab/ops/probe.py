@@ -1,0 +1,230 @@
+"""What is there: facts about this machine for `doctor`. Looks only: downloads nothing, loads no weights, waits for nobody for long."""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import sys
+import tomllib
+import urllib.request
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from packaging.requirements import Requirement
+
+from speclab.notebook import limit_threads, quiet
+from speclab.ops.plan import Speed, held
+from speclab.profiles import ROOT, ModelSpec, Profile
+from speclab.prompts import HUB_SETS, MIRROR, load_prompts
+
+ASK_S = 3  # seconds that the hub has to answer
+SUSTAINED = 0.8  # of a bare product's speed that a whole pass reaches (tests/bench_shapes.py: 1.22 to 1.29 times its time, CPU alone)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU: its name, compute capability, and bytes of memory."""
+
+    name: str
+    capability: tuple[int, int]
+    free_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """A model on this machine: `where` ('folder', 'cache', or '' for nowhere), its config.json, and whether all its weights are there."""
+
+    where: str = ""
+    config: dict | None = None
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Facts about a machine; bytes are free ones. `kernels`: by model path, the class that GPTQModel itself would take."""
+
+    python: tuple[int, int]
+    packages: dict[str, str]
+    gpus: tuple[Gpu, ...] = ()
+    ram_bytes: int = 0
+    disk_bytes: int = 0
+    hub: bool = False
+    nvcc: bool = False
+    models: dict[str, Found] = field(default_factory=dict)
+    datasets: frozenset[str] = frozenset()
+    mirror: bool = False  # SPECLAB_DATASETS is set: data sets come from there alone
+    kernels: dict[str, str] = field(default_factory=dict)
+    cores: int = 1
+    threads: int = 1
+    speed: Speed | None = None
+    prompt_chars: float = 0.0  # mean length of the prompts; 0 where they are not here yet
+
+
+def requirements(quantised: bool) -> list[Requirement]:
+    """What pyproject.toml asks for, with the extra `gptq` for a quantised model."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return [Requirement(text) for text in project["dependencies"] + (project["optional-dependencies"]["gptq"] if quantised else [])]
+
+
+def _packages() -> dict[str, str]:
+    found = {}
+    for need in requirements(True):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[need.name] = metadata.version(need.name)
+    return found
+
+
+def _gpus() -> tuple[Gpu, ...]:
+    import torch
+
+    found = []
+    for index in range(torch.cuda.device_count()):
+        name, capability = torch.cuda.get_device_name(index), torch.cuda.get_device_capability(index)
+        found.append(Gpu(name, capability, *torch.cuda.mem_get_info(index)))
+    return tuple(found)
+
+
+def _whole(folder: Path) -> bool:
+    """All weight files are there: those that an index names, else any."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        return all((folder / name).is_file() for name in set(json.loads(index.read_text())["weight_map"].values()))
+    return any(folder.glob("*.safetensors"))
+
+
+def _cached(spec: ModelSpec) -> Path | None:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(spec.path, revision=spec.revision, local_files_only=True))
+    except Exception:  # not cached, or not an id of the hub: each version of the client raises something else
+        return None
+
+
+def find_model(spec: ModelSpec) -> Found:
+    """Where `pairs.model_folder` would find a model without downloading it, and its config.json."""
+    attached = os.environ.get("SPECLAB_MODELS")
+    places = [Path(spec.path), ROOT / spec.path] + ([Path(attached) / spec.path] if attached else [])
+    folder = next((place for place in places if (place / "config.json").is_file()), None)
+    where, folder = ("folder", folder) if folder else ("cache", _cached(spec))
+    if folder is None or not (folder / "config.json").is_file():
+        return Found()
+    config = json.loads((folder / "config.json").read_text())
+    extra = folder / "quantize_config.json"
+    if "quantization_config" not in config and extra.is_file():
+        config["quantization_config"] = json.loads(extra.read_text())
+    return Found(where, config, _whole(folder))
+
+
+def _hub_answers() -> bool:
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        with urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=ASK_S):
+            return True
+    except OSError:
+        return False
+
+
+def _datasets() -> frozenset[str]:
+    """The paper's data sets that are under SPECLAB_DATASETS, or without it in the hub's cache."""
+    from huggingface_hub import constants
+
+    mirror = os.environ.get(MIRROR)
+    if mirror:
+        return frozenset(s.name for s in HUB_SETS.values() if (Path(mirror) / s.name).is_dir())
+    cache = Path(constants.HF_HUB_CACHE)
+    return frozenset(s.name for s in HUB_SETS.values() if (cache / f"datasets--{s.name.replace('/', '--')}" / "snapshots").is_dir())
+
+
+def gptq_kernel(config: dict, spec: ModelSpec, device: str) -> str:
+    """Name of the kernel class that GPTQModel selects for a quantised config.json on a device; '' where it cannot be asked."""
+    try:
+        import torch
+        from gptqmodel import BACKEND
+        from gptqmodel.utils.importer import select_quant_linear
+
+        asked, backend = config["quantization_config"], BACKEND.AUTO if spec.backend == "auto" else BACKEND(f"gptq_{spec.backend}")
+        return select_quant_linear(
+            bits=asked["bits"], group_size=asked["group_size"], desc_act=asked.get("desc_act", False), sym=asked.get("sym", True),
+            device=torch.device(device), backend=backend, pack_dtype=torch.int32,
+            dtype=getattr(torch, spec.dtype) if spec.dtype in ("float16", "bfloat16") else None,
+        ).__name__  # fmt: skip
+    except Exception:  # not installed, or no kernel of that name works here: the doctor then reasons
+        return ""
+
+
+def _kernels(profile: Profile, models: dict[str, Found], gpus: int) -> dict[str, str]:
+    found = {}
+    for spec in (profile.target, profile.draft):
+        config = models[spec.path].config
+        if config and "quantization_config" in config:
+            device = held(spec, config, gpus).device
+            if device == "cpu" or int(device.partition(":")[2]) < gpus:
+                found[spec.path] = gptq_kernel(config, spec, device)
+    return {path: kernel for path, kernel in found.items() if kernel}
+
+
+def measured_speed(device: str, dtype: Any = None) -> Speed:
+    """What this device sustains in `dtype` (default: float32 on a CPU, float16 on a GPU), timed for a fraction of a second.
+
+    Operations from a square matrix product; bytes from a matrix times one row, which is what decoding does; SUSTAINED of both.
+    """
+    import torch
+
+    from speclab.model import timed
+
+    place, n = torch.device(device), 1024 if device == "cpu" else 4096
+    dtype = dtype or (torch.float32 if device == "cpu" else torch.float16)
+    square, large = (torch.ones(size, size, device=place, dtype=dtype) for size in (n, 8192))
+    product, row = (lambda: square @ square), (lambda: torch.nn.functional.linear(large[:1], large))
+    for work in (product, row):
+        work()
+    times = [median(timed(work, place) for _ in range(7)) for work in (product, row)]
+    rates = SUSTAINED * 2 * n**3 / times[0], SUSTAINED * large.nbytes / times[1]
+    return Speed(*rates, 0.2e-3 if device == "cpu" else Speed.layer_s)
+
+
+def _prompt_chars(profile: Profile) -> float:
+    if profile.prompts == "paper":  # would be fetched
+        return 0.0
+    try:
+        return mean(len(p.text) for p in load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains))
+    except ValueError:  # the doctor has a line for it
+        return 0.0
+
+
+def _disk() -> int:
+    from huggingface_hub import constants
+
+    place = Path(constants.HF_HUB_CACHE)
+    place = next(p for p in (place, *place.parents) if p.exists())
+    return min(shutil.disk_usage(p).free for p in (place, ROOT))
+
+
+def probe(profile: Profile) -> Machine:
+    """The facts of this machine that a profile depends on."""
+    import psutil
+
+    quiet()
+    threads = limit_threads()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):  # notices of the libraries
+        gpus, models = _gpus(), {spec.path: find_model(spec) for spec in (profile.target, profile.draft)}
+        kernels = _kernels(profile, models, len(gpus))
+    datasets = _datasets()
+    away = not all(found.whole for found in models.values()) or (profile.prompts == "paper" and len(datasets) < len(HUB_SETS))
+    device = {"auto": "cuda:0" if gpus else "cpu", "cuda": "cuda:0"}.get(profile.target.device, profile.target.device)
+    here = device == "cpu" or int(device.partition(":")[2]) < len(gpus)
+    return Machine(
+        sys.version_info[:2], _packages(), gpus, psutil.virtual_memory().available, _disk(), away and _hub_answers(),
+        shutil.which("nvcc") is not None, models, datasets, bool(os.environ.get(MIRROR)), kernels,
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, threads,
+        measured_speed(device) if here else None, _prompt_chars(profile),
+    )  # fmt: skip

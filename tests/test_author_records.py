@@ -1,0 +1,283 @@
+"""Fetching the authors' files (a local server: good, cut, resumed, wrong, absent) and what their records can tell, by hand and on them."""
+
+import gzip
+import hashlib
+import http.server
+import threading
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_published import RECORDS, author_rows, released
+
+from speclab import score
+from speclab.analysis import published as paper
+from speclab.studies.paper_audit import author_records as authors
+
+CONTENT = bytes(range(256)) * 400
+FILE = authors.PublicFile("raw_records_20260411_000001.csv", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
+
+
+@pytest.fixture
+def server():
+    """A server of one file on this machine: of an answer `.cut` bytes are sent (None: all); `.ranges`: can parts be asked for?"""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            book, asked = self.server, self.headers.get("Range")
+            book.asked.append(asked)
+            if self.path != f"/{FILE.name}":
+                return self.send_error(404)
+            start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and book.ranges else 0
+            body = book.content[start:]
+            self.send_response(206 if start else 200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body[: book.cut])
+
+        def log_message(self, *_):
+            pass
+
+    book = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    book.content, book.cut, book.ranges, book.asked = CONTENT, None, True, []
+    book.base = f"http://127.0.0.1:{book.server_port}/"
+    thread = threading.Thread(target=book.serve_forever, daemon=True)
+    thread.start()
+    yield book
+    book.shutdown()
+    book.server_close()
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_good_file_is_fetched_once(server, tmp_path):
+    (path,) = authors.fetch(tmp_path / "new", server.base, (FILE,))
+    assert path.read_bytes() == CONTENT and names(path.parent) == [FILE.name]
+    authors.fetch(tmp_path / "new", server.base, (FILE,))
+    assert server.asked == [None], "a file that is there and right is not asked for again"
+    path.write_bytes(b"spoiled")
+    authors.fetch(tmp_path / "new", server.base, (FILE,))
+    assert path.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_cut_connection_leaves_no_file_and_is_gone_on_with(server, tmp_path, ranges):
+    server.cut, server.ranges = 70_000, ranges
+    with pytest.raises(authors.FetchError, match="make author-records"):
+        authors.fetch(tmp_path, server.base, (FILE,))
+    assert names(tmp_path) == [f".{FILE.name}.part"]
+    server.cut = None
+    (path,) = authors.fetch(tmp_path, server.base, (FILE,))
+    assert path.read_bytes() == CONTENT and names(tmp_path) == [FILE.name]
+    assert server.asked == [None, "bytes=70000-"]
+
+
+def test_a_part_that_is_whole_is_not_fetched_again(server, tmp_path):
+    (tmp_path / f".{FILE.name}.part").write_bytes(CONTENT)
+    assert authors.fetch(tmp_path, server.base, (FILE,))[0].read_bytes() == CONTENT and server.asked == []
+
+
+@pytest.mark.parametrize("content", [CONTENT[:-1] + b"x", CONTENT + b"more"])
+def test_other_bytes_are_refused_and_removed(server, tmp_path, content):
+    server.content = content
+    with pytest.raises(authors.FetchError, match="not the authors' file"):
+        authors.fetch(tmp_path, server.base, (FILE,))
+    assert names(tmp_path) == []
+
+
+def test_a_spoiled_part_is_removed_and_the_next_call_is_good(server, tmp_path):
+    (tmp_path / f".{FILE.name}.part").write_bytes(b"?" * 1000)
+    with pytest.raises(authors.FetchError, match="not the authors' file"):
+        authors.fetch(tmp_path, server.base, (FILE,))
+    assert authors.fetch(tmp_path, server.base, (FILE,))[0].read_bytes() == CONTENT
+
+
+def test_absent_file_and_no_network_say_what_to_do(server, tmp_path, capsys):
+    absent = authors.PublicFile("raw_records_20260411_999999.csv", 1, "0")
+    with pytest.raises(authors.FetchError, match="404.*SPECLAB_AUTHOR_RECORDS=folder"):
+        authors.fetch(tmp_path, server.base, (absent,))
+    closed = server.base
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(authors.FetchError, match="Without a network, copy the files.*SPECLAB_AUTHOR_RECORDS"):
+        authors.fetch(tmp_path, closed, (FILE,))
+    assert authors.main(["--out", str(tmp_path), "--base", closed]) == 2
+    assert "Without a network" in capsys.readouterr().err and names(tmp_path) == []
+
+
+def test_a_folder_serves_as_address(tmp_path):
+    (tmp_path / FILE.name).write_bytes(CONTENT)
+    assert authors.fetch(tmp_path / "out", f"{tmp_path.as_uri()}/", (FILE,))[0].read_bytes() == CONTENT
+
+
+@released
+def test_checksums_and_sizes_are_those_of_the_records_and_fetch_takes_them(tmp_path):
+    for file in authors.FILES:
+        content = gzip.decompress((RECORDS / f"{file.run}.csv.gz").read_bytes())
+        assert (len(content), hashlib.sha256(content).hexdigest()) == (file.size, file.sha256)
+        (tmp_path / file.name).write_bytes(content)
+    assert [path.name for path in authors.fetch(tmp_path / "out", f"{tmp_path.as_uri()}/")] == [file.name for file in authors.FILES]
+
+
+def test_the_address_is_a_commit_and_the_files_are_three_runs():
+    assert len(authors.COMMIT) == 40 and authors.COMMIT in authors.BASE and authors.BASE.startswith("https://")
+    assert [file.run for file in authors.FILES] == ["054105", "055031", "060835"]
+    with pytest.raises(ValueError, match="is no file of records"):
+        authors.run_name("config.json")
+
+
+def test_records_are_looked_for_where_the_docstring_says(tmp_path, monkeypatch):
+    monkeypatch.delenv(authors.VARIABLE, raising=False)
+    monkeypatch.setattr(authors, "FOLDER", tmp_path / "default")
+    assert authors.read() == {}, "a fresh machine has none"
+    with pytest.raises(ValueError, match="holds no .csv or .csv.gz.*make author-records"):
+        authors.read(tmp_path / "nowhere")
+    for folder, run in (("default", "111111"), ("variable", "222222"), ("given", "333333")):
+        (tmp_path / folder).mkdir()
+        author_rows().to_csv(tmp_path / folder / f"{run}.csv.gz", index=False)
+    assert list(authors.read()) == ["111111"]
+    monkeypatch.setenv(authors.VARIABLE, str(tmp_path / "variable"))
+    assert list(authors.read()) == ["222222"]
+    found = authors.read(tmp_path / "given")
+    assert list(found) == ["333333"] and found["333333"].nan_count == 1
+
+
+def test_records_that_bear_a_known_name_must_be_the_public_file(tmp_path):
+    author_rows().to_csv(tmp_path / "054105.csv", index=False)
+    with pytest.raises(ValueError, match="not the authors' public file of run 054105"):
+        authors.read(tmp_path)
+
+
+def hand_records(tmp_path) -> paper.AuthorRecords:
+    """Two trees of test_paper's shape, the second whole: p 0.6 and 0.3 (best surely the argmax), under the first 0.45 and 0.3 (open: 0.25
+    is left), under the fourth 0.1 (surely not: exp(-1.1) = 0.33)."""
+    whole = author_rows(position=1).assign(target_prob=[0.6, 0.3, 0.45, 0.3, 0.1], target_entropy=[0.9, 0.9, 1.2, 1.2, 1.1])
+    pd.concat([author_rows(), whole]).to_csv(tmp_path / "000001.csv", index=False)
+    return authors.read(tmp_path)["000001"]
+
+
+def test_trees_with_a_nan_row_are_left_out_whole(tmp_path):
+    records = hand_records(tmp_path)
+    kept = authors.whole_trees(records)
+    assert len(records.nodes) == 9 and kept["position"].tolist() == [1] * 5
+    bad = paper.AuthorRecords(records.nodes[records.nodes["position"] == 0], records.nan_rows)
+    with pytest.raises(ValueError, match="trees without a NaN row is empty"):
+        authors.whole_trees(bad)
+
+
+def test_argmax_is_bounded_by_what_the_siblings_and_the_entropy_allow(tmp_path):
+    low, high = authors.argmax_bounds(authors.whole_trees(hand_records(tmp_path)))
+    assert low["target_rank"].tolist() == [0, 1, 0, 1, 1]  # 0.45 > 1 - 0.75
+    assert high["target_rank"].tolist() == [0, 1, 0, 1, 1]
+    open_case = low.drop(columns="target_rank").assign(target_prob=[0.4, 0.1, 0.2, 0.3, 0.3], target_entropy=1.3)
+    low, high = authors.argmax_bounds(open_case)
+    assert low["target_rank"].tolist() == [1, 1, 1, 1, 1]  # 0.5, 0.5 and 0.7 are left
+    assert high["target_rank"].tolist() == [0, 1, 1, 0, 0]  # exp(-1.3) = 0.27 is below 0.3 and 0.4
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_argmax_bounds_hold_on_known_distributions(seed):
+    """A slow reference: random distributions whose argmax is known."""
+    rng, rows, truth = np.random.default_rng(seed), [], []
+    for position in range(300):
+        p = rng.dirichlet(np.full(12, 0.3))
+        children = rng.choice(12, 3, replace=False)
+        rows += [("x", position, n + 1, 0, p[token], -(p * np.log(p + 1e-300)).sum()) for n, token in enumerate(children)]
+        truth += [token == p.argmax() for token in children]
+    nodes = pd.DataFrame(rows, columns=["prompt_id", "position", "node", "parent", "target_prob", "target_entropy"])
+    certain, possible = (frame["target_rank"].to_numpy() == 0 for frame in authors.argmax_bounds(nodes))
+    assert (certain <= np.array(truth)).all() and (np.array(truth) <= possible).all()
+    assert 0 < certain.sum() < np.sum(truth) < possible.sum(), "the bounds are neither empty nor the truth"
+
+
+def test_pruned_trees_are_nested_and_by_hand(tmp_path):
+    nodes = authors.whole_trees(hand_records(tmp_path))
+    assert nodes["rank"].tolist() == [0, 1, 0, 1, 0]
+    assert authors.prune(nodes, 1)["node"].tolist() == [1, 3]  # node 5 hangs under node 4, of rank 1
+    assert authors.prune(nodes, 2)["node"].tolist() == [1, 2, 3, 4, 5]
+    with pytest.raises(ValueError, match="branches is 0"):
+        authors.prune(nodes, 0)
+    table = authors.growing_trees(nodes).set_index("branches")
+    # one child: min(1, p/q) = 0.6/0.6, 0.45/0.5, so 1 + 0.9; two: 1, 1 | 0.9, 1 | 0.1/0.9, so 1 + 0.95 + 0.95/9
+    assert table["published_length"].tolist() == pytest.approx([1.9, 1.95 + 0.95 / 9])
+    assert table["accepted_low"].tolist() == table["accepted_high"].tolist() == [2, 2]
+    assert table["nodes"].tolist() == [2, 5]
+
+
+def test_facts_by_hand(tmp_path):
+    (row,) = authors.facts({"000001": hand_records(tmp_path)}).to_dict("records")
+    assert (row["levels"], row["prompts"], row["rows"], row["nan_rows"], row["nan_share"]) == ("2+2+1", 1, 10, 1, 0.1)
+    first, second = [0.5, 1, 1, 0.1], [1, 1, 0.9, 1, 1 / 9]
+    assert row["alpha_without_nan"] == pytest.approx(np.mean(first + second))
+    assert row["alpha_nan_as_accepted"] == pytest.approx(np.mean([*first, 1, *second]))
+    assert row["accepted_low"] == row["accepted_high"] == 2
+    # position 0: 0.4 of 0.3 and 0.4 exceeds what is left, 0.3; under node 1 0.5 is not more than 0.5: node 2 alone is accepted
+    assert row["nan_rejected"] == pytest.approx((1 + 2) / 2)
+
+
+@released
+def test_released_records_contradict_the_published_length():
+    records = authors.read(RECORDS)
+    table = authors.facts(records).set_index("run")
+    assert table["levels"].to_dict() == {"054105": "5+25+34", "055031": "3+9+4", "060835": "4+16+12"}
+    assert table["rank_0"].between(0.82, 0.86).all() and table["rank_1"].between(0.17, 0.36).all()
+    assert table["nan_share"].between(0, 0.11).all() and (table["alpha_without_nan"] < table["alpha_nan_as_accepted"]).all()
+    by_size = table.loc[["055031", "060835", "054105"]]
+    assert by_size["published_length"].round(2).tolist() == [0.96, 0.61, 0.54]
+    assert by_size["nan_rejected"].round(1).tolist() == [2.1, 2.5, 2.7]
+    assert (by_size["nan_rejected"] <= by_size["accepted_high"]).all()
+    for one in records.values():
+        grown = authors.growing_trees(authors.whole_trees(one))
+        assert (grown["published_length"].diff().dropna() < 0).all() and (grown["accepted_low"].diff().dropna() >= 0).all()
+        assert (grown["accepted_low"] <= grown["accepted_high"]).all()
+
+
+def test_growing_trees_takes_the_targets_own_ranks_where_there_are(tmp_path):
+    nodes = authors.whole_trees(hand_records(tmp_path)).assign(target_rank=[1, 0, 0, 0, 0])
+    table = authors.growing_trees(nodes)
+    assert table["accepted_low"].tolist() == table["accepted_high"].tolist() == [0, 1]
+    assert table["accepted_low"].iloc[-1] == score.tree_estimators()["mean_accepted"](nodes)
+
+
+
+
+def test_trees_of_depth_one_by_hand():
+    trace = pd.DataFrame({"draft_rank": [1, 3], "top_draft_q": [[0.5, 0.2, 0.1], [0.8, 0.1, 0.05]],
+                          "top_draft_p": [[0.25, 0.6, 0.0], [0.8, 0.01, 0.1]]})  # fmt: skip
+    length, accepted = authors.root_trees(trace)
+    np.testing.assert_allclose(length(trace), [0.75, (0.5 + 1 + 1 + 0.1) / 4, (0.5 + 1 + 0 + 1 + 0.1 + 1) / 6])
+    np.testing.assert_allclose(accepted(trace), [0, 0.5, 0.5])
+    with pytest.raises(ValueError, match="top_draft_q"):
+        authors.root_trees(trace.drop(columns="top_draft_q"))
+
+
+def test_shares_from_the_published_cells_by_hand_and_of_the_published_run():
+    values = pd.DataFrame({"f": ["a", "a", "a", "b", "b"], "alpha": [0.0, 1, 0.5, 1, 0.6]})
+    cells = values.groupby("f")["alpha"].agg(count="size", alpha_mean="mean", alpha_std="std").reset_index()
+    slow = values.groupby("f")["alpha"].transform("mean").var() / values["alpha"].var()
+    assert authors.published_shares(cells, "f") == pytest.approx(slow)
+    run = pd.read_csv(paper.DATA / "run_alpha_by_depth_task.csv")
+    assert authors.published_shares(run, "task_type") == pytest.approx(0.0014, abs=1e-4)
+    assert authors.published_shares(run, "depth") == pytest.approx(0.00018, abs=1e-5)
+
+
+def test_a_mix_of_opposite_ranks_shows_no_correlation():
+    entropy = np.linspace(0.1, 1, 8)
+    first = pd.DataFrame({"rank": 0, "target_prob": 0.9 - entropy / 2, "target_entropy": entropy})
+    second = first.assign(rank=1, target_prob=entropy / 2 + 0.05)
+    nodes = pd.concat([first, second], ignore_index=True).assign(draft_prob=1.0, prompt_id="x", domain="code")
+    table = authors.rank_correlations(nodes).set_index("rank")
+    assert table.loc[[0, 1], "estimate"].tolist() == pytest.approx([-1, 1]) and abs(table.loc["all", "estimate"]) < 0.5
+    assert table["low"].isna().all(), "one prompt: no interval"
+    many = pd.concat([nodes.assign(prompt_id=f"p{i}") for i in range(5)], ignore_index=True)
+    assert authors.rank_correlations(many).set_index("rank").loc[0].tolist() == pytest.approx([-1] * 3)
+
+
+@released
+def test_within_a_rank_the_released_records_show_strong_opposite_correlations():
+    for one in authors.read(RECORDS).values():
+        table = authors.rank_correlations(one.nodes).set_index("rank")["estimate"]
+        assert table[0] < -0.5 and table[1] > 0.4 and abs(table["all"]) < 0.3
