@@ -1,7 +1,9 @@
-"""Training text of the tiny pair: four domains of permissively licensed documents, test-set overlap removed.
+"""Training text of the tiny pair: four domains of permissively licensed documents, test-set overlap
+removed.
 
-Reads the JSON-lines files under DATA/train (see the data card beside the pair) and the benchmark test splits under
-DATA/hub_mirror, and yields documents in the very prompt formats the kit studies. Knows no model.
+Reads the JSON-lines files under DATA/train (see the data card beside the pair) and the benchmark
+test splits under DATA/hub_mirror, and yields documents in the very prompt formats the kit studies.
+Knows no model.
 """
 
 import ast
@@ -45,12 +47,17 @@ def read_jsonl(path: Path) -> Iterator[dict]:
 
 
 def benchmark_ngrams(mirror: Path) -> set[tuple[str, ...]]:
-    """Shingles of every benchmark test row the kit may be measured on. Raises FileNotFoundError if a split is absent."""
+    """Shingles of every benchmark test row the kit may be measured on.
+
+    Raises FileNotFoundError if a split is absent.
+    """
     seen: set[tuple[str, ...]] = set()
     for pattern, field in TEST_SPLITS.items():
         files = sorted(mirror.glob(pattern))
         if not files:
-            raise FileNotFoundError(f"no test split {pattern} under {mirror}: DATA must hold train/ and hub_mirror/")
+            raise FileNotFoundError(
+                f"no test split {pattern} under {mirror}: DATA must hold train/ and hub_mirror/"
+            )
         for row in (row for file in files for row in read_jsonl(file)):
             seen |= ngrams(row[field])
     return seen
@@ -59,7 +66,9 @@ def benchmark_ngrams(mirror: Path) -> set[tuple[str, ...]]:
 def _turns(messages: list[tuple[str, str]], as_chat: bool) -> str:
     if not as_chat:
         return "\n".join(content for _, content in messages)
-    return "".join(f"{USER if role == 'user' else ASSISTANT}{content}{END}" for role, content in messages)
+    return "".join(
+        f"{USER if role == 'user' else ASSISTANT}{content}{END}" for role, content in messages
+    )
 
 
 def math_rows(folder: Path) -> Iterator[tuple[str, str, str]]:
@@ -72,14 +81,20 @@ def reasoning_rows(folder: Path) -> Iterator[tuple[str, str, str]]:
     """GSM8K's training problems: key, prompt, steps and answer."""
     for row in read_jsonl(folder / "gsm8k_main_train.jsonl.gz"):
         steps, answer = re.sub(r"<<.*?>>", "", row["answer"]).split("\n#### ")
-        yield row["question"], REASONING_PROMPT.format(row["question"]), f"{steps}\nThe answer is {answer}."
+        yield (
+            row["question"],
+            REASONING_PROMPT.format(row["question"]),
+            f"{steps}\nThe answer is {answer}.",
+        )
 
 
 def _functions(source: str) -> Iterator[tuple[str, str]]:
     """Every documented function of a file as (signature with docstring, body)."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) and len(node.body) > 1:
-            lines = textwrap.dedent("\n".join(source.split("\n")[node.lineno - 1 : node.end_lineno])).split("\n")
+            lines = textwrap.dedent(
+                "\n".join(source.split("\n")[node.lineno - 1 : node.end_lineno])
+            ).split("\n")
             split = node.body[0].end_lineno - node.lineno + 1
             head, body = "\n".join(lines[:split]), "\n".join(lines[split:])
             if 150 < len(head) + len(body) < 2500 and len(body) > 40:
@@ -113,24 +128,36 @@ def _chat(folder: Path, rng: random.Random) -> Iterator[list[tuple[str, str]]]:
 
 
 def _held_out(key: str) -> bool:
-    """Two documents in a hundred, chosen by their content, so that the split is the same whatever the order."""
+    """Two documents in a hundred, chosen by their content, so that the split is the same whatever
+    the order.
+    """
     return int(hashlib.sha256(key.encode()).hexdigest(), 16) % 50 == 0
 
 
 def documents(data: Path, seed: int = 0) -> list[Document]:
-    """All training documents of DATA, each as plain text or as chat turns (30 %), rows that overlap a test split left out."""
-    rng, folder, seen = random.Random(seed), Path(data) / "train", benchmark_ngrams(Path(data) / "hub_mirror")
+    """All training documents of DATA, each as plain text or as chat turns (30 %), rows that overlap
+    a test split left out.
+    """
+    rng, folder, seen = (
+        random.Random(seed),
+        Path(data) / "train",
+        benchmark_ngrams(Path(data) / "hub_mirror"),
+    )
     found = []
     for domain, source in (("math", math_rows), ("reasoning", reasoning_rows), ("code", code_rows)):
         for key, prompt, answer in source(folder):
             if not ngrams(key) & seen:
                 turns = [("user", prompt), ("assistant", answer.strip("\n"))]
                 glue = "" if prompt.endswith("\n") else " "
-                text = _turns(turns, True) if rng.random() < TEMPLATE_SHARE else prompt + glue + answer
+                text = (
+                    _turns(turns, True) if rng.random() < TEMPLATE_SHARE else prompt + glue + answer
+                )
                 found.append(Document(domain, text, _held_out(key)))
     for messages in _chat(folder, rng):
         if not ngrams(messages[0][1]) & seen:
-            found.append(Document("chat", _turns(messages, rng.random() < 0.5), _held_out(messages[0][1])))
+            found.append(
+                Document("chat", _turns(messages, rng.random() < 0.5), _held_out(messages[0][1]))
+            )
     for row in read_jsonl(folder / "prose_technical.jsonl.gz"):
         found.append(Document("prose", row["text"][:PROSE_CHARS], _held_out(row["path"])))
     return found

@@ -9,29 +9,38 @@
 # %% [markdown]
 # # NN. Which question does this notebook answer?
 #
-# **Answer.** One sentence without a typed number: the sentence with the number is computed below, and this one says where. (Which
-# estimator is meant: a name from GLOSSARY.md.)
+# **Answer.** One sentence without a typed number: the sentence with the number is computed below,
+# and this one says where. (Which estimator is meant: a name from GLOSSARY.md.)
 #
 # ![The figure that carries the answer](../figures/tiny/NN_slug.png)
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the run `greedy` of the profile (recorded if it is not there)
-# · *writes* `figures/<profile>/NN_*`.
+# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the run `greedy` of the
+# profile (recorded if it is not there) · *writes* `figures/<profile>/NN_*`.
 
-# %% tags=["bootstrap"]
-# Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the repository's root.
+# %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
+# Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
+# repository's root.
 import os, shutil, subprocess, sys
 from pathlib import Path
 
 fetched, here = Path("speclab-kit").resolve(), Path.cwd()
-root = next((p for p in (here, *here.parents, fetched) if (p / "speclab" / "notebook.py").is_file()), None)
+root = next(
+    (p for p in (here, *here.parents, fetched) if (p / "speclab" / "notebook.py").is_file()), None
+)
 if root is None:
-    attached = next(Path("/kaggle/input").rglob("speclab/notebook.py"), None)  # the kit as an attached data set: read-only, so copied
+    attached = next(
+        Path("/kaggle/input").rglob("speclab/notebook.py"), None
+    )  # the kit as an attached data set: read-only, so copied
     if attached:
         shutil.copytree(attached.parents[1], fetched)
     elif not os.environ.get("SPECLAB_REPO"):  # the kit has no public address yet
-        raise SystemExit("No checkout here: set SPECLAB_REPO to the kit's git address, or attach the kit as a data set.")
+        raise SystemExit(
+            "No checkout here: set SPECLAB_REPO to the kit's git address, or attach the kit as a data set."
+        )
     else:
-        subprocess.run(["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)], check=True)
+        subprocess.run(
+            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)], check=True
+        )
     root = fetched
 os.chdir(root)
 sys.path.insert(0, str(root))
@@ -44,7 +53,8 @@ if root == fetched:
 from speclab import figures, notebook, runs, score
 
 # %% tags=["parameters"]
-profile: str = "tiny"  # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
+# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
+profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 
 # %%

@@ -1,7 +1,10 @@
-"""From accepted tokens to speed-up: the standard cost model, the i.i.d. formulas, and the article's rule, labelled as such.
+"""From accepted tokens to speed-up: the standard cost model, the i.i.d.
 
-Times are ratios to one target pass over one token: c = draft pass / target pass, verify = target pass over the drafted tokens / over
-one, overhead = the loop's own time / target pass. All arguments broadcast (numbers, arrays or Series); nothing is fitted here.
+formulas, and the article's rule, labelled as such.
+
+Times are ratios to one target pass over one token: c = draft pass / target pass, verify = target
+pass over the drafted tokens / over one, overhead = the loop's own time / target pass. All arguments
+broadcast (numbers, arrays or Series); nothing is fitted here.
 """
 
 from dataclasses import dataclass
@@ -13,11 +16,22 @@ from speclab.tree import Tree
 
 
 def _within(name: str, value, low: float, high: float = np.inf, strict: bool = False):
-    """`value` if every entry is finite and in [low, high] (above low if strict); ValueError otherwise."""
+    """`value` if every entry is finite and in [low, high] (above low if strict); ValueError
+    otherwise.
+    """
     entries = np.asarray(value, np.float64)
-    if not np.isfinite(entries).all() or (entries < low).any() or (entries > high).any() or (strict and (entries == low).any()):
-        allowed = f"{'above' if strict else 'at least'} {low:g}" + ("" if np.isinf(high) else f" and at most {high:g}")
-        raise ValueError(f"{name} is {value}; it must be {allowed}: check that it was measured, and in which unit")
+    if (
+        not np.isfinite(entries).all()
+        or (entries < low).any()
+        or (entries > high).any()
+        or (strict and (entries == low).any())
+    ):
+        allowed = f"{'above' if strict else 'at least'} {low:g}" + (
+            "" if np.isinf(high) else f" and at most {high:g}"
+        )
+        raise ValueError(
+            f"{name} is {value}; it must be {allowed}: check that it was measured, and in which unit"
+        )
     return value
 
 
@@ -32,26 +46,35 @@ def _pass_cost(gamma, c, verify, overhead):
 def speedup_standard(block_efficiency, gamma, c, verify=1.0, overhead=0.0):
     """Speed-up over plain decoding: block_efficiency / (gamma c + verify + overhead).
 
-    For a tree, gamma is its depth, c the draft pass at its width and verify the target pass over its nodes. verify = 1 is the usual
-    assumption that a pass over gamma + 1 tokens costs as much as over one; measure it. Above 1 is faster. Source: arXiv:2211.17192.
+    For a tree, gamma is its depth, c the draft pass at its width and verify the target pass over
+    its nodes. verify = 1 is the usual assumption that a pass over gamma + 1 tokens costs as much as
+    over one; measure it. Above 1 is faster. Source: arXiv:2211.17192.
     """
     return _within("block_efficiency", block_efficiency, 1) / _pass_cost(gamma, c, verify, overhead)
 
 
 def block_efficiency_iid(alpha, gamma):
-    """Tokens per target pass if each drafted token were accepted with probability alpha, independently: (1 - a^(g+1)) / (1 - a)."""
-    a, g = (np.asarray(v, np.float64) for v in (_within("alpha", alpha, 0, 1), _within("gamma", gamma, 1)))
+    """Tokens per target pass if each drafted token were accepted with probability alpha,
+    independently: (1 - a^(g+1)) / (1 - a).
+    """
+    a, g = (
+        np.asarray(v, np.float64)
+        for v in (_within("alpha", alpha, 0, 1), _within("gamma", gamma, 1))
+    )
     one = a == 1
     return np.where(one, g + 1, (1 - a ** (g + 1)) / np.where(one, 1.0, 1 - a))[()]
 
 
 def speedup_iid(alpha, gamma, c):
-    """Leviathan et al.'s speed-up (arXiv:2211.17192, Theorem 3.8): block_efficiency_iid / (gamma c + 1)."""
+    """Leviathan et al.'s speed-up (arXiv:2211.17192, Theorem 3.8): block_efficiency_iid / (gamma c
+    + 1).
+    """
     return speedup_standard(block_efficiency_iid(alpha, gamma), gamma, c)
 
 
 def speedup_article(e, target_ms, draft_ms):
-    """The article's rule ('Speculative Decoding for Reasoning'): (e T) / (t e + T), e = gamma or alpha * gamma tokens.
+    """The article's rule ('Speculative Decoding for Reasoning'): (e T) / (t e + T), e = gamma or
+    alpha * gamma tokens.
 
     Kept for comparison: it counts neither the bonus token nor the drafts that are thrown away.
     """
@@ -62,7 +85,8 @@ def speedup_article(e, target_ms, draft_ms):
 
 
 def break_even_block_efficiency(gamma, c, verify=1.0, overhead=0.0):
-    """The tokens per target pass at which speculating costs as much as not: gamma c + verify + overhead.
+    """The tokens per target pass at which speculating costs as much as not: gamma c + verify +
+    overhead.
 
     Above gamma + 1 no acceptance is enough.
     """
@@ -70,30 +94,41 @@ def break_even_block_efficiency(gamma, c, verify=1.0, overhead=0.0):
 
 
 def break_even_cost(block_efficiency, gamma, verify=1.0, overhead=0.0):
-    """The c at which the speed-up is 1; a dearer draft slows decoding. 0 or less: not even a draft that costs nothing helps."""
+    """The c at which the speed-up is 1; a dearer draft slows decoding.
+
+    0 or less: not even a draft that costs nothing helps.
+    """
     _pass_cost(gamma, 0.0, verify, overhead)
     return (_within("block_efficiency", block_efficiency, 1) - verify - overhead) / gamma
 
 
 def break_even_alpha(gamma: int, c: float, verify: float = 1.0, overhead: float = 0.0) -> float:
-    """The i.i.d. alpha at which the speed-up is 1, in [0, 1]; ValueError if even alpha = 1 is slower than plain decoding."""
+    """The i.i.d.
+
+    alpha at which the speed-up is 1, in [0, 1]; ValueError if even alpha = 1 is slower than plain
+    decoding.
+    """
     need = break_even_block_efficiency(gamma, c, verify, overhead)
     if need > gamma + 1:
-        raise ValueError(f"c is {c}: a block costs {need:g} target passes and gives {gamma + 1} tokens at most; lower c or overhead")
+        raise ValueError(
+            f"c is {c}: a block costs {need:g} target passes and gives {gamma + 1} tokens at most; lower c or overhead"
+        )
     if need <= 1:
         return 0.0
     return float(brentq(lambda alpha: block_efficiency_iid(alpha, gamma) - need, 0.0, 1.0))
 
 
-# ---- measured costs --------------------------------------------------------------------------------------------------
+# ---- measured costs ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What one machine was measured to take: `target_ms`, a target pass over one token; the rest as ratios to it.
+    """What one machine was measured to take: `target_ms`, a target pass over one token; the rest as
+    ratios to it.
 
-    sizes: tokens a pass, ascending from 1; draft, verify: a draft and a target pass over so many tokens, [len(sizes)];
-    overhead: the loop's own time a block. Between sizes the ratios are interpolated; beyond the last they are refused.
+    sizes: tokens a pass, ascending from 1; draft, verify: a draft and a target pass over so many
+    tokens, [len(sizes)]; overhead: the loop's own time a block. Between sizes the ratios are
+    interpolated; beyond the last they are refused.
     """
 
     target_ms: float
@@ -103,13 +138,25 @@ class Costs:
     overhead: float = 0.0
 
     def __post_init__(self):
-        if not len(self.sizes) == len(self.draft) == len(self.verify) or self.sizes[0] != 1 or list(self.sizes) != sorted(set(self.sizes)):
-            raise ValueError(f"sizes={self.sizes}: ascending whole numbers from 1 are needed, with as many draft and verify ratios")
-        _within("draft", self.draft, 0), _within("verify", self.verify, 0, strict=True), _within("overhead", self.overhead, 0)
+        if (
+            not len(self.sizes) == len(self.draft) == len(self.verify)
+            or self.sizes[0] != 1
+            or list(self.sizes) != sorted(set(self.sizes))
+        ):
+            raise ValueError(
+                f"sizes={self.sizes}: ascending whole numbers from 1 are needed, with as many draft and verify ratios"
+            )
+        (
+            _within("draft", self.draft, 0),
+            _within("verify", self.verify, 0, strict=True),
+            _within("overhead", self.overhead, 0),
+        )
 
     def _at(self, values: tuple[float, ...], n: int) -> float:
         if not 1 <= n <= self.sizes[-1]:
-            raise ValueError(f"a pass over {n} tokens was not measured: sizes run from 1 to {self.sizes[-1]}; measure larger ones")
+            raise ValueError(
+                f"a pass over {n} tokens was not measured: sizes run from 1 to {self.sizes[-1]}; measure larger ones"
+            )
         return float(np.interp(n, self.sizes, values))
 
     def c(self, width: int = 1) -> float:
@@ -121,11 +168,15 @@ class Costs:
         return self._at(self.verify, n)
 
     def of_block(self, tree: Tree) -> float:
-        """Cost of one block of a tree or chain: a draft pass for each level that has children, one target pass, the overhead."""
+        """Cost of one block of a tree or chain: a draft pass for each level that has children, one
+        target pass, the overhead.
+        """
         inner = [int((tree.width[tree.level(d)] > 0).sum()) for d in range(tree.max_depth)]
         return sum(self.c(width) for width in inner) + self.v(tree.size + 1) + self.overhead
 
 
 def speedup_tree(block_efficiency: float, tree: Tree, costs: Costs) -> float:
-    """Predicted speed-up of a tree (a chain too) on a measured machine: block_efficiency / cost of its block."""
+    """Predicted speed-up of a tree (a chain too) on a measured machine: block_efficiency / cost of
+    its block.
+    """
     return float(_within("block_efficiency", block_efficiency, 1) / costs.of_block(tree))

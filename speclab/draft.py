@@ -1,4 +1,6 @@
-"""Drafting: a chain, a static tree or a dynamic tree of tokens from the draft model, over its rolled-back cache."""
+"""Drafting: a chain, a static tree or a dynamic tree of tokens from the draft model, over its
+rolled-back cache.
+"""
 
 from dataclasses import dataclass
 
@@ -19,7 +21,8 @@ MEASURES = ("confidence", "entropy")
 class StopRule:
     """Dynamic gamma: stop drafting before the token whose draft distribution is too flat.
 
-    confidence: stop when the best token's q is below the threshold; entropy: when the draft's entropy (nats) is above it.
+    confidence: stop when the best token's q is below the threshold; entropy: when the draft's
+    entropy (nats) is above it.
     """
 
     measure: str
@@ -31,15 +34,20 @@ class StopRule:
 
     def stops(self, q: Tensor) -> bool:
         """True when no token should be drafted from q [vocab]."""
-        return bool(q.max() < self.threshold) if self.measure == "confidence" else bool(entropy(q) > self.threshold)
+        return (
+            bool(q.max() < self.threshold)
+            if self.measure == "confidence"
+            else bool(entropy(q) > self.threshold)
+        )
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What is drafted a step: a static `tree` (chains too, with an optional `stop` rule), or a dynamic tree of `budget` nodes.
+    """What is drafted a step: a static `tree` (chains too, with an optional `stop` rule), or a
+    dynamic tree of `budget` nodes.
 
-    A dynamic tree (EAGLE-2, arXiv:2406.16858) grows `branches` nodes a level to `depth` by cumulated draft
-    probability and keeps the best `budget`.
+    A dynamic tree (EAGLE-2, arXiv:2406.16858) grows `branches` nodes a level to `depth` by
+    cumulated draft probability and keeps the best `budget`.
     """
 
     tree: Tree | None = None
@@ -74,14 +82,18 @@ def parse_shape(text: str) -> Shape:
         return Shape(tree.parse_shape(text))
     except ValueError as error:
         raise ValueError(
-            f"{error}, and dynamic:DEPTH,BRANCHES,BUDGET (as dynamic:4,4,8)" if "shape=" in str(error) else str(error)
+            f"{error}, and dynamic:DEPTH,BRANCHES,BUDGET (as dynamic:4,4,8)"
+            if "shape=" in str(error)
+            else str(error)
         ) from None
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """Drafted tokens: `tree`, `tokens` int64 [N + 1] (entry 0 unused), `q` [N + 1, vocab] for rules that need it, and each
-    node's slot in the draft's cache, int64 [N + 1], -1 where it was not run (leaves)."""
+    """Drafted tokens: `tree`, `tokens` int64 [N + 1] (entry 0 unused), `q` [N + 1, vocab] for rules
+    that need it, and each node's slot in the draft's cache, int64 [N + 1], -1 where it was not run
+    (leaves).
+    """
 
     tree: Tree
     tokens: np.ndarray
@@ -94,29 +106,52 @@ def _root(draft: LanguageModel, cache: KVCache, context: list[int]) -> Tensor:
     return draft.forward(torch.tensor([context[cache.length :]]), cache)[0, -1:]
 
 
-def _level(draft: LanguageModel, cache: KVCache, trunk: int, depth: int, tokens: np.ndarray, sees: np.ndarray | None) -> Tensor:
-    """Hidden states of nodes at a depth, [k, d]; sees: bool [k, nodes run so far, themselves included], None for a chain."""
+def _level(
+    draft: LanguageModel,
+    cache: KVCache,
+    trunk: int,
+    depth: int,
+    tokens: np.ndarray,
+    sees: np.ndarray | None,
+) -> Tensor:
+    """Hidden states of nodes at a depth, [k, d]; sees: bool [k, nodes run so far, themselves
+    included], None for a chain.
+    """
     new = torch.from_numpy(tokens)[None]
     if sees is None:
         return draft.forward(new, cache)[0]
-    visible = torch.cat([torch.ones(len(tokens), trunk, dtype=torch.bool), torch.from_numpy(sees)], 1)
+    visible = torch.cat(
+        [torch.ones(len(tokens), trunk, dtype=torch.bool), torch.from_numpy(sees)], 1
+    )
     return draft.forward(new, cache, torch.full((len(tokens),), trunk + depth - 1), visible)[0]
 
 
 def _children(
     logits: Tensor, tree: Tree, parents: np.ndarray, rule: str, sampling: Sampling, rng
 ) -> tuple[list[np.ndarray], Tensor | None]:
-    """Token ids of each parent's children in rank order, and q at the parents where the rule needs it."""
+    """Token ids of each parent's children in rank order, and q at the parents where the rule needs
+    it.
+    """
     widths = tree.width[parents]
     if not RULES[rule].sampled:
         best = rank_key(logits).topk(int(widths.max())).indices.cpu().numpy()
         return [row[:w] for row, w in zip(best, widths, strict=True)], None
     q = probabilities(logits, sampling)
-    return [draw_children(row, int(w), rng.random(int(w))).cpu().numpy() for row, w in zip(q, widths, strict=True)], q
+    return [
+        draw_children(row, int(w), rng.random(int(w))).cpu().numpy()
+        for row, w in zip(q, widths, strict=True)
+    ], q
 
 
 def _static(
-    draft: LanguageModel, cache: KVCache, context: list[int], shape: Shape, tree: Tree, rule: str, sampling: Sampling, rng
+    draft: LanguageModel,
+    cache: KVCache,
+    context: list[int],
+    shape: Shape,
+    tree: Tree,
+    rule: str,
+    sampling: Sampling,
+    rng,
 ) -> Proposal:
     tokens, slots = np.zeros(tree.size + 1, dtype=np.int64), np.full(tree.size + 1, -1)
     hidden, parents, run, rows = _root(draft, cache, context), np.array([0]), [], {}
@@ -144,33 +179,73 @@ def _static(
     return Proposal(tree, tokens[: tree.size + 1], q, slots[: tree.size + 1])
 
 
-def _dynamic(draft: LanguageModel, cache: KVCache, context: list[int], shape: Shape, depth: int, sampling: Sampling) -> Proposal:
+def _dynamic(
+    draft: LanguageModel,
+    cache: KVCache,
+    context: list[int],
+    shape: Shape,
+    depth: int,
+    sampling: Sampling,
+) -> Proposal:
     """EAGLE-2's expansion and reranking, with the draft's own probabilities as confidence."""
     width = min(shape.branches, draft.vocab)
-    parent, rank, deep, token, score, slot = [-1], [0], [0], [0], [0.0], [-1]  # grown level by level, sorted at the end
+    parent, rank, deep, token, score, slot = (
+        [-1],
+        [0],
+        [0],
+        [0],
+        [0.0],
+        [-1],
+    )  # grown level by level, sorted at the end
     hidden, frontier, run = _root(draft, cache, context), [0], []
     for level in range(1, depth + 1):
         logits = draft.logits(hidden)
         best = rank_key(logits).topk(width).indices
-        gain, best = (x.cpu().numpy() for x in (probabilities(logits, sampling).gather(-1, best).log(), best))
-        new = [(node, r, int(best[i, r]), score[node] + float(gain[i, r])) for i, node in enumerate(frontier) for r in range(width)]
+        gain, best = (
+            x.cpu().numpy() for x in (probabilities(logits, sampling).gather(-1, best).log(), best)
+        )
+        new = [
+            (node, r, int(best[i, r]), score[node] + float(gain[i, r]))
+            for i, node in enumerate(frontier)
+            for r in range(width)
+        ]
         first = len(parent)
         for node, r, t, s in new:
-            for column, value in ((parent, node), (rank, r), (deep, level), (token, t), (score, s), (slot, -1)):
+            for column, value in (
+                (parent, node),
+                (rank, r),
+                (deep, level),
+                (token, t),
+                (score, s),
+                (slot, -1),
+            ):
                 column.append(value)
-        frontier = sorted(sorted(range(first, len(parent)), key=lambda n: -score[n])[: shape.branches])
+        frontier = sorted(
+            sorted(range(first, len(parent)), key=lambda n: -score[n])[: shape.branches]
+        )
         if level < depth:
             run += frontier
             for i, node in enumerate(frontier):
                 slot[node] = cache.length + i
-            sees = np.array([[_is_above(parent, other, node) for other in run] for node in frontier])
-            hidden = _level(draft, cache, len(context), level, np.array([token[n] for n in frontier]), sees)
-    # a child never scores above its parent, so the best `budget` nodes are a tree; ties go to the earlier node
+            sees = np.array(
+                [[_is_above(parent, other, node) for other in run] for node in frontier]
+            )
+            hidden = _level(
+                draft, cache, len(context), level, np.array([token[n] for n in frontier]), sees
+            )
+    # a child never scores above its parent, so the best `budget` nodes are a tree; ties go to the
+    # earlier node
     kept = sorted(sorted(range(1, len(parent)), key=lambda n: (-score[n], n))[: shape.budget])
     place = {0: 0} | {node: i + 1 for i, node in enumerate(kept)}
     order = [0, *kept]
-    tree = Tree(np.array([-1] + [place[parent[n]] for n in kept]), np.array([rank[n] for n in order]), np.array([deep[n] for n in order]))
-    return Proposal(tree, np.array([token[n] for n in order]), None, np.array([slot[n] for n in order]))
+    tree = Tree(
+        np.array([-1] + [place[parent[n]] for n in kept]),
+        np.array([rank[n] for n in order]),
+        np.array([deep[n] for n in order]),
+    )
+    return Proposal(
+        tree, np.array([token[n] for n in order]), None, np.array([slot[n] for n in order])
+    )
 
 
 def _is_above(parent: list[int], other: int, node: int) -> bool:
@@ -190,10 +265,14 @@ def propose(
     sampling: Sampling,
     rng: np.random.Generator | None,
 ) -> Proposal:
-    """Draft one block behind the context, no deeper than the tokens that remain; leaves its nodes in the draft's cache."""
+    """Draft one block behind the context, no deeper than the tokens that remain; leaves its nodes
+    in the draft's cache.
+    """
     if shape.tree is not None and not shape.tree.size:
         q = torch.zeros(1, draft.vocab, device=draft.device) if RULES[rule].needs_q else None
         return Proposal(shape.tree, np.zeros(1, np.int64), q, np.full(1, -1))
     if shape.tree is not None:
-        return _static(draft, cache, context, shape, shape.tree.upto(remaining), rule, sampling, rng)
+        return _static(
+            draft, cache, context, shape, shape.tree.upto(remaining), rule, sampling, rng
+        )
     return _dynamic(draft, cache, context, shape, min(shape.depth, remaining), sampling)

@@ -1,7 +1,9 @@
-"""Estimates: a table of numbers with intervals, and what a notebook does with one: pick, lay out, compare, put into words.
+"""Estimates: a table of numbers with intervals, and what a notebook does with one: pick, lay out,
+compare, put into words.
 
-Everything that a notebook computes and shows is an `Estimates`. It knows no model, no figure and no statistics: `speclab.stats` makes
-the numbers, `speclab.figures` draws them. An interval stands for 95 % of resampled prompts.
+Everything that a notebook computes and shows is an `Estimates`. It knows no model, no figure and no
+statistics: `speclab.stats` makes the numbers, `speclab.figures` draws them. An interval stands for
+95 % of resampled prompts.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +21,8 @@ UNDEFINED = "is undefined in"
 
 @dataclass(frozen=True)
 class Estimates:
-    """One row a number: the columns before `estimate` are its keys (domain, gamma, …), then estimate, low, high, and what else is known.
+    """One row a number: the columns before `estimate` are its keys (domain, gamma, …), then
+    estimate, low, high, and what else is known.
 
     `digits` are the decimals of cells and sentences; the frame itself is never rounded.
     """
@@ -31,13 +34,15 @@ class Estimates:
         require(self.frame, NUMBERS, "estimates")
 
     @classmethod
-    def stacked(cls, parts: "Mapping[str, Estimates | pd.DataFrame]", key: str, digits: int = 2) -> "Estimates":
+    def stacked(
+        cls, parts: "Mapping[str, Estimates | pd.DataFrame]", key: str, digits: int = 2
+    ) -> "Estimates":
         """Several tables as one; the new first column `key` says which table a row came from."""
         frames = {name: getattr(part, "frame", part) for name, part in parts.items()}
         table = pd.concat(frames, names=[key]).reset_index(key).reset_index(drop=True)
         return cls(table, digits)
 
-    # ---- pick --------------------------------------------------------------------------------------------------------
+    # ---- pick ------------------------------------------------------------------------------------
 
     @property
     def keys(self) -> list[str]:
@@ -46,7 +51,10 @@ class Estimates:
         return columns[: columns.index("estimate")]
 
     def at(self, **keys: Any) -> "Estimates":
-        """The rows where every named column has the given value, or one of a list of values. ValueError if there are none."""
+        """The rows where every named column has the given value, or one of a list of values.
+
+        ValueError if there are none.
+        """
         kept = self.frame
         for name, wanted in keys.items():
             require(kept, [name], "estimates")
@@ -77,13 +85,17 @@ class Estimates:
     def value(self) -> float:
         """The estimate of a table of one row. ValueError for more."""
         if len(self.frame) != 1:
-            raise ValueError(f"{len(self.frame)} estimates where one is needed: pick it with .at({', '.join(self.keys)}=…)")
+            raise ValueError(
+                f"{len(self.frame)} estimates where one is needed: pick it with .at({', '.join(self.keys)}=…)"
+            )
         return float(self.frame["estimate"].iloc[0])
 
-    # ---- lay out -----------------------------------------------------------------------------------------------------
+    # ---- lay out ---------------------------------------------------------------------------------
 
     def wide(self, rows: str | list[str], columns: str) -> pd.DataFrame:
-        """A table of cells '0.56 [0.55, 0.58]' ('undefined' where missing), rows and columns in order of appearance."""
+        """A table of cells '0.56 [0.55, 0.58]' ('undefined' where missing), rows and columns in
+        order of appearance.
+        """
         index = [rows] if isinstance(rows, str) else list(rows)
         cells = self.frame.assign(cell=[self._cell(row) for row in self.rows()])
         table = cells.pivot(index=index, columns=columns, values="cell")
@@ -99,7 +111,7 @@ class Estimates:
             return f"{row.estimate:.{self.digits}f}"
         return f"{row.estimate:.{self.digits}f} [{row.low:.{self.digits}f}, {row.high:.{self.digits}f}]"
 
-    # ---- put into words ----------------------------------------------------------------------------------------------
+    # ---- put into words --------------------------------------------------------------------------
 
     def __str__(self) -> str:
         """A single number with its interval, several as a list by their first key that differs."""
@@ -117,17 +129,22 @@ class Estimates:
         known = self.frame["estimate"].dropna()
         return f"{known.min():.{self.digits}f} to {known.max():.{self.digits}f}"
 
-    def sentence(self, above: str, below: str, neither: str, names: str = "domain", than: float = 0.0) -> str:
-        """What the intervals say, as 'falls in code, math; is undefined in chat': each wording is followed by the names it holds for.
+    def sentence(
+        self, above: str, below: str, neither: str, names: str = "domain", than: float = 0.0
+    ) -> str:
+        """What the intervals say, as 'falls in code, math; is undefined in chat': each wording is
+        followed by the names it holds for.
 
         `above` or `below`: the whole interval lies on that side of `than`; else `neither`.
         """
         return by_direction(self.frame, above, below, neither, names, than)
 
-    # ---- compare -----------------------------------------------------------------------------------------------------
+    # ---- compare ---------------------------------------------------------------------------------
 
     def steps(self, along: str) -> pd.Series:
-        """Differences between neighbours in the order of `along`, within every group of the other keys."""
+        """Differences between neighbours in the order of `along`, within every group of the other
+        keys.
+        """
         ordered = self.frame.sort_values(along, kind="stable")
         others = [key for key in self.keys if key != along]
         if not others:
@@ -148,8 +165,16 @@ class Estimates:
         return replace(self, frame=self.frame.loc[best].reset_index(drop=True))
 
 
-def direction(interval: Any, above: str, below: str, neither: str = "cannot be told apart from", than: float = 0.0) -> str:
-    """`above` or `below` if the whole interval (anything with .low and .high) is on that side of `than`; else, also if undefined, `neither`."""
+def direction(
+    interval: Any,
+    above: str,
+    below: str,
+    neither: str = "cannot be told apart from",
+    than: float = 0.0,
+) -> str:
+    """`above` or `below` if the whole interval (anything with .low and .high) is on that side of
+    `than`; else, also if undefined, `neither`.
+    """
     if interval.low > than:
         return above
     if interval.high < than:
@@ -158,9 +183,16 @@ def direction(interval: Any, above: str, below: str, neither: str = "cannot be t
 
 
 def by_direction(
-    rows: pd.DataFrame, above: str, below: str, neither: str, names: str = "domain", than: float = 0.0
+    rows: pd.DataFrame,
+    above: str,
+    below: str,
+    neither: str,
+    names: str = "domain",
+    than: float = 0.0,
 ) -> str:
-    """`direction` of every row in one phrase, such as 'falls in code, math; is undefined in chat'; a wording ends before the names."""
+    """`direction` of every row in one phrase, such as 'falls in code, math; is undefined in chat';
+    a wording ends before the names.
+    """
     said: dict[str, list[str]] = {}
     for row in rows.itertuples():
         wording = direction(row, above, below, neither, than) if row.low <= row.high else UNDEFINED
@@ -169,7 +201,8 @@ def by_direction(
 
 
 def attempt(measure: Callable[..., Any], *arguments: Any, **options: Any) -> dict:
-    """Fields of `measure(...)` and an empty `note`; where it raises ValueError missing numbers, and the reason in `note`.
+    """Fields of `measure(...)` and an empty `note`; where it raises ValueError missing numbers, and
+    the reason in `note`.
 
     So one domain that cannot answer (a constant column, too few prompts) does not hide the others.
     """
@@ -179,8 +212,11 @@ def attempt(measure: Callable[..., Any], *arguments: Any, **options: Any) -> dic
         return {"estimate": np.nan, "low": np.nan, "high": np.nan, "note": str(error)}
 
 
-def per_domain(frame: pd.DataFrame, measure: Callable, within: str | None = None, pooled: bool = False) -> pd.DataFrame:
-    """`attempt(measure, rows)` in each domain (and each value of `within`, such as rank): domain, [within], fields, note.
+def per_domain(
+    frame: pd.DataFrame, measure: Callable, within: str | None = None, pooled: bool = False
+) -> pd.DataFrame:
+    """`attempt(measure, rows)` in each domain (and each value of `within`, such as rank): domain,
+    [within], fields, note.
 
     pooled: all domains together as well, last.
     """
@@ -195,7 +231,7 @@ def per_domain(frame: pd.DataFrame, measure: Callable, within: str | None = None
     return pd.DataFrame(rows)
 
 
-# ---- the table of a notebook that does not hold an `Estimates` yet ---------------------------------------------------
+# ---- the table of a notebook that does not hold an `Estimates` yet -------------------------------
 
 
 def wide(frame: pd.DataFrame, index: list[str], columns: str, digits: int = 2) -> pd.DataFrame:

@@ -1,4 +1,7 @@
-"""Part files of a run: schemas, atomic writing, checksums. A block counts once its marker stands beside its two Parquet files."""
+"""Part files of a run: schemas, atomic writing, checksums.
+
+A block counts once its marker stands beside its two Parquet files.
+"""
 
 import contextlib
 import hashlib
@@ -62,22 +65,31 @@ SCHEMAS = {
 
 
 class RunError(RuntimeError):
-    """A run could not be recorded or read; the message says what to do, and what was recorded is kept."""
+    """A run could not be recorded or read; the message says what to do, and what was recorded is
+    kept.
+    """
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One process at a time works in `folder`, which is made if need be; others wait. RunError when it cannot be made."""
+    """One process at a time works in `folder`, which is made if need be; others wait.
+
+    RunError when it cannot be made.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(f"cannot write {folder}: {error.strerror or error}; choose another folder") from error
+        raise RunError(
+            f"cannot write {folder}: {error.strerror or error}; choose another folder"
+        ) from error
     with FileLock(folder / ".lock"):
         yield
 
 
 def written(path: Path, write: Callable[[Path], None]) -> None:
-    """Write under a temporary name and rename; an error names the folder and says that nothing recorded is lost."""
+    """Write under a temporary name and rename; an error names the folder and says that nothing
+    recorded is lost.
+    """
     temporary = path.with_name(path.name + ".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +109,12 @@ def _table(name: str, prompts: list[EncodedPrompt], columns: list[dict]) -> pa.T
         found = {"prompt_id": [prompt.prompt_id] * count, "domain": [prompt.domain] * count} | found
         frames.append(
             pa.table(
-                [pa.array(list(found[f.name]) if pa.types.is_list(f.type) else found[f.name], f.type) for f in SCHEMAS[name]],
+                [
+                    pa.array(
+                        list(found[f.name]) if pa.types.is_list(f.type) else found[f.name], f.type
+                    )
+                    for f in SCHEMAS[name]
+                ],
                 schema=SCHEMAS[name],
             )
         )
@@ -112,25 +129,40 @@ def part_file(folder: Path, index: int, name: str) -> Path:
     return folder / "parts" / f"{index:05d}.{name}"
 
 
-def write_part(folder: Path, index: int, prompts: list[EncodedPrompt], recorded: list, facts: dict) -> None:
-    """One block: two Parquet files, then the marker with their checksums; without the marker the block does not count."""
+def write_part(
+    folder: Path, index: int, prompts: list[EncodedPrompt], recorded: list, facts: dict
+) -> None:
+    """One block: two Parquet files, then the marker with their checksums; without the marker the
+    block does not count.
+    """
     hashes = {}
     for name in SCHEMAS:
-        table, path = _table(name, prompts, [getattr(r, name) for r in recorded]), part_file(folder, index, f"{name}.parquet")
+        table, path = (
+            _table(name, prompts, [getattr(r, name) for r in recorded]),
+            part_file(folder, index, f"{name}.parquet"),
+        )
         written(path, lambda p, table=table: pq.write_table(table, p))
         hashes[name] = _sha(path)
-    written(part_file(folder, index, "json"), lambda p: p.write_text(json.dumps(facts | {"sha256": hashes})))
+    written(
+        part_file(folder, index, "json"),
+        lambda p: p.write_text(json.dumps(facts | {"sha256": hashes})),
+    )
 
 
 def part_facts(folder: Path, index: int) -> dict | None:
-    """Facts of a whole part; None when it was never finished; said aloud when it is damaged (it is then recorded again)."""
+    """Facts of a whole part; None when it was never finished; said aloud when it is damaged (it is
+    then recorded again).
+    """
     marker = part_file(folder, index, "json")
     if not marker.is_file():
         return None
     reason = "a checksum differs"
     try:
         facts = json.loads(marker.read_text())
-        if all(_sha(part_file(folder, index, f"{name}.parquet")) == facts["sha256"][name] for name in SCHEMAS):
+        if all(
+            _sha(part_file(folder, index, f"{name}.parquet")) == facts["sha256"][name]
+            for name in SCHEMAS
+        ):
             return facts
     except (OSError, ValueError, KeyError) as error:
         reason = f"{type(error).__name__}: {error}"
@@ -138,8 +170,11 @@ def part_facts(folder: Path, index: int) -> dict | None:
     return None
 
 
-def export(frame: pd.DataFrame, folder: Path | str, name: str, digits: int = 3) -> tuple[Path, Path]:
-    """Write name.csv (full precision) and name.tex (booktabs, `digits` decimals, missing as a dash); returns both paths.
+def export(
+    frame: pd.DataFrame, folder: Path | str, name: str, digits: int = 3
+) -> tuple[Path, Path]:
+    """Write name.csv (full precision) and name.tex (booktabs, `digits` decimals, missing as a
+    dash); returns both paths.
 
     Files are byte-stable and appear whole. ValueError if the frame is empty.
     """

@@ -1,8 +1,11 @@
-"""What the kit knows of a model: logits of packed tokens over a cache that can be rolled back. Imports torch only.
+"""What the kit knows of a model: logits of packed tokens over a cache that can be rolled back.
 
-Recorder and decoder use nothing but `LanguageModel` and `KVCache`, so a ten-word toy and a GPTQ Llama run through the
-same code. A network is any module with Hugging Face's calling convention for its body:
-`body(input_ids, attention_mask, position_ids, past_key_values).last_hidden_state`, and a `head(hidden)`.
+Imports torch only.
+
+Recorder and decoder use nothing but `LanguageModel` and `KVCache`, so a ten-word toy and a GPTQ
+Llama run through the same code. A network is any module with Hugging Face's calling convention for
+its body: `body(input_ids, attention_mask, position_ids, past_key_values).last_hidden_state`, and a
+`head(hidden)`.
 """
 
 import time
@@ -13,9 +16,11 @@ from torch import Tensor
 
 
 class KVCache:
-    """Keys and values of every layer in one buffer each that grows by doubling; rolled back by `crop` or `keep`.
+    """Keys and values of every layer in one buffer each that grows by doubling; rolled back by
+    `crop` or `keep`.
 
-    Speaks the part of Hugging Face's cache protocol that a decoder layer calls (`update`, `get_seq_length`).
+    Speaks the part of Hugging Face's cache protocol that a decoder layer calls (`update`,
+    `get_seq_length`).
     """
 
     is_compileable = False
@@ -23,8 +28,12 @@ class KVCache:
     def __init__(self, capacity: int = 256):
         self.capacity, self.length, self.layers = capacity, 0, {}
 
-    def update(self, key: Tensor, value: Tensor, layer_idx: int, *_args, **_kwargs) -> tuple[Tensor, Tensor]:
-        """Write new keys and values (batch, heads, n, head_dim) behind the committed ones; returns all of them."""
+    def update(
+        self, key: Tensor, value: Tensor, layer_idx: int, *_args, **_kwargs
+    ) -> tuple[Tensor, Tensor]:
+        """Write new keys and values (batch, heads, n, head_dim) behind the committed ones; returns
+        all of them.
+        """
         end = self.length + key.shape[-2]
         if layer_idx not in self.layers or end > self.layers[layer_idx][0].shape[-2]:
             self._grow(layer_idx, key, end)
@@ -52,14 +61,18 @@ class KVCache:
 
     @torch.inference_mode()
     def keep(self, start: int, index: list[int]) -> None:
-        """Keep the first `start` tokens and, behind them, those at `index` (absolute slots); forget the rest."""
+        """Keep the first `start` tokens and, behind them, those at `index` (absolute slots); forget
+        the rest.
+        """
         moved = [i for i, slot in enumerate(index) if slot != start + i]
         if moved:
             source = torch.tensor(index[moved[0] :])
             for buffers in self.layers.values():
                 for buffer in buffers:
                     source = source.to(buffer.device)  # once: the others are there
-                    buffer[..., start + moved[0] : start + len(index), :] = buffer.index_select(-2, source)
+                    buffer[..., start + moved[0] : start + len(index), :] = buffer.index_select(
+                        -2, source
+                    )
         self.length = start + len(index)
 
 
@@ -75,10 +88,28 @@ def causal(n: int, past: int, device: torch.device) -> Tensor:
 
 
 class LanguageModel:
-    """A causal network cut to the ids it shares with its partner. Hidden states first, logits only where they are asked for."""
+    """A causal network cut to the ids it shares with its partner.
 
-    def __init__(self, body, head, vocab: int, dtype: torch.dtype, device: torch.device | str, kernel: str = "Linear"):
-        self.body, self.head, self.vocab, self.dtype, self.device, self.kernel = body, head, vocab, dtype, torch.device(device), kernel
+    Hidden states first, logits only where they are asked for.
+    """
+
+    def __init__(
+        self,
+        body,
+        head,
+        vocab: int,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        kernel: str = "Linear",
+    ):
+        self.body, self.head, self.vocab, self.dtype, self.device, self.kernel = (
+            body,
+            head,
+            vocab,
+            dtype,
+            torch.device(device),
+            kernel,
+        )
         self.passes = 0  # forward passes of the body so far
 
     def cache(self, capacity: int = 256) -> KVCache:
@@ -86,11 +117,19 @@ class LanguageModel:
         return KVCache(capacity)
 
     @torch.inference_mode()
-    def forward(self, tokens: Tensor, cache: KVCache, positions: Tensor | None = None, visible: Tensor | None = None) -> Tensor:
-        """Run tokens [batch, n] behind the cache and commit them; returns hidden states [batch, n, d].
+    def forward(
+        self,
+        tokens: Tensor,
+        cache: KVCache,
+        positions: Tensor | None = None,
+        visible: Tensor | None = None,
+    ) -> Tensor:
+        """Run tokens [batch, n] behind the cache and commit them; returns hidden states [batch, n,
+        d].
 
-        positions: int64 [n] or [batch, n], default the places behind the cache. visible: bool [n, past + n] or
-        [batch, n, past + n], default causal; every row must see at least one token (itself will do).
+        positions: int64 [n] or [batch, n], default the places behind the cache. visible: bool [n,
+        past + n] or [batch, n, past + n], default causal; every row must see at least one token
+        (itself will do).
         """
         past, n = cache.length, tokens.shape[1]
         if positions is None:
@@ -104,11 +143,15 @@ class LanguageModel:
         return out.last_hidden_state
 
     def _mask(self, visible: Tensor | None, n: int, past: int) -> Tensor | None:
-        """Additive and finite, [batch or 1, 1, n, past + n]: a bool mask is silently wrong in eager attention, -inf gives NaN in half."""
+        """Additive and finite, [batch or 1, 1, n, past + n]: a bool mask is silently wrong in eager
+        attention, -inf gives NaN in half.
+        """
         if visible is None and n == 1 and getattr(self.body, "lean", False):
             return None
         seen = causal(n, past, self.device) if visible is None else visible.to(self.device)
-        mask = torch.zeros(seen.shape, dtype=self.dtype, device=self.device).masked_fill_(~seen, torch.finfo(self.dtype).min)
+        mask = torch.zeros(seen.shape, dtype=self.dtype, device=self.device).masked_fill_(
+            ~seen, torch.finfo(self.dtype).min
+        )
         return mask.view(-1, 1, n, past + n)
 
     @torch.inference_mode()

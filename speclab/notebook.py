@@ -1,6 +1,8 @@
-"""What every notebook needs and no analysis does: a quiet start, where figures go, computed text, the way in on Colab and Kaggle.
+"""What every notebook needs and no analysis does: a quiet start, where figures go, computed text,
+the way in on Colab and Kaggle.
 
-Imports at the top are the standard library's (and packaging): a hosted notebook imports this module before the rest is installed.
+Imports at the top are the standard library's (and packaging): a hosted notebook imports this module
+before the rest is installed.
 """
 
 import base64
@@ -30,17 +32,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """One notebook's run: its two-digit `number`, the `profile`, and the folder its figures and tables go to."""
+    """One notebook's run: its two-digit `number`, the `profile`, and the folder its figures and
+    tables go to.
+    """
 
     number: str
     profile: "Profile"
     figures: Path
 
     def save(self, figure: "Figure", slug: str, caption: str = "") -> None:
-        """Write NN_slug.png and .pdf into the figures folder and show the picture as it was written, its caption under it.
+        """Write NN_slug.png and .pdf into the figures folder and show the picture as it was
+        written, its caption under it.
 
-        caption: one sentence that says what is drawn and what is seen; its numbers are computed. It is also the picture's text for
-        those who cannot see it, and stands in the report (NN_captions.json).
+        caption: one sentence that says what is drawn and what is seen; its numbers are computed. It
+        is also the picture's text for those who cannot see it, and stands in the report
+        (NN_captions.json).
         """
         from IPython.display import HTML, display
 
@@ -49,7 +55,9 @@ class Context:
         inches = figure.get_size_inches()[0]
         path = figures.save(figure, f"{self.number}_{slug}", self.figures)
         self._keep_caption(slug, caption)
-        display(HTML(framed(path.read_bytes(), round(110 * inches), caption or slug.replace("-", " "))))
+        display(
+            HTML(framed(path.read_bytes(), round(110 * inches), caption or slug.replace("-", " ")))
+        )
 
     def _keep_caption(self, slug: str, caption: str) -> None:
         path = self.figures / f"{self.number}_captions.json"
@@ -58,13 +66,19 @@ class Context:
         path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def plot(self, estimates: "Estimates", x: str, slug: str, caption: str, **options: Any) -> None:
-        """Draw estimates by `x` with their intervals and save the figure; options as of `figures.facets` (hue, rows, columns, kind, …)."""
+        """Draw estimates by `x` with their intervals and save the figure; options as of
+        `figures.facets` (hue, rows, columns, kind, …).
+        """
         from speclab import figures
 
         self.save(figures.facets(estimates.frame, x, **options), slug, caption)
 
-    def table(self, table: "pd.DataFrame | Estimates", slug: str, digits: int = 3, rows: int = 12) -> None:
-        """Write NN_slug.csv and .tex into the figures folder and show the first `rows` rows with `digits` decimals."""
+    def table(
+        self, table: "pd.DataFrame | Estimates", slug: str, digits: int = 3, rows: int = 12
+    ) -> None:
+        """Write NN_slug.csv and .tex into the figures folder and show the first `rows` rows with
+        `digits` decimals.
+        """
 
         frame = getattr(table, "frame", table)
         files.export(frame, self.figures, f"{self.number}_{slug}")
@@ -78,21 +92,32 @@ class Context:
         files.export(getattr(table, "frame", table), self.figures, f"{self.number}_{slug}")
 
     def say(self, text: str) -> None:
-        """Show a computed sentence (Markdown): numbers in a notebook's text come from here and are never typed."""
+        """Show a computed sentence (Markdown): numbers in a notebook's text come from here and are
+        never typed.
+        """
         say(text)
 
     def record(self, **numbers: float | int | str) -> None:
-        """Write the notebook's main numbers to NN_numbers.json in the figures folder, floats to 4 significant digits."""
-        rounded = {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in numbers.items()}
+        """Write the notebook's main numbers to NN_numbers.json in the figures folder, floats to 4
+        significant digits.
+        """
+        rounded = {
+            name: float(f"{value:.4g}") if isinstance(value, float) else value
+            for name, value in numbers.items()
+        }
         self.figures.mkdir(parents=True, exist_ok=True)
-        (self.figures / f"{self.number}_numbers.json").write_text(json.dumps(rounded, indent=1) + "\n", encoding="utf-8")
+        (self.figures / f"{self.number}_numbers.json").write_text(
+            json.dumps(rounded, indent=1) + "\n", encoding="utf-8"
+        )
 
 
 def start(notebook: str, profile: str, overrides: dict | None = None) -> Context:
-    """The context of the notebook called `NN_name` on a profile (name or file) with `overrides` of its parameters.
+    """The context of the notebook called `NN_name` on a profile (name or file) with `overrides` of
+    its parameters.
 
-    Also quiets the libraries' notices, limits threads and sets the style of figures. Figures go to `figures/<profile>` under
-    SPECLAB_OUT (default: the repository). Raises ValueError for a name without a number or an unknown profile or parameter.
+    Also quiets the libraries' notices, limits threads and sets the style of figures. Figures go to
+    `figures/<profile>` under SPECLAB_OUT (default: the repository). Raises ValueError for a name
+    without a number or an unknown profile or parameter.
     """
     from speclab import figures
     from speclab.profiles import ROOT, load_profile
@@ -104,18 +129,27 @@ def start(notebook: str, profile: str, overrides: dict | None = None) -> Context
     limit_threads()
     _hosted(settings)
     figures.use_style()
-    return Context(notebook[:2], settings, Path(os.environ.get("SPECLAB_OUT") or ROOT) / "figures" / settings.name)
+    return Context(
+        notebook[:2],
+        settings,
+        Path(os.environ.get("SPECLAB_OUT") or ROOT) / "figures" / settings.name,
+    )
 
 
 def _hosted(profile: "Profile") -> None:
-    """On Kaggle what is attached: models, data sets, saved runs. In a kit that the bootstrap cell fetched: GPTQModel, if it is needed."""
+    """On Kaggle what is attached: models, data sets, saved runs.
+
+    In a kit that the bootstrap cell fetched: GPTQModel, if it is needed.
+    """
     from speclab.ops import hosted
     from speclab.profiles import ROOT
 
     if hosted.MOUNTED.is_dir():
         found, saved = hosted.attach(profile), hosted.restore()
         print(f"attached: {', '.join([*found, *saved]) or 'nothing that this profile needs'}")
-    if ROOT.name == "speclab-kit" and "quantization_config" in profile.notes.get("target_config", {}):
+    if ROOT.name == "speclab-kit" and "quantization_config" in profile.notes.get(
+        "target_config", {}
+    ):
         install_missing(ROOT, "gptq")
 
 
@@ -123,34 +157,56 @@ def quiet() -> None:
     """Silence notices that no reader of a notebook can act on; errors stay."""
     import logging
 
-    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    for name in ("transformers", "datasets", "huggingface_hub", "accelerate", "gptqmodel", "torchao", "torch.utils._pytree"):
+    os.environ |= {
+        "TOKENIZERS_PARALLELISM": "false",
+        "TRANSFORMERS_VERBOSITY": "error",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    }
+    for name in (
+        "transformers",
+        "datasets",
+        "huggingface_hub",
+        "accelerate",
+        "gptqmodel",
+        "torchao",
+        "torch.utils._pytree",
+    ):
         logging.getLogger(name).setLevel(logging.ERROR)
     for category in (FutureWarning, DeprecationWarning):
         warnings.simplefilter("ignore", category)
 
 
 def limit_threads() -> int:
-    """Threads for numerical libraries: OMP_NUM_THREADS if set, else one core fewer than this process may use, 1 to 8.
+    """Threads for numerical libraries: OMP_NUM_THREADS if set, else one core fewer than this
+    process may use, 1 to 8.
 
-    With as many threads as cores one busy neighbour makes every parallel step wait for it: ten times slower was measured on two cores.
+    With as many threads as cores one busy neighbour makes every parallel step wait for it: ten
+    times slower was measured on two cores.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    count = int(os.environ.setdefault("OMP_NUM_THREADS", str(min(max(cores - 1, 1), 8))).split(",")[0])
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    count = int(
+        os.environ.setdefault("OMP_NUM_THREADS", str(min(max(cores - 1, 1), 8))).split(",")[0]
+    )
     if "torch" in sys.modules:  # it read the variable when it was imported
         sys.modules["torch"].set_num_threads(count)
     return count
 
 
 def say(text: str) -> None:
-    """Show a computed sentence (Markdown): numbers in a notebook's text come from here and are never typed."""
+    """Show a computed sentence (Markdown): numbers in a notebook's text come from here and are
+    never typed.
+    """
     from IPython.display import Markdown, display
 
     display(Markdown(text))
 
 
 def framed(picture: bytes, width: int, caption: str) -> str:
-    """A PNG as HTML, `width` pixels wide at most, with its caption under it; the picture travels inside the page."""
+    """A PNG as HTML, `width` pixels wide at most, with its caption under it; the picture travels
+    inside the page.
+    """
     text = html.escape(caption)
     data = base64.b64encode(picture).decode()
     return (
@@ -160,11 +216,19 @@ def framed(picture: bytes, width: int, caption: str) -> str:
 
 
 def show_table(frame: "pd.DataFrame", digits: int = 3) -> None:
-    """Show a table with `digits` decimals; a plain 0, 1, 2, … index is left out and missing numbers are blank."""
+    """Show a table with `digits` decimals; a plain 0, 1, 2, … index is left out and missing numbers
+    are blank.
+    """
     from IPython.display import HTML, display
 
     plain = frame.index.name is None and frame.index.equals(frame.reset_index(drop=True).index)
-    display(HTML(frame.to_html(index=not plain, float_format=f"{{:.{digits}f}}".format, na_rep="", border=0)))
+    display(
+        HTML(
+            frame.to_html(
+                index=not plain, float_format=f"{{:.{digits}f}}".format, na_rep="", border=0
+            )
+        )
+    )
 
 
 def _installed(requirement: Requirement) -> bool:
@@ -179,10 +243,12 @@ def _pip(*arguments: str) -> None:
 
 
 def install_missing(root: Path, extra: str | None = None) -> list[str]:
-    """pip-install what pyproject.toml under `root` asks for and this Python lacks; returns the requirements that were installed.
+    """pip-install what pyproject.toml under `root` asks for and this Python lacks; returns the
+    requirements that were installed.
 
-    For hosted notebooks: torch and numpy stay as the platform has them wherever they are within the ranges. extra: an optional set,
-    whose own needs are installed but for torch and numpy (GPTQModel asks for one exact numpy, and works with others).
+    For hosted notebooks: torch and numpy stay as the platform has them wherever they are within the
+    ranges. extra: an optional set, whose own needs are installed but for torch and numpy (GPTQModel
+    asks for one exact numpy, and works with others).
     """
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted, kept = project["optional-dependencies"][extra] if extra else project["dependencies"], []
@@ -193,8 +259,17 @@ def install_missing(root: Path, extra: str | None = None) -> list[str]:
     if missing:
         _pip(*(["--no-deps"] if extra else []), *missing, *([] if extra else kept))
     if extra and missing:
-        needs = [Requirement(text) for name in missing for text in metadata.requires(Requirement(name).name) or []]
-        needs = [n for n in needs if n.name not in ("torch", "numpy") and (n.marker is None or n.marker.evaluate({"extra": ""}))]
+        needs = [
+            Requirement(text)
+            for name in missing
+            for text in metadata.requires(Requirement(name).name) or []
+        ]
+        needs = [
+            n
+            for n in needs
+            if n.name not in ("torch", "numpy")
+            and (n.marker is None or n.marker.evaluate({"extra": ""}))
+        ]
         if more := sorted({f"{n.name}{n.specifier}" for n in needs if not _installed(n)}):
             _pip(*more, *kept)
     return missing

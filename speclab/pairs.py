@@ -1,4 +1,7 @@
-"""Loading a pair: the only module that knows transformers and GPTQModel. Every check fails with what to do about it."""
+"""Loading a pair: the only module that knows transformers and GPTQModel.
+
+Every check fails with what to do about it.
+"""
 
 import json
 import os
@@ -13,7 +16,9 @@ from speclab.lean import LeanBody, knows
 from speclab.model import LanguageModel
 from speclab.profiles import ROOT, ModelSpec, Profile
 
-os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")  # its pool asks for two workers also where there is one core
+os.environ.setdefault(
+    "GPTQMODEL_CPU_WORKERS", "2"
+)  # its pool asks for two workers also where there is one core
 WEIGHTS = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
 NO_CACHE = "{name}: rejected tokens must be taken back from a key/value cache, and {why}; use a model of attention layers with such a cache"
 PROBE = (5, 9, 7)  # token ids of the load-time probe: one root, two siblings
@@ -21,7 +26,10 @@ PROBE = (5, 9, 7)  # token ids of the load-time probe: one root, two siblings
 
 @dataclass(frozen=True)
 class Pair:
-    """A target and a draft over one vocabulary. `stop_ids` end a continuation; `facts` go into manifests."""
+    """A target and a draft over one vocabulary.
+
+    `stop_ids` end a continuation; `facts` go into manifests.
+    """
 
     target: LanguageModel
     draft: LanguageModel
@@ -36,9 +44,13 @@ class Pair:
 
 
 def model_folder(spec: ModelSpec) -> Path:
-    """The local folder of a model: as named, relative to the repository, under SPECLAB_MODELS, or fetched from the hub."""
+    """The local folder of a model: as named, relative to the repository, under SPECLAB_MODELS, or
+    fetched from the hub.
+    """
     attached = os.environ.get("SPECLAB_MODELS")
-    places = [Path(spec.path), ROOT / spec.path] + ([Path(attached) / spec.path] if attached else [])
+    places = [Path(spec.path), ROOT / spec.path] + (
+        [Path(attached) / spec.path] if attached else []
+    )
     for place in places:
         if (place / "config.json").is_file():
             return place
@@ -73,7 +85,9 @@ def _device(spec: ModelSpec) -> torch.device:
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     device = torch.device(spec.device)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"device={spec.device!r}: this machine has {torch.cuda.device_count()} GPUs; name another or device=auto")
+        raise ValueError(
+            f"device={spec.device!r}: this machine has {torch.cuda.device_count()} GPUs; name another or device=auto"
+        )
     return device
 
 
@@ -84,10 +98,16 @@ def _dtype(spec: ModelSpec, device: torch.device) -> torch.dtype:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Bytes that tensors may still take: what is free, and on a GPU also what PyTorch keeps of tensors that are gone."""
+    """Bytes that tensors may still take: what is free, and on a GPU also what PyTorch keeps of
+    tensors that are gone.
+    """
     if device.type == "cpu":
         return psutil.virtual_memory().available
-    return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return (
+        torch.cuda.mem_get_info(device)[0]
+        + torch.cuda.memory_reserved(device)
+        - torch.cuda.memory_allocated(device)
+    )
 
 
 def check_memory(folder: Path, device: torch.device, dtype: torch.dtype, quantised: bool) -> int:
@@ -104,14 +124,20 @@ def check_memory(folder: Path, device: torch.device, dtype: torch.dtype, quantis
 
 
 def _check_window(config: Any, context: int) -> None:
-    window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+    window = (
+        getattr(config, "sliding_window", None)
+        if getattr(config, "use_sliding_window", True)
+        else None
+    )
     if window is not None and window < context:
         raise ValueError(
             f"sliding_window={window} is shorter than the context of {context} tokens: tree masks would be wrong; shorten the prompts"
         )
     limit = getattr(config, "max_position_embeddings", None)
     if limit is not None and limit < context:
-        raise ValueError(f"the model takes {limit} positions, {context} are asked for; lower max_prompt_tokens or max_new_tokens")
+        raise ValueError(
+            f"the model takes {limit} positions, {context} are asked for; lower max_prompt_tokens or max_new_tokens"
+        )
 
 
 def _kernel(network: Any) -> str:
@@ -120,7 +146,9 @@ def _kernel(network: Any) -> str:
     return "+".join(sorted(n for n in names if n != "Linear") or sorted(names))
 
 
-def _load_network(folder: Path, spec: ModelSpec, device: torch.device, dtype: torch.dtype) -> tuple[Any, bool]:
+def _load_network(
+    folder: Path, spec: ModelSpec, device: torch.device, dtype: torch.dtype
+) -> tuple[Any, bool]:
     config = json.loads((folder / "config.json").read_text())
     quantised = "quantization_config" in config or (folder / "quantize_config.json").is_file()
     check_memory(folder, device, dtype, quantised)
@@ -128,7 +156,9 @@ def _load_network(folder: Path, spec: ModelSpec, device: torch.device, dtype: to
         from gptqmodel import BACKEND, GPTQModel
 
         chosen = BACKEND.AUTO if spec.backend == "auto" else BACKEND(f"gptq_{spec.backend}")
-        return GPTQModel.load(str(folder), device=str(device), backend=chosen, dtype=dtype, trust_remote_code=False).model, True
+        return GPTQModel.load(
+            str(folder), device=str(device), backend=chosen, dtype=dtype, trust_remote_code=False
+        ).model, True
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
@@ -136,18 +166,23 @@ def _load_network(folder: Path, spec: ModelSpec, device: torch.device, dtype: to
     try:
         network, info = AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, attn_implementation="sdpa",
-            output_loading_info=True, ignore_mismatched_sizes=True,  # looked at below: without it the error does not name the weight
+            # looked at below: without it the error does not name the weight
+            output_loading_info=True, ignore_mismatched_sizes=True,
         )  # fmt: skip
     except ValueError as error:
         if "attention implementation" in str(error):  # no attention at all, or one without masks
-            raise ValueError(NO_CACHE.format(name=folder.name, why="it has no scaled dot-product attention")) from error
+            raise ValueError(
+                NO_CACHE.format(name=folder.name, why="it has no scaled dot-product attention")
+            ) from error
         raise
     _check_weights(folder, info)
     return network.to(device), False
 
 
 def _check_weights(folder: Path, info: dict) -> None:
-    """An error for weights that the file lacks, or has in another shape: transformers would draw them at random and go on."""
+    """An error for weights that the file lacks, or has in another shape: transformers would draw
+    them at random and go on.
+    """
     if any(name.endswith("qweight") for name in info["unexpected_keys"]):
         raise ValueError(
             f"{folder}: GPTQ weights, but no quantization_config in config.json and no quantize_config.json; "
@@ -155,11 +190,15 @@ def _check_weights(folder: Path, info: dict) -> None:
         )
     lost = sorted(info["missing_keys"]) + sorted(str(entry[0]) for entry in info["mismatched_keys"])
     if lost:
-        raise ValueError(f"{folder}: {len(lost)} weights are missing or of another shape, as {lost[:2]}; fetch the model again, whole")
+        raise ValueError(
+            f"{folder}: {len(lost)} weights are missing or of another shape, as {lost[:2]}; fetch the model again, whole"
+        )
 
 
 def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
-    """A LanguageModel with its full vocabulary; `context` is the longest prompt plus continuation it must take."""
+    """A LanguageModel with its full vocabulary; `context` is the longest prompt plus continuation
+    it must take.
+    """
     folder, device = model_folder(spec), _device(spec)
     weight_files(folder)
     dtype = _dtype(spec, device)
@@ -168,7 +207,12 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
     network.eval().requires_grad_(False)
     head = network.get_output_embeddings()
     model = LanguageModel(
-        LeanBody(network) if knows(network) else network.base_model, head, head.out_features, dtype, device, _kernel(network)
+        LeanBody(network) if knows(network) else network.base_model,
+        head,
+        head.out_features,
+        dtype,
+        device,
+        _kernel(network),
     )
     model.network, model.folder, model.quantised = network, folder, quantised
     _probe(model, spec.path)
@@ -177,17 +221,32 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
 
 @torch.inference_mode()
 def _probe(model: LanguageModel, name: str) -> None:
-    """The cache must hold every layer's state; a packed tree must score as its paths do; body and head as the whole network does."""
+    """The cache must hold every layer's state; a packed tree must score as its paths do; body and
+    head as the whole network does.
+    """
     root, left, right = PROBE
     paths = torch.stack(
-        [model.network(input_ids=torch.tensor([[root, t]], device=model.device)).logits[0, -1].float() for t in (left, right)]
+        [
+            model.network(input_ids=torch.tensor([[root, t]], device=model.device))
+            .logits[0, -1]
+            .float()
+            for t in (left, right)
+        ]
     )
     visible = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 0, 1]], dtype=torch.bool)
     cache = model.cache()
     try:
         hidden = model.forward(torch.tensor([PROBE]), cache, torch.tensor([0, 1, 1]), visible)
-    except (TypeError, AttributeError, NotImplementedError) as error:  # it asks our cache for what a plain one does not have
-        raise ValueError(NO_CACHE.format(name=name, why=f"it does not run over ours ({type(error).__name__}: {error})")) from error
+    except (
+        TypeError,
+        AttributeError,
+        NotImplementedError,
+    ) as error:  # it asks our cache for what a plain one does not have
+        raise ValueError(
+            NO_CACHE.format(
+                name=name, why=f"it does not run over ours ({type(error).__name__}: {error})"
+            )
+        ) from error
     if len(cache.layers) != model.network.config.num_hidden_layers:
         why = f"only {len(cache.layers)} of its {model.network.config.num_hidden_layers} layers write to ours"
         raise ValueError(NO_CACHE.format(name=name, why=why))
@@ -233,8 +292,17 @@ def load_pair(profile: Profile) -> Pair:
     target.vocab = draft.vocab = shared
     stops = getattr(target.network.generation_config, "eos_token_id", None)
     stops = {tokenizers[0].eos_token_id} | set(stops if isinstance(stops, list) else [stops])
-    facts = {name: model_facts(spec, m) for name, spec, m in (("target", profile.target, target), ("draft", profile.draft, draft))}
-    return Pair(target, draft, tokenizers[0], frozenset(s for s in stops if s is not None), facts | {"shared_vocabulary": shared})
+    facts = {
+        name: model_facts(spec, m)
+        for name, spec, m in (("target", profile.target, target), ("draft", profile.draft, draft))
+    }
+    return Pair(
+        target,
+        draft,
+        tokenizers[0],
+        frozenset(s for s in stops if s is not None),
+        facts | {"shared_vocabulary": shared},
+    )
 
 
 def parameter_count(network: Any) -> int:

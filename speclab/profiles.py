@@ -1,4 +1,6 @@
-"""Profiles: one YAML file names a pair, its prompts, its tree and its limits; every parameter is checked on the way in."""
+"""Profiles: one YAML file names a pair, its prompts, its tree and its limits; every parameter is
+checked on the way in.
+"""
 
 import dataclasses
 import difflib
@@ -40,18 +42,23 @@ def _near(name: str, allowed: list[str]) -> str:
 
 def _check_choice(name: str, value: str) -> None:
     if value not in CHOICES[name]:
-        raise ValueError(f"{name}={value!r}: {_near(str(value), list(CHOICES[name]))}allowed are {', '.join(CHOICES[name])}")
+        raise ValueError(
+            f"{name}={value!r}: {_near(str(value), list(CHOICES[name]))}allowed are {', '.join(CHOICES[name])}"
+        )
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """Where a model comes from and how it is held: a folder (relative to the repository) or a hub id, `revision` a commit hash."""
+    """Where a model comes from and how it is held: a folder (relative to the repository) or a hub
+    id, `revision` a commit hash.
+    """
 
     path: str
     revision: str | None = None
     dtype: str = "auto"  # auto: float32 on a CPU, float16 on a GPU
     device: str = "auto"  # auto: the first GPU, else the CPU
-    backend: str = "auto"  # kernel of a GPTQ model; auto: GPTQModel's own choice; torch works everywhere, slowly
+    # kernel of a GPTQ model; auto: GPTQModel's own choice; torch works everywhere, slowly
+    backend: str = "auto"
 
     def __post_init__(self):
         _check_choice("dtype", self.dtype)
@@ -59,12 +66,17 @@ class ModelSpec:
         if not isinstance(self.path, str) or not self.path:
             raise ValueError(f"path={self.path!r}: a folder, or owner/name on the hub, is needed")
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(self.device)):
-            raise ValueError(f"device={self.device!r}: allowed are auto, cpu, cuda, cuda:0, cuda:1, …")
+            raise ValueError(
+                f"device={self.device!r}: allowed are auto, cpu, cuda, cuda:0, cuda:1, …"
+            )
 
 
 @dataclass(frozen=True)
 class Profile:
-    """All parameters of a run. Lengths in tokens; `budget` null means no cut; see notebooks/profiles/tiny.yaml for each."""
+    """All parameters of a run.
+
+    Lengths in tokens; `budget` null means no cut; see notebooks/profiles/tiny.yaml for each.
+    """
 
     name: str
     target: ModelSpec
@@ -92,7 +104,11 @@ class Profile:
         _check_choice("template", self.template)
         for name, (low, high) in RANGES.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not low <= value <= high
+            ):
                 raise ValueError(f"{name}={value!r}: allowed are numbers from {low} to {high}")
         for name in ("depth", "branches") + (("budget",) if self.budget is not None else ()):
             check_limit(name, getattr(self, name))
@@ -100,7 +116,9 @@ class Profile:
             raise ValueError(f"domains={self.domains!r}: write a list, as domains=[math,code]")
         for domain in self.domains:
             if domain not in DOMAINS:
-                raise ValueError(f"domains: {domain!r}: {_near(domain, list(DOMAINS))}allowed are {', '.join(DOMAINS)}")
+                raise ValueError(
+                    f"domains: {domain!r}: {_near(domain, list(DOMAINS))}allowed are {', '.join(DOMAINS)}"
+                )
 
     @property
     def tree(self) -> Tree:
@@ -123,14 +141,18 @@ def _from_dict(cls: type, values: Any, where: str) -> Any:
         raise ValueError(f"{where}: a mapping of parameters is needed, got {type(values).__name__}")
     for key in values:
         if key not in known:
-            raise ValueError(f"{where}: unknown parameter {key!r}: {_near(str(key), known)}allowed are {', '.join(known)}")
+            raise ValueError(
+                f"{where}: unknown parameter {key!r}: {_near(str(key), known)}allowed are {', '.join(known)}"
+            )
     if cls is ModelSpec and "path" not in values:
         raise ValueError(f"{where}: `path` is missing: a folder, or owner/name on the hub")
     return cls(**values)
 
 
 def _typed(cls: type, key: str, value: Any) -> Any:
-    """Whole numbers stay whole; YAML reads 1e-3 as text and 1 as a whole number, so floats are converted here."""
+    """Whole numbers stay whole; YAML reads 1e-3 as text and 1 as a whole number, so floats are
+    converted here.
+    """
     kind = {f.name: f.type for f in fields(cls)}.get(key)
     if kind is float and isinstance(value, int | str) and not isinstance(value, bool):
         try:
@@ -143,7 +165,9 @@ def _typed(cls: type, key: str, value: Any) -> Any:
 
 
 def _merge(values: dict, overrides: dict) -> dict:
-    """Overrides win; `target.device` reaches into a model, `dtype`, `device` and `backend` alone reach both models."""
+    """Overrides win; `target.device` reaches into a model, `dtype`, `device` and `backend` alone
+    reach both models.
+    """
     for key, value in overrides.items():
         head, _, tail = key.partition(".")
         if tail and head in ("target", "draft"):
@@ -156,7 +180,9 @@ def _merge(values: dict, overrides: dict) -> dict:
 
 
 def load_profile(name: str | Path, overrides: dict | None = None) -> Profile:
-    """The profile of a name (notebooks/profiles/NAME.yaml) or of a YAML file, with overrides applied and every value checked."""
+    """The profile of a name (notebooks/profiles/NAME.yaml) or of a YAML file, with overrides
+    applied and every value checked.
+    """
     path = Path(name) if str(name).endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
     if not path.is_file():
         raise ValueError(
@@ -170,7 +196,11 @@ def load_profile(name: str | Path, overrides: dict | None = None) -> Profile:
         raise ValueError(f"{path}: a profile needs at least `target` and `draft`")
     values = _merge(values, overrides or {})
     models = {
-        m: _from_dict(ModelSpec, values[m] if isinstance(values[m], dict) else {"path": values[m]}, f"{path.name}: {m}")
+        m: _from_dict(
+            ModelSpec,
+            values[m] if isinstance(values[m], dict) else {"path": values[m]},
+            f"{path.name}: {m}",
+        )
         for m in ("target", "draft")
     }
     rest = {k: _typed(Profile, k, v) for k, v in values.items() if k not in models}
@@ -187,5 +217,7 @@ def parse_overrides(items: list[str]) -> dict:
         try:
             found[key.strip()] = yaml.safe_load(value)
         except yaml.YAMLError:
-            raise ValueError(f"--set {item!r}: the value is not YAML; write it as max_new_tokens=32 or domains=[math,code]") from None
+            raise ValueError(
+                f"--set {item!r}: the value is not YAML; write it as max_new_tokens=32 or domains=[math,code]"
+            ) from None
     return found

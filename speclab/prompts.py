@@ -1,7 +1,8 @@
-"""Prompts of the four domains: the project's own, the paper's hub sets, or a user's file; and their token ids.
+"""Prompts of the four domains: the project's own, the paper's hub sets, or a user's file; and their
+token ids.
 
-Knows a tokenizer only as two verbs (call it, `apply_chat_template`) and no model. `datasets` is imported when the paper's sets
-are asked for, not before.
+Knows a tokenizer only as two verbs (call it, `apply_chat_template`) and no model. `datasets` is
+imported when the paper's sets are asked for, not before.
 """
 
 import difflib
@@ -18,13 +19,16 @@ TEMPLATES = ("none", "chat")
 MATH_PROMPT = "Solve as a math problem. Show all intermediate steps.\nProblem: {}\nSolution:"
 REASONING_PROMPT = "Show your reasoning step by step.\nQ: {}\nA:"
 PROJECT_PROMPTS = Path(__file__).resolve().parent.parent / "data" / "prompts"
-MIRROR = "SPECLAB_DATASETS"  # environment variable: a folder with copies of the hub sets, <folder>/<owner>/<name>
+# environment variable: a folder with copies of the hub sets, <folder>/<owner>/<name>
+MIRROR = "SPECLAB_DATASETS"
 FIELDS = ("prompt_id", "domain", "prompt")
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt: an id that is unique in its set, one of DOMAINS, and the exact text given to the tokenizer."""
+    """One prompt: an id that is unique in its set, one of DOMAINS, and the exact text given to the
+    tokenizer.
+    """
 
     prompt_id: str
     domain: str
@@ -33,7 +37,9 @@ class Prompt:
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """Token ids of one prompt, and how many tokens were `cut` from its end to respect the limit (0 = none)."""
+    """Token ids of one prompt, and how many tokens were `cut` from its end to respect the limit (0
+    = none).
+    """
 
     prompt_id: str
     domain: str
@@ -43,7 +49,9 @@ class EncodedPrompt:
 
 @dataclass(frozen=True)
 class HubSet:
-    """Where one domain of the paper comes from and how a row becomes a prompt; `revision` None = the hub's current one."""
+    """Where one domain of the paper comes from and how a row becomes a prompt; `revision` None =
+    the hub's current one.
+    """
 
     name: str
     config: str | None
@@ -58,23 +66,38 @@ def _first_user_message(row: dict) -> str:
     return next((m["content"].strip() for m in row["messages"] if m["role"] == "user"), "")
 
 
-# Source: arXiv:2604.14682 and the authors' loaders; rows in the order of the set. Only the first rows of UltraChat's 200,000 are
-# wanted, so it is streamed. The paper states no revisions; these are pinned by many public lock files and were current in 2025.
+# Source: arXiv:2604.14682 and the authors' loaders; rows in the order of the set. Only the first
+# rows of UltraChat's 200,000 are wanted, so it is streamed. The paper states no revisions; these
+# are pinned by many public lock files and were current in 2025.
 HUB_SETS = {
     "code": HubSet(
-        "openai/openai_humaneval", "openai_humaneval", "test", lambda row: row["prompt"],
+        "openai/openai_humaneval",
+        "openai_humaneval",
+        "test",
+        lambda row: row["prompt"],
         revision="7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544",
     ),
     "math": HubSet(
-        "EleutherAI/hendrycks_math", "algebra", "test", lambda row: MATH_PROMPT.format(row["problem"]),
+        "EleutherAI/hendrycks_math",
+        "algebra",
+        "test",
+        lambda row: MATH_PROMPT.format(row["problem"]),
         revision="21a5633873b6a120296cce3e2df9d5550074f4a3",
     ),
     "reasoning": HubSet(
-        "openai/gsm8k", "main", "test", lambda row: REASONING_PROMPT.format(row["question"]),
+        "openai/gsm8k",
+        "main",
+        "test",
+        lambda row: REASONING_PROMPT.format(row["question"]),
         revision="740312add88f781978c0658806c59bc2815b9866",
     ),
     "chat": HubSet(
-        "HuggingFaceH4/ultrachat_200k", None, "train_sft", _first_user_message, min_chars=10, streaming=True,
+        "HuggingFaceH4/ultrachat_200k",
+        None,
+        "train_sft",
+        _first_user_message,
+        min_chars=10,
+        streaming=True,
         revision="8049631c405ae6576f93f445c6b8166f76f5505a",
     ),
 }
@@ -91,15 +114,26 @@ def _parse(line: bytes, where: str, optional: Sequence[str] = ()) -> Prompt:
     try:
         row = json.loads(line)
     except ValueError as error:
-        raise ValueError(f"{where}: not valid JSON ({error}); write one object with {', '.join(FIELDS)} on each line") from error
+        raise ValueError(
+            f"{where}: not valid JSON ({error}); write one object with {', '.join(FIELDS)} on each line"
+        ) from error
     if not isinstance(row, dict):
-        raise ValueError(f"{where}: a {type(row).__name__} came; write an object with {', '.join(FIELDS)}")
-    for problem, names in (("missing", set(FIELDS) - row.keys() - set(optional)), ("unknown", row.keys() - set(FIELDS))):
+        raise ValueError(
+            f"{where}: a {type(row).__name__} came; write an object with {', '.join(FIELDS)}"
+        )
+    for problem, names in (
+        ("missing", set(FIELDS) - row.keys() - set(optional)),
+        ("unknown", row.keys() - set(FIELDS)),
+    ):
         if names:
-            raise ValueError(f"{where}: {problem} field {', '.join(sorted(names))}; the fields are {', '.join(FIELDS)}")
+            raise ValueError(
+                f"{where}: {problem} field {', '.join(sorted(names))}; the fields are {', '.join(FIELDS)}"
+            )
     for field in [f for f in FIELDS if f in row]:
         if not isinstance(row[field], str) or not row[field].strip():
-            raise ValueError(f"{where}: {field} is {row[field]!r}; it must be text that is not empty")
+            raise ValueError(
+                f"{where}: {field} is {row[field]!r}; it must be text that is not empty"
+            )
     if "domain" in row:
         _check_known(f"{where}: domain", row["domain"], DOMAINS)
     return Prompt(row["prompt_id"], row.get("domain", ""), row["prompt"])
@@ -108,14 +142,17 @@ def _parse(line: bytes, where: str, optional: Sequence[str] = ()) -> Prompt:
 def read_prompts(path: Path | str, optional: Sequence[str] = ()) -> list[Prompt]:
     """Prompts of a .jsonl file, or of every .jsonl file of a folder in order of name.
 
-    A line is an object with exactly `prompt_id`, `domain` (one of DOMAINS) and `prompt`; blank lines are skipped. Raises a
-    ValueError that names file and line for broken JSON, a missing, unknown or empty field, an unknown domain, or an id used twice.
-    optional: fields that may be missing (a missing domain is "").
+    A line is an object with exactly `prompt_id`, `domain` (one of DOMAINS) and `prompt`; blank
+    lines are skipped. Raises a ValueError that names file and line for broken JSON, a missing,
+    unknown or empty field, an unknown domain, or an id used twice. optional: fields that may be
+    missing (a missing domain is "").
     """
     path, found, used = Path(path), [], {}
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
-        raise ValueError(f"no prompts at {path}: use 'project', 'paper', an existing .jsonl file, or a folder that holds some")
+        raise ValueError(
+            f"no prompts at {path}: use 'project', 'paper', an existing .jsonl file, or a folder that holds some"
+        )
     for file in files:
         for number, line in enumerate(file.read_bytes().splitlines(), start=1):
             if not line.strip():
@@ -123,7 +160,9 @@ def read_prompts(path: Path | str, optional: Sequence[str] = ()) -> list[Prompt]
             where = f"{file}, line {number}"
             prompt = _parse(line, where, optional)
             if prompt.prompt_id in used:
-                raise ValueError(f"{where}: prompt_id {prompt.prompt_id!r} is taken by {used[prompt.prompt_id]}; give each its own")
+                raise ValueError(
+                    f"{where}: prompt_id {prompt.prompt_id!r} is taken by {used[prompt.prompt_id]}; give each its own"
+                )
             used[prompt.prompt_id] = where
             found.append(prompt)
     return found
@@ -137,10 +176,20 @@ def _hub_rows(hub_set: HubSet) -> Iterator[dict]:
     if mirror:
         location, revision = str(Path(mirror).expanduser().resolve() / hub_set.name), None
         if not Path(location).is_dir():
-            raise ValueError(f"{MIRROR}={mirror} holds no {hub_set.name}: its layout must be <folder>/<owner>/<name>; or unset it")
+            raise ValueError(
+                f"{MIRROR}={mirror} holds no {hub_set.name}: its layout must be <folder>/<owner>/<name>; or unset it"
+            )
     try:
-        yield from load_dataset(location, hub_set.config, split=hub_set.split, revision=revision, streaming=hub_set.streaming)
-    except Exception as error:  # the hub client has many kinds; none of them says what a reader can do
+        yield from load_dataset(
+            location,
+            hub_set.config,
+            split=hub_set.split,
+            revision=revision,
+            streaming=hub_set.streaming,
+        )
+    except (
+        Exception
+    ) as error:  # the hub client has many kinds; none of them says what a reader can do
         raise ValueError(
             f"{hub_set.name} ({hub_set.config or 'default'}, {hub_set.split}) cannot be read from {location}: "
             f"{type(error).__name__}: {error}. Check the network, or set {MIRROR} to a folder with copies, <folder>/<owner>/<name>"
@@ -148,7 +197,9 @@ def _hub_rows(hub_set: HubSet) -> Iterator[dict]:
 
 
 def _paper_prompts(domain: str) -> Iterator[Prompt]:
-    """The paper's prompts of a domain, in order; ids as `code-HumanEval/0`, `math-0`: the set's own id, or the row counted from 0."""
+    """The paper's prompts of a domain, in order; ids as `code-HumanEval/0`, `math-0`: the set's own
+    id, or the row counted from 0.
+    """
     hub_set = HUB_SETS[domain]
     for index, row in enumerate(_hub_rows(hub_set)):
         text = hub_set.text(row)
@@ -156,57 +207,88 @@ def _paper_prompts(domain: str) -> Iterator[Prompt]:
             yield Prompt(f"{domain}-{row.get('task_id', index)}", domain, text)
 
 
-def load_prompts(source: str | Path, per_domain: int, domains: Sequence[str] = DOMAINS) -> list[Prompt]:
+def load_prompts(
+    source: str | Path, per_domain: int, domains: Sequence[str] = DOMAINS
+) -> list[Prompt]:
     """The first `per_domain` prompts of each of `domains`, domain by domain.
 
-    source: "project" (data/prompts), "paper" (the four hub sets of arXiv:2604.14682, exact text and order; read from the hub, or
-    from the folder that SPECLAB_DATASETS names), or a .jsonl file or folder for `read_prompts`. Raises ValueError if a set cannot be
-    read or holds fewer prompts than asked.
+    source: "project" (data/prompts), "paper" (the four hub sets of arXiv:2604.14682, exact text and
+    order; read from the hub, or from the folder that SPECLAB_DATASETS names), or a .jsonl file or
+    folder for `read_prompts`. Raises ValueError if a set cannot be read or holds fewer prompts than
+    asked.
     """
     if not isinstance(per_domain, int) or per_domain < 1:
         raise ValueError(f"per_domain is {per_domain!r}: it must be a whole number, 1 or more")
     if isinstance(domains, str) or not domains or len(set(domains)) < len(domains):
-        raise ValueError(f"domains is {domains!r}: it must be a list of different domains, some of {', '.join(DOMAINS)}")
+        raise ValueError(
+            f"domains is {domains!r}: it must be a list of different domains, some of {', '.join(DOMAINS)}"
+        )
     for domain in domains:
         _check_known("domain", domain, DOMAINS)
-    everything = [] if source == "paper" else read_prompts(PROJECT_PROMPTS if source == "project" else source)
+    everything = (
+        []
+        if source == "paper"
+        else read_prompts(PROJECT_PROMPTS if source == "project" else source)
+    )
     chosen = []
     for domain in domains:
-        offered = _paper_prompts(domain) if source == "paper" else (p for p in everything if p.domain == domain)
+        offered = (
+            _paper_prompts(domain)
+            if source == "paper"
+            else (p for p in everything if p.domain == domain)
+        )
         found = list(islice(offered, per_domain))
         if len(found) < per_domain:
-            raise ValueError(f"prompts {str(source)!r}: domain {domain} has {len(found)}, asked for {per_domain}: ask for fewer or add")
+            raise ValueError(
+                f"prompts {str(source)!r}: domain {domain} has {len(found)}, asked for {per_domain}: ask for fewer or add"
+            )
         chosen += found
     return chosen
 
 
 def digest(prompts: Iterable[Prompt]) -> str:
-    """SHA-256 (hex) of ids, domains and texts in order: equal exactly when the prompt sets are, for manifests and run keys."""
-    return hashlib.sha256(json.dumps([[p.prompt_id, p.domain, p.text] for p in prompts]).encode()).hexdigest()
+    """SHA-256 (hex) of ids, domains and texts in order: equal exactly when the prompt sets are, for
+    manifests and run keys.
+    """
+    return hashlib.sha256(
+        json.dumps([[p.prompt_id, p.domain, p.text] for p in prompts]).encode()
+    ).hexdigest()
 
 
-def encode_prompts(tokenizer, prompts: Iterable[Prompt], max_tokens: int, template: str = "none") -> list[EncodedPrompt]:
+def encode_prompts(
+    tokenizer, prompts: Iterable[Prompt], max_tokens: int, template: str = "none"
+) -> list[EncodedPrompt]:
     """Token ids of each prompt, at most `max_tokens` of them.
 
-    template: "none" = the text as it is, with the special tokens the tokenizer adds (the paper); "chat" = the tokenizer's chat
-    template around the text as one user message, open for the answer. A longer prompt keeps its first `max_tokens` tokens, as the
-    authors' right truncation does (under "chat" this cuts the template's end too), and `cut` counts what was removed. Raises
-    ValueError for a bad argument, a tokenizer without a chat template, or a prompt without any token.
+    template: "none" = the text as it is, with the special tokens the tokenizer adds (the paper);
+    "chat" = the tokenizer's chat template around the text as one user message, open for the answer.
+    A longer prompt keeps its first `max_tokens` tokens, as the authors' right truncation does
+    (under "chat" this cuts the template's end too), and `cut` counts what was removed. Raises
+    ValueError for a bad argument, a tokenizer without a chat template, or a prompt without any
+    token.
     """
     _check_known("template", template, TEMPLATES)
     if not isinstance(max_tokens, int) or max_tokens < 1:
         raise ValueError(f"max_tokens is {max_tokens!r}: it must be a whole number, 1 or more")
     if template == "chat" and not getattr(tokenizer, "chat_template", None):
-        raise ValueError("template is 'chat', but the tokenizer has no chat_template: set template: none, or use a chat-tuned pair")
+        raise ValueError(
+            "template is 'chat', but the tokenizer has no chat_template: set template: none, or use a chat-tuned pair"
+        )
     return [_encode(tokenizer, prompt, max_tokens, template) for prompt in prompts]
 
 
 def _encode(tokenizer, prompt: Prompt, max_tokens: int, template: str) -> EncodedPrompt:
     if template == "chat":
         message = {"role": "user", "content": prompt.text}
-        ids = tokenizer.apply_chat_template([message], add_generation_prompt=True, return_dict=False)
+        ids = tokenizer.apply_chat_template(
+            [message], add_generation_prompt=True, return_dict=False
+        )
     else:
         ids = tokenizer(prompt.text)["input_ids"]
     if not ids:
-        raise ValueError(f"prompt {prompt.prompt_id!r} has no token: give it a text the tokenizer knows")
-    return EncodedPrompt(prompt.prompt_id, prompt.domain, tuple(ids[:max_tokens]), max(0, len(ids) - max_tokens))
+        raise ValueError(
+            f"prompt {prompt.prompt_id!r} has no token: give it a text the tokenizer knows"
+        )
+    return EncodedPrompt(
+        prompt.prompt_id, prompt.domain, tuple(ids[:max_tokens]), max(0, len(ids) - max_tokens)
+    )

@@ -1,7 +1,9 @@
-"""The recorder: target text once, then every position's draft tree scored from a cached trunk in a few packed passes.
+"""The recorder: target text once, then every position's draft tree scored from a cached trunk in a
+few packed passes.
 
-The context advances by the target's own tokens whatever is accepted, so the trajectory does not depend on the trees
-(estimators.md, section 2). The literal step-by-step procedure is the reference in tests/literal.py.
+The context advances by the target's own tokens whatever is accepted, so the trajectory does not
+depend on the trees (estimators.md, section 2). The literal step-by-step procedure is the reference
+in tests/literal.py.
 """
 
 import sys
@@ -31,39 +33,55 @@ class NonFiniteProbability(FloatingPointError):
 
 @dataclass(frozen=True)
 class Recorded:
-    """Columns of `trace` and `nodes` of one prompt (without prompt_id and domain), and its continuation."""
+    """Columns of `trace` and `nodes` of one prompt (without prompt_id and domain), and its
+    continuation.
+    """
 
     trace: dict[str, np.ndarray]
     nodes: dict[str, np.ndarray]
     continuation: tuple[int, ...]
 
 
-# ---- 1. the target's own text ---------------------------------------------------------------------------------------
+# ---- 1. the target's own text --------------------------------------------------------------------
 
 
 def _left_padded(prompts: list[EncodedPrompt], room: int) -> tuple[Tensor, Tensor, Tensor]:
-    """tokens [B, L], positions [B, L], and who may be seen [B, L + room]: padding stands left and is seen by nobody."""
+    """tokens [B, L], positions [B, L], and who may be seen [B, L + room]: padding stands left and
+    is seen by nobody.
+    """
     longest = max(len(p.ids) for p in prompts)
     pads = torch.tensor([longest - len(p.ids) for p in prompts])
-    tokens = torch.tensor([[p.ids[0]] * int(pad) + list(p.ids) for p, pad in zip(prompts, pads, strict=True)])
+    tokens = torch.tensor(
+        [[p.ids[0]] * int(pad) + list(p.ids) for p, pad in zip(prompts, pads, strict=True)]
+    )
     positions = (torch.arange(longest) - pads[:, None]).clamp(min=0)
     return tokens, positions, torch.arange(longest + room) >= pads[:, None]
 
 
 def generate(
-    model: LanguageModel, prompts: list[EncodedPrompt], max_new_tokens: int, stop_ids: frozenset[int], sampling: Sampling, seed: int
+    model: LanguageModel,
+    prompts: list[EncodedPrompt],
+    max_new_tokens: int,
+    stop_ids: frozenset[int],
+    sampling: Sampling,
+    seed: int,
 ) -> list[tuple[int, ...]]:
-    """Continuations of several prompts at once by the target alone, the stop token included; greedy or sampled.
+    """Continuations of several prompts at once by the target alone, the stop token included; greedy
+    or sampled.
 
-    The uniforms belong to (seed, prompt_id), so a sampled text does not depend on the batch it was made in.
+    The uniforms belong to (seed, prompt_id), so a sampled text does not depend on the batch it was
+    made in.
     """
     tokens, positions, seen = (x.to(model.device) for x in _left_padded(prompts, max_new_tokens))
-    drawn = torch.tensor(np.stack([uniforms(seed, p.prompt_id, max_new_tokens) for p in prompts]), device=model.device)
+    drawn = torch.tensor(
+        np.stack([uniforms(seed, p.prompt_id, max_new_tokens) for p in prompts]),
+        device=model.device,
+    )
     length, cache = tokens.shape[1], model.cache(tokens.shape[1] + max_new_tokens)
     # a padding row sees itself alone: an empty row would be NaN in half precision
-    visible = (torch.ones(length, length, device=model.device).tril().bool() & seen[:, None, :length]) | torch.eye(
-        length, device=model.device
-    ).bool()
+    visible = (
+        torch.ones(length, length, device=model.device).tril().bool() & seen[:, None, :length]
+    ) | torch.eye(length, device=model.device).bool()
     hidden, made, live = (
         model.forward(tokens, cache, positions, visible),
         [],
@@ -72,21 +90,29 @@ def generate(
     stops = torch.tensor(sorted(stop_ids), device=model.device)
     for step in range(max_new_tokens):
         logits = model.logits(hidden[:, -1])
-        token = rank_key(logits).argmax(-1) if sampling.greedy else pick(probabilities(logits, sampling), drawn[:, step])
+        token = (
+            rank_key(logits).argmax(-1)
+            if sampling.greedy
+            else pick(probabilities(logits, sampling), drawn[:, step])
+        )
         made.append(torch.where(live, token, -1))
         live = live & ~torch.isin(token, stops)
         if not live.any() or step + 1 == max_new_tokens:
             break
-        hidden = model.forward(token[:, None], cache, positions[:, -1:] + 1 + step, seen[:, None, : length + step + 1])
+        hidden = model.forward(
+            token[:, None], cache, positions[:, -1:] + 1 + step, seen[:, None, : length + step + 1]
+        )
     return [tuple(int(t) for t in row if t >= 0) for row in torch.stack(made, 1).cpu()]
 
 
-# ---- 2. reductions of vocabulary-sized rows -------------------------------------------------------------------------
+# ---- 2. reductions of vocabulary-sized rows ------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Which rows a hidden tensor holds, for error messages: `per` rows a position, the first at `position`."""
+    """Which rows a hidden tensor holds, for error messages: `per` rows a position, the first at
+    `position`.
+    """
 
     prompt_id: str
     position: int = 0
@@ -108,16 +134,22 @@ def _distributions(
     pair: Pair, hidden: tuple[Tensor, Tensor], part: slice, sampling: Sampling, rows: Rows
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(key_p, p, key_q, q) of some rows, [rows, vocab] each, all on the target's device."""
-    l_p, l_q = pair.target.logits(hidden[0][part]), pair.draft.logits(hidden[1][part]).to(pair.target.device)
+    l_p, l_q = (
+        pair.target.logits(hidden[0][part]),
+        pair.draft.logits(hidden[1][part]).to(pair.target.device),
+    )
     p = _checked(probabilities(l_p, sampling), "target", rows, part.start)
     q = _checked(probabilities(l_q, sampling), "draft", rows, part.start)
     return rank_key(l_p), p, rank_key(l_q), q
 
 
-def _trace_rows(key_p: Tensor, p: Tensor, key_q: Tensor, q: Tensor, token: Tensor) -> dict[str, Tensor]:
+def _trace_rows(
+    key_p: Tensor, p: Tensor, key_q: Tensor, q: Tensor, token: Tensor
+) -> dict[str, Tensor]:
     top_p, top_q = key_p.topk(2).indices, key_q.topk(min(TOP, q.shape[-1])).indices
     best = p.gather(-1, top_p)
-    # KL(p||q), q floored at the smallest float32: a token that q excludes costs 103 nats times its p, not infinity
+    # KL(p||q), q floored at the smallest float32: a token that q excludes costs 103 nats times its
+    # p, not infinity
     kl = (p * (p.clamp(min=1e-45).log() - q.clamp(min=1e-45).log())).sum(-1).clamp(min=0)
     return {
         "token": token,
@@ -137,8 +169,12 @@ def _trace_rows(key_p: Tensor, p: Tensor, key_q: Tensor, q: Tensor, token: Tenso
     }
 
 
-def _child_rows(key_p: Tensor, p: Tensor, key_q: Tensor, q: Tensor, width: int) -> dict[str, Tensor]:
-    """The draft's `width` best tokens of every row and what both models say of them; [rows, width], entropies [rows, 1]."""
+def _child_rows(
+    key_p: Tensor, p: Tensor, key_q: Tensor, q: Tensor, width: int
+) -> dict[str, Tensor]:
+    """The draft's `width` best tokens of every row and what both models say of them; [rows, width],
+    entropies [rows, 1].
+    """
     token = key_q.topk(width).indices
     return {
         "token": token,
@@ -156,12 +192,14 @@ def _reduced(rows: int, reduce, size: int = ROWS) -> dict[str, Tensor]:
     return {name: torch.cat([part[name].cpu() for part in parts]) for name in parts[0]}
 
 
-# ---- 3. the trees of all positions, level by level ------------------------------------------------------------------
+# ---- 3. the trees of all positions, level by level -----------------------------------------------
 
 
 @dataclass(frozen=True)
 class Trunk:
-    """Both models after prompt + continuation: caches, and the hidden rows that predict each continuation token."""
+    """Both models after prompt + continuation: caches, and the hidden rows that predict each
+    continuation token.
+    """
 
     caches: tuple[KVCache, KVCache]
     hidden: tuple[Tensor, Tensor]
@@ -171,24 +209,39 @@ class Trunk:
 def _trunk(pair: Pair, ids: tuple[int, ...], continuation: tuple[int, ...]) -> Trunk:
     tokens = torch.tensor([[*ids, *continuation[:-1]]])
     caches = tuple(m.cache(2 * tokens.shape[1]) for m in (pair.target, pair.draft))
-    hidden = tuple(m.forward(tokens, c)[0, len(ids) - 1 :] for m, c in zip((pair.target, pair.draft), caches, strict=True))
+    hidden = tuple(
+        m.forward(tokens, c)[0, len(ids) - 1 :]
+        for m, c in zip((pair.target, pair.draft), caches, strict=True)
+    )
     return Trunk(caches, hidden, len(ids))
 
 
 def _visible(tree: Tree, trunk_length: int, contexts: Tensor, levels: list[np.ndarray]) -> Tensor:
-    """bool [m * k, trunk + nodes so far]: each node of the last level sees its position's trunk prefix and its own ancestors."""
+    """bool [m * k, trunk + nodes so far]: each node of the last level sees its position's trunk
+    prefix and its own ancestors.
+    """
     own = torch.eye(len(contexts), dtype=torch.bool)
     prefix = (torch.arange(trunk_length) < contexts[:, None]).repeat_interleave(len(levels[-1]), 0)
-    blocks = [torch.kron(own, torch.from_numpy(tree.ancestors[np.ix_(levels[-1], level)])) for level in levels]
+    blocks = [
+        torch.kron(own, torch.from_numpy(tree.ancestors[np.ix_(levels[-1], level)]))
+        for level in levels
+    ]
     return torch.cat([prefix, *(b.bool() for b in blocks)], 1)
 
 
-def _children(pair: Pair, hidden: tuple[Tensor, Tensor], rows: Rows, width: int, sampling: Sampling) -> dict[str, Tensor]:
+def _children(
+    pair: Pair, hidden: tuple[Tensor, Tensor], rows: Rows, width: int, sampling: Sampling
+) -> dict[str, Tensor]:
     """`_child_rows` of all hidden rows, a chunk at a time."""
-    return _reduced(len(hidden[0]), lambda part: _child_rows(*_distributions(pair, hidden, part, sampling, rows), width))
+    return _reduced(
+        len(hidden[0]),
+        lambda part: _child_rows(*_distributions(pair, hidden, part, sampling, rows), width),
+    )
 
 
-def _chunk_nodes(pair: Pair, tree: Tree, trunk: Trunk, positions: range, sampling: Sampling, name: str) -> dict[str, np.ndarray]:
+def _chunk_nodes(
+    pair: Pair, tree: Tree, trunk: Trunk, positions: range, sampling: Sampling, name: str
+) -> dict[str, np.ndarray]:
     """Records of all nodes of the trees at `positions`; columns [positions, N]."""
     m, start = len(positions), trunk.caches[0].length
     columns: dict[str, Tensor] = {}
@@ -201,9 +254,9 @@ def _chunk_nodes(pair: Pair, tree: Tree, trunk: Trunk, positions: range, samplin
         nodes = tree.level(depth)
         row = np.searchsorted(parents, tree.parent[nodes])
         for column, values in found.items():
-            columns.setdefault(column, torch.empty(m, tree.size, dtype=values.dtype))[:, nodes - 1] = values.view(m, len(parents), width)[
-                :, row, tree.rank[nodes]
-            ]
+            columns.setdefault(column, torch.empty(m, tree.size, dtype=values.dtype))[
+                :, nodes - 1
+            ] = values.view(m, len(parents), width)[:, row, tree.rank[nodes]]
         parents = nodes[tree.width[nodes] > 0]
         if len(parents):
             levels.append(parents)
@@ -211,7 +264,8 @@ def _chunk_nodes(pair: Pair, tree: Tree, trunk: Trunk, positions: range, samplin
             places = (contexts[:, None] + depth - 1).expand(m, len(parents)).reshape(-1)
             visible = _visible(tree, start, contexts, levels)
             hidden = tuple(
-                mod.forward(tokens, c, places, visible)[0] for mod, c in zip((pair.target, pair.draft), trunk.caches, strict=True)
+                mod.forward(tokens, c, places, visible)[0]
+                for mod, c in zip((pair.target, pair.draft), trunk.caches, strict=True)
             )
     for cache in trunk.caches:
         cache.crop(start)
@@ -224,20 +278,36 @@ def _chunks(count: int, tree: Tree, max_packed_tokens: int) -> Iterator[range]:
 
 
 def record_prompt(
-    pair: Pair, prompt: EncodedPrompt, continuation: tuple[int, ...], tree: Tree, sampling: Sampling, max_packed_tokens: int = 2048
+    pair: Pair,
+    prompt: EncodedPrompt,
+    continuation: tuple[int, ...],
+    tree: Tree,
+    sampling: Sampling,
+    max_packed_tokens: int = 2048,
 ) -> Recorded:
     """Trace and nodes of one prompt over a given continuation (estimators.md, sections 1 and 2).
 
-    Memory: weights + both KV caches + one packed chunk of at most `max_packed_tokens` nodes; the result does not depend
-    on the chunk. Raises NonFiniteProbability (named prompt and position) and ValueError (tree wider than the vocabulary).
+    Memory: weights + both KV caches + one packed chunk of at most `max_packed_tokens` nodes; the
+    result does not depend on the chunk. Raises NonFiniteProbability (named prompt and position) and
+    ValueError (tree wider than the vocabulary).
     """
     if tree.width.max() > pair.vocab:
-        raise ValueError(f"branches={int(tree.width.max())}: the vocabulary has {pair.vocab} tokens; lower branches")
+        raise ValueError(
+            f"branches={int(tree.width.max())}: the vocabulary has {pair.vocab} tokens; lower branches"
+        )
     trunk, n = _trunk(pair, prompt.ids, continuation), len(continuation)
     token = torch.tensor(continuation, device=pair.target.device)
     rows = Rows(prompt.prompt_id)
-    trace = _reduced(n, lambda part: _trace_rows(*_distributions(pair, trunk.hidden, part, sampling, rows), token[part]))
-    chunks = [_chunk_nodes(pair, tree, trunk, c, sampling, prompt.prompt_id) for c in _chunks(n, tree, max_packed_tokens)]
+    trace = _reduced(
+        n,
+        lambda part: _trace_rows(
+            *_distributions(pair, trunk.hidden, part, sampling, rows), token[part]
+        ),
+    )
+    chunks = [
+        _chunk_nodes(pair, tree, trunk, c, sampling, prompt.prompt_id)
+        for c in _chunks(n, tree, max_packed_tokens)
+    ]
     nodes = {name: np.concatenate([c[name] for c in chunks]).reshape(-1) for name in chunks[0]}
     topology = {
         "node": np.arange(1, tree.size + 1),
@@ -246,8 +316,12 @@ def record_prompt(
         "rank": tree.rank[1:],
         "best_path": tree.best_path[1:],
     }
-    nodes |= {name: np.tile(values, n) for name, values in topology.items()} | {"position": np.repeat(np.arange(n), tree.size)}
-    return Recorded({"position": np.arange(n)} | {k: v.numpy() for k, v in trace.items()}, nodes, continuation)
+    nodes |= {name: np.tile(values, n) for name, values in topology.items()} | {
+        "position": np.repeat(np.arange(n), tree.size)
+    }
+    return Recorded(
+        {"position": np.arange(n)} | {k: v.numpy() for k, v in trace.items()}, nodes, continuation
+    )
 
 
 def record_block(
@@ -260,15 +334,20 @@ def record_block(
     max_packed_tokens: int,
     texts: dict[str, tuple[int, ...]] | None = None,
 ) -> list[Recorded]:
-    """The unit of work, checkpoint and distribution: generate the block's continuations together, then record each prompt.
+    """The unit of work, checkpoint and distribution: generate the block's continuations together,
+    then record each prompt.
 
-    texts: continuations by prompt_id that an earlier run of the same target holds; None generates them.
+    texts: continuations by prompt_id that an earlier run of the same target holds; None generates
+    them.
     """
     if texts is None:
         texts = generate(pair.target, prompts, max_new_tokens, pair.stop_ids, sampling, seed)
     else:
         texts = [texts[p.prompt_id] for p in prompts]
-    return [record_prompt(pair, p, text, tree, sampling, max_packed_tokens) for p, text in zip(prompts, texts, strict=True)]
+    return [
+        record_prompt(pair, p, text, tree, sampling, max_packed_tokens)
+        for p, text in zip(prompts, texts, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -282,8 +361,9 @@ class Done:
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker needs: the profile, the blocks of encoded prompts, texts that another run holds (by prompt_id) or None, and the
-    threads of a worker (None: as it finds them)."""
+    """What a worker needs: the profile, the blocks of encoded prompts, texts that another run holds
+    (by prompt_id) or None, and the threads of a worker (None: as it finds them).
+    """
 
     profile: Profile
     blocks: tuple[tuple[EncodedPrompt, ...], ...]
@@ -298,54 +378,96 @@ class Job:
 
         if self.threads:
             torch.set_num_threads(self.threads)
-        models = {name: replace(getattr(self.profile, name), device=device) for name in ("target", "draft")} if device else {}
+        models = (
+            {
+                name: replace(getattr(self.profile, name), device=device)
+                for name in ("target", "draft")
+            }
+            if device
+            else {}
+        )
         return load_pair(self.profile.replace(**models))
 
     def record(self, pair: Any, index: int, packed: int | None = None) -> Done:
-        """Record one block, `packed` nodes at a time (None: as the profile says; an earlier block may have had to go lower)."""
+        """Record one block, `packed` nodes at a time (None: as the profile says; an earlier block
+        may have had to go lower).
+        """
         began, profile = time.perf_counter(), self.profile
         sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
         packed = packed or profile.max_packed_tokens
-        recorded, packed = record_or_halve(pair, list(self.blocks[index]), profile, sampling, self.texts, packed)
-        facts = {"time_s": time.perf_counter() - began, "pair": pair.facts, "peak_bytes": peak_bytes(), "max_packed_tokens": packed}
+        recorded, packed = record_or_halve(
+            pair, list(self.blocks[index]), profile, sampling, self.texts, packed
+        )
+        facts = {
+            "time_s": time.perf_counter() - began,
+            "pair": pair.facts,
+            "peak_bytes": peak_bytes(),
+            "max_packed_tokens": packed,
+        }
         return Done(index, recorded, facts)
 
 
 def record_or_halve(
-    pair: Any, block: list[EncodedPrompt], profile: Profile, sampling: Any, texts: dict | None, packed: int
+    pair: Any,
+    block: list[EncodedPrompt],
+    profile: Profile,
+    sampling: Any,
+    texts: dict | None,
+    packed: int,
 ) -> tuple[list, int]:
-    """`record_block` and the packing it ran with; out of memory halves the packing, says so and goes on.
+    """`record_block` and the packing it ran with; out of memory halves the packing, says so and
+    goes on.
 
-    So does writing the texts with the prompts that are written together: a text does not depend on its neighbours.
+    So does writing the texts with the prompts that are written together: a text does not depend on
+    its neighbours.
     """
     import torch
 
     texts = texts if texts is not None else _texts_or_halve(pair, block, profile, sampling)
     while True:
         try:
-            made = record_block(pair, block, profile.tree, sampling, profile.max_new_tokens, profile.seed, packed, texts)
+            made = record_block(
+                pair,
+                block,
+                profile.tree,
+                sampling,
+                profile.max_new_tokens,
+                profile.seed,
+                packed,
+                texts,
+            )
             return made, packed
         except torch.OutOfMemoryError:
             if packed <= 8:
                 raise
             packed //= 2
-        torch.cuda.empty_cache()  # after the except block: the error holds the tensors that did not fit
+        # after the except block: the error holds the tensors that did not fit
+        torch.cuda.empty_cache()
         print(f"out of memory: going on with max_packed_tokens={packed}", file=sys.stderr)
 
 
-def _texts_or_halve(pair: Any, block: list[EncodedPrompt], profile: Profile, sampling: Any) -> dict[str, tuple[int, ...]]:
+def _texts_or_halve(
+    pair: Any, block: list[EncodedPrompt], profile: Profile, sampling: Any
+) -> dict[str, tuple[int, ...]]:
     import torch
 
     try:
-        made = generate(pair.target, block, profile.max_new_tokens, pair.stop_ids, sampling, profile.seed)
+        made = generate(
+            pair.target, block, profile.max_new_tokens, pair.stop_ids, sampling, profile.seed
+        )
         return {p.prompt_id: text for p, text in zip(block, made, strict=True)}
     except torch.OutOfMemoryError:
         if len(block) == 1:
             raise
     torch.cuda.empty_cache()
     half = len(block) // 2
-    print(f"out of memory: going on with {half} prompts at once (block_prompts={half} says so from the start)", file=sys.stderr)
-    return _texts_or_halve(pair, block[:half], profile, sampling) | _texts_or_halve(pair, block[half:], profile, sampling)
+    print(
+        f"out of memory: going on with {half} prompts at once (block_prompts={half} says so from the start)",
+        file=sys.stderr,
+    )
+    return _texts_or_halve(pair, block[:half], profile, sampling) | _texts_or_halve(
+        pair, block[half:], profile, sampling
+    )
 
 
 def peak_bytes() -> dict[str, int]:
@@ -354,12 +476,20 @@ def peak_bytes() -> dict[str, int]:
 
     import torch
 
-    peaks = {f"cuda:{i}": torch.cuda.max_memory_allocated(i) for i in range(torch.cuda.device_count())}
-    return {"process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)} | peaks
+    peaks = {
+        f"cuda:{i}": torch.cuda.max_memory_allocated(i) for i in range(torch.cuda.device_count())
+    }
+    return {
+        "process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        * (1 if sys.platform == "darwin" else 1024)
+    } | peaks
 
 
 class Worker:
-    """Holds a job and, from its first block on, the pair. As a Ray actor a killed one is started again and its block done anew."""
+    """Holds a job and, from its first block on, the pair.
+
+    As a Ray actor a killed one is started again and its block done anew.
+    """
 
     def __init__(self, job: Job, device: str | None = None, pair: Any = None):
         self.job, self.device, self.pair, self.packed = job, device, pair, None
@@ -379,7 +509,9 @@ Engine = Callable[[Job, list[int]], Iterator[Done]]
 
 
 def worker_threads() -> int | None:
-    """Threads of this process, for workers that should compute as it does; None where torch is not loaded."""
+    """Threads of this process, for workers that should compute as it does; None where torch is not
+    loaded.
+    """
     return sys.modules["torch"].get_num_threads() if "torch" in sys.modules else None
 
 

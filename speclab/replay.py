@@ -1,21 +1,28 @@
-"""Replay: the blocks that a speculative decoder would have made of a recorded text, without running a model.
+"""Replay: the blocks that a speculative decoder would have made of a recorded text, without running
+a model.
 
-A lossless decoder emits exactly the target's own text, so the trace (one row a position) decides what every shape of draft accepts:
+A lossless decoder emits exactly the target's own text, so the trace (one row a position) decides
+what every shape of draft accepts:
 
-* `replay` walks a chain or any static rank-indexed tree with the draft ranks of the target's own tokens. Exact at T = 0, and at T > 0 for
-  deterministic children under the point-mass rule (there a token of the sampled text is accepted iff it is among the children).
-* `replay_sampled` is the sampled chain (rejection rule, T > 0). Given the text y, position j of a block is accepted with probability
-  min(1, q(y_j)/p(y_j)) and otherwise y_j is the recovered token, so that P(L >= i) = E_{y~p} prod_{j<=i} min(1, q/p) (Leviathan et al.,
-  arXiv:2211.17192), and the starts of the blocks within a text are a Markov chain whose visiting probabilities follow exactly.
+* `replay` walks a chain or any static rank-indexed tree with the draft ranks of the target's own
+  tokens. Exact at T = 0, and at T > 0 for deterministic children under the point-mass rule (there a
+  token of the sampled text is accepted iff it is among the children).
+* `replay_sampled` is the sampled chain (rejection rule, T > 0). Given the text y, position j of a
+  block is accepted with probability min(1, q(y_j)/p(y_j)) and otherwise y_j is the recovered token,
+  so that P(L >= i) = E_{y~p} prod_{j<=i} min(1, q/p) (Leviathan et al., arXiv:2211.17192), and the
+  starts of the blocks within a text are a Markov chain whose visiting probabilities follow exactly.
 
-Block starts: "visited" = the blocks of a decoder (the first starts at position 0, each next one where the last ended); "every" = each
-position once, as a possible start. They differ: after a rejection the next block starts inside the hard region.
+Block starts: "visited" = the blocks of a decoder (the first starts at position 0, each next one
+where the last ended); "every" = each position once, as a possible start. They differ: after a
+rejection the next block starts inside the hard region.
 
-The end of a text (its last row is EOS, or the max_new_tokens-th token; the counts are the same): a pass emits accepted + 1 tokens, but
-never more than `remaining`, the tokens left from its start. The decoder drafts no token past the end: `drafted` counts nodes of depth
+The end of a text (its last row is EOS, or the max_new_tokens-th token; the counts are the same): a
+pass emits accepted + 1 tokens, but never more than `remaining`, the tokens left from its start. The
+decoder drafts no token past the end: `drafted` counts nodes of depth
 <= remaining (a decoder that cannot foresee EOS drafts a few more, in vain). A block is `truncated` iff it accepts every remaining token:
-then no bonus token follows and emitted = accepted = remaining. (A decoder that drafts one token less there emits the same.) Everywhere
-else emitted = accepted + 1. Hence block_efficiency = emitted / blocks = 1 + mean_accepted - truncated_share.
+then no bonus token follows and emitted = accepted = remaining. (A decoder that drafts one token
+less there emits the same.) Everywhere else emitted = accepted + 1. Hence block_efficiency = emitted
+/ blocks = 1 + mean_accepted - truncated_share.
 """
 
 from collections.abc import Iterable
@@ -44,12 +51,14 @@ class _Texts:
 
 
 def replay(trace: pd.DataFrame, shape: Any, starts: str = "visited") -> pd.DataFrame:
-    """Blocks of a chain (`shape` = gamma) or of a static tree (`shape` = speclab.tree.Tree) over the recorded text.
+    """Blocks of a chain (`shape` = gamma) or of a static tree (`shape` = speclab.tree.Tree) over
+    the recorded text.
 
-    `trace` needs prompt_id, domain, position (0..n-1 in each prompt, rows in any order) and draft_rank.
-    Returns one row a block: prompt_id, domain, start, remaining, weight (1.0), drafted, accepted, emitted (int), truncated (bool) and
-    survival_1 .. survival_depth (1.0 if at least that many were accepted, else 0.0).
-    Raises ValueError for gamma outside 1..64, an empty trace, missing columns, and missing or repeated positions (naming the prompt).
+    `trace` needs prompt_id, domain, position (0..n-1 in each prompt, rows in any order) and
+    draft_rank. Returns one row a block: prompt_id, domain, start, remaining, weight (1.0), drafted,
+    accepted, emitted (int), truncated (bool) and survival_1 .. survival_depth (1.0 if at least that
+    many were accepted, else 0.0). Raises ValueError for gamma outside 1..64, an empty trace,
+    missing columns, and missing or repeated positions (naming the prompt).
     """
     tree = _tree(shape)
     texts = _texts(trace, _ranks(trace), fill=-1)
@@ -58,11 +67,13 @@ def replay(trace: pd.DataFrame, shape: Any, starts: str = "visited") -> pd.DataF
 
 
 def replay_sampled(trace: pd.DataFrame, gamma: int, starts: str = "visited") -> pd.DataFrame:
-    """Expected blocks of the sampled chain (rejection rule) of `gamma` draft tokens, given a text that was sampled from p.
+    """Expected blocks of the sampled chain (rejection rule) of `gamma` draft tokens, given a text
+    that was sampled from p.
 
-    `trace` needs prompt_id, domain, position, p_token and q_token (both after temperature, top-k, top-p). Columns as in `replay`, but
-    expectations: weight = P(a block starts here) ("every": 1); accepted, emitted and survival_i are means given that one does; truncated
-    is a probability; a start of probability 0 has no row. No random numbers: a decoder's blocks are averaged exactly.
+    `trace` needs prompt_id, domain, position, p_token and q_token (both after temperature, top-k,
+    top-p). Columns as in `replay`, but expectations: weight = P(a block starts here) ("every": 1);
+    accepted, emitted and survival_i are means given that one does; truncated is a probability; a
+    start of probability 0 has no row. No random numbers: a decoder's blocks are averaged exactly.
     Raises ValueError as `replay`, and for greedy text, which is no sample of p.
     """
     check_limit("gamma", gamma)
@@ -71,39 +82,62 @@ def replay_sampled(trace: pd.DataFrame, gamma: int, starts: str = "visited") -> 
 
 
 def prompt_sums(blocks: pd.DataFrame, ends: str = "all") -> pd.DataFrame:
-    """Per-prompt sums over blocks: numerators and denominators for ratios of sums and for a bootstrap of prompts.
+    """Per-prompt sums over blocks: numerators and denominators for ratios of sums and for a
+    bootstrap of prompts.
 
-    Columns prompt_id, domain, blocks (target passes), drafted, accepted, emitted, truncated, survival_1 .. survival_depth: weighted sums.
-    `ends`: "all" = as a decoder counts; "untruncated" = without the block that the text's end cut (biased low: only long blocks are cut);
-    "room" = only starts with more than `depth` tokens left, where nothing can be cut. A prompt without such a start keeps a row of zeros.
+    Columns prompt_id, domain, blocks (target passes), drafted, accepted, emitted, truncated,
+    survival_1 .. survival_depth: weighted sums. `ends`: "all" = as a decoder counts; "untruncated"
+    = without the block that the text's end cut (biased low: only long blocks are cut); "room" =
+    only starts with more than `depth` tokens left, where nothing can be cut. A prompt without such
+    a start keeps a row of zeros.
     """
     _among("ends", ends, ENDS)
     survival = [name for name in blocks if str(name).startswith("survival_")]
     remaining, weight = blocks["remaining"].to_numpy(), blocks["weight"].to_numpy(float)
     if ends == "room":
         weight = weight * (remaining > len(survival))
-    # A cut block accepts and emits exactly `remaining` tokens: its share of each expectation can be taken out again.
-    cut = weight * blocks["truncated"].to_numpy(float) if ends == "untruncated" else np.zeros(len(blocks))
-    sums = blocks[["prompt_id", "domain"]].assign(blocks=weight - cut, drafted=(weight - cut) * blocks["drafted"].to_numpy())
+    # A cut block accepts and emits exactly `remaining` tokens: its share of each expectation can be
+    # taken out again.
+    cut = (
+        weight * blocks["truncated"].to_numpy(float)
+        if ends == "untruncated"
+        else np.zeros(len(blocks))
+    )
+    sums = blocks[["prompt_id", "domain"]].assign(
+        blocks=weight - cut, drafted=(weight - cut) * blocks["drafted"].to_numpy()
+    )
     for name in ("accepted", "emitted"):
         sums[name] = weight * blocks[name].to_numpy() - cut * remaining
-    sums["truncated"] = (weight - cut) * blocks["truncated"].to_numpy(float) if ends != "untruncated" else 0.0
+    sums["truncated"] = (
+        (weight - cut) * blocks["truncated"].to_numpy(float) if ends != "untruncated" else 0.0
+    )
     depths = np.arange(1, len(survival) + 1)
-    by_depth = weight[:, None] * blocks[survival].to_numpy(float) - cut[:, None] * (depths <= remaining[:, None])
+    by_depth = weight[:, None] * blocks[survival].to_numpy(float) - cut[:, None] * (
+        depths <= remaining[:, None]
+    )
     sums = pd.concat([sums, pd.DataFrame(by_depth, columns=survival, index=sums.index)], axis=1)
     return sums.groupby(["prompt_id", "domain"], sort=False, observed=True).sum().reset_index()
 
 
-def sweep(trace: pd.DataFrame, gammas: Iterable[int] = range(1, 17), rule: str = "greedy",
-          starts: str = "visited", ends: str = "all") -> pd.DataFrame:
-    """Per-prompt sums of a chain for each gamma: columns gamma, prompt_id, domain, blocks, drafted, accepted, emitted, truncated.
+def sweep(
+    trace: pd.DataFrame,
+    gammas: Iterable[int] = range(1, 17),
+    rule: str = "greedy",
+    starts: str = "visited",
+    ends: str = "all",
+) -> pd.DataFrame:
+    """Per-prompt sums of a chain for each gamma: columns gamma, prompt_id, domain, blocks, drafted,
+    accepted, emitted, truncated.
 
-    `rule`: "greedy" or "point-mass" (the same walk; T = 0 or sampled text) or "rejection" (sampled chain; expectations). The sums of
-    `prompt_sums`, without the survival columns. Errors as in `replay` and `replay_sampled`; no gamma at all is a ValueError.
+    `rule`: "greedy" or "point-mass" (the same walk; T = 0 or sampled text) or "rejection" (sampled
+    chain; expectations). The sums of `prompt_sums`, without the survival columns. Errors as in
+    `replay` and `replay_sampled`; no gamma at all is a ValueError.
     """
     gammas = [check_limit("gamma", gamma) for gamma in gammas]
     if not gammas:
-        raise ValueError("gammas is empty: give at least one number of draft tokens, for instance range(1, 17)")
+        raise ValueError(
+            "gammas is empty: give at least one number of draft tokens, for instance range(1, 17)"
+        )
     texts, survival = _chain(trace, max(gammas), _among("rule", rule, RULES))
     parts = []
     for gamma in gammas:
@@ -114,56 +148,78 @@ def sweep(trace: pd.DataFrame, gammas: Iterable[int] = range(1, 17), rule: str =
 
 
 def summary(sums: pd.DataFrame) -> pd.DataFrame:
-    """Per-domain numbers from `prompt_sums` or `sweep` (there also per gamma), domains in order of appearance.
+    """Per-domain numbers from `prompt_sums` or `sweep` (there also per gamma), domains in order of
+    appearance.
 
-    Columns [gamma,] domain, prompts, blocks, emitted, block_efficiency (pooled: emitted / blocks), block_efficiency_per_prompt (mean of the
-    prompts' own), mean_accepted, draft_utilisation (accepted / drafted), truncated_share (of blocks). ValueError if a domain has no block.
+    Columns [gamma,] domain, prompts, blocks, emitted, block_efficiency (pooled: emitted / blocks),
+    block_efficiency_per_prompt (mean of the prompts' own), mean_accepted, draft_utilisation
+    (accepted / drafted), truncated_share (of blocks). ValueError if a domain has no block.
     """
     keys = [key for key in ("gamma", "domain") if key in sums]
     own = (sums["emitted"] / sums["blocks"]).where(sums["blocks"] > 0)
     groups = sums.assign(own=own).groupby(keys, sort=False, observed=True)
     total = groups[_SUMS].sum()
     _some_blocks(total["blocks"])
-    return pd.DataFrame({
-        "prompts": groups["own"].count(), "blocks": total["blocks"], "emitted": total["emitted"],
-        "block_efficiency": total["emitted"] / total["blocks"], "block_efficiency_per_prompt": groups["own"].mean(),
-        "mean_accepted": total["accepted"] / total["blocks"], "draft_utilisation": total["accepted"] / total["drafted"],
-        "truncated_share": total["truncated"] / total["blocks"],
-    }).reset_index()
+    return pd.DataFrame(
+        {
+            "prompts": groups["own"].count(),
+            "blocks": total["blocks"],
+            "emitted": total["emitted"],
+            "block_efficiency": total["emitted"] / total["blocks"],
+            "block_efficiency_per_prompt": groups["own"].mean(),
+            "mean_accepted": total["accepted"] / total["blocks"],
+            "draft_utilisation": total["accepted"] / total["drafted"],
+            "truncated_share": total["truncated"] / total["blocks"],
+        }
+    ).reset_index()
 
 
 def depth_profile(sums: pd.DataFrame) -> pd.DataFrame:
-    """Survival and conditional acceptance by depth, per domain, from `prompt_sums`: columns domain, depth, survival, accept.
+    """Survival and conditional acceptance by depth, per domain, from `prompt_sums`: columns domain,
+    depth, survival, accept.
 
-    survival = P(at least `depth` accepted), pooled over blocks; accept = P(accepted at `depth` | accepted at depth - 1). A depth that no
-    block reached has no row. Raises ValueError if there are no survival columns (a `sweep` has none) or a domain has no block.
+    survival = P(at least `depth` accepted), pooled over blocks; accept = P(accepted at `depth` |
+    accepted at depth - 1). A depth that no block reached has no row. Raises ValueError if there are
+    no survival columns (a `sweep` has none) or a domain has no block.
     """
     names = [name for name in sums if str(name).startswith("survival_")]
     if not names:
-        raise ValueError("sums has no survival_ columns: pass prompt_sums(replay(...)), not a sweep")
+        raise ValueError(
+            "sums has no survival_ columns: pass prompt_sums(replay(...)), not a sweep"
+        )
     total = sums.groupby("domain", sort=False, observed=True)[["blocks", *names]].sum()
     _some_blocks(total["blocks"])
     reached = total.to_numpy()
     domain, depth = np.nonzero(reached[:, :-1] > 0)
-    return pd.DataFrame({
-        "domain": total.index.to_numpy()[domain], "depth": depth + 1,
-        "survival": reached[domain, depth + 1] / reached[domain, 0], "accept": reached[domain, depth + 1] / reached[domain, depth],
-    })
+    return pd.DataFrame(
+        {
+            "domain": total.index.to_numpy()[domain],
+            "depth": depth + 1,
+            "survival": reached[domain, depth + 1] / reached[domain, 0],
+            "accept": reached[domain, depth + 1] / reached[domain, depth],
+        }
+    )
 
 
 def _chain(trace: pd.DataFrame, gamma: int, rule: str) -> tuple[_Texts, np.ndarray]:
-    """Texts and survival[prompt, start, i - 1] = P(at least i accepted); the first g columns are the survival of a chain of g."""
+    """Texts and survival[prompt, start, i - 1] = P(at least i accepted); the first g columns are
+    the survival of a chain of g.
+    """
     if rule != "rejection":
         texts = _texts(trace, _ranks(trace), fill=-1)
         return texts, _walk(texts.value, chain(gamma))
     texts = _texts(trace, _ratios(trace), fill=0.0)
     longest = texts.value.shape[1]
     padded = np.pad(texts.value, ((0, 0), (0, gamma)))
-    return texts, np.stack([padded[:, i:i + longest] for i in range(gamma)], axis=-1).cumprod(axis=-1)
+    return texts, np.stack([padded[:, i : i + longest] for i in range(gamma)], axis=-1).cumprod(
+        axis=-1
+    )
 
 
 def _walk(draft_rank: np.ndarray, tree: Tree) -> np.ndarray:
-    """survival[prompt, start, d - 1] in {0., 1.}: from each start go to the child whose rank is the draft rank of the text's next token."""
+    """survival[prompt, start, d - 1] in {0., 1.}: from each start go to the child whose rank is the
+    draft rank of the text's next token.
+    """
     width, longest, depth = tree.width.max(), draft_rank.shape[1], tree.max_depth
     child = np.full((tree.size + 1, width + 1), -1)  # the last column stays -1: no such child
     child[tree.parent[1:], tree.rank[1:]] = np.arange(1, tree.size + 1)
@@ -172,23 +228,27 @@ def _walk(draft_rank: np.ndarray, tree: Tree) -> np.ndarray:
     node = np.zeros(draft_rank.shape, dtype=int)
     survival = np.zeros((*draft_rank.shape, depth))
     for d in range(depth):
-        node = np.where(node >= 0, child[node, column[:, d:d + longest]], -1)
+        node = np.where(node >= 0, child[node, column[:, d : d + longest]], -1)
         survival[..., d] = node >= 0
     return survival
 
 
 def _visits(survival: np.ndarray) -> np.ndarray:
-    """P(a block starts at t), [prompts, longest]: v(0) = 1, v(t + k + 1) += v(t) P(L = k | start t). Past a text's end: no meaning."""
+    """P(a block starts at t), [prompts, longest]: v(0) = 1, v(t + k + 1) += v(t) P(L = k | start
+    t). Past a text's end: no meaning.
+    """
     prompts, longest, depth = survival.shape
     length_pmf = -np.diff(survival, axis=-1, prepend=1.0, append=0.0)
     visits = np.zeros((prompts, longest + depth + 1))
     visits[:, 0] = 1.0
     for t in range(longest):
-        visits[:, t + 1:t + depth + 2] += visits[:, t, None] * length_pmf[:, t]
+        visits[:, t + 1 : t + depth + 2] += visits[:, t, None] * length_pmf[:, t]
     return visits[:, :longest]
 
 
-def _blocks(texts: _Texts, survival: np.ndarray, nodes_to_depth: np.ndarray, starts: str) -> pd.DataFrame:
+def _blocks(
+    texts: _Texts, survival: np.ndarray, nodes_to_depth: np.ndarray, starts: str
+) -> pd.DataFrame:
     """The frame of `replay`; nodes_to_depth[d - 1] = nodes of depth <= d in the draft."""
     _among("starts", starts, STARTS)
     prompt, start = np.nonzero(np.arange(texts.value.shape[1]) < texts.length[:, None])
@@ -199,15 +259,28 @@ def _blocks(texts: _Texts, survival: np.ndarray, nodes_to_depth: np.ndarray, sta
     last = np.minimum(remaining, depth) - 1
     truncated = survival[np.arange(len(start)), last] * (remaining <= depth)
     accepted = survival.sum(axis=1)
-    frame = pd.DataFrame({
-        "prompt_id": texts.prompt_id[prompt], "domain": texts.domain[prompt], "start": start, "remaining": remaining, "weight": weight,
-        "drafted": nodes_to_depth[last], "accepted": accepted, "emitted": accepted + 1 - truncated, "truncated": truncated,
-    })
-    return pd.concat([frame, pd.DataFrame(survival, columns=[f"survival_{d + 1}" for d in range(depth)])], axis=1)
+    frame = pd.DataFrame(
+        {
+            "prompt_id": texts.prompt_id[prompt],
+            "domain": texts.domain[prompt],
+            "start": start,
+            "remaining": remaining,
+            "weight": weight,
+            "drafted": nodes_to_depth[last],
+            "accepted": accepted,
+            "emitted": accepted + 1 - truncated,
+            "truncated": truncated,
+        }
+    )
+    return pd.concat(
+        [frame, pd.DataFrame(survival, columns=[f"survival_{d + 1}" for d in range(depth)])], axis=1
+    )
 
 
 def _texts(trace: pd.DataFrame, value: np.ndarray, fill: float) -> _Texts:
-    """The columns of the trace as one row a prompt, after checking that each prompt has positions 0..n-1 once and one domain."""
+    """The columns of the trace as one row a prompt, after checking that each prompt has positions
+    0..n-1 once and one domain.
+    """
     code, prompts = pd.factorize(trace["prompt_id"])
     domain_code, domains = pd.factorize(trace["domain"])
     if min(code.min(), domain_code.min()) < 0:
@@ -219,11 +292,15 @@ def _texts(trace: pd.DataFrame, value: np.ndarray, fill: float) -> _Texts:
     wrong = position[order] != expected
     if wrong.any():
         row = wrong.argmax()
-        raise ValueError(f"trace: prompt {prompts[code[order[row]]]!r} has position {position[order[row]]}, not {expected[row]}; "
-                         "each prompt needs 0..n-1, each once: filter whole prompts, not rows")
+        raise ValueError(
+            f"trace: prompt {prompts[code[order[row]]]!r} has position {position[order[row]]}, not {expected[row]}; "
+            "each prompt needs 0..n-1, each once: filter whole prompts, not rows"
+        )
     first = domain_code[order[length.cumsum() - length]]
     if (first[code] != domain_code).any():
-        raise ValueError(f"trace: prompt {prompts[code[(first[code] != domain_code).argmax()]]!r} has two domains; make prompt_id unique")
+        raise ValueError(
+            f"trace: prompt {prompts[code[(first[code] != domain_code).argmax()]]!r} has two domains; make prompt_id unique"
+        )
     grid = np.full((len(prompts), length.max()), fill)
     grid[code, position.astype(int)] = value
     return _Texts(np.asarray(prompts), np.asarray(domains)[first], length, grid)
@@ -250,17 +327,27 @@ def _ratios(trace: pd.DataFrame) -> np.ndarray:
     _refuse(trace, ~((p > 0) & (p <= 1.001)), p, "p_token", "in (0, 1]")
     _refuse(trace, ~((q >= 0) & (q <= 1.001)), q, "q_token", "in [0, 1]")
     # Sampled text is the argmax everywhere with probability prod p: below 1e-6, it was not sampled.
-    if {"token", "target_top"} <= set(trace) and (trace["token"] == trace["target_top"]).all() and np.log(p).sum() < np.log(1e-6):
-        raise ValueError("trace holds greedy text (every token is target_top); the rejection rule needs text sampled from the target: "
-                         "use a run of kind 'sampled', or replay(...) for T = 0")
+    if (
+        {"token", "target_top"} <= set(trace)
+        and (trace["token"] == trace["target_top"]).all()
+        and np.log(p).sum() < np.log(1e-6)
+    ):
+        raise ValueError(
+            "trace holds greedy text (every token is target_top); the rejection rule needs text sampled from the target: "
+            "use a run of kind 'sampled', or replay(...) for T = 0"
+        )
     return np.minimum(1.0, q / p)
 
 
-def _refuse(trace: pd.DataFrame, bad: np.ndarray, value: np.ndarray, name: str, allowed: str) -> None:
+def _refuse(
+    trace: pd.DataFrame, bad: np.ndarray, value: np.ndarray, name: str, allowed: str
+) -> None:
     if bad.any():
         row = bad.argmax()
         prompt, position = trace["prompt_id"].iloc[row], trace["position"].iloc[row]
-        raise ValueError(f"trace: {name} = {value[row]} at prompt {prompt!r}, position {position}; it must be {allowed}")
+        raise ValueError(
+            f"trace: {name} = {value[row]} at prompt {prompt!r}, position {position}; it must be {allowed}"
+        )
 
 
 def _tree(shape: Any) -> Tree:
@@ -279,4 +366,6 @@ def _among(name: str, value: str, allowed: tuple[str, ...]) -> str:
 def _some_blocks(blocks: pd.Series) -> None:
     if (blocks <= 0).any():
         where = blocks.index[blocks <= 0].to_frame(index=False).iloc[0].to_dict()
-        raise ValueError(f"no block is left for {where}: its texts are too short for this shape; use ends='all'")
+        raise ValueError(
+            f"no block is left for {where}: its texts are too short for this shape; use ends='all'"
+        )

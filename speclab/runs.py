@@ -1,4 +1,7 @@
-"""Recorded runs on disk: blocks as part files, resume after a kill, checksums, one manifest. Notebooks ask for (profile, kind)."""
+"""Recorded runs on disk: blocks as part files, resume after a kill, checksums, one manifest.
+
+Notebooks ask for (profile, kind).
+"""
 
 import datetime
 import hashlib
@@ -20,7 +23,15 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from speclab.files import SCHEMA_VERSION, SCHEMAS, RunError, part_facts, part_file, write_part, written
+from speclab.files import (
+    SCHEMA_VERSION,
+    SCHEMAS,
+    RunError,
+    part_facts,
+    part_file,
+    write_part,
+    written,
+)
 from speclab.profiles import ROOT, Profile
 from speclab.prompts import EncodedPrompt, digest, encode_prompts, load_prompts
 
@@ -31,16 +42,25 @@ KINDS = {
     "greedy": {},  # the profile as it stands
     "sampled": {"temperature": 1.0},
     "balanced": {"budget": None},  # every level of the tree complete
-    "chain": {"depth": 8, "branches": 1, "budget": 8},  # what the draft would go on with, for stopping rules
+    "chain": {
+        "depth": 8,
+        "branches": 1,
+        "budget": 8,
+    },  # what the draft would go on with, for stopping rules
     "chat-template": {"template": "chat"},
 }
-SAME_TEXT = {"balanced": "greedy", "chain": "greedy"}  # only the tree differs: the target's text is read from the other run, if there
+SAME_TEXT = {
+    "balanced": "greedy",
+    "chain": "greedy",
+}  # only the tree differs: the target's text is read from the other run, if there
 LIBRARIES = ("torch", "transformers", "gptqmodel", "numpy", "pandas", "pyarrow", "datasets")
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: `folder`, its `manifest`, and the frames `trace` and `nodes` (read when first asked for)."""
+    """A finished run: `folder`, its `manifest`, and the frames `trace` and `nodes` (read when first
+    asked for).
+    """
 
     folder: Path
     manifest: dict
@@ -48,14 +68,20 @@ class Run:
     def _frame(self, name: str) -> pd.DataFrame:
         path = self.folder / f"{name}.parquet"
         if not path.is_file():
-            raise RunError(f"{self.folder}: no {path.name}; record this run again (python -m speclab record)")
+            raise RunError(
+                f"{self.folder}: no {path.name}; record this run again (python -m speclab record)"
+            )
         try:
             found = (pq.read_schema(path).metadata or {}).get(b"speclab_schema", b"none").decode()
             if found == str(SCHEMA_VERSION):
                 return pq.read_table(path).to_pandas()
         except (pa.ArrowInvalid, OSError) as error:
-            raise RunError(f"{path} is damaged ({error}); remove manifest.json and record this run again: whole parts are kept") from error
-        raise RunError(f"{path}: schema version {found}, this kit reads {SCHEMA_VERSION}; record this run again")
+            raise RunError(
+                f"{path} is damaged ({error}); remove manifest.json and record this run again: whole parts are kept"
+            ) from error
+        raise RunError(
+            f"{path}: schema version {found}, this kit reads {SCHEMA_VERSION}; record this run again"
+        )
 
     @cached_property
     def trace(self) -> pd.DataFrame:
@@ -72,11 +98,13 @@ def load_run(folder: str | Path) -> Run:
     """A finished run from its folder. RunError when it is not finished."""
     path = Path(folder) / "manifest.json"
     if not path.is_file():
-        raise RunError(f"{folder}: no manifest.json, so no finished run; record it (python -m speclab record --out {folder})")
+        raise RunError(
+            f"{folder}: no manifest.json, so no finished run; record it (python -m speclab record --out {folder})"
+        )
     return Run(Path(folder), json.loads(path.read_text()))
 
 
-# ---- keys -----------------------------------------------------------------------------------------------------------
+# ---- keys ----------------------------------------------------------------------------------------
 
 
 def weights_digest(folder: Path) -> str:
@@ -84,7 +112,9 @@ def weights_digest(folder: Path) -> str:
     if re.fullmatch(r"[0-9a-f]{40}", folder.name):
         return folder.name
     total = hashlib.sha256()
-    for file in sorted([*folder.glob("*.safetensors"), folder / "config.json", folder / "tokenizer.json"]):
+    for file in sorted(
+        [*folder.glob("*.safetensors"), folder / "config.json", folder / "tokenizer.json"]
+    ):
         if file.is_file():
             total.update(_file_digest(file, file.stat().st_size, file.stat().st_mtime_ns))
     return total.hexdigest()[:40]
@@ -92,33 +122,60 @@ def weights_digest(folder: Path) -> str:
 
 @cache
 def _file_digest(file: Path, size: int, mtime_ns: int) -> bytes:
-    """SHA-256 of a file; read once a process as long as it is not changed (4 GB take 10 s, and a key is asked for several times)."""
+    """SHA-256 of a file; read once a process as long as it is not changed (4 GB take 10 s, and a
+    key is asked for several times).
+    """
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").digest()
 
 
 def run_key(profile: Profile) -> str:
-    """Hash of everything that changes a run's numbers; `block_prompts` and `max_packed_tokens` do not."""
+    """Hash of everything that changes a run's numbers; `block_prompts` and `max_packed_tokens` do
+    not.
+    """
     from speclab.pairs import model_folder
 
     settings = asdict(profile)
-    for name in ("name", "description", "notes", "block_prompts", "max_packed_tokens", "position_bin"):
+    for name in (
+        "name",
+        "description",
+        "notes",
+        "block_prompts",
+        "max_packed_tokens",
+        "position_bin",
+    ):
         del settings[name]
-    weights = {m: weights_digest(model_folder(spec)) for m, spec in (("target", profile.target), ("draft", profile.draft))}
+    weights = {
+        m: weights_digest(model_folder(spec))
+        for m, spec in (("target", profile.target), ("draft", profile.draft))
+    }
     prompts = digest(load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains))
     text = json.dumps([SCHEMA_VERSION, settings, weights, prompts], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-# ---- recording ------------------------------------------------------------------------------------------------------
+# ---- recording -----------------------------------------------------------------------------------
 
 
-def _record_parts(job: "Job", folder: Path, engine: "Engine", progress: Callable | None) -> list[dict]:
-    """Facts of every block; those without a whole part file are recorded by the engine, each written as it is done."""
+def _record_parts(
+    job: "Job", folder: Path, engine: "Engine", progress: Callable | None
+) -> list[dict]:
+    """Facts of every block; those without a whole part file are recorded by the engine, each
+    written as it is done.
+    """
     names = [[p.prompt_id for p in block] for block in job.blocks]
     facts = [part_facts(folder, index) for index in range(len(names))]
-    missing = [i for i, (found, ids) in enumerate(zip(facts, names, strict=True)) if found is None or found["prompts"] != ids]
-    bar = {"desc": f"record {job.profile.name}", "unit": "block", "total": len(names), "initial": len(names) - len(missing)}
+    missing = [
+        i
+        for i, (found, ids) in enumerate(zip(facts, names, strict=True))
+        if found is None or found["prompts"] != ids
+    ]
+    bar = {
+        "desc": f"record {job.profile.name}",
+        "unit": "block",
+        "total": len(names),
+        "initial": len(names) - len(missing),
+    }
     for done in (progress or partial(tqdm, **bar))(engine(job, missing) if missing else ()):
         facts[done.index] = {"prompts": names[done.index]} | done.facts
         write_part(folder, done.index, job.blocks[done.index], done.recorded, facts[done.index])
@@ -144,7 +201,13 @@ def _encoded(profile: Profile) -> list[EncodedPrompt]:
     return encode_prompts(tokenizer, prompts, profile.max_prompt_tokens, profile.template)
 
 
-def _manifest(profile: Profile, key: str, encoded: list[EncodedPrompt], parts: list[dict], rows: dict[str, int]) -> dict:
+def _manifest(
+    profile: Profile,
+    key: str,
+    encoded: list[EncodedPrompt],
+    parts: list[dict],
+    rows: dict[str, int],
+) -> dict:
     cut = [p for p in encoded if p.cut]
     return {
         "schema": SCHEMA_VERSION,
@@ -155,12 +218,19 @@ def _manifest(profile: Profile, key: str, encoded: list[EncodedPrompt], parts: l
         "prompts": len(encoded),
         "prompts_cut": len(cut),
         "tokens_cut": sum(p.cut for p in cut),
-        "prompt_set": digest(load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)),
+        "prompt_set": digest(
+            load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
+        ),
         "time_s": sum(p["time_s"] for p in parts),
         "block_time_s": [p["time_s"] for p in parts],
-        "peak_bytes": {name: max(p["peak_bytes"].get(name, 0) for p in parts) for name in parts[0]["peak_bytes"]},
+        "peak_bytes": {
+            name: max(p["peak_bytes"].get(name, 0) for p in parts)
+            for name in parts[0]["peak_bytes"]
+        },
         "max_packed_tokens": min(p["max_packed_tokens"] for p in parts),
-        "libraries": {name: version(name) for name in LIBRARIES if find_spec(name)},  # gptqmodel is an extra
+        "libraries": {
+            name: version(name) for name in LIBRARIES if find_spec(name)
+        },  # gptqmodel is an extra
         "python": platform.python_version(),
         "machine": platform.machine(),
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -168,34 +238,51 @@ def _manifest(profile: Profile, key: str, encoded: list[EncodedPrompt], parts: l
 
 
 def record_run(
-    profile: Profile, folder: Path, pair=None, progress: Callable | None = None, texts: dict | None = None,
+    profile: Profile,
+    folder: Path,
+    pair=None,
+    progress: Callable | None = None,
+    texts: dict | None = None,
     engine: "Engine | None" = None,
 ) -> Run:
-    """Record a profile into a folder, block by block; goes on where an earlier call stopped and ends with the same bytes.
+    """Record a profile into a folder, block by block; goes on where an earlier call stopped and
+    ends with the same bytes.
 
-    pair: loaded already, for the default engine (this process). progress: wraps the iterator of blocks (default: a progress bar).
-    texts: continuations by prompt_id, of an earlier run of the same target over the same prompts; None generates them.
-    engine: who runs the blocks, see speclab.ops.engines.
-    RunError: folder in use, not writable, or holding another run. NonFiniteProbability: a model broke down.
+    pair: loaded already, for the default engine (this process). progress: wraps the iterator of
+    blocks (default: a progress bar). texts: continuations by prompt_id, of an earlier run of the
+    same target over the same prompts; None generates them. engine: who runs the blocks, see
+    speclab.ops.engines. RunError: folder in use, not writable, or holding another run.
+    NonFiniteProbability: a model broke down.
     """
     from speclab.record import Job, in_process, worker_threads
 
     folder, key = Path(folder), run_key(profile)
     encoded = _encoded(profile)
-    blocks = [encoded[i : i + profile.block_prompts] for i in range(0, len(encoded), profile.block_prompts)]
+    blocks = [
+        encoded[i : i + profile.block_prompts]
+        for i in range(0, len(encoded), profile.block_prompts)
+    ]
     written(folder / "settings.json", lambda p: p.write_text(_same_run(folder, key, profile)))
     cut = sum(1 for p in encoded if p.cut)
     if cut:
-        print(f"{cut} of {len(encoded)} prompts were cut to max_prompt_tokens={profile.max_prompt_tokens}", file=sys.stderr)
+        print(
+            f"{cut} of {len(encoded)} prompts were cut to max_prompt_tokens={profile.max_prompt_tokens}",
+            file=sys.stderr,
+        )
     job = Job(profile, tuple(map(tuple, blocks)), texts, worker_threads())
     try:
         with FileLock(folder / ".lock", timeout=0):
             parts = _record_parts(job, folder, engine or partial(in_process, pair=pair), progress)
             rows = _assemble(folder, len(blocks))
             manifest = _manifest(profile, key, encoded, parts, rows)
-            written(folder / "manifest.json", lambda p: p.write_text(json.dumps(manifest, indent=1, default=str)))
+            written(
+                folder / "manifest.json",
+                lambda p: p.write_text(json.dumps(manifest, indent=1, default=str)),
+            )
     except Timeout:
-        raise RunError(f"{folder} is being written by another run; wait for it or choose another folder (--out)") from None
+        raise RunError(
+            f"{folder} is being written by another run; wait for it or choose another folder (--out)"
+        ) from None
     return load_run(folder)
 
 
@@ -203,16 +290,28 @@ def _same_run(folder: Path, key: str, profile: Profile) -> str:
     """The settings file's text; RunError when the folder holds parts of a run with other settings."""
     import torch
 
-    # `auto` is float16 on a GPU, float32 on a CPU, under one key: parts of both never share a folder (a finished run may be read anywhere)
-    on_gpu = {m: "cuda" for m in ("target", "draft") if getattr(profile, m).device == "auto" and torch.cuda.is_available()}
-    text, path = json.dumps({"key": key, "block_prompts": profile.block_prompts} | on_gpu), folder / "settings.json"
+    # `auto` is float16 on a GPU, float32 on a CPU, under one key: parts of both never share a
+    # folder (a finished run may be read anywhere)
+    on_gpu = {
+        m: "cuda"
+        for m in ("target", "draft")
+        if getattr(profile, m).device == "auto" and torch.cuda.is_available()
+    }
+    text, path = (
+        json.dumps({"key": key, "block_prompts": profile.block_prompts} | on_gpu),
+        folder / "settings.json",
+    )
     if path.is_file() and path.read_text() != text:
-        raise RunError(f"{folder} holds a run with other settings; choose another folder (--out) or remove this one")
+        raise RunError(
+            f"{folder} holds a run with other settings; choose another folder (--out) or remove this one"
+        )
     return text
 
 
 def load_or_record(profile: Profile, kind: str = "greedy", engine: "Engine | None" = None) -> Run:
-    """The recorded run of (profile, kind) under data/runs, recorded now by `engine` if it is not there yet (with a progress bar)."""
+    """The recorded run of (profile, kind) under data/runs, recorded now by `engine` if it is not
+    there yet (with a progress bar).
+    """
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r}: allowed are {', '.join(KINDS)}")
     folder = _folder(profile, kind)
@@ -230,4 +329,7 @@ def _folder(profile: Profile, kind: str) -> Path:
 
 def texts_of(run: Run) -> dict[str, tuple[int, ...]]:
     """The target's continuations of a run, token ids by prompt_id."""
-    return {prompt: tuple(rows.sort_values("position")["token"].tolist()) for prompt, rows in run.trace.groupby("prompt_id")}
+    return {
+        prompt: tuple(rows.sort_values("position")["token"].tolist())
+        for prompt, rows in run.trace.groupby("prompt_id")
+    }

@@ -1,4 +1,6 @@
-"""From logits to distributions, ranks and tokens: the same processors for target and draft, randomness always from outside."""
+"""From logits to distributions, ranks and tokens: the same processors for target and draft,
+randomness always from outside.
+"""
 
 import hashlib
 from dataclasses import dataclass
@@ -7,12 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-TIE = 1e-12  # per token id: of equal logits (common in half precision) the lowest id ranks first, everywhere alike
+# per token id: of equal logits (common in half precision) the lowest id ranks first, everywhere
+# alike
+TIE = 1e-12
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Temperature, then top-k, then top-p. Temperature 0 decodes greedily; its probabilities are those at temperature 1."""
+    """Temperature, then top-k, then top-p.
+
+    Temperature 0 decodes greedily; its probabilities are those at temperature 1.
+    """
 
     temperature: float = 0.0
     top_k: int = 0
@@ -20,7 +27,9 @@ class Sampling:
 
     def __post_init__(self):
         if not 0 <= self.temperature <= 10 or self.top_k < 0 or not 0 < self.top_p <= 1:
-            raise ValueError(f"{self}: allowed are temperature 0 to 10, top_k from 0 (off), top_p above 0 to 1")
+            raise ValueError(
+                f"{self}: allowed are temperature 0 to 10, top_k from 0 (off), top_p above 0 to 1"
+            )
 
     @property
     def greedy(self) -> bool:
@@ -29,7 +38,9 @@ class Sampling:
 
 
 def rank_key(logits: Tensor) -> Tensor:
-    """Logits as float64 with ties broken by token id: every argmax, top-k and rank of the kit is taken from this. [..., vocab]"""
+    """Logits as float64 with ties broken by token id: every argmax, top-k and rank of the kit is
+    taken from this. [..., vocab]
+    """
     return logits.double() - TIE * torch.arange(logits.shape[-1], device=logits.device)
 
 
@@ -46,7 +57,9 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
         order = rank_key(logits).argsort(-1, descending=True)
         ranked = p.gather(-1, order)
         # a token stays while the mass before it is below top_p, so the best one always does
-        kept = torch.zeros_like(p, dtype=torch.bool).scatter(-1, order, ranked.cumsum(-1) - ranked < sampling.top_p)
+        kept = torch.zeros_like(p, dtype=torch.bool).scatter(
+            -1, order, ranked.cumsum(-1) - ranked < sampling.top_p
+        )
         p = torch.where(kept, p, 0.0)
         p = p / p.sum(-1, keepdim=True)
     return p
@@ -63,13 +76,18 @@ def rank_of(key: Tensor, token: Tensor) -> Tensor:
 
 
 def uniforms(seed: int, prompt_id: str, count: int) -> np.ndarray:
-    """`count` uniforms in [0, 1) that belong to one prompt, whatever else is run beside it; float64 [count]."""
+    """`count` uniforms in [0, 1) that belong to one prompt, whatever else is run beside it; float64
+    [count].
+    """
     digest = hashlib.sha256(prompt_id.encode()).digest()
     return np.random.default_rng([seed, int.from_bytes(digest[:8], "big")]).random(count)
 
 
 def pick(p: Tensor, uniform: Tensor) -> Tensor:
-    """Inverse-CDF sample: the first token whose cumulated probability exceeds the uniform. p [..., vocab], uniform [...]."""
+    """Inverse-CDF sample: the first token whose cumulated probability exceeds the uniform.
+
+    p [..., vocab], uniform [...].
+    """
     cumulated = p.double().cumsum(-1)
     token = (cumulated <= uniform.double()[..., None] * cumulated[..., -1:]).sum(-1)
     return token.clamp(max=p.shape[-1] - 1)

@@ -1,8 +1,10 @@
-"""Point estimates of acceptance from recorded frames: the ladder of estimators, and the published tables' cells.
+"""Point estimates of acceptance from recorded frames: the ladder of estimators, and the published
+tables' cells.
 
-Every estimator is a function of sums over rows, written once as an `Estimator`: call it on a frame for the number, hand it to
-`speclab.stats` for a prompt-clustered interval. Knows no model, no figure, and no randomness. Source of the definitions:
-the ladder in GLOSSARY.md; the published ones are Eq. 1-3 of arXiv:2604.14682v1.
+Every estimator is a function of sums over rows, written once as an `Estimator`: call it on a frame
+for the number, hand it to `speclab.stats` for a prompt-clustered interval. Knows no model, no
+figure, and no randomness. Source of the definitions: the ladder in GLOSSARY.md; the published ones
+are Eq. 1-3 of arXiv:2604.14682v1.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,34 +20,57 @@ ALL, POOLED = "all", "pooled"
 
 
 def require(frame: pd.DataFrame | None, columns: Sequence[str], name: str) -> pd.DataFrame:
-    """`frame` itself, once it is known to have rows and `columns`; ValueError naming `name` and what is missing otherwise."""
+    """`frame` itself, once it is known to have rows and `columns`; ValueError naming `name` and
+    what is missing otherwise.
+    """
     if frame is None:
-        raise ValueError(f"this run has no {name} frame, which must hold {list(columns)}: record it with `python -m speclab record`")
+        raise ValueError(
+            f"this run has no {name} frame, which must hold {list(columns)}: record it with `python -m speclab record`"
+        )
     missing = [column for column in columns if column not in frame]
     if missing:
-        raise ValueError(f"{name} has no column {missing}; it has {list(frame)}: this estimate needs records that hold them")
+        raise ValueError(
+            f"{name} has no column {missing}; it has {list(frame)}: this estimate needs records that hold them"
+        )
     if frame.empty:
-        raise ValueError(f"{name} is empty: nothing to average; record at least one prompt, or widen the filter")
+        raise ValueError(
+            f"{name} is empty: nothing to average; record at least one prompt, or widen the filter"
+        )
     return frame
 
 
 def domains_in(frame: pd.DataFrame, wanted: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Domains of `frame` in the project's order (others after); ValueError if one of `wanted` is absent."""
+    """Domains of `frame` in the project's order (others after); ValueError if one of `wanted` is
+    absent.
+    """
     present = list(pd.unique(require(frame, ["domain"], "frame")["domain"]))
     absent = [domain for domain in wanted or () if domain not in present]
     if absent:
-        raise ValueError(f"domain {absent} has no rows; the frame has {sorted(map(str, present))}: record the missing prompts")
-    return tuple(d for d in DOMAINS if d in present) + tuple(sorted(d for d in present if d not in DOMAINS))
+        raise ValueError(
+            f"domain {absent} has no rows; the frame has {sorted(map(str, present))}: record the missing prompts"
+        )
+    return tuple(d for d in DOMAINS if d in present) + tuple(
+        sorted(d for d in present if d not in DOMAINS)
+    )
 
 
 def alpha(nodes: pd.DataFrame) -> np.ndarray:
-    """min(1, p/q) of each node, float64 (rows,). A value that is not finite is a ValueError, never averaged or taken as 1."""
+    """min(1, p/q) of each node, float64 (rows,).
+
+    A value that is not finite is a ValueError, never averaged or taken as 1.
+    """
     require(nodes, ["target_prob", "draft_prob"], "nodes")
     target, draft = (nodes[name].to_numpy(np.float64) for name in ("target_prob", "draft_prob"))
     bad = ~(np.isfinite(target) & np.isfinite(draft) & (draft > 0) & (target >= 0))
     if bad.any():
-        where = nodes.loc[bad, [c for c in ("prompt_id", "position", "node") if c in nodes]].iloc[0].to_dict()
-        raise ValueError(f"target_prob / draft_prob is undefined in {bad.sum()} of {len(nodes)} nodes, first {where}: drop or re-record")
+        where = (
+            nodes.loc[bad, [c for c in ("prompt_id", "position", "node") if c in nodes]]
+            .iloc[0]
+            .to_dict()
+        )
+        raise ValueError(
+            f"target_prob / draft_prob is undefined in {bad.sum()} of {len(nodes)} nodes, first {where}: drop or re-record"
+        )
     return np.minimum(target / draft, 1.0)
 
 
@@ -53,9 +78,10 @@ def alpha(nodes: pd.DataFrame) -> np.ndarray:
 class Estimator:
     """A number, or a family of numbers, that depends on a frame only through sums over its rows.
 
-    `columns(frame)` -> (rows, k) float64 to be summed; `value(totals)` maps (..., k) to (..., m). Calling the estimator on a
-    frame gives a float when it is `scalar`, else a Series indexed from `first` (depth from 1, k from 1, rank from 0);
-    `estimator(frame, i)` picks one. Undefined members (nothing in the denominator) are NaN, which no caller averages.
+    `columns(frame)` -> (rows, k) float64 to be summed; `value(totals)` maps (..., k) to (..., m).
+    Calling the estimator on a frame gives a float when it is `scalar`, else a Series indexed from
+    `first` (depth from 1, k from 1, rank from 0); `estimator(frame, i)` picks one. Undefined
+    members (nothing in the denominator) are NaN, which no caller averages.
     """
 
     name: str
@@ -68,20 +94,30 @@ class Estimator:
         values = self.value(self.columns(frame).sum(axis=0))
         if self.scalar:
             return float(values[0])
-        members = pd.Series(values, index=range(self.first, self.first + len(values)), name=self.name)
+        members = pd.Series(
+            values, index=range(self.first, self.first + len(values)), name=self.name
+        )
         if index is not None and index not in members.index:
-            raise ValueError(f"{self.name} has members {self.first} to {members.index[-1]}; {index} was asked for")
+            raise ValueError(
+                f"{self.name} has members {self.first} to {members.index[-1]}; {index} was asked for"
+            )
         return members if index is None else float(members[index])
 
     def labels(self, size: int) -> list[str]:
         """Row names of the `size` values: `name`, or `name[i]`."""
-        return [self.name] if self.scalar else [f"{self.name}[{i}]" for i in range(self.first, self.first + size)]
+        return (
+            [self.name]
+            if self.scalar
+            else [f"{self.name}[{i}]" for i in range(self.first, self.first + size)]
+        )
 
 
 def divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
     """Elementwise quotient, NaN (undefined) where the denominator is 0."""
     shape = np.broadcast_shapes(np.shape(numerator), np.shape(denominator))
-    return np.divide(numerator, denominator, out=np.full(shape, np.nan), where=np.not_equal(denominator, 0))
+    return np.divide(
+        numerator, denominator, out=np.full(shape, np.nan), where=np.not_equal(denominator, 0)
+    )
 
 
 def ratio(totals: np.ndarray) -> np.ndarray:
@@ -91,22 +127,33 @@ def ratio(totals: np.ndarray) -> np.ndarray:
 
 
 def mean_of(column: str, name: str | None = None) -> Estimator:
-    """Estimator of the mean of a column (booleans are shares); `alpha` is derived where it is not stored."""
-    return Estimator(name or f"mean_{column}", lambda frame: _with_count(column_of(frame, column)), ratio)
+    """Estimator of the mean of a column (booleans are shares); `alpha` is derived where it is not
+    stored.
+    """
+    return Estimator(
+        name or f"mean_{column}", lambda frame: _with_count(column_of(frame, column)), ratio
+    )
 
 
 def column_of(frame: pd.DataFrame, name: str) -> np.ndarray:
-    """A column as finite float64 (rows,); `alpha` is derived where it is not stored. ValueError names what is not finite."""
+    """A column as finite float64 (rows,); `alpha` is derived where it is not stored.
+
+    ValueError names what is not finite.
+    """
     if name == "alpha" and name not in frame:
         return alpha(frame)
     values = require(frame, [name], "frame")[name].to_numpy(np.float64)
     if not np.isfinite(values).all():
-        raise ValueError(f"column {name!r} has {(~np.isfinite(values)).sum()} values that are not finite: drop or re-record those rows")
+        raise ValueError(
+            f"column {name!r} has {(~np.isfinite(values)).sum()} values that are not finite: drop or re-record those rows"
+        )
     return values
 
 
 def _with_count(values: np.ndarray, member: np.ndarray | None = None) -> np.ndarray:
-    """(rows, 2m): values (rows,) or (rows, m) where `member` (rows, m; default: everywhere), and the membership itself."""
+    """(rows, 2m): values (rows,) or (rows, m) where `member` (rows, m; default: everywhere), and
+    the membership itself.
+    """
     values = values.reshape(len(values), -1)
     member = np.ones(values.shape, bool) if member is None else member
     return np.concatenate([np.where(member, values, 0.0), member], axis=1)
@@ -139,7 +186,10 @@ def _top_mass(trace: pd.DataFrame) -> np.ndarray:
 
 def _hit(trace: pd.DataFrame) -> np.ndarray:
     require(trace, ["draft_rank", "top_draft_p"], "trace")
-    return (column_of(trace, "draft_rank")[:, None] < np.arange(1, len(trace["top_draft_p"].iloc[0]) + 1)).astype(np.float64)
+    return (
+        column_of(trace, "draft_rank")[:, None]
+        < np.arange(1, len(trace["top_draft_p"].iloc[0]) + 1)
+    ).astype(np.float64)
 
 
 def _alpha_by_depth(nodes: pd.DataFrame) -> np.ndarray:
@@ -151,13 +201,27 @@ def _chain(totals: np.ndarray) -> np.ndarray:
 
 
 published_alpha = Estimator("published_alpha", lambda nodes: _with_count(alpha(nodes)), ratio)
-alpha_sd = Estimator("alpha_sd", _moments, _sample_sd)  # sample sd (n - 1): the authors' files use it
+alpha_sd = Estimator(
+    "alpha_sd", _moments, _sample_sd
+)  # sample sd (n - 1): the authors' files use it
 alpha_by_depth = Estimator("alpha_by_depth", _alpha_by_depth, ratio, scalar=False)
-alpha_by_rank = Estimator("alpha_by_rank", lambda nodes: _with_count(alpha(nodes), _levels(nodes, "rank", 0)), ratio, scalar=False, first=0)
+alpha_by_rank = Estimator(
+    "alpha_by_rank",
+    lambda nodes: _with_count(alpha(nodes), _levels(nodes, "rank", 0)),
+    ratio,
+    scalar=False,
+    first=0,
+)
 published_chain = Estimator("published_chain", _alpha_by_depth, _chain, scalar=False)
-published_length = Estimator("published_length", _alpha_by_depth, lambda totals: _chain(totals).sum(-1, keepdims=True))
-best_path_alpha = Estimator("best_path_alpha", lambda nodes: _with_count(alpha(nodes), _best(nodes)), ratio)
-best_path_by_depth = Estimator("best_path_alpha", lambda n: _with_count(alpha(n), _levels(n) & _best(n)), ratio, scalar=False)
+published_length = Estimator(
+    "published_length", _alpha_by_depth, lambda totals: _chain(totals).sum(-1, keepdims=True)
+)
+best_path_alpha = Estimator(
+    "best_path_alpha", lambda nodes: _with_count(alpha(nodes), _best(nodes)), ratio
+)
+best_path_by_depth = Estimator(
+    "best_path_alpha", lambda n: _with_count(alpha(n), _levels(n) & _best(n)), ratio, scalar=False
+)
 overlap_alpha = mean_of("overlap", "alpha")
 top_mass = Estimator("top_mass", lambda trace: _with_count(_top_mass(trace)), ratio, scalar=False)
 hit = Estimator("hit", lambda trace: _with_count(_hit(trace)), ratio, scalar=False)
@@ -166,12 +230,14 @@ hit = Estimator("hit", lambda trace: _with_count(_hit(trace)), ratio, scalar=Fal
 def reach(nodes: pd.DataFrame, rule: str = "greedy") -> np.ndarray:
     """Probability that each node is accepted, its ancestors included: float64 (rows,).
 
-    greedy (T = 0): 1 where the node and every ancestor is the target's argmax, else 0. point-mass (T > 0, deterministic
-    children): the product of the target's probabilities along the path, exact for the point-mass rule. A row whose
-    parent is not among the rows is a ValueError.
+    greedy (T = 0): 1 where the node and every ancestor is the target's argmax, else 0. point-mass
+    (T > 0, deterministic children): the product of the target's probabilities along the path, exact
+    for the point-mass rule. A row whose parent is not among the rows is a ValueError.
     """
     if rule not in ("greedy", "point-mass"):
-        raise ValueError(f"rule is {rule!r}; allowed: 'greedy' (T = 0), 'point-mass' (T > 0, deterministic children)")
+        raise ValueError(
+            f"rule is {rule!r}; allowed: 'greedy' (T = 0), 'point-mass' (T > 0, deterministic children)"
+        )
     column = "target_rank" if rule == "greedy" else "target_prob"
     require(nodes, ["prompt_id", "position", "node", "parent", "depth", column], "nodes")
     values = column_of(nodes, column)
@@ -191,57 +257,84 @@ def _parent_rows(nodes: pd.DataFrame) -> np.ndarray:
     keys = tree + nodes["node"].to_numpy()
     order = np.argsort(keys, kind="stable")
     if (np.diff(keys[order]) == 0).any():
-        raise ValueError("nodes holds the same (prompt_id, position, node) twice: were two runs put together? Keep one")
+        raise ValueError(
+            "nodes holds the same (prompt_id, position, node) twice: were two runs put together? Keep one"
+        )
     wanted = tree + nodes["parent"].to_numpy()
     rows = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
     orphan = (keys[rows] != wanted) & (nodes["depth"].to_numpy() > 1)
     if orphan.any():
-        raise ValueError(f"{orphan.sum()} nodes have no parent row, the first at row {orphan.argmax()}: keep whole trees")
+        raise ValueError(
+            f"{orphan.sum()} nodes have no parent row, the first at row {orphan.argmax()}: keep whole trees"
+        )
     return rows
 
 
 def _walk(columns: Callable[[pd.DataFrame], np.ndarray]) -> dict[str, Estimator]:
-    """The five rungs from totals (..., D + 4): survived to each depth, accepted, emitted, blocks, drafted."""
+    """The five rungs from totals (..., D + 4): survived to each depth, accepted, emitted, blocks,
+    drafted.
+    """
     family = {
         "survival_by_depth": lambda t: divide(t[..., :-4], t[..., -2:-1]),
-        "accept_by_depth": lambda t: divide(t[..., :-4], np.concatenate([t[..., -2:-1], t[..., :-5]], axis=-1)),
+        "accept_by_depth": lambda t: divide(
+            t[..., :-4], np.concatenate([t[..., -2:-1], t[..., :-5]], axis=-1)
+        ),
     }
     scalar = {
         "mean_accepted": lambda t: divide(t[..., -4:-3], t[..., -2:-1]),
         "block_efficiency": lambda t: divide(t[..., -3:-2], t[..., -2:-1]),
         "draft_utilisation": lambda t: divide(t[..., -4:-3], t[..., -1:]),
     }
-    return {name: Estimator(name, columns, value, scalar=name in scalar) for name, value in (family | scalar).items()}
+    return {
+        name: Estimator(name, columns, value, scalar=name in scalar)
+        for name, value in (family | scalar).items()
+    }
 
 
 def tree_estimators(rule: str = "greedy") -> dict[str, Estimator]:
-    """survival_by_depth, accept_by_depth, mean_accepted, block_efficiency, draft_utilisation of the recorded tree, from `nodes`.
+    """survival_by_depth, accept_by_depth, mean_accepted, block_efficiency, draft_utilisation of the
+    recorded tree, from `nodes`.
 
-    Every position counts as a possible block start, as if the text went on past its end; no replay is needed. For `rule` see `reach`.
+    Every position counts as a possible block start, as if the text went on past its end; no replay
+    is needed. For `rule` see `reach`.
     """
     return _walk(lambda nodes: _tree_columns(nodes, rule))
 
 
 def block_estimators() -> dict[str, Estimator]:
-    """The same five from blocks: on `replay.prompt_sums` (a `replay.sweep` has no survival columns: the last three only)."""
+    """The same five from blocks: on `replay.prompt_sums` (a `replay.sweep` has no survival columns:
+    the last three only).
+    """
     return _walk(_block_columns)
 
 
 def _tree_columns(nodes: pd.DataFrame, rule: str) -> np.ndarray:
     accepted, start = reach(nodes, rule), nodes["node"].to_numpy() == 1
-    return np.column_stack([accepted[:, None] * _levels(nodes), accepted, accepted + start, start, np.ones(len(nodes))])
+    return np.column_stack(
+        [accepted[:, None] * _levels(nodes), accepted, accepted + start, start, np.ones(len(nodes))]
+    )
 
 
 def _block_columns(sums: pd.DataFrame) -> np.ndarray:
-    names = [name for name in sums if str(name).startswith("survival_")] + ["accepted", "emitted", "blocks", "drafted"]
+    names = [name for name in sums if str(name).startswith("survival_")] + [
+        "accepted",
+        "emitted",
+        "blocks",
+        "drafted",
+    ]
     return require(sums, names, "prompt sums of blocks")[names].to_numpy(np.float64)
 
 
 def neighbours(trace: pd.DataFrame) -> pd.DataFrame:
-    """Pairs of neighbouring positions of a prompt: prompt_id, domain, hit, next_hit (draft_rank 0). Their correlation says how far
-    acceptance is from independent (`stats.correlations` with method pearson)."""
+    """Pairs of neighbouring positions of a prompt: prompt_id, domain, hit, next_hit (draft_rank 0).
+
+    Their correlation says how far acceptance is from independent (`stats.correlations` with method
+    pearson).
+    """
     names = ["prompt_id", "domain", "position"]
-    now = require(trace, [*names, "draft_rank"], "trace")[names].assign(hit=trace["draft_rank"] == 0)
+    now = require(trace, [*names, "draft_rank"], "trace")[names].assign(
+        hit=trace["draft_rank"] == 0
+    )
     before = now.assign(position=now["position"] - 1).rename(columns={"hit": "next_hit"})
     return now.merge(before, on=names).drop(columns="position")
 
@@ -249,13 +342,21 @@ def neighbours(trace: pd.DataFrame) -> pd.DataFrame:
 def survival_by_depth(accepted: np.ndarray, depth: int) -> pd.Series:
     """P(at least d accepted) for d = 1..depth, from accepted lengths (blocks,)."""
     lengths = _lengths(accepted)
-    return pd.Series([(lengths >= d).mean() for d in range(1, depth + 1)], index=range(1, depth + 1), name="survival_by_depth")
+    return pd.Series(
+        [(lengths >= d).mean() for d in range(1, depth + 1)],
+        index=range(1, depth + 1),
+        name="survival_by_depth",
+    )
 
 
 def accept_by_depth(accepted: np.ndarray, depth: int) -> pd.Series:
-    """P(d-th accepted, given d - 1 were) for d = 1..depth; NaN (undefined) where no block got that far."""
+    """P(d-th accepted, given d - 1 were) for d = 1..depth; NaN (undefined) where no block got that
+    far.
+    """
     joint = survival_by_depth(accepted, depth).to_numpy()
-    return pd.Series(divide(joint, np.append(1.0, joint[:-1])), index=range(1, depth + 1), name="accept_by_depth")
+    return pd.Series(
+        divide(joint, np.append(1.0, joint[:-1])), index=range(1, depth + 1), name="accept_by_depth"
+    )
 
 
 def mean_accepted(accepted: np.ndarray) -> float:
@@ -277,75 +378,128 @@ def draft_utilisation(accepted: np.ndarray, drafted: np.ndarray | int) -> float:
 def _lengths(accepted: np.ndarray) -> np.ndarray:
     lengths = np.asarray(accepted, np.float64)
     if lengths.size == 0 or not (lengths >= 0).all():
-        raise ValueError(f"accepted is {lengths.size} lengths, the least {lengths.min(initial=0):g}; one or more are needed, none below 0")
+        raise ValueError(
+            f"accepted is {lengths.size} lengths, the least {lengths.min(initial=0):g}; one or more are needed, none below 0"
+        )
     return lengths
 
 
 def across(value: Callable[[np.ndarray], np.ndarray], totals: np.ndarray) -> np.ndarray:
-    """Values (..., D + 2, m) of totals (..., D, k): each domain, then the mean of the domain values, then pooled over rows."""
+    """Values (..., D + 2, m) of totals (..., D, k): each domain, then the mean of the domain
+    values, then pooled over rows.
+    """
     each = value(totals)
-    return np.concatenate([each, each.mean(axis=-2, keepdims=True), value(totals.sum(axis=-2, keepdims=True))], axis=-2)
+    return np.concatenate(
+        [each, each.mean(axis=-2, keepdims=True), value(totals.sum(axis=-2, keepdims=True))],
+        axis=-2,
+    )
 
 
 def by_domain(frame: pd.DataFrame, estimator: Estimator) -> pd.DataFrame:
-    """Point estimates: rows = the estimator's labels, columns = domains, `all` (mean of domains), `pooled` (over rows)."""
+    """Point estimates: rows = the estimator's labels, columns = domains, `all` (mean of domains),
+    `pooled` (over rows).
+    """
     domains = domains_in(frame)
     rows, labels = estimator.columns(frame), frame["domain"].to_numpy()
-    values = across(estimator.value, np.stack([rows[labels == domain].sum(axis=0) for domain in domains]))
-    return pd.DataFrame(values.T, index=estimator.labels(values.shape[-1]), columns=[*domains, ALL, POOLED])
+    values = across(
+        estimator.value, np.stack([rows[labels == domain].sum(axis=0) for domain in domains])
+    )
+    return pd.DataFrame(
+        values.T, index=estimator.labels(values.shape[-1]), columns=[*domains, ALL, POOLED]
+    )
 
 
 def ladder_estimators(run, rule: str = "greedy") -> list[tuple[str, Estimator]]:
-    """(frame name, estimator) of every rung that `run` (with .nodes and .trace; either may be None) can answer."""
-    nodes = [published_alpha, published_length, best_path_alpha, alpha_by_rank] if run.nodes is not None else []
+    """(frame name, estimator) of every rung that `run` (with .nodes and .trace; either may be None)
+    can answer.
+    """
+    nodes = (
+        [published_alpha, published_length, best_path_alpha, alpha_by_rank]
+        if run.nodes is not None
+        else []
+    )
     if run.nodes is not None and (rule == "point-mass" or "target_rank" in run.nodes):
         nodes += tree_estimators(rule).values()
     trace = [overlap_alpha, top_mass, hit] if getattr(run, "trace", None) is not None else []
     if not nodes and not trace:
-        raise ValueError("run has neither nodes nor trace: record it with `python -m speclab record`")
-    return [("nodes", estimator) for estimator in nodes] + [("trace", estimator) for estimator in trace]
+        raise ValueError(
+            "run has neither nodes nor trace: record it with `python -m speclab record`"
+        )
+    return [("nodes", estimator) for estimator in nodes] + [
+        ("trace", estimator) for estimator in trace
+    ]
 
 
 def ladder(run, rule: str = "greedy") -> pd.DataFrame:
-    """The ladder of acceptance estimators of a run: rows = estimators, columns = domains, `all`, `pooled`."""
-    return pd.concat([by_domain(getattr(run, name), estimator) for name, estimator in ladder_estimators(run, rule)])
+    """The ladder of acceptance estimators of a run: rows = estimators, columns = domains, `all`,
+    `pooled`.
+    """
+    return pd.concat(
+        [
+            by_domain(getattr(run, name), estimator)
+            for name, estimator in ladder_estimators(run, rule)
+        ]
+    )
 
 
 def cells(nodes: pd.DataFrame, by: Sequence[str], bin_size: int = POSITION_BIN) -> pd.DataFrame:
-    """Nodes, mean and sample sd (n - 1) of alpha, and mean target entropy (nats) in each cell of `by`.
+    """Nodes, mean and sample sd (n - 1) of alpha, and mean target entropy (nats) in each cell of
+    `by`.
 
-    `by` names columns of `nodes`, or `bin` = position // bin_size (Tables IV, V and the heat maps). One row a cell, sorted.
+    `by` names columns of `nodes`, or `bin` = position // bin_size (Tables IV, V and the heat maps).
+    One row a cell, sorted.
     """
-    require(nodes, ["position" if column == "bin" else column for column in by] + ["target_entropy"], "nodes")
-    frame = nodes[[column for column in by if column != "bin"]].assign(alpha=alpha(nodes), entropy=column_of(nodes, "target_entropy"))
+    require(
+        nodes,
+        ["position" if column == "bin" else column for column in by] + ["target_entropy"],
+        "nodes",
+    )
+    frame = nodes[[column for column in by if column != "bin"]].assign(
+        alpha=alpha(nodes), entropy=column_of(nodes, "target_entropy")
+    )
     if "bin" in by:
         frame["bin"] = nodes["position"] // bin_size
     if "domain" in by:
         frame["domain"] = pd.Categorical(frame["domain"], domains_in(nodes), ordered=True)
-    summaries = {"nodes": ("alpha", "size"), "alpha_mean": ("alpha", "mean"), "alpha_sd": ("alpha", "std")}
-    result = frame.groupby(list(by), observed=True).agg(**summaries, target_entropy_mean=("entropy", "mean"))
+    summaries = {
+        "nodes": ("alpha", "size"),
+        "alpha_mean": ("alpha", "mean"),
+        "alpha_sd": ("alpha", "std"),
+    }
+    result = frame.groupby(list(by), observed=True).agg(
+        **summaries, target_entropy_mean=("entropy", "mean")
+    )
     return result.reset_index().astype({"domain": str} if "domain" in by else {})
 
 
 def domain_table(nodes: pd.DataFrame) -> pd.DataFrame:
-    """Table I: per domain prompts, nodes, mean and sd of alpha, mean target entropy; then `all` (of the means: the mean
-    of domains, as published; else pooled) and `pooled` (over rows)."""
+    """Table I: per domain prompts, nodes, mean and sd of alpha, mean target entropy; then `all` (of
+    the means: the mean of domains, as published; else pooled) and `pooled` (over rows).
+    """
     both = pd.concat([nodes, nodes.assign(domain=POOLED)])
     table = cells(both, ["domain"]).set_index("domain")
     table.insert(0, "prompts", both.groupby("domain", observed=True)["prompt_id"].nunique())
     each = table.drop(index=POOLED)
     table.loc[ALL] = each.mean()
-    table.loc[ALL, ["prompts", "nodes", "alpha_sd"]] = table.loc[POOLED, ["prompts", "nodes", "alpha_sd"]]
+    table.loc[ALL, ["prompts", "nodes", "alpha_sd"]] = table.loc[
+        POOLED, ["prompts", "nodes", "alpha_sd"]
+    ]
     return table.loc[[*each.index, ALL, POOLED]].astype({"prompts": int, "nodes": int})
 
 
 def pick(estimator: Estimator, index: int) -> Estimator:
-    """One member of a family, such as hit[1], as an estimator of one number. ValueError (when called) if there is no such member."""
+    """One member of a family, such as hit[1], as an estimator of one number.
+
+    ValueError (when called) if there is no such member.
+    """
+
     def value(totals: np.ndarray) -> np.ndarray:
         members = estimator.value(totals)
         if not 0 <= index - estimator.first < members.shape[-1]:
             last = estimator.first + members.shape[-1] - 1
-            raise ValueError(f"{estimator.name} has members {estimator.first} to {last}; {index} was asked for")
+            raise ValueError(
+                f"{estimator.name} has members {estimator.first} to {last}; {index} was asked for"
+            )
         return members[..., [index - estimator.first]]
 
     return Estimator(f"{estimator.name}[{index}]", estimator.columns, value)

@@ -1,7 +1,7 @@
 """Topology of draft trees: NumPy integers only, no tokens, no probabilities.
 
-Node 0 is the root (the last committed token). Nodes 1..N are drafted and stand in breadth-first order, so a parent
-always comes before its children and a level is a slice.
+Node 0 is the root (the last committed token). Nodes 1..N are drafted and stand in breadth-first
+order, so a parent always comes before its children and a level is a slice.
 """
 
 from dataclasses import dataclass
@@ -13,16 +13,24 @@ LIMITS = {"depth": (1, 64), "branches": (1, 1024), "budget": (1, 65536), "gamma"
 
 
 def check_limit(name: str, value: int) -> int:
-    """`value` as it came; a ValueError that names the argument unless it is a whole number within LIMITS[name]."""
+    """`value` as it came; a ValueError that names the argument unless it is a whole number within
+    LIMITS[name].
+    """
     low, high = LIMITS[name]
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | np.integer)
+        or not low <= value <= high
+    ):
         raise ValueError(f"{name}={value!r}: allowed are whole numbers from {low} to {high}")
     return int(value)
 
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """A rank-indexed draft tree: `parent`, `rank` among siblings (0 = the draft's best) and `depth`, int64 [N + 1]."""
+    """A rank-indexed draft tree: `parent`, `rank` among siblings (0 = the draft's best) and
+    `depth`, int64 [N + 1].
+    """
 
     parent: np.ndarray
     rank: np.ndarray
@@ -31,8 +39,14 @@ class Tree:
     def __post_init__(self):
         for node in range(1, len(self.parent)):
             up = self.parent[node]
-            if not 0 <= up < node or self.depth[node] != self.depth[up] + 1 or self.depth[node] < self.depth[node - 1]:
-                raise ValueError(f"node {node} (parent {up}, depth {self.depth[node]}): nodes must stand breadth-first, parents first")
+            if (
+                not 0 <= up < node
+                or self.depth[node] != self.depth[up] + 1
+                or self.depth[node] < self.depth[node - 1]
+            ):
+                raise ValueError(
+                    f"node {node} (parent {up}, depth {self.depth[node]}): nodes must stand breadth-first, parents first"
+                )
 
     @property
     def size(self) -> int:
@@ -61,11 +75,17 @@ class Tree:
     def upto(self, depth: int) -> "Tree":
         """The tree cut below a depth (nodes stand breadth-first, so it is a prefix)."""
         keep = int((self.depth <= depth).sum())
-        return self if keep == len(self.parent) else Tree(self.parent[:keep], self.rank[:keep], self.depth[:keep])
+        return (
+            self
+            if keep == len(self.parent)
+            else Tree(self.parent[:keep], self.rank[:keep], self.depth[:keep])
+        )
 
     @cached_property
     def width(self) -> np.ndarray:
-        """How many of the draft's best tokens each node needs: its largest child rank + 1, or 0 for a leaf; int64 [N + 1]."""
+        """How many of the draft's best tokens each node needs: its largest child rank + 1, or 0 for
+        a leaf; int64 [N + 1].
+        """
         width = np.zeros(self.size + 1, dtype=np.int64)
         np.maximum.at(width, self.parent[1:], self.rank[1:] + 1)
         return width
@@ -90,7 +110,8 @@ class Tree:
 def static_tree(depth: int, branches: int, budget: int | None = None) -> Tree:
     """The top-`branches` tree of a depth, filled breadth-first until `budget` nodes (None: no cut).
 
-    static_tree(3, 2, 8) is the paper's: levels of 2, 4 and 2 nodes, the last two below the best child of the best child.
+    static_tree(3, 2, 8) is the paper's: levels of 2, 4 and 2 nodes, the last two below the best
+    child of the best child.
     """
     check_limit("depth", depth), check_limit("branches", branches)
     limit = LIMITS["budget"][1] if budget is None else check_limit("budget", budget)
@@ -103,7 +124,9 @@ def static_tree(depth: int, branches: int, budget: int | None = None) -> Tree:
         rank += range(count)
         deep += [deep[node] + 1] * count
     if budget is None and len(parent) > limit:
-        raise ValueError(f"depth={depth}, branches={branches}: the full tree has over {limit} nodes; name a budget")
+        raise ValueError(
+            f"depth={depth}, branches={branches}: the full tree has over {limit} nodes; name a budget"
+        )
     return Tree(*(np.array(column, dtype=np.int64) for column in (parent, rank, deep)))
 
 
@@ -122,4 +145,6 @@ def parse_shape(text: str) -> Tree:
             return chain(values[0])
         if kind == "tree" and len(values) in (2, 3):
             return static_tree(*values)
-    raise ValueError(f"shape={text!r}: allowed are chain:GAMMA (as chain:4) and tree:DEPTH,BRANCHES[,BUDGET] (as tree:3,2,8)")
+    raise ValueError(
+        f"shape={text!r}: allowed are chain:GAMMA (as chain:4) and tree:DEPTH,BRANCHES[,BUDGET] (as tree:3,2,8)"
+    )

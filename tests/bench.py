@@ -1,8 +1,10 @@
-"""`make bench`: the recorder against the literal procedure, measured in one run on this machine; prints a table of ratios.
+"""`make bench`: the recorder against the literal procedure, measured in one run on this machine;
+prints a table of ratios.
 
-Each case runs in a fresh process, so that peak memory belongs to it. Prompts are cut from the project's own, no stop
-token, so that every case has its full length. The literal procedure is timed on every `stride`-th step of a continuation
-(teacher-forced, spread evenly over it, so its nodes per second are those of the whole run).
+Each case runs in a fresh process, so that peak memory belongs to it. Prompts are cut from the
+project's own, no stop token, so that every case has its full length. The literal procedure is timed
+on every `stride`-th step of a continuation (teacher-forced, spread evenly over it, so its nodes per
+second are those of the whole run).
 """
 
 import dataclasses
@@ -25,7 +27,10 @@ def _prompts(pair, length: int, count: int) -> list:
 
     text = [t for p in load_prompts("project", 50) for t in pair.tokenizer(p.text)["input_ids"][1:]]
     start = pair.tokenizer.bos_token_id
-    return [EncodedPrompt(f"bench-{i}", "code", (start, *text[i * 600 : i * 600 + length - 1]), 0) for i in range(count)]
+    return [
+        EncodedPrompt(f"bench-{i}", "code", (start, *text[i * 600 : i * 600 + length - 1]), 0)
+        for i in range(count)
+    ]
 
 
 def _recorder(pair, new: int, length: int) -> tuple[int, float]:
@@ -56,7 +61,11 @@ def _literal(pair, new: int, length: int) -> tuple[int, float]:
     literal.measure(pair.target, pair.draft, prompt.ids, 1, frozenset(), *TREE)
     began, nodes = time.perf_counter(), 0
     for step in range(stride // 2, new, stride):
-        nodes += len(literal.measure(pair.target, pair.draft, prompt.ids + text[:step], 1, frozenset(), *TREE)[0])
+        nodes += len(
+            literal.measure(
+                pair.target, pair.draft, prompt.ids + text[:step], 1, frozenset(), *TREE
+            )[0]
+        )
     return nodes, time.perf_counter() - began
 
 
@@ -71,11 +80,21 @@ def _case(which: str, new: int, length: int) -> None:
     loaded = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     nodes, seconds = {"recorder": _recorder, "literal": _literal}[which](pair, new, length)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"nodes_per_s": nodes / seconds, "peak_bytes": peak * 1024, "above_loaded_bytes": (peak - loaded) * 1024}))
+    print(
+        json.dumps(
+            {
+                "nodes_per_s": nodes / seconds,
+                "peak_bytes": peak * 1024,
+                "above_loaded_bytes": (peak - loaded) * 1024,
+            }
+        )
+    )
 
 
 def _run(which: str, new: int, length: int) -> dict:
-    out = subprocess.run([sys.executable, __file__, which, str(new), str(length)], capture_output=True, text=True)
+    out = subprocess.run(
+        [sys.executable, __file__, which, str(new), str(length)], capture_output=True, text=True
+    )
     if out.returncode:
         sys.exit(f"bench {which} {new} {length} failed:\n{out.stderr}")
     return json.loads(out.stdout.splitlines()[-1])
@@ -83,8 +102,12 @@ def _run(which: str, new: int, length: int) -> dict:
 
 def main() -> None:
     """All cases, one line each."""
-    print(f"tiny pair, tree {TREE}, CPU float32, 2 threads; nodes per second and peak memory (MB, whole process)")
-    print(f"{'new':>4} {'prompt':>6} {'literal/s':>10} {'recorder/s':>10} {'ratio':>6} {'literal MB':>10} {'recorder MB':>11}")
+    print(
+        f"tiny pair, tree {TREE}, CPU float32, 2 threads; nodes per second and peak memory (MB, whole process)"
+    )
+    print(
+        f"{'new':>4} {'prompt':>6} {'literal/s':>10} {'recorder/s':>10} {'ratio':>6} {'literal MB':>10} {'recorder MB':>11}"
+    )
     for new, length in CASES:
         slow, fast = _run("literal", new, length), _run("recorder", new, length)
         ratio = fast["nodes_per_s"] / slow["nodes_per_s"]

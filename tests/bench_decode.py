@@ -1,9 +1,11 @@
-"""The decoding half of `make bench`: plain, transformers' assisted, own chain and own tree on the same prompts, in one run.
+"""The decoding half of `make bench`: plain, transformers' assisted, own chain and own tree on the
+same prompts, in one run.
 
-Two pairs: the tiny one, and about 110M / 20M parameters of random weights, where passes dominate (the draft is the target's
-first two layers and head, and the target's further layers are scaled down, so that both agree about as often as the tiny pair;
-the text means nothing). Order swapped from repeat to repeat; ratios are medians over prompts of per-prompt ratios to plain greedy
-decoding by our own loop.
+Two pairs: the tiny one, and about 110M / 20M parameters of random weights, where passes dominate
+(the draft is the target's first two layers and head, and the target's further layers are scaled
+down, so that both agree about as often as the tiny pair; the text means nothing). Order swapped
+from repeat to repeat; ratios are medians over prompts of per-prompt ratios to plain greedy decoding
+by our own loop.
 """
 
 import sys
@@ -15,7 +17,9 @@ import pandas as pd
 import torch
 
 GAMMA, NEW = 4, 64
-QUIET = 0.05  # scale of what the target's layers behind the draft's add to the residual stream: tokens per pass as on the tiny pair
+# scale of what the target's layers behind the draft's add to the residual stream: tokens per pass
+# as on the tiny pair
+QUIET = 0.05
 
 
 def large_pair(folder: Path):
@@ -49,15 +53,27 @@ def large_pair(folder: Path):
     for name, model in (("target", target), ("draft", draft)):
         model.save_pretrained(folder / name)
         load_tokenizer(ROOT / "data/pairs/tiny/target").save_pretrained(folder / name)
-    return load_pair(Profile("large", *(ModelSpec(str(folder / n), device="cpu") for n in ("target", "draft")), max_prompt_tokens=256))
+    return load_pair(
+        Profile(
+            "large",
+            *(ModelSpec(str(folder / n), device="cpu") for n in ("target", "draft")),
+            max_prompt_tokens=256,
+        )
+    )
 
 
 def assisted(pair, prompt, new: int) -> tuple[int, int, float]:
-    """transformers' assisted generation at a constant gamma: tokens, target passes, seconds behind the prefill."""
+    """transformers' assisted generation at a constant gamma: tokens, target passes, seconds behind
+    the prefill.
+    """
     import time
 
     config = pair.draft.network.generation_config
-    config.num_assistant_tokens, config.num_assistant_tokens_schedule, config.assistant_confidence_threshold = GAMMA, "constant", 0.0
+    (
+        config.num_assistant_tokens,
+        config.num_assistant_tokens_schedule,
+        config.assistant_confidence_threshold,
+    ) = GAMMA, "constant", 0.0
     ids, began = torch.tensor([prompt.ids]), time.perf_counter()
     # the very loop of plain generation: no sampling defaults, no stop token
     out = pair.target.network.generate(
@@ -74,12 +90,20 @@ def assisted(pair, prompt, new: int) -> tuple[int, int, float]:
 
 
 def library_greedy(pair, prompt, new: int) -> tuple[int, int, float]:
-    """transformers' plain greedy generation: tokens, passes, seconds (prefill included, as for `assisted`)."""
+    """transformers' plain greedy generation: tokens, passes, seconds (prefill included, as for
+    `assisted`).
+    """
     import time
 
     ids, began = torch.tensor([prompt.ids]), time.perf_counter()
     out = pair.target.network.generate(
-        ids, attention_mask=torch.ones_like(ids), max_new_tokens=new, do_sample=False, eos_token_id=None, pad_token_id=0, use_cache=True
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=new,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+        use_cache=True,
     )
     return out.shape[1] - ids.shape[1], out.shape[1] - ids.shape[1], time.perf_counter() - began
 
@@ -104,10 +128,15 @@ def _plain(pair, prompt, new: int) -> tuple[int, int, float]:
 
 
 def measure(pair, prompts, repeats: int) -> pd.DataFrame:
-    """One row a method, prompt and repeat: tokens, blocks, seconds (prefill included everywhere, so that all are alike)."""
+    """One row a method, prompt and repeat: tokens, blocks, seconds (prefill included everywhere, so
+    that all are alike).
+    """
     from speclab.draft import parse_shape
 
-    shapes = {f"own chain:{GAMMA}": parse_shape(f"chain:{GAMMA}"), "own tree:3,2,8": parse_shape("tree:3,2,8")}
+    shapes = {
+        f"own chain:{GAMMA}": parse_shape(f"chain:{GAMMA}"),
+        "own tree:3,2,8": parse_shape("tree:3,2,8"),
+    }
     methods = {
         "own plain greedy": lambda p: _plain(pair, p, NEW),
         "transformers greedy": lambda p: library_greedy(pair, p, NEW),
@@ -121,25 +150,38 @@ def measure(pair, prompts, repeats: int) -> pd.DataFrame:
         for prompt in prompts:
             for name in list(methods)[:: 1 if repeat % 2 == 0 else -1]:
                 rows.append((name, prompt.prompt_id, repeat, *methods[name](prompt)))
-    return pd.DataFrame(rows, columns=["method", "prompt_id", "repeat", "tokens", "blocks", "time_s"])
+    return pd.DataFrame(
+        rows, columns=["method", "prompt_id", "repeat", "tokens", "blocks", "time_s"]
+    )
 
 
 def summary(pair, found: pd.DataFrame, prompts) -> pd.DataFrame:
-    """Tokens per second, ratio to plain, block efficiency, predicted ratio and the share of it reached, one row a method."""
+    """Tokens per second, ratio to plain, block efficiency, predicted ratio and the share of it
+    reached, one row a method.
+    """
     from speclab.analysis.timing import measure_costs
     from speclab.draft import parse_shape
 
     costs = measure_costs(pair, prompts[:4], sizes=(1, 2, 4, 5, 8, 9), repeats=15)
     found = found.assign(rate=found.tokens / found.time_s)
     rate = found.groupby(["method", "prompt_id"], sort=False).rate.median().unstack(0)
-    table = pd.DataFrame({"tokens_per_s": rate.median(), "ratio_to_plain": rate.div(rate["own plain greedy"], axis=0).median()})
+    table = pd.DataFrame(
+        {
+            "tokens_per_s": rate.median(),
+            "ratio_to_plain": rate.div(rate["own plain greedy"], axis=0).median(),
+        }
+    )
     for name in [n for n in table.index if n.startswith("own ") and ":" in n]:
         rows = found[found.method == name]
         table.loc[name, "block_efficiency"] = rows.tokens.sum() / rows.blocks.sum()
         block = costs.of_block(parse_shape(name.removeprefix("own ")).tree)
         table.loc[name, "predicted"] = table.loc[name, "block_efficiency"] / block
-        table.loc[name, "ideal_without_overhead"] = table.loc[name, "block_efficiency"] / (block - costs.overhead)
-        table.loc[name, "share_reached"] = table.loc[name, "ratio_to_plain"] / table.loc[name, "ideal_without_overhead"]
+        table.loc[name, "ideal_without_overhead"] = table.loc[name, "block_efficiency"] / (
+            block - costs.overhead
+        )
+        table.loc[name, "share_reached"] = (
+            table.loc[name, "ratio_to_plain"] / table.loc[name, "ideal_without_overhead"]
+        )
     own, library = rate[f"own chain:{GAMMA}"], rate[f"transformers assisted:{GAMMA}"]
     print(
         f"own chain against transformers' assisted generation: {float(np.median(own / library)):.2f}x; "
@@ -162,14 +204,24 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, per_domain, repeats, load in (
             ("tiny", 2, 3, lambda: load_pair(load_profile("tiny", {"device": "cpu"}))),
-            ("112M / 20M random weights", 1, 2, lambda: large_pair(Path(folder))),  # minutes: its passes take 10 times as long
+            (
+                "112M / 20M random weights",
+                1,
+                2,
+                lambda: large_pair(Path(folder)),
+            ),  # minutes: its passes take 10 times as long
         ):
             pair = dataclasses.replace(load(), stop_ids=frozenset())
             prompts = encode_prompts(pair.tokenizer, load_prompts("project", per_domain), 256)
             print(
                 f"\ndecoding, {name} pair, greedy, {NEW} new tokens, {len(prompts)} prompts, CPU float32, {torch.get_num_threads()} threads"
             )
-            print(summary(pair, measure(pair, prompts, repeats), prompts).to_string(float_format="%.2f", na_rep=""), flush=True)
+            print(
+                summary(pair, measure(pair, prompts, repeats), prompts).to_string(
+                    float_format="%.2f", na_rep=""
+                ),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Shared fixtures: a random Llama pair on disk (transformers, no training), the toy pair, and the tiny pair."""
+"""Shared fixtures: a random Llama pair on disk (transformers, no training), the toy pair, and the
+tiny pair.
+"""
 
 import os
 import sys
@@ -8,7 +10,9 @@ import pytest
 import torch
 from hypothesis import settings
 
-settings.register_profile("ci", derandomize=True, deadline=None)  # a green run stays green: new examples are looked for at home
+settings.register_profile(
+    "ci", derandomize=True, deadline=None
+)  # a green run stays green: new examples are looked for at home
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 sys.path.insert(0, str(Path(__file__).parent))
 ROOT = Path(__file__).resolve().parents[1]
@@ -20,8 +24,12 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-def save_random_llama(folder: Path, seed: int, vocab: int = 40, layers: int = 2, kv_heads: int = 2, **changes) -> Path:
-    """A Llama with wide random weights (default initialisation would make mask tests blind) and a byte tokenizer of `vocab` ids."""
+def save_random_llama(
+    folder: Path, seed: int, vocab: int = 40, layers: int = 2, kv_heads: int = 2, **changes
+) -> Path:
+    """A Llama with wide random weights (default initialisation would make mask tests blind) and a
+    byte tokenizer of `vocab` ids.
+    """
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -45,10 +53,14 @@ def save_random_llama(folder: Path, seed: int, vocab: int = 40, layers: int = 2,
         )
     )
     LlamaForCausalLM(config).save_pretrained(folder)
-    names = ["<s>", "</s>", "<unk>"] + [chr(97 + i) if i < 26 else f"w{i}" for i in range(changes.get("words", 37))]
+    names = ["<s>", "</s>", "<unk>"] + [
+        chr(97 + i) if i < 26 else f"w{i}" for i in range(changes.get("words", 37))
+    ]
     tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(names)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>").save_pretrained(folder)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+    ).save_pretrained(folder)
     return folder
 
 
@@ -56,7 +68,9 @@ def save_random_llama(folder: Path, seed: int, vocab: int = 40, layers: int = 2,
 def random_folders(tmp_path_factory):
     """Folders of a random target and a random draft of one vocabulary."""
     base = tmp_path_factory.mktemp("random-pair")
-    return save_random_llama(base / "target", 1), save_random_llama(base / "draft", 2, layers=1, kv_heads=1)
+    return save_random_llama(base / "target", 1), save_random_llama(
+        base / "draft", 2, layers=1, kv_heads=1
+    )
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +80,11 @@ def random_profile(random_folders):
 
     target, draft = random_folders
     return Profile(
-        "random", ModelSpec(str(target), device="cpu"), ModelSpec(str(draft), device="cpu"), max_prompt_tokens=128, max_new_tokens=12
+        "random",
+        ModelSpec(str(target), device="cpu"),
+        ModelSpec(str(draft), device="cpu"),
+        max_prompt_tokens=128,
+        max_new_tokens=12,
     )
 
 

@@ -1,7 +1,9 @@
-"""The rules once more, from their papers' definitions in plain NumPy, and exact sums over all that can happen in one block.
+"""The rules once more, from their papers' definitions in plain NumPy, and exact sums over all that
+can happen in one block.
 
-Nothing here calls speclab.verify: a rule is `step(p, q, tokens) -> (chances, residual)`, so the same enumerator takes this file's steps and
-the kit's. A `World` is a pair of models: p and q after every prefix.
+Nothing here calls speclab.verify: a rule is `step(p, q, tokens) -> (chances, residual)`, so the
+same enumerator takes this file's steps and the kit's. A `World` is a pair of models: p and q after
+every prefix.
 """
 
 from collections import defaultdict
@@ -14,14 +16,22 @@ class World:
     """Seeded p and q after any prefix (a tuple of tokens), memorised; float64 [vocab]."""
 
     def __init__(self, seed: int, vocab: int = 3, concentration: float = 0.7, kind: str = "random"):
-        self.seed, self.vocab, self.concentration, self.kind, self.rows = seed, vocab, concentration, kind, {}
+        self.seed, self.vocab, self.concentration, self.kind, self.rows = (
+            seed,
+            vocab,
+            concentration,
+            kind,
+            {},
+        )
 
     def _row(self, which: int, prefix: tuple) -> np.ndarray:
         rng = np.random.default_rng([self.seed, which, len(prefix), *prefix])
         row = rng.dirichlet(np.full(self.vocab, self.concentration))
         first = np.arange(self.vocab) < self.vocab // 2
         zero = {
-            "disjoint": first if which else ~first, "zeros": rng.permutation(self.vocab) == 0, "p one-hot": (which == 0) & (row < max(row)),
+            "disjoint": first if which else ~first,
+            "zeros": rng.permutation(self.vocab) == 0,
+            "p one-hot": (which == 0) & (row < max(row)),
         }
         row = np.where(zero.get(self.kind, False), 0.0, row)
         return row / row.sum()
@@ -85,14 +95,20 @@ def greedy(p, q, tokens):
 
 
 STEPS = {
-    "greedy": greedy, "rejection": recursive, "without-replacement": recursive, "point-mass": point_mass, "ratio": ratio,
+    "greedy": greedy,
+    "rejection": recursive,
+    "without-replacement": recursive,
+    "point-mass": point_mass,
+    "ratio": ratio,
     "typical": typical,
 }
 SAMPLED = {"rejection", "without-replacement"}
 
 
 def drafts(rule: str, q: np.ndarray, count: int):
-    """Every (children in rank order, probability): draws without replacement for a sampled rule, else q's best."""
+    """Every (children in rank order, probability): draws without replacement for a sampled rule,
+    else q's best.
+    """
     if rule not in SAMPLED:
         yield tuple(int(x) for x in np.argsort(-q, kind="stable")[:count]), 1.0
         return
@@ -103,7 +119,9 @@ def drafts(rule: str, q: np.ndarray, count: int):
 
 
 def block(rule: str, step, tree, world: World) -> dict[tuple, float]:
-    """Exact distribution of the tokens that one block emits: all drafts, all accepts and rejects, all emitted tokens."""
+    """Exact distribution of the tokens that one block emits: all drafts, all accepts and rejects,
+    all emitted tokens.
+    """
     memory: dict[tuple, dict] = {}
 
     def below(node: int, prefix: tuple) -> dict:
@@ -129,7 +147,9 @@ def block(rule: str, step, tree, world: World) -> dict[tuple, float]:
 
 
 def first_tokens(emitted: dict[tuple, float], world: World, count: int) -> np.ndarray:
-    """Joint distribution [vocab] * count of the first tokens, a shorter block being continued by sampling from p."""
+    """Joint distribution [vocab] * count of the first tokens, a shorter block being continued by
+    sampling from p.
+    """
     joint = np.zeros((world.vocab,) * count)
     for tokens, share in emitted.items():
         for tail in product(range(world.vocab), repeat=max(0, count - len(tokens))):
@@ -151,12 +171,15 @@ def target(world: World, count: int) -> np.ndarray:
 
 def token_tuples(rule: str, tree, world: World):
     """Every (tokens [N + 1], probability) of a whole drafted tree."""
+
     def grow(node: int, tokens: list, weight: float):
         if node > tree.size:
             yield np.array(tokens), weight
             return
         children = tree.children(node)
-        for chosen, share in drafts(rule, world.at("q", prefix_of(tree, tokens, node)), len(children)):
+        for chosen, share in drafts(
+            rule, world.at("q", prefix_of(tree, tokens, node)), len(children)
+        ):
             grown = list(tokens)
             for child, token in zip(children, chosen, strict=True):
                 grown[child] = token
@@ -172,7 +195,10 @@ def prefix_of(tree, tokens, node: int) -> tuple:
 
 def rows(tree, tokens, world: World) -> tuple[np.ndarray, np.ndarray]:
     """p and q [N + 1, vocab] after each node of a drafted tree."""
-    return tuple(np.stack([world.at(which, prefix_of(tree, tokens, n)) for n in range(tree.size + 1)]) for which in "pq")
+    return tuple(
+        np.stack([world.at(which, prefix_of(tree, tokens, n)) for n in range(tree.size + 1)])
+        for which in "pq"
+    )
 
 
 def walk(rule: str, tree, tokens, p, q, uniforms) -> tuple[tuple, int, str, int]:
@@ -187,7 +213,11 @@ def walk(rule: str, tree, tokens, p, q, uniforms) -> tuple[tuple, int, str, int]
                 path, node = [*path, child], child
                 break
         else:
-            token = int(np.searchsorted(np.cumsum(residual), uniforms[tried] * np.sum(residual), side="right"))
+            token = int(
+                np.searchsorted(
+                    np.cumsum(residual), uniforms[tried] * np.sum(residual), side="right"
+                )
+            )
             return tuple(path), token, "recovered" if children else "bonus", tried
 
 
@@ -195,7 +225,9 @@ def cuts(rule: str, tree, tokens, p, q) -> np.ndarray:
     """Every place in [0, 1] where a decision at any node can change."""
     found = [0.0, 1.0]
     for node in range(tree.size + 1):
-        chances, residual = STEPS[rule](p[node], q[node], tuple(int(tokens[c]) for c in tree.children(node)))
+        chances, residual = STEPS[rule](
+            p[node], q[node], tuple(int(tokens[c]) for c in tree.children(node))
+        )
         found += [*chances, *np.cumsum(residual)]
     found = np.unique(np.clip(found, 0, 1))
     return found[np.append(True, np.diff(found) > 1e-15)]
@@ -204,8 +236,10 @@ def cuts(rule: str, tree, tokens, p, q) -> np.ndarray:
 def integrate(decide, breaks: np.ndarray, count: int):
     """Exact integral of a piecewise constant decision over its uniforms: every (verdict, volume).
 
-    `decide(uniforms [count])` reads its first `tried + 1` uniforms only and changes at `breaks` only, so one point in each cell will do.
+    `decide(uniforms [count])` reads its first `tried + 1` uniforms only and changes at `breaks`
+    only, so one point in each cell will do.
     """
+
     def explore(coins: list, volume: float):
         verdict = decide(np.array(coins + [0.5] * (count - len(coins))))
         if verdict.tried < len(coins):

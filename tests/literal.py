@@ -1,7 +1,8 @@
-"""The published procedure, word for word and slow: no cache, no packing, every path a row of its own, one token a step.
+"""The published procedure, word for word and slow: no cache, no packing, every path a row of its
+own, one token a step.
 
-Independent of speclab.record and speclab.tree: a queue of paths, full contexts, plain softmaxes. The recorder must equal
-it on every record; `make bench` measures both.
+Independent of speclab.record and speclab.tree: a queue of paths, full contexts, plain softmaxes.
+The recorder must equal it on every record; `make bench` measures both.
 """
 
 import torch
@@ -12,7 +13,9 @@ def full_logits(model, rows: list[list[int]]) -> torch.Tensor:
     tokens = torch.tensor(rows, device=model.device)
     if hasattr(model, "network"):
         with torch.inference_mode():
-            return model.network(input_ids=tokens, use_cache=False).logits[..., : model.vocab].float()
+            return (
+                model.network(input_ids=tokens, use_cache=False).logits[..., : model.vocab].float()
+            )
     return torch.cat([model.logits(model.forward(row[None], model.cache())) for row in tokens])
 
 
@@ -55,7 +58,9 @@ def draft_tree(draft, context: list[int], depth: int, branches: int, budget: int
 
 
 def score_tree(target, context: list[int], nodes: list[dict]) -> None:
-    """Target probability, entropy and rank of every node, leaves' paths as rows of a batch (grouped by length)."""
+    """Target probability, entropy and rank of every node, leaves' paths as rows of a batch (grouped
+    by length).
+    """
     inner = {n["parent"] for n in nodes}
     leaves = [n for n in nodes if n["node"] not in inner]
     by_path = {tuple(n["path"]): n for n in nodes}
@@ -74,14 +79,23 @@ def score_tree(target, context: list[int], nodes: list[dict]) -> None:
 
 
 def measure(
-    target, draft, prompt: tuple[int, ...], max_new_tokens: int, stop_ids, depth: int = 3, branches: int = 2, budget: int = 8
+    target,
+    draft,
+    prompt: tuple[int, ...],
+    max_new_tokens: int,
+    stop_ids,
+    depth: int = 3,
+    branches: int = 2,
+    budget: int = 8,
 ) -> tuple[list[dict], list[int]]:
     """Node records and greedy continuation of one prompt, step by step."""
     context, records, text = list(prompt), [], []
     for position in range(max_new_tokens):
         nodes = draft_tree(draft, context, depth, branches, budget)
         score_tree(target, context, nodes)
-        records += [{k: v for k, v in n.items() if k != "path"} | {"position": position} for n in nodes]
+        records += [
+            {k: v for k, v in n.items() if k != "path"} | {"position": position} for n in nodes
+        ]
         token = best_tokens(full_logits(target, [context])[0, -1], 1)[0]
         context.append(token)
         text.append(token)

@@ -1,4 +1,6 @@
-"""Fetching the authors' files (a local server: good, cut, resumed, wrong, absent) and what their records can tell, by hand and on them."""
+"""Fetching the authors' files (a local server: good, cut, resumed, wrong, absent) and what their
+records can tell, by hand and on them.
+"""
 
 import gzip
 import hashlib
@@ -16,12 +18,16 @@ from speclab.analysis import published as paper
 from speclab.studies.paper_audit import author_records as authors
 
 CONTENT = bytes(range(256)) * 400
-FILE = authors.PublicFile("raw_records_20260411_000001.csv", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
+FILE = authors.PublicFile(
+    "raw_records_20260411_000001.csv", len(CONTENT), hashlib.sha256(CONTENT).hexdigest()
+)
 
 
 @pytest.fixture
 def server():
-    """A server of one file on this machine: of an answer `.cut` bytes are sent (None: all); `.ranges`: can parts be asked for?"""
+    """A server of one file on this machine: of an answer `.cut` bytes are sent (None: all);
+    `.ranges`: can parts be asked for?
+    """
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -29,7 +35,9 @@ def server():
             book.asked.append(asked)
             if self.path != f"/{FILE.name}":
                 return self.send_error(404)
-            start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and book.ranges else 0
+            start = (
+                int(asked.removeprefix("bytes=").removesuffix("-")) if asked and book.ranges else 0
+            )
             body = book.content[start:]
             self.send_response(206 if start else 200)
             self.send_header("Content-Length", str(len(body)))
@@ -77,7 +85,10 @@ def test_a_cut_connection_leaves_no_file_and_is_gone_on_with(server, tmp_path, r
 
 def test_a_part_that_is_whole_is_not_fetched_again(server, tmp_path):
     (tmp_path / f".{FILE.name}.part").write_bytes(CONTENT)
-    assert authors.fetch(tmp_path, server.base, (FILE,))[0].read_bytes() == CONTENT and server.asked == []
+    assert (
+        authors.fetch(tmp_path, server.base, (FILE,))[0].read_bytes() == CONTENT
+        and server.asked == []
+    )
 
 
 @pytest.mark.parametrize("content", [CONTENT[:-1] + b"x", CONTENT + b"more"])
@@ -102,7 +113,9 @@ def test_absent_file_and_no_network_say_what_to_do(server, tmp_path, capsys):
     closed = server.base
     server.shutdown()
     server.server_close()
-    with pytest.raises(authors.FetchError, match="Without a network, copy the files.*SPECLAB_AUTHOR_RECORDS"):
+    with pytest.raises(
+        authors.FetchError, match="Without a network, copy the files.*SPECLAB_AUTHOR_RECORDS"
+    ):
         authors.fetch(tmp_path, closed, (FILE,))
     assert authors.main(["--out", str(tmp_path), "--base", closed]) == 2
     assert "Without a network" in capsys.readouterr().err and names(tmp_path) == []
@@ -110,7 +123,9 @@ def test_absent_file_and_no_network_say_what_to_do(server, tmp_path, capsys):
 
 def test_a_folder_serves_as_address(tmp_path):
     (tmp_path / FILE.name).write_bytes(CONTENT)
-    assert authors.fetch(tmp_path / "out", f"{tmp_path.as_uri()}/", (FILE,))[0].read_bytes() == CONTENT
+    assert (
+        authors.fetch(tmp_path / "out", f"{tmp_path.as_uri()}/", (FILE,))[0].read_bytes() == CONTENT
+    )
 
 
 @released
@@ -119,11 +134,17 @@ def test_checksums_and_sizes_are_those_of_the_records_and_fetch_takes_them(tmp_p
         content = gzip.decompress((RECORDS / f"{file.run}.csv.gz").read_bytes())
         assert (len(content), hashlib.sha256(content).hexdigest()) == (file.size, file.sha256)
         (tmp_path / file.name).write_bytes(content)
-    assert [path.name for path in authors.fetch(tmp_path / "out", f"{tmp_path.as_uri()}/")] == [file.name for file in authors.FILES]
+    assert [path.name for path in authors.fetch(tmp_path / "out", f"{tmp_path.as_uri()}/")] == [
+        file.name for file in authors.FILES
+    ]
 
 
 def test_the_address_is_a_commit_and_the_files_are_three_runs():
-    assert len(authors.COMMIT) == 40 and authors.COMMIT in authors.BASE and authors.BASE.startswith("https://")
+    assert (
+        len(authors.COMMIT) == 40
+        and authors.COMMIT in authors.BASE
+        and authors.BASE.startswith("https://")
+    )
     assert [file.run for file in authors.FILES] == ["054105", "055031", "060835"]
     with pytest.raises(ValueError, match="is no file of records"):
         authors.run_name("config.json")
@@ -152,9 +173,13 @@ def test_records_that_bear_a_known_name_must_be_the_public_file(tmp_path):
 
 
 def hand_records(tmp_path) -> paper.AuthorRecords:
-    """Two trees of test_paper's shape, the second whole: p 0.6 and 0.3 (best surely the argmax), under the first 0.45 and 0.3 (open: 0.25
-    is left), under the fourth 0.1 (surely not: exp(-1.1) = 0.33)."""
-    whole = author_rows(position=1).assign(target_prob=[0.6, 0.3, 0.45, 0.3, 0.1], target_entropy=[0.9, 0.9, 1.2, 1.2, 1.1])
+    """Two trees of test_paper's shape, the second whole: p 0.6 and 0.3 (best surely the argmax),
+    under the first 0.45 and 0.3 (open: 0.25 is left), under the fourth 0.1 (surely not: exp(-1.1) =
+    0.33).
+    """
+    whole = author_rows(position=1).assign(
+        target_prob=[0.6, 0.3, 0.45, 0.3, 0.1], target_entropy=[0.9, 0.9, 1.2, 1.2, 1.1]
+    )
     pd.concat([author_rows(), whole]).to_csv(tmp_path / "000001.csv", index=False)
     return authors.read(tmp_path)["000001"]
 
@@ -172,7 +197,9 @@ def test_argmax_is_bounded_by_what_the_siblings_and_the_entropy_allow(tmp_path):
     low, high = authors.argmax_bounds(authors.whole_trees(hand_records(tmp_path)))
     assert low["target_rank"].tolist() == [0, 1, 0, 1, 1]  # 0.45 > 1 - 0.75
     assert high["target_rank"].tolist() == [0, 1, 0, 1, 1]
-    open_case = low.drop(columns="target_rank").assign(target_prob=[0.4, 0.1, 0.2, 0.3, 0.3], target_entropy=1.3)
+    open_case = low.drop(columns="target_rank").assign(
+        target_prob=[0.4, 0.1, 0.2, 0.3, 0.3], target_entropy=1.3
+    )
     low, high = authors.argmax_bounds(open_case)
     assert low["target_rank"].tolist() == [1, 1, 1, 1, 1]  # 0.5, 0.5 and 0.7 are left
     assert high["target_rank"].tolist() == [0, 1, 1, 0, 0]  # exp(-1.3) = 0.27 is below 0.3 and 0.4
@@ -185,23 +212,36 @@ def test_argmax_bounds_hold_on_known_distributions(seed):
     for position in range(300):
         p = rng.dirichlet(np.full(12, 0.3))
         children = rng.choice(12, 3, replace=False)
-        rows += [("x", position, n + 1, 0, p[token], -(p * np.log(p + 1e-300)).sum()) for n, token in enumerate(children)]
+        rows += [
+            ("x", position, n + 1, 0, p[token], -(p * np.log(p + 1e-300)).sum())
+            for n, token in enumerate(children)
+        ]
         truth += [token == p.argmax() for token in children]
-    nodes = pd.DataFrame(rows, columns=["prompt_id", "position", "node", "parent", "target_prob", "target_entropy"])
-    certain, possible = (frame["target_rank"].to_numpy() == 0 for frame in authors.argmax_bounds(nodes))
+    nodes = pd.DataFrame(
+        rows, columns=["prompt_id", "position", "node", "parent", "target_prob", "target_entropy"]
+    )
+    certain, possible = (
+        frame["target_rank"].to_numpy() == 0 for frame in authors.argmax_bounds(nodes)
+    )
     assert (certain <= np.array(truth)).all() and (np.array(truth) <= possible).all()
-    assert 0 < certain.sum() < np.sum(truth) < possible.sum(), "the bounds are neither empty nor the truth"
+    assert 0 < certain.sum() < np.sum(truth) < possible.sum(), (
+        "the bounds are neither empty nor the truth"
+    )
 
 
 def test_pruned_trees_are_nested_and_by_hand(tmp_path):
     nodes = authors.whole_trees(hand_records(tmp_path))
     assert nodes["rank"].tolist() == [0, 1, 0, 1, 0]
-    assert authors.prune(nodes, 1)["node"].tolist() == [1, 3]  # node 5 hangs under node 4, of rank 1
+    assert authors.prune(nodes, 1)["node"].tolist() == [
+        1,
+        3,
+    ]  # node 5 hangs under node 4, of rank 1
     assert authors.prune(nodes, 2)["node"].tolist() == [1, 2, 3, 4, 5]
     with pytest.raises(ValueError, match="branches is 0"):
         authors.prune(nodes, 0)
     table = authors.growing_trees(nodes).set_index("branches")
-    # one child: min(1, p/q) = 0.6/0.6, 0.45/0.5, so 1 + 0.9; two: 1, 1 | 0.9, 1 | 0.1/0.9, so 1 + 0.95 + 0.95/9
+    # one child: min(1, p/q) = 0.6/0.6, 0.45/0.5, so 1 + 0.9; two: 1, 1 | 0.9, 1 | 0.1/0.9, so 1 +
+    # 0.95 + 0.95/9
     assert table["published_length"].tolist() == pytest.approx([1.9, 1.95 + 0.95 / 9])
     assert table["accepted_low"].tolist() == table["accepted_high"].tolist() == [2, 2]
     assert table["nodes"].tolist() == [2, 5]
@@ -209,12 +249,19 @@ def test_pruned_trees_are_nested_and_by_hand(tmp_path):
 
 def test_facts_by_hand(tmp_path):
     (row,) = authors.facts({"000001": hand_records(tmp_path)}).to_dict("records")
-    assert (row["levels"], row["prompts"], row["rows"], row["nan_rows"], row["nan_share"]) == ("2+2+1", 1, 10, 1, 0.1)
+    assert (row["levels"], row["prompts"], row["rows"], row["nan_rows"], row["nan_share"]) == (
+        "2+2+1",
+        1,
+        10,
+        1,
+        0.1,
+    )
     first, second = [0.5, 1, 1, 0.1], [1, 1, 0.9, 1, 1 / 9]
     assert row["alpha_without_nan"] == pytest.approx(np.mean(first + second))
     assert row["alpha_nan_as_accepted"] == pytest.approx(np.mean([*first, 1, *second]))
     assert row["accepted_low"] == row["accepted_high"] == 2
-    # position 0: 0.4 of 0.3 and 0.4 exceeds what is left, 0.3; under node 1 0.5 is not more than 0.5: node 2 alone is accepted
+    # position 0: 0.4 of 0.3 and 0.4 exceeds what is left, 0.3; under node 1 0.5 is not more than
+    # 0.5: node 2 alone is accepted
     assert row["nan_rejected"] == pytest.approx((1 + 2) / 2)
 
 
@@ -222,16 +269,25 @@ def test_facts_by_hand(tmp_path):
 def test_released_records_contradict_the_published_length():
     records = authors.read(RECORDS)
     table = authors.facts(records).set_index("run")
-    assert table["levels"].to_dict() == {"054105": "5+25+34", "055031": "3+9+4", "060835": "4+16+12"}
+    assert table["levels"].to_dict() == {
+        "054105": "5+25+34",
+        "055031": "3+9+4",
+        "060835": "4+16+12",
+    }
     assert table["rank_0"].between(0.82, 0.86).all() and table["rank_1"].between(0.17, 0.36).all()
-    assert table["nan_share"].between(0, 0.11).all() and (table["alpha_without_nan"] < table["alpha_nan_as_accepted"]).all()
+    assert (
+        table["nan_share"].between(0, 0.11).all()
+        and (table["alpha_without_nan"] < table["alpha_nan_as_accepted"]).all()
+    )
     by_size = table.loc[["055031", "060835", "054105"]]
     assert by_size["published_length"].round(2).tolist() == [0.96, 0.61, 0.54]
     assert by_size["nan_rejected"].round(1).tolist() == [2.1, 2.5, 2.7]
     assert (by_size["nan_rejected"] <= by_size["accepted_high"]).all()
     for one in records.values():
         grown = authors.growing_trees(authors.whole_trees(one))
-        assert (grown["published_length"].diff().dropna() < 0).all() and (grown["accepted_low"].diff().dropna() >= 0).all()
+        assert (grown["published_length"].diff().dropna() < 0).all() and (
+            grown["accepted_low"].diff().dropna() >= 0
+        ).all()
         assert (grown["accepted_low"] <= grown["accepted_high"]).all()
 
 
@@ -242,13 +298,13 @@ def test_growing_trees_takes_the_targets_own_ranks_where_there_are(tmp_path):
     assert table["accepted_low"].iloc[-1] == score.tree_estimators()["mean_accepted"](nodes)
 
 
-
-
 def test_trees_of_depth_one_by_hand():
     trace = pd.DataFrame({"draft_rank": [1, 3], "top_draft_q": [[0.5, 0.2, 0.1], [0.8, 0.1, 0.05]],
                           "top_draft_p": [[0.25, 0.6, 0.0], [0.8, 0.01, 0.1]]})  # fmt: skip
     length, accepted = authors.root_trees(trace)
-    np.testing.assert_allclose(length(trace), [0.75, (0.5 + 1 + 1 + 0.1) / 4, (0.5 + 1 + 0 + 1 + 0.1 + 1) / 6])
+    np.testing.assert_allclose(
+        length(trace), [0.75, (0.5 + 1 + 1 + 0.1) / 4, (0.5 + 1 + 0 + 1 + 0.1 + 1) / 6]
+    )
     np.testing.assert_allclose(accepted(trace), [0, 0.5, 0.5])
     with pytest.raises(ValueError, match="top_draft_q"):
         authors.root_trees(trace.drop(columns="top_draft_q"))
@@ -256,7 +312,11 @@ def test_trees_of_depth_one_by_hand():
 
 def test_shares_from_the_published_cells_by_hand_and_of_the_published_run():
     values = pd.DataFrame({"f": ["a", "a", "a", "b", "b"], "alpha": [0.0, 1, 0.5, 1, 0.6]})
-    cells = values.groupby("f")["alpha"].agg(count="size", alpha_mean="mean", alpha_std="std").reset_index()
+    cells = (
+        values.groupby("f")["alpha"]
+        .agg(count="size", alpha_mean="mean", alpha_std="std")
+        .reset_index()
+    )
     slow = values.groupby("f")["alpha"].transform("mean").var() / values["alpha"].var()
     assert authors.published_shares(cells, "f") == pytest.approx(slow)
     run = pd.read_csv(paper.DATA / "run_alpha_by_depth_task.csv")
@@ -268,12 +328,19 @@ def test_a_mix_of_opposite_ranks_shows_no_correlation():
     entropy = np.linspace(0.1, 1, 8)
     first = pd.DataFrame({"rank": 0, "target_prob": 0.9 - entropy / 2, "target_entropy": entropy})
     second = first.assign(rank=1, target_prob=entropy / 2 + 0.05)
-    nodes = pd.concat([first, second], ignore_index=True).assign(draft_prob=1.0, prompt_id="x", domain="code")
+    nodes = pd.concat([first, second], ignore_index=True).assign(
+        draft_prob=1.0, prompt_id="x", domain="code"
+    )
     table = authors.rank_correlations(nodes).set_index("rank")
-    assert table.loc[[0, 1], "estimate"].tolist() == pytest.approx([-1, 1]) and abs(table.loc["all", "estimate"]) < 0.5
+    assert (
+        table.loc[[0, 1], "estimate"].tolist() == pytest.approx([-1, 1])
+        and abs(table.loc["all", "estimate"]) < 0.5
+    )
     assert table["low"].isna().all(), "one prompt: no interval"
     many = pd.concat([nodes.assign(prompt_id=f"p{i}") for i in range(5)], ignore_index=True)
-    assert authors.rank_correlations(many).set_index("rank").loc[0].tolist() == pytest.approx([-1] * 3)
+    assert authors.rank_correlations(many).set_index("rank").loc[0].tolist() == pytest.approx(
+        [-1] * 3
+    )
 
 
 @released

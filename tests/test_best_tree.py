@@ -8,19 +8,34 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speclab.analysis.best_tree import best_tree, best_tree_for_speed, expected_block_efficiency, rank_acceptance
+from speclab.analysis.best_tree import (
+    best_tree,
+    best_tree_for_speed,
+    expected_block_efficiency,
+    rank_acceptance,
+)
 from speclab.cost import Costs, speedup_tree
 from speclab.tree import Tree, chain, static_tree
 
-COSTS = Costs(10.0, (1, 2, 4, 8, 16, 32, 64), (0.2, 0.2, 0.22, 0.3, 0.5, 0.9, 1.7), (1, 1.02, 1.1, 1.3, 1.8, 3.0, 5.5), 0.1)
+COSTS = Costs(
+    10.0,
+    (1, 2, 4, 8, 16, 32, 64),
+    (0.2, 0.2, 0.22, 0.3, 0.5, 0.9, 1.7),
+    (1, 1.02, 1.1, 1.3, 1.8, 3.0, 5.5),
+    0.1,
+)
 
 
 def all_trees(size, depth, ranks):
-    """Every rank-contiguous tree of `size` drafted nodes, by choosing each node's parent in breadth-first order."""
+    """Every rank-contiguous tree of `size` drafted nodes, by choosing each node's parent in
+    breadth-first order.
+    """
     for parents in product(*[range(node) for node in range(1, size + 1)]):
         if list(parents) != sorted(parents):
             continue
-        rank = [sum(1 for other in parents[:i] if other == parent) for i, parent in enumerate(parents)]
+        rank = [
+            sum(1 for other in parents[:i] if other == parent) for i, parent in enumerate(parents)
+        ]
         deep = [0]
         for parent in parents:
             deep.append(deep[parent] + 1)
@@ -33,16 +48,32 @@ def all_trees(size, depth, ranks):
 def test_the_programme_finds_the_best_of_all_trees(weights, budget, depth):
     a = np.sort(np.array(weights))[::-1] / (sum(weights) + 0.3)
     best = best_tree(a, budget, depth)
-    every = [expected_block_efficiency(t, a) for size in range(1, budget + 1) for t in all_trees(size, depth, len(a))]
+    every = [
+        expected_block_efficiency(t, a)
+        for size in range(1, budget + 1)
+        for t in all_trees(size, depth, len(a))
+    ]
     assert best.block_efficiency == pytest.approx(max(every), abs=1e-12)
     assert best.tree.size <= budget and best.tree.max_depth <= depth
 
 
 def test_hand_cases():
     assert expected_block_efficiency(chain(2), [0.5]) == pytest.approx(1.75)
-    assert expected_block_efficiency(static_tree(3, 2, 8), [0.6, 0.2]) == pytest.approx(1 + 0.8 + 0.64 + 0.36 * 0.8)
-    assert best_tree([0.9, 0.05], 3, 3).tree.parent.tolist() == [-1, 0, 1, 2]  # a sure draft: a chain
-    assert best_tree([0.4, 0.3, 0.2], 3, 3).tree.parent.tolist() == [-1, 0, 0, 0]  # 0.9 beats any second level
+    assert expected_block_efficiency(static_tree(3, 2, 8), [0.6, 0.2]) == pytest.approx(
+        1 + 0.8 + 0.64 + 0.36 * 0.8
+    )
+    assert best_tree([0.9, 0.05], 3, 3).tree.parent.tolist() == [
+        -1,
+        0,
+        1,
+        2,
+    ]  # a sure draft: a chain
+    assert best_tree([0.4, 0.3, 0.2], 3, 3).tree.parent.tolist() == [
+        -1,
+        0,
+        0,
+        0,
+    ]  # 0.9 beats any second level
     assert best_tree([0.4, 0.3, 0.2], 3, 3, branches=2).tree.width.max() == 2
 
 
@@ -53,8 +84,14 @@ def test_more_budget_is_never_worse_and_the_full_tree_is_the_limit():
 
 
 def test_speed_weighs_what_a_tree_costs():
-    sure, costly = best_tree_for_speed([0.8, 0.1], COSTS), Costs(10.0, (1, 64), (0.9, 2.0), (1.0, 30.0))
-    assert sure.speedup == pytest.approx(speedup_tree(sure.block_efficiency, sure.tree, COSTS)) and sure.speedup > 1.5
+    sure, costly = (
+        best_tree_for_speed([0.8, 0.1], COSTS),
+        Costs(10.0, (1, 64), (0.9, 2.0), (1.0, 30.0)),
+    )
+    assert (
+        sure.speedup == pytest.approx(speedup_tree(sure.block_efficiency, sure.tree, COSTS))
+        and sure.speedup > 1.5
+    )
     assert best_tree_for_speed([0.2, 0.1], costly).tree.size == 1  # the least there is to draft
     by_hand = 1.8 / (0.2 + COSTS.v(2) + 0.1)
     assert speedup_tree(1.8, chain(1), COSTS) == pytest.approx(by_hand)

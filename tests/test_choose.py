@@ -1,4 +1,6 @@
-"""Budgets: hand cases, a slow walk and the real decoder as references, limits of c, choices that never see their own prompts, bad input."""
+"""Budgets: hand cases, a slow walk and the real decoder as references, limits of c, choices that
+never see their own prompts, bad input.
+"""
 
 import numpy as np
 import pandas as pd
@@ -19,13 +21,27 @@ from speclab.sampling import Sampling
 from speclab.stats import fold_of
 from speclab.tree import chain, static_tree
 
-COSTS = Costs(10.0, (1, 2, 4, 8, 16, 64), (0.2, 0.2, 0.22, 0.3, 0.5, 0.9), (1.0, 1.02, 1.1, 1.3, 1.8, 3.0), 0.1)
-SETTINGS = {PLAIN: None} | {f"chain:{g}": chain(g) for g in (1, 2, 4)} | {"tree:3,2,8": static_tree(3, 2, 8)}
+COSTS = Costs(
+    10.0,
+    (1, 2, 4, 8, 16, 64),
+    (0.2, 0.2, 0.22, 0.3, 0.5, 0.9),
+    (1.0, 1.02, 1.1, 1.3, 1.8, 3.0),
+    0.1,
+)
+SETTINGS = (
+    {PLAIN: None}
+    | {f"chain:{g}": chain(g) for g in (1, 2, 4)}
+    | {"tree:3,2,8": static_tree(3, 2, 8)}
+)
 
 
 def trace_of(texts):
     """A trace from {prompt_id: (domain, draft ranks)}."""
-    rows = [(name, domain, t, rank) for name, (domain, ranks) in texts.items() for t, rank in enumerate(ranks)]
+    rows = [
+        (name, domain, t, rank)
+        for name, (domain, ranks) in texts.items()
+        for t, rank in enumerate(ranks)
+    ]
     return pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "draft_rank"])
 
 
@@ -34,36 +50,66 @@ def random_trace(seed=0, prompts=12, hit=(0.8, 0.4), length=40):
     texts = {}
     for domain, share in zip(("code", "chat"), hit, strict=True):
         for i in range(prompts):
-            texts[f"{domain}-{i}"] = domain, np.where(rng.random(length) < share, 0, rng.integers(1, 5, length))
+            texts[f"{domain}-{i}"] = (
+                domain,
+                np.where(rng.random(length) < share, 0, rng.integers(1, 5, length)),
+            )
     return trace_of(texts)
 
 
 def table_of(costs, emitted=10.0):
     """A table from {prompt_id: (domain, {setting: cost})}."""
-    rows = [(name, prompt, domain, emitted, cost) for prompt, (domain, own) in costs.items() for name, cost in own.items()]
+    rows = [
+        (name, prompt, domain, emitted, cost)
+        for prompt, (domain, own) in costs.items()
+        for name, cost in own.items()
+    ]
     return pd.DataFrame(rows, columns=["setting", "prompt_id", "domain", "emitted", "cost"])
 
 
-# three texts of 12 tokens: uniform is a (26 passes against 36 and 38), chat alone is best left plain, p1 alone is best under b
-THREE = {"p1": ("code", {PLAIN: 12.0, "a": 8.0, "b": 6.0}), "p2": ("code", {PLAIN: 12.0, "a": 6.0, "b": 14.0}),
-         "p3": ("chat", {PLAIN: 12.0, "a": 14.0, "b": 18.0})}
+# three texts of 12 tokens: uniform is a (26 passes against 36 and 38), chat alone is best left
+# plain, p1 alone is best under b
+THREE = {
+    "p1": ("code", {PLAIN: 12.0, "a": 8.0, "b": 6.0}),
+    "p2": ("code", {PLAIN: 12.0, "a": 6.0, "b": 14.0}),
+    "p3": ("chat", {PLAIN: 12.0, "a": 14.0, "b": 18.0}),
+}
 COPIES = {f"{name}-{i}": row for name, row in THREE.items() for i in range(5)}
 
 
-# ---- replayed and priced ---------------------------------------------------------------------------------------------
+# ---- replayed and priced -------------------------------------------------------------------------
 
 
 def test_blocks_and_costs_by_hand():
     trace = trace_of({"a": ("code", [0, 0, 0, 1, 0, 0, 2, 0, 0, 0])})
     found = budgets.prompt_table(trace, SETTINGS, COSTS).set_index("setting")
-    assert found["blocks"].to_dict() == {PLAIN: 10, "chain:1": 6, "chain:2": 4, "chain:4": 3, "tree:3,2,8": 3}
-    assert (found["emitted"] == 10).all() and found["accepted"]["chain:4"] == 8 and found["drafted"]["chain:4"] == 11
-    assert found["cost"][PLAIN] == 10 and found["cost"]["chain:2"] == pytest.approx(4 * (2 * 0.2 + 1.06 + 0.1))
+    assert found["blocks"].to_dict() == {
+        PLAIN: 10,
+        "chain:1": 6,
+        "chain:2": 4,
+        "chain:4": 3,
+        "tree:3,2,8": 3,
+    }
+    assert (
+        (found["emitted"] == 10).all()
+        and found["accepted"]["chain:4"] == 8
+        and found["drafted"]["chain:4"] == 11
+    )
+    assert found["cost"][PLAIN] == 10 and found["cost"]["chain:2"] == pytest.approx(
+        4 * (2 * 0.2 + 1.06 + 0.1)
+    )
     # 3 + 1, 2 + 1, and the last three tokens of the text: three levels are drafted there, not four
     v = {4: 1.1, 5: 1.15}
-    assert found["cost"]["chain:4"] == pytest.approx(2 * (4 * 0.2 + v[5] + 0.1) + (3 * 0.2 + v[4] + 0.1))
-    unforeseen = budgets.prompt_table(trace, SETTINGS, COSTS, max_new_tokens=64).set_index("setting")  # the decoder drafts past an EOS
-    assert unforeseen["cost"]["chain:4"] == pytest.approx(3 * (4 * 0.2 + v[5] + 0.1)) and unforeseen["cost"][PLAIN] == 10
+    assert found["cost"]["chain:4"] == pytest.approx(
+        2 * (4 * 0.2 + v[5] + 0.1) + (3 * 0.2 + v[4] + 0.1)
+    )
+    unforeseen = budgets.prompt_table(trace, SETTINGS, COSTS, max_new_tokens=64).set_index(
+        "setting"
+    )  # the decoder drafts past an EOS
+    assert (
+        unforeseen["cost"]["chain:4"] == pytest.approx(3 * (4 * 0.2 + v[5] + 0.1))
+        and unforeseen["cost"][PLAIN] == 10
+    )
 
 
 def walked(ranks, tree, costs, limit):
@@ -82,43 +128,75 @@ def walked(ranks, tree, costs, limit):
 
 
 @settings(max_examples=30)
-@given(st.lists(st.integers(0, 2), min_size=1, max_size=25), st.integers(1, 6), st.integers(1, 3), st.integers(1, 12), st.integers(0, 5))
+@given(
+    st.lists(st.integers(0, 2), min_size=1, max_size=25),
+    st.integers(1, 6),
+    st.integers(1, 3),
+    st.integers(1, 12),
+    st.integers(0, 5),
+)
 def test_costs_are_those_of_a_slow_walk(ranks, depth, branches, budget, past):
     shape, limit = {"x": static_tree(depth, branches, budget)}, len(ranks) + past
-    found = budgets.prompt_table(trace_of({"a": ("code", ranks)}), shape, COSTS, max_new_tokens=limit)
+    found = budgets.prompt_table(
+        trace_of({"a": ("code", ranks)}), shape, COSTS, max_new_tokens=limit
+    )
     assert found["cost"].tolist() == pytest.approx([walked(ranks, shape["x"], COSTS, limit)])
 
 
 def test_costs_are_those_of_the_real_decoder():
     pair, new = toy_pair(), 20
     prompts = [EncodedPrompt(f"p{i}", "code", (i + 1, 3), 0) for i in range(6)]
-    texts = dict(zip(prompts, generate(pair.target, prompts, new, pair.stop_ids, Sampling(), 0), strict=True))
-    assert len(set(map(len, texts.values()))) > 1, "some texts end early, which the decoder cannot foresee"
-    ranks = {p.prompt_id: record_prompt(pair, p, text, chain(1), Sampling()).trace["draft_rank"] for p, text in texts.items()}
+    texts = dict(
+        zip(prompts, generate(pair.target, prompts, new, pair.stop_ids, Sampling(), 0), strict=True)
+    )
+    assert len(set(map(len, texts.values()))) > 1, (
+        "some texts end early, which the decoder cannot foresee"
+    )
+    ranks = {
+        p.prompt_id: record_prompt(pair, p, text, chain(1), Sampling()).trace["draft_rank"]
+        for p, text in texts.items()
+    }
     trace = trace_of({name: ("code", list(own)) for name, own in ranks.items()})
-    found = budgets.prompt_table(trace, SETTINGS, COSTS, max_new_tokens=new).set_index(["setting", "prompt_id"])["cost"]
+    found = budgets.prompt_table(trace, SETTINGS, COSTS, max_new_tokens=new).set_index(
+        ["setting", "prompt_id"]
+    )["cost"]
     for name in ("chain:2", "chain:4"):
         for prompt in prompts:
-            steps = decode_prompt(pair, prompt, "greedy", Shape(SETTINGS[name]), Sampling(), new).steps
-            assert found[name, prompt.prompt_id] == pytest.approx(sum(COSTS.of_block(chain(s.drafted)) for s in steps))
+            steps = decode_prompt(
+                pair, prompt, "greedy", Shape(SETTINGS[name]), Sampling(), new
+            ).steps
+            assert found[name, prompt.prompt_id] == pytest.approx(
+                sum(COSTS.of_block(chain(s.drafted)) for s in steps)
+            )
 
 
 def test_the_sampled_chain_is_an_expectation_over_the_same_text():
     trace = random_trace(1).assign(p_token=0.5, q_token=0.3)
     found = budgets.prompt_table(trace, {PLAIN: None, "chain:3": chain(3)}, COSTS, rule="rejection")
     assert found["emitted"].to_numpy() == pytest.approx(40.0)
-    sure = budgets.prompt_table(trace.assign(q_token=0.5), {"chain:3": chain(3)}, COSTS, rule="rejection")  # ten blocks of 3 + 1
+    sure = budgets.prompt_table(
+        trace.assign(q_token=0.5), {"chain:3": chain(3)}, COSTS, rule="rejection"
+    )  # ten blocks of 3 + 1
     assert sure["cost"].to_numpy() == pytest.approx(10 * COSTS.of_block(chain(3)))
 
 
 def test_candidates_are_different_and_parseable():
-    found = budgets.candidates(random_trace(), gammas=(1, 2, 4), budgets=(2, 4, 8), depths=(1, 2, 4))
-    assert list(found)[:5] == [PLAIN, "chain:1", "chain:2", "chain:4", budgets.PAPER_TREE] and found[PLAIN] is None
+    found = budgets.candidates(
+        random_trace(), gammas=(1, 2, 4), budgets=(2, 4, 8), depths=(1, 2, 4)
+    )
+    assert (
+        list(found)[:5] == [PLAIN, "chain:1", "chain:2", "chain:4", budgets.PAPER_TREE]
+        and found[PLAIN] is None
+    )
     shapes = [(*tree.parent, *tree.rank) for tree in found.values() if tree]
-    assert len(set(shapes)) == len(shapes) and found["best:4,1"].size == 4 and found["best:4,1"].max_depth == 1
+    assert (
+        len(set(shapes)) == len(shapes)
+        and found["best:4,1"].size == 4
+        and found["best:4,1"].max_depth == 1
+    )
 
 
-# ---- choices ---------------------------------------------------------------------------------------------------------
+# ---- choices -------------------------------------------------------------------------------------
 
 
 def test_choices_and_regret_by_hand():
@@ -127,13 +205,25 @@ def test_choices_and_regret_by_hand():
     assert best == {"code": "a", "chat": PLAIN, UNKNOWN: "a"}
     assert budgets.judge(table, "b")["cost"].tolist() == [6, 14, 18]
     assert budgets.judge(table, best)["cost"].tolist() == [8, 6, 12]
-    assert budgets.judge(table, {"p1": PLAIN, "p2": "b", "p3": "a"})["cost"].tolist() == [12, 14, 14]
-    assert budgets.oracle(table)["setting"].tolist() == ["b", "a", PLAIN] and budgets.oracle(table)["cost"].sum() == 24
-    found = budgets.regret(table_of(COPIES, 12.0), folds=None, n=50).set_index(["policy", "quantity", "domain"])["estimate"]
+    assert budgets.judge(table, {"p1": PLAIN, "p2": "b", "p3": "a"})["cost"].tolist() == [
+        12,
+        14,
+        14,
+    ]
+    assert (
+        budgets.oracle(table)["setting"].tolist() == ["b", "a", PLAIN]
+        and budgets.oracle(table)["cost"].sum() == 24
+    )
+    found = budgets.regret(table_of(COPIES, 12.0), folds=None, n=50).set_index(
+        ["policy", "quantity", "domain"]
+    )["estimate"]
     for policy, passes in ((PLAIN, 36), ("uniform", 28), ("per-domain", 26), ("oracle", 24)):
         assert found[policy, "speed", "pooled"] == pytest.approx(36 / passes)
     assert found["oracle", "minus_baseline", "pooled"] == pytest.approx(36 / 24 - 36 / 28)
-    assert found["per-domain", "minus_baseline", "code"] == pytest.approx(0) and found["per-domain", "speed", "chat"] == 1
+    assert (
+        found["per-domain", "minus_baseline", "code"] == pytest.approx(0)
+        and found["per-domain", "speed", "chat"] == 1
+    )
     assert found["per-domain", "minus_baseline", "chat"] == pytest.approx(1 - 12 / 14)
 
 
@@ -142,34 +232,68 @@ def test_choices_and_regret_by_hand():
 def test_in_sample_no_choice_beats_a_finer_one(seed):
     rng = np.random.default_rng(seed)
     names = [PLAIN, "a", "b", "c"]
-    table = table_of({f"{d}-{i}": (d, dict(zip(names, rng.uniform(5, 15, 4), strict=True))) for d in ("code", "chat") for i in range(6)})
-    found = budgets.regret(table, folds=None, n=1).query("quantity == 'speed' and domain == 'pooled'").set_index("policy")["estimate"]
-    assert found["oracle"] >= found["per-domain"] >= found["uniform"] >= found[PLAIN] - 1e-12 and found[PLAIN] < found["oracle"]
+    table = table_of(
+        {
+            f"{d}-{i}": (d, dict(zip(names, rng.uniform(5, 15, 4), strict=True)))
+            for d in ("code", "chat")
+            for i in range(6)
+        }
+    )
+    found = (
+        budgets.regret(table, folds=None, n=1)
+        .query("quantity == 'speed' and domain == 'pooled'")
+        .set_index("policy")["estimate"]
+    )
+    assert (
+        found["oracle"] >= found["per-domain"] >= found["uniform"] >= found[PLAIN] - 1e-12
+        and found[PLAIN] < found["oracle"]
+    )
 
 
 def test_the_interval_of_a_difference_is_paired():
-    """Prompts that differ ten times in length, one policy always 10 % cheaper: the speeds are uncertain, their ratio is not."""
+    """Prompts that differ ten times in length, one policy always 10 % cheaper: the speeds are
+    uncertain, their ratio is not.
+    """
     rng = np.random.default_rng(3)
-    own = {f"p{i}": ("code", {"a": cost, "b": 0.9 * cost}) for i, cost in enumerate(rng.uniform(2, 20, 30))}
+    own = {
+        f"p{i}": ("code", {"a": cost, "b": 0.9 * cost})
+        for i, cost in enumerate(rng.uniform(2, 20, 30))
+    }
     table = table_of(own)
-    found = budgets.compare({name: budgets.judge(table, name) for name in "ab"}, "a").set_index(["policy", "quantity", "domain"])
+    found = budgets.compare({name: budgets.judge(table, name) for name in "ab"}, "a").set_index(
+        ["policy", "quantity", "domain"]
+    )
     alone, gain = found.loc["a", "speed", "code"], found.loc["b", "minus_baseline", "code"]
     assert gain["estimate"] == pytest.approx(alone["estimate"] * (1 / 0.9 - 1))
-    assert gain["high"] - gain["low"] == pytest.approx((alone["high"] - alone["low"]) * (1 / 0.9 - 1))
+    assert gain["high"] - gain["low"] == pytest.approx(
+        (alone["high"] - alone["low"]) * (1 / 0.9 - 1)
+    )
 
 
 def test_bootstrap_shares_sum_to_one_and_certainty_is_one():
     table = budgets.prompt_table(random_trace(), SETTINGS, COSTS)
     found = budgets.best_setting(table, n=300)
-    assert found.groupby("domain")["share_best"].sum().to_dict() == pytest.approx({"code": 1, "chat": 1, "pooled": 1})
+    assert found.groupby("domain")["share_best"].sum().to_dict() == pytest.approx(
+        {"code": 1, "chat": 1, "pooled": 1}
+    )
     top = found.loc[found.groupby("domain")["speedup"].idxmax()]
-    assert (top["behind"] == 0).all() and (found["behind"] >= 0).all() and (found["low"] <= found["speedup"]).all()
-    alike = budgets.best_setting(table_of({f"p{i}": ("code", {PLAIN: 10.0, "a": 8.0}) for i in range(5)}), n=20)
-    assert alike["share_best"].tolist() == [0, 1, 0, 1] and alike["low"].tolist() == alike["high"].tolist() == [1, 1.25, 1, 1.25]
+    assert (
+        (top["behind"] == 0).all()
+        and (found["behind"] >= 0).all()
+        and (found["low"] <= found["speedup"]).all()
+    )
+    alike = budgets.best_setting(
+        table_of({f"p{i}": ("code", {PLAIN: 10.0, "a": 8.0}) for i in range(5)}), n=20
+    )
+    assert alike["share_best"].tolist() == [0, 1, 0, 1] and alike["low"].tolist() == alike[
+        "high"
+    ].tolist() == [1, 1.25, 1, 1.25]
 
 
 def planted(fold):
-    """Setting `s_k` is cheap on fold k and dear elsewhere: whoever looks at the prompts it is judged on falls for it."""
+    """Setting `s_k` is cheap on fold k and dear elsewhere: whoever looks at the prompts it is
+    judged on falls for it.
+    """
     cost = {0: {PLAIN: 10.0, "s_0": 1.0, "s_1": 10.5}, 1: {PLAIN: 10.0, "s_0": 10.5, "s_1": 1.0}}
     return table_of({f"p{i}": ("code", cost[f]) for i, f in enumerate(fold)})
 
@@ -178,7 +302,9 @@ def test_cross_fit_never_sees_its_own_prompts():
     fold = fold_of(np.array(["code"] * 10), 2, 0)
     table = planted(fold)
     leaky = budgets.judge(table, budgets.choose(table))
-    assert leaky["emitted"].sum() / leaky["cost"].sum() > 1.5, "the negative control: chosen and judged on the same prompts"
+    assert leaky["emitted"].sum() / leaky["cost"].sum() > 1.5, (
+        "the negative control: chosen and judged on the same prompts"
+    )
     honest = budgets.cross_fit(table, folds=2)
     assert honest["fold"].tolist() == fold.tolist() and honest["cost"].tolist() == [10.5] * 10
     assert honest["setting"].tolist() == [f"s_{1 - f}" for f in fold]
@@ -188,16 +314,31 @@ def test_cross_fit_does_not_change_with_a_folds_own_costs():
     table = budgets.prompt_table(random_trace(4), SETTINGS, COSTS)
     before = budgets.cross_fit(table, folds=3)
     own = before.loc[before["fold"] == 1, "prompt_id"]
-    turned = table.assign(cost=table["cost"].mask(table["prompt_id"].isin(own), 100 - table["cost"]))
+    turned = table.assign(
+        cost=table["cost"].mask(table["prompt_id"].isin(own), 100 - table["cost"])
+    )
     after = budgets.cross_fit(turned, folds=3)
-    assert (before["setting"] == after["setting"])[before["fold"] == 1].all() and not (before["setting"] == after["setting"]).all()
+    assert (before["setting"] == after["setting"])[before["fold"] == 1].all() and not (
+        before["setting"] == after["setting"]
+    ).all()
 
 
 def test_routes_say_which_domain_a_prompt_is_taken_for():
-    table = table_of({f"{d}-{i}": (d, {PLAIN: 10.0, "a": 6.0 if d == "code" else 12.0}) for d in ("code", "chat") for i in range(6)})
+    table = table_of(
+        {
+            f"{d}-{i}": (d, {PLAIN: 10.0, "a": 6.0 if d == "code" else 12.0})
+            for d in ("code", "chat")
+            for i in range(6)
+        }
+    )
     right = budgets.cross_fit(table, folds=3)
-    assert right.groupby("domain")["setting"].unique().str[0].to_dict() == {"code": "a", "chat": PLAIN}
-    wrong = budgets.cross_fit(table, {p: "code" if p.startswith("chat") else UNKNOWN for p in table["prompt_id"]}, folds=3)
+    assert right.groupby("domain")["setting"].unique().str[0].to_dict() == {
+        "code": "a",
+        "chat": PLAIN,
+    }
+    wrong = budgets.cross_fit(
+        table, {p: "code" if p.startswith("chat") else UNKNOWN for p in table["prompt_id"]}, folds=3
+    )
     assert (wrong["setting"] == "a").all(), "a: best for code, and best for all"
     assert wrong["cost"].tolist() == [6.0] * 6 + [12.0] * 6
 
@@ -209,18 +350,27 @@ def test_a_choice_may_be_paid_for_elsewhere():
     assert (found["setting"] == "a").all() and (found["cost"] == 20).all()
 
 
-# ---- other machines --------------------------------------------------------------------------------------------------
+# ---- other machines ------------------------------------------------------------------------------
 
 
 def test_a_free_draft_wants_the_longest_chain_and_a_dear_one_none():
     trace, chains = random_trace(2), {PLAIN: None} | {f"chain:{g}": chain(g) for g in range(1, 9)}
     found = budgets.counts(trace, chains)
-    curve = budgets.curves(found, chains, cs=(0.0, 0.02, 0.3, 1.0, 5.0), n=50).set_index(["c", "domain"])
+    curve = budgets.curves(found, chains, cs=(0.0, 0.02, 0.3, 1.0, 5.0), n=50).set_index(
+        ["c", "domain"]
+    )
     sums = found[found["setting"] == "chain:8"].groupby("domain")[["emitted", "blocks"]].sum()
     for domain in ("code", "chat"):
-        assert curve.loc[(0.0, domain), "speedup"] == pytest.approx(sums["emitted"][domain] / sums["blocks"][domain])
-        assert curve.loc[(5.0, domain), "setting"] == PLAIN and curve.loc[(5.0, domain), "speedup"] == 1
-        assert (curve.xs(domain, level="domain")["speedup"].diff().dropna() <= 1e-12).all(), "a dearer draft is never better"
+        assert curve.loc[(0.0, domain), "speedup"] == pytest.approx(
+            sums["emitted"][domain] / sums["blocks"][domain]
+        )
+        assert (
+            curve.loc[(5.0, domain), "setting"] == PLAIN
+            and curve.loc[(5.0, domain), "speedup"] == 1
+        )
+        assert (curve.xs(domain, level="domain")["speedup"].diff().dropna() <= 1e-12).all(), (
+            "a dearer draft is never better"
+        )
         assert (curve.xs(domain, level="domain")["levels"].diff().dropna() <= 0).all()
 
 
@@ -229,19 +379,28 @@ def test_break_even_is_where_the_best_setting_becomes_plain():
     found = budgets.counts(trace, chains)
     even = budgets.break_even(found, chains, per_token=0.02, overhead=0.05).set_index("domain")
     for domain, c in even["c"].items():
-        below, above = (budgets.curves(found, chains, (x,), 0.02, 0.05, n=1).set_index("domain").loc[domain] for x in (c - 1e-6, c + 1e-6))
+        below, above = (
+            budgets.curves(found, chains, (x,), 0.02, 0.05, n=1).set_index("domain").loc[domain]
+            for x in (c - 1e-6, c + 1e-6)
+        )
         assert below["setting"] == even.loc[domain, "setting"] and above["setting"] == PLAIN
         assert below["speedup"] == pytest.approx(1, abs=1e-4)
-    assert ((even["low"] <= even["c"]) & (even["c"] <= even["high"])).all() and even["c"]["code"] > even["c"]["chat"]
-    assert (budgets.break_even(found, chains, per_token=2.0)["c"] < 0).all(), "verification alone costs more than it gives"
+    assert ((even["low"] <= even["c"]) & (even["c"] <= even["high"])).all() and even["c"][
+        "code"
+    ] > even["c"]["chat"]
+    assert (budgets.break_even(found, chains, per_token=2.0)["c"] < 0).all(), (
+        "verification alone costs more than it gives"
+    )
 
 
 def test_assumed_costs():
     machine = budgets.assumed(0.2, per_token=0.01, overhead=0.1)
-    assert machine.of_block(chain(4)) == pytest.approx(0.8 + 1.04 + 0.1) and machine.c(7) == pytest.approx(0.2)
+    assert machine.of_block(chain(4)) == pytest.approx(0.8 + 1.04 + 0.1) and machine.c(
+        7
+    ) == pytest.approx(0.2)
 
 
-# ---- other acceptance ------------------------------------------------------------------------------------------------
+# ---- other acceptance ----------------------------------------------------------------------------
 
 
 def test_perturbed_acceptance_is_off_by_the_factor_in_every_domain():
@@ -249,9 +408,13 @@ def test_perturbed_acceptance_is_off_by_the_factor_in_every_domain():
     share = (trace["draft_rank"] == 0).groupby(trace["domain"]).mean()
     for factor in (0.9, 1.1):
         moved = budgets.perturb(trace, factor, seed=1)
-        assert ((moved["draft_rank"] == 0).groupby(moved["domain"]).mean() / share).to_numpy() == pytest.approx(factor, abs=0.03)
+        assert (
+            (moved["draft_rank"] == 0).groupby(moved["domain"]).mean() / share
+        ).to_numpy() == pytest.approx(factor, abs=0.03)
         grown = (trace["draft_rank"] != 0) & (moved["draft_rank"] == 0)
-        assert grown.any() == (factor > 1), "a lower acceptance gives nothing, a higher one takes nothing"
+        assert grown.any() == (factor > 1), (
+            "a lower acceptance gives nothing, a higher one takes nothing"
+        )
     assert budgets.perturb(trace, 1.0).equals(trace)
     assert not (budgets.perturb(trace, 0.0)["draft_rank"] == 0).any()
 
@@ -259,49 +422,86 @@ def test_perturbed_acceptance_is_off_by_the_factor_in_every_domain():
 def test_believing_the_truth_costs_nothing():
     trace = random_trace(6)
     found = budgets.misestimated(trace, SETTINGS, COSTS, factors=(1.0001, 0.3), folds=3, n=50)
-    gain = found[(found["quantity"] == "minus_baseline") & (found["domain"] == "pooled")].set_index("policy")["estimate"]
+    gain = found[(found["quantity"] == "minus_baseline") & (found["domain"] == "pooled")].set_index(
+        "policy"
+    )["estimate"]
     assert gain["x1.0001"] == pytest.approx(0, abs=1e-12) and gain["x0.3"] < -0.01
 
 
 def test_the_papers_regimes_by_hand():
     found = paper.regimes(cs=(0.05, 0.29, 0.5)).set_index(["domain", "c"])
     assert found["paper_regime"].groupby("domain", sort=False).first().to_dict() == {
-        "code": "marginal", "math": "negative", "reasoning": "marginal", "chat": "positive"}
+        "code": "marginal",
+        "math": "negative",
+        "reasoning": "marginal",
+        "chat": "positive",
+    }
     math = found.loc["math", 0.05]  # 1 + 0.510 + 0.265 + 0.139 tokens a pass for 3 * 0.05 + 1
-    assert math["speedup"] == pytest.approx(1.914 / 1.15) and math["break_even_c"] == pytest.approx(0.914 / 3)
+    assert math["speedup"] == pytest.approx(1.914 / 1.15) and math["break_even_c"] == pytest.approx(
+        0.914 / 3
+    )
     assert math["regime"] == "positive"
     chat = found.loc["chat", 0.29]
-    assert chat["speedup"] == pytest.approx(2.064 / 1.87) and chat["break_even_c"] == pytest.approx(1.064 / 3)
+    assert chat["speedup"] == pytest.approx(2.064 / 1.87) and chat["break_even_c"] == pytest.approx(
+        1.064 / 3
+    )
     assert chat["best_gamma"] == 1 and chat["best_speedup"] == pytest.approx(1.567 / 1.29)
-    assert found.loc["chat", 0.5]["regime"] == "negative", "E[L] above 1, and slower than plain decoding"
+    assert found.loc["chat", 0.5]["regime"] == "negative", (
+        "E[L] above 1, and slower than plain decoding"
+    )
     dear = paper.regimes(cs=(0.05,), verify=1.5, overhead=0.3).set_index("domain")
     assert dear.loc["math", "break_even_c"] == pytest.approx((1.914 - 1.8) / 3)
 
 
-# ---- bad input -------------------------------------------------------------------------------------------------------
+# ---- bad input -----------------------------------------------------------------------------------
 
 
 def test_bad_input_says_what_to_do():
-    trace, table = random_trace(prompts=4), budgets.prompt_table(random_trace(prompts=4), SETTINGS, COSTS)
-    small, enough, ids = Costs(10.0, (1, 2), (0.2, 0.2), (1.0, 1.1)), budgets.judge(table_of(COPIES), PLAIN), set(trace["prompt_id"])
+    trace, table = (
+        random_trace(prompts=4),
+        budgets.prompt_table(random_trace(prompts=4), SETTINGS, COSTS),
+    )
+    small, enough, ids = (
+        Costs(10.0, (1, 2), (0.2, 0.2), (1.0, 1.1)),
+        budgets.judge(table_of(COPIES), PLAIN),
+        set(trace["prompt_id"]),
+    )
     cases = {
         "trace is empty": lambda: budgets.counts(trace[:0], SETTINGS),
-        "rule = 'magic' is unknown; allowed: greedy": lambda: budgets.counts(trace, SETTINGS, rule="magic"),
-        "replays chains; leave trees out": lambda: budgets.counts(trace.assign(p_token=1.0, q_token=0.5), SETTINGS, rule="rejection"),
-        "max_new_tokens=3: a text has 40 tokens": lambda: budgets.counts(trace, SETTINGS, max_new_tokens=3),
-        "setting 'chain:2' cannot be priced: a pass over 3 tokens was not measured": lambda: budgets.prompt_table(trace, SETTINGS, small),
-        r"settings lack \['chain:4'": lambda: budgets.price(budgets.counts(trace, SETTINGS), dict(list(SETTINGS.items())[:3]), COSTS),
+        "rule = 'magic' is unknown; allowed: greedy": lambda: budgets.counts(
+            trace, SETTINGS, rule="magic"
+        ),
+        "replays chains; leave trees out": lambda: budgets.counts(
+            trace.assign(p_token=1.0, q_token=0.5), SETTINGS, rule="rejection"
+        ),
+        "max_new_tokens=3: a text has 40 tokens": lambda: budgets.counts(
+            trace, SETTINGS, max_new_tokens=3
+        ),
+        "setting 'chain:2' cannot be priced: a pass over 3 tokens was not measured": lambda: (
+            budgets.prompt_table(trace, SETTINGS, small)
+        ),
+        r"settings lack \['chain:4'": lambda: budgets.price(
+            budgets.counts(trace, SETTINGS), dict(list(SETTINGS.items())[:3]), COSTS
+        ),
         "nothing is chosen for 'chat'": lambda: budgets.judge(table, {"code": PLAIN}),
         r"setting \['chain:9'\] is not in the table": lambda: budgets.judge(table, "chain:9"),
         "a setting lacks prompts": lambda: budgets.choose(table[:-1]),
-        r"routes name \['poetry'\]; the table has the domains": lambda: budgets.cross_fit(table, dict.fromkeys(ids, "poetry"), 2),
+        r"routes name \['poetry'\]; the table has the domains": lambda: budgets.cross_fit(
+            table, dict.fromkeys(ids, "poetry"), 2
+        ),
         "routes lack prompt 'code-0'": lambda: budgets.cross_fit(table, {"code-1": "code"}, 2),
         "has 4 prompts, folds=5": lambda: budgets.cross_fit(table),
-        "judged holds other prompts": lambda: budgets.cross_fit(table, folds=2, judged=table_of(COPIES)),
+        "judged holds other prompts": lambda: budgets.cross_fit(
+            table, folds=2, judged=table_of(COPIES)
+        ),
         "has 4 prompts; an interval needs at least 5": lambda: budgets.best_setting(table),
-        "baseline='best' is not among": lambda: budgets.compare({"a": budgets.judge(table, PLAIN)}, "best"),
+        "baseline='best' is not among": lambda: budgets.compare(
+            {"a": budgets.judge(table, PLAIN)}, "best"
+        ),
         "judged on different prompts": lambda: budgets.compare({"a": enough, "b": enough[1:]}, "a"),
-        "draft nothing": lambda: budgets.break_even(budgets.counts(trace, {PLAIN: None}), {PLAIN: None}),
+        "draft nothing": lambda: budgets.break_even(
+            budgets.counts(trace, {PLAIN: None}), {PLAIN: None}
+        ),
         "factor=1.5: it must be at least 0 and at most 1.": lambda: budgets.perturb(trace, 1.5),
     }
     for message, wrong in cases.items():

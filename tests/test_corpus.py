@@ -1,4 +1,6 @@
-"""Training text: shingles, overlap removal, formats; and the counts of the provenance report where the data is at hand."""
+"""Training text: shingles, overlap removal, formats; and the counts of the provenance report where
+the data is at hand.
+"""
 
 import gzip
 import json
@@ -30,12 +32,28 @@ def data(tmp_path):
     train, mirror = tmp_path / "train", tmp_path / "hub_mirror"
     write(
         train / "hendrycks_math_all_train.jsonl.gz",
-        [{"problem": "Say, " + leaked, "solution": "x"}, {"problem": fresh, "solution": "It is 11."}],
+        [
+            {"problem": "Say, " + leaked, "solution": "x"},
+            {"problem": fresh, "solution": "It is 11."},
+        ],
     )
-    write(train / "gsm8k_main_train.jsonl.gz", [{"question": fresh, "answer": "20 - 9 = <<20-9=11>>11 apples.\n#### 11"}])
+    write(
+        train / "gsm8k_main_train.jsonl.gz",
+        [{"question": fresh, "answer": "20 - 9 = <<20-9=11>>11 apples.\n#### 11"}],
+    )
     write(train / "code_python_permissive.jsonl.gz", [{"content": function}])
-    write(train / "mbpp_train_val_prompt.jsonl", [{"text": "Write a function to add.", "code": "def add(a, b):\r\n\treturn a + b"}])
-    chat = [{"messages": [{"role": "user", "content": "Hi there"}, {"role": "assistant", "content": "Hello!"}]}]
+    write(
+        train / "mbpp_train_val_prompt.jsonl",
+        [{"text": "Write a function to add.", "code": "def add(a, b):\r\n\treturn a + b"}],
+    )
+    chat = [
+        {
+            "messages": [
+                {"role": "user", "content": "Hi there"},
+                {"role": "assistant", "content": "Hello!"},
+            ]
+        }
+    ]
     for name in (
         "chat_justeval_outputs.jsonl.gz",
         "chat_oasst_en100.jsonl.gz",
@@ -45,7 +63,9 @@ def data(tmp_path):
         write(train / name, chat)
     write(train / "prose_technical.jsonl.gz", [{"path": "a", "text": "Some prose."}])
     write(mirror / "openai/gsm8k/main/test.jsonl.gz", [{"question": leaked}])
-    write(mirror / "openai/openai_humaneval/openai_humaneval/test.jsonl.gz", [{"prompt": "def f():"}])
+    write(
+        mirror / "openai/openai_humaneval/openai_humaneval/test.jsonl.gz", [{"prompt": "def f():"}]
+    )
     write(mirror / "EleutherAI/hendrycks_math/algebra/test.jsonl.gz", [{"problem": "y"}])
     return tmp_path
 
@@ -53,7 +73,9 @@ def data(tmp_path):
 def test_shingles_ignore_case_and_punctuation():
     words = "a b c d e f g h i j k l m n"
     assert (
-        len(ngrams(words)) == 2 and ngrams(words.upper().replace(" ", ", ")) == ngrams(words) and ngrams("two words") == {("two", "words")}
+        len(ngrams(words)) == 2
+        and ngrams(words.upper().replace(" ", ", ")) == ngrams(words)
+        and ngrams("two words") == {("two", "words")}
     )
 
 
@@ -64,14 +86,18 @@ def test_rows_that_share_a_shingle_with_a_test_split_are_left_out(data):
 def test_documents_stand_in_the_formats_the_kit_prompts_with(data, monkeypatch):
     monkeypatch.setattr(corpus, "TEMPLATE_SHARE", 0)
     plain = {d.domain: d.text for d in reversed(documents(data))}
-    assert plain["reasoning"].startswith("Show your reasoning step by step.\nQ: how many") and plain["reasoning"].endswith(
-        "\nA: 20 - 9 = 11 apples.\nThe answer is 11."
+    assert plain["reasoning"].startswith(
+        "Show your reasoning step by step.\nQ: how many"
+    ) and plain["reasoning"].endswith("\nA: 20 - 9 = 11 apples.\nThe answer is 11.")
+    assert plain["math"].endswith("\nSolution: It is 11.") and plain["code"].startswith(
+        'def add(a, b):\n    """Add two'
     )
-    assert plain["math"].endswith("\nSolution: It is 11.") and plain["code"].startswith('def add(a, b):\n    """Add two')
     assert "\r" not in "".join(plain.values()) and "<<" not in plain["reasoning"]
     monkeypatch.setattr(corpus, "TEMPLATE_SHARE", 1)
     chat = {d.domain: d.text for d in documents(data)}
-    assert chat["math"].startswith("<|user|>Solve as a math") and chat["math"].endswith("</s><|assistant|>It is 11.</s>")
+    assert chat["math"].startswith("<|user|>Solve as a math") and chat["math"].endswith(
+        "</s><|assistant|>It is 11.</s>"
+    )
 
 
 def test_without_the_test_splits_nothing_is_trained_on(data):
@@ -83,5 +109,8 @@ def test_without_the_test_splits_nothing_is_trained_on(data):
 @pytest.mark.skipif(not DATA.is_dir(), reason="needs ../shared/datasets")
 def test_the_overlap_report_is_reproduced():
     seen = corpus.benchmark_ngrams(DATA / "hub_mirror")
-    counts = [sum(bool(ngrams(key) & seen) for key, _, _ in source(DATA / "train")) for source in (corpus.reasoning_rows, corpus.math_rows)]
+    counts = [
+        sum(bool(ngrams(key) & seen) for key, _, _ in source(DATA / "train"))
+        for source in (corpus.reasoning_rows, corpus.math_rows)
+    ]
     assert counts == [4, 747]

@@ -9,7 +9,9 @@ from speclab import cost
 def test_article_worked_numbers():
     assert cost.speedup_article(4, 100, 5) == pytest.approx(400 / 120)
     assert cost.speedup_article(0.85 * 4, 100, 5) == pytest.approx(340 / 117)
-    assert cost.speedup_article(0.85 * 4, 100, 5) == pytest.approx(2.906, abs=5e-4)  # the article prints 340/112 = 3.0
+    assert cost.speedup_article(0.85 * 4, 100, 5) == pytest.approx(
+        2.906, abs=5e-4
+    )  # the article prints 340/112 = 3.0
 
 
 def test_leviathan_worked_numbers():
@@ -34,7 +36,9 @@ def test_iid_block_efficiency_agrees_with_simulation():
 def test_standard_model_counts_verify_and_overhead():
     assert cost.speedup_standard(3.0, 4, 0.1) == pytest.approx(3 / 1.4)
     assert cost.speedup_standard(3.0, 4, 0.1, verify=1.5, overhead=0.1) == pytest.approx(3 / 2.0)
-    np.testing.assert_allclose(cost.speedup_standard(np.array([2.0, 3.0]), np.array([1, 2]), 0.5), [2 / 1.5, 3 / 2])
+    np.testing.assert_allclose(
+        cost.speedup_standard(np.array([2.0, 3.0]), np.array([1, 2]), 0.5), [2 / 1.5, 3 / 2]
+    )
 
 
 def test_break_even_points_give_speedup_one():
@@ -51,7 +55,9 @@ def test_break_even_points_give_speedup_one():
 
 
 def test_the_papers_condition_is_not_one():
-    """E[L] = 0.9 accepted (tokens per pass 1.9) is faster with a cheap draft; 1.1 accepted is slower with a dear one."""
+    """E[L] = 0.9 accepted (tokens per pass 1.9) is faster with a cheap draft; 1.1 accepted is
+    slower with a dear one.
+    """
     assert cost.speedup_standard(1.9, 3, 0.05) > 1
     assert cost.speedup_standard(2.1, 3, 0.5) < 1
 

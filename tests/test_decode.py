@@ -1,4 +1,6 @@
-"""The decoder: equal to plain greedy text and to the replay, one target pass a step, every end of a text, state that rolls back."""
+"""The decoder: equal to plain greedy text and to the replay, one target pass a step, every end of a
+text, state that rolls back.
+"""
 
 import json
 
@@ -18,8 +20,22 @@ from speclab.sampling import Sampling
 from speclab.tree import Tree, chain, static_tree
 
 GREEDY, WARM = Sampling(), Sampling(1.0)
-SHAPES = ["chain:1", "chain:3", "chain:16", "tree:3,2,8", "tree:2,4", "tree:5,2,12", "dynamic:4,3,7", "dynamic:1,1,1"]
-SAMPLED = [("rejection", "chain:3"), ("point-mass", "tree:3,2,8"), ("point-mass", "dynamic:3,3,6"), ("without-replacement", "tree:2,3")]
+SHAPES = [
+    "chain:1",
+    "chain:3",
+    "chain:16",
+    "tree:3,2,8",
+    "tree:2,4",
+    "tree:5,2,12",
+    "dynamic:4,3,7",
+    "dynamic:1,1,1",
+]
+SAMPLED = [
+    ("rejection", "chain:3"),
+    ("point-mass", "tree:3,2,8"),
+    ("point-mass", "dynamic:3,3,6"),
+    ("without-replacement", "tree:2,3"),
+]
 
 
 def prompt_of(ids, name="p"):
@@ -32,7 +48,10 @@ def test_greedy_text_is_the_plain_text_on_the_toy_with_every_end(shape, new):
     pair = toy_pair()
     for ids in ((1, 2, 3, 4), (5,), (3, 3, 7), (8, 0)):
         (plain,) = generate(pair.target, [prompt_of(ids)], new, pair.stop_ids, GREEDY, 0)
-        assert decode_prompt(pair, prompt_of(ids), "greedy", parse_shape(shape), GREEDY, new).token_ids == plain
+        assert (
+            decode_prompt(pair, prompt_of(ids), "greedy", parse_shape(shape), GREEDY, new).token_ids
+            == plain
+        )
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, "stop"])
@@ -51,42 +70,57 @@ def tiny_prompts(pair, count):
 
 def assert_equal_to_plain_and_replay(pair, prompt, gammas, trees, new=48):
     (plain,) = generate(pair.target, [prompt], new, pair.stop_ids, GREEDY, 0)
-    trace = pd.DataFrame({k: list(v) for k, v in record_prompt(pair, prompt, plain, chain(1), GREEDY).trace.items()}).assign(
-        prompt_id=prompt.prompt_id, domain=prompt.domain
-    )
+    trace = pd.DataFrame(
+        {k: list(v) for k, v in record_prompt(pair, prompt, plain, chain(1), GREEDY).trace.items()}
+    ).assign(prompt_id=prompt.prompt_id, domain=prompt.domain)
     for tree in [*(chain(g) for g in gammas), *(static_tree(*t) for t in trees)]:
         found = decode_prompt(pair, prompt, "greedy", Shape(tree), GREEDY, new)
-        assert found.token_ids == plain, (prompt.prompt_id, margin_at_difference(pair, prompt, found.token_ids, plain))
+        assert found.token_ids == plain, (
+            prompt.prompt_id,
+            margin_at_difference(pair, prompt, found.token_ids, plain),
+        )
         blocks = replay(trace, tree)
         assert [s.accepted for s in found.steps] == blocks.accepted.tolist() and [
             len(s.tokens) for s in found.steps
         ] == blocks.emitted.tolist()
-        assert found.block_efficiency == pytest.approx(prompt_sums(blocks).emitted.sum() / prompt_sums(blocks).blocks.sum())
+        assert found.block_efficiency == pytest.approx(
+            prompt_sums(blocks).emitted.sum() / prompt_sums(blocks).blocks.sum()
+        )
 
 
 def test_on_the_tiny_pair_text_and_counts_equal_plain_text_and_replay(tiny_pair):
-    """Every project prompt with one gamma of 1-16 in turn, every tenth with trees as well; all combinations in the slow test below."""
+    """Every project prompt with one gamma of 1-16 in turn, every tenth with trees as well; all
+    combinations in the slow test below.
+    """
     for i, prompt in enumerate(tiny_prompts(tiny_pair, 50)):
-        assert_equal_to_plain_and_replay(tiny_pair, prompt, [1 + i % 16], [(3, 2, 8), (2, 4)] if i % 10 == 0 else [])
+        assert_equal_to_plain_and_replay(
+            tiny_pair, prompt, [1 + i % 16], [(3, 2, 8), (2, 4)] if i % 10 == 0 else []
+        )
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_on_the_tiny_pair_every_prompt_with_every_gamma_and_several_trees(tiny_pair):
     for prompt in tiny_prompts(tiny_pair, 50):
-        assert_equal_to_plain_and_replay(tiny_pair, prompt, range(1, 17), [(3, 2, 8), (2, 4), (4, 2), (5, 2, 16)])
+        assert_equal_to_plain_and_replay(
+            tiny_pair, prompt, range(1, 17), [(3, 2, 8), (2, 4), (4, 2), (5, 2, 16)]
+        )
 
 
 @pytest.mark.parametrize(("rule", "shape"), SAMPLED)
 def test_sampled_first_tokens_have_the_targets_distribution(rule, shape):
-    """End to end through drafting, packing and caches: a chi-square of the first two tokens against exact enumeration."""
+    """End to end through drafting, packing and caches: a chi-square of the first two tokens against
+    exact enumeration.
+    """
     from scipy.stats import chisquare
 
     pair, ids, draws = toy_pair(noise=1.5, stop=-1), (1, 2, 3), 4000
     counts = np.zeros((10, 10))
     rng = np.random.default_rng(5)
     for _ in range(draws):
-        tokens = [t for s in decode(pair, ids, rule, parse_shape(shape), WARM, 2, rng) for t in s.tokens]
+        tokens = [
+            t for s in decode(pair, ids, rule, parse_shape(shape), WARM, 2, rng) for t in s.tokens
+        ]
         counts[tuple(tokens)] += 1
     first = _next(pair, ids)
     expected = draws * np.stack([first[a] * _next(pair, (*ids, a)) for a in range(10)])
@@ -104,18 +138,26 @@ def test_one_target_pass_a_step_and_one_draft_pass_a_level(random_pair):
     prompt = prompt_of(range(2, 30))
     before = random_pair.target.passes
     found = decode_prompt(random_pair, prompt, "greedy", Shape(static_tree(3, 2, 8)), GREEDY, 30)
-    assert random_pair.target.passes - before == 1 + found.target_passes  # the prefill and one a step
+    assert (
+        random_pair.target.passes - before == 1 + found.target_passes
+    )  # the prefill and one a step
     assert 2 * found.target_passes < found.draft_passes <= 3 * found.target_passes
 
 
 def test_drafts_that_all_fail_and_drafts_that_all_succeed():
     pair = toy_pair(noise=0.0, stop=-1)
     same = decode_prompt(pair, prompt_of((1, 2)), "greedy", Shape(chain(4)), GREEDY, 20)
-    assert [s.accepted for s in same.steps] == [4, 4, 4, 4] and {s.kind for s in same.steps} == {"bonus"}
+    assert [s.accepted for s in same.steps] == [4, 4, 4, 4] and {s.kind for s in same.steps} == {
+        "bonus"
+    }
     honest = pair.draft.head
     pair.draft.head = lambda hidden: -honest(hidden)  # the target's worst token comes first
     worst = decode_prompt(pair, prompt_of((1, 2)), "greedy", Shape(chain(4)), GREEDY, 20)
-    assert {s.accepted for s in worst.steps} == {0} and worst.target_passes == 20 and worst.token_ids == same.token_ids
+    assert (
+        {s.accepted for s in worst.steps} == {0}
+        and worst.target_passes == 20
+        and worst.token_ids == same.token_ids
+    )
 
 
 def test_the_stop_token_inside_a_block_ends_the_text():
@@ -128,14 +170,27 @@ def test_the_stop_token_inside_a_block_ends_the_text():
 def _decoded(pair, stop):
     import dataclasses
 
-    steps = tuple(decode(dataclasses.replace(pair, stop_ids=frozenset({stop})), (1, 2), "greedy", Shape(chain(7)), GREEDY, 8))
+    steps = tuple(
+        decode(
+            dataclasses.replace(pair, stop_ids=frozenset({stop})),
+            (1, 2),
+            "greedy",
+            Shape(chain(7)),
+            GREEDY,
+            8,
+        )
+    )
     return tuple(t for s in steps for t in s.tokens), steps
 
 
 def test_prompts_one_after_another_leak_no_state(random_pair):
     rng = np.random.default_rng(2)
     prompts = [prompt_of(rng.integers(2, 40, n), f"p{n}") for n in (40, 3, 70)]
-    run = lambda p: decode_prompt(random_pair, p, "without-replacement", parse_shape("tree:3,2,8"), WARM, 20, seed=4).token_ids  # noqa: E731
+    run = lambda p: (
+        decode_prompt(
+            random_pair, p, "without-replacement", parse_shape("tree:3,2,8"), WARM, 20, seed=4
+        ).token_ids
+    )  # noqa: E731
     assert [run(p) for p in prompts] == [run(p) for p in reversed(prompts)][::-1]
 
 
@@ -152,7 +207,9 @@ def test_dynamic_gamma_drafts_less_and_never_changes_the_text(random_pair):
         for stop in (None, StopRule("confidence", 0.3), StopRule("confidence", 1.1))
     )
     assert full.token_ids == timid.token_ids == never.token_ids
-    assert {s.drafted for s in never.steps} == {0} and sum(s.drafted for s in timid.steps) < sum(s.drafted for s in full.steps)
+    assert {s.drafted for s in never.steps} == {0} and sum(s.drafted for s in timid.steps) < sum(
+        s.drafted for s in full.steps
+    )
 
 
 def test_a_dynamic_tree_holds_the_best_nodes_by_cumulated_probability():
@@ -161,10 +218,21 @@ def test_a_dynamic_tree_holds_the_best_nodes_by_cumulated_probability():
     from speclab.draft import propose
 
     pair = toy_pair()
-    proposal = propose(pair.draft, pair.draft.cache(), [1, 2, 3], parse_shape("dynamic:2,10,12"), 9, "greedy", GREEDY, None)
+    proposal = propose(
+        pair.draft,
+        pair.draft.cache(),
+        [1, 2, 3],
+        parse_shape("dynamic:2,10,12"),
+        9,
+        "greedy",
+        GREEDY,
+        None,
+    )
 
     def q(ids):
-        return pair.draft.logits(pair.draft.forward(torch.tensor([ids]), pair.draft.cache())[0, -1]).softmax(-1)
+        return pair.draft.logits(
+            pair.draft.forward(torch.tensor([ids]), pair.draft.cache())[0, -1]
+        ).softmax(-1)
 
     first = q([1, 2, 3])
     scores = {(a,): float(first[a]) for a in range(10)} | {
@@ -192,18 +260,31 @@ def test_a_decoded_sweep_counts_what_the_replay_says(tiny_pair):
     prompts = tiny_prompts(tiny_pair, 1)
     texts = generate(tiny_pair.target, prompts, 20, tiny_pair.stop_ids, GREEDY, 0)
     trace = pd.concat(
-        pd.DataFrame({k: list(v) for k, v in record_prompt(tiny_pair, p, t, chain(1), GREEDY).trace.items()}).assign(
-            prompt_id=p.prompt_id, domain=p.domain
-        )
+        pd.DataFrame(
+            {k: list(v) for k, v in record_prompt(tiny_pair, p, t, chain(1), GREEDY).trace.items()}
+        ).assign(prompt_id=p.prompt_id, domain=p.domain)
         for p, t in zip(prompts, texts, strict=True)
     )
-    columns, keys = ["gamma", "prompt_id", "domain", "blocks", "drafted", "accepted", "emitted"], ["gamma", "prompt_id"]
+    columns, keys = (
+        ["gamma", "prompt_id", "domain", "blocks", "drafted", "accepted", "emitted"],
+        ["gamma", "prompt_id"],
+    )
     replayed = replay_sweep(trace, (1, 4, 7))[columns].sort_values(keys, ignore_index=True)
-    decoded = sweep(tiny_pair, prompts, (1, 4, 7), "greedy", GREEDY, 20).sort_values(keys, ignore_index=True)
-    ended = trace.groupby("prompt_id").size() < 20  # a decoder drafts past an EOS that it cannot foresee
+    decoded = sweep(tiny_pair, prompts, (1, 4, 7), "greedy", GREEDY, 20).sort_values(
+        keys, ignore_index=True
+    )
+    ended = (
+        trace.groupby("prompt_id").size() < 20
+    )  # a decoder drafts past an EOS that it cannot foresee
     same = ~replayed["prompt_id"].map(ended)
-    assert same.any() and (decoded["drafted"] >= replayed["drafted"]).all() and (decoded["drafted"] == replayed["drafted"])[same].all()
-    pd.testing.assert_frame_equal(decoded.drop(columns="drafted"), replayed.drop(columns="drafted"), check_dtype=False)
+    assert (
+        same.any()
+        and (decoded["drafted"] >= replayed["drafted"]).all()
+        and (decoded["drafted"] == replayed["drafted"])[same].all()
+    )
+    pd.testing.assert_frame_equal(
+        decoded.drop(columns="drafted"), replayed.drop(columns="drafted"), check_dtype=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -223,7 +304,11 @@ def test_a_decoded_sweep_counts_what_the_replay_says(tiny_pair):
 )
 def test_what_does_not_go_together_is_named(rule, shape, sampling, words):
     with pytest.raises(ValueError, match=words):
-        list(decode(toy_pair(), (1, 2), rule, parse_shape(shape), sampling, 4, np.random.default_rng(0)))
+        list(
+            decode(
+                toy_pair(), (1, 2), rule, parse_shape(shape), sampling, 4, np.random.default_rng(0)
+            )
+        )
 
 
 def test_empty_prompts_and_missing_randomness_are_named():
@@ -235,7 +320,9 @@ def test_empty_prompts_and_missing_randomness_are_named():
 
 def test_the_command_line_writes_a_line_a_prompt(tmp_path, capsys):
     prompts, out = tmp_path / "prompts.jsonl", tmp_path / "out.jsonl"
-    prompts.write_text('{"prompt_id": "a", "prompt": "def add(a, b):\\n"}\n{"prompt_id": "b", "prompt": "Hello"}\n')
+    prompts.write_text(
+        '{"prompt_id": "a", "prompt": "def add(a, b):\\n"}\n{"prompt_id": "b", "prompt": "Hello"}\n'
+    )
     base = [
         "decode",
         "--profile",
@@ -261,9 +348,29 @@ def test_the_command_line_writes_a_line_a_prompt(tmp_path, capsys):
         "time_s",
         "prefill_time_s",
     }
-    assert all(len(r["accepted_per_step"]) == r["target_passes"] and r["time_s"] > r["prefill_time_s"] > 0 for r in greedy)
-    assert main([*base, "--rule", "point-mass", "--shape", "tree:3,2,8", "--temperature", "0.7", "--seed", "1"]) == 0
-    assert main([*base, "--rule", "rejection", "--shape", "tree:3,2,8", "--temperature", "0.7"]) == 2
+    assert all(
+        len(r["accepted_per_step"]) == r["target_passes"] and r["time_s"] > r["prefill_time_s"] > 0
+        for r in greedy
+    )
+    assert (
+        main(
+            [
+                *base,
+                "--rule",
+                "point-mass",
+                "--shape",
+                "tree:3,2,8",
+                "--temperature",
+                "0.7",
+                "--seed",
+                "1",
+            ]
+        )
+        == 0
+    )
+    assert (
+        main([*base, "--rule", "rejection", "--shape", "tree:3,2,8", "--temperature", "0.7"]) == 2
+    )
     assert "takes a chain" in capsys.readouterr().err
     prompts.write_text('{"prompt_id": "a"}\n')
     assert main(base) == 2 and "line 1: missing field prompt" in capsys.readouterr().err
@@ -276,10 +383,15 @@ def test_in_half_precision_a_difference_is_reported_and_never_hidden(tmp_path, c
     settings = {"max_new_tokens": 40, "dtype": "bfloat16", "device": "cpu"}
     known, out = load_prompts("project", 3), tmp_path / "out.jsonl"
     prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text("".join(json.dumps({"prompt_id": p.prompt_id, "prompt": p.text}) + "\n" for p in known))
+    prompts.write_text(
+        "".join(json.dumps({"prompt_id": p.prompt_id, "prompt": p.text}) + "\n" for p in known)
+    )
     base = ["decode", "--shape", "tree:3,2,8", "--prompts", str(prompts), "--out", str(out)]
     assert main([*base, "--set", *(f"{k}={v}" for k, v in settings.items())]) == 0
-    rows, pair = [json.loads(line) for line in out.read_text().splitlines()], load_pair(load_profile("tiny", settings))
+    rows, pair = (
+        [json.loads(line) for line in out.read_text().splitlines()],
+        load_pair(load_profile("tiny", settings)),
+    )
     encoded = encode_prompts(pair.tokenizer, known, 512, "none")
     for row, prompt in zip(rows, encoded, strict=True):
         (plain,) = generate(pair.target, [prompt], 40, pair.stop_ids, GREEDY, 0)
@@ -287,18 +399,35 @@ def test_in_half_precision_a_difference_is_reported_and_never_hidden(tmp_path, c
         assert (said is None) == (tuple(row["token_ids"]) == plain)
         if said:
             at = said["position"]
-            assert tuple(row["token_ids"][:at]) == plain[:at] and row["token_ids"][at] != plain[at] and 0 <= said["target_margin"] < 0.1
+            assert (
+                tuple(row["token_ids"][:at]) == plain[:at]
+                and row["token_ids"][at] != plain[at]
+                and 0 <= said["target_margin"] < 0.1
+            )
     differ = sum(r["plain_difference"] is not None for r in rows)
     assert f"in bfloat16: {len(rows) - differ} of {len(rows)} equal" in capsys.readouterr().err
-    assert main([*base, "--check", "--set", "max_new_tokens=8", "device=cpu"]) == 0  # float32: only when asked
+    assert (
+        main([*base, "--check", "--set", "max_new_tokens=8", "device=cpu"]) == 0
+    )  # float32: only when asked
     assert {json.loads(line)["plain_difference"] for line in out.read_text().splitlines()} == {None}
 
 
 def test_a_difference_that_is_there_is_found(random_pair):
     from speclab.decode import difference_row
 
-    found = decode_prompt(random_pair, prompt_of(range(2, 20)), "greedy", Shape(chain(2)), GREEDY, 10)
-    assert difference_row(random_pair, prompt_of(range(2, 20)), found, 10) == {"plain_difference": None}
-    other = Decoded("p", (*found.token_ids[:6], found.token_ids[6] + 1, *found.token_ids[7:]), found.steps, 0, 0.0, 0.0)
+    found = decode_prompt(
+        random_pair, prompt_of(range(2, 20)), "greedy", Shape(chain(2)), GREEDY, 10
+    )
+    assert difference_row(random_pair, prompt_of(range(2, 20)), found, 10) == {
+        "plain_difference": None
+    }
+    other = Decoded(
+        "p",
+        (*found.token_ids[:6], found.token_ids[6] + 1, *found.token_ids[7:]),
+        found.steps,
+        0,
+        0.0,
+        0.0,
+    )
     said = difference_row(random_pair, prompt_of(range(2, 20)), other, 10)["plain_difference"]
     assert said["position"] == 6 and 0 < said["target_margin"] < 1

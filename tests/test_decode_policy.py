@@ -17,9 +17,13 @@ from speclab.sampling import Sampling
 def test_drafting_nothing_is_plain_greedy_decoding():
     pair = toy_pair()
     for seed in range(5):
-        prompt = EncodedPrompt("p", "code", tuple(np.random.default_rng(seed).integers(0, 9, 4).tolist()), 0)
+        prompt = EncodedPrompt(
+            "p", "code", tuple(np.random.default_rng(seed).integers(0, 9, 4).tolist()), 0
+        )
         found = decode_prompt(pair, prompt, "greedy", PLAIN, Sampling(), 20)
-        assert found.token_ids == generate(pair.target, [prompt], 20, pair.stop_ids, Sampling(), 0)[0]
+        assert (
+            found.token_ids == generate(pair.target, [prompt], 20, pair.stop_ids, Sampling(), 0)[0]
+        )
         assert found.draft_passes == 0 and found.target_passes == len(found.token_ids)
 
 
@@ -32,11 +36,21 @@ def test_drafting_nothing_samples_the_target(rule):
 
     pair, ids = toy_pair(), (3, 1, 4)
     p = (
-        probabilities(pair.target.logits(pair.target.forward(torch.tensor([ids]), pair.target.cache(8))[0, -1]), Sampling(1.0))
+        probabilities(
+            pair.target.logits(
+                pair.target.forward(torch.tensor([ids]), pair.target.cache(8))[0, -1]
+            ),
+            Sampling(1.0),
+        )
         .double()
         .numpy()
     )
-    first = [next(decode(pair, ids, rule, PLAIN, Sampling(1.0), 3, np.random.default_rng(seed))).tokens[0] for seed in range(2000)]
+    first = [
+        next(decode(pair, ids, rule, PLAIN, Sampling(1.0), 3, np.random.default_rng(seed))).tokens[
+            0
+        ]
+        for seed in range(2000)
+    ]
     assert chisquare(np.bincount(first, minlength=len(p)), 2000 * p / p.sum()).pvalue > 1e-3
     assert pair.draft.passes == 2000, "the prefill's, one each"
 
@@ -45,11 +59,19 @@ def test_decode_by_policy(tmp_path, capsys):
     from speclab.analysis import policy
     from speclab.profiles import load_profile
 
-    rows = [{"prompt_id": d, "domain": d, "prompt": "def add(a, b):\n    return"} for d in ("code", "chat")] + [
-        {"prompt_id": "?", "prompt": "One"}
-    ]
+    rows = [
+        {"prompt_id": d, "domain": d, "prompt": "def add(a, b):\n    return"}
+        for d in ("code", "chat")
+    ] + [{"prompt_id": "?", "prompt": "One"}]
     (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    made = policy.Policy(policy.identity(load_profile("tiny")), {}, "chain:1", {"code": "chain:3", "chat": "plain"}, "none", "k")
+    made = policy.Policy(
+        policy.identity(load_profile("tiny")),
+        {},
+        "chain:1",
+        {"code": "chain:3", "chat": "plain"},
+        "none",
+        "k",
+    )
     policy.save(made, tmp_path / "policy.json")
     command = [
         "decode",
@@ -64,7 +86,9 @@ def test_decode_by_policy(tmp_path, capsys):
     ]
     assert main([*command, "--check"]) == 0, capsys.readouterr().err
     out = {r["prompt_id"]: r for r in map(json.loads, (tmp_path / "o").read_text().splitlines())}
-    assert [out[name]["drafted"] for name in ("code", "chat", "?")] == [3, 0, 1] and out["chat"]["draft_passes"] == 0
+    assert [out[name]["drafted"] for name in ("code", "chat", "?")] == [3, 0, 1] and out["chat"][
+        "draft_passes"
+    ] == 0
     assert all(r["plain_difference"] is None for r in out.values())
     made = policy.Policy({"target": "x", "draft": "y"}, {}, "chain:1", {}, "none", "k")
     policy.save(made, tmp_path / "policy.json")

@@ -1,4 +1,7 @@
-"""The import map: who may know whom. Imports are tried in a fresh interpreter, so that what a module drags in is seen too."""
+"""The import map: who may know whom.
+
+Imports are tried in a fresh interpreter, so that what a module drags in is seen too.
+"""
 
 import ast
 import json
@@ -31,21 +34,31 @@ ONLY = {
 }
 HEAVY = ("torch", "transformers", "gptqmodel", "matplotlib", "seaborn", "datasets")
 PACKAGE = ROOT / "speclab"
-MODULES = {".".join(p.relative_to(PACKAGE).with_suffix("").parts): p for p in sorted(PACKAGE.rglob("*.py"))}
+MODULES = {
+    ".".join(p.relative_to(PACKAGE).with_suffix("").parts): p for p in sorted(PACKAGE.rglob("*.py"))
+}
 
 
 def dragged_in(module: str) -> set[str]:
     """The heavy libraries that are loaded once `module` is imported in a fresh interpreter."""
-    script = f"import sys, json, {module}; print(json.dumps([n for n in {HEAVY!r} if n in sys.modules]))"
+    script = (
+        f"import sys, json, {module}; print(json.dumps([n for n in {HEAVY!r} if n in sys.modules]))"
+    )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
 def imported(path: Path) -> set[str]:
-    """Top-level names of all that a file imports, wherever in the file, but for annotations only (`if TYPE_CHECKING`)."""
+    """Top-level names of all that a file imports, wherever in the file, but for annotations only
+    (`if TYPE_CHECKING`).
+    """
     names, tree = set(), ast.parse(path.read_text(encoding="utf-8"))
-    tree.body = [node for node in tree.body if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")]
+    tree.body = [
+        node
+        for node in tree.body
+        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    ]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
@@ -55,7 +68,9 @@ def imported(path: Path) -> set[str]:
 
 
 def test_the_probe_sees_a_heavy_import():
-    assert dragged_in("speclab.figures") >= {"matplotlib", "seaborn"}, "the negative control: without it the tests below could not fail"
+    assert dragged_in("speclab.figures") >= {"matplotlib", "seaborn"}, (
+        "the negative control: without it the tests below could not fail"
+    )
 
 
 @pytest.mark.parametrize("module", PURE)
@@ -72,12 +87,16 @@ def test_a_library_is_imported_where_the_map_says(library):
     assert {name for name, path in MODULES.items() if library in imported(path)} <= ONLY[library]
 
 
-@pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("[0-9]*.py")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "notebook", sorted((ROOT / "notebooks").glob("[0-9]*.py")), ids=lambda p: p.stem
+)
 def test_notebooks_go_through_the_package(notebook):
-    assert not imported(notebook) & {"transformers", "gptqmodel", "matplotlib", "seaborn"}, "speclab has a function for it, or needs one"
+    assert not imported(notebook) & {"transformers", "gptqmodel", "matplotlib", "seaborn"}, (
+        "speclab has a function for it, or needs one"
+    )
 
 
-# ---- the rooms: who may import whom ------------------------------------------------------------------------------------
+# ---- the rooms: who may import whom --------------------------------------------------------------
 
 MAY_IMPORT = {  # a room and the rooms it may import; every room may import the core
     "core": {"core"},
@@ -86,7 +105,9 @@ MAY_IMPORT = {  # a room and the rooms it may import; every room may import the 
     "studies": {"core", "analysis", "drafts", "studies"},
     "ops": {"core", "ops"},
 }
-LAZY = {  # inside a function only: the command line reaches everything, a notebook's start may ask where it runs
+# inside a function only: the command line reaches everything, a notebook's start may ask where it
+# runs
+LAZY = {
     "__main__": set(MAY_IMPORT),
     "notebook": {"ops"},
 }
@@ -94,7 +115,9 @@ STILL_TO_MEND = {("record", "ops")}
 
 
 def imports_of(path: Path) -> list[tuple[str, bool]]:
-    """Dotted speclab modules that a file imports (without the package's name), and whether at its top."""
+    """Dotted speclab modules that a file imports (without the package's name), and whether at its
+    top.
+    """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     found = []
     for node in ast.walk(tree):
@@ -104,7 +127,11 @@ def imports_of(path: Path) -> list[tuple[str, bool]]:
             names = [".".join(filter(None, [inside, alias.name])) for alias in node.names]
             found += [(name, at_top) for name in names]
         elif isinstance(node, ast.Import):
-            found += [(a.name.partition(".")[2], at_top) for a in node.names if a.name.startswith("speclab.")]
+            found += [
+                (a.name.partition(".")[2], at_top)
+                for a in node.names
+                if a.name.startswith("speclab.")
+            ]
     return found
 
 
@@ -133,19 +160,37 @@ def test_rooms(module):
     assert wrong_imports(module, MODULES[module]) == []
 
 
-@pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("[0-9]*.py")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "notebook", sorted((ROOT / "notebooks").glob("[0-9]*.py")), ids=lambda p: p.stem
+)
 def test_a_notebook_imports_its_own_study_only(notebook):
-    studies = {name.split(".")[1] for name, _ in imports_of(notebook) if room_of(name) == "studies" and "." in name}
+    studies = {
+        name.split(".")[1]
+        for name, _ in imports_of(notebook)
+        if room_of(name) == "studies" and "." in name
+    }
     assert studies <= {notebook.stem[3:]}
 
 
 @pytest.mark.parametrize(
     ("module", "line", "complaint"),
     [
-        ("score", "from speclab.analysis import sweep", "score (core) imports analysis.sweep (analysis)"),
-        ("analysis.sweep", "import speclab.drafts.train", "analysis.sweep (analysis) imports drafts.train (drafts)"),
+        (
+            "score",
+            "from speclab.analysis import sweep",
+            "score (core) imports analysis.sweep (analysis)",
+        ),
+        (
+            "analysis.sweep",
+            "import speclab.drafts.train",
+            "analysis.sweep (analysis) imports drafts.train (drafts)",
+        ),
         ("notebook", "from speclab.ops import hosted", "notebook (core) imports ops.hosted (ops)"),
-        ("studies.chat_paradox", "from speclab.studies.load_models import x", "the study of another notebook"),
+        (
+            "studies.chat_paradox",
+            "from speclab.studies.load_models import x",
+            "the study of another notebook",
+        ),
     ],
 )
 def test_each_wrong_import_is_seen(tmp_path, module, line, complaint):

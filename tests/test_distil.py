@@ -1,4 +1,6 @@
-"""Distillation: objectives against hand-written sums, what carries loss, kill and resume, reuse, bad input, and losslessness after it."""
+"""Distillation: objectives against hand-written sums, what carries loss, kill and resume, reuse,
+bad input, and losslessness after it.
+"""
 
 import dataclasses
 import math
@@ -17,7 +19,17 @@ from speclab import score
 from speclab.decode import decode_prompt
 from speclab.draft import parse_shape
 from speclab.drafts import distil as drafts
-from speclab.drafts.distil import OBJECTIVES, Batches, TextConfig, collate, continuations, distil, distillation_loss, gains, specialist
+from speclab.drafts.distil import (
+    OBJECTIVES,
+    Batches,
+    TextConfig,
+    collate,
+    continuations,
+    distil,
+    distillation_loss,
+    gains,
+    specialist,
+)
 from speclab.drafts.prompts import training_prompts
 from speclab.drafts.train import TrainConfig
 from speclab.files import RunError
@@ -28,7 +40,9 @@ from speclab.record import generate
 from speclab.sampling import Sampling
 from speclab.stats import paired_difference
 
-CONFIG = TrainConfig(steps=4, batch=3, lr_matrix=1e-2, lr_other=1e-2, warmup_steps=1, checkpoint_every=2)
+CONFIG = TrainConfig(
+    steps=4, batch=3, lr_matrix=1e-2, lr_other=1e-2, warmup_steps=1, checkpoint_every=2
+)
 TEXT = TextConfig(max_prompt_tokens=12, max_new_tokens=8, batch=4)
 PROMPTS = training_prompts(3)
 logits = st.lists(st.floats(-4, 4), min_size=3, max_size=3)
@@ -41,7 +55,9 @@ def text(random_pair, tmp_path_factory):
 
 
 def float64(*rows):
-    return [torch.tensor([row], dtype=torch.float64, requires_grad=i == 1) for i, row in enumerate(rows)]
+    return [
+        torch.tensor([row], dtype=torch.float64, requires_grad=i == 1) for i, row in enumerate(rows)
+    ]
 
 
 def softmax(row):
@@ -49,21 +65,27 @@ def softmax(row):
     return [math.exp(x) / total for x in row]
 
 
-# ---- objectives ----------------------------------------------------------------------------------------------------------------------
+# ---- objectives ----------------------------------------------------------------------------------
 
 
 def by_hand(objective, p, q, token):
-    """(value, gradient by the draft's logits) from sums over the words; dq_i/dl_j = q_i (1[i = j] - q_j)."""
+    """(value, gradient by the draft's logits) from sums over the words; dq_i/dl_j = q_i (1[i = j] -
+    q_j).
+    """
     if objective == "sequence":
         return -math.log(q[token]), [q[i] - (i == token) for i in range(len(q))]
     if objective == "forward-kl":
-        return sum(a * math.log(a / b) for a, b in zip(p, q, strict=True)), [b - a for a, b in zip(p, q, strict=True)]
+        return sum(a * math.log(a / b) for a, b in zip(p, q, strict=True)), [
+            b - a for a, b in zip(p, q, strict=True)
+        ]
     if objective == "reverse-kl":
         value = sum(b * math.log(b / a) for a, b in zip(p, q, strict=True))
         return value, [b * (math.log(b / a) - value) for a, b in zip(p, q, strict=True)]
     sign = [0.5 * ((b > a) - (b < a)) for a, b in zip(p, q, strict=True)]
     mean = sum(b * s for b, s in zip(q, sign, strict=True))
-    return sum(abs(a - b) for a, b in zip(p, q, strict=True)) / 2, [b * (s - mean) for b, s in zip(q, sign, strict=True)]
+    return sum(abs(a - b) for a, b in zip(p, q, strict=True)) / 2, [
+        b * (s - mean) for b, s in zip(q, sign, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -74,7 +96,10 @@ def test_value_and_gradient_are_those_of_the_sums(objective, left, right, token)
     (gradient,) = torch.autograd.grad(value.sum(), q)
     wanted, slope = by_hand(objective, softmax(left), softmax(right), token)
     assert value.item() == pytest.approx(wanted, abs=1e-12)
-    if objective != "total-variation" or min(abs(a - b) for a, b in zip(softmax(left), softmax(right), strict=True)) > 1e-9:
+    if (
+        objective != "total-variation"
+        or min(abs(a - b) for a, b in zip(softmax(left), softmax(right), strict=True)) > 1e-9
+    ):
         assert gradient[0].tolist() == pytest.approx(slope, abs=1e-12)
 
 
@@ -88,7 +113,9 @@ def test_zero_where_the_draft_is_the_target_and_above_elsewhere(objective):
 
 def test_the_two_divergences_are_not_the_same_number():
     p, q = float64([0.0, 1.0, 3.0], [2.0, 0.0, 0.5])
-    forward, reverse = (OBJECTIVES[name](p, q, torch.tensor([0])).item() for name in ("forward-kl", "reverse-kl"))
+    forward, reverse = (
+        OBJECTIVES[name](p, q, torch.tensor([0])).item() for name in ("forward-kl", "reverse-kl")
+    )
     assert abs(forward - reverse) > 0.1
 
 
@@ -96,7 +123,9 @@ def test_the_two_divergences_are_not_the_same_number():
 def test_one_minus_total_variation_is_the_overlap(left, right):
     p, q = float64(left, right)
     overlap = sum(min(a, b) for a, b in zip(softmax(left), softmax(right), strict=True))
-    assert 1 - OBJECTIVES["total-variation"](p, q, torch.tensor([0])).item() == pytest.approx(overlap, abs=1e-12)
+    assert 1 - OBJECTIVES["total-variation"](p, q, torch.tensor([0])).item() == pytest.approx(
+        overlap, abs=1e-12
+    )
 
 
 def test_descent_on_total_variation_raises_the_overlap_at_every_step():
@@ -104,32 +133,51 @@ def test_descent_on_total_variation_raises_the_overlap_at_every_step():
     overlaps = []
     while not overlaps or overlaps[-1] < 0.95:  # near 1 a step of this size jumps over the kink
         overlaps.append(torch.minimum(p.softmax(-1), q.softmax(-1)).sum().item())
-        (gradient,) = torch.autograd.grad(OBJECTIVES["total-variation"](p, q, torch.tensor([0])).sum(), q)
+        (gradient,) = torch.autograd.grad(
+            OBJECTIVES["total-variation"](p, q, torch.tensor([0])).sum(), q
+        )
         q = (q - 0.2 * gradient).detach().requires_grad_(True)
     assert overlaps[0] < 0.4 and len(overlaps) > 10 and all(b > a for a, b in pairwise(overlaps))
 
 
-# ---- texts and batches ---------------------------------------------------------------------------------------------------------------
+# ---- texts and batches ---------------------------------------------------------------------------
 
 
 def test_texts_are_the_targets_own_and_the_states_give_its_distributions(random_pair, text):
-    encoded = {p.prompt_id: p.ids for p in encode_prompts(random_pair.tokenizer, PROMPTS, TEXT.max_prompt_tokens)}
+    encoded = {
+        p.prompt_id: p.ids
+        for p in encode_prompts(random_pair.tokenizer, PROMPTS, TEXT.max_prompt_tokens)
+    }
     assert len(text.rows) == 2 * len(PROMPTS)
     for row in text.rows:
         ids = encoded[row.prompt_id]
-        assert tuple(row.tokens[: len(ids)]) == ids and row.first == len(ids) - 1 and len(row.tokens) <= len(ids) + 8
-        own = random_pair.target.network(input_ids=torch.from_numpy(row.tokens[None].astype(np.int64))).logits[0, row.first : -1]
+        assert (
+            tuple(row.tokens[: len(ids)]) == ids
+            and row.first == len(ids) - 1
+            and len(row.tokens) <= len(ids) + 8
+        )
+        own = random_pair.target.network(
+            input_ids=torch.from_numpy(row.tokens[None].astype(np.int64))
+        ).logits[0, row.first : -1]
         kept = random_pair.target.head(torch.from_numpy(row.hidden).float())
         torch.testing.assert_close(kept.softmax(-1), own.softmax(-1), rtol=0, atol=5e-3)
-        assert row.kind == "sampled" or own.argmax(-1).tolist() == row.tokens[row.first + 1 :].tolist()
-    greedy, sampled = ({r.tokens.tobytes() for r in text.rows if r.kind == kind} for kind in ("greedy", "sampled"))
+        assert (
+            row.kind == "sampled" or own.argmax(-1).tolist() == row.tokens[row.first + 1 :].tolist()
+        )
+    greedy, sampled = (
+        {r.tokens.tobytes() for r in text.rows if r.kind == kind} for kind in ("greedy", "sampled")
+    )
     assert sampled - greedy
 
 
 def alone(pair, row, objective, first):
-    """Sum of the objective over a text by itself, from the whole networks, without batch, padding or cached states."""
+    """Sum of the objective over a text by itself, from the whole networks, without batch, padding
+    or cached states.
+    """
     tokens = torch.from_numpy(row.tokens[None].astype(np.int64))
-    p, q = (m.network(input_ids=tokens[:, :-1]).logits[0, first:] for m in (pair.target, pair.draft))
+    p, q = (
+        m.network(input_ids=tokens[:, :-1]).logits[0, first:] for m in (pair.target, pair.draft)
+    )
     return OBJECTIVES[objective](p, q, tokens[0, first + 1 :]).sum().item()
 
 
@@ -138,21 +186,38 @@ def test_only_the_continuation_carries_loss_and_padding_none(random_pair, text, 
     rows = [text.rows[0], text.rows[7], text.rows[-1]]
     assert len({len(r.tokens) for r in rows}) > 1, "texts of one length would not show padding"
     count = sum(len(r.tokens) - 1 - r.first for r in rows)
-    found = distillation_loss(random_pair, random_pair.draft.network, collate(rows), objective).item()
-    assert found == pytest.approx(sum(alone(random_pair, r, objective, r.first) for r in rows) / count, abs=5e-3)
+    found = distillation_loss(
+        random_pair, random_pair.draft.network, collate(rows), objective
+    ).item()
+    assert found == pytest.approx(
+        sum(alone(random_pair, r, objective, r.first) for r in rows) / count, abs=5e-3
+    )
 
 
 def test_the_prompt_carries_loss_when_asked(random_pair, tmp_path):
-    text = continuations(random_pair, PROMPTS[:2], dataclasses.replace(TEXT, prompt_loss=True, samples=0), tmp_path)
+    text = continuations(
+        random_pair, PROMPTS[:2], dataclasses.replace(TEXT, prompt_loss=True, samples=0), tmp_path
+    )
     row = text.rows[0]
     assert row.first == 0 and len(row.hidden) == len(row.tokens) - 1
-    found = distillation_loss(random_pair, random_pair.draft.network, collate([row]), "forward-kl").item()
-    assert found == pytest.approx(alone(random_pair, row, "forward-kl", 0) / len(row.hidden), abs=5e-3)
+    found = distillation_loss(
+        random_pair, random_pair.draft.network, collate([row]), "forward-kl"
+    ).item()
+    assert found == pytest.approx(
+        alone(random_pair, row, "forward-kl", 0) / len(row.hidden), abs=5e-3
+    )
 
 
 def test_labels_one_place_off_would_be_seen(tiny_pair, tmp_path):
-    """The negative control: with the tokens of the next place the trained draft's loss is that of text it has never seen."""
-    row = continuations(tiny_pair, training_prompts(1, 0, ["math"]), TextConfig(max_new_tokens=32, samples=0), tmp_path).rows[0]
+    """The negative control: with the tokens of the next place the trained draft's loss is that of
+    text it has never seen.
+    """
+    row = continuations(
+        tiny_pair,
+        training_prompts(1, 0, ["math"]),
+        TextConfig(max_new_tokens=32, samples=0),
+        tmp_path,
+    ).rows[0]
     batch = collate([row])
     right = distillation_loss(tiny_pair, tiny_pair.draft.network, batch, "sequence").item()
     off = dataclasses.replace(batch, token=batch.token.roll(1))
@@ -161,7 +226,9 @@ def test_labels_one_place_off_would_be_seen(tiny_pair, tmp_path):
 
 def test_held_out_prompts_are_never_trained_on_and_do_not_depend_on_the_order(text):
     trained, held_out = text.split()
-    assert {r.prompt_id for r in held_out}.isdisjoint(r.prompt_id for r in trained) and len(trained) + len(held_out) == len(text.rows)
+    assert {r.prompt_id for r in held_out}.isdisjoint(r.prompt_id for r in trained) and len(
+        trained
+    ) + len(held_out) == len(text.rows)
     assert {r.domain for r in held_out} == {"code", "math", "reasoning", "chat"}
     again = dataclasses.replace(text, rows=text.rows[::-1]).split()[1]
     assert {r.prompt_id for r in again} == {r.prompt_id for r in held_out}
@@ -170,10 +237,21 @@ def test_held_out_prompts_are_never_trained_on_and_do_not_depend_on_the_order(te
 
 def test_every_text_comes_once_an_epoch_in_an_order_of_the_seed(text):
     batches = Batches(text.rows, 5, 1)
-    first, second = ([i for s in range(e * batches.per_epoch, (e + 1) * batches.per_epoch) for i in batches.indices(s)] for e in (0, 1))
+    first, second = (
+        [
+            i
+            for s in range(e * batches.per_epoch, (e + 1) * batches.per_epoch)
+            for i in batches.indices(s)
+        ]
+        for e in (0, 1)
+    )
     assert sorted(first) == sorted(second) == list(range(len(text.rows))) and first != second
-    assert [list(Batches(text.rows, 5, 1).indices(s)) for s in range(3)] == [list(batches.indices(s)) for s in range(3)]
-    assert [list(Batches(text.rows, 5, 2).indices(s)) for s in range(3)] != [list(batches.indices(s)) for s in range(3)]
+    assert [list(Batches(text.rows, 5, 1).indices(s)) for s in range(3)] == [
+        list(batches.indices(s)) for s in range(3)
+    ]
+    assert [list(Batches(text.rows, 5, 2).indices(s)) for s in range(3)] != [
+        list(batches.indices(s)) for s in range(3)
+    ]
 
 
 def test_texts_are_made_once_and_a_killed_call_goes_on(random_pair, text, tmp_path, monkeypatch):
@@ -188,15 +266,19 @@ def test_texts_are_made_once_and_a_killed_call_goes_on(random_pair, text, tmp_pa
     monkeypatch.setattr("speclab.drafts.texts.generate", killed_at_the_third)
     with pytest.raises(KeyboardInterrupt):
         continuations(random_pair, PROMPTS, TEXT, tmp_path)
-    assert continuations(random_pair, PROMPTS, TEXT, tmp_path).key == text.key and len(calls) == 1 + 6
+    assert (
+        continuations(random_pair, PROMPTS, TEXT, tmp_path).key == text.key and len(calls) == 1 + 6
+    )
     monkeypatch.setattr("speclab.drafts.texts.generate", None)
     again = continuations(random_pair, PROMPTS, TEXT, tmp_path)
-    assert all(np.array_equal(a.hidden, b.hidden) for a, b in zip(again.rows, text.rows, strict=True))
+    assert all(
+        np.array_equal(a.hidden, b.hidden) for a, b in zip(again.rows, text.rows, strict=True)
+    )
     with pytest.raises(TypeError):
         continuations(random_pair, PROMPTS, dataclasses.replace(TEXT, seed=1), tmp_path)
 
 
-# ---- training ------------------------------------------------------------------------------------------------------------------------
+# ---- training ------------------------------------------------------------------------------------
 
 
 def weights(draft):
@@ -207,7 +289,10 @@ def weights(draft):
 def test_every_objective_falls_on_the_texts_trained_on(random_pair, text, tmp_path, objective):
     config = dataclasses.replace(CONFIG, steps=40, checkpoint_every=20)
     trained = distil(random_pair, text, objective, config, tmp_path)
-    assert trained.curve["step"].tolist() == [0, 20, 40] and trained.curve["loss"].iloc[-1] < 0.9 * trained.curve["loss"].iloc[1]
+    assert (
+        trained.curve["step"].tolist() == [0, 20, 40]
+        and trained.curve["loss"].iloc[-1] < 0.9 * trained.curve["loss"].iloc[1]
+    )
     batch = collate(text.split()[0])
     after = load_pair_with(random_pair, trained)
     before = distillation_loss(random_pair, random_pair.draft.network, batch, objective).item()
@@ -216,15 +301,22 @@ def test_every_objective_falls_on_the_texts_trained_on(random_pair, text, tmp_pa
 
 def load_pair_with(pair, trained):
     """The pair with a trained draft, through the real loader."""
-    target, draft = ModelSpec(str(pair.target.folder), device="cpu"), dataclasses.replace(trained.spec, device="cpu")
+    target, draft = (
+        ModelSpec(str(pair.target.folder), device="cpu"),
+        dataclasses.replace(trained.spec, device="cpu"),
+    )
     return load_pair(Profile("trained", target, draft, max_prompt_tokens=128))
 
 
-def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_one_is_used_again(random_pair, text, tmp_path, monkeypatch):
+def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_one_is_used_again(
+    random_pair, text, tmp_path, monkeypatch
+):
     whole = distil(random_pair, text, "forward-kl", CONFIG, tmp_path / "whole")
     calls, real = [], drafts.collate
 
-    stop = 8 + 2 + 8 + 2  # batches: before training (two kinds of text, four domains), two steps, a checkpoint, and one step more
+    stop = (
+        8 + 2 + 8 + 2
+    )  # batches: before training (two kinds of text, four domains), two steps, a checkpoint, and one step more
 
     def killed(rows):
         calls.append(1)
@@ -235,21 +327,34 @@ def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_one_is_used_
     monkeypatch.setattr(drafts, "collate", killed)
     with pytest.raises(KeyboardInterrupt):
         distil(random_pair, text, "forward-kl", CONFIG, tmp_path / "cut")
-    assert list((tmp_path / "cut").rglob("checkpoint.safetensors")) and not list((tmp_path / "cut").rglob("facts.json"))
+    assert list((tmp_path / "cut").rglob("checkpoint.safetensors")) and not list(
+        (tmp_path / "cut").rglob("facts.json")
+    )
     cut = distil(random_pair, text, "forward-kl", CONFIG, tmp_path / "cut")
     assert weights(cut) == weights(whole) and cut.curve["step"].tolist() == [0, 2, 4]
     assert not (cut.folder / "checkpoint").exists()
     monkeypatch.setattr(drafts, "fit", None)
     assert distil(random_pair, text, "forward-kl", CONFIG, tmp_path / "cut").facts == cut.facts
     with pytest.raises(TypeError):
-        distil(random_pair, text, "forward-kl", dataclasses.replace(CONFIG, seed=1), tmp_path / "cut")
+        distil(
+            random_pair, text, "forward-kl", dataclasses.replace(CONFIG, seed=1), tmp_path / "cut"
+        )
 
 
 def test_the_folder_changes_with_all_that_changes_the_weights(random_pair, text, tmp_path):
     def folder(objective="sequence", texts=text, **changes):
-        return distil(random_pair, texts, objective, dataclasses.replace(CONFIG, steps=1, **changes), tmp_path).folder
+        return distil(
+            random_pair, texts, objective, dataclasses.replace(CONFIG, steps=1, **changes), tmp_path
+        ).folder
 
-    ways = [folder(), folder("forward-kl"), folder(seed=1), folder(lr_other=1e-3), folder(batch=2), folder(texts=text.only(["math"]))]
+    ways = [
+        folder(),
+        folder("forward-kl"),
+        folder(seed=1),
+        folder(lr_other=1e-3),
+        folder(batch=2),
+        folder(texts=text.only(["math"])),
+    ]
     assert len(set(ways)) == len(ways) and folder() == ways[0]
 
 
@@ -263,8 +368,20 @@ def test_two_batches_a_step_are_one_of_twice_the_size(random_pair, text, tmp_pat
     rows = [r for r in text.split()[0] if len(r.hidden) == 8]
     even = dataclasses.replace(text, rows=tuple(rows + rows))
     assert len({len(r.tokens) for r in rows}) >= 1
-    one = distil(random_pair, even, "sequence", dataclasses.replace(CONFIG, steps=1, batch=2 * len(rows)), tmp_path)
-    two = distil(random_pair, even, "sequence", dataclasses.replace(CONFIG, steps=1, batch=len(rows), accumulate=2), tmp_path)
+    one = distil(
+        random_pair,
+        even,
+        "sequence",
+        dataclasses.replace(CONFIG, steps=1, batch=2 * len(rows)),
+        tmp_path,
+    )
+    two = distil(
+        random_pair,
+        even,
+        "sequence",
+        dataclasses.replace(CONFIG, steps=1, batch=len(rows), accumulate=2),
+        tmp_path,
+    )
     assert one.facts["config"] != two.facts["config"]
     a, b = (load_pair_with(random_pair, d).draft.network.state_dict() for d in (one, two))
     for name in a:
@@ -273,39 +390,62 @@ def test_two_batches_a_step_are_one_of_twice_the_size(random_pair, text, tmp_pat
 
 def test_gradient_checkpointing_changes_no_number(random_pair, text, tmp_path):
     plain = distil(random_pair, text, "forward-kl", CONFIG, tmp_path / "plain")
-    saving = distil(random_pair, text, "forward-kl", CONFIG, tmp_path / "saving", gradient_checkpointing=True)
+    saving = distil(
+        random_pair, text, "forward-kl", CONFIG, tmp_path / "saving", gradient_checkpointing=True
+    )
     assert weights(plain) == weights(saving)
 
 
 def test_the_tiny_draft_trained_for_two_steps_still_decodes_the_targets_text(tiny_pair, tmp_path):
     text = continuations(tiny_pair, training_prompts(2), TextConfig(max_new_tokens=16), tmp_path)
     before = tiny_pair.draft.network.state_dict()["model.norm.weight"].clone()
-    trained = distil(tiny_pair, text, "total-variation", TrainConfig(steps=2, batch=4, warmup_steps=1), tmp_path)
-    assert torch.equal(before, tiny_pair.draft.network.state_dict()["model.norm.weight"]), "the pair's own draft stays as it is"
+    trained = distil(
+        tiny_pair, text, "total-variation", TrainConfig(steps=2, batch=4, warmup_steps=1), tmp_path
+    )
+    assert torch.equal(before, tiny_pair.draft.network.state_dict()["model.norm.weight"]), (
+        "the pair's own draft stays as it is"
+    )
     pair = load_pair_with(tiny_pair, trained)
     assert not torch.equal(before, pair.draft.network.state_dict()["model.norm.weight"])
     for prompt in encode_prompts(pair.tokenizer, training_prompts(1, 5), 128):
         (plain,) = generate(pair.target, [prompt], 24, pair.stop_ids, Sampling(), 0)
         for shape in ("chain:4", "tree:3,2,8"):
-            assert decode_prompt(pair, prompt, "greedy", parse_shape(shape), Sampling(), 24).token_ids == plain
+            assert (
+                decode_prompt(pair, prompt, "greedy", parse_shape(shape), Sampling(), 24).token_ids
+                == plain
+            )
 
 
 @pytest.mark.parametrize(("native", "dtype"), [(True, torch.bfloat16), (False, torch.float16)])
 def test_a_gpu_that_only_emulates_bfloat16_trains_in_float16(monkeypatch, native, dtype):
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: native or including_emulation)
+    monkeypatch.setattr(
+        torch.cuda,
+        "is_bf16_supported",
+        lambda including_emulation=True: native or including_emulation,
+    )
     with drafts.autocast(torch.device("cuda")):
         assert torch.get_autocast_dtype("cuda") == dtype
     with drafts.autocast(torch.device("cpu")):
         assert not torch.is_autocast_enabled("cpu"), "the project's numbers on a CPU are float32"
 
 
-# ---- LoRA ----------------------------------------------------------------------------------------------------------------------------
+# ---- LoRA ----------------------------------------------------------------------------------------
 
 
 def test_adapters_alone_are_trained_and_merged(random_pair, text, tmp_path):
     pytest.importorskip("peft", reason="the extra `lora` is not installed")
-    trained = distil(random_pair, text, "sequence", dataclasses.replace(CONFIG, steps=20, checkpoint_every=20), tmp_path, lora_rank=2)
-    own, new = (random_pair.draft.network.state_dict(), load_pair_with(random_pair, trained).draft.network.state_dict())
+    trained = distil(
+        random_pair,
+        text,
+        "sequence",
+        dataclasses.replace(CONFIG, steps=20, checkpoint_every=20),
+        tmp_path,
+        lora_rank=2,
+    )
+    own, new = (
+        random_pair.draft.network.state_dict(),
+        load_pair_with(random_pair, trained).draft.network.state_dict(),
+    )
     assert own.keys() == new.keys()
     changed = {name for name in own if not torch.allclose(own[name], new[name], atol=2e-3)}
     assert changed and all("proj" in name for name in changed)
@@ -315,24 +455,38 @@ def test_adapters_alone_are_trained_and_merged(random_pair, text, tmp_path):
 
 def test_adapters_without_peft_say_what_to_install(random_pair, text, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(ImportError, match="lora_rank=2 needs peft: pip install peft, or take lora_rank=0"):
+    with pytest.raises(
+        ImportError, match="lora_rank=2 needs peft: pip install peft, or take lora_rank=0"
+    ):
         distil(random_pair, text, "sequence", CONFIG, tmp_path, lora_rank=2)
 
 
-# ---- bad input -----------------------------------------------------------------------------------------------------------------------
+# ---- bad input -----------------------------------------------------------------------------------
 
 
 def test_bad_input_is_named(random_pair, text, tmp_path):
-    with pytest.raises(ValueError, match="objective='kl': allowed are sequence, forward-kl, reverse-kl, total-variation"):
+    with pytest.raises(
+        ValueError,
+        match="objective='kl': allowed are sequence, forward-kl, reverse-kl, total-variation",
+    ):
         distil(random_pair, text, "kl", CONFIG, tmp_path)
     with pytest.raises(ValueError, match="training set of no rows: no prompts came"):
         continuations(random_pair, [], TEXT, tmp_path)
-    with pytest.raises(ValueError, match="training set of no rows: give more prompts, or other domains"):
+    with pytest.raises(
+        ValueError, match="training set of no rows: give more prompts, or other domains"
+    ):
         distil(random_pair, text.only([]), "sequence", CONFIG, tmp_path)
     with pytest.raises(ValueError, match="another target wrote it"):
-        distil(random_pair, dataclasses.replace(text, target="0" * 40), "sequence", CONFIG, tmp_path)
-    with pytest.raises(ValueError, match="max_prompt_tokens [+] max_new_tokens = 520: the pair takes 512 positions; lower one of them"):
-        continuations(random_pair, PROMPTS, dataclasses.replace(TEXT, max_prompt_tokens=512), tmp_path)
+        distil(
+            random_pair, dataclasses.replace(text, target="0" * 40), "sequence", CONFIG, tmp_path
+        )
+    with pytest.raises(
+        ValueError,
+        match="max_prompt_tokens [+] max_new_tokens = 520: the pair takes 512 positions; lower one of them",
+    ):
+        continuations(
+            random_pair, PROMPTS, dataclasses.replace(TEXT, max_prompt_tokens=512), tmp_path
+        )
     with pytest.raises(ValueError, match=r"samples=0.*greedy text, samples from 1, or both"):
         TextConfig(greedy=False, samples=0)
     assert not list(tmp_path.iterdir()), "nothing is left of a refused call"
@@ -346,7 +500,9 @@ def test_a_draft_of_another_tokenizer_is_refused(random_profile, tmp_path):
         load_pair(random_profile.replace(draft=ModelSpec(str(other), device="cpu")))
 
 
-def test_a_loss_that_is_not_finite_names_step_and_batch_and_the_last_checkpoint_stays(random_pair, text, tmp_path, monkeypatch):
+def test_a_loss_that_is_not_finite_names_step_and_batch_and_the_last_checkpoint_stays(
+    random_pair, text, tmp_path, monkeypatch
+):
     real, calls = drafts.distillation_loss, []
 
     def broken(*args):
@@ -354,28 +510,37 @@ def test_a_loss_that_is_not_finite_names_step_and_batch_and_the_last_checkpoint_
         return real(*args) * (math.nan if len(calls) == 4 else 1)
 
     monkeypatch.setattr(drafts, "distillation_loss", broken)
-    with pytest.raises(FloatingPointError, match="sequence: step 3, batch 3: loss nan; last good checkpoint in"):
+    with pytest.raises(
+        FloatingPointError, match="sequence: step 3, batch 3: loss nan; last good checkpoint in"
+    ):
         distil(random_pair, text, "sequence", CONFIG, tmp_path)
     assert list(tmp_path.rglob("checkpoint.safetensors")) and not list(tmp_path.rglob("facts.json"))
     monkeypatch.undo()
     assert distil(random_pair, text, "sequence", CONFIG, tmp_path).facts["curve"][-1]["step"] == 4
 
 
-def test_no_space_for_the_result_says_so_and_keeps_the_checkpoint(random_pair, text, tmp_path, monkeypatch):
+def test_no_space_for_the_result_says_so_and_keeps_the_checkpoint(
+    random_pair, text, tmp_path, monkeypatch
+):
     from transformers import LlamaForCausalLM
 
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(LlamaForCausalLM, "save_pretrained", full)
-    with pytest.raises(RunError, match=r"No space left on device. The last checkpoint is kept; free space, then run again"):
+    with pytest.raises(
+        RunError,
+        match=r"No space left on device. The last checkpoint is kept; free space, then run again",
+    ):
         distil(random_pair, text, "sequence", CONFIG, tmp_path)
     monkeypatch.undo()
-    monkeypatch.setattr(drafts, "distillation_loss", None)  # the training is done: only the export is left
+    monkeypatch.setattr(
+        drafts, "distillation_loss", None
+    )  # the training is done: only the export is left
     assert weights(distil(random_pair, text, "sequence", CONFIG, tmp_path))
 
 
-# ---- before and after ----------------------------------------------------------------------------------------------------------------
+# ---- before and after ----------------------------------------------------------------------------
 
 HIT = score.mean_of("hit")
 
@@ -395,22 +560,44 @@ def test_gains_by_hand():
     two = run_of({"code": [0, 0.5, 0.5, 1, 1], "chat": [0.75] * 5})
     table = gains(before, [one, two], HIT).set_index("domain")
     code, chat, both = table.loc["code"], table.loc["chat"], table.loc["all"]
-    assert (code.before, code.after, code.difference) == pytest.approx((0.5, 0.65, 0.15)) and code.low < 0.15 < code.high
-    assert (code.seed_low, code.seed_high) == pytest.approx((0.1, 0.2)) and (chat.seed_low, chat.seed_high) == pytest.approx((0, 0.25))
-    assert (chat.low, chat.high) == pytest.approx((0, 0.25)), "all prompts alike: what is left is the seeds"
-    assert both.difference == pytest.approx((0.15 + 0.125) / 2) and both.n_prompts == 10 and both.n_seeds == 2
+    assert (code.before, code.after, code.difference) == pytest.approx(
+        (0.5, 0.65, 0.15)
+    ) and code.low < 0.15 < code.high
+    assert (code.seed_low, code.seed_high) == pytest.approx((0.1, 0.2)) and (
+        chat.seed_low,
+        chat.seed_high,
+    ) == pytest.approx((0, 0.25))
+    assert (chat.low, chat.high) == pytest.approx((0, 0.25)), (
+        "all prompts alike: what is left is the seeds"
+    )
+    assert (
+        both.difference == pytest.approx((0.15 + 0.125) / 2)
+        and both.n_prompts == 10
+        and both.n_seeds == 2
+    )
 
 
 def test_no_change_has_no_interval_and_one_seed_gives_the_paired_interval():
-    before, after = run_of({"code": [0, 0.5, 0.5, 1, 0.5]}), run_of({"code": [0.25, 0.75, 0.5, 1, 0.75]})
+    before, after = (
+        run_of({"code": [0, 0.5, 0.5, 1, 0.5]}),
+        run_of({"code": [0.25, 0.75, 0.5, 1, 0.75]}),
+    )
     same = gains(before, [before] * 3, HIT)
     assert (same[["difference", "low", "high"]] == 0).all(axis=None)
-    paired, row = paired_difference(after.trace, before.trace, HIT), gains(before, [after], HIT).iloc[-1]
-    assert (row.difference, row.low, row.high) == pytest.approx((paired.estimate, paired.low, paired.high))
+    paired, row = (
+        paired_difference(after.trace, before.trace, HIT),
+        gains(before, [after], HIT).iloc[-1],
+    )
+    assert (row.difference, row.low, row.high) == pytest.approx(
+        (paired.estimate, paired.low, paired.high)
+    )
 
 
 def test_gains_over_other_prompts_are_refused():
     before = run_of({"code": [0.5] * 6})
     for after in ([], [run_of({"code": [0.5] * 5})]):
-        with pytest.raises(ValueError, match="after: runs over the prompts of `before` are needed; record them with selection.recorded"):
+        with pytest.raises(
+            ValueError,
+            match="after: runs over the prompts of `before` are needed; record them with selection.recorded",
+        ):
             gains(before, after, HIT)

@@ -16,14 +16,28 @@ from speclab.prompts import HUB_SETS
 
 PAPER, T4_PROFILE, TINY = load_profile("paper"), load_profile("t4"), load_profile("tiny")
 T4 = Gpu("Tesla T4", (7, 5), 15_300_000_000, 15_800_000_000)
-PACKAGES = {r.name: str(next(iter(sorted(r.specifier, key=lambda s: s.operator != ">="))).version) for r in requirements(True)}
+PACKAGES = {
+    r.name: str(next(iter(sorted(r.specifier, key=lambda s: s.operator != ">="))).version)
+    for r in requirements(True)
+}
 SETS = frozenset(s.name for s in HUB_SETS.values())
 
 
 def kaggle(**changes):
     """Two T4s, the hub in reach, every package at the lower end of its range."""
     return dataclasses.replace(
-        Machine((3, 11), dict(PACKAGES), (T4, T4), 30_000_000_000, 60_000_000_000, hub=True, nvcc=True, cores=4, threads=3), **changes
+        Machine(
+            (3, 11),
+            dict(PACKAGES),
+            (T4, T4),
+            30_000_000_000,
+            60_000_000_000,
+            hub=True,
+            nvcc=True,
+            cores=4,
+            threads=3,
+        ),
+        **changes,
     )
 
 
@@ -44,15 +58,26 @@ def test_all_is_well_on_two_t4s(name):
 
 def test_the_paper_on_two_t4s_says_what_will_happen():
     found = lines(PAPER)
-    memory_and_limits = "15.3 GB of 15.8 GB free; no bfloat16, no FlashAttention-2 (neither is used)"
+    memory_and_limits = (
+        "15.3 GB of 15.8 GB free; no bfloat16, no FlashAttention-2 (neither is used)"
+    )
     assert found["target on cuda:0"].text == f"Tesla T4, capability 7.5, {memory_and_limits}"
     kernel = "triton (reasoned); unpacks all weights at every pass; Triton promises 8.0 and up: if it fails here, backend=marlin or torch"
     assert found["kernel of the target"].text == kernel
     newer = dataclasses.replace(T4, capability=(8, 9))
-    assert lines(PAPER, gpus=(newer, newer))["kernel of the target"].text == "triton (reasoned); unpacks all weights at every pass"
+    assert (
+        lines(PAPER, gpus=(newer, newer))["kernel of the target"].text
+        == "triton (reasoned); unpacks all weights at every pass"
+    )
     assert found["disk"].text == "60.0 GB free, 7.1 GB needed"  # 3.9 + 2.2 to fetch, 1 to spare
-    assert "generate (context 0.6 GB, weights 3.9 GB, KV cache 6.0 GB" in found["memory of cuda:0"].text
-    assert "a T4's usual speed" in found["time"].text and "if every prompt had 512 tokens" in found["time"].text
+    assert (
+        "generate (context 0.6 GB, weights 3.9 GB, KV cache 6.0 GB"
+        in found["memory of cuda:0"].text
+    )
+    assert (
+        "a T4's usual speed" in found["time"].text
+        and "if every prompt had 512 tokens" in found["time"].text
+    )
     assert found["prompts"].text == "4 of the paper's data sets will be fetched from the hub"
 
 
@@ -60,19 +85,59 @@ def test_the_paper_on_two_t4s_says_what_will_happen():
     ("profile", "changes", "subject", "words"),
     [
         (PAPER, {"python": (3, 10)}, "Python", "use Python 3.11, 3.12 or 3.13"),
-        (PAPER, {"packages": PACKAGES | {"torch": "2.5.1"}}, "torch", "pip install 'torch<2.14,>=2.11'"),
-        (PAPER, {"packages": {k: v for k, v in PACKAGES.items() if k != "gptqmodel"}}, "gptqmodel", "pip install 'gptqmodel<7.7,>=7.6'"),
+        (
+            PAPER,
+            {"packages": PACKAGES | {"torch": "2.5.1"}},
+            "torch",
+            "pip install 'torch<2.14,>=2.11'",
+        ),
+        (
+            PAPER,
+            {"packages": {k: v for k, v in PACKAGES.items() if k != "gptqmodel"}},
+            "gptqmodel",
+            "pip install 'gptqmodel<7.7,>=7.6'",
+        ),
         (PAPER, {"gpus": (T4,)}, "draft on cuda:1", "--set device=cuda:0 (both models on one GPU)"),
         (T4_PROFILE, {"gpus": ()}, "target on cuda:0", "Kaggle: Settings, Accelerator, GPU T4 x2"),
-        (load_profile("t4", {"dtype": "bfloat16"}), {}, "target on cuda:0", "it has no bfloat16: --set dtype=float16"),
-        (load_profile("small", {"dtype": "float16", "device": "cpu"}), {}, "draft on cpu", "slow on a CPU: --set dtype=float32"),
+        (
+            load_profile("t4", {"dtype": "bfloat16"}),
+            {},
+            "target on cuda:0",
+            "it has no bfloat16: --set dtype=float16",
+        ),
+        (
+            load_profile("small", {"dtype": "float16", "device": "cpu"}),
+            {},
+            "draft on cpu",
+            "slow on a CPU: --set dtype=float32",
+        ),
         (T4_PROFILE, {"hub": False}, T4_PROFILE.target.path, "attach it and set SPECLAB_MODELS"),
         (PAPER, {"hub": False}, "prompts", "attach copies and set SPECLAB_DATASETS"),
-        (PAPER, {"mirror": True, "datasets": SETS - {"openai/gsm8k"}}, "prompts", "attach copies and set SPECLAB_DATASETS"),
+        (
+            PAPER,
+            {"mirror": True, "datasets": SETS - {"openai/gsm8k"}},
+            "prompts",
+            "attach copies and set SPECLAB_DATASETS",
+        ),
         (TINY.replace(prompts="no/such.jsonl"), {}, "prompts", "no such file or folder"),
-        (PAPER, {"disk_bytes": 6_000_000_000}, "disk", "free space, or set HF_HOME to a larger disk"),
-        (load_profile("t4", {"backend": "auto"}), {"nvcc": False}, "kernel of the target", "--set backend=triton"),
-        (load_profile("t4", {"device": "cpu", "dtype": "float32"}), {}, "kernel of the target", "triton needs a GPU: --set backend=torch"),
+        (
+            PAPER,
+            {"disk_bytes": 6_000_000_000},
+            "disk",
+            "free space, or set HF_HOME to a larger disk",
+        ),
+        (
+            load_profile("t4", {"backend": "auto"}),
+            {"nvcc": False},
+            "kernel of the target",
+            "--set backend=triton",
+        ),
+        (
+            load_profile("t4", {"device": "cpu", "dtype": "float32"}),
+            {},
+            "kernel of the target",
+            "triton needs a GPU: --set backend=torch",
+        ),
         (PAPER, {"threads": 8}, "threads", "export OMP_NUM_THREADS=4"),
     ],
 )
@@ -87,31 +152,59 @@ def test_a_model_too_large_for_a_t4_names_the_block_that_fits():
     size = int(do.partition("block_prompts=")[2])
     assert subject == "memory of cuda:0" and 1 <= size < T4_PROFILE.block_prompts
     assert todo(T4_PROFILE.replace(block_prompts=size), gpus=(half,)) == []
-    assert todo(T4_PROFILE.replace(block_prompts=size + 1), gpus=(half,)) != [], "the largest that fits"
+    assert todo(T4_PROFILE.replace(block_prompts=size + 1), gpus=(half,)) != [], (
+        "the largest that fits"
+    )
     ((_, do),) = todo(T4_PROFILE, gpus=(dataclasses.replace(T4, free_bytes=5_000_000_000),))
     assert do.startswith("a smaller pair, 4 bit, shorter prompts")
 
 
 def test_models_that_are_here_are_not_fetched():
     paths = {"target": T4_PROFILE.target.path, "draft": T4_PROFILE.draft.path}
-    here = {path: Found("folder", T4_PROFILE.notes[f"{which}_config"], True) for which, path in paths.items()}
+    here = {
+        path: Found("folder", T4_PROFILE.notes[f"{which}_config"], True)
+        for which, path in paths.items()
+    }
     found = lines(T4_PROFILE, models=here, hub=False, disk_bytes=2_000_000_000)
-    assert not [line for line in found.values() if line.do] and found["disk"].text == "2.0 GB free, 1.0 GB needed"
-    cut = here | {T4_PROFILE.draft.path: dataclasses.replace(here[T4_PROFILE.draft.path], whole=False)}
-    assert "copy its *.safetensors again" in lines(T4_PROFILE, models=cut)[f"draft {T4_PROFILE.draft.path}"].do
+    assert (
+        not [line for line in found.values() if line.do]
+        and found["disk"].text == "2.0 GB free, 1.0 GB needed"
+    )
+    cut = here | {
+        T4_PROFILE.draft.path: dataclasses.replace(here[T4_PROFILE.draft.path], whole=False)
+    }
+    assert (
+        "copy its *.safetensors again"
+        in lines(T4_PROFILE, models=cut)[f"draft {T4_PROFILE.draft.path}"].do
+    )
 
 
 def test_what_is_not_known_is_said():
     bare = T4_PROFILE.replace(notes={})
-    assert lines(bare)["memory"].text == "not known before config.json is here" == lines(bare)["time"].text
-    assert lines(load_profile("small"), gpus=())["time"].text == "not known: the machine's speed was not measured"
-    assert "revision not pinned" in lines(load_profile("reasoning"))[f"target {load_profile('reasoning').target.path}"].text
+    assert (
+        lines(bare)["memory"].text
+        == "not known before config.json is here"
+        == lines(bare)["time"].text
+    )
+    assert (
+        lines(load_profile("small"), gpus=())["time"].text
+        == "not known: the machine's speed was not measured"
+    )
+    assert (
+        "revision not pinned"
+        in lines(load_profile("reasoning"))[f"target {load_profile('reasoning').target.path}"].text
+    )
 
 
 def test_time_is_that_of_the_plan():
     one = lines(T4_PROFILE, prompt_chars=186.0)["time"].text
-    models = [memory.held(s, T4_PROFILE.notes[f"{w}_config"], 2) for w, s in (("target", T4_PROFILE.target), ("draft", T4_PROFILE.draft))]
-    assert one.startswith(f"about {memory.seconds(T4_PROFILE, *models, prompt_tokens=62) / 60:.1f} min to record, ")
+    models = [
+        memory.held(s, T4_PROFILE.notes[f"{w}_config"], 2)
+        for w, s in (("target", T4_PROFILE.target), ("draft", T4_PROFILE.draft))
+    ]
+    assert one.startswith(
+        f"about {memory.seconds(T4_PROFILE, *models, prompt_tokens=62) / 60:.1f} min to record, "
+    )
     slow = lines(load_profile("small"), gpus=(), speed=memory.Speed(1e9, 1e9))["time"].text
     assert "this machine's speed, measured now" in slow and float(slow.split()[0]) > 60
 
@@ -137,7 +230,10 @@ def test_the_rule_is_what_gptqmodel_says_of_its_kernels():
     from gptqmodel.nn_modules.qlinear.tritonv2 import TritonV2Linear
     from gptqmodel.quantization import FORMAT
 
-    ranks = [kernel.SUPPORTS_FORMATS[FORMAT.GPTQ] for kernel in (marlin.MarlinLinear, ExllamaV2Linear, TritonV2Linear)]
+    ranks = [
+        kernel.SUPPORTS_FORMATS[FORMAT.GPTQ]
+        for kernel in (marlin.MarlinLinear, ExllamaV2Linear, TritonV2Linear)
+    ]
     assert ranks == sorted(ranks, reverse=True) and marlin._MARLIN_MIN_CAPABILITY == (7, 5)
 
 
@@ -145,12 +241,16 @@ def test_gptqmodel_is_asked_where_it_can_answer():
     pytest.importorskip("gptqmodel")
     config = T4_PROFILE.notes["target_config"]
     assert "Torch" in machine.gptq_kernel(config, ModelSpec("a/b", backend="torch"), "cpu")
-    assert machine.gptq_kernel(config, ModelSpec("a/b", backend="marlin"), "cpu") == "", "no such kernel on a CPU"
-    own = lines(T4_PROFILE, kernels={T4_PROFILE.target.path: "MarlinLinear"}, nvcc=False)["kernel of the target"]
+    assert machine.gptq_kernel(config, ModelSpec("a/b", backend="marlin"), "cpu") == "", (
+        "no such kernel on a CPU"
+    )
+    own = lines(T4_PROFILE, kernels={T4_PROFILE.target.path: "MarlinLinear"}, nvcc=False)[
+        "kernel of the target"
+    ]
     assert own.text == "MarlinLinear (GPTQModel says so)" and "nvcc is not here" in own.do
 
 
-# ---- the real look ----------------------------------------------------------------------------------------------------
+# ---- the real look -------------------------------------------------------------------------------
 
 
 def test_models_are_found_where_the_loader_finds_them(tmp_path, monkeypatch):
@@ -162,7 +262,9 @@ def test_models_are_found_where_the_loader_finds_them(tmp_path, monkeypatch):
     (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
     (folder / "quantize_config.json").write_text(json.dumps({"bits": 4}))
     monkeypatch.setenv("SPECLAB_MODELS", str(tmp_path))
-    assert find_model(spec) == Found("folder", {"model_type": "llama", "quantization_config": {"bits": 4}}, False)
+    assert find_model(spec) == Found(
+        "folder", {"model_type": "llama", "quantization_config": {"bits": 4}}, False
+    )
     shards = {"weight_map": {"x": "model-1.safetensors", "y": "model-2.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(shards))
     (folder / "model-1.safetensors").write_bytes(b"")
@@ -212,4 +314,6 @@ def test_exit_status_and_bad_profiles(capsys, monkeypatch):
 
 def test_a_long_line_is_broken_for_a_phone():
     text = str(Line("target owner/" + "x" * 30, "not here " * 8, "do this " * 12))
-    assert max(map(len, text.splitlines())) <= 60 and text.count("->") == 1 and text.startswith("do  ")
+    assert (
+        max(map(len, text.splitlines())) <= 60 and text.count("->") == 1 and text.startswith("do  ")
+    )

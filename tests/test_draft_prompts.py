@@ -1,4 +1,6 @@
-"""Training prompts: all different, the same again from a seed, none of the judged ones, examples that are true."""
+"""Training prompts: all different, the same again from a seed, none of the judged ones, examples
+that are true.
+"""
 
 import doctest
 import random
@@ -6,7 +8,20 @@ import re
 
 import pytest
 
-from speclab.drafts.prompts import ACTIONS, CHAT, MATH, NUMBERS, REASONING, SLOT, STRINGS, WORDS, fill, ngrams, shingles, training_prompts
+from speclab.drafts.prompts import (
+    ACTIONS,
+    CHAT,
+    MATH,
+    NUMBERS,
+    REASONING,
+    SLOT,
+    STRINGS,
+    WORDS,
+    fill,
+    ngrams,
+    shingles,
+    training_prompts,
+)
 from speclab.prompts import DOMAINS, MATH_PROMPT, PROJECT_PROMPTS, REASONING_PROMPT, read_prompts
 
 PROMPTS = training_prompts(400)
@@ -14,7 +29,9 @@ WRAPPERS = [wrapper.split("{}") for wrapper in (MATH_PROMPT, REASONING_PROMPT)]
 
 
 def words(text):
-    """All runs of 13 words of a prompt without its wrapper, written another way than the generator's."""
+    """All runs of 13 words of a prompt without its wrapper, written another way than the
+    generator's.
+    """
     for head, tail in WRAPPERS:
         text = text.removeprefix(head).removesuffix(tail)
     found = re.findall(r"[a-z0-9]+", text.lower())
@@ -33,15 +50,28 @@ def test_no_prompt_shares_thirteen_words_in_a_row_with_one_that_drafts_are_judge
 
 
 def test_a_judged_prompt_would_be_found_and_is_left_out(monkeypatch):
-    judged = next(p.text for p in read_prompts(PROJECT_PROMPTS) if p.domain == "chat" and len(p.text.split()) > 20)
-    monkeypatch.setattr("speclab.drafts.prompts.COMPOSE", {"chat": lambda rng: rng.choice(["Oh, " + judged, "Hello <there>!"])})
+    judged = next(
+        p.text
+        for p in read_prompts(PROJECT_PROMPTS)
+        if p.domain == "chat" and len(p.text.split()) > 20
+    )
+    monkeypatch.setattr(
+        "speclab.drafts.prompts.COMPOSE",
+        {"chat": lambda rng: rng.choice(["Oh, " + judged, "Hello <there>!"])},
+    )
     assert [p.text for p in training_prompts(1, 0, ["chat"])] == ["Hello <there>!"]
-    with pytest.raises(ValueError, match="per_domain=2: the templates give only 1 prompts of chat; ask for fewer"):
+    with pytest.raises(
+        ValueError, match="per_domain=2: the templates give only 1 prompts of chat; ask for fewer"
+    ):
         training_prompts(2, 0, ["chat"])
 
 
 def test_the_wrapper_is_no_part_of_the_comparison():
-    assert shingles(MATH_PROMPT.format("Solve $x = 2$.")) == ngrams("Solve $x = 2$.") != ngrams(MATH_PROMPT.format("Solve $x = 2$."))
+    assert (
+        shingles(MATH_PROMPT.format("Solve $x = 2$."))
+        == ngrams("Solve $x = 2$.")
+        != ngrams(MATH_PROMPT.format("Solve $x = 2$."))
+    )
 
 
 def test_the_same_seed_gives_the_same_prompts_a_larger_set_keeps_them_another_seed_gives_others():
@@ -62,7 +92,12 @@ def test_prompts_have_the_form_of_their_domain():
 
 def test_no_slot_is_left_and_every_list_is_used():
     assert not [p.text for p in PROMPTS if SLOT.search(p.text)]
-    used = {m.group(1) for template in (*MATH, *REASONING, *CHAT) for m in SLOT.finditer(template) if ".." not in m.group(1)}
+    used = {
+        m.group(1)
+        for template in (*MATH, *REASONING, *CHAT)
+        for m in SLOT.finditer(template)
+        if ".." not in m.group(1)
+    }
     assert used <= set(WORDS) and set(WORDS) - used == {"int_arg", "str_arg", "token", "code_note"}
 
 
@@ -71,12 +106,16 @@ def test_the_examples_in_a_stub_are_true():
     for text in [p.text for p in PROMPTS if p.domain == "code"]:
         name, arg, kind = re.match(r"def (\w+)\((\w+): list\[(\w+)\]\)", text).groups()
         table = NUMBERS if kind == "int" else STRINGS
-        quality = next(q for q in sorted(table, key=len, reverse=True) if re.search(rf"(^|_){q}(_|$)", name))
+        quality = next(
+            q for q in sorted(table, key=len, reverse=True) if re.search(rf"(^|_){q}(_|$)", name)
+        )
         first, *_, last = name.split("_")
         action = first if first in ACTIONS else last
         scope = {"keep": table[quality], "act": ACTIONS[action][2]}
         exec(text + f"    return act([x for x in {arg} if keep(x)])\n", scope)
-        result = doctest.DocTestRunner(verbose=False).run(doctest.DocTestFinder().find(scope[name], name, globs=scope)[0])
+        result = doctest.DocTestRunner(verbose=False).run(
+            doctest.DocTestFinder().find(scope[name], name, globs=scope)[0]
+        )
         assert result.attempted and not result.failed, text
 
 
@@ -90,5 +129,7 @@ def test_a_label_keeps_its_value_and_other_labels_differ():
 def test_bad_arguments_are_named():
     with pytest.raises(ValueError, match="per_domain=0: allowed are whole numbers from 1"):
         training_prompts(0)
-    with pytest.raises(ValueError, match="domains: poetry unknown; use some of code, math, reasoning, chat"):
+    with pytest.raises(
+        ValueError, match="domains: poetry unknown; use some of code, math, reasoning, chat"
+    ):
         training_prompts(1, 0, ["poetry"])

@@ -1,4 +1,6 @@
-"""Every notebook, found by glob, runs from first cell to last on the tiny pair: the same code path with fewer prompts and tokens."""
+"""Every notebook, found by glob, runs from first cell to last on the tiny pair: the same code path
+with fewer prompts and tokens.
+"""
 
 import json
 import subprocess
@@ -14,10 +16,22 @@ SMALL = ["prompts_per_domain=6", "max_new_tokens=16"]
 PARAMETERS = {
     "02_gamma_sweep": ["largest_gamma=4", "decoded_prompts=2"],
     "08_better_drafts": [
-        "bit_widths=[4]", "calibration_rows=4", "train_prompts_per_domain=8", "objectives=[total-variation]", "seeds=[0, 1]", "steps=8",
-        "exit_layers=[2]", "max_gamma=4",
+        "bit_widths=[4]",
+        "calibration_rows=4",
+        "train_prompts_per_domain=8",
+        "objectives=[total-variation]",
+        "seeds=[0, 1]",
+        "steps=8",
+        "exit_layers=[2]",
+        "max_gamma=4",
     ],
-    "10_wall_clock": ["prompts_per_domain_timed=2", "new_tokens=12", "repeats=2", "pass_repeats=3", "folds=2"],
+    "10_wall_clock": [
+        "prompts_per_domain_timed=2",
+        "new_tokens=12",
+        "repeats=2",
+        "pass_repeats=3",
+        "folds=2",
+    ],
 }
 
 
@@ -27,22 +41,39 @@ def test_there_are_twelve_notebooks():
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory):
-    """The runs that the notebooks share, recorded once, whichever worker comes first; they go to data/runs, as a user's do."""
+    """The runs that the notebooks share, recorded once, whichever worker comes first; they go to
+    data/runs, as a user's do.
+    """
     script = (
         "from speclab.notebook import quiet; quiet()\nfrom speclab.profiles import load_profile, parse_overrides\n"
         f"from speclab.runs import load_or_record\nprofile = load_profile('tiny', parse_overrides({SMALL!r}))\n"
         "for kind in ('greedy', 'sampled', 'balanced', 'chain', 'chat-template'): load_or_record(profile, kind)"
     )
     with FileLock(tmp_path_factory.getbasetemp().parent / "recorded.lock"):
-        done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True
+        )
     assert done.returncode == 0, done.stderr[-2000:]
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs(name, recorded, tmp_path):
-    chosen = [f"--set={item}" for item in SMALL] + [f"--parameter={item}" for item in PARAMETERS.get(name, [])]
-    command = [sys.executable, "-m", "speclab.ops.reproduce", "--profile", "tiny", "--notebook", name, "--out", str(tmp_path), *chosen]
+    chosen = [f"--set={item}" for item in SMALL] + [
+        f"--parameter={item}" for item in PARAMETERS.get(name, [])
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "speclab.ops.reproduce",
+        "--profile",
+        "tiny",
+        "--notebook",
+        name,
+        "--out",
+        str(tmp_path),
+        *chosen,
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     stamp = json.loads((tmp_path / "build" / "tiny" / f"{name}.json").read_text())

@@ -1,4 +1,6 @@
-"""Engines: whoever runs the blocks, the bytes are the same; a worker that is killed in the middle loses nothing."""
+"""Engines: whoever runs the blocks, the bytes are the same; a worker that is killed in the middle
+loses nothing.
+"""
 
 import json
 import os
@@ -18,9 +20,19 @@ from speclab.runs import RunError, record_run
 def profile(random_profile, tmp_path_factory):
     """The random pair over eight short prompts, a block each."""
     path = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
-    rows = [{"prompt_id": f"{d}-{i}", "domain": d, "prompt": "a b c d e"[: 2 * i + 1]} for d in ("code", "chat") for i in range(4)]
+    rows = [
+        {"prompt_id": f"{d}-{i}", "domain": d, "prompt": "a b c d e"[: 2 * i + 1]}
+        for d in ("code", "chat")
+        for i in range(4)
+    ]
     path.write_text("\n".join(map(json.dumps, rows)))
-    return random_profile.replace(prompts=str(path), prompts_per_domain=4, domains=("code", "chat"), block_prompts=1, max_new_tokens=5)
+    return random_profile.replace(
+        prompts=str(path),
+        prompts_per_domain=4,
+        domains=("code", "chat"),
+        block_prompts=1,
+        max_new_tokens=5,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +51,9 @@ def children():
 
 
 def kill_after_the_first_block(engine, wanted):
-    """An engine that kills one of its workers (its command line holds `wanted`) with signal 9 once a block is done."""
+    """An engine that kills one of its workers (its command line holds `wanted`) with signal 9 once
+    a block is done.
+    """
 
     def run(job, indices):
         killed = False
@@ -55,7 +69,9 @@ def kill_after_the_first_block(engine, wanted):
 
 
 def test_two_processes_write_the_same_bytes(profile, whole, tmp_path):
-    run = record_run(profile, tmp_path, engine=partial(on_devices, devices=["cpu", "cpu"]), progress=iter)
+    run = record_run(
+        profile, tmp_path, engine=partial(on_devices, devices=["cpu", "cpu"]), progress=iter
+    )
     assert contents(run.folder) == whole and run.manifest["peak_bytes"]["process"] > 0
 
 
@@ -66,22 +82,39 @@ def test_a_process_that_dies_loses_nothing_that_was_done(profile, whole, tmp_pat
     done = len(list((tmp_path / "parts").glob("*.json")))
     assert 1 <= done < 8
     asked = []
-    run = record_run(profile, tmp_path, engine=lambda job, left: asked.extend(left) or in_process(job, left), progress=iter)
+    run = record_run(
+        profile,
+        tmp_path,
+        engine=lambda job, left: asked.extend(left) or in_process(job, left),
+        progress=iter,
+    )
     assert len(asked) == 8 - done and contents(run.folder) == whole
 
 
 @pytest.mark.timeout(280)
-def test_a_local_ray_cluster_writes_the_same_bytes_also_when_a_worker_is_killed(profile, whole, tmp_path):
+def test_a_local_ray_cluster_writes_the_same_bytes_also_when_a_worker_is_killed(
+    profile, whole, tmp_path
+):
     ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False, object_store_memory=100 * 2**20)
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        configure_logging=False,
+        object_store_memory=100 * 2**20,
+    )
     try:
-        run = record_run(profile, tmp_path / "two", engine=partial(on_ray, workers=2), progress=iter)
+        run = record_run(
+            profile, tmp_path / "two", engine=partial(on_ray, workers=2), progress=iter
+        )
         assert contents(run.folder) == whole
         killing = kill_after_the_first_block(partial(on_ray, workers=2), "ray::Worker")
         run = record_run(profile, tmp_path / "killed", engine=killing, progress=iter)
         assert contents(run.folder) == whole, "Ray starts the actor again and does its block anew"
         with pytest.raises(ValueError, match="workers=3: the cluster has 2 CPUs"):
-            record_run(profile, tmp_path / "three", engine=partial(on_ray, workers=3), progress=iter)
+            record_run(
+                profile, tmp_path / "three", engine=partial(on_ray, workers=3), progress=iter
+            )
     finally:
         ray.shutdown()
 
@@ -100,7 +133,9 @@ def test_an_error_of_a_worker_arrives_as_it_was(profile, random_folders, tmp_pat
 
     other = profile.replace(draft=ModelSpec(str(broken), device="cpu"))
     with pytest.raises((NonFiniteProbability, ValueError), match=r"non-finite|differ by nan"):
-        record_run(other, tmp_path / "run", engine=partial(on_devices, devices=["cpu"]), progress=iter)
+        record_run(
+            other, tmp_path / "run", engine=partial(on_devices, devices=["cpu"]), progress=iter
+        )
     assert not list((tmp_path / "run").glob("parts/*.parquet"))
 
 
@@ -114,4 +149,7 @@ def test_options_that_do_not_go_together_are_named(capsys, tmp_path):
     ):
         with pytest.raises(ValueError, match=words):
             engine_of(*given)
-    assert main(["record", "--engine", "dask", "--out", str(tmp_path)]) == 2 and "allowed are local and ray" in capsys.readouterr().err
+    assert (
+        main(["record", "--engine", "dask", "--out", str(tmp_path)]) == 2
+        and "allowed are local and ray" in capsys.readouterr().err
+    )

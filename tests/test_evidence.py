@@ -16,19 +16,37 @@ from speclab.analysis import published as paper
 from speclab.studies.paper_audit import author_records as authors
 from speclab.studies.paper_audit import claims
 from speclab.studies.paper_audit import evidence as audit
-from speclab.studies.paper_audit.claims import AS_PUBLISHED, FAILS, HOLDS, NO_CONDITION, NOT_TESTED, PUBLISHED, RIGHT, UNKNOWN
+from speclab.studies.paper_audit.claims import (
+    AS_PUBLISHED,
+    FAILS,
+    HOLDS,
+    NO_CONDITION,
+    NOT_TESTED,
+    PUBLISHED,
+    RIGHT,
+    UNKNOWN,
+)
 
-# ---- claims and verdicts ---------------------------------------------------------------------------------------------
+# ---- claims and verdicts -------------------------------------------------------------------------
 
 
 def evidence_rows(*rows, view=RIGHT, note="") -> pd.DataFrame:
     """Rows (low, high) against the region above 0."""
-    lines = [("c", view, "e", "r", (low + high) / 2, low, high, 0.0, np.inf, note) for low, high in rows]
+    lines = [
+        ("c", view, "e", "r", (low + high) / 2, low, high, 0.0, np.inf, note) for low, high in rows
+    ]
     return pd.DataFrame(lines, columns=claims.COLUMNS)
 
 
 def claim(**changes) -> claims.Claim:
-    facts = {"id": "c", "source": "paper", "where": "Table I", "claim": "it rises", "number": "+1", "region": (0, None)}
+    facts = {
+        "id": "c",
+        "source": "paper",
+        "where": "Table I",
+        "claim": "it rises",
+        "number": "+1",
+        "region": (0, None),
+    }
     return claims.Claim(**facts | changes)
 
 
@@ -53,7 +71,10 @@ def test_an_interval_against_a_region(low, high, least, most, expected):
 @given(st.floats(-3, 3), st.floats(0, 2), st.floats(-3, 3), st.floats(0, 2))
 def test_holding_and_failing_exclude_each_other_under_negation(low, width, least, breadth):
     high, most = low + width, least + breadth
-    inside, above, below = (claims.judge(low, high, *region) for region in ((least, most), (most, np.inf), (-np.inf, least)))
+    inside, above, below = (
+        claims.judge(low, high, *region)
+        for region in ((least, most), (most, np.inf), (-np.inf, least))
+    )
     if HOLDS in (above, below):
         assert inside == FAILS
     if inside == HOLDS:
@@ -83,7 +104,9 @@ def test_a_verdict_is_that_of_the_right_estimator(published, right, decides, exp
 def test_an_exact_number_does_not_hold_here_only():
     assert claims.verdict(claim(), evidence_rows((1, 1), note=claims.EXACT)) == "holds"
     assert claims.verdict(claim(), evidence_rows((-1, -1), note=claims.EXACT)) == "does not hold"
-    assert claims.verdict(claim(), evidence_rows((-1, -1))) == FAILS, "an interval of no width that was sampled holds here only"
+    assert claims.verdict(claim(), evidence_rows((-1, -1))) == FAILS, (
+        "an interval of no width that was sampled holds here only"
+    )
 
 
 def test_regions_by_domain_and_open_sides():
@@ -94,38 +117,65 @@ def test_regions_by_domain_and_open_sides():
 
 def test_the_claims_file_is_whole_and_its_numbers_are_the_tables():
     found = claims.claims()
-    assert set(found) == set(audit.EVIDENCE) and {c.source for c in found.values()} == {"paper", "article"}
+    assert set(found) == set(audit.EVIDENCE) and {c.source for c in found.values()} == {
+        "paper",
+        "article",
+    }
     table = {name: paper.published(name).set_index("domain") for name in ("I", "II", "IV", "VI")}
     alpha = table["I"].query("quantity == 'alpha_mean'")["published"]
     spread = alpha.drop("all")
     assert found["level"].number == f"{spread.min():.3f} to {spread.max():.3f}"
-    assert found["level"].bounds("code") == pytest.approx((round(alpha["all"], 3) - 0.05, round(alpha["all"], 3) + 0.05))
+    assert found["level"].bounds("code") == pytest.approx(
+        (round(alpha["all"], 3) - 0.05, round(alpha["all"], 3) + 0.05)
+    )
     assert found["gap"].number == f"{alpha['chat'] - alpha['math']:+.3f}"
     steps = -spread.sort_values(ascending=False).diff().dropna()
     assert list(spread.sort_values(ascending=False).index) == list(audit.PAPER_ORDER)
     assert found["order"].number == ", ".join(f"{step:+.3f}" for step in steps)
     lengths = table["II"]["published"]
     others = lengths.drop("chat")
-    assert found["length"].number == f"{lengths['chat']:.3f}; {others.min():.3f} to {others.max():.3f}"
-    assert all(claims.judge(value, value, *found["length"].bounds(domain)) == HOLDS for domain, value in lengths.items())
+    assert (
+        found["length"].number == f"{lengths['chat']:.3f}; {others.min():.3f} to {others.max():.3f}"
+    )
+    assert all(
+        claims.judge(value, value, *found["length"].bounds(domain)) == HOLDS
+        for domain, value in lengths.items()
+    )
     depth = table["IV"].set_index("depth", append=True)["published"].unstack("depth")
     rise = depth[3] - depth[1]
     assert found["depth"].number == f"{rise.min():+.3f} to {rise.max():+.3f}"
     five = paper.published("V").set_index(["depth", "bin"])["published"].unstack("bin")
-    assert found["position"].number == ", ".join(f"{five.loc[d, 1] - five.loc[d, 0]:+.3f}" for d in (1, 3))
+    assert found["position"].number == ", ".join(
+        f"{five.loc[d, 1] - five.loc[d, 0]:+.3f}" for d in (1, 3)
+    )
     rho = table["VI"]["published"]
-    assert found["entropy-sign"].number == f"rho {rho.min():.2f} to {rho.max():.2f}" and rho.abs().max() < 0.21
+    assert (
+        found["entropy-sign"].number == f"rho {rho.min():.2f} to {rho.max():.2f}"
+        and rho.abs().max() < 0.21
+    )
     chat = table["I"].loc["chat"].set_index("quantity")["published"]
-    assert found["paradox"].number == f"{chat['target_entropy_mean']:.3f} nats, {chat['alpha_mean']:.3f}"
+    assert (
+        found["paradox"].number
+        == f"{chat['target_entropy_mean']:.3f} nats, {chat['alpha_mean']:.3f}"
+    )
     nodes = table["I"].query("quantity == 'nodes'")["published"].drop("all")
     assert found["independence"].number == f"n = {nodes.min():.0f} to {nodes.max():.0f}"
 
 
 def test_the_papers_own_numbers_by_hand_and_that_its_claims_follow_from_them():
     at = claims.printed().set_index(["claim", "row"])["estimate"]
-    assert at["gap", "chat"] == pytest.approx(0.5650 - 0.5181) and at["order", "reasoning"] == pytest.approx(0.5382 - 0.5321)
-    assert at["depth", "chat"] == pytest.approx(0.021) and at["position", 1] == pytest.approx(0.028) and ("position", 2) not in at.index
-    assert at["paradox", "code"] == pytest.approx(0.5650 - 0.5382) and at["entropy-sign", "math"] == -0.186
+    assert at["gap", "chat"] == pytest.approx(0.5650 - 0.5181) and at[
+        "order", "reasoning"
+    ] == pytest.approx(0.5382 - 0.5321)
+    assert (
+        at["depth", "chat"] == pytest.approx(0.021)
+        and at["position", 1] == pytest.approx(0.028)
+        and ("position", 2) not in at.index
+    )
+    assert (
+        at["paradox", "code"] == pytest.approx(0.5650 - 0.5382)
+        and at["entropy-sign", "math"] == -0.186
+    )
     found = claims.claims()
     for (name, row), value in at.items():
         assert claims.judge(value, value, *found[name].bounds(row)) == HOLDS, (name, row)
@@ -145,20 +195,48 @@ def test_bad_claims_are_named(tmp_path):
 def test_cells_show_the_hull_and_name_several_estimators():
     rows = evidence_rows((0.1, 0.3), (0.2, 0.6))
     assert claims.cell(rows) == "0.20 to 0.40 [0.10, 0.60]"
-    assert claims.cell(rows.assign(**{name: rows[name] / 10 for name in ("estimate", "low", "high")})) == "0.020 to 0.040 [0.010, 0.060]"
-    assert claims.cell(rows.assign(**{name: 100 * rows[name] for name in ("estimate", "low", "high")})) == "20 to 40 [10, 60]"
-    assert claims.cell(evidence_rows((11.25, 13.75))) == "12.5 [11.2, 13.8]" and claims.cell(evidence_rows((5, 7))) == "6 [5, 7]"
+    assert (
+        claims.cell(rows.assign(**{name: rows[name] / 10 for name in ("estimate", "low", "high")}))
+        == "0.020 to 0.040 [0.010, 0.060]"
+    )
+    assert (
+        claims.cell(rows.assign(**{name: 100 * rows[name] for name in ("estimate", "low", "high")}))
+        == "20 to 40 [10, 60]"
+    )
+    assert (
+        claims.cell(evidence_rows((11.25, 13.75))) == "12.5 [11.2, 13.8]"
+        and claims.cell(evidence_rows((5, 7))) == "6 [5, 7]"
+    )
     assert claims.cell(evidence_rows((0.0, 0.0))) == "0 [0, 0]"
-    assert claims.cell(rows.assign(estimator=["a", "b"])) == "a: 0.20 [0.10, 0.30]; b: 0.40 [0.20, 0.60]"
+    assert (
+        claims.cell(rows.assign(estimator=["a", "b"]))
+        == "a: 0.20 [0.10, 0.30]; b: 0.40 [0.20, 0.60]"
+    )
     assert claims.cell(rows.assign(low=np.nan, high=np.nan)) == "0.20 to 0.40"
     assert claims.cell(rows, named=True) == "e: 0.20 to 0.40 [0.10, 0.60]"
-    assert claims.cell(rows.assign(low=rows["estimate"], high=rows["estimate"], note=claims.EXACT)) == "0.20 to 0.40"
-    assert claims.cell(rows.assign(estimate=np.nan, note="why")) == "why" and claims.cell(rows.iloc[:0]) == ""
+    assert (
+        claims.cell(rows.assign(low=rows["estimate"], high=rows["estimate"], note=claims.EXACT))
+        == "0.20 to 0.40"
+    )
+    assert (
+        claims.cell(rows.assign(estimate=np.nan, note="why")) == "why"
+        and claims.cell(rows.iloc[:0]) == ""
+    )
 
 
 def test_the_table_puts_claim_evidence_and_verdict_in_a_row():
     rows = pd.concat([evidence_rows((1, 2), view=PUBLISHED), evidence_rows((-2, -1))])
-    records = pd.DataFrame({"claim": ["c"], "estimator": "f", "row": "054105", "estimate": 0.5, "low": np.nan, "high": np.nan, "note": ""})
+    records = pd.DataFrame(
+        {
+            "claim": ["c"],
+            "estimator": "f",
+            "row": "054105",
+            "estimate": 0.5,
+            "low": np.nan,
+            "high": np.nan,
+            "note": "",
+        }
+    )
     (line,) = claims.table({"c": claim()}, rows, records).to_dict("records")
     assert line == {
         "id": "c", "source": "paper", "where": "Table I", "claim": "it rises", "number": "+1",
@@ -168,11 +246,13 @@ def test_the_table_puts_claim_evidence_and_verdict_in_a_row():
     assert "authors_records" not in claims.table({"c": claim()}, rows)
 
 
-# ---- estimators ------------------------------------------------------------------------------------------------------
+# ---- estimators ----------------------------------------------------------------------------------
 
 
 def small() -> pd.DataFrame:
-    """Two domains, two prompts each of two rows: code 1, 3 | 5, 7; chat 0, 0 | 2, 2; positions 0 and 40."""
+    """Two domains, two prompts each of two rows: code 1, 3 | 5, 7; chat 0, 0 | 2, 2; positions 0
+    and 40.
+    """
     names = np.repeat(["a", "b", "c", "d"], 2)
     return pd.DataFrame({"prompt_id": names, "domain": ["code"] * 4 + ["chat"] * 4, "position": [0, 40] * 4,
                          "y": [1.0, 3, 5, 7, 0, 0, 2, 2], "half": [0, 1] * 4})  # fmt: skip
@@ -192,11 +272,16 @@ def test_change_gap_and_late_minus_early_by_hand():
 def test_shares_by_hand_and_against_group_means():
     frame = small()
     shares = audit.shares_alone(frame, "y", ["domain", "half", "prompt_id"])(frame)
-    # sum of squares 92, mean 2.5: total 42; domains 4 (1.5)^2 2 = 18; halves 8 (0.5)^2 = 2; prompts 2 (0.25 + 12.25 + 6.25 + 0.25) = 38
+    # sum of squares 92, mean 2.5: total 42; domains 4 (1.5)^2 2 = 18; halves 8 (0.5)^2 = 2; prompts
+    # 2 (0.25 + 12.25 + 6.25 + 0.25) = 38
     np.testing.assert_allclose(shares, [18 / 42, 2 / 42, 38 / 42])
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"y": rng.random(200), "f": rng.integers(0, 5, 200), "g": rng.choice(["u", "v"], 200)})
-    slow = [frame.groupby(name)["y"].transform("mean").var() / frame["y"].var() for name in ("f", "g")]
+    frame = pd.DataFrame(
+        {"y": rng.random(200), "f": rng.integers(0, 5, 200), "g": rng.choice(["u", "v"], 200)}
+    )
+    slow = [
+        frame.groupby(name)["y"].transform("mean").var() / frame["y"].var() for name in ("f", "g")
+    ]
     np.testing.assert_allclose(audit.shares_alone(frame, "y", ["f", "g"])(frame), slow)
 
 
@@ -224,17 +309,25 @@ def test_design_effect_by_hand_and_against_a_slow_bootstrap():
     frame = pd.DataFrame({"prompt_id": np.repeat(np.arange(60), sizes), "domain": "code", "y": y})
     interval = stats.cluster_mean(frame, "y")
     naive = y.std() / np.sqrt(len(y)) * 2 * 1.96
-    assert audit.design_effect("y")(audit.by_prompt(frame, "y")) == pytest.approx(((interval.high - interval.low) / naive) ** 2, rel=0.15)
+    assert audit.design_effect("y")(audit.by_prompt(frame, "y")) == pytest.approx(
+        ((interval.high - interval.low) / naive) ** 2, rel=0.15
+    )
 
 
-# ---- measurements ----------------------------------------------------------------------------------------------------
+# ---- measurements --------------------------------------------------------------------------------
 
 
 def texts(easy: int = 5, hard: int = 5, length: int = 10) -> pd.DataFrame:
-    """A trace: in math every draft token is the target's, in chat none; all texts of `length` tokens."""
-    prompts = [("math", f"m{i}", 0) for i in range(easy)] + [("chat", f"c{i}", 1) for i in range(hard)]
+    """A trace: in math every draft token is the target's, in chat none; all texts of `length`
+    tokens.
+    """
+    prompts = [("math", f"m{i}", 0) for i in range(easy)] + [
+        ("chat", f"c{i}", 1) for i in range(hard)
+    ]
     columns = ["domain", "prompt_id", "draft_rank", "position"]
-    return pd.DataFrame([(*prompt, position) for prompt in prompts for position in range(length)], columns=columns)
+    return pd.DataFrame(
+        [(*prompt, position) for prompt in prompts for position in range(length)], columns=columns
+    )
 
 
 def same(row: dict, value: float) -> None:
@@ -243,7 +336,8 @@ def same(row: dict, value: float) -> None:
 
 
 def test_budget_gain_by_hand():
-    # gamma 1, c 0.25: math 5 blocks of 1.25, chat 10; gamma 4: math 2 blocks of 2, chat 10. One gamma: 1 (6.25 + 12.5 against 4 + 20)
+    # gamma 1, c 0.25: math 5 blocks of 1.25, chat 10; gamma 4: math 2 blocks of 2, chat 10. One
+    # gamma: 1 (6.25 + 12.5 against 4 + 20)
     same(audit.budget_gain(texts(), 0.25, (1, 4)), 18.75 / 16.5 - 1)
     same(audit.budget_gain(texts(), 0.0, (1, 4)), 0.0)  # drafts that cost nothing: 4 for everybody
 
@@ -253,7 +347,11 @@ def test_budget_gain_does_not_fit_on_the_prompts_it_is_counted_on():
     rng, gains = np.random.default_rng(3), []
     for seed in range(6):
         trace = texts(8, 8, 30)
-        gains.append(audit.budget_gain(trace.assign(draft_rank=(rng.random(len(trace)) < 0.3).astype(int)), 0.1, seed=seed)["estimate"])
+        gains.append(
+            audit.budget_gain(
+                trace.assign(draft_rank=(rng.random(len(trace)) < 0.3).astype(int)), 0.1, seed=seed
+            )["estimate"]
+        )
     assert min(gains) < 0 and np.mean(gains) < 0.005
 
 
@@ -278,26 +376,44 @@ def test_best_gammas_by_hand():
 def test_temperature_differences_by_hand():
     each = [tree_nodes(0.5, [0, 1, 1, 0, 1, 0, 0, 1], prompt_id=f"p{i}") for i in range(5)]
     at = pd.DataFrame({"prompt_id": np.repeat([f"p{i}" for i in range(5)], 4), "domain": "code"})
-    greedy = SimpleNamespace(nodes=pd.concat(each), trace=at.assign(draft_rank=[0, 2, 0, 0] * 5, overlap=0.9))
-    sampled = SimpleNamespace(nodes=greedy.nodes, trace=at.query("index % 2 == 0").assign(draft_rank=7, overlap=[0.5, 0.9] * 5))
+    greedy = SimpleNamespace(
+        nodes=pd.concat(each), trace=at.assign(draft_rank=[0, 2, 0, 0] * 5, overlap=0.9)
+    )
+    sampled = SimpleNamespace(
+        nodes=greedy.nodes,
+        trace=at.query("index % 2 == 0").assign(draft_rank=7, overlap=[0.5, 0.9] * 5),
+    )
     token, tree = audit.temperature_differences(sampled, greedy)
     same(token, (0.5 + 0.9) / 2 - 3 / 4)  # the texts need not be equally long
     same(tree, (2 * 0.5 + 4 * 0.25 + 2 * 0.125) - 2)
     assert (token["estimator"], token["row"]) == ("alpha at T = 1 - hit[1] at T = 0", "code")
     assert tree["estimator"] == "mean_accepted, T = 1 (point-mass rule) - T = 0"
     with pytest.raises(ValueError, match="4 prompts are in one frame only"):
-        audit.temperature_differences(SimpleNamespace(nodes=greedy.nodes, trace=sampled.trace.query("prompt_id == 'p0'")), greedy)
+        audit.temperature_differences(
+            SimpleNamespace(nodes=greedy.nodes, trace=sampled.trace.query("prompt_id == 'p0'")),
+            greedy,
+        )
 
 
 def test_a_tree_that_loses_by_sampling_does_not_decide_for_one_token():
     """The tree gets 0.242 tokens in place of 2; one drafted token 0.4 in place of 1, then of 0."""
     at = pd.DataFrame({"prompt_id": [f"p{i}" for i in range(5)], "domain": "code"})
-    nodes = [pd.concat([tree_nodes(p, [0, 1, 1, 0, 1, 0, 0, 1], prompt_id=name) for name in at["prompt_id"]]) for p in (0.5, 0.1)]
+    nodes = [
+        pd.concat(
+            [tree_nodes(p, [0, 1, 1, 0, 1, 0, 0, 1], prompt_id=name) for name in at["prompt_id"]]
+        )
+        for p in (0.5, 0.1)
+    ]
     found = claims.claims()["temperature"]
     for hit, expected in ((0, HOLDS), (1, FAILS)):
         greedy = SimpleNamespace(nodes=nodes[0], trace=at.assign(draft_rank=hit, overlap=0.0))
         sampled = SimpleNamespace(nodes=nodes[1], trace=at.assign(draft_rank=3, overlap=0.4))
-        assert claims.verdict(found, audit.evidence(audit.Material(greedy, sampled), {"temperature": found})) == expected
+        assert (
+            claims.verdict(
+                found, audit.evidence(audit.Material(greedy, sampled), {"temperature": found})
+            )
+            == expected
+        )
 
 
 def test_both_bins_keeps_the_prompts_that_get_that_far():
@@ -311,7 +427,9 @@ def test_pseudo_code_by_hand():
     found = audit.pseudo_code()
     # after word 0: p = .5 .3 .2, q = .2 .5 .3, kept .2 .3 .2 of it
     assert found["residual"] == pytest.approx((0.5 - 2 / 7 + 3 / 7 - 0.3 + 2 / 7 - 0.2) / 2)
-    assert found["positions"] == pytest.approx(0.3)  # every word has p = 0.5 in its own place: all are kept, q comes out
+    assert found["positions"] == pytest.approx(
+        0.3
+    )  # every word has p = 0.5 in its own place: all are kept, q comes out
     assert found["bonus"] == pytest.approx(0.7**3)
 
 
@@ -322,7 +440,9 @@ def test_the_right_procedure_has_none_of_the_flaws():
 
 
 def test_what_breaks_even_depends_on_the_cost():
-    assert audit.necessary_length(0.29) == pytest.approx(0.87) and audit.necessary_length(0.05) == pytest.approx(0.15)
+    assert audit.necessary_length(0.29) == pytest.approx(0.87) and audit.necessary_length(
+        0.05
+    ) == pytest.approx(0.15)
     assert audit.necessary_length(0.25, 4) == pytest.approx(1.0)
 
 
@@ -330,7 +450,9 @@ def test_few_prompts_give_a_point_and_say_so():
     frame = pd.concat([texts(5, 2)]).assign(y=1.0)
     math, chat = audit.by_domain(frame, score.mean_of("y"))
     assert (math["low"], math["note"]) == (1.0, "")
-    assert (chat["estimate"], chat["note"]) == (1.0, "2 prompts: no interval") and np.isnan(chat["low"])
+    assert (chat["estimate"], chat["note"]) == (1.0, "2 prompts: no interval") and np.isnan(
+        chat["low"]
+    )
 
 
 def test_gaps_name_a_missing_domain():
@@ -338,7 +460,7 @@ def test_gaps_name_a_missing_domain():
         audit.gaps(small(), "y", [("code", "reasoning")])
 
 
-# ---- evidence --------------------------------------------------------------------------------------------------------
+# ---- evidence ------------------------------------------------------------------------------------
 
 
 def toy_run(**options) -> SimpleNamespace:
@@ -354,7 +476,9 @@ def whole() -> pd.DataFrame:
 def test_every_claim_has_evidence_and_a_verdict(whole):
     found = claims.claims()
     table = claims.table(found, whole)
-    assert list(table["claim"]) == [c.claim for c in found.values()] and set(table["verdict"]) <= set(claims.VERDICTS)
+    assert list(table["claim"]) == [c.claim for c in found.values()] and set(
+        table["verdict"]
+    ) <= set(claims.VERDICTS)
     assert table.loc[table["verdict"] == NOT_TESTED, "number"].tolist() == ["0.93"]
     measured = whole[whole["note"] == ""]
     assert (measured["low"] <= measured["high"]).all() and len(measured) > 40
@@ -370,22 +494,37 @@ def test_evidence_is_the_named_estimators(whole):
     alpha = score.by_domain(run.nodes, score.published_alpha).loc["published_alpha"]
     assert at["level", PUBLISHED, "chat"] == pytest.approx(alpha["chat"])
     assert at["gap", PUBLISHED, "chat - math"] == pytest.approx(alpha["chat"] - alpha["math"])
-    assert at["level", RIGHT, "code"] == pytest.approx(run.trace.query("domain == 'code'")["overlap"].mean())
-    assert at["length", RIGHT, "math"] == pytest.approx(score.tree_estimators()["mean_accepted"](run.nodes.query("domain == 'math'")))
+    assert at["level", RIGHT, "code"] == pytest.approx(
+        run.trace.query("domain == 'code'")["overlap"].mean()
+    )
+    assert at["length", RIGHT, "math"] == pytest.approx(
+        score.tree_estimators()["mean_accepted"](run.nodes.query("domain == 'math'"))
+    )
     tree = run.nodes.assign(alpha=score.alpha(run.nodes))
-    shares = [tree.groupby(name)["alpha"].transform("mean").var() / tree["alpha"].var() for name in ("domain", "depth", "rank")]
+    shares = [
+        tree.groupby(name)["alpha"].transform("mean").var() / tree["alpha"].var()
+        for name in ("domain", "depth", "rank")
+    ]
     assert at["task-depth", PUBLISHED, "all"] == pytest.approx(shares[0] - shares[1])
     assert at["task-first", RIGHT, "all"] == pytest.approx(shares[0] - shares[2])
     early, late = (run.trace[run.trace["position"] // 32 == b]["overlap"].mean() for b in (0, 1))
     assert at["position", RIGHT, "same prompts"] == pytest.approx(late - early)
-    rho = stats.correlation(tree.query("domain == 'math'"), "target_entropy", "alpha", "pearson", n=1).estimate
+    rho = stats.correlation(
+        tree.query("domain == 'math'"), "target_entropy", "alpha", "pearson", n=1
+    ).estimate
     assert at["entropy-sign", PUBLISHED, "math"] == pytest.approx(rho)
     assert at["run-time", PUBLISHED, "all"] == pytest.approx(11027 / 3600)
     assert at["example", RIGHT, "340/112"] == pytest.approx(340 / 112 - 340 / 117)
     assert whole.query("claim == 'length' and row == 'math'")["most"].tolist() == [1.0, 1.0]
-    small = whole.query("claim == 'small-draft' and row == 'math'").set_index("estimator")["estimate"]
-    assert small["alpha"] == pytest.approx(toy_run(seed=1).trace.query("domain == 'math'")["overlap"].mean())
-    assert small["hit[1]"] == pytest.approx((run.trace.query("domain == 'math'")["draft_rank"] == 0).mean())
+    small = whole.query("claim == 'small-draft' and row == 'math'").set_index("estimator")[
+        "estimate"
+    ]
+    assert small["alpha"] == pytest.approx(
+        toy_run(seed=1).trace.query("domain == 'math'")["overlap"].mean()
+    )
+    assert small["hit[1]"] == pytest.approx(
+        (run.trace.query("domain == 'math'")["draft_rank"] == 0).mean()
+    )
     assert len(whole.query("claim == 'temperature'")) == 2 * 4
 
 
@@ -400,10 +539,18 @@ def test_a_fact_is_judged_without_a_run_and_as_it_is_written():
 
 def test_what_a_run_cannot_answer_is_said_and_not_judged():
     run = toy_run()
-    part = SimpleNamespace(**{name: frame.query("domain != 'chat' and position < 32") for name, frame in vars(run).items()})
+    part = SimpleNamespace(
+        **{
+            name: frame.query("domain != 'chat' and position < 32")
+            for name, frame in vars(run).items()
+        }
+    )
     found = audit.evidence(audit.Material(part), claims.claims())
     notes = found[found["estimate"].isna()].groupby("claim")["note"].agg("; ".join)
-    assert "domain ['chat'] has no rows" in notes["gap"] and "positions from 32 on" in notes["position"]
+    assert (
+        "domain ['chat'] has no rows" in notes["gap"]
+        and "positions from 32 on" in notes["position"]
+    )
     assert "domain ['chat']" in notes["gamma-open"]
     verdicts = claims.table(claims.claims(), found).set_index("claim")["verdict"]
     by_id = {c.id: verdicts[c.claim] for c in claims.claims().values()}
@@ -413,15 +560,35 @@ def test_what_a_run_cannot_answer_is_said_and_not_judged():
 
 def test_a_self_draft_is_judged_by_the_intervals_it_comes_with(tmp_path):
     found = {"self-draft": claims.claims()["self-draft"]}
-    cases = {"0.92 [0.91, 0.93]": HOLDS, "0.99 [0.98, 1.00]": HOLDS, "0.80 [0.78, 0.82]": FAILS, "0.90 [0.87, 0.93]": UNKNOWN}
+    cases = {
+        "0.92 [0.91, 0.93]": HOLDS,
+        "0.99 [0.98, 1.00]": HOLDS,
+        "0.80 [0.78, 0.82]": FAILS,
+        "0.90 [0.87, 0.93]": UNKNOWN,
+    }
     for text, expected in cases.items():
-        table = pd.DataFrame({"estimator": "alpha", "draft": ["INT8 self-draft", "INT4 self-draft"], "math": ["1.00 [1.00, 1.00]", text]})
+        table = pd.DataFrame(
+            {
+                "estimator": "alpha",
+                "draft": ["INT8 self-draft", "INT4 self-draft"],
+                "math": ["1.00 [1.00, 1.00]", text],
+            }
+        )
         table.to_csv(tmp_path / "08_self-drafts.csv", index=False)
         rows = claims.self_draft(tmp_path / "08_self-drafts.csv")
         assert [row["row"] for row in rows] == ["math"] and rows[0]["low"] == float(text[6:10])
-        assert claims.verdict(found["self-draft"], audit.evidence(audit.Material(None, self_draft=rows), found)) == expected
+        assert (
+            claims.verdict(
+                found["self-draft"], audit.evidence(audit.Material(None, self_draft=rows), found)
+            )
+            == expected
+        )
     table.iloc[:1].to_csv(tmp_path / "08_self-drafts.csv", index=False)
-    assert claims.self_draft(tmp_path / "08_self-drafts.csv") == claims.self_draft(tmp_path / "none.csv") == ()
+    assert (
+        claims.self_draft(tmp_path / "08_self-drafts.csv")
+        == claims.self_draft(tmp_path / "none.csv")
+        == ()
+    )
 
 
 def test_a_claim_without_a_measurement_is_an_error():
@@ -430,13 +597,22 @@ def test_a_claim_without_a_measurement_is_an_error():
 
 
 def test_records_answer_what_they_can(tmp_path):
-    pd.concat([author_rows(f"he/{i}", position) for i in range(5) for position in range(3)]).to_csv(tmp_path / "000001.csv", index=False)
-    pd.concat([author_rows("he/0", position) for position in range(33)]).to_csv(tmp_path / "000002.csv", index=False)
+    pd.concat([author_rows(f"he/{i}", position) for i in range(5) for position in range(3)]).to_csv(
+        tmp_path / "000001.csv", index=False
+    )
+    pd.concat([author_rows("he/0", position) for position in range(33)]).to_csv(
+        tmp_path / "000002.csv", index=False
+    )
     found = audit.record_evidence(authors.read(tmp_path)).set_index(["row", "claim"])
     level = found.loc[("000001", "level")]
-    assert level["estimate"] == level["low"] == pytest.approx((0.5 + 1 + 1 + 0.1) / 4) and ("000001", "position") not in found.index
+    assert (
+        level["estimate"] == level["low"] == pytest.approx((0.5 + 1 + 1 + 0.1) / 4)
+        and ("000001", "position") not in found.index
+    )
     assert found.loc[("000002", "position"), "estimate"] == pytest.approx(0.0)
-    assert ("000002", "entropy-sign") not in found.index and np.isnan(found.loc[("000002", "level"), "low"])
+    assert ("000002", "entropy-sign") not in found.index and np.isnan(
+        found.loc[("000002", "level"), "low"]
+    )
     changes = found.loc[("000001", "depth")].set_index("estimator")["estimate"]
     assert changes["change of alpha_by_depth"] == pytest.approx(0.1 - 0.75)
     assert audit.record_evidence({}).empty
@@ -448,5 +624,7 @@ def test_released_records_say_that_rank_explains_a_quarter():
         nodes = one.with_nan_as_accepted.assign(alpha=lambda frame: score.alpha(frame))
         rank, depth = audit.shares_alone(nodes, "alpha", ["rank", "depth"])(nodes)
         assert 0.24 <= rank <= 0.31 and depth < 0.005, run
-    found = audit.record_evidence(authors.read(RECORDS)).set_index(["row", "claim", "estimator"])["estimate"]
+    found = audit.record_evidence(authors.read(RECORDS)).set_index(["row", "claim", "estimator"])[
+        "estimate"
+    ]
     assert found["055031", "level", "published_alpha"] == pytest.approx(0.492, abs=5e-4)

@@ -1,4 +1,6 @@
-"""Faults, tried for real: killed processes, full disks, cut downloads, wrong folders, jumping clocks. Nothing recorded is lost."""
+"""Faults, tried for real: killed processes, full disks, cut downloads, wrong folders, jumping
+clocks. Nothing recorded is lost.
+"""
 
 import contextlib
 import http.server
@@ -27,10 +29,18 @@ KILLS = 50
 @pytest.fixture
 def profile(random_profile, tmp_path):
     """The random pair over 24 short prompts, a block each."""
-    rows = [{"prompt_id": f"{d}-{i}", "domain": d, "prompt": "a b c d e f"[: 1 + i]} for d in ("code", "chat") for i in range(12)]
+    rows = [
+        {"prompt_id": f"{d}-{i}", "domain": d, "prompt": "a b c d e f"[: 1 + i]}
+        for d in ("code", "chat")
+        for i in range(12)
+    ]
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return random_profile.replace(
-        prompts=str(tmp_path / "prompts.jsonl"), prompts_per_domain=12, domains=("code", "chat"), block_prompts=1, max_new_tokens=8
+        prompts=str(tmp_path / "prompts.jsonl"),
+        prompts_per_domain=12,
+        domains=("code", "chat"),
+        block_prompts=1,
+        max_new_tokens=8,
     )
 
 
@@ -50,17 +60,27 @@ def forked(work) -> int:
     return pid
 
 
-def test_killed_fifty_times_at_random_moments_it_ends_with_the_same_bytes(profile, random_pair, tmp_path):
+def test_killed_fifty_times_at_random_moments_it_ends_with_the_same_bytes(
+    profile, random_pair, tmp_path
+):
     began = time.perf_counter()
     whole = contents(record_run(profile, tmp_path / "whole", random_pair, iter).folder)
-    usual, folder, rng, killed, done = time.perf_counter() - began, tmp_path / "killed", np.random.default_rng(0), 0, []
+    usual, folder, rng, killed, done = (
+        time.perf_counter() - began,
+        tmp_path / "killed",
+        np.random.default_rng(0),
+        0,
+        [],
+    )
     while killed < KILLS:
         pid = forked(lambda: record_run(profile, folder, random_pair, iter))
         time.sleep(rng.uniform(0, 0.3 * usual))
         os.kill(pid, signal.SIGKILL)
         killed += os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
         done.append(len(list(folder.glob("parts/*.json"))))
-        if (folder / "manifest.json").is_file():  # it had finished: begin again, with kills in other places
+        if (
+            folder / "manifest.json"
+        ).is_file():  # it had finished: begin again, with kills in other places
             assert contents(folder) == whole
             shutil.rmtree(folder)
     record_run(profile, folder, random_pair, iter)
@@ -77,14 +97,18 @@ def test_a_disk_that_is_full_loses_nothing(profile, random_pair, tmp_path):
     (folder / "parts").mkdir(parents=True)
     blocked = folder / "parts" / "00007.nodes.parquet.tmp"
     blocked.symlink_to("/dev/full")
-    with pytest.raises(RunError, match="No space left on device. Finished blocks are kept; free space"):
+    with pytest.raises(
+        RunError, match="No space left on device. Finished blocks are kept; free space"
+    ):
         record_run(profile, folder, random_pair, iter)
     assert len(list(folder.glob("parts/*.json"))) == 7
     blocked.unlink(missing_ok=True)
     assert contents(record_run(profile, folder, random_pair, iter).folder) == whole
 
 
-def test_of_two_runs_on_one_folder_the_second_is_refused_and_the_first_goes_on(profile, random_pair, tmp_path):
+def test_of_two_runs_on_one_folder_the_second_is_refused_and_the_first_goes_on(
+    profile, random_pair, tmp_path
+):
     folder = tmp_path / "run"
     pid = forked(lambda: record_run(profile, folder, random_pair, iter))
     try:
@@ -92,18 +116,26 @@ def test_of_two_runs_on_one_folder_the_second_is_refused_and_the_first_goes_on(p
         while not list(folder.glob("parts/*.json")) and time.monotonic() < deadline:
             time.sleep(0.005)
         os.kill(pid, signal.SIGSTOP)  # so that it is surely in the middle
-        with pytest.raises(RunError, match="being written by another run; wait for it or choose another folder"):
+        with pytest.raises(
+            RunError, match="being written by another run; wait for it or choose another folder"
+        ):
             record_run(profile, folder, random_pair, iter)
     finally:
         os.kill(pid, signal.SIGCONT)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert contents(folder) == contents(record_run(profile, tmp_path / "other", random_pair, iter).folder)
+    assert contents(folder) == contents(
+        record_run(profile, tmp_path / "other", random_pair, iter).folder
+    )
 
 
 @pytest.mark.parametrize("name", ["00003.nodes.parquet", "00003.trace.parquet", "00003.json"])
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "gone"])
-def test_a_damaged_part_is_noticed_and_recorded_again(profile, random_pair, tmp_path, name, damage, capfd):
-    folder = record_run(profile.replace(prompts_per_domain=3), tmp_path / "run", random_pair, iter).folder
+def test_a_damaged_part_is_noticed_and_recorded_again(
+    profile, random_pair, tmp_path, name, damage, capfd
+):
+    folder = record_run(
+        profile.replace(prompts_per_domain=3), tmp_path / "run", random_pair, iter
+    ).folder
     whole, part = contents(folder), folder / "parts" / name
     bytes_ = part.read_bytes()
     middle = len(bytes_) // 2
@@ -115,7 +147,9 @@ def test_a_damaged_part_is_noticed_and_recorded_again(profile, random_pair, tmp_
     capfd.readouterr()
     record_run(profile.replace(prompts_per_domain=3), folder, random_pair, iter)
     assert contents(folder) == whole
-    if not (name.endswith("json") and damage in ("gone", "flipped")):  # a marker that is gone is a block that never was
+    if not (
+        name.endswith("json") and damage in ("gone", "flipped")
+    ):  # a marker that is gone is a block that never was
         assert "part 3 in" in capfd.readouterr().err
 
 
@@ -134,7 +168,7 @@ def test_a_clock_that_jumps_changes_no_byte(profile, random_pair, tmp_path, monk
     assert contents(record_run(profile, tmp_path / "jumping", random_pair, iter).folder) == whole
 
 
-# ---- models and downloads --------------------------------------------------------------------------------------------
+# ---- models and downloads ------------------------------------------------------------------------
 
 
 def test_gptq_weights_without_their_configuration_are_refused(tmp_path):
@@ -154,26 +188,49 @@ def test_weights_that_are_not_whole_are_refused(random_folders, tmp_path):
     weights = load_file(folder / "model.safetensors")
     lost = weights.pop("model.layers.1.mlp.down_proj.weight")
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(ValueError, match="1 weights are missing or of another shape, as .'model.layers.1.mlp.down_proj.weight'"):
+    with pytest.raises(
+        ValueError,
+        match="1 weights are missing or of another shape, as .'model.layers.1.mlp.down_proj.weight'",
+    ):
         load_model(ModelSpec(str(folder), device="cpu"))
-    save_file(weights | {"model.layers.1.mlp.down_proj.weight": lost[:, :4].contiguous()}, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(ValueError, match="1 weights are missing or of another shape, as .'model.layers.1.mlp.down_proj.weight'"):
+    save_file(
+        weights | {"model.layers.1.mlp.down_proj.weight": lost[:, :4].contiguous()},
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
+    with pytest.raises(
+        ValueError,
+        match="1 weights are missing or of another shape, as .'model.layers.1.mlp.down_proj.weight'",
+    ):
         load_model(ModelSpec(str(folder), device="cpu"))
 
 
-def test_a_tokenizer_that_adds_no_bos_works_and_an_empty_prompt_is_named(random_folders, random_pair, random_profile, tmp_path):
+def test_a_tokenizer_that_adds_no_bos_works_and_an_empty_prompt_is_named(
+    random_folders, random_pair, random_profile, tmp_path
+):
     tokenizer = random_pair.tokenizer
-    assert tokenizer("a b")["input_ids"][0] != tokenizer.bos_token_id, "the random pair's tokenizer adds none"
+    assert tokenizer("a b")["input_ids"][0] != tokenizer.bos_token_id, (
+        "the random pair's tokenizer adds none"
+    )
     (tmp_path / "prompts.jsonl").write_text('{"prompt_id": "one", "domain": "code", "prompt": "a"}')
-    one = random_profile.replace(prompts=str(tmp_path / "prompts.jsonl"), prompts_per_domain=1, domains=("code",), max_new_tokens=4)
+    one = random_profile.replace(
+        prompts=str(tmp_path / "prompts.jsonl"),
+        prompts_per_domain=1,
+        domains=("code",),
+        max_new_tokens=4,
+    )
     assert len(record_run(one, tmp_path / "run", random_pair, iter).trace) >= 1
-    (tmp_path / "prompts.jsonl").write_text('{"prompt_id": "none", "domain": "code", "prompt": " "}')
+    (tmp_path / "prompts.jsonl").write_text(
+        '{"prompt_id": "none", "domain": "code", "prompt": " "}'
+    )
     with pytest.raises(ValueError, match="line 1: prompt is .*not empty"):
         record_run(one, tmp_path / "other", random_pair, iter)
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """A hub of one model that breaks the first downloads of its weights off in the middle, and knows ranges."""
+    """A hub of one model that breaks the first downloads of its weights off in the middle, and
+    knows ranges.
+    """
 
     folder, commit, cuts, ranges = Path(), "0123456789" * 4, 0, []
 
@@ -194,10 +251,16 @@ class Hub(http.server.BaseHTTPRequestHandler):
                 return self.send_error(404)
             files = sorted(self.folder.iterdir())
             if "/tree/" in path:
-                tree = [{"type": "file", "path": p.name, "size": p.stat().st_size, "oid": "0" * 40} for p in files]
+                tree = [
+                    {"type": "file", "path": p.name, "size": p.stat().st_size, "oid": "0" * 40}
+                    for p in files
+                ]
                 return self.send(json.dumps(tree).encode(), body)
             names = [{"rfilename": p.name} for p in files]
-            return self.send(json.dumps({"id": "owner/name", "sha": self.commit, "siblings": names}).encode(), body)
+            return self.send(
+                json.dumps({"id": "owner/name", "sha": self.commit, "siblings": names}).encode(),
+                body,
+            )
         file = self.folder / path.rsplit("/", 1)[-1]
         if not file.is_file():
             return self.send_error(404)
@@ -212,7 +275,9 @@ class Hub(http.server.BaseHTTPRequestHandler):
         return self.send(content, body, start)
 
     def send(self, content: bytes, body: bool, start: int = 0, stop: int | None = None) -> None:
-        """Headers that promise everything from `start`; the bytes up to `stop`, then the line goes dead."""
+        """Headers that promise everything from `start`; the bytes up to `stop`, then the line goes
+        dead.
+        """
         self.send_response(206 if start else 200)
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
@@ -227,7 +292,9 @@ class Hub(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hub(random_folders, tmp_path):
-    """A hub on this machine; its weights are larger than what the client holds before it writes to disk."""
+    """A hub on this machine; its weights are larger than what the client holds before it writes to
+    disk.
+    """
     Hub.folder, Hub.cuts, Hub.ranges = tmp_path / "hub", 0, []
     shutil.copytree(random_folders[0], Hub.folder)
     (Hub.folder / "model.safetensors").write_bytes(np.random.default_rng(0).bytes(30 * 2**20))
@@ -237,34 +304,58 @@ def hub(random_folders, tmp_path):
     server.shutdown()
 
 
-def fetch(hub: str, cache: Path, model: str = "owner/name", revision: str | None = None) -> subprocess.CompletedProcess:
+def fetch(
+    hub: str, cache: Path, model: str = "owner/name", revision: str | None = None
+) -> subprocess.CompletedProcess:
     """`model_folder` in a fresh process: the hub's client reads its address when it is imported."""
     script = (
         "import sys\nfrom speclab.pairs import model_folder\nfrom speclab.profiles import ModelSpec\n"
         f"try:\n    print(model_folder(ModelSpec({model!r}, revision={revision!r})))\nexcept ValueError as error:\n    sys.exit(str(error))"
     )
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "SPECLAB_MODELS"))}  # GPTQModel's import sets HF_HUB_CACHE
+    clean = {
+        k: v for k, v in os.environ.items() if not k.startswith(("HF_", "SPECLAB_MODELS"))
+    }  # GPTQModel's import sets HF_HUB_CACHE
     env = clean | {"HF_ENDPOINT": hub, "HF_HOME": str(cache), "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
                    "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}  # fmt: skip
-    return subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=env, capture_output=True, text=True, timeout=200)
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
 
 
 @pytest.mark.parametrize("cuts", [1, 20])
 def test_a_download_that_is_cut_goes_on_where_it_stopped(hub, tmp_path, cuts):
-    """One cut: the client tries again by itself. Twenty: it gives up with our words, and the next call goes on from the bytes it has."""
+    """One cut: the client tries again by itself.
+
+    Twenty: it gives up with our words, and the next call goes on from the bytes it has.
+    """
     Hub.cuts = cuts
     first = fetch(hub, tmp_path / "cache")
     if cuts > 1:
-        assert first.returncode and "nor to be had from the hub" in first.stderr and "SPECLAB_MODELS" in first.stderr
+        assert (
+            first.returncode
+            and "nor to be had from the hub" in first.stderr
+            and "SPECLAB_MODELS" in first.stderr
+        )
         Hub.cuts = 0
         first = fetch(hub, tmp_path / "cache")
     assert first.returncode == 0, first.stderr
     folder = Path(first.stdout.strip().splitlines()[-1])
-    assert (folder / "model.safetensors").read_bytes() == (Hub.folder / "model.safetensors").read_bytes() and folder.name == Hub.commit
+    assert (folder / "model.safetensors").read_bytes() == (
+        Hub.folder / "model.safetensors"
+    ).read_bytes() and folder.name == Hub.commit
     assert Hub.ranges and max(Hub.ranges) > 0, "it asked for the rest, not for all of it again"
 
 
 def test_a_wrong_revision_is_named_with_what_to_do(hub, tmp_path):
     failed = fetch(hub, tmp_path / "cache", revision="wrong" + "0" * 35)
-    assert failed.returncode and "revision wrong0" in failed.stderr and "Traceback" not in failed.stderr
+    assert (
+        failed.returncode
+        and "revision wrong0" in failed.stderr
+        and "Traceback" not in failed.stderr
+    )
     assert parts.SCHEMA_VERSION, "nothing else was touched"

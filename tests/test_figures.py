@@ -1,4 +1,6 @@
-"""Figures: the files are stable, the style is fixed per domain, helpers draw the numbers they are given."""
+"""Figures: the files are stable, the style is fixed per domain, helpers draw the numbers they are
+given.
+"""
 
 import matplotlib
 
@@ -40,11 +42,18 @@ def picture(seed: int = 0):
 
 def test_saved_files_are_the_same_bytes_and_of_the_stated_size(tmp_path):
     for folder in ("a", "b"):
-        assert figures.save(picture(), "01_plot", tmp_path / folder) == tmp_path / folder / "01_plot.png"
+        assert (
+            figures.save(picture(), "01_plot", tmp_path / folder)
+            == tmp_path / folder / "01_plot.png"
+        )
     for suffix in ("png", "pdf"):
-        assert (tmp_path / "a" / f"01_plot.{suffix}").read_bytes() == (tmp_path / "b" / f"01_plot.{suffix}").read_bytes()
+        assert (tmp_path / "a" / f"01_plot.{suffix}").read_bytes() == (
+            tmp_path / "b" / f"01_plot.{suffix}"
+        ).read_bytes()
     figures.save(picture(seed=1), "01_plot", tmp_path / "c")
-    assert (tmp_path / "a" / "01_plot.png").read_bytes() != (tmp_path / "c" / "01_plot.png").read_bytes()
+    assert (tmp_path / "a" / "01_plot.png").read_bytes() != (
+        tmp_path / "c" / "01_plot.png"
+    ).read_bytes()
     assert figures.plt.imread(tmp_path / "a" / "01_plot.png").shape[:2] == (400, 680)
     pdf = (tmp_path / "a" / "01_plot.pdf").read_bytes()
     assert b"CreationDate" not in pdf and b"/Type3" not in pdf.replace(b" ", b"")
@@ -52,7 +61,9 @@ def test_saved_files_are_the_same_bytes_and_of_the_stated_size(tmp_path):
     assert not figures.plt.get_fignums(), "a saved figure is closed"
 
 
-@pytest.mark.parametrize("name", ["plot", "1_plot", "01_Plot", "01_", "01_a b", "01_../x", "2024-01-01"])
+@pytest.mark.parametrize(
+    "name", ["plot", "1_plot", "01_Plot", "01_", "01_a b", "01_../x", "2024-01-01"]
+)
 def test_a_figure_without_number_or_slug_is_refused(name, tmp_path):
     with pytest.raises(ValueError, match="NN_slug"):
         figures.save(picture(), name, tmp_path)
@@ -71,19 +82,25 @@ def test_style_does_not_depend_on_what_was_set_before():
     figures.plt.rcParams["font.size"] = 30
     figures.plt.rcParams["axes.facecolor"] = "red"
     figures.use_style()
-    assert figures.plt.rcParams["font.size"] == 8 and figures.plt.rcParams["axes.facecolor"] == "white"
+    assert (
+        figures.plt.rcParams["font.size"] == 8 and figures.plt.rcParams["axes.facecolor"] == "white"
+    )
 
 
 @pytest.mark.parametrize("horizontal", [False, True])
 def test_interval_bars_draw_estimates_and_ends(horizontal):
     _, axes = figures.subplots()
     figures.interval_bars(FRAME, axes, x="estimator", horizontal=horizontal)
-    names, points = zip(*((c.get_label(), c.lines[0].get_xydata()) for c in axes.containers), strict=True)
+    names, points = zip(
+        *((c.get_label(), c.lines[0].get_xydata()) for c in axes.containers), strict=True
+    )
     assert names == ("code", "chat")
     value, place = (0, 1) if horizontal else (1, 0)
     np.testing.assert_allclose(points[0][:, value], [0.7, 0.8])
     np.testing.assert_allclose(points[1][:, value], [0.5, 0.6])
-    assert (points[0][:, place] < points[1][:, place]).all(), "series stand side by side, not on each other"
+    assert (points[0][:, place] < points[1][:, place]).all(), (
+        "series stand side by side, not on each other"
+    )
     segment = axes.containers[0].lines[2][0].get_segments()[0]
     np.testing.assert_allclose(segment[:, value], [0.6, 0.75])
     ticks = axes.get_yticklabels() if horizontal else axes.get_xticklabels()
@@ -91,7 +108,15 @@ def test_interval_bars_draw_estimates_and_ends(horizontal):
 
 
 def test_lines_have_bands_where_there_are_intervals():
-    frame = pd.DataFrame({"gamma": [2, 1], "domain": "math", "estimate": [2.0, 1.0], "low": [1.5, 0.5], "high": [2.5, 1.5]})
+    frame = pd.DataFrame(
+        {
+            "gamma": [2, 1],
+            "domain": "math",
+            "estimate": [2.0, 1.0],
+            "low": [1.5, 0.5],
+            "high": [2.5, 1.5],
+        }
+    )
     _, (with_band, without) = figures.subplots(1, 2)
     figures.lines_with_bands(frame, with_band, x="gamma")
     figures.lines_with_bands(frame.drop(columns="low"), without, x="gamma")
@@ -102,7 +127,9 @@ def test_lines_have_bands_where_there_are_intervals():
 
 def test_heatmap_writes_its_numbers():
     _, axes = figures.subplots()
-    figures.heatmap(pd.DataFrame([[0.123, np.nan]], index=["code"], columns=["1-32", "33-64"]), axes, "alpha")
+    figures.heatmap(
+        pd.DataFrame([[0.123, np.nan]], index=["code"], columns=["1-32", "33-64"]), axes, "alpha"
+    )
     assert [t.get_text() for t in axes.texts] == ["0.12"]
 
 
@@ -125,14 +152,21 @@ def test_drawn_tree_shows_every_token_with_its_probabilities():
     texts = [t.get_text() for t in axes.texts]
     assert texts[0] == "␣t0" and len(texts) == 1 + 2 * 8
     for node in range(1, 9):
-        assert texts[2 * node - 1 : 2 * node + 1] == [f"␣t{node}", f"q {draft[node]:.2f}   p {target[node]:.2f}"]
-    assert [line.get_linestyle() for line in axes.lines] == ["-" if accepted[n] else "--" for n in range(1, 9)]
+        assert texts[2 * node - 1 : 2 * node + 1] == [
+            f"␣t{node}",
+            f"q {draft[node]:.2f}   p {target[node]:.2f}",
+        ]
+    assert [line.get_linestyle() for line in axes.lines] == [
+        "-" if accepted[n] else "--" for n in range(1, 9)
+    ]
     boxes = axes.patches
     assert len({(round(b.get_x(), 3), round(b.get_y(), 3)) for b in boxes}) == 9
     for one in range(9):
         for other in range(one):
             same_column = tree.depth[one] == tree.depth[other]
-            assert not same_column or abs(boxes[one].get_y() - boxes[other].get_y()) >= 0.8, "boxes of a column do not overlap"
+            assert not same_column or abs(boxes[one].get_y() - boxes[other].get_y()) >= 0.8, (
+                "boxes of a column do not overlap"
+            )
     heights = [boxes[n].get_y() for n in tree.children(1)]
     assert heights == sorted(heights), "the draft's best on top: the y axis points down"
     assert axes.yaxis_inverted()
@@ -146,6 +180,8 @@ def test_drawn_tree_takes_any_text_and_a_chain(tmp_path):
         figures.draw_tree(chain(4), labels[:2], [0.5] * 5, [0.5] * 5, [True] * 5)
 
 
-@pytest.mark.parametrize(("text", "shown"), [(" a\n", "␣a⏎"), ("abcdefghijklmnop", "…defghijklmnop"), ("", "")])
+@pytest.mark.parametrize(
+    ("text", "shown"), [(" a\n", "␣a⏎"), ("abcdefghijklmnop", "…defghijklmnop"), ("", "")]
+)
 def test_invisible_characters_are_marked(text, shown):
     assert figures.visible(text) == shown

@@ -1,4 +1,6 @@
-"""Kaggle and Colab without either: the metadata file, attached models and data sets as Kaggle mounts them, runs that go on."""
+"""Kaggle and Colab without either: the metadata file, attached models and data sets as Kaggle
+mounts them, runs that go on.
+"""
 
 import json
 import os
@@ -11,7 +13,15 @@ import pytest
 
 from speclab import record
 from speclab.ops import engines, hosted
-from speclab.ops.hosted import attach, keep, kernel_metadata, notebook_file, restore, slug, with_parameters
+from speclab.ops.hosted import (
+    attach,
+    keep,
+    kernel_metadata,
+    notebook_file,
+    restore,
+    slug,
+    with_parameters,
+)
 from speclab.pairs import load_pair, model_folder
 from speclab.profiles import ROOT, load_profile
 from speclab.prompts import HUB_SETS
@@ -20,11 +30,17 @@ from speclab.runs import record_run
 T4 = load_profile("t4")
 
 
-# ---- kernel-metadata.json ---------------------------------------------------------------------------------------------
+# ---- kernel-metadata.json ------------------------------------------------------------------------
 
 
 def test_the_metadata_have_kaggles_keys_and_forms():
-    found = kernel_metadata("02", "ann-b", datasets=["ann-b/speclab"], models=["meta/llama-2/pytorch/7b-chat/1"], kernels=["ann-b/before"])
+    found = kernel_metadata(
+        "02",
+        "ann-b",
+        datasets=["ann-b/speclab"],
+        models=["meta/llama-2/pytorch/7b-chat/1"],
+        kernels=["ann-b/before"],
+    )
     assert found == {
         "id": "ann-b/speclab-02-gamma-sweep",
         "title": "speclab 02 gamma sweep",
@@ -40,13 +56,18 @@ def test_the_metadata_have_kaggles_keys_and_forms():
         "kernel_sources": ["ann-b/before"],
         "model_sources": ["meta/llama-2/pytorch/7b-chat/1"],
     }
-    assert kernel_metadata("2", "ann", internet=False, datasets=["ann/kit"])["enable_internet"] == "false"
+    assert (
+        kernel_metadata("2", "ann", internet=False, datasets=["ann/kit"])["enable_internet"]
+        == "false"
+    )
 
 
 def test_every_notebook_has_a_title_whose_slug_is_its_id():
     for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
         found = kernel_metadata(path.stem, "ann")
-        assert found["id"] == f"ann/{slug(found['title'])}" and 5 <= len(found["title"]) <= 50  # Kaggle's limits
+        assert (
+            found["id"] == f"ann/{slug(found['title'])}" and 5 <= len(found["title"]) <= 50
+        )  # Kaggle's limits
         assert notebook_file(path.stem[:2]) == path
 
 
@@ -56,7 +77,10 @@ def test_every_notebook_has_a_title_whose_slug_is_its_id():
         (("77", "ann"), r"notebook='77': allowed are 00_by_hand, "),
         (("02", "Ann B"), "user='Ann B': the name in the address"),
         (("02", "ann", True, ["kit"]), "dataset 'kit': write owner/name"),
-        (("02", "ann", True, [], ["a/b"]), "model 'a/b': write owner/model/framework/variation/version"),
+        (
+            ("02", "ann", True, [], ["a/b"]),
+            "model 'a/b': write owner/model/framework/variation/version",
+        ),
         (("02", "ann", True, [], [], ["a/b/c"]), "kernel 'a/b/c': write owner/name"),
         (("02", "ann", False), "internet off: attach the kit as a data set"),
     ],
@@ -68,16 +92,42 @@ def test_bad_arguments_are_named(arguments, words):
 
 def test_the_command_writes_a_folder_to_push(tmp_path, capsys):
     call = ["kaggle", "--notebook", "02", "--user", "ann", "--out", str(tmp_path / "k")]
-    assert hosted.main(call) == 2 and "how shall the notebook get the kit" in capsys.readouterr().err
-    assert hosted.main([*call, "--repo", "https://example.org/kit", "--profile", "paper", "--set", "prompts_per_domain=5"]) == 0
+    assert (
+        hosted.main(call) == 2 and "how shall the notebook get the kit" in capsys.readouterr().err
+    )
+    assert (
+        hosted.main(
+            [
+                *call,
+                "--repo",
+                "https://example.org/kit",
+                "--profile",
+                "paper",
+                "--set",
+                "prompts_per_domain=5",
+            ]
+        )
+        == 0
+    )
     assert "kaggle kernels push -p" in capsys.readouterr().out
     metadata = json.loads((tmp_path / "k/kernel-metadata.json").read_text())
     book = jupytext.read(tmp_path / "k" / metadata["code_file"])  # a notebook that can be read
     tags = {tag: i for i, cell in enumerate(book.cells) for tag in cell.metadata.get("tags", [])}
-    assert tags["kit-address"] < tags["bootstrap"] < tags["parameters"] == tags["injected-parameters"] - 1
-    assert book.cells[tags["injected-parameters"]].source == "profile = 'paper'\noverrides = {'prompts_per_domain': 5}"
+    assert (
+        tags["kit-address"]
+        < tags["bootstrap"]
+        < tags["parameters"]
+        == tags["injected-parameters"] - 1
+    )
+    assert (
+        book.cells[tags["injected-parameters"]].source
+        == "profile = 'paper'\noverrides = {'prompts_per_domain': 5}"
+    )
     assert "https://example.org/kit" in book.cells[tags["kit-address"]].source
-    assert hosted.main([*call, "--repo", "x", "--profile", "t5"]) == 2 and "did you mean 't4'" in capsys.readouterr().err
+    assert (
+        hosted.main([*call, "--repo", "x", "--profile", "t5"]) == 2
+        and "did you mean 't4'" in capsys.readouterr().err
+    )
 
 
 def test_a_notebook_without_its_parameters_cell_is_refused():
@@ -85,7 +135,7 @@ def test_a_notebook_without_its_parameters_cell_is_refused():
         with_parameters({"cells": []}, {})
 
 
-# ---- attached models and data sets ------------------------------------------------------------------------------------
+# ---- attached models and data sets ---------------------------------------------------------------
 
 
 @pytest.fixture
@@ -106,9 +156,18 @@ def put(folder, name="config.json"):
 @pytest.mark.parametrize(
     ("target", "draft"),
     [
-        ("my-models/TheBloke/Llama-2-7B-Chat-GPTQ", "my-models/TinyLlama/TinyLlama-1.1B-Chat-v1.0"),  # a data set with the hub's layout
-        ("datasets/ann/llama-2-7b-chat-gptq", "datasets/ann/tinyllama-1-1b-chat-v1-0"),  # a data set a model, Kaggle's newer mounts
-        ("llama-2-7b-chat-gptq/files", "models/tl/tinyllama-1-1b-chat-v1-0/transformers/default/1"),  # a model of Kaggle
+        (
+            "my-models/TheBloke/Llama-2-7B-Chat-GPTQ",
+            "my-models/TinyLlama/TinyLlama-1.1B-Chat-v1.0",
+        ),  # a data set with the hub's layout
+        (
+            "datasets/ann/llama-2-7b-chat-gptq",
+            "datasets/ann/tinyllama-1-1b-chat-v1-0",
+        ),  # a data set a model, Kaggle's newer mounts
+        (
+            "llama-2-7b-chat-gptq/files",
+            "models/tl/tinyllama-1-1b-chat-v1-0/transformers/default/1",
+        ),  # a model of Kaggle
     ],
 )
 def test_attached_models_are_found_as_kaggle_mounts_them(tmp_path, environment, target, draft):
@@ -122,14 +181,22 @@ def test_attached_models_are_found_as_kaggle_mounts_them(tmp_path, environment, 
     assert attach(T4, mounted, tmp_path / "links") == {}, "what is set stays"
 
 
-def test_nothing_attached_changes_nothing_and_two_copies_are_refused(tmp_path, environment, monkeypatch):
+def test_nothing_attached_changes_nothing_and_two_copies_are_refused(
+    tmp_path, environment, monkeypatch
+):
     assert attach(T4, tmp_path / "none") == {} and "SPECLAB_MODELS" not in os.environ
-    assert attach(load_profile("tiny"), put(tmp_path / "input/target")) == {}, "the kit's own pair is never looked for"
+    assert attach(load_profile("tiny"), put(tmp_path / "input/target")) == {}, (
+        "the kit's own pair is never looked for"
+    )
     for name in ("a", "b"):
         put(tmp_path / "input" / name / "llama-2-7b-chat-gptq")
-    with pytest.raises(ValueError, match=r"TheBloke/Llama-2-7B-Chat-GPTQ is attached 2 times: .*detach all but one"):
+    with pytest.raises(
+        ValueError, match=r"TheBloke/Llama-2-7B-Chat-GPTQ is attached 2 times: .*detach all but one"
+    ):
         attach(T4, tmp_path / "input", tmp_path / "links")
-    with pytest.raises(ValueError, match="neither a folder nor to be had from the hub.*SPECLAB_MODELS"):
+    with pytest.raises(
+        ValueError, match="neither a folder nor to be had from the hub.*SPECLAB_MODELS"
+    ):
         model_folder(T4.draft)
 
 
@@ -146,7 +213,9 @@ def test_attached_data_sets_are_read_only_when_all_four_are_there(tmp_path, envi
     assert os.environ["SPECLAB_DATASETS"] == str(tmp_path / "links/datasets")
 
 
-@pytest.mark.parametrize("mount", ["speclab", "datasets/ann/speclab", "datasets/ann/kit/speclab-main"])
+@pytest.mark.parametrize(
+    "mount", ["speclab", "datasets/ann/speclab", "datasets/ann/kit/speclab-main"]
+)
 def test_the_bootstrap_cell_finds_an_attached_kit_and_reinstalls_nothing(tmp_path, mount):
     cells = jupytext.read(ROOT / "notebooks" / "_template.py").cells
     source = next(c.source for c in cells if "bootstrap" in c.metadata.get("tags", []))
@@ -157,23 +226,36 @@ def test_the_bootstrap_cell_finds_an_attached_kit_and_reinstalls_nothing(tmp_pat
     for name in ("pyproject.toml", "speclab/__init__.py", "speclab/notebook.py"):
         shutil.copy(ROOT / name, kit / name)
     no_pip = "import subprocess; subprocess.run = None\n"  # whoever calls pip or git fails
-    script = no_pip + source.replace('"/kaggle/input"', repr(str(tmp_path / "input"))) + "\nprint(os.getcwd())"
+    script = (
+        no_pip
+        + source.replace('"/kaggle/input"', repr(str(tmp_path / "input")))
+        + "\nprint(os.getcwd())"
+    )
     clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "SPECLAB_REPO")}
     for _ in range(2):  # the second time it is there already
-        done = subprocess.run([sys.executable, "-c", script], cwd=away, env=clean, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", script], cwd=away, env=clean, capture_output=True, text=True
+        )
         assert (done.returncode, done.stdout.strip()) == (0, str(away / "speclab-kit")), done.stderr
 
 
-# ---- runs that go on --------------------------------------------------------------------------------------------------
+# ---- runs that go on -----------------------------------------------------------------------------
 
 
 @pytest.fixture
 def profile(random_profile, tmp_path):
     """The random pair over six short prompts in three blocks."""
-    rows = [{"prompt_id": f"code-{i}", "domain": "code", "prompt": "a b c d"[: 2 * (i % 3) + 1]} for i in range(6)]
+    rows = [
+        {"prompt_id": f"code-{i}", "domain": "code", "prompt": "a b c d"[: 2 * (i % 3) + 1]}
+        for i in range(6)
+    ]
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return random_profile.replace(
-        prompts=str(tmp_path / "prompts.jsonl"), prompts_per_domain=6, domains=("code",), block_prompts=2, max_new_tokens=6
+        prompts=str(tmp_path / "prompts.jsonl"),
+        prompts_per_domain=6,
+        domains=("code",),
+        block_prompts=2,
+        max_new_tokens=6,
     )
 
 
@@ -182,7 +264,9 @@ def contents(folder):
 
 
 def cut_off(monkeypatch, at):
-    """The recorder is stopped in block `at` (from 1), as a session's end would; returns the calls it got."""
+    """The recorder is stopped in block `at` (from 1), as a session's end would; returns the calls
+    it got.
+    """
     honest, calls = record.record_or_halve, []
 
     def block(*arguments):
@@ -195,23 +279,31 @@ def cut_off(monkeypatch, at):
     return calls
 
 
-def test_a_session_that_was_cut_off_goes_on_from_what_is_attached(profile, tmp_path, random_pair, monkeypatch):
+def test_a_session_that_was_cut_off_goes_on_from_what_is_attached(
+    profile, tmp_path, random_pair, monkeypatch
+):
     whole = contents(record_run(profile, tmp_path / "whole", random_pair).folder)
     calls = cut_off(monkeypatch, at=3)
     first = tmp_path / "working/speclab-kit/data/runs"
     with pytest.raises(KeyboardInterrupt):
         record_run(profile, first / "run", random_pair)
-    attached = tmp_path / "input/notebooks/ann/speclab-02"  # how the output of a notebook comes back
+    attached = (
+        tmp_path / "input/notebooks/ann/speclab-02"
+    )  # how the output of a notebook comes back
     shutil.copytree(first, attached / "speclab-kit/data/runs")
     shutil.rmtree(tmp_path / "working")
-    (attached / "speclab-kit/data/runs/run/parts/00002.trace.parquet.tmp").write_bytes(b"half a file")
+    (attached / "speclab-kit/data/runs/run/parts/00002.trace.parquet.tmp").write_bytes(
+        b"half a file"
+    )
     assert restore(tmp_path / "input", first) == ["run"] and not list(first.rglob("*.tmp"))
     assert contents(record_run(profile, first / "run", random_pair).folder) == whole
     assert len(calls) == 4, "two blocks were there: only the third was recorded, on its second try"
     assert restore(tmp_path / "input", first) == [], "nothing new"
 
 
-def test_whole_parts_stay_damaged_ones_are_replaced_other_settings_are_said(profile, tmp_path, random_pair, capfd):
+def test_whole_parts_stay_damaged_ones_are_replaced_other_settings_are_said(
+    profile, tmp_path, random_pair, capfd
+):
     saved, here = tmp_path / "input", tmp_path / "runs"
     whole = contents(record_run(profile, saved / "run", random_pair).folder)
     shutil.copytree(saved / "run", here / "run")
@@ -245,16 +337,24 @@ def test_what_was_recorded_before_keep_moves_along(profile, tmp_path, random_pai
     local, drive = tmp_path / "runs", tmp_path / "drive"
     whole = contents(record_run(profile, local / "run", random_pair).folder)
     keep(drive, local)
-    assert contents(local / "run") == whole and local.is_symlink() and (tmp_path / "runs.before/run/manifest.json").is_file()
+    assert (
+        contents(local / "run") == whole
+        and local.is_symlink()
+        and (tmp_path / "runs.before/run/manifest.json").is_file()
+    )
 
 
-def test_a_profile_runs_from_an_attached_folder(random_folders, random_profile, tmp_path, environment):
+def test_a_profile_runs_from_an_attached_folder(
+    random_folders, random_profile, tmp_path, environment
+):
     """End to end: hub ids, no network, models mounted in Kaggle's way."""
     from speclab.profiles import ModelSpec
 
     for folder, name in zip(random_folders, ("big-model-7b", "small-model-1b"), strict=True):
         shutil.copytree(folder, tmp_path / "input/datasets/ann" / name)
-    target, draft = (ModelSpec(name, device="cpu") for name in ("Org/Big-Model-7B", "Org/Small.Model-1B"))
+    target, draft = (
+        ModelSpec(name, device="cpu") for name in ("Org/Big-Model-7B", "Org/Small.Model-1B")
+    )
     profile = random_profile.replace(target=target, draft=draft)
     attach(profile, tmp_path / "input", tmp_path / "links")
     assert load_pair(profile).facts["target"]["path"] == "Org/Big-Model-7B"

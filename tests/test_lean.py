@@ -1,4 +1,6 @@
-"""The lean body against the network it is made from: batches, masks, caches, grouped heads, biases; and what it refuses."""
+"""The lean body against the network it is made from: batches, masks, caches, grouped heads, biases;
+and what it refuses.
+"""
 
 import pytest
 import torch
@@ -35,7 +37,12 @@ def network(kind: str, **changes):
 
 @pytest.mark.parametrize(
     ("kind", "changes"),
-    [("llama", {}), ("llama", {"num_key_value_heads": 4, "tie_word_embeddings": True}), ("llama", {"head_dim": 16}), ("qwen2", {})],
+    [
+        ("llama", {}),
+        ("llama", {"num_key_value_heads": 4, "tie_word_embeddings": True}),
+        ("llama", {"head_dim": 16}),
+        ("qwen2", {}),
+    ],
 )
 def test_equals_the_network_with_batches_masks_and_a_cache(kind, changes):
     plain, model = network(kind, **changes), network(kind, **changes)
@@ -52,7 +59,10 @@ def test_equals_the_network_with_batches_masks_and_a_cache(kind, changes):
     ):
         for cache in caches:
             cache.crop(min(cache.length, 90) if piece.shape[1] == 3 else cache.length)
-        ours, theirs = (m.logits(m.forward(piece, c, positions, seen)) for m, c in zip((lean, own), caches, strict=True))
+        ours, theirs = (
+            m.logits(m.forward(piece, c, positions, seen))
+            for m, c in zip((lean, own), caches, strict=True)
+        )
         torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=0)
 
 
@@ -70,14 +80,18 @@ def test_a_body_without_its_rotation_is_seen():
     body, tokens = LeanBody(model), torch.randint(0, 50, (1, 9))
     body.sin = -body.sin
     lean = LanguageModel(body, model.get_output_embeddings(), 50, torch.float32, "cpu")
-    assert (lean.logits(lean.forward(tokens, lean.cache())) - plain(tokens).logits).abs().max() > 0.1
+    assert (
+        lean.logits(lean.forward(tokens, lean.cache())) - plain(tokens).logits
+    ).abs().max() > 0.1
 
 
 def test_what_it_does_not_know_is_left_to_the_network():
     from transformers import AutoModelForCausalLM, Gemma2Config
 
     assert knows(network("llama")) and knows(network("qwen2"))
-    assert not knows(network("llama", mlp_bias=True)) and not knows(network("llama", hidden_act="gelu"))
+    assert not knows(network("llama", mlp_bias=True)) and not knows(
+        network("llama", hidden_act="gelu")
+    )
     small = {
         "vocab_size": 50,
         "hidden_size": 32,

@@ -1,4 +1,6 @@
-"""The cache: growth, crop, gather; and masks and positions through a real network against plain full-context passes."""
+"""The cache: growth, crop, gather; and masks and positions through a real network against plain
+full-context passes.
+"""
 
 import numpy as np
 import pytest
@@ -43,7 +45,9 @@ def test_chunks_over_a_cache_equal_one_full_pass(random_pair):
         parts.append(model.logits(model.forward(piece, cache)))
     torch.testing.assert_close(torch.cat(parts, 1), full, atol=1e-4, rtol=0)
     cache.crop(70)
-    torch.testing.assert_close(model.logits(model.forward(tokens[:, 70:71], cache)), full[:, 70:71], atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        model.logits(model.forward(tokens[:, 70:71], cache)), full[:, 70:71], atol=1e-4, rtol=0
+    )
 
 
 def test_passes_are_counted(random_pair):
@@ -65,18 +69,31 @@ def trees(draw):
     return Tree(np.array(parents), np.array(rank), np.array(depth))
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(tree=trees(), trunk=st.lists(st.integers(2, 39), min_size=1, max_size=90), data=st.data())
 def test_any_packed_tree_scores_as_its_paths_do(random_pair, tree, trunk, data):
-    model, nodes = random_pair.target, data.draw(st.lists(st.integers(2, 39), min_size=tree.size, max_size=tree.size))
+    model, nodes = (
+        random_pair.target,
+        data.draw(st.lists(st.integers(2, 39), min_size=tree.size, max_size=tree.size)),
+    )
     tokens = np.array([trunk[-1], *nodes])
     cache = model.cache()
     if len(trunk) > 1:
         model.forward(torch.tensor([trunk[:-1]]), cache)
     start = len(trunk) - 1
-    visible = torch.cat([torch.ones(tree.size + 1, start, dtype=torch.bool), torch.from_numpy(tree.ancestors)], 1)
-    packed = model.logits(model.forward(torch.from_numpy(tokens)[None], cache, torch.from_numpy(start + tree.depth), visible)[0])
+    visible = torch.cat(
+        [torch.ones(tree.size + 1, start, dtype=torch.bool), torch.from_numpy(tree.ancestors)], 1
+    )
+    packed = model.logits(
+        model.forward(
+            torch.from_numpy(tokens)[None], cache, torch.from_numpy(start + tree.depth), visible
+        )[0]
+    )
     for node in range(tree.size + 1):
         path = tokens[np.nonzero(tree.ancestors[node])[0]].tolist()
-        alone = model.logits(model.forward(torch.tensor([[*trunk[:-1], *path]]), model.cache())[0, -1])
+        alone = model.logits(
+            model.forward(torch.tensor([[*trunk[:-1], *path]]), model.cache())[0, -1]
+        )
         torch.testing.assert_close(packed[node], alone, atol=1e-4, rtol=1e-4)

@@ -39,7 +39,9 @@ def test_padded_vocabularies_are_cut_to_the_shared_ids(random_folders, tmp_path)
 
 def test_vocabularies_that_differ_are_refused(random_folders, tmp_path):
     other = save_random_llama(tmp_path / "other", 3, words=20)
-    with pytest.raises(ValueError, match=r"different vocabularies: 17 tokens differ, as .*one vocabulary"):
+    with pytest.raises(
+        ValueError, match=r"different vocabularies: 17 tokens differ, as .*one vocabulary"
+    ):
         pair_of(random_folders[0], other)
 
 
@@ -85,7 +87,11 @@ def test_an_architecture_that_ignores_tree_masks_is_refused(random_folders, monk
 
     honest = LanguageModel.forward
     monkeypatch.setattr(
-        LanguageModel, "forward", lambda self, tokens, cache, positions=None, visible=None: honest(self, tokens, cache, positions)
+        LanguageModel,
+        "forward",
+        lambda self, tokens, cache, positions=None, visible=None: honest(
+            self, tokens, cache, positions
+        ),
     )
     with pytest.raises(ValueError, match="does not take 4-D masks"):
         load_model(ModelSpec(str(random_folders[0]), device="cpu"))
@@ -94,11 +100,18 @@ def test_an_architecture_that_ignores_tree_masks_is_refused(random_folders, monk
 def test_the_quantised_target_runs_through_the_same_code(tiny_pair):
     from speclab.profiles import load_profile
 
-    pair = load_pair(load_profile("tiny", {"device": "cpu", "target.path": "data/pairs/tiny/target-gptq"}))
-    assert pair.facts["target"]["quantised"] and pair.facts["target"]["kernel"] not in ("", "Linear")
+    pair = load_pair(
+        load_profile("tiny", {"device": "cpu", "target.path": "data/pairs/tiny/target-gptq"})
+    )
+    assert pair.facts["target"]["quantised"] and pair.facts["target"]["kernel"] not in (
+        "",
+        "Linear",
+    )
     assert pair.facts["target"]["parameters"] == tiny_pair.facts["target"]["parameters"]
     tokens = torch.tensor([tiny_pair.tokenizer("def add(a, b):\n")["input_ids"]])
-    p, plain = (m.logits(m.forward(tokens, m.cache())).softmax(-1) for m in (pair.target, tiny_pair.target))
+    p, plain = (
+        m.logits(m.forward(tokens, m.cache())).softmax(-1) for m in (pair.target, tiny_pair.target)
+    )
     overlap = torch.minimum(p, plain).sum(-1).mean()
     assert 0.7 < overlap < 0.9999  # close to the full-precision target, and not the same
 
@@ -108,12 +121,19 @@ def test_a_model_whose_state_cannot_be_cropped_is_refused(random_folders, tmp_pa
 
     from speclab.model import KVCache
 
-    MambaForCausalLM(MambaConfig(vocab_size=40, hidden_size=16, state_size=4, num_hidden_layers=2)).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"taken back from a key/value cache, and it has no scaled dot-product attention"):
+    MambaForCausalLM(
+        MambaConfig(vocab_size=40, hidden_size=16, state_size=4, num_hidden_layers=2)
+    ).save_pretrained(tmp_path)
+    with pytest.raises(
+        ValueError,
+        match=r"taken back from a key/value cache, and it has no scaled dot-product attention",
+    ):
         load_model(ModelSpec(str(tmp_path), device="cpu"))
     honest = KVCache.update
     monkeypatch.setattr(  # as a hybrid does, whose recurrent layers keep their state elsewhere
-        KVCache, "update", lambda self, k, v, i, *_, **__: honest(self, k, v, 0) if i == 0 else (k, v)
+        KVCache,
+        "update",
+        lambda self, k, v, i, *_, **__: honest(self, k, v, 0) if i == 0 else (k, v),
     )
     monkeypatch.setattr("speclab.pairs.knows", lambda network: False)
     with pytest.raises(ValueError, match=r"only 1 of its 2 layers write to ours"):

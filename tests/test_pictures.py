@@ -17,7 +17,18 @@ from speclab.sampling import Sampling
 from speclab.tree import chain
 from tests.toy import toy_pair
 
-STRINGS = [" the", "cat", "\n", "<script>alert('x')</script>", "\t&\"", "", "\u202eabc\x00", "日本", "x" * 200, "."]
+STRINGS = [
+    " the",
+    "cat",
+    "\n",
+    "<script>alert('x')</script>",
+    '\t&"',
+    "",
+    "\u202eabc\x00",
+    "日本",
+    "x" * 200,
+    ".",
+]
 STEPS = [
     Step((0, 1, 2), 2, 4, "recovered"), Step((3, 4), 1, 1, "bonus"), Step((5, 6, 7), 3, 4, "cut"), Step((8,), 0, 4, "recovered"),
     Step((9,), 1, 1, "cut"),
@@ -50,39 +61,88 @@ class Reader(HTMLParser):
 def test_every_token_has_its_kind_block_and_place():
     found = tokenview.pieces(STEPS, STRINGS)
     assert [p.token for p in found] == list(range(10)) and [p.text for p in found] == STRINGS
-    kinds = ["accepted"] * 2 + ["recovered", "accepted", "bonus"] + ["accepted"] * 3 + ["recovered", "accepted"]
+    kinds = (
+        ["accepted"] * 2
+        + ["recovered", "accepted", "bonus"]
+        + ["accepted"] * 3
+        + ["recovered", "accepted"]
+    )
     assert [p.kind for p in found] == kinds, "a cut step ends on an accepted token"
-    assert [(p.block, p.place) for p in found] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (3, 0), (4, 0)]
+    assert [(p.block, p.place) for p in found] == [
+        (0, 0),
+        (0, 1),
+        (0, 2),
+        (1, 0),
+        (1, 1),
+        (2, 0),
+        (2, 1),
+        (2, 2),
+        (3, 0),
+        (4, 0),
+    ]
     assert tokenview.counts(found) == {"accepted": 7, "recovered": 2, "bonus": 1}
 
 
 def test_html_is_whole_escaped_and_says_every_token():
     page = tokenview.as_html(STEPS, STRINGS)
     read = Reader(page)
-    assert not read.open and set(read.tags) == {"div", "span", "br"}, "no script, no style sheet, nothing that is fetched"
-    assert "<script" not in page and "&lt;script&gt;" in page and "://" not in page and "\u202e" not in page and "\x00" not in page
-    assert "␣the" in read.text and "⏎" in read.text and "⇥&\"" in read.text and "<script>alert('x')</script>" in read.text
-    assert len(read.titles) == 10 and read.titles[2] == "block 1, recovered; 2 of 4 drafted tokens accepted; id 2"
-    assert page.count("<br>") == 1 and "10 tokens in 5 target passes (2.00 tokens per pass)" in read.text
+    assert not read.open and set(read.tags) == {"div", "span", "br"}, (
+        "no script, no style sheet, nothing that is fetched"
+    )
+    assert (
+        "<script" not in page
+        and "&lt;script&gt;" in page
+        and "://" not in page
+        and "\u202e" not in page
+        and "\x00" not in page
+    )
+    assert (
+        "␣the" in read.text
+        and "⏎" in read.text
+        and '⇥&"' in read.text
+        and "<script>alert('x')</script>" in read.text
+    )
+    assert (
+        len(read.titles) == 10
+        and read.titles[2] == "block 1, recovered; 2 of 4 drafted tokens accepted; id 2"
+    )
+    assert (
+        page.count("<br>") == 1
+        and "10 tokens in 5 target passes (2.00 tokens per pass)" in read.text
+    )
     assert "accepted 7" in read.text and "recovered 2" in read.text and "bonus 1" in read.text
 
 
 def test_kinds_differ_without_colour():
     looks = tokenview.LOOKS.values()
-    assert len({(look.line, look.width, look.weight) for look in looks}) == len({look.face for look in looks}) == 3
+    assert (
+        len({(look.line, look.width, look.weight) for look in looks})
+        == len({look.face for look in looks})
+        == 3
+    )
 
 
 def test_boxes_stand_in_order_within_the_lines_and_apart():
     plan = tokenview.layout(STEPS * 6, STRINGS, columns=40)
     for box in plan.boxes:
-        assert box.column >= 0 and box.column + box.width <= 40 and box.width >= 1 + (len(box.text) > 0)
+        assert (
+            box.column >= 0
+            and box.column + box.width <= 40
+            and box.width >= 1 + (len(box.text) > 0)
+        )
     for one, two in zip(plan.boxes, plan.boxes[1:], strict=False):
         gap = 1 if two.piece.place == 0 and two.column else 0
-        assert (two.row, two.column) == (one.row + 1, 0) or (two.row == one.row and two.column == one.column + one.width + gap)
-        assert not one.piece.text.endswith("\n") or two.row == one.row + 1, "a line end in the text is one in the picture"
+        assert (two.row, two.column) == (one.row + 1, 0) or (
+            two.row == one.row and two.column == one.column + one.width + gap
+        )
+        assert not one.piece.text.endswith("\n") or two.row == one.row + 1, (
+            "a line end in the text is one in the picture"
+        )
     assert plan.rows == plan.boxes[-1].row + 1
     cut, wide = plan.boxes[8], plan.boxes[7]
-    assert cut.text == "x" * 38 + "…" and cut.width == 40 and wide.width == 5, "cut to a line; East Asian characters take two cells"
+    assert cut.text == "x" * 38 + "…" and cut.width == 40 and wide.width == 5, (
+        "cut to a line; East Asian characters take two cells"
+    )
 
 
 def test_the_picture_has_a_box_a_text_and_a_block_bar_each(tmp_path):
@@ -90,10 +150,21 @@ def test_the_picture_has_a_box_a_text_and_a_block_bar_each(tmp_path):
     steps = [Step((0, 1, 9), 2, 4, "recovered"), Step((3, 4), 1, 1, "bonus")]
     figure = figures.draw_tokens(tokenview.layout(steps, STRINGS))
     axes = figure.axes[0]
-    assert [t.get_text() for t in axes.texts] == ["␣the", "cat", ".", "<script>alert('x')</script>", "⇥&\""]
-    assert [p.get_linestyle() for p in axes.patches] == ["solid"] * 4 + ["dashed"] and len(axes.lines) == 2
+    assert [t.get_text() for t in axes.texts] == [
+        "␣the",
+        "cat",
+        ".",
+        "<script>alert('x')</script>",
+        '⇥&"',
+    ]
+    assert [p.get_linestyle() for p in axes.patches] == ["solid"] * 4 + ["dashed"] and len(
+        axes.lines
+    ) == 2
     faces = [matplotlib.colors.to_hex(p.get_facecolor()).upper() for p in axes.patches]
-    assert faces == [tokenview.LOOKS[kind].face for kind in ("accepted", "accepted", "recovered", "accepted", "bonus")]
+    assert faces == [
+        tokenview.LOOKS[kind].face
+        for kind in ("accepted", "accepted", "recovered", "accepted", "bonus")
+    ]
     labels = [t.get_text() for t in figure.legends[0].get_texts()]
     assert labels == ["accepted 3", "recovered 1", "bonus 1", "blocks (target passes) 2"]
     assert figure.get_size_inches()[0] == figures.TWO_COLUMNS
@@ -105,11 +176,17 @@ def test_the_picture_has_a_box_a_text_and_a_block_bar_each(tmp_path):
     assert figures.save(figure, "01_tokens", tmp_path).exists()
 
 
-@pytest.mark.parametrize(("rule", "sampling"), [("greedy", Sampling()), ("rejection", Sampling(1.0))])
+@pytest.mark.parametrize(
+    ("rule", "sampling"), [("greedy", Sampling()), ("rejection", Sampling(1.0))]
+)
 def test_real_steps_are_shown_whole(rule, sampling):
-    steps = list(decode(toy_pair(), (1, 2), rule, Shape(chain(3)), sampling, 30, np.random.default_rng(0)))
+    steps = list(
+        decode(toy_pair(), (1, 2), rule, Shape(chain(3)), sampling, 30, np.random.default_rng(0))
+    )
     strings = [f" w{i}" for i in range(10)]
-    assert [p.token for p in tokenview.pieces(steps, strings)] == [t for s in steps for t in s.tokens]
+    assert [p.token for p in tokenview.pieces(steps, strings)] == [
+        t for s in steps for t in s.tokens
+    ]
     assert f" in {len(steps)} target passes" in tokenview.as_html(steps, strings)
 
 

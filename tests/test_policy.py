@@ -18,7 +18,14 @@ from speclab.studies.budgets_and_routing import policies
 from speclab.tree import chain, static_tree
 
 PAIR = {"target": "a" * 40, "draft": "b" * 40}
-MADE = Policy(PAIR, {"c": 0.3}, "chain:2", {"code": "chain:5", "math": "tree:3,2,8", "chat": "plain"}, "none", "0123456789abcdef")
+MADE = Policy(
+    PAIR,
+    {"c": 0.3},
+    "chain:2",
+    {"code": "chain:5", "math": "tree:3,2,8", "chat": "plain"},
+    "none",
+    "0123456789abcdef",
+)
 CODE = "def add(a, b):\n    # write a python function that returns the sum"
 CHAT = "Hello! Can you recommend me a nice place for my holiday, please?"
 
@@ -41,71 +48,151 @@ def test_a_prompt_says_its_domain():
     found = {d: policy.choose(MADE, Prompt("p", d, "text")) for d in (*DOMAINS, "")}
     assert found["chat"] is None
     sizes = {name: shape.tree.size for name, shape in found.items() if shape}
-    assert sizes == {"code": 5, "math": 8, "reasoning": 2, "": 2}, "a domain that the policy does not name, or no domain, is the default"
+    assert sizes == {"code": 5, "math": 8, "reasoning": 2, "": 2}, (
+        "a domain that the policy does not name, or no domain, is the default"
+    )
     assert found["math"].tree.parent.tolist() == parse_shape("tree:3,2,8").tree.parent.tolist()
 
 
 def test_rules_see_the_text_only():
     by_rules = replace(MADE, router="rules")
-    assert routing.rules([CODE, CHAT, "xyzzy"]) == ["code", "chat", routing.UNKNOWN], "what the cases below rest on"
-    assert policy.setting_for(by_rules, Prompt("p", "chat", CODE)) == "chain:5", "not what the prompt says of itself"
+    assert routing.rules([CODE, CHAT, "xyzzy"]) == ["code", "chat", routing.UNKNOWN], (
+        "what the cases below rest on"
+    )
+    assert policy.setting_for(by_rules, Prompt("p", "chat", CODE)) == "chain:5", (
+        "not what the prompt says of itself"
+    )
     assert policy.choose(by_rules, Prompt("p", "code", CHAT)) is None
     assert policy.setting_for(by_rules, Prompt("p", "code", "xyzzy")) == "chain:2"
 
 
 def test_the_classifier_decides_or_leaves_it_to_the_default(monkeypatch):
     weight = np.zeros((len(DOMAINS), routing.FEATURES), np.float32)
-    for sure, setting in ((50.0, "chain:5"), (0.0, "chain:2")):  # all prompts are code, or no domain is more likely
+    for sure, setting in (
+        (50.0, "chain:5"),
+        (0.0, "chain:2"),
+    ):  # all prompts are code, or no domain is more likely
         bias = np.array([sure, 0, 0, 0], np.float32)
         router = routing.Router(weight, bias, np.ones(routing.FEATURES, np.float32), 0.5, {})
         monkeypatch.setattr(policy, "_router", lambda router=router: router)
-        assert policy.setting_for(replace(MADE, router="classifier"), Prompt("p", "chat", CHAT)) == setting
+        assert (
+            policy.setting_for(replace(MADE, router="classifier"), Prompt("p", "chat", CHAT))
+            == setting
+        )
 
 
 def test_summary_keeps_what_decides():
     costs = Costs(2.34567, (1, 4, 8), (0.25, 0.3, 0.4), (1.0, 1.3, 1.7), 0.12345)
-    wanted = {"device": "cpu", "target_ms": 2.346, "c": 0.25, "overhead": 0.1235, "v(2)": 1.1, "v(4)": 1.3, "v(8)": 1.7}
+    wanted = {
+        "device": "cpu",
+        "target_ms": 2.346,
+        "c": 0.25,
+        "overhead": 0.1235,
+        "v(2)": 1.1,
+        "v(4)": 1.3,
+        "v(8)": 1.7,
+    }
     assert policy.summary(costs, "cpu") == wanted
 
 
 def test_policies_by_hand():
-    """Code is always accepted, chat never: who knows the domain drafts for code alone, who asks the wrong router does the reverse."""
+    """Code is always accepted, chat never: who knows the domain drafts for code alone, who asks the
+    wrong router does the reverse.
+    """
     texts = {f"{d}-{i}": (d, 0 if d == "code" else 9) for d in ("code", "chat") for i in range(5)}
     rows = [(name, d, t, rank) for name, (d, rank) in texts.items() for t in range(12)]
     trace = pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "draft_rank"])
     known, costs = {"plain": None, "chain:3": chain(3)}, budgets.assumed(0.1)
-    routes = {"lost": dict.fromkeys(texts, routing.UNKNOWN), "wrong": {p: "chat" if d == "code" else "code" for p, (d, _) in texts.items()}}
-    found = policies.judged(trace, budgets.counts(trace, known), known, costs, {"code": 0.9, "chat": 0.1}, routes)
+    routes = {
+        "lost": dict.fromkeys(texts, routing.UNKNOWN),
+        "wrong": {p: "chat" if d == "code" else "code" for p, (d, _) in texts.items()},
+    }
+    found = policies.judged(
+        trace, budgets.counts(trace, known), known, costs, {"code": 0.9, "chat": 0.1}, routes
+    )
     assert list(found) == ["never", "always", "per-domain", "lost", "wrong", "online", "oracle"]
-    passes = {name: frame.groupby("domain")["target_passes"].mean().to_dict() for name, frame in found.items()}
+    passes = {
+        name: frame.groupby("domain")["target_passes"].mean().to_dict()
+        for name, frame in found.items()
+    }
     plain, drafted = {"code": 12, "chat": 12}, {"code": 3, "chat": 12}
-    assert passes == {"never": plain, "always": drafted, "per-domain": drafted, "lost": drafted, "wrong": plain, "online": drafted,
-                      "oracle": drafted}
-    drafts = {name: frame.groupby("domain")["draft_passes"].mean().to_dict() for name, frame in found.items()}
-    assert drafts["per-domain"] == {"code": 9, "chat": 0} and drafts["online"] == {"code": 9, "chat": 6}, "online looks at two blocks first"
-    assert drafts["wrong"]["code"] == 0 and drafts["wrong"]["chat"] == drafts["always"]["chat"] == 9 * 3 + 3 + 2 + 1
-    assert all((found["oracle"]["cost"].to_numpy() <= frame.set_index("prompt_id").loc[found["oracle"]["prompt_id"], "cost"] + 1e-9).all()
-               for frame in found.values())
+    assert passes == {
+        "never": plain,
+        "always": drafted,
+        "per-domain": drafted,
+        "lost": drafted,
+        "wrong": plain,
+        "online": drafted,
+        "oracle": drafted,
+    }
+    drafts = {
+        name: frame.groupby("domain")["draft_passes"].mean().to_dict()
+        for name, frame in found.items()
+    }
+    assert drafts["per-domain"] == {"code": 9, "chat": 0} and drafts["online"] == {
+        "code": 9,
+        "chat": 6,
+    }, "online looks at two blocks first"
+    assert (
+        drafts["wrong"]["code"] == 0
+        and drafts["wrong"]["chat"] == drafts["always"]["chat"] == 9 * 3 + 3 + 2 + 1
+    )
+    assert all(
+        (
+            found["oracle"]["cost"].to_numpy()
+            <= frame.set_index("prompt_id").loc[found["oracle"]["prompt_id"], "cost"] + 1e-9
+        ).all()
+        for frame in found.values()
+    )
 
 
 def test_recommendations_by_hand():
-    """Code is always accepted, chat never: with a cheap draft the longest chain against none at all."""
+    """Code is always accepted, chat never: with a cheap draft the longest chain against none at
+    all.
+    """
     texts = {f"{d}-{i}": (d, 0 if d == "code" else 9) for d in ("code", "chat") for i in range(5)}
     rows = [(name, d, t, rank) for name, (d, rank) in texts.items() for t in range(12)]
     trace = pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "draft_rank"])
-    known = {"plain": None, "chain:1": chain(1), "chain:3": chain(3), "tree:2,2,4": static_tree(2, 2, 4)}
-    found = policies.recommend(budgets.counts(trace, known), known, {"cheap": budgets.assumed(0.1), "dear": budgets.assumed(2.0)})
+    known = {
+        "plain": None,
+        "chain:1": chain(1),
+        "chain:3": chain(3),
+        "tree:2,2,4": static_tree(2, 2, 4),
+    }
+    found = policies.recommend(
+        budgets.counts(trace, known),
+        known,
+        {"cheap": budgets.assumed(0.1), "dear": budgets.assumed(2.0)},
+    )
     found = found.set_index(["machine", "domain"])
-    code, chat, dear = found.loc[("cheap", "code")], found.loc[("cheap", "chat")], found.loc[("dear", "code")]
-    assert (code["setting"], code["gamma"], code["tree"], code["speculate"]) == ("chain:3", 3, "tree:2,2,4", "yes")
+    code, chat, dear = (
+        found.loc[("cheap", "code")],
+        found.loc[("cheap", "chat")],
+        found.loc[("dear", "code")],
+    )
+    assert (code["setting"], code["gamma"], code["tree"], code["speculate"]) == (
+        "chain:3",
+        3,
+        "tree:2,2,4",
+        "yes",
+    )
     assert code["speedup"] == pytest.approx(4 / 1.3) and code["share_best"] == 1
-    assert (chat["setting"], chat["gamma"], chat["tree"], chat["speculate"], chat["speedup"]) == ("plain", 0, "none", "no", 1)
+    assert (chat["setting"], chat["gamma"], chat["tree"], chat["speculate"], chat["speedup"]) == (
+        "plain",
+        0,
+        "none",
+        "no",
+        1,
+    )
     assert (dear["setting"], dear["speculate"], dear["low"], dear["high"]) == ("plain", "no", 1, 1)
 
 
 @pytest.mark.parametrize("name", ["target", "draft"])
 def test_a_policy_for_another_pair_says_which_model(tmp_path, name):
-    with pytest.raises(ValueError, match=f"made for another pair: its {name} is {PAIR[name][:12]}…, this one's {'c' * 12}…"):
+    with pytest.raises(
+        ValueError,
+        match=f"made for another pair: its {name} is {PAIR[name][:12]}…, this one's {'c' * 12}…",
+    ):
         policy.load(written(tmp_path), PAIR | {name: "c" * 40})
     with pytest.raises(ValueError, match="made for another pair: its target is None"):
         policy.load(written(tmp_path, pair={}), PAIR)
@@ -146,14 +233,20 @@ def test_identity_follows_the_weights(random_profile, random_folders):
     """The digest is the weights': the same for a copy elsewhere, another for the other model."""
     found = policy.identity(random_profile)
     assert set(found) == {"target", "draft"} and found["target"] != found["draft"]
-    swapped = policy.identity(random_profile.replace(target=random_profile.draft, draft=random_profile.target))
+    swapped = policy.identity(
+        random_profile.replace(target=random_profile.draft, draft=random_profile.target)
+    )
     assert swapped == {"target": found["draft"], "draft": found["target"]}
 
 
 def batches(*verdicts):
-    """Rows of batches 1, 2, 4, ...: "+" pays, "0" cannot be told, "-" slows; in another order than the batches'."""
+    """Rows of batches 1, 2, 4, ...: "+" pays, "0" cannot be told, "-" slows; in another order than
+    the batches'.
+    """
     ends = {"+": (1.1, 1.3), "0": (0.9, 1.1), "-": (0.7, 0.9)}
-    return pd.DataFrame([(2**i, *ends[v]) for i, v in enumerate(verdicts)], columns=["batch", "low", "high"])[::-1]
+    return pd.DataFrame(
+        [(2**i, *ends[v]) for i, v in enumerate(verdicts)], columns=["batch", "low", "high"]
+    )[::-1]
 
 
 @pytest.mark.parametrize(
@@ -174,8 +267,13 @@ def test_where_drafting_stops_holds_at_every_batch_before_or_after(verdicts, exp
 
 
 def test_equal_settings_do_the_same():
-    for low, high, word in ((0.1, 0.2, "up"), (-0.2, -0.1, "down"), (0, 0, "does the same as"), (-0.1, 0.1, "cannot be told apart from"),
-                            (0, 0.1, "cannot be told apart from")):
+    for low, high, word in (
+        (0.1, 0.2, "up"),
+        (-0.2, -0.1, "down"),
+        (0, 0, "does the same as"),
+        (-0.1, 0.1, "cannot be told apart from"),
+        (0, 0.1, "cannot be told apart from"),
+    ):
         assert policies.told(pd.Series({"low": low, "high": high}), "up", "down") == word
 
 
@@ -184,9 +282,13 @@ def test_router_table_reads_the_card_and_judges_the_prompts():
     given = [Prompt("a", "code", CODE), Prompt("b", "chat", CHAT), Prompt("c", "math", CHAT)]
     table = policies.router_table(router, {"mine": given}).set_index(["prompts", "form"])
     mine, held = table.loc["mine", "as it is"], table.loc["held out of its training", "removed"]
-    assert mine["n"] == 3 and mine["right"].startswith("0.667 [0.208, 0.939]"), "Wilson's interval of 2 in 3, worked by hand"
+    assert mine["n"] == 3 and mine["right"].startswith("0.667 [0.208, 0.939]"), (
+        "Wilson's interval of 2 in 3, worked by hand"
+    )
     unsure = sum(route == budgets.UNKNOWN for route in router.routes([p.text for p in given]))
     assert mine["to_default"].startswith(f"{unsure / 3:.3f}")
     assert held["right"].startswith(f"{router.card['bare']['accuracy']:.3f}") and held["n"] == 1219
     prose = table.loc["technical prose, held out", "as it is"]
-    assert prose["right"] == "undefined" and prose["to_default"].startswith(f"{router.card['text']['prose_refused']:.3f}")
+    assert prose["right"] == "undefined" and prose["to_default"].startswith(
+        f"{router.card['text']['prose_refused']:.3f}"
+    )

@@ -1,4 +1,6 @@
-"""Profiles: every one that comes with the kit is valid; overrides reach where they should; errors name what is allowed."""
+"""Profiles: every one that comes with the kit is valid; overrides reach where they should; errors
+name what is allowed.
+"""
 
 import re
 
@@ -30,7 +32,13 @@ def test_every_profile_loads_and_describes_itself(name):
 
 def test_the_paper_profile_has_the_papers_settings():
     paper = load_profile("paper")
-    assert (paper.max_prompt_tokens, paper.max_new_tokens, paper.prompts_per_domain, paper.seed, paper.template) == (
+    assert (
+        paper.max_prompt_tokens,
+        paper.max_new_tokens,
+        paper.prompts_per_domain,
+        paper.seed,
+        paper.template,
+    ) == (
         512,
         64,
         50,
@@ -72,14 +80,18 @@ def test_notes_hold_the_published_configurations(name):
     configs = [profile.notes["target_config"], profile.notes["draft_config"]]
     assert tuple(shape_of(c).parameters for c in configs) == PARAMETERS[name]
     context = profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
-    assert all(context <= c["max_position_embeddings"] for c in configs), "the loader would refuse it"
+    assert all(context <= c["max_position_embeddings"] for c in configs), (
+        "the loader would refuse it"
+    )
     assert all("quantization_config" in c for c in configs[:1]) == (name in T4)
 
 
 @pytest.mark.parametrize("name", HUB)
 def test_prompts_template_tree_and_limits_are_in_the_file(name):
     profile = load_profile(name)
-    assert profile.tree.level(1).size == 2 and profile.tree.size == 8, "the paper's 2 + 4 + 2 everywhere"
+    assert profile.tree.level(1).size == 2 and profile.tree.size == 8, (
+        "the paper's 2 + 4 + 2 everywhere"
+    )
     assert profile.prompts == ("paper" if name == "paper" else "project")
     assert profile.template == ("none" if name in ("t4", "paper") else "chat")
     assert profile.max_new_tokens >= 64 and profile.prompts_per_domain == 50 and profile.seed == 42
@@ -89,7 +101,13 @@ def test_two_profiles_of_one_pair_differ_only_in_devices_prompts_and_blocks():
     from dataclasses import asdict
 
     one, two = asdict(load_profile("t4")), asdict(load_profile("paper"))
-    assert {k for k in one if one[k] != two[k]} == {"name", "description", "draft", "prompts", "block_prompts"}
+    assert {k for k in one if one[k] != two[k]} == {
+        "name",
+        "description",
+        "draft",
+        "prompts",
+        "block_prompts",
+    }
 
 
 def test_overrides_reach_one_model_or_both():
@@ -101,7 +119,11 @@ def test_overrides_reach_one_model_or_both():
 
 
 def test_overrides_are_read_from_the_command_line():
-    assert parse_overrides(["gamma=4", "dtype=float32", "budget=null"]) == {"gamma": 4, "dtype": "float32", "budget": None}
+    assert parse_overrides(["gamma=4", "dtype=float32", "budget=null"]) == {
+        "gamma": 4,
+        "dtype": "float32",
+        "budget": None,
+    }
     with pytest.raises(ValueError, match="KEY=VALUE"):
         parse_overrides(["gamma"])
 

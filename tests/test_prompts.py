@@ -1,4 +1,6 @@
-"""Prompts: the project's files, the paper's sets from a mirror, a user's file, digests and token ids."""
+"""Prompts: the project's files, the paper's sets from a mirror, a user's file, digests and token
+ids.
+"""
 
 import ast
 import json
@@ -45,8 +47,16 @@ def make_tokenizer(chat_template=None, **more):
     words = ["[BOS]", "[UNK]", "[U]", "[/U]", "[A]", "one", "two", "three", "four"]
     core = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    core.post_processor = processors.TemplateProcessing(single="[BOS] $A", special_tokens=[("[BOS]", 0)])
-    return PreTrainedTokenizerFast(tokenizer_object=core, bos_token="[BOS]", unk_token="[UNK]", chat_template=chat_template, **more)
+    core.post_processor = processors.TemplateProcessing(
+        single="[BOS] $A", special_tokens=[("[BOS]", 0)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        bos_token="[BOS]",
+        unk_token="[UNK]",
+        chat_template=chat_template,
+        **more,
+    )
 
 
 # ---------------------------------------------------------------- the project's own prompts
@@ -58,7 +68,9 @@ def project():
 
 
 def test_project_has_fifty_prompts_a_domain_in_order_and_no_more(project):
-    assert [p.prompt_id for p in project] == [f"{domain}-{i:02d}" for domain in DOMAINS for i in range(50)]
+    assert [p.prompt_id for p in project] == [
+        f"{domain}-{i:02d}" for domain in DOMAINS for i in range(50)
+    ]
     assert all(p.domain == p.prompt_id.split("-")[0] for p in project)
     with pytest.raises(ValueError, match="domain code has 50, asked for 51"):
         load_prompts("project", 51)
@@ -87,11 +99,15 @@ def test_project_code_prompts_are_functions_waiting_for_a_body(project):
         (function,) = ast.parse(p.text + "    pass\n").body
         names.add(function.name)
         assert p.text.endswith('"""\n') and p.text.count(">>>") >= 1
-        assert function.returns is not None and all(a.annotation is not None for a in function.args.args)
+        assert function.returns is not None and all(
+            a.annotation is not None for a in function.args.args
+        )
     assert len(names) == 50
 
 
-@pytest.mark.parametrize("domain, wrapper", [("math", MATH_PROMPT), ("reasoning", REASONING_PROMPT)])
+@pytest.mark.parametrize(
+    "domain, wrapper", [("math", MATH_PROMPT), ("reasoning", REASONING_PROMPT)]
+)
 def test_project_problems_stand_in_the_papers_wrapper(project, domain, wrapper):
     for p in (p for p in project if p.domain == domain):
         assert p.text == wrapper.format(bare(p)) and len(bare(p)) > 20 and "\n" not in bare(p)
@@ -109,11 +125,16 @@ def test_project_chat_prompts_have_the_length_of_first_messages(project):
 
 def test_file_is_read_in_order_with_blank_lines_skipped(tmp_path):
     path = write(tmp_path, line("b", "chat", "Grüß dich\u2028du"), "", line("a", "math", "x = {}"))
-    assert read_prompts(path) == [Prompt("b", "chat", "Grüß dich\u2028du"), Prompt("a", "math", "x = {}")]
+    assert read_prompts(path) == [
+        Prompt("b", "chat", "Grüß dich\u2028du"),
+        Prompt("a", "math", "x = {}"),
+    ]
 
 
 def test_a_raw_line_separator_inside_a_text_does_not_break_its_line(tmp_path):
-    raw = json.dumps({"prompt_id": "a", "domain": "chat", "prompt": "one\u2028two"}, ensure_ascii=False)
+    raw = json.dumps(
+        {"prompt_id": "a", "domain": "chat", "prompt": "one\u2028two"}, ensure_ascii=False
+    )
     assert read_prompts(write(tmp_path, raw))[0].text == "one\u2028two"
 
 
@@ -124,7 +145,9 @@ def test_folder_is_read_whole_and_ids_are_unique_across_its_files(tmp_path):
     assert [p.prompt_id for p in load_prompts(tmp_path, 2, ["code"])] == ["a", "c"]
     assert [p.prompt_id for p in load_prompts(str(tmp_path), 1, ("chat", "code"))] == ["b", "a"]
     write(tmp_path, line("z"), line("a"), name="3.jsonl")
-    with pytest.raises(ValueError, match=r"3\.jsonl, line 2: prompt_id 'a' is taken by .*1\.jsonl, line 1"):
+    with pytest.raises(
+        ValueError, match=r"3\.jsonl, line 2: prompt_id 'a' is taken by .*1\.jsonl, line 1"
+    ):
         read_prompts(tmp_path)
 
 
@@ -133,12 +156,18 @@ def test_folder_is_read_whole_and_ids_are_unique_across_its_files(tmp_path):
     [
         ('{"prompt_id": "x",', "not valid JSON"),
         ('["x"]', "a list came; write an object"),
-        ('{"prompt_id": "x", "domain": "code"}', "missing field prompt; the fields are prompt_id, domain, prompt"),
+        (
+            '{"prompt_id": "x", "domain": "code"}',
+            "missing field prompt; the fields are prompt_id, domain, prompt",
+        ),
         (line("x", answer="7"), "unknown field answer"),
         (line("x", prompt=" \n"), "prompt is ' .n'; it must be text that is not empty"),
         (line("x", prompt=7), "prompt is 7; it must be text"),
         (line(""), "prompt_id is ''; it must be text"),
-        (line("x", "maths"), "domain 'maths' is unknown: use one of code, math, reasoning, chat; did you mean 'math'"),
+        (
+            line("x", "maths"),
+            "domain 'maths' is unknown: use one of code, math, reasoning, chat; did you mean 'math'",
+        ),
         (line("a"), "prompt_id 'a' is taken by .*mine.jsonl, line 1"),
     ],
 )
@@ -156,7 +185,9 @@ def test_bytes_that_are_not_utf8_are_named_too(tmp_path):
 
 def test_arguments_are_checked(tmp_path):
     for source in ("projct", tmp_path):  # a wrong name; a folder without prompts
-        with pytest.raises(ValueError, match=r"no prompts at .*: use 'project', 'paper', an existing .jsonl file"):
+        with pytest.raises(
+            ValueError, match=r"no prompts at .*: use 'project', 'paper', an existing .jsonl file"
+        ):
             load_prompts(source, 1)
     for per_domain in (0, 2.0, None):
         with pytest.raises(ValueError, match=r"per_domain is .*whole number, 1 or more"):
@@ -167,7 +198,9 @@ def test_arguments_are_checked(tmp_path):
     with pytest.raises(ValueError, match=r"domain 'reason' is unknown.*did you mean 'reasoning'"):
         load_prompts("project", 1, ["reason"])
     path = write(tmp_path, line("a"), line("b", "chat"))
-    with pytest.raises(ValueError, match=r"mine.jsonl': domain chat has 1, asked for 2: ask for fewer or add"):
+    with pytest.raises(
+        ValueError, match=r"mine.jsonl': domain chat has 1, asked for 2: ask for fewer or add"
+    ):
         load_prompts(path, 2, ["chat"])
 
 
@@ -185,10 +218,17 @@ def cache(monkeypatch, tmp_path):
 
 
 def make_mirror(root):
-    """A small mirror with one row a set, and with three rows of chat of which the first is too short."""
+    """A small mirror with one row a set, and with three rows of chat of which the first is too
+    short.
+    """
 
     def user(text):
-        return {"messages": [{"role": "system", "content": "be kind"}, {"role": "user", "content": text}]}
+        return {
+            "messages": [
+                {"role": "system", "content": "be kind"},
+                {"role": "user", "content": text},
+            ]
+        }
 
     rows = {
         "code": [{"task_id": "HumanEval/0", "prompt": "def f():\n"}],
@@ -209,9 +249,15 @@ def test_paper_prompts_have_the_papers_text_and_documented_ids(cache, tmp_path):
     cache.setenv(MIRROR, str(make_mirror(tmp_path / "mirror")))
     assert load_prompts("paper", 1) == [
         Prompt("code-HumanEval/0", "code", "def f():\n"),
-        Prompt("math-0", "math", "Solve as a math problem. Show all intermediate steps.\nProblem: Find $\\frac{a}{2}$.\nSolution:"),
+        Prompt(
+            "math-0",
+            "math",
+            "Solve as a math problem. Show all intermediate steps.\nProblem: Find $\\frac{a}{2}$.\nSolution:",
+        ),
         Prompt("reasoning-0", "reasoning", "Show your reasoning step by step.\nQ: How many?\nA:"),
-        Prompt("chat-2", "chat", "0123456789"),  # rows 0 and 1 have 8 and 9 characters once stripped
+        Prompt(
+            "chat-2", "chat", "0123456789"
+        ),  # rows 0 and 1 have 8 and 9 characters once stripped
     ]
     with pytest.raises(ValueError, match="prompts 'paper': domain chat has 1, asked for 2"):
         load_prompts("paper", 2, ["chat"])
@@ -220,7 +266,10 @@ def test_paper_prompts_have_the_papers_text_and_documented_ids(cache, tmp_path):
 def test_a_mirror_without_the_set_says_its_layout_and_never_asks_the_hub(cache, tmp_path):
     cache.setattr("datasets.load_dataset", lambda *args, **kwargs: pytest.fail("asked the hub"))
     cache.setenv(MIRROR, str(tmp_path))
-    with pytest.raises(ValueError, match=f"{MIRROR}=.* holds no openai/gsm8k: its layout must be <folder>/<owner>/<name>; or unset it"):
+    with pytest.raises(
+        ValueError,
+        match=f"{MIRROR}=.* holds no openai/gsm8k: its layout must be <folder>/<owner>/<name>; or unset it",
+    ):
         load_prompts("paper", 1, ["reasoning"])
 
 
@@ -228,7 +277,10 @@ def test_a_broken_mirror_is_named_with_the_cause(cache, tmp_path):
     root = make_mirror(tmp_path / "mirror")
     (root / "openai/gsm8k/rows.jsonl").unlink()
     cache.setenv(MIRROR, str(root))
-    with pytest.raises(ValueError, match=r"openai/gsm8k \(main, test\) cannot be read from .*mirror.*Check the network, or set SPECLAB"):
+    with pytest.raises(
+        ValueError,
+        match=r"openai/gsm8k \(main, test\) cannot be read from .*mirror.*Check the network, or set SPECLAB",
+    ):
         load_prompts("paper", 1, ["reasoning"])
 
 
@@ -237,7 +289,10 @@ def test_an_unreachable_hub_says_to_set_the_mirror(cache):
         raise ConnectionError("no route")
 
     cache.setattr("datasets.load_dataset", refuse)
-    with pytest.raises(ValueError, match=r"openai/openai_humaneval.*ConnectionError: no route.*set SPECLAB_DATASETS to a folder"):
+    with pytest.raises(
+        ValueError,
+        match=r"openai/openai_humaneval.*ConnectionError: no route.*set SPECLAB_DATASETS to a folder",
+    ):
         load_prompts("paper", 1, ["code"])
 
 
@@ -247,7 +302,9 @@ def test_a_connection_lost_while_streaming_says_so_too(cache):
         raise OSError("reset")
 
     cache.setattr("datasets.load_dataset", stream)
-    assert load_prompts("paper", 1, ["chat"])[0].text == "long enough"  # the second row is never asked for
+    assert (
+        load_prompts("paper", 1, ["chat"])[0].text == "long enough"
+    )  # the second row is never asked for
     with pytest.raises(ValueError, match=r"OSError: reset.*set SPECLAB_DATASETS"):
         load_prompts("paper", 2, ["chat"])
 
@@ -257,7 +314,15 @@ def test_the_hub_is_asked_for_the_papers_sets_and_only_chat_is_streamed(cache):
 
     def record(name, config, **more):
         asked.append((name, config, more["split"], more["streaming"]))
-        return [{"task_id": "T", "prompt": "p", "problem": "p", "question": "p", "messages": [{"role": "user", "content": "p" * 10}]}]
+        return [
+            {
+                "task_id": "T",
+                "prompt": "p",
+                "problem": "p",
+                "question": "p",
+                "messages": [{"role": "user", "content": "p" * 10}],
+            }
+        ]
 
     cache.setattr("datasets.load_dataset", record)
     load_prompts("paper", 1)
@@ -269,22 +334,36 @@ def test_the_hub_is_asked_for_the_papers_sets_and_only_chat_is_streamed(cache):
     ]
 
 
-@pytest.mark.skipif(not SHARED_MIRROR.is_dir(), reason="no copies of the hub sets in ../shared/datasets/hub_mirror")
+@pytest.mark.skipif(
+    not SHARED_MIRROR.is_dir(), reason="no copies of the hub sets in ../shared/datasets/hub_mirror"
+)
 def test_the_shared_mirror_gives_the_papers_first_fifty(cache):
     cache.setenv(MIRROR, str(SHARED_MIRROR))
     prompts = load_prompts("paper", 50)
     ids = [p.prompt_id for p in prompts]
     assert Counter(p.domain for p in prompts) == dict.fromkeys(DOMAINS, 50) and len(set(ids)) == 200
-    assert ids[0] == "code-HumanEval/0" and ids[49] == "code-HumanEval/49" and ids[50] == "math-0" and ids[149] == "reasoning-49"
-    assert prompts[0].text.startswith("from typing import List\n\n\ndef has_close_elements(") and prompts[0].text.endswith('"""\n')
+    assert (
+        ids[0] == "code-HumanEval/0"
+        and ids[49] == "code-HumanEval/49"
+        and ids[50] == "math-0"
+        and ids[149] == "reasoning-49"
+    )
+    assert prompts[0].text.startswith(
+        "from typing import List\n\n\ndef has_close_elements("
+    ) and prompts[0].text.endswith('"""\n')
     assert prompts[50].text.startswith(MATH_PROMPT.split("{}")[0] + "How many vertical asymptotes")
-    assert prompts[100].text.startswith(REASONING_PROMPT.split("{}")[0] + "Janet") and prompts[100].text.endswith("\nA:")
+    assert prompts[100].text.startswith(REASONING_PROMPT.split("{}")[0] + "Janet") and prompts[
+        100
+    ].text.endswith("\nA:")
     assert all(len(p.text) >= 10 for p in prompts[150:])
 
 
 # ---------------------------------------------------------------- digest
 
-PROMPTS = st.lists(st.builds(Prompt, st.text(max_size=3), st.sampled_from(DOMAINS), st.text(max_size=3)), max_size=3)
+PROMPTS = st.lists(
+    st.builds(Prompt, st.text(max_size=3), st.sampled_from(DOMAINS), st.text(max_size=3)),
+    max_size=3,
+)
 
 
 @given(PROMPTS, PROMPTS)
@@ -294,7 +373,9 @@ def test_digests_are_equal_exactly_when_the_prompts_are(one, other):
 
 
 def test_digest_of_a_known_list_and_of_moved_borders():
-    assert digest([]) == "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"  # sha256 of "[]"
+    assert (
+        digest([]) == "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"
+    )  # sha256 of "[]"
     assert digest([Prompt("a", "code", "bc")]) != digest([Prompt("ab", "code", "c")])
 
 
@@ -302,16 +383,25 @@ def test_digest_of_a_known_list_and_of_moved_borders():
 
 
 def test_text_is_encoded_with_the_tokenizers_special_tokens():
-    assert encode_prompts(make_tokenizer(), [Prompt("a", "code", "one three")], 9) == [EncodedPrompt("a", "code", (0, 5, 7), 0)]
+    assert encode_prompts(make_tokenizer(), [Prompt("a", "code", "one three")], 9) == [
+        EncodedPrompt("a", "code", (0, 5, 7), 0)
+    ]
 
 
 def test_the_chat_template_wraps_the_text_and_opens_the_answer():
     encoded = encode_prompts(make_tokenizer(CHAT_TEMPLATE), [Prompt("a", "chat", "two")], 9, "chat")
-    assert encoded == [EncodedPrompt("a", "chat", (2, 6, 3, 4), 0)]  # [U] two [/U] [A], and no [BOS] beside the template's own
+    assert encoded == [
+        EncodedPrompt("a", "chat", (2, 6, 3, 4), 0)
+    ]  # [U] two [/U] [A], and no [BOS] beside the template's own
 
 
-@pytest.mark.parametrize("limit, ids, cut", [(3, (0, 5, 6), 2), (4, (0, 5, 6, 7), 1), (5, (0, 5, 6, 7, 8), 0), (6, (0, 5, 6, 7, 8), 0)])
-def test_a_long_prompt_keeps_its_first_tokens_like_the_authors_and_the_rest_is_counted(limit, ids, cut):
+@pytest.mark.parametrize(
+    "limit, ids, cut",
+    [(3, (0, 5, 6), 2), (4, (0, 5, 6, 7), 1), (5, (0, 5, 6, 7, 8), 0), (6, (0, 5, 6, 7, 8), 0)],
+)
+def test_a_long_prompt_keeps_its_first_tokens_like_the_authors_and_the_rest_is_counted(
+    limit, ids, cut
+):
     text, tokenizer = "one two three four", make_tokenizer()
     (encoded,) = encode_prompts(tokenizer, [Prompt("a", "code", text)], limit)
     assert (encoded.ids, encoded.cut) == (ids, cut)
@@ -321,14 +411,22 @@ def test_a_long_prompt_keeps_its_first_tokens_like_the_authors_and_the_rest_is_c
 def test_right_truncation_does_not_depend_on_the_tokenizers_side():
     left = make_tokenizer(truncation_side="left", padding_side="left")
     assert encode_prompts(left, [Prompt("a", "code", "one two three")], 2)[0].ids == (0, 5)
-    assert left("one two three", truncation=True, max_length=2)["input_ids"] != [0, 5]  # so the setting does bite
+    assert left("one two three", truncation=True, max_length=2)["input_ids"] != [
+        0,
+        5,
+    ]  # so the setting does bite
 
 
 def test_encoding_refuses_what_it_cannot_do():
     tokenizer, prompts = make_tokenizer(), [Prompt("a", "code", "one")]
-    with pytest.raises(ValueError, match="tokenizer has no chat_template: set template: none, or use a chat-tuned pair"):
+    with pytest.raises(
+        ValueError,
+        match="tokenizer has no chat_template: set template: none, or use a chat-tuned pair",
+    ):
         encode_prompts(tokenizer, prompts, 9, "chat")
-    with pytest.raises(ValueError, match=r"template 'chta' is unknown: use one of none, chat; did you mean 'chat'"):
+    with pytest.raises(
+        ValueError, match=r"template 'chta' is unknown: use one of none, chat; did you mean 'chat'"
+    ):
         encode_prompts(tokenizer, prompts, 9, "chta")
     for limit in (0, 1.5):
         with pytest.raises(ValueError, match=r"max_tokens is .*whole number, 1 or more"):

@@ -14,7 +14,10 @@ from speclab.analysis import published as paper
 
 RECORDS = Path(__file__).resolve().parents[2] / "shared" / "paper" / "author_records"
 KEYS = {"task_type": "domain", "position_bin": "bin"}
-released = pytest.mark.skipif(not RECORDS.is_dir(), reason="needs ../shared/paper/author_records, which carry no licence to be copied here")
+released = pytest.mark.skipif(
+    not RECORDS.is_dir(),
+    reason="needs ../shared/paper/author_records, which carry no licence to be copied here",
+)
 
 
 def run_file(name: str) -> pd.DataFrame:
@@ -22,16 +25,25 @@ def run_file(name: str) -> pd.DataFrame:
 
 
 def cell_totals(cells: pd.DataFrame, by: str, m: int) -> np.ndarray:
-    """(domains, 2m): sums and counts of alpha by depth, as `alpha_by_depth.columns` would add them up."""
+    """(domains, 2m): sums and counts of alpha by depth, as `alpha_by_depth.columns` would add them
+    up.
+    """
     ordered = cells.sort_values(["domain", "depth"])
-    total, count = (ordered["alpha_mean"] * ordered["count"]).to_numpy(), ordered["count"].to_numpy()
+    total, count = (
+        (ordered["alpha_mean"] * ordered["count"]).to_numpy(),
+        ordered["count"].to_numpy(),
+    )
     return np.concatenate([total.reshape(-1, m), count.reshape(-1, m)], axis=1)
 
 
 def pooled_sd(cells: pd.DataFrame) -> float:
     """alpha_sd from the cells' own means and sample sds."""
     n, mean, sd = cells["count"], cells["alpha_mean"], cells["alpha_std"]
-    return float(score.alpha_sd.value(np.array([n.sum(), (n * mean).sum(), ((n - 1) * sd**2 + n * mean**2).sum()]))[0])
+    return float(
+        score.alpha_sd.value(
+            np.array([n.sum(), (n * mean).sum(), ((n - 1) * sd**2 + n * mean**2).sum()])
+        )[0]
+    )
 
 
 def test_published_tables_are_complete():
@@ -58,7 +70,12 @@ def test_published_tables_follow_from_the_authors_files():
 
 def test_chain_and_length_are_what_our_estimators_make_of_the_authors_depth_means():
     totals = cell_totals(run_file("alpha_by_depth_task"), "domain", 3)
-    chain = run_file("cumulative_acceptance").sort_values(["domain", "depth"])["prob_chain_ge_d"].to_numpy().reshape(4, 3)
+    chain = (
+        run_file("cumulative_acceptance")
+        .sort_values(["domain", "depth"])["prob_chain_ge_d"]
+        .to_numpy()
+        .reshape(4, 3)
+    )
     np.testing.assert_allclose(score.published_chain.value(totals), chain, rtol=1e-12)
     lengths = run_file("expected_length").sort_values("domain")["expected_length"]
     np.testing.assert_allclose(score.published_length.value(totals)[:, 0], lengths, rtol=1e-12)
@@ -75,12 +92,21 @@ def test_domain_means_are_count_weighted_and_the_all_row_is_their_mean():
     assert round(values[4], 4) == printed["alpha_mean"] == 0.5384
     assert round(values[5], 4) == 0.5382  # pooled over nodes: not what was printed
     entropy, nodes = summary["mean_entropy"], summary["n_nodes"]
-    assert round(entropy.mean(), 4) == printed["target_entropy_mean"] != round((entropy * nodes).sum() / nodes.sum(), 4)
+    assert (
+        round(entropy.mean(), 4)
+        == printed["target_entropy_mean"]
+        != round((entropy * nodes).sum() / nodes.sum(), 4)
+    )
 
 
 def test_table_v_pools_over_domains():
     cells = run_file("alpha_depth_task_position")
-    ours = cells.assign(total=cells["alpha_mean"] * cells["count"]).groupby(["depth", "bin"])[["total", "count"]].sum().reset_index()
+    ours = (
+        cells.assign(total=cells["alpha_mean"] * cells["count"])
+        .groupby(["depth", "bin"])[["total", "count"]]
+        .sum()
+        .reset_index()
+    )
     theirs = run_file("alpha_by_depth_position")
     np.testing.assert_allclose(ours["total"] / ours["count"], theirs["alpha_mean"], rtol=1e-12)
     mean_of_domains = cells.groupby(["depth", "bin"])["alpha_mean"].mean().to_numpy()
@@ -95,7 +121,11 @@ def test_every_sd_is_a_sample_sd_pooled_over_nodes():
     cells, population = run_file("alpha_by_depth_task"), []
     for _, part in cells.groupby("domain"):
         n, mean = part["count"], np.average(part["alpha_mean"], weights=part["count"])
-        population.append(np.sqrt((n * (part["alpha_std"] ** 2 + (part["alpha_mean"] - mean) ** 2)).sum() / n.sum()))
+        population.append(
+            np.sqrt(
+                (n * (part["alpha_std"] ** 2 + (part["alpha_mean"] - mean) ** 2)).sum() / n.sum()
+            )
+        )
     assert np.abs(np.array(population) - summary).min() > 1e-5  # n instead of n - 1 does not fit
     assert round(pooled_sd(cells), 4) == 0.4496  # the row `all` prints 0.4500
 
@@ -118,20 +148,30 @@ def test_comparison_puts_the_named_estimators_side_by_side():
     run = make_run(prompts=6, positions=40)
     chat = run.nodes[run.nodes["domain"] == "chat"]
     first = paper.comparison("I", run, n=20).set_index(["quantity", "domain"])
-    assert first.loc[("alpha_mean", "chat"), "ours_as_published"] == pytest.approx(score.published_alpha(chat))
+    assert first.loc[("alpha_mean", "chat"), "ours_as_published"] == pytest.approx(
+        score.published_alpha(chat)
+    )
     overlap = score.by_domain(run.trace, score.overlap_alpha)
-    assert first.loc[("alpha_mean", "all"), "corrected"] == pytest.approx(overlap.loc["alpha", "all"])
+    assert first.loc[("alpha_mean", "all"), "corrected"] == pytest.approx(
+        overlap.loc["alpha", "all"]
+    )
     assert first.loc[("nodes", "all"), "ours_as_published"] == len(run.nodes)
-    assert first.loc[("alpha_sd", "all"), "ours_as_published"] == pytest.approx(score.alpha(run.nodes).std(ddof=1))
+    assert first.loc[("alpha_sd", "all"), "ours_as_published"] == pytest.approx(
+        score.alpha(run.nodes).std(ddof=1)
+    )
     third = paper.comparison("III", run, n=20).set_index(["domain", "depth"])
-    assert third.loc[("chat", 2), "corrected"] == pytest.approx(score.tree_estimators()["survival_by_depth"](chat, 2))
+    assert third.loc[("chat", 2), "corrected"] == pytest.approx(
+        score.tree_estimators()["survival_by_depth"](chat, 2)
+    )
     assert third.loc[("chat", 2), "estimator"] == "survival_by_depth"
     fifth = paper.comparison("V", run, n=20).set_index(["depth", "bin"])
     late = run.nodes[run.nodes["position"] >= 32]
     assert fifth.loc[(3, 1), "ours_as_published"] == pytest.approx(score.alpha_by_depth(late, 3))
     assert fifth.loc[(3, 1), "corrected"] == pytest.approx(score.best_path_by_depth(late, 3))
     mass = paper.comparison("II", run, rule="point-mass", n=20).set_index("domain")
-    assert mass.loc["chat", "corrected"] == pytest.approx(score.tree_estimators("point-mass")["mean_accepted"](chat))
+    assert mass.loc["chat", "corrected"] == pytest.approx(
+        score.tree_estimators("point-mass")["mean_accepted"](chat)
+    )
 
 
 def test_comparison_leaves_missing_what_a_run_cannot_answer():
@@ -148,7 +188,11 @@ def test_comparison_leaves_missing_what_a_run_cannot_answer():
     [
         ("III", lambda nodes: None, "no nodes frame"),
         ("III", lambda nodes: nodes[nodes["domain"] != "math"], r"domain \['math'\] has no rows"),
-        ("I", lambda nodes: nodes[~nodes["prompt_id"].isin(["chat-0", "chat-1"])], "'chat' has 4 prompts.*record 1 more"),
+        (
+            "I",
+            lambda nodes: nodes[~nodes["prompt_id"].isin(["chat-0", "chat-1"])],
+            "'chat' has 4 prompts.*record 1 more",
+        ),
         ("V", lambda nodes: nodes[nodes["position"] < 32], "position bin 1 of this run is empty"),
         ("VI", lambda nodes: nodes.assign(target_entropy=1.0), "constant.*undefined"),
     ],
@@ -160,13 +204,27 @@ def test_comparison_names_bad_input(table, change, words):
 
 
 def test_export_writes_csv_and_booktabs_byte_stably(tmp_path):
-    frame = paper.comparison("V", make_run(positions=40), n=20).assign(estimator=["a_b", None, "c%", "d", "e", "f"])
+    frame = paper.comparison("V", make_run(positions=40), n=20).assign(
+        estimator=["a_b", None, "c%", "d", "e", "f"]
+    )
     csv, tex = files.export(frame, tmp_path / "new", "table_5")
     back = pd.read_csv(csv)
     assert list(back.columns) == paper.COLUMNS
     np.testing.assert_allclose(back["corrected"], frame["corrected"], rtol=1e-14)
     text = tex.read_text()
-    assert all(rule in text for rule in ("\\toprule", "\\midrule", "\\bottomrule", "ours as published", "a\\_b", "c\\%", " -- ", "0.520"))
+    assert all(
+        rule in text
+        for rule in (
+            "\\toprule",
+            "\\midrule",
+            "\\bottomrule",
+            "ours as published",
+            "a\\_b",
+            "c\\%",
+            " -- ",
+            "0.520",
+        )
+    )
     assert "nan" not in text.lower() and "<NA>" not in text
     before = csv.read_bytes(), tex.read_bytes()
     files.export(frame, tmp_path / "new", "table_5")
@@ -179,12 +237,28 @@ def test_export_writes_csv_and_booktabs_byte_stably(tmp_path):
 
 
 def author_rows(sample="he/0", position=0) -> pd.DataFrame:
-    """Two root children, two children of the first, one of its second child; the fourth row's probability is NaN."""
-    rows = [(1, 0, -1, 0.6, 0.3), (1, 1, -1, 0.2, 0.4), (2, 2, 0, 0.5, 0.5), (2, 3, 0, 0.3, np.nan), (3, 4, 3, 0.9, 0.09)]
-    frame = pd.DataFrame(rows, columns=["tree_depth", "node_id", "parent_id", "draft_prob", "target_prob"])
+    """Two root children, two children of the first, one of its second child; the fourth row's
+    probability is NaN.
+    """
+    rows = [
+        (1, 0, -1, 0.6, 0.3),
+        (1, 1, -1, 0.2, 0.4),
+        (2, 2, 0, 0.5, 0.5),
+        (2, 3, 0, 0.3, np.nan),
+        (3, 4, 3, 0.9, 0.09),
+    ]
+    frame = pd.DataFrame(
+        rows, columns=["tree_depth", "node_id", "parent_id", "draft_prob", "target_prob"]
+    )
     frame["acceptance_prob"] = np.fmin(1, (frame["target_prob"] / frame["draft_prob"]).fillna(1))
     frame["target_entropy"] = frame["target_prob"] + 1
-    return frame.assign(sample_id=sample, task_type="code", token_position=position, position_bin=0, token_id=range(5, 10))
+    return frame.assign(
+        sample_id=sample,
+        task_type="code",
+        token_position=position,
+        position_bin=0,
+        token_id=range(5, 10),
+    )
 
 
 def test_author_schema_becomes_a_nodes_frame(tmp_path):
@@ -196,9 +270,13 @@ def test_author_schema_becomes_a_nodes_frame(tmp_path):
     assert records.nodes["best_path"].tolist() == [True, False, True, False]
     assert "target_rank" not in records.nodes and "draft_entropy" not in records.nodes
     assert records.nan_count == 1
-    assert records.nan_rows[["prompt_id", "position", "node"]].to_numpy().tolist() == [["he/0", 0, 4]]
+    assert records.nan_rows[["prompt_id", "position", "node"]].to_numpy().tolist() == [
+        ["he/0", 0, 4]
+    ]
     assert score.published_alpha(records.nodes) == pytest.approx((0.5 + 1 + 1 + 0.1) / 4)
-    assert score.published_alpha(records.with_nan_as_accepted) == pytest.approx(author_rows()["acceptance_prob"].mean())
+    assert score.published_alpha(records.with_nan_as_accepted) == pytest.approx(
+        author_rows()["acceptance_prob"].mean()
+    )
     two = author_rows("he/1")
     two.to_csv(tmp_path / "b.csv", index=False)
     assert len(paper.read_author_records(tmp_path / "a.csv.gz", tmp_path / "b.csv").nodes) == 8
@@ -209,7 +287,9 @@ def test_author_records_bad_input_is_named(tmp_path):
     author_rows().to_csv(good, index=False)
     author_rows("he/1").assign(template=0).to_csv(odd, index=False)
     author_rows().drop(columns=["target_entropy"]).to_csv(old, index=False)
-    with pytest.raises(ValueError, match=r"old.csv .the authors' records. has no column \['target_entropy'\]"):
+    with pytest.raises(
+        ValueError, match=r"old.csv .the authors' records. has no column \['target_entropy'\]"
+    ):
         paper.read_author_records(old)
     with pytest.raises(ValueError, match=r"different schema versions \(\['template'\]"):
         paper.read_author_records(good, odd)
@@ -220,18 +300,26 @@ def test_author_records_bad_input_is_named(tmp_path):
 
 
 @released
-@pytest.mark.parametrize(("name", "rows", "nan_rows"), [("054105", 2368, 7), ("055031", 1264, 108), ("060835", 2432, 6)])
+@pytest.mark.parametrize(
+    ("name", "rows", "nan_rows"), [("054105", 2368, 7), ("055031", 1264, 108), ("060835", 2432, 6)]
+)
 def test_released_records_give_the_authors_averages_and_the_honest_ones(name, rows, nan_rows):
     raw = pd.read_csv(RECORDS / f"{name}.csv.gz")
     records = paper.read_author_records(RECORDS / f"{name}.csv.gz")
     assert (len(records.nodes) + records.nan_count, records.nan_count) == (rows, nan_rows)
     assert (raw.loc[raw["target_prob"].isna(), "acceptance_prob"] == 1).all()
     as_authors = records.with_nan_as_accepted
-    assert score.published_alpha(as_authors) == pytest.approx(raw["acceptance_prob"].mean(), rel=1e-6)
+    assert score.published_alpha(as_authors) == pytest.approx(
+        raw["acceptance_prob"].mean(), rel=1e-6
+    )
     by_depth = raw.groupby("tree_depth")["acceptance_prob"].mean()
     np.testing.assert_allclose(score.alpha_by_depth(as_authors), by_depth, rtol=1e-6)
-    np.testing.assert_allclose(score.published_length(as_authors), by_depth.cumprod().sum(), rtol=1e-6)
-    assert score.published_alpha(records.nodes) == pytest.approx(raw.dropna()["acceptance_prob"].mean(), rel=1e-6)
+    np.testing.assert_allclose(
+        score.published_length(as_authors), by_depth.cumprod().sum(), rtol=1e-6
+    )
+    assert score.published_alpha(records.nodes) == pytest.approx(
+        raw.dropna()["acceptance_prob"].mean(), rel=1e-6
+    )
     assert score.published_alpha(records.nodes) < score.published_alpha(as_authors)
     best = score.alpha_by_rank(records.nodes)
     assert 0.80 < best[0] < 0.88 and 0.15 < best[1] < 0.40  # rank, not task, explains alpha

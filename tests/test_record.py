@@ -1,4 +1,6 @@
-"""The recorder against the literal procedure, on a toy, a random Llama pair and the tiny pair; sanity and bad input."""
+"""The recorder against the literal procedure, on a toy, a random Llama pair and the tiny pair;
+sanity and bad input.
+"""
 
 import literal
 import numpy as np
@@ -20,12 +22,23 @@ def prompts_of(*ids):
 
 
 def assert_equal_records(pair, prompt, recorded, max_new_tokens, tree=(3, 2, 8), tolerance=1e-4):
-    records, text = literal.measure(pair.target, pair.draft, prompt.ids, max_new_tokens, pair.stop_ids, *tree)
+    records, text = literal.measure(
+        pair.target, pair.draft, prompt.ids, max_new_tokens, pair.stop_ids, *tree
+    )
     assert tuple(text) == recorded.continuation
     reference = pd.DataFrame(records)
     ours = pd.DataFrame(recorded.nodes)
     assert len(ours) == len(reference)
-    for column in ("position", "node", "parent", "depth", "rank", "token", "best_path", "target_rank"):
+    for column in (
+        "position",
+        "node",
+        "parent",
+        "depth",
+        "rank",
+        "token",
+        "best_path",
+        "target_rank",
+    ):
         assert (ours[column].to_numpy() == reference[column].to_numpy()).all(), column
     for column in ("draft_prob", "target_prob", "target_entropy", "draft_entropy"):
         np.testing.assert_allclose(ours[column], reference[column], atol=tolerance, err_msg=column)
@@ -35,12 +48,16 @@ def assert_equal_records(pair, prompt, recorded, max_new_tokens, tree=(3, 2, 8),
 @pytest.mark.parametrize("packed", [1, 9, 4096])
 def test_equals_the_literal_procedure_on_the_toy_whatever_the_packing(tree, packed):
     pair, prompts = toy_pair(), prompts_of([1, 2, 3, 4], [5])
-    for prompt, recorded in zip(prompts, record_block(pair, prompts, static_tree(*tree), GREEDY, 9, 0, packed), strict=True):
+    for prompt, recorded in zip(
+        prompts, record_block(pair, prompts, static_tree(*tree), GREEDY, 9, 0, packed), strict=True
+    ):
         assert_equal_records(pair, prompt, recorded, 9, tree)
 
 
 @pytest.mark.parametrize("packed", [3, 4096])
-def test_equals_the_literal_procedure_on_a_random_llama_pair_past_64_cached_positions(random_pair, packed):
+def test_equals_the_literal_procedure_on_a_random_llama_pair_past_64_cached_positions(
+    random_pair, packed
+):
     rng = np.random.default_rng(0)
     prompts = prompts_of(rng.integers(2, 40, 90), rng.integers(2, 40, 3))
     recorded = record_block(random_pair, prompts, static_tree(3, 2, 8), GREEDY, 12, 0, packed)
@@ -49,7 +66,9 @@ def test_equals_the_literal_procedure_on_a_random_llama_pair_past_64_cached_posi
 
 
 def test_a_wrong_mask_is_seen(random_pair, monkeypatch):
-    """Negative control: were nodes to see their siblings and cousins, the comparison above would fail."""
+    """Negative control: were nodes to see their siblings and cousins, the comparison above would
+    fail.
+    """
     import speclab.record as module
 
     honest = module._visible
@@ -68,7 +87,9 @@ def test_a_wrong_mask_is_seen(random_pair, monkeypatch):
 
 @pytest.mark.parametrize("domain", ["code", "math", "reasoning", "chat"])
 def test_equals_the_literal_procedure_on_the_tiny_pair(tiny_pair, domain):
-    prompts = encode_prompts(tiny_pair.tokenizer, load_prompts("project", 2, (domain,)), 512, "none")
+    prompts = encode_prompts(
+        tiny_pair.tokenizer, load_prompts("project", 2, (domain,)), 512, "none"
+    )
     recorded = record_block(tiny_pair, prompts, static_tree(3, 2, 8), GREEDY, 8, 0, 64)
     assert_equal_records(tiny_pair, prompts[1], recorded[1], 8)
 
@@ -79,10 +100,16 @@ def test_trace_columns_are_what_their_definitions_say(random_pair):
     trace, nodes = found.trace, pd.DataFrame(found.nodes)
     context = list(prompt.ids)
     for t, token in enumerate(found.continuation):
-        p, q = (literal.full_logits(m, [context])[0, -1].double().softmax(-1).numpy() for m in (random_pair.target, random_pair.draft))
+        p, q = (
+            literal.full_logits(m, [context])[0, -1].double().softmax(-1).numpy()
+            for m in (random_pair.target, random_pair.draft)
+        )
         assert trace["token"][t] == token == p.argmax() == trace["target_top"][t]
         order = np.argsort(-q)
-        assert trace["draft_rank"][t] == list(order).index(token) and trace["top_draft_ids"][t].tolist() == order[:8].tolist()
+        assert (
+            trace["draft_rank"][t] == list(order).index(token)
+            and trace["top_draft_ids"][t].tolist() == order[:8].tolist()
+        )
         np.testing.assert_allclose(trace["top_draft_q"][t], q[order[:8]], atol=1e-5)
         np.testing.assert_allclose(trace["top_draft_p"][t], p[order[:8]], atol=1e-5)
         expected = {
@@ -102,12 +129,19 @@ def test_trace_columns_are_what_their_definitions_say(random_pair):
 
 
 def test_sampled_text_does_not_depend_on_the_batch_and_its_probabilities_are_processed(random_pair):
-    prompts, sampling = prompts_of(range(2, 20), [7], range(3, 9)), Sampling(0.8, top_k=5, top_p=0.9)
+    prompts, sampling = (
+        prompts_of(range(2, 20), [7], range(3, 9)),
+        Sampling(0.8, top_k=5, top_p=0.9),
+    )
     together = generate(random_pair.target, prompts, 12, frozenset({1}), sampling, 3)
-    assert together == [generate(random_pair.target, [p], 12, frozenset({1}), sampling, 3)[0] for p in prompts]
+    assert together == [
+        generate(random_pair.target, [p], 12, frozenset({1}), sampling, 3)[0] for p in prompts
+    ]
     assert together != generate(random_pair.target, prompts, 12, frozenset({1}), sampling, 4)
     found = record_prompt(random_pair, prompts[0], together[0], chain(2), sampling)
-    assert (found.trace["p_token"] > 0).all() and (found.trace["q_token"] == 0).any()  # some tokens fall outside the draft's top-k
+    assert (found.trace["p_token"] > 0).all() and (
+        found.trace["q_token"] == 0
+    ).any()  # some tokens fall outside the draft's top-k
     assert found.trace["top_draft_q"][:, 5:].max() == 0
 
 

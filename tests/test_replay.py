@@ -1,4 +1,6 @@
-"""Replay against literal decoders on toy models, exact enumeration, hand-made numbers and properties."""
+"""Replay against literal decoders on toy models, exact enumeration, hand-made numbers and
+properties.
+"""
 
 import itertools
 import time
@@ -13,15 +15,35 @@ from speclab.replay import depth_profile, prompt_sums, replay, replay_sampled, s
 from speclab.tree import Tree, chain, static_tree
 
 PAPER_TREE = static_tree(3, 2, 8)
-GAPS = Tree(np.array([-1, 0, 0, 1, 2, 4]), np.array([0, 1, 3, 0, 2, 0]), np.array([0, 1, 1, 2, 2, 3]))  # ranks need not be 0, 1, 2
-TREES = [GAPS, chain(1), chain(3), chain(16), PAPER_TREE, static_tree(3, 2), static_tree(2, 3), static_tree(4, 2, 11)]
+GAPS = Tree(
+    np.array([-1, 0, 0, 1, 2, 4]), np.array([0, 1, 3, 0, 2, 0]), np.array([0, 1, 1, 2, 2, 3])
+)  # ranks need not be 0, 1, 2
+TREES = [
+    GAPS,
+    chain(1),
+    chain(3),
+    chain(16),
+    PAPER_TREE,
+    static_tree(3, 2),
+    static_tree(2, 3),
+    static_tree(4, 2, 11),
+]
 EOS = 0
 
 
 def as_trace(texts: dict[str, dict[str, list]], domain: str = "code") -> pd.DataFrame:
     """{prompt: {column: values}} as a trace."""
-    parts = [pd.DataFrame({"prompt_id": prompt, "domain": domain, "position": range(len(next(iter(columns.values())))), **columns})
-             for prompt, columns in texts.items()]
+    parts = [
+        pd.DataFrame(
+            {
+                "prompt_id": prompt,
+                "domain": domain,
+                "position": range(len(next(iter(columns.values())))),
+                **columns,
+            }
+        )
+        for prompt, columns in texts.items()
+    ]
     return pd.concat(parts, ignore_index=True)
 
 
@@ -31,16 +53,35 @@ def ranks(*values: int, prompt: str = "a", domain: str = "code") -> pd.DataFrame
 
 # ---------------------------------------------------------------- by hand
 
+
 def test_chain_by_hand():
-    # gamma 2: [0 0 1] accepts 2, emits 3; [0 0 0]: 2, 3; [2]: 0, 1; [0]: 1 accepted, the text ends before its bonus token.
+    # gamma 2: [0 0 1] accepts 2, emits 3; [0 0 0]: 2, 3; [2]: 0, 1; [0]: 1 accepted, the text ends
+    # before its bonus token.
     blocks = replay(ranks(0, 0, 1, 0, 0, 0, 2, 0), 2)
-    assert blocks[["start", "remaining", "drafted", "accepted", "emitted", "truncated"]].to_numpy().tolist() == [
-        [0, 8, 2, 2, 3, False], [3, 5, 2, 2, 3, False], [6, 2, 2, 0, 1, False], [7, 1, 1, 1, 1, True]]
-    assert blocks["accepted"].dtype == blocks["emitted"].dtype == "int64" and blocks["truncated"].dtype == bool
+    assert blocks[
+        ["start", "remaining", "drafted", "accepted", "emitted", "truncated"]
+    ].to_numpy().tolist() == [
+        [0, 8, 2, 2, 3, False],
+        [3, 5, 2, 2, 3, False],
+        [6, 2, 2, 0, 1, False],
+        [7, 1, 1, 1, 1, True],
+    ]
+    assert (
+        blocks["accepted"].dtype == blocks["emitted"].dtype == "int64"
+        and blocks["truncated"].dtype == bool
+    )
     row = summary(prompt_sums(blocks)).iloc[0]
-    assert (row.blocks, row.block_efficiency, row.mean_accepted, row.truncated_share) == (4, 2.0, 5 / 4, 1 / 4)
+    assert (row.blocks, row.block_efficiency, row.mean_accepted, row.truncated_share) == (
+        4,
+        2.0,
+        5 / 4,
+        1 / 4,
+    )
     assert row.draft_utilisation == 5 / 7
-    assert depth_profile(prompt_sums(blocks)).to_numpy().tolist() == [["code", 1, 3 / 4, 3 / 4], ["code", 2, 2 / 4, 2 / 3]]
+    assert depth_profile(prompt_sums(blocks)).to_numpy().tolist() == [
+        ["code", 1, 3 / 4, 3 / 4],
+        ["code", 2, 2 / 4, 2 / 3],
+    ]
 
 
 def test_every_position_by_hand():
@@ -52,56 +93,111 @@ def test_every_position_by_hand():
 
 def test_paper_tree_by_hand():
     # The third level hangs below the best child of the best child only.
-    accepted = {(0, 0, 0, 0): 3, (0, 0, 1, 0): 3, (0, 1, 0, 0): 2, (1, 1, 0, 0): 2, (1, 0, 0, 0): 2, (0, 2, 0, 0): 1, (2, 0, 0, 0): 0}
+    accepted = {
+        (0, 0, 0, 0): 3,
+        (0, 0, 1, 0): 3,
+        (0, 1, 0, 0): 2,
+        (1, 1, 0, 0): 2,
+        (1, 0, 0, 0): 2,
+        (0, 2, 0, 0): 1,
+        (2, 0, 0, 0): 0,
+    }
     for path, expected in accepted.items():
         first = replay(ranks(*path), PAPER_TREE).iloc[0]
-        assert (first.accepted, first.emitted, first.truncated) == (expected, expected + 1, False), path
+        assert (first.accepted, first.emitted, first.truncated) == (
+            expected,
+            expected + 1,
+            False,
+        ), path
 
 
 def test_end_of_text_by_hand():
-    # Room for all three but no bonus token; and a block that is cut by the end is not one that fails at the last token.
-    assert replay(ranks(0, 0, 0), 3)[["accepted", "emitted", "truncated"]].to_numpy().tolist() == [[3, 3, True]]
-    assert replay(ranks(0, 0, 0), 2)[["accepted", "emitted", "truncated"]].to_numpy().tolist() == [[2, 3, False]]
-    assert replay(ranks(0, 0, 5), 9)[["accepted", "emitted", "truncated"]].to_numpy().tolist() == [[2, 3, False]]
-    sums = {ends: prompt_sums(replay(ranks(1, 0, 0, 0, 0), 2, starts="every"), ends).iloc[0] for ends in ("all", "untruncated", "room")}
+    # Room for all three but no bonus token; and a block that is cut by the end is not one that
+    # fails at the last token.
+    assert replay(ranks(0, 0, 0), 3)[["accepted", "emitted", "truncated"]].to_numpy().tolist() == [
+        [3, 3, True]
+    ]
+    assert replay(ranks(0, 0, 0), 2)[["accepted", "emitted", "truncated"]].to_numpy().tolist() == [
+        [2, 3, False]
+    ]
+    assert replay(ranks(0, 0, 5), 9)[["accepted", "emitted", "truncated"]].to_numpy().tolist() == [
+        [2, 3, False]
+    ]
+    sums = {
+        ends: prompt_sums(replay(ranks(1, 0, 0, 0, 0), 2, starts="every"), ends).iloc[0]
+        for ends in ("all", "untruncated", "room")
+    }
     # accepted 0 2 2 2* 1*, emitted 1 3 3 2* 1* (* cut); room for 3 tokens at the starts 0, 1, 2
-    assert (sums["all"].blocks, sums["all"].accepted, sums["all"].emitted, sums["all"].truncated) == (5, 7, 10, 2)
-    assert (sums["untruncated"].blocks, sums["untruncated"].accepted, sums["untruncated"].emitted) == (3, 4, 7)
-    assert (sums["room"].blocks, sums["room"].accepted, sums["room"].emitted, sums["room"].drafted) == (3, 4, 7, 6)
+    assert (
+        sums["all"].blocks,
+        sums["all"].accepted,
+        sums["all"].emitted,
+        sums["all"].truncated,
+    ) == (5, 7, 10, 2)
+    assert (
+        sums["untruncated"].blocks,
+        sums["untruncated"].accepted,
+        sums["untruncated"].emitted,
+    ) == (3, 4, 7)
+    assert (
+        sums["room"].blocks,
+        sums["room"].accepted,
+        sums["room"].emitted,
+        sums["room"].drafted,
+    ) == (3, 4, 7, 6)
     assert sums["untruncated"][["survival_1", "survival_2", "truncated"]].tolist() == [2, 2, 0]
 
 
 def test_leaving_out_cut_blocks_is_biased_low():
-    # Negative control for ends="untruncated": with every draft accepted, a long block is cut, and only the failures would be left.
+    # Negative control for ends="untruncated": with every draft accepted, a long block is cut, and
+    # only the failures would be left.
     trace = ranks(*[0] * 9, 1, *[0] * 6)
-    tau = {ends: summary(prompt_sums(replay(trace, 7, "every"), ends))["block_efficiency"].item() for ends in ("untruncated", "room")}
+    tau = {
+        ends: summary(prompt_sums(replay(trace, 7, "every"), ends))["block_efficiency"].item()
+        for ends in ("untruncated", "room")
+    }
     assert tau["untruncated"] < tau["room"]
 
 
 def test_sampled_by_hand():
-    trace = as_trace({"a": {"p_token": [0.5, 0.4, 0.8], "q_token": [0.25, 0.8, 0.2]}})  # accepted with 1/2, 1, 1/4
+    trace = as_trace(
+        {"a": {"p_token": [0.5, 0.4, 0.8], "q_token": [0.25, 0.8, 0.2]}}
+    )  # accepted with 1/2, 1, 1/4
     blocks = replay_sampled(trace, 2)
-    # From 0: rejected -> a block at 1; else both accepted, the bonus ends the text. From 1: one accepted, then one recovered or accepted.
+    # From 0: rejected -> a block at 1; else both accepted, the bonus ends the text. From 1: one
+    # accepted, then one recovered or accepted.
     assert blocks["start"].tolist() == [0, 1] and np.allclose(blocks["weight"], [1, 1 / 2])
     assert np.allclose(blocks["accepted"], [1 / 2 + 1 / 2, 1 + 1 / 4])
     assert np.allclose(blocks["truncated"], [0, 1 / 4])
     assert np.allclose(blocks["emitted"], [2, 2])
     every = replay_sampled(trace, 2, starts="every")
-    assert np.allclose(every[["weight", "accepted", "emitted", "truncated"]], [[1, 1, 2, 0], [1, 1.25, 2, 0.25], [1, 0.25, 1, 0.25]])
-    assert summary(prompt_sums(replay_sampled(trace, 2)))["block_efficiency"].item() == pytest.approx(3 / 1.5)
+    assert np.allclose(
+        every[["weight", "accepted", "emitted", "truncated"]],
+        [[1, 1, 2, 0], [1, 1.25, 2, 0.25], [1, 0.25, 1, 0.25]],
+    )
+    assert summary(prompt_sums(replay_sampled(trace, 2)))[
+        "block_efficiency"
+    ].item() == pytest.approx(3 / 1.5)
 
 
 def test_two_averages_differ_where_hard_regions_are():
-    # One hard token every third: a decoder restarts behind it, 'every position' also starts right before it.
+    # One hard token every third: a decoder restarts behind it, 'every position' also starts right
+    # before it.
     trace = ranks(*[0, 0, 1] * 7)
-    tau = {starts: summary(prompt_sums(replay(trace, 4, starts)))["block_efficiency"].item() for starts in ("visited", "every")}
+    tau = {
+        starts: summary(prompt_sums(replay(trace, 4, starts)))["block_efficiency"].item()
+        for starts in ("visited", "every")
+    }
     assert tau == {"visited": 3.0, "every": 2.0}
 
 
 # ---------------------------------------------------------------- T = 0: a literal greedy decoder on a toy pair
 
+
 class GreedyToy:
-    """Target: a next token for every prefix; draft: a ranking of the six words for every prefix, often right."""
+    """Target: a next token for every prefix; draft: a ranking of the six words for every prefix,
+    often right.
+    """
 
     def __init__(self, seed: int):
         self.seed = seed
@@ -129,22 +225,31 @@ class GreedyToy:
 
     def trace(self, limit: int) -> dict[str, list]:
         text = self.text(limit)
-        return {"token": list(text), "draft_rank": [self.draft(text[:t]).index(text[t]) for t in range(len(text))]}
+        return {
+            "token": list(text),
+            "draft_rank": [self.draft(text[:t]).index(text[t]) for t in range(len(text))],
+        }
 
 
 def literal_decoder(toy: GreedyToy, tree: Tree, limit: int) -> list[tuple[int, int]]:
-    """(start, emitted) of each target pass: draft every node, keep the longest path the target agrees with, add its own token."""
+    """(start, emitted) of each target pass: draft every node, keep the longest path the target
+    agrees with, add its own token.
+    """
     text, passes = (), []
     while len(text) < limit and EOS not in text:
         drafted = {0: ()}
         for node in range(1, tree.size + 1):
             above = drafted[int(tree.parent[node])]
             drafted[node] = above + (toy.draft(text + above)[tree.rank[node]],)
-        right = [path for path in drafted.values() if all(toy.target(text + path[:i]) == path[i] for i in range(len(path)))]
+        right = [
+            path
+            for path in drafted.values()
+            if all(toy.target(text + path[:i]) == path[i] for i in range(len(path)))
+        ]
         longest = max(right, key=len)
         new = longest + (toy.target(text + longest),)
-        new = new[:new.index(EOS) + 1] if EOS in new else new
-        new = new[:limit - len(text)]
+        new = new[: new.index(EOS) + 1] if EOS in new else new
+        new = new[: limit - len(text)]
         passes.append((len(text), len(new)))
         text += new
     assert text == toy.text(limit)
@@ -158,18 +263,26 @@ def test_equals_the_literal_decoder(tree, limit):
     blocks = replay(as_trace({name: toy.trace(limit) for name, toy in toys.items()}), tree)
     for name, toy in toys.items():
         own = blocks[blocks["prompt_id"] == name]
-        assert list(zip(own["start"], own["emitted"], strict=True)) == literal_decoder(toy, tree, limit)
+        assert list(zip(own["start"], own["emitted"], strict=True)) == literal_decoder(
+            toy, tree, limit
+        )
 
 
 def test_toys_reach_both_ends():
     texts = [GreedyToy(seed).text(30) for seed in range(12)]
-    assert {text[-1] == EOS for text in texts} == {True, False}  # else the test above would not have tried both
+    assert {text[-1] == EOS for text in texts} == {
+        True,
+        False,
+    }  # else the test above would not have tried both
 
 
 # ---------------------------------------------------------------- T > 0: exact enumeration on three words
 
+
 class SampledToy:
-    """Conditional distributions of target and draft for every prefix; token 0 ends the text if `with_eos`."""
+    """Conditional distributions of target and draft for every prefix; token 0 ends the text if
+    `with_eos`.
+    """
 
     def __init__(self, seed: int, with_eos: bool = False):
         self.seed, self.with_eos = seed, with_eos
@@ -190,15 +303,29 @@ class SampledToy:
                 yield from self.texts(limit, text + (token,), prob * self.pq(text)[0][token])
 
 
-def sampled_trace(toy: SampledToy, limit: int) -> tuple[pd.DataFrame, dict[str, float], dict[str, tuple]]:
+def sampled_trace(
+    toy: SampledToy, limit: int
+) -> tuple[pd.DataFrame, dict[str, float], dict[str, tuple]]:
     texts = {str(text): (text, prob) for text, prob in toy.texts(limit)}
-    columns = {name: {column: [float(toy.pq(text[:t])[side][text[t]]) for t in range(len(text))]
-                      for side, column in enumerate(["p_token", "q_token"])} for name, (text, _) in texts.items()}
-    return as_trace(columns), {name: prob for name, (_, prob) in texts.items()}, {name: text for name, (text, _) in texts.items()}
+    columns = {
+        name: {
+            column: [float(toy.pq(text[:t])[side][text[t]]) for t in range(len(text))]
+            for side, column in enumerate(["p_token", "q_token"])
+        }
+        for name, (text, _) in texts.items()
+    }
+    return (
+        as_trace(columns),
+        {name: prob for name, (_, prob) in texts.items()},
+        {name: text for name, (text, _) in texts.items()},
+    )
 
 
 def one_block(toy: SampledToy, text: tuple, gamma: int, limit: int):
-    """Every outcome of one pass of speculative sampling: (probability, accepted drafts, text after it). Written from the rule itself."""
+    """Every outcome of one pass of speculative sampling: (probability, accepted drafts, text after
+    it). Written from the rule itself.
+    """
+
     def go(path: tuple, prob: float):
         p, q = toy.pq(text + path)
         if toy.ended(text + path, limit):
@@ -207,17 +334,28 @@ def one_block(toy: SampledToy, text: tuple, gamma: int, limit: int):
             for token in range(3):
                 yield prob * p[token], len(path), text + path + (token,)  # bonus
         else:
-            residual = np.maximum(p - q, 0) / max(np.maximum(p - q, 0).sum(), 1e-300)  # p = q: never needed
+            residual = np.maximum(p - q, 0) / max(
+                np.maximum(p - q, 0).sum(), 1e-300
+            )  # p = q: never needed
             for draft in range(3):
                 accept = min(1.0, p[draft] / q[draft])
                 yield from go(path + (draft,), prob * q[draft] * accept)
                 for token in range(3):
-                    yield prob * q[draft] * (1 - accept) * residual[token], len(path), text + path + (token,)  # recovered
+                    yield (
+                        prob * q[draft] * (1 - accept) * residual[token],
+                        len(path),
+                        text + path + (token,),
+                    )  # recovered
+
     yield from go((), 1.0)
 
 
-def decode_exactly(toy: SampledToy, gamma: int, limit: int) -> tuple[float, float, float, dict[tuple, float]]:
-    """Expected passes, accepted tokens and cut blocks of a whole decode, and the distribution of its text."""
+def decode_exactly(
+    toy: SampledToy, gamma: int, limit: int
+) -> tuple[float, float, float, dict[tuple, float]]:
+    """Expected passes, accepted tokens and cut blocks of a whole decode, and the distribution of
+    its text.
+    """
     reach, final = {(): 1.0}, {}
     passes = accepted = cut = 0.0
     for length in range(limit):
@@ -239,7 +377,9 @@ def test_sampled_chain_equals_enumerated_speculative_sampling(gamma, with_eos):
     toy, limit = SampledToy(3, with_eos), 5
     trace, prob, texts = sampled_trace(toy, limit)
     passes, accepted, cut, final = decode_exactly(toy, gamma, limit)
-    assert all(final[text] == pytest.approx(prob[name], abs=1e-13) for name, text in texts.items())  # the enumerated decoder is lossless
+    assert all(
+        final[text] == pytest.approx(prob[name], abs=1e-13) for name, text in texts.items()
+    )  # the enumerated decoder is lossless
     sums = prompt_sums(replay_sampled(trace, gamma)).set_index("prompt_id")
     weight = pd.Series(prob)
     expected = sums[["blocks", "accepted", "truncated", "emitted"]].mul(weight, axis=0).sum()
@@ -266,26 +406,39 @@ class StickyToy(SampledToy):
 
     def pq(self, prefix: tuple) -> tuple[np.ndarray, np.ndarray]:
         surprise = not prefix or (prefix[-1] == 2) != self.easy  # draft is bad here
-        return np.array([0.3, 0.1, 0.6]), np.array([0.6, 0.3, 0.1]) if surprise else np.array([0.3, 0.1, 0.6])
+        return np.array([0.3, 0.1, 0.6]), np.array([0.6, 0.3, 0.1]) if surprise else np.array(
+            [0.3, 0.1, 0.6]
+        )
 
 
 @pytest.mark.parametrize("easy_after_surprise", [True, False])
 def test_product_of_overlaps_is_biased(easy_after_surprise):
-    """Negative control. Upward where the draft does well after a word it did not foresee; downward where it does badly there."""
+    """Negative control.
+
+    Upward where the draft does well after a word it did not foresee; downward where it does badly
+    there.
+    """
     toy = StickyToy(easy_after_surprise)
     trace, prob, texts = sampled_trace(toy, 3)
     exact = sum(p for p, taken, _ in one_block(toy, (), 2, 3) if taken >= 2)
     first = replay_sampled(trace, 2, starts="every").query("start == 0").set_index("prompt_id")
     assert (first["survival_2"] * pd.Series(prob)).sum() == pytest.approx(exact, abs=1e-13)
-    product = sum(prob[name] * np.prod([np.minimum(*toy.pq(text[:t])).sum() for t in range(2)]) for name, text in texts.items())
+    product = sum(
+        prob[name] * np.prod([np.minimum(*toy.pq(text[:t])).sum() for t in range(2)])
+        for name, text in texts.items()
+    )
     assert product > exact + 0.02 if easy_after_surprise else product < exact - 0.02
 
 
 def test_visits_equal_simulated_blocks():
-    """Given one text, accept each position with its own probability: the recursion is the mean of these runs."""
+    """Given one text, accept each position with its own probability: the recursion is the mean of
+    these runs.
+    """
     rng = np.random.default_rng(5)
     ratio = rng.uniform(0.2, 1.2, 12)
-    blocks = replay_sampled(as_trace({"a": {"p_token": [0.5] * 12, "q_token": (ratio / 2).tolist()}}), 3)
+    blocks = replay_sampled(
+        as_trace({"a": {"p_token": [0.5] * 12, "q_token": (ratio / 2).tolist()}}), 3
+    )
     seen, runs = np.zeros(12), 20000
     for uniforms in rng.random((runs, 12)):
         accept, start = uniforms < ratio, 0
@@ -298,11 +451,20 @@ def test_visits_equal_simulated_blocks():
 
 
 def test_point_mass_tree_over_sampled_text():
-    """Two deterministic children per node: accept with p(x1), else p(x2)/(1 - p(x1)), else the rest; enumerated, against the walk."""
+    """Two deterministic children per node: accept with p(x1), else p(x2)/(1 - p(x1)), else the
+    rest; enumerated, against the walk.
+    """
     toy, limit, tree = SampledToy(8), 4, static_tree(2, 2)
     texts = list(toy.texts(limit))
-    order = {text[:t]: list(np.argsort(-toy.pq(text[:t])[1])) for text, _ in texts for t in range(limit)}
-    trace = as_trace({str(text): {"draft_rank": [order[text[:t]].index(text[t]) for t in range(limit)]} for text, _ in texts})
+    order = {
+        text[:t]: list(np.argsort(-toy.pq(text[:t])[1])) for text, _ in texts for t in range(limit)
+    }
+    trace = as_trace(
+        {
+            str(text): {"draft_rank": [order[text[:t]].index(text[t]) for t in range(limit)]}
+            for text, _ in texts
+        }
+    )
 
     def passes(text: tuple) -> float:
         if len(text) == limit:
@@ -322,13 +484,21 @@ def test_point_mass_tree_over_sampled_text():
         return total
 
     sums = prompt_sums(replay(trace, tree)).set_index("prompt_id")
-    assert sum(prob * sums["blocks"][str(text)] for text, prob in texts) == pytest.approx(passes(()), abs=1e-12)
+    assert sum(prob * sums["blocks"][str(text)] for text, prob in texts) == pytest.approx(
+        passes(()), abs=1e-12
+    )
 
 
 # ---------------------------------------------------------------- properties
 
-rank_lists = st.lists(st.lists(st.sampled_from([0, 0, 0, 1, 2, 7]), min_size=1, max_size=25), min_size=1, max_size=4)
-prob_lists = st.lists(st.lists(st.tuples(st.floats(0.01, 1), st.floats(0, 1)), min_size=1, max_size=20), min_size=1, max_size=3)
+rank_lists = st.lists(
+    st.lists(st.sampled_from([0, 0, 0, 1, 2, 7]), min_size=1, max_size=25), min_size=1, max_size=4
+)
+prob_lists = st.lists(
+    st.lists(st.tuples(st.floats(0.01, 1), st.floats(0, 1)), min_size=1, max_size=20),
+    min_size=1,
+    max_size=3,
+)
 gammas = st.integers(1, 12)
 
 
@@ -339,7 +509,9 @@ def check_counts(trace, blocks, depth):
     assert 1 - 1e-12 <= total.block_efficiency <= depth + 1 + 1e-12
     assert total.block_efficiency == pytest.approx(1 + total.mean_accepted - total.truncated_share)
     survival = sums[[f"survival_{d}" for d in range(1, depth + 1)]].sum()
-    assert (survival.diff().dropna() <= 1e-12).all() and survival.sum() == pytest.approx(sums["accepted"].sum())
+    assert (survival.diff().dropna() <= 1e-12).all() and survival.sum() == pytest.approx(
+        sums["accepted"].sum()
+    )
     assert (blocks["accepted"] <= np.minimum(depth, blocks["remaining"]) + 1e-12).all()
     room = prompt_sums(blocks, "room")
     assert room["emitted"].sum() == pytest.approx((room["blocks"] + room["accepted"]).sum())
@@ -366,29 +538,48 @@ def test_walk_properties(lists, tree):
 @settings(deadline=None, max_examples=60)
 @given(prob_lists, gammas)
 def test_sampled_properties(lists, gamma):
-    trace = as_trace({f"p{i}": {"p_token": [p for p, _ in values], "q_token": [q for _, q in values]} for i, values in enumerate(lists)})
+    trace = as_trace(
+        {
+            f"p{i}": {"p_token": [p for p, _ in values], "q_token": [q for _, q in values]}
+            for i, values in enumerate(lists)
+        }
+    )
     check_counts(trace, replay_sampled(trace, gamma), gamma)
     every, longer = (replay_sampled(trace, g, "every") for g in (gamma, gamma + 1))
-    assert (longer["accepted"] >= every["accepted"] - 1e-12).all()  # sums of floats in another order
+    assert (
+        longer["accepted"] >= every["accepted"] - 1e-12
+    ).all()  # sums of floats in another order
     assert np.allclose(longer[f"survival_{gamma}"], every[f"survival_{gamma}"])
 
 
 @settings(deadline=None, max_examples=40)
 @given(rank_lists, gammas)
 def test_larger_gamma_never_accepts_less_and_sampled_agrees_at_certainty(lists, gamma):
-    columns = [{"draft_rank": values, "p_token": 0.5, "q_token": np.equal(values, 0) * 0.5} for values in lists]
+    columns = [
+        {"draft_rank": values, "p_token": 0.5, "q_token": np.equal(values, 0) * 0.5}
+        for values in lists
+    ]
     trace = as_trace({f"p{i}": column for i, column in enumerate(columns)})
     short, longer = (replay(trace, g, "every") for g in (gamma, gamma + 1))
     assert (longer["accepted"] >= short["accepted"]).all()
     for starts in ("visited", "every"):  # q/p in {0, 1}: the sampled chain is the greedy one
-        pd.testing.assert_frame_equal(replay(trace, gamma, starts), replay_sampled(trace, gamma, starts), check_dtype=False)
+        pd.testing.assert_frame_equal(
+            replay(trace, gamma, starts), replay_sampled(trace, gamma, starts), check_dtype=False
+        )
 
 
 # ---------------------------------------------------------------- frames
 
+
 def two_domains() -> pd.DataFrame:
-    return pd.concat([ranks(0, 0, 1, 0, prompt="b", domain="math"), ranks(1, 0, 1, 1, 0, prompt="a", domain="code"),
-                      ranks(0, 0, 0, 0, 0, 0, prompt="c", domain="code")], ignore_index=True)
+    return pd.concat(
+        [
+            ranks(0, 0, 1, 0, prompt="b", domain="math"),
+            ranks(1, 0, 1, 1, 0, prompt="a", domain="code"),
+            ranks(0, 0, 0, 0, 0, 0, prompt="c", domain="code"),
+        ],
+        ignore_index=True,
+    )
 
 
 def test_row_order_does_not_matter():
@@ -396,16 +587,24 @@ def test_row_order_does_not_matter():
     shuffled = trace.sample(frac=1, random_state=1)
     sort = ["prompt_id", "start"]
     for starts in ("visited", "every"):
-        pd.testing.assert_frame_equal(*(replay(t, 3, starts).sort_values(sort, ignore_index=True) for t in (trace, shuffled)))
+        pd.testing.assert_frame_equal(
+            *(replay(t, 3, starts).sort_values(sort, ignore_index=True) for t in (trace, shuffled))
+        )
 
 
 def test_sweep_equals_replay_gamma_by_gamma():
     trace = two_domains().assign(p_token=0.5, q_token=lambda t: 0.5 / (1 + t["draft_rank"]))
-    for rule, starts, ends in itertools.product(["greedy", "rejection"], ["visited", "every"], ["all", "untruncated", "room"]):
+    for rule, starts, ends in itertools.product(
+        ["greedy", "rejection"], ["visited", "every"], ["all", "untruncated", "room"]
+    ):
         swept = sweep(trace, range(1, 6), rule, starts, ends)
         assert swept["gamma"].unique().tolist() == [1, 2, 3, 4, 5]
         for gamma, part in swept.groupby("gamma"):
-            blocks = replay(trace, gamma, starts) if rule == "greedy" else replay_sampled(trace, gamma, starts)
+            blocks = (
+                replay(trace, gamma, starts)
+                if rule == "greedy"
+                else replay_sampled(trace, gamma, starts)
+            )
             own = part.drop(columns="gamma").reset_index(drop=True)
             pd.testing.assert_frame_equal(own, prompt_sums(blocks, ends)[list(own)])
     pd.testing.assert_frame_equal(sweep(trace, [2], "greedy"), sweep(trace, [2], "point-mass"))
@@ -414,7 +613,8 @@ def test_sweep_equals_replay_gamma_by_gamma():
 def test_summary_per_domain_pooled_and_per_prompt():
     table = summary(sweep(two_domains(), [1, 2])).set_index(["gamma", "domain"])
     assert table.index.tolist() == [(1, "math"), (1, "code"), (2, "math"), (2, "code")]
-    # gamma 1, code: prompt a [1][0 1][1][0*] = 4 blocks of 5 tokens; prompt c [0 0][0 0][0 0] = 3 blocks of 6 tokens
+    # gamma 1, code: prompt a [1][0 1][1][0*] = 4 blocks of 5 tokens; prompt c [0 0][0 0][0 0] = 3
+    # blocks of 6 tokens
     row = table.loc[(1, "code")]
     assert (row.prompts, row.blocks, row.emitted, row.block_efficiency) == (2, 7, 11, 11 / 7)
     assert row.block_efficiency_per_prompt == (5 / 4 + 2) / 2
@@ -422,63 +622,119 @@ def test_summary_per_domain_pooled_and_per_prompt():
 
 def test_depth_profile_leaves_out_depths_never_reached():
     profile = depth_profile(prompt_sums(replay(ranks(1, 0, 1, 0, 1), 4)))
-    assert profile[["depth", "survival", "accept"]].to_numpy().tolist() == [[1, 2 / 3, 2 / 3], [2, 0, 0]]
+    assert profile[["depth", "survival", "accept"]].to_numpy().tolist() == [
+        [1, 2 / 3, 2 / 3],
+        [2, 0, 0],
+    ]
 
 
 def test_fast_enough():
     rng = np.random.default_rng(0)
-    trace = as_trace({f"p{i}": {"draft_rank": rng.geometric(0.6, 64) - 1, "p_token": 0.5, "q_token": rng.random(64)} for i in range(200)})
+    trace = as_trace(
+        {
+            f"p{i}": {
+                "draft_rank": rng.geometric(0.6, 64) - 1,
+                "p_token": 0.5,
+                "q_token": rng.random(64),
+            }
+            for i in range(200)
+        }
+    )
     start = time.perf_counter()
-    sweep(trace), sweep(trace, rule="rejection"), [prompt_sums(replay(trace, tree, "every")) for tree in TREES]
+    (
+        sweep(trace),
+        sweep(trace, rule="rejection"),
+        [prompt_sums(replay(trace, tree, "every")) for tree in TREES],
+    )
     assert time.perf_counter() - start < 10  # well under 2 s on an idle machine
 
 
 # ---------------------------------------------------------------- bad input
 
+
 @pytest.mark.parametrize("gamma", [0, -1, True, 2.0, None, 65])
 def test_bad_gamma(gamma):
-    for call in (lambda: replay(ranks(0, 0), gamma), lambda: replay_sampled(ranks(0, 0), gamma), lambda: sweep(ranks(0, 0), [gamma])):
+    for call in (
+        lambda: replay(ranks(0, 0), gamma),
+        lambda: replay_sampled(ranks(0, 0), gamma),
+        lambda: sweep(ranks(0, 0), [gamma]),
+    ):
         with pytest.raises(ValueError, match="gamma=.* whole numbers from 1"):
             call()
 
 
-@pytest.mark.parametrize("positions", [[0, 1, 3], [1, 2, 3], [0, 0, 1], [0, 1, 1], [-1, 0, 1], [0, 1, np.nan]])
+@pytest.mark.parametrize(
+    "positions", [[0, 1, 3], [1, 2, 3], [0, 0, 1], [0, 1, 1], [-1, 0, 1], [0, 1, np.nan]]
+)
 def test_missing_positions_name_the_prompt(positions):
-    trace = pd.concat([ranks(0, 0, prompt="fine"), ranks(0, 0, 0, prompt="broken").assign(position=positions)])
+    trace = pd.concat(
+        [ranks(0, 0, prompt="fine"), ranks(0, 0, 0, prompt="broken").assign(position=positions)]
+    )
     with pytest.raises(ValueError, match="prompt 'broken' has position .* needs 0..n-1"):
         replay(trace, 2)
 
 
 def bad(column, value):
-    trace = as_trace({"a": {"draft_rank": [0.0, 0.0], "p_token": [0.5, 0.5], "q_token": [0.5, 0.5]}})
+    trace = as_trace(
+        {"a": {"draft_rank": [0.0, 0.0], "p_token": [0.5, 0.5], "q_token": [0.5, 0.5]}}
+    )
     trace[column] = trace[column].astype(object if column in ("prompt_id", "domain") else float)
     trace.loc[1, column] = value
     return trace
 
 
-@pytest.mark.parametrize(("column", "value", "message"), [
-    ("draft_rank", -1, "draft_rank = -1.0 at prompt 'a', position 1"), ("draft_rank", np.nan, "draft_rank = nan"),
-    ("draft_rank", 0.5, "integer >= 0"), ("p_token", 0.0, r"p_token = 0.0 .* in \(0, 1\]"), ("p_token", np.nan, "p_token = nan"),
-    ("p_token", 1.5, "p_token = 1.5"), ("q_token", -0.1, r"q_token = -0.1 .* in \[0, 1\]"), ("q_token", np.inf, "q_token = inf"),
-    ("domain", "chat", "prompt 'a' has two domains"), ("prompt_id", None, "without a prompt_id"),
-])
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("draft_rank", -1, "draft_rank = -1.0 at prompt 'a', position 1"),
+        ("draft_rank", np.nan, "draft_rank = nan"),
+        ("draft_rank", 0.5, "integer >= 0"),
+        ("p_token", 0.0, r"p_token = 0.0 .* in \(0, 1\]"),
+        ("p_token", np.nan, "p_token = nan"),
+        ("p_token", 1.5, "p_token = 1.5"),
+        ("q_token", -0.1, r"q_token = -0.1 .* in \[0, 1\]"),
+        ("q_token", np.inf, "q_token = inf"),
+        ("domain", "chat", "prompt 'a' has two domains"),
+        ("prompt_id", None, "without a prompt_id"),
+    ],
+)
 def test_bad_values(column, value, message):
     with pytest.raises(ValueError, match=message):
-        replay_sampled(bad(column, value), 2) if column.endswith("token") else replay(bad(column, value), 2)
+        replay_sampled(bad(column, value), 2) if column.endswith("token") else replay(
+            bad(column, value), 2
+        )
 
 
 def test_other_bad_input():
     trace = ranks(0, 1)
     for call, message in [
         (lambda: replay(trace.iloc[:0], 2), "trace is empty"),
-        (lambda: replay(trace.drop(columns="draft_rank"), 2), r"lacks the columns \['draft_rank'\]"),
+        (
+            lambda: replay(trace.drop(columns="draft_rank"), 2),
+            r"lacks the columns \['draft_rank'\]",
+        ),
         (lambda: replay_sampled(trace, 2), r"lacks the columns \['p_token', 'q_token'\]"),
-        (lambda: replay(trace, 2, starts="some"), "starts = 'some' is unknown; allowed: visited, every"),
-        (lambda: prompt_sums(replay(trace, 2), ends="in"), "ends = 'in' is unknown; allowed: all, untruncated, room"),
-        (lambda: sweep(trace, [2], rule="typical"), "rule = 'typical' is unknown; allowed: greedy, point-mass, rejection"),
+        (
+            lambda: replay(trace, 2, starts="some"),
+            "starts = 'some' is unknown; allowed: visited, every",
+        ),
+        (
+            lambda: prompt_sums(replay(trace, 2), ends="in"),
+            "ends = 'in' is unknown; allowed: all, untruncated, room",
+        ),
+        (
+            lambda: sweep(trace, [2], rule="typical"),
+            "rule = 'typical' is unknown; allowed: greedy, point-mass, rejection",
+        ),
         (lambda: sweep(trace, []), "gammas is empty"),
-        (lambda: replay(trace, Tree(np.array([-1]), np.array([0]), np.array([0]))), "without draft nodes"),
-        (lambda: summary(sweep(trace, [2], ends="room")), "no block is left for {'gamma': 2, 'domain': 'code'}"),
+        (
+            lambda: replay(trace, Tree(np.array([-1]), np.array([0]), np.array([0]))),
+            "without draft nodes",
+        ),
+        (
+            lambda: summary(sweep(trace, [2], ends="room")),
+            "no block is left for {'gamma': 2, 'domain': 'code'}",
+        ),
         (lambda: depth_profile(sweep(trace, [2])), "no survival_ columns"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -486,8 +742,15 @@ def test_other_bad_input():
 
 
 def test_rejection_rule_refuses_greedy_text():
-    columns = {"token": [4] * 30, "target_top": [4] * 30, "p_token": [0.5] * 30, "q_token": [0.4] * 30}
+    columns = {
+        "token": [4] * 30,
+        "target_top": [4] * 30,
+        "p_token": [0.5] * 30,
+        "q_token": [0.4] * 30,
+    }
     with pytest.raises(ValueError, match="greedy text"):
         replay_sampled(as_trace({"a": columns}), 2)
     replay_sampled(as_trace({"a": {**columns, "target_top": [4] * 29 + [5]}}), 2)  # sampled
-    replay_sampled(as_trace({"a": {**columns, "p_token": [0.9] * 30}}), 2)  # may well be sampled: 0.9 ** 30 = 0.04
+    replay_sampled(
+        as_trace({"a": {**columns, "p_token": [0.9] * 30}}), 2
+    )  # may well be sampled: 0.9 ** 30 = 0.04

@@ -1,4 +1,6 @@
-"""`make reproduce` on small repositories made here: what runs, what is left alone, what a failure or an interruption leaves behind."""
+"""`make reproduce` on small repositories made here: what runs, what is left alone, what a failure
+or an interruption leaves behind.
+"""
 
 import json
 import os
@@ -25,9 +27,16 @@ PARAMETERS = 'profile: str = "paper"  # injected\ngamma: int = 4  # tokens'
 
 def write(root: Path, name: str, body: str, title: str = "# A question?") -> Path:
     """A notebook in the house format, as far as the runner cares."""
-    cells = [nbformat.v4.new_markdown_cell(title), nbformat.v4.new_code_cell(PARAMETERS), nbformat.v4.new_code_cell(body)]
+    cells = [
+        nbformat.v4.new_markdown_cell(title),
+        nbformat.v4.new_code_cell(PARAMETERS),
+        nbformat.v4.new_code_cell(body),
+    ]
     cells[1].metadata.tags = ["parameters"]
-    book = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": {"name": "python3", "language": "python", "display_name": "x"}})
+    book = nbformat.v4.new_notebook(
+        cells=cells,
+        metadata={"kernelspec": {"name": "python3", "language": "python", "display_name": "x"}},
+    )
     (root / "notebooks").mkdir(exist_ok=True)
     nbformat.write(book, root / "notebooks" / f"{name}.ipynb")
     return root / "notebooks" / f"{name}.ipynb"
@@ -57,17 +66,36 @@ def repository(tmp_path):
 def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):
     assert run(repository) == 0
     build, figures = repository / "build" / "tiny", repository / "figures" / "tiny"
-    names = {"01_good.ipynb", "01_good.html", "01_good.json", "02_also_good.ipynb", "02_also_good.html", "02_also_good.json", "index.html"}
-    assert {p.name for p in build.iterdir()} == names, "nothing but results: no temporary file is left"
-    assert (figures / "01_facts.csv").read_text().split(",")[:2] == [sys.executable, str(repository)]
+    names = {
+        "01_good.ipynb",
+        "01_good.html",
+        "01_good.json",
+        "02_also_good.ipynb",
+        "02_also_good.html",
+        "02_also_good.json",
+        "index.html",
+    }
+    assert {p.name for p in build.iterdir()} == names, (
+        "nothing but results: no temporary file is left"
+    )
+    assert (figures / "01_facts.csv").read_text().split(",")[:2] == [
+        sys.executable,
+        str(repository),
+    ]
     out = capsys.readouterr().out.splitlines()
     assert len(out) == 3
     assert out[0].startswith("01_good") and "1 figures" in out[0] and out[0].endswith("done")
     assert "2 notebooks (0 up to date, 0 failed)" in out[2] and "index.html" in out[2]
     page = (build / "index.html").read_text()
-    assert "01. Does &lt;it&gt; run?" in page and "data:image/png;base64," in page and "01_facts.csv" in page
+    assert (
+        "01. Does &lt;it&gt; run?" in page
+        and "data:image/png;base64," in page
+        and "01_facts.csv" in page
+    )
     for file in build.glob("*.html"):
-        assert "<script src=" not in file.read_text() and "cdn" not in file.read_text(), f"{file.name} asks the network for something"
+        assert "<script src=" not in file.read_text() and "cdn" not in file.read_text(), (
+            f"{file.name} asks the network for something"
+        )
 
 
 def test_only_what_changed_runs_again(repository, capsys):
@@ -85,7 +113,9 @@ def test_only_what_changed_runs_again(repository, capsys):
     third = ages(repository)
     assert third["01_good"] > second["01_good"] and third["02_also_good"] == second["02_also_good"]
     assert run(repository, "--parameter", "gamma=8") == 0
-    assert min(ages(repository).values()) > max(third.values()), "a parameter changes every notebook that has it"
+    assert min(ages(repository).values()) > max(third.values()), (
+        "a parameter changes every notebook that has it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,10 +134,20 @@ def test_only_what_changed_runs_again(repository, capsys):
 )
 def test_digest_follows_what_the_outcome_depends_on(repository, change, expected):
     notebook = repository / "notebooks" / "01_good.ipynb"
-    notebook.write_text(notebook.read_text().replace('"cells": [', '"names": "08_named.csv, 01_named.csv", "cells": [', 1))
+    notebook.write_text(
+        notebook.read_text().replace(
+            '"cells": [', '"names": "08_named.csv, 01_named.csv", "cells": [', 1
+        )
+    )
     for folder in ("figures", "data/runs/author-records"):
         (repository / folder).mkdir(parents=True, exist_ok=True)
-    session = reproduce.Session(repository, repository / "build", repository / "figures", "a profile", {"profile": "tiny", "gamma": 4})
+    session = reproduce.Session(
+        repository,
+        repository / "build",
+        repository / "figures",
+        "a profile",
+        {"profile": "tiny", "gamma": 4},
+    )
     before = reproduce.digest(session, notebook)
     assert reproduce.digest(session, notebook) == before
     (repository / change).write_text("changed\n")
@@ -117,8 +157,22 @@ def test_digest_follows_what_the_outcome_depends_on(repository, change, expected
 def test_digest_follows_profile_and_the_parameters_a_notebook_has(repository):
     notebook = repository / "notebooks" / "01_good.ipynb"
     found = {
-        reproduce.digest(reproduce.Session(repository, repository, repository, profile, {"profile": "tiny", "gamma": 4, **extra}), notebook)
-        for profile, extra in [("a", {}), ("b", {}), ("a", {"gamma": 5}), ("a", {"not_in_this_notebook": 1})]
+        reproduce.digest(
+            reproduce.Session(
+                repository,
+                repository,
+                repository,
+                profile,
+                {"profile": "tiny", "gamma": 4, **extra},
+            ),
+            notebook,
+        )
+        for profile, extra in [
+            ("a", {}),
+            ("b", {}),
+            ("a", {"gamma": 5}),
+            ("a", {"not_in_this_notebook": 1}),
+        ]
     }
     assert len(found) == 3
 
@@ -127,9 +181,15 @@ def test_a_failed_notebook_is_kept_and_the_others_run(repository, capsys):
     write(repository, "01_good", "x = 1\nassert x == 2, 'x is not two'")
     assert run(repository) == 1
     build = repository / "build" / "tiny"
-    assert (build / "01_good.failed.ipynb").exists() and not (build / "01_good.ipynb").exists() and (build / "02_also_good.ipynb").exists()
+    assert (
+        (build / "01_good.failed.ipynb").exists()
+        and not (build / "01_good.ipynb").exists()
+        and (build / "02_also_good.ipynb").exists()
+    )
     out = capsys.readouterr().out
-    assert "failed: cell [3]: AssertionError: x is not two, at `assert x == 2, 'x is not two'`" in out
+    assert (
+        "failed: cell [3]: AssertionError: x is not two, at `assert x == 2, 'x is not two'`" in out
+    )
     assert "2 notebooks (0 up to date, 1 failed)" in out
     assert "x is not two" in (build / "index.html").read_text()
     assert run(repository) == 1, "a failure is not up to date"
@@ -143,7 +203,9 @@ def test_a_dead_kernel_is_a_failed_notebook(repository, capsys):
     write(repository, "01_good", "import os\nos._exit(3)")
     assert run(repository) == 1
     assert "01_good" in capsys.readouterr().out
-    assert json.loads((repository / "build" / "tiny" / "01_good.json").read_text())["error"].startswith("Kernel died")
+    assert json.loads((repository / "build" / "tiny" / "01_good.json").read_text())[
+        "error"
+    ].startswith("Kernel died")
 
 
 def test_a_figure_that_is_no_longer_written_goes(repository):
@@ -196,7 +258,10 @@ def test_interruption_says_what_is_done_and_goes_on_later(repository):
         "import signal, sys, pathlib as p; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "from speclab.ops.reproduce import main; sys.exit(main(['--out', sys.argv[1]], p.Path(sys.argv[1])))"
     )
-    command, env = [sys.executable, "-c", script, str(repository)], os.environ | {"PYTHONPATH": str(ROOT)}
+    command, env = (
+        [sys.executable, "-c", script, str(repository)],
+        os.environ | {"PYTHONPATH": str(ROOT)},
+    )
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=env)
     running = repository / "build" / "tiny" / ".02_also_good.running.ipynb"
     deadline = time.monotonic() + 100

@@ -1,4 +1,6 @@
-"""Routing: rules and form by hand, the committed router and its file, training on made-up text, online routing against the table."""
+"""Routing: rules and form by hand, the committed router and its file, training on made-up text,
+online routing against the table.
+"""
 
 import gzip
 import json
@@ -23,8 +25,18 @@ from speclab.prompts import DOMAINS, MATH_PROMPT, REASONING_PROMPT, load_prompts
 from speclab.studies.budgets_and_routing import online, policies
 from speclab.tree import chain, static_tree
 
-COSTS = Costs(10.0, (1, 2, 4, 8, 16, 64), (0.2, 0.2, 0.22, 0.3, 0.5, 0.9), (1.0, 1.02, 1.1, 1.3, 1.8, 3.0), 0.1)
-SETTINGS = {PLAIN: None} | {f"chain:{g}": chain(g) for g in (1, 2, 4)} | {"tree:3,2,8": static_tree(3, 2, 8)}
+COSTS = Costs(
+    10.0,
+    (1, 2, 4, 8, 16, 64),
+    (0.2, 0.2, 0.22, 0.3, 0.5, 0.9),
+    (1.0, 1.02, 1.1, 1.3, 1.8, 3.0),
+    0.1,
+)
+SETTINGS = (
+    {PLAIN: None}
+    | {f"chain:{g}": chain(g) for g in (1, 2, 4)}
+    | {"tree:3,2,8": static_tree(3, 2, 8)}
+)
 PROSE = (  # of none of the four domains
     "The old lighthouse stood at the end of the pier, and gulls circled above it all through the grey afternoon.",
     "Parliament passed the fisheries bill on Tuesday after a debate that lasted well into the night.",
@@ -46,10 +58,16 @@ def router():
 
 def frame_of(prompts, bare=False):
     texts = [strip_form(p.text) if bare else p.text for p in prompts]
-    return pd.DataFrame({"prompt_id": [p.prompt_id for p in prompts], "domain": [p.domain for p in prompts], "text": texts})
+    return pd.DataFrame(
+        {
+            "prompt_id": [p.prompt_id for p in prompts],
+            "domain": [p.domain for p in prompts],
+            "text": texts,
+        }
+    )
 
 
-# ---- rules and form --------------------------------------------------------------------------------------------------
+# ---- rules and form ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("text", "domain"), [
@@ -65,36 +83,58 @@ def test_rules_on_hand_made_prompts(text, domain):
 
 
 def test_there_are_a_dozen_rules_and_they_cover_the_domains():
-    assert 10 <= len(routing.RULES) <= 14 and {domain for domain, _ in routing.RULES} == set(DOMAINS)
+    assert 10 <= len(routing.RULES) <= 14 and {domain for domain, _ in routing.RULES} == set(
+        DOMAINS
+    )
 
 
 def test_form_is_stripped_and_what_is_left_is_the_task():
-    assert strip_form(MATH_PROMPT.format("Find $x$.")) == "Find $x$." and strip_form(REASONING_PROMPT.format("How many?")) == "How many?"
+    assert (
+        strip_form(MATH_PROMPT.format("Find $x$.")) == "Find $x$."
+        and strip_form(REASONING_PROMPT.format("How many?")) == "How many?"
+    )
     assert strip_form("How are you?") == "How are you?"
     one = 'import re\n\ndef f(a: int) -> int:\n    """Add one\n    to a.\n\n    >>> f(1)\n    2\n    """\n'
     assert strip_form(one) == "Add one to a."
-    assert strip_form("def f(a):\n    '''\n    Add two.\n    Args:\n        a: a number\n    '''\n") == "Add two."
+    assert (
+        strip_form("def f(a):\n    '''\n    Add two.\n    Args:\n        a: a number\n    '''\n")
+        == "Add two."
+    )
     assert strip_form('def f(a):\n    """Unclosed text') == "Unclosed text"
-    assert strip_form("def f(a):\n    return a") == "def f(a):\n    return a", "nothing else is there to go by"
+    assert strip_form("def f(a):\n    return a") == "def f(a):\n    return a", (
+        "nothing else is there to go by"
+    )
 
 
 def test_no_project_prompt_keeps_its_form():
     left = [strip_form(p.text) for p in load_prompts("project", 50)]
-    assert not [text for text in left if re.search(r"\bdef \w+\(|>>>|^Q:|\bA:$|^Problem:|step by step\.|intermediate steps", text)]
+    assert not [
+        text
+        for text in left
+        if re.search(r"\bdef \w+\(|>>>|^Q:|\bA:$|^Problem:|step by step\.|intermediate steps", text)
+    ]
 
 
-# ---- the committed router --------------------------------------------------------------------------------------------
+# ---- the committed router ------------------------------------------------------------------------
 
 
 def test_the_router_knows_the_projects_prompts_with_and_without_form(router):
-    """Never trained on. The card's held-out numbers are of other text; these are lower bounds, with room."""
+    """Never trained on.
+
+    The card's held-out numbers are of other text; these are lower bounds, with room.
+    """
     for bare, least in ((False, 0.95), (True, 0.9)):
         found = routing.routed(frame_of(load_prompts("project", 50), bare), router)
         assert found["correct"].mean() >= least
-        assert ((found["route"] != found["domain"]) & (found["route"] != UNKNOWN)).mean() <= 0.02, "unsure is better than wrong"
+        assert ((found["route"] != found["domain"]) & (found["route"] != UNKNOWN)).mean() <= 0.02, (
+            "unsure is better than wrong"
+        )
 
 
-@pytest.mark.skipif(not os.environ.get("SPECLAB_DATASETS"), reason="SPECLAB_DATASETS names no folder with the benchmark prompts")
+@pytest.mark.skipif(
+    not os.environ.get("SPECLAB_DATASETS"),
+    reason="SPECLAB_DATASETS names no folder with the benchmark prompts",
+)
 def test_the_router_knows_the_benchmark_prompts(router):
     found = routing.routed(frame_of(load_prompts("paper", 100)), router)
     right = found.groupby("domain")["correct"].mean()
@@ -102,9 +142,14 @@ def test_the_router_knows_the_benchmark_prompts(router):
 
 
 def test_open_set_prose_is_less_sure_and_mostly_refused(router):
-    inside = router.probabilities(frame_of(load_prompts("project", 50))["text"].tolist()).max(axis=1)
+    inside = router.probabilities(frame_of(load_prompts("project", 50))["text"].tolist()).max(
+        axis=1
+    )
     outside = router.probabilities(PROSE).max(axis=1)
-    assert roc_auc_score(np.r_[np.ones(len(inside)), np.zeros(len(outside))], np.r_[inside, outside]) > 0.85
+    assert (
+        roc_auc_score(np.r_[np.ones(len(inside)), np.zeros(len(outside))], np.r_[inside, outside])
+        > 0.85
+    )
     routes = router.routes(PROSE)
     assert routes.count(UNKNOWN) >= 7 and UNKNOWN not in router.routes(PROSE, threshold=0.0)
     assert set(router.routes(PROSE, threshold=1.01)) == {UNKNOWN}
@@ -113,7 +158,11 @@ def test_open_set_prose_is_less_sure_and_mostly_refused(router):
 def test_predictions_are_distributions_and_deterministic(router):
     texts = [*PROSE, "def f(x):", "Solve $x=1$."]
     p = router.probabilities(texts)
-    assert p.shape == (12, 4) and p.sum(axis=1) == pytest.approx(1) and (load_router().probabilities(texts) == p).all()
+    assert (
+        p.shape == (12, 4)
+        and p.sum(axis=1) == pytest.approx(1)
+        and (load_router().probabilities(texts) == p).all()
+    )
     assert (router.probabilities(texts[::-1])[::-1] == p).all(), "no text depends on its neighbours"
 
 
@@ -122,27 +171,46 @@ def test_the_files_hold_numbers_only():
     size = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8 : 8 + size])
     assert set(header) == {"weight", "bias", "idf"}, "no metadata either"
-    assert len(raw) == 8 + size + sum(2 * int(np.prod(entry["shape"])) for entry in header.values()) < 300_000
-    assert max(map(len, re.findall(rb"[a-z ]+", raw[8 + size :]))) < 12, "the longest run of letters is a coincidence of bytes"
+    assert (
+        len(raw)
+        == 8 + size + sum(2 * int(np.prod(entry["shape"])) for entry in header.values())
+        < 300_000
+    )
+    assert max(map(len, re.findall(rb"[a-z ]+", raw[8 + size :]))) < 12, (
+        "the longest run of letters is a coincidence of bytes"
+    )
     card = json.loads((routing.ROUTING / "card.json").read_text())
     longest = max(len(value) for value in card.values() if isinstance(value, str))
     assert longest == 64 == len(card["sha256"])
 
 
 def test_the_card_says_what_the_router_was_trained_on(router):
-    assert set(router.card["fitted_on"]) == set(DOMAINS) and min(router.card["fitted_on"].values()) > 500
+    assert (
+        set(router.card["fitted_on"]) == set(DOMAINS)
+        and min(router.card["fitted_on"].values()) > 500
+    )
     for form in ("text", "bare"):
         facts = router.card[form]
-        assert 0.9 < facts["accuracy"] <= 1 and 0 <= facts["calibration_error"] < 0.05 and 0.5 < facts["auc_of_prose"] <= 1
+        assert (
+            0.9 < facts["accuracy"] <= 1
+            and 0 <= facts["calibration_error"] < 0.05
+            and 0.5 < facts["auc_of_prose"] <= 1
+        )
 
 
 def test_confusion_has_every_route():
     table = policies.confusion(["code", "chat", "chat"], ["code", UNKNOWN, "math"])
-    assert table.loc["chat"].to_dict() == {"code": 0, "math": 1, "reasoning": 0, "chat": 0, UNKNOWN: 1}
+    assert table.loc["chat"].to_dict() == {
+        "code": 0,
+        "math": 1,
+        "reasoning": 0,
+        "chat": 0,
+        UNKNOWN: 1,
+    }
     assert list(table.index) == ["code", "chat"]
 
 
-# ---- training on made-up text ----------------------------------------------------------------------------------------
+# ---- training on made-up text --------------------------------------------------------------------
 
 WORDS = {"code": "list sort parse index", "math": "equation root slope angle", "reasoning": "apples each bought left",
          "chat": "weekend film hello coffee"}  # fmt: skip
@@ -161,26 +229,43 @@ def test_training_learns_and_a_saved_router_is_the_same(tmp_path):
     router = prepare.train(made_up())
     texts = [*WORDS.values(), "coffee film"]
     assert router.routes(texts, 0.0) == [*DOMAINS, "chat"] and 0 < router.threshold < 1
-    turned = Router(np.asfortranarray(router.weight), router.bias, router.idf, router.threshold, router.card)  # as scikit-learn's is
+    turned = Router(
+        np.asfortranarray(router.weight), router.bias, router.idf, router.threshold, router.card
+    )  # as scikit-learn's is
     turned.save(tmp_path)
-    assert load_router(tmp_path).probabilities(texts) == pytest.approx(router.probabilities(texts), abs=5e-3)
-    assert (load_router(tmp_path).threshold, load_router(tmp_path).card["C"]) == (router.threshold, router.card["C"])
+    assert load_router(tmp_path).probabilities(texts) == pytest.approx(
+        router.probabilities(texts), abs=5e-3
+    )
+    assert (load_router(tmp_path).threshold, load_router(tmp_path).card["C"]) == (
+        router.threshold,
+        router.card["C"],
+    )
 
 
 def test_probabilities_are_those_of_the_scikit_learn_pipeline():
     rows = made_up()
     words = {"token_pattern": routing.TOKENS, "ngram_range": (1, 2), "n_features": routing.FEATURES}
     hashed = HashingVectorizer(**words, alternate_sign=False, norm=None)
-    pipeline = make_pipeline(hashed, TfidfTransformer(), LogisticRegression(C=10.0, class_weight="balanced", max_iter=2000))
-    both = pd.concat([rows.assign(text=rows[name]) for name in ("text", "bare")]).query("not held_out")
+    pipeline = make_pipeline(
+        hashed,
+        TfidfTransformer(),
+        LogisticRegression(C=10.0, class_weight="balanced", max_iter=2000),
+    )
+    both = pd.concat([rows.assign(text=rows[name]) for name in ("text", "bare")]).query(
+        "not held_out"
+    )
     both = both.drop_duplicates(["prompt_id", "text"])
     pipeline.fit(both["text"], pd.Categorical(both["domain"], DOMAINS).codes)
-    assert prepare.train(rows, cs=(10.0,)).probabilities(PROSE) == pytest.approx(pipeline.predict_proba(PROSE), abs=1e-6)
+    assert prepare.train(rows, cs=(10.0,)).probabilities(PROSE) == pytest.approx(
+        pipeline.predict_proba(PROSE), abs=1e-6
+    )
 
 
 def test_held_out_prompts_are_not_fitted_on():
     rows = made_up()
-    rows.loc[rows["held_out"], "domain"] = np.roll(rows.loc[rows["held_out"], "domain"], 8)  # wrong labels, a domain further on
+    rows.loc[rows["held_out"], "domain"] = np.roll(
+        rows.loc[rows["held_out"], "domain"], 8
+    )  # wrong labels, a domain further on
     assert prepare.train(rows, cs=(10.0,)).routes(list(WORDS.values()), 0.0) == list(DOMAINS)
 
 
@@ -194,12 +279,22 @@ def jsonl(path, rows):
 def data(tmp_path):
     """A folder laid out like the training text, made up."""
     leaked = "one two three four five six seven eight nine ten eleven twelve thirteen apples"
-    train, mirror, body = tmp_path / "train", tmp_path / "hub_mirror", "    value = start\n    value += 40 * start\n    return value\n"
+    train, mirror, body = (
+        tmp_path / "train",
+        tmp_path / "hub_mirror",
+        "    value = start\n    value += 40 * start\n    return value\n",
+    )
     jsonl(mirror / "openai/gsm8k/main/test.jsonl.gz", [{"question": leaked}])
-    jsonl(mirror / "openai/openai_humaneval/openai_humaneval/test.jsonl.gz", [{"prompt": "def nothing(): pass"}])
+    jsonl(
+        mirror / "openai/openai_humaneval/openai_humaneval/test.jsonl.gz",
+        [{"prompt": "def nothing(): pass"}],
+    )
     jsonl(mirror / "EleutherAI/hendrycks_math/algebra/test.jsonl.gz", [{"problem": "x"}])
     questions = [leaked, *(f"Ann has {n} apples. How many are left?" for n in range(60))]
-    jsonl(train / "gsm8k_main_train.jsonl.gz", [{"question": q, "answer": "1\n#### 1"} for q in questions])
+    jsonl(
+        train / "gsm8k_main_train.jsonl.gz",
+        [{"question": q, "answer": "1\n#### 1"} for q in questions],
+    )
     problems = [{"problem": f"Find the root of $x = {n}$.", "solution": "s"} for n in range(60)]
     jsonl(train / "hendrycks_math_all_train.jsonl.gz", problems)
     head = 'def f{n}(start):\n    """Sort the list and parse its index {n} with all of the care that it needs."""\n'
@@ -207,9 +302,20 @@ def data(tmp_path):
     jsonl(train / "code_python_permissive.jsonl.gz", [{"content": source} for source in sources])
     jsonl(train / "mbpp_train_val_prompt.jsonl", [])
     for name in prepare.CHATS:
-        jsonl(train / name, [{"messages": [{"role": "user", "content": f"Hello {name} {n}, how is the film?"}]} for n in range(30)])
-    prose = [f"The harbour was quiet on that morning, and number {n} of the boats lay waiting for the tide to turn." for n in range(9)]
-    jsonl(train / "prose_technical.jsonl.gz", [{"text": "\n\n".join([*prose, "this = code; " * 20])}])
+        jsonl(
+            train / name,
+            [
+                {"messages": [{"role": "user", "content": f"Hello {name} {n}, how is the film?"}]}
+                for n in range(30)
+            ],
+        )
+    prose = [
+        f"The harbour was quiet on that morning, and number {n} of the boats lay waiting for the tide to turn."
+        for n in range(9)
+    ]
+    jsonl(
+        train / "prose_technical.jsonl.gz", [{"text": "\n\n".join([*prose, "this = code; " * 20])}]
+    )
     return tmp_path
 
 
@@ -228,14 +334,22 @@ def test_training_text_is_read_leaks_left_out_and_prose_never_trained_on(data):
 def test_the_command_writes_a_router_that_loads(data, tmp_path, capsys):
     assert prepare.main(["--data", str(data), "--out", str(tmp_path / "out")]) == 0
     card = load_router(tmp_path / "out").card
-    assert json.loads(capsys.readouterr().out) == card and card["text"]["accuracy"] == 1.0 and str(data) not in json.dumps(card)
+    assert (
+        json.loads(capsys.readouterr().out) == card
+        and card["text"]["accuracy"] == 1.0
+        and str(data) not in json.dumps(card)
+    )
 
 
-# ---- online ----------------------------------------------------------------------------------------------------------
+# ---- online --------------------------------------------------------------------------------------
 
 
 def trace_of(texts):
-    rows = [(name, domain, t, rank) for name, (domain, ranks) in texts.items() for t, rank in enumerate(ranks)]
+    rows = [
+        (name, domain, t, rank)
+        for name, (domain, ranks) in texts.items()
+        for t, rank in enumerate(ranks)
+    ]
     return pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "draft_rank"])
 
 
@@ -252,12 +366,20 @@ def test_walks_from_the_start_cost_what_the_table_says():
     trace = random_trace()
     for limit in (None, 50):
         at = online.walks(trace, SETTINGS, COSTS, limit)
-        table = budgets.prompt_table(trace, SETTINGS, COSTS, max_new_tokens=limit).set_index(["setting", "prompt_id"])["cost"].unstack()
-        assert at.to_go[:, :, 0] == pytest.approx(table.loc[list(at.settings), at.prompt_id].to_numpy())
+        table = (
+            budgets.prompt_table(trace, SETTINGS, COSTS, max_new_tokens=limit)
+            .set_index(["setting", "prompt_id"])["cost"]
+            .unstack()
+        )
+        assert at.to_go[:, :, 0] == pytest.approx(
+            table.loc[list(at.settings), at.prompt_id].to_numpy()
+        )
         assert (at.to_go[:, np.arange(20), at.length] == 0).all()
 
 
-TWO_KINDS = trace_of({f"p{i}": ("code", [0, 0, 0, 0, 0] * 4 if i % 2 else [1] * 20) for i in range(12)})
+TWO_KINDS = trace_of(
+    {f"p{i}": ("code", [0, 0, 0, 0, 0] * 4 if i % 2 else [1] * 20) for i in range(12)}
+)
 
 
 def test_online_routing_by_hand():
@@ -266,20 +388,28 @@ def test_online_routing_by_hand():
     at = online.walks(TWO_KINDS, choices, COSTS)
     found = online.online(at, "chain:2", blocks=1, folds=3).set_index("prompt_id")
     block = COSTS.of_block(chain(2))
-    assert found.loc["p0", "setting"] == PLAIN and found.loc["p0", "cost"] == pytest.approx(block + 19)
+    assert found.loc["p0", "setting"] == PLAIN and found.loc["p0", "cost"] == pytest.approx(
+        block + 19
+    )
     # 3 tokens at first, then 17 of them by fives: three whole blocks, and a last one of two levels
-    assert found.loc["p1", "setting"] == "chain:4" and found.loc["p1", "cost"] == pytest.approx(2 * block + 3 * COSTS.of_block(chain(4)))
+    assert found.loc["p1", "setting"] == "chain:4" and found.loc["p1", "cost"] == pytest.approx(
+        2 * block + 3 * COSTS.of_block(chain(4))
+    )
     place, seen = online.first_blocks(at, 1, 3)
     assert place.tolist() == [3, 9] * 6 and seen.tolist() == [0, 2] * 6
     assert online.first_blocks(at, 1, 99)[0].tolist() == [20] * 12
     own = online.online(at, None, blocks=1, folds=3)
-    assert own["cost"].sum() < online.online(at, "chain:2", blocks=3, folds=3)["cost"].sum(), "looking longer costs more"
+    assert own["cost"].sum() < online.online(at, "chain:2", blocks=3, folds=3)["cost"].sum(), (
+        "looking longer costs more"
+    )
 
 
 def test_online_costs_no_more_than_the_default_where_the_choice_is_the_default():
     trace = random_trace(3)
     at = online.walks(trace, {"chain:2": chain(2)}, COSTS)
-    assert online.online(at, "chain:2", folds=2)["cost"].to_numpy() == pytest.approx(at.to_go[0, :, 0])
+    assert online.online(at, "chain:2", folds=2)["cost"].to_numpy() == pytest.approx(
+        at.to_go[0, :, 0]
+    )
 
 
 @pytest.mark.parametrize("routes", [None, "own"])
@@ -289,41 +419,71 @@ def test_online_does_not_look_ahead(routes):
     routes = routes and trace.set_index("prompt_id")["domain"].to_dict()
     at = online.walks(trace, SETTINGS, COSTS)
     before = online.online(at, "chain:2", 2, routes).set_index("prompt_id")["setting"]
-    place = dict(zip(at.prompt_id, online.first_blocks(at, at.settings.index("chain:2"), 2)[0], strict=True))
+    place = dict(
+        zip(at.prompt_id, online.first_blocks(at, at.settings.index("chain:2"), 2)[0], strict=True)
+    )
     for prompt in ("p0", "p3", "p8"):
         later = (trace["prompt_id"] == prompt) & (trace["position"] >= place[prompt])
-        turned = trace.assign(draft_rank=trace["draft_rank"].where(~later, 1 - trace["draft_rank"].clip(upper=1)))
-        after = online.online(online.walks(turned, SETTINGS, COSTS), "chain:2", 2, routes).set_index("prompt_id")["setting"]
+        turned = trace.assign(
+            draft_rank=trace["draft_rank"].where(~later, 1 - trace["draft_rank"].clip(upper=1))
+        )
+        after = online.online(
+            online.walks(turned, SETTINGS, COSTS), "chain:2", 2, routes
+        ).set_index("prompt_id")["setting"]
         assert after[prompt] == before[prompt]
 
 
 def test_a_known_domain_gives_the_line_its_height():
     """Both domains look alike in the first block and differ behind it: only the route can tell."""
-    texts = {f"{d}-{i}": (d, [0, 0, 0] + [int(d == "chat")] * 30) for d in ("code", "chat") for i in range(8)}
+    texts = {
+        f"{d}-{i}": (d, [0, 0, 0] + [int(d == "chat")] * 30)
+        for d in ("code", "chat")
+        for i in range(8)
+    }
     trace = trace_of(texts)
     at = online.walks(trace, {PLAIN: None, "chain:2": chain(2)}, COSTS)
     own = trace.set_index("prompt_id")["domain"].to_dict()
     told = online.online(at, "chain:2", 1, own, folds=2)
-    assert told.groupby("domain")["setting"].unique().str[0].to_dict() == {"code": "chain:2", "chat": PLAIN}
+    assert told.groupby("domain")["setting"].unique().str[0].to_dict() == {
+        "code": "chain:2",
+        "chat": PLAIN,
+    }
     assert online.online(at, "chain:2", 1, folds=2)["setting"].nunique() == 1
-    swapped = online.online(at, "chain:2", 1, {p: {"code": "chat", "chat": "code"}[d] for p, d in own.items()}, folds=2)
+    swapped = online.online(
+        at, "chain:2", 1, {p: {"code": "chat", "chat": "code"}[d] for p, d in own.items()}, folds=2
+    )
     assert swapped["cost"].sum() > told["cost"].sum()
 
 
 def test_wrong_routes_by_hand():
     costs = {"code": {PLAIN: 10.0, "a": 5.0}, "chat": {PLAIN: 10.0, "a": 20.0}}
-    rows = [(s, f"{d}-{i}", d, 10.0, cost) for d, own in costs.items() for i in range(6) for s, cost in own.items()]
-    found = policies.wrong_routes(pd.DataFrame(rows, columns=["setting", "prompt_id", "domain", "emitted", "cost"]), folds=2)
+    rows = [
+        (s, f"{d}-{i}", d, 10.0, cost)
+        for d, own in costs.items()
+        for i in range(6)
+        for s, cost in own.items()
+    ]
+    found = policies.wrong_routes(
+        pd.DataFrame(rows, columns=["setting", "prompt_id", "domain", "emitted", "cost"]), folds=2
+    )
     loss = found[found["quantity"] == "minus_baseline"].set_index(["policy", "domain"])["estimate"]
-    assert loss["code", "chat"] == 0.5 - 1 and loss["chat", "code"] == 1 - 2 and loss["code", "code"] == 0 == loss[UNKNOWN, "chat"]
+    assert (
+        loss["code", "chat"] == 0.5 - 1
+        and loss["chat", "code"] == 1 - 2
+        and loss["code", "code"] == 0 == loss[UNKNOWN, "chat"]
+    )
 
 
-# ---- bad input -------------------------------------------------------------------------------------------------------
+# ---- bad input -----------------------------------------------------------------------------------
 
 
 def test_bad_input_says_what_to_do(router):
     at = online.walks(TWO_KINDS, SETTINGS, COSTS)
-    never = online.walks(TWO_KINDS[TWO_KINDS["prompt_id"].isin([f"p{i}" for i in range(0, 12, 2)])], {"chain:1": chain(1)}, COSTS)
+    never = online.walks(
+        TWO_KINDS[TWO_KINDS["prompt_id"].isin([f"p{i}" for i in range(0, 12, 2)])],
+        {"chain:1": chain(1)},
+        COSTS,
+    )
     cases = {
         "texts is 'one': a list": lambda: router.probabilities("one"),
         r"texts is \[\]": lambda: router.routes([]),
@@ -331,12 +491,20 @@ def test_bad_input_says_what_to_do(router):
         "default='plain': nothing that it drafts": lambda: online.online(at, PLAIN),
         "default=None: nothing that it drafts is accepted": lambda: online.online(never),
         "blocks=0: at least 1": lambda: online.online(at, "chain:1", 0),
-        "routes give 'poetry'": lambda: online.online(at, "chain:1", routes=dict.fromkeys(at.prompt_id, "poetry")),
-        "routes give 'nothing'; give every prompt one of code": lambda: online.online(at, "chain:1", routes={}),
+        "routes give 'poetry'": lambda: online.online(
+            at, "chain:1", routes=dict.fromkeys(at.prompt_id, "poetry")
+        ),
+        "routes give 'nothing'; give every prompt one of code": lambda: online.online(
+            at, "chain:1", routes={}
+        ),
         "has 12 prompts, folds=20": lambda: online.online(at, "chain:1", folds=20),
         "trace is empty": lambda: online.walks(TWO_KINDS[:0], SETTINGS, COSTS),
-        "setting 'chain:4' cannot be priced": lambda: online.walks(TWO_KINDS, SETTINGS, Costs(1.0, (1, 3), (0.1, 0.1), (1.0, 1.0))),
-        r"no prompt of \['chat'\] to fit on": lambda: prepare.train(made_up().query("domain != 'chat'")),
+        "setting 'chain:4' cannot be priced": lambda: online.walks(
+            TWO_KINDS, SETTINGS, Costs(1.0, (1, 3), (0.1, 0.1), (1.0, 1.0))
+        ),
+        r"no prompt of \['chat'\] to fit on": lambda: prepare.train(
+            made_up().query("domain != 'chat'")
+        ),
     }
     for message, wrong in cases.items():
         with pytest.raises(ValueError, match=message):
@@ -344,7 +512,10 @@ def test_bad_input_says_what_to_do(router):
 
 
 def test_a_damaged_router_is_refused(router, tmp_path):
-    with pytest.raises(ValueError, match="no router can be read from .*restore router.safetensors and card.json, or train it again"):
+    with pytest.raises(
+        ValueError,
+        match="no router can be read from .*restore router.safetensors and card.json, or train it again",
+    ):
         load_router(tmp_path)
     router.save(tmp_path)
     path = tmp_path / "router.safetensors"

@@ -15,10 +15,18 @@ from speclab.runs import RunError, load_or_record, load_run, record_run, run_key
 @pytest.fixture
 def profile(random_profile, tmp_path):
     """The random pair over six short prompts in three blocks."""
-    rows = [{"prompt_id": f"{d}-{i}", "domain": d, "prompt": "a b c d"[: 2 * i + 1]} for d in ("code", "chat") for i in range(3)]
+    rows = [
+        {"prompt_id": f"{d}-{i}", "domain": d, "prompt": "a b c d"[: 2 * i + 1]}
+        for d in ("code", "chat")
+        for i in range(3)
+    ]
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return random_profile.replace(
-        prompts=str(tmp_path / "prompts.jsonl"), prompts_per_domain=3, domains=("code", "chat"), block_prompts=2, max_new_tokens=6
+        prompts=str(tmp_path / "prompts.jsonl"),
+        prompts_per_domain=3,
+        domains=("code", "chat"),
+        block_prompts=2,
+        max_new_tokens=6,
     )
 
 
@@ -28,18 +36,32 @@ def contents(folder):
 
 def test_a_run_has_the_specified_columns_and_a_manifest(profile, tmp_path, random_pair):
     run = record_run(profile, tmp_path / "run", random_pair)
-    assert list(run.trace) == runs.SCHEMAS["trace"].names and list(run.nodes) == runs.SCHEMAS["nodes"].names
+    assert (
+        list(run.trace) == runs.SCHEMAS["trace"].names
+        and list(run.nodes) == runs.SCHEMAS["nodes"].names
+    )
     assert len(run.nodes) == 8 * len(run.trace) and run.trace.prompt_id.nunique() == 6
     for (prompt, _), rows in run.trace.groupby(["prompt_id", "domain"]):
         assert rows.position.tolist() == list(range(len(rows))), prompt
     first = run.nodes[(run.nodes.depth == 1) & (run.nodes["rank"] == 0)]
-    np.testing.assert_allclose(first.target_prob.to_numpy(), np.stack(run.trace.top_draft_p)[:, 0], atol=1e-6)
+    np.testing.assert_allclose(
+        first.target_prob.to_numpy(), np.stack(run.trace.top_draft_p)[:, 0], atol=1e-6
+    )
     manifest = run.manifest
-    assert manifest["rows"] == {"trace": len(run.trace), "nodes": len(run.nodes)} and manifest["prompts"] == 6
-    assert manifest["pair"]["target"]["kernel"] == "Linear" and manifest["libraries"]["torch"] and manifest["peak_bytes"]["process"] > 0
+    assert (
+        manifest["rows"] == {"trace": len(run.trace), "nodes": len(run.nodes)}
+        and manifest["prompts"] == 6
+    )
+    assert (
+        manifest["pair"]["target"]["kernel"] == "Linear"
+        and manifest["libraries"]["torch"]
+        and manifest["peak_bytes"]["process"] > 0
+    )
 
 
-def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bytes(profile, tmp_path, random_pair, monkeypatch):
+def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bytes(
+    profile, tmp_path, random_pair, monkeypatch
+):
     whole = contents(record_run(profile, tmp_path / "whole", random_pair).folder)
     honest, calls = engines.record_or_halve, []
 
@@ -52,12 +74,16 @@ def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bytes(profile, tm
     monkeypatch.setattr(engines, "record_or_halve", stops_in_the_second_block)
     with pytest.raises(KeyboardInterrupt):
         record_run(profile, tmp_path / "cut", random_pair)
-    assert (tmp_path / "cut/parts/00000.json").is_file() and not (tmp_path / "cut/manifest.json").exists()
+    assert (tmp_path / "cut/parts/00000.json").is_file() and not (
+        tmp_path / "cut/manifest.json"
+    ).exists()
     record_run(profile, tmp_path / "cut", random_pair)
     assert len(calls) == 4 and contents(tmp_path / "cut") == whole
 
 
-@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b[:100] + bytes([b[100] ^ 1]) + b[101:]])
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[: len(b) // 2], lambda b: b[:100] + bytes([b[100] ^ 1]) + b[101:]]
+)
 def test_a_damaged_part_is_recorded_again_and_said(profile, tmp_path, random_pair, damage, capfd):
     folder = record_run(profile, tmp_path / "run", random_pair).folder
     whole, part = contents(folder), folder / "parts/00001.nodes.parquet"
@@ -70,7 +96,10 @@ def test_a_damaged_part_is_recorded_again_and_said(profile, tmp_path, random_pai
 def test_a_text_read_from_another_run_gives_the_same_bytes(profile, tmp_path, random_pair):
     first = record_run(profile, tmp_path / "greedy", random_pair)
     other = profile.replace(budget=None)
-    made, read = (record_run(other, tmp_path / name, random_pair, texts=t) for name, t in (("made", None), ("read", runs.texts_of(first))))
+    made, read = (
+        record_run(other, tmp_path / name, random_pair, texts=t)
+        for name, t in (("made", None), ("read", runs.texts_of(first)))
+    )
     assert contents(made.folder) == contents(read.folder)
 
 
@@ -88,7 +117,9 @@ def test_the_key_follows_what_changes_the_numbers_and_nothing_else(profile):
     assert len({run_key(profile.replace(**c)) for c in changes} | {key}) == 1 + len(changes)
 
 
-def test_out_of_memory_halves_the_packing_and_goes_on(profile, tmp_path, random_pair, monkeypatch, capfd):
+def test_out_of_memory_halves_the_packing_and_goes_on(
+    profile, tmp_path, random_pair, monkeypatch, capfd
+):
     import torch
 
     import speclab.record as record
@@ -102,10 +133,15 @@ def test_out_of_memory_halves_the_packing_and_goes_on(profile, tmp_path, random_
 
     monkeypatch.setattr(record, "record_block", short_of_memory)
     run = record_run(profile, tmp_path / "run", random_pair)
-    assert capfd.readouterr().err.count("out of memory") == 2 and run.manifest["max_packed_tokens"] == 512
+    assert (
+        capfd.readouterr().err.count("out of memory") == 2
+        and run.manifest["max_packed_tokens"] == 512
+    )
 
 
-def test_out_of_memory_while_writing_texts_halves_the_prompts_at_once(profile, tmp_path, random_pair, monkeypatch, capfd):
+def test_out_of_memory_while_writing_texts_halves_the_prompts_at_once(
+    profile, tmp_path, random_pair, monkeypatch, capfd
+):
     import torch
 
     import speclab.record as record
@@ -122,7 +158,9 @@ def test_out_of_memory_while_writing_texts_halves_the_prompts_at_once(profile, t
     monkeypatch.setattr(record, "generate", short_of_memory)
     assert contents(record_run(profile, tmp_path / "run", random_pair).folder) == whole
     assert sizes == [2, 1, 1] * 3 and "going on with 1 prompts at once" in capfd.readouterr().err
-    monkeypatch.setattr(record, "generate", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("not even one")))
+    monkeypatch.setattr(
+        record, "generate", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("not even one"))
+    )
     with pytest.raises(torch.OutOfMemoryError, match="not even one"):
         record_run(profile, tmp_path / "none", random_pair)
 
@@ -155,7 +193,10 @@ def test_two_runs_on_one_folder_are_refused(profile, tmp_path, random_pair):
     from filelock import FileLock
 
     (tmp_path / "run").mkdir()
-    with FileLock(tmp_path / "run" / ".lock"), pytest.raises(RunError, match="being written by another run"):
+    with (
+        FileLock(tmp_path / "run" / ".lock"),
+        pytest.raises(RunError, match="being written by another run"),
+    ):
         record_run(profile, tmp_path / "run", random_pair)
 
 
@@ -184,12 +225,18 @@ def test_the_command_line_records_and_reports_errors_in_one_line(profile, tmp_pa
         f"draft.path={profile.draft.path}",
     ]
     assert main(["record", "--profile", "tiny", "--set", *sets, "--out", str(out)]) == 0
-    assert "nodes in" in capsys.readouterr().out and {"trace.parquet", "nodes.parquet", "manifest.json"} <= {p.name for p in out.iterdir()}
+    assert "nodes in" in capsys.readouterr().out and {
+        "trace.parquet",
+        "nodes.parquet",
+        "manifest.json",
+    } <= {p.name for p in out.iterdir()}
     assert main(["record", "--profile", "tyni", "--out", str(out)]) == 2
     assert "did you mean 'tiny'" in capsys.readouterr().err
 
 
-def test_a_library_that_is_not_installed_is_left_out_of_the_manifest(profile, tmp_path, random_pair, monkeypatch):
+def test_a_library_that_is_not_installed_is_left_out_of_the_manifest(
+    profile, tmp_path, random_pair, monkeypatch
+):
     monkeypatch.setattr(runs, "LIBRARIES", (*runs.LIBRARIES, "no_such_library"))
     libraries = record_run(profile, tmp_path / "run", random_pair, iter).manifest["libraries"]
     assert "torch" in libraries and "no_such_library" not in libraries

@@ -17,7 +17,9 @@ def test_temperature_zero_gives_the_probabilities_of_temperature_one():
 def test_top_k_breaks_ties_by_the_lower_id_and_top_p_keeps_the_token_that_crosses_the_line():
     p = torch.tensor([0.5, 0.2, 0.2, 0.1]).log()
     assert probabilities(p, Sampling(1.0, top_k=2)).tolist() == pytest.approx([5 / 7, 2 / 7, 0, 0])
-    assert probabilities(p, Sampling(1.0, top_p=0.55)).tolist() == pytest.approx([5 / 7, 2 / 7, 0, 0])
+    assert probabilities(p, Sampling(1.0, top_p=0.55)).tolist() == pytest.approx(
+        [5 / 7, 2 / 7, 0, 0]
+    )
     assert probabilities(p, Sampling(1.0, top_p=1e-6)).tolist() == [1, 0, 0, 0]
 
 
@@ -40,10 +42,14 @@ def test_inverse_cdf_sampling_has_the_distribution_and_never_draws_an_excluded_t
 
 def test_uniforms_belong_to_the_prompt_and_the_seed():
     assert np.array_equal(uniforms(0, "a", 3), uniforms(0, "a", 5)[:3])
-    assert not np.array_equal(uniforms(0, "a", 3), uniforms(0, "b", 3)) and not np.array_equal(uniforms(0, "a", 3), uniforms(1, "a", 3))
+    assert not np.array_equal(uniforms(0, "a", 3), uniforms(0, "b", 3)) and not np.array_equal(
+        uniforms(0, "a", 3), uniforms(1, "a", 3)
+    )
 
 
-@pytest.mark.parametrize("values", [{"temperature": -1}, {"top_k": -1}, {"top_p": 0}, {"top_p": 1.1}])
+@pytest.mark.parametrize(
+    "values", [{"temperature": -1}, {"top_k": -1}, {"top_p": 0}, {"top_p": 1.1}]
+)
 def test_settings_out_of_range_are_refused(values):
     with pytest.raises(ValueError, match="allowed are temperature"):
         Sampling(**values)

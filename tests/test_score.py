@@ -17,15 +17,26 @@ BEST = [True, False, True, False, False, False, True, False]
 ALPHA = np.array([0.5, 1.0, 0.2, 0.4, 0.6, 0.8, 1.0, 0.0])
 
 
-def tree_nodes(target_prob, target_rank, prompt_id="p", position=0, domain="code", draft_prob=0.5) -> pd.DataFrame:
+def tree_nodes(
+    target_prob, target_rank, prompt_id="p", position=0, domain="code", draft_prob=0.5
+) -> pd.DataFrame:
     """The paper's tree of 2 + 4 + 2 nodes at one position."""
-    frame = pd.DataFrame({"node": range(1, 9), "parent": PARENT, "depth": DEPTH, "rank": RANK, "best_path": BEST})
-    frame = frame.assign(target_prob=target_prob, target_rank=target_rank, draft_prob=draft_prob, target_entropy=[1.0] * 2 + [2.0] * 6)
+    frame = pd.DataFrame(
+        {"node": range(1, 9), "parent": PARENT, "depth": DEPTH, "rank": RANK, "best_path": BEST}
+    )
+    frame = frame.assign(
+        target_prob=target_prob,
+        target_rank=target_rank,
+        draft_prob=draft_prob,
+        target_entropy=[1.0] * 2 + [2.0] * 6,
+    )
     return frame.assign(prompt_id=prompt_id, position=position, domain=domain)
 
 
 def hand_nodes() -> pd.DataFrame:
-    """Two positions: the walk accepts nodes 1 and 4 at the first, node 2 alone at the second (node 7 hangs off a rejected node)."""
+    """Two positions: the walk accepts nodes 1 and 4 at the first, node 2 alone at the second (node
+    7 hangs off a rejected node).
+    """
     first = tree_nodes(ALPHA / 2, [0, 1, 1, 0, 1, 0, 0, 1])
     second = tree_nodes(ALPHA / 2, [1, 0, 0, 1, 1, 2, 0, 1], position=1)
     return pd.concat([first, second], ignore_index=True)
@@ -35,11 +46,25 @@ def make_run(prompts=6, positions=5, seed=0, shift=0.0) -> SimpleNamespace:
     """A random run of all four domains; `shift` raises the first domain's target probabilities."""
     rng, each = np.random.default_rng(seed), prompts * positions
     domain = np.repeat(score.DOMAINS, each)
-    prompt = np.char.add(np.char.add(domain, "-"), np.tile(np.repeat(np.arange(prompts), positions), 4).astype(str))
-    at = pd.DataFrame({"prompt_id": prompt, "domain": domain, "position": np.tile(np.arange(positions), 4 * prompts)})
-    ease = np.repeat(rng.uniform(0.2, 0.8, 4 * prompts), positions) + shift * (domain == score.DOMAINS[0])
+    prompt = np.char.add(
+        np.char.add(domain, "-"), np.tile(np.repeat(np.arange(prompts), positions), 4).astype(str)
+    )
+    at = pd.DataFrame(
+        {
+            "prompt_id": prompt,
+            "domain": domain,
+            "position": np.tile(np.arange(positions), 4 * prompts),
+        }
+    )
+    ease = np.repeat(rng.uniform(0.2, 0.8, 4 * prompts), positions) + shift * (
+        domain == score.DOMAINS[0]
+    )
     size = len(at)
-    trace = at.assign(overlap=rng.random(size) * ease, draft_rank=rng.integers(0, 5, size), target_entropy=rng.random(size))
+    trace = at.assign(
+        overlap=rng.random(size) * ease,
+        draft_rank=rng.integers(0, 5, size),
+        target_entropy=rng.random(size),
+    )
     trace["top_draft_p"] = list(np.sort(rng.dirichlet(np.ones(9), size))[:, :0:-1])
     shape = tree_nodes(0.5, 0)[["node", "parent", "depth", "rank", "best_path", "draft_prob"]]
     nodes = at.merge(shape, how="cross")
@@ -93,8 +118,13 @@ def test_point_mass_walk_by_hand():
 @given(st.integers(0, 10_000))
 def test_reach_equals_a_literal_walk_in_any_row_order(seed):
     rng = np.random.default_rng(seed)
-    nodes = pd.concat([tree_nodes(rng.random(8), rng.integers(0, 2, 8), position=t) for t in range(4)]).sample(frac=1, random_state=seed)
-    for rule, value in (("greedy", lambda n: float(n.target_rank == 0)), ("point-mass", lambda n: n.target_prob)):
+    nodes = pd.concat(
+        [tree_nodes(rng.random(8), rng.integers(0, 2, 8), position=t) for t in range(4)]
+    ).sample(frac=1, random_state=seed)
+    for rule, value in (
+        ("greedy", lambda n: float(n.target_rank == 0)),
+        ("point-mass", lambda n: n.target_prob),
+    ):
         table = {(n.position, n.node): n for n in nodes.itertuples()}
         expected = []
         for n in nodes.itertuples():
@@ -116,7 +146,13 @@ def test_reach_refuses_broken_trees():
 
 
 def test_trace_estimators_by_hand():
-    trace = pd.DataFrame({"overlap": [0.4, 0.8], "draft_rank": [0, 2], "top_draft_p": [[0.5, 0.2, 0.1], [0.1, 0.3, 0.2]]})
+    trace = pd.DataFrame(
+        {
+            "overlap": [0.4, 0.8],
+            "draft_rank": [0, 2],
+            "top_draft_p": [[0.5, 0.2, 0.1], [0.1, 0.3, 0.2]],
+        }
+    )
     assert score.overlap_alpha(trace) == pytest.approx(0.6)
     np.testing.assert_allclose(score.top_mass(trace), [0.3, 0.55, 0.7])
     np.testing.assert_allclose(score.hit(trace), [0.5, 0.5, 1.0])
@@ -149,21 +185,34 @@ def test_lengths_identities(lengths):
 
 
 def test_block_estimators_read_per_prompt_sums():
-    sums = pd.DataFrame({"blocks": [2.0, 2.0], "drafted": [4.0, 4.0], "accepted": [3.0, 1.0], "emitted": [4.0, 3.0]})
+    sums = pd.DataFrame(
+        {"blocks": [2.0, 2.0], "drafted": [4.0, 4.0], "accepted": [3.0, 1.0], "emitted": [4.0, 3.0]}
+    )
     sums = sums.assign(survival_1=[2.0, 1.0], survival_2=[1.0, 0.0])
     blocks = score.block_estimators()
     np.testing.assert_allclose(blocks["survival_by_depth"](sums), [0.75, 0.25])
     np.testing.assert_allclose(blocks["accept_by_depth"](sums), [0.75, 1 / 3])
     assert blocks["mean_accepted"](sums) == 1.0
-    assert blocks["block_efficiency"](sums) == 7 / 4  # one block was cut by the end of its text: no bonus token
+    assert (
+        blocks["block_efficiency"](sums) == 7 / 4
+    )  # one block was cut by the end of its text: no bonus token
     assert blocks["draft_utilisation"](sums.drop(columns=["survival_1", "survival_2"])) == 0.5
 
 
 def test_neighbours_pair_positions_within_a_prompt():
-    trace = pd.DataFrame({"prompt_id": ["a", "a", "a", "b", "b"], "position": [0, 1, 3, 0, 1], "draft_rank": [0, 1, 0, 2, 0]})
+    trace = pd.DataFrame(
+        {
+            "prompt_id": ["a", "a", "a", "b", "b"],
+            "position": [0, 1, 3, 0, 1],
+            "draft_rank": [0, 1, 0, 2, 0],
+        }
+    )
     trace["domain"] = "code"
     pairs = score.neighbours(trace.sample(frac=1, random_state=1)).sort_values("prompt_id")
-    assert pairs[["prompt_id", "hit", "next_hit"]].to_numpy().tolist() == [["a", True, False], ["b", False, True]]
+    assert pairs[["prompt_id", "hit", "next_hit"]].to_numpy().tolist() == [
+        ["a", True, False],
+        ["b", False, True],
+    ]
 
 
 def test_cells_and_domain_table_by_hand():
@@ -173,9 +222,15 @@ def test_cells_and_domain_table_by_hand():
     assert list(table.index) == ["code", "chat", "all", "pooled"]
     assert table["nodes"].tolist() == [16, 8, 24, 24]
     assert table["prompts"].tolist() == [1, 1, 2, 2]
-    np.testing.assert_allclose(table["alpha_mean"], [0.5625, 0.28125, 0.421875, (0.5625 * 16 + 0.28125 * 8) / 24])
+    np.testing.assert_allclose(
+        table["alpha_mean"], [0.5625, 0.28125, 0.421875, (0.5625 * 16 + 0.28125 * 8) / 24]
+    )
     assert table.loc["code", "alpha_sd"] == pytest.approx(np.std(np.tile(ALPHA, 2), ddof=1))
-    assert table.loc["all", "alpha_sd"] == table.loc["pooled", "alpha_sd"] == pytest.approx(np.std(np.r_[ALPHA, ALPHA, ALPHA / 2], ddof=1))
+    assert (
+        table.loc["all", "alpha_sd"]
+        == table.loc["pooled", "alpha_sd"]
+        == pytest.approx(np.std(np.r_[ALPHA, ALPHA, ALPHA / 2], ddof=1))
+    )
     np.testing.assert_allclose(table["target_entropy_mean"], 1.75)
     bins = score.cells(nodes, ["domain", "depth", "bin"])
     assert bins[["domain", "depth", "bin", "nodes"]].to_numpy().tolist() == [
@@ -188,15 +243,32 @@ def test_ladder_has_every_rung_and_its_invariants():
     run = make_run()
     ladder = score.ladder(run)
     assert list(ladder.columns) == [*score.DOMAINS, "all", "pooled"]
-    rungs = {"published_alpha", "published_length", "best_path_alpha", "alpha", "top_mass[8]", "hit[1]", "survival_by_depth[3]"}
-    assert rungs | {"accept_by_depth[2]", "mean_accepted", "block_efficiency", "draft_utilisation"} <= set(ladder.index)
+    rungs = {
+        "published_alpha",
+        "published_length",
+        "best_path_alpha",
+        "alpha",
+        "top_mass[8]",
+        "hit[1]",
+        "survival_by_depth[3]",
+    }
+    assert rungs | {
+        "accept_by_depth[2]",
+        "mean_accepted",
+        "block_efficiency",
+        "draft_utilisation",
+    } <= set(ladder.index)
     for name, sign in (("survival_by_depth", -1), ("hit", 1), ("top_mass", 1)):
         rows = ladder[ladder.index.str.startswith(name + "[")].to_numpy()
         assert (sign * np.diff(rows, axis=0) >= -1e-12).all()
     assert ladder.loc["block_efficiency"].between(1, 4).all()
     np.testing.assert_allclose(ladder["all"], ladder[list(score.DOMAINS)].mean(axis=1))
-    assert ladder.loc["published_alpha", "code"] == pytest.approx(score.published_alpha(run.nodes[run.nodes["domain"] == "code"]))
-    assert ladder.loc["published_alpha", "pooled"] == pytest.approx(score.published_alpha(run.nodes))
+    assert ladder.loc["published_alpha", "code"] == pytest.approx(
+        score.published_alpha(run.nodes[run.nodes["domain"] == "code"])
+    )
+    assert ladder.loc["published_alpha", "pooled"] == pytest.approx(
+        score.published_alpha(run.nodes)
+    )
 
 
 def test_ladder_leaves_out_what_a_run_cannot_answer():
@@ -212,9 +284,18 @@ def test_ladder_leaves_out_what_a_run_cannot_answer():
     [
         (lambda: score.published_alpha(hand_nodes().iloc[:0]), "nodes is empty"),
         (lambda: score.published_alpha(None), "no nodes frame.*speclab record"),
-        (lambda: score.best_path_alpha(hand_nodes().drop(columns="best_path")), "no column.*best_path"),
-        (lambda: score.domains_in(hand_nodes(), ["code", "chat"]), r"domain \['chat'\] has no rows.*code"),
-        (lambda: score.mean_of("target_entropy")(hand_nodes().assign(target_entropy=np.nan)), "'target_entropy' has 16 values"),
+        (
+            lambda: score.best_path_alpha(hand_nodes().drop(columns="best_path")),
+            "no column.*best_path",
+        ),
+        (
+            lambda: score.domains_in(hand_nodes(), ["code", "chat"]),
+            r"domain \['chat'\] has no rows.*code",
+        ),
+        (
+            lambda: score.mean_of("target_entropy")(hand_nodes().assign(target_entropy=np.nan)),
+            "'target_entropy' has 16 values",
+        ),
         (lambda: score.hit(pd.DataFrame({"draft_rank": [0]})), "trace has no column.*top_draft_p"),
     ],
 )

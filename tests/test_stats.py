@@ -1,4 +1,6 @@
-"""Clustered intervals, tests and effect sizes: against scipy, against brute force, and by simulation."""
+"""Clustered intervals, tests and effect sizes: against scipy, against brute force, and by
+simulation.
+"""
 
 import time
 
@@ -17,7 +19,12 @@ def clustered(prompts=20, rows=10, effect=1.0, seed=0, domain="code", mean=0.0) 
     """Rows that share a prompt's own level: x = prompt level + noise."""
     rng = np.random.default_rng(seed)
     level = np.repeat(rng.normal(mean, effect, prompts), rows)
-    frame = pd.DataFrame({"prompt_id": np.repeat([f"{domain}-{i:03d}" for i in range(prompts)], rows), "domain": domain})
+    frame = pd.DataFrame(
+        {
+            "prompt_id": np.repeat([f"{domain}-{i:03d}" for i in range(prompts)], rows),
+            "domain": domain,
+        }
+    )
     return frame.assign(x=level + rng.normal(0, 0.3, len(level)), y=rng.normal(0, 1, len(level)))
 
 
@@ -28,28 +35,48 @@ def expand(frame, prompts, weight):
 def test_fast_interval_equals_the_generic_one():
     nodes = make_run().nodes
     for estimator in (score.published_alpha, score.published_length, score.alpha_sd):
-        fast, literal = stats.bootstrap(nodes, estimator, n=60, seed=3), stats.bootstrap(nodes, lambda f, e=estimator: e(f), n=60, seed=3)
+        fast, literal = (
+            stats.bootstrap(nodes, estimator, n=60, seed=3),
+            stats.bootstrap(nodes, lambda f, e=estimator: e(f), n=60, seed=3),
+        )
         assert vars(fast) == pytest.approx(vars(literal))
 
 
 def test_by_domain_equals_brute_force_per_domain():
     nodes = make_run().nodes
-    result = stats.by_domain(nodes, score.alpha_by_depth, n=200, seed=1).set_index(["estimator", "domain"])
+    result = stats.by_domain(nodes, score.alpha_by_depth, n=200, seed=1).set_index(
+        ["estimator", "domain"]
+    )
     prompts = stats.prompts_of(nodes, 200, seed=1)
     resamples = (expand(nodes, prompts, weight) for weight in prompts.weights[1:])
-    draws = np.array([[score.alpha_by_depth(part) for _, part in one.groupby("domain", sort=False)] for one in resamples])
+    draws = np.array(
+        [
+            [score.alpha_by_depth(part) for _, part in one.groupby("domain", sort=False)]
+            for one in resamples
+        ]
+    )
     for number, domain in enumerate(score.DOMAINS):
         row = result.loc[("alpha_by_depth[2]", domain)]
-        np.testing.assert_allclose(row[["low", "high"]].astype(float), np.percentile(draws[:, number, 1], [2.5, 97.5]))
-        assert row["estimate"] == pytest.approx(score.alpha_by_depth(nodes[nodes["domain"] == domain], 2))
+        np.testing.assert_allclose(
+            row[["low", "high"]].astype(float), np.percentile(draws[:, number, 1], [2.5, 97.5])
+        )
+        assert row["estimate"] == pytest.approx(
+            score.alpha_by_depth(nodes[nodes["domain"] == domain], 2)
+        )
         assert row["n_prompts"] == 6
     mean = result.loc[("alpha_by_depth[2]", "all")]
-    np.testing.assert_allclose(mean[["low", "high"]].astype(float), np.percentile(draws[:, :, 1].mean(axis=1), [2.5, 97.5]))
-    assert result.loc[("alpha_by_depth[1]", "pooled"), "estimate"] == pytest.approx(score.alpha_by_depth(nodes, 1))
+    np.testing.assert_allclose(
+        mean[["low", "high"]].astype(float), np.percentile(draws[:, :, 1].mean(axis=1), [2.5, 97.5])
+    )
+    assert result.loc[("alpha_by_depth[1]", "pooled"), "estimate"] == pytest.approx(
+        score.alpha_by_depth(nodes, 1)
+    )
 
 
 def test_interval_ignores_copies_of_rows_within_a_prompt():
-    """More rows of the same prompts are no more evidence; a row-wise interval (each row its own cluster) would shrink threefold."""
+    """More rows of the same prompts are no more evidence; a row-wise interval (each row its own
+    cluster) would shrink threefold.
+    """
     frame = clustered()
     copied = pd.concat([frame] * 9, ignore_index=True)
     once, ninefold = stats.cluster_mean(frame, "x"), stats.cluster_mean(copied, "x")
@@ -60,7 +87,12 @@ def test_interval_ignores_copies_of_rows_within_a_prompt():
 
 
 def test_interval_covers_the_truth_about_95_times_in_100():
-    covered = [(i := stats.cluster_mean(clustered(prompts=40, rows=4, seed=s), "x", n=400)).low <= 0 <= i.high for s in range(200)]
+    covered = [
+        (i := stats.cluster_mean(clustered(prompts=40, rows=4, seed=s), "x", n=400)).low
+        <= 0
+        <= i.high
+        for s in range(200)
+    ]
     assert 0.88 <= np.mean(covered) <= 0.99
 
 
@@ -90,7 +122,9 @@ def test_correlation_of_every_resample_equals_scipys(method):
     frame = clustered(prompts=8, rows=6)
     frame["y"] = np.minimum(1, frame["x"] + frame["y"]).round(1)  # many ties, as alpha has at 1
     prompts = stats.prompts_of(frame, 40, seed=2)
-    ours = {"spearman": stats._spearman, "pearson": stats._pearson}[method](frame["x"].round(0).to_numpy(), frame["y"].to_numpy(), prompts)
+    ours = {"spearman": stats._spearman, "pearson": stats._pearson}[method](
+        frame["x"].round(0).to_numpy(), frame["y"].to_numpy(), prompts
+    )
     theirs = []
     for weight in prompts.weights:
         part = expand(frame, prompts, weight)
@@ -102,7 +136,9 @@ def test_correlation_interval_and_its_columns():
     frame = clustered(prompts=30, seed=4)
     frame["z"] = np.exp(frame["x"])
     rising = stats.correlation(frame, "x", "z", n=200)
-    assert (rising.estimate, rising.low, rising.high, rising.n_prompts) == pytest.approx((1, 1, 1, 30))
+    assert (rising.estimate, rising.low, rising.high, rising.n_prompts) == pytest.approx(
+        (1, 1, 1, 30)
+    )
     assert stats.correlation(frame, "x", "z", "pearson", n=200).estimate < 0.99
     none = stats.correlation(frame, "x", "y", n=500)
     assert none.low < 0 < none.high
@@ -114,11 +150,23 @@ def test_correlation_within_rank_can_turn_the_sign():
     rng = np.random.default_rng(0)
     rank = np.tile([0, 1], 200)
     x = rng.random(400) + 2 * rank
-    frame = pd.DataFrame({"prompt_id": np.repeat([f"p{i}" for i in range(20)], 20), "domain": "math", "rank": rank, "x": x})
+    frame = pd.DataFrame(
+        {
+            "prompt_id": np.repeat([f"p{i}" for i in range(20)], 20),
+            "domain": "math",
+            "rank": rank,
+            "x": x,
+        }
+    )
     frame["alpha"] = 0.6 - 0.5 * rank + 0.1 * (x - 2 * rank)
     assert stats.correlation(frame, "x", "alpha", n=200).high < 0
     within = stats.correlations(frame, "x", "alpha", within="rank", n=200)
-    assert within[["rank", "method"]].to_numpy().tolist() == [[0, "spearman"], [0, "pearson"], [1, "spearman"], [1, "pearson"]]
+    assert within[["rank", "method"]].to_numpy().tolist() == [
+        [0, "spearman"],
+        [0, "pearson"],
+        [1, "spearman"],
+        [1, "pearson"],
+    ]
     assert (within["low"] > 0.9).all()
 
 
@@ -130,16 +178,27 @@ def test_differences_find_a_real_one_and_only_that():
     others = result.drop(index="code", level=0)
     assert (others["p_holm"] > 0.05).all()
     assert result.loc[("code", "math"), "low"] > 0
-    expected = np.minimum(1, np.maximum.accumulate(np.sort(result["p_value"]) * np.arange(6, 0, -1)))
+    expected = np.minimum(
+        1, np.maximum.accumulate(np.sort(result["p_value"]) * np.arange(6, 0, -1))
+    )
     np.testing.assert_allclose(np.sort(result["p_holm"]), expected)
 
 
 def test_permutation_p_value_equals_enumeration():
     """5 against 5 prompts, the two groups apart: 2 of 252 assignments are as extreme."""
-    frame = pd.concat([clustered(5, 1, domain="code", mean=0, effect=0.1), clustered(5, 1, domain="chat", mean=10, effect=0.1, seed=1)])
+    frame = pd.concat(
+        [
+            clustered(5, 1, domain="code", mean=0, effect=0.1),
+            clustered(5, 1, domain="chat", mean=10, effect=0.1, seed=1),
+        ]
+    )
     result = stats.differences(frame, score.mean_of("x"), n=20_000).iloc[0]
     assert result["p_value"] == pytest.approx(2 / 252, abs=0.002)
-    assert (result["first"], result["second"], result["p_holm"]) == ("code", "chat", result["p_value"])
+    assert (result["first"], result["second"], result["p_holm"]) == (
+        "code",
+        "chat",
+        result["p_value"],
+    )
 
 
 def test_permutation_and_holm_hold_their_level_without_a_difference():
@@ -148,7 +207,9 @@ def test_permutation_and_holm_hold_their_level_without_a_difference():
     assert len(result) == 190
     assert (result["p_value"] < 0.05).mean() < 0.12
     assert (result["p_holm"] > 0.05).all()
-    by_row = frame.assign(prompt_id=[str(i) for i in range(len(frame))])  # the mistake: rows taken for independent
+    by_row = frame.assign(
+        prompt_id=[str(i) for i in range(len(frame))]
+    )  # the mistake: rows taken for independent
     assert (stats.differences(by_row, score.mean_of("x"), n=1000)["p_value"] < 0.05).mean() > 0.3
 
 
@@ -159,7 +220,9 @@ def test_paired_difference_sees_what_an_unpaired_test_cannot():
     assert paired.estimate == pytest.approx(0.12, abs=0.002)
     assert 0.1 <= paired.low <= paired.high <= 0.14
     assert paired.p_value < 0.001
-    loose = pd.concat([first, second.assign(domain="chat", prompt_id="other " + second["prompt_id"])])
+    loose = pd.concat(
+        [first, second.assign(domain="chat", prompt_id="other " + second["prompt_id"])]
+    )
     assert stats.differences(loose, score.mean_of("x"), n=2000)["p_value"].iloc[0] > 0.5
     same = stats.paired_difference(first, first, score.mean_of("x"), n=200)
     assert (same.estimate, same.p_value) == (0.0, 1.0)
@@ -168,19 +231,30 @@ def test_paired_difference_sees_what_an_unpaired_test_cannot():
 def factorial() -> pd.DataFrame:
     """Every pair of rank and depth equally often, in 8 prompts."""
     rank, depth = np.tile([0, 0, 1, 1], 16), np.tile([1, 2, 1, 2], 16)
-    frame = pd.DataFrame({"prompt_id": np.repeat([f"p{i}" for i in range(8)], 8), "domain": "code", "rank": rank, "depth": depth})
+    frame = pd.DataFrame(
+        {
+            "prompt_id": np.repeat([f"p{i}" for i in range(8)], 8),
+            "domain": "code",
+            "rank": rank,
+            "depth": depth,
+        }
+    )
     return frame.assign(alpha=2.0 * rank + depth, copy=rank)
 
 
 def test_variance_shares_by_hand():
-    """alpha = 2 rank + depth, balanced and independent: 4 parts in 5 and 1 in 5, in any order of entry."""
+    """alpha = 2 rank + depth, balanced and independent: 4 parts in 5 and 1 in 5, in any order of
+    entry.
+    """
     shares = stats.variance_shares(factorial(), factors=("rank", "depth"), n=50).set_index("factor")
     for column in ("alone", "last", "shapley", "low", "high"):
         np.testing.assert_allclose(shares[column], [0.8, 0.2, 1.0], atol=1e-6)
 
 
 def test_variance_shares_split_what_two_factors_share():
-    shares = stats.variance_shares(factorial(), factors=("rank", "copy", "depth"), n=50).set_index("factor")
+    shares = stats.variance_shares(factorial(), factors=("rank", "copy", "depth"), n=50).set_index(
+        "factor"
+    )
     np.testing.assert_allclose(shares["alone"], [0.8, 0.8, 0.2, 1.0], atol=1e-6)
     np.testing.assert_allclose(shares["last"], [0.0, 0.0, 0.2, 1.0], atol=1e-6)
     np.testing.assert_allclose(shares["shapley"], [0.4, 0.4, 0.2, 1.0], atol=1e-6)
@@ -190,7 +264,9 @@ def test_variance_shares_see_a_curve_and_add_up():
     nodes = make_run(prompts=8).nodes
     nodes["curve"] = np.random.default_rng(0).uniform(-1, 1, len(nodes))
     nodes["alpha"] = nodes["curve"] ** 2 + 0.1 * nodes["rank"]
-    shares = stats.variance_shares(nodes, factors=("rank", "domain", "position", "curve"), n=50).set_index("factor")
+    shares = stats.variance_shares(
+        nodes, factors=("rank", "domain", "position", "curve"), n=50
+    ).set_index("factor")
     assert shares.loc["curve", "shapley"] > 0.8  # a straight line explains none of it
     assert shares["shapley"].iloc[:-1].sum() == pytest.approx(shares.loc["all factors", "shapley"])
 
@@ -198,20 +274,49 @@ def test_variance_shares_see_a_curve_and_add_up():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: stats.cluster_mean(clustered(prompts=3), "x"), "'code' has 3 prompts.*at least 5.*record 2 more"),
+        (
+            lambda: stats.cluster_mean(clustered(prompts=3), "x"),
+            "'code' has 3 prompts.*at least 5.*record 2 more",
+        ),
         (lambda: stats.cluster_mean(clustered().iloc[:0], "x"), "is empty"),
         (lambda: stats.cluster_mean(clustered(), "z"), r"no column \['z'\]"),
         (lambda: stats.cluster_mean(clustered(), "x", n=0), "n=0 resamples"),
-        (lambda: stats.correlation(clustered().assign(y=1.0), "x", "y"), r"column \['y'\] is constant.*undefined"),
+        (
+            lambda: stats.correlation(clustered().assign(y=1.0), "x", "y"),
+            r"column \['y'\] is constant.*undefined",
+        ),
         (lambda: stats.correlation(clustered(), "x", "y", "kendall"), "'kendall'.*'spearman'"),
-        (lambda: stats.differences(clustered(), score.mean_of("x"), ["code", "chat"]), r"domain \['chat'\] has no rows"),
+        (
+            lambda: stats.differences(clustered(), score.mean_of("x"), ["code", "chat"]),
+            r"domain \['chat'\] has no rows",
+        ),
         (lambda: stats.differences(clustered(), score.mean_of("x")), "needs two"),
-        (lambda: stats.bootstrap(make_run().nodes, score.alpha_by_depth), "alpha_by_depth is a family"),
-        (lambda: stats.paired_difference(clustered(), clustered(prompts=21), score.mean_of("x")), "1 prompts are in one.*'code-020'"),
-        (lambda: stats.prompts_of(pd.concat([clustered(), clustered().assign(domain="chat")])), "prompt_id occurs in two domains"),
-        (lambda: stats.variance_shares(factorial().assign(depth=1), factors=("rank", "depth")), r"factor \['depth'\] is constant"),
-        (lambda: stats.variance_shares(factorial().assign(alpha=1.0), factors=("rank",)), "'alpha' is constant"),
-        (lambda: stats.bootstrap(clustered(), score.Estimator("none", lambda f: np.zeros((len(f), 2)), score.ratio)), "undefined"),
+        (
+            lambda: stats.bootstrap(make_run().nodes, score.alpha_by_depth),
+            "alpha_by_depth is a family",
+        ),
+        (
+            lambda: stats.paired_difference(clustered(), clustered(prompts=21), score.mean_of("x")),
+            "1 prompts are in one.*'code-020'",
+        ),
+        (
+            lambda: stats.prompts_of(pd.concat([clustered(), clustered().assign(domain="chat")])),
+            "prompt_id occurs in two domains",
+        ),
+        (
+            lambda: stats.variance_shares(factorial().assign(depth=1), factors=("rank", "depth")),
+            r"factor \['depth'\] is constant",
+        ),
+        (
+            lambda: stats.variance_shares(factorial().assign(alpha=1.0), factors=("rank",)),
+            "'alpha' is constant",
+        ),
+        (
+            lambda: stats.bootstrap(
+                clustered(), score.Estimator("none", lambda f: np.zeros((len(f), 2)), score.ratio)
+            ),
+            "undefined",
+        ),
     ],
 )
 def test_bad_input_is_named(call, words):
@@ -223,16 +328,26 @@ def test_paper_size_takes_seconds():
     """102,400 nodes, 2,000 resamples: no pass over the rows per resample."""
     rng, size = np.random.default_rng(0), 25_600
     names = [np.repeat([f"{d}-{i}" for i in range(50)], size // 50) for d in score.DOMAINS]
-    frame = pd.DataFrame({"prompt_id": np.concatenate(names), "domain": np.repeat(score.DOMAINS, size), "x": rng.random(4 * size)})
+    frame = pd.DataFrame(
+        {
+            "prompt_id": np.concatenate(names),
+            "domain": np.repeat(score.DOMAINS, size),
+            "x": rng.random(4 * size),
+        }
+    )
     frame["y"] = np.minimum(1, frame["x"] + rng.random(4 * size))
     start = time.perf_counter()
     stats.by_domain(frame, score.mean_of("x"))
     stats.correlations(frame, "x", "y")
-    assert time.perf_counter() - start < 15  # about 1 s on one idle core; the literal way takes minutes
+    assert (
+        time.perf_counter() - start < 15
+    )  # about 1 s on one idle core; the literal way takes minutes
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_holm_is_statsmodels(p_values):
     from statsmodels.stats.multitest import multipletests
 
-    np.testing.assert_allclose(stats.holm(np.array(p_values)), multipletests(p_values, method="holm")[1])
+    np.testing.assert_allclose(
+        stats.holm(np.array(p_values)), multipletests(p_values, method="holm")[1]
+    )

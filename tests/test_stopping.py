@@ -1,4 +1,6 @@
-"""Draft control: hand cases, the decoder and the replay as references, the oracle against brute force, fits on other prompts, bad input."""
+"""Draft control: hand cases, the decoder and the replay as references, the oracle against brute
+force, fits on other prompts, bad input.
+"""
 
 from functools import cache
 from itertools import product
@@ -25,12 +27,17 @@ FLAT = Costs(10.0, (1, 16), (0.25, 0.25), (1.0, 1.0), 0.5)  # powers of two: sum
 
 
 def nodes_of(texts, depth=4):
-    """Nodes of kind `chain` from {prompt_id: (domain, [(run, confidences[, entropies]) of each position])}; entropy: 1 - confidence."""
+    """Nodes of kind `chain` from {prompt_id: (domain, [(run, confidences[, entropies]) of each
+    position])}; entropy: 1 - confidence.
+    """
     rows = []
     for name, (domain, positions) in texts.items():
         for t, (run, confidence, *entropies) in enumerate(positions):
             entropy = entropies[0] if entropies else [1 - c for c in confidence]
-            rows += [(name, domain, t, d, d, 0, confidence[d - 1], entropy[d - 1], int(d > run)) for d in range(1, depth + 1)]
+            rows += [
+                (name, domain, t, d, d, 0, confidence[d - 1], entropy[d - 1], int(d > run))
+                for d in range(1, depth + 1)
+            ]
     return pd.DataFrame(rows, columns=control.COLUMNS)
 
 
@@ -40,7 +47,12 @@ def sure(run, depth=4):
 
 
 # ten tokens: three accepted, a miss, then two accepted, a miss, then two accepted and the end
-TEN = {"a": ("code", [sure(3), sure(2), sure(1), sure(0), sure(2), sure(1), sure(0), sure(4), sure(4), sure(4)])}
+TEN = {
+    "a": (
+        "code",
+        [sure(3), sure(2), sure(1), sure(0), sure(2), sure(1), sure(0), sure(4), sure(4), sure(4)],
+    )
+}
 
 
 def walked(at, drafts, *names):
@@ -50,7 +62,12 @@ def walked(at, drafts, *names):
 def test_fixed_gamma_by_hand():
     at = control.chains(nodes_of(TEN))
     names = ("start", "drafted", "accepted", "emitted")
-    assert walked(at, control.fixed(at, 2), *names) == [[0, 2, 2, 3], [3, 2, 0, 1], [4, 2, 2, 3], [7, 2, 2, 3]]
+    assert walked(at, control.fixed(at, 2), *names) == [
+        [0, 2, 2, 3],
+        [3, 2, 0, 1],
+        [4, 2, 2, 3],
+        [7, 2, 2, 3],
+    ]
     # the last block accepts all three tokens that remain and has no bonus token
     assert walked(at, control.fixed(at, 4), *names) == [[0, 4, 3, 4], [4, 4, 2, 3], [7, 3, 3, 3]]
 
@@ -58,12 +75,23 @@ def test_fixed_gamma_by_hand():
 def test_a_stopping_rule_by_hand_pays_the_pass_that_stopped_it():
     at = control.chains(nodes_of(TEN))
     rule = control.stopped(at, "confidence", 0.5, 4)
-    assert walked(at, rule, "start", "drafted", "passes", "accepted", "emitted") == [[0, 3, 4, 3, 4], [4, 2, 3, 2, 3], [7, 3, 3, 3, 3]]
+    assert walked(at, rule, "start", "drafted", "passes", "accepted", "emitted") == [
+        [0, 3, 4, 3, 4],
+        [4, 2, 3, 2, 3],
+        [7, 3, 3, 3, 3],
+    ]
     short = control.stopped(at, "entropy", 0.5, 2)
-    assert walked(at, short, "start", "drafted", "passes") == [[0, 2, 2], [3, 0, 1], [4, 2, 2], [7, 2, 2]]
+    assert walked(at, short, "start", "drafted", "passes") == [
+        [0, 2, 2],
+        [3, 0, 1],
+        [4, 2, 2],
+        [7, 2, 2],
+    ]
     # 3 + 2 + 3 drafted tokens, 4 + 3 + 3 passes of 0.25, three target passes with 0.5 overhead each
     assert control.prompt_costs(at, rule, FLAT).tolist() == [10 * 0.25 + 3 * 1.5]
-    assert control.block_cost(COSTS, np.array([0, 3]), np.array([1, 4])) == pytest.approx([0.2 + 1.0 + 0.1, 0.8 + 1.1 + 0.1])
+    assert control.block_cost(COSTS, np.array([0, 3]), np.array([1, 4])) == pytest.approx(
+        [0.2 + 1.0 + 0.1, 0.8 + 1.1 + 0.1]
+    )
 
 
 def test_the_threshold_itself_does_not_stop():
@@ -78,13 +106,17 @@ def test_rows_in_any_order_and_texts_of_any_length():
     nodes = nodes_of(texts)
     mixed = nodes.sample(frac=1, random_state=3).sort_values("prompt_id", kind="stable")
     for at in (control.chains(nodes), control.chains(mixed)):
-        assert at.prompt_id.tolist() == ["a", "b", "c"] and at.domain.tolist() == ["code", "chat", "code"]
+        assert at.prompt_id.tolist() == ["a", "b", "c"] and at.domain.tolist() == [
+            "code",
+            "chat",
+            "code",
+        ]
         sums = control.totals(at, control.fixed(at, 4), FLAT)
         assert sums["emitted"].tolist() == [10, 1, 3] and sums["drafted"].tolist() == [11, 1, 3 + 1]
         assert sums["cost"].tolist() == [11 * 0.25 + 3 * 1.5, 0.25 + 1.5, 4 * 0.25 + 2 * 1.5]
 
 
-# ---- the decoder and the replay as references ------------------------------------------------------------------------
+# ---- the decoder and the replay as references ----------------------------------------------------
 
 
 @cache
@@ -93,12 +125,17 @@ def recorded(noise):
     pair, starts = toy_pair(noise), [(1, 2, 3), (5,), (3, 5), (8, 0), (6, 5), (0, 4), (3, 3, 7)]
     prompts = [EncodedPrompt(f"p{i}", "code", ids, 0) for i, ids in enumerate(starts)]
     texts = [generate(pair.target, [p], NEW, pair.stop_ids, GREEDY, 0)[0] for p in prompts]
-    found = [(p, record_prompt(pair, p, text, chain(8), GREEDY)) for p, text in zip(prompts, texts, strict=True)]
+    found = [
+        (p, record_prompt(pair, p, text, chain(8), GREEDY))
+        for p, text in zip(prompts, texts, strict=True)
+    ]
     frames = {"trace": [], "nodes": []}
     for name, parts in frames.items():
         for prompt, one in found:
             columns = {column: list(values) for column, values in getattr(one, name).items()}
-            parts.append(pd.DataFrame(columns).assign(prompt_id=prompt.prompt_id, domain=prompt.domain))
+            parts.append(
+                pd.DataFrame(columns).assign(prompt_id=prompt.prompt_id, domain=prompt.domain)
+            )
     return pair, prompts, texts, {name: pd.concat(parts) for name, parts in frames.items()}
 
 
@@ -108,15 +145,28 @@ def test_the_toy_texts_end_both_ways():
 
 
 @pytest.mark.parametrize("noise", [0.5, 1.5])
-@pytest.mark.parametrize(("measure", "threshold"), [("confidence", 0.0), ("confidence", 0.35), ("confidence", 0.6), ("confidence", 1.1),
-                                                    ("entropy", 9.0), ("entropy", 1.4), ("entropy", 0.8), ("entropy", -1.0)])
+@pytest.mark.parametrize(
+    ("measure", "threshold"),
+    [
+        ("confidence", 0.0),
+        ("confidence", 0.35),
+        ("confidence", 0.6),
+        ("confidence", 1.1),
+        ("entropy", 9.0),
+        ("entropy", 1.4),
+        ("entropy", 0.8),
+        ("entropy", -1.0),
+    ],
+)
 @pytest.mark.parametrize("limit", [1, 3, 8])
 def test_stopping_rules_equal_the_decoder(noise, measure, threshold, limit):
     pair, prompts, texts, frames = recorded(noise)
     at = control.chains(frames["nodes"], NEW)
     found = control.blocks(at, control.stopped(at, measure, threshold, limit))
     for prompt, text in zip(prompts, texts, strict=True):
-        decoded = decode_prompt(pair, prompt, "greedy", Shape(chain(limit), StopRule(measure, threshold)), GREEDY, NEW)
+        decoded = decode_prompt(
+            pair, prompt, "greedy", Shape(chain(limit), StopRule(measure, threshold)), GREEDY, NEW
+        )
         mine = found[found["prompt_id"] == prompt.prompt_id]
         assert decoded.token_ids == text
         steps = [[s.drafted, s.accepted, len(s.tokens)] for s in decoded.steps]
@@ -133,24 +183,34 @@ def test_fixed_gamma_equals_replay_and_decoder(noise, gamma):
     found, reference = control.blocks(at, control.fixed(at, gamma)), replay(frames["trace"], gamma)
     pd.testing.assert_frame_equal(found[names], reference[names], check_dtype=False)
     never = control.stopped(at, "confidence", 0.0, gamma)
-    assert (never.drafted == control.fixed(at, gamma).drafted).all() and (never.passes == never.drafted).all(), "no stop, no extra pass"
+    assert (never.drafted == control.fixed(at, gamma).drafted).all() and (
+        never.passes == never.drafted
+    ).all(), "no stop, no extra pass"
     real = control.chains(frames["nodes"], NEW)
     decoded = [decode_prompt(pair, p, "greedy", Shape(chain(gamma)), GREEDY, NEW) for p in prompts]
     sums = control.totals(real, control.fixed(real, gamma), COSTS)
     assert sums["drafted"].tolist() == [sum(s.drafted for s in d.steps) for d in decoded]
-    assert sums["passes"].tolist() == [d.draft_passes for d in decoded] and sums["blocks"].tolist() == [d.target_passes for d in decoded]
+    assert sums["passes"].tolist() == [d.draft_passes for d in decoded] and sums[
+        "blocks"
+    ].tolist() == [d.target_passes for d in decoded]
 
 
-# ---- the oracle ------------------------------------------------------------------------------------------------------
+# ---- the oracle ----------------------------------------------------------------------------------
 
 
 def cheapest(at, costs):
     """Brute force over every number of drafted tokens at every position, one text."""
     every = [range(int(r) + 1) for r in at.room[0]]
-    return min(control.prompt_costs(at, control.Drafts(np.array([k]), np.array([k])), costs)[0] for k in product(*every))
+    return min(
+        control.prompt_costs(at, control.Drafts(np.array([k]), np.array([k])), costs)[0]
+        for k in product(*every)
+    )
 
 
-DEAR, ODD = Costs(1.0, (1, 16), (1.5, 1.5), (1.0, 4.0)), Costs(1.0, (1, 2, 3, 16), (0.1,) * 4, (1, 2, 1, 1))
+DEAR, ODD = (
+    Costs(1.0, (1, 16), (1.5, 1.5), (1.0, 4.0)),
+    Costs(1.0, (1, 2, 3, 16), (0.1,) * 4, (1, 2, 1, 1)),
+)
 
 
 @pytest.mark.parametrize("costs", [COSTS, FLAT, DEAR, ODD])
@@ -160,7 +220,9 @@ def test_the_oracle_is_the_cheapest_of_all(costs):
         hits = rng.random(6) < 0.6
         runs = [int(np.cumprod([*hits[t:], True, True]).sum()) for t in range(6)]
         at = control.chains(nodes_of({"a": ("code", [sure(min(r, 3), 3) for r in runs])}, depth=3))
-        assert control.prompt_costs(at, control.oracle(at, costs), costs)[0] == pytest.approx(cheapest(at, costs), abs=1e-12)
+        assert control.prompt_costs(at, control.oracle(at, costs), costs)[0] == pytest.approx(
+            cheapest(at, costs), abs=1e-12
+        )
 
 
 @pytest.mark.parametrize("noise", [0.5, 1.5])
@@ -168,16 +230,25 @@ def test_no_rule_beats_the_oracle_which_drafts_what_is_accepted(noise):
     at = control.chains(recorded(noise)[3]["nodes"], NEW)
     best = control.prompt_costs(at, control.oracle(at, COSTS), COSTS)
     rules = [control.fixed(at, g) for g in range(1, 9)]
-    rules += [control.stopped(at, m, x, limit) for m in control.MEASURES for x in control.THRESHOLDS[m][::3] for limit in (1, 4, 8)]
+    rules += [
+        control.stopped(at, m, x, limit)
+        for m in control.MEASURES
+        for x in control.THRESHOLDS[m][::3]
+        for limit in (1, 4, 8)
+    ]
     assert all((control.prompt_costs(at, rule, COSTS) >= best - 1e-9).all() for rule in rules)
     found = control.blocks(at, control.oracle(at, FLAT))
     assert (found["drafted"] == found["accepted"]).all()
-    greedy_run = np.minimum(np.minimum(at.run, at.room), np.maximum(at.left - 1, 0))  # the bonus token ends the text as well
+    greedy_run = np.minimum(
+        np.minimum(at.run, at.room), np.maximum(at.left - 1, 0)
+    )  # the bonus token ends the text as well
     runs = control.prompt_costs(at, control.Drafts(greedy_run, greedy_run), FLAT)
-    assert control.prompt_costs(at, control.oracle(at, FLAT), FLAT) == pytest.approx(runs, abs=1e-12)
+    assert control.prompt_costs(at, control.oracle(at, FLAT), FLAT) == pytest.approx(
+        runs, abs=1e-12
+    )
 
 
-# ---- fits ------------------------------------------------------------------------------------------------------------
+# ---- fits ----------------------------------------------------------------------------------------
 
 
 def many(count=10, domains=("code", "chat")):
@@ -186,7 +257,10 @@ def many(count=10, domains=("code", "chat")):
     for d in domains:
         for i in range(count):
             hits = [d == "code" or t % 3 == 0 for t in range(12 + i)]
-            runs = [int(np.cumprod([*hits[t:], False, False, False, False]).sum()) for t in range(len(hits))]
+            runs = [
+                int(np.cumprod([*hits[t:], False, False, False, False]).sum())
+                for t in range(len(hits))
+            ]
             texts[f"{d}-{i}"] = (d, [sure(min(r, 4)) for r in runs])
     return control.chains(nodes_of(texts), 12 + count)
 
@@ -194,30 +268,49 @@ def many(count=10, domains=("code", "chat")):
 def test_settings_are_fitted_on_other_prompts():
     at = many()
     found = control.compare(at, COSTS, folds=5)
-    assert set(found["method"]) == set(control.METHODS) and (found.groupby("method").size() == 20).all()
+    assert (
+        set(found["method"]) == set(control.METHODS)
+        and (found.groupby("method").size() == 20).all()
+    )
     fold = stats.fold_of(at.domain, 5)
     assert all(np.bincount(fold[at.domain == d]).tolist() == [2] * 5 for d in ("code", "chat"))
     for row in found[found["method"] == "confidence"].itertuples():
         others = (at.domain == row.domain) & (fold != row.fold)
         threshold, limit, drafts = control.fit(at, COSTS, "confidence", [others])[0]
         assert (row.threshold, row.limit) == (threshold, limit)
-        assert row.cost == control.prompt_costs(at, drafts, COSTS)[at.prompt_id.tolist().index(row.prompt_id)]
+        assert (
+            row.cost
+            == control.prompt_costs(at, drafts, COSTS)[at.prompt_id.tolist().index(row.prompt_id)]
+        )
     assert found["emitted"].sum() == 4 * at.left[:, 0].sum(), "every method decodes every text"
-    assert set(found.loc[(found["method"] == control.FIXED) & (found["domain"] == "code"), "limit"]) == {4}
+    assert set(
+        found.loc[(found["method"] == control.FIXED) & (found["domain"] == "code"), "limit"]
+    ) == {4}
 
 
 def test_a_fit_cannot_see_its_own_prompt():
-    """Negative control: a prompt unlike all others is decoded with the others' setting, not with its own best."""
-    texts = {f"p{i}": ("code", [sure(0)] * 12) for i in range(9)} | {"odd": ("code", [sure(4)] * 12)}
-    found = control.compare(control.chains(nodes_of(texts)), COSTS, folds=5).set_index(["prompt_id", "method"])
-    assert found.loc[("odd", control.FIXED), "limit"] == 1 and found.loc[("odd", control.ORACLE), "blocks"] == 3
+    """Negative control: a prompt unlike all others is decoded with the others' setting, not with
+    its own best.
+    """
+    texts = {f"p{i}": ("code", [sure(0)] * 12) for i in range(9)} | {
+        "odd": ("code", [sure(4)] * 12)
+    }
+    found = control.compare(control.chains(nodes_of(texts)), COSTS, folds=5).set_index(
+        ["prompt_id", "method"]
+    )
+    assert (
+        found.loc[("odd", control.FIXED), "limit"] == 1
+        and found.loc[("odd", control.ORACLE), "blocks"] == 3
+    )
     assert found.loc[("odd", control.FIXED), "blocks"] == 6
 
 
 def test_speeds_gains_and_the_closed_gap():
     at = many()
     compared = control.compare(at, COSTS)
-    table = control.intervals(compared, n=200).set_index(["quantity", "method", "domain"])["estimate"]
+    table = control.intervals(compared, n=200).set_index(["quantity", "method", "domain"])[
+        "estimate"
+    ]
     sums = compared.groupby(["method", "domain"])[["emitted", "cost"]].sum()
     speed = (sums["emitted"] / sums["cost"]).unstack()
     for method, domain in product(control.METHODS, ("code", "chat")):
@@ -225,25 +318,42 @@ def test_speeds_gains_and_the_closed_gap():
     gap = speed.loc[control.ORACLE] - speed.loc[control.FIXED]
     gain = speed.loc["confidence"] - speed.loc[control.FIXED]
     assert table["minus_fixed", "confidence", "chat"] == pytest.approx(gain["chat"])
-    assert table["closed", "confidence", "chat"] == pytest.approx(gain["chat"] / gap["chat"]) and 0 < gain["chat"] / gap["chat"] <= 1
-    assert gap["code"] < 1e-9 or table["closed", "confidence", "code"] == pytest.approx(gain["code"] / gap["code"])
+    assert (
+        table["closed", "confidence", "chat"] == pytest.approx(gain["chat"] / gap["chat"])
+        and 0 < gain["chat"] / gap["chat"] <= 1
+    )
+    assert gap["code"] < 1e-9 or table["closed", "confidence", "code"] == pytest.approx(
+        gain["code"] / gap["code"]
+    )
 
 
 def test_no_gap_leaves_its_share_undefined():
-    texts = {f"p{i}": ("code", [sure(min(4, 5 - t)) for t in range(5)]) for i in range(6)}  # four accepted, a bonus token, the end
-    table = control.intervals(control.compare(control.chains(nodes_of(texts)), FLAT), n=50).set_index(["quantity", "method", "domain"])
-    assert table.loc[("minus_fixed", control.ORACLE, "code"), "estimate"] == pytest.approx(0, abs=1e-12)
+    texts = {
+        f"p{i}": ("code", [sure(min(4, 5 - t)) for t in range(5)]) for i in range(6)
+    }  # four accepted, a bonus token, the end
+    table = control.intervals(
+        control.compare(control.chains(nodes_of(texts)), FLAT), n=50
+    ).set_index(["quantity", "method", "domain"])
+    assert table.loc[("minus_fixed", control.ORACLE, "code"), "estimate"] == pytest.approx(
+        0, abs=1e-12
+    )
     assert np.isnan(table.loc[("closed", "entropy", "code"), "estimate"])
 
 
 def test_costs_made_ideal_and_the_cost_of_a_dynamic_tree():
     made = control.counterfactuals(COSTS)
     four = [(used.c(4), used.v(16), used.overhead) for used in made.values()]
-    assert next(iter(made)) == "as measured" and four == [(0.22, 1.8, 0.1), (0, 1.8, 0.1), (0.22, 1, 0.1), (0.22, 1.8, 0), (0, 1, 0)]
+    assert next(iter(made)) == "as measured" and four == [
+        (0.22, 1.8, 0.1),
+        (0, 1.8, 0.1),
+        (0.22, 1, 0.1),
+        (0.22, 1.8, 0),
+        (0, 1, 0),
+    ]
     assert control.dynamic_tree_cost(COSTS, 3, 4, 7) == pytest.approx(0.2 + 2 * 0.22 + 1.3 + 0.1)
 
 
-# ---- bad input -------------------------------------------------------------------------------------------------------
+# ---- bad input -----------------------------------------------------------------------------------
 
 
 def test_what_is_not_a_chain_is_named():
@@ -263,7 +373,10 @@ def test_what_is_not_a_chain_is_named():
 
 
 def test_text_that_is_not_greedy_is_refused():
-    texts = {"fine": TEN["a"], "drawn": ("code", [sure(4), sure(0), sure(4), sure(0), sure(4), sure(0)])}
+    texts = {
+        "fine": TEN["a"],
+        "drawn": ("code", [sure(4), sure(0), sure(4), sure(0), sure(4), sure(0)]),
+    }
     with pytest.raises(ValueError, match="'drawn' is not the target's greedy text"):
         control.chains(nodes_of(texts))
 
@@ -274,11 +387,17 @@ def test_numbers_out_of_range_are_named():
         (lambda: control.fixed(at, 0), "gamma=0: allowed are whole numbers from 1 to 4"),
         (lambda: control.fixed(at, 5), "gamma=5"),
         (lambda: control.stopped(at, "confidence", 0.5, 9), "limit=9"),
-        (lambda: control.stopped(at, "margin", 0.5, 2), "measure='margin': allowed are confidence, entropy"),
+        (
+            lambda: control.stopped(at, "margin", 0.5, 2),
+            "measure='margin': allowed are confidence, entropy",
+        ),
         (lambda: control.chains(nodes_of(TEN), 9), "max_new_tokens=9: a text has 10 tokens"),
         (lambda: control.compare(at, COSTS, folds=1), "folds=1: at least 2"),
         (lambda: control.compare(at, COSTS, folds=5), "domain 'code' has 1 prompts, folds=5"),
-        (lambda: control.oracle(at, Costs(1.0, (1, 2), (0.1, 0.1), (1.0, 1.0))), "a pass over 3 tokens was not measured"),
+        (
+            lambda: control.oracle(at, Costs(1.0, (1, 2), (0.1, 0.1), (1.0, 1.0))),
+            "a pass over 3 tokens was not measured",
+        ),
     ]:
         with pytest.raises(ValueError, match=words):
             work()

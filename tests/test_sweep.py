@@ -1,4 +1,6 @@
-"""The gamma sweep's estimators against hand-computed cases, an exact enumeration of the Markov chain, and a replayed one."""
+"""The gamma sweep's estimators against hand-computed cases, an exact enumeration of the Markov
+chain, and a replayed one.
+"""
 
 from itertools import product
 
@@ -18,11 +20,15 @@ PROBABILITY = st.floats(0.05, 0.95)
 def texts(*ranks, domain="code", **columns):
     """A trace with one prompt for each list of draft ranks."""
     rows = [(f"{domain}-{i}", domain, t, r) for i, rs in enumerate(ranks) for t, r in enumerate(rs)]
-    return pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "draft_rank"]).assign(**columns)
+    return pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "draft_rank"]).assign(
+        **columns
+    )
 
 
 def frame_of(trace, largest=4, rule="greedy", starts="visited"):
-    return sweep.per_prompt(replay.sweep(trace, range(1, largest + 1), rule, starts), sweep.positions(trace, rule))
+    return sweep.per_prompt(
+        replay.sweep(trace, range(1, largest + 1), rule, starts), sweep.positions(trace, rule)
+    )
 
 
 def random_texts(seed=0, prompts=8, length=30, miss=0.35):
@@ -31,39 +37,51 @@ def random_texts(seed=0, prompts=8, length=30, miss=0.35):
 
 
 def decoded(tau, prompts=6, domain="code", blocks=100):
-    """Counts as a decoder would give them: tau[gamma - 1] tokens a pass in every prompt, and a made-up text for the positions."""
+    """Counts as a decoder would give them: tau[gamma - 1] tokens a pass in every prompt, and a
+    made-up text for the positions.
+    """
     counts = [(g, blocks, blocks * g, blocks * (t - 1), blocks * t) for g, t in enumerate(tau, 1)]
     rows = [(g, f"{domain}-{i}", domain, *rest) for g, *rest in counts for i in range(prompts)]
     sums = pd.DataFrame(rows, columns=["gamma", "prompt_id", "domain", *sweep.COUNTS])
     return sweep.per_prompt(sums, sweep.positions(texts(*[[0, 1]] * prompts, domain=domain)))
 
 
-# ---- sums over positions --------------------------------------------------------------------------------------------
+# ---- sums over positions -------------------------------------------------------------------------
 
 
 def test_positions_by_hand():
     found = sweep.positions(texts([0, 0, 1, 0], [3])).set_index("prompt_id")[sweep.POSITIONS]
     assert found.loc["code-0"].tolist() == [4, 3, 3, 2, 2, 1]
-    assert found.loc["code-1"].tolist() == [1, 0, 0, 0, 0, 0], "a text of one token has no neighbours"
+    assert found.loc["code-1"].tolist() == [1, 0, 0, 0, 0, 0], (
+        "a text of one token has no neighbours"
+    )
 
 
 def test_positions_of_sampled_text_by_hand():
-    trace = texts([9, 9, 9], p_token=[0.5, 0.4, 0.8], q_token=[0.25, 0.8, 0.2], overlap=[0.6, 0.7, 0.2])  # accepted with 1/2, 1, 1/4
+    trace = texts(
+        [9, 9, 9], p_token=[0.5, 0.4, 0.8], q_token=[0.25, 0.8, 0.2], overlap=[0.6, 0.7, 0.2]
+    )  # accepted with 1/2, 1, 1/4
     found = sweep.positions(trace, "rejection")[sweep.POSITIONS].to_numpy()[0]
     assert found == pytest.approx([3, 1.5, 2, 1.5, 1.25, 0.75])
 
 
 def test_rows_may_stand_in_any_order():
     trace = random_texts()
-    pd.testing.assert_frame_equal(sweep.positions(trace), sweep.positions(trace.sample(frac=1, random_state=1)))
+    pd.testing.assert_frame_equal(
+        sweep.positions(trace), sweep.positions(trace.sample(frac=1, random_state=1))
+    )
 
 
 def test_lag1_is_pearsons_correlation_of_neighbours():
     trace = random_texts()
     ours = sweep.estimators(4, 0.1)["lag1"]
-    theirs = stats.correlations(score.neighbours(trace), "hit", "next_hit", methods=["pearson"]).iloc[0]
+    theirs = stats.correlations(
+        score.neighbours(trace), "hit", "next_hit", methods=["pearson"]
+    ).iloc[0]
     interval = stats.by_domain(frame_of(trace), ours).iloc[0]
-    assert interval[["estimate", "low", "high"]].tolist() == pytest.approx(theirs[["estimate", "low", "high"]].tolist())
+    assert interval[["estimate", "low", "high"]].tolist() == pytest.approx(
+        theirs[["estimate", "low", "high"]].tolist()
+    )
     hand = frame_of(texts([0, 0, 1, 0]))
     assert ours(hand) == pytest.approx(-0.5) and sweep.estimators(4, 0.1)["alpha"](hand) == 0.75
 
@@ -76,25 +94,35 @@ def test_without_spread_lag1_is_undefined_and_the_chain_is_independent():
         assert known["markov"](frame).tolist() == known["iid"](frame).tolist() == tau
 
 
-# ---- families by gamma ----------------------------------------------------------------------------------------------
+# ---- families by gamma ---------------------------------------------------------------------------
 
 
 def test_families_by_hand():
     frame = frame_of(texts([0, 0, 1, 0]), 2)
     known = sweep.estimators(2, 0.25)
-    # gamma 1: accept, bonus | reject, own token | accept (cut): 4 tokens in 3 passes; gamma 2: accept, accept, bonus | accept (cut): 2
+    # gamma 1: accept, bonus | reject, own token | accept (cut): 4 tokens in 3 passes; gamma 2:
+    # accept, accept, bonus | accept (cut): 2
     assert known["block_efficiency"](frame).tolist() == pytest.approx([4 / 3, 2])
     assert known["draft_utilisation"](frame).tolist() == pytest.approx([2 / 3, 3 / 3])
     assert known["iid"](frame).tolist() == pytest.approx([1.75, 1 + 0.75 + 0.75**2])
     assert known["minus_iid"](frame, 1) == pytest.approx(4 / 3 - 1.75)
     assert known["speedup"](frame).tolist() == pytest.approx([4 / 3 / 1.25, 2 / 1.5])
-    assert known["minus_markov"](frame, 2) == pytest.approx(2 - sweep.block_efficiency_markov(0.75, -0.5, 2))
+    assert known["minus_markov"](frame, 2) == pytest.approx(
+        2 - sweep.block_efficiency_markov(0.75, -0.5, 2)
+    )
 
 
-@pytest.mark.parametrize(("rule", "starts"), [("greedy", "visited"), ("greedy", "every"), ("rejection", "visited"), ("rejection", "every")])
+@pytest.mark.parametrize(
+    ("rule", "starts"),
+    [("greedy", "visited"), ("greedy", "every"), ("rejection", "visited"), ("rejection", "every")],
+)
 def test_block_efficiency_is_the_replays(rule, starts):
     rng = np.random.default_rng(3)
-    trace = random_texts().assign(p_token=lambda t: rng.uniform(0.2, 1, len(t)), q_token=lambda t: rng.uniform(0, 1, len(t)), overlap=0.5)
+    trace = random_texts().assign(
+        p_token=lambda t: rng.uniform(0.2, 1, len(t)),
+        q_token=lambda t: rng.uniform(0, 1, len(t)),
+        overlap=0.5,
+    )
     summary = replay.summary(replay.sweep(trace, range(1, 5), rule, starts))
     known = sweep.estimators(4, 0.1, starts)
     frame = frame_of(trace, 4, rule, starts)
@@ -105,23 +133,31 @@ def test_block_efficiency_is_the_replays(rule, starts):
 def test_by_gamma_has_every_family_with_its_interval():
     frame, known = frame_of(random_texts()), sweep.estimators(4, 0.1)
     table = sweep.by_gamma(frame, known, n=200)
-    assert set(table["quantity"]) == set(known) - {"alpha", "lag1"} and len(table) == 7 * 3 * 4  # families, code and all and pooled, gamma
+    assert (
+        set(table["quantity"]) == set(known) - {"alpha", "lag1"} and len(table) == 7 * 3 * 4
+    )  # families, code and all and pooled, gamma
     own = table[(table["quantity"] == "speedup") & (table["domain"] == "code")]
-    assert own["gamma"].tolist() == [1, 2, 3, 4] and own["estimate"].tolist() == pytest.approx(known["speedup"](frame).tolist())
+    assert own["gamma"].tolist() == [1, 2, 3, 4] and own["estimate"].tolist() == pytest.approx(
+        known["speedup"](frame).tolist()
+    )
     assert ((own["low"] <= own["estimate"]) & (own["estimate"] <= own["high"])).all()
 
 
 def test_counts_of_a_decoder_do_as_well():
     frame = decoded([1.5, 2.0])
     assert sweep.estimators(2, 0.0)["block_efficiency"](frame).tolist() == pytest.approx([1.5, 2.0])
-    assert stats.by_domain(frame, sweep.estimators(2, 0.0)["speedup"])["estimate"].tolist()[:2] == pytest.approx([1.5, 2.0])
+    assert stats.by_domain(frame, sweep.estimators(2, 0.0)["speedup"])["estimate"].tolist()[
+        :2
+    ] == pytest.approx([1.5, 2.0])
 
 
-# ---- the Markov chain -----------------------------------------------------------------------------------------------
+# ---- the Markov chain ----------------------------------------------------------------------------
 
 
 def enumerated(hit: float, miss: float, gamma: int) -> float:
-    """Visited blocks by brute force: all outcomes of gamma + 1 positions from either state, then the stationary share of the states."""
+    """Visited blocks by brute force: all outcomes of gamma + 1 positions from either state, then
+    the stationary share of the states.
+    """
     emitted, to_hit = np.zeros(2), np.zeros(2)
     for state, outcome in product((0, 1), product((0, 1), repeat=gamma + 1)):
         probability, before = 1.0, state
@@ -130,7 +166,9 @@ def enumerated(hit: float, miss: float, gamma: int) -> float:
             probability, before = probability * (chance if accept else 1 - chance), accept
         accepted = (*outcome[:gamma], 0).index(0)
         emitted[state] += probability * (accepted + 1)
-        to_hit[state] += probability * outcome[accepted]  # the token behind the accepted ones: a rejected place, or the bonus token's
+        to_hit[state] += (
+            probability * outcome[accepted]
+        )  # the token behind the accepted ones: a rejected place, or the bonus token's
     share = to_hit[0] / (1 - to_hit[1] + to_hit[0])
     return share * emitted[1] + (1 - share) * emitted[0]
 
@@ -139,18 +177,28 @@ def enumerated(hit: float, miss: float, gamma: int) -> float:
 def test_markov_is_the_enumerated_chain(alpha, lag1, gamma):
     hit, miss = alpha + lag1 * (1 - alpha), alpha * (1 - lag1)
     if 0 <= hit <= 1 and 0 <= miss <= 1:
-        assert sweep.block_efficiency_markov(alpha, lag1, gamma) == pytest.approx(enumerated(hit, miss, gamma))
+        assert sweep.block_efficiency_markov(alpha, lag1, gamma) == pytest.approx(
+            enumerated(hit, miss, gamma)
+        )
 
 
 @given(PROBABILITY, st.integers(1, 16), st.sampled_from(["visited", "every"]))
 def test_markov_without_correlation_is_iid(alpha, gamma, starts):
-    assert sweep.block_efficiency_markov(alpha, 0.0, gamma, starts) == pytest.approx(block_efficiency_iid(alpha, gamma))
+    assert sweep.block_efficiency_markov(alpha, 0.0, gamma, starts) == pytest.approx(
+        block_efficiency_iid(alpha, gamma)
+    )
 
 
 def test_correlation_lengthens_runs_and_hurts_the_next_block():
-    every, visited = (sweep.block_efficiency_markov(0.7, [0.0, 0.4], 1, starts) for starts in ("every", "visited"))
-    assert every[0] == pytest.approx(every[1]), "one token at a time, any start: the mean is all that counts"
-    assert visited[1] < visited[0], "a decoder starts behind its rejections, where the next is likelier"
+    every, visited = (
+        sweep.block_efficiency_markov(0.7, [0.0, 0.4], 1, starts) for starts in ("every", "visited")
+    )
+    assert every[0] == pytest.approx(every[1]), (
+        "one token at a time, any start: the mean is all that counts"
+    )
+    assert visited[1] < visited[0], (
+        "a decoder starts behind its rejections, where the next is likelier"
+    )
     assert np.diff(sweep.block_efficiency_markov(0.7, [0.0, 0.4], 8, "every")) > 0
     assert np.isnan(sweep.block_efficiency_markov(0.5, 1.0, 2))
 
@@ -162,49 +210,75 @@ def test_markov_is_what_a_replay_of_such_a_text_gives(starts):
         hits.append(int(u < (0.8 if hits[-1] else 0.3)))
     frame = frame_of(texts(1 - np.array(hits)), 4, starts=starts)
     known = sweep.estimators(4, 0.1, starts)
-    assert known["lag1"](frame) == pytest.approx(0.5, abs=0.02) and known["alpha"](frame) == pytest.approx(0.6, abs=0.02)
+    assert known["lag1"](frame) == pytest.approx(0.5, abs=0.02) and known["alpha"](
+        frame
+    ) == pytest.approx(0.6, abs=0.02)
     assert known["minus_markov"](frame).abs().max() < 0.03 < known["minus_iid"](frame).abs().max()
 
 
 def test_gap_parts_by_hand():
-    trace = texts(*[[0]] * 6)  # all is accepted, and every text ends at once: one token a pass instead of two
+    trace = texts(
+        *[[0]] * 6
+    )  # all is accepted, and every text ends at once: one token a pass instead of two
     row = sweep.gap_parts(frame_of(trace), sweep.estimators(4, 0.1), trace, 1).iloc[0]
-    assert row[["alpha", "replay_minus_iid", "from_text_end", "from_lag1", "rest"]].tolist() == pytest.approx([1, -1, -1, 0, 0])
+    assert row[
+        ["alpha", "replay_minus_iid", "from_text_end", "from_lag1", "rest"]
+    ].tolist() == pytest.approx([1, -1, -1, 0, 0])
 
 
 def test_gap_parts_add_up_and_see_the_text_end():
-    trace = pd.concat([random_texts(1, 12, 6), random_texts(2, 12, 200).assign(domain="chat", prompt_id=lambda t: "x" + t["prompt_id"])])
+    trace = pd.concat(
+        [
+            random_texts(1, 12, 6),
+            random_texts(2, 12, 200).assign(
+                domain="chat", prompt_id=lambda t: "x" + t["prompt_id"]
+            ),
+        ]
+    )
     table = sweep.gap_parts(frame_of(trace), sweep.estimators(4, 0.1), trace, 4).set_index("domain")
     assert table.index.tolist() == ["code", "chat"]
     parts = table[["from_text_end", "from_lag1", "rest"]].sum(axis=1)
     assert parts.tolist() == pytest.approx(table["replay_minus_iid"].tolist())
-    assert table.loc["code", "from_text_end"] < 5 * table.loc["chat", "from_text_end"] < 0, "short texts end sooner"
-    assert ((table["low"] <= table["replay_minus_iid"]) & (table["replay_minus_iid"] <= table["high"])).all()
+    assert table.loc["code", "from_text_end"] < 5 * table.loc["chat", "from_text_end"] < 0, (
+        "short texts end sooner"
+    )
+    assert (
+        (table["low"] <= table["replay_minus_iid"]) & (table["replay_minus_iid"] <= table["high"])
+    ).all()
 
 
-# ---- decoded beside replayed ----------------------------------------------------------------------------------------
+# ---- decoded beside replayed ---------------------------------------------------------------------
 
 
 def test_decoded_beside_replayed_counts_prompts_that_differ():
     trace = random_texts()
     replayed = replay.sweep(trace, [1, 3])
     same = sweep.beside(replayed.sample(frac=1, random_state=0), replayed)
-    assert same["gamma"].tolist() == [1, 3] and (same[["difference", "difference_low", "difference_high", "unequal"]] == 0).all(axis=None)
-    assert same["decoded"].tolist() == pytest.approx(same["replayed"].tolist()) and (same["low"] < same["high"]).all()
+    assert same["gamma"].tolist() == [1, 3] and (
+        same[["difference", "difference_low", "difference_high", "unequal"]] == 0
+    ).all(axis=None)
+    assert (
+        same["decoded"].tolist() == pytest.approx(same["replayed"].tolist())
+        and (same["low"] < same["high"]).all()
+    )
     total = replayed[replayed["gamma"] == 3][["emitted", "blocks"]].sum()
     assert same["replayed"][1] == pytest.approx(total["emitted"] / total["blocks"])
     slower = replayed.copy()
     slower.loc[slower.index[0], "blocks"] += 2  # gamma 1, one prompt
     table = sweep.beside(slower, replayed)
-    assert table["unequal"].tolist() == [1, 0] and table["difference"][0] < 0 == table["difference"][1]
-    assert table["difference_low"][0] < table["difference_high"][0] <= 0, "in a resample without that prompt nothing differs"
+    assert (
+        table["unequal"].tolist() == [1, 0] and table["difference"][0] < 0 == table["difference"][1]
+    )
+    assert table["difference_low"][0] < table["difference_high"][0] <= 0, (
+        "in a resample without that prompt nothing differs"
+    )
     with pytest.raises(ValueError, match=r"gammas \[1, 3\] are not"):
         sweep.beside(slower, replay.sweep(trace, [1]))
     with pytest.raises(ValueError, match="in one frame only"):
         sweep.beside(slower[slower["prompt_id"] != slower["prompt_id"][0]], replayed)
 
 
-# ---- the best gamma -------------------------------------------------------------------------------------------------
+# ---- the best gamma ------------------------------------------------------------------------------
 
 
 def test_best_gamma_of_equal_prompts_is_certain():
@@ -214,29 +288,44 @@ def test_best_gamma_of_equal_prompts_is_certain():
     assert table["share_best"].tolist() == [0, 0, 1, 0]
     for name in ("behind", "behind_low", "behind_high"):
         assert table[name].tolist() == pytest.approx((1.9 / 1.2 - table["speedup"]).tolist())
-    assert sweep.choices(table).to_numpy().tolist() == [["code", 2, 2, 2, 1.0, pytest.approx(1.9 / 1.2), 2, 2]]
+    assert sweep.choices(table).to_numpy().tolist() == [
+        ["code", 2, 2, 2, 1.0, pytest.approx(1.9 / 1.2), 2, 2]
+    ]
 
 
 def test_where_drafting_never_pays_the_choice_is_none():
     table = sweep.best_gamma(decoded([1.0, 1.0]), sweep.estimators(2, 0.1)["speedup"], n=200)
-    assert sweep.choices(table)[["best", "best_low", "best_high", "as_good_high"]].to_numpy().tolist() == [[0, 0, 0, 0]]
+    assert sweep.choices(table)[
+        ["best", "best_low", "best_high", "as_good_high"]
+    ].to_numpy().tolist() == [[0, 0, 0, 0]]
     free = sweep.best_gamma(decoded([1.0, 1.0]), sweep.estimators(2, 0.0)["speedup"], n=200)
-    assert sweep.choices(free)[["best", "as_good_low", "as_good_high"]].to_numpy().tolist() == [[0, 0, 2]], "equals: the smallest"
+    assert sweep.choices(free)[["best", "as_good_low", "as_good_high"]].to_numpy().tolist() == [
+        [0, 0, 2]
+    ], "equals: the smallest"
 
 
 def test_prompts_that_disagree_make_the_best_gamma_unsure():
     short, long = [0, 1] * 20, [0] * 8 + [1]
-    trace = pd.concat([texts(*[short] * 10, *[long * 4] * 10), texts(*[long * 4] * 5, domain="chat")])
+    trace = pd.concat(
+        [texts(*[short] * 10, *[long * 4] * 10), texts(*[long * 4] * 5, domain="chat")]
+    )
     table = sweep.best_gamma(frame_of(trace, 8), sweep.estimators(8, 0.2)["speedup"], n=500)
     assert table.groupby("domain")["share_best"].sum().tolist() == pytest.approx([1, 1])
     chosen = sweep.choices(table).set_index("domain")
     assert chosen.index.tolist() == ["code", "chat"]
-    assert chosen.loc["code", "best_low"] < chosen.loc["code", "best_high"] and chosen.loc["chat", "best"] == 8
-    assert (chosen["best_low"] <= chosen["best"]).all() and (chosen["best"] <= chosen["best_high"]).all()
-    assert (chosen["as_good_low"] <= chosen["best"]).all() and (chosen["best"] <= chosen["as_good_high"]).all()
+    assert (
+        chosen.loc["code", "best_low"] < chosen.loc["code", "best_high"]
+        and chosen.loc["chat", "best"] == 8
+    )
+    assert (chosen["best_low"] <= chosen["best"]).all() and (
+        chosen["best"] <= chosen["best_high"]
+    ).all()
+    assert (chosen["as_good_low"] <= chosen["best"]).all() and (
+        chosen["best"] <= chosen["as_good_high"]
+    ).all()
 
 
-# ---- bad input ------------------------------------------------------------------------------------------------------
+# ---- bad input -----------------------------------------------------------------------------------
 
 
 def test_bad_input_is_named():
@@ -245,11 +334,17 @@ def test_bad_input_is_named():
     cases = [
         (lambda: sweep.positions(trace, "typical"), "rule = 'typical' is unknown; allowed: greedy"),
         (lambda: sweep.positions(trace, "rejection"), "trace has no column"),
-        (lambda: sweep.per_prompt(sums[sums["gamma"] != 2], at), r"gamma = \[1, 3\]: give every gamma"),
+        (
+            lambda: sweep.per_prompt(sums[sums["gamma"] != 2], at),
+            r"gamma = \[1, 3\]: give every gamma",
+        ),
         (lambda: sweep.per_prompt(sums, at[1:]), "different prompts"),
         (lambda: sweep.per_prompt(sums[1:], at), "different prompts"),
         (lambda: sweep.block_efficiency_markov(0.5, 0.1, 2, "some"), "starts = 'some' is unknown"),
-        (lambda: sweep.estimators(4, 0.1)["alpha"](sweep.per_prompt(sums, at)), "per_prompt frame has no column"),
+        (
+            lambda: sweep.estimators(4, 0.1)["alpha"](sweep.per_prompt(sums, at)),
+            "per_prompt frame has no column",
+        ),
     ]
     for call, message in cases:
         with pytest.raises(ValueError, match=message):

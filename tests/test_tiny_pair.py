@@ -28,16 +28,26 @@ def test_the_weights_are_small_half_precision_safetensors_and_nothing_is_pickled
 def test_no_folder_of_a_training_machine_is_in_any_file():
     for file in [*PAIR.rglob("*.json"), PAIR / "README.md"]:
         text = file.read_text()
-        assert "/tmp" not in text and "/work" not in text and "/home" not in text and "/root" not in text, file
+        assert (
+            "/tmp" not in text
+            and "/work" not in text
+            and "/home" not in text
+            and "/root" not in text
+        ), file
 
 
 def test_the_tokenizer_adds_a_bos_reads_digits_singly_and_gives_text_back(tiny_pair):
     tokenizer = tiny_pair.tokenizer
     for text in ("def f(x):\n    return x + 123\n", "Ünïcode, $x^2$ and\ttabs\r\n"):
         ids = tokenizer(text)["input_ids"]
-        assert ids[0] == tokenizer.bos_token_id and tokenizer.decode(ids[1:], clean_up_tokenization_spaces=False) == text
+        assert (
+            ids[0] == tokenizer.bos_token_id
+            and tokenizer.decode(ids[1:], clean_up_tokenization_spaces=False) == text
+        )
     assert len(tokenizer("12345")["input_ids"]) == 6
-    chat = tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], add_generation_prompt=True, tokenize=False)
+    chat = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "Hi"}], add_generation_prompt=True, tokenize=False
+    )
     assert chat == "<s><|user|>Hi</s><|assistant|>"
     assert tiny_pair.stop_ids == {tokenizer.eos_token_id}
 
@@ -47,13 +57,17 @@ def test_the_card_shows_the_losses_that_training_logged():
     for domain in DOMAINS:
         row = " | ".join(f"{facts['log'][name][-1][domain]:.2f}" for name in ("draft", "target"))
         assert f"| {domain} | {row} |" in card
-        assert facts["log"]["target"][-1][domain] < facts["log"]["draft"][-1][domain]  # the target is the better model, everywhere
+        assert (
+            facts["log"]["target"][-1][domain] < facts["log"]["draft"][-1][domain]
+        )  # the target is the better model, everywhere
 
 
 def test_acceptance_is_between_0_4_and_0_9_in_every_domain_and_domains_differ(tiny_pair):
     means = {}
     for domain in DOMAINS:
-        prompts = encode_prompts(tiny_pair.tokenizer, load_prompts("project", 10, (domain,)), 512, "none")
+        prompts = encode_prompts(
+            tiny_pair.tokenizer, load_prompts("project", 10, (domain,)), 512, "none"
+        )
         recorded = record_block(tiny_pair, prompts, static_tree(1, 1), Sampling(), 32, 0, 2048)
         means[domain] = np.concatenate([r.trace["overlap"] for r in recorded]).mean()
     assert all(0.4 <= m <= 0.9 for m in means.values()), means
@@ -75,11 +89,15 @@ def test_the_end_of_a_users_turn_is_not_learned_from_the_given_step_on(tiny_pair
     import data.pairs.tiny.prepare as pretrain
 
     seen = []
-    monkeypatch.setattr(pretrain, "next_token_loss", lambda model, rows, ignored: seen.append(ignored))
+    monkeypatch.setattr(
+        pretrain, "next_token_loss", lambda model, rows, ignored: seen.append(ignored)
+    )
     text = "<s><|user|>Hi there</s><|assistant|>Hello!</s>"
     rows = torch.tensor([tiny_pair.tokenizer(text, add_special_tokens=False)["input_ids"]])
     loss = pretrain.turn_loss(tiny_pair.tokenizer, mask_from=2)
     loss(None, rows, 1), loss(None, rows, 2)
     labels = tiny_pair.tokenizer.convert_ids_to_tokens(rows[0, 1:])
-    assert seen[0] is None and [t for t, skip in zip(labels, seen[1][0], strict=True) if skip] == ["</s>"]
+    assert seen[0] is None and [t for t, skip in zip(labels, seen[1][0], strict=True) if skip] == [
+        "</s>"
+    ]
     assert seen[1][0].nonzero()[0].item() == labels.index("</s>")

@@ -1,4 +1,6 @@
-"""The training loop on a small model: it learns, resumes to the same weights, and stops at a loss that is not finite."""
+"""The training loop on a small model: it learns, resumes to the same weights, and stops at a loss
+that is not finite.
+"""
 
 import json
 import resource
@@ -23,7 +25,12 @@ def fresh():
     torch.manual_seed(0)
     return LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, tie_word_embeddings=True
+            vocab_size=32,
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            tie_word_embeddings=True,
         )
     )
 
@@ -34,7 +41,9 @@ def run(folder, config=CONFIG, **changes):
 
 
 def test_the_loss_falls_and_the_log_has_one_row_a_checkpoint(tmp_path):
-    _, log = run(tmp_path, TrainConfig(steps=60, batch=2, context=16, checkpoint_every=20, warmup_steps=2))
+    _, log = run(
+        tmp_path, TrainConfig(steps=60, batch=2, context=16, checkpoint_every=20, warmup_steps=2)
+    )
     assert [row["step"] for row in log] == [19, 39, 59] and log[-1]["code"] < 0.8 * log[0]["code"]
     assert json.loads((tmp_path / "log.json").read_text()) == log
 
@@ -64,29 +73,48 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_
         calls.append(step)
         return next_token_loss(model, rows) * (float("nan") if len(calls) == 6 else 1)
 
-    with pytest.raises(FloatingPointError, match="train: step 5, batch 5: loss nan; last good checkpoint in"):
+    with pytest.raises(
+        FloatingPointError, match="train: step 5, batch 5: loss nan; last good checkpoint in"
+    ):
         run(tmp_path, loss=broken)
-    assert all(torch.isfinite(v).all() for v in load_file(tmp_path / "checkpoint.safetensors").values())
+    assert all(
+        torch.isfinite(v).all() for v in load_file(tmp_path / "checkpoint.safetensors").values()
+    )
 
 
 def test_a_checkpoint_that_cannot_be_written_says_so_and_the_last_good_one_stays(tmp_path):
-    """A limit on the size of files stands for a full disk: the file system itself refuses, in the middle of a file."""
+    """A limit on the size of files stands for a full disk: the file system itself refuses, in the
+    middle of a file.
+    """
     run(tmp_path, TrainConfig(steps=4, batch=2, context=16, checkpoint_every=4, warmup_steps=2))
-    good, old = (tmp_path / "checkpoint.safetensors").read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    good, old = (
+        (tmp_path / "checkpoint.safetensors").read_bytes(),
+        resource.getrlimit(resource.RLIMIT_FSIZE),
+    )
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(good) // 2, old[1]))
     try:
-        with pytest.raises(RunError, match=r"cannot write the checkpoint of step 7 .*last good one stays; free space, then run again"):
+        with pytest.raises(
+            RunError,
+            match=r"cannot write the checkpoint of step 7 .*last good one stays; free space, then run again",
+        ):
             run(tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, old)
-    assert (tmp_path / "checkpoint.safetensors").read_bytes() == good and not list(tmp_path.glob("*.tmp"))
+    assert (tmp_path / "checkpoint.safetensors").read_bytes() == good and not list(
+        tmp_path.glob("*.tmp")
+    )
     assert [row["step"] for row in run(tmp_path)[1]] == [3, 7]
 
 
-def test_a_call_killed_between_the_two_files_of_a_checkpoint_resumes_from_the_weights_it_finds(tmp_path):
+def test_a_call_killed_between_the_two_files_of_a_checkpoint_resumes_from_the_weights_it_finds(
+    tmp_path,
+):
     whole, log = run(tmp_path / "whole")
-    run(tmp_path / "cut", TrainConfig(steps=8, batch=2, context=16, checkpoint_every=4, warmup_steps=2))
+    run(
+        tmp_path / "cut",
+        TrainConfig(steps=8, batch=2, context=16, checkpoint_every=4, warmup_steps=2),
+    )
     (tmp_path / "cut" / "log.json").write_text(json.dumps(log[:1]))
     resumed, again = run(tmp_path / "cut")
     assert [row["step"] for row in again] == [3, 7]
@@ -114,14 +142,21 @@ def test_every_row_comes_once_an_epoch_and_depends_on_seed_and_step_alone():
 
 def test_the_learning_rate_warms_up_stays_and_decays_to_zero():
     config = TrainConfig(steps=100, warmup_steps=10, decay_share=0.4)
-    assert [learning_rate_scale(s, config) for s in (0, 9, 59, 80, 100)] == pytest.approx([0.1, 1, 1, 0.5, 0])
+    assert [learning_rate_scale(s, config) for s in (0, 9, 59, 80, 100)] == pytest.approx(
+        [0.1, 1, 1, 0.5, 0]
+    )
 
 
 def test_ignored_labels_carry_no_loss():
     model, rows = fresh(), torch.randint(0, 32, (2, 9))
     ignored = torch.zeros(2, 8, dtype=torch.bool)
     ignored[0] = True
-    torch.testing.assert_close(next_token_loss(model, rows, ignored), next_token_loss(model, rows[1:]), rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(
+        next_token_loss(model, rows, ignored),
+        next_token_loss(model, rows[1:]),
+        rtol=1e-2,
+        atol=1e-2,
+    )
 
 
 def test_too_little_text_and_bad_settings_are_named():

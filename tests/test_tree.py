@@ -32,7 +32,9 @@ def test_static_trees_are_breadth_first_and_never_over_budget(depth, branches, b
     tree = static_tree(depth, branches, budget)
     full = sum(branches**d for d in range(1, depth + 1))
     assert tree.size == min(budget, full)
-    assert (np.diff(tree.depth) >= 0).all() and (tree.parent[1:] < np.arange(1, tree.size + 1)).all()
+    assert (np.diff(tree.depth) >= 0).all() and (
+        tree.parent[1:] < np.arange(1, tree.size + 1)
+    ).all()
     for node in range(tree.size + 1):
         kids = tree.children(node)
         assert tree.rank[kids].tolist() == list(range(len(kids))) and tree.width[node] == len(kids)
@@ -52,7 +54,10 @@ def test_shapes_are_read_from_text():
     assert parse_shape("tree:2,3").size == 12
 
 
-@pytest.mark.parametrize("text", ["chain", "chain:", "chain:a", "tree:3", "bush:1,2", "chain:1,2", "tree:1,2,3,4", "chain:-1"])
+@pytest.mark.parametrize(
+    "text",
+    ["chain", "chain:", "chain:a", "tree:3", "bush:1,2", "chain:1,2", "tree:1,2,3,4", "chain:-1"],
+)
 def test_a_broken_shape_says_what_is_allowed(text):
     with pytest.raises(ValueError, match=r"chain:GAMMA .* tree:DEPTH,BRANCHES"):
         parse_shape(text)
@@ -67,7 +72,10 @@ def test_a_broken_shape_says_what_is_allowed(text):
         (lambda: static_tree(2, 2, 0), "budget=0"),
         (lambda: static_tree(2, 2.5), "branches=2.5"),
         (lambda: static_tree(64, 2), "name a budget"),
-        (lambda: Tree(np.array([-1, 0, 1, 0]), np.array([0, 0, 0, 1]), np.array([0, 1, 2, 1])), "node 3 .*breadth-first"),
+        (
+            lambda: Tree(np.array([-1, 0, 1, 0]), np.array([0, 0, 0, 1]), np.array([0, 1, 2, 1])),
+            "node 3 .*breadth-first",
+        ),
     ],
 )
 def test_limits_are_named(call, words):

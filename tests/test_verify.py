@@ -1,7 +1,9 @@
-"""Verification rules: exact identities over everything that can happen, then a seeded chi-square; the lossy rules must fail both.
+"""Verification rules: exact identities over everything that can happen, then a seeded chi-square;
+the lossy rules must fail both.
 
-`enumerate_rules` states the rules independently. Three links: the steps give back the target's distribution exactly (enumerated), the walk
-of `verify` is the enumerated one (compared for any uniforms, and integrated exactly over all of them), and samples look like the target.
+`enumerate_rules` states the rules independently. Three links: the steps give back the target's
+distribution exactly (enumerated), the walk of `verify` is the enumerated one (compared for any
+uniforms, and integrated exactly over all of them), and samples look like the target.
 """
 
 from collections import defaultdict
@@ -11,7 +13,20 @@ from itertools import permutations
 import numpy as np
 import pytest
 import torch
-from enumerate_rules import STEPS, World, block, cuts, drafts, first_tokens, integrate, rows, target, token_tuples, walk, without
+from enumerate_rules import (
+    STEPS,
+    World,
+    block,
+    cuts,
+    drafts,
+    first_tokens,
+    integrate,
+    rows,
+    target,
+    token_tuples,
+    walk,
+    without,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
@@ -22,14 +37,18 @@ from speclab.verify import RULES, Verdict, draw_children, greedy_path, verify
 ALL = st.sampled_from(list(RULES))
 LOSSLESS = ("rejection", "point-mass", "without-replacement")
 KINDS = ("random", "p = q", "disjoint", "zeros", "p one-hot")
-# the paper's 2+4+2, a wide root, a budget that cuts a family, two levels, and siblings that both have a family
-CASES = [("rejection", f"chain:{gamma}", 3) for gamma in (1, 2, 3, 4)] + [("rejection", "chain:2", 4)]
+# the paper's 2+4+2, a wide root, a budget that cuts a family, two levels, and siblings that both
+# have a family
+CASES = [("rejection", f"chain:{gamma}", 3) for gamma in (1, 2, 3, 4)] + [
+    ("rejection", "chain:2", 4)
+]
 SHAPES = [("chain:3", 3), ("tree:1,3", 3), ("tree:2,2", 4), ("tree:2,3,5", 4), ("tree:3,2,8", 4)]
 CASES += [(rule, shape, vocab) for rule in LOSSLESS[1:] for shape, vocab in SHAPES]
 
 
 def kit_step(rule):
     """The kit's step of a rule on NumPy rows: (chances, residual)."""
+
     def step(p, q, tokens):
         *chances, residual = RULES[rule].step(torch.tensor(p), torch.tensor(q), list(tokens))
         return [float(chance) for chance in chances], residual.numpy()
@@ -39,7 +58,9 @@ def kit_step(rule):
 
 def decide(rule, tree, tokens, p, q, uniforms, dtype=torch.float64):
     """`verify` on NumPy rows."""
-    return verify(rule, tree, tokens, torch.tensor(p, dtype=dtype), torch.tensor(q, dtype=dtype), uniforms)
+    return verify(
+        rule, tree, tokens, torch.tensor(p, dtype=dtype), torch.tensor(q, dtype=dtype), uniforms
+    )
 
 
 def drafted(rule, tree, world, rng):
@@ -48,18 +69,24 @@ def drafted(rule, tree, world, rng):
     for node in range(tree.size + 1):
         q = rows(tree, tokens, world)[1][node]
         options, weights = zip(*drafts(rule, q, len(tree.children(node))), strict=True)
-        tokens[tree.children(node)] = options[rng.choice(len(options), p=np.array(weights) / sum(weights))]
+        tokens[tree.children(node)] = options[
+            rng.choice(len(options), p=np.array(weights) / sum(weights))
+        ]
     return (tokens, *rows(tree, tokens, world))
 
 
-# ---- the steps: exact ------------------------------------------------------------------------------------------------
+# ---- the steps: exact ----------------------------------------------------------------------------
 
-weights = st.lists(st.one_of(st.just(0.0), st.just(1.0), st.floats(1e-6, 1.0)), min_size=4, max_size=4).filter(any)
+weights = st.lists(
+    st.one_of(st.just(0.0), st.just(1.0), st.floats(1e-6, 1.0)), min_size=4, max_size=4
+).filter(any)
 distributions = weights.map(lambda w: np.array(w) / sum(w))
 
 
 def emitted_by(step, p, q, options):
-    """Distribution of the token a node emits: accepted children and residual, summed over (children, probability)."""
+    """Distribution of the token a node emits: accepted children and residual, summed over
+    (children, probability).
+    """
     out = np.zeros(len(p))
     for tokens, weight in options:
         chances, residual = step(p, q, tokens)
@@ -75,24 +102,35 @@ def emitted_by(step, p, q, options):
 @given(distributions, distributions, st.integers(1, 4))
 def test_recursive_rejection_gives_back_p_for_any_number_of_children(p, q, count):
     rule = "without-replacement"
-    np.testing.assert_allclose(emitted_by(kit_step(rule), p, q, drafts(rule, q, count)), p, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        emitted_by(kit_step(rule), p, q, drafts(rule, q, count)), p, rtol=0, atol=1e-12
+    )
 
 
 @settings(deadline=None)
 @given(distributions, st.permutations(range(4)), st.integers(0, 4))
 def test_point_mass_gives_back_p_for_any_children(p, order, count):
-    np.testing.assert_allclose(emitted_by(kit_step("point-mass"), p, p, [(tuple(order[:count]), 1.0)]), p, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        emitted_by(kit_step("point-mass"), p, p, [(tuple(order[:count]), 1.0)]),
+        p,
+        rtol=0,
+        atol=1e-12,
+    )
 
 
 @settings(deadline=None)
 @given(distributions, distributions, st.sampled_from(list(permutations(range(4), 3))))
 def test_every_step_equals_its_definition(p, q, tokens):
     for rule in ("without-replacement", "point-mass", "ratio", "typical"):
-        if rule != "typical" and not all(without(q, tokens[:r])[x] > 0 and q[x] > 0 for r, x in enumerate(tokens)):
+        if rule != "typical" and not all(
+            without(q, tokens[:r])[x] > 0 and q[x] > 0 for r, x in enumerate(tokens)
+        ):
             continue
         chances, residual = kit_step(rule)(p, q, tokens)
         wanted, left = STEPS[rule](p, q, tokens)
-        reached = np.cumprod([1.0, *(1 - np.array(wanted))])  # what is never reached may be anything
+        reached = np.cumprod(
+            [1.0, *(1 - np.array(wanted))]
+        )  # what is never reached may be anything
         np.testing.assert_allclose(reached[:-1] * chances, reached[:-1] * wanted, rtol=0, atol=1e-9)
         np.testing.assert_allclose(reached[-1] * residual, reached[-1] * left, rtol=0, atol=1e-9)
 
@@ -100,28 +138,38 @@ def test_every_step_equals_its_definition(p, q, tokens):
 @settings(deadline=None)
 @given(distributions, distributions)
 def test_acceptance_is_the_ladders(p, q):
-    accepted = sum(w * kit_step("rejection")(p, q, tokens)[0][0] for tokens, w in drafts("rejection", q, 1))
-    assert accepted == pytest.approx(np.minimum(p, q).sum(), abs=1e-12), "one sampled token: the overlap"
+    accepted = sum(
+        w * kit_step("rejection")(p, q, tokens)[0][0] for tokens, w in drafts("rejection", q, 1)
+    )
+    assert accepted == pytest.approx(np.minimum(p, q).sum(), abs=1e-12), (
+        "one sampled token: the overlap"
+    )
     best = drafts("point-mass", q, 2)
     chances = kit_step("point-mass")(p, q, next(best)[0])[0]
     top = np.argsort(-q, kind="stable")[:2]
-    assert 1 - np.prod(1 - np.array(chances)) == pytest.approx(p[top].sum(), abs=1e-12), "deterministic children: the top mass"
+    assert 1 - np.prod(1 - np.array(chances)) == pytest.approx(p[top].sum(), abs=1e-12), (
+        "deterministic children: the top mass"
+    )
 
 
 def test_one_rejection_by_hand():
     p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.5, 0.3])
     chance, residual = kit_step("rejection")(p, q, (1,))
     assert chance == pytest.approx([0.6]) and residual == pytest.approx([1, 0, 0])
-    chances, residual = kit_step("without-replacement")(p, q, (1, 2))  # then p = (1, 0, 0), q = (0.4, 0, 0.6)
+    chances, residual = kit_step("without-replacement")(
+        p, q, (1, 2)
+    )  # then p = (1, 0, 0), q = (0.4, 0, 0.6)
     assert chances == pytest.approx([0.6, 0]) and residual == pytest.approx([1, 0, 0])
-    chances, residual = kit_step("point-mass")(p, q, (1, 2))  # 0.3, then 0.2 of the 0.7 that are left
+    chances, residual = kit_step("point-mass")(
+        p, q, (1, 2)
+    )  # 0.3, then 0.2 of the 0.7 that are left
     assert chances == pytest.approx([0.3, 2 / 7]) and residual == pytest.approx([1, 0, 0])
     assert kit_step("ratio")(p, q, (1, 2))[0] == pytest.approx([0.6, 2 / 3])
     assert kit_step("typical")(p, q, (1, 2))[0] == [1, 1], "min(0.09, 0.3 exp(-1.03)) = 0.09"
     assert kit_step("typical")(np.array([0.93, 0.05, 0.02]), q, (0, 1))[0] == [1, 0]
 
 
-# ---- whole blocks: exact ---------------------------------------------------------------------------------------------
+# ---- whole blocks: exact -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -130,7 +178,9 @@ def test_a_blocks_tokens_have_exactly_the_targets_distribution(rule, shape, voca
     tree, world = parse_shape(shape), World(11, vocab, kind=kind)
     emitted = block(rule, kit_step(rule), tree, world)
     for count in (1, 2, tree.max_depth + 1):
-        np.testing.assert_allclose(first_tokens(emitted, world, count), target(world, count), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            first_tokens(emitted, world, count), target(world, count), rtol=0, atol=1e-12
+        )
 
 
 @settings(max_examples=15, deadline=None)
@@ -140,14 +190,25 @@ def test_the_identity_holds_for_random_models(seed, concentration, case):
     world = World(seed, vocab, concentration)
     emitted = block(rule, kit_step(rule), parse_shape(shape), world)
     assert sum(emitted.values()) == pytest.approx(1, abs=1e-12)
-    np.testing.assert_allclose(first_tokens(emitted, world, 2), target(world, 2), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        first_tokens(emitted, world, 2), target(world, 2), rtol=0, atol=1e-12
+    )
 
 
 def test_the_tree_may_be_irregular():
-    tree = Tree(np.array([-1, 0, 0, 2, 2, 2, 4]), np.array([0, 0, 1, 0, 1, 2, 0]), np.array([0, 1, 1, 2, 2, 2, 3]))
+    tree = Tree(
+        np.array([-1, 0, 0, 2, 2, 2, 4]),
+        np.array([0, 0, 1, 0, 1, 2, 0]),
+        np.array([0, 1, 1, 2, 2, 2, 3]),
+    )
     for rule in LOSSLESS[1:]:
         world = World(3, 4)
-        np.testing.assert_allclose(first_tokens(block(rule, kit_step(rule), tree, world), world, 4), target(world, 4), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            first_tokens(block(rule, kit_step(rule), tree, world), world, 4),
+            target(world, 4),
+            rtol=0,
+            atol=1e-12,
+        )
 
 
 @pytest.mark.parametrize("shape", ["chain:1", "chain:3", "tree:2,2"])
@@ -157,56 +218,97 @@ def test_the_lossy_rules_fail_the_identity(rule, shape):
     for seed in range(10):
         world = World(seed, 4, 1.0)
         emitted = block(rule, kit_step(rule), parse_shape(shape), world)
-        assert sum(emitted.values()) == pytest.approx(1, abs=1e-12), "a distribution, but the wrong one"
+        assert sum(emitted.values()) == pytest.approx(1, abs=1e-12), (
+            "a distribution, but the wrong one"
+        )
         misses.append(np.abs(first_tokens(emitted, world, 2) - target(world, 2)).sum() / 2)
     assert min(misses) > 0.005 and np.median(misses) > 0.1, "total variation"
 
 
-@pytest.mark.parametrize(("rule", "drafted_as"), [("rejection", "ratio"), ("point-mass", "rejection")])
+@pytest.mark.parametrize(
+    ("rule", "drafted_as"), [("rejection", "ratio"), ("point-mass", "rejection")]
+)
 def test_what_the_wrong_kind_of_draft_costs(rule, drafted_as):
-    """Rejection needs sampled tokens. Point mass takes sampled ones too, as long as they do not look at the target."""
+    """Rejection needs sampled tokens.
+
+    Point mass takes sampled ones too, as long as they do not look at the target.
+    """
     world = World(5, 4)
     joint = first_tokens(block(drafted_as, kit_step(rule), chain(2), world), world, 2)
     miss = np.abs(joint - target(world, 2)).max()
     assert miss > 0.01 if rule == "rejection" else miss < 1e-12
 
 
-# ---- verify itself ---------------------------------------------------------------------------------------------------
+# ---- verify itself -------------------------------------------------------------------------------
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from(KINDS), st.sampled_from(["chain:1", "chain:4", "tree:1,3", "tree:3,2,8", "tree:3,3,20"]), ALL)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(KINDS),
+    st.sampled_from(["chain:1", "chain:4", "tree:1,3", "tree:3,2,8", "tree:3,3,20"]),
+    ALL,
+)
 def test_verify_walks_as_defined(seed, kind, shape, rule):
     tree, rng = parse_shape(shape), np.random.default_rng(seed)
     if rule == "rejection" and not shape.startswith("chain"):
         rule = "without-replacement"
-    tokens, p, q = drafted(rule, tree, World(seed, 4, kind=kind if rule != "ratio" else "random"), rng)
+    tokens, p, q = drafted(
+        rule, tree, World(seed, 4, kind=kind if rule != "ratio" else "random"), rng
+    )
     uniforms = rng.random(tree.size + 1)
     verdict = decide(rule, tree, tokens, p, q, uniforms)
-    assert (verdict.path, verdict.token, verdict.kind, verdict.tried) == walk(rule, tree, tokens, p, q, uniforms)
-    assert verdict == decide(rule, tree, tokens, p, q, uniforms), "the same uniforms, the same verdict"
+    assert (verdict.path, verdict.token, verdict.kind, verdict.tried) == walk(
+        rule, tree, tokens, p, q, uniforms
+    )
+    assert verdict == decide(rule, tree, tokens, p, q, uniforms), (
+        "the same uniforms, the same verdict"
+    )
     uniforms[verdict.tried + 1 :] = 0
-    assert verdict == decide(rule, tree, tokens, p, q, uniforms), "uniforms behind the emitted token's are not read"
+    assert verdict == decide(rule, tree, tokens, p, q, uniforms), (
+        "uniforms behind the emitted token's are not read"
+    )
     last = verdict.path[-1] if verdict.path else 0
-    assert tree.parent[list(verdict.path)].tolist() == [0, *verdict.path][: len(verdict.path)], "a path from the root"
-    assert (verdict.kind == "bonus") == (len(tree.children(last)) == 0) == (verdict.reason == "all accepted")
+    assert tree.parent[list(verdict.path)].tolist() == [0, *verdict.path][: len(verdict.path)], (
+        "a path from the root"
+    )
+    assert (
+        (verdict.kind == "bonus")
+        == (len(tree.children(last)) == 0)
+        == (verdict.reason == "all accepted")
+    )
     if rule != "typical":
-        assert p[last][verdict.token] > 0 and all(p[tree.parent[n]][tokens[n]] > 0 for n in verdict.path)
+        assert p[last][verdict.token] > 0 and all(
+            p[tree.parent[n]][tokens[n]] > 0 for n in verdict.path
+        )
 
 
-@pytest.mark.parametrize(("rule", "shape"), [
-    ("rejection", "chain:1"), ("rejection", "chain:2"), ("without-replacement", "tree:1,2"), ("point-mass", "tree:1,2"),
-    ("point-mass", "tree:2,2,3"), ("ratio", "chain:2"), ("typical", "chain:2"),
-])
+@pytest.mark.parametrize(
+    ("rule", "shape"),
+    [
+        ("rejection", "chain:1"),
+        ("rejection", "chain:2"),
+        ("without-replacement", "tree:1,2"),
+        ("point-mass", "tree:1,2"),
+        ("point-mass", "tree:2,2,3"),
+        ("ratio", "chain:2"),
+        ("typical", "chain:2"),
+    ],
+)
 def test_verify_integrated_over_its_uniforms_is_the_target(rule, shape):
-    """verify as a black box: every draft, and one point in every cell of the uniforms in which nothing can change."""
+    """verify as a black box: every draft, and one point in every cell of the uniforms in which
+    nothing can change.
+    """
     tree, world, emitted = parse_shape(shape), World(22, 3, 1.0), defaultdict(float)
     for tokens, weight in token_tuples(rule, tree, world):
         p, q = rows(tree, tokens, world)
         black_box = partial(verify, rule, tree, tokens, torch.tensor(p), torch.tensor(q))
         for verdict, volume in integrate(black_box, cuts(rule, tree, tokens, p, q), tree.size + 1):
             emitted[(*tokens[list(verdict.path)].tolist(), verdict.token)] += weight * volume
-    miss = max(np.abs(first_tokens(emitted, world, n) - target(world, n)).max() for n in (1, 2, tree.max_depth + 1))
+    miss = max(
+        np.abs(first_tokens(emitted, world, n) - target(world, n)).max()
+        for n in (1, 2, tree.max_depth + 1)
+    )
     assert sum(emitted.values()) == pytest.approx(1, abs=1e-12)
     assert miss < 1e-12 if RULES[rule].lossless else miss > 0.01
 
@@ -214,44 +316,74 @@ def test_verify_integrated_over_its_uniforms_is_the_target(rule, shape):
 def test_float32_is_computed_in_float64_and_agrees_away_from_ties():
     rng = np.random.default_rng(4)
     for seed in range(60):
-        rule, tree = ["point-mass", "without-replacement", "typical"][seed % 3], static_tree(3, 2, 8)
+        rule, tree = (
+            ["point-mass", "without-replacement", "typical"][seed % 3],
+            static_tree(3, 2, 8),
+        )
         tokens, p, q = drafted(rule, tree, World(seed, 5), rng)
         uniforms, single, double = rng.random(9), torch.tensor(p).float(), torch.tensor(p)
         low, high = torch.tensor(q).float(), torch.tensor(q)
-        assert verify(rule, tree, tokens, single, low, uniforms) == verify(rule, tree, tokens, single.double(), low.double(), uniforms)
-        assert verify(rule, tree, tokens, single, low, uniforms) == verify(rule, tree, tokens, double, high, uniforms)
+        assert verify(rule, tree, tokens, single, low, uniforms) == verify(
+            rule, tree, tokens, single.double(), low.double(), uniforms
+        )
+        assert verify(rule, tree, tokens, single, low, uniforms) == verify(
+            rule, tree, tokens, double, high, uniforms
+        )
 
 
 def test_float32_rows_are_normalised_in_float64():
     third = torch.full((2, 3), 1 / 3, dtype=torch.float32)  # 0.33333334 each
-    assert verify("point-mass", chain(1), [0, 0], third, None, [0.333333334, 0.0]).kind == "recovered"
+    assert (
+        verify("point-mass", chain(1), [0, 0], third, None, [0.333333334, 0.0]).kind == "recovered"
+    )
     assert verify("point-mass", chain(1), [0, 0], third, None, [0.333333333, 0.0]).kind == "bonus"
-    assert verify("rejection", chain(1), [0, 0], third, third.double(), [0.99999999, 0.0]).kind == "bonus", "equal but for rounding"
+    assert (
+        verify("rejection", chain(1), [0, 0], third, third.double(), [0.99999999, 0.0]).kind
+        == "bonus"
+    ), "equal but for rounding"
 
 
 def test_the_order_of_the_uniforms():
-    """One a child tried, in order, then one for the token: 0.9 rejects node 1, 0.1 accepts node 2, 0.65 picks from p after node 2."""
+    """One a child tried, in order, then one for the token: 0.9 rejects node 1, 0.1 accepts node 2,
+    0.65 picks from p after node 2.
+    """
     p = torch.tensor([[0.5, 0.3, 0.2], [1.0, 0.0, 0.0], [0.2, 0.4, 0.4]])
-    assert verify("point-mass", static_tree(1, 2), [0, 0, 1], p, None, [0.9, 0.1, 0.65]) == Verdict((2,), 2, "bonus", 2)
-    assert verify("point-mass", static_tree(1, 2), [0, 0, 1], p, None, [0.4, 0.65, 0.1]) == Verdict((1,), 0, "bonus", 1)
-    assert verify("point-mass", static_tree(1, 2), [0, 0, 1], p, None, [0.9, 0.9, 0.1]) == Verdict((), 2, "recovered", 2)
+    assert verify("point-mass", static_tree(1, 2), [0, 0, 1], p, None, [0.9, 0.1, 0.65]) == Verdict(
+        (2,), 2, "bonus", 2
+    )
+    assert verify("point-mass", static_tree(1, 2), [0, 0, 1], p, None, [0.4, 0.65, 0.1]) == Verdict(
+        (1,), 0, "bonus", 1
+    )
+    assert verify("point-mass", static_tree(1, 2), [0, 0, 1], p, None, [0.9, 0.9, 0.1]) == Verdict(
+        (), 2, "recovered", 2
+    )
     q = torch.tensor([[0.2, 0.5, 0.3]]).repeat(2, 1)
-    assert verify("rejection", chain(1), [0, 1], p[[0, 2]], q, [0.59, 0.1]) == Verdict((1,), 0, "bonus", 1)
-    assert verify("rejection", chain(1), [0, 1], p[[0, 2]], q, [0.61, 0.999]) == Verdict((), 0, "recovered", 1)
+    assert verify("rejection", chain(1), [0, 1], p[[0, 2]], q, [0.59, 0.1]) == Verdict(
+        (1,), 0, "bonus", 1
+    )
+    assert verify("rejection", chain(1), [0, 1], p[[0, 2]], q, [0.61, 0.999]) == Verdict(
+        (), 0, "recovered", 1
+    )
 
 
-# ---- end to end by samples -------------------------------------------------------------------------------------------
+# ---- end to end by samples -----------------------------------------------------------------------
 
 
 def sampled_pairs(rule, tree, world, blocks, seed):
-    """First two tokens of many blocks: drafted by `draw_children` (or q's best), verified, continued from p; counts [vocab, vocab]."""
+    """First two tokens of many blocks: drafted by `draw_children` (or q's best), verified,
+    continued from p; counts [vocab, vocab].
+    """
     rng, counts = np.random.default_rng(seed), np.zeros((world.vocab, world.vocab))
     for _ in range(blocks):
         tokens = np.zeros(tree.size + 1, dtype=np.int64)
         for node in np.flatnonzero(tree.width):
             q, k = rows(tree, tokens, world)[1][node], int(tree.width[node])
             best = next(drafts("point-mass", q, k))[0]
-            tokens[tree.children(node)] = draw_children(torch.tensor(q), k, rng.random(k)).numpy() if RULES[rule].sampled else best
+            tokens[tree.children(node)] = (
+                draw_children(torch.tensor(q), k, rng.random(k)).numpy()
+                if RULES[rule].sampled
+                else best
+            )
         verdict = decide(rule, tree, tokens, *rows(tree, tokens, world), rng.random(tree.size + 1))
         made = [*tokens[list(verdict.path)].tolist(), verdict.token]
         made.append(rng.choice(world.vocab, p=world.at("p", tuple(made))))
@@ -259,26 +391,41 @@ def sampled_pairs(rule, tree, world, blocks, seed):
     return counts
 
 
-@pytest.mark.parametrize(("rule", "shape"), [("rejection", "chain:2"), ("without-replacement", "tree:2,2"), ("point-mass", "tree:2,2"),
-                                             ("ratio", "tree:2,2"), ("typical", "tree:2,2")])
+@pytest.mark.parametrize(
+    ("rule", "shape"),
+    [
+        ("rejection", "chain:2"),
+        ("without-replacement", "tree:2,2"),
+        ("point-mass", "tree:2,2"),
+        ("ratio", "tree:2,2"),
+        ("typical", "tree:2,2"),
+    ],
+)
 def test_samples_look_like_the_target_and_those_of_lossy_rules_do_not(rule, shape):
     world, blocks = World(8, 3, 2.0), 2500
     expected = blocks * target(world, 2)
     assert expected.min() > 5, "else the chi-square approximation would be rough"
-    p_value = chisquare(sampled_pairs(rule, parse_shape(shape), world, blocks, 1).ravel(), expected.ravel()).pvalue
+    p_value = chisquare(
+        sampled_pairs(rule, parse_shape(shape), world, blocks, 1).ravel(), expected.ravel()
+    ).pvalue
     assert p_value > 0.01 if RULES[rule].lossless else p_value < 1e-9
 
 
-# ---- drafting --------------------------------------------------------------------------------------------------------
+# ---- drafting ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("q", [(0.5, 0.3, 0.15, 0.05), (0.0, 0.7, 0.0, 0.3), (0.0, 0.0, 1.0, 0.0)])
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_children_are_drawn_with_exactly_their_probability(q, count):
-    """Each uniform in the middle of, and just inside, a token's share of what is left draws that token."""
+    """Each uniform in the middle of, and just inside, a token's share of what is left draws that
+    token.
+    """
     q = np.array(q)
     for tokens, _ in drafts("without-replacement", q, count):
-        edges = [(np.cumsum(without(q, tokens[:r]))[x], without(q, tokens[:r])[x]) for r, x in enumerate(tokens)]
+        edges = [
+            (np.cumsum(without(q, tokens[:r]))[x], without(q, tokens[:r])[x])
+            for r, x in enumerate(tokens)
+        ]
         for place in (0.5, 1e-9, 1 - 1e-9):
             uniforms = [top - share * place for top, share in edges]
             assert draw_children(torch.tensor(q), count, uniforms).tolist() == list(tokens)
@@ -287,7 +434,9 @@ def test_children_are_drawn_with_exactly_their_probability(q, count):
 @settings(deadline=None)
 @given(distributions, st.integers(1, 4), st.integers(0, 10**6))
 def test_children_differ_and_keep_to_the_draft_while_it_lasts(q, count, seed):
-    tokens = draw_children(torch.tensor(q), count, np.random.default_rng(seed).random(count)).tolist()
+    tokens = draw_children(
+        torch.tensor(q), count, np.random.default_rng(seed).random(count)
+    ).tolist()
     assert len(set(tokens)) == count
     support = int((q > 0).sum())
     assert (q[tokens[:support]] > 0).all() and (q[tokens[support:]] == 0).all()
@@ -295,18 +444,29 @@ def test_children_differ_and_keep_to_the_draft_while_it_lasts(q, count, seed):
 
 def test_a_level_is_drawn_at_once_as_row_by_row():
     rng = np.random.default_rng(0)
-    q, uniforms = torch.tensor(rng.dirichlet(np.ones(6), (2, 3)), dtype=torch.float32), rng.random((2, 3, 4))
+    q, uniforms = (
+        torch.tensor(rng.dirichlet(np.ones(6), (2, 3)), dtype=torch.float32),
+        rng.random((2, 3, 4)),
+    )
     together = draw_children(q, 4, uniforms)
     assert together.shape == (2, 3, 4) and together.dtype == torch.int64
-    assert together.tolist() == [[draw_children(q[i, j], 4, uniforms[i, j]).tolist() for j in range(3)] for i in range(2)]
-    assert draw_children(q[0, 0], 1, [0.0]).shape == (1,) and draw_children(q[0, 0], 1, torch.tensor([0.3])).item() < 6
+    assert together.tolist() == [
+        [draw_children(q[i, j], 4, uniforms[i, j]).tolist() for j in range(3)] for i in range(2)
+    ]
+    assert (
+        draw_children(q[0, 0], 1, [0.0]).shape == (1,)
+        and draw_children(q[0, 0], 1, torch.tensor([0.3])).item() < 6
+    )
 
 
-# ---- greedy ----------------------------------------------------------------------------------------------------------
+# ---- greedy --------------------------------------------------------------------------------------
 
 
 @settings(deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from(["chain:1", "chain:5", "tree:1,4", "tree:3,2,8", "tree:3,3", "tree:2,3,5"]))
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["chain:1", "chain:5", "tree:1,4", "tree:3,2,8", "tree:3,3", "tree:2,3,5"]),
+)
 def test_greedy_takes_the_longest_path_of_argmaxes(seed, shape):
     tree, rng = parse_shape(shape), np.random.default_rng(seed)
     scores = torch.tensor(rng.normal(size=(tree.size + 1, 4)).round(1))  # rounded: ties
@@ -314,16 +474,28 @@ def test_greedy_takes_the_longest_path_of_argmaxes(seed, shape):
     for node in range(tree.size + 1):
         tokens[tree.children(node)] = rng.permutation(4)[: len(tree.children(node))]
     best = [int(np.argmax(row)) for row in scores.numpy()]  # of equal scores the lowest id
-    good = [n for n in range(tree.size + 1) if all(tokens[a] == best[tree.parent[a]] for a in np.flatnonzero(tree.ancestors[n])[1:])]
+    good = [
+        n
+        for n in range(tree.size + 1)
+        if all(tokens[a] == best[tree.parent[a]] for a in np.flatnonzero(tree.ancestors[n])[1:])
+    ]
     longest = max(good, key=lambda n: tree.depth[n])
     verdict = verify("greedy", tree, tokens, scores, None, None)
-    assert [0, *verdict.path] == np.flatnonzero(tree.ancestors[longest]).tolist() and verdict.token == best[longest]
-    assert verdict == greedy_path(tree, tokens, np.array(best)) == verify("greedy", tree, tokens, torch.softmax(scores, -1), None, None)
+    assert [0, *verdict.path] == np.flatnonzero(
+        tree.ancestors[longest]
+    ).tolist() and verdict.token == best[longest]
+    assert (
+        verdict
+        == greedy_path(tree, tokens, np.array(best))
+        == verify("greedy", tree, tokens, torch.softmax(scores, -1), None, None)
+    )
     hard = torch.nn.functional.one_hot(torch.tensor(best), 4).double()
-    assert verdict == verify("point-mass", tree, tokens, hard, None, rng.random(tree.size + 1)), "the limit of a cold target"
+    assert verdict == verify("point-mass", tree, tokens, hard, None, rng.random(tree.size + 1)), (
+        "the limit of a cold target"
+    )
 
 
-# ---- bad input -------------------------------------------------------------------------------------------------------
+# ---- bad input -----------------------------------------------------------------------------------
 
 ONLY_0 = torch.tensor([[1.0, 0.0, 0.0]]).repeat(3, 1)
 P, U, PAIR = torch.tensor([[0.5, 0.3, 0.2]]).repeat(3, 1), np.full(3, 0.5), static_tree(1, 2)
@@ -336,39 +508,110 @@ def changed(row, column, value):
     return rows
 
 
-@pytest.mark.parametrize(("call", "words"), [
-    (lambda: verify("rejecton", chain(2), [0, 1, 2], P, P, U), "rule='rejecton': did you mean 'rejection'.*allowed are greedy, rejection"),
-    (lambda: verify("rejection", PAIR, [0, 1, 2], P, P, U), "verifies a chain and this tree branches: take 'without-replacement'"),
-    (lambda: verify("rejection", chain(2), [0, 1, 2], P, None, U), r"q is None: a float32 or float64 tensor of shape \(3, 3\)"),
-    (lambda: verify("ratio", PAIR, [0, 1, 2], P, None, U), "q is None"),
-    (lambda: verify("point-mass", PAIR, [0, 1, 2], P, None, U, epsilon=0.1), "'point-mass' has no setting epsilon: allowed are none"),
-    (lambda: verify("typical", PAIR, [0, 1, 2], P, None, U, epsilom=0.1), "no setting epsilom: allowed are epsilon, delta"),
-    (lambda: verify("typical", PAIR, [0, 1, 2], P, None, U, delta=0), "delta=0: allowed is above 0"),
-    (lambda: verify("point-mass", PAIR, [0, 1], P, None, U), r"tokens are int64 of shape \(2,\): whole numbers of shape \(3,\)"),
-    (lambda: verify("point-mass", PAIR, [0, 1.5, 2], P, None, U), "tokens are float64"),
-    (lambda: verify("point-mass", PAIR, [0, 1, 3], P, None, U), "tokens run from 1 to 3: allowed are 0 to 2"),
-    (lambda: verify("point-mass", PAIR, [0, 1, -1], P, None, U), "tokens run from -1 to 1"),
-    (lambda: verify("point-mass", PAIR, [0, 1, 1], P, None, U), "children of a node must be different"),
-    (lambda: verify("point-mass", PAIR, [0, 1, 2], P[:2], None, U), r"p is torch.float32 of shape \(2, 3\).*\(3, vocabulary\)"),
-    (lambda: verify("point-mass", PAIR, [0, 1, 2], P.half(), None, U), "p is torch.float16"),
-    (lambda: verify("rejection", chain(2), [0, 1, 2], P, P[:, :2], U), r"q is torch.float32 of shape \(3, 2\).*\(3, 3\)"),
-    (lambda: verify("point-mass", PAIR, [0, 1, 2], changed(2, 0, 0.6), None, U), "p after node 2 has least 0.2 and sum 1.1"),
-    (lambda: verify("point-mass", PAIR, [0, 1, 2], changed(1, 0, float("nan")), None, U), "p after node 1 has least nan"),
-    (lambda: verify("point-mass", PAIR, [0, 1, 2], changed(1, 0, float("inf")), None, U), "p after node 1 .*sum inf"),
-    (lambda: verify("point-mass", PAIR, [0, 1, 2], P * torch.tensor([[2.7, 1, -1.0]]), None, U), "p after node 0 has least -0.2"),
-    (lambda: verify("rejection", chain(2), [0, 1, 2], P, changed(1, 1, 0.0), U), "q after node 1"),
-    (lambda: verify("rejection", chain(2), [0, 1, 2], P, ONLY_0, U), "node 1 has token 1, to which q after node 0 gives 0"),
-    (lambda: verify("point-mass", PAIR, [0, 1, 2], P, None, U[:2]), r"uniforms have shape \(2,\): at least 3 are needed"),
-    (lambda: verify("point-mass", PAIR, [0, 1, 2], P, None, None), r"uniforms have shape \(0,\)"),
-    (lambda: verify("point-mass", PAIR, [0, 1, 2], P, None, [0.1, 1.0, 0.2]), "not including, 1"),
-    (lambda: verify("greedy", PAIR, [0, 1, 2], P[0], None, None), r"p has shape \(3,\)"),
-    (lambda: verify("greedy", PAIR, [0, 1, 2], changed(1, 0, float("nan")), None, None), "scores without NaN"),
-    (lambda: greedy_path(PAIR, [0, 1, 2], [1, 2]), r"best has shape \(2,\): \(3,\) is needed"),
-    (lambda: draw_children(P[0], 4, np.full(4, 0.5)), "count=4: allowed are 1 to 3"),
-    (lambda: draw_children(P[0], 0, []), "count=0"),
-    (lambda: draw_children(P, 2, [0.1, 0.2]), r"uniforms have shape \(2,\): \(3, 2\) is needed"),
-    (lambda: draw_children(P[0], 1, [1.0]), "not including, 1"),
-])
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda: verify("rejecton", chain(2), [0, 1, 2], P, P, U),
+            "rule='rejecton': did you mean 'rejection'.*allowed are greedy, rejection",
+        ),
+        (
+            lambda: verify("rejection", PAIR, [0, 1, 2], P, P, U),
+            "verifies a chain and this tree branches: take 'without-replacement'",
+        ),
+        (
+            lambda: verify("rejection", chain(2), [0, 1, 2], P, None, U),
+            r"q is None: a float32 or float64 tensor of shape \(3, 3\)",
+        ),
+        (lambda: verify("ratio", PAIR, [0, 1, 2], P, None, U), "q is None"),
+        (
+            lambda: verify("point-mass", PAIR, [0, 1, 2], P, None, U, epsilon=0.1),
+            "'point-mass' has no setting epsilon: allowed are none",
+        ),
+        (
+            lambda: verify("typical", PAIR, [0, 1, 2], P, None, U, epsilom=0.1),
+            "no setting epsilom: allowed are epsilon, delta",
+        ),
+        (
+            lambda: verify("typical", PAIR, [0, 1, 2], P, None, U, delta=0),
+            "delta=0: allowed is above 0",
+        ),
+        (
+            lambda: verify("point-mass", PAIR, [0, 1], P, None, U),
+            r"tokens are int64 of shape \(2,\): whole numbers of shape \(3,\)",
+        ),
+        (lambda: verify("point-mass", PAIR, [0, 1.5, 2], P, None, U), "tokens are float64"),
+        (
+            lambda: verify("point-mass", PAIR, [0, 1, 3], P, None, U),
+            "tokens run from 1 to 3: allowed are 0 to 2",
+        ),
+        (lambda: verify("point-mass", PAIR, [0, 1, -1], P, None, U), "tokens run from -1 to 1"),
+        (
+            lambda: verify("point-mass", PAIR, [0, 1, 1], P, None, U),
+            "children of a node must be different",
+        ),
+        (
+            lambda: verify("point-mass", PAIR, [0, 1, 2], P[:2], None, U),
+            r"p is torch.float32 of shape \(2, 3\).*\(3, vocabulary\)",
+        ),
+        (lambda: verify("point-mass", PAIR, [0, 1, 2], P.half(), None, U), "p is torch.float16"),
+        (
+            lambda: verify("rejection", chain(2), [0, 1, 2], P, P[:, :2], U),
+            r"q is torch.float32 of shape \(3, 2\).*\(3, 3\)",
+        ),
+        (
+            lambda: verify("point-mass", PAIR, [0, 1, 2], changed(2, 0, 0.6), None, U),
+            "p after node 2 has least 0.2 and sum 1.1",
+        ),
+        (
+            lambda: verify("point-mass", PAIR, [0, 1, 2], changed(1, 0, float("nan")), None, U),
+            "p after node 1 has least nan",
+        ),
+        (
+            lambda: verify("point-mass", PAIR, [0, 1, 2], changed(1, 0, float("inf")), None, U),
+            "p after node 1 .*sum inf",
+        ),
+        (
+            lambda: verify(
+                "point-mass", PAIR, [0, 1, 2], P * torch.tensor([[2.7, 1, -1.0]]), None, U
+            ),
+            "p after node 0 has least -0.2",
+        ),
+        (
+            lambda: verify("rejection", chain(2), [0, 1, 2], P, changed(1, 1, 0.0), U),
+            "q after node 1",
+        ),
+        (
+            lambda: verify("rejection", chain(2), [0, 1, 2], P, ONLY_0, U),
+            "node 1 has token 1, to which q after node 0 gives 0",
+        ),
+        (
+            lambda: verify("point-mass", PAIR, [0, 1, 2], P, None, U[:2]),
+            r"uniforms have shape \(2,\): at least 3 are needed",
+        ),
+        (
+            lambda: verify("point-mass", PAIR, [0, 1, 2], P, None, None),
+            r"uniforms have shape \(0,\)",
+        ),
+        (
+            lambda: verify("point-mass", PAIR, [0, 1, 2], P, None, [0.1, 1.0, 0.2]),
+            "not including, 1",
+        ),
+        (lambda: verify("greedy", PAIR, [0, 1, 2], P[0], None, None), r"p has shape \(3,\)"),
+        (
+            lambda: verify("greedy", PAIR, [0, 1, 2], changed(1, 0, float("nan")), None, None),
+            "scores without NaN",
+        ),
+        (lambda: greedy_path(PAIR, [0, 1, 2], [1, 2]), r"best has shape \(2,\): \(3,\) is needed"),
+        (lambda: draw_children(P[0], 4, np.full(4, 0.5)), "count=4: allowed are 1 to 3"),
+        (lambda: draw_children(P[0], 0, []), "count=0"),
+        (
+            lambda: draw_children(P, 2, [0.1, 0.2]),
+            r"uniforms have shape \(2,\): \(3, 2\) is needed",
+        ),
+        (lambda: draw_children(P[0], 1, [1.0]), "not including, 1"),
+    ],
+)
 def test_bad_input_says_what_came_and_what_is_allowed(call, words):
     with pytest.raises(ValueError, match=words):
         call()
@@ -384,6 +627,8 @@ def test_a_draft_that_ran_out_of_tokens_is_verified_as_it_was_drawn():
     q = torch.tensor([[0.0, 1.0, 0.0]]).repeat(3, 1)  # the second child is any other token
     accepted = verify("without-replacement", PAIR, [0, 1, 2], P, q, [0.5, 0.57, 0.5])
     assert accepted.path == (2,), "p = (5, 0, 2)/7 against (1, 0, 1)/2: the chance is 4/7"
-    assert verify("without-replacement", PAIR, [0, 1, 2], P, q, [0.5, 0.58, 0.5]) == Verdict((), 0, "recovered", 2)
+    assert verify("without-replacement", PAIR, [0, 1, 2], P, q, [0.5, 0.58, 0.5]) == Verdict(
+        (), 0, "recovered", 2
+    )
     with pytest.raises(ValueError, match="node 1 has token 2"):
         verify("without-replacement", PAIR, [0, 2, 1], P, q, U)

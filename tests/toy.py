@@ -1,4 +1,6 @@
-"""A ten-word pair without transformers: logits are a fixed function of the last three visible tokens, in order of position."""
+"""A ten-word pair without transformers: logits are a fixed function of the last three visible
+tokens, in order of position.
+"""
 
 import hashlib
 from types import SimpleNamespace
@@ -12,7 +14,9 @@ WORDS = 10
 
 
 class ToyBody:
-    """Remembers (token, position) per cache slot; a hidden state is the context's last three visible tokens, oldest first."""
+    """Remembers (token, position) per cache slot; a hidden state is the context's last three
+    visible tokens, oldest first.
+    """
 
     def __call__(self, input_ids, attention_mask, position_ids, past_key_values, use_cache):
         batch, n = input_ids.shape
@@ -42,12 +46,16 @@ class ToyHead:
 
     def _row(self, context: tuple) -> torch.Tensor:
         if context not in self.table:
-            self.table[context] = self.scale * _draw(0, context) + self.noise * _draw(self.seed, context)
+            self.table[context] = self.scale * _draw(0, context) + self.noise * _draw(
+                self.seed, context
+            )
         return self.table[context]
 
     def __call__(self, hidden):
         flat = hidden.reshape(-1, 3)
-        return torch.stack([self._row(tuple(int(x) for x in row)) for row in flat]).view(*hidden.shape[:-1], WORDS)
+        return torch.stack([self._row(tuple(int(x) for x in row)) for row in flat]).view(
+            *hidden.shape[:-1], WORDS
+        )
 
 
 def toy_model(seed: int = 0, noise: float = 0.0, scale: float = 2.0) -> LanguageModel:

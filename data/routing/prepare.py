@@ -1,4 +1,6 @@
-"""How the prompt router was made: `python -m data.routing.prepare --data DIR` (DIR holds train/ and hub_mirror/; half a minute)."""
+"""How the prompt router was made: `python -m data.routing.prepare --data DIR` (DIR holds train/ and
+hub_mirror/; half a minute).
+"""
 
 import argparse
 import hashlib
@@ -23,20 +25,30 @@ from speclab.analysis.router import FEATURES, ROUTING, Router, _hashed, routed, 
 from speclab.drafts import prompts
 from speclab.prompts import DOMAINS
 
-CHATS = ("chat_justeval_outputs.jsonl.gz", "chat_oasst_en100.jsonl.gz", "chat_taskmaster4_quarter.jsonl", "chat_topical_chat.jsonl.gz")
+CHATS = (
+    "chat_justeval_outputs.jsonl.gz",
+    "chat_oasst_en100.jsonl.gz",
+    "chat_taskmaster4_quarter.jsonl",
+    "chat_topical_chat.jsonl.gz",
+)
 
 
-MOST, MOST_OF_A_CHAT = 4000, 400  # training prompts of a domain; of one source of chat, so that none is most of it
+MOST, MOST_OF_A_CHAT = (
+    4000,
+    400,
+)  # training prompts of a domain; of one source of chat, so that none is most of it
 
 
 KEPT = 0.95  # of held-out prompts the router is sure enough of: below the threshold is UNKNOWN
 
 
 def training_prompts(data: str | Path, seed: int = 0) -> pd.DataFrame:
-    """Prompts of the training text of DATA (train/, hub_mirror/) with and without their form: prompt_id, domain, text, bare, held_out.
+    """Prompts of the training text of DATA (train/, hub_mirror/) with and without their form:
+    prompt_id, domain, text, bare, held_out.
 
-    Rows that share 13 words with a benchmark's test row are left out; at most MOST a domain are drawn at random; 10 %, by a hash of the
-    text, are held out. Paragraphs of technical prose without any code come as domain UNKNOWN, and are not trained on.
+    Rows that share 13 words with a benchmark's test row are left out; at most MOST a domain are
+    drawn at random; 10 %, by a hash of the text, are held out. Paragraphs of technical prose
+    without any code come as domain UNKNOWN, and are not trained on.
     """
     folder, seen = Path(data) / "train", corpus.benchmark_ngrams(Path(data) / "hub_mirror")
     rows, rng = [], np.random.default_rng(seed)
@@ -51,35 +63,67 @@ def training_prompts(data: str | Path, seed: int = 0) -> pd.DataFrame:
 
 
 def _sources(folder: Path) -> Iterator[tuple[str, int, Iterable[str]]]:
-    """(domain, most prompts, their texts) of each source; a conversation gives its first message, a document a few of its paragraphs."""
-    for domain, source in (("code", corpus.code_rows), ("math", corpus.math_rows), ("reasoning", corpus.reasoning_rows)):
+    """(domain, most prompts, their texts) of each source; a conversation gives its first message, a
+    document a few of its paragraphs.
+    """
+    for domain, source in (
+        ("code", corpus.code_rows),
+        ("math", corpus.math_rows),
+        ("reasoning", corpus.reasoning_rows),
+    ):
         yield domain, MOST, (prompt for _, prompt, _ in source(folder))
     for name in CHATS:
-        yield "chat", MOST_OF_A_CHAT, (row["messages"][0]["content"].strip() for row in corpus.read_jsonl(folder / name))
-    prose = (part for row in corpus.read_jsonl(folder / "prose_technical.jsonl.gz") for part in row["text"].split("\n\n")[:40])
-    yield UNKNOWN, MOST, (part for part in prose if len(part) > 80 and not re.search(r"(?m)[`=(){}<>|_]|::|^[\s#*-]", part))
+        yield (
+            "chat",
+            MOST_OF_A_CHAT,
+            (row["messages"][0]["content"].strip() for row in corpus.read_jsonl(folder / name)),
+        )
+    prose = (
+        part
+        for row in corpus.read_jsonl(folder / "prose_technical.jsonl.gz")
+        for part in row["text"].split("\n\n")[:40]
+    )
+    yield (
+        UNKNOWN,
+        MOST,
+        (
+            part
+            for part in prose
+            if len(part) > 80 and not re.search(r"(?m)[`=(){}<>|_]|::|^[\s#*-]", part)
+        ),
+    )
 
 
 def train(prompts: pd.DataFrame, cs: Sequence[float] = (1.0, 10.0, 100.0)) -> Router:
-    """A router from `training_prompts`: fitted on what is not held out, each prompt with and without its form.
+    """A router from `training_prompts`: fitted on what is not held out, each prompt with and
+    without its form.
 
-    The inverse regularisation is the one of `cs` with the least log loss on the held-out prompts; KEPT of those pass the threshold.
-    ValueError if a domain has no prompt to fit on or to hold out.
+    The inverse regularisation is the one of `cs` with the least log loss on the held-out prompts;
+    KEPT of those pass the threshold. ValueError if a domain has no prompt to fit on or to hold out.
     """
     known = prompts[prompts["domain"] != UNKNOWN]
-    both = pd.concat([known.assign(text=known[name]) for name in ("text", "bare")]).drop_duplicates(["prompt_id", "text"])
+    both = pd.concat([known.assign(text=known[name]) for name in ("text", "bare")]).drop_duplicates(
+        ["prompt_id", "text"]
+    )
     fit, held = both[~both["held_out"]], both[both["held_out"]]
     for part in (fit, held):
         if missing := set(DOMAINS) - set(part["domain"]):
-            raise ValueError(f"no prompt of {sorted(missing)} to {'fit on' if part is fit else 'hold out'}: {len(prompts)} came; give more")
+            raise ValueError(
+                f"no prompt of {sorted(missing)} to {'fit on' if part is fit else 'hold out'}: {len(prompts)} came; give more"
+            )
     idf = TfidfTransformer().fit(_hashed(fit["text"])).idf_
-    x, codes = normalize(_hashed(fit["text"]).multiply(idf)), pd.Categorical(fit["domain"], DOMAINS).codes
+    x, codes = (
+        normalize(_hashed(fit["text"]).multiply(idf)),
+        pd.Categorical(fit["domain"], DOMAINS).codes,
+    )
     tried = []
     for c in cs:
         model = LogisticRegression(C=c, class_weight="balanced", max_iter=2000).fit(x, codes)
         router = Router(model.coef_, model.intercept_, idf, 0.0, {"C": c})
         p = router.probabilities(held["text"].tolist())
-        tried.append((log_loss(pd.Categorical(held["domain"], DOMAINS).codes, p), c, router, p.max(axis=1)))
+        tried.append(
+            (log_loss(pd.Categorical(held["domain"], DOMAINS).codes, p), c, router, p.max(axis=1))
+        )
     _, _, best, confidence = min(tried, key=lambda found: found[:2])
     return replace(best, threshold=float(np.quantile(confidence, 1 - KEPT)))
 
@@ -87,7 +131,9 @@ def train(prompts: pd.DataFrame, cs: Sequence[float] = (1.0, 10.0, 100.0)) -> Ro
 def main(argv: list[str] | None = None) -> int:
     """Train the router from DATA, judge it on the held-out prompts, write it with its card."""
     command = argparse.ArgumentParser("data.routing.prepare", description=main.__doc__)
-    command.add_argument("--data", type=Path, required=True, help="folder with train/ and hub_mirror/")
+    command.add_argument(
+        "--data", type=Path, required=True, help="folder with train/ and hub_mirror/"
+    )
     command.add_argument("--out", type=Path, default=ROUTING)
     args = command.parse_args(argv)
     try:
@@ -96,16 +142,28 @@ def main(argv: list[str] | None = None) -> int:
         print(f"speclab: {error}", file=sys.stderr)
         return 2
     router = train(prompts)
-    held, sizes = prompts[prompts["held_out"]], prompts[["domain", "held_out"]].value_counts().unstack()
+    held, sizes = (
+        prompts[prompts["held_out"]],
+        prompts[["domain", "held_out"]].value_counts().unstack(),
+    )
     inside = held["domain"] != UNKNOWN
-    facts = {"command": "python -m data.routing.prepare --data DIR", "date": date.today().isoformat(), "features": FEATURES,
-             "fitted_on": sizes[False].drop(UNKNOWN).to_dict(), "held_out": sizes[True].to_dict()}
+    facts = {
+        "command": "python -m data.routing.prepare --data DIR",
+        "date": date.today().isoformat(),
+        "features": FEATURES,
+        "fitted_on": sizes[False].drop(UNKNOWN).to_dict(),
+        "held_out": sizes[True].to_dict(),
+    }
     for form in ("text", "bare"):
         found = routed(held[["prompt_id", "domain"]].assign(text=held[form]), router)
         known, sure = found[inside], found["route"] != UNKNOWN
-        facts[form] = {"accuracy": known["correct"].mean(), "calibration_error": calibration_error("confidence", "correct")(known),
-                       "kept": sure[inside].mean(), "prose_refused": 1 - sure[~inside].mean(),
-                       "auc_of_prose": roc_auc_score(inside, found["confidence"])}
+        facts[form] = {
+            "accuracy": known["correct"].mean(),
+            "calibration_error": calibration_error("confidence", "correct")(known),
+            "kept": sure[inside].mean(),
+            "prose_refused": 1 - sure[~inside].mean(),
+            "auc_of_prose": roc_auc_score(inside, found["confidence"]),
+        }
     replace(router, card=dict(router.card) | facts).save(args.out)
     print((args.out / "card.json").read_text(), end="")
     return 0

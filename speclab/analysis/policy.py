@@ -1,4 +1,6 @@
-"""A policy of speculation as a small JSON file: what to draft for which domain, and the pair and machine that this was found for."""
+"""A policy of speculation as a small JSON file: what to draft for which domain, and the pair and
+machine that this was found for.
+"""
 
 import json
 from collections.abc import Mapping
@@ -19,11 +21,14 @@ VERSION, ROUTERS = 1, ("none", "rules", "classifier")
 
 @dataclass(frozen=True)
 class Policy:
-    """What to draft: `domains` (domain -> setting) and the `default` for every other prompt; a setting is "plain" or a shape's string.
+    """What to draft: `domains` (domain -> setting) and the `default` for every other prompt; a
+    setting is "plain" or a shape's string.
 
-    pair: digests of both models' weights, by "target" and "draft" (`identity`); costs: the machine it was chosen for (`summary`); router:
-    how a prompt's domain is found: "none" (it says so itself), "rules" or "classifier" (`speclab.analysis.router`); run: key of the
-    recorded run it was made from. ValueError for unknown domains, routers and versions and for shapes that `parse_shape` refuses.
+    pair: digests of both models' weights, by "target" and "draft" (`identity`); costs: the machine
+    it was chosen for (`summary`); router: how a prompt's domain is found: "none" (it says so
+    itself), "rules" or "classifier" (`speclab.analysis.router`); run: key of the recorded run it
+    was made from. ValueError for unknown domains, routers and versions and for shapes that
+    `parse_shape` refuses.
     """
 
     pair: Mapping[str, str]
@@ -36,12 +41,16 @@ class Policy:
 
     def __post_init__(self):
         if self.version != VERSION:
-            raise ValueError(f"version is {self.version!r}; this kit reads policies of version {VERSION}: make it again with notebook 09")
+            raise ValueError(
+                f"version is {self.version!r}; this kit reads policies of version {VERSION}: make it again with notebook 09"
+            )
         if self.router not in ROUTERS:
             raise ValueError(f"router is {self.router!r}; allowed are {', '.join(ROUTERS)}")
         for name, kind in (("pair", dict), ("costs", dict), ("domains", dict), ("run", str)):
             if not isinstance(getattr(self, name), kind):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; a policy holds a {'mapping' if kind is dict else 'string'} there")
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}; a policy holds a {'mapping' if kind is dict else 'string'} there"
+                )
         if unknown := sorted(set(self.domains) - set(DOMAINS)):
             raise ValueError(f"domains: {unknown} unknown; allowed are {', '.join(DOMAINS)}")
         for name, setting in {"default": self.default, **self.domains}.items():
@@ -61,7 +70,10 @@ def identity(profile: Profile) -> dict[str, str]:
     from speclab.pairs import model_folder
     from speclab.runs import weights_digest
 
-    return {name: weights_digest(model_folder(spec)) for name, spec in (("target", profile.target), ("draft", profile.draft))}
+    return {
+        name: weights_digest(model_folder(spec))
+        for name, spec in (("target", profile.target), ("draft", profile.draft))
+    }
 
 
 def summary(costs: Costs, device: str) -> dict[str, float | str]:
@@ -73,22 +85,30 @@ def summary(costs: Costs, device: str) -> dict[str, float | str]:
 
 def save(policy: Policy, path: Path) -> None:
     """Write a policy as JSON; the file appears whole or not at all."""
-    written(path, lambda p: p.write_text(json.dumps(asdict(policy), indent=1) + "\n", encoding="utf-8"))
+    written(
+        path, lambda p: p.write_text(json.dumps(asdict(policy), indent=1) + "\n", encoding="utf-8")
+    )
 
 
 def load(path: str | Path, pair: Mapping[str, str] | None = None) -> Policy:
-    """The policy of a file; `pair`, the `identity` of the pair it is meant for, is compared with the one it was made for.
+    """The policy of a file; `pair`, the `identity` of the pair it is meant for, is compared with
+    the one it was made for.
 
-    ValueError naming the file: not there, not JSON, fields missing or unknown, made for another pair (says which model), see Policy.
+    ValueError naming the file: not there, not JSON, fields missing or unknown, made for another
+    pair (says which model), see Policy.
     """
     try:
         values = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ValueError(f"no policy can be read from {path}: {error}; notebook 09 writes one") from None
+        raise ValueError(
+            f"no policy can be read from {path}: {error}; notebook 09 writes one"
+        ) from None
     wanted = {field.name for field in fields(Policy)}
     if not isinstance(values, dict) or set(values) != wanted:
         came = sorted(values) if isinstance(values, dict) else type(values).__name__
-        raise ValueError(f"{path}: a policy is an object with exactly {sorted(wanted)}; this has {came}")
+        raise ValueError(
+            f"{path}: a policy is an object with exactly {sorted(wanted)}; this has {came}"
+        )
     try:
         policy = Policy(**values)
     except ValueError as error:
@@ -96,21 +116,32 @@ def load(path: str | Path, pair: Mapping[str, str] | None = None) -> Policy:
     for name, digest in (pair or {}).items():
         if policy.pair.get(name) != digest:
             made = str(policy.pair.get(name))[:12]
-            raise ValueError(f"{path} was made for another pair: its {name} is {made}…, this one's {digest[:12]}…; acceptance is a pair's "
-                             "own, so take the profile it was made for, or make a policy for this one (notebook 09)")
+            raise ValueError(
+                f"{path} was made for another pair: its {name} is {made}…, this one's {digest[:12]}…; acceptance is a pair's "
+                "own, so take the profile it was made for, or make a policy for this one (notebook 09)"
+            )
     return policy
 
 
 def choose(policy: Policy, prompt: Prompt) -> Shape | None:
-    """What to draft for a prompt; None: nothing, the target decodes alone. A router, where the policy has one, sees the text only."""
+    """What to draft for a prompt; None: nothing, the target decodes alone.
+
+    A router, where the policy has one, sees the text only.
+    """
     return parse_setting(setting_for(policy, prompt))
 
 
 def setting_for(policy: Policy, prompt: Prompt) -> str:
-    """The setting of a prompt: of its domain as the policy's router finds it, the default where that is unknown."""
+    """The setting of a prompt: of its domain as the policy's router finds it, the default where
+    that is unknown.
+    """
     domain = prompt.domain
     if policy.router != "none":
-        (domain,) = routing.rules([prompt.text]) if policy.router == "rules" else _router().routes([prompt.text])
+        (domain,) = (
+            routing.rules([prompt.text])
+            if policy.router == "rules"
+            else _router().routes([prompt.text])
+        )
     return policy.domains.get(domain, policy.default)
 
 

@@ -1,4 +1,6 @@
-"""What passes cost on this machine: c, v(n) and the decoder's own overhead, measured with warm-up, synchronisation and swapped orders."""
+"""What passes cost on this machine: c, v(n) and the decoder's own overhead, measured with warm-up,
+synchronisation and swapped orders.
+"""
 
 from collections.abc import Callable
 
@@ -21,7 +23,10 @@ SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 48, 64)
 
 def _one_pass(model: LanguageModel, n: int, context: int) -> Callable[[], object]:
     """A pass over n tokens behind `context` cached ones, with the logits of all n."""
-    cache, tokens = model.cache(context + 2 * n), torch.arange(5, 5 + max(context, n))[None] % model.vocab
+    cache, tokens = (
+        model.cache(context + 2 * n),
+        torch.arange(5, 5 + max(context, n))[None] % model.vocab,
+    )
     model.forward(tokens[:, :context], cache)
 
     def work() -> None:
@@ -31,13 +36,18 @@ def _one_pass(model: LanguageModel, n: int, context: int) -> Callable[[], object
     return work
 
 
-def pass_times(pair: Pair, sizes: tuple[int, ...] = SIZES, context: int = 128, repeats: int = 21) -> pd.DataFrame:
+def pass_times(
+    pair: Pair, sizes: tuple[int, ...] = SIZES, context: int = 128, repeats: int = 21
+) -> pd.DataFrame:
     """Milliseconds of passes of both models, one row a repeat: model, n, repeat, ms.
 
-    Every repeat runs all cases in a new random order: in a fixed one a case always meets the same cold or warm cache.
+    Every repeat runs all cases in a new random order: in a fixed one a case always meets the same
+    cold or warm cache.
     """
     models = {"target": pair.target, "draft": pair.draft}
-    cases = [(name, n, m.device, _one_pass(m, n, context)) for name, m in models.items() for n in sizes]
+    cases = [
+        (name, n, m.device, _one_pass(m, n, context)) for name, m in models.items() for n in sizes
+    ]
     for *_, work in cases:
         work(), work()
     rows, rng = [], np.random.default_rng(0)
@@ -53,30 +63,53 @@ def costs_of(times: pd.DataFrame, overhead: float = 0.0) -> Costs:
     median = times.groupby(["model", "n"])["ms"].median()
     one = median["target", 1]
     sizes = tuple(int(n) for n in median["target"].index)
-    return Costs(float(one), sizes, tuple((median["draft"] / one).tolist()), tuple((median["target"] / one).tolist()), overhead)
+    return Costs(
+        float(one),
+        sizes,
+        tuple((median["draft"] / one).tolist()),
+        tuple((median["target"] / one).tolist()),
+        overhead,
+    )
 
 
 def measured_overhead(decoded: list[Decoded], shape: Shape, costs: Costs) -> float:
-    """The loop's own time a block, in target passes: what blocks took beyond the passes they made; 0 when it drowns in the noise."""
+    """The loop's own time a block, in target passes: what blocks took beyond the passes they made;
+    0 when it drowns in the noise.
+    """
     blocks = sum(d.target_passes for d in decoded)
     spent = sum(d.time_s - d.prefill_time_s for d in decoded) * 1e3 / costs.target_ms
     return max(0.0, spent / blocks - (costs.of_block(shape.tree) - costs.overhead))
 
 
 def plain_time(pair: Pair, prompt: EncodedPrompt, max_new_tokens: int) -> tuple[float, int]:
-    """Seconds of plain greedy decoding behind the prefill, and the tokens it gave: the loop of `record.generate`, one prompt."""
+    """Seconds of plain greedy decoding behind the prefill, and the tokens it gave: the loop of
+    `record.generate`, one prompt.
+    """
     prefill = timed(
-        lambda: pair.target.forward(torch.tensor([prompt.ids]), pair.target.cache(len(prompt.ids) + max_new_tokens)), pair.target.device
+        lambda: pair.target.forward(
+            torch.tensor([prompt.ids]), pair.target.cache(len(prompt.ids) + max_new_tokens)
+        ),
+        pair.target.device,
     )
     texts: list[tuple[int, ...]] = []
-    spent = timed(lambda: texts.extend(generate(pair.target, [prompt], max_new_tokens, pair.stop_ids, Sampling(), 0)), pair.target.device)
+    spent = timed(
+        lambda: texts.extend(
+            generate(pair.target, [prompt], max_new_tokens, pair.stop_ids, Sampling(), 0)
+        ),
+        pair.target.device,
+    )
     return spent - prefill, len(texts[0])
 
 
 def decoded_speed(
-    pair: Pair, prompts: list[EncodedPrompt], shapes: dict[str, Shape], max_new_tokens: int, repeats: int = 3
+    pair: Pair,
+    prompts: list[EncodedPrompt],
+    shapes: dict[str, Shape],
+    max_new_tokens: int,
+    repeats: int = 3,
 ) -> pd.DataFrame:
-    """Tokens per second of plain and speculative greedy decoding on the same prompts, in one run, orders swapped.
+    """Tokens per second of plain and speculative greedy decoding on the same prompts, in one run,
+    orders swapped.
 
     Columns: method, repeat, prompt_id, domain, tokens, blocks, time_s (the prefill left out).
     """
@@ -86,11 +119,23 @@ def decoded_speed(
     for repeat in range(repeats):
         for prompt in prompts:
             for name in methods[:: 1 if repeat % 2 == 0 else -1]:
-                rows.append((name, repeat, prompt.prompt_id, prompt.domain, *_run_one(pair, prompt, shapes.get(name), max_new_tokens)))
-    return pd.DataFrame(rows, columns=["method", "repeat", "prompt_id", "domain", "tokens", "blocks", "time_s"])
+                rows.append(
+                    (
+                        name,
+                        repeat,
+                        prompt.prompt_id,
+                        prompt.domain,
+                        *_run_one(pair, prompt, shapes.get(name), max_new_tokens),
+                    )
+                )
+    return pd.DataFrame(
+        rows, columns=["method", "repeat", "prompt_id", "domain", "tokens", "blocks", "time_s"]
+    )
 
 
-def _run_one(pair: Pair, prompt: EncodedPrompt, shape: Shape | None, max_new_tokens: int) -> tuple[int, int, float]:
+def _run_one(
+    pair: Pair, prompt: EncodedPrompt, shape: Shape | None, max_new_tokens: int
+) -> tuple[int, int, float]:
     if shape is None:
         seconds, tokens = plain_time(pair, prompt, max_new_tokens)
         return tokens, tokens, seconds
@@ -98,7 +143,13 @@ def _run_one(pair: Pair, prompt: EncodedPrompt, shape: Shape | None, max_new_tok
     return len(found.token_ids), found.target_passes, found.time_s - found.prefill_time_s
 
 
-def measure_costs(pair: Pair, prompts: list[EncodedPrompt], sizes: tuple[int, ...] = SIZES, context: int = 128, repeats: int = 21) -> Costs:
+def measure_costs(
+    pair: Pair,
+    prompts: list[EncodedPrompt],
+    sizes: tuple[int, ...] = SIZES,
+    context: int = 128,
+    repeats: int = 21,
+) -> Costs:
     """Costs of this machine and pair, the overhead from decoding `prompts` with a chain of 4."""
     costs, shape = costs_of(pass_times(pair, sizes, context, repeats)), Shape(chain(4))
     decoded = [decode_prompt(pair, p, "greedy", shape, Sampling(), 32) for p in prompts]
@@ -109,7 +160,9 @@ def measure_costs(pair: Pair, prompts: list[EncodedPrompt], sizes: tuple[int, ..
 def quartiles(times: pd.DataFrame) -> pd.DataFrame:
     """Median and quartiles of each case of `pass_times`: model, n, ms, low, high."""
     grouped = times.groupby(["model", "n"], sort=True)["ms"].quantile([0.25, 0.5, 0.75]).unstack()
-    return grouped.rename(columns={0.25: "low", 0.5: "ms", 0.75: "high"}).reset_index()[["model", "n", "ms", "low", "high"]]
+    return grouped.rename(columns={0.25: "low", 0.5: "ms", 0.75: "high"}).reset_index()[
+        ["model", "n", "ms", "low", "high"]
+    ]
 
 
 def spread(times: pd.DataFrame) -> float:

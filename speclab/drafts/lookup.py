@@ -1,8 +1,11 @@
-"""Prompt lookup: a draft without weights, which copies what followed the last tokens when they stood in the text before.
+"""Prompt lookup: a draft without weights, which copies what followed the last tokens when they
+stood in the text before.
 
-It is a `speclab.model.LanguageModel` whose body looks n-grams up and whose head makes a distribution of what was found, so recorder,
-decoder, stop rules and sampling rules run it as any draft. Source: Saxena, 'Prompt Lookup Decoding' (2023). Its code, and that of
-transformers, copy a span from the first occurrence; here each token is looked up anew, and the most recent occurrence wins.
+It is a `speclab.model.LanguageModel` whose body looks n-grams up and whose head makes a
+distribution of what was found, so recorder, decoder, stop rules and sampling rules run it as any
+draft. Source: Saxena, 'Prompt Lookup Decoding' (2023). Its code, and that of transformers, copy a
+span from the first occurrence; here each token is looked up anew, and the most recent occurrence
+wins.
 """
 
 import dataclasses
@@ -16,37 +19,59 @@ from speclab.model import KVCache, LanguageModel
 from speclab.pairs import Pair
 
 NAME = "prompt lookup"
-MISS = 0.1  # what each token of a match divides the doubt by: a match of n tokens is given probability 1 - MISS^n
+# what each token of a match divides the doubt by: a match of n tokens is given probability 1 -
+# MISS^n
+MISS = 0.1
 
 
 class LookupBody:
-    """Finds continuations: called as a Hugging Face body; a hidden state is `candidates` token ids (-1: none), then the match's length.
+    """Finds continuations: called as a Hugging Face body; a hidden state is `candidates` token ids
+    (-1: none), then the match's length.
 
-    The text of a token is what it sees, in order of position. Candidates are the tokens that followed earlier occurrences of its last
-    `longest`, …, 2, 1 tokens: longer matches first, then the more recent, each token once. Ids are exact in float32 up to 2^24.
+    The text of a token is what it sees, in order of position. Candidates are the tokens that
+    followed earlier occurrences of its last `longest`, …, 2, 1 tokens: longer matches first, then
+    the more recent, each token once. Ids are exact in float32 up to 2^24.
     """
 
     lean = True  # one token behind the cache needs no mask
 
     def __init__(self, longest: int = 3, candidates: int = 4):
         if longest < 1 or candidates < 1:
-            raise ValueError(f"longest={longest}, candidates={candidates}: both are whole numbers from 1")
+            raise ValueError(
+                f"longest={longest}, candidates={candidates}: both are whole numbers from 1"
+            )
         self.longest, self.candidates = longest, candidates
 
     def __call__(
-        self, input_ids: Tensor, attention_mask: Tensor | None, position_ids: Tensor, past_key_values: KVCache, use_cache: bool = True
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        position_ids: Tensor,
+        past_key_values: KVCache,
+        use_cache: bool = True,
     ) -> SimpleNamespace:
         new = (x.to(torch.float32)[:, None, :, None] for x in (input_ids, position_ids))
-        tokens, places = (x[:, 0, :, 0].numpy().astype(np.int32) for x in past_key_values.update(*new, 0))
-        seen = [None] * len(tokens) if attention_mask is None else (attention_mask[:, 0] == 0).expand(len(tokens), -1, -1).numpy()
+        tokens, places = (
+            x[:, 0, :, 0].numpy().astype(np.int32) for x in past_key_values.update(*new, 0)
+        )
+        seen = (
+            [None] * len(tokens)
+            if attention_mask is None
+            else (attention_mask[:, 0] == 0).expand(len(tokens), -1, -1).numpy()
+        )
         found = [self._found(_texts(*row)) for row in zip(tokens, places, seen, strict=True)]
         return SimpleNamespace(last_hidden_state=torch.from_numpy(np.stack(found)))
 
     def _found(self, texts: np.ndarray) -> np.ndarray:
         """Hidden states [n, candidates + 1] of texts [n, slots]."""
         rows, width = np.arange(len(texts)), texts.shape[1]
-        length, same = np.zeros((len(texts), width - 1), np.int32), np.ones((len(texts), width - 1), bool)
-        for back in range(min(self.longest, width - 1)):  # does the token `back` before each earlier place equal the last but `back`?
+        length, same = (
+            np.zeros((len(texts), width - 1), np.int32),
+            np.ones((len(texts), width - 1), bool),
+        )
+        for back in range(
+            min(self.longest, width - 1)
+        ):  # does the token `back` before each earlier place equal the last but `back`?
             wanted = texts[:, -1 - back, None]
             same[:, :back] = False
             same[:, back:] &= (texts[:, : width - 1 - back] == wanted) & (wanted >= 0)
@@ -63,17 +88,25 @@ class LookupBody:
 
 
 def _texts(tokens: np.ndarray, places: np.ndarray, seen: np.ndarray | None) -> np.ndarray:
-    """Each row's own text in order of position, right-aligned behind -1, at least two wide: int32 [n, 1 + slots]."""
+    """Each row's own text in order of position, right-aligned behind -1, at least two wide: int32
+    [n, 1 + slots].
+    """
     if seen is None:
         return np.concatenate([[-1], tokens])[None]
     order = np.argsort(np.where(seen, places, -1), axis=1, kind="stable")
-    return np.pad(np.where(np.take_along_axis(seen, order, 1), tokens[order], -1), ((0, 0), (1, 0)), constant_values=-1)
+    return np.pad(
+        np.where(np.take_along_axis(seen, order, 1), tokens[order], -1),
+        ((0, 0), (1, 0)),
+        constant_values=-1,
+    )
 
 
 class LookupHead:
-    """Logits of what was found: the k-th candidate of a match of n tokens has (1 - e) e^k with e = MISS^n, all tokens share the rest.
+    """Logits of what was found: the k-th candidate of a match of n tokens has (1 - e) e^k with e =
+    MISS^n, all tokens share the rest.
 
-    So q is a distribution that excludes nothing; without a match it is uniform, and its confidence tells a stop rule not to draft.
+    So q is a distribution that excludes nothing; without a match it is uniform, and its confidence
+    tells a stop rule not to draft.
     """
 
     def __init__(self, vocab: int):
@@ -84,16 +117,28 @@ class LookupHead:
         there, order = tokens >= 0, torch.arange(tokens.shape[-1])
         rest = doubt ** there.sum(-1, keepdim=True) / self.vocab
         q = rest.expand(*hidden.shape[:-1], self.vocab).clone()
-        return q.scatter_add_(-1, tokens.clamp(min=0), torch.where(there, (1 - doubt) * doubt**order, 0.0)).log()
+        return q.scatter_add_(
+            -1, tokens.clamp(min=0), torch.where(there, (1 - doubt) * doubt**order, 0.0)
+        ).log()
 
 
 def lookup_model(vocab: int, longest: int = 3, candidates: int = 4) -> LanguageModel:
     """Prompt lookup as a model over `vocab` ids, on the CPU; needs no weights and no training."""
-    return LanguageModel(LookupBody(longest, candidates), LookupHead(vocab), vocab, torch.float32, "cpu", NAME)
+    return LanguageModel(
+        LookupBody(longest, candidates), LookupHead(vocab), vocab, torch.float32, "cpu", NAME
+    )
 
 
 def with_lookup(pair: Pair, longest: int = 3, candidates: int = 4) -> Pair:
     """The pair with prompt lookup as its draft."""
-    facts = {"path": NAME, "kernel": NAME, "quantised": False, "parameters": 0, "weight_bytes": 0, "layers": 0, "heads": 0}
+    facts = {
+        "path": NAME,
+        "kernel": NAME,
+        "quantised": False,
+        "parameters": 0,
+        "weight_bytes": 0,
+        "layers": 0,
+        "heads": 0,
+    }
     draft = lookup_model(pair.vocab, longest, candidates)
     return dataclasses.replace(pair, draft=draft, facts=pair.facts | {"draft": facts})

@@ -1,7 +1,9 @@
-"""Prompts to train a draft on: composed by a seeded generator from templates written for this project, so they exist anywhere.
+"""Prompts to train a draft on: composed by a seeded generator from templates written for this
+project, so they exist anywhere.
 
-They have the four domains and the forms of the prompts that drafts are judged on (data/prompts) and share no run of 13 words with
-those. A user's own file goes through `prompts.read_prompts` instead. Knows no model.
+They have the four domains and the forms of the prompts that drafts are judged on (data/prompts) and
+share no run of 13 words with those. A user's own file goes through `prompts.read_prompts` instead.
+Knows no model.
 """
 
 import math
@@ -9,9 +11,18 @@ import random
 import re
 from collections.abc import Sequence
 
-from speclab.prompts import DOMAINS, MATH_PROMPT, PROJECT_PROMPTS, REASONING_PROMPT, Prompt, read_prompts
+from speclab.prompts import (
+    DOMAINS,
+    MATH_PROMPT,
+    PROJECT_PROMPTS,
+    REASONING_PROMPT,
+    Prompt,
+    read_prompts,
+)
 
-SLOT = re.compile(r"<([a-z_]+|-?\d+\.\.\d+)(?:/(\w))?>")  # <list>, <2..9>; with /a the value is kept and used again
+SLOT = re.compile(
+    r"<([a-z_]+|-?\d+\.\.\d+)(?:/(\w))?>"
+)  # <list>, <2..9>; with /a the value is kept and used again
 NGRAM = 13  # words; a training row that shares one with a test row is left out
 TRIES = 200  # drawings in a row that give nothing new before a domain counts as used up
 
@@ -151,7 +162,7 @@ CHAT = (
     "Summarize what is known about <topic> for <person>.",
     "What should I cook with rice, <thing> and an onion?",
 )
-# ---- code: a property of the items, and what to do with those that have it; the examples in a docstring are computed ------------------
+# ---- code: a property of the items, and what to do with those that have it; the examples in a docstring are computed
 NUMBERS = {
     "even": lambda n: n % 2 == 0,
     "odd": lambda n: n % 2 == 1,
@@ -173,17 +184,39 @@ STRINGS = {
 ACTIONS = {  # name: result type for items of type {T}, sentence, function of the chosen items
     "count": ("int", "Return how many {what} there are in {arg}.", len),
     "select": ("list[{T}]", "Return the {what} of {arg}, in their order.", list),
-    "last": ("{T} | None", "Return the last of the {what} in {arg}, or None if there are none.", lambda found: ([None] + found)[-1]),
-    "first": ("{T} | None", "Find the first of the {what} in {arg}. The result is None without any.", lambda found: (found + [None])[0]),
-    "sort": ("list[{T}]", "Give back the {what} of {arg} from the smallest to the largest.", sorted),
+    "last": (
+        "{T} | None",
+        "Return the last of the {what} in {arg}, or None if there are none.",
+        lambda found: ([None] + found)[-1],
+    ),
+    "first": (
+        "{T} | None",
+        "Find the first of the {what} in {arg}. The result is None without any.",
+        lambda found: (found + [None])[0],
+    ),
+    "sort": (
+        "list[{T}]",
+        "Give back the {what} of {arg} from the smallest to the largest.",
+        sorted,
+    ),
     "any": ("bool", "Tell whether any {what} are in {arg}.", bool),
-    "largest": ("{T} | None", "Find the largest of the {what} in {arg}.", lambda found: max(found, default=None)),
-    "reverse": ("list[{T}]", "Return the {what} of {arg}, the last one first.", lambda found: found[::-1]),
+    "largest": (
+        "{T} | None",
+        "Find the largest of the {what} in {arg}.",
+        lambda found: max(found, default=None),
+    ),
+    "reverse": (
+        "list[{T}]",
+        "Return the {what} of {arg}, the last one first.",
+        lambda found: found[::-1],
+    ),
 }
 
 
 def fill(template: str, rng: random.Random) -> str:
-    """A template with its slots drawn: `<list>` an entry of WORDS, `<2..9>` a number; with `/a` the same again at the next `<list/a>`."""
+    """A template with its slots drawn: `<list>` an entry of WORDS, `<2..9>` a number; with `/a` the
+    same again at the next `<list/a>`.
+    """
     kept: dict[str, str] = {}
 
     def value(slot: re.Match) -> str:
@@ -194,7 +227,9 @@ def fill(template: str, rng: random.Random) -> str:
         if ".." in source:
             drawn = str(rng.randint(*map(int, source.split(".."))))
         else:
-            drawn = rng.choice([word for word in WORDS[source].split("|") if word not in kept.values()])
+            drawn = rng.choice(
+                [word for word in WORDS[source].split("|") if word not in kept.values()]
+            )
         if label:
             kept[slot.group()] = drawn
         return drawn
@@ -203,18 +238,37 @@ def fill(template: str, rng: random.Random) -> str:
 
 
 def code_stub(rng: random.Random) -> str:
-    """A Python function without its body: type hints, a docstring, one or two examples that are true."""
+    """A Python function without its body: type hints, a docstring, one or two examples that are
+    true.
+    """
     kind, table, noun = rng.choice([("int", NUMBERS, "numbers"), ("str", STRINGS, "words")])
-    quality, action, arg = rng.choice(list(table)), rng.choice(list(ACTIONS)), fill(f"<{kind}_arg>", rng)
+    quality, action, arg = (
+        rng.choice(list(table)),
+        rng.choice(list(ACTIONS)),
+        fill(f"<{kind}_arg>", rng),
+    )
     result, sentence, function = ACTIONS[action]
-    name = rng.choice([f"{action}_{quality}", f"{action}_of_{quality}_{arg}", f"{quality}_{action}", f"{action}_{quality}_{noun}"])
+    name = rng.choice(
+        [
+            f"{action}_{quality}",
+            f"{action}_of_{quality}_{arg}",
+            f"{quality}_{action}",
+            f"{action}_{quality}_{noun}",
+        ]
+    )
     lines = [sentence.format(what=f"{quality.replace('_', '-')} {noun}", arg=arg), ""]
     if rng.random() < 0.4:
         lines += [fill("<code_note>", rng), ""]
     for _ in range(rng.choice([1, 1, 2])):
-        items = [rng.randint(-20, 120) if kind == "int" else fill("<token>", rng) for _ in range(rng.randint(2, 6))]
+        items = [
+            rng.randint(-20, 120) if kind == "int" else fill("<token>", rng)
+            for _ in range(rng.randint(2, 6))
+        ]
         found = function([item for item in items if table[quality](item)])
-        lines += [f">>> {name}({items!r}){' is None' if found is None else ''}", repr(found is None or found)]
+        lines += [
+            f">>> {name}({items!r}){' is None' if found is None else ''}",
+            repr(found is None or found),
+        ]
     body = "\n".join(f"    {line}".rstrip() for line in lines).lstrip()
     return f'def {name}({arg}: list[{kind}]) -> {result.format(T=kind)}:\n    """{body}\n    """\n'
 
@@ -228,7 +282,9 @@ COMPOSE = {
 
 
 def shingles(text: str) -> set[tuple[str, ...]]:
-    """`corpus.ngrams` of a prompt without the words around the problem that all prompts of a domain share."""
+    """`corpus.ngrams` of a prompt without the words around the problem that all prompts of a domain
+    share.
+    """
     for wrapper in (MATH_PROMPT, REASONING_PROMPT):
         head, tail = wrapper.split("{}")
         if text.startswith(head) and text.endswith(tail):
@@ -236,16 +292,21 @@ def shingles(text: str) -> set[tuple[str, ...]]:
     return ngrams(text)
 
 
-def training_prompts(per_domain: int, seed: int = 0, domains: Sequence[str] = DOMAINS) -> list[Prompt]:
-    """`per_domain` prompts of each domain, all different, none sharing 13 words in a row with a project prompt; ids `train-math-0-0007`.
+def training_prompts(
+    per_domain: int, seed: int = 0, domains: Sequence[str] = DOMAINS
+) -> list[Prompt]:
+    """`per_domain` prompts of each domain, all different, none sharing 13 words in a row with a
+    project prompt; ids `train-math-0-0007`.
 
-    A larger `per_domain` keeps the prompts of a smaller one; another seed gives others. ValueError for a number below 1, an unknown
-    domain, or more prompts than the templates can give.
+    A larger `per_domain` keeps the prompts of a smaller one; another seed gives others. ValueError
+    for a number below 1, an unknown domain, or more prompts than the templates can give.
     """
     if per_domain < 1:
         raise ValueError(f"per_domain={per_domain}: allowed are whole numbers from 1")
     if unknown := set(domains) - set(DOMAINS):
-        raise ValueError(f"domains: {', '.join(sorted(unknown))} unknown; use some of {', '.join(DOMAINS)}")
+        raise ValueError(
+            f"domains: {', '.join(sorted(unknown))} unknown; use some of {', '.join(DOMAINS)}"
+        )
     judged = set().union(*(shingles(p.text) for p in read_prompts(PROJECT_PROMPTS)))
     found = []
     for domain in domains:
@@ -254,13 +315,17 @@ def training_prompts(per_domain: int, seed: int = 0, domains: Sequence[str] = DO
             fresh = (COMPOSE[domain](rng) for _ in range(TRIES))
             text = next((t for t in fresh if t not in texts and not shingles(t) & judged), None)
             if text is None:
-                raise ValueError(f"per_domain={per_domain}: the templates give only {len(texts)} prompts of {domain}; ask for fewer")
+                raise ValueError(
+                    f"per_domain={per_domain}: the templates give only {len(texts)} prompts of {domain}; ask for fewer"
+                )
             texts[text] = Prompt(f"train-{domain}-{seed}-{len(texts):04d}", domain, text)
         found += texts.values()
     return found
 
 
 def ngrams(text: str) -> set[tuple[str, ...]]:
-    """The 13-word shingles of a text, lower-cased, punctuation dropped (a shorter text is one shingle)."""
+    """The 13-word shingles of a text, lower-cased, punctuation dropped (a shorter text is one
+    shingle).
+    """
     words = re.findall(r"[a-z0-9]+", text.lower())
     return {tuple(words[i : i + NGRAM]) for i in range(max(1, len(words) - NGRAM + 1))}

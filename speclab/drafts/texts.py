@@ -1,7 +1,9 @@
-"""Text to train a draft on: the target's own continuations of training prompts, greedy and sampled, with its hidden states.
+"""Text to train a draft on: the target's own continuations of training prompts, greedy and sampled,
+with its hidden states.
 
-The states times the target's head are its distributions: kept instead of them, they need d numbers a token, not a vocabulary. Batches are
-written one by one to a folder named by a hash of all that changes them: what is there is used again, what was killed goes on.
+The states times the target's head are its distributions: kept instead of them, they need d numbers
+a token, not a vocabulary. Batches are written one by one to a folder named by a hash of all that
+changes them: what is there is used again, what was killed goes on.
 """
 
 import hashlib
@@ -26,12 +28,17 @@ from speclab.runs import weights_digest
 from speclab.sampling import Sampling
 
 FOLDER = ROOT / "data" / "runs" / "drafts"
-HELD_OUT, HELD_OUT_PROMPTS = 10, 16  # one training prompt in so many, and at most so many a domain, is for the learning curve only
+HELD_OUT, HELD_OUT_PROMPTS = (
+    10,
+    16,
+)  # one training prompt in so many, and at most so many a domain, is for the learning curve only
 
 
 @dataclass(frozen=True)
 class TextConfig:
-    """What the target writes for each training prompt: greedy text, and `samples` texts sampled at temperature 1. Lengths in tokens."""
+    """What the target writes for each training prompt: greedy text, and `samples` texts sampled at
+    temperature 1. Lengths in tokens.
+    """
 
     max_prompt_tokens: int = 512
     max_new_tokens: int = 64
@@ -43,14 +50,25 @@ class TextConfig:
     batch: int = 32
 
     def __post_init__(self):
-        if self.batch < 1 or self.max_new_tokens < 1 or self.samples < 0 or not (self.greedy or self.samples):
-            raise ValueError(f"{self}: allowed are batch and max_new_tokens from 1, and greedy text, samples from 1, or both")
+        if (
+            self.batch < 1
+            or self.max_new_tokens < 1
+            or self.samples < 0
+            or not (self.greedy or self.samples)
+        ):
+            raise ValueError(
+                f"{self}: allowed are batch and max_new_tokens from 1, and greedy text, samples from 1, or both"
+            )
 
 
 @dataclass(frozen=True)
 class Text:
-    """One continued prompt. tokens: prompt and continuation, int32 [n]; positions from `first` on are trained on; hidden: float16
-    [n - 1 - first, d], the target's states that predict tokens[first + 1:]; kind: "greedy" or "sampled"."""
+    """One continued prompt.
+
+    tokens: prompt and continuation, int32 [n]; positions from `first` on are trained on; hidden:
+    float16 [n - 1 - first, d], the target's states that predict tokens[first + 1:]; kind: "greedy"
+    or "sampled".
+    """
 
     prompt_id: str
     domain: str
@@ -72,7 +90,10 @@ class TrainingText:
         """Hash of what is trained on."""
         total = hashlib.sha256(self.target.encode())
         for row in self.rows:
-            total.update(f"{row.prompt_id} {row.domain} {row.kind} {row.first}".encode() + row.tokens.tobytes())
+            total.update(
+                f"{row.prompt_id} {row.domain} {row.kind} {row.first}".encode()
+                + row.tokens.tobytes()
+            )
         return total.hexdigest()[:16]
 
     def only(self, domains: Sequence[str]) -> "TrainingText":
@@ -80,42 +101,68 @@ class TrainingText:
         return TrainingText(tuple(r for r in self.rows if r.domain in domains), self.target)
 
     def split(self) -> tuple[list[Text], list[Text]]:
-        """(trained on, held out): of each domain one prompt in HELD_OUT, at most HELD_OUT_PROMPTS, with all its texts; chosen by a hash."""
+        """(trained on, held out): of each domain one prompt in HELD_OUT, at most HELD_OUT_PROMPTS,
+        with all its texts; chosen by a hash.
+        """
         kept: set[str] = set()
         for domain in dict.fromkeys(r.domain for r in self.rows):
-            names = sorted({r.prompt_id for r in self.rows if r.domain == domain}, key=lambda n: hashlib.sha256(n.encode()).digest())
+            names = sorted(
+                {r.prompt_id for r in self.rows if r.domain == domain},
+                key=lambda n: hashlib.sha256(n.encode()).digest(),
+            )
             kept |= set(names[: min(HELD_OUT_PROMPTS, -(-(len(names) - 1) // HELD_OUT))])
-        return [r for r in self.rows if r.prompt_id not in kept], [r for r in self.rows if r.prompt_id in kept]
+        return [r for r in self.rows if r.prompt_id not in kept], [
+            r for r in self.rows if r.prompt_id in kept
+        ]
 
     def table(self) -> pd.DataFrame:
         """Texts and tokens by domain, kind and use."""
         uses = zip(("trained on", "held out"), self.split(), strict=True)
         rows = [(r.domain, r.kind, use, len(r.hidden)) for use, part in uses for r in part]
         frame = pd.DataFrame(rows, columns=["domain", "kind", "used", "tokens"])
-        return frame.groupby(["domain", "kind", "used"], sort=False)["tokens"].agg(["size", "sum"]).set_axis(["texts", "tokens"], axis=1)
+        return (
+            frame.groupby(["domain", "kind", "used"], sort=False)["tokens"]
+            .agg(["size", "sum"])
+            .set_axis(["texts", "tokens"], axis=1)
+        )
 
 
 def continuations(
-    pair: Pair, prompts: Sequence[Prompt], config: TextConfig = TextConfig(), base: Path = FOLDER, label: str = "target's text"
+    pair: Pair,
+    prompts: Sequence[Prompt],
+    config: TextConfig = TextConfig(),
+    base: Path = FOLDER,
+    label: str = "target's text",
 ) -> TrainingText:
-    """The target's own continuations of training prompts, with the hidden states that give its distributions; made once, kept in `base`.
+    """The target's own continuations of training prompts, with the hidden states that give its
+    distributions; made once, kept in `base`.
 
-    prompts: `training_prompts`, or `prompts.read_prompts` of your own file; never those the draft is judged on. Disk and memory: 2d
-    bytes a trained token (d: the target's width). A killed call goes on with the next batch. ValueError for no prompts; RunError
-    when the folder cannot be written.
+    prompts: `training_prompts`, or `prompts.read_prompts` of your own file; never those the draft
+    is judged on. Disk and memory: 2d bytes a trained token (d: the target's width). A killed call
+    goes on with the next batch. ValueError for no prompts; RunError when the folder cannot be
+    written.
     """
     if not prompts:
-        raise ValueError("training set of no rows: no prompts came; give some, as training_prompts(per_domain=100)")
+        raise ValueError(
+            "training set of no rows: no prompts came; give some, as training_prompts(per_domain=100)"
+        )
     context = config.max_prompt_tokens + config.max_new_tokens
-    limit = min(getattr(m.network.config, "max_position_embeddings", context) for m in (pair.target, pair.draft))
+    limit = min(
+        getattr(m.network.config, "max_position_embeddings", context)
+        for m in (pair.target, pair.draft)
+    )
     if context > limit:
-        raise ValueError(f"max_prompt_tokens + max_new_tokens = {context}: the pair takes {limit} positions; lower one of them")
+        raise ValueError(
+            f"max_prompt_tokens + max_new_tokens = {context}: the pair takes {limit} positions; lower one of them"
+        )
     target = weights_digest(pair.target.folder)
     key = hash_of(target, digest(prompts), asdict(config))
     encoded = encode_prompts(pair.tokenizer, prompts, config.max_prompt_tokens, config.template)
     encoded.sort(key=lambda p: len(p.ids))  # little padding in a batch
     blocks = [encoded[i : i + config.batch] for i in range(0, len(encoded), config.batch)]
-    variants = [("greedy", Sampling(), 0)] * config.greedy + [("sampled", Sampling(1.0), config.seed + i) for i in range(config.samples)]
+    variants = [("greedy", Sampling(), 0)] * config.greedy + [
+        ("sampled", Sampling(1.0), config.seed + i) for i in range(config.samples)
+    ]
     folder, rows = base / f"text-{key}", []
     with locked(folder):  # a second process waits, and reads what the first wrote
         for number, (kind, sampling, seed) in enumerate(tqdm(variants, desc=label, unit="set")):
@@ -133,15 +180,24 @@ def hash_of(*facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _continued(pair: Pair, block: list[EncodedPrompt], config: TextConfig, sampling: Sampling, seed: int) -> dict[str, np.ndarray]:
-    """Texts of a batch end to end: tokens [sum n], length [B], first [B], hidden [sum of n - 1 - first, d]."""
+def _continued(
+    pair: Pair, block: list[EncodedPrompt], config: TextConfig, sampling: Sampling, seed: int
+) -> dict[str, np.ndarray]:
+    """Texts of a batch end to end: tokens [sum n], length [B], first [B], hidden [sum of n - 1 -
+    first, d].
+    """
     made = generate(pair.target, block, config.max_new_tokens, pair.stop_ids, sampling, seed)
     texts = [[*p.ids, *text] for p, text in zip(block, made, strict=True)]
     first = [0 if config.prompt_loss else len(p.ids) - 1 for p in block]
     longest = max(map(len, texts))
-    tokens = torch.tensor([t + [0] * (longest - len(t)) for t in texts])  # padding stands right: nothing before it sees it
+    tokens = torch.tensor(
+        [t + [0] * (longest - len(t)) for t in texts]
+    )  # padding stands right: nothing before it sees it
     hidden = pair.target.forward(tokens[:, :-1], pair.target.cache(longest))
-    kept = [h[f : len(t) - 1].to("cpu", torch.float16).numpy() for h, f, t in zip(hidden, first, texts, strict=True)]
+    kept = [
+        h[f : len(t) - 1].to("cpu", torch.float16).numpy()
+        for h, f, t in zip(hidden, first, texts, strict=True)
+    ]
     return {
         "tokens": np.concatenate([np.array(t, np.int32) for t in texts]),
         "length": np.array([len(t) for t in texts]),
@@ -153,4 +209,7 @@ def _continued(pair: Pair, block: list[EncodedPrompt], config: TextConfig, sampl
 def _texts(block: list[EncodedPrompt], kind: str, arrays: dict[str, np.ndarray]) -> list[Text]:
     tokens = np.split(arrays["tokens"], np.cumsum(arrays["length"])[:-1])
     hidden = np.split(arrays["hidden"], np.cumsum(arrays["length"] - 1 - arrays["first"])[:-1])
-    return [Text(p.prompt_id, p.domain, kind, int(f), t, h) for p, f, t, h in zip(block, arrays["first"], tokens, hidden, strict=True)]
+    return [
+        Text(p.prompt_id, p.domain, kind, int(f), t, h)
+        for p, f, t, h in zip(block, arrays["first"], tokens, hidden, strict=True)
+    ]

@@ -1,4 +1,6 @@
-"""`python -m speclab.ops.doctor --profile t4`: will this profile run here? A line a question, ok or what to do; downloads nothing.
+"""`python -m speclab.ops.doctor --profile t4`: will this profile run here?
+
+A line a question, ok or what to do; downloads nothing.
 
 `machine.probe` looks at the machine, `examine` is a pure function of what it found.
 """
@@ -29,15 +31,26 @@ class Line:
     do: str = ""
 
     def __str__(self) -> str:
-        head = textwrap.fill(f"{'do' if self.do else 'ok'}  {self.subject}: {self.text}", WIDTH, subsequent_indent=" " * 4)
-        return head + ("\n" + textwrap.fill(f"-> {self.do}", WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 7) if self.do else "")
+        head = textwrap.fill(
+            f"{'do' if self.do else 'ok'}  {self.subject}: {self.text}",
+            WIDTH,
+            subsequent_indent=" " * 4,
+        )
+        return head + (
+            "\n"
+            + textwrap.fill(
+                f"-> {self.do}", WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 7
+            )
+            if self.do
+            else ""
+        )
 
 
 def _gb(size: float) -> str:
     return f"{size / 1e9:.1f} GB"
 
 
-# ---- what is asked ----------------------------------------------------------------------------------------------------
+# ---- what is asked -------------------------------------------------------------------------------
 
 
 def _specs(profile: Profile) -> dict[str, ModelSpec]:
@@ -51,33 +64,52 @@ def _config(profile: Profile, machine: Machine, which: str) -> dict | None:
 
 
 def _quantised(profile: Profile, machine: Machine) -> list[str]:
-    return [which for which in _specs(profile) if "quantization_config" in (_config(profile, machine, which) or {})]
+    return [
+        which
+        for which in _specs(profile)
+        if "quantization_config" in (_config(profile, machine, which) or {})
+    ]
 
 
 def _held(profile: Profile, machine: Machine) -> tuple[Held, Held] | None:
     configs = {which: _config(profile, machine, which) for which in ("target", "draft")}
     if not all(configs.values()):
         return None
-    return tuple(memory.held(spec, configs[which], len(machine.gpus)) for which, spec in _specs(profile).items())
+    return tuple(
+        memory.held(spec, configs[which], len(machine.gpus))
+        for which, spec in _specs(profile).items()
+    )
 
 
-# ---- lines ------------------------------------------------------------------------------------------------------------
+# ---- lines ---------------------------------------------------------------------------------------
 
 
 def check_python(machine: Machine) -> list[Line]:
     """Python 3.11 to 3.13."""
     text = ".".join(map(str, machine.python))
-    return [Line("Python", text, "" if (3, 11) <= machine.python <= (3, 13) else "use Python 3.11, 3.12 or 3.13")]
+    return [
+        Line(
+            "Python",
+            text,
+            "" if (3, 11) <= machine.python <= (3, 13) else "use Python 3.11, 3.12 or 3.13",
+        )
+    ]
 
 
 def check_packages(profile: Profile, machine: Machine) -> list[Line]:
-    """One line if all ranges of pyproject.toml hold, else one for each package that is missing or outside."""
+    """One line if all ranges of pyproject.toml hold, else one for each package that is missing or
+    outside.
+    """
     lines, wanted = [], requirements(bool(_quantised(profile, machine)))
     for need in wanted:
         have = machine.packages.get(need.name)
         if have is None or not need.specifier.contains(have, prereleases=True):
             lines.append(Line(need.name, have or "missing", f"pip install '{need}'"))
-    main = ", ".join(f"{n} {machine.packages[n]}" for n in ("torch", "transformers", "gptqmodel") if n in machine.packages)
+    main = ", ".join(
+        f"{n} {machine.packages[n]}"
+        for n in ("torch", "transformers", "gptqmodel")
+        if n in machine.packages
+    )
     return lines or [Line("packages", f"all {len(wanted)} in range ({main})")]
 
 
@@ -86,18 +118,30 @@ def _device_line(which: str, spec: ModelSpec, machine: Machine) -> Line:
     subject, index = f"{which} on {device}", int(device.partition(":")[2] or 0)
     if device == "cpu":
         slow = spec.dtype in ("float16", "bfloat16")
-        return Line(subject, f"{_gb(machine.ram_bytes)} free", "half precision is slow on a CPU: --set dtype=float32" if slow else "")
+        return Line(
+            subject,
+            f"{_gb(machine.ram_bytes)} free",
+            "half precision is slow on a CPU: --set dtype=float32" if slow else "",
+        )
     if index >= len(machine.gpus):
         here = f"this machine has {len(machine.gpus)} GPUs"
         if machine.gpus:
-            return Line(subject, here, "--set device=cuda:0 (both models on one GPU), or take a machine with more")
+            return Line(
+                subject,
+                here,
+                "--set device=cuda:0 (both models on one GPU), or take a machine with more",
+            )
         switch = "turn one on (Kaggle: Settings, Accelerator, GPU T4 x2; Colab: Runtime, Change runtime type), or --profile tiny"
         return Line(subject, here, switch)
     gpu = machine.gpus[index]
     text = f"{gpu.name}, capability {gpu.capability[0]}.{gpu.capability[1]}, {_gb(gpu.free_bytes)} of {_gb(gpu.total_bytes)} free"
     if gpu.capability < (8, 0):
         old = "it has no bfloat16: --set dtype=float16" if spec.dtype == "bfloat16" else ""
-        return Line(subject, f"{text}; no bfloat16, no FlashAttention-2 (neither is used)" if not old else text, old)
+        return Line(
+            subject,
+            f"{text}; no bfloat16, no FlashAttention-2 (neither is used)" if not old else text,
+            old,
+        )
     return Line(subject, text)
 
 
@@ -107,33 +151,73 @@ def check_devices(profile: Profile, machine: Machine) -> list[Line]:
 
 
 def check_models(profile: Profile, machine: Machine) -> list[Line]:
-    """Each model is in a folder, in the hub's cache, or can be fetched; revisions that are not pinned are said."""
+    """Each model is in a folder, in the hub's cache, or can be fetched; revisions that are not
+    pinned are said.
+    """
     lines = []
     for which, spec in _specs(profile).items():
         found, subject = machine.models.get(spec.path, Found()), f"{which} {spec.path}"
         loose = "" if spec.revision or found.where == "folder" else "; revision not pinned"
         if found.where and found.whole:
-            lines.append(Line(subject, f"in a {found.where}{loose}" if found.where == "folder" else f"in the hub's cache{loose}"))
+            lines.append(
+                Line(
+                    subject,
+                    f"in a {found.where}{loose}"
+                    if found.where == "folder"
+                    else f"in the hub's cache{loose}",
+                )
+            )
         elif found.where == "folder":
-            lines.append(Line(subject, "weights are missing or cut", "copy its *.safetensors again, all that its index names"))
+            lines.append(
+                Line(
+                    subject,
+                    "weights are missing or cut",
+                    "copy its *.safetensors again, all that its index names",
+                )
+            )
         elif machine.hub and spec.path.count("/") == 1:
             lines.append(Line(subject, f"will be fetched from the hub{loose}"))
         else:
-            lines.append(Line(subject, "not here, and the hub is out of reach", "turn internet on, or attach it and set SPECLAB_MODELS"))
+            lines.append(
+                Line(
+                    subject,
+                    "not here, and the hub is out of reach",
+                    "turn internet on, or attach it and set SPECLAB_MODELS",
+                )
+            )
     return lines
 
 
 def check_prompts(profile: Profile, machine: Machine) -> list[Line]:
-    """The paper's data sets are in a folder, in the cache, or can be fetched; other prompts are files."""
+    """The paper's data sets are in a folder, in the cache, or can be fetched; other prompts are
+    files.
+    """
     if profile.prompts == "paper":
         missing = [s.name for s in HUB_SETS.values() if s.name not in machine.datasets]
         if not missing:
             return [Line("prompts", "the paper's four data sets are here")]
         if machine.hub and not machine.mirror:
-            return [Line("prompts", f"{len(missing)} of the paper's data sets will be fetched from the hub")]
-        return [Line("prompts", f"not here: {', '.join(missing)}", f"turn internet on, or attach copies and set {MIRROR}")]
+            return [
+                Line(
+                    "prompts",
+                    f"{len(missing)} of the paper's data sets will be fetched from the hub",
+                )
+            ]
+        return [
+            Line(
+                "prompts",
+                f"not here: {', '.join(missing)}",
+                f"turn internet on, or attach copies and set {MIRROR}",
+            )
+        ]
     there = profile.prompts == "project" or Path(profile.prompts).exists()
-    return [Line("prompts", str(profile.prompts), "" if there else "no such file or folder; see prompts in the profile")]
+    return [
+        Line(
+            "prompts",
+            str(profile.prompts),
+            "" if there else "no such file or folder; see prompts in the profile",
+        )
+    ]
 
 
 def check_disk(profile: Profile, machine: Machine) -> list[Line]:
@@ -150,7 +234,8 @@ def check_disk(profile: Profile, machine: Machine) -> list[Line]:
 def kernel_by_rule(backend: str, capability: tuple[int, int] | None) -> str:
     """The kernel that GPTQModel 7.6 picks for 4-bit weights, reasoned; `capability` None is a CPU.
 
-    From its table of priorities (Marlin 90, ExLlamaV2 80, Triton 40): Marlin from capability 7.5 on.
+    From its table of priorities (Marlin 90, ExLlamaV2 80, Triton 40): Marlin from capability 7.5
+    on.
     """
     if backend != "auto":
         return backend
@@ -165,16 +250,28 @@ def check_kernels(profile: Profile, machine: Machine) -> list[Line]:
         index = int(device.partition(":")[2] or 0)
         gpu = machine.gpus[index] if device != "cpu" and index < len(machine.gpus) else None
         own = machine.kernels.get(spec.path)
-        kernel = own or kernel_by_rule(spec.backend, (7, 5) if gpu is None and device != "cpu" else gpu and gpu.capability)
+        kernel = own or kernel_by_rule(
+            spec.backend, (7, 5) if gpu is None and device != "cpu" else gpu and gpu.capability
+        )
         do = ""
         if "marlin" in kernel.lower() and not machine.nvcc:
             do = "it is compiled on first use and nvcc is not here: --set backend=triton"
         if device == "cpu" and spec.backend in ("triton", "marlin"):
             do = f"{spec.backend} needs a GPU: --set backend=torch"
-        note = "; unpacks all weights at every pass" if any(k in kernel.lower() for k in ("torch", "triton")) else ""
+        note = (
+            "; unpacks all weights at every pass"
+            if any(k in kernel.lower() for k in ("torch", "triton"))
+            else ""
+        )
         if "triton" in kernel.lower() and gpu and gpu.capability < (8, 0):
             note += "; Triton promises 8.0 and up: if it fails here, backend=marlin or torch"
-        lines.append(Line(f"kernel of the {which}", f"{kernel} ({'GPTQModel says so' if own else 'reasoned'}){note}", do))
+        lines.append(
+            Line(
+                f"kernel of the {which}",
+                f"{kernel} ({'GPTQModel says so' if own else 'reasoned'}){note}",
+                do,
+            )
+        )
     return lines
 
 
@@ -191,21 +288,34 @@ def check_memory(profile: Profile, machine: Machine) -> list[Line]:
     models = _held(profile, machine)
     if models is None:
         return [Line("memory", "not known before config.json is here")]
-    free = {f"cuda:{i}": gpu.free_bytes for i, gpu in enumerate(machine.gpus)} | {"cpu": machine.ram_bytes}
+    free = {f"cuda:{i}": gpu.free_bytes for i, gpu in enumerate(machine.gpus)} | {
+        "cpu": machine.ram_bytes
+    }
     peaks = memory.peaks(memory.plan(profile, *models))
     if not all(device in free for device in peaks):
-        return [Line("memory", "; ".join(f"{d} needs {_gb(n.total)}" for d, n in peaks.items()) + " (see devices)")]
+        return [
+            Line(
+                "memory",
+                "; ".join(f"{d} needs {_gb(n.total)}" for d, n in peaks.items()) + " (see devices)",
+            )
+        ]
     fits = all(need.total <= free[device] for device, need in peaks.items())
     advice, lines = "" if fits else _smaller_block(profile, models, free), []
     for device, need in peaks.items():
         parts = ", ".join(f"{name} {_gb(size)}" for name, size in need.parts.items() if size > 5e7)
-        text = f"needs {_gb(need.total)} at most, in {need.stage} ({parts}); {_gb(free[device])} free"
-        lines.append(Line(f"memory of {device}", text, "" if need.total <= free[device] else advice))
+        text = (
+            f"needs {_gb(need.total)} at most, in {need.stage} ({parts}); {_gb(free[device])} free"
+        )
+        lines.append(
+            Line(f"memory of {device}", text, "" if need.total <= free[device] else advice)
+        )
     return lines
 
 
 def check_time(profile: Profile, machine: Machine) -> list[Line]:
-    """Minutes that recording takes, reasoned: at this machine's speed as measured just now; at a T4's where that is here, or none is."""
+    """Minutes that recording takes, reasoned: at this machine's speed as measured just now; at a
+    T4's where that is here, or none is.
+    """
     models = _held(profile, machine)
     if models is None:
         return [Line("time", "not known before config.json is here")]
@@ -218,28 +328,62 @@ def check_time(profile: Profile, machine: Machine) -> list[Line]:
         return [Line("time", "not known: the machine's speed was not measured")]
     most = memory.seconds(profile, *models, speed) / 60
     likely = min(profile.max_prompt_tokens, machine.prompt_chars / CHARS_PER_TOKEN)
-    text = f"about {memory.seconds(profile, *models, speed, likely) / 60:.1f} min to record, " if likely else ""
-    limit = f"{most:.1f} if every prompt had {profile.max_prompt_tokens} tokens and no text ended early"
+    text = (
+        f"about {memory.seconds(profile, *models, speed, likely) / 60:.1f} min to record, "
+        if likely
+        else ""
+    )
+    limit = (
+        f"{most:.1f} if every prompt had {profile.max_prompt_tokens} tokens and no text ended early"
+    )
     return [Line("time", f"{text}{limit} (reasoned from {source}; downloads and loading left out)")]
 
 
 def check_threads(machine: Machine) -> list[Line]:
     """No more threads than cores."""
     many = machine.threads > machine.cores
-    return [Line("threads", f"{machine.threads} on {machine.cores} cores", f"export OMP_NUM_THREADS={machine.cores}" if many else "")]
+    return [
+        Line(
+            "threads",
+            f"{machine.threads} on {machine.cores} cores",
+            f"export OMP_NUM_THREADS={machine.cores}" if many else "",
+        )
+    ]
 
 
 def examine(profile: Profile, machine: Machine) -> list[Line]:
     """Every line about a profile on a machine."""
-    checks = (check_packages, check_devices, check_models, check_prompts, check_disk, check_kernels, check_memory, check_time)
-    return check_python(machine) + [line for check in checks for line in check(profile, machine)] + check_threads(machine)
+    checks = (
+        check_packages,
+        check_devices,
+        check_models,
+        check_prompts,
+        check_disk,
+        check_kernels,
+        check_memory,
+        check_time,
+    )
+    return (
+        check_python(machine)
+        + [line for check in checks for line in check(profile, machine)]
+        + check_threads(machine)
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the lines; 0 all is well, 1 something has to be done, 2 no such profile."""
-    top = argparse.ArgumentParser("speclab.ops.doctor", description="Will this profile run here? Downloads nothing.")
+    top = argparse.ArgumentParser(
+        "speclab.ops.doctor", description="Will this profile run here? Downloads nothing."
+    )
     top.add_argument("--profile", default="tiny", help="name of a profile or a YAML file")
-    top.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="change parameters of the profile")
+    top.add_argument(
+        "--set",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change parameters of the profile",
+    )
     args = top.parse_args(argv)
     try:
         profile = load_profile(args.profile, parse_overrides(args.set))
@@ -249,7 +393,9 @@ def main(argv: list[str] | None = None) -> int:
     lines = examine(profile, probe(profile))
     print(*lines, sep="\n")
     todo = sum(1 for line in lines if line.do)
-    print(f"\n{profile.name}: {f'{todo} of {len(lines)} lines have something to do' if todo else 'all is well'}")
+    print(
+        f"\n{profile.name}: {f'{todo} of {len(lines)} lines have something to do' if todo else 'all is well'}"
+    )
     return 1 if todo else 0
 
 

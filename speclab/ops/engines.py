@@ -1,8 +1,11 @@
-"""Engines: who runs the blocks of a recording. In this process, in one process a device, or on actors of a Ray cluster.
+"""Engines: who runs the blocks of a recording.
 
-Every engine runs the same `Job.record` and hands the records back to the one process that writes part files, so that no shared file
-system is needed and the bytes on disk do not depend on the engine. An engine is a function of (job, block numbers) that yields
-`Done` as blocks are finished, in any order.
+In this process, in one process a device, or on actors of a Ray cluster.
+
+Every engine runs the same `Job.record` and hands the records back to the one process that writes
+part files, so that no shared file system is needed and the bytes on disk do not depend on the
+engine. An engine is a function of (job, block numbers) that yields `Done` as blocks are finished,
+in any order.
 """
 
 from collections.abc import Iterator
@@ -17,7 +20,7 @@ from speclab.record import Done, Engine, Job, Worker
 LOST = "a worker died ({error}); finished blocks are kept, the same command goes on from there"
 
 
-# ---- one process a device --------------------------------------------------------------------------------------------
+# ---- one process a device ------------------------------------------------------------------------
 
 
 _HERE: list[Worker] = []  # the worker of a worker process
@@ -35,11 +38,15 @@ def _work(index: int) -> Done:
 
 
 def on_devices(job: Job, indices: list[int], devices: list[str]) -> Iterator[Done]:
-    """One process and one pair a device (`cuda:0`, `cuda:1`, …; `cpu` may be named several times), blocks to whichever is free."""
+    """One process and one pair a device (`cuda:0`, `cuda:1`, …; `cpu` may be named several times),
+    blocks to whichever is free.
+    """
     import multiprocessing
 
     spawn, left, running = multiprocessing.get_context("spawn"), list(indices), {}
-    pools = [ProcessPoolExecutor(1, spawn, _start, (job, device)) for device in devices[: len(indices)]]
+    pools = [
+        ProcessPoolExecutor(1, spawn, _start, (job, device)) for device in devices[: len(indices)]
+    ]
     try:
         for pool in pools:
             running[pool.submit(_work, left.pop(0))] = pool
@@ -56,15 +63,19 @@ def on_devices(job: Job, indices: list[int], devices: list[str]) -> Iterator[Don
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-# ---- a Ray cluster ---------------------------------------------------------------------------------------------------
+# ---- a Ray cluster -------------------------------------------------------------------------------
 
 
 def on_ray(job: Job, indices: list[int], workers: int | None = None) -> Iterator[Done]:
-    """`workers` actors on the cluster that RAY_ADDRESS names, or on one started here for the call; None: one a GPU, else one a CPU."""
+    """`workers` actors on the cluster that RAY_ADDRESS names, or on one started here for the call;
+    None: one a GPU, else one a CPU.
+    """
     try:
         import ray
     except ImportError as error:
-        raise ValueError("engine 'ray' needs the package ray: pip install 'ray>=2.60,<3'") from error
+        raise ValueError(
+            "engine 'ray' needs the package ray: pip install 'ray>=2.60,<3'"
+        ) from error
     started = not ray.is_initialized()
     if started:
         ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
@@ -73,8 +84,12 @@ def on_ray(job: Job, indices: list[int], workers: int | None = None) -> Iterator
         gpus, cpus = int(have.get("GPU", 0)), int(have.get("CPU", 1))
         count = min(workers or gpus or cpus, len(indices))
         if count > cpus or (gpus and count > gpus):
-            raise ValueError(f"workers={count}: the cluster has {cpus} CPUs and {gpus} GPUs; one each is needed (workers share none)")
-        remote = ray.remote(num_cpus=1, num_gpus=1 if gpus else 0, max_restarts=3, max_task_retries=3)(Worker)
+            raise ValueError(
+                f"workers={count}: the cluster has {cpus} CPUs and {gpus} GPUs; one each is needed (workers share none)"
+            )
+        remote = ray.remote(
+            num_cpus=1, num_gpus=1 if gpus else 0, max_restarts=3, max_task_retries=3
+        )(Worker)
         shared = ray.put(job)
         yield from _served([remote.remote(shared) for _ in range(count)], list(indices))
     finally:
@@ -102,13 +117,24 @@ def _served(actors: list, left: list[int]) -> Iterator[Done]:
 
 
 def engine_of(name: str, devices: list[str], workers: int | None) -> Engine | None:
-    """The engine of the command line's options; None: this process. ValueError for what does not go together."""
+    """The engine of the command line's options; None: this process.
+
+    ValueError for what does not go together.
+    """
     if name not in ("local", "ray"):
         raise ValueError(f"engine={name!r}: allowed are local and ray")
     if (devices and name == "ray") or (workers is not None and name == "local"):
         raise ValueError("--devices goes with --engine local, --workers with --engine ray")
     for device in devices:
-        ModelSpec("any", device=device)  # ValueError for a device that is none, before anything is loaded
+        ModelSpec(
+            "any", device=device
+        )  # ValueError for a device that is none, before anything is loaded
     if workers is not None and workers < 1:
         raise ValueError(f"workers={workers}: allowed are whole numbers from 1")
-    return partial(on_ray, workers=workers) if name == "ray" else partial(on_devices, devices=devices) if devices else None
+    return (
+        partial(on_ray, workers=workers)
+        if name == "ray"
+        else partial(on_devices, devices=devices)
+        if devices
+        else None
+    )

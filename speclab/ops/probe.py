@@ -1,4 +1,7 @@
-"""What is there: facts about this machine for `doctor`. Looks only: downloads nothing, loads no weights, waits for nobody for long."""
+"""What is there: facts about this machine for `doctor`.
+
+Looks only: downloads nothing, loads no weights, waits for nobody for long.
+"""
 
 import contextlib
 import io
@@ -22,7 +25,9 @@ from speclab.profiles import ROOT, ModelSpec, Profile
 from speclab.prompts import HUB_SETS, MIRROR, load_prompts
 
 ASK_S = 3  # seconds that the hub has to answer
-SUSTAINED = 0.8  # of a bare product's speed that a whole pass reaches (tests/bench_shapes.py: 1.22 to 1.29 times its time, CPU alone)
+# of a bare product's speed that a whole pass reaches (tests/bench_shapes.py: 1.22 to 1.29 times its
+# time, CPU alone)
+SUSTAINED = 0.8
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,9 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Found:
-    """A model on this machine: `where` ('folder', 'cache', or '' for nowhere), its config.json, and whether all its weights are there."""
+    """A model on this machine: `where` ('folder', 'cache', or '' for nowhere), its config.json, and
+    whether all its weights are there.
+    """
 
     where: str = ""
     config: dict | None = None
@@ -46,7 +53,10 @@ class Found:
 
 @dataclass(frozen=True)
 class Machine:
-    """Facts about a machine; bytes are free ones. `kernels`: by model path, the class that GPTQModel itself would take."""
+    """Facts about a machine; bytes are free ones.
+
+    `kernels`: by model path, the class that GPTQModel itself would take.
+    """
 
     python: tuple[int, int]
     packages: dict[str, str]
@@ -68,7 +78,11 @@ class Machine:
 def requirements(quantised: bool) -> list[Requirement]:
     """What pyproject.toml asks for, with the extra `gptq` for a quantised model."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return [Requirement(text) for text in project["dependencies"] + (project["optional-dependencies"]["gptq"] if quantised else [])]
+    return [
+        Requirement(text)
+        for text in project["dependencies"]
+        + (project["optional-dependencies"]["gptq"] if quantised else [])
+    ]
 
 
 def _packages() -> dict[str, str]:
@@ -84,7 +98,10 @@ def _gpus() -> tuple[Gpu, ...]:
 
     found = []
     for index in range(torch.cuda.device_count()):
-        name, capability = torch.cuda.get_device_name(index), torch.cuda.get_device_capability(index)
+        name, capability = (
+            torch.cuda.get_device_name(index),
+            torch.cuda.get_device_capability(index),
+        )
         found.append(Gpu(name, capability, *torch.cuda.mem_get_info(index)))
     return tuple(found)
 
@@ -93,7 +110,10 @@ def _whole(folder: Path) -> bool:
     """All weight files are there: those that an index names, else any."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        return all((folder / name).is_file() for name in set(json.loads(index.read_text())["weight_map"].values()))
+        return all(
+            (folder / name).is_file()
+            for name in set(json.loads(index.read_text())["weight_map"].values())
+        )
     return any(folder.glob("*.safetensors"))
 
 
@@ -102,14 +122,18 @@ def _cached(spec: ModelSpec) -> Path | None:
 
     try:
         return Path(snapshot_download(spec.path, revision=spec.revision, local_files_only=True))
-    except Exception:  # not cached, or not an id of the hub: each version of the client raises something else
+    except (
+        Exception
+    ):  # not cached, or not an id of the hub: each version of the client raises something else
         return None
 
 
 def find_model(spec: ModelSpec) -> Found:
     """Where `pairs.model_folder` would find a model without downloading it, and its config.json."""
     attached = os.environ.get("SPECLAB_MODELS")
-    places = [Path(spec.path), ROOT / spec.path] + ([Path(attached) / spec.path] if attached else [])
+    places = [Path(spec.path), ROOT / spec.path] + (
+        [Path(attached) / spec.path] if attached else []
+    )
     folder = next((place for place in places if (place / "config.json").is_file()), None)
     where, folder = ("folder", folder) if folder else ("cache", _cached(spec))
     if folder is None or not (folder / "config.json").is_file():
@@ -127,7 +151,9 @@ def _hub_answers() -> bool:
     if constants.HF_HUB_OFFLINE:
         return False
     try:
-        with urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=ASK_S):
+        with urllib.request.urlopen(
+            urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=ASK_S
+        ):
             return True
     except OSError:
         return False
@@ -141,23 +167,34 @@ def _datasets() -> frozenset[str]:
     if mirror:
         return frozenset(s.name for s in HUB_SETS.values() if (Path(mirror) / s.name).is_dir())
     cache = Path(constants.HF_HUB_CACHE)
-    return frozenset(s.name for s in HUB_SETS.values() if (cache / f"datasets--{s.name.replace('/', '--')}" / "snapshots").is_dir())
+    return frozenset(
+        s.name
+        for s in HUB_SETS.values()
+        if (cache / f"datasets--{s.name.replace('/', '--')}" / "snapshots").is_dir()
+    )
 
 
 def gptq_kernel(config: dict, spec: ModelSpec, device: str) -> str:
-    """Name of the kernel class that GPTQModel selects for a quantised config.json on a device; '' where it cannot be asked."""
+    """Name of the kernel class that GPTQModel selects for a quantised config.json on a device; ''
+    where it cannot be asked.
+    """
     try:
         import torch
         from gptqmodel import BACKEND
         from gptqmodel.utils.importer import select_quant_linear
 
-        asked, backend = config["quantization_config"], BACKEND.AUTO if spec.backend == "auto" else BACKEND(f"gptq_{spec.backend}")
+        asked, backend = (
+            config["quantization_config"],
+            BACKEND.AUTO if spec.backend == "auto" else BACKEND(f"gptq_{spec.backend}"),
+        )
         return select_quant_linear(
             bits=asked["bits"], group_size=asked["group_size"], desc_act=asked.get("desc_act", False), sym=asked.get("sym", True),
             device=torch.device(device), backend=backend, pack_dtype=torch.int32,
             dtype=getattr(torch, spec.dtype) if spec.dtype in ("float16", "bfloat16") else None,
         ).__name__  # fmt: skip
-    except Exception:  # not installed, or no kernel of that name works here: the doctor then reasons
+    except (
+        Exception
+    ):  # not installed, or no kernel of that name works here: the doctor then reasons
         return ""
 
 
@@ -173,9 +210,11 @@ def _kernels(profile: Profile, models: dict[str, Found], gpus: int) -> dict[str,
 
 
 def measured_speed(device: str, dtype: Any = None) -> Speed:
-    """What this device sustains in `dtype` (default: float32 on a CPU, float16 on a GPU), timed for a fraction of a second.
+    """What this device sustains in `dtype` (default: float32 on a CPU, float16 on a GPU), timed for
+    a fraction of a second.
 
-    Operations from a square matrix product; bytes from a matrix times one row, which is what decoding does; SUSTAINED of both.
+    Operations from a square matrix product; bytes from a matrix times one row, which is what
+    decoding does; SUSTAINED of both.
     """
     import torch
 
@@ -196,7 +235,10 @@ def _prompt_chars(profile: Profile) -> float:
     if profile.prompts == "paper":  # would be fetched
         return 0.0
     try:
-        return mean(len(p.text) for p in load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains))
+        return mean(
+            len(p.text)
+            for p in load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
+        )
     except ValueError:  # the doctor has a line for it
         return 0.0
 
@@ -215,12 +257,22 @@ def probe(profile: Profile) -> Machine:
 
     quiet()
     threads = limit_threads()
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):  # notices of the libraries
-        gpus, models = _gpus(), {spec.path: find_model(spec) for spec in (profile.target, profile.draft)}
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):  # notices of the libraries
+        gpus, models = (
+            _gpus(),
+            {spec.path: find_model(spec) for spec in (profile.target, profile.draft)},
+        )
         kernels = _kernels(profile, models, len(gpus))
     datasets = _datasets()
-    away = not all(found.whole for found in models.values()) or (profile.prompts == "paper" and len(datasets) < len(HUB_SETS))
-    device = {"auto": "cuda:0" if gpus else "cpu", "cuda": "cuda:0"}.get(profile.target.device, profile.target.device)
+    away = not all(found.whole for found in models.values()) or (
+        profile.prompts == "paper" and len(datasets) < len(HUB_SETS)
+    )
+    device = {"auto": "cuda:0" if gpus else "cpu", "cuda": "cuda:0"}.get(
+        profile.target.device, profile.target.device
+    )
     here = device == "cpu" or int(device.partition(":")[2]) < len(gpus)
     return Machine(
         sys.version_info[:2], _packages(), gpus, psutil.virtual_memory().available, _disk(), away and _hub_answers(),

@@ -1,8 +1,10 @@
-"""`make reproduce`: run the numbered notebooks headlessly, each only when something it depends on changed.
+"""`make reproduce`: run the numbered notebooks headlessly, each only when something it depends on
+changed.
 
-A notebook runs in a kernel of this very interpreter, at the root of the repository, under a temporary name. When it is done it
-becomes build/<profile>/NN_name.ipynb with its HTML and a stamp NN_name.json; a notebook that failed is kept as
-NN_name.failed.ipynb. The stamp holds a hash of all that the notebook's outcome depends on (see `digest`).
+A notebook runs in a kernel of this very interpreter, at the root of the repository, under a
+temporary name. When it is done it becomes build/<profile>/NN_name.ipynb with its HTML and a stamp
+NN_name.json; a notebook that failed is kept as NN_name.failed.ipynb. The stamp holds a hash of all
+that the notebook's outcome depends on (see `digest`).
 """
 
 import argparse
@@ -34,7 +36,9 @@ KERNEL = "speclab-reproduce"
 
 @dataclass(frozen=True)
 class Session:
-    """What the notebooks of one call share: the repository, the folders they write to, the checked profile and the parameters."""
+    """What the notebooks of one call share: the repository, the folders they write to, the checked
+    profile and the parameters.
+    """
 
     root: Path
     build: Path
@@ -50,7 +54,10 @@ class Session:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a notebook ended; also its stamp on disk. `files` are names in the figures folder, `status` is done or failed."""
+    """How a notebook ended; also its stamp on disk.
+
+    `files` are names in the figures folder, `status` is done or failed.
+    """
 
     name: str
     status: str
@@ -67,15 +74,22 @@ class Outcome:
 
 
 def choose(root: Path, wanted: list[str]) -> list[Path]:
-    """The numbered notebooks of the repository, or those named by number or name. Raises ValueError when one is not there."""
+    """The numbered notebooks of the repository, or those named by number or name.
+
+    Raises ValueError when one is not there.
+    """
     there = sorted((root / "notebooks").glob("[0-9]*.ipynb"))
     names = [p.stem for p in there]
     if not there:
-        raise ValueError(f"no notebooks [0-9]*.ipynb in {root / 'notebooks'}: `make notebooks` writes them from the .py sources")
+        raise ValueError(
+            f"no notebooks [0-9]*.ipynb in {root / 'notebooks'}: `make notebooks` writes them from the .py sources"
+        )
     for text in wanted:
         if not any(_means(text, name) for name in names):
             near = difflib.get_close_matches(text, names, 1)
-            raise ValueError(f"notebook {text!r}: {f'did you mean {near[0]!r}? ' if near else ''}there are {', '.join(names)}")
+            raise ValueError(
+                f"notebook {text!r}: {f'did you mean {near[0]!r}? ' if near else ''}there are {', '.join(names)}"
+            )
     return [p for p in there if not wanted or any(_means(text, p.stem) for text in wanted)]
 
 
@@ -85,32 +99,66 @@ def _means(text: str, name: str) -> bool:
 
 
 def check_parameters(notebooks: list[Path], parameters: dict[str, Any]) -> None:
-    """Raise ValueError for a parameter that none of the notebooks has (papermill only warns), or one of another type than its default."""
-    known = {name: row["default"] for path in notebooks for name, row in papermill.inspect_notebook(path).items()}
+    """Raise ValueError for a parameter that none of the notebooks has (papermill only warns), or
+    one of another type than its default.
+    """
+    known = {
+        name: row["default"]
+        for path in notebooks
+        for name, row in papermill.inspect_notebook(path).items()
+    }
     for name, value in parameters.items():
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
-            raise ValueError(f"parameter {name!r}: {f'did you mean {near[0]!r}? ' if near else ''}the notebooks have {', '.join(known)}")
+            raise ValueError(
+                f"parameter {name!r}: {f'did you mean {near[0]!r}? ' if near else ''}the notebooks have {', '.join(known)}"
+            )
         default = ast.literal_eval(known[name])
-        fits = type(value) is type(default) or (isinstance(default, float) and type(value) is int) or default is None
+        fits = (
+            type(value) is type(default)
+            or (isinstance(default, float) and type(value) is int)
+            or default is None
+        )
         if not fits:
-            raise ValueError(f"parameter {name}={value!r}: needed is {type(default).__name__}, as {default!r}")
+            raise ValueError(
+                f"parameter {name}={value!r}: needed is {type(default).__name__}, as {default!r}"
+            )
 
 
 def digest(session: Session, notebook: Path) -> str:
-    """SHA-256 of what the outcome depends on: notebook, package, data (weights, prompts, published numbers, the authors' records), tables
-    of other notebooks that it names, lock, profile, parameters."""
+    """SHA-256 of what the outcome depends on: notebook, package, data (weights, prompts, published
+    numbers, the authors' records), tables of other notebooks that it names, lock, profile,
+    parameters.
+    """
     found = hashlib.sha256()
-    data = [p for p in sorted((session.root / "data").rglob("*")) if p.is_file() and "runs" not in p.relative_to(session.root).parts]
+    data = [
+        p
+        for p in sorted((session.root / "data").rglob("*"))
+        if p.is_file() and "runs" not in p.relative_to(session.root).parts
+    ]
     data += sorted((session.root / "data" / "runs" / "author-records").glob("*"))
     text, number = notebook.read_text(encoding="utf-8"), notebook.stem.split("_")[0]
-    for path in sorted(session.figures.glob("*.csv")):  # another notebook's table that this one names, as 08_self-drafts.csv
+    for path in sorted(
+        session.figures.glob("*.csv")
+    ):  # another notebook's table that this one names, as 08_self-drafts.csv
         if not path.name.startswith(f"{number}_") and path.name in text:
             found.update(path.read_bytes())
-    for path in (notebook, session.root / "requirements.lock", *sorted((session.root / "speclab").rglob("*.py")), *data):
+    for path in (
+        notebook,
+        session.root / "requirements.lock",
+        *sorted((session.root / "speclab").rglob("*.py")),
+        *data,
+    ):
         if path.is_file():
-            found.update(f"{path.relative_to(session.root)}\0{path.stat().st_size}\0".encode() + path.read_bytes())
-    found.update(repr((session.profile, sorted(session.given(notebook).items()), sys.version_info[:2])).encode())
+            found.update(
+                f"{path.relative_to(session.root)}\0{path.stat().st_size}\0".encode()
+                + path.read_bytes()
+            )
+    found.update(
+        repr(
+            (session.profile, sorted(session.given(notebook).items()), sys.version_info[:2])
+        ).encode()
+    )
     return found.hexdigest()
 
 
@@ -124,15 +172,23 @@ def previous(session: Session, name: str) -> Outcome | None:
 
 
 def is_current(session: Session, stamp: Outcome | None, current: str) -> bool:
-    """True when the last run ended well on the same inputs and everything that it wrote is still there."""
+    """True when the last run ended well on the same inputs and everything that it wrote is still
+    there.
+    """
     if stamp is None or stamp.status != "done" or stamp.digest != current:
         return False
-    written = [session.build / f"{stamp.name}.ipynb", session.build / f"{stamp.name}.html", *(session.figures / f for f in stamp.files)]
+    written = [
+        session.build / f"{stamp.name}.ipynb",
+        session.build / f"{stamp.name}.html",
+        *(session.figures / f for f in stamp.files),
+    ]
     return all(path.is_file() for path in written)
 
 
 class Relay:
-    """Passes the progress bars of a notebook (text with a carriage return) on to the terminal; other text stays in the notebook."""
+    """Passes the progress bars of a notebook (text with a carriage return) on to the terminal;
+    other text stays in the notebook.
+    """
 
     def write(self, text: str) -> None:
         """Write the last state of a progress bar over the current line."""
@@ -146,15 +202,33 @@ class Relay:
 
 @contextlib.contextmanager
 def kernel(session: Session) -> Iterator[None]:
-    """A kernel specification for this interpreter in a temporary folder: whatever `python3` means to Jupyter here, it is not asked."""
+    """A kernel specification for this interpreter in a temporary folder: whatever `python3` means
+    to Jupyter here, it is not asked.
+    """
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "kernels" / KERNEL
         place.mkdir(parents=True)
         path = os.pathsep.join(filter(None, [str(session.root), os.environ.get("PYTHONPATH")]))
-        env = {"PYTHONPATH": path, "OMP_NUM_THREADS": str(limit_threads()), "SPECLAB_OUT": str(session.figures.parents[1]),
-               "IPYTHONDIR": folder, "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
-        command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=50"]
-        (place / "kernel.json").write_text(json.dumps({"argv": command, "display_name": "speclab", "language": "python", "env": env}))
+        env = {
+            "PYTHONPATH": path,
+            "OMP_NUM_THREADS": str(limit_threads()),
+            "SPECLAB_OUT": str(session.figures.parents[1]),
+            "IPYTHONDIR": folder,
+            "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+        }
+        command = [
+            sys.executable,
+            "-m",
+            "ipykernel_launcher",
+            "-f",
+            "{connection_file}",
+            "--log-level=50",
+        ]
+        (place / "kernel.json").write_text(
+            json.dumps(
+                {"argv": command, "display_name": "speclab", "language": "python", "env": env}
+            )
+        )
         before = {name: os.environ.get(name) for name in ("JUPYTER_PATH", "JUPYTER_RUNTIME_DIR")}
         os.environ |= {"JUPYTER_PATH": folder, "JUPYTER_RUNTIME_DIR": folder}
         try:
@@ -165,16 +239,33 @@ def kernel(session: Session) -> Iterator[None]:
 
 
 def execute(session: Session, notebook: Path) -> str:
-    """Run one notebook and put its result in place; returns "" or, when it failed, where and why in one line."""
+    """Run one notebook and put its result in place; returns "" or, when it failed, where and why in
+    one line.
+    """
     running, name = session.build / f".{notebook.stem}.running.ipynb", notebook.stem
     done, failed = session.build / f"{name}.ipynb", session.build / f"{name}.failed.ipynb"
-    bar = {"desc": name, "leave": False, "disable": None, "bar_format": "{desc}: {bar:20} cell {n_fmt} of {total_fmt}, {elapsed}"}
+    bar = {
+        "desc": name,
+        "leave": False,
+        "disable": None,
+        "bar_format": "{desc}: {bar:20} cell {n_fmt} of {total_fmt}, {elapsed}",
+    }
     try:
         papermill.execute_notebook(
-            notebook, running, session.given(notebook), kernel_name=KERNEL, cwd=session.root, progress_bar=bar, stderr_file=Relay(),
-            start_timeout=300, coalesce_streams=True,
+            notebook,
+            running,
+            session.given(notebook),
+            kernel_name=KERNEL,
+            cwd=session.root,
+            progress_bar=bar,
+            stderr_file=Relay(),
+            start_timeout=300,
+            coalesce_streams=True,
         )
-    except (PapermillExecutionError, RuntimeError) as error:  # RuntimeError: the kernel died or did not start
+    except (
+        PapermillExecutionError,
+        RuntimeError,
+    ) as error:  # RuntimeError: the kernel died or did not start
         for stale in (done, done.with_suffix(".html")):
             stale.unlink(missing_ok=True)
         os.replace(running, failed)
@@ -190,7 +281,9 @@ def execute(session: Session, notebook: Path) -> str:
 
 
 def point_to_figures(session: Session, executed: Path) -> None:
-    """Let the pictures in the text of an executed notebook be this session's: the sources name those of the committed `tiny`."""
+    """Let the pictures in the text of an executed notebook be this session's: the sources name
+    those of the committed `tiny`.
+    """
     folder = Path(os.path.relpath(session.figures, session.build)).as_posix()
     text = executed.read_text(encoding="utf-8")
     executed.write_text(text.replace("](../figures/tiny/", f"]({folder}/"), encoding="utf-8")
@@ -206,17 +299,30 @@ def _reason(error: Exception) -> str:
 
 
 def run_one(session: Session, notebook: Path, current: str) -> Outcome:
-    """Execute a notebook, find the figures and tables it wrote (NN_*), remove those only its last run wrote, and leave the stamp."""
+    """Execute a notebook, find the figures and tables it wrote (NN_*), remove those only its last
+    run wrote, and leave the stamp.
+    """
     number, old = notebook.stem.split("_")[0], previous(session, notebook.stem)
     (session.build / f"{notebook.stem}.json").unlink(missing_ok=True)
     before = {p.name: p.stat().st_mtime_ns for p in session.figures.glob(f"{number}_*")}
     start = time.monotonic()
     error = execute(session, notebook)
-    written = sorted(p.name for p in session.figures.glob(f"{number}_*") if before.get(p.name) != p.stat().st_mtime_ns)
+    written = sorted(
+        p.name
+        for p in session.figures.glob(f"{number}_*")
+        if before.get(p.name) != p.stat().st_mtime_ns
+    )
     if not error and old:
         for name in set(old.files) - set(written):
             (session.figures / name).unlink(missing_ok=True)
-    outcome = Outcome(notebook.stem, "failed" if error else "done", time.monotonic() - start, current, tuple(written), error)
+    outcome = Outcome(
+        notebook.stem,
+        "failed" if error else "done",
+        time.monotonic() - start,
+        current,
+        tuple(written),
+        error,
+    )
     partial = session.build / f".{notebook.stem}.json"
     partial.write_text(json.dumps(dataclasses.asdict(outcome), indent=1), encoding="utf-8")
     os.replace(partial, session.build / f"{notebook.stem}.json")
@@ -231,7 +337,9 @@ def _print(line: str) -> None:
 
 
 def reproduce(session: Session, notebooks: list[Path], force: bool = False) -> int:
-    """Run what is not up to date, a line each, and write the report; returns 0, 1 when a notebook failed, 130 when interrupted."""
+    """Run what is not up to date, a line each, and write the report; returns 0, 1 when a notebook
+    failed, 130 when interrupted.
+    """
     ended, current_count, start = [], 0, time.monotonic()
     for folder in (session.build, session.figures):
         folder.mkdir(parents=True, exist_ok=True)
@@ -248,37 +356,81 @@ def reproduce(session: Session, notebooks: list[Path], force: bool = False) -> i
                 ended.append(stamp)
     except KeyboardInterrupt:
         left = ", ".join(p.stem for p in notebooks[len(ended) :])
-        _print(f"Interrupted. Finished: {', '.join(o.name for o in ended) or 'none'}. Left: {left}. The same command goes on from here.")
+        _print(
+            f"Interrupted. Finished: {', '.join(o.name for o in ended) or 'none'}. Left: {left}. The same command goes on from here."
+        )
         return 130
     stamps = [previous(session, p.stem) for p in sorted(session.build.glob("[0-9]*.json"))]
-    page = report.write_index(session.build, session.figures, session.profile.name, list(filter(None, stamps)))
+    page = report.write_index(
+        session.build, session.figures, session.profile.name, list(filter(None, stamps))
+    )
     failed = sum(o.status == "failed" for o in ended)
-    _print(f"{len(ended)} notebooks ({current_count} up to date, {failed} failed) in {time.monotonic() - start:.0f} s. "
-           f"Figures and tables: {os.path.relpath(session.figures)}/ · report: {os.path.relpath(page)}")
+    _print(
+        f"{len(ended)} notebooks ({current_count} up to date, {failed} failed) in {time.monotonic() - start:.0f} s. "
+        f"Figures and tables: {os.path.relpath(session.figures)}/ · report: {os.path.relpath(page)}"
+    )
     return 1 if failed else 0
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m speclab.ops.reproduce", description="Run the notebooks that changed.")
-    parser.add_argument("--profile", default="tiny", help="a name from notebooks/profiles, or a YAML file")
-    parser.add_argument("--notebook", action="append", default=[], help="a number or a name; again for more (default: all)")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a parameter of the profile")
-    parser.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUE", help="change a parameter of the notebooks")
-    parser.add_argument("--out", type=Path, default=ROOT, help="folder for build/ and figures/ (default: the repository)")
+    parser = argparse.ArgumentParser(
+        prog="python -m speclab.ops.reproduce", description="Run the notebooks that changed."
+    )
+    parser.add_argument(
+        "--profile", default="tiny", help="a name from notebooks/profiles, or a YAML file"
+    )
+    parser.add_argument(
+        "--notebook",
+        action="append",
+        default=[],
+        help="a number or a name; again for more (default: all)",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a parameter of the profile",
+    )
+    parser.add_argument(
+        "--parameter",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="change a parameter of the notebooks",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT,
+        help="folder for build/ and figures/ (default: the repository)",
+    )
     parser.add_argument("--force", action="store_true", help="run also what is up to date")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
-    """The command line; returns the exit status, 2 for bad input or a folder that cannot be written."""
+    """The command line; returns the exit status, 2 for bad input or a folder that cannot be
+    written.
+    """
     given = _arguments(argv)
     try:
-        name = str(Path(given.profile).resolve()) if given.profile.endswith((".yaml", ".yml")) else given.profile
+        name = (
+            str(Path(given.profile).resolve())
+            if given.profile.endswith((".yaml", ".yml"))
+            else given.profile
+        )
         overrides, out = parse_overrides(given.set), given.out.resolve()
         profile, notebooks = load_profile(name, overrides), choose(root, given.notebook)
-        parameters = {"profile": name} | ({"overrides": overrides} if overrides else {}) | parse_overrides(given.parameter)
+        parameters = (
+            {"profile": name}
+            | ({"overrides": overrides} if overrides else {})
+            | parse_overrides(given.parameter)
+        )
         check_parameters(notebooks, parameters)
-        session = Session(root, out / "build" / profile.name, out / "figures" / profile.name, profile, parameters)
+        session = Session(
+            root, out / "build" / profile.name, out / "figures" / profile.name, profile, parameters
+        )
         return reproduce(session, notebooks, given.force)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

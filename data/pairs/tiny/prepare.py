@@ -1,4 +1,6 @@
-"""`make tiny-pair`: tokenizer, target and draft of the profile `tiny`, trained from nothing with one seed."""
+"""`make tiny-pair`: tokenizer, target and draft of the profile `tiny`, trained from nothing with
+one seed.
+"""
 
 import json
 from collections import Counter
@@ -19,12 +21,25 @@ VOCABULARY = 4096
 CALIBRATION_ROWS = 64
 CARD_MARKS = ("<!-- numbers: written by `make tiny-pair` -->", "<!-- /numbers -->")
 STEPS = {"draft": 2000, "target": 2000}
-# From this step on the token that ends a user's turn is not learned. Learned, it made the models end plain prompts of the same
-# words at once; the committed target had had 1,200 steps when that was seen.
+# From this step on the token that ends a user's turn is not learned. Learned, it made the models
+# end plain prompts of the same words at once; the committed target had had 1,200 steps when that
+# was seen.
 MASK_FROM = {"draft": 0, "target": 1200}
 SIZES = {
-    "target": {"hidden_size": 256, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 8, "intermediate_size": 768},
-    "draft": {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 384},
+    "target": {
+        "hidden_size": 256,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 8,
+        "intermediate_size": 768,
+    },
+    "draft": {
+        "hidden_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 384,
+    },
 }
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + eos_token }}{% endfor %}"
@@ -37,14 +52,26 @@ def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
     """Byte-level BPE of 4,096 tokens, one token a digit, BOS added like Llama's."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(SPLIT), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [
+            pre_tokenizers.Split(Regex(SPLIT), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     special = ["<s>", END, USER, ASSISTANT]
-    trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.post_processor = processors.TemplateProcessing("<s> $A", "<s> $A $B", [("<s>", 0)])
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token=END, additional_special_tokens=special[2:])
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        eos_token=END,
+        additional_special_tokens=special[2:],
+    )
     fast.chat_template = CHAT_TEMPLATE
     return fast
 
@@ -53,7 +80,9 @@ def encode(tokenizer: PreTrainedTokenizerFast, docs: list[Document]) -> np.ndarr
     """All documents as one uint16 stream, each `<s> text </s>`."""
     ids = tokenizer([d.text for d in docs])["input_ids"]
     end = tokenizer.eos_token_id
-    return np.concatenate([np.array(i if i[-1] == end else [*i, end], dtype=np.uint16) for i in ids])
+    return np.concatenate(
+        [np.array(i if i[-1] == end else [*i, end], dtype=np.uint16) for i in ids]
+    )
 
 
 def new_model(name: str, tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
@@ -73,18 +102,28 @@ def new_model(name: str, tokenizer: PreTrainedTokenizerFast, seed: int) -> Llama
     )
 
 
-def held_out_rows(tokenizer: PreTrainedTokenizerFast, docs: list[Document], config: TrainConfig) -> dict[str, torch.Tensor]:
+def held_out_rows(
+    tokenizer: PreTrainedTokenizerFast, docs: list[Document], config: TrainConfig
+) -> dict[str, torch.Tensor]:
     """Up to 16 rows of held-out text per domain, int64 (rows, context + 1)."""
     rows = {}
     for domain in dict.fromkeys(d.domain for d in docs):
-        tokens = encode(tokenizer, [d for d in docs if d.held_out and d.domain == domain]).astype(np.int64)
+        tokens = encode(tokenizer, [d for d in docs if d.held_out and d.domain == domain]).astype(
+            np.int64
+        )
         count = min(16, (len(tokens) - 1) // config.context)
-        rows[domain] = torch.from_numpy(np.stack([tokens[i * config.context : (i + 1) * config.context + 1] for i in range(count)]))
+        rows[domain] = torch.from_numpy(
+            np.stack(
+                [tokens[i * config.context : (i + 1) * config.context + 1] for i in range(count)]
+            )
+        )
     return rows
 
 
 def turn_loss(tokenizer: PreTrainedTokenizerFast, mask_from: int) -> Callable:
-    """A loss(model, rows, step) that leaves out, from a step on, the token that ends a user's turn: it is always in the prompt."""
+    """A loss(model, rows, step) that leaves out, from a step on, the token that ends a user's turn:
+    it is always in the prompt.
+    """
     end, assistant = tokenizer.convert_tokens_to_ids([END, ASSISTANT])
 
     def loss(model: LlamaForCausalLM, rows: torch.Tensor, step: int) -> torch.Tensor:
@@ -104,17 +143,25 @@ def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: 
 def _tokenizer(work: Path, docs: list[Document]) -> PreTrainedTokenizerFast:
     """The tokenizer of an earlier, killed call, or a new one."""
     if not (work / "tokenizer").exists():
-        train_tokenizer([d.text for d in docs if not d.held_out][::4]).save_pretrained(work / "tokenizer")
+        train_tokenizer([d.text for d in docs if not d.held_out][::4]).save_pretrained(
+            work / "tokenizer"
+        )
     return PreTrainedTokenizerFast.from_pretrained(work / "tokenizer")
 
 
-def build_tiny_pair(data: Path, out: Path, work: Path, steps: int | None = None, seed: int = 0) -> pd.DataFrame:
-    """Train tokenizer, draft and target, quantise the target, write the model card; the pair lands in `out`.
+def build_tiny_pair(
+    data: Path, out: Path, work: Path, steps: int | None = None, seed: int = 0
+) -> pd.DataFrame:
+    """Train tokenizer, draft and target, quantise the target, write the model card; the pair lands
+    in `out`.
 
     Checkpoints stand in `work`: a killed call goes on from the last one. `steps` None means STEPS.
     Returns the held-out losses, nats per token.
     """
-    configs = {name: TrainConfig(steps=steps or count, lr_matrix=1e-2, lr_other=5e-3, seed=seed) for name, count in STEPS.items()}
+    configs = {
+        name: TrainConfig(steps=steps or count, lr_matrix=1e-2, lr_other=5e-3, seed=seed)
+        for name, count in STEPS.items()
+    }
     config = configs["target"]
     docs = documents(data, seed)
     tokenizer = _tokenizer(work, docs)
@@ -122,7 +169,15 @@ def build_tiny_pair(data: Path, out: Path, work: Path, steps: int | None = None,
     rows, logs = held_out_rows(tokenizer, docs, config), {}
     for name in ("draft", "target"):
         model = new_model(name, tokenizer, seed)
-        logs[name] = fit(model, stream.batch, configs[name], work / name, rows, turn_loss(tokenizer, MASK_FROM[name]), f"tiny {name}")
+        logs[name] = fit(
+            model,
+            stream.batch,
+            configs[name],
+            work / name,
+            rows,
+            turn_loss(tokenizer, MASK_FROM[name]),
+            f"tiny {name}",
+        )
         export(model, tokenizer, out / name)
     calibration = [stream.batch(step)[0].tolist() for step in range(CALIBRATION_ROWS)]
     quantise(out / "target", out / "target-gptq", calibration)
@@ -147,12 +202,24 @@ def build_tiny_pair(data: Path, out: Path, work: Path, steps: int | None = None,
 
 
 def write_card(path: Path, losses: pd.DataFrame, facts: dict) -> None:
-    """Put the measured numbers between the marks of the model card; a card without marks is left as it is."""
-    head, mark, rest = path.read_text(encoding="utf-8").partition(CARD_MARKS[0]) if path.is_file() else ("", "", "")
+    """Put the measured numbers between the marks of the model card; a card without marks is left as
+    it is.
+    """
+    head, mark, rest = (
+        path.read_text(encoding="utf-8").partition(CARD_MARKS[0])
+        if path.is_file()
+        else ("", "", "")
+    )
     if not mark:
         return
-    lines = [f"| {losses.index.name} | {' | '.join(losses)} |", "| --- " * (1 + len(losses.columns)) + "|"]
-    lines += [f"| {domain} | " + " | ".join(f"{value:.2f}" for value in row) + " |" for domain, row in losses.iterrows()]
+    lines = [
+        f"| {losses.index.name} | {' | '.join(losses)} |",
+        "| --- " * (1 + len(losses.columns)) + "|",
+    ]
+    lines += [
+        f"| {domain} | " + " | ".join(f"{value:.2f}" for value in row) + " |"
+        for domain, row in losses.iterrows()
+    ]
     lines += [
         "",
         *(
@@ -160,5 +227,11 @@ def write_card(path: Path, losses: pd.DataFrame, facts: dict) -> None:
             for name in losses
         ),
     ]
-    lines += [f"The text has {facts['corpus_tokens']} training tokens in {sum(facts['documents'].values())} documents.", ""]
-    path.write_text(head + mark + "\n" + "\n".join(lines) + CARD_MARKS[1] + rest.partition(CARD_MARKS[1])[2], encoding="utf-8")
+    lines += [
+        f"The text has {facts['corpus_tokens']} training tokens in {sum(facts['documents'].values())} documents.",
+        "",
+    ]
+    path.write_text(
+        head + mark + "\n" + "\n".join(lines) + CARD_MARKS[1] + rest.partition(CARD_MARKS[1])[2],
+        encoding="utf-8",
+    )

@@ -1,7 +1,9 @@
-"""Online routing: what to draft for a text from what its own first blocks accepted, without a classifier; replayed exactly on a trace.
+"""Online routing: what to draft for a text from what its own first blocks accepted, without a
+classifier; replayed exactly on a trace.
 
-It drafts with a default setting, looks at what the first blocks accepted, and then takes the setting that is best for such texts, by a
-line fitted on the other folds' prompts. Judged frames as in `speclab.analysis.choose`.
+It drafts with a default setting, looks at what the first blocks accepted, and then takes the
+setting that is best for such texts, by a line fitted on the other folds' prompts. Judged frames as
+in `speclab.analysis.choose`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +20,10 @@ from speclab.stats import fold_of
 
 @dataclass(frozen=True)
 class Walks:
-    """Every setting from every position of every text: tokens `emitted` by a block that starts there, int [settings, prompts, longest],
-    and `to_go`, target passes from there to the text's end, float64 [settings, prompts, longest + 1] (0 at the end and behind it)."""
+    """Every setting from every position of every text: tokens `emitted` by a block that starts
+    there, int [settings, prompts, longest], and `to_go`, target passes from there to the text's
+    end, float64 [settings, prompts, longest + 1] (0 at the end and behind it).
+    """
 
     prompt_id: np.ndarray
     domain: np.ndarray
@@ -29,12 +33,23 @@ class Walks:
     to_go: np.ndarray
 
 
-def walks(trace: pd.DataFrame, settings: Settings, costs: Costs, max_new_tokens: int | None = None) -> Walks:
-    """Replay settings from every position (T = 0, or sampled text under the point-mass rule); arguments as `budgets.prompt_table`."""
+def walks(
+    trace: pd.DataFrame, settings: Settings, costs: Costs, max_new_tokens: int | None = None
+) -> Walks:
+    """Replay settings from every position (T = 0, or sampled text under the point-mass rule);
+    arguments as `budgets.prompt_table`.
+    """
     texts = replay.replay(trace, 1, starts="every")
     code, ids = pd.factorize(texts["prompt_id"])
-    start, length, prices = texts["start"].to_numpy(), np.bincount(code), block_prices(settings, costs)
-    emitted, to_go = np.zeros((len(settings), len(ids), length.max()), int), np.zeros((len(settings), len(ids), length.max() + 1))
+    start, length, prices = (
+        texts["start"].to_numpy(),
+        np.bincount(code),
+        block_prices(settings, costs),
+    )
+    emitted, to_go = (
+        np.zeros((len(settings), len(ids), length.max()), int),
+        np.zeros((len(settings), len(ids), length.max() + 1)),
+    )
     for s, (name, tree) in enumerate(settings.items()):
         emitted[s, code, start], to_go[s, code, start] = 1, 1.0
         if tree is not None:
@@ -44,12 +59,25 @@ def walks(trace: pd.DataFrame, settings: Settings, costs: Costs, max_new_tokens:
     rows, columns = np.ogrid[: len(settings), : len(ids)]
     for t in range(length.max() - 1, -1, -1):
         to_go[:, :, t] += to_go[rows, columns, t + emitted[:, :, t]] * (t < length)
-    return Walks(np.asarray(ids), texts["domain"].to_numpy()[start == 0], length, tuple(settings), emitted, to_go)
+    return Walks(
+        np.asarray(ids),
+        texts["domain"].to_numpy()[start == 0],
+        length,
+        tuple(settings),
+        emitted,
+        to_go,
+    )
 
 
 def first_blocks(at: Walks, setting: int, blocks: int) -> tuple[np.ndarray, np.ndarray]:
-    """Each text's first `blocks` blocks of one setting: where they end, int [prompts], and their mean accepted tokens, float [prompts]."""
-    place, accepted, seen = np.zeros(len(at.length), int), np.zeros(len(at.length)), np.zeros(len(at.length))
+    """Each text's first `blocks` blocks of one setting: where they end, int [prompts], and their
+    mean accepted tokens, float [prompts].
+    """
+    place, accepted, seen = (
+        np.zeros(len(at.length), int),
+        np.zeros(len(at.length)),
+        np.zeros(len(at.length)),
+    )
     everyone = np.arange(len(at.length))
     for _ in range(blocks):
         live = place < at.length
@@ -58,14 +86,23 @@ def first_blocks(at: Walks, setting: int, blocks: int) -> tuple[np.ndarray, np.n
     return place, accepted / seen
 
 
-def online(at: Walks, default: str | None = None, blocks: int = 2, routes: Mapping[str, str] | None = None, folds: int = 5,
-           seed: int = 0) -> pd.DataFrame:
-    """A judged frame of the online policy: `blocks` blocks of `default`, then the setting whose predicted cost per token is least.
+def online(
+    at: Walks,
+    default: str | None = None,
+    blocks: int = 2,
+    routes: Mapping[str, str] | None = None,
+    folds: int = 5,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """A judged frame of the online policy: `blocks` blocks of `default`, then the setting whose
+    predicted cost per token is least.
 
-    The prediction is a least-squares line, one a setting, of the cost per remaining token on the mean accepted tokens of the first
-    blocks, fitted on the other folds' prompts: an estimate shrunk towards those prompts as far as they say. default: a setting that
-    drafts, or there is nothing to see; None: the best of those for the other folds' prompts. routes (prompt_id -> domain or UNKNOWN)
-    gives each domain a line of its own height: classifier and acceptance together. Changing the setting costs nothing: both caches stay.
+    The prediction is a least-squares line, one a setting, of the cost per remaining token on the
+    mean accepted tokens of the first blocks, fitted on the other folds' prompts: an estimate shrunk
+    towards those prompts as far as they say. default: a setting that drafts, or there is nothing to
+    see; None: the best of those for the other folds' prompts. routes (prompt_id -> domain or
+    UNKNOWN) gives each domain a line of its own height: classifier and acceptance together.
+    Changing the setting costs nothing: both caches stay.
     """
     if isinstance(blocks, bool) or blocks < 1:
         raise ValueError(f"blocks={blocks!r}: at least 1 is needed to see anything")
@@ -79,22 +116,39 @@ def online(at: Walks, default: str | None = None, blocks: int = 2, routes: Mappi
         look = drafting[at.to_go[drafting][:, fold != k, 0].sum(axis=1).argmin()]
         picked, paid = _decided(at, look, blocks, fold != k, heights)
         chosen[fold == k], cost[fold == k] = picked[fold == k], paid[fold == k]
-    return pd.DataFrame({"prompt_id": at.prompt_id, "domain": at.domain, "setting": np.array(at.settings)[chosen],
-                         "emitted": at.length.astype(float), "cost": cost, "fold": fold})
+    return pd.DataFrame(
+        {
+            "prompt_id": at.prompt_id,
+            "domain": at.domain,
+            "setting": np.array(at.settings)[chosen],
+            "emitted": at.length.astype(float),
+            "cost": cost,
+            "fold": fold,
+        }
+    )
 
 
 def _drafting(at: Walks, default: str | None) -> np.ndarray:
     """Numbers of the settings to look with: the default, or (None) all that draft."""
     if default is not None and default not in at.settings:
         raise ValueError(f"default={default!r} is not among the settings {list(at.settings)}")
-    found = [s for s, name in enumerate(at.settings) if default in (None, name) and (at.emitted[s] > 1).any()]
+    found = [
+        s
+        for s, name in enumerate(at.settings)
+        if default in (None, name) and (at.emitted[s] > 1).any()
+    ]
     if not found:
-        raise ValueError(f"default={default!r}: nothing that it drafts is accepted, so there is nothing to see; choose a chain or a tree")
+        raise ValueError(
+            f"default={default!r}: nothing that it drafts is accepted, so there is nothing to see; choose a chain or a tree"
+        )
     return np.array(found)
 
 
-def _decided(at: Walks, look: int, blocks: int, fit: np.ndarray, heights: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Setting and cost of every prompt when the first blocks are of setting `look` and the lines are fitted on the prompts `fit`.
+def _decided(
+    at: Walks, look: int, blocks: int, fit: np.ndarray, heights: Sequence[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Setting and cost of every prompt when the first blocks are of setting `look` and the lines
+    are fitted on the prompts `fit`.
 
     heights: which domain the prompts are of, and which they are taken for, float [prompts, k] each.
     """
@@ -105,14 +159,20 @@ def _decided(at: Walks, look: int, blocks: int, fit: np.ndarray, heights: Sequen
     fit = fit & (left > 0)
     line = np.linalg.lstsq((design * weight)[fit], (rate * weight)[fit])[0]
     chosen = np.where(left > 0, (told @ line).argmin(axis=1), look)
-    return chosen, at.to_go[look, everyone, 0] - at.to_go[look, everyone, place] + at.to_go[chosen, everyone, place]
+    return chosen, at.to_go[look, everyone, 0] - at.to_go[look, everyone, place] + at.to_go[
+        chosen, everyone, place
+    ]
 
 
 def _heights(label: pd.Series, domain: np.ndarray) -> np.ndarray:
-    """Which domain each prompt is taken for, [prompts, domains]: 1 at its own, the same everywhere where it is UNKNOWN."""
+    """Which domain each prompt is taken for, [prompts, domains]: 1 at its own, the same everywhere
+    where it is UNKNOWN.
+    """
     domains = pd.unique(domain)
     wrong = label[~label.isin([*domains, UNKNOWN])]
     if len(wrong):
-        raise ValueError(f"routes give {wrong.iloc[0]!r}; give every prompt one of {', '.join(domains)}, or {UNKNOWN!r} for none")
+        raise ValueError(
+            f"routes give {wrong.iloc[0]!r}; give every prompt one of {', '.join(domains)}, or {UNKNOWN!r} for none"
+        )
     one = (label.to_numpy()[:, None] == domains).astype(float)
     return np.where(one.any(axis=1, keepdims=True), one, 1 / len(domains))
