@@ -77,6 +77,11 @@ class Estimates:
         """The rows whose estimate is a number."""
         return replace(self, frame=self.frame.dropna(subset="estimate").reset_index(drop=True))
 
+    def groups(self, key: str) -> "Iterator[tuple[Any, Estimates]]":
+        """(value, the rows that have it) for every value of a key, in order of appearance."""
+        for value in pd.unique(self.frame[key]):
+            yield value, self.at(**{key: value})
+
     def rows(self) -> Iterator[Any]:
         """The rows as named tuples."""
         return self.frame.itertuples(index=False)
@@ -120,8 +125,15 @@ class Estimates:
         names = next((key for key in self.keys if self.frame[key].nunique() > 1), self.keys[0])
         return self.listed(names)
 
-    def listed(self, names: str = "domain") -> str:
-        """'code 0.56 [0.55, 0.58], math 0.61 [0.60, 0.63]'."""
+    def listed(self, names: str = "domain", within: str | None = None) -> str:
+        """'code 0.56 [0.55, 0.58], math 0.61 [0.60, 0.63]'.
+
+        within: a list for each value of this key, as 'T = 0: code …; T = 1: code …'.
+        """
+        if within:
+            return "; ".join(
+                f"{value}: {part.listed(names)}" for value, part in self.groups(within)
+            )
         return ", ".join(f"{getattr(row, names)} {self._cell(row)}" for row in self.rows())
 
     def span(self) -> str:
@@ -130,13 +142,24 @@ class Estimates:
         return f"{known.min():.{self.digits}f} to {known.max():.{self.digits}f}"
 
     def sentence(
-        self, above: str, below: str, neither: str, names: str = "domain", than: float = 0.0
+        self,
+        above: str,
+        below: str,
+        neither: str,
+        names: str = "domain",
+        than: float = 0.0,
+        within: str | None = None,
     ) -> str:
         """What the intervals say, as 'falls in code, math; is undefined in chat': each wording is
         followed by the names it holds for.
 
-        `above` or `below`: the whole interval lies on that side of `than`; else `neither`.
+        `above` or `below`: the whole interval lies on that side of `than`; else `neither`. within: a
+        sentence for each value of this key, as 'T = 0: falls in code. T = 1: …'.
         """
+        if within:
+            wording = (above, below, neither, names, than)
+            parts = [f"{value}: {part.sentence(*wording)}" for value, part in self.groups(within)]
+            return ". ".join(parts)
         return by_direction(self.frame, above, below, neither, names, than)
 
     # ---- compare ---------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ a figure reads in grey too.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -176,24 +176,29 @@ def lines_with_bands(
     y: str = "estimate",
     low: str = "low",
     high: str = "high",
+    looks: Mapping[str, dict] | None = None,
+    dots: Sequence[str] = (),
 ) -> None:
-    """One line per value of `hue` over a numeric `x`, with its interval as a band; a missing `low`
-    or `high` column draws no band.
+    """One line per value of `hue` over a numeric `x`, with its interval as a band; where `low` and
+    `high` are missing or NaN there is no band.
+
+    looks: matplotlib's line options by value of `hue`, over those of `style_of`. dots: values of
+    `hue` that are drawn as separate points with bars, as what was counted beside what was predicted.
     """
     _need(frame, [x, hue, y])
     for index, name in enumerate(pd.unique(frame[hue])):
         rows = frame[frame[hue] == name].sort_values(x)
-        style = style_of(str(name), index)
+        style = style_of(str(name), index) | (looks or {}).get(str(name), {})
+        if name in dots:
+            style["linestyle"] = "none"
         axes.plot(rows[x], rows[y], label=name, **style)
-        if {low, high} <= set(frame.columns):
-            axes.fill_between(
-                rows[x],
-                rows[low].astype(float),
-                rows[high].astype(float),
-                color=style["color"],
-                alpha=0.15,
-                linewidth=0,
-            )
+        if not {low, high} <= set(frame.columns):
+            continue
+        ends = rows[low].astype(float), rows[high].astype(float)
+        if name in dots:
+            axes.vlines(rows[x], *ends, color=style["color"], linewidth=1.2)
+        else:
+            axes.fill_between(rows[x], *ends, color=style["color"], alpha=0.15, linewidth=0)
     if pd.api.types.is_integer_dtype(frame[x]):
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
 
@@ -224,6 +229,8 @@ def facets(
     reference: float | None = None,
     limits: tuple[float | None, float | None] | None = None,
     share_y: bool = True,
+    looks: Mapping[str, dict] | None = None,
+    dots: Sequence[str] = (),
 ) -> Figure:
     """Estimates with their intervals, one panel for each value of `rows` and of `columns`, one
     colour for each value of `hue`.
@@ -231,7 +238,8 @@ def facets(
     kind: "lines" (bands over a numeric x), "points" (bars over a few values of x) or "bars" (the
     same, lying down). `y` names the quantity on the axis (a column of AXIS_LABELS, or the words
     themselves), x_label the other axis. `height` is a panel's, in inches. reference: a line at this
-    value. limits: of the estimate's axis. Values of every key are drawn in order of appearance.
+    value. limits: of the estimate's axis. looks and dots: of lines, as of `lines_with_bands`. Values
+    of every key are drawn in order of appearance; the panels are the figure's axes, row by row.
     """
     _need(frame, [x, hue, "estimate"])
     down = list(pd.unique(frame[rows])) if rows else [None]
@@ -254,7 +262,10 @@ def facets(
             if part.empty:
                 axes.set_axis_off()
                 continue
-            _panel(part, axes, x, hue, kind)
+            if kind == "lines":
+                lines_with_bands(part, axes, x, hue, looks=looks, dots=dots)
+            else:
+                interval_bars(part, axes, x, hue, horizontal=lying)
             axes.set_title(", ".join(str(name) for name in (column, row) if name is not None))
             _reference(axes, reference, lying, limits)
     x_text, y_text = x_label or AXIS_LABELS.get(x, x), AXIS_LABELS.get(y, y)
@@ -264,13 +275,6 @@ def facets(
         axes.set_ylabel(x_text if lying else y_text)
     legend_above(figure, grid[0, 0])
     return figure
-
-
-def _panel(part: pd.DataFrame, axes: Axes, x: str, hue: str, kind: str) -> None:
-    if kind == "lines":
-        lines_with_bands(part, axes, x, hue)
-    else:
-        interval_bars(part, axes, x, hue, horizontal=kind == "bars")
 
 
 def _reference(axes: Axes, value: float | None, lying: bool, limits: tuple | None) -> None:

@@ -123,6 +123,25 @@ def test_wide_writes_intervals_as_text():
 # ---- signals and bins ----------------------------------------------------------------------------
 
 
+def test_lists_and_sentences_within_a_key():
+    rows = [
+        ("T = 0", "code", 1.0, 0.5, 1.5),
+        ("T = 0", "chat", -1.0, -2.0, -0.5),
+        ("T = 1", "code", 0.0, -1.0, 1.0),
+    ]
+    columns = ["temperature", "domain", *explain.NUMBERS]
+    table = explain.Estimates(pd.DataFrame(rows, columns=columns), 1)
+    assert [(text, len(part.frame)) for text, part in table.groups("temperature")] == [
+        ("T = 0", 2),
+        ("T = 1", 1),
+    ]
+    assert table.listed(within="temperature") == (
+        "T = 0: code 1.0 [0.5, 1.5], chat -1.0 [-2.0, -0.5]; T = 1: code 0.0 [-1.0, 1.0]"
+    )
+    said = table.sentence("rises in", "falls in", "is open in", within="temperature")
+    assert said == "T = 0: rises in code; falls in chat. T = 1: is open in code"
+
+
 def test_signals_by_hand():
     trace = pd.DataFrame(
         {"draft_rank": [0, 2], "draft_entropy": [0.5, 1.5], "target_entropy": [0.1, 2.0]}

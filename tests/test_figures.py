@@ -125,6 +125,26 @@ def test_lines_have_bands_where_there_are_intervals():
     assert with_band.lines[0].get_linestyle() == "--"
 
 
+def test_dots_and_looks_of_lines():
+    frame = pd.DataFrame(
+        {
+            "gamma": [1, 2, 1, 2],
+            "made": ["decoded", "decoded", "replayed", "replayed"],
+            "estimate": [1.0, 2.0, 1.1, 2.1],
+            "low": [0.9, 1.9, np.nan, np.nan],
+            "high": [1.2, 2.2, np.nan, np.nan],
+        }
+    )
+    figure = figures.facets(
+        frame, "gamma", hue="made", dots=["decoded"], looks={"replayed": {"color": "red"}}
+    )
+    dots, line = figure.axes[0].lines
+    assert dots.get_linestyle() == "None" and line.get_linestyle() != "None"
+    assert line.get_color() == "red"
+    bars = figure.axes[0].collections[0].get_segments()
+    np.testing.assert_allclose(bars, [[[1, 0.9], [1, 1.2]], [[2, 1.9], [2, 2.2]]])
+
+
 def test_heatmap_writes_its_numbers():
     _, axes = figures.subplots()
     figures.heatmap(
