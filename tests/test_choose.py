@@ -180,22 +180,6 @@ def test_the_sampled_chain_is_an_expectation_over_the_same_text():
     assert sure["cost"].to_numpy() == pytest.approx(10 * COSTS.of_block(chain(3)))
 
 
-def test_candidates_are_different_and_parseable():
-    found = budgets.candidates(
-        random_trace(), gammas=(1, 2, 4), budgets=(2, 4, 8), depths=(1, 2, 4)
-    )
-    assert (
-        list(found)[:5] == [PLAIN, "chain:1", "chain:2", "chain:4", budgets.PAPER_TREE]
-        and found[PLAIN] is None
-    )
-    shapes = [(*tree.parent, *tree.rank) for tree in found.values() if tree]
-    assert (
-        len(set(shapes)) == len(shapes)
-        and found["best:4,1"].size == 4
-        and found["best:4,1"].max_depth == 1
-    )
-
-
 # ---- choices -------------------------------------------------------------------------------------
 
 
@@ -214,16 +198,21 @@ def test_choices_and_regret_by_hand():
         budgets.oracle(table)["setting"].tolist() == ["b", "a", PLAIN]
         and budgets.oracle(table)["cost"].sum() == 24
     )
-    found = budgets.regret(table_of(COPIES, 12.0), folds=None, n=50).set_index(
-        ["policy", "quantity", "domain"]
-    )["estimate"]
+    table = table_of(COPIES, 12.0)
+    best = budgets.choose(table)
+    judged = {
+        PLAIN: budgets.judge(table, PLAIN),
+        "uniform": budgets.judge(table, best[UNKNOWN]),
+        "per-domain": budgets.judge(table, best),
+        "oracle": budgets.oracle(table),
+    }
+    found = budgets.compare(judged, "uniform", n=50)
+    found = found.set_index(["policy", "quantity", "domain"])["estimate"]
     for policy, passes in ((PLAIN, 36), ("uniform", 28), ("per-domain", 26), ("oracle", 24)):
         assert found[policy, "speed", "pooled"] == pytest.approx(36 / passes)
     assert found["oracle", "minus_baseline", "pooled"] == pytest.approx(36 / 24 - 36 / 28)
-    assert (
-        found["per-domain", "minus_baseline", "code"] == pytest.approx(0)
-        and found["per-domain", "speed", "chat"] == 1
-    )
+    assert found["per-domain", "minus_baseline", "code"] == pytest.approx(0)
+    assert found["per-domain", "speed", "chat"] == 1
     assert found["per-domain", "minus_baseline", "chat"] == pytest.approx(1 - 12 / 14)
 
 
@@ -239,15 +228,16 @@ def test_in_sample_no_choice_beats_a_finer_one(seed):
             for i in range(6)
         }
     )
-    found = (
-        budgets.regret(table, folds=None, n=1)
-        .query("quantity == 'speed' and domain == 'pooled'")
-        .set_index("policy")["estimate"]
+    best = budgets.choose(table)
+    frames = (
+        budgets.oracle(table),
+        budgets.judge(table, best),
+        budgets.judge(table, best[UNKNOWN]),
+        budgets.judge(table, PLAIN),
     )
-    assert (
-        found["oracle"] >= found["per-domain"] >= found["uniform"] >= found[PLAIN] - 1e-12
-        and found[PLAIN] < found["oracle"]
-    )
+    oracle, own, uniform, plain = (frame["cost"].sum() for frame in frames)
+    assert oracle <= own <= uniform <= plain + 1e-12
+    assert oracle < plain
 
 
 def test_the_interval_of_a_difference_is_paired():
@@ -288,6 +278,41 @@ def test_bootstrap_shares_sum_to_one_and_certainty_is_one():
     assert alike["share_best"].tolist() == [0, 1, 0, 1] and alike["low"].tolist() == alike[
         "high"
     ].tolist() == [1, 1.25, 1, 1.25]
+
+
+def test_the_definition_of_the_fastest_setting():
+    """The highest speed-up, the first of equals; how often it is that, and how far others are."""
+    assert budgets.fastest(np.array([[1.0, 2.0, 2.0], [3.0, 1.0, 2.0]])).tolist() == [1, 0]
+    sample, resamples = [1.0, 1.5, 1.4], [[1.0, 1.6, 1.2], [1.0, 1.3, 1.3], [1.0, 1.2, 1.5]]
+    found = budgets.how_sure(np.array([sample, *resamples]), ["plain", "a", "b"])
+    assert found["share_best"].tolist() == pytest.approx([0, 2 / 3, 1 / 3])
+    assert found["behind"].tolist() == pytest.approx([0.5, 0, 0.1])
+    assert found.loc[2, ["behind_low", "behind_high"]].tolist() == pytest.approx(
+        np.quantile([0.4, 0, -0.3], [0.025, 0.975])
+    )
+    assert found.loc[1, ["low", "high"]].tolist() == pytest.approx(
+        np.quantile([1.6, 1.3, 1.2], [0.025, 0.975])
+    )
+
+
+def test_the_fastest_row_of_each_domain():
+    rows = [("code", "a", 1.0), ("code", "b", 2.0), ("chat", "a", 3.0), ("chat", "b", 3.0)]
+    table = pd.DataFrame(rows, columns=["domain", "setting", "speedup"])
+    assert budgets.fastest_rows(table)["setting"].tolist() == ["b", "a"]
+
+
+def test_cross_fitted_by_hand():
+    """Two folds of two domains: each prompt gets what is cheapest for its domain's other fold."""
+    cost = np.array([[1.0, 2.0], [2.0, 1.0], [1.0, 3.0], [5.0, 1.0]])
+    domain, fold = np.array(["code", "code", "chat", "chat"]), np.array([0, 1, 0, 1])
+    assert budgets.cross_fitted(cost, domain, fold).tolist() == [1, 0, 1, 0]
+    nobody = np.array([UNKNOWN] * 4)  # the other fold costs 7 and 2, then 2 and 5
+    assert budgets.cross_fitted(cost, domain, fold, nobody).tolist() == [1, 0, 1, 0]
+    code = np.array(["code"] * 4)
+    assert budgets.cross_fitted(cost, domain, fold, code).tolist() == [1, 0, 1, 0]
+    chat = np.array(["chat", "chat", "code", "code"])
+    other = np.array([[1.0, 2.0], [1.0, 2.0], [3.0, 2.0], [3.0, 2.0]])
+    assert budgets.cross_fitted(other, domain, fold, chat).tolist() == [1, 1, 0, 0]
 
 
 def planted(fold):

@@ -9,23 +9,21 @@ emitted, cost. NumPy and pandas only. speed-up x 1000 / `Costs.target_ms` = toke
 the prefill.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from speclab import replay
-from speclab.analysis.best_tree import best_tree, rank_acceptance
 from speclab.cost import Costs
 from speclab.score import POOLED, Estimator, domains_in, ratio, require
 from speclab.stats import BOUNDS, RESAMPLES, Prompts, by_domain, fold_of, prompts_of
-from speclab.tree import Tree, chain, parse_shape
+from speclab.tree import Tree
 
 PLAIN, UNKNOWN = (
     "plain",
     "unknown",
 )  # the setting that drafts nothing; the label of a prompt of no known domain
-PAPER_TREE = "tree:3,2,8"
 CS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)  # c of `curves`
 Settings = Mapping[str, Tree | None]
 KEYS, SUMS = (
@@ -47,31 +45,72 @@ def assumed(
     return Costs(target_ms, (1, largest), (c, c), (1.0, 1.0 + per_token * (largest - 1)), overhead)
 
 
-def candidates(
-    trace: pd.DataFrame,
-    gammas: Iterable[int] = range(1, 17),
-    budgets: Iterable[int] = (4, 8, 16, 32),
-    depths: Iterable[int] = (1, 2, 3, 4, 6, 8),
-) -> dict[str, Tree | None]:
-    """Settings to choose from: plain, chain:GAMMA, the paper's tree, best:BUDGET,DEPTH (Sequoia's
-    tree for the trace's rank acceptances).
+# ---- the fastest setting: the one definition ------------------------------------------------------
 
-    Trees equal to an earlier one are left out. The best trees see eight numbers of the whole trace;
-    to judge them on prompts that they have not seen at all, design them on another trace.
+
+def fastest(speedup: np.ndarray) -> np.ndarray:
+    """The number of the fastest setting: the highest speed-up along the last axis, the first of
+    equals. This is the kit's one definition; whoever picks a setting asks here.
+
+    The speed-up of a group of prompts is the sum of their tokens over the sum of their costs. A
+    lossless text is the same under every setting, so `fastest(1 / cost)` of summed costs [...,
+    settings] is the same choice.
     """
-    found: dict[str, Tree | None] = {PLAIN: None} | {
-        f"chain:{gamma}": chain(gamma) for gamma in gammas
-    }
-    found[PAPER_TREE], a = parse_shape(PAPER_TREE), rank_acceptance(trace)
-    designed = {
-        f"best:{budget},{depth}": best_tree(a, budget, depth).tree
-        for budget in budgets
-        for depth in depths
-    }
-    kept: dict[tuple, tuple[str, Tree | None]] = {}
-    for name, tree in (found | designed).items():
-        kept.setdefault(() if tree is None else (*tree.parent, *tree.rank), (name, tree))
-    return dict(kept.values())
+    return np.asarray(speedup).argmax(axis=-1)
+
+
+def fastest_rows(table: pd.DataFrame, by: str = "domain") -> pd.DataFrame:
+    """The row of the fastest setting for each value of `by`, from a table with a column speedup."""
+    groups = [part for _, part in table.groupby(by, sort=False, observed=True)]
+    return pd.concat([part.iloc[[fastest(part["speedup"])]] for part in groups])
+
+
+def how_sure(speedup: np.ndarray, settings: Sequence) -> pd.DataFrame:
+    """How sure it is which setting is the fastest, from speed-ups [1 + n, settings]: of the sample
+    itself, then of n resamples of its prompts. One row a setting.
+
+    setting, speedup with low and high; share_best: the share of the resamples in which it is the
+    `fastest`; behind, behind_low, behind_high: the speed-up of the sample's fastest setting minus
+    this one's. The fastest one's speed-up is chosen and judged on the same prompts, which flatters
+    it slightly: `cross_fitted` chooses without that bias.
+    """
+    best = fastest(speedup)
+    behind = speedup[:, best[0], None] - speedup
+    low, high = np.quantile(speedup[1:], BOUNDS, axis=0)
+    behind_low, behind_high = np.quantile(behind[1:], BOUNDS, axis=0)
+    times_best = np.bincount(best[1:], minlength=len(settings))
+    return pd.DataFrame(
+        {
+            "setting": settings,
+            "speedup": speedup[0],
+            "low": low,
+            "high": high,
+            "share_best": times_best / len(best[1:]),
+            "behind": behind[0],
+            "behind_low": behind_low,
+            "behind_high": behind_high,
+        }
+    )
+
+
+def cross_fitted(
+    cost: np.ndarray, domain: np.ndarray, fold: np.ndarray, taken_for: np.ndarray | None = None
+) -> np.ndarray:
+    """The number of each prompt's setting, int [prompts]: the `fastest` on the prompts of its domain
+    that are in other folds, so that no prompt has a say in the choice it is judged by.
+
+    cost [prompts, settings]: of texts that are the same under every setting. domain, fold: of each
+    prompt. taken_for: the domain that each prompt is taken for (None: its own); where that is
+    UNKNOWN, the choice is made on the prompts of all domains.
+    """
+    taken_for = domain if taken_for is None else taken_for
+    chosen = np.zeros(len(cost), int)
+    for held_out in pd.unique(fold):
+        for label in pd.unique(taken_for):
+            fitted_on = (fold != held_out) & ((domain == label) | (label == UNKNOWN))
+            here = (fold == held_out) & (taken_for == label)
+            chosen[here] = fastest(1 / cost[fitted_on].sum(axis=0))
+    return chosen
 
 
 # ---- replayed and priced -------------------------------------------------------------------------
@@ -219,42 +258,19 @@ def _sums(prompts: Prompts, columns: np.ndarray) -> np.ndarray:
 
 
 def best_setting(table: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
-    """How sure the best setting is: one row a domain (then `pooled`: one setting for everyone) and
-    setting.
+    """`how_sure` for each domain, then `pooled` (one setting for everyone): domain and its columns.
 
-    speedup, low, high: of this setting; share_best: share of the resamples of prompts in which it
-    is the fastest (the first of equals); behind, behind_low, behind_high: speed-up of the sample's
-    fastest minus this one's. The fastest row's speed-up is chosen and judged on the same prompts:
-    `cross_fit` judges without that bias. ValueError if a domain has fewer than 5 prompts.
+    ValueError if a domain has fewer than 5 prompts.
     """
     wide = _wide(table)
     prompts, names = prompts_of(wide, n, seed), list(wide.columns[3:])
     sums = _sums(prompts, wide[["emitted", *names]].to_numpy(float))
-    parts = []
-    for number, domain in enumerate([*prompts.domains, POOLED]):
-        speed = sums[:, number, :1] / sums[:, number, 1:]
-        fastest = speed.argmax(axis=1)
-        behind = speed[:, fastest[0], None] - speed
-        (low, high), (near, far) = (
-            np.quantile(draws[1:], BOUNDS, axis=0) for draws in (speed, behind)
-        )
-        share = np.bincount(fastest[1:], minlength=len(names)) / n
-        parts.append(
-            pd.DataFrame(
-                {
-                    "domain": domain,
-                    "setting": names,
-                    "speedup": speed[0],
-                    "low": low,
-                    "high": high,
-                    "share_best": share,
-                    "behind": behind[0],
-                    "behind_low": near,
-                    "behind_high": far,
-                }
-            )
-        )
-    return pd.concat(parts, ignore_index=True)
+    speedup = sums[..., :1] / sums[..., 1:]
+    parts = {
+        domain: how_sure(speedup[:, number], names)
+        for number, domain in enumerate([*prompts.domains, POOLED])
+    }
+    return pd.concat(parts, names=["domain"]).reset_index("domain").reset_index(drop=True)
 
 
 def choose(table: pd.DataFrame) -> dict[str, str]:
@@ -262,10 +278,10 @@ def choose(table: pd.DataFrame) -> dict[str, str]:
     domain is known).
     """
     wide = _wide(table)
-    costs = wide[wide.columns[3:]]
-    return costs.groupby(wide["domain"]).sum().idxmin(axis=1).to_dict() | {
-        UNKNOWN: costs.sum().idxmin()
-    }
+    cost, domain = wide.iloc[:, 3:].to_numpy(float), wide["domain"].to_numpy()
+    groups = {name: domain == name for name in sorted(set(domain))} | {UNKNOWN: domain == domain}
+    best = {name: fastest(1 / cost[rows].sum(axis=0)) for name, rows in groups.items()}
+    return {name: wide.columns[3 + number] for name, number in best.items()}
 
 
 def judge(table: pd.DataFrame, chosen: str | Mapping[str, str]) -> pd.DataFrame:
@@ -297,9 +313,8 @@ def oracle(table: pd.DataFrame) -> pd.DataFrame:
     A judged frame.
     """
     wide = _wide(table)
-    return judge(
-        table, dict(zip(wide["prompt_id"], wide[wide.columns[3:]].idxmin(axis=1), strict=True))
-    )
+    setting = wide.columns[3 + fastest(1 / wide.iloc[:, 3:].to_numpy(float))]
+    return judge(table, dict(zip(wide["prompt_id"], setting, strict=True)))
 
 
 def cross_fit(
@@ -329,10 +344,8 @@ def cross_fit(
         )
     if label.isna().any():
         raise ValueError(f"routes lack prompt {ids[label.isna()].iloc[0]!r}: route every prompt")
-    setting = pd.Series("", index=wide.index)
-    for number in range(folds):
-        best = choose(table[table["prompt_id"].isin(ids[fold != number])])
-        setting[fold == number] = label[fold == number].map(best)
+    cost, domain = wide.iloc[:, 3:].to_numpy(float), wide["domain"].to_numpy()
+    setting = wide.columns[3 + cross_fitted(cost, domain, fold, label.to_numpy())]
     found = judge(paid, dict(zip(ids, setting, strict=True)))
     return found.assign(fold=found["prompt_id"].map(dict(zip(ids, fold, strict=True))))
 
@@ -373,35 +386,6 @@ _VALUES = {
 }
 
 
-def regret(
-    table: pd.DataFrame, folds: int | None = 5, n: int = RESAMPLES, seed: int = 0
-) -> pd.DataFrame:
-    """`compare` of plain, uniform (one setting for all), per-domain and oracle (per prompt), the
-    baseline being uniform.
-
-    minus_baseline of per-domain and of oracle is the regret of one uniform setting. folds: uniform
-    and per-domain are chosen on other prompts than judged; None: on the same ones, where oracle >=
-    per-domain >= uniform holds exactly (pooled cost) and flatters.
-    """
-    nobody = dict.fromkeys(table["prompt_id"], UNKNOWN)
-    if folds is None:
-        best = choose(table)
-        uniform, own = judge(table, best[UNKNOWN]), judge(table, best)
-    else:
-        uniform, own = cross_fit(table, nobody, folds, seed), cross_fit(table, None, folds, seed)
-    return compare(
-        {
-            PLAIN: judge(table, PLAIN),
-            "uniform": uniform,
-            "per-domain": own,
-            "oracle": oracle(table),
-        },
-        "uniform",
-        n,
-        seed,
-    )
-
-
 # ---- other machines, other acceptance ------------------------------------------------------------
 
 
@@ -422,7 +406,7 @@ def curves(
     parts = []
     for c in cs:
         best = best_setting(price(found, settings, assumed(c, per_token, overhead)), n, seed)
-        parts.append(best.loc[best.groupby("domain", sort=False)["speedup"].idxmax()].assign(c=c))
+        parts.append(fastest_rows(best).assign(c=c))
     table = pd.concat(parts, ignore_index=True)
     trees = table["setting"].map(settings)
     sizes = {

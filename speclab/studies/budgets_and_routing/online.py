@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay
-from speclab.analysis.choose import UNKNOWN, Settings, block_prices, levels_at
+from speclab.analysis.choose import UNKNOWN, Settings, block_prices, fastest, levels_at
 from speclab.cost import Costs
 from speclab.stats import fold_of
 
@@ -113,7 +113,7 @@ def online(
         heights = [_heights(label, at.domain) for label in (pd.Series(at.domain), taken)]
     chosen, cost = np.zeros(len(at.length), int), np.zeros(len(at.length))
     for k in range(folds):
-        look = drafting[at.to_go[drafting][:, fold != k, 0].sum(axis=1).argmin()]
+        look = drafting[fastest(1 / at.to_go[drafting][:, fold != k, 0].sum(axis=1))]
         picked, paid = _decided(at, look, blocks, fold != k, heights)
         chosen[fold == k], cost[fold == k] = picked[fold == k], paid[fold == k]
     return pd.DataFrame(

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from speclab.analysis.choose import PLAIN, judge
+from speclab.analysis.choose import PLAIN, fastest, judge
 from speclab.cost import Costs
 from speclab.replay import replay
 from speclab.score import domains_in, require
@@ -314,7 +314,8 @@ def always(
             .mean()
             .unstack("domain")[list(domains)]
         )
-        chosen |= dict.fromkeys(fold.index[fold == number], str((mean @ shares).idxmin()))
+        best = mean.index[fastest(1 / (mean @ shares).to_numpy())]
+        chosen |= dict.fromkeys(fold.index[fold == number], best)
     return judge(table, chosen)
 
 
