@@ -86,9 +86,12 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def written(path: Path, write: Callable[[Path], None]) -> None:
-    """Write under a temporary name and rename; an error names the folder and says that nothing
-    recorded is lost.
+def written(
+    path: Path, write: Callable[[Path], None], kept: str = "Finished blocks are kept"
+) -> None:
+    """Write under a temporary name and rename; an error names the folder and says what is not lost.
+
+    Half a file is removed: it would take the room that the user makes.
     """
     temporary = path.with_name(path.name + ".tmp")
     try:
@@ -96,8 +99,10 @@ def written(path: Path, write: Callable[[Path], None]) -> None:
         write(temporary)
         temporary.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise RunError(
-            f"cannot write {path}: {error.strerror or error}. Finished blocks are kept; "
+            f"cannot write {path}: {error.strerror or error}. {kept}; "
             "free space or choose another folder (--out), then run again"
         ) from error
 

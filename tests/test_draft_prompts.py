@@ -3,6 +3,8 @@ that are true.
 """
 
 import doctest
+import hashlib
+import json
 import random
 import re
 
@@ -10,13 +12,10 @@ import pytest
 
 from speclab.drafts.prompts import (
     ACTIONS,
-    CHAT,
-    MATH,
     NUMBERS,
-    REASONING,
+    PHRASES,
     SLOT,
     STRINGS,
-    WORDS,
     fill,
     ngrams,
     shingles,
@@ -94,11 +93,27 @@ def test_no_slot_is_left_and_every_list_is_used():
     assert not [p.text for p in PROMPTS if SLOT.search(p.text)]
     used = {
         m.group(1)
-        for template in (*MATH, *REASONING, *CHAT)
+        for domain in ("math", "reasoning", "chat")
+        for template in PHRASES[domain]
         for m in SLOT.finditer(template)
         if ".." not in m.group(1)
     }
-    assert used <= set(WORDS) and set(WORDS) - used == {"int_arg", "str_arg", "token", "code_note"}
+    lists = set(PHRASES["words"])
+    assert used <= lists and lists - used == {"int_arg", "str_arg", "token", "code_note"}
+
+
+def test_phrases_are_texts_and_every_action_has_its_own():
+    """YAML reads an unquoted `no` or `3` as something else than a word."""
+    texts = [w for words in PHRASES["words"].values() for w in words]
+    texts += [t for domain in ("math", "reasoning", "chat") for t in PHRASES[domain]]
+    assert all(isinstance(text, str) for text in texts)
+    assert list(PHRASES["functions"]) == list(ACTIONS)
+
+
+def test_the_prompts_of_a_seed_are_those_that_kept_drafts_were_trained_on():
+    """Trained drafts are kept by their texts: another prompt, or another order, trains them anew."""
+    listed = json.dumps([[p.prompt_id, p.domain, p.text] for p in training_prompts(100)])
+    assert hashlib.sha256(listed.encode()).hexdigest()[:16] == "57d94b1959ed58b3"
 
 
 def test_the_examples_in_a_stub_are_true():
@@ -111,7 +126,7 @@ def test_the_examples_in_a_stub_are_true():
         )
         first, *_, last = name.split("_")
         action = first if first in ACTIONS else last
-        scope = {"keep": table[quality], "act": ACTIONS[action][2]}
+        scope = {"keep": table[quality], "act": ACTIONS[action]}
         exec(text + f"    return act([x for x in {arg} if keep(x)])\n", scope)
         result = doctest.DocTestRunner(verbose=False).run(
             doctest.DocTestFinder().find(scope[name], name, globs=scope)[0]
