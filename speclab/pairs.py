@@ -42,6 +42,14 @@ class Pair:
         """Ids both models share."""
         return self.target.vocab
 
+    @property
+    def is_exact(self) -> bool:
+        """True where a token scores the same in every pass shape: float32 on the CPU. Elsewhere a
+        pass of another shape rounds otherwise, and a near tie may fall the other way.
+        """
+        models = (self.target, self.draft)
+        return all(m.dtype == torch.float32 and str(m.device) == "cpu" for m in models)
+
 
 def model_folder(spec: ModelSpec) -> Path:
     """The local folder of a model: as named, relative to the repository, under SPECLAB_MODELS, or

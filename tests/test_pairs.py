@@ -1,5 +1,7 @@
 """Loading: what is refused, and with which words; what a loaded pair says of itself."""
 
+import copy
+import dataclasses
 import shutil
 
 import pytest
@@ -28,6 +30,13 @@ def test_a_pair_knows_itself(random_pair):
     facts = random_pair.facts["target"]
     assert facts["dtype"] == "float32" and facts["kernel"] == "Linear" and not facts["quantised"]
     assert facts["parameters"] == sum(p.numel() for p in random_pair.target.network.parameters())
+
+
+def test_only_float32_on_the_cpu_is_exact(random_pair):
+    assert random_pair.is_exact
+    half = copy.copy(random_pair.draft)
+    half.dtype = torch.bfloat16
+    assert not dataclasses.replace(random_pair, draft=half).is_exact
 
 
 def test_padded_vocabularies_are_cut_to_the_shared_ids(random_folders, tmp_path):
