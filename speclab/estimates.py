@@ -39,8 +39,16 @@ class Estimates:
     ) -> "Estimates":
         """Several tables as one; the new first column `key` says which table a row came from."""
         frames = {name: getattr(part, "frame", part) for name, part in parts.items()}
-        table = pd.concat(frames, names=[key]).reset_index(key).reset_index(drop=True)
-        return cls(table, digits)
+        return cls(stack(frames, key), digits)
+
+    @classmethod
+    def of(cls, table: pd.DataFrame, name: str, keys: list[str], digits: int = 2) -> "Estimates":
+        """The columns `name`, `name`_low and `name`_high of a table with one row for each value of
+        `keys`.
+        """
+        columns = [*keys, name, f"{name}_low", f"{name}_high"]
+        require(table, columns, "table")
+        return cls(table[columns].set_axis([*keys, *NUMBERS], axis=1), digits)
 
     # ---- pick ------------------------------------------------------------------------------------
 
@@ -186,6 +194,11 @@ class Estimates:
         """The row of the largest estimate in each value of `within`."""
         best = self.frame.groupby(within, sort=False, observed=True)["estimate"].idxmax()
         return replace(self, frame=self.frame.loc[best].reset_index(drop=True))
+
+
+def stack(parts: Mapping[Any, pd.DataFrame], key: str) -> pd.DataFrame:
+    """Several frames as one, rows numbered anew; the new first column `key` holds their names."""
+    return pd.concat(parts, names=[key]).reset_index(key).reset_index(drop=True)
 
 
 def direction(

@@ -142,6 +142,17 @@ def test_lists_and_sentences_within_a_key():
     assert said == "T = 0: rises in code; falls in chat. T = 1: is open in code"
 
 
+def test_estimates_of_columns_and_stacked_frames():
+    table = pd.DataFrame({"domain": ["code"], "best": [4], "best_low": [3], "best_high": [5]})
+    assert explain.Estimates.of(table, "best", ["domain"], 0).listed() == "code 4 [3, 5]"
+    both = explain.stack({"T = 0": table, "T = 1": table}, "temperature")
+    assert both.columns[0] == "temperature" and both.index.tolist() == [0, 1]
+    assert explain.Estimates.of(both, "best", ["temperature", "domain"]).keys == [
+        "temperature",
+        "domain",
+    ]
+
+
 def test_signals_by_hand():
     trace = pd.DataFrame(
         {"draft_rank": [0, 2], "draft_entropy": [0.5, 1.5], "target_entropy": [0.1, 2.0]}
