@@ -1,13 +1,15 @@
-"""Command line: `python -m speclab record | decode | tiny-pair` (see --help).
+"""The one command line: `python -m speclab VERB`, see --help. `make` calls it too.
 
-Errors are one line that says what to do; exit status 2.
+Every verb is a few lines that hand its options to the module that does the work, imported when it is asked for. An error that the user
+can mend is one line that says what to do, and exit status 2.
 """
 
-import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from speclab.notebook import quiet
 
@@ -15,26 +17,136 @@ if TYPE_CHECKING:
     from speclab.profiles import Profile
     from speclab.sampling import Sampling
 
+STOPPED = "speclab: stopped; finished blocks are kept, the same command goes on from there"
 
-def _record(args: argparse.Namespace) -> None:
+
+class Command(click.Command):
+    """A command whose repeatable options take several values at once: `--set a=1 b=2` is `--set a=1 --set b=2`."""
+
+    def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
+        """Repeat the name of such an option before each of its values."""
+        several = {
+            name
+            for option in self.params
+            if getattr(option, "multiple", False)
+            for name in option.opts
+        }
+        return super().parse_args(context, list(repeated(arguments, several)))
+
+
+def repeated(arguments: list[str], several: set[str]) -> Iterator[str]:
+    """`--set a b --out c` as `--set a --set b --out c`, for the options named in `several`."""
+    current, values = "", 0
+    for argument in arguments:
+        if argument.startswith("--"):
+            current, values = argument, 0
+        elif current in several:
+            values += 1
+            if values > 1:
+                yield current
+        yield argument
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """Study kit for speculative decoding."""
+
+
+def verb(name: str, group: click.Group = cli) -> Callable:
+    """A verb of the command line: the function below it, with the options above it."""
+    return group.command(name, cls=Command)
+
+
+def option(*names: str, **settings: Any) -> Callable:
+    """An option that shows its default in the help text."""
+    return click.option(*names, show_default=True, **settings)
+
+
+PROFILE = option(
+    "--profile", default="tiny", help="A name from notebooks/profiles, or a YAML file."
+)
+CHANGES = option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="KEY=VALUE …",
+    help="Change parameters of the profile.",
+)
+
+
+# ---- record and decode -----------------------------------------------------------------------------------------------
+
+
+@verb("record")
+@PROFILE
+@option("--kind", default="greedy", help="greedy, sampled, balanced, chain or chat-template.")
+@CHANGES
+@option("--out", type=Path, help="Folder of the run (default: data/runs/PROFILE-KIND-KEY).")
+@option(
+    "--engine",
+    default="local",
+    help="local, or ray: actors on the cluster of RAY_ADDRESS, else of this machine.",
+)
+@option(
+    "--devices",
+    multiple=True,
+    metavar="DEVICE …",
+    help="local: one process and one pair each, as cuda:0 cuda:1.",
+)
+@option("--workers", type=int, help="ray: actors (default: one a GPU, else one a CPU).")
+def record(
+    profile: str, kind: str, changes: tuple, out: Path, engine: str, devices: tuple, workers: int
+) -> None:
+    """Record trace, nodes and manifest of a profile."""
     from speclab.ops.engines import engine_of
     from speclab.profiles import load_profile, parse_overrides
-    from speclab.runs import KINDS, load_or_record, record_run
+    from speclab.runs import load_or_record, of_kind, record_run
 
-    profile, engine = (
-        load_profile(args.profile, parse_overrides(args.set)),
-        engine_of(args.engine, args.devices, args.workers),
-    )
-    if args.out:
-        run = record_run(profile.replace(**KINDS[args.kind]), args.out, engine=engine)
+    settings = load_profile(profile, parse_overrides(list(changes)))
+    chosen = engine_of(engine, list(devices), workers)
+    if out:
+        run = record_run(of_kind(settings, kind), out, engine=chosen)
     else:
-        run = load_or_record(profile, args.kind, engine)
-    print(
-        f"{run.manifest['rows']['trace']} positions, {run.manifest['rows']['nodes']} nodes in {run.folder}"
-    )
+        run = load_or_record(settings, kind, chosen)
+    rows = run.manifest["rows"]
+    click.echo(f"{rows['trace']} positions, {rows['nodes']} nodes in {run.folder}")
 
 
-def _decode(args: argparse.Namespace) -> None:
+@verb("decode")
+@PROFILE
+@option("--rule", default="greedy", help="greedy, rejection, point-mass or without-replacement.")
+@option(
+    "--shape",
+    default="chain:4",
+    help="chain:GAMMA, tree:DEPTH,BRANCHES[,BUDGET] or dynamic:DEPTH,BRANCHES,BUDGET.",
+)
+@option(
+    "--policy",
+    type=Path,
+    metavar="FILE",
+    help="Of notebook 09: a shape for each prompt, in place of --shape.",
+)
+@option("--temperature", type=float)
+@option("--seed", type=int, default=0)
+@option("--prompts", type=Path, required=True, help="JSON lines with prompt_id and prompt.")
+@option(
+    "--check", is_flag=True, help="Compare with plain greedy text (always done in half precision)."
+)
+@option("--out", type=Path, required=True, help="JSON lines with the texts.")
+@CHANGES
+def decode(
+    profile: str,
+    rule: str,
+    shape: str,
+    policy: Path | None,
+    temperature: float | None,
+    seed: int,
+    prompts: Path,
+    check: bool,
+    out: Path,
+    changes: tuple,
+) -> None:
+    """Decode prompts speculatively, one JSON line each."""
     from speclab.decode import check_rule, decode_file
     from speclab.draft import parse_shape
     from speclab.pairs import load_pair
@@ -42,169 +154,226 @@ def _decode(args: argparse.Namespace) -> None:
     from speclab.prompts import read_prompts
     from speclab.sampling import Sampling
 
-    if args.seed < 0:
-        raise ValueError(f"--seed {args.seed}: allowed are whole numbers from 0")
-    if args.check and args.rule != "greedy":
-        raise ValueError(f"--check compares greedy texts; it does not go with --rule {args.rule}")
-    settings = parse_overrides(args.set) | (
-        {} if args.temperature is None else {"temperature": args.temperature}
-    )
-    profile, shape = load_profile(args.profile, settings), parse_shape(args.shape)
-    sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
-    check_rule(args.rule, shape, sampling)  # before the models are loaded
-    shape_of = _shape_of(args, profile, sampling) if args.policy else None
-    if not (prompts := read_prompts(args.prompts, optional=("domain",))):
+    if seed < 0:
+        raise ValueError(f"--seed {seed}: allowed are whole numbers from 0")
+    if check and rule != "greedy":
+        raise ValueError(f"--check compares greedy texts; it does not go with --rule {rule}")
+    overrides = parse_overrides(list(changes))
+    if temperature is not None:
+        overrides["temperature"] = temperature
+    settings = load_profile(profile, overrides)
+    drafted = parse_shape(shape)
+    sampling = Sampling(settings.temperature, settings.top_k, settings.top_p)
+    check_rule(rule, drafted, sampling)  # before the models are loaded
+    shape_of = policy_shapes(policy, rule, settings, sampling) if policy else None
+    wanted = read_prompts(prompts, optional=("domain",))
+    if not wanted:
         raise ValueError(
-            f"{args.prompts}: no prompt in it; write one object with prompt_id and prompt on each line"
+            f"{prompts}: no prompt in it; write one object with prompt_id and prompt on each line"
         )
-    pair = load_pair(profile)
-    # in half precision passes of other shapes round otherwise: a near tie may fall the other way,
-    # and is then told
-    exact = (
-        pair.facts["target"]["dtype"],
-        pair.facts["target"]["device"],
-        pair.facts["target"]["quantised"],
-    ) == ("float32", "cpu", False)
-    check = args.rule == "greedy" and (args.check or not exact)
-    decode_file(
-        pair, prompts, profile, args.rule, shape, sampling, args.seed, args.out, check, shape_of
-    )
-    print(f"{len(prompts)} texts in {args.out}")
+    pair = load_pair(settings)
+    facts = pair.facts["target"]
+    exact = (facts["dtype"], facts["device"], facts["quantised"]) == ("float32", "cpu", False)
+    check = rule == "greedy" and (check or not exact)
+    decode_file(pair, wanted, settings, rule, drafted, sampling, seed, out, check, shape_of)
+    click.echo(f"{len(wanted)} texts in {out}")
 
 
-def _shape_of(args: argparse.Namespace, profile: "Profile", sampling: "Sampling") -> Callable:
-    """What the policy file drafts for a prompt; every setting of it is checked before the models
-    are loaded.
-    """
+def policy_shapes(file: Path, rule: str, profile: "Profile", sampling: "Sampling") -> Callable:
+    """What a policy file drafts for a prompt; every setting of it is checked before the models are loaded."""
     from speclab.analysis import policy
     from speclab.decode import check_rule
     from speclab.draft import PLAIN
 
-    plan = policy.load(args.policy, policy.identity(profile))
+    plan = policy.load(file, policy.identity(profile))
     for setting in (plan.default, *plan.domains.values()):
         try:
-            check_rule(args.rule, policy.parse_setting(setting) or PLAIN, sampling)
+            check_rule(rule, policy.parse_setting(setting) or PLAIN, sampling)
         except ValueError as error:
-            raise ValueError(f"{args.policy}, setting {setting!r}: {error}") from None
+            raise ValueError(f"{file}, setting {setting!r}: {error}") from None
     return lambda prompt: policy.choose(plan, prompt) or PLAIN
 
 
-def _tiny_pair(args: argparse.Namespace) -> None:
-    from data.pairs.tiny.prepare import build_tiny_pair
-
-    build_tiny_pair(args.data, args.out, args.work, args.steps, args.seed)
+# ---- the notebooks ---------------------------------------------------------------------------------------------------
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line of the kit."""
-    from speclab.runs import KINDS
+@verb("reproduce")
+@PROFILE
+@option(
+    "--notebook",
+    "notebooks",
+    multiple=True,
+    metavar="NN …",
+    help="Numbers or names (default: all).",
+)
+@CHANGES
+@option(
+    "--parameter",
+    "parameters",
+    multiple=True,
+    metavar="NAME=VALUE …",
+    help="Change parameters of the notebooks.",
+)
+@option("--out", type=Path, help="Folder for build/ and figures/ (default: the repository).")
+@option("--force", is_flag=True, help="Run also what is up to date.")
+def reproduce(
+    profile: str, notebooks: tuple, changes: tuple, parameters: tuple, out: Path | None, force: bool
+) -> int:
+    """Run the notebooks whose outcome may have changed, and write the report."""
+    from speclab.ops import reproduce as runner
+    from speclab.profiles import parse_overrides
 
-    top = argparse.ArgumentParser("speclab", description="Study kit for speculative decoding.")
-    commands = top.add_subparsers(required=True)
-    record = commands.add_parser("record", help="record trace, nodes and manifest of a profile")
-    record.add_argument("--profile", default="tiny", help="name of a profile or a YAML file")
-    record.add_argument("--kind", default="greedy", choices=list(KINDS))
-    record.add_argument(
-        "--set",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change parameters of the profile",
+    session, chosen = runner.open_session(
+        profile,
+        list(notebooks),
+        parse_overrides(list(changes)),
+        parse_overrides(list(parameters)),
+        out,
     )
-    record.add_argument(
-        "--out", type=Path, help="folder of the run (default: data/runs/PROFILE-KIND-KEY)"
-    )
-    record.add_argument(
-        "--engine",
-        default="local",
-        help="local or ray: actors on the cluster of RAY_ADDRESS, else of this machine",
-    )
-    record.add_argument(
-        "--devices",
-        nargs="+",
-        default=[],
-        help="local: one process and one pair a device, as cuda:0 cuda:1",
-    )
-    record.add_argument(
-        "--workers", type=int, help="ray: actors (default: one a GPU, else one a CPU)"
-    )
-    record.set_defaults(run=_record)
-    decode = commands.add_parser("decode", help="decode prompts speculatively, one JSON line each")
-    decode.add_argument("--profile", default="tiny", help="name of a profile or a YAML file")
-    decode.add_argument(
-        "--rule", default="greedy", help="greedy, rejection, point-mass or without-replacement"
-    )
-    decode.add_argument(
-        "--shape",
-        default="chain:4",
-        help="chain:GAMMA, tree:DEPTH,BRANCHES[,BUDGET] or dynamic:DEPTH,BRANCHES,BUDGET",
-    )
-    decode.add_argument(
-        "--policy",
-        type=Path,
-        metavar="FILE",
-        help="of notebook 09: a shape for each prompt, in place of --shape",
-    )
-    decode.add_argument("--temperature", type=float)
-    decode.add_argument("--seed", type=int, default=0)
-    decode.add_argument(
-        "--prompts", type=Path, required=True, help="JSON lines with prompt_id and prompt"
-    )
-    decode.add_argument(
-        "--check",
-        action="store_true",
-        help="compare greedy text with plain greedy text (always done in half precision)",
-    )
-    decode.add_argument("--out", type=Path, required=True)
-    decode.add_argument(
-        "--set",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change parameters of the profile",
-    )
-    decode.set_defaults(run=_decode)
-    tiny = commands.add_parser("tiny-pair", help="train the tiny pair again from its text")
-    tiny.add_argument("--data", type=Path, required=True, help="folder with train/ and hub_mirror/")
-    tiny.add_argument("--out", type=Path, default=Path("data/pairs/tiny"))
-    tiny.add_argument(
-        "--work",
-        type=Path,
-        default=Path("build/tiny-pair"),
-        help="checkpoints; a killed run goes on from here",
-    )
-    tiny.add_argument(
-        "--steps",
-        type=int,
-        help="training steps of each model (default: as the committed pair; the fewer, the worse)",
-    )
-    tiny.add_argument("--seed", type=int, default=0)
-    tiny.set_defaults(run=_tiny_pair)
-    return top
+    return runner.reproduce(session, chosen, force)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run a command; 0 done, 2 an error the user can mend, 130 stopped by Ctrl-C (finished work is
-    kept).
-    """
-    args = parser().parse_args(argv)
+@verb("doctor")
+@PROFILE
+@CHANGES
+def doctor(profile: str, changes: tuple) -> int:
+    """Say what this machine lacks for a profile; downloads nothing. Exit status 1: something has to be done."""
+    from speclab.ops.doctor import report
+    from speclab.profiles import load_profile, parse_overrides
+
+    text, todo = report(load_profile(profile, parse_overrides(list(changes))))
+    click.echo(text)
+    return 1 if todo else 0
+
+
+@verb("authors")
+@option("--out", type=Path, help="Folder (default: data/runs/author-records).")
+@option("--base", help="Address of the folder that holds the files.")
+def authors(out: Path | None, base: str | None) -> None:
+    """Fetch the node records that the paper's authors published (0.6 MB, with checksums)."""
+    from speclab.studies.paper_audit import author_records
+
+    for path in author_records.fetch(out or author_records.FOLDER, base or author_records.BASE):
+        click.echo(path)
+
+
+# ---- Kaggle and Colab ------------------------------------------------------------------------------------------------
+
+
+@cli.group("hosted")
+def hosted() -> None:
+    """Kaggle and Colab: notebooks to push, recordings that outlive a session."""
+
+
+@verb("kaggle", hosted)
+@option("--notebook", required=True, help="Number or name, as 02.")
+@option("--user", required=True, help="Your name on Kaggle.")
+@option("--profile", default="t4", help="A name from notebooks/profiles.")
+@CHANGES
+@option("--repo", default="", help="Git address of the kit.")
+@option("--no-internet", is_flag=True)
+@option("--dataset", "datasets", multiple=True, metavar="OWNER/NAME …", help="Attach data sets.")
+@option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="OWNER/MODEL/FRAMEWORK/VARIATION/VERSION …",
+    help="Attach models.",
+)
+@option(
+    "--kernel",
+    "kernels",
+    multiple=True,
+    metavar="OWNER/NAME …",
+    help="Attach the output of notebooks.",
+)
+@option("--out", type=Path, help="Folder (default: build/kaggle).")
+def kaggle(
+    notebook: str,
+    user: str,
+    profile: str,
+    changes: tuple,
+    repo: str,
+    no_internet: bool,
+    datasets: tuple,
+    models: tuple,
+    kernels: tuple,
+    out: Path | None,
+) -> None:
+    """Write a folder that `kaggle kernels push -p FOLDER` takes."""
+    from speclab.ops import hosted
+    from speclab.profiles import ROOT, load_profile, parse_overrides
+
+    if not repo and not datasets:
+        raise ValueError(
+            "how shall the notebook get the kit? --repo ADDRESS (git, internet on), or --dataset NAME/speclab (attached)"
+        )
+    overrides = parse_overrides(list(changes))
+    parameters = {"profile": load_profile(profile, overrides).name}
+    if overrides:
+        parameters["overrides"] = overrides
+    metadata = hosted.kernel_metadata(
+        notebook, user, not no_internet, list(datasets), list(models), list(kernels)
+    )
+    folder = out or ROOT / "build" / "kaggle"
+    hosted.write_kernel(folder, metadata, parameters, repo)
+    click.echo(
+        f"{folder}: kernel-metadata.json and {metadata['code_file']}; next: kaggle kernels push -p {folder}"
+    )
+
+
+@verb("restore", hosted)
+@click.argument("folder", type=Path, required=False)
+def restore(folder: Path | None) -> None:
+    """Copy saved runs from FOLDER (default: what Kaggle attached) into data/runs."""
+    from speclab.ops import hosted
+
+    folder = folder or hosted.MOUNTED
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: no such folder; attach the last session's output first")
+    click.echo(f"restored: {', '.join(hosted.restore(folder)) or 'nothing new'}")
+
+
+@verb("keep", hosted)
+@click.argument("folder", type=Path)
+def keep(folder: Path) -> None:
+    """Keep data/runs in FOLDER, on a disk that outlives the session."""
+    from speclab.ops import hosted
+
+    hosted.keep(folder)
+    click.echo(f"data/runs is now {folder}")
+
+
+# ---- errors ----------------------------------------------------------------------------------------------------------
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a verb; 0 done, 1 something failed or is to be done, 2 an error the user can mend, 130 stopped by Ctrl-C."""
     quiet()
     try:
-        args.run(args)
-    except (ValueError, FloatingPointError, FileNotFoundError, RuntimeError) as error:
-        if type(error) is RuntimeError:
-            raise
-        print(f"speclab: {error}", file=sys.stderr)
+        return cli.main(arguments, prog_name="python -m speclab", standalone_mode=False) or 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
         return 2
-    except KeyboardInterrupt:
-        print(
-            "speclab: stopped; finished blocks are kept, the same command goes on from there",
-            file=sys.stderr,
-        )
+    except click.ClickException as error:
+        return failed(f"{error.format_message()} (see --help)")
+    except (click.Abort, KeyboardInterrupt):
+        click.echo(STOPPED, err=True)
         return 130
-    return 0
+    except (ValueError, FloatingPointError, OSError) as error:
+        return failed(error)
+    except RuntimeError as error:
+        if (
+            type(error) is RuntimeError
+        ):  # a mistake of ours; RunError and out of memory are the user's to mend
+            raise
+        return failed(error)
+
+
+def failed(reason: object) -> int:
+    """Say in one line what is wrong."""
+    click.echo(f"speclab: {reason}", err=True)
+    return 2
 
 
 if __name__ == "__main__":

@@ -308,22 +308,27 @@ def _same_run(folder: Path, key: str, profile: Profile) -> str:
     return text
 
 
+def of_kind(profile: Profile, kind: str) -> Profile:
+    """The profile as a run of this kind is recorded. ValueError for a kind that is none of KINDS."""
+    if kind not in KINDS:
+        raise ValueError(f"kind={kind!r}: allowed are {', '.join(KINDS)}")
+    return profile.replace(**KINDS[kind])
+
+
 def load_or_record(profile: Profile, kind: str = "greedy", engine: "Engine | None" = None) -> Run:
     """The recorded run of (profile, kind) under data/runs, recorded now by `engine` if it is not
     there yet (with a progress bar).
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind={kind!r}: allowed are {', '.join(KINDS)}")
     folder = _folder(profile, kind)
     if (folder / "manifest.json").is_file():
         return load_run(folder)
     other = _folder(profile, SAME_TEXT[kind]) if kind in SAME_TEXT else None
     texts = texts_of(load_run(other)) if other and (other / "manifest.json").is_file() else None
-    return record_run(profile.replace(**KINDS[kind]), folder, texts=texts, engine=engine)
+    return record_run(of_kind(profile, kind), folder, texts=texts, engine=engine)
 
 
 def _folder(profile: Profile, kind: str) -> Path:
-    profile = profile.replace(**KINDS[kind])
+    profile = of_kind(profile, kind)
     return ROOT / "data" / "runs" / f"{profile.name}-{kind}-{run_key(profile)}"
 
 

@@ -41,7 +41,7 @@ TREE = ["prompt_id", "position"]
 CHUNK, TIMEOUT_S = 1 << 16, 30
 
 
-class FetchError(Exception):
+class FetchError(RuntimeError):
     """A file could not be fetched, or is not the file it should be; the message says what to do."""
 
 
