@@ -33,7 +33,7 @@ help: ## list the targets
 env: $(READY) ## make the environment .venv from requirements.lock
 
 reproduce: $(READY) ## run the notebooks of PROFILE that changed; NOTEBOOKS="02 05" SET="prompts_per_domain=4" PARAMETERS="name=value" OUT=folder
-	@$(PY) -m speclab.ops.reproduce --profile $(PROFILE) --out $(OUT) $(NOTEBOOKS:%=--notebook %) $(SET:%=--set %) $(PARAMETERS:%=--parameter %)
+	@$(PY) -m speclab reproduce --profile $(PROFILE) --out $(OUT) $(NOTEBOOKS:%=--notebook %) $(SET:%=--set %) $(PARAMETERS:%=--parameter %)
 
 test: export OMP_NUM_THREADS = 1
 test: $(READY) ## run the tests but the slow ones; WORKERS=2 processes, ARGS="-k tree"
@@ -50,10 +50,10 @@ bench-shapes: $(READY) ## seconds and memory of recording at the paper's model s
 	@$(PY) -m tests.bench_shapes $(ARGS)
 
 doctor: $(READY) ## what this machine lacks for PROFILE: packages, GPUs, kernels, memory, models, minutes
-	@$(PY) -m speclab.ops.doctor --profile $(PROFILE) $(ARGS)
+	@$(PY) -m speclab doctor --profile $(PROFILE) $(ARGS)
 
 author-records: $(READY) ## fetch the node records that the paper's authors published into data/runs/author-records (checksums; needs a network)
-	@$(PY) -m speclab.studies.paper_audit.author_records $(ARGS)
+	@$(PY) -m speclab authors $(ARGS)
 
 router: $(READY) ## train the prompt router again from DATA=folder of training text (half a minute)
 	@test -n "$(DATA)" || { echo "make router needs DATA=folder with the training text"; exit 2; }

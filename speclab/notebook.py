@@ -5,8 +5,6 @@ Imports at the top are the standard library's (and packaging): a hosted notebook
 before the rest is installed.
 """
 
-import base64
-import html
 import json
 import os
 import subprocess
@@ -19,8 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import Requirement
-
-from speclab import files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,16 +44,17 @@ class Context:
         is also the picture's text for those who cannot see it, and stands in the report
         (NN_captions.json).
         """
-        from IPython.display import HTML, display
+        from IPython.display import Image, Markdown, display
 
         from speclab import figures
 
         inches = figure.get_size_inches()[0]
         path = figures.save(figure, f"{self.number}_{slug}", self.figures)
-        self._keep_caption(slug, caption)
-        display(
-            HTML(framed(path.read_bytes(), round(110 * inches), caption or slug.replace("-", " ")))
-        )
+        text = caption or slug.replace("-", " ")
+        display(Image(path.read_bytes(), width=round(110 * inches), alt=text))
+        if caption:
+            display(Markdown(f"*{caption}*"))
+            self._keep_caption(slug, caption)
 
     def _keep_caption(self, slug: str, caption: str) -> None:
         path = self.figures / f"{self.number}_captions.json"
@@ -201,18 +198,6 @@ def say(text: str) -> None:
     from IPython.display import Markdown, display
 
     display(Markdown(text))
-
-
-def framed(picture: bytes, width: int, caption: str) -> str:
-    """A PNG as HTML, `width` pixels wide at most, with its caption under it; the picture travels
-    inside the page.
-    """
-    text = html.escape(caption)
-    data = base64.b64encode(picture).decode()
-    return (
-        f'<figure style="margin:1em 0"><img src="data:image/png;base64,{data}" alt="{text}" style="width:{width}px;max-width:100%">'
-        f'<figcaption style="max-width:{width}px"><em>{text}</em></figcaption></figure>'
-    )
 
 
 def show_table(frame: "pd.DataFrame", digits: int = 3) -> None:

@@ -73,11 +73,11 @@ def test_keep_refuses_its_own_folder_and_what_cannot_be_written(tmp_path, capsys
         with pytest.raises(ValueError, match="data/runs itself or inside it"):
             hosted.keep(inside, runs)
     (tmp_path / "file").write_text("")
-    assert hosted.main(
-        ["keep", str(tmp_path / "file" / "x")]
+    assert main(
+        ["hosted", "keep", str(tmp_path / "file" / "x")]
     ) == 2 and capsys.readouterr().err.startswith("speclab: ")
     assert (
-        hosted.main(["restore", str(tmp_path / "nowhere")]) == 2
+        main(["hosted", "restore", str(tmp_path / "nowhere")]) == 2
         and "no such folder" in capsys.readouterr().err
     )
 

@@ -190,7 +190,7 @@ def test_prompts_one_after_another_leak_no_state(random_pair):
         decode_prompt(
             random_pair, p, "without-replacement", parse_shape("tree:3,2,8"), WARM, 20, seed=4
         ).token_ids
-    )  # noqa: E731
+    )
     assert [run(p) for p in prompts] == [run(p) for p in reversed(prompts)][::-1]
 
 

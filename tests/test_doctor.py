@@ -6,6 +6,7 @@ import urllib.error
 
 import pytest
 
+from speclab.__main__ import main
 from speclab.ops import doctor
 from speclab.ops import plan as memory
 from speclab.ops import probe as machine
@@ -296,7 +297,7 @@ def test_data_sets_are_looked_for_in_the_mirror_alone(tmp_path, monkeypatch):
 
 def test_the_tiny_profile_is_well_on_this_machine(capsys, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert doctor.main(["--profile", "tiny"]) == 0
+    assert main(["doctor", "--profile", "tiny"]) == 0
     said = capsys.readouterr().out
     assert said.endswith("tiny: all is well\n") and max(map(len, said.splitlines())) <= doctor.WIDTH
     assert all(line[:4] in ("ok  ", "    ", "", "tiny") for line in said.splitlines())
@@ -304,11 +305,11 @@ def test_the_tiny_profile_is_well_on_this_machine(capsys, monkeypatch):
 
 def test_exit_status_and_bad_profiles(capsys, monkeypatch):
     monkeypatch.setattr(doctor, "probe", lambda profile: kaggle(threads=9))
-    assert doctor.main(["--profile", "t4"]) == 1
+    assert main(["doctor", "--profile", "t4"]) == 1
     assert "do  threads: 9 on 4 cores" in (said := capsys.readouterr().out) and "t4: 1 of" in said
-    assert doctor.main(["--profile", "t5"]) == 2
+    assert main(["doctor", "--profile", "t5"]) == 2
     assert "did you mean 't4'" in capsys.readouterr().err
-    assert doctor.main(["--profile", "t4", "--set", "dtype=int8"]) == 2
+    assert main(["doctor", "--profile", "t4", "--set", "dtype=int8"]) == 2
     assert "dtype='int8'" in capsys.readouterr().err
 
 

@@ -65,7 +65,8 @@ def test_a_notebook_runs(name, recorded, tmp_path):
     command = [
         sys.executable,
         "-m",
-        "speclab.ops.reproduce",
+        "speclab",
+        "reproduce",
         "--profile",
         "tiny",
         "--notebook",

@@ -12,7 +12,8 @@ import jupytext
 import pytest
 
 from speclab import record
-from speclab.ops import engines, hosted
+from speclab.__main__ import main
+from speclab.ops import engines
 from speclab.ops.hosted import (
     attach,
     keep,
@@ -93,11 +94,13 @@ def test_bad_arguments_are_named(arguments, words):
 def test_the_command_writes_a_folder_to_push(tmp_path, capsys):
     call = ["kaggle", "--notebook", "02", "--user", "ann", "--out", str(tmp_path / "k")]
     assert (
-        hosted.main(call) == 2 and "how shall the notebook get the kit" in capsys.readouterr().err
+        main(["hosted", *call]) == 2
+        and "how shall the notebook get the kit" in capsys.readouterr().err
     )
     assert (
-        hosted.main(
+        main(
             [
+                "hosted",
                 *call,
                 "--repo",
                 "https://example.org/kit",
@@ -125,7 +128,7 @@ def test_the_command_writes_a_folder_to_push(tmp_path, capsys):
     )
     assert "https://example.org/kit" in book.cells[tags["kit-address"]].source
     assert (
-        hosted.main([*call, "--repo", "x", "--profile", "t5"]) == 2
+        main(["hosted", *call, "--repo", "x", "--profile", "t5"]) == 2
         and "did you mean 't4'" in capsys.readouterr().err
     )
 

@@ -301,15 +301,18 @@ def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatc
     assert ctx.profile.prompts_per_domain == 2 and ctx.figures == tmp_path / "figures" / "tiny"
     figure, axes = figures.subplots(width=figures.ONE_COLUMN, height=1)
     axes.plot([1, 2])
-    ctx.save(figure, "by-domain")
+    ctx.save(figure, "by-domain", caption="Alpha by domain: 0.5 in code.")
     assert (
         shown[0].data == (ctx.figures / "03_by-domain.png").read_bytes()
-        and shown[0].alt == "by domain"
+        and shown[0].alt == "Alpha by domain: 0.5 in code."
     )
+    assert shown[1].data == "*Alpha by domain: 0.5 in code.*"
+    captions = json.loads((ctx.figures / "03_captions.json").read_text())
+    assert captions == {"by-domain": "Alpha by domain: 0.5 in code."}
     ctx.table(
         pd.DataFrame({"alpha": [0.51249]}, index=pd.Index(["code"], name="domain")), "table-1"
     )
-    assert "0.512" in shown[1].data and "code" in shown[1].data
+    assert "0.512" in shown[2].data and "code" in shown[2].data
     ctx.record(tau=1.234567, pairs=2)
     assert json.loads((ctx.figures / "03_numbers.json").read_text()) == {"tau": 1.235, "pairs": 2}
     names = {
@@ -318,8 +321,29 @@ def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatc
         "03_table-1.csv",
         "03_table-1.tex",
         "03_numbers.json",
+        "03_captions.json",
     }
     assert {p.name for p in ctx.figures.iterdir()} == names
+
+
+def test_a_long_table_is_shown_in_part_and_exported_whole(tmp_path, monkeypatch, shown):
+    monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
+    ctx = notebook.start("03_domain_acceptance", "tiny")
+    ctx.table(pd.DataFrame({"alpha": range(40)}), "long", rows=10)
+    assert shown[0].data.count("<tr") == 11
+    assert shown[1].data == "*10 of 40 rows; all of them are in `03_long.csv`.*"
+    assert len(pd.read_csv(ctx.figures / "03_long.csv")) == 40
+
+
+def test_estimates_are_drawn_with_their_caption(tmp_path, monkeypatch, shown):
+    from speclab.estimates import Estimates
+
+    monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
+    ctx = notebook.start("03_domain_acceptance", "tiny")
+    rows = [("code", g, 1 + g / 4, 1 + g / 5, 1 + g / 3) for g in (1, 2, 3)]
+    tau = Estimates(pd.DataFrame(rows, columns=["domain", "gamma", "estimate", "low", "high"]))
+    ctx.plot(tau, x="gamma", slug="tau", caption="Tokens by gamma.")
+    assert (ctx.figures / "03_tau.pdf").is_file() and shown[1].data == "*Tokens by gamma.*"
 
 
 def test_start_refuses_a_name_without_a_number():

@@ -13,8 +13,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from speclab.ops import reproduce
-from speclab.profiles import ROOT
+from speclab.__main__ import main
+from speclab.ops import reproduce, sources
+from speclab.profiles import ROOT, load_profile
 
 FIGURE = """
 import os, pathlib, sys
@@ -44,7 +45,9 @@ def write(root: Path, name: str, body: str, title: str = "# A question?") -> Pat
 
 def run(root: Path, *arguments: str) -> int:
     """The command on a repository, its output going under the repository too."""
-    return reproduce.main(["--profile", "tiny", "--out", str(root), *arguments], root=root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reproduce, "ROOT", root)
+        return main(["reproduce", "--profile", "tiny", "--out", str(root), *arguments])
 
 
 def ages(root: Path) -> dict[str, int]:
@@ -90,7 +93,8 @@ def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):
     assert (
         "01. Does &lt;it&gt; run?" in page
         and "data:image/png;base64," in page
-        and "01_facts.csv" in page
+        and "1 tables" in page
+        and str(repository) not in page
     )
     for file in build.glob("*.html"):
         assert "<script src=" not in file.read_text() and "cdn" not in file.read_text(), (
@@ -118,63 +122,106 @@ def test_only_what_changed_runs_again(repository, capsys):
     )
 
 
+# ---- what an outcome depends on ----------------------------------------------------------------------
+
+
+PACKAGE = {  # a small kit: what notebook 01 imports, what those import, and what it does not
+    "speclab/__init__.py": "",
+    "speclab/score.py": "from speclab.tree import chain\n",
+    "speclab/tree.py": "def chain():\n    return 1\n",
+    "speclab/stats.py": "x = 1\n",
+    "speclab/notebook.py": "def start():\n    from speclab.ops import hosted\n",
+    "speclab/ops/__init__.py": "",
+    "speclab/ops/hosted.py": "x = 1\n",
+    "speclab/studies/__init__.py": "",
+    "speclab/studies/good.py": "from speclab import ROOT\nDATA = ROOT / 'data' / 'paper'\nTABLE = '08_named.csv'\n",
+    "speclab/studies/other.py": "x = 1\n",
+    "data/paper/table.csv": "1\n",
+    "data/routing/card.json": "{}\n",
+    "data/prompts/math.jsonl": "{}\n",
+    "data/runs/part.parquet": "",
+    "weights/target/model.safetensors": "1",
+    "weights/draft/model.safetensors": "1",
+    "figures/08_named.csv": "1\n",
+    "figures/08_other.csv": "1\n",
+    "figures/01_named.csv": "1\n",
+    "requirements.lock": "a==1\n",
+    "README.md": "",
+}
+
+
+@pytest.fixture
+def kit(tmp_path):
+    for name, text in PACKAGE.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    body = "from speclab import notebook, score\nfrom speclab.studies import good as study"
+    write(tmp_path, "01_good", body)
+    return tmp_path
+
+
+def digest_of(kit: Path, parameters: dict | None = None, **changes) -> str:
+    """The digest of the kit's notebook on a profile whose models lie in the kit."""
+    models = {"target.path": str(kit / "weights/target"), "draft.path": str(kit / "weights/draft")}
+    profile = load_profile("tiny", models | changes)
+    notebook = kit / "notebooks" / "01_good.ipynb"
+    return sources.digest(kit, kit / "figures", notebook, profile, parameters or {"gamma": 4})
+
+
 @pytest.mark.parametrize(
-    ("change", "expected"),
+    ("file", "text", "runs_again"),
     [
-        ("speclab/part.py", True),
-        ("data/prompts.jsonl", True),
-        ("requirements.lock", True),
-        ("data/runs/part.parquet", False),
-        ("README.md", False),
-        ("data/runs/author-records/a.csv", True),
-        ("figures/08_named.csv", True),
-        ("figures/08_other.csv", False),
-        ("figures/01_named.csv", False),
+        ("speclab/score.py", "from speclab.tree import chain\nx = 2\n", True),
+        ("speclab/tree.py", "def chain():\n    return 2\n", True),
+        ("speclab/tree.py", 'def chain():\n    """Says more."""\n    return 1  # so\n', False),
+        ("speclab/stats.py", "x = 2\n", False),
+        ("speclab/studies/good.py", "x = 3\n", True),
+        ("speclab/studies/other.py", "x = 2\n", False),
+        ("speclab/ops/hosted.py", "x = 2\n", False),
+        ("speclab/notebook.py", "def start():\n    return 2\n", True),
+        ("data/paper/table.csv", "2\n", True),
+        ("data/routing/card.json", "{2}\n", False),
+        ("data/prompts/math.jsonl", "{2}\n", True),
+        ("data/runs/part.parquet", "2", False),
+        ("weights/target/model.safetensors", "2", True),
+        ("weights/draft/model.safetensors", "2", True),
+        ("figures/08_named.csv", "2\n", True),
+        ("figures/08_other.csv", "2\n", False),
+        ("figures/01_named.csv", "2\n", False),
+        ("requirements.lock", "a==2\n", True),
+        ("README.md", "more", False),
     ],
 )
-def test_digest_follows_what_the_outcome_depends_on(repository, change, expected):
-    notebook = repository / "notebooks" / "01_good.ipynb"
-    notebook.write_text(
-        notebook.read_text().replace(
-            '"cells": [', '"names": "08_named.csv, 01_named.csv", "cells": [', 1
-        )
-    )
-    for folder in ("figures", "data/runs/author-records"):
-        (repository / folder).mkdir(parents=True, exist_ok=True)
-    session = reproduce.Session(
-        repository,
-        repository / "build",
-        repository / "figures",
-        "a profile",
-        {"profile": "tiny", "gamma": 4},
-    )
-    before = reproduce.digest(session, notebook)
-    assert reproduce.digest(session, notebook) == before
-    (repository / change).write_text("changed\n")
-    assert (reproduce.digest(session, notebook) != before) is expected
+def test_a_notebook_depends_on_what_it_imports_and_reads(kit, file, text, runs_again):
+    before = digest_of(kit)
+    assert digest_of(kit) == before
+    (kit / file).write_text(text)
+    assert (digest_of(kit) != before) is runs_again
 
 
-def test_digest_follows_profile_and_the_parameters_a_notebook_has(repository):
-    notebook = repository / "notebooks" / "01_good.ipynb"
-    found = {
-        reproduce.digest(
-            reproduce.Session(
-                repository,
-                repository,
-                repository,
-                profile,
-                {"profile": "tiny", "gamma": 4, **extra},
-            ),
-            notebook,
-        )
-        for profile, extra in [
-            ("a", {}),
-            ("b", {}),
-            ("a", {"gamma": 5}),
-            ("a", {"not_in_this_notebook": 1}),
-        ]
-    }
-    assert len(found) == 3
+def test_a_notebook_depends_on_its_prose_its_profile_and_its_parameters(kit):
+    found = {digest_of(kit), digest_of(kit, {"gamma": 5}), digest_of(kit, max_new_tokens=7)}
+    book = nbformat.read(kit / "notebooks" / "01_good.ipynb", as_version=4)
+    book.cells[0].source += " Another word."
+    nbformat.write(book, kit / "notebooks" / "01_good.ipynb")
+    assert len(found | {digest_of(kit)}) == 4
+
+
+def test_prompts_and_weights_outside_the_kit_count_too(kit, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "prompts"
+    elsewhere.mkdir()
+    (elsewhere / "math.jsonl").write_text("{}")
+    before = digest_of(kit, prompts=str(elsewhere))
+    (elsewhere / "math.jsonl").write_text("{} ")
+    assert digest_of(kit, prompts=str(elsewhere)) != before
+
+
+def test_the_kits_own_notebooks_follow_their_studies():
+    for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
+        code = "\n".join(text for kind, text in sources.cells_of(path) if kind == "code")
+        modules = [p.relative_to(ROOT).as_posix() for p in sources.followed(ROOT, code)]
+        assert "speclab/notebook.py" in modules
+        assert not [name for name in modules if name.startswith("speclab/ops/")]
 
 
 def test_a_failed_notebook_is_kept_and_the_others_run(repository, capsys):
@@ -256,7 +303,8 @@ def test_interruption_says_what_is_done_and_goes_on_later(repository):
     write(repository, "02_also_good", "import time\ntime.sleep(120)")
     script = (  # a job started in the background of a shell inherits an ignored SIGINT
         "import signal, sys, pathlib as p; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "from speclab.ops.reproduce import main; sys.exit(main(['--out', sys.argv[1]], p.Path(sys.argv[1])))"
+        "from speclab.__main__ import main; from speclab.ops import reproduce; reproduce.ROOT = p.Path(sys.argv[1]); "
+        "sys.exit(main(['reproduce', '--out', sys.argv[1]]))"
     )
     command, env = (
         [sys.executable, "-c", script, str(repository)],

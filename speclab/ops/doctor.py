@@ -1,12 +1,10 @@
-"""`python -m speclab.ops.doctor --profile t4`: will this profile run here?
+"""`python -m speclab doctor --profile t4`: will this profile run here?
 
 A line a question, ok or what to do; downloads nothing.
 
 `machine.probe` looks at the machine, `examine` is a pure function of what it found.
 """
 
-import argparse
-import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +12,7 @@ from pathlib import Path
 from speclab.ops import plan as memory
 from speclab.ops.plan import Held
 from speclab.ops.probe import Found, Machine, probe, requirements
-from speclab.profiles import ModelSpec, Profile, load_profile, parse_overrides
+from speclab.profiles import ModelSpec, Profile
 from speclab.prompts import HUB_SETS, MIRROR
 
 WIDTH = 60  # a phone held upright
@@ -370,34 +368,10 @@ def examine(profile: Profile, machine: Machine) -> list[Line]:
     )
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Print the lines; 0 all is well, 1 something has to be done, 2 no such profile."""
-    top = argparse.ArgumentParser(
-        "speclab.ops.doctor", description="Will this profile run here? Downloads nothing."
-    )
-    top.add_argument("--profile", default="tiny", help="name of a profile or a YAML file")
-    top.add_argument(
-        "--set",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change parameters of the profile",
-    )
-    args = top.parse_args(argv)
-    try:
-        profile = load_profile(args.profile, parse_overrides(args.set))
-    except ValueError as error:
-        print(f"speclab: {error}", file=sys.stderr)
-        return 2
+def report(profile: Profile) -> tuple[str, int]:
+    """The lines about a profile on this machine as text, and how many of them ask for something."""
     lines = examine(profile, probe(profile))
-    print(*lines, sep="\n")
     todo = sum(1 for line in lines if line.do)
-    print(
-        f"\n{profile.name}: {f'{todo} of {len(lines)} lines have something to do' if todo else 'all is well'}"
-    )
-    return 1 if todo else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    verdict = f"{todo} of {len(lines)} lines have something to do" if todo else "all is well"
+    text = "\n".join(str(line) for line in lines)
+    return f"{text}\n\n{profile.name}: {verdict}", todo

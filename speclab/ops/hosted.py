@@ -1,11 +1,10 @@
 """Kaggle and Colab: the file Kaggle's API wants, models and data sets that are attached instead of
 fetched, runs that outlive a session.
 
-`python -m speclab.ops.hosted kaggle --notebook 02 --user NAME` writes a folder for `kaggle kernels
+`python -m speclab hosted kaggle --notebook 02 --user NAME` writes a folder for `kaggle kernels
 push -p FOLDER`. `attach`, `restore` and `keep` are called by `notebook.start` or by hand.
 """
 
-import argparse
 import json
 import os
 import re
@@ -15,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from speclab.files import part_facts
-from speclab.profiles import ROOT, Profile, load_profile, parse_overrides
+from speclab.profiles import ROOT, Profile
 from speclab.prompts import HUB_SETS, MIRROR
 
 MOUNTED = Path(
@@ -315,82 +314,3 @@ def keep(folder: Path, runs: Path = RUNS) -> None:
             runs.rmdir()
     runs.parent.mkdir(parents=True, exist_ok=True)
     runs.symlink_to(folder, target_is_directory=True)
-
-
-# ---- command line --------------------------------------------------------------------------------
-
-
-def _kaggle(args: argparse.Namespace) -> str:
-    if not args.repo and not args.dataset:
-        raise ValueError(
-            "how shall the notebook get the kit? --repo ADDRESS (git, internet on), or --dataset NAME/speclab (attached)"
-        )
-    metadata = kernel_metadata(
-        args.notebook, args.user, not args.no_internet, args.dataset, args.model, args.kernel
-    )
-    parameters = {"profile": load_profile(args.profile).name} | (
-        {"overrides": parse_overrides(args.set)} if args.set else {}
-    )
-    load_profile(args.profile, parse_overrides(args.set))
-    write_kernel(args.out, metadata, parameters, args.repo)
-    return f"{args.out}: kernel-metadata.json and {metadata['code_file']}; next: kaggle kernels push -p {args.out}"
-
-
-def _restore(args: argparse.Namespace) -> str:
-    if not args.folder.is_dir():
-        raise ValueError(f"{args.folder}: no such folder; attach the last session's output first")
-    return f"restored: {', '.join(restore(args.folder)) or 'nothing new'}"
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line of this module."""
-    top = argparse.ArgumentParser("speclab.ops.hosted", description="Kaggle and Colab.")
-    commands = top.add_subparsers(required=True)
-    kaggle = commands.add_parser(
-        "kaggle", help="write a folder that `kaggle kernels push -p FOLDER` takes"
-    )
-    kaggle.add_argument("--notebook", required=True, help="number or name, as 02")
-    kaggle.add_argument("--user", required=True, help="your name on Kaggle")
-    kaggle.add_argument("--profile", default="t4")
-    kaggle.add_argument(
-        "--set",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change parameters of the profile",
-    )
-    kaggle.add_argument("--repo", default="", help="git address of the kit")
-    kaggle.add_argument("--no-internet", action="store_true")
-    for name, text in (
-        ("dataset", "owner/name"),
-        ("model", "owner/model/framework/variation/version"),
-        ("kernel", "owner/name"),
-    ):
-        kaggle.add_argument(
-            f"--{name}", action="append", default=[], metavar=text, help=f"attach a {name}"
-        )
-    kaggle.add_argument("--out", type=Path, default=ROOT / "build" / "kaggle")
-    kaggle.set_defaults(run=_kaggle)
-    back = commands.add_parser("restore", help="copy saved runs into data/runs")
-    back.add_argument("folder", type=Path, nargs="?", default=MOUNTED)
-    back.set_defaults(run=_restore)
-    stay = commands.add_parser("keep", help="keep data/runs in a folder that outlives the session")
-    stay.add_argument("folder", type=Path)
-    stay.set_defaults(run=lambda args: keep(args.folder) or f"data/runs is now {args.folder}")
-    return top
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Run a command; 0 done, 2 an error the user can mend."""
-    args = parser().parse_args(argv)
-    try:
-        print(args.run(args))
-    except (ValueError, OSError) as error:
-        print(f"speclab: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,9 +1,11 @@
-"""The HTML of executed notebooks and the page that shows all figures of a profile: files that need
-no network and no other file.
+"""What a reader opens after `make reproduce`: the HTML of each executed notebook, and one page with every question, answer and figure.
+
+The files need no network and no other file.
 """
 
 import base64
 import html
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 import nbformat
 from nbconvert import HTMLExporter
 
-SCRIPTS = (
+NETWORK = (  # addresses that nbconvert's page would ask for
     "require_js_url",
     "jquery_url",
     "mermaid_js_url",
@@ -20,75 +22,122 @@ SCRIPTS = (
     "widget_renderer_url",
     "jupyter_widgets_base_url",
 )
-PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>speclab: {profile}</title>
-<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}}
-img{{max-width:100%;display:block}}
-section{{border-top:1px solid #ddd;margin-top:2rem}}figure{{margin:1.2rem 0}}figcaption,.facts{{color:#555;font-size:.85rem}}
-.failed{{color:#a00;font-weight:bold}}</style>
-<h1>Profile {profile}</h1><p>{summary}</p>{sections}</html>
+NOTEBOOK_STYLE = """<style>
+body.jp-Notebook { max-width: 62rem; margin: 0 auto; }
+.jp-CodeMirrorEditor pre, .highlight pre { white-space: pre-wrap; overflow-wrap: anywhere; }
+.jp-RenderedHTMLCommon table { display: block; overflow-x: auto; }
+details.folded summary { color: #777; cursor: pointer; }
+</style></head>"""
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>speclab: {profile}</title>
+<style>
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222; }}
+img {{ max-width: 100%; display: block; }}
+section {{ border-top: 1px solid #ddd; margin-top: 2rem; }}
+figure {{ margin: 1.4rem 0; }}
+figcaption {{ font-style: italic; color: #444; }}
+.facts {{ color: #555; font-size: .85rem; }}
+.failed {{ color: #a00; font-weight: bold; }}
+</style></head>
+<body><h1>Profile {profile}</h1><p>{summary}</p>{sections}</body></html>
 """
 
 
-def to_html(notebook: Path) -> Path:
-    """Write an executed notebook as HTML beside it.
+# ---- one notebook ----------------------------------------------------------------------------------------------------
 
-    Without formulas it asks the network for nothing; with them it asks for MathJax only, and shows
-    their source where there is none.
+
+def to_html(notebook: Path) -> Path:
+    """Write an executed notebook as HTML beside it; code wraps inside the page, cells tagged `hide-input` are folded.
+
+    Without formulas it asks the network for nothing; with them for MathJax only, and shows their source where there is none.
     """
     book = nbformat.read(notebook, as_version=4)
-    formulas = any("$" in cell.source for cell in book.cells if cell.cell_type == "markdown")
-    exporter = HTMLExporter(
-        **dict.fromkeys(SCRIPTS, ""), **({} if formulas else {"mathjax_url": ""})
-    )
-    body, _ = exporter.from_notebook_node(book, resources={"metadata": {"name": notebook.stem}})
-    notebook.with_suffix(".html").write_text(
-        re.sub(r'<script src="">\s*</script>', "", body), encoding="utf-8"
-    )
-    return notebook.with_suffix(".html")
-
-
-def _title(notebook: Path) -> str:
-    cells = nbformat.read(notebook, as_version=4).cells if notebook.is_file() else []
-    lines = [
-        line
-        for cell in cells
-        if cell.cell_type == "markdown"
-        for line in cell.source.splitlines()
-        if line.startswith("# ")
+    book.cells = [
+        folded(cell) if "hide-input" in cell.metadata.get("tags", []) else cell
+        for cell in book.cells
     ]
-    return lines[0].lstrip("# ") if lines else notebook.stem
+    options = dict.fromkeys(NETWORK, "")
+    if not any("$" in cell.source for cell in book.cells if cell.cell_type == "markdown"):
+        options["mathjax_url"] = ""
+    page, _ = HTMLExporter(**options).from_notebook_node(
+        book, resources={"metadata": {"name": notebook.stem}}
+    )
+    page = re.sub(r'<script src="">\s*</script>', "", page)
+    page = page.replace("</head>", NOTEBOOK_STYLE, 1)
+    target = notebook.with_suffix(".html")
+    target.write_text(page, encoding="utf-8")
+    return target
 
 
-def _figure(path: Path) -> str:
-    picture = base64.b64encode(path.read_bytes()).decode()
-    return f'<figure><img alt="{path.stem}" src="data:image/png;base64,{picture}"><figcaption>{path.stem}</figcaption></figure>'
+def folded(cell: Any) -> Any:
+    """A code cell as text that opens when it is clicked; its outputs are dropped."""
+    code = html.escape(cell.source)
+    source = (
+        f'<details class="folded"><summary>set-up (folded)</summary><pre>{code}</pre></details>'
+    )
+    return nbformat.v4.new_markdown_cell(source)
+
+
+# ---- the page of a profile -------------------------------------------------------------------------------------------
+
+
+def write_index(build: Path, figures: Path, profile: str, outcomes: Sequence[Any]) -> Path:
+    """Write build/index.html: for each notebook its question, its answer, links and figures with captions, or the error that ended it."""
+    failed = sum(outcome.status == "failed" for outcome in outcomes)
+    summary = f"{len(outcomes)} notebooks, {failed} failed. Each figure is there as PDF too, each table as CSV and LaTeX."
+    sections = "".join(_section(build, figures, outcome) for outcome in outcomes)
+    page = build / "index.html"
+    text = PAGE.format(profile=html.escape(profile), summary=summary, sections=sections)
+    page.write_text(text, encoding="utf-8")
+    return page
 
 
 def _section(build: Path, figures: Path, outcome: Any) -> str:
     name = outcome.name
     if outcome.status == "failed":
-        link, state = (
-            f'<a href="{name}.failed.ipynb">{name}.failed.ipynb</a>',
-            f'<p class="failed">{html.escape(outcome.error)}</p>',
-        )
-        return f"<section><h2>{name}</h2><p class=facts>failed after {outcome.seconds:.0f} s · {link}</p>{state}</section>"
-    tables = ", ".join(f for f in outcome.files if f.endswith(".csv"))
-    facts = f'{outcome.seconds:.0f} s · <a href="{name}.html">read it</a> · <a href="{name}.ipynb">notebook</a>'
-    pictures = "".join(_figure(figures / f) for f in outcome.files if f.endswith(".png"))
-    heading = html.escape(_title(build / f"{name}.ipynb"))
-    return f"<section><h2>{heading}</h2><p class=facts>{facts}{' · tables: ' + tables if tables else ''}</p>{pictures}</section>"
-
-
-def write_index(build: Path, figures: Path, profile: str, outcomes: Sequence[Any]) -> Path:
-    """Write build/index.html: a section per notebook with its question, links, figures (embedded),
-    or the error that ended it.
-    """
-    failed = sum(o.status == "failed" for o in outcomes)
-    summary = f"{len(outcomes)} notebooks, {failed} failed. Figures as PDF and tables as CSV and LaTeX: {html.escape(str(figures))}."
-    sections = "".join(_section(build, figures, o) for o in outcomes)
-    page = build / "index.html"
-    page.write_text(
-        PAGE.format(profile=html.escape(profile), summary=summary, sections=sections),
-        encoding="utf-8",
+        facts = f'failed after {outcome.seconds:.0f} s · <a href="{name}.failed.ipynb">how far it came</a>'
+        error = f'<p class="failed">{html.escape(outcome.error)}</p>'
+        return f"<section><h2>{name}</h2><p class=facts>{facts}</p>{error}</section>"
+    title, answer = title_and_answer(build / f"{name}.ipynb")
+    tables = sum(file.endswith(".csv") for file in outcome.files)
+    facts = f'<a href="{name}.html">read it</a> · <a href="{name}.ipynb">notebook</a> · {tables} tables · {outcome.seconds:.0f} s'
+    captions = read_captions(figures, name.split("_")[0])
+    pictures = "".join(
+        _figure(figures / file, captions) for file in outcome.files if file.endswith(".png")
     )
-    return page
+    heading = html.escape(title or name)
+    return (
+        f"<section><h2>{heading}</h2><p>{answer}</p><p class=facts>{facts}</p>{pictures}</section>"
+    )
+
+
+def title_and_answer(notebook: Path) -> tuple[str, str]:
+    """The question in a notebook's first heading, and the paragraph that answers it (as HTML), empty where there is none."""
+    cells = nbformat.read(notebook, as_version=4).cells if notebook.is_file() else []
+    text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    title = re.search(r"^# (.+)$", text, re.MULTILINE)
+    answer = re.search(r"^\*\*Answer\.\*\*\s+((?:.+\n?)+)", text, re.MULTILINE)
+    return (title[1] if title else "", _inline(answer[1]) if answer else "")
+
+
+def _inline(markdown: str) -> str:
+    """Bold, italic and code of a paragraph as HTML."""
+    text = html.escape(" ".join(markdown.split()), quote=False)
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
+    text = re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", text)
+    return re.sub(r"\*([^*]+)\*", r"<i>\1</i>", text)
+
+
+def read_captions(figures: Path, number: str) -> dict[str, str]:
+    """The captions of one notebook's figures, by slug."""
+    path = figures / f"{number}_captions.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _figure(path: Path, captions: dict[str, str]) -> str:
+    slug = path.stem.partition("_")[2]
+    caption = html.escape(captions.get(slug) or slug.replace("-", " "))
+    picture = base64.b64encode(path.read_bytes()).decode()
+    image = f'<img alt="{caption}" src="data:image/png;base64,{picture}">'
+    return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"

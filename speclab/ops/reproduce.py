@@ -7,12 +7,10 @@ NN_name.json; a notebook that failed is kept as NN_name.failed.ipynb. The stamp 
 that the notebook's outcome depends on (see `digest`).
 """
 
-import argparse
 import ast
 import contextlib
 import dataclasses
 import difflib
-import hashlib
 import json
 import os
 import re
@@ -28,8 +26,8 @@ import papermill
 from papermill.exceptions import PapermillExecutionError
 
 from speclab.notebook import limit_threads
-from speclab.ops import report
-from speclab.profiles import ROOT, load_profile, parse_overrides
+from speclab.ops import report, sources
+from speclab.profiles import ROOT, load_profile
 
 KERNEL = "speclab-reproduce"
 
@@ -126,40 +124,10 @@ def check_parameters(notebooks: list[Path], parameters: dict[str, Any]) -> None:
 
 
 def digest(session: Session, notebook: Path) -> str:
-    """SHA-256 of what the outcome depends on: notebook, package, data (weights, prompts, published
-    numbers, the authors' records), tables of other notebooks that it names, lock, profile,
-    parameters.
-    """
-    found = hashlib.sha256()
-    data = [
-        p
-        for p in sorted((session.root / "data").rglob("*"))
-        if p.is_file() and "runs" not in p.relative_to(session.root).parts
-    ]
-    data += sorted((session.root / "data" / "runs" / "author-records").glob("*"))
-    text, number = notebook.read_text(encoding="utf-8"), notebook.stem.split("_")[0]
-    for path in sorted(
-        session.figures.glob("*.csv")
-    ):  # another notebook's table that this one names, as 08_self-drafts.csv
-        if not path.name.startswith(f"{number}_") and path.name in text:
-            found.update(path.read_bytes())
-    for path in (
-        notebook,
-        session.root / "requirements.lock",
-        *sorted((session.root / "speclab").rglob("*.py")),
-        *data,
-    ):
-        if path.is_file():
-            found.update(
-                f"{path.relative_to(session.root)}\0{path.stat().st_size}\0".encode()
-                + path.read_bytes()
-            )
-    found.update(
-        repr(
-            (session.profile, sorted(session.given(notebook).items()), sys.version_info[:2])
-        ).encode()
+    """Hash of what the notebook's outcome depends on in this session, see `sources`."""
+    return sources.digest(
+        session.root, session.figures, notebook, session.profile, session.given(notebook)
     )
-    return found.hexdigest()
 
 
 def previous(session: Session, name: str) -> Outcome | None:
@@ -372,70 +340,26 @@ def reproduce(session: Session, notebooks: list[Path], force: bool = False) -> i
     return 1 if failed else 0
 
 
-def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m speclab.ops.reproduce", description="Run the notebooks that changed."
-    )
-    parser.add_argument(
-        "--profile", default="tiny", help="a name from notebooks/profiles, or a YAML file"
-    )
-    parser.add_argument(
-        "--notebook",
-        action="append",
-        default=[],
-        help="a number or a name; again for more (default: all)",
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change a parameter of the profile",
-    )
-    parser.add_argument(
-        "--parameter",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="change a parameter of the notebooks",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=ROOT,
-        help="folder for build/ and figures/ (default: the repository)",
-    )
-    parser.add_argument("--force", action="store_true", help="run also what is up to date")
-    return parser.parse_args(argv)
+def open_session(
+    profile: str,
+    wanted: list[str],
+    overrides: dict[str, Any],
+    changes: dict[str, Any],
+    out: Path | None = None,
+) -> tuple[Session, list[Path]]:
+    """What a call of `make reproduce` asks for, checked: the session, and its notebooks.
 
-
-def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
-    """The command line; returns the exit status, 2 for bad input or a folder that cannot be
-    written.
+    profile: a name or a YAML file; wanted: notebooks by number or name, none means all; overrides: of the profile's parameters;
+    changes: of the notebooks' parameters; out: where build/ and figures/ go (default: the repository). ValueError for what is not there.
     """
-    given = _arguments(argv)
-    try:
-        name = (
-            str(Path(given.profile).resolve())
-            if given.profile.endswith((".yaml", ".yml"))
-            else given.profile
-        )
-        overrides, out = parse_overrides(given.set), given.out.resolve()
-        profile, notebooks = load_profile(name, overrides), choose(root, given.notebook)
-        parameters = (
-            {"profile": name}
-            | ({"overrides": overrides} if overrides else {})
-            | parse_overrides(given.parameter)
-        )
-        check_parameters(notebooks, parameters)
-        session = Session(
-            root, out / "build" / profile.name, out / "figures" / profile.name, profile, parameters
-        )
-        return reproduce(session, notebooks, given.force)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    is_file = profile.endswith((".yaml", ".yml"))
+    name = str(Path(profile).resolve()) if is_file else profile
+    settings = load_profile(name, overrides)
+    notebooks = choose(ROOT, wanted)
+    parameters = {"profile": name, **changes}
+    if overrides:
+        parameters["overrides"] = overrides
+    check_parameters(notebooks, parameters)
+    place = (out or ROOT).resolve()
+    build, figures = place / "build" / settings.name, place / "figures" / settings.name
+    return Session(ROOT, build, figures, settings, parameters), notebooks

@@ -1,0 +1,186 @@
+"""What a notebook's outcome depends on, as one hash: its own cells, the modules that it imports (followed through), the data that these
+name, its profile, its parameters, the locked packages.
+
+Code counts as its syntax tree without docstrings: comments, docstrings and layout change no outcome. The room `ops` (where and how a
+notebook runs) and the command line are not followed, since they do not change what comes out.
+"""
+
+import ast
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+NOT_FOLLOWED = ("speclab.ops", "speclab.__main__")
+BUNDLED = {
+    "project": "data/prompts"
+}  # prompts that come with the kit, by the name that a profile gives them
+
+
+def digest(
+    root: Path, figures: Path, notebook: Path, profile: Any, parameters: dict[str, Any]
+) -> str:
+    """SHA-256 of all that the outcome of `notebook` depends on. parameters: those that the notebook has.
+
+    figures: the folder in which tables of other notebooks lie, for a notebook that names one (as 08_self-drafts.csv).
+    """
+    found = hashlib.sha256()
+    cells = cells_of(notebook)
+    code = "\n".join(text for kind, text in cells if kind == "code")
+    modules = followed(root, code)
+    texts = [code, *(path.read_text(encoding="utf-8") for path in modules)]
+    found.update(json.dumps(cells).encode())
+    for path in modules:
+        found.update(f"{path.relative_to(root)}\0{_plain(path)}".encode())
+    for path in [
+        root / "requirements.lock",
+        *named_data(root, modules),
+        *pointed_at(root, profile),
+    ]:
+        found.update(_content(path))
+    for path in named_tables(figures, notebook, texts):
+        found.update(_content(path))
+    found.update(repr((profile, sorted(parameters.items()), sys.version_info[:2])).encode())
+    return found.hexdigest()
+
+
+def cells_of(notebook: Path) -> list[tuple[str, str]]:
+    """(kind, text) of every cell of an .ipynb file."""
+    book = nbformat.read(notebook, as_version=4)
+    return [(cell.cell_type, cell.source) for cell in book.cells]
+
+
+# ---- modules ---------------------------------------------------------------------------------------------------------
+
+
+def followed(root: Path, code: str) -> list[Path]:
+    """Files of all modules of the package that `code` imports, directly or through others, in order of their names."""
+    wanted, seen = imported(ast.parse(code)), {}
+    while wanted:
+        name = wanted.pop()
+        path = file_of(root, name)
+        if path is None or path in seen or name.startswith(NOT_FOLLOWED):
+            continue
+        seen[path] = name
+        wanted |= imported(ast.parse(path.read_text(encoding="utf-8")))
+    return sorted(seen)
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """Dotted names that a file may import from the package, wherever in the file, but for annotations only."""
+    found = set()
+    for node in _walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.split(".")[0] == "speclab"}
+
+
+def _walk(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes, but what stands under `if TYPE_CHECKING`."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        yield node
+        yield from _walk(node)
+
+
+def file_of(root: Path, name: str) -> Path | None:
+    """The file of a dotted name; None for the name of something inside a module."""
+    place = root.joinpath(*name.split("."))
+    for path in (place.with_suffix(".py"), place / "__init__.py"):
+        if path.is_file():
+            return path
+    return None
+
+
+def _plain(path: Path) -> str:
+    return plain_code(path.read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=256)
+def plain_code(text: str) -> str:
+    """A module's syntax tree as text, without docstrings."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
+            if isinstance(body[0].value, ast.Constant) and isinstance(body[0].value.value, str):
+                del body[0]
+    return ast.dump(tree)
+
+
+# ---- data ------------------------------------------------------------------------------------------------------------
+
+
+def named_data(root: Path, modules: list[Path]) -> list[Path]:
+    """Files below every `ROOT / "data" / …` that a module names; of recorded runs none but the authors' records."""
+    folders = set()
+    for module in modules:
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+            parts = _path_parts(node)
+            if parts and parts[:1] == ["data"] and len(parts) > 1:
+                folders.add(root.joinpath(*parts))
+    runs = root / "data" / "runs"
+    records = runs / "author-records"
+    kept = [folder for folder in folders if not folder.is_relative_to(runs) or folder == records]
+    return sorted(path for folder in kept for path in _files(folder))
+
+
+def _path_parts(node: ast.AST) -> list[str] | None:
+    """["data", "paper"] of the expression ROOT / "data" / "paper", else None."""
+    parts: list[str] = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        if not (isinstance(node.right, ast.Constant) and isinstance(node.right.value, str)):
+            return None
+        parts.insert(0, node.right.value)
+        node = node.left
+    return parts if isinstance(node, ast.Name) and node.id == "ROOT" else None
+
+
+def pointed_at(root: Path, profile: Any) -> list[Path]:
+    """Files that a profile points at, wherever they lie: the weights of both models, the prompts. What only the hub has is not here."""
+    places = [root / BUNDLED.get(profile.prompts, profile.prompts), Path(profile.prompts)]
+    attached = os.environ.get("SPECLAB_MODELS")
+    for spec in (profile.target, profile.draft):
+        places += [Path(spec.path), root / spec.path]
+        places += [Path(attached) / spec.path] if attached else []
+    return sorted({path.resolve() for place in places for path in _files(place)})
+
+
+def named_tables(figures: Path, notebook: Path, texts: list[str]) -> list[Path]:
+    """Tables of other notebooks that this one, or a module of its, names."""
+    number = notebook.stem.split("_")[0]
+    others = [
+        path for path in sorted(figures.glob("*.csv")) if not path.name.startswith(f"{number}_")
+    ]
+    return [path for path in others if any(path.name in text for text in texts)]
+
+
+def _files(place: Path) -> list[Path]:
+    if place.is_file():
+        return [place]
+    if not place.is_dir():
+        return []
+    return [path for path in place.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+
+
+def _content(path: Path) -> bytes:
+    if not path.is_file():
+        return b""
+    facts = path.stat()
+    return f"{path.name}\0{_sha256(path, facts.st_size, facts.st_mtime_ns)}".encode()
+
+
+@lru_cache(maxsize=4096)
+def _sha256(path: Path, size: int, changed: int) -> str:
+    """Checksum of a file's content, read once however many notebooks depend on it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
