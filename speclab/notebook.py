@@ -73,20 +73,22 @@ class Context:
     def table(
         self, table: "pd.DataFrame | Estimates", slug: str, digits: int = 3, rows: int = 12
     ) -> None:
-        """Write NN_slug.csv and .tex into the figures folder and show the first `rows` rows with
-        `digits` decimals.
+        """Export a table (NN_slug.csv and .tex) and show its first `rows` rows with `digits`
+        decimals.
         """
-
+        self.export(table, slug)
         frame = getattr(table, "frame", table)
-        files.export(frame, self.figures, f"{self.number}_{slug}")
         show_table(frame.head(rows), digits)
         if len(frame) > rows:
-            say(f"*{rows} of {len(frame)} rows; all of them are in `{self.number}_{slug}.csv`.*")
+            where = f"{self.number}_{slug}.csv"
+            say(f"*{rows} of {len(frame)} rows; all of them are in `{where}`.*")
 
     def export(self, table: "pd.DataFrame | Estimates", slug: str) -> None:
         """Write NN_slug.csv and .tex into the figures folder without showing anything."""
+        from speclab import files
 
-        files.export(getattr(table, "frame", table), self.figures, f"{self.number}_{slug}")
+        frame = getattr(table, "frame", table)
+        files.export(frame, self.figures, f"{self.number}_{slug}")
 
     def say(self, text: str) -> None:
         """Show a computed sentence (Markdown): numbers in a notebook's text come from here and are

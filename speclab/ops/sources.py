@@ -111,10 +111,14 @@ def plain_code(text: str) -> str:
     tree = ast.parse(text)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
-            if isinstance(body[0].value, ast.Constant) and isinstance(body[0].value.value, str):
-                del body[0]
+        if isinstance(body, list) and body and _is_text(body[0]):
+            del body[0]
     return ast.dump(tree)
+
+
+def _is_text(node: ast.AST) -> bool:
+    value = getattr(node, "value", None)
+    return isinstance(node, ast.Expr) and isinstance(getattr(value, "value", None), str)
 
 
 # ---- data ------------------------------------------------------------------------------------------------------------
