@@ -68,8 +68,8 @@ from speclab import (
     replay,
     runs,
     score,
-    stats,
 )
+from speclab.analysis import significance
 from speclab.analysis import sweep
 from speclab.sampling import Sampling
 
@@ -110,7 +110,7 @@ for text, run in recorded.items():
     at = sweep.positions(run.trace, rules[text])
     for starts in replay.STARTS:
         frames[text, starts] = sweep.per_prompt(
-            replay.sweep(run.trace, gammas, rules[text], starts), at
+            replay.chain_sums(run.trace, gammas, rules[text], starts), at
         )
 curves = [
     sweep.by_gamma(frame, known[starts]).assign(temperature=text, average=starts)
@@ -262,10 +262,10 @@ for text in recorded:
         frames[text, starts].set_index("domain", drop=False) for starts in ("every", "visited")
     )
     for domain in domains:
-        tau = score.pick(known["visited"]["block_efficiency"], gamma)
+        tau = score.member(known["visited"]["block_efficiency"], gamma)
         twice.append(
             {"temperature": text, "domain": domain}
-            | vars(stats.paired_difference(every.loc[domain], visited.loc[domain], tau))
+            | vars(significance.paired_difference(every.loc[domain], visited.loc[domain], tau))
         )
 twice = pd.DataFrame(twice).drop(
     columns="p_value"
@@ -329,8 +329,8 @@ for ax, (text, run) in zip(axes, recorded.items(), strict=True):
     own = decode.sweep(
         pair, encoded, few, rules[text], warm, ctx.profile.max_new_tokens, ctx.profile.seed
     )
-    rows = real[text] = sweep.beside(own, replay.sweep(same, few, rules[text]))
-    line = replay.summary(replay.sweep(same.assign(domain="all"), gammas, rules[text]))
+    rows = real[text] = sweep.beside(own, replay.chain_sums(same, few, rules[text]))
+    line = replay.rates(replay.chain_sums(same.assign(domain="all"), gammas, rules[text]))
     ax.plot(line["gamma"], line["block_efficiency"], color="black", linewidth=1, label="replayed")
     bars = [rows["decoded"] - rows["low"], rows["high"] - rows["decoded"]]
     ax.errorbar(

@@ -60,6 +60,7 @@ from itertools import pairwise
 import pandas as pd
 
 from speclab import files
+from speclab.analysis import rungs, significance, variance
 from speclab import (
     estimates as explain,
     cost,
@@ -179,8 +180,8 @@ assert error["ours_as_published"] < 1e-9 and error["published"] < 0.0025, (
 # %%
 ladder = pd.concat(
     [
-        stats.ladder_intervals(greedy).assign(text="T = 0"),
-        stats.ladder_intervals(sampled, "point-mass").assign(text="T = 1"),
+        rungs.ladder_intervals(greedy).assign(text="T = 0"),
+        rungs.ladder_intervals(sampled, "point-mass").assign(text="T = 1"),
     ],
     ignore_index=True,
 )
@@ -295,12 +296,12 @@ ctx.table(averages.drop(columns="prompts_then_domains"), "averages")
 # %%
 asked = {
     "published_alpha, T = 0": (greedy.nodes, score.published_alpha),
-    "hit[1], T = 0": (greedy.trace, score.pick(score.hit, 1)),
+    "hit[1], T = 0": (greedy.trace, score.member(score.hit, 1)),
     "alpha, T = 1": (sampled.trace, score.overlap_alpha),
     "block_efficiency, T = 0": (greedy.nodes, per_pass),
 }
 apart = pd.concat(
-    [stats.differences(*question).assign(estimator=name) for name, question in asked.items()],
+    [significance.differences(*question).assign(estimator=name) for name, question in asked.items()],
     ignore_index=True,
 )
 ctx.table(apart.set_index("estimator").reset_index(), "differences", digits=4)
@@ -362,7 +363,7 @@ assert (apart["p_holm"] >= apart["p_value"] - 1e-12).all()
 # prompts a domain.
 
 # %%
-own = score.domain_table(greedy.nodes).loc[domains]
+own = rungs.domain_table(greedy.nodes).loc[domains]
 by_prompts = ladder[ladder["name"] == "published_alpha, T = 0"].set_index("domain").loc[domains]
 half = 1.96 * own["alpha_sd"] / own["nodes"] ** 0.5
 effect = ((by_prompts["high"] - by_prompts["low"]) / (2 * half)) ** 2
@@ -512,15 +513,15 @@ cells = pd.read_csv(paper.DATA / "run_alpha_by_depth_task.csv").rename(
     columns={"task_type": "domain"}
 )
 cells["total"] = cells["alpha_mean"] * cells["count"]
-variance = tables["I"].set_index(["domain", "quantity"])["published"]["all", "alpha_sd"] ** 2
+published_variance = tables["I"].set_index(["domain", "quantity"])["published"]["all", "alpha_sd"] ** 2
 n, total = cells[["count", "total"]].sum()
 levels = {name: cells.groupby(name)[["count", "total"]].sum() for name in ("domain", "depth")}
 in_paper = {
-    name: 100 * ((of["total"] ** 2 / of["count"]).sum() / n - (total / n) ** 2) / variance
+    name: 100 * ((of["total"] ** 2 / of["count"]).sum() / n - (total / n) ** 2) / published_variance
     for name, of in levels.items()
 }
-shares_of = stats.variance_shares(
-    greedy.nodes, factors=[name for name in stats.FACTORS if greedy.nodes[name].nunique() > 1]
+shares_of = variance.variance_shares(
+    greedy.nodes, factors=[name for name in variance.FACTORS if greedy.nodes[name].nunique() > 1]
 )
 ctx.table(
     shares_of.assign(paper_alone=shares_of["factor"].map(in_paper) / 100),

@@ -60,6 +60,7 @@ import pandas as pd
 from statsmodels.stats.multitest import multipletests
 
 from speclab import figures, notebook, replay, runs, score, stats
+from speclab.analysis import rungs, significance
 from speclab.analysis import published as paper
 from speclab.estimates import by_direction
 from speclab.tree import static_tree
@@ -297,7 +298,7 @@ for shape in shapes:
 
 # %%
 same = cut.nodes["depth"] == deepest
-gap = stats.paired_difference(
+gap = significance.paired_difference(
     full.nodes[full.nodes["depth"] == deepest], cut.nodes[same], score.published_alpha
 )
 notebook.say(
@@ -332,7 +333,7 @@ notebook.say(
 # (`survival_by_depth`), the only one that counts tokens.
 
 # %%
-given = score.Estimator("given", lambda f: f[["accepted", "reached"]].to_numpy(float), score.ratio)
+given = score.Estimator("given", lambda f: f[["accepted", "reached"]].to_numpy(float), score.quotient)
 gain = score.Estimator(
     "gain",
     lambda f: f[["accepted", "reached", "own", "one"]].to_numpy(float),
@@ -355,7 +356,7 @@ for text, (nodes, rule) in chains.items():
         for name, estimator in questions.items()
         for d, rows in chain.groupby("depth")
     ]
-    counted = score.by_domain(chain, score.tree_estimators(rule)["accept_by_depth"])[
+    counted = score.point_estimates(chain, score.tree_estimators(rule)["accept_by_depth"])[
         domains
     ].to_numpy()
     shown = np.array(
@@ -425,7 +426,7 @@ for name, nodes in {
     "best_path_alpha": cut.nodes[cut.nodes["best_path"]],
 }.items():
     both = pd.concat([nodes, nodes.assign(domain=score.ALL)])
-    cells = score.cells(both, ["domain", "depth", "bin"], size).pivot(
+    cells = rungs.cells(both, ["domain", "depth", "bin"], size).pivot(
         index="depth", columns=["domain", "bin"], values="alpha_mean"
     )
     maps[name] = cells.reindex(
@@ -500,7 +501,7 @@ def smooth(frame: pd.DataFrame, estimator: score.Estimator, name: str) -> pd.Dat
         window = np.exp(-((rows["position"].to_numpy()[:, None] - grid) ** 2) / (2 * bandwidth**2))
         return np.hstack([window * estimator.columns(rows)[:, :1], window])
 
-    found = stats.by_domain(frame, score.Estimator(name, columns, score.ratio, scalar=False))
+    found = stats.by_domain(frame, score.Estimator(name, columns, score.quotient, scalar=False))
     ends = (
         frame.groupby(["domain", "prompt_id"])["position"]
         .max()
@@ -553,7 +554,7 @@ for name, (frame, estimator) in tested.items():
         if late_rows["prompt_id"].nunique() >= stats.MIN_PROMPTS:
             found.append(
                 {"estimator": name, "domain": domain}
-                | vars(stats.paired_difference(late_rows, early_rows, estimator))
+                | vars(significance.paired_difference(late_rows, early_rows, estimator))
             )
 effects = pd.DataFrame(found)
 if len(effects):

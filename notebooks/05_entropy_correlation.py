@@ -61,6 +61,7 @@ from functools import partial
 import pandas as pd
 
 from speclab.studies import entropy_correlation
+from speclab.analysis import association
 from speclab.analysis import bins as binned
 from speclab import files
 from speclab import estimates as explain, figures, notebook, runs, score, stats
@@ -119,10 +120,10 @@ asked = [
 ]
 labels = {"alpha": "min(1, p/q), all nodes", "overlap": "overlap (T = 1)", "hit": "hit (T = 0)"}
 parts = []
-for method in stats.METHODS:
+for method in association.METHODS:
     for frame, outcome, within in asked:
         found = explain.per_domain(
-            frame, partial(stats.correlation, x="target_entropy", y=outcome, method=method), within
+            frame, partial(association.correlation, x="target_entropy", y=outcome, method=method), within
         )
         found["acceptance"] = (
             "min(1, p/q), rank " + found["rank"].astype(str) if within else labels[outcome]
@@ -311,8 +312,8 @@ assert areas["estimate"].dropna().between(0, 1).all()
 online = {}
 for signal, name in list(names.items())[:2]:
     for outcome in ("overlap", "hit"):
-        for method in stats.METHODS:
-            measure = partial(stats.correlation, x=signal, y=outcome, method=method)
+        for method in association.METHODS:
+            measure = partial(association.correlation, x=signal, y=outcome, method=method)
             online[name, f"{method}, {outcome}"] = explain.per_domain(trace, measure, pooled=True)
 online = (
     pd.concat(online, names=["signal", "correlation"])
@@ -455,7 +456,7 @@ ctx.record(
 # temperature fitted on other texts.</details>
 #
 # 3. Give every prompt's rows one common id per domain: `nodes.assign(prompt_id=nodes["domain"])`.
-#    What does `stats.correlation` say?
+#    What does `association.correlation` say?
 #
 # <details><summary>What happens</summary>It refuses, and says how many prompts an interval needs: one text is one observation, whatever
 # the number of its nodes.</details>

@@ -58,9 +58,10 @@ if root == fetched:
 import pandas as pd
 
 from speclab.studies import chat_paradox
+from speclab.analysis import significance
 from speclab.analysis import bins as binned
 from speclab import files
-from speclab import estimates as explain, figures, notebook, pairs, runs, score, stats
+from speclab import estimates as explain, figures, notebook, pairs, runs, score
 from speclab.analysis import published as paper, token_kinds as tokens
 from speclab.estimates import direction
 
@@ -286,7 +287,7 @@ notebook.say(
 )
 mix = nodes.groupby("domain")["rank"].value_counts(normalize=True).unstack(fill_value=0.0)
 by_rank = {
-    rank: chat_paradox.contrast(nodes, score.pick(score.alpha_by_rank, rank), domain).estimate
+    rank: chat_paradox.contrast(nodes, score.member(score.alpha_by_rank, rank), domain).estimate
     for rank in mix
 }
 notebook.say(
@@ -386,7 +387,7 @@ tried = {
     "published_alpha: rank mix": (nodes, lambda: binned.matched(nodes, "alpha", "rank")),
     "published_alpha: rank 0 only": (
         nodes,
-        lambda: (published, (nodes, score.pick(score.alpha_by_rank, 0))),
+        lambda: (published, (nodes, score.member(score.alpha_by_rank, 0))),
     ),
     "published_alpha: entropy": (nodes, lambda: binned.matched(nodes, "alpha", "entropy_bin")),
     "published_alpha: prompt format": (
@@ -554,7 +555,7 @@ for estimator, (with_template, plain, what) in sources.items():
         )
         rows.append(
             {"domain": name, "estimator": estimator}
-            | explain.attempt(stats.paired_difference, one, two, what)
+            | explain.attempt(significance.paired_difference, one, two, what)
             | {
                 "tokens_plain": (trace["domain"] == name).sum() / two["prompt_id"].nunique(),
                 "tokens_template": tokens_each,

@@ -463,7 +463,7 @@ copied = copied.assign(
 copied["either"] = copied["right"] | (own["greedy"].trace["draft_rank"] == 0)
 copied["copied"] = copied["right"] * copied["matched"]
 where = score.Estimator(
-    "right where it matched", lambda f: f[["copied", "matched"]].to_numpy(float), score.ratio
+    "right where it matched", lambda f: f[["copied", "matched"]].to_numpy(float), score.quotient
 )
 asked = (
     score.mean_of("matched", "something matched"),

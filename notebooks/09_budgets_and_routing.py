@@ -377,7 +377,7 @@ speed, sharp = (
     stats.bootstrap(
         each.drop(columns="domain"),
         score.Estimator(
-            over, lambda rows, over=over: rows[[over, "policy_s"]].to_numpy(float), score.ratio
+            over, lambda rows, over=over: rows[[over, "policy_s"]].to_numpy(float), score.quotient
         ),
     )
     for over in ("plain_s", "forecast")

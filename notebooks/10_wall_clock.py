@@ -130,7 +130,7 @@ def interval(frame: pd.DataFrame, over: str, under: str) -> stats.Interval:
     """Ratio of sums of two columns with its 95 % interval, prompts of all domains resampled
     together.
     """
-    ratio = score.Estimator(over, lambda rows: rows[[over, under]].to_numpy(float), score.ratio)
+    ratio = score.Estimator(over, lambda rows: rows[[over, under]].to_numpy(float), score.quotient)
     return stats.bootstrap(frame.drop(columns="domain", errors="ignore"), ratio)
 
 
@@ -580,7 +580,7 @@ g, c, here_c, ms, alpha = (
     costs.target_ms,
     float(hit.loc["pooled", "estimate"]),
 )
-tau = replay.summary(replay.sweep(greedy.trace.assign(domain="pooled"), [g]))[
+tau = replay.rates(replay.chain_sums(greedy.trace.assign(domain="pooled"), [g]))[
     "block_efficiency"
 ].iloc[0]
 article, standard, iid = cost.speedup_article, cost.speedup_standard, cost.speedup_iid
@@ -640,7 +640,7 @@ assert abs(article(4, 100, 5) - 400 / 120) < 1e-12 and abs(article(3.4, 100, 5) 
 # %%
 taus = {
     g: interval(rows, "emitted", "blocks")
-    for g, rows in replay.sweep(greedy.trace, range(1, 17)).groupby("gamma")
+    for g, rows in replay.chain_sums(greedy.trace, range(1, 17)).groupby("gamma")
 }
 ideal = control.counterfactuals(costs)
 grid = pd.DataFrame(

@@ -560,7 +560,7 @@ assert all((plan["detectable"] > 0).all() for plan in plans.values())
 # the target adds a token of its own (too little).
 
 # %%
-at = sweep.per_prompt(audit.replay.sweep(greedy.trace, audit.GAMMAS), sweep.positions(greedy.trace))
+at = sweep.per_prompt(audit.replay.chain_sums(greedy.trace, audit.GAMMAS), sweep.positions(greedy.trace))
 best = pd.concat(
     [
         sweep.choices(

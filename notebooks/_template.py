@@ -50,7 +50,8 @@ if root == fetched:
     install_missing(root)
 
 # %%
-from speclab import figures, notebook, runs, score
+from speclab import figures, notebook, runs
+from speclab.analysis import rungs
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -66,7 +67,7 @@ run = runs.load_or_record(ctx.profile, "greedy")
 # One or two sentences: what is computed, on which records, and what would surprise us.
 
 # %%
-table = score.ladder(run)
+table = rungs.ladder(run)
 ctx.table(table, "ladder")
 
 # %%

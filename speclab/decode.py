@@ -233,7 +233,7 @@ def sweep(
     """Counts of real decoding with chains, one row a gamma and prompt: gamma, prompt_id, domain,
     blocks, drafted, accepted, emitted.
 
-    The columns of `replay.sweep`, counted instead of replayed.
+    The columns of `replay.chain_sums`, counted instead of replayed.
     """
     rows = []
     for gamma in gammas:

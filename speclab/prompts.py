@@ -246,7 +246,7 @@ def load_prompts(
     return chosen
 
 
-def digest(prompts: Iterable[Prompt]) -> str:
+def prompts_digest(prompts: Iterable[Prompt]) -> str:
     """SHA-256 (hex) of ids, domains and texts in order: equal exactly when the prompt sets are, for
     manifests and run keys.
     """

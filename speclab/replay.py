@@ -119,7 +119,7 @@ def prompt_sums(blocks: pd.DataFrame, ends: str = "all") -> pd.DataFrame:
     return sums.groupby(["prompt_id", "domain"], sort=False, observed=True).sum().reset_index()
 
 
-def sweep(
+def chain_sums(
     trace: pd.DataFrame,
     gammas: Iterable[int] = range(1, 17),
     rule: str = "greedy",
@@ -147,8 +147,8 @@ def sweep(
     return pd.concat(parts, ignore_index=True)
 
 
-def summary(sums: pd.DataFrame) -> pd.DataFrame:
-    """Per-domain numbers from `prompt_sums` or `sweep` (there also per gamma), domains in order of
+def rates(sums: pd.DataFrame) -> pd.DataFrame:
+    """Per-domain numbers from `prompt_sums` or `chain_sums` (there also per gamma), domains in order of
     appearance.
 
     Columns [gamma,] domain, prompts, blocks, emitted, block_efficiency (pooled: emitted / blocks),
@@ -172,33 +172,6 @@ def summary(sums: pd.DataFrame) -> pd.DataFrame:
             "truncated_share": total["truncated"] / total["blocks"],
         }
     ).reset_index()
-
-
-def depth_profile(sums: pd.DataFrame) -> pd.DataFrame:
-    """Survival and conditional acceptance by depth, per domain, from `prompt_sums`: columns domain,
-    depth, survival, accept.
-
-    survival = P(at least `depth` accepted), pooled over blocks; accept = P(accepted at `depth` |
-    accepted at depth - 1). A depth that no block reached has no row. Raises ValueError if there are
-    no survival columns (a `sweep` has none) or a domain has no block.
-    """
-    names = [name for name in sums if str(name).startswith("survival_")]
-    if not names:
-        raise ValueError(
-            "sums has no survival_ columns: pass prompt_sums(replay(...)), not a sweep"
-        )
-    total = sums.groupby("domain", sort=False, observed=True)[["blocks", *names]].sum()
-    _some_blocks(total["blocks"])
-    reached = total.to_numpy()
-    domain, depth = np.nonzero(reached[:, :-1] > 0)
-    return pd.DataFrame(
-        {
-            "domain": total.index.to_numpy()[domain],
-            "depth": depth + 1,
-            "survival": reached[domain, depth + 1] / reached[domain, 0],
-            "accept": reached[domain, depth + 1] / reached[domain, depth],
-        }
-    )
 
 
 def _chain(trace: pd.DataFrame, gamma: int, rule: str) -> tuple[_Texts, np.ndarray]:

@@ -33,7 +33,7 @@ from speclab.files import (
     written,
 )
 from speclab.profiles import ROOT, Profile
-from speclab.prompts import EncodedPrompt, digest, encode_prompts, load_prompts
+from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts, prompts_digest
 
 if TYPE_CHECKING:
     from speclab.record import Engine, Job
@@ -149,7 +149,9 @@ def run_key(profile: Profile) -> str:
         m: weights_digest(model_folder(spec))
         for m, spec in (("target", profile.target), ("draft", profile.draft))
     }
-    prompts = digest(load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains))
+    prompts = prompts_digest(
+        load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
+    )
     text = json.dumps([SCHEMA_VERSION, settings, weights, prompts], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -218,7 +220,7 @@ def _manifest(
         "prompts": len(encoded),
         "prompts_cut": len(cut),
         "tokens_cut": sum(p.cut for p in cut),
-        "prompt_set": digest(
+        "prompt_set": prompts_digest(
             load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
         ),
         "time_s": sum(p["time_s"] for p in parts),

@@ -120,7 +120,7 @@ def divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
     )
 
 
-def ratio(totals: np.ndarray) -> np.ndarray:
+def quotient(totals: np.ndarray) -> np.ndarray:
     """Means from totals (..., 2m): the first m sums over the last m counts."""
     half = totals.shape[-1] // 2
     return divide(totals[..., :half], totals[..., half:])
@@ -131,7 +131,7 @@ def mean_of(column: str, name: str | None = None) -> Estimator:
     stored.
     """
     return Estimator(
-        name or f"mean_{column}", lambda frame: _with_count(column_of(frame, column)), ratio
+        name or f"mean_{column}", lambda frame: _with_count(column_of(frame, column)), quotient
     )
 
 
@@ -197,18 +197,18 @@ def _alpha_by_depth(nodes: pd.DataFrame) -> np.ndarray:
 
 
 def _chain(totals: np.ndarray) -> np.ndarray:
-    return np.cumprod(ratio(totals), axis=-1)
+    return np.cumprod(quotient(totals), axis=-1)
 
 
-published_alpha = Estimator("published_alpha", lambda nodes: _with_count(alpha(nodes)), ratio)
+published_alpha = Estimator("published_alpha", lambda nodes: _with_count(alpha(nodes)), quotient)
 alpha_sd = Estimator(
     "alpha_sd", _moments, _sample_sd
 )  # sample sd (n - 1): the authors' files use it
-alpha_by_depth = Estimator("alpha_by_depth", _alpha_by_depth, ratio, scalar=False)
+alpha_by_depth = Estimator("alpha_by_depth", _alpha_by_depth, quotient, scalar=False)
 alpha_by_rank = Estimator(
     "alpha_by_rank",
     lambda nodes: _with_count(alpha(nodes), _levels(nodes, "rank", 0)),
-    ratio,
+    quotient,
     scalar=False,
     first=0,
 )
@@ -217,14 +217,19 @@ published_length = Estimator(
     "published_length", _alpha_by_depth, lambda totals: _chain(totals).sum(-1, keepdims=True)
 )
 best_path_alpha = Estimator(
-    "best_path_alpha", lambda nodes: _with_count(alpha(nodes), _best(nodes)), ratio
+    "best_path_alpha", lambda nodes: _with_count(alpha(nodes), _best(nodes)), quotient
 )
 best_path_by_depth = Estimator(
-    "best_path_alpha", lambda n: _with_count(alpha(n), _levels(n) & _best(n)), ratio, scalar=False
+    "best_path_alpha",
+    lambda n: _with_count(alpha(n), _levels(n) & _best(n)),
+    quotient,
+    scalar=False,
 )
 overlap_alpha = mean_of("overlap", "alpha")
-top_mass = Estimator("top_mass", lambda trace: _with_count(_top_mass(trace)), ratio, scalar=False)
-hit = Estimator("hit", lambda trace: _with_count(_hit(trace)), ratio, scalar=False)
+top_mass = Estimator(
+    "top_mass", lambda trace: _with_count(_top_mass(trace)), quotient, scalar=False
+)
+hit = Estimator("hit", lambda trace: _with_count(_hit(trace)), quotient, scalar=False)
 
 
 def reach(nodes: pd.DataFrame, rule: str = "greedy") -> np.ndarray:
@@ -302,7 +307,7 @@ def tree_estimators(rule: str = "greedy") -> dict[str, Estimator]:
 
 
 def block_estimators() -> dict[str, Estimator]:
-    """The same five from blocks: on `replay.prompt_sums` (a `replay.sweep` has no survival columns:
+    """The same five from blocks: on `replay.prompt_sums` (a `replay.chain_sums` has no survival columns:
     the last three only).
     """
     return _walk(_block_columns)
@@ -325,65 +330,6 @@ def _block_columns(sums: pd.DataFrame) -> np.ndarray:
     return require(sums, names, "prompt sums of blocks")[names].to_numpy(np.float64)
 
 
-def neighbours(trace: pd.DataFrame) -> pd.DataFrame:
-    """Pairs of neighbouring positions of a prompt: prompt_id, domain, hit, next_hit (draft_rank 0).
-
-    Their correlation says how far acceptance is from independent (`stats.correlations` with method
-    pearson).
-    """
-    names = ["prompt_id", "domain", "position"]
-    now = require(trace, [*names, "draft_rank"], "trace")[names].assign(
-        hit=trace["draft_rank"] == 0
-    )
-    before = now.assign(position=now["position"] - 1).rename(columns={"hit": "next_hit"})
-    return now.merge(before, on=names).drop(columns="position")
-
-
-def survival_by_depth(accepted: np.ndarray, depth: int) -> pd.Series:
-    """P(at least d accepted) for d = 1..depth, from accepted lengths (blocks,)."""
-    lengths = _lengths(accepted)
-    return pd.Series(
-        [(lengths >= d).mean() for d in range(1, depth + 1)],
-        index=range(1, depth + 1),
-        name="survival_by_depth",
-    )
-
-
-def accept_by_depth(accepted: np.ndarray, depth: int) -> pd.Series:
-    """P(d-th accepted, given d - 1 were) for d = 1..depth; NaN (undefined) where no block got that
-    far.
-    """
-    joint = survival_by_depth(accepted, depth).to_numpy()
-    return pd.Series(
-        divide(joint, np.append(1.0, joint[:-1])), index=range(1, depth + 1), name="accept_by_depth"
-    )
-
-
-def mean_accepted(accepted: np.ndarray) -> float:
-    """Accepted draft tokens per target pass, bonus excluded, from accepted lengths (blocks,)."""
-    return float(_lengths(accepted).mean())
-
-
-def block_efficiency(accepted: np.ndarray) -> float:
-    """Tokens per target pass where no block is cut by the text's end: 1 + mean_accepted."""
-    return 1.0 + mean_accepted(accepted)
-
-
-def draft_utilisation(accepted: np.ndarray, drafted: np.ndarray | int) -> float:
-    """Accepted over drafted tokens; `drafted` per block, or one number for all."""
-    lengths = _lengths(accepted)
-    return float(lengths.sum() / np.broadcast_to(drafted, lengths.shape).sum())
-
-
-def _lengths(accepted: np.ndarray) -> np.ndarray:
-    lengths = np.asarray(accepted, np.float64)
-    if lengths.size == 0 or not (lengths >= 0).all():
-        raise ValueError(
-            f"accepted is {lengths.size} lengths, the least {lengths.min(initial=0):g}; one or more are needed, none below 0"
-        )
-    return lengths
-
-
 def across(value: Callable[[np.ndarray], np.ndarray], totals: np.ndarray) -> np.ndarray:
     """Values (..., D + 2, m) of totals (..., D, k): each domain, then the mean of the domain
     values, then pooled over rows.
@@ -395,7 +341,7 @@ def across(value: Callable[[np.ndarray], np.ndarray], totals: np.ndarray) -> np.
     )
 
 
-def by_domain(frame: pd.DataFrame, estimator: Estimator) -> pd.DataFrame:
+def point_estimates(frame: pd.DataFrame, estimator: Estimator) -> pd.DataFrame:
     """Point estimates: rows = the estimator's labels, columns = domains, `all` (mean of domains),
     `pooled` (over rows).
     """
@@ -409,85 +355,7 @@ def by_domain(frame: pd.DataFrame, estimator: Estimator) -> pd.DataFrame:
     )
 
 
-def ladder_estimators(run, rule: str = "greedy") -> list[tuple[str, Estimator]]:
-    """(frame name, estimator) of every rung that `run` (with .nodes and .trace; either may be None)
-    can answer.
-    """
-    nodes = (
-        [published_alpha, published_length, best_path_alpha, alpha_by_rank]
-        if run.nodes is not None
-        else []
-    )
-    if run.nodes is not None and (rule == "point-mass" or "target_rank" in run.nodes):
-        nodes += tree_estimators(rule).values()
-    trace = [overlap_alpha, top_mass, hit] if getattr(run, "trace", None) is not None else []
-    if not nodes and not trace:
-        raise ValueError(
-            "run has neither nodes nor trace: record it with `python -m speclab record`"
-        )
-    return [("nodes", estimator) for estimator in nodes] + [
-        ("trace", estimator) for estimator in trace
-    ]
-
-
-def ladder(run, rule: str = "greedy") -> pd.DataFrame:
-    """The ladder of acceptance estimators of a run: rows = estimators, columns = domains, `all`,
-    `pooled`.
-    """
-    return pd.concat(
-        [
-            by_domain(getattr(run, name), estimator)
-            for name, estimator in ladder_estimators(run, rule)
-        ]
-    )
-
-
-def cells(nodes: pd.DataFrame, by: Sequence[str], bin_size: int = POSITION_BIN) -> pd.DataFrame:
-    """Nodes, mean and sample sd (n - 1) of alpha, and mean target entropy (nats) in each cell of
-    `by`.
-
-    `by` names columns of `nodes`, or `bin` = position // bin_size (Tables IV, V and the heat maps).
-    One row a cell, sorted.
-    """
-    require(
-        nodes,
-        ["position" if column == "bin" else column for column in by] + ["target_entropy"],
-        "nodes",
-    )
-    frame = nodes[[column for column in by if column != "bin"]].assign(
-        alpha=alpha(nodes), entropy=column_of(nodes, "target_entropy")
-    )
-    if "bin" in by:
-        frame["bin"] = nodes["position"] // bin_size
-    if "domain" in by:
-        frame["domain"] = pd.Categorical(frame["domain"], domains_in(nodes), ordered=True)
-    summaries = {
-        "nodes": ("alpha", "size"),
-        "alpha_mean": ("alpha", "mean"),
-        "alpha_sd": ("alpha", "std"),
-    }
-    result = frame.groupby(list(by), observed=True).agg(
-        **summaries, target_entropy_mean=("entropy", "mean")
-    )
-    return result.reset_index().astype({"domain": str} if "domain" in by else {})
-
-
-def domain_table(nodes: pd.DataFrame) -> pd.DataFrame:
-    """Table I: per domain prompts, nodes, mean and sd of alpha, mean target entropy; then `all` (of
-    the means: the mean of domains, as published; else pooled) and `pooled` (over rows).
-    """
-    both = pd.concat([nodes, nodes.assign(domain=POOLED)])
-    table = cells(both, ["domain"]).set_index("domain")
-    table.insert(0, "prompts", both.groupby("domain", observed=True)["prompt_id"].nunique())
-    each = table.drop(index=POOLED)
-    table.loc[ALL] = each.mean()
-    table.loc[ALL, ["prompts", "nodes", "alpha_sd"]] = table.loc[
-        POOLED, ["prompts", "nodes", "alpha_sd"]
-    ]
-    return table.loc[[*each.index, ALL, POOLED]].astype({"prompts": int, "nodes": int})
-
-
-def pick(estimator: Estimator, index: int) -> Estimator:
+def member(estimator: Estimator, index: int) -> Estimator:
     """One member of a family, such as hit[1], as an estimator of one number.
 
     ValueError (when called) if there is no such member.

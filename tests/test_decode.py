@@ -255,7 +255,7 @@ def test_a_difference_is_reported_with_position_and_margin(random_pair):
 
 def test_a_decoded_sweep_counts_what_the_replay_says(tiny_pair):
     from speclab.decode import sweep
-    from speclab.replay import sweep as replay_sweep
+    from speclab.replay import chain_sums
 
     prompts = tiny_prompts(tiny_pair, 1)
     texts = generate(tiny_pair.target, prompts, 20, tiny_pair.stop_ids, GREEDY, 0)
@@ -269,7 +269,7 @@ def test_a_decoded_sweep_counts_what_the_replay_says(tiny_pair):
         ["gamma", "prompt_id", "domain", "blocks", "drafted", "accepted", "emitted"],
         ["gamma", "prompt_id"],
     )
-    replayed = replay_sweep(trace, (1, 4, 7))[columns].sort_values(keys, ignore_index=True)
+    replayed = chain_sums(trace, (1, 4, 7))[columns].sort_values(keys, ignore_index=True)
     decoded = sweep(tiny_pair, prompts, (1, 4, 7), "greedy", GREEDY, 20).sort_values(
         keys, ignore_index=True
     )

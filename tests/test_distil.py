@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclab import score
+from speclab.analysis.significance import paired_difference
 from speclab.decode import decode_prompt
 from speclab.draft import parse_shape
 from speclab.drafts import distil as drafts
@@ -38,7 +39,6 @@ from speclab.profiles import ModelSpec, Profile
 from speclab.prompts import encode_prompts
 from speclab.record import generate
 from speclab.sampling import Sampling
-from speclab.stats import paired_difference
 
 CONFIG = TrainConfig(
     steps=4, batch=3, lr_matrix=1e-2, lr_other=1e-2, warmup_steps=1, checkpoint_every=2

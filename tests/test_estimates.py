@@ -12,7 +12,7 @@ from test_score import make_run
 
 from speclab import estimates as explain
 from speclab import score, stats
-from speclab.analysis import bins, token_kinds
+from speclab.analysis import association, bins, rungs, token_kinds
 from speclab.studies import chat_paradox, entropy_correlation
 
 FEW = 60  # resamples, where the interval's width is not the question
@@ -50,9 +50,11 @@ def noisy(prompts=8, rows=30, seed=0) -> pd.DataFrame:
 
 def test_attempt_gives_numbers_or_the_reason():
     frame = frame_of(code=[("a", 1.0), ("b", 3.0)])
-    good = explain.attempt(stats.cluster_mean, frame, "x", n=FEW)
+    good = explain.attempt(stats.bootstrap, frame, score.mean_of("x"), n=FEW)
     assert good == {"estimate": 2.0, "low": 2.0, "high": 2.0, "n_prompts": 5, "note": ""}
-    bad = explain.attempt(stats.cluster_mean, frame[frame["prompt_id"] != "code-0"], "x", n=FEW)
+    bad = explain.attempt(
+        stats.bootstrap, frame[frame["prompt_id"] != "code-0"], score.mean_of("x"), n=FEW
+    )
     assert np.isnan(bad["estimate"]) and "at least 5" in bad["note"]
     with pytest.raises(KeyError):  # only bad input is told; a fault in the code is not
         explain.attempt(lambda: {}["x"])
@@ -62,7 +64,7 @@ def test_per_domain_keeps_the_order_and_goes_on_past_a_domain_that_cannot_answer
     frame = frame_of(chat=[("a", 1.0), ("b", 1.0)], code=[("a", 0.0), ("b", 2.0)])
     frame["y"] = frame["x"] * 2
     found = explain.per_domain(
-        frame, lambda part: stats.correlation(part, "x", "y", "pearson", n=FEW), pooled=True
+        frame, lambda part: association.correlation(part, "x", "y", "pearson", n=FEW), pooled=True
     )
     assert list(found["domain"]) == ["code", "chat", "pooled"]
     assert (
@@ -70,12 +72,14 @@ def test_per_domain_keeps_the_order_and_goes_on_past_a_domain_that_cannot_answer
         and "constant" in found["note"].iloc[1]
         and np.isnan(found["low"].iloc[1])
     )
-    within = explain.per_domain(frame, lambda part: stats.cluster_mean(part, "x", n=FEW), "group")
+    within = explain.per_domain(
+        frame, lambda part: stats.bootstrap(part, score.mean_of("x"), n=FEW), "group"
+    )
     assert list(within["domain"]) == ["code", "code", "chat", "chat"] and list(
         within["estimate"]
     ) == [0, 2, 1, 1]
     with pytest.raises(ValueError, match="no column"):
-        explain.per_domain(frame, stats.cluster_mean, "rank")
+        explain.per_domain(frame, stats.bootstrap, "rank")
 
 
 def test_direction_speaks_only_of_intervals_that_leave_zero():
@@ -452,12 +456,12 @@ def test_a_level_that_most_resamples_lack_is_refused():
 
 def test_pick_and_the_ladder():
     run = make_run()
-    assert score.pick(score.hit, 2)(run.trace) == score.hit(run.trace, 2)
-    assert score.pick(score.alpha_by_rank, 0)(run.nodes) == score.alpha_by_rank(run.nodes, 0)
+    assert score.member(score.hit, 2)(run.trace) == score.hit(run.trace, 2)
+    assert score.member(score.alpha_by_rank, 0)(run.nodes) == score.alpha_by_rank(run.nodes, 0)
     with pytest.raises(ValueError, match="has members 0 to"):
-        score.pick(score.alpha_by_rank, 99)(run.nodes)
+        score.member(score.alpha_by_rank, 99)(run.nodes)
     table = chat_paradox.ladder_contrasts(run, n=FEW).set_index("estimator")
-    ladder = score.ladder(run)
+    ladder = rungs.ladder(run)
     for name in (
         "published_alpha",
         "alpha",

@@ -12,6 +12,7 @@ from test_published import RECORDS, author_rows, released
 from test_score import hand_nodes, make_run, tree_nodes
 
 from speclab import score, stats
+from speclab.analysis import association
 from speclab.analysis import published as paper
 from speclab.studies.paper_audit import author_records as authors
 from speclab.studies.paper_audit import claims
@@ -307,7 +308,7 @@ def test_design_effect_by_hand_and_against_a_slow_bootstrap():
     sizes = rng.integers(3, 12, 60)
     y = np.concatenate([rng.normal(rng.normal(), 1, size) for size in sizes])
     frame = pd.DataFrame({"prompt_id": np.repeat(np.arange(60), sizes), "domain": "code", "y": y})
-    interval = stats.cluster_mean(frame, "y")
+    interval = stats.bootstrap(frame, score.mean_of("y"))
     naive = y.std() / np.sqrt(len(y)) * 2 * 1.96
     assert audit.design_effect("y")(audit.by_prompt(frame, "y")) == pytest.approx(
         ((interval.high - interval.low) / naive) ** 2, rel=0.15
@@ -491,7 +492,7 @@ def test_every_claim_has_evidence_and_a_verdict(whole):
 def test_evidence_is_the_named_estimators(whole):
     run = toy_run()
     at = whole.set_index(["claim", "view", "row"])["estimate"]
-    alpha = score.by_domain(run.nodes, score.published_alpha).loc["published_alpha"]
+    alpha = score.point_estimates(run.nodes, score.published_alpha).loc["published_alpha"]
     assert at["level", PUBLISHED, "chat"] == pytest.approx(alpha["chat"])
     assert at["gap", PUBLISHED, "chat - math"] == pytest.approx(alpha["chat"] - alpha["math"])
     assert at["level", RIGHT, "code"] == pytest.approx(
@@ -509,7 +510,7 @@ def test_evidence_is_the_named_estimators(whole):
     assert at["task-first", RIGHT, "all"] == pytest.approx(shares[0] - shares[2])
     early, late = (run.trace[run.trace["position"] // 32 == b]["overlap"].mean() for b in (0, 1))
     assert at["position", RIGHT, "same prompts"] == pytest.approx(late - early)
-    rho = stats.correlation(
+    rho = association.correlation(
         tree.query("domain == 'math'"), "target_entropy", "alpha", "pearson", n=1
     ).estimate
     assert at["entropy-sign", PUBLISHED, "math"] == pytest.approx(rho)

@@ -152,7 +152,7 @@ def test_the_closed_form_agrees_with_the_tests_themselves(mean, prompts):
     frame = pd.concat([first, second])
     design, values = (
         power.between(frame, MEAN, "code", "chat"),
-        score.by_domain(frame, MEAN).iloc[0],
+        score.point_estimates(frame, MEAN).iloc[0],
     )
     expected = design.power(values["code"] - values["chat"], prompts)
     found = power.simulated(first, second, MEAN, prompts, repeats=100, n=199)

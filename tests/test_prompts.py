@@ -23,9 +23,9 @@ from speclab.prompts import (
     REASONING_PROMPT,
     EncodedPrompt,
     Prompt,
-    digest,
     encode_prompts,
     load_prompts,
+    prompts_digest,
     read_prompts,
 )
 
@@ -358,7 +358,7 @@ def test_the_shared_mirror_gives_the_papers_first_fifty(cache):
     assert all(len(p.text) >= 10 for p in prompts[150:])
 
 
-# ---------------------------------------------------------------- digest
+# ---------------------------------------------------------------- prompts_digest
 
 PROMPTS = st.lists(
     st.builds(Prompt, st.text(max_size=3), st.sampled_from(DOMAINS), st.text(max_size=3)),
@@ -368,15 +368,17 @@ PROMPTS = st.lists(
 
 @given(PROMPTS, PROMPTS)
 def test_digests_are_equal_exactly_when_the_prompts_are(one, other):
-    assert (digest(one) == digest(other)) == (one == other)
-    assert re.fullmatch("[0-9a-f]{64}", digest(one))
+    assert (prompts_digest(one) == prompts_digest(other)) == (one == other)
+    assert re.fullmatch("[0-9a-f]{64}", prompts_digest(one))
 
 
 def test_digest_of_a_known_list_and_of_moved_borders():
     assert (
-        digest([]) == "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"
+        prompts_digest([]) == "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"
     )  # sha256 of "[]"
-    assert digest([Prompt("a", "code", "bc")]) != digest([Prompt("ab", "code", "c")])
+    assert prompts_digest([Prompt("a", "code", "bc")]) != prompts_digest(
+        [Prompt("ab", "code", "c")]
+    )
 
 
 # ---------------------------------------------------------------- token ids

@@ -151,7 +151,7 @@ def test_comparison_puts_the_named_estimators_side_by_side():
     assert first.loc[("alpha_mean", "chat"), "ours_as_published"] == pytest.approx(
         score.published_alpha(chat)
     )
-    overlap = score.by_domain(run.trace, score.overlap_alpha)
+    overlap = score.point_estimates(run.trace, score.overlap_alpha)
     assert first.loc[("alpha_mean", "all"), "corrected"] == pytest.approx(
         overlap.loc["alpha", "all"]
     )

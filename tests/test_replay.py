@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speclab.replay import depth_profile, prompt_sums, replay, replay_sampled, summary, sweep
+from speclab import score
+from speclab.replay import chain_sums, prompt_sums, rates, replay, replay_sampled
 from speclab.tree import Tree, chain, static_tree
 
 PAPER_TREE = static_tree(3, 2, 8)
@@ -70,7 +71,7 @@ def test_chain_by_hand():
         blocks["accepted"].dtype == blocks["emitted"].dtype == "int64"
         and blocks["truncated"].dtype == bool
     )
-    row = summary(prompt_sums(blocks)).iloc[0]
+    row = rates(prompt_sums(blocks)).iloc[0]
     assert (row.blocks, row.block_efficiency, row.mean_accepted, row.truncated_share) == (
         4,
         2.0,
@@ -78,17 +79,16 @@ def test_chain_by_hand():
         1 / 4,
     )
     assert row.draft_utilisation == 5 / 7
-    assert depth_profile(prompt_sums(blocks)).to_numpy().tolist() == [
-        ["code", 1, 3 / 4, 3 / 4],
-        ["code", 2, 2 / 4, 2 / 3],
-    ]
+    by_depth = score.block_estimators()
+    assert by_depth["survival_by_depth"](prompt_sums(blocks)).tolist() == [3 / 4, 2 / 4]
+    assert by_depth["accept_by_depth"](prompt_sums(blocks)).tolist() == [3 / 4, 2 / 3]
 
 
 def test_every_position_by_hand():
     blocks = replay(ranks(0, 0, 1, 0, 0, 0, 2, 0), 2, starts="every")
     assert blocks["accepted"].tolist() == [2, 1, 0, 2, 2, 1, 0, 1]
     assert blocks["emitted"].tolist() == [3, 2, 1, 3, 3, 2, 1, 1]
-    assert summary(prompt_sums(blocks))["block_efficiency"].item() == 16 / 8
+    assert rates(prompt_sums(blocks))["block_efficiency"].item() == 16 / 8
 
 
 def test_paper_tree_by_hand():
@@ -153,7 +153,7 @@ def test_leaving_out_cut_blocks_is_biased_low():
     # only the failures would be left.
     trace = ranks(*[0] * 9, 1, *[0] * 6)
     tau = {
-        ends: summary(prompt_sums(replay(trace, 7, "every"), ends))["block_efficiency"].item()
+        ends: rates(prompt_sums(replay(trace, 7, "every"), ends))["block_efficiency"].item()
         for ends in ("untruncated", "room")
     }
     assert tau["untruncated"] < tau["room"]
@@ -175,9 +175,9 @@ def test_sampled_by_hand():
         every[["weight", "accepted", "emitted", "truncated"]],
         [[1, 1, 2, 0], [1, 1.25, 2, 0.25], [1, 0.25, 1, 0.25]],
     )
-    assert summary(prompt_sums(replay_sampled(trace, 2)))[
-        "block_efficiency"
-    ].item() == pytest.approx(3 / 1.5)
+    assert rates(prompt_sums(replay_sampled(trace, 2)))["block_efficiency"].item() == pytest.approx(
+        3 / 1.5
+    )
 
 
 def test_two_averages_differ_where_hard_regions_are():
@@ -185,7 +185,7 @@ def test_two_averages_differ_where_hard_regions_are():
     # before it.
     trace = ranks(*[0, 0, 1] * 7)
     tau = {
-        starts: summary(prompt_sums(replay(trace, 4, starts)))["block_efficiency"].item()
+        starts: rates(prompt_sums(replay(trace, 4, starts)))["block_efficiency"].item()
         for starts in ("visited", "every")
     }
     assert tau == {"visited": 3.0, "every": 2.0}
@@ -505,7 +505,7 @@ gammas = st.integers(1, 12)
 def check_counts(trace, blocks, depth):
     sums = prompt_sums(blocks)
     assert np.allclose(sums["emitted"], trace.groupby("prompt_id", sort=False).size())
-    total = summary(sums).iloc[0]
+    total = rates(sums).iloc[0]
     assert 1 - 1e-12 <= total.block_efficiency <= depth + 1 + 1e-12
     assert total.block_efficiency == pytest.approx(1 + total.mean_accepted - total.truncated_share)
     survival = sums[[f"survival_{d}" for d in range(1, depth + 1)]].sum()
@@ -597,7 +597,7 @@ def test_sweep_equals_replay_gamma_by_gamma():
     for rule, starts, ends in itertools.product(
         ["greedy", "rejection"], ["visited", "every"], ["all", "untruncated", "room"]
     ):
-        swept = sweep(trace, range(1, 6), rule, starts, ends)
+        swept = chain_sums(trace, range(1, 6), rule, starts, ends)
         assert swept["gamma"].unique().tolist() == [1, 2, 3, 4, 5]
         for gamma, part in swept.groupby("gamma"):
             blocks = (
@@ -607,25 +607,19 @@ def test_sweep_equals_replay_gamma_by_gamma():
             )
             own = part.drop(columns="gamma").reset_index(drop=True)
             pd.testing.assert_frame_equal(own, prompt_sums(blocks, ends)[list(own)])
-    pd.testing.assert_frame_equal(sweep(trace, [2], "greedy"), sweep(trace, [2], "point-mass"))
+    pd.testing.assert_frame_equal(
+        chain_sums(trace, [2], "greedy"), chain_sums(trace, [2], "point-mass")
+    )
 
 
 def test_summary_per_domain_pooled_and_per_prompt():
-    table = summary(sweep(two_domains(), [1, 2])).set_index(["gamma", "domain"])
+    table = rates(chain_sums(two_domains(), [1, 2])).set_index(["gamma", "domain"])
     assert table.index.tolist() == [(1, "math"), (1, "code"), (2, "math"), (2, "code")]
     # gamma 1, code: prompt a [1][0 1][1][0*] = 4 blocks of 5 tokens; prompt c [0 0][0 0][0 0] = 3
     # blocks of 6 tokens
     row = table.loc[(1, "code")]
     assert (row.prompts, row.blocks, row.emitted, row.block_efficiency) == (2, 7, 11, 11 / 7)
     assert row.block_efficiency_per_prompt == (5 / 4 + 2) / 2
-
-
-def test_depth_profile_leaves_out_depths_never_reached():
-    profile = depth_profile(prompt_sums(replay(ranks(1, 0, 1, 0, 1), 4)))
-    assert profile[["depth", "survival", "accept"]].to_numpy().tolist() == [
-        [1, 2 / 3, 2 / 3],
-        [2, 0, 0],
-    ]
 
 
 def test_fast_enough():
@@ -642,8 +636,8 @@ def test_fast_enough():
     )
     start = time.perf_counter()
     (
-        sweep(trace),
-        sweep(trace, rule="rejection"),
+        chain_sums(trace),
+        chain_sums(trace, rule="rejection"),
         [prompt_sums(replay(trace, tree, "every")) for tree in TREES],
     )
     assert time.perf_counter() - start < 10  # well under 2 s on an idle machine
@@ -657,7 +651,7 @@ def test_bad_gamma(gamma):
     for call in (
         lambda: replay(ranks(0, 0), gamma),
         lambda: replay_sampled(ranks(0, 0), gamma),
-        lambda: sweep(ranks(0, 0), [gamma]),
+        lambda: chain_sums(ranks(0, 0), [gamma]),
     ):
         with pytest.raises(ValueError, match="gamma=.* whole numbers from 1"):
             call()
@@ -723,19 +717,18 @@ def test_other_bad_input():
             "ends = 'in' is unknown; allowed: all, untruncated, room",
         ),
         (
-            lambda: sweep(trace, [2], rule="typical"),
+            lambda: chain_sums(trace, [2], rule="typical"),
             "rule = 'typical' is unknown; allowed: greedy, point-mass, rejection",
         ),
-        (lambda: sweep(trace, []), "gammas is empty"),
+        (lambda: chain_sums(trace, []), "gammas is empty"),
         (
             lambda: replay(trace, Tree(np.array([-1]), np.array([0]), np.array([0]))),
             "without draft nodes",
         ),
         (
-            lambda: summary(sweep(trace, [2], ends="room")),
+            lambda: rates(chain_sums(trace, [2], ends="room")),
             "no block is left for {'gamma': 2, 'domain': 'code'}",
         ),
-        (lambda: depth_profile(sweep(trace, [2])), "no survival_ columns"),
     ]:
         with pytest.raises(ValueError, match=message):
             call()

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speclab import score
+from speclab.analysis import rungs
 
 PARENT, RANK, DEPTH = [0, 0, 1, 1, 2, 2, 3, 3], [0, 1, 0, 1, 0, 1, 0, 1], [1, 1, 2, 2, 2, 2, 3, 3]
 BEST = [True, False, True, False, False, False, True, False]
@@ -162,28 +163,6 @@ def test_trace_estimators_by_hand():
         score.hit(trace, 4)
 
 
-def test_lengths_by_hand():
-    lengths = [0, 2, 3, 3]
-    np.testing.assert_allclose(score.survival_by_depth(lengths, 4), [0.75, 0.75, 0.5, 0.0])
-    np.testing.assert_allclose(score.accept_by_depth(lengths, 5), [0.75, 1.0, 2 / 3, 0.0, np.nan])
-    assert (score.mean_accepted(lengths), score.block_efficiency(lengths)) == (2.0, 3.0)
-    assert score.draft_utilisation(lengths, 4) == 0.5
-    assert score.draft_utilisation(lengths, [4, 4, 4, 3]) == pytest.approx(8 / 15)
-    with pytest.raises(ValueError, match="0 lengths"):
-        score.mean_accepted([])
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(0, 6), min_size=1, max_size=30))
-def test_lengths_identities(lengths):
-    survival = score.survival_by_depth(lengths, 6).to_numpy()
-    assert (np.diff(survival) <= 0).all()
-    assert survival.sum() == pytest.approx(score.mean_accepted(lengths))
-    conditional = score.accept_by_depth(lengths, 6).to_numpy()
-    known = ~np.isnan(conditional)
-    np.testing.assert_allclose(np.cumprod(conditional[known]), survival[known])
-
-
 def test_block_estimators_read_per_prompt_sums():
     sums = pd.DataFrame(
         {"blocks": [2.0, 2.0], "drafted": [4.0, 4.0], "accepted": [3.0, 1.0], "emitted": [4.0, 3.0]}
@@ -199,26 +178,10 @@ def test_block_estimators_read_per_prompt_sums():
     assert blocks["draft_utilisation"](sums.drop(columns=["survival_1", "survival_2"])) == 0.5
 
 
-def test_neighbours_pair_positions_within_a_prompt():
-    trace = pd.DataFrame(
-        {
-            "prompt_id": ["a", "a", "a", "b", "b"],
-            "position": [0, 1, 3, 0, 1],
-            "draft_rank": [0, 1, 0, 2, 0],
-        }
-    )
-    trace["domain"] = "code"
-    pairs = score.neighbours(trace.sample(frac=1, random_state=1)).sort_values("prompt_id")
-    assert pairs[["prompt_id", "hit", "next_hit"]].to_numpy().tolist() == [
-        ["a", True, False],
-        ["b", False, True],
-    ]
-
-
 def test_cells_and_domain_table_by_hand():
     other = tree_nodes(ALPHA / 4, [0] * 8, prompt_id="c", position=40, domain="chat")
     nodes = pd.concat([other, hand_nodes()], ignore_index=True)
-    table = score.domain_table(nodes)
+    table = rungs.domain_table(nodes)
     assert list(table.index) == ["code", "chat", "all", "pooled"]
     assert table["nodes"].tolist() == [16, 8, 24, 24]
     assert table["prompts"].tolist() == [1, 1, 2, 2]
@@ -232,7 +195,7 @@ def test_cells_and_domain_table_by_hand():
         == pytest.approx(np.std(np.r_[ALPHA, ALPHA, ALPHA / 2], ddof=1))
     )
     np.testing.assert_allclose(table["target_entropy_mean"], 1.75)
-    bins = score.cells(nodes, ["domain", "depth", "bin"])
+    bins = rungs.cells(nodes, ["domain", "depth", "bin"])
     assert bins[["domain", "depth", "bin", "nodes"]].to_numpy().tolist() == [
         ["code", 1, 0, 4], ["code", 2, 0, 8], ["code", 3, 0, 4], ["chat", 1, 1, 2], ["chat", 2, 1, 4], ["chat", 3, 1, 2],
     ]  # fmt: skip
@@ -241,9 +204,9 @@ def test_cells_and_domain_table_by_hand():
 
 def test_ladder_has_every_rung_and_its_invariants():
     run = make_run()
-    ladder = score.ladder(run)
+    ladder = rungs.ladder(run)
     assert list(ladder.columns) == [*score.DOMAINS, "all", "pooled"]
-    rungs = {
+    named = {
         "published_alpha",
         "published_length",
         "best_path_alpha",
@@ -252,7 +215,7 @@ def test_ladder_has_every_rung_and_its_invariants():
         "hit[1]",
         "survival_by_depth[3]",
     }
-    assert rungs | {
+    assert named | {
         "accept_by_depth[2]",
         "mean_accepted",
         "block_efficiency",
@@ -274,9 +237,9 @@ def test_ladder_has_every_rung_and_its_invariants():
 def test_ladder_leaves_out_what_a_run_cannot_answer():
     run = make_run(prompts=1)
     bare = SimpleNamespace(nodes=run.nodes.drop(columns="target_rank"), trace=None)
-    assert not {"alpha", "mean_accepted"} & set(score.ladder(bare).index)
+    assert not {"alpha", "mean_accepted"} & set(rungs.ladder(bare).index)
     with pytest.raises(ValueError, match="neither nodes nor trace"):
-        score.ladder(SimpleNamespace(nodes=None, trace=None))
+        rungs.ladder(SimpleNamespace(nodes=None, trace=None))
 
 
 @pytest.mark.parametrize(

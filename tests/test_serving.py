@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from speclab.analysis import choose as budgets
 from speclab.cost import Costs
-from speclab.score import Estimator, ratio
+from speclab.score import Estimator, quotient
 from speclab.stats import bootstrap
 from speclab.studies.budgets_and_routing import online
 from speclab.studies.budgets_and_routing import serving as stream
@@ -236,7 +236,7 @@ def test_estimates_meet_the_exact_speed_and_its_interval():
         .table()
         .set_index(["metric", "policy"])
     )
-    speed = Estimator("speed", lambda f: f[["emitted", "cost"]].to_numpy(float), ratio)
+    speed = Estimator("speed", lambda f: f[["emitted", "cost"]].to_numpy(float), quotient)
     exact = bootstrap(policies["always"], speed)
     row = found.loc["tokens_per_s", "always"]
     assert row["estimate"] == pytest.approx(100 * exact.estimate, rel=0.01)

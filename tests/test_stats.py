@@ -13,6 +13,7 @@ from scipy import stats as scipy_stats
 from test_score import make_run
 
 from speclab import score, stats
+from speclab.analysis import association, rungs, significance, variance
 
 
 def clustered(prompts=20, rows=10, effect=1.0, seed=0, domain="code", mean=0.0) -> pd.DataFrame:
@@ -79,16 +80,19 @@ def test_interval_ignores_copies_of_rows_within_a_prompt():
     """
     frame = clustered()
     copied = pd.concat([frame] * 9, ignore_index=True)
-    once, ninefold = stats.cluster_mean(frame, "x"), stats.cluster_mean(copied, "x")
+    once, ninefold = (
+        stats.bootstrap(frame, score.mean_of("x")),
+        stats.bootstrap(copied, score.mean_of("x")),
+    )
     assert (ninefold.low, ninefold.high) == pytest.approx((once.low, once.high))
     by_row = copied.assign(prompt_id=[str(i) for i in range(len(copied))])
-    wrong = stats.cluster_mean(by_row, "x", n=500)
+    wrong = stats.bootstrap(by_row, score.mean_of("x"), n=500)
     assert wrong.high - wrong.low < 0.4 * (once.high - once.low)
 
 
 def test_interval_covers_the_truth_about_95_times_in_100():
     covered = [
-        (i := stats.cluster_mean(clustered(prompts=40, rows=4, seed=s), "x", n=400)).low
+        (i := stats.bootstrap(clustered(prompts=40, rows=4, seed=s), score.mean_of("x"), n=400)).low
         <= 0
         <= i.high
         for s in range(200)
@@ -107,10 +111,10 @@ def test_ratio_weighs_prompts_by_their_length():
 
 def test_same_seed_same_interval_and_weights_follow_prompts_not_rows():
     run = make_run()
-    first, again = (stats.ladder_intervals(run, n=50, seed=7) for _ in range(2))
+    first, again = (rungs.ladder_intervals(run, n=50, seed=7) for _ in range(2))
     pd.testing.assert_frame_equal(first, again)
-    assert not first.equals(stats.ladder_intervals(run, n=50, seed=8))
-    assert set(first["estimator"]) == set(score.ladder(run).index)
+    assert not first.equals(rungs.ladder_intervals(run, n=50, seed=8))
+    assert set(first["estimator"]) == set(rungs.ladder(run).index)
     known = first["estimate"].notna()
     assert (first.loc[known, "low"] <= first.loc[known, "high"]).all()
     nodes, trace = stats.prompts_of(run.nodes, 50), stats.prompts_of(run.trace, 50)
@@ -122,7 +126,7 @@ def test_correlation_of_every_resample_equals_scipys(method):
     frame = clustered(prompts=8, rows=6)
     frame["y"] = np.minimum(1, frame["x"] + frame["y"]).round(1)  # many ties, as alpha has at 1
     prompts = stats.prompts_of(frame, 40, seed=2)
-    ours = {"spearman": stats._spearman, "pearson": stats._pearson}[method](
+    ours = {"spearman": association._spearman, "pearson": association._pearson}[method](
         frame["x"].round(0).to_numpy(), frame["y"].to_numpy(), prompts
     )
     theirs = []
@@ -135,12 +139,12 @@ def test_correlation_of_every_resample_equals_scipys(method):
 def test_correlation_interval_and_its_columns():
     frame = clustered(prompts=30, seed=4)
     frame["z"] = np.exp(frame["x"])
-    rising = stats.correlation(frame, "x", "z", n=200)
+    rising = association.correlation(frame, "x", "z", n=200)
     assert (rising.estimate, rising.low, rising.high, rising.n_prompts) == pytest.approx(
         (1, 1, 1, 30)
     )
-    assert stats.correlation(frame, "x", "z", "pearson", n=200).estimate < 0.99
-    none = stats.correlation(frame, "x", "y", n=500)
+    assert association.correlation(frame, "x", "z", "pearson", n=200).estimate < 0.99
+    none = association.correlation(frame, "x", "y", n=500)
     assert none.low < 0 < none.high
     assert str(stats.Interval(0.5649, 0.551, 0.5788, 50)) == "0.565 [0.551, 0.579]"
 
@@ -159,8 +163,8 @@ def test_correlation_within_rank_can_turn_the_sign():
         }
     )
     frame["alpha"] = 0.6 - 0.5 * rank + 0.1 * (x - 2 * rank)
-    assert stats.correlation(frame, "x", "alpha", n=200).high < 0
-    within = stats.correlations(frame, "x", "alpha", within="rank", n=200)
+    assert association.correlation(frame, "x", "alpha", n=200).high < 0
+    within = association.correlations(frame, "x", "alpha", within="rank", n=200)
     assert within[["rank", "method"]].to_numpy().tolist() == [
         [0, "spearman"],
         [0, "pearson"],
@@ -172,7 +176,9 @@ def test_correlation_within_rank_can_turn_the_sign():
 
 def test_differences_find_a_real_one_and_only_that():
     nodes = make_run(prompts=12, shift=0.6).nodes
-    result = stats.differences(nodes, score.published_alpha, n=2000).set_index(["first", "second"])
+    result = significance.differences(nodes, score.published_alpha, n=2000).set_index(
+        ["first", "second"]
+    )
     assert len(result) == 6
     assert (result.loc["code", "p_holm"] < 0.05).all()
     others = result.drop(index="code", level=0)
@@ -192,7 +198,7 @@ def test_permutation_p_value_equals_enumeration():
             clustered(5, 1, domain="chat", mean=10, effect=0.1, seed=1),
         ]
     )
-    result = stats.differences(frame, score.mean_of("x"), n=20_000).iloc[0]
+    result = significance.differences(frame, score.mean_of("x"), n=20_000).iloc[0]
     assert result["p_value"] == pytest.approx(2 / 252, abs=0.002)
     assert (result["first"], result["second"], result["p_holm"]) == (
         "code",
@@ -203,28 +209,30 @@ def test_permutation_p_value_equals_enumeration():
 
 def test_permutation_and_holm_hold_their_level_without_a_difference():
     frame = pd.concat([clustered(10, 5, seed=seed, domain=f"d{seed:02d}") for seed in range(20)])
-    result = stats.differences(frame, score.mean_of("x"), n=1000)
+    result = significance.differences(frame, score.mean_of("x"), n=1000)
     assert len(result) == 190
     assert (result["p_value"] < 0.05).mean() < 0.12
     assert (result["p_holm"] > 0.05).all()
     by_row = frame.assign(
         prompt_id=[str(i) for i in range(len(frame))]
     )  # the mistake: rows taken for independent
-    assert (stats.differences(by_row, score.mean_of("x"), n=1000)["p_value"] < 0.05).mean() > 0.3
+    assert (
+        significance.differences(by_row, score.mean_of("x"), n=1000)["p_value"] < 0.05
+    ).mean() > 0.3
 
 
 def test_paired_difference_sees_what_an_unpaired_test_cannot():
     first = clustered(prompts=30, effect=5.0)
     second = first.assign(x=first["x"] - 0.1 - 0.02 * (np.arange(len(first)) % 3))
-    paired = stats.paired_difference(first, second, score.mean_of("x"), n=2000)
+    paired = significance.paired_difference(first, second, score.mean_of("x"), n=2000)
     assert paired.estimate == pytest.approx(0.12, abs=0.002)
     assert 0.1 <= paired.low <= paired.high <= 0.14
     assert paired.p_value < 0.001
     loose = pd.concat(
         [first, second.assign(domain="chat", prompt_id="other " + second["prompt_id"])]
     )
-    assert stats.differences(loose, score.mean_of("x"), n=2000)["p_value"].iloc[0] > 0.5
-    same = stats.paired_difference(first, first, score.mean_of("x"), n=200)
+    assert significance.differences(loose, score.mean_of("x"), n=2000)["p_value"].iloc[0] > 0.5
+    same = significance.paired_difference(first, first, score.mean_of("x"), n=200)
     assert (same.estimate, same.p_value) == (0.0, 1.0)
 
 
@@ -246,15 +254,17 @@ def test_variance_shares_by_hand():
     """alpha = 2 rank + depth, balanced and independent: 4 parts in 5 and 1 in 5, in any order of
     entry.
     """
-    shares = stats.variance_shares(factorial(), factors=("rank", "depth"), n=50).set_index("factor")
+    shares = variance.variance_shares(factorial(), factors=("rank", "depth"), n=50).set_index(
+        "factor"
+    )
     for column in ("alone", "last", "shapley", "low", "high"):
         np.testing.assert_allclose(shares[column], [0.8, 0.2, 1.0], atol=1e-6)
 
 
 def test_variance_shares_split_what_two_factors_share():
-    shares = stats.variance_shares(factorial(), factors=("rank", "copy", "depth"), n=50).set_index(
-        "factor"
-    )
+    shares = variance.variance_shares(
+        factorial(), factors=("rank", "copy", "depth"), n=50
+    ).set_index("factor")
     np.testing.assert_allclose(shares["alone"], [0.8, 0.8, 0.2, 1.0], atol=1e-6)
     np.testing.assert_allclose(shares["last"], [0.0, 0.0, 0.2, 1.0], atol=1e-6)
     np.testing.assert_allclose(shares["shapley"], [0.4, 0.4, 0.2, 1.0], atol=1e-6)
@@ -264,7 +274,7 @@ def test_variance_shares_see_a_curve_and_add_up():
     nodes = make_run(prompts=8).nodes
     nodes["curve"] = np.random.default_rng(0).uniform(-1, 1, len(nodes))
     nodes["alpha"] = nodes["curve"] ** 2 + 0.1 * nodes["rank"]
-    shares = stats.variance_shares(
+    shares = variance.variance_shares(
         nodes, factors=("rank", "domain", "position", "curve"), n=50
     ).set_index("factor")
     assert shares.loc["curve", "shapley"] > 0.8  # a straight line explains none of it
@@ -275,28 +285,33 @@ def test_variance_shares_see_a_curve_and_add_up():
     ("call", "words"),
     [
         (
-            lambda: stats.cluster_mean(clustered(prompts=3), "x"),
+            lambda: stats.bootstrap(clustered(prompts=3), score.mean_of("x")),
             "'code' has 3 prompts.*at least 5.*record 2 more",
         ),
-        (lambda: stats.cluster_mean(clustered().iloc[:0], "x"), "is empty"),
-        (lambda: stats.cluster_mean(clustered(), "z"), r"no column \['z'\]"),
-        (lambda: stats.cluster_mean(clustered(), "x", n=0), "n=0 resamples"),
+        (lambda: stats.bootstrap(clustered().iloc[:0], score.mean_of("x")), "is empty"),
+        (lambda: stats.bootstrap(clustered(), score.mean_of("z")), r"no column \['z'\]"),
+        (lambda: stats.bootstrap(clustered(), score.mean_of("x"), n=0), "n=0 resamples"),
         (
-            lambda: stats.correlation(clustered().assign(y=1.0), "x", "y"),
+            lambda: association.correlation(clustered().assign(y=1.0), "x", "y"),
             r"column \['y'\] is constant.*undefined",
         ),
-        (lambda: stats.correlation(clustered(), "x", "y", "kendall"), "'kendall'.*'spearman'"),
         (
-            lambda: stats.differences(clustered(), score.mean_of("x"), ["code", "chat"]),
+            lambda: association.correlation(clustered(), "x", "y", "kendall"),
+            "'kendall'.*'spearman'",
+        ),
+        (
+            lambda: significance.differences(clustered(), score.mean_of("x"), ["code", "chat"]),
             r"domain \['chat'\] has no rows",
         ),
-        (lambda: stats.differences(clustered(), score.mean_of("x")), "needs two"),
+        (lambda: significance.differences(clustered(), score.mean_of("x")), "needs two"),
         (
             lambda: stats.bootstrap(make_run().nodes, score.alpha_by_depth),
             "alpha_by_depth is a family",
         ),
         (
-            lambda: stats.paired_difference(clustered(), clustered(prompts=21), score.mean_of("x")),
+            lambda: significance.paired_difference(
+                clustered(), clustered(prompts=21), score.mean_of("x")
+            ),
             "1 prompts are in one.*'code-020'",
         ),
         (
@@ -304,16 +319,19 @@ def test_variance_shares_see_a_curve_and_add_up():
             "prompt_id occurs in two domains",
         ),
         (
-            lambda: stats.variance_shares(factorial().assign(depth=1), factors=("rank", "depth")),
+            lambda: variance.variance_shares(
+                factorial().assign(depth=1), factors=("rank", "depth")
+            ),
             r"factor \['depth'\] is constant",
         ),
         (
-            lambda: stats.variance_shares(factorial().assign(alpha=1.0), factors=("rank",)),
+            lambda: variance.variance_shares(factorial().assign(alpha=1.0), factors=("rank",)),
             "'alpha' is constant",
         ),
         (
             lambda: stats.bootstrap(
-                clustered(), score.Estimator("none", lambda f: np.zeros((len(f), 2)), score.ratio)
+                clustered(),
+                score.Estimator("none", lambda f: np.zeros((len(f), 2)), score.quotient),
             ),
             "undefined",
         ),
@@ -338,7 +356,7 @@ def test_paper_size_takes_seconds():
     frame["y"] = np.minimum(1, frame["x"] + rng.random(4 * size))
     start = time.perf_counter()
     stats.by_domain(frame, score.mean_of("x"))
-    stats.correlations(frame, "x", "y")
+    association.correlations(frame, "x", "y")
     assert (
         time.perf_counter() - start < 15
     )  # about 1 s on one idle core; the literal way takes minutes
@@ -349,5 +367,5 @@ def test_holm_is_statsmodels(p_values):
     from statsmodels.stats.multitest import multipletests
 
     np.testing.assert_allclose(
-        stats.holm(np.array(p_values)), multipletests(p_values, method="holm")[1]
+        significance.holm(np.array(p_values)), multipletests(p_values, method="holm")[1]
     )

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclab import replay, score, stats
-from speclab.analysis import sweep
+from speclab import replay, stats
+from speclab.analysis import association, sweep
 from speclab.cost import block_efficiency_iid
 
 PROBABILITY = st.floats(0.05, 0.95)
@@ -27,7 +27,7 @@ def texts(*ranks, domain="code", **columns):
 
 def frame_of(trace, largest=4, rule="greedy", starts="visited"):
     return sweep.per_prompt(
-        replay.sweep(trace, range(1, largest + 1), rule, starts), sweep.positions(trace, rule)
+        replay.chain_sums(trace, range(1, largest + 1), rule, starts), sweep.positions(trace, rule)
     )
 
 
@@ -75,9 +75,10 @@ def test_rows_may_stand_in_any_order():
 def test_lag1_is_pearsons_correlation_of_neighbours():
     trace = random_texts()
     ours = sweep.estimators(4, 0.1)["lag1"]
-    theirs = stats.correlations(
-        score.neighbours(trace), "hit", "next_hit", methods=["pearson"]
-    ).iloc[0]
+    pairs = trace.sort_values(["prompt_id", "position"]).assign(hit=lambda t: t["draft_rank"] == 0)
+    pairs["next_hit"] = pairs.groupby("prompt_id")["hit"].shift(-1)
+    pairs = pairs.dropna(subset="next_hit").astype({"next_hit": bool})
+    theirs = association.correlations(pairs, "hit", "next_hit", methods=["pearson"]).iloc[0]
     interval = stats.by_domain(frame_of(trace), ours).iloc[0]
     assert interval[["estimate", "low", "high"]].tolist() == pytest.approx(
         theirs[["estimate", "low", "high"]].tolist()
@@ -123,7 +124,7 @@ def test_block_efficiency_is_the_replays(rule, starts):
         q_token=lambda t: rng.uniform(0, 1, len(t)),
         overlap=0.5,
     )
-    summary = replay.summary(replay.sweep(trace, range(1, 5), rule, starts))
+    summary = replay.rates(replay.chain_sums(trace, range(1, 5), rule, starts))
     known = sweep.estimators(4, 0.1, starts)
     frame = frame_of(trace, 4, rule, starts)
     for name in ("block_efficiency", "draft_utilisation"):
@@ -252,7 +253,7 @@ def test_gap_parts_add_up_and_see_the_text_end():
 
 def test_decoded_beside_replayed_counts_prompts_that_differ():
     trace = random_texts()
-    replayed = replay.sweep(trace, [1, 3])
+    replayed = replay.chain_sums(trace, [1, 3])
     same = sweep.beside(replayed.sample(frac=1, random_state=0), replayed)
     assert same["gamma"].tolist() == [1, 3] and (
         same[["difference", "difference_low", "difference_high", "unequal"]] == 0
@@ -273,7 +274,7 @@ def test_decoded_beside_replayed_counts_prompts_that_differ():
         "in a resample without that prompt nothing differs"
     )
     with pytest.raises(ValueError, match=r"gammas \[1, 3\] are not"):
-        sweep.beside(slower, replay.sweep(trace, [1]))
+        sweep.beside(slower, replay.chain_sums(trace, [1]))
     with pytest.raises(ValueError, match="in one frame only"):
         sweep.beside(slower[slower["prompt_id"] != slower["prompt_id"][0]], replayed)
 
@@ -330,7 +331,7 @@ def test_prompts_that_disagree_make_the_best_gamma_unsure():
 
 def test_bad_input_is_named():
     trace = random_texts()
-    sums, at = replay.sweep(trace, [1, 2, 3]), sweep.positions(trace)
+    sums, at = replay.chain_sums(trace, [1, 2, 3]), sweep.positions(trace)
     cases = [
         (lambda: sweep.positions(trace, "typical"), "rule = 'typical' is unknown; allowed: greedy"),
         (lambda: sweep.positions(trace, "rejection"), "trace has no column"),

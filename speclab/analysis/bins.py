@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import score
-from speclab.score import POOLED, Estimator, column_of, divide, domains_in, ratio, require
+from speclab.score import POOLED, Estimator, column_of, divide, domains_in, quotient, require
 from speclab.stats import MIN_PROMPTS, RESAMPLES, by_domain
 
 
@@ -99,7 +99,7 @@ def group_means(
         .index.tolist()
     )
     found = by_domain(
-        frame, Estimator(value, _in_levels(value, group, levels), ratio, scalar=False), n, seed
+        frame, Estimator(value, _in_levels(value, group, levels), quotient, scalar=False), n, seed
     )
     found[group] = levels * (len(found) // len(levels))
     both = pd.concat([frame, frame.assign(domain=POOLED)]).groupby(["domain", group], observed=True)
@@ -146,7 +146,7 @@ def calibration_gap(confidence: str, outcome: str) -> Estimator:
         lambda frame: np.column_stack(
             [column_of(frame, outcome) - column_of(frame, confidence), np.ones(len(frame))]
         ),
-        ratio,
+        quotient,
     )
 
 
@@ -160,7 +160,7 @@ def standardised_mean(value: str, group: str, reference: pd.DataFrame) -> Estima
     return Estimator(
         f"{value} at equal {group}",
         _in_levels(value, group, shares.index.tolist()),
-        lambda totals: ratio(totals) @ shares.to_numpy()[:, None],
+        lambda totals: quotient(totals) @ shares.to_numpy()[:, None],
     )
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 
 from speclab import replay
 from speclab.cost import Costs
-from speclab.score import POOLED, Estimator, domains_in, ratio, require
+from speclab.score import POOLED, Estimator, domains_in, quotient, require
 from speclab.stats import BOUNDS, RESAMPLES, Prompts, by_domain, fold_of, prompts_of
 from speclab.tree import Tree
 
@@ -122,7 +122,7 @@ def counts(
     """Sums over the blocks of each setting and prompt, by the `levels` that were drafted (fewer
     than the depth near a text's end).
 
-    Columns KEYS, levels, blocks, drafted, accepted, emitted. rule: as in `replay.sweep`;
+    Columns KEYS, levels, blocks, drafted, accepted, emitted. rule: as in `replay.chain_sums`;
     "rejection" replays chains only. max_new_tokens: the decoder's limit, up to which it drafts past
     an EOS it cannot foresee; None: nothing is drafted past the text's end.
     """
@@ -381,8 +381,8 @@ def compare(
 
 
 _VALUES = {
-    "speed": lambda sums: ratio(sums)[..., :1],
-    "minus_baseline": lambda sums: -np.diff(ratio(sums)),
+    "speed": lambda sums: quotient(sums)[..., :1],
+    "minus_baseline": lambda sums: -np.diff(quotient(sums)),
 }
 
 

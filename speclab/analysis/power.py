@@ -24,7 +24,8 @@ import pandas as pd
 from scipy.stats import norm
 
 from speclab import replay, score, stats
-from speclab.score import Estimator, domains_in, pick, require
+from speclab.analysis import significance
+from speclab.score import Estimator, domains_in, member, require
 from speclab.stats import MIN_PROMPTS, RESAMPLES, Interval, prompts_of
 
 THIRDS = ("short prompts", "middling prompts", "long prompts")
@@ -224,7 +225,7 @@ def plan(
     `between`.
     """
     own = (
-        score.by_domain(frame, estimator).iloc[0].drop([score.ALL, score.POOLED])
+        score.point_estimates(frame, estimator).iloc[0].drop([score.ALL, score.POOLED])
         if values is None
         else values
     )
@@ -300,7 +301,7 @@ def simulated(
     """The kit's own test on studies of `prompts` prompts a side, drawn with replacement from a
     run's: its power at the run's difference.
 
-    `stats.differences` (first, second: two domains), or with `paired` `stats.paired_difference`
+    `significance.differences` (first, second: two domains), or with `paired` `significance.paired_difference`
     (the same prompts, treated differently). `null` takes the difference away: both sides are drawn
     from all prompts, a pair's treatments swapped at random; what is then found is a false alarm.
     """
@@ -320,10 +321,12 @@ def simulated(
         )
         if paired:
             found.append(
-                stats.paired_difference(study[:prompts], study[prompts:], redrawn, n, seed_of_test)
+                significance.paired_difference(
+                    study[:prompts], study[prompts:], redrawn, n, seed_of_test
+                )
             )
         else:
-            found += stats.differences(study, redrawn, n=n, seed=seed_of_test).itertuples()
+            found += significance.differences(study, redrawn, n=n, seed=seed_of_test).itertuples()
     return Simulated(
         float(np.mean([f.p_value < level for f in found])),
         float(np.mean([f.low * f.high > 0 for f in found])),
@@ -503,7 +506,7 @@ def sensitivity(
     asked = {
         "published_alpha": (nodes, score.published_alpha),
         "alpha": (trace, score.overlap_alpha),
-        "hit[1]": (trace, pick(score.hit, 1)),
+        "hit[1]": (trace, member(score.hit, 1)),
         "block_efficiency, tree": (nodes, score.tree_estimators()["block_efficiency"]),
         f"block_efficiency, chain of {gamma}, visited": (trace, visited),
     }

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import score, stats
+from speclab.analysis import association
 from speclab.cost import break_even_cost, speedup_standard
 from speclab.profiles import ROOT
 from speclab.prompts import DOMAINS
@@ -197,14 +198,14 @@ def _correlation_table(frame: pd.DataFrame, run, n: int, seed: int) -> pd.DataFr
     The paper says Spearman, the authors' code computes Pearson: our Pearson rows have no published
     number of their own.
     """
-    ours = stats.correlations(run.nodes, "target_entropy", "alpha", n=n, seed=seed)
+    ours = association.correlations(run.nodes, "target_entropy", "alpha", n=n, seed=seed)
     right = ours[["domain", "method"]].assign(
         estimator=None, estimate=np.nan, low=np.nan, high=np.nan
     )
     if getattr(run, "trace", None) is not None:
-        right = stats.correlations(run.trace, "target_entropy", "overlap", n=n, seed=seed).assign(
-            estimator="overlap instead of alpha"
-        )
+        right = association.correlations(
+            run.trace, "target_entropy", "overlap", n=n, seed=seed
+        ).assign(estimator="overlap instead of alpha")
     result = _ours(ours).merge(
         right.rename(columns={"estimate": "corrected"}), on=["domain", "method"]
     )

@@ -191,7 +191,7 @@ def routed(prompts: pd.DataFrame, router: Router) -> pd.DataFrame:
     probability), correct, route (UNKNOWN if unsure).
 
     The frame that `explain.calibration_error("confidence", "correct")`, `explain.auc` and
-    `stats.cluster_mean` take.
+    `stats.bootstrap` take.
     """
     p, texts = router.probabilities(prompts["text"].tolist()), prompts["text"]
     guess, confidence = np.array(DOMAINS)[p.argmax(axis=1)], p.max(axis=1)

@@ -12,16 +12,16 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
+from speclab.analysis.significance import paired_difference
 from speclab.cost import block_efficiency_iid, speedup_standard
-from speclab.replay import RULES, STARTS, summary
-from speclab.replay import sweep as replay_sweep
-from speclab.score import Estimator, divide, domains_in, ratio, require
-from speclab.stats import BOUNDS, RESAMPLES, bootstrap, by_domain, paired_difference, prompts_of
+from speclab.replay import RULES, STARTS, chain_sums, rates
+from speclab.score import Estimator, divide, domains_in, quotient, require
+from speclab.stats import BOUNDS, RESAMPLES, bootstrap, by_domain, prompts_of
 
 COUNTS = ["blocks", "drafted", "accepted", "emitted"]
 POSITIONS = ["positions", "accept", "pairs", "before", "after", "both"]
 TAU = Estimator(
-    "block_efficiency", lambda frame: frame[["emitted", "blocks"]].to_numpy(np.float64), ratio
+    "block_efficiency", lambda frame: frame[["emitted", "blocks"]].to_numpy(np.float64), quotient
 )
 FAMILIES = (
     "block_efficiency",
@@ -71,7 +71,7 @@ def per_prompt(sums: pd.DataFrame, at: pd.DataFrame) -> pd.DataFrame:
     """One row a prompt: the counts of its blocks for every gamma (blocks_1, … emitted_G) and its
     sums of `positions`.
 
-    `sums` has gamma = 1..G without a gap, prompt_id, domain and COUNTS: a `replay.sweep`, or the
+    `sums` has gamma = 1..G without a gap, prompt_id, domain and COUNTS: a `replay.chain_sums`, or the
     same counts from decoding. ValueError if a gamma is left out, or the prompts of both differ.
     """
     require(sums, ["gamma", "prompt_id", "domain", *COUNTS], "sums")
@@ -228,9 +228,7 @@ def gap_parts(
     alike = trace.assign(
         p_token=1.0, q_token=trace["domain"].map(alpha["estimate"])
     )  # accepted with alpha everywhere
-    ends = summary(replay_sweep(alike, [gamma], "rejection")).set_index("domain")[
-        "block_efficiency"
-    ]
+    ends = rates(chain_sums(alike, [gamma], "rejection")).set_index("domain")["block_efficiency"]
     table = pd.DataFrame(
         {
             "alpha": alpha["estimate"],
@@ -255,7 +253,7 @@ def beside(decoded: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFrame:
     """Block efficiency counted by a decoder beside the replay's on the same prompts, one row a
     gamma, prompts of all domains together.
 
-    Both have gamma, prompt_id and COUNTS (`decode.sweep`, `replay.sweep`). Columns: gamma, decoded
+    Both have gamma, prompt_id and COUNTS (`decode.sweep`, `replay.chain_sums`). Columns: gamma, decoded
     (low, high), replayed, difference = decoded - replayed (difference_low, difference_high; prompts
     paired), prompts, unequal (prompts whose blocks or tokens differ). ValueError if the gammas or
     prompts differ.

@@ -22,7 +22,7 @@ from tqdm import tqdm
 from speclab.files import locked, written
 from speclab.pairs import Pair
 from speclab.profiles import ROOT
-from speclab.prompts import EncodedPrompt, Prompt, digest, encode_prompts
+from speclab.prompts import EncodedPrompt, Prompt, encode_prompts, prompts_digest
 from speclab.record import generate
 from speclab.runs import weights_digest
 from speclab.sampling import Sampling
@@ -156,7 +156,7 @@ def continuations(
             f"max_prompt_tokens + max_new_tokens = {context}: the pair takes {limit} positions; lower one of them"
         )
     target = weights_digest(pair.target.folder)
-    key = hash_of(target, digest(prompts), asdict(config))
+    key = hash_of(target, prompts_digest(prompts), asdict(config))
     encoded = encode_prompts(pair.tokenizer, prompts, config.max_prompt_tokens, config.template)
     encoded.sort(key=lambda p: len(p.ids))  # little padding in a batch
     blocks = [encoded[i : i + config.batch] for i in range(0, len(encoded), config.batch)]

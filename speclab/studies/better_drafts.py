@@ -21,8 +21,8 @@ import pandas as pd
 from torch import Tensor
 
 from speclab import replay, runs, score, stats
+from speclab.analysis import significance, timing
 from speclab.analysis import stopping as control
-from speclab.analysis import timing
 from speclab.cost import Costs
 from speclab.draft import Shape, StopRule
 from speclab.model import KVCache, LanguageModel
@@ -42,7 +42,7 @@ WORK = ROOT / "data" / "runs" / "drafts"
 HIT = score.Estimator(
     "hit[1]",
     lambda rows: np.column_stack([rows["draft_rank"] == 0, np.ones(len(rows))]).astype(float),
-    score.ratio,
+    score.quotient,
 )
 ALPHA = score.overlap_alpha
 
@@ -216,7 +216,7 @@ def against(
             )
             parts.append(
                 {"draft": name, "domain": domain}
-                | vars(stats.paired_difference(mine, its, estimator, **options))
+                | vars(significance.paired_difference(mine, its, estimator, **options))
             )
     return pd.DataFrame(parts)
 
@@ -279,7 +279,7 @@ def best_chain(
 
     Visited blocks of all texts. Intervals resample prompts within domains; gamma and costs stand.
     """
-    sums = replay.sweep(rows, gammas)
+    sums = replay.chain_sums(rows, gammas)
     price = {gamma: costs.of_block(chain(gamma)) for gamma in sums["gamma"].unique()}
     return _fastest(sums.assign(cost=sums["blocks"] * sums["gamma"].map(price)), "gamma")
 
@@ -317,7 +317,7 @@ def _fastest(sums: pd.DataFrame, setting: str) -> dict[str, float | int]:
         ratio = stats.bootstrap(
             rows,
             score.Estimator(
-                name, lambda f, under=under: f[["emitted", under]].to_numpy(float), score.ratio
+                name, lambda f, under=under: f[["emitted", under]].to_numpy(float), score.quotient
             ),
         )
         found |= {name: ratio.estimate, f"{name}_low": ratio.low, f"{name}_high": ratio.high}
@@ -341,7 +341,7 @@ def measured_speed(
     each = times.groupby(["method", "prompt_id"])["time_s"].median().unstack("method").reset_index()
     ratio = stats.bootstrap(
         each,
-        score.Estimator("speedup", lambda f: f[["plain", "chain"]].to_numpy(float), score.ratio),
+        score.Estimator("speedup", lambda f: f[["plain", "chain"]].to_numpy(float), score.quotient),
     )
     return {"measured": ratio.estimate, "measured_low": ratio.low, "measured_high": ratio.high}
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from speclab import score
+from speclab.analysis import rungs
 from speclab.estimates import attempt
-from speclab.score import Estimator, domains_in, pick
+from speclab.score import Estimator, domains_in, member
 from speclab.stats import RESAMPLES, Interval, interval_of, prompts_of
 
 
@@ -129,16 +129,18 @@ def ladder_contrasts(
     """`contrast` of every rung of the ladder (of a family the first `members`): estimator,
     Contrast's fields, note.
     """
-    rungs = [
+    asked = [
         (getattr(run, name), one)
-        for name, family in score.ladder_estimators(run, rule)
+        for name, family in rungs.ladder_estimators(run, rule)
         for one in (
-            [family] if family.scalar else [pick(family, family.first + i) for i in range(members)]
+            [family]
+            if family.scalar
+            else [member(family, family.first + i) for i in range(members)]
         )
     ]
     return pd.DataFrame(
         [
             {"estimator": one.name} | attempt(contrast, frame, one, domain, n, seed)
-            for frame, one in rungs
+            for frame, one in asked
         ]
     )

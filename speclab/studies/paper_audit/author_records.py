@@ -27,6 +27,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import score, stats
+from speclab.analysis import association
 from speclab.analysis.published import AuthorRecords, read_author_records
 from speclab.profiles import ROOT
 
@@ -252,7 +253,7 @@ def rank_correlations(nodes: pd.DataFrame) -> pd.DataFrame:
                 (rank, part["alpha"].corr(part["target_entropy"], "spearman"), np.nan, np.nan)
             )
         else:
-            found = stats.correlation(part, "target_entropy", "alpha")
+            found = association.correlation(part, "target_entropy", "alpha")
             rows.append((rank, found.estimate, found.low, found.high))
     return pd.DataFrame(rows, columns=["rank", "estimate", "low", "high"])
 
@@ -293,7 +294,7 @@ def root_trees(trace: pd.DataFrame) -> tuple[score.Estimator, score.Estimator]:
             [alpha, np.ones_like(alpha) * np.arange(1, alpha.shape[1] + 1)], axis=1
         )
 
-    return score.Estimator("published_length", columns, score.ratio, scalar=False), score.hit
+    return score.Estimator("published_length", columns, score.quotient, scalar=False), score.hit
 
 
 def published_shares(cells: pd.DataFrame, factor: str) -> float:

@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 
 from speclab import cost, replay, score, stats
+from speclab.analysis import association, significance, sweep
 from speclab.analysis import by_hand as byhand
-from speclab.analysis import sweep
-from speclab.score import POSITION_BIN, Estimator, column_of, divide, ratio, require
+from speclab.score import POSITION_BIN, Estimator, column_of, divide, quotient, require
 from speclab.studies.paper_audit import author_records as authors
 from speclab.studies.paper_audit.claims import COLUMNS, PUBLISHED, RIGHT, Claim, exact, row_of
 
@@ -71,7 +71,9 @@ def _split(value: str, members: Callable[[pd.DataFrame], list[np.ndarray]], name
         groups, values = np.stack(members(frame), axis=1), column_of(frame, value)[:, None]
         return np.concatenate([np.where(groups, values, 0.0), groups], axis=1)
 
-    return Estimator(name, columns, lambda totals: ratio(totals)[..., :1] - ratio(totals)[..., 1:])
+    return Estimator(
+        name, columns, lambda totals: quotient(totals)[..., :1] - quotient(totals)[..., 1:]
+    )
 
 
 def gap(value: str, first: str, second: str) -> Estimator:
@@ -167,7 +169,7 @@ def by_prompt(frame: pd.DataFrame, value: str = "alpha") -> pd.DataFrame:
 
 def by_domain(frame: pd.DataFrame, estimator: Estimator) -> list[dict]:
     """One row a domain; a domain of fewer than 5 prompts has a point without interval, and says so."""
-    rows = score.by_domain(frame, estimator).iloc[0]
+    rows = score.point_estimates(frame, estimator).iloc[0]
     prompts = frame.groupby("domain")["prompt_id"].nunique()
     enough = [domain for domain in score.domains_in(frame) if prompts[domain] >= stats.MIN_PROMPTS]
     sure = (
@@ -208,7 +210,7 @@ def gaps(frame: pd.DataFrame, value: str, pairs: Iterable[tuple[str, str]]) -> l
 
 def correlation(frame: pd.DataFrame, value: str, method: str) -> list[dict]:
     """Correlation of a column with target entropy in each domain."""
-    found = stats.correlations(frame, "target_entropy", value, methods=[method])
+    found = association.correlations(frame, "target_entropy", value, methods=[method])
     return [
         row_of(f"{method.title()} of {value}", r.domain, r.estimate, r.low, r.high)
         for r in found.itertuples()
@@ -239,9 +241,9 @@ def temperature_differences(sampled, greedy) -> list[dict]:
                  run.nodes.assign(got=score.reach(run.nodes, rule), of=run.nodes["node"] == 1) for run, rule in trees]}  # fmt: skip
     rows = []
     for name, frames in asked.items():
-        mean = Estimator(name, lambda f: f[["got", "of"]].to_numpy(np.float64), ratio)
+        mean = Estimator(name, lambda f: f[["got", "of"]].to_numpy(np.float64), quotient)
         for domain in score.domains_in(greedy.trace):
-            found = stats.paired_difference(
+            found = significance.paired_difference(
                 *(frame[frame["domain"] == domain] for frame in frames), mean, n=1
             )
             rows.append(row_of(name, domain, found.estimate, found.low, found.high))
@@ -257,7 +259,7 @@ def budget_gain(
     Cost of a text in target passes: blocks (gamma c + 1), from the replay at T = 0; the gain is
     cost of one / cost of each - 1.
     """
-    blocks = replay.sweep(trace, gammas).pivot(
+    blocks = replay.chain_sums(trace, gammas).pivot(
         index=["prompt_id", "domain"], columns="gamma", values="blocks"
     )
     costs, domain = (
@@ -275,7 +277,7 @@ def budget_gain(
     gain = Estimator(
         "gain of a gamma a domain",
         lambda f: f[["one", "own"]].to_numpy(np.float64),
-        lambda t: ratio(t) - 1,
+        lambda t: quotient(t) - 1,
     )
     return whole(frame, gain, f"c {c:g}")
 
@@ -321,7 +323,7 @@ def best_gammas(trace: pd.DataFrame, c: float, domain: str) -> list[dict]:
     resamples' choices.
     """
     score.domains_in(trace, [domain])
-    frame = sweep.per_prompt(replay.sweep(trace, GAMMAS), sweep.positions(trace))
+    frame = sweep.per_prompt(replay.chain_sums(trace, GAMMAS), sweep.positions(trace))
     found = (
         sweep.choices(sweep.best_gamma(frame, sweep.estimators(max(GAMMAS), c)["speedup"]))
         .set_index("domain")
