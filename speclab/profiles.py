@@ -4,74 +4,87 @@ checked on the way in.
 
 import dataclasses
 import difflib
-import re
-from dataclasses import dataclass, field, fields
+import functools
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import yaml
+from pydantic import ConfigDict, Field, ValidationError, field_validator
+from pydantic.dataclasses import dataclass
 
 from speclab.prompts import DOMAINS
 from speclab.tree import Tree, check_limit, static_tree
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks" / "profiles"
-RANGES = {
-    "prompts_per_domain": (1, 100_000),
-    "max_prompt_tokens": (1, 131_072),
-    "max_new_tokens": (1, 65_536),
-    "temperature": (0.0, 10.0),
-    "top_k": (0, 1_000_000),
-    "top_p": (1e-6, 1.0),
-    "seed": (0, 2**32 - 1),
-    "position_bin": (1, 65_536),
-    "block_prompts": (1, 1024),
-    "max_packed_tokens": (1, 1_000_000),
-}
-CHOICES = {
-    "template": ("none", "chat"),
-    "dtype": ("auto", "float32", "float16", "bfloat16"),
-    "backend": ("auto", "torch", "triton", "marlin"),
-}
 
 
 def _near(name: str, allowed: list[str]) -> str:
     close = difflib.get_close_matches(name, allowed, 1, cutoff=0.45)
-    return f"did you mean {close[0]!r}? " if close else ""
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}allowed are {', '.join(allowed)}"
 
 
-def _check_choice(name: str, value: str) -> None:
-    if value not in CHOICES[name]:
-        raise ValueError(
-            f"{name}={value!r}: {_near(str(value), list(CHOICES[name]))}allowed are {', '.join(CHOICES[name])}"
-        )
+def _words(cls: type, error: ValidationError) -> str:
+    """The first complaint in one line: the parameter, what came, what is allowed."""
+    first = error.errors()[0]
+    if first["type"] == "value_error":
+        return str(first["ctx"]["error"])
+    name, value = first["loc"][0], first["input"]
+    field = cls.__pydantic_fields__.get(name)
+    if first["type"] == "literal_error":
+        allowed = _near(str(value), list(get_args(field.annotation)))
+    elif first["type"].startswith("int_"):
+        allowed = "a whole number is needed"
+    elif first["type"].startswith("float_"):
+        allowed = "a number is needed"
+    else:
+        allowed = (field and field.description) or first["msg"]
+    return f"{name}={value!r}: {allowed}"
 
 
-@dataclass(frozen=True)
+def _checked(cls: type) -> type:
+    """A frozen dataclass checked by pydantic; the first wrong value is a ValueError of one line."""
+    made = dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))(cls)
+    check = made.__init__
+
+    @functools.wraps(check)
+    def init(self, *args, **values):
+        try:
+            check(self, *args, **values)
+        except ValidationError as error:
+            raise ValueError(_words(made, error)) from None
+
+    made.__init__ = init
+    return made
+
+
+def _number(default: float, low: float, high: float) -> Any:
+    words = f"allowed are numbers from {low} to {high}"
+    return Field(default, ge=low, le=high, strict=isinstance(default, int), description=words)
+
+
+@_checked
 class ModelSpec:
     """Where a model comes from and how it is held: a folder (relative to the repository) or a hub
     id, `revision` a commit hash.
     """
 
-    path: str
+    path: str = Field(min_length=1, description="a folder, or owner/name on the hub, is needed")
     revision: str | None = None
-    dtype: str = "auto"  # auto: float32 on a CPU, float16 on a GPU
-    device: str = "auto"  # auto: the first GPU, else the CPU
+    # auto: float32 on a CPU, float16 on a GPU
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
+    # auto: the first GPU, else the CPU
+    device: str = Field(
+        "auto",
+        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
+        description="allowed are auto, cpu, cuda, cuda:0, cuda:1, …",
+    )
     # kernel of a GPTQ model; auto: GPTQModel's own choice; torch works everywhere, slowly
-    backend: str = "auto"
-
-    def __post_init__(self):
-        _check_choice("dtype", self.dtype)
-        _check_choice("backend", self.backend)
-        if not isinstance(self.path, str) or not self.path:
-            raise ValueError(f"path={self.path!r}: a folder, or owner/name on the hub, is needed")
-        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(self.device)):
-            raise ValueError(
-                f"device={self.device!r}: allowed are auto, cpu, cuda, cuda:0, cuda:1, …"
-            )
+    backend: Literal["auto", "torch", "triton", "marlin"] = "auto"
 
 
-@dataclass(frozen=True)
+@_checked
 class Profile:
     """All parameters of a run.
 
@@ -82,43 +95,37 @@ class Profile:
     target: ModelSpec
     draft: ModelSpec
     description: str = ""
-    template: str = "none"
+    template: Literal["none", "chat"] = "none"
     prompts: str = "project"
-    prompts_per_domain: int = 50
-    domains: tuple[str, ...] = DOMAINS
-    max_prompt_tokens: int = 512
-    max_new_tokens: int = 64
-    depth: int = 3
-    branches: int = 2
-    budget: int | None = 8
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 42
-    position_bin: int = 32
-    block_prompts: int = 10
-    max_packed_tokens: int = 2048
-    notes: dict = field(default_factory=dict, compare=False)
+    prompts_per_domain: int = _number(50, 1, 100_000)
+    domains: tuple = Field(DOMAINS, description="write a list, as domains=[math,code]")
+    max_prompt_tokens: int = _number(512, 1, 131_072)
+    max_new_tokens: int = _number(64, 1, 65_536)
+    depth: int = Field(3, strict=True)
+    branches: int = Field(2, strict=True)
+    budget: int | None = Field(8, strict=True)
+    temperature: float = _number(0.0, 0.0, 10.0)
+    top_k: int = _number(0, 0, 1_000_000)
+    top_p: float = _number(1.0, 1e-6, 1.0)
+    seed: int = _number(42, 0, 2**32 - 1)
+    position_bin: int = _number(32, 1, 65_536)
+    block_prompts: int = _number(10, 1, 1024)
+    max_packed_tokens: int = _number(2048, 1, 1_000_000)
+    notes: dict = dataclasses.field(default_factory=dict, compare=False)
+
+    @field_validator("temperature", "top_p", mode="before")
+    @classmethod
+    def _no_truth_value(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, bool) else value
 
     def __post_init__(self):
-        _check_choice("template", self.template)
-        for name, (low, high) in RANGES.items():
-            value = getattr(self, name)
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, int | float)
-                or not low <= value <= high
-            ):
-                raise ValueError(f"{name}={value!r}: allowed are numbers from {low} to {high}")
-        for name in ("depth", "branches") + (("budget",) if self.budget is not None else ()):
-            check_limit(name, getattr(self, name))
-        if not isinstance(self.domains, tuple):
-            raise ValueError(f"domains={self.domains!r}: write a list, as domains=[math,code]")
+        check_limit("depth", self.depth)
+        check_limit("branches", self.branches)
+        if self.budget is not None:
+            check_limit("budget", self.budget)
         for domain in self.domains:
             if domain not in DOMAINS:
-                raise ValueError(
-                    f"domains: {domain!r}: {_near(domain, list(DOMAINS))}allowed are {', '.join(DOMAINS)}"
-                )
+                raise ValueError(f"domains: {domain!r}: {_near(str(domain), list(DOMAINS))}")
 
     @property
     def tree(self) -> Tree:
@@ -135,33 +142,14 @@ def profile_names() -> list[str]:
     return sorted(p.stem for p in FOLDER.glob("*.yaml"))
 
 
-def _from_dict(cls: type, values: Any, where: str) -> Any:
-    known = [f.name for f in fields(cls)]
-    if not isinstance(values, dict):
-        raise ValueError(f"{where}: a mapping of parameters is needed, got {type(values).__name__}")
+def _made(cls: type, values: dict, where: str) -> Any:
+    known = [f.name for f in dataclasses.fields(cls)]
     for key in values:
         if key not in known:
-            raise ValueError(
-                f"{where}: unknown parameter {key!r}: {_near(str(key), known)}allowed are {', '.join(known)}"
-            )
+            raise ValueError(f"{where}: unknown parameter {key!r}: {_near(str(key), known)}")
     if cls is ModelSpec and "path" not in values:
         raise ValueError(f"{where}: `path` is missing: a folder, or owner/name on the hub")
     return cls(**values)
-
-
-def _typed(cls: type, key: str, value: Any) -> Any:
-    """Whole numbers stay whole; YAML reads 1e-3 as text and 1 as a whole number, so floats are
-    converted here.
-    """
-    kind = {f.name: f.type for f in fields(cls)}.get(key)
-    if kind is float and isinstance(value, int | str) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except ValueError:
-            raise ValueError(f"{key}={value!r}: a number is needed") from None
-    if kind is int and not (isinstance(value, int) and not isinstance(value, bool)):
-        raise ValueError(f"{key}={value!r}: a whole number is needed")
-    return tuple(value) if key == "domains" and isinstance(value, list | tuple) else value
 
 
 def _merge(values: dict, overrides: dict) -> dict:
@@ -185,26 +173,20 @@ def load_profile(name: str | Path, overrides: dict | None = None) -> Profile:
     """
     path = Path(name) if str(name).endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
     if not path.is_file():
-        raise ValueError(
-            f"profile={str(name)!r}: {_near(str(name), profile_names())}allowed are {', '.join(profile_names())} or a YAML file"
-        )
+        near = _near(str(name), profile_names())
+        raise ValueError(f"profile={str(name)!r}: {near} or a YAML file")
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise ValueError(f"{path}: not valid YAML: {error}") from error
     if not isinstance(values, dict) or not {"target", "draft"} <= set(values):
         raise ValueError(f"{path}: a profile needs at least `target` and `draft`")
-    values = _merge(values, overrides or {})
-    models = {
-        m: _from_dict(
-            ModelSpec,
-            values[m] if isinstance(values[m], dict) else {"path": values[m]},
-            f"{path.name}: {m}",
-        )
-        for m in ("target", "draft")
-    }
-    rest = {k: _typed(Profile, k, v) for k, v in values.items() if k not in models}
-    return _from_dict(Profile, {"name": path.stem, **rest, **models}, path.name)
+    values = {"name": path.stem} | _merge(values, overrides or {})
+    for model in ("target", "draft"):
+        given = values[model]
+        given = given if isinstance(given, dict) else {"path": given}
+        values[model] = _made(ModelSpec, given, f"{path.name}: {model}")
+    return _made(Profile, values, path.name)
 
 
 def parse_overrides(items: list[str]) -> dict:
@@ -218,6 +200,7 @@ def parse_overrides(items: list[str]) -> dict:
             found[key.strip()] = yaml.safe_load(value)
         except yaml.YAMLError:
             raise ValueError(
-                f"--set {item!r}: the value is not YAML; write it as max_new_tokens=32 or domains=[math,code]"
+                f"--set {item!r}: the value is not YAML; "
+                "write it as max_new_tokens=32 or domains=[math,code]"
             ) from None
     return found
