@@ -24,7 +24,7 @@ READY := check-python
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env reproduce test test-full bench bench-shapes tiny-pair router author-records doctor notebooks lint clean clean-all check-python
+.PHONY: help env reproduce test test-full bench bench-shapes tiny-pair router author-records doctor notebooks readme lint clean clean-all check-python
 
 help: ## list the targets
 	@echo "make TARGET [PROFILE=$(PROFILE)] [VENV=folder, or VENV= for the active environment] [PYTHON=$(PYTHON)]"
@@ -67,8 +67,12 @@ notebooks: $(READY) ## write the .ipynb twin of every notebooks/[0-9]*.py, witho
 	@$(PY) -m jupytext --quiet --to ipynb --update notebooks/[0-9]*.py
 	@$(PY) -m nbconvert --log-level WARN --clear-output --inplace notebooks/[0-9]*.ipynb
 
-lint: $(READY) ## check the style of the code
+readme: $(READY) ## write the numbers of README.md from the last `make reproduce` and `make bench`
+	@$(PY) -m speclab readme
+
+lint: $(READY) ## check the style of the code and its format
 	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check speclab tests data notebooks/*.py
 
 clean: ## remove what make wrote, but not the environment, recorded runs and training checkpoints (build/tiny-pair)
 	rm -rf .pytest_cache .ruff_cache .hypothesis logs

@@ -1,7 +1,7 @@
 """The one command line: `python -m speclab VERB`, see --help. `make` calls it too.
 
-Every verb is a few lines that hand its options to the module that does the work, imported when it is asked for. An error that the user
-can mend is one line that says what to do, and exit status 2.
+Every verb is a few lines that hand its options to the module that does the work, imported when it
+is asked for. An error that the user can mend is one line that says what to do, and exit status 2.
 """
 
 import sys
@@ -21,7 +21,9 @@ STOPPED = "speclab: stopped; finished blocks are kept, the same command goes on 
 
 
 class Command(click.Command):
-    """A command whose repeatable options take several values at once: `--set a=1 b=2` is `--set a=1 --set b=2`."""
+    """A command whose repeatable options take several values at once: `--set a=1 b=2` is `--set a=1
+    --set b=2`.
+    """
 
     def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
         """Repeat the name of such an option before each of its values."""
@@ -74,7 +76,7 @@ CHANGES = option(
 )
 
 
-# ---- record and decode -----------------------------------------------------------------------------------------------
+# ---- record and decode ---------------------------------------------------------------------------
 
 
 @verb("record")
@@ -180,7 +182,9 @@ def decode(
 
 
 def policy_shapes(file: Path, rule: str, profile: "Profile", sampling: "Sampling") -> Callable:
-    """What a policy file drafts for a prompt; every setting of it is checked before the models are loaded."""
+    """What a policy file drafts for a prompt; every setting of it is checked before the models are
+    loaded.
+    """
     from speclab.analysis import policy
     from speclab.decode import check_rule
     from speclab.draft import PLAIN
@@ -194,7 +198,7 @@ def policy_shapes(file: Path, rule: str, profile: "Profile", sampling: "Sampling
     return lambda prompt: policy.choose(plan, prompt) or PLAIN
 
 
-# ---- the notebooks ---------------------------------------------------------------------------------------------------
+# ---- the notebooks -------------------------------------------------------------------------------
 
 
 @verb("reproduce")
@@ -237,7 +241,10 @@ def reproduce(
 @PROFILE
 @CHANGES
 def doctor(profile: str, changes: tuple) -> int:
-    """Say what this machine lacks for a profile; downloads nothing. Exit status 1: something has to be done."""
+    """Say what this machine lacks for a profile; downloads nothing.
+
+    Exit status 1: something has to be done.
+    """
     from speclab.ops.doctor import report
     from speclab.profiles import load_profile, parse_overrides
 
@@ -257,7 +264,15 @@ def authors(out: Path | None, base: str | None) -> None:
         click.echo(path)
 
 
-# ---- Kaggle and Colab ------------------------------------------------------------------------------------------------
+@verb("readme")
+def readme() -> None:
+    """Write the numbers of README.md from the last `make reproduce` and `make bench`."""
+    from speclab.ops import readme as writer
+
+    writer.write()
+
+
+# ---- Kaggle and Colab ----------------------------------------------------------------------------
 
 
 @cli.group("hosted")
@@ -344,11 +359,13 @@ def keep(folder: Path) -> None:
     click.echo(f"data/runs is now {folder}")
 
 
-# ---- errors ----------------------------------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a verb; 0 done, 1 something failed or is to be done, 2 an error the user can mend, 130 stopped by Ctrl-C."""
+    """Run a verb; 0 done, 1 something failed or is to be done, 2 an error the user can mend, 130
+    stopped by Ctrl-C.
+    """
     quiet()
     try:
         return cli.main(arguments, prog_name="python -m speclab", standalone_mode=False) or 0

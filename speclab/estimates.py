@@ -161,8 +161,8 @@ class Estimates:
         """What the intervals say, as 'falls in code, math; is undefined in chat': each wording is
         followed by the names it holds for.
 
-        `above` or `below`: the whole interval lies on that side of `than`; else `neither`. within: a
-        sentence for each value of this key, as 'T = 0: falls in code. T = 1: …'.
+        `above` or `below`: the whole interval lies on that side of `than`; else `neither`. within:
+        a sentence for each value of this key, as 'T = 0: falls in code. T = 1: …'.
         """
         if within:
             wording = (above, below, neither, names, than)

@@ -1,4 +1,5 @@
-"""What a reader opens after `make reproduce`: the HTML of each executed notebook, and one page with every question, answer and figure.
+"""What a reader opens after `make reproduce`: the HTML of each executed notebook, and one page with
+every question, answer and figure.
 
 The files need no network and no other file.
 """
@@ -44,13 +45,15 @@ figcaption {{ font-style: italic; color: #444; }}
 """
 
 
-# ---- one notebook ----------------------------------------------------------------------------------------------------
+# ---- one notebook --------------------------------------------------------------------------------
 
 
 def to_html(notebook: Path) -> Path:
-    """Write an executed notebook as HTML beside it; code wraps inside the page, cells tagged `hide-input` are folded.
+    """Write an executed notebook as HTML beside it; code wraps inside the page, cells tagged
+    `hide-input` are folded.
 
-    Without formulas it asks the network for nothing; with them for MathJax only, and shows their source where there is none.
+    Without formulas it asks the network for nothing; with them for MathJax only, and shows their
+    source where there is none.
     """
     book = nbformat.read(notebook, as_version=4)
     book.cells = [
@@ -79,11 +82,13 @@ def folded(cell: Any) -> Any:
     return nbformat.v4.new_markdown_cell(source)
 
 
-# ---- the page of a profile -------------------------------------------------------------------------------------------
+# ---- the page of a profile -----------------------------------------------------------------------
 
 
 def write_index(build: Path, figures: Path, profile: str, outcomes: Sequence[Any]) -> Path:
-    """Write build/index.html: for each notebook its question, its answer, links and figures with captions, or the error that ended it."""
+    """Write build/index.html: for each notebook its question, its answer, links and figures with
+    captions, or the error that ended it.
+    """
     failed = sum(outcome.status == "failed" for outcome in outcomes)
     summary = f"{len(outcomes)} notebooks, {failed} failed. Each figure is there as PDF too, each table as CSV and LaTeX."
     sections = "".join(_section(build, figures, outcome) for outcome in outcomes)
@@ -113,7 +118,9 @@ def _section(build: Path, figures: Path, outcome: Any) -> str:
 
 
 def title_and_answer(notebook: Path) -> tuple[str, str]:
-    """The question in a notebook's first heading, and the paragraph that answers it (as HTML), empty where there is none."""
+    """The question in a notebook's first heading, and the paragraph that answers it (as HTML),
+    empty where there is none.
+    """
     cells = nbformat.read(notebook, as_version=4).cells if notebook.is_file() else []
     text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     title = re.search(r"^# (.+)$", text, re.MULTILINE)

@@ -349,8 +349,9 @@ def open_session(
 ) -> tuple[Session, list[Path]]:
     """What a call of `make reproduce` asks for, checked: the session, and its notebooks.
 
-    profile: a name or a YAML file; wanted: notebooks by number or name, none means all; overrides: of the profile's parameters;
-    changes: of the notebooks' parameters; out: where build/ and figures/ go (default: the repository). ValueError for what is not there.
+    profile: a name or a YAML file; wanted: notebooks by number or name, none means all; overrides:
+    of the profile's parameters; changes: of the notebooks' parameters; out: where build/ and
+    figures/ go (default: the repository). ValueError for what is not there.
     """
     is_file = profile.endswith((".yaml", ".yml"))
     name = str(Path(profile).resolve()) if is_file else profile

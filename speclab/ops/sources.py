@@ -1,8 +1,9 @@
-"""What a notebook's outcome depends on, as one hash: its own cells, the modules that it imports (followed through), the data that these
-name, its profile, its parameters, the locked packages.
+"""What a notebook's outcome depends on, as one hash: its own cells, the modules that it imports
+(followed through), the data that these name, its profile, its parameters, the locked packages.
 
-Code counts as its syntax tree without docstrings: comments, docstrings and layout change no outcome. The room `ops` (where and how a
-notebook runs) and the command line are not followed, since they do not change what comes out.
+Code counts as its syntax tree without docstrings: comments, docstrings and layout change no
+outcome. The room `ops` (where and how a notebook runs) and the command line are not followed, since
+they do not change what comes out.
 """
 
 import ast
@@ -26,9 +27,12 @@ BUNDLED = {
 def digest(
     root: Path, figures: Path, notebook: Path, profile: Any, parameters: dict[str, Any]
 ) -> str:
-    """SHA-256 of all that the outcome of `notebook` depends on. parameters: those that the notebook has.
+    """SHA-256 of all that the outcome of `notebook` depends on.
 
-    figures: the folder in which tables of other notebooks lie, for a notebook that names one (as 08_self-drafts.csv).
+    parameters: those that the notebook has.
+
+    figures: the folder in which tables of other notebooks lie, for a notebook that names one (as
+    08_self-drafts.csv).
     """
     found = hashlib.sha256()
     cells = cells_of(notebook)
@@ -56,11 +60,13 @@ def cells_of(notebook: Path) -> list[tuple[str, str]]:
     return [(cell.cell_type, cell.source) for cell in book.cells]
 
 
-# ---- modules ---------------------------------------------------------------------------------------------------------
+# ---- modules -------------------------------------------------------------------------------------
 
 
 def followed(root: Path, code: str) -> list[Path]:
-    """Files of all modules of the package that `code` imports, directly or through others, in order of their names."""
+    """Files of all modules of the package that `code` imports, directly or through others, in order
+    of their names.
+    """
     wanted, seen = imported(ast.parse(code)), {}
     while wanted:
         name = wanted.pop()
@@ -73,7 +79,9 @@ def followed(root: Path, code: str) -> list[Path]:
 
 
 def imported(tree: ast.Module) -> set[str]:
-    """Dotted names that a file may import from the package, wherever in the file, but for annotations only."""
+    """Dotted names that a file may import from the package, wherever in the file, but for
+    annotations only.
+    """
     found = set()
     for node in _walk(tree):
         if isinstance(node, ast.Import):
@@ -121,11 +129,13 @@ def _is_text(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(getattr(value, "value", None), str)
 
 
-# ---- data ------------------------------------------------------------------------------------------------------------
+# ---- data ----------------------------------------------------------------------------------------
 
 
 def named_data(root: Path, modules: list[Path]) -> list[Path]:
-    """Files below every `ROOT / "data" / …` that a module names; of recorded runs none but the authors' records."""
+    """Files below every `ROOT / "data" / …` that a module names; of recorded runs none but the
+    authors' records.
+    """
     folders = set()
     for module in modules:
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
@@ -150,7 +160,10 @@ def _path_parts(node: ast.AST) -> list[str] | None:
 
 
 def pointed_at(root: Path, profile: Any) -> list[Path]:
-    """Files that a profile points at, wherever they lie: the weights of both models, the prompts. What only the hub has is not here."""
+    """Files that a profile points at, wherever they lie: the weights of both models, the prompts.
+
+    What only the hub has is not here.
+    """
     places = [root / BUNDLED.get(profile.prompts, profile.prompts), Path(profile.prompts)]
     attached = os.environ.get("SPECLAB_MODELS")
     for spec in (profile.target, profile.draft):
