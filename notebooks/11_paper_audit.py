@@ -530,14 +530,14 @@ else:
 printed = paper.published("I").query("quantity == 'alpha_mean'").set_index("domain")["published"]
 domains = list(score.domains_in(greedy.nodes))
 plans = {
-    name: power.plan(frame, estimator, printed[domains].to_dict(), prompts)
+    name: power.every_pair(frame, estimator, printed[domains].to_dict(), prompts)
     for name, (frame, estimator) in {
         "published_alpha": (greedy.nodes, score.published_alpha),
         "alpha": (greedy.trace, score.overlap_alpha),
     }.items()
 }
 ctx.table(
-    pd.concat(plans, names=["estimator"]).reset_index("estimator").reset_index(drop=True), "power"
+    pd.concat(plans.values(), ignore_index=True), "power"
 )
 for name, plan in plans.items():
     seen = plan["difference"].abs() > plan["detectable"]

@@ -132,17 +132,20 @@ def interval_bars(
     low: str = "low",
     high: str = "high",
     horizontal: bool = False,
+    series: Sequence | None = None,
 ) -> None:
     """Points with confidence intervals: one group per value of `x`, one point in it per value of
     `hue`, both in order of appearance.
 
     `low` and `high` are the ends of the interval; NaN ends draw the point alone. `horizontal` puts
-    the groups on the y axis.
+    the groups on the y axis. series: all values of `hue`, where this frame may lack some.
     """
     _need(frame, [x, hue, y, low, high])
-    groups, series = list(pd.unique(frame[x])), list(pd.unique(frame[hue]))
+    groups, series = list(pd.unique(frame[x])), list(series or pd.unique(frame[hue]))
     for index, name in enumerate(series):
         rows = frame[frame[hue] == name]
+        if rows.empty:
+            continue
         place = rows[x].astype(object).map(groups.index).to_numpy() + (
             index - (len(series) - 1) / 2
         ) * 0.7 / max(len(series), 3)
@@ -178,16 +181,20 @@ def lines_with_bands(
     high: str = "high",
     looks: Mapping[str, dict] | None = None,
     dots: Sequence[str] = (),
+    series: Sequence | None = None,
 ) -> None:
     """One line per value of `hue` over a numeric `x`, with its interval as a band; where `low` and
     `high` are missing or NaN there is no band.
 
     looks: matplotlib's line options by value of `hue`, over those of `style_of`. dots: values of
     `hue` that are drawn as separate points with bars, as what was counted beside what was predicted.
+    series: all values of `hue`, where this frame may lack some.
     """
     _need(frame, [x, hue, y])
-    for index, name in enumerate(pd.unique(frame[hue])):
+    for index, name in enumerate(series or pd.unique(frame[hue])):
         rows = frame[frame[hue] == name].sort_values(x)
+        if rows.empty:
+            continue
         style = style_of(str(name), index) | (looks or {}).get(str(name), {})
         if name in dots:
             style["linestyle"] = "none"
@@ -238,12 +245,13 @@ def facets(
     kind: "lines" (bands over a numeric x), "points" (bars over a few values of x) or "bars" (the
     same, lying down). `y` names the quantity on the axis (a column of AXIS_LABELS, or the words
     themselves), x_label the other axis. `height` is a panel's, in inches. reference: a line at this
-    value. limits: of the estimate's axis. looks and dots: of lines, as of `lines_with_bands`. Values
+    value. limits: of the estimate's axis. share_y: one scale of it for all panels. looks and dots: of lines, as of `lines_with_bands`. Values
     of every key are drawn in order of appearance; the panels are the figure's axes, row by row.
     """
     _need(frame, [x, hue, "estimate"])
     down = list(pd.unique(frame[rows])) if rows else [None]
     across = list(pd.unique(frame[columns])) if columns else [None]
+    series = list(pd.unique(frame[hue]))
     lying = kind == "bars"
     figure, grid = subplots(
         len(down),
@@ -252,7 +260,7 @@ def facets(
         height=height * len(down) + 0.3,
         squeeze=False,
         sharex=not lying or share_y,
-        sharey=share_y,
+        sharey=lying or share_y,
     )
     for line, row in zip(grid, down, strict=True):
         for axes, column in zip(line, across, strict=True):
@@ -263,17 +271,18 @@ def facets(
                 axes.set_axis_off()
                 continue
             if kind == "lines":
-                lines_with_bands(part, axes, x, hue, looks=looks, dots=dots)
+                lines_with_bands(part, axes, x, hue, looks=looks, dots=dots, series=series)
             else:
-                interval_bars(part, axes, x, hue, horizontal=lying)
+                interval_bars(part, axes, x, hue, horizontal=lying, series=series)
             axes.set_title(", ".join(str(name) for name in (column, row) if name is not None))
             _reference(axes, reference, lying, limits)
-    x_text, y_text = x_label or AXIS_LABELS.get(x, x), AXIS_LABELS.get(y, y)
+    x_text = AXIS_LABELS.get(x, x) if x_label is None else x_label
+    y_text = AXIS_LABELS.get(y, y)
     for axes in grid[-1]:
         axes.set_xlabel(y_text if lying else x_text)
     for axes in grid[:, 0]:
         axes.set_ylabel(x_text if lying else y_text)
-    legend_above(figure, grid[0, 0])
+    legend_above(figure, *grid.flat)
     return figure
 
 
@@ -325,10 +334,13 @@ def _luminance(colour: Sequence[float]) -> float:
     return float(np.dot([0.2126, 0.7152, 0.0722], linear))
 
 
-def legend_above(figure: Figure, axes: Axes) -> None:
-    """The legend of one panel, in one row above the whole figure."""
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+def legend_above(figure: Figure, *panels: Axes) -> None:
+    """What is named in one or several panels, each name once, in one row above the whole figure."""
+    found = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        found |= dict(zip(labels, handles, strict=True)) | found
+    figure.legend(found.values(), found, loc="outside upper center", ncols=len(found))
 
 
 def visible(text: str, width: int = 14) -> str:

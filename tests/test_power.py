@@ -1,8 +1,4 @@
-"""Power and sensitivity: hand cases, statsmodels and simulation as references, exact identities
-against shorter and longer recordings.
-"""
-
-from types import SimpleNamespace
+"""Power: hand cases, statsmodels and simulation as references."""
 
 import numpy as np
 import pandas as pd
@@ -11,16 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.power import NormalIndPower
 from test_score import make_run
-from toy import toy_pair
 
-from speclab import replay, score, stats
+from speclab import score, stats
 from speclab.analysis import power
 from speclab.analysis.power import Design
-from speclab.prompts import EncodedPrompt
-from speclab.record import record_block
-from speclab.runs import Run, RunError
-from speclab.sampling import Sampling
-from speclab.tree import static_tree
 
 MEAN = score.mean_of("x")
 
@@ -118,34 +108,6 @@ def test_the_prompts_needed_are_enough_and_no_fewer_are(sd, difference, wanted, 
     )
 
 
-def test_pairs_show_what_independent_prompts_cannot():
-    first = levels("code", 40, 0.0, 1)
-    second = first.assign(
-        x=first["x"]
-        + 0.1
-        + np.repeat(np.random.default_rng(2).normal(0, 0.05, 40), first.groupby("prompt_id").size())
-    )
-    pairs, apart = (
-        power.paired(first, second, MEAN),
-        power.between(
-            pd.concat([first, second.assign(domain="chat", prompt_id="x" + second["prompt_id"])]),
-            MEAN,
-            "code",
-            "chat",
-        ),
-    )
-    assert pairs.sd < 0.1 < apart.sd
-    assert pairs.prompts_needed(0.1) <= 6 < 500 < apart.prompts_needed(0.1)
-
-
-def test_paired_spread_by_hand():
-    first, second = (
-        texts("code", [1, 2, 3, 4, 5]),
-        texts("code", [1, 2, 3, 4, 0]),
-    )  # differences 0, 0, 0, 0, 5: variance 5
-    assert power.paired(first, second, MEAN).sd == pytest.approx(np.sqrt(5))
-
-
 @pytest.mark.parametrize(("mean", "prompts"), [(0.6, 12), (0.6, 40)])
 def test_the_closed_form_agrees_with_the_tests_themselves(mean, prompts):
     first, second = levels("code", 60, mean, 3), levels("chat", 60, 0.0, 4)
@@ -171,32 +133,19 @@ def test_the_closed_form_agrees_with_the_tests_themselves(mean, prompts):
     )
 
 
-def test_the_paired_closed_form_agrees_too():
-    first = levels("code", 40, 0.0, 5)
-    shift = np.repeat(
-        np.random.default_rng(6).normal(0.15, 0.4, 40), first.groupby("prompt_id").size()
-    )
-    second = first.assign(x=first["x"] - shift)
-    difference = MEAN(first) - MEAN(second)
-    found = power.simulated(first, second, MEAN, 30, paired=True, repeats=100, n=199)
-    assert found.by_test == pytest.approx(
-        power.paired(first, second, MEAN).power(difference, 30), abs=0.12
-    )
+def test_false_alarms_are_as_rare_as_promised():
+    first, second = levels("code", 60, 2.0, 7), levels("chat", 60, 0.0, 7)
+    both = pd.concat([first, second])
+    found = power.simulated(both, both, MEAN, 30, repeats=120, n=199)
+    assert found.by_test <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 120)
+    found = power.simulated(first, second, MEAN, 30, repeats=20, n=99)
+    assert found.by_test == 1.0, "and a large difference is always found"
 
 
-@pytest.mark.parametrize("paired", [False, True])
-def test_false_alarms_are_as_rare_as_promised(paired):
-    first, second = levels("code", 60, 2.0, 7), levels("code" if paired else "chat", 60, 0.0, 7)
-    found = power.simulated(first, second, MEAN, 30, paired, null=True, repeats=120, n=199)
-    assert found.by_test <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 120) and found.repeats == 120
-    assert power.simulated(first, second, MEAN, 30, paired, repeats=20, n=99).by_test == 1.0, (
-        "and a large difference is always found"
-    )
-
-
-def test_plan_lists_every_pair_and_takes_published_values():
+def test_every_pair_is_listed_with_the_values_that_are_given():
     frame = pd.concat([TWO, texts("math", [1, 2, 3, 4, 5])])
-    own = power.plan(frame, MEAN)
+    own = power.every_pair(frame, MEAN, {"code": 2.0, "chat": 1.0, "math": 3.0})
+    assert (own["estimator"] == "mean_x").all()
     assert [tuple(pair) for pair in own[["first", "second"]].to_numpy()] == [
         ("code", "math"),
         ("code", "chat"),
@@ -212,217 +161,56 @@ def test_plan_lists_every_pair_and_takes_published_values():
         and own["needed_low"][1] < own["needed"][1] < own["needed_high"][1]
     )
     for values in ({"code": 0.5, "chat": 0.5}, pd.Series({"code": 0.5, "chat": 0.5})):
-        published = power.plan(frame, MEAN, values)
+        published = power.every_pair(frame, MEAN, values)
         assert len(published) == 1 and published["needed"].isna().all(), (
             "no number of prompts shows a difference of 0"
         )
 
 
-def test_curve_rises_with_prompts_and_difference():
-    frame = power.curve(Design(1.0, 1.0, 1.0, 50), [0.1, 0.2, 0.4], [10, 50, 200])
-    table = frame.pivot(index="prompts", columns="difference", values="power")
-    assert (
-        table.shape == (3, 3)
-        and (table.diff().dropna() > 0).all().all()
-        and (table.diff(axis=1).iloc[:, 1:] > 0).all().all()
-    )
-    assert table.loc[50, 0.4] == pytest.approx(Design(1.0, 1.0, 1.0, 50).power(0.4, 50))
-
-
-def test_compare_pairs_the_variants():
-    base = pd.concat([levels("code", 12, 0.0, 8), levels("chat", 12, 0.0, 9)])
-    found = power.compare(
-        {"base": base, "one more": base.assign(x=base["x"] + 1)}, MEAN, "base"
-    ).set_index(["variant", "domain"])
-    changes = ["change", "change_low", "change_high"]
-    assert found.loc["base", changes].to_numpy() == pytest.approx(0)
-    assert found.loc["one more", changes].to_numpy() == pytest.approx(1), (
-        "the same resamples: no prompt's own level is left in the change"
-    )
-    reference = stats.by_domain(base, MEAN).set_index("domain")
-    assert found.loc["base", ["estimate", "low", "high"]].to_numpy() == pytest.approx(
-        reference[["estimate", "low", "high"]].to_numpy()
-    )
-    part = base[base["prompt_id"].str[-1] < "6"]
-    alone = power.compare({"base": base, "part": part}, MEAN, "base").set_index(
-        ["variant", "domain"]
-    )
-    assert alone.loc[("part", "code"), "estimate"] == pytest.approx(
-        MEAN(part[part["domain"] == "code"])
-    )
-
-
-def recorded(max_new_tokens, prompts=20, tree=(3, 2, 8)) -> SimpleNamespace:
-    """Greedy runs of the toy pair; the texts of 8 new tokens are the beginnings of those of 16."""
-    ids = [
-        EncodedPrompt(f"p{i:02d}", "code" if i % 2 else "chat", (1 + i % 9, i // 9 + 1, 3), 0)
-        for i in range(prompts)
+def test_what_so_many_prompts_can_show_is_said():
+    rows = [
+        ("alpha", "code", "chat", -0.2, 0.1, 0.05, 0.15, 40, 30, 50),
+        ("alpha", "code", "math", 0.01, 0.3, 0.2, 0.4, 4000, 3000, 5000),
+        ("alpha", "chat", "math", 0.0, 0.2, 0.1, 0.3, None, None, None),
     ]
-    found = record_block(
-        toy_pair(0.6), ids, static_tree(*tree), Sampling(), max_new_tokens, 0, 4096
-    )
-    frames = {"trace": [], "nodes": []}
-    for prompt, one in zip(ids, found, strict=True):
-        for name, parts in frames.items():
-            columns = {column: list(values) for column, values in getattr(one, name).items()}
-            parts.append(
-                pd.DataFrame(columns).assign(prompt_id=prompt.prompt_id, domain=prompt.domain)
-            )
-    return SimpleNamespace(
-        **{name: pd.concat(parts, ignore_index=True) for name, parts in frames.items()}
-    )
-
-
-@pytest.fixture(scope="module")
-def short():
-    return recorded(8)
-
-
-@pytest.fixture(scope="module")
-def long():
-    return recorded(16)
-
-
-@pytest.mark.parametrize("name", ["trace", "nodes"])
-def test_a_cut_text_is_exactly_the_run_of_fewer_new_tokens(short, long, name):
-    cut = power.cut_texts(getattr(long, name), [8])["8 tokens"].reset_index(drop=True)
-    columns = [c for c in cut if cut[c].dtype != object]
-    pd.testing.assert_frame_equal(cut[columns], getattr(short, name)[columns], atol=1e-6)
-    assert len(cut) < len(getattr(long, name)), "some texts do go on, else this shows nothing"
-
-
-def test_text_ends_by_hand():
-    """Ranks 0 0 0 0, chain of 2, limit 4: blocks of 3 tokens and of the last 1, which the end cut."""
-    trace = pd.DataFrame(
-        {"prompt_id": "p", "domain": "code", "position": range(4), "draft_rank": 0}
-    )
-    found = {name: rows.iloc[0] for name, rows in power.text_ends(trace, 2, 4).items()}
-    assert {name: (row["emitted"], row["blocks"]) for name, row in found.items()} == {
-        "counted": (4, 2),
-        "left out": (3, 1),
-        "extended, least": (5, 2),
-        "extended, most": (6, 2),
-    }
-    ended = power.text_ends(
-        trace, 2, 64
-    )  # the same text, ended by its EOS: nothing is there to extend
-    assert all(
-        (ended[name]["emitted"] == 4).all()
-        for name in ("counted", "extended, least", "extended, most")
-    )
-
-
-def test_an_extended_block_is_the_block_of_the_longer_text(short, long):
-    """Starts of the short texts lie in the long ones too: there the block that the end cut goes on."""
-    tree = static_tree(3, 2, 8)
-    blocks = replay.replay(short.trace, tree)
-    cut = blocks[blocks["truncated"] & (blocks["start"] + blocks["remaining"] == 8)]
-    later = replay.replay(long.trace, tree, "every").set_index(["prompt_id", "start"])
-    later = later[~later["truncated"]]
-    sums = {
-        name: rows.set_index("prompt_id")
-        for name, rows in power.text_ends(short.trace, tree, 8, short.nodes).items()
-    }
-    seen = 0
-    for prompt, start in cut[["prompt_id", "start"]].itertuples(index=False):
-        if (prompt, start) in later.index:
-            more = (
-                later.loc[(prompt, start), "emitted"]
-                - blocks.set_index(["prompt_id", "start"]).loc[(prompt, start), "emitted"]
-            )
-            assert (
-                sums["extended"].loc[prompt, "emitted"] - sums["counted"].loc[prompt, "emitted"]
-                == more
-            )
-            seen += more > 1
-    assert seen, "an extension beyond the bonus token occurs, else this shows nothing"
-    for low, high in (
-        ("counted", "extended, least"),
-        ("extended, least", "extended"),
-        ("extended", "extended, most"),
-    ):
-        assert (sums[low]["emitted"] <= sums[high]["emitted"]).all()
-
-
-def test_thirds_by_hand():
-    frame = texts("code", range(15))
-    thirds = power.by_length(frame, {f"code-{i:03d}": 100 - i for i in range(15)})
-    assert [sorted(rows["x"]) for rows in thirds.values()] == [
-        [10, 11, 12, 13, 14],
-        [5, 6, 7, 8, 9],
-        [0, 1, 2, 3, 4],
-    ]
-
-
-def test_sensitivity_of_a_run(long):
-    run = SimpleNamespace(
-        **{
-            name: pd.concat(
-                [
-                    getattr(long, name),
-                    getattr(long, name).assign(prompt_id="q" + getattr(long, name)["prompt_id"]),
-                ],
-                ignore_index=True,
-            )
-            for name in ("trace", "nodes")
-        }
-    )
-    lengths = {prompt: number % 7 for number, prompt in enumerate(run.trace["prompt_id"].unique())}
-    found = power.sensitivity(run, lengths, static_tree(3, 2, 8), 16, limits=(4, 8))
-    assert (
-        set(found["setting"]) == {"new tokens", "prompt length", "last block"}
-        and found["estimator"].nunique() == 6
-    )
-    whole = found[(found["variant"] == "all tokens") & (found["domain"] == "pooled")].set_index(
-        "estimator"
-    )["estimate"]
-    assert whole["published_alpha"] == pytest.approx(score.published_alpha(run.nodes))
-    assert whole["hit[1]"] == pytest.approx((run.trace["draft_rank"] == 0).mean())
-    assert set(power.sensitivity(run, None, static_tree(3, 2, 8), 16, limits=[1])["setting"]) == {
-        "new tokens",
-        "last block",
-    }
-    chain = replay.replay(run.trace[run.trace["position"] < 8], 4)
-    eight = found[(found["variant"] == "8 tokens") & (found["domain"] == "pooled")].set_index(
-        "estimator"
-    )["estimate"]
-    assert eight["block_efficiency, chain of 4, visited"] == pytest.approx(
-        chain["emitted"].sum() / len(chain)
+    plans = pd.DataFrame(rows, columns=power.PAIR + power.NEEDED)
+    plans = plans.astype(dict.fromkeys(power.NEEDED, "Int64"))
+    assert power.pairs_said(plans, 50) == (
+        "* `alpha`: 50 prompts a domain find a difference of 0.100 to 0.300, depending on the pair "
+        "of domains. The paper's smallest difference, 0.010 (code, math), needs 4,000 "
+        "[3,000, 5,000] prompts a domain; its largest, 0.200 (code, chat), needs 40 [30, 50] "
+        "prompts a domain. 50 prompts a domain are enough for 1 of 3 pairs."
     )
 
 
 FLAT = texts("code", [1, 1, 1, 1, 1])
+SHORT = pd.concat([TWO, texts("math", [1, 2, 3])])
+EVEN = pd.concat([FLAT, texts("chat", [2, 2, 2, 2, 2])])
 
 
-@pytest.mark.parametrize(("call", "words"), [
-    (lambda: power.between(TWO, MEAN, "code", "math"), r"domain \['math'\] has no rows; the frame has \['chat', 'code'\]"),
-    (lambda: power.between(pd.concat([TWO, texts("math", [1, 2, 3])]), MEAN, "code", "math"), "'math' has 3 prompts; .* record 2 more"),
-    (lambda: power.paired(FLAT, FLAT.assign(x=2.0), MEAN), "same in every prompt"),
-    (lambda: power.paired(FLAT, texts("code", range(6)), MEAN), "1 prompts are in one frame only, such as 'code-005'"),
-    (lambda: power.between(TWO, score.hit, "code", "chat"), "no column"),
-    (lambda: power.influence(make_run().trace, score.hit), "hit is a family.*pick"),
-    (lambda: power.plan(FLAT, MEAN), "a difference needs two"),
-    (lambda: power.plan(TWO, MEAN, {"code": 1.0, "math": 2.0}), r"domain \['math'\] has no rows"),
-    (lambda: Design(1, 1, 1, 9).detectable(4), "prompts=4: an interval needs at least 5"),
-    (lambda: Design(1, 1, 1, 9).detectable(50, power=0.01), "0 < level < power < 1"),
-    (lambda: Design(1, 1, 1, 9).power(1, 50, comparisons=0), "comparisons=0"),
-    (lambda: Design(1, 1, 1, 9).prompts_needed(0), "difference=0: no number of prompts"),
-    (lambda: power.simulated(FLAT, FLAT, MEAN, 3), "prompts=3"),
-    (lambda: power.compare({"a": TWO}, MEAN, "b"), "base='b': the variants are a"),
-    (lambda: power.cut_texts(make_run().trace, [0]), r"limits=\[0\]"),
-    (lambda: power.by_length(texts("code", range(9)), {f"code-{i:03d}": i for i in range(9)}), "9 prompts; thirds need 15: record 6 more"),
-    (lambda: power.by_length(texts("code", range(15)), {f"code-{i:03d}": 7 for i in range(15)}), "'code' are all of one length .constant"),
-    (lambda: power.by_length(FLAT, {}), "lengths has no prompt 'code-000'"),
-    (lambda: power.sensitivity(SimpleNamespace(nodes=None, trace=None), {}, 2, 8), "this run has no nodes frame"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda: power.between(TWO, MEAN, "code", "math"),
+            r"domain \['math'\] has no rows; the frame has \['chat', 'code'\]",
+        ),
+        (lambda: power.between(SHORT, MEAN, "code", "math"), "'math' has 3 .* record 2 more"),
+        (lambda: power.between(EVEN, MEAN, "code", "chat"), "same in every prompt"),
+        (lambda: power.between(TWO, score.published_alpha, "code", "chat"), "no column"),
+        (lambda: power.every_pair(FLAT, MEAN, {"code": 1.0}), "a difference needs two"),
+        (
+            lambda: power.every_pair(TWO, MEAN, {"code": 1.0, "math": 2.0}),
+            r"domain \['math'\] has no rows",
+        ),
+        (lambda: Design(1, 1, 1, 9).detectable(4), "prompts=4: an interval needs at least 5"),
+        (lambda: Design(1, 1, 1, 9).detectable(50, power=0.01), "0 < level < power < 1"),
+        (lambda: power.simulated(FLAT, FLAT, MEAN, 3), "prompts=3"),
+    ],
+)
 def test_bad_input_says_what_to_do(call, words):
     with pytest.raises(ValueError, match=words):
         call()
-
-
-def test_a_run_folder_without_nodes_says_so(tmp_path):
-    with pytest.raises(RunError, match=r"no nodes.parquet; record this run again"):
-        power.sensitivity(Run(tmp_path, {}), {}, 2, 8)
 
 
 def test_an_estimator_that_is_undefined_in_a_domain_is_named():

@@ -1,0 +1,387 @@
+"""Domains: sensitivity against shorter and longer recordings, shares of variance by hand, and the
+words that the numbers get.
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_power import MEAN, levels, texts
+from test_score import make_run
+from toy import toy_pair
+
+from speclab import replay, score, stats
+from speclab.estimates import Estimates
+from speclab.prompts import EncodedPrompt
+from speclab.record import record_block
+from speclab.runs import Run, RunError
+from speclab.sampling import Sampling
+from speclab.studies.domain_acceptance import certainty, ladder, sensitivity, variance
+from speclab.tree import static_tree
+
+# ---- the ladder ----------------------------------------------------------------------------------
+
+
+def test_an_order_names_equal_values():
+    assert ladder.order(pd.Series({"code": 1.0, "math": 3.0, "chat": 1.0})) == "math > code = chat"
+
+
+def test_the_ladder_keeps_its_rungs_in_order_and_averages_three_ways():
+    run = make_run(prompts=6)
+    rungs = ladder.rungs(ladder.ladder(run, run))
+    assert list(pd.unique(rungs.frame["name"])) == [*ladder.SHARES, *ladder.LENGTHS]
+    values = ladder.by_domain(rungs)
+    assert list(values) == list(score.DOMAINS)
+    code = run.trace[run.trace["domain"] == "code"]
+    assert values.loc["alpha, T = 1", "code"] == pytest.approx(score.overlap_alpha(code))
+    averages = ladder.averages(rungs).loc["alpha, T = 1"]
+    assert averages["mean_of_domains"] == pytest.approx(values.loc["alpha, T = 1"].mean())
+    assert averages["pooled_over_rows"] == pytest.approx(score.overlap_alpha(run.trace))
+    each = run.trace.groupby("prompt_id")["overlap"].mean()
+    assert averages["mean_of_prompts"] == pytest.approx(each.mean())
+
+
+def test_orders_and_levels_are_said():
+    same = pd.Series({"a": "code > chat", "b": "code > chat"})
+    assert ladder.orders_said(same) == "agree: **code > chat**"
+    two = pd.Series({"a": "code > chat", "b": "chat > code", "c": "code > chat"})
+    assert ladder.orders_said(two) == (
+        "do not agree, 2 orders occur: **code > chat** (`a`, `c`); **chat > code** (`b`)"
+    )
+    values = pd.DataFrame({"code": [0.1, 0.5], "chat": [0.4, 0.3]}, index=["a", "b"])
+    assert ladder.levels_said(values) == (
+        "code: from 0.10 (`a`) to 0.50 (`b`); chat: from 0.30 (`b`) to 0.40 (`a`)"
+    )
+
+
+def test_pairs_are_told_apart_and_turned_round_by_the_test_alone():
+    rows = [
+        ("published_alpha, T = 0", "code", "chat", 0.2, 0.1, 0.3, 0.01, 0.02),
+        ("published_alpha, T = 0", "code", "math", 0.2, 0.1, 0.3, 0.01, 0.06),
+        ("alpha, T = 1", "code", "chat", -0.2, -0.3, -0.1, 0.01, 0.02),
+        ("alpha, T = 1", "code", "math", -0.2, -0.3, -0.1, 0.01, 0.02),
+    ]
+    names = ["estimator", "first", "second", "difference", "low", "high", "p_value", "p_holm"]
+    verdicts = ladder.judged(pd.DataFrame(rows, columns=names), 0.05)
+    assert ladder.told_apart(verdicts).to_dict() == {"published_alpha, T = 0": 1, "alpha, T = 1": 2}
+    assert ladder.turned(verdicts) == (
+        "told apart with the opposite sign to `published_alpha, T = 0`: "
+        "code − chat (`alpha, T = 1`)"
+    )
+    assert "no pair is told apart with opposite signs" in ladder.turned(
+        verdicts.at(estimator="alpha, T = 1")
+    )
+
+
+def test_break_even_asks_the_whole_interval():
+    tokens = Estimates(
+        pd.DataFrame({"domain": ["code", "chat"], "estimate": 2.0, "low": [1.9, 1.7], "high": 2.1})
+    )
+    assert ladder.break_even_said(tokens, 1.8) == (
+        "the whole interval is above it in code; it cannot be told in chat"
+    )
+
+
+# ---- certainty -----------------------------------------------------------------------------------
+
+
+def test_design_effect_is_the_squared_ratio_of_the_widths():
+    run = make_run(prompts=6)
+    rungs = ladder.rungs(ladder.ladder(run, run), ("published_alpha, T = 0",))
+    rows = rungs.at(domain=list(score.DOMAINS))
+    table = certainty.design_effect(run.nodes, rows)
+    ratio = table["half_width_prompts"] / table["half_width_nodes"]
+    assert table["design_effect"].tolist() == pytest.approx((ratio**2).tolist())
+    both = certainty.both_intervals(rows, table)
+    naive = both.at(interval=certainty.INDEPENDENT, domain="code").frame.iloc[0]
+    code = run.nodes[run.nodes["domain"] == "code"]
+    width = 2 * 1.96 * score.alpha(code).std(ddof=1) / np.sqrt(len(code))
+    assert naive["high"] - naive["low"] == pytest.approx(width)
+
+
+def test_redrawn_studies_and_curves_have_the_power_of_the_design():
+    frame = pd.concat([levels("code", 40, 0.6, 3), levels("chat", 40, 0.0, 4)])
+    table = certainty.redrawn(frame, {"x": MEAN}, ("code", "chat"), 0.05, 1, repeats=40, n=99)
+    assert table["prompts"].tolist() == list(certainty.PROMPTS)
+    assert (table["found"] - table["formula"]).abs().max() < 0.2
+    design = certainty.power.between(frame, MEAN, "code", "chat")
+    curves = certainty.curves(design, 0.8, 0.05, 1)
+    half = curves[curves["prompts"] == 50].iloc[100]
+    assert half["power"] == pytest.approx(float(design.power(half["difference"], 50)))
+
+
+# ---- what explains the acceptance of a node ------------------------------------------------------
+
+
+def factorial() -> pd.DataFrame:
+    """Every pair of rank and depth equally often, in 8 prompts."""
+    rank, depth = np.tile([0, 0, 1, 1], 16), np.tile([1, 2, 1, 2], 16)
+    frame = pd.DataFrame(
+        {
+            "prompt_id": np.repeat([f"p{i}" for i in range(8)], 8),
+            "domain": "code",
+            "rank": rank,
+            "depth": depth,
+        }
+    )
+    return frame.assign(alpha=2.0 * rank + depth, copy=rank)
+
+
+def test_variance_shares_by_hand():
+    """alpha = 2 rank + depth, balanced and independent: 4 parts in 5 and 1 in 5, in any order of
+    entry.
+    """
+    shares = variance.variance_shares(factorial(), factors=("rank", "depth"), n=50).set_index(
+        "factor"
+    )
+    for column in ("alone", "last", "shapley", "low", "high"):
+        np.testing.assert_allclose(shares[column], [0.8, 0.2, 1.0], atol=1e-6)
+
+
+def test_variance_shares_split_what_two_factors_share():
+    shares = variance.variance_shares(
+        factorial(), factors=("rank", "copy", "depth"), n=50
+    ).set_index("factor")
+    np.testing.assert_allclose(shares["alone"], [0.8, 0.8, 0.2, 1.0], atol=1e-6)
+    np.testing.assert_allclose(shares["last"], [0.0, 0.0, 0.2, 1.0], atol=1e-6)
+    np.testing.assert_allclose(shares["shapley"], [0.4, 0.4, 0.2, 1.0], atol=1e-6)
+
+
+def test_variance_shares_see_a_curve_and_add_up():
+    nodes = make_run(prompts=8).nodes
+    nodes["curve"] = np.random.default_rng(0).uniform(-1, 1, len(nodes))
+    nodes["alpha"] = nodes["curve"] ** 2 + 0.1 * nodes["rank"]
+    shares = variance.variance_shares(
+        nodes, factors=("rank", "domain", "position", "curve"), n=50
+    ).set_index("factor")
+    assert shares.loc["curve", "shapley"] > 0.8  # a straight line explains none of it
+    assert shares["shapley"].iloc[:-1].sum() == pytest.approx(shares.loc["all factors", "shapley"])
+
+
+def test_shares_of_a_constant_are_refused():
+    with pytest.raises(ValueError, match=r"factor \['depth'\] is constant"):
+        variance.variance_shares(factorial().assign(depth=1), factors=("rank", "depth"))
+    with pytest.raises(ValueError, match="'alpha' is constant"):
+        variance.variance_shares(factorial().assign(alpha=1.0), factors=("rank",))
+
+
+def test_percent_has_the_largest_share_first_and_all_factors_last():
+    shares = variance.variance_shares(factorial(), factors=("depth", "rank"), n=50)
+    found = variance.percent(shares, pd.Series({"depth": 0.25}))
+    assert found.at(source=variance.HERE).frame["factor"].tolist() == [
+        "rank",
+        "depth",
+        variance.TOGETHER,
+    ]
+    assert found.at(source=variance.PAPER).value == 25
+    assert found.at(source=variance.HERE, factor="rank").value == pytest.approx(80)
+
+
+def test_the_papers_own_shares_are_small():
+    alone = variance.alone_in_paper()
+    assert alone["domain"] == pytest.approx(0.0014, abs=1e-4)
+    assert alone["depth"] == pytest.approx(0.00018, abs=1e-5)
+
+
+# ---- sensitivity ---------------------------------------------------------------------------------
+
+
+def test_compare_pairs_the_variants():
+    base = pd.concat([levels("code", 12, 0.0, 8), levels("chat", 12, 0.0, 9)])
+    found = sensitivity.compare(
+        {"base": base, "one more": base.assign(x=base["x"] + 1)}, MEAN, "base"
+    ).set_index(["variant", "domain"])
+    changes = ["change", "change_low", "change_high"]
+    assert found.loc["base", changes].to_numpy() == pytest.approx(0)
+    assert found.loc["one more", changes].to_numpy() == pytest.approx(1), (
+        "the same resamples: no prompt's own level is left in the change"
+    )
+    reference = stats.by_domain(base, MEAN).set_index("domain")
+    assert found.loc["base", ["estimate", "low", "high"]].to_numpy() == pytest.approx(
+        reference[["estimate", "low", "high"]].to_numpy()
+    )
+    part = base[base["prompt_id"].str[-1] < "6"]
+    alone = sensitivity.compare({"base": base, "part": part}, MEAN, "base").set_index(
+        ["variant", "domain"]
+    )
+    assert alone.loc[("part", "code"), "estimate"] == pytest.approx(
+        MEAN(part[part["domain"] == "code"])
+    )
+
+
+def recorded(max_new_tokens, prompts=20, tree=(3, 2, 8)) -> SimpleNamespace:
+    """Greedy runs of the toy pair; the texts of 8 new tokens are the beginnings of those of 16."""
+    ids = [
+        EncodedPrompt(f"p{i:02d}", "code" if i % 2 else "chat", (1 + i % 9, i // 9 + 1, 3), 0)
+        for i in range(prompts)
+    ]
+    found = record_block(
+        toy_pair(0.6), ids, static_tree(*tree), Sampling(), max_new_tokens, 0, 4096
+    )
+    frames = {"trace": [], "nodes": []}
+    for prompt, one in zip(ids, found, strict=True):
+        for name, parts in frames.items():
+            columns = {column: list(values) for column, values in getattr(one, name).items()}
+            parts.append(
+                pd.DataFrame(columns).assign(prompt_id=prompt.prompt_id, domain=prompt.domain)
+            )
+    return SimpleNamespace(
+        **{name: pd.concat(parts, ignore_index=True) for name, parts in frames.items()}
+    )
+
+
+@pytest.fixture(scope="module")
+def short():
+    return recorded(8)
+
+
+@pytest.fixture(scope="module")
+def long():
+    return recorded(16)
+
+
+@pytest.mark.parametrize("name", ["trace", "nodes"])
+def test_a_cut_text_is_exactly_the_run_of_fewer_new_tokens(short, long, name):
+    cut = sensitivity.cut_texts(getattr(long, name), [8])["8 tokens"].reset_index(drop=True)
+    columns = [c for c in cut if cut[c].dtype != object]
+    pd.testing.assert_frame_equal(cut[columns], getattr(short, name)[columns], atol=1e-6)
+    assert len(cut) < len(getattr(long, name)), "some texts do go on, else this shows nothing"
+
+
+def test_text_ends_by_hand():
+    """Ranks 0 0 0 0, chain of 2, limit 4: a block of 3 tokens, one of 1, which the end cut."""
+    trace = pd.DataFrame(
+        {"prompt_id": "p", "domain": "code", "position": range(4), "draft_rank": 0}
+    )
+    found = {name: rows.iloc[0] for name, rows in sensitivity.text_ends(trace, 2, 4).items()}
+    assert {name: (row["emitted"], row["blocks"]) for name, row in found.items()} == {
+        "counted": (4, 2),
+        "left out": (3, 1),
+        "extended, least": (5, 2),
+        "extended, most": (6, 2),
+    }
+    ended = sensitivity.text_ends(
+        trace, 2, 64
+    )  # the same text, ended by its EOS: nothing is there to extend
+    assert all(
+        (ended[name]["emitted"] == 4).all()
+        for name in ("counted", "extended, least", "extended, most")
+    )
+
+
+def test_an_extended_block_is_the_block_of_the_longer_text(short, long):
+    """Starts of the short texts lie in the long ones too: there the cut block goes on."""
+    tree = static_tree(3, 2, 8)
+    blocks = replay.replay(short.trace, tree)
+    cut = blocks[blocks["truncated"] & (blocks["start"] + blocks["remaining"] == 8)]
+    later = replay.replay(long.trace, tree, "every").set_index(["prompt_id", "start"])
+    later = later[~later["truncated"]]
+    sums = {
+        name: rows.set_index("prompt_id")
+        for name, rows in sensitivity.text_ends(short.trace, tree, 8, short.nodes).items()
+    }
+    seen = 0
+    for prompt, start in cut[["prompt_id", "start"]].itertuples(index=False):
+        if (prompt, start) in later.index:
+            more = (
+                later.loc[(prompt, start), "emitted"]
+                - blocks.set_index(["prompt_id", "start"]).loc[(prompt, start), "emitted"]
+            )
+            assert (
+                sums["extended"].loc[prompt, "emitted"] - sums["counted"].loc[prompt, "emitted"]
+                == more
+            )
+            seen += more > 1
+    assert seen, "an extension beyond the bonus token occurs, else this shows nothing"
+    for low, high in (
+        ("counted", "extended, least"),
+        ("extended, least", "extended"),
+        ("extended", "extended, most"),
+    ):
+        assert (sums[low]["emitted"] <= sums[high]["emitted"]).all()
+
+
+def test_thirds_by_hand():
+    frame = texts("code", range(15))
+    thirds = sensitivity.by_length(frame, {f"code-{i:03d}": 100 - i for i in range(15)})
+    assert [sorted(rows["x"]) for rows in thirds.values()] == [
+        [10, 11, 12, 13, 14],
+        [5, 6, 7, 8, 9],
+        [0, 1, 2, 3, 4],
+    ]
+
+
+def test_sensitivity_of_a_run(long):
+    run = SimpleNamespace(
+        **{
+            name: pd.concat(
+                [
+                    getattr(long, name),
+                    getattr(long, name).assign(prompt_id="q" + getattr(long, name)["prompt_id"]),
+                ],
+                ignore_index=True,
+            )
+            for name in ("trace", "nodes")
+        }
+    )
+    lengths = {prompt: number % 7 for number, prompt in enumerate(run.trace["prompt_id"].unique())}
+    found = sensitivity.sensitivity(run, lengths, static_tree(3, 2, 8), 16, limits=(4, 8))
+    assert (
+        set(found["setting"]) == {"new tokens", "prompt length", "last block"}
+        and found["estimator"].nunique() == 6
+    )
+    whole = found[(found["variant"] == "all tokens") & (found["domain"] == "pooled")].set_index(
+        "estimator"
+    )["estimate"]
+    assert whole["published_alpha"] == pytest.approx(score.published_alpha(run.nodes))
+    assert whole["hit[1]"] == pytest.approx((run.trace["draft_rank"] == 0).mean())
+    assert set(
+        sensitivity.sensitivity(run, None, static_tree(3, 2, 8), 16, limits=[1])["setting"]
+    ) == {
+        "new tokens",
+        "last block",
+    }
+    chain = replay.replay(run.trace[run.trace["position"] < 8], 4)
+    eight = found[(found["variant"] == "8 tokens") & (found["domain"] == "pooled")].set_index(
+        "estimator"
+    )["estimate"]
+    assert eight["block_efficiency, chain of 4, visited"] == pytest.approx(
+        chain["emitted"].sum() / len(chain)
+    )
+
+
+def test_a_run_folder_without_nodes_says_so(tmp_path):
+    with pytest.raises(RunError, match=r"no nodes.parquet; record this run again"):
+        sensitivity.sensitivity(Run(tmp_path, {}), {}, 2, 8)
+
+
+def test_settings_that_cannot_be_asked_are_refused():
+    with pytest.raises(ValueError, match=r"limits=\[0\]"):
+        sensitivity.cut_texts(make_run().trace, [0])
+    equal = {f"code-{i:03d}": 7 for i in range(15)}
+    with pytest.raises(ValueError, match="'code' are all of one length .constant"):
+        sensitivity.by_length(texts("code", range(15)), equal)
+    with pytest.raises(ValueError, match="this run has no nodes frame"):
+        sensitivity.sensitivity(SimpleNamespace(nodes=None, trace=None), {}, 2, 8)
+
+
+def test_changes_are_said_by_variant():
+    moved = pd.DataFrame(
+        {
+            "setting": "new tokens",
+            "variant": ["8 tokens", "8 tokens", "long prompts"],
+            "estimator": ["alpha", "block_efficiency, tree", "alpha"],
+            "change": [0.1, -0.1, 0.0],
+            "change_low": [0.05, -0.2, -0.1],
+            "change_high": [0.15, -0.05, 0.1],
+        }
+    )
+    changes = sensitivity.changes(moved)
+    assert sensitivity.changes_said(changes) == (
+        "* 8 tokens: raises alpha; lowers block_efficiency, tree.\n"
+        "* long prompts: cannot be seen to move alpha."
+    )
+    assert changes.at(unit="tokens per target pass").frame["estimator"].tolist() == [
+        "block_efficiency, tree"
+    ]
