@@ -17,7 +17,7 @@ PURE = (
     "pictures", "estimates", "tree", "score", "stats", "replay", "cost", "files", "prompts", "profiles", "notebook", "runs",
     "analysis.by_hand", "analysis.best_tree", "analysis.published", "analysis.sweep", "analysis.stopping", "analysis.power",
     "analysis.choose", "analysis.router", "analysis.token_kinds", "analysis.bins",
-    "analysis.association", "analysis.rungs", "analysis.significance", "analysis.variance",
+    "analysis.association", "analysis.rungs", "analysis.significance",
     "studies.rejection_causes", "studies.entropy_correlation", "studies.chat_paradox",
     "studies.paper_audit.evidence", "studies.paper_audit.claims", "studies.paper_audit.author_records",
     "studies.budgets_and_routing.online", "studies.budgets_and_routing.serving",

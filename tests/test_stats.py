@@ -13,7 +13,7 @@ from scipy import stats as scipy_stats
 from test_score import make_run
 
 from speclab import score, stats
-from speclab.analysis import association, rungs, significance, variance
+from speclab.analysis import association, rungs, significance
 
 
 def clustered(prompts=20, rows=10, effect=1.0, seed=0, domain="code", mean=0.0) -> pd.DataFrame:
@@ -236,51 +236,6 @@ def test_paired_difference_sees_what_an_unpaired_test_cannot():
     assert (same.estimate, same.p_value) == (0.0, 1.0)
 
 
-def factorial() -> pd.DataFrame:
-    """Every pair of rank and depth equally often, in 8 prompts."""
-    rank, depth = np.tile([0, 0, 1, 1], 16), np.tile([1, 2, 1, 2], 16)
-    frame = pd.DataFrame(
-        {
-            "prompt_id": np.repeat([f"p{i}" for i in range(8)], 8),
-            "domain": "code",
-            "rank": rank,
-            "depth": depth,
-        }
-    )
-    return frame.assign(alpha=2.0 * rank + depth, copy=rank)
-
-
-def test_variance_shares_by_hand():
-    """alpha = 2 rank + depth, balanced and independent: 4 parts in 5 and 1 in 5, in any order of
-    entry.
-    """
-    shares = variance.variance_shares(factorial(), factors=("rank", "depth"), n=50).set_index(
-        "factor"
-    )
-    for column in ("alone", "last", "shapley", "low", "high"):
-        np.testing.assert_allclose(shares[column], [0.8, 0.2, 1.0], atol=1e-6)
-
-
-def test_variance_shares_split_what_two_factors_share():
-    shares = variance.variance_shares(
-        factorial(), factors=("rank", "copy", "depth"), n=50
-    ).set_index("factor")
-    np.testing.assert_allclose(shares["alone"], [0.8, 0.8, 0.2, 1.0], atol=1e-6)
-    np.testing.assert_allclose(shares["last"], [0.0, 0.0, 0.2, 1.0], atol=1e-6)
-    np.testing.assert_allclose(shares["shapley"], [0.4, 0.4, 0.2, 1.0], atol=1e-6)
-
-
-def test_variance_shares_see_a_curve_and_add_up():
-    nodes = make_run(prompts=8).nodes
-    nodes["curve"] = np.random.default_rng(0).uniform(-1, 1, len(nodes))
-    nodes["alpha"] = nodes["curve"] ** 2 + 0.1 * nodes["rank"]
-    shares = variance.variance_shares(
-        nodes, factors=("rank", "domain", "position", "curve"), n=50
-    ).set_index("factor")
-    assert shares.loc["curve", "shapley"] > 0.8  # a straight line explains none of it
-    assert shares["shapley"].iloc[:-1].sum() == pytest.approx(shares.loc["all factors", "shapley"])
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -317,16 +272,6 @@ def test_variance_shares_see_a_curve_and_add_up():
         (
             lambda: stats.prompts_of(pd.concat([clustered(), clustered().assign(domain="chat")])),
             "prompt_id occurs in two domains",
-        ),
-        (
-            lambda: variance.variance_shares(
-                factorial().assign(depth=1), factors=("rank", "depth")
-            ),
-            r"factor \['depth'\] is constant",
-        ),
-        (
-            lambda: variance.variance_shares(factorial().assign(alpha=1.0), factors=("rank",)),
-            "'alpha' is constant",
         ),
         (
             lambda: stats.bootstrap(

@@ -5,7 +5,8 @@ a difference needs, from the spread between the prompts of a recorded run. The s
 prompts' influence on the estimator (infinitesimal jackknife; Efron 1982, The Jackknife, the
 Bootstrap and Other Resampling Plans), for a ratio of sums (numerator - ratio * denominator) / mean
 denominator; the rest is the normal approximation. `simulated` runs the very test of
-`speclab.analysis.significance` on redrawn prompts, so that nobody has to believe the approximation. Knows no model and no figure.
+`speclab.analysis.significance` on redrawn prompts, so that nobody has to believe the approximation.
+Knows no model and no figure.
 """
 
 from collections.abc import Mapping
@@ -227,8 +228,8 @@ def simulated(
     n: int = 999,
     seed: int = 0,
 ) -> Simulated:
-    """`significance.differences` itself on `repeats` studies of `prompts` prompts a side, drawn with
-    replacement from those of two frames: its power at their difference.
+    """`significance.differences` itself on `repeats` studies of `prompts` prompts a side, drawn
+    with replacement from those of two frames: its power at their difference.
 
     Twice the same frame has no difference: what is then found is a false alarm.
     """
