@@ -321,7 +321,8 @@ def kaggle(
 
     if not repo and not datasets:
         raise ValueError(
-            "how shall the notebook get the kit? --repo ADDRESS (git, internet on), or --dataset NAME/speclab (attached)"
+            "how shall the notebook get the kit? --repo ADDRESS (git, internet on), or --dataset "
+            "NAME/speclab (attached)"
         )
     overrides = parse_overrides(list(changes))
     parameters = {"profile": load_profile(profile, overrides).name}
@@ -333,7 +334,8 @@ def kaggle(
     folder = out or ROOT / "build" / "kaggle"
     hosted.write_kernel(folder, metadata, parameters, repo)
     click.echo(
-        f"{folder}: kernel-metadata.json and {metadata['code_file']}; next: kaggle kernels push -p {folder}"
+        f"{folder}: kernel-metadata.json and {metadata['code_file']}; next: kaggle kernels push "
+        f"-p {folder}"
     )
 
 

@@ -170,7 +170,8 @@ class Table:
             for n in memory.plan(profile, *held)
         }
         print(
-            f"{'stage':10} {'seconds':>9} {'planned':>9} {'ratio':>6} {'GB':>9} {'planned':>9} {'ratio':>6}"
+            f"{'stage':10} {'seconds':>9} {'planned':>9} {'ratio':>6} {'GB':>9} {'planned':>9} "
+            f"{'ratio':>6}"
         )
 
     def line(self, name: str, peak: Peak, *stages: str) -> None:
@@ -210,13 +211,15 @@ def main() -> None:
     speed = measured_speed(str(device), pair.target.dtype)
     loaded = now_bytes(device)
     print(
-        f"{device}, {torch.get_num_threads()} threads, {pair.target.dtype}, {args.layers} of 32 layers of the target"
+        f"{device}, {torch.get_num_threads()} threads, {pair.target.dtype}, {args.layers} of 32 "
+        "layers of the target"
     )
     print(
         f"{speed.flops_per_s / 1e9:.0f} GFLOP/s, {speed.bytes_per_s / 1e9:.1f} GB/s (measured now)"
     )
     print(
-        f"weights {sum(h.shape.weight_bytes(h.itemsize) for h in held) / 1e9:.2f} GB planned, process with them {loaded / 1e9:.2f} GB"
+        f"weights {sum(h.shape.weight_bytes(h.itemsize) for h in held) / 1e9:.2f} GB planned, "
+        f"process with them {loaded / 1e9:.2f} GB"
     )
     table = Table(profile, held, speed, loaded)
     with Peak(device) as prefill:
@@ -230,7 +233,8 @@ def main() -> None:
     table.line("record", scored, "trunk", "tree", "logits")
     after = measured_speed(str(device), pair.target.dtype)  # neighbours on the machine show here
     print(
-        f"{rows} node records in {generated.seconds + scored.seconds:.1f} s; speed at the end {after.flops_per_s / 1e9:.0f} GFLOP/s"
+        f"{rows} node records in {generated.seconds + scored.seconds:.1f} s; speed at the end "
+        f"{after.flops_per_s / 1e9:.0f} GFLOP/s"
     )
 
 

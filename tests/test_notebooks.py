@@ -86,7 +86,8 @@ def twin_breaks(source):
         breaks.append("the twin holds outputs: run `make notebooks`")
     if book.metadata.get("kernelspec", {}).get("name") != "python3":
         breaks.append(
-            "the twin names no python3 kernel: Colab and papermill need it; take the header of _template.py"
+            "the twin names no python3 kernel: Colab and papermill need it; take the header of "
+            "_template.py"
         )
     return breaks
 

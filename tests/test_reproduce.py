@@ -134,7 +134,8 @@ PACKAGE = {  # a small kit: what notebook 01 imports, what those import, and wha
     "speclab/ops/__init__.py": "",
     "speclab/ops/hosted.py": "x = 1\n",
     "speclab/studies/__init__.py": "",
-    "speclab/studies/good.py": "from speclab import ROOT\nDATA = ROOT / 'data' / 'paper'\nTABLE = '08_named.csv'\n",
+    "speclab/studies/good.py": "from speclab import ROOT\nDATA = ROOT / 'data' / 'paper'\nTABLE = "
+    "'08_named.csv'\n",
     "speclab/studies/other.py": "x = 1\n",
     "data/paper/table.csv": "1\n",
     "data/routing/card.json": "{}\n",
@@ -302,8 +303,10 @@ def test_a_folder_that_cannot_be_written_is_an_error(repository, capsys):
 def test_interruption_says_what_is_done_and_goes_on_later(repository):
     write(repository, "02_also_good", "import time\ntime.sleep(120)")
     script = (  # a job started in the background of a shell inherits an ignored SIGINT
-        "import signal, sys, pathlib as p; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "from speclab.__main__ import main; from speclab.ops import reproduce; reproduce.ROOT = p.Path(sys.argv[1]); "
+        "import signal, sys, pathlib as p; signal.signal(signal.SIGINT, "
+        "signal.default_int_handler); "
+        "from speclab.__main__ import main; from speclab.ops import reproduce; reproduce.ROOT = "
+        "p.Path(sys.argv[1]); "
         "sys.exit(main(['reproduce', '--out', sys.argv[1]]))"
     )
     command, env = (

@@ -85,7 +85,8 @@ def on_ray(job: Job, indices: list[int], workers: int | None = None) -> Iterator
         count = min(workers or gpus or cpus, len(indices))
         if count > cpus or (gpus and count > gpus):
             raise ValueError(
-                f"workers={count}: the cluster has {cpus} CPUs and {gpus} GPUs; one each is needed (workers share none)"
+                f"workers={count}: the cluster has {cpus} CPUs and {gpus} GPUs; one each is "
+                "needed (workers share none)"
             )
         remote = ray.remote(
             num_cpus=1, num_gpus=1 if gpus else 0, max_restarts=3, max_task_retries=3

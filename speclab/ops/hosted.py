@@ -44,7 +44,8 @@ def notebook_file(number: str) -> Path:
     ]
     if len(chosen) != 1:
         raise ValueError(
-            f"notebook={number!r}: allowed are {', '.join(path.stem for path in found)}, or their numbers"
+            f"notebook={number!r}: allowed are {', '.join(path.stem for path in found)}, or their "
+            "numbers"
         )
     return chosen[0]
 
@@ -75,11 +76,13 @@ def kernel_metadata(
     """
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", user):
         raise ValueError(
-            f"user={user!r}: the name in the address of your Kaggle profile, lower case letters, digits and dashes"
+            f"user={user!r}: the name in the address of your Kaggle profile, lower case letters, "
+            "digits and dashes"
         )
     if not internet and not datasets:
         raise ValueError(
-            "internet off: attach the kit as a data set (--dataset NAME/speclab), nothing can be fetched"
+            "internet off: attach the kit as a data set (--dataset NAME/speclab), nothing can be "
+            "fetched"
         )
     code, title = (
         notebook_file(notebook).name,
@@ -167,7 +170,8 @@ def _attached(name: str, mounted: Path, holds: str) -> Path | None:
             found.append(place)
     if len(found) > 1:
         raise ValueError(
-            f"{name} is attached {len(found)} times: {', '.join(map(str, found))}; detach all but one"
+            f"{name} is attached {len(found)} times: {', '.join(map(str, found))}; detach all but "
+            "one"
         )
     return found[0] if found else None
 
@@ -295,7 +299,8 @@ def keep(folder: Path, runs: Path = RUNS) -> None:
     folder = Path(folder).resolve()
     if not runs.is_symlink() and folder.is_relative_to(runs.resolve()):
         raise ValueError(
-            f"folder {folder}: this is data/runs itself or inside it; name a folder on the disk that outlives the session"
+            f"folder {folder}: this is data/runs itself or inside it; name a folder on the disk "
+            "that outlives the session"
         )
     folder.mkdir(parents=True, exist_ok=True)
     if runs.is_symlink():

@@ -102,7 +102,8 @@ def shape_of(config: Any) -> ModelShape:
     missing = [name for name in names if name not in config]
     if missing:
         raise ValueError(
-            f"config.json lacks {', '.join(missing)}: it is not that of a whole model; download it again"
+            f"config.json lacks {', '.join(missing)}: it is not that of a whole model; download "
+            "it again"
         )
     layers, width, inner, heads, vocab = (int(config[name]) for name in names)
     quantised = config.get("quantization_config") or {}
@@ -289,8 +290,10 @@ def packed_tokens_that_fit(
         if packed // 2 < SMALLEST:
             device, need = short[0]
             raise ValueError(
-                f"{device}: recording needs {need / 1e9:.2f} GB beside the weights even with max_packed_tokens={packed}, "
-                f"{free[device] / 1e9:.2f} GB are free; lower max_prompt_tokens or max_new_tokens, or use another device"
+                f"{device}: recording needs {need / 1e9:.2f} GB beside the weights even with "
+                f"max_packed_tokens={packed}, "
+                f"{free[device] / 1e9:.2f} GB are free; lower max_prompt_tokens or "
+                "max_new_tokens, or use another device"
             )
         packed //= 2
 

@@ -17,7 +17,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from typing import Any
 import papermill
 from papermill.exceptions import PapermillExecutionError
 
+from speclab import files
 from speclab.notebook import limit_threads
 from speclab.ops import report, sources
 from speclab.profiles import ROOT, load_profile
@@ -66,9 +67,39 @@ class Outcome:
 
     def line(self, status: str = "") -> str:
         """One line for the terminal."""
-        count = sum(f.endswith(".png") for f in self.files)
-        ending = f"{status or self.status}{': ' + self.error if self.error else ''}"
-        return f"{self.name:<26} {self.seconds:7.1f} s  {count:2d} figures  {ending}"
+        figures = sum(file.endswith(".png") for file in self.files)
+        reason = f": {self.error}" if self.error else ""
+        ending = (status or self.status) + reason
+        return f"{self.name:<26} {self.seconds:7.1f} s  {figures:2d} figures  {ending}"
+
+
+# ---- what is asked -------------------------------------------------------------------------------
+
+
+def open_session(
+    profile: str,
+    wanted: list[str],
+    overrides: dict[str, Any],
+    changes: dict[str, Any],
+    out: Path | None = None,
+) -> tuple[Session, list[Path]]:
+    """What a call of `make reproduce` asks for, checked: the session, and its notebooks.
+
+    profile: a name or a YAML file; wanted: notebooks by number or name, none means all; overrides:
+    of the profile's parameters; changes: of the notebooks' parameters; out: where build/ and
+    figures/ go (default: the repository). ValueError for what is not there.
+    """
+    is_file = profile.endswith((".yaml", ".yml"))
+    name = str(Path(profile).resolve()) if is_file else profile
+    settings = load_profile(name, overrides)
+    notebooks = choose(ROOT, wanted)
+    parameters = {"profile": name, **changes}
+    if overrides:
+        parameters["overrides"] = overrides
+    check_parameters(notebooks, parameters)
+    place = (out or ROOT).resolve()
+    build, figures = place / "build" / settings.name, place / "figures" / settings.name
+    return Session(ROOT, build, figures, settings, parameters), notebooks
 
 
 def choose(root: Path, wanted: list[str]) -> list[Path]:
@@ -77,18 +108,22 @@ def choose(root: Path, wanted: list[str]) -> list[Path]:
     Raises ValueError when one is not there.
     """
     there = sorted((root / "notebooks").glob("[0-9]*.ipynb"))
-    names = [p.stem for p in there]
     if not there:
+        folder = root / "notebooks"
         raise ValueError(
-            f"no notebooks [0-9]*.ipynb in {root / 'notebooks'}: `make notebooks` writes them from the .py sources"
+            f"no notebooks [0-9]*.ipynb in {folder}: `make notebooks` writes them from the .py"
         )
+    names = [path.stem for path in there]
     for text in wanted:
         if not any(_means(text, name) for name in names):
-            near = difflib.get_close_matches(text, names, 1)
-            raise ValueError(
-                f"notebook {text!r}: {f'did you mean {near[0]!r}? ' if near else ''}there are {', '.join(names)}"
-            )
+            raise ValueError(f"notebook {text!r}: {_near(text, names)}there are {', '.join(names)}")
     return [p for p in there if not wanted or any(_means(text, p.stem) for text in wanted)]
+
+
+def _near(text: str, names: Iterable[str]) -> str:
+    """'did you mean …? ' where a name is near, else nothing."""
+    near = difflib.get_close_matches(text, names, 1)
+    return f"did you mean {near[0]!r}? " if near else ""
 
 
 def _means(text: str, name: str) -> bool:
@@ -100,27 +135,22 @@ def check_parameters(notebooks: list[Path], parameters: dict[str, Any]) -> None:
     """Raise ValueError for a parameter that none of the notebooks has (papermill only warns), or
     one of another type than its default.
     """
-    known = {
-        name: row["default"]
-        for path in notebooks
-        for name, row in papermill.inspect_notebook(path).items()
-    }
+    known = {}
+    for path in notebooks:
+        for name, row in papermill.inspect_notebook(path).items():
+            known[name] = row["default"]
     for name, value in parameters.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            raise ValueError(
-                f"parameter {name!r}: {f'did you mean {near[0]!r}? ' if near else ''}the notebooks have {', '.join(known)}"
-            )
+            there = ", ".join(known)
+            raise ValueError(f"parameter {name!r}: {_near(name, known)}the notebooks have {there}")
         default = ast.literal_eval(known[name])
-        fits = (
-            type(value) is type(default)
-            or (isinstance(default, float) and type(value) is int)
-            or default is None
-        )
-        if not fits:
-            raise ValueError(
-                f"parameter {name}={value!r}: needed is {type(default).__name__}, as {default!r}"
-            )
+        whole_for_float = isinstance(default, float) and type(value) is int
+        if default is not None and type(value) is not type(default) and not whole_for_float:
+            needed = type(default).__name__
+            raise ValueError(f"parameter {name}={value!r}: needed is {needed}, as {default!r}")
+
+
+# ---- what is up to date --------------------------------------------------------------------------
 
 
 def digest(session: Session, notebook: Path) -> str:
@@ -153,6 +183,9 @@ def is_current(session: Session, stamp: Outcome | None, current: str) -> bool:
     return all(path.is_file() for path in written)
 
 
+# ---- one notebook --------------------------------------------------------------------------------
+
+
 class Relay:
     """Passes the progress bars of a notebook (text with a carriage return) on to the terminal;
     other text stays in the notebook.
@@ -161,7 +194,8 @@ class Relay:
     def write(self, text: str) -> None:
         """Write the last state of a progress bar over the current line."""
         if "\r" in text and sys.stderr.isatty():
-            sys.stderr.write("\r\x1b[K" + text.replace("\n", "").rsplit("\r", 1)[-1])
+            last = text.replace("\n", "").rsplit("\r", 1)[-1]
+            sys.stderr.write("\r\x1b[K" + last)
 
     def flush(self) -> None:
         """Show what was written."""
@@ -176,48 +210,52 @@ def kernel(session: Session) -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "kernels" / KERNEL
         place.mkdir(parents=True)
-        path = os.pathsep.join(filter(None, [str(session.root), os.environ.get("PYTHONPATH")]))
-        env = {
-            "PYTHONPATH": path,
-            "OMP_NUM_THREADS": str(limit_threads()),
-            "SPECLAB_OUT": str(session.figures.parents[1]),
-            "IPYTHONDIR": folder,
-            "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+        launch = [sys.executable, "-m", "ipykernel_launcher", "--log-level=50"]
+        specification = {
+            "argv": [*launch, "-f", "{connection_file}"],
+            "display_name": "speclab",
+            "language": "python",
+            "env": _environment(session, folder),
         }
-        command = [
-            sys.executable,
-            "-m",
-            "ipykernel_launcher",
-            "-f",
-            "{connection_file}",
-            "--log-level=50",
-        ]
-        (place / "kernel.json").write_text(
-            json.dumps(
-                {"argv": command, "display_name": "speclab", "language": "python", "env": env}
-            )
-        )
-        before = {name: os.environ.get(name) for name in ("JUPYTER_PATH", "JUPYTER_RUNTIME_DIR")}
-        os.environ |= {"JUPYTER_PATH": folder, "JUPYTER_RUNTIME_DIR": folder}
-        try:
+        (place / "kernel.json").write_text(json.dumps(specification))
+        with _set({"JUPYTER_PATH": folder, "JUPYTER_RUNTIME_DIR": folder}):
             yield
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _environment(session: Session, folder: str) -> dict[str, str]:
+    places = [str(session.root), os.environ.get("PYTHONPATH", "")]
+    return {
+        "PYTHONPATH": os.pathsep.join(filter(None, places)),
+        "OMP_NUM_THREADS": str(limit_threads()),
+        "SPECLAB_OUT": str(session.figures.parents[1]),
+        "IPYTHONDIR": folder,
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    }
+
+
+@contextlib.contextmanager
+def _set(variables: dict[str, str]) -> Iterator[None]:
+    """Environment variables for the time of a block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ |= variables
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def execute(session: Session, notebook: Path) -> str:
     """Run one notebook and put its result in place; returns "" or, when it failed, where and why in
     one line.
     """
-    running, name = session.build / f".{notebook.stem}.running.ipynb", notebook.stem
+    name = notebook.stem
+    running = session.build / f".{name}.running.ipynb"
     done, failed = session.build / f"{name}.ipynb", session.build / f"{name}.failed.ipynb"
-    bar = {
-        "desc": name,
-        "leave": False,
-        "disable": None,
-        "bar_format": "{desc}: {bar:20} cell {n_fmt} of {total_fmt}, {elapsed}",
-    }
+    shown = "{desc}: {bar:20} cell {n_fmt} of {total_fmt}, {elapsed}"
     try:
         papermill.execute_notebook(
             notebook,
@@ -225,22 +263,19 @@ def execute(session: Session, notebook: Path) -> str:
             session.given(notebook),
             kernel_name=KERNEL,
             cwd=session.root,
-            progress_bar=bar,
+            progress_bar={"desc": name, "leave": False, "disable": None, "bar_format": shown},
             stderr_file=Relay(),
             start_timeout=300,
             coalesce_streams=True,
         )
-    except (
-        PapermillExecutionError,
-        RuntimeError,
-    ) as error:  # RuntimeError: the kernel died or did not start
-        for stale in (done, done.with_suffix(".html")):
-            stale.unlink(missing_ok=True)
-        os.replace(running, failed)
+    except (PapermillExecutionError, RuntimeError) as error:  # RuntimeError: the kernel died
+        done.unlink(missing_ok=True)
+        done.with_suffix(".html").unlink(missing_ok=True)
+        running.replace(failed)
         return f"{_reason(error)} (see {os.path.relpath(failed)})"
     else:
         point_to_figures(session, running)
-        os.replace(running, done)
+        running.replace(done)
         failed.unlink(missing_ok=True)
         report.to_html(done)
         return ""
@@ -261,40 +296,42 @@ def _reason(error: Exception) -> str:
     if not isinstance(error, PapermillExecutionError):
         return str(error).strip().splitlines()[0]
     trace = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback))
-    at = re.search(r"-+> \d+ +(.*)", trace)
+    line = re.search(r"-+> \d+ +(.*)", trace)
+    at = f", at `{line[1].strip()}`" if line else ""
     message = (str(error.evalue).strip().splitlines() or ["no message"])[0]
-    return f"cell [{error.exec_count}]: {error.ename}: {message}{f', at `{at.group(1).strip()}`' if at else ''}"
+    return f"cell [{error.exec_count}]: {error.ename}: {message}{at}"
 
 
 def run_one(session: Session, notebook: Path, current: str) -> Outcome:
     """Execute a notebook, find the figures and tables it wrote (NN_*), remove those only its last
     run wrote, and leave the stamp.
     """
-    number, old = notebook.stem.split("_")[0], previous(session, notebook.stem)
-    (session.build / f"{notebook.stem}.json").unlink(missing_ok=True)
-    before = {p.name: p.stat().st_mtime_ns for p in session.figures.glob(f"{number}_*")}
+    name, number = notebook.stem, notebook.stem.split("_")[0]
+    stamp, old = session.build / f"{name}.json", previous(session, name)
+    stamp.unlink(missing_ok=True)
+    (session.figures / f"{number}_captions.json").unlink(missing_ok=True)
+    before = _ages(session.figures, number)
     start = time.monotonic()
     error = execute(session, notebook)
-    written = sorted(
-        p.name
-        for p in session.figures.glob(f"{number}_*")
-        if before.get(p.name) != p.stat().st_mtime_ns
-    )
+    seconds = time.monotonic() - start
+    after = _ages(session.figures, number)
+    written = tuple(sorted(file for file in after if after[file] != before.get(file)))
     if not error and old:
-        for name in set(old.files) - set(written):
-            (session.figures / name).unlink(missing_ok=True)
-    outcome = Outcome(
-        notebook.stem,
-        "failed" if error else "done",
-        time.monotonic() - start,
-        current,
-        tuple(written),
-        error,
-    )
-    partial = session.build / f".{notebook.stem}.json"
-    partial.write_text(json.dumps(dataclasses.asdict(outcome), indent=1), encoding="utf-8")
-    os.replace(partial, session.build / f"{notebook.stem}.json")
+        for file in set(old.files) - set(written):
+            (session.figures / file).unlink(missing_ok=True)
+    status = "failed" if error else "done"
+    outcome = Outcome(name, status, seconds, current, written, error)
+    text = json.dumps(dataclasses.asdict(outcome), indent=1)
+    files.written(stamp, lambda path: path.write_text(text, encoding="utf-8"))
     return outcome
+
+
+def _ages(folder: Path, number: str) -> dict[str, int]:
+    """When each file of a notebook was written, by name."""
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob(f"{number}_*")}
+
+
+# ---- all of them ---------------------------------------------------------------------------------
 
 
 def _print(line: str) -> None:
@@ -308,59 +345,43 @@ def reproduce(session: Session, notebooks: list[Path], force: bool = False) -> i
     """Run what is not up to date, a line each, and write the report; returns 0, 1 when a notebook
     failed, 130 when interrupted.
     """
-    ended, current_count, start = [], 0, time.monotonic()
-    for folder in (session.build, session.figures):
-        folder.mkdir(parents=True, exist_ok=True)
+    start, ended = time.monotonic(), []
+    session.build.mkdir(parents=True, exist_ok=True)
+    session.figures.mkdir(parents=True, exist_ok=True)
     try:
         with kernel(session):
             for notebook in notebooks:
-                stamp, current = previous(session, notebook.stem), digest(session, notebook)
-                if not force and is_current(session, stamp, current):
-                    current_count += 1
-                    _print(stamp.line("up to date"))
-                else:
-                    stamp = run_one(session, notebook, current)
-                    _print(stamp.line())
-                ended.append(stamp)
+                ended.append(_brought_up_to_date(session, notebook, force))
     except KeyboardInterrupt:
-        left = ", ".join(p.stem for p in notebooks[len(ended) :])
-        _print(
-            f"Interrupted. Finished: {', '.join(o.name for o in ended) or 'none'}. Left: {left}. The same command goes on from here."
-        )
+        done = ", ".join(outcome.name for outcome, _ in ended) or "none"
+        left = ", ".join(path.stem for path in notebooks[len(ended) :])
+        _print(f"Interrupted. Finished: {done}. Left: {left}. The same command goes on from here.")
         return 130
-    stamps = [previous(session, p.stem) for p in sorted(session.build.glob("[0-9]*.json"))]
     page = report.write_index(
-        session.build, session.figures, session.profile.name, list(filter(None, stamps))
+        session.build, session.figures, session.profile.name, all_stamps(session)
     )
-    failed = sum(o.status == "failed" for o in ended)
+    failed = sum(outcome.status == "failed" for outcome, _ in ended)
+    current = sum(not ran for _, ran in ended)
+    spent = time.monotonic() - start
     _print(
-        f"{len(ended)} notebooks ({current_count} up to date, {failed} failed) in {time.monotonic() - start:.0f} s. "
-        f"Figures and tables: {os.path.relpath(session.figures)}/ · report: {os.path.relpath(page)}"
+        f"{len(ended)} notebooks ({current} up to date, {failed} failed) in {spent:.0f} s. Figures "
+        f"and tables: {os.path.relpath(session.figures)}/ · report: {os.path.relpath(page)}"
     )
     return 1 if failed else 0
 
 
-def open_session(
-    profile: str,
-    wanted: list[str],
-    overrides: dict[str, Any],
-    changes: dict[str, Any],
-    out: Path | None = None,
-) -> tuple[Session, list[Path]]:
-    """What a call of `make reproduce` asks for, checked: the session, and its notebooks.
+def _brought_up_to_date(session: Session, notebook: Path, force: bool) -> tuple[Outcome, bool]:
+    """How a notebook ended, now or in its last run, and whether it ran now."""
+    stamp, current = previous(session, notebook.stem), digest(session, notebook)
+    if not force and is_current(session, stamp, current):
+        _print(stamp.line("up to date"))
+        return stamp, False
+    outcome = run_one(session, notebook, current)
+    _print(outcome.line())
+    return outcome, True
 
-    profile: a name or a YAML file; wanted: notebooks by number or name, none means all; overrides:
-    of the profile's parameters; changes: of the notebooks' parameters; out: where build/ and
-    figures/ go (default: the repository). ValueError for what is not there.
-    """
-    is_file = profile.endswith((".yaml", ".yml"))
-    name = str(Path(profile).resolve()) if is_file else profile
-    settings = load_profile(name, overrides)
-    notebooks = choose(ROOT, wanted)
-    parameters = {"profile": name, **changes}
-    if overrides:
-        parameters["overrides"] = overrides
-    check_parameters(notebooks, parameters)
-    place = (out or ROOT).resolve()
-    build, figures = place / "build" / settings.name, place / "figures" / settings.name
-    return Session(ROOT, build, figures, settings, parameters), notebooks
+
+def all_stamps(session: Session) -> list[Outcome]:
+    """The last run of every notebook of the profile."""
+    names = [path.stem for path in sorted(session.build.glob("[0-9]*.json"))]
+    return [stamp for name in names if (stamp := previous(session, name))]
