@@ -175,6 +175,13 @@ def quiet() -> None:
         warnings.simplefilter("ignore", category)
 
 
+def cores_of_this_process() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def limit_threads() -> int:
     """Threads for numerical libraries: OMP_NUM_THREADS if set, else one core fewer than this
     process may use, 1 to 8.
@@ -182,12 +189,9 @@ def limit_threads() -> int:
     With as many threads as cores one busy neighbour makes every parallel step wait for it: ten
     times slower was measured on two cores.
     """
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    count = int(
-        os.environ.setdefault("OMP_NUM_THREADS", str(min(max(cores - 1, 1), 8))).split(",")[0]
-    )
+    wanted = min(max(cores_of_this_process() - 1, 1), 8)
+    text = os.environ.setdefault("OMP_NUM_THREADS", str(wanted))
+    count = int(text.split(",")[0])
     if "torch" in sys.modules:  # it read the variable when it was imported
         sys.modules["torch"].set_num_threads(count)
     return count

@@ -63,7 +63,10 @@ def test_the_paper_on_two_t4s_says_what_will_happen():
         "15.3 GB of 15.8 GB free; no bfloat16, no FlashAttention-2 (neither is used)"
     )
     assert found["target on cuda:0"].text == f"Tesla T4, capability 7.5, {memory_and_limits}"
-    kernel = "triton (reasoned); unpacks all weights at every pass; Triton promises 8.0 and up: if it fails here, backend=marlin or torch"
+    kernel = (
+        "triton (reasoned); unpacks all weights at every pass; Triton promises 8.0 and up: if it "
+        "fails here, backend=marlin or torch"
+    )
     assert found["kernel of the target"].text == kernel
     newer = dataclasses.replace(T4, capability=(8, 9))
     assert (

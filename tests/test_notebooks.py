@@ -246,7 +246,10 @@ def test_install_missing_keeps_torch_and_numpy(tmp_path, monkeypatch):
 
 
 def test_an_extra_brings_its_needs_but_not_its_numpy(tmp_path, monkeypatch):
-    text = '[project]\ndependencies = ["numpy>=1"]\n[project.optional-dependencies]\ngptq = ["gptqmodel>=7.6"]\n'
+    text = (
+        '[project]\ndependencies = ["numpy>=1"]\n'
+        '[project.optional-dependencies]\ngptq = ["gptqmodel>=7.6"]\n'
+    )
     (tmp_path / "pyproject.toml").write_text(text)
     versions, calls = {"numpy": "2.1", "torch": "2.12", "pillow": "11"}, []
     needs = [

@@ -21,7 +21,8 @@ FIGURE = """
 import os, pathlib, sys
 folder = pathlib.Path(os.environ["SPECLAB_OUT"], "figures", profile)
 (folder / "{number}_plot.png").write_bytes(b"not really a picture")
-(folder / "{number}_facts.csv").write_text(f"{{sys.executable}},{{os.getcwd()}},{{os.environ['OMP_NUM_THREADS']}}")
+facts = [sys.executable, os.getcwd(), os.environ["OMP_NUM_THREADS"]]
+(folder / "{number}_facts.csv").write_text(",".join(facts))
 """
 PARAMETERS = 'profile: str = "paper"  # injected\ngamma: int = 4  # tokens'
 
@@ -122,7 +123,7 @@ def test_only_what_changed_runs_again(repository, capsys):
     )
 
 
-# ---- what an outcome depends on ----------------------------------------------------------------------
+# ---- what an outcome depends on ------------------------------------------------------------------
 
 
 PACKAGE = {  # a small kit: what notebook 01 imports, what those import, and what it does not

@@ -17,6 +17,10 @@ from speclab.prompts import HUB_SETS, MIRROR
 
 WIDTH = 60  # a phone held upright
 CHARS_PER_TOKEN = 3  # of English and code, rather few
+SWITCH = (
+    "turn one on (Kaggle: Settings, Accelerator, GPU T4 x2; Colab: Runtime, Change runtime type), "
+    "or --profile tiny"
+)
 SPARE_BYTES = 1_000_000_000  # room on the disk for runs, figures and caches
 
 
@@ -129,10 +133,11 @@ def _device_line(which: str, spec: ModelSpec, machine: Machine) -> Line:
                 here,
                 "--set device=cuda:0 (both models on one GPU), or take a machine with more",
             )
-        switch = "turn one on (Kaggle: Settings, Accelerator, GPU T4 x2; Colab: Runtime, Change runtime type), or --profile tiny"
-        return Line(subject, here, switch)
+        return Line(subject, here, SWITCH)
     gpu = machine.gpus[index]
-    text = f"{gpu.name}, capability {gpu.capability[0]}.{gpu.capability[1]}, {_gb(gpu.free_bytes)} of {_gb(gpu.total_bytes)} free"
+    major, minor = gpu.capability
+    memory_text = f"{_gb(gpu.free_bytes)} of {_gb(gpu.total_bytes)} free"
+    text = f"{gpu.name}, capability {major}.{minor}, {memory_text}"
     if gpu.capability < (8, 0):
         old = "it has no bfloat16: --set dtype=float16" if spec.dtype == "bfloat16" else ""
         return Line(

@@ -17,9 +17,8 @@ from speclab.files import part_facts
 from speclab.profiles import ROOT, Profile
 from speclab.prompts import HUB_SETS, MIRROR
 
-MOUNTED = Path(
-    "/kaggle/input"
-)  # data sets, models and outputs of other notebooks, read-only, each in folders that Kaggle chooses
+# data sets, models and outputs of other notebooks, read-only, each in folders that Kaggle chooses
+MOUNTED = Path("/kaggle/input")
 RUNS = ROOT / "data" / "runs"
 GPU = "NvidiaTeslaT4"  # Kaggle's name of GPU T4 x2 (Kaggle/kaggle-cli pull request 1198)
 MODEL_PARTS = 5  # owner/model/framework/variation/version

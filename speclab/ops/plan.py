@@ -109,10 +109,18 @@ def shape_of(config: Any) -> ModelShape:
     quantised = config.get("quantization_config") or {}
     group = quantised.get("group_size", 128)
     return ModelShape(
-        layers, width, inner, heads, config.get("num_key_value_heads") or heads, config.get("head_dim") or width // heads, vocab,
-        bool(config.get("tie_word_embeddings", False)), bool(config.get("attention_bias", kind == "qwen2")),
-        quantised.get("bits"), group if group > 0 else width,
-    )  # fmt: skip
+        layers=layers,
+        width=width,
+        inner=inner,
+        heads=heads,
+        kv_heads=config.get("num_key_value_heads") or heads,
+        head_dim=config.get("head_dim") or width // heads,
+        vocab=vocab,
+        tied=bool(config.get("tie_word_embeddings", False)),
+        biases=bool(config.get("attention_bias", kind == "qwen2")),
+        bits=quantised.get("bits"),
+        group=group if group > 0 else width,
+    )
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from speclab.notebook import limit_threads, quiet
+from speclab.notebook import cores_of_this_process, limit_threads, quiet
 from speclab.ops.plan import Speed, held
 from speclab.profiles import ROOT, ModelSpec, Profile
 from speclab.prompts import HUB_SETS, MIRROR, load_prompts
@@ -183,15 +183,19 @@ def gptq_kernel(config: dict, spec: ModelSpec, device: str) -> str:
         from gptqmodel import BACKEND
         from gptqmodel.utils.importer import select_quant_linear
 
-        asked, backend = (
-            config["quantization_config"],
-            BACKEND.AUTO if spec.backend == "auto" else BACKEND(f"gptq_{spec.backend}"),
+        asked = config["quantization_config"]
+        half = spec.dtype in ("float16", "bfloat16")
+        layer = select_quant_linear(
+            bits=asked["bits"],
+            group_size=asked["group_size"],
+            desc_act=asked.get("desc_act", False),
+            sym=asked.get("sym", True),
+            device=torch.device(device),
+            backend=BACKEND.AUTO if spec.backend == "auto" else BACKEND(f"gptq_{spec.backend}"),
+            pack_dtype=torch.int32,
+            dtype=getattr(torch, spec.dtype) if half else None,
         )
-        return select_quant_linear(
-            bits=asked["bits"], group_size=asked["group_size"], desc_act=asked.get("desc_act", False), sym=asked.get("sym", True),
-            device=torch.device(device), backend=backend, pack_dtype=torch.int32,
-            dtype=getattr(torch, spec.dtype) if spec.dtype in ("float16", "bfloat16") else None,
-        ).__name__  # fmt: skip
+        return layer.__name__
     except (
         Exception
     ):  # not installed, or no kernel of that name works here: the doctor then reasons
@@ -275,8 +279,19 @@ def probe(profile: Profile) -> Machine:
     )
     here = device == "cpu" or int(device.partition(":")[2]) < len(gpus)
     return Machine(
-        sys.version_info[:2], _packages(), gpus, psutil.virtual_memory().available, _disk(), away and _hub_answers(),
-        shutil.which("nvcc") is not None, models, datasets, bool(os.environ.get(MIRROR)), kernels,
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, threads,
-        measured_speed(device) if here else None, _prompt_chars(profile),
-    )  # fmt: skip
+        python=sys.version_info[:2],
+        packages=_packages(),
+        gpus=gpus,
+        ram_bytes=psutil.virtual_memory().available,
+        disk_bytes=_disk(),
+        hub=away and _hub_answers(),
+        nvcc=shutil.which("nvcc") is not None,
+        models=models,
+        datasets=datasets,
+        mirror=bool(os.environ.get(MIRROR)),
+        kernels=kernels,
+        cores=cores_of_this_process(),
+        threads=threads,
+        speed=measured_speed(device) if here else None,
+        prompt_chars=_prompt_chars(profile),
+    )

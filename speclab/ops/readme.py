@@ -76,9 +76,10 @@ def notebooks_table(seconds: Mapping[str, int]) -> str:
         title = re.search(r"^# # \d+\. (.+)$", source, re.MULTILINE)[1]
         label = name.replace("_", " ")
         rows.append([f"[{label}](notebooks/{name}.ipynb)", title, str(spent)])
-    total = round(sum(seconds.values()) / 60)
+    minutes = round(sum(seconds.values()) / 60)
     body = table(["notebook", "question", "seconds"], rows)
-    return f"{body}\nAll of them: {total} minutes, recording and training included (2 CPU cores, profile `tiny`).\n"
+    machine = "recording and training included (2 CPU cores, profile `tiny`)"
+    return f"{body}\nAll of them: {minutes} minutes, {machine}.\n"
 
 
 def recorder_table(cases: list[Mapping[str, Any]]) -> str:

@@ -33,7 +33,8 @@ PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>speclab: {profile}</title>
 <style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; color: #222; }}
+body {{ max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
 img {{ max-width: 100%; display: block; }}
 section {{ border-top: 1px solid #ddd; margin-top: 2rem; }}
 figure {{ margin: 1.4rem 0; }}
@@ -90,7 +91,8 @@ def write_index(build: Path, figures: Path, profile: str, outcomes: Sequence[Any
     captions, or the error that ended it.
     """
     failed = sum(outcome.status == "failed" for outcome in outcomes)
-    summary = f"{len(outcomes)} notebooks, {failed} failed. Each figure is there as PDF too, each table as CSV and LaTeX."
+    files = "Each figure is there as PDF too, each table as CSV and LaTeX."
+    summary = f"{len(outcomes)} notebooks, {failed} failed. {files}"
     sections = "".join(_section(build, figures, outcome) for outcome in outcomes)
     page = build / "index.html"
     text = PAGE.format(profile=html.escape(profile), summary=summary, sections=sections)
@@ -101,12 +103,14 @@ def write_index(build: Path, figures: Path, profile: str, outcomes: Sequence[Any
 def _section(build: Path, figures: Path, outcome: Any) -> str:
     name = outcome.name
     if outcome.status == "failed":
-        facts = f'failed after {outcome.seconds:.0f} s · <a href="{name}.failed.ipynb">how far it came</a>'
+        link = f'<a href="{name}.failed.ipynb">how far it came</a>'
+        facts = f"failed after {outcome.seconds:.0f} s · {link}"
         error = f'<p class="failed">{html.escape(outcome.error)}</p>'
         return f"<section><h2>{name}</h2><p class=facts>{facts}</p>{error}</section>"
     title, answer = title_and_answer(build / f"{name}.ipynb")
     tables = sum(file.endswith(".csv") for file in outcome.files)
-    facts = f'<a href="{name}.html">read it</a> · <a href="{name}.ipynb">notebook</a> · {tables} tables · {outcome.seconds:.0f} s'
+    links = f'<a href="{name}.html">read it</a> · <a href="{name}.ipynb">notebook</a>'
+    facts = f"{links} · {tables} tables · {outcome.seconds:.0f} s"
     captions = read_captions(figures, name.split("_")[0])
     pictures = "".join(
         _figure(figures / file, captions) for file in outcome.files if file.endswith(".png")
