@@ -60,7 +60,6 @@ import pandas as pd
 from speclab import (
     estimates as explain,
     cost,
-    decode,
     figures,
     notebook,
     pairs,
@@ -72,6 +71,7 @@ from speclab import (
 from speclab.analysis import significance
 from speclab.analysis import sweep
 from speclab.sampling import Sampling
+from speclab.studies import gamma_sweep as study
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -326,7 +326,7 @@ ids, few, real = (
 fig, axes = figures.subplots(1, 2, height=2.4, sharey=True)
 for ax, (text, run) in zip(axes, recorded.items(), strict=True):
     warm, same = Sampling(float(text == "T = 1")), run.trace.query("prompt_id in @ids")
-    own = decode.sweep(
+    own = study.decoded_sweep(
         pair, encoded, few, rules[text], warm, ctx.profile.max_new_tokens, ctx.profile.seed
     )
     rows = real[text] = sweep.beside(own, replay.chain_sums(same, few, rules[text]))

@@ -144,7 +144,7 @@ trees = {
 same = {
     (*t.parent, *t.rank): name for name, t in [*chains.items(), *trees.items()][::-1]
 }  # equal trees have one name
-settings = {"plain": None} | {
+settings = {"plain": tree.PLAIN} | {
     name: t for name, t in (chains | trees).items() if same[(*t.parent, *t.rank)] == name
 }
 found = budgets.counts(trace, settings, max_new_tokens=limit)
@@ -235,7 +235,7 @@ notebook.say(
 assert policy.load(file, policy.identity(base)) == made and set(best["setting"]) <= set(settings)
 
 # %%
-only = {name: t for name, t in settings.items() if t is None or t.is_chain}
+only = {name: t for name, t in settings.items() if t.is_chain}
 by_c = {
     "best chain": budgets.curves(found[found["setting"].isin(only)], only),
     "best chain or tree": budgets.curves(found, settings),
@@ -311,8 +311,8 @@ assert all(
 # %%
 plan, ids = policy.load(file, policy.identity(base)), {p.prompt_id for p in checked}
 route = {p.prompt_id: policy.setting_for(plan, p) for p in known if p.prompt_id in ids}
-drafts = {s: policy.parse_setting(s) for s in dict.fromkeys(route.values())}
-drafting = {s: shape for s, shape in drafts.items() if shape}
+drafts = {s: draft.parse_shape(s) for s in dict.fromkeys(route.values())}
+drafting = {s: shape for s, shape in drafts.items() if shape.size}
 before = timing.decoded_speed(pair, probed, drafting, limit, probe_repeats)
 speeds = pd.concat(
     [
@@ -683,7 +683,7 @@ assert (
 # it holds `knee` tokens, and then grows in proportion.
 
 # %%
-c, drafting = assumed_c[len(assumed_c) // 2], {name: t for name, t in settings.items() if t}
+c, drafting = assumed_c[len(assumed_c) // 2], {name: t for name, t in settings.items() if t.size}
 flat = dataclasses.replace(
     budgets.assumed(c), sizes=(1, knee, 16 * knee), draft=(c, c, 16 * c), verify=(1.0, 1.0, 16.0)
 )
@@ -794,7 +794,7 @@ mixes = {
     for d in domains
 }
 moved = stream.drift(table, mixes, judged["per-domain"])
-chained = {name: t for name, t in settings.items() if t is None or t.is_chain}
+chained = {name: t for name, t in settings.items() if t.is_chain}
 branched = {name: t for name, t in settings.items() if name not in chained}
 warm = [
     budgets.counts(sampled.trace, part, rule, limit)

@@ -120,7 +120,7 @@ def record(
 @option(
     "--shape",
     default="chain:4",
-    help="chain:GAMMA, tree:DEPTH,BRANCHES[,BUDGET] or dynamic:DEPTH,BRANCHES,BUDGET.",
+    help="plain, chain:GAMMA, tree:DEPTH,BRANCHES[,BUDGET] or dynamic:DEPTH,BRANCHES,BUDGET.",
 )
 @option(
     "--policy",
@@ -149,8 +149,9 @@ def decode(
     changes: tuple,
 ) -> None:
     """Decode prompts speculatively, one JSON line each."""
-    from speclab.decode import check_rule, decode_file
+    from speclab.decode import check_rule
     from speclab.draft import parse_shape
+    from speclab.ops.decode_file import decode_file
     from speclab.pairs import load_pair
     from speclab.profiles import load_profile, parse_overrides
     from speclab.prompts import read_prompts
@@ -174,10 +175,9 @@ def decode(
             f"{prompts}: no prompt in it; write one object with prompt_id and prompt on each line"
         )
     pair = load_pair(settings)
-    facts = pair.facts["target"]
-    exact = (facts["dtype"], facts["device"], facts["quantised"]) == ("float32", "cpu", False)
+    exact = pair.is_exact and not pair.target.quantised
     check = rule == "greedy" and (check or not exact)
-    decode_file(pair, wanted, settings, rule, drafted, sampling, seed, out, check, shape_of)
+    decode_file(pair, wanted, settings, rule, drafted, seed, out, check, shape_of)
     click.echo(f"{len(wanted)} texts in {out}")
 
 
@@ -187,15 +187,15 @@ def policy_shapes(file: Path, rule: str, profile: "Profile", sampling: "Sampling
     """
     from speclab.analysis import policy
     from speclab.decode import check_rule
-    from speclab.draft import PLAIN
+    from speclab.draft import parse_shape
 
     plan = policy.load(file, policy.identity(profile))
     for setting in (plan.default, *plan.domains.values()):
         try:
-            check_rule(rule, policy.parse_setting(setting) or PLAIN, sampling)
+            check_rule(rule, parse_shape(setting), sampling)
         except ValueError as error:
             raise ValueError(f"{file}, setting {setting!r}: {error}") from None
-    return lambda prompt: policy.choose(plan, prompt) or PLAIN
+    return lambda prompt: policy.choose(plan, prompt)
 
 
 # ---- the notebooks -------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 rolled-back cache.
 """
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,9 +10,9 @@ import torch
 from torch import Tensor
 
 from speclab import tree
-from speclab.model import KVCache, LanguageModel
+from speclab.model import KVCache, LanguageModel, over_trunk
 from speclab.sampling import Sampling, entropy, probabilities, rank_key
-from speclab.tree import Tree, check_limit
+from speclab.tree import Tree, chain, check_limit, static_tree
 from speclab.verify import RULES, draw_children
 
 MEASURES = ("confidence", "entropy")
@@ -34,11 +35,9 @@ class StopRule:
 
     def stops(self, q: Tensor) -> bool:
         """True when no token should be drafted from q [vocab]."""
-        return (
-            bool(q.max() < self.threshold)
-            if self.measure == "confidence"
-            else bool(entropy(q) > self.threshold)
-        )
+        if self.measure == "confidence":
+            return bool(q.max() < self.threshold)
+        return bool(entropy(q) > self.threshold)
 
 
 @dataclass(frozen=True)
@@ -60,32 +59,46 @@ class Shape:
         if self.tree is None:
             for name in ("depth", "branches", "budget"):
                 check_limit(name, getattr(self, name))
-        if self.stop and not (self.tree and self.tree.is_chain):
-            raise ValueError("stop: dynamic gamma goes with a chain")
+        assert not self.stop or self.is_chain, "stop: dynamic gamma goes with a chain"
+
+    @property
+    def is_chain(self) -> bool:
+        """True when no node can have two children."""
+        return self.tree is not None and self.tree.is_chain
+
+    @property
+    def size(self) -> int:
+        """The most tokens that a block drafts."""
+        return self.budget if self.tree is None else self.tree.size
 
     @property
     def room(self) -> int:
         """Cache slots a block can need beyond the text."""
-        return 2 + (self.tree.size if self.tree else self.depth * self.branches + self.budget)
+        return 2 + self.size + self.depth * self.branches
 
 
-PLAIN = Shape(tree.chain(1).upto(0))  # drafts nothing: the target decodes alone
+PLAIN = Shape(tree.PLAIN)  # drafts nothing: the target decodes alone
 
 
 def parse_shape(text: str) -> Shape:
-    """`chain:GAMMA`, `tree:DEPTH,BRANCHES[,BUDGET]` or `dynamic:DEPTH,BRANCHES,BUDGET` as a shape."""
-    kind, _, numbers = text.partition(":")
-    parts = numbers.split(",")
-    if kind == "dynamic" and len(parts) == 3 and all(p.strip().isdigit() for p in parts):
-        return Shape(None, None, *map(int, parts))
-    try:
-        return Shape(tree.parse_shape(text))
-    except ValueError as error:
-        raise ValueError(
-            f"{error}, and dynamic:DEPTH,BRANCHES,BUDGET (as dynamic:4,4,8)"
-            if "shape=" in str(error)
-            else str(error)
-        ) from None
+    """`plain`, `chain:GAMMA`, `tree:DEPTH,BRANCHES[,BUDGET]` or `dynamic:DEPTH,BRANCHES,BUDGET` as
+    a shape.
+    """
+    form = re.sub(r"\d+", "N", text.replace(" ", ""))
+    sizes = [int(number) for number in re.findall(r"\d+", text)]
+    if form == "plain":
+        return PLAIN
+    if form == "chain:N":
+        return Shape(chain(*sizes))
+    if form in ("tree:N,N", "tree:N,N,N"):
+        return Shape(static_tree(*sizes))
+    if form == "dynamic:N,N,N":
+        return Shape(None, None, *sizes)
+    raise ValueError(
+        f"shape={text!r}: allowed are plain, chain:GAMMA (as chain:4), "
+        "tree:DEPTH,BRANCHES[,BUDGET] (as tree:3,2,8) "
+        "and dynamic:DEPTH,BRANCHES,BUDGET (as dynamic:4,4,8)"
+    )
 
 
 @dataclass(frozen=True)
@@ -101,160 +114,6 @@ class Proposal:
     slots: np.ndarray
 
 
-def _root(draft: LanguageModel, cache: KVCache, context: list[int]) -> Tensor:
-    """Hidden state after the context; runs what the cache does not hold yet. [1, d]"""
-    return draft.forward(torch.tensor([context[cache.length :]]), cache)[0, -1:]
-
-
-def _level(
-    draft: LanguageModel,
-    cache: KVCache,
-    trunk: int,
-    depth: int,
-    tokens: np.ndarray,
-    sees: np.ndarray | None,
-) -> Tensor:
-    """Hidden states of nodes at a depth, [k, d]; sees: bool [k, nodes run so far, themselves
-    included], None for a chain.
-    """
-    new = torch.from_numpy(tokens)[None]
-    if sees is None:
-        return draft.forward(new, cache)[0]
-    visible = torch.cat(
-        [torch.ones(len(tokens), trunk, dtype=torch.bool), torch.from_numpy(sees)], 1
-    )
-    return draft.forward(new, cache, torch.full((len(tokens),), trunk + depth - 1), visible)[0]
-
-
-def _children(
-    logits: Tensor, tree: Tree, parents: np.ndarray, rule: str, sampling: Sampling, rng
-) -> tuple[list[np.ndarray], Tensor | None]:
-    """Token ids of each parent's children in rank order, and q at the parents where the rule needs
-    it.
-    """
-    widths = tree.width[parents]
-    if not RULES[rule].sampled:
-        best = rank_key(logits).topk(int(widths.max())).indices.cpu().numpy()
-        return [row[:w] for row, w in zip(best, widths, strict=True)], None
-    q = probabilities(logits, sampling)
-    return [
-        draw_children(row, int(w), rng.random(int(w))).cpu().numpy()
-        for row, w in zip(q, widths, strict=True)
-    ], q
-
-
-def _static(
-    draft: LanguageModel,
-    cache: KVCache,
-    context: list[int],
-    shape: Shape,
-    tree: Tree,
-    rule: str,
-    sampling: Sampling,
-    rng,
-) -> Proposal:
-    tokens, slots = np.zeros(tree.size + 1, dtype=np.int64), np.full(tree.size + 1, -1)
-    hidden, parents, run, rows = _root(draft, cache, context), np.array([0]), [], {}
-    for depth in range(1, tree.max_depth + 1):
-        logits = draft.logits(hidden)
-        if shape.stop and shape.stop.stops(probabilities(logits[0], sampling)):
-            tree = tree.upto(depth - 1)
-            break
-        found, q = _children(logits, tree, parents, rule, sampling, rng)
-        for i, parent in enumerate(parents):
-            kids = tree.children(parent)
-            tokens[kids] = found[i][tree.rank[kids]]
-            rows[int(parent)] = q[i] if q is not None else None
-        parents = tree.level(depth)[tree.width[tree.level(depth)] > 0]
-        if len(parents):
-            run += parents.tolist()
-            slots[parents] = cache.length + np.arange(len(parents))
-            sees = None if tree.is_chain else tree.ancestors[np.ix_(parents, run)]
-            hidden = _level(draft, cache, len(context), depth, tokens[parents], sees)
-    q = None
-    if RULES[rule].needs_q:
-        q = torch.zeros(tree.size + 1, draft.vocab, device=draft.device)
-        for parent, row in rows.items():
-            q[parent] = row
-    return Proposal(tree, tokens[: tree.size + 1], q, slots[: tree.size + 1])
-
-
-def _dynamic(
-    draft: LanguageModel,
-    cache: KVCache,
-    context: list[int],
-    shape: Shape,
-    depth: int,
-    sampling: Sampling,
-) -> Proposal:
-    """EAGLE-2's expansion and reranking, with the draft's own probabilities as confidence."""
-    width = min(shape.branches, draft.vocab)
-    parent, rank, deep, token, score, slot = (
-        [-1],
-        [0],
-        [0],
-        [0],
-        [0.0],
-        [-1],
-    )  # grown level by level, sorted at the end
-    hidden, frontier, run = _root(draft, cache, context), [0], []
-    for level in range(1, depth + 1):
-        logits = draft.logits(hidden)
-        best = rank_key(logits).topk(width).indices
-        gain, best = (
-            x.cpu().numpy() for x in (probabilities(logits, sampling).gather(-1, best).log(), best)
-        )
-        new = [
-            (node, r, int(best[i, r]), score[node] + float(gain[i, r]))
-            for i, node in enumerate(frontier)
-            for r in range(width)
-        ]
-        first = len(parent)
-        for node, r, t, s in new:
-            for column, value in (
-                (parent, node),
-                (rank, r),
-                (deep, level),
-                (token, t),
-                (score, s),
-                (slot, -1),
-            ):
-                column.append(value)
-        frontier = sorted(
-            sorted(range(first, len(parent)), key=lambda n: -score[n])[: shape.branches]
-        )
-        if level < depth:
-            run += frontier
-            for i, node in enumerate(frontier):
-                slot[node] = cache.length + i
-            sees = np.array(
-                [[_is_above(parent, other, node) for other in run] for node in frontier]
-            )
-            hidden = _level(
-                draft, cache, len(context), level, np.array([token[n] for n in frontier]), sees
-            )
-    # a child never scores above its parent, so the best `budget` nodes are a tree; ties go to the
-    # earlier node
-    kept = sorted(sorted(range(1, len(parent)), key=lambda n: (-score[n], n))[: shape.budget])
-    place = {0: 0} | {node: i + 1 for i, node in enumerate(kept)}
-    order = [0, *kept]
-    tree = Tree(
-        np.array([-1] + [place[parent[n]] for n in kept]),
-        np.array([rank[n] for n in order]),
-        np.array([deep[n] for n in order]),
-    )
-    return Proposal(
-        tree, np.array([token[n] for n in order]), None, np.array([slot[n] for n in order])
-    )
-
-
-def _is_above(parent: list[int], other: int, node: int) -> bool:
-    """True iff `other` is `node` or stands above it."""
-    while node > other:
-        node = parent[node]
-    return node == other
-
-
 def propose(
     draft: LanguageModel,
     cache: KVCache,
@@ -268,11 +127,118 @@ def propose(
     """Draft one block behind the context, no deeper than the tokens that remain; leaves its nodes
     in the draft's cache.
     """
-    if shape.tree is not None and not shape.tree.size:
-        q = torch.zeros(1, draft.vocab, device=draft.device) if RULES[rule].needs_q else None
-        return Proposal(shape.tree, np.zeros(1, np.int64), q, np.full(1, -1))
-    if shape.tree is not None:
-        return _static(
-            draft, cache, context, shape, shape.tree.upto(remaining), rule, sampling, rng
-        )
-    return _dynamic(draft, cache, context, shape, min(shape.depth, remaining), sampling)
+    text = _Text(draft, cache, context)
+    if shape.tree is None:
+        return _dynamic(text, shape, min(shape.depth, remaining), sampling)
+    source = rng if RULES[rule].sampled else None
+    return _static(text, shape.tree.upto(remaining), shape.stop, sampling, source)
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A text, and the draft that goes on behind it."""
+
+    draft: LanguageModel
+    cache: KVCache
+    context: list[int]
+
+    def logits_after(self, tokens: np.ndarray, sees: np.ndarray) -> Tensor:
+        """Logits [k, vocab] after the nodes of one level, which see, of the nodes run so far and
+        themselves, those of `sees`, bool [k, nodes]; the root's where nothing is run yet.
+        """
+        positions = visible = None
+        if not sees.size:
+            tokens = np.array(self.context[self.cache.length :])
+        elif not sees.all():
+            above = len(self.context) - 1 + int(sees[0].sum())
+            positions = torch.full(tokens.shape, above)
+            visible = over_trunk(len(self.context), torch.from_numpy(sees))
+        new = torch.from_numpy(tokens)[None]
+        hidden = self.draft.forward(new, self.cache, positions, visible)
+        return self.draft.logits(hidden[0, -len(sees) :])
+
+    def slots(self, nodes: int, run: np.ndarray) -> np.ndarray:
+        """Each node's slot in the cache, -1 where it was not run; `run`: in this order."""
+        slots = np.full(nodes, -1)
+        slots[run] = len(self.context) + np.arange(len(run))
+        return slots
+
+
+def _static(
+    text: _Text,
+    tree: Tree,
+    stop: StopRule | None,
+    sampling: Sampling,
+    rng: np.random.Generator | None,
+) -> Proposal:
+    """The tree's tokens: the draft's best, or drawn from its distributions with `rng`."""
+    tokens = np.zeros(tree.size + 1, dtype=np.int64)
+    q = torch.zeros(tree.size + 1, text.draft.vocab, device=text.draft.device)
+    inner = np.flatnonzero(tree.width)
+    run = 0  # inner nodes that were run, the root aside
+    for depth in range(tree.max_depth):
+        parents = inner[tree.depth[inner] == depth]
+        run += len(parents) if depth else 0
+        sees = tree.ancestors[np.ix_(parents, inner[1 : 1 + run])]
+        logits = text.logits_after(tokens[parents], sees)
+        if stop and stop.stops(probabilities(logits[0], sampling)):
+            tree = tree.upto(depth)
+            break
+        widths = tree.width[parents]
+        if rng is None:
+            found = rank_key(logits).topk(int(widths.max())).indices.cpu().numpy()
+        else:
+            rows = probabilities(logits, sampling)
+            found = _drawn(rows, widths, rng)
+            q[torch.from_numpy(parents)] = rows
+        level = tree.level(depth + 1)
+        row = np.searchsorted(parents, tree.parent[level])
+        tokens[level] = found[row, tree.rank[level]]
+    kept = tree.size + 1
+    slots = text.slots(len(tokens), inner[1 : 1 + run])
+    return Proposal(tree, tokens[:kept], None if rng is None else q[:kept], slots[:kept])
+
+
+def _drawn(q: Tensor, widths: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Each parent's children in rank order, drawn from its row of q; int64 [parents, widest]."""
+    children = np.zeros((len(widths), widths.max()), dtype=np.int64)
+    for row, width in enumerate(widths.tolist()):
+        children[row, :width] = draw_children(q[row], width, rng.random(width)).cpu()
+    return children
+
+
+def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Proposal:
+    """EAGLE-2's expansion and reranking, with the draft's own probabilities as confidence.
+
+    A node's score is its path's log probability. Of all nodes that are grown level by level the
+    best `budget` stay: a child never scores above its parent, so they are a tree.
+    """
+    width = min(shape.branches, text.draft.vocab)
+    parent, rank, deep, tokens = np.array([[-1], [0], [0], [0]])
+    score = np.zeros(1)
+    frontier, sees = np.array([0]), np.zeros((1, 0), dtype=bool)
+    run = np.zeros(0, dtype=np.int64)
+    for level in range(1, depth + 1):
+        logits = text.logits_after(tokens[frontier], sees)
+        best = rank_key(logits).topk(width).indices  # [frontier, width]
+        gain = probabilities(logits, sampling).gather(-1, best).log().double().cpu().numpy()
+        new = np.arange(gain.size)
+        fresh = len(parent) + new
+        parent = np.append(parent, frontier[new // width])
+        rank = np.append(rank, new % width)
+        deep = np.append(deep, np.full_like(new, level))
+        tokens = np.append(tokens, best.cpu().numpy())
+        score = np.append(score, score[frontier][:, None] + gain)
+        kept = _best(score[fresh], shape.branches)
+        sees = np.hstack([sees[kept // width], np.eye(len(kept), dtype=bool)])
+        run = np.append(run, frontier) if level > 1 else run
+        frontier = fresh[kept]
+    order = np.append(0, 1 + _best(score[1:], shape.budget))
+    above = np.searchsorted(order, parent[order[1:]])
+    tree = Tree(np.append(-1, above), rank[order], deep[order])
+    return Proposal(tree, tokens[order], None, text.slots(len(parent), run)[order])
+
+
+def _best(score: np.ndarray, count: int) -> np.ndarray:
+    """Places of the `count` highest scores in ascending order; of equal ones the earlier."""
+    return np.sort(np.argsort(-score, kind="stable")[:count])

@@ -32,6 +32,27 @@ class Layer(NamedTuple):
     down: Tensor
 
 
+def knows(network: Any) -> bool:
+    """True for an unquantised network of ARCHITECTURES whose layers are as the body below computes
+    them.
+    """
+    config = network.config
+    if type(network).__name__ not in ARCHITECTURES or config.hidden_act != "silu":
+        return False
+    if getattr(config, "use_sliding_window", False):
+        return False
+    if getattr(network.model.rotary_emb, "rope_type", "") not in ROPES:
+        return False
+    biased = {"q_proj", "k_proj", "v_proj"}  # others with a bias are not known
+    for name, module in network.named_modules():
+        if hasattr(module, "in_features"):
+            if type(module) is not torch.nn.Linear:
+                return False
+            if module.bias is not None and name.split(".")[-1] not in biased:
+                return False
+    return True
+
+
 def _fused(modules: list[torch.nn.Linear]) -> tuple[Tensor, Tensor | None]:
     """Weights (and biases) of linear modules as one; the modules keep views of it."""
     weight = torch.cat([m.weight.data for m in modules])
@@ -41,17 +62,19 @@ def _fused(modules: list[torch.nn.Linear]) -> tuple[Tensor, Tensor | None]:
     return weight, bias
 
 
-def knows(network: Any) -> bool:
-    """True for an unquantised network of ARCHITECTURES whose layers are as the body below computes
-    them.
-    """
-    layer, config = network.model.layers[0] if hasattr(network, "model") else None, network.config
-    linears = [m for m in network.modules() if hasattr(m, "in_features")]
-    return (
-        type(network).__name__ in ARCHITECTURES and all(type(m) is torch.nn.Linear for m in linears) and config.hidden_act == "silu"
-        and all(m.bias is None for m in (layer.self_attn.o_proj, layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj))
-        and not getattr(config, "use_sliding_window", False) and getattr(network.model.rotary_emb, "rope_type", "") in ROPES
-    )  # fmt: skip
+def _layer(layer: Any) -> Layer:
+    attention, mlp = layer.self_attn, layer.mlp
+    qkv, bias = _fused([attention.q_proj, attention.k_proj, attention.v_proj])
+    gate_up, _ = _fused([mlp.gate_proj, mlp.up_proj])
+    return Layer(
+        norm=layer.input_layernorm.weight,
+        qkv=qkv,
+        qkv_bias=bias,
+        out=attention.o_proj.weight,
+        mlp_norm=layer.post_attention_layernorm.weight,
+        gate_up=gate_up,
+        down=mlp.down_proj.weight,
+    )
 
 
 class LeanBody:
@@ -65,33 +88,14 @@ class LeanBody:
         inner, config = network.model, network.config
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // self.heads
-        self.eps, self.embed, self.norm = (
-            config.rms_norm_eps,
-            inner.embed_tokens.weight,
-            inner.norm.weight,
-        )
-        self.shape = self.norm.shape
-        self.layers = [self._layer(layer) for layer in inner.layers]
+        self.eps = config.rms_norm_eps
+        self.embed = inner.embed_tokens.weight
+        self.norm = inner.norm.weight
+        self.layers = [_layer(layer) for layer in inner.layers]
         places = torch.arange(config.max_position_embeddings, device=self.embed.device)[None]
-        cos, sin = inner.rotary_emb(self.embed[:1].unsqueeze(0), position_ids=places)
-        self.cos, self.sin = (
-            x[0, :, None, : self.head_dim // 2].contiguous() for x in (cos, sin)
-        )  # [positions, 1, head_dim / 2]
-
-    @staticmethod
-    def _layer(layer: Any) -> Layer:
-        attention, mlp = layer.self_attn, layer.mlp
-        qkv, bias = _fused([attention.q_proj, attention.k_proj, attention.v_proj])
-        gate_up, _ = _fused([mlp.gate_proj, mlp.up_proj])
-        return Layer(
-            layer.input_layernorm.weight,
-            qkv,
-            bias,
-            attention.o_proj.weight,
-            layer.post_attention_layernorm.weight,
-            gate_up,
-            mlp.down_proj.weight,
-        )
+        angles = inner.rotary_emb(self.embed[:1].unsqueeze(0), position_ids=places)
+        half = self.head_dim // 2  # the other half repeats it
+        self.cos, self.sin = (x[0, :, None, :half].contiguous() for x in angles)  # [places, 1, ·]
 
     def __call__(
         self,
@@ -100,49 +104,37 @@ class LeanBody:
         position_ids: Tensor,
         past_key_values: KVCache,
         use_cache: bool = True,
-    ) -> Any:
+    ) -> SimpleNamespace:
         x = embedding(input_ids, self.embed)
-        cos, sin = self.cos[position_ids], self.sin[position_ids]  # [batch, n, 1, head_dim / 2]
+        turn = self.cos[position_ids], self.sin[position_ids]  # [batch, n, 1, head_dim / 2] each
         for index, layer in enumerate(self.layers):
-            x = x + self._attend(
-                rms_norm(x, self.shape, layer.norm, self.eps),
-                layer,
-                index,
-                cos,
-                sin,
-                attention_mask,
-                past_key_values,
-            )
-            gate, up = linear(
-                rms_norm(x, self.shape, layer.mlp_norm, self.eps), layer.gate_up
-            ).chunk(2, -1)
+            normed = self._norm(x, layer.norm)
+            x = x + self._attend(normed, layer, index, turn, attention_mask, past_key_values)
+            gate_up = linear(self._norm(x, layer.mlp_norm), layer.gate_up)
+            gate, up = gate_up.chunk(2, -1)
             x = x + linear(silu(gate) * up, layer.down)
-        return SimpleNamespace(last_hidden_state=rms_norm(x, self.shape, self.norm, self.eps))
+        return SimpleNamespace(last_hidden_state=self._norm(x, self.norm))
+
+    def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        return rms_norm(x, weight.shape, weight, self.eps)
 
     def _attend(
         self,
         x: Tensor,
         layer: Layer,
         index: int,
-        cos: Tensor,
-        sin: Tensor,
+        turn: tuple[Tensor, Tensor],
         mask: Tensor | None,
         cache: KVCache,
     ) -> Tensor:
         batch, n, _ = x.shape
-        heads = linear(x, layer.qkv, layer.qkv_bias).view(
-            batch, n, self.heads + 2 * self.kv_heads, self.head_dim
-        )
-        first, second = heads[:, :, : self.heads + self.kv_heads].chunk(
-            2, -1
-        )  # queries and keys are turned together
-        turned = torch.cat([first * cos - second * sin, second * cos + first * sin], -1).transpose(
-            1, 2
-        )
-        query, key = turned[:, : self.heads], turned[:, self.heads :]
-        keys, values = cache.update(
-            key, heads[:, :, self.heads + self.kv_heads :].transpose(1, 2), index
-        )
+        cos, sin = turn
+        heads = linear(x, layer.qkv, layer.qkv_bias).view(batch, n, -1, self.head_dim)
+        turned = self.heads + self.kv_heads  # queries and keys are turned together
+        first, second = heads[:, :, :turned].chunk(2, -1)
+        both = torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+        query, key = both.transpose(1, 2).split([self.heads, self.kv_heads], 1)
+        keys, values = cache.update(key, heads[:, :, turned:].transpose(1, 2), index)
         out = scaled_dot_product_attention(
             query, keys, values, attn_mask=mask, enable_gqa=self.heads != self.kv_heads
         )

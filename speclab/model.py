@@ -10,6 +10,9 @@ its body: `body(input_ids, attention_mask, position_ids, past_key_values).last_h
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +29,9 @@ class KVCache:
     is_compileable = False
 
     def __init__(self, capacity: int = 256):
-        self.capacity, self.length, self.layers = capacity, 0, {}
+        self.capacity = capacity
+        self.length = 0
+        self.layers: dict[int, list[Tensor]] = {}  # keys and values: (batch, heads, capacity, d)
 
     def update(
         self, key: Tensor, value: Tensor, layer_idx: int, *_args, **_kwargs
@@ -37,10 +42,10 @@ class KVCache:
         end = self.length + key.shape[-2]
         if layer_idx not in self.layers or end > self.layers[layer_idx][0].shape[-2]:
             self._grow(layer_idx, key, end)
-        buffers = self.layers[layer_idx]
-        for buffer, new in zip(buffers, (key, value), strict=True):
-            buffer[..., self.length : end, :] = new
-        return buffers[0][..., :end, :], buffers[1][..., :end, :]
+        keys, values = self.layers[layer_idx]
+        keys[..., self.length : end, :] = key
+        values[..., self.length : end, :] = value
+        return keys[..., :end, :], values[..., :end, :]
 
     def _grow(self, layer_idx: int, like: Tensor, end: int) -> None:
         self.capacity = max(self.capacity, 1 << (end - 1).bit_length())
@@ -55,8 +60,7 @@ class KVCache:
 
     def crop(self, length: int) -> None:
         """Forget everything from `length` on."""
-        if not 0 <= length <= self.length:
-            raise ValueError(f"crop to {length}: the cache holds {self.length} tokens")
+        assert 0 <= length <= self.length, f"crop to {length}: the cache holds {self.length} tokens"
         self.length = length
 
     @torch.inference_mode()
@@ -64,16 +68,14 @@ class KVCache:
         """Keep the first `start` tokens and, behind them, those at `index` (absolute slots); forget
         the rest.
         """
-        moved = [i for i, slot in enumerate(index) if slot != start + i]
-        if moved:
-            source = torch.tensor(index[moved[0] :])
+        end = start + len(index)
+        if index != list(range(start, end)):
+            source = torch.tensor(index)
             for buffers in self.layers.values():
                 for buffer in buffers:
                     source = source.to(buffer.device)  # once: the others are there
-                    buffer[..., start + moved[0] : start + len(index), :] = buffer.index_select(
-                        -2, source
-                    )
-        self.length = start + len(index)
+                    buffer[..., start:end, :] = buffer.index_select(-2, source)
+        self.length = end
 
 
 def wait_for(device: torch.device) -> None:
@@ -87,30 +89,32 @@ def causal(n: int, past: int, device: torch.device) -> Tensor:
     return torch.ones(n, past + n, dtype=torch.bool, device=device).tril(past)
 
 
+def over_trunk(trunk: int, sees: Tensor) -> Tensor:
+    """bool [n, trunk + m]: nodes that see all of a trunk and, of their tree, `sees` [n, m]."""
+    return torch.nn.functional.pad(sees, (trunk, 0), value=True)
+
+
+@dataclass(eq=False)
 class LanguageModel:
     """A causal network cut to the ids it shares with its partner.
 
-    Hidden states first, logits only where they are asked for.
+    Hidden states first, logits only where they are asked for. `network`, `folder` and `quantised`
+    say what it was loaded from (None: not from a folder).
     """
 
-    def __init__(
-        self,
-        body,
-        head,
-        vocab: int,
-        dtype: torch.dtype,
-        device: torch.device | str,
-        kernel: str = "Linear",
-    ):
-        self.body, self.head, self.vocab, self.dtype, self.device, self.kernel = (
-            body,
-            head,
-            vocab,
-            dtype,
-            torch.device(device),
-            kernel,
-        )
-        self.passes = 0  # forward passes of the body so far
+    body: Callable
+    head: Callable
+    vocab: int
+    dtype: torch.dtype
+    device: torch.device
+    kernel: str = "Linear"
+    network: Any = None
+    folder: Path | None = None
+    quantised: bool = False
+    passes: int = 0  # forward passes of the body so far
+
+    def __post_init__(self):
+        self.device = torch.device(self.device)
 
     def cache(self, capacity: int = 256) -> KVCache:
         """An empty cache."""
@@ -135,9 +139,12 @@ class LanguageModel:
         if positions is None:
             positions = torch.arange(past, past + n, device=self.device)
         out = self.body(
-            input_ids=tokens.to(self.device), attention_mask=self._mask(visible, n, past), past_key_values=cache, use_cache=True,
+            input_ids=tokens.to(self.device),
+            attention_mask=self._mask(visible, n, past),
+            past_key_values=cache,
+            use_cache=True,
             position_ids=positions.to(self.device).expand(tokens.shape[0], n),
-        )  # fmt: skip
+        )
         cache.length = past + n
         self.passes += 1
         return out.last_hidden_state
@@ -149,9 +156,8 @@ class LanguageModel:
         if visible is None and n == 1 and getattr(self.body, "lean", False):
             return None
         seen = causal(n, past, self.device) if visible is None else visible.to(self.device)
-        mask = torch.zeros(seen.shape, dtype=self.dtype, device=self.device).masked_fill_(
-            ~seen, torch.finfo(self.dtype).min
-        )
+        mask = torch.zeros(seen.shape, dtype=self.dtype, device=self.device)
+        mask.masked_fill_(~seen, torch.finfo(self.dtype).min)
         return mask.view(-1, 1, n, past + n)
 
     @torch.inference_mode()

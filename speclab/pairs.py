@@ -16,12 +16,9 @@ from speclab.lean import LeanBody, knows
 from speclab.model import LanguageModel
 from speclab.profiles import ROOT, ModelSpec, Profile
 
-os.environ.setdefault(
-    "GPTQMODEL_CPU_WORKERS", "2"
-)  # its pool asks for two workers also where there is one core
+# GPTQModel's pool asks for two workers also where there is one core
+os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")
 WEIGHTS = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
-NO_CACHE = "{name}: rejected tokens must be taken back from a key/value cache, and {why}; use a model of attention layers with such a cache"
-PROBE = (5, 9, 7)  # token ids of the load-time probe: one root, two siblings
 
 
 @dataclass(frozen=True)
@@ -51,50 +48,102 @@ class Pair:
         return all(m.dtype == torch.float32 and str(m.device) == "cpu" for m in models)
 
 
+def load_pair(profile: Profile) -> Pair:
+    """Both models of a profile, checked, cut to their shared ids, with the target's tokenizer."""
+    context = profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
+    target = load_model(profile.target, context)
+    draft = load_model(profile.draft, context)
+    tokenizer = load_tokenizer(target.folder)
+    sizes = target.vocab, draft.vocab
+    shared = check_vocabularies(tokenizer, load_tokenizer(draft.folder), sizes)
+    target.vocab = draft.vocab = shared
+    facts = {
+        "target": model_facts(profile.target, target),
+        "draft": model_facts(profile.draft, draft),
+        "shared_vocabulary": shared,
+    }
+    return Pair(target, draft, tokenizer, _stop_ids(target.network, tokenizer), facts)
+
+
+def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
+    """A LanguageModel with its full vocabulary; `context` is the longest prompt plus continuation
+    it must take.
+    """
+    folder, device = model_folder(spec), _device(spec)
+    dtype = _dtype(spec, device)
+    config = json.loads((folder / "config.json").read_text())
+    quantised = "quantization_config" in config or (folder / "quantize_config.json").is_file()
+    check_fits(folder, device, dtype, quantised)
+    if quantised:
+        network = _load_quantised(folder, spec, device, dtype)
+    else:
+        network = _load_plain(folder, dtype).to(device)
+    _check_window(network.config, context)
+    network.eval().requires_grad_(False)
+    head = network.get_output_embeddings()
+    model = LanguageModel(
+        body=LeanBody(network) if knows(network) else network.base_model,
+        head=head,
+        vocab=head.out_features,
+        dtype=dtype,
+        device=device,
+        kernel=_kernel(network),
+        network=network,
+        folder=folder,
+        quantised=quantised,
+    )
+    _probe(model, spec.path)
+    return model
+
+
+# ---- where it is ---------------------------------------------------------------------------------
+
+
 def model_folder(spec: ModelSpec) -> Path:
     """The local folder of a model: as named, relative to the repository, under SPECLAB_MODELS, or
     fetched from the hub.
     """
-    attached = os.environ.get("SPECLAB_MODELS")
-    places = [Path(spec.path), ROOT / spec.path] + (
-        [Path(attached) / spec.path] if attached else []
-    )
+    places = [Path(spec.path), ROOT / spec.path]
+    if attached := os.environ.get("SPECLAB_MODELS"):
+        places.append(Path(attached) / spec.path)
     for place in places:
         if (place / "config.json").is_file():
             return place
     if spec.path.count("/") != 1 or any(place.is_dir() for place in places):
         raise ValueError(
-            f"model {spec.path!r}: no config.json in {', '.join(map(str, places))}; for the tiny pair run `make tiny-pair DATA=…`"
+            f"model {spec.path!r}: no config.json in {', '.join(map(str, places))}; "
+            "for the tiny pair run `make tiny-pair DATA=…`"
         )
     from huggingface_hub import snapshot_download
 
     try:
         return Path(snapshot_download(spec.path, revision=spec.revision, allow_patterns=WEIGHTS))
     except Exception as error:
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(
-            f"model {spec.path!r} (revision {spec.revision}) is neither a folder nor to be had from the hub: "
-            f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}. "
+            f"model {spec.path!r} (revision {spec.revision}) is neither a folder nor to be had "
+            f"from the hub: {said}. "
             "Without a network put it under a folder and set SPECLAB_MODELS to that folder"
         ) from error
 
 
-def weight_files(folder: Path) -> list[Path]:
-    """The safetensors of a model; an error when there are none (pickled weights are refused)."""
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise ValueError(
-            f"{folder}: no *.safetensors (only these are loaded; pickled weights are refused). Missing weights: download or train again"
-        )
-    return files
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a model folder."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+
+
+# ---- device, dtype, memory -----------------------------------------------------------------------
 
 
 def _device(spec: ModelSpec) -> torch.device:
     if spec.device == "auto":
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-    device = torch.device(spec.device)
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+    device, there = torch.device(spec.device), torch.cuda.device_count()
+    if device.type == "cuda" and (device.index or 0) >= there:
         raise ValueError(
-            f"device={spec.device!r}: this machine has {torch.cuda.device_count()} GPUs; name another or device=auto"
+            f"device={spec.device!r}: this machine has {there} GPUs; name another or device=auto"
         )
     return device
 
@@ -111,80 +160,74 @@ def free_bytes(device: torch.device) -> int:
     """
     if device.type == "cpu":
         return psutil.virtual_memory().available
-    return (
-        torch.cuda.mem_get_info(device)[0]
-        + torch.cuda.memory_reserved(device)
-        - torch.cuda.memory_allocated(device)
-    )
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + kept
 
 
-def check_memory(folder: Path, device: torch.device, dtype: torch.dtype, quantised: bool) -> int:
-    """Bytes the weights will take; an error when the device has fewer free."""
-    stored = sum(f.stat().st_size for f in weight_files(folder))
-    need = int(stored * (1 if quantised else dtype.itemsize / 2) * 1.1)
+def check_fits(folder: Path, device: torch.device, dtype: torch.dtype, quantised: bool) -> None:
+    """An error when the device has fewer bytes free than the weights will take."""
+    wider = 1 if quantised else dtype.itemsize / 2  # than the 16 bit that weights are stored in
+    need = weight_bytes(folder) * wider * 1.1
     free = free_bytes(device)
     if need > free:
         raise ValueError(
-            f"{folder.name}: about {need / 1e9:.2f} GB are needed on {device}, {free / 1e9:.2f} GB are free; "
-            "use a smaller pair, 4 bit, or another device"
+            f"{folder.name}: about {need / 1e9:.2f} GB are needed on {device}, "
+            f"{free / 1e9:.2f} GB are free; use a smaller pair, 4 bit, or another device"
         )
-    return need
 
 
-def _check_window(config: Any, context: int) -> None:
-    window = (
-        getattr(config, "sliding_window", None)
-        if getattr(config, "use_sliding_window", True)
-        else None
+def weight_bytes(folder: Path) -> int:
+    """Size of a model's safetensors; an error when there are none (pickled weights are refused)."""
+    files = list(folder.glob("*.safetensors"))
+    if not files:
+        raise ValueError(
+            f"{folder}: no *.safetensors (only these are loaded; pickled weights are refused). "
+            "Missing weights: download or train again"
+        )
+    return sum(file.stat().st_size for file in files)
+
+
+# ---- the network ---------------------------------------------------------------------------------
+
+
+def _load_quantised(folder: Path, spec: ModelSpec, device: torch.device, dtype: torch.dtype) -> Any:
+    from gptqmodel import BACKEND, GPTQModel
+
+    backend = BACKEND.AUTO if spec.backend == "auto" else BACKEND(f"gptq_{spec.backend}")
+    loaded = GPTQModel.load(
+        str(folder), device=str(device), backend=backend, dtype=dtype, trust_remote_code=False
     )
-    if window is not None and window < context:
-        raise ValueError(
-            f"sliding_window={window} is shorter than the context of {context} tokens: tree masks would be wrong; shorten the prompts"
-        )
-    limit = getattr(config, "max_position_embeddings", None)
-    if limit is not None and limit < context:
-        raise ValueError(
-            f"the model takes {limit} positions, {context} are asked for; lower max_prompt_tokens or max_new_tokens"
-        )
+    return loaded.model
 
 
-def _kernel(network: Any) -> str:
-    """Class of the quantised layers, or of the plain ones."""
-    names = {type(m).__name__ for m in network.modules() if "Linear" in type(m).__name__}
-    return "+".join(sorted(n for n in names if n != "Linear") or sorted(names))
-
-
-def _load_network(
-    folder: Path, spec: ModelSpec, device: torch.device, dtype: torch.dtype
-) -> tuple[Any, bool]:
-    config = json.loads((folder / "config.json").read_text())
-    quantised = "quantization_config" in config or (folder / "quantize_config.json").is_file()
-    check_memory(folder, device, dtype, quantised)
-    if quantised:
-        from gptqmodel import BACKEND, GPTQModel
-
-        chosen = BACKEND.AUTO if spec.backend == "auto" else BACKEND(f"gptq_{spec.backend}")
-        return GPTQModel.load(
-            str(folder), device=str(device), backend=chosen, dtype=dtype, trust_remote_code=False
-        ).model, True
+def _load_plain(folder: Path, dtype: torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     try:
         network, info = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, attn_implementation="sdpa",
-            # looked at below: without it the error does not name the weight
-            output_loading_info=True, ignore_mismatched_sizes=True,
-        )  # fmt: skip
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            attn_implementation="sdpa",
+            output_loading_info=True,  # looked at below: without it the error does not name
+            ignore_mismatched_sizes=True,  # the weight
+        )
     except ValueError as error:
         if "attention implementation" in str(error):  # no attention at all, or one without masks
-            raise ValueError(
-                NO_CACHE.format(name=folder.name, why="it has no scaled dot-product attention")
-            ) from error
+            raise _no_cache(folder.name, "it has no scaled dot-product attention") from error
         raise
     _check_weights(folder, info)
-    return network.to(device), False
+    return network
+
+
+def _no_cache(name: str, why: str) -> ValueError:
+    return ValueError(
+        f"{name}: rejected tokens must be taken back from a key/value cache, and {why}; "
+        "use a model of attention layers with such a cache"
+    )
 
 
 def _check_weights(folder: Path, info: dict) -> None:
@@ -193,38 +236,31 @@ def _check_weights(folder: Path, info: dict) -> None:
     """
     if any(name.endswith("qweight") for name in info["unexpected_keys"]):
         raise ValueError(
-            f"{folder}: GPTQ weights, but no quantization_config in config.json and no quantize_config.json; "
-            "fetch the model's folder whole, with all its .json files"
+            f"{folder}: GPTQ weights, but no quantization_config in config.json and no "
+            "quantize_config.json; fetch the model's folder whole, with all its .json files"
         )
-    lost = sorted(info["missing_keys"]) + sorted(str(entry[0]) for entry in info["mismatched_keys"])
+    lost = [*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])]
     if lost:
         raise ValueError(
-            f"{folder}: {len(lost)} weights are missing or of another shape, as {lost[:2]}; fetch the model again, whole"
+            f"{folder}: {len(lost)} weights are missing or of another shape, as "
+            f"{sorted(lost)[:2]}; fetch the model again, whole"
         )
 
 
-def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
-    """A LanguageModel with its full vocabulary; `context` is the longest prompt plus continuation
-    it must take.
-    """
-    folder, device = model_folder(spec), _device(spec)
-    weight_files(folder)
-    dtype = _dtype(spec, device)
-    network, quantised = _load_network(folder, spec, device, dtype)
-    _check_window(network.config, context)
-    network.eval().requires_grad_(False)
-    head = network.get_output_embeddings()
-    model = LanguageModel(
-        LeanBody(network) if knows(network) else network.base_model,
-        head,
-        head.out_features,
-        dtype,
-        device,
-        _kernel(network),
-    )
-    model.network, model.folder, model.quantised = network, folder, quantised
-    _probe(model, spec.path)
-    return model
+def _check_window(config: Any, context: int) -> None:
+    """An error where the model cannot see the whole context at once."""
+    window = getattr(config, "sliding_window", None)
+    if window and window < context and getattr(config, "use_sliding_window", True):
+        raise ValueError(
+            f"sliding_window={window} is shorter than the context of {context} tokens: "
+            "tree masks would be wrong; shorten the prompts"
+        )
+    limit = getattr(config, "max_position_embeddings", None)
+    if limit and limit < context:
+        raise ValueError(
+            f"the model takes {limit} positions, {context} are asked for; "
+            "lower max_prompt_tokens or max_new_tokens"
+        )
 
 
 @torch.inference_mode()
@@ -232,85 +268,63 @@ def _probe(model: LanguageModel, name: str) -> None:
     """The cache must hold every layer's state; a packed tree must score as its paths do; body and
     head as the whole network does.
     """
-    root, left, right = PROBE
-    paths = torch.stack(
-        [
-            model.network(input_ids=torch.tensor([[root, t]], device=model.device))
-            .logits[0, -1]
-            .float()
-            for t in (left, right)
-        ]
-    )
+    root, left, right = 5, 9, 7  # token ids: one root, two siblings
+    rows = torch.tensor([[root, left], [root, right]], device=model.device)
+    alone = model.network(input_ids=rows).logits[:, -1].float()
     visible = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 0, 1]], dtype=torch.bool)
-    cache = model.cache()
+    tree, cache = torch.tensor([[root, left, right]]), model.cache()
     try:
-        hidden = model.forward(torch.tensor([PROBE]), cache, torch.tensor([0, 1, 1]), visible)
-    except (
-        TypeError,
-        AttributeError,
-        NotImplementedError,
-    ) as error:  # it asks our cache for what a plain one does not have
-        raise ValueError(
-            NO_CACHE.format(
-                name=name, why=f"it does not run over ours ({type(error).__name__}: {error})"
-            )
-        ) from error
-    if len(cache.layers) != model.network.config.num_hidden_layers:
-        why = f"only {len(cache.layers)} of its {model.network.config.num_hidden_layers} layers write to ours"
-        raise ValueError(NO_CACHE.format(name=name, why=why))
+        hidden = model.forward(tree, cache, torch.tensor([0, 1, 1]), visible)
+    except (TypeError, AttributeError, NotImplementedError) as error:
+        # it asks our cache for what a plain one does not have
+        why = f"it does not run over ours ({type(error).__name__}: {error})"
+        raise _no_cache(name, why) from error
+    layers = model.network.config.num_hidden_layers
+    if len(cache.layers) != layers:
+        raise _no_cache(name, f"only {len(cache.layers)} of its {layers} layers write to ours")
     packed = model.head(hidden)[0, 1:].float()
-    gap, scale = (packed - paths).abs().max().item(), paths.abs().max().item()
-    if not gap <= (1e-3 if model.dtype == torch.float32 else 0.05) * max(scale, 1.0):
+    gap, scale = float((packed - alone).abs().max()), float(alone.abs().max())
+    tolerance = 1e-3 if model.dtype == torch.float32 else 0.05
+    if not gap <= tolerance * max(scale, 1.0):
         raise ValueError(
             f"{name}: a packed tree and its paths differ by {gap:.3g} at logit scale {scale:.3g}: "
             "this architecture does not take 4-D masks, and cannot be used here"
         )
 
 
+# ---- the pair ------------------------------------------------------------------------------------
+
+
 def check_vocabularies(target: Any, draft: Any, sizes: tuple[int, int]) -> int:
     """Number of ids both models share; an error unless the tokenizers agree on every one of them."""
-    shared, (left, right) = min(sizes), (t.get_vocab() for t in (target, draft))
-    wrong = sorted(
-        token
-        for token in left.keys() | right.keys()
-        if left.get(token, shared) < shared or right.get(token, shared) < shared
-        if left.get(token) != right.get(token)
+    shared = min(sizes)
+    left, right = (
+        {(token, place) for token, place in tokenizer.get_vocab().items() if place < shared}
+        for tokenizer in (target, draft)
     )
+    wrong = sorted({token for token, _ in left ^ right})
     if wrong:
         raise ValueError(
-            f"target and draft have different vocabularies: {len(wrong)} tokens differ, as {wrong[:3]}. "
-            "Speculative decoding needs one vocabulary: use a draft of the target's family"
+            f"target and draft have different vocabularies: {len(wrong)} tokens differ, as "
+            f"{wrong[:3]}. Speculative decoding needs one vocabulary: "
+            "use a draft of the target's family"
         )
     return shared
 
 
-def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a model folder."""
-    from transformers import AutoTokenizer
+def _stop_ids(network: Any, tokenizer: Any) -> frozenset[int]:
+    named = getattr(network.generation_config, "eos_token_id", None)
+    stops = {tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])}
+    return frozenset(stops - {None})
 
-    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+
+# ---- facts ---------------------------------------------------------------------------------------
 
 
-def load_pair(profile: Profile) -> Pair:
-    """Both models of a profile, checked, cut to their shared ids, with the target's tokenizer."""
-    context = profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
-    target, draft = (load_model(spec, context) for spec in (profile.target, profile.draft))
-    tokenizers = [load_tokenizer(m.folder) for m in (target, draft)]
-    shared = check_vocabularies(*tokenizers, (target.vocab, draft.vocab))
-    target.vocab = draft.vocab = shared
-    stops = getattr(target.network.generation_config, "eos_token_id", None)
-    stops = {tokenizers[0].eos_token_id} | set(stops if isinstance(stops, list) else [stops])
-    facts = {
-        name: model_facts(spec, m)
-        for name, spec, m in (("target", profile.target, target), ("draft", profile.draft, draft))
-    }
-    return Pair(
-        target,
-        draft,
-        tokenizers[0],
-        frozenset(s for s in stops if s is not None),
-        facts | {"shared_vocabulary": shared},
-    )
+def _kernel(network: Any) -> str:
+    """Class of the quantised layers, or of the plain ones."""
+    names = {type(m).__name__ for m in network.modules() if "Linear" in type(m).__name__}
+    return "+".join(sorted(names - {"Linear"} or names))
 
 
 def parameter_count(network: Any) -> int:
@@ -322,6 +336,7 @@ def parameter_count(network: Any) -> int:
 
 def model_facts(spec: ModelSpec, model: LanguageModel) -> dict:
     """What a manifest says of a model."""
+    config = model.network.config
     return {
         "path": spec.path,
         "revision": spec.revision,
@@ -330,9 +345,9 @@ def model_facts(spec: ModelSpec, model: LanguageModel) -> dict:
         "kernel": model.kernel,
         "quantised": model.quantised,
         "parameters": parameter_count(model.network),
-        "weight_bytes": sum(f.stat().st_size for f in weight_files(model.folder)),
+        "weight_bytes": weight_bytes(model.folder),
         "architecture": type(model.network).__name__,
-        "layers": model.network.config.num_hidden_layers,
-        "width": model.network.config.hidden_size,
-        "heads": model.network.config.num_attention_heads,
+        "layers": config.num_hidden_layers,
+        "width": config.hidden_size,
+        "heads": config.num_attention_heads,
     }

@@ -20,7 +20,7 @@ from speclab.model import KVCache, LanguageModel
 from speclab.pairs import Pair
 from speclab.profiles import Profile
 from speclab.prompts import EncodedPrompt
-from speclab.sampling import Sampling, entropy, pick, probabilities, rank_key, rank_of, uniforms
+from speclab.sampling import Sampling, entropy, probabilities, rank_key, rank_of, sample, uniforms
 from speclab.tree import Tree
 
 TOP = 8  # draft tokens kept per trace row
@@ -93,7 +93,7 @@ def generate(
         token = (
             rank_key(logits).argmax(-1)
             if sampling.greedy
-            else pick(probabilities(logits, sampling), drawn[:, step])
+            else sample(probabilities(logits, sampling), drawn[:, step])
         )
         made.append(torch.where(live, token, -1))
         live = live & ~torch.isin(token, stops)

@@ -51,18 +51,17 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
     logits = logits.float() / sampling.temperature
     if 0 < sampling.top_k < logits.shape[-1]:
         key = rank_key(logits)
-        logits = logits.masked_fill(key < key.topk(sampling.top_k).values[..., -1:], -torch.inf)
+        last = key.topk(sampling.top_k).values[..., -1:]
+        logits = logits.masked_fill(key < last, -torch.inf)
     p = torch.softmax(logits, -1)
-    if sampling.top_p < 1:
-        order = rank_key(logits).argsort(-1, descending=True)
-        ranked = p.gather(-1, order)
-        # a token stays while the mass before it is below top_p, so the best one always does
-        kept = torch.zeros_like(p, dtype=torch.bool).scatter(
-            -1, order, ranked.cumsum(-1) - ranked < sampling.top_p
-        )
-        p = torch.where(kept, p, 0.0)
-        p = p / p.sum(-1, keepdim=True)
-    return p
+    if sampling.top_p == 1:
+        return p
+    order = rank_key(logits).argsort(-1, descending=True)
+    ranked = p.gather(-1, order)
+    before = ranked.cumsum(-1) - ranked  # always 0 for the best token, which so always stays
+    kept = ranked.where(before < sampling.top_p, 0.0)
+    p = torch.zeros_like(p).scatter(-1, order, kept)
+    return p / p.sum(-1, keepdim=True)
 
 
 def entropy(p: Tensor) -> Tensor:
@@ -83,11 +82,11 @@ def uniforms(seed: int, prompt_id: str, count: int) -> np.ndarray:
     return np.random.default_rng([seed, int.from_bytes(digest[:8], "big")]).random(count)
 
 
-def pick(p: Tensor, uniform: Tensor) -> Tensor:
+def sample(p: Tensor, uniform: Tensor) -> Tensor:
     """Inverse-CDF sample: the first token whose cumulated probability exceeds the uniform.
 
     p [..., vocab], uniform [...].
     """
     cumulated = p.double().cumsum(-1)
-    token = (cumulated <= uniform.double()[..., None] * cumulated[..., -1:]).sum(-1)
-    return token.clamp(max=p.shape[-1] - 1)
+    below = uniform.double()[..., None] * cumulated[..., -1:]
+    return (cumulated <= below).sum(-1).clamp(max=p.shape[-1] - 1)

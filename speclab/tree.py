@@ -17,11 +17,8 @@ def check_limit(name: str, value: int) -> int:
     LIMITS[name].
     """
     low, high = LIMITS[name]
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | np.integer)
-        or not low <= value <= high
-    ):
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or not low <= value <= high:
         raise ValueError(f"{name}={value!r}: allowed are whole numbers from {low} to {high}")
     return int(value)
 
@@ -37,16 +34,10 @@ class Tree:
     depth: np.ndarray
 
     def __post_init__(self):
-        for node in range(1, len(self.parent)):
-            up = self.parent[node]
-            if (
-                not 0 <= up < node
-                or self.depth[node] != self.depth[up] + 1
-                or self.depth[node] < self.depth[node - 1]
-            ):
-                raise ValueError(
-                    f"node {node} (parent {up}, depth {self.depth[node]}): nodes must stand breadth-first, parents first"
-                )
+        parent = self.parent[1:]
+        assert (parent < np.arange(1, len(self.parent))).all(), "parents stand before children"
+        assert (self.depth[1:] == self.depth[parent] + 1).all(), "a child is one below its parent"
+        assert (np.diff(self.depth) >= 0).all(), "nodes stand breadth-first"
 
     @property
     def size(self) -> int:
@@ -56,30 +47,28 @@ class Tree:
     @property
     def max_depth(self) -> int:
         """Depth of the deepest node."""
-        return int(self.depth.max())
-
-    def children(self, node: int) -> np.ndarray:
-        """Children of a node in rank order."""
-        found = np.flatnonzero(self.parent == node)
-        return found[np.argsort(self.rank[found], kind="stable")]
-
-    def level(self, depth: int) -> np.ndarray:
-        """Nodes at a depth, in breadth-first order."""
-        return np.flatnonzero(self.depth == depth)
+        return int(self.depth[-1])
 
     @property
     def is_chain(self) -> bool:
         """True when no node has two children."""
         return self.size == self.max_depth
 
+    def children(self, node: int) -> np.ndarray:
+        """Children of a node in rank order."""
+        children = np.flatnonzero(self.parent == node)
+        return children[np.argsort(self.rank[children])]
+
+    def level(self, depth: int) -> np.ndarray:
+        """Nodes at a depth, in breadth-first order."""
+        return np.flatnonzero(self.depth == depth)
+
     def upto(self, depth: int) -> "Tree":
-        """The tree cut below a depth (nodes stand breadth-first, so it is a prefix)."""
-        keep = int((self.depth <= depth).sum())
-        return (
-            self
-            if keep == len(self.parent)
-            else Tree(self.parent[:keep], self.rank[:keep], self.depth[:keep])
-        )
+        """The tree cut below a depth."""
+        if depth >= self.max_depth:
+            return self
+        kept = self.depth <= depth
+        return Tree(self.parent[kept], self.rank[kept], self.depth[kept])
 
     @cached_property
     def width(self) -> np.ndarray:
@@ -91,20 +80,17 @@ class Tree:
         return width
 
     @cached_property
-    def best_path(self) -> np.ndarray:
-        """True where every rank from the root down is 0; bool [N + 1]."""
-        best = np.ones(self.size + 1, dtype=bool)
-        for node in range(1, self.size + 1):
-            best[node] = best[self.parent[node]] and self.rank[node] == 0
-        return best
-
-    @cached_property
     def ancestors(self) -> np.ndarray:
         """ancestors[i, j] is True iff node j is node i or stands above it; bool [N + 1, N + 1]."""
         table = np.eye(self.size + 1, dtype=bool)
         for node in range(1, self.size + 1):
             table[node] |= table[self.parent[node]]
         return table
+
+    @cached_property
+    def best_path(self) -> np.ndarray:
+        """True where every rank from the root down is 0; bool [N + 1]."""
+        return ~(self.ancestors & (self.rank > 0)).any(axis=1)
 
 
 def static_tree(depth: int, branches: int, budget: int | None = None) -> Tree:
@@ -113,21 +99,22 @@ def static_tree(depth: int, branches: int, budget: int | None = None) -> Tree:
     static_tree(3, 2, 8) is the paper's: levels of 2, 4 and 2 nodes, the last two below the best
     child of the best child.
     """
-    check_limit("depth", depth), check_limit("branches", branches)
-    limit = LIMITS["budget"][1] if budget is None else check_limit("budget", budget)
-    parent, rank, deep = [-1], [0], [0]
-    for node in range(limit):  # nodes are appended while they are expanded: breadth-first
-        if node >= len(parent) or deep[node] == depth or len(parent) > limit:
-            break
-        count = min(branches, limit + 1 - len(parent))
-        parent += [node] * count
-        rank += range(count)
-        deep += [deep[node] + 1] * count
-    if budget is None and len(parent) > limit:
+    check_limit("depth", depth)
+    check_limit("branches", branches)
+    full = sum(branches**level for level in range(1, depth + 1))
+    most = LIMITS["budget"][1]
+    if budget is None and full > most:
         raise ValueError(
-            f"depth={depth}, branches={branches}: the full tree has over {limit} nodes; name a budget"
+            f"depth={depth}, branches={branches}: the full tree has over {most} nodes; "
+            "name a budget"
         )
-    return Tree(*(np.array(column, dtype=np.int64) for column in (parent, rank, deep)))
+    size = full if budget is None else min(full, check_limit("budget", budget))
+    place = np.arange(size)  # of a drafted node: each node's children follow those of the one before
+    parent = np.append(-1, place // branches)
+    deep = np.zeros(size + 1, dtype=np.int64)
+    for node in range(1, size + 1):
+        deep[node] = deep[parent[node]] + 1
+    return Tree(parent, np.append(0, place % branches), deep)
 
 
 def chain(gamma: int) -> Tree:
@@ -135,16 +122,4 @@ def chain(gamma: int) -> Tree:
     return static_tree(check_limit("gamma", gamma), 1)
 
 
-def parse_shape(text: str) -> Tree:
-    """`chain:GAMMA` or `tree:DEPTH,BRANCHES[,BUDGET]` as a tree."""
-    kind, _, numbers = text.partition(":")
-    parts = numbers.split(",")
-    if kind in ("chain", "tree") and all(p.strip().isdigit() for p in parts):
-        values = [int(p) for p in parts]
-        if kind == "chain" and len(values) == 1:
-            return chain(values[0])
-        if kind == "tree" and len(values) in (2, 3):
-            return static_tree(*values)
-    raise ValueError(
-        f"shape={text!r}: allowed are chain:GAMMA (as chain:4) and tree:DEPTH,BRANCHES[,BUDGET] (as tree:3,2,8)"
-    )
+PLAIN = Tree(np.array([-1]), np.array([0]), np.array([0]))  # nothing is drafted

@@ -19,6 +19,7 @@ from speclab.prompts import EncodedPrompt
 from speclab.record import generate, record_prompt
 from speclab.sampling import Sampling
 from speclab.stats import fold_of
+from speclab.tree import PLAIN as NOTHING
 from speclab.tree import chain, static_tree
 
 COSTS = Costs(
@@ -29,7 +30,7 @@ COSTS = Costs(
     0.1,
 )
 SETTINGS = (
-    {PLAIN: None}
+    {PLAIN: NOTHING}
     | {f"chain:{g}": chain(g) for g in (1, 2, 4)}
     | {"tree:3,2,8": static_tree(3, 2, 8)}
 )
@@ -172,7 +173,7 @@ def test_costs_are_those_of_the_real_decoder():
 
 def test_the_sampled_chain_is_an_expectation_over_the_same_text():
     trace = random_trace(1).assign(p_token=0.5, q_token=0.3)
-    found = budgets.prompt_table(trace, {PLAIN: None, "chain:3": chain(3)}, COSTS, rule="rejection")
+    found = budgets.prompt_table(trace, {PLAIN: NOTHING, "chain:3": chain(3)}, COSTS, rule="rejection")
     assert found["emitted"].to_numpy() == pytest.approx(40.0)
     sure = budgets.prompt_table(
         trace.assign(q_token=0.5), {"chain:3": chain(3)}, COSTS, rule="rejection"
@@ -379,7 +380,7 @@ def test_a_choice_may_be_paid_for_elsewhere():
 
 
 def test_a_free_draft_wants_the_longest_chain_and_a_dear_one_none():
-    trace, chains = random_trace(2), {PLAIN: None} | {f"chain:{g}": chain(g) for g in range(1, 9)}
+    trace, chains = random_trace(2), {PLAIN: NOTHING} | {f"chain:{g}": chain(g) for g in range(1, 9)}
     found = budgets.counts(trace, chains)
     curve = budgets.curves(found, chains, cs=(0.0, 0.02, 0.3, 1.0, 5.0), n=50).set_index(
         ["c", "domain"]
@@ -400,7 +401,7 @@ def test_a_free_draft_wants_the_longest_chain_and_a_dear_one_none():
 
 
 def test_break_even_is_where_the_best_setting_becomes_plain():
-    trace, chains = random_trace(2), {PLAIN: None} | {f"chain:{g}": chain(g) for g in (1, 2, 4)}
+    trace, chains = random_trace(2), {PLAIN: NOTHING} | {f"chain:{g}": chain(g) for g in (1, 2, 4)}
     found = budgets.counts(trace, chains)
     even = budgets.break_even(found, chains, per_token=0.02, overhead=0.05).set_index("domain")
     for domain, c in even["c"].items():
@@ -525,7 +526,7 @@ def test_bad_input_says_what_to_do():
         ),
         "judged on different prompts": lambda: budgets.compare({"a": enough, "b": enough[1:]}, "a"),
         "draft nothing": lambda: budgets.break_even(
-            budgets.counts(trace, {PLAIN: None}), {PLAIN: None}
+            budgets.counts(trace, {PLAIN: NOTHING}), {PLAIN: NOTHING}
         ),
         "factor=1.5: it must be at least 0 and at most 1.": lambda: budgets.perturb(trace, 1.5),
     }

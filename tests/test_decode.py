@@ -11,8 +11,9 @@ import torch
 from toy import toy_pair
 
 from speclab.__main__ import main
-from speclab.decode import Decoded, decode, decode_prompt, margin_at_difference
-from speclab.draft import Shape, StopRule, parse_shape
+from speclab.decode import Decoded, decode, decode_prompt
+from speclab.draft import Shape, StopRule, parse_shape, propose
+from speclab.ops.decode_file import margin_at_difference, plain_difference
 from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.record import generate, record_prompt
 from speclab.replay import prompt_sums, replay
@@ -215,8 +216,6 @@ def test_dynamic_gamma_drafts_less_and_never_changes_the_text(random_pair):
 def test_a_dynamic_tree_holds_the_best_nodes_by_cumulated_probability():
     from itertools import product
 
-    from speclab.draft import propose
-
     pair = toy_pair()
     proposal = propose(
         pair.draft,
@@ -249,13 +248,14 @@ def test_a_difference_is_reported_with_position_and_margin(random_pair):
     prompt = prompt_of(range(2, 20))
     (plain,) = generate(random_pair.target, [prompt], 10, frozenset(), GREEDY, 0)
     assert margin_at_difference(random_pair, prompt, plain, plain) is None
-    at, margin = margin_at_difference(random_pair, prompt, (*plain[:4], plain[4] + 1), plain)
-    assert at == 4 and 0 < margin < 1
+    said = margin_at_difference(random_pair, prompt, (*plain[:4], plain[4] + 1), plain)
+    assert said["position"] == 4 and 0 < said["target_margin"] < 1
+    assert margin_at_difference(random_pair, prompt, plain[:4], plain)["position"] == 4
 
 
 def test_a_decoded_sweep_counts_what_the_replay_says(tiny_pair):
-    from speclab.decode import sweep
     from speclab.replay import chain_sums
+    from speclab.studies.gamma_sweep import decoded_sweep
 
     prompts = tiny_prompts(tiny_pair, 1)
     texts = generate(tiny_pair.target, prompts, 20, tiny_pair.stop_ids, GREEDY, 0)
@@ -270,7 +270,7 @@ def test_a_decoded_sweep_counts_what_the_replay_says(tiny_pair):
         ["gamma", "prompt_id"],
     )
     replayed = chain_sums(trace, (1, 4, 7))[columns].sort_values(keys, ignore_index=True)
-    decoded = sweep(tiny_pair, prompts, (1, 4, 7), "greedy", GREEDY, 20).sort_values(
+    decoded = decoded_sweep(tiny_pair, prompts, (1, 4, 7), "greedy", GREEDY, 20).sort_values(
         keys, ignore_index=True
     )
     ended = (
@@ -312,9 +312,9 @@ def test_what_does_not_go_together_is_named(rule, shape, sampling, words):
 
 
 def test_empty_prompts_and_missing_randomness_are_named():
-    with pytest.raises(ValueError, match="at least one of each"):
+    with pytest.raises(AssertionError, match="at least one prompt token"):
         next(decode(toy_pair(), (), "greedy", Shape(chain(1)), GREEDY, 4))
-    with pytest.raises(ValueError, match="needs a numpy Generator"):
+    with pytest.raises(AssertionError, match="needs a numpy Generator"):
         next(decode(toy_pair(), (1,), "rejection", Shape(chain(1)), WARM, 4))
 
 
@@ -413,14 +413,10 @@ def test_in_half_precision_a_difference_is_reported_and_never_hidden(tmp_path, c
 
 
 def test_a_difference_that_is_there_is_found(random_pair):
-    from speclab.decode import difference_row
-
     found = decode_prompt(
         random_pair, prompt_of(range(2, 20)), "greedy", Shape(chain(2)), GREEDY, 10
     )
-    assert difference_row(random_pair, prompt_of(range(2, 20)), found, 10) == {
-        "plain_difference": None
-    }
+    assert plain_difference(random_pair, prompt_of(range(2, 20)), found, 10) is None
     other = Decoded(
         "p",
         (*found.token_ids[:6], found.token_ids[6] + 1, *found.token_ids[7:]),
@@ -429,5 +425,5 @@ def test_a_difference_that_is_there_is_found(random_pair):
         0.0,
         0.0,
     )
-    said = difference_row(random_pair, prompt_of(range(2, 20)), other, 10)["plain_difference"]
+    said = plain_difference(random_pair, prompt_of(range(2, 20)), other, 10)
     assert said["position"] == 6 and 0 < said["target_margin"] < 1

@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import save_random_llama
 
-from speclab.pairs import check_memory, load_model, load_pair, model_folder
+from speclab.pairs import check_fits, load_model, load_pair, model_folder
 from speclab.profiles import ModelSpec, Profile
 
 
@@ -78,7 +78,7 @@ def test_too_little_memory_is_said_with_both_numbers(random_folders, monkeypatch
 
     monkeypatch.setattr(psutil, "virtual_memory", lambda: type("M", (), {"available": 1000})())
     with pytest.raises(ValueError, match=r"about 0.00 GB are needed on cpu, 0.00 GB are free"):
-        check_memory(random_folders[0], torch.device("cpu"), torch.float32, False)
+        check_fits(random_folders[0], torch.device("cpu"), torch.float32, False)
 
 
 def test_a_context_longer_than_the_model_takes_is_refused(random_folders):

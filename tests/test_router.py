@@ -21,6 +21,7 @@ from speclab.analysis import router as routing
 from speclab.analysis.choose import PLAIN, UNKNOWN
 from speclab.analysis.router import Router, load_router, rules, strip_form
 from speclab.cost import Costs
+from speclab.draft import parse_shape
 from speclab.prompts import DOMAINS, MATH_PROMPT, REASONING_PROMPT, load_prompts
 from speclab.studies.budgets_and_routing import online, policies
 from speclab.tree import chain, static_tree
@@ -33,7 +34,7 @@ COSTS = Costs(
     0.1,
 )
 SETTINGS = (
-    {PLAIN: None}
+    {PLAIN: parse_shape("plain").tree}
     | {f"chain:{g}": chain(g) for g in (1, 2, 4)}
     | {"tree:3,2,8": static_tree(3, 2, 8)}
 )
@@ -441,7 +442,7 @@ def test_a_known_domain_gives_the_line_its_height():
         for i in range(8)
     }
     trace = trace_of(texts)
-    at = online.walks(trace, {PLAIN: None, "chain:2": chain(2)}, COSTS)
+    at = online.walks(trace, {PLAIN: SETTINGS[PLAIN], "chain:2": chain(2)}, COSTS)
     own = trace.set_index("prompt_id")["domain"].to_dict()
     told = online.online(at, "chain:2", 1, own, folds=2)
     assert told.groupby("domain")["setting"].unique().str[0].to_dict() == {

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from speclab.sampling import Sampling, entropy, pick, probabilities, rank_key, rank_of, uniforms
+from speclab.sampling import Sampling, entropy, probabilities, rank_key, rank_of, sample, uniforms
 
 LOGITS = torch.tensor([2.0, 1.0, 1.0, 0.0]).log_softmax(-1)
 
@@ -35,9 +35,9 @@ def test_entropy_is_in_nats_and_zero_times_log_zero_is_zero():
 
 def test_inverse_cdf_sampling_has_the_distribution_and_never_draws_an_excluded_token():
     p = torch.tensor([0.0, 0.25, 0.0, 0.75])
-    tokens = pick(p.expand(10_000, 4), torch.from_numpy((np.arange(10_000) + 0.5) / 10_000))
+    tokens = sample(p.expand(10_000, 4), torch.from_numpy((np.arange(10_000) + 0.5) / 10_000))
     assert torch.bincount(tokens, minlength=4).tolist() == [0, 2500, 0, 7500]
-    assert pick(p, torch.tensor(0.0)).item() == 1 and pick(p, torch.tensor(1 - 1e-16)).item() == 3
+    assert sample(p, torch.tensor(0.0)).item() == 1 and sample(p, torch.tensor(1 - 1e-16)).item() == 3
 
 
 def test_uniforms_belong_to_the_prompt_and_the_seed():

@@ -14,7 +14,7 @@ from speclab.score import Estimator, quotient
 from speclab.stats import bootstrap
 from speclab.studies.budgets_and_routing import online
 from speclab.studies.budgets_and_routing import serving as stream
-from speclab.tree import chain, static_tree
+from speclab.tree import PLAIN, chain, static_tree
 
 COSTS = Costs(
     10.0,
@@ -25,7 +25,7 @@ COSTS = Costs(
 )
 LOOP = stream.LoopCosts(10.0, COSTS.sizes, COSTS.draft, COSTS.verify, 0.1, 0.7)
 SETTINGS = {
-    "plain": None,
+    "plain": PLAIN,
     "chain:1": chain(1),
     "chain:3": chain(3),
     "tree:2,2,4": static_tree(2, 2, 4),

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclab.tree import Tree, chain, parse_shape, static_tree
+from speclab.draft import PLAIN, parse_shape
+from speclab.tree import Tree, chain, static_tree
 
 
 def test_the_papers_tree_has_levels_of_2_4_2_and_the_last_two_hang_below_the_best_grandchild():
@@ -49,14 +50,28 @@ def test_a_chain_is_a_path(gamma):
 
 
 def test_shapes_are_read_from_text():
-    assert parse_shape("chain:4").parent.tolist() == chain(4).parent.tolist()
-    assert parse_shape("tree:3,2,8").parent.tolist() == static_tree(3, 2, 8).parent.tolist()
-    assert parse_shape("tree:2,3").size == 12
+    assert parse_shape("chain:4").tree.parent.tolist() == chain(4).parent.tolist()
+    assert parse_shape("tree:3,2,8").tree.parent.tolist() == static_tree(3, 2, 8).parent.tolist()
+    assert parse_shape("tree:2, 3").size == 12
+    assert parse_shape("dynamic:4,3,7").size == 7 and not parse_shape("dynamic:4,3,7").is_chain
+    assert parse_shape("plain") is PLAIN and PLAIN.size == 0 and PLAIN.is_chain
 
 
 @pytest.mark.parametrize(
     "text",
-    ["chain", "chain:", "chain:a", "tree:3", "bush:1,2", "chain:1,2", "tree:1,2,3,4", "chain:-1"],
+    [
+        "chain",
+        "chain:",
+        "chain:a",
+        "tree:3",
+        "bush:1,2",
+        "chain:1,2",
+        "tree:1,2,3,4",
+        "chain:-1",
+        "chain:1.5",
+        "dynamic:1,2",
+        "plain:1",
+    ],
 )
 def test_a_broken_shape_says_what_is_allowed(text):
     with pytest.raises(ValueError, match=r"chain:GAMMA .* tree:DEPTH,BRANCHES"):
@@ -72,12 +87,27 @@ def test_a_broken_shape_says_what_is_allowed(text):
         (lambda: static_tree(2, 2, 0), "budget=0"),
         (lambda: static_tree(2, 2.5), "branches=2.5"),
         (lambda: static_tree(64, 2), "name a budget"),
-        (
-            lambda: Tree(np.array([-1, 0, 1, 0]), np.array([0, 0, 0, 1]), np.array([0, 1, 2, 1])),
-            "node 3 .*breadth-first",
-        ),
     ],
 )
 def test_limits_are_named(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize(
+    ("parent", "depth", "words"),
+    [
+        ([-1, 0, 1, 0], [0, 1, 2, 1], "breadth-first"),
+        ([-1, 2, 0], [0, 1, 1], "parents stand before"),
+        ([-1, 0, 1], [0, 1, 1], "one below its parent"),
+    ],
+)
+def test_nodes_out_of_order_are_no_tree(parent, depth, words):
+    with pytest.raises(AssertionError, match=words):
+        Tree(np.array(parent), np.zeros(len(parent), dtype=int), np.array(depth))
+
+
+def test_a_tree_is_cut_below_a_depth():
+    tree = static_tree(3, 2, 8)
+    assert tree.upto(2).parent.tolist() == [-1, 0, 0, 1, 1, 2, 2] and tree.upto(3) is tree
+    assert tree.upto(0).size == 0

@@ -1,7 +1,7 @@
 """Budgets: how much to draft for whom, from the trace of one run, with the uncertainty of the
 choice and what a wrong one costs.
 
-A *setting* is a name and a `Tree`, or None for plain decoding; `counts` replays every setting on
+A *setting* is a name and a `Tree`, of no node for plain decoding; `counts` replays every setting on
 every recorded text, `price` turns blocks into target passes on one machine. A lossless text is the
 same under every setting, so speed-up = emitted / cost over any group of prompts, and the best
 setting is the one of least cost. A *judged* frame has one row a prompt: prompt_id, domain, setting,
@@ -25,7 +25,7 @@ PLAIN, UNKNOWN = (
     "unknown",
 )  # the setting that drafts nothing; the label of a prompt of no known domain
 CS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)  # c of `curves`
-Settings = Mapping[str, Tree | None]
+Settings = Mapping[str, Tree]
 KEYS, SUMS = (
     ["setting", "prompt_id", "domain"],
     ["blocks", "drafted", "accepted", "emitted", "cost"],
@@ -140,9 +140,9 @@ def counts(
     return pd.concat(parts, ignore_index=True)[[*KEYS, "levels", *SUMS[:-1]]]
 
 
-def _counted(trace: pd.DataFrame, tree: Tree | None, rule: str, limit: int | None) -> pd.DataFrame:
+def _counted(trace: pd.DataFrame, tree: Tree, rule: str, limit: int | None) -> pd.DataFrame:
     by = ["prompt_id", "domain", "levels"]
-    if tree is None:
+    if not tree.size:
         one = trace[by[:2]].assign(levels=0, blocks=1.0, drafted=0.0, accepted=0.0, emitted=1.0)
         return one.groupby(by, sort=False, observed=True).sum().reset_index()
     if rule == "rejection" and not tree.is_chain:
@@ -184,11 +184,7 @@ def block_prices(settings: Settings, costs: Costs) -> dict[str, np.ndarray]:
     prices = {}
     for name, tree in settings.items():
         try:
-            deeper = (
-                []
-                if tree is None
-                else [costs.of_block(tree.upto(level)) for level in range(1, tree.max_depth + 1)]
-            )
+            deeper = [costs.of_block(tree.upto(level)) for level in range(1, tree.max_depth + 1)]
         except ValueError as error:
             raise ValueError(
                 f"setting {name!r} cannot be priced: {error}; or leave it out"
@@ -410,8 +406,8 @@ def curves(
     table = pd.concat(parts, ignore_index=True)
     trees = table["setting"].map(settings)
     sizes = {
-        "levels": [t.max_depth if t else 0 for t in trees],
-        "nodes": [t.size if t else 0 for t in trees],
+        "levels": [tree.max_depth for tree in trees],
+        "nodes": [tree.size for tree in trees],
     }
     return table.assign(**sizes)[
         ["c", "domain", "setting", "levels", "nodes", "speedup", "low", "high", "share_best"]
@@ -432,7 +428,7 @@ def break_even(
     Exact: cost is linear in c. A bound at 0 or below says that not even a free draft helps.
     ValueError without a setting that drafts.
     """
-    drafting = {name: tree for name, tree in settings.items() if tree is not None}
+    drafting = {name: tree for name, tree in settings.items() if tree.size}
     if not drafting:
         raise ValueError(
             f"settings {list(settings)} draft nothing: give at least one chain or tree"

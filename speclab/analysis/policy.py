@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 
 from speclab.analysis import router as routing
-from speclab.analysis.choose import PLAIN
 from speclab.cost import Costs
 from speclab.draft import Shape, parse_shape
 from speclab.files import written
@@ -55,14 +54,9 @@ class Policy:
             raise ValueError(f"domains: {unknown} unknown; allowed are {', '.join(DOMAINS)}")
         for name, setting in {"default": self.default, **self.domains}.items():
             try:
-                parse_setting(setting)
+                parse_shape(str(setting))
             except ValueError as error:
-                raise ValueError(f"{name}: {error}, or {PLAIN!r}") from None
-
-
-def parse_setting(setting: str) -> Shape | None:
-    """The shape of a setting, None for plain decoding. ValueError as `parse_shape`."""
-    return None if setting == PLAIN else parse_shape(str(setting))
+                raise ValueError(f"{name}: {error}") from None
 
 
 def identity(profile: Profile) -> dict[str, str]:
@@ -123,12 +117,12 @@ def load(path: str | Path, pair: Mapping[str, str] | None = None) -> Policy:
     return policy
 
 
-def choose(policy: Policy, prompt: Prompt) -> Shape | None:
-    """What to draft for a prompt; None: nothing, the target decodes alone.
+def choose(policy: Policy, prompt: Prompt) -> Shape:
+    """What to draft for a prompt.
 
     A router, where the policy has one, sees the text only.
     """
-    return parse_setting(setting_for(policy, prompt))
+    return parse_shape(setting_for(policy, prompt))
 
 
 def setting_for(policy: Policy, prompt: Prompt) -> str:

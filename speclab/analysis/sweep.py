@@ -253,7 +253,7 @@ def beside(decoded: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFrame:
     """Block efficiency counted by a decoder beside the replay's on the same prompts, one row a
     gamma, prompts of all domains together.
 
-    Both have gamma, prompt_id and COUNTS (`decode.sweep`, `replay.chain_sums`). Columns: gamma, decoded
+    Both have gamma, prompt_id and COUNTS (`decoded_sweep`, `replay.chain_sums`). Columns: gamma, decoded
     (low, high), replayed, difference = decoded - replayed (difference_low, difference_high; prompts
     paired), prompts, unequal (prompts whose blocks or tokens differ). ValueError if the gammas or
     prompts differ.

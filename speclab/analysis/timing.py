@@ -10,7 +10,7 @@ import torch
 
 from speclab.cost import Costs
 from speclab.decode import Decoded, decode_prompt
-from speclab.draft import Shape
+from speclab.draft import PLAIN, Shape
 from speclab.model import LanguageModel, timed
 from speclab.pairs import Pair
 from speclab.prompts import EncodedPrompt
@@ -115,7 +115,7 @@ def decoded_speed(
     """
     rows, methods = [], ["plain", *shapes]
     for name in methods:
-        _run_one(pair, prompts[0], shapes.get(name), min(8, max_new_tokens))  # warm-up
+        _run_one(pair, prompts[0], shapes.get(name, PLAIN), min(8, max_new_tokens))  # warm-up
     for repeat in range(repeats):
         for prompt in prompts:
             for name in methods[:: 1 if repeat % 2 == 0 else -1]:
@@ -125,7 +125,7 @@ def decoded_speed(
                         repeat,
                         prompt.prompt_id,
                         prompt.domain,
-                        *_run_one(pair, prompt, shapes.get(name), max_new_tokens),
+                        *_run_one(pair, prompt, shapes.get(name, PLAIN), max_new_tokens),
                     )
                 )
     return pd.DataFrame(
@@ -134,9 +134,9 @@ def decoded_speed(
 
 
 def _run_one(
-    pair: Pair, prompt: EncodedPrompt, shape: Shape | None, max_new_tokens: int
+    pair: Pair, prompt: EncodedPrompt, shape: Shape, max_new_tokens: int
 ) -> tuple[int, int, float]:
-    if shape is None:
+    if not shape.size:
         seconds, tokens = plain_time(pair, prompt, max_new_tokens)
         return tokens, tokens, seconds
     found = decode_prompt(pair, prompt, "greedy", shape, Sampling(), max_new_tokens)

@@ -52,7 +52,7 @@ def walks(
     )
     for s, (name, tree) in enumerate(settings.items()):
         emitted[s, code, start], to_go[s, code, start] = 1, 1.0
-        if tree is not None:
+        if tree.size:
             blocks = replay.replay(trace, tree, starts="every")  # rows in the order of `texts`
             emitted[s, code, start] = blocks["emitted"]
             to_go[s, code, start] = prices[name][levels_at(blocks, tree, max_new_tokens)]

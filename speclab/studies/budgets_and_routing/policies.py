@@ -70,7 +70,7 @@ def recommend(
             faster = [
                 (name, settings[name])
                 for name, speed in own[["setting", "speedup"]].to_numpy()
-                if speed > 1 and settings[name]
+                if speed > 1 and settings[name].size
             ]
             gamma = next((tree.size for _, tree in faster if tree.is_chain), 0)
             tree = next((name for name, tree in faster if not tree.is_chain), "none")

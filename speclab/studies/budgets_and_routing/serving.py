@@ -174,15 +174,15 @@ class Work:
 
 
 def work(
-    trace: pd.DataFrame, tree: Tree | None, max_new_tokens: int | None = None
+    trace: pd.DataFrame, tree: Tree, max_new_tokens: int | None = None
 ) -> dict[str, Work]:
-    """The blocks of every recorded text (T = 0) under a tree, or plain (None), by prompt_id.
+    """The blocks of every recorded text (T = 0) under a tree, by prompt_id.
 
     max_new_tokens: the decoder's limit, below which it drafts past an EOS it cannot foresee; None:
     it drafts nothing past the end.
     """
     require(trace, [*PROMPT, "position"], "trace")
-    if tree is None:
+    if not tree.size:
         sizes = trace.groupby("prompt_id", sort=False).size()
         return {
             name: Work(np.ones(size, int), np.zeros((size, 0), int)) for name, size in sizes.items()
@@ -268,7 +268,7 @@ def with_passes(judged: pd.DataFrame, counts: pd.DataFrame) -> pd.DataFrame:
 def online_passes(
     judged: pd.DataFrame,
     at: "Walks",
-    settings: Mapping[str, Tree | None],
+    settings: Mapping[str, Tree],
     first: str,
     blocks: int,
     max_new_tokens: int | None = None,
@@ -278,7 +278,7 @@ def online_passes(
     """
     names, everyone = list(at.settings), np.arange(len(at.length))
     chosen = judged.set_index("prompt_id")["setting"].loc[at.prompt_id].map(names.index).to_numpy()
-    depth = np.array([settings[name].max_depth if settings[name] else 0 for name in names])
+    depth = np.array([settings[name].max_depth for name in names])
     place, target, draft, step = (np.zeros(len(at.length), int) for _ in range(4))
     while (live := place < at.length).any():
         setting = np.where(step < blocks, names.index(first), chosen)
