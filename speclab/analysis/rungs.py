@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
 from speclab import score, stats
@@ -107,3 +108,15 @@ def ladder_intervals(run, rule: str = "greedy", n: int = RESAMPLES, seed: int = 
         [stats.by_domain(getattr(run, name), estimator, n, seed) for name, estimator in rungs],
         ignore_index=True,
     )
+
+
+def change(family: Estimator) -> Estimator:
+    """A family's last member less its first, such as from depth 1 to the deepest level: both are of
+    the same resamples, so the difference is paired.
+    """
+
+    def value(totals: np.ndarray) -> np.ndarray:
+        members = family.value(totals)
+        return members[..., -1:] - members[..., :1]
+
+    return Estimator(f"change of {family.name}", family.columns, value)

@@ -1,0 +1,374 @@
+"""Does acceptance rise with depth? Profiles by depth with the kind of node held fixed, what the cut
+of a tree does to a mean, acceptance where the parent was accepted, and the place in the text.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from speclab import figures, replay, score, stats
+from speclab.analysis import published, rungs, significance
+from speclab.estimates import Estimates, direction, stack
+from speclab.score import ALL, POSITION_BIN, Estimator
+from speclab.tree import static_tree
+
+TREE = ["prompt_id", "position"]
+BINS = "all domains, bins"
+BIN_LOOK = {BINS: {"color": "black", "marker": "x", "markersize": 7, "zorder": 4}}
+GAIN = "accept_by_depth - unconditional"
+WORDS = ("higher in", "lower in", "cannot be told apart in")
+
+
+def shape(run) -> str:
+    """Nodes of a run's tree by depth: '2 + 4 + 2'."""
+    return " + ".join(map(str, run.nodes.groupby("depth")["node"].nunique()))
+
+
+def long_texts(nodes: pd.DataFrame) -> pd.Series:
+    """Prompts by domain whose text reaches the paper's second bin of positions."""
+    late = nodes[nodes["position"] >= POSITION_BIN]
+    return late.groupby("domain")["prompt_id"].nunique()
+
+
+def enough(late: pd.Series) -> bool:
+    """True where every domain that has long texts (`long_texts`) has enough for an interval."""
+    return len(late) > 0 and late.min() >= stats.MIN_PROMPTS
+
+
+# ---- profiles by depth ---------------------------------------------------------------------------
+
+Question = tuple[pd.DataFrame, Estimator]
+
+
+def kinds(cut, full, warm, depth: int, branches: int) -> dict[str, Question]:
+    """Kinds of node by name, each as rows and a family of estimators by depth: of the paper's tree
+    (`cut`), the complete one (`full`), and the paper's at T = 1 (`warm`).
+    """
+    tree = score.tree_estimators()["accept_by_depth"]
+    blocks = replay.replay(warm.trace, static_tree(depth, branches), "every")
+    complete = replay.prompt_sums(blocks, "room")
+    cut_shape, full_shape = shape(cut), shape(full)
+    under_best = cut.nodes["parent"].isin(best_path(cut.nodes))
+    second = cut.nodes[under_best & (cut.nodes["rank"] == 1)]
+    return {
+        f"published_alpha, {cut_shape}": (cut.nodes, score.alpha_by_depth),
+        f"published_alpha, {full_shape}": (full.nodes, score.alpha_by_depth),
+        "best_path_alpha (rank 0)": (cut.nodes, score.best_path_by_depth),
+        "best path's second child (rank 1)": (second, score.alpha_by_depth),
+        f"published_alpha, {cut_shape}, T = 1": (warm.nodes, score.alpha_by_depth),
+        "best_path_alpha (rank 0), T = 1": (warm.nodes, score.best_path_by_depth),
+        f"accept_by_depth, {full_shape}": (full.nodes, tree),
+        f"accept_by_depth, {full_shape}, T = 1": (
+            complete,
+            score.block_estimators()["accept_by_depth"],
+        ),
+    }
+
+
+def best_path(nodes: pd.DataFrame) -> set[int]:
+    """Numbers of the root and of the nodes on the best path."""
+    return {0, *nodes.loc[nodes["best_path"], "node"]}
+
+
+def by_depth(asked: dict[str, Question]) -> Estimates:
+    """Estimates by name, domain and depth."""
+    found = stack({name: stats.by_domain(*question) for name, question in asked.items()}, "name")
+    found["depth"] = found["estimator"].str.extract(r"\[(\d+)\]", expand=False).astype(int)
+    return Estimates(found[["name", "domain", "depth", "estimate", "low", "high"]], digits=3)
+
+
+def changes(asked: dict[str, Question]) -> Estimates:
+    """The deepest level less depth 1 by name and domain: every resample of prompts draws both, so
+    the difference is paired.
+    """
+    parts = {
+        name: stats.by_domain(frame, rungs.change(family))
+        for name, (frame, family) in asked.items()
+    }
+    columns = ["name", "domain", "estimate", "low", "high", "n_prompts"]
+    return Estimates(stack(parts, "name")[columns], digits=3)
+
+
+def printed_profile(domains: Sequence[str]) -> Estimates:
+    """The paper's own Table IV by domain and depth, as published_alpha without intervals."""
+    table = published.published("IV").rename(columns={"published": "estimate"})
+    table = table.set_index("domain").loc[list(domains)].reset_index()
+    table = table.astype({"depth": int}).assign(low=np.nan, high=np.nan)
+    return Estimates(table[["domain", "depth", "estimate", "low", "high"]], digits=3)
+
+
+def printed_change(printed: Estimates) -> Estimates:
+    """Depth 3 less depth 1 of the paper's profile, by domain."""
+    wide = printed.frame.pivot(index="domain", columns="depth", values="estimate")
+    rows = (wide[3] - wide[1]).loc[pd.unique(printed.frame["domain"])]
+    frame = rows.rename("estimate").reset_index().assign(low=np.nan, high=np.nan)
+    return Estimates(frame, digits=3)
+
+
+def beside_the_paper(ours: Estimates, theirs: Estimates, names: Sequence[str]) -> Estimates:
+    """The paper's rows, then ours of the given names and the paper's domains, a `panel` each."""
+    domains = list(pd.unique(theirs.frame["domain"]))
+    parts = {"published_alpha, the paper": theirs.frame}
+    for name in names:
+        rows = ours.at(name=name, domain=domains).defined()
+        parts[name] = rows.frame.drop(columns="name")
+    two_lines = {name.replace(", ", ",\n", 1): rows for name, rows in parts.items()}
+    return Estimates.stacked(two_lines, "panel", ours.digits)
+
+
+def changes_said(found: Estimates) -> str:
+    """One line a name: in which domains it is higher or lower, and the mean of domains."""
+    lines = []
+    for name, rows in found.groups("name"):
+        words = rows.without(domain=[ALL, score.POOLED]).sentence(*WORDS)
+        lines.append(f"* `{name}`: {words}; mean of domains {rows.at(domain=ALL)}.")
+    return "\n".join(lines)
+
+
+# ---- what the cut does to the mean ---------------------------------------------------------------
+
+
+def mixtures(cut, full) -> Estimates:
+    """The mean of domains by name and depth: of nodes under the best path, of those under other
+    branches, and of all nodes of either tree (without interval).
+    """
+    inside = full.nodes["parent"].isin(best_path(cut.nodes))
+    mixed = {
+        "under the best path": full.nodes[inside],
+        "under other branches": full.nodes[~inside],
+        f"all nodes, {shape(cut)}": cut.nodes,
+        f"all nodes, {shape(full)}": full.nodes,
+    }
+    asked = {name: (rows, score.alpha_by_depth) for name, rows in mixed.items() if len(rows)}
+    means = by_depth(asked).at(domain=ALL).defined()
+    means.frame.loc[means.frame["name"].str.startswith("all nodes"), ["low", "high"]] = np.nan
+    return means
+
+
+def mixture_table(means: Estimates, cut, full) -> pd.DataFrame:
+    """By depth: the share of nodes under other branches in either tree, and the means."""
+    on_path, shares = best_path(cut.nodes), {}
+    for run in (cut, full):
+        other = ~run.nodes["parent"].isin(on_path)
+        shares[f"other branches, {shape(run)}"] = other.groupby(run.nodes["depth"]).mean()
+    curves = means.frame.pivot(index="depth", columns="name", values="estimate")
+    return pd.DataFrame(shares).join(curves)
+
+
+def mixing_error(table: pd.DataFrame, name: str) -> float:
+    """How far the mean over all nodes of a tree ('2 + 4 + 2') is from the mixture of its parts."""
+    weight = table[f"other branches, {name}"]
+    other = table.get("under other branches", 0 * weight).fillna(0.0)
+    mixed = (1 - weight) * table["under the best path"] + weight * other
+    return float((mixed - table[f"all nodes, {name}"]).abs().max())
+
+
+def cut_at_the_end(cut, full) -> significance.Difference:
+    """published_alpha of the deepest level: the complete tree less the cut one, the same texts."""
+    deepest = cut.nodes["depth"].max()
+    parts = [run.nodes[run.nodes["depth"] == deepest] for run in (full, cut)]
+    return significance.paired_difference(*parts, score.published_alpha)
+
+
+def cut_said(gap: stats.Interval) -> str:
+    """What the cut does to the number at the deepest level."""
+    return direction(gap, "lowers", "raises", "cannot be seen to move")
+
+
+def course(means: Estimates) -> str:
+    """'under the best path 0.622 → 0.646 → 0.650, under other branches …', by name."""
+    parts = []
+    for name, rows in means.groups("name"):
+        numbers = [f"{row.estimate:.{means.digits}f}" for row in rows.rows()]
+        parts.append(f"{name} {' → '.join(numbers)}")
+    return ", ".join(parts)
+
+
+# ---- where the parent was accepted ---------------------------------------------------------------
+
+
+def best_chain(nodes: pd.DataFrame, rule: str) -> pd.DataFrame:
+    """The best path's nodes with `own` (accepted as if its parent were), `accepted` (with all
+    above it), `reached` (all above it) and `one`.
+    """
+    chain = nodes[nodes["best_path"]].assign(one=1.0)
+    greedy = rule == "greedy"
+    chain["own"] = chain["target_rank"] == 0 if greedy else chain["target_prob"]
+    chain["accepted"] = score.reach(chain, rule)
+    chain["reached"] = chain.groupby(TREE)["accepted"].shift(fill_value=1.0)
+    return chain
+
+
+def _given_less_always(totals: np.ndarray) -> np.ndarray:
+    accepted, reached, own, one = np.split(totals, 4, axis=-1)
+    return score.divide(accepted, reached) - score.divide(own, one)
+
+
+def _sums(*names: str) -> Estimator:
+    value = score.quotient if len(names) == 2 else _given_less_always
+    return Estimator(names[0], lambda rows: rows[list(names)].to_numpy(float), value)
+
+
+ALONG = {
+    "unconditional": score.mean_of("own"),
+    "accept_by_depth": _sums("accepted", "reached"),
+    "survival_by_depth": score.mean_of("accepted"),
+    GAIN: _sums("accepted", "reached", "own", "one"),
+}
+
+
+def along_best_path(cut, warm) -> Estimates:
+    """ALONG by text (T = 0, greedy rule; T = 1, point-mass rule), name, depth and domain."""
+    parts = []
+    for text, nodes, rule in (("T = 0", cut.nodes, "greedy"), ("T = 1", warm.nodes, "point-mass")):
+        levels = best_chain(nodes, rule).groupby("depth")
+        for name, estimator in ALONG.items():
+            for depth, rows in levels:
+                found = stats.by_domain(rows, estimator)
+                parts.append(found.assign(text=text, name=name, depth=depth))
+    frame = pd.concat(parts, ignore_index=True)
+    columns = ["text", "name", "depth", "domain", "estimate", "low", "high"]
+    return Estimates(frame[columns]).without(domain=[ALL, score.POOLED])
+
+
+def gains_said(steps: Estimates) -> str:
+    """Acceptance where the parent was accepted beside acceptance everywhere, below depth 1."""
+    gain = steps.at(name=GAIN).without(depth=1).frame
+    where = gain["text"] + ", depth " + gain["depth"].astype(str)
+    return Estimates(gain.assign(where=where)).sentence(*WORDS, within="where")
+
+
+# ---- depth and position --------------------------------------------------------------------------
+
+
+def bin_size(nodes: pd.DataFrame, smallest: int) -> int:
+    """Tokens a bin, so that there are four bins at most."""
+    longest = int(nodes["position"].max()) + 1
+    return max(smallest, -(-longest // 4))
+
+
+def heat_map(nodes: pd.DataFrame, size: int) -> pd.DataFrame:
+    """Means of min(1, p/q) of all nodes and of the best path: estimator, depth, domain (`all`:
+    pooled), bin, alpha_mean (missing where no text is that long).
+    """
+    bins = range(int(nodes["position"].max()) // size + 1)
+    domains = [*score.domains_in(nodes), ALL]
+    depths = range(1, int(nodes["depth"].max()) + 1)
+    every = pd.MultiIndex.from_product([depths, domains, bins], names=["depth", "domain", "bin"])
+    parts = {}
+    for name, rows in {
+        "published_alpha": nodes,
+        "best_path_alpha": nodes[nodes["best_path"]],
+    }.items():
+        both = pd.concat([rows, rows.assign(domain=ALL)])
+        cells = rungs.cells(both, ["domain", "depth", "bin"], size)
+        parts[name] = cells.set_index(every.names)["alpha_mean"].reindex(every).reset_index()
+    return stack(parts, "estimator")
+
+
+def heat_map_picture(cells: pd.DataFrame, size: int) -> figures.Figure:
+    """One map an estimator, on one colour scale: depth by domain and tokens of the text."""
+    maps = list(cells.groupby("estimator", sort=False))
+    low, high = cells["alpha_mean"].min(), cells["alpha_mean"].max()
+    figure, panels = figures.subplots(len(maps), 1, height=3.6)
+    for axes, (name, rows) in zip(panels, maps, strict=True):
+        tokens = [f"{size * one + 1}-{size * (one + 1)}" for one in rows["bin"]]
+        label = rows["domain"] + "\n" + tokens
+        wide = rows.assign(label=label).pivot(index="depth", columns="label", values="alpha_mean")
+        figures.heatmap(wide[pd.unique(label)], axes, name, 3, low, high)
+        axes.set(xlabel="", ylabel="depth")
+    return figure
+
+
+def largest_step(cells: pd.DataFrame) -> pd.Series:
+    """By estimator: the largest difference between depth 1 and the deepest level in any one bin."""
+    deepest = cells["depth"].max()
+    wide = cells.set_index(["estimator", "domain", "bin", "depth"])["alpha_mean"].unstack()
+    return (wide[deepest] - wide[1]).abs().groupby("estimator", sort=False).max()
+
+
+# ---- along the text ------------------------------------------------------------------------------
+
+
+def questions(run) -> dict[str, Question]:
+    """Three estimators of one number, each with its rows."""
+    trace = run.trace.assign(hit=run.trace["draft_rank"] == 0)
+    return {
+        "published_alpha": (run.nodes, score.published_alpha),
+        "alpha": (trace, score.overlap_alpha),
+        "hit[1]": (trace, score.mean_of("hit")),
+    }
+
+
+def smooth(
+    frame: pd.DataFrame, estimator: Estimator, bandwidth: float, step: int = 4
+) -> pd.DataFrame:
+    """A mean over rows in a normal window around every fourth token (standard deviation `bandwidth`
+    tokens): domain, token (from 1), estimate, low, high, as far as five texts of the domain go on.
+    """
+    grid = np.arange(0, int(frame["position"].max()) + 1, step)
+
+    def columns(rows: pd.DataFrame) -> np.ndarray:
+        distance = rows["position"].to_numpy()[:, None] - grid
+        window = np.exp(-(distance**2) / (2 * bandwidth**2))
+        return np.hstack([window * estimator.columns(rows)[:, :1], window])
+
+    found = stats.by_domain(frame, Estimator("mean", columns, score.quotient, scalar=False))
+    found["token"] = np.tile(grid, len(found) // len(grid)) + 1
+    ends = frame.groupby(["domain", "prompt_id"])["position"].max()
+    ends = ends.groupby("domain").nlargest(stats.MIN_PROMPTS).groupby(level=0).min()
+    kept = found[found["token"] - 1 <= found["domain"].map(ends)]
+    return kept[["domain", "token", "estimate", "low", "high"]]
+
+
+def _bins(frame: pd.DataFrame, estimator: Estimator, size: int) -> Iterator[tuple]:
+    for place, rows in frame.groupby(frame["position"] // size):
+        yield BINS, int((place + 0.5) * size), estimator(rows), np.nan, np.nan
+
+
+def along_text(asked: dict[str, Question], bandwidth: float, size: int) -> Estimates:
+    """`smooth` by name, domain and token, with the means of the bins of all domains as BINS."""
+    parts = {}
+    for name, (frame, estimator) in asked.items():
+        curves = smooth(frame, estimator, bandwidth)
+        bins = pd.DataFrame(_bins(frame, estimator, size), columns=list(curves))
+        parts[name] = pd.concat([curves, bins])
+    return Estimates.stacked(parts, "name", digits=3)
+
+
+def position_effects(asked: dict[str, Question]) -> pd.DataFrame:
+    """Tokens 33-64 less tokens 1-32 of the same prompts, for each estimator and each domain with
+    enough long texts: estimator, domain, fields of `significance.Difference`, p_holm. No columns
+    where there is none.
+    """
+    rows = []
+    for name, (frame, estimator) in asked.items():
+        half = frame["position"] // POSITION_BIN
+        for domain in score.domains_in(frame):
+            late = frame[(half == 1) & (frame["domain"] == domain)]
+            early = frame[(half == 0) & frame["prompt_id"].isin(late["prompt_id"])]
+            if late["prompt_id"].nunique() >= stats.MIN_PROMPTS:
+                found = significance.paired_difference(late, early, estimator)
+                rows.append({"estimator": name, "domain": domain} | vars(found))
+    effects = pd.DataFrame(rows)
+    if rows:
+        effects["p_holm"] = significance.holm(effects["p_value"].to_numpy())
+    return effects
+
+
+def effects_found(effects: pd.DataFrame, level: float) -> pd.DataFrame:
+    """The effects whose p-value after Holm is below `level`."""
+    return effects[effects["p_holm"] < level] if len(effects) else effects
+
+
+def effects_said(found: pd.DataFrame) -> str:
+    """'`alpha` rises in math by 0.012 [+0.002, +0.022]; …', or that there is none."""
+    said = []
+    for row in found.itertuples():
+        verb = "rises" if row.estimate > 0 else "falls"
+        interval = f"[{row.low:+.3f}, {row.high:+.3f}]"
+        said.append(
+            f"`{row.estimator}` {verb} in {row.domain} by {abs(row.estimate):.3f} {interval}"
+        )
+    return "; ".join(said) or "no position effect can be told from 0"

@@ -1,0 +1,175 @@
+"""Depth: the chain's conditional shares against the ladder's own, mixtures by hand, and the words
+that the numbers get.
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_score import make_run, tree_nodes
+
+from speclab import score, stats
+from speclab.estimates import Estimates
+from speclab.studies import depth_profile as study
+
+
+def numbers(**columns) -> Estimates:
+    """Estimates with intervals of width 0.2 around `estimate`."""
+    frame = pd.DataFrame(columns)
+    return Estimates(frame.assign(low=frame["estimate"] - 0.1, high=frame["estimate"] + 0.1), 3)
+
+
+def uneven(positions=1) -> SimpleNamespace:
+    """Five prompts of one domain; nodes under the best path are worth 0.6, the others 0.4."""
+    parent = tree_nodes(0, 0)["parent"]
+    worth = np.where(parent.isin([0, 1, 3]), 0.6, 0.4)
+    nodes = [
+        tree_nodes(worth, 0, f"p{i}", position, draft_prob=1.0)
+        for i in range(5)
+        for position in range(positions)
+    ]
+    return SimpleNamespace(nodes=pd.concat(nodes, ignore_index=True), trace=None)
+
+
+def test_the_shape_of_a_tree_is_its_nodes_by_depth():
+    assert study.shape(uneven()) == "2 + 4 + 2"
+
+
+@pytest.mark.parametrize("rule", ["greedy", "point-mass"])
+def test_the_chain_has_the_conditional_shares_of_the_ladder(rule):
+    chain = study.best_chain(make_run().nodes, rule)
+    ladder = score.tree_estimators(rule)["accept_by_depth"](chain)
+    for depth, rows in chain.groupby("depth"):
+        own = study.ALONG["accept_by_depth"](rows)
+        assert own == pytest.approx(ladder[depth])
+        gain = study.ALONG[study.GAIN](rows)
+        assert gain == pytest.approx(own - study.ALONG["unconditional"](rows))
+
+
+def test_survival_along_the_best_path_never_rises():
+    run = make_run()
+    steps = study.along_best_path(run, run)
+    assert set(steps.frame["text"]) == {"T = 0", "T = 1"}
+    survival = steps.at(name="survival_by_depth").defined()
+    assert (survival.steps("depth") <= 1e-12).all()
+    first = steps.at(depth=1, name="unconditional").frame["estimate"]
+    assert first.tolist() == steps.at(depth=1, name="accept_by_depth").frame["estimate"].tolist()
+
+
+def test_a_mixture_bends_though_nothing_depends_on_depth():
+    cut = uneven()
+    means = study.mixtures(cut, cut)
+    assert means.at(name="under the best path").span() == "0.600 to 0.600"
+    table = study.mixture_table(means, cut, cut)
+    assert table["other branches, 2 + 4 + 2"].tolist() == [0, 0.5, 0]
+    assert table["all nodes, 2 + 4 + 2"].tolist() == pytest.approx([0.6, 0.5, 0.6])
+    assert study.mixing_error(table, "2 + 4 + 2") < 1e-9
+    assert study.mixing_error(table + 0.1, "2 + 4 + 2") > 0.01, "a wrong share is seen"
+    assert "under other branches 0.400" in study.course(means)
+    assert study.cut_at_the_end(cut, cut).estimate == 0
+
+
+def test_kinds_of_node_and_their_changes_are_paired():
+    run = make_run(positions=6)
+    tokens = run.trace["top_draft_p"].map(len).max()
+    assert tokens >= 2
+    kinds = study.kinds(run, run, run, 3, 2)
+    profiles, changes = study.by_depth(kinds), study.changes(kinds)
+    for name in list(kinds)[:4]:
+        rows = profiles.at(name=name, domain="chat").frame.set_index("depth")["estimate"]
+        assert changes.at(name=name, domain="chat").value == pytest.approx(rows[3] - rows[1])
+    printed = study.printed_profile(score.DOMAINS)
+    assert list(pd.unique(printed.frame["domain"])) == list(score.DOMAINS)
+    moved = study.printed_change(printed)
+    assert moved.at(domain="chat").value == pytest.approx(0.588 - 0.567)
+    both = study.beside_the_paper(changes, moved, list(kinds)[:1])
+    assert both.frame["panel"].iloc[0] == "published_alpha,\nthe paper"
+
+
+def test_changes_are_said_by_name_with_the_mean_of_domains():
+    changes = numbers(
+        name="a",
+        domain=["code", "math", "chat", score.ALL, score.POOLED],
+        estimate=[0.2, -0.2, 0, 0.05, 9],
+    )
+    assert study.changes_said(changes) == (
+        "* `a`: higher in code; lower in math; cannot be told apart in chat; "
+        "mean of domains 0.050 [-0.050, 0.150]."
+    )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [(0.1, 0.2, "lowers"), (-0.2, -0.1, "raises"), (-0.1, 0.1, "cannot be seen to move")],
+)
+def test_what_the_cut_does_is_said_the_other_way_round(low, high, words):
+    assert study.cut_said(stats.Interval((low + high) / 2, low, high, 9)) == words
+
+
+def test_gains_are_said_below_depth_1_only():
+    steps = numbers(
+        text="T = 0", name=study.GAIN, depth=[1, 2, 3], domain="code", estimate=[0.0, 0.2, 0.0]
+    )
+    assert study.gains_said(steps) == (
+        "T = 0, depth 2: higher in code. T = 0, depth 3: cannot be told apart in code"
+    )
+
+
+def test_the_heat_map_holds_every_cell():
+    nodes = make_run(positions=5).nodes
+    size = study.bin_size(nodes, 2)
+    assert size == 2 and study.bin_size(nodes, 4) == 4
+    cells = study.heat_map(nodes, size).set_index(["estimator", "depth", "domain", "bin"])
+    part = nodes[(nodes["domain"] == "chat") & (nodes["depth"] == 3) & (nodes["position"] >= 4)]
+    assert len(cells) == 2 * 3 * 5 * 3
+    value = cells.loc[("published_alpha", 3, "chat", 2), "alpha_mean"]
+    assert value == pytest.approx(score.published_alpha(part))
+    pooled = nodes[(nodes["depth"] == 1) & (nodes["position"] < 2)]
+    value = cells.loc[("published_alpha", 1, score.ALL, 0), "alpha_mean"]
+    assert value == pytest.approx(score.published_alpha(pooled))
+    wide = cells["alpha_mean"].unstack("depth")
+    assert study.largest_step(cells.reset_index()).to_dict() == pytest.approx(
+        (wide[3] - wide[1]).abs().groupby("estimator").max().to_dict()
+    )
+
+
+def test_a_smooth_curve_of_a_constant_is_flat_and_ends_with_the_fifth_text():
+    frame = pd.DataFrame(
+        [("code", f"p{i}", t, 0.5) for i in range(6) for t in range(9 if i < 5 else 40)],
+        columns=["domain", "prompt_id", "position", "x"],
+    )
+    found = study.smooth(frame, score.mean_of("x"), 4.0)
+    assert found["estimate"].to_numpy() == pytest.approx(0.5)
+    assert found.loc[found["domain"] == "code", "token"].max() == 9
+    along = study.along_text({"x": (frame, score.mean_of("x"))}, 4.0, 20)
+    assert along.at(domain=study.BINS).frame["token"].tolist() == [10, 30]
+
+
+def test_position_effects_compare_the_same_prompts():
+    rows = [
+        (f"{domain}{i}", domain, t, float(t >= 32))
+        for domain, long in (("code", 6), ("chat", 4))
+        for i in range(6)
+        for t in range(40 if i < long else 10)
+    ]
+    frame = pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "x"])
+    asked = {"x": (frame, score.mean_of("x"))}
+    effects = study.position_effects(asked)
+    assert effects["domain"].tolist() == ["code"], "chat has four long texts only"
+    assert effects["estimate"].tolist() == [1.0]
+    assert study.effects_said(study.effects_found(effects, 0.05)) == (
+        "`x` rises in code by 1.000 [+1.000, +1.000]"
+    )
+    short = {"x": (frame[frame["position"] < 9], score.mean_of("x"))}
+    none = study.position_effects(short)
+    assert len(none) == 0 and len(study.effects_found(none, 0.05)) == 0
+    assert study.effects_said(none) == "no position effect can be told from 0"
+
+
+def test_long_texts_are_enough_when_every_domain_that_has_any_has_five():
+    nodes = make_run(positions=34).nodes
+    assert study.enough(study.long_texts(nodes))
+    few = nodes[(nodes["position"] < 32) | ~nodes["prompt_id"].isin(["chat-0", "chat-1"])]
+    assert not study.enough(study.long_texts(few))
+    assert not study.enough(study.long_texts(nodes[nodes["position"] < 32]))
