@@ -195,7 +195,7 @@ def policy_shapes(file: Path, rule: str, profile: "Profile", sampling: "Sampling
             check_rule(rule, parse_shape(setting), sampling)
         except ValueError as error:
             raise ValueError(f"{file}, setting {setting!r}: {error}") from None
-    return lambda prompt: policy.choose(plan, prompt)
+    return lambda prompt: policy.shape_for(plan, prompt)
 
 
 # ---- the notebooks -------------------------------------------------------------------------------

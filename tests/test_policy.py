@@ -7,16 +7,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speclab.analysis import choose as budgets
-from speclab.analysis import policy
-from speclab.analysis import router as routing
+from speclab.analysis import choose, policy
+from speclab.analysis import router as routers
 from speclab.analysis.policy import Policy
 from speclab.cost import Costs
-from speclab import draft
-from speclab.draft import parse_shape
+from speclab.draft import PLAIN, parse_shape
 from speclab.prompts import DOMAINS, Prompt
-from speclab.studies.budgets_and_routing import policies
-from speclab.tree import PLAIN, chain, static_tree
+from speclab.studies.budgets_and_routing import batches, machines, policies
+from speclab.tree import PLAIN as NOTHING
+from speclab.tree import chain, static_tree
 
 PAIR = {"target": "a" * 40, "draft": "b" * 40}
 MADE = Policy(
@@ -40,16 +39,15 @@ def written(tmp_path, **changes):
 
 def test_round_trip(tmp_path):
     path = tmp_path / "deep" / "policy.json"
-    policy.save(MADE, path)
+    policy.write(MADE, path)
     assert policy.load(path) == policy.load(path, PAIR) == MADE
     assert [p.name for p in path.parent.iterdir()] == ["policy.json"], "no part file is left"
 
 
 def test_a_prompt_says_its_domain():
-    found = {d: policy.choose(MADE, Prompt("p", d, "text")) for d in (*DOMAINS, "")}
-    assert found["chat"] is draft.PLAIN
-    sizes = {name: shape.size for name, shape in found.items() if shape.size}
-    assert sizes == {"code": 5, "math": 8, "reasoning": 2, "": 2}, (
+    found = {d: policy.shape_for(MADE, Prompt("p", d, "text")) for d in (*DOMAINS, "")}
+    sizes = {name: shape.tree.size for name, shape in found.items()}
+    assert sizes == {"code": 5, "math": 8, "reasoning": 2, "chat": 0, "": 2}, (
         "a domain that the policy does not name, or no domain, is the default"
     )
     assert found["math"].tree.parent.tolist() == parse_shape("tree:3,2,8").tree.parent.tolist()
@@ -57,25 +55,25 @@ def test_a_prompt_says_its_domain():
 
 def test_rules_see_the_text_only():
     by_rules = replace(MADE, router="rules")
-    assert routing.rules([CODE, CHAT, "xyzzy"]) == ["code", "chat", routing.UNKNOWN], (
+    assert routers.rules([CODE, CHAT, "xyzzy"]) == ["code", "chat", routers.UNKNOWN], (
         "what the cases below rest on"
     )
     assert policy.setting_for(by_rules, Prompt("p", "chat", CODE)) == "chain:5", (
         "not what the prompt says of itself"
     )
-    assert policy.choose(by_rules, Prompt("p", "code", CHAT)) is draft.PLAIN
+    assert policy.shape_for(by_rules, Prompt("p", "code", CHAT)) == PLAIN
     assert policy.setting_for(by_rules, Prompt("p", "code", "xyzzy")) == "chain:2"
 
 
 def test_the_classifier_decides_or_leaves_it_to_the_default(monkeypatch):
-    weight = np.zeros((len(DOMAINS), routing.FEATURES), np.float32)
+    weight = np.zeros((len(DOMAINS), routers.FEATURES), np.float32)
     for sure, setting in (
         (50.0, "chain:5"),
         (0.0, "chain:2"),
     ):  # all prompts are code, or no domain is more likely
         bias = np.array([sure, 0, 0, 0], np.float32)
-        router = routing.Router(weight, bias, np.ones(routing.FEATURES, np.float32), 0.5, {})
-        monkeypatch.setattr(policy, "_router", lambda router=router: router)
+        router = routers.Router(weight, bias, np.ones(routers.FEATURES, np.float32), 0.5, {})
+        monkeypatch.setattr(policy, "_classifier", lambda router=router: router)
         assert (
             policy.setting_for(replace(MADE, router="classifier"), Prompt("p", "chat", CHAT))
             == setting
@@ -93,7 +91,7 @@ def test_summary_keeps_what_decides():
         "v(4)": 1.3,
         "v(8)": 1.7,
     }
-    assert policy.summary(costs, "cpu") == wanted
+    assert policy.machine_facts(costs, "cpu") == wanted
 
 
 def test_policies_by_hand():
@@ -103,13 +101,13 @@ def test_policies_by_hand():
     texts = {f"{d}-{i}": (d, 0 if d == "code" else 9) for d in ("code", "chat") for i in range(5)}
     rows = [(name, d, t, rank) for name, (d, rank) in texts.items() for t in range(12)]
     trace = pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "draft_rank"])
-    known, costs = {"plain": PLAIN, "chain:3": chain(3)}, budgets.assumed(0.1)
+    known, costs = {"plain": NOTHING, "chain:3": chain(3)}, machines.assumed(0.1)
     routes = {
-        "lost": dict.fromkeys(texts, routing.UNKNOWN),
+        "lost": dict.fromkeys(texts, routers.UNKNOWN),
         "wrong": {p: "chat" if d == "code" else "code" for p, (d, _) in texts.items()},
     }
     found = policies.judged(
-        trace, budgets.counts(trace, known), known, costs, {"code": 0.9, "chat": 0.1}, routes
+        trace, choose.block_counts(trace, known), known, costs, {"code": 0.9, "chat": 0.1}, routes
     )
     assert list(found) == ["never", "always", "per-domain", "lost", "wrong", "online", "oracle"]
     passes = {
@@ -155,15 +153,15 @@ def test_recommendations_by_hand():
     rows = [(name, d, t, rank) for name, (d, rank) in texts.items() for t in range(12)]
     trace = pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "draft_rank"])
     known = {
-        "plain": PLAIN,
+        "plain": NOTHING,
         "chain:1": chain(1),
         "chain:3": chain(3),
         "tree:2,2,4": static_tree(2, 2, 4),
     }
-    found = policies.recommend(
-        budgets.counts(trace, known),
+    found = machines.recommend(
+        choose.block_counts(trace, known),
         known,
-        {"cheap": budgets.assumed(0.1), "dear": budgets.assumed(2.0)},
+        {"cheap": machines.assumed(0.1), "dear": machines.assumed(2.0)},
     )
     found = found.set_index(["machine", "domain"])
     code, chat, dear = (
@@ -195,23 +193,26 @@ def test_a_policy_for_another_pair_says_which_model(tmp_path, name):
         match=f"made for another pair: its {name} is {PAIR[name][:12]}…, this one's {'c' * 12}…",
     ):
         policy.load(written(tmp_path), PAIR | {name: "c" * 40})
-    with pytest.raises(ValueError, match="made for another pair: its target is None"):
+    with pytest.raises(ValueError, match="made for another pair: its target is none"):
         policy.load(written(tmp_path, pair={}), PAIR)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 2}, "version is 2; this kit reads policies of version 1"),
-        ({"router": "oracle"}, "router is 'oracle'; allowed are none, rules, classifier"),
-        ({"domains": {"prose": "plain"}}, r"domains: \['prose'\] unknown; allowed are code, math"),
-        ({"domains": ["code"]}, "domains is .*a mapping"),
-        ({"run": 7}, "run is 7; a policy holds a string"),
-        ({"domains": {"code": "chain:0"}}, "code: gamma=0"),
-        ({"default": "chain:none"}, "default: shape='chain:none': allowed are plain"),
-        ({"default": 4}, "default: shape='4'"),
-        ({"router": None}, "exactly .*this has"),
-        ({"extra": 1}, "exactly .*'extra'"),
+        ({"version": 2}, "version: Input should be 1, not '2'"),
+        (
+            {"router": "oracle"},
+            "router: Input should be 'none', 'rules' or 'classifier', not 'oracle'",
+        ),
+        ({"domains": {"prose": "plain"}}, "domains.prose.*should be 'code', 'math'.*, not 'prose'"),
+        ({"domains": ["code"]}, "domains: .*"),
+        ({"run": 7}, "run: Input should be a valid string, not '7'"),
+        ({"domains": {"code": "chain:0"}}, "domains.code: .*gamma=0"),
+        ({"default": "chain:none"}, "default: .*shape='chain:none'.*allowed are"),
+        ({"default": 4}, "default: Input should be a valid string, not '4'"),
+        ({"router": None}, "router: Field required"),
+        ({"extra": 1}, "extra: Unexpected keyword argument"),
     ],
 )
 def test_bad_files(tmp_path, changes, message):
@@ -222,11 +223,16 @@ def test_bad_files(tmp_path, changes, message):
 
 
 def test_what_is_no_policy_at_all(tmp_path):
-    for text, message in (("{", "no policy can be read"), ("[]", "this has list")):
+    for text, message in (
+        ("{", "is no policy: the file: .*JSON"),
+        ("[]", "is no policy: the file"),
+    ):
         (tmp_path / "x.json").write_text(text)
         with pytest.raises(ValueError, match=message):
             policy.load(tmp_path / "x.json")
-    with pytest.raises(ValueError, match="no policy can be read.*notebook 09 writes one"):
+    with pytest.raises(
+        ValueError, match="no policy can be read.*none.json.*notebook 09 writes one"
+    ):
         policy.load(tmp_path / "none.json")
 
 
@@ -240,7 +246,7 @@ def test_identity_follows_the_weights(random_profile, random_folders):
     assert swapped == {"target": found["draft"], "draft": found["target"]}
 
 
-def batches(*verdicts):
+def verdicts_of(*verdicts):
     """Rows of batches 1, 2, 4, ...: "+" pays, "0" cannot be told, "-" slows; in another order than
     the batches'.
     """
@@ -264,7 +270,7 @@ def batches(*verdicts):
     ],
 )
 def test_where_drafting_stops_holds_at_every_batch_before_or_after(verdicts, expected):
-    assert policies.turning(batches(*verdicts)) == policies.Turning(*expected)
+    assert batches.turning(verdicts_of(*verdicts)) == batches.Turning(*expected)
 
 
 def test_equal_settings_do_the_same():
@@ -279,14 +285,14 @@ def test_equal_settings_do_the_same():
 
 
 def test_router_table_reads_the_card_and_judges_the_prompts():
-    router = routing.load_router()
+    router = routers.load_router()
     given = [Prompt("a", "code", CODE), Prompt("b", "chat", CHAT), Prompt("c", "math", CHAT)]
     table = policies.router_table(router, {"mine": given}).set_index(["prompts", "form"])
     mine, held = table.loc["mine", "as it is"], table.loc["held out of its training", "removed"]
     assert mine["n"] == 3 and mine["right"].startswith("0.667 [0.208, 0.939]"), (
         "Wilson's interval of 2 in 3, worked by hand"
     )
-    unsure = sum(route == budgets.UNKNOWN for route in router.routes([p.text for p in given]))
+    unsure = sum(route == choose.UNKNOWN for route in router.routes([p.text for p in given]))
     assert mine["to_default"].startswith(f"{unsure / 3:.3f}")
     assert held["right"].startswith(f"{router.card['bare']['accuracy']:.3f}") and held["n"] == 1219
     prose = table.loc["technical prose, held out", "as it is"]

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -16,14 +17,14 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 
 from data.routing import prepare
-from speclab.analysis import choose as budgets
-from speclab.analysis import router as routing
-from speclab.analysis.choose import PLAIN, UNKNOWN
+from speclab.analysis import choose
+from speclab.analysis import router as routers
+from speclab.analysis.choose import PLAIN, UNKNOWN, Prices
 from speclab.analysis.router import Router, load_router, rules, strip_form
 from speclab.cost import Costs
-from speclab.draft import parse_shape
 from speclab.prompts import DOMAINS, MATH_PROMPT, REASONING_PROMPT, load_prompts
 from speclab.studies.budgets_and_routing import online, policies
+from speclab.tree import PLAIN as NOTHING
 from speclab.tree import chain, static_tree
 
 COSTS = Costs(
@@ -34,7 +35,7 @@ COSTS = Costs(
     0.1,
 )
 SETTINGS = (
-    {PLAIN: parse_shape("plain").tree}
+    {PLAIN: NOTHING}
     | {f"chain:{g}": chain(g) for g in (1, 2, 4)}
     | {"tree:3,2,8": static_tree(3, 2, 8)}
 )
@@ -84,7 +85,7 @@ def test_rules_on_hand_made_prompts(text, domain):
 
 
 def test_there_are_a_dozen_rules_and_they_cover_the_domains():
-    assert 10 <= len(routing.RULES) <= 14 and {domain for domain, _ in routing.RULES} == set(
+    assert 10 <= len(routers.RULES) <= 14 and {domain for domain, _ in routers.RULES} == set(
         DOMAINS
     )
 
@@ -125,7 +126,7 @@ def test_the_router_knows_the_projects_prompts_with_and_without_form(router):
     The card's held-out numbers are of other text; these are lower bounds, with room.
     """
     for bare, least in ((False, 0.95), (True, 0.9)):
-        found = routing.routed(frame_of(load_prompts("project", 50), bare), router)
+        found = routers.routed(frame_of(load_prompts("project", 50), bare), router)
         assert found["correct"].mean() >= least
         assert ((found["route"] != found["domain"]) & (found["route"] != UNKNOWN)).mean() <= 0.02, (
             "unsure is better than wrong"
@@ -137,7 +138,7 @@ def test_the_router_knows_the_projects_prompts_with_and_without_form(router):
     reason="SPECLAB_DATASETS names no folder with the benchmark prompts",
 )
 def test_the_router_knows_the_benchmark_prompts(router):
-    found = routing.routed(frame_of(load_prompts("paper", 100)), router)
+    found = routers.routed(frame_of(load_prompts("paper", 100)), router)
     right = found.groupby("domain")["correct"].mean()
     assert right[["code", "math", "reasoning"]].min() > 0.95 and right["chat"] > 0.5
 
@@ -152,8 +153,9 @@ def test_open_set_prose_is_less_sure_and_mostly_refused(router):
         > 0.85
     )
     routes = router.routes(PROSE)
-    assert routes.count(UNKNOWN) >= 7 and UNKNOWN not in router.routes(PROSE, threshold=0.0)
-    assert set(router.routes(PROSE, threshold=1.01)) == {UNKNOWN}
+    assert routes.count(UNKNOWN) >= 7
+    assert UNKNOWN not in replace(router, threshold=0.0).routes(PROSE)
+    assert set(replace(router, threshold=1.01).routes(PROSE)) == {UNKNOWN}
 
 
 def test_predictions_are_distributions_and_deterministic(router):
@@ -168,7 +170,7 @@ def test_predictions_are_distributions_and_deterministic(router):
 
 
 def test_the_files_hold_numbers_only():
-    raw = (routing.ROUTING / "router.safetensors").read_bytes()
+    raw = (routers.ROUTING / "router.safetensors").read_bytes()
     size = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8 : 8 + size])
     assert set(header) == {"weight", "bias", "idf"}, "no metadata either"
@@ -180,7 +182,7 @@ def test_the_files_hold_numbers_only():
     assert max(map(len, re.findall(rb"[a-z ]+", raw[8 + size :]))) < 12, (
         "the longest run of letters is a coincidence of bytes"
     )
-    card = json.loads((routing.ROUTING / "card.json").read_text())
+    card = json.loads((routers.ROUTING / "card.json").read_text())
     longest = max(len(value) for value in card.values() if isinstance(value, str))
     assert longest == 64 == len(card["sha256"])
 
@@ -200,7 +202,8 @@ def test_the_card_says_what_the_router_was_trained_on(router):
 
 
 def test_confusion_has_every_route():
-    table = policies.confusion(["code", "chat", "chat"], ["code", UNKNOWN, "math"])
+    found = pd.DataFrame({"domain": ["code", "chat", "chat"], "route": ["code", UNKNOWN, "math"]})
+    table = policies.confusion(found)
     assert table.loc["chat"].to_dict() == {
         "code": 0,
         "math": 1,
@@ -229,7 +232,8 @@ def made_up(n=40, seed=0):
 def test_training_learns_and_a_saved_router_is_the_same(tmp_path):
     router = prepare.train(made_up())
     texts = [*WORDS.values(), "coffee film"]
-    assert router.routes(texts, 0.0) == [*DOMAINS, "chat"] and 0 < router.threshold < 1
+    assert replace(router, threshold=0.0).routes(texts) == [*DOMAINS, "chat"]
+    assert 0 < router.threshold < 1
     turned = Router(
         np.asfortranarray(router.weight), router.bias, router.idf, router.threshold, router.card
     )  # as scikit-learn's is
@@ -245,7 +249,7 @@ def test_training_learns_and_a_saved_router_is_the_same(tmp_path):
 
 def test_probabilities_are_those_of_the_scikit_learn_pipeline():
     rows = made_up()
-    words = {"token_pattern": routing.TOKENS, "ngram_range": (1, 2), "n_features": routing.FEATURES}
+    words = {"token_pattern": routers.TOKENS, "ngram_range": (1, 2), "n_features": routers.FEATURES}
     hashed = HashingVectorizer(**words, alternate_sign=False, norm=None)
     pipeline = make_pipeline(
         hashed,
@@ -267,7 +271,8 @@ def test_held_out_prompts_are_not_fitted_on():
     rows.loc[rows["held_out"], "domain"] = np.roll(
         rows.loc[rows["held_out"], "domain"], 8
     )  # wrong labels, a domain further on
-    assert prepare.train(rows, cs=(10.0,)).routes(list(WORDS.values()), 0.0) == list(DOMAINS)
+    router = replace(prepare.train(rows, cs=(10.0,)), threshold=0.0)
+    assert router.routes(list(WORDS.values())) == list(DOMAINS)
 
 
 def jsonl(path, rows):
@@ -367,14 +372,12 @@ def test_walks_from_the_start_cost_what_the_table_says():
     trace = random_trace()
     for limit in (None, 50):
         at = online.walks(trace, SETTINGS, COSTS, limit)
-        table = (
-            budgets.prompt_table(trace, SETTINGS, COSTS, max_new_tokens=limit)
-            .set_index(["setting", "prompt_id"])["cost"]
-            .unstack()
-        )
-        assert at.to_go[:, :, 0] == pytest.approx(
-            table.loc[list(at.settings), at.prompt_id].to_numpy()
-        )
+        counted = choose.block_counts(trace, SETTINGS, max_new_tokens=limit)
+        prices = choose.price(counted, SETTINGS, COSTS)
+        assert list(at.settings) == list(prices.settings)
+        assert list(at.prompt_id) == list(prices.prompts["prompt_id"])
+        made = [prices.cost.T, prices.target_passes.T, prices.draft_passes.T]
+        assert at.to_go[:, :, 0] == pytest.approx(np.stack(made, axis=-1))
         assert (at.to_go[:, np.arange(20), at.length] == 0).all()
 
 
@@ -399,113 +402,58 @@ def test_online_routing_by_hand():
     place, seen = online.first_blocks(at, 1, 3)
     assert place.tolist() == [3, 9] * 6 and seen.tolist() == [0, 2] * 6
     assert online.first_blocks(at, 1, 99)[0].tolist() == [20] * 12
-    own = online.online(at, None, blocks=1, folds=3)
-    assert own["cost"].sum() < online.online(at, "chain:2", blocks=3, folds=3)["cost"].sum(), (
-        "looking longer costs more"
-    )
+    longer = online.online(at, "chain:2", blocks=3, folds=3)
+    assert found["cost"].sum() < longer["cost"].sum(), "looking longer costs more"
 
 
 def test_online_costs_no_more_than_the_default_where_the_choice_is_the_default():
     trace = random_trace(3)
     at = online.walks(trace, {"chain:2": chain(2)}, COSTS)
     assert online.online(at, "chain:2", folds=2)["cost"].to_numpy() == pytest.approx(
-        at.to_go[0, :, 0]
+        at.to_go[0, :, 0, 0]
     )
 
 
-@pytest.mark.parametrize("routes", [None, "own"])
-def test_online_does_not_look_ahead(routes):
+def test_online_does_not_look_ahead():
     """What a text does behind its first blocks changes its cost, never its own setting."""
     trace = random_trace(5)
-    routes = routes and trace.set_index("prompt_id")["domain"].to_dict()
     at = online.walks(trace, SETTINGS, COSTS)
-    before = online.online(at, "chain:2", 2, routes).set_index("prompt_id")["setting"]
-    place = dict(
-        zip(at.prompt_id, online.first_blocks(at, at.settings.index("chain:2"), 2)[0], strict=True)
-    )
+    before = online.online(at, "chain:2", 2).set_index("prompt_id")["setting"]
+    ends, _ = online.first_blocks(at, at.settings.index("chain:2"), 2)
+    place = dict(zip(at.prompt_id, ends, strict=True))
     for prompt in ("p0", "p3", "p8"):
         later = (trace["prompt_id"] == prompt) & (trace["position"] >= place[prompt])
-        turned = trace.assign(
-            draft_rank=trace["draft_rank"].where(~later, 1 - trace["draft_rank"].clip(upper=1))
-        )
-        after = online.online(
-            online.walks(turned, SETTINGS, COSTS), "chain:2", 2, routes
-        ).set_index("prompt_id")["setting"]
+        turned = trace["draft_rank"].where(~later, 1 - trace["draft_rank"].clip(upper=1))
+        other = online.walks(trace.assign(draft_rank=turned), SETTINGS, COSTS)
+        after = online.online(other, "chain:2", 2).set_index("prompt_id")["setting"]
         assert after[prompt] == before[prompt]
 
 
-def test_a_known_domain_gives_the_line_its_height():
-    """Both domains look alike in the first block and differ behind it: only the route can tell."""
-    texts = {
-        f"{d}-{i}": (d, [0, 0, 0] + [int(d == "chat")] * 30)
-        for d in ("code", "chat")
-        for i in range(8)
-    }
-    trace = trace_of(texts)
-    at = online.walks(trace, {PLAIN: SETTINGS[PLAIN], "chain:2": chain(2)}, COSTS)
-    own = trace.set_index("prompt_id")["domain"].to_dict()
-    told = online.online(at, "chain:2", 1, own, folds=2)
-    assert told.groupby("domain")["setting"].unique().str[0].to_dict() == {
-        "code": "chain:2",
-        "chat": PLAIN,
-    }
-    assert online.online(at, "chain:2", 1, folds=2)["setting"].nunique() == 1
-    swapped = online.online(
-        at, "chain:2", 1, {p: {"code": "chat", "chat": "code"}[d] for p, d in own.items()}, folds=2
-    )
-    assert swapped["cost"].sum() > told["cost"].sum()
-
-
 def test_wrong_routes_by_hand():
-    costs = {"code": {PLAIN: 10.0, "a": 5.0}, "chat": {PLAIN: 10.0, "a": 20.0}}
-    rows = [
-        (s, f"{d}-{i}", d, 10.0, cost)
-        for d, own in costs.items()
-        for i in range(6)
-        for s, cost in own.items()
-    ]
-    found = policies.wrong_routes(
-        pd.DataFrame(rows, columns=["setting", "prompt_id", "domain", "emitted", "cost"]), folds=2
-    )
-    loss = found[found["quantity"] == "minus_baseline"].set_index(["policy", "domain"])["estimate"]
-    assert (
-        loss["code", "chat"] == 0.5 - 1
-        and loss["chat", "code"] == 1 - 2
-        and loss["code", "code"] == 0 == loss[UNKNOWN, "chat"]
-    )
+    costs = {"code": [10.0, 5.0], "chat": [10.0, 20.0]}
+    rows = [(f"{d}-{i}", d, 10.0) for d in costs for i in range(6)]
+    prompts = pd.DataFrame(rows, columns=["prompt_id", "domain", "emitted"])
+    cost = np.array([costs[domain] for domain in prompts["domain"]])
+    prices = Prices(prompts, np.array([PLAIN, "a"]), cost, cost, cost)
+    found = policies.wrong_routes(prices, folds=2).frame
+    loss = found.set_index(["taken_for", "domain"])["estimate"]
+    assert loss["code", "chat"] == 0.5 - 1 and loss["chat", "code"] == 1 - 2
+    assert loss["code", "code"] == 0 == loss[UNKNOWN, "chat"]
+    doubled = policies.wrong_routes(prices, scale=2.0, folds=2)
+    assert policies.square(doubled).loc["chat", "code"] == -1
 
 
 # ---- bad input -----------------------------------------------------------------------------------
 
 
-def test_bad_input_says_what_to_do(router):
+def test_bad_input_says_what_to_do():
     at = online.walks(TWO_KINDS, SETTINGS, COSTS)
-    never = online.walks(
-        TWO_KINDS[TWO_KINDS["prompt_id"].isin([f"p{i}" for i in range(0, 12, 2)])],
-        {"chain:1": chain(1)},
-        COSTS,
-    )
+    small = Costs(1.0, (1, 3), (0.1, 0.1), (1.0, 1.0))
     cases = {
-        "texts is 'one': a list": lambda: router.probabilities("one"),
-        r"texts is \[\]": lambda: router.routes([]),
-        "default='chain:9' is not among the settings": lambda: online.online(at, "chain:9"),
-        "default='plain': nothing that it drafts": lambda: online.online(at, PLAIN),
-        "default=None: nothing that it drafts is accepted": lambda: online.online(never),
-        "blocks=0: at least 1": lambda: online.online(at, "chain:1", 0),
-        "routes give 'poetry'": lambda: online.online(
-            at, "chain:1", routes=dict.fromkeys(at.prompt_id, "poetry")
-        ),
-        "routes give 'nothing'; give every prompt one of code": lambda: online.online(
-            at, "chain:1", routes={}
-        ),
         "has 12 prompts, folds=20": lambda: online.online(at, "chain:1", folds=20),
         "trace is empty": lambda: online.walks(TWO_KINDS[:0], SETTINGS, COSTS),
-        "setting 'chain:4' cannot be priced": lambda: online.walks(
-            TWO_KINDS, SETTINGS, Costs(1.0, (1, 3), (0.1, 0.1), (1.0, 1.0))
-        ),
-        r"no prompt of \['chat'\] to fit on": lambda: prepare.train(
-            made_up().query("domain != 'chat'")
-        ),
+        "a pass over 4 tokens was not measured": lambda: online.walks(TWO_KINDS, SETTINGS, small),
+        r"no prompt of \['chat'\]": lambda: prepare.train(made_up().query("domain != 'chat'")),
     }
     for message, wrong in cases.items():
         with pytest.raises(ValueError, match=message):

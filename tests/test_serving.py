@@ -8,24 +8,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speclab.analysis import choose as budgets
+from speclab.analysis import choose
 from speclab.cost import Costs
 from speclab.score import Estimator, quotient
 from speclab.stats import bootstrap
-from speclab.studies.budgets_and_routing import online
-from speclab.studies.budgets_and_routing import serving as stream
-from speclab.tree import PLAIN, chain, static_tree
+from speclab.draft import Shape
+from speclab.studies.budgets_and_routing import batches, machines, serving
+from speclab.tree import PLAIN as NOTHING
+from speclab.tree import chain, static_tree
 
-COSTS = Costs(
+COSTS = machines.LoopCosts(
     10.0,
     (1, 2, 4, 8, 16, 32, 64),
     (0.2, 0.2, 0.22, 0.3, 0.4, 0.6, 1.0),
     (1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0),
     0.1,
+    0.1,
 )
-LOOP = stream.LoopCosts(10.0, COSTS.sizes, COSTS.draft, COSTS.verify, 0.1, 0.7)
+LOOP = machines.LoopCosts(10.0, COSTS.sizes, COSTS.draft, COSTS.verify, 0.1, 0.7)
+BARE = Costs(10.0, COSTS.sizes, COSTS.draft, COSTS.verify)
 SETTINGS = {
-    "plain": PLAIN,
+    "plain": NOTHING,
     "chain:1": chain(1),
     "chain:3": chain(3),
     "tree:2,2,4": static_tree(2, 2, 4),
@@ -56,21 +59,27 @@ def random_trace(per_domain=7, seed=0, domains=("code", "chat")):
     return trace_of(ranks)
 
 
-def stream_of(trace, costs=COSTS, limit=None):
-    """Table, counts and the usual policies of a trace."""
-    counts = budgets.counts(trace, SETTINGS, max_new_tokens=limit)
-    table = budgets.price(counts, SETTINGS, costs)
-    judged = {
-        "never": budgets.judge(table, "plain"),
-        "always": budgets.judge(table, "chain:3"),
-        "oracle": budgets.oracle(table),
-        "per-domain": budgets.judge(table, budgets.choose(table)),
+def priced(trace, costs=COSTS, limit=None):
+    """Prices of a trace."""
+    return choose.price(choose.block_counts(trace, SETTINGS, max_new_tokens=limit), SETTINGS, costs)
+
+
+def policies_of(trace, costs=COSTS, limit=None):
+    """Judged frames of the usual policies."""
+    prices = priced(trace, costs, limit)
+    best = choose.setting_by_domain(prices)
+    domain = prices.prompts.set_index("prompt_id")["domain"]
+    return {
+        "never": prices.judged("plain"),
+        "always": prices.judged("chain:3"),
+        "oracle": choose.with_hindsight(prices),
+        "per-domain": prices.judged(domain.map(best).to_dict()),
     }
-    return (
-        table,
-        counts,
-        {name: stream.with_passes(frame, counts) for name, frame in judged.items()},
-    )
+
+
+def numbers(found):
+    """Estimates by metric and policy."""
+    return found.frame.set_index(["metric", "policy"])
 
 
 def event_loop(arrival, service):
@@ -87,22 +96,23 @@ def event_loop(arrival, service):
 
 def test_three_requests_by_hand():
     # the first is served at once, the second waits for it, the third finds the server free
-    assert stream.finish_times(np.array([1.0, 2.0, 9.0]), np.array([3.0, 2.0, 1.0])).tolist() == [
+    assert serving.finish_times(np.array([1.0, 2.0, 9.0]), np.array([3.0, 2.0, 1.0])).tolist() == [
         4.0,
         6.0,
         10.0,
     ]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 5), st.floats(0.01, 5)), min_size=1, max_size=40))
 def test_lindley_is_the_event_loop(pairs):
     gap, service = np.array(pairs).T
     arrival = gap.cumsum()
     assert np.allclose(
-        stream.finish_times(arrival, service), event_loop(arrival, service), atol=1e-9
+        serving.finish_times(arrival, service), event_loop(arrival, service), atol=1e-9
     )
     assert np.allclose(
-        stream.finish_times(np.stack([arrival, arrival]), np.stack([service, service]))[1],
+        serving.finish_times(np.stack([arrival, arrival]), np.stack([service, service]))[1],
         event_loop(arrival, service),
     )
 
@@ -112,25 +122,20 @@ def test_a_stream_of_three_requests_by_hand():
     are chance.
     """
     trace = trace_of({f"p{i}": ("code", [0, 1, 0]) for i in range(5)})
-    counts = budgets.counts(trace, SETTINGS)
-    table = budgets.price(counts, SETTINGS, COSTS)
+    prices = priced(trace)
     # chain of 1: blocks (0, miss) and (0, end): two passes over two tokens, a draft pass each; 2
     # (0.2 + 1.1 + 0.1) = 2.8 target passes
-    policies = {"never": "plain", "one": "chain:1"}
-    policies = {
-        name: stream.with_passes(budgets.judge(table, setting), counts)
-        for name, setting in policies.items()
-    }
-    found = stream.simulate(
+    policies = {"never": prices.judged("plain"), "one": prices.judged("chain:1")}
+    found = serving.simulate(
         policies, {"code": 1.0}, COSTS.target_ms, load=0.5, requests=3, seeds=1, n=20
     )
-    values = found.table().pivot(index="metric", columns="policy", values="estimate")
+    values = found.table().frame.pivot(index="metric", columns="policy", values="estimate")
     assert values.loc["tokens_per_s", "never"] == pytest.approx(100) and values.loc[
         "tokens_per_s", "one"
     ] == pytest.approx(300 / 2.8)
     assert values.loc["passes_saved"].to_list() == pytest.approx([0, 1 / 3])
     assert values.loc["drafts_per_token"].to_list() == pytest.approx([0, 2 / 3])
-    _, arrival = stream.draw(
+    _, arrival = serving.draw(
         np.ones((21, 5)), 3 / 0.5, 3, np.random.default_rng([0, 0])
     )  # 3 tokens a request at half load
     for name, service in (("never", 3.0), ("one", 2.8)):
@@ -141,7 +146,7 @@ def test_a_stream_of_three_requests_by_hand():
 
 def test_draws_follow_the_mix_and_the_load():
     shares = np.array([[0.1, 0.0, 0.9], [1.0, 0.0, 0.0]])
-    which, arrival = stream.draw(shares, 2.0, 20_000, np.random.default_rng(1))
+    which, arrival = serving.draw(shares, 2.0, 20_000, np.random.default_rng(1))
     assert np.bincount(which[0], minlength=3) / 20_000 == pytest.approx([0.1, 0, 0.9], abs=0.01)
     assert (
         (which[1] == 0).all()
@@ -156,72 +161,43 @@ def test_draws_follow_the_mix_and_the_load():
 def test_tokens_served_are_tokens_recorded():
     trace = random_trace()
     for limit in (None, 30):
-        *_, policies = stream_of(trace, limit=limit)
+        policies = policies_of(trace, limit=limit)
+        never, always = policies["never"], policies["always"]
         for name, frame in policies.items():
             assert frame["emitted"].sum() == len(trace), name
-        assert (
-            policies["never"]["target_passes"] == policies["never"]["emitted"]
-        ).all() and not policies["never"]["draft_passes"].any()
-        assert (policies["always"]["target_passes"] <= policies["never"]["target_passes"]).all()
-        blocks = sum(len(w.tokens) for w in stream.work(trace, SETTINGS["chain:3"], limit).values())
-        assert blocks == policies["always"]["target_passes"].sum()
-
-
-@pytest.mark.parametrize("limit", [None, 30])
-def test_passes_of_the_online_policy(limit):
-    """Choosing what it began with, it makes the passes of that setting; else the first blocks' and
-    the rest's, which cost what it says.
-    """
-    trace = random_trace()
-    table, counts, _ = stream_of(trace, limit=limit)
-    at = online.walks(trace, SETTINGS, COSTS, limit)
-    same = budgets.judge(table, "chain:3")
-    own = stream.with_passes(same, counts)[["target_passes", "draft_passes"]].to_numpy()
-    assert (
-        stream.online_passes(same, at, SETTINGS, "chain:3", 2, limit)[
-            ["target_passes", "draft_passes"]
-        ].to_numpy()
-        == own
-    ).all()
-    flat = Costs(
-        1.0, (1, 64), (0.25, 0.25), (1.0, 1.0)
-    )  # cost = target passes + a quarter of the draft passes
-    at = online.walks(trace, SETTINGS, flat, limit)
-    judged = online.online(at, "chain:3", 2)
-    found = stream.online_passes(judged, at, SETTINGS, "chain:3", 2, limit)
-    assert found["setting"].nunique() > 1 and np.allclose(
-        found["cost"], found["target_passes"] + found["draft_passes"] / 4
-    )
+        assert (never["target_passes"] == never["emitted"]).all()
+        assert not never["draft_passes"].any()
+        assert (always["target_passes"] <= never["target_passes"]).all()
+        levels = batches.levels_drafted(trace, SETTINGS["chain:3"], limit)
+        assert sum(map(len, levels.values())) == always["target_passes"].sum()
+        assert sum(map(sum, levels.values())) == always["draft_passes"].sum()
 
 
 def test_the_oracle_is_never_slower():
     for seed in range(3):
-        *_, policies = stream_of(random_trace(seed=seed))
-        outcome = stream.simulate(policies, MIX, 10.0, requests=40, seeds=2, n=50, seed=seed)
-        values = dict(zip(outcome.policies, outcome.values, strict=True))
+        policies = policies_of(random_trace(seed=seed))
+        found = serving.simulate(policies, MIX, 10.0, requests=40, seeds=2, n=50, seed=seed)
         for name in ("never", "always", "per-domain"):
-            assert (values["oracle"][0] >= values[name][0] - 1e-9).all() and (
-                values["oracle"][1:3] <= values[name][1:3] + 1e-9
-            ).all()
-        assert (values["always"][0] > values["oracle"][0] - 1e-9).mean() < 0.5, (
-            "the control: always is not the oracle"
-        )
+            assert (found.of("oracle")[0] >= found.of(name)[0] - 1e-9).all()
+            assert (found.of("oracle")[1:3] <= found.of(name)[1:3] + 1e-9).all()
+        assert found.is_fastest("oracle", but="per-domain")
+        assert not found.is_fastest("always", but="never"), "the control: it is not the oracle"
 
 
 def test_a_mix_of_one_domain_is_that_domain_alone():
     trace = random_trace()
-    *_, both = stream_of(trace)
-    *_, alone = stream_of(trace[trace["domain"] == "code"])
+    both = policies_of(trace)
+    alone = policies_of(trace[trace["domain"] == "code"])
     options = {"requests": 200, "seeds": 2, "n": 300}
     mixed, single = (
-        stream.simulate(p, {"code": 1.0}, 10.0, **options).table() for p in (both, alone)
+        serving.simulate(p, {"code": 1.0}, 10.0, **options).table().frame for p in (both, alone)
     )
     joined = mixed.merge(single, on=["metric", "policy"])
     speed = joined[joined["metric"].isin(["tokens_per_s", "passes_saved", "drafts_per_token"])]
     assert np.allclose(speed["estimate_x"], speed["estimate_y"]), (
         "same prompts, same seeds, whatever else was recorded"
     )
-    other = stream.simulate(both, {"chat": 1.0}, 10.0, **options).table()
+    other = serving.simulate(both, {"chat": 1.0}, 10.0, **options).table().frame
     assert abs(other["estimate"] - mixed["estimate"]).max() > 0.01
 
 
@@ -230,11 +206,11 @@ def test_estimates_meet_the_exact_speed_and_its_interval():
     interval a bootstrap of prompts.
     """
     trace = random_trace(12, domains=("code",))
-    *_, policies = stream_of(trace)
+    policies = policies_of(trace)
     found = (
-        stream.simulate(policies, {"code": 1.0}, 10.0, requests=800, seeds=6, n=400)
+        serving.simulate(policies, {"code": 1.0}, 10.0, requests=800, seeds=6, n=400)
         .table()
-        .set_index(["metric", "policy"])
+        .frame.set_index(["metric", "policy"])
     )
     speed = Estimator("speed", lambda f: f[["emitted", "cost"]].to_numpy(float), quotient)
     exact = bootstrap(policies["always"], speed)
@@ -244,12 +220,12 @@ def test_estimates_meet_the_exact_speed_and_its_interval():
 
 
 def test_against_a_policy():
-    *_, policies = stream_of(random_trace())
-    outcome = stream.simulate(policies, MIX, 10.0, requests=30, seeds=1, n=60)
-    own = outcome.table("never").set_index(["metric", "policy"])
+    policies = policies_of(random_trace())
+    outcome = serving.simulate(policies, MIX, 10.0, requests=30, seeds=1, n=60)
+    own = outcome.table("never").frame.set_index(["metric", "policy"])
     assert (own.loc[("tokens_per_s", "never"), ["estimate", "low", "high"]] == 1).all()
     assert (own.loc[("passes_saved", "never"), ["estimate", "low", "high"]] == 0).all()
-    plain = outcome.table().set_index(["metric", "policy"])["estimate"]
+    plain = outcome.table().frame.set_index(["metric", "policy"])["estimate"]
     assert own.loc[("p95_s", "always"), "estimate"] == pytest.approx(
         plain["p95_s", "always"] / plain["p95_s", "never"]
     )
@@ -259,11 +235,11 @@ def test_against_a_policy():
 
 
 def test_more_load_waits_longer_and_works_no_faster():
-    *_, policies = stream_of(random_trace())
+    policies = policies_of(random_trace())
     low, high = (
-        stream.simulate(policies, MIX, 10.0, load=load, n=20)
+        serving.simulate(policies, MIX, 10.0, load=load, n=20)
         .table()
-        .set_index(["metric", "policy"])
+        .frame.set_index(["metric", "policy"])
         for load in (0.3, 1.5)
     )
     assert high.loc[("p95_s", "never"), "estimate"] > 2 * low.loc[("p95_s", "never"), "estimate"]
@@ -272,35 +248,32 @@ def test_more_load_waits_longer_and_works_no_faster():
     )
 
 
+SURE_OR_NEVER = trace_of(
+    {f"code-{i}": ("code", [0] * 12) for i in range(5)}
+    | {f"chat-{i}": ("chat", [9] * 12) for i in range(5)}
+)
+
+
 def test_always_follows_the_mix():
     """Code likes long chains, chat likes none: the one setting for all follows whoever comes more
     often.
     """
-    ranks = {f"code-{i}": ("code", [0] * 12) for i in range(5)} | {
-        f"chat-{i}": ("chat", [9] * 12) for i in range(5)
-    }
-    table = budgets.prompt_table(trace_of(ranks), SETTINGS, COSTS)
+    prices = priced(SURE_OR_NEVER)
     chosen = [
-        set(stream.always(table, {"code": share, "chat": 1 - share})["setting"])
+        set(serving.best_for_mix(prices, {"code": share, "chat": 1 - share})["setting"])
         for share in (1.0, 0.9, 0.1)
     ]
     assert chosen == [{"chain:3"}, {"chain:3"}, {"plain"}]
 
 
 def test_drift_by_hand():
-    ranks = {f"code-{i}": ("code", [0] * 12) for i in range(5)} | {
-        f"chat-{i}": ("chat", [9] * 12) for i in range(5)
-    }
-    table = budgets.prompt_table(trace_of(ranks), SETTINGS, COSTS)
-    own = budgets.cross_fit(table)
-    found = stream.drift(
-        table, {"code": {"code": 1.0}, "chat": {"chat": 1.0}}, own, n=50
-    ).set_index(["fitted_on", "served"])["estimate"]
+    prices = priced(SURE_OR_NEVER)
+    mixes = {"code": {"code": 1.0}, "chat": {"chat": 1.0}}
+    found = serving.drift(prices, mixes, choose.cross_fit(prices), n=50)
     block = 3 * 0.2 + 1.2 + 0.1  # a chain of 3 and its pass over four tokens
     fast = 12 / (3 * block)
-    slow = 12 / (
-        10 * block + (2 * 0.2 + 1.15 + 0.1) + (0.2 + 1.1 + 0.1)
-    )  # no draft is accepted; the last two blocks are cut short
+    # no draft is accepted; the last two blocks are cut short
+    slow = 12 / (10 * block + (2 * 0.2 + 1.15 + 0.1) + (0.2 + 1.1 + 0.1))
     wanted = {
         ("code", "code"): fast,
         ("code", "chat"): slow,
@@ -309,7 +282,15 @@ def test_drift_by_hand():
         ("per-domain", "code"): fast,
         ("per-domain", "chat"): 1,
     }
-    assert found.to_dict() == pytest.approx(wanted)
+    speeds = found.frame.set_index(["fitted_on", "served"])["estimate"]
+    assert speeds.to_dict() == pytest.approx(wanted)
+    assert serving.most_lost(found) == pytest.approx(max(fast - 1, 1 - slow))
+
+
+def test_mixes_that_are_mostly_one_domain():
+    assert serving.mostly(["a", "b", "c"], 0.8)["mostly b"] == pytest.approx(
+        {"a": 0.1, "b": 0.8, "c": 0.1}
+    )
 
 
 # ---- a machine and its loop ----------------------------------------------------------------------
@@ -334,154 +315,128 @@ def test_the_loops_own_time_by_hand():
     speeds = pd.DataFrame(
         rows, columns=["method", "repeat", "prompt_id", "domain", "tokens", "blocks", "time_s"]
     )
-    drafted = {"chain:1": chain(1), "tree:2,2,4": static_tree(2, 2, 4)}
-    found = stream.with_loop(COSTS, speeds, drafted)
-    tree = 0.2 + 0.2 + COSTS.v(5)  # two draft passes (over one and two tokens) and five tokens
-    assert (found.overhead, found.tree_overhead) == pytest.approx((0.3 + 0.1, 2.6 - tree))
-    assert found.of_block(drafted["chain:1"]) == pytest.approx(1.7) and found.of_block(
-        drafted["tree:2,2,4"]
-    ) == pytest.approx(2.6)
-    fast = speeds.assign(
-        time_s=speeds["time_s"].where(speeds["method"] == "plain", speeds["time_s"] / 10)
-    )
-    assert (
-        stream.with_loop(COSTS, fast, drafted).overhead,
-        stream.with_loop(COSTS, fast, drafted).tree_overhead,
-    ) == (0, 0)
-    kept = stream.with_loop(found, speeds, {"chain:1": chain(1)})
-    assert (kept.overhead, kept.tree_overhead) == pytest.approx(
-        (found.overhead, found.tree_overhead)
-    ), "no tree was decoded: as it was"
-    with pytest.raises(ValueError, match=r"speeds lack \['chain:3'\]"):
-        stream.with_loop(COSTS, speeds, {"chain:3": chain(3)})
+    trees = {"chain:1": chain(1), "tree:2,2,4": static_tree(2, 2, 4)}
+    shapes = {name: Shape(tree) for name, tree in trees.items()}
+    found = machines.with_loop(BARE, speeds, shapes)
+    passes = 0.2 + 0.2 + COSTS.v(5)  # two draft passes (over one and two tokens) and five tokens
+    assert (found.overhead, found.tree_overhead) == pytest.approx((0.3 + 0.1, 2.6 - passes))
+    assert found.of_block(trees["chain:1"]) == pytest.approx(1.7)
+    assert found.of_block(trees["tree:2,2,4"]) == pytest.approx(2.6)
+    plain = speeds["method"] == "plain"
+    fast = speeds.assign(time_s=speeds["time_s"].where(plain, speeds["time_s"] / 10))
+    lean = machines.with_loop(BARE, fast, shapes)
+    assert (lean.overhead, lean.tree_overhead) == (0, 0)
+    one_kind = machines.with_loop(BARE, speeds, {"chain:1": shapes["chain:1"]})
+    assert one_kind.overhead == found.overhead and one_kind.tree_overhead == 0
 
 
 # ---- batches -------------------------------------------------------------------------------------
 
 
 def test_extrapolation_goes_on_with_the_last_slope():
-    wide = stream.extended(COSTS, 128)
+    wide = batches.extended(COSTS, 128)
     assert (wide.v(128), wide.c(128)) == pytest.approx(
         (5 + 64 * 2 / 32, 1 + 64 * 0.4 / 32)
     ) and wide.v(96) == pytest.approx(7)
     assert [wide.v(n) for n in COSTS.sizes] == [
         COSTS.v(n) for n in COSTS.sizes
-    ] and stream.extended(COSTS, 64) is COSTS
-    falling = Costs(1.0, (1, 32, 64), (0.2, 0.5, 0.4), (1.0, 3.0, 2.0))
-    assert stream.extended(falling, 128).v(128) == 2.0, "noise does not make larger passes cheaper"
+    ] and batches.extended(COSTS, 64) is COSTS
+    falling = machines.LoopCosts(1.0, (1, 32, 64), (0.2, 0.5, 0.4), (1.0, 3.0, 2.0))
+    assert batches.extended(falling, 128).v(128) == 2.0, "noise does not make larger passes cheaper"
     with pytest.raises(ValueError, match="was not measured"):
         COSTS.v(65)
 
 
 @pytest.mark.parametrize("costs", [COSTS, LOOP])
 def test_a_batch_of_one_is_no_batch(costs):
-    trace, one = random_trace(), stream.batched(costs, 1, 16)
+    trace, one = random_trace(), batches.batched(costs, 1, 16)
     assert one.target_ms == costs.target_ms
-    assert np.allclose(*(budgets.prompt_table(trace, SETTINGS, c)["cost"] for c in (costs, one)))
+    assert np.allclose(*(priced(trace, c).cost for c in (costs, one)))
 
 
 @pytest.mark.parametrize("setting", list(SETTINGS))
 @pytest.mark.parametrize("costs", [COSTS, LOOP])
-@settings(max_examples=8)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 1000))
-def test_lockstep_of_one_is_lindley(costs, setting, seed):
-    rng, trace = np.random.default_rng(seed), random_trace(5, seed)
-    table = budgets.prompt_table(trace, SETTINGS, costs)
-    service = table[table["setting"] == setting].set_index("prompt_id")["cost"]
-    blocks, ids = stream.work(trace, SETTINGS[setting]), rng.choice(service.index, 12)
-    arrival = rng.exponential(8.0, 12).cumsum()
-    assert np.allclose(
-        stream.lockstep(arrival, [blocks[i] for i in ids], 1, costs),
-        event_loop(arrival, service[ids]),
-    )
+def test_lockstep_of_one_serves_one_after_the_other(costs, setting, seed):
+    trace = random_trace(5, seed)
+    prices = priced(trace, costs)
+    levels = batches.levels_drafted(trace, SETTINGS[setting])
+    done = batches.lockstep(list(levels.values()), SETTINGS[setting], 1, costs)
+    column = list(prices.settings).index(setting)
+    assert done == pytest.approx(prices.cost[:, column].sum())
 
 
 def test_lockstep_of_two_by_hand():
-    # a: blocks of 4 and 2 tokens with 3 and 1 draft passes; b: plain, three passes; c comes when b
-    # has left
-    a = stream.Work(np.array([4, 2]), np.array([[1, 1, 1], [1, 0, 0]]))
-    b, c = (stream.Work(np.ones(k, int), np.zeros((k, 0), int)) for k in (3, 1))
-    first = 3 * 0.2 + COSTS.v(5) + 0.1  # a's chain of 3 beside b's single token
-    second = 0.2 + COSTS.v(3) + 0.1
-    third = 1.0  # b alone; c came during this step and joins at the next
-    found = stream.lockstep(np.array([0.0, 0.0, first + second + 0.5]), [a, b, c], 2, COSTS)
-    assert found == pytest.approx(
-        [first + second, first + second + third, first + second + third + 1.0]
-    )
+    """Three requests, two at a time: a chain of 3 and one of 1, and when the first leaves the third
+    joins, whose text ends after one more block.
+    """
+    requests = [np.array([3]), np.array([1, 2]), np.array([3])]
+    first = 2 * 0.2 + 0.2 + COSTS.c(2) - 0.2 + COSTS.v(4 + 2) + 0.1  # both draft, then one alone
+    second = COSTS.c(2) + COSTS.c(2) + 0.2 + COSTS.v(3 + 4) + 0.1
+    found = batches.lockstep(requests, chain(3), 2, COSTS)
+    assert found == pytest.approx(first + second)
+    plain = [np.zeros(3, int), np.zeros(1, int), np.zeros(1, int)]
+    assert batches.lockstep(plain, NOTHING, 2, COSTS) == pytest.approx(2 * COSTS.v(2) + 1)
 
 
 @pytest.mark.parametrize("costs", [COSTS, LOOP])
 def test_a_full_batch_costs_what_batched_says(costs):
     """Eight equal requests at once: the lock-step server takes eight times each one's share."""
     trace = trace_of({f"p{i}": ("code", [0, 0, 2, 0, 0, 0, 1, 0, 0]) for i in range(8)})
-    for name, tree in SETTINGS.items():
-        shared = stream.batched(costs, 8, 8)
-        cost = budgets.prompt_table(trace, SETTINGS, shared)
-        share = (
-            cost.loc[cost["setting"] == name, "cost"].iloc[0] * shared.target_ms / costs.target_ms
-        )
-        blocks = stream.work(trace, tree)
-        done = stream.lockstep(np.zeros(8), list(blocks.values()), 8, stream.extended(costs, 64))
+    shared = batches.batched(costs, 8, 8)
+    prices = priced(trace, shared)
+    for column, (name, shape) in enumerate(SETTINGS.items()):
+        share = prices.cost[0, column] * shared.target_ms / costs.target_ms
+        requests = list(batches.levels_drafted(trace, shape).values())
+        done = batches.lockstep(requests, shape, 8, batches.extended(costs, 64))
         assert np.allclose(done, 8 * share), name
 
 
 def test_speculation_stops_paying_in_large_batches():
     trace = random_trace()
     best = {
-        batch: budgets.choose(
-            budgets.prompt_table(trace, SETTINGS, stream.batched(COSTS, batch, 8))
-        )["code"]
+        batch: choose.setting_by_domain(priced(trace, batches.batched(COSTS, batch, 8)))["code"]
         for batch in (1, 64)
     }
     assert best[1] != "plain" and best[64] == "plain"
+
+
+def test_batches_beside_their_simulation():
+    trace = random_trace()
+    counted = choose.block_counts(trace, SETTINGS)
+    crowd = batches.by_batch(counted, SETTINGS, {"here": COSTS}, [1, 4, 16], n=50)
+    simulation = batches.simulated(crowd, trace, SETTINGS, COSTS, 30)
+    unforeseen = choose.block_counts(trace, SETTINGS, max_new_tokens=30)
+    same_limit = batches.by_batch(unforeseen, SETTINGS, {"here": COSTS}, [1, 4, 16], n=50)
+    alone = batches.simulated(same_limit, trace, SETTINGS, COSTS, 30)
+    assert batches.one_at_a_time_agrees(same_limit, alone)
+    assert set(simulation.frame["machine"]) == {batches.SIMULATED}
+    both = batches.beside(same_limit, alone)
+    assert both.frame.groupby("machine").size().to_dict() == {"here": 6, batches.SIMULATED: 6}
+    size = {name: 16 * (shape.size + 1) for name, shape in SETTINGS.items()}
+    rows = crowd.at(batch=16).frame
+    assert rows["pass_tokens"].tolist() == [size[name] for name in rows["setting"]]
+    assert batches.largest_priced(crowd, COSTS) in (4, 16)
+    assert list(batches.settings_table(crowd).columns) == ["machine", "batch", "code", "chat"]
 
 
 # ---- bad input -----------------------------------------------------------------------------------
 
 
 def test_bad_input_says_what_to_do():
-    trace = random_trace()
-    table, counts, policies = stream_of(trace)
-    run = {"policies": policies, "mix": MIX, "target_ms": 10.0, "n": 5, "requests": 5}
+    prices, policies = priced(random_trace()), policies_of(random_trace())
     mixes = {
-        "sum to 0.9": {"code": 0.5, "chat": 0.4},
+        "sum to 1": {"code": 0.5, "chat": 0.4},
         "from 0": {"code": 1.5, "chat": -0.5},
         "names .*prose": {"prose": 1.0},
-        "sum to nan": {"code": float("nan")},
+        "nan": {"code": float("nan")},
     }
     for message, mix in mixes.items():
         with pytest.raises(ValueError, match=message):
-            stream.simulate(**run | {"mix": mix})
+            serving.simulate(policies, mix, 10.0, n=5, requests=5)
         with pytest.raises(ValueError, match=message):
-            stream.always(table, mix)
-    for change in (
-        {"load": 0},
-        {"requests": 0},
-        {"seeds": 0},
-        {"policies": {"always": policies["always"]}},
-    ):
-        with pytest.raises(ValueError, match="are needed"):
-            stream.simulate(**run | change)
-    with pytest.raises(ValueError, match="'other' serves other prompts"):
-        stream.simulate(**run | {"policies": policies | {"other": policies["always"].iloc[1:]}})
-    with pytest.raises(ValueError, match="has no column.*target_passes"):
-        stream.simulate(**run | {"policies": policies | {"bare": budgets.judge(table, "chain:1")}})
-    with pytest.raises(ValueError, match="lack setting 'chain:3'"):
-        stream.with_passes(budgets.judge(table, "chain:3"), counts[counts["setting"] == "plain"])
-    for empty in (
-        lambda: stream.work(trace[:0], None),
-        lambda: stream.work(trace[:0], chain(1)),
-        lambda: stream.always(table[:0], MIX),
-    ):
-        with pytest.raises(ValueError, match="empty"):
-            empty()
-    with pytest.raises(ValueError, match="whole numbers from 1"):
-        stream.batched(COSTS, 0, 4)
-    one = stream.Work(np.ones(1, int), np.zeros((1, 0), int))
-    for arrival, requests, batch in (
-        (np.zeros(1), [], 1),
-        (np.zeros(0), [], 1),
-        (np.zeros(1), [one], 0),
-    ):
-        with pytest.raises(ValueError, match="a batch from 1"):
-            stream.lockstep(arrival, requests, batch, COSTS)
+            serving.best_for_mix(prices, mix)
+    fewer = policies | {"other": policies["always"].iloc[1:]}
+    with pytest.raises(AssertionError):
+        serving.simulate(fewer, MIX, 10.0, n=5, requests=5)

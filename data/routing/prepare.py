@@ -21,7 +21,7 @@ from sklearn.preprocessing import normalize
 from data import corpus
 from speclab.analysis.bins import calibration_error
 from speclab.analysis.choose import UNKNOWN
-from speclab.analysis.router import FEATURES, ROUTING, Router, _hashed, routed, strip_form
+from speclab.analysis.router import FEATURES, ROUTING, Router, hashed, routed, strip_form
 from speclab.drafts import prompts
 from speclab.prompts import DOMAINS
 
@@ -111,9 +111,9 @@ def train(prompts: pd.DataFrame, cs: Sequence[float] = (1.0, 10.0, 100.0)) -> Ro
             raise ValueError(
                 f"no prompt of {sorted(missing)} to {'fit on' if part is fit else 'hold out'}: {len(prompts)} came; give more"
             )
-    idf = TfidfTransformer().fit(_hashed(fit["text"])).idf_
+    idf = TfidfTransformer().fit(hashed(fit["text"])).idf_
     x, codes = (
-        normalize(_hashed(fit["text"]).multiply(idf)),
+        normalize(hashed(fit["text"]).multiply(idf)),
         pd.Categorical(fit["domain"], DOMAINS).codes,
     )
     tried = []

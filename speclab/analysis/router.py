@@ -61,11 +61,11 @@ def rules(texts: Iterable[str]) -> list[str]:
     """The domain that most of its RULES fire for, the earlier one of equals; UNKNOWN where none
     fires.
     """
-    votes = [
-        [domain for domain, pattern in RULES if re.search(pattern, text, re.IGNORECASE)]
-        for text in texts
-    ]
-    return [max(DOMAINS, key=fired.count) if fired else UNKNOWN for fired in votes]
+    routes = []
+    for text in texts:
+        votes = [domain for domain, pattern in RULES if re.search(pattern, text, re.IGNORECASE)]
+        routes.append(max(DOMAINS, key=votes.count) if votes else UNKNOWN)
+    return routes
 
 
 def strip_form(text: str) -> str:
@@ -88,7 +88,7 @@ def strip_form(text: str) -> str:
 # ---- the trained router --------------------------------------------------------------------------
 
 
-def _hashed(texts: Iterable[str]):
+def hashed(texts: Iterable[str]):
     """Counts of hashed words, signs and pairs of neighbours; sparse [texts, FEATURES].
 
     Which word it was cannot be told.
@@ -116,40 +116,35 @@ class Router:
     card: Mapping
 
     def probabilities(self, texts: Sequence[str]) -> np.ndarray:
-        """P(domain | text), [texts, DOMAINS]. ValueError for a single string or no text at all."""
-        if isinstance(texts, str) or not len(texts):
-            raise ValueError(f"texts is {texts!r}: a list of at least one text is needed")
-        return softmax(
-            normalize(_hashed(texts).multiply(self.idf)) @ self.weight.T + self.bias, axis=1
-        )
-
-    def routes(self, texts: Sequence[str], threshold: float | None = None) -> list[str]:
-        """The most likely domain of each text; UNKNOWN where its probability is below the threshold
-        (None: the router's own).
+        """P(domain | text), [texts, DOMAINS]: the softmax of a linear function of the text's TF-IDF
+        vector (counts of its words, rare words weighing more, scaled to length 1).
         """
-        p, limit = self.probabilities(texts), self.threshold if threshold is None else threshold
-        return [
-            DOMAINS[best] if row[best] >= limit else UNKNOWN
-            for best, row in zip(p.argmax(axis=1), p, strict=True)
-        ]
+        features = normalize(hashed(texts).multiply(self.idf))
+        return softmax(features @ self.weight.T + self.bias, axis=1)
+
+    def guesses(self, texts: Sequence[str]) -> pd.DataFrame:
+        """Of each text: guess (its most likely domain), confidence (that one's probability) and
+        route (the guess; UNKNOWN where the confidence is below the threshold).
+        """
+        p = self.probabilities(texts)
+        guess, confidence = np.array(DOMAINS)[p.argmax(axis=1)], p.max(axis=1)
+        route = np.where(confidence >= self.threshold, guess, UNKNOWN)
+        return pd.DataFrame({"guess": guess, "confidence": confidence, "route": route})
+
+    def routes(self, texts: Sequence[str]) -> list[str]:
+        """The route of each text."""
+        return self.guesses(texts)["route"].tolist()
 
     def save(self, folder: Path) -> None:
         """router.safetensors (float16, no text) and card.json with its SHA-256."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "router.safetensors"
         # save_file writes the buffer as it lies in memory: scikit-learn's is column by column
-        save_file(
-            {
-                name: np.ascontiguousarray(getattr(self, name), np.float16)
-                for name in ("weight", "bias", "idf")
-            },
-            path,
-        )
-        facts = {
-            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-            "threshold": self.threshold,
-            **self.card,
-        }
+        names = ("weight", "bias", "idf")
+        tensors = {name: np.ascontiguousarray(getattr(self, name), np.float16) for name in names}
+        save_file(tensors, path)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        facts = {"sha256": digest, "threshold": self.threshold, **self.card}
         (folder / "card.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 
@@ -158,48 +153,32 @@ def load_router(folder: str | Path = ROUTING) -> Router:
 
     ValueError if a file is missing or damaged, or does not fit this kit.
     """
-    folder = Path(folder)
-    path, again = (
-        folder / "router.safetensors",
-        "train it again (python -m data.routing.prepare --data DIR)",
-    )
+    path = Path(folder) / "router.safetensors"
+    again = "train it again (python -m data.routing.prepare --data DIR)"
     try:
-        card, found = json.loads((folder / "card.json").read_text()), load_file(path)
+        card = json.loads((Path(folder) / "card.json").read_text())
+        tensors = load_file(path)
     except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(
-            f"no router can be read from {folder}: {error}; restore router.safetensors and card.json, or {again}"
+            f"no router can be read from {folder}: {error}; "
+            f"restore router.safetensors and card.json, or {again}"
         ) from None
-    shapes = {name: values.shape for name, values in found.items()}
-    if shapes != {"weight": (len(DOMAINS), FEATURES), "bias": (len(DOMAINS),), "idf": (FEATURES,)}:
+    shapes = {name: values.shape for name, values in tensors.items()}
+    count = len(DOMAINS)
+    if shapes != {"weight": (count, FEATURES), "bias": (count,), "idf": (FEATURES,)}:
         raise ValueError(f"{path}: tensors {shapes} are not those of this kit's router; {again}")
     if hashlib.sha256(path.read_bytes()).hexdigest() != card.get("sha256"):
         raise ValueError(
             f"{path} is damaged: its SHA-256 is not the one in card.json; restore it, or {again}"
         )
-    return Router(
-        **{name: found[name].astype(np.float32) for name in found},
-        threshold=float(card["threshold"]),
-        card=card,
-    )
-
-
-# ---- judged --------------------------------------------------------------------------------------
+    weights = {name: values.astype(np.float32) for name, values in tensors.items()}
+    return Router(**weights, threshold=float(card["threshold"]), card=card)
 
 
 def routed(prompts: pd.DataFrame, router: Router) -> pd.DataFrame:
-    """Prompts (prompt_id, domain, text) with guess (most likely domain), confidence (its
-    probability), correct, route (UNKNOWN if unsure).
-
-    The frame that `explain.calibration_error("confidence", "correct")`, `explain.auc` and
-    `stats.bootstrap` take.
+    """Prompts (prompt_id, domain, text) with the router's guess, confidence and route, and
+    `correct` (the guess is the domain), without their text.
     """
-    p, texts = router.probabilities(prompts["text"].tolist()), prompts["text"]
-    guess, confidence = np.array(DOMAINS)[p.argmax(axis=1)], p.max(axis=1)
-    route = np.where(confidence >= router.threshold, guess, UNKNOWN)
-    return prompts.drop(columns="text").assign(
-        guess=guess,
-        confidence=confidence,
-        correct=guess == prompts["domain"],
-        route=route,
-        characters=texts.str.len(),
-    )
+    guesses = router.guesses(prompts["text"].tolist()).set_index(prompts.index)
+    found = prompts.drop(columns="text").join(guesses)
+    return found.assign(correct=found["guess"] == found["domain"])

@@ -1,177 +1,120 @@
-"""Notebook 09: what every policy costs every prompt, what to recommend, where drafting must stop,
-and how often a router is right.
+"""Is it worth knowing the domain? Every policy of section 3 on every prompt, what a wrong route
+costs, and how often a router is right.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
-from speclab import estimates as explain
-from speclab.analysis import choose as budgets
-from speclab.analysis import router as routing
-from speclab.analysis.choose import (
-    PLAIN,
-    UNKNOWN,
-    Settings,
-    best_setting,
-    compare,
-    cross_fit,
-    price,
-)
+from speclab import figures
+from speclab.analysis import choose
+from speclab.analysis.choose import PLAIN, UNKNOWN, Settings
+from speclab.analysis.router import Router, routed, strip_form
 from speclab.cost import Costs
+from speclab.estimates import Estimates, direction
 from speclab.prompts import DOMAINS, Prompt
-from speclab.score import POOLED
-from speclab.stats import RESAMPLES
-from speclab.studies.budgets_and_routing import online
-from speclab.studies.budgets_and_routing import serving as stream
+from speclab.score import POOLED, domains_in
+from speclab.studies.budgets_and_routing import machines, online, serving
 
-RECOMMENDED = [
-    "machine",
-    "domain",
-    "setting",
-    "share_best",
-    "gamma",
-    "tree",
-    "speculate",
-    "speedup",
-    "low",
-    "high",
-]
+ALWAYS = "always"
+SAME = "does the same as"
 
 
-def recommend(
-    counts: pd.DataFrame,
-    settings: Settings,
-    machines: Mapping[str, Costs],
-    folds: int = 5,
-    n: int = RESAMPLES,
-    seed: int = 0,
-) -> pd.DataFrame:
-    """What to draft, by machine and domain, from `budgets.counts` of settings that include "plain".
-
-    machine, domain, setting (the fastest of all), share_best (of the resamples of prompts in which
-    it is), gamma of the fastest chain and name of the fastest tree (0 and "none" where no chain, no
-    tree is faster than plain), speculate ("yes", "no", "cannot be told": where the interval lies to
-    1), and speedup, low, high, each prompt judged by the setting that was fastest on other prompts
-    of its domain.
-    """
-    rows = []
-    for machine, costs in machines.items():
-        table = price(counts, settings, costs)
-        best = best_setting(table, n, seed).sort_values("speedup", ascending=False, kind="stable")
-        judged = compare({"own": cross_fit(table, None, folds, seed)}, "own", n, seed).set_index(
-            "domain"
-        )
-        for domain in (d for d in pd.unique(table["domain"]) if d != POOLED):
-            own = best[best["domain"] == domain]
-            faster = [
-                (name, settings[name])
-                for name, speed in own[["setting", "speedup"]].to_numpy()
-                if speed > 1 and settings[name].size
-            ]
-            gamma = next((tree.size for _, tree in faster if tree.is_chain), 0)
-            tree = next((name for name, tree in faster if not tree.is_chain), "none")
-            top, found = own.iloc[0], judged.loc[domain]
-            verdict = (
-                "no"
-                if top["setting"] == PLAIN or found["high"] < 1
-                else "yes"
-                if found["low"] > 1
-                else "cannot be told"
-            )
-            rows.append(
-                (
-                    machine,
-                    domain,
-                    top["setting"],
-                    top["share_best"],
-                    gamma,
-                    tree,
-                    verdict,
-                    *found[["estimate", "low", "high"]],
-                )
-            )
-    return pd.DataFrame(rows, columns=RECOMMENDED)
+def text_frame(prompts: Sequence[Prompt], bare: bool = False) -> pd.DataFrame:
+    """Prompts as prompt_id, domain, text; bare: without the form that gives the domain away."""
+    frame = pd.DataFrame([(p.prompt_id, p.domain, p.text) for p in prompts])
+    frame.columns = ["prompt_id", "domain", "text"]
+    return frame.assign(text=frame["text"].map(strip_form)) if bare else frame
 
 
 def judged(
-    trace: pd.DataFrame, counts: pd.DataFrame, settings: Settings, costs: Costs, mix: Mapping[str, float],
-    routes: Mapping[str, Mapping[str, str]], max_new_tokens: int | None = None, blocks: int = 2,
-) -> dict[str, pd.DataFrame]:  # fmt: skip
-    """What every policy costs every prompt on a machine, by name: judged frames with passes, as
-    `stream.simulate` serves them.
+    trace: pd.DataFrame,
+    counted: pd.DataFrame,
+    settings: Settings,
+    costs: Costs,
+    mix: Mapping[str, float],
+    routes: Mapping[str, Mapping[str, str]],
+    max_new_tokens: int | None = None,
+    blocks: int = 2,
+) -> dict[str, pd.DataFrame]:
+    """What every policy costs every prompt on a machine: a judged frame by policy, settings fitted
+    on other prompts than they are judged on (but the oracle's).
 
     never (plain), always (one setting, the best for the mix), per-domain (the true domain's), one
     for each of `routes` (a router's name -> prompt_id -> domain or UNKNOWN), online
     (`online.online`: `blocks` blocks by the best setting that drafts), oracle (each prompt's own
-    cheapest setting). counts: `budgets.counts` of the settings, "plain" among them. Settings are
-    fitted on other prompts, but the oracle's.
+    best). counted: `choose.block_counts` of the trace and settings, plain among them.
     """
-    table = price(counts, settings, costs)
+    prices = choose.price(counted, settings, costs)
     frames = {
-        stream.NEVER: budgets.judge(table, PLAIN),
-        "always": stream.always(table, mix),
-        "per-domain": cross_fit(table),
+        serving.NEVER: prices.judged(PLAIN),
+        ALWAYS: serving.best_for_mix(prices, mix),
+        "per-domain": choose.cross_fit(prices),
     }
-    frames |= {name: cross_fit(table, taken) for name, taken in routes.items()} | {
-        "oracle": budgets.oracle(table)
-    }
-    frames = {name: stream.with_passes(frame, counts) for name, frame in frames.items()}
-    first, at = (
-        budgets.choose(table[table["setting"] != PLAIN])[UNKNOWN],
-        online.walks(trace, settings, costs, max_new_tokens),
-    )
-    watched = stream.online_passes(
-        online.online(at, first, blocks), at, settings, first, blocks, max_new_tokens
-    )
-    return {name: frame for name, frame in frames.items() if name != "oracle"} | {
-        "online": watched,
-        "oracle": frames["oracle"],
-    }
+    frames |= {name: choose.cross_fit(prices, taken_for) for name, taken_for in routes.items()}
+    drafts = choose.price(counted, machines.drafting(settings), costs)
+    first = choose.setting_by_domain(drafts)[UNKNOWN]
+    walks = online.walks(trace, settings, costs, max_new_tokens)
+    frames["online"] = online.online(walks, first, blocks)
+    frames["oracle"] = choose.with_hindsight(prices)
+    return frames
+
+
+def speeds(frames: Mapping[str, Mapping[str, pd.DataFrame]], baseline: str = ALWAYS) -> Estimates:
+    """`choose.paired_speeds` of judged frames by machine: machine, policy, quantity, domain."""
+    parts = {name: choose.paired_speeds(own, baseline) for name, own in frames.items()}
+    return Estimates.stacked(parts, "machine", digits=3)
+
+
+def changes(found: Estimates, **keys) -> Estimates:
+    """The differences from the baseline, pooled over all prompts."""
+    return found.at(quantity="minus_baseline", domain=POOLED, **keys)
 
 
 def told(change, above: str, below: str) -> str:
-    """`explain.direction` of a policy's change against another; "does the same as" where it is 0 in
-    every resample (equal settings).
+    """`estimates.direction` of a policy's change; SAME where it is 0 in every resample (equal
+    settings).
     """
-    return explain.direction(
-        change,
-        above,
-        below,
-        "does the same as" if change.low == change.high == 0 else "cannot be told apart from",
-    )
+    neither = SAME if change.low == change.high == 0 else "cannot be told apart from"
+    return direction(change, above, below, neither)
 
 
-@dataclass(frozen=True)
-class Turning:
-    """Up to which batch drafting pays and from which it slows, each holding at every batch before
-    or after too (None: at none); steady: as batches grow, it never turns from losing to undecided
-    or paying, nor from undecided to paying.
+def told_each(found: Estimates, names: str, than: str) -> str:
+    """Which rows are faster or slower than `than`, in one phrase: each wording of `told`, and the
+    names (values of the key `names`) it holds for, with their numbers.
     """
-
-    pays_to: int | None
-    off_from: int | None
-    steady: bool
-
-
-def turning(rows: pd.DataFrame) -> Turning:
-    """Where drafting must stop, from speed-ups by batch (batch, low, high): an interval wholly
-    above 1 pays, one wholly below 1 slows.
-    """
-    rows = rows.sort_values("batch")
-    pays, slows = (rows["low"] > 1).to_numpy(), (rows["high"] < 1).to_numpy()
-    first, last = np.logical_and.accumulate(pays), np.logical_and.accumulate(slows[::-1])[::-1]
-    batch, verdict = rows["batch"].to_numpy(), pays.astype(int) - slows
-    pays_to, off_from = (
-        int(b[end]) if len(b) else None for b, end in ((batch[first], -1), (batch[last], 0))
-    )
-    return Turning(pays_to, off_from, bool((np.diff(verdict) <= 0).all()))
+    said: dict[str, list[str]] = {}
+    for row in found.rows():
+        name = f"{getattr(row, names)} ({row.estimate:+.3f} [{row.low:+.3f}, {row.high:+.3f}])"
+        said.setdefault(told(row, "is faster than", "is slower than"), []).append(name)
+    return "; ".join(f"**{word}** {than}: {', '.join(who)}" for word, who in said.items())
 
 
-def router_table(router: routing.Router, sets: Mapping[str, Sequence[Prompt]]) -> pd.DataFrame:
+def oracle_is_bound(frames: Mapping[str, pd.DataFrame]) -> bool:
+    """No prompt is cheaper under its domain's setting than under its own best."""
+    own, best = (frames[name].sort_values("prompt_id")["cost"] for name in ("per-domain", "oracle"))
+    return bool((best.to_numpy() <= own.to_numpy() + 1e-9).all())
+
+
+def numbers_of(gaps: Estimates) -> dict[str, float]:
+    """The main differences from 'always' for ctx.record, as `oracle_minus_always`."""
+    rows = gaps.at(policy=["per-domain", "classifier", "online", "oracle"]).rows()
+    return {f"{row.policy}_minus_always".replace("-", "_"): row.estimate for row in rows}
+
+
+def ahead(gaps: Estimates) -> Estimates:
+    """The policies that draft, with short names of machines, for a figure."""
+    rows = gaps.without(policy=[serving.NEVER, "rules"]).frame
+    short = rows["machine"].str.replace(r"measured | \(.*", "", regex=True)
+    return Estimates(rows.assign(machine=short), digits=3)
+
+
+# ---- routers -------------------------------------------------------------------------------------
+
+
+def router_table(router: Router, sets: Mapping[str, Sequence[Prompt]]) -> pd.DataFrame:
     """How often a router is right, and how often not sure enough, with and without the prompts'
     form: prompts, form, n, right, to_default.
 
@@ -179,53 +122,22 @@ def router_table(router: routing.Router, sets: Mapping[str, Sequence[Prompt]]) -
     undefined) held out of its training, then each of `sets`, judged now. Shares with Wilson's 95 %
     interval (one observation a prompt).
     """
-    rows, held = [], router.card["held_out"]
-    inside = sum(n for name, n in held.items() if name != UNKNOWN)
+    held_out = router.card["held_out"]
+    of_a_domain = sum(count for name, count in held_out.items() if name != UNKNOWN)
+    rows = []
     for form, name in (("as it is", "text"), ("removed", "bare")):
         facts = router.card[name]
-        rows.append(
-            ("held out of its training", form, inside, facts["accuracy"], 1 - facts["kept"])
-        )
-        for title, prompts in sets.items():
-            texts = [p.text if name == "text" else routing.strip_form(p.text) for p in prompts]
-            frame = pd.DataFrame(
-                {
-                    "prompt_id": [p.prompt_id for p in prompts],
-                    "domain": [p.domain for p in prompts],
-                    "text": texts,
-                }
-            )
-            found = routing.routed(frame, router)
-            rows.append(
-                (
-                    title,
-                    form,
-                    len(found),
-                    found["correct"].mean(),
-                    (found["route"] == UNKNOWN).mean(),
-                )
-            )
-    rows.append(
-        (
-            "technical prose, held out",
-            "as it is",
-            held[UNKNOWN],
-            np.nan,
-            router.card["text"]["prose_refused"],
-        )
-    )
-    rows.sort(
-        key=lambda row: ["held out of its training", "technical prose, held out", *sets].index(
-            row[0]
-        )
-    )
-    table = pd.DataFrame(rows, columns=["prompts", "form", "n", "right", "to_default"])
-    return table.assign(
-        **{
-            name: [_share(p, n) for p, n in zip(table[name], table["n"], strict=True)]
-            for name in ("right", "to_default")
-        }
-    )
+        shares = facts["accuracy"], 1 - facts["kept"]
+        rows.append(("held out of its training", form, of_a_domain, *shares))
+    refused = router.card["text"]["prose_refused"]
+    rows.append(("technical prose, held out", "as it is", held_out[UNKNOWN], np.nan, refused))
+    for title, prompts in sets.items():
+        for form, bare in (("as it is", False), ("removed", True)):
+            found = routed(text_frame(prompts, bare), router)
+            shares = found["correct"].mean(), (found["route"] == UNKNOWN).mean()
+            rows.append((title, form, len(found), *shares))
+    named = [(*row[:3], _share(row[3], row[2]), _share(row[4], row[2])) for row in rows]
+    return pd.DataFrame(named, columns=["prompts", "form", "n", "right", "to_default"])
 
 
 def _share(share: float, n: int) -> str:
@@ -236,27 +148,43 @@ def _share(share: float, n: int) -> str:
     return f"{share:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
 
 
-def confusion(domain: Sequence[str], route: Sequence[str]) -> pd.DataFrame:
-    """Prompts by true domain (rows) and route (columns, UNKNOWN last)."""
-    table = pd.crosstab(
-        pd.Series(domain, name="domain").to_numpy(), pd.Series(route, name="route").to_numpy()
-    )
-    rows = [d for d in (*DOMAINS, *sorted(set(domain) - set(DOMAINS))) if d in set(domain)]
-    return table.reindex(index=rows, columns=[*DOMAINS, UNKNOWN], fill_value=0).rename_axis(
-        index="domain", columns="route"
-    )
+def confusion(found: pd.DataFrame) -> pd.DataFrame:
+    """Prompts of a frame (domain, route) by true domain (rows) and route (columns, UNKNOWN last)."""
+    table = pd.crosstab(found["domain"], found["route"])
+    columns = [*DOMAINS, UNKNOWN]
+    return table.reindex(index=domains_in(found), columns=columns, fill_value=0)
 
 
-def wrong_routes(table: pd.DataFrame, folds: int = 5, seed: int = 0) -> pd.DataFrame:
-    """What a wrong route costs: `compare` of sending everyone to one label (each domain, and
-    UNKNOWN) with the right route (`right`).
+def wrong_routes(prices: choose.Prices, scale: float = 1.0, folds: int = 5) -> Estimates:
+    """What a wrong route changes: the speed-up (times `scale`) of prompts of `domain` that are
+    taken for `taken_for` (each domain, and UNKNOWN) minus that of the right route; domain,
+    taken_for.
 
-    Read by domain: row (policy, domain) is what happens to prompts of `domain` that are taken for
-    `policy`.
+    Positive: the other domain's setting happens to be faster on these prompts.
     """
-    labels = [d for d in DOMAINS if d in set(table["domain"])] + [UNKNOWN]
-    taken = {
-        label: cross_fit(table, dict.fromkeys(table["prompt_id"], label), folds, seed)
-        for label in labels
-    }
-    return compare({"right": cross_fit(table, None, folds, seed)} | taken, "right", seed=seed)
+    ids = prices.prompts["prompt_id"]
+    domains = domains_in(prices.prompts)
+    frames = {"right": choose.cross_fit(prices, folds=folds)}
+    for label in [*(name for name in DOMAINS if name in domains), UNKNOWN]:
+        frames[label] = choose.cross_fit(prices, dict.fromkeys(ids, label), folds)
+    found = Estimates(choose.paired_speeds(frames, "right").rename(columns={"policy": "taken_for"}))
+    rows = found.at(quantity="minus_baseline", domain=list(domains)).frame
+    numbers = ["estimate", "low", "high"]
+    rows[numbers] = (rows[numbers] * scale).round(6) + 0.0
+    return Estimates(rows.drop(columns="quantity"), digits=3)
+
+
+def square(lost: Estimates) -> pd.DataFrame:
+    """`wrong_routes` as a table: true domains down, what they are taken for across."""
+    rows, columns = (list(pd.unique(lost.frame[name])) for name in ("domain", "taken_for"))
+    table = lost.frame.pivot(index="domain", columns="taken_for", values="estimate")
+    return table.loc[rows, columns]
+
+
+def draw_heat(tables: Mapping[str, pd.DataFrame], unit: str, digits: int) -> figures.Figure:
+    """Tables of true domain by route as heat maps below each other, by title."""
+    figure, grid = figures.subplots(len(tables), 1, height=0.4 + 1.6 * len(tables), squeeze=False)
+    for axes, (title, table) in zip(grid[:, 0], tables.items(), strict=True):
+        figures.heatmap(table, axes, unit, digits)
+        axes.set(title=title, xlabel="taken for", ylabel="domain")
+    return figure
