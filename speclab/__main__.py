@@ -96,7 +96,7 @@ CHANGES = option(
     help="local: one process and one pair each, as cuda:0 cuda:1.",
 )
 @option("--workers", type=int, help="ray: actors (default: one a GPU, else one a CPU).")
-def record(
+def _record(
     profile: str, kind: str, changes: tuple, out: Path, engine: str, devices: tuple, workers: int
 ) -> None:
     """Record trace, nodes and manifest of a profile."""
@@ -136,7 +136,7 @@ def record(
 )
 @option("--out", type=Path, required=True, help="JSON lines with the texts.")
 @CHANGES
-def decode(
+def _decode(
     profile: str,
     rule: str,
     shape: str,
@@ -220,7 +220,7 @@ def policy_shapes(file: Path, rule: str, profile: "Profile", sampling: "Sampling
 )
 @option("--out", type=Path, help="Folder for build/ and figures/ (default: the repository).")
 @option("--force", is_flag=True, help="Run also what is up to date.")
-def reproduce(
+def _reproduce(
     profile: str, notebooks: tuple, changes: tuple, parameters: tuple, out: Path | None, force: bool
 ) -> int:
     """Run the notebooks whose outcome may have changed, and write the report."""
@@ -234,13 +234,13 @@ def reproduce(
         parse_overrides(list(parameters)),
         out,
     )
-    return runner.reproduce(session, chosen, force)
+    return runner.run_all(session, chosen, force)
 
 
 @verb("doctor")
 @PROFILE
 @CHANGES
-def doctor(profile: str, changes: tuple) -> int:
+def _doctor(profile: str, changes: tuple) -> int:
     """Say what this machine lacks for a profile; downloads nothing.
 
     Exit status 1: something has to be done.
@@ -256,7 +256,7 @@ def doctor(profile: str, changes: tuple) -> int:
 @verb("authors")
 @option("--out", type=Path, help="Folder (default: data/runs/author-records).")
 @option("--base", help="Address of the folder that holds the files.")
-def authors(out: Path | None, base: str | None) -> None:
+def _authors(out: Path | None, base: str | None) -> None:
     """Fetch the node records that the paper's authors published (0.6 MB, with checksums)."""
     from speclab.studies.paper_audit import author_records
 
@@ -265,7 +265,7 @@ def authors(out: Path | None, base: str | None) -> None:
 
 
 @verb("readme")
-def readme() -> None:
+def _readme() -> None:
     """Write the numbers of README.md from the last `make reproduce` and `make bench`."""
     from speclab.ops import readme as writer
 
@@ -276,11 +276,11 @@ def readme() -> None:
 
 
 @cli.group("hosted")
-def hosted() -> None:
+def _hosted() -> None:
     """Kaggle and Colab: notebooks to push, recordings that outlive a session."""
 
 
-@verb("kaggle", hosted)
+@verb("kaggle", _hosted)
 @option("--notebook", required=True, help="Number or name, as 02.")
 @option("--user", required=True, help="Your name on Kaggle.")
 @option("--profile", default="t4", help="A name from notebooks/profiles.")
@@ -303,7 +303,7 @@ def hosted() -> None:
     help="Attach the output of notebooks.",
 )
 @option("--out", type=Path, help="Folder (default: build/kaggle).")
-def kaggle(
+def _kaggle(
     notebook: str,
     user: str,
     profile: str,
@@ -339,9 +339,9 @@ def kaggle(
     )
 
 
-@verb("restore", hosted)
+@verb("restore", _hosted)
 @click.argument("folder", type=Path, required=False)
-def restore(folder: Path | None) -> None:
+def _restore(folder: Path | None) -> None:
     """Copy saved runs from FOLDER (default: what Kaggle attached) into data/runs."""
     from speclab.ops import hosted
 
@@ -351,9 +351,9 @@ def restore(folder: Path | None) -> None:
     click.echo(f"restored: {', '.join(hosted.restore(folder)) or 'nothing new'}")
 
 
-@verb("keep", hosted)
+@verb("keep", _hosted)
 @click.argument("folder", type=Path)
-def keep(folder: Path) -> None:
+def _keep(folder: Path) -> None:
     """Keep data/runs in FOLDER, on a disk that outlives the session."""
     from speclab.ops import hosted
 

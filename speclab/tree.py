@@ -109,7 +109,9 @@ def static_tree(depth: int, branches: int, budget: int | None = None) -> Tree:
             "name a budget"
         )
     size = full if budget is None else min(full, check_limit("budget", budget))
-    place = np.arange(size)  # of a drafted node: each node's children follow those of the one before
+    place = np.arange(
+        size
+    )  # of a drafted node: each node's children follow those of the one before
     parent = np.append(-1, place // branches)
     deep = np.zeros(size + 1, dtype=np.int64)
     for node in range(1, size + 1):

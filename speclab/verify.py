@@ -198,7 +198,9 @@ def verify(
     assert tokens.dtype.kind == "i", f"tokens are {tokens.dtype}"
     assert tokens.shape == (nodes,), f"tokens {tokens.shape}: one a node is needed, root first"
     assert p.ndim == 2 and len(p) == nodes, f"p {tuple(p.shape)}: a row after each node is needed"
-    assert set(tokens[1:].tolist()) <= set(range(p.shape[1])), f"{tokens}: not all in p's vocabulary"
+    assert set(tokens[1:].tolist()) <= set(range(p.shape[1])), (
+        f"{tokens}: not all in p's vocabulary"
+    )
     assert tree.is_chain or not chosen.chain_only, f"rule {rule!r} verifies a chain"
     if chosen.step is None:
         assert not settings, f"greedy has no setting {', '.join(settings)}"

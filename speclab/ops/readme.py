@@ -52,7 +52,7 @@ def _recording(root: Path, profile: str) -> dict[str, Any]:
 # ---- the blocks ----------------------------------------------------------------------------------
 
 
-def blocks(measured: Mapping[str, Any], bench: Mapping[str, Any]) -> dict[str, str]:
+def written_blocks(measured: Mapping[str, Any], bench: Mapping[str, Any]) -> dict[str, str]:
     """The text of every marked block, by name."""
     return {
         "notebooks": notebooks_table(measured["seconds"]),
@@ -62,7 +62,7 @@ def blocks(measured: Mapping[str, Any], bench: Mapping[str, Any]) -> dict[str, s
     }
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
+def markdown_table(header: list[str], rows: list[list[str]]) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
@@ -77,7 +77,7 @@ def notebooks_table(seconds: Mapping[str, int]) -> str:
         label = name.replace("_", " ")
         rows.append([f"[{label}](notebooks/{name}.ipynb)", title, str(spent)])
     minutes = round(sum(seconds.values()) / 60)
-    body = table(["notebook", "question", "seconds"], rows)
+    body = markdown_table(["notebook", "question", "seconds"], rows)
     machine = "recording and training included (2 CPU cores, profile `tiny`)"
     return f"{body}\nAll of them: {minutes} minutes, {machine}.\n"
 
@@ -96,7 +96,7 @@ def recorder_table(cases: list[Mapping[str, Any]]) -> str:
                 f"{ratio:.0f}x",
             ]
         )
-    return table(
+    return markdown_table(
         ["new tokens", "prompt tokens", "literal, nodes/s", "recorder, nodes/s", "ratio"], rows
     )
 
@@ -125,7 +125,7 @@ def decoder_table(pairs: Mapping[str, list[Mapping[str, Any]]]) -> str:
         "block_efficiency",
         "share of what its passes predict",
     ]
-    return table(header, rows)
+    return markdown_table(header, rows)
 
 
 def profiles_table(recording: Mapping[str, Any]) -> str:
@@ -133,7 +133,7 @@ def profiles_table(recording: Mapping[str, Any]) -> str:
     for `tiny`, else planned for a T4.
     """
     names = sorted(profile_names(), key=lambda name: name != "tiny")
-    return table(
+    return markdown_table(
         ["profile", "pair", "greedy recording", "memory"],
         [_profile_row(name, recording) for name in names],
     )
@@ -176,7 +176,7 @@ def filled(text: str, written: Mapping[str, str]) -> str:
     return MARKS.sub(lambda match: f"{match[1]}{written[match[2]]}{match[3]}", text)
 
 
-def read(name: str, root: Path = ROOT) -> dict[str, Any]:
+def measured_file(name: str, root: Path = ROOT) -> dict[str, Any]:
     """A measured file of the committed figures."""
     return json.loads((root / "figures" / "tiny" / f"{name}.json").read_text(encoding="utf-8"))
 
@@ -187,6 +187,7 @@ def write(root: Path = ROOT) -> None:
     place.write_text(json.dumps(collect(root), indent=1) + "\n", encoding="utf-8")
     readme = root / "README.md"
     text = filled(
-        readme.read_text(encoding="utf-8"), blocks(read("measured", root), read("bench", root))
+        readme.read_text(encoding="utf-8"),
+        written_blocks(measured_file("measured", root), measured_file("bench", root)),
     )
     readme.write_text(text, encoding="utf-8")

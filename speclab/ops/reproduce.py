@@ -4,7 +4,7 @@ changed.
 A notebook runs in a kernel of this very interpreter, at the root of the repository, under a
 temporary name. When it is done it becomes build/<profile>/NN_name.ipynb with its HTML and a stamp
 NN_name.json; a notebook that failed is kept as NN_name.failed.ipynb. The stamp holds a hash of all
-that the notebook's outcome depends on (see `digest`).
+that the notebook's outcome depends on (see `sources`).
 """
 
 import ast
@@ -52,7 +52,7 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Stamp:
     """How a notebook ended; also its stamp on disk.
 
     `files` are names in the figures folder, `status` is done or failed.
@@ -92,7 +92,7 @@ def open_session(
     is_file = profile.endswith((".yaml", ".yml"))
     name = str(Path(profile).resolve()) if is_file else profile
     settings = load_profile(name, overrides)
-    notebooks = choose(ROOT, wanted)
+    notebooks = chosen(ROOT, wanted)
     parameters = {"profile": name, **changes}
     if overrides:
         parameters["overrides"] = overrides
@@ -102,7 +102,7 @@ def open_session(
     return Session(ROOT, build, figures, settings, parameters), notebooks
 
 
-def choose(root: Path, wanted: list[str]) -> list[Path]:
+def chosen(root: Path, wanted: list[str]) -> list[Path]:
     """The numbered notebooks of the repository, or those named by number or name.
 
     Raises ValueError when one is not there.
@@ -153,23 +153,16 @@ def check_parameters(notebooks: list[Path], parameters: dict[str, Any]) -> None:
 # ---- what is up to date --------------------------------------------------------------------------
 
 
-def digest(session: Session, notebook: Path) -> str:
-    """Hash of what the notebook's outcome depends on in this session, see `sources`."""
-    return sources.digest(
-        session.root, session.figures, notebook, session.profile, session.given(notebook)
-    )
-
-
-def previous(session: Session, name: str) -> Outcome | None:
+def previous(session: Session, name: str) -> Stamp | None:
     """The stamp of the notebook's last run, or None where there is none that can be read."""
     try:
         values = json.loads((session.build / f"{name}.json").read_text(encoding="utf-8"))
-        return Outcome(**values | {"files": tuple(values["files"])})
+        return Stamp(**values | {"files": tuple(values["files"])})
     except (FileNotFoundError, ValueError, TypeError, KeyError):
         return None
 
 
-def is_current(session: Session, stamp: Outcome | None, current: str) -> bool:
+def is_current(session: Session, stamp: Stamp | None, current: str) -> bool:
     """True when the last run ended well on the same inputs and everything that it wrote is still
     there.
     """
@@ -302,7 +295,7 @@ def _reason(error: Exception) -> str:
     return f"cell [{error.exec_count}]: {error.ename}: {message}{at}"
 
 
-def run_one(session: Session, notebook: Path, current: str) -> Outcome:
+def run_one(session: Session, notebook: Path, current: str) -> Stamp:
     """Execute a notebook, find the figures and tables it wrote (NN_*), remove those only its last
     run wrote, and leave the stamp.
     """
@@ -320,7 +313,7 @@ def run_one(session: Session, notebook: Path, current: str) -> Outcome:
         for file in set(old.files) - set(written):
             (session.figures / file).unlink(missing_ok=True)
     status = "failed" if error else "done"
-    outcome = Outcome(name, status, seconds, current, written, error)
+    outcome = Stamp(name, status, seconds, current, written, error)
     text = json.dumps(dataclasses.asdict(outcome), indent=1)
     files.written(stamp, lambda path: path.write_text(text, encoding="utf-8"))
     return outcome
@@ -341,7 +334,7 @@ def _print(line: str) -> None:
     print(line, flush=True)
 
 
-def reproduce(session: Session, notebooks: list[Path], force: bool = False) -> int:
+def run_all(session: Session, notebooks: list[Path], force: bool = False) -> int:
     """Run what is not up to date, a line each, and write the report; returns 0, 1 when a notebook
     failed, 130 when interrupted.
     """
@@ -370,9 +363,12 @@ def reproduce(session: Session, notebooks: list[Path], force: bool = False) -> i
     return 1 if failed else 0
 
 
-def _brought_up_to_date(session: Session, notebook: Path, force: bool) -> tuple[Outcome, bool]:
+def _brought_up_to_date(session: Session, notebook: Path, force: bool) -> tuple[Stamp, bool]:
     """How a notebook ended, now or in its last run, and whether it ran now."""
-    stamp, current = previous(session, notebook.stem), digest(session, notebook)
+    stamp = previous(session, notebook.stem)
+    current = sources.digest(
+        session.root, session.figures, notebook, session.profile, session.given(notebook)
+    )
     if not force and is_current(session, stamp, current):
         _print(stamp.line("up to date"))
         return stamp, False
@@ -381,7 +377,7 @@ def _brought_up_to_date(session: Session, notebook: Path, force: bool) -> tuple[
     return outcome, True
 
 
-def all_stamps(session: Session) -> list[Outcome]:
+def all_stamps(session: Session) -> list[Stamp]:
     """The last run of every notebook of the profile."""
     names = [path.stem for path in sorted(session.build.glob("[0-9]*.json"))]
     return [stamp for name in names if (stamp := previous(session, name))]
