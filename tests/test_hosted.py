@@ -13,7 +13,6 @@ import pytest
 
 from speclab import record
 from speclab.__main__ import main
-from speclab.ops import engines
 from speclab.ops.hosted import (
     attach,
     keep,
@@ -278,7 +277,7 @@ def cut_off(monkeypatch, at):
             raise KeyboardInterrupt
         return honest(*arguments)
 
-    monkeypatch.setattr(engines, "record_or_halve", block)
+    monkeypatch.setattr(record, "record_or_halve", block)
     return calls
 
 
