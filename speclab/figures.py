@@ -74,13 +74,15 @@ def subplots(
 ) -> tuple[Figure, Any]:
     """A figure of `width` x `height` inches and its axes (one, or an array), as matplotlib's
     `subplots`.
+
+    pyplot does not know of it, so a notebook shows it where it is saved, and nowhere else.
     """
-    return plt.subplots(rows, columns, figsize=(width, height), layout="constrained", **options)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, **options)
 
 
 def save(figure: Figure, name: str, folder: Path) -> Path:
-    """Write `folder/name.png` and `.pdf`, the same bytes from the same figure, close the figure,
-    and return the PNG's path.
+    """Write `folder/name.png` and `.pdf` and return the PNG's path; the same figure, the same bytes.
 
     Raises ValueError unless the name is two digits, `_` and a slug of a-z, 0-9, `-` and `_`.
     """
@@ -93,7 +95,6 @@ def save(figure: Figure, name: str, folder: Path) -> Path:
         folder / f"{name}.pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None}
     )
     figure.savefig(folder / f"{name}.png", metadata={"Software": None})
-    plt.close(figure)
     return folder / f"{name}.png"
 
 
