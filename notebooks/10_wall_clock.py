@@ -56,29 +56,13 @@ if root == fetched:
     install_missing(root)
 
 # %%
-import dataclasses
-
 import numpy as np
-import pandas as pd
 
-from speclab import (
-    estimates as explain,
-    cost,
-    decode,
-    draft,
-    figures,
-    notebook,
-    pairs,
-    prompts,
-    record,
-    replay,
-    runs,
-    score,
-)
-from speclab.analysis import stopping as control, best_tree as search
-from speclab import stats, tree
-from speclab.analysis import timing
+from speclab import cost, decode, draft, notebook, pairs, prompts, replay, runs, score, stats, tree
+from speclab.analysis import best_tree, stopping, timing
+from speclab.estimates import Estimates
 from speclab.sampling import Sampling
+from speclab.studies import wall_clock as study
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -105,45 +89,43 @@ draft_ms: float = 5.0
 # %%
 ctx = notebook.start("10_wall_clock", profile, overrides)
 settings = ctx.profile.replace(temperature=0.0)
-greedy, chained, sampled = (
-    runs.load_or_record(settings, kind) for kind in ("greedy", "chain", "sampled")
-)
-pair, domains = pairs.load_pair(settings), list(score.domains_in(greedy.trace))
+pair = pairs.load_pair(settings)
+
+# %%
+greedy = runs.load_or_record(settings, "greedy")
+chained = runs.load_or_record(settings, "chain")
+sampled = runs.load_or_record(settings, "sampled")
+
+# %% [markdown]
+# A few prompts of each domain are timed, at temperature **T = 0**, where the target writes its most
+# probable token each time. The other prompts choose the shapes of draft that are compared.
+
+# %%
 known = prompts.load_prompts(settings.prompts, settings.prompts_per_domain, settings.domains)
 encoded = prompts.encode_prompts(
     pair.tokenizer, known, settings.max_prompt_tokens, settings.template
 )
-timed = [
-    p for d in domains for p in [e for e in encoded if e.domain == d][:prompts_per_domain_timed]
-]
-ids, new_tokens = [p.prompt_id for p in timed], min(new_tokens, settings.max_new_tokens)
-short = greedy.trace.query(
-    "prompt_id in @ids and position < @new_tokens"
-)  # what the timed texts will be
+domains = list(score.domains_in(greedy.trace))
+timed = study.first_of_each(encoded, domains, prompts_per_domain_timed)
+
+# %%
+ids = [prompt.prompt_id for prompt in timed]
+new_tokens = min(new_tokens, settings.max_new_tokens)
+short = greedy.trace.query("prompt_id in @ids and position < @new_tokens")
 others = greedy.trace.query("prompt_id not in @ids") if len(timed) < len(encoded) else greedy.trace
-exact = {str(m.dtype) + str(m.device) for m in (pair.target, pair.draft)} == {
-    "torch.float32cpu"
-}  # no rounding between pass shapes
 
-
-def interval(frame: pd.DataFrame, over: str, under: str) -> stats.Interval:
-    """Ratio of sums of two columns with its 95 % interval, prompts of all domains resampled
-    together.
-    """
-    ratio = score.Estimator(over, lambda rows: rows[[over, under]].to_numpy(float), score.quotient)
-    return stats.bootstrap(frame.drop(columns="domain", errors="ignore"), ratio)
-
-
-notebook.say(
-    f"{len(timed)} prompts are timed, {len(timed) / len(domains):g} a domain, up to {new_tokens} tokens each. Target: "
-    f"{pair.facts['target']['parameters'] / 1e6:.3g}M parameters, draft: {pair.facts['draft']['parameters'] / 1e6:.3g}M, in "
-    f"{pair.facts['target']['dtype']} on {pair.facts['target']['device']}, {notebook.limit_threads()} threads."
+# %%
+target, drafter = pair.facts["target"], pair.facts["draft"]
+ctx.say(
+    f"{len(timed)} prompts are timed, up to {new_tokens} tokens each. Target: "
+    f"{target['parameters'] / 1e6:.3g}M parameters, draft: {drafter['parameters'] / 1e6:.3g}M, in "
+    f"{target['dtype']} on {target['device']}, {notebook.limit_threads()} threads."
 )
 
 # %% [markdown]
 # ## 1. What does a pass cost?
 # A forward pass of the target over one token is the unit: plain decoding makes one for each token.
-# Speculation makes other passes:
+# Speculation makes other passes, and their prices have three names:
 #
 # * **c**: a draft pass over one token, in such units; the draft makes gamma of them before each
 #   target pass;
@@ -159,61 +141,61 @@ notebook.say(
 # quartiles of the repeats.
 
 # %%
-context = int(np.median([len(p.ids) for p in timed])) + new_tokens // 2
+context = int(np.median([len(prompt.ids) for prompt in timed])) + new_tokens // 2
 times = timing.pass_times(pair, timing.SIZES, context, pass_repeats)
-passes, four, costs = timing.quartiles(times), draft.Shape(tree.chain(4)), timing.costs_of(times)
-texts = [decode.decode_prompt(pair, p, "greedy", four, Sampling(), new_tokens) for p in timed]
-costs = dataclasses.replace(
-    costs, overhead=float(np.median([timing.measured_overhead([t], four, costs) for t in texts]))
-)
-wide = passes.pivot(index="n", columns="model", values=["ms", "low", "high"])
-wide.columns = [f"{model}_{name}" for name, model in wide.columns]
-shown = pd.DataFrame({"c(n)": costs.draft, "v(n)": costs.verify}, index=wide.index).join(
-    wide[sorted(wide, reverse=True)]
-)
-ctx.table(shown.reset_index(), "pass-times")
-flat = max(
-    (n for n in costs.sizes if all(costs.v(m) <= 1.25 for m in costs.sizes if m <= n)), default=1
-)
-notebook.say(
-    f"With {context} tokens in the cache, a target pass over one token takes {costs.target_ms:.2f} ms; **c = {costs.c():.3f}**, "
-    f"**v(5) = {costs.v(5):.2f}** (verifying a chain of 4), v(9) = {costs.v(9):.2f}, v(64) = {costs.v(64):.2f}, and a block takes "
-    f"**o = {costs.overhead:.2f}** more than its passes (the median over texts decoded with a chain of 4). "
-    + (
-        f"Up to {flat} tokens a target pass costs at most a quarter more than over one. "
-        if flat > 1
-        else "Already 2 tokens cost over a quarter more than one. "
-    )
-    + f"The largest spread of a case (quartile range over median) is {100 * timing.spread(times):.0f} %."
-)
-assert costs.v(1) == 1 and (passes["low"] <= passes["ms"]).all()
+
+# %% [markdown]
+# The loop's own time o is what blocks of a chain of 4 take beyond their passes, the median over the
+# timed prompts:
 
 # %%
-fig, axes = figures.subplots(1, 2, height=2.7)
-scaled = passes.assign(**{name: passes[name] / costs.target_ms for name in ("ms", "low", "high")})
-names = ({"target": "target", "draft": "draft"}, {"target": "v(n)", "draft": "c(n)"})
-for axis, frame, called in zip(axes, (passes, scaled), names, strict=True):
-    figures.lines_with_bands(frame, axis, x="n", hue="model", y="ms")
-    for model, label in called.items():
-        end = frame[frame["model"] == model].iloc[-1]
-        axis.annotate(label, (end["n"], end["ms"]), (5, 0), textcoords="offset points", va="center")
-sizes = np.array(costs.sizes)
-for label, line, dots in (("v = n", sizes, (0, (1, 2))), ("v = 1", sizes**0, "-")):
-    axes[1].plot(sizes, line, color="black", linewidth=0.8, linestyle=dots, zorder=1)
-    axes[1].annotate(label, (sizes[-1], line[-1]), (5, 0), textcoords="offset points", va="center")
-for axis in axes:
-    axis.set(xscale="log", yscale="log", xlabel="tokens in one pass, n", xlim=(0.9, 130))
-    ticks = [
-        t
-        for t in np.outer(10.0 ** np.arange(-3, 5), [1, 2, 5]).ravel()
-        if axis.get_ylim()[0] <= t <= axis.get_ylim()[1]
-    ]
-    axis.set_yticks(ticks, labels=[f"{t:g}" for t in ticks])
-    axis.set_xticks([1, 2, 4, 8, 16, 32, 64], labels=["1", "2", "4", "8", "16", "32", "64"])
-    axis.minorticks_off()
-axes[0].set(ylabel="time of a pass, ms", title="median and quartiles")
-axes[1].set(ylabel="target passes over one token", title="the same, in units of v(1)")
-ctx.save(fig, "pass-times")
+four = draft.Shape(tree.chain(4))
+texts = [decode.decode_prompt(pair, p, "greedy", four, Sampling(), new_tokens) for p in timed]
+costs = timing.with_loop(timing.costs_of(times), texts, four)
+
+# %%
+ctx.table(study.pass_table(times, costs), "pass-times", rows=5)
+
+# %%
+ctx.say(
+    f"With {context} tokens in the cache, a target pass over one token takes {costs.target_ms:.2f} "
+    f"ms; **c = {costs.c():.3f}**, **v(5) = {costs.v(5):.2f}** (verifying a chain of 4), v(64) = "
+    f"{costs.v(64):.2f}, **o = {costs.overhead:.2f}**. A pass over {study.flat_up_to(costs)} tokens "
+    f"costs at most a quarter more than over one. The largest spread of a case (quartile range over "
+    f"median) is {timing.spread(times):.0%}."
+)
+assert costs.v(1) == 1
+
+# %%
+ctx.plot(
+    study.pass_curves(times, costs),
+    "n",
+    "pass-times",
+    f"Time of a pass over n tokens, medians and quartiles of {pass_repeats} repeats. Over 64 tokens "
+    f"the target takes {costs.v(64):.1f} times what it takes over one.",
+    hue="pass",
+    columns="unit",
+    y="time of a pass",
+    x_label="tokens in one pass, n",
+    share_y=False,
+    log=True,
+    looks=study.IDEAL,
+)
+
+# %% [markdown]
+# Put together, this is the time of one **block**: gamma draft passes (gamma c), one target pass
+# over gamma + 1 tokens (v), and the loop (o). Plain decoding takes 1 for each token:
+
+# %%
+chains = {f"chain of {gamma}": draft.Shape(tree.chain(gamma)) for gamma in gammas}
+blocks = study.block_parts(chains, costs)
+ends = blocks.set_index("method").sum(axis=1)
+ctx.save(
+    study.draw_blocks(blocks),
+    "block",
+    f"The price of a block as measured, in target passes: {ends.iloc[0]:.2f} for a {ends.index[0]}, "
+    f"{ends.iloc[-1]:.2f} for a {ends.index[-1]}. It pays if the block emits more tokens than that.",
+)
 
 # %% [markdown]
 # ## 2. What does decoding gain?
@@ -221,211 +203,139 @@ ctx.save(fig, "pass-times")
 # text after another, in swapped orders, the prefill left out. All texts are the target's own
 # (checked below), so that the ratio of times is the speed-up. Compared at up to `budget` nodes:
 # chains; the paper's tree of 2 + 4 + 2; the static tree that the measured costs and the acceptance
-# of the draft's ranks (on the prompts that are not timed) predict to be fastest; a dynamic tree,
-# chosen anew in each block by cumulated draft probability (EAGLE-2's rule); and a chain that stops
-# when the draft is unsure (section 3), its threshold from the prompts that are not timed.
-#
-# **Predicted** speed-up = `block_efficiency` / (c per draft pass + v(nodes + 1) + o). It knows the
-# price of section 1 and none of the times below. (It prices whole blocks; the last block of a text
-# is often cut and costs less.) Intervals resample the timed prompts of all domains together: those
-# of one domain are too few for an interval of their own, so the table by domain has none.
+# of the draft's ranks (on the prompts that are not timed) predict to be fastest;
 
 # %%
-rank, every = search.rank_acceptance(others), control.chains(chained.nodes, settings.max_new_tokens)
-small, large = range(1, budget + 1), [n for n in (12, 16, 24, 32, 48, 63) if n > budget]
-best, unbound = (
-    search.best_tree_for_speed(rank, costs, sizes) for sizes in (small, [*small, *large])
-)
-fitted = (
-    ~np.isin(every.prompt_id, ids) if len(timed) < len(encoded) else np.ones(len(encoded), bool)
-)
-threshold, limit, _ = control.fit(every, costs, "confidence", [fitted])[0]
-rule, own = f"chain of {limit}, stop rule", f"best static, {best.tree.size} nodes"
-shapes = {f"chain of {g}": draft.Shape(tree.chain(g)) for g in gammas} | {
-    rule: draft.Shape(tree.chain(limit), draft.StopRule("confidence", threshold)),
+rank = best_tree.rank_acceptance(others)
+best = best_tree.best_tree_for_speed(rank, costs, range(1, budget + 1))
+
+# %% [markdown]
+# a chain that stops when the draft is unsure (section 3), its limit and its threshold from the
+# prompts that are not timed;
+
+# %%
+every = stopping.chains(chained.nodes, settings.max_new_tokens)
+fitted = ~np.isin(every.prompt_id, ids) | (len(timed) == len(encoded))
+threshold, limit, _ = stopping.fit(every, costs, "confidence", fitted)
+stop = draft.Shape(tree.chain(limit), draft.StopRule("confidence", threshold))
+
+# %% [markdown]
+# and a dynamic tree, chosen anew in each block by cumulated draft probability (EAGLE-2's rule).
+
+# %%
+rule = f"chain of {limit}, stop rule"
+shapes = chains | {
+    rule: stop,
     "paper's 2 + 4 + 2": draft.Shape(tree.static_tree(3, 2, 8)),
-    own: draft.Shape(best.tree),
+    f"best static, {best.tree.size} nodes": draft.Shape(best.tree),
     f"dynamic, {budget} nodes": draft.Shape(None, None, *dynamic, budget),
 }
+
+# %%
 speeds = timing.decoded_speed(pair, timed, shapes, new_tokens, repeats)
-here = control.chains(
+
+# %% [markdown]
+# ### Are the texts and the counts what they must be?
+# Each text must be the target's own, and each block must be the replayed one.
+
+# %%
+here = stopping.chains(
     chained.nodes.query("prompt_id in @ids and position < @new_tokens"), new_tokens
 )
-counts = {
-    name: replay.prompt_sums(replay.replay(short, s.tree))
-    for name, s in shapes.items()
-    if s.tree and not s.stop
-}
-counts[rule] = control.totals(here, control.stopped(here, "confidence", threshold, limit), costs)
-wrong = {}
-for name, sums in counts.items():
-    both = speeds[speeds["method"] == name].merge(sums, on="prompt_id", suffixes=("", "_replayed"))
-    wrong[name] = int(
-        ((both["tokens"] != both["emitted"]) | (both["blocks"] != both["blocks_replayed"])).sum()
-    )
-truth, sample = short.groupby("prompt_id")["token"].agg(tuple), timed[::prompts_per_domain_timed]
-differ = sum(
-    decode.decode_prompt(pair, p, "greedy", s, Sampling(), new_tokens).token_ids
-    != truth[p.prompt_id]
-    for s in shapes.values()
-    for p in sample
-)
+stopped = stopping.totals(here, stopping.stopped(here, "confidence", threshold, limit), costs)
+counts = study.replayed_counts(short, shapes) | {rule: stopped}
+wrong = study.unlike(speeds, counts)
 
 # %%
-each = (
-    speeds.groupby(["method", "prompt_id", "domain"], sort=False)[["tokens", "blocks", "time_s"]]
-    .median()
-    .reset_index()
+sample = timed[::prompts_per_domain_timed]
+differ = study.unlike_texts(pair, sample, shapes, short, new_tokens)
+ctx.say(
+    f"Replayed against decoded, {len(counts)} shapes, {len(timed)} prompts, every repeat: **{wrong} "
+    f"differences** in tokens or blocks; {differ} of {len(shapes) * len(sample)} texts differ from "
+    "the target's own. (On a GPU or in half precision a near tie may fall the other way.)"
 )
-each["plain_s"] = each["prompt_id"].map(
-    each[each["method"] == "plain"].set_index("prompt_id")["time_s"]
-)
-block = {
-    name: costs.of_block(s.tree) if s.tree else control.dynamic_tree_cost(costs, *dynamic, budget)
-    for name, s in shapes.items()
-}
-block |= {rule: counts[rule]["cost"].sum() / counts[rule]["blocks"].sum(), "plain": 1.0}
-rows = []
-for name, part in each.groupby("method", sort=False):
-    ratio, tau = interval(part, "plain_s", "time_s"), interval(part, "tokens", "blocks")
-    rows.append(
-        {
-            "method": name,
-            "tokens_per_s": part["tokens"].sum() / part["time_s"].sum(),
-            "block_efficiency": tau.estimate,
-            "tau_low": tau.low,
-            "tau_high": tau.high,
-            "speedup": ratio.estimate,
-            "low": ratio.low,
-            "high": ratio.high,
-            "predicted": tau.estimate / block[name],
-            "block_cost": 1e3 * part["time_s"].sum() / part["blocks"].sum() / costs.target_ms,
-            "block_cost_predicted": block[name],
-        }
-    )
-table = pd.DataFrame(rows).set_index("method")
-table["share_of_predicted"], loop = (
-    table["speedup"] / table["predicted"],
-    np.where(table.index == "plain", 0.0, costs.overhead),
-)
-table["share_without_o"] = table["share_of_predicted"] * (1 - loop / table["block_cost_predicted"])
-ctx.table(table.drop(columns=["tau_low", "tau_high"]).reset_index(), "speed")
-by_domain = each.groupby(["method", "domain"], sort=False)[["plain_s", "time_s"]].sum()
-ctx.table(
-    (by_domain["plain_s"] / by_domain["time_s"]).unstack(sort=False)[domains].reset_index(),
-    "speed-by-domain",
-)
-notebook.say(
-    f"Replayed against decoded, {len(counts)} shapes, {len(timed)} prompts, every repeat: **{sum(wrong.values())} differences** in tokens "
-    f"or blocks; {differ} of {len(shapes) * len(sample)} texts differ from the target's own."
-    + (
-        ""
-        if exact
-        else " (Not float32 on a CPU: passes of other shapes round otherwise, and a near tie may fall the other way.)"
-    )
-)
-assert not exact or (sum(wrong.values()) == differ == 0), "same text, same counts"
+assert not pair.is_exact or wrong == differ == 0, "same text, same counts"
+
+# %% [markdown]
+# ### Measured beside predicted
+# **Predicted** speed-up = `block_efficiency` / (price of a block). It knows the price of section 1
+# and none of the times below. (It prices whole blocks; the last block of a text is often cut and
+# costs less.) Intervals **resample** the timed prompts (drawn again with replacement, the number
+# computed anew) of all domains together: those of one domain are too few for an interval of their
+# own, so the table by domain has none.
 
 # %%
-drafted = table.drop("plain")
-fig, (left, right) = figures.subplots(1, 2, height=3.0, sharey=True)
-for axis, (value, low, high) in (
-    (left, ("block_efficiency", "tau_low", "tau_high")),
-    (right, ("speedup", "low", "high")),
-):
-    rows = drafted.reset_index().assign(measured="measured")
-    figures.interval_bars(
-        rows, axis, x="method", hue="measured", y=value, low=low, high=high, horizontal=True
-    )
-    axis.axvline(1, color="black", linewidth=0.8)
-    axis.tick_params(axis="y", left=False)
-right.plot(
-    drafted["predicted"],
-    range(len(drafted)),
-    "D",
-    mfc="none",
-    mec="#B04A00",
-    ms=6,
-    label="predicted",
-)
-left.set(
-    title="accepted: tokens per target pass", xlabel="block_efficiency, T = 0 (1: plain decoding)"
-)
-right.set(title="gained: speed-up", xlabel="speed-up over plain decoding (1: as fast)")
-handles, labels = right.get_legend_handles_labels()
-fig.legend(handles, labels, loc="outside upper center", ncols=2)
-ctx.save(fig, "speed")
+parts = study.block_parts(shapes, costs, stopped)
+each = study.medians(speeds)
+table = study.speed_table(each, parts, costs)
+ctx.export(table.drop(columns=["tau_low", "tau_high"]), "speed")
+notebook.show_table(table[study.SHOWN], 2)
+
+# %%
+ctx.table(study.speed_by_domain(each, domains), "speed-by-domain", 2)
+
+# %%
+gain = study.gains(table)
+drafted = table[table["method"] != "plain"].set_index("method")
 fastest, most = drafted["speedup"].idxmax(), drafted["block_efficiency"].idxmax()
-up, down = drafted.index[drafted["low"] > 1], drafted.index[drafted["high"] < 1]
-notebook.say(
-    f"**Fastest**: {fastest}, {drafted.loc[fastest, 'speedup']:.2f} times plain decoding "
-    f"[{drafted.loc[fastest, 'low']:.2f}, {drafted.loc[fastest, 'high']:.2f}]. **Most tokens per pass**: {most}, "
-    f"{drafted.loc[most, 'block_efficiency']:.2f}; "
-    + (
-        "the fastest emits as many. "
-        if drafted.loc[fastest, "block_efficiency"] >= drafted.loc[most, "block_efficiency"]
-        else f"its speed-up is {drafted.loc[most, 'speedup']:.2f}: more tokens per pass is not more speed. "
-    )
-    + f"The whole interval is above 1 for {', '.join(up) or 'no shape'}, below 1 for {', '.join(down) or 'no shape'}. By the "
-    f"acceptance of ranks alone, taken as equal everywhere, the search expects {best.speedup:.2f} of its {best.tree.size} nodes; allowed "
-    f"{max([*small, *large])} it would take {unbound.tree.size} and expect {unbound.speedup:.2f}."
+ctx.plot(
+    study.speed_bars(table),
+    "method",
+    "speed",
+    f"Tokens per target pass, and the speed-up they become. Most tokens per pass: {most}; fastest: "
+    f"{fastest}, {gain.at(method=fastest)} times plain decoding.",
+    hue="made",
+    columns="quantity",
+    kind="bars",
+    y="(1: plain decoding)",
+    x_label="",
+    reference=1,
+    share_y=False,
+    height=2.8,
+)
+
+# %%
+verdict = gain.sentence(
+    "faster than plain", "slower than plain", "not to be told apart", names="method", than=1
+)
+ctx.say(
+    f"**Fastest**: {fastest}, {gain.at(method=fastest)} times plain decoding. **Most tokens per "
+    f"pass**: {most}, {drafted['block_efficiency'][most]:.2f}; its speed-up is "
+    f"{drafted['speedup'][most]:.2f}. With 95 % intervals: {verdict}."
+)
+
+# %%
+larger = [*range(1, budget + 1), *(n for n in (12, 16, 24, 32, 48, 63) if n > budget)]
+unbound = best_tree.best_tree_for_speed(rank, costs, larger)
+ctx.say(
+    f"By the acceptance of ranks alone, taken as equal everywhere, the search expects "
+    f"{best.speedup:.2f} of its {best.tree.size} nodes; allowed {larger[-1]} it would take "
+    f"{unbound.tree.size} and expect {unbound.speedup:.2f}."
 )
 
 # %% [markdown]
 # ### How well does the price predict the speed?
-# On the solid line, measured = predicted. The prediction counts plain decoding as one target pass a
-# token; the dashed line puts in what a token really takes there, loop and all. Points below it
-# belong to shapes whose blocks take more than predicted (their loop takes more than the o that was
-# measured with a chain of 4), points above it to shapes whose blocks take less.
+# Where the measured time of a block ends right of its spans, the block takes more than predicted
+# (its loop takes more than the o that was measured with a chain of 4); left of them, less.
 
 # %%
-plain, share = table.loc["plain", "block_cost"], drafted["share_of_predicted"]
-fig, ax = figures.subplots(width=figures.TWO_COLUMNS, height=3.1)
-reach = np.clip(
-    [drafted["speedup"] - drafted["low"], drafted["high"] - drafted["speedup"]], 0, None
+price = table.set_index("method")["block_cost"]
+share = drafted["share_of_predicted"]
+ctx.save(
+    study.draw_blocks(parts, price[parts["method"]]),
+    "predicted",
+    f"Price of a block of each shape, and its measured time. The shapes reach {share.min():.2f} to "
+    f"{share.max():.2f} of the predicted speed-up.",
 )
-ax.errorbar(
-    drafted["predicted"],
-    drafted["speedup"],
-    yerr=reach,
-    fmt="o",
-    color="#444444",
-    capsize=2,
-    elinewidth=1.2,
-)
-ends = np.array(
-    [
-        drafted[["predicted", "low"]].min().min() * 0.95,
-        drafted[["predicted", "high"]].max().max() * 1.05,
-    ]
-)
-ax.plot(ends, ends, color="black", linewidth=0.8, zorder=1, label="measured = predicted")
-ax.plot(
-    ends,
-    plain * ends,
-    color="black",
-    linewidth=0.8,
-    linestyle="--",
-    zorder=1,
-    label="blocks cost what was predicted",
-)
-places = drafted["predicted"].rank(method="first").astype(int).sort_values()
-for name, place in places.items():
-    ax.annotate(
-        place,
-        tuple(drafted.loc[name, ["predicted", "speedup"]]),
-        (4, 3),
-        textcoords="offset points",
-    )
-    ax.plot([], [], linestyle="none", label=f"{place}  {name}")
-ax.set(xlabel="predicted speed-up", ylabel="measured speed-up", xlim=ends, ylim=ends)
-fig.legend(*ax.get_legend_handles_labels(), loc="outside right upper")
-ctx.save(fig, "predicted")
-notebook.say(
-    f"Share of the predicted speed-up that is reached: {share.min():.2f} ({share.idxmin()}) to {share.max():.2f} ({share.idxmax()}); of "
-    f"the ideal without any o: {drafted['share_without_o'].min():.2f} ({drafted['share_without_o'].idxmin()}) to "
-    f"{drafted['share_without_o'].max():.2f} ({drafted['share_without_o'].idxmax()}). Plain decoding itself takes {plain:.2f} target "
-    "passes a token: a shape whose blocks cost just what was predicted would reach that share."
+
+# %%
+lean = drafted["share_without_o"]
+ctx.say(
+    f"Share of the predicted speed-up that is reached: {share.min():.2f} ({share.idxmin()}) to "
+    f"{share.max():.2f} ({share.idxmax()}); of the ideal without any o: {lean.min():.2f} "
+    f"({lean.idxmin()}) to {lean.max():.2f} ({lean.idxmax()}). Plain decoding itself takes "
+    f"{price['plain']:.2f} target passes a token: a shape whose blocks cost just what was predicted "
+    "would reach that share."
 )
 
 # %% [markdown]
@@ -435,133 +345,74 @@ notebook.say(
 # replayed exactly, at the costs of section 1, on all prompts:
 #
 # * **best fixed gamma**: one gamma from 1 to 8 for a domain;
-# * **confidence** (or **entropy**): draft up to a limit, but stop before the token whose q is below
-#   a threshold (or whose distribution has an entropy above one); the pass that showed it is paid
-#   for;
+# * **confidence** (or **entropy**): draft up to a limit, but stop before the token whose q, the
+#   draft's probability, is below a threshold (or whose distribution has an entropy, its
+#   undecidedness in natural units, **nats**, above one); the pass that showed it is paid for;
 # * **oracle**: foresees what will be accepted and makes the cheapest blocks. No rule can be faster.
 #
 # Gamma, limit and threshold are fitted on other prompts of the domain than they are judged on.
 
 # %%
-compared = control.compare(every, costs, folds)
-found = control.intervals(compared)
-found["cell"] = [
-    f"{e:.3f} [{low:.3f}, {high:.3f}]"
-    for e, low, high in found[["estimate", "low", "high"]].to_numpy()
-]
-ctx.table(
-    found.pivot(index=["quantity", "method"], columns="domain", values="cell")[
-        [*domains, "all"]
-    ].reset_index(),
+compared = stopping.compare(every, costs, folds)
+found = Estimates(stopping.intervals(compared), digits=3).at(domain=[*domains, "all"])
+wide = found.wide(["quantity", "method"], "domain").sort_values(["quantity", "method"])
+ctx.export(wide.reset_index(drop=True), "stopping")
+ctx.export(study.drafting(compared), "stopping-blocks")
+
+# %%
+speed = found.at(quantity="speed", domain=domains)
+ctx.plot(
+    speed,
+    "domain",
     "stopping",
-)
-of_rule = compared.groupby(["method", "domain"], sort=False)
-drafting = (
-    of_rule[["blocks", "drafted", "accepted", "emitted"]]
-    .sum()
-    .join(of_rule[["limit", "threshold"]].median().add_prefix("median_"))
-)
-drafting["drafted_per_block"], drafting["block_efficiency"] = (
-    drafting[n] / drafting["blocks"] for n in ("drafted", "emitted")
-)
-drafting["draft_utilisation"] = score.divide(drafting["accepted"], drafting["drafted"])
-ctx.table(drafting.iloc[:, 4:].reset_index(), "stopping-blocks")
-fig, ax = figures.subplots(height=2.6)
-figures.interval_bars(
-    found[found["domain"].isin(domains) & (found["quantity"] == "speed")],
-    ax,
-    x="domain",
+    f"Speed-up over plain decoding at T = 0, replayed at the measured costs: {speed.span()}. The "
+    "oracle is the most that any stopping rule could reach.",
     hue="method",
+    kind="points",
+    y="speed-up over plain decoding",
+    reference=1,
 )
-ax.axhline(1, color="black", linewidth=0.8)
-ax.set(
-    ylabel="speed-up over plain decoding", xlabel="domain (T = 0, replayed at the measured costs)"
-)
-figures.legend_above(fig, ax)
-ctx.save(fig, "stopping")
-closed = found[found["quantity"] == "closed"].set_index(["method", "domain"])["cell"]
-for method in control.MEASURES:
-    rows = found[
-        (found["method"] == method)
-        & (found["quantity"] == "minus_fixed")
-        & found["domain"].isin(domains)
-    ]
-    verdict = explain.by_direction(rows, "faster in", "slower in", "not to be told apart in")
-    notebook.say(
-        f"Against the best fixed gamma the **{method}** rule is: {verdict}. Share of the gap up to the oracle that it closes: "
-        + ", ".join(f"{d} {closed[method, d]}" for d in domains)
-        + "."
-    )
-price = compared.pivot(index="prompt_id", columns="method", values="cost")
-assert (price.sub(price["oracle"], axis=0) > -1e-9).all(axis=None), (
-    "no rule beats the oracle, on any text"
-)
+
+# %%
+gap = found.at(quantity="minus_fixed", domain=domains, method=list(stopping.MEASURES))
+closed = found.at(quantity="closed", domain=domains)
+verdict = gap.sentence("faster in", "slower in", "not to be told apart in", within="method")
+ctx.say(f"Against the best fixed gamma. {verdict}.")
+ctx.say(f"Share of the gap up to the oracle that is closed. {closed.listed(within='method')}.")
+
+# %%
+paid = compared.pivot(index="prompt_id", columns="method", values="cost")
+assert (paid.sub(paid["oracle"], axis=0) > -1e-9).all(axis=None), "no rule beats the oracle"
 
 # %% [markdown]
 # ## 4. How good must a draft be?
 # The standard model turned round: for each c, the `alpha` at which speculation neither gains nor
-# loses, if drafted tokens were accepted independently. Below a curve speculation is slower than
+# loses, if drafted tokens were accepted independently, each with the same probability alpha
+# (**i.i.d.**: independent and identically distributed). Below a curve speculation is slower than
 # plain decoding. The points are this pair at T = 0 (`hit[1]`, the share of positions where the
-# draft's best token is the target's), at this machine's c (dotted line; side by side, to be seen).
+# draft's best token is the target's), at this machine's c (side by side, to be seen).
 
 # %%
-hit = stats.by_domain(
-    greedy.trace.assign(hit=greedy.trace["draft_rank"] == 0), score.mean_of("hit")
-).set_index("domain")
-fig, axes = figures.subplots(1, 2, height=2.9, sharey=True)
-for axis, (title, verify, loop) in zip(
-    axes,
-    (
-        ("v = 1, o = 0: the textbook", lambda n: 1.0, 0.0),
-        ("v and o as measured here", costs.v, costs.overhead),
-    ),
-    strict=True,
-):
-    for index, g in enumerate((1, 2, 4, 8)):
-        most = (g + 1 - verify(g + 1) - loop) / g  # beyond this c not even alpha = 1 is enough
-        x = np.linspace(0, max(most, 0) * (1 - 1e-9), 60)
-        y = (
-            [cost.break_even_alpha(g, c, verify(g + 1), loop) for c in x]
-            if most > 0
-            else np.full(60, np.nan)
-        )
-        axis.plot(x, y, label=f"gamma {g}", **figures.style_of("", index) | {"marker": "None"})
-    axis.axvline(costs.c(), color="black", linewidth=0.6, linestyle=(0, (1, 2)))
-    for place, domain in enumerate(domains):
-        at, style = (
-            hit.loc[domain],
-            figures.style_of(domain)
-            | {"linestyle": "none", "label": domain, "capsize": 2, "markersize": 3},
-        )
-        where, reach = (
-            costs.c() + 0.014 * (place - (len(domains) - 1) / 2),
-            [[at["estimate"] - at["low"]], [at["high"] - at["estimate"]]],
-        )
-        axis.errorbar([where], [at["estimate"]], yerr=reach, **style)
-    axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="c, a draft pass in target passes", title=title)
-axes[0].set_ylabel("alpha needed to break even (i.i.d.)")
-fig.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
-ctx.save(fig, "break-even")
-blocks = {
-    g: cost.break_even_block_efficiency(g, costs.c(), costs.v(g + 1), costs.overhead)
-    for g in (1, 2, 4, 8)
-}
-need = {
-    g: cost.break_even_alpha(g, costs.c(), costs.v(g + 1), costs.overhead) if b <= g + 1 else np.inf
-    for g, b in blocks.items()
-}
-notebook.say(
-    "On this machine the break-even alpha is "
-    + ", ".join(
-        (f"{a:.2f}" if np.isfinite(a) else "above 1, out of reach,") + f" at gamma {g}"
-        for g, a in need.items()
-    )
-    + ". The pair's `hit[1]` is "
-    + ", ".join(
-        f"{d} {hit.loc[d, 'estimate']:.2f} [{hit.loc[d, 'low']:.2f}, {hit.loc[d, 'high']:.2f}]"
-        for d in domains
-    )
-    + "."
+accepted = greedy.trace.assign(hit=greedy.trace["draft_rank"] == 0)
+hit = Estimates(stats.by_domain(accepted, score.mean_of("hit")).drop(columns="estimator"))
+ctx.plot(
+    study.break_even_lines(costs, hit.at(domain=domains), (1, 2, 4, 8)),
+    "c",
+    "break-even",
+    f"The alpha that a draft needs, by its cost, and this pair's hit[1] ({hit.span()}) at its c of "
+    f"{costs.c():.2f}: above a line drafting pays, below it does not.",
+    hue="series",
+    columns="costs",
+    y="alpha needed to break even (i.i.d.)",
+    limits=(0, 1),
+    dots=domains,
+    looks={f"gamma {gamma}": {"marker": ""} for gamma in (1, 2, 4, 8)},
+)
+
+# %%
+ctx.say(
+    f"On this machine the break-even alpha is {study.needed_here(costs, (1, 2, 4, 8))}. The pair's "
+    f"`hit[1]` is {hit.at(domain=domains).listed()}."
 )
 
 # %% [markdown]
@@ -573,63 +424,26 @@ notebook.say(
 # not.
 
 # %%
-g, c, here_c, ms, alpha = (
-    article_gamma,
-    draft_ms / target_ms,
-    costs.c(),
-    costs.target_ms,
-    float(hit.loc["pooled", "estimate"]),
-)
-tau = replay.rates(replay.chain_sums(greedy.trace.assign(domain="pooled"), [g]))[
-    "block_efficiency"
-].iloc[0]
-article, standard, iid = cost.speedup_article, cost.speedup_standard, cost.speedup_iid
-example = pd.DataFrame(
-    [
-        (
-            "article, best case",
-            "e T / (t e + T), e = gamma",
-            article(g, target_ms, draft_ms),
-            article(g, ms, here_c * ms),
-        ),
-        (
-            "article, typical case",
-            "the same, e = alpha gamma",
-            article(article_alpha * g, target_ms, draft_ms),
-            article(max(alpha, 1e-9) * g, ms, here_c * ms),
-        ),
-        ("article, as it prints the typical case", "340 / 112", 340 / 112, np.nan),
-        (
-            "standard, i.i.d.",
-            "(1 - a^(g+1)) / ((1 - a)(g c + 1))",
-            iid(article_alpha, g, c),
-            iid(alpha, g, here_c),
-        ),
-        (
-            "standard, all accepted",
-            "(g + 1) / (g c + 1)",
-            standard(g + 1, g, c),
-            standard(g + 1, g, here_c),
-        ),
-        ("standard, replayed tokens per pass", "tau / (g c + 1)", np.nan, standard(tau, g, here_c)),
-        (
-            "and v and o as measured",
-            "tau / (g c + v(g + 1) + o)",
-            np.nan,
-            standard(tau, g, here_c, costs.v(g + 1), costs.overhead),
-        ),
-    ],
-    columns=["rule", "formula", "article's example", "this pair here"],
-)
+alpha = hit.at(domain="pooled").value
+tau = study.tokens_per_pass(greedy.trace, range(1, 17))
+given = (article_alpha, article_gamma, target_ms, draft_ms)
+example = study.worked_example(given, alpha, tau["estimate"][article_gamma], costs)
 ctx.table(example, "worked-example", digits=2)
+
+# %%
 best_case, typical, printed, independent, ceiling = example["article's example"].iloc[:5]
-notebook.say(
-    f"With T = {target_ms:g} ms, t = {draft_ms:g} ms, alpha = {article_alpha:g}, gamma = {g} the article's rule gives {best_case:.2f} at "
-    f"best and {typical:.2f} typically (its own example prints {printed:.1f}, dividing by 112 where its rule has 117); the standard model "
-    f"gives {independent:.2f}, at best {ceiling:.2f}. The article's rule leaves out the bonus or recovered token of each pass, the drafts "
-    "that are paid for and thrown away, and what is lost behind a rejection. The first makes it too low, the others too high."
+ctx.say(
+    f"With T = {target_ms:g} ms, t = {draft_ms:g} ms, alpha = {article_alpha:g}, gamma = "
+    f"{article_gamma} the article's rule gives {best_case:.2f} at best and {typical:.2f} typically "
+    f"(its own example prints {printed:.1f}, dividing by 112 where its rule has 117); the standard "
+    f"model gives {independent:.2f}, at best {ceiling:.2f}. The article's rule leaves out the bonus "
+    "or recovered token of each pass, the drafts that are paid for and thrown away, and what is "
+    "lost behind a rejection. The first makes it too low, the others too high."
 )
-assert abs(article(4, 100, 5) - 400 / 120) < 1e-12 and abs(article(3.4, 100, 5) - 340 / 117) < 1e-12
+
+# %%
+assert np.isclose(cost.speedup_article(4, 100, 5), 400 / 120)
+assert np.isclose(cost.speedup_article(3.4, 100, 5), 340 / 117)
 
 # %% [markdown]
 # ## 6. What limits speed here, and what would help?
@@ -638,131 +452,62 @@ assert abs(article(4, 100, 5) - 400 / 120) < 1e-12 and abs(article(3.4, 100, 5) 
 # best` lets gamma follow, up to 16. Intervals resample prompts; the costs stand.
 
 # %%
-taus = {
-    g: interval(rows, "emitted", "blocks")
-    for g, rows in replay.chain_sums(greedy.trace, range(1, 17)).groupby("gamma")
-}
-ideal = control.counterfactuals(costs)
-grid = pd.DataFrame(
-    {
-        name: {g: t.estimate / used.of_block(tree.chain(g)) for g, t in taus.items()}
-        for name, used in ideal.items()
-    }
+limits = study.limits(tau, costs)
+now = int(limits["gamma"].iloc[0])
+ctx.table(limits, "limits", 2)
+
+# %%
+added = study.helps(limits)
+ctx.plot(
+    study.limit_bars(limits),
+    "what",
+    "limits",
+    f"Predicted speed-up with one term made ideal at a time. At gamma {now} the most would come from "
+    f"a {added.index[0]}.",
+    hue="at",
+    kind="bars",
+    y="predicted speed-up",
+    x_label="",
+    reference=1,
 )
-grid["draft always right"] = [(g + 1) / costs.of_block(tree.chain(g)) for g in taus]
-now = int(grid["as measured"].idxmax())
-limits = pd.DataFrame({"same gamma": grid.loc[now], "own best": grid.max(), "gamma": grid.idxmax()})
-limits[["low", "high"]] = (
-    np.outer(limits["same gamma"], [taus[now].low, taus[now].high]) / taus[now].estimate
+
+# %%
+same = limits.set_index("made ideal")["same gamma"]
+more = ", ".join(f"{name} ({up:+.2f})" for name, up in added.items())
+ctx.say(
+    f"At gamma {now}, the best of chains as predicted ({same['as measured']:.2f} times plain), what "
+    f"each would add, the most first: {more}. With all three costs ideal the same drafts would be "
+    f"worth {same['all three']:.2f}."
 )
-limits.loc["draft always right", ["low", "high"]] = np.nan
-ctx.table(limits.reset_index(names="made ideal"), "limits")
-fig, ax = figures.subplots(height=2.4)
-rows = limits.assign(
-    label=[f"{name}, best gamma {g}" for name, g in limits["gamma"].items()],
-    hue=f"at gamma {now}, the best as measured",
-)
-figures.interval_bars(rows, ax, x="label", hue="hue", y="same gamma", horizontal=True)
-ax.plot(
-    limits["own best"],
-    range(len(limits)),
-    "D",
-    color="#B04A00",
-    mfc="none",
-    label="at its own best gamma",
-)
-ax.axvline(1, color="black", linewidth=0.8)
-ax.set(xlabel="predicted speed-up")
-figures.legend_above(fig, ax)
-ctx.save(fig, "limits")
-gain = (
-    (limits["same gamma"] - limits.loc["as measured", "same gamma"])
-    .drop(["as measured", "all three"])
-    .sort_values(ascending=False)
-)
-notebook.say(
-    f"At gamma {now}, the best of chains as predicted ({grid.loc[now, 'as measured']:.2f} times plain), the most would come from a "
-    f"**{gain.index[0]}** ({gain.iloc[0]:+.2f}), then {', '.join(f'{name} ({up:+.2f})' for name, up in gain.iloc[1:].items())}. With all "
-    f"three costs ideal the same drafts would be worth {limits.loc['all three', 'same gamma']:.2f}."
-)
-assert (grid["all three"] >= grid[["as measured", *list(ideal)[1:4]]].min(axis=1) - 1e-9).all()
+assert same["all three"] >= same.iloc[:4].max() - 1e-9
 
 # %% [markdown]
 # ## 7. And with sampling?
-# At temperature 1 the draft's tokens are drawn, and accepted with probability min(1, p/q)
-# (rejection rule). How many tokens a pass emits is then chance, but its mean given the text is
-# known exactly: the replay averages over the coins of every block of that very text. Decoder and
-# replay must agree within what chance allows.
+# At temperature 1 the target's text is drawn from its distribution p, and the draft's tokens from
+# its own, q; they are accepted with probability min(1, p/q) (rejection rule). How many tokens a
+# pass emits is then chance, but its mean given the text is known exactly: the replay averages over
+# the coins of every block of that very text. Decoder and replay must agree within what chance
+# allows.
 
 # %%
-warm, parts = Sampling(1.0), []
-for seed in range(sampled_seeds):
-    for p in timed:
-        made = decode.decode_prompt(
-            pair, p, "rejection", draft.Shape(tree.chain(sampled_gamma)), warm, new_tokens, seed
-        )
-        scored = record.record_prompt(pair, p, made.token_ids, tree.chain(1), warm).trace
-        rows = pd.DataFrame(
-            {
-                name: scored[name]
-                for name in ("position", "token", "target_top", "p_token", "q_token")
-            }
-        )
-        parts.append(
-            rows.assign(
-                prompt_id=p.prompt_id,
-                domain=p.domain,
-                text=f"{p.prompt_id}, seed {seed}",
-                decoded=made.target_passes,
-            )
-        )
-drawn = pd.concat(parts, ignore_index=True)
-both = replay.prompt_sums(
-    replay.replay_sampled(
-        drawn.drop(columns="prompt_id").rename(columns={"text": "prompt_id"}), sampled_gamma
-    )
+drawn = study.sampled(pair, timed, sampled_gamma, new_tokens, sampled_seeds)
+recorded = sampled.trace.query("prompt_id in @ids and position < @new_tokens")
+kept = replay.prompt_sums(replay.replay_sampled(recorded, sampled_gamma))
+
+# %%
+told = study.sampled_table(drawn, kept)
+ctx.table(told.rename_axis("block_efficiency, T = 1"), "sampled")
+
+# %%
+gap = Estimates(told.reset_index()).at(what="decoded - expected")
+verdict = gap.sentence("above chance", "below chance", "within chance", names="what")
+ctx.say(
+    f"A rejection chain of {sampled_gamma} emits {told['estimate'].iloc[0]:.2f} tokens per target "
+    f"pass; the expectation on the same texts is {told['estimate'].iloc[1]:.2f}. {verdict}: {gap}."
 )
-both = both.merge(
-    drawn.groupby("text")[["prompt_id", "decoded"]].first(),
-    left_on="prompt_id",
-    right_on="text",
-    suffixes=("_text", ""),
-)
-kept = replay.prompt_sums(
-    replay.replay_sampled(
-        sampled.trace.query("prompt_id in @ids and position < @new_tokens"), sampled_gamma
-    )
-)
-columns = ["emitted", "decoded", "blocks"]
-gap = score.Estimator(
-    "gap",
-    lambda f: f[columns].to_numpy(float),
-    lambda t: t[..., :1] / t[..., 1:2] - t[..., :1] / t[..., 2:],
-)
-told = {
-    "decoded": interval(both, "emitted", "decoded"),
-    "expected, the same texts": interval(both, "emitted", "blocks"),
-    "decoded - expected": stats.bootstrap(both[["prompt_id", *columns]], gap),
-    "expected, the recorded texts": interval(kept, "emitted", "blocks"),
-}
-ctx.table(
-    pd.DataFrame(map(vars, told.values()), index=pd.Index(told, name="block_efficiency, T = 1")),
-    "sampled",
-)
-verdict = explain.direction(
-    told["decoded - expected"],
-    "more than chance explains",
-    "less than chance explains",
-    "within chance",
-)
-notebook.say(
-    f"A rejection chain of {sampled_gamma} emits {told['decoded']} tokens per target pass; the expectation on the same texts is "
-    f"{told['expected, the same texts']}, a difference of {told['decoded - expected']}: {verdict}."
-)
-assert all(
-    1 <= told[name].estimate <= sampled_gamma + 1
-    for name in ("decoded", "expected, the same texts")
-)
+assert told["estimate"].iloc[:2].between(1, sampled_gamma + 1).all()
+
+# %%
 ctx.record(
     c=costs.c(),
     v5=costs.v(5),
@@ -770,10 +515,10 @@ ctx.record(
     target_ms=costs.target_ms,
     fastest=fastest,
     best_gamma=now,
-    speedup=float(drafted.loc[fastest, "speedup"]),
-    predicted=float(drafted.loc[fastest, "predicted"]),
-    helps_most=str(gain.index[0]),
-    block_efficiency_sampled=told["decoded"].estimate,
+    speedup=float(drafted["speedup"][fastest]),
+    predicted=float(drafted["predicted"][fastest]),
+    helps_most=str(added.index[0]),
+    block_efficiency_sampled=float(told["estimate"].iloc[0]),
 )
 
 # %% [markdown]
@@ -797,8 +542,8 @@ ctx.record(
 # the noise of the clock; the replayed counts never do.</details>
 #
 # 3. In section 3, charge a stopping rule only for the tokens that it keeps: take `drafts =
-#    control.stopped(every, "confidence", threshold, limit)`, then compare
-#    `control.prompt_costs(every, drafts, costs)` with that of `control.Drafts(drafts.drafted,
+#    stopping.stopped(every, "confidence", threshold, limit)`, then compare
+#    `stopping.prompt_costs(every, drafts, costs)` with that of `stopping.Drafts(drafts.drafted,
 #    drafts.drafted)`.
 #
 # <details><summary>What happens</summary>The second is never dearer. The difference is c for every block that was stopped before its limit:

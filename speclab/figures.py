@@ -236,9 +236,10 @@ def facets(
     height: float = 2.4,
     reference: float | None = None,
     limits: tuple[float | None, float | None] | None = None,
-    share_y: bool = True,
+    share_y: bool | str = True,
     looks: Mapping[str, dict] | None = None,
     dots: Sequence[str] = (),
+    log: bool = False,
 ) -> Figure:
     """Estimates with their intervals, one panel for each value of `rows` and of `columns`, one
     colour for each value of `hue`.
@@ -246,7 +247,8 @@ def facets(
     kind: "lines" (bands over a numeric x), "points" (bars over a few values of x) or "bars" (the
     same, lying down). `y` names the quantity on the axis (a column of AXIS_LABELS, or the words
     themselves), x_label the other axis. `height` is a panel's, in inches. reference: a line at this
-    value. limits: of the estimate's axis. share_y: one scale of it for all panels. looks and dots: of lines, as of `lines_with_bands`. Values
+    value. limits: of the estimate's axis. share_y: one scale of it for all panels, or for each
+    "row". looks and dots: of lines, as of `lines_with_bands`. log: both axes in powers of 2. Values
     of every key are drawn in order of appearance; the panels are the figure's axes, row by row.
     """
     _need(frame, [x, hue, "estimate"])
@@ -277,14 +279,27 @@ def facets(
                 interval_bars(part, axes, x, hue, horizontal=lying, series=series)
             axes.set_title(", ".join(str(name) for name in (column, row) if name is not None))
             _reference(axes, reference, lying, limits)
+            if log:
+                _powers_of_two(axes)
     x_text = AXIS_LABELS.get(x, x) if x_label is None else x_label
     y_text = AXIS_LABELS.get(y, y)
-    for axes in grid[-1]:
-        axes.set_xlabel(y_text if lying else x_text)
+    below = y_text if lying else x_text
+    if len(across) > 2:
+        figure.supxlabel(below, fontsize=8)
+    else:
+        for axes in grid[-1]:
+            axes.set_xlabel(below)
     for axes in grid[:, 0]:
         axes.set_ylabel(x_text if lying else y_text)
     legend_above(figure, *grid.flat)
     return figure
+
+
+def _powers_of_two(axes: Axes) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
 
 
 def _reference(axes: Axes, value: float | None, lying: bool, limits: tuple | None) -> None:
@@ -336,12 +351,15 @@ def _luminance(colour: Sequence[float]) -> float:
 
 
 def legend_above(figure: Figure, *panels: Axes) -> None:
-    """What is named in one or several panels, each name once, in one row above the whole figure."""
+    """What is named in one or several panels, each name once, above the whole figure: in one row, in
+    two where there are more than six.
+    """
     found = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
         found |= dict(zip(labels, handles, strict=True)) | found
-    figure.legend(found.values(), found, loc="outside upper center", ncols=len(found))
+    across = len(found) if len(found) <= 6 else (len(found) + 1) // 2
+    figure.legend(found.values(), found, loc="outside upper center", ncols=across)
 
 
 def visible(text: str, width: int = 14) -> str:

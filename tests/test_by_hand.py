@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from speclab.analysis import by_hand as byhand
+from speclab.analysis import by_hand
 from speclab.cost import block_efficiency_iid
 from speclab.profiles import ROOT
+from speclab.studies import by_hand as study
 from speclab.tree import chain, static_tree
 from speclab.verify import RULES
 
@@ -28,15 +29,15 @@ def rows(seed, count=5):
 
 
 def test_one_row_by_hand():
-    np.testing.assert_allclose(byhand.chance(P, Q), [0, 1, 7 / 11, 1, 1])
-    np.testing.assert_allclose(byhand.residual(P, Q), [0, 0.8, 0, 0, 0.2])
+    np.testing.assert_allclose(by_hand.chance(P, Q), [0, 1, 7 / 11, 1, 1])
+    np.testing.assert_allclose(by_hand.residual(P, Q), [0, 0.8, 0, 0, 0.2])
     np.testing.assert_allclose(
-        byhand.emitted(Q, byhand.chance(P, Q), byhand.residual(P, Q)), P, atol=1e-15
+        by_hand.emitted(Q, by_hand.chance(P, Q), by_hand.residual(P, Q)), P, atol=1e-15
     )
     np.testing.assert_allclose(
-        byhand.emitted(Q, byhand.chance(P, Q), P), [0, 0.425, 0.4375, 0.0625, 0.075]
+        by_hand.emitted(Q, by_hand.chance(P, Q), P), [0, 0.425, 0.4375, 0.0625, 0.075]
     )
-    assert byhand.total_variation(P, Q) == pytest.approx(0.25)
+    assert by_hand.total_variation(P, Q) == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -44,72 +45,167 @@ def test_it_is_the_rule_of_verify_and_keeps_p(seed):
     p, q = rows(seed)[0], rows(seed + 100)[0]
     for token in np.flatnonzero(q):
         kept, left = RULES["rejection"].step(torch.from_numpy(p), torch.from_numpy(q), [int(token)])
-        assert byhand.chance(p, q)[token] == pytest.approx(float(kept), abs=1e-12)
-        np.testing.assert_allclose(byhand.residual(p, q), left.numpy(), atol=1e-12)
+        assert by_hand.chance(p, q)[token] == pytest.approx(float(kept), abs=1e-12)
+        np.testing.assert_allclose(by_hand.residual(p, q), left.numpy(), atol=1e-12)
     np.testing.assert_allclose(
-        byhand.emitted(q, byhand.chance(p, q), byhand.residual(p, q)), p, atol=1e-12
+        by_hand.emitted(q, by_hand.chance(p, q), by_hand.residual(p, q)), p, atol=1e-12
     )
-    assert byhand.total_variation(byhand.emitted(q, byhand.chance(p, q), p), p) > 1e-3, (
+    assert by_hand.total_variation(by_hand.emitted(q, by_hand.chance(p, q), p), p) > 1e-3, (
         "the negative control: no residual"
     )
 
 
 def test_equal_models_and_words_that_are_never_drafted():
-    np.testing.assert_allclose(byhand.residual(P, P), P)
+    np.testing.assert_allclose(by_hand.residual(P, P), P)
     one = np.array([1.0, 0, 0, 0, 0])
-    np.testing.assert_allclose(byhand.chance(P, one), [0, 1, 1, 1, 1])
+    np.testing.assert_allclose(by_hand.chance(P, one), [0, 1, 1, 1, 1])
     np.testing.assert_allclose(
-        byhand.residual(np.stack([P, one]), np.stack([Q, one])), [[0, 0.8, 0, 0, 0.2], one]
+        by_hand.residual(np.stack([P, one]), np.stack([Q, one])), [[0, 0.8, 0, 0, 0.2], one]
     )
 
 
 def test_a_replacement_may_depend_on_the_rejected_word():
     q, kept = np.array([0.25, 0.75]), np.array([1.0, 0.0])
-    np.testing.assert_allclose(byhand.emitted(q, kept, np.array([[0.0, 1.0], [1.0, 0.0]])), [1, 0])
-    np.testing.assert_allclose(byhand.emitted(q, kept, np.array([0.5, 0.5])), [0.625, 0.375])
+    np.testing.assert_allclose(by_hand.emitted(q, kept, np.array([[0.0, 1.0], [1.0, 0.0]])), [1, 0])
+    np.testing.assert_allclose(by_hand.emitted(q, kept, np.array([0.5, 0.5])), [0.625, 0.375])
 
 
 def test_running_error_by_hand():
     p = np.array([0.5, 0.5])
     np.testing.assert_allclose(
-        byhand.running_error(np.array([0, 1, 1, 1]), p), [0.5, 0, 1 / 6, 0.25]
+        study.running_error(np.array([0, 1, 1, 1]), p), [0.5, 0, 1 / 6, 0.25]
     )
 
 
 def test_survival_is_a_sum_over_paths():
     p, q = rows(1), rows(2)
     both = np.minimum(p, q)
-    found = byhand.survival(both, 3, 3)
+    found = by_hand.survival(both, 3, 3)
     paths = [
         both[3, a] * both[a, b] * both[b, c] for a in range(5) for b in range(5) for c in range(5)
     ]
     assert found[0] == pytest.approx(both[3].sum()) and found[2] == pytest.approx(sum(paths))
     assert (np.diff(found) <= 0).all()
     same = np.tile(np.minimum(P, Q), (5, 1))
-    assert 1 + byhand.survival(same, 0, 4).sum() == pytest.approx(block_efficiency_iid(0.75, 4)), (
+    assert 1 + by_hand.survival(same, 0, 4).sum() == pytest.approx(block_efficiency_iid(0.75, 4)), (
         "equal overlaps: the i.i.d. formula"
     )
 
 
 def test_best_tokens_follow_the_ranks():
     q = np.array([[0.1, 0.6, 0.3], [0.4, 0.2, 0.4], [0.2, 0.3, 0.5]])
-    assert byhand.best_tokens(chain(3), q, 0).tolist() == [0, 1, 0, 1]
-    assert byhand.best_tokens(static_tree(2, 2), q, 0).tolist() == [0, 1, 2, 0, 2, 2, 1], (
+    assert study.best_tokens(chain(3), q, 0).tolist() == [0, 1, 0, 1]
+    assert study.best_tokens(static_tree(2, 2), q, 0).tolist() == [0, 1, 2, 0, 2, 2, 1], (
         "equal ones: the lower id first"
     )
 
 
 def test_node_columns_of_a_tree():
     p, q = np.array([[0.2, 0.8], [0.5, 0.5]]), np.array([[0.9, 0.1], [0.3, 0.7]])
-    found = byhand.node_columns(static_tree(2, 2, 3), p, q, 0)
+    found = study.node_columns(static_tree(2, 2, 3), p, q, 0)
     wanted = {
         "node": [1, 2, 3], "parent": [0, 0, 1], "depth": [1, 1, 2], "rank": [0, 1, 0], "best_path": [True, False, True],
         "token": [0, 1, 0], "draft_prob": [0.9, 0.1, 0.9], "target_prob": [0.2, 0.8, 0.2], "target_rank": [1, 0, 1],
     }  # fmt: skip
     assert {name: column.tolist() for name, column in found.items()} == wanted
-    assert byhand.node_columns(chain(1), p, q, 1)["target_rank"].tolist() == [1], (
+    assert study.node_columns(chain(1), p, q, 1)["target_rank"].tolist() == [1], (
         "of equal ones the lower id ranks first"
     )
+
+
+# ---- what notebook 00 lays out -------------------------------------------------------------------
+
+WORDS = ["the", "cat", "dog", "sat", "."]
+P_TABLE, Q_TABLE = np.tile(P, (5, 1)), np.tile(Q, (5, 1))
+
+
+def test_the_rule_as_a_table_gives_p_again():
+    table = study.rule_table(P, Q, WORDS)
+    np.testing.assert_allclose(table["emitted"], P, atol=1e-15)
+    np.testing.assert_allclose(table["accepted"], np.minimum(P, Q), atol=1e-15)
+    assert table["recovered"].sum() == pytest.approx(0.25)
+
+
+def test_coins_on_paper_and_verify_decide_alike():
+    written = [(4, [0, 2, 3], [0.3, 0.0, 0.5, 0.0]), (1, [1, 2, 3], [0.9, 0.6, 0.9, 0.2])]
+    table = study.coin_table(P_TABLE, Q_TABLE, WORDS, written)
+    first, second = (rows["outcome"].tolist() for _, rows in table.groupby("block"))
+    assert first == ["rejected", "recovered"], "p is 0 after any word"
+    assert second == ["accepted"] * 3 + ["bonus"], "0.6 < 7/11"
+    steps = [study.as_step(study.verified(P_TABLE, Q_TABLE, *b), b[1]) for b in written]
+    assert [(s.accepted, s.drafted, s.kind, len(s.tokens)) for s in steps] == [
+        (0, 3, "recovered", 1),
+        (3, 3, "bonus", 4),
+    ]
+    other = [(1, [1, 2, 3], [0.9, 0.65, 0.9, 0.2])]
+    assert study.coin_table(P_TABLE, Q_TABLE, WORDS, other)["outcome"].tolist()[1] == "rejected"
+
+
+@pytest.mark.parametrize("name", study.NAMES)
+def test_the_exact_limit_of_each_rule(name):
+    limit = study.exact_limit(name, P, Q)
+    assert limit.sum() == pytest.approx(1)
+    assert np.allclose(limit, P) == RULES[name].lossless
+    came = study.first_words(name, P, Q, 2000, np.random.default_rng(0))
+    shares = np.bincount(came, minlength=5) / 2000
+    assert by_hand.total_variation(shares, limit) < 0.05
+
+
+def test_words_that_come_from_p_and_others():
+    rng = np.random.default_rng(0)
+    came = {"right": rng.choice(5, 4000, p=P), "wrong": rng.choice(5, 4000, p=Q)}
+    at = study.distances(came, P).frame.set_index(["rule", "words drawn"])["estimate"]
+    assert at["right", 2048] < 0.05 < at["wrong", 2048]
+    assert at["expected of words from p", 512] == pytest.approx(
+        2 * at["expected of words from p", 2048]
+    ), "it shrinks as 1/sqrt(n)"
+
+
+def test_a_tree_coin_by_coin():
+    tree = static_tree(2, 2)
+    nodes = study.node_columns(tree, P_TABLE, Q_TABLE, 4)  # dog and cat, and again below each
+    table = study.tree_table(tree, nodes, WORDS, 4, (1, 2), [0.5, 0.7])
+    assert table["word"].tolist() == ["dog", "cat"]
+    assert table["p among the words left"].tolist() == pytest.approx([0.35, 0.5 / 0.65])
+    assert table["outcome"].tolist() == ["rejected", "accepted"]
+
+
+def test_records_of_a_tree_hung_on_every_word():
+    nodes, trace = study.records(static_tree(3, 2, 8), P_TABLE, Q_TABLE)
+    assert len(nodes) == 5 * 8 and len(trace) == 5
+    plain = study.acceptances(nodes, trace)
+    assert plain["alpha"] == pytest.approx(0.75) and plain["hit[1]"] == 0 and plain["hit[2]"] == 1
+    assert plain["top_mass[1]"] == pytest.approx(0.35)
+    trees = study.walks(nodes)
+    # the target's best word is the draft's second, three deep: 2 + 4 + 2 nodes hold it at depth 2
+    assert trees.loc["survival_by_depth[1]", "greedy rule"] == 1
+    assert trees.loc["block_efficiency", "greedy rule"] == 3
+
+
+def test_the_decoder_on_tables_counts_what_the_formula_says():
+    pair, rng = study.table_pair(P_TABLE, Q_TABLE), np.random.default_rng(0)
+    assert study.greedy_text(P_TABLE, 4, 3) == [1, 1, 1]
+    counted = study.counted_blocks(pair, 4, {3: 600}, rng)
+    formula = block_efficiency_iid(0.75, np.arange(1, 4))
+    assert abs(counted.loc[3, "counted"] - formula[2]) < 4 * counted.loc[3, "standard error"]
+    drawn = study.words_per_pass(counted, formula, 0.75)
+    assert drawn.at(what="no bonus", gamma=3).value == pytest.approx(formula[2] - 0.75**3)
+    row = next(drawn.at(what="counted").rows())
+    assert row.high - row.estimate == pytest.approx(1.96 * counted.loc[3, "standard error"])
+
+
+def test_flaws_of_the_pseudo_code():
+    p, q = rows(1), rows(2)
+    table = study.flaws(p, q, 0, 3, WORDS)
+    lossless = table["total variation"] < 1e-9
+    assert table.index[lossless].tolist() == ["as it should be", "no bonus"]
+    np.testing.assert_allclose(table.loc["no bonus", WORDS].astype(float), p[0])
+    reached = by_hand.survival(np.minimum(p, q), 0, 3)
+    per_pass = table["words per pass"]
+    assert per_pass["as it should be"] == pytest.approx(1 + reached.sum())
+    assert per_pass["no bonus"] == pytest.approx(1 + reached.sum() - reached[-1])
+    late = np.minimum(np.tile(np.diag(p), (5, 1)), q)
+    assert per_pass["all three"] == pytest.approx(by_hand.survival(late, 0, 3).sum())
 
 
 def test_the_notebook_introduces_every_term_of_the_glossary():

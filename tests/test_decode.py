@@ -253,40 +253,6 @@ def test_a_difference_is_reported_with_position_and_margin(random_pair):
     assert margin_at_difference(random_pair, prompt, plain[:4], plain)["position"] == 4
 
 
-def test_a_decoded_sweep_counts_what_the_replay_says(tiny_pair):
-    from speclab.replay import chain_sums
-    from speclab.studies.gamma_sweep import decoded_sweep
-
-    prompts = tiny_prompts(tiny_pair, 1)
-    texts = generate(tiny_pair.target, prompts, 20, tiny_pair.stop_ids, GREEDY, 0)
-    trace = pd.concat(
-        pd.DataFrame(
-            {k: list(v) for k, v in record_prompt(tiny_pair, p, t, chain(1), GREEDY).trace.items()}
-        ).assign(prompt_id=p.prompt_id, domain=p.domain)
-        for p, t in zip(prompts, texts, strict=True)
-    )
-    columns, keys = (
-        ["gamma", "prompt_id", "domain", "blocks", "drafted", "accepted", "emitted"],
-        ["gamma", "prompt_id"],
-    )
-    replayed = chain_sums(trace, (1, 4, 7))[columns].sort_values(keys, ignore_index=True)
-    decoded = decoded_sweep(tiny_pair, prompts, (1, 4, 7), "greedy", GREEDY, 20).sort_values(
-        keys, ignore_index=True
-    )
-    ended = (
-        trace.groupby("prompt_id").size() < 20
-    )  # a decoder drafts past an EOS that it cannot foresee
-    same = ~replayed["prompt_id"].map(ended)
-    assert (
-        same.any()
-        and (decoded["drafted"] >= replayed["drafted"]).all()
-        and (decoded["drafted"] == replayed["drafted"])[same].all()
-    )
-    pd.testing.assert_frame_equal(
-        decoded.drop(columns="drafted"), replayed.drop(columns="drafted"), check_dtype=False
-    )
-
-
 @pytest.mark.parametrize(
     ("rule", "shape", "sampling", "words"),
     [

@@ -145,6 +145,14 @@ def test_dots_and_looks_of_lines():
     np.testing.assert_allclose(bars, [[[1, 0.9], [1, 1.2]], [[2, 1.9], [2, 2.2]]])
 
 
+def test_a_log_panel_is_labelled_with_plain_numbers():
+    frame = pd.DataFrame({"n": [1, 64], "domain": "code", "estimate": [0.25, 4.0]})
+    axes = figures.facets(frame, "n", log=True).axes[0]
+    assert axes.get_xscale() == axes.get_yscale() == "log"
+    assert axes.xaxis.get_major_formatter()(32) == "32"
+    assert axes.yaxis.get_major_formatter()(0.25) == "0.25"
+
+
 def test_heatmap_writes_its_numbers():
     _, axes = figures.subplots()
     figures.heatmap(

@@ -11,7 +11,7 @@ import pytest
 from toy import toy_pair
 
 from speclab import stats
-from speclab.analysis import stopping as control
+from speclab.analysis import stopping
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
 from speclab.draft import Shape, StopRule
@@ -38,7 +38,7 @@ def nodes_of(texts, depth=4):
                 (name, domain, t, d, d, 0, confidence[d - 1], entropy[d - 1], int(d > run))
                 for d in range(1, depth + 1)
             ]
-    return pd.DataFrame(rows, columns=control.COLUMNS)
+    return pd.DataFrame(rows, columns=stopping.COLUMNS)
 
 
 def sure(run, depth=4):
@@ -56,31 +56,31 @@ TEN = {
 
 
 def walked(at, drafts, *names):
-    return control.blocks(at, drafts)[list(names)].to_numpy().tolist()
+    return stopping.blocks(at, drafts)[list(names)].to_numpy().tolist()
 
 
 def test_fixed_gamma_by_hand():
-    at = control.chains(nodes_of(TEN))
+    at = stopping.chains(nodes_of(TEN))
     names = ("start", "drafted", "accepted", "emitted")
-    assert walked(at, control.fixed(at, 2), *names) == [
+    assert walked(at, stopping.fixed(at, 2), *names) == [
         [0, 2, 2, 3],
         [3, 2, 0, 1],
         [4, 2, 2, 3],
         [7, 2, 2, 3],
     ]
     # the last block accepts all three tokens that remain and has no bonus token
-    assert walked(at, control.fixed(at, 4), *names) == [[0, 4, 3, 4], [4, 4, 2, 3], [7, 3, 3, 3]]
+    assert walked(at, stopping.fixed(at, 4), *names) == [[0, 4, 3, 4], [4, 4, 2, 3], [7, 3, 3, 3]]
 
 
 def test_a_stopping_rule_by_hand_pays_the_pass_that_stopped_it():
-    at = control.chains(nodes_of(TEN))
-    rule = control.stopped(at, "confidence", 0.5, 4)
+    at = stopping.chains(nodes_of(TEN))
+    rule = stopping.stopped(at, "confidence", 0.5, 4)
     assert walked(at, rule, "start", "drafted", "passes", "accepted", "emitted") == [
         [0, 3, 4, 3, 4],
         [4, 2, 3, 2, 3],
         [7, 3, 3, 3, 3],
     ]
-    short = control.stopped(at, "entropy", 0.5, 2)
+    short = stopping.stopped(at, "entropy", 0.5, 2)
     assert walked(at, short, "start", "drafted", "passes") == [
         [0, 2, 2],
         [3, 0, 1],
@@ -88,15 +88,15 @@ def test_a_stopping_rule_by_hand_pays_the_pass_that_stopped_it():
         [7, 2, 2],
     ]
     # 3 + 2 + 3 drafted tokens, 4 + 3 + 3 passes of 0.25, three target passes with 0.5 overhead each
-    assert control.prompt_costs(at, rule, FLAT).tolist() == [10 * 0.25 + 3 * 1.5]
-    assert control.block_cost(COSTS, np.array([0, 3]), np.array([1, 4])) == pytest.approx(
+    assert stopping.prompt_costs(at, rule, FLAT).tolist() == [10 * 0.25 + 3 * 1.5]
+    assert stopping.block_cost(COSTS, np.array([0, 3]), np.array([1, 4])) == pytest.approx(
         [0.2 + 1.0 + 0.1, 0.8 + 1.1 + 0.1]
     )
 
 
 def test_the_threshold_itself_does_not_stop():
-    at = control.chains(nodes_of({"a": ("code", [(2, [0.5, 0.25], [1.0, 2.0])] * 3)}, depth=2))
-    first = lambda measure, value: int(control.stopped(at, measure, value, 2).drafted[0, 0])  # noqa: E731
+    at = stopping.chains(nodes_of({"a": ("code", [(2, [0.5, 0.25], [1.0, 2.0])] * 3)}, depth=2))
+    first = lambda measure, value: int(stopping.stopped(at, measure, value, 2).drafted[0, 0])  # noqa: E731
     assert [first("confidence", v) for v in (0.25, 0.26, 0.5, 0.51)] == [2, 1, 1, 0]
     assert [first("entropy", v) for v in (2.0, 1.9, 1.0, 0.9)] == [2, 1, 1, 0]
 
@@ -105,13 +105,13 @@ def test_rows_in_any_order_and_texts_of_any_length():
     texts = TEN | {"b": ("chat", [sure(0)]), "c": ("code", [sure(1), sure(0), sure(0)])}
     nodes = nodes_of(texts)
     mixed = nodes.sample(frac=1, random_state=3).sort_values("prompt_id", kind="stable")
-    for at in (control.chains(nodes), control.chains(mixed)):
+    for at in (stopping.chains(nodes), stopping.chains(mixed)):
         assert at.prompt_id.tolist() == ["a", "b", "c"] and at.domain.tolist() == [
             "code",
             "chat",
             "code",
         ]
-        sums = control.totals(at, control.fixed(at, 4), FLAT)
+        sums = stopping.totals(at, stopping.fixed(at, 4), FLAT)
         assert sums["emitted"].tolist() == [10, 1, 3] and sums["drafted"].tolist() == [11, 1, 3 + 1]
         assert sums["cost"].tolist() == [11 * 0.25 + 3 * 1.5, 0.25 + 1.5, 4 * 0.25 + 2 * 1.5]
 
@@ -161,8 +161,8 @@ def test_the_toy_texts_end_both_ways():
 @pytest.mark.parametrize("limit", [1, 3, 8])
 def test_stopping_rules_equal_the_decoder(noise, measure, threshold, limit):
     pair, prompts, texts, frames = recorded(noise)
-    at = control.chains(frames["nodes"], NEW)
-    found = control.blocks(at, control.stopped(at, measure, threshold, limit))
+    at = stopping.chains(frames["nodes"], NEW)
+    found = stopping.blocks(at, stopping.stopped(at, measure, threshold, limit))
     for prompt, text in zip(prompts, texts, strict=True):
         decoded = decode_prompt(
             pair, prompt, "greedy", Shape(chain(limit), StopRule(measure, threshold)), GREEDY, NEW
@@ -178,17 +178,17 @@ def test_stopping_rules_equal_the_decoder(noise, measure, threshold, limit):
 @pytest.mark.parametrize("gamma", [1, 2, 5, 8])
 def test_fixed_gamma_equals_replay_and_decoder(noise, gamma):
     pair, prompts, _, frames = recorded(noise)
-    at = control.chains(frames["nodes"])
+    at = stopping.chains(frames["nodes"])
     names = ["prompt_id", "start", "drafted", "accepted", "emitted"]
-    found, reference = control.blocks(at, control.fixed(at, gamma)), replay(frames["trace"], gamma)
+    found, reference = stopping.blocks(at, stopping.fixed(at, gamma)), replay(frames["trace"], gamma)
     pd.testing.assert_frame_equal(found[names], reference[names], check_dtype=False)
-    never = control.stopped(at, "confidence", 0.0, gamma)
-    assert (never.drafted == control.fixed(at, gamma).drafted).all() and (
+    never = stopping.stopped(at, "confidence", 0.0, gamma)
+    assert (never.drafted == stopping.fixed(at, gamma).drafted).all() and (
         never.passes == never.drafted
     ).all(), "no stop, no extra pass"
-    real = control.chains(frames["nodes"], NEW)
+    real = stopping.chains(frames["nodes"], NEW)
     decoded = [decode_prompt(pair, p, "greedy", Shape(chain(gamma)), GREEDY, NEW) for p in prompts]
-    sums = control.totals(real, control.fixed(real, gamma), COSTS)
+    sums = stopping.totals(real, stopping.fixed(real, gamma), COSTS)
     assert sums["drafted"].tolist() == [sum(s.drafted for s in d.steps) for d in decoded]
     assert sums["passes"].tolist() == [d.draft_passes for d in decoded] and sums[
         "blocks"
@@ -202,7 +202,7 @@ def cheapest(at, costs):
     """Brute force over every number of drafted tokens at every position, one text."""
     every = [range(int(r) + 1) for r in at.room[0]]
     return min(
-        control.prompt_costs(at, control.Drafts(np.array([k]), np.array([k])), costs)[0]
+        stopping.prompt_costs(at, stopping.Drafts(np.array([k]), np.array([k])), costs)[0]
         for k in product(*every)
     )
 
@@ -219,31 +219,31 @@ def test_the_oracle_is_the_cheapest_of_all(costs):
     for _ in range(4):
         hits = rng.random(6) < 0.6
         runs = [int(np.cumprod([*hits[t:], True, True]).sum()) for t in range(6)]
-        at = control.chains(nodes_of({"a": ("code", [sure(min(r, 3), 3) for r in runs])}, depth=3))
-        assert control.prompt_costs(at, control.oracle(at, costs), costs)[0] == pytest.approx(
+        at = stopping.chains(nodes_of({"a": ("code", [sure(min(r, 3), 3) for r in runs])}, depth=3))
+        assert stopping.prompt_costs(at, stopping.oracle(at, costs), costs)[0] == pytest.approx(
             cheapest(at, costs), abs=1e-12
         )
 
 
 @pytest.mark.parametrize("noise", [0.5, 1.5])
 def test_no_rule_beats_the_oracle_which_drafts_what_is_accepted(noise):
-    at = control.chains(recorded(noise)[3]["nodes"], NEW)
-    best = control.prompt_costs(at, control.oracle(at, COSTS), COSTS)
-    rules = [control.fixed(at, g) for g in range(1, 9)]
+    at = stopping.chains(recorded(noise)[3]["nodes"], NEW)
+    best = stopping.prompt_costs(at, stopping.oracle(at, COSTS), COSTS)
+    rules = [stopping.fixed(at, g) for g in range(1, 9)]
     rules += [
-        control.stopped(at, m, x, limit)
-        for m in control.MEASURES
-        for x in control.THRESHOLDS[m][::3]
+        stopping.stopped(at, m, x, limit)
+        for m in stopping.MEASURES
+        for x in stopping.THRESHOLDS[m][::3]
         for limit in (1, 4, 8)
     ]
-    assert all((control.prompt_costs(at, rule, COSTS) >= best - 1e-9).all() for rule in rules)
-    found = control.blocks(at, control.oracle(at, FLAT))
+    assert all((stopping.prompt_costs(at, rule, COSTS) >= best - 1e-9).all() for rule in rules)
+    found = stopping.blocks(at, stopping.oracle(at, FLAT))
     assert (found["drafted"] == found["accepted"]).all()
     greedy_run = np.minimum(
         np.minimum(at.run, at.room), np.maximum(at.left - 1, 0)
     )  # the bonus token ends the text as well
-    runs = control.prompt_costs(at, control.Drafts(greedy_run, greedy_run), FLAT)
-    assert control.prompt_costs(at, control.oracle(at, FLAT), FLAT) == pytest.approx(
+    runs = stopping.prompt_costs(at, stopping.Drafts(greedy_run, greedy_run), FLAT)
+    assert stopping.prompt_costs(at, stopping.oracle(at, FLAT), FLAT) == pytest.approx(
         runs, abs=1e-12
     )
 
@@ -262,29 +262,29 @@ def many(count=10, domains=("code", "chat")):
                 for t in range(len(hits))
             ]
             texts[f"{d}-{i}"] = (d, [sure(min(r, 4)) for r in runs])
-    return control.chains(nodes_of(texts), 12 + count)
+    return stopping.chains(nodes_of(texts), 12 + count)
 
 
 def test_settings_are_fitted_on_other_prompts():
     at = many()
-    found = control.compare(at, COSTS, folds=5)
+    found = stopping.compare(at, COSTS, folds=5)
     assert (
-        set(found["method"]) == set(control.METHODS)
+        set(found["method"]) == set(stopping.METHODS)
         and (found.groupby("method").size() == 20).all()
     )
     fold = stats.fold_of(at.domain, 5)
     assert all(np.bincount(fold[at.domain == d]).tolist() == [2] * 5 for d in ("code", "chat"))
     for row in found[found["method"] == "confidence"].itertuples():
         others = (at.domain == row.domain) & (fold != row.fold)
-        threshold, limit, drafts = control.fit(at, COSTS, "confidence", [others])[0]
+        threshold, limit, drafts = stopping.fit(at, COSTS, "confidence", others)
         assert (row.threshold, row.limit) == (threshold, limit)
         assert (
             row.cost
-            == control.prompt_costs(at, drafts, COSTS)[at.prompt_id.tolist().index(row.prompt_id)]
+            == stopping.prompt_costs(at, drafts, COSTS)[at.prompt_id.tolist().index(row.prompt_id)]
         )
     assert found["emitted"].sum() == 4 * at.left[:, 0].sum(), "every method decodes every text"
     assert set(
-        found.loc[(found["method"] == control.FIXED) & (found["domain"] == "code"), "limit"]
+        found.loc[(found["method"] == stopping.FIXED) & (found["domain"] == "code"), "limit"]
     ) == {4}
 
 
@@ -295,28 +295,28 @@ def test_a_fit_cannot_see_its_own_prompt():
     texts = {f"p{i}": ("code", [sure(0)] * 12) for i in range(9)} | {
         "odd": ("code", [sure(4)] * 12)
     }
-    found = control.compare(control.chains(nodes_of(texts)), COSTS, folds=5).set_index(
+    found = stopping.compare(stopping.chains(nodes_of(texts)), COSTS, folds=5).set_index(
         ["prompt_id", "method"]
     )
     assert (
-        found.loc[("odd", control.FIXED), "limit"] == 1
-        and found.loc[("odd", control.ORACLE), "blocks"] == 3
+        found.loc[("odd", stopping.FIXED), "limit"] == 1
+        and found.loc[("odd", stopping.ORACLE), "blocks"] == 3
     )
-    assert found.loc[("odd", control.FIXED), "blocks"] == 6
+    assert found.loc[("odd", stopping.FIXED), "blocks"] == 6
 
 
 def test_speeds_gains_and_the_closed_gap():
     at = many()
-    compared = control.compare(at, COSTS)
-    table = control.intervals(compared, n=200).set_index(["quantity", "method", "domain"])[
+    compared = stopping.compare(at, COSTS)
+    table = stopping.intervals(compared, n=200).set_index(["quantity", "method", "domain"])[
         "estimate"
     ]
     sums = compared.groupby(["method", "domain"])[["emitted", "cost"]].sum()
     speed = (sums["emitted"] / sums["cost"]).unstack()
-    for method, domain in product(control.METHODS, ("code", "chat")):
+    for method, domain in product(stopping.METHODS, ("code", "chat")):
         assert table["speed", method, domain] == pytest.approx(speed.loc[method, domain])
-    gap = speed.loc[control.ORACLE] - speed.loc[control.FIXED]
-    gain = speed.loc["confidence"] - speed.loc[control.FIXED]
+    gap = speed.loc[stopping.ORACLE] - speed.loc[stopping.FIXED]
+    gain = speed.loc["confidence"] - speed.loc[stopping.FIXED]
     assert table["minus_fixed", "confidence", "chat"] == pytest.approx(gain["chat"])
     assert (
         table["closed", "confidence", "chat"] == pytest.approx(gain["chat"] / gap["chat"])
@@ -331,26 +331,13 @@ def test_no_gap_leaves_its_share_undefined():
     texts = {
         f"p{i}": ("code", [sure(min(4, 5 - t)) for t in range(5)]) for i in range(6)
     }  # four accepted, a bonus token, the end
-    table = control.intervals(
-        control.compare(control.chains(nodes_of(texts)), FLAT), n=50
+    table = stopping.intervals(
+        stopping.compare(stopping.chains(nodes_of(texts)), FLAT), n=50
     ).set_index(["quantity", "method", "domain"])
-    assert table.loc[("minus_fixed", control.ORACLE, "code"), "estimate"] == pytest.approx(
+    assert table.loc[("minus_fixed", stopping.ORACLE, "code"), "estimate"] == pytest.approx(
         0, abs=1e-12
     )
     assert np.isnan(table.loc[("closed", "entropy", "code"), "estimate"])
-
-
-def test_costs_made_ideal_and_the_cost_of_a_dynamic_tree():
-    made = control.counterfactuals(COSTS)
-    four = [(used.c(4), used.v(16), used.overhead) for used in made.values()]
-    assert next(iter(made)) == "as measured" and four == [
-        (0.22, 1.8, 0.1),
-        (0, 1.8, 0.1),
-        (0.22, 1, 0.1),
-        (0.22, 1.8, 0),
-        (0, 1, 0),
-    ]
-    assert control.dynamic_tree_cost(COSTS, 3, 4, 7) == pytest.approx(0.2 + 2 * 0.22 + 1.3 + 0.1)
 
 
 # ---- bad input -----------------------------------------------------------------------------------
@@ -369,7 +356,7 @@ def test_what_is_not_a_chain_is_named():
         (pd.concat([good, good[good["position"] == 9]]), "kind 'chain'"),
     ]:
         with pytest.raises(ValueError, match=words):
-            control.chains(bad)
+            stopping.chains(bad)
 
 
 def test_text_that_is_not_greedy_is_refused():
@@ -378,26 +365,30 @@ def test_text_that_is_not_greedy_is_refused():
         "drawn": ("code", [sure(4), sure(0), sure(4), sure(0), sure(4), sure(0)]),
     }
     with pytest.raises(ValueError, match="'drawn' is not the target's greedy text"):
-        control.chains(nodes_of(texts))
+        stopping.chains(nodes_of(texts))
 
 
 def test_numbers_out_of_range_are_named():
-    at = control.chains(nodes_of(TEN))
+    at = stopping.chains(nodes_of(TEN))
     for work, words in [
-        (lambda: control.fixed(at, 0), "gamma=0: allowed are whole numbers from 1 to 4"),
-        (lambda: control.fixed(at, 5), "gamma=5"),
-        (lambda: control.stopped(at, "confidence", 0.5, 9), "limit=9"),
+        (lambda: stopping.chains(nodes_of(TEN), 9), "max_new_tokens=9: a text has 10 tokens"),
+        (lambda: stopping.compare(at, COSTS, folds=1), "folds=1: at least 2"),
+        (lambda: stopping.compare(at, COSTS, folds=5), "domain 'code' has 1 prompts, folds=5"),
         (
-            lambda: control.stopped(at, "margin", 0.5, 2),
-            "measure='margin': allowed are confidence, entropy",
-        ),
-        (lambda: control.chains(nodes_of(TEN), 9), "max_new_tokens=9: a text has 10 tokens"),
-        (lambda: control.compare(at, COSTS, folds=1), "folds=1: at least 2"),
-        (lambda: control.compare(at, COSTS, folds=5), "domain 'code' has 1 prompts, folds=5"),
-        (
-            lambda: control.oracle(at, Costs(1.0, (1, 2), (0.1, 0.1), (1.0, 1.0))),
+            lambda: stopping.oracle(at, Costs(1.0, (1, 2), (0.1, 0.1), (1.0, 1.0))),
             "a pass over 3 tokens was not measured",
         ),
     ]:
         with pytest.raises(ValueError, match=words):
             work()
+
+
+def test_rules_beyond_the_recorded_chains_are_refused():
+    at = stopping.chains(nodes_of(TEN))
+    for gamma in (0, 5):
+        with pytest.raises(AssertionError, match=f"gamma={gamma}: the recorded chains have 4"):
+            stopping.fixed(at, gamma)
+    with pytest.raises(AssertionError, match="gamma=9"):
+        stopping.stopped(at, "confidence", 0.5, 9)
+    with pytest.raises(AssertionError, match="margin"):
+        stopping.stopped(at, "margin", 0.5, 2)

@@ -26,9 +26,7 @@ def texts(*ranks, domain="code", **columns):
 
 
 def frame_of(trace, largest=4, rule="greedy", starts="visited"):
-    return sweep.per_prompt(
-        replay.chain_sums(trace, range(1, largest + 1), rule, starts), sweep.positions(trace, rule)
-    )
+    return sweep.replayed(trace, largest, rule, starts)
 
 
 def random_texts(seed=0, prompts=8, length=30, miss=0.35):
@@ -217,68 +215,6 @@ def test_markov_is_what_a_replay_of_such_a_text_gives(starts):
     assert known["minus_markov"](frame).abs().max() < 0.03 < known["minus_iid"](frame).abs().max()
 
 
-def test_gap_parts_by_hand():
-    trace = texts(
-        *[[0]] * 6
-    )  # all is accepted, and every text ends at once: one token a pass instead of two
-    row = sweep.gap_parts(frame_of(trace), sweep.estimators(4, 0.1), trace, 1).iloc[0]
-    assert row[
-        ["alpha", "replay_minus_iid", "from_text_end", "from_lag1", "rest"]
-    ].tolist() == pytest.approx([1, -1, -1, 0, 0])
-
-
-def test_gap_parts_add_up_and_see_the_text_end():
-    trace = pd.concat(
-        [
-            random_texts(1, 12, 6),
-            random_texts(2, 12, 200).assign(
-                domain="chat", prompt_id=lambda t: "x" + t["prompt_id"]
-            ),
-        ]
-    )
-    table = sweep.gap_parts(frame_of(trace), sweep.estimators(4, 0.1), trace, 4).set_index("domain")
-    assert table.index.tolist() == ["code", "chat"]
-    parts = table[["from_text_end", "from_lag1", "rest"]].sum(axis=1)
-    assert parts.tolist() == pytest.approx(table["replay_minus_iid"].tolist())
-    assert table.loc["code", "from_text_end"] < 5 * table.loc["chat", "from_text_end"] < 0, (
-        "short texts end sooner"
-    )
-    assert (
-        (table["low"] <= table["replay_minus_iid"]) & (table["replay_minus_iid"] <= table["high"])
-    ).all()
-
-
-# ---- decoded beside replayed ---------------------------------------------------------------------
-
-
-def test_decoded_beside_replayed_counts_prompts_that_differ():
-    trace = random_texts()
-    replayed = replay.chain_sums(trace, [1, 3])
-    same = sweep.beside(replayed.sample(frac=1, random_state=0), replayed)
-    assert same["gamma"].tolist() == [1, 3] and (
-        same[["difference", "difference_low", "difference_high", "unequal"]] == 0
-    ).all(axis=None)
-    assert (
-        same["decoded"].tolist() == pytest.approx(same["replayed"].tolist())
-        and (same["low"] < same["high"]).all()
-    )
-    total = replayed[replayed["gamma"] == 3][["emitted", "blocks"]].sum()
-    assert same["replayed"][1] == pytest.approx(total["emitted"] / total["blocks"])
-    slower = replayed.copy()
-    slower.loc[slower.index[0], "blocks"] += 2  # gamma 1, one prompt
-    table = sweep.beside(slower, replayed)
-    assert (
-        table["unequal"].tolist() == [1, 0] and table["difference"][0] < 0 == table["difference"][1]
-    )
-    assert table["difference_low"][0] < table["difference_high"][0] <= 0, (
-        "in a resample without that prompt nothing differs"
-    )
-    with pytest.raises(ValueError, match=r"gammas \[1, 3\] are not"):
-        sweep.beside(slower, replay.chain_sums(trace, [1]))
-    with pytest.raises(ValueError, match="in one frame only"):
-        sweep.beside(slower[slower["prompt_id"] != slower["prompt_id"][0]], replayed)
-
-
 # ---- the best gamma ------------------------------------------------------------------------------
 
 
@@ -331,22 +267,18 @@ def test_prompts_that_disagree_make_the_best_gamma_unsure():
 
 def test_bad_input_is_named():
     trace = random_texts()
+    with pytest.raises(ValueError, match="trace has no column"):
+        sweep.positions(trace, "rejection")
+    with pytest.raises(ValueError, match="per_prompt frame has no column"):
+        sweep.estimators(4, 0.1)["alpha"](sweep.replayed(trace, 3))
+
+
+def test_sums_that_do_not_belong_together_are_refused():
+    trace = random_texts()
     sums, at = replay.chain_sums(trace, [1, 2, 3]), sweep.positions(trace)
-    cases = [
-        (lambda: sweep.positions(trace, "typical"), "rule = 'typical' is unknown; allowed: greedy"),
-        (lambda: sweep.positions(trace, "rejection"), "trace has no column"),
-        (
-            lambda: sweep.per_prompt(sums[sums["gamma"] != 2], at),
-            r"gamma = \[1, 3\]: give every gamma",
-        ),
-        (lambda: sweep.per_prompt(sums, at[1:]), "different prompts"),
-        (lambda: sweep.per_prompt(sums[1:], at), "different prompts"),
-        (lambda: sweep.block_efficiency_markov(0.5, 0.1, 2, "some"), "starts = 'some' is unknown"),
-        (
-            lambda: sweep.estimators(4, 0.1)["alpha"](sweep.per_prompt(sums, at)),
-            "per_prompt frame has no column",
-        ),
-    ]
-    for call, message in cases:
-        with pytest.raises(ValueError, match=message):
-            call()
+    with pytest.raises(AssertionError, match="none may be left out"):
+        sweep.per_prompt(sums[sums["gamma"] != 2], at)
+    with pytest.raises(AssertionError, match="different prompts"):
+        sweep.per_prompt(sums, at[1:])
+    with pytest.raises(AssertionError, match="different prompts"):
+        sweep.per_prompt(sums[sums["prompt_id"] != "code-0"], at)

@@ -12,55 +12,28 @@ takes k draft passes; a rule that stops before its limit has made one more, the 
 distribution it looked at and refused.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from speclab.analysis.choose import cross_fitted, fastest
 from speclab.cost import Costs
+from speclab.estimates import stack
 from speclab.score import Estimator, divide, require
 from speclab.stats import RESAMPLES, by_domain, fold_of
 
 MEASURES = ("confidence", "entropy")  # as in speclab.draft.StopRule, which knows torch
-THRESHOLDS = {
-    "confidence": (
-        0.0,
-        *(round(0.05 * i, 2) for i in range(1, 20)),
-    ),  # tried in the fit; the first never stops
-    "entropy": (
-        np.inf,
-        6.0,
-        5.0,
-        4.0,
-        3.5,
-        3.0,
-        2.5,
-        2.0,
-        1.75,
-        1.5,
-        1.25,
-        1.0,
-        0.75,
-        0.5,
-        0.25,
-        0.1,
-    ),
+ENTROPIES = [6.0, 5.0, 4.0, 3.5, 3.0, 2.5, 2.0, 1.75, 1.5, 1.25, 1.0, 0.75, 0.5, 0.25, 0.1]
+THRESHOLDS = {  # tried in the fit; the first never stops
+    "confidence": [round(0.05 * i, 2) for i in range(20)],
+    "entropy": [np.inf, *ENTROPIES],
 }
 FIXED, ORACLE = "best fixed gamma", "oracle"
-METHODS, QUANTITIES = (FIXED, *MEASURES, ORACLE), ("speed", "minus_fixed", "closed")
-COLUMNS = [
-    "prompt_id",
-    "domain",
-    "position",
-    "node",
-    "depth",
-    "rank",
-    "draft_prob",
-    "draft_entropy",
-    "target_rank",
-]
+METHODS = (FIXED, *MEASURES, ORACLE)
+COLUMNS = ["prompt_id", "domain", "position", "node", "depth", "rank"]
+COLUMNS += ["draft_prob", "draft_entropy", "target_rank"]
 
 
 @dataclass(frozen=True)
@@ -106,15 +79,17 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int | None = None) -> Chains:
     from 0 on, text that is not the target's greedy text, a limit below a text's length.
     """
     code, ids = pd.factorize(require(nodes, COLUMNS, "nodes")["prompt_id"])
-    order, depth = np.lexsort((nodes["node"], nodes["position"], code)), int(nodes["depth"].max())
-    rows = {name: nodes[name].to_numpy()[order] for name in COLUMNS} | {"code": code[order]}
+    rows = nodes[COLUMNS].assign(code=code).sort_values(["code", "position", "node"])
+    depth = int(rows["depth"].max())
     _check_chains(rows, depth)
-    each = {name: values.reshape(-1, depth) for name, values in rows.items()}
+    each = {name: rows[name].to_numpy().reshape(-1, depth) for name in rows}  # [positions, depth]
     prompt, position = each["code"][:, 0], each["position"][:, 0]
     length = np.bincount(prompt)
+    limit = length[:, None] if max_new_tokens is None else max_new_tokens
     if max_new_tokens is not None and max_new_tokens < length.max():
         raise ValueError(
-            f"max_new_tokens={max_new_tokens}: a text has {length.max()} tokens; give the limit it was recorded with, or more"
+            f"max_new_tokens={max_new_tokens}: a text has {length.max()} tokens; "
+            "give the limit it was recorded with, or more"
         )
 
     def grid(values: np.ndarray) -> np.ndarray:
@@ -122,73 +97,56 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int | None = None) -> Chains:
         found[prompt, position] = values
         return found
 
-    left, run = (
-        grid(length[prompt] - position),
-        grid((each["target_rank"] == 0).cumprod(axis=1).sum(axis=1)),
-    )
-    room = np.minimum(left if max_new_tokens is None else grid(max_new_tokens - position), depth)
-    _check_greedy(run, left, np.asarray(ids))
-    domain = each["domain"][position == 0, 0]
+    accepted = (each["target_rank"] == 0).cumprod(axis=1).sum(axis=1)
+    left, run = grid(length[prompt] - position), grid(accepted)
+    inside = left > 0
+    ahead = limit - np.arange(length.max())  # tokens up to the limit, from each position on
+    room = np.minimum(np.where(inside, ahead, 0), depth)
+    _check_greedy(run, left, ids)
     return Chains(
-        np.asarray(ids),
-        domain,
-        left,
-        room,
-        np.minimum(run, left),
-        grid(each["draft_prob"]),
-        grid(each["draft_entropy"]),
+        prompt_id=np.asarray(ids),
+        domain=each["domain"][position == 0, 0],
+        left=left,
+        room=room,
+        run=np.minimum(run, left),
+        confidence=grid(each["draft_prob"]),
+        entropy=grid(each["draft_entropy"]),
     )
 
 
-def _check_chains(rows: dict[str, np.ndarray], depth: int) -> None:
+def _check_chains(rows: pd.DataFrame, depth: int) -> None:
     """ValueError unless sorted rows are whole chains at positions 0, 1, … of each prompt."""
-    first = np.arange(len(code := rows["code"])) - np.searchsorted(
-        code, code
-    )  # row number within the prompt
-    wrong = (
-        (rows["position"] != first // depth)
-        | (rows["node"] != first % depth + 1)
-        | (np.bincount(code) % depth > 0)[code]
-    )
-    wrong |= (rows["depth"] != rows["node"]) | (rows["rank"] != 0)
+    number = rows.groupby("code").cumcount()
+    size = rows.groupby("code")["code"].transform("size")
+    wrong = (rows["position"] != number // depth) | (rows["node"] != number % depth + 1)
+    wrong |= (rows["depth"] != rows["node"]) | (rows["rank"] != 0) | (size % depth > 0)
     if wrong.any():
-        at = ", ".join(
-            f"{name} {rows[name][wrong.argmax()]}"
-            for name in ("prompt_id", "position", "node", "rank")
-        )
+        first = rows[wrong].iloc[0]
+        at = ", ".join(f"{k} {first[k]}" for k in ("prompt_id", "position", "node", "rank"))
         raise ValueError(
-            f"nodes are not one chain of {depth} at every position from 0 on ({at}): use a run of kind 'chain', whole prompts"
+            f"nodes are not one chain of {depth} at every position from 0 on ({at}): "
+            "use a run of kind 'chain', whole prompts"
         )
 
 
 def _check_greedy(run: np.ndarray, left: np.ndarray, ids: np.ndarray) -> None:
     """ValueError if the chains do not hang on greedy text: there a run of r accepted tokens leaves
-    one of r - 1 at the next position.
+    one of r - 1 at the next position (half precision may break a tie otherwise here and there).
     """
     broken = (run[:, 1:] < run[:, :-1] - 1) & (left[:, 1:] > 0)
-    if (
-        broken.sum() > 0.01 * (left > 0).sum()
-    ):  # half precision may break a tie otherwise here and there
+    if broken.sum() > 0.01 * (left > 0).sum():
         raise ValueError(
-            f"prompt {ids[broken.any(axis=1).argmax()]!r} is not the target's greedy text; chains need a run at temperature 0"
+            f"prompt {ids[broken.any(axis=1).argmax()]!r} is not the target's greedy text; "
+            "chains need a run at temperature 0"
         )
-
-
-def _check_limit(at: Chains, name: str, value: int) -> int:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | np.integer)
-        or not 1 <= value <= at.depth
-    ):
-        raise ValueError(
-            f"{name}={value!r}: allowed are whole numbers from 1 to {at.depth}, the depth of the recorded chains"
-        )
-    return int(value)
 
 
 def fixed(at: Chains, gamma: int) -> Drafts:
-    """Always `gamma` tokens, fewer only where the text's end leaves no room."""
-    drafted = np.minimum(at.room, _check_limit(at, "gamma", gamma))
+    """Always `gamma` tokens (1 to the chains' depth), fewer only where the text's end leaves no
+    room.
+    """
+    assert 1 <= gamma <= at.depth, f"gamma={gamma}: the recorded chains have {at.depth} tokens"
+    drafted = np.minimum(at.room, gamma)
     return Drafts(drafted, drafted)
 
 
@@ -196,9 +154,8 @@ def stopped(at: Chains, measure: str, threshold: float, limit: int) -> Drafts:
     """`speclab.draft.StopRule` on a chain of `limit`: stop before the token whose confidence is
     below, or entropy above, the threshold.
     """
-    if measure not in MEASURES:
-        raise ValueError(f"measure={measure!r}: allowed are {', '.join(MEASURES)}")
-    most = np.minimum(at.room, _check_limit(at, "limit", limit))
+    assert measure in MEASURES, measure
+    most = fixed(at, limit).drafted
     going = at.confidence >= threshold if measure == "confidence" else at.entropy <= threshold
     drafted = np.minimum(going.cumprod(axis=-1).sum(axis=-1), most)
     return Drafts(drafted, np.minimum(drafted + 1, most))
@@ -212,20 +169,16 @@ def oracle(at: Chains, costs: Costs) -> Drafts:
     (behind which the bonus token ends a text).
     """
     prompts, longest = at.run.shape
-    price = block_cost(costs, *2 * [np.arange(at.depth + 1)])
-    ahead, drafted, everyone = (
-        np.zeros((prompts, longest + at.depth + 1)),
-        np.zeros((prompts, longest), int),
-        np.arange(prompts),
-    )
+    k = np.arange(at.depth + 1)[:, None]  # tokens to draft
+    price = block_cost(costs, k, k)
+    ahead = np.zeros((prompts, longest + at.depth + 1))  # cheapest cost from each position on
+    drafted, everyone = np.zeros((prompts, longest), int), np.arange(prompts)
     for t in range(longest - 1, -1, -1):
-        k = np.arange(at.depth + 1)[:, None]
-        following = t + np.minimum(np.minimum(k, at.run[:, t]) + 1, at.left[:, t])
-        value = np.where(k <= at.room[:, t], price[:, None] + ahead[everyone, following], np.inf)
-        drafted[:, t], ahead[:, t] = (
-            value.argmin(axis=0),
-            np.where(at.left[:, t] > 0, value.min(axis=0), 0.0),
-        )
+        emitted = np.minimum(np.minimum(k, at.run[:, t]) + 1, at.left[:, t])
+        cost = price + ahead[everyone, t + emitted]
+        value = np.where(k <= at.room[:, t], cost, np.inf)
+        drafted[:, t] = value.argmin(axis=0)
+        ahead[:, t] = np.where(at.left[:, t] > 0, value.min(axis=0), 0.0)
     return Drafts(drafted, drafted)
 
 
@@ -242,12 +195,9 @@ def _visited(at: Chains, drafts: Drafts) -> np.ndarray:
     """True where a block starts when each emits its accepted tokens and one more, while the text
     lasts; [prompts, longest].
     """
-    emitted, length = np.minimum(np.minimum(at.run, drafts.drafted) + 1, at.left), at.left[:, 0]
-    seen, place, live = (
-        np.zeros(emitted.shape, bool),
-        np.zeros(len(length), int),
-        np.arange(len(length)),
-    )
+    emitted = np.minimum(np.minimum(at.run, drafts.drafted) + 1, at.left)
+    length, seen = at.left[:, 0], np.zeros(emitted.shape, bool)
+    place, live = np.zeros(len(length), int), np.arange(len(length))
     while len(live):
         seen[live, place[live]] = True
         place[live] += emitted[live, place[live]]
@@ -259,9 +209,8 @@ def prompt_costs(at: Chains, drafts: Drafts, costs: Costs) -> np.ndarray:
     """Target passes that each text costs under a rule, float64 [prompts]; plain decoding costs as
     many as the text has tokens.
     """
-    return np.where(
-        _visited(at, drafts), block_cost(costs, drafts.drafted, drafts.passes), 0.0
-    ).sum(axis=1)
+    each = block_cost(costs, drafts.drafted, drafts.passes)
+    return np.where(_visited(at, drafts), each, 0.0).sum(axis=1)
 
 
 def blocks(at: Chains, drafts: Drafts) -> pd.DataFrame:
@@ -287,41 +236,36 @@ def totals(at: Chains, drafts: Drafts, costs: Costs) -> pd.DataFrame:
     (`prompt_costs`), summed over its blocks.
     """
     walked = blocks(at, drafts).drop(columns="start").assign(blocks=1)
-    return (
-        walked.groupby(["prompt_id", "domain"], sort=False)
-        .sum()
-        .reset_index()
-        .assign(cost=prompt_costs(at, drafts, costs))
-    )
+    sums = walked.groupby(["prompt_id", "domain"], sort=False).sum().reset_index()
+    return sums.assign(cost=prompt_costs(at, drafts, costs))
 
 
 # ---- fitted on other prompts ---------------------------------------------------------------------
 
 
-def _candidates(at: Chains, method: str) -> Iterator[tuple[float, int, Drafts]]:
-    """(threshold, limit, drafts) of the rules to choose from; a fixed gamma is a limit without a
-    threshold (NaN).
+def candidates(at: Chains, method: str) -> list[tuple[float, int, Drafts]]:
+    """(threshold, limit, drafts) of the rules to choose from: limits from 1 to the depth of the
+    chains, thresholds from THRESHOLDS (a fixed gamma is a limit without one: NaN).
     """
-    for limit in range(1, at.depth + 1):
-        for threshold in THRESHOLDS.get(method, (np.nan,)):
-            yield (
-                threshold,
-                limit,
-                fixed(at, limit) if method == FIXED else stopped(at, method, threshold, limit),
-            )
+    limits = range(1, at.depth + 1)
+    if method == FIXED:
+        return [(np.nan, limit, fixed(at, limit)) for limit in limits]
+    return [
+        (threshold, limit, stopped(at, method, threshold, limit))
+        for limit in limits
+        for threshold in THRESHOLDS[method]
+    ]
 
 
-def fit(
-    at: Chains, costs: Costs, method: str, groups: Sequence[np.ndarray]
-) -> list[tuple[float, int, Drafts]]:
-    """For each group of prompts (masks or indices) the (threshold, limit, drafts) of a method that
-    is fastest on them; the first of equals.
+def _prices(at: Chains, costs: Costs, tried: list[tuple[float, int, Drafts]]) -> np.ndarray:
+    """What each text costs under each candidate, [prompts, candidates]."""
+    return np.stack([prompt_costs(at, drafts, costs) for *_, drafts in tried], axis=1)
 
-    Fixed gammas and limits run from 1 to the depth of the chains, thresholds through THRESHOLDS.
-    """
-    tried = list(_candidates(at, method))
-    prices = np.stack([prompt_costs(at, drafts, costs) for *_, drafts in tried])
-    return [tried[int(prices[:, group].sum(axis=1).argmin())] for group in groups]
+
+def fit(at: Chains, costs: Costs, method: str, group: np.ndarray) -> tuple[float, int, Drafts]:
+    """(threshold, limit, drafts) of a method that is the fastest on a group of prompts (a mask)."""
+    tried = candidates(at, method)
+    return tried[int(fastest(1 / _prices(at, costs, tried)[group].sum(axis=0)))]
 
 
 def compare(at: Chains, costs: Costs, folds: int = 5, seed: int = 0) -> pd.DataFrame:
@@ -333,37 +277,41 @@ def compare(at: Chains, costs: Costs, folds: int = 5, seed: int = 0) -> pd.DataF
     relative to plain decoding is emitted / cost.
     """
     fold, parts = fold_of(at.domain, folds, seed), []
-    cells = [(name, number) for name in pd.unique(at.domain) for number in range(folds)]
-    for method in METHODS[:-1]:
-        chosen = fit(
-            at, costs, method, [(at.domain == name) & (fold != number) for name, number in cells]
-        )
-        for (name, number), (threshold, limit, drafts) in zip(cells, chosen, strict=True):
-            judged = totals(at, drafts, costs).assign(
-                method=method, fold=fold, threshold=threshold, limit=limit
-            )
-            parts.append(judged[(at.domain == name) & (fold == number)])
-    parts.append(
-        totals(at, oracle(at, costs), costs).assign(
-            method=ORACLE, fold=fold, threshold=np.nan, limit=at.depth
-        )
-    )
+    for method in METHODS:
+        tried, chosen = [(np.nan, at.depth, oracle(at, costs))], np.zeros(len(fold), int)
+        if method != ORACLE:
+            tried = candidates(at, method)
+            chosen = cross_fitted(_prices(at, costs, tried), at.domain, fold)
+        rows = []
+        for number in np.unique(chosen):
+            threshold, limit, drafts = tried[number]
+            judged = totals(at, drafts, costs).assign(method=method, fold=fold)
+            rows.append(judged.assign(threshold=threshold, limit=limit)[chosen == number])
+        parts.append(pd.concat(rows).sort_index())
     return pd.concat(parts, ignore_index=True)
 
 
-def _quantity(sums: np.ndarray, method: int, name: str) -> np.ndarray:
-    """From sums (..., 1 + methods): emitted, then each method's cost.
+def _speeds(sums: np.ndarray) -> np.ndarray:
+    """Speeds of METHODS from sums (..., 1 + methods): emitted, then each method's cost."""
+    return divide(sums[..., :1], sums[..., 1:])
 
-    speed; minus_fixed; closed (share of the oracle's gap).
-    """
-    speed = divide(sums[..., :1], sums[..., 1:])
-    gain, gap = speed - speed[..., :1], speed[..., -1:] - speed[..., :1]
-    value = {
-        "speed": speed,
-        "minus_fixed": gain,
-        "closed": divide(gain, np.where(gap > 1e-9, gap, 0.0)),
-    }[name]
-    return value[..., method : method + 1]
+
+def _gains(sums: np.ndarray) -> np.ndarray:
+    """How much faster each method is than the best fixed gamma."""
+    return _speeds(sums) - _speeds(sums)[..., :1]
+
+
+def _closed(sums: np.ndarray) -> np.ndarray:
+    """Each method's share of the oracle's gain."""
+    gain = _gains(sums)
+    return divide(gain, np.where(gain[..., -1:] > 1e-9, gain[..., -1:], 0.0))
+
+
+QUANTITIES: dict[str, tuple[Callable, tuple[str, ...]]] = {  # and the methods that each speaks of
+    "speed": (_speeds, METHODS),
+    "minus_fixed": (_gains, METHODS[1:]),
+    "closed": (_closed, MEASURES),
+}
 
 
 def intervals(compared: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
@@ -374,49 +322,14 @@ def intervals(compared: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> pd.D
     closed (share of the gap from the best fixed gamma to the oracle; NaN where there is no gap).
     Settings are not fitted anew in a resample.
     """
-    wide = compared.pivot(
-        index=["prompt_id", "domain", "emitted"], columns="method", values="cost"
-    ).reset_index()
-    parts = []
-    for number, method in enumerate(METHODS):
-        for name in QUANTITIES[: 1 if method == FIXED else 2 if method == ORACLE else 3]:
-            found = Estimator(
-                name,
-                lambda f: f[["emitted", *METHODS]].to_numpy(np.float64),
-                partial(_quantity, method=number, name=name),
-            )
-            parts.append(
-                by_domain(wide, found, n, seed)
-                .rename(columns={"estimator": "quantity"})
-                .assign(method=method)
-            )
-    return pd.concat(parts, ignore_index=True)[
-        ["quantity", "method", "domain", "estimate", "low", "high", "n_prompts"]
-    ]
-
-
-def dynamic_tree_cost(costs: Costs, depth: int, branches: int, budget: int) -> float:
-    """Target passes that a block of a dynamic tree (EAGLE-2's, `speclab.draft.Shape`) costs: a
-    root, then levels of width `branches`.
-    """
-    return costs.c() + (depth - 1) * costs.c(branches) + costs.v(budget + 1) + costs.overhead
-
-
-def counterfactuals(costs: Costs) -> dict[str, Costs]:
-    """The measured costs, and the same with one term of the model made ideal: c = 0, v = 1, o = 0,
-    then all three.
-    """
-    free, flat, none = (
-        {"draft": (0.0,) * len(costs.sizes)},
-        {"verify": (1.0,) * len(costs.sizes)},
-        {"overhead": 0.0},
-    )
-    changes = {
-        "free draft (c = 0)": free,
-        "free verification (v = 1)": flat,
-        "lean loop (o = 0)": none,
-        "all three": free | flat | none,
-    }
-    return {"as measured": costs} | {
-        name: replace(costs, **change) for name, change in changes.items()
-    }
+    keys = ["prompt_id", "domain", "emitted"]
+    wide = compared.pivot(index=keys, columns="method", values="cost").reset_index()
+    parts = {}
+    for name, (value, methods) in QUANTITIES.items():
+        family = Estimator(name, lambda f: f[["emitted", *METHODS]].to_numpy(float), value, False)
+        table = by_domain(wide, family, n, seed)
+        labels = dict(zip(family.labels(len(METHODS)), METHODS, strict=True))
+        table["method"] = table["estimator"].map(labels)
+        parts[name] = table[table["method"].isin(methods)]
+    columns = ["quantity", "method", "domain", "estimate", "low", "high", "n_prompts"]
+    return stack(parts, "quantity")[columns]

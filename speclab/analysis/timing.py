@@ -3,6 +3,7 @@ synchronisation and swapped orders.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,6 @@ from speclab.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.record import generate
 from speclab.sampling import Sampling
-from speclab.tree import chain
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 48, 64)
 
@@ -60,16 +60,10 @@ def pass_times(
 
 def costs_of(times: pd.DataFrame, overhead: float = 0.0) -> Costs:
     """Medians of `pass_times` as Costs."""
-    median = times.groupby(["model", "n"])["ms"].median()
-    one = median["target", 1]
-    sizes = tuple(int(n) for n in median["target"].index)
-    return Costs(
-        float(one),
-        sizes,
-        tuple((median["draft"] / one).tolist()),
-        tuple((median["target"] / one).tolist()),
-        overhead,
-    )
+    median = times.groupby(["n", "model"])["ms"].median().unstack()
+    one = float(median["target"].iloc[0])
+    draft, verify = (tuple((median[model] / one).tolist()) for model in ("draft", "target"))
+    return Costs(one, tuple(map(int, median.index)), draft, verify, overhead)
 
 
 def measured_overhead(decoded: list[Decoded], shape: Shape, costs: Costs) -> float:
@@ -85,20 +79,16 @@ def plain_time(pair: Pair, prompt: EncodedPrompt, max_new_tokens: int) -> tuple[
     """Seconds of plain greedy decoding behind the prefill, and the tokens it gave: the loop of
     `record.generate`, one prompt.
     """
-    prefill = timed(
-        lambda: pair.target.forward(
-            torch.tensor([prompt.ids]), pair.target.cache(len(prompt.ids) + max_new_tokens)
-        ),
-        pair.target.device,
-    )
-    texts: list[tuple[int, ...]] = []
-    spent = timed(
-        lambda: texts.extend(
-            generate(pair.target, [prompt], max_new_tokens, pair.stop_ids, Sampling(), 0)
-        ),
-        pair.target.device,
-    )
-    return spent - prefill, len(texts[0])
+    target, texts = pair.target, []
+
+    def prefill() -> None:
+        target.forward(torch.tensor([prompt.ids]), target.cache(len(prompt.ids) + max_new_tokens))
+
+    def whole() -> None:
+        texts.extend(generate(target, [prompt], max_new_tokens, pair.stop_ids, Sampling(), 0))
+
+    before = timed(prefill, target.device)
+    return timed(whole, target.device) - before, len(texts[0])
 
 
 def decoded_speed(
@@ -113,24 +103,16 @@ def decoded_speed(
 
     Columns: method, repeat, prompt_id, domain, tokens, blocks, time_s (the prefill left out).
     """
+    columns = ["method", "repeat", "prompt_id", "domain", "tokens", "blocks", "time_s"]
     rows, methods = [], ["plain", *shapes]
-    for name in methods:
-        _run_one(pair, prompts[0], shapes.get(name, PLAIN), min(8, max_new_tokens))  # warm-up
+    for name in methods:  # warm-up
+        _run_one(pair, prompts[0], shapes.get(name, PLAIN), min(8, max_new_tokens))
     for repeat in range(repeats):
         for prompt in prompts:
             for name in methods[:: 1 if repeat % 2 == 0 else -1]:
-                rows.append(
-                    (
-                        name,
-                        repeat,
-                        prompt.prompt_id,
-                        prompt.domain,
-                        *_run_one(pair, prompt, shapes.get(name, PLAIN), max_new_tokens),
-                    )
-                )
-    return pd.DataFrame(
-        rows, columns=["method", "repeat", "prompt_id", "domain", "tokens", "blocks", "time_s"]
-    )
+                counted = _run_one(pair, prompt, shapes.get(name, PLAIN), max_new_tokens)
+                rows.append((name, repeat, prompt.prompt_id, prompt.domain, *counted))
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _run_one(
@@ -143,29 +125,19 @@ def _run_one(
     return len(found.token_ids), found.target_passes, found.time_s - found.prefill_time_s
 
 
-def measure_costs(
-    pair: Pair,
-    prompts: list[EncodedPrompt],
-    sizes: tuple[int, ...] = SIZES,
-    context: int = 128,
-    repeats: int = 21,
-) -> Costs:
-    """Costs of this machine and pair, the overhead from decoding `prompts` with a chain of 4."""
-    costs, shape = costs_of(pass_times(pair, sizes, context, repeats)), Shape(chain(4))
-    decoded = [decode_prompt(pair, p, "greedy", shape, Sampling(), 32) for p in prompts]
-    overhead = measured_overhead(decoded, shape, costs)
-    return Costs(costs.target_ms, costs.sizes, costs.draft, costs.verify, overhead)
+def with_loop(costs: Costs, decoded: list[Decoded], shape: Shape) -> Costs:
+    """The costs with the loop's own time: the median over texts decoded with `shape`."""
+    loops = [measured_overhead([text], shape, costs) for text in decoded]
+    return replace(costs, overhead=float(np.median(loops)))
 
 
 def quartiles(times: pd.DataFrame) -> pd.DataFrame:
     """Median and quartiles of each case of `pass_times`: model, n, ms, low, high."""
-    grouped = times.groupby(["model", "n"], sort=True)["ms"].quantile([0.25, 0.5, 0.75]).unstack()
-    return grouped.rename(columns={0.25: "low", 0.5: "ms", 0.75: "high"}).reset_index()[
-        ["model", "n", "ms", "low", "high"]
-    ]
+    found = times.groupby(["model", "n"])["ms"].quantile([0.5, 0.25, 0.75]).unstack()
+    return found.set_axis(["ms", "low", "high"], axis=1).reset_index()
 
 
 def spread(times: pd.DataFrame) -> float:
     """Largest quartile range of a case, relative to its median: how far to trust the ratios."""
-    q = quartiles(times)
-    return float(((q["high"] - q["low"]) / q["ms"]).max()) if len(q) else float(np.nan)
+    found = quartiles(times)
+    return float(((found["high"] - found["low"]) / found["ms"]).max())

@@ -1,40 +1,429 @@
-"""Notebook 02: how many tokens should be drafted?"""
+"""Notebook 02: tokens per target pass, wasted drafts and estimated speed-up for every gamma, of a
+greedy text (T = 0) and of a sampled one (T = 1), replayed and decoded.
+"""
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
+from speclab import cost, figures, notebook, replay, score, stats
+from speclab.analysis import significance, sweep
 from speclab.decode import decode_prompt
 from speclab.draft import Shape
+from speclab.estimates import Estimates, stack
 from speclab.pairs import Pair
 from speclab.prompts import EncodedPrompt
+from speclab.runs import Run
 from speclab.sampling import Sampling
 from speclab.tree import chain
+
+RULES = {"T = 0": "greedy", "T = 1": "rejection"}  # how a draft token is verified in each text
+KEYS = ["quantity", "temperature", "average", "domain", "gamma"]
+CURVES = {  # drawn together: (quantity, average) of each, and its look
+    "replay, visited blocks": ("block_efficiency", "visited", "black", "-"),
+    "replay, every position": ("block_efficiency", "every", "black", ":"),
+    "i.i.d. formula": ("iid", "visited", "#0072B2", "--"),
+    "with the lag-1 correlation": ("markov", "visited", "#E69F00", "-"),
+}
+LOOKS = {
+    name: {"marker": "", "linewidth": 1.1, "color": colour, "linestyle": line}
+    for name, (*_, colour, line) in CURVES.items()
+}
+BESIDE = ["gamma", "decoded", "low", "high", "replayed", "difference"]
+BESIDE += ["difference_low", "difference_high", "prompts", "unequal"]
+PREDICTED = ("iid", "iid_low", "iid_high", "markov", "markov_low", "markov_high")
+
+Frames = dict[tuple[str, str], pd.DataFrame]  # by text and average: one row a prompt
+
+
+# ---- one text ------------------------------------------------------------------------------------
+
+
+def middle_text(blocks: pd.DataFrame) -> str:
+    """The prompt whose text is the one to show: of the longest texts the one with the middle number
+    of tokens per pass.
+    """
+    sums = replay.prompt_sums(blocks)
+    longest = sums[sums["emitted"] == sums["emitted"].max()].set_index("prompt_id")
+    ordered = (longest["emitted"] / longest["blocks"]).sort_values(kind="stable")
+    return ordered.index[(len(ordered) - 1) // 2]
+
+
+def text_lengths(blocks: pd.DataFrame) -> pd.Series:
+    """Tokens of each prompt's text, as its blocks emit them."""
+    return blocks.groupby("prompt_id", sort=False)["emitted"].sum()
+
+
+def draw_text(blocks: Mapping[int, pd.DataFrame], prompt: str) -> figures.Figure:
+    """One text as the blocks of each gamma cut it: a line a gamma, a cell a token."""
+    length = text_lengths(next(iter(blocks.values())))[prompt]
+    drafted, labels = np.ones((len(blocks), length)), []
+    for line, (gamma, rows) in zip(drafted, blocks.items(), strict=True):
+        mine = rows[rows["prompt_id"] == prompt]
+        ended = mine[~mine["truncated"]]
+        line[ended["start"] + ended["accepted"]] = 0  # the target's own token
+        kept, tried = mine["accepted"].sum(), mine["drafted"].sum()
+        labels.append(f"gamma {gamma}: {len(mine)} passes, {kept} of {tried} drafts kept")
+    figure, axes = figures.subplots(height=0.8 + 0.27 * len(blocks))
+    axes.pcolormesh(drafted, cmap="Blues_r", vmax=1.6, edgecolors="white", linewidth=2)
+    axes.set_yticks(np.arange(len(blocks)) + 0.5, labels)
+    axes.invert_yaxis()
+    axes.set(xlabel=figures.AXIS_LABELS["position"])
+    axes.set(title="light: a draft that was kept · dark: the target's own token, which ends a pass")
+    return figure
+
+
+def slider(blocks: Mapping[int, pd.DataFrame], prompt: str, speed: Estimates, gamma: int) -> None:
+    """In a notebook that somebody has open: drag gamma, and see one text and the estimated speed-up
+    (by gamma and domain) of all texts there.
+    """
+    from ipywidgets import IntSlider, interact
+
+    def at_gamma(g: int) -> figures.Figure:
+        notebook.say(f"Estimated speed-up at gamma = {g}: {speed.at(gamma=g).listed()}.")
+        return draw_text({g: blocks[g]}, prompt)
+
+    interact(at_gamma, g=IntSlider(gamma, 1, max(blocks), description="gamma"))
+
+
+# ---- every gamma ---------------------------------------------------------------------------------
+
+
+def replay_both(recorded: Mapping[str, Run], largest: int) -> Frames:
+    """Both texts replayed at gamma = 1..largest with both averages: `sweep.replayed` by (text,
+    average).
+    """
+    return {
+        (text, starts): sweep.replayed(run.trace, largest, RULES[text], starts)
+        for text, run in recorded.items()
+        for starts in replay.STARTS
+    }
+
+
+def sweep_curves(frames: Frames, largest: int, c: float) -> Estimates:
+    """Every quantity of `sweep.by_gamma` with its interval, by temperature, average, domain and
+    gamma; `c` is the assumed draft pass / target pass.
+    """
+    parts = []
+    for (text, starts), frame in frames.items():
+        table = sweep.by_gamma(frame, sweep.estimators(largest, c, starts))
+        own = table[table["domain"].isin(frame["domain"])]  # without the means over domains
+        parts.append(own.assign(temperature=text, average=starts))
+    rows = pd.concat(parts, ignore_index=True)
+    return Estimates(rows[[*KEYS, *rows.columns.drop(KEYS)]])
+
+
+def write_curves(curves: Estimates, path: Path) -> None:
+    """All of `curves` as a CSV file of five significant digits."""
+    columns = [*curves.frame.columns.drop(["temperature", "average"]), "temperature", "average"]
+    curves.frame.to_csv(path, columns=columns, index=False, float_format="%.5g")
+
+
+def half_way(tau: Estimates) -> str:
+    """The least gamma with half of what the longest draft adds to plain decoding's one token a
+    pass, in words: 'T = 0: 2 in code, 3 in math. T = 1: none in chat'.
+    """
+    said = []
+    for text, part in tau.groups("temperature"):
+        wide = part.frame.pivot(index="gamma", columns="domain", values="estimate")
+        gain = wide[pd.unique(part.frame["domain"])] - 1
+        first = (gain >= gain.iloc[-1] / 2).idxmax().where(gain.iloc[-1] > 0, "none")
+        said.append(f"{text}: " + ", ".join(f"{g} in {domain}" for domain, g in first.items()))
+    return ". ".join(said)
+
+
+def every_minus_visited(frames: Frames, largest: int, gamma: int) -> Estimates:
+    """`block_efficiency` averaged over every position minus that over visited blocks, by
+    temperature and domain, prompts paired.
+
+    Without a p-value: a test by swapping needs as many blocks on both sides.
+    """
+    tau = score.member(sweep.estimators(largest, 0.0)["block_efficiency"], gamma)
+    rows = []
+    for text in RULES:
+        every, visited = frames[text, "every"], frames[text, "visited"]
+        for domain in score.domains_in(every):
+            mine = (frame[frame["domain"] == domain] for frame in (every, visited))
+            gap = significance.paired_difference(*mine, tau)
+            rows.append({"temperature": text, "domain": domain} | vars(gap))
+    return Estimates(pd.DataFrame(rows).drop(columns="p_value"))
+
+
+# ---- decoded, not only replayed ------------------------------------------------------------------
 
 
 def decoded_sweep(
     pair: Pair,
-    prompts: list[EncodedPrompt],
-    gammas: Iterable[int],
-    rule: str,
-    sampling: Sampling,
+    prompts: Sequence[EncodedPrompt],
+    gammas: Sequence[int],
+    text: str,
     max_new_tokens: int,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Counts of real decoding with chains, one row a gamma and prompt: gamma, prompt_id, domain,
-    blocks, drafted, accepted, emitted.
-
-    The columns of `replay.chain_sums`, counted instead of replayed.
+    """The columns of `replay.chain_sums`, counted by the decoder: a row for each gamma and prompt, with
+    chains at the temperature of `text` (a key of RULES).
     """
-    rows = []
+    sampling, rows = Sampling(float(text == "T = 1")), []
     for gamma in gammas:
         shape = Shape(chain(gamma))
         for prompt in prompts:
-            steps = decode_prompt(pair, prompt, rule, shape, sampling, max_new_tokens, seed).steps
-            row = {"gamma": gamma, "prompt_id": prompt.prompt_id, "domain": prompt.domain}
-            row["blocks"] = len(steps)
-            row["drafted"] = sum(step.drafted for step in steps)
-            row["accepted"] = sum(step.accepted for step in steps)
-            row["emitted"] = sum(len(step.tokens) for step in steps)
-            rows.append(row)
+            made = decode_prompt(pair, prompt, RULES[text], shape, sampling, max_new_tokens, seed)
+            rows.append(
+                {
+                    "gamma": gamma,
+                    "prompt_id": prompt.prompt_id,
+                    "domain": prompt.domain,
+                    "blocks": len(made.steps),
+                    "drafted": sum(step.drafted for step in made.steps),
+                    "accepted": sum(step.accepted for step in made.steps),
+                    "emitted": len(made.token_ids),
+                }
+            )
     return pd.DataFrame(rows)
+
+
+def beside(decoded: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFrame:
+    """`block_efficiency` counted by a decoder beside the replay's on the same prompts, one row a
+    gamma, prompts of all domains together.
+
+    Both have gamma, prompt_id, blocks, emitted. Columns: gamma, decoded (low, high), replayed,
+    difference = decoded - replayed (difference_low, difference_high; prompts paired), prompts,
+    unequal (prompts whose blocks or tokens differ). ValueError if the prompts differ.
+    """
+    assert set(decoded["gamma"]) == set(replayed["gamma"]), "decoded and replayed gammas differ"
+    tau = score.block_estimators()["block_efficiency"]
+    counts, own, gap, rows = ["blocks", "drafted", "accepted", "emitted"], [], [], []
+    for gamma, real in decoded.groupby("gamma"):
+        real = real.set_index("prompt_id")[counts].sort_index()
+        read = replayed[replayed["gamma"] == gamma].set_index("prompt_id")[counts].sort_index()
+        own.append(vars(stats.bootstrap(real.reset_index(), tau)))
+        gap.append(
+            vars(significance.paired_difference(real.reset_index(), read.reset_index(), tau))
+        )
+        off = (real - read)[["blocks", "emitted"]].abs()
+        rows.append((gamma, tau(read), len(real), int((off > 1e-9).any(axis=1).sum())))
+    ends = ["estimate", "low", "high"]
+    table = pd.DataFrame(rows, columns=["gamma", "replayed", "prompts", "unequal"])
+    table[["decoded", "low", "high"]] = pd.DataFrame(own)[ends]
+    table[["difference", "difference_low", "difference_high"]] = pd.DataFrame(gap)[ends]
+    return table[BESIDE]
+
+
+def decoded_beside_replayed(
+    pair: Pair,
+    prompts: Sequence[EncodedPrompt],
+    recorded: Mapping[str, Run],
+    gammas: Sequence[int],
+    max_new_tokens: int,
+    seed: int,
+) -> pd.DataFrame:
+    """`beside` of both texts: temperature, then its columns."""
+    ids, parts = [prompt.prompt_id for prompt in prompts], {}
+    for text, run in recorded.items():
+        same = run.trace[run.trace["prompt_id"].isin(ids)]
+        own = decoded_sweep(pair, prompts, gammas, text, max_new_tokens, seed)
+        parts[text] = beside(own, replay.chain_sums(same, gammas, RULES[text]))
+    return stack(parts, "temperature")
+
+
+def two_counts(table: pd.DataFrame) -> Estimates:
+    """The replay's and the decoder's tokens per pass of `decoded_beside_replayed`, by the key
+    `made`.
+    """
+    read = table[["temperature", "gamma"]].assign(
+        estimate=table["replayed"], low=np.nan, high=np.nan
+    )
+    counted = table[["temperature", "gamma"]].assign(
+        estimate=table["decoded"], low=table["low"], high=table["high"]
+    )
+    return Estimates.stacked({"replayed": read, "decoded": counted}, "made")
+
+
+# ---- why the i.i.d. formula misses ---------------------------------------------------------------
+
+
+def predictions(known: Estimates) -> Estimates:
+    """The curves of `block_efficiency`, replayed and predicted (CURVES), in one table with the key
+    `curve`; only the replay of visited blocks keeps its interval.
+    """
+    parts = {
+        name: known.at(quantity=quantity, average=average)
+        for name, (quantity, average, *_) in CURVES.items()
+    }
+    table = Estimates.stacked(parts, "curve").frame
+    table.loc[table["curve"] != next(iter(CURVES)), ["low", "high"]] = np.nan
+    return Estimates(table)
+
+
+def gap_parts(
+    frames: Frames, recorded: Mapping[str, Run], largest: int, gamma: int
+) -> pd.DataFrame:
+    """Why block efficiency is not what the i.i.d. formula says, by temperature and domain, at one
+    gamma, visited blocks.
+
+    gap = replay minus formula = from_text_end (i.i.d. acceptance replayed over texts of the trace's
+    lengths, minus the formula) + from_lag1 (formula of the Markov chain minus i.i.d.) + rest
+    (prompts that differ, longer memory). Beside them alpha and lag1; `_low`, `_high`: intervals.
+    """
+    known, parts = sweep.estimators(largest, 0.0), {}
+    for name in ("minus_iid", "iid", "markov"):
+        known[name] = score.member(known[name], gamma)
+    columns = {
+        "alpha": "alpha",
+        "lag1": "lag1",
+        "minus_iid": "gap",
+        "iid": "iid",
+        "markov": "markov",
+    }
+    for text, run in recorded.items():
+        frame = frames[text, "visited"]
+        table = pd.DataFrame(index=pd.Index(score.domains_in(frame), name="domain"))
+        for name, column in columns.items():
+            found = stats.by_domain(frame, known[name]).set_index("domain")
+            table[column] = found["estimate"]
+            table[[f"{column}_low", f"{column}_high"]] = found[["low", "high"]]
+        chance = run.trace["domain"].map(table["alpha"])  # accepted with alpha everywhere
+        alike = run.trace.assign(p_token=1.0, q_token=chance)
+        ends = replay.rates(replay.chain_sums(alike, [gamma], "rejection")).set_index("domain")
+        table["from_text_end"] = ends["block_efficiency"] - table["iid"]
+        table["from_lag1"] = table["markov"] - table["iid"]
+        table["rest"] = table["gap"] - table["from_text_end"] - table["from_lag1"]
+        parts[text] = table.reset_index()
+    return stack(parts, "temperature").drop(columns=[*PREDICTED])
+
+
+def largest_part(parts: pd.DataFrame) -> str:
+    """The gap and its three parts in the mean of the domains, in words, for each temperature."""
+    names, said = ["from_text_end", "from_lag1", "rest"], []
+    for text, rows in parts.groupby("temperature", sort=False):
+        mean = rows[["gap", *names]].mean()
+        sums = ", ".join(f"{mean[name]:+.2f} `{name}`" for name in names)
+        most = rows[names].abs().mean().idxmax()
+        said.append(f"{text}: {mean['gap']:+.2f} = {sums}; the largest is `{most}`")
+    return ". ".join(said)
+
+
+# ---- the best gamma ------------------------------------------------------------------------------
+
+
+def two_rules(gammas: Sequence[int], alpha: float, target_ms: float, draft_ms: float) -> Estimates:
+    """The article's rule and the standard model (i.i.d.) of one alpha and one pair of times, by
+    gamma and the key `rule`.
+    """
+    g, parts = np.asarray(gammas), {}
+    parts["the article's rule"] = cost.speedup_article(alpha * g, target_ms, draft_ms)
+    parts["standard model"] = cost.speedup_iid(alpha, g, draft_ms / target_ms)
+    tables = {
+        name: pd.DataFrame({"gamma": g, "estimate": values, "low": np.nan, "high": np.nan})
+        for name, values in parts.items()
+    }
+    return Estimates.stacked(tables, "rule")
+
+
+def shares(frames: Frames, largest: int, c: float) -> pd.DataFrame:
+    """`sweep.best_gamma` of both texts at an assumed c: temperature, domain, gamma, speedup,
+    share_best, …
+    """
+    speedup = sweep.estimators(largest, c)["speedup"]
+    parts = {text: sweep.best_gamma(frames[text, "visited"], speedup) for text in RULES}
+    return stack(parts, "temperature")
+
+
+def best_gammas(share: pd.DataFrame, article: Mapping[str, Sequence[int]]) -> pd.DataFrame:
+    """`sweep.choices` of `shares`, a row for each temperature and domain, with the article's range
+    of gamma and the share of the resamples whose best gamma lies in it (NaN where it gives none).
+    """
+    parts = {text: sweep.choices(rows) for text, rows in share.groupby("temperature")}
+    best = stack(parts, "temperature")
+    ranges = {domain: f"{low}-{high}" for domain, (low, high) in article.items()}
+    best["article"] = best["domain"].map(ranges)
+    low, high = (share["domain"].map(lambda d, i=i: article.get(d, (1, 0))[i]) for i in (0, 1))
+    inside = share[share["gamma"].between(low, high)]
+    sums = inside.groupby(["temperature", "domain"])["share_best"].sum()
+    return best.join(sums.rename("share_in_article"), on=["temperature", "domain"])
+
+
+def at_other_costs(frames: Frames, largest: int, costs: Sequence[float]) -> pd.DataFrame:
+    """The best gamma and the range of 95 % of the resamples, as '5 (4-6)', a column for each c."""
+    found = {f"best_at_c_{c:g}": best_gammas(shares(frames, largest, c), {}) for c in costs}
+    return pd.DataFrame(
+        {
+            name: [f"{r.best} ({r.best_low}-{r.best_high})" for r in best.itertuples()]
+            for name, best in found.items()
+        }
+    )
+
+
+def draw_shares(share: pd.DataFrame, article: Mapping[str, Sequence[int]]) -> figures.Figure:
+    """How often each gamma is the fastest, a line for each temperature and domain; the article's
+    gammas are framed.
+    """
+    grid = share.pivot(index=["temperature", "domain"], columns="gamma", values="share_best")
+    grid = grid.loc[share.set_index(grid.index.names).index.unique()]
+    named = grid.where(grid >= 0.005).set_axis([", ".join(names) for names in grid.index])
+    figure, axes = figures.subplots(height=0.9 + 0.24 * len(grid))
+    figures.heatmap(named, axes, "share of resamples", low=0, high=1)
+    for row, (_, domain) in enumerate(grid.index):
+        if domain in article:
+            low, high = article[domain]
+            frame = {"facecolor": "none", "edgecolor": figures.OTHER_COLOURS[1], "linewidth": 2}
+            axes.broken_barh([(low, high - low + 1)], (row, 1), clip_on=False, **frame)
+    axes.set(xlabel="gamma (0: plain decoding; frame: the article's gamma)", ylabel="")
+    return figure
+
+
+def edges(best: pd.DataFrame, largest: int) -> str:
+    """What a best gamma at either end of the sweep means, in words; empty where there is none."""
+    said = []
+    if (best["best"] == 0).any():
+        said.append("A best gamma of 0 means that plain decoding is the fastest.")
+    if (best["best"] == largest).any():
+        said.append("A best gamma at the end of the sweep may lie beyond it.")
+    return " ".join(said)
+
+
+def verdicts(best: pd.DataFrame) -> str:
+    """Does the article's range of gamma hold on these texts at this c? A list of sentences."""
+    said = []
+    for row in best.dropna(subset="share_in_article").itertuples():
+        verdict = "is not decided"
+        if row.share_in_article >= 0.95:
+            verdict = "holds"
+        if row.share_in_article <= 0.05:
+            verdict = "does not hold"
+        said.append(
+            f"* {row.temperature}, {row.domain}: the article's {row.article} {verdict} "
+            f"(the best gamma is in it in {row.share_in_article:.0%} of the resamples)"
+        )
+    return "\n".join(said)
+
+
+def larger(share: pd.DataFrame, first: str, second: str) -> str:
+    """How often the first domain's best gamma is above the second's, and the same, over resamples
+    of both, in words.
+    """
+    said = []
+    for text, rows in share.groupby("temperature"):
+        wide = rows.pivot(index="gamma", columns="domain", values="share_best")
+        both = np.outer(wide[first], wide[second])  # [gamma of the first, gamma of the second]
+        above, same = np.tril(both, -1).sum(), np.trace(both)
+        said.append(f"{text}: larger in {above:.0%} of the resamples, the same in {same:.0%}")
+    return "; ".join(said)
+
+
+def numbers(tau: Estimates, best: pd.DataFrame, parts: pd.DataFrame) -> dict[str, float]:
+    """The notebook's main numbers by name: tokens per pass at one gamma, best gammas, lag-1
+    correlations.
+    """
+    columns = {
+        "block_efficiency": tau.frame.set_index(["domain", "temperature"])["estimate"],
+        "best_gamma": best.set_index(["domain", "temperature"])["best"],
+        "lag1": parts.set_index(["domain", "temperature"])["lag1"].dropna(),
+    }
+    return {
+        f"{name}_{domain}_{text.replace('T = ', 't')}": value
+        for name, column in columns.items()
+        for (domain, text), value in column.items()
+    }

@@ -1,0 +1,413 @@
+"""Notebook 00: speculative decoding on two models that fit on a page, word by word.
+
+A model is a table: row = the last word, column = the next (`analysis.by_hand`). The rules that
+decide are the kit's own (`speclab.verify`, `speclab.decode`); here their decisions are laid out.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.stats import chisquare
+
+from speclab import figures, score
+from speclab.analysis import by_hand
+from speclab.decode import Step, decode
+from speclab.draft import Shape
+from speclab.estimates import Estimates, stack
+from speclab.model import LanguageModel
+from speclab.pairs import Pair
+from speclab.pictures import LOOKS
+from speclab.sampling import Sampling
+from speclab.tree import Tree, chain
+from speclab.verify import RULES, Verdict, draw_children, verify
+
+NAMES = ("rejection", "point-mass", "ratio", "typical")  # the rules of section 4
+LINES = {  # looks of the formulas of section 9
+    "with bonus": {"marker": "", "color": "#0072B2", "linestyle": "-"},
+    "no bonus": {"marker": "", "color": "#D55E00", "linestyle": "--"},
+    "no bonus, no recovered": {"marker": "", "color": "#444444", "linestyle": ":"},
+    "counted": {"marker": "o", "color": "black"},
+}
+COLUMNS = ["after", "word", "p", "q", "min(1, p/q)", "coin", "outcome"]
+
+
+# ---- one word ------------------------------------------------------------------------------------
+
+
+def rule_table(p: np.ndarray, q: np.ndarray, words: Sequence[str]) -> pd.DataFrame:
+    """What becomes of one drafted word, a row a word: p, q, min(1, p/q), residual, accepted and
+    recovered (probabilities of coming out so), and their sum, emitted.
+    """
+    kept, left = by_hand.chance(p, q), by_hand.residual(p, q)
+    table = pd.DataFrame({"p": p, "q": q, "min(1, p/q)": kept, "residual": left}, index=words)
+    table["accepted"] = q * kept
+    table["recovered"] = (1 - float(np.minimum(p, q).sum())) * left
+    return table.assign(emitted=table["accepted"] + table["recovered"])
+
+
+def _stack(axes: figures.Axes, words: Sequence[str], parts: Mapping[str, tuple]) -> None:
+    """Bars on top of each other: label -> (heights, matplotlib's options)."""
+    bottom = np.zeros(len(words))
+    for label, (heights, look) in parts.items():
+        axes.bar(words, heights, bottom=bottom, label=label, **look)
+        bottom = bottom + heights
+
+
+def draw_rule(table: pd.DataFrame) -> figures.Figure:
+    """`rule_table` as three panels: what is drawn from q and kept, the residual, what comes out."""
+    green = {"color": LOOKS["accepted"].face, "edgecolor": LOOKS["accepted"].edge}
+    orange = {"color": LOOKS["recovered"].face, "edgecolor": "black"}
+    white = {"color": "white", "edgecolor": "#444444", "hatch": "/////"}
+    kept, recovered = table["accepted"], table["recovered"]
+    panels = {
+        "1  Draw from q, keep with min(1, p/q)": {
+            "kept: min(p, q)": (kept, green),
+            "rejected: the rest of q": (table["q"] - kept, white),
+        },
+        "2  If rejected: residual": {"_": (table["residual"], orange)},
+        "3  What comes out: p": {
+            "kept: min(p, q)": (kept, green),
+            f"recovered: {recovered.sum():.2f} × residual": (recovered, orange),
+        },
+    }
+    figure, grid = figures.subplots(1, 3, height=2.7, sharey=True)
+    for axes, (title, parts) in zip(grid, panels.items(), strict=True):
+        _stack(axes, table.index, parts)
+        axes.set(title=title, ylim=(0, 0.9), xlabel="next word")
+        if title[0] != "2":
+            axes.plot(
+                table["p"], "k_", markersize=24, markeredgewidth=2.2, label="p, what is wanted"
+            )
+    grid[0].set_ylabel("probability")
+    figures.legend_above(figure, *grid)
+    return figure
+
+
+# ---- blocks, coin by coin ------------------------------------------------------------------------
+
+
+def rows_of(table: np.ndarray, tokens: np.ndarray) -> torch.Tensor:
+    """The rows of a table after each of these words, as `verify` takes them."""
+    return torch.from_numpy(table)[tokens]
+
+
+def verified(
+    p_table: np.ndarray,
+    q_table: np.ndarray,
+    last: int,
+    drafted: Sequence[int],
+    coins: Sequence[float],
+) -> Verdict:
+    """`verify` of a chain of words after the word `last`, with the coins written out."""
+    tokens = np.array([last, *drafted])
+    rows = (rows_of(table, tokens) for table in (p_table, q_table))
+    return verify("rejection", chain(len(drafted)), tokens, *rows, np.array(coins))
+
+
+def coin_table(
+    p_table: np.ndarray,
+    q_table: np.ndarray,
+    words: Sequence[str],
+    written: Sequence[tuple[int, Sequence[int], Sequence[float]]],
+) -> pd.DataFrame:
+    """Each decision of the written blocks (last word, drafted words, coins), by hand: block, then
+    COLUMNS. The last line of a block is the recovered or bonus word that `verify` gives.
+    """
+    parts = {}
+    for number, (last, drafted, coins) in enumerate(written, 1):
+        verdict, rows, before = verified(p_table, q_table, last, drafted, coins), [], last
+        for word, coin in zip(drafted[: verdict.tried], coins, strict=False):
+            p, q = p_table[before, word], q_table[before, word]
+            chance = min(1, p / q)
+            outcome = "accepted" if coin < chance else "rejected"
+            rows.append((words[before], words[word], p, q, chance, coin, outcome))
+            before = word if outcome == "accepted" else before
+        none, coin = (None,) * 3, coins[verdict.tried]
+        rows.append((words[before], words[verdict.token], *none, coin, verdict.kind))
+        parts[number] = pd.DataFrame(rows, columns=COLUMNS)
+    return stack(parts, "block")
+
+
+def as_step(verdict: Verdict, drafted: Sequence[int]) -> Step:
+    """What a block emitted, for the token view."""
+    count = len(verdict.path)
+    return Step((*drafted[:count], verdict.token), count, len(drafted), verdict.kind)
+
+
+# ---- is nothing lost? ----------------------------------------------------------------------------
+
+
+def first_words(
+    rule: str, p: np.ndarray, q: np.ndarray, count: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Draft one word (drawn from q, or q's best where the rule takes no draws), verify it, note the
+    word that comes out; `count` times.
+    """
+    rows, came = (torch.from_numpy(np.stack([row, row])) for row in (p, q)), []
+    p_rows, q_rows = rows
+    for _ in range(count):
+        child = int(q.argmax())
+        if RULES[rule].sampled:
+            child = int(draw_children(q_rows[0], 1, rng.random(1))[0])
+        verdict = verify(rule, chain(1), np.array([0, child]), p_rows, q_rows, rng.random(2))
+        came.append(child if verdict.path else verdict.token)
+    return np.array(came)
+
+
+def exact_limit(rule: str, p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Distribution of that word: exact, without a draw."""
+    drawn = q if RULES[rule].sampled else np.eye(len(q))[q.argmax()]
+    limit = np.zeros(len(p))
+    for child in np.flatnonzero(drawn):
+        step = RULES[rule].step(torch.from_numpy(p), torch.from_numpy(q), [int(child)])
+        chance, rest = (values.numpy() for values in step)
+        kept = np.full(len(p), chance)
+        limit += drawn[child] * by_hand.emitted(np.eye(len(p))[child], kept, rest)
+    return limit
+
+
+def expected_error(p: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Mean total variation between p and the shares of `count` words drawn from p, for many."""
+    return np.sqrt(2 * p * (1 - p) / np.pi).sum() / 2 / np.sqrt(count)
+
+
+def running_error(tokens: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """Total variation between p and the shares of the first n of `tokens`, for n = 1, 2, …: float64
+    [len(tokens)].
+    """
+    shares = np.eye(len(p))[tokens].cumsum(0) / np.arange(1, len(tokens) + 1)[:, None]
+    return by_hand.total_variation(shares, p)
+
+
+def lossless_table(came: Mapping[str, np.ndarray], p: np.ndarray, q: np.ndarray) -> pd.DataFrame:
+    """How far the words that came out under each rule are from p: observed, expected of words from
+    p, exact limit (total variation), and a chi-square test against p.
+    """
+    rows = {}
+    for rule, words in came.items():
+        counts = np.bincount(words, minlength=len(p))[p > 0]
+        rows[rule] = {
+            "observed": running_error(words, p)[-1],
+            "expected of words from p": expected_error(p, len(words)),
+            "exact limit": float(by_hand.total_variation(exact_limit(rule, p, q), p)),
+            "chi-square p-value": chisquare(counts, len(words) * p[p > 0]).pvalue,
+        }
+    return pd.DataFrame(rows).T.rename_axis("rule")
+
+
+def distances(came: Mapping[str, np.ndarray], p: np.ndarray) -> Estimates:
+    """Total variation between p and the shares of the first n words, at n = 8, 16, 32, …, by rule;
+    and what is expected of words that come from p.
+    """
+    draws = len(next(iter(came.values())))
+    n = 2 ** np.arange(3, int(np.log2(max(draws, 8))) + 1)
+    values = {rule: running_error(words, p)[n - 1] for rule, words in came.items()}
+    values["expected of words from p"] = expected_error(p, n)
+    parts = {
+        rule: pd.DataFrame({"words drawn": n, "estimate": error, "low": np.nan, "high": np.nan})
+        for rule, error in values.items()
+    }
+    return Estimates.stacked(parts, "rule")
+
+
+# ---- a tree --------------------------------------------------------------------------------------
+
+
+def best_tokens(tree: Tree, q: np.ndarray, last: int) -> np.ndarray:
+    """The draft's best tokens on a tree after the word `last`: the child of rank r is its parent's
+    r-th best; int64 [N + 1], root first.
+    """
+    order = np.argsort(-q, axis=-1, kind="stable")  # of equal ones the lower id first
+    tokens = np.full(tree.size + 1, last)
+    for node in range(1, tree.size + 1):
+        tokens[node] = order[tokens[tree.parent[node]], tree.rank[node]]
+    return tokens
+
+
+def node_columns(tree: Tree, p: np.ndarray, q: np.ndarray, last: int) -> dict[str, np.ndarray]:
+    """The columns of a `nodes` frame for a tree of the draft's best tokens after the word `last`:
+    each [N], the root left out.
+    """
+    tokens = best_tokens(tree, q, last)
+    above, token = tokens[tree.parent[1:]], tokens[1:]
+    ranks = np.argsort(np.argsort(-p, axis=-1, kind="stable"), axis=-1)
+    names = ("parent", "depth", "rank", "best_path")
+    columns = {"node": np.arange(1, tree.size + 1)}
+    return (
+        columns
+        | {name: getattr(tree, name)[1:] for name in names}
+        | {
+            "token": token,
+            "draft_prob": q[above, token],
+            "target_prob": p[above, token],
+            "target_rank": ranks[above, token],
+        }
+    )
+
+
+def tree_table(
+    tree: Tree,
+    nodes: Mapping[str, np.ndarray],
+    words: Sequence[str],
+    last: int,
+    tried: Sequence[int],
+    coins: Sequence[float],
+) -> pd.DataFrame:
+    """The nodes that the point-mass rule tries, in order, each with its coin: node, after, word,
+    rank, p, p among the words left (those of rejected siblings are gone), coin, outcome.
+    """
+    rows, tokens, gone = [], [last, *nodes["token"]], 0.0
+    for node, coin in zip(tried, coins, strict=False):
+        p, rank = nodes["target_prob"][node - 1], tree.rank[node]
+        gone = gone if rank else 0.0
+        chance = p / (1 - gone)
+        outcome = "accepted" if coin < chance else "rejected"
+        after, word = words[tokens[tree.parent[node]]], words[tokens[node]]
+        rows.append((node, after, word, rank, p, chance, coin, outcome))
+        gone += p
+    names = ["node", "after", "word", "rank", "p", "p among the words left", "coin", "outcome"]
+    return pd.DataFrame(rows, columns=names)
+
+
+# ---- estimators ----------------------------------------------------------------------------------
+
+
+def records(
+    tree: Tree, p_table: np.ndarray, q_table: np.ndarray
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The frames `nodes` and `trace` of the tree hung once on each word, at temperature 0."""
+    count = len(p_table)
+    parts = {w: pd.DataFrame(node_columns(tree, p_table, q_table, w)) for w in range(count)}
+    nodes = stack(parts, "position").assign(prompt_id="five words")
+    order = np.argsort(-q_table, axis=1, kind="stable")
+    trace = pd.DataFrame(
+        {
+            "overlap": np.minimum(p_table, q_table).sum(1),
+            "top_draft_p": list(np.take_along_axis(p_table, order, 1)),
+            "draft_rank": np.argmax(order == p_table.argmax(1)[:, None], axis=1),
+        }
+    )
+    return nodes, trace
+
+
+def acceptances(nodes: pd.DataFrame, trace: pd.DataFrame) -> pd.Series:
+    """Every estimator of acceptance that needs no walk through the tree, by name."""
+    values = {
+        e.name: e(nodes)
+        for e in (score.published_alpha, score.published_length, score.best_path_alpha)
+    }
+    values["alpha"] = score.overlap_alpha(trace)
+    for family in (score.top_mass, score.hit):
+        values |= {f"{family.name}[{k}]": family(trace, k) for k in (1, 2)}
+    return pd.Series(values, name="value").rename_axis("estimator")
+
+
+def walks(nodes: pd.DataFrame) -> pd.DataFrame:
+    """The estimators of the tree by walking it, a column a rule (greedy: temperature 0; point-mass:
+    temperature 1).
+    """
+    columns = {}
+    for rule in ("greedy", "point-mass"):
+        labelled = {}
+        for estimator in score.tree_estimators(rule).values():
+            values = np.atleast_1d(estimator(nodes))
+            labelled |= dict(zip(estimator.labels(len(values)), values, strict=True))
+        columns[f"{rule} rule"] = labelled
+    return pd.DataFrame(columns).rename_axis("of the tree")
+
+
+# ---- the kit's decoder on tables -----------------------------------------------------------------
+
+
+def table_pair(p_table: np.ndarray, q_table: np.ndarray) -> Pair:
+    """Two tables behind the interface of a pair of language models: the logits after a word are the
+    logarithms of its row.
+    """
+
+    def model(table: np.ndarray) -> LanguageModel:
+        rows = torch.from_numpy(table).log().float()
+
+        def body(input_ids: torch.Tensor, **_) -> SimpleNamespace:
+            return SimpleNamespace(last_hidden_state=rows[input_ids])
+
+        return LanguageModel(body, lambda hidden: hidden, len(table), torch.float32, "cpu")
+
+    return Pair(model(p_table), model(q_table), None, frozenset(), {})
+
+
+def greedy_text(p_table: np.ndarray, last: int, length: int) -> list[int]:
+    """What the target alone writes at temperature 0 after the word `last`."""
+    text = [last]
+    for _ in range(length):
+        text.append(int(p_table[text[-1]].argmax()))
+    return text[1:]
+
+
+def counted_blocks(
+    pair: Pair, last: int, blocks: Mapping[int, int], rng: np.random.Generator
+) -> pd.DataFrame:
+    """Words per target pass as the decoder counts them at temperature 1, index gamma: counted,
+    standard error, blocks. `blocks`: words to decode with each gamma.
+    """
+    rows = {}
+    for gamma, length in blocks.items():
+        steps = decode(pair, (last,), "rejection", Shape(chain(gamma)), Sampling(1.0), length, rng)
+        sizes = np.array([len(step.tokens) for step in steps][:-1])  # the last one is cut
+        error = sizes.std(ddof=1) / np.sqrt(len(sizes))
+        rows[gamma] = (sizes.mean(), error, len(sizes))
+    table = pd.DataFrame(rows, index=["counted", "standard error", "blocks"]).T
+    return table.astype({"blocks": int}).rename_axis("gamma")
+
+
+def words_per_pass(counted: pd.DataFrame, formula: np.ndarray, alpha: float) -> Estimates:
+    """The formula at gamma = 1, 2, … with and without bonus and recovered words, and the counts
+    with 95 % intervals, by the key `what`.
+    """
+    gamma = np.arange(1, len(formula) + 1)
+    lines = {
+        "with bonus": formula,
+        "no bonus": formula - alpha**gamma,
+        "no bonus, no recovered": formula - 1,
+    }
+    parts = {
+        name: pd.DataFrame({"gamma": gamma, "estimate": line, "low": np.nan, "high": np.nan})
+        for name, line in lines.items()
+    }
+    mean, reach = counted["counted"], 1.96 * counted["standard error"]
+    count = pd.DataFrame({"estimate": mean, "low": mean - reach, "high": mean + reach})
+    return Estimates.stacked(parts | {"counted": count.reset_index()}, "what")
+
+
+# ---- what the article's pseudo-code lacks --------------------------------------------------------
+
+
+def flaws(
+    p_table: np.ndarray, q_table: np.ndarray, last: int, gamma: int, words: Sequence[str]
+) -> pd.DataFrame:
+    """The first word that comes out after `last` under each flawed procedure, exact: its
+    distribution, total variation to p, and words per target pass.
+    """
+    p, q = p_table[last], q_table[last]
+    late = np.tile(np.diag(p_table), (len(p), 1))  # p of x, read after x instead of before it
+    kept, left, wrong = by_hand.chance(p, q), by_hand.residual(p, q), by_hand.chance(late[last], q)
+    right_chain = by_hand.survival(np.minimum(p_table, q_table), last, gamma)
+    wrong_chain = by_hand.survival(np.minimum(late, q_table), last, gamma)
+    tau = 1 + right_chain.sum()
+    variants = {
+        "as it should be": (by_hand.emitted(q, kept, left), tau),
+        "no residual: drafted anew": (q * kept / (q * kept).sum(), tau - 1 + right_chain[-1]),
+        "no residual: drawn from p": (by_hand.emitted(q, kept, p), tau),
+        "no bonus": (by_hand.emitted(q, kept, left), tau - right_chain[-1]),
+        "p read one position late": (
+            by_hand.emitted(q, wrong, by_hand.residual(p_table, q)),
+            1 + wrong_chain.sum(),
+        ),
+        "all three": (q * wrong / (q * wrong).sum(), wrong_chain.sum()),
+    }
+    table = pd.DataFrame({name: out for name, (out, _) in variants.items()}, index=words).T
+    table["total variation"] = [by_hand.total_variation(out, p) for out, _ in variants.values()]
+    table["words per pass"] = [float(count) for _, count in variants.values()]
+    return table.rename_axis("procedure")

@@ -1,0 +1,244 @@
+"""Notebook 02's study on hand-made texts: the gap and its parts, decoded beside replayed, and the
+words that a number gets.
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_sweep import decoded, random_texts, texts
+from toy import toy_pair
+
+from speclab import figures, replay
+from speclab.estimates import Estimates
+from speclab.prompts import EncodedPrompt
+from speclab.record import generate, record_prompt
+from speclab.sampling import Sampling
+from speclab.studies import gamma_sweep as study
+from speclab.tree import chain
+
+BOTH = dict.fromkeys(study.RULES)
+
+
+@pytest.fixture(autouse=True)
+def closed_figures():
+    """No test leaves a figure open."""
+    yield
+    figures.plt.close("all")
+
+
+def greedy(trace):
+    """A recorded greedy text, and its replay at gamma = 1..4."""
+    recorded = {"T = 0": SimpleNamespace(trace=trace)}
+    return study.replay_both(recorded, 4), recorded
+
+
+def table_of(rows, keys, digits=2):
+    return Estimates(pd.DataFrame(rows, columns=[*keys, "estimate", "low", "high"]), digits)
+
+
+# ---- one text ------------------------------------------------------------------------------------
+
+
+def test_the_middle_text_is_of_the_longest_ones():
+    long = [[1, 1, 1, 1], [0, 1, 1, 1], [0, 0, 0, 0]]  # 4, 3 and 2 passes with gamma 1
+    trace = texts(*long, [0, 0])
+    assert study.middle_text(replay.replay(trace, 1)) == "code-1"
+    assert study.text_lengths(replay.replay(trace, 1)).tolist() == [4, 4, 4, 2]
+
+
+def test_the_picture_of_a_text_counts_its_passes():
+    trace = texts([0, 0, 1, 0])
+    figure = study.draw_text({g: replay.replay(trace, g) for g in (1, 2)}, "code-0")
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels == [
+        "gamma 1: 3 passes, 2 of 3 drafts kept",
+        "gamma 2: 2 passes, 3 of 3 drafts kept",
+    ]
+    cells = figure.axes[0].collections[0].get_array().reshape(2, 4)
+    assert cells.tolist() == [[1, 0, 0, 1], [1, 1, 0, 1]], "0: the target's own token"
+
+
+# ---- every gamma ---------------------------------------------------------------------------------
+
+
+def test_half_of_what_the_longest_draft_adds():
+    tau = {"code": [1.2, 1.6, 2.0], "chat": [1.0, 1.0, 1.0]}
+    rows = [("T = 0", d, g, t, t, t) for d, ts in tau.items() for g, t in enumerate(ts, 1)]
+    made = table_of(rows, ["temperature", "domain", "gamma"])
+    assert study.half_way(made) == "T = 0: 2 in code, none in chat"
+
+
+def test_curves_are_of_the_domains_and_written_with_five_digits(tmp_path):
+    frames, _ = greedy(random_texts())
+    curves = study.sweep_curves(frames, 4, 0.1)
+    assert curves.keys == study.KEYS and set(curves.frame["domain"]) == {"code"}
+    assert curves.at(quantity="block_efficiency").never_falls("gamma")
+    study.write_curves(curves, tmp_path / "sweep.csv")
+    read = pd.read_csv(tmp_path / "sweep.csv")
+    assert list(read)[-2:] == ["temperature", "average"] and len(read) == len(curves.frame)
+    assert read["estimate"].tolist() == pytest.approx(curves.frame["estimate"].tolist(), rel=1e-4)
+
+
+def test_every_minus_visited_of_a_text_that_never_misses():
+    """Every position of an all-accepted text of 3 with gamma 2: blocks of 3, 2 and 1 tokens; a
+    decoder makes one of 3.
+    """
+    one = study.sweep.replayed(texts(*[[0, 0, 0]] * 6), 2, starts="every")
+    other = study.sweep.replayed(texts(*[[0, 0, 0]] * 6), 2)
+    frames = {(text, "every"): one for text in BOTH} | {(text, "visited"): other for text in BOTH}
+    gap = study.every_minus_visited(frames, 2, 2)
+    assert gap.keys == ["temperature", "domain"]
+    assert gap.frame["estimate"].tolist() == pytest.approx([-1, -1])
+
+
+# ---- decoded beside replayed ---------------------------------------------------------------------
+
+
+def test_a_decoded_sweep_counts_what_the_replay_says():
+    pair, starts = toy_pair(0.5), [(1, 2, 3), (5,), (3, 5), (8, 0), (6, 5), (0, 4)]
+    prompts = [EncodedPrompt(f"p{i}", "code", ids, 0) for i, ids in enumerate(starts)]
+    parts = []
+    for prompt in prompts:
+        (text,) = generate(pair.target, [prompt], 15, pair.stop_ids, Sampling(), 0)
+        scored = record_prompt(pair, prompt, text, chain(1), Sampling()).trace
+        rows = pd.DataFrame({name: list(values) for name, values in scored.items()})
+        parts.append(rows.assign(prompt_id=prompt.prompt_id, domain="code"))
+    trace, gammas = pd.concat(parts), [1, 4]
+    counted = study.decoded_sweep(pair, prompts, gammas, "T = 0", 15)
+    replayed = replay.chain_sums(trace, gammas)
+    columns = ["gamma", "prompt_id", "domain", "blocks", "accepted", "emitted"]
+    pd.testing.assert_frame_equal(counted[columns], replayed[columns], check_dtype=False)
+    # a decoder drafts past an end that it cannot foresee
+    assert (counted["drafted"] >= replayed["drafted"]).all()
+    recorded = {"T = 0": SimpleNamespace(trace=trace)}
+    table = study.decoded_beside_replayed(pair, prompts, recorded, gammas, 15, 0)
+    assert table["temperature"].tolist() == ["T = 0"] * 2 and not table["unequal"].any()
+    both = study.two_counts(table)
+    assert both.keys == ["made", "temperature", "gamma"]
+    assert both.at(made="decoded").frame["estimate"].tolist() == table["decoded"].tolist()
+
+
+def test_decoded_beside_replayed_counts_prompts_that_differ():
+    trace = random_texts()
+    replayed = replay.chain_sums(trace, [1, 3])
+    same = study.beside(replayed.sample(frac=1, random_state=0), replayed)
+    assert same["gamma"].tolist() == [1, 3]
+    none = same[["difference", "difference_low", "difference_high", "unequal"]] == 0
+    assert none.all(axis=None)
+    assert same["decoded"].tolist() == pytest.approx(same["replayed"].tolist())
+    assert (same["low"] < same["high"]).all()
+    total = replayed[replayed["gamma"] == 3][["emitted", "blocks"]].sum()
+    assert same["replayed"][1] == pytest.approx(total["emitted"] / total["blocks"])
+    slower = replayed.copy()
+    slower.loc[slower.index[0], "blocks"] += 2  # gamma 1, one prompt
+    table = study.beside(slower, replayed)
+    assert table["unequal"].tolist() == [1, 0]
+    assert table["difference"][0] < 0 == table["difference"][1]
+    assert table["difference_low"][0] < table["difference_high"][0] <= 0, (
+        "in a resample without that prompt nothing differs"
+    )
+    with pytest.raises(AssertionError, match="gammas differ"):
+        study.beside(slower, replay.chain_sums(trace, [1]))
+    with pytest.raises(ValueError, match="in one frame only"):
+        study.beside(slower[slower["prompt_id"] != slower["prompt_id"][0]], replayed)
+
+
+# ---- why the i.i.d. formula misses ---------------------------------------------------------------
+
+
+def test_gap_parts_by_hand():
+    # all is accepted, and every text ends at once: one token a pass instead of two
+    row = study.gap_parts(*greedy(texts(*[[0]] * 6)), 4, 1).iloc[0]
+    found = row[["alpha", "gap", "from_text_end", "from_lag1", "rest"]].tolist()
+    assert found == pytest.approx([1, -1, -1, 0, 0])
+
+
+def test_gap_parts_add_up_and_see_the_text_end():
+    chat = random_texts(2, 12, 200).assign(domain="chat", prompt_id=lambda t: "x" + t["prompt_id"])
+    trace = pd.concat([random_texts(1, 12, 6), chat])
+    table = study.gap_parts(*greedy(trace), 4, 4).set_index("domain")
+    assert table.index.tolist() == ["code", "chat"]
+    parts = table[["from_text_end", "from_lag1", "rest"]].sum(axis=1)
+    assert parts.tolist() == pytest.approx(table["gap"].tolist())
+    assert table.loc["code", "from_text_end"] < 5 * table.loc["chat", "from_text_end"] < 0, (
+        "short texts end sooner"
+    )
+    assert ((table["gap_low"] <= table["gap"]) & (table["gap"] <= table["gap_high"])).all()
+
+
+def test_the_largest_part_in_words():
+    rows = [("T = 0", "code", -0.3, -0.1, -0.2, 0.0), ("T = 0", "chat", -0.1, 0.0, -0.2, 0.1)]
+    names = ["temperature", "domain", "gap", "from_text_end", "from_lag1", "rest"]
+    said = study.largest_part(pd.DataFrame(rows, columns=names))
+    assert said == (
+        "T = 0: -0.20 = -0.05 `from_text_end`, -0.20 `from_lag1`, +0.05 `rest`; "
+        "the largest is `from_lag1`"
+    )
+
+
+def test_only_the_replay_of_visited_blocks_keeps_its_interval():
+    frames, _ = greedy(random_texts())
+    found = study.predictions(study.sweep_curves(frames, 4, 0.1))
+    assert list(pd.unique(found.frame["curve"])) == list(study.CURVES) == list(study.LOOKS)
+    sure = found.frame[found.frame["low"].notna()]
+    assert set(sure["curve"]) == {"replay, visited blocks"} and len(sure) == 4
+
+
+# ---- the best gamma ------------------------------------------------------------------------------
+
+
+def test_best_gammas_and_the_articles_range():
+    frames = {(text, "visited"): decoded([1.5, 1.9, 2.0], domain="math") for text in BOTH}
+    share = study.shares(frames, 3, 0.1)
+    best = study.best_gammas(share, {"math": [2, 4], "chat": [1, 2]})
+    assert best["temperature"].tolist() == ["T = 0", "T = 1"] and best["best"].tolist() == [2, 2]
+    assert best["article"].tolist() == ["2-4"] * 2 and best["share_in_article"].tolist() == [1, 1]
+    assert np.isnan(study.best_gammas(share, {})["share_in_article"]).all()
+    other = study.at_other_costs(frames, 3, [0.0, 9.0])
+    assert other["best_at_c_0"].tolist() == ["3 (3-3)"] * 2, "a free draft: the longest"
+    assert other["best_at_c_9"].tolist() == ["0 (0-0)"] * 2, "a dear one: none"
+    figure = study.draw_shares(share, {"math": [2, 4]})
+    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == [
+        "T = 0, math",
+        "T = 1, math",
+    ]
+
+
+def test_words_about_best_gammas():
+    assert study.edges(pd.DataFrame({"best": [3]}), 8) == ""
+    assert "plain decoding is the fastest" in study.edges(pd.DataFrame({"best": [0]}), 8)
+    assert "may lie beyond it" in study.edges(pd.DataFrame({"best": [8]}), 8)
+    rows = [("T = 0", d, "2-4", s) for d, s in zip("abcd", (0.95, 0.5, 0.05, np.nan), strict=True)]
+    names = ["temperature", "domain", "article", "share_in_article"]
+    said = study.verdicts(pd.DataFrame(rows, columns=names)).splitlines()
+    assert len(said) == 3 and "2-4 holds" in said[0]
+    assert "is not decided" in said[1] and "does not hold" in said[2]
+
+
+def test_how_often_one_best_gamma_is_above_another():
+    shares = {"math": (0.0, 0.5, 0.5), "chat": (0.0, 0.25, 0.75)}
+    rows = [("T = 0", d, g, s) for d, each in shares.items() for g, s in enumerate(each)]
+    share = pd.DataFrame(rows, columns=["temperature", "domain", "gamma", "share_best"])
+    # math above chat: 2 against 1; the same: both 1, or both 2
+    assert study.larger(share, "math", "chat") == (
+        "T = 0: larger in 12% of the resamples, the same in 50%"
+    )
+
+
+def test_the_articles_rule_has_no_peak():
+    rules = study.two_rules(range(1, 17), 0.85, 100.0, 5.0)
+    assert rules.at(rule="the article's rule", gamma=4).value == pytest.approx(340 / 117)
+    assert rules.at(rule="the article's rule").never_falls("gamma")
+    assert not rules.at(rule="standard model").never_falls("gamma")
+
+
+def test_numbers_are_named_by_domain_and_text():
+    tau = table_of([("T = 1", "code", 2.0, 1.0, 3.0)], ["temperature", "domain"])
+    best = pd.DataFrame({"temperature": ["T = 1"], "domain": ["code"], "best": [4]})
+    lag1 = pd.DataFrame({"temperature": ["T = 1"], "domain": ["code"], "lag1": [np.nan]})
+    assert study.numbers(tau, best, lag1) == {
+        "block_efficiency_code_t1": 2.0,
+        "best_gamma_code_t1": 4,
+    }
