@@ -125,9 +125,10 @@ probed = check.of_each_domain(encoded, last=probe_prompts)
 checked = check.of_each_domain(encoded, first=check_prompts)
 
 # %% [markdown]
-# A *setting* is what may be drafted in a block: nothing (`plain`), a chain, or a static tree. We
-# count the blocks that every setting makes of every text. A lossless text is the same under every
-# setting, so all of them emit the recorded tokens, no more and no less.
+# A *setting* is what may be drafted in a block: nothing (`plain`), a chain (`chain:3`: three tokens
+# in a row), or a static tree (`tree:2,3,4`: two levels, up to three guesses a position, four nodes
+# in all). We count the blocks that every setting makes of every text. A lossless text is the same
+# under every setting, so all of them emit the recorded tokens, no more and no less.
 
 # %%
 settings = machines.settings_up_to(max_gamma, budget)
@@ -144,8 +145,8 @@ assert (counted.groupby("setting")["emitted"].sum() == len(trace)).all()
 # ## 1. What should be drafted, for which domain, on which machine?
 # ### What a block costs here
 # A block costs gamma c + v(gamma + 1) + o target passes: **c** is a draft pass, **v(n)** a target
-# pass over n tokens, both in units of a target pass over one; **o** is what the decoding loop itself
-# takes. A tree makes a draft pass a level, and its target pass holds all its nodes and the root.
+# pass over n tokens, both in units of a target pass over one; **o** is what the decoding loop takes
+# itself. A tree makes a draft pass a level, and its target pass holds all its nodes and the root.
 #
 # Single passes are timed in random order. If the clock was disturbed (a v(n) below 0.95, or a pass
 # whose quartiles lie further apart than its median), all are timed again, `pass_tries` rounds at
@@ -261,9 +262,9 @@ ctx.plot(
 even = machines.break_even(counted, settings)
 at_published = machines.predicted(advice).at(machine=published_name)
 ctx.say(
-    f"No setting pays above c = {even.listed()}: chosen on the prompts that judge it, slightly "
-    f"flattering. Cross-fitted, at c = {published_c:g} this pair's acceptance would be worth "
-    f"{at_published.listed()}."
+    f"The c above which no setting pays: {even.listed()} (chosen on the prompts that judge it, "
+    f"slightly flattering). Cross-fitted, this pair's acceptance would be worth, at c = "
+    f"{published_c:g}, {at_published.listed()}."
 )
 dearer = panels.without(panel="gamma of the best chain")
 assert (dearer.steps("c") <= 1e-9).all(), "a dearer draft is never better"
@@ -296,8 +297,8 @@ now = machines.with_loop(passes, pd.concat([before, after]), drafts)
 each = check.against_prices(each, prices, choose.price(counted, settings, now))
 
 # %% [markdown]
-# The decoder's blocks and tokens must be the replay's, exactly (in float32 on the CPU, where no pass
-# rounds differently from another):
+# The decoder's blocks and tokens must be the replay's, exactly (in float32 on the CPU, where passes
+# of any shape round alike):
 
 # %%
 wrong = int(each["differs"].sum())
@@ -332,8 +333,8 @@ ctx.save(
 #   the classifier is not sure, the prompt gets the default;
 # * **online** needs no domain: two blocks are drafted alike, then the setting follows what was
 #   accepted in them;
-# * the **oracle** knows the text in advance and gives each prompt its own best setting, a bound that
-#   nothing can pass. What lies between 'always' and it is the **regret** of one setting for all.
+# * the **oracle** knows the text in advance and gives each prompt its own best setting: a bound
+#   that no router passes. What lies between 'always' and it is the **regret** of one setting.
 
 # %%
 texts = policies.text_frame(known)
@@ -394,8 +395,8 @@ ctx.plot(
 # %%
 knowing = policies.told_each(gaps.at(policy="per-domain"), "machine", than="'always'")
 duel = policies.speeds({here: judged[here]}, "online").at(policy="classifier")
-ctx.say(f"Knowing the true domain {knowing}.")
-ctx.say(f"The classifier {policies.told_each(policies.changes(duel), 'policy', than='online')}.")
+ctx.say(f"Knowing the true domain is, by machine: {knowing}.")
+ctx.say(f"Against online: {policies.told_each(policies.changes(duel), 'policy', than='it')}.")
 
 # %% [markdown]
 # ### How often is the router right?
@@ -413,17 +414,17 @@ ctx.table(policies.router_table(classifier, sets), "router")
 # %%
 bare = routers.routed(policies.text_frame(known, bare=True), classifier)
 error = bins.calibration_error("confidence", "correct")
+right = (texts["domain"] == by_rules).mean()
+off, off_bare = stats.bootstrap(routed, error), stats.bootstrap(bare, error)
 ctx.say(
-    f"Rules are right in {(texts['domain'] == by_rules).mean():.3f} of the prompts. The classifier's "
-    f"confidence is off by {stats.bootstrap(routed, error)} (its calibration error: how far "
-    f"confidence and share of right answers lie apart), form removed by "
-    f"{stats.bootstrap(bare, error)}."
+    f"Rules are right in {right:.3f} of the prompts. The classifier's calibration error (how far "
+    f"its confidence and its share of right answers lie apart) is {off}, form removed {off_bare}."
 )
 
 # %% [markdown]
-# How well does its confidence tell the domains from technical prose? The area under the ROC curve is
-# the chance that a prompt of a domain gets more confidence than a piece of prose; 0.5 is no better
-# than a coin.
+# How well does its confidence tell the domains from technical prose? The area under the ROC curve
+# is the chance that a prompt of a domain gets more confidence than a piece of prose; 0.5 is no
+# better than a coin.
 
 # %%
 card = classifier.card
@@ -446,8 +447,8 @@ ctx.save(
 
 # %% [markdown]
 # ### What does a wrong route cost?
-# The other domain's setting, and nothing where two domains have the same setting. Once here, and
-# once on the assumed machine with the cheapest draft, where long drafts pay and domains differ most.
+# The other domain's setting, and nothing where two domains have the same one. Once here, and once
+# on the assumed machine with the cheapest draft, where long drafts pay and domains differ most.
 
 # %%
 cheap = next(iter(assumed))
@@ -485,20 +486,19 @@ result = served.table()
 ctx.table(result.wide("policy", "metric"), "stream")
 
 # %%
+relative = served.table("always").without(policy="always")
 ctx.plot(
-    result.at(metric=["tokens_per_s", "p95_s", "passes_saved"]),
-    x="policy",
-    hue="metric",
-    columns="metric",
-    kind="bars",
-    y="",
-    share_y=False,
+    relative.at(metric=["tokens_per_s", "p50_s", "p95_s"]).without(policy="never"),
+    x="metric",
+    hue="policy",
+    kind="points",
+    y="relative to 'always'",
+    reference=1,
     slug="stream",
-    caption=f"A server at load {load:g}: tokens per second of work, 95 % latency, passes saved.",
+    caption=f"Tokens per second of work, and latency in the median and at 95 %, at load {load:g}.",
 )
 
 # %%
-relative = served.table("always").without(policy="always")
 ctx.say(
     f"{streams} streams of {requests} requests. Relative to 'always', tokens per second: "
     f"{relative.at(metric='tokens_per_s').listed('policy')}; 95 % latency: "
@@ -574,7 +574,10 @@ ctx.table(robust.wide(["question", "quantity", "policy"], "domain"), "robustness
 # %%
 change = policies.changes(robust)
 level = robust.at(quantity="speed", domain="pooled", policy=["x1", "chosen at T = 0"])
-ctx.say(f"Change of speed-up, pooled: {change.listed('policy')}. Speed-up: {level}.")
+ctx.say(
+    f"Change of speed-up, pooled: {change.listed('policy')}. At T = 0 the choice from true "
+    f"acceptance (x1), at T = 1 the choice from T = 0: {level.listed('policy')} times plain."
+)
 
 # %% [markdown]
 # **Drift**: one setting is fitted to a mix with 70 % of one domain and serves a mix with 70 % of
@@ -603,9 +606,9 @@ ctx.table(regimes, "regimes", rows=8)
 changed = int((regimes["paper_regime"] != regimes["regime"]).sum())
 ends = regimes.groupby("domain", sort=False)["break_even_c"].max()
 ctx.say(
-    f"{changed} of {len(regimes)} cells change their regime. By break-even at depth 3 drafting pays "
-    f"up to a c of {ends.min():.2f} to {ends.max():.2f}. Whether to speculate is a question of c, not "
-    "of E[L] = 1."
+    f"{changed} of {len(regimes)} cells change their regime. By break-even at depth 3 drafting "
+    f"pays up to a c of {ends.min():.2f} to {ends.max():.2f}. Whether to speculate is a question "
+    "of c, not of E[L] = 1."
 )
 
 # %%

@@ -40,13 +40,13 @@ SETTINGS = (
     | {"tree:3,2,8": static_tree(3, 2, 8)}
 )
 PROSE = (  # of none of the four domains
-    "The old lighthouse stood at the end of the pier, and gulls circled above it all through the grey afternoon.",
-    "Parliament passed the fisheries bill on Tuesday after a debate that lasted well into the night.",
-    "Rivers carry sediment from the mountains to the sea, where it settles in broad and fertile deltas.",
+    "The old lighthouse stood at the end of the pier, and gulls circled above it all afternoon.",
+    "Parliament passed the fisheries bill on Tuesday after a debate that lasted into the night.",
+    "Rivers carry sediment from the mountains to the sea, where it settles in fertile deltas.",
     "She folded the letter, set it beside the lamp, and listened to the rain against the shutters.",
-    "The orchestra opened its season with a symphony that had not been heard in the city for decades.",
+    "The orchestra opened its season with a symphony not heard in the city for decades.",
     "Frost came early that year, and the vineyards along the valley lost half of their harvest.",
-    "Medieval guilds regulated prices, trained apprentices and guarded the secrets of their crafts.",
+    "Medieval guilds regulated prices, trained apprentices and guarded their secrets.",
     "The museum's new wing houses ceramics, textiles and a collection of maritime paintings.",
     "Glaciers in the northern ranges have retreated steadily since the middle of the last century.",
     "He had never liked the harbour at dawn, with its smell of tar and its silent, waiting boats.",
@@ -73,8 +73,10 @@ def frame_of(prompts, bare=False):
 
 
 @pytest.mark.parametrize(("text", "domain"), [
-    ("def area(r):\n    '''Area of a circle.'''\n", "code"), ("Fix this method: it returns None.", "code"),
-    ("Solve $x^2 - 9 = 0$ for $x$.", "math"), ("What is the slope of the line through (1, 2) and (3, 8)?", "math"),
+    ("def area(r):\n    '''Area of a circle.'''\n", "code"),
+    ("Fix this method: it returns None.", "code"),
+    ("Solve $x^2 - 9 = 0$ for $x$.", "math"),
+    ("What is the slope of the line through (1, 2) and (3, 8)?", "math"),
     ("A crate holds 12 jars. How many jars are in 7 crates?", "reasoning"),
     ("Lena saves 5 euros every week. What is in her box after 8 weeks?", "reasoning"),
     ("Hello! How was your weekend?", "chat"), ("Could you recommend a film for tonight?", "chat"),
@@ -96,7 +98,8 @@ def test_form_is_stripped_and_what_is_left_is_the_task():
         and strip_form(REASONING_PROMPT.format("How many?")) == "How many?"
     )
     assert strip_form("How are you?") == "How are you?"
-    one = 'import re\n\ndef f(a: int) -> int:\n    """Add one\n    to a.\n\n    >>> f(1)\n    2\n    """\n'
+    head = "import re\n\ndef f(a: int) -> int:\n"
+    one = head + '    """Add one\n    to a.\n\n    >>> f(1)\n    2\n    """\n'
     assert strip_form(one) == "Add one to a."
     assert (
         strip_form("def f(a):\n    '''\n    Add two.\n    Args:\n        a: a number\n    '''\n")
@@ -216,8 +219,12 @@ def test_confusion_has_every_route():
 
 # ---- training on made-up text --------------------------------------------------------------------
 
-WORDS = {"code": "list sort parse index", "math": "equation root slope angle", "reasoning": "apples each bought left",
-         "chat": "weekend film hello coffee"}  # fmt: skip
+WORDS = {
+    "code": "list sort parse index",
+    "math": "equation root slope angle",
+    "reasoning": "apples each bought left",
+    "chat": "weekend film hello coffee",
+}
 
 
 def made_up(n=40, seed=0):
@@ -303,7 +310,8 @@ def data(tmp_path):
     )
     problems = [{"problem": f"Find the root of $x = {n}$.", "solution": "s"} for n in range(60)]
     jsonl(train / "hendrycks_math_all_train.jsonl.gz", problems)
-    head = 'def f{n}(start):\n    """Sort the list and parse its index {n} with all of the care that it needs."""\n'
+    described = "Sort the list and parse its index {n} with all of the care that it needs."
+    head = f'def f{{n}}(start):\n    """{described}"""\n'
     sources = [head.format(n=n) + body for n in range(60)]
     jsonl(train / "code_python_permissive.jsonl.gz", [{"content": source} for source in sources])
     jsonl(train / "mbpp_train_val_prompt.jsonl", [])
@@ -316,7 +324,7 @@ def data(tmp_path):
             ],
         )
     prose = [
-        f"The harbour was quiet on that morning, and number {n} of the boats lay waiting for the tide to turn."
+        f"The harbour was quiet that morning, and boat {n} lay waiting there for the tide to turn."
         for n in range(9)
     ]
     jsonl(
@@ -376,8 +384,8 @@ def test_walks_from_the_start_cost_what_the_table_says():
         prices = choose.price(counted, SETTINGS, COSTS)
         assert list(at.settings) == list(prices.settings)
         assert list(at.prompt_id) == list(prices.prompts["prompt_id"])
-        made = [prices.cost.T, prices.target_passes.T, prices.draft_passes.T]
-        assert at.to_go[:, :, 0] == pytest.approx(np.stack(made, axis=-1))
+        made = prices.table[["cost", "target_passes", "draft_passes"]].to_numpy()
+        assert at.to_go[:, :, 0].reshape(-1, 3) == pytest.approx(made)
         assert (at.to_go[:, np.arange(20), at.length] == 0).all()
 
 
@@ -430,11 +438,15 @@ def test_online_does_not_look_ahead():
 
 
 def test_wrong_routes_by_hand():
-    costs = {"code": [10.0, 5.0], "chat": [10.0, 20.0]}
-    rows = [(f"{d}-{i}", d, 10.0) for d in costs for i in range(6)]
-    prompts = pd.DataFrame(rows, columns=["prompt_id", "domain", "emitted"])
-    cost = np.array([costs[domain] for domain in prompts["domain"]])
-    prices = Prices(prompts, np.array([PLAIN, "a"]), cost, cost, cost)
+    costs = {"code": {PLAIN: 10.0, "a": 5.0}, "chat": {PLAIN: 10.0, "a": 20.0}}
+    rows = [
+        (name, f"{domain}-{i}", domain, 10.0, own[name], 1.0, 1.0)
+        for name in (PLAIN, "a")
+        for domain, own in costs.items()
+        for i in range(6)
+    ]
+    table = pd.DataFrame(rows, columns=["setting", *choose.PROMPT, *choose.SUMS])
+    prices = Prices(table.set_index(["setting", *choose.PROMPT]))
     found = policies.wrong_routes(prices, folds=2).frame
     loss = found.set_index(["taken_for", "domain"])["estimate"]
     assert loss["code", "chat"] == 0.5 - 1 and loss["chat", "code"] == 1 - 2
@@ -463,7 +475,7 @@ def test_bad_input_says_what_to_do():
 def test_a_damaged_router_is_refused(router, tmp_path):
     with pytest.raises(
         ValueError,
-        match="no router can be read from .*restore router.safetensors and card.json, or train it again",
+        match="no router can be read from .*restore router.safetensors.*, or train it again",
     ):
         load_router(tmp_path)
     router.save(tmp_path)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from speclab.analysis import choose
 from speclab.cost import Costs
+from speclab.draft import Shape
 from speclab.score import Estimator, quotient
 from speclab.stats import bootstrap
-from speclab.draft import Shape
 from speclab.studies.budgets_and_routing import batches, machines, serving
 from speclab.tree import PLAIN as NOTHING
 from speclab.tree import chain, static_tree

@@ -31,15 +31,9 @@ CHATS = (
     "chat_taskmaster4_quarter.jsonl",
     "chat_topical_chat.jsonl.gz",
 )
-
-
-MOST, MOST_OF_A_CHAT = (
-    4000,
-    400,
-)  # training prompts of a domain; of one source of chat, so that none is most of it
-
-
-KEPT = 0.95  # of held-out prompts the router is sure enough of: below the threshold is UNKNOWN
+MOST = 4000  # training prompts of a domain,
+MOST_OF_A_CHAT = 400  # and of one source of chat, so that none is most of it
+KEPT = 0.95  # of held-out prompts the router is sure enough of: those below are UNKNOWN
 
 
 def training_prompts(data: str | Path, seed: int = 0) -> pd.DataFrame:
@@ -102,30 +96,28 @@ def train(prompts: pd.DataFrame, cs: Sequence[float] = (1.0, 10.0, 100.0)) -> Ro
     KEPT of those pass the threshold. ValueError if a domain has no prompt to fit on or to hold out.
     """
     known = prompts[prompts["domain"] != UNKNOWN]
-    both = pd.concat([known.assign(text=known[name]) for name in ("text", "bare")]).drop_duplicates(
-        ["prompt_id", "text"]
-    )
+    forms = [known.assign(text=known[name]) for name in ("text", "bare")]
+    both = pd.concat(forms).drop_duplicates(["prompt_id", "text"])
     fit, held = both[~both["held_out"]], both[both["held_out"]]
-    for part in (fit, held):
-        if missing := set(DOMAINS) - set(part["domain"]):
-            raise ValueError(
-                f"no prompt of {sorted(missing)} to {'fit on' if part is fit else 'hold out'}: {len(prompts)} came; give more"
-            )
-    idf = TfidfTransformer().fit(hashed(fit["text"])).idf_
-    x, codes = (
-        normalize(hashed(fit["text"]).multiply(idf)),
-        pd.Categorical(fit["domain"], DOMAINS).codes,
-    )
+    for part, use in ((fit, "fit on"), (held, "hold out")):
+        if missing := sorted(set(DOMAINS) - set(part["domain"])):
+            raise ValueError(f"no prompt of {missing} to {use}: {len(prompts)} came; give more")
+    counts = hashed(fit["text"])
+    idf = TfidfTransformer().fit(counts).idf_
+    features = normalize(counts.multiply(idf))
     tried = []
     for c in cs:
-        model = LogisticRegression(C=c, class_weight="balanced", max_iter=2000).fit(x, codes)
+        model = LogisticRegression(C=c, class_weight="balanced", max_iter=2000)
+        model.fit(features, _codes(fit))
         router = Router(model.coef_, model.intercept_, idf, 0.0, {"C": c})
         p = router.probabilities(held["text"].tolist())
-        tried.append(
-            (log_loss(pd.Categorical(held["domain"], DOMAINS).codes, p), c, router, p.max(axis=1))
-        )
-    _, _, best, confidence = min(tried, key=lambda found: found[:2])
+        tried.append((log_loss(_codes(held), p), c, router, p.max(axis=1)))
+    _, _, best, confidence = min(tried, key=lambda one: one[:2])
     return replace(best, threshold=float(np.quantile(confidence, 1 - KEPT)))
+
+
+def _codes(prompts: pd.DataFrame) -> np.ndarray:
+    return pd.Categorical(prompts["domain"], DOMAINS).codes
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -142,10 +134,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"speclab: {error}", file=sys.stderr)
         return 2
     router = train(prompts)
-    held, sizes = (
-        prompts[prompts["held_out"]],
-        prompts[["domain", "held_out"]].value_counts().unstack(),
-    )
+    held = prompts[prompts["held_out"]]
+    sizes = prompts[["domain", "held_out"]].value_counts().unstack()
     inside = held["domain"] != UNKNOWN
     facts = {
         "command": "python -m data.routing.prepare --data DIR",

@@ -6,12 +6,13 @@ NumPy and pandas only. A child of rank k is accepted with probability a[k] where
 = sum over its nodes, root included, of the product of a along the path.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 import pandas as pd
 
+from speclab.analysis.choose import fastest
 from speclab.cost import speedup_tree
 from speclab.tree import Tree, check_limit
 
@@ -31,27 +32,12 @@ def rank_acceptance(trace: pd.DataFrame, ranks: int = 8) -> np.ndarray:
     """P(the target's own token has rank k under the draft) for k = 0..ranks-1, at T = 0 child k's
     acceptance; float64 [ranks].
     """
-    if not len(trace):
-        raise ValueError("trace has no rows: record a run first")
     return np.array([(trace["draft_rank"] == k).mean() for k in range(ranks)])
 
 
-def _checked(a: np.ndarray) -> np.ndarray:
-    a = np.asarray(a, dtype=float)
-    if a.ndim != 1 or not len(a) or not np.isfinite(a).all() or (a < 0).any() or a.sum() > 1 + 1e-9:
-        raise ValueError(
-            f"rank acceptances {a}: numbers from 0 that sum to 1 at most are needed, one a rank"
-        )
-    return a
-
-
 def expected_block_efficiency(tree: Tree, a: np.ndarray) -> float:
-    """F(T) of a tree under rank-acceptances a."""
-    a, reached = _checked(a), np.ones(tree.size + 1)
-    if tree.width.max() > len(a):
-        raise ValueError(
-            f"the tree needs {int(tree.width.max())} ranks, acceptances of {len(a)} are given"
-        )
+    """F(T) of a tree under rank-acceptances a, at least one a rank of the tree."""
+    reached = np.ones(tree.size + 1)
     for node in range(1, tree.size + 1):
         reached[node] = reached[tree.parent[node]] * a[tree.rank[node]]
     return float(reached.sum())
@@ -59,46 +45,41 @@ def expected_block_efficiency(tree: Tree, a: np.ndarray) -> float:
 
 def best_tree(a: np.ndarray, budget: int, depth: int, branches: int | None = None) -> Best:
     """The tree of at most `budget` drafted nodes, `depth` levels and `branches` children a node
-    with the largest F.
+    with the largest F; a: rank acceptances, numbers from 0 that sum to 1 at most.
     """
-    a = _checked(a)[: branches or len(a)]
     check_limit("budget", budget), check_limit("depth", depth)
+    a = np.asarray(a, float)[:branches]
+    if not len(a) or not (a >= 0).all() or a.sum() > 1 + 1e-9:
+        raise ValueError(f"rank acceptances {a}: numbers from 0 that sum to 1 at most are needed")
 
     @cache
-    def node(size: int, levels: int) -> float:
-        """Best F of a subtree of `size` nodes, its root counted as 1."""
-        return 1 + family(0, size - 1, levels)[0]
-
-    @cache
-    def family(rank: int, size: int, levels: int) -> tuple[float, int]:
-        """Best value of children rank, rank + 1, … with `size` nodes among them, and how many the
-        first takes.
+    def family(rank: int, size: int, levels: int) -> tuple[float, tuple]:
+        """The best value of children rank, rank + 1, … with `size` nodes among them, and these
+        children, each as the tuple of its own.
         """
         if size == 0 or levels == 0 or rank == len(a):
-            return 0.0, 0
-        return max(
-            (a[rank] * node(first, levels - 1) + family(rank + 1, size - first, levels)[0], -first)
-            for first in range(1, size + 1)
-        )
+            return 0.0, ()
+        tried = []
+        for first in range(1, size + 1):  # nodes that the first child takes
+            below, children = family(0, first - 1, levels - 1)
+            beside, siblings = family(rank + 1, size - first, levels)
+            tried.append((a[rank] * (1 + below) + beside, -first, (children, *siblings)))
+        value, _, best = max(tried)
+        return value, best
 
-    tree = _grow(lambda rank, size, levels: -family(rank, size, levels)[1], budget, depth)
+    _, children = family(0, budget, depth)
+    tree = _breadth_first(children)
     return Best(tree, expected_block_efficiency(tree, a))
 
 
-def _grow(first_size, budget: int, depth: int) -> Tree:
-    """The tree the programme chose, breadth-first.
-
-    first_size(rank, size, levels): nodes that the child of this rank takes.
-    """
-    parent, rank, deep, queue = [-1], [0], [0], [(0, budget, depth)]
-    while queue:
-        above, size, levels = queue.pop(0)
-        child_rank = 0
-        while taken := first_size(child_rank, size, levels):
-            parent.append(above), rank.append(child_rank), deep.append(deep[above] + 1)
-            queue.append((len(parent) - 1, taken - 1, levels - 1))
-            child_rank, size = child_rank + 1, size - taken
-    return Tree(*(np.array(x, dtype=np.int64) for x in (parent, rank, deep)))
+def _breadth_first(children: tuple) -> Tree:
+    """Nested tuples of children, in rank order, as a tree."""
+    nodes, queue = [(-1, 0, 0)], [(0, children)]
+    for parent, below in queue:
+        for rank, own in enumerate(below):
+            queue.append((len(nodes), own))
+            nodes.append((parent, rank, nodes[parent][2] + 1))
+    return Tree(*np.array(nodes, np.int64).T)
 
 
 def best_tree_for_speed(
@@ -110,15 +91,7 @@ def best_tree_for_speed(
     """The tree with the largest predicted speed-up under measured costs (`cost.Costs`): maximise S,
     not F.
     """
-    found = []
-    for budget in budgets:
-        for depth in depths:
-            best = best_tree(a, budget, depth)
-            found.append(
-                Best(
-                    best.tree,
-                    best.block_efficiency,
-                    speedup_tree(best.block_efficiency, best.tree, cost),
-                )
-            )
-    return max(found, key=lambda b: b.speedup)
+    trees = [best_tree(a, budget, depth) for budget in budgets for depth in depths]
+    speeds = [speedup_tree(best.block_efficiency, best.tree, cost) for best in trees]
+    best = fastest(speeds)
+    return replace(trees[best], speedup=speeds[best])

@@ -11,6 +11,7 @@ draft_passes. NumPy and pandas only.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -112,31 +113,37 @@ def block_counts(
     require(trace, [*PROMPT, "position"], "trace")
     parts = []
     for name, shape in settings.items():
-        blocks = _blocks(trace, shape, rule, max_new_tokens)
-        sums = blocks.groupby([*PROMPT, "levels"], sort=False, observed=True).sum()
+        made = blocks(trace, shape, rule, max_new_tokens)
+        sums = made.groupby([*PROMPT, "levels"], sort=False, observed=True).sum()
         parts.append(sums.reset_index().assign(setting=name))
     return pd.concat(parts, ignore_index=True)
 
 
-def _blocks(trace: pd.DataFrame, shape: Tree, rule: str, limit: int | None) -> pd.DataFrame:
+def blocks(
+    trace: pd.DataFrame,
+    shape: Tree,
+    rule: str = "greedy",
+    max_new_tokens: int | None = None,
+    starts: str = "visited",
+) -> pd.DataFrame:
+    """The blocks of one setting, in the order of each text: prompt_id, domain, levels, blocks (1,
+    or the probability that there is one), emitted; arguments as of `block_counts`.
+
+    starts: as in `replay.replay`.
+    """
     if not shape.size:
         return trace[PROMPT].assign(levels=0, blocks=1.0, emitted=1.0)
     if rule == "rejection":
         assert shape.is_chain, "the rejection rule replays chains; 'point-mass' replays trees"
-        walked = replay.replay_sampled(trace, shape.size)
+        walked = replay.replay_sampled(trace, shape.size, starts)
     else:
-        walked = replay.replay(trace, shape)
-    weight = walked["weight"]
-    levels = levels_at(walked, shape, limit)
-    return walked[PROMPT].assign(levels=levels, blocks=weight, emitted=weight * walked["emitted"])
-
-
-def levels_at(blocks: pd.DataFrame, shape: Tree, limit: int | None) -> np.ndarray:
-    """Levels drafted in each block of a replay, int [blocks]; limit: `max_new_tokens` of
-    `block_counts`, past which no decoder drafts.
-    """
-    room = blocks["remaining"] if limit is None else limit - blocks["start"]
-    return np.minimum(room, shape.max_depth).to_numpy(int)
+        walked = replay.replay(trace, shape, starts)
+    room = walked["remaining"] if max_new_tokens is None else max_new_tokens - walked["start"]
+    return walked[PROMPT].assign(
+        levels=np.minimum(room, shape.max_depth).astype(int),
+        blocks=walked["weight"],
+        emitted=walked["weight"] * walked["emitted"],
+    )
 
 
 def block_prices(shape: Tree, costs: Costs) -> np.ndarray:
@@ -149,33 +156,35 @@ def block_prices(shape: Tree, costs: Costs) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Prices:
-    """What every setting costs on every prompt, on one machine.
-
-    prompts: prompt_id, domain, emitted, one row a prompt. settings: their names. cost,
-    target_passes and draft_passes: float [prompts, settings].
+    """What every setting costs on every prompt, on one machine: a `table` of SUMS by setting,
+    prompt_id and domain (its index), every setting with the same prompts in the same order.
     """
 
-    prompts: pd.DataFrame
-    settings: np.ndarray
-    cost: np.ndarray
-    target_passes: np.ndarray
-    draft_passes: np.ndarray
+    table: pd.DataFrame
+
+    @cached_property
+    def settings(self) -> np.ndarray:
+        """Names of the settings."""
+        return self.table.index.unique("setting").to_numpy()
+
+    @cached_property
+    def prompts(self) -> pd.DataFrame:
+        """prompt_id, domain, emitted: one row a prompt."""
+        return self.table.loc[self.settings[0], ["emitted"]].reset_index()
+
+    @cached_property
+    def cost(self) -> np.ndarray:
+        """Target passes over one token, [prompts, settings]."""
+        return self.table["cost"].to_numpy().reshape(len(self.settings), -1).T
 
     def judged(self, setting: str | Mapping[str, str]) -> pd.DataFrame:
         """A judged frame of one setting for every prompt, or of prompt_id -> setting (prompts that
-        it does not name are left out).
+        it does not name are left out). KeyError for a prompt or a setting that was not priced.
         """
         ids = self.prompts["prompt_id"]
-        chosen = dict.fromkeys(ids, setting) if isinstance(setting, str) else dict(setting)
-        row = pd.Index(ids).get_indexer(list(chosen))
-        column = pd.Index(self.settings).get_indexer(list(chosen.values()))
-        assert min(row) >= 0 and min(column) >= 0, "a prompt or a setting was not priced"
-        return self.prompts.iloc[row].assign(
-            setting=list(chosen.values()),
-            cost=self.cost[row, column],
-            target_passes=self.target_passes[row, column],
-            draft_passes=self.draft_passes[row, column],
-        )
+        chosen = dict.fromkeys(ids, setting) if isinstance(setting, str) else setting
+        by_name = self.table.reset_index("domain")
+        return by_name.loc[[(name, prompt) for prompt, name in chosen.items()]].reset_index()
 
 
 def price(counted: pd.DataFrame, settings: Settings, costs: Costs) -> Prices:
@@ -186,18 +195,12 @@ def price(counted: pd.DataFrame, settings: Settings, costs: Costs) -> Prices:
     rows = counted[counted["setting"].isin(list(settings))]
     by_levels = {name: block_prices(shape, costs) for name, shape in settings.items()}
     pairs = zip(rows["setting"], rows["levels"], strict=True)
-    per_block = np.array([by_levels[name][levels] for name, levels in pairs])
     priced = rows.assign(
-        cost=per_block * rows["blocks"],
+        cost=rows["blocks"] * [by_levels[name][levels] for name, levels in pairs],
         target_passes=rows["blocks"],
-        draft_passes=rows["levels"] * rows["blocks"],
+        draft_passes=rows["blocks"] * rows["levels"],
     )
-    sums = priced.groupby(["setting", *PROMPT], sort=False, observed=True)[SUMS].sum()
-    names = sums.index.unique("setting")
-    grid = {name: sums[name].to_numpy().reshape(len(names), -1).T for name in SUMS}
-    prompts = sums.loc[names[0]].reset_index()[[*PROMPT, "emitted"]]
-    assert (sums.index.get_level_values("prompt_id") == [*prompts["prompt_id"]] * len(names)).all()
-    return Prices(prompts, names.to_numpy(), *(grid[name] for name in SUMS[1:]))
+    return Prices(priced.groupby(["setting", *PROMPT], sort=False, observed=True)[SUMS].sum())
 
 
 # ---- choices -------------------------------------------------------------------------------------
@@ -276,19 +279,18 @@ def paired_speeds(
     resample.
     """
     base = policies[baseline].set_index("prompt_id")["cost"]
-    rivals = Estimator("minus_baseline", _emitted_and_costs, lambda sums: -np.diff(quotient(sums)))
-    parts = {}
+    both = ["emitted", "emitted", "cost", "base"]
+    ahead = Estimator(
+        "minus_baseline",
+        lambda rows: rows[both].to_numpy(float),
+        lambda sums: -np.diff(quotient(sums)),
+    )
+    parts = []
     for name, judged in policies.items():
-        both = judged.assign(base=base.loc[judged["prompt_id"]].to_numpy())
-        parts[name, "speed"] = by_domain(both, SPEED, n, seed)
-        if name != baseline:
-            parts[name, "minus_baseline"] = by_domain(both, rivals, n, seed)
-    table = pd.concat(parts, names=["policy", "quantity"]).reset_index(["policy", "quantity"])
-    table = table[["policy", "quantity", "domain", "estimate", "low", "high", "n_prompts"]]
+        rows = judged.assign(base=base.loc[judged["prompt_id"]].to_numpy())
+        for estimator in (SPEED,) if name == baseline else (SPEED, ahead):
+            parts.append(by_domain(rows, estimator, n, seed).assign(policy=name))
+    table = pd.concat(parts, ignore_index=True).rename(columns={"estimator": "quantity"})
     numbers = ["estimate", "low", "high"]
     table[numbers] = table[numbers].round(9) + 0.0  # and no -0
-    return table.reset_index(drop=True)
-
-
-def _emitted_and_costs(rows: pd.DataFrame) -> np.ndarray:
-    return rows[["emitted", "emitted", "cost", "base"]].to_numpy(float)
+    return table[["policy", "quantity", "domain", *numbers, "n_prompts"]]

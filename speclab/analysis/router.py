@@ -33,14 +33,16 @@ RULES = (
     ("code", r">>> |```|\w\(\)|\breturns?\b.*\b(list|string|tuple|dict|array|true|none)\b"),
     (
         "code",
-        r"\b(write|implement|fix|debug|refactor)\b.{0,60}\b(function|method|class|program|script|code|regex|query)\b",
+        r"\b(write|implement|fix|debug|refactor)\b.{0,60}"
+        r"\b(function|method|class|program|script|code|regex|query)\b",
     ),
     ("code", r"\b(python|javascript|java|sql|html|c\+\+|numpy|pandas|bash)\b"),
     ("math", r"\\(frac|sqrt|sum|cdot|pi|left|begin|angle)|\$[^$\n]*[=^\\+<>a-z][^$\n]*\$"),
     ("math", r"\b(solve|simplify|factor|expand|evaluate|compute|prove)\b.*[=^\d]"),
     (
         "math",
-        r"\b(polynomial|equation|quadratic|triangle|integer|remainder|real number|slope|perimeter|vertex|function \$)",
+        r"\b(polynomial|equation|quadratic|triangle|integer|remainder|real number|slope|perimeter"
+        r"|vertex|function \$)",
     ),
     ("reasoning", r"\d[\s\S]*\bhow (many|much|long|far|old|fast)\b[^?]*\?"),
     (
@@ -51,7 +53,8 @@ RULES = (
     ("chat", r"\b(can|could|would|will) you\b|\bplease\b|\b(recommend|suggest|advice|tips)\b"),
     (
         "chat",
-        r"^\s*(what|why|who|where|which|do|is|are|tell|explain|describe|write|give|how (do|can|should|to))\b",
+        r"^\s*(what|why|who|where|which|do|is|are|tell|explain|describe|write|give"
+        r"|how (do|can|should|to))\b",
     ),
     ("chat", r"\b(i|i'm|my|me)\b"),
 )

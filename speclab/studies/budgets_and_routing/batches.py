@@ -8,14 +8,14 @@ together: a draft pass a level over all their nodes, and one target pass over al
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import numpy as np
 import pandas as pd
 
 from speclab.analysis import choose
-from speclab.analysis.choose import PLAIN, Settings, levels_at
-from speclab.estimates import Estimates
-from speclab.replay import replay
+from speclab.analysis.choose import PLAIN, Settings
+from speclab.estimates import Estimates, direction
 from speclab.score import POOLED
 from speclab.studies.budgets_and_routing.machines import LoopCosts, assumed, drafting
 from speclab.tree import Tree
@@ -112,13 +112,9 @@ def levels_drafted(
     """The levels that are drafted in each block of every recorded text (T = 0), int [blocks], by
     prompt_id; max_new_tokens as of `choose.block_counts`.
     """
-    if not shape.size:
-        sizes = trace.groupby("prompt_id", sort=False).size()
-        return {name: np.zeros(size, int) for name, size in sizes.items()}
-    blocks = replay(trace, shape)
-    levels = pd.Series(levels_at(blocks, shape, max_new_tokens))
-    by_prompt = levels.groupby(blocks["prompt_id"].to_numpy(), sort=False)
-    return {name: own.to_numpy() for name, own in by_prompt}
+    made = choose.blocks(trace, shape, max_new_tokens=max_new_tokens)
+    by_prompt = made.groupby("prompt_id", sort=False)["levels"]
+    return {name: levels.to_numpy() for name, levels in by_prompt}
 
 
 def lockstep(requests: Sequence[np.ndarray], shape: Tree, batch: int, costs: LoopCosts) -> float:
@@ -173,9 +169,9 @@ def simulated(
 
 
 def beside(crowd: Estimates, simulation: Estimates) -> Estimates:
-    """The closed form and the simulation in one table, by domain."""
+    """The closed form and the simulation in one table, machines named shortly, for a figure."""
     rows = pd.concat([crowd.without(domain=POOLED).frame, simulation.frame], ignore_index=True)
-    return Estimates(rows)
+    return Estimates(rows.assign(machine=rows["machine"].str.replace(", c = .*", "", regex=True)))
 
 
 def largest_priced(crowd: Estimates, costs: LoopCosts) -> int:
@@ -211,14 +207,14 @@ def turning(rows: pd.DataFrame) -> Turning:
     above 1 pays, one wholly below 1 slows.
     """
     rows = rows.sort_values("batch")
-    pays, slows = (rows["low"] > 1).to_numpy(), (rows["high"] < 1).to_numpy()
-    paying = rows["batch"][np.logical_and.accumulate(pays)]
-    slowing = rows["batch"][np.logical_and.accumulate(slows[::-1])[::-1]]
-    verdict = pays.astype(int) - slows
+    verdict = [direction(row, 1, -1, 0, than=1) for row in rows.itertuples()]
+    batches = rows["batch"].tolist()
+    paying = len([*takewhile(lambda one: one == 1, verdict)])
+    slowing = len([*takewhile(lambda one: one == -1, reversed(verdict))])
     return Turning(
-        None if paying.empty else int(paying.iloc[-1]),
-        None if slowing.empty else int(slowing.iloc[0]),
-        bool((np.diff(verdict) <= 0).all()),
+        batches[paying - 1] if paying else None,
+        batches[-slowing] if slowing else None,
+        verdict == sorted(verdict, reverse=True),
     )
 
 

@@ -10,44 +10,45 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from speclab import tree
 from speclab.analysis import choose, timing
 from speclab.analysis.choose import PLAIN, Settings
 from speclab.cost import Costs
-from speclab.draft import Shape
+from speclab.draft import Shape, parse_shape
 from speclab.estimates import Estimates
 from speclab.pairs import Pair
 from speclab.score import POOLED, domains_in
 from speclab.stats import BOUNDS, RESAMPLES, by_domain, prompts_of
+from speclab.tree import Tree
 
 C_GRID = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 CHAINS, ALL_SETTINGS = "best chain", "best chain or tree"
 LEAST_V = 0.95  # a pass over several tokens cannot cost less than over one
 
 
-def settings_up_to(max_gamma: int, budget: int) -> dict[str, tree.Tree]:
+def settings_up_to(max_gamma: int, budget: int) -> dict[str, Tree]:
     """The settings to choose from: plain, chains of up to `max_gamma` tokens, and static trees of 2
     to 4 levels, 2 or 3 children a node and up to `budget` nodes; of equal trees the first.
     """
-    named = {PLAIN: tree.PLAIN}
-    named |= {f"chain:{gamma}": tree.chain(gamma) for gamma in range(1, max_gamma + 1)}
-    for depth in (2, 3, 4):
-        for branches in (2, 3):
-            for nodes in range(branches, budget + 1):
-                shape = tree.static_tree(depth, branches, nodes)
-                named[f"tree:{depth},{branches},{nodes}"] = shape
-    different: dict[tuple, str] = {}
-    for name, shape in named.items():
-        different.setdefault((*shape.parent, *shape.rank), name)
-    return {name: named[name] for name in different.values()}
+    chains = [f"chain:{gamma}" for gamma in range(1, max_gamma + 1)]
+    trees = [
+        f"tree:{depth},{branches},{nodes}"
+        for depth in (2, 3, 4)
+        for branches in (2, 3)
+        for nodes in range(branches, budget + 1)
+    ]
+    different: dict[tuple, tuple[str, Tree]] = {}
+    for name in (PLAIN, *chains, *trees):
+        shape = parse_shape(name).tree
+        different.setdefault((*shape.parent, *shape.rank), (name, shape))
+    return dict(different.values())
 
 
-def chains_of(settings: Settings) -> dict[str, tree.Tree]:
+def chains_of(settings: Settings) -> dict[str, Tree]:
     """The settings without branches: plain and the chains."""
     return {name: shape for name, shape in settings.items() if shape.is_chain}
 
 
-def drafting(settings: Settings) -> dict[str, tree.Tree]:
+def drafting(settings: Settings) -> dict[str, Tree]:
     """The settings without plain."""
     return {name: shape for name, shape in settings.items() if shape.size}
 
@@ -67,7 +68,7 @@ class LoopCosts(Costs):
         """What the loop itself takes a block of a chain, or of a tree."""
         return self.overhead if chain else self.tree_overhead
 
-    def of_block(self, shape: tree.Tree) -> float:
+    def of_block(self, shape: Tree) -> float:
         """Cost of one block of a tree or chain, as `Costs.of_block`."""
         return super().of_block(shape) + (self.loop(shape.is_chain) - self.overhead)
 
@@ -204,9 +205,8 @@ def predicted(advice: pd.DataFrame) -> Estimates:
 
 def numbers_of(advice: pd.DataFrame) -> dict[str, float | str]:
     """The main numbers of one machine's recommendations, as `code_speedup`, for ctx.record."""
-    names = ("setting", "speedup", "low", "high", "speculate")
-    rows = advice.set_index("domain")
-    return {f"{domain}_{name}": rows.at[domain, name] for domain in rows.index for name in names}
+    rows = advice.set_index("domain")[["setting", "speedup", "low", "high", "speculate"]]
+    return {f"{domain}_{name}": value for (domain, name), value in rows.stack().items()}
 
 
 # ---- other hardware ------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay
-from speclab.analysis.choose import Settings, block_prices, levels_at
+from speclab.analysis import choose
+from speclab.analysis.choose import Settings
 from speclab.cost import Costs
 from speclab.stats import fold_of
 
@@ -45,13 +46,11 @@ def walks(
     emitted = np.zeros((len(settings), len(ids), length.max()), int)
     to_go = np.zeros((len(settings), len(ids), length.max() + 1, 3))
     for s, shape in enumerate(settings.values()):
-        tokens, levels = np.ones(len(texts), int), np.zeros(len(texts), int)
-        if shape.size:
-            blocks = replay.replay(trace, shape, starts="every")  # rows in the order of `texts`
-            tokens, levels = blocks["emitted"], levels_at(blocks, shape, max_new_tokens)
-        emitted[s, code, start] = tokens
-        block_cost = block_prices(shape, costs)[levels]
-        to_go[s, code, start] = np.stack([block_cost, np.ones(len(texts)), levels], axis=1)
+        blocks = choose.blocks(trace, shape, max_new_tokens=max_new_tokens, starts="every")
+        levels = blocks["levels"].to_numpy()  # rows in the order of `texts`
+        block_cost = choose.block_prices(shape, costs)[levels]
+        emitted[s, code, start] = blocks["emitted"]
+        to_go[s, code, start] = np.stack([block_cost, np.ones(len(levels)), levels], axis=1)
     s, p = np.ogrid[: len(settings), : len(ids)]
     for t in range(length.max() - 1, -1, -1):  # a block, and what follows it
         to_go[:, :, t] += to_go[s, p, t + emitted[:, :, t]] * (t < length)[:, None]

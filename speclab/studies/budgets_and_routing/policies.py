@@ -88,7 +88,7 @@ def told_each(found: Estimates, names: str, than: str) -> str:
     said: dict[str, list[str]] = {}
     for row in found.rows():
         name = f"{getattr(row, names)} ({row.estimate:+.3f} [{row.low:+.3f}, {row.high:+.3f}])"
-        said.setdefault(told(row, "is faster than", "is slower than"), []).append(name)
+        said.setdefault(told(row, "faster than", "slower than"), []).append(name)
     return "; ".join(f"**{word}** {than}: {', '.join(who)}" for word, who in said.items())
 
 
@@ -149,7 +149,7 @@ def _share(share: float, n: int) -> str:
 
 
 def confusion(found: pd.DataFrame) -> pd.DataFrame:
-    """Prompts of a frame (domain, route) by true domain (rows) and route (columns, UNKNOWN last)."""
+    """Prompts of a frame (domain, route): true domains down, routes across, UNKNOWN last."""
     table = pd.crosstab(found["domain"], found["route"])
     columns = [*DOMAINS, UNKNOWN]
     return table.reindex(index=domains_in(found), columns=columns, fill_value=0)
@@ -162,10 +162,9 @@ def wrong_routes(prices: choose.Prices, scale: float = 1.0, folds: int = 5) -> E
 
     Positive: the other domain's setting happens to be faster on these prompts.
     """
-    ids = prices.prompts["prompt_id"]
-    domains = domains_in(prices.prompts)
+    ids, domains = prices.prompts["prompt_id"], domains_in(prices.prompts)
     frames = {"right": choose.cross_fit(prices, folds=folds)}
-    for label in [*(name for name in DOMAINS if name in domains), UNKNOWN]:
+    for label in (*domains, UNKNOWN):
         frames[label] = choose.cross_fit(prices, dict.fromkeys(ids, label), folds)
     found = Estimates(choose.paired_speeds(frames, "right").rename(columns={"policy": "taken_for"}))
     rows = found.at(quantity="minus_baseline", domain=list(domains)).frame

@@ -11,7 +11,6 @@ from speclab.analysis import choose
 from speclab.analysis.choose import PLAIN, Settings
 from speclab.cost import Costs
 from speclab.estimates import Estimates
-from speclab.score import POOLED
 from speclab.studies.budgets_and_routing.machines import chains_of
 from speclab.studies.budgets_and_routing.serving import NEVER
 
@@ -73,7 +72,7 @@ def sampled_prices(
 
 
 def other_temperature(cold: choose.Prices, warm: choose.Prices) -> pd.DataFrame:
-    """Settings chosen at T = 1 and at T = 0, both serving text sampled at T = 1: `paired_speeds`."""
+    """Settings chosen at T = 1 and at T = 0, serving text sampled at T = 1: `paired_speeds`."""
     frames = {
         "chosen at T = 1": choose.cross_fit(warm),
         "chosen at T = 0": choose.cross_fit(cold, paid=warm),
@@ -86,9 +85,3 @@ def together(wrong: pd.DataFrame, warm: pd.DataFrame) -> Estimates:
     """Both questions in one table: question, policy, quantity, domain."""
     found = Estimates.stacked({MISESTIMATED: wrong, WARM: warm}, "question", digits=3)
     return found.without(domain="all")
-
-
-def changes_in_words(found: Estimates) -> str:
-    """The changes of speed-up, pooled, by policy."""
-    rows = found.at(domain=POOLED, quantity="minus_baseline").rows()
-    return "; ".join(f"{r.policy} {r.estimate:+.3f} [{r.low:+.3f}, {r.high:+.3f}]" for r in rows)
