@@ -17,7 +17,7 @@
 # what the paper averages is not the acceptance of any algorithm, and its E[L] can fall while the
 # tree that it describes gets better (how often it does is computed in section 3).
 #
-# ![Each claim's number with its interval, the region where the claim holds, and the verdict](../figures/tiny/11_claims.png)
+# ![Each claim's number, where it would hold, and the verdict](../figures/tiny/11_claims.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy` and
 # `balanced` (T = 0) and `sampled` (T = 1) of the profile, recorded if they are not there, and the
@@ -57,16 +57,20 @@ if root == fetched:
     install_missing(root)
 
 # %%
-import textwrap
-
 import pandas as pd
 
-from speclab import files
-from speclab import cost, figures, notebook, runs, score, stats
-from speclab.analysis import published as paper, power, sweep
-from speclab.studies.paper_audit import evidence as audit, author_records as authors, claims
-from speclab.studies.paper_audit.claims import PUBLISHED, RIGHT
+from speclab import cost, notebook, runs, score
+from speclab.analysis import power, published
+from speclab.estimates import Estimates, stack
 from speclab.profiles import ROOT
+from speclab.studies.paper_audit import (
+    alpha_parts,
+    author_records as authors,
+    claims,
+    evidence,
+    growth,
+    pictures,
+)
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -81,33 +85,37 @@ prompts: int = 50  # prompts a domain whose power is asked for: the paper's numb
 
 # %%
 ctx = notebook.start("11_paper_audit", profile, overrides)
-greedy, balanced = (
-    runs.load_or_record(ctx.profile.replace(temperature=0.0), kind)
-    for kind in ("greedy", "balanced")
-)
-sampled, records = runs.load_or_record(ctx.profile, "sampled"), authors.read(author_records or None)
-table_8 = next(
-    (
-        p
-        for p in (ctx.figures, ROOT / "figures" / ctx.profile.name)
-        if (p / "08_self-drafts.csv").is_file()
-    ),
-    ctx.figures,
-)
-self_draft = claims.self_draft(table_8 / "08_self-drafts.csv")
+at_0 = ctx.profile.replace(temperature=0.0)
+greedy = runs.load_or_record(at_0, "greedy")
+balanced = runs.load_or_record(at_0, "balanced")
+sampled = runs.load_or_record(ctx.profile, "sampled")
+records = authors.read(author_records or None)
+
+# %%
+made_by_08 = [ctx.figures, ROOT / "figures" / ctx.profile.name]
+self_draft = claims.self_draft(*(folder / "08_self-drafts.csv" for folder in made_by_08))
+material = evidence.Material(greedy, sampled, draft_cost, article_cost, self_draft)
+
+# %%
 listed = claims.claims()
-found = audit.evidence(
-    audit.Material(greedy, sampled, draft_cost, article_cost, self_draft), listed
+found = evidence.evidence(material, listed)
+theirs = evidence.record_evidence(records)
+table = claims.table(listed, found, theirs if records else None)
+
+# %%
+texts = greedy.trace.groupby("domain")["prompt_id"].nunique()
+of_domains = ", ".join(f"{domain} {count}" for domain, count in texts.items())
+ctx.say(
+    f"**{len(listed)} claims**, {len(found)} measured numbers. Prompts of this pair: {of_domains}. "
+    f"Authors' runs: {', '.join(records) or 'none'}."
 )
-theirs = audit.record_evidence(records)
-ABSENT = f"The authors' records are not here: `{authors.TARGET}` fetches them; what rests on them is left out."
-notebook.say(
-    f"**{len(listed)} claims**, {len(found)} measured numbers. Prompts of this pair: "
-    + ", ".join(
-        f"{d} {n}" for d, n in greedy.trace.groupby("domain")["prompt_id"].nunique().items()
+
+# %%
+if not records:
+    ctx.say(
+        f"The authors' records are not here: `{authors.TARGET}` fetches them; what rests on them "
+        "is left out."
     )
-    + f". Authors' runs: {', '.join(records) or 'none'}. {'' if records else ABSENT}"
-)
 
 # %% [markdown]
 # ## 1. Every claim, its evidence and its verdict
@@ -115,157 +123,80 @@ notebook.say(
 # that 'here' in a verdict means this pair. A level (0.54, E[L]) belongs to a pair and need not
 # carry over; a direction (rises, falls, is highest) or a rule is meant to.
 #
-# * `as_published`: the paper's own procedure, repeated on this pair. `right_estimator`: the number
-#   that answers the question, named in `estimator` (words as in GLOSSARY.md). Least to greatest
-#   over domains (or differences), and in brackets the hull of their 95 % intervals, which resample
-#   prompts. `authors_records`: their runs, usable rows only, by the estimator named in the cell,
-#   brackets where a run has 5 prompts or more.
-# * **holds here**: every row's interval lies in the claim's region. **does not hold here**: one
-#   lies outside. **cannot be told here**: neither. **holds only as published**: by the published
-#   number, but not by the right one. **not a condition of anything**: the number is said to be
-#   needed for something and is not. *holds* and *does not hold* without 'here': arithmetic, or a
-#   number read off a log, the authors' code or an example (`fact` in `data/paper/claims.yaml`), no
-#   sample.
+# Each claim is measured *as published*, by the paper's own procedure, and by the *right estimator*,
+# the number that answers the question. A 95 % interval is *clustered*: prompts are drawn anew, with
+# all nodes of their text, because nodes of one text are not independent. The verdict follows:
 #
-# What decides, and why the right estimator is another:
+# * **holds here**: every interval of the claim lies in its region. **does not hold here**: one lies
+#   outside. **cannot be told here**: neither.
+# * **holds only as published**: by the published number, but not by the right one.
+# * **not a condition of anything**: the number is said to be needed for something and is not.
+# * **holds**, **does not hold**, without 'here': arithmetic, or a number read off a log, the
+#   authors' code or an example (`fact` in `data/paper/claims.yaml`); no sample.
+
+# %%
+verdicts = table.set_index("id")["verdict"]
+groups = claims.by_verdict(table)
+ctx.say("**Verdicts.**\n\n" + claims.verdicts_said(groups))
+assert set(verdicts) <= set(claims.VERDICTS)
+
+# %%
+measured = pictures.sampled(found)["claim"].nunique()
+ctx.save(
+    pictures.picture(listed, found, verdicts, claims.printed(), theirs),
+    "claims",
+    caption=f"The {measured} claims that texts decide, each with its numbers, 95 % intervals and "
+    f"the region in which it holds: {len(groups[claims.HOLDS])} hold on this pair, "
+    f"{len(groups[claims.FAILS])} do not, {len(groups[claims.UNKNOWN])} cannot be told.",
+)
+
+# %% [markdown]
+# The others need no text:
+
+# %%
+notebook.show_table(claims.not_in_picture(table))
+
+# %%
+ctx.say(claims.open_said(found))
+
+# %% [markdown]
+# The tables of all claims are `11_claims-paper.csv` and `11_claims-article.csv` (least to greatest
+# estimate over domains or differences, in brackets the hull of their intervals; the column
+# `authors_records`, where it is, holds the authors' runs, usable rows only), and every number is in
+# `11_evidence.csv`.
+
+# %%
+ctx.export(found, "evidence")
+for source, rows in table.groupby("source"):
+    ctx.export(rows.drop(columns="source").reset_index(drop=True), f"claims-{source}")
+
+# %% [markdown]
+# <details><summary>What decides each claim, and why the right estimator is another</summary>
+#
+# Words as in GLOSSARY.md. *Pearson's* correlation asks how well a straight line fits, *Spearman's*
+# how well the ranks of the two numbers agree, whatever the curve; the *design effect* says how many
+# nodes are worth one independent node.
 #
 # * *level, gap, order* (within 0.05 of 0.5384; differences above 0): the tree's tokens are the
-#   draft's best, not draws from it, so that min(1, p/q) is not their acceptance. `alpha` here is
-#   that of one draw at the same positions of the greedy text (what a decoder at T = 1 meets:
-#   *small-draft, temperature*).
+#   draft's best, not draws from it, so that min(1, p/q) is not their acceptance. `alpha` is that of
+#   one draw at the same positions.
 # * *length* (chat above 1, the others below): E[L] multiplies means over both ranks;
 #   `mean_accepted` is what the tree gets accepted, T = 0.
-# * *depth* (change from depth 1 to the last above 0): a mean over both ranks is no acceptance, so
-#   rank 0 alone decides, at T = 0; rank 1 and T = 1 (notebook 04) may say otherwise.
-# * *position* (late minus early above 0): early and late from the same prompts; `hit[1]` may move
-#   the other way (notebook 04).
-# * *entropy* (below 0; between -0.21 and 0.21): per position of the text, `overlap`, Spearman; the
-#   authors' code computes Pearson. `authors_records` there is Pearson over all nodes, the code's
-#   own; section 2 has Spearman.
-# * *task-depth, task-first* (share of alpha's variance, of the domain less that of depth, of rank,
-#   above 0): section 2.
+# * *depth* (change to the last depth above 0): a mean over both ranks is no acceptance, so rank 0
+#   alone decides, at T = 0 (rank 1 and T = 1: notebook 04).
+# * *position* (late less early above 0): the same prompts early and late (`hit[1]` may move the
+#   other way: notebook 04).
+# * *entropy* (below 0; within 0.21 of 0): `overlap` of each position, Spearman; the authors' code
+#   computes Pearson over nodes.
+# * *task-depth, task-first* (share of variance of the domain less that of depth, of rank, above 0):
+#   section 2.
 # * *independence* (design effect below 1.5): so many nodes are worth one independent node.
-# * *temperature* (T = 1 less T = 0, below 0), *small-draft* (above 0.85): one drafted token,
-#   `alpha` on text sampled at T = 1 and `hit[1]` on the greedy text. *temperature* asks the paper's
-#   tree too, whose children are the draft's best at either T; prompts are paired.
+# * *temperature* (T = 1 less T = 0 below 0), *small-draft* (above 0.85): one drafted token, `alpha`
+#   on text sampled at T = 1 and `hit[1]` on greedy text; *temperature* asks the paper's tree too.
 # * *budgets, routing, rule* (gain above 1 %; speed-up below 1; within 5 %): replayed at T = 0; a
 #   longer target pass counts as free (v = 1).
-
-# %%
-table = claims.table(listed, found, theirs if records else None)
-files.export(found, ctx.figures, f"{ctx.number}_evidence")
-for source in ("paper", "article"):
-    notebook.say(f"**The {source}**")
-    ctx.table(
-        table[table["source"] == source].drop(columns="source").reset_index(drop=True),
-        f"claims-{source}",
-    )
-by_id = dict(zip(listed, table["verdict"], strict=True))
-groups = {
-    verdict: [name for name in listed if by_id[name] == verdict] for verdict in claims.VERDICTS
-}
-notebook.say(
-    "**Verdicts.**\n\n"
-    + "\n".join(
-        f"* **{name}** ({len(ids)}): {', '.join(ids)}" for name, ids in groups.items() if ids
-    )
-)
-for row in found[found["estimate"].isna()].itertuples():
-    notebook.say(f"* {row.claim}, {row.view}: {row.note}")
-assert set(by_id.values()) <= set(claims.VERDICTS)
-
-# %%
-GREEN, BLUE = "#DDEBD9", "#0072B2"
-LOOKS = {
-    claims.HOLDS: ("✓", "#00714F"),
-    claims.FAILS: ("✗", "#C14A00"),
-    claims.AS_PUBLISHED: ("◐", "#8F5B00"),
-    claims.UNKNOWN: ("?", "#666666"),
-}
-LANES = {PUBLISHED: (0.9, {"mfc": "white", "color": "#777777"}), RIGHT: (-0.1, {"color": "black"})}
-of_paper = claims.printed()
-
-
-def strip(ax, rows: pd.DataFrame) -> None:
-    """Both views of one claim with intervals, and the region in which the claim holds (its edges
-    alone where domains differ in it).
-    """
-    for row in rows.itertuples():
-        lane, look = LANES[row.view]
-        ax.errorbar(
-            row.estimate,
-            lane,
-            xerr=[[row.estimate - row.low], [row.high - row.estimate]],
-            fmt="o",
-            ms=3.5,
-            lw=1,
-            **look,
-        )
-    regions = rows[["least", "most"]].drop_duplicates().to_numpy()
-    for edge in {edge for edge in regions.ravel() if abs(edge) < float("inf")}:
-        ax.axvline(edge, color="#5B8A52", lw=0.8, ls="--", zorder=0)
-    low, high = ax.get_xlim()
-    ax.set(
-        xlim=(low - 0.05 * (high - low), high + 0.05 * (high - low)), ylim=(-1.8, 1.7), yticks=[]
-    )
-    for least, most in regions if len(regions) == 1 else []:
-        ax.axvspan(max(least, ax.get_xlim()[0]), min(most, ax.get_xlim()[1]), color=GREEN, zorder=0)
-    ax.locator_params(axis="x", nbins=4)
-    ax.tick_params(labelsize=6, pad=1, length=2)
-
-
-def two_lines(ax, rows: pd.DataFrame, look: dict, label: str) -> None:
-    """What growing trees get accepted (solid, with what is open as a band) and their E[L] (dotted,
-    hollow).
-    """
-    ax.plot(rows["branches"], rows["accepted_low"], **look, label=f"{label}: accepted")
-    ax.fill_between(
-        rows["branches"],
-        rows["accepted_low"],
-        rows["accepted_high"],
-        color=look["color"],
-        alpha=0.2,
-        lw=0,
-    )
-    ax.plot(
-        rows["branches"],
-        rows["published_length"],
-        **look | {"mfc": "white", "linestyle": ":"},
-        label=f"{label}: E[L]",
-    )
-
-
-# %%
-drawn = found[(found["note"] == "") & (found["estimator"] != "target_entropy")]
-ids = [name for name in listed if name in set(drawn["claim"])]
-fig, axes = figures.subplots(len(ids), 1, height=0.41 * len(ids) + 0.3)
-for ax, name in zip(axes, ids, strict=True):
-    own = theirs[(theirs["claim"] == name) & ~theirs["estimator"].str.contains("best_path")]
-    paper_rows = of_paper[of_paper["claim"] == name]
-    ax.plot(paper_rows["estimate"], [0.9] * len(paper_rows), "x", color="#C14A00", ms=4, zorder=4)
-    ax.plot(own["estimate"], [-1.1] * len(own), "+", color=BLUE, ms=5)
-    strip(ax, drawn[drawn["claim"] == name])
-    label = textwrap.fill(f"{listed[name].where}: {listed[name].claim}", 48)
-    mark, colour = LOOKS.get(by_id[name], ("", "black"))
-    ax.text(-0.02, 0.5, label, transform=ax.transAxes, ha="right", va="center", fontsize=7)
-    ax.text(
-        1.02,
-        0.5,
-        f"{mark} {by_id[name]}",
-        transform=ax.transAxes,
-        va="center",
-        color=colour,
-        weight="bold",
-    )
-looks = [("the paper", "x", {"color": "#C14A00"}), ("as published, here", "o", LANES[PUBLISHED][1])]
-looks += [("right estimator, here", "o", LANES[RIGHT][1])]
-looks += [("authors' records", "+", {"color": BLUE})] if records else []
-handles = [
-    axes[0].plot([], [], fmt, ls="none", ms=4, label=text, **look)[0] for text, fmt, look in looks
-]
-handles.append(axes[0].fill_between([], [], color=GREEN, label="claim holds"))
-fig.legend(handles=handles, loc="outside upper center", ncols=5, columnspacing=1.2)
-ctx.save(fig, "claims")
+#
+# </details>
 
 # %% [markdown]
 # ## 2. What is alpha made of?
@@ -275,225 +206,118 @@ ctx.save(fig, "claims")
 # bin), and for the authors' released records. The **rank** of a node, whether it is the draft's
 # best token there or its second, is not in the paper. `prompt` is what the nodes of one text have
 # in common: the reason why nodes are not independent.
-#
-# Right: what rank does to the correlation of Table VI. Where the target is unsure, its best token
-# is less likely (rank 0: acceptance falls with entropy), and for the same reason a second token is
-# more likely (rank 1: it rises).
 
 # %%
-FACTORS = {
-    "rank": "rank",
-    "prompt": "prompt_id",
-    "task": "domain",
-    "depth": "depth",
-    "position bin": "bin",
-}
-sources, parts = (
-    [
-        ("this pair", greedy.nodes),
-        *((f"authors' {run}", one.nodes) for run, one in records.items()),
-    ],
-    [],
-)
-for source, nodes in sources:
-    nodes = nodes.assign(alpha=score.alpha(nodes), bin=nodes["position"] // score.POSITION_BIN)
-    estimator = audit.shares_alone(nodes, "alpha", FACTORS.values())
-    if source == "this pair":
-        rows = stats.by_domain(nodes, estimator).query("domain == 'pooled'")[
-            ["estimate", "low", "high"]
-        ]
-    else:
-        rows = pd.DataFrame(
-            {"estimate": estimator(nodes).to_numpy(), "low": float("nan"), "high": float("nan")}
-        )
-    parts.append(rows.assign(factor=list(FACTORS), source=source))
-cells = pd.read_csv(paper.DATA / "run_alpha_depth_task_position.csv")
-for factor, column in (("task", "task_type"), ("depth", "depth"), ("position bin", "position_bin")):
-    parts.append(
-        pd.DataFrame(
-            [
-                {
-                    "factor": factor,
-                    "source": "the paper's run",
-                    "estimate": authors.published_shares(cells, column),
-                }
-            ]
-        )
-    )
-shares = pd.concat(parts, ignore_index=True)
-shares = shares[shares["estimate"] > 1e-9].reset_index(
-    drop=True
-)  # one domain, one prompt: nothing between levels
-ctx.table(shares[["factor", "source", "estimate", "low", "high"]], "shares", digits=5)
-ranks = pd.concat(
-    [authors.rank_correlations(nodes).assign(source=source) for source, nodes in sources],
-    ignore_index=True,
-)
-ctx.table(ranks[["source", "rank", "estimate", "low", "high"]], "rank-correlations")
+nodes_of = alpha_parts.sources(greedy, records)
+shares = alpha_parts.shares(nodes_of)
+ctx.table(shares, "shares", digits=5)
 
 # %%
-fig, (ax, right) = figures.subplots(1, 2, height=3.0, width_ratios=[1.25, 1])
-percent = shares.assign(**{name: 100 * shares[name] for name in ("estimate", "low", "high")})
-figures.interval_bars(percent, ax, "factor", hue="source", horizontal=True)
-ax.set(
-    title="share of the variance of min(1, p/q)",
-    xscale="log",
-    xlabel="% (logarithmic)",
-    xlim=(0.005, 100),
-    xticks=[0.01, 0.1, 1, 10, 100],
-    xticklabels=["0.01", "0.1", "1", "10", "100"],
+percent = alpha_parts.percent(shares)
+here = percent.at(source=alpha_parts.HERE)
+of_run = percent.at(source=alpha_parts.PAPER)
+ctx.save(
+    alpha_parts.picture(percent),
+    "shares",
+    caption="Share of the variance of min(1, p/q) between the levels of each factor (logarithmic): "
+    f"on this pair {here.listed('factor')} %; in the paper's run {of_run.listed('factor')} %.",
 )
-named = ranks.assign(rank="rank " + ranks["rank"].astype(str)).replace("rank all", "all nodes")
-figures.interval_bars(named, right, "rank", hue="source", horizontal=True)
-right.axvline(0, color="black", lw=0.6)
-right.set(title="alpha of a node and target entropy", xlabel="Spearman correlation", xlim=(-1, 1))
-figures.legend_above(fig, ax)
-ctx.save(fig, "shares")
+assert here.lies_within(0, 100) and of_run.lies_within(0, 1)
 
 # %%
-own = shares[shares["source"] == "this pair"].set_index("factor")
-of_run = shares[shares["source"] == "the paper's run"].set_index("factor")["estimate"]
-told = [
-    f"{r.Index} {100 * r.estimate:.2f} % [{100 * r.low:.2f}, {100 * r.high:.2f}]"
-    for r in own.itertuples()
-]
 by_rank = score.alpha_by_rank(greedy.nodes)
-facts = authors.facts(records) if records else None
-printed = ", ".join(f"{n} {100 * v:.3f} %" for n, v in of_run.items())
-notebook.say(f"**Shares, this pair**: {', '.join(told)}. **The published run**: {printed}.")
-theirs_by_rank = 100 * shares.query("factor == 'rank' and source != 'this pair'")["estimate"]
-notebook.say(
-    f"`published_alpha` {score.published_alpha(greedy.nodes):.3f} is the mean of best children, {by_rank[0]:.3f}, and second ones, "
-    f"{by_rank[1]:.3f}"
-    + (
-        f"; in the authors' records of {facts['rank_0'].min():.2f} to {facts['rank_0'].max():.2f} and "
-        f"{facts['rank_1'].min():.2f} to {facts['rank_1'].max():.2f}, and rank explains "
-        f"{theirs_by_rank.min():.0f} to {theirs_by_rank.max():.0f} % of the variance."
-        if records
-        else f". {ABSENT}"
-    )
+ctx.say(
+    f"`published_alpha` {score.published_alpha(greedy.nodes):.3f} is the mean of best children, "
+    f"{by_rank[0]:.3f}, and second ones, {by_rank[1]:.3f}."
 )
-mine, others = (
-    part.groupby("rank", sort=False)["estimate"].agg(["min", "max"])
-    for part in (ranks[ranks["source"] == "this pair"], ranks[ranks["source"] != "this pair"])
+
+# %%
+if records:
+    facts = authors.run_facts(records)
+    ctx.say(alpha_parts.records_said(facts, percent))
+
+# %% [markdown]
+# What rank does to the correlation of Table VI: where the target is unsure, its best token is less
+# likely (rank 0: acceptance falls with entropy), and for the same reason a second token is more
+# likely (rank 1: it rises). Spearman's correlation compares the ranks of two numbers: 1 if they
+# always rise together, -1 if one falls where the other rises.
+
+# %%
+ranks = alpha_parts.by_rank(nodes_of)
+ctx.table(ranks, "rank-correlations")
+
+# %%
+ours = ranks.at(source=alpha_parts.HERE)
+ctx.plot(
+    ranks,
+    x="rank",
+    hue="source",
+    kind="bars",
+    reference=0,
+    limits=(-1, 1),
+    y="Spearman correlation with target entropy",
+    slug="rank-correlations",
+    caption="min(1, p/q) of a node and target entropy on this pair: over all nodes "
+    f"{ours.at(rank='all')}, among the draft's best tokens (rank 0) {ours.at(rank=0)}.",
 )
-opposed = ranks[(ranks["source"] == "this pair") & (ranks["rank"] != "all")]
-notebook.say(
-    "**Spearman with target entropy**: this pair "
-    + ", ".join(f"{v:+.2f} ({rank})" for rank, v in mine["min"].items())
-    + (
-        "; the authors' records "
-        + ", ".join(
-            f"{low:+.2f} to {high:+.2f} ({rank})" for rank, low, high in others.itertuples()
-        )
-        if records
-        else ""
-    )
-    + " (all: all nodes; 0, 1, …: that rank alone). "
-    + (
-        "On this pair a weak number over all nodes is two strong opposite ones."
-        if (opposed["low"] > 0).any() and (opposed["high"] < 0).any()
-        else "On this pair no two ranks are shown to be opposite."
-    )
-)
-assert own["estimate"].between(0, 1).all() and of_run.max() < 0.01
+
+# %%
+ctx.say(alpha_parts.opposed_said(ranks))
 
 # %% [markdown]
 # ## 3. E[L] can fall while the tree gets better
 # Give every node one child more. The target then finds its token among the children at least as
 # often: a further child can only add acceptance. The paper's E[L] multiplies means over *all*
 # children, and a further child is mostly a worse one in the mean (not always: min(1, p/q) may rise
-# with rank), so that E[L] can fall; how often it does is computed below. Left, where they are here:
-# the authors' own records, their trees cut back to 1, 2, … children a node, so that each line is
-# one and the same tree growing. They do not hold the target's argmax; the band is what their
-# probabilities and entropies leave open. Right: this pair, trees of depth 1, where E[L] is the mean
-# of min(1, p/q) over the children and the accepted share is `hit[k]` (T = 0), and the balanced tree
-# with one child a node and with all.
+# with rank), so that E[L] can fall; how often it does is computed below: for the authors' own
+# records, where they are here, their trees cut back to 1, 2, … children a node, so that each panel
+# is one and the same tree growing (they do not hold the target's argmax; the band is what their
+# probabilities and entropies leave open); and for this pair, the balanced tree with one child a
+# node and with all, and trees of depth 1, where E[L] is the mean of min(1, p/q) over the children
+# and the accepted share is `hit[k]` (T = 0).
 
 # %%
-roots = [
-    stats.by_domain(greedy.trace, family).query("domain == 'all'").assign(name=name)
-    for name, family in zip(("E[L]", "accepted"), authors.root_trees(greedy.trace), strict=True)
-]
-roots = pd.concat(
-    [rows.assign(branches=range(1, len(rows) + 1)) for rows in roots], ignore_index=True
-)
-grown = {
-    f"authors' {run}": authors.growing_trees(authors.whole_trees(one))
-    for run, one in records.items()
-}
-grown[f"this pair, depth {ctx.profile.depth}"] = authors.growing_trees(balanced.nodes)
-ctx.table(
-    pd.concat(grown, names=["source"]).reset_index("source").reset_index(drop=True), "growing-trees"
-)
-files.export(
-    roots[["name", "branches", "estimate", "low", "high"]],
-    ctx.figures,
-    f"{ctx.number}_growing-roots",
-)
-panels = 1 + bool(records)
-fig, axes = figures.subplots(
-    1, panels, width=panels * figures.ONE_COLUMN, height=2.9, squeeze=False
-)
-left, right = axes[0, 0], axes[0, -1]
-for index, (source, rows) in enumerate(grown.items()):
-    ours = source.startswith("this pair")
-    look = {"color": BLUE, "marker": "s"} if ours else figures.style_of(source, index)
-    two_lines(
-        right if ours else left, rows, look, source.split(", ")[1] if ours else source.split()[1]
-    )
-for name, rows in roots.groupby("name", sort=False):
-    look = {"mfc": "white", "linestyle": ":"} if name == "E[L]" else {"linestyle": "-"}
-    right.plot(
-        rows["branches"], rows["estimate"], "o", color="black", **look, label=f"depth 1: {name}"
-    )
-    right.fill_between(rows["branches"], rows["low"], rows["high"], color="black", alpha=0.12, lw=0)
-left.set(title="the authors' records (code, depth 3)", ylabel="tokens per target pass")
-right.set(title="this pair (depth 1: mean of domains)")
-for ax in axes[0]:
-    ax.set(xlabel="children a node", ylim=(0, None))
-    ax.locator_params(axis="x", integer=True)
-    ax.legend(loc="best", fontsize=7)
-ctx.save(fig, "growing-trees")
+trees = {f"authors' {run}": authors.whole_trees(one) for run, one in records.items()}
+trees[f"this pair, depth {ctx.profile.depth}"] = balanced.nodes
+grown = stack({source: growth.growing_trees(nodes) for source, nodes in trees.items()}, "source")
+ctx.table(grown, "growing-trees")
 
 # %%
-grows = [roots.loc[roots["name"] == "E[L]", "estimate"].diff().dropna()]
-for source, rows in grown.items():
-    first, last = rows.iloc[0], rows.iloc[-1]
-    steps = rows[["published_length", "accepted_low"]].diff().dropna()
-    notebook.say(
-        f"* {source}, from {first['nodes']:.0f} to {last['nodes']:.0f} nodes a tree: E[L] {first['published_length']:.2f} to "
-        f"{last['published_length']:.2f} (falls in {(steps['published_length'] < 0).sum()} of {len(steps)} steps), accepted "
-        f"{first['accepted_low']:.2f} to {last['accepted_low']:.2f}"
-        + (
-            f" (at most {last['accepted_high']:.2f})"
-            if last["accepted_high"] > last["accepted_low"]
-            else ""
-        )
-        + " tokens per target pass."
-    )
-    grows.append(steps["published_length"])
-    assert (steps["accepted_low"] >= -1e-12).all(), "nested trees: what is accepted cannot fall"
-ends = (
-    roots[roots["branches"].isin([1, roots["branches"].max()])]
-    .set_index(["name", "branches"])["estimate"]
-    .unstack()
+roots = growth.growing_roots(greedy.trace)
+ctx.export(roots, "growing-roots")
+
+# %%
+growing = growth.growth(grown, roots)
+falls, steps = growth.falls(growing)
+ctx.plot(
+    growing,
+    x="branches",
+    hue="quantity",
+    columns="source",
+    y="tokens per target pass",
+    x_label="children a node",
+    slug="growing-trees",
+    caption="Accepted tokens and E[L] while trees grow: what is accepted never falls, E[L] falls "
+    f"in {falls} of {steps} steps.",
 )
-notebook.say(
-    "* this pair, depth 1, "
-    + "; ".join(f"{n}: {v.iloc[0]:.2f} to {v.iloc[-1]:.2f}" for n, v in ends.iterrows())
-    + "."
-)
-grows = pd.concat(grows)
-notebook.say(
-    f"**While these trees grow, E[L] falls in {(grows < 0).sum()} of {len(grows)} steps**, what is accepted in none."
-)
-needed = {c: audit.necessary_length(c, ctx.profile.depth) for c in (article_cost, draft_cost)}
-notebook.say(
-    "**Is E[L] > 1 needed for a speed-up?** Plain decoding gives one token per target pass, a tree one more than it gets accepted. At "
-    f"depth {ctx.profile.depth} it pays from "
-    + " and ".join(f"{n:.2f} accepted tokens (c = {c:g})" for c, n in needed.items())
-    + " if a pass over the whole tree takes no longer than over one token: a matter of cost, and 1 is nothing special."
+
+# %% [markdown]
+# In nested trees what is accepted cannot fall:
+
+# %%
+assert growing.at(quantity=growth.ACCEPTED).never_falls("branches")
+
+# %%
+ctx.say(growth.growth_said(growing))
+
+# %%
+depth = ctx.profile.depth
+needed = [evidence.necessary_length(c, depth) for c in (article_cost, draft_cost)]
+ctx.say(
+    "**Is E[L] > 1 needed for a speed-up?** Plain decoding gives one token per target pass, a tree "
+    f"one more than it gets accepted. At depth {depth} it pays from {needed[0]:.2f} accepted "
+    f"tokens (c = {article_cost:g}) and {needed[1]:.2f} (c = {draft_cost:g}), if a pass over the "
+    "whole tree takes no longer than over one token: a matter of cost, and 1 is nothing special."
 )
 
 # %% [markdown]
@@ -505,52 +329,32 @@ notebook.say(
 # %%
 if records:
     ctx.table(facts, "author-records")
-    worst = facts.loc[facts["nan_share"].idxmax()]
-    ranked = facts.sort_values("published_length", ascending=False)
-    notebook.say(
-        f"NaN rows: {100 * facts['nan_share'].min():.1f} to {100 * facts['nan_share'].max():.1f} %. In run {worst['run']} the mean of "
-        f"min(1, p/q) is {worst['alpha_nan_as_accepted']:.3f} with them as accepted and {worst['alpha_without_nan']:.3f} without. Trees of "
-        + ", ".join(ranked["levels"])
-        + f" nodes: E[L] {', '.join(f'{v:.2f}' for v in ranked['published_length'])}; the greedy walk "
-        f"accepts {', '.join(f'{v:.2f}' for v in ranked['nan_rejected'])} tokens per target pass. Each of these runs holds "
-        f"{facts['prompts'].min()} to {facts['prompts'].max()} prompts: directions, not levels."
-    )
-else:
-    notebook.say(ABSENT)
+    ctx.say(authors.facts_said(facts))
 
 # %% [markdown]
 # ## 5. Could 50 prompts have shown it?
-# What a study can see depends on how much prompts of one domain differ. Taken from the texts of
-# this pair (the published run's own nodes were not released): the smallest difference between two
-# domains that the paper's number of prompts finds with a probability of 80 % under Holm's
-# correction for all pairs (`detectable`), beside the difference that the paper prints, and the
-# prompts a domain that would find it.
+# What a study can see depends on how much prompts of one domain differ. Its *power* is the
+# probability that it finds a difference that is there. Taken from the texts of this pair (the
+# published run's own nodes were not released): the smallest difference between two domains that
+# the paper's number of prompts finds with a probability of 80 % under Holm's correction for all
+# pairs (`detectable`), beside the difference that the paper prints, and the prompts a domain that
+# would find it.
 
 # %%
-printed = paper.published("I").query("quantity == 'alpha_mean'").set_index("domain")["published"]
-domains = list(score.domains_in(greedy.nodes))
-plans = {
-    name: power.every_pair(frame, estimator, printed[domains].to_dict(), prompts)
-    for name, (frame, estimator) in {
-        "published_alpha": (greedy.nodes, score.published_alpha),
-        "alpha": (greedy.trace, score.overlap_alpha),
-    }.items()
-}
-ctx.table(
-    pd.concat(plans.values(), ignore_index=True), "power"
-)
-for name, plan in plans.items():
-    seen = plan["difference"].abs() > plan["detectable"]
-    small, large = (
-        plan.loc[at(plan["difference"].abs())] for at in (pd.Series.idxmin, pd.Series.idxmax)
-    )
-    notebook.say(
-        f"* `{name}`: {prompts} prompts a domain find differences from {plan['detectable'].min():.3f} to {plan['detectable'].max():.3f}; "
-        f"of the paper's {len(plan)}, {seen.sum()} are larger. The largest ({large['first']} and {large['second']}, "
-        f"{abs(large['difference']):.3f}) needs {large['needed']} prompts a domain, the smallest ({small['first']} and {small['second']}, "
-        f"{abs(small['difference']):.3f}) {small['needed']}."
-    )
-assert all((plan["detectable"] > 0).all() for plan in plans.values())
+printed = published.published("I").query("quantity == 'alpha_mean'").set_index("domain")
+printed = printed["published"][list(score.domains_in(greedy.nodes))]
+plans = [
+    power.every_pair(greedy.nodes, score.published_alpha, printed, prompts),
+    power.every_pair(greedy.trace, score.overlap_alpha, printed, prompts),
+]
+plans = pd.concat(plans, ignore_index=True)
+
+# %%
+ctx.table(plans, "power")
+assert (plans["detectable"] > 0).all()
+
+# %%
+ctx.say(power.pairs_said(plans, prompts))
 
 # %% [markdown]
 # ## 6. The article: advice, rule and pseudo-code
@@ -560,50 +364,59 @@ assert all((plan["detectable"] > 0).all() for plan in plans.values())
 # the target adds a token of its own (too little).
 
 # %%
-at = sweep.per_prompt(audit.replay.chain_sums(greedy.trace, audit.GAMMAS), sweep.positions(greedy.trace))
-best = pd.concat(
-    [
-        sweep.choices(
-            sweep.best_gamma(at, sweep.estimators(max(audit.GAMMAS), c)["speedup"])
-        ).assign(c=c)
-        for c in (article_cost, draft_cost)
-    ],
-    ignore_index=True,
+costs = (article_cost, draft_cost)
+best = pd.concat([evidence.best_gammas(greedy.trace, c) for c in costs], ignore_index=True)
+ctx.table(best, "best-gamma")
+
+# %%
+gammas = Estimates.of(best, "best", ["c", "domain"], digits=0)
+ctx.say(f"**Best gamma** by c: {gammas.listed(within='c')}.")
+
+# %%
+fact = listed["example"].fact
+(e, whole, part), (top, bottom) = fact["rule"], fact["printed"]
+standard = cost.speedup_iid(e / evidence.ARTICLE_GAMMA, evidence.ARTICLE_GAMMA, part / whole)
+ctx.say(
+    f"**Worked example** (e = {e:g} with gamma {evidence.ARTICLE_GAMMA}, {whole} and {part} ms): "
+    f"the rule gives {cost.speedup_article(e, whole, part):.2f}, printed is {top}/{bottom} = "
+    f"{top / bottom:.2f}; the standard model gives {standard:.2f}."
 )
-ctx.table(
-    best[
-        ["c", "domain", "best", "best_low", "best_high", "as_good_low", "as_good_high", "speedup"]
-    ],
-    "best-gamma",
+
+# %%
+off = found[found["claim"] == "rule"]["estimate"]
+ctx.say(
+    f"On this pair the rule is {off.min():.2f} to {off.max():.2f} times what the replay of the "
+    "same chain gives."
 )
-for c, rows in best.groupby("c"):
-    each = ", ".join(
-        f"{r.domain} {r.best} [{r.best_low}, {r.best_high}]" for r in rows.itertuples()
-    )
-    notebook.say(f"* c = {c:g}: best gamma {each}.")
-(e, whole, part), (top, bottom) = (listed["example"].fact[name] for name in ("rule", "printed"))
-standard = cost.speedup_iid(e / audit.ARTICLE_GAMMA, audit.ARTICLE_GAMMA, part / whole)
-off = found[found["claim"] == "rule"]
-notebook.say(
-    f"**Worked example** (e = {e:g} with gamma {audit.ARTICLE_GAMMA}, {whole} and {part} ms): the rule gives "
-    f"{cost.speedup_article(e, whole, part):.2f}, printed is {top}/{bottom} = {top / bottom:.2f}; the standard model gives {standard:.2f}. "
-    f"On this pair the rule is {off['estimate'].min():.2f} to {off['estimate'].max():.2f} times what the replay of the same chain gives."
+
+# %% [markdown]
+# How far a wrong output distribution is from the target's is told by the *total variation*: half
+# the sum of the differences of the probabilities, so 0 for the same distribution and 1 for two that
+# share no word.
+
+# %%
+flaws = evidence.pseudo_code()
+ctx.say(
+    "**Pseudo-code**, on three words with overlap 0.7: without a residual the output is "
+    f"{flaws['residual']:.2f} (total variation) away from the target's, with p read one place late "
+    f"{flaws['positions']:.2f}; without the bonus token {flaws['bonus']:.2f} words per pass are "
+    "lost. Notebook 00 draws each case."
 )
-flaws = audit.pseudo_code()
-notebook.say(
-    f"**Pseudo-code**, on three words with overlap 0.7: without a residual the output is {flaws['residual']:.2f} (total variation) away "
-    f"from the target's, with p read one place late {flaws['positions']:.2f}; without the bonus token {flaws['bonus']:.2f} words per pass "
-    "are lost. Notebook 00 draws each case."
-)
-counts = {f"verdict_{verdict.replace(' ', '_')}": len(names) for verdict, names in groups.items()}
+
+# %%
+counts = {f"verdict_{name.replace(' ', '_')}": len(ids) for name, ids in groups.items()}
+own = shares.at(source=alpha_parts.HERE)
+of_paper = shares.at(source=alpha_parts.PAPER)
 ctx.record(
     **counts,
-    share_rank=float(own.loc["rank", "estimate"]),
-    share_task=float(own.loc["task", "estimate"]),
-    share_depth=float(own.loc["depth", "estimate"]),
-    paper_share_task=float(of_run["task"]),
-    paper_share_depth=float(of_run["depth"]),
-    detectable_published_alpha=float(plans["published_alpha"]["detectable"].max()),
+    share_rank=own.at(factor="rank").value,
+    share_task=own.at(factor="task").value,
+    share_depth=own.at(factor="depth").value,
+    paper_share_task=of_paper.at(factor="task").value,
+    paper_share_depth=of_paper.at(factor="depth").value,
+    detectable_published_alpha=float(
+        plans.loc[plans["estimator"] == "published_alpha", "detectable"].max()
+    ),
 )
 
 # %% [markdown]
@@ -612,12 +425,14 @@ ctx.record(
 #
 # 1. Run the notebook with `draft_cost = 0.05`. Which verdicts can change, and which cannot?
 #
-# <details><summary>What happens</summary>Only what has this cost in it: `budgets`, `routing` and `threshold` (still not a condition: the
+# <details><summary>What happens</summary>
+# Only what has this cost in it: `budgets`, `routing` and `threshold` (still not a condition: the
 # limit is then 0.15 accepted tokens). No estimate of acceptance knows c.</details>
 #
 # 2. Run it with `overrides = {"prompts_per_domain": 10}`. Do verdicts turn round, or do they fade?
 #
-# <details><summary>What happens</summary>Intervals widen by about the square root of 5, so that *holds* and *does not hold* mostly fade
+# <details><summary>What happens</summary>
+# Intervals widen by about the square root of 5, so that *holds* and *does not hold* mostly fade
 # into *cannot be told*. A verdict that turned round would have rested on luck, which happens to one
 # interval in twenty.</details>
 

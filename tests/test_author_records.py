@@ -12,9 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from test_published import RECORDS, author_rows, released
+from test_score import make_run
 
 from speclab import score
+from speclab.__main__ import main
 from speclab.analysis import published as paper
+from speclab.estimates import Estimates
+from speclab.studies.paper_audit import alpha_parts, growth
 from speclab.studies.paper_audit import author_records as authors
 
 CONTENT = bytes(range(256)) * 400
@@ -117,7 +121,7 @@ def test_absent_file_and_no_network_say_what_to_do(server, tmp_path, capsys):
         authors.FetchError, match="Without a network, copy the files.*SPECLAB_AUTHOR_RECORDS"
     ):
         authors.fetch(tmp_path, closed, (FILE,))
-    assert authors.main(["--out", str(tmp_path), "--base", closed]) == 2
+    assert main(["authors", "--out", str(tmp_path), "--base", closed]) == 2
     assert "Without a network" in capsys.readouterr().err and names(tmp_path) == []
 
 
@@ -131,7 +135,7 @@ def test_a_folder_serves_as_address(tmp_path):
 @released
 def test_checksums_and_sizes_are_those_of_the_records_and_fetch_takes_them(tmp_path):
     for file in authors.FILES:
-        content = gzip.decompress((RECORDS / f"{file.run}.csv.gz").read_bytes())
+        content = gzip.decompress((RECORDS / f"{authors.run_name(file.name)}.csv.gz").read_bytes())
         assert (len(content), hashlib.sha256(content).hexdigest()) == (file.size, file.sha256)
         (tmp_path / file.name).write_bytes(content)
     assert [path.name for path in authors.fetch(tmp_path / "out", f"{tmp_path.as_uri()}/")] == [
@@ -145,7 +149,8 @@ def test_the_address_is_a_commit_and_the_files_are_three_runs():
         and authors.COMMIT in authors.BASE
         and authors.BASE.startswith("https://")
     )
-    assert [file.run for file in authors.FILES] == ["054105", "055031", "060835"]
+    runs = [authors.run_name(file.name) for file in authors.FILES]
+    assert runs == ["054105", "055031", "060835"]
     with pytest.raises(ValueError, match="is no file of records"):
         authors.run_name("config.json")
 
@@ -194,13 +199,13 @@ def test_trees_with_a_nan_row_are_left_out_whole(tmp_path):
 
 
 def test_argmax_is_bounded_by_what_the_siblings_and_the_entropy_allow(tmp_path):
-    low, high = authors.argmax_bounds(authors.whole_trees(hand_records(tmp_path)))
+    low, high = growth.argmax_bounds(authors.whole_trees(hand_records(tmp_path)))
     assert low["target_rank"].tolist() == [0, 1, 0, 1, 1]  # 0.45 > 1 - 0.75
     assert high["target_rank"].tolist() == [0, 1, 0, 1, 1]
     open_case = low.drop(columns="target_rank").assign(
         target_prob=[0.4, 0.1, 0.2, 0.3, 0.3], target_entropy=1.3
     )
-    low, high = authors.argmax_bounds(open_case)
+    low, high = growth.argmax_bounds(open_case)
     assert low["target_rank"].tolist() == [1, 1, 1, 1, 1]  # 0.5, 0.5 and 0.7 are left
     assert high["target_rank"].tolist() == [0, 1, 1, 0, 0]  # exp(-1.3) = 0.27 is below 0.3 and 0.4
 
@@ -221,7 +226,7 @@ def test_argmax_bounds_hold_on_known_distributions(seed):
         rows, columns=["prompt_id", "position", "node", "parent", "target_prob", "target_entropy"]
     )
     certain, possible = (
-        frame["target_rank"].to_numpy() == 0 for frame in authors.argmax_bounds(nodes)
+        frame["target_rank"].to_numpy() == 0 for frame in growth.argmax_bounds(nodes)
     )
     assert (certain <= np.array(truth)).all() and (np.array(truth) <= possible).all()
     assert 0 < certain.sum() < np.sum(truth) < possible.sum(), (
@@ -232,14 +237,12 @@ def test_argmax_bounds_hold_on_known_distributions(seed):
 def test_pruned_trees_are_nested_and_by_hand(tmp_path):
     nodes = authors.whole_trees(hand_records(tmp_path))
     assert nodes["rank"].tolist() == [0, 1, 0, 1, 0]
-    assert authors.prune(nodes, 1)["node"].tolist() == [
+    assert growth.prune(nodes, 1)["node"].tolist() == [
         1,
         3,
     ]  # node 5 hangs under node 4, of rank 1
-    assert authors.prune(nodes, 2)["node"].tolist() == [1, 2, 3, 4, 5]
-    with pytest.raises(ValueError, match="branches is 0"):
-        authors.prune(nodes, 0)
-    table = authors.growing_trees(nodes).set_index("branches")
+    assert growth.prune(nodes, 2)["node"].tolist() == [1, 2, 3, 4, 5]
+    table = growth.growing_trees(nodes).set_index("branches")
     # one child: min(1, p/q) = 0.6/0.6, 0.45/0.5, so 1 + 0.9; two: 1, 1 | 0.9, 1 | 0.1/0.9, so 1 +
     # 0.95 + 0.95/9
     assert table["published_length"].tolist() == pytest.approx([1.9, 1.95 + 0.95 / 9])
@@ -248,7 +251,7 @@ def test_pruned_trees_are_nested_and_by_hand(tmp_path):
 
 
 def test_facts_by_hand(tmp_path):
-    (row,) = authors.facts({"000001": hand_records(tmp_path)}).to_dict("records")
+    (row,) = authors.run_facts({"000001": hand_records(tmp_path)}).to_dict("records")
     assert (row["levels"], row["prompts"], row["rows"], row["nan_rows"], row["nan_share"]) == (
         "2+2+1",
         1,
@@ -268,7 +271,7 @@ def test_facts_by_hand(tmp_path):
 @released
 def test_released_records_contradict_the_published_length():
     records = authors.read(RECORDS)
-    table = authors.facts(records).set_index("run")
+    table = authors.run_facts(records).set_index("run")
     assert table["levels"].to_dict() == {
         "054105": "5+25+34",
         "055031": "3+9+4",
@@ -284,7 +287,7 @@ def test_released_records_contradict_the_published_length():
     assert by_size["nan_rejected"].round(1).tolist() == [2.1, 2.5, 2.7]
     assert (by_size["nan_rejected"] <= by_size["accepted_high"]).all()
     for one in records.values():
-        grown = authors.growing_trees(authors.whole_trees(one))
+        grown = growth.growing_trees(authors.whole_trees(one))
         assert (grown["published_length"].diff().dropna() < 0).all() and (
             grown["accepted_low"].diff().dropna() >= 0
         ).all()
@@ -293,7 +296,7 @@ def test_released_records_contradict_the_published_length():
 
 def test_growing_trees_takes_the_targets_own_ranks_where_there_are(tmp_path):
     nodes = authors.whole_trees(hand_records(tmp_path)).assign(target_rank=[1, 0, 0, 0, 0])
-    table = authors.growing_trees(nodes)
+    table = growth.growing_trees(nodes)
     assert table["accepted_low"].tolist() == table["accepted_high"].tolist() == [0, 1]
     assert table["accepted_low"].iloc[-1] == score.tree_estimators()["mean_accepted"](nodes)
 
@@ -301,13 +304,13 @@ def test_growing_trees_takes_the_targets_own_ranks_where_there_are(tmp_path):
 def test_trees_of_depth_one_by_hand():
     trace = pd.DataFrame({"draft_rank": [1, 3], "top_draft_q": [[0.5, 0.2, 0.1], [0.8, 0.1, 0.05]],
                           "top_draft_p": [[0.25, 0.6, 0.0], [0.8, 0.01, 0.1]]})  # fmt: skip
-    length, accepted = authors.root_trees(trace)
+    length, accepted = growth.ROOT_TREES["E[L]"], growth.ROOT_TREES["accepted"]
     np.testing.assert_allclose(
         length(trace), [0.75, (0.5 + 1 + 1 + 0.1) / 4, (0.5 + 1 + 0 + 1 + 0.1 + 1) / 6]
     )
     np.testing.assert_allclose(accepted(trace), [0, 0.5, 0.5])
     with pytest.raises(ValueError, match="top_draft_q"):
-        authors.root_trees(trace.drop(columns="top_draft_q"))
+        length(trace.drop(columns="top_draft_q"))
 
 
 def test_shares_from_the_published_cells_by_hand_and_of_the_published_run():
@@ -318,10 +321,10 @@ def test_shares_from_the_published_cells_by_hand_and_of_the_published_run():
         .reset_index()
     )
     slow = values.groupby("f")["alpha"].transform("mean").var() / values["alpha"].var()
-    assert authors.published_shares(cells, "f") == pytest.approx(slow)
+    assert alpha_parts.published_shares(cells, "f") == pytest.approx(slow)
     run = pd.read_csv(paper.DATA / "run_alpha_by_depth_task.csv")
-    assert authors.published_shares(run, "task_type") == pytest.approx(0.0014, abs=1e-4)
-    assert authors.published_shares(run, "depth") == pytest.approx(0.00018, abs=1e-5)
+    assert alpha_parts.published_shares(run, "task_type") == pytest.approx(0.0014, abs=1e-4)
+    assert alpha_parts.published_shares(run, "depth") == pytest.approx(0.00018, abs=1e-5)
 
 
 def test_a_mix_of_opposite_ranks_shows_no_correlation():
@@ -331,14 +334,14 @@ def test_a_mix_of_opposite_ranks_shows_no_correlation():
     nodes = pd.concat([first, second], ignore_index=True).assign(
         draft_prob=1.0, prompt_id="x", domain="code"
     )
-    table = authors.rank_correlations(nodes).set_index("rank")
+    table = alpha_parts.rank_correlations(nodes).set_index("rank")
     assert (
         table.loc[[0, 1], "estimate"].tolist() == pytest.approx([-1, 1])
         and abs(table.loc["all", "estimate"]) < 0.5
     )
     assert table["low"].isna().all(), "one prompt: no interval"
     many = pd.concat([nodes.assign(prompt_id=f"p{i}") for i in range(5)], ignore_index=True)
-    assert authors.rank_correlations(many).set_index("rank").loc[0].tolist() == pytest.approx(
+    assert alpha_parts.rank_correlations(many).set_index("rank").loc[0].tolist() == pytest.approx(
         [-1] * 3
     )
 
@@ -346,5 +349,60 @@ def test_a_mix_of_opposite_ranks_shows_no_correlation():
 @released
 def test_within_a_rank_the_released_records_show_strong_opposite_correlations():
     for one in authors.read(RECORDS).values():
-        table = authors.rank_correlations(one.nodes).set_index("rank")["estimate"]
+        table = alpha_parts.rank_correlations(one.nodes).set_index("rank")["estimate"]
         assert table[0] < -0.5 and table[1] > 0.4 and abs(table["all"]) < 0.3
+
+
+def test_what_the_records_hold_is_said(tmp_path):
+    said = authors.facts_said(authors.run_facts({"000001": hand_records(tmp_path)}))
+    assert said.startswith("NaN rows: 10.0 to 10.0 %. In run 000001 the mean of min(1, p/q) is 0.7")
+    assert "Trees of 2+2+1 nodes: E[L] " in said and said.endswith(
+        "the greedy walk accepts 1.50 tokens per target pass. Each of these runs holds 1 to 1 "
+        "prompts: directions, not levels."
+    )
+
+
+def test_growth_is_counted_and_said_by_source():
+    grown = pd.DataFrame(
+        [("a", 1, 3.0, 1.0, 1.0, 1.5), ("a", 2, 9.0, 0.5, 2.0, 2.5), ("a", 3, 9.0, 0.75, 2.0, 2.5)],
+        columns=["source", *growth.GROWN],
+    )
+    roots = pd.DataFrame(
+        {"name": "E[L]", "branches": [1, 2], "estimate": [0.5, 0.25], "low": 0.0, "high": 1.0}
+    )
+    found = growth.growth(grown, roots)
+    assert growth.falls(found) == (2, 3)
+    assert growth.growth_said(found) == (
+        "* a: accepted 1.00 to 2.00, E[L] 1.00 to 0.75; E[L] falls in 1 of 2 steps.\n"
+        "* this pair, depth 1: E[L] 0.50 to 0.25; E[L] falls in 1 of 1 steps."
+    )
+    assert found.at(quantity=growth.ACCEPTED).never_falls("branches")
+
+
+def test_opposite_ranks_are_said_by_their_intervals():
+    rows = [("this pair", "all", 0.0, -0.1, 0.1), ("this pair", 0, -0.3, -0.4, -0.2)]
+    for high, words in ((0.4, "two strong opposite ones"), (-0.1, "no two ranks are shown")):
+        last = ("this pair", 1, high - 0.1, high - 0.2, high)
+        names = ["source", "rank", "estimate", "low", "high"]
+        ranks = Estimates(pd.DataFrame([*rows, last], columns=names))
+        assert words in alpha_parts.opposed_said(ranks)
+
+
+def test_shares_hold_this_pair_the_records_and_the_paper(tmp_path):
+    run, record = make_run(prompts=5), hand_records(tmp_path)
+    asked = alpha_parts.sources(run, {"000001": record})
+    found = alpha_parts.shares(asked)
+    assert list(pd.unique(found.frame["source"])) == [
+        "this pair",
+        "authors' 000001",
+        alpha_parts.PAPER,
+    ]
+    one = found.at(source="this pair", factor="rank").frame.iloc[0]
+    nodes = run.nodes.assign(alpha=score.alpha(run.nodes))
+    mean = nodes.groupby("rank")["alpha"].transform("mean")
+    assert one["estimate"] == pytest.approx(mean.var() / nodes["alpha"].var())
+    assert one["low"] <= one["estimate"] <= one["high"]
+    assert "task" not in set(found.at(source="authors' 000001").frame["factor"]), "one domain"
+    facts = authors.run_facts({"000001": record})
+    assert "rank explains" in alpha_parts.records_said(facts, alpha_parts.percent(found))
+    assert list(pd.unique(alpha_parts.by_rank(asked).frame["rank"])) == ["all", 0, 1]

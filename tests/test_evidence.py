@@ -12,7 +12,7 @@ from test_published import RECORDS, author_rows, released
 from test_score import hand_nodes, make_run, tree_nodes
 
 from speclab import score, stats
-from speclab.analysis import association
+from speclab.analysis import association, rungs
 from speclab.analysis import published as paper
 from speclab.studies.paper_audit import author_records as authors
 from speclab.studies.paper_audit import claims
@@ -66,14 +66,14 @@ def claim(**changes) -> claims.Claim:
     ],
 )
 def test_an_interval_against_a_region(low, high, least, most, expected):
-    assert claims.judge(low, high, least, most) == expected
+    assert claims.judge_interval(low, high, least, most) == expected
 
 
 @given(st.floats(-3, 3), st.floats(0, 2), st.floats(-3, 3), st.floats(0, 2))
 def test_holding_and_failing_exclude_each_other_under_negation(low, width, least, breadth):
     high, most = low + width, least + breadth
     inside, above, below = (
-        claims.judge(low, high, *region)
+        claims.judge_interval(low, high, *region)
         for region in ((least, most), (most, np.inf), (-np.inf, least))
     )
     if HOLDS in (above, below):
@@ -118,10 +118,10 @@ def test_regions_by_domain_and_open_sides():
 
 def test_the_claims_file_is_whole_and_its_numbers_are_the_tables():
     found = claims.claims()
-    assert set(found) == set(audit.EVIDENCE) and {c.source for c in found.values()} == {
-        "paper",
-        "article",
-    }
+    asked = audit.questions(audit.Material(toy_run()))
+    assert set(found) == set(asked) | set(audit.FACTS)
+    assert {name for name, c in found.items() if c.fact} == set(audit.FACTS)
+    assert {c.source for c in found.values()} == {"paper", "article"}
     table = {name: paper.published(name).set_index("domain") for name in ("I", "II", "IV", "VI")}
     alpha = table["I"].query("quantity == 'alpha_mean'")["published"]
     spread = alpha.drop("all")
@@ -139,7 +139,7 @@ def test_the_claims_file_is_whole_and_its_numbers_are_the_tables():
         found["length"].number == f"{lengths['chat']:.3f}; {others.min():.3f} to {others.max():.3f}"
     )
     assert all(
-        claims.judge(value, value, *found["length"].bounds(domain)) == HOLDS
+        claims.judge_interval(value, value, *found["length"].bounds(domain)) == HOLDS
         for domain, value in lengths.items()
     )
     depth = table["IV"].set_index("depth", append=True)["published"].unstack("depth")
@@ -179,7 +179,7 @@ def test_the_papers_own_numbers_by_hand_and_that_its_claims_follow_from_them():
     )
     found = claims.claims()
     for (name, row), value in at.items():
-        assert claims.judge(value, value, *found[name].bounds(row)) == HOLDS, (name, row)
+        assert claims.judge_interval(value, value, *found[name].bounds(row)) == HOLDS, (name, row)
 
 
 def test_bad_claims_are_named(tmp_path):
@@ -241,8 +241,8 @@ def test_the_table_puts_claim_evidence_and_verdict_in_a_row():
     (line,) = claims.table({"c": claim()}, rows, records).to_dict("records")
     assert line == {
         "id": "c", "source": "paper", "where": "Table I", "claim": "it rises", "number": "+1",
-        "as_published": "1.50 [1.00, 2.00]", "estimator": "e",
-        "right_estimator": "-1.50 [-2.00, -1.00]", "authors_records": "f: 0.50", "verdict": AS_PUBLISHED,
+        "as_published": "1.50 [1.00, 2.00]", "estimator": "e", "verdict": AS_PUBLISHED,
+        "right_estimator": "-1.50 [-2.00, -1.00]", "authors_records": "f: 0.50",
     }  # fmt: skip
     assert "authors_records" not in claims.table({"c": claim()}, rows)
 
@@ -255,14 +255,21 @@ def small() -> pd.DataFrame:
     and 40.
     """
     names = np.repeat(["a", "b", "c", "d"], 2)
-    return pd.DataFrame({"prompt_id": names, "domain": ["code"] * 4 + ["chat"] * 4, "position": [0, 40] * 4,
-                         "y": [1.0, 3, 5, 7, 0, 0, 2, 2], "half": [0, 1] * 4})  # fmt: skip
+    return pd.DataFrame(
+        {
+            "prompt_id": names,
+            "domain": ["code"] * 4 + ["chat"] * 4,
+            "position": [0, 40] * 4,
+            "y": [1.0, 3, 5, 7, 0, 0, 2, 2],
+            "half": [0, 1] * 4,
+        }
+    )
 
 
 def test_change_gap_and_late_minus_early_by_hand():
     nodes = hand_nodes()
-    assert audit.change(score.alpha_by_depth)(nodes) == pytest.approx(0.5 - 0.75)
-    assert audit.change(score.best_path_by_depth)(nodes) == pytest.approx(1.0 - 0.5)
+    assert rungs.change(score.alpha_by_depth)(nodes) == pytest.approx(0.5 - 0.75)
+    assert rungs.change(score.best_path_by_depth)(nodes) == pytest.approx(1.0 - 0.5)
     assert audit.gap("y", "code", "chat")(small()) == pytest.approx(4 - 1)
     assert audit.gap("y", "chat", "code")(small()) == pytest.approx(1 - 4)
     assert audit.late_minus_early("y")(small()) == pytest.approx(3 - 2)
@@ -339,8 +346,8 @@ def same(row: dict, value: float) -> None:
 def test_budget_gain_by_hand():
     # gamma 1, c 0.25: math 5 blocks of 1.25, chat 10; gamma 4: math 2 blocks of 2, chat 10. One
     # gamma: 1 (6.25 + 12.5 against 4 + 20)
-    same(audit.budget_gain(texts(), 0.25, (1, 4)), 18.75 / 16.5 - 1)
-    same(audit.budget_gain(texts(), 0.0, (1, 4)), 0.0)  # drafts that cost nothing: 4 for everybody
+    same(*audit.budget_gain(texts(), 0.25, (1, 4)), 18.75 / 16.5 - 1)
+    same(*audit.budget_gain(texts(), 0.0, (1, 4)), 0.0)  # drafts that cost nothing: 4 for everybody
 
 
 def test_budget_gain_does_not_fit_on_the_prompts_it_is_counted_on():
@@ -348,11 +355,9 @@ def test_budget_gain_does_not_fit_on_the_prompts_it_is_counted_on():
     rng, gains = np.random.default_rng(3), []
     for seed in range(6):
         trace = texts(8, 8, 30)
-        gains.append(
-            audit.budget_gain(
-                trace.assign(draft_rank=(rng.random(len(trace)) < 0.3).astype(int)), 0.1, seed=seed
-            )["estimate"]
-        )
+        noise = trace.assign(draft_rank=(rng.random(len(trace)) < 0.3).astype(int))
+        (row,) = audit.budget_gain(noise, 0.1, seed=seed)
+        gains.append(row["estimate"])
     assert min(gains) < 0 and np.mean(gains) < 0.005
 
 
@@ -366,12 +371,12 @@ def test_chain_speedup_and_the_articles_rule_by_hand():
 
 
 def test_best_gammas_by_hand():
-    (row,) = audit.best_gammas(texts(length=16), 0.05, "math")
+    (row,) = audit.best_gamma_in(texts(length=16), 0.05, "math")
     same(row, 15)  # one block of 16 tokens at 1.75 target passes
-    (row,) = audit.best_gammas(texts(length=16), 0.05, "chat")
+    (row,) = audit.best_gamma_in(texts(length=16), 0.05, "chat")
     same(row, 0)  # nothing is accepted: plain decoding
     with pytest.raises(ValueError, match=r"domain \['poetry'\] has no rows"):
-        audit.best_gammas(texts(), 0.05, "poetry")
+        audit.best_gamma_in(texts(), 0.05, "poetry")
 
 
 def test_temperature_differences_by_hand():
@@ -449,7 +454,7 @@ def test_what_breaks_even_depends_on_the_cost():
 
 def test_few_prompts_give_a_point_and_say_so():
     frame = pd.concat([texts(5, 2)]).assign(y=1.0)
-    math, chat = audit.by_domain(frame, score.mean_of("y"))
+    math, chat = audit.each_domain(frame, score.mean_of("y"))
     assert (math["low"], math["note"]) == (1.0, "")
     assert (chat["estimate"], chat["note"]) == (1.0, "2 prompts: no interval") and np.isnan(
         chat["low"]
@@ -580,7 +585,8 @@ def test_a_self_draft_is_judged_by_the_intervals_it_comes_with(tmp_path):
         assert [row["row"] for row in rows] == ["math"] and rows[0]["low"] == float(text[6:10])
         assert (
             claims.verdict(
-                found["self-draft"], audit.evidence(audit.Material(None, self_draft=rows), found)
+                found["self-draft"],
+                audit.evidence(audit.Material(toy_run(), self_draft=rows), found),
             )
             == expected
         )
@@ -593,8 +599,8 @@ def test_a_self_draft_is_judged_by_the_intervals_it_comes_with(tmp_path):
 
 
 def test_a_claim_without_a_measurement_is_an_error():
-    with pytest.raises(ValueError, match="claim 'new' has no entry"):
-        audit.evidence(audit.Material(None), {"new": claim(id="new")})
+    with pytest.raises(ValueError, match="claim 'new' is measured nowhere"):
+        audit.evidence(audit.Material(toy_run()), {"new": claim(id="new")})
 
 
 def test_records_answer_what_they_can(tmp_path):

@@ -6,6 +6,7 @@ rows (domains, differences) must all hold; one that fails is enough. A verdict i
 estimator; a claim that holds by the published one alone is said to hold only as published.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, log10
@@ -53,14 +54,10 @@ class Claim:
     fact: Mapping | None = None
 
     def bounds(self, row: str) -> tuple[float, float]:
-        """The region of one row (a domain) as numbers; nothing named for it: everything is allowed."""
-        region = (
-            self.region.get(row, (None, None)) if isinstance(self.region, Mapping) else self.region
-        )
-        return tuple(
-            side if value is None else float(value)
-            for value, side in zip(region, (-np.inf, np.inf), strict=True)
-        )
+        """The region of one row (a domain) as numbers; none named for it: all is allowed."""
+        of_row = isinstance(self.region, Mapping)
+        least, most = self.region.get(row, (None, None)) if of_row else self.region
+        return (-np.inf if least is None else float(least), np.inf if most is None else float(most))
 
 
 def claims(path: Path = CLAIMS) -> dict[str, Claim]:
@@ -69,7 +66,8 @@ def claims(path: Path = CLAIMS) -> dict[str, Claim]:
     odd = [claim.id for claim in found if claim.decides not in ("interval", "necessity")]
     if odd or len({claim.id for claim in found}) < len(found):
         raise ValueError(
-            f"{path}: claims {odd} have an unknown `decides` (interval, necessity), or an id occurs twice"
+            f"{path}: claims {odd} have an unknown `decides` (interval, necessity), or an id "
+            "occurs twice"
         )
     return {claim.id: claim for claim in found}
 
@@ -98,7 +96,7 @@ def exact(estimator: str, row: str, value: float) -> dict:
 # ---- verdicts ------------------------------------------------------------------------------------
 
 
-def judge(low: float, high: float, least: float, most: float) -> str:
+def judge_interval(low: float, high: float, least: float, most: float) -> str:
     """HOLDS if [low, high] lies inside the region, FAILS if outside, else (an edge is crossed, or
     no interval) UNKNOWN.
     """
@@ -109,29 +107,27 @@ def judge(low: float, high: float, least: float, most: float) -> str:
 
 def judge_rows(rows: pd.DataFrame) -> str:
     """Of one view: every row must hold, one that fails decides, no rows is NOT_TESTED."""
-    found = [judge(*row) for row in rows[["low", "high", "least", "most"]].to_numpy(np.float64)]
-    return (
-        NOT_TESTED
-        if not found
-        else FAILS
-        if FAILS in found
-        else HOLDS
-        if set(found) == {HOLDS}
-        else UNKNOWN
-    )
+    intervals = rows[["low", "high", "least", "most"]].to_numpy(np.float64)
+    found = {judge_interval(*interval) for interval in intervals}
+    for decisive in (FAILS, UNKNOWN, HOLDS):
+        if decisive in found:
+            return decisive
+    return NOT_TESTED
 
 
 def verdict(claim: Claim, rows: pd.DataFrame) -> str:
     """The verdict on a claim from its rows (COLUMNS): that of the right estimator, or of the
     published one where there is no other.
     """
-    published, right = (judge_rows(rows[rows["view"] == view]) for view in (PUBLISHED, RIGHT))
+    as_published = judge_rows(rows[rows["view"] == PUBLISHED])
+    right = judge_rows(rows[rows["view"] == RIGHT])
     if claim.decides == "necessity":
         return NO_CONDITION if right == FAILS else right
-    if (published, right) == (HOLDS, FAILS):
+    if as_published == HOLDS and right == FAILS:
         return AS_PUBLISHED
-    found = published if right == NOT_TESTED else right
-    return found.removesuffix(" here") if len(rows) and (rows["note"] == EXACT).all() else found
+    found = as_published if right == NOT_TESTED else right
+    not_sampled = len(rows) and (rows["note"] == EXACT).all()
+    return found.removesuffix(" here") if not_sampled else found
 
 
 def cell(rows: pd.DataFrame, named: bool = False) -> str:
@@ -142,27 +138,30 @@ def cell(rows: pd.DataFrame, named: bool = False) -> str:
     known = rows.dropna(subset="estimate")
     if known.empty:
         return "; ".join(dict.fromkeys(rows["note"]))
-    parts = {name: _span(part) for name, part in known.groupby("estimator", sort=False)}
-    return (
-        "; ".join(parts.values())
-        if len(parts) == 1 and not named
-        else "; ".join(f"{name}: {text}" for name, text in parts.items())
-    )
+    named = named or known["estimator"].nunique() > 1
+    parts = []
+    for name, part in known.groupby("estimator", sort=False):
+        parts.append(f"{name}: {_span(part)}" if named else _span(part))
+    return "; ".join(parts)
 
 
 def _span(rows: pd.DataFrame) -> str:
-    values = rows[["estimate", "low", "high"]].to_numpy(np.float64)
-    largest = np.nanmax(np.abs(values))
-    digits = (
-        max(1, 2 + max(0, ceil(-log10(largest)) - 1) - (largest >= 10)) if largest else 1
-    )  # two figures of the largest number
-    digits = 0 if (values[np.isfinite(values)] % 1 == 0).all() else digits
-    text = " to ".join(
-        dict.fromkeys(f"{value:.{digits}f}" for value in (values[:, 0].min(), values[:, 0].max()))
-    )
+    numbers = rows[["estimate", "low", "high"]].to_numpy(np.float64)
+    digits = _digits(numbers[np.isfinite(numbers)])
+    ends = [f"{value:.{digits}f}" for value in (numbers[:, 0].min(), numbers[:, 0].max())]
+    text = " to ".join(dict.fromkeys(ends))
     if rows["low"].isna().all() or (rows["note"] == EXACT).all():
         return text
-    return f"{text} [{np.nanmin(values[:, 1]):.{digits}f}, {np.nanmax(values[:, 2]):.{digits}f}]"
+    low, high = np.nanmin(numbers[:, 1]), np.nanmax(numbers[:, 2])
+    return f"{text} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def _digits(values: np.ndarray) -> int:
+    """Decimals for two figures of the largest number; none where all are whole."""
+    largest = np.abs(values).max()
+    if (values % 1 == 0).all():
+        return 0
+    return 1 if largest >= 10 else max(2, 1 + ceil(-log10(largest)))
 
 
 def table(
@@ -177,55 +176,80 @@ def table(
     lines = []
     for claim in found.values():
         rows = evidence[evidence["claim"] == claim.id]
-        views = {view: rows[rows["view"] == view] for view in (PUBLISHED, RIGHT)}
-        line = {
-            "id": claim.id,
-            "source": claim.source,
-            "where": claim.where,
-            "claim": claim.claim,
-            "number": claim.number,
-            "as_published": cell(views[PUBLISHED]),
-            "estimator": ", ".join(dict.fromkeys(views[RIGHT]["estimator"])),
-            "right_estimator": cell(views[RIGHT]),
-        }
+        right = rows[rows["view"] == RIGHT]
+        line = {name: getattr(claim, name) for name in ("id", "source", "where", "claim", "number")}
+        line["as_published"] = cell(rows[rows["view"] == PUBLISHED])
+        line["estimator"] = ", ".join(dict.fromkeys(right["estimator"]))
+        line["right_estimator"] = cell(right)
         if records is not None:
             line["authors_records"] = cell(records[records["claim"] == claim.id], named=True)
         lines.append(line | {"verdict": verdict(claim, rows)})
     return pd.DataFrame(lines)
 
 
+def by_verdict(table: pd.DataFrame) -> dict[str, list[str]]:
+    """The ids of the claims under each of VERDICTS."""
+    return {name: list(table.loc[table["verdict"] == name, "id"]) for name in VERDICTS}
+
+
+def not_in_picture(table: pd.DataFrame) -> pd.DataFrame:
+    """The claims that arithmetic, a log or a worked case decides, with few columns."""
+    rows = table[table["verdict"].isin(["holds", "does not hold", NO_CONDITION, NOT_TESTED])]
+    columns = ["id", "claim", "as_published", "right_estimator", "verdict"]
+    return rows[columns].reset_index(drop=True)
+
+
+def verdicts_said(groups: Mapping[str, list[str]]) -> str:
+    """One line a verdict that a claim has."""
+    return "\n".join(
+        f"* **{name}** ({len(ids)}): {', '.join(ids)}" for name, ids in groups.items() if ids
+    )
+
+
+def open_said(evidence: pd.DataFrame) -> str:
+    """One line a claim that could not be measured, with the reason."""
+    rows = evidence[evidence["estimate"].isna()]
+    if rows.empty:
+        return "Every claim that was asked has an answer."
+    return "\n".join(f"* {row.claim}, {row.view}: {row.note}" for row in rows.itertuples())
+
+
 def printed() -> pd.DataFrame:
     """The paper's own numbers behind its claims: claim, row, estimate.
 
-    From `paper.published`; differences of what is printed.
+    From `published.published`; differences of what is printed.
     """
-    alpha, length = (published(t).query(f"quantity == '{q}' and domain != 'all'").set_index("domain")["published"]
-                     for t, q in (("I", "alpha_mean"), ("II", "expected_accepted_length")))  # fmt: skip
+    first = published("I").pivot(index="domain", columns="quantity", values="published")
+    alpha = first["alpha_mean"].drop("all")
     depth = published("IV").pivot(index="domain", columns="depth", values="published")
     late = published("V").pivot(index="depth", columns="bin", values="published")
-    steps = -alpha.sort_values(ascending=False).diff().dropna()
     rho = published("VI").set_index("domain")["published"]
     found = {
-        "level": alpha, "gap": alpha[["chat"]] - alpha["math"], "order": steps, "length": length, "depth": depth[3] - depth[1],
-        "position": (late[1] - late[0]).drop(2), "entropy-sign": rho, "entropy-weak": rho, "paradox": alpha["chat"] - alpha.drop("chat"),
-    }  # fmt: skip
+        "level": alpha,
+        "gap": alpha[["chat"]] - alpha["math"],
+        "order": -alpha.sort_values(ascending=False).diff().dropna(),
+        "length": published("II").set_index("domain")["published"],
+        "depth": depth[3] - depth[1],
+        "position": (late[1] - late[0]).drop(2),
+        "entropy-sign": rho,
+        "entropy-weak": rho,
+        "paradox": alpha["chat"] - alpha.drop("chat"),
+    }
     return pd.concat(found, names=["claim", "row"]).rename("estimate").reset_index()
 
 
-def self_draft(table: Path | str) -> tuple[dict, ...]:
+def self_draft(*tables: Path) -> tuple[dict, ...]:
     """Rows of an INT4 copy of the target as its own draft, from notebook 08's table of text cells
-    ('0.95 [0.94, 0.96]'): estimator, row (domain), estimate, low, high. () if there is no such
-    table, or none of INT4 in it.
+    ('0.95 [0.94, 0.96]'), the first of `tables` that is there: `row_of` fields. () if there is no
+    such table, or none of INT4 in it.
     """
-    if not Path(table).is_file():
+    there = [table for table in tables if table.is_file()]
+    if not there:
         return ()
-    frame = pd.read_csv(table)
-    frame, rows = frame[frame["draft"] == "INT4 self-draft"], []
-    for line in frame.to_dict("records"):
-        for domain in (d for d in DOMAINS if d in line):
-            numbers = map(float, str(line[domain]).translate(str.maketrans("[],", "   ")).split())
-            rows.append(
-                {"estimator": line["estimator"], "row": domain}
-                | dict(zip(("estimate", "low", "high"), numbers, strict=True))
-            )
+    frame, rows = pd.read_csv(there[0]), []
+    for line in frame[frame["draft"] == "INT4 self-draft"].to_dict("records"):
+        for domain in DOMAINS:
+            numbers = re.findall(r"[\d.]+", str(line.get(domain, "")))
+            if numbers:
+                rows.append(row_of(line["estimator"], domain, *numbers))
     return tuple(rows)

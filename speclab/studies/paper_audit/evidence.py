@@ -16,21 +16,15 @@ import numpy as np
 import pandas as pd
 
 from speclab import cost, replay, score, stats
-from speclab.analysis import association, significance, sweep
-from speclab.analysis import by_hand as byhand
+from speclab.analysis import association, by_hand, choose, rungs, significance, sweep
 from speclab.score import POSITION_BIN, Estimator, column_of, divide, quotient, require
-from speclab.studies.paper_audit import author_records as authors
+from speclab.studies.paper_audit.author_records import AuthorRecords
 from speclab.studies.paper_audit.claims import COLUMNS, PUBLISHED, RIGHT, Claim, exact, row_of
 
-PAPER_DEPTH, ARTICLE_GAMMA, GAMMAS = (
-    3,
-    4,
-    range(1, 17),
-)  # the last: where the best gamma is looked for
-MEANS = {
-    "alpha": "published_alpha",
-    "overlap": "alpha",
-}  # names of the means of a column of nodes, of the trace
+PAPER_DEPTH, ARTICLE_GAMMA = 3, 4
+GAMMAS = range(1, 17)  # where the best gamma is looked for
+# names of the means of a column of nodes, of the trace
+MEANS = {"alpha": "published_alpha", "overlap": "alpha"}
 PAPER_ORDER = ("chat", "code", "reasoning", "math")  # of Table I, highest first
 # Three words that follow each other in a ring, so that every number can be checked by hand: overlap
 # 0.7 after each.
@@ -55,79 +49,76 @@ class Material:
 # ---- estimators ----------------------------------------------------------------------------------
 
 
-def change(family: Estimator) -> Estimator:
-    """The family's last member less its first: from depth 1 to the deepest level."""
-    return Estimator(
-        f"change of {family.name}",
-        family.columns,
-        lambda t: family.value(t)[..., -1:] - family.value(t)[..., :1],
-    )
-
-
-def _split(value: str, members: Callable[[pd.DataFrame], list[np.ndarray]], name: str) -> Estimator:
-    """Mean of `value` over the first group of rows less that over the second."""
+def _first_less_second(value: str, name: str, groups: Callable) -> Estimator:
+    """Mean of `value` over one group of rows less that over another; groups(frame): both masks."""
 
     def columns(frame: pd.DataFrame) -> np.ndarray:
-        groups, values = np.stack(members(frame), axis=1), column_of(frame, value)[:, None]
-        return np.concatenate([np.where(groups, values, 0.0), groups], axis=1)
+        member = np.stack(groups(frame), axis=1)
+        return np.hstack([np.where(member, column_of(frame, value)[:, None], 0.0), member])
 
-    return Estimator(
-        name, columns, lambda totals: quotient(totals)[..., :1] - quotient(totals)[..., 1:]
-    )
+    def difference(totals: np.ndarray) -> np.ndarray:
+        means = quotient(totals)
+        return means[..., :1] - means[..., 1:]
+
+    return Estimator(name, columns, difference)
 
 
 def gap(value: str, first: str, second: str) -> Estimator:
     """Mean of a column in one domain less that in another."""
-    return _split(
+    return _first_less_second(
         value,
-        lambda frame: [(frame["domain"] == name).to_numpy() for name in (first, second)],
         MEANS.get(value, value),
+        lambda frame: [frame["domain"] == first, frame["domain"] == second],
     )
 
 
 def late_minus_early(value: str, bin_size: int = POSITION_BIN) -> Estimator:
-    """Mean of a column over positions bin_size..
-
-    less that over 0..bin_size - 1 (the paper's bins 1 and 0, if no text is longer).
+    """Mean of a column over positions from `bin_size` on less that over those before (the paper's
+    bins 1 and 0, if no text is longer).
     """
-
-    def members(frame: pd.DataFrame) -> list[np.ndarray]:
-        late = require(frame, ["position"], "frame")["position"].to_numpy() >= bin_size
-        return [late, ~late]
-
-    return _split(value, members, f"{MEANS.get(value, value)}, late - early")
+    return _first_less_second(
+        value,
+        f"{MEANS.get(value, value)}, late - early",
+        lambda frame: [frame["position"] >= bin_size, frame["position"] < bin_size],
+    )
 
 
 def shares_alone(frame: pd.DataFrame, value: str, factors: Iterable[str]) -> Estimator:
     """Share of the variance of a column between the levels that each factor has in `frame`: a
     family, in the order of the factors.
     """
-    levels = {
-        factor: sorted(require(frame, [factor], "frame")[factor].unique()) for factor in factors
-    }
-    ends = np.cumsum([0, *(2 * len(found) for found in levels.values())])
+    levels = {factor: np.sort(frame[factor].unique()) for factor in factors}
 
     def columns(rows: pd.DataFrame) -> np.ndarray:
-        y = column_of(rows, value)[:, None]
-        member = [
-            rows[factor].to_numpy()[:, None] == np.asarray(found)
-            for factor, found in levels.items()
-        ]
-        return np.concatenate(
-            [part for one in member for part in (y * one, one)] + [np.ones_like(y), y, y * y],
-            axis=1,
-        )
+        y, parts = column_of(rows, value)[:, None], []
+        for factor, known in levels.items():
+            member = rows[factor].to_numpy()[:, None] == known
+            parts += [y * member, member]
+        return np.hstack([*parts, np.ones_like(y), y, y * y])
 
-    def of(totals: np.ndarray) -> np.ndarray:
+    def shares(totals: np.ndarray) -> np.ndarray:
         count, total, squares = np.moveaxis(totals[..., -3:], -1, 0)
-        spread = squares - total**2 / count
-        parts = [np.split(totals[..., a:b], 2, axis=-1) for a, b in pairwise(ends)]
-        between = [
-            np.nansum(divide(sums**2, counts), axis=-1) - total**2 / count for sums, counts in parts
-        ]
-        return np.stack([divide(one, spread) for one in between], axis=-1)
+        mean_square, found, start = total**2 / count, [], 0
+        for known in levels.values():
+            end = start + 2 * len(known)
+            sums, counts = np.split(totals[..., start:end], 2, axis=-1)
+            between = np.nansum(divide(sums**2, counts), axis=-1) - mean_square
+            found.append(divide(between, squares - mean_square))
+            start = end
+        return np.stack(found, axis=-1)
 
-    return Estimator(f"share of variance of {value}", columns, of, scalar=False)
+    return Estimator(f"share of variance of {value}", columns, shares, scalar=False)
+
+
+def share_gap(frame: pd.DataFrame, value: str, first: str, second: str) -> Estimator:
+    """Share of the variance of a column between the levels of one factor less that of another."""
+    shares = shares_alone(frame, value, [first, second])
+
+    def difference(totals: np.ndarray) -> np.ndarray:
+        both = shares.value(totals)
+        return both[..., :1] - both[..., 1:]
+
+    return Estimator(f"share of {first} - of {second}", shares.columns, difference)
 
 
 def design_effect(value: str = "alpha") -> Estimator:
@@ -136,16 +127,14 @@ def design_effect(value: str = "alpha") -> Estimator:
     (S_p - n_p m)^2 over sum of (y - m)^2.
     """
 
-    def of(totals: np.ndarray) -> np.ndarray:
+    def effect(totals: np.ndarray) -> np.ndarray:
         ss, sn, nn, s, n, q = np.moveaxis(totals, -1, 0)[..., None]
         mean = divide(s, n)
         return divide(ss - 2 * mean * sn + mean**2 * nn, q - n * mean**2)
 
-    sums = ["ss", "sn", "nn", "s", "n", "q"]
+    sums, name = ["ss", "sn", "nn", "s", "n", "q"], MEANS.get(value, value)
     return Estimator(
-        f"design effect of {MEANS.get(value, value)}",
-        lambda frame: frame[sums].to_numpy(np.float64),
-        of,
+        f"design effect of {name}", lambda frame: frame[sums].to_numpy(np.float64), effect
     )
 
 
@@ -153,68 +142,74 @@ def by_prompt(frame: pd.DataFrame, value: str = "alpha") -> pd.DataFrame:
     """One row a prompt for `design_effect`: prompt_id, domain, n (rows), s (sum), q (sum of
     squares), and the products ss, sn, nn.
     """
-    y = column_of(frame, value)
-    sums = (
-        frame[["prompt_id", "domain"]]
-        .assign(n=1.0, s=y, q=y * y)
-        .groupby(["domain", "prompt_id"], observed=True)
-        .sum()
-        .reset_index()
-    )
+    y, who = column_of(frame, value), ["domain", "prompt_id"]
+    rows = frame[who].assign(n=1.0, s=y, q=y * y)
+    sums = rows.groupby(who, observed=True).sum().reset_index()
     return sums.assign(ss=sums["s"] ** 2, sn=sums["s"] * sums["n"], nn=sums["n"] ** 2)
 
 
-# ---- measuring -----------------------------------------------------------------------------------
+# ---- measuring: lists of rows --------------------------------------------------------------------
 
 
-def by_domain(frame: pd.DataFrame, estimator: Estimator) -> list[dict]:
-    """One row a domain; a domain of fewer than 5 prompts has a point without interval, and says so."""
-    rows = score.point_estimates(frame, estimator).iloc[0]
+def each_domain(frame: pd.DataFrame, estimator: Estimator) -> list[dict]:
+    """One row a domain; one of fewer than 5 prompts has a point without interval, and says so."""
+    point = score.point_estimates(frame, estimator).iloc[0]
     prompts = frame.groupby("domain")["prompt_id"].nunique()
-    enough = [domain for domain in score.domains_in(frame) if prompts[domain] >= stats.MIN_PROMPTS]
-    sure = (
-        stats.by_domain(frame[frame["domain"].isin(enough)], estimator).set_index("domain")
-        if enough
-        else None
-    )
-    return [
-        row_of(
-            estimator.name,
-            d,
-            *(
-                sure.loc[d, ["estimate", "low", "high"]]
-                if d in enough
-                else (rows[d], np.nan, np.nan)
-            ),
-            "" if d in enough else f"{prompts[d]} prompts: no interval",
-        )
-        for d in score.domains_in(frame)
-    ]
+    sure = frame[frame["domain"].map(prompts) >= stats.MIN_PROMPTS]
+    found = stats.by_domain(sure, estimator).set_index("domain") if len(sure) else point[:0]
+    rows = []
+    for domain in score.domains_in(frame):
+        if domain in found.index:
+            numbers, note = found.loc[domain, ["estimate", "low", "high"]], ""
+        else:
+            numbers, note = (
+                (point[domain], np.nan, np.nan),
+                f"{prompts[domain]} prompts: no interval",
+            )
+        rows.append(row_of(estimator.name, domain, *numbers, note))
+    return rows
 
 
-def whole(frame: pd.DataFrame, estimator: Estimator, row: str) -> dict:
+def whole(frame: pd.DataFrame, estimator: Estimator, row: str) -> list[dict]:
     """One row over all domains together."""
     found = stats.bootstrap(frame, estimator)
-    return row_of(estimator.name, row, found.estimate, found.low, found.high)
+    return [row_of(estimator.name, row, found.estimate, found.low, found.high)]
 
 
 def gaps(frame: pd.DataFrame, value: str, pairs: Iterable[tuple[str, str]]) -> list[dict]:
     """Differences of a column's mean between two domains. ValueError if a domain is missing."""
-    pairs = list(pairs)
-    score.domains_in(frame, [name for pair in pairs for name in pair])
-    return [
-        whole(frame[frame["domain"].isin(pair)], gap(value, *pair), " - ".join(pair))
-        for pair in pairs
-    ]
+    rows = []
+    for pair in pairs:
+        score.domains_in(frame, pair)
+        both = frame[frame["domain"].isin(pair)]
+        rows += whole(both, gap(value, *pair), " - ".join(pair))
+    return rows
 
 
-def correlation(frame: pd.DataFrame, value: str, method: str) -> list[dict]:
+def with_entropy(frame: pd.DataFrame, value: str, method: str) -> list[dict]:
     """Correlation of a column with target entropy in each domain."""
     found = association.correlations(frame, "target_entropy", value, methods=[method])
-    return [
-        row_of(f"{method.title()} of {value}", r.domain, r.estimate, r.low, r.high)
-        for r in found.itertuples()
-    ]
+    name = f"{method.title()} of {value}"
+    return [row_of(name, r.domain, r.estimate, r.low, r.high) for r in found.itertuples()]
+
+
+def chat_leads(frame: pd.DataFrame, acceptance: str) -> list[dict]:
+    """chat less each other domain, in target entropy (nats) and in acceptance."""
+    pairs = [("chat", other) for other in PAPER_ORDER[1:]]
+    return gaps(frame, "target_entropy", pairs) + gaps(frame, acceptance, pairs)
+
+
+def late_by_depth(nodes: pd.DataFrame, depths: Iterable[int] = (1, 3)) -> list[dict]:
+    """`late_minus_early` of the nodes at each depth."""
+    late, rows = late_minus_early("alpha"), []
+    for depth in depths:
+        rows += whole(nodes[nodes["depth"] == depth], late, str(depth))
+    return rows
+
+
+def same_prompts_late(trace: pd.DataFrame, bin_size: int = POSITION_BIN) -> list[dict]:
+    """`late_minus_early` of `both_bins`."""
+    return whole(both_bins(trace, bin_size), late_minus_early("overlap", bin_size), "same prompts")
 
 
 def both_bins(frame: pd.DataFrame, bin_size: int = POSITION_BIN) -> pd.DataFrame:
@@ -222,9 +217,8 @@ def both_bins(frame: pd.DataFrame, bin_size: int = POSITION_BIN) -> pd.DataFrame
     prompts. ValueError if none does.
     """
     longest = frame.groupby("prompt_id")["position"].transform("max")
-    return require(
-        frame[longest >= bin_size], ["domain"], f"positions from {bin_size} on, their prompts"
-    )
+    name = f"positions from {bin_size} on, their prompts"
+    return require(frame[longest >= bin_size], ["domain"], name)
 
 
 def temperature_differences(sampled, greedy) -> list[dict]:
@@ -232,52 +226,53 @@ def temperature_differences(sampled, greedy) -> list[dict]:
     one drafted token, drawn at T = 1 (alpha) and the draft's best at T = 0 (hit[1]); per pass of
     the recorded tree, whose children are deterministic at either.
     """
-    texts, trees = (
-        (sampled.trace.assign(got=sampled.trace["overlap"]), _hits(greedy.trace)),
-        ((sampled, "point-mass"), (greedy, "greedy")),
-    )
-    asked = {"alpha at T = 1 - hit[1] at T = 0": [trace.assign(of=1) for trace in texts],
-             "mean_accepted, T = 1 (point-mass rule) - T = 0": [
-                 run.nodes.assign(got=score.reach(run.nodes, rule), of=run.nodes["node"] == 1) for run, rule in trees]}  # fmt: skip
+    drawn = sampled.trace.assign(got=sampled.trace["overlap"], of=1)
+    trees = []
+    for run, rule in ((sampled, "point-mass"), (greedy, "greedy")):
+        nodes = run.nodes
+        trees.append(nodes.assign(got=score.reach(nodes, rule), of=nodes["node"] == 1))
+    asked = {
+        "alpha at T = 1 - hit[1] at T = 0": (drawn, hits(greedy.trace).assign(of=1)),
+        "mean_accepted, T = 1 (point-mass rule) - T = 0": trees,
+    }
     rows = []
     for name, frames in asked.items():
         mean = Estimator(name, lambda f: f[["got", "of"]].to_numpy(np.float64), quotient)
         for domain in score.domains_in(greedy.trace):
-            found = significance.paired_difference(
-                *(frame[frame["domain"] == domain] for frame in frames), mean, n=1
-            )
+            parts = [frame[frame["domain"] == domain] for frame in frames]
+            found = significance.paired_difference(*parts, mean, n=1)
             rows.append(row_of(name, domain, found.estimate, found.low, found.high))
     return rows
 
 
+def hits(trace: pd.DataFrame) -> pd.DataFrame:
+    """The trace with `got`: is the target's token the draft's best?"""
+    return trace.assign(got=trace["draft_rank"] == 0)
+
+
 def budget_gain(
     trace: pd.DataFrame, c: float, gammas: Iterable[int] = GAMMAS, folds: int = 5, seed: int = 0
-) -> dict:
+) -> list[dict]:
     """How much faster a gamma for each domain is than one for all, both fitted on the other folds'
-    prompts, as a row.
+    prompts, as one row.
 
     Cost of a text in target passes: blocks (gamma c + 1), from the replay at T = 0; the gain is
     cost of one / cost of each - 1.
     """
-    blocks = replay.chain_sums(trace, gammas).pivot(
-        index=["prompt_id", "domain"], columns="gamma", values="blocks"
-    )
-    costs, domain = (
-        blocks.to_numpy() * (np.asarray(blocks.columns) * c + 1),
-        blocks.index.get_level_values("domain").to_numpy(),
-    )
-    fold, one, own = stats.fold_of(domain, folds, seed), np.zeros(len(costs)), np.zeros(len(costs))
-    for held in range(folds):
-        here = fold == held
-        one[here] = costs[here, costs[~here].sum(axis=0).argmin()]
-        for name in np.unique(domain):
-            mine = here & (domain == name)
-            own[mine] = costs[mine, costs[~here & (domain == name)].sum(axis=0).argmin()]
-    frame = blocks.index.to_frame(index=False).assign(one=one, own=own)
+    sums = replay.chain_sums(trace, gammas)
+    blocks = sums.pivot(index=["prompt_id", "domain"], columns="gamma", values="blocks")
+    costs = blocks.to_numpy() * (blocks.columns.to_numpy() * c + 1)
+    domain = blocks.index.get_level_values("domain").to_numpy()
+    fold = stats.fold_of(domain, folds, seed)
+    own = choose.cross_fitted(costs, domain, fold)
+    one = choose.cross_fitted(costs, domain, fold, np.full(len(domain), choose.UNKNOWN))
+    prompts = np.arange(len(domain))
+    frame = blocks.index.to_frame(index=False)
+    frame = frame.assign(one=costs[prompts, one], own=costs[prompts, own])
     gain = Estimator(
         "gain of a gamma a domain",
-        lambda f: f[["one", "own"]].to_numpy(np.float64),
-        lambda t: quotient(t) - 1,
+        lambda rows: rows[["one", "own"]].to_numpy(np.float64),
+        lambda totals: quotient(totals) - 1,
     )
     return whole(frame, gain, f"c {c:g}")
 
@@ -286,52 +281,45 @@ def chain_speedup(trace: pd.DataFrame, gamma: int, c: float) -> list[dict]:
     """Replayed tokens per pass of a chain over gamma c + 1, by domain, at T = 0: the speed-up if a
     longer target pass cost nothing.
     """
-    tau = score.block_estimators()["block_efficiency"]
-    speed = Estimator(
-        f"speed-up, gamma {gamma}, c {c:g}",
-        tau.columns,
-        lambda totals: tau.value(totals) / (gamma * c + 1),
-    )
-    return by_domain(replay.prompt_sums(replay.replay(trace, gamma)), speed)
+    tau, name = score.block_estimators()["block_efficiency"], f"speed-up, gamma {gamma}, c {c:g}"
+    speed = Estimator(name, tau.columns, lambda totals: tau.value(totals) / (gamma * c + 1))
+    return each_domain(replay.prompt_sums(replay.replay(trace, gamma)), speed)
 
 
 def rule_error(trace: pd.DataFrame, gamma: int, c: float) -> list[dict]:
     """The article's S = e / (e c + 1), e = gamma hit[1], over the replayed speed-up of the same
     chain, by domain, at T = 0.
     """
-    hits = (
-        trace.assign(hits=trace["draft_rank"] == 0, positions=1)
-        .groupby("prompt_id")[["hits", "positions"]]
-        .sum()
-    )
-    sums = replay.prompt_sums(replay.replay(trace, gamma)).merge(hits, on="prompt_id")
+    rows = trace.assign(hits=trace["draft_rank"] == 0, positions=1)
+    of_texts = rows.groupby("prompt_id")[["hits", "positions"]].sum()
+    sums = replay.prompt_sums(replay.replay(trace, gamma)).merge(of_texts, on="prompt_id")
 
-    def of(totals: np.ndarray) -> np.ndarray:
+    def error(totals: np.ndarray) -> np.ndarray:
         emitted, blocks, hit, positions = np.moveaxis(totals, -1, 0)[..., None]
         e = gamma * divide(hit, positions)
         return divide(e / (e * c + 1), divide(emitted, blocks) / (gamma * c + 1))
 
     names = ["emitted", "blocks", "hits", "positions"]
-    return by_domain(
-        sums,
-        Estimator(f"rule / replay, gamma {gamma}", lambda f: f[names].to_numpy(np.float64), of),
-    )
+    name = f"rule / replay, gamma {gamma}"
+    return each_domain(sums, Estimator(name, lambda f: f[names].to_numpy(np.float64), error))
 
 
-def best_gammas(trace: pd.DataFrame, c: float, domain: str) -> list[dict]:
-    """The fastest gamma of 1 to 16 in one domain at cost c (v = 1), with the central 95 % of the
-    resamples' choices.
+def best_gammas(trace: pd.DataFrame, c: float) -> pd.DataFrame:
+    """The fastest of GAMMAS in each domain at cost c (v = 1), at T = 0: c, domain, best, the
+    central 95 % of the resamples' choices, the gammas that are as good, and the speed-up.
     """
-    score.domains_in(trace, [domain])
     frame = sweep.per_prompt(replay.chain_sums(trace, GAMMAS), sweep.positions(trace))
-    found = (
-        sweep.choices(sweep.best_gamma(frame, sweep.estimators(max(GAMMAS), c)["speedup"]))
-        .set_index("domain")
-        .loc[domain]
-    )
-    return [
-        row_of(f"best gamma, c {c:g}", domain, found["best"], found["best_low"], found["best_high"])
-    ]
+    best = sweep.best_gamma(frame, sweep.estimators(max(GAMMAS), c)["speedup"])
+    columns = ["best", "best_low", "best_high", "as_good_low", "as_good_high", "speedup"]
+    return sweep.choices(best).assign(c=c)[["c", "domain", *columns]]
+
+
+def best_gamma_in(trace: pd.DataFrame, c: float, domain: str) -> list[dict]:
+    """`best_gammas` in one domain."""
+    score.domains_in(trace, [domain])
+    found = best_gammas(trace, c).set_index("domain").loc[domain]
+    numbers = found[["best", "best_low", "best_high"]]
+    return [row_of(f"best gamma, c {c:g}", domain, *numbers)]
 
 
 def pseudo_code(
@@ -341,15 +329,14 @@ def pseudo_code(
     and `positions`, the total variation between what comes out and p; `bonus`, words per pass that
     are lost.
     """
-    kept, late = byhand.chance(p[last], q[last]), byhand.chance(np.diag(p), q[last])
-    anew = (
-        q[last] * kept / (q[last] * kept).sum()
-    )  # a rejected place is drafted anew, nothing comes of the residual
-    misread = byhand.emitted(q[last], late, byhand.residual(p[last], q[last]))
-    lost = byhand.survival(np.minimum(p, q), last, gamma)[-1]
+    kept, late = by_hand.chance(p[last], q[last]), by_hand.chance(np.diag(p), q[last])
+    # a rejected place is drafted anew, nothing comes of the residual
+    anew = q[last] * kept / (q[last] * kept).sum()
+    misread = by_hand.emitted(q[last], late, by_hand.residual(p[last], q[last]))
+    lost = by_hand.survival(np.minimum(p, q), last, gamma)[-1]
     return {
-        "residual": float(byhand.total_variation(anew, p[last])),
-        "positions": float(byhand.total_variation(misread, p[last])),
+        "residual": float(by_hand.total_variation(anew, p[last])),
+        "positions": float(by_hand.total_variation(misread, p[last])),
         "bonus": float(lost),
     }
 
@@ -359,80 +346,109 @@ def necessary_length(c: float, depth: int = PAPER_DEPTH) -> float:
     return cost.break_even_block_efficiency(depth, c) - 1
 
 
+def threshold(*cs: float) -> list[dict]:
+    """How far the break-even is from 1 accepted token, at each cost."""
+    name = "accepted tokens at break-even - 1"
+    return [exact(name, f"c {c:g}", necessary_length(c) - 1) for c in cs]
+
+
+def flaw(name: str) -> list[dict]:
+    """A flaw of `pseudo_code`."""
+    words = "words per pass lost, gamma 3" if name == "bonus" else "total variation from p"
+    return [exact(words, "three words", pseudo_code()[name])]
+
+
 # ---- evidence ------------------------------------------------------------------------------------
 
-
-def _nodes(run) -> pd.DataFrame:
-    return require(run.nodes, ["domain"], "nodes").assign(alpha=score.alpha(run.nodes))
-
-
-def _hits(trace: pd.DataFrame) -> pd.DataFrame:
-    return trace.assign(got=trace["draft_rank"] == 0)
-
-
-def _share_gap(frame: pd.DataFrame, than: str) -> list[dict]:
-    shares = shares_alone(frame, "alpha", ["domain", than])
-    less = Estimator(
-        f"share of domain - of {than}",
-        shares.columns,
-        lambda t: shares.value(t)[..., :1] - shares.value(t)[..., 1:],
-    )
-    return [whole(frame, less, "all")]
-
-
-def _leads(frame: pd.DataFrame, acceptance: str) -> list[dict]:
-    """chat less each other domain, in target entropy (nats) and in acceptance."""
-    return [
-        row
-        for name in ("target_entropy", acceptance)
-        for row in gaps(frame, name, [("chat", other) for other in PAPER_ORDER[1:]])
-    ]
+# claims that numbers of the authors' code or log, or of the article's example, decide
+FACTS = {
+    "entropy-kind": (
+        PUBLISHED,
+        "share of rank correlations in the authors' code",
+        lambda fact: fact["rank_share"],
+    ),
+    "run-time": (PUBLISHED, "hours in the log", lambda fact: fact["seconds"] / 3600),
+    "devices": (
+        PUBLISHED,
+        "GB on the second GPU in the log",
+        lambda fact: fact["second_gpu_gb"],
+    ),
+    "example": (
+        RIGHT,
+        "printed - formula",
+        lambda fact: np.divide(*fact["printed"]) - cost.speedup_article(*fact["rule"]),
+    ),
+}
 
 
-_NEIGHBOURS = list(pairwise(PAPER_ORDER))
-# as the authors' code does
-_ENTROPY = {PUBLISHED: lambda m: correlation(_nodes(m.greedy), "alpha", "pearson"),
-            RIGHT: lambda m: correlation(m.greedy.trace, "overlap", "spearman")}  # fmt: skip
-_TREE = score.tree_estimators()["mean_accepted"]
-# each asks the material, or the claim's fact where there is one
-EVIDENCE: dict[str, dict[str, Callable[..., list[dict]]]] = {
-    "level": {PUBLISHED: lambda m: by_domain(m.greedy.nodes, score.published_alpha),
-              RIGHT: lambda m: by_domain(m.greedy.trace, score.overlap_alpha)},
-    "gap": {PUBLISHED: lambda m: gaps(_nodes(m.greedy), "alpha", [("chat", "math")]),
-            RIGHT: lambda m: gaps(m.greedy.trace, "overlap", [("chat", "math")])},
-    "order": {PUBLISHED: lambda m: gaps(_nodes(m.greedy), "alpha", _NEIGHBOURS),
-              RIGHT: lambda m: gaps(m.greedy.trace, "overlap", _NEIGHBOURS)},
-    "length": {PUBLISHED: lambda m: by_domain(m.greedy.nodes, score.published_length), RIGHT: lambda m: by_domain(m.greedy.nodes, _TREE)},
-    "threshold": {RIGHT: lambda m: [exact("accepted tokens at break-even - 1", f"c {c:g}", necessary_length(c) - 1)
-                                    for c in (m.article_c, m.c)]},
-    "depth": {PUBLISHED: lambda m: by_domain(m.greedy.nodes, change(score.alpha_by_depth)),
-              RIGHT: lambda m: by_domain(m.greedy.nodes, change(score.best_path_by_depth))},
-    "position": {PUBLISHED: lambda m: [whole(_nodes(m.greedy).query(f"depth == {d}"), late_minus_early("alpha"), str(d)) for d in (1, 3)],
-                 RIGHT: lambda m: [whole(both_bins(m.greedy.trace), late_minus_early("overlap"), "same prompts")]},
-    "entropy-kind": {PUBLISHED: lambda fact: [exact("share of rank correlations in the authors' code", "all", fact["rank_share"])]},
-    "entropy-sign": _ENTROPY,
-    "entropy-weak": _ENTROPY,
-    "paradox": {PUBLISHED: lambda m: _leads(_nodes(m.greedy), "alpha"), RIGHT: lambda m: _leads(m.greedy.trace, "overlap")},
-    "task-depth": {PUBLISHED: lambda m: _share_gap(_nodes(m.greedy), "depth"),
-                   RIGHT: lambda m: _share_gap(_nodes(m.greedy).query("best_path"), "depth")},
-    "task-first": {RIGHT: lambda m: _share_gap(_nodes(m.greedy), "rank")},
-    "independence": {RIGHT: lambda m: by_domain(by_prompt(_nodes(m.greedy)), design_effect())},
-    "temperature": {RIGHT: lambda m: [] if m.sampled is None else temperature_differences(m.sampled, m.greedy)},
-    "budgets": {RIGHT: lambda m: [budget_gain(m.greedy.trace, m.c)]},
-    "routing": {RIGHT: lambda m: [r for r in chain_speedup(m.greedy.trace, PAPER_DEPTH, m.c) if r["row"] != "chat"]},
-    "run-time": {PUBLISHED: lambda fact: [exact("hours in the log", "all", fact["seconds"] / 3600)]},
-    "devices": {PUBLISHED: lambda fact: [exact("GB on the second GPU in the log", "all", fact["second_gpu_gb"])]},
-    "gamma-proofs": {RIGHT: lambda m: best_gammas(m.greedy.trace, m.article_c, "math")},
-    "gamma-open": {RIGHT: lambda m: best_gammas(m.greedy.trace, m.article_c, "chat")},
-    "self-draft": {RIGHT: lambda m: [row_of(**row) for row in m.self_draft]},
-    "small-draft": {RIGHT: lambda m: [] if m.sampled is None else [
-        *by_domain(m.sampled.trace, score.overlap_alpha), *by_domain(_hits(m.greedy.trace), score.mean_of("got", "hit[1]"))]},
-    "rule": {RIGHT: lambda m: rule_error(m.greedy.trace, ARTICLE_GAMMA, m.article_c)},
-    "example": {RIGHT: lambda f: [exact("printed - formula", "340/112", np.divide(*f["printed"]) - cost.speedup_article(*f["rule"]))]},
-    "residual": {RIGHT: lambda m: [exact("total variation from p", "three words", pseudo_code()["residual"])]},
-    "positions": {RIGHT: lambda m: [exact("total variation from p", "three words", pseudo_code()["positions"])]},
-    "bonus": {RIGHT: lambda m: [exact("words per pass lost, gamma 3", "three words", pseudo_code()["bonus"])]},
-}  # fmt: skip
+def questions(m: Material) -> dict[str, dict[str, tuple]]:
+    """How each other claim is measured: by claim and view, a function that makes rows and its
+    arguments.
+    """
+    trace, nodes = m.greedy.trace, m.greedy.nodes
+    nodes = nodes.assign(alpha=score.alpha(nodes))
+    neighbours, outer = list(pairwise(PAPER_ORDER)), [("chat", "math")]
+    entropy = {
+        PUBLISHED: (with_entropy, nodes, "alpha", "pearson"),  # as the authors' code does
+        RIGHT: (with_entropy, trace, "overlap", "spearman"),
+    }
+    accepted = score.tree_estimators()["mean_accepted"]
+    best = nodes[nodes["best_path"]]
+    not_chat = trace[trace["domain"] != "chat"]
+    asked = {
+        "level": {
+            PUBLISHED: (each_domain, nodes, score.published_alpha),
+            RIGHT: (each_domain, trace, score.overlap_alpha),
+        },
+        "gap": {PUBLISHED: (gaps, nodes, "alpha", outer), RIGHT: (gaps, trace, "overlap", outer)},
+        "order": {
+            PUBLISHED: (gaps, nodes, "alpha", neighbours),
+            RIGHT: (gaps, trace, "overlap", neighbours),
+        },
+        "length": {
+            PUBLISHED: (each_domain, nodes, score.published_length),
+            RIGHT: (each_domain, nodes, accepted),
+        },
+        "threshold": {RIGHT: (threshold, m.article_c, m.c)},
+        "depth": {
+            PUBLISHED: (each_domain, nodes, rungs.change(score.alpha_by_depth)),
+            RIGHT: (each_domain, nodes, rungs.change(score.best_path_by_depth)),
+        },
+        "position": {PUBLISHED: (late_by_depth, nodes), RIGHT: (same_prompts_late, trace)},
+        "entropy-sign": entropy,
+        "entropy-weak": entropy,
+        "paradox": {
+            PUBLISHED: (chat_leads, nodes, "alpha"),
+            RIGHT: (chat_leads, trace, "overlap"),
+        },
+        "task-depth": {
+            PUBLISHED: (whole, nodes, share_gap(nodes, "alpha", "domain", "depth"), "all"),
+            RIGHT: (whole, best, share_gap(best, "alpha", "domain", "depth"), "all"),
+        },
+        "task-first": {RIGHT: (whole, nodes, share_gap(nodes, "alpha", "domain", "rank"), "all")},
+        "independence": {RIGHT: (each_domain, by_prompt(nodes), design_effect())},
+        "budgets": {RIGHT: (budget_gain, trace, m.c)},
+        "routing": {RIGHT: (chain_speedup, not_chat, PAPER_DEPTH, m.c)},
+        "gamma-proofs": {RIGHT: (best_gamma_in, trace, m.article_c, "math")},
+        "gamma-open": {RIGHT: (best_gamma_in, trace, m.article_c, "chat")},
+        "self-draft": {RIGHT: (list, m.self_draft)},
+        "rule": {RIGHT: (rule_error, trace, ARTICLE_GAMMA, m.article_c)},
+        "residual": {RIGHT: (flaw, "residual")},
+        "positions": {RIGHT: (flaw, "positions")},
+        "bonus": {RIGHT: (flaw, "bonus")},
+        "temperature": {},
+        "small-draft": {},
+    }
+    if m.sampled is not None:
+        asked["temperature"] = {RIGHT: (temperature_differences, m.sampled, m.greedy)}
+        asked["small-draft"] = {RIGHT: (small_draft, m.sampled.trace, trace)}
+    return asked
+
+
+def small_draft(drawn: pd.DataFrame, trace: pd.DataFrame) -> list[dict]:
+    """One drafted token: alpha on text drawn at T = 1, hit[1] on the greedy text."""
+    hit = score.mean_of("got", "hit[1]")
+    return each_domain(drawn, score.overlap_alpha) + each_domain(hits(trace), hit)
 
 
 def evidence(material: Material, claims: Mapping[str, Claim]) -> pd.DataFrame:
@@ -441,59 +457,53 @@ def evidence(material: Material, claims: Mapping[str, Claim]) -> pd.DataFrame:
     Where a run cannot answer (a domain missing, short texts, a constant column) the row is empty
     and its `note` says why. ValueError: a claim that nothing measures.
     """
+    asked = questions(material) if any(claim.fact is None for claim in claims.values()) else {}
     rows = []
     for claim in claims.values():
-        if claim.id not in EVIDENCE:
-            raise ValueError(
-                f"claim {claim.id!r} has no entry in EVIDENCE: say in speclab.studies.paper_audit.evidence how it is measured"
-            )
-        for view, measure in EVIDENCE[claim.id].items():
-            try:
-                found = measure(material if claim.fact is None else claim.fact)
-            except ValueError as error:
-                found = [row_of("", "", np.nan, np.nan, np.nan, str(error))]
-            rows += [
-                {
-                    "claim": claim.id,
-                    "view": view,
-                    **row,
-                    **dict(zip(("least", "most"), claim.bounds(row["row"]), strict=True)),
-                }
-                for row in found
-            ]
+        if claim.fact is not None:
+            view, name, number = FACTS[claim.id]
+            row = "340/112" if claim.id == "example" else "all"
+            found = {view: [exact(name, row, number(claim.fact))]}
+        elif claim.id not in asked:
+            raise ValueError(f"claim {claim.id!r} is measured nowhere: say how in `questions`")
+        else:
+            found = {view: _answer(*question) for view, question in asked[claim.id].items()}
+        for view, answers in found.items():
+            for row in answers:
+                least, most = claim.bounds(row["row"])
+                region = {"least": least, "most": most}
+                rows.append({"claim": claim.id, "view": view} | row | region)
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def record_evidence(records: Mapping[str, authors.AuthorRecords]) -> pd.DataFrame:
+def _answer(measure: Callable[..., list[dict]], *arguments) -> list[dict]:
+    try:
+        return measure(*arguments)
+    except ValueError as error:
+        return [row_of("", "", np.nan, np.nan, np.nan, str(error))]
+
+
+def record_evidence(records: Mapping[str, AuthorRecords]) -> pd.DataFrame:
     """What the authors' runs (usable rows only) say to the claims that nodes of one domain can
     answer: claim, row (their run), estimator, estimate, low, high, note. An interval only where a
     run has 5 prompts or more.
     """
-    by_depth = (change(score.alpha_by_depth), change(score.best_path_by_depth))
     rows = []
     for run, one in records.items():
         nodes = one.nodes.assign(alpha=score.alpha(one.nodes))
-        asked = {
-            "level": [score.published_alpha],
-            "length": [score.published_length],
-            "depth": by_depth,
+        found = {
+            "level": each_domain(nodes, score.published_alpha),
+            "length": each_domain(nodes, score.published_length),
+            "depth": each_domain(nodes, rungs.change(score.alpha_by_depth))
+            + each_domain(nodes, rungs.change(score.best_path_by_depth)),
         }
         if nodes["position"].max() >= POSITION_BIN:
-            asked["position"] = [late_minus_early("alpha")]
-        found = [
-            (claim, row)
-            for claim, family in asked.items()
-            for estimator in family
-            for row in by_domain(nodes, estimator)
-        ]
+            found["position"] = each_domain(nodes, late_minus_early("alpha"))
         if nodes["prompt_id"].nunique() >= stats.MIN_PROMPTS:
-            found += [
-                (claim, row)
-                for claim in ("entropy-sign", "entropy-weak")
-                for row in correlation(nodes, "alpha", "pearson")
-            ]
-            found += [("independence", row) for row in by_domain(by_prompt(nodes), design_effect())]
-        rows += [{"claim": claim} | row | {"row": run} for claim, row in found]
-    return pd.DataFrame(
-        rows, columns=["claim", "estimator", "row", "estimate", "low", "high", "note"]
-    )
+            pearson = with_entropy(nodes, "alpha", "pearson")
+            found |= {"entropy-sign": pearson, "entropy-weak": pearson}
+            found["independence"] = each_domain(by_prompt(nodes), design_effect())
+        for claim, answers in found.items():
+            rows += [{"claim": claim} | row | {"row": run} for row in answers]
+    columns = ["claim", "estimator", "row", "estimate", "low", "high", "note"]
+    return pd.DataFrame(rows, columns=columns)
