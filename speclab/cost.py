@@ -1,6 +1,5 @@
-"""From accepted tokens to speed-up: the standard cost model, the i.i.d.
-
-formulas, and the article's rule, labelled as such.
+"""From accepted tokens to speed-up: the standard cost model, the formulas for independent
+acceptance (i.i.d.), and the article's rule, labelled as such.
 
 Times are ratios to one target pass over one token: c = draft pass / target pass, verify = target
 pass over the drafted tokens / over one, overhead = the loop's own time / target pass. All arguments
@@ -20,17 +19,14 @@ def _within(name: str, value, low: float, high: float = np.inf, strict: bool = F
     otherwise.
     """
     entries = np.asarray(value, np.float64)
-    if (
-        not np.isfinite(entries).all()
-        or (entries < low).any()
-        or (entries > high).any()
-        or (strict and (entries == low).any())
-    ):
-        allowed = f"{'above' if strict else 'at least'} {low:g}" + (
-            "" if np.isinf(high) else f" and at most {high:g}"
-        )
+    inside = (entries > low) if strict else (entries >= low)
+    if not (inside & (entries <= high) & np.isfinite(entries)).all():
+        allowed = f"{'above' if strict else 'at least'} {low:g}"
+        if np.isfinite(high):
+            allowed += f" and at most {high:g}"
         raise ValueError(
-            f"{name} is {value}; it must be {allowed}: check that it was measured, and in which unit"
+            f"{name} is {value}; it must be {allowed}: "
+            "check that it was measured, and in which unit"
         )
     return value
 
@@ -103,15 +99,14 @@ def break_even_cost(block_efficiency, gamma, verify=1.0, overhead=0.0):
 
 
 def break_even_alpha(gamma: int, c: float, verify: float = 1.0, overhead: float = 0.0) -> float:
-    """The i.i.d.
-
-    alpha at which the speed-up is 1, in [0, 1]; ValueError if even alpha = 1 is slower than plain
-    decoding.
+    """The alpha of independent acceptance at which the speed-up is 1, in [0, 1]; ValueError if even
+    alpha = 1 is slower than plain decoding.
     """
     need = break_even_block_efficiency(gamma, c, verify, overhead)
     if need > gamma + 1:
         raise ValueError(
-            f"c is {c}: a block costs {need:g} target passes and gives {gamma + 1} tokens at most; lower c or overhead"
+            f"c is {c}: a block costs {need:g} target passes and gives {gamma + 1} tokens at most; "
+            "lower c or overhead"
         )
     if need <= 1:
         return 0.0
@@ -138,24 +133,21 @@ class Costs:
     overhead: float = 0.0
 
     def __post_init__(self):
-        if (
-            not len(self.sizes) == len(self.draft) == len(self.verify)
-            or self.sizes[0] != 1
-            or list(self.sizes) != sorted(set(self.sizes))
-        ):
+        ascending = list(self.sizes) == sorted({1, *self.sizes})
+        if not ascending or not len(self.sizes) == len(self.draft) == len(self.verify):
             raise ValueError(
-                f"sizes={self.sizes}: ascending whole numbers from 1 are needed, with as many draft and verify ratios"
+                f"sizes={self.sizes}: ascending whole numbers from 1 are needed, "
+                "with as many draft and verify ratios"
             )
-        (
-            _within("draft", self.draft, 0),
-            _within("verify", self.verify, 0, strict=True),
-            _within("overhead", self.overhead, 0),
-        )
+        _within("draft", self.draft, 0)
+        _within("verify", self.verify, 0, strict=True)
+        _within("overhead", self.overhead, 0)
 
     def _at(self, values: tuple[float, ...], n: int) -> float:
         if not 1 <= n <= self.sizes[-1]:
             raise ValueError(
-                f"a pass over {n} tokens was not measured: sizes run from 1 to {self.sizes[-1]}; measure larger ones"
+                f"a pass over {n} tokens was not measured: sizes run from 1 to {self.sizes[-1]}; "
+                "measure larger ones"
             )
         return float(np.interp(n, self.sizes, values))
 

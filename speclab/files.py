@@ -6,9 +6,8 @@ A block counts once its marker stands beside its two Parquet files.
 import contextlib
 import hashlib
 import json
-import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -16,52 +15,42 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import FileLock
 
-from speclab import score
 from speclab.prompts import EncodedPrompt
 
 SCHEMA_VERSION = 1
 I32, F32, IDS, PROBS = pa.int32(), pa.float32(), pa.list_(pa.int32()), pa.list_(pa.float32())
-META = {"speclab_schema": str(SCHEMA_VERSION)}
-WHO = [("prompt_id", pa.string()), ("domain", pa.string()), ("position", I32)]
-SCHEMAS = {
-    "trace": pa.schema(
-        [
-            *WHO,
-            ("token", I32),
-            ("draft_rank", I32),
-            ("p_token", F32),
-            ("q_token", F32),
-            ("overlap", F32),
-            ("kl", F32),
-            ("target_entropy", F32),
-            ("draft_entropy", F32),
-            ("target_top", I32),
-            ("draft_top", I32),
-            ("target_margin", F32),
-            ("top_draft_ids", IDS),
-            ("top_draft_q", PROBS),
-            ("top_draft_p", PROBS),
-        ],
-        metadata=META,
-    ),
-    "nodes": pa.schema(
-        [
-            *WHO,
-            ("node", I32),
-            ("parent", I32),
-            ("depth", I32),
-            ("rank", I32),
-            ("token", I32),
-            ("draft_prob", F32),
-            ("target_prob", F32),
-            ("target_entropy", F32),
-            ("draft_entropy", F32),
-            ("target_rank", I32),
-            ("best_path", pa.bool_()),
-        ],
-        metadata=META,
-    ),
+WHO = {"prompt_id": pa.string(), "domain": pa.string(), "position": I32}
+TRACE = WHO | {
+    "token": I32,
+    "draft_rank": I32,
+    "p_token": F32,
+    "q_token": F32,
+    "overlap": F32,
+    "kl": F32,
+    "target_entropy": F32,
+    "draft_entropy": F32,
+    "target_top": I32,
+    "draft_top": I32,
+    "target_margin": F32,
+    "top_draft_ids": IDS,
+    "top_draft_q": PROBS,
+    "top_draft_p": PROBS,
 }
+NODES = WHO | {
+    "node": I32,
+    "parent": I32,
+    "depth": I32,
+    "rank": I32,
+    "token": I32,
+    "draft_prob": F32,
+    "target_prob": F32,
+    "target_entropy": F32,
+    "draft_entropy": F32,
+    "target_rank": I32,
+    "best_path": pa.bool_(),
+}
+META = {"speclab_schema": str(SCHEMA_VERSION)}
+SCHEMAS = {"trace": pa.schema(TRACE, META), "nodes": pa.schema(NODES, META)}
 
 
 class RunError(RuntimeError):
@@ -107,51 +96,44 @@ def written(
         ) from error
 
 
-def _table(name: str, prompts: list[EncodedPrompt], columns: list[dict]) -> pa.Table:
-    frames = []
+def _table(name: str, prompts: Sequence[EncodedPrompt], columns: list[dict]) -> pa.Table:
+    tables = []
     for prompt, found in zip(prompts, columns, strict=True):
         count = len(found["position"])
         found = {"prompt_id": [prompt.prompt_id] * count, "domain": [prompt.domain] * count} | found
-        frames.append(
-            pa.table(
-                [
-                    pa.array(
-                        list(found[f.name]) if pa.types.is_list(f.type) else found[f.name], f.type
-                    )
-                    for f in SCHEMAS[name]
-                ],
-                schema=SCHEMAS[name],
-            )
-        )
-    return pa.concat_tables(frames)
-
-
-def _sha(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+        # a column of lists comes as a matrix, which Arrow takes row by row
+        arrays = [
+            pa.array(list(found[field.name]), field.type)
+            if pa.types.is_list(field.type)
+            else pa.array(found[field.name], field.type)
+            for field in SCHEMAS[name]
+        ]
+        tables.append(pa.table(arrays, schema=SCHEMAS[name]))
+    return pa.concat_tables(tables)
 
 
 def part_file(folder: Path, index: int, name: str) -> Path:
+    """Where a block's `name` (json, trace.parquet, nodes.parquet) stands."""
     return folder / "parts" / f"{index:05d}.{name}"
 
 
+def _hashes(folder: Path, index: int) -> dict[str, str]:
+    files = {name: part_file(folder, index, f"{name}.parquet") for name in SCHEMAS}
+    return {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()}
+
+
 def write_part(
-    folder: Path, index: int, prompts: list[EncodedPrompt], recorded: list, facts: dict
+    folder: Path, index: int, prompts: Sequence[EncodedPrompt], recorded: list, facts: dict
 ) -> None:
     """One block: two Parquet files, then the marker with their checksums; without the marker the
     block does not count.
     """
-    hashes = {}
     for name in SCHEMAS:
-        table, path = (
-            _table(name, prompts, [getattr(r, name) for r in recorded]),
-            part_file(folder, index, f"{name}.parquet"),
-        )
+        table = _table(name, prompts, [getattr(r, name) for r in recorded])
+        path = part_file(folder, index, f"{name}.parquet")
         written(path, lambda p, table=table: pq.write_table(table, p))
-        hashes[name] = _sha(path)
-    written(
-        part_file(folder, index, "json"),
-        lambda p: p.write_text(json.dumps(facts | {"sha256": hashes})),
-    )
+    text = json.dumps(facts | {"sha256": _hashes(folder, index)})
+    written(part_file(folder, index, "json"), lambda p: p.write_text(text))
 
 
 def part_facts(folder: Path, index: int) -> dict | None:
@@ -164,10 +146,7 @@ def part_facts(folder: Path, index: int) -> dict | None:
     reason = "a checksum differs"
     try:
         facts = json.loads(marker.read_text())
-        if all(
-            _sha(part_file(folder, index, f"{name}.parquet")) == facts["sha256"][name]
-            for name in SCHEMAS
-        ):
+        if facts["sha256"] == _hashes(folder, index):
             return facts
     except (OSError, ValueError, KeyError) as error:
         reason = f"{type(error).__name__}: {error}"
@@ -183,18 +162,14 @@ def export(
 
     Files are byte-stable and appear whole. ValueError if the frame is empty.
     """
-    score.require(frame, [], f"table {name!r}")
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    if frame.empty:
+        raise ValueError(f"table {name!r} is empty: nothing to write")
+    table, page = Path(folder) / f"{name}.csv", Path(folder) / f"{name}.tex"
     named = frame if isinstance(frame.index, pd.RangeIndex) else frame.reset_index()
     plain = named.astype(object).where(named.notna(), None)
     latex = plain.rename(columns=lambda column: str(column).replace("_", " "))
-    texts = {
-        ".csv": named.to_csv(index=False, lineterminator="\n"),
-        ".tex": latex.to_latex(index=False, escape=True, na_rep="--", float_format=f"%.{digits}f"),
-    }
-    for suffix, text in texts.items():
-        part = folder / f".{name}{suffix}.part"
-        part.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(part, folder / f"{name}{suffix}")
-    return folder / f"{name}.csv", folder / f"{name}.tex"
+    latex = latex.to_latex(index=False, escape=True, na_rep="--", float_format=f"%.{digits}f")
+    for path, text in ((table, named.to_csv(index=False, lineterminator="\n")), (page, latex)):
+        content = text.encode()
+        written(path, lambda p, content=content: p.write_bytes(content), "Other tables are kept")
+    return table, page

@@ -111,29 +111,24 @@ def _check_known(argument: str, value: str, allowed: Sequence[str]) -> None:
 
 
 def _parse(line: bytes, where: str, optional: Sequence[str] = ()) -> Prompt:
+    fields = ", ".join(FIELDS)
     try:
         row = json.loads(line)
     except ValueError as error:
         raise ValueError(
-            f"{where}: not valid JSON ({error}); write one object with {', '.join(FIELDS)} on each line"
+            f"{where}: not valid JSON ({error}); write one object with {fields} on each line"
         ) from error
     if not isinstance(row, dict):
-        raise ValueError(
-            f"{where}: a {type(row).__name__} came; write an object with {', '.join(FIELDS)}"
-        )
-    for problem, names in (
-        ("missing", set(FIELDS) - row.keys() - set(optional)),
-        ("unknown", row.keys() - set(FIELDS)),
-    ):
+        raise ValueError(f"{where}: a {type(row).__name__} came; write an object with {fields}")
+    missing, unknown = set(FIELDS) - set(optional) - set(row), set(row) - set(FIELDS)
+    for problem, names in (("missing", missing), ("unknown", unknown)):
         if names:
             raise ValueError(
-                f"{where}: {problem} field {', '.join(sorted(names))}; the fields are {', '.join(FIELDS)}"
+                f"{where}: {problem} field {', '.join(sorted(names))}; the fields are {fields}"
             )
-    for field in [f for f in FIELDS if f in row]:
-        if not isinstance(row[field], str) or not row[field].strip():
-            raise ValueError(
-                f"{where}: {field} is {row[field]!r}; it must be text that is not empty"
-            )
+    for field, value in row.items():
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError(f"{where}: {field} is {value!r}; it must be text that is not empty")
     if "domain" in row:
         _check_known(f"{where}: domain", row["domain"], DOMAINS)
     return Prompt(row["prompt_id"], row.get("domain", ""), row["prompt"])
@@ -147,11 +142,12 @@ def read_prompts(path: Path | str, optional: Sequence[str] = ()) -> list[Prompt]
     unknown or empty field, an unknown domain, or an id used twice. optional: fields that may be
     missing (a missing domain is "").
     """
-    path, found, used = Path(path), [], {}
+    path, found = Path(path), {}
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
         raise ValueError(
-            f"no prompts at {path}: use 'project', 'paper', an existing .jsonl file, or a folder that holds some"
+            f"no prompts at {path}: use 'project', 'paper', an existing .jsonl file, "
+            "or a folder that holds some"
         )
     for file in files:
         for number, line in enumerate(file.read_bytes().splitlines(), start=1):
@@ -159,13 +155,13 @@ def read_prompts(path: Path | str, optional: Sequence[str] = ()) -> list[Prompt]
                 continue
             where = f"{file}, line {number}"
             prompt = _parse(line, where, optional)
-            if prompt.prompt_id in used:
+            _, taken_by = found.setdefault(prompt.prompt_id, (prompt, where))
+            if taken_by != where:
                 raise ValueError(
-                    f"{where}: prompt_id {prompt.prompt_id!r} is taken by {used[prompt.prompt_id]}; give each its own"
+                    f"{where}: prompt_id {prompt.prompt_id!r} is taken by {taken_by}; "
+                    "give each its own"
                 )
-            used[prompt.prompt_id] = where
-            found.append(prompt)
-    return found
+    return [prompt for prompt, _ in found.values()]
 
 
 def _hub_rows(hub_set: HubSet) -> Iterator[dict]:
@@ -177,22 +173,18 @@ def _hub_rows(hub_set: HubSet) -> Iterator[dict]:
         location, revision = str(Path(mirror).expanduser().resolve() / hub_set.name), None
         if not Path(location).is_dir():
             raise ValueError(
-                f"{MIRROR}={mirror} holds no {hub_set.name}: its layout must be <folder>/<owner>/<name>; or unset it"
+                f"{MIRROR}={mirror} holds no {hub_set.name}: its layout must be "
+                "<folder>/<owner>/<name>; or unset it"
             )
+    options = {"split": hub_set.split, "revision": revision, "streaming": hub_set.streaming}
     try:
-        yield from load_dataset(
-            location,
-            hub_set.config,
-            split=hub_set.split,
-            revision=revision,
-            streaming=hub_set.streaming,
-        )
-    except (
-        Exception
-    ) as error:  # the hub client has many kinds; none of them says what a reader can do
+        yield from load_dataset(location, hub_set.config, **options)
+    # the hub client has many kinds of errors; none of them says what a reader can do
+    except Exception as error:
         raise ValueError(
-            f"{hub_set.name} ({hub_set.config or 'default'}, {hub_set.split}) cannot be read from {location}: "
-            f"{type(error).__name__}: {error}. Check the network, or set {MIRROR} to a folder with copies, <folder>/<owner>/<name>"
+            f"{hub_set.name} ({hub_set.config or 'default'}, {hub_set.split}) cannot be read from "
+            f"{location}: {type(error).__name__}: {error}. Check the network, or set {MIRROR} to a "
+            "folder with copies, <folder>/<owner>/<name>"
         ) from error
 
 
@@ -221,26 +213,22 @@ def load_prompts(
         raise ValueError(f"per_domain is {per_domain!r}: it must be a whole number, 1 or more")
     if isinstance(domains, str) or not domains or len(set(domains)) < len(domains):
         raise ValueError(
-            f"domains is {domains!r}: it must be a list of different domains, some of {', '.join(DOMAINS)}"
+            f"domains is {domains!r}: it must be a list of different domains, "
+            f"some of {', '.join(DOMAINS)}"
         )
     for domain in domains:
         _check_known("domain", domain, DOMAINS)
-    everything = (
-        []
-        if source == "paper"
-        else read_prompts(PROJECT_PROMPTS if source == "project" else source)
-    )
+    everything = []
+    if source != "paper":
+        everything = read_prompts(PROJECT_PROMPTS if source == "project" else source)
     chosen = []
     for domain in domains:
-        offered = (
-            _paper_prompts(domain)
-            if source == "paper"
-            else (p for p in everything if p.domain == domain)
-        )
-        found = list(islice(offered, per_domain))
+        offered = (prompt for prompt in everything if prompt.domain == domain)
+        found = list(islice(_paper_prompts(domain) if source == "paper" else offered, per_domain))
         if len(found) < per_domain:
             raise ValueError(
-                f"prompts {str(source)!r}: domain {domain} has {len(found)}, asked for {per_domain}: ask for fewer or add"
+                f"prompts {str(source)!r}: domain {domain} has {len(found)}, "
+                f"asked for {per_domain}: ask for fewer or add"
             )
         chosen += found
     return chosen
@@ -250,9 +238,8 @@ def prompts_digest(prompts: Iterable[Prompt]) -> str:
     """SHA-256 (hex) of ids, domains and texts in order: equal exactly when the prompt sets are, for
     manifests and run keys.
     """
-    return hashlib.sha256(
-        json.dumps([[p.prompt_id, p.domain, p.text] for p in prompts]).encode()
-    ).hexdigest()
+    content = json.dumps([[p.prompt_id, p.domain, p.text] for p in prompts])
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def encode_prompts(
@@ -272,7 +259,8 @@ def encode_prompts(
         raise ValueError(f"max_tokens is {max_tokens!r}: it must be a whole number, 1 or more")
     if template == "chat" and not getattr(tokenizer, "chat_template", None):
         raise ValueError(
-            "template is 'chat', but the tokenizer has no chat_template: set template: none, or use a chat-tuned pair"
+            "template is 'chat', but the tokenizer has no chat_template: set template: none, "
+            "or use a chat-tuned pair"
         )
     return [_encode(tokenizer, prompt, max_tokens, template) for prompt in prompts]
 
@@ -289,6 +277,5 @@ def _encode(tokenizer, prompt: Prompt, max_tokens: int, template: str) -> Encode
         raise ValueError(
             f"prompt {prompt.prompt_id!r} has no token: give it a text the tokenizer knows"
         )
-    return EncodedPrompt(
-        prompt.prompt_id, prompt.domain, tuple(ids[:max_tokens]), max(0, len(ids) - max_tokens)
-    )
+    cut = max(0, len(ids) - max_tokens)
+    return EncodedPrompt(prompt.prompt_id, prompt.domain, tuple(ids[:max_tokens]), cut)

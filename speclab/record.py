@@ -2,10 +2,10 @@
 few packed passes.
 
 The context advances by the target's own tokens whatever is accepted, so the trajectory does not
-depend on the trees (estimators.md, section 2). The literal step-by-step procedure is the reference
-in tests/literal.py.
+depend on the trees. The literal step-by-step procedure is the reference in tests/literal.py.
 """
 
+import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 
 from speclab.model import KVCache, LanguageModel
-from speclab.pairs import Pair
+from speclab.packing import ROWS, SMALLEST, packed_tokens_for
+from speclab.pairs import Pair, load_pair
 from speclab.profiles import Profile
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling, entropy, probabilities, rank_key, rank_of, sample, uniforms
 from speclab.tree import Tree
 
 TOP = 8  # draft tokens kept per trace row
-ROWS = 256  # vocabulary-sized rows that are reduced at once
 
 
 class NonFiniteProbability(FloatingPointError):
@@ -50,12 +50,10 @@ def _left_padded(prompts: list[EncodedPrompt], room: int) -> tuple[Tensor, Tenso
     is seen by nobody.
     """
     longest = max(len(p.ids) for p in prompts)
-    pads = torch.tensor([longest - len(p.ids) for p in prompts])
-    tokens = torch.tensor(
-        [[p.ids[0]] * int(pad) + list(p.ids) for p, pad in zip(prompts, pads, strict=True)]
-    )
-    positions = (torch.arange(longest) - pads[:, None]).clamp(min=0)
-    return tokens, positions, torch.arange(longest + room) >= pads[:, None]
+    tokens = torch.tensor([p.ids[:1] * (longest - len(p.ids)) + p.ids for p in prompts])
+    first = torch.tensor([[longest - len(p.ids)] for p in prompts])
+    positions = (torch.arange(longest) - first).clamp(min=0)
+    return tokens, positions, torch.arange(longest + room) >= first
 
 
 def generate(
@@ -72,74 +70,45 @@ def generate(
     The uniforms belong to (seed, prompt_id), so a sampled text does not depend on the batch it was
     made in.
     """
-    tokens, positions, seen = (x.to(model.device) for x in _left_padded(prompts, max_new_tokens))
-    drawn = torch.tensor(
-        np.stack([uniforms(seed, p.prompt_id, max_new_tokens) for p in prompts]),
-        device=model.device,
-    )
-    length, cache = tokens.shape[1], model.cache(tokens.shape[1] + max_new_tokens)
+    device = model.device
+    tokens, positions, seen = (x.to(device) for x in _left_padded(prompts, max_new_tokens))
+    drawn = np.stack([uniforms(seed, p.prompt_id, max_new_tokens) for p in prompts])
+    drawn = torch.tensor(drawn, device=device)
+    stops = torch.tensor(sorted(stop_ids), device=device)
+    length = tokens.shape[1]
+    cache = model.cache(length + max_new_tokens)
     # a padding row sees itself alone: an empty row would be NaN in half precision
-    visible = (
-        torch.ones(length, length, device=model.device).tril().bool() & seen[:, None, :length]
-    ) | torch.eye(length, device=model.device).bool()
-    hidden, made, live = (
-        model.forward(tokens, cache, positions, visible),
-        [],
-        torch.ones(len(prompts), dtype=torch.bool, device=model.device),
-    )
-    stops = torch.tensor(sorted(stop_ids), device=model.device)
+    own = torch.eye(length, dtype=torch.bool, device=device)
+    earlier = torch.ones_like(own).tril()
+    hidden = model.forward(tokens, cache, positions, earlier & seen[:, None, :length] | own)
+    live = torch.ones(len(prompts), dtype=torch.bool, device=device)
+    made = []
     for step in range(max_new_tokens):
         logits = model.logits(hidden[:, -1])
-        token = (
-            rank_key(logits).argmax(-1)
-            if sampling.greedy
-            else sample(probabilities(logits, sampling), drawn[:, step])
-        )
+        if sampling.greedy:
+            token = rank_key(logits).argmax(-1)
+        else:
+            token = sample(probabilities(logits, sampling), drawn[:, step])
         made.append(torch.where(live, token, -1))
         live = live & ~torch.isin(token, stops)
         if not live.any() or step + 1 == max_new_tokens:
             break
-        hidden = model.forward(
-            token[:, None], cache, positions[:, -1:] + 1 + step, seen[:, None, : length + step + 1]
-        )
-    return [tuple(int(t) for t in row if t >= 0) for row in torch.stack(made, 1).cpu()]
+        visible = seen[:, None, : length + step + 1]
+        hidden = model.forward(token[:, None], cache, positions[:, -1:] + 1 + step, visible)
+    texts = torch.stack(made, 1).tolist()
+    return [tuple(token for token in text if token >= 0) for text in texts]
 
 
 # ---- 2. reductions of vocabulary-sized rows ------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Which rows a hidden tensor holds, for error messages: `per` rows a position, the first at
-    `position`.
-    """
-
-    prompt_id: str
-    position: int = 0
-    per: int = 1
-
-
-def _checked(p: Tensor, which: str, rows: Rows, first: int) -> Tensor:
-    bad = (~torch.isfinite(p).all(-1)).nonzero()
-    if len(bad):
-        position = rows.position + (first + int(bad[0])) // rows.per
-        raise NonFiniteProbability(
-            f"the {which} gave a non-finite probability: prompt {rows.prompt_id}, position {position}; nothing of this prompt is recorded. "
-            "In half precision try dtype=float32 for that model"
-        )
-    return p
-
-
 def _distributions(
-    pair: Pair, hidden: tuple[Tensor, Tensor], part: slice, sampling: Sampling, rows: Rows
+    pair: Pair, hidden: list[Tensor], part: slice, sampling: Sampling
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(key_p, p, key_q, q) of some rows, [rows, vocab] each, all on the target's device."""
-    l_p, l_q = (
-        pair.target.logits(hidden[0][part]),
-        pair.draft.logits(hidden[1][part]).to(pair.target.device),
-    )
-    p = _checked(probabilities(l_p, sampling), "target", rows, part.start)
-    q = _checked(probabilities(l_q, sampling), "draft", rows, part.start)
+    l_p = pair.target.logits(hidden[0][part])
+    l_q = pair.draft.logits(hidden[1][part]).to(pair.target.device)
+    p, q = probabilities(l_p, sampling), probabilities(l_q, sampling)
     return rank_key(l_p), p, rank_key(l_q), q
 
 
@@ -172,9 +141,7 @@ def _trace_rows(
 def _child_rows(
     key_p: Tensor, p: Tensor, key_q: Tensor, q: Tensor, width: int
 ) -> dict[str, Tensor]:
-    """The draft's `width` best tokens of every row and what both models say of them; [rows, width],
-    entropies [rows, 1].
-    """
+    """The draft's `width` best tokens of every row, and both models' numbers; [rows, width]."""
     token = key_q.topk(width).indices
     return {
         "token": token,
@@ -186,34 +153,31 @@ def _child_rows(
     }
 
 
-def _reduced(rows: int, reduce, size: int = ROWS) -> dict[str, Tensor]:
-    """`reduce(slice)` over all rows, a chunk at a time, concatenated on the CPU."""
-    parts = [reduce(slice(i, i + size)) for i in range(0, rows, size)]
+def _reduced(rows: int, reduce: Callable[[slice], dict]) -> dict[str, Tensor]:
+    """`reduce(slice)` over all rows, ROWS at a time, concatenated on the CPU."""
+    parts = [reduce(slice(i, i + ROWS)) for i in range(0, rows, ROWS)]
     return {name: torch.cat([part[name].cpu() for part in parts]) for name in parts[0]}
+
+
+def _finite(columns: dict[str, np.ndarray], prompt_id: str) -> None:
+    """A probability that is not finite makes the entropy of its row so."""
+    for which in ("target", "draft"):
+        bad = ~np.isfinite(columns[f"{which}_entropy"])
+        if bad.any():
+            raise NonFiniteProbability(
+                f"the {which} gave a non-finite probability: prompt {prompt_id}, "
+                f"position {columns['position'][bad.argmax()]}; nothing of this prompt is "
+                "recorded. In half precision try dtype=float32 for that model"
+            )
 
 
 # ---- 3. the trees of all positions, level by level -----------------------------------------------
 
 
-@dataclass(frozen=True)
-class Trunk:
-    """Both models after prompt + continuation: caches, and the hidden rows that predict each
-    continuation token.
-    """
-
-    caches: tuple[KVCache, KVCache]
-    hidden: tuple[Tensor, Tensor]
-    prompt_length: int
-
-
-def _trunk(pair: Pair, ids: tuple[int, ...], continuation: tuple[int, ...]) -> Trunk:
-    tokens = torch.tensor([[*ids, *continuation[:-1]]])
-    caches = tuple(m.cache(2 * tokens.shape[1]) for m in (pair.target, pair.draft))
-    hidden = tuple(
-        m.forward(tokens, c)[0, len(ids) - 1 :]
-        for m, c in zip((pair.target, pair.draft), caches, strict=True)
-    )
-    return Trunk(caches, hidden, len(ids))
+def _hidden(pair: Pair, caches: list[KVCache], tokens: Tensor, *where: Tensor) -> list[Tensor]:
+    """Hidden states [n, d] of both models over tokens [n] behind their caches."""
+    models = (pair.target, pair.draft)
+    return [m.forward(tokens[None], c, *where)[0] for m, c in zip(models, caches, strict=True)]
 
 
 def _visible(tree: Tree, trunk_length: int, contexts: Tensor, levels: list[np.ndarray]) -> Tensor:
@@ -222,59 +186,47 @@ def _visible(tree: Tree, trunk_length: int, contexts: Tensor, levels: list[np.nd
     """
     own = torch.eye(len(contexts), dtype=torch.bool)
     prefix = (torch.arange(trunk_length) < contexts[:, None]).repeat_interleave(len(levels[-1]), 0)
-    blocks = [
-        torch.kron(own, torch.from_numpy(tree.ancestors[np.ix_(levels[-1], level)]))
-        for level in levels
-    ]
-    return torch.cat([prefix, *(b.bool() for b in blocks)], 1)
-
-
-def _children(
-    pair: Pair, hidden: tuple[Tensor, Tensor], rows: Rows, width: int, sampling: Sampling
-) -> dict[str, Tensor]:
-    """`_child_rows` of all hidden rows, a chunk at a time."""
-    return _reduced(
-        len(hidden[0]),
-        lambda part: _child_rows(*_distributions(pair, hidden, part, sampling, rows), width),
-    )
+    ancestors = [torch.from_numpy(tree.ancestors[np.ix_(levels[-1], level)]) for level in levels]
+    return torch.cat([prefix, *(torch.kron(own, block).bool() for block in ancestors)], 1)
 
 
 def _chunk_nodes(
-    pair: Pair, tree: Tree, trunk: Trunk, positions: range, sampling: Sampling, name: str
-) -> dict[str, np.ndarray]:
-    """Records of all nodes of the trees at `positions`; columns [positions, N]."""
-    m, start = len(positions), trunk.caches[0].length
+    pair: Pair,
+    tree: Tree,
+    caches: list[KVCache],
+    hidden: list[Tensor],
+    contexts: Tensor,
+    sampling: Sampling,
+) -> dict[str, Tensor]:
+    """Records of all nodes of the trees behind `contexts` [m] trunk tokens, whose hidden rows are
+    given; columns [m, N].
+    """
+    m, trunk_length = len(contexts), caches[0].length
     columns: dict[str, Tensor] = {}
-    contexts = trunk.prompt_length + torch.tensor(positions)
-    hidden = tuple(h[positions.start : positions.stop] for h in trunk.hidden)
     parents, levels = np.array([0]), []
     for depth in range(1, tree.max_depth + 1):
         width = int(tree.width[parents].max())
-        found = _children(pair, hidden, Rows(name, positions.start, len(parents)), width, sampling)
+        children = _reduced(
+            len(hidden[0]),
+            lambda part, hidden=hidden, width=width: _child_rows(
+                *_distributions(pair, hidden, part, sampling), width
+            ),
+        )
         nodes = tree.level(depth)
         row = np.searchsorted(parents, tree.parent[nodes])
-        for column, values in found.items():
-            columns.setdefault(column, torch.empty(m, tree.size, dtype=values.dtype))[
-                :, nodes - 1
-            ] = values.view(m, len(parents), width)[:, row, tree.rank[nodes]]
+        for name, values in children.items():
+            column = columns.setdefault(name, torch.empty(m, tree.size, dtype=values.dtype))
+            column[:, nodes - 1] = values.view(m, len(parents), width)[:, row, tree.rank[nodes]]
         parents = nodes[tree.width[nodes] > 0]
         if len(parents):
             levels.append(parents)
-            tokens = columns["token"][:, parents - 1].reshape(1, -1)
-            places = (contexts[:, None] + depth - 1).expand(m, len(parents)).reshape(-1)
-            visible = _visible(tree, start, contexts, levels)
-            hidden = tuple(
-                mod.forward(tokens, c, places, visible)[0]
-                for mod, c in zip((pair.target, pair.draft), trunk.caches, strict=True)
-            )
-    for cache in trunk.caches:
-        cache.crop(start)
-    return {name: values.numpy() for name, values in columns.items()}
-
-
-def _chunks(count: int, tree: Tree, max_packed_tokens: int) -> Iterator[range]:
-    size = max(1, max_packed_tokens // max(1, int((tree.width[1:] > 0).sum())))
-    return (range(i, min(count, i + size)) for i in range(0, count, size))
+            tokens = columns["token"][:, parents - 1].reshape(-1)
+            places = (contexts + depth - 1).repeat_interleave(len(parents))
+            visible = _visible(tree, trunk_length, contexts, levels)
+            hidden = _hidden(pair, caches, tokens, places, visible)
+    for cache in caches:
+        cache.crop(trunk_length)
+    return columns
 
 
 def record_prompt(
@@ -285,43 +237,42 @@ def record_prompt(
     sampling: Sampling,
     max_packed_tokens: int = 2048,
 ) -> Recorded:
-    """Trace and nodes of one prompt over a given continuation (estimators.md, sections 1 and 2).
+    """Trace (one row a position) and nodes (one row a drafted node) of one prompt over a given
+    continuation; the columns are defined in GLOSSARY.md.
 
     Memory: weights + both KV caches + one packed chunk of at most `max_packed_tokens` nodes; the
     result does not depend on the chunk. Raises NonFiniteProbability (named prompt and position) and
     ValueError (tree wider than the vocabulary).
     """
-    if tree.width.max() > pair.vocab:
+    branches, n = int(tree.width.max()), len(continuation)
+    if branches > pair.vocab:
         raise ValueError(
-            f"branches={int(tree.width.max())}: the vocabulary has {pair.vocab} tokens; lower branches"
+            f"branches={branches}: the vocabulary has {pair.vocab} tokens; lower branches"
         )
-    trunk, n = _trunk(pair, prompt.ids, continuation), len(continuation)
-    token = torch.tensor(continuation, device=pair.target.device)
-    rows = Rows(prompt.prompt_id)
-    trace = _reduced(
+    trunk = torch.tensor([*prompt.ids, *continuation[:-1]])
+    caches = [model.cache(2 * len(trunk)) for model in (pair.target, pair.draft)]
+    # the rows that predict the tokens of the continuation
+    hidden = [rows[len(prompt.ids) - 1 :] for rows in _hidden(pair, caches, trunk)]
+    text = torch.tensor(continuation, device=pair.target.device)
+    found = _reduced(
         n,
-        lambda part: _trace_rows(
-            *_distributions(pair, trunk.hidden, part, sampling, rows), token[part]
-        ),
+        lambda part: _trace_rows(*_distributions(pair, hidden, part, sampling), text[part]),
     )
-    chunks = [
-        _chunk_nodes(pair, tree, trunk, c, sampling, prompt.prompt_id)
-        for c in _chunks(n, tree, max_packed_tokens)
-    ]
-    nodes = {name: np.concatenate([c[name] for c in chunks]).reshape(-1) for name in chunks[0]}
-    topology = {
-        "node": np.arange(1, tree.size + 1),
-        "parent": tree.parent[1:],
-        "depth": tree.depth[1:],
-        "rank": tree.rank[1:],
-        "best_path": tree.best_path[1:],
-    }
-    nodes |= {name: np.tile(values, n) for name, values in topology.items()} | {
-        "position": np.repeat(np.arange(n), tree.size)
-    }
-    return Recorded(
-        {"position": np.arange(n)} | {k: v.numpy() for k, v in trace.items()}, nodes, continuation
-    )
+    trace = {"position": np.arange(n)} | {name: rows.numpy() for name, rows in found.items()}
+    _finite(trace, prompt.prompt_id)
+    inner = int((tree.width[1:] > 0).sum())
+    chunks = []
+    for positions in torch.arange(n).split(max(1, max_packed_tokens // max(1, inner))):
+        rows = [h[positions[0] : positions[-1] + 1] for h in hidden]
+        contexts = len(prompt.ids) + positions
+        chunks.append(_chunk_nodes(pair, tree, caches, rows, contexts, sampling))
+    nodes = {name: torch.cat([c[name] for c in chunks]).flatten().numpy() for name in chunks[0]}
+    nodes["position"] = np.repeat(np.arange(n), tree.size)
+    nodes["node"] = np.tile(np.arange(1, tree.size + 1), n)
+    for name in ("parent", "depth", "rank", "best_path"):
+        nodes[name] = np.tile(getattr(tree, name)[1:], n)
+    _finite(nodes, prompt.prompt_id)
+    return Recorded(trace, nodes, continuation)
 
 
 def record_block(
@@ -332,22 +283,16 @@ def record_block(
     max_new_tokens: int,
     seed: int,
     max_packed_tokens: int,
-    texts: dict[str, tuple[int, ...]] | None = None,
 ) -> list[Recorded]:
-    """The unit of work, checkpoint and distribution: generate the block's continuations together,
-    then record each prompt.
-
-    texts: continuations by prompt_id that an earlier run of the same target holds; None generates
-    them.
-    """
-    if texts is None:
-        texts = generate(pair.target, prompts, max_new_tokens, pair.stop_ids, sampling, seed)
-    else:
-        texts = [texts[p.prompt_id] for p in prompts]
+    """Generate the continuations of several prompts together, then record each prompt."""
+    texts = generate(pair.target, prompts, max_new_tokens, pair.stop_ids, sampling, seed)
     return [
-        record_prompt(pair, p, text, tree, sampling, max_packed_tokens)
-        for p, text in zip(prompts, texts, strict=True)
+        record_prompt(pair, prompt, text, tree, sampling, max_packed_tokens)
+        for prompt, text in zip(prompts, texts, strict=True)
     ]
+
+
+# ---- 4. blocks of prompts: the unit of work, checkpoint and distribution -------------------------
 
 
 @dataclass(frozen=True)
@@ -355,7 +300,7 @@ class Done:
     """A finished block: its number, the records of its prompts, and facts for the manifest."""
 
     index: int
-    recorded: list
+    recorded: list[Recorded]
     facts: dict
 
 
@@ -370,152 +315,104 @@ class Job:
     texts: dict | None = None
     threads: int | None = None
 
-    def load(self, device: str | None = None) -> Any:
-        """The pair of the profile, both models on `device` if one is given."""
-        import torch
-
-        from speclab.pairs import load_pair
-
-        if self.threads:
-            torch.set_num_threads(self.threads)
-        models = (
-            {
-                name: replace(getattr(self.profile, name), device=device)
-                for name in ("target", "draft")
-            }
-            if device
-            else {}
-        )
-        return load_pair(self.profile.replace(**models))
-
-    def record(self, pair: Any, index: int, packed: int | None = None) -> Done:
-        """Record one block, `packed` nodes at a time (None: as the profile says; an earlier block
-        may have had to go lower).
-        """
-        began, profile = time.perf_counter(), self.profile
-        sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
-        packed = packed or profile.max_packed_tokens
-        recorded, packed = record_or_halve(
-            pair, list(self.blocks[index]), profile, sampling, self.texts, packed
-        )
-        facts = {
-            "time_s": time.perf_counter() - began,
-            "pair": pair.facts,
-            "peak_bytes": peak_bytes(),
-            "max_packed_tokens": packed,
-        }
-        return Done(index, recorded, facts)
-
-
-def record_or_halve(
-    pair: Any,
-    block: list[EncodedPrompt],
-    profile: Profile,
-    sampling: Any,
-    texts: dict | None,
-    packed: int,
-) -> tuple[list, int]:
-    """`record_block` and the packing it ran with; out of memory halves the packing, says so and
-    goes on.
-
-    So does writing the texts with the prompts that are written together: a text does not depend on
-    its neighbours.
-    """
-    import torch
-
-    texts = texts if texts is not None else _texts_or_halve(pair, block, profile, sampling)
-    while True:
-        try:
-            made = record_block(
-                pair,
-                block,
-                profile.tree,
-                sampling,
-                profile.max_new_tokens,
-                profile.seed,
-                packed,
-                texts,
-            )
-            return made, packed
-        except torch.OutOfMemoryError:
-            if packed <= 8:
-                raise
-            packed //= 2
-        # after the except block: the error holds the tensors that did not fit
-        torch.cuda.empty_cache()
-        print(f"out of memory: going on with max_packed_tokens={packed}", file=sys.stderr)
-
-
-def _texts_or_halve(
-    pair: Any, block: list[EncodedPrompt], profile: Profile, sampling: Any
-) -> dict[str, tuple[int, ...]]:
-    import torch
-
-    try:
-        made = generate(
-            pair.target, block, profile.max_new_tokens, pair.stop_ids, sampling, profile.seed
-        )
-        return {p.prompt_id: text for p, text in zip(block, made, strict=True)}
-    except torch.OutOfMemoryError:
-        if len(block) == 1:
-            raise
-    torch.cuda.empty_cache()
-    half = len(block) // 2
-    print(
-        f"out of memory: going on with {half} prompts at once (block_prompts={half} says so from the start)",
-        file=sys.stderr,
-    )
-    return _texts_or_halve(pair, block[:half], profile, sampling) | _texts_or_halve(
-        pair, block[half:], profile, sampling
-    )
-
 
 def peak_bytes() -> dict[str, int]:
     """Most memory this process has held, and its models on each GPU."""
-    import resource
+    unit = 1 if sys.platform == "darwin" else 1024
+    peaks = {"process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
+    for i in range(torch.cuda.device_count()):
+        peaks[f"cuda:{i}"] = torch.cuda.max_memory_allocated(i)
+    return peaks
 
-    import torch
 
-    peaks = {
-        f"cuda:{i}": torch.cuda.max_memory_allocated(i) for i in range(torch.cuda.device_count())
-    }
-    return {
-        "process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        * (1 if sys.platform == "darwin" else 1024)
-    } | peaks
+def _halving(work: Callable[[int], Any], size: int, smallest: int, said: str) -> tuple[Any, int]:
+    """`work(size)` and the size it ran with; out of memory halves the size, says so and goes on."""
+    while True:
+        try:
+            return work(size), size
+        except torch.OutOfMemoryError:
+            if size <= smallest:
+                raise
+            size //= 2
+        # after the except block: the error holds the tensors that did not fit
+        torch.cuda.empty_cache()
+        print(f"out of memory: going on with {said.format(size)}", file=sys.stderr)
 
 
 class Worker:
-    """Holds a job and, from its first block on, the pair.
+    """Holds a job and, from its first block on, the pair (both models on `device` if one is given).
 
     As a Ray actor a killed one is started again and its block done anew.
     """
 
-    def __init__(self, job: Job, device: str | None = None, pair: Any = None):
-        self.job, self.device, self.pair, self.packed = job, device, pair, None
+    def __init__(self, job: Job, device: str | None = None, pair: Pair | None = None):
+        self.job, self.device, self.pair = job, device, pair
+        self.packed = None  # nodes at a time; an earlier block may have had to go lower
+
+    def _load(self) -> Pair:
+        if self.job.threads:
+            torch.set_num_threads(self.job.threads)
+        profile = self.job.profile
+        if self.device:
+            target = replace(profile.target, device=self.device)
+            profile = profile.replace(
+                target=target, draft=replace(profile.draft, device=self.device)
+            )
+        return load_pair(profile)
+
+    def _texts(self, block: tuple[EncodedPrompt, ...], sampling: Sampling) -> dict:
+        """Continuations by prompt_id: those of the job, or written here; out of memory halves the
+        prompts that are written together (a text does not depend on its neighbours).
+        """
+        pair, profile = self.pair, self.job.profile
+        if self.job.texts is not None:
+            return self.job.texts
+
+        def write(together: int) -> dict:
+            made = []
+            for i in range(0, len(block), together):
+                made += generate(
+                    pair.target,
+                    list(block[i : i + together]),
+                    profile.max_new_tokens,
+                    pair.stop_ids,
+                    sampling,
+                    profile.seed,
+                )
+            return {p.prompt_id: text for p, text in zip(block, made, strict=True)}
+
+        said = "{0} prompts at once (block_prompts={0} says so from the start)"
+        return _halving(write, len(block), 1, said)[0]
 
     def record(self, index: int) -> Done:
-        """One block."""
-        self.pair = self.pair or self.job.load(self.device)
-        from speclab.ops.plan import packed_tokens_for
+        """One block: its texts, then the records of each prompt."""
+        profile = self.job.profile
+        self.pair = self.pair or self._load()
+        self.packed = self.packed or packed_tokens_for(self.pair, profile)
+        began = time.perf_counter()
+        block = self.job.blocks[index]
+        sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
+        texts = self._texts(block, sampling)
 
-        self.packed = self.packed or packed_tokens_for(self.pair, self.job.profile)
-        done = self.job.record(self.pair, index, self.packed)
-        self.packed = done.facts["max_packed_tokens"]
-        return done
+        def work(packed: int) -> list[Recorded]:
+            return [
+                record_prompt(self.pair, p, texts[p.prompt_id], profile.tree, sampling, packed)
+                for p in block
+            ]
+
+        recorded, self.packed = _halving(work, self.packed, SMALLEST, "max_packed_tokens={}")
+        facts = {
+            "time_s": time.perf_counter() - began,
+            "pair": self.pair.facts,
+            "peak_bytes": peak_bytes(),
+            "max_packed_tokens": self.packed,
+        }
+        return Done(index, recorded, facts)
 
 
 Engine = Callable[[Job, list[int]], Iterator[Done]]
 
 
-def worker_threads() -> int | None:
-    """Threads of this process, for workers that should compute as it does; None where torch is not
-    loaded.
-    """
-    return sys.modules["torch"].get_num_threads() if "torch" in sys.modules else None
-
-
-def in_process(job: Job, indices: list[int], pair: Any = None) -> Iterator[Done]:
+def in_process(job: Job, indices: list[int], pair: Pair | None = None) -> Iterator[Done]:
     """One block after another with one pair, loaded here if it is not given."""
-    worker = Worker(job, pair=pair)
-    yield from map(worker.record, indices)
+    return map(Worker(job, pair=pair).record, indices)

@@ -18,11 +18,11 @@ rejection the next block starts inside the hard region.
 
 The end of a text (its last row is EOS, or the max_new_tokens-th token; the counts are the same): a
 pass emits accepted + 1 tokens, but never more than `remaining`, the tokens left from its start. The
-decoder drafts no token past the end: `drafted` counts nodes of depth
-<= remaining (a decoder that cannot foresee EOS drafts a few more, in vain). A block is `truncated` iff it accepts every remaining token:
-then no bonus token follows and emitted = accepted = remaining. (A decoder that drafts one token
-less there emits the same.) Everywhere else emitted = accepted + 1. Hence block_efficiency = emitted
-/ blocks = 1 + mean_accepted - truncated_share.
+decoder drafts no token past the end: `drafted` counts nodes of depth <= remaining (a decoder that
+cannot foresee EOS drafts a few more, in vain). A block is `truncated` iff it accepts every
+remaining token: then no bonus token follows and emitted = accepted = remaining. (A decoder that
+drafts one token less there emits the same.) Everywhere else emitted = accepted + 1. Hence
+block_efficiency = emitted / blocks = 1 + mean_accepted - truncated_share.
 """
 
 from collections.abc import Iterable
@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.lib.stride_tricks import sliding_window_view
 
 from speclab.tree import Tree, chain, check_limit
 
@@ -93,30 +94,28 @@ def prompt_sums(blocks: pd.DataFrame, ends: str = "all") -> pd.DataFrame:
     """
     _among("ends", ends, ENDS)
     survival = [name for name in blocks if str(name).startswith("survival_")]
-    remaining, weight = blocks["remaining"].to_numpy(), blocks["weight"].to_numpy(float)
+    depths = np.arange(1, len(survival) + 1)
+    remaining, weight, truncated = (
+        blocks[name].to_numpy(float) for name in ("remaining", "weight", "truncated")
+    )
     if ends == "room":
         weight = weight * (remaining > len(survival))
     # A cut block accepts and emits exactly `remaining` tokens: its share of each expectation can be
     # taken out again.
-    cut = (
-        weight * blocks["truncated"].to_numpy(float)
-        if ends == "untruncated"
-        else np.zeros(len(blocks))
-    )
-    sums = blocks[["prompt_id", "domain"]].assign(
-        blocks=weight - cut, drafted=(weight - cut) * blocks["drafted"].to_numpy()
-    )
-    for name in ("accepted", "emitted"):
-        sums[name] = weight * blocks[name].to_numpy() - cut * remaining
-    sums["truncated"] = (
-        (weight - cut) * blocks["truncated"].to_numpy(float) if ends != "untruncated" else 0.0
-    )
-    depths = np.arange(1, len(survival) + 1)
-    by_depth = weight[:, None] * blocks[survival].to_numpy(float) - cut[:, None] * (
-        depths <= remaining[:, None]
-    )
-    sums = pd.concat([sums, pd.DataFrame(by_depth, columns=survival, index=sums.index)], axis=1)
-    return sums.groupby(["prompt_id", "domain"], sort=False, observed=True).sum().reset_index()
+    cut = weight * truncated if ends == "untruncated" else np.zeros(len(blocks))
+    kept = weight - cut
+    sums = {
+        "blocks": kept,
+        "drafted": kept * blocks["drafted"].to_numpy(),
+        "accepted": weight * blocks["accepted"].to_numpy() - cut * remaining,
+        "emitted": weight * blocks["emitted"].to_numpy() - cut * remaining,
+        "truncated": np.zeros(len(blocks)) if ends == "untruncated" else kept * truncated,
+    }
+    for depth, name in zip(depths, survival, strict=True):
+        sums[name] = weight * blocks[name].to_numpy(float) - cut * (depth <= remaining)
+    who = ["prompt_id", "domain"]
+    frame = pd.concat([blocks[who], pd.DataFrame(sums, index=blocks.index)], axis=1)
+    return frame.groupby(who, sort=False, observed=True).sum().reset_index()
 
 
 def chain_sums(
@@ -139,17 +138,16 @@ def chain_sums(
             "gammas is empty: give at least one number of draft tokens, for instance range(1, 17)"
         )
     texts, survival = _chain(trace, max(gammas), _among("rule", rule, RULES))
-    parts = []
+    parts = {}
     for gamma in gammas:
         blocks = _blocks(texts, survival[..., :gamma], np.arange(1, gamma + 1), starts)
-        parts.append(prompt_sums(blocks, ends)[["prompt_id", "domain", *_SUMS]])
-        parts[-1].insert(0, "gamma", gamma)
-    return pd.concat(parts, ignore_index=True)
+        parts[gamma] = prompt_sums(blocks, ends)[["prompt_id", "domain", *_SUMS]]
+    return pd.concat(parts, names=["gamma"]).reset_index("gamma").reset_index(drop=True)
 
 
 def rates(sums: pd.DataFrame) -> pd.DataFrame:
-    """Per-domain numbers from `prompt_sums` or `chain_sums` (there also per gamma), domains in order of
-    appearance.
+    """Per-domain numbers from `prompt_sums` or `chain_sums` (there also per gamma), domains in
+    order of appearance.
 
     Columns [gamma,] domain, prompts, blocks, emitted, block_efficiency (pooled: emitted / blocks),
     block_efficiency_per_prompt (mean of the prompts' own), mean_accepted, draft_utilisation
@@ -158,20 +156,24 @@ def rates(sums: pd.DataFrame) -> pd.DataFrame:
     keys = [key for key in ("gamma", "domain") if key in sums]
     own = (sums["emitted"] / sums["blocks"]).where(sums["blocks"] > 0)
     groups = sums.assign(own=own).groupby(keys, sort=False, observed=True)
-    total = groups[_SUMS].sum()
-    _some_blocks(total["blocks"])
-    return pd.DataFrame(
-        {
-            "prompts": groups["own"].count(),
-            "blocks": total["blocks"],
-            "emitted": total["emitted"],
-            "block_efficiency": total["emitted"] / total["blocks"],
-            "block_efficiency_per_prompt": groups["own"].mean(),
-            "mean_accepted": total["accepted"] / total["blocks"],
-            "draft_utilisation": total["accepted"] / total["drafted"],
-            "truncated_share": total["truncated"] / total["blocks"],
-        }
-    ).reset_index()
+    total, own = groups[_SUMS].sum(), groups["own"]
+    blocks = total["blocks"]
+    if (blocks <= 0).any():
+        where = blocks.index[blocks <= 0].to_frame(index=False).iloc[0].to_dict()
+        raise ValueError(
+            f"no block is left for {where}: its texts are too short for this shape; use ends='all'"
+        )
+    found = {
+        "prompts": own.count(),
+        "blocks": blocks,
+        "emitted": total["emitted"],
+        "block_efficiency": total["emitted"] / blocks,
+        "block_efficiency_per_prompt": own.mean(),
+        "mean_accepted": total["accepted"] / blocks,
+        "draft_utilisation": total["accepted"] / total["drafted"],
+        "truncated_share": total["truncated"] / blocks,
+    }
+    return pd.DataFrame(found).reset_index()
 
 
 def _chain(trace: pd.DataFrame, gamma: int, rule: str) -> tuple[_Texts, np.ndarray]:
@@ -182,11 +184,8 @@ def _chain(trace: pd.DataFrame, gamma: int, rule: str) -> tuple[_Texts, np.ndarr
         texts = _texts(trace, _ranks(trace), fill=-1)
         return texts, _walk(texts.value, chain(gamma))
     texts = _texts(trace, _ratios(trace), fill=0.0)
-    longest = texts.value.shape[1]
-    padded = np.pad(texts.value, ((0, 0), (0, gamma)))
-    return texts, np.stack([padded[:, i : i + longest] for i in range(gamma)], axis=-1).cumprod(
-        axis=-1
-    )
+    ahead = np.pad(texts.value, ((0, 0), (0, gamma - 1)))
+    return texts, sliding_window_view(ahead, gamma, axis=1).cumprod(axis=-1)
 
 
 def _walk(draft_rank: np.ndarray, tree: Tree) -> np.ndarray:
@@ -232,22 +231,18 @@ def _blocks(
     last = np.minimum(remaining, depth) - 1
     truncated = survival[np.arange(len(start)), last] * (remaining <= depth)
     accepted = survival.sum(axis=1)
-    frame = pd.DataFrame(
-        {
-            "prompt_id": texts.prompt_id[prompt],
-            "domain": texts.domain[prompt],
-            "start": start,
-            "remaining": remaining,
-            "weight": weight,
-            "drafted": nodes_to_depth[last],
-            "accepted": accepted,
-            "emitted": accepted + 1 - truncated,
-            "truncated": truncated,
-        }
-    )
-    return pd.concat(
-        [frame, pd.DataFrame(survival, columns=[f"survival_{d + 1}" for d in range(depth)])], axis=1
-    )
+    columns = {
+        "prompt_id": texts.prompt_id[prompt],
+        "domain": texts.domain[prompt],
+        "start": start,
+        "remaining": remaining,
+        "weight": weight,
+        "drafted": nodes_to_depth[last],
+        "accepted": accepted,
+        "emitted": accepted + 1 - truncated,
+        "truncated": truncated,
+    }
+    return pd.DataFrame(columns | {f"survival_{d + 1}": survival[:, d] for d in range(depth)})
 
 
 def _texts(trace: pd.DataFrame, value: np.ndarray, fill: float) -> _Texts:
@@ -259,27 +254,29 @@ def _texts(trace: pd.DataFrame, value: np.ndarray, fill: float) -> _Texts:
     if min(code.min(), domain_code.min()) < 0:
         raise ValueError("trace has rows without a prompt_id or domain: every row needs both")
     length = np.bincount(code)
+    begin = length.cumsum() - length
     position = trace["position"].to_numpy()
     order = np.lexsort((position, code))
-    expected = np.arange(len(code)) - np.repeat(length.cumsum() - length, length)
+    expected = np.arange(len(code)) - np.repeat(begin, length)
     wrong = position[order] != expected
     if wrong.any():
-        row = wrong.argmax()
+        row = order[wrong.argmax()]
         raise ValueError(
-            f"trace: prompt {prompts[code[order[row]]]!r} has position {position[order[row]]}, not {expected[row]}; "
+            f"trace: prompt {prompts[code[row]]!r} has position {position[row]}, "
+            f"not {expected[wrong.argmax()]}; "
             "each prompt needs 0..n-1, each once: filter whole prompts, not rows"
         )
-    first = domain_code[order[length.cumsum() - length]]
-    if (first[code] != domain_code).any():
-        raise ValueError(
-            f"trace: prompt {prompts[code[(first[code] != domain_code).argmax()]]!r} has two domains; make prompt_id unique"
-        )
+    domain = domain_code[order[begin]]
+    other = domain[code] != domain_code
+    if other.any():
+        prompt = prompts[code[other.argmax()]]
+        raise ValueError(f"trace: prompt {prompt!r} has two domains; make prompt_id unique")
     grid = np.full((len(prompts), length.max()), fill)
     grid[code, position.astype(int)] = value
-    return _Texts(np.asarray(prompts), np.asarray(domains)[first], length, grid)
+    return _Texts(np.asarray(prompts), np.asarray(domains)[domain], length, grid)
 
 
-def _column(trace: pd.DataFrame, *names: str) -> list[np.ndarray]:
+def _columns(trace: pd.DataFrame, *names: str) -> list[np.ndarray]:
     missing = [name for name in ("prompt_id", "domain", "position", *names) if name not in trace]
     if missing:
         raise ValueError(f"trace lacks the columns {missing}; it has {list(trace.columns)}")
@@ -289,25 +286,22 @@ def _column(trace: pd.DataFrame, *names: str) -> list[np.ndarray]:
 
 
 def _ranks(trace: pd.DataFrame) -> np.ndarray:
-    (rank,) = _column(trace, "draft_rank")
+    (rank,) = _columns(trace, "draft_rank")
     _refuse(trace, ~((rank >= 0) & (rank == np.floor(rank))), rank, "draft_rank", "an integer >= 0")
     return rank.astype(int)
 
 
 def _ratios(trace: pd.DataFrame) -> np.ndarray:
     """min(1, q/p) of the text's tokens. A token that was sampled from p has p > 0."""
-    p, q = _column(trace, "p_token", "q_token")
+    p, q = _columns(trace, "p_token", "q_token")
     _refuse(trace, ~((p > 0) & (p <= 1.001)), p, "p_token", "in (0, 1]")
     _refuse(trace, ~((q >= 0) & (q <= 1.001)), q, "q_token", "in [0, 1]")
     # Sampled text is the argmax everywhere with probability prod p: below 1e-6, it was not sampled.
-    if (
-        {"token", "target_top"} <= set(trace)
-        and (trace["token"] == trace["target_top"]).all()
-        and np.log(p).sum() < np.log(1e-6)
-    ):
+    known = {"token", "target_top"} <= set(trace)
+    if known and np.log(p).sum() < np.log(1e-6) and (trace["token"] == trace["target_top"]).all():
         raise ValueError(
-            "trace holds greedy text (every token is target_top); the rejection rule needs text sampled from the target: "
-            "use a run of kind 'sampled', or replay(...) for T = 0"
+            "trace holds greedy text (every token is target_top); the rejection rule needs text "
+            "sampled from the target: use a run of kind 'sampled', or replay(...) for T = 0"
         )
     return np.minimum(1.0, q / p)
 
@@ -319,7 +313,8 @@ def _refuse(
         row = bad.argmax()
         prompt, position = trace["prompt_id"].iloc[row], trace["position"].iloc[row]
         raise ValueError(
-            f"trace: {name} = {value[row]} at prompt {prompt!r}, position {position}; it must be {allowed}"
+            f"trace: {name} = {value[row]} at prompt {prompt!r}, position {position}; "
+            f"it must be {allowed}"
         )
 
 
@@ -334,11 +329,3 @@ def _among(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise ValueError(f"{name} = {value!r} is unknown; allowed: {', '.join(allowed)}")
     return value
-
-
-def _some_blocks(blocks: pd.Series) -> None:
-    if (blocks <= 0).any():
-        where = blocks.index[blocks <= 0].to_frame(index=False).iloc[0].to_dict()
-        raise ValueError(
-            f"no block is left for {where}: its texts are too short for this shape; use ends='all'"
-        )

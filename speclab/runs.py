@@ -33,7 +33,7 @@ from speclab.files import (
     written,
 )
 from speclab.profiles import ROOT, Profile
-from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts, prompts_digest
+from speclab.prompts import Prompt, encode_prompts, load_prompts, prompts_digest
 
 if TYPE_CHECKING:
     from speclab.record import Engine, Job
@@ -53,6 +53,14 @@ SAME_TEXT = {
     "balanced": "greedy",
     "chain": "greedy",
 }  # only the tree differs: the target's text is read from the other run, if there
+NOT_IN_KEY = (
+    "name",
+    "description",
+    "notes",
+    "block_prompts",
+    "max_packed_tokens",
+    "position_bin",
+)
 LIBRARIES = ("torch", "transformers", "gptqmodel", "numpy", "pandas", "pyarrow", "datasets")
 
 
@@ -72,16 +80,19 @@ class Run:
                 f"{self.folder}: no {path.name}; record this run again (python -m speclab record)"
             )
         try:
-            found = (pq.read_schema(path).metadata or {}).get(b"speclab_schema", b"none").decode()
-            if found == str(SCHEMA_VERSION):
-                return pq.read_table(path).to_pandas()
+            table = pq.read_table(path)
         except (pa.ArrowInvalid, OSError) as error:
             raise RunError(
-                f"{path} is damaged ({error}); remove manifest.json and record this run again: whole parts are kept"
+                f"{path} is damaged ({error}); remove manifest.json and record this run again: "
+                "whole parts are kept"
             ) from error
-        raise RunError(
-            f"{path}: schema version {found}, this kit reads {SCHEMA_VERSION}; record this run again"
-        )
+        version = (table.schema.metadata or {}).get(b"speclab_schema", b"none").decode()
+        if version != str(SCHEMA_VERSION):
+            raise RunError(
+                f"{path}: schema version {version}, this kit reads {SCHEMA_VERSION}; "
+                "record this run again"
+            )
+        return table.to_pandas()
 
     @cached_property
     def trace(self) -> pd.DataFrame:
@@ -99,7 +110,8 @@ def load_run(folder: str | Path) -> Run:
     path = Path(folder) / "manifest.json"
     if not path.is_file():
         raise RunError(
-            f"{folder}: no manifest.json, so no finished run; record it (python -m speclab record --out {folder})"
+            f"{folder}: no manifest.json, so no finished run; "
+            f"record it (python -m speclab record --out {folder})"
         )
     return Run(Path(folder), json.loads(path.read_text()))
 
@@ -129,30 +141,23 @@ def _file_digest(file: Path, size: int, mtime_ns: int) -> bytes:
         return hashlib.file_digest(content, "sha256").digest()
 
 
-def run_key(profile: Profile) -> str:
+def profile_prompts(profile: Profile) -> list[Prompt]:
+    """The prompts that a profile asks for."""
+    return load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
+
+
+def run_key(profile: Profile, prompts: list[Prompt] | None = None) -> str:
     """Hash of everything that changes a run's numbers; `block_prompts` and `max_packed_tokens` do
-    not.
+    not. prompts: the profile's, where they are read already.
     """
     from speclab.pairs import model_folder
 
-    settings = asdict(profile)
-    for name in (
-        "name",
-        "description",
-        "notes",
-        "block_prompts",
-        "max_packed_tokens",
-        "position_bin",
-    ):
-        del settings[name]
-    weights = {
-        m: weights_digest(model_folder(spec))
-        for m, spec in (("target", profile.target), ("draft", profile.draft))
-    }
-    prompts = prompts_digest(
-        load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
-    )
-    text = json.dumps([SCHEMA_VERSION, settings, weights, prompts], sort_keys=True, default=str)
+    settings = {name: value for name, value in asdict(profile).items() if name not in NOT_IN_KEY}
+    models = {"target": profile.target, "draft": profile.draft}
+    weights = {name: weights_digest(model_folder(spec)) for name, spec in models.items()}
+    asked = prompts_digest(prompts or profile_prompts(profile))
+    content = [SCHEMA_VERSION, settings, weights, asked]
+    text = json.dumps(content, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -167,18 +172,17 @@ def _record_parts(
     """
     names = [[p.prompt_id for p in block] for block in job.blocks]
     facts = [part_facts(folder, index) for index in range(len(names))]
-    missing = [
-        i
-        for i, (found, ids) in enumerate(zip(facts, names, strict=True))
-        if found is None or found["prompts"] != ids
-    ]
-    bar = {
-        "desc": f"record {job.profile.name}",
-        "unit": "block",
-        "total": len(names),
-        "initial": len(names) - len(missing),
-    }
-    for done in (progress or partial(tqdm, **bar))(engine(job, missing) if missing else ()):
+    missing = [i for i, ids in enumerate(names) if not facts[i] or facts[i]["prompts"] != ids]
+    if not missing:
+        return facts
+    bar = partial(
+        tqdm,
+        desc=f"record {job.profile.name}",
+        unit="block",
+        total=len(names),
+        initial=len(names) - len(missing),
+    )
+    for done in (progress or bar)(engine(job, missing)):
         facts[done.index] = {"prompts": names[done.index]} | done.facts
         write_part(folder, done.index, job.blocks[done.index], done.recorded, facts[done.index])
     return facts
@@ -195,44 +199,33 @@ def _assemble(folder: Path, count: int) -> dict[str, int]:
     return rows
 
 
-def _encoded(profile: Profile) -> list[EncodedPrompt]:
-    from speclab.pairs import load_tokenizer, model_folder
-
-    tokenizer = load_tokenizer(model_folder(profile.target))
-    prompts = load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
-    return encode_prompts(tokenizer, prompts, profile.max_prompt_tokens, profile.template)
-
-
 def _manifest(
     profile: Profile,
     key: str,
-    encoded: list[EncodedPrompt],
+    prompts: list[Prompt],
+    cuts: list[int],
     parts: list[dict],
     rows: dict[str, int],
 ) -> dict:
-    cut = [p for p in encoded if p.cut]
+    """What a run says of itself; cuts: tokens cut from the prompts that were too long."""
+    times = [part["time_s"] for part in parts]
+    peaks = [part["peak_bytes"] for part in parts]
     return {
         "schema": SCHEMA_VERSION,
         "key": key,
         "profile": asdict(profile),
         "pair": parts[0]["pair"],
         "rows": rows,
-        "prompts": len(encoded),
-        "prompts_cut": len(cut),
-        "tokens_cut": sum(p.cut for p in cut),
-        "prompt_set": prompts_digest(
-            load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
-        ),
-        "time_s": sum(p["time_s"] for p in parts),
-        "block_time_s": [p["time_s"] for p in parts],
-        "peak_bytes": {
-            name: max(p["peak_bytes"].get(name, 0) for p in parts)
-            for name in parts[0]["peak_bytes"]
-        },
-        "max_packed_tokens": min(p["max_packed_tokens"] for p in parts),
-        "libraries": {
-            name: version(name) for name in LIBRARIES if find_spec(name)
-        },  # gptqmodel is an extra
+        "prompts": len(prompts),
+        "prompts_cut": len(cuts),
+        "tokens_cut": sum(cuts),
+        "prompt_set": prompts_digest(prompts),
+        "time_s": sum(times),
+        "block_time_s": times,
+        "peak_bytes": {name: max(peak.get(name, 0) for peak in peaks) for name in peaks[0]},
+        "max_packed_tokens": min(part["max_packed_tokens"] for part in parts),
+        # gptqmodel is an extra
+        "libraries": {name: version(name) for name in LIBRARIES if find_spec(name)},
         "python": platform.python_version(),
         "machine": platform.machine(),
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -246,6 +239,7 @@ def record_run(
     progress: Callable | None = None,
     texts: dict | None = None,
     engine: "Engine | None" = None,
+    prompts: list[Prompt] | None = None,
 ) -> Run:
     """Record a profile into a folder, block by block; goes on where an earlier call stopped and
     ends with the same bytes.
@@ -253,65 +247,65 @@ def record_run(
     pair: loaded already, for the default engine (this process). progress: wraps the iterator of
     blocks (default: a progress bar). texts: continuations by prompt_id, of an earlier run of the
     same target over the same prompts; None generates them. engine: who runs the blocks, see
-    speclab.ops.engines. RunError: folder in use, not writable, or holding another run.
-    NonFiniteProbability: a model broke down.
+    speclab.ops.engines. prompts: the profile's, where they are read already. RunError: folder in
+    use, not writable, or holding another run. NonFiniteProbability: a model broke down.
     """
-    from speclab.record import Job, in_process, worker_threads
+    import torch
 
-    folder, key = Path(folder), run_key(profile)
-    encoded = _encoded(profile)
-    blocks = [
-        encoded[i : i + profile.block_prompts]
-        for i in range(0, len(encoded), profile.block_prompts)
-    ]
-    written(folder / "settings.json", lambda p: p.write_text(_same_run(folder, key, profile)))
-    cut = sum(1 for p in encoded if p.cut)
-    if cut:
+    from speclab.pairs import load_tokenizer, model_folder
+    from speclab.record import Job, in_process
+
+    folder, prompts = Path(folder), prompts or profile_prompts(profile)
+    key = run_key(profile, prompts)
+    tokenizer = load_tokenizer(model_folder(profile.target))
+    encoded = encode_prompts(tokenizer, prompts, profile.max_prompt_tokens, profile.template)
+    _same_run(folder, key, profile)
+    cuts = [prompt.cut for prompt in encoded if prompt.cut]
+    if cuts:
         print(
-            f"{cut} of {len(encoded)} prompts were cut to max_prompt_tokens={profile.max_prompt_tokens}",
+            f"{len(cuts)} of {len(encoded)} prompts were cut to "
+            f"max_prompt_tokens={profile.max_prompt_tokens}",
             file=sys.stderr,
         )
-    job = Job(profile, tuple(map(tuple, blocks)), texts, worker_threads())
+    size = profile.block_prompts
+    blocks = tuple(tuple(encoded[i : i + size]) for i in range(0, len(encoded), size))
+    job = Job(profile, blocks, texts, torch.get_num_threads())
     try:
         with FileLock(folder / ".lock", timeout=0):
             parts = _record_parts(job, folder, engine or partial(in_process, pair=pair), progress)
             rows = _assemble(folder, len(blocks))
-            manifest = _manifest(profile, key, encoded, parts, rows)
-            written(
-                folder / "manifest.json",
-                lambda p: p.write_text(json.dumps(manifest, indent=1, default=str)),
-            )
+            manifest = _manifest(profile, key, prompts, cuts, parts, rows)
+            text = json.dumps(manifest, indent=1, default=str)
+            written(folder / "manifest.json", lambda path: path.write_text(text))
     except Timeout:
         raise RunError(
-            f"{folder} is being written by another run; wait for it or choose another folder (--out)"
+            f"{folder} is being written by another run; wait for it or choose another folder "
+            "(--out)"
         ) from None
     return load_run(folder)
 
 
-def _same_run(folder: Path, key: str, profile: Profile) -> str:
-    """The settings file's text; RunError when the folder holds parts of a run with other settings."""
+def _same_run(folder: Path, key: str, profile: Profile) -> None:
+    """Write the settings file; RunError when the folder holds a run with other settings."""
     import torch
 
+    settings = {"key": key, "block_prompts": profile.block_prompts}
     # `auto` is float16 on a GPU, float32 on a CPU, under one key: parts of both never share a
     # folder (a finished run may be read anywhere)
-    on_gpu = {
-        m: "cuda"
-        for m in ("target", "draft")
-        if getattr(profile, m).device == "auto" and torch.cuda.is_available()
-    }
-    text, path = (
-        json.dumps({"key": key, "block_prompts": profile.block_prompts} | on_gpu),
-        folder / "settings.json",
-    )
+    for name in ("target", "draft"):
+        if getattr(profile, name).device == "auto" and torch.cuda.is_available():
+            settings[name] = "cuda"
+    path, text = folder / "settings.json", json.dumps(settings)
     if path.is_file() and path.read_text() != text:
         raise RunError(
-            f"{folder} holds a run with other settings; choose another folder (--out) or remove this one"
+            f"{folder} holds a run with other settings; choose another folder (--out) or remove "
+            "this one"
         )
-    return text
+    written(path, lambda path: path.write_text(text))
 
 
 def of_kind(profile: Profile, kind: str) -> Profile:
-    """The profile as a run of this kind is recorded. ValueError for a kind that is none of KINDS."""
+    """The profile as a run of this kind is recorded; ValueError for a kind that is not in KINDS."""
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r}: allowed are {', '.join(KINDS)}")
     return profile.replace(**KINDS[kind])
@@ -321,22 +315,24 @@ def load_or_record(profile: Profile, kind: str = "greedy", engine: "Engine | Non
     """The recorded run of (profile, kind) under data/runs, recorded now by `engine` if it is not
     there yet (with a progress bar).
     """
-    folder = _folder(profile, kind)
+    prompts = profile_prompts(profile)
+    folder = _folder(profile, kind, prompts)
     if (folder / "manifest.json").is_file():
         return load_run(folder)
-    other = _folder(profile, SAME_TEXT[kind]) if kind in SAME_TEXT else None
-    texts = texts_of(load_run(other)) if other and (other / "manifest.json").is_file() else None
-    return record_run(of_kind(profile, kind), folder, texts=texts, engine=engine)
+    texts = None
+    if kind in SAME_TEXT:
+        other = _folder(profile, SAME_TEXT[kind], prompts)
+        if (other / "manifest.json").is_file():
+            texts = texts_of(load_run(other))
+    return record_run(of_kind(profile, kind), folder, texts=texts, engine=engine, prompts=prompts)
 
 
-def _folder(profile: Profile, kind: str) -> Path:
-    profile = of_kind(profile, kind)
-    return ROOT / "data" / "runs" / f"{profile.name}-{kind}-{run_key(profile)}"
+def _folder(profile: Profile, kind: str, prompts: list[Prompt]) -> Path:
+    key = run_key(of_kind(profile, kind), prompts)
+    return ROOT / "data" / "runs" / f"{profile.name}-{kind}-{key}"
 
 
 def texts_of(run: Run) -> dict[str, tuple[int, ...]]:
     """The target's continuations of a run, token ids by prompt_id."""
-    return {
-        prompt: tuple(rows.sort_values("position")["token"].tolist())
-        for prompt, rows in run.trace.groupby("prompt_id")
-    }
+    rows = run.trace.sort_values("position")
+    return {prompt: tuple(tokens.tolist()) for prompt, tokens in rows.groupby("prompt_id")["token"]}

@@ -25,12 +25,14 @@ def require(frame: pd.DataFrame | None, columns: Sequence[str], name: str) -> pd
     """
     if frame is None:
         raise ValueError(
-            f"this run has no {name} frame, which must hold {list(columns)}: record it with `python -m speclab record`"
+            f"this run has no {name} frame, which must hold {list(columns)}: "
+            "record it with `python -m speclab record`"
         )
     missing = [column for column in columns if column not in frame]
     if missing:
         raise ValueError(
-            f"{name} has no column {missing}; it has {list(frame)}: this estimate needs records that hold them"
+            f"{name} has no column {missing}; it has {list(frame)}: "
+            "this estimate needs records that hold them"
         )
     if frame.empty:
         raise ValueError(
@@ -43,15 +45,15 @@ def domains_in(frame: pd.DataFrame, wanted: Sequence[str] | None = None) -> tupl
     """Domains of `frame` in the project's order (others after); ValueError if one of `wanted` is
     absent.
     """
-    present = list(pd.unique(require(frame, ["domain"], "frame")["domain"]))
+    present = set(require(frame, ["domain"], "frame")["domain"])
     absent = [domain for domain in wanted or () if domain not in present]
     if absent:
         raise ValueError(
-            f"domain {absent} has no rows; the frame has {sorted(map(str, present))}: record the missing prompts"
+            f"domain {absent} has no rows; the frame has {sorted(map(str, present))}: "
+            "record the missing prompts"
         )
-    return tuple(d for d in DOMAINS if d in present) + tuple(
-        sorted(d for d in present if d not in DOMAINS)
-    )
+    known = tuple(domain for domain in DOMAINS if domain in present)
+    return known + tuple(sorted(present - set(known)))
 
 
 def alpha(nodes: pd.DataFrame) -> np.ndarray:
@@ -63,13 +65,10 @@ def alpha(nodes: pd.DataFrame) -> np.ndarray:
     target, draft = (nodes[name].to_numpy(np.float64) for name in ("target_prob", "draft_prob"))
     bad = ~(np.isfinite(target) & np.isfinite(draft) & (draft > 0) & (target >= 0))
     if bad.any():
-        where = (
-            nodes.loc[bad, [c for c in ("prompt_id", "position", "node") if c in nodes]]
-            .iloc[0]
-            .to_dict()
-        )
+        names = [name for name in ("prompt_id", "position", "node") if name in nodes]
         raise ValueError(
-            f"target_prob / draft_prob is undefined in {bad.sum()} of {len(nodes)} nodes, first {where}: drop or re-record"
+            f"target_prob / draft_prob is undefined in {bad.sum()} of {len(nodes)} nodes, "
+            f"first {nodes.loc[bad, names].iloc[0].to_dict()}: drop or re-record"
         )
     return np.minimum(target / draft, 1.0)
 
@@ -80,7 +79,7 @@ class Estimator:
 
     `columns(frame)` -> (rows, k) float64 to be summed; `value(totals)` maps (..., k) to (..., m).
     Calling the estimator on a frame gives a float when it is `scalar`, else a Series indexed from
-    `first` (depth from 1, k from 1, rank from 0); `estimator(frame, i)` picks one. Undefined
+    `first` (depth from 1, k from 1, rank from 0). Undefined
     members (nothing in the denominator) are NaN, which no caller averages.
     """
 
@@ -90,26 +89,17 @@ class Estimator:
     scalar: bool = True
     first: int = 1
 
-    def __call__(self, frame: pd.DataFrame, index: int | None = None) -> float | pd.Series:
+    def __call__(self, frame: pd.DataFrame) -> float | pd.Series:
         values = self.value(self.columns(frame).sum(axis=0))
         if self.scalar:
             return float(values[0])
-        members = pd.Series(
-            values, index=range(self.first, self.first + len(values)), name=self.name
-        )
-        if index is not None and index not in members.index:
-            raise ValueError(
-                f"{self.name} has members {self.first} to {members.index[-1]}; {index} was asked for"
-            )
-        return members if index is None else float(members[index])
+        return pd.Series(values, range(self.first, self.first + len(values)), name=self.name)
 
     def labels(self, size: int) -> list[str]:
         """Row names of the `size` values: `name`, or `name[i]`."""
-        return (
-            [self.name]
-            if self.scalar
-            else [f"{self.name}[{i}]" for i in range(self.first, self.first + size)]
-        )
+        if self.scalar:
+            return [self.name]
+        return [f"{self.name}[{i}]" for i in range(self.first, self.first + size)]
 
 
 def divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
@@ -145,7 +135,8 @@ def column_of(frame: pd.DataFrame, name: str) -> np.ndarray:
     values = require(frame, [name], "frame")[name].to_numpy(np.float64)
     if not np.isfinite(values).all():
         raise ValueError(
-            f"column {name!r} has {(~np.isfinite(values)).sum()} values that are not finite: drop or re-record those rows"
+            f"column {name!r} has {(~np.isfinite(values)).sum()} values that are not finite: "
+            "drop or re-record those rows"
         )
     return values
 
@@ -169,16 +160,6 @@ def _best(nodes: pd.DataFrame) -> np.ndarray:
     return require(nodes, ["best_path"], "nodes")["best_path"].to_numpy(bool)[:, None]
 
 
-def _moments(nodes: pd.DataFrame) -> np.ndarray:
-    a = alpha(nodes)
-    return np.stack([np.ones_like(a), a, a * a], axis=1)
-
-
-def _sample_sd(totals: np.ndarray) -> np.ndarray:
-    n, total, squares = np.moveaxis(totals, -1, 0)[..., None]
-    return np.sqrt(np.maximum(divide(squares - divide(total * total, n), n - 1), 0.0))
-
-
 def _top_mass(trace: pd.DataFrame) -> np.ndarray:
     require(trace, ["top_draft_p"], "trace")
     return np.cumsum(np.stack(trace["top_draft_p"].to_numpy()).astype(np.float64), axis=1)
@@ -186,10 +167,8 @@ def _top_mass(trace: pd.DataFrame) -> np.ndarray:
 
 def _hit(trace: pd.DataFrame) -> np.ndarray:
     require(trace, ["draft_rank", "top_draft_p"], "trace")
-    return (
-        column_of(trace, "draft_rank")[:, None]
-        < np.arange(1, len(trace["top_draft_p"].iloc[0]) + 1)
-    ).astype(np.float64)
+    children = np.arange(1, len(trace["top_draft_p"].iloc[0]) + 1)
+    return (column_of(trace, "draft_rank")[:, None] < children).astype(np.float64)
 
 
 def _alpha_by_depth(nodes: pd.DataFrame) -> np.ndarray:
@@ -201,9 +180,6 @@ def _chain(totals: np.ndarray) -> np.ndarray:
 
 
 published_alpha = Estimator("published_alpha", lambda nodes: _with_count(alpha(nodes)), quotient)
-alpha_sd = Estimator(
-    "alpha_sd", _moments, _sample_sd
-)  # sample sd (n - 1): the authors' files use it
 alpha_by_depth = Estimator("alpha_by_depth", _alpha_by_depth, quotient, scalar=False)
 alpha_by_rank = Estimator(
     "alpha_by_rank",
@@ -241,7 +217,8 @@ def reach(nodes: pd.DataFrame, rule: str = "greedy") -> np.ndarray:
     """
     if rule not in ("greedy", "point-mass"):
         raise ValueError(
-            f"rule is {rule!r}; allowed: 'greedy' (T = 0), 'point-mass' (T > 0, deterministic children)"
+            f"rule is {rule!r}; allowed: 'greedy' (T = 0), "
+            "'point-mass' (T > 0, deterministic children)"
         )
     column = "target_rank" if rule == "greedy" else "target_prob"
     require(nodes, ["prompt_id", "position", "node", "parent", "depth", column], "nodes")
@@ -263,37 +240,38 @@ def _parent_rows(nodes: pd.DataFrame) -> np.ndarray:
     order = np.argsort(keys, kind="stable")
     if (np.diff(keys[order]) == 0).any():
         raise ValueError(
-            "nodes holds the same (prompt_id, position, node) twice: were two runs put together? Keep one"
+            "nodes holds the same (prompt_id, position, node) twice: were two runs put together? "
+            "Keep one"
         )
     wanted = tree + nodes["parent"].to_numpy()
     rows = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
     orphan = (keys[rows] != wanted) & (nodes["depth"].to_numpy() > 1)
     if orphan.any():
         raise ValueError(
-            f"{orphan.sum()} nodes have no parent row, the first at row {orphan.argmax()}: keep whole trees"
+            f"{orphan.sum()} nodes have no parent row, the first at row {orphan.argmax()}: "
+            "keep whole trees"
         )
     return rows
 
 
-def _walk(columns: Callable[[pd.DataFrame], np.ndarray]) -> dict[str, Estimator]:
+def _shares_of_blocks(columns: Callable[[pd.DataFrame], np.ndarray]) -> dict[str, Estimator]:
     """The five rungs from totals (..., D + 4): survived to each depth, accepted, emitted, blocks,
     drafted.
     """
-    family = {
-        "survival_by_depth": lambda t: divide(t[..., :-4], t[..., -2:-1]),
-        "accept_by_depth": lambda t: divide(
-            t[..., :-4], np.concatenate([t[..., -2:-1], t[..., :-5]], axis=-1)
+
+    def given_the_one_before(t: np.ndarray) -> np.ndarray:
+        return divide(t[..., :-4], np.concatenate([t[..., -2:-1], t[..., :-5]], axis=-1))
+
+    found = [
+        Estimator(
+            "survival_by_depth", columns, lambda t: divide(t[..., :-4], t[..., -2:-1]), False
         ),
-    }
-    scalar = {
-        "mean_accepted": lambda t: divide(t[..., -4:-3], t[..., -2:-1]),
-        "block_efficiency": lambda t: divide(t[..., -3:-2], t[..., -2:-1]),
-        "draft_utilisation": lambda t: divide(t[..., -4:-3], t[..., -1:]),
-    }
-    return {
-        name: Estimator(name, columns, value, scalar=name in scalar)
-        for name, value in (family | scalar).items()
-    }
+        Estimator("accept_by_depth", columns, given_the_one_before, False),
+        Estimator("mean_accepted", columns, lambda t: divide(t[..., -4:-3], t[..., -2:-1])),
+        Estimator("block_efficiency", columns, lambda t: divide(t[..., -3:-2], t[..., -2:-1])),
+        Estimator("draft_utilisation", columns, lambda t: divide(t[..., -4:-3], t[..., -1:])),
+    ]
+    return {estimator.name: estimator for estimator in found}
 
 
 def tree_estimators(rule: str = "greedy") -> dict[str, Estimator]:
@@ -303,42 +281,34 @@ def tree_estimators(rule: str = "greedy") -> dict[str, Estimator]:
     Every position counts as a possible block start, as if the text went on past its end; no replay
     is needed. For `rule` see `reach`.
     """
-    return _walk(lambda nodes: _tree_columns(nodes, rule))
+
+    def columns(nodes: pd.DataFrame) -> np.ndarray:
+        accepted, start = reach(nodes, rule), nodes["node"].to_numpy() == 1
+        survived = accepted[:, None] * _levels(nodes)
+        return np.column_stack([survived, accepted, accepted + start, start, np.ones(len(nodes))])
+
+    return _shares_of_blocks(columns)
 
 
 def block_estimators() -> dict[str, Estimator]:
-    """The same five from blocks: on `replay.prompt_sums` (a `replay.chain_sums` has no survival columns:
-    the last three only).
+    """The same five from blocks: on `replay.prompt_sums` (`replay.chain_sums` has no survival
+    columns: the last three only).
     """
-    return _walk(_block_columns)
 
+    def columns(sums: pd.DataFrame) -> np.ndarray:
+        names = [name for name in sums if str(name).startswith("survival_")]
+        names += ["accepted", "emitted", "blocks", "drafted"]
+        return require(sums, names, "prompt sums of blocks")[names].to_numpy(np.float64)
 
-def _tree_columns(nodes: pd.DataFrame, rule: str) -> np.ndarray:
-    accepted, start = reach(nodes, rule), nodes["node"].to_numpy() == 1
-    return np.column_stack(
-        [accepted[:, None] * _levels(nodes), accepted, accepted + start, start, np.ones(len(nodes))]
-    )
-
-
-def _block_columns(sums: pd.DataFrame) -> np.ndarray:
-    names = [name for name in sums if str(name).startswith("survival_")] + [
-        "accepted",
-        "emitted",
-        "blocks",
-        "drafted",
-    ]
-    return require(sums, names, "prompt sums of blocks")[names].to_numpy(np.float64)
+    return _shares_of_blocks(columns)
 
 
 def across(value: Callable[[np.ndarray], np.ndarray], totals: np.ndarray) -> np.ndarray:
     """Values (..., D + 2, m) of totals (..., D, k): each domain, then the mean of the domain
     values, then pooled over rows.
     """
-    each = value(totals)
-    return np.concatenate(
-        [each, each.mean(axis=-2, keepdims=True), value(totals.sum(axis=-2, keepdims=True))],
-        axis=-2,
-    )
+    each, pooled = value(totals), value(totals.sum(axis=-2, keepdims=True))
+    return np.concatenate([each, each.mean(axis=-2, keepdims=True), pooled], axis=-2)
 
 
 def point_estimates(frame: pd.DataFrame, estimator: Estimator) -> pd.DataFrame:
@@ -347,12 +317,10 @@ def point_estimates(frame: pd.DataFrame, estimator: Estimator) -> pd.DataFrame:
     """
     domains = domains_in(frame)
     rows, labels = estimator.columns(frame), frame["domain"].to_numpy()
-    values = across(
-        estimator.value, np.stack([rows[labels == domain].sum(axis=0) for domain in domains])
-    )
-    return pd.DataFrame(
-        values.T, index=estimator.labels(values.shape[-1]), columns=[*domains, ALL, POOLED]
-    )
+    totals = np.stack([rows[labels == domain].sum(axis=0) for domain in domains])
+    values = across(estimator.value, totals)
+    names = estimator.labels(values.shape[-1])
+    return pd.DataFrame(values.T, names, [*domains, ALL, POOLED])
 
 
 def member(estimator: Estimator, index: int) -> Estimator:

@@ -57,20 +57,13 @@ class Prompts:
     def totals(self, columns: np.ndarray) -> np.ndarray:
         """Per-prompt sums (prompts, k) of row values (rows, k)."""
         size = self.weights.shape[1]
-        return np.stack(
-            [np.bincount(self.rows, column, size) for column in np.asarray(columns, np.float64).T],
-            axis=1,
-        )
+        columns = np.asarray(columns, np.float64)
+        return np.stack([np.bincount(self.rows, column, size) for column in columns.T], axis=1)
 
     def resampled(self, totals: np.ndarray) -> np.ndarray:
         """Per-domain sums (1 + n, domains, k): of the sample itself, then of each resample."""
-        return np.stack(
-            [
-                self.weights[:, self.domain == d] @ totals[self.domain == d]
-                for d in range(len(self.domains))
-            ],
-            axis=1,
-        )
+        members = [self.domain == d for d in range(len(self.domains))]
+        return np.stack([self.weights[:, own] @ totals[own] for own in members], axis=1)
 
 
 def prompts_of(
@@ -84,12 +77,10 @@ def prompts_of(
     require(frame, [cluster], "frame")
     if n < 1:
         raise ValueError(f"n={n} resamples; at least 1 is needed, and 2,000 for an interval")
-    domains = domains_in(frame) if "domain" in frame else ("all",)
-    of_row = (
-        pd.Categorical(frame["domain"], domains).codes
-        if "domain" in frame
-        else np.zeros(len(frame), int)
-    )
+    domains, of_row = ("all",), np.zeros(len(frame), int)
+    if "domain" in frame:
+        domains = domains_in(frame)
+        of_row = pd.Categorical(frame["domain"], domains).codes
     rows, ids = pd.factorize(frame[cluster].astype(str), sort=True)
     domain = np.zeros(len(ids), int)
     domain[rows] = of_row
@@ -100,22 +91,21 @@ def prompts_of(
         size = int((domain == number).sum())
         if size < MIN_PROMPTS:
             raise ValueError(
-                f"{name!r} has {size} prompts; an interval needs at least {MIN_PROMPTS}: record {MIN_PROMPTS - size} more"
+                f"{name!r} has {size} prompts; an interval needs at least {MIN_PROMPTS}: "
+                f"record {MIN_PROMPTS - size} more"
             )
-        weights[1:, domain == number] = np.random.default_rng([seed, number]).multinomial(
-            size, np.full(size, 1 / size), size=n
-        )
+        rng = np.random.default_rng([seed, number])
+        weights[1:, domain == number] = rng.multinomial(size, np.full(size, 1 / size), size=n)
     return Prompts(rows, domain, domains, weights)
 
 
 def bounds_of(draws: np.ndarray) -> np.ndarray:
-    """Percentile bounds (2, ...) over axis 0 of resampled values; undefined (NaN) if more than 5 % of the resamples
-    are.
+    """Percentile bounds (2, ...) over axis 0 of resampled values; undefined (NaN) if more than 5 %
+    of the resamples are.
     """
     undefined = np.isnan(draws).mean(axis=0) > 0.05
-    return np.where(
-        undefined, np.nan, np.nanquantile(np.where(undefined, 0.0, draws), BOUNDS, axis=0)
-    )
+    bounds = np.nanquantile(np.where(undefined, 0.0, draws), BOUNDS, axis=0)
+    return np.where(undefined, np.nan, bounds)
 
 
 def by_domain(
@@ -136,17 +126,18 @@ def by_domain(
     own = np.stack([each[prompts.domain == d].mean(axis=0) for d in range(len(prompts.domains))])
     own = np.vstack([own, own.mean(axis=0), each.mean(axis=0)])
     counts = np.bincount(prompts.domain)
-    names, labels = [*prompts.domains, score.ALL, score.POOLED], estimator.labels(values.shape[-1])
-    result = pd.DataFrame(
+    names = [*prompts.domains, score.ALL, score.POOLED]
+    labels = estimator.labels(values.shape[-1])
+    return pd.DataFrame(
         {
             "estimator": labels * len(names),
             "domain": np.repeat(names, len(labels)),
             "estimate": values[0].ravel(),
+            "low": low.ravel(),
+            "high": high.ravel(),
+            "per_prompt": own.ravel(),
+            "n_prompts": np.repeat([*counts, counts.sum(), counts.sum()], len(labels)),
         }
-    )
-    sizes = np.repeat([*counts, counts.sum(), counts.sum()], len(labels))
-    return result.assign(
-        low=low.ravel(), high=high.ravel(), per_prompt=own.ravel(), n_prompts=sizes
     )
 
 
@@ -167,16 +158,14 @@ def bootstrap(
         totals, value = scalar_totals(frame, statistic, prompts)
         values = value(prompts.resampled(totals).sum(axis=1))
     else:
-        members = np.split(
-            np.argsort(prompts.rows, kind="stable"), np.cumsum(np.bincount(prompts.rows))[:-1]
-        )
-        picks = (
-            np.repeat(np.arange(len(members)), weight.astype(int)) for weight in prompts.weights[1:]
-        )
-        draws = (
-            statistic(frame.iloc[np.concatenate([members[i] for i in pick])]) for pick in picks
-        )
-        values = np.array([statistic(frame), *draws], np.float64)
+        order, sizes = np.argsort(prompts.rows, kind="stable"), np.bincount(prompts.rows)
+        first = np.cumsum(sizes) - sizes
+        values = [statistic(frame)]
+        for weight in prompts.weights[1:].astype(int):
+            drawn = np.repeat(np.arange(len(sizes)), weight)
+            rows = [order[first[i] : first[i] + sizes[i]] for i in drawn]
+            values.append(statistic(frame.iloc[np.concatenate(rows)]))
+        values = np.array(values, np.float64)
     return Interval.of(values, prompts.weights.shape[1], "the statistic")
 
 
@@ -187,14 +176,16 @@ def interval_of(draws: np.ndarray, n_prompts: int, what: str) -> Interval:
     """
     if np.isnan(draws[0]) or np.isnan(draws).mean() > 0.05:
         raise ValueError(
-            f"{what} is undefined here, or in over 5 % of the resamples: too few rows; record more prompts or take fewer bins"
+            f"{what} is undefined here, or in over 5 % of the resamples: "
+            "too few rows; record more prompts or take fewer bins"
         )
-    return Interval(float(draws[0]), *map(float, np.nanquantile(draws[1:], BOUNDS)), n_prompts)
+    return Interval.of(draws, n_prompts, what)
 
 
 def scalar_totals(
     frame: pd.DataFrame, estimator: Estimator, prompts: Prompts
 ) -> tuple[np.ndarray, Callable]:
+    """Per-prompt sums (prompts, k) of an estimator of one number, and that number of totals."""
     if not estimator.scalar:
         raise ValueError(
             f"{estimator.name} is a family of numbers: use by_domain, or an estimator of one number"
@@ -212,13 +203,8 @@ def fold_of(domain: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
     sizes = pd.Series(domain).value_counts()
     if sizes.min() < folds:
         raise ValueError(
-            f"domain {sizes.idxmin()!r} has {sizes.min()} prompts, folds={folds}: record more prompts, or take fewer folds"
+            f"domain {sizes.idxmin()!r} has {sizes.min()} prompts, folds={folds}: "
+            "record more prompts, or take fewer folds"
         )
-    return (
-        pd.Series(np.random.default_rng(seed).random(len(domain)))
-        .groupby(domain)
-        .rank()
-        .to_numpy()
-        .astype(int)
-        % folds
-    )
+    order = pd.Series(np.random.default_rng(seed).random(len(domain))).groupby(domain).rank()
+    return order.to_numpy().astype(int) % folds

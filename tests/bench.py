@@ -103,16 +103,19 @@ def _run(which: str, new: int, length: int) -> dict:
 def main() -> None:
     """All cases, one line each."""
     print(
-        f"tiny pair, tree {TREE}, CPU float32, 2 threads; nodes per second and peak memory (MB, whole process)"
+        f"tiny pair, tree {TREE}, CPU float32, 2 threads; "
+        "nodes per second and peak memory (MB, whole process)"
     )
     print(
-        f"{'new':>4} {'prompt':>6} {'literal/s':>10} {'recorder/s':>10} {'ratio':>6} {'literal MB':>10} {'recorder MB':>11}"
+        f"{'new':>4} {'prompt':>6} {'literal/s':>10} {'recorder/s':>10} {'ratio':>6} "
+        f"{'literal MB':>10} {'recorder MB':>11}"
     )
     for new, length in CASES:
         slow, fast = _run("literal", new, length), _run("recorder", new, length)
         ratio = fast["nodes_per_s"] / slow["nodes_per_s"]
         print(
-            f"{new:4} {length:6} {slow['nodes_per_s']:10.1f} {fast['nodes_per_s']:10.0f} {ratio:5.0f}x "
+            f"{new:4} {length:6} {slow['nodes_per_s']:10.1f} "
+            f"{fast['nodes_per_s']:10.0f} {ratio:5.0f}x "
             f"{slow['peak_bytes'] / 1e6:10.0f} {fast['peak_bytes'] / 1e6:11.0f}",
             flush=True,
         )

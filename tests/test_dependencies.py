@@ -142,7 +142,6 @@ LAZY = {
     "__main__": set(MAY_IMPORT),
     "notebook": {"ops"},
 }
-STILL_TO_MEND = {("record", "ops")}
 
 
 def imports_of(path: Path) -> list[tuple[str, bool]]:
@@ -178,7 +177,7 @@ def wrong_imports(module: str, path: Path) -> list[str]:
     for name, at_top in imports_of(path):
         there = room_of(name)
         lazily = not at_top and there in LAZY.get(module, set())
-        if there not in MAY_IMPORT[here] and not lazily and (module, there) not in STILL_TO_MEND:
+        if there not in MAY_IMPORT[here] and not lazily:
             wrong.append(f"{module} ({here}) imports {name} ({there})")
         study = name.split(".")[1] if there == "studies" and "." in name else None
         if here == "studies" and study and study != module.split(".")[1]:

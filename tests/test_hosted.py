@@ -269,15 +269,15 @@ def cut_off(monkeypatch, at):
     """The recorder is stopped in block `at` (from 1), as a session's end would; returns the calls
     it got.
     """
-    honest, calls = record.record_or_halve, []
+    honest, calls = record.Worker.record, []
 
-    def block(*arguments):
+    def block(worker, index):
         calls.append(1)
         if len(calls) == at:
             raise KeyboardInterrupt
-        return honest(*arguments)
+        return honest(worker, index)
 
-    monkeypatch.setattr(record, "record_or_halve", block)
+    monkeypatch.setattr(record.Worker, "record", block)
     return calls
 
 

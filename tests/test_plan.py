@@ -235,25 +235,6 @@ def test_what_does_not_fit_is_said_with_numbers():
         packed_tokens_that_fit(*on_t4s(), {"cuda:0": 1e10, "cuda:1": 1e7})
 
 
-def test_a_loaded_pair_gets_the_profiles_packing_where_memory_is_ample(
-    random_pair, random_profile, monkeypatch
-):
-    import psutil
-    from toy import toy_pair
-
-    assert memory.packed_tokens_for(random_pair, random_profile) == 2048
-    assert memory.packed_tokens_for(toy_pair(), random_profile) == 2048, (
-        "an architecture that the plan does not know"
-    )
-    monkeypatch.setattr(
-        psutil, "virtual_memory", lambda: dataclasses.make_dataclass("M", ["available"])(30_000_000)
-    )
-    wide = random_profile.replace(max_new_tokens=300)
-    assert memory.packed_tokens_for(random_pair, wide) == 512, (
-        "0.051 GB for all 300 positions at once, 0.022 GB for a third"
-    )
-
-
 def test_each_device_holds_its_own():
     needs = {(n.device, n.stage): n for n in plan(*on_t4s())}
     both = {n.stage: n for n in plan(*on_t4s(device="cuda:0"))}

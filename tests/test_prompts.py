@@ -30,7 +30,10 @@ from speclab.prompts import (
 )
 
 SHARED_MIRROR = Path(__file__).resolve().parent.parent.parent / "shared" / "datasets" / "hub_mirror"
-CHAT_TEMPLATE = "{% for m in messages %}[U] {{ m['content'] }} [/U]{% endfor %}{% if add_generation_prompt %} [A]{% endif %}"
+CHAT_TEMPLATE = (
+    "{% for m in messages %}[U] {{ m['content'] }} [/U]{% endfor %}"
+    "{% if add_generation_prompt %} [A]{% endif %}"
+)
 
 
 def line(prompt_id="a", domain="code", prompt="def f():", **more):
@@ -166,7 +169,8 @@ def test_folder_is_read_whole_and_ids_are_unique_across_its_files(tmp_path):
         (line(""), "prompt_id is ''; it must be text"),
         (
             line("x", "maths"),
-            "domain 'maths' is unknown: use one of code, math, reasoning, chat; did you mean 'math'",
+            "domain 'maths' is unknown: use one of code, math, reasoning, chat; "
+            "did you mean 'math'",
         ),
         (line("a"), "prompt_id 'a' is taken by .*mine.jsonl, line 1"),
     ],
@@ -240,7 +244,10 @@ def make_mirror(root):
         folder = root / hub_set.name
         folder.mkdir(parents=True)
         (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows[domain])))
-        head = f"configs:\n- config_name: {hub_set.config or 'default'}\n  data_files:\n  - split: {hub_set.split}\n    path: rows.jsonl\n"
+        head = (
+            f"configs:\n- config_name: {hub_set.config or 'default'}\n"
+            f"  data_files:\n  - split: {hub_set.split}\n    path: rows.jsonl\n"
+        )
         (folder / "README.md").write_text(f"---\n{head}---\n")
     return root
 
@@ -252,7 +259,8 @@ def test_paper_prompts_have_the_papers_text_and_documented_ids(cache, tmp_path):
         Prompt(
             "math-0",
             "math",
-            "Solve as a math problem. Show all intermediate steps.\nProblem: Find $\\frac{a}{2}$.\nSolution:",
+            "Solve as a math problem. Show all intermediate steps.\n"
+            "Problem: Find $\\frac{a}{2}$.\nSolution:",
         ),
         Prompt("reasoning-0", "reasoning", "Show your reasoning step by step.\nQ: How many?\nA:"),
         Prompt(
@@ -268,7 +276,8 @@ def test_a_mirror_without_the_set_says_its_layout_and_never_asks_the_hub(cache, 
     cache.setenv(MIRROR, str(tmp_path))
     with pytest.raises(
         ValueError,
-        match=f"{MIRROR}=.* holds no openai/gsm8k: its layout must be <folder>/<owner>/<name>; or unset it",
+        match=f"{MIRROR}=.* holds no openai/gsm8k: its layout must be <folder>/<owner>/<name>; "
+        "or unset it",
     ):
         load_prompts("paper", 1, ["reasoning"])
 
@@ -279,7 +288,8 @@ def test_a_broken_mirror_is_named_with_the_cause(cache, tmp_path):
     cache.setenv(MIRROR, str(root))
     with pytest.raises(
         ValueError,
-        match=r"openai/gsm8k \(main, test\) cannot be read from .*mirror.*Check the network, or set SPECLAB",
+        match=r"openai/gsm8k \(main, test\) cannot be read from .*mirror.*"
+        "Check the network, or set SPECLAB",
     ):
         load_prompts("paper", 1, ["reasoning"])
 
@@ -291,7 +301,8 @@ def test_an_unreachable_hub_says_to_set_the_mirror(cache):
     cache.setattr("datasets.load_dataset", refuse)
     with pytest.raises(
         ValueError,
-        match=r"openai/openai_humaneval.*ConnectionError: no route.*set SPECLAB_DATASETS to a folder",
+        match=r"openai/openai_humaneval.*ConnectionError: no route.*"
+        "set SPECLAB_DATASETS to a folder",
     ):
         load_prompts("paper", 1, ["code"])
 

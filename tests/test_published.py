@@ -11,6 +11,7 @@ from test_score import make_run
 
 from speclab import files, score
 from speclab.analysis import published as paper
+from speclab.analysis import rungs
 
 RECORDS = Path(__file__).resolve().parents[2] / "shared" / "paper" / "author_records"
 KEYS = {"task_type": "domain", "position_bin": "bin"}
@@ -40,7 +41,7 @@ def pooled_sd(cells: pd.DataFrame) -> float:
     """alpha_sd from the cells' own means and sample sds."""
     n, mean, sd = cells["count"], cells["alpha_mean"], cells["alpha_std"]
     return float(
-        score.alpha_sd.value(
+        rungs.alpha_sd.value(
             np.array([n.sum(), (n * mean).sum(), ((n - 1) * sd**2 + n * mean**2).sum()])
         )[0]
     )
@@ -161,13 +162,13 @@ def test_comparison_puts_the_named_estimators_side_by_side():
     )
     third = paper.comparison("III", run, n=20).set_index(["domain", "depth"])
     assert third.loc[("chat", 2), "corrected"] == pytest.approx(
-        score.tree_estimators()["survival_by_depth"](chat, 2)
+        score.tree_estimators()["survival_by_depth"](chat)[2]
     )
     assert third.loc[("chat", 2), "estimator"] == "survival_by_depth"
     fifth = paper.comparison("V", run, n=20).set_index(["depth", "bin"])
     late = run.nodes[run.nodes["position"] >= 32]
-    assert fifth.loc[(3, 1), "ours_as_published"] == pytest.approx(score.alpha_by_depth(late, 3))
-    assert fifth.loc[(3, 1), "corrected"] == pytest.approx(score.best_path_by_depth(late, 3))
+    assert fifth.loc[(3, 1), "ours_as_published"] == pytest.approx(score.alpha_by_depth(late)[3])
+    assert fifth.loc[(3, 1), "corrected"] == pytest.approx(score.best_path_by_depth(late)[3])
     mass = paper.comparison("II", run, rule="point-mass", n=20).set_index("domain")
     assert mass.loc["chat", "corrected"] == pytest.approx(
         score.tree_estimators("point-mass")["mean_accepted"](chat)

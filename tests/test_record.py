@@ -2,6 +2,8 @@
 sanity and bad input.
 """
 
+import dataclasses
+
 import literal
 import numpy as np
 import pandas as pd
@@ -9,6 +11,7 @@ import pytest
 import torch
 from toy import toy_pair
 
+from speclab.packing import packed_tokens_for
 from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.record import NonFiniteProbability, generate, record_block, record_prompt
 from speclab.sampling import Sampling
@@ -176,3 +179,28 @@ def test_a_tree_wider_than_the_vocabulary_is_refused():
     pair, (prompt,) = toy_pair(), prompts_of([1, 2])
     with pytest.raises(ValueError, match="branches=11: the vocabulary has 10"):
         record_prompt(pair, prompt, (3, 4), static_tree(1, 11), GREEDY)
+
+
+def test_a_loaded_pair_gets_the_profiles_packing_where_memory_is_ample(
+    random_pair, random_profile, monkeypatch
+):
+    import psutil
+
+    assert packed_tokens_for(random_pair, random_profile) == 2048
+    assert packed_tokens_for(toy_pair(), random_profile) == 2048, (
+        "an architecture that the plan does not know"
+    )
+    monkeypatch.setattr(
+        psutil, "virtual_memory", lambda: dataclasses.make_dataclass("M", ["available"])(30_000_000)
+    )
+    wide = random_profile.replace(max_new_tokens=300)
+    assert packed_tokens_for(random_pair, wide) == 512, (
+        "0.051 GB for all 300 positions at once, 0.022 GB for a third"
+    )
+    monkeypatch.setattr(
+        psutil, "virtual_memory", lambda: dataclasses.make_dataclass("M", ["available"])(10_000)
+    )
+    with pytest.raises(
+        ValueError, match=r"cpu: recording needs 0\.\d+ GB beside the weights .* free"
+    ):
+        packed_tokens_for(random_pair, wide)

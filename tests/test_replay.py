@@ -191,7 +191,7 @@ def test_two_averages_differ_where_hard_regions_are():
     assert tau == {"visited": 3.0, "every": 2.0}
 
 
-# ---------------------------------------------------------------- T = 0: a literal greedy decoder on a toy pair
+# ---- T = 0: a literal greedy decoder on a toy pair
 
 
 class GreedyToy:
@@ -276,7 +276,7 @@ def test_toys_reach_both_ends():
     }  # else the test above would not have tried both
 
 
-# ---------------------------------------------------------------- T > 0: exact enumeration on three words
+# ---- T > 0: exact enumeration on three words
 
 
 class SampledToy:

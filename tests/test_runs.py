@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import speclab.ops.engines as engines
 import speclab.runs as runs
+from speclab import record
 from speclab.__main__ import main
 from speclab.runs import RunError, load_or_record, load_run, record_run, run_key
 
@@ -63,15 +63,15 @@ def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bytes(
     profile, tmp_path, random_pair, monkeypatch
 ):
     whole = contents(record_run(profile, tmp_path / "whole", random_pair).folder)
-    honest, calls = engines.record_or_halve, []
+    honest, calls = record.Worker.record, []
 
-    def stops_in_the_second_block(*args):
+    def stops_in_the_second_block(worker, index):
         calls.append(1)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return honest(*args)
+        return honest(worker, index)
 
-    monkeypatch.setattr(engines, "record_or_halve", stops_in_the_second_block)
+    monkeypatch.setattr(record.Worker, "record", stops_in_the_second_block)
     with pytest.raises(KeyboardInterrupt):
         record_run(profile, tmp_path / "cut", random_pair)
     assert (tmp_path / "cut/parts/00000.json").is_file() and not (
@@ -122,16 +122,14 @@ def test_out_of_memory_halves_the_packing_and_goes_on(
 ):
     import torch
 
-    import speclab.record as record
+    honest = record.record_prompt
 
-    honest = record.record_block
-
-    def short_of_memory(pair, block, tree, sampling, new, seed, packed, texts):
+    def short_of_memory(pair, prompt, text, tree, sampling, packed):
         if packed > 600:
             raise torch.OutOfMemoryError("no")
-        return honest(pair, block, tree, sampling, new, seed, packed, texts)
+        return honest(pair, prompt, text, tree, sampling, packed)
 
-    monkeypatch.setattr(record, "record_block", short_of_memory)
+    monkeypatch.setattr(record, "record_prompt", short_of_memory)
     run = record_run(profile, tmp_path / "run", random_pair)
     assert (
         capfd.readouterr().err.count("out of memory") == 2
@@ -143,8 +141,6 @@ def test_out_of_memory_while_writing_texts_halves_the_prompts_at_once(
     profile, tmp_path, random_pair, monkeypatch, capfd
 ):
     import torch
-
-    import speclab.record as record
 
     whole = contents(record_run(profile, tmp_path / "whole", random_pair).folder)
     honest, sizes = record.generate, []
@@ -166,7 +162,7 @@ def test_out_of_memory_while_writing_texts_halves_the_prompts_at_once(
 
 
 def test_packing_starts_from_what_is_free(profile, tmp_path, random_pair, monkeypatch):
-    monkeypatch.setattr(engines, "packed_tokens_for", lambda pair, profile: 64)
+    monkeypatch.setattr(record, "packed_tokens_for", lambda pair, profile: 64)
     assert record_run(profile, tmp_path / "run", random_pair).manifest["max_packed_tokens"] == 64
 
 

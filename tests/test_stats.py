@@ -35,7 +35,7 @@ def expand(frame, prompts, weight):
 
 def test_fast_interval_equals_the_generic_one():
     nodes = make_run().nodes
-    for estimator in (score.published_alpha, score.published_length, score.alpha_sd):
+    for estimator in (score.published_alpha, score.published_length, rungs.alpha_sd):
         fast, literal = (
             stats.bootstrap(nodes, estimator, n=60, seed=3),
             stats.bootstrap(nodes, lambda f, e=estimator: e(f), n=60, seed=3),
@@ -62,7 +62,7 @@ def test_by_domain_equals_brute_force_per_domain():
             row[["low", "high"]].astype(float), np.percentile(draws[:, number, 1], [2.5, 97.5])
         )
         assert row["estimate"] == pytest.approx(
-            score.alpha_by_depth(nodes[nodes["domain"] == domain], 2)
+            score.alpha_by_depth(nodes[nodes["domain"] == domain])[2]
         )
         assert row["n_prompts"] == 6
     mean = result.loc[("alpha_by_depth[2]", "all")]
@@ -70,7 +70,7 @@ def test_by_domain_equals_brute_force_per_domain():
         mean[["low", "high"]].astype(float), np.percentile(draws[:, :, 1].mean(axis=1), [2.5, 97.5])
     )
     assert result.loc[("alpha_by_depth[1]", "pooled"), "estimate"] == pytest.approx(
-        score.alpha_by_depth(nodes, 1)
+        score.alpha_by_depth(nodes)[1]
     )
 
 

@@ -104,9 +104,9 @@ def test_families_by_hand():
     assert known["block_efficiency"](frame).tolist() == pytest.approx([4 / 3, 2])
     assert known["draft_utilisation"](frame).tolist() == pytest.approx([2 / 3, 3 / 3])
     assert known["iid"](frame).tolist() == pytest.approx([1.75, 1 + 0.75 + 0.75**2])
-    assert known["minus_iid"](frame, 1) == pytest.approx(4 / 3 - 1.75)
+    assert known["minus_iid"](frame)[1] == pytest.approx(4 / 3 - 1.75)
     assert known["speedup"](frame).tolist() == pytest.approx([4 / 3 / 1.25, 2 / 1.5])
-    assert known["minus_markov"](frame, 2) == pytest.approx(
+    assert known["minus_markov"](frame)[2] == pytest.approx(
         2 - sweep.block_efficiency_markov(0.75, -0.5, 2)
     )
 

@@ -27,7 +27,8 @@ def correlation(
     constant = [name for name, column in values.items() if np.ptp(column) == 0]
     if constant:
         raise ValueError(
-            f"column {constant} is constant: its correlation is undefined; choose rows where it varies"
+            f"column {constant} is constant: its correlation is undefined; "
+            "choose rows where it varies"
         )
     draws = (_spearman if method == "spearman" else _pearson)(values[x], values[y], prompts)
     return Interval.of(draws, prompts.weights.shape[1], f"the correlation of {x} and {y}")

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import score, stats
-from speclab.analysis import association
+from speclab.analysis import association, rungs
 from speclab.cost import break_even_cost, speedup_standard
 from speclab.profiles import ROOT
 from speclab.prompts import DOMAINS
@@ -96,7 +96,7 @@ def _rows(table: str, rule: str) -> list[_Row]:
                 whole=POOLED,
             ),
             _Row("alpha_mean", score.published_alpha, "trace", score.overlap_alpha),
-            _Row("alpha_sd", score.alpha_sd, whole=POOLED),
+            _Row("alpha_sd", rungs.alpha_sd, whole=POOLED),
             _Row(
                 "target_entropy_mean",
                 score.mean_of("target_entropy"),

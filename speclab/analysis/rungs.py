@@ -19,6 +19,20 @@ from speclab.score import (
 from speclab.stats import RESAMPLES
 
 
+def _moments(nodes: pd.DataFrame) -> np.ndarray:
+    a = alpha(nodes)
+    return np.stack([np.ones_like(a), a, a * a], axis=1)
+
+
+def _sample_sd(totals: np.ndarray) -> np.ndarray:
+    n, total, squares = np.moveaxis(totals, -1, 0)[..., None]
+    return np.sqrt(np.maximum(score.divide(squares - score.divide(total * total, n), n - 1), 0.0))
+
+
+# sample sd (n - 1): the authors' files use it
+alpha_sd = Estimator("alpha_sd", _moments, _sample_sd)
+
+
 def ladder_estimators(run, rule: str = "greedy") -> list[tuple[str, Estimator]]:
     """(frame name, estimator) of every rung that `run` (with .nodes and .trace; either may be None)
     can answer.

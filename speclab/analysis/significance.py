@@ -81,7 +81,8 @@ def paired_difference(
     unmatched = set(map(str, first["prompt_id"])) ^ set(map(str, second["prompt_id"]))
     if unmatched:
         raise ValueError(
-            f"{len(unmatched)} prompts are in one frame only, such as {min(unmatched)!r}; a paired difference needs the same"
+            f"{len(unmatched)} prompts are in one frame only, such as {min(unmatched)!r}; "
+            "a paired difference needs the same"
         )
     prompts, others = (
         prompts_of(first, RESAMPLES, seed),

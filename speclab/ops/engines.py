@@ -8,10 +8,12 @@ engine. An engine is a function of (job, block numbers) that yields `Done` as bl
 in any order.
 """
 
+import multiprocessing
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
+from typing import Any
 
 from speclab.files import RunError
 from speclab.profiles import ModelSpec
@@ -26,11 +28,11 @@ LOST = "a worker died ({error}); finished blocks are kept, the same command goes
 _HERE: list[Worker] = []  # the worker of a worker process
 
 
-def _start(job: Job, device: str) -> None:
+def _start(job: Job, devices: Any) -> None:
     from speclab.notebook import quiet
 
     quiet()
-    _HERE.append(Worker(job, device))
+    _HERE.append(Worker(job, devices.get()))
 
 
 def _work(index: int) -> Done:
@@ -41,26 +43,18 @@ def on_devices(job: Job, indices: list[int], devices: list[str]) -> Iterator[Don
     """One process and one pair a device (`cuda:0`, `cuda:1`, …; `cpu` may be named several times),
     blocks to whichever is free.
     """
-    import multiprocessing
-
-    spawn, left, running = multiprocessing.get_context("spawn"), list(indices), {}
-    pools = [
-        ProcessPoolExecutor(1, spawn, _start, (job, device)) for device in devices[: len(indices)]
-    ]
+    spawn = multiprocessing.get_context("spawn")
+    waiting = spawn.SimpleQueue()  # every process takes one device as it starts
+    for device in devices:
+        waiting.put(device)
+    pool = ProcessPoolExecutor(len(devices), spawn, _start, (job, waiting))
     try:
-        for pool in pools:
-            running[pool.submit(_work, left.pop(0))] = pool
-        while running:
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                pool = running.pop(future)
-                if left:
-                    running[pool.submit(_work, left.pop(0))] = pool
-                yield future.result()
+        for done in as_completed([pool.submit(_work, index) for index in indices]):
+            yield done.result()
     except BrokenProcessPool as error:
         raise RunError(LOST.format(error=error)) from error
     finally:
-        for pool in pools:
-            pool.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 # ---- a Ray cluster -------------------------------------------------------------------------------
@@ -68,10 +62,11 @@ def on_devices(job: Job, indices: list[int], devices: list[str]) -> Iterator[Don
 
 def on_ray(job: Job, indices: list[int], workers: int | None = None) -> Iterator[Done]:
     """`workers` actors on the cluster that RAY_ADDRESS names, or on one started here for the call;
-    None: one a GPU, else one a CPU.
+    None: one a GPU, else one a CPU. An actor's own error is raised as it was there.
     """
     try:
         import ray
+        from ray.util import ActorPool
     except ImportError as error:
         raise ValueError(
             "engine 'ray' needs the package ray: pip install 'ray>=2.60,<3'"
@@ -85,36 +80,21 @@ def on_ray(job: Job, indices: list[int], workers: int | None = None) -> Iterator
         count = min(workers or gpus or cpus, len(indices))
         if count > cpus or (gpus and count > gpus):
             raise ValueError(
-                f"workers={count}: the cluster has {cpus} CPUs and {gpus} GPUs; one each is "
-                "needed (workers share none)"
+                f"workers={count}: the cluster has {cpus} CPUs and {gpus} GPUs; "
+                "one each is needed (workers share none)"
             )
-        remote = ray.remote(
-            num_cpus=1, num_gpus=1 if gpus else 0, max_restarts=3, max_task_retries=3
-        )(Worker)
+        needs = {"num_cpus": 1, "num_gpus": 1 if gpus else 0}
+        actor = ray.remote(**needs, max_restarts=3, max_task_retries=3)(Worker)
         shared = ray.put(job)
-        yield from _served([remote.remote(shared) for _ in range(count)], list(indices))
+        pool = ActorPool([actor.remote(shared) for _ in range(count)])
+        yield from pool.map_unordered(lambda worker, index: worker.record.remote(index), indices)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from error
+    except ray.exceptions.RayError as error:
+        raise RunError(LOST.format(error=type(error).__name__)) from error
     finally:
         if started:
             ray.shutdown()
-
-
-def _served(actors: list, left: list[int]) -> Iterator[Done]:
-    """Blocks to whichever actor is free; an actor's own error is raised as it was there."""
-    import ray
-
-    running = {actor.record.remote(left.pop(0)): actor for actor in actors}
-    while running:
-        (ready,), _ = ray.wait(list(running), num_returns=1)
-        actor = running.pop(ready)
-        try:
-            done = ray.get(ready)
-        except ray.exceptions.RayTaskError as error:
-            raise error.cause from error
-        except ray.exceptions.RayError as error:
-            raise RunError(LOST.format(error=type(error).__name__)) from error
-        if left:
-            running[actor.record.remote(left.pop(0))] = actor
-        yield done
 
 
 def engine_of(name: str, devices: list[str], workers: int | None) -> Engine | None:
@@ -126,16 +106,11 @@ def engine_of(name: str, devices: list[str], workers: int | None) -> Engine | No
         raise ValueError(f"engine={name!r}: allowed are local and ray")
     if (devices and name == "ray") or (workers is not None and name == "local"):
         raise ValueError("--devices goes with --engine local, --workers with --engine ray")
-    for device in devices:
-        ModelSpec(
-            "any", device=device
-        )  # ValueError for a device that is none, before anything is loaded
     if workers is not None and workers < 1:
         raise ValueError(f"workers={workers}: allowed are whole numbers from 1")
-    return (
-        partial(on_ray, workers=workers)
-        if name == "ray"
-        else partial(on_devices, devices=devices)
-        if devices
-        else None
-    )
+    for device in devices:
+        # ValueError for a device that is none, before anything is loaded
+        ModelSpec("any", device=device)
+    if name == "ray":
+        return partial(on_ray, workers=workers)
+    return partial(on_devices, devices=devices) if devices else None

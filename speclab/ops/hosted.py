@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from speclab.files import part_facts
+from speclab.files import part_facts, written
 from speclab.profiles import ROOT, Profile
 from speclab.prompts import HUB_SETS, MIRROR
 
@@ -267,9 +267,7 @@ def restore(attached: Path = MOUNTED, runs: Path = RUNS) -> list[str]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target.with_name(target.name + ".tmp"))
-    target.with_name(target.name + ".tmp").replace(target)
+    written(target, lambda path: shutil.copyfile(source, path), "What was copied is kept")
 
 
 def _copy_run(saved: Path, here: Path) -> bool:

@@ -11,16 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from speclab.packing import KNOWN, LOGIT_BYTES, ROWS, SMALLEST
 from speclab.profiles import ModelSpec, Profile
 
-KNOWN = ("llama", "qwen2", "mistral")  # gated MLP, grouped-query attention, RMSNorm
-ROWS = 256  # record.ROWS: vocabulary-sized rows that are reduced at once
-# per entry of such a row at the peak: logits and probabilities of both in float32, rank keys in
-# float64, a temporary
-LOGIT_BYTES = 44
 LOGIT_TRAFFIC = 150  # bytes that all reductions of a row read and write, per entry and model
 CONTEXT_BYTES = 600_000_000  # CUDA context and library workspaces of a process on one GPU
-SMALLEST = 8  # packed tokens below which runs gives up halving
 
 
 @dataclass(frozen=True)
@@ -304,23 +299,6 @@ def packed_tokens_that_fit(
                 "max_new_tokens, or use another device"
             )
         packed //= 2
-
-
-def packed_tokens_for(pair: Any, profile: Profile) -> int:
-    """`packed_tokens_that_fit` for a loaded pair on this machine; the profile's own value if the
-    plan does not know the architecture.
-    """
-    from speclab.pairs import free_bytes
-
-    free, models = {}, []
-    for model in (pair.target, pair.draft):
-        config = getattr(getattr(model, "network", None), "config", None)
-        if config is None or config.model_type not in KNOWN:
-            return profile.max_packed_tokens
-        device = str(model.device)
-        free[device] = free_bytes(model.device)
-        models.append(Held(shape_of(config), model.dtype.itemsize, device))
-    return packed_tokens_that_fit(profile, *models, free)
 
 
 # ---- 2. time -------------------------------------------------------------------------------------

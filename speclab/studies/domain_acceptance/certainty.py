@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from speclab import figures, score
+from speclab import figures
 from speclab.analysis import power
 from speclab.analysis.rungs import domain_table
 from speclab.estimates import Estimates
