@@ -3,10 +3,12 @@ held against what is free.
 """
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from speclab.pairs import Pair, free_bytes
 from speclab.profiles import Profile
+
+if TYPE_CHECKING:
+    from speclab.pairs import Pair
 
 ROWS = 256  # vocabulary-sized rows that the recorder reduces at once
 SMALLEST = 8  # packed tokens; with fewer, what does not fit is an error
@@ -52,7 +54,7 @@ def chunk_bytes(
     }
 
 
-def _needed(pair: Pair, profile: Profile, packed: int) -> Counter:
+def _needed(pair: "Pair", profile: Profile, packed: int) -> Counter:
     """Bytes on each device."""
     target, draft = pair.target, pair.draft
     copied = draft.dtype.itemsize + 4 if draft.device != target.device else 0
@@ -64,16 +66,17 @@ def _needed(pair: Pair, profile: Profile, packed: int) -> Counter:
     return need
 
 
-def packed_tokens_for(pair: Pair, profile: Profile) -> int:
+def packed_tokens_for(pair: "Pair", profile: Profile) -> int:
     """The largest of max_packed_tokens, a half, a quarter, … with which recording fits what is free
     beside the loaded pair; the profile's own value for an architecture that is not KNOWN.
 
     ValueError when not even SMALLEST tokens fit.
     """
+    from speclab.pairs import free_bytes
+
     packed = profile.max_packed_tokens
     for model in (pair.target, pair.draft):
-        network = getattr(model, "network", None)
-        if network is None or network.config.model_type not in KNOWN:
+        if model.network is None or model.network.config.model_type not in KNOWN:
             return packed
     while True:
         need = _needed(pair, profile, packed)

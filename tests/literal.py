@@ -11,7 +11,7 @@ import torch
 def full_logits(model, rows: list[list[int]]) -> torch.Tensor:
     """Logits of every position of full contexts of one length, float32 [rows, length, vocab]."""
     tokens = torch.tensor(rows, device=model.device)
-    if hasattr(model, "network"):
+    if model.network is not None:
         with torch.inference_mode():
             return (
                 model.network(input_ids=tokens, use_cache=False).logits[..., : model.vocab].float()

@@ -9,9 +9,10 @@ against measurement.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
-from speclab.packing import KNOWN, LOGIT_BYTES, ROWS, SMALLEST
+from speclab.packing import KNOWN, LOGIT_BYTES, ROWS, SMALLEST, chunk_bytes
 from speclab.profiles import ModelSpec, Profile
 
 LOGIT_TRAFFIC = 150  # bytes that all reductions of a row read and write, per entry and model
@@ -188,12 +189,11 @@ def _pass(model: Held, batch: int, n: int, past: int) -> int:
     return batch * (n * (stream + widest) + pairs * (3 + i) + pairs * s.heads * (4 + i)) + unpacked
 
 
-def _grown(asked: int, first: int, end: int | None = None) -> int:
-    """Slots of a KVCache that was asked for `asked`, first written to `first` and later to `end`:
-    it grows to powers of two.
+def _grown(asked: int, first: int) -> int:
+    """Slots of a KVCache that was asked for `asked` and first written to `first`: it grows to
+    powers of two.
     """
-    slots = max(asked, 1 << (first - 1).bit_length())
-    return slots if end is None or end <= slots else 1 << (end - 1).bit_length()
+    return max(asked, 1 << (first - 1).bit_length())
 
 
 def _generate(model: Held, profile: Profile, prompt_tokens: int) -> dict[str, int]:
@@ -209,25 +209,19 @@ def _generate(model: Held, profile: Profile, prompt_tokens: int) -> dict[str, in
 def _record(
     model: Held, profile: Profile, prompt_tokens: int, packed: int, logit_bytes: int
 ) -> dict[str, int]:
-    trunk = prompt_tokens + profile.max_new_tokens - 1
-    tree = profile.tree
-    parents = [int((tree.width[tree.level(d)] > 0).sum()) for d in range(1, tree.max_depth)]
-    positions = min(profile.max_new_tokens, max(1, packed // max(1, sum(parents))))
-    passes = [
-        _pass(model, 1, positions * p, trunk + positions * sum(parents[:k]))
-        for k, p in enumerate(parents)
-    ]
-    slots = _grown(2 * trunk, trunk, trunk + positions * sum(parents))
-    hidden = (
-        model.shape.width * model.itemsize * (profile.max_new_tokens + positions * sum(parents))
+    shape = model.shape
+    config = SimpleNamespace(
+        num_hidden_layers=shape.layers,
+        hidden_size=shape.width,
+        intermediate_size=shape.inner,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        vocab_size=shape.vocab,
     )
-    rows = min(ROWS, profile.max_new_tokens * max([1, *parents]))
-    return {
-        "weights": model.shape.weight_bytes(model.itemsize),
-        "KV cache": slots * model.shape.kv_bytes(model.itemsize),
-        "activations": max([_pass(model, 1, trunk, 0), *passes]) + hidden,
-        "logits": rows * model.shape.vocab * logit_bytes,
-    }
+    asked = profile.replace(max_prompt_tokens=prompt_tokens)
+    parts = chunk_bytes(config, model.itemsize, asked, packed, logit_bytes, bool(shape.bits))
+    return {"weights": shape.weight_bytes(model.itemsize)} | parts
 
 
 def plan(

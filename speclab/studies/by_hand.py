@@ -301,7 +301,7 @@ def acceptances(nodes: pd.DataFrame, trace: pd.DataFrame) -> pd.Series:
     }
     values["alpha"] = score.overlap_alpha(trace)
     for family in (score.top_mass, score.hit):
-        values |= {f"{family.name}[{k}]": family(trace, k) for k in (1, 2)}
+        values |= {f"{family.name}[{k}]": family(trace)[k] for k in (1, 2)}
     return pd.Series(values, name="value").rename_axis("estimator")
 
 
