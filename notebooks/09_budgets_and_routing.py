@@ -162,7 +162,7 @@ times, rounds = machines.timed_passes(pair, context, pass_repeats, pass_tries)
 # %%
 probe_shapes = check.shapes_of(probes)
 probing = timing.decoded_speed(pair, probed, probe_shapes, limit, probe_repeats)
-costs = machines.with_loop(timing.costs_of(times), probing, probe_shapes)
+costs = machines.with_measured_loop(timing.costs_of(times), probing, probe_shapes)
 ctx.say(machines.in_words(costs, times, rounds))
 
 # %% [markdown]
@@ -207,7 +207,7 @@ made = policy.Policy(
     router=router,
     run=greedy.manifest["key"],
 )
-policy.write(made, ctx.figures / "09_policy.json")
+policy.write_policy(made, ctx.figures / "09_policy.json")
 
 # %% [markdown]
 # ### How a policy is used
@@ -293,7 +293,7 @@ after = timing.decoded_speed(pair, probed, drafts, limit, probe_repeats)
 # %%
 again = timing.pass_times(pair, timing.SIZES, context, pass_repeats)
 passes = timing.costs_of(pd.concat([times, again]))
-now = machines.with_loop(passes, pd.concat([before, after]), drafts)
+now = machines.with_measured_loop(passes, pd.concat([before, after]), drafts)
 each = check.against_prices(each, prices, choose.price(counted, settings, now))
 
 # %% [markdown]
@@ -312,7 +312,7 @@ assert wrong == 0 or not pair.is_exact
 
 # %%
 found = check.outcome(each)
-ctx.table(check.by_domain(each, plan), "check")
+ctx.table(check.check_table(each, plan), "check")
 ctx.say(found.in_words())
 
 # %%
@@ -348,7 +348,7 @@ routes = {
 
 # %%
 judged = {
-    name: policies.judged(trace, counted, settings, place, mix, routes, limit)
+    name: policies.judged_policies(trace, counted, settings, place, mix, routes, limit)
     for name, place in places.items()
 }
 speeds = policies.speeds(judged)
@@ -373,7 +373,7 @@ ctx.plot(
 )
 
 # %%
-gaps = policies.changes(speeds)
+gaps = policies.pooled_changes(speeds)
 ctx.say(policies.told_each(gaps.at(machine=here), "policy", than="'always'"))
 
 # %% [markdown]
@@ -396,7 +396,9 @@ ctx.plot(
 knowing = policies.told_each(gaps.at(policy="per-domain"), "machine", than="'always'")
 duel = policies.speeds({here: judged[here]}, "online").at(policy="classifier")
 ctx.say(f"Knowing the true domain is, by machine: {knowing}.")
-ctx.say(f"Against online: {policies.told_each(policies.changes(duel), 'policy', than='it')}.")
+ctx.say(
+    f"Against online: {policies.told_each(policies.pooled_changes(duel), 'policy', than='it')}."
+)
 
 # %% [markdown]
 # ### How often is the router right?
@@ -527,12 +529,12 @@ ctx.table(crowds.settings_table(crowd), "batch-settings", rows=7)
 # (and are never full where a domain has fewer prompts than that):
 
 # %%
-simulation = crowds.simulated(crowd.at(machine=here), trace, settings, costs, limit)
+simulation = crowds.lockstep_speeds(crowd.at(machine=here), trace, settings, costs, limit)
 assert crowds.one_at_a_time_agrees(crowd.at(machine=here), simulation)
 
 # %%
 ctx.plot(
-    crowds.beside(crowd, simulation),
+    crowds.with_simulation(crowd, simulation),
     x="batch",
     columns="machine",
     kind="points",
@@ -572,7 +574,7 @@ robust = robustness.together(misestimated, hot)
 ctx.table(robust.wide(["question", "quantity", "policy"], "domain"), "robustness")
 
 # %%
-change = policies.changes(robust)
+change = policies.pooled_changes(robust)
 level = robust.at(quantity="speed", domain="pooled", policy=["x1", "chosen at T = 0"])
 ctx.say(
     f"Change of speed-up, pooled: {change.listed('policy')}. At T = 0 the choice from true "
@@ -625,8 +627,8 @@ ctx.record(
     check_agrees=str(found.agrees),
     check_prompts_that_differ=wrong,
     regimes_changed=changed,
-    **policies.numbers_of(gaps.at(machine=here)),
-    **machines.numbers_of(own),
+    **policies.gap_numbers(gaps.at(machine=here)),
+    **machines.advice_numbers(own),
 )
 
 # %% [markdown]

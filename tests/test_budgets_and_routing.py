@@ -26,7 +26,7 @@ def test_settings_are_different_trees_and_named_as_they_parse():
         assert parse_shape(name).tree.parent.tolist() == shape.parent.tolist()
         assert shape.size <= 4
     assert list(machines.chains_of(settings)) == list(settings)[:4]
-    assert list(machines.drafting(settings)) == list(settings)[1:]
+    assert list(machines.that_draft(settings)) == list(settings)[1:]
 
 
 # ---- the clock -----------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_numbers_that_are_recorded():
         [("code", "chain:3", 1.5, 1.4, 1.6, "yes")],
         columns=["domain", "setting", "speedup", "low", "high", "speculate"],
     )
-    assert machines.numbers_of(advice) == {
+    assert machines.advice_numbers(advice) == {
         "code_setting": "chain:3",
         "code_speedup": 1.5,
         "code_low": 1.4,

@@ -381,7 +381,7 @@ def test_a_free_draft_wants_the_longest_chain_and_a_dear_one_none():
     chains = {PLAIN: NOTHING} | {f"chain:{g}": chain(g) for g in range(1, 9)}
     counted = choose.block_counts(trace, chains)
     cs = (0.0, 0.02, 0.3, 1.0, 5.0)
-    curve = machines.curves(counted, chains, cs, n=50).set_index(["c", "domain"])
+    curve = machines.best_by_c(counted, chains, cs, n=50).set_index(["c", "domain"])
     longest = counted[counted["setting"] == "chain:8"]
     sums = longest.groupby("domain")[["emitted", "blocks"]].sum()
     for domain in ("code", "chat"):
@@ -401,7 +401,7 @@ def test_break_even_is_where_the_best_setting_becomes_plain():
     even = machines.break_even(counted, chains).frame.set_index("domain")
     for domain, row in even.iterrows():
         below, above = (
-            machines.curves(counted, chains, (c,), n=1).set_index("domain").loc[domain]
+            machines.best_by_c(counted, chains, (c,), n=1).set_index("domain").loc[domain]
             for c in (row["estimate"] - 1e-6, row["estimate"] + 1e-6)
         )
         assert below["setting"] == row["setting"] and above["setting"] == PLAIN

@@ -72,7 +72,7 @@ def test_decode_by_policy(tmp_path, capsys):
         "none",
         "k",
     )
-    policy.write(made, tmp_path / "policy.json")
+    policy.write_policy(made, tmp_path / "policy.json")
     command = [
         "decode",
         "--policy",
@@ -91,5 +91,5 @@ def test_decode_by_policy(tmp_path, capsys):
     ] == 0
     assert all(r["plain_difference"] is None for r in out.values())
     made = policy.Policy({"target": "x", "draft": "y"}, {}, "chain:1", {}, "none", "k")
-    policy.write(made, tmp_path / "policy.json")
+    policy.write_policy(made, tmp_path / "policy.json")
     assert main(command) == 2 and "made for another pair" in capsys.readouterr().err

@@ -39,7 +39,7 @@ def written(tmp_path, **changes):
 
 def test_round_trip(tmp_path):
     path = tmp_path / "deep" / "policy.json"
-    policy.write(MADE, path)
+    policy.write_policy(MADE, path)
     assert policy.load(path) == policy.load(path, PAIR) == MADE
     assert [p.name for p in path.parent.iterdir()] == ["policy.json"], "no part file is left"
 
@@ -106,7 +106,7 @@ def test_policies_by_hand():
         "lost": dict.fromkeys(texts, routers.UNKNOWN),
         "wrong": {p: "chat" if d == "code" else "code" for p, (d, _) in texts.items()},
     }
-    found = policies.judged(
+    found = policies.judged_policies(
         trace, choose.block_counts(trace, known), known, costs, {"code": 0.9, "chat": 0.1}, routes
     )
     assert list(found) == ["never", "always", "per-domain", "lost", "wrong", "online", "oracle"]

@@ -379,7 +379,7 @@ def random_trace(seed=0, prompts=10):
 def test_walks_from_the_start_cost_what_the_table_says():
     trace = random_trace()
     for limit in (None, 50):
-        at = online.walks(trace, SETTINGS, COSTS, limit)
+        at = online.text_walks(trace, SETTINGS, COSTS, limit)
         counted = choose.block_counts(trace, SETTINGS, max_new_tokens=limit)
         prices = choose.price(counted, SETTINGS, COSTS)
         assert list(at.settings) == list(prices.settings)
@@ -397,7 +397,7 @@ TWO_KINDS = trace_of(
 def test_online_routing_by_hand():
     """Half of the texts accept everything, half nothing; one block of chain:2 tells them apart."""
     choices = {name: SETTINGS[name] for name in (PLAIN, "chain:2", "chain:4")}
-    at = online.walks(TWO_KINDS, choices, COSTS)
+    at = online.text_walks(TWO_KINDS, choices, COSTS)
     found = online.online(at, "chain:2", blocks=1, folds=3).set_index("prompt_id")
     block = COSTS.of_block(chain(2))
     assert found.loc["p0", "setting"] == PLAIN and found.loc["p0", "cost"] == pytest.approx(
@@ -416,7 +416,7 @@ def test_online_routing_by_hand():
 
 def test_online_costs_no_more_than_the_default_where_the_choice_is_the_default():
     trace = random_trace(3)
-    at = online.walks(trace, {"chain:2": chain(2)}, COSTS)
+    at = online.text_walks(trace, {"chain:2": chain(2)}, COSTS)
     assert online.online(at, "chain:2", folds=2)["cost"].to_numpy() == pytest.approx(
         at.to_go[0, :, 0, 0]
     )
@@ -425,14 +425,14 @@ def test_online_costs_no_more_than_the_default_where_the_choice_is_the_default()
 def test_online_does_not_look_ahead():
     """What a text does behind its first blocks changes its cost, never its own setting."""
     trace = random_trace(5)
-    at = online.walks(trace, SETTINGS, COSTS)
+    at = online.text_walks(trace, SETTINGS, COSTS)
     before = online.online(at, "chain:2", 2).set_index("prompt_id")["setting"]
     ends, _ = online.first_blocks(at, at.settings.index("chain:2"), 2)
     place = dict(zip(at.prompt_id, ends, strict=True))
     for prompt in ("p0", "p3", "p8"):
         later = (trace["prompt_id"] == prompt) & (trace["position"] >= place[prompt])
         turned = trace["draft_rank"].where(~later, 1 - trace["draft_rank"].clip(upper=1))
-        other = online.walks(trace.assign(draft_rank=turned), SETTINGS, COSTS)
+        other = online.text_walks(trace.assign(draft_rank=turned), SETTINGS, COSTS)
         after = online.online(other, "chain:2", 2).set_index("prompt_id")["setting"]
         assert after[prompt] == before[prompt]
 
@@ -459,12 +459,14 @@ def test_wrong_routes_by_hand():
 
 
 def test_bad_input_says_what_to_do():
-    at = online.walks(TWO_KINDS, SETTINGS, COSTS)
+    at = online.text_walks(TWO_KINDS, SETTINGS, COSTS)
     small = Costs(1.0, (1, 3), (0.1, 0.1), (1.0, 1.0))
     cases = {
         "has 12 prompts, folds=20": lambda: online.online(at, "chain:1", folds=20),
-        "trace is empty": lambda: online.walks(TWO_KINDS[:0], SETTINGS, COSTS),
-        "a pass over 4 tokens was not measured": lambda: online.walks(TWO_KINDS, SETTINGS, small),
+        "trace is empty": lambda: online.text_walks(TWO_KINDS[:0], SETTINGS, COSTS),
+        "a pass over 4 tokens was not measured": lambda: online.text_walks(
+            TWO_KINDS, SETTINGS, small
+        ),
         r"no prompt of \['chat'\]": lambda: prepare.train(made_up().query("domain != 'chat'")),
     }
     for message, wrong in cases.items():

@@ -317,16 +317,16 @@ def test_the_loops_own_time_by_hand():
     )
     trees = {"chain:1": chain(1), "tree:2,2,4": static_tree(2, 2, 4)}
     shapes = {name: Shape(tree) for name, tree in trees.items()}
-    found = machines.with_loop(BARE, speeds, shapes)
+    found = machines.with_measured_loop(BARE, speeds, shapes)
     passes = 0.2 + 0.2 + COSTS.v(5)  # two draft passes (over one and two tokens) and five tokens
     assert (found.overhead, found.tree_overhead) == pytest.approx((0.3 + 0.1, 2.6 - passes))
     assert found.of_block(trees["chain:1"]) == pytest.approx(1.7)
     assert found.of_block(trees["tree:2,2,4"]) == pytest.approx(2.6)
     plain = speeds["method"] == "plain"
     fast = speeds.assign(time_s=speeds["time_s"].where(plain, speeds["time_s"] / 10))
-    lean = machines.with_loop(BARE, fast, shapes)
+    lean = machines.with_measured_loop(BARE, fast, shapes)
     assert (lean.overhead, lean.tree_overhead) == (0, 0)
-    one_kind = machines.with_loop(BARE, speeds, {"chain:1": shapes["chain:1"]})
+    one_kind = machines.with_measured_loop(BARE, speeds, {"chain:1": shapes["chain:1"]})
     assert one_kind.overhead == found.overhead and one_kind.tree_overhead == 0
 
 
@@ -406,13 +406,13 @@ def test_batches_beside_their_simulation():
     trace = random_trace()
     counted = choose.block_counts(trace, SETTINGS)
     crowd = batches.by_batch(counted, SETTINGS, {"here": COSTS}, [1, 4, 16], n=50)
-    simulation = batches.simulated(crowd, trace, SETTINGS, COSTS, 30)
+    simulation = batches.lockstep_speeds(crowd, trace, SETTINGS, COSTS, 30)
     unforeseen = choose.block_counts(trace, SETTINGS, max_new_tokens=30)
     same_limit = batches.by_batch(unforeseen, SETTINGS, {"here": COSTS}, [1, 4, 16], n=50)
-    alone = batches.simulated(same_limit, trace, SETTINGS, COSTS, 30)
+    alone = batches.lockstep_speeds(same_limit, trace, SETTINGS, COSTS, 30)
     assert batches.one_at_a_time_agrees(same_limit, alone)
     assert set(simulation.frame["machine"]) == {batches.SIMULATED}
-    both = batches.beside(same_limit, alone)
+    both = batches.with_simulation(same_limit, alone)
     assert both.frame.groupby("machine").size().to_dict() == {"here": 6, batches.SIMULATED: 6}
     size = {name: 16 * (shape.size + 1) for name, shape in SETTINGS.items()}
     rows = crowd.at(batch=16).frame

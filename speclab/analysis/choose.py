@@ -18,6 +18,7 @@ import pandas as pd
 
 from speclab import replay
 from speclab.cost import Costs
+from speclab.estimates import stack
 from speclab.score import POOLED, Estimator, domains_in, quotient, require
 from speclab.stats import BOUNDS, RESAMPLES, Prompts, by_domain, fold_of, prompts_of
 from speclab.tree import Tree
@@ -113,13 +114,13 @@ def block_counts(
     require(trace, [*PROMPT, "position"], "trace")
     parts = []
     for name, shape in settings.items():
-        made = blocks(trace, shape, rule, max_new_tokens)
+        made = blocks_of(trace, shape, rule, max_new_tokens)
         sums = made.groupby([*PROMPT, "levels"], sort=False, observed=True).sum()
         parts.append(sums.reset_index().assign(setting=name))
     return pd.concat(parts, ignore_index=True)
 
 
-def blocks(
+def blocks_of(
     trace: pd.DataFrame,
     shape: Tree,
     rule: str = "greedy",
@@ -226,7 +227,7 @@ def best_setting(prices: Prices, n: int = RESAMPLES, seed: int = 0) -> pd.DataFr
         domain: how_sure(speedup[:, number], prices.settings)
         for number, domain in enumerate([*prompts.domains, POOLED])
     }
-    return pd.concat(parts, names=["domain"]).reset_index("domain").reset_index(drop=True)
+    return stack(parts, "domain")
 
 
 def setting_by_domain(prices: Prices) -> dict[str, str]:

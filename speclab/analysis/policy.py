@@ -67,7 +67,7 @@ def machine_facts(costs: Costs, device: str) -> dict[str, float | str]:
     return {"device": device} | {name: float(f"{value:.4g}") for name, value in known.items()}
 
 
-def write(policy: Policy, path: Path) -> None:
+def write_policy(policy: Policy, path: Path) -> None:
     """Write a policy as JSON; the file appears whole or not at all."""
     text = json.dumps(asdict(policy), indent=1) + "\n"
     written(path, lambda part: part.write_text(text, encoding="utf-8"))

@@ -17,7 +17,7 @@ from speclab.analysis import choose
 from speclab.analysis.choose import PLAIN, Settings
 from speclab.estimates import Estimates, direction
 from speclab.score import POOLED
-from speclab.studies.budgets_and_routing.machines import LoopCosts, assumed, drafting
+from speclab.studies.budgets_and_routing.machines import LoopCosts, assumed, that_draft
 from speclab.tree import Tree
 
 SIMULATED = "simulated: a batch that empties"
@@ -82,7 +82,7 @@ def by_batch(
     """Speed-up of the best drafting setting in full batches: machine, batch, domain (and pooled);
     `setting`, and `pass_tokens` of its target pass over the whole batch.
     """
-    shapes, parts = drafting(settings), []
+    shapes, parts = that_draft(settings), []
     largest = 1 + max(shape.size for shape in shapes.values())
     for machine, costs in machines.items():
         for batch in batches:
@@ -112,7 +112,7 @@ def levels_drafted(
     """The levels that are drafted in each block of every recorded text (T = 0), int [blocks], by
     prompt_id; max_new_tokens as of `choose.block_counts`.
     """
-    made = choose.blocks(trace, shape, max_new_tokens=max_new_tokens)
+    made = choose.blocks_of(trace, shape, max_new_tokens=max_new_tokens)
     by_prompt = made.groupby("prompt_id", sort=False)["levels"]
     return {name: levels.to_numpy() for name, levels in by_prompt}
 
@@ -141,7 +141,7 @@ def lockstep(requests: Sequence[np.ndarray], shape: Tree, batch: int, costs: Loo
     return clock
 
 
-def simulated(
+def lockstep_speeds(
     crowd: Estimates,
     trace: pd.DataFrame,
     settings: Settings,
@@ -168,7 +168,7 @@ def simulated(
     return Estimates(rows.assign(machine=SIMULATED, estimate=speeds, low=np.nan, high=np.nan))
 
 
-def beside(crowd: Estimates, simulation: Estimates) -> Estimates:
+def with_simulation(crowd: Estimates, simulation: Estimates) -> Estimates:
     """The closed form and the simulation in one table, machines named shortly, for a figure."""
     rows = pd.concat([crowd.without(domain=POOLED).frame, simulation.frame], ignore_index=True)
     return Estimates(rows.assign(machine=rows["machine"].str.replace(", c = .*", "", regex=True)))

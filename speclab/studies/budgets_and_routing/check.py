@@ -134,7 +134,7 @@ def _ratio(each: pd.DataFrame, over: str, under: str) -> Interval:
     return bootstrap(each[["prompt_id", over, under]], of_sums)
 
 
-def by_domain(each: pd.DataFrame, plan: policy.Policy) -> pd.DataFrame:
+def check_table(each: pd.DataFrame, plan: policy.Policy) -> pd.DataFrame:
     """domain, setting, block_efficiency, and the measured, promised and forecast speed-ups."""
     numbers = ["tokens", "blocks", "plain_s", *SECONDS.values()]
     sums = each.groupby("domain", sort=False)[numbers].sum()

@@ -14,7 +14,7 @@ from speclab.analysis import choose, timing
 from speclab.analysis.choose import PLAIN, Settings
 from speclab.cost import Costs
 from speclab.draft import Shape, parse_shape
-from speclab.estimates import Estimates
+from speclab.estimates import Estimates, stack
 from speclab.pairs import Pair
 from speclab.score import POOLED, domains_in
 from speclab.stats import BOUNDS, RESAMPLES, by_domain, prompts_of
@@ -48,7 +48,7 @@ def chains_of(settings: Settings) -> dict[str, Tree]:
     return {name: shape for name, shape in settings.items() if shape.is_chain}
 
 
-def drafting(settings: Settings) -> dict[str, Tree]:
+def that_draft(settings: Settings) -> dict[str, Tree]:
     """The settings without plain."""
     return {name: shape for name, shape in settings.items() if shape.size}
 
@@ -101,7 +101,9 @@ def _is_steady(times: pd.DataFrame) -> bool:
     return min(timing.costs_of(times).verify) >= LEAST_V and timing.spread(times) <= 1
 
 
-def with_loop(costs: Costs, speeds: pd.DataFrame, shapes: Mapping[str, Shape]) -> LoopCosts:
+def with_measured_loop(
+    costs: Costs, speeds: pd.DataFrame, shapes: Mapping[str, Shape]
+) -> LoopCosts:
     """c and v of `costs` with the loop's own time, from texts decoded in turn
     (`timing.decoded_speed`, methods named as the shapes, and plain).
 
@@ -203,7 +205,7 @@ def predicted(advice: pd.DataFrame) -> Estimates:
     )
 
 
-def numbers_of(advice: pd.DataFrame) -> dict[str, float | str]:
+def advice_numbers(advice: pd.DataFrame) -> dict[str, float | str]:
     """The main numbers of one machine's recommendations, as `code_speedup`, for ctx.record."""
     rows = advice.set_index("domain")[["setting", "speedup", "low", "high", "speculate"]]
     return {f"{domain}_{name}": value for (domain, name), value in rows.stack().items()}
@@ -212,7 +214,7 @@ def numbers_of(advice: pd.DataFrame) -> dict[str, float | str]:
 # ---- other hardware ------------------------------------------------------------------------------
 
 
-def curves(
+def best_by_c(
     counted: pd.DataFrame, settings: Settings, cs: Iterable[float] = C_GRID, n: int = RESAMPLES // 4
 ) -> pd.DataFrame:
     """The fastest setting by c, for a user with other hardware (`assumed`: v = 1, o = 0): c, domain
@@ -227,10 +229,10 @@ def curves(
 
 
 def curves_by_kind(counted: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """`curves` of the chains alone and of all settings; `allowed` says which."""
+    """`best_by_c` of the chains alone and of all settings; `allowed` says which."""
     kinds = {CHAINS: chains_of(settings), ALL_SETTINGS: settings}
-    parts = {name: curves(counted, allowed) for name, allowed in kinds.items()}
-    return pd.concat(parts, names=["allowed"]).reset_index("allowed").reset_index(drop=True)
+    parts = {name: best_by_c(counted, allowed) for name, allowed in kinds.items()}
+    return stack(parts, "allowed")
 
 
 def cells_by_c(by_c: pd.DataFrame) -> pd.DataFrame:
@@ -260,7 +262,7 @@ def break_even(counted: pd.DataFrame, settings: Settings, n: int = RESAMPLES) ->
 
     Exact: a cost is linear in c. A bound at 0 or below says that not even a free draft helps.
     """
-    free, paid = (choose.price(counted, drafting(settings), assumed(c)) for c in (0.0, 1.0))
+    free, paid = (choose.price(counted, that_draft(settings), assumed(c)) for c in (0.0, 1.0))
     prompts = prompts_of(free.prompts, n)
     emitted = choose.domain_sums(prompts, free.prompts[["emitted"]].to_numpy(float))
     fixed = choose.domain_sums(prompts, free.cost)

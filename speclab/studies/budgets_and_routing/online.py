@@ -34,7 +34,7 @@ class Walks:
     to_go: np.ndarray
 
 
-def walks(
+def text_walks(
     trace: pd.DataFrame, settings: Settings, costs: Costs, max_new_tokens: int | None = None
 ) -> Walks:
     """Replay settings from every position (T = 0, or sampled text under the point-mass rule);
@@ -46,7 +46,7 @@ def walks(
     emitted = np.zeros((len(settings), len(ids), length.max()), int)
     to_go = np.zeros((len(settings), len(ids), length.max() + 1, 3))
     for s, shape in enumerate(settings.values()):
-        blocks = choose.blocks(trace, shape, max_new_tokens=max_new_tokens, starts="every")
+        blocks = choose.blocks_of(trace, shape, max_new_tokens=max_new_tokens, starts="every")
         levels = blocks["levels"].to_numpy()  # rows in the order of `texts`
         block_cost = choose.block_prices(shape, costs)[levels]
         emitted[s, code, start] = blocks["emitted"]

@@ -29,7 +29,7 @@ def text_frame(prompts: Sequence[Prompt], bare: bool = False) -> pd.DataFrame:
     return frame.assign(text=frame["text"].map(strip_form)) if bare else frame
 
 
-def judged(
+def judged_policies(
     trace: pd.DataFrame,
     counted: pd.DataFrame,
     settings: Settings,
@@ -54,9 +54,9 @@ def judged(
         "per-domain": choose.cross_fit(prices),
     }
     frames |= {name: choose.cross_fit(prices, taken_for) for name, taken_for in routes.items()}
-    drafts = choose.price(counted, machines.drafting(settings), costs)
+    drafts = choose.price(counted, machines.that_draft(settings), costs)
     first = choose.setting_by_domain(drafts)[UNKNOWN]
-    walks = online.walks(trace, settings, costs, max_new_tokens)
+    walks = online.text_walks(trace, settings, costs, max_new_tokens)
     frames["online"] = online.online(walks, first, blocks)
     frames["oracle"] = choose.with_hindsight(prices)
     return frames
@@ -68,7 +68,7 @@ def speeds(frames: Mapping[str, Mapping[str, pd.DataFrame]], baseline: str = ALW
     return Estimates.stacked(parts, "machine", digits=3)
 
 
-def changes(found: Estimates, **keys) -> Estimates:
+def pooled_changes(found: Estimates, **keys) -> Estimates:
     """The differences from the baseline, pooled over all prompts."""
     return found.at(quantity="minus_baseline", domain=POOLED, **keys)
 
@@ -98,7 +98,7 @@ def oracle_is_bound(frames: Mapping[str, pd.DataFrame]) -> bool:
     return bool((best.to_numpy() <= own.to_numpy() + 1e-9).all())
 
 
-def numbers_of(gaps: Estimates) -> dict[str, float]:
+def gap_numbers(gaps: Estimates) -> dict[str, float]:
     """The main differences from 'always' for ctx.record, as `oracle_minus_always`."""
     rows = gaps.at(policy=["per-domain", "classifier", "online", "oracle"]).rows()
     return {f"{row.policy}_minus_always".replace("-", "_"): row.estimate for row in rows}
