@@ -6,32 +6,25 @@ import dataclasses
 import math
 import sys
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclab import score
-from speclab.analysis.significance import paired_difference
 from speclab.decode import decode_prompt
 from speclab.draft import parse_shape
 from speclab.drafts import distil as drafts
 from speclab.drafts.distil import (
     OBJECTIVES,
     Batches,
-    TextConfig,
     collate,
-    continuations,
     distil,
     distillation_loss,
-    gains,
-    specialist,
 )
 from speclab.drafts.prompts import training_prompts
+from speclab.drafts.texts import TextConfig, continuations
 from speclab.drafts.train import TrainConfig
 from speclab.files import RunError
 from speclab.pairs import load_pair
@@ -232,7 +225,6 @@ def test_held_out_prompts_are_never_trained_on_and_do_not_depend_on_the_order(te
     assert {r.domain for r in held_out} == {"code", "math", "reasoning", "chat"}
     again = dataclasses.replace(text, rows=text.rows[::-1]).split()[1]
     assert {r.prompt_id for r in again} == {r.prompt_id for r in held_out}
-    assert text.table()["texts"].sum() == len(text.rows)
 
 
 def test_every_text_comes_once_an_epoch_in_an_order_of_the_seed(text):
@@ -303,7 +295,7 @@ def load_pair_with(pair, trained):
     """The pair with a trained draft, through the real loader."""
     target, draft = (
         ModelSpec(str(pair.target.folder), device="cpu"),
-        dataclasses.replace(trained.spec, device="cpu"),
+        ModelSpec(str(trained.folder), device="cpu"),
     )
     return load_pair(Profile("trained", target, draft, max_prompt_tokens=128))
 
@@ -333,7 +325,7 @@ def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_one_is_used_
     cut = distil(random_pair, text, "forward-kl", CONFIG, tmp_path / "cut")
     assert weights(cut) == weights(whole) and cut.curve["step"].tolist() == [0, 2, 4]
     assert not (cut.folder / "checkpoint").exists()
-    monkeypatch.setattr(drafts, "fit", None)
+    monkeypatch.setattr(drafts, "optimise", None)
     assert distil(random_pair, text, "forward-kl", CONFIG, tmp_path / "cut").facts == cut.facts
     with pytest.raises(TypeError):
         distil(
@@ -358,8 +350,8 @@ def test_the_folder_changes_with_all_that_changes_the_weights(random_pair, text,
     assert len(set(ways)) == len(ways) and folder() == ways[0]
 
 
-def test_a_specialist_is_trained_on_its_domains_only(random_pair, text, tmp_path):
-    trained = specialist(random_pair, text, "sequence", CONFIG, base=tmp_path)
+def test_texts_of_some_domains_train_on_those_only(random_pair, text, tmp_path):
+    trained = distil(random_pair, text.only(["math", "reasoning"]), "sequence", CONFIG, tmp_path)
     assert {c.split()[0] for c in trained.curve.columns if " " in c} == {"math", "reasoning"}
     assert trained.facts["texts"] == sum(r.domain in ("math", "reasoning") for r in text.split()[0])
 
@@ -538,66 +530,3 @@ def test_no_space_for_the_result_says_so_and_keeps_the_checkpoint(
         drafts, "distillation_loss", None
     )  # the training is done: only the export is left
     assert weights(distil(random_pair, text, "sequence", CONFIG, tmp_path))
-
-
-# ---- before and after ----------------------------------------------------------------------------
-
-HIT = score.mean_of("hit")
-
-
-def run_of(values, rows=4):
-    """A run with `rows` positions a prompt; values: {domain: [share of each prompt]}."""
-    frames = [
-        {"prompt_id": f"{domain}-{i}", "domain": domain, "hit": float(k < round(share * rows))}
-        for domain, shares in values.items() for i, share in enumerate(shares) for k in range(rows)
-    ]  # fmt: skip
-    return SimpleNamespace(trace=pd.DataFrame(frames))
-
-
-def test_gains_by_hand():
-    before = run_of({"code": [0, 0.5, 0.5, 1, 0.5], "chat": [0.5] * 5})
-    one = run_of({"code": [0.25, 0.75, 0.75, 1, 0.75], "chat": [0.5] * 5})
-    two = run_of({"code": [0, 0.5, 0.5, 1, 1], "chat": [0.75] * 5})
-    table = gains(before, [one, two], HIT).set_index("domain")
-    code, chat, both = table.loc["code"], table.loc["chat"], table.loc["all"]
-    assert (code.before, code.after, code.difference) == pytest.approx(
-        (0.5, 0.65, 0.15)
-    ) and code.low < 0.15 < code.high
-    assert (code.seed_low, code.seed_high) == pytest.approx((0.1, 0.2)) and (
-        chat.seed_low,
-        chat.seed_high,
-    ) == pytest.approx((0, 0.25))
-    assert (chat.low, chat.high) == pytest.approx((0, 0.25)), (
-        "all prompts alike: what is left is the seeds"
-    )
-    assert (
-        both.difference == pytest.approx((0.15 + 0.125) / 2)
-        and both.n_prompts == 10
-        and both.n_seeds == 2
-    )
-
-
-def test_no_change_has_no_interval_and_one_seed_gives_the_paired_interval():
-    before, after = (
-        run_of({"code": [0, 0.5, 0.5, 1, 0.5]}),
-        run_of({"code": [0.25, 0.75, 0.5, 1, 0.75]}),
-    )
-    same = gains(before, [before] * 3, HIT)
-    assert (same[["difference", "low", "high"]] == 0).all(axis=None)
-    paired, row = (
-        paired_difference(after.trace, before.trace, HIT),
-        gains(before, [after], HIT).iloc[-1],
-    )
-    assert (row.difference, row.low, row.high) == pytest.approx(
-        (paired.estimate, paired.low, paired.high)
-    )
-
-
-def test_gains_over_other_prompts_are_refused():
-    before = run_of({"code": [0.5] * 6})
-    for after in ([], [run_of({"code": [0.5] * 5})]):
-        with pytest.raises(
-            ValueError,
-            match="after: runs over the prompts of `before` are needed; record them with selection.recorded",
-        ):
-            gains(before, after, HIT)

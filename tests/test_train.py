@@ -12,7 +12,13 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from speclab.drafts.train import Stream, TrainConfig, fit, learning_rate_scale, next_token_loss
+from speclab.drafts.train import (
+    Stream,
+    TrainConfig,
+    learning_rate_scale,
+    next_token_loss,
+    optimise,
+)
 from speclab.files import RunError
 
 CONFIG = TrainConfig(steps=8, batch=2, context=16, checkpoint_every=4, warmup_steps=2)
@@ -37,7 +43,7 @@ def fresh():
 
 def run(folder, config=CONFIG, **changes):
     model, stream = fresh(), Stream(TOKENS, config)
-    return model, fit(model, stream.batch, config, folder, {"code": stream.batch(99)}, **changes)
+    return model, optimise(model, stream.batch, config, folder, {"code": stream.batch(99)}, **changes)
 
 
 def test_the_loss_falls_and_the_log_has_one_row_a_checkpoint(tmp_path):
@@ -59,7 +65,7 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
         return stream.batch(step)
 
     with pytest.raises(KeyboardInterrupt):
-        fit(fresh(), killed_at_the_sixth_step, CONFIG, tmp_path / "cut", {"code": stream.batch(99)})
+        optimise(fresh(), killed_at_the_sixth_step, CONFIG, tmp_path / "cut", {"code": stream.batch(99)})
     resumed, log = run(tmp_path / "cut")
     assert [row["step"] for row in log] == [3, 7]
     for name, value in whole.state_dict().items():
@@ -96,7 +102,7 @@ def test_a_checkpoint_that_cannot_be_written_says_so_and_the_last_good_one_stays
     try:
         with pytest.raises(
             RunError,
-            match=r"cannot write the checkpoint of step 7 .*last good one stays; free space, then run again",
+            match=r"cannot write .*checkpoint of step 7, the last good one stays; free space",
         ):
             run(tmp_path)
     finally:

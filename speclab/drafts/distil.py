@@ -10,7 +10,7 @@ import copy
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,22 +22,12 @@ from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
-from speclab import score
 from speclab.drafts.texts import FOLDER, Text, TrainingText, hash_of
-from speclab.drafts.texts import (
-    TextConfig as TextConfig,
-)  # with the next, so that a notebook needs this module only
-from speclab.drafts.texts import continuations as continuations
-from speclab.drafts.train import TrainConfig, fit
+from speclab.drafts.train import TrainConfig, optimise
 from speclab.files import RunError, locked, written
 from speclab.pairs import Pair, load_tokenizer
-from speclab.profiles import ROOT, ModelSpec
-from speclab.runs import Run, weights_digest
+from speclab.runs import weights_digest
 from speclab.sampling import rank_key
-from speclab.stats import BOUNDS, RESAMPLES, prompts_of
-
-SPECIALTY = ("math", "reasoning")
-
 
 # ---- 1. objectives -------------------------------------------------------------------------------
 
@@ -86,19 +76,15 @@ class Batch:
 
 def collate(rows: Sequence[Text]) -> Batch:
     """A batch of texts. The last token of a text is predicted, never read."""
-    longest = max(len(r.tokens) for r in rows) - 1
-    tokens, learned = (
-        torch.zeros(len(rows), longest, dtype=torch.long),
-        torch.zeros(len(rows), longest, dtype=torch.bool),
-    )
+    shape = len(rows), max(len(row.tokens) for row in rows) - 1
+    tokens, learned = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.bool)
     for i, row in enumerate(rows):
-        tokens[i, : len(row.tokens) - 1] = torch.from_numpy(row.tokens[:-1].astype(np.int64))
-        learned[i, row.first : len(row.tokens) - 1] = True
-    token = torch.from_numpy(
-        np.concatenate([r.tokens[r.first + 1 :] for r in rows]).astype(np.int64)
-    )
-    hidden = torch.from_numpy(np.concatenate([r.hidden for r in rows]))
-    return Batch(tokens, learned, hidden, token)
+        last = len(row.tokens) - 1
+        tokens[i, :last] = torch.from_numpy(row.tokens[:-1])
+        learned[i, row.first : last] = True
+    predicted = np.concatenate([row.tokens[row.first + 1 :] for row in rows])
+    hidden = np.concatenate([row.hidden for row in rows])
+    return Batch(tokens, learned, torch.from_numpy(hidden), torch.from_numpy(predicted).long())
 
 
 class Batches:
@@ -110,7 +96,7 @@ class Batches:
         if not rows:
             raise ValueError("training set of no rows: give more prompts, or other domains")
         self.rows, self.size, self.seed = rows, size, seed
-        self.lengths = np.array([len(r.tokens) for r in rows])
+        self.lengths = np.array([len(row.tokens) for row in rows])
         self.per_epoch = -(-len(rows) // size)
 
     def indices(self, step: int) -> np.ndarray:
@@ -118,12 +104,10 @@ class Batches:
         epoch, place = divmod(step, self.per_epoch)
         rng = np.random.default_rng([self.seed, epoch])
         order = rng.permutation(len(self.rows))
-        order = order[
-            np.argsort(self.lengths[order] // 16, kind="stable")
-        ]  # like lengths together: little padding
-        return np.split(order, range(self.size, len(order), self.size))[
-            rng.permutation(self.per_epoch)[place]
-        ]
+        # like lengths together: little padding
+        order = order[np.argsort(self.lengths[order] // 16, kind="stable")]
+        first = self.size * rng.permutation(self.per_epoch)[place]
+        return order[first : first + self.size]
 
     def __call__(self, step: int) -> Batch:
         return collate([self.rows[i] for i in self.indices(step)])
@@ -132,45 +116,36 @@ class Batches:
 # ---- 3. training ---------------------------------------------------------------------------------
 
 
-def autocast(device: torch.device) -> Any:
+def autocast(device: torch.device) -> AbstractContextManager:
     """float32 on a CPU; bfloat16 where a GPU has it in hardware, else float16 (whose gradients
-    `fit` scales).
+    `optimise` scales).
     """
     return nullcontext() if device.type == "cpu" else torch.autocast(device.type, dtype=_half())
 
 
 def _half() -> torch.dtype:
     # a T4 says yes to the plain question: it emulates bfloat16, slowly
-    return (
-        torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
-    )
+    native = torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.bfloat16 if native else torch.float16
 
 
 def both_logits(pair: Pair, network: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     """(p logits [n, vocab], q logits [n, vocab], token [n]) of the learned positions, float32 on
     the draft's device.
     """
-    device = pair.draft.device
+    device, target = pair.draft.device, pair.target
     with torch.no_grad():
-        p = (
-            pair.target.head(batch.hidden.to(pair.target.device, pair.target.dtype))[
-                ..., : pair.vocab
-            ]
-            .float()
-            .to(device)
-        )
+        p = target.head(batch.hidden.to(target.device, target.dtype))
     with autocast(device):
-        states = network.base_model(
-            input_ids=batch.tokens.to(device), use_cache=False
-        ).last_hidden_state
-        q = network.get_output_embeddings()(states[batch.learned.to(device)])[
-            ..., : pair.vocab
-        ].float()
+        tokens = batch.tokens.to(device)
+        states = network.base_model(input_ids=tokens, use_cache=False).last_hidden_state
+        q = network.get_output_embeddings()(states[batch.learned.to(device)])
+    p, q = (logits[..., : pair.vocab].float().to(device) for logits in (p, q))
     return p, q, batch.token.to(device)
 
 
 @torch.no_grad()
-def evaluate(
+def held_out_means(
     pair: Pair, network: Any, rows: Sequence[Text], objective: str, size: int = 16
 ) -> dict[str, float]:
     """Means over the learned positions of held-out texts: the objective; `overlap` (on sampled
@@ -179,27 +154,21 @@ def evaluate(
     Named `objective`, `overlap`, `hit[1]` (means of the domains' values), and `<domain> overlap`
     and so on; absent without such text.
     """
-    found: dict[tuple[str, str], list[Tensor]] = {}
-    for domain in dict.fromkeys(r.domain for r in rows):
-        for kind in ("greedy", "sampled"):
-            chosen = [r for r in rows if r.domain == domain and r.kind == kind]
-            for i in range(0, len(chosen), size):
-                p, q, token = both_logits(pair, network, collate(chosen[i : i + size]))
-                found.setdefault((domain, "objective"), []).append(
-                    OBJECTIVES[objective](p, q, token)
-                )
-                value = (
-                    1 - _total_variation(p, q, token)
-                    if kind == "sampled"
-                    else (rank_key(q).argmax(-1) == token).float()
-                )
-                found.setdefault((domain, "overlap" if kind == "sampled" else "hit[1]"), []).append(
-                    value
-                )
-    each = {key: float(torch.cat(values).mean()) for key, values in found.items()}
-    names = dict.fromkeys(name for _, name in each)
-    means = {name: float(np.mean([v for (_, n), v in each.items() if n == name])) for name in names}
-    return means | {f"{domain} {name}": value for (domain, name), value in each.items()}
+    parts = []
+    for domain, kind in dict.fromkeys((row.domain, row.kind) for row in rows):
+        chosen = [row for row in rows if (row.domain, row.kind) == (domain, kind)]
+        for i in range(0, len(chosen), size):
+            p, q, token = both_logits(pair, network, collate(chosen[i : i + size]))
+            judged = {"objective": OBJECTIVES[objective](p, q, token)}
+            if kind == "sampled":
+                judged["overlap"] = 1 - _total_variation(p, q, token)
+            else:
+                judged["hit[1]"] = (rank_key(q).argmax(-1) == token).float()
+            columns = {name: values.cpu().numpy() for name, values in judged.items()}
+            parts.append(pd.DataFrame(columns).assign(domain=domain))
+    means = pd.concat(parts).groupby("domain", sort=False).mean()
+    each = {f"{domain} {name}": float(value) for (domain, name), value in means.stack().items()}
+    return means.mean().dropna().to_dict() | each
 
 
 @dataclass(frozen=True)
@@ -212,16 +181,9 @@ class TrainedDraft:
     facts: dict
 
     @property
-    def spec(self) -> ModelSpec:
-        """For `profile.replace(draft=...)`."""
-        return ModelSpec(
-            str(self.folder.relative_to(ROOT) if self.folder.is_relative_to(ROOT) else self.folder)
-        )
-
-    @property
     def curve(self) -> pd.DataFrame:
         """A row a checkpoint, the first before training: steps done, minutes, training loss, and
-        `evaluate` of the held-out texts.
+        `held_out_means`.
         """
         return pd.DataFrame(self.facts["curve"])
 
@@ -250,88 +212,49 @@ def distil(
         raise ValueError(
             "text: another target wrote it; make it with continuations(pair, ...) of this pair"
         )
-    draft = weights_digest(pair.draft.folder)
     settings = {
         "objective": objective,
         "lora_rank": lora_rank,
         "config": asdict(config),
         "text": text.key,
-        "draft": draft,
+        "draft": weights_digest(pair.draft.folder),
     }
     folder = base / f"{objective}-{hash_of(settings)}"
-    Batches(
-        text.split()[0], config.batch, config.seed
-    )  # ValueError for no texts before anything is written
-    with locked(folder):  # a second process waits, and finds it finished
-        if not (folder / "facts.json").is_file():
-            trainable = _trainable(pair, lora_rank, gradient_checkpointing, config.seed)
-            facts = settings | _trained(pair, text, objective, config, folder, trainable, label)
-            written(folder / "facts.json", lambda p: p.write_text(json.dumps(facts, indent=1)))
-            shutil.rmtree(folder / "checkpoint")
-    return TrainedDraft(folder, json.loads((folder / "facts.json").read_text()))
-
-
-def _trained(
-    pair: Pair,
-    text: TrainingText,
-    objective: str,
-    config: TrainConfig,
-    folder: Path,
-    trainable: tuple,
-    label: str,
-) -> dict:
-    """Train, export into `folder`, and return what `facts` says of it."""
-    (network, finish), (trained, held_out) = trainable, text.split()
-    batches = Batches(trained, config.batch, config.seed)
+    trained_on, held_out = text.split()
+    batches = Batches(trained_on, config.batch, config.seed)  # of no texts: before a file is made
 
     def measure(network: Any, rows: Sequence[Text]) -> dict[str, float]:
-        return evaluate(pair, network, rows, objective)
+        return held_out_means(pair, network, rows, objective)
 
     def loss(network: Any, batch: Batch, step: int) -> Tensor:
         return distillation_loss(pair, network, batch, objective)
 
-    before = {"step": 0, "minutes": 0.0, "loss": None} | measure(pair.draft.network, held_out)
-    scaled = pair.draft.device.type != "cpu" and _half() == torch.float16
-    log = fit(
-        network,
-        batches,
-        config,
-        folder / "checkpoint",
-        held_out,
-        loss,
-        label or objective,
-        measure,
-        scaled,
-    )
-    _export(finish(), pair, folder)
-    size = {
-        "texts": len(trained),
-        "tokens": sum(len(r.hidden) for r in trained),
-        "minutes": log[-1]["minutes"],
-    }
-    return size | {"curve": [before, *({**row, "step": row["step"] + 1} for row in log)]}
-
-
-def specialist(
-    pair: Pair,
-    text: TrainingText,
-    objective: str,
-    config: TrainConfig,
-    base: Path = FOLDER,
-    domains: Sequence[str] = SPECIALTY,
-    **options: Any,
-) -> TrainedDraft:
-    """`distil` on the texts of some domains only, by default mathematics and reasoning; options:
-    the rest of `distil`'s.
-    """
-    return distil(
-        pair,
-        text.only(domains),
-        objective,
-        config,
-        base,
-        **{"label": f"specialist {objective}"} | options,
-    )
+    with locked(folder):  # a second process waits, and finds it finished
+        if not (folder / "facts.json").is_file():
+            network, finish = _trainable(pair, lora_rank, gradient_checkpointing, config.seed)
+            before = {"step": 0, "minutes": 0.0, "loss": None}
+            before |= measure(pair.draft.network, held_out)
+            log = optimise(
+                network,
+                batches,
+                config,
+                folder / "checkpoint",
+                held_out,
+                loss,
+                label or objective,
+                measure,
+                scaled=pair.draft.device.type != "cpu" and _half() == torch.float16,
+            )
+            _export(finish(), pair, folder)
+            facts = settings | {
+                "texts": len(trained_on),
+                "tokens": sum(len(row.hidden) for row in trained_on),
+                "minutes": log[-1]["minutes"],
+                "curve": [before, *(row | {"step": row["step"] + 1} for row in log)],
+            }
+            written(folder / "facts.json", lambda p: p.write_text(json.dumps(facts, indent=1)))
+            shutil.rmtree(folder / "checkpoint")
+    return TrainedDraft(folder, json.loads((folder / "facts.json").read_text()))
 
 
 def distillation_loss(pair: Pair, network: Any, batch: Batch, objective: str) -> Tensor:
@@ -351,10 +274,8 @@ def _trainable(
     if lora_rank:
         torch.manual_seed(seed)  # adapters start at random
         finish = _with_adapters(network, lora_rank)
-    else:
-        finish = (
-            network.float().requires_grad_(True).float
-        )  # an update by AdamW or Muon is too small for half precision
+    else:  # an update by AdamW or Muon is too small for half precision
+        finish = network.float().requires_grad_(True).float
     if gradient_checkpointing:
         network.gradient_checkpointing_enable()
         network.enable_input_require_grads()
@@ -367,12 +288,11 @@ def _with_adapters(network: Any, rank: int) -> Callable[[], Any]:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
         raise ImportError(
-            f"lora_rank={rank} needs peft: pip install peft, or take lora_rank=0 for a full update"
+            f"lora_rank={rank} needs peft: pip install peft, or take lora_rank=0 for a full "
+            "update"
         ) from error
-    wrapped = get_peft_model(
-        network, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
-    )
-    return wrapped.merge_and_unload
+    settings = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
+    return get_peft_model(network, settings).merge_and_unload
 
 
 def _export(network: Any, pair: Pair, folder: Path) -> None:
@@ -382,58 +302,6 @@ def _export(network: Any, pair: Pair, folder: Path) -> None:
         load_tokenizer(pair.draft.folder).save_pretrained(folder)
     except (OSError, SafetensorError) as error:
         raise RunError(
-            f"cannot write {folder}: {error}. The last checkpoint is kept; free space, then run again"
+            f"cannot write {folder}: {error}. The last checkpoint is kept; free space, then run "
+            "again"
         ) from error
-
-
-# ---- 4. before and after -------------------------------------------------------------------------
-
-
-def gains(
-    before: Run, after: Sequence[Run], estimator: score.Estimator, n: int = RESAMPLES, seed: int = 0
-) -> pd.DataFrame:
-    """What training changed, by domain, with intervals over prompts and training seeds.
-
-    after: one run a seed, over the text of `before`. estimator: of the trace, as
-    `score.mean_of("overlap", "alpha")`; a family gives its first member (`score.hit`: hit[1]).
-
-    Columns: domain (and `all`, `pooled`), before, after, difference (mean over seeds), low, high,
-    seed_low, seed_high (the smallest and largest difference of a single seed), n_prompts, n_seeds.
-    The bootstrap has two levels: each resample draws prompts within the domain (the same for all
-    runs, so that they are paired) and seeds. Three seeds show their spread; they do not measure it
-    well.
-    """
-    frames = [before.trace, *(run.trace for run in after)]
-    ids = [sorted(set(f["prompt_id"])) for f in frames]
-    if not after or any(i != ids[0] for i in ids):
-        raise ValueError(
-            "after: runs over the prompts of `before` are needed; record them with selection.recorded"
-        )
-    prompts = prompts_of(frames[0], n, seed)
-    values = [
-        score.across(
-            estimator.value, prompts.resampled(prompts_of(f, 1).totals(estimator.columns(f)))
-        )[..., 0]
-        for f in frames
-    ]
-    difference = np.stack(values[1:]) - values[0]  # (seeds, 1 + n, domains + 2)
-    picks = np.random.default_rng([seed, 3]).multinomial(
-        len(after), np.full(len(after), 1 / len(after)), size=n
-    ) / len(after)
-    drawn = np.einsum("ns,snd->nd", picks, difference[:, 1:])
-    point, counts = difference[:, 0], np.bincount(prompts.domain)
-    after_training = np.mean([v[0] for v in values[1:]], axis=0)
-    columns = [
-        values[0][0],
-        after_training,
-        point.mean(axis=0),
-        *np.quantile(drawn, BOUNDS, axis=0),
-        point.min(axis=0),
-        point.max(axis=0),
-    ]
-    table = pd.DataFrame(
-        np.stack(columns, axis=1),
-        columns=["before", "after", "difference", "low", "high", "seed_low", "seed_high"],
-    )
-    table.insert(0, "domain", [*prompts.domains, score.ALL, score.POOLED])
-    return table.assign(n_prompts=[*counts, counts.sum(), counts.sum()], n_seeds=len(after))

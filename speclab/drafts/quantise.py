@@ -15,17 +15,18 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from filelock import FileLock
 
-os.environ.setdefault(
-    "GPTQMODEL_CPU_WORKERS", "2"
-)  # its pool asks for two workers also where there is one core
+from speclab.files import locked, written
+from speclab.runs import weights_digest
+
+# its pool asks for two workers also where there is one core
+os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")
 
 BITS = (2, 3, 4, 8)
 
@@ -52,13 +53,15 @@ def _checked(calibration: list[list[int]], bits: int, group_size: int) -> None:
         raise ValueError(f"bits={bits}: GPTQ takes {', '.join(map(str, BITS))}")
     if group_size != -1 and group_size < 1:
         raise ValueError(
-            f"group_size={group_size}: allowed are -1 (a whole row) and whole numbers from 1 that divide a layer's inputs"
+            f"group_size={group_size}: allowed are -1 (a whole row) and whole numbers from 1 that "
+            "divide a layer's inputs"
         )
     if not calibration:
         raise ValueError("calibration is empty: GPTQ needs some rows of tokens")
     if not available():
         raise ValueError(
-            'gptqmodel is not installed: pip install "speclab[gptq]" (or go on without quantised models)'
+            'gptqmodel is not installed: pip install "speclab[gptq]" (or go on without quantised '
+            "models)"
         )
 
 
@@ -69,11 +72,13 @@ def _scratch() -> Iterator[None]:
     """
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(contextlib.chdir(stack.enter_context(tempfile.TemporaryDirectory())))
-        nobody = stack.enter_context(open(os.devnull, "w"))
-        stack.enter_context(contextlib.redirect_stdout(nobody))
-        stack.enter_context(contextlib.redirect_stderr(nobody))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.chdir(folder),
+        open(os.devnull, "w") as nobody,
+        contextlib.redirect_stdout(nobody),
+        contextlib.redirect_stderr(nobody),
+    ):
         try:
             yield
         finally:
@@ -92,22 +97,16 @@ def quantise(
     """
     _checked(calibration, bits, group_size)
     folder, out = Path(folder).resolve(), Path(out).resolve()
-    rows = [
-        {
-            "input_ids": torch.tensor([row]),
-            "attention_mask": torch.ones(1, len(row), dtype=torch.long),
-        }
-        for row in calibration
-    ]
+    rows = []
+    for row in calibration:
+        ids = torch.tensor([row])
+        rows.append({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+    settings = {"bits": bits, "group_size": group_size, "offload_to_disk": False}
     with _scratch():
         from gptqmodel import BACKEND, GPTQModel, QuantizeConfig
 
-        model = GPTQModel.load(
-            str(folder),
-            QuantizeConfig(bits=bits, group_size=group_size, offload_to_disk=False),
-            device="cpu",
-            trust_remote_code=False,
-        )
+        config = QuantizeConfig(**settings)
+        model = GPTQModel.load(str(folder), config, device="cpu", trust_remote_code=False)
         model.quantize(rows, batch_size=1, backend=BACKEND.TORCH)
         model.save(str(out))
 
@@ -121,10 +120,7 @@ def dequantise(packed: Path, out: Path) -> None:
         from gptqmodel.utils.model_dequant import dequantize_model
 
         dequantize_model(packed, out, target_dtype=torch.float32)
-    for stale in (
-        "quantize_config.json",
-        "quant_log.csv",
-    ):  # the copy is no quantised model any more
+    for stale in ("quantize_config.json", "quant_log.csv"):  # the copy is no quantised model
         (out / stale).unlink(missing_ok=True)
 
 
@@ -137,17 +133,16 @@ def quantised_copy(
     A call that was killed leaves nothing that would be taken for a finished copy. ValueError as
     `quantise`.
     """
-    from speclab.runs import weights_digest
-
     _checked(calibration, bits, group_size)
     settings = [weights_digest(Path(folder)), calibration, bits, group_size, version("gptqmodel")]
-    place = (
-        Path(work) / f"int{bits}-{hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]}"
-    )
-    with _finished(place) as partial:
-        if partial:
-            quantise(folder, partial / "packed", calibration, bits, group_size)
-            dequantise(partial / "packed", partial / "plain")
+    digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()
+    place = Path(work) / f"int{bits}-{digest[:16]}"
+
+    def make(part: Path) -> None:
+        quantise(folder, part / "packed", calibration, bits, group_size)
+        dequantise(part / "packed", part / "plain")
+
+    _once(place, make)
     return QuantisedCopy(place / "packed", place / "plain", bits, _weight_bytes(place / "packed"))
 
 
@@ -155,32 +150,26 @@ def unpacked(packed: Path, work: Path) -> QuantisedCopy:
     """A GPTQ model that is there already, and its float32 copy under `work`, made once for the same
     weights.
     """
-    from speclab.runs import weights_digest
-
     packed = Path(packed)
     place = Path(work) / f"plain-{weights_digest(packed)[:16]}"
-    with _finished(place) as partial:
-        if partial:
-            dequantise(packed, partial / "plain")
+    _once(place, lambda part: dequantise(packed, part / "plain"))
     bits = json.loads((packed / "config.json").read_text())["quantization_config"]["bits"]
     return QuantisedCopy(packed, place / "plain", bits, _weight_bytes(packed))
 
 
-@contextlib.contextmanager
-def _finished(place: Path) -> Iterator[Path | None]:
-    """None where `place` is there; else a folder to fill, which gets that name when it is done."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(
-        place.with_name(f".{place.name}.lock")
-    ):  # a second process waits, and finds it finished
-        if place.is_dir():
-            yield None
-            return
-        partial = place.with_name(f".{place.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        yield partial
-        partial.rename(place)
+def _once(place: Path, make: Callable[[Path], None]) -> None:
+    """`place`, a folder that `make` fills, where it is not there yet; one process at a time, and a
+    killed one leaves nothing of that name.
+    """
+
+    def afresh(part: Path) -> None:
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir()
+        make(part)
+
+    with locked(place.parent):  # a second process waits, and finds it finished
+        if not place.is_dir():
+            written(place, afresh)
 
 
 def _weight_bytes(folder: Path) -> int:

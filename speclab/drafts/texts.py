@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from safetensors.numpy import load_file, save_file
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from speclab.files import locked, written
@@ -28,10 +28,8 @@ from speclab.runs import weights_digest
 from speclab.sampling import Sampling
 
 FOLDER = ROOT / "data" / "runs" / "drafts"
-HELD_OUT, HELD_OUT_PROMPTS = (
-    10,
-    16,
-)  # one training prompt in so many, and at most so many a domain, is for the learning curve only
+# one training prompt in so many, and at most so many a domain, is for the learning curve only
+HELD_OUT, HELD_OUT_PROMPTS = 10, 16
 
 
 @dataclass(frozen=True)
@@ -104,27 +102,15 @@ class TrainingText:
         """(trained on, held out): of each domain one prompt in HELD_OUT, at most HELD_OUT_PROMPTS,
         with all its texts; chosen by a hash.
         """
-        kept: set[str] = set()
-        for domain in dict.fromkeys(r.domain for r in self.rows):
-            names = sorted(
-                {r.prompt_id for r in self.rows if r.domain == domain},
-                key=lambda n: hashlib.sha256(n.encode()).digest(),
-            )
-            kept |= set(names[: min(HELD_OUT_PROMPTS, -(-(len(names) - 1) // HELD_OUT))])
-        return [r for r in self.rows if r.prompt_id not in kept], [
-            r for r in self.rows if r.prompt_id in kept
-        ]
-
-    def table(self) -> pd.DataFrame:
-        """Texts and tokens by domain, kind and use."""
-        uses = zip(("trained on", "held out"), self.split(), strict=True)
-        rows = [(r.domain, r.kind, use, len(r.hidden)) for use, part in uses for r in part]
-        frame = pd.DataFrame(rows, columns=["domain", "kind", "used", "tokens"])
-        return (
-            frame.groupby(["domain", "kind", "used"], sort=False)["tokens"]
-            .agg(["size", "sum"])
-            .set_axis(["texts", "tokens"], axis=1)
-        )
+        held_out: set[str] = set()
+        for domain in {row.domain for row in self.rows}:
+            ids = {row.prompt_id for row in self.rows if row.domain == domain}
+            ids = sorted(ids, key=lambda name: hashlib.sha256(name.encode()).digest())
+            held_out |= set(ids[: min(HELD_OUT_PROMPTS, -(-(len(ids) - 1) // HELD_OUT))])
+        parts: tuple[list[Text], list[Text]] = [], []
+        for row in self.rows:
+            parts[row.prompt_id in held_out].append(row)
+        return parts
 
 
 def continuations(
@@ -144,26 +130,25 @@ def continuations(
     """
     if not prompts:
         raise ValueError(
-            "training set of no rows: no prompts came; give some, as training_prompts(per_domain=100)"
+            "training set of no rows: no prompts came; give some, as "
+            "training_prompts(per_domain=100)"
         )
     context = config.max_prompt_tokens + config.max_new_tokens
-    limit = min(
-        getattr(m.network.config, "max_position_embeddings", context)
-        for m in (pair.target, pair.draft)
-    )
+    configs = (model.network.config for model in (pair.target, pair.draft))
+    limit = min(getattr(c, "max_position_embeddings", context) for c in configs)
     if context > limit:
         raise ValueError(
-            f"max_prompt_tokens + max_new_tokens = {context}: the pair takes {limit} positions; lower one of them"
+            f"max_prompt_tokens + max_new_tokens = {context}: the pair takes {limit} positions; "
+            "lower one of them"
         )
     target = weights_digest(pair.target.folder)
-    key = hash_of(target, prompts_digest(prompts), asdict(config))
+    folder = base / f"text-{hash_of(target, prompts_digest(prompts), asdict(config))}"
     encoded = encode_prompts(pair.tokenizer, prompts, config.max_prompt_tokens, config.template)
     encoded.sort(key=lambda p: len(p.ids))  # little padding in a batch
     blocks = [encoded[i : i + config.batch] for i in range(0, len(encoded), config.batch)]
-    variants = [("greedy", Sampling(), 0)] * config.greedy + [
-        ("sampled", Sampling(1.0), config.seed + i) for i in range(config.samples)
-    ]
-    folder, rows = base / f"text-{key}", []
+    variants = [("greedy", Sampling(), 0)] * config.greedy
+    variants += [("sampled", Sampling(1.0), config.seed + i) for i in range(config.samples)]
+    rows = []
     with locked(folder):  # a second process waits, and reads what the first wrote
         for number, (kind, sampling, seed) in enumerate(tqdm(variants, desc=label, unit="set")):
             for index, block in enumerate(blocks):
@@ -187,22 +172,16 @@ def _continued(
     first, d].
     """
     made = generate(pair.target, block, config.max_new_tokens, pair.stop_ids, sampling, seed)
-    texts = [[*p.ids, *text] for p, text in zip(block, made, strict=True)]
+    texts = [torch.tensor([*p.ids, *text]) for p, text in zip(block, made, strict=True)]
     first = [0 if config.prompt_loss else len(p.ids) - 1 for p in block]
-    longest = max(map(len, texts))
-    tokens = torch.tensor(
-        [t + [0] * (longest - len(t)) for t in texts]
-    )  # padding stands right: nothing before it sees it
-    hidden = pair.target.forward(tokens[:, :-1], pair.target.cache(longest))
-    kept = [
-        h[f : len(t) - 1].to("cpu", torch.float16).numpy()
-        for h, f, t in zip(hidden, first, texts, strict=True)
-    ]
+    tokens = pad_sequence(texts, batch_first=True)  # on the right: nothing before it sees it
+    hidden = pair.target.forward(tokens[:, :-1], pair.target.cache(tokens.shape[1]))
+    kept = [h[f : len(t) - 1] for h, f, t in zip(hidden, first, texts, strict=True)]
     return {
-        "tokens": np.concatenate([np.array(t, np.int32) for t in texts]),
+        "tokens": torch.cat(texts).numpy().astype(np.int32),
         "length": np.array([len(t) for t in texts]),
         "first": np.array(first),
-        "hidden": np.concatenate(kept),
+        "hidden": torch.cat(kept).to("cpu", torch.float16).numpy(),
     }
 
 

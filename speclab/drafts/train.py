@@ -6,7 +6,6 @@ Knows a model only as `model(input_ids).logits` with parameters. Checkpoints are
 resumed run goes on as if undisturbed.
 """
 
-import contextlib
 import json
 import math
 import time
@@ -20,9 +19,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
-from tqdm import tqdm
+from tqdm import trange
 
-from speclab.files import RunError
+from speclab.files import written
 
 
 @dataclass(frozen=True)
@@ -54,22 +53,24 @@ class Stream:
         self.rows = (len(tokens) - 1) // config.context
         if self.rows < 1:
             raise ValueError(
-                f"training set of {len(tokens)} tokens: at least {config.context + 1} are needed for one row"
+                f"training set of {len(tokens)} tokens: at least {config.context + 1} are needed "
+                "for one row"
             )
+
+    def _row(self, index: int) -> np.ndarray:
+        epoch, place = divmod(index, self.rows)
+        order = np.random.default_rng([self.config.seed, epoch]).permutation(self.rows)
+        start = order[place] * self.config.context
+        return self.tokens[start : start + self.config.context + 1]
 
     def batch(self, step: int) -> torch.Tensor:
         """Rows of one step, int64 (batch, context + 1)."""
-        size, context = self.config.batch, self.config.context
-        rows = [divmod(index, self.rows) for index in range(step * size, (step + 1) * size)]
-        picked = [
-            np.random.default_rng([self.config.seed, epoch]).permutation(self.rows)[i]
-            for epoch, i in rows
-        ]
-        return torch.from_numpy(
-            np.stack([self.tokens[r * context : (r + 1) * context + 1] for r in picked]).astype(
-                np.int64
-            )
-        )
+        first = step * self.config.batch
+        rows = [self._row(index) for index in range(first, first + self.config.batch)]
+        return torch.from_numpy(np.stack(rows).astype(np.int64))
+
+
+# ---- optimisers and their rate -------------------------------------------------------------------
 
 
 def learning_rate_scale(step: int, config: TrainConfig) -> float:
@@ -78,32 +79,43 @@ def learning_rate_scale(step: int, config: TrainConfig) -> float:
     return min(1.0, (step + 1) / config.warmup_steps, left)
 
 
+def _is_matrix(name: str, weights: torch.Tensor) -> bool:
+    return weights.ndim == 2 and not any(word in name for word in ("embed", "lm_head", "lora_"))
+
+
 def optimizers(model: torch.nn.Module, config: TrainConfig) -> dict[str, torch.optim.Optimizer]:
     """Muon on the two-dimensional weights of the blocks, AdamW on embeddings, norms and adapters."""
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    matrices = [
-        p
-        for name, p in named
-        if p.ndim == 2 and not any(word in name for word in ("embed", "lm_head", "lora_"))
-    ]
-    rest = [p for _, p in named if not any(p is m for m in matrices)]
-    found = (
-        {"adamw": torch.optim.AdamW(rest, lr=config.lr_other, betas=(0.9, 0.95), weight_decay=0.0)}
-        if rest
-        else {}
-    )
+    matrices = [p for name, p in named if _is_matrix(name, p)]
+    rest = [p for name, p in named if not _is_matrix(name, p)]
+    opts = {}
+    if rest:
+        opts["adamw"] = torch.optim.AdamW(
+            rest, lr=config.lr_other, betas=(0.9, 0.95), weight_decay=0.0
+        )
     if matrices:
-        found["muon"] = torch.optim.Muon(matrices, lr=config.lr_matrix, weight_decay=0.0)
-    return found
+        opts["muon"] = torch.optim.Muon(matrices, lr=config.lr_matrix, weight_decay=0.0)
+    return opts
 
 
-def _flat_state(opts: dict[str, torch.optim.Optimizer]) -> dict[str, torch.Tensor]:
-    return {
-        f"{kind}.{index}.{key}": torch.as_tensor(value).contiguous()
-        for kind, opt in opts.items()
-        for index, state in opt.state_dict()["state"].items()
-        for key, value in state.items()
-    }
+def _set_rates(opts: dict[str, torch.optim.Optimizer], step: int, config: TrainConfig) -> None:
+    peaks = {"muon": config.lr_matrix, "adamw": config.lr_other}
+    for kind, opt in opts.items():
+        opt.param_groups[0]["lr"] = peaks[kind] * learning_rate_scale(step, config)
+
+
+# ---- checkpoints ---------------------------------------------------------------------------------
+
+
+def _learned(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    return {f"model.{name}": p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def _save(tensors: dict[str, torch.Tensor], facts: dict[str, str], path: Path) -> None:
+    try:
+        save_file(tensors, path, facts)
+    except SafetensorError as error:  # a full disk, as this library says it
+        raise OSError(str(error)) from error
 
 
 def save_checkpoint(
@@ -114,33 +126,20 @@ def save_checkpoint(
     log: list[dict],
     scale: dict | None = None,
 ) -> None:
-    """Write trained weights, optimiser state and log, each file to a temporary name first; RunError
-    when there is no room for it.
+    """Write trained weights, optimiser state and log; RunError when there is no room for it.
 
     The log stands in the checkpoint too, so that a call killed between the files finds both of one
     step. scale: state of a GradScaler.
     """
-    tensors = {
-        f"model.{name}": p.detach().clone()
-        for name, p in model.named_parameters()
-        if p.requires_grad
-    } | _flat_state(opts)
+    tensors = {name: p.detach().clone() for name, p in _learned(model).items()}
+    for kind, opt in opts.items():
+        for index, state in opt.state_dict()["state"].items():
+            for key, value in state.items():
+                tensors[f"{kind}.{index}.{key}"] = torch.as_tensor(value).contiguous()
     facts = {"step": str(step), "log": json.dumps(log), "scale": json.dumps(scale or {})}
-    for name, write in (
-        ("checkpoint.safetensors", lambda p: save_file(tensors, p, facts)),
-        ("log.json", lambda p: p.write_text(json.dumps(log, indent=1))),
-    ):
-        temporary = folder / (name + ".tmp")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            write(temporary)
-            temporary.replace(folder / name)
-        except (OSError, SafetensorError) as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink()  # half a file would take the room that the user makes
-            raise RunError(
-                f"cannot write the checkpoint of step {step} to {folder}: {error}. The last good one stays; free space, then run again"
-            ) from error
+    kept = f"This was the checkpoint of step {step}, the last good one stays"
+    written(folder / "checkpoint.safetensors", lambda path: _save(tensors, facts, path), kept)
+    written(folder / "log.json", lambda path: path.write_text(json.dumps(log, indent=1)), kept)
 
 
 def load_checkpoint(
@@ -156,17 +155,19 @@ def load_checkpoint(
         facts = opened.metadata()
     tensors = load_file(path)
     with torch.no_grad():
-        for name, p in model.named_parameters():
-            if p.requires_grad:
-                p.copy_(tensors[f"model.{name}"])
+        for name, p in _learned(model).items():
+            p.copy_(tensors.pop(name))
+    states: dict[str, dict] = {kind: {} for kind in opts}
+    for name, value in tensors.items():
+        kind, index, key = name.split(".", 2)
+        states[kind].setdefault(int(index), {})[key] = value
     for kind, opt in opts.items():
-        state: dict[int, dict] = {}
-        for name, value in tensors.items():
-            if name.startswith(kind + "."):
-                _, index, key = name.split(".", 2)
-                state.setdefault(int(index), {})[key] = value
-        opt.load_state_dict({"state": state, "param_groups": opt.state_dict()["param_groups"]})
+        groups = opt.state_dict()["param_groups"]
+        opt.load_state_dict({"state": states[kind], "param_groups": groups})
     return int(facts["step"]) + 1, json.loads(facts["log"]), json.loads(facts["scale"])
+
+
+# ---- the loop ------------------------------------------------------------------------------------
 
 
 def next_token_loss(
@@ -182,26 +183,12 @@ def next_token_loss(
 
 
 @torch.no_grad()
-def evaluate(model: torch.nn.Module, held_out: dict[str, torch.Tensor]) -> dict[str, float]:
+def losses(model: torch.nn.Module, held_out: dict[str, torch.Tensor]) -> dict[str, float]:
     """Held-out loss per domain, nats per token."""
     return {domain: float(next_token_loss(model, rows)) for domain, rows in held_out.items()}
 
 
-def _set_rates(opts: dict[str, torch.optim.Optimizer], step: int, config: TrainConfig) -> None:
-    for kind, opt in opts.items():
-        opt.param_groups[0]["lr"] = {"muon": config.lr_matrix, "adamw": config.lr_other}[
-            kind
-        ] * learning_rate_scale(step, config)
-
-
-def _check_finite(value: float, where: str, folder: Path) -> None:
-    if not math.isfinite(value):
-        raise FloatingPointError(
-            f"{where}: loss {value}; last good checkpoint in {folder}, if one was due; lower the learning rate"
-        )
-
-
-def fit(
+def optimise(
     model: torch.nn.Module,
     batch: Callable[[int], Any],
     config: TrainConfig,
@@ -209,49 +196,44 @@ def fit(
     held_out: Any,
     loss: Callable = lambda model, rows, step: next_token_loss(model, rows),
     label: str = "train",
-    evaluate: Callable[[torch.nn.Module, Any], dict[str, float]] = evaluate,
+    measure: Callable[[torch.nn.Module, Any], dict[str, float]] = losses,
     scaled: bool = False,
 ) -> list[dict]:
     """Train `model` in place on `loss(model, batch(number), step)` and return the log.
 
     A step takes the mean of `accumulate` batches. One row of the log a checkpoint: step, minutes,
-    loss, what `evaluate(model, held_out)` gives. scaled: scale gradients, for float16 on a GPU.
+    loss, what `measure(model, held_out)` gives. scaled: scale gradients, for float16 on a GPU.
     Raises FloatingPointError at a loss that is not finite, and RunError when a checkpoint cannot be
     written; the last good checkpoint stays.
     """
-    opts, device = optimizers(model, config), next(model.parameters()).device.type
+    opts = optimizers(model, config)
+    device = next(model.parameters()).device.type
     scaler = torch.amp.GradScaler(device, enabled=scaled)
     start, log, scale = load_checkpoint(folder, model, opts)
     scaler.load_state_dict(scale or scaler.state_dict())
-    began, running = time.perf_counter() - 60 * (log[-1]["minutes"] if log else 0), []
-    for step in (
-        bar := tqdm(
-            range(start, config.steps), initial=start, total=config.steps, desc=label, mininterval=5
-        )
-    ):
+    before = log[-1]["minutes"] if log else 0
+    began, running = time.perf_counter() - 60 * before, []
+    bar = trange(start, config.steps, initial=start, total=config.steps, desc=label, mininterval=5)
+    for step in bar:
         _set_rates(opts, step, config)
         for number in range(step * config.accumulate, (step + 1) * config.accumulate):
             value = loss(model, batch(number), step)
-            _check_finite(value.item(), f"{label}: step {step}, batch {number}", folder)
-            scaler.scale(value / config.accumulate).backward()
             running.append(value.item())
+            if not math.isfinite(running[-1]):
+                raise FloatingPointError(
+                    f"{label}: step {step}, batch {number}: loss {running[-1]}; last good "
+                    f"checkpoint in {folder}, if one was due; lower the learning rate"
+                )
+            scaler.scale(value / config.accumulate).backward()
         for opt in opts.values():
             scaler.step(opt)
             opt.zero_grad(set_to_none=True)
         scaler.update()
         if (step + 1) % config.checkpoint_every == 0 or step + 1 == config.steps:
-            minutes = (time.perf_counter() - began) / 60
-            log.append(
-                {"step": step, "minutes": round(minutes, 2), "loss": float(np.mean(running))}
-                | evaluate(model, held_out)
-            )
+            minutes = round((time.perf_counter() - began) / 60, 2)
+            row = {"step": step, "minutes": minutes, "loss": float(np.mean(running))}
+            log.append(row | measure(model, held_out))
             running = []
             save_checkpoint(folder, step, model, opts, log, scaler.state_dict())
-            bar.set_postfix(
-                {
-                    k: f"{v:.2f}"
-                    for k, v in log[-1].items()
-                    if k not in ("step", "minutes") and " " not in k
-                }
-            )
+            bar.set_postfix(loss=f"{row['loss']:.2f}")
     return log
