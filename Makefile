@@ -61,7 +61,7 @@ router: $(READY) ## train the prompt router again from DATA=folder of training t
 
 tiny-pair: $(READY) ## train the tiny pair again from DATA=folder of training text (an hour or two; goes on where it was stopped)
 	@test -n "$(DATA)" || { echo "make tiny-pair needs DATA=folder with the training text"; exit 2; }
-	@$(PY) -m speclab tiny-pair --data "$(DATA)" $(ARGS)
+	@$(PY) -m data.pairs.tiny.prepare --data "$(DATA)" $(ARGS)
 
 notebooks: $(READY) ## write the .ipynb twin of every notebooks/[0-9]*.py, without outputs
 	@$(PY) -m jupytext --quiet --to ipynb --update notebooks/[0-9]*.py

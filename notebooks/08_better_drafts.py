@@ -378,7 +378,9 @@ real = speed.measured(tried, table, timed, costs, chains, stopped)
 ctx.table(real, "measured")
 
 # %%
-ctx.say(f"**Speed** of {len(timed.prompts)} texts decoded for real: {speed.measured_sentence(real)}")
+ctx.say(
+    f"**Speed** of {len(timed.prompts)} texts decoded for real: {speed.measured_sentence(real)}"
+)
 
 # %% [markdown]
 # Each draft was timed at another moment: compare a draft with its own prediction, not drafts with
@@ -389,7 +391,7 @@ ctx.say(f"**Speed** of {len(timed.prompts)} texts decoded for real: {speed.measu
 # %%
 most, most_words = speed.top(table, "hit[1]")
 fast, fast_words = speed.top(table, "speedup")
-light, light_words = speed.top(table, "speedup", "_by_bytes")
+light, light_words = speed.top(table, "speedup_by_bytes")
 
 # %%
 predicted = speed.speedups(table)

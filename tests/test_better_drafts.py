@@ -1,4 +1,4 @@
-"""Selection: candidates share target and text, what is kept is read again, costs and speeds by
+"""Which draft: candidates share target and text, what is kept is read again, costs and speeds by
 hand, every draft lossless.
 """
 
@@ -14,17 +14,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import toy_pair
 
+from speclab import score
+from speclab.analysis.significance import paired_difference
 from speclab.analysis.stopping import chains, stopped, totals
 from speclab.cost import Costs, speedup_standard
 from speclab.decode import decode_prompt
-from speclab.draft import Shape, StopRule, parse_shape
+from speclab.draft import Shape, StopRule
+from speclab.drafts.distil import TrainedDraft
 from speclab.drafts.lookup import with_lookup
+from speclab.drafts.prompts import training_prompts
+from speclab.drafts.texts import TextConfig, continuations
+from speclab.drafts.train import TrainConfig
+from speclab.estimates import Estimates
 from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.record import generate, record_prompt
 from speclab.runs import record_run, texts_of
 from speclab.sampling import Sampling
-from speclab.studies import better_drafts as selection
-from speclab.studies.better_drafts import Candidate
+from speclab.studies.better_drafts import accepted, candidates, speed
+from speclab.studies.better_drafts.candidates import LOOKUP, OWN
 from speclab.tree import chain
 
 COSTS = Costs(2.0, (1, 64), (0.1, 0.1), (1.0, 7.3), 0.2)  # v(n) = 1 + 0.1 (n - 1)
@@ -33,7 +40,7 @@ COSTS = Costs(2.0, (1, 64), (0.1, 0.1), (1.0, 7.3), 0.2)  # v(n) = 1 + 0.1 (n - 
 @pytest.fixture
 def work(tmp_path, monkeypatch):
     """Traces are kept in a folder of the test."""
-    monkeypatch.setattr(selection, "WORK", tmp_path / "drafts")
+    monkeypatch.setattr(candidates, "WORK", tmp_path / "drafts")
     return tmp_path / "drafts"
 
 
@@ -50,30 +57,47 @@ def own(random_pair, profile, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def tried(random_pair, profile):
+def drafts(random_pair, profile):
     """A loaded draft, prompt lookup, and the target's first layer."""
-    loaded = selection.candidate("loaded", random_pair, profile, profile.draft.path)
-    lookup = Candidate("prompt lookup", with_lookup(random_pair), profile.draft, 0, 0)
-    return [loaded, lookup, selection.first_layers(random_pair, profile, 1)]
+    loaded = candidates.candidate("loaded", random_pair, profile, profile.draft.path)
+    lookup = candidates.prompt_lookup(random_pair, profile)
+    return [loaded, lookup, *candidates.early_exits(random_pair, profile, [1])]
 
 
-def test_a_candidate_has_the_pairs_target_and_its_own_files_facts(tried, random_pair):
-    loaded, _, early = tried
-    assert all(
-        one.pair.target is random_pair.target and one.pair.stop_ids == random_pair.stop_ids
-        for one in tried
-    )
-    assert (
-        loaded.bits == 32 and loaded.weight_bytes == random_pair.facts["draft"]["weight_bytes"]
-    )  # this toy is stored in float32
+class FakeTried:
+    """Traces by name and kind, as `candidates.Tried` gives them."""
+
+    def __init__(self, traces, **fields):
+        self.traces = traces
+        self.__dict__ |= fields
+
+    def trace(self, name, kind):
+        return self.traces[name, kind]
+
+
+def of_both_kinds(traces):
+    """The same traces for both kinds of run."""
+    kinds = ("greedy", "sampled")
+    return FakeTried({(name, kind): trace for name, trace in traces.items() for kind in kinds})
+
+
+# ---- candidates and their traces -----------------------------------------------------------------
+
+
+def test_a_candidate_has_the_pairs_target_and_its_own_files_facts(drafts, random_pair):
+    loaded, lookup, early = drafts
+    assert all(one.pair.target is random_pair.target for one in drafts)
+    assert all(one.pair.stop_ids == random_pair.stop_ids for one in drafts)
+    assert loaded.bits == 32  # this toy is stored in float32
+    assert loaded.weight_bytes == random_pair.facts["draft"]["weight_bytes"]
     assert early.pair.facts["draft"]["layers"] == 1 and early.bits == 32
-    table = selection.facts(tried).set_index("draft")
-    assert table.loc["loaded", "layers"] == 1 and table.loc["prompt lookup", "weight_bytes"] == 0
-    assert 0 < table.loc[early.name, "of_target_bytes"] < 1
+    assert speed.weight_facts(loaded)["layers"] == 1
+    assert speed.weight_facts(lookup)["weight_bytes"] == 0
+    assert 0 < speed.weight_facts(early)["of_target_bytes"] < 1
 
 
 def test_first_layers_is_the_network_with_fewer_layers(random_pair, profile):
-    early, tokens = selection.first_layers(random_pair, profile, 1), torch.tensor([[3, 9, 27, 5]])
+    early, tokens = candidates.first_layers(random_pair, profile, 1), torch.tensor([[3, 9, 27, 5]])
     short = copy.deepcopy(random_pair.target.network)
     dropped = sum(p.numel() for p in short.model.layers[1].parameters())
     short.model.layers = short.model.layers[:1]
@@ -94,25 +118,25 @@ def test_first_layers_is_the_network_with_fewer_layers(random_pair, profile):
 @pytest.mark.parametrize("layers", [0, 2, 5])
 def test_first_layers_must_leave_some_out(random_pair, profile, layers):
     with pytest.raises(ValueError, match=f"layers={layers}: .* this one has 2"):
-        selection.first_layers(random_pair, profile, layers)
+        candidates.first_layers(random_pair, profile, layers)
 
 
 def test_a_draft_of_another_tokenizer_is_refused(random_pair, profile, tmp_path):
     other = save_random_llama(tmp_path / "other", 4, words=36)
     with pytest.raises(ValueError, match="target and draft have different vocabularies"):
-        selection.candidate("other", random_pair, profile, other)
+        candidates.candidate("other", random_pair, profile, other)
     few = save_random_llama(tmp_path / "few", 4, vocab_size=30, words=27)
     with pytest.raises(
         ValueError, match="draft 'few' has 30 token ids, the pair shares 40|different vocabularies"
     ):
-        selection.candidate("few", random_pair, profile, few)
+        candidates.candidate("few", random_pair, profile, few)
 
 
-def test_traces_are_the_recorders_and_kept(tried, own, profile, work, monkeypatch):
+def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypatch):
     texts = texts_of(own)
-    for one in tried:
-        run = selection.recorded(
-            one, profile, "greedy", texts, target=selection.Remembered(one.pair.target)
+    for one in drafts:
+        run = candidates.recorded(
+            one, profile, "greedy", texts, target=candidates.Remembered(one.pair.target)
         )
         assert run.trace["token"].equals(own.trace["token"])
         again = record_run(
@@ -125,7 +149,7 @@ def test_traces_are_the_recorders_and_kept(tried, own, profile, work, monkeypatc
             atol=1e-6,
         )
     loaded, lookup, early = (
-        selection.recorded(one, profile, "greedy", texts).trace for one in tried
+        candidates.recorded(one, profile, "greedy", texts).trace for one in drafts
     )
     pd.testing.assert_frame_equal(
         loaded.drop(columns=LISTS), own.trace.drop(columns=LISTS), check_exact=False, atol=1e-6
@@ -133,19 +157,19 @@ def test_traces_are_the_recorders_and_kept(tried, own, profile, work, monkeypatc
     assert not np.allclose(lookup["overlap"], early["overlap"]), (
         "drafts that share a spec are kept apart by their names"
     )
-    written = selection.recorded(tried[0], profile, "greedy", None, "its own").trace
+    written = candidates.recorded(drafts[0], profile, "greedy", None, "its own").trace
     assert written["token"].tolist() == own.trace["token"].tolist(), (
         "without texts the target writes them"
     )
     monkeypatch.setattr("speclab.runs.record_run", lambda *a, **k: pytest.fail("recorded again"))
-    selection.recorded(tried[0], profile, "greedy", texts)
+    candidates.recorded(drafts[0], profile, "greedy", texts)
 
 
 LISTS = ["top_draft_ids", "top_draft_q", "top_draft_p"]
 
 
 def test_a_remembered_target_runs_a_text_once_and_nothing_else(random_pair):
-    pair = dataclasses.replace(random_pair, target=selection.Remembered(random_pair.target))
+    pair = dataclasses.replace(random_pair, target=candidates.Remembered(random_pair.target))
     tokens, before = torch.tensor([[4, 5, 6]]), random_pair.target.passes
     first, second = (pair.target.forward(tokens, pair.target.cache()) for _ in range(2))
     assert torch.equal(first, second) and random_pair.target.passes == before + 1
@@ -156,7 +180,7 @@ def test_a_remembered_target_runs_a_text_once_and_nothing_else(random_pair):
     cache = random_pair.target.cache()
     random_pair.target.forward(tokens, cache)
     for options in ((cache,), (pair.target.cache(), torch.tensor([0, 1, 1]))):
-        with pytest.raises(ValueError, match="whole texts only"):
+        with pytest.raises(AssertionError, match="whole texts only"):
             pair.target.forward(tokens, *options)
 
 
@@ -173,28 +197,186 @@ def trace_of(ranks):
 
 
 def test_acceptance_and_differences_by_hand():
-    half, all_right = (
-        trace_of([[0, 1, 0, 3]] * 6),
-        trace_of([[0, 0, 0, 0]] * 6).assign(overlap=0.75),
-    )
-    table = selection.acceptance({"a": half, "b": all_right}).set_index(["draft", "domain"])
-    assert table.loc[("a", "code"), "estimate"] == 0.5 and table.loc[
-        ("b", "pooled"), ["low", "high"]
-    ].tolist() == [1, 1]
-    gain = selection.against({"b": all_right}, half).set_index("domain")
+    half = trace_of([[0, 1, 0, 3]] * 6)
+    all_right = trace_of([[0, 0, 0, 0]] * 6).assign(overlap=0.75)
+    levels = accepted.acceptance(of_both_kinds({"a": half, "b": all_right}), ["a", "b"])
+    assert levels.at(estimator="hit[1]", draft="a", domain="code").value == 0.5
+    pooled = levels.at(estimator="alpha", draft="b", domain="pooled").frame
+    assert pooled[["low", "high"]].to_numpy().tolist() == [[0.75, 0.75]]
+    gain = accepted.against(all_right, half).set_index("domain")
     assert gain.loc["code", ["estimate", "low", "high"]].tolist() == [0.5, 0.5, 0.5]
-    assert (
-        gain.loc["code", "p_value"] < 0.05 < selection.against({"a": half}, half)["p_value"].min()
+    assert gain.loc["code", "p_value"] < 0.05 < accepted.against(half, half)["p_value"].min()
+    by_overlap = accepted.against(all_right, half, candidates.ALPHA)
+    assert by_overlap["estimate"].tolist() == [0.25, 0.25]
+    other = all_right.assign(token=1)
+    with pytest.raises(AssertionError, match="traces of other texts"):
+        accepted.against(other, half)
+    assert accepted.against(other, half, same_text=False)["estimate"].tolist() == [0.5, 0.5]
+
+
+def test_int4_against_the_article_in_words():
+    rows = [("hit[1]", "INT4 self-draft", "code", 0.95, 0.94, 0.96)]
+    rows += [("hit[1]", "INT4 self-draft", "chat", 0.93, 0.92, 0.94)]
+    rows += [("alpha", "INT4 self-draft", "code", 0.9, 0.89, 0.92)]
+    rows += [("alpha", "INT4 self-draft", "pooled", 0.99, 0.98, 1.0)]
+    levels = estimates_of(rows, "estimator draft domain")
+    assert accepted.int4_sentence(levels, 0.93, "") == (
+        "Against the article's 93%, INT4 is: hit[1]: above it in code; not told apart from it in "
+        "chat. alpha: below it in code."
     )
-    assert selection.against({"b": all_right}, half, selection.ALPHA)["estimate"].tolist() == [
-        0.25,
-        0.25,
-    ]
-    with pytest.raises(ValueError, match="draft 'b' was judged on other texts"):
-        selection.against({"b": all_right.assign(token=1)}, half)
-    assert selection.against({"b": all_right.assign(token=1)}, half, same_text=False)[
-        "estimate"
-    ].tolist() == [0.5, 0.5]
+    none = Estimates(levels.frame.assign(draft="INT8 self-draft"))
+    assert "**No INT4 self-draft here**: no GPTQ." in accepted.int4_sentence(none, 0.93, "no GPTQ")
+    assert "it was not asked for" in accepted.int4_sentence(none, 0.93, "")
+
+
+def estimates_of(rows, keys):
+    """Estimates of rows of keys, estimate, low, high."""
+    return Estimates(pd.DataFrame(rows, columns=[*keys.split(), "estimate", "low", "high"]))
+
+
+def test_a_quantised_target_in_words():
+    rows = [("alpha", "same", "pooled", 0.6, 0.01, 0.005, 0.02)]
+    rows += [("hit[1]", "each its own", "pooled", 0.7, -0.01, -0.02, 0.01)]
+    rows += [("hit[1]", "each its own", "code", 0.7, 0.5, 0.4, 0.6)]
+    shift = estimates_of(rows, "estimator text domain full_precision")
+    assert accepted.shift_sentence(shift) == (
+        "Quantising the target alone, all domains pooled: alpha (same text) 0.600 **+0.010** "
+        "[+0.005, +0.020], more is accepted; hit[1] (each its own text) 0.700 **-0.010** "
+        "[-0.020, +0.010], no difference that these prompts can tell."
+    )
+    assert "Not measured here" in accepted.shift_sentence(None)
+
+
+def test_without_a_quantised_target_beside_this_one_nothing_is_measured(profile):
+    assert accepted.quantised_target(FakeTried({}, profile=profile), "") is None
+    assert accepted.quantised_target(FakeTried({}, profile=profile), "no-such-folder") is None
+
+
+# ---- trained -------------------------------------------------------------------------------------
+
+
+HIT = score.mean_of("hit")
+
+
+def trace_with(values, rows=4):
+    """A trace with `rows` positions a prompt; values: {domain: [share of each prompt]}."""
+    return pd.DataFrame(
+        {"prompt_id": f"{domain}-{i}", "domain": domain, "hit": float(k < round(share * rows))}
+        for domain, shares in values.items()
+        for i, share in enumerate(shares)
+        for k in range(rows)
+    )
+
+
+def test_what_training_changed_by_hand():
+    before = trace_with({"code": [0, 0.5, 0.5, 1, 0.5], "chat": [0.5] * 5})
+    one = trace_with({"code": [0.25, 0.75, 0.75, 1, 0.75], "chat": [0.5] * 5})
+    two = trace_with({"code": [0, 0.5, 0.5, 1, 1], "chat": [0.75] * 5})
+    table = accepted.trained_change(before, [one, two], HIT).set_index("domain")
+    code, chat, both = table.loc["code"], table.loc["chat"], table.loc["all"]
+    assert (code.before, code.after, code.difference) == pytest.approx((0.5, 0.65, 0.15))
+    assert code.low < 0.15 < code.high
+    assert (code.seed_low, code.seed_high) == pytest.approx((0.1, 0.2))
+    assert (chat.seed_low, chat.seed_high) == pytest.approx((0, 0.25))
+    assert (chat.low, chat.high) == pytest.approx((0, 0.25)), "alike prompts leave the seeds"
+    assert both.difference == pytest.approx((0.15 + 0.125) / 2)
+    assert both.n_prompts == 10 and both.n_seeds == 2
+
+
+def test_no_change_has_no_interval_and_one_seed_gives_the_paired_interval():
+    before = trace_with({"code": [0, 0.5, 0.5, 1, 0.5]})
+    after = trace_with({"code": [0.25, 0.75, 0.5, 1, 0.75]})
+    same = accepted.trained_change(before, [before] * 3, HIT)
+    assert (same[["difference", "low", "high"]] == 0).all(axis=None)
+    paired = paired_difference(after, before, HIT)
+    row = accepted.trained_change(before, [after], HIT).iloc[-1]
+    wanted = (paired.estimate, paired.low, paired.high)
+    assert (row.difference, row.low, row.high) == pytest.approx(wanted)
+
+
+def test_what_training_changed_needs_the_same_prompts():
+    before = trace_with({"code": [0.5] * 6})
+    for after in ([], [trace_with({"code": [0.5] * 5})]):
+        with pytest.raises(AssertionError):
+            accepted.trained_change(before, after, HIT)
+
+
+def curve(*values):
+    """A trained draft whose curve has these (hit[1], overlap) at steps 0, 10, …"""
+    rows = [{"step": 10 * i, "hit[1]": h, "overlap": a} for i, (h, a) in enumerate(values)]
+    return TrainedDraft(None, {"minutes": 2.0 * len(values), "curve": rows})
+
+
+def test_learning_curves_are_means_between_the_least_and_the_greatest_seed():
+    trained = {
+        "sequence": {"a": curve((0.5, 0.4), (0.6, 0.5)), "b": curve((0.5, 0.4), (0.8, 0.3))},
+        "forward-kl": {"c": curve((0.5, 0.4), (0.7, 0.6), (0.9, 0.7))},
+    }
+    curves = accepted.learning_curves(trained)
+    at_10 = curves.at(draft="sequence", step=10, estimator="hit[1]").frame.iloc[0]
+    assert (at_10.estimate, at_10.low, at_10.high) == pytest.approx((0.7, 0.6, 0.8))
+    assert curves.at(draft="sequence", step=10, estimator="alpha").value == pytest.approx(0.4)
+    table = accepted.training_table(trained, curves).set_index("draft")
+    assert table.loc["sequence", ["seeds", "minutes"]].tolist() == [2, 4.0]
+    assert table.loc["forward-kl", ["hit[1] before", "hit[1] after"]].tolist() == [0.5, 0.9]
+    assert table.loc["forward-kl", "alpha after"] == pytest.approx(0.7)
+
+
+def test_what_is_better_at_one_temperature_and_worse_at_the_other_is_named():
+    rows = [("hit[1]", "a", "all", 0.1, 0.05, 0.2), ("hit[1]", "b", "all", 0.1, 0.05, 0.2)]
+    rows += [("alpha", "a", "all", -0.1, -0.2, -0.05), ("alpha", "b", "all", -0.1, -0.2, 0.05)]
+    gains = estimates_of(rows, "estimator draft domain")
+    assert accepted.split_sentence(gains) == "Better at T = 0 and worse at T = 1: a."
+    assert accepted.split_sentence(gains.at(draft="b")).endswith("none of them.")
+
+
+def test_families_are_trained_recorded_and_compared(random_pair, profile, own, work, monkeypatch):
+    monkeypatch.setattr(candidates.distil.distil, "__defaults__", (work, 0, False, ""))
+    monkeypatch.setattr(candidates.runs, "load_or_record", lambda profile, kind: own)
+    tried = candidates.Tried(profile, random_pair)
+    config = TextConfig(max_prompt_tokens=12, max_new_tokens=4)
+    text = continuations(random_pair, training_prompts(2), config, work)
+    steps = TrainConfig(steps=1, batch=3, warmup_steps=1, checkpoint_every=1)
+    trained = candidates.train(tried, text, ["total-variation", "sequence"], [0, 1], steps)
+    assert {family: list(names) for family, names in trained.items()} == {
+        "total-variation": [f"distilled, total-variation, seed {seed}" for seed in (0, 1)],
+        "sequence": ["distilled, sequence, seed 0"],
+        "specialist": ["specialist, seed 0", "specialist, seed 1"],
+    }
+    domains = {c.split()[0] for c in trained["specialist"]["specialist, seed 1"].curve if " " in c}
+    assert domains == set(candidates.SPECIALTY)
+    gained = accepted.gained(tried, trained)
+    change = gained.at(draft="sequence", estimator="alpha", domain="pooled").frame.iloc[0]
+    assert change["estimate"] == pytest.approx(change["after"] - change["before"])
+    assert gained.frame.groupby("draft")["n_seeds"].first().to_dict() == {
+        "total-variation": 2, "sequence": 1, "specialist": 2,
+    }  # fmt: skip
+    versus = accepted.specialist_against(tried, trained, "total-variation")
+    pooled = gained.at(estimator="hit[1]", domain="pooled")
+    mine, its = (pooled.at(draft=name).value for name in ("specialist", "total-variation"))
+    difference = versus.at(estimator="hit[1]", domain="pooled").value
+    assert difference == pytest.approx(mine - its, abs=1e-12)
+    named = [one.name for one in speed.chosen(tried)]
+    firsts = ["distilled, total-variation", "distilled, sequence", "specialist"]
+    assert named == [OWN, *(f"{name}, seed 0" for name in firsts)]
+
+
+# ---- copying -------------------------------------------------------------------------------------
+
+
+def test_copying_by_hand():
+    """Of four positions two match, one of these is right; the own draft is right at another one."""
+    q = [[0.9], [0.9], [0.1], [0.1]] * 6
+    lookup = trace_of([[0, 1, 1, 1]] * 6).assign(top_draft_q=q)
+    own = trace_of([[0, 0, 1, 1]] * 6)
+    tried = FakeTried({(LOOKUP, "greedy"): lookup, (OWN, "greedy"): own})
+    copies = accepted.copying(tried).at(domain="code")
+    for asked in (accepted.MATCHED, accepted.RIGHT, accepted.EITHER):
+        assert copies.at(estimator=asked).value == 0.5
+    assert accepted.lookup_against_own(tried).at(domain="pooled").value == -0.25
+
+
+# ---- costs and speed -----------------------------------------------------------------------------
 
 
 def test_the_best_chain_by_hand():
@@ -203,7 +385,7 @@ def test_the_best_chain_by_hand():
     Gamma 3 makes blocks of 4 tokens at 0.3 + 1.3 + 0.2, gamma 1 of 2 at 0.1 + 1.1 + 0.2.
     """
     rows = trace_of([[0, 0, 0, 1] * 2] * 6)
-    found = selection.best_chain(rows, COSTS, range(1, 6))
+    found = speed.best_chain(rows, COSTS, range(1, 6))
     assert found["gamma"] == 3 and found["block_efficiency"] == 4
     assert (
         found["speedup"]
@@ -211,7 +393,7 @@ def test_the_best_chain_by_hand():
         == pytest.approx(found["speedup_low"])
         == pytest.approx(found["speedup_high"])
     )
-    dear = selection.best_chain(rows, selection.with_c(COSTS, 3.0), range(1, 6))
+    dear = speed.best_chain(rows, speed.with_c(COSTS, 3.0), range(1, 6))
     assert dear["gamma"] == 1 and dear["speedup"] == pytest.approx(
         speedup_standard(2, 1, 3.0, 1.1, 0.2)
     )
@@ -223,9 +405,9 @@ def test_the_best_chain_by_hand():
     st.floats(0, 1.5),
 )
 def test_no_other_gamma_is_faster(ranks, c):
-    rows, costs = trace_of(ranks), selection.with_c(COSTS, c)
-    best = selection.best_chain(rows, costs, range(1, 5))["speedup"]
-    each = [selection.best_chain(rows, costs, [gamma])["speedup"] for gamma in range(1, 5)]
+    rows, costs = trace_of(ranks), speed.with_c(COSTS, c)
+    best = speed.best_chain(rows, costs, range(1, 5))["speedup"]
+    each = [speed.best_chain(rows, costs, [gamma])["speedup"] for gamma in range(1, 5)]
     assert best == pytest.approx(max(each)) and best > 0
 
 
@@ -255,92 +437,133 @@ def test_a_chain_that_stops_costs_what_the_decoder_spends():
     assert totals(at, stopped(at, "confidence", 0.5, 2), COSTS)["drafted"].sum() == sum(
         s.drafted for m in made for s in m[2].steps
     )
-    found = selection.stopped_chain(nodes, COSTS, 14)
+    found = speed.stopped_chain(nodes, COSTS, 14)
     assert found["speedup"] == pytest.approx(max(speed.values())) and found["gamma"] == max(
         speed, key=speed.get
     )
-    assert selection.stopped_chain(nodes, COSTS, 14, limits=[2])["speedup"] == pytest.approx(
-        speed[2]
-    )
+    assert speed.stopped_chain(nodes, COSTS, 14, limits=[2])["speedup"] == pytest.approx(speed[2])
 
 
-def test_costs_of_candidates(tried, random_pair):
-    bound = selection.by_bytes(tried[0])
-    share = tried[0].weight_bytes / random_pair.facts["target"]["weight_bytes"]
-    assert (
-        bound.of_block(chain(4)) == pytest.approx(4 * share + 1)
-        and selection.by_bytes(tried[1]).c() == 0
-    )
-    found = selection.pass_costs(
-        [*tried, dataclasses.replace(tried[0], name="retrained")], context=16, repeats=3
-    )
-    assert list(found) == [*(one.name for one in tried), "retrained"] and all(
-        0 < c < 10 for c in found.values()
-    )
-    assert found["retrained"] == found["loaded"] and len(set(found.values())) == 3, (
-        "one measurement for one architecture"
-    )
-    timed = [EncodedPrompt(f"p{i}", "code", (3, 5, 7 + i), 0) for i in range(5)]
-    speed = selection.measured_speed(tried[1], timed, 2, 60, 1, StopRule("confidence", 0.5))
-    assert 0 < speed["measured_low"] <= speed["measured"] <= speed["measured_high"] < 20
+def test_costs_of_candidates(drafts, random_pair):
+    loaded, lookup, _ = drafts
+    bound = speed.by_bytes(loaded)
+    share = loaded.weight_bytes / random_pair.facts["target"]["weight_bytes"]
+    assert bound.of_block(chain(4)) == pytest.approx(4 * share + 1)
+    assert speed.by_bytes(lookup).c() == 0
+    again = dataclasses.replace(loaded, name="retrained")
+    prices = speed.pass_costs([*drafts, again], context=16, repeats=3)
+    assert list(prices) == [*(one.name for one in drafts), "retrained"]
+    assert all(0 < c < 10 for c in prices.values())
+    assert prices["retrained"] == prices["loaded"], "one measurement for one architecture"
+    assert len(set(prices.values())) == 3
+    prompts = [EncodedPrompt(f"p{i}", "code", (3, 5, 7 + i), 0) for i in range(5)]
+    timed = speed.Timed(prompts, 60, 16)
+    found = speed.decoded_speedup(lookup, timed, 2, 1, StopRule("confidence", 0.5))
+    assert 0 < found["measured_low"] <= found["measured"] <= found["measured_high"] < 20
 
 
-def test_the_table_holds_each_drafts_own_numbers(tried, profile, own, work):
-    runs = {one.name: selection.recorded(one, profile, "greedy", texts_of(own)) for one in tried}
-    price = {one.name: c for one, c in zip(tried, (0.2, 0.01, 0.6), strict=True)}
-    table = selection.compared(tried, runs, runs, price, COSTS, range(1, 5)).set_index("draft")
-    for one in tried:
-        row, best = (
-            table.loc[one.name],
-            selection.best_chain(
-                runs[one.name].trace, selection.with_c(COSTS, price[one.name]), range(1, 5)
-            ),
-        )
-        assert row["hit[1]"] == (runs[one.name].trace["draft_rank"] == 0).mean()
+@pytest.fixture
+def runs_of(drafts, profile, own, work):
+    """Every draft on the texts of the pair's own run, for both temperatures."""
+    texts = texts_of(own)
+    traces = {one.name: candidates.recorded(one, profile, "greedy", texts).trace for one in drafts}
+    return of_both_kinds(traces)
+
+
+def test_the_table_holds_each_drafts_own_numbers(drafts, runs_of):
+    price = {one.name: c for one, c in zip(drafts, (0.2, 0.01, 0.6), strict=True)}
+    table = speed.compared(runs_of, drafts, price, COSTS, range(1, 5)).set_index("name")
+    for one in drafts:
+        row, trace = table.loc[one.name], runs_of.trace(one.name, "greedy")
+        best = speed.best_chain(trace, speed.with_c(COSTS, price[one.name]), range(1, 5))
+        assert row["hit[1]"] == (trace["draft_rank"] == 0).mean()
         assert row["hit[1]_low"] <= row["hit[1]"] <= row["hit[1]_high"]
-        assert (
-            row["speedup"] == best["speedup"]
-            and row["gamma"] == best["gamma"]
-            and row["c"] == price[one.name]
-        )
-        bound = max(
-            selection.best_chain(runs[one.name].trace, selection.by_bytes(one), [g])["speedup"]
-            for g in range(1, 5)
-        )
-        assert row["speedup_by_bytes"] == pytest.approx(bound)
+        assert row["c"] == price[one.name] and row["draft"] == speed.label(one.name)
+        assert (row["speedup"], row["gamma"]) == (best["speedup"], best["gamma"])
+        bytes_only = [speed.best_chain(trace, speed.by_bytes(one), [g]) for g in range(1, 5)]
+        assert row["speedup_by_bytes"] == pytest.approx(max(b["speedup"] for b in bytes_only))
     assert table.loc["prompt lookup", "front"] and table.loc[table["hit[1]"].idxmax(), "front"]
+    assert {*speed.DRAFTS_TABLE, *speed.SPEED_TABLE} <= {*table.columns}
+    drawn = speed.speedups(table.reset_index())
+    here = drawn.at(machine=speed.HERE).frame
+    assert here["estimate"].is_monotonic_decreasing and len(drawn.frame) == 6
+
+
+def table_of(**columns):
+    """A table of drafts a, b, c."""
+    return pd.DataFrame({"draft": ["a", "b", "c"]} | columns)
+
+
+def test_the_best_draft_and_those_that_cannot_be_told_apart_from_it():
+    ends = {"speedup_low": [0.9, 1.2, 1.1], "speedup_high": [1.1, 1.4, 1.25]}
+    table = table_of(speedup=[1.0, 1.3, 1.2], **ends)
+    best, words = speed.top(table, "speedup")
+    assert best["draft"] == "b"
+    assert words == "b (cannot be told apart from it, the intervals overlap: c)"
+    assert speed.top(table.drop(index=2), "speedup")[1] == "b"
+    for low, high, verdict in (
+        (1.5, 1.6, "is faster still"),
+        (1.0, 1.1, "is slower"),
+        (1.1, 1.3, "cannot be told apart from that"),
+    ):
+        stop = {"speedup_low": low, "speedup_high": high}
+        assert speed.stopped_verdict(stop, best) == verdict
+
+
+def test_the_small_draft_has_weights_and_less_than_half_the_targets():
+    table = pd.DataFrame(
+        {"bits": [0, 16, 4, 16], "of_target_parameters": [0, 0.1, 1, 0.6], "hit[1]": [9, 0.6, 8, 7]}
+    )
+    assert speed.small_draft_hit(table) == 0.6
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(0.8, "with the processor's caches to itself"), (1.0, ""), (1.2, "the clock was disturbed")],
+)
+def test_measured_beside_predicted_in_words(share, words):
+    row = {"draft": "a", "predicted": 1.0, "measured": share}
+    said = speed.measured_sentence(pd.DataFrame([row | {"measured_low": 0.5, "measured_high": 2}]))
+    assert f"a {share:.2f} [0.50, 2.00] (predicted for these texts: 1.00)" in said
+    assert f"Real speed is {100 * share:.0f} % of the predicted one" in said
+    assert words in said and (words or said.endswith(". "))
+
+
+def test_labels_stand_apart_and_near_their_values():
+    assert speed.apart(np.array([0.0, 1.0, 3.0]), 0.5).tolist() == [0, 1, 3]
+    assert speed.apart(np.array([1.0, 1.0, 1.0]), 0.5).tolist() == [0.5, 1, 1.5]
+
+
+def test_the_front_is_drawn_with_a_name_at_every_draft():
+    table = table_of(c=[0.1, 0.1, 1.0], front=[True, False, True])
+    table = table.assign(**{"hit[1]": [0.6, 0.5, 0.9], "hit[1]_low": 0.4, "hit[1]_high": 0.95})
+    axes = speed.pareto_figure(table).axes[0]
+    assert {text.get_text(): text.get_weight() for text in axes.texts} == {
+        "a": "bold", "b": "normal", "c": "bold",
+    }  # fmt: skip
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=9))
 def test_the_pareto_front_is_what_nothing_dominates(points):
     cost, value = np.array(points).T
-    front = selection.pareto(cost, value)
+    front = speed.pareto(cost, value)
     for i, (c, v) in enumerate(points):
         assert front[i] == (not any((x <= c and y >= v) and (x < c or y > v) for x, y in points))
     assert front.any()
 
 
-def test_pareto_refuses_what_it_cannot_compare():
-    with pytest.raises(ValueError, match="as many finite numbers"):
-        selection.pareto([1, 2], [1])
-    with pytest.raises(ValueError, match="as many finite numbers"):
-        selection.pareto([1, np.nan], [1, 2])
-
-
-def test_every_draft_is_lossless_and_the_check_can_fail(tried, own, random_pair, profile):
-    prompts = encode_prompts(
-        random_pair.tokenizer, load_prompts("project", 2), profile.max_prompt_tokens
-    )
-    shapes = {name: parse_shape(name) for name in ("chain:3", "tree:3,2,8")}
-    table = selection.lossless(tried, prompts, texts_of(own), shapes, profile.max_new_tokens)
-    assert (
-        len(table) == 6 and (table["equal"] == table["texts"]).all() and (table["texts"] == 8).all()
-    )
+def test_every_draft_is_lossless_and_the_check_can_fail(drafts, own, random_pair, profile):
+    known = load_prompts("project", 1)
+    prompts = encode_prompts(random_pair.tokenizer, known, profile.max_prompt_tokens)
+    timed, shapes = speed.Timed(prompts, profile.max_new_tokens, 8), ("chain:3", "tree:3,2,8")
+    texts = texts_of(own)
+    table = speed.lossless(FakeTried({}, texts={"greedy": texts}), drafts, timed, shapes)
+    assert len(table) == 6 and (table["texts"] == 4).all()
+    assert (table["equal"] == table["texts"]).all()
     assert table["block_efficiency"].between(1, 4).all()
-    wrong = {name: (text[0] ^ 1, *text[1:]) for name, text in texts_of(own).items()}
-    assert (
-        selection.lossless(tried, prompts, wrong, shapes, profile.max_new_tokens)["equal"] == 0
-    ).all()
+    wrong = {name: (text[0] ^ 1, *text[1:]) for name, text in texts.items()}
+    table = speed.lossless(FakeTried({}, texts={"greedy": wrong}), drafts, timed, shapes)
+    assert (table["equal"] == 0).all()
 
 
 @pytest.mark.slow
@@ -348,13 +571,15 @@ def test_every_free_draft_is_lossless_on_the_tiny_pair(tiny_pair):
     from speclab.profiles import load_profile
 
     small = load_profile("tiny", {"device": "cpu", "prompts_per_domain": 5, "max_new_tokens": 32})
-    tried = [
-        Candidate("prompt lookup", with_lookup(tiny_pair), small.draft, 0, 0),
-        selection.first_layers(tiny_pair, small, 2),
+    free = [
+        candidates.prompt_lookup(tiny_pair, small),
+        candidates.first_layers(tiny_pair, small, 2),
     ]
     prompts = encode_prompts(tiny_pair.tokenizer, load_prompts("project", 5), 512)
     made = generate(tiny_pair.target, prompts, 32, tiny_pair.stop_ids, Sampling(), 0)
     texts = {prompt.prompt_id: text for prompt, text in zip(prompts, made, strict=True)}
-    shapes = {name: parse_shape(name) for name in ("chain:4", "tree:3,2,8", "dynamic:4,4,8")}
-    table = selection.lossless(tried, prompts, texts, shapes, 32)
-    assert (table["equal"] == table["texts"]).all()
+    shapes = ("chain:4", "tree:3,2,8", "dynamic:4,4,8")
+    for number in range(5):  # one prompt a domain at a time
+        timed = speed.Timed(prompts[number::5], 32, 8)
+        table = speed.lossless(FakeTried({}, texts={"greedy": texts}), free, timed, shapes)
+        assert (table["equal"] == table["texts"]).all() and (table["texts"] == 4).all()

@@ -111,13 +111,13 @@ def test_phrases_are_texts_and_every_action_has_its_own():
 
 
 def test_the_prompts_of_a_seed_are_those_that_kept_drafts_were_trained_on():
-    """Trained drafts are kept by their texts: another prompt, or another order, trains them anew."""
+    """Trained drafts are kept by their texts: another prompt or order trains them anew."""
     listed = json.dumps([[p.prompt_id, p.domain, p.text] for p in training_prompts(100)])
     assert hashlib.sha256(listed.encode()).hexdigest()[:16] == "57d94b1959ed58b3"
 
 
 def test_the_examples_in_a_stub_are_true():
-    """Every stub is given the body that its name promises, and its docstring is run as a doctest."""
+    """Every stub gets the body that its name promises, and its docstring is run as a doctest."""
     for text in [p.text for p in PROMPTS if p.domain == "code"]:
         name, arg, kind = re.match(r"def (\w+)\((\w+): list\[(\w+)\]\)", text).groups()
         table = NUMBERS if kind == "int" else STRINGS

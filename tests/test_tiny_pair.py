@@ -3,10 +3,15 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from conftest import ROOT
 from safetensors import safe_open
 
+from data.corpus import Document
+from data.pairs.tiny import prepare
+from speclab.drafts.train import TrainConfig
 from speclab.prompts import DOMAINS, encode_prompts, load_prompts
 from speclab.record import record_block
 from speclab.sampling import Sampling
@@ -74,27 +79,44 @@ def test_acceptance_is_between_0_4_and_0_9_in_every_domain_and_domains_differ(ti
     assert max(means.values()) - min(means.values()) > 0.05, means
 
 
-@pytest.mark.parametrize(("before", "after"), [("a <!-- x --> b", "a <!-- x --> b")])
-def test_a_card_without_marks_is_left_alone(tmp_path, before, after):
-    from data.pairs.tiny.prepare import write_card
+def test_the_card_is_written_from_the_log_between_its_marks(tmp_path):
+    facts = json.loads((PAIR / "training.json").read_text())
+    last = pd.DataFrame({name: facts["log"][name][-1] for name in ("draft", "target")})
+    losses = last.drop(index=["step", "minutes", "loss"])
+    card, there = tmp_path / "README.md", (PAIR / "README.md").read_text()
+    start, end = (there.index(mark) for mark in prepare.CARD_MARKS)
+    card.write_text(there[: start + len(prepare.CARD_MARKS[0])] + "old" + there[end:])
+    prepare.write_card(card, losses.rename_axis("held-out loss, nats per token"), facts)
+    assert card.read_text() == there
+    card.write_text("a <!-- x --> b")
+    prepare.write_card(card, losses, facts)
+    assert card.read_text() == "a <!-- x --> b", "a card without marks is left alone"
 
-    (tmp_path / "README.md").write_text(before)
-    write_card(tmp_path / "README.md", None, {})
-    assert (tmp_path / "README.md").read_text() == after
+
+def test_held_out_rows_are_consecutive_and_one_token_longer_than_the_context(tiny_pair):
+    docs = [Document("code", "a b c d e f g " * 9, True), Document("code", "never", False)]
+    config = TrainConfig(steps=1, context=8)
+    rows = prepare.held_out_rows(tiny_pair.tokenizer, docs, config)["code"]
+    tokens = prepare.encode(tiny_pair.tokenizer, docs[:1])
+    assert rows.shape == ((len(tokens) - 1) // 8, 9)
+    assert rows[1].tolist() == tokens[8:17].tolist()
+
+
+def test_the_command_names_what_is_missing_in_one_line(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        prepare.main(["--data", str(tmp_path), "--out", str(tmp_path / "out")])
+    assert stopped.value.code == 2
+    assert "DATA must hold train/ and hub_mirror/" in capsys.readouterr().err
 
 
 def test_the_end_of_a_users_turn_is_not_learned_from_the_given_step_on(tiny_pair, monkeypatch):
-    import torch
-
-    import data.pairs.tiny.prepare as pretrain
-
     seen = []
     monkeypatch.setattr(
-        pretrain, "next_token_loss", lambda model, rows, ignored: seen.append(ignored)
+        prepare, "next_token_loss", lambda model, rows, ignored: seen.append(ignored)
     )
     text = "<s><|user|>Hi there</s><|assistant|>Hello!</s>"
     rows = torch.tensor([tiny_pair.tokenizer(text, add_special_tokens=False)["input_ids"]])
-    loss = pretrain.turn_loss(tiny_pair.tokenizer, mask_from=2)
+    loss = prepare.turn_loss(tiny_pair.tokenizer, mask_from=2)
     loss(None, rows, 1), loss(None, rows, 2)
     labels = tiny_pair.tokenizer.convert_ids_to_tokens(rows[0, 1:])
     assert seen[0] is None and [t for t, skip in zip(labels, seen[1][0], strict=True) if skip] == [

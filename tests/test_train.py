@@ -43,7 +43,9 @@ def fresh():
 
 def run(folder, config=CONFIG, **changes):
     model, stream = fresh(), Stream(TOKENS, config)
-    return model, optimise(model, stream.batch, config, folder, {"code": stream.batch(99)}, **changes)
+    return model, optimise(
+        model, stream.batch, config, folder, {"code": stream.batch(99)}, **changes
+    )
 
 
 def test_the_loss_falls_and_the_log_has_one_row_a_checkpoint(tmp_path):
@@ -65,7 +67,9 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
         return stream.batch(step)
 
     with pytest.raises(KeyboardInterrupt):
-        optimise(fresh(), killed_at_the_sixth_step, CONFIG, tmp_path / "cut", {"code": stream.batch(99)})
+        optimise(
+            fresh(), killed_at_the_sixth_step, CONFIG, tmp_path / "cut", {"code": stream.batch(99)}
+        )
     resumed, log = run(tmp_path / "cut")
     assert [row["step"] for row in log] == [3, 7]
     for name, value in whole.state_dict().items():

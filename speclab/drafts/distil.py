@@ -288,8 +288,7 @@ def _with_adapters(network: Any, rank: int) -> Callable[[], Any]:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
         raise ImportError(
-            f"lora_rank={rank} needs peft: pip install peft, or take lora_rank=0 for a full "
-            "update"
+            f"lora_rank={rank} needs peft: pip install peft, or take lora_rank=0 for a full update"
         ) from error
     settings = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
     return get_peft_model(network, settings).merge_and_unload

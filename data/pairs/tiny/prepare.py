@@ -3,10 +3,12 @@ one seed.
 """
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import numpy as np
 import pandas as pd
 import torch
@@ -15,7 +17,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from data.corpus import ASSISTANT, END, USER, Document, documents
 from speclab.drafts.quantise import quantise
-from speclab.drafts.train import Stream, TrainConfig, fit, next_token_loss
+from speclab.drafts.train import Stream, TrainConfig, next_token_loss, optimise
+from speclab.files import RunError
 
 VOCABULARY = 4096
 CALIBRATION_ROWS = 64
@@ -42,8 +45,8 @@ SIZES = {
     },
 }
 CHAT_TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + eos_token }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+    "{{ bos_token }}{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + eos_token }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 SPLIT = r"""\d| ?[A-Za-z]+|\n+| +(?=\S)|\s+| ?[^\sA-Za-z\d]+"""
 
@@ -106,17 +109,11 @@ def held_out_rows(
     tokenizer: PreTrainedTokenizerFast, docs: list[Document], config: TrainConfig
 ) -> dict[str, torch.Tensor]:
     """Up to 16 rows of held-out text per domain, int64 (rows, context + 1)."""
-    rows = {}
+    rows, length = {}, config.context
     for domain in dict.fromkeys(d.domain for d in docs):
-        tokens = encode(tokenizer, [d for d in docs if d.held_out and d.domain == domain]).astype(
-            np.int64
-        )
-        count = min(16, (len(tokens) - 1) // config.context)
-        rows[domain] = torch.from_numpy(
-            np.stack(
-                [tokens[i * config.context : (i + 1) * config.context + 1] for i in range(count)]
-            )
-        )
+        kept = [d for d in docs if d.held_out and d.domain == domain]
+        tokens = torch.from_numpy(encode(tokenizer, kept).astype(np.int64))
+        rows[domain] = tokens.unfold(0, length + 1, length)[:16].clone()
     return rows
 
 
@@ -158,9 +155,9 @@ def build_tiny_pair(
     Checkpoints stand in `work`: a killed call goes on from the last one. `steps` None means STEPS.
     Returns the held-out losses, nats per token.
     """
+    rates = {"lr_matrix": 1e-2, "lr_other": 5e-3}
     configs = {
-        name: TrainConfig(steps=steps or count, lr_matrix=1e-2, lr_other=5e-3, seed=seed)
-        for name, count in STEPS.items()
+        name: TrainConfig(steps=steps or count, seed=seed, **rates) for name, count in STEPS.items()
     }
     config = configs["target"]
     docs = documents(data, seed)
@@ -169,15 +166,8 @@ def build_tiny_pair(
     rows, logs = held_out_rows(tokenizer, docs, config), {}
     for name in ("draft", "target"):
         model = new_model(name, tokenizer, seed)
-        logs[name] = fit(
-            model,
-            stream.batch,
-            configs[name],
-            work / name,
-            rows,
-            turn_loss(tokenizer, MASK_FROM[name]),
-            f"tiny {name}",
-        )
+        loss, label = turn_loss(tokenizer, MASK_FROM[name]), f"tiny {name}"
+        logs[name] = optimise(model, stream.batch, configs[name], work / name, rows, loss, label)
         export(model, tokenizer, out / name)
     calibration = [stream.batch(step)[0].tolist() for step in range(CALIBRATION_ROWS)]
     quantise(out / "target", out / "target-gptq", calibration)
@@ -191,13 +181,10 @@ def build_tiny_pair(
         "log": logs,
     }
     (out / "training.json").write_text(json.dumps(facts, indent=1) + "\n")
-    table = (
-        pd.DataFrame({name: log[-1] for name, log in logs.items()})
-        .drop(index=["step", "minutes", "loss"])
-        .rename_axis("held-out loss, nats per token")
-    )
+    last = pd.DataFrame({name: log[-1] for name, log in logs.items()})
+    table = last.drop(index=["step", "minutes", "loss"])
+    table = table.rename_axis("held-out loss, nats per token")
     write_card(out / "README.md", table, facts)
-    print(table.to_string(float_format="%.3f"))
     return table
 
 
@@ -205,33 +192,47 @@ def write_card(path: Path, losses: pd.DataFrame, facts: dict) -> None:
     """Put the measured numbers between the marks of the model card; a card without marks is left as
     it is.
     """
-    head, mark, rest = (
-        path.read_text(encoding="utf-8").partition(CARD_MARKS[0])
-        if path.is_file()
-        else ("", "", "")
-    )
+    card = path.read_text(encoding="utf-8") if path.is_file() else ""
+    head, mark, rest = card.partition(CARD_MARKS[0])
     if not mark:
         return
-    lines = [
-        f"| {losses.index.name} | {' | '.join(losses)} |",
-        "| --- " * (1 + len(losses.columns)) + "|",
-    ]
-    lines += [
-        f"| {domain} | " + " | ".join(f"{value:.2f}" for value in row) + " |"
-        for domain, row in losses.iterrows()
-    ]
-    lines += [
-        "",
-        *(
-            f"{name}: {facts['steps'][name]} steps of {facts['tokens_per_step']} tokens, {facts['minutes'][name]:.0f} minutes."
-            for name in losses
-        ),
-    ]
-    lines += [
-        f"The text has {facts['corpus_tokens']} training tokens in {sum(facts['documents'].values())} documents.",
-        "",
-    ]
-    path.write_text(
-        head + mark + "\n" + "\n".join(lines) + CARD_MARKS[1] + rest.partition(CARD_MARKS[1])[2],
-        encoding="utf-8",
-    )
+    names = [losses.index.name, *losses]
+    cells = [[domain, *map("{:.2f}".format, row)] for domain, row in losses.iterrows()]
+    lines = [f"| {' | '.join(row)} |" for row in (names, ["---"] * len(names), *cells)]
+    lines = ["", *lines, ""]
+    for name in losses:
+        steps, minutes = facts["steps"][name], facts["minutes"][name]
+        per_step = facts["tokens_per_step"]
+        lines.append(f"{name}: {steps} steps of {per_step} tokens, {minutes:.0f} minutes.")
+    tokens, documents = facts["corpus_tokens"], sum(facts["documents"].values())
+    lines += [f"The text has {tokens} training tokens in {documents} documents.", ""]
+    _, _, after = rest.partition(CARD_MARKS[1])
+    path.write_text(head + mark + "\n".join(lines) + CARD_MARKS[1] + after, encoding="utf-8")
+
+
+@click.command()
+@click.option("--data", type=Path, required=True, help="folder with train/ and hub_mirror/")
+@click.option("--out", type=Path, default=Path("data/pairs/tiny"), show_default=True)
+@click.option(
+    "--work",
+    type=Path,
+    default=Path("build/tiny-pair"),
+    show_default=True,
+    help="checkpoints; a killed run goes on from here",
+)
+@click.option(
+    "--steps", type=int, help="of each model (default: as the committed pair; fewer are worse)"
+)
+@click.option("--seed", type=int, default=0, show_default=True)
+def main(data: Path, out: Path, work: Path, steps: int | None, seed: int) -> None:
+    """Train the tiny pair again from its text."""
+    try:
+        table = build_tiny_pair(data, out, work, steps, seed)
+    except (ValueError, OSError, RunError, FloatingPointError) as error:
+        print(f"speclab: {error}", file=sys.stderr)
+        sys.exit(2)
+    print(table.to_string(float_format="%.3f"))
+
+
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,15 @@ from speclab.estimates import Estimates
 from speclab.profiles import ModelSpec
 from speclab.stats import BOUNDS, RESAMPLES, prompts_of
 from speclab.studies.better_drafts import candidates
-from speclab.studies.better_drafts.candidates import ESTIMATORS, HIT, LOOKUP, OWN, SPECIALIST, Tried
+from speclab.studies.better_drafts.candidates import (
+    ESTIMATORS,
+    HIT,
+    INT4,
+    LOOKUP,
+    OWN,
+    SPECIALIST,
+    Tried,
+)
 
 MATCHED, RIGHT, EITHER = (
     "something matched",
@@ -66,10 +74,9 @@ def _of(frame: pd.DataFrame, domain: str) -> pd.DataFrame:
 
 def int4_sentence(levels: Estimates, article: float, obstacle: str) -> str:
     """How the 4-bit self-draft compares with the article's acceptance; without one, why."""
-    name = "INT4 self-draft"
-    if name not in set(levels.frame["draft"]):
+    if INT4 not in set(levels.frame["draft"]):
         return f"**No INT4 self-draft here**: {obstacle or 'it was not asked for'}."
-    by_domain = levels.at(draft=name).without(domain=[score.ALL, score.POOLED])
+    by_domain = levels.at(draft=INT4).without(domain=[score.ALL, score.POOLED])
     verdict = by_domain.sentence(
         "above it in", "below it in", "not told apart from it in", than=article, within="estimator"
     )
@@ -144,7 +151,9 @@ def learning_curves(trained: Mapping[str, Mapping[str, TrainedDraft]]) -> Estima
     (mean of the seeds), low, high (the least and the greatest seed).
     """
     curves = [
-        made.curve.assign(draft=family) for family, drafts in trained.items() for made in drafts.values()
+        made.curve.assign(draft=family)
+        for family, drafts in trained.items()
+        for made in drafts.values()
     ]
     curve = pd.concat(curves).groupby(["draft", "step"], sort=False)
     columns = {"mean": "estimate", "min": "low", "max": "high"}

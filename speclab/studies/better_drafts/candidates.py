@@ -33,7 +33,7 @@ from speclab.pairs import (
 from speclab.profiles import ROOT, ModelSpec, Profile
 
 WORK = FOLDER
-OWN, LOOKUP, SPECIALIST = "own draft", "prompt lookup", "specialist"
+OWN, INT4, LOOKUP, SPECIALIST = "own draft", "INT4 self-draft", "prompt lookup", "specialist"
 SPECIALTY = ("math", "reasoning")  # where the specialist is at home
 # acceptance of the draft's best token at T = 0, and of a sampled one at T = 1
 HIT = score.Estimator(

@@ -16,15 +16,25 @@ from speclab.estimates import Estimates
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling
 from speclab.stats import Interval
-from speclab.studies.better_drafts.candidates import ALPHA, HIT, LOOKUP, OWN, Candidate, Tried
+from speclab.studies.better_drafts.candidates import (
+    ALPHA,
+    HIT,
+    INT4,
+    LOOKUP,
+    OWN,
+    Candidate,
+    Tried,
+)
 from speclab.tree import chain
 
 CONFIDENT = StopRule("confidence", 0.5)  # draft nothing where nothing matched
 HERE, BY_BYTES = "this machine, predicted", "where bytes are time (a bound)"
 # columns of `compared` that go into the tables `drafts` and `speed`
-WEIGHED = "parameters layers heads bits weight_bytes of_target_bytes c hit[1] alpha front".split()
-GAINED = "gamma block_efficiency speedup speedup_low speedup_high gamma_by_bytes speedup_by_bytes"
-DRAFTS_TABLE, SPEED_TABLE = ["draft", *WEIGHED], ["draft", *GAINED.split()]
+SHAPE = ["parameters", "layers", "heads"]
+WEIGHED = ["bits", "weight_bytes", "of_target_bytes", "c", "hit[1]", "alpha", "front"]
+SPEEDS = ["speedup", "speedup_low", "speedup_high", "gamma_by_bytes", "speedup_by_bytes"]
+DRAFTS_TABLE = ["draft", *SHAPE, *WEIGHED]
+SPEED_TABLE = ["draft", "gamma", "block_efficiency", *SPEEDS]
 
 
 # ---- what is timed -------------------------------------------------------------------------------
@@ -106,16 +116,16 @@ def by_bytes(one: Candidate) -> Costs:
 
 
 def best_chain(
-    trace: pd.DataFrame, costs: Costs, gammas: Iterable[int] = range(1, 17)
+    trace: pd.DataFrame, costs: Costs, gammas: Iterable[int] = range(1, 17), end: str = ""
 ) -> dict[str, float | int]:
-    """The chain of a trace at T = 0 that `costs` predict to be fastest: gamma, block_efficiency,
-    speedup, each with low and high.
+    """The chain of a trace at T = 0 that `costs` predict to be fastest: gamma, block_efficiency and
+    speedup, the latter two with _low and _high; all names with `end`.
 
     Visited blocks of all texts. Intervals resample prompts within domains; gamma and costs stand.
     """
     sums = replay.chain_sums(trace, gammas)
     price = {gamma: costs.of_block(chain(gamma)) for gamma in sums["gamma"].unique()}
-    return _fastest(sums.assign(cost=sums["blocks"] * sums["gamma"].map(price)))
+    return _fastest(sums.assign(cost=sums["blocks"] * sums["gamma"].map(price)), end)
 
 
 def stopped_chain(
@@ -139,13 +149,14 @@ def stopped_chain(
     return _fastest(pd.concat(sums))
 
 
-def _fastest(sums: pd.DataFrame) -> dict[str, float | int]:
+def _fastest(sums: pd.DataFrame, end: str = "") -> dict[str, float | int]:
     """From emitted, blocks and cost of each prompt and gamma."""
     total = sums.groupby("gamma")[["emitted", "cost"]].sum()
     best = total.index[choose.fastest(total["emitted"] / total["cost"])]
     rows = sums[sums["gamma"] == best]
-    tokens = _fields("block_efficiency", _ratio(rows, "emitted", "blocks"))
-    return {"gamma": int(best)} | tokens | _fields("speedup", _ratio(rows, "emitted", "cost"))
+    tokens, speedup = _ratio(rows, "emitted", "blocks"), _ratio(rows, "emitted", "cost")
+    head = {f"gamma{end}": int(best)} | _fields(f"block_efficiency{end}", tokens)
+    return head | _fields(f"speedup{end}", speedup)
 
 
 def _ratio(rows: pd.DataFrame, top: str, under: str) -> Interval:
@@ -180,8 +191,7 @@ def weight_facts(one: Candidate) -> dict:
     shares of the target's.
     """
     draft, target = one.pair.facts["draft"], one.pair.facts["target"]
-    shape = {name: draft[name] for name in ("parameters", "layers", "heads")}
-    return shape | {
+    return {name: draft[name] for name in SHAPE} | {
         "bits": one.bits,
         "weight_bytes": one.weight_bytes,
         "of_target_parameters": draft["parameters"] / target["parameters"],
@@ -198,7 +208,7 @@ def compared(
 ) -> pd.DataFrame:
     """The selection table, a row a draft: name, draft (its `label`), `weight_facts`, c (from
     `price`), hit[1] and alpha with low and high, `best_chain` at the measured costs and at
-    `by_bytes` (names end so), and `front`: not beaten in both c and hit[1].
+    `by_bytes` (names with that end), and `front`: not beaten in both c and hit[1].
 
     Acceptance is pooled over positions of all domains.
     """
@@ -210,8 +220,7 @@ def compared(
         row |= _fields(HIT.name, stats.bootstrap(greedy, HIT))
         row |= _fields(ALPHA.name, stats.bootstrap(sampled, ALPHA))
         row |= best_chain(greedy, with_c(costs, price[one.name]), gammas)
-        bound = best_chain(greedy, by_bytes(one), gammas)
-        rows.append(row | {f"{name}_by_bytes": value for name, value in bound.items()})
+        rows.append(row | best_chain(greedy, by_bytes(one), gammas, "_by_bytes"))
     table = pd.DataFrame(rows)
     return table.assign(front=pareto(table["c"], table[HIT.name]))
 
@@ -227,14 +236,11 @@ def pareto(cost: Iterable[float], value: Iterable[float]) -> np.ndarray:
 
 
 def speedups(table: pd.DataFrame) -> Estimates:
-    """Predicted speed-ups, the fastest draft first: draft, machine, estimate, low, high."""
+    """Predicted speed-ups, the fastest draft first: machine, draft, estimate, low, high."""
     ordered = table.sort_values("speedup", ascending=False)
-    columns = ["draft", "estimate", "low", "high"]
-    names = ["speedup", "speedup_low", "speedup_high"]
-    here = ordered[["draft", *names]].set_axis(columns, axis=1)
-    bound = ordered[["draft", *(f"{name}_by_bytes" for name in names)]].set_axis(columns, axis=1)
-    both = Estimates.stacked({HERE: here, BY_BYTES: bound}, "machine")
-    return both
+    machines = {HERE: "speedup", BY_BYTES: "speedup_by_bytes"}
+    parts = {name: Estimates.of(ordered, of, ["draft"]) for name, of in machines.items()}
+    return Estimates.stacked(parts, "machine")
 
 
 # ---- decoded for real ----------------------------------------------------------------------------
@@ -283,29 +289,29 @@ def measured(
     chains: pd.DataFrame,
     stopped: Mapping,
 ) -> pd.DataFrame:
-    """Some drafts decoded for real, each at its best gamma: draft, gamma, predicted (for these
+    """A draft of each kind decoded for real, at its best gamma: draft, gamma, predicted (for these
     texts), measured, measured_low, measured_high.
 
     chains, stopped: prompt lookup's nodes and its best `stopped_chain`; it is decoded with its stop
     rule.
     """
-    trained = next((n for n in table["name"] if n.startswith("distilled")), "")
-    early = table["name"][table["name"].str.startswith("target's first")].iloc[-1:]
     rows = table.set_index("name")
+    trained = [name for name in rows.index if name.startswith("distilled")][:1]
+    early = [name for name in rows.index if name.startswith("target's first")][-1:]
     found = []
-    for name in (OWN, trained, "INT4 self-draft", LOOKUP, *early):
+    for name in [OWN, *trained, INT4, LOOKUP, *early]:
         if name not in rows.index:
             continue
-        row, one = rows.loc[name], tried.candidates[name]
-        paid = with_c(costs, row["c"])
+        row, paid = rows.loc[name], with_c(costs, rows.loc[name, "c"])
+        words, gamma, stop = row["draft"], int(row["gamma"]), None
         if name == LOOKUP:
-            words, gamma, stop = f"{row['draft']}, stop rule", stopped["gamma"], CONFIDENT
+            words, gamma, stop = f"{words}, stop rule", stopped["gamma"], CONFIDENT
             nodes = _first_tokens(chains, timed)
             forecast = stopped_chain(nodes, paid, timed.new_tokens, limits=[gamma])
         else:
-            words, gamma, stop = row["draft"], int(row["gamma"]), None
             forecast = best_chain(_first_tokens(tried.trace(name, "greedy"), timed), paid, [gamma])
         head = {"draft": words, "gamma": gamma, "predicted": forecast["speedup"]}
+        one = tried.candidates[name]
         found.append(head | decoded_speedup(one, timed, gamma, stop=stop))
     return pd.DataFrame(found)
 
@@ -335,23 +341,19 @@ def measured_sentence(real: pd.DataFrame) -> str:
             "processor's caches to itself (notebook 10)."
         )
     elif share >= 1.05:
-        why = (
-            "More than predicted: the clock was disturbed; run this again on a quiet machine."
-        )
+        why = "More than predicted: the clock was disturbed; run this again on a quiet machine."
     return f"{'; '.join(each)}. Real speed is {100 * share:.0f} % of the predicted one. {why}"
 
 
-def top(table: pd.DataFrame, name: str, end: str = "") -> tuple[pd.Series, str]:
+def top(table: pd.DataFrame, name: str) -> tuple[pd.Series, str]:
     """The best row of the table by a column, and its draft with those whose intervals overlap."""
-    best = table.iloc[choose.fastest(table[name + end])]
-    overlap = table[f"{name}_high{end}"] >= best[f"{name}_low{end}"]
-    near = table["draft"][overlap & (table["draft"] != best["draft"])]
-    if near.empty:
+    best = table.iloc[choose.fastest(table[name])]
+    overlap = table[f"{name}_high"] >= best[f"{name}_low"]
+    near = "; ".join(table["draft"][overlap & (table.index != best.name)])
+    if not near:
         return best, best["draft"]
-    among = "; ".join(near)
-    return best, (
-        f"{best['draft']} (cannot be told apart from it, the intervals overlap: {among})"
-    )
+    words = f"{best['draft']} (cannot be told apart from it, the intervals overlap: {near})"
+    return best, words
 
 
 def stopped_verdict(stopped: Mapping, fast: pd.Series) -> str:
