@@ -149,7 +149,6 @@ ctx.plot(
     columns="estimator",
     kind="bars",
     y="share of tokens accepted",
-    x_label="",
     reference=article_int4,
     slug="self-drafts",
     caption="Acceptance of the quantised target as its own draft, beside the small draft of the "
@@ -185,9 +184,9 @@ ctx.say(accepted.shift_sentence(shift))
 # language, it must know the target. The target continues prompts that are not judged on; the draft
 # learns its tokens (`sequence`: cross-entropy, minus the logarithm of the probability that the
 # draft gives to the target's token) or its whole distribution at each of them. Three distances
-# between the distributions p and q are tried: the Kullback-Leibler divergence from p (`forward-kl`),
-# the one from q (`reverse-kl`), and their **total variation**, half the sum of |p - q| over all
-# tokens, which is 1 minus alpha itself.
+# between p and q are tried: the Kullback-Leibler divergence of q from p (`forward-kl`), that of p
+# from q (`reverse-kl`), and their **total variation**, half the sum of |p - q| over all tokens: 1
+# minus the last is alpha itself.
 #
 # All start from the pair's own draft. The first objective is trained with every seed, and so is the
 # **specialist** of section 3.1, on mathematics and reasoning only; the other objectives with one
@@ -243,7 +242,6 @@ ctx.plot(
     columns="estimator",
     kind="points",
     y="after training - before",
-    x_label="",
     reference=0,
     slug="distillation",
     caption="What training changed in acceptance on the prompts that drafts are judged on. "
@@ -401,7 +399,6 @@ ctx.plot(
     hue="machine",
     kind="bars",
     y="speed-up over plain decoding, at each draft's best gamma",
-    x_label="",
     height=0.6 + 0.27 * len(table),
     reference=1,
     limits=(0, None),
@@ -447,25 +444,29 @@ ctx.record(
 # 1. Without a computer: a self-draft accepts 0.95 a token at c = 1 and v = 1. What is the speed-up
 #    at gamma 1, and at gamma 4? How small must c be for gamma 4 to reach 2?
 #
-# <details><summary>What happens</summary>At gamma 1 a block emits 1.95 tokens and costs 2 target passes: 0.98. At gamma 4, with independent
-# acceptances, (1 - 0.95^5) / 0.05 = 4.52 tokens for 5 passes: 0.90. A draft as dear as the target
-# can never gain, however often it is right. For a speed-up of 2: 4.52 / 2 = 2.26 passes a block,
-# less 1 for the target, over 4 draft passes: c = 0.32.</details>
+# <details><summary>What happens</summary>At gamma 1 a block emits 1.95 tokens and costs 2 target
+# passes: 0.98. At gamma 4, with independent acceptances, (1 - 0.95^5) / 0.05 = 4.52 tokens for 5
+# passes: 0.90. A draft as dear as the target can never gain, however often it is right. For a
+# speed-up of 2: 4.52 / 2 = 2.26 passes a block, less 1 for the target, over 4 draft passes: c =
+# 0.32.</details>
 #
 # 2. Set `steps` to 15, then to 600 (`make reproduce NOTEBOOKS=08 PARAMETERS="steps=600"`). Which of
-#    the two rows of the distillation figure keeps rising?
+#    the two keeps rising: acceptance on held-out training prompts, or on those that drafts are
+#    judged on?
 #
-# <details><summary>What happens</summary>The upper one, slowly: the training prompts come from templates, and a draft goes on learning
-# their texts. What carries over to other prompts is less; it levels off sooner, and may even fall
-# again. A few steps move alpha before they move hit[1]: probabilities shift first, the best token
-# changes later.</details>
+# <details><summary>What happens</summary>The first, slowly: the training prompts come from
+# templates, and a draft goes on learning their texts. What carries over to other prompts is less;
+# it levels off sooner, and may even fall again. A few steps move alpha before they move hit[1]:
+# probabilities shift first, the best token changes later.</details>
 #
-# 3. Give prompt lookup `longest=1` (`lookup.with_lookup(pair, longest=1)`, under a name of its
-#    own). Does it match more often? Is it right more often?
+# 3. Let prompt lookup look for one token only, in a new cell:
+#    `tried.add(candidates.prompt_lookup(pair, settings, longest=1))`, then compare
+#    `accepted.copying(tried)` with `accepted.copying(tried, "prompt lookup of 1")`. Does it match
+#    more often? Is it right more often?
 #
-# <details><summary>What happens</summary>It matches in exactly as many positions: a match of three tokens is also one of a single token. It
-# is right less often, because a single token says less about what follows; the recency of the match
-# is all that is left.</details>
+# <details><summary>What happens</summary>It matches in exactly as many positions: a match of three
+# tokens is also one of a single token. It is right less often, because a single token says less
+# about what follows; the recency of the match is all that is left.</details>
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next

@@ -525,7 +525,7 @@ def test_measured_beside_predicted_in_words(share, words):
     row = {"draft": "a", "predicted": 1.0, "measured": share}
     said = speed.measured_sentence(pd.DataFrame([row | {"measured_low": 0.5, "measured_high": 2}]))
     assert f"a {share:.2f} [0.50, 2.00] (predicted for these texts: 1.00)" in said
-    assert f"Real speed is {100 * share:.0f} % of the predicted one" in said
+    assert f"Real speed is {100 * share:.0f} % of the predicted one (median)" in said
     assert words in said and (words or said.endswith(". "))
 
 

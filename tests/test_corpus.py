@@ -27,7 +27,8 @@ def data(tmp_path):
     """A small DATA folder: two rows a source, one of them in a test split."""
     leaked = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
     fresh = "how many apples are left when nine of the twenty are eaten by the two of us today"
-    function = 'def add(a, b):\n    """Add two numbers and return their sum, whatever they are, as long as they can be added."""\n'
+    function = 'def add(a, b):\n    """Add two numbers and return their sum, whatever they are, as '
+    function += 'long as they can be added."""\n'
     function += "    total = a + b\n    return total  # the sum of both numbers\n"
     train, mirror = tmp_path / "train", tmp_path / "hub_mirror"
     write(

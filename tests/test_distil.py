@@ -306,9 +306,9 @@ def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_one_is_used_
     whole = distil(random_pair, text, "forward-kl", CONFIG, tmp_path / "whole")
     calls, real = [], drafts.collate
 
-    stop = (
-        8 + 2 + 8 + 2
-    )  # batches: before training (two kinds of text, four domains), two steps, a checkpoint, and one step more
+    # batches: before training (two kinds of text, four domains), two steps, a checkpoint, and one
+    # step more
+    stop = 8 + 2 + 8 + 2
 
     def killed(rows):
         calls.append(1)
@@ -474,7 +474,7 @@ def test_bad_input_is_named(random_pair, text, tmp_path):
         )
     with pytest.raises(
         ValueError,
-        match="max_prompt_tokens [+] max_new_tokens = 520: the pair takes 512 positions; lower one of them",
+        match="max_prompt_tokens [+] max_new_tokens = 520: the pair takes 512 positions; lower one",
     ):
         continuations(
             random_pair, PROMPTS, dataclasses.replace(TEXT, max_prompt_tokens=512), tmp_path

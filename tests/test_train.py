@@ -12,13 +12,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from speclab.drafts.train import (
-    Stream,
-    TrainConfig,
-    learning_rate_scale,
-    next_token_loss,
-    optimise,
-)
+from data.pairs.tiny.prepare import Stream, losses, next_token_loss
+from speclab.drafts.train import TrainConfig, learning_rate_scale, optimise
 from speclab.files import RunError
 
 CONFIG = TrainConfig(steps=8, batch=2, context=16, checkpoint_every=4, warmup_steps=2)
@@ -41,11 +36,18 @@ def fresh():
     )
 
 
-def run(folder, config=CONFIG, **changes):
+def next_tokens(model, rows, step):
+    return next_token_loss(model, rows)
+
+
+def run(folder, config=CONFIG, batch=None, loss=next_tokens, **changes):
     model, stream = fresh(), Stream(TOKENS, config)
-    return model, optimise(
-        model, stream.batch, config, folder, {"code": stream.batch(99)}, **changes
-    )
+
+    def measure(model):
+        return losses(model, {"code": stream.batch(99)})
+
+    log = optimise(model, batch or stream.batch, config, folder, loss, measure, **changes)
+    return model, log
 
 
 def test_the_loss_falls_and_the_log_has_one_row_a_checkpoint(tmp_path):
@@ -67,9 +69,7 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
         return stream.batch(step)
 
     with pytest.raises(KeyboardInterrupt):
-        optimise(
-            fresh(), killed_at_the_sixth_step, CONFIG, tmp_path / "cut", {"code": stream.batch(99)}
-        )
+        run(tmp_path / "cut", batch=killed_at_the_sixth_step)
     resumed, log = run(tmp_path / "cut")
     assert [row["step"] for row in log] == [3, 7]
     for name, value in whole.state_dict().items():

@@ -223,8 +223,8 @@ def distil(
     trained_on, held_out = text.split()
     batches = Batches(trained_on, config.batch, config.seed)  # of no texts: before a file is made
 
-    def measure(network: Any, rows: Sequence[Text]) -> dict[str, float]:
-        return held_out_means(pair, network, rows, objective)
+    def measure(network: Any) -> dict[str, float]:
+        return held_out_means(pair, network, held_out, objective)
 
     def loss(network: Any, batch: Batch, step: int) -> Tensor:
         return distillation_loss(pair, network, batch, objective)
@@ -233,16 +233,15 @@ def distil(
         if not (folder / "facts.json").is_file():
             network, finish = _trainable(pair, lora_rank, gradient_checkpointing, config.seed)
             before = {"step": 0, "minutes": 0.0, "loss": None}
-            before |= measure(pair.draft.network, held_out)
+            before |= measure(pair.draft.network)
             log = optimise(
                 network,
                 batches,
                 config,
                 folder / "checkpoint",
-                held_out,
                 loss,
-                label or objective,
                 measure,
+                label or objective,
                 scaled=pair.draft.device.type != "cpu" and _half() == torch.float16,
             )
             _export(finish(), pair, folder)
@@ -295,7 +294,7 @@ def _with_adapters(network: Any, rank: int) -> Callable[[], Any]:
 
 
 def _export(network: Any, pair: Pair, folder: Path) -> None:
-    """Half-precision safetensors, configuration and the draft's tokenizer in Hugging Face layout."""
+    """Half-precision weights, configuration and the draft's tokenizer in Hugging Face layout."""
     try:
         network.to(torch.float16).save_pretrained(folder, safe_serialization=True)
         load_tokenizer(pair.draft.folder).save_pretrained(folder)

@@ -51,34 +51,30 @@ class LookupBody:
         use_cache: bool = True,
     ) -> SimpleNamespace:
         new = (x.to(torch.float32)[:, None, :, None] for x in (input_ids, position_ids))
-        tokens, places = (
-            x[:, 0, :, 0].numpy().astype(np.int32) for x in past_key_values.update(*new, 0)
-        )
-        seen = (
-            [None] * len(tokens)
-            if attention_mask is None
-            else (attention_mask[:, 0] == 0).expand(len(tokens), -1, -1).numpy()
-        )
+        kept = past_key_values.update(*new, 0)
+        tokens, places = (x[:, 0, :, 0].numpy().astype(np.int32) for x in kept)
+        seen = [None] * len(tokens)
+        if attention_mask is not None:
+            seen = (attention_mask[:, 0] == 0).expand(len(tokens), -1, -1).numpy()
         found = [self._found(_texts(*row)) for row in zip(tokens, places, seen, strict=True)]
         return SimpleNamespace(last_hidden_state=torch.from_numpy(np.stack(found)))
 
     def _found(self, texts: np.ndarray) -> np.ndarray:
         """Hidden states [n, candidates + 1] of texts [n, slots]."""
-        rows, width = np.arange(len(texts)), texts.shape[1]
-        length, same = (
-            np.zeros((len(texts), width - 1), np.int32),
-            np.ones((len(texts), width - 1), bool),
-        )
-        for back in range(
-            min(self.longest, width - 1)
-        ):  # does the token `back` before each earlier place equal the last but `back`?
+        before = texts.shape[1] - 1  # places that an earlier occurrence may end at
+        length = np.zeros((len(texts), before), np.int32)
+        same = np.ones(length.shape, bool)
+        for back in range(min(self.longest, before)):
+            # is the token `back` before each place the last but `back`?
             wanted = texts[:, -1 - back, None]
             same[:, :back] = False
-            same[:, back:] &= (texts[:, : width - 1 - back] == wanted) & (wanted >= 0)
+            same[:, back:] &= (texts[:, : before - back] == wanted) & (wanted >= 0)
             length += same
-        score = np.where(length > 0, length * width + np.arange(width - 1), 0)
+        # longer matches first, then later places
+        score = np.where(length > 0, length * (before + 1) + np.arange(before), 0)
         hidden = np.full((len(texts), self.candidates + 1), -1, np.float32)
         hidden[:, -1] = length.max(axis=1)
+        rows = np.arange(len(texts))
         for column in range(self.candidates):
             best = score.argmax(axis=1)
             token = np.where(score[rows, best] > 0, texts[rows, best + 1], -1)
@@ -94,11 +90,8 @@ def _texts(tokens: np.ndarray, places: np.ndarray, seen: np.ndarray | None) -> n
     if seen is None:
         return np.concatenate([[-1], tokens])[None]
     order = np.argsort(np.where(seen, places, -1), axis=1, kind="stable")
-    return np.pad(
-        np.where(np.take_along_axis(seen, order, 1), tokens[order], -1),
-        ((0, 0), (1, 0)),
-        constant_values=-1,
-    )
+    texts = np.where(np.take_along_axis(seen, order, 1), tokens[order], -1)
+    return np.pad(texts, ((0, 0), (1, 0)), constant_values=-1)
 
 
 class LookupHead:
@@ -117,9 +110,8 @@ class LookupHead:
         there, order = tokens >= 0, torch.arange(tokens.shape[-1])
         rest = doubt ** there.sum(-1, keepdim=True) / self.vocab
         q = rest.expand(*hidden.shape[:-1], self.vocab).clone()
-        return q.scatter_add_(
-            -1, tokens.clamp(min=0), torch.where(there, (1 - doubt) * doubt**order, 0.0)
-        ).log()
+        shares = torch.where(there, (1 - doubt) * doubt**order, 0.0)
+        return q.scatter_add_(-1, tokens.clamp(min=0), shares).log()
 
 
 def lookup_model(vocab: int, longest: int = 3, candidates: int = 4) -> LanguageModel:
@@ -131,14 +123,7 @@ def lookup_model(vocab: int, longest: int = 3, candidates: int = 4) -> LanguageM
 
 def with_lookup(pair: Pair, longest: int = 3, candidates: int = 4) -> Pair:
     """The pair with prompt lookup as its draft."""
-    facts = {
-        "path": NAME,
-        "kernel": NAME,
-        "quantised": False,
-        "parameters": 0,
-        "weight_bytes": 0,
-        "layers": 0,
-        "heads": 0,
-    }
+    nothing = dict.fromkeys(("parameters", "weight_bytes", "layers", "heads"), 0)
+    facts = {"path": NAME, "kernel": NAME, "quantised": False} | nothing
     draft = lookup_model(pair.vocab, longest, candidates)
     return dataclasses.replace(pair, draft=draft, facts=pair.facts | {"draft": facts})

@@ -127,7 +127,7 @@ COMPOSE = {
 
 
 def shingles(text: str) -> set[tuple[str, ...]]:
-    """`ngrams` of a prompt without the words around the problem that all prompts of a domain share."""
+    """`ngrams` of a prompt without the words that stand around every problem of its domain."""
     for wrapper in (MATH_PROMPT, REASONING_PROMPT):
         head, tail = wrapper.split("{}")
         if text.startswith(head) and text.endswith(tail):

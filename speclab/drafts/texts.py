@@ -55,7 +55,8 @@ class TextConfig:
             or not (self.greedy or self.samples)
         ):
             raise ValueError(
-                f"{self}: allowed are batch and max_new_tokens from 1, and greedy text, samples from 1, or both"
+                f"{self}: allowed are batch and max_new_tokens from 1, and greedy text, samples "
+                "from 1, or both"
             )
 
 
@@ -88,10 +89,8 @@ class TrainingText:
         """Hash of what is trained on."""
         total = hashlib.sha256(self.target.encode())
         for row in self.rows:
-            total.update(
-                f"{row.prompt_id} {row.domain} {row.kind} {row.first}".encode()
-                + row.tokens.tobytes()
-            )
+            total.update(f"{row.prompt_id} {row.domain} {row.kind} {row.first}".encode())
+            total.update(row.tokens.tobytes())
         return total.hexdigest()[:16]
 
     def only(self, domains: Sequence[str]) -> "TrainingText":

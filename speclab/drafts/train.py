@@ -1,9 +1,8 @@
-"""The training loop: next-token cross-entropy on packed text, Muon for matrices, AdamW for the
-rest, safe to kill.
+"""The training loop: Muon for matrices, AdamW for the rest, safe to kill.
 
-Knows a model only as `model(input_ids).logits` with parameters. Checkpoints are safetensors
-(weights and optimiser state, float32) beside a JSON log; batches depend on (seed, step) alone, so a
-resumed run goes on as if undisturbed.
+Knows a model only as a module with parameters, and batches by their number. Checkpoints are
+safetensors (weights and optimiser state, float32) beside a JSON log; a batch depends on its number
+alone, so that a resumed run goes on as if undisturbed.
 """
 
 import json
@@ -18,7 +17,6 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
-from torch.nn.functional import cross_entropy
 from tqdm import trange
 
 from speclab.files import written
@@ -45,31 +43,6 @@ class TrainConfig:
                 raise ValueError(f"{name}={getattr(self, name)}: allowed are whole numbers from 1")
 
 
-class Stream:
-    """Packed tokens as shuffled rows of `context + 1`; row order is a permutation of (seed, epoch)."""
-
-    def __init__(self, tokens: np.ndarray, config: TrainConfig):
-        self.tokens, self.config = tokens, config
-        self.rows = (len(tokens) - 1) // config.context
-        if self.rows < 1:
-            raise ValueError(
-                f"training set of {len(tokens)} tokens: at least {config.context + 1} are needed "
-                "for one row"
-            )
-
-    def _row(self, index: int) -> np.ndarray:
-        epoch, place = divmod(index, self.rows)
-        order = np.random.default_rng([self.config.seed, epoch]).permutation(self.rows)
-        start = order[place] * self.config.context
-        return self.tokens[start : start + self.config.context + 1]
-
-    def batch(self, step: int) -> torch.Tensor:
-        """Rows of one step, int64 (batch, context + 1)."""
-        first = step * self.config.batch
-        rows = [self._row(index) for index in range(first, first + self.config.batch)]
-        return torch.from_numpy(np.stack(rows).astype(np.int64))
-
-
 # ---- optimisers and their rate -------------------------------------------------------------------
 
 
@@ -84,7 +57,7 @@ def _is_matrix(name: str, weights: torch.Tensor) -> bool:
 
 
 def optimizers(model: torch.nn.Module, config: TrainConfig) -> dict[str, torch.optim.Optimizer]:
-    """Muon on the two-dimensional weights of the blocks, AdamW on embeddings, norms and adapters."""
+    """Muon on the matrices of the blocks, AdamW on embeddings, norms and adapters."""
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     matrices = [p for name, p in named if _is_matrix(name, p)]
     rest = [p for name, p in named if not _is_matrix(name, p)]
@@ -170,39 +143,20 @@ def load_checkpoint(
 # ---- the loop ------------------------------------------------------------------------------------
 
 
-def next_token_loss(
-    model: torch.nn.Module, rows: torch.Tensor, ignored: torch.Tensor | None = None
-) -> torch.Tensor:
-    """Mean cross-entropy in nats of rows (batch, context + 1), in bfloat16 autocast; ignored: bool
-    (batch, context), labels left out.
-    """
-    with torch.autocast(rows.device.type, dtype=torch.bfloat16):
-        logits = model(input_ids=rows[:, :-1], use_cache=False).logits
-    labels = rows[:, 1:] if ignored is None else rows[:, 1:].masked_fill(ignored, -100)
-    return cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
-
-
-@torch.no_grad()
-def losses(model: torch.nn.Module, held_out: dict[str, torch.Tensor]) -> dict[str, float]:
-    """Held-out loss per domain, nats per token."""
-    return {domain: float(next_token_loss(model, rows)) for domain, rows in held_out.items()}
-
-
 def optimise(
     model: torch.nn.Module,
     batch: Callable[[int], Any],
     config: TrainConfig,
     folder: Path,
-    held_out: Any,
-    loss: Callable = lambda model, rows, step: next_token_loss(model, rows),
+    loss: Callable[[torch.nn.Module, Any, int], torch.Tensor],
+    measure: Callable[[torch.nn.Module], dict[str, float]],
     label: str = "train",
-    measure: Callable[[torch.nn.Module, Any], dict[str, float]] = losses,
     scaled: bool = False,
 ) -> list[dict]:
     """Train `model` in place on `loss(model, batch(number), step)` and return the log.
 
     A step takes the mean of `accumulate` batches. One row of the log a checkpoint: step, minutes,
-    loss, what `measure(model, held_out)` gives. scaled: scale gradients, for float16 on a GPU.
+    loss, what `measure(model)` gives. scaled: scale gradients, for float16 on a GPU.
     Raises FloatingPointError at a loss that is not finite, and RunError when a checkpoint cannot be
     written; the last good checkpoint stays.
     """
@@ -232,7 +186,7 @@ def optimise(
         if (step + 1) % config.checkpoint_every == 0 or step + 1 == config.steps:
             minutes = round((time.perf_counter() - began) / 60, 2)
             row = {"step": step, "minutes": minutes, "loss": float(np.mean(running))}
-            log.append(row | measure(model, held_out))
+            log.append(row | measure(model))
             running = []
             save_checkpoint(folder, step, model, opts, log, scaler.state_dict())
             bar.set_postfix(loss=f"{row['loss']:.2f}")

@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -13,11 +14,12 @@ import numpy as np
 import pandas as pd
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from data.corpus import ASSISTANT, END, USER, Document, documents
 from speclab.drafts.quantise import quantise
-from speclab.drafts.train import Stream, TrainConfig, next_token_loss, optimise
+from speclab.drafts.train import TrainConfig, optimise
 from speclab.files import RunError
 
 VOCABULARY = 4096
@@ -117,6 +119,52 @@ def held_out_rows(
     return rows
 
 
+# ---- training ------------------------------------------------------------------------------------
+
+
+class Stream:
+    """Packed tokens as rows of `context + 1`; their order is a permutation of (seed, epoch)."""
+
+    def __init__(self, tokens: np.ndarray, config: TrainConfig):
+        self.tokens, self.config = tokens, config
+        self.rows = (len(tokens) - 1) // config.context
+        if self.rows < 1:
+            raise ValueError(
+                f"training set of {len(tokens)} tokens: at least {config.context + 1} are needed "
+                "for one row"
+            )
+
+    def _row(self, index: int) -> np.ndarray:
+        epoch, place = divmod(index, self.rows)
+        order = np.random.default_rng([self.config.seed, epoch]).permutation(self.rows)
+        start = order[place] * self.config.context
+        return self.tokens[start : start + self.config.context + 1]
+
+    def batch(self, step: int) -> torch.Tensor:
+        """Rows of one step, int64 (batch, context + 1)."""
+        first = step * self.config.batch
+        rows = [self._row(index) for index in range(first, first + self.config.batch)]
+        return torch.from_numpy(np.stack(rows).astype(np.int64))
+
+
+def next_token_loss(
+    model: torch.nn.Module, rows: torch.Tensor, ignored: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Mean cross-entropy in nats of rows (batch, context + 1), in bfloat16 autocast; ignored: bool
+    (batch, context), labels left out.
+    """
+    with torch.autocast(rows.device.type, dtype=torch.bfloat16):
+        logits = model(input_ids=rows[:, :-1], use_cache=False).logits
+    labels = rows[:, 1:] if ignored is None else rows[:, 1:].masked_fill(ignored, -100)
+    return cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+
+
+@torch.no_grad()
+def losses(model: torch.nn.Module, held_out: dict[str, torch.Tensor]) -> dict[str, float]:
+    """Held-out loss per domain, nats per token."""
+    return {domain: float(next_token_loss(model, rows)) for domain, rows in held_out.items()}
+
+
 def turn_loss(tokenizer: PreTrainedTokenizerFast, mask_from: int) -> Callable:
     """A loss(model, rows, step) that leaves out, from a step on, the token that ends a user's turn:
     it is always in the prompt.
@@ -166,8 +214,9 @@ def build_tiny_pair(
     rows, logs = held_out_rows(tokenizer, docs, config), {}
     for name in ("draft", "target"):
         model = new_model(name, tokenizer, seed)
-        loss, label = turn_loss(tokenizer, MASK_FROM[name]), f"tiny {name}"
-        logs[name] = optimise(model, stream.batch, configs[name], work / name, rows, loss, label)
+        loss, measure = turn_loss(tokenizer, MASK_FROM[name]), partial(losses, held_out=rows)
+        folder, label = work / name, f"tiny {name}"
+        logs[name] = optimise(model, stream.batch, configs[name], folder, loss, measure, label)
         export(model, tokenizer, out / name)
     calibration = [stream.batch(step)[0].tolist() for step in range(CALIBRATION_ROWS)]
     quantise(out / "target", out / "target-gptq", calibration)

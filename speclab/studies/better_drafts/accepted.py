@@ -1,4 +1,4 @@
-"""What the target accepts of each draft: levels, differences between drafts, what training changed."""
+"""What the target accepts of each draft: levels, differences, what training changed."""
 
 import dataclasses
 import os
@@ -271,11 +271,11 @@ def specialist_against(
 # ---- 4. copying ----------------------------------------------------------------------------------
 
 
-def copying(tried: Tried) -> Estimates:
+def copying(tried: Tried, name: str = LOOKUP) -> Estimates:
     """Where prompt lookup found something, how often it was right there, and how often it or the
     own draft was: estimator, domain, estimate, low, high.
     """
-    trace, own = tried.trace(LOOKUP, "greedy"), tried.trace(OWN, "greedy")
+    trace, own = tried.trace(name, "greedy"), tried.trace(OWN, "greedy")
     right = trace["draft_rank"] == 0
     matched = np.array([q[0] > 0.5 for q in trace["top_draft_q"]], float)
     either = right | (own["draft_rank"] == 0)

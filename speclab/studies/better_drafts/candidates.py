@@ -1,4 +1,4 @@
-"""The drafts that are tried: loaded, quantised, trained, copying or leaving early; and their traces.
+"""The drafts that are tried (loaded, quantised, trained, copying, leaving early) and their traces.
 
 Traces are kept under data/runs/drafts by everything that changes their numbers: a second call reads
 them.
@@ -126,9 +126,10 @@ def early_exits(pair: Pair, profile: Profile, layers: Sequence[int]) -> list[Can
     return [first_layers(pair, profile, number) for number in layers] if lean else []
 
 
-def prompt_lookup(pair: Pair, profile: Profile) -> Candidate:
-    """Prompt lookup as a draft: no weights, no bits."""
-    return Candidate(LOOKUP, lookup.with_lookup(pair), profile.draft, 0, 0)
+def prompt_lookup(pair: Pair, profile: Profile, longest: int = 3) -> Candidate:
+    """Prompt lookup for up to `longest` tokens as a draft: no weights, no bits."""
+    name = LOOKUP if longest == 3 else f"{LOOKUP} of {longest}"
+    return Candidate(name, lookup.with_lookup(pair, longest), profile.draft, 0, 0)
 
 
 # ---- traces --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a draft is worth: its price, the chain that is fastest with it, and how fast that is for real."""
+"""What a draft is worth: its price, the fastest chain with it, and how fast that is for real."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -52,7 +52,7 @@ class Timed:
 
 
 def timed_prompts(tried: Tried, per_domain: int, new_tokens: int) -> Timed:
-    """The first prompts of each domain, and the median prompt with half a continuation as context."""
+    """The first prompts of each domain; context: a median prompt with half a continuation."""
     profile = tried.profile
     known = prompts.load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
     tokenizer, longest = tried.pair.tokenizer, profile.max_prompt_tokens
@@ -342,7 +342,9 @@ def measured_sentence(real: pd.DataFrame) -> str:
         )
     elif share >= 1.05:
         why = "More than predicted: the clock was disturbed; run this again on a quiet machine."
-    return f"{'; '.join(each)}. Real speed is {100 * share:.0f} % of the predicted one. {why}"
+    return (
+        f"{'; '.join(each)}. Real speed is {100 * share:.0f} % of the predicted one (median). {why}"
+    )
 
 
 def top(table: pd.DataFrame, name: str) -> tuple[pd.Series, str]:
