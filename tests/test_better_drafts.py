@@ -428,20 +428,20 @@ def test_a_chain_that_stops_costs_what_the_decoder_spends():
                 for g in (1, 2, 3)
             }
         )
-    nodes, speed = pd.concat(parts, ignore_index=True), {}
+    nodes, reached = pd.concat(parts, ignore_index=True), {}
     for g in (1, 2, 3):
         spent = sum(COSTS.v(s.drafted + 1) + COSTS.overhead for m in made for s in m[g].steps)
         spent += sum(m[g].draft_passes * COSTS.c() for m in made)
-        speed[g] = 6 * 14 / spent
+        reached[g] = 6 * 14 / spent
     at = chains(nodes, 14)
     assert totals(at, stopped(at, "confidence", 0.5, 2), COSTS)["drafted"].sum() == sum(
         s.drafted for m in made for s in m[2].steps
     )
     found = speed.stopped_chain(nodes, COSTS, 14)
-    assert found["speedup"] == pytest.approx(max(speed.values())) and found["gamma"] == max(
-        speed, key=speed.get
+    assert found["speedup"] == pytest.approx(max(reached.values())) and found["gamma"] == max(
+        reached, key=reached.get
     )
-    assert speed.stopped_chain(nodes, COSTS, 14, limits=[2])["speedup"] == pytest.approx(speed[2])
+    assert speed.stopped_chain(nodes, COSTS, 14, limits=[2])["speedup"] == pytest.approx(reached[2])
 
 
 def test_costs_of_candidates(drafts, random_pair):

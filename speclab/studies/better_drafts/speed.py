@@ -396,7 +396,9 @@ def pareto_figure(table: pd.DataFrame) -> "figures.Figure":
     grey = {"color": "#8A8A8A", "ecolor": "#C8C8C8", "capsize": 2}
     axes.errorbar(table["c"], hit, yerr=reach, fmt="o", **grey)
     front = table[table["front"]].sort_values("c")
-    axes.step(front["c"], front["hit[1]"], where="post", color="black", linewidth=1, marker="o")
+    axes.step(
+        front["c"], front["hit[1]"], where="post", color="black", linewidth=1, marker="o", zorder=3
+    )
     gap = 0.05 * np.ptp(axes.get_ylim())
     by_price = table.sort_values("c")
     # points of nearly one price have their labels in one column
