@@ -69,17 +69,9 @@ calibration_rows: int = 32  # of the target's text, for GPTQ
 # a GPTQ copy in a folder beside the target's, for section 2; where there is none, it says so
 quantised_target: str = "target-gptq"
 train_prompts_per_domain: int = 100  # that the target continues, for training and calibration
-objectives: list = [
-    "total-variation",
-    "forward-kl",
-    "reverse-kl",
-    "sequence",
-]  # of distillation; the first with all seeds
-seeds: list = [
-    0,
-    1,
-    2,
-]  # of the first objective and of the specialist; the other objectives take the first
+# of distillation; the first with all seeds
+objectives: list = ["total-variation", "forward-kl", "reverse-kl", "sequence"]
+seeds: list = [0, 1, 2]  # of the first objective and the specialist; the others take the first
 steps: int = 150  # of training, a draft
 batch: int = 16  # texts a step
 learning_rate: float = 1e-3  # at its peak
