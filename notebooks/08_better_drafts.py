@@ -122,7 +122,7 @@ ctx.say(
 # %%
 obstacle = candidates.no_copy(pair)
 for bits in [] if obstacle else bit_widths:
-    tried.add(candidates.self_draft(tried, text, bits, calibration_rows))
+    tried.add(candidates.quantised_draft(tried, text, bits, calibration_rows))
 
 # %%
 levels = accepted.acceptance(tried, list(tried.candidates))
@@ -314,7 +314,7 @@ assert either.value >= alone.frame["estimate"].max()
 # %%
 timed = speed.timed_prompts(tried, timed_prompts_per_domain, timed_tokens)
 costs = speed.measured_costs(tried, timed, max_gamma, pass_repeats)
-drafts = speed.chosen(tried)
+drafts = speed.first_seeds(tried)
 price = speed.pass_costs(drafts, timed.context, 3 * pass_repeats)
 
 # %%

@@ -356,7 +356,7 @@ def test_families_are_trained_recorded_and_compared(random_pair, profile, own, w
     mine, its = (pooled.at(draft=name).value for name in ("specialist", "total-variation"))
     difference = versus.at(estimator="hit[1]", domain="pooled").value
     assert difference == pytest.approx(mine - its, abs=1e-12)
-    named = [one.name for one in speed.chosen(tried)]
+    named = [one.name for one in speed.first_seeds(tried)]
     firsts = ["distilled, total-variation", "distilled, sequence", "specialist"]
     assert named == [OWN, *(f"{name}, seed 0" for name in firsts)]
 
@@ -385,7 +385,7 @@ def test_the_best_chain_by_hand():
     Gamma 3 makes blocks of 4 tokens at 0.3 + 1.3 + 0.2, gamma 1 of 2 at 0.1 + 1.1 + 0.2.
     """
     rows = trace_of([[0, 0, 0, 1] * 2] * 6)
-    found = speed.best_chain(rows, COSTS, range(1, 6))
+    found = speed.fastest_chain(rows, COSTS, range(1, 6))
     assert found["gamma"] == 3 and found["block_efficiency"] == 4
     assert (
         found["speedup"]
@@ -393,7 +393,7 @@ def test_the_best_chain_by_hand():
         == pytest.approx(found["speedup_low"])
         == pytest.approx(found["speedup_high"])
     )
-    dear = speed.best_chain(rows, speed.with_c(COSTS, 3.0), range(1, 6))
+    dear = speed.fastest_chain(rows, speed.with_c(COSTS, 3.0), range(1, 6))
     assert dear["gamma"] == 1 and dear["speedup"] == pytest.approx(
         speedup_standard(2, 1, 3.0, 1.1, 0.2)
     )
@@ -406,8 +406,8 @@ def test_the_best_chain_by_hand():
 )
 def test_no_other_gamma_is_faster(ranks, c):
     rows, costs = trace_of(ranks), speed.with_c(COSTS, c)
-    best = speed.best_chain(rows, costs, range(1, 5))["speedup"]
-    each = [speed.best_chain(rows, costs, [gamma])["speedup"] for gamma in range(1, 5)]
+    best = speed.fastest_chain(rows, costs, range(1, 5))["speedup"]
+    each = [speed.fastest_chain(rows, costs, [gamma])["speedup"] for gamma in range(1, 5)]
     assert best == pytest.approx(max(each)) and best > 0
 
 
@@ -475,12 +475,12 @@ def test_the_table_holds_each_drafts_own_numbers(drafts, runs_of):
     table = speed.compared(runs_of, drafts, price, COSTS, range(1, 5)).set_index("name")
     for one in drafts:
         row, trace = table.loc[one.name], runs_of.trace(one.name, "greedy")
-        best = speed.best_chain(trace, speed.with_c(COSTS, price[one.name]), range(1, 5))
+        best = speed.fastest_chain(trace, speed.with_c(COSTS, price[one.name]), range(1, 5))
         assert row["hit[1]"] == (trace["draft_rank"] == 0).mean()
         assert row["hit[1]_low"] <= row["hit[1]"] <= row["hit[1]_high"]
-        assert row["c"] == price[one.name] and row["draft"] == speed.label(one.name)
+        assert row["c"] == price[one.name] and row["draft"] == speed.short_name(one.name)
         assert (row["speedup"], row["gamma"]) == (best["speedup"], best["gamma"])
-        bytes_only = [speed.best_chain(trace, speed.by_bytes(one), [g]) for g in range(1, 5)]
+        bytes_only = [speed.fastest_chain(trace, speed.by_bytes(one), [g]) for g in range(1, 5)]
         assert row["speedup_by_bytes"] == pytest.approx(max(b["speedup"] for b in bytes_only))
     assert table.loc["prompt lookup", "front"] and table.loc[table["hit[1]"].idxmax(), "front"]
     assert {*speed.DRAFTS_TABLE, *speed.SPEED_TABLE} <= {*table.columns}

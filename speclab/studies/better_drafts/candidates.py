@@ -243,7 +243,7 @@ def no_copy(pair: Pair) -> str:
     return "" if quantise.available() else "GPTQModel is not installed"
 
 
-def self_draft(tried: Tried, text: TrainingText, bits: int, rows: int) -> Candidate:
+def quantised_draft(tried: Tried, text: TrainingText, bits: int, rows: int) -> Candidate:
     """The target in `bits` bits as its own draft, calibrated on some `rows` of its greedy text."""
     greedy = [row.tokens.tolist() for row in text.rows if row.kind == "greedy"]
     calibration = greedy[:: max(1, len(greedy) // rows)][:rows]

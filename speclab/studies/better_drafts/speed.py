@@ -115,7 +115,7 @@ def by_bytes(one: Candidate) -> Costs:
 # ---- the fastest chain ---------------------------------------------------------------------------
 
 
-def best_chain(
+def fastest_chain(
     trace: pd.DataFrame, costs: Costs, gammas: Iterable[int] = range(1, 17), end: str = ""
 ) -> dict[str, float | int]:
     """The chain of a trace at T = 0 that `costs` predict to be fastest: gamma, block_efficiency and
@@ -135,7 +135,7 @@ def stopped_chain(
     threshold: float = CONFIDENT.threshold,
     limits: Iterable[int] | None = None,
 ) -> dict[str, float | int]:
-    """As `best_chain`, for chains that stop where the draft's confidence is below a threshold; from
+    """As `fastest_chain`, for chains that stop where the draft's confidence is below a threshold; from
     `nodes` of a run of chains.
 
     limits: the longest chain a block may have, each is tried (None: up to the recorded length); the
@@ -173,15 +173,15 @@ def _fields(name: str, interval: Interval) -> dict[str, float]:
 # ---- the table -----------------------------------------------------------------------------------
 
 
-def chosen(tried: Tried) -> list[Candidate]:
+def first_seeds(tried: Tried) -> list[Candidate]:
     """The drafts of the table: of a family with several seeds, the first seed."""
     first: dict[str, Candidate] = {}
     for name, one in tried.candidates.items():
-        first.setdefault(label(name), one)
+        first.setdefault(short_name(name), one)
     return list(first.values())
 
 
-def label(name: str) -> str:
+def short_name(name: str) -> str:
     """A draft's name in tables and figures."""
     return name.split(", seed")[0].replace("target's first", "first")
 
@@ -206,8 +206,8 @@ def compared(
     costs: Costs,
     gammas: Iterable[int] = range(1, 17),
 ) -> pd.DataFrame:
-    """The selection table, a row a draft: name, draft (its `label`), `weight_facts`, c (from
-    `price`), hit[1] and alpha with low and high, `best_chain` at the measured costs and at
+    """The selection table, a row a draft: name, draft (its `short_name`), `weight_facts`, c (from
+    `price`), hit[1] and alpha with low and high, `fastest_chain` at the measured costs and at
     `by_bytes` (names with that end), and `front`: not beaten in both c and hit[1].
 
     Acceptance is pooled over positions of all domains.
@@ -215,12 +215,12 @@ def compared(
     gammas, rows = list(gammas), []
     for one in drafts:
         greedy, sampled = (tried.trace(one.name, kind) for kind in ("greedy", "sampled"))
-        row = {"name": one.name, "draft": label(one.name)} | weight_facts(one)
+        row = {"name": one.name, "draft": short_name(one.name)} | weight_facts(one)
         row["c"] = price[one.name]
         row |= _fields(HIT.name, stats.bootstrap(greedy, HIT))
         row |= _fields(ALPHA.name, stats.bootstrap(sampled, ALPHA))
-        row |= best_chain(greedy, with_c(costs, price[one.name]), gammas)
-        rows.append(row | best_chain(greedy, by_bytes(one), gammas, "_by_bytes"))
+        row |= fastest_chain(greedy, with_c(costs, price[one.name]), gammas)
+        rows.append(row | fastest_chain(greedy, by_bytes(one), gammas, "_by_bytes"))
     table = pd.DataFrame(rows)
     return table.assign(front=pareto(table["c"], table[HIT.name]))
 
@@ -309,7 +309,9 @@ def measured(
             nodes = _first_tokens(chains, timed)
             forecast = stopped_chain(nodes, paid, timed.new_tokens, limits=[gamma])
         else:
-            forecast = best_chain(_first_tokens(tried.trace(name, "greedy"), timed), paid, [gamma])
+            forecast = fastest_chain(
+                _first_tokens(tried.trace(name, "greedy"), timed), paid, [gamma]
+            )
         head = {"draft": words, "gamma": gamma, "predicted": forecast["speedup"]}
         one = tried.candidates[name]
         found.append(head | decoded_speedup(one, timed, gamma, stop=stop))
