@@ -15,7 +15,7 @@
 # of it. The numbers for two models that fit on a page are computed below: how much is kept in
 # section 2, that nothing is lost in section 4, words per run of the target in section 9.
 #
-# ![Draw from q, keep with min(1, p/q), after a rejection draw from the residual: together p](../figures/tiny/00_rule.png)
+# ![Draw from q, keep or replace: together p](../figures/tiny/00_rule.png)
 #
 # The kit studies two sources. The paper is *Acceptance Dynamics Across Cognitive Domains in
 # Speculative Decoding* (arXiv:2604.14682): it publishes how often the drafts of a small model are
@@ -47,7 +47,8 @@ if root is None:
         shutil.copytree(attached.parents[1], fetched)
     elif not os.environ.get("SPECLAB_REPO"):  # the kit has no public address yet
         raise SystemExit(
-            "No checkout here: set SPECLAB_REPO to the kit's git address, or attach the kit as a data set."
+            "No checkout here: set SPECLAB_REPO to the kit's git address, or attach the kit as a "
+            "data set."
         )
     else:
         subprocess.run(
@@ -157,7 +158,8 @@ overlap = float(np.minimum(p, q).sum())
 recovered = " or ".join(f"`{word}`" for word in rule.index[rule["residual"] > 0])
 ctx.say(
     f'After "the" the target\'s favourite is "{words[p.argmax()]}" and the draft\'s is '
-    f'"{words[q.argmax()]}". The draft\'s word stays with probability **{overlap:.2f}**, the overlap. '
+    f'"{words[q.argmax()]}". The draft\'s word stays with probability **{overlap:.2f}**, the '
+    f"overlap. "
     f"With probability {1 - overlap:.2f} it is rejected, and {recovered} is recovered. The column "
     "`emitted` is p again: lossless."
 )
@@ -255,7 +257,8 @@ ctx.plot(
     study.distances(came, p),
     "words drawn",
     "lossless",
-    "Distance from p of the words that came out, as more and more are drawn: a lossless rule goes on "
+    "Distance from p of the words that came out, as more and more are drawn: a lossless rule goes "
+    "on "
     f"falling; {away}.",
     hue="rule",
     y="total variation to p",
@@ -265,7 +268,8 @@ ctx.plot(
 
 # %%
 ctx.say(
-    f"The exact limit of {', '.join(f'`{name}`' for name in exact.index.drop(lossy))} is p, and what "
+    f"The exact limit of {', '.join(f'`{name}`' for name in exact.index.drop(lossy))} is p, and "
+    f"what "
     f"was drawn agrees with it (chi-square test). {away}, however many words are drawn."
 )
 assert lossy == [name for name in study.NAMES if not RULES[name].lossless]
@@ -281,7 +285,8 @@ assert lossy == list(table.index[table["chi-square p-value"] < 1e-4])
 # the draft alone would write at temperature 0). A chain is a tree of one branch.
 #
 # The children below are not drawn: they are the draft's two best words. So the rule is
-# **`point-mass`**: the first child is kept with probability p(x); if it is rejected, p loses that word,
+# **`point-mass`**: the first child is kept with probability p(x); if it is rejected, p loses that
+# word,
 # is renormalised, and the second child is tried. (Children that are drawn from q, without
 # replacement, have a rule of their own:
 # **`without-replacement`**.)
@@ -349,7 +354,7 @@ assert plain["hit[1]"] <= plain["hit[2]"] and plain["top_mass[1]"] <= plain["top
 # more; **`draft_utilisation`**, accepted over drafted.
 
 # %%
-trees = study.walks(hung)
+trees = study.tree_acceptances(hung)
 ctx.table(trees, "tree-estimators")
 tau = trees.loc["block_efficiency"]
 assert tau.between(1, 4).all()
@@ -369,7 +374,8 @@ ctx.say(
 # position of the target's text: **`token`**, and of it **`p_token`**, **`q_token`** and
 # **`draft_rank`** (its rank under q); the best tokens **`target_top`** and **`draft_top`**; the
 # draft's eight best as **`top_draft_ids`**, **`top_draft_q`**, **`top_draft_p`**. At every node of
-# a tree: **`parent`**, **`depth`**, **`rank`**, **`best_path`**, its token with **`draft_prob`** (q)
+# a tree: **`parent`**, **`depth`**, **`rank`**, **`best_path`**, its token with **`draft_prob`**
+# (q)
 # and **`target_prob`** (p), and **`target_rank`**, its rank under p.
 # </details>
 
@@ -432,7 +438,8 @@ off = flaws["total variation"] > 1e-9
 per_pass = flaws["words per pass"]
 fewer = per_pass.index[per_pass < per_pass["as it should be"] - 1e-9]
 ctx.say(
-    f"Another text than the target's comes from: {'; '.join(flaws.index[off])}. Fewer words per pass "
+    f"Another text than the target's comes from: {'; '.join(flaws.index[off])}. Fewer words per "
+    f"pass "
     f"than {per_pass['as it should be']:.2f}: {'; '.join(fewer)}. With all three a pass gives "
     f"{per_pass['all three']:.2f} words; plain decoding, without any draft, gives 1."
 )
@@ -484,7 +491,8 @@ gap = (counted["counted"] - counted["formula"]).abs()
 inside = gap < 1.96 * counted["standard error"]
 ctx.say(
     f"The formula lies within the 95 % interval of the count at {inside.sum()} of {len(inside)} "
-    f"gammas. With a = {alpha:.2f} no gamma gives more than 1/(1 - a) = {most:.1f} words per pass, and "
+    f"gammas. With a = {alpha:.2f} no gamma gives more than 1/(1 - a) = {most:.1f} words per "
+    f"pass, and "
     "each further drafted word adds less but costs a draft pass."
 )
 assert (gap < 4.5 * counted["standard error"]).all()
@@ -498,7 +506,8 @@ assert (gap < 4.5 * counted["standard error"]).all()
 # %%
 free = cost.break_even_cost(formula[2], 3)
 ctx.say(
-    "If v were 1 and o were 0, gamma = 3 would beat plain decoding as long as a draft pass takes less "
+    "If v were 1 and o were 0, gamma = 3 would beat plain decoding as long as a draft pass takes "
+    "less "
     f"than {free:.2f} of the time of a target pass."
 )
 

@@ -15,7 +15,7 @@
 # **assumed** here and measured in notebook 10. The picture shows what does not depend on costs:
 # `block_efficiency`, the tokens per target pass.
 #
-# ![Tokens per target pass against gamma, for each domain, greedy and sampled text](../figures/tiny/02_block-efficiency.png)
+# ![Tokens per target pass against gamma](../figures/tiny/02_block-efficiency.png)
 #
 # *Runs on* any machine · *minutes* about one on 2 cores · *reads* the runs `greedy` (temperature T
 # = 0) and `sampled` (T = 1) of the profile, recorded if they are not there · *writes*
@@ -39,7 +39,8 @@ if root is None:
         shutil.copytree(attached.parents[1], fetched)
     elif not os.environ.get("SPECLAB_REPO"):  # the kit has no public address yet
         raise SystemExit(
-            "No checkout here: set SPECLAB_REPO to the kit's git address, or attach the kit as a data set."
+            "No checkout here: set SPECLAB_REPO to the kit's git address, or attach the kit as a "
+            "data set."
         )
     else:
         subprocess.run(
@@ -174,10 +175,11 @@ ctx.plot(tau, "gamma", "block-efficiency", caption, columns="temperature", y="bl
 
 # %%
 at_gamma = tau.at(gamma=gamma)
-ctx.say(f"With gamma = {gamma}, a pass yields, {at_gamma.listed(within='temperature')} tokens.")
+ctx.say(f"Tokens of a pass with gamma = {gamma}: {at_gamma.listed(within='temperature')}.")
 ctx.say(
-    f"Half of what {largest_gamma} draft tokens add to plain decoding's one token per pass is there "
-    f"with gamma = … {study.half_way(tau)}."
+    f"Half of what {largest_gamma} draft tokens add to plain decoding's one token per pass is "
+    f"there "
+    f"with a gamma of … {study.half_way(tau)}."
 )
 
 # %%
@@ -259,7 +261,8 @@ ctx.say(f"**T = 1:** the decoder's tokens per pass are {verdict} (the gammas sha
 
 # %% [markdown]
 # ## 4. Why the i.i.d. formula misses
-# If every draft token were accepted with probability alpha, independently of all others (**i.i.d.**:
+# If every draft token were accepted with probability alpha, independently of all others
+# (**i.i.d.**:
 # independent and identically distributed), a pass would give (1 - alpha^(gamma+1)) / (1 - alpha)
 # tokens: the dashed line. alpha is measured on the same texts: the share of positions where the
 # draft's best token is the target's (`hit[1]`) at T = 0, the mean overlap of p and q (`alpha`) at
@@ -357,7 +360,8 @@ assert used.lies_within(0, 1)
 speed = curves.at(quantity="speedup", average="visited")
 peaks = speed.highest(["temperature", "domain"])
 caption = (
-    f"Estimated speed-up over plain decoding by gamma, at an assumed c = {cost_ratio:g}; bands: 95 %, "
+    f"Estimated speed-up over plain decoding by gamma, at an assumed c = {cost_ratio:g}; bands: "
+    f"95 %, "
     f"prompts resampled. The peaks reach {peaks.span()}."
 )
 ctx.plot(speed, "gamma", "speed-up", caption, columns="temperature", y="speedup", reference=1)
@@ -374,8 +378,8 @@ if "SPECLAB_OUT" not in os.environ:
 # says how sure the choice is.
 
 # %%
-share = study.shares(frames, largest_gamma, cost_ratio)
-best = study.best_gammas(share, article)
+share = study.best_shares(frames, largest_gamma, cost_ratio)
+best = study.best_by_domain(share, article)
 other = study.at_other_costs(frames, largest_gamma, other_cost_ratios)
 ctx.export(best.join(other), "best-gamma")
 
@@ -438,9 +442,11 @@ assert rules.at(rule="the article's rule").never_falls("gamma")
 typical, best_case = (cost.speedup_article(e, target_ms, draft_ms) for e in (0.85 * 4, 4))
 c = draft_ms / target_ms
 ctx.say(
-    f"It rises with every gamma, whatever alpha, towards T / t = {target_ms / draft_ms:g}. With gamma "
+    f"It rises with every gamma, whatever alpha, towards T / t = {target_ms / draft_ms:g}. With "
+    f"gamma "
     f"= 4 it gives {typical:.2f}, and {best_case:.2f} in its best case; the standard model gives "
-    f"{cost.speedup_iid(0.85, 4, c):.2f}, and {cost.speedup_standard(5, 4, c):.2f} if everything is "
+    f"{cost.speedup_iid(0.85, 4, c):.2f}, and {cost.speedup_standard(5, 4, c):.2f} if everything "
+    f"is "
     "accepted."
 )
 
@@ -455,7 +461,8 @@ ctx.record(gamma=gamma, cost_ratio=cost_ratio, **study.numbers(at_gamma, best, w
 #    without end. How many tokens per pass do gamma = 3, 4 and 8 give, and what does the i.i.d.
 #    formula say for gamma = 3?
 #
-# <details><summary>What happens</summary>Each block keeps 3 drafts, and its fourth token is the target's own: a bonus token at gamma = 3, a
+# <details><summary>What happens</summary>
+# Each block keeps 3 drafts, and its fourth token is the target's own: a bonus token at gamma = 3, a
 # recovered one at gamma = 4 and 8. So it is always 4 tokens per pass, and a draft longer than 3
 # buys nothing. The formula with alpha = 3/4 says (1 - 0.75⁴)/0.25 = 2.73. Here the rejections stand
 # as far apart as they can (a negative lag-1 correlation): independence is the wrong picture, in the
@@ -464,14 +471,18 @@ ctx.record(gamma=gamma, cost_ratio=cost_ratio, **study.numbers(at_gamma, best, w
 # 2. Set `cost_ratio` to 0.29, which was measured for TinyLlama and Llama-2-7B in half precision.
 #    Where do the peaks go, and does the first picture change?
 #
-# <details><summary>What happens</summary>The peaks move to smaller gamma, as the column for 0.29 of section 6 says, and the longest drafts may
+# <details><summary>What happens</summary>
+# The peaks move to smaller gamma, as the column for 0.29 of section 6 says, and the longest drafts
+# may
 # cost more than they bring. `block_efficiency` does not change: no cost enters it.</details>
 #
 # 3. In a new cell take every position for visited blocks: `wrong = {(text, "visited"): frames[text,
-#    "every"] for text in recorded}`, then `study.best_gammas(study.shares(wrong, largest_gamma,
+#    "every"] for text in recorded}`, then `study.best_by_domain(study.best_shares(wrong,
+#    largest_gamma,
 #    cost_ratio), article)`. Do the best gammas move?
 #
-# <details><summary>What happens</summary>Where every position gives the higher average, and more so for long drafts, the best gamma moves
+# <details><summary>What happens</summary>
+# Where every position gives the higher average, and more so for long drafts, the best gamma moves
 # up. That is a mistake to avoid: a decoder has no such starts, it begins behind its own
 # rejections.</details>
 

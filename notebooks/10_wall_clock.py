@@ -16,7 +16,7 @@
 # price, or acceptance itself, holds this pair back most. The sentences with the numbers stand
 # there.
 #
-# ![Tokens per target pass, and the speed-up they become, for each shape of draft](../figures/tiny/10_speed.png)
+# ![Tokens per target pass, and the speed-up](../figures/tiny/10_speed.png)
 #
 # *Runs on* any machine, and speaks of that machine only: times differ from run to run, so nothing
 # below asserts a time · *minutes* about one on 2 cores · *reads* the runs `greedy`, `chain` and
@@ -41,7 +41,8 @@ if root is None:
         shutil.copytree(attached.parents[1], fetched)
     elif not os.environ.get("SPECLAB_REPO"):  # the kit has no public address yet
         raise SystemExit(
-            "No checkout here: set SPECLAB_REPO to the kit's git address, or attach the kit as a data set."
+            "No checkout here: set SPECLAB_REPO to the kit's git address, or attach the kit as a "
+            "data set."
         )
     else:
         subprocess.run(
@@ -151,7 +152,7 @@ times = timing.pass_times(pair, timing.SIZES, context, pass_repeats)
 # %%
 four = draft.Shape(tree.chain(4))
 texts = [decode.decode_prompt(pair, p, "greedy", four, Sampling(), new_tokens) for p in timed]
-costs = timing.with_loop(timing.costs_of(times), texts, four)
+costs = timing.with_median_loop(timing.costs_of(times), texts, four)
 
 # %%
 ctx.table(study.pass_table(times, costs), "pass-times", rows=5)
@@ -160,8 +161,10 @@ ctx.table(study.pass_table(times, costs), "pass-times", rows=5)
 ctx.say(
     f"With {context} tokens in the cache, a target pass over one token takes {costs.target_ms:.2f} "
     f"ms; **c = {costs.c():.3f}**, **v(5) = {costs.v(5):.2f}** (verifying a chain of 4), v(64) = "
-    f"{costs.v(64):.2f}, **o = {costs.overhead:.2f}**. A pass over {study.flat_up_to(costs)} tokens "
-    f"costs at most a quarter more than over one. The largest spread of a case (quartile range over "
+    f"{costs.v(64):.2f}, **o = {costs.overhead:.2f}**. A pass over {study.flat_up_to(costs)} "
+    f"tokens "
+    f"costs at most a quarter more than over one. The largest spread of a case (quartile range "
+    f"over "
     f"median) is {timing.spread(times):.0%}."
 )
 assert costs.v(1) == 1
@@ -171,7 +174,8 @@ ctx.plot(
     study.pass_curves(times, costs),
     "n",
     "pass-times",
-    f"Time of a pass over n tokens, medians and quartiles of {pass_repeats} repeats. Over 64 tokens "
+    f"Time of a pass over n tokens, medians and quartiles of {pass_repeats} repeats. Over 64 "
+    f"tokens "
     f"the target takes {costs.v(64):.1f} times what it takes over one.",
     hue="pass",
     columns="unit",
@@ -193,8 +197,10 @@ ends = blocks.set_index("method").sum(axis=1)
 ctx.save(
     study.draw_blocks(blocks),
     "block",
-    f"The price of a block as measured, in target passes: {ends.iloc[0]:.2f} for a {ends.index[0]}, "
-    f"{ends.iloc[-1]:.2f} for a {ends.index[-1]}. It pays if the block emits more tokens than that.",
+    f"The price of a block as measured, in target passes: {ends.iloc[0]:.2f} for a "
+    f"{ends.index[0]}, "
+    f"{ends.iloc[-1]:.2f} for a {ends.index[-1]}. It pays if the block emits more tokens than "
+    f"that.",
 )
 
 # %% [markdown]
@@ -215,8 +221,8 @@ best = best_tree.best_tree_for_speed(rank, costs, range(1, budget + 1))
 
 # %%
 every = stopping.chains(chained.nodes, settings.max_new_tokens)
-fitted = ~np.isin(every.prompt_id, ids) | (len(timed) == len(encoded))
-threshold, limit, _ = stopping.fit(every, costs, "confidence", fitted)
+other = ~np.isin(every.prompt_id, ids) | (len(timed) == len(encoded))
+threshold, limit, _ = stopping.fitted(every, costs, "confidence", other)
 stop = draft.Shape(tree.chain(limit), draft.StopRule("confidence", threshold))
 
 # %% [markdown]
@@ -250,7 +256,8 @@ wrong = study.unlike(speeds, counts)
 sample = timed[::prompts_per_domain_timed]
 differ = study.unlike_texts(pair, sample, shapes, short, new_tokens)
 ctx.say(
-    f"Replayed against decoded, {len(counts)} shapes, {len(timed)} prompts, every repeat: **{wrong} "
+    f"Replayed against decoded, {len(counts)} shapes, {len(timed)} prompts, every repeat: "
+    f"**{wrong} "
     f"differences** in tokens or blocks; {differ} of {len(shapes) * len(sample)} texts differ from "
     "the target's own. (On a GPU or in half precision a near tie may fall the other way.)"
 )
@@ -275,7 +282,7 @@ notebook.show_table(table[study.SHOWN], 2)
 ctx.table(study.speed_by_domain(each, domains), "speed-by-domain", 2)
 
 # %%
-gain = study.gains(table)
+gain = study.measured_gains(table)
 drafted = table[table["method"] != "plain"].set_index("method")
 fastest, most = drafted["speedup"].idxmax(), drafted["block_efficiency"].idxmax()
 ctx.plot(
@@ -334,7 +341,8 @@ ctx.say(
     f"Share of the predicted speed-up that is reached: {share.min():.2f} ({share.idxmin()}) to "
     f"{share.max():.2f} ({share.idxmax()}); of the ideal without any o: {lean.min():.2f} "
     f"({lean.idxmin()}) to {lean.max():.2f} ({lean.idxmax()}). Plain decoding itself takes "
-    f"{price['plain']:.2f} target passes a token: a shape whose blocks cost just what was predicted "
+    f"{price['plain']:.2f} target passes a token: a shape whose blocks cost just what was "
+    f"predicted "
     "would reach that share."
 )
 
@@ -353,11 +361,11 @@ ctx.say(
 # Gamma, limit and threshold are fitted on other prompts of the domain than they are judged on.
 
 # %%
-compared = stopping.compare(every, costs, folds)
+compared = stopping.compare_rules(every, costs, folds)
 found = Estimates(stopping.intervals(compared), digits=3).at(domain=[*domains, "all"])
 wide = found.wide(["quantity", "method"], "domain").sort_values(["quantity", "method"])
 ctx.export(wide.reset_index(drop=True), "stopping")
-ctx.export(study.drafting(compared), "stopping-blocks")
+ctx.export(study.what_was_drafted(compared), "stopping-blocks")
 
 # %%
 speed = found.at(quantity="speed", domain=domains)
@@ -436,7 +444,8 @@ ctx.say(
     f"With T = {target_ms:g} ms, t = {draft_ms:g} ms, alpha = {article_alpha:g}, gamma = "
     f"{article_gamma} the article's rule gives {best_case:.2f} at best and {typical:.2f} typically "
     f"(its own example prints {printed:.1f}, dividing by 112 where its rule has 117); the standard "
-    f"model gives {independent:.2f}, at best {ceiling:.2f}. The article's rule leaves out the bonus "
+    f"model gives {independent:.2f}, at best {ceiling:.2f}. The article's rule leaves out the "
+    f"bonus "
     "or recovered token of each pass, the drafts that are paid for and thrown away, and what is "
     "lost behind a rejection. The first makes it too low, the others too high."
 )
@@ -462,7 +471,8 @@ ctx.plot(
     study.limit_bars(limits),
     "what",
     "limits",
-    f"Predicted speed-up with one term made ideal at a time. At gamma {now} the most would come from "
+    f"Predicted speed-up with one term made ideal at a time. At gamma {now} the most would come "
+    f"from "
     f"a {added.index[0]}.",
     hue="at",
     kind="bars",
@@ -475,7 +485,8 @@ ctx.plot(
 same = limits.set_index("made ideal")["same gamma"]
 more = ", ".join(f"{name} ({up:+.2f})" for name, up in added.items())
 ctx.say(
-    f"At gamma {now}, the best of chains as predicted ({same['as measured']:.2f} times plain), what "
+    f"At gamma {now}, the best of chains as predicted ({same['as measured']:.2f} times plain), "
+    f"what "
     f"each would add, the most first: {more}. With all three costs ideal the same drafts would be "
     f"worth {same['all three']:.2f}."
 )
@@ -529,14 +540,16 @@ ctx.record(
 #    is the speed-up? What would it be if the draft cost nothing, and what if verifying five tokens
 #    cost no more than one?
 #
-# <details><summary>What happens</summary>A block costs 4 × 0.1 + 1.3 + 0.2 = 1.9 target passes, so 2.6 / 1.9 = 1.37. With c = 0 it costs
+# <details><summary>What happens</summary>
+# A block costs 4 × 0.1 + 1.3 + 0.2 = 1.9 target passes, so 2.6 / 1.9 = 1.37. With c = 0 it costs
 # 1.5: 1.73. With v = 1 it costs 1.6: 1.63. The textbook, which knows only c, promises 2.6 / 1.4 =
 # 1.86.</details>
 #
 # 2. Set `gammas` to `[1, 2, 3, 4, 6, 8, 16]`. Which of the measured speed-ups and predictions stay
 #    in the same order?
 #
-# <details><summary>What happens</summary>`block_efficiency` rises with gamma, or stays: a longer chain accepts all that a shorter one does.
+# <details><summary>What happens</summary>
+# `block_efficiency` rises with gamma, or stays: a longer chain accepts all that a shorter one does.
 # The speed-up rises while a further token is likely enough to be accepted to pay for its draft pass
 # and its share of v, then falls. Near its top the curve is flat, and neighbours trade places with
 # the noise of the clock; the replayed counts never do.</details>
@@ -546,7 +559,8 @@ ctx.record(
 #    `stopping.prompt_costs(every, drafts, costs)` with that of `stopping.Drafts(drafts.drafted,
 #    drafts.drafted)`.
 #
-# <details><summary>What happens</summary>The second is never dearer. The difference is c for every block that was stopped before its limit:
+# <details><summary>What happens</summary>
+# The second is never dearer. The difference is c for every block that was stopped before its limit:
 # to see that the next token is unsure, the draft must have computed it. With a cheap draft that is
 # nothing; with a dear one it can eat what the rule saves.</details>
 

@@ -42,6 +42,19 @@ class Estimates:
         return cls(stack(frames, key), digits)
 
     @classmethod
+    def exact(
+        cls, key: str, lines: Mapping[str, Any], x: str, at: Any, digits: int = 2
+    ) -> "Estimates":
+        """Curves without intervals: for each name in `lines` its values at the places `at` of `x`,
+        told apart by the new column `key`.
+        """
+        unsure = {"low": np.nan, "high": np.nan}
+        parts = {
+            name: pd.DataFrame({x: at, "estimate": ys, **unsure}) for name, ys in lines.items()
+        }
+        return cls(stack(parts, key), digits)
+
+    @classmethod
     def of(cls, table: pd.DataFrame, name: str, keys: list[str], digits: int = 2) -> "Estimates":
         """The columns `name`, `name`_low and `name`_high of a table with one row for each value of
         `keys`.
@@ -99,7 +112,8 @@ class Estimates:
         """The estimate of a table of one row. ValueError for more."""
         if len(self.frame) != 1:
             raise ValueError(
-                f"{len(self.frame)} estimates where one is needed: pick it with .at({', '.join(self.keys)}=…)"
+                f"{len(self.frame)} estimates where one is needed: "
+                f"pick it with .at({', '.join(self.keys)}=…)"
             )
         return float(self.frame["estimate"].iloc[0])
 
@@ -122,7 +136,8 @@ class Estimates:
             return "undefined"
         if np.isnan(row.low):
             return f"{row.estimate:.{self.digits}f}"
-        return f"{row.estimate:.{self.digits}f} [{row.low:.{self.digits}f}, {row.high:.{self.digits}f}]"
+        low, high = f"{row.low:.{self.digits}f}", f"{row.high:.{self.digits}f}"
+        return f"{row.estimate:.{self.digits}f} [{low}, {high}]"
 
     # ---- put into words --------------------------------------------------------------------------
 

@@ -188,7 +188,7 @@ def lines_with_bands(
     `high` are missing or NaN there is no band.
 
     looks: matplotlib's line options by value of `hue`, over those of `style_of`. dots: values of
-    `hue` that are drawn as separate points with bars, as what was counted beside what was predicted.
+    `hue` that are drawn as separate points with bars, as counts beside a prediction.
     series: all values of `hue`, where this frame may lack some.
     """
     _need(frame, [x, hue, y])
@@ -351,8 +351,8 @@ def _luminance(colour: Sequence[float]) -> float:
 
 
 def legend_above(figure: Figure, *panels: Axes) -> None:
-    """What is named in one or several panels, each name once, above the whole figure: in one row, in
-    two where there are more than six.
+    """What is named in one or several panels, each name once, above the whole figure: in one row,
+    in two where there are more than six.
     """
     found = {}
     for axes in panels:

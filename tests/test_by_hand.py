@@ -104,9 +104,16 @@ def test_node_columns_of_a_tree():
     p, q = np.array([[0.2, 0.8], [0.5, 0.5]]), np.array([[0.9, 0.1], [0.3, 0.7]])
     found = study.node_columns(static_tree(2, 2, 3), p, q, 0)
     wanted = {
-        "node": [1, 2, 3], "parent": [0, 0, 1], "depth": [1, 1, 2], "rank": [0, 1, 0], "best_path": [True, False, True],
-        "token": [0, 1, 0], "draft_prob": [0.9, 0.1, 0.9], "target_prob": [0.2, 0.8, 0.2], "target_rank": [1, 0, 1],
-    }  # fmt: skip
+        "node": [1, 2, 3],
+        "parent": [0, 0, 1],
+        "depth": [1, 1, 2],
+        "rank": [0, 1, 0],
+        "best_path": [True, False, True],
+        "token": [0, 1, 0],
+        "draft_prob": [0.9, 0.1, 0.9],
+        "target_prob": [0.2, 0.8, 0.2],
+        "target_rank": [1, 0, 1],
+    }
     assert {name: column.tolist() for name, column in found.items()} == wanted
     assert study.node_columns(chain(1), p, q, 1)["target_rank"].tolist() == [1], (
         "of equal ones the lower id ranks first"
@@ -176,7 +183,7 @@ def test_records_of_a_tree_hung_on_every_word():
     plain = study.acceptances(nodes, trace)
     assert plain["alpha"] == pytest.approx(0.75) and plain["hit[1]"] == 0 and plain["hit[2]"] == 1
     assert plain["top_mass[1]"] == pytest.approx(0.35)
-    trees = study.walks(nodes)
+    trees = study.tree_acceptances(nodes)
     # the target's best word is the draft's second, three deep: 2 + 4 + 2 nodes hold it at depth 2
     assert trees.loc["survival_by_depth[1]", "greedy rule"] == 1
     assert trees.loc["block_efficiency", "greedy rule"] == 3

@@ -157,6 +157,12 @@ def test_estimates_of_columns_and_stacked_frames():
     ]
 
 
+def test_exact_curves_have_no_intervals():
+    curves = explain.Estimates.exact("rule", {"flat": [1, 1], "up": [1, 2]}, "n", [4, 8])
+    assert curves.keys == ["rule", "n"] and curves.at(rule="up", n=8).value == 2
+    assert curves.frame[["low", "high"]].isna().all(axis=None)
+
+
 def test_signals_by_hand():
     trace = pd.DataFrame(
         {"draft_rank": [0, 2], "draft_entropy": [0.5, 1.5], "target_entropy": [0.1, 2.0]}

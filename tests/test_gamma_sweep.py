@@ -123,7 +123,7 @@ def test_a_decoded_sweep_counts_what_the_replay_says():
 def test_decoded_beside_replayed_counts_prompts_that_differ():
     trace = random_texts()
     replayed = replay.chain_sums(trace, [1, 3])
-    same = study.beside(replayed.sample(frac=1, random_state=0), replayed)
+    same = study.decoded_beside(replayed.sample(frac=1, random_state=0), replayed)
     assert same["gamma"].tolist() == [1, 3]
     none = same[["difference", "difference_low", "difference_high", "unequal"]] == 0
     assert none.all(axis=None)
@@ -133,16 +133,16 @@ def test_decoded_beside_replayed_counts_prompts_that_differ():
     assert same["replayed"][1] == pytest.approx(total["emitted"] / total["blocks"])
     slower = replayed.copy()
     slower.loc[slower.index[0], "blocks"] += 2  # gamma 1, one prompt
-    table = study.beside(slower, replayed)
+    table = study.decoded_beside(slower, replayed)
     assert table["unequal"].tolist() == [1, 0]
     assert table["difference"][0] < 0 == table["difference"][1]
     assert table["difference_low"][0] < table["difference_high"][0] <= 0, (
         "in a resample without that prompt nothing differs"
     )
     with pytest.raises(AssertionError, match="gammas differ"):
-        study.beside(slower, replay.chain_sums(trace, [1]))
+        study.decoded_beside(slower, replay.chain_sums(trace, [1]))
     with pytest.raises(ValueError, match="in one frame only"):
-        study.beside(slower[slower["prompt_id"] != slower["prompt_id"][0]], replayed)
+        study.decoded_beside(slower[slower["prompt_id"] != slower["prompt_id"][0]], replayed)
 
 
 # ---- why the i.i.d. formula misses ---------------------------------------------------------------
@@ -191,11 +191,11 @@ def test_only_the_replay_of_visited_blocks_keeps_its_interval():
 
 def test_best_gammas_and_the_articles_range():
     frames = {(text, "visited"): decoded([1.5, 1.9, 2.0], domain="math") for text in BOTH}
-    share = study.shares(frames, 3, 0.1)
-    best = study.best_gammas(share, {"math": [2, 4], "chat": [1, 2]})
+    share = study.best_shares(frames, 3, 0.1)
+    best = study.best_by_domain(share, {"math": [2, 4], "chat": [1, 2]})
     assert best["temperature"].tolist() == ["T = 0", "T = 1"] and best["best"].tolist() == [2, 2]
     assert best["article"].tolist() == ["2-4"] * 2 and best["share_in_article"].tolist() == [1, 1]
-    assert np.isnan(study.best_gammas(share, {})["share_in_article"]).all()
+    assert np.isnan(study.best_by_domain(share, {})["share_in_article"]).all()
     other = study.at_other_costs(frames, 3, [0.0, 9.0])
     assert other["best_at_c_0"].tolist() == ["3 (3-3)"] * 2, "a free draft: the longest"
     assert other["best_at_c_9"].tolist() == ["0 (0-0)"] * 2, "a dear one: none"

@@ -96,7 +96,10 @@ def test_a_stopping_rule_by_hand_pays_the_pass_that_stopped_it():
 
 def test_the_threshold_itself_does_not_stop():
     at = stopping.chains(nodes_of({"a": ("code", [(2, [0.5, 0.25], [1.0, 2.0])] * 3)}, depth=2))
-    first = lambda measure, value: int(stopping.stopped(at, measure, value, 2).drafted[0, 0])  # noqa: E731
+
+    def first(measure, value):
+        return int(stopping.stopped(at, measure, value, 2).drafted[0, 0])
+
     assert [first("confidence", v) for v in (0.25, 0.26, 0.5, 0.51)] == [2, 1, 1, 0]
     assert [first("entropy", v) for v in (2.0, 1.9, 1.0, 0.9)] == [2, 1, 1, 0]
 
@@ -180,7 +183,10 @@ def test_fixed_gamma_equals_replay_and_decoder(noise, gamma):
     pair, prompts, _, frames = recorded(noise)
     at = stopping.chains(frames["nodes"])
     names = ["prompt_id", "start", "drafted", "accepted", "emitted"]
-    found, reference = stopping.blocks(at, stopping.fixed(at, gamma)), replay(frames["trace"], gamma)
+    found, reference = (
+        stopping.blocks(at, stopping.fixed(at, gamma)),
+        replay(frames["trace"], gamma),
+    )
     pd.testing.assert_frame_equal(found[names], reference[names], check_dtype=False)
     never = stopping.stopped(at, "confidence", 0.0, gamma)
     assert (never.drafted == stopping.fixed(at, gamma).drafted).all() and (
@@ -252,7 +258,7 @@ def test_no_rule_beats_the_oracle_which_drafts_what_is_accepted(noise):
 
 
 def many(count=10, domains=("code", "chat")):
-    """Code drafts are right and sure; chat drafts are wrong and unsure, but for every third token."""
+    """Code drafts are right and sure; chat drafts wrong and unsure, but for every third token."""
     texts = {}
     for d in domains:
         for i in range(count):
@@ -267,7 +273,7 @@ def many(count=10, domains=("code", "chat")):
 
 def test_settings_are_fitted_on_other_prompts():
     at = many()
-    found = stopping.compare(at, COSTS, folds=5)
+    found = stopping.compare_rules(at, COSTS, folds=5)
     assert (
         set(found["method"]) == set(stopping.METHODS)
         and (found.groupby("method").size() == 20).all()
@@ -276,7 +282,7 @@ def test_settings_are_fitted_on_other_prompts():
     assert all(np.bincount(fold[at.domain == d]).tolist() == [2] * 5 for d in ("code", "chat"))
     for row in found[found["method"] == "confidence"].itertuples():
         others = (at.domain == row.domain) & (fold != row.fold)
-        threshold, limit, drafts = stopping.fit(at, COSTS, "confidence", others)
+        threshold, limit, drafts = stopping.fitted(at, COSTS, "confidence", others)
         assert (row.threshold, row.limit) == (threshold, limit)
         assert (
             row.cost
@@ -295,7 +301,7 @@ def test_a_fit_cannot_see_its_own_prompt():
     texts = {f"p{i}": ("code", [sure(0)] * 12) for i in range(9)} | {
         "odd": ("code", [sure(4)] * 12)
     }
-    found = stopping.compare(stopping.chains(nodes_of(texts)), COSTS, folds=5).set_index(
+    found = stopping.compare_rules(stopping.chains(nodes_of(texts)), COSTS, folds=5).set_index(
         ["prompt_id", "method"]
     )
     assert (
@@ -307,7 +313,7 @@ def test_a_fit_cannot_see_its_own_prompt():
 
 def test_speeds_gains_and_the_closed_gap():
     at = many()
-    compared = stopping.compare(at, COSTS)
+    compared = stopping.compare_rules(at, COSTS)
     table = stopping.intervals(compared, n=200).set_index(["quantity", "method", "domain"])[
         "estimate"
     ]
@@ -332,7 +338,7 @@ def test_no_gap_leaves_its_share_undefined():
         f"p{i}": ("code", [sure(min(4, 5 - t)) for t in range(5)]) for i in range(6)
     }  # four accepted, a bonus token, the end
     table = stopping.intervals(
-        stopping.compare(stopping.chains(nodes_of(texts)), FLAT), n=50
+        stopping.compare_rules(stopping.chains(nodes_of(texts)), FLAT), n=50
     ).set_index(["quantity", "method", "domain"])
     assert table.loc[("minus_fixed", stopping.ORACLE, "code"), "estimate"] == pytest.approx(
         0, abs=1e-12
@@ -372,8 +378,11 @@ def test_numbers_out_of_range_are_named():
     at = stopping.chains(nodes_of(TEN))
     for work, words in [
         (lambda: stopping.chains(nodes_of(TEN), 9), "max_new_tokens=9: a text has 10 tokens"),
-        (lambda: stopping.compare(at, COSTS, folds=1), "folds=1: at least 2"),
-        (lambda: stopping.compare(at, COSTS, folds=5), "domain 'code' has 1 prompts, folds=5"),
+        (lambda: stopping.compare_rules(at, COSTS, folds=1), "folds=1: at least 2"),
+        (
+            lambda: stopping.compare_rules(at, COSTS, folds=5),
+            "domain 'code' has 1 prompts, folds=5",
+        ),
         (
             lambda: stopping.oracle(at, Costs(1.0, (1, 2), (0.1, 0.1), (1.0, 1.0))),
             "a pass over 3 tokens was not measured",

@@ -13,7 +13,7 @@ from speclab.analysis.timing import (
     pass_times,
     quartiles,
     spread,
-    with_loop,
+    with_median_loop,
 )
 from speclab.decode import Decoded, Step, decode_prompt
 from speclab.draft import Shape
@@ -64,7 +64,7 @@ def test_the_loop_is_the_median_of_the_texts():
     costs, step = costs_of(TIMES), Step((1,), 0, 1, "recovered")
     texts = [Decoded("p", (1,) * 10, (step,) * 10, 10, t, 0.1) for t in (1.0, 2.0, 9.0)]
     block = 2 / 11 + costs.v(2)
-    found = with_loop(costs, texts, Shape(chain(1)))
+    found = with_median_loop(costs, texts, Shape(chain(1)))
     assert found.overhead == pytest.approx(190 / 11 - block) and found.verify == costs.verify
 
 
@@ -74,7 +74,7 @@ def test_everything_is_measured_on_a_real_pair(random_pair):
     assert len(times) == 2 * 2 * 2 and (times.ms > 0).all()
     shape = Shape(chain(4))
     made = [decode_prompt(random_pair, p, "greedy", shape, Sampling(), 8) for p in prompts]
-    costs = with_loop(costs_of(pass_times(random_pair, (1, 3, 8), 16, 2)), made, shape)
+    costs = with_median_loop(costs_of(pass_times(random_pair, (1, 3, 8), 16, 2)), made, shape)
     assert costs.v(1) == 1 and costs.overhead >= 0 and costs.c(3) > 0
     speed = decoded_speed(random_pair, prompts, {"chain 2": Shape(chain(2))}, 10, 2)
     assert len(speed) == 2 * 2 * 2 and speed.time_s.median() > 0

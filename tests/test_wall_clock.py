@@ -100,7 +100,7 @@ def test_measured_beside_predicted():
     assert chain["share_without_o"] == pytest.approx(0.5 * price * (1 - 0.1 / price))
     assert table.loc["plain", ["predicted", "share_without_o"]].tolist() == [1, 1]
     whole = table.reset_index()
-    assert study.gains(whole).at(method="chain").value == pytest.approx(1.5)
+    assert study.measured_gains(whole).at(method="chain").value == pytest.approx(1.5)
     bars = study.speed_bars(whole)
     assert bars.at(made="predicted").value == pytest.approx(3 / price)
     assert bars.at(quantity="tokens per target pass").value == pytest.approx(3)
@@ -131,7 +131,7 @@ def test_only_static_shapes_without_a_rule_are_replayed():
 def test_what_a_method_drafts():
     names = ["method", "domain", "limit", "threshold", "blocks", "drafted", "accepted", "emitted"]
     rows = [("fixed", "code", 2, np.nan, 5, 10, 4, 9), ("fixed", "code", 4, np.nan, 5, 10, 6, 11)]
-    row = study.drafting(pd.DataFrame(rows, columns=names)).iloc[0]
+    row = study.what_was_drafted(pd.DataFrame(rows, columns=names)).iloc[0]
     assert row["median_limit"] == 3 and row["drafted_per_block"] == 2
     assert row["block_efficiency"] == 2 and row["draft_utilisation"] == 0.5
 

@@ -262,13 +262,13 @@ def _prices(at: Chains, costs: Costs, tried: list[tuple[float, int, Drafts]]) ->
     return np.stack([prompt_costs(at, drafts, costs) for *_, drafts in tried], axis=1)
 
 
-def fit(at: Chains, costs: Costs, method: str, group: np.ndarray) -> tuple[float, int, Drafts]:
+def fitted(at: Chains, costs: Costs, method: str, group: np.ndarray) -> tuple[float, int, Drafts]:
     """(threshold, limit, drafts) of a method that is the fastest on a group of prompts (a mask)."""
     tried = candidates(at, method)
     return tried[int(fastest(1 / _prices(at, costs, tried)[group].sum(axis=0)))]
 
 
-def compare(at: Chains, costs: Costs, folds: int = 5, seed: int = 0) -> pd.DataFrame:
+def compare_rules(at: Chains, costs: Costs, folds: int = 5, seed: int = 0) -> pd.DataFrame:
     """Every method on every prompt, its setting fitted on the other folds' prompts of the same
     domain (the oracle needs no fit).
 
@@ -315,8 +315,8 @@ QUANTITIES: dict[str, tuple[Callable, tuple[str, ...]]] = {  # and the methods t
 
 
 def intervals(compared: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
-    """Speeds of `compare` with prompt-clustered intervals, all from the same resamples: quantity,
-    method, domain, estimate, low, high.
+    """Speeds of `compare_rules` with prompt-clustered intervals, all from the same resamples:
+    quantity, method, domain, estimate, low, high.
 
     quantity: speed (relative to plain), minus_fixed (paired difference to the best fixed gamma),
     closed (share of the gap from the best fixed gamma to the oracle; NaN where there is no gap).

@@ -65,8 +65,8 @@ def per_prompt(sums: pd.DataFrame, at: pd.DataFrame) -> pd.DataFrame:
     """One row a prompt: the counts of its blocks for every gamma (blocks_1, … emitted_G) and its
     sums of `positions`.
 
-    `sums` has gamma = 1..G without a gap, prompt_id, domain and COUNTS: a `replay.chain_sums`, or the
-    same counts from decoding.
+    `sums` has gamma = 1..G without a gap, prompt_id, domain and COUNTS: a `replay.chain_sums`, or
+    the same counts from decoding.
     """
     gammas = sorted(sums["gamma"].unique())
     assert gammas == list(range(1, len(gammas) + 1)), f"gamma = {gammas}: none may be left out"

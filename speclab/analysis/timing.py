@@ -125,7 +125,7 @@ def _run_one(
     return len(found.token_ids), found.target_passes, found.time_s - found.prefill_time_s
 
 
-def with_loop(costs: Costs, decoded: list[Decoded], shape: Shape) -> Costs:
+def with_median_loop(costs: Costs, decoded: list[Decoded], shape: Shape) -> Costs:
     """The costs with the loop's own time: the median over texts decoded with `shape`."""
     loops = [measured_overhead([text], shape, costs) for text in decoded]
     return replace(costs, overhead=float(np.median(loops)))

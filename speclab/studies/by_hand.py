@@ -31,7 +31,6 @@ LINES = {  # looks of the formulas of section 9
     "no bonus, no recovered": {"marker": "", "color": "#444444", "linestyle": ":"},
     "counted": {"marker": "o", "color": "black"},
 }
-COLUMNS = ["after", "word", "p", "q", "min(1, p/q)", "coin", "outcome"]
 
 
 # ---- one word ------------------------------------------------------------------------------------
@@ -113,22 +112,26 @@ def coin_table(
     words: Sequence[str],
     written: Sequence[tuple[int, Sequence[int], Sequence[float]]],
 ) -> pd.DataFrame:
-    """Each decision of the written blocks (last word, drafted words, coins), by hand: block, then
-    COLUMNS. The last line of a block is the recovered or bonus word that `verify` gives.
+    """Each decision of the written blocks (last word, drafted words, coins), by hand: block, after,
+    word, p, q, min(1, p/q), coin, outcome. The last line of a block is the recovered or
+    bonus word that `verify` gives.
     """
     parts = {}
     for number, (last, drafted, coins) in enumerate(written, 1):
-        verdict, rows, before = verified(p_table, q_table, last, drafted, coins), [], last
-        for word, coin in zip(drafted[: verdict.tried], coins, strict=False):
-            p, q = p_table[before, word], q_table[before, word]
-            chance = min(1, p / q)
-            outcome = "accepted" if coin < chance else "rejected"
-            rows.append((words[before], words[word], p, q, chance, coin, outcome))
-            before = word if outcome == "accepted" else before
-        none, coin = (None,) * 3, coins[verdict.tried]
-        rows.append((words[before], words[verdict.token], *none, coin, verdict.kind))
-        parts[number] = pd.DataFrame(rows, columns=COLUMNS)
-    return stack(parts, "block")
+        verdict = verified(p_table, q_table, last, drafted, coins)
+        before, word = np.array([last, *drafted[:-1]]), np.array(drafted)
+        table = pd.DataFrame({"after": before, "word": word, "p": p_table[before, word]})
+        table["q"] = q_table[before, word]
+        table["min(1, p/q)"] = np.minimum(1, table["p"] / table["q"])
+        table["coin"] = coins[: len(drafted)]
+        kept = table["coin"] < table["min(1, p/q)"]
+        table["outcome"] = np.where(kept, "accepted", "rejected")
+        table = table[: verdict.tried]  # the first rejection ends the block
+        end = {"after": [last, *drafted][len(verdict.path)], "word": verdict.token}
+        end |= {"coin": coins[verdict.tried], "outcome": verdict.kind}
+        parts[number] = pd.concat([table, pd.DataFrame([end])])
+    names = dict(enumerate(words))
+    return stack(parts, "block").replace({"after": names, "word": names})
 
 
 def as_step(verdict: Verdict, drafted: Sequence[int]) -> Step:
@@ -204,13 +207,9 @@ def distances(came: Mapping[str, np.ndarray], p: np.ndarray) -> Estimates:
     """
     draws = len(next(iter(came.values())))
     n = 2 ** np.arange(3, int(np.log2(max(draws, 8))) + 1)
-    values = {rule: running_error(words, p)[n - 1] for rule, words in came.items()}
-    values["expected of words from p"] = expected_error(p, n)
-    parts = {
-        rule: pd.DataFrame({"words drawn": n, "estimate": error, "low": np.nan, "high": np.nan})
-        for rule, error in values.items()
-    }
-    return Estimates.stacked(parts, "rule")
+    lines = {rule: running_error(words, p)[n - 1] for rule, words in came.items()}
+    lines["expected of words from p"] = expected_error(p, n)
+    return Estimates.exact("rule", lines, "words drawn", n)
 
 
 # ---- a tree --------------------------------------------------------------------------------------
@@ -305,7 +304,7 @@ def acceptances(nodes: pd.DataFrame, trace: pd.DataFrame) -> pd.Series:
     return pd.Series(values, name="value").rename_axis("estimator")
 
 
-def walks(nodes: pd.DataFrame) -> pd.DataFrame:
+def tree_acceptances(nodes: pd.DataFrame) -> pd.DataFrame:
     """The estimators of the tree by walking it, a column a rule (greedy: temperature 0; point-mass:
     temperature 1).
     """
@@ -372,13 +371,10 @@ def words_per_pass(counted: pd.DataFrame, formula: np.ndarray, alpha: float) -> 
         "no bonus": formula - alpha**gamma,
         "no bonus, no recovered": formula - 1,
     }
-    parts = {
-        name: pd.DataFrame({"gamma": gamma, "estimate": line, "low": np.nan, "high": np.nan})
-        for name, line in lines.items()
-    }
     mean, reach = counted["counted"], 1.96 * counted["standard error"]
     count = pd.DataFrame({"estimate": mean, "low": mean - reach, "high": mean + reach})
-    return Estimates.stacked(parts | {"counted": count.reset_index()}, "what")
+    curves = Estimates.exact("what", lines, "gamma", gamma).frame
+    return Estimates(pd.concat([curves, count.reset_index().assign(what="counted")]))
 
 
 # ---- what the article's pseudo-code lacks --------------------------------------------------------

@@ -162,8 +162,8 @@ def decoded_sweep(
     max_new_tokens: int,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """The columns of `replay.chain_sums`, counted by the decoder: a row for each gamma and prompt, with
-    chains at the temperature of `text` (a key of RULES).
+    """The columns of `replay.chain_sums`, counted by the decoder: a row for each gamma and prompt,
+    with chains at the temperature of `text` (a key of RULES).
     """
     sampling, rows = Sampling(float(text == "T = 1")), []
     for gamma in gammas:
@@ -184,7 +184,7 @@ def decoded_sweep(
     return pd.DataFrame(rows)
 
 
-def beside(decoded: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFrame:
+def decoded_beside(decoded: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFrame:
     """`block_efficiency` counted by a decoder beside the replay's on the same prompts, one row a
     gamma, prompts of all domains together.
 
@@ -219,12 +219,12 @@ def decoded_beside_replayed(
     max_new_tokens: int,
     seed: int,
 ) -> pd.DataFrame:
-    """`beside` of both texts: temperature, then its columns."""
+    """`decoded_beside` of both texts: temperature, then its columns."""
     ids, parts = [prompt.prompt_id for prompt in prompts], {}
     for text, run in recorded.items():
         same = run.trace[run.trace["prompt_id"].isin(ids)]
         own = decoded_sweep(pair, prompts, gammas, text, max_new_tokens, seed)
-        parts[text] = beside(own, replay.chain_sums(same, gammas, RULES[text]))
+        parts[text] = decoded_beside(own, replay.chain_sums(same, gammas, RULES[text]))
     return stack(parts, "temperature")
 
 
@@ -312,17 +312,15 @@ def two_rules(gammas: Sequence[int], alpha: float, target_ms: float, draft_ms: f
     """The article's rule and the standard model (i.i.d.) of one alpha and one pair of times, by
     gamma and the key `rule`.
     """
-    g, parts = np.asarray(gammas), {}
-    parts["the article's rule"] = cost.speedup_article(alpha * g, target_ms, draft_ms)
-    parts["standard model"] = cost.speedup_iid(alpha, g, draft_ms / target_ms)
-    tables = {
-        name: pd.DataFrame({"gamma": g, "estimate": values, "low": np.nan, "high": np.nan})
-        for name, values in parts.items()
+    g = np.asarray(gammas)
+    lines = {
+        "the article's rule": cost.speedup_article(alpha * g, target_ms, draft_ms),
+        "standard model": cost.speedup_iid(alpha, g, draft_ms / target_ms),
     }
-    return Estimates.stacked(tables, "rule")
+    return Estimates.exact("rule", lines, "gamma", g)
 
 
-def shares(frames: Frames, largest: int, c: float) -> pd.DataFrame:
+def best_shares(frames: Frames, largest: int, c: float) -> pd.DataFrame:
     """`sweep.best_gamma` of both texts at an assumed c: temperature, domain, gamma, speedup,
     share_best, …
     """
@@ -331,9 +329,9 @@ def shares(frames: Frames, largest: int, c: float) -> pd.DataFrame:
     return stack(parts, "temperature")
 
 
-def best_gammas(share: pd.DataFrame, article: Mapping[str, Sequence[int]]) -> pd.DataFrame:
-    """`sweep.choices` of `shares`, a row for each temperature and domain, with the article's range
-    of gamma and the share of the resamples whose best gamma lies in it (NaN where it gives none).
+def best_by_domain(share: pd.DataFrame, article: Mapping[str, Sequence[int]]) -> pd.DataFrame:
+    """`sweep.choices` of `best_shares`, a row for each temperature and domain, with the article's
+    range of gamma and the share of the resamples whose best gamma lies in it (NaN where it gives none).
     """
     parts = {text: sweep.choices(rows) for text, rows in share.groupby("temperature")}
     best = stack(parts, "temperature")
@@ -347,7 +345,7 @@ def best_gammas(share: pd.DataFrame, article: Mapping[str, Sequence[int]]) -> pd
 
 def at_other_costs(frames: Frames, largest: int, costs: Sequence[float]) -> pd.DataFrame:
     """The best gamma and the range of 95 % of the resamples, as '5 (4-6)', a column for each c."""
-    found = {f"best_at_c_{c:g}": best_gammas(shares(frames, largest, c), {}) for c in costs}
+    found = {f"best_at_c_{c:g}": best_by_domain(best_shares(frames, largest, c), {}) for c in costs}
     return pd.DataFrame(
         {
             name: [f"{r.best} ({r.best_low}-{r.best_high})" for r in best.itertuples()]

@@ -54,7 +54,7 @@ def ratio(frame: pd.DataFrame, over: str, under: str) -> stats.Interval:
 
 
 def pass_table(times: pd.DataFrame, costs: Costs) -> pd.DataFrame:
-    """n, c(n), v(n), and milliseconds of both models' passes over n tokens, median and quartiles."""
+    """n, c(n), v(n), and milliseconds of both models' passes over n tokens: median, quartiles."""
     table = pd.DataFrame({"n": costs.sizes, "c(n)": costs.draft, "v(n)": costs.verify})
     for model in ("target", "draft"):
         for name in ("ms", "low", "high"):
@@ -71,11 +71,8 @@ def pass_curves(times: pd.DataFrame, costs: Costs) -> Estimates:
     numbers = ["estimate", "low", "high"]
     ratios = ms.assign(**(ms[numbers] / costs.target_ms))
     lines = {"v = 1": np.ones(len(costs.sizes)), "v = n": np.array(costs.sizes, float)}
-    ideal = {
-        name: pd.DataFrame({"n": costs.sizes, "estimate": values, "low": np.nan, "high": np.nan})
-        for name, values in lines.items()
-    }
-    units = {"ms": ms, "target passes over one token": pd.concat([ratios, stack(ideal, "pass")])}
+    ideal = Estimates.exact("pass", lines, "n", costs.sizes).frame
+    units = {"ms": ms, "target passes over one token": pd.concat([ratios, ideal])}
     return Estimates.stacked(units, "unit")
 
 
@@ -206,10 +203,11 @@ def speed_table(each: pd.DataFrame, parts: pd.DataFrame, costs: Costs) -> pd.Dat
     return table.assign(share_without_o=table["share_of_predicted"] * without)
 
 
-def gains(table: pd.DataFrame) -> Estimates:
+def measured_gains(table: pd.DataFrame) -> Estimates:
     """The measured speed-ups of `speed_table` with their intervals, by method, without plain."""
-    drafted = table[table["method"] != "plain"].rename(columns={"speedup": "estimate"})
-    return Estimates(drafted[["method", "estimate", "low", "high"]].reset_index(drop=True))
+    names = {"speedup": "estimate"}
+    drafted = table[table["method"] != "plain"].rename(columns=names).reset_index(drop=True)
+    return Estimates(drafted[["method", "estimate", "low", "high"]])
 
 
 def speed_bars(table: pd.DataFrame) -> Estimates:
@@ -217,19 +215,16 @@ def speed_bars(table: pd.DataFrame) -> Estimates:
     (measured, predicted), method.
     """
     drafted = table[table["method"] != "plain"]
-    columns = {
-        ("tokens per target pass", "measured"): ["block_efficiency", "tau_low", "tau_high"],
-        ("speed-up over plain decoding", "measured"): ["speedup", "low", "high"],
-        ("speed-up over plain decoding", "predicted"): ["predicted"],
-    }
-    parts = []
-    for (quantity, made), names in columns.items():
-        part = drafted[["method", *names]].set_axis(
-            ["method", "estimate", "low", "high"][: 1 + len(names)], axis=1
-        )
-        parts.append(part.assign(quantity=quantity, made=made))
-    keys = ["quantity", "made", "method", "estimate", "low", "high"]
-    return Estimates(pd.concat(parts, ignore_index=True)[keys])
+    gain = measured_gains(table).frame.assign(made="measured")
+    tau = drafted[["method", "block_efficiency", "tau_low", "tau_high"]]
+    tau = tau.set_axis(["method", "estimate", "low", "high"], axis=1).assign(made="measured")
+    lines = {"predicted": drafted["predicted"]}
+    predicted = Estimates.exact("made", lines, "method", drafted["method"]).frame
+    speed = pd.concat([gain, predicted])
+    found = stack(
+        {"tokens per target pass": tau, "speed-up over plain decoding": speed}, "quantity"
+    )
+    return Estimates(found[["quantity", "made", "method", "estimate", "low", "high"]])
 
 
 def speed_by_domain(each: pd.DataFrame, domains: Sequence[str]) -> pd.DataFrame:
@@ -238,9 +233,9 @@ def speed_by_domain(each: pd.DataFrame, domains: Sequence[str]) -> pd.DataFrame:
     return (sums["plain_s"] / sums["time_s"]).unstack(sort=False)[list(domains)].reset_index()
 
 
-def drafting(compared: pd.DataFrame) -> pd.DataFrame:
-    """What each method of `stopping.compare` drafts in each domain: medians of its fitted settings,
-    drafted_per_block, block_efficiency, draft_utilisation.
+def what_was_drafted(compared: pd.DataFrame) -> pd.DataFrame:
+    """What each method of `stopping.compare_rules` drafts in each domain: medians of its fitted
+    settings, drafted_per_block, block_efficiency, draft_utilisation.
     """
     groups = compared.groupby(["method", "domain"], sort=False)
     table = groups[["limit", "threshold"]].median().add_prefix("median_")
@@ -276,14 +271,16 @@ def break_even_lines(costs: Costs, hit: Estimates, gammas: Sequence[int]) -> Est
     """
     c, rows = np.linspace(0, 1, 61), []
     textbook = replace(costs, verify=(1.0,) * len(costs.sizes), overhead=0.0)
+    places = np.arange(len(hit.frame)) - (len(hit.frame) - 1) / 2
+    points = hit.frame.rename(columns={"domain": "series"}).assign(c=costs.c() + 0.014 * places)
     for title, used in {"v = 1, o = 0: the textbook": textbook, "v, o as measured": costs}.items():
-        for g in gammas:
-            alpha = [needed_alpha(g, x, used.v(g + 1), used.overhead) for x in c]
-            line = pd.DataFrame({"series": f"gamma {g}", "c": c, "estimate": alpha})
-            rows.append(line[np.isfinite(line["estimate"])].assign(costs=title))
-        beside = costs.c() + 0.014 * (np.arange(len(hit.frame)) - (len(hit.frame) - 1) / 2)
-        points = hit.frame.rename(columns={"domain": "series"})
-        rows.append(points.assign(c=beside, costs=title))
+        lines = {
+            f"gamma {g}": [needed_alpha(g, x, used.v(g + 1), used.overhead) for x in c]
+            for g in gammas
+        }
+        needed = Estimates.exact("series", lines, "c", c).frame
+        rows += [needed[np.isfinite(needed["estimate"])].assign(costs=title)]
+        rows += [points.assign(costs=title)]
     keys = ["costs", "series", "c", "estimate", "low", "high"]
     return Estimates(pd.concat(rows, ignore_index=True)[keys])
 
@@ -432,4 +429,4 @@ def sampled_table(made: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
         "decoded - expected": stats.bootstrap(made.drop(columns="domain"), gap),
         "expected, the recorded texts": ratio(kept, "emitted", "blocks"),
     }
-    return pd.DataFrame({name: vars(found) for name, found in told.items()}).T.rename_axis("what")
+    return pd.DataFrame([vars(found) for found in told.values()], pd.Index(told, name="what"))
