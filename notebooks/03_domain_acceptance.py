@@ -109,7 +109,7 @@ table_3 = published.comparison("III", greedy)
 # Counts of nodes, and of the texts they come from (positions: tokens of the target's own text):
 
 # %%
-ctx.table(ladder.counts(table_1, greedy.trace), "table-1-counts")
+ctx.table(ladder.node_counts(table_1, greedy.trace), "table-1-counts")
 
 # %% [markdown]
 # **Table I**
@@ -176,7 +176,7 @@ ctx.say(
 # pass checks). The whole ladder, every k and depth, is in `03_ladder-values.csv`.
 
 # %%
-every = ladder.ladder(greedy, sampled)
+every = ladder.whole_ladder(greedy, sampled)
 ctx.export(every.frame.drop(columns="name"), "ladder-values")
 
 # %%
@@ -184,13 +184,13 @@ rungs = ladder.rungs(every)
 ctx.table(rungs.without(domain=score.ALL).wide("name", "domain"), "ladder")
 
 # %%
-shares = ladder.by_domain(ladder.rungs(every, ladder.SHARES))
-values = ladder.by_domain(rungs)
+shares = ladder.point_table(ladder.rungs(every, ladder.SHARES))
+values = ladder.point_table(rungs)
 orders = values.apply(ladder.order, axis=1)
 
 # %%
 ctx.save(
-    ladder.picture(rungs),
+    ladder.ladder_picture(rungs),
     "ladder",
     caption=f"Acceptance of {len(domains)} domains under each estimator, with 95 % intervals "
     "(left), and the order of the domains (right): the level runs from "
@@ -234,12 +234,12 @@ ctx.table(ladder.averages(rungs), "averages")
 # limit an interval, which answers a slightly different question, may disagree.
 
 # %%
-differences = ladder.differences(greedy, sampled)
+differences = ladder.domain_differences(greedy, sampled)
 ctx.table(differences, "differences", digits=4, rows=6)
 assert (differences["p_holm"] >= differences["p_value"] - 1e-12).all()
 
 # %%
-verdicts = ladder.judged(differences, level)
+verdicts = ladder.with_verdicts(differences, level)
 told = ladder.told_apart(verdicts)
 pairs_of_domains = verdicts.frame["pair"].nunique()
 
@@ -276,7 +276,7 @@ ctx.say(
 
 # %%
 published_alpha = rungs.at(name="published_alpha, T = 0", domain=domains)
-effect = certainty.design_effect(greedy.nodes, published_alpha)
+effect = certainty.effect_by_domain(greedy.nodes, published_alpha)
 ctx.table(effect, "design-effect")
 
 # %%
@@ -340,13 +340,13 @@ gap = (redrawn["found"] - redrawn["formula"]).abs().max()
 # %%
 designs = {name: power.between(greedy.nodes, one, *far) for name, one in estimators.items()}
 lines = {
-    name: certainty.curves(design, likely, level, pairs_of_domains)
+    name: certainty.power_curves(design, likely, level, pairs_of_domains)
     for name, design in designs.items()
 }
 
 # %%
 ctx.save(
-    certainty.picture(lines, redrawn, plans),
+    certainty.power_picture(lines, redrawn, plans),
     "power",
     caption=f"Power of the comparison of {' and '.join(far)} by true difference and prompts: the "
     f"test itself on redrawn studies (circles) and the formula (lines) differ by {gap:.2f} at "
@@ -372,7 +372,7 @@ alone = variance.alone_in_paper()
 ctx.table(shares_of.assign(paper_alone=shares_of["factor"].map(alone)), "variance-shares", digits=4)
 
 # %%
-percent = variance.percent(shares_of, alone)
+percent = variance.in_percent(shares_of, alone)
 here = percent.at(source=variance.HERE)
 most = here.frame["factor"].iloc[0]
 
@@ -429,7 +429,7 @@ ctx.table(moved, "sensitivity", digits=4, rows=8)
 assert moved["change"].notna().all()
 
 # %%
-changes = sensitivity.changes(moved)
+changes = sensitivity.as_changes(moved)
 of_shares = changes.at(unit="share of tokens")
 of_tokens = changes.at(unit="tokens per target pass")
 
@@ -466,7 +466,7 @@ ctx.plot(
 # %%
 ctx.say(
     "**Change against the whole texts, the short prompts, the blocks as counted** (mean of the "
-    "domains, 95 % intervals):\n\n" + sensitivity.changes_said(changes)
+    "domains, 95 % intervals):\n\n" + sensitivity.settings_said(changes)
 )
 
 # %% [markdown]

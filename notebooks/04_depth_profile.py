@@ -153,7 +153,7 @@ ctx.plot(
 # level and depth 1 of the same prompts, with its interval:
 
 # %%
-changes = study.changes(kinds)
+changes = study.change_by_kind(kinds)
 ctx.table(changes, "change", rows=6)
 
 # %%
@@ -176,7 +176,7 @@ ctx.plot(
 # %%
 ctx.say(
     "**The deepest level beside depth 1** (95 % intervals of the paired difference, each domain by "
-    "itself):\n\n" + study.changes_said(changes)
+    "itself):\n\n" + study.change_said(changes)
 )
 
 # %% [markdown]
@@ -302,7 +302,7 @@ ctx.save(
 # curve ends where fewer than five of its texts go on.
 
 # %%
-asked = study.questions(cut)
+asked = study.asked_of_texts(cut)
 along = study.along_text(asked, bandwidth, size)
 assert along.lies_within(0, 1)
 

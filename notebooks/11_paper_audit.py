@@ -141,9 +141,9 @@ ctx.say("**Verdicts.**\n\n" + claims.verdicts_said(groups))
 assert set(verdicts) <= set(claims.VERDICTS)
 
 # %%
-measured = pictures.sampled(found)["claim"].nunique()
+measured = pictures.from_texts(found)["claim"].nunique()
 ctx.save(
-    pictures.picture(listed, found, verdicts, claims.printed(), theirs),
+    pictures.claims_picture(listed, found, verdicts, claims.printed(), theirs),
     "claims",
     caption=f"The {measured} claims that texts decide, each with its numbers, 95 % intervals and "
     f"the region in which it holds: {len(groups[claims.HOLDS])} hold on this pair, "
@@ -209,15 +209,15 @@ for source, rows in table.groupby("source"):
 
 # %%
 nodes_of = alpha_parts.sources(greedy, records)
-shares = alpha_parts.shares(nodes_of)
+shares = alpha_parts.shares_by_source(nodes_of)
 ctx.table(shares, "shares", digits=5)
 
 # %%
-percent = alpha_parts.percent(shares)
+percent = alpha_parts.times_100(shares)
 here = percent.at(source=alpha_parts.HERE)
 of_run = percent.at(source=alpha_parts.PAPER)
 ctx.save(
-    alpha_parts.picture(percent),
+    alpha_parts.shares_picture(percent),
     "shares",
     caption="Share of the variance of min(1, p/q) between the levels of each factor (logarithmic): "
     f"on this pair {here.listed('factor')} %; in the paper's run {of_run.listed('factor')} %.",
@@ -365,7 +365,7 @@ ctx.say(power.pairs_said(plans, prompts))
 
 # %%
 costs = (article_cost, draft_cost)
-best = pd.concat([evidence.best_gammas(greedy.trace, c) for c in costs], ignore_index=True)
+best = pd.concat([evidence.fastest_gammas(greedy.trace, c) for c in costs], ignore_index=True)
 ctx.table(best, "best-gamma")
 
 # %%

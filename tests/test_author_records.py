@@ -391,7 +391,7 @@ def test_opposite_ranks_are_said_by_their_intervals():
 def test_shares_hold_this_pair_the_records_and_the_paper(tmp_path):
     run, record = make_run(prompts=5), hand_records(tmp_path)
     asked = alpha_parts.sources(run, {"000001": record})
-    found = alpha_parts.shares(asked)
+    found = alpha_parts.shares_by_source(asked)
     assert list(pd.unique(found.frame["source"])) == [
         "this pair",
         "authors' 000001",
@@ -404,5 +404,5 @@ def test_shares_hold_this_pair_the_records_and_the_paper(tmp_path):
     assert one["low"] <= one["estimate"] <= one["high"]
     assert "task" not in set(found.at(source="authors' 000001").frame["factor"]), "one domain"
     facts = authors.run_facts({"000001": record})
-    assert "rank explains" in alpha_parts.records_said(facts, alpha_parts.percent(found))
+    assert "rank explains" in alpha_parts.records_said(facts, alpha_parts.times_100(found))
     assert list(pd.unique(alpha_parts.by_rank(asked).frame["rank"])) == ["all", 0, 1]

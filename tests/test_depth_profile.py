@@ -38,7 +38,7 @@ def test_the_shape_of_a_tree_is_its_nodes_by_depth():
 
 @pytest.mark.parametrize("rule", ["greedy", "point-mass"])
 def test_the_chain_has_the_conditional_shares_of_the_ladder(rule):
-    chain = study.best_chain(make_run().nodes, rule)
+    chain = study.best_path_chain(make_run().nodes, rule)
     ladder = score.tree_estimators(rule)["accept_by_depth"](chain)
     for depth, rows in chain.groupby("depth"):
         own = study.ALONG["accept_by_depth"](rows)
@@ -75,7 +75,7 @@ def test_kinds_of_node_and_their_changes_are_paired():
     tokens = run.trace["top_draft_p"].map(len).max()
     assert tokens >= 2
     kinds = study.kinds(run, run, run, 3, 2)
-    profiles, changes = study.by_depth(kinds), study.changes(kinds)
+    profiles, changes = study.by_depth(kinds), study.change_by_kind(kinds)
     for name in list(kinds)[:4]:
         rows = profiles.at(name=name, domain="chat").frame.set_index("depth")["estimate"]
         assert changes.at(name=name, domain="chat").value == pytest.approx(rows[3] - rows[1])
@@ -93,7 +93,7 @@ def test_changes_are_said_by_name_with_the_mean_of_domains():
         domain=["code", "math", "chat", score.ALL, score.POOLED],
         estimate=[0.2, -0.2, 0, 0.05, 9],
     )
-    assert study.changes_said(changes) == (
+    assert study.change_said(changes) == (
         "* `a`: higher in code; lower in math; cannot be told apart in chat; "
         "mean of domains 0.050 [-0.050, 0.150]."
     )

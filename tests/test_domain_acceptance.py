@@ -29,9 +29,9 @@ def test_an_order_names_equal_values():
 
 def test_the_ladder_keeps_its_rungs_in_order_and_averages_three_ways():
     run = make_run(prompts=6)
-    rungs = ladder.rungs(ladder.ladder(run, run))
+    rungs = ladder.rungs(ladder.whole_ladder(run, run))
     assert list(pd.unique(rungs.frame["name"])) == [*ladder.SHARES, *ladder.LENGTHS]
-    values = ladder.by_domain(rungs)
+    values = ladder.point_table(rungs)
     assert list(values) == list(score.DOMAINS)
     code = run.trace[run.trace["domain"] == "code"]
     assert values.loc["alpha, T = 1", "code"] == pytest.approx(score.overlap_alpha(code))
@@ -63,7 +63,7 @@ def test_pairs_are_told_apart_and_turned_round_by_the_test_alone():
         ("alpha, T = 1", "code", "math", -0.2, -0.3, -0.1, 0.01, 0.02),
     ]
     names = ["estimator", "first", "second", "difference", "low", "high", "p_value", "p_holm"]
-    verdicts = ladder.judged(pd.DataFrame(rows, columns=names), 0.05)
+    verdicts = ladder.with_verdicts(pd.DataFrame(rows, columns=names), 0.05)
     assert ladder.told_apart(verdicts).to_dict() == {"published_alpha, T = 0": 1, "alpha, T = 1": 2}
     assert ladder.turned(verdicts) == (
         "told apart with the opposite sign to `published_alpha, T = 0`: "
@@ -88,9 +88,9 @@ def test_break_even_asks_the_whole_interval():
 
 def test_design_effect_is_the_squared_ratio_of_the_widths():
     run = make_run(prompts=6)
-    rungs = ladder.rungs(ladder.ladder(run, run), ("published_alpha, T = 0",))
+    rungs = ladder.rungs(ladder.whole_ladder(run, run), ("published_alpha, T = 0",))
     rows = rungs.at(domain=list(score.DOMAINS))
-    table = certainty.design_effect(run.nodes, rows)
+    table = certainty.effect_by_domain(run.nodes, rows)
     ratio = table["half_width_prompts"] / table["half_width_nodes"]
     assert table["design_effect"].tolist() == pytest.approx((ratio**2).tolist())
     both = certainty.both_intervals(rows, table)
@@ -106,7 +106,7 @@ def test_redrawn_studies_and_curves_have_the_power_of_the_design():
     assert table["prompts"].tolist() == list(certainty.PROMPTS)
     assert (table["found"] - table["formula"]).abs().max() < 0.2
     design = certainty.power.between(frame, MEAN, "code", "chat")
-    curves = certainty.curves(design, 0.8, 0.05, 1)
+    curves = certainty.power_curves(design, 0.8, 0.05, 1)
     half = curves[curves["prompts"] == 50].iloc[100]
     assert half["power"] == pytest.approx(float(design.power(half["difference"], 50)))
 
@@ -168,7 +168,7 @@ def test_shares_of_a_constant_are_refused():
 
 def test_percent_has_the_largest_share_first_and_all_factors_last():
     shares = variance.variance_shares(factorial(), factors=("depth", "rank"), n=50)
-    found = variance.percent(shares, pd.Series({"depth": 0.25}))
+    found = variance.in_percent(shares, pd.Series({"depth": 0.25}))
     assert found.at(source=variance.HERE).frame["factor"].tolist() == [
         "rank",
         "depth",
@@ -189,7 +189,7 @@ def test_the_papers_own_shares_are_small():
 
 def test_compare_pairs_the_variants():
     base = pd.concat([levels("code", 12, 0.0, 8), levels("chat", 12, 0.0, 9)])
-    found = sensitivity.compare(
+    found = sensitivity.compare_variants(
         {"base": base, "one more": base.assign(x=base["x"] + 1)}, MEAN, "base"
     ).set_index(["variant", "domain"])
     changes = ["change", "change_low", "change_high"]
@@ -202,7 +202,7 @@ def test_compare_pairs_the_variants():
         reference[["estimate", "low", "high"]].to_numpy()
     )
     part = base[base["prompt_id"].str[-1] < "6"]
-    alone = sensitivity.compare({"base": base, "part": part}, MEAN, "base").set_index(
+    alone = sensitivity.compare_variants({"base": base, "part": part}, MEAN, "base").set_index(
         ["variant", "domain"]
     )
     assert alone.loc[("part", "code"), "estimate"] == pytest.approx(
@@ -377,8 +377,8 @@ def test_changes_are_said_by_variant():
             "change_high": [0.15, -0.05, 0.1],
         }
     )
-    changes = sensitivity.changes(moved)
-    assert sensitivity.changes_said(changes) == (
+    changes = sensitivity.as_changes(moved)
+    assert sensitivity.settings_said(changes) == (
         "* 8 tokens: raises alpha; lowers block_efficiency, tree.\n"
         "* long prompts: cannot be seen to move alpha."
     )

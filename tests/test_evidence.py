@@ -118,7 +118,7 @@ def test_regions_by_domain_and_open_sides():
 
 def test_the_claims_file_is_whole_and_its_numbers_are_the_tables():
     found = claims.claims()
-    asked = audit.questions(audit.Material(toy_run()))
+    asked = audit.measures(audit.Material(toy_run()))
     assert set(found) == set(asked) | set(audit.FACTS)
     assert {name for name, c in found.items() if c.fact} == set(audit.FACTS)
     assert {c.source for c in found.values()} == {"paper", "article"}

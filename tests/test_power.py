@@ -117,7 +117,7 @@ def test_the_closed_form_agrees_with_the_tests_themselves(mean, prompts):
         score.point_estimates(frame, MEAN).iloc[0],
     )
     expected = design.power(values["code"] - values["chat"], prompts)
-    found = power.simulated(first, second, MEAN, prompts, repeats=100, n=199)
+    found = power.simulated_power(first, second, MEAN, prompts, repeats=100, n=199)
     assert found.by_test == pytest.approx(
         expected, abs=0.12
     ) and found.by_interval == pytest.approx(expected, abs=0.14)
@@ -136,9 +136,9 @@ def test_the_closed_form_agrees_with_the_tests_themselves(mean, prompts):
 def test_false_alarms_are_as_rare_as_promised():
     first, second = levels("code", 60, 2.0, 7), levels("chat", 60, 0.0, 7)
     both = pd.concat([first, second])
-    found = power.simulated(both, both, MEAN, 30, repeats=120, n=199)
+    found = power.simulated_power(both, both, MEAN, 30, repeats=120, n=199)
     assert found.by_test <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 120)
-    found = power.simulated(first, second, MEAN, 30, repeats=20, n=99)
+    found = power.simulated_power(first, second, MEAN, 30, repeats=20, n=99)
     assert found.by_test == 1.0, "and a large difference is always found"
 
 
@@ -205,7 +205,7 @@ EVEN = pd.concat([FLAT, texts("chat", [2, 2, 2, 2, 2])])
         ),
         (lambda: Design(1, 1, 1, 9).detectable(4), "prompts=4: an interval needs at least 5"),
         (lambda: Design(1, 1, 1, 9).detectable(50, power=0.01), "0 < level < power < 1"),
-        (lambda: power.simulated(FLAT, FLAT, MEAN, 3), "prompts=3"),
+        (lambda: power.simulated_power(FLAT, FLAT, MEAN, 3), "prompts=3"),
     ],
 )
 def test_bad_input_says_what_to_do(call, words):

@@ -4,7 +4,7 @@ The smallest difference between two domains that a number of prompts detects, an
 a difference needs, from the spread between the prompts of a recorded run. The spread is that of the
 prompts' influence on the estimator (infinitesimal jackknife; Efron 1982, The Jackknife, the
 Bootstrap and Other Resampling Plans), for a ratio of sums (numerator - ratio * denominator) / mean
-denominator; the rest is the normal approximation. `simulated` runs the very test of
+denominator; the rest is the normal approximation. `simulated_power` runs the very test of
 `speclab.analysis.significance` on redrawn prompts, so that nobody has to believe the approximation.
 Knows no model and no figure.
 """
@@ -218,7 +218,7 @@ class Simulated:
     by_interval: float
 
 
-def simulated(
+def simulated_power(
     first: pd.DataFrame,
     second: pd.DataFrame,
     estimator: Estimator,

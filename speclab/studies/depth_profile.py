@@ -78,7 +78,7 @@ def by_depth(asked: dict[str, Question]) -> Estimates:
     return Estimates(found[["name", "domain", "depth", "estimate", "low", "high"]], digits=3)
 
 
-def changes(asked: dict[str, Question]) -> Estimates:
+def change_by_kind(asked: dict[str, Question]) -> Estimates:
     """The deepest level less depth 1 by name and domain: every resample of prompts draws both, so
     the difference is paired.
     """
@@ -117,7 +117,7 @@ def beside_the_paper(ours: Estimates, theirs: Estimates, names: Sequence[str]) -
     return Estimates.stacked(two_lines, "panel", ours.digits)
 
 
-def changes_said(found: Estimates) -> str:
+def change_said(found: Estimates) -> str:
     """One line a name: in which domains it is higher or lower, and the mean of domains."""
     lines = []
     for name, rows in found.groups("name"):
@@ -188,7 +188,7 @@ def course(means: Estimates) -> str:
 # ---- where the parent was accepted ---------------------------------------------------------------
 
 
-def best_chain(nodes: pd.DataFrame, rule: str) -> pd.DataFrame:
+def best_path_chain(nodes: pd.DataFrame, rule: str) -> pd.DataFrame:
     """The best path's nodes with `own` (accepted as if its parent were), `accepted` (with all
     above it), `reached` (all above it) and `one`.
     """
@@ -222,7 +222,7 @@ def along_best_path(cut, warm) -> Estimates:
     """ALONG by text (T = 0, greedy rule; T = 1, point-mass rule), name, depth and domain."""
     parts = []
     for text, nodes, rule in (("T = 0", cut.nodes, "greedy"), ("T = 1", warm.nodes, "point-mass")):
-        levels = best_chain(nodes, rule).groupby("depth")
+        levels = best_path_chain(nodes, rule).groupby("depth")
         for name, estimator in ALONG.items():
             for depth, rows in levels:
                 found = stats.by_domain(rows, estimator)
@@ -291,7 +291,7 @@ def largest_step(cells: pd.DataFrame) -> pd.Series:
 # ---- along the text ------------------------------------------------------------------------------
 
 
-def questions(run) -> dict[str, Question]:
+def asked_of_texts(run) -> dict[str, Question]:
     """Three estimators of one number, each with its rows."""
     trace = run.trace.assign(hit=run.trace["draft_rank"] == 0)
     return {

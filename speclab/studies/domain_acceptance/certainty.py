@@ -16,7 +16,7 @@ PROMPTS = (25, 50, 200)  # a domain: the studies that are drawn and redrawn
 INDEPENDENT, CLUSTERED = "nodes as independent", "prompts resampled"
 
 
-def design_effect(nodes: pd.DataFrame, published: Estimates) -> pd.DataFrame:
+def effect_by_domain(nodes: pd.DataFrame, published: Estimates) -> pd.DataFrame:
     """By domain: prompts, nodes, half widths of the interval for independent nodes
     (1.96 sd / sqrt(n)) and of the prompt-clustered one, design_effect = their squared ratio, and
     the independent nodes that say as much. `published`: published_alpha of the domains.
@@ -35,7 +35,7 @@ def design_effect(nodes: pd.DataFrame, published: Estimates) -> pd.DataFrame:
 
 
 def both_intervals(published: Estimates, effect: pd.DataFrame) -> Estimates:
-    """published_alpha by domain with either `interval` of `design_effect`."""
+    """published_alpha by domain with either `interval` of `effect_by_domain`."""
     rows = published.frame[["domain", "estimate", "low", "high"]]
     half = rows["domain"].map(effect["half_width_nodes"])
     naive = rows.assign(low=rows["estimate"] - half, high=rows["estimate"] + half)
@@ -65,7 +65,7 @@ def redrawn(
         design = power.between(nodes, estimator, *domains)
         difference = abs(estimator(sides[0]) - estimator(sides[1]))
         for prompts in PROMPTS:
-            found = power.simulated(
+            found = power.simulated_power(
                 *sides, estimator, prompts, level=level / family, repeats=repeats, n=n
             )
             formula = float(design.power(difference, prompts, level, family))
@@ -73,7 +73,7 @@ def redrawn(
     return pd.DataFrame(rows, columns=["estimator", "prompts", "found", "difference", "formula"])
 
 
-def curves(design: power.Design, likely: float, level: float, family: int) -> pd.DataFrame:
+def power_curves(design: power.Design, likely: float, level: float, family: int) -> pd.DataFrame:
     """Power by true difference, for each of PROMPTS: prompts, difference, power."""
     widest = design.detectable(16, likely, level, family).estimate
     grid = [(prompts, widest * step / 200) for prompts in PROMPTS for step in range(201)]
@@ -82,10 +82,10 @@ def curves(design: power.Design, likely: float, level: float, family: int) -> pd
     return frame.assign(power=found)
 
 
-def picture(
+def power_picture(
     lines: Mapping[str, pd.DataFrame], studies: pd.DataFrame, plans: pd.DataFrame
 ) -> figures.Figure:
-    """Power curves of each estimator (`curves`), the redrawn studies as circles, and the paper's
+    """Curves of each estimator (`power_curves`), the redrawn studies as circles, the paper's
     differences (`plans`) as crosses on the axis.
     """
     figure, panels = figures.subplots(1, len(lines), height=2.9, squeeze=False)

@@ -30,7 +30,7 @@ APART, NOT_APART = "told apart", "not told apart"
 # ---- the published tables ------------------------------------------------------------------------
 
 
-def counts(table: pd.DataFrame, trace: pd.DataFrame) -> pd.DataFrame:
+def node_counts(table: pd.DataFrame, trace: pd.DataFrame) -> pd.DataFrame:
     """By domain: nodes in the paper and here (`table`: Table I of `published.comparison`), prompts
     and positions here.
     """
@@ -68,7 +68,7 @@ def order(values: pd.Series) -> str:
 # ---- the ladder ----------------------------------------------------------------------------------
 
 
-def ladder(greedy, sampled) -> Estimates:
+def whole_ladder(greedy, sampled) -> Estimates:
     """Every estimator of both runs by domain, with `name` ('alpha, T = 1'): greedy rule on the
     T = 0 text, point-mass rule on the T = 1 text.
     """
@@ -85,7 +85,7 @@ def rungs(values: Estimates, names: tuple[str, ...] = SHARES + LENGTHS) -> Estim
     return Estimates(pd.concat([values.at(name=name).frame for name in names]), values.digits)
 
 
-def by_domain(rows: Estimates) -> pd.DataFrame:
+def point_table(rows: Estimates) -> pd.DataFrame:
     """Point estimates: rows = names, columns = the domains."""
     table = rows.without(domain=[score.ALL, score.POOLED]).frame
     wide = table.pivot(index="name", columns="domain", values="estimate")
@@ -123,7 +123,7 @@ def levels_said(values: pd.DataFrame) -> str:
     return "; ".join(parts)
 
 
-def picture(rows: Estimates) -> figures.Figure:
+def ladder_picture(rows: Estimates) -> figures.Figure:
     """Levels with their intervals (left) and places among the domains (right), shares above tokens
     per pass; grey: not the acceptance of any algorithm.
     """
@@ -134,7 +134,7 @@ def picture(rows: Estimates) -> figures.Figure:
         part = rungs(rows, names)
         domains = part.without(domain=[score.ALL, score.POOLED]).frame
         figures.interval_bars(domains, left, x="name", horizontal=True)
-        _places(by_domain(part), right)
+        _places(point_table(part), right)
         for row, name in enumerate(names):
             if name.startswith(NO_ALGORITHM):
                 left.axhspan(row - 0.5, row + 0.5, color="#efefef", zorder=0)
@@ -162,7 +162,7 @@ def _places(values: pd.DataFrame, axes) -> None:
 # ---- which domains differ ------------------------------------------------------------------------
 
 
-def differences(greedy, sampled) -> pd.DataFrame:
+def domain_differences(greedy, sampled) -> pd.DataFrame:
     """Every pair of domains under four estimators: estimator, then the columns of
     `significance.differences`.
     """
@@ -176,8 +176,8 @@ def differences(greedy, sampled) -> pd.DataFrame:
     return pd.concat(parts, names=["estimator"]).reset_index("estimator").reset_index(drop=True)
 
 
-def judged(found: pd.DataFrame, level: float) -> Estimates:
-    """`differences` as estimates by estimator, pair ('code − math') and verdict: APART where
+def with_verdicts(found: pd.DataFrame, level: float) -> Estimates:
+    """`domain_differences` as estimates by estimator, pair ('code − math') and verdict: APART where
     Holm's p is below `level`, else NOT_APART.
     """
     pair = found["first"] + " − " + found["second"]

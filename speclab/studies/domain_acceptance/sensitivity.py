@@ -20,7 +20,7 @@ WHOLE, COUNTED = "all tokens", "counted"
 BASES = (WHOLE, THIRDS[0], COUNTED)
 
 
-def compare(
+def compare_variants(
     variants: Mapping[str, pd.DataFrame],
     estimator: Estimator,
     base: str,
@@ -133,7 +133,7 @@ def sensitivity(
     gamma: int = 4,
 ) -> pd.DataFrame:
     """What the estimates of a T = 0 run owe to its settings: setting, estimator, then the columns
-    of `compare`.
+    of `compare_variants`.
 
     Settings: `new tokens` (texts cut at `limits`, against the whole), `prompt length` (thirds of
     each domain by `lengths`, against the short ones; lengths None: left out), `last block`
@@ -162,8 +162,8 @@ def sensitivity(
                     variant: replay.prompt_sums(replay.replay(rows, gamma))
                     for variant, rows in variants.items()
                 }
-            parts[setting, name] = compare(variants, estimator, base)
-    ends = compare(text_ends(run.trace, shape, max_new_tokens, nodes), visited, COUNTED)
+            parts[setting, name] = compare_variants(variants, estimator, base)
+    ends = compare_variants(text_ends(run.trace, shape, max_new_tokens, nodes), visited, COUNTED)
     ends["variant"] = "last block " + ends["variant"]
     parts["last block", "block_efficiency, tree, visited"] = ends
     keys = ["setting", "estimator"]
@@ -190,7 +190,7 @@ def moved(settings: pd.DataFrame) -> pd.DataFrame:
     return rows.drop(columns="domain").reset_index(drop=True)
 
 
-def changes(moved: pd.DataFrame) -> Estimates:
+def as_changes(moved: pd.DataFrame) -> Estimates:
     """`moved` as estimates of the change, by setting, variant and estimator, with its `unit`."""
     tokens = moved["estimator"].str.startswith("block_efficiency")
     frame = moved[["setting", "variant", "estimator"]].assign(
@@ -202,7 +202,7 @@ def changes(moved: pd.DataFrame) -> Estimates:
     return Estimates(frame, digits=3)
 
 
-def changes_said(rows: Estimates) -> str:
+def settings_said(rows: Estimates) -> str:
     """One line a variant: which estimators it raises, lowers, cannot be seen to move."""
     lines = []
     for variant in pd.unique(rows.frame["variant"]):

@@ -113,7 +113,7 @@ def alone_in_paper() -> pd.Series:
     return pd.Series(shares)
 
 
-def percent(shares: pd.DataFrame, alone: pd.Series) -> Estimates:
+def in_percent(shares: pd.DataFrame, alone: pd.Series) -> Estimates:
     """Shapley shares in percent by factor and source, the largest first and TOGETHER last, then the
     paper's (`alone_in_paper`), which have no interval.
     """

@@ -33,7 +33,7 @@ def sources(greedy, records: Mapping[str, AuthorRecords]) -> dict[str, pd.DataFr
     return found
 
 
-def shares(asked: Mapping[str, pd.DataFrame]) -> Estimates:
+def shares_by_source(asked: Mapping[str, pd.DataFrame]) -> Estimates:
     """Shares of alpha's variance between the levels of FACTORS by factor and source, the paper's
     run last (from its cells); an interval for this pair alone. Factors of one level are left out.
     """
@@ -54,7 +54,7 @@ def shares(asked: Mapping[str, pd.DataFrame]) -> Estimates:
     return Estimates(frame[frame["estimate"] > 1e-9].reset_index(drop=True))
 
 
-def percent(found: Estimates) -> Estimates:
+def times_100(found: Estimates) -> Estimates:
     """The same times 100."""
     scaled = 100 * found.frame[["estimate", "low", "high"]]
     return Estimates(found.frame.assign(**scaled))
@@ -101,7 +101,7 @@ def opposed_said(ranks: Estimates) -> str:
     return "On this pair no two ranks are shown to be opposite."
 
 
-def picture(percent: Estimates) -> figures.Figure:
+def shares_picture(percent: Estimates) -> figures.Figure:
     """Shares of variance in percent by factor and source, on a logarithmic scale."""
     figure = figures.facets(
         percent.frame,

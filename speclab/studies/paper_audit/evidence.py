@@ -304,7 +304,7 @@ def rule_error(trace: pd.DataFrame, gamma: int, c: float) -> list[dict]:
     return each_domain(sums, Estimator(name, lambda f: f[names].to_numpy(np.float64), error))
 
 
-def best_gammas(trace: pd.DataFrame, c: float) -> pd.DataFrame:
+def fastest_gammas(trace: pd.DataFrame, c: float) -> pd.DataFrame:
     """The fastest of GAMMAS in each domain at cost c (v = 1), at T = 0: c, domain, best, the
     central 95 % of the resamples' choices, the gammas that are as good, and the speed-up.
     """
@@ -315,9 +315,9 @@ def best_gammas(trace: pd.DataFrame, c: float) -> pd.DataFrame:
 
 
 def best_gamma_in(trace: pd.DataFrame, c: float, domain: str) -> list[dict]:
-    """`best_gammas` in one domain."""
+    """`fastest_gammas` in one domain."""
     score.domains_in(trace, [domain])
-    found = best_gammas(trace, c).set_index("domain").loc[domain]
+    found = fastest_gammas(trace, c).set_index("domain").loc[domain]
     numbers = found[["best", "best_low", "best_high"]]
     return [row_of(f"best gamma, c {c:g}", domain, *numbers)]
 
@@ -381,7 +381,7 @@ FACTS = {
 }
 
 
-def questions(m: Material) -> dict[str, dict[str, tuple]]:
+def measures(m: Material) -> dict[str, dict[str, tuple]]:
     """How each other claim is measured: by claim and view, a function that makes rows and its
     arguments.
     """
@@ -457,7 +457,7 @@ def evidence(material: Material, claims: Mapping[str, Claim]) -> pd.DataFrame:
     Where a run cannot answer (a domain missing, short texts, a constant column) the row is empty
     and its `note` says why. ValueError: a claim that nothing measures.
     """
-    asked = questions(material) if any(claim.fact is None for claim in claims.values()) else {}
+    asked = measures(material) if any(claim.fact is None for claim in claims.values()) else {}
     rows = []
     for claim in claims.values():
         if claim.fact is not None:
@@ -465,7 +465,7 @@ def evidence(material: Material, claims: Mapping[str, Claim]) -> pd.DataFrame:
             row = "340/112" if claim.id == "example" else "all"
             found = {view: [exact(name, row, number(claim.fact))]}
         elif claim.id not in asked:
-            raise ValueError(f"claim {claim.id!r} is measured nowhere: say how in `questions`")
+            raise ValueError(f"claim {claim.id!r} is measured nowhere: say how in `measures`")
         else:
             found = {view: _answer(*question) for view, question in asked[claim.id].items()}
         for view, answers in found.items():

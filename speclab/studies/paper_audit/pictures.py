@@ -35,12 +35,12 @@ LOOKS = {  # series: its height in the strip, and how it is drawn
 }
 
 
-def sampled(evidence: pd.DataFrame) -> pd.DataFrame:
+def from_texts(evidence: pd.DataFrame) -> pd.DataFrame:
     """Rows of `evidence` that were measured on texts: those that the picture shows."""
     return evidence[(evidence["note"] == "") & (evidence["estimator"] != "target_entropy")]
 
 
-def picture(
+def claims_picture(
     claims: Mapping[str, Claim],
     evidence: pd.DataFrame,
     verdicts: Mapping[str, str],
@@ -50,7 +50,7 @@ def picture(
     """One strip a claim that was measured on texts: `evidence` as published and by the right
     estimator, the paper's own numbers (`printed`), the authors' `records`; green: the claim holds.
     """
-    drawn = sampled(evidence)
+    drawn = from_texts(evidence)
     ids = [name for name in claims if name in set(drawn["claim"])]
     figure, panels = figures.subplots(len(ids), 1, height=0.41 * len(ids) + 0.3)
     of_nodes = records[~records["estimator"].str.contains("best_path")]
