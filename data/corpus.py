@@ -92,9 +92,8 @@ def _functions(source: str) -> Iterator[tuple[str, str]]:
     """Every documented function of a file as (signature with docstring, body)."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) and len(node.body) > 1:
-            lines = textwrap.dedent(
-                "\n".join(source.split("\n")[node.lineno - 1 : node.end_lineno])
-            ).split("\n")
+            own = "\n".join(source.split("\n")[node.lineno - 1 : node.end_lineno])
+            lines = textwrap.dedent(own).split("\n")
             split = node.body[0].end_lineno - node.lineno + 1
             head, body = "\n".join(lines[:split]), "\n".join(lines[split:])
             if 150 < len(head) + len(body) < 2500 and len(body) > 40:
@@ -138,26 +137,21 @@ def documents(data: Path, seed: int = 0) -> list[Document]:
     """All training documents of DATA, each as plain text or as chat turns (30 %), rows that overlap
     a test split left out.
     """
-    rng, folder, seen = (
-        random.Random(seed),
-        Path(data) / "train",
-        benchmark_ngrams(Path(data) / "hub_mirror"),
-    )
+    rng, folder = random.Random(seed), Path(data) / "train"
+    seen = benchmark_ngrams(Path(data) / "hub_mirror")
     found = []
     for domain, source in (("math", math_rows), ("reasoning", reasoning_rows), ("code", code_rows)):
         for key, prompt, answer in source(folder):
             if not ngrams(key) & seen:
-                turns = [("user", prompt), ("assistant", answer.strip("\n"))]
-                glue = "" if prompt.endswith("\n") else " "
-                text = (
-                    _turns(turns, True) if rng.random() < TEMPLATE_SHARE else prompt + glue + answer
-                )
+                text = prompt + ("" if prompt.endswith("\n") else " ") + answer
+                if rng.random() < TEMPLATE_SHARE:
+                    turns = [("user", prompt), ("assistant", answer.strip("\n"))]
+                    text = _turns(turns, True)
                 found.append(Document(domain, text, _held_out(key)))
     for messages in _chat(folder, rng):
         if not ngrams(messages[0][1]) & seen:
-            found.append(
-                Document("chat", _turns(messages, rng.random() < 0.5), _held_out(messages[0][1]))
-            )
+            text = _turns(messages, rng.random() < 0.5)
+            found.append(Document("chat", text, _held_out(messages[0][1])))
     for row in read_jsonl(folder / "prose_technical.jsonl.gz"):
         found.append(Document("prose", row["text"][:PROSE_CHARS], _held_out(row["path"])))
     return found

@@ -117,7 +117,6 @@ def continuations(
     prompts: Sequence[Prompt],
     config: TextConfig = TextConfig(),
     base: Path = FOLDER,
-    label: str = "target's text",
 ) -> TrainingText:
     """The target's own continuations of training prompts, with the hidden states that give its
     distributions; made once, kept in `base`.
@@ -149,7 +148,9 @@ def continuations(
     variants += [("sampled", Sampling(1.0), config.seed + i) for i in range(config.samples)]
     rows = []
     with locked(folder):  # a second process waits, and reads what the first wrote
-        for number, (kind, sampling, seed) in enumerate(tqdm(variants, desc=label, unit="set")):
+        for number, (kind, sampling, seed) in enumerate(
+            tqdm(variants, desc="target's text", unit="set")
+        ):
             for index, block in enumerate(blocks):
                 path = folder / f"{number:02d}-{index:05d}.safetensors"
                 if not path.is_file():

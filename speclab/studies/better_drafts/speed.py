@@ -129,14 +129,10 @@ def fastest_chain(
 
 
 def stopped_chain(
-    nodes: pd.DataFrame,
-    costs: Costs,
-    max_new_tokens: int,
-    threshold: float = CONFIDENT.threshold,
-    limits: Iterable[int] | None = None,
+    nodes: pd.DataFrame, costs: Costs, max_new_tokens: int, limits: Iterable[int] | None = None
 ) -> dict[str, float | int]:
-    """As `fastest_chain`, for chains that stop where the draft's confidence is below a threshold; from
-    `nodes` of a run of chains.
+    """As `fastest_chain`, for chains that stop by the rule CONFIDENT; from `nodes` of a run of
+    chains.
 
     limits: the longest chain a block may have, each is tried (None: up to the recorded length); the
     best one is `gamma`.
@@ -144,7 +140,7 @@ def stopped_chain(
     at = stopping.chains(nodes, max_new_tokens)
     sums = []
     for limit in limits or range(1, at.depth + 1):
-        rule = stopping.stopped(at, "confidence", threshold, limit)
+        rule = stopping.stopped(at, CONFIDENT.measure, CONFIDENT.threshold, limit)
         sums.append(stopping.totals(at, rule, costs).assign(gamma=limit))
     return _fastest(pd.concat(sums))
 
@@ -309,9 +305,8 @@ def measured(
             nodes = _first_tokens(chains, timed)
             forecast = stopped_chain(nodes, paid, timed.new_tokens, limits=[gamma])
         else:
-            forecast = fastest_chain(
-                _first_tokens(tried.trace(name, "greedy"), timed), paid, [gamma]
-            )
+            trace = _first_tokens(tried.trace(name, "greedy"), timed)
+            forecast = fastest_chain(trace, paid, [gamma])
         head = {"draft": words, "gamma": gamma, "predicted": forecast["speedup"]}
         one = tried.candidates[name]
         found.append(head | decoded_speedup(one, timed, gamma, stop=stop))
