@@ -467,13 +467,15 @@ ctx.record(
 #    target p = 0.3 and 0.5. What does a greedy target accept? What is `alpha` of each node? And the
 #    overlap, if all other tokens have q = 0.1 and p = 0.2 together, each with p above q?
 #
-# <details><summary>What happens</summary>B, the draft's second choice: 0.5 is the largest p. A chain, which holds A alone, would have got
+# <details><summary>What happens</summary>
+# B, the draft's second choice: 0.5 is the largest p. A chain, which holds A alone, would have got
 # nothing. min(1, p/q) of A is 0.3/0.6 = 0.5, of B it is 1. The overlap is 0.3 + 0.3 + 0.1 = 0.7. So
 # rank 0 is rejected here and rank 1 accepted, although A is what the draft is surest of.</details>
 #
 # 2. Set `wanted` to 0, then to the depth of the tree. What do p and q look like in each picture?
 #
-# <details><summary>What happens</summary>With 0, every proposal at depth 1 misses the target's best token: the pass gives one token, as
+# <details><summary>What happens</summary>
+# With 0, every proposal at depth 1 misses the target's best token: the pass gives one token, as
 # plain decoding would, and the draft's work was in vain. A tree that is accepted down to its last
 # level has nothing below to reject, so that the notebook falls back to the first tree with the most
 # accepted tokens. A high q is no sign of acceptance, and a low one none of rejection: look for

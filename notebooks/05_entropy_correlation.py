@@ -17,7 +17,7 @@
 # pass, so sections 3 and 4 ask what a decoder needs: does the draft's own confidence foretell
 # acceptance, and can it be taken at its word?
 #
-# ![Acceptance against target entropy, per domain, under four estimators](../figures/tiny/05_acceptance-by-entropy.png)
+# ![Acceptance against target entropy](../figures/tiny/05_acceptance-by-entropy.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy` (T = 0) and
 # `sampled` (T = 1) of the profile, recorded if they are not there · *writes*
@@ -56,17 +56,9 @@ if root == fetched:
     install_missing(root)
 
 # %%
-from functools import partial
-
-import pandas as pd
-
-from speclab.studies import entropy_correlation
-from speclab.analysis import association
-from speclab.analysis import bins as binned
-from speclab import files
-from speclab import estimates as explain, figures, notebook, runs, score, stats
-from speclab.analysis import published as paper
-from speclab.estimates import by_direction, direction
+from speclab import notebook, runs, score
+from speclab.analysis import published
+from speclab.studies import entropy_correlation as study
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -78,178 +70,120 @@ confidence_bins: int = 10
 
 # %%
 ctx = notebook.start("05_entropy_correlation", profile, overrides)
-greedy, sampled = (runs.load_or_record(ctx.profile, kind) for kind in ("greedy", "sampled"))
-nodes = greedy.nodes.assign(alpha=score.alpha(greedy.nodes))
-trace, sampled_trace = binned.signals(greedy.trace), binned.signals(sampled.trace)
-domains = list(score.domains_in(nodes))
-notebook.say(
-    f"{len(nodes):,} drafted nodes at {len(trace):,} positions of {trace['prompt_id'].nunique()} greedy texts, and "
-    f"{len(sampled_trace):,} positions of sampled ones. Positions: "
-    + ", ".join(
-        f"{d} {(trace['domain'] == d).sum():,} greedy, {(sampled_trace['domain'] == d).sum():,} sampled"
-        for d in domains
-    )
-    + "."
+greedy = runs.load_or_record(ctx.profile, "greedy")
+sampled = runs.load_or_record(ctx.profile, "sampled")
+
+# %%
+nodes, trace = study.frames(greedy)
+_, sampled_trace = study.frames(sampled)
+domains = list(score.domains_in(trace))
+ctx.say(
+    f"{len(nodes):,} drafted nodes at {len(trace):,} positions of {trace['prompt_id'].nunique()} "
+    f"greedy texts, and {len(sampled_trace):,} positions of sampled ones."
 )
 
 # %% [markdown]
-# ## 1. Table VI: does acceptance fall as the target's entropy rises?
-# Entropy says how undecided a distribution is: 0 nats when one token has all the probability, log n
-# nats when n tokens share it evenly. The paper correlates the target's entropy with min(1, p/q)
-# over all nodes of its draft trees. It prints rank correlations (Spearman); its code computes
-# linear ones (Pearson); both are here.
+# ## 1. Does acceptance fall as the target's entropy rises?
+# **Entropy** says how undecided a distribution is: 0 when one token has all the probability, log n
+# when n tokens share it evenly. Logarithms are natural, and the unit is then called the **nat**:
+# two equally likely tokens make 0.69 nats. The paper's Table VI correlates the target's entropy
+# with min(1, p/q) over all nodes of its draft trees. A correlation says, from -1 to 1, how far two
+# numbers rise together: *Spearman* compares their ranks, *Pearson* asks for a straight line. The
+# paper prints the first; its code computes the second; both are here.
 #
-# In the first table `published` is the paper's number (Llama-2-7B and TinyLlama),
-# `ours_as_published` the same procedure on this pair, and `corrected` the correlation with
-# `overlap`, the exact acceptance of one sampled draft token. All intervals are 95 % and resample
-# prompts: nodes of one text are not independent, so the evidence grows with texts, not with nodes.
-#
+# In the table `published` is the paper's number, `ours_as_published` the same procedure on this
+# pair, and `corrected` the correlation with `overlap`, the exact acceptance of one sampled draft
+# token. An interval (`low` to `high`) **resamples prompts**: as many prompts as there are get drawn
+# anew, some twice and some never, 2,000 times, and 95 % of the numbers that come out lie between.
+# Prompts are drawn and not nodes, since the nodes of one text are no independent witnesses.
+
+# %%
+table = published.comparison("VI", greedy)
+table["estimator"] = table["estimator"].fillna("")
+ctx.table(table.drop(columns=["depth", "bin"]), "table-6")
+
+# %% [markdown]
 # In the paper's tree half of the nodes are the draft's best token (rank 0), half its second (rank
-# 1). The published correlation mixes the two, so the second table also takes each rank alone. Its
-# last columns need no tree: `overlap`, and `hit` (T = 0: is the draft's best token the target's?),
-# one number a position.
+# 1). The published correlation mixes the two, so we also take each rank alone. The last columns
+# need no tree: `overlap`, and `hit` (T = 0, where the likeliest token is taken: is the draft's best
+# token the target's?), one number a position.
 
 # %%
-table = paper.comparison("VI", greedy)
-ctx.table(table.drop(columns=["depth", "bin"]).fillna({"estimator": ""}), "table-6")
-asked = [
-    (nodes, "alpha", None),
-    (nodes, "alpha", "rank"),
-    (trace, "overlap", None),
-    (trace, "hit", None),
-]
-labels = {"alpha": "min(1, p/q), all nodes", "overlap": "overlap (T = 1)", "hit": "hit (T = 0)"}
-parts = []
-for method in association.METHODS:
-    for frame, outcome, within in asked:
-        found = explain.per_domain(
-            frame, partial(association.correlation, x="target_entropy", y=outcome, method=method), within
-        )
-        found["acceptance"] = (
-            "min(1, p/q), rank " + found["rank"].astype(str) if within else labels[outcome]
-        )
-        parts.append(found.assign(method=method))
-correlations = pd.concat(parts, ignore_index=True)
-ctx.table(explain.wide(correlations, ["method", "domain"], "acceptance"), "correlations")
+correlations = study.entropy_correlations(nodes, trace)
+ctx.table(correlations.wide(["method", "domain"], "acceptance"), "correlations")
+assert correlations.lies_within(-1, 1)
 
 # %%
-spearman = correlations[correlations["method"] == "spearman"]
-printed = (
-    paper.published("VI").rename(columns={"published": "estimate"}).assign(acceptance="published")
-)
-fig, axes = figures.subplots(2, 1, height=4.4, sharex=True, sharey=True)
-for ax, (method, rows) in zip(
-    axes, correlations.dropna(subset="estimate").groupby("method", sort=False), strict=False
-):
-    published = printed.assign(
-        estimate=printed["estimate"] if method == "spearman" else float("nan")
-    )  # the paper prints Spearman only
-    both = pd.concat([published[published["domain"].isin(domains)], rows])
-    both = both.sort_values("domain", key=lambda names: names.map(domains.index), kind="stable")
-    figures.interval_bars(both, ax, "domain", hue="acceptance")
-    ax.axhline(0, color="black", linewidth=0.8)
-    ax.set(ylabel=f"{method.capitalize()} correlation\nwith target entropy")
-    for place in range(1, both["domain"].nunique()):
-        ax.axvline(place - 0.5, color="#e6e6e6", linewidth=0.8)
-axes[-1].set(xlabel="domain")
-fig.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
-ctx.save(fig, "correlations")
-assert spearman["estimate"].dropna().between(-1, 1).all()
+spearman = correlations.at(method="spearman")
+ctx.say(f"**Direction** (Spearman, least to greatest domain):\n\n{study.directions(spearman)}")
 
 # %%
-words = (
-    "rises with entropy in",
-    "falls as entropy rises in",
-    "shows no direction that can be told in",
+both = study.beside_published(correlations)
+printed = both.at(acceptance="published")
+ctx.plot(
+    both,
+    x="domain",
+    hue="acceptance",
+    rows="method",
+    kind="points",
+    y="correlation with\ntarget entropy",
+    reference=0,
+    slug="correlations",
+    caption="Correlation of acceptance with the target's entropy, by kind of acceptance: Spearman "
+    f"from {spearman.span()} here, from {printed.span()} in the paper (crosses).",
 )
-sentences = [
-    f"`{name}`: acceptance {by_direction(rows, *words)}"
-    for name, rows in spearman.groupby("acceptance", sort=False)
-]
-notebook.say("**Direction** (Spearman, per domain).\n\n* " + "\n* ".join(sentences))
-reach = spearman.groupby("acceptance", sort=False)["estimate"].agg(["min", "max"]).dropna()
-notebook.say(
-    "**Strength**, least to greatest over the domains: "
-    + "; ".join(f"`{name}` {low:.2f} to {high:.2f}" for name, low, high in reach.itertuples())
-    + f". The four published ones go from {printed['estimate'].min():.2f} to {printed['estimate'].max():.2f}."
-)
-by_rank = nodes.groupby("rank")["target_entropy"].mean()
-each = spearman[spearman["rank"].notna()].groupby("domain", sort=False)
-opposed = [name for name, rows in each if (rows["low"] > 0).any() and (rows["high"] < 0).any()]
-notebook.say(
-    "**What the mix of ranks does.** Siblings in a tree are scored under one distribution, so the mean target entropy of the ranks is "
-    + ", ".join(f"{value:.3f} (rank {rank})" for rank, value in by_rank.items())
-    + " nats: where these agree, rank is no confounder. But a mean over ranks with opposite directions shows neither: that is so in "
-    + f"{', '.join(opposed) or 'no domain'}."
-)
-if len(set(ctx.profile.tree.width[ctx.profile.tree.width > 0])) == 1:
-    assert by_rank.max() - by_rank.min() < 1e-5, (
-        "every parent has a child of every rank, and siblings share their entropy"
-    )
+
+# %% [markdown]
+# What does the mix of ranks do? Siblings in a tree are scored under one distribution. Where every
+# rank so meets the same entropies, rank cannot be what makes entropy look important. But a mean
+# over ranks with opposite directions shows neither.
 
 # %%
-sides = correlations.assign(side=(correlations["low"] > 0) * 1 - (correlations["high"] < 0) * 1)
-sides = sides.pivot(index=["acceptance", "domain"], columns="method", values="side")
-unlike = [
-    "`{}` in {}".format(*pair)
-    for pair, row in sides.iterrows()
-    if row["spearman"] * row["pearson"] < 0
-]
-alone = int(((sides["spearman"] == 0) != (sides["pearson"] == 0)).sum())
-notebook.say(
-    f"**Spearman against Pearson**, {len(sides)} correlations: they point in opposite directions for "
-    f"{', '.join(unlike) or 'none'}; for {alone} only one of the two shows a direction that can be told."
+means = nodes.groupby("rank")["target_entropy"].mean()
+apart = means.max() - means.min()
+ctx.say(
+    f"The mean target entropies of the ranks are {apart:.3f} nats apart. One rank rises and "
+    f"another falls in {study.opposed(spearman)}."
 )
+
+# %%
+widths = set(ctx.profile.tree.width) - {0}
+assert apart < 1e-5 or len(widths) > 1, "every parent has a child of every rank"
+
+# %%
+ctx.say(f"**Spearman against Pearson.** {study.methods_compared(correlations)}")
 
 # %% [markdown]
 # ## 2. The curves behind the correlations
-# One number cannot show a shape. Positions (or nodes) are cut into quantile bins of the target's
-# entropy, the same bins in all domains, and the mean acceptance of each is drawn at the bin's mean
-# entropy, with its interval as a band. A domain has a point where at least five of its prompts have
-# rows in the bin. If entropy told all, the four lines would lie on each other: what remains between
-# them at equal entropy is something else (notebook 06).
+# One number cannot show a shape. Positions (or nodes) are cut into **quantile bins** of the
+# target's entropy: bins that hold equally many, with the same edges in all domains. The mean
+# acceptance of each bin is drawn at its mean entropy, with its interval as a band. A domain has a
+# point where at least five of its prompts have rows in the bin. If entropy told all, the four lines
+# would lie on each other: what remains between them at equal entropy is something else (notebook
+# 06).
 
 # %%
-nodes["entropy_bin"], trace["entropy_bin"] = (
-    binned.quantile_bins(frame, "target_entropy", bins) for frame in (nodes, trace)
-)
-asked = {
-    f"min(1, p/q), rank {rank}": (rows, "alpha") for rank, rows in nodes.groupby("rank") if rank < 2
-}
-asked |= {"alpha = mean overlap (T = 1)": (trace, "overlap"), "hit[1] (T = 0)": (trace, "hit")}
-curves = pd.concat(
-    [
-        binned.group_means(frame, outcome, "entropy_bin", x="target_entropy").assign(
-            acceptance=name
-        )
-        for name, (frame, outcome) in asked.items()
-    ],
-    ignore_index=True,
-)
-files.export(curves, ctx.figures, f"{ctx.number}_curves")
-fig, axes = figures.subplots(2, 2, height=4.6, sharex=True, sharey=True)
-for ax, (name, rows) in zip(axes.flat, curves.groupby("acceptance", sort=False), strict=False):
-    figures.lines_with_bands(rows[rows["domain"] != score.POOLED], ax, "target_entropy")
-    ax.set(title=name, ylim=(0, 1))
-for ax in axes[-1]:
-    ax.set_xlabel("target entropy, nats (mean of the bin)")
-for ax in axes[:, 0]:
-    ax.set_ylabel("accepted (mean)")
-figures.legend_above(fig, axes[0, 0])
-ctx.save(fig, "acceptance-by-entropy")
-assert curves["estimate"].between(0, 1 + 1e-9).all()
+curves = study.curves(nodes, trace, bins)
+ctx.export(curves, "curves")
 
 # %%
-whole = curves[curves["domain"] == score.POOLED]
-for name, rows in whole.groupby("acceptance", sort=False):
-    first, last, steps = rows.iloc[0], rows.iloc[-1], rows["estimate"].diff().dropna()
-    notebook.say(
-        f"* `{name}`: {first['estimate']:.2f} [{first['low']:.2f}, {first['high']:.2f}] in the bin of least entropy "
-        f"({first['target_entropy']:.2f} nats), {last['estimate']:.2f} [{last['low']:.2f}, {last['high']:.2f}] in the last "
-        f"({last['target_entropy']:.2f} nats). It falls in {(steps < 0).sum()} of {len(steps)} steps from bin to bin."
-    )
-assert (whole.groupby("acceptance")["target_entropy"].diff().dropna() > 0).all(), (
-    "bins stand in the order of entropy"
+pooled = curves.at(domain=score.POOLED)
+notebook.show_table(pooled.wide("entropy_bin", "acceptance"))
+assert curves.lies_within(0, 1)
+
+# %%
+least, most = pooled.frame["entropy_bin"].agg(["min", "max"])
+hits = pooled.at(acceptance="hit[1] (T = 0)")
+ctx.plot(
+    study.panels(curves),
+    x="target_entropy",
+    columns="acceptance",
+    y="accepted (mean)",
+    limits=(0, 1),
+    slug="acceptance-by-entropy",
+    caption="Acceptance where the target is sure (left) and where it is not (right). At T = 0 the "
+    f"draft's best token is accepted at {hits.at(entropy_bin=least)} of the surest positions "
+    f"and at {hits.at(entropy_bin=most)} of the least sure.",
 )
 
 # %% [markdown]
@@ -259,180 +193,99 @@ assert (whole.groupby("acceptance")["target_entropy"].diff().dropna() > 0).all()
 # its probability q of its own best token; the draft's entropy, reversed; and the target's entropy,
 # reversed, which no decoder has in time and which only shows what knowing it would be worth.
 #
-# An ROC curve lists, for every threshold, the share of accepted positions above it against the
-# share of rejected ones. The area under it (AUC) is the probability that an accepted position has
-# the larger signal than a rejected one: 0.5 tells nothing, 1 everything. The second table has the
-# correlations of the two signals that are known in time with exact acceptance, `overlap` (T = 1)
-# and `hit` (T = 0).
+# Call "accepted" every position whose signal is above a threshold. An **ROC curve** lists, for
+# every threshold, the share of accepted positions above it against the share of rejected ones. The
+# area under it (**AUC**) is the probability that an accepted position has the larger signal than a
+# rejected one: 0.5 tells nothing, 1 everything.
 
 # %%
-names = {
-    "confidence": "draft confidence",
-    "draft_certainty": "draft entropy, reversed",
-    "target_certainty": "target entropy, reversed",
-}
-areas = pd.concat(
-    [
-        explain.per_domain(
-            trace, partial(entropy_correlation.auc, signal=signal, outcome="hit"), pooled=True
-        ).assign(signal=name)
-        for signal, name in names.items()
-    ],
-    ignore_index=True,
-)
-ctx.table(explain.wide(areas, ["domain"], "signal"), "auc")
-fig, (left, right) = figures.subplots(1, 2, height=3.1, width_ratios=[1, 1.35])
-left.plot([0, 1], [0, 1], color="#8A8A8A", linewidth=0.8)
-for index, signal in enumerate(names):
-    curve = entropy_correlation.roc(trace, signal, "hit")
-    left.plot(
-        curve["false_positive"],
-        curve["true_positive"],
-        **figures.style_of(names[signal], index) | {"marker": ""},
-    )
-left.set(
-    title="ROC, all domains",
-    xlabel="share of rejected positions above",
-    ylabel="share of accepted positions above",
-)
-left.set_aspect("equal")
-figures.interval_bars(areas.dropna(subset="estimate"), right, "domain", hue="signal")
-right.axhline(0.5, color="#8A8A8A", linewidth=0.8)
-right.set(
-    title="area under the curve",
-    xlabel="domain",
-    ylabel="AUC (line: tells nothing)",
-    ylim=(None, 1),
-)
-figures.legend_above(fig, right)
-ctx.save(fig, "roc")
-assert areas["estimate"].dropna().between(0, 1).all()
+areas = study.areas(trace)
+ctx.table(areas.wide("domain", "signal"), "auc")
+assert areas.lies_within(0, 1)
 
 # %%
-online = {}
-for signal, name in list(names.items())[:2]:
-    for outcome in ("overlap", "hit"):
-        for method in association.METHODS:
-            measure = partial(association.correlation, x=signal, y=outcome, method=method)
-            online[name, f"{method}, {outcome}"] = explain.per_domain(trace, measure, pooled=True)
-online = (
-    pd.concat(online, names=["signal", "correlation"])
-    .reset_index(["signal", "correlation"])
-    .reset_index(drop=True)
+confidence = areas.at(signal="draft confidence")
+everywhere = study.auc(trace, "confidence", "hit")
+ctx.save(
+    study.roc_figure(trace, areas),
+    "roc",
+    caption="ROC curves over all domains, and the area under each by domain: draft confidence "
+    f"tells accepted from rejected positions with an AUC of {everywhere}.",
 )
-ctx.table(explain.wide(online, ["signal", "domain"], "correlation"), "online-correlations")
-pooled_area = entropy_correlation.auc(trace, "confidence", "hit")
-rival = {
-    name: entropy_correlation.auc(trace, "confidence", "hit", minus=signal)
-    for signal, name in list(names.items())[1:]
-}
-seen = areas[areas["signal"] == "draft confidence"]
-above_half = seen[seen["domain"] != score.POOLED].assign(
-    low=seen["low"] - 0.5, high=seen["high"] - 0.5
+
+# %%
+each = confidence.without(domain=score.POOLED)
+ctx.say(f"Draft confidence {each.sentence(*study.FORETELLS, than=0.5)}.")
+
+# %%
+lead = study.lead_of_confidence(trace)
+ctx.say(
+    f"Its AUC less that of another signal, all domains: {lead.listed('signal')}. It "
+    f"{lead.sentence(*study.BETTER, names='signal')}."
 )
-notebook.say(
-    f"**Known in time.** Draft confidence tells accepted from rejected positions with an AUC of {pooled_area} over all domains; it "
-    + by_direction(
-        above_half, "foretells acceptance in", "misleads in", "cannot be shown to tell anything in"
-    )
-    + ". Its AUC less that of another signal, pooled: "
-    + "; ".join(
-        f"{name} {difference.estimate:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}], so that confidence "
-        f"{direction(difference, 'foretells better than', 'foretells worse than')} it"
-        for name, difference in rival.items()
-    )
-    + "."
-)
-mine = online[(online["correlation"] == "spearman, overlap") & (online["domain"] != score.POOLED)]
-notebook.say(
-    "**In correlations** with `overlap` (Spearman, least to greatest over the domains): "
-    + "; ".join(
-        f"{name} {rows['estimate'].min():.2f} to {rows['estimate'].max():.2f}"
-        for name, rows in mine.groupby("signal", sort=False)
-    )
-    + "."
-)
-assert abs(seen.set_index("domain").loc[score.POOLED, "estimate"] - pooled_area.estimate) < 1e-12
+
+# %% [markdown]
+# The two signals that are known in time can also be correlated with exact acceptance: `overlap`
+# (T = 1) and `hit` (T = 0).
+
+# %%
+online = study.signal_correlations(trace)
+ctx.table(online.wide(["signal", "domain"], "correlation"), "online-correlations")
 
 # %% [markdown]
 # ## 4. Can the draft be taken at its word?
-# A forecaster is *calibrated* if what they call 70 % happens in 70 % of the cases. The reliability
-# diagrams put the draft's confidence against what came of it: at T = 0 the share of positions where
-# its best token is the target's; at T = 1 the target's mean probability p of that token, its exact
-# acceptance as a deterministic child. Above the diagonal the draft is too modest, below it too
-# sure. At T = 0 nothing obliges the two to agree, since the target's best token counts in full
-# however small its lead; at T = 1 they would for a draft equal to its target.
-#
-# The *calibration error* is the mean distance from the diagonal, the *gap* its mean with sign. The
-# error is never below 0 and noise adds to it, so that its interval is no test of 0: that is read
-# from the gap. Entropy is no probability: only confidence can be taken at its word.
+# A forecaster is **calibrated** if what they call 70 % happens in 70 % of the cases. The
+# reliability diagrams put the draft's confidence against what came of it. At T = 0 that is the
+# share of positions where its best token is the target's. At T = 1, where text is sampled from p,
+# it is the target's mean probability p of that token: the chance that it is accepted if it is
+# proposed for certain and not drawn. Above the diagonal the draft is too modest, below it too sure.
+# At T = 0 nothing obliges the two to agree, since the target's best token counts in full however
+# small its lead; at T = 1 they would for a draft equal to its target.
 
 # %%
 views = {"T = 0, share accepted": (trace, "hit"), "T = 1, mean p": (sampled_trace, "top_p")}
-fig, axes = figures.subplots(2, 2, height=4.2, sharex=True, sharey="row", height_ratios=[3, 1])
-reliability, calibration = [], []
-for (above, below), (name, (frame, outcome)) in zip(axes.T, views.items(), strict=True):
-    frame["bin"] = binned.equal_bins(frame, "confidence", confidence_bins)
-    reliability.append(binned.group_means(frame, outcome, "bin", x="confidence").assign(view=name))
-    for estimator in (
-        binned.calibration_error("confidence", outcome, confidence_bins),
-        binned.calibration_gap("confidence", outcome),
-    ):
-        calibration.append(stats.by_domain(frame, estimator).assign(view=name))
-    above.plot([0, 1], [0, 1], color="#8A8A8A", linewidth=0.8)
-    figures.lines_with_bands(
-        reliability[-1][reliability[-1]["domain"] != score.POOLED], above, "confidence"
-    )
-    errors = calibration[-2].set_index("domain").loc[domains]
-    text = "\n".join(
-        f"{d} {row.estimate:.3f} [{row.low:.3f}, {row.high:.3f}]" for d, row in errors.iterrows()
-    )
-    above.text(
-        0.99, 0.02, f"calibration error\n{text}", ha="right", va="bottom", transform=above.transAxes
-    )
-    above.set(title=name, xlim=(0, 1), ylim=(0, 1))
-    for domain in domains:
-        share = (
-            frame.loc[frame["domain"] == domain, "bin"].value_counts(normalize=True).sort_index()
-        )
-        below.plot((share.index + 0.5) / confidence_bins, share, **figures.style_of(domain))
-    below.set(xlabel="draft confidence q")
-axes[0, 0].set_ylabel("what came of it")
-axes[1, 0].set(ylabel="share of\npositions", ylim=(0, None))
-figures.legend_above(fig, axes[0, 0])
-ctx.save(fig, "reliability")
-assert all(rows["estimate"].between(0, 1 + 1e-6).all() for rows in reliability)
+reliability = study.reliability(views, confidence_bins)
+ctx.export(reliability, "reliability")
+assert reliability.lies_within(0, 1)
+
+# %% [markdown]
+# The **calibration error** is the mean distance from the diagonal, the **gap** its mean with sign.
+# The error is never below 0 and noise adds to it, so that its interval is no test of 0: that is
+# read from the gap. Entropy is no probability: only confidence can be taken at its word.
 
 # %%
-calibration = pd.concat(calibration, ignore_index=True)
-files.export(pd.concat(reliability, ignore_index=True), ctx.figures, f"{ctx.number}_reliability")
-ctx.table(explain.wide(calibration, ["view", "domain"], "estimator", digits=3), "calibration")
-words = ("is too modest in", "is too sure in", "cannot be shown to be too sure or too modest in")
-for name, rows in calibration[calibration["domain"].isin(domains)].groupby("view", sort=False):
-    gap, error = (rows[rows["estimator"] == f"calibration_{what}"] for what in ("gap", "error"))
-    notebook.say(
-        f"* **{name}**: the draft {by_direction(gap, *words)}; calibration error "
-        f"{error['estimate'].min():.3f} to {error['estimate'].max():.3f} over the domains (intervals in the picture)."
-    )
-joined = calibration.pivot(index=["view", "domain"], columns="estimator", values="estimate")
-assert (joined["calibration_error"] >= joined["calibration_gap"].abs() - 1e-9).all(), (
-    "distances cannot cancel, signs can"
+calibration = study.calibration(views, confidence_bins)
+ctx.table(calibration.wide(["view", "domain"], "estimator"), "calibration")
+
+# %%
+errors, gaps = (calibration.at(estimator=f"calibration_{name}") for name in ("error", "gap"))
+ctx.save(
+    study.reliability_figure(reliability),
+    "reliability",
+    caption="Above, what came of the draft's confidence, by domain: on the diagonal it would be "
+    f"calibrated (the calibration error is {errors.span()}). Below, how often a confidence is met.",
 )
 
 # %%
-pooled_gap = joined["calibration_gap"].xs(score.POOLED, level="domain")
-as_published = table[table["quantity"] == "spearman_entropy_alpha"].set_index("domain")
+for view, gap in gaps.at(domain=domains).groups("view"):
+    ctx.say(f"* **{view}**: the draft {gap.sentence(*study.TOO_SURE)}.")
+
+# %%
+distance = errors.frame["estimate"] - gaps.frame["estimate"].abs()
+assert (distance > -1e-9).all(), "distances cannot cancel, signs can"
+
+# %%
+rows = table[table["quantity"] == "spearman_entropy_alpha"]
+gap = gaps.at(domain=score.POOLED)
+t0, t1 = gap.frame["estimate"]
 ctx.record(
-    **{
-        f"spearman_published_alpha_{d}": float(as_published.loc[d, "ours_as_published"])
-        for d in domains
-    },
-    **{f"spearman_overlap_{d}": float(as_published.loc[d, "corrected"]) for d in domains},
-    auc_draft_confidence=pooled_area.estimate,
-    auc_gain_over_draft_entropy=rival["draft entropy, reversed"].estimate,
-    auc_gain_over_target_entropy=rival["target entropy, reversed"].estimate,
-    calibration_gap_t0=float(pooled_gap.iloc[0]),
-    calibration_gap_t1=float(pooled_gap.iloc[1]),
+    **study.named("spearman_published_alpha", rows, "ours_as_published"),
+    **study.named("spearman_overlap", rows, "corrected"),
+    auc_draft_confidence=everywhere.estimate,
+    auc_gain_over_draft_entropy=lead.at(signal="draft entropy, reversed").value,
+    auc_gain_over_target_entropy=lead.at(signal="target entropy, reversed").value,
+    calibration_gap_t0=t0,
+    calibration_gap_t1=t1,
 )
 
 # %% [markdown]
@@ -443,14 +296,16 @@ ctx.record(
 #    than 0.3 under p. What does this position add to the reliability diagram at T = 0, and what at
 #    T = 1?
 #
-# <details><summary>What happens</summary>At T = 0 it is a hit (the token is the target's best): 1 at confidence 0.9, above the diagonal. At
+# <details><summary>What happens</summary>
+# At T = 0 it is a hit (the token is the target's best): 1 at confidence 0.9, above the diagonal. At
 # T = 1 it is 0.45 at confidence 0.9, far below. The same draft is too modest for one decoder and
 # too sure for the other.</details>
 #
 # 2. Replace the signal `confidence` by its square in section 3: `trace["confidence"] ** 2`. Does
 #    the AUC change? Does the calibration error of section 4 change?
 #
-# <details><summary>What happens</summary>The AUC does not: it depends on the order of the positions only, and squaring keeps the order of
+# <details><summary>What happens</summary>
+# The AUC does not: it depends on the order of the positions only, and squaring keeps the order of
 # numbers between 0 and 1. The calibration error does: it asks whether the numbers can be taken at
 # their word. A signal can be a fine predictor and badly calibrated; a threshold mends that, or a
 # temperature fitted on other texts.</details>
@@ -458,8 +313,9 @@ ctx.record(
 # 3. Give every prompt's rows one common id per domain: `nodes.assign(prompt_id=nodes["domain"])`.
 #    What does `association.correlation` say?
 #
-# <details><summary>What happens</summary>It refuses, and says how many prompts an interval needs: one text is one observation, whatever
-# the number of its nodes.</details>
+# <details><summary>What happens</summary>
+# It refuses, and says how many prompts an interval needs: one text is one observation, whatever the
+# number of its nodes.</details>
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next

@@ -16,7 +16,7 @@
 # (`published_alpha`), and the acceptance of one sampled draft token (`alpha`, at the positions of
 # the greedy text) against the entropy of that text.
 #
-# ![Entropy and acceptance of four domains: in the paper and on this pair](../figures/tiny/06_entropy-and-acceptance.png)
+# ![Entropy and acceptance of four domains](../figures/tiny/06_entropy-and-acceptance.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy` (T = 0),
 # `chat-template` (the same prompts in the target's chat format) and `sampled` (T = 1) of the
@@ -55,15 +55,9 @@ if root == fetched:
     install_missing(root)
 
 # %%
-import pandas as pd
-
-from speclab.studies import chat_paradox
-from speclab.analysis import significance
-from speclab.analysis import bins as binned
-from speclab import files
-from speclab import estimates as explain, figures, notebook, pairs, runs, score
-from speclab.analysis import published as paper, token_kinds as tokens
-from speclab.estimates import direction
+from speclab import notebook, pairs, runs, score
+from speclab.analysis import published, token_kinds
+from speclab.studies import chat_paradox as study
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -74,238 +68,99 @@ bins: int = 8  # quantile bins of target entropy and of token frequency when dom
 
 # %%
 ctx = notebook.start("06_chat_paradox", profile, overrides)
-greedy, template, sampled = (
-    runs.load_or_record(ctx.profile, kind) for kind in ("greedy", "chat-template", "sampled")
-)
-nodes, trace = greedy.nodes.assign(alpha=score.alpha(greedy.nodes)), greedy.trace.copy()
+greedy = runs.load_or_record(ctx.profile, "greedy")
+template = runs.load_or_record(ctx.profile, "chat-template")
+sampled = runs.load_or_record(ctx.profile, "sampled")
+
+# %%
+nodes = greedy.nodes.assign(alpha=score.alpha(greedy.nodes))
 domains = list(score.domains_in(nodes, [domain]))
-others = [name for name in domains if name != domain]
-WORDS = ("above", "below", "not to be told apart from")
-
-
-def signed(interval) -> str:
-    """An interval as text, with signs."""
-    return f"{interval.estimate:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
-
-
-def state(entropy: chat_paradox.Contrast, acceptance: chat_paradox.Contrast) -> str:
-    """What the resamples say: a paradox needs the domain to be highest in entropy and in
-    acceptance.
-    """
-    shares = [entropy.share_highest, acceptance.share_highest]
-    if min(shares) > 0.975:
-        return "there is a paradox"
-    return (
-        "there is no paradox"
-        if min(shares) < 0.025
-        else "whether there is a paradox cannot be told"
-    )
-
+ctx.say(f"{domain} is set against {', '.join(name for name in domains if name != domain)}.")
 
 # %% [markdown]
 # ## 1. Is there a paradox on this pair at all?
-# Two things make the paradox: of all domains this one has the highest target entropy, and the
-# highest acceptance. (Notebook 05 has the third: whether acceptance falls as entropy rises.) The
-# paradox is said to be there if the domain is highest in both in more than 97.5 % of 2,000
-# resamples of the prompts, not to be there if it is so in one of them in fewer than 2.5 %. How far
-# from the others it stands is written as one number, the **contrast**: the domain's value minus the
-# mean of the other domains' values, with a 95 % interval.
+# Two things make the paradox: of all domains this one has the highest target entropy (the target is
+# most undecided there; the unit is the nat, notebook 05), and the highest acceptance. (Notebook 05
+# has the third: whether acceptance falls as entropy rises.) How far from the others a domain stands
+# is written as one number, the **contrast**: its value minus the mean of the other domains' values.
 #
-# In the table, `published` is the paper's number (Llama-2-7B and TinyLlama), `ours_as_published`
-# the same procedure on this pair over all nodes of the draft trees, `corrected` the estimator named
-# beside it, over the positions of the target's own text.
+# Its 95 % interval, as every interval here, **resamples prompts**: as many prompts of each domain
+# as there are get drawn anew, some twice and some never, 2,000 times. The paradox is said to be
+# there if the domain is highest in both, entropy and acceptance, in more than 97.5 % of these
+# resamples, and not to be there if it is so in one of them in fewer than 2.5 %.
+#
+# In the table, `published` is the paper's number, `ours_as_published` the same procedure on this
+# pair over all nodes of the draft trees, `corrected` the estimator named beside it, over the
+# positions of the target's own text.
 
 # %%
-table = paper.comparison("I", greedy)
+table = published.comparison("I", greedy)
 table = table[table["quantity"].isin(["alpha_mean", "target_entropy_mean"])]
 ctx.table(table.drop(columns=["depth", "bin"]).reset_index(drop=True), "table-1")
-acceptance, entropy = (
-    table[table["quantity"] == name].set_index("domain").loc[domains]
-    for name in ("alpha_mean", "target_entropy_mean")
-)
-BY_ALPHA = "by alpha, on the greedy text"
-panels = {
-    "the paper": ["published"] * 3,
-    "this pair, as published": paper.OURS,
-    BY_ALPHA: ["corrected", "low", "high"],
-}
-fig, axes = figures.subplots(1, 3, height=2.7)
-for ax, (title, columns) in zip(axes, panels.items(), strict=True):
-    for name in domains:
-        (x, x_low, x_high), (y, y_low, y_high) = (
-            entropy.loc[name, columns],
-            acceptance.loc[name, columns],
-        )
-        reach = (
-            {"xerr": [[x - x_low], [x_high - x]], "yerr": [[y - y_low], [y_high - y]]}
-            if title != "the paper"
-            else {}
-        )
-        ax.errorbar(
-            x,
-            y,
-            **reach,
-            capsize=2,
-            elinewidth=1.2,
-            label=name,
-            **figures.style_of(name) | {"linestyle": "none"},
-        )
-    at = (entropy.loc[domain, columns[0]], acceptance.loc[domain, columns[0]])
-    ax.annotate(
-        domain,
-        at,
-        (5, 5),
-        textcoords="offset points",
-        color=figures.DOMAIN_COLOURS[domain],
-        weight="bold",
-    )
-    ax.margins(0.3, 0.15)
-    ax.set(title=title, xlabel="mean target entropy, nats")
-for ax, label in zip(axes, ["published_alpha", "published_alpha", "alpha"], strict=True):
-    ax.set_ylabel(label)
-figures.legend_above(fig, axes[1])
-ctx.save(fig, "entropy-and-acceptance")
-assert acceptance[["ours_as_published", "corrected"]].stack().between(0, 1).all()
 
 # %%
-mean_entropy = score.mean_of("target_entropy")
-entropy_nodes, entropy_text = (
-    chat_paradox.contrast(frame, mean_entropy, domain) for frame in (nodes, trace)
-)
-lead_published, lead_exact = (
-    chat_paradox.contrast(nodes, score.published_alpha, domain),
-    chat_paradox.contrast(trace, score.overlap_alpha, domain),
-)
-of_paper = {"entropy": entropy["published"], "alpha": acceptance["published"]}
-printed = {name: values[domain] - values[others].mean() for name, values in of_paper.items()}
-notebook.say(
-    f"**The paper.** {domain} has {printed['entropy']:+.3f} nats of entropy and {printed['alpha']:+.3f} of `published_alpha` against the "
-    f"mean of the other {len(others)} domains."
-)
-views = [
-    ("the paper's procedure", entropy_nodes, "published_alpha", lead_published),
-    (BY_ALPHA, entropy_text, "alpha", lead_exact),
-]
-for how, nats, name, lead in views:
-    notebook.say(
-        f"**This pair, {how}: {state(nats, lead)}.** Entropy {signed(nats)} nats, the highest of all in "
-        f"{100 * nats.share_highest:.0f} % of the resamples; `{name}` {signed(lead)}, the highest in {100 * lead.share_highest:.0f} %."
-    )
-assert (
-    abs(
-        lead_exact.estimate
-        - (acceptance.loc[domain, "corrected"] - acceptance.loc[others, "corrected"].mean())
-    )
-    < 1e-9
+leads = study.leads(nodes, greedy.trace, domain)
+for view, two in leads.groups("view"):
+    ctx.say(f"* This pair, by {view}: {study.lead_sentence(two)}.")
+
+# %%
+printed = study.printed_leads(domain, domains)
+ctx.save(
+    study.entropy_and_acceptance(table, domains, domain),
+    "entropy-and-acceptance",
+    caption="Entropy and acceptance of each domain, in the paper and on this pair. In the paper "
+    f"{domain} has {printed['entropy']:+.2f} nats and {printed['published_alpha']:+.3f} against "
+    "the mean of the others; "
+    f"here, by its procedure, {study.state(leads.at(view=study.AS_PUBLISHED))}.",
 )
 
 # %% [markdown]
 # ## 2. Under which estimator?
-# The same contrast for every rung of the ladder (GLOSSARY.md). The rungs of T = 0 come from the
-# target's greedy text; those of T = 1 from text sampled from it, with the point-mass rule for the
-# tree. The number at the right edge is the share of resamples in which the domain is the highest of
-# all: 25 % would be a draw between four.
+# The same contrast for every rung of the ladder of estimators (GLOSSARY.md). The rungs of
+# temperature T = 0 (the likeliest token is always taken) come from the target's greedy text; those
+# of T = 1 from text sampled from its distribution p, where a tree's tokens are accepted under the
+# *point-mass* rule: proposed for certain, not drawn.
 
 # %%
-ladder = pd.concat(
-    [
-        chat_paradox.ladder_contrasts(greedy, domain).assign(text="T = 0"),
-        chat_paradox.ladder_contrasts(sampled, domain, "point-mass").assign(text="T = 1"),
-    ],
-    ignore_index=True,
-)
-files.export(ladder, ctx.figures, f"{ctx.number}_ladder-contrasts-values")
-ctx.table(explain.wide(ladder, ["estimator"], "text", digits=3), "ladder-contrasts")
-zero = [
-    "published_alpha",
-    "alpha_by_rank[0]",
-    "alpha_by_rank[1]",
-    "best_path_alpha",
-    "alpha",
-    "hit[1]",
-    "hit[2]",
-]
-shown = ladder[
-    (
-        (ladder["text"] == "T = 0")
-        & ladder["estimator"].isin([*zero, "published_length", "mean_accepted"])
-    )
-    | (
-        (ladder["text"] == "T = 1")
-        & ladder["estimator"].isin(["alpha", "top_mass[1]", "top_mass[2]", "mean_accepted"])
-    )
-]
-shown = shown.assign(rung=shown["estimator"] + ", " + shown["text"]).dropna(subset="estimate")
-length = paper.published("II").set_index("domain")["published"]
-crosses = {
-    "published_alpha, T = 0": printed["alpha"],
-    "published_length, T = 0": length[domain] - length[others].mean(),
-}
-in_tokens, cross = (
-    shown["estimator"].isin(["published_length", "mean_accepted"]),
-    figures.style_of("published") | {"linestyle": "none"},
-)
-fig, axes = figures.subplots(
-    2, 1, height=4.2, height_ratios=[max((~in_tokens).sum(), 1), max(in_tokens.sum(), 1)]
-)
-for ax, rows, unit in zip(
-    axes,
-    (shown[~in_tokens], shown[in_tokens]),
-    ("share of tokens", "tokens per target pass"),
-    strict=True,
-):
-    figures.interval_bars(rows.assign(pair="this pair"), ax, "rung", hue="pair", horizontal=True)
-    for place, row in enumerate(rows.itertuples()):
-        ax.annotate(
-            f"{100 * row.share_highest:.0f} %",
-            (1.02, place),
-            xycoords=("axes fraction", "data"),
-            va="center",
-        )
-        ax.plot(crosses.get(row.rung, float("nan")), place, **cross, label="the paper", zorder=4)
-    ax.axvline(0, color="black", linewidth=0.8)
-    ax.set(xlabel=f"{domain} − mean of the other domains, {unit}", ylim=(len(rows) - 0.5, -0.5))
-axes[0].annotate("highest", (1.01, 1.02), xycoords="axes fraction")
-handles = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
-fig.legend(handles.values(), handles, loc="outside upper center", ncols=2)
-ctx.save(fig, "ladder-contrasts")
-assert ladder["share_highest"].dropna().between(0, 1).all()
+ladder = study.ladders(greedy, sampled, domain)
+ctx.export(ladder, "ladder-contrasts-values")
+ctx.table(ladder.wide("estimator", "text"), "ladder-contrasts", rows=20)
+
+# %% [markdown]
+# Behind each rung drawn stands the share of resamples in which the domain is the highest of all:
+# 25 % would be a draw between four.
 
 # %%
-sides = {
-    word: [f"`{row.rung}`" for row in shown.itertuples() if direction(row, *WORDS) == word]
-    for word in WORDS
-}
-notebook.say(
-    f"Of {len(shown)} rungs, "
-    + "; ".join(
-        f"{len(rungs)} put {domain} **{word}** the other domains ({', '.join(rungs)})"
-        for word, rungs in sides.items()
-        if rungs
-    )
-    + "."
+rungs = study.rungs_drawn(ladder, printed)
+ours = rungs.at(pair="this pair").defined()
+ctx.plot(
+    rungs,
+    x="rung",
+    hue="pair",
+    columns="unit",
+    kind="bars",
+    y=f"{domain} − mean of the others",
+    x_label="",
+    height=2.8,
+    reference=0,
+    share_y=False,
+    slug="ladder-contrasts",
+    caption=f"The contrast of {domain} under each estimator, and the share of resamples in which "
+    f"it is the highest; crosses: the paper. From {ours.span()} here.",
 )
-mix = nodes.groupby("domain")["rank"].value_counts(normalize=True).unstack(fill_value=0.0)
-by_rank = {
-    rank: chat_paradox.contrast(nodes, score.member(score.alpha_by_rank, rank), domain).estimate
-    for rank in mix
-}
-notebook.say(
-    f"**Ranks.** The share of rank-0 nodes differs between domains by {mix[0].max() - mix[0].min():.3f} at most. The contrast of "
-    f"`published_alpha`, {lead_published.estimate:+.3f}, is made of "
-    + ", ".join(
-        f"{mix[rank].mean() * value:+.3f} from rank {rank}" for rank, value in by_rank.items()
-    )
-    + " (each rank's own contrast times its share of nodes)."
-)
-if (mix.max() - mix.min()).max() < 1e-9:
-    assert (
-        abs(
-            sum(mix[rank].mean() * value for rank, value in by_rank.items())
-            - lead_published.estimate
-        )
-        < 1e-9
-    )
+
+# %%
+ctx.say(f"{domain} {ours.sentence(*study.ABOVE_OR_BELOW, names='rung')}.")
+
+# %% [markdown]
+# `published_alpha` mixes ranks: the draft's best children (rank 0), its second-best, and so on.
+# Each rank's own contrast, times its share of the nodes, is its part of the whole:
+
+# %%
+parts = study.rank_parts(nodes, domain)
+lead = leads.at(quantity="published_alpha").value
+notebook.show_table(parts)
+assert abs(parts["part"].sum() - lead) < 1e-9 or parts["spread_of_share"].max() > 1e-9
 
 # %% [markdown]
 # ## 3. What kinds of token is each domain made of?
@@ -317,223 +172,113 @@ if (mix.max() - mix.min()).max() < 1e-9:
 
 # %%
 tokenizer = pairs.load_tokenizer(pairs.model_folder(ctx.profile.target))
-pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-marked = (
-    sum(piece.startswith("\u2581") for piece in pieces) > len(pieces) // 10
-)  # SentencePiece: pieces keep the space, decode does not
-strings = pieces if marked else [tokenizer.decode([token]) for token in range(len(tokenizer))]
-trace["kind"] = tokens.token_kinds(tokens.classify(trace, strings))
-trace["frequency"] = binned.frequency_elsewhere(trace)
-kinds = binned.group_means(trace, "overlap", "kind")
-parts = trace.groupby("domain")["kind"].value_counts(normalize=True).rename("share").reset_index()
-kinds = kinds.merge(parts, on=["domain", "kind"], how="left")
-order = trace["kind"].value_counts().index.tolist()
-kinds = kinds.sort_values(
-    ["domain", "kind"],
-    key=lambda names: names.map([*domains, score.POOLED, *order].index),
-    kind="stable",
-)
-files.export(kinds.reset_index(drop=True), ctx.figures, f"{ctx.number}_token-kinds-values")
-ctx.table(explain.wide(kinds, ["kind"], "domain").fillna("too few"), "token-kinds")
+trace = study.with_tokens(greedy.trace, token_kinds.strings_of(tokenizer))
 
 # %%
-own = kinds[kinds["domain"].isin(domains)]
-fig, (above, below) = figures.subplots(2, 1, height=3.8, sharex=True, height_ratios=[2, 1])
-figures.interval_bars(own, above, "kind")
-figures.interval_bars(
-    own.assign(none=float("nan")), below, "kind", y="share", low="none", high="none"
+kinds = study.by_kind(trace)
+ctx.export(kinds, "token-kinds-values")
+ctx.table(kinds.wide("kind", "domain").fillna("too few"), "token-kinds")
+
+# %%
+own = kinds.at(domain=domain).frame.sort_values("share", ascending=False)
+most = own.iloc[0]
+ctx.plot(
+    study.kinds_drawn(kinds),
+    x="kind",
+    rows="panel",
+    kind="points",
+    y="",
+    share_y=False,
+    height=1.7,
+    slug="token-kinds",
+    caption="Acceptance by kind of token, and how often a kind is met. The most frequent kind in "
+    f"{domain} is {most['kind']}: {most['share']:.0%} of the positions.",
 )
-above.set(ylabel="alpha (mean overlap)", xlim=(-0.5, own["kind"].nunique() - 0.5))
-below.set(ylabel="share of\npositions", xlabel="kind of token", ylim=(0, None))
-figures.legend_above(fig, above)
-ctx.save(fig, "token-kinds")
-top = own[own["domain"] == domain].sort_values("share", ascending=False)
-common = trace.groupby("domain")["frequency"].mean()
-notebook.say(
-    f"The most frequent kinds in {domain}: "
-    + ", ".join(
-        f"{row.kind} ({100 * row.share:.0f} % of the positions, `alpha` {row.estimate:.2f} [{row.low:.2f}, {row.high:.2f}])"
-        for row in top.head(3).itertuples()
-    )
-    + ". A token is, on average, this share of the tokens of the other prompts: "
-    + ", ".join(f"{name} {100 * common[name]:.1f} %" for name in domains)
-    + "."
+
+# %%
+common = trace.groupby("domain")["frequency"].mean().map("{:.1%}".format)
+ctx.say(
+    "A token is, on average, this share of the tokens of the other prompts: "
+    f"{', '.join(common.index + ' ' + common)}."
 )
-assert (parts.groupby("domain")["share"].sum() - 1).abs().max() < 1e-9
 
 # %% [markdown]
 # ## 4. What explains the contrast? One thing at a time held fixed
 # | held fixed | how |
 # | --- | --- |
-# | estimator | `alpha` instead of `published_alpha`: acceptance of one sampled token at the same positions |
+# | estimator | `alpha` instead of `published_alpha`, at the same positions |
 # | rank 0 only | `published_alpha` over the draft's best children only |
-# | rank mix, entropy, token kind, token frequency | *direct standardisation*: the means if every domain had the same mix of them |
-# | prompt format | the same prompts in the target's chat template instead of plain text; prompts are resampled in pairs |
+# | rank mix, entropy, token kind, token frequency | *direct standardisation*, below |
+# | prompt format | the target's chat template instead of plain text; prompts in pairs |
 #
-# The common mix is that of all domains together. `before` and `after` are contrasts as above,
-# `change` their difference on the same resamples. Matching needs levels that every domain has (rows
-# of five prompts or more); `least_kept` is the smallest share of a domain's rows in such levels,
-# and `before` is computed on these rows, so that a change is not one of rows. Something explains
-# the contrast if holding it fixed changes it towards 0.
+# **Direct standardisation** asks what a domain's mean would be if it had another mix: its mean in
+# each bin of entropy, say, weighted not by how often the domain meets that bin but by how often all
+# domains together do. Then the domains differ in the means within bins only. Bins are *quantile
+# bins*: they hold equally many positions. Matching needs levels that every domain has (rows of five
+# prompts or more); `least_kept` is the smallest share of a domain's rows in such levels, and
+# `before` is computed on these rows, so that a change is not one of rows.
+#
+# `before` and `after` are contrasts as above, `change` their difference on the same resamples.
+# Something explains the contrast if holding it fixed changes it towards 0.
 
 # %%
-nodes["entropy_bin"], trace["entropy_bin"] = (
-    binned.quantile_bins(frame, "target_entropy", bins) for frame in (nodes, trace)
-)
-trace["frequency_bin"] = binned.quantile_bins(trace, "frequency", bins)
-published, exact = (nodes, score.published_alpha), (trace, score.overlap_alpha)
-tried = {
-    "published_alpha: estimator": (nodes, lambda: (published, exact)),
-    "published_alpha: rank mix": (nodes, lambda: binned.matched(nodes, "alpha", "rank")),
-    "published_alpha: rank 0 only": (
-        nodes,
-        lambda: (published, (nodes, score.member(score.alpha_by_rank, 0))),
-    ),
-    "published_alpha: entropy": (nodes, lambda: binned.matched(nodes, "alpha", "entropy_bin")),
-    "published_alpha: prompt format": (
-        nodes,
-        lambda: (published, (template.nodes, score.published_alpha)),
-    ),
-    "alpha: entropy": (trace, lambda: binned.matched(trace, "overlap", "entropy_bin")),
-    "alpha: token kind": (trace, lambda: binned.matched(trace, "overlap", "kind")),
-    "alpha: token frequency": (trace, lambda: binned.matched(trace, "overlap", "frequency_bin")),
-    "alpha: prompt format": (trace, lambda: (exact, (template.trace, score.overlap_alpha))),
-}
-found = pd.concat(
-    [
-        chat_paradox.explained(both, domain).assign(held_fixed=name)
-        for name, (_, both) in tried.items()
-    ],
-    ignore_index=True,
-)
-found = found.round(9).replace(
-    -0.0, 0.0
-)  # a change that cannot be (equal rank mixes) is 0, not a rounding error with a sign
-wide = explain.wide(found, ["held_fixed"], "stage", digits=3)
-wide["least_kept"] = [chat_paradox.least_kept(both, whole) for whole, both in tried.values()]
-files.export(found, ctx.figures, f"{ctx.number}_explanations-values")
+tests = study.tests_of(nodes, trace, template, bins)
+found = study.explanations(tests, domain)
+ctx.export(found, "explanations-values")
+
+# %%
+wide = found.wide("held_fixed", "stage")
+wide["least_kept"] = [study.least_kept(pair, whole) for whole, pair in tests.values()]
 ctx.table(wide, "explanations")
-for row in found[(found["stage"] == "change") & (found["note"] != "")].itertuples():
-    notebook.say(f"* {row.held_fixed}: {row.note}")
 
 # %%
-drawn = found.dropna(subset="estimate")
-fig, (left, right) = figures.subplots(1, 2, height=3.6, sharey=True, width_ratios=[1.3, 1])
-figures.interval_bars(
-    drawn[drawn["stage"] != "change"], left, "held_fixed", hue="stage", horizontal=True
-)
-figures.interval_bars(
-    drawn[drawn["stage"] == "change"], right, "held_fixed", hue="stage", horizontal=True
-)
-for ax in (left, right):
-    ax.axvline(0, color="black", linewidth=0.8)
-left.axvline(
-    printed["alpha"],
-    **figures.style_of("published") | {"marker": ""},
-    label="published_alpha in the paper",
-    linewidth=1,
-)
-left.locator_params(axis="x", nbins=6)
-left.set(title="before and after", xlabel=f"{domain} − mean of the other domains")
-right.set(title="change", xlabel="after − before")
-figures.legend_above(fig, left)
-ctx.save(fig, "explanations")
-points = found.pivot(index="held_fixed", columns="stage", values="estimate")
-assert (points["after"] - points["before"] - points["change"]).abs().dropna().max() < 1e-8
+change = found.at(stage="change")
+for row in change.rows():
+    if row.note:
+        ctx.say(f"* {row.held_fixed}: {row.note}")
 
 # %%
-first, after, change = (
-    found[found["stage"] == stage].set_index("held_fixed")
-    for stage in ("before", "after", "change")
+ctx.plot(
+    study.stages_drawn(found),
+    x="held_fixed",
+    hue="stage",
+    rows="panel",
+    kind="bars",
+    y=f"{domain} − mean of the other domains",
+    x_label="held fixed",
+    reference=0,
+    slug="explanations",
+    caption=f"The contrast of {domain} before and after one thing is held fixed, and its change "
+    f"({change.span()}); the paper's own contrast is {printed['published_alpha']:+.3f}.",
 )
-share = wide.set_index("held_fixed")["least_kept"]
-short = {
-    n: n.split(": ")[1]
-    + (f", on {100 * share[n]:.0f} % of the rows or more" if share[n] < 1 else "")
-    for n in change.index
-}
-for _, spread, estimator, lead in views:
-    mine = change[change.index.str.startswith(f"{estimator}:")]
-    moved = [name for name, row in mine.iterrows() if row["low"] > 0 or row["high"] < 0]
-    still = [
-        name for name, row in mine.iterrows() if name not in moved and row["low"] <= row["high"]
-    ]
-    mute = [short[name] for name in mine.index if name not in moved + still]
-    moves = [
-        f"{short[name]} ({first.loc[name, 'estimate']:+.3f} becomes {after.loc[name, 'estimate']:+.3f}, change "
-        f"{signed(change.loc[name])}; then {domain} is {direction(after.loc[name], *WORDS)} the others)"
-        for name in moved
-    ]
-    stays = [f"{short[name]} (change {signed(change.loc[name])})" for name in still]
-    notebook.say(
-        f"**Verdict under `{estimator}`: {state(spread, lead)}.** {domain} is {direction(lead, *WORDS)} the others ({signed(lead)}). "
-        + (f"What moves this contrast: {'; '.join(moves)}. " if moved else "")
-        + (f"What does not move it, as far as can be told: {', '.join(stays)}. " if stays else "")
-        + (f"What the domains cannot be matched on: {', '.join(mute)}." if mute else "")
-    )
-shares = {name: lead.share_highest for _, _, name, lead in views}
-answers = {
-    name: "yes" if share > 0.975 else "no" if share < 0.025 else "cannot be told"
-    for name, share in shares.items()
-}
-said = "; ".join(f"by `{name}`: {text}" for name, text in answers.items())
-notebook.say(
-    f"**Is {domain} the easiest domain on this pair?** {said[0].upper()}{said[1:]}, both on the greedy text."
-    + "".join(
-        f" On text sampled at T = 1 the contrast of `alpha` is {signed(row)} (section 2): {domain} is {direction(row, *WORDS)} the others."
-        for row in shown[shown["rung"] == "alpha, T = 1"].itertuples()
-    )
-)
-assert len(change) == len(tried)
 
 # %%
-candidates = {
-    "the estimator": ["estimator"],
-    "the rank mix": ["rank mix", "rank 0 only"],
-    "the entropy distribution": ["entropy"],
-    "the prompt format": ["prompt format"],
-    "lexical predictability": ["token kind", "token frequency"],
-}
+points = found.frame.pivot(index="held_fixed", columns="stage", values="estimate")
+apart = points["after"] - points["before"] - points["change"]
+assert apart.abs().max() < 1e-8
 
+# %% [markdown]
+# The five candidate explanations of the paradox, each by itself:
 
-def effect(name: str) -> str:
-    """What holding one thing fixed does to the contrast."""
-    row, nearer = (
-        change.loc[name],
-        abs(after.loc[name, "estimate"]) < abs(first.loc[name, "estimate"]),
-    )
-    if row["low"] > 0 or row["high"] < 0:
-        return "moves it towards 0" if nearer else "moves it away from 0"
-    return "has no effect that can be told" if row["low"] <= row["high"] else "cannot be tested"
-
-
-tests = [
-    (what, name)
-    for what, held in candidates.items()
-    for name in change.index
-    if name.split(": ")[1] in held
-]
-moves = change[["estimate", "low", "high"]].rename(columns={"estimate": "change"})
-verdicts = pd.DataFrame(
-    [
-        {"explanation": what, "test": name, "verdict": effect(name)} | moves.loc[name].to_dict()
-        for what, name in tests
-    ]
-)
+# %%
+verdicts = study.verdicts(found)
 ctx.table(verdicts, "verdicts")
-said = [
-    f"\n* **{what}**: "
-    + "; ".join(
-        f"`{row.test}` {row.verdict} ({row.change:+.3f} [{row.low:+.3f}, {row.high:+.3f}])"
-        for row in rows.itertuples()
-    )
-    for what, rows in verdicts.groupby("explanation", sort=False)
-]
-notebook.say(
-    f"**The five candidate explanations of {domain}'s place, each by itself** (change of the contrast; "
-    f"whether there is a paradox to explain is said above):\n" + "".join(said)
+assert len(verdicts) == len(tests), "every test belongs to one of the five"
+
+# %%
+for view, two in leads.groups("view"):
+    estimator = two.frame["quantity"].iloc[-1]
+    moves = study.about(change, estimator).sentence(*study.RISES_OR_FALLS, names="held_fixed")
+    ctx.say(f"**Verdict by {view}: {study.state(two)}.** The contrast of `{estimator}` {moves}.")
+
+# %%
+shares = leads.without(quantity="entropy").frame.set_index("quantity")["share_highest"]
+answers = shares.map(study.is_highest)
+ctx.say(
+    f"**Is {domain} the easiest domain on this pair?** By `published_alpha`: "
+    f"{answers['published_alpha']}; by `alpha`: {answers['alpha']}, both on the greedy text. On "
+    f"sampled text (T = 1) its contrast of `alpha` is {ladder.at(text='T = 1', estimator='alpha')}."
 )
-assert len(verdicts) == len(tried), "every test belongs to one of the five"
 
 # %% [markdown]
 # ## 5. Prompt format, domain by domain
@@ -542,53 +287,36 @@ assert len(verdicts) == len(tried), "every test belongs to one of the five"
 # interval resamples the pairs.
 
 # %%
-sources = {
-    "published_alpha": (template.nodes, nodes, score.published_alpha),
-    "alpha": (template.trace, trace, score.overlap_alpha),
-}
-rows = []
-for estimator, (with_template, plain, what) in sources.items():
-    for name in domains:
-        one, two = (frame[frame["domain"] == name] for frame in (with_template, plain))
-        tokens_each = (
-            len(template.trace[template.trace["domain"] == name]) / one["prompt_id"].nunique()
-        )
-        rows.append(
-            {"domain": name, "estimator": estimator}
-            | explain.attempt(significance.paired_difference, one, two, what)
-            | {
-                "tokens_plain": (trace["domain"] == name).sum() / two["prompt_id"].nunique(),
-                "tokens_template": tokens_each,
-            }
-        )
-formats = pd.DataFrame(rows)
-ctx.table(formats if formats["note"].any() else formats.drop(columns="note"), "template")
-fig, ax = figures.subplots(width=figures.ONE_COLUMN, height=2.6)
-figures.interval_bars(formats.dropna(subset="estimate"), ax, "domain", hue="estimator")
-ax.axhline(0, color="black", linewidth=0.8)
-ax.set(xlabel="domain", ylabel="chat template − plain text")
-figures.legend_above(fig, ax)
-ctx.save(fig, "template")
-words = ("higher with the template in", "lower with the template in", "not to be told apart in")
-notebook.say(
-    " ".join(
-        f"`{name}` is {explain.by_direction(part, *words)}."
-        for name, part in formats.groupby("estimator", sort=False)
-    )
+formats = study.formats(greedy, template)
+ctx.table(study.told(formats), "template")
+
+# %%
+ctx.plot(
+    formats.defined(),
+    x="domain",
+    hue="estimator",
+    kind="points",
+    y="chat template − plain text",
+    reference=0,
+    slug="template",
+    caption="What the chat template changes in acceptance, paired by prompt: "
+    f"{formats.sentence(*study.WITH_TEMPLATE, within='estimator')}.",
 )
+
+# %%
+state = [study.state(two) for _, two in leads.groups("view")]
+moved = change.defined().frame
+names = "change_" + moved["held_fixed"].str.replace(": ", "_").str.replace(" ", "_")
 ctx.record(
-    contrast_published_alpha=lead_published.estimate,
-    contrast_alpha=lead_exact.estimate,
-    contrast_entropy_nodes=entropy_nodes.estimate,
-    contrast_entropy_text=entropy_text.estimate,
-    share_highest_published_alpha=lead_published.share_highest,
-    share_highest_alpha=lead_exact.share_highest,
-    state_published_alpha=state(entropy_nodes, lead_published),
-    state_alpha=state(entropy_text, lead_exact),
-    **{
-        f"change_{name.replace(': ', '_').replace(' ', '_')}": float(value)
-        for name, value in change["estimate"].dropna().items()
-    },
+    contrast_published_alpha=lead,
+    contrast_alpha=leads.at(quantity="alpha").value,
+    contrast_entropy_nodes=leads.at(quantity="entropy", view=study.AS_PUBLISHED).value,
+    contrast_entropy_text=leads.at(quantity="entropy", view=study.BY_ALPHA).value,
+    share_highest_published_alpha=shares["published_alpha"].item(),
+    share_highest_alpha=shares["alpha"].item(),
+    state_published_alpha=state[0],
+    state_alpha=state[1],
+    **dict(zip(names, moved["estimate"], strict=True)),
 )
 
 # %% [markdown]
@@ -599,20 +327,23 @@ ctx.record(
 #    1 sure one with 0.8 and 3 unsure ones with 0.4. Which domain is easier, by how much, and what
 #    is left if both had half of each?
 #
-# <details><summary>What happens</summary>A: (3 · 0.9 + 0.5)/4 = 0.8; B: (0.8 + 3 · 0.4)/4 = 0.5; A leads by 0.3. At equal halves A has
-# 0.7 and B 0.6: a lead of 0.1. Two thirds of the lead was the mix of entropies, one third is
-# something else.</details>
+# <details><summary>What happens</summary>
+# A: (3 · 0.9 + 0.5)/4 = 0.8; B: (0.8 + 3 · 0.4)/4 = 0.5; A leads by 0.3. At equal halves A has 0.7
+# and B 0.6: a lead of 0.1. Two thirds of the lead was the mix of entropies, one third is something
+# else.</details>
 #
 # 2. Run the notebook with `domain = "code"`. Is there a "code paradox"?
 #
-# <details><summary>What happens</summary>The sentences are the same with other numbers: a contrast can be asked of any domain. The four
+# <details><summary>What happens</summary>
+# The sentences are the same with other numbers: a contrast can be asked of any domain. The four
 # contrasts of one estimator add up to 0, so some domain is always above and another below; an
 # interval says whether that means anything.</details>
 #
 # 3. Match on entropy with `bins = 2`, then with `bins = 20`. What happens to `after`, and what to
 #    `least_kept`?
 #
-# <details><summary>What happens</summary>Two bins match little: within a half, domains still differ in entropy, so `after` mostly stays
+# <details><summary>What happens</summary>
+# Two bins match little: within a half, domains still differ in entropy, so `after` mostly stays
 # nearer to `before`. Twenty match closely, but bins that a domain lacks drop out: `least_kept` can
 # fall. That is the price of matching.</details>
 

@@ -13,13 +13,13 @@
 # that of the kit's own small pair. Left: what the rejected positions are, and how often such
 # positions occur at all. Right: how many tokens per target pass would be won if a draft were never
 # wrong there, beside the gain from as many rejections picked at random. Where the two marks on the
-# left agree, a class holds its rejections only because so many positions are of it; classes in bold
-# are rejected more often than other positions are. Where the two marks on the right differ, its
-# rejections stand where they hurt more, or less, than others. `since` is left out of the comparison
-# with random, and never bold: what follows a rejection opens a block and costs more even if
-# rejections are independent.
+# left agree, a class holds its rejections only because so many positions are of it; classes with a
+# star are rejected more often than other positions are. Where the two marks on the right differ,
+# its rejections stand where they hurt more, or less, than others. `since` is left out of the
+# comparison with random, and never has a star: what follows a rejection opens a block and costs
+# more even if rejections are independent.
 #
-# ![Share of the rejections and tokens per target pass that each cause costs](../figures/tiny/07_top-causes.png)
+# ![Share of the rejections and what each cause costs](../figures/tiny/07_top-causes.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the run `greedy` (T = 0) of
 # the profile, recorded if it is not there, and the profile's prompts · *writes*
@@ -58,25 +58,12 @@ if root == fetched:
     install_missing(root)
 
 # %%
-import pandas as pd
 from IPython.display import HTML, display
 
-from speclab.analysis import bins
-from speclab import files
-from speclab import (
-    estimates as explain,
-    figures,
-    notebook,
-    pairs,
-    prompts,
-    replay,
-    runs,
-    score,
-    stats,
-)
-from speclab.studies import rejection_causes as causes
-from speclab.estimates import direction
+from speclab import notebook, pairs, prompts, replay, runs, score, stats
+from speclab.analysis import token_kinds
 from speclab.score import POOLED
+from speclab.studies import rejection_causes as study
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -92,41 +79,15 @@ cases: int = 2  # worst cases shown of each domain
 
 # %%
 ctx = notebook.start("07_rejection_causes", profile, overrides)
-trace = causes.greedy_trace(runs.load_or_record(ctx.profile, "greedy"))
+trace = study.greedy_trace(runs.load_or_record(ctx.profile, "greedy"))
 tokenizer = pairs.load_tokenizer(pairs.model_folder(ctx.profile.target))
-asked = prompts.load_prompts(
-    ctx.profile.prompts, ctx.profile.prompts_per_domain, ctx.profile.domains
-)
-asked = prompts.encode_prompts(
-    tokenizer, asked, ctx.profile.max_prompt_tokens, ctx.profile.template
-)
-strings, prompt_tokens = (
-    causes.strings_of(tokenizer),
-    {prompt.prompt_id: prompt.ids for prompt in asked},
-)
-frame = causes.label(trace, strings, prompt_tokens, sure, ngram)
-members, met = causes.flags(frame), causes.met(frame, gamma)
-domains, total = list(score.domains_in(frame)), int(frame["rejected"].sum())
-rate = stats.by_domain(frame, score.mean_of("rejected")).set_index("domain")
+strings = token_kinds.strings_of(tokenizer)
 
-
-def percent(row, digits: int = 0) -> str:
-    """A share with its interval, in percent."""
-    low, high = (f"{100 * end:.{digits}f}" for end in (row.low, row.high))
-    return (
-        "undefined"
-        if pd.isna(row.estimate)
-        else f"{100 * row.estimate:.{digits}f} % [{low}, {high}]"
-    )
-
-
-notebook.say(
-    f"{total:,} of {len(frame):,} positions of {frame['prompt_id'].nunique()} greedy texts are rejected, "
-    + ", ".join(f"{percent(rate.loc[d])} in {d}" for d in domains)
-    + f". A chain of gamma = {gamma} meets {len(met):,} of them; the others "
-    "fall where the bonus token stands, which is the target's own."
-    + ("" if total else " **Nothing is rejected: there is no cause.**")
-)
+# %%
+p = ctx.profile
+texts = prompts.load_prompts(p.prompts, p.prompts_per_domain, p.domains)
+encoded = prompts.encode_prompts(tokenizer, texts, p.max_prompt_tokens, p.template)
+prompt_tokens = {prompt.prompt_id: prompt.ids for prompt in encoded}
 
 # %% [markdown]
 # ## 1. Labels
@@ -137,10 +98,10 @@ notebook.say(
 #
 # | family | the position's token … |
 # | --- | --- |
-# | `kind` | what it is (`speclab.analysis.token_kinds`); a `name` begins with a capital letter inside a sentence of prose |
-# | `begins` | the first one of the continuation (`text`), the first that can be seen of a `line`, or of a `sentence` |
+# | `kind` | what it is (`token_kinds`); a `name` has a capital letter inside a sentence |
+# | `begins` | the first of the continuation (`text`), or of a `line` or `sentence` (seen) |
 # | `state` | which model gave its own best token a probability of `sure` or more |
-# | `lookup` | what prompt lookup would have proposed: the `right` token, a `wrong` one, `no match` |
+# | `lookup` | what prompt lookup proposes: the `right` token, a `wrong` one, `no match` |
 # | `since` | positions since the last rejection (`right after` one: 1) |
 # | `place`, `context` | position in the continuation; with the prompt's tokens added |
 # | `found` | rank of the target's token under the draft, of rejected positions only |
@@ -148,207 +109,152 @@ notebook.say(
 # *Both sure* and *only draft sure*, rejected: the draft was sure and wrong. Prompt lookup proposes
 # what followed the latest occurrence of the last `ngram` tokens (or, if there is none, of fewer) in
 # prompt and text so far; it needs no model.
-#
-# What a class costs is a **counterfactual replay**: the same text once more, as if the draft had
-# been right at every position of the class, and everything else unchanged. At T = 0 this is exact,
-# since the text does not depend on the draft. The *gain* is `block_efficiency` (tokens per target
-# pass, blocks as a decoder visits them) with this less `block_efficiency` without it. Intervals (95
-# %) resample prompts, the same in both. *Random* is the same for as many rejections of the same
-# domains picked at random; the row `every` is a draft that is right everywhere.
 
 # %%
-often, whole = causes.shares(frame, members), members.assign(every=True)
-chain, tree = (
-    causes.gains(frame, whole, gamma, draws=picks),
-    causes.gains(frame, whole, ctx.profile.tree),
+frame = study.label(trace, strings, prompt_tokens, sure, ngram)
+members, met = study.flags(frame), study.met(frame, gamma)
+domains, total = list(score.domains_in(frame)), int(frame["rejected"].sum())
+
+# %%
+rate = stats.by_domain(frame, score.mean_of("rejected"))
+ctx.say(
+    f"{total:,} of {len(frame):,} positions are rejected: a share of "
+    f"{study.Estimates(rate).at(domain=domains).listed()}. A chain of gamma = {gamma} meets "
+    f"{len(met):,} of them; the others fall where the bonus token stands."
 )
-found = pd.concat([often, chain, tree.assign(quantity="gain, tree")], ignore_index=True)
-files.export(found, ctx.figures, f"{ctx.number}_causes-values")
-pooled = found[found["domain"] == POOLED]
-value = pooled.pivot(index="cause", columns="quantity", values="estimate").loc[list(whole)]
-met_with = pooled[pooled["cause"].map(value["positions"]).fillna(1) > 0]
-met_with = met_with[
-    ~met_with["cause"].str.startswith("since") | (met_with["quantity"] != "random")
-]  # section 2 says why
-ctx.table(
-    explain.wide(
-        met_with[~met_with["quantity"].isin(["excess", "surplus"])], ["cause"], "quantity"
-    ).fillna(""),
-    "causes",
-)
+
+# %% [markdown]
+# What a class costs is a **counterfactual replay**: the same text once more, as if the draft had
+# been right at every position of the class, and everything else unchanged. At T = 0 (the likeliest
+# token is always taken) this is exact, since the text does not depend on the draft. The **gain** is
+# `block_efficiency` (tokens per target pass, blocks as a decoder visits them) with this less
+# `block_efficiency` without it. Intervals (95 %) **resample prompts**: as many as there are get
+# drawn anew, 2,000 times, the same in both replays. *Random* is the same for as many rejections of
+# the same domains picked at random; the row `every` is a draft that is right everywhere.
+
+# %%
+whole = members.assign(every=True)
+often = study.shares(frame, members)
+chain = study.gains(frame, whole, gamma, draws=picks)
+tree = study.gains(frame, whole, ctx.profile.tree)
+
+# %%
+causes = study.causes_of(often, chain, tree)
+ctx.export(causes, "causes-values")
+ctx.table(study.overview(causes), "causes")
+
+# %%
 for quantity in ("share", "gain"):
-    files.export(
-        explain.wide(found[found["quantity"] == quantity], ["cause"], "domain"),
-        ctx.figures,
-        f"{ctx.number}_{quantity}-by-domain",
-    )
-family = value.index.to_series().str.split(":").str[0]
-for name in causes.FAMILIES:
-    assert not total or abs(value.loc[family == name, "share"].sum() - 1) < 1e-9
-assert (value["gain"] > -1e-12).all(), "being right more often costs a chain nothing"
+    ctx.export(causes.at(quantity=quantity).wide("cause", "domain"), f"{quantity}-by-domain")
+
+# %%
+pooled = causes.at(domain=POOLED)
+share, gain = pooled.at(quantity="share"), pooled.at(quantity="gain")
+for family in study.FAMILIES:
+    of_one = study.of_family(share, family).frame["estimate"].sum()
+    assert not total or abs(of_one - 1) < 1e-9
+assert (gain.frame["estimate"] > -1e-12).all(), "being right more often costs a chain nothing"
 
 # %% [markdown]
 # ## 2. Which classes hold the rejections, and which cost most?
 # Drawn are classes that hold at least `smallest` of the rejections, or the most of their family,
 # the dearest of each family first, without *nothing*, *no match* and *none yet*. Only a class that
 # is rejected more often than other positions (its share of the rejections less its share of the
-# positions is above 0 with its whole interval; in bold) will be called a **cause** below: any other
-# class holds rejections as any sample of positions would. `since` is left out of the comparison
-# with random, and is never called a cause: what follows a rejection opens a block and costs more
-# even if rejections are independent. Whether one rejection follows another is the question of
-# section 7.
+# positions is above 0 with its whole interval; with a star) will be called a **cause** below: any
+# other class holds rejections as any sample of positions would. `since` is left out of the
+# comparison with random, and is never called a cause: what follows a rejection opens a block and
+# costs more even if rejections are independent. Whether one rejection follows another is the
+# question of section 7.
 
 # %%
-rows, kinds = pooled.set_index(["quantity", "cause"]).sort_index(), value[family == "kind"]
-FAMILIES = ["kind", "begins", "state", "lookup", "since"]
-named = (
-    value.assign(family=pd.Categorical(family, FAMILIES, ordered=True))
-    .dropna(subset="family")
-    .drop(index=list(causes.REST))
-)
-top = named.groupby("family", observed=True)["share"].transform("max")
-shown = named[(named["share"].fillna(1) >= smallest) | (named["share"] == top)]
-order, tested = (
-    list(shown.sort_values(["family", "gain"], ascending=[True, False]).index),
-    named[named["family"] != "since"],
-)
-causing = [cause for cause in tested.index if rows.loc[("excess", cause)].low > 0]
-dear = (tested.loc[causing] if causing else tested).sort_values("gain", ascending=False)
-drawn = pooled[pooled["cause"].isin(order)].sort_values(
-    "cause", key=lambda names: names.map(order.index), kind="stable"
-)
-words = {
-    "share": "of rejections",
-    "positions": "of all positions",
-    "gain": "this class",
-    "random": "as many at random",
-}
-drawn = drawn[drawn["cause"].isin(tested.index) | (drawn["quantity"] != "random")].assign(
-    marks=drawn["quantity"].map(words)
-)
-fig, axes = figures.subplots(1, 2, height=1 + 0.21 * len(order), sharey=True)
-for ax, pair, label in zip(
-    axes,
-    (("share", "positions"), ("gain", "random")),
-    ("share", "tokens per target pass won"),
-    strict=True,
-):
-    marks = pd.concat([drawn[drawn["quantity"] == quantity] for quantity in pair])
-    figures.interval_bars(marks, ax, "cause", hue="marks", horizontal=True)
-    ax.set(xlabel=label, xlim=(0, None), ylim=(len(order) - 0.5, -0.5))
-    ax.legend(
-        loc="lower left",
-        bbox_to_anchor=(-0.02, 1),
-        ncols=2,
-        columnspacing=0.8,
-        handletextpad=0.2,
-        borderaxespad=0,
-    )
-    for place in range(1, len(order)):
-        if family[order[place]] != family[order[place - 1]]:
-            ax.axhline(place - 0.5, color="#8A8A8A", linewidth=0.6)
-for text in axes[0].get_yticklabels():
-    text.set_weight("bold" if text.get_text() in causing else "normal")
-ctx.save(fig, "top-causes")
-
+ranking = study.ranking(causes, smallest)
+drawn = ranking[ranking["drawn"]]
+tested = list(drawn.index[drawn["tested"]])
 
 # %%
-def largest(part: pd.DataFrame, form=percent) -> str:
-    """The class of the largest number (a share of the rejections, a gain), and those whose
-    intervals overlap with its own.
-    """
-    first, *others = part.sort_values("estimate", ascending=False).itertuples()
-    if pd.isna(first.estimate):
-        return "undefined"
-    near = ", ".join(f"`{row.cause}` ({form(row)})" for row in others if row.high >= first.low)
-    return f"`{first.cause}` ({form(first)}" + (
-        f"; it cannot be told apart from {near}: the intervals overlap)" if near else ")"
-    )
-
-
-def tokens(row) -> str:
-    """Tokens per target pass with their interval."""
-    return f"{row.estimate:.2f} [{row.low:.2f}, {row.high:.2f}]"
-
-
-most, dearest = (
-    kinds["share"].fillna(0).idxmax(),
-    largest(rows.loc["gain"].loc[list(kinds.index)].reset_index(), tokens),
+kinds = study.of_family(share, "kind")
+ctx.plot(
+    study.top_causes(causes, ranking),
+    x="cause",
+    hue="mark",
+    columns="panel",
+    kind="bars",
+    y="share, or tokens per target pass",
+    x_label=" ",
+    height=0.2 * len(drawn),
+    limits=(0, None),
+    slug="top-causes",
+    caption="Left, what the rejected positions are, and how often such positions occur; right, "
+    "what is won if a draft is never wrong there, and by as many rejections picked at random. "
+    f"Star: rejected more often than others. By kind the largest share is {study.largest(kinds)}.",
 )
-hardest = kinds.loc[kinds.index.isin(order), "rate"].idxmax()
-held = {
-    name: pooled[(pooled["quantity"] == "share") & pooled["cause"].str.startswith(name)]
-    for name in ("kind", "state")
-}
-notebook.say(
-    f"**Kinds.** The largest share of the rejections is {largest(held['kind'])}; `{most}` is {percent(rows.loc[('positions', most)])} of "
-    f"all positions. The kind that costs most, in tokens per target pass, is {dearest}. Of those drawn the kind most often rejected is "
-    f"`{hardest}`, at {percent(rows.loc[('rate', hardest)])} of its positions."
+
+# %%
+costs = study.of_family(gain, "kind")
+rates = study.of_family(pooled.at(quantity="rate"), "kind").at(cause=tested)
+ctx.say(
+    f"The kind that costs most, in tokens per target pass, is {study.largest(costs)}. Of the kinds "
+    f"drawn the most often rejected is {study.largest(rates)}, as a share of its positions."
 )
-sides = {
-    "excess": ("Rejected more often than other positions are", "less often"),
-    "surplus": ("Costs more than as many at random", "less"),
-}
-for quantity, (above, below) in sides.items():
-    told = {
-        side: [
-            f"`{cause}`"
-            for cause in order
-            if cause in tested.index
-            and direction(rows.loc[(quantity, cause)], "+", "-", "0") == side
-        ]
-        for side in "+-0"
-    }
-    notebook.say(
-        f"* {above}: {', '.join(told['+']) or 'none'}; {below}: {', '.join(told['-']) or 'none'}; the other {len(told['0'])} "
-        "cannot be told apart."
-    )
+
+# %%
+compared = pooled.at(cause=tested)
+excess, surplus = (compared.at(quantity=name) for name in ("excess", "surplus"))
+ctx.say(f"* These {excess.sentence(*study.MORE_REJECTED, names='cause')}.")
+ctx.say(f"* These {surplus.sentence(*study.COSTS_MORE, names='cause')}.")
 
 # %% [markdown]
 # ## 3. Is it the same in all domains, and at all places?
-# Above, the share of each domain's rejections that is of a kind; below, how often a position is
-# rejected by its place in the continuation and by the length of its context (prompt and
-# continuation). Classes met in fewer than five prompts of a domain have no point below.
 
 # %%
-fig, ax = figures.subplots(height=2.6)
-by_kind = often[
-    (often["quantity"] == "share")
-    & often["cause"].isin(kinds.index)
-    & often["domain"].isin(domains)
-]
-by_kind = by_kind.assign(kind=by_kind["cause"].str.removeprefix("kind: ").str.replace(" ", "\n"))
-figures.interval_bars(
-    by_kind[by_kind["cause"].isin(order)].replace({"estimate": {0: float("nan")}}), ax, "kind"
+each = causes.at(quantity="share", domain=domains)
+by_kind = study.of_family(each.at(cause=list(drawn.index)), "kind")
+first = [f"{name}: {study.largest(rows)}" for name, rows in by_kind.groups("domain")]
+ctx.plot(
+    by_kind,
+    x="name",
+    kind="points",
+    y="share of the\ndomain's rejections",
+    x_label="kind of token",
+    slug="kinds-by-domain",
+    caption=f"Share of each domain's rejections by kind of token. The largest: {'; '.join(first)}.",
 )
-ax.set(xlabel="kind of token", ylabel="share of the domain's\nrejections", ylim=(0, None))
-figures.legend_above(fig, ax)
-ctx.save(fig, "kinds-by-domain")
-fig, axes = figures.subplots(1, 2, height=2.4, sharey=True)
-for ax, name, label in zip(
-    axes, ("place", "context"), ("position in the continuation", "tokens of context"), strict=True
-):
-    rates = (
-        bins.group_means(frame, "rejected", name).astype({name: str}).set_index([name, "domain"])
-    )
-    levels = [level for level in causes.FAMILIES[name] if level in rates.index]
-    figures.interval_bars(
-        rates.reindex(
-            pd.MultiIndex.from_product([levels, domains], names=rates.index.names)
-        ).reset_index(),
-        ax,
-        name,
-    )
-    ax.set(xlabel=label, ylim=(0, None))
-axes[0].set_ylabel("share rejected")
-figures.legend_above(fig, axes[0])
-ctx.save(fig, "rate-by-place")
-notebook.say(
-    "**The largest share of the rejections** is, "
-    + "; ".join(f"in {d}, {largest(by_kind[by_kind['domain'] == d])}" for d in domains)
-    + f". **The first token** of a continuation is rejected in {percent(rows.loc[('rate', 'place: 0')])} of the texts, the next three at "
-    f"{percent(rows.loc[('rate', 'place: 1-3')])} of their positions: a draft that was right there "
-    f"would gain {value.loc['place: 0', 'gain']:.3f} and {value.loc['place: 1-3', 'gain']:.3f} tokens per target pass."
+
+# %% [markdown]
+# How often is a position rejected, by its place in the continuation and by the length of its
+# context (prompt and continuation)? Classes met in fewer than five prompts of a domain have no
+# point.
+
+# %%
+rate = pooled.at(quantity="rate")
+ctx.plot(
+    study.rates(frame, "place"),
+    x="place",
+    kind="points",
+    y="share rejected",
+    x_label="position in the continuation",
+    slug="rate-by-place",
+    caption="Share of positions rejected, by place: of the first token of a continuation "
+    f"{rate.at(cause='place: 0')}, of the next three {rate.at(cause='place: 1-3')}.",
+)
+
+# %%
+by_length = study.of_family(rate, "context").defined()
+ctx.plot(
+    study.rates(frame, "context"),
+    x="context",
+    kind="points",
+    y="share rejected",
+    x_label="tokens of context",
+    slug="rate-by-context",
+    caption=f"Share of positions rejected, by length of context: {by_length.listed('name')}.",
+)
+
+# %%
+first, next_three = gain.at(cause="place: 0"), gain.at(cause="place: 1-3")
+ctx.say(
+    f"A draft that was right at the first token would gain {first} tokens per target pass, at the "
+    f"next three {next_three}."
 )
 
 # %% [markdown]
@@ -358,228 +264,163 @@ notebook.say(
 # they share rejections, which pulls the other way.
 
 # %%
-first = tested.assign(causing=tested.index.isin(causing)).sort_values(
-    ["causing", "gain"], ascending=False
+two = study.two_of_two_families(ranking)
+together = members[two].any(axis=1).to_frame("together")
+both = study.Estimates(study.gains(frame, together, gamma)).at(domain=POOLED)
+apart = gain.at(cause=two)
+ctx.say(
+    f"**Two that overlap.** Alone they gain {apart}, {apart.frame['estimate'].sum():.2f} in all; "
+    f"both together gain {both}."
 )
-two = list(first.drop_duplicates("family").index[:2])
-sets = {"together": causes.pick(members, two)}
-both = causes.gains(frame, pd.DataFrame(sets), gamma).set_index("domain").loc[POOLED]
-every, tree_every = rows.loc[("gain", "every")], rows.loc[("gain, tree", "every")]
-notebook.say(
-    f"**Two that overlap.** `{two[0]}` alone gains {value.loc[two[0], 'gain']:.2f} tokens per target pass, `{two[1]}` alone "
-    f"{value.loc[two[1], 'gain']:.2f}: the sum is {value.loc[two, 'gain'].sum():.2f}, both together gain {both.estimate:.2f} "
-    f"[{both.low:.2f}, {both.high:.2f}]. **All kinds.** One at a time they add up to {kinds['gain'].sum():.2f}; all at once they gain "
-    f"{every.estimate:.2f} [{every.low:.2f}, {every.high:.2f}]: a perfect draft, gamma + 1 tokens per pass, less at the ends of texts."
+
+# %%
+ctx.say(
+    f"**All kinds.** One at a time they add up to {costs.frame['estimate'].sum():.2f}; all at once "
+    f"they gain {gain.at(cause='every')}: a perfect draft, gamma + 1 tokens per pass, less at the "
+    "ends of texts."
 )
-own, tree_own = (
-    largest(rows.loc[quantity].loc[list(dear.index)].reset_index(), tokens)
-    for quantity in ("gain", "gain, tree")
-)
-notebook.say(
-    f"**On the profile's tree** ({ctx.profile.tree.size} nodes, depth {ctx.profile.tree.max_depth}) the dearest "
-    f"{'cause' if causing else 'class (none is a cause)'}, in tokens per target pass, is {tree_own}; on the chain it is {own}. A perfect "
-    f"draft would gain {tree_every.estimate:.2f} on the tree, where it gains {every.estimate:.2f} on the chain."
-)
-perfect = replay.replay(causes.counterfactual(frame, members.any(axis=1).to_numpy()), gamma)
-assert (perfect["emitted"] == perfect["remaining"].clip(upper=gamma + 1)).all(), (
-    "all classes at once: every block is full"
+perfect = replay.replay(study.counterfactual(frame, members.any(axis=1)), gamma)
+assert (perfect["emitted"] == perfect["remaining"].clip(upper=gamma + 1)).all()
+
+# %%
+dear = study.dearest(ranking)
+on_tree = pooled.at(quantity="gain, tree")
+ctx.say(
+    f"**On the profile's tree** ({p.tree.size} nodes, depth {p.tree.max_depth}) the dearest "
+    f"class is {study.largest(on_tree.at(cause=list(dear.index)))}. A perfect draft "
+    f"would gain {on_tree.at(cause='every')}."
 )
 
 # %% [markdown]
 # ## 5. Where would the target's token have been found?
-# Left: the rank of the target's token under the draft, over all rejections. Right: what wider trees
-# of the same depth win. *Siblings* keeps the best path and puts the next best tokens beside it,
-# width times gamma nodes in all: it saves the rejection that ends the block, then its path ends
-# too. *Full* has that many children at every node: so many nodes that, from width 3 on, it is a
-# ceiling and no proposal. Another place to look is the prompt and the text so far, which costs no
-# draft model at all: the family `lookup`.
+# If the draft's best token is wrong, the target's may be its second, or its tenth: the **rank**.
 
 # %%
-ranks = often[
-    (often["quantity"] == "share")
-    & often["cause"].str.startswith("found")
-    & often["domain"].isin(domains)
-]
-ranks = ranks.assign(rank=ranks["cause"].str.removeprefix("found: ").str.replace(" ", "\n"))
-wider = causes.wider(frame, gamma)
-files.export(wider, ctx.figures, f"{ctx.number}_wider-trees")
-curve = wider[wider["domain"] == POOLED].assign(
-    place=lambda found: found["width"].rank(method="dense") - 1
+second = share.at(cause="found: rank 1")
+ctx.plot(
+    study.of_family(each, "found"),
+    x="name",
+    kind="points",
+    y="share of the\ndomain's rejections",
+    x_label="found at",
+    slug="rank-where-found",
+    caption="Rank of the target's token under the draft, of rejected positions: the draft's second "
+    f"choice in a share of {second}.",
 )
-fig, (left, right) = figures.subplots(1, 2, height=2.7, width_ratios=[1.35, 1])
-if total:
-    figures.interval_bars(ranks, left, "rank")
-left.set(xlabel="found at", ylabel="share of the domain's rejections", ylim=(0, None))
-figures.lines_with_bands(curve, right, "place", hue="shape")
-right.set_xticks(range(curve["width"].nunique()), labels=sorted(set(curve["width"])))
-right.set(
-    xlabel="children of a node (width)",
-    ylabel="gain on the chain,\ntokens per target pass",
-    ylim=(0, None),
+
+# %% [markdown]
+# What do wider trees of the same depth win? *Siblings* keeps the best path and puts the next best
+# tokens beside it, width times gamma nodes in all: it saves the rejection that ends the block, then
+# its path ends too. *Full* has that many children at every node: so many nodes that, from width 3
+# on, it is a ceiling and no proposal.
+
+# %%
+wider = study.wider(frame, gamma)
+ctx.export(wider, "wider-trees")
+saved = wider.at(domain=POOLED)
+siblings = saved.at(shape="siblings")
+ctx.plot(
+    saved,
+    x="width",
+    hue="shape",
+    kind="points",
+    y="gain on the chain,\ntokens per target pass",
+    x_label="children of a node (width)",
+    slug="wider-trees",
+    caption=f"What wider trees win. One sibling at each depth ({2 * gamma} nodes, not {gamma}) "
+    f"wins {siblings.at(width=2)} tokens per target pass, eight win {siblings.at(width=9)}.",
 )
-right.legend(loc="upper left")
-fig.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=4)
-ctx.save(fig, "rank-where-found")
-second, looked, at = (
-    rows.loc[("share", "found: rank 1")],
-    rows.loc[("share", "lookup: right")],
-    curve.set_index(["shape", "width"]),
-)
-one, eight = at.loc[("siblings", 2)], at.loc[("siblings", 9)]
-notebook.say(
-    f"**The draft's second choice** is the target's token in {percent(second)} of the rejections. One sibling at each depth wins "
-    f"{one.estimate:.2f} [{one.low:.2f}, {one.high:.2f}] tokens per target pass with {2 * gamma} nodes instead of {gamma}, eight siblings "
-    f"{eight.estimate:.2f} [{eight.low:.2f}, {eight.high:.2f}] with {9 * gamma}. **Prompt lookup** has the token at "
-    f"{percent(rows.loc[('positions', 'lookup: right')])} of all positions (the draft at {100 - 100 * total / len(frame):.0f} %) and in "
-    f"{percent(looked)} of the rejections; a rule that always knew which of the two to trust would gain "
-    f"{value.loc['lookup: right', 'gain']:.2f} tokens per target pass."
+
+# %% [markdown]
+# Another place to look is the prompt and the text so far, which costs no draft model at all: the
+# family `lookup`.
+
+# %%
+right = pooled.at(cause="lookup: right")
+looked = right.at(quantity="share")
+ctx.say(
+    f"**Prompt lookup** has the token at a share of {right.at(quantity='positions')} of all "
+    f"positions (the draft at {1 - total / len(frame):.2f}) and of {looked} of the rejections; a "
+    f"rule that always knew which of the two to trust would gain {right.at(quantity='gain')} tokens "
+    "per target pass."
 )
 
 # %% [markdown]
 # ## 6. Who was sure?
-# Left: each rejection by what the two models thought of their own best token: the draft of the
-# token that it proposed, the target of the one that it wrote. *Only target sure* is what a better
-# draft can mend. *Both unsure* is where the target has no clear favourite: another token would have
-# been nearly as good to it, but a lossless decoder may not take it. *Both sure* and *only draft
-# sure* are a draft that is sure and wrong, which no rule that stops at low confidence can see
-# coming. Right: how often such positions are rejected, beside what the draft's confidence promised
-# (1 − q on average). Above its promise, the draft was too sure (notebook 05 has the whole
-# reliability diagram). The line between sure and unsure is `sure`: from a probability of 0.5 on no
-# other token can have more.
+# Each rejection by what the two models thought of their own best token: the draft of the token that
+# it proposed, the target of the one that it wrote. *Only target sure* is what a better draft can
+# mend. *Both unsure* is where the target has no clear favourite: another token would have been
+# nearly as good to it, but a lossless decoder may not take it. *Both sure* and *only draft sure*
+# are a draft that is sure and wrong, which no rule that stops at low confidence can see coming. The
+# line between sure and unsure is `sure`: from a probability of 0.5 on no other token can have more.
 
 # %%
-frame["promised"], frame["gap"] = (
-    1 - frame["confidence"],
-    frame["rejected"] - (1 - frame["confidence"]),
+states = study.of_family(share, "state")
+ctx.save(
+    study.who_was_sure(frame, sure),
+    "who-was-sure",
+    caption="Every rejection: what the target gave the token that it wrote against what the draft "
+    f"gave the token that it proposed. Shares: {states.listed('name')}.",
 )
-means = {name: bins.group_means(frame, name, "state") for name in ("rejected", "promised", "gap")}
-states = pd.concat([rows.assign(what=name) for name, rows in means.items()], ignore_index=True)
-ctx.table(explain.wide(states, ["what", "domain"], "state").fillna("too few"), "states")
-fig, (left, right) = figures.subplots(1, 2, height=3.3)
-missed = frame[frame["rejected"] > 0]
-left.plot(
-    missed["confidence"],
-    missed["p_token"],
-    ".",
-    markersize=2,
-    alpha=0.35,
-    color="#444444",
-    rasterized=True,
-)
-left.axvline(sure, color="black", linewidth=0.8)
-left.axhline(sure, color="black", linewidth=0.8)
-corners = {
-    "both sure": (0.99, 1.09),
-    "only target sure": (0.01, 1.09),
-    "only draft sure": (0.99, -0.09),
-    "both unsure": (0.01, -0.09),
-}
-for name, (x, y) in corners.items():
-    text = f"{name}: {100 * value.loc[f'state: {name}', 'share']:.0f} %"
-    left.text(x, y, text, ha="left" if x < 0.5 else "right", va="bottom" if y < 0.5 else "top")
-left.set(
-    xlabel="draft's q of its own best token",
-    ylabel="target's p of its own best token",
-    xlim=(0, 1),
-    ylim=(-0.1, 1.1),
-)
-left.set_yticks([0, 0.25, 0.5, 0.75, 1])
-told = states[(states["domain"] == POOLED) & (states["what"] != "gap")].replace(
-    {"what": {"promised": "promised (1 − q)"}}
-)
-figures.interval_bars(
-    told.assign(state=told["state"].astype(str).str.replace(" ", "\n")), right, "state", hue="what"
-)
-right.set(ylabel="share of positions rejected", ylim=(0, None))
-right.legend(
-    loc="lower left",
-    bbox_to_anchor=(-0.02, 1),
-    ncols=2,
-    columnspacing=0.8,
-    handletextpad=0.2,
-    borderaxespad=0,
-)
-ctx.save(fig, "who-was-sure")
+
+# %% [markdown]
+# How often are such positions rejected, beside what the draft's confidence promised (1 − q on
+# average)? Above its promise, the draft was too sure (notebook 05 has the whole reliability
+# diagram).
 
 # %%
-biggest = value.loc[family == "state", "share"].fillna(0).idxmax()
-gaps = states[(states["domain"] == POOLED) & (states["what"] == "gap")].rename(
-    columns={"state": "name"}
-)
-notebook.say(
-    f"**The largest share of the rejections** is {largest(held['state'])}. Both models were sure, and the draft wrong, in "
-    f"{percent(rows.loc[('share', 'state: both sure')])} of them; only the draft was sure in "
-    f"{percent(rows.loc[('share', 'state: only draft sure')])}. **Its promise:** the draft is rejected "
-    + explain.by_direction(
-        gaps,
-        "more often than its confidence says in",
-        "less often than its confidence says in",
-        "as often as it says, as far as can be told, in",
-        names="name",
-    )
-    + " (all domains together)."
+promises = study.promises(frame)
+ctx.table(promises.wide(["what", "domain"], "state").fillna("too few"), "states")
+
+# %%
+overall = promises.at(domain=POOLED)
+gap = overall.at(what="gap").sentence(*study.PROMISE, names="state")
+ctx.plot(
+    overall.without(what="gap"),
+    x="state",
+    hue="what",
+    kind="points",
+    y="share of positions",
+    slug="promises",
+    caption=f"Rejected, and promised by the draft's confidence: it is rejected {gap}.",
 )
 
 # %% [markdown]
 # ## 7. Do rejections come in bursts?
-# The *hazard* is the chance that a position is rejected, by its distance to the last rejection. If
-# rejections were independent and equally likely everywhere, the distances would be geometric and
-# the hazard flat (dotted). A hazard that starts above that line and falls means bursts. But texts
-# that differ in difficulty do the same without any burst: most of what is right after a rejection
-# is in hard texts. The dashed line shows how much: the same texts, each with its positions in
-# random order.
+# The **hazard** is the chance that a position is rejected, by its distance to the last rejection.
+# If rejections were independent and equally likely everywhere, the hazard would be flat (the
+# distances would follow a *geometric* distribution, as the throws of a die between two sixes do). A
+# hazard that starts above that line and falls means bursts. But texts that differ in difficulty do
+# the same without any burst: most of what is right after a rejection is in hard texts. The line
+# *texts shuffled* shows how much: the same texts, each with its positions in random order.
 
 # %%
-hazard = causes.hazard(frame, longest=8)
 if total:
-    files.export(hazard, ctx.figures, f"{ctx.number}_hazard")
-fig, axes = figures.subplots(1, len(domains), height=2.4, sharey=True, squeeze=False)
-for ax, name in zip(axes[0], domains, strict=True):
-    part = hazard[hazard["domain"] == name].astype({"distance": int})
-    if len(part):
-        figures.lines_with_bands(part, ax, "distance")
-    ax.plot(
-        part["distance"], part["shuffled"], "--", color="black", linewidth=1, label="texts shuffled"
+    hazard = study.hazard(frame, longest=8)
+    ctx.export(hazard, "hazard")
+    right_after = hazard.at(distance=1)
+
+# %%
+if total:
+    ctx.plot(
+        study.hazard_lines(hazard),
+        x="distance",
+        hue="line",
+        columns="domain",
+        y="share rejected",
+        x_label="since the last",
+        limits=(0, None),
+        slug="hazard",
+        caption="Share rejected by the number of positions since the last rejection; right after "
+        f"one: {right_after}.",
     )
-    ax.plot(
-        part["distance"],
-        part["geometric"],
-        ":",
-        color="black",
-        linewidth=1,
-        label="geometric, same mean",
-    )
-    ax.set(title=name)
-axes[0, 0].set_ylim(0, None)
-fig.supxlabel("positions since the last rejection", fontsize=8)
-axes[0, 0].set_ylabel("share rejected")
-handles, labels = axes[0, 0].get_legend_handles_labels()
-fig.legend(handles[1:], labels[1:], loc="outside upper center", ncols=2)
-ctx.save(fig, "hazard")
-right_after = hazard[hazard["distance"] == 1].set_index("domain", drop=False)
-references = {
-    "geometric": "independent, equally likely rejections",
-    "shuffled": "the same texts shuffled",
-}
-for against, name in references.items() if total else ():
-    apart = right_after.assign(
-        low=right_after["low"] - right_after[against],
-        high=right_after["high"] - right_after[against],
-    )
-    whole_run = right_after[right_after["domain"] == POOLED]
-    overall = "".join(
-        f" (all together {percent(row)} against {100 * getattr(row, against):.0f} %)"
-        for row in whole_run.itertuples()
-    )
-    notebook.say(
-        f"* Right after a rejection, against {name}{overall}: the next is rejected "
-        + explain.by_direction(
-            apart[apart["domain"] != POOLED],
-            "more often in",
-            "less often in",
-            "about as often, as far as can be told, in",
-        )
-        + "."
+
+# %%
+for reference in ("geometric", "shuffled") if total else ():
+    apart = study.after_one(hazard, reference).without(domain=POOLED)
+    ctx.say(
+        f"* Right after a rejection, against `{reference}`: the next is rejected "
+        f"{apart.sentence(*study.AFTER_ONE)}."
     )
 
 # %% [markdown]
@@ -587,68 +428,53 @@ for against, name in references.items() if total else ():
 # A block that is cut loses the draft tokens that would have been kept from the cut on: *lost*
 # counts them, gamma at most. Of the rejections that lose most, these are the ones where the target
 # was surest of what the draft thought least likely (p log(p/q) of the target's token, its part of
-# KL(p‖q)), one per text, `cases` of each domain. *context* ends at the position (▮); ⏎ is a line
-# end, ␣ a space; *its q* and *its p* are what draft and target gave the draft's token; *p*, *q* and
-# *rank* are of the target's token.
+# the Kullback-Leibler divergence KL(p‖q), which says how far q is from p). One per text, `cases` of
+# each domain. *context* ends at the position (▮); ⏎ is a line end, ␣ a space; *its q* and *its p*
+# are what draft and target gave the draft's token; *p*, *q* and *rank* are of the target's token.
 
 # %%
-chosen = causes.worst(frame, gamma, cases)
-texts = causes.as_text(chosen, frame, strings, prompt_tokens)
-display(HTML(causes.as_html(texts)))
-lost = met["lost"].value_counts(normalize=True).sort_index()
-notebook.say(
-    "Of the rejections that a chain meets, "
-    + ", ".join(f"{100 * share:.0f} % lose {count}" for count, share in lost.items())
-    + (f": {met['lost'].mean():.2f} draft tokens on average." if total else "none.")
-)
+chosen = study.worst(frame, gamma, cases)
+texts = study.as_text(chosen, frame, strings, prompt_tokens)
+display(HTML(study.as_html(texts)))
 assert texts["lost"].is_monotonic_decreasing or texts.empty
+
+# %%
+lost = met["lost"].value_counts(normalize=True).sort_index()
+ctx.say(
+    f"Shares of the rejections met that lose 1, 2, … draft tokens: "
+    f"{', '.join(lost.map('{:.0%}'.format))}."
+)
 
 # %% [markdown]
 # ## 9. Verdict
 
 # %%
-winner = dear.index[0]
-won, far = (
-    rows.loc[("gain", winner)],
-    direction(rows.loc[("surplus", winner)], "more than", "less than", "not to be told apart from"),
+ctx.say(
+    f"**Verdict.** The largest share of the rejections: of the kinds {study.largest(kinds)}, of the "
+    f"states {study.largest(states)}. {study.verdict(causes, ranking)}"
 )
-each = ", ".join(
-    f"`{cause}` {tokens(rows.loc[('gain', cause)])}"
-    for cause in dear.drop_duplicates("family").index[1:]
-)
-most_text = f"by kind {largest(held['kind'])}, by state {largest(held['state'])}"
-cost_text = (
-    f"The cause that costs most, in tokens per target pass, is {own}: a chain of gamma = {gamma} that was never rejected at "
-    f"`{winner}` would emit {won.estimate:.2f} more; that is {far} what as many rejections at random cost "
-    f"({value.loc[winner, 'random']:.2f}). The dearest of the other families: {each or 'none'}."
-)
-notebook.say(
-    "**Verdict.** "
-    + (
-        f"The largest share of the rejections here is, {most_text}. "
-        if total
-        else "Nothing is rejected. "
-    )
-    + (
-        cost_text
-        if causing
-        else "No class is rejected more often than other positions: no cause can be named."
-    )
-)
+
+# %% [markdown]
+# The dearest of each family, in tokens per target pass:
+
+# %%
+columns = ["share", "positions", "gain", "random"]
+notebook.show_table(dear.drop_duplicates("family")[columns])
+
+# %%
+most = [rows.frame.fillna(0).set_index("cause")["estimate"].idxmax() for rows in (kinds, states)]
+names = "share_" + drawn.index.str.replace(": ", "_").str.replace(" ", "_")
 ctx.record(
-    rejected_share=float(rate.loc[POOLED, "estimate"]),
+    rejected_share=float(frame["rejected"].mean()),
     rejections=total,
     met=len(met),
-    most_kind=most,
-    most_state=biggest,
-    dearest=winner if causing else "none",
-    gain_dearest=float(value.loc[winner, "gain"]),
-    gain_every=float(value.loc["every", "gain"]),
-    lookup_right_of_rejections=looked.estimate,
-    **{
-        f"share_{cause.replace(': ', '_').replace(' ', '_')}": float(value.loc[cause, "share"])
-        for cause in order
-    },
+    most_kind=most[0],
+    most_state=most[1],
+    dearest=dear.index[0] if ranking["is_cause"].any() else "none",
+    gain_dearest=float(dear["gain"].iloc[0]),
+    gain_every=gain.at(cause="every").value,
+    lookup_right_of_rejections=looked.value,
+    **dict(zip(names, drawn["share"], strict=True)),
 )
 
 # %% [markdown]
@@ -659,25 +485,28 @@ ctx.record(
 #    chain of gamma = 4 make, how many tokens per target pass is that, and what is won if the rank 1
 #    were 0, or the rank 2, or the rank 3?
 #
-# <details><summary>What happens</summary>Blocks (0, 1), (2, 3, 4) and (5, 6, 7, 8, 9): 10 tokens in 3 passes, 3.33; the last rank 3
-# stands where the bonus token does and is never met. With position 1 mended the blocks are (0 to 4)
-# and (5 to 9), 5 tokens per pass: the rank 2 has become a bonus token's. With position 4 mended
-# alone they are (0, 1), (2 to 6), (7, 8, 9): 3 passes as before, nothing is won. Position 9:
+# <details><summary>What happens</summary>
+# Blocks (0, 1), (2, 3, 4) and (5, 6, 7, 8, 9): 10 tokens in 3 passes, 3.33; the last rank 3 stands
+# where the bonus token does and is never met. With position 1 mended the blocks are (0 to 4) and (5
+# to 9), 5 tokens per pass: the rank 2 has become a bonus token's. With position 4 mended alone they
+# are (0, 1), (2 to 6), (7, 8, 9): 3 passes as before, nothing is won. Position 9:
 # nothing.</details>
 #
 # 2. Mend the numbers and the words at once: `two = ["kind: number", "kind: word start"]` in section
 #    4. More or less than the sum?
 #
-# <details><summary>What happens</summary>These classes do not overlap, so they share no rejection, and where a number stands near a word a
+# <details><summary>What happens</summary>
+# These classes do not overlap, so they share no rejection, and where a number stands near a word a
 # block needs both: the gain together is at least about the sum. Classes of two families overlap,
 # and there it is mostly less.</details>
 #
 # 3. Set `gamma = 1`, then `gamma = 8`. What happens to *surplus* (gain less random) of `since:
 #    right after`, and why? (The table `07_causes-values` has it.)
 #
-# <details><summary>What happens</summary>With gamma = 1 each block tries one token, and what was rejected before matters little. With
-# a long draft, a rejection that follows another makes a block of a single token, the least that
-# there is: mending it is worth more than mending one that ends a long block. This is so even if
+# <details><summary>What happens</summary>
+# With gamma = 1 each block tries one token, and what was rejected before matters little. With a
+# long draft, a rejection that follows another makes a block of a single token, the least that there
+# is: mending it is worth more than mending one that ends a long block. This is so even if
 # rejections are independent, so `since` is left out above.</details>
 
 # %% [markdown]

@@ -7,6 +7,7 @@ Sizes in inches: one column 3.4, two columns 7. Colours are Okabe and Ito's
 a figure reads in grey too.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -351,15 +352,17 @@ def _luminance(colour: Sequence[float]) -> float:
 
 
 def legend_above(figure: Figure, *panels: Axes) -> None:
-    """What is named in one or several panels, each name once, above the whole figure: in one row,
-    in two where there are more than six.
+    """What is named in one or several panels, each name once, above the whole figure: in one row if
+    that fits into its width.
     """
     found = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
         found |= dict(zip(labels, handles, strict=True)) | found
-    across = len(found) if len(found) <= 6 else (len(found) + 1) // 2
-    figure.legend(found.values(), found, loc="outside upper center", ncols=across)
+    inches = sum(0.45 + 0.065 * len(label) for label in found)
+    rows = math.ceil(inches / figure.get_size_inches()[0])
+    columns = math.ceil(len(found) / max(rows, 1))
+    figure.legend(found.values(), found, loc="outside upper center", ncols=columns)
 
 
 def visible(text: str, width: int = 14) -> str:

@@ -18,7 +18,6 @@ from speclab.drafts.lookup import MISS, LookupBody, lookup_model, with_lookup
 from speclab.prompts import EncodedPrompt
 from speclab.record import generate, record_prompt
 from speclab.sampling import Sampling, probabilities
-from speclab.studies import rejection_causes as causes
 from speclab.tree import chain, static_tree
 
 GREEDY, WARM = Sampling(), Sampling(1.0)
@@ -252,9 +251,3 @@ def test_facts_and_settings(random_pair):
     )
     with pytest.raises(ValueError, match="longest=0, candidates=4: both"):
         LookupBody(longest=0)
-
-
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=40))
-def test_the_causes_of_rejections_look_up_as_the_draft_does(text):
-    best = [found[0] if found else -1 for found, _ in states(text, longest=3, candidates=1)]
-    assert causes.ngram_next([*text, 0], 3)[1:].tolist() == best

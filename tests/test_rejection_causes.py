@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclab import replay
+from speclab.estimates import Estimates
 from speclab.studies import rejection_causes as causes
 from speclab.tree import static_tree
 
@@ -121,25 +122,12 @@ def test_only_greedy_runs_are_taken_and_rows_are_put_in_order():
     [
         ({"sure": 0.0}, "sure=0.0"),
         ({"sure": 1.5}, "sure=1.5"),
-        ({"ngram": 0}, "n=0"),
-        ({"ngram": 65}, "n=65"),
+        ({"ngram": 0}, "longest=0"),
     ],
 )
 def test_bad_settings_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         labelled(trace_of([RANKS]), **options)
-
-
-def test_prompts_without_ids_and_unknown_causes_are_named(frame):
-    with pytest.raises(ValueError, match="lacks 5 prompts of the trace, such as 'chat-0-0'"):
-        causes.label(trace_of([RANKS]), ["a"], {})
-    members = causes.flags(frame)
-    with pytest.raises(
-        ValueError,
-        match=r"cause 'kind: nunber' is unknown: did you mean 'kind: number'\? allowed are kind: number",
-    ):
-        causes.pick(members, ["kind: nunber"])
-    assert not causes.pick(members, []).any()
 
 
 def test_too_few_prompts_are_refused():
@@ -306,33 +294,6 @@ def test_distance_is_what_a_slow_count_says(texts):
     assert causes.distance(frame).tolist() == slow
 
 
-def slow_lookup(sequence, n):
-    for t in range(len(sequence)):
-        found = -1
-        for k in range(n, 0, -1):
-            starts = [
-                s for s in range(t - k) if k <= t and sequence[s : s + k] == sequence[t - k : t]
-            ]
-            if starts:
-                found = sequence[starts[-1] + k]
-                break
-        yield found
-
-
-def test_prompt_lookup_by_hand():
-    assert causes.ngram_next([5, 6, 7, 5, 6, 8, 5, 6], 2).tolist() == [-1, -1, -1, -1, 6, 7, -1, 6]
-    assert causes.ngram_next([5, 6, 7, 9, 6, 8, 5, 6, 0], 2)[-1] == 7, (
-        "two tokens back beat the later match of one"
-    )
-    assert causes.ngram_next([5, 6, 7, 9, 6, 8, 5, 6, 0], 1)[-1] == 8
-    assert causes.ngram_next([], 3).tolist() == []
-
-
-@given(st.lists(st.integers(0, 3), max_size=25), st.integers(1, 4))
-def test_prompt_lookup_is_what_a_slow_search_finds(sequence, n):
-    assert causes.ngram_next(sequence, n).tolist() == list(slow_lookup(sequence, n))
-
-
 def test_lookup_reads_the_prompt_and_only_the_past():
     trace = trace_of([[1, 1, 1, 1]], copies=2, token=[1, 0, 2, 3])
     found = causes.lookup(trace, {"chat-0-0": [0, 1, 0], "chat-0-1": [9]}, 1)
@@ -391,10 +352,10 @@ def test_without_rejections_there_are_no_shares_and_no_gains():
     found = causes.shares(frame, members, n=FEW)
     assert pooled(found, "share").isna().all() and set(pooled(found, "rate").dropna()) == {0}
     assert (causes.gains(frame, members, 4, draws=2, n=FEW)["estimate"] == 0).all()
-    assert (
-        causes.hazard(frame).empty and causes.met(frame, 4).empty and causes.worst(frame, 4).empty
-    )
-    assert (causes.wider(frame, 4, n=FEW)["estimate"] == 0).all()
+    assert causes.met(frame, 4).empty and causes.worst(frame, 4).empty
+    assert causes.wider(frame, 4, n=FEW).lies_within(0, 0)
+    with pytest.raises(ValueError, match="frame is empty"):
+        causes.hazard(frame)
 
 
 # ---- what it costs -------------------------------------------------------------------------------
@@ -530,8 +491,6 @@ def test_comb_is_the_best_path_with_siblings():
         causes.comb(1, 4).parent.tolist() == static_tree(1, 4).parent.tolist()
         and causes.comb(5, 1).is_chain
     )
-    with pytest.raises(ValueError, match="depth"):
-        causes.comb(0, 2)
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(1, 5), st.integers(1, 4))
@@ -547,7 +506,7 @@ def test_siblings_save_one_rejection_a_block(ranks, gamma, width):
 
 
 def test_wider_trees_by_hand(frame):
-    found = causes.wider(labelled(trace_of([[1] * 10])), 4, (1, 2), n=FEW)
+    found = causes.wider(labelled(trace_of([[1] * 10])), 4, (1, 2), n=FEW).frame
     rows = found[found["domain"] == "pooled"].set_index(["shape", "width"])["estimate"]
     assert rows.to_dict() == {
         ("siblings", 1): 0,
@@ -555,7 +514,7 @@ def test_wider_trees_by_hand(frame):
         ("full", 1): 0,
         ("full", 2): 4,
     }
-    every = causes.wider(frame, 3, n=FEW).pivot(
+    every = causes.wider(frame, 3, n=FEW).frame.pivot(
         index=["domain", "width"], columns="shape", values="estimate"
     )
     assert (every["full"] >= every["siblings"] - 1e-12).all()
@@ -573,7 +532,7 @@ def test_wider_trees_by_hand(frame):
 
 
 def test_hazard_of_a_regular_text():
-    found = causes.hazard(labelled(trace_of([[0, 0, 1] * 6])))
+    found = causes.hazard(labelled(trace_of([[0, 0, 1] * 6]))).frame
     rows = found[found["domain"] == "pooled"].set_index("distance")
     assert rows["estimate"].to_dict() == {1: 0, 2: 0, 3: 1} and rows[
         "geometric"
@@ -585,7 +544,7 @@ def test_texts_that_differ_look_bursty_and_the_shuffle_knows_it():
     ranks = (
         np.random.default_rng(0).random((20, 200)) < np.repeat([0.7, 0.1], 10)[:, None]
     )  # independent within each text
-    found = causes.hazard(labelled(trace_of(ranks.astype(int).tolist(), copies=1)), longest=4)
+    found = causes.hazard(labelled(trace_of(ranks.astype(int).tolist(), copies=1)), longest=4).frame
     rows = found[found["domain"] == "pooled"].set_index("distance")
     assert rows.loc[1, "estimate"] > rows.loc[1, "geometric"] + 0.1
     assert rows["estimate"].to_numpy() == pytest.approx(rows["shuffled"].to_numpy(), abs=0.06)
@@ -649,31 +608,85 @@ def test_cases_are_shown_as_text_and_escaped():
     )
 
 
-# ---- strings -------------------------------------------------------------------------------------
+# ---- which causes --------------------------------------------------------------------------------
 
 
-class Tokenizer:
-    """Pieces and a decoder, as the two kinds of tokenizer have them."""
-
-    def __init__(self, pieces, decoded):
-        self.pieces, self.decoded = pieces, decoded
-
-    def __len__(self):
-        return len(self.pieces)
-
-    def convert_ids_to_tokens(self, ids):
-        return [self.pieces[i] for i in ids]
-
-    def decode(self, ids):
-        return "".join(self.decoded[i] for i in ids)
+@pytest.fixture(scope="module")
+def found(frame):
+    members = causes.flags(frame)
+    whole = members.assign(every=True)
+    often = causes.shares(frame, members, n=FEW)
+    chain = causes.gains(frame, whole, 4, draws=2, n=FEW)
+    return causes.causes_of(often, chain, causes.gains(frame, whole, static_tree(2, 2), n=FEW))
 
 
-def test_strings_keep_their_spaces_in_both_kinds_of_vocabulary():
-    assert causes.strings_of(
-        Tokenizer(["\u2581the", "\u2581a", "<0x0A>", "ly"], ["the", "a", "\n", "ly"])
-    ) == [" the", " a", "\n", "ly"]
-    assert causes.strings_of(Tokenizer(["\u0120the", "\u010a", "ly"], [" the", "\n", "ly"])) == [
-        " the",
-        "\n",
-        "ly",
-    ]
+def test_overview_has_what_is_met_and_no_random_for_since(found):
+    table = causes.overview(found)
+    assert list(table)[1:] == ["share", "positions", "rate", "gain", "random", "gain, tree"]
+    assert "every" in set(table["cause"]) and "kind: keyword" in set(table["cause"])
+    assert "kind: name" not in set(table["cause"]), "never met"
+    since = table["cause"].str.startswith("since")
+    assert since.any() and (table.loc[since, "random"] == "").all()
+
+
+def test_ranking_names_causes_by_family_and_gain(found):
+    table = causes.ranking(found, 0.02)
+    assert not set(causes.REST) & set(table.index)
+    assert table["family"].astype(str).drop_duplicates().tolist() == causes.COMPARED
+    for _, rows in table.groupby("family", observed=True):
+        assert rows["gain"].is_monotonic_decreasing
+        assert rows["drawn"].any(), "the largest class of a family is always drawn"
+    low = found.at(domain="pooled", quantity="excess").frame.set_index("cause")["low"]
+    assert (table["is_cause"] == (low[table.index] > 0) & (table["family"] != "since")).all()
+    none = table.assign(is_cause=False)
+    assert set(causes.dearest(none).index) == set(none.index[none["tested"]])
+    assert causes.dearest(table)["gain"].is_monotonic_decreasing
+    assert "no cause can be named" in causes.verdict(found, none)
+    named = table.assign(is_cause=table.index == "lookup: wrong")
+    assert "costs most, in tokens per target pass, is lookup: wrong" in causes.verdict(found, named)
+
+
+def test_two_of_two_families():
+    table = pd.DataFrame(
+        {
+            "family": ["kind", "kind", "state", "since"],
+            "gain": [3.0, 2.0, 1.0, 9.0],
+            "tested": [True, True, True, False],
+            "is_cause": [False, True, False, False],
+        },
+        index=["kind: a", "kind: b", "state: c", "since: d"],
+    )
+    assert causes.two_of_two_families(table) == ["kind: b", "state: c"]
+
+
+def test_largest_names_those_that_overlap():
+    rows = [("a", 0.5, 0.4, 0.6), ("b", 0.45, 0.35, 0.55), ("c", 0.1, 0.0, 0.2)]
+    table = Estimates(pd.DataFrame(rows, columns=["cause", "estimate", "low", "high"]))
+    assert causes.largest(table) == (
+        "a 0.50 [0.40, 0.60], b 0.45 [0.35, 0.55] (not to be told apart)"
+    )
+    assert causes.largest(table.at(cause=["b", "c"])) == "b 0.45 [0.35, 0.55]"
+    undefined = table.frame.assign(estimate=np.nan, low=np.nan, high=np.nan)
+    assert causes.largest(Estimates(undefined)) == "undefined"
+
+
+def test_what_is_drawn_of_the_classes(found):
+    ranking = causes.ranking(found, 0.02)
+    drawn = causes.top_causes(found, ranking).frame
+    stars = drawn.loc[drawn["cause"].str.endswith("*"), "cause"].str.removesuffix(" *")
+    wanted = ranking[ranking["drawn"] & ranking["is_cause"]]
+    assert set(stars) == set(wanted.index)
+    random = drawn[drawn["panel"].str.startswith("tokens") & (drawn["mark"] == "compared with")]
+    assert len(random) and not random["cause"].str.startswith("since").any()
+
+
+def test_promise_and_hazard_references(frame):
+    promises = causes.promises(frame)
+    wide = promises.frame.pivot(index=["domain", "state"], columns="what", values="estimate")
+    assert (wide["rejected"] - wide["promised"] - wide["gap"]).abs().max() < 1e-12
+    hazard = causes.hazard(frame, longest=4)
+    moved = causes.after_one(hazard, "geometric").at(domain="pooled").frame.iloc[0]
+    first = hazard.at(domain="pooled", distance=1).frame.iloc[0]
+    assert moved["estimate"] == pytest.approx(first["estimate"] - first["geometric"])
+    lines = causes.hazard_lines(hazard).frame
+    assert set(lines["line"]) == {"measured", "texts shuffled", "geometric, same mean"}

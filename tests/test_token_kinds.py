@@ -1,4 +1,4 @@
-"""Token classes by hand, on whole lines of code and prose, and as properties."""
+"""Kinds of token by hand, on whole lines of code and prose, and as properties."""
 
 import numpy as np
 import pandas as pd
@@ -6,19 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speclab.analysis.token_kinds import CLASSES, classify, token_class
+from speclab.analysis.token_kinds import KINDS, strings_of, token_kind, token_kinds
 
 SHORT = {
     "K": "keyword",
     "I": "identifier",
-    "i": "word_inside",
-    "w": "word_start",
+    "i": "word inside",
+    "w": "word start",
     "#": "number",
     "o": "operator",
     "p": "punctuation",
-    "n": "newline",
-    "s": "space",
-    "S": "special",
+    "s": "white space",
+    "S": "end of text",
     "?": "other",
 }
 
@@ -39,7 +38,7 @@ LINES = [
             (" ->", "o"),
             (" int", "I"),
             (":", "p"),
-            ("\n    ", "n"),
+            ("\n    ", "s"),
             ("return", "K"),
             (" ", "s"),
             ("x", "I"),
@@ -100,7 +99,7 @@ LINES = [
             (" and", "w"),
             ("/", "p"),
             ("or", "w"),
-            ("\n\n", "n"),
+            ("\n\n", "s"),
             ("-", "p"),
             (" $", "p"),
             ("5", "#"),
@@ -161,7 +160,7 @@ def trace_of(lines) -> tuple[pd.DataFrame, list[str]]:
 
 def test_whole_lines_by_hand():
     trace, strings = trace_of(LINES)
-    found = classify(trace, strings)
+    found = token_kinds(trace, strings)
     expected = [SHORT[mark] for _, line in LINES for _, mark in line]
     wrong = [
         (strings[t], got, want)
@@ -170,9 +169,9 @@ def test_whole_lines_by_hand():
     ]
     assert not wrong
     assert (
-        set(found) == set(CLASSES)
-        and tuple(found.cat.categories) == CLASSES
-        and found.name == "token_class"
+        set(found) == set(KINDS)
+        and tuple(found.cat.categories) == KINDS
+        and found.name == "token_kind"
     )
 
 
@@ -187,28 +186,28 @@ def test_domain_decides():
         ("'s", "f", "p i i"),
         (" self", "x", "I w w"),
     ]:
-        found = [token_class(text, previous, domain=domain) for domain in ("code", "math", "chat")]
+        found = [token_kind(text, previous, domain=domain) for domain in ("code", "math", "chat")]
         assert found == [SHORT[mark] for mark in expected.split()], text
 
 
 def test_context_decides():
     assert (
-        token_class("ing")
-        == token_class("ing", "think ")
-        == token_class(" ing", "think")
-        == "word_start"
+        token_kind("ing")
+        == token_kind("ing", "think ")
+        == token_kind(" ing", "think")
+        == "word start"
     )
-    assert token_class("ing", "think") == "word_inside"
-    assert token_class(" in", "x", "put", domain="code") == "identifier"
+    assert token_kind("ing", "think") == "word inside"
+    assert token_kind(" in", "x", "put", domain="code") == "identifier"
     assert (
-        token_class(" in", "x", " put", domain="code")
-        == token_class(" in ", "x", "put", domain="code")
+        token_kind(" in", "x", " put", domain="code")
+        == token_kind(" in ", "x", "put", domain="code")
         == "keyword"
     )
-    assert token_class("'s", "dog") == "word_inside" and token_class("'s", "dog ") == "punctuation"
+    assert token_kind("'s", "dog") == "word inside" and token_kind("'s", "dog ") == "punctuation"
     assert (
-        token_class("s", "dog'") == "word_inside"
-        and token_class("dog", "the '") == token_class("dog", "'") == "word_start"
+        token_kind("s", "dog'") == "word inside"
+        and token_kind("dog", "the '") == token_kind("dog", "'") == "word start"
     )
 
 
@@ -217,7 +216,7 @@ def test_rows_in_any_order_keep_their_index():
     trace.index = np.arange(len(trace)) * 2 + 1
     shuffled = trace.sample(frac=1, random_state=0)
     pd.testing.assert_series_equal(
-        classify(shuffled, strings), classify(trace, strings).loc[shuffled.index]
+        token_kinds(shuffled, strings), token_kinds(trace, strings).loc[shuffled.index]
     )
 
 
@@ -226,19 +225,43 @@ def test_texts_do_not_leak_into_each_other():
         [("chat", [("think", "w")])],
         [("chat", [("think", "w")]), ("chat", [("ing", "w")])],
     )
-    assert classify(*trace_of(joined)).tolist() == ["word_start"] * 2 and classify(
+    assert token_kinds(*trace_of(joined)).tolist() == ["word start"] * 2 and token_kinds(
         *trace_of(alone)
-    ).tolist() == ["word_start"]
+    ).tolist() == ["word start"]
     code = [("code", [(" in", "K")]), ("code", [("put", "I")])]
-    assert classify(*trace_of(code)).tolist() == ["keyword", "identifier"]
+    assert token_kinds(*trace_of(code)).tolist() == ["keyword", "identifier"]
 
 
-def test_sentencepiece_pieces():
+class Tokenizer:
+    """Pieces and a decoder, as the two kinds of tokenizer have them."""
+
+    def __init__(self, pieces, decoded):
+        self.pieces, self.decoded = pieces, decoded
+
+    def __len__(self):
+        return len(self.pieces)
+
+    def convert_ids_to_tokens(self, ids):
+        return [self.pieces[i] for i in ids]
+
+    def decode(self, ids):
+        return "".join(self.decoded[i] for i in ids)
+
+
+def test_strings_keep_their_spaces_in_both_kinds_of_vocabulary():
+    pieces = Tokenizer(["\u2581the", "\u2581a", "<0x0A>", "ly"], ["the", "a", "\n", "ly"])
+    assert strings_of(pieces) == [" the", " a", "\n", "ly"]
+    bytes_ = Tokenizer(["\u0120the", "\u010a", "ly"], [" the", "\n", "ly"])
+    assert strings_of(bytes_) == [" the", "\n", "ly"]
+
+
+def test_kinds_of_sentencepiece_pieces():
     trace = pd.DataFrame(
         {"prompt_id": "a", "domain": "chat", "position": range(5), "token": range(5)}
     )
-    found = classify(trace, ["\u2581think", "ing", "<0x0A>", "\u2581the", "<0xF0>"])
-    assert found.tolist() == ["word_start", "word_inside", "newline", "word_start", "other"]
+    pieces = ["\u2581think", "ing", "<0x0A>", "\u2581the", "<0xF0>"]
+    found = token_kinds(trace, strings_of(Tokenizer(pieces, pieces)))
+    assert found.tolist() == ["word start", "word inside", "white space", "word start", "other"]
 
 
 @settings(deadline=None, max_examples=200)
@@ -249,26 +272,18 @@ def test_sentencepiece_pieces():
     st.sampled_from(["code", "math", "chat", ""]),
 )
 def test_every_string_has_one_class(text, previous, following, domain):
-    found = token_class(text, previous, following, domain)
-    assert found in CLASSES
-    assert (found in ("newline", "space")) == (text != "" and not text.strip())
+    found = token_kind(text, previous, following, domain)
+    assert found in KINDS
+    assert (found == "white space") == (text != "" and not text.strip())
     assert found not in ("keyword", "identifier") or domain == "code"
-    assert found != "word_start" or domain != "code"
+    assert found != "word start" or domain != "code"
     if not text[:1].isspace():  # what stands before a space does not make a word go on
-        assert token_class(" " + text, previous, following, domain) != "word_inside"
+        assert token_kind(" " + text, previous, following, domain) != "word inside"
 
 
 def test_bad_input():
     trace, strings = trace_of(LINES)
-    for call, message in [
-        (lambda: classify(trace.iloc[:0], strings), "trace is empty"),
-        (lambda: classify(trace.drop(columns="token"), strings), r"lacks the columns \['token'\]"),
-        (lambda: classify(trace, strings[:3]), "token_strings has 3 entries: give one per id"),
-        (lambda: classify(trace, [*strings[:-1], None]), "must hold one str per token id"),
-        (
-            lambda: classify(trace, ["\u0120" + text for text in strings]),
-            "raw byte-level pieces; decode them",
-        ),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            call()
+    with pytest.raises(ValueError, match="trace is empty"):
+        token_kinds(trace.iloc[:0], strings)
+    with pytest.raises(ValueError, match=r"trace has no column \['token'\]"):
+        token_kinds(trace.drop(columns="token"), strings)

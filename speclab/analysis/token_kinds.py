@@ -1,15 +1,16 @@
-"""What kind of token it is: a class for every decoded token, so that acceptance can be split by it
-(notebooks 06 and 07).
+"""What kind of token it is: one word for every token of a text, so that acceptance can be split by
+it (notebooks 06 and 07).
 
-Each token has exactly one class, the first that applies, in the order of `CLASSES`:
+Each token has exactly one kind, the first that applies, in the order of `KINDS`:
 
-| class | the token |
+| kind | the token |
 | --- | --- |
-| special | is the tokenizer's own mark (`<|endoftext|>`, `</s>`, `[PAD]`) |
-| newline, space | is white space only, with or without a line break |
+| end of text | is the tokenizer's own mark (`<|endoftext|>`, `</s>`, `[PAD]`) |
+| white space | is white space only, with or without a line break |
 | keyword | code: is a Python keyword, whole (no part of a longer name) |
-| word_inside | goes on with the word or name right before it (`ing`, code: `_id`, `2` of `x2`; prose: `'s`) |
-| identifier | code: begins a name; word_start: prose: begins a word |
+| word inside | goes on with the word or name before it (`ing`, code: `_id`, `2` of `x2`) |
+| identifier | code: begins a name |
+| word start | prose: begins a word |
 | number | begins with a digit, or code: goes on with a number (`e5` of `1e5`) |
 | operator | begins with an operator of its domain |
 | punctuation | begins with any other punctuation, bracket, quote or currency sign |
@@ -25,17 +26,17 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
-CLASSES = (
-    "special",
-    "newline",
-    "space",
+from speclab.score import require
+
+KINDS = (
+    "end of text",
+    "white space",
     "keyword",
-    "word_inside",
+    "word inside",
     "identifier",
-    "word_start",
+    "word start",
     "number",
     "operator",
     "punctuation",
@@ -47,106 +48,106 @@ _SPECIAL = re.compile(
 )
 _CODE_OPERATORS = frozenset("+-*/%=<>!&|^~@")
 _PROSE_OPERATORS = frozenset("+=<>^\N{MIDDLE DOT}")  # and the mathematical signs outside ASCII
-_FORMULA_OPERATORS = _PROSE_OPERATORS | frozenset(
-    "-*/"
-)  # elsewhere in prose these are dashes, bullets and 'and/or'
-_FORMULA_DOMAINS = ("math", "reasoning")
-_BEFORE = 32  # characters of text before a token that can matter: the name it may go on with
+# elsewhere in prose these are dashes, bullets and 'and/or'
+_FORMULA_OPERATORS = _PROSE_OPERATORS | frozenset("-*/")
+_OPERATORS = {
+    "code": _CODE_OPERATORS,
+    "math": _FORMULA_OPERATORS,
+    "reasoning": _FORMULA_OPERATORS,
+}
+BEFORE = 32  # characters of text before a token that can matter: the name it may go on with
 _APOSTROPHES = ("'", "\N{RIGHT SINGLE QUOTATION MARK}")
 _CONTRACTION = re.compile(r"['\N{RIGHT SINGLE QUOTATION MARK}][A-Za-z]{1,3}")
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
-def token_class(text: str, previous_text: str = "", next_text: str = "", domain: str = "") -> str:
-    """Class (one of CLASSES) of the decoded token `text` after `previous_text` (any length; "" =
-    start of a text).
+def token_kind(text: str, previous_text: str = "", next_text: str = "", domain: str = "") -> str:
+    """Kind (one of KINDS) of the decoded token `text` after `previous_text` (any length; "" = start
+    of a text).
 
     `next_text` only tells a keyword from the first piece of a longer name (" for" + "mat").
     `domain` "code" asks for code, "math" and "reasoning" take - * / for operators, any other value
     is plain prose.
     """
-    core, before = text.strip(), "" if text[:1].isspace() else previous_text
+    core = text.strip()
+    before = "" if text[:1].isspace() else previous_text
     if _SPECIAL.fullmatch(core):
-        return "special"
+        return "end of text"
     if not core:
-        return "other" if not text else "newline" if "\n" in text or "\r" in text else "space"
+        return "white space" if text else "other"
     if domain == "code":
         if re.match(r"\w", core):
             return _name(core, before, "" if text[-1].isspace() else next_text)
     elif _ends_in_word(before) and (_letter(core[0]) or _CONTRACTION.fullmatch(core)):
-        return "word_inside"
+        return "word inside"
     elif _letter(core[0]):
-        return "word_start"
-    return "number" if core[0].isnumeric() else _symbol(core, before, domain)
+        return "word start"
+    if core[0].isnumeric():
+        return "number"
+    return _symbol(core, before, domain)
 
 
-def classify(trace: pd.DataFrame, token_strings: Sequence[str]) -> pd.Series:
-    """Class of every row of a trace: a categorical Series "token_class" (categories CLASSES) on the
-    trace's index.
+def token_kinds(trace: pd.DataFrame, strings: Sequence[str]) -> pd.Series:
+    """Kind of every row of a trace (rows in any order): a categorical Series "token_kind" with the
+    categories KINDS.
 
-    `token_strings[id]` is the text of token id, white space kept: [tokenizer.decode([i]) for i in
-    range(len(tokenizer))], or the pieces of a SentencePiece vocabulary (their U+2581 and <0x0A> are
-    understood; its decode([i]) would drop the space). Rows may be in any order; the first token of
-    a text is taken to follow white space. Raises ValueError for an empty trace, missing columns, an
-    id without a string, and byte-level pieces that were not decoded.
+    strings[id] is the text of token id (`strings_of`); the first token of a text is taken to follow
+    white space. ValueError for an empty trace and missing columns.
     """
-    missing = [name for name in ("prompt_id", "domain", "position", "token") if name not in trace]
-    if missing or trace.empty:
-        raise ValueError(
-            f"trace lacks the columns {missing}"
-            if missing
-            else "trace is empty: record at least one prompt"
-        )
-    token, strings = trace["token"].to_numpy(), plain(token_strings)
-    if token.min() < 0 or token.max() >= len(strings):
-        raise ValueError(
-            f"trace has token ids {token.min()} to {token.max()}, token_strings has {len(strings)} entries: give one per id"
-        )
-    prompt = pd.factorize(trace["prompt_id"])[0]
-    order = np.lexsort((trace["position"].to_numpy(), prompt))
-    domain = trace["domain"].astype(str).to_numpy()
-    found = np.empty(len(trace), dtype=object)
-    before = ""
-    for row, following in zip(order, [*order[1:], None], strict=True):
-        text, same = strings[token[row]], following is not None and prompt[following] == prompt[row]
-        found[row] = token_class(
-            text, before, strings[token[following]] if same else "", domain[row]
-        )
-        before = (before + text)[-_BEFORE:] if same else ""
-    return pd.Series(
-        pd.Categorical(found, categories=CLASSES), index=trace.index, name="token_class"
-    )
+    require(trace, ["prompt_id", "domain", "position", "token"], "trace")
+    kinds = pd.Series(index=trace.index, dtype=object, name="token_kind")
+    ordered = trace.sort_values("position")
+    for _, rows in ordered.groupby("prompt_id", sort=False):
+        texts = [strings[token] for token in rows["token"]]
+        domain = rows["domain"].iloc[0]
+        before = ""
+        found = []
+        for text, following in zip(texts, [*texts[1:], ""], strict=True):
+            found.append(token_kind(text, before, following, domain))
+            before = (before + text)[-BEFORE:]
+        kinds[rows.index] = found
+    return kinds.astype(pd.CategoricalDtype(KINDS))
+
+
+def strings_of(tokenizer) -> list[str]:
+    """The text of every token id, white space kept: decoded, or the pieces of a SentencePiece
+    vocabulary (whose decoder drops spaces) with their marks for space and bytes undone.
+    """
+    pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    marked = sum(piece.startswith("\u2581") for piece in pieces)
+    if marked <= len(pieces) // 10:
+        return [tokenizer.decode([token]) for token in range(len(tokenizer))]
+    return [_BYTE.sub(_byte, piece).replace("\u2581", " ") for piece in pieces]
+
+
+def _byte(match: re.Match) -> str:
+    value = int(match.group(1), 16)
+    return chr(value) if value < 128 else "\N{REPLACEMENT CHARACTER}"
 
 
 def _name(core: str, before: str, after: str) -> str:
-    """Class of a piece of code that begins with a letter, digit or underscore, by the name or
-    number it goes on with, if any.
+    """Kind of a piece of code that begins with a letter, digit or underscore, by the name or number
+    it goes on with, if any.
     """
-    run = re.search(r"\w*\Z", before).group() or core
-    if run[0].isnumeric():
+    goes_on_with = re.search(r"\w*\Z", before).group()
+    if (goes_on_with or core)[0].isnumeric():
         return "number"
-    if run is not core:
-        return "word_inside"
-    return "keyword" if core in keyword.kwlist and not re.match(r"\w", after) else "identifier"
+    doubled = len(core) == 1 and goes_on_with == core  # `x` right after `x` counts as a new name
+    if goes_on_with and not doubled:
+        return "word inside"
+    whole = not re.match(r"\w", after)
+    return "keyword" if whole and keyword.iskeyword(core) else "identifier"
 
 
 def _symbol(core: str, before: str, domain: str) -> str:
-    operators = (
-        _CODE_OPERATORS
-        if domain == "code"
-        else _FORMULA_OPERATORS
-        if domain in _FORMULA_DOMAINS
-        else _PROSE_OPERATORS
-    )
+    operators = _OPERATORS.get(domain, _PROSE_OPERATORS)
+    category = unicodedata.category(core[0])
     hyphen = core == "-" and domain != "code" and before and _letter(before[-1])
-    kind = unicodedata.category(core[0])
-    if (
-        (core[0] in operators and not hyphen)
-        or core.startswith((":=", "!=", "->"))
-        or (kind == "Sm" and not core[0].isascii())
-    ):
+    if core[0] in operators and not hyphen:
         return "operator"
-    return "punctuation" if kind[0] == "P" or kind in ("Sc", "Sk", "Sm") else "other"
+    if core.startswith((":=", "!=", "->")) or (category == "Sm" and not core[0].isascii()):
+        return "operator"
+    return "punctuation" if category[0] == "P" or category in ("Sc", "Sk", "Sm") else "other"
 
 
 def _ends_in_word(before: str) -> bool:
@@ -157,53 +158,3 @@ def _ends_in_word(before: str) -> bool:
 
 def _letter(character: str) -> bool:
     return character.isalpha() or unicodedata.category(character)[0] == "M"
-
-
-def plain(token_strings: Sequence[str]) -> list[str]:
-    """Token strings as text; SentencePiece's marks for space and bytes undone."""
-    strings = list(token_strings)
-    if any(not isinstance(text, str) for text in strings):
-        raise ValueError(
-            "token_strings must hold one str per token id: [tokenizer.decode([i]) for i in range(len(tokenizer))]"
-        )
-    if (
-        sum(text.startswith("\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}") for text in strings)
-        > len(strings) // 10
-    ):
-        raise ValueError(
-            "token_strings are raw byte-level pieces; decode them: [tokenizer.decode([i]) for i in range(len(tokenizer))]"
-        )
-    return [_BYTE.sub(_byte, text).replace("\u2581", " ") for text in strings]
-
-
-def _byte(match: re.Match) -> str:
-    value = int(match.group(1), 16)
-    return chr(value) if value < 128 else "\N{REPLACEMENT CHARACTER}"
-
-
-# One name for what begins a word, in code and in prose, so that all domains have rows of every
-# kind.
-KINDS = {
-    "keyword": "word start",
-    "identifier": "word start",
-    "word_start": "word start",
-    "word_inside": "word inside",
-    "number": "number",
-    "operator": "operator",
-    "punctuation": "punctuation",
-    "newline": "white space",
-    "space": "white space",
-    "special": "end of text",
-    "other": "other",
-}
-
-
-def token_kinds(token_class: pd.Series) -> pd.Series:
-    """`tokens.classify`'s classes as KINDS, the same in code and in prose.
-
-    ValueError for a class that has no kind.
-    """
-    unknown = sorted(set(token_class.astype(str)) - set(KINDS))
-    if unknown:
-        raise ValueError(f"token_class holds {unknown}; known are {', '.join(KINDS)}")
-    return token_class.astype(str).map(KINDS).rename("token_kind")

@@ -1,17 +1,60 @@
-"""Notebook 06: one domain against the others under every estimator, before and after something is
-held fixed.
+"""Notebook 06: is one domain the easiest although its entropy is highest? Its contrast with the
+others under every estimator, before and after something is held fixed.
+
+Source of direct standardisation: any text on epidemiology.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from speclab.analysis import rungs
-from speclab.estimates import attempt
-from speclab.score import Estimator, domains_in, member
-from speclab.stats import RESAMPLES, Interval, interval_of, prompts_of
+from speclab import figures, score
+from speclab.analysis import bins, published, rungs, significance, token_kinds
+from speclab.estimates import NUMBERS, Estimates, attempt, stack
+from speclab.score import POOLED, Estimator, domains_in, member, quotient, require
+from speclab.stats import MIN_PROMPTS, RESAMPLES, Interval, interval_of, prompts_of
+
+Pair = tuple[tuple[pd.DataFrame, Estimator], tuple[pd.DataFrame, Estimator]]
+Tests = Mapping[str, tuple[pd.DataFrame, Callable[[], Pair]]]
+
+AS_PUBLISHED = "the paper's procedure"
+BY_ALPHA = "alpha, on the greedy text"
+ABOVE_OR_BELOW = (
+    "is above the other domains by",
+    "is below the other domains by",
+    "cannot be told apart from the other domains by",
+)
+RISES_OR_FALLS = (
+    "rises by holding fixed",
+    "falls by holding fixed",
+    "does not move, as far as can be told, by holding fixed",
+)
+WITH_TEMPLATE = (
+    "higher with the template in",
+    "lower with the template in",
+    "not to be told apart in",
+)
+# the rungs of the ladder that are drawn
+RUNGS = {
+    "T = 0": "published_alpha alpha_by_rank[0] alpha_by_rank[1] best_path_alpha alpha hit[1] "
+    "hit[2] published_length mean_accepted",
+    "T = 1": "alpha top_mass[1] top_mass[2] mean_accepted",
+}
+IN_TOKENS = ("published_length", "mean_accepted")
+EXPLANATIONS = {
+    "estimator": "the estimator",
+    "rank mix": "the rank mix",
+    "rank 0 only": "the rank mix",
+    "entropy": "the entropy distribution",
+    "prompt format": "the prompt format",
+    "token kind": "lexical predictability",
+    "token frequency": "lexical predictability",
+}
+
+
+# ---- contrasts -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -21,30 +64,6 @@ class Contrast(Interval):
     """
 
     share_highest: float
-
-
-def _contrasts(
-    frame: pd.DataFrame, estimator: Estimator, domain: str, n: int, seed: int
-) -> tuple[np.ndarray, np.ndarray, tuple]:
-    """(1 + n,) domain - mean of the others; (n,) is it the highest?; the ids of the prompts."""
-    domains = domains_in(frame, [domain])
-    if len(domains) < 2 or not estimator.scalar:
-        raise ValueError(
-            f"{estimator.name} in {domains}: a contrast needs two domains or more, and an estimator of one number (see pick)"
-        )
-    prompts = prompts_of(frame, n, seed)
-    values = estimator.value(prompts.resampled(prompts.totals(estimator.columns(frame))))[..., 0]
-    undefined = [name for name, first in zip(domains, values[0], strict=True) if np.isnan(first)]
-    if undefined:
-        raise ValueError(
-            f"{estimator.name} is undefined in {undefined}: nothing to divide by there (an empty bin? see matched)"
-        )
-    own, others = values[:, domains.index(domain)], np.delete(values, domains.index(domain), axis=1)
-    return (
-        own - others.mean(axis=1),
-        own[1:] > others[1:].max(axis=1),
-        tuple(sorted(set(frame["prompt_id"]))),
-    )
 
 
 def contrast(
@@ -59,10 +78,8 @@ def contrast(
     ValueError: a domain missing, undefined, or with fewer than 5 prompts.
     """
     draws, highest, prompts = _contrasts(frame, estimator, domain, n, seed)
-    return Contrast(
-        **vars(interval_of(draws, len(prompts), estimator.name)),
-        share_highest=float(highest.mean()),
-    )
+    interval = interval_of(draws, len(prompts), estimator.name)
+    return Contrast(**vars(interval), share_highest=float(highest.mean()))
 
 
 def contrast_change(
@@ -71,51 +88,129 @@ def contrast_change(
     """Contrast of `after` minus contrast of `before`, pairs (frame, estimator) over the same
     prompts, which are resampled together.
     """
-    (first, _, prompts), (second, _, others) = (
-        _contrasts(*pair, domain, n, seed) for pair in (before, after)
-    )
-    if prompts != others:
+    first, _, prompts = _contrasts(*before, domain, n, seed)
+    second, _, others = _contrasts(*after, domain, n, seed)
+    assert prompts == others, "a paired change needs the same prompts"
+    what = f"the change from {before[1].name} to {after[1].name}"
+    return interval_of(second - first, len(prompts), what)
+
+
+def _contrasts(
+    frame: pd.DataFrame, estimator: Estimator, domain: str, n: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """(1 + n,) domain - mean of the others; (n,) is it the highest?; the ids of the prompts."""
+    domains = domains_in(frame, [domain])
+    if len(domains) < 2:
+        raise ValueError(f"there is {domain} only: a contrast needs two domains or more")
+    prompts = prompts_of(frame, n, seed)
+    values = estimator.value(prompts.resampled(prompts.totals(estimator.columns(frame))))[..., 0]
+    undefined = [name for name, first in zip(domains, values[0], strict=True) if np.isnan(first)]
+    if undefined:
         raise ValueError(
-            f"{len(set(prompts) ^ set(others))} prompts are in one frame only; a paired change needs the same prompts"
+            f"{estimator.name} is undefined in {undefined} (an empty bin? see matched)"
         )
-    return interval_of(
-        second - first, len(prompts), f"the change from {before[1].name} to {after[1].name}"
-    )
+    place = domains.index(domain)
+    own, others = values[:, place], np.delete(values, place, axis=1)
+    highest = own[1:] > others[1:].max(axis=1)
+    return own - others.mean(axis=1), highest, sorted(set(frame["prompt_id"]))
 
 
-def _stage(stage: str, pairs: Callable, domain: str, n: int, seed: int) -> Interval:
-    both = pairs()
-    return (
-        contrast_change(*both, domain, n, seed)
-        if stage == "change"
-        else contrast(*both[stage == "after"], domain, n, seed)
-    )
-
-
-def explained(
-    pairs: Callable[[], tuple], domain: str = "chat", n: int = RESAMPLES, seed: int = 0
-) -> pd.DataFrame:
-    """The contrast `before` and `after` something is held fixed, and its `change`: stage,
-    Interval's fields, note. `pairs()` gives the two (frame, estimator), as `matched` does; where it
-    or a contrast cannot be made, the note says why.
+def is_highest(share: float) -> str:
+    """'yes' where a domain is the highest in more than 97.5 % of the resamples, 'no' where in fewer
+    than 2.5 %, else 'cannot be told'.
     """
-    return pd.DataFrame(
-        [
-            {"stage": stage} | attempt(_stage, stage, pairs, domain, n, seed)
-            for stage in ("before", "after", "change")
-        ]
-    )
+    if share > 0.975:
+        return "yes"
+    return "no" if share < 0.025 else "cannot be told"
 
 
-def least_kept(pairs: Callable[[], tuple], whole: pd.DataFrame) -> float:
-    """Smallest share of a domain's rows of `whole` that a pair's first frame holds; NaN where the
-    pair cannot be made.
+# ---- is there a paradox? -------------------------------------------------------------------------
+
+
+def leads(nodes: pd.DataFrame, trace: pd.DataFrame, domain: str) -> Estimates:
+    """The domain's contrast in entropy and in acceptance, by the paper's procedure and by alpha:
+    view, quantity, estimate, low, high, n_prompts, share_highest.
     """
-    try:
-        kept = pairs()[0][0]
-    except ValueError:
-        return np.nan
-    return float((kept["domain"].value_counts() / whole["domain"].value_counts()).fillna(0.0).min())
+    entropy = score.mean_of("target_entropy")
+    asked = [
+        (AS_PUBLISHED, "entropy", nodes, entropy),
+        (AS_PUBLISHED, "published_alpha", nodes, score.published_alpha),
+        (BY_ALPHA, "entropy", trace, entropy),
+        (BY_ALPHA, "alpha", trace, score.overlap_alpha),
+    ]
+    rows = [
+        {"view": view, "quantity": name} | vars(contrast(frame, estimator, domain))
+        for view, name, frame, estimator in asked
+    ]
+    return Estimates(pd.DataFrame(rows), digits=3)
+
+
+def state(leads: Estimates) -> str:
+    """What the resamples say: a paradox needs the domain to be highest in entropy and in
+    acceptance.
+    """
+    return {
+        "yes": "there is a paradox",
+        "no": "there is no paradox",
+        "cannot be told": "whether there is a paradox cannot be told",
+    }[is_highest(leads.frame["share_highest"].min())]
+
+
+def lead_sentence(leads: Estimates) -> str:
+    """Each contrast of a view, and how often the domain is the highest of all."""
+    parts = [
+        f"`{name}` {row}, highest in {100 * row.frame['share_highest'].item():.0f} % of resamples"
+        for name, row in leads.groups("quantity")
+    ]
+    return f"**{state(leads)}.** " + "; ".join(parts)
+
+
+def printed_leads(domain: str, domains: list[str]) -> dict[str, float]:
+    """The paper's own contrasts of a domain (Tables I and II), by estimator; `entropy` too."""
+    names = {
+        "target_entropy_mean": "entropy",
+        "alpha_mean": "published_alpha",
+        "expected_accepted_length": "published_length",
+    }
+    table = pd.concat([published.published(name) for name in ("I", "II")])
+    table = table.pivot(index="domain", columns="quantity", values="published").loc[domains]
+    table = table.rename(columns=names)
+    return (table.loc[domain] - table.drop(index=domain).mean()).to_dict()
+
+
+def entropy_and_acceptance(table: pd.DataFrame, domains: list[str], domain: str) -> figures.Figure:
+    """Each domain's mean entropy and acceptance: in the paper, on this pair as published, and by
+    alpha. `table` is the comparison of Table I.
+    """
+    panels = {
+        "the paper": ["published"] * 3,
+        "this pair, as published": published.OURS,
+        f"by {BY_ALPHA}": ["corrected", "low", "high"],
+    }
+    at = table.set_index(["domain", "quantity"])
+    figure, grid = figures.subplots(1, 3, height=2.7)
+    for axes, (title, columns) in zip(grid, panels.items(), strict=True):
+        for name in domains:
+            x, x_reach = _ends(at.loc[(name, "target_entropy_mean"), columns])
+            y, y_reach = _ends(at.loc[(name, "alpha_mean"), columns])
+            style = figures.style_of(name) | {"linestyle": "none", "label": name}
+            axes.errorbar(x, y, xerr=x_reach, yerr=y_reach, elinewidth=1.2, **style)
+            if name == domain:
+                axes.annotate(name, (x, y), (5, 5), textcoords="offset points", weight="bold")
+        axes.margins(0.3, 0.15)
+        axes.set(title=title, xlabel="mean target entropy (nats)")
+    grid[0].set_ylabel("published_alpha")
+    grid[2].set_ylabel("alpha")
+    figures.legend_above(figure, grid[1])
+    return figure
+
+
+def _ends(interval: pd.Series) -> tuple[float, list]:
+    value, low, high = interval
+    return value, [[value - low], [high - value]]
+
+
+# ---- the ladder ----------------------------------------------------------------------------------
 
 
 def ladder_contrasts(
@@ -129,18 +224,264 @@ def ladder_contrasts(
     """`contrast` of every rung of the ladder (of a family the first `members`): estimator,
     Contrast's fields, note.
     """
-    asked = [
-        (getattr(run, name), one)
-        for name, family in rungs.ladder_estimators(run, rule)
-        for one in (
-            [family]
-            if family.scalar
-            else [member(family, family.first + i) for i in range(members)]
-        )
-    ]
-    return pd.DataFrame(
-        [
-            {"estimator": one.name} | attempt(contrast, frame, one, domain, n, seed)
-            for frame, one in asked
-        ]
+    rows = []
+    for source, family in rungs.ladder_estimators(run, rule):
+        several = [member(family, family.first + i) for i in range(members)]
+        for rung in [family] if family.scalar else several:
+            found = attempt(contrast, getattr(run, source), rung, domain, n, seed)
+            rows.append({"estimator": rung.name} | found)
+    return pd.DataFrame(rows)
+
+
+def ladders(greedy, sampled, domain: str) -> Estimates:
+    """`ladder_contrasts` of greedy text (T = 0) and of sampled text (T = 1, point-mass rule):
+    estimator, estimate, low, high, n_prompts, share_highest, note, text.
+    """
+    zero = ladder_contrasts(greedy, domain).assign(text="T = 0")
+    one = ladder_contrasts(sampled, domain, "point-mass").assign(text="T = 1")
+    return Estimates(pd.concat([zero, one], ignore_index=True), digits=3)
+
+
+def rungs_drawn(ladder: Estimates, printed: Mapping[str, float]) -> Estimates:
+    """The rungs that are drawn, with the paper's own contrasts beside: unit, pair, rung (its share
+    of resamples in which the domain is highest), estimate, low, high. Every unit names every rung;
+    the numbers are missing under the other.
+    """
+    parts = [ladder.at(text=text, estimator=names.split()).frame for text, names in RUNGS.items()]
+    ours = pd.concat(parts).dropna(subset="estimate")
+    share = ours["share_highest"].map(" ({:.0%})".format)
+    ours["rung"] = ours["estimator"] + ", " + ours["text"] + share
+    paper = ours[(ours["text"] == "T = 0") & ours["estimator"].isin(printed)]
+    paper = paper.assign(estimate=paper["estimator"].map(printed), low=np.nan, high=np.nan)
+    both = stack({"this pair": ours, "published": paper}, "pair")
+    in_tokens = both["estimator"].isin(IN_TOKENS)
+    units = {"share of tokens": ~in_tokens, "tokens per target pass": in_tokens}
+    parts = {unit: both.assign(**both[NUMBERS].where(its)) for unit, its in units.items()}
+    return Estimates(stack(parts, "unit")[["unit", "pair", "rung", *NUMBERS]])
+
+
+def rank_parts(nodes: pd.DataFrame, domain: str) -> pd.DataFrame:
+    """What `published_alpha`'s contrast is made of: rank, share of nodes, each rank's own contrast,
+    and their product `part`.
+    """
+    share = nodes.groupby("domain")["rank"].value_counts(normalize=True).unstack(fill_value=0.0)
+    own = [contrast(nodes, member(score.alpha_by_rank, r), domain).estimate for r in share]
+    table = pd.DataFrame({"share": share.mean(), "contrast": own})
+    table["spread_of_share"] = share.max() - share.min()
+    return table.assign(part=table["share"] * table["contrast"])
+
+
+# ---- what each domain is made of -----------------------------------------------------------------
+
+
+def with_tokens(trace: pd.DataFrame, strings: list[str]) -> pd.DataFrame:
+    """The trace with each token's `kind` (what begins a word, a name or a keyword is one kind, so
+    that code and prose can be compared) and `frequency` among the other prompts' tokens.
+    """
+    same = {"keyword": "word start", "identifier": "word start"}
+    kinds = token_kinds.token_kinds(trace, strings).astype(str).replace(same)
+    return trace.assign(kind=kinds, frequency=frequency_elsewhere(trace))
+
+
+def frequency_elsewhere(trace: pd.DataFrame) -> pd.Series:
+    """Share of the tokens of all other prompts that are this row's token: how common it is, without
+    the row's own text.
+    """
+    require(trace, ["prompt_id", "token"], "trace")
+    length = trace.groupby("prompt_id")["token"].transform("size")
+    if (length == len(trace)).any():
+        raise ValueError("trace holds one prompt: there are no other prompts to count in")
+    own = trace.groupby(["prompt_id", "token"])["token"].transform("size")
+    every = trace.groupby("token")["token"].transform("size")
+    return ((every - own) / (len(trace) - length)).rename("frequency_elsewhere")
+
+
+def by_kind(trace: pd.DataFrame) -> Estimates:
+    """Mean overlap of each kind of token, with its share of the positions: domain, kind, estimate,
+    low, high, rows, n_prompts, share.
+    """
+    frame = bins.group_means(trace, "overlap", "kind").frame
+    share = trace.groupby("domain")["kind"].value_counts(normalize=True).rename("share")
+    frame = frame.merge(share.reset_index(), on=["domain", "kind"], how="left")
+    order = [*domains_in(trace), POOLED, *trace["kind"].value_counts().index]
+    in_order = frame.sort_values(["domain", "kind"], key=lambda names: names.map(order.index))
+    return Estimates(in_order.reset_index(drop=True))
+
+
+def kinds_drawn(kinds: Estimates) -> Estimates:
+    """Acceptance and frequency of each kind, for one panel each."""
+    own = kinds.without(domain=POOLED).frame
+    shares = own.assign(estimate=own["share"], low=np.nan, high=np.nan)
+    panels = {"alpha (mean overlap)": own, "share of positions": shares}
+    return Estimates(stack(panels, "panel"))
+
+
+# ---- what explains the contrast ------------------------------------------------------------------
+
+
+def standardised_mean(value: str, group: str, reference: pd.DataFrame) -> Estimator:
+    """Direct standardisation: the mean of `value` if the levels of `group` had the shares that they
+    have among the rows of `reference` (taken as fixed). Undefined for rows that lack one of its
+    levels: see `matched`.
+    """
+    shares = reference[group].value_counts(normalize=True)
+    shares = shares[shares > 0]
+    weights = shares.to_numpy()[:, None]
+    columns = bins.in_levels(value, group, shares.index.tolist())
+    return Estimator(
+        f"{value} at equal {group}", columns, lambda totals: quotient(totals) @ weights
     )
+
+
+def matched(frame: pd.DataFrame, value: str, group: str) -> Pair:
+    """Before and after matching the domains on `group`: (rows, mean of `value`) and (rows, its
+    standardised mean). The rows, the reference too, are those in levels with rows of 5 prompts or
+    more in every domain (common support). ValueError if that is one level or none.
+    """
+    prompts = frame.groupby([group, "domain"], observed=True)["prompt_id"].nunique()
+    everywhere = (prompts.unstack(fill_value=0) >= MIN_PROMPTS).all(axis=1)
+    shared = everywhere.index[everywhere]
+    if len(shared) < 2:
+        raise ValueError(
+            f"{len(shared)} level of {group!r} has rows of {MIN_PROMPTS} prompts in every domain: "
+            "matching needs two or more"
+        )
+    kept = frame[frame[group].isin(shared)]
+    return (kept, score.mean_of(value)), (kept, standardised_mean(value, group, kept))
+
+
+def tests_of(nodes: pd.DataFrame, trace: pd.DataFrame, template, count: int) -> Tests:
+    """What is held fixed, one at a time: name -> (all rows, before and after it is). `template` is
+    the run of the same prompts in the chat format; `count`: quantile bins that are matched.
+    """
+    nodes = nodes.assign(entropy_bin=bins.quantile_bins(nodes, "target_entropy", count))
+    trace = trace.assign(
+        entropy_bin=bins.quantile_bins(trace, "target_entropy", count),
+        frequency_bin=bins.quantile_bins(trace, "frequency", count),
+    )
+    as_published, exact = (nodes, score.published_alpha), (trace, score.overlap_alpha)
+    rank_0 = (nodes, member(score.alpha_by_rank, 0))
+    in_template = (template.nodes, score.published_alpha)
+    exact_in_template = (template.trace, score.overlap_alpha)
+    of_nodes = {
+        "estimator": lambda: (as_published, exact),
+        "rank mix": lambda: matched(nodes, "alpha", "rank"),
+        "rank 0 only": lambda: (as_published, rank_0),
+        "entropy": lambda: matched(nodes, "alpha", "entropy_bin"),
+        "prompt format": lambda: (as_published, in_template),
+    }
+    of_trace = {
+        "entropy": lambda: matched(trace, "overlap", "entropy_bin"),
+        "token kind": lambda: matched(trace, "overlap", "kind"),
+        "token frequency": lambda: matched(trace, "overlap", "frequency_bin"),
+        "prompt format": lambda: (exact, exact_in_template),
+    }
+    tests = {f"published_alpha: {name}": (nodes, pair) for name, pair in of_nodes.items()}
+    return tests | {f"alpha: {name}": (trace, pair) for name, pair in of_trace.items()}
+
+
+def explained(
+    pair: Callable[[], Pair], domain: str = "chat", n: int = RESAMPLES, seed: int = 0
+) -> pd.DataFrame:
+    """The contrast `before` and `after` something is held fixed, and its `change`: stage,
+    Interval's fields, note. `pair()` gives the two (frame, estimator), as `matched` does; where it
+    or a contrast cannot be made, the note says why.
+    """
+    stages = {
+        "before": lambda: contrast(*pair()[0], domain, n, seed),
+        "after": lambda: contrast(*pair()[1], domain, n, seed),
+        "change": lambda: contrast_change(*pair(), domain, n, seed),
+    }
+    return pd.DataFrame([{"stage": name} | attempt(stage) for name, stage in stages.items()])
+
+
+def explanations(tests: Tests, domain: str) -> Estimates:
+    """`explained` of every test: stage, estimate, low, high, n_prompts, share_highest, note,
+    held_fixed.
+
+    A change that cannot be (equal rank mixes) is 0, not a rounding error with a sign.
+    """
+    parts = [explained(pair, domain).assign(held_fixed=name) for name, (_, pair) in tests.items()]
+    frame = pd.concat(parts, ignore_index=True).round(9).replace(-0.0, 0.0)
+    return Estimates(frame, digits=3)
+
+
+def least_kept(pair: Callable[[], Pair], whole: pd.DataFrame) -> float:
+    """Smallest share of a domain's rows of `whole` that a pair's first frame holds; NaN where the
+    pair cannot be made.
+    """
+    try:
+        kept = pair()[0][0]
+    except ValueError:
+        return np.nan
+    share = kept["domain"].value_counts() / whole["domain"].value_counts()
+    return float(share.fillna(0.0).min())
+
+
+def verdicts(found: Estimates) -> pd.DataFrame:
+    """What each test says of its explanation: explanation, test, verdict, change, low, high; tests
+    of one explanation together.
+    """
+    by_stage = found.frame.set_index(["stage", "held_fixed"])
+    first, after = by_stage.loc["before", "estimate"], by_stage.loc["after", "estimate"]
+    change = by_stage.loc["change", ["estimate", "low", "high"]]
+    table = change.rename(columns={"estimate": "change"}).reset_index(names="test")
+    nearer = (after.abs() < first.abs()).to_numpy()
+    table.insert(1, "verdict", list(map(effect, table["low"], table["high"], nearer)))
+    explanation = table["test"].str.split(": ").str[1].map(EXPLANATIONS)
+    table.insert(0, "explanation", explanation)
+    order = list(dict.fromkeys(EXPLANATIONS.values()))
+    by_place = table["explanation"].map(order.index)
+    return table.iloc[by_place.argsort(kind="stable")].reset_index(drop=True)
+
+
+def effect(low: float, high: float, nearer: bool) -> str:
+    """What holding one thing fixed does to a contrast, by the interval of the change."""
+    if low > 0 or high < 0:
+        return "moves it towards 0" if nearer else "moves it away from 0"
+    return "has no effect that can be told" if low <= high else "cannot be tested"
+
+
+def about(found: Estimates, estimator: str) -> Estimates:
+    """What is held fixed under one estimator, without its name before each."""
+    names = found.frame["held_fixed"].str.split(": ", expand=True)
+    frame = found.frame.assign(held_fixed=names[1])[names[0] == estimator]
+    return Estimates(frame, found.digits)
+
+
+def stages_drawn(found: Estimates) -> Estimates:
+    """Before, after and change, in two panels."""
+    frame = found.defined().frame
+    panel = np.where(frame["stage"] == "change", "change", "before and after")
+    return Estimates(frame.assign(panel=panel))
+
+
+# ---- prompt format -------------------------------------------------------------------------------
+
+
+def formats(run, template) -> Estimates:
+    """Template minus plain, paired by prompt: domain, estimator, estimate, low, high, n_prompts,
+    p_value, note, tokens_plain, tokens_template (a text's mean length).
+    """
+    sources = {
+        "published_alpha": ("nodes", score.published_alpha),
+        "alpha": ("trace", score.overlap_alpha),
+    }
+    rows = []
+    for name, (source, estimator) in sources.items():
+        new, old = getattr(template, source), getattr(run, source)
+        for domain in domains_in(run.trace):
+            pair = new[new["domain"] == domain], old[old["domain"] == domain]
+            found = attempt(significance.paired_difference, *pair, estimator)
+            rows.append({"domain": domain, "estimator": name} | found)
+    frame = pd.DataFrame(rows)
+    for name, one in (("tokens_plain", run), ("tokens_template", template)):
+        lengths = one.trace.groupby(["domain", "prompt_id"]).size().groupby("domain").mean()
+        frame[name] = frame["domain"].map(lengths)
+    return Estimates(frame)
+
+
+def told(formats: Estimates) -> pd.DataFrame:
+    """The table of formats, its notes left out where there are none."""
+    frame = formats.frame
+    return frame if frame["note"].any() else frame.drop(columns="note")

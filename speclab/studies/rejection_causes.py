@@ -1,36 +1,32 @@
-"""What causes rejections: every position of greedy text labelled with possible causes, how often
-each is met, and what it costs.
+"""Notebook 07: what causes rejections: every position of greedy text labelled with possible causes
+(`label`), how often each is met (`shares`), and what it costs (`gains`).
 
 A position is *rejected* if the draft's best token is not the target's (draft_rank > 0): a chain
 that drafts there is cut there. At T = 0 the text does not depend on what is accepted, so the
 question 'what if the draft were never wrong at numbers?' has an exact answer: set draft_rank to 0
 there and replay the blocks (`counterfactual`, `gains`). A class of positions is no proof of a
-cause, and classes of different families overlap: their gains do not add. Knows no model and no
-figure; every interval resamples prompts (`speclab.stats`).
+cause, and classes of different families overlap: their gains do not add. Every interval resamples
+prompts (`speclab.stats`).
 """
 
-import difflib
 import html
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+import torch
 
-from speclab import stats
+from speclab import figures, stats
 from speclab.analysis import bins
-from speclab.analysis import token_kinds as tokens
+from speclab.analysis.token_kinds import BEFORE, token_kinds
+from speclab.drafts.lookup import lookup_model
+from speclab.estimates import Estimates, stack
 from speclab.pictures import MARKS, marked
 from speclab.replay import prompt_sums, replay
 from speclab.score import POOLED, Estimator, divide, require
-from speclab.tree import Tree, check_limit
+from speclab.stats import RESAMPLES
+from speclab.tree import Tree
 
-KINDS = {
-    "newline": "white space",
-    "space": "white space",
-    "word_start": "word start",
-    "word_inside": "word inside",
-    "special": "end of text",
-} | {name: name for name in ("keyword", "identifier", "number", "operator", "punctuation", "other")}
 # each a partition of the positions (`found`: of the rejected ones), so that its shares sum to 1
 FAMILIES = {
     "kind": (
@@ -54,57 +50,64 @@ FAMILIES = {
     "context": ("under 64", "64-127", "128-255", "256-511", "512 or more"),
     "found": ("rank 1", "rank 2", "ranks 3-4", "ranks 5-8", "ranks 9-64", "beyond 64"),
 }
-REST = (
-    "begins: nothing",
-    "lookup: no match",
-    "since: none yet",
-)  # where nothing of the family applies: named as no cause
 _EDGES = {
     "since": (1, 2, 4, 8),
     "place": (0, 1, 4, 16, 64),
     "context": (0, 64, 128, 256, 512),
     "found": (1, 2, 3, 5, 9, 65),
 }
-_BEFORE = 32  # characters before a token that can matter to what it begins
-_ENDS, _CLOSERS, _INSIDE = (
-    tuple(".!?\N{HORIZONTAL ELLIPSIS}"),
-    "\"')]*\N{RIGHT DOUBLE QUOTATION MARK}",
-    tuple(",&-/"),
+# where nothing of the family applies: named as no cause
+REST = ["begins: nothing", "lookup: no match", "since: none yet"]
+COMPARED = ["kind", "begins", "state", "lookup", "since"]  # families that are drawn together
+_ENDS = tuple(".!?\N{HORIZONTAL ELLIPSIS}")
+_CLOSERS = "\"')]*\N{RIGHT DOUBLE QUOTATION MARK}"
+_INSIDE = tuple(",&-/")
+
+MORE_REJECTED = (
+    "are rejected more often than other positions:",
+    "are rejected less often:",
+    "cannot be told apart:",
 )
+COSTS_MORE = (
+    "cost more than as many rejections at random:",
+    "cost less:",
+    "cannot be told apart:",
+)
+PROMISE = (
+    "more often than its confidence says in",
+    "less often than its confidence says in",
+    "as often as it says, as far as can be told, in",
+)
+AFTER_ONE = (
+    "more often in",
+    "less often in",
+    "about as often, as far as can be told, in",
+)
+
+
+# ---- labels --------------------------------------------------------------------------------------
 
 
 def greedy_trace(run) -> pd.DataFrame:
     """The trace of a T = 0 run, prompts and positions in order.
 
-    ValueError for a run at T > 0, an empty trace, or text that is not greedy.
-
-    Where text is sampled, a token that is not the draft's best may still be accepted: draft_rank >
-    0 is then no rejection.
+    ValueError for a run at T > 0, an empty trace, or text that is not greedy: where text is
+    sampled, a token that is not the draft's best may still be accepted.
     """
     temperature = run.manifest["profile"]["temperature"]
     if temperature > 0:
         raise ValueError(
-            f"run was recorded at temperature={temperature:g}: draft_rank > 0 is a rejection at T = 0 only; "
-            "use runs.load_or_record(profile, 'greedy')"
+            f"run was recorded at temperature={temperature:g}: draft_rank > 0 is a rejection at "
+            "T = 0 only; use runs.load_or_record(profile, 'greedy')"
         )
-    trace = require(
-        run.trace, ["prompt_id", "domain", "position", "token", "target_top", "draft_rank"], "trace"
-    )
-    if other := (trace["token"] != trace["target_top"]).sum():
+    trace = require(run.trace, ["token", "target_top", "draft_rank"], "trace")
+    other = (trace["token"] != trace["target_top"]).sum()
+    if other:
         raise ValueError(
-            f"trace: {other} of {len(trace)} tokens are not target_top, so its text is not greedy: record it at T = 0"
+            f"trace: {other} of {len(trace)} tokens are not target_top, so its text is not greedy: "
+            "record it at T = 0"
         )
     return trace.sort_values(["prompt_id", "position"], kind="stable", ignore_index=True)
-
-
-def strings_of(tokenizer) -> list[str]:
-    """The text of every token id, white space kept: decoded, or the pieces of a SentencePiece
-    vocabulary, whose decoder drops spaces.
-    """
-    pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    if sum(piece.startswith("\u2581") for piece in pieces) > len(pieces) // 10:
-        return tokens.plain(pieces)
-    return [tokenizer.decode([token]) for token in range(len(tokenizer))]
 
 
 def label(
@@ -118,191 +121,162 @@ def label(
     token), `distance` (see `distance`) and one categorical column for each of FAMILIES (`found` is
     missing where accepted).
 
-    strings[id]: the text of token id (`strings_of`); prompt_tokens: each prompt's token ids.
-    `sure`: the probability of its own best token from which a model counts as sure; above 0.5 no
-    other token can have as much. `ngram`: see `ngram_next`. Raises ValueError for sure outside (0,
-    1], a prompt without ids, and whatever `tokens.classify` refuses.
+    strings[id]: the text of token id (`token_kinds.strings_of`); prompt_tokens: each prompt's token
+    ids. `sure`: the probability of its own best token from which a model counts as sure; above 0.5
+    no other token can have as much. `ngram`: the longest run of tokens that prompt lookup looks
+    for. ValueError for sure outside (0, 1] and ngram below 1.
     """
     if not 0 < sure <= 1:
-        raise ValueError(
-            f"sure={sure!r}: allowed are probabilities above 0, up to 1; above 0.5 no other token can have as much"
-        )
+        raise ValueError(f"sure={sure!r}: allowed are probabilities above 0, up to 1")
     frame = bins.signals(trace)
     frame["rejected"] = (frame["draft_rank"] > 0).astype(float)
     frame["distance"] = distance(frame)
-    looked_up = lookup(frame, prompt_tokens, ngram)
-    target, draft = frame["p_token"].to_numpy() >= sure, frame["confidence"].to_numpy() >= sure
+    prompt_length = frame["prompt_id"].map({name: len(ids) for name, ids in prompt_tokens.items()})
     kind, begins = _kinds(frame, strings)
-    context = frame["position"] + frame["prompt_id"].map(
-        {name: len(ids) for name, ids in prompt_tokens.items()}
-    )
     labels = {
         "kind": kind,
         "begins": begins,
-        "lookup": looked_up,
-        "state": np.select(
-            [target & draft, target, draft], FAMILIES["state"][:3], FAMILIES["state"][3]
-        ),
+        "state": _states(frame["p_token"] >= sure, frame["confidence"] >= sure),
+        "lookup": lookup(frame, prompt_tokens, ngram),
         "since": _binned(frame["distance"], "since", "none yet"),
         "place": _binned(frame["position"], "place"),
-        "context": _binned(context, "context"),
+        "context": _binned(frame["position"] + prompt_length, "context"),
         "found": _binned(frame["draft_rank"], "found"),
     }
-    return frame.assign(
-        **{name: pd.Categorical(values, FAMILIES[name]) for name, values in labels.items()}
-    )
+    for name, values in labels.items():
+        frame[name] = pd.Categorical(values, FAMILIES[name])
+    return frame
 
 
 def distance(frame: pd.DataFrame) -> np.ndarray:
     """Positions since the last rejection of the same text, int64 (rows,): 1 = right after one, 0 =
     none yet. Rows in order.
     """
-    prompt, row = frame["prompt_id"].to_numpy(), np.arange(len(frame))
-    first = np.maximum.accumulate(np.where(np.r_[True, prompt[1:] != prompt[:-1]], row, 0))
-    last = np.r_[
-        -1, np.maximum.accumulate(np.where(frame["rejected"].to_numpy() > 0, row, -1))[:-1]
-    ]
-    return np.where(last >= first, row - last, 0)
-
-
-def ngram_next(sequence: Sequence[int], n: int) -> np.ndarray:
-    """What prompt lookup would propose for each token of `sequence`, int64 [len]; -1 = no match.
-
-    For token t the last k tokens before it are looked for earlier in the sequence, k = n first,
-    then shorter down to 1; the proposal is the token that followed their most recent occurrence.
-    Source: prompt lookup decoding (A. Saxena, 2023).
-    """
-    if not 1 <= n <= 64:
-        raise ValueError(f"n={n!r}: allowed are n-grams of 1 to 64 tokens; 3 is usual")
-    followed: dict[
-        tuple, int
-    ] = {}  # n-grams of every length -> the token after their latest occurrence
-    proposed = np.full(len(sequence), -1)
-    for t, token in enumerate(sequence):
-        grams = [tuple(sequence[t - k : t]) for k in range(min(n, t), 0, -1)]
-        proposed[t] = next((followed[gram] for gram in grams if gram in followed), -1)
-        followed |= dict.fromkeys(grams, token)
-    return proposed
+    row = pd.Series(np.arange(len(frame)), frame.index)
+    last = row.where(frame["rejected"] > 0).groupby(frame["prompt_id"]).ffill()
+    before = last.groupby(frame["prompt_id"]).shift()
+    return (row - before).fillna(0).to_numpy(np.int64)
 
 
 def lookup(
-    frame: pd.DataFrame, prompt_tokens: Mapping[str, Sequence[int]], n: int = 3
+    frame: pd.DataFrame, prompt_tokens: Mapping[str, Sequence[int]], longest: int = 3
 ) -> np.ndarray:
-    """A label of the family `lookup` for each row (rows in order): would an n-gram draft over
-    prompt and text so far have had the token?
+    """A label of the family `lookup` for each row (rows in order): would prompt lookup over prompt
+    and text so far have had the token?
     """
-    if absent := sorted(set(frame["prompt_id"]) - set(prompt_tokens)):
-        raise ValueError(
-            f"prompt_tokens lacks {len(absent)} prompts of the trace, such as {absent[0]!r}: encode the profile's own prompts"
-        )
-    groups = frame.groupby("prompt_id", sort=False)["token"]
-    proposed = np.concatenate(
-        [ngram_next([*prompt_tokens[name], *text], n)[-len(text) :] for name, text in groups]
-    )
-    return np.select(
-        [proposed == frame["token"].to_numpy(), proposed >= 0],
-        FAMILIES["lookup"][:2],
-        FAMILIES["lookup"][2],
-    )
+    labels = []
+    for name, text in frame.groupby("prompt_id", sort=False)["token"]:
+        sequence = torch.tensor([[*prompt_tokens[name], *text]])
+        model = lookup_model(int(sequence.max()) + 1, longest, candidates=1)
+        states = model.forward(sequence, model.cache())[0].numpy()
+        proposed = states[-len(text) - 1 : -1, 0]  # a state holds the proposal for the next token
+        right, any_match = proposed == text.to_numpy(), proposed >= 0
+        labels.append(np.select([right, any_match], ["right", "wrong"], "no match"))
+    return np.concatenate(labels)
 
 
-def _kinds(frame: pd.DataFrame, strings: Sequence[str]) -> tuple[np.ndarray, list[str]]:
+def _states(target: pd.Series, draft: pd.Series) -> np.ndarray:
+    both, only_target, only_draft, neither = FAMILIES["state"]
+    return np.select([target & draft, target, draft], [both, only_target, only_draft], neither)
+
+
+def _kinds(frame: pd.DataFrame, strings: Sequence[str]) -> tuple[list[str], list[str]]:
     """Labels of `kind` (a capital letter inside a sentence of prose begins a name; 'I' alone is
     none) and of `begins`.
     """
-    kind, begins, before = tokens.classify(frame, strings).astype(str).map(KINDS).to_numpy(), [], ""
-    for row, (token, position, domain) in enumerate(
-        zip(frame["token"], frame["position"], frame["domain"], strict=True)
-    ):
-        before, core = before if position else "", strings[token].strip()
-        seen = core and kind[row] != "end of text"  # what begins something can be seen
-        begins.append(_begins(before, position, domain) if seen or not position else "nothing")
+    kinds, begins = list(token_kinds(frame, strings)), []
+    rows = zip(frame["token"], frame["position"], frame["domain"], strict=True)
+    before = ""
+    for row, (token, position, domain) in enumerate(rows):
+        before = before if position else ""
+        text = strings[token]
+        core = text.strip()
+        visible = core and kinds[row] != "end of text"
+        begun = _begins(before, position, domain) if visible or not position else "nothing"
+        begins.append(begun)
         last = before.rstrip()[-1:]
-        inside = begins[row] == "nothing" and (last.isalnum() or last in _INSIDE)
-        if kind[row] == "word start" and inside and core[0].isupper() and core != "I":
-            kind[row] = "name"
-        before = (before + strings[token])[-_BEFORE:]
-    return kind, begins
+        inside = begun == "nothing" and (last.isalnum() or last in _INSIDE)
+        if kinds[row] == "word start" and inside and core[0].isupper() and core != "I":
+            kinds[row] = "name"
+        before = (before + text)[-BEFORE:]
+    return kinds, begins
 
 
 def _begins(before: str, position: int, domain: str) -> str:
+    """What a token that can be seen is the first of."""
     if position == 0:
         return "text"
-    ended = before.rstrip().rstrip(_CLOSERS).endswith(_ENDS) and domain != "code"
-    return "line" if before.rstrip(" \t")[-1:] in ("", "\n") else "sentence" if ended else "nothing"
+    if before.rstrip(" \t")[-1:] in ("", "\n"):
+        return "line"
+    ended = before.rstrip().rstrip(_CLOSERS).endswith(_ENDS)
+    return "sentence" if ended and domain != "code" else "nothing"
 
 
 def _binned(values: pd.Series, family: str, below: str | None = None) -> np.ndarray:
     """The label of FAMILIES whose edge is the last one that a value reaches; `below` under the
     first.
     """
-    return np.array([below, *FAMILIES[family]], dtype=object)[
-        np.searchsorted(_EDGES[family], values.to_numpy(), side="right")
-    ]
+    labels = np.array([below, *FAMILIES[family]], dtype=object)
+    return labels[np.searchsorted(_EDGES[family], values.to_numpy(), side="right")]
 
 
 def flags(frame: pd.DataFrame) -> pd.DataFrame:
-    """Is a row of the class?
-
-    One bool column 'family: class' for each class of FAMILIES, met or not.
-    """
-    return pd.get_dummies(
-        require(frame, list(FAMILIES), "frame")[list(FAMILIES)], prefix_sep=": ", dtype=bool
-    )
+    """Is a row of the class? One bool column 'family: class' for each of FAMILIES, met or not."""
+    return pd.get_dummies(frame[list(FAMILIES)], prefix_sep=": ", dtype=bool)
 
 
-def pick(members: pd.DataFrame, causes: Iterable[str]) -> np.ndarray:
-    """Rows of any of `causes` (columns of `flags`), bool (rows,). ValueError for an unknown class."""
-    causes = list(causes)
-    for cause in causes:
-        if cause not in members:
-            near = difflib.get_close_matches(str(cause), members.columns, n=1)
-            raise ValueError(
-                f"cause {cause!r} is unknown: {f'did you mean {near[0]!r}? ' if near else ''}"
-                f"allowed are {', '.join(members)}"
-            )
-    return members[causes].any(axis=1).to_numpy(bool)
+# ---- how often -----------------------------------------------------------------------------------
 
 
 def shares(
-    frame: pd.DataFrame, members: pd.DataFrame, n: int = stats.RESAMPLES, seed: int = 0
+    frame: pd.DataFrame, members: pd.DataFrame, n: int = RESAMPLES, seed: int = 0
 ) -> pd.DataFrame:
-    """How often each class is met, with intervals: cause, quantity, domain (and all, pooled),
-    estimate, low, high.
+    """How often each class is met: cause, domain (and all, pooled), estimate, low, high, n_prompts,
+    quantity.
 
     quantity: `share` of the rejections that are of the class; `positions`, its share of all
-    positions; `excess` = share - positions (above 0: the class is rejected more often than the
-    rest); `rate`, the share of its positions that are rejected (1 - hit[1] there). Undefined (NaN)
+    positions; `rate`, the share of its positions that are rejected (1 - hit[1] there); `excess` =
+    share - positions (above 0: the class is rejected more often than the rest). Undefined (NaN)
     where there is no rejection, or no such position.
     """
-    size, member, rejected = (
-        members.shape[1],
-        members.to_numpy(float),
-        frame["rejected"].to_numpy()[:, None],
-    )
+    size = members.shape[1]
+    member, rejected = members.to_numpy(float), frame["rejected"].to_numpy()[:, None]
     table = np.concatenate([member * rejected, member, rejected, np.ones_like(rejected)], axis=1)
-    values = {
-        "share": lambda t: divide(t[..., :size], t[..., -2:-1]),
-        "positions": lambda t: divide(t[..., size:-2], t[..., -1:]),
-        "rate": lambda t: divide(t[..., :size], t[..., size:-2]),
-    }
-    values["excess"] = lambda t: values["share"](t) - values["positions"](t)
-    parts = [
-        _long(frame, table, value, list(members), n, seed).assign(quantity=name)
-        for name, value in values.items()
-    ]
-    return pd.concat(parts, ignore_index=True)
+
+    def value(totals: np.ndarray) -> list[np.ndarray]:
+        of_class, positions = totals[..., :size], totals[..., size:-2]
+        share = divide(of_class, totals[..., -2:-1])
+        expected = divide(positions, totals[..., -1:])
+        return [share, expected, divide(of_class, positions), share - expected]
+
+    quantities = ["share", "positions", "rate", "excess"]
+    return _by_cause(frame, table, value, list(members), quantities, n, seed)
 
 
-def _long(
-    frame: pd.DataFrame, table: np.ndarray, value: Callable, causes: list, n: int, seed: int
+def _by_cause(
+    frame: pd.DataFrame,
+    table: np.ndarray,
+    value: Callable[[np.ndarray], list[np.ndarray]],
+    causes: list,
+    quantities: list[str],
+    n: int,
+    seed: int,
 ) -> pd.DataFrame:
-    """`stats.by_domain` of a family of numbers, one a cause."""
-    found = stats.by_domain(
-        frame, Estimator("cause", lambda _: table, value, scalar=False), n, seed
+    """`stats.by_domain` of several quantities of every cause. `table` (rows, k) is summed; of the
+    sums `value` makes one array (..., causes) a quantity.
+    """
+    family = Estimator(
+        "cause", lambda _: table, lambda totals: np.concatenate(value(totals), -1), scalar=False
     )
-    found.insert(0, "cause", causes * (len(found) // len(causes)))
-    return found.drop(columns=["estimator", "per_prompt"])
+    found = stats.by_domain(frame, family, n, seed).drop(columns=["estimator", "per_prompt"])
+    keys = pd.MultiIndex.from_product([found["domain"].unique(), quantities, causes])
+    found.insert(0, "cause", keys.get_level_values(2))
+    found["quantity"] = pd.Categorical(keys.get_level_values(1), quantities)
+    found = found.sort_values("quantity", kind="stable", ignore_index=True)
+    return found.astype({"quantity": object})
+
+
+# ---- what it costs -------------------------------------------------------------------------------
 
 
 def counterfactual(frame: pd.DataFrame, where: np.ndarray) -> pd.DataFrame:
@@ -312,79 +286,63 @@ def counterfactual(frame: pd.DataFrame, where: np.ndarray) -> pd.DataFrame:
     return frame.assign(draft_rank=np.where(where, 0, frame["draft_rank"]))
 
 
-def _blocks(frame: pd.DataFrame, shape: int | Tree) -> np.ndarray:
-    """Blocks of each prompt, prompts in order of first appearance."""
-    return prompt_sums(replay(frame, shape))["blocks"].to_numpy()
-
-
-def _gains(
-    frame: pd.DataFrame, base: np.ndarray, blocks: Mapping, n: int, seed: int
-) -> pd.DataFrame:
-    """Emitted / blocks - emitted / base, paired. base: [prompts] or [prompts, causes].
-
-    A text has as many tokens however it is cut.
-    """
-    texts = (
-        frame.groupby("prompt_id", sort=False)
-        .agg(domain=("domain", "first"), emitted=("position", "size"))
-        .reset_index()
-    )
-    after = np.column_stack(list(blocks.values()))
-    table = np.column_stack(
-        [np.broadcast_to(base.reshape(len(base), -1), after.shape), after, texts["emitted"]]
-    )
-    size = after.shape[1]
-    return _long(
-        texts,
-        table,
-        lambda t: divide(t[..., -1:], t[..., size:-1]) - divide(t[..., -1:], t[..., :size]),
-        list(blocks),
-        n,
-        seed,
-    )
-
-
 def gains(
     frame: pd.DataFrame,
     members: pd.DataFrame,
     shape: int | Tree,
     draws: int = 0,
-    n: int = stats.RESAMPLES,
+    n: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
     """Tokens per target pass that each class costs: block_efficiency if its positions were never
     rejected, minus block_efficiency.
 
-    shape: gamma of a chain, or a static Tree. Columns cause, quantity, domain (and all, pooled),
-    estimate, low, high; both replays are on the same resampled prompts. quantity: `gain`; with
-    draws > 0 also `random`, the gain of as many rejections of the same domain picked at random
-    (mean of `draws` picks), and `surplus` = gain - random. Never below 0 for a chain; a tree's next
-    block may begin worse.
+    shape: gamma of a chain, or a static Tree. Columns as of `shares`; both replays are on the same
+    resampled prompts. quantity: `gain`; with draws > 0 also `random`, the gain of as many
+    rejections of the same domain picked at random (mean of `draws` picks), and `surplus` = gain -
+    random. Never below 0 for a chain; a tree's next block may begin worse.
     """
-    base, rng = _blocks(frame, shape), np.random.default_rng([seed, 3])
-    saved = {
-        cause: _blocks(counterfactual(frame, rows.to_numpy()), shape)
-        for cause, rows in members.items()
-    }
-    parts = [_gains(frame, base, saved, n, seed).assign(quantity="gain")]
+    rng = np.random.default_rng([seed, 3])
+    mended, random = [], []
+    for name in members:
+        where = members[name].to_numpy()
+        mended.append(_blocks(counterfactual(frame, where), shape))
+        picks = [_as_many(frame, where, rng) for _ in range(draws)]
+        random.append([_blocks(counterfactual(frame, pick), shape) for pick in picks])
+    blocks = {"gain": np.array(mended).T}
     if draws:
-        picked = {
-            cause: np.mean(
-                [
-                    _blocks(counterfactual(frame, _as_many(frame, rows.to_numpy(), rng)), shape)
-                    for _ in range(draws)
-                ],
-                0,
-            )
-            for cause, rows in members.items()
-        }
-        parts.append(_gains(frame, base, picked, n, seed).assign(quantity="random"))
-        parts.append(
-            _gains(frame, np.column_stack(list(picked.values())), saved, n, seed).assign(
-                quantity="surplus"
-            )
-        )
-    return pd.concat(parts, ignore_index=True)
+        blocks["random"] = np.mean(random, axis=1).T
+    return _gained(frame, shape, blocks, list(members), n, seed)
+
+
+def _blocks(frame: pd.DataFrame, shape: int | Tree) -> np.ndarray:
+    """Blocks of each prompt, prompts in order of first appearance."""
+    return prompt_sums(replay(frame, shape))["blocks"].to_numpy()
+
+
+def _gained(
+    frame: pd.DataFrame,
+    shape: int | Tree,
+    blocks: Mapping[str, np.ndarray],
+    causes: list,
+    n: int,
+    seed: int,
+) -> pd.DataFrame:
+    """Emitted / blocks - emitted / blocks now, paired, for each of `blocks` [prompts, causes]; and
+    `surplus`, gain - random, where both are there. A text has as many tokens however it is cut.
+    """
+    texts = frame.groupby("prompt_id", sort=False)["domain"].agg(["first", "size"]).reset_index()
+    texts = texts.rename(columns={"first": "domain"})
+    table = np.column_stack([*blocks.values(), _blocks(frame, shape), texts["size"]])
+
+    def value(totals: np.ndarray) -> list[np.ndarray]:
+        efficiency = divide(totals[..., -1:], totals[..., :-1])
+        *after, now = np.split(efficiency, len(causes) * np.arange(1, len(blocks) + 1), axis=-1)
+        gained = [each - now for each in after]
+        return [*gained, after[0] - after[1]] if "random" in blocks else gained
+
+    quantities = [*blocks, "surplus"] if "random" in blocks else [*blocks]
+    return _by_cause(texts, table, value, causes, quantities, n, seed)
 
 
 def _as_many(frame: pd.DataFrame, where: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -400,70 +358,220 @@ def comb(depth: int, width: int) -> Tree:
     """The best path with its siblings: at every depth the `width` best children of the best node,
     depth * width nodes in all.
     """
-    level = np.repeat(np.arange(1, check_limit("depth", depth) + 1), check_limit("branches", width))
+    level = np.repeat(np.arange(1, depth + 1), width)
     parent = np.where(level == 1, 0, (level - 2) * width + 1)
-    return Tree(np.r_[-1, parent], np.r_[0, np.tile(np.arange(width), depth)], np.r_[0, level])
+    rank = np.tile(np.arange(width), depth)
+    return Tree(np.r_[-1, parent], np.r_[0, rank], np.r_[0, level])
 
 
 def wider(
     frame: pd.DataFrame,
     gamma: int,
     widths: Sequence[int] = (1, 2, 3, 5, 9, 65),
-    n: int = stats.RESAMPLES,
+    n: int = RESAMPLES,
     seed: int = 0,
-) -> pd.DataFrame:
-    """Tokens per target pass that trees of depth gamma gain on the chain: shape, width, domain (and
-    all, pooled), estimate, low, high.
+) -> Estimates:
+    """Tokens per target pass that trees of depth gamma gain on the chain: width, domain (and all,
+    pooled), estimate, low, high, n_prompts, shape.
 
     shape: `siblings` (see `comb`) saves one rejection a block, then its path ends; `full` has
     `width` children at every node, which is the same as a chain whose rejections below that rank
     never happen: the ceiling of its width, whatever its size.
     """
-    base, rank = _blocks(frame, gamma), frame["draft_rank"].to_numpy()
+    rank = frame["draft_rank"].to_numpy()
     blocks = {
-        "siblings": {k: _blocks(frame, comb(gamma, k)) for k in widths},
-        "full": {k: _blocks(counterfactual(frame, rank < k), gamma) for k in widths},
+        "siblings": [_blocks(frame, comb(gamma, width)) for width in widths],
+        "full": [_blocks(counterfactual(frame, rank < width), gamma) for width in widths],
     }
-    parts = [
-        _gains(frame, base, saved, n, seed).rename(columns={"cause": "width"}).assign(shape=shape)
-        for shape, saved in blocks.items()
-    ]
-    return pd.concat(parts, ignore_index=True)
+    by_shape = {shape: np.array(each).T for shape, each in blocks.items()}
+    found = _gained(frame, gamma, by_shape, list(widths), n, seed)
+    return Estimates(found.rename(columns={"cause": "width", "quantity": "shape"}))
 
 
-def hazard(
-    frame: pd.DataFrame, longest: int = 12, shuffles: int = 20, seed: int = 0
-) -> pd.DataFrame:
+# ---- which causes --------------------------------------------------------------------------------
+
+
+def causes_of(often: pd.DataFrame, chain: pd.DataFrame, tree: pd.DataFrame) -> Estimates:
+    """`shares` and `gains` (of a chain, of a tree) as one table: cause, domain, estimate, low,
+    high, n_prompts, quantity.
+    """
+    tree = tree.assign(quantity="gain, tree")
+    return Estimates(pd.concat([often, chain, tree], ignore_index=True))
+
+
+def overview(causes: Estimates) -> pd.DataFrame:
+    """The classes that are met, over all domains: a column for each quantity but differences;
+    `since` is not compared with random.
+    """
+    pooled = causes.at(domain=POOLED)
+    shown = pooled.without(quantity=["excess", "surplus"])
+    met = pooled.at(quantity="positions").frame.set_index("cause")["estimate"]
+    frame = shown.frame[shown.frame["cause"].map(met).fillna(1) > 0]
+    since = frame["cause"].str.startswith("since") & (frame["quantity"] == "random")
+    return Estimates(frame[~since]).wide("cause", "quantity").fillna("")
+
+
+def ranking(causes: Estimates, smallest: float) -> pd.DataFrame:
+    """The classes of COMPARED, by family and gain: index cause, family, a column for each quantity,
+    `drawn` (holds `smallest` of the rejections, or the most of its family), `tested` (all but
+    `since`) and `is_cause` (tested, and rejected more often than other positions, with its whole
+    interval).
+    """
+    pooled = causes.at(domain=POOLED).frame
+    table = pooled.pivot(index="cause", columns="quantity", values="estimate")
+    table = table.loc[pd.unique(pooled["cause"])]
+    table.insert(0, "family", table.index.str.split(":").str[0])
+    table = table[table["family"].isin(COMPARED)].drop(index=REST)
+    low = pooled[pooled["quantity"] == "excess"].set_index("cause")["low"]
+    top = table.groupby("family")["share"].transform("max")
+    table["drawn"] = (table["share"].fillna(1) >= smallest) | (table["share"] == top)
+    table["tested"] = table["family"] != "since"
+    table["is_cause"] = table["tested"] & (low[table.index] > 0)
+    table["family"] = pd.Categorical(table["family"], COMPARED, ordered=True)
+    return table.sort_values(["family", "gain"], ascending=[True, False])
+
+
+def dearest(ranking: pd.DataFrame) -> pd.DataFrame:
+    """The causes by what they cost, the dearest first; where there is no cause, the classes that
+    are tested.
+    """
+    tested = ranking[ranking["tested"]]
+    chosen = tested[tested["is_cause"]] if tested["is_cause"].any() else tested
+    return chosen.sort_values("gain", ascending=False)
+
+
+def two_of_two_families(ranking: pd.DataFrame) -> list[str]:
+    """The dearest class and the dearest of another family, causes first."""
+    tested = ranking[ranking["tested"]]
+    first = tested.sort_values(["is_cause", "gain"], ascending=False)
+    return list(first.drop_duplicates("family").index[:2])
+
+
+def largest(estimates: Estimates) -> str:
+    """The class of the largest number, and those whose intervals overlap with its own."""
+    known = estimates.defined().frame.sort_values("estimate", ascending=False)
+    near = known[known["high"] >= known["low"].head(1).sum()]
+    said = Estimates(near).listed("cause") if len(near) else "undefined"
+    return f"{said} (not to be told apart)" if len(near) > 1 else said
+
+
+def top_causes(causes: Estimates, ranking: pd.DataFrame) -> Estimates:
+    """What is drawn of the classes: share of the rejections beside share of all positions, gain
+    beside that of as many rejections at random; a star marks a cause.
+    """
+    drawn = ranking[ranking["drawn"]]
+    panels = {
+        "share of rejections, of all positions": ("share", "positions"),
+        "tokens per pass won, as many at random": ("gain", "random"),
+    }
+    parts = []
+    for panel, quantities in panels.items():
+        for quantity, mark in zip(quantities, ("the class", "compared with"), strict=True):
+            rows = causes.at(domain=POOLED, quantity=quantity).frame.set_index("cause")
+            rows = rows.loc[drawn.index].assign(panel=panel, mark=mark)
+            known = drawn["tested"] if quantity == "random" else slice(None)
+            parts.append(rows.loc[known])
+    frame = pd.concat(parts).reset_index()
+    star = frame["cause"].map(drawn["is_cause"]).map({True: " *", False: ""})
+    return Estimates(frame.assign(cause=frame["cause"] + star))
+
+
+def of_family(estimates: Estimates, family: str) -> Estimates:
+    """The classes of one family, with the class alone as `name`."""
+    frame = estimates.frame[estimates.frame["cause"].str.startswith(f"{family}: ")]
+    names = frame["cause"].str.removeprefix(f"{family}: ")
+    return Estimates(frame.assign(name=names))
+
+
+def rates(frame: pd.DataFrame, family: str) -> Estimates:
+    """Share rejected of each class of a family that is met, by domain, classes in order."""
+    found = bins.group_means(frame, "rejected", family).without(domain=POOLED).frame
+    return Estimates(found.sort_values(family, kind="stable"))
+
+
+# ---- who was sure --------------------------------------------------------------------------------
+
+
+def promises(frame: pd.DataFrame) -> Estimates:
+    """Of the positions of each state: share `rejected`, what the draft's confidence `promised` (1 -
+    q), and their `gap`: what, domain, state, estimate, low, high.
+    """
+    promised = 1 - frame["confidence"]
+    frame = frame.assign(promised=promised, gap=frame["rejected"] - promised)
+    parts = {
+        name: bins.group_means(frame, name, "state").frame
+        for name in ("rejected", "promised", "gap")
+    }
+    return Estimates(stack(parts, "what"))
+
+
+def who_was_sure(frame: pd.DataFrame, sure: float) -> figures.Figure:
+    """Each rejection by what the two models gave their own best tokens."""
+    missed = frame[frame["rejected"] > 0]
+    figure, axes = figures.subplots(width=figures.ONE_COLUMN, height=3)
+    axes.plot(missed["confidence"], missed["p_token"], ".", color="#444444", alpha=0.35, ms=2)
+    axes.axvline(sure, color="black", linewidth=0.8)
+    axes.axhline(sure, color="black", linewidth=0.8)
+    axes.set(
+        xlabel="draft's q of its own best token",
+        ylabel="target's p of its own best token",
+        xlim=(0, 1),
+        ylim=(0, 1),
+    )
+    return figure
+
+
+# ---- bursts --------------------------------------------------------------------------------------
+
+
+def hazard(frame: pd.DataFrame, longest: int = 12, shuffles: int = 20, seed: int = 0) -> Estimates:
     """Chance of a rejection by distance since the last one: domain (and pooled), distance,
-    estimate, low, high, geometric, shuffled.
+    estimate, low, high, rows, n_prompts, geometric, shuffled.
 
     `geometric`: the constant hazard of a geometric distribution of the same mean: rejections over
     positions, of those that follow one in their text. `shuffled`: the mean hazard when each text's
     positions are put in random order: what is left is that some texts are harder than others. A
-    distance met in fewer than 5 prompts has no row; without any rejection there is none at all.
+    distance met in fewer than 5 prompts has no row. ValueError without any rejection.
     """
     later = frame[frame["distance"] > 0]
-    if later.empty:
-        return pd.DataFrame(
-            columns=["domain", "distance", "estimate", "low", "high", "geometric", "shuffled"]
-        )
-    found = bins.group_means(later[later["distance"] <= longest], "rejected", "distance", seed=seed)
+    near = later[later["distance"] <= longest]
+    found = bins.group_means(near, "rejected", "distance", seed=seed).frame
     rate = {**later.groupby("domain")["rejected"].mean(), POOLED: later["rejected"].mean()}
-    rng, prompt, rejected = (
-        np.random.default_rng([seed, 4]),
-        pd.factorize(frame["prompt_id"])[0],
-        frame["rejected"].to_numpy(),
-    )
-    mixed = (
-        frame.assign(rejected=rejected[np.lexsort((rng.random(len(frame)), prompt))])
-        for _ in range(shuffles)
-    )
-    mixed = pd.concat([part.assign(distance=distance(part)) for part in mixed])
-    groups = pd.concat([mixed, mixed.assign(domain=POOLED)]).groupby(["domain", "distance"])
-    shuffled = groups["rejected"].mean().rename("shuffled").reset_index()
-    return found.assign(geometric=found["domain"].map(rate)).merge(
-        shuffled, on=["domain", "distance"], how="left"
-    )
+    found["geometric"] = found["domain"].map(rate)
+
+    rng, prompt = np.random.default_rng([seed, 4]), pd.factorize(frame["prompt_id"])[0]
+    rejected, parts = frame["rejected"].to_numpy(), []
+    for _ in range(shuffles):
+        order = np.lexsort((rng.random(len(frame)), prompt))
+        mixed = frame.assign(rejected=rejected[order])
+        parts.append(mixed.assign(distance=distance(mixed)))
+    mixed = pd.concat(parts)
+    both = pd.concat([mixed, mixed.assign(domain=POOLED)])
+    shuffled = both.groupby(["domain", "distance"])["rejected"].mean().rename("shuffled")
+    return Estimates(found.merge(shuffled.reset_index(), on=["domain", "distance"], how="left"))
+
+
+def hazard_lines(hazard: Estimates) -> Estimates:
+    """What was measured, and the two references without their own intervals, by domain."""
+    measured = hazard.without(domain=POOLED).frame
+    plain = measured.assign(low=np.nan, high=np.nan)
+    lines = {
+        "measured": measured,
+        "texts shuffled": plain.assign(estimate=plain["shuffled"]),
+        "geometric, same mean": plain.assign(estimate=plain["geometric"]),
+    }
+    return Estimates(stack(lines, "line"))
+
+
+def after_one(hazard: Estimates, reference: str) -> Estimates:
+    """The hazard right after a rejection less that of a reference column, by domain and pooled."""
+    frame = hazard.at(distance=1).frame
+    shift = frame[reference]
+    moved = {name: frame[name] - shift for name in ("estimate", "low", "high")}
+    return Estimates(frame.assign(**moved))
+
+
+# ---- single cases --------------------------------------------------------------------------------
 
 
 def met(frame: pd.DataFrame, gamma: int) -> pd.DataFrame:
@@ -471,24 +579,14 @@ def met(frame: pd.DataFrame, gamma: int) -> pd.DataFrame:
     stands): rows of `frame`, with `kept` draft tokens before it in its block and `lost`, the draft
     tokens more that the block would have kept had this one been right (1..gamma).
     """
-    blocks, every = (
-        replay(frame, gamma),
-        replay(frame, gamma, "every").set_index(["prompt_id", "start"])["accepted"],
-    )
-    blocks = blocks[blocks["accepted"] < np.minimum(gamma, blocks["remaining"])]
-    at = pd.DataFrame(
-        {
-            "prompt_id": blocks["prompt_id"],
-            "position": blocks["start"] + blocks["accepted"],
-            "kept": blocks["accepted"],
-        }
-    )
-    after = every.reindex(
-        pd.MultiIndex.from_arrays([at["prompt_id"], at["position"] + 1]), fill_value=0
-    ).to_numpy()
-    return frame.merge(
-        at.assign(lost=np.minimum(1 + after, gamma - at["kept"])), on=["prompt_id", "position"]
-    )
+    blocks = replay(frame, gamma)
+    cut = blocks[blocks["accepted"] < np.minimum(gamma, blocks["remaining"])]
+    at = cut[["prompt_id"]].assign(position=cut["start"] + cut["accepted"], kept=cut["accepted"])
+    every = replay(frame, gamma, "every").set_index(["prompt_id", "start"])["accepted"]
+    behind = pd.MultiIndex.from_arrays([at["prompt_id"], at["position"] + 1])
+    after = every.reindex(behind, fill_value=0).to_numpy()
+    at["lost"] = np.minimum(1 + after, gamma - at["kept"])
+    return frame.merge(at, on=["prompt_id", "position"])
 
 
 def worst(frame: pd.DataFrame, gamma: int, count: int = 3) -> pd.DataFrame:
@@ -497,12 +595,11 @@ def worst(frame: pd.DataFrame, gamma: int, count: int = 3) -> pd.DataFrame:
     likely: `shock` = p log(p / q) of the token, its part of KL(p‖q).
     """
     found = met(frame, gamma)
-    found["shock"] = found["p_token"] * np.log(
-        found["p_token"] / found["q_token"].clip(lower=np.finfo(np.float32).tiny)
-    )
-    found = found.sort_values(["lost", "shock"], ascending=False, kind="stable").drop_duplicates(
-        "prompt_id"
-    )
+    least = np.finfo(np.float32).tiny
+    ratio = found["p_token"] / found["q_token"].clip(lower=least)
+    found["shock"] = found["p_token"] * np.log(ratio)
+    found = found.sort_values(["lost", "shock"], ascending=False, kind="stable")
+    found = found.drop_duplicates("prompt_id")
     return found.groupby("domain", sort=False).head(count).reset_index(drop=True)
 
 
@@ -517,45 +614,52 @@ def as_text(
     two tokens, p, q and rank.
     """
     texts = {name: rows.tolist() for name, rows in frame.groupby("prompt_id")["token"]}
-    context = [
-        "".join(strings[i] for i in (*prompt_tokens[name], *texts[name][:position]))[
-            -tail:
-        ].replace("\n", MARKS["\n"])
-        + "▮"
-        for name, position in zip(cases["prompt_id"], cases["position"], strict=True)
-    ]
-    shown = cases.assign(
-        context=context,
-        **{name: [marked(strings[i]) for i in cases[name]] for name in ("draft_top", "token")},
-    )
-    names = {
-        "prompt_id": "prompt",
-        "position": "position",
-        "context": "context",
-        "draft_top": "draft proposed",
-        "confidence": "its q",
-        "top_p": "its p",
-        "token": "target wrote",
-        "p_token": "p",
-        "q_token": "q",
-        "draft_rank": "rank",
-        "lost": "lost",
+    contexts = []
+    for name, position in zip(cases["prompt_id"], cases["position"], strict=True):
+        tokens = [*prompt_tokens[name], *texts[name][:position]]
+        text = "".join(strings[token] for token in tokens)[-tail:]
+        contexts.append(text.replace("\n", MARKS["\n"]) + "▮")
+    columns = {
+        "prompt": cases["prompt_id"],
+        "position": cases["position"],
+        "context": contexts,
+        "draft proposed": [marked(strings[token]) for token in cases["draft_top"]],
+        "its q": cases["confidence"],
+        "its p": cases["top_p"],
+        "target wrote": [marked(strings[token]) for token in cases["token"]],
+        "p": cases["p_token"],
+        "q": cases["q_token"],
+        "rank": cases["draft_rank"],
+        "lost": cases["lost"],
     }
-    return shown[list(names)].rename(columns=names)
+    return pd.DataFrame(columns)
 
 
-def as_html(table: pd.DataFrame, digits: int = 3) -> str:
+def as_html(table: pd.DataFrame) -> str:
     """`as_text` as HTML: texts escaped, and in code elements so that no page takes a dollar sign
     for the start of a formula.
     """
-    shown = dict.fromkeys(
-        ("context", "draft proposed", "target wrote"),
-        lambda text: f"<code>{html.escape(text)}</code>",
-    )
-    return table.assign(prompt=table["prompt"].map(html.escape)).to_html(
-        escape=False,
-        index=False,
-        border=0,
-        formatters=shown,
-        float_format=f"{{:.{digits}f}}".format,
+    shown = table.assign(prompt=table["prompt"].map(html.escape))
+    for name in ("context", "draft proposed", "target wrote"):
+        shown[name] = "<code>" + table[name].map(html.escape) + "</code>"
+    return shown.to_html(escape=False, index=False, border=0, float_format="{:.3f}".format)
+
+
+# ---- verdict -------------------------------------------------------------------------------------
+
+
+def verdict(causes: Estimates, ranking: pd.DataFrame) -> str:
+    """Which cause costs most, and whether more than as many rejections at random; or that no cause
+    can be named.
+    """
+    if not ranking["is_cause"].any():
+        return "No class is rejected more often than other positions: no cause can be named."
+    order = list(dearest(ranking).index)
+    pooled = causes.at(domain=POOLED)
+    surplus = pooled.at(cause=order[0], quantity="surplus")
+    far = surplus.sentence("more than", "less than", "not to be told apart from", names="domain")
+    return (
+        "The cause that costs most, in tokens per target pass, is "
+        f"{largest(pooled.at(cause=order, quantity='gain'))}; that is "
+        f"{far.removesuffix(' ' + POOLED)} what as many rejections at random cost."
     )

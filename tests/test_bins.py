@@ -1,0 +1,126 @@
+"""Bins, means by level and calibration: every function against a hand-computed case."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from speclab.analysis import bins
+
+FEW = 60  # resamples, where the interval's width is not the question
+
+
+def frame_of(**domains) -> pd.DataFrame:
+    """Five prompts a domain, all with the same rows: domain = list of (group, x), so that every
+    resample gives the sample's own means.
+    """
+    rows = [
+        (f"{domain}-{i}", domain, group, x)
+        for domain, values in domains.items()
+        for i in range(5)
+        for group, x in values
+    ]
+    return pd.DataFrame(rows, columns=["prompt_id", "domain", "group", "x"])
+
+
+# ---- signals and bins ----------------------------------------------------------------------------
+
+
+def test_signals_by_hand():
+    trace = pd.DataFrame(
+        {"draft_rank": [0, 2], "draft_entropy": [0.5, 1.5], "target_entropy": [0.1, 2.0]}
+    )
+    trace["top_draft_q"], trace["top_draft_p"] = (
+        [np.array([0.9, 0.05]), np.array([0.4, 0.3])],
+        [np.array([0.7, 0.1]), np.array([0.2, 0.5])],
+    )
+    found = bins.signals(trace)
+    assert found[
+        ["hit", "confidence", "top_p", "draft_certainty", "target_certainty"]
+    ].to_numpy().tolist() == [[1, 0.9, 0.7, -0.5, -0.1], [0, 0.4, 0.2, -1.5, -2.0]]
+    with pytest.raises(ValueError, match="top_draft_q"):
+        bins.signals(trace.drop(columns="top_draft_q"))
+
+
+def test_quantile_bins_by_hand():
+    frame = pd.DataFrame({"x": [4.0, 1, 2, 3]}, index=[7, 5, 6, 4])
+    assert bins.quantile_bins(frame, "x", 2).to_dict() == {7: 1, 5: 0, 6: 0, 4: 1}
+    assert bins.quantile_bins(frame.assign(x=[0.0, 0, 0, 1]), "x", 3).nunique() == 1, (
+        "ties leave fewer bins"
+    )
+    for wrong, count in ((frame.assign(x=2.0), 2), (frame, 1)):
+        with pytest.raises(ValueError, match="values that differ"):
+            bins.quantile_bins(wrong, "x", count)
+
+
+def test_equal_bins_by_hand():
+    frame = pd.DataFrame({"q": [0.0, 0.49, 0.5, 1.0]})
+    assert bins.equal_bins(frame, "q", 2).tolist() == [0, 0, 1, 1]
+    with pytest.raises(AssertionError, match="probabilities"):
+        bins.equal_bins(frame * 2, "q", 2)
+
+
+def test_group_means_by_hand():
+    frame = frame_of(chat=[("a", 1.0), ("a", 3.0), ("b", 6.0)], code=[("a", 4.0)])
+    frame["z"] = frame["x"] * 10
+    found = bins.group_means(frame, "x", "group", x="z", n=FEW).frame
+    expected = [
+        ("code", "a", 4, 5, 5, 40),
+        ("chat", "a", 2, 10, 5, 20),
+        ("chat", "b", 6, 5, 5, 60),
+        ("pooled", "a", 8 / 3, 15, 10, 80 / 3),
+        ("pooled", "b", 6, 5, 5, 60),
+    ]
+    columns = ["domain", "group", "estimate", "rows", "n_prompts", "z"]
+    assert [tuple(row) for row in found[columns].to_numpy()] == [
+        pytest.approx(row) for row in expected
+    ]
+    assert (found["low"] <= found["estimate"] + 1e-12).all() and (
+        found["estimate"] <= found["high"] + 1e-12
+    ).all()
+
+
+def test_group_means_leave_out_levels_of_too_few_prompts():
+    frame = frame_of(code=[("a", 1.0)], chat=[("a", 1.0)])
+    frame.loc[0, "group"] = "rare"
+    found = bins.group_means(frame, "x", "group", n=FEW).frame
+    assert set(zip(found["domain"], found["group"], strict=True)) == {
+        ("chat", "a"),
+        ("pooled", "a"),
+    }, "code: 4 prompts of a, 1 of rare"
+    with pytest.raises(ValueError, match="fewer bins"):
+        bins.group_means(frame.assign(group=frame["prompt_id"]), "x", "group", n=FEW)
+
+
+def test_group_means_keep_the_order_of_categories():
+    frame = frame_of(code=[("b", 1.0), ("a", 2.0)])
+    frame["group"] = pd.Categorical(frame["group"], ["b", "a", "unused"])
+    found = bins.group_means(frame, "x", "group", n=FEW).frame
+    assert list(found["group"]) == ["b", "a", "b", "a"]
+
+
+# ---- calibration ---------------------------------------------------------------------------------
+
+
+def test_calibration_by_hand():
+    """Bin 0: confidence 0.15, outcome 0.5; bin 1: 0.85 and 1.
+
+    Error = (0.35 + 0.15) / 2; gap = 0.75 - 0.5.
+    """
+    frame = pd.DataFrame({"q": [0.1, 0.2, 0.8, 0.9], "hit": [0.0, 1.0, 1.0, 1.0]})
+    assert bins.calibration_error("q", "hit", 2)(frame) == pytest.approx(0.25)
+    assert bins.calibration_gap("q", "hit")(frame) == pytest.approx(0.25)
+    assert bins.calibration_error("q", "hit", 1)(frame) == pytest.approx(0.25), (
+        "one bin: the size of the gap"
+    )
+    perfect = frame.assign(hit=frame["q"])
+    assert (
+        bins.calibration_error("q", "hit", 10)(perfect)
+        == pytest.approx(0)
+        == bins.calibration_gap("q", "hit")(perfect)
+    )
+
+
+def test_calibration_error_of_opposite_gaps_does_not_cancel():
+    frame = pd.DataFrame({"q": [0.2, 0.8], "hit": [0.5, 0.5]})
+    assert bins.calibration_gap("q", "hit")(frame) == pytest.approx(0)
+    assert bins.calibration_error("q", "hit", 2)(frame) == pytest.approx(0.3)

@@ -1,0 +1,306 @@
+"""Notebook 06's study: contrasts and standardised means against hand-computed cases or independent
+ones, and the words that they get.
+"""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_score import make_run
+
+from speclab import score, stats
+from speclab.analysis import rungs
+from speclab.estimates import Estimates
+from speclab.studies import chat_paradox as study
+
+FEW = 60  # resamples, where the interval's width is not the question
+
+
+def frame_of(**domains) -> pd.DataFrame:
+    """Five prompts a domain, all with the same rows: domain = list of (group, x), so that every
+    resample gives the sample's own means.
+    """
+    rows = [
+        (f"{domain}-{i}", domain, group, x)
+        for domain, values in domains.items()
+        for i in range(5)
+        for group, x in values
+    ]
+    return pd.DataFrame(rows, columns=["prompt_id", "domain", "group", "x"])
+
+
+def noisy(prompts=8, rows=30, seed=0) -> pd.DataFrame:
+    """Two domains, a signal with ties that says something of the outcome, prompts of their own
+    level.
+    """
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"prompt_id": np.repeat([f"p{i:02d}" for i in range(2 * prompts)], rows)})
+    frame["domain"] = np.where(frame["prompt_id"] < f"p{prompts:02d}", "code", "chat")
+    level = np.repeat(rng.normal(0, 1, 2 * prompts), rows)
+    frame["signal"] = np.round(level + rng.normal(0, 1, len(frame)), 1)
+    frame["other"] = rng.normal(0, 1, len(frame))
+    frame["hit"] = (frame["signal"] + rng.normal(0, 1, len(frame)) > 0).astype(float)
+    return frame
+
+
+# ---- standardisation and contrasts ---------------------------------------------------------------
+
+
+def test_standardised_mean_by_hand():
+    """code holds three rows of a (0.2) and one of b (0.8): crude 0.35; with the reference's halves
+    0.5.
+    """
+    frame = frame_of(code=[("a", 0.2)] * 3 + [("b", 0.8)], chat=[("a", 0.2), ("b", 0.8)])
+    reference = pd.DataFrame({"group": ["a", "b"]})
+    code = frame[frame["domain"] == "code"]
+    assert score.mean_of("x")(code) == pytest.approx(0.35)
+    assert study.standardised_mean("x", "group", reference)(code) == pytest.approx(0.5)
+    assert study.standardised_mean("x", "group", code)(code) == pytest.approx(0.35), (
+        "to its own shares: nothing changes"
+    )
+    assert np.isnan(study.standardised_mean("x", "group", reference)(code[code["group"] == "a"])), (
+        "a level without rows"
+    )
+
+
+def test_standardising_removes_what_the_mix_made_and_only_that():
+    frame = frame_of(
+        code=[("a", 0.2)] * 3 + [("b", 0.8)],
+        math=[("a", 0.2)] * 3 + [("b", 0.8)],
+        chat=[("a", 0.3), ("b", 0.9)],
+    )
+    equal = study.standardised_mean("x", "group", frame)
+    assert study.contrast(frame, score.mean_of("x"), n=FEW).estimate == pytest.approx(0.6 - 0.35)
+    assert study.contrast(frame, equal, n=FEW).estimate == pytest.approx(0.1), (
+        "the same 0.1 in both levels"
+    )
+    change = study.contrast_change((frame, score.mean_of("x")), (frame, equal), n=FEW)
+    assert (change.estimate, change.low, change.high) == pytest.approx(
+        (-0.15,) * 3
+    ) and change.n_prompts == 15
+
+
+def test_matched_keeps_what_all_domains_share():
+    frame = frame_of(
+        code=[("a", 1.0), ("b", 1.0), ("d", 2.0), ("d", 2.0)],
+        chat=[("a", 1.0), ("c", 1.0), ("d", 2.0)],
+    )
+    (before, mean), (after, equal) = study.matched(frame, "x", "group")
+    assert set(before["group"]) == {"a", "d"} and len(before) == 25 and after is before
+    assert (mean(before), equal(before)) == pytest.approx((1.6, 1.6)), (
+        "both domains together are the reference"
+    )
+    assert study.least_kept(lambda: study.matched(frame, "x", "group"), frame) == pytest.approx(
+        2 / 3
+    )
+    frame.loc[0, "group"] = "b"  # code: a in four prompts only, so that d alone is left
+    with pytest.raises(ValueError, match="1 level of 'group'.*two or more"):
+        study.matched(frame, "x", "group")
+
+
+def test_explained_gives_before_after_and_change_or_the_reason():
+    frame = frame_of(
+        code=[("a", 0.2)] * 3 + [("b", 0.8)],
+        math=[("a", 0.2)] * 3 + [("b", 0.8)],
+        chat=[("a", 0.3), ("b", 0.9)],
+    )
+    found = study.explained(lambda: study.matched(frame, "x", "group"), n=FEW)
+    assert list(found["stage"]) == ["before", "after", "change"] and (found["note"] == "").all()
+    assert list(found["estimate"]) == pytest.approx([0.25, 0.1, -0.15])
+    apart = frame.assign(group=frame["domain"])
+    failed = study.explained(lambda: study.matched(apart, "x", "group"), n=FEW)
+    assert np.isnan(study.least_kept(lambda: study.matched(apart, "x", "group"), apart))
+    assert (
+        failed["estimate"].isna().all()
+        and failed["note"].str.contains("matching needs two or more").all()
+    )
+
+
+def test_contrast_by_hand():
+    frame = frame_of(
+        code=[("a", 0.1)], math=[("a", 0.3)], reasoning=[("a", 0.5)], chat=[("a", 0.7)]
+    )
+    found = study.contrast(frame, score.mean_of("x"), n=FEW)
+    assert vars(found) == pytest.approx(
+        {"estimate": 0.4, "low": 0.4, "high": 0.4, "n_prompts": 20, "share_highest": 1.0}
+    )
+    math = study.contrast(frame, score.mean_of("x"), "math", n=FEW)
+    assert (math.estimate, math.share_highest) == (pytest.approx(0.3 - (0.1 + 0.5 + 0.7) / 3), 0)
+
+
+def test_contrast_interval_equals_brute_force():
+    frame, estimator = noisy(), score.mean_of("signal")
+    prompts = stats.prompts_of(frame, 200)
+    draws = []
+    for weight in prompts.weights[1:]:
+        part = frame.iloc[np.repeat(np.arange(len(frame)), weight[prompts.rows].astype(int))]
+        draws.append(part.groupby("domain")["signal"].mean()[["chat", "code"]].to_numpy())
+    chat, code = np.array(draws).T
+    found = study.contrast(frame, estimator, n=200)
+    assert [found.low, found.high] == pytest.approx(np.percentile(chat - code, [2.5, 97.5]))
+    assert found.share_highest == (chat > code).mean()
+
+
+def test_bad_contrasts_say_what_is_wrong():
+    frame, mean = frame_of(code=[("a", 1.0), ("b", 2.0)], chat=[("a", 1.0)]), score.mean_of("x")
+    with pytest.raises(ValueError, match="'poetry'"):
+        study.contrast(frame, mean, "poetry")
+    with pytest.raises(ValueError, match="two domains"):
+        study.contrast(frame[frame["domain"] == "chat"], mean)
+    with pytest.raises(ValueError, match=r"undefined in \['chat'\].*matched"):
+        study.contrast(frame, study.standardised_mean("x", "group", frame))
+    other = frame.replace({"prompt_id": {"chat-4": "chat-9"}})
+    with pytest.raises(AssertionError, match="the same prompts"):
+        study.contrast_change((frame, mean), (other, mean))
+
+
+def test_a_level_that_most_resamples_lack_is_refused():
+    frame = frame_of(code=[("a", 1.0)], chat=[("a", 1.0)])
+    frame.loc[frame["prompt_id"].isin(["code-0", "chat-0"]), "group"] = "b"
+    with pytest.raises(ValueError, match="too few rows"):
+        study.contrast(frame, study.standardised_mean("x", "group", frame))
+
+
+def test_pick_and_the_ladder():
+    run = make_run()
+    assert score.member(score.hit, 2)(run.trace) == score.hit(run.trace, 2)
+    assert score.member(score.alpha_by_rank, 0)(run.nodes) == score.alpha_by_rank(run.nodes, 0)
+    with pytest.raises(ValueError, match="has members 0 to"):
+        score.member(score.alpha_by_rank, 99)(run.nodes)
+    table = study.ladder_contrasts(run, n=FEW).set_index("estimator")
+    ladder = rungs.ladder(run)
+    for name in (
+        "published_alpha",
+        "alpha",
+        "hit[2]",
+        "alpha_by_rank[0]",
+        "published_length",
+        "mean_accepted",
+    ):
+        others = ladder.loc[name, ["code", "math", "reasoning"]].mean()
+        assert table.loc[name, "estimate"] == pytest.approx(ladder.loc[name, "chat"] - others)
+    assert (table["note"] == "").all() and table["share_highest"].between(0, 1).all()
+
+
+def test_frequency_elsewhere_by_hand():
+    """Prompt a: 1 1 2; prompt b: 1 3.
+
+    In b, token 1 is 2 of the 3 tokens of a; in a, 1 of the 2 of b.
+    """
+    trace = pd.DataFrame({"prompt_id": list("aaabb"), "token": [1, 1, 2, 1, 3]})
+    assert study.frequency_elsewhere(trace).tolist() == pytest.approx([1 / 2, 1 / 2, 0, 2 / 3, 0])
+    with pytest.raises(ValueError, match="one prompt"):
+        study.frequency_elsewhere(trace[trace["prompt_id"] == "a"])
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 4)), min_size=2, max_size=40))
+def test_frequency_elsewhere_is_a_count_over_the_other_prompts(rows):
+    trace = pd.DataFrame(rows, columns=["prompt_id", "token"])
+    if trace["prompt_id"].nunique() > 1:
+        slow = [(trace.loc[trace["prompt_id"] != p, "token"] == t).mean() for p, t in rows]
+        np.testing.assert_allclose(study.frequency_elsewhere(trace), slow)
+
+
+# ---- words and tables ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("share", "answer"),
+    [(1.0, "yes"), (0.976, "yes"), (0.975, "cannot be told"), (0.025, "cannot be told"), (0, "no")],
+)
+def test_a_domain_is_the_highest_where_nearly_all_resamples_say_so(share, answer):
+    assert study.is_highest(share) == answer
+
+
+def leads_of(entropy: float, acceptance: float) -> Estimates:
+    rows = [
+        {"view": "x", "quantity": name, "estimate": 0.1, "low": 0.0, "high": 0.2}
+        | {"share_highest": share}
+        for name, share in (("entropy", entropy), ("alpha", acceptance))
+    ]
+    return Estimates(pd.DataFrame(rows))
+
+
+def test_a_paradox_needs_both():
+    assert study.state(leads_of(1.0, 1.0)) == "there is a paradox"
+    assert study.state(leads_of(1.0, 0.01)) == "there is no paradox"
+    assert study.state(leads_of(0.5, 1.0)) == "whether there is a paradox cannot be told"
+    assert study.lead_sentence(leads_of(1.0, 0.25)) == (
+        "**whether there is a paradox cannot be told.** `entropy` 0.10 [0.00, 0.20], highest in "
+        "100 % of resamples; `alpha` 0.10 [0.00, 0.20], highest in 25 % of resamples"
+    )
+
+
+def test_effect_of_holding_one_thing_fixed():
+    assert study.effect(0.1, 0.2, True) == "moves it towards 0"
+    assert study.effect(-0.2, -0.1, False) == "moves it away from 0"
+    assert study.effect(-0.1, 0.1, True) == "has no effect that can be told"
+    assert study.effect(np.nan, np.nan, False) == "cannot be tested"
+
+
+def test_verdicts_stand_by_explanation():
+    rows = []
+    for name, after in (("alpha: entropy", 0.1), ("alpha: rank mix", 0.5), ("a: estimator", 0.2)):
+        stages = {"before": 0.2, "after": after, "change": after - 0.2}
+        for stage, value in stages.items():
+            sides = {"estimate": value, "low": value - 0.05, "high": value + 0.05}
+            rows.append({"stage": stage} | sides | {"note": "", "held_fixed": name})
+    found = Estimates(pd.DataFrame(rows), digits=3)
+    table = study.verdicts(found)
+    assert table["test"].tolist() == ["a: estimator", "alpha: rank mix", "alpha: entropy"]
+    assert table["verdict"].tolist() == [
+        "has no effect that can be told",
+        "moves it away from 0",
+        "moves it towards 0",
+    ]
+    assert list(table) == ["explanation", "test", "verdict", "change", "low", "high"]
+    mine = study.about(found.at(stage="change"), "alpha")
+    assert mine.frame["held_fixed"].tolist() == ["entropy", "rank mix"] and mine.digits == 3
+    drawn = study.stages_drawn(found).frame
+    assert set(drawn.loc[drawn["panel"] == "change", "stage"]) == {"change"}
+
+
+def test_the_papers_own_contrasts():
+    printed = study.printed_leads("chat", ["code", "math", "reasoning", "chat"])
+    assert printed["published_alpha"] == pytest.approx(0.565 - (0.5382 + 0.5181 + 0.5321) / 3)
+    assert {"entropy", "published_length"} <= set(printed)
+
+
+def test_rungs_stand_beside_the_paper():
+    run = make_run()
+    ladder = study.ladders(run, run, "chat")
+    drawn = study.rungs_drawn(ladder, {"published_alpha": 0.5})
+    paper = drawn.at(pair="published").defined()
+    assert paper.value == 0.5 and paper.frame["rung"].item().startswith("published_alpha, T = 0 (")
+    assert set(drawn.frame["unit"]) == {"share of tokens", "tokens per target pass"}
+    assert paper.frame["rung"].item() in set(drawn.at(pair="this pair").frame["rung"])
+
+
+def test_parts_of_the_ranks_add_up():
+    nodes = make_run().nodes
+    parts = study.rank_parts(nodes, "chat")
+    assert parts["share"].sum() == pytest.approx(1)
+    lead = study.contrast(nodes, score.published_alpha, "chat").estimate
+    if parts["spread_of_share"].max() < 1e-9:
+        assert parts["part"].sum() == pytest.approx(lead)
+
+
+def test_kinds_of_token_and_their_shares():
+    rows = [
+        (f"{domain}-{i}", domain, position, token, 0.5)
+        for domain in ("code", "chat")
+        for i in range(5)
+        for position, token in enumerate([0, 1, 0])
+    ]
+    columns = ["prompt_id", "domain", "position", "token", "overlap"]
+    trace = study.with_tokens(pd.DataFrame(rows, columns=columns), [" for", "\n"])
+    assert set(trace["kind"]) == {"word start", "white space"}, "a keyword begins a word"
+    kinds = study.by_kind(trace)
+    share = kinds.at(domain="code").frame.set_index("kind")["share"]
+    assert share.to_dict() == pytest.approx({"word start": 2 / 3, "white space": 1 / 3})
+    assert kinds.frame["domain"].tolist() == ["code"] * 2 + ["chat"] * 2 + ["pooled"] * 2
+    drawn = study.kinds_drawn(kinds)
+    assert drawn.at(panel="share of positions", domain="chat", kind="white space").value == (
+        pytest.approx(1 / 3)
+    )
