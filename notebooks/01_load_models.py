@@ -15,7 +15,7 @@
 # the text is the target's, in fewer passes. The picture is one such proposal, a tree; how many
 # tokens that pass gives is computed in section 4.
 #
-# ![A drafted tree with the probabilities of both models at every node and the accepted path](../figures/tiny/01_tree.png)
+# ![A drafted tree with the probabilities of both models at every node](../figures/tiny/01_tree.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the pair of the profile and
 # its run `greedy` (recorded if it is not there) · *writes* `figures/<profile>/01_*`.
@@ -53,26 +53,11 @@ if root == fetched:
     install_missing(root)
 
 # %%
-import dataclasses
-
-import pandas as pd
 from IPython.display import HTML, display
 from IPython.utils.capture import capture_output
 
-from speclab import (
-    pictures as tokenview,
-    decode,
-    draft,
-    figures,
-    notebook,
-    pairs,
-    profiles,
-    prompts,
-    record,
-    runs,
-    sampling,
-    score,
-)
+from speclab import decode, draft, figures, notebook, pairs, pictures, prompts, record, runs, score
+from speclab.studies import load_models as study
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -98,112 +83,63 @@ tree, tokenizer = ctx.profile.tree, pair.tokenizer
 # in memory: its keys and values in every layer.
 
 # %%
-facts = {name: (pair.facts[name], getattr(pair, name)) for name in ("target", "draft")}
-small = ctx.profile.target.path + "-gptq"
-if (profiles.ROOT / small / "config.json").is_file():
-    spec = dataclasses.replace(ctx.profile.target, path=small)
-    with capture_output():  # GPTQModel's banner
-        copy = pairs.load_model(spec)
-    facts["target, 4 bit"] = (pairs.model_facts(spec, copy), copy)
-rows = {}
-for name, (known, model) in facts.items():
-    held = sum(t.nbytes for t in [*model.network.parameters(), *model.network.buffers()])
-    config, cached = (
-        model.network.config,
-        2 * known["layers"] * known["width"] / known["heads"] * model.dtype.itemsize,
-    )
-    kept = ("layers", "width", "heads", "dtype", "device", "kernel")
-    rows[name] = {"parameters": f"{known['parameters']:,}"} | {key: known[key] for key in kept}
-    rows[name] |= {
-        "disk_mb": known["weight_bytes"] / 1e6,
-        "memory_mb": held / 1e6,
-        "kv_kb": cached * config.num_key_value_heads / 1e3,
-    }
-models = pd.DataFrame(rows).T.rename_axis("model")
+with capture_output():  # the quantisation library's banner
+    four_bit = study.four_bit_copy(ctx.profile.target)
+models = study.models(pair, four_bit)
 ctx.table(models, "pair", digits=1)
-size = {name: known["parameters"] for name, (known, _) in facts.items()}
-fourth = rows.get("target, 4 bit")
-notebook.say(
-    f"The target has **{size['target'] / size['draft']:.1f} times** the parameters of the draft; both share {pair.vocab:,} token ids. "
-    + (
-        f"The 4-bit copy's layers run as `{fourth['kernel']}`; in memory it takes {fourth['memory_mb'] / rows['target']['memory_mb']:.0%} "
-        "of what the target takes."
-        if fourth
-        else f"There is no 4-bit copy of the target at `{small}`, so none is shown."
-    )
+
+# %%
+size = {name: pair.facts[name]["parameters"] for name in ("target", "draft")}
+ctx.say(
+    f"The target has **{size['target'] / size['draft']:.1f} times** the parameters of the draft; "
+    f"both share {pair.vocab:,} token ids. {study.four_bit_sentence(models)}"
 )
 assert pair.target.vocab == pair.draft.vocab == pair.vocab
 
 # %% [markdown]
 # ## 2. What the models read: tokens
 # A tokenizer cuts text into pieces that have a number each; the models know only these numbers.
-# Spaces and line ends are drawn as ␣ and ⏎. Below, a short text; then how many tokens the prompts
-# of each domain have.
+# Spaces and line ends are drawn as ␣ and ⏎. Below, a short text.
 
 # %%
 ids = tokenizer(sample_text)["input_ids"]
-notebook.show_table(
-    pd.DataFrame(
-        [ids, [figures.visible(tokenizer.decode([i])) for i in ids]], index=["id", "piece"]
-    ).rename_axis("token")
+ctx.say(
+    f"`{sample_text}`: {len(sample_text)} characters, {len(ids)} tokens (with the mark that begins "
+    f"a text, if there is one): {study.listed(tokenizer, ids)}"
 )
-every = prompts.load_prompts(
-    ctx.profile.prompts, ctx.profile.prompts_per_domain, ctx.profile.domains
-)
-encoded = {
-    p.prompt_id: p
-    for p in prompts.encode_prompts(
-        tokenizer, every, ctx.profile.max_prompt_tokens, ctx.profile.template
-    )
-}
-lengths = pd.DataFrame(
-    [
-        (p.domain, len(p.text), len(encoded[p.prompt_id].ids), encoded[p.prompt_id].cut > 0)
-        for p in every
-    ]
-)
-lengths = lengths.set_axis(["domain", "characters", "tokens", "cut"], axis=1).groupby(
-    "domain", sort=False
-)
-counts = lengths.agg(
-    prompts=("tokens", "size"),
-    shortest=("tokens", "min"),
-    longest=("tokens", "max"),
-    prompts_cut=("cut", "sum"),
-)
-counts["characters_per_token"] = lengths["characters"].sum() / lengths["tokens"].sum()
-ctx.table(counts, "prompts", digits=2)
-notebook.say(
-    f"`{sample_text}`: {len(sample_text)} characters, {len(ids)} tokens (with the mark that begins a text, if there is one)."
-)
+
+# %%
+ctx.say(f"The models see {', '.join(map(str, ids))}.")
+
+# %% [markdown]
+# How many tokens have the prompts of each domain?
+
+# %%
+p = ctx.profile
+every = prompts.load_prompts(p.prompts, p.prompts_per_domain, p.domains)
+encoded = prompts.encode_prompts(tokenizer, every, p.max_prompt_tokens, p.template)
+ctx.table(study.prompt_lengths(every, encoded), "prompts", digits=2)
 
 # %% [markdown]
 # ## 3. What the target writes
 # The first prompt of each domain, continued by the target alone, greedily: the most likely token at
-# every step, until it writes its end mark or the limit is reached. ▌ stands between the end of the
-# prompt and the continuation. Speculative decoding will write exactly this.
+# every step (this is called temperature T = 0), until it writes its end mark or the limit is
+# reached. ▌ stands between the end of the prompt and the continuation. Speculative decoding will
+# write exactly this.
 
 # %%
-firsts = [encoded[p.prompt_id] for p in {p.domain: p for p in reversed(every)}.values()][::-1]
-texts = record.generate(
-    pair.target,
-    firsts,
-    ctx.profile.max_new_tokens,
-    pair.stop_ids,
-    sampling.Sampling(),
-    ctx.profile.seed,
-)
-recorded = {name: tuple(rows["token"]) for name, rows in run.trace.groupby("prompt_id", sort=False)}
+firsts = study.first_of_each_domain(encoded)
+texts = record.generate(pair.target, firsts, p.max_new_tokens, pair.stop_ids, study.GREEDY, p.seed)
 for prompt, text in zip(firsts, texts, strict=True):
-    end = "ended by the target" if text[-1] in pair.stop_ids else "stopped at the limit"
-    notebook.say(
-        f"**{prompt.domain}**, prompt `{prompt.prompt_id}` of {len(prompt.ids)} tokens; {len(text)} new tokens, {end}\n\n~~~~text\n"
-        f"{tokenizer.decode(prompt.ids)[-400:]}▌{tokenizer.decode(text, skip_special_tokens=True)}\n~~~~"
-    )
-    assert len(text) == ctx.profile.max_new_tokens or text[-1] in pair.stop_ids
-same = sum(recorded[prompt.prompt_id] == text for prompt, text in zip(firsts, texts, strict=True))
-notebook.say(
-    f"{same} of these {len(firsts)} continuations are, token for token, those of the recorded run."
+    ctx.say(study.continuation(pair, prompt, text))
+    assert len(text) == p.max_new_tokens or text[-1] in pair.stop_ids
+
+# %%
+recorded = runs.texts_of(run)
+same = [recorded[prompt.prompt_id] == text for prompt, text in zip(firsts, texts, strict=True)]
+ctx.say(
+    f"{sum(same)} of these {len(firsts)} continuations are, token for token, those of the recorded "
+    "run."
 )
 
 # %% [markdown]
@@ -223,85 +159,45 @@ notebook.say(
 # %%
 nodes = run.nodes.assign(accepted=score.reach(run.nodes))
 blank = [token for token in nodes["token"].unique() if not tokenizer.decode([int(token)]).strip()]
-trees = nodes.assign(last=nodes["node"] * nodes["accepted"], blank=nodes["token"].isin(blank))
-trees = (
-    trees.groupby(["prompt_id", "position"], sort=False)
-    .agg({"accepted": "sum", "last": "max", "blank": "any"})
-    .reset_index()
-)
-found = trees[
-    (trees["accepted"] == wanted) & trees["last"].isin(tree.parent) & ~trees["blank"]
-]  # there was something below to reject
-found = found if len(found) else trees[trees["accepted"] == trees["accepted"].max()]
-where, at = found.iloc[0][["prompt_id", "position"]]
-again = record.record_prompt(
-    pair, encoded[where], tuple(int(t) for t in recorded[where]), tree, sampling.Sampling()
-)
-drawn = pd.DataFrame(again.nodes).query("position == @at").reset_index(drop=True)
+where, at = study.wanted_tree(nodes, tree, wanted, blank)
+
+# %%
+prompt = next(prompt for prompt in encoded if prompt.prompt_id == where)
+text = recorded[where]
 stored = nodes[(nodes["prompt_id"] == where) & (nodes["position"] == at)]
-drawn["accepted"], drawn["alpha"] = stored["accepted"].to_numpy() == 1, score.alpha(drawn)
-drawn["text"] = [tokenizer.decode([t]) for t in drawn["token"]]
-gap = max(abs(drawn[c] - stored[c].to_numpy()).max() for c in ("draft_prob", "target_prob"))
-assert (drawn["token"].to_numpy() == stored["token"].to_numpy()).all() and gap < (
-    1e-4 if "float32" in str(pair.target.dtype) else 0.05
+one = study.scored_anew(pair, tree, stored, prompt, text)
+
+# %%
+path = one.loc[one["accepted"], "token"].tolist()
+emitted = list(text[at : at + len(path) + 1])
+context = tokenizer.decode([*prompt.ids, *text[:at]])
+ctx.save(
+    study.tree_figure(tree, one, context),
+    "tree",
+    caption=f"One drafted tree: of its {tree.size} tokens the greedy target accepts {len(path)}.",
 )
 
 # %%
-context = tokenizer.decode([*encoded[where].ids, *recorded[where][:at]])
-columns = [
-    [root, *drawn[name]]
-    for root, name in ((context, "text"), (1, "draft_prob"), (1, "target_prob"), (True, "accepted"))
-]
-fig = figures.draw_tree(tree, *columns)
-ctx.save(fig, "tree")
+ctx.table(study.tree_table(one), "tree-nodes")
 
 # %%
-shown = drawn[
-    [
-        "node",
-        "parent",
-        "depth",
-        "rank",
-        "text",
-        "draft_prob",
-        "target_prob",
-        "target_rank",
-        "alpha",
-        "accepted",
-    ]
-]
-shown = shown.assign(text=shown["text"].map(figures.visible)).rename(
-    columns={"text": "token", "draft_prob": "q", "target_prob": "p"}
-)
-ctx.table(shown.set_index("node"), "tree-nodes")
-
-
-def seen(tokens) -> str:
-    """Tokens as a reader can see them."""
-    return ", ".join(f"`{figures.visible(tokenizer.decode([int(t)]))}`" for t in tokens) or "none"
-
-
-path = drawn.loc[drawn["accepted"], "token"].tolist()
-emitted = list(recorded[where][at : at + len(path) + 1])
-own = (
-    f"adds its own token {seen(emitted[-1:])}"
-    if len(emitted) > len(path)
-    else "adds none, for the text ends there"
-)
-notebook.say(
-    f"This is position {at} of prompt `{where}`. The greedy target accepts **{len(path)}** of the {tree.size} drafted tokens "
-    f"({seen(path)}) and {own}. **This pass gives {len(emitted)} tokens**, where a pass of plain decoding gives one."
+added = emitted[len(path) :]
+ctx.say(
+    f"This is position {at} of prompt `{where}`. The greedy target accepts **{len(path)}** of the "
+    f"{tree.size} drafted tokens ({study.listed(tokenizer, path)}) and adds its own: "
+    f"{study.listed(tokenizer, added)}. **This pass gives {len(emitted)} tokens**, where a pass of "
+    "plain decoding gives one."
 )
 assert emitted[: len(path)] == path and 1 <= len(emitted) <= tree.max_depth + 1
 
 # %% [markdown]
 # ## 5. p, q, alpha, overlap
 # Acceptance at temperature T = 0 asks one thing of p: which token is its largest? When text is
-# sampled (T = 1), the comparison with q counts too. A token that was **drawn** from q is kept with
-# probability min(1, p/q): surely where the target likes it at least as much as the draft does, less
-# often where the draft is too sure of it. The mean of that over the tokens that q may draw is the
-# **overlap** of the two distributions, the sum over all tokens of min(p, q): 1 if they are the
-# same, 0 if they share nothing.
+# sampled (T = 1: a token is drawn from p as it is), the comparison with q counts too. A token that
+# was **drawn** from q is kept with probability min(1, p/q): surely where the target likes it at
+# least as much as the draft does, less often where the draft is too sure of it. The mean of that
+# over the tokens that q may draw is the **overlap** of the two distributions, the sum over all
+# tokens of min(p, q): 1 if they are the same, 0 if they share nothing.
 #
 # The column `alpha` above is min(1, p/q) of each node. Mind the names: the paper averages this
 # column over all nodes and calls it acceptance (`published_alpha` in this kit). But a tree's tokens
@@ -310,72 +206,38 @@ assert emitted[: len(path)] == path and 1 <= len(emitted) <= tree.max_depth + 1
 # estimator `alpha`.
 
 # %%
-row = run.trace[(run.trace["prompt_id"] == where) & (run.trace["position"] == at)].iloc[0]
-top = pd.DataFrame({"q": row["top_draft_q"], "p": row["top_draft_p"]})
-top["smaller"] = top.min(axis=1)
-names = [figures.visible(tokenizer.decode([int(t)])) for t in row["top_draft_ids"]] + ["all others"]
-top.loc[len(top)] = [1 - top["q"].sum(), 1 - top["p"].sum(), row["overlap"] - top["smaller"].sum()]
-top = top.clip(lower=0)
-fig, ax = figures.subplots(width=figures.ONE_COLUMN, height=2.9)
-for name, side, colour in (
-    ("q", -0.19, figures.OTHER_COLOURS[2]),
-    ("p", 0.19, figures.OTHER_COLOURS[1]),
-):
-    ax.barh(
-        [i + side for i in top.index],
-        top[name],
-        height=0.36,
-        color=colour,
-        label=f"{name} ({'draft' if name == 'q' else 'target'})",
-    )
-    ax.barh(
-        [i + side for i in top.index],
-        top["smaller"],
-        height=0.36,
-        facecolor="none",
-        edgecolor="black",
-        hatch="//////",
-        linewidth=0,
-    )
-ax.barh(
-    [0], [0], facecolor="none", edgecolor="black", hatch="//////", linewidth=0, label="min(p, q)"
+position = run.trace.set_index(["prompt_id", "position"]).loc[(where, at)]
+both, share = study.distributions(position, tokenizer), float(position["overlap"])
+ctx.save(
+    study.overlap_figure(both),
+    "overlap",
+    caption=f"Probability of the next token under draft and target; hatched: overlap, {share:.3f}.",
 )
-ax.set(
-    yticks=top.index,
-    ylabel="the draft's favourites, best on top",
-    xlabel="probability of the next token (depth 1)",
-)
-ax.set_title(f"hatched: the overlap, {row['overlap']:.3f} in all")
-ax.set_yticklabels(names, family="DejaVu Sans Mono")
-ax.invert_yaxis()
-ax.grid(axis="y", visible=False)
-ax.legend(loc="center right")
-ctx.save(fig, "overlap")
 
 # %%
-first = drawn[drawn["depth"] == 1].iloc[0]
-word, share = seen([first["token"]]), row["overlap"]
-relation = "at least as high as" if first["target_prob"] >= first["draft_prob"] else "lower than"
-notebook.say(
-    f"**At depth 1 of this tree.** The draft's favourite is {word}: q = {first['draft_prob']:.3f}, and p = {first['target_prob']:.3f} is "
-    f"{relation} that. If {word} is what was drawn, it is kept with probability min(1, p/q) = {first['alpha']:.3f}. Over all that "
-    f"could be drawn, a token is kept with probability **{share:.3f}**: the overlap, of which {top['smaller'].iloc[:-1].sum():.3f} comes "
-    f"from the {len(top) - 1} tokens shown and the rest from the other {pair.vocab - len(top) + 1:,}. (How a rejected token is replaced, "
-    "so that the text stays the target's: notebook 00.)"
+first = one.iloc[0]
+assert (both["smaller"] <= both[["p", "q"]].min(axis=1) + 1e-4).all()
+assert abs(both["smaller"].sum() - share) < 1e-4
+assert abs(first["target_prob"] - both["p"].iloc[0]) < 1e-3
+assert abs(first["draft_prob"] - both["q"].iloc[0]) < 1e-3
+
+# %%
+ctx.say(
+    f"**At depth 1 of this tree.** The draft's favourite has q = {first['draft_prob']:.3f} and p = "
+    f"{first['target_prob']:.3f}. If it is what was drawn, it is kept with probability "
+    f"min(1, p/q) = {first['alpha']:.3f}. Over all that could be drawn, a token is kept with "
+    f"probability **{share:.3f}**: the overlap, of which {both['smaller'].iloc[-1]:.3f} comes from "
+    "the tokens that are not shown. (How a rejected token is replaced, so that the text stays the "
+    "target's: notebook 00.)"
 )
-notebook.say(
-    f"**Over the whole tree.** The mean of `alpha` is {drawn['alpha'].mean():.3f} over all {tree.size} nodes, "
-    + ", ".join(
-        f"{rows['alpha'].mean():.3f} at rank {rank}" for rank, rows in drawn.groupby("rank")
-    )
-    + f"; the greedy target accepted {len(path)} of {tree.size}. One tree proves nothing: notebook 03 compares them over all positions."
-)
-assert (
-    abs(top["smaller"].sum() - share) < 1e-4
-    and (top["smaller"] <= top[["p", "q"]].min(axis=1) + 1e-4).all()
-)
-assert (
-    abs(first["target_prob"] - top["p"][0]) < 1e-3 and abs(first["draft_prob"] - top["q"][0]) < 1e-3
+
+# %%
+alpha = one["alpha"].mean()
+by_rank = one.groupby("rank")["alpha"].mean()
+ctx.say(
+    f"**Over the whole tree.** The mean of `alpha` is {alpha:.3f} over all {tree.size} nodes, by "
+    f"rank {', '.join(by_rank.map('{:.3f}'.format))}; the greedy target accepted {len(path)} of "
+    f"{tree.size}. One tree proves nothing: notebook 03 compares them over all positions."
 )
 
 # %% [markdown]
@@ -386,33 +248,27 @@ assert (
 
 # %%
 steps = []
-for step in decode.decode(
-    pair,
-    encoded[where].ids,
-    "greedy",
-    draft.Shape(tree),
-    sampling.Sampling(),
-    ctx.profile.max_new_tokens,
-):
-    steps.append(
-        step
-    )  # one target pass; in an open notebook this is where text could be shown as it comes
-pieces = [tokenizer.decode([i]) for i in range(pair.vocab)]
-display(HTML(tokenview.as_html(steps, pieces)))
-ctx.save(figures.draw_tokens(tokenview.layout(steps, pieces)), "tokens")
-written, kinds = (
-    tuple(t for s in steps for t in s.tokens),
-    tokenview.counts(tokenview.pieces(steps, pieces)),
+shape, limit = draft.Shape(tree), ctx.profile.max_new_tokens
+for step in decode.decode(pair, prompt.ids, "greedy", shape, study.GREEDY, limit):
+    steps.append(step)  # one target pass: here text could be shown as it comes
+
+# %%
+strings = [tokenizer.decode([token]) for token in range(pair.vocab)]
+display(HTML(pictures.as_html(steps, strings)))
+
+# %%
+written = tuple(token for step in steps for token in step.tokens)
+ctx.save(
+    figures.draw_tokens(pictures.layout(steps, strings)),
+    "tokens",
+    caption=f"The whole text: {len(steps)} target passes wrote {len(written)} tokens, "
+    f"{len(written) / len(steps):.2f} a pass.",
 )
-notebook.say(
-    f"**{len(steps)} target passes wrote {len(written)} tokens**, {len(written) / len(steps):.2f} a pass: "
-    + ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-    + f". Token for token the recorded text: {'yes' if written == recorded[where] else 'no'}."
-)
-assert written == recorded[where] or (str(pair.target.dtype), pair.target.device.type) != (
-    "torch.float32",
-    "cpu",
-)
+
+# %%
+equal = written == recorded[where]
+ctx.say(f"Token for token the recorded text: {'yes' if equal else 'no'}.")
+assert equal or not pair.is_exact
 
 # %% [markdown]
 # ## 7. What was recorded
@@ -420,30 +276,9 @@ assert written == recorded[where] or (str(pair.target.dtype), pair.target.device
 # read; they need no model any more.
 
 # %%
-m = run.manifest
-manifest = pd.Series(
-    {
-        "prompts": f"{m['prompts']} ({m['prompts_cut']} cut to {ctx.profile.max_prompt_tokens} tokens)",
-        "template": m["profile"]["template"],
-        "positions (rows of trace)": f"{m['rows']['trace']:,}",
-        "drafted nodes (rows of nodes)": f"{m['rows']['nodes']:,}",
-        "tree": " + ".join(str(len(tree.level(d))) for d in range(1, tree.max_depth + 1))
-        + " nodes",
-        "seconds": f"{m['time_s']:.0f}",
-        "nodes per second": f"{m['rows']['nodes'] / m['time_s']:,.0f}",
-        "peak memory (MB)": ", ".join(
-            f"{name} {size / 1e6:,.0f}" for name, size in m["peak_bytes"].items()
-        ),
-        "weights in memory (MB)": f"target {rows['target']['memory_mb']:.1f}, draft {rows['draft']['memory_mb']:.1f}",
-        "libraries": ", ".join(
-            f"{name} {m['libraries'][name]}" for name in ("torch", "transformers")
-        ),
-        "key": m["key"],
-    },
-    name="value",
-).rename_axis("fact")
-ctx.table(manifest.to_frame(), "manifest")
-assert m["rows"]["nodes"] == m["rows"]["trace"] * tree.size and m["prompts"] == len(every)
+ctx.table(study.manifest(run.manifest, tree, models), "manifest")
+rows = run.manifest["rows"]
+assert rows["nodes"] == rows["trace"] * tree.size and run.manifest["prompts"] == len(every)
 
 # %%
 ctx.record(
@@ -453,10 +288,10 @@ ctx.record(
     position=int(at),
     accepted=len(path),
     tokens_in_this_pass=len(emitted),
-    overlap_at_depth_1=float(share),
-    mean_alpha_of_the_tree=float(drawn["alpha"].mean()),
-    positions=m["rows"]["trace"],
-    nodes=m["rows"]["nodes"],
+    overlap_at_depth_1=share,
+    mean_alpha_of_the_tree=float(alpha),
+    positions=rows["trace"],
+    nodes=rows["nodes"],
 )
 
 # %% [markdown]

@@ -341,8 +341,8 @@ looked = right.at(quantity="share")
 ctx.say(
     f"**Prompt lookup** has the token at a share of {right.at(quantity='positions')} of all "
     f"positions (the draft at {1 - total / len(frame):.2f}) and of {looked} of the rejections; a "
-    f"rule that always knew which of the two to trust would gain {right.at(quantity='gain')} tokens "
-    "per target pass."
+    "rule that always knew which of the two to trust would gain "
+    f"{right.at(quantity='gain')} tokens per target pass."
 )
 
 # %% [markdown]
@@ -450,8 +450,8 @@ ctx.say(
 
 # %%
 ctx.say(
-    f"**Verdict.** The largest share of the rejections: of the kinds {study.largest(kinds)}, of the "
-    f"states {study.largest(states)}. {study.verdict(causes, ranking)}"
+    f"**Verdict.** The largest share of the rejections: of the kinds {study.largest(kinds)}, of "
+    f"the states {study.largest(states)}. {study.verdict(causes, ranking)}"
 )
 
 # %% [markdown]

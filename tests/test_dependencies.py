@@ -39,9 +39,6 @@ PURE = (
     "analysis.association",
     "analysis.rungs",
     "analysis.significance",
-    "studies.rejection_causes",
-    "studies.entropy_correlation",
-    "studies.chat_paradox",
     "studies.paper_audit.evidence",
     "studies.paper_audit.claims",
     "studies.paper_audit.author_records",
@@ -217,7 +214,6 @@ def test_a_notebook_imports_its_own_study_only(notebook):
         ),
         ("notebook", "from speclab.ops import hosted", "notebook (core) imports ops.hosted (ops)"),
         (
-            "studies.chat_paradox",
             "from speclab.studies.load_models import x",
             "the study of another notebook",
         ),

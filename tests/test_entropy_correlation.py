@@ -9,6 +9,7 @@ from sklearn.metrics import roc_auc_score
 from test_score import make_run
 
 from speclab import stats
+from speclab.analysis import association
 from speclab.estimates import Estimates
 from speclab.studies import entropy_correlation as study
 
@@ -149,7 +150,7 @@ def test_published_correlations_stand_beside_ours():
 def test_tables_of_a_run_hold_every_view(frames):
     nodes, trace = frames
     found = study.entropy_correlations(nodes, trace)
-    assert set(found.frame["method"]) == set(stats.METHODS)
+    assert set(found.frame["method"]) == set(association.METHODS)
     wide = found.wide(["method", "domain"], "acceptance")
     assert list(wide)[2:] == [
         "min(1, p/q), all nodes",

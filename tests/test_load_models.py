@@ -1,0 +1,109 @@
+"""Notebook 01's study: which tree is drawn, what its tables hold, and the words about the pair."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from speclab.prompts import EncodedPrompt, Prompt
+from speclab.studies import load_models as study
+from speclab.tree import chain, static_tree
+
+TREE = static_tree(2, 2)  # nodes 1, 2 at depth 1; 3, 4 below 1; 5, 6 below 2
+
+
+class Tokenizer:
+    """Token 0 is a space, token i the word wi."""
+
+    def decode(self, ids, skip_special_tokens=False):
+        return "".join(" " if i == 0 else f"w{i}" for i in ids)
+
+
+def nodes_of(*trees) -> pd.DataFrame:
+    """One tree a position of prompt `a`: (accepted nodes, tokens of all nodes)."""
+    parts = [
+        pd.DataFrame(
+            {
+                "prompt_id": "a",
+                "position": position,
+                "node": np.arange(1, TREE.size + 1),
+                "token": tokens,
+                "accepted": np.isin(np.arange(1, TREE.size + 1), accepted).astype(int),
+            }
+        )
+        for position, (accepted, tokens) in enumerate(trees)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_the_tree_drawn_rejects_below_what_it_accepts():
+    full, one, none = [1, 3], [1], []
+    words, spaces = range(1, 7), [1, 2, 0, 3, 4, 5]
+    nodes = nodes_of((none, words), (full, words), (one, spaces), (one, words))
+    assert study.wanted_tree(nodes, TREE, 1, blank=[0]) == ("a", 3), "no white space"
+    assert study.wanted_tree(nodes, TREE, 1, blank=[]) == ("a", 2)
+    assert study.wanted_tree(nodes, TREE, 0, blank=[0]) == ("a", 0)
+    assert study.wanted_tree(nodes, TREE, 2, blank=[0]) == ("a", 1), "nothing below to reject"
+
+
+def test_first_prompt_of_each_domain():
+    prompts = [EncodedPrompt(name, domain, (1,), 0) for name, domain in ("ax", "bx", "cy", "dx")]
+    assert [prompt.prompt_id for prompt in study.first_of_each_domain(prompts)] == ["a", "c"]
+
+
+def test_lengths_of_prompts_by_hand():
+    prompts = [Prompt("a", "chat", "four"), Prompt("b", "chat", "sixsix")]
+    encoded = [EncodedPrompt("a", "chat", (1, 2), 0), EncodedPrompt("b", "chat", (1, 2, 3), 4)]
+    row = study.prompt_lengths(prompts, encoded).loc["chat"]
+    assert row.tolist() == [2, 2, 3, 1, 2.0]
+
+
+def test_texts_as_a_reader_sees_them():
+    pair = SimpleNamespace(tokenizer=Tokenizer(), stop_ids=frozenset({9}))
+    prompt = EncodedPrompt("a", "chat", (1, 0), 0)
+    said = study.continuation(pair, prompt, (2, 3))
+    assert "w1 ▌w2w3" in said and "2 new tokens, stopped at the limit" in said
+    assert "ended by the target" in study.continuation(pair, prompt, (2, 9))
+    assert study.listed(Tokenizer(), [0, 1]) == "`␣`, `w1`"
+    assert study.listed(Tokenizer(), []) == "none"
+
+
+def test_the_copy_of_four_bits_is_told_or_its_absence():
+    models = pd.DataFrame({"memory_mb": [10.0], "kernel": ["Linear"]}, index=["target"])
+    assert "no 4-bit copy" in study.four_bit_sentence(models)
+    models.loc["target, 4 bit"] = [2.5, "Fast"]
+    assert "run as `Fast`; in memory it takes 25%" in study.four_bit_sentence(models)
+
+
+def test_distributions_sum_to_one_and_to_the_overlap():
+    position = pd.Series(
+        {
+            "top_draft_q": np.array([0.6, 0.3]),
+            "top_draft_p": np.array([0.3, 0.5]),
+            "top_draft_ids": np.array([1, 2]),
+            "overlap": 0.7,
+        }
+    )
+    table = study.distributions(position, Tokenizer())
+    assert list(table.index) == ["w1", "w2", "all others"]
+    assert table["smaller"].tolist() == pytest.approx([0.3, 0.3, 0.1])
+    assert table[["p", "q"]].sum().tolist() == pytest.approx([1, 1])
+
+
+def test_manifest_by_hand():
+    facts = {
+        "rows": {"trace": 1000, "nodes": 4000},
+        "time_s": 2.0,
+        "peak_bytes": {"cpu": 5e6},
+        "libraries": {"torch": "2", "transformers": "5"},
+        "profile": {"max_prompt_tokens": 64, "template": "none"},
+        "prompts": 10,
+        "prompts_cut": 1,
+        "key": "k",
+    }
+    models = pd.DataFrame({"memory_mb": [3.0, 1.0]}, index=["target", "draft"])
+    value = study.manifest(facts, chain(4), models)["value"]
+    assert value["prompts"] == "10 (1 cut to 64 tokens)"
+    assert value["nodes per second"] == "2,000" and value["tree"] == "1 + 1 + 1 + 1 nodes"
+    assert value["weights in memory (MB)"] == "target 3.0, draft 1.0"
