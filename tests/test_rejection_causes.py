@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speclab import replay
@@ -421,6 +421,7 @@ def test_gains_are_the_difference_of_two_summaries(frame, shape):
             assert mine[domain] == pytest.approx(after[domain] - before[domain])
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.booleans()), min_size=1, max_size=40),
     st.integers(1, 6),

@@ -449,7 +449,7 @@ def two_of_two_families(ranking: pd.DataFrame) -> list[str]:
 
 def largest(estimates: Estimates) -> str:
     """The class of the largest number, and those whose intervals overlap with its own."""
-    known = estimates.defined().frame.sort_values("estimate", ascending=False)
+    known = estimates.frame.dropna(subset="estimate").sort_values("estimate", ascending=False)
     near = known[known["high"] >= known["low"].head(1).sum()]
     said = Estimates(near).listed("cause") if len(near) else "undefined"
     return f"{said} (not to be told apart)" if len(near) > 1 else said
