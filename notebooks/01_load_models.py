@@ -116,7 +116,7 @@ ctx.say(f"The models see {', '.join(map(str, ids))}.")
 
 # %%
 p = ctx.profile
-every = prompts.load_prompts(p.prompts, p.prompts_per_domain, p.domains)
+every = runs.profile_prompts(p)
 encoded = prompts.encode_prompts(tokenizer, every, p.max_prompt_tokens, p.template)
 ctx.table(study.prompt_lengths(every, encoded), "prompts", digits=2)
 

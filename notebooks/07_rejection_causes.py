@@ -85,7 +85,7 @@ strings = token_kinds.strings_of(tokenizer)
 
 # %%
 p = ctx.profile
-texts = prompts.load_prompts(p.prompts, p.prompts_per_domain, p.domains)
+texts = runs.profile_prompts(p)
 encoded = prompts.encode_prompts(tokenizer, texts, p.max_prompt_tokens, p.template)
 prompt_tokens = {prompt.prompt_id: prompt.ids for prompt in encoded}
 

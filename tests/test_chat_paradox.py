@@ -164,8 +164,8 @@ def test_a_level_that_most_resamples_lack_is_refused():
 
 def test_pick_and_the_ladder():
     run = make_run()
-    assert score.member(score.hit, 2)(run.trace) == score.hit(run.trace, 2)
-    assert score.member(score.alpha_by_rank, 0)(run.nodes) == score.alpha_by_rank(run.nodes, 0)
+    assert score.member(score.hit, 2)(run.trace) == score.hit(run.trace)[2]
+    assert score.member(score.alpha_by_rank, 0)(run.nodes) == score.alpha_by_rank(run.nodes)[0]
     with pytest.raises(ValueError, match="has members 0 to"):
         score.member(score.alpha_by_rank, 99)(run.nodes)
     table = study.ladder_contrasts(run, n=FEW).set_index("estimator")
