@@ -159,9 +159,8 @@ recovered = " or ".join(f"`{word}`" for word in rule.index[rule["residual"] > 0]
 ctx.say(
     f'After "the" the target\'s favourite is "{words[p.argmax()]}" and the draft\'s is '
     f'"{words[q.argmax()]}". The draft\'s word stays with probability **{overlap:.2f}**, the '
-    f"overlap. "
-    f"With probability {1 - overlap:.2f} it is rejected, and {recovered} is recovered. The column "
-    "`emitted` is p again: lossless."
+    f"overlap. With probability {1 - overlap:.2f} it is rejected, and {recovered} is recovered. "
+    "The column `emitted` is p again: lossless."
 )
 
 # %%
@@ -257,9 +256,8 @@ ctx.plot(
     study.distances(came, p),
     "words drawn",
     "lossless",
-    "Distance from p of the words that came out, as more and more are drawn: a lossless rule goes "
-    "on "
-    f"falling; {away}.",
+    "Distance from p of the words that came out, as more and more are drawn: a lossless rule "
+    f"goes on falling; {away}.",
     hue="rule",
     y="total variation to p",
     log=True,
@@ -269,8 +267,7 @@ ctx.plot(
 # %%
 ctx.say(
     f"The exact limit of {', '.join(f'`{name}`' for name in exact.index.drop(lossy))} is p, and "
-    f"what "
-    f"was drawn agrees with it (chi-square test). {away}, however many words are drawn."
+    f"what was drawn agrees with it (chi-square test). {away}, however many words are drawn."
 )
 assert lossy == [name for name in study.NAMES if not RULES[name].lossless]
 assert lossy == list(table.index[table["chi-square p-value"] < 1e-4])
@@ -439,8 +436,7 @@ per_pass = flaws["words per pass"]
 fewer = per_pass.index[per_pass < per_pass["as it should be"] - 1e-9]
 ctx.say(
     f"Another text than the target's comes from: {'; '.join(flaws.index[off])}. Fewer words per "
-    f"pass "
-    f"than {per_pass['as it should be']:.2f}: {'; '.join(fewer)}. With all three a pass gives "
+    f"pass than {per_pass['as it should be']:.2f}: {'; '.join(fewer)}. With all three a pass gives "
     f"{per_pass['all three']:.2f} words; plain decoding, without any draft, gives 1."
 )
 assert list(flaws.index[~off]) == ["as it should be", "no bonus"]
@@ -491,9 +487,8 @@ gap = (counted["counted"] - counted["formula"]).abs()
 inside = gap < 1.96 * counted["standard error"]
 ctx.say(
     f"The formula lies within the 95 % interval of the count at {inside.sum()} of {len(inside)} "
-    f"gammas. With a = {alpha:.2f} no gamma gives more than 1/(1 - a) = {most:.1f} words per "
-    f"pass, and "
-    "each further drafted word adds less but costs a draft pass."
+    f"gammas. With a = {alpha:.2f} no gamma gives more than 1/(1 - a) = {most:.1f} words per pass, "
+    "and each further drafted word adds less but costs a draft pass."
 )
 assert (gap < 4.5 * counted["standard error"]).all()
 
@@ -507,8 +502,7 @@ assert (gap < 4.5 * counted["standard error"]).all()
 free = cost.break_even_cost(formula[2], 3)
 ctx.say(
     "If v were 1 and o were 0, gamma = 3 would beat plain decoding as long as a draft pass takes "
-    "less "
-    f"than {free:.2f} of the time of a target pass."
+    f"less than {free:.2f} of the time of a target pass."
 )
 
 # %%

@@ -178,8 +178,7 @@ at_gamma = tau.at(gamma=gamma)
 ctx.say(f"Tokens of a pass with gamma = {gamma}: {at_gamma.listed(within='temperature')}.")
 ctx.say(
     f"Half of what {largest_gamma} draft tokens add to plain decoding's one token per pass is "
-    f"there "
-    f"with a gamma of … {study.half_way(tau)}."
+    f"there with a gamma of … {study.half_way(tau)}."
 )
 
 # %%
@@ -360,9 +359,8 @@ assert used.lies_within(0, 1)
 speed = curves.at(quantity="speedup", average="visited")
 peaks = speed.highest(["temperature", "domain"])
 caption = (
-    f"Estimated speed-up over plain decoding by gamma, at an assumed c = {cost_ratio:g}; bands: "
-    f"95 %, "
-    f"prompts resampled. The peaks reach {peaks.span()}."
+    f"Estimated speed-up over plain decoding by gamma, at an assumed c = {cost_ratio:g}; bands: 95 "
+    f"%, prompts resampled. The peaks reach {peaks.span()}."
 )
 ctx.plot(speed, "gamma", "speed-up", caption, columns="temperature", y="speedup", reference=1)
 
@@ -443,11 +441,9 @@ typical, best_case = (cost.speedup_article(e, target_ms, draft_ms) for e in (0.8
 c = draft_ms / target_ms
 ctx.say(
     f"It rises with every gamma, whatever alpha, towards T / t = {target_ms / draft_ms:g}. With "
-    f"gamma "
-    f"= 4 it gives {typical:.2f}, and {best_case:.2f} in its best case; the standard model gives "
-    f"{cost.speedup_iid(0.85, 4, c):.2f}, and {cost.speedup_standard(5, 4, c):.2f} if everything "
-    f"is "
-    "accepted."
+    f"gamma = 4 it gives {typical:.2f}, and {best_case:.2f} in its best case; the standard model "
+    f"gives {cost.speedup_iid(0.85, 4, c):.2f}, and {cost.speedup_standard(5, 4, c):.2f} if "
+    "everything is accepted."
 )
 
 # %%

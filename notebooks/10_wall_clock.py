@@ -130,9 +130,9 @@ ctx.say(
 #
 # * **c**: a draft pass over one token, in such units; the draft makes gamma of them before each
 #   target pass;
-# * **v(n)**: a target pass over n tokens (the last one and the n - 1 drafted) in units of one over
-#   1. The textbook takes v = 1: true while a pass waits for the weights to come from memory, not
-#   when it waits for arithmetic;
+# * **v(n)**: a target pass over n tokens (the last one and the n - 1 drafted) in the same units.
+#   The textbook takes v = 1: true while a pass waits for the weights to come from memory, not when
+#   it waits for arithmetic;
 # * **o**: what a block takes besides its passes (choosing, comparing, cutting the caches back), and
 #   what its first pass takes more, because the other model's weights have pushed its own out of the
 #   processor's cache.
@@ -161,11 +161,12 @@ ctx.table(study.pass_table(times, costs), "pass-times", rows=5)
 ctx.say(
     f"With {context} tokens in the cache, a target pass over one token takes {costs.target_ms:.2f} "
     f"ms; **c = {costs.c():.3f}**, **v(5) = {costs.v(5):.2f}** (verifying a chain of 4), v(64) = "
-    f"{costs.v(64):.2f}, **o = {costs.overhead:.2f}**. A pass over {study.flat_up_to(costs)} "
-    f"tokens "
-    f"costs at most a quarter more than over one. The largest spread of a case (quartile range "
-    f"over "
-    f"median) is {timing.spread(times):.0%}."
+    f"{costs.v(64):.2f}, **o = {costs.overhead:.2f}**."
+)
+ctx.say(
+    f"The largest n whose pass costs at most a quarter more than one over one token is "
+    f"{study.flat_up_to(costs)}. The largest spread of a case (quartile range over median) is "
+    f"{timing.spread(times):.0%}."
 )
 assert costs.v(1) == 1
 
@@ -175,8 +176,7 @@ ctx.plot(
     "n",
     "pass-times",
     f"Time of a pass over n tokens, medians and quartiles of {pass_repeats} repeats. Over 64 "
-    f"tokens "
-    f"the target takes {costs.v(64):.1f} times what it takes over one.",
+    f"tokens the target takes {costs.v(64):.1f} times what it takes over one.",
     hue="pass",
     columns="unit",
     y="time of a pass",
@@ -198,9 +198,8 @@ ctx.save(
     study.draw_blocks(blocks),
     "block",
     f"The price of a block as measured, in target passes: {ends.iloc[0]:.2f} for a "
-    f"{ends.index[0]}, "
-    f"{ends.iloc[-1]:.2f} for a {ends.index[-1]}. It pays if the block emits more tokens than "
-    f"that.",
+    f"{ends.index[0]}, {ends.iloc[-1]:.2f} for a {ends.index[-1]}. It pays if the block emits "
+    "more tokens than that.",
 )
 
 # %% [markdown]
@@ -257,9 +256,9 @@ sample = timed[::prompts_per_domain_timed]
 differ = study.unlike_texts(pair, sample, shapes, short, new_tokens)
 ctx.say(
     f"Replayed against decoded, {len(counts)} shapes, {len(timed)} prompts, every repeat: "
-    f"**{wrong} "
-    f"differences** in tokens or blocks; {differ} of {len(shapes) * len(sample)} texts differ from "
-    "the target's own. (On a GPU or in half precision a near tie may fall the other way.)"
+    f"**{wrong} differences** in tokens or blocks; {differ} of {len(shapes) * len(sample)} texts "
+    "differ from the target's own. (On a GPU or in half precision a near tie may fall the other "
+    "way.)"
 )
 assert not pair.is_exact or wrong == differ == 0, "same text, same counts"
 
@@ -303,7 +302,7 @@ ctx.plot(
 
 # %%
 verdict = gain.sentence(
-    "faster than plain", "slower than plain", "not to be told apart", names="method", than=1
+    "faster than plain:", "slower than plain:", "not to be told apart from it:", "method", than=1
 )
 ctx.say(
     f"**Fastest**: {fastest}, {gain.at(method=fastest)} times plain decoding. **Most tokens per "
@@ -342,8 +341,7 @@ ctx.say(
     f"{share.max():.2f} ({share.idxmax()}); of the ideal without any o: {lean.min():.2f} "
     f"({lean.idxmin()}) to {lean.max():.2f} ({lean.idxmax()}). Plain decoding itself takes "
     f"{price['plain']:.2f} target passes a token: a shape whose blocks cost just what was "
-    f"predicted "
-    "would reach that share."
+    "predicted would reach that share."
 )
 
 # %% [markdown]
@@ -445,9 +443,8 @@ ctx.say(
     f"{article_gamma} the article's rule gives {best_case:.2f} at best and {typical:.2f} typically "
     f"(its own example prints {printed:.1f}, dividing by 112 where its rule has 117); the standard "
     f"model gives {independent:.2f}, at best {ceiling:.2f}. The article's rule leaves out the "
-    f"bonus "
-    "or recovered token of each pass, the drafts that are paid for and thrown away, and what is "
-    "lost behind a rejection. The first makes it too low, the others too high."
+    "bonus or recovered token of each pass, the drafts that are paid for and thrown away, and "
+    "what is lost behind a rejection. The first makes it too low, the others too high."
 )
 
 # %%
@@ -472,8 +469,7 @@ ctx.plot(
     "what",
     "limits",
     f"Predicted speed-up with one term made ideal at a time. At gamma {now} the most would come "
-    f"from "
-    f"a {added.index[0]}.",
+    f"from a {added.index[0]}.",
     hue="at",
     kind="bars",
     y="predicted speed-up",
@@ -486,9 +482,8 @@ same = limits.set_index("made ideal")["same gamma"]
 more = ", ".join(f"{name} ({up:+.2f})" for name, up in added.items())
 ctx.say(
     f"At gamma {now}, the best of chains as predicted ({same['as measured']:.2f} times plain), "
-    f"what "
-    f"each would add, the most first: {more}. With all three costs ideal the same drafts would be "
-    f"worth {same['all three']:.2f}."
+    f"what each would add, the most first: {more}. With all three costs ideal the same drafts "
+    f"would be worth {same['all three']:.2f}."
 )
 assert same["all three"] >= same.iloc[:4].max() - 1e-9
 

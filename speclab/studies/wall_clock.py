@@ -230,7 +230,8 @@ def speed_bars(table: pd.DataFrame) -> Estimates:
 def speed_by_domain(each: pd.DataFrame, domains: Sequence[str]) -> pd.DataFrame:
     """Measured speed-up of each method in each domain (too few prompts for intervals)."""
     sums = each.groupby(["method", "domain"], sort=False)[["plain_s", "time_s"]].sum()
-    return (sums["plain_s"] / sums["time_s"]).unstack(sort=False)[list(domains)].reset_index()
+    gain = (sums["plain_s"] / sums["time_s"]).unstack(sort=False)[list(domains)]
+    return gain.rename_axis(columns=None).reset_index()
 
 
 def what_was_drafted(compared: pd.DataFrame) -> pd.DataFrame:
