@@ -47,8 +47,7 @@ if root is None:
         shutil.copytree(attached.parents[1], fetched)
     elif not os.environ.get("SPECLAB_REPO"):  # the kit has no public address yet
         raise SystemExit(
-            "No checkout here: set SPECLAB_REPO to the kit's git address, or attach the kit as a "
-            "data set."
+            "No checkout here: set SPECLAB_REPO to the kit's git address, or attach the kit as a data set."
         )
     else:
         subprocess.run(
@@ -296,7 +295,7 @@ nodes = study.node_columns(tree, p_table, q_table, stop)
 
 # %%
 tried = (1, 3, 4)  # the nodes that are tried with these coins, in order
-rows = study.tree_table(tree, nodes, words, stop, tried, coins)
+rows = study.coins_of_tree(tree, nodes, words, stop, tried, coins)
 ctx.table(rows, "tree", 2)
 
 # %%

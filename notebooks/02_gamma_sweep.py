@@ -39,8 +39,7 @@ if root is None:
         shutil.copytree(attached.parents[1], fetched)
     elif not os.environ.get("SPECLAB_REPO"):  # the kit has no public address yet
         raise SystemExit(
-            "No checkout here: set SPECLAB_REPO to the kit's git address, or attach the kit as a "
-            "data set."
+            "No checkout here: set SPECLAB_REPO to the kit's git address, or attach the kit as a data set."
         )
     else:
         subprocess.run(
@@ -411,7 +410,7 @@ notebook.show_table(as_good.join(other))
 # The article names ranges of gamma by kind of text (the parameter `article`; the orange frames).
 
 # %%
-ctx.say(study.verdicts(best))
+ctx.say(study.article_verdicts(best))
 if {"math", "chat"} <= set(best["domain"]):
     ctx.say(f"The best gamma of math against that of chat. {study.larger(share, 'math', 'chat')}.")
 

@@ -171,7 +171,7 @@ def test_words_that_come_from_p_and_others():
 def test_a_tree_coin_by_coin():
     tree = static_tree(2, 2)
     nodes = study.node_columns(tree, P_TABLE, Q_TABLE, 4)  # dog and cat, and again below each
-    table = study.tree_table(tree, nodes, WORDS, 4, (1, 2), [0.5, 0.7])
+    table = study.coins_of_tree(tree, nodes, WORDS, 4, (1, 2), [0.5, 0.7])
     assert table["word"].tolist() == ["dog", "cat"]
     assert table["p among the words left"].tolist() == pytest.approx([0.35, 0.5 / 0.65])
     assert table["outcome"].tolist() == ["rejected", "accepted"]

@@ -212,7 +212,7 @@ def test_words_about_best_gammas():
     assert "may lie beyond it" in study.edges(pd.DataFrame({"best": [8]}), 8)
     rows = [("T = 0", d, "2-4", s) for d, s in zip("abcd", (0.95, 0.5, 0.05, np.nan), strict=True)]
     names = ["temperature", "domain", "article", "share_in_article"]
-    said = study.verdicts(pd.DataFrame(rows, columns=names)).splitlines()
+    said = study.article_verdicts(pd.DataFrame(rows, columns=names)).splitlines()
     assert len(said) == 3 and "2-4 holds" in said[0]
     assert "is not decided" in said[1] and "does not hold" in said[2]
 

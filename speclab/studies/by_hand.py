@@ -247,7 +247,7 @@ def node_columns(tree: Tree, p: np.ndarray, q: np.ndarray, last: int) -> dict[st
     )
 
 
-def tree_table(
+def coins_of_tree(
     tree: Tree,
     nodes: Mapping[str, np.ndarray],
     words: Sequence[str],

@@ -382,7 +382,7 @@ def edges(best: pd.DataFrame, largest: int) -> str:
     return " ".join(said)
 
 
-def verdicts(best: pd.DataFrame) -> str:
+def article_verdicts(best: pd.DataFrame) -> str:
     """Does the article's range of gamma hold on these texts at this c? A list of sentences."""
     said = []
     for row in best.dropna(subset="share_in_article").itertuples():
