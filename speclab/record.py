@@ -275,23 +275,6 @@ def record_prompt(
     return Recorded(trace, nodes, continuation)
 
 
-def record_block(
-    pair: Pair,
-    prompts: list[EncodedPrompt],
-    tree: Tree,
-    sampling: Sampling,
-    max_new_tokens: int,
-    seed: int,
-    max_packed_tokens: int,
-) -> list[Recorded]:
-    """Generate the continuations of several prompts together, then record each prompt."""
-    texts = generate(pair.target, prompts, max_new_tokens, pair.stop_ids, sampling, seed)
-    return [
-        record_prompt(pair, prompt, text, tree, sampling, max_packed_tokens)
-        for prompt, text in zip(prompts, texts, strict=True)
-    ]
-
-
 # ---- 4. blocks of prompts: the unit of work, checkpoint and distribution -------------------------
 
 

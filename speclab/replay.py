@@ -145,37 +145,6 @@ def chain_sums(
     return pd.concat(parts, names=["gamma"]).reset_index("gamma").reset_index(drop=True)
 
 
-def rates(sums: pd.DataFrame) -> pd.DataFrame:
-    """Per-domain numbers from `prompt_sums` or `chain_sums` (there also per gamma), domains in
-    order of appearance.
-
-    Columns [gamma,] domain, prompts, blocks, emitted, block_efficiency (pooled: emitted / blocks),
-    block_efficiency_per_prompt (mean of the prompts' own), mean_accepted, draft_utilisation
-    (accepted / drafted), truncated_share (of blocks). ValueError if a domain has no block.
-    """
-    keys = [key for key in ("gamma", "domain") if key in sums]
-    own = (sums["emitted"] / sums["blocks"]).where(sums["blocks"] > 0)
-    groups = sums.assign(own=own).groupby(keys, sort=False, observed=True)
-    total, own = groups[_SUMS].sum(), groups["own"]
-    blocks = total["blocks"]
-    if (blocks <= 0).any():
-        where = blocks.index[blocks <= 0].to_frame(index=False).iloc[0].to_dict()
-        raise ValueError(
-            f"no block is left for {where}: its texts are too short for this shape; use ends='all'"
-        )
-    found = {
-        "prompts": own.count(),
-        "blocks": blocks,
-        "emitted": total["emitted"],
-        "block_efficiency": total["emitted"] / blocks,
-        "block_efficiency_per_prompt": own.mean(),
-        "mean_accepted": total["accepted"] / blocks,
-        "draft_utilisation": total["accepted"] / total["drafted"],
-        "truncated_share": total["truncated"] / blocks,
-    }
-    return pd.DataFrame(found).reset_index()
-
-
 def _chain(trace: pd.DataFrame, gamma: int, rule: str) -> tuple[_Texts, np.ndarray]:
     """Texts and survival[prompt, start, i - 1] = P(at least i accepted); the first g columns are
     the survival of a chain of g.

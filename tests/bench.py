@@ -34,7 +34,8 @@ def _prompts(pair, length: int, count: int) -> list:
 
 
 def _recorder(pair, new: int, length: int) -> tuple[int, float]:
-    from speclab.record import record_block
+    from toy import record_block
+
     from speclab.sampling import Sampling
     from speclab.tree import static_tree
 

@@ -9,12 +9,11 @@ import pandas as pd
 import pytest
 from test_power import MEAN, levels, texts
 from test_score import make_run
-from toy import toy_pair
+from toy import record_block, toy_pair
 
 from speclab import replay, score, stats
 from speclab.estimates import Estimates
 from speclab.prompts import EncodedPrompt
-from speclab.record import record_block
 from speclab.runs import Run, RunError
 from speclab.sampling import Sampling
 from speclab.studies.domain_acceptance import certainty, ladder, sensitivity, variance

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
+from toy import record_block
 
 from speclab import record
 from speclab.ops import plan as memory
@@ -169,7 +170,7 @@ def test_planned_passes_and_tokens_are_the_recorders(
         lambda h, honest=random_pair.draft.logits: rows.append(h.shape[0]) or honest(h),
     )
     for i in range(0, 5, block):
-        record.record_block(endless, prompts[i : i + block], profile.tree, GREEDY, new, 0, packed)
+        record_block(endless, prompts[i : i + block], profile.tree, GREEDY, new, 0, packed)
     planned = stages(profile, *of_pair(random_pair))
     for which in ("target", "draft"):
         passes = sum(s.passes for s in planned if s.model == which and s.name != "logits")

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from toy import toy_pair
+from toy import record_block, toy_pair
 
 from speclab.packing import packed_tokens_for
 from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
-from speclab.record import NonFiniteProbability, generate, record_block, record_prompt
+from speclab.record import NonFiniteProbability, generate, record_prompt
 from speclab.sampling import Sampling
 from speclab.tree import chain, static_tree
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from conftest import ROOT
 from safetensors import safe_open
+from toy import record_block
 
 from data.corpus import Document
 from data.pairs.tiny import prepare
 from speclab.drafts.train import TrainConfig
 from speclab.prompts import DOMAINS, encode_prompts, load_prompts
-from speclab.record import record_block
 from speclab.sampling import Sampling
 from speclab.tree import static_tree
 

@@ -1,5 +1,5 @@
 """A ten-word pair without transformers: logits are a fixed function of the last three visible
-tokens, in order of position.
+tokens, in order of position; and a block of prompts recorded in one call.
 """
 
 import hashlib
@@ -9,6 +9,10 @@ import torch
 
 from speclab.model import LanguageModel
 from speclab.pairs import Pair
+from speclab.prompts import EncodedPrompt
+from speclab.record import Recorded, generate, record_prompt
+from speclab.sampling import Sampling
+from speclab.tree import Tree
 
 WORDS = 10
 
@@ -66,3 +70,20 @@ def toy_model(seed: int = 0, noise: float = 0.0, scale: float = 2.0) -> Language
 def toy_pair(noise: float = 1.0, stop: int = 9) -> Pair:
     """Target and a draft that is the target with noise."""
     return Pair(toy_model(), toy_model(1, noise), None, frozenset({stop}), {})
+
+
+def record_block(
+    pair: Pair,
+    prompts: list[EncodedPrompt],
+    tree: Tree,
+    sampling: Sampling,
+    max_new_tokens: int,
+    seed: int,
+    max_packed_tokens: int,
+) -> list[Recorded]:
+    """Generate the continuations of several prompts together, then record each prompt."""
+    texts = generate(pair.target, prompts, max_new_tokens, pair.stop_ids, sampling, seed)
+    return [
+        record_prompt(pair, prompt, text, tree, sampling, max_packed_tokens)
+        for prompt, text in zip(prompts, texts, strict=True)
+    ]

@@ -286,8 +286,9 @@ def gap_parts(
             table[[f"{column}_low", f"{column}_high"]] = found[["low", "high"]]
         chance = run.trace["domain"].map(table["alpha"])  # accepted with alpha everywhere
         alike = run.trace.assign(p_token=1.0, q_token=chance)
-        ends = replay.rates(replay.chain_sums(alike, [gamma], "rejection")).set_index("domain")
-        table["from_text_end"] = ends["block_efficiency"] - table["iid"]
+        replayed = replay.chain_sums(alike, [gamma], "rejection").groupby("domain")
+        sums = replayed[["emitted", "blocks"]].sum()
+        table["from_text_end"] = sums["emitted"] / sums["blocks"] - table["iid"]
         table["from_lag1"] = table["markov"] - table["iid"]
         table["rest"] = table["gap"] - table["from_text_end"] - table["from_lag1"]
         parts[text] = table.reset_index()
