@@ -113,10 +113,9 @@ def decode(
         logits = _score(pair, target, context, proposal)
         verdict = _verdict(rule, proposal, logits, sampling, rng)
         step = _emitted(proposal, verdict, left, pair.stop_ids)
-        path = np.array(verdict.path[: step.accepted], dtype=np.int64)
-        slots = proposal.slots[path]
-        target.keep(len(context), (len(context) - 1 + path).tolist())
-        draft.keep(len(context), slots[slots >= 0].tolist())
+        path, trunk = verdict.path[: step.accepted], len(context)
+        target.keep(trunk, [trunk - 1 + node for node in path])
+        draft.keep(trunk, [trunk + at for at, node in enumerate(proposal.run) if node in path])
         context += step.tokens
         left -= len(step.tokens)
         yield step

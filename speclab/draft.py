@@ -104,14 +104,14 @@ def parse_shape(text: str) -> Shape:
 @dataclass(frozen=True)
 class Proposal:
     """Drafted tokens: `tree`, `tokens` int64 [N + 1] (entry 0 unused), `q` [N + 1, vocab] for rules
-    that need it, and each node's slot in the draft's cache, int64 [N + 1], -1 where it was not run
-    (leaves).
+    that need it, and the nodes that were `run`, in the order in which the draft's cache holds them
+    behind the context (-1: one that is not in the tree).
     """
 
     tree: Tree
     tokens: np.ndarray
     q: Tensor | None
-    slots: np.ndarray
+    run: np.ndarray
 
 
 def propose(
@@ -157,12 +157,6 @@ class _Text:
         hidden = self.draft.forward(new, self.cache, positions, visible)
         return self.draft.logits(hidden[0, -len(sees) :])
 
-    def slots(self, nodes: int, run: np.ndarray) -> np.ndarray:
-        """Each node's slot in the cache, -1 where it was not run; `run`: in this order."""
-        slots = np.full(nodes, -1)
-        slots[run] = len(self.context) + np.arange(len(run))
-        return slots
-
 
 def _static(
     text: _Text,
@@ -174,12 +168,11 @@ def _static(
     """The tree's tokens: the draft's best, or drawn from its distributions with `rng`."""
     tokens = np.zeros(tree.size + 1, dtype=np.int64)
     q = torch.zeros(tree.size + 1, text.draft.vocab, device=text.draft.device)
-    inner = np.flatnonzero(tree.width)
-    run = 0  # inner nodes that were run, the root aside
+    inner, run = np.flatnonzero(tree.width), np.zeros(0, dtype=np.int64)
     for depth in range(tree.max_depth):
         parents = inner[tree.depth[inner] == depth]
-        run += len(parents) if depth else 0
-        sees = tree.ancestors[np.ix_(parents, inner[1 : 1 + run])]
+        run = np.append(run, parents) if depth else run  # the root stands in the context
+        sees = tree.ancestors[np.ix_(parents, run)]
         logits = text.logits_after(tokens[parents], sees)
         if stop and stop.stops(probabilities(logits[0], sampling)):
             tree = tree.upto(depth)
@@ -195,8 +188,7 @@ def _static(
         row = np.searchsorted(parents, tree.parent[level])
         tokens[level] = found[row, tree.rank[level]]
     kept = tree.size + 1
-    slots = text.slots(len(tokens), inner[1 : 1 + run])
-    return Proposal(tree, tokens[:kept], None if rng is None else q[:kept], slots[:kept])
+    return Proposal(tree, tokens[:kept], None if rng is None else q[:kept], run)
 
 
 def _drawn(q: Tensor, widths: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -236,7 +228,9 @@ def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Propo
     order = np.append(0, 1 + _best(score[1:], shape.budget))
     above = np.searchsorted(order, parent[order[1:]])
     tree = Tree(np.append(-1, above), rank[order], deep[order])
-    return Proposal(tree, tokens[order], None, text.slots(len(parent), run)[order])
+    place = np.full(len(parent), -1)
+    place[order] = np.arange(len(order))
+    return Proposal(tree, tokens[order], None, place[run])
 
 
 def _best(score: np.ndarray, count: int) -> np.ndarray:

@@ -84,11 +84,6 @@ def wait_for(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def causal(n: int, past: int, device: torch.device) -> Tensor:
-    """bool [n, past + n]: each new token sees the cache, its predecessors and itself."""
-    return torch.ones(n, past + n, dtype=torch.bool, device=device).tril(past)
-
-
 def over_trunk(trunk: int, sees: Tensor) -> Tensor:
     """bool [n, trunk + m]: nodes that see all of a trunk and, of their tree, `sees` [n, m]."""
     return torch.nn.functional.pad(sees, (trunk, 0), value=True)
@@ -155,9 +150,10 @@ class LanguageModel:
         """
         if visible is None and n == 1 and getattr(self.body, "lean", False):
             return None
-        seen = causal(n, past, self.device) if visible is None else visible.to(self.device)
-        mask = torch.zeros(seen.shape, dtype=self.dtype, device=self.device)
-        mask.masked_fill_(~seen, torch.finfo(self.dtype).min)
+        if visible is None:  # causal
+            visible = torch.ones(n, past + n, dtype=torch.bool).tril(past)
+        mask = torch.zeros(visible.shape, dtype=self.dtype, device=self.device)
+        mask.masked_fill_(~visible.to(self.device), torch.finfo(self.dtype).min)
         return mask.view(-1, 1, n, past + n)
 
     @torch.inference_mode()

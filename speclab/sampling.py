@@ -82,11 +82,12 @@ def uniforms(seed: int, prompt_id: str, count: int) -> np.ndarray:
     return np.random.default_rng([seed, int.from_bytes(digest[:8], "big")]).random(count)
 
 
-def sample(p: Tensor, uniform: Tensor) -> Tensor:
+def sample(p: Tensor, uniform: Tensor | float) -> Tensor:
     """Inverse-CDF sample: the first token whose cumulated probability exceeds the uniform.
 
     p [..., vocab], uniform [...].
     """
     cumulated = p.double().cumsum(-1)
-    below = uniform.double()[..., None] * cumulated[..., -1:]
-    return (cumulated <= below).sum(-1).clamp(max=p.shape[-1] - 1)
+    place = torch.as_tensor(uniform, dtype=torch.float64, device=p.device)[..., None]
+    below = cumulated <= place * cumulated[..., -1:]
+    return below.sum(-1).clamp(max=p.shape[-1] - 1)

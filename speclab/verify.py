@@ -139,38 +139,22 @@ RULES = {
 # ---- the walk ------------------------------------------------------------------------------------
 
 
-def _walk(tree: Tree, uniforms: np.ndarray, step: Callable, emit: Callable) -> Verdict:
-    """`step(node, children)` yields the children's chances and then what `emit(residual, uniform)`
-    takes a token from.
-    """
-    coins = iter(uniforms.tolist())
-    node, path, tried = 0, [], 0
-    while True:
-        children = tree.children(node).tolist()
-        outcomes = step(node, children)
-        for child in children:
-            tried += 1
-            if next(coins) < float(next(outcomes)):
-                node = child
-                path.append(node)
-                break
-        else:
-            kind = "recovered" if children else "bonus"
-            return Verdict(tuple(path), emit(next(outcomes), next(coins)), kind, tried)
-
-
 def greedy_path(tree: Tree, tokens: np.ndarray, best: np.ndarray) -> Verdict:
     """The greedy rule from the target's argmax ids alone: the longest path of argmaxes.
 
     tokens, best: int [N + 1], each node's token and the argmax after it. NumPy only.
     """
     assert len(tokens) == len(best) == tree.size + 1, "one token and one argmax a node"
-
-    def step(node: int, children: list[int]) -> Iterator[int]:
-        yield from tokens[children] == best[node]
-        yield int(best[node])
-
-    return _walk(tree, np.zeros(tree.size + 1), step, lambda token, _coin: token)
+    node, path, tried = 0, [], 0
+    while True:
+        children = tree.children(node)
+        hits = np.flatnonzero(tokens[children] == best[node])
+        if not len(hits):
+            kind = "recovered" if len(children) else "bonus"
+            return Verdict(tuple(path), int(best[node]), kind, tried + len(children))
+        tried += int(hits[0]) + 1
+        node = int(children[hits[0]])
+        path.append(node)
 
 
 def verify(
@@ -193,41 +177,42 @@ def verify(
     emitted token (inverse CDF, `sampling.sample`); greedy: None. settings: epsilon, delta (typical
     only). Computed in float64 on p's device. What does not fit together is an AssertionError.
     """
-    assert rule in RULES, f"rule={rule!r}: allowed are {', '.join(RULES)}"
-    chosen, nodes, tokens = RULES[rule], tree.size + 1, np.asarray(tokens)
-    assert tokens.dtype.kind == "i", f"tokens are {tokens.dtype}"
-    assert tokens.shape == (nodes,), f"tokens {tokens.shape}: one a node is needed, root first"
-    assert p.ndim == 2 and len(p) == nodes, f"p {tuple(p.shape)}: a row after each node is needed"
-    assert set(tokens[1:].tolist()) <= set(range(p.shape[1])), (
-        f"{tokens}: not all in p's vocabulary"
-    )
+    chosen, tokens = RULES[rule], np.asarray(tokens)
     assert tree.is_chain or not chosen.chain_only, f"rule {rule!r} verifies a chain"
+    assert len(tokens) == len(p) == tree.size + 1, "one token and one row of p a node, root first"
     if chosen.step is None:
-        assert not settings, f"greedy has no setting {', '.join(settings)}"
-        assert not p.isnan().any(), "scores without NaN are needed"
+        assert not settings and not p.isnan().any(), "greedy takes scores without NaN, no settings"
         return greedy_path(tree, tokens, rank_key(p).argmax(-1).cpu().numpy())
     _check_rows("p", p)
     if chosen.needs_q:
         assert q is not None and q.shape == p.shape, f"rule {rule!r} needs q, of p's shape"
-        _check_rows("q", q[torch.from_numpy(np.unique(tree.parent[1:]))])
+        _check_rows("q", q[tree.parent[1:]])
     coins = np.asarray(uniforms, dtype=np.float64)
-    _check_uniforms(coins, coins.ndim == 1 and len(coins) >= nodes)
+    _check_uniforms(coins)
 
     def row(x: Tensor, node: int) -> Tensor:
         x = x[node].to(p.device).double()
         return x / x.sum()  # float32 rows sum to 1 within 1e-6 only
 
-    def step(node: int, children: list[int]) -> Iterator[Tensor]:
+    coins = iter(coins.tolist())
+    node, path, tried = 0, [], 0
+    while True:
+        children = tree.children(node).tolist()
         ids = tokens[children].tolist()
-        assert len(set(ids)) == len(ids), f"children {ids} of node {node}: all must differ"
+        assert len(set(ids)) == len(ids) and min(ids, default=0) >= 0, f"{ids}: not different tokens"
         left = row(q, node) if chosen.needs_q and children else None
-        assert not chosen.sampled or _drawable(left, ids), f"{ids}: q after node {node} gives 0"
-        return chosen.step(row(p, node), left, ids, **settings)
-
-    def emit(residual: Tensor, coin: float) -> int:
-        return int(sample(residual, torch.tensor(coin, dtype=torch.float64, device=p.device)))
-
-    return _walk(tree, coins, step, emit)
+        if chosen.sampled and children:
+            _check_drawn(left, ids)
+        outcomes = chosen.step(row(p, node), left, ids, **settings)
+        for child in children:
+            tried += 1
+            if next(coins) < float(next(outcomes)):
+                node = child
+                path.append(node)
+                break
+        else:
+            token = int(sample(next(outcomes), next(coins)))
+            return Verdict(tuple(path), token, "recovered" if children else "bonus", tried)
 
 
 def draw_children(q: Tensor, count: int, uniforms: np.ndarray | Tensor) -> Tensor:
@@ -242,8 +227,8 @@ def draw_children(q: Tensor, count: int, uniforms: np.ndarray | Tensor) -> Tenso
     """
     assert 1 <= count <= q.shape[-1], f"count={count}: allowed are 1 to the vocabulary's size"
     coins = torch.as_tensor(uniforms, dtype=torch.float64)
-    _check_uniforms(coins, coins.shape == (*q.shape[:-1], count))
-    coins = coins.to(q.device)
+    assert coins.shape == (*q.shape[:-1], count), f"uniforms {tuple(coins.shape)}: one a child"
+    _check_uniforms(coins)
     taken = torch.empty(*q.shape[:-1], 0, dtype=torch.int64, device=q.device)
     for rank in range(count):
         token = sample(remaining(q.double(), taken), coins[..., rank])
@@ -255,21 +240,17 @@ def draw_children(q: Tensor, count: int, uniforms: np.ndarray | Tensor) -> Tenso
 
 
 def _check_rows(name: str, rows: Tensor) -> None:
-    """The rows are distributions: false for NaN and infinity too."""
-    assert rows.dtype in (torch.float32, torch.float64), f"{name} is {rows.dtype}"
     fine = (rows >= 0).all() & ((rows.sum(-1) - 1).abs() < SUM_TOLERANCE).all()
-    assert fine, f"{name}: each row must be finite numbers from 0 that sum to 1"
+    wide = rows.dtype.itemsize >= 4
+    assert wide and fine, f"{name}: each row must be float32 or float64, from 0, of sum 1"
 
 
-def _check_uniforms(coins: np.ndarray | Tensor, enough: bool) -> None:
-    assert enough, f"uniforms have shape {tuple(coins.shape)}: one a child and one to emit"
-    assert ((coins >= 0) & (coins < 1)).all(), "uniforms: from 0 up to, not including, 1"
+def _check_uniforms(uniforms: np.ndarray | Tensor) -> None:
+    fine = (uniforms >= 0) & (uniforms < 1)
+    assert fine.all(), "uniforms: from 0 up to, not including, 1"
 
 
-def _drawable(q: Tensor | None, tokens: list[int]) -> bool:
-    """Could `draw_children` have given these tokens? The first of them have mass in q, the others
-    come after all that has.
-    """
-    if q is None:
-        return not tokens
-    return bool((q[tokens][: (q > 0).sum()] > 0).all())
+def _check_drawn(q: Tensor, tokens: list[int]) -> None:
+    """`draw_children` gives tokens that have mass in q first, others after all that has."""
+    first = q[tokens][: (q > 0).sum()]
+    assert (first > 0).all(), f"tokens {tokens}: q gives 0 to one of them"

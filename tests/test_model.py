@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from speclab.model import KVCache, causal
+from speclab.model import KVCache, over_trunk
 from speclab.tree import Tree
 
 
@@ -31,10 +31,6 @@ def test_crop_and_keep_roll_back():
     assert cache.length == 2
     with pytest.raises(AssertionError, match="crop to 3: the cache holds 2"):
         cache.crop(3)
-
-
-def test_causal_masks_see_the_cache_and_the_past():
-    assert causal(2, 1, torch.device("cpu")).tolist() == [[True, True, False], [True, True, True]]
 
 
 def test_chunks_over_a_cache_equal_one_full_pass(random_pair):
@@ -83,9 +79,8 @@ def test_any_packed_tree_scores_as_its_paths_do(random_pair, tree, trunk, data):
     if len(trunk) > 1:
         model.forward(torch.tensor([trunk[:-1]]), cache)
     start = len(trunk) - 1
-    visible = torch.cat(
-        [torch.ones(tree.size + 1, start, dtype=torch.bool), torch.from_numpy(tree.ancestors)], 1
-    )
+    visible = over_trunk(start, torch.from_numpy(tree.ancestors))
+    assert visible[:, :start].all() and visible.shape == (tree.size + 1, start + tree.size + 1)
     packed = model.logits(
         model.forward(
             torch.from_numpy(tokens)[None], cache, torch.from_numpy(start + tree.depth), visible
