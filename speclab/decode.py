@@ -115,7 +115,7 @@ def decode(
         step = _emitted(proposal, verdict, left, pair.stop_ids)
         path, trunk = verdict.path[: step.accepted], len(context)
         target.keep(trunk, [trunk - 1 + node for node in path])
-        draft.keep(trunk, [trunk + at for at, node in enumerate(proposal.run) if node in path])
+        draft.keep(trunk, [trunk - 1 + at for at, node in enumerate(proposal.run) if node in path])
         context += step.tokens
         left -= len(step.tokens)
         yield step

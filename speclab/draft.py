@@ -104,14 +104,14 @@ def parse_shape(text: str) -> Shape:
 @dataclass(frozen=True)
 class Proposal:
     """Drafted tokens: `tree`, `tokens` int64 [N + 1] (entry 0 unused), `q` [N + 1, vocab] for rules
-    that need it, and the nodes that were `run`, in the order in which the draft's cache holds them
-    behind the context (-1: one that is not in the tree).
+    that need it, and the nodes that were `run`, in the order in which the draft's cache holds them:
+    the root, the context's last token, first (-1: one that is not in the tree).
     """
 
     tree: Tree
     tokens: np.ndarray
     q: Tensor | None
-    run: np.ndarray
+    run: list[int]
 
 
 def propose(
@@ -167,28 +167,29 @@ def _static(
 ) -> Proposal:
     """The tree's tokens: the draft's best, or drawn from its distributions with `rng`."""
     tokens = np.zeros(tree.size + 1, dtype=np.int64)
-    q = torch.zeros(tree.size + 1, text.draft.vocab, device=text.draft.device)
-    inner, run = np.flatnonzero(tree.width), np.zeros(0, dtype=np.int64)
+    q = None
+    if rng is not None:
+        q = torch.zeros(tree.size + 1, text.draft.vocab, device=text.draft.device)
+    inner, run = np.flatnonzero(tree.width), []
     for depth in range(tree.max_depth):
         parents = inner[tree.depth[inner] == depth]
-        run = np.append(run, parents) if depth else run  # the root stands in the context
-        sees = tree.ancestors[np.ix_(parents, run)]
+        run += parents.tolist()
+        sees = tree.ancestors[np.ix_(parents, run[1:])]
         logits = text.logits_after(tokens[parents], sees)
         if stop and stop.stops(probabilities(logits[0], sampling)):
             tree = tree.upto(depth)
             break
         widths = tree.width[parents]
-        if rng is None:
+        if q is None:
             found = rank_key(logits).topk(int(widths.max())).indices.cpu().numpy()
         else:
-            rows = probabilities(logits, sampling)
+            q[parents.tolist()] = rows = probabilities(logits, sampling)
             found = _drawn(rows, widths, rng)
-            q[torch.from_numpy(parents)] = rows
         level = tree.level(depth + 1)
         row = np.searchsorted(parents, tree.parent[level])
         tokens[level] = found[row, tree.rank[level]]
     kept = tree.size + 1
-    return Proposal(tree, tokens[:kept], None if rng is None else q[:kept], run)
+    return Proposal(tree, tokens[:kept], None if q is None else q[:kept], run)
 
 
 def _drawn(q: Tensor, widths: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -206,31 +207,29 @@ def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Propo
     best `budget` stay: a child never scores above its parent, so they are a tree.
     """
     width = min(shape.branches, text.draft.vocab)
-    parent, rank, deep, tokens = np.array([[-1], [0], [0], [0]])
-    score = np.zeros(1)
-    frontier, sees = np.array([0]), np.zeros((1, 0), dtype=bool)
-    run = np.zeros(0, dtype=np.int64)
+    levels = [np.array([[-1], [0], [0], [0]])]  # parent, rank, depth and token of each node
+    scores, kept = [np.zeros(1)], np.array([0])
+    frontier, count, run = np.array([0]), 1, []
+    sees = np.zeros((1, 0), dtype=bool)
     for level in range(1, depth + 1):
-        logits = text.logits_after(tokens[frontier], sees)
+        run += frontier.tolist()
+        logits = text.logits_after(levels[-1][3, kept], sees)
         best = rank_key(logits).topk(width).indices  # [frontier, width]
         gain = probabilities(logits, sampling).gather(-1, best).log().double().cpu().numpy()
         new = np.arange(gain.size)
-        fresh = len(parent) + new
-        parent = np.append(parent, frontier[new // width])
-        rank = np.append(rank, new % width)
-        deep = np.append(deep, np.full_like(new, level))
-        tokens = np.append(tokens, best.cpu().numpy())
-        score = np.append(score, score[frontier][:, None] + gain)
-        kept = _best(score[fresh], shape.branches)
-        sees = np.hstack([sees[kept // width], np.eye(len(kept), dtype=bool)])
-        run = np.append(run, frontier) if level > 1 else run
-        frontier = fresh[kept]
-    order = np.append(0, 1 + _best(score[1:], shape.budget))
-    above = np.searchsorted(order, parent[order[1:]])
-    tree = Tree(np.append(-1, above), rank[order], deep[order])
-    place = np.full(len(parent), -1)
-    place[order] = np.arange(len(order))
-    return Proposal(tree, tokens[order], None, place[run])
+        family = new // width
+        columns = frontier[family], new % width, np.full_like(new, level), best.flatten().cpu()
+        levels.append(np.stack(columns))
+        scores.append(scores[-1][kept][family] + gain.ravel())
+        kept = _best(scores[-1], shape.branches)
+        sees = np.hstack([sees[family[kept]], np.eye(len(kept), dtype=bool)])
+        frontier = count + kept
+        count += len(new)
+    order = np.append(0, 1 + _best(np.hstack(scores[1:]), shape.budget))
+    parent, rank, deep, tokens = np.hstack(levels)[:, order]
+    tree = Tree(np.append(-1, np.searchsorted(order, parent[1:])), rank, deep)
+    place = {node: i for i, node in enumerate(order.tolist())}
+    return Proposal(tree, tokens, None, [place.get(node, -1) for node in run])
 
 
 def _best(score: np.ndarray, count: int) -> np.ndarray:

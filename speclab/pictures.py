@@ -8,7 +8,7 @@ the texts of token ids. Pure text work: knows no model, no figure; `figures.draw
 
 import html
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,13 +16,21 @@ if TYPE_CHECKING:
     from speclab.decode import Step
 
 MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "⏎"}
-UNSEEN = (
-    "Cc",
-    "Cf",
-    "Cs",
-    "Zl",
-    "Zp",
-)  # Unicode's categories of controls, of marks that change the direction of text, of line ends
+# Unicode's categories of controls, of marks that change the direction of text, of line ends
+UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+BAR = (
+    '<span style="display:inline-block;border-left:3px solid #7F7F7F;height:1em;'
+    'margin:0 2px 0 5px;vertical-align:middle"></span>'
+)
+BOX = (
+    "display:inline-block;background:{face};color:#000;border:{border:g}px {line} {edge};"
+    "font-weight:{weight};border-radius:3px;padding:0 1px;margin:1px;white-space:pre;"
+    "unicode-bidi:isolate"
+)
+PAGE = (
+    "font-family:'DejaVu Sans Mono',Menlo,Consolas,monospace;font-size:13px;line-height:1.7;"
+    "overflow-wrap:anywhere"
+)
 
 
 @dataclass(frozen=True)
@@ -88,39 +96,27 @@ def marked(text: str) -> str:
     """Text with white space as signs that can be seen, and every other character of UNSEEN as
     U+FFFD.
     """
-    return "".join(
-        MARKS.get(c) or ("\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in UNSEEN else c)
-        for c in text
-    )
+    shown = ""
+    for c in text:
+        unseen = unicodedata.category(c) in UNSEEN
+        shown += MARKS.get(c, "\N{REPLACEMENT CHARACTER}" if unseen else c)
+    return shown
 
 
 def pieces(steps: Sequence["Step"], token_strings: Sequence[str]) -> list[Piece]:
     """Every token of the continuation in order.
 
-    `token_strings[id]` is the text of token id, white space kept.
-
-    The first `accepted` tokens of a step are accepted, the one behind them is the step's `kind`.
-    Raises ValueError for no steps, an unknown kind, more accepted tokens than there are, and an id
-    without a text.
+    `token_strings[id]` is the text of token id, white space kept. The first `accepted` tokens of a
+    step are accepted, the one behind them is the step's `kind`.
     """
-    if not steps:
-        raise ValueError("steps is empty: nothing was decoded, so there is nothing to show")
+    assert steps, "steps is empty: nothing was decoded, so there is nothing to show"
     found = []
     for block, step in enumerate(steps):
-        kinds = ["accepted"] * step.accepted + [step.kind] * (len(step.tokens) - step.accepted)
-        if (
-            len(kinds) != len(step.tokens)
-            or len(step.tokens) > step.accepted + 1
-            or not set(kinds) <= set(LOOKS)
-        ):
-            raise ValueError(
-                f"step {block} is {step}: needed are `accepted` tokens and at most one behind them, recovered or bonus"
-            )
-        for place, (token, kind) in enumerate(zip(step.tokens, kinds, strict=True)):
-            if not 0 <= token < len(token_strings):
-                raise ValueError(
-                    f"step {block} has token {token}; token_strings has {len(token_strings)} entries: give one text per id"
-                )
+        assert len(step.tokens) - step.accepted in (0, 1), f"step {block} is {step}"
+        for place, token in enumerate(step.tokens):
+            assert 0 <= token < len(token_strings), f"step {block}: token {token} has no text"
+            kind = "accepted" if place < step.accepted else step.kind
+            assert kind in LOOKS, f"step {block} is {step}"
             found.append(Piece(int(token), token_strings[token], kind, block, place))
     return found
 
@@ -133,39 +129,39 @@ def counts(shown: Sequence[Piece]) -> dict[str, int]:
 # ---- HTML ----------------------------------------------------------------------------------------
 
 
-def _styled(text: str, kind: str, title: str = "") -> str:
+def _span(text: str, kind: str, title: str = "") -> str:
     look = LOOKS[kind]
-    style = (
-        f"display:inline-block;background:{look.face};color:#000;border:{max(look.width, 1):g}px {look.line} {look.edge};"
-        f"font-weight:{look.weight};border-radius:3px;padding:0 1px;margin:1px;white-space:pre;unicode-bidi:isolate"
-    )
+    style = BOX.format(border=max(look.width, 1), **vars(look))
     hint = f' title="{html.escape(title)}"' if title else ""
     return f'<span style="{style}"{hint}>{html.escape(text) or "&nbsp;"}</span>'
-
-
-def _token(piece: Piece, step: "Step") -> str:
-    told = f"block {piece.block + 1}, {piece.kind}; {step.accepted} of {step.drafted} drafted tokens accepted; id {piece.token}"
-    return _styled(marked(piece.text), piece.kind, told) + (
-        "<br>" if piece.text.endswith("\n") else ""
-    )
 
 
 def as_html(steps: Sequence["Step"], token_strings: Sequence[str]) -> str:
     """The continuation as a fragment of HTML: a coloured box per token, a bar before each block, a
     title on every box, a legend.
 
-    Everything is inside: no script, no style sheet, no request; texts are escaped. Errors as
-    `pieces`.
+    Everything is inside: no script, no style sheet, no request; texts are escaped.
     """
     shown = pieces(steps, token_strings)
-    bar = '<span style="display:inline-block;border-left:3px solid #7F7F7F;height:1em;margin:0 2px 0 5px;vertical-align:middle"></span>'
-    body = "".join(
-        ("" if piece.place else bar) + _token(piece, steps[piece.block]) for piece in shown
+    body = ""
+    for piece in shown:
+        step = steps[piece.block]
+        title = (
+            f"block {piece.block + 1}, {piece.kind}; "
+            f"{step.accepted} of {step.drafted} drafted tokens accepted; id {piece.token}"
+        )
+        body += "" if piece.place else BAR
+        body += _span(marked(piece.text), piece.kind, title)
+        body += "<br>" if piece.text.endswith("\n") else ""
+    legend = " ".join(f"{_span(kind, kind)} {count}" for kind, count in counts(shown).items())
+    passes = (
+        f"{len(shown)} tokens in {len(steps)} target passes "
+        f"({len(shown) / len(steps):.2f} tokens per pass)"
     )
-    legend = " ".join(f"{_styled(kind, kind)} {count}" for kind, count in counts(shown).items())
-    passes = f"{len(shown)} tokens in {len(steps)} target passes ({len(shown) / len(steps):.2f} tokens per pass)"
-    style = "font-family:'DejaVu Sans Mono',Menlo,Consolas,monospace;font-size:13px;line-height:1.7;overflow-wrap:anywhere"
-    return f'<div style="{style}"><div>{body}</div><div style="margin-top:6px">{legend} {bar} a block begins · {passes}</div></div>'
+    return (
+        f'<div style="{PAGE}"><div>{body}</div>'
+        f'<div style="margin-top:6px">{legend} {BAR} a block begins · {passes}</div></div>'
+    )
 
 
 # ---- places for a picture ------------------------------------------------------------------------
@@ -175,37 +171,31 @@ def _cells(text: str) -> int:
     """Monospace cells that a text takes: none for a combining mark, two for a wide East Asian
     character.
     """
-    return sum(
-        0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF")
-        for c in text
-    )
-
-
-def _clipped(text: str, columns: int) -> str:
-    while _cells(text) > columns:
-        text = text[:-2] + "…"
-    return text
-
-
-def _places(shown: Sequence[Piece], columns: int) -> Iterator[Box]:
-    row = column = 0
-    for piece in shown:
-        text = _clipped(marked(piece.text), columns - 1)
-        width = _cells(text) + 1
-        column += 1 if column and not piece.place else 0  # a gap before a block
-        if column + width > columns:
-            row, column = row + 1, 0
-        yield Box(piece, text, row, column, width)
-        row, column = (row + 1, 0) if piece.text.endswith("\n") else (row, column + width)
+    cells = 0
+    for c in text:
+        if not unicodedata.combining(c):
+            cells += 2 if unicodedata.east_asian_width(c) in "WF" else 1
+    return cells
 
 
 def layout(steps: Sequence["Step"], token_strings: Sequence[str], columns: int = 100) -> Layout:
-    """Places of all tokens on lines of `columns` cells, for `figures.draw_tokens`: one cell before
-    a block, a new line behind a line end and where a token does not fit; a token longer than a line
-    is cut. Errors as `pieces`, and ValueError for columns below 10.
+    """Places of all tokens on lines of `columns` cells, at least 10, for `figures.draw_tokens`: one
+    cell before a block, a new line behind a line end and where a token does not fit; a token longer
+    than a line is cut.
     """
-    if columns < 10:
-        raise ValueError(
-            f"columns={columns}: allowed are 10 or more; 100 fills two columns of a paper at 8 points"
-        )
-    return Layout(tuple(_places(pieces(steps, token_strings), columns)), columns)
+    assert columns >= 10, f"columns={columns}: 100 fills two columns of a paper at 8 points"
+    boxes, row, column = [], 0, 0
+    for piece in pieces(steps, token_strings):
+        text = marked(piece.text)
+        while _cells(text) > columns - 1:
+            text = text[:-2] + "…"
+        width = _cells(text) + 1
+        if column and not piece.place:
+            column += 1  # a gap before a block
+        if column + width > columns:
+            row, column = row + 1, 0
+        boxes.append(Box(piece, text, row, column, width))
+        column += width
+        if piece.text.endswith("\n"):
+            row, column = row + 1, 0
+    return Layout(tuple(boxes), columns)

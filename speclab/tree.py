@@ -109,14 +109,11 @@ def static_tree(depth: int, branches: int, budget: int | None = None) -> Tree:
             "name a budget"
         )
     size = full if budget is None else min(full, check_limit("budget", budget))
-    place = np.arange(
-        size
-    )  # of a drafted node: each node's children follow those of the one before
-    parent = np.append(-1, place // branches)
-    deep = np.zeros(size + 1, dtype=np.int64)
-    for node in range(1, size + 1):
-        deep[node] = deep[parent[node]] + 1
-    return Tree(parent, np.append(0, place % branches), deep)
+    place = np.arange(size)  # a node's children follow those of the node before
+    parent, deep = place // branches, [0]
+    for above in parent:
+        deep.append(deep[above] + 1)
+    return Tree(np.append(-1, parent), np.append(0, place % branches), np.array(deep))
 
 
 def chain(gamma: int) -> Tree:
