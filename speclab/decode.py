@@ -134,7 +134,7 @@ def prefill(pair: Pair, prompt_ids: tuple[int, ...], room: int) -> tuple[KVCache
 
 
 def _score(pair: Pair, cache: KVCache, context: list[int], proposal: Proposal) -> Tensor:
-    """The target's logits after the root and after every drafted node, [N + 1, vocab], in one pass."""
+    """The target's logits after the root and every drafted node, [N + 1, vocab], in one pass."""
     tree, trunk = proposal.tree, len(context) - 1
     tokens = torch.tensor([[context[-1], *proposal.tokens[1:]]])
     positions = visible = None
@@ -161,7 +161,7 @@ def _verdict(
 def _emitted(
     proposal: Proposal, verdict: Verdict, remaining: int, stop_ids: frozenset[int]
 ) -> Step:
-    """Accepted tokens and the token after them, cut behind the first stop token and at `remaining`."""
+    """Accepted tokens and the one after them, cut behind the first stop token, at `remaining`."""
     tokens = [*proposal.tokens[list(verdict.path)].tolist(), verdict.token][:remaining]
     for place, token in enumerate(tokens):
         if token in stop_ids:

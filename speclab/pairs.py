@@ -296,7 +296,7 @@ def _probe(model: LanguageModel, name: str) -> None:
 
 
 def check_vocabularies(target: Any, draft: Any, sizes: tuple[int, int]) -> int:
-    """Number of ids both models share; an error unless the tokenizers agree on every one of them."""
+    """Number of ids both models share; an error unless the tokenizers agree on each of them."""
     shared = min(sizes)
     left, right = (
         {(token, place) for token, place in tokenizer.get_vocab().items() if place < shared}

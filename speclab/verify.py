@@ -199,7 +199,8 @@ def verify(
     while True:
         children = tree.children(node).tolist()
         ids = tokens[children].tolist()
-        assert len(set(ids)) == len(ids) and min(ids, default=0) >= 0, f"{ids}: not different tokens"
+        different = len(set(ids)) == len(ids) and min(ids, default=0) >= 0
+        assert different, f"{ids}: not different tokens"
         left = row(q, node) if chosen.needs_q and children else None
         if chosen.sampled and children:
             _check_drawn(left, ids)

@@ -189,7 +189,7 @@ def summary(pair, found: pd.DataFrame, prompts) -> pd.DataFrame:
         )
     own, library = rate[f"own chain:{GAMMA}"], rate[f"transformers assisted:{GAMMA}"]
     print(
-        f"own chain against transformers' assisted generation: {float(np.median(own / library)):.2f}x; "
+        f"own chain against transformers' assisted generation: {np.median(own / library):.2f}x; "
         f"c = {costs.c():.3f}, v({GAMMA + 1}) = {costs.v(GAMMA + 1):.2f}, o = {costs.overhead:.2f}"
     )
     return table.loc[list(dict.fromkeys(found.method))]
@@ -219,7 +219,8 @@ def main() -> None:
             pair = dataclasses.replace(load(), stop_ids=frozenset())
             prompts = encode_prompts(pair.tokenizer, load_prompts("project", per_domain), 256)
             print(
-                f"\ndecoding, {name} pair, greedy, {NEW} new tokens, {len(prompts)} prompts, CPU float32, {torch.get_num_threads()} threads"
+                f"\ndecoding, {name} pair, greedy, {NEW} new tokens, {len(prompts)} prompts, "
+                f"CPU float32, {torch.get_num_threads()} threads"
             )
             print(
                 summary(pair, measure(pair, prompts, repeats), prompts).to_string(

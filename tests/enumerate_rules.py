@@ -45,7 +45,7 @@ class World:
 
 
 def without(weights: np.ndarray, gone) -> np.ndarray:
-    """Renormalised weights without the tokens `gone`; uniform over the others if nothing is left."""
+    """Renormalised weights without the tokens `gone`; uniform over the others if none is left."""
     left = [0.0 if x in gone else weights[x] for x in range(len(weights))]
     if sum(left) == 0:
         left = [0.0 if x in gone else 1.0 for x in range(len(weights))]

@@ -29,9 +29,12 @@ STRINGS = [
     ".",
 ]
 STEPS = [
-    Step((0, 1, 2), 2, 4, "recovered"), Step((3, 4), 1, 1, "bonus"), Step((5, 6, 7), 3, 4, "cut"), Step((8,), 0, 4, "recovered"),
+    Step((0, 1, 2), 2, 4, "recovered"),
+    Step((3, 4), 1, 1, "bonus"),
+    Step((5, 6, 7), 3, 4, "cut"),
+    Step((8,), 0, 4, "recovered"),
     Step((9,), 1, 1, "cut"),
-]  # fmt: skip
+]
 
 
 class Reader(HTMLParser):

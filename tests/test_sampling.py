@@ -37,7 +37,7 @@ def test_inverse_cdf_sampling_has_the_distribution_and_never_draws_an_excluded_t
     p = torch.tensor([0.0, 0.25, 0.0, 0.75])
     tokens = sample(p.expand(10_000, 4), torch.from_numpy((np.arange(10_000) + 0.5) / 10_000))
     assert torch.bincount(tokens, minlength=4).tolist() == [0, 2500, 0, 7500]
-    assert sample(p, torch.tensor(0.0)).item() == 1 and sample(p, torch.tensor(1 - 1e-16)).item() == 3
+    assert sample(p, torch.tensor(0.0)).item() == 1 and sample(p, 1 - 1e-16).item() == 3
 
 
 def test_uniforms_belong_to_the_prompt_and_the_seed():
