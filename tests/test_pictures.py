@@ -8,6 +8,7 @@ matplotlib.use("Agg")
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from speclab import figures, pictures
 from speclab.decode import Step, decode
@@ -170,7 +171,7 @@ def test_the_picture_has_a_box_a_text_and_a_block_bar_each(tmp_path):
     labels = [t.get_text() for t in figure.legends[0].get_texts()]
     assert labels == ["accepted 3", "recovered 1", "bonus 1", "blocks (target passes) 2"]
     assert figure.get_size_inches()[0] == figures.TWO_COLUMNS
-    renderer = figure.canvas.get_renderer()
+    renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw(renderer)
     for text, patch in zip(axes.texts, axes.patches, strict=True):
         inside, box = text.get_window_extent(renderer), patch.get_window_extent(renderer)
