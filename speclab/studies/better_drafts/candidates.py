@@ -177,8 +177,8 @@ def recorded(
     texts None: the candidate's target writes them. label: says so where they are not its own.
     target: it as `Remembered`, which is faster and does for chains of one token.
     """
-    chains = {"draft": tried.spec, "depth": gamma, "branches": 1, "budget": gamma}
-    small = profile.replace(**runs.KINDS[kind] | chains)
+    small = runs.of_kind(profile, kind)
+    small = small.replace(draft=tried.spec, depth=gamma, branches=1, budget=gamma)
     words = re.findall(r"[a-z0-9]+", f"{tried.name} {label} {kind}".lower())
     folder = WORK / f"{'-'.join(words)}-{runs.run_key(small)}"
     if (folder / "manifest.json").is_file():
@@ -270,10 +270,10 @@ def train(
         special = family == SPECIALIST
         objective = objectives[0] if special else family
         rows = text.only(SPECIALTY) if special else text
+        words = family if special else f"distilled, {family}"
         families[family] = {}
         for seed in seeds if objective == objectives[0] else seeds[:1]:
-            seeded = dataclasses.replace(config, seed=seed)
-            name = f"{family if special else f'distilled, {family}'}, seed {seed}"
+            name, seeded = f"{words}, seed {seed}", dataclasses.replace(config, seed=seed)
             made = distil.distil(tried.pair, rows, objective, seeded, label=name)
             tried.add(candidate(name, tried.pair, tried.profile, made.folder))
             families[family][name] = made
