@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_replay import rates
 
 from speclab import replay
 from speclab.estimates import Estimates
@@ -399,7 +400,7 @@ def test_nothing_repaired_is_the_replay_itself_and_everything_fills_every_block(
     gain = pooled(
         causes.gains(frame, pd.DataFrame({"every": np.full(len(frame), True)}), 4, n=FEW), "gain"
     )["every"]
-    base = replay.rates(replay.prompt_sums(replay.replay(frame, 4)))
+    base = rates(replay.prompt_sums(replay.replay(frame, 4)))
     assert gain == pytest.approx(
         texts.sum() / np.ceil(texts / 5).sum() - base["emitted"].sum() / base["blocks"].sum()
     )
@@ -411,7 +412,7 @@ def test_gains_are_the_difference_of_two_summaries(frame, shape):
     found = causes.gains(frame, members, shape, n=FEW)
     for cause in members:
         after, before = (
-            replay.rates(replay.prompt_sums(replay.replay(rows, shape))).set_index("domain")[
+            rates(replay.prompt_sums(replay.replay(rows, shape))).set_index("domain")[
                 "block_efficiency"
             ]
             for rows in (causes.counterfactual(frame, members[cause].to_numpy()), frame)
