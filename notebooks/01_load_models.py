@@ -118,7 +118,7 @@ ctx.say(f"The models see {', '.join(map(str, ids))}.")
 p = ctx.profile
 every = runs.profile_prompts(p)
 encoded = prompts.encode_prompts(tokenizer, every, p.max_prompt_tokens, p.template)
-ctx.table(study.prompt_lengths(every, encoded), "prompts", digits=2)
+ctx.table(study.lengths_by_domain(every, encoded), "prompts", digits=2)
 
 # %% [markdown]
 # ## 3. What the target writes
@@ -178,7 +178,7 @@ ctx.save(
 )
 
 # %%
-ctx.table(study.tree_table(one), "tree-nodes")
+ctx.table(study.node_table(one), "tree-nodes")
 
 # %%
 added = emitted[len(path) :]

@@ -261,7 +261,7 @@ assert apart.abs().max() < 1e-8
 # The five candidate explanations of the paradox, each by itself:
 
 # %%
-verdicts = study.verdicts(found)
+verdicts = study.effects(found)
 ctx.table(verdicts, "verdicts")
 assert len(verdicts) == len(tests), "every test belongs to one of the five"
 
@@ -288,7 +288,7 @@ ctx.say(
 
 # %%
 formats = study.formats(greedy, template)
-ctx.table(study.told(formats), "template")
+ctx.table(study.without_empty_notes(formats), "template")
 
 # %%
 ctx.plot(

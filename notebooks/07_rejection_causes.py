@@ -182,7 +182,7 @@ ctx.plot(
     y="share, or tokens per target pass",
     x_label=" ",
     height=0.2 * len(drawn),
-    limits=(0, None),
+    reference=0,
     slug="top-causes",
     caption="Left, what the rejected positions are, and how often such positions occur; right, "
     "what is won if a draft is never wrong there, and by as many rejections picked at random. "
@@ -228,7 +228,7 @@ ctx.plot(
 # %%
 rate = pooled.at(quantity="rate")
 ctx.plot(
-    study.rates(frame, "place"),
+    study.rejected_by(frame, "place"),
     x="place",
     kind="points",
     y="share rejected",
@@ -241,7 +241,7 @@ ctx.plot(
 # %%
 by_length = study.of_family(rate, "context").defined()
 ctx.plot(
-    study.rates(frame, "context"),
+    study.rejected_by(frame, "context"),
     x="context",
     kind="points",
     y="share rejected",
@@ -435,7 +435,7 @@ for reference in ("geometric", "shuffled") if total else ():
 # %%
 chosen = study.worst(frame, gamma, cases)
 texts = study.as_text(chosen, frame, strings, prompt_tokens)
-display(HTML(study.as_html(texts)))
+display(HTML(study.cases_as_html(texts)))
 assert texts["lost"].is_monotonic_decreasing or texts.empty
 
 # %%
@@ -451,7 +451,7 @@ ctx.say(
 # %%
 ctx.say(
     f"**Verdict.** The largest share of the rejections: of the kinds {study.largest(kinds)}, of "
-    f"the states {study.largest(states)}. {study.verdict(causes, ranking)}"
+    f"the states {study.largest(states)}. {study.cost_verdict(causes, ranking)}"
 )
 
 # %% [markdown]

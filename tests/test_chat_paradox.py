@@ -247,7 +247,7 @@ def test_verdicts_stand_by_explanation():
             sides = {"estimate": value, "low": value - 0.05, "high": value + 0.05}
             rows.append({"stage": stage} | sides | {"note": "", "held_fixed": name})
     found = Estimates(pd.DataFrame(rows), digits=3)
-    table = study.verdicts(found)
+    table = study.effects(found)
     assert table["test"].tolist() == ["a: estimator", "alpha: rank mix", "alpha: entropy"]
     assert table["verdict"].tolist() == [
         "has no effect that can be told",

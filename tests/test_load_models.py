@@ -55,7 +55,7 @@ def test_first_prompt_of_each_domain():
 def test_lengths_of_prompts_by_hand():
     prompts = [Prompt("a", "chat", "four"), Prompt("b", "chat", "sixsix")]
     encoded = [EncodedPrompt("a", "chat", (1, 2), 0), EncodedPrompt("b", "chat", (1, 2, 3), 4)]
-    row = study.prompt_lengths(prompts, encoded).loc["chat"]
+    row = study.lengths_by_domain(prompts, encoded).loc["chat"]
     assert row.tolist() == [2, 2, 3, 1, 2.0]
 
 

@@ -601,7 +601,7 @@ def test_cases_are_shown_as_text_and_escaped():
         row["position"],
         row["lost"],
     ) == (">$x⏎▮", "␣y", "$x", 1, 2)
-    page = causes.as_html(table)
+    page = causes.cases_as_html(table)
     assert (
         "<code>&gt;$x⏎▮</code>" in page
         and "&lt;p&gt;" in page
@@ -643,9 +643,9 @@ def test_ranking_names_causes_by_family_and_gain(found):
     none = table.assign(is_cause=False)
     assert set(causes.dearest(none).index) == set(none.index[none["tested"]])
     assert causes.dearest(table)["gain"].is_monotonic_decreasing
-    assert "no cause can be named" in causes.verdict(found, none)
+    assert "no cause can be named" in causes.cost_verdict(found, none)
     named = table.assign(is_cause=table.index == "lookup: wrong")
-    assert "costs most, in tokens per target pass, is lookup: wrong" in causes.verdict(found, named)
+    assert "costs most, in tokens per target pass, is lookup: wrong" in causes.cost_verdict(found, named)
 
 
 def test_two_of_two_families():

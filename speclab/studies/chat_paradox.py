@@ -418,7 +418,7 @@ def least_kept(pair: Callable[[], Pair], whole: pd.DataFrame) -> float:
     return float(share.fillna(0.0).min())
 
 
-def verdicts(found: Estimates) -> pd.DataFrame:
+def effects(found: Estimates) -> pd.DataFrame:
     """What each test says of its explanation: explanation, test, verdict, change, low, high; tests
     of one explanation together.
     """
@@ -481,7 +481,7 @@ def formats(run, template) -> Estimates:
     return Estimates(frame)
 
 
-def told(formats: Estimates) -> pd.DataFrame:
+def without_empty_notes(formats: Estimates) -> pd.DataFrame:
     """The table of formats, its notes left out where there are none."""
     frame = formats.frame
     return frame if frame["note"].any() else frame.drop(columns="note")

@@ -58,7 +58,7 @@ def named(prefix: str, rows: pd.DataFrame, column: str) -> dict[str, float]:
 # ---- correlations --------------------------------------------------------------------------------
 
 
-def by_rank(nodes: pd.DataFrame) -> dict[str, tuple[pd.DataFrame, str]]:
+def views_of_ranks(nodes: pd.DataFrame) -> dict[str, tuple[pd.DataFrame, str]]:
     """The nodes of each rank and the column that says how acceptable they are."""
     ranks = nodes.groupby("rank")
     return {f"min(1, p/q), rank {rank}": (rows, "alpha") for rank, rows in ranks}
@@ -68,7 +68,7 @@ def entropy_correlations(nodes: pd.DataFrame, trace: pd.DataFrame) -> Estimates:
     """Correlation of the target's entropy with each kind of acceptance: method, acceptance, domain,
     estimate, low, high, note. `trace` has `bins.signals`.
     """
-    views = {"min(1, p/q), all nodes": (nodes, "alpha")} | by_rank(nodes)
+    views = {"min(1, p/q), all nodes": (nodes, "alpha")} | views_of_ranks(nodes)
     views |= {"overlap (T = 1)": (trace, "overlap"), "hit (T = 0)": (trace, "hit")}
     parts = {}
     for method in association.METHODS:
@@ -158,7 +158,7 @@ def curves(nodes: pd.DataFrame, trace: pd.DataFrame, count: int) -> Estimates:
         rows.assign(entropy_bin=bins.quantile_bins(rows, "target_entropy", count))
         for rows in (nodes, trace)
     )
-    views = dict(list(by_rank(nodes).items())[:2])
+    views = dict(list(views_of_ranks(nodes).items())[:2])
     views |= {"alpha = mean overlap (T = 1)": (trace, "overlap"), "hit[1] (T = 0)": (trace, "hit")}
     parts = []
     for name, (rows, outcome) in views.items():

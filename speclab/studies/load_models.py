@@ -75,17 +75,17 @@ def four_bit_sentence(models: pd.DataFrame) -> str:
 # ---- tokens and texts ----------------------------------------------------------------------------
 
 
-def pieces(tokenizer, ids: Iterable[int]) -> list[str]:
+def visible_pieces(tokenizer, ids: Iterable[int]) -> list[str]:
     """Each token's text as a reader can see it."""
     return [figures.visible(tokenizer.decode([int(i)])) for i in ids]
 
 
 def listed(tokenizer, ids: Iterable[int]) -> str:
     """Tokens in a sentence."""
-    return ", ".join(f"`{piece}`" for piece in pieces(tokenizer, ids)) or "none"
+    return ", ".join(f"`{piece}`" for piece in visible_pieces(tokenizer, ids)) or "none"
 
 
-def prompt_lengths(prompts: Sequence[Prompt], encoded: Sequence[EncodedPrompt]) -> pd.DataFrame:
+def lengths_by_domain(prompts: Sequence[Prompt], encoded: Sequence[EncodedPrompt]) -> pd.DataFrame:
     """By domain: prompts, shortest and longest in tokens, prompts_cut, characters_per_token."""
     frame = pd.DataFrame(
         {
@@ -166,7 +166,7 @@ def tree_figure(tree: Tree, nodes: pd.DataFrame, context: str) -> figures.Figure
     return figures.draw_tree(tree, labels, draft, target, accepted)
 
 
-def tree_table(nodes: pd.DataFrame) -> pd.DataFrame:
+def node_table(nodes: pd.DataFrame) -> pd.DataFrame:
     """The nodes: index node; parent, depth, rank, token, q, p, target_rank, alpha, accepted."""
     names = {"text": "token", "draft_prob": "q", "target_prob": "p"}
     columns = ["parent", "depth", "rank", *names, "target_rank", "alpha", "accepted"]
@@ -182,7 +182,7 @@ def distributions(position: pd.Series, tokenizer) -> pd.DataFrame:
     all others together: index the token as a reader sees it.
     """
     table = pd.DataFrame({"q": position["top_draft_q"], "p": position["top_draft_p"]})
-    table = table.set_index(pd.Index(pieces(tokenizer, position["top_draft_ids"])))
+    table = table.set_index(pd.Index(visible_pieces(tokenizer, position["top_draft_ids"])))
     table["smaller"] = table.min(axis=1)
     whole = pd.Series({"q": 1.0, "p": 1.0, "smaller": position["overlap"]})
     others = (whole - table.sum()).rename("all others")

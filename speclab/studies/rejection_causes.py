@@ -483,7 +483,7 @@ def of_family(estimates: Estimates, family: str) -> Estimates:
     return Estimates(frame.assign(name=names))
 
 
-def rates(frame: pd.DataFrame, family: str) -> Estimates:
+def rejected_by(frame: pd.DataFrame, family: str) -> Estimates:
     """Share rejected of each class of a family that is met, by domain, classes in order."""
     found = bins.group_means(frame, "rejected", family).without(domain=POOLED).frame
     return Estimates(found.sort_values(family, kind="stable"))
@@ -635,7 +635,7 @@ def as_text(
     return pd.DataFrame(columns)
 
 
-def as_html(table: pd.DataFrame) -> str:
+def cases_as_html(table: pd.DataFrame) -> str:
     """`as_text` as HTML: texts escaped, and in code elements so that no page takes a dollar sign
     for the start of a formula.
     """
@@ -648,7 +648,7 @@ def as_html(table: pd.DataFrame) -> str:
 # ---- verdict -------------------------------------------------------------------------------------
 
 
-def verdict(causes: Estimates, ranking: pd.DataFrame) -> str:
+def cost_verdict(causes: Estimates, ranking: pd.DataFrame) -> str:
     """Which cause costs most, and whether more than as many rejections at random; or that no cause
     can be named.
     """
