@@ -61,11 +61,8 @@ profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 max_gamma: int = 8  # the longest chain to choose from
 budget: int = 8  # nodes of the largest tree to choose from
-assumed_c: list = [
-    0.05,
-    0.1,
-    0.3,
-]  # of machines that were not measured; there a pass over several tokens costs one
+# c of machines that were not measured; there a pass over several tokens costs one
+assumed_c: list = [0.05, 0.1, 0.3]
 published_c: float = 0.29  # TinyLlama -> Llama-2-7B in f16, llama.cpp issue 8499
 # how the policy finds a domain: classifier, rules, or none (the prompt says it)
 router: str = "classifier"
@@ -77,12 +74,8 @@ batches: list = [1, 2, 4, 8, 16, 32, 64]  # requests whose blocks are made toget
 knee: int = 64  # tokens of a pass up to which an assumed accelerator takes no longer than over one
 pass_repeats: int = 21  # of each single pass that is timed, up to
 pass_tries: int = 3  # times while the clock is disturbed
-probes: list = [
-    "chain:1",
-    "chain:3",
-    "tree:2,2,3",
-    "tree:3,2,8",
-]  # decoded on other prompts to learn what the loop takes
+# decoded on other prompts to learn what the loop takes
+probes: list = ["chain:1", "chain:3", "tree:2,2,3", "tree:3,2,8"]
 probe_prompts: int = 2  # a domain,
 probe_repeats: int = 2  # so many times, in swapped orders
 check_prompts: int = 3  # a domain, decoded plainly and by the policy,
@@ -248,6 +241,7 @@ ctx.table(machines.cells_by_c(by_c), "by-c", rows=6)
 
 # %%
 panels = machines.panels_by_c(by_c)
+even = machines.break_even(counted, settings)
 ctx.plot(
     panels,
     x="c",
@@ -255,11 +249,10 @@ ctx.plot(
     share_y=False,
     y="",
     slug="by-c",
-    caption="What to draft, and what it gives, by the price of a draft pass (v = 1, o = 0).",
+    caption=f"What to draft and what it gives, by c: nothing pays above {even.span()}.",
 )
 
 # %%
-even = machines.break_even(counted, settings)
 at_published = machines.predicted(advice).at(machine=published_name)
 ctx.say(
     f"The c above which no setting pays: {even.listed()} (chosen on the prompts that judge it, "
@@ -362,24 +355,27 @@ ours = speeds.at(machine=here).without(domain="all")
 ctx.table(ours.wide(["quantity", "policy"], "domain"), "policies", rows=7)
 
 # %%
+shown = ours.at(quantity="speed").without(policy=["never", "rules"])
 ctx.plot(
-    ours.at(quantity="speed").without(policy=["never", "rules"]),
+    shown,
     x="domain",
     hue="policy",
     kind="points",
     y="predicted speed-up, this machine",
     slug="policies",
-    caption=f"Speed-ups of the policies by domain (T = 0, replayed), {here}.",
+    caption=f"Speed-up by policy and domain (T = 0, replayed), {here}: {shown.span()}.",
 )
 
 # %%
 gaps = policies.pooled_changes(speeds)
-ctx.say(policies.told_each(gaps.at(machine=here), "policy", than="'always'"))
+verdicts = policies.told_each(gaps.at(machine=here), "policy", than="'always'")
+ctx.say(f"Over all prompts: {verdicts}.")
 
 # %% [markdown]
 # ### On the others
 
 # %%
+bound = gaps.at(policy="oracle")
 ctx.table(gaps.wide("machine", "policy"), "policies-by-machine")
 ctx.plot(
     policies.ahead(gaps),
@@ -389,16 +385,17 @@ ctx.plot(
     y="speed-up minus that of 'always'",
     reference=0,
     slug="policies-by-machine",
-    caption="How far each policy is ahead of one setting for everybody, by machine.",
+    caption=f"How far each policy is ahead of 'always'; the oracle by {bound.span()}.",
 )
 
 # %%
 knowing = policies.told_each(gaps.at(policy="per-domain"), "machine", than="'always'")
-duel = policies.speeds({here: judged[here]}, "online").at(policy="classifier")
 ctx.say(f"Knowing the true domain is, by machine: {knowing}.")
-ctx.say(
-    f"Against online: {policies.told_each(policies.pooled_changes(duel), 'policy', than='it')}."
-)
+
+# %%
+duel = policies.speeds({here: judged[here]}, "online").at(policy="classifier")
+better = policies.told_each(policies.pooled_changes(duel), "policy", than="online")
+ctx.say(f"Classifier or online rule? {better}.")
 
 # %% [markdown]
 # ### How often is the router right?
@@ -541,7 +538,7 @@ ctx.plot(
     y="speed-up, best drafting setting",
     reference=1,
     slug="batches",
-    caption="Speed-up by batch: below the line drafting slows the server.",
+    caption=f"Speed-up by batch, from {crowd.span()}: below the line drafting slows the server.",
 )
 
 # %%

@@ -281,7 +281,7 @@ def test_equal_settings_do_the_same():
         (-0.1, 0.1, "cannot be told apart from"),
         (0, 0.1, "cannot be told apart from"),
     ):
-        assert policies.told(pd.Series({"low": low, "high": high}), "up", "down") == word
+        assert policies.told_change(pd.Series({"low": low, "high": high}), "up", "down") == word
 
 
 def test_router_table_reads_the_card_and_judges_the_prompts():

@@ -73,7 +73,7 @@ def pooled_changes(found: Estimates, **keys) -> Estimates:
     return found.at(quantity="minus_baseline", domain=POOLED, **keys)
 
 
-def told(change, above: str, below: str) -> str:
+def told_change(change, above: str, below: str) -> str:
     """`estimates.direction` of a policy's change; SAME where it is 0 in every resample (equal
     settings).
     """
@@ -82,13 +82,13 @@ def told(change, above: str, below: str) -> str:
 
 
 def told_each(found: Estimates, names: str, than: str) -> str:
-    """Which rows are faster or slower than `than`, in one phrase: each wording of `told`, and the
-    names (values of the key `names`) it holds for, with their numbers.
+    """Which rows are faster or slower than `than`, in one phrase: each wording of `told_change`,
+    and the names (values of the key `names`) it holds for, with their numbers.
     """
     said: dict[str, list[str]] = {}
     for row in found.rows():
         name = f"{getattr(row, names)} ({row.estimate:+.3f} [{row.low:+.3f}, {row.high:+.3f}])"
-        said.setdefault(told(row, "faster than", "slower than"), []).append(name)
+        said.setdefault(told_change(row, "faster than", "slower than"), []).append(name)
     return "; ".join(f"**{word}** {than}: {', '.join(who)}" for word, who in said.items())
 
 
