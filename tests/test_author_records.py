@@ -16,13 +16,12 @@ from test_score import make_run
 
 from speclab import score
 from speclab.__main__ import main
-from speclab.analysis import published as paper
+from speclab.analysis import published
 from speclab.estimates import Estimates
-from speclab.studies.paper_audit import alpha_parts, growth
-from speclab.studies.paper_audit import author_records as authors
+from speclab.studies.paper_audit import alpha_parts, author_records, growth
 
 CONTENT = bytes(range(256)) * 400
-FILE = authors.PublicFile(
+FILE = author_records.PublicFile(
     "raw_records_20260411_000001.csv", len(CONTENT), hashlib.sha256(CONTENT).hexdigest()
 )
 
@@ -66,23 +65,23 @@ def names(folder: Path) -> list[str]:
 
 
 def test_a_good_file_is_fetched_once(server, tmp_path):
-    (path,) = authors.fetch(tmp_path / "new", server.base, (FILE,))
+    (path,) = author_records.fetch(tmp_path / "new", server.base, (FILE,))
     assert path.read_bytes() == CONTENT and names(path.parent) == [FILE.name]
-    authors.fetch(tmp_path / "new", server.base, (FILE,))
+    author_records.fetch(tmp_path / "new", server.base, (FILE,))
     assert server.asked == [None], "a file that is there and right is not asked for again"
     path.write_bytes(b"spoiled")
-    authors.fetch(tmp_path / "new", server.base, (FILE,))
+    author_records.fetch(tmp_path / "new", server.base, (FILE,))
     assert path.read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("ranges", [True, False])
 def test_a_cut_connection_leaves_no_file_and_is_gone_on_with(server, tmp_path, ranges):
     server.cut, server.ranges = 70_000, ranges
-    with pytest.raises(authors.FetchError, match="make author-records"):
-        authors.fetch(tmp_path, server.base, (FILE,))
+    with pytest.raises(author_records.FetchError, match="make author-records"):
+        author_records.fetch(tmp_path, server.base, (FILE,))
     assert names(tmp_path) == [f".{FILE.name}.part"]
     server.cut = None
-    (path,) = authors.fetch(tmp_path, server.base, (FILE,))
+    (path,) = author_records.fetch(tmp_path, server.base, (FILE,))
     assert path.read_bytes() == CONTENT and names(tmp_path) == [FILE.name]
     assert server.asked == [None, "bytes=70000-"]
 
@@ -90,7 +89,7 @@ def test_a_cut_connection_leaves_no_file_and_is_gone_on_with(server, tmp_path, r
 def test_a_part_that_is_whole_is_not_fetched_again(server, tmp_path):
     (tmp_path / f".{FILE.name}.part").write_bytes(CONTENT)
     assert (
-        authors.fetch(tmp_path, server.base, (FILE,))[0].read_bytes() == CONTENT
+        author_records.fetch(tmp_path, server.base, (FILE,))[0].read_bytes() == CONTENT
         and server.asked == []
     )
 
@@ -98,29 +97,29 @@ def test_a_part_that_is_whole_is_not_fetched_again(server, tmp_path):
 @pytest.mark.parametrize("content", [CONTENT[:-1] + b"x", CONTENT + b"more"])
 def test_other_bytes_are_refused_and_removed(server, tmp_path, content):
     server.content = content
-    with pytest.raises(authors.FetchError, match="not the authors' file"):
-        authors.fetch(tmp_path, server.base, (FILE,))
+    with pytest.raises(author_records.FetchError, match="not the authors' file"):
+        author_records.fetch(tmp_path, server.base, (FILE,))
     assert names(tmp_path) == []
 
 
 def test_a_spoiled_part_is_removed_and_the_next_call_is_good(server, tmp_path):
     (tmp_path / f".{FILE.name}.part").write_bytes(b"?" * 1000)
-    with pytest.raises(authors.FetchError, match="not the authors' file"):
-        authors.fetch(tmp_path, server.base, (FILE,))
-    assert authors.fetch(tmp_path, server.base, (FILE,))[0].read_bytes() == CONTENT
+    with pytest.raises(author_records.FetchError, match="not the authors' file"):
+        author_records.fetch(tmp_path, server.base, (FILE,))
+    assert author_records.fetch(tmp_path, server.base, (FILE,))[0].read_bytes() == CONTENT
 
 
 def test_absent_file_and_no_network_say_what_to_do(server, tmp_path, capsys):
-    absent = authors.PublicFile("raw_records_20260411_999999.csv", 1, "0")
-    with pytest.raises(authors.FetchError, match="404.*SPECLAB_AUTHOR_RECORDS=folder"):
-        authors.fetch(tmp_path, server.base, (absent,))
+    absent = author_records.PublicFile("raw_records_20260411_999999.csv", 1, "0")
+    with pytest.raises(author_records.FetchError, match="404.*SPECLAB_AUTHOR_RECORDS=folder"):
+        author_records.fetch(tmp_path, server.base, (absent,))
     closed = server.base
     server.shutdown()
     server.server_close()
     with pytest.raises(
-        authors.FetchError, match="Without a network, copy the files.*SPECLAB_AUTHOR_RECORDS"
+        author_records.FetchError, match="Without a network, copy the files.*SPECLAB_AUTHOR_RECORDS"
     ):
-        authors.fetch(tmp_path, closed, (FILE,))
+        author_records.fetch(tmp_path, closed, (FILE,))
     assert main(["authors", "--out", str(tmp_path), "--base", closed]) == 2
     assert "Without a network" in capsys.readouterr().err and names(tmp_path) == []
 
@@ -128,56 +127,59 @@ def test_absent_file_and_no_network_say_what_to_do(server, tmp_path, capsys):
 def test_a_folder_serves_as_address(tmp_path):
     (tmp_path / FILE.name).write_bytes(CONTENT)
     assert (
-        authors.fetch(tmp_path / "out", f"{tmp_path.as_uri()}/", (FILE,))[0].read_bytes() == CONTENT
+        author_records.fetch(tmp_path / "out", f"{tmp_path.as_uri()}/", (FILE,))[0].read_bytes()
+        == CONTENT
     )
 
 
 @released
 def test_checksums_and_sizes_are_those_of_the_records_and_fetch_takes_them(tmp_path):
-    for file in authors.FILES:
-        content = gzip.decompress((RECORDS / f"{authors.run_name(file.name)}.csv.gz").read_bytes())
+    for file in author_records.FILES:
+        content = gzip.decompress(
+            (RECORDS / f"{author_records.run_name(file.name)}.csv.gz").read_bytes()
+        )
         assert (len(content), hashlib.sha256(content).hexdigest()) == (file.size, file.sha256)
         (tmp_path / file.name).write_bytes(content)
-    assert [path.name for path in authors.fetch(tmp_path / "out", f"{tmp_path.as_uri()}/")] == [
-        file.name for file in authors.FILES
-    ]
+    assert [
+        path.name for path in author_records.fetch(tmp_path / "out", f"{tmp_path.as_uri()}/")
+    ] == [file.name for file in author_records.FILES]
 
 
 def test_the_address_is_a_commit_and_the_files_are_three_runs():
     assert (
-        len(authors.COMMIT) == 40
-        and authors.COMMIT in authors.BASE
-        and authors.BASE.startswith("https://")
+        len(author_records.COMMIT) == 40
+        and author_records.COMMIT in author_records.BASE
+        and author_records.BASE.startswith("https://")
     )
-    runs = [authors.run_name(file.name) for file in authors.FILES]
+    runs = [author_records.run_name(file.name) for file in author_records.FILES]
     assert runs == ["054105", "055031", "060835"]
     with pytest.raises(ValueError, match="is no file of records"):
-        authors.run_name("config.json")
+        author_records.run_name("config.json")
 
 
 def test_records_are_looked_for_where_the_docstring_says(tmp_path, monkeypatch):
-    monkeypatch.delenv(authors.VARIABLE, raising=False)
-    monkeypatch.setattr(authors, "FOLDER", tmp_path / "default")
-    assert authors.read() == {}, "a fresh machine has none"
+    monkeypatch.delenv(author_records.VARIABLE, raising=False)
+    monkeypatch.setattr(author_records, "FOLDER", tmp_path / "default")
+    assert author_records.read() == {}, "a fresh machine has none"
     with pytest.raises(ValueError, match="holds no .csv or .csv.gz.*make author-records"):
-        authors.read(tmp_path / "nowhere")
+        author_records.read(tmp_path / "nowhere")
     for folder, run in (("default", "111111"), ("variable", "222222"), ("given", "333333")):
         (tmp_path / folder).mkdir()
         author_rows().to_csv(tmp_path / folder / f"{run}.csv.gz", index=False)
-    assert list(authors.read()) == ["111111"]
-    monkeypatch.setenv(authors.VARIABLE, str(tmp_path / "variable"))
-    assert list(authors.read()) == ["222222"]
-    found = authors.read(tmp_path / "given")
+    assert list(author_records.read()) == ["111111"]
+    monkeypatch.setenv(author_records.VARIABLE, str(tmp_path / "variable"))
+    assert list(author_records.read()) == ["222222"]
+    found = author_records.read(tmp_path / "given")
     assert list(found) == ["333333"] and found["333333"].nan_count == 1
 
 
 def test_records_that_bear_a_known_name_must_be_the_public_file(tmp_path):
     author_rows().to_csv(tmp_path / "054105.csv", index=False)
     with pytest.raises(ValueError, match="not the authors' public file of run 054105"):
-        authors.read(tmp_path)
+        author_records.read(tmp_path)
 
 
-def hand_records(tmp_path) -> paper.AuthorRecords:
+def hand_records(tmp_path) -> published.AuthorRecords:
     """Two trees of test_paper's shape, the second whole: p 0.6 and 0.3 (best surely the argmax),
     under the first 0.45 and 0.3 (open: 0.25 is left), under the fourth 0.1 (surely not: exp(-1.1) =
     0.33).
@@ -186,20 +188,20 @@ def hand_records(tmp_path) -> paper.AuthorRecords:
         target_prob=[0.6, 0.3, 0.45, 0.3, 0.1], target_entropy=[0.9, 0.9, 1.2, 1.2, 1.1]
     )
     pd.concat([author_rows(), whole]).to_csv(tmp_path / "000001.csv", index=False)
-    return authors.read(tmp_path)["000001"]
+    return author_records.read(tmp_path)["000001"]
 
 
 def test_trees_with_a_nan_row_are_left_out_whole(tmp_path):
     records = hand_records(tmp_path)
-    kept = authors.whole_trees(records)
+    kept = author_records.whole_trees(records)
     assert len(records.nodes) == 9 and kept["position"].tolist() == [1] * 5
-    bad = paper.AuthorRecords(records.nodes[records.nodes["position"] == 0], records.nan_rows)
+    bad = published.AuthorRecords(records.nodes[records.nodes["position"] == 0], records.nan_rows)
     with pytest.raises(ValueError, match="trees without a NaN row is empty"):
-        authors.whole_trees(bad)
+        author_records.whole_trees(bad)
 
 
 def test_argmax_is_bounded_by_what_the_siblings_and_the_entropy_allow(tmp_path):
-    low, high = growth.argmax_bounds(authors.whole_trees(hand_records(tmp_path)))
+    low, high = growth.argmax_bounds(author_records.whole_trees(hand_records(tmp_path)))
     assert low["target_rank"].tolist() == [0, 1, 0, 1, 1]  # 0.45 > 1 - 0.75
     assert high["target_rank"].tolist() == [0, 1, 0, 1, 1]
     open_case = low.drop(columns="target_rank").assign(
@@ -235,7 +237,7 @@ def test_argmax_bounds_hold_on_known_distributions(seed):
 
 
 def test_pruned_trees_are_nested_and_by_hand(tmp_path):
-    nodes = authors.whole_trees(hand_records(tmp_path))
+    nodes = author_records.whole_trees(hand_records(tmp_path))
     assert nodes["rank"].tolist() == [0, 1, 0, 1, 0]
     assert growth.prune(nodes, 1)["node"].tolist() == [
         1,
@@ -251,7 +253,7 @@ def test_pruned_trees_are_nested_and_by_hand(tmp_path):
 
 
 def test_facts_by_hand(tmp_path):
-    (row,) = authors.run_facts({"000001": hand_records(tmp_path)}).to_dict("records")
+    (row,) = author_records.run_facts({"000001": hand_records(tmp_path)}).to_dict("records")
     assert (row["levels"], row["prompts"], row["rows"], row["nan_rows"], row["nan_share"]) == (
         "2+2+1",
         1,
@@ -270,8 +272,8 @@ def test_facts_by_hand(tmp_path):
 
 @released
 def test_released_records_contradict_the_published_length():
-    records = authors.read(RECORDS)
-    table = authors.run_facts(records).set_index("run")
+    records = author_records.read(RECORDS)
+    table = author_records.run_facts(records).set_index("run")
     assert table["levels"].to_dict() == {
         "054105": "5+25+34",
         "055031": "3+9+4",
@@ -287,7 +289,7 @@ def test_released_records_contradict_the_published_length():
     assert by_size["nan_rejected"].round(1).tolist() == [2.1, 2.5, 2.7]
     assert (by_size["nan_rejected"] <= by_size["accepted_high"]).all()
     for one in records.values():
-        grown = growth.growing_trees(authors.whole_trees(one))
+        grown = growth.growing_trees(author_records.whole_trees(one))
         assert (grown["published_length"].diff().dropna() < 0).all() and (
             grown["accepted_low"].diff().dropna() >= 0
         ).all()
@@ -295,7 +297,7 @@ def test_released_records_contradict_the_published_length():
 
 
 def test_growing_trees_takes_the_targets_own_ranks_where_there_are(tmp_path):
-    nodes = authors.whole_trees(hand_records(tmp_path)).assign(target_rank=[1, 0, 0, 0, 0])
+    nodes = author_records.whole_trees(hand_records(tmp_path)).assign(target_rank=[1, 0, 0, 0, 0])
     table = growth.growing_trees(nodes)
     assert table["accepted_low"].tolist() == table["accepted_high"].tolist() == [0, 1]
     assert table["accepted_low"].iloc[-1] == score.tree_estimators()["mean_accepted"](nodes)
@@ -322,7 +324,7 @@ def test_shares_from_the_published_cells_by_hand_and_of_the_published_run():
     )
     slow = values.groupby("f")["alpha"].transform("mean").var() / values["alpha"].var()
     assert alpha_parts.published_shares(cells, "f") == pytest.approx(slow)
-    run = pd.read_csv(paper.DATA / "run_alpha_by_depth_task.csv")
+    run = pd.read_csv(published.DATA / "run_alpha_by_depth_task.csv")
     assert alpha_parts.published_shares(run, "task_type") == pytest.approx(0.0014, abs=1e-4)
     assert alpha_parts.published_shares(run, "depth") == pytest.approx(0.00018, abs=1e-5)
 
@@ -348,13 +350,13 @@ def test_a_mix_of_opposite_ranks_shows_no_correlation():
 
 @released
 def test_within_a_rank_the_released_records_show_strong_opposite_correlations():
-    for one in authors.read(RECORDS).values():
+    for one in author_records.read(RECORDS).values():
         table = alpha_parts.rank_correlations(one.nodes).set_index("rank")["estimate"]
         assert table[0] < -0.5 and table[1] > 0.4 and abs(table["all"]) < 0.3
 
 
 def test_what_the_records_hold_is_said(tmp_path):
-    said = authors.facts_said(authors.run_facts({"000001": hand_records(tmp_path)}))
+    said = author_records.facts_said(author_records.run_facts({"000001": hand_records(tmp_path)}))
     assert said.startswith("NaN rows: 10.0 to 10.0 %. In run 000001 the mean of min(1, p/q) is 0.7")
     assert "Trees of 2+2+1 nodes: E[L] " in said and said.endswith(
         "the greedy walk accepts 1.50 tokens per target pass. Each of these runs holds 1 to 1 "
@@ -403,6 +405,6 @@ def test_shares_hold_this_pair_the_records_and_the_paper(tmp_path):
     assert one["estimate"] == pytest.approx(mean.var() / nodes["alpha"].var())
     assert one["low"] <= one["estimate"] <= one["high"]
     assert "task" not in set(found.at(source="authors' 000001").frame["factor"]), "one domain"
-    facts = authors.run_facts({"000001": record})
+    facts = author_records.run_facts({"000001": record})
     assert "rank explains" in alpha_parts.records_said(facts, alpha_parts.times_100(found))
     assert list(pd.unique(alpha_parts.by_rank(asked).frame["rank"])) == ["all", 0, 1]

@@ -12,11 +12,8 @@ from test_published import RECORDS, author_rows, released
 from test_score import hand_nodes, make_run, tree_nodes
 
 from speclab import score, stats
-from speclab.analysis import association, rungs
-from speclab.analysis import published as paper
-from speclab.studies.paper_audit import author_records as authors
-from speclab.studies.paper_audit import claims
-from speclab.studies.paper_audit import evidence as audit
+from speclab.analysis import association, published, rungs
+from speclab.studies.paper_audit import author_records, claims, evidence
 from speclab.studies.paper_audit.claims import (
     AS_PUBLISHED,
     FAILS,
@@ -118,11 +115,13 @@ def test_regions_by_domain_and_open_sides():
 
 def test_the_claims_file_is_whole_and_its_numbers_are_the_tables():
     found = claims.claims()
-    asked = audit.measures(audit.Material(toy_run()))
-    assert set(found) == set(asked) | set(audit.FACTS)
-    assert {name for name, c in found.items() if c.fact} == set(audit.FACTS)
+    asked = evidence.measures(evidence.Material(toy_run()))
+    assert set(found) == set(asked) | set(evidence.FACTS)
+    assert {name for name, c in found.items() if c.fact} == set(evidence.FACTS)
     assert {c.source for c in found.values()} == {"paper", "article"}
-    table = {name: paper.published(name).set_index("domain") for name in ("I", "II", "IV", "VI")}
+    table = {
+        name: published.published(name).set_index("domain") for name in ("I", "II", "IV", "VI")
+    }
     alpha = table["I"].query("quantity == 'alpha_mean'")["published"]
     spread = alpha.drop("all")
     assert found["level"].number == f"{spread.min():.3f} to {spread.max():.3f}"
@@ -131,7 +130,7 @@ def test_the_claims_file_is_whole_and_its_numbers_are_the_tables():
     )
     assert found["gap"].number == f"{alpha['chat'] - alpha['math']:+.3f}"
     steps = -spread.sort_values(ascending=False).diff().dropna()
-    assert list(spread.sort_values(ascending=False).index) == list(audit.PAPER_ORDER)
+    assert list(spread.sort_values(ascending=False).index) == list(evidence.PAPER_ORDER)
     assert found["order"].number == ", ".join(f"{step:+.3f}" for step in steps)
     lengths = table["II"]["published"]
     others = lengths.drop("chat")
@@ -145,7 +144,7 @@ def test_the_claims_file_is_whole_and_its_numbers_are_the_tables():
     depth = table["IV"].set_index("depth", append=True)["published"].unstack("depth")
     rise = depth[3] - depth[1]
     assert found["depth"].number == f"{rise.min():+.3f} to {rise.max():+.3f}"
-    five = paper.published("V").set_index(["depth", "bin"])["published"].unstack("bin")
+    five = published.published("V").set_index(["depth", "bin"])["published"].unstack("bin")
     assert found["position"].number == ", ".join(
         f"{five.loc[d, 1] - five.loc[d, 0]:+.3f}" for d in (1, 3)
     )
@@ -270,16 +269,16 @@ def test_change_gap_and_late_minus_early_by_hand():
     nodes = hand_nodes()
     assert rungs.change(score.alpha_by_depth)(nodes) == pytest.approx(0.5 - 0.75)
     assert rungs.change(score.best_path_by_depth)(nodes) == pytest.approx(1.0 - 0.5)
-    assert audit.gap("y", "code", "chat")(small()) == pytest.approx(4 - 1)
-    assert audit.gap("y", "chat", "code")(small()) == pytest.approx(1 - 4)
-    assert audit.late_minus_early("y")(small()) == pytest.approx(3 - 2)
-    assert audit.late_minus_early("y", 41).value(np.array([0.0, 20, 0, 8])) is not None
-    assert np.isnan(audit.late_minus_early("y", 41)(small())), "no late row: undefined, not 0"
+    assert evidence.gap("y", "code", "chat")(small()) == pytest.approx(4 - 1)
+    assert evidence.gap("y", "chat", "code")(small()) == pytest.approx(1 - 4)
+    assert evidence.late_minus_early("y")(small()) == pytest.approx(3 - 2)
+    assert evidence.late_minus_early("y", 41).value(np.array([0.0, 20, 0, 8])) is not None
+    assert np.isnan(evidence.late_minus_early("y", 41)(small())), "no late row: undefined, not 0"
 
 
 def test_shares_by_hand_and_against_group_means():
     frame = small()
-    shares = audit.shares_alone(frame, "y", ["domain", "half", "prompt_id"])(frame)
+    shares = evidence.shares_alone(frame, "y", ["domain", "half", "prompt_id"])(frame)
     # sum of squares 92, mean 2.5: total 42; domains 4 (1.5)^2 2 = 18; halves 8 (0.5)^2 = 2; prompts
     # 2 (0.25 + 12.25 + 6.25 + 0.25) = 38
     np.testing.assert_allclose(shares, [18 / 42, 2 / 42, 38 / 42])
@@ -290,11 +289,11 @@ def test_shares_by_hand_and_against_group_means():
     slow = [
         frame.groupby(name)["y"].transform("mean").var() / frame["y"].var() for name in ("f", "g")
     ]
-    np.testing.assert_allclose(audit.shares_alone(frame, "y", ["f", "g"])(frame), slow)
+    np.testing.assert_allclose(evidence.shares_alone(frame, "y", ["f", "g"])(frame), slow)
 
 
 def test_a_level_that_a_resample_lacks_counts_nothing():
-    estimator = audit.shares_alone(small(), "y", ["domain"])
+    estimator = evidence.shares_alone(small(), "y", ["domain"])
     assert estimator(small()[small()["domain"] == "code"], 1) == pytest.approx(0.0)
 
 
@@ -303,21 +302,21 @@ def test_design_effect_is_1_for_single_rows_and_their_number_for_equal_rows():
     values = rng.random(30)
     single = pd.DataFrame({"prompt_id": np.arange(30), "domain": "code", "y": values})
     repeated = single.loc[np.repeat(np.arange(30), 7)]
-    assert audit.design_effect("y")(audit.by_prompt(single, "y")) == pytest.approx(1.0)
-    assert audit.design_effect("y")(audit.by_prompt(repeated, "y")) == pytest.approx(7.0)
+    assert evidence.design_effect("y")(evidence.by_prompt(single, "y")) == pytest.approx(1.0)
+    assert evidence.design_effect("y")(evidence.by_prompt(repeated, "y")) == pytest.approx(7.0)
 
 
 def test_design_effect_by_hand_and_against_a_slow_bootstrap():
     frame = small()[small()["domain"] == "code"]
     # mean 4: prompts' sums of deviations -4, 4; squares 9 + 1 + 1 + 9
-    assert audit.design_effect("y")(audit.by_prompt(frame, "y")) == pytest.approx(32 / 20)
+    assert evidence.design_effect("y")(evidence.by_prompt(frame, "y")) == pytest.approx(32 / 20)
     rng = np.random.default_rng(2)
     sizes = rng.integers(3, 12, 60)
     y = np.concatenate([rng.normal(rng.normal(), 1, size) for size in sizes])
     frame = pd.DataFrame({"prompt_id": np.repeat(np.arange(60), sizes), "domain": "code", "y": y})
     interval = stats.bootstrap(frame, score.mean_of("y"))
     naive = y.std() / np.sqrt(len(y)) * 2 * 1.96
-    assert audit.design_effect("y")(audit.by_prompt(frame, "y")) == pytest.approx(
+    assert evidence.design_effect("y")(evidence.by_prompt(frame, "y")) == pytest.approx(
         ((interval.high - interval.low) / naive) ** 2, rel=0.15
     )
 
@@ -346,8 +345,10 @@ def same(row: dict, value: float) -> None:
 def test_budget_gain_by_hand():
     # gamma 1, c 0.25: math 5 blocks of 1.25, chat 10; gamma 4: math 2 blocks of 2, chat 10. One
     # gamma: 1 (6.25 + 12.5 against 4 + 20)
-    same(*audit.budget_gain(texts(), 0.25, (1, 4)), 18.75 / 16.5 - 1)
-    same(*audit.budget_gain(texts(), 0.0, (1, 4)), 0.0)  # drafts that cost nothing: 4 for everybody
+    same(*evidence.budget_gain(texts(), 0.25, (1, 4)), 18.75 / 16.5 - 1)
+    same(
+        *evidence.budget_gain(texts(), 0.0, (1, 4)), 0.0
+    )  # drafts that cost nothing: 4 for everybody
 
 
 def test_budget_gain_does_not_fit_on_the_prompts_it_is_counted_on():
@@ -356,27 +357,27 @@ def test_budget_gain_does_not_fit_on_the_prompts_it_is_counted_on():
     for seed in range(6):
         trace = texts(8, 8, 30)
         noise = trace.assign(draft_rank=(rng.random(len(trace)) < 0.3).astype(int))
-        (row,) = audit.budget_gain(noise, 0.1, seed=seed)
+        (row,) = evidence.budget_gain(noise, 0.1, seed=seed)
         gains.append(row["estimate"])
     assert min(gains) < 0 and np.mean(gains) < 0.005
 
 
 def test_chain_speedup_and_the_articles_rule_by_hand():
-    math, chat = audit.chain_speedup(texts(), 3, 0.29)
+    math, chat = evidence.chain_speedup(texts(), 3, 0.29)
     same(math, (10 / 3) / 1.87)
     same(chat, 1 / 1.87)
-    math, _ = audit.rule_error(texts(), 4, 0.05)
+    math, _ = evidence.rule_error(texts(), 4, 0.05)
     same(math, (4 / 1.2) / (5 / 1.2))  # the bonus token that the rule leaves out
     assert (math["row"], math["estimator"]) == ("math", "rule / replay, gamma 4")
 
 
 def test_best_gammas_by_hand():
-    (row,) = audit.best_gamma_in(texts(length=16), 0.05, "math")
+    (row,) = evidence.best_gamma_in(texts(length=16), 0.05, "math")
     same(row, 15)  # one block of 16 tokens at 1.75 target passes
-    (row,) = audit.best_gamma_in(texts(length=16), 0.05, "chat")
+    (row,) = evidence.best_gamma_in(texts(length=16), 0.05, "chat")
     same(row, 0)  # nothing is accepted: plain decoding
     with pytest.raises(ValueError, match=r"domain \['poetry'\] has no rows"):
-        audit.best_gamma_in(texts(), 0.05, "poetry")
+        evidence.best_gamma_in(texts(), 0.05, "poetry")
 
 
 def test_temperature_differences_by_hand():
@@ -389,13 +390,13 @@ def test_temperature_differences_by_hand():
         nodes=greedy.nodes,
         trace=at.query("index % 2 == 0").assign(draft_rank=7, overlap=[0.5, 0.9] * 5),
     )
-    token, tree = audit.temperature_differences(sampled, greedy)
+    token, tree = evidence.temperature_differences(sampled, greedy)
     same(token, (0.5 + 0.9) / 2 - 3 / 4)  # the texts need not be equally long
     same(tree, (2 * 0.5 + 4 * 0.25 + 2 * 0.125) - 2)
     assert (token["estimator"], token["row"]) == ("alpha at T = 1 - hit[1] at T = 0", "code")
     assert tree["estimator"] == "mean_accepted, T = 1 (point-mass rule) - T = 0"
     with pytest.raises(ValueError, match="4 prompts are in one frame only"):
-        audit.temperature_differences(
+        evidence.temperature_differences(
             SimpleNamespace(nodes=greedy.nodes, trace=sampled.trace.query("prompt_id == 'p0'")),
             greedy,
         )
@@ -416,7 +417,7 @@ def test_a_tree_that_loses_by_sampling_does_not_decide_for_one_token():
         sampled = SimpleNamespace(nodes=nodes[1], trace=at.assign(draft_rank=3, overlap=0.4))
         assert (
             claims.verdict(
-                found, audit.evidence(audit.Material(greedy, sampled), {"temperature": found})
+                found, evidence.evidence(evidence.Material(greedy, sampled), {"temperature": found})
             )
             == expected
         )
@@ -424,13 +425,13 @@ def test_a_tree_that_loses_by_sampling_does_not_decide_for_one_token():
 
 def test_both_bins_keeps_the_prompts_that_get_that_far():
     frame = small().assign(position=[0, 40, 0, 31, 0, 31, 0, 32])
-    assert audit.both_bins(frame)["prompt_id"].tolist() == ["a", "a", "d", "d"]
+    assert evidence.both_bins(frame)["prompt_id"].tolist() == ["a", "a", "d", "d"]
     with pytest.raises(ValueError, match="positions from 41 on"):
-        audit.both_bins(frame, 41)
+        evidence.both_bins(frame, 41)
 
 
 def test_pseudo_code_by_hand():
-    found = audit.pseudo_code()
+    found = evidence.pseudo_code()
     # after word 0: p = .5 .3 .2, q = .2 .5 .3, kept .2 .3 .2 of it
     assert found["residual"] == pytest.approx((0.5 - 2 / 7 + 3 / 7 - 0.3 + 2 / 7 - 0.2) / 2)
     assert found["positions"] == pytest.approx(
@@ -441,20 +442,20 @@ def test_pseudo_code_by_hand():
 
 def test_the_right_procedure_has_none_of_the_flaws():
     """The negative control: a draft equal to its target loses nothing but the bonus token."""
-    found = audit.pseudo_code(audit.P_TABLE, audit.P_TABLE, gamma=2)
+    found = evidence.pseudo_code(evidence.P_TABLE, evidence.P_TABLE, gamma=2)
     assert (found["residual"], found["bonus"]) == pytest.approx((0.0, 1.0))
 
 
 def test_what_breaks_even_depends_on_the_cost():
-    assert audit.necessary_length(0.29) == pytest.approx(0.87) and audit.necessary_length(
+    assert evidence.necessary_length(0.29) == pytest.approx(0.87) and evidence.necessary_length(
         0.05
     ) == pytest.approx(0.15)
-    assert audit.necessary_length(0.25, 4) == pytest.approx(1.0)
+    assert evidence.necessary_length(0.25, 4) == pytest.approx(1.0)
 
 
 def test_few_prompts_give_a_point_and_say_so():
     frame = pd.concat([texts(5, 2)]).assign(y=1.0)
-    math, chat = audit.each_domain(frame, score.mean_of("y"))
+    math, chat = evidence.each_domain(frame, score.mean_of("y"))
     assert (math["low"], math["note"]) == (1.0, "")
     assert (chat["estimate"], chat["note"]) == (1.0, "2 prompts: no interval") and np.isnan(
         chat["low"]
@@ -463,7 +464,7 @@ def test_few_prompts_give_a_point_and_say_so():
 
 def test_gaps_name_a_missing_domain():
     with pytest.raises(ValueError, match=r"domain \['reasoning'\] has no rows"):
-        audit.gaps(small(), "y", [("code", "reasoning")])
+        evidence.gaps(small(), "y", [("code", "reasoning")])
 
 
 # ---- evidence ------------------------------------------------------------------------------------
@@ -476,7 +477,7 @@ def toy_run(**options) -> SimpleNamespace:
 
 @pytest.fixture(scope="module")
 def whole() -> pd.DataFrame:
-    return audit.evidence(audit.Material(toy_run(), toy_run(seed=1)), claims.claims())
+    return evidence.evidence(evidence.Material(toy_run(), toy_run(seed=1)), claims.claims())
 
 
 def test_every_claim_has_evidence_and_a_verdict(whole):
@@ -538,7 +539,7 @@ def test_a_fact_is_judged_without_a_run_and_as_it_is_written():
     log = claims.claims()["run-time"]
     for seconds, expected in ((11027, "does not hold"), (12600, "holds")):
         one = {"run-time": dataclasses.replace(log, fact={"seconds": seconds})}
-        (row,) = audit.evidence(audit.Material(None), one).to_dict("records")
+        (row,) = evidence.evidence(evidence.Material(None), one).to_dict("records")
         assert row["estimate"] == pytest.approx(seconds / 3600) and row["note"] == claims.EXACT
         assert claims.verdict(one["run-time"], pd.DataFrame([row])) == expected
 
@@ -551,7 +552,7 @@ def test_what_a_run_cannot_answer_is_said_and_not_judged():
             for name, frame in vars(run).items()
         }
     )
-    found = audit.evidence(audit.Material(part), claims.claims())
+    found = evidence.evidence(evidence.Material(part), claims.claims())
     notes = found[found["estimate"].isna()].groupby("claim")["note"].agg("; ".join)
     assert (
         "domain ['chat'] has no rows" in notes["gap"]
@@ -586,7 +587,7 @@ def test_a_self_draft_is_judged_by_the_intervals_it_comes_with(tmp_path):
         assert (
             claims.verdict(
                 found["self-draft"],
-                audit.evidence(audit.Material(toy_run(), self_draft=rows), found),
+                evidence.evidence(evidence.Material(toy_run(), self_draft=rows), found),
             )
             == expected
         )
@@ -600,7 +601,7 @@ def test_a_self_draft_is_judged_by_the_intervals_it_comes_with(tmp_path):
 
 def test_a_claim_without_a_measurement_is_an_error():
     with pytest.raises(ValueError, match="claim 'new' is measured nowhere"):
-        audit.evidence(audit.Material(toy_run()), {"new": claim(id="new")})
+        evidence.evidence(evidence.Material(toy_run()), {"new": claim(id="new")})
 
 
 def test_records_answer_what_they_can(tmp_path):
@@ -610,7 +611,7 @@ def test_records_answer_what_they_can(tmp_path):
     pd.concat([author_rows("he/0", position) for position in range(33)]).to_csv(
         tmp_path / "000002.csv", index=False
     )
-    found = audit.record_evidence(authors.read(tmp_path)).set_index(["row", "claim"])
+    found = evidence.record_evidence(author_records.read(tmp_path)).set_index(["row", "claim"])
     level = found.loc[("000001", "level")]
     assert (
         level["estimate"] == level["low"] == pytest.approx((0.5 + 1 + 1 + 0.1) / 4)
@@ -622,16 +623,16 @@ def test_records_answer_what_they_can(tmp_path):
     )
     changes = found.loc[("000001", "depth")].set_index("estimator")["estimate"]
     assert changes["change of alpha_by_depth"] == pytest.approx(0.1 - 0.75)
-    assert audit.record_evidence({}).empty
+    assert evidence.record_evidence({}).empty
 
 
 @released
 def test_released_records_say_that_rank_explains_a_quarter():
-    for run, one in authors.read(RECORDS).items():
+    for run, one in author_records.read(RECORDS).items():
         nodes = one.with_nan_as_accepted.assign(alpha=lambda frame: score.alpha(frame))
-        rank, depth = audit.shares_alone(nodes, "alpha", ["rank", "depth"])(nodes)
+        rank, depth = evidence.shares_alone(nodes, "alpha", ["rank", "depth"])(nodes)
         assert 0.24 <= rank <= 0.31 and depth < 0.005, run
-    found = audit.record_evidence(authors.read(RECORDS)).set_index(["row", "claim", "estimator"])[
-        "estimate"
-    ]
+    found = evidence.record_evidence(author_records.read(RECORDS)).set_index(
+        ["row", "claim", "estimator"]
+    )["estimate"]
     assert found["055031", "level", "published_alpha"] == pytest.approx(0.492, abs=5e-4)

@@ -10,8 +10,7 @@ import pytest
 from test_score import make_run
 
 from speclab import files, score
-from speclab.analysis import published as paper
-from speclab.analysis import rungs
+from speclab.analysis import published, rungs
 
 RECORDS = Path(__file__).resolve().parents[2] / "shared" / "paper" / "author_records"
 KEYS = {"task_type": "domain", "position_bin": "bin"}
@@ -22,7 +21,7 @@ released = pytest.mark.skipif(
 
 
 def run_file(name: str) -> pd.DataFrame:
-    return pd.read_csv(paper.DATA / f"run_{name}.csv").rename(columns=KEYS)
+    return pd.read_csv(published.DATA / f"run_{name}.csv").rename(columns=KEYS)
 
 
 def cell_totals(cells: pd.DataFrame, by: str, m: int) -> np.ndarray:
@@ -48,12 +47,12 @@ def pooled_sd(cells: pd.DataFrame) -> float:
 
 
 def test_published_tables_are_complete():
-    sizes = {table: len(paper.published(table)) for table in paper.TABLES}
+    sizes = {table: len(published.published(table)) for table in published.TABLES}
     assert sizes == {"I": 20, "II": 4, "III": 12, "IV": 12, "V": 6, "VI": 4}
-    chat = paper.published("III").query("domain == 'chat' and depth == 3")
+    chat = published.published("III").query("domain == 'chat' and depth == 3")
     assert chat["published"].tolist() == [0.184]
     with pytest.raises(ValueError, match=r"table is 'VII'; the paper has I, II"):
-        paper.published("VII")
+        published.published("VII")
 
 
 def test_published_tables_follow_from_the_authors_files():
@@ -64,8 +63,8 @@ def test_published_tables_follow_from_the_authors_files():
         ("II", run_file("expected_length"), "expected_length", ["domain"]),
         ("V", run_file("alpha_by_depth_position"), "alpha_mean", ["depth", "bin"]),
     ):
-        both = paper.published(table).merge(frame, on=keys)
-        assert len(both) == len(frame) == len(paper.published(table))
+        both = published.published(table).merge(frame, on=keys)
+        assert len(both) == len(frame) == len(published.published(table))
         np.testing.assert_allclose(both["published"], both[value], atol=5.01e-4)
 
 
@@ -89,7 +88,7 @@ def test_domain_means_are_count_weighted_and_the_all_row_is_their_mean():
     summary = run_file("summary_by_task").sort_values("domain")
     np.testing.assert_allclose(values[:4], summary["mean_alpha"], rtol=1e-12)
     np.testing.assert_array_equal(flat[:, 1], summary["n_nodes"])
-    printed = paper.published("I").query("domain == 'all'").set_index("quantity")["published"]
+    printed = published.published("I").query("domain == 'all'").set_index("quantity")["published"]
     assert round(values[4], 4) == printed["alpha_mean"] == 0.5384
     assert round(values[5], 4) == 0.5382  # pooled over nodes: not what was printed
     entropy, nodes = summary["mean_entropy"], summary["n_nodes"]
@@ -133,12 +132,12 @@ def test_every_sd_is_a_sample_sd_pooled_over_nodes():
 
 def test_comparison_has_a_row_for_every_published_number():
     run = make_run(prompts=6, positions=40)
-    for table in paper.TABLES:
-        frame, printed = paper.comparison(table, run, n=50), paper.published(table)
-        assert list(frame.columns) == paper.COLUMNS
+    for table in published.TABLES:
+        frame, printed = published.comparison(table, run, n=50), published.published(table)
+        assert list(frame.columns) == published.COLUMNS
         matched = frame.merge(printed, on=["domain", "depth", "bin", "quantity", "published"])
         assert len(matched) == len(printed)
-        for value, low, high in (paper.OURS, ["corrected", "low", "high"]):
+        for value, low, high in (published.OURS, ["corrected", "low", "high"]):
             known = frame[frame[value].notna()]
             assert len(known) >= len(printed) * (0.5 if value == "corrected" else 1)
             assert (known[low] <= known[high]).all()
@@ -148,7 +147,7 @@ def test_comparison_has_a_row_for_every_published_number():
 def test_comparison_puts_the_named_estimators_side_by_side():
     run = make_run(prompts=6, positions=40)
     chat = run.nodes[run.nodes["domain"] == "chat"]
-    first = paper.comparison("I", run, n=20).set_index(["quantity", "domain"])
+    first = published.comparison("I", run, n=20).set_index(["quantity", "domain"])
     assert first.loc[("alpha_mean", "chat"), "ours_as_published"] == pytest.approx(
         score.published_alpha(chat)
     )
@@ -160,16 +159,16 @@ def test_comparison_puts_the_named_estimators_side_by_side():
     assert first.loc[("alpha_sd", "all"), "ours_as_published"] == pytest.approx(
         score.alpha(run.nodes).std(ddof=1)
     )
-    third = paper.comparison("III", run, n=20).set_index(["domain", "depth"])
+    third = published.comparison("III", run, n=20).set_index(["domain", "depth"])
     assert third.loc[("chat", 2), "corrected"] == pytest.approx(
         score.tree_estimators()["survival_by_depth"](chat)[2]
     )
     assert third.loc[("chat", 2), "estimator"] == "survival_by_depth"
-    fifth = paper.comparison("V", run, n=20).set_index(["depth", "bin"])
+    fifth = published.comparison("V", run, n=20).set_index(["depth", "bin"])
     late = run.nodes[run.nodes["position"] >= 32]
     assert fifth.loc[(3, 1), "ours_as_published"] == pytest.approx(score.alpha_by_depth(late)[3])
     assert fifth.loc[(3, 1), "corrected"] == pytest.approx(score.best_path_by_depth(late)[3])
-    mass = paper.comparison("II", run, rule="point-mass", n=20).set_index("domain")
+    mass = published.comparison("II", run, rule="point-mass", n=20).set_index("domain")
     assert mass.loc["chat", "corrected"] == pytest.approx(
         score.tree_estimators("point-mass")["mean_accepted"](chat)
     )
@@ -179,7 +178,7 @@ def test_comparison_leaves_missing_what_a_run_cannot_answer():
     run = make_run(positions=40)
     bare = SimpleNamespace(nodes=run.nodes.drop(columns="target_rank"), trace=None)
     for table in ("I", "II", "VI"):
-        frame = paper.comparison(table, bare, n=20)
+        frame = published.comparison(table, bare, n=20)
         assert frame["corrected"].isna().all()
         assert frame["ours_as_published"].notna().all()
 
@@ -201,16 +200,16 @@ def test_comparison_leaves_missing_what_a_run_cannot_answer():
 def test_comparison_names_bad_input(table, change, words):
     run = make_run(positions=34)
     with pytest.raises(ValueError, match=words):
-        paper.comparison(table, SimpleNamespace(nodes=change(run.nodes), trace=run.trace), n=20)
+        published.comparison(table, SimpleNamespace(nodes=change(run.nodes), trace=run.trace), n=20)
 
 
 def test_export_writes_csv_and_booktabs_byte_stably(tmp_path):
-    frame = paper.comparison("V", make_run(positions=40), n=20).assign(
+    frame = published.comparison("V", make_run(positions=40), n=20).assign(
         estimator=["a_b", None, "c%", "d", "e", "f"]
     )
     csv, tex = files.export(frame, tmp_path / "new", "table_5")
     back = pd.read_csv(csv)
-    assert list(back.columns) == paper.COLUMNS
+    assert list(back.columns) == published.COLUMNS
     np.testing.assert_allclose(back["corrected"], frame["corrected"], rtol=1e-14)
     text = tex.read_text()
     assert all(
@@ -264,7 +263,7 @@ def author_rows(sample="he/0", position=0) -> pd.DataFrame:
 
 def test_author_schema_becomes_a_nodes_frame(tmp_path):
     author_rows().iloc[::-1].to_csv(tmp_path / "a.csv.gz", index=False)
-    records = paper.read_author_records(tmp_path / "a.csv.gz")
+    records = published.read_author_records(tmp_path / "a.csv.gz")
     assert records.nodes[["node", "parent", "depth", "rank", "token"]].to_numpy().tolist() == [
         [1, 0, 1, 0, 5], [2, 0, 1, 1, 6], [3, 1, 2, 0, 7], [5, 4, 3, 0, 9],
     ]  # fmt: skip
@@ -280,7 +279,7 @@ def test_author_schema_becomes_a_nodes_frame(tmp_path):
     )
     two = author_rows("he/1")
     two.to_csv(tmp_path / "b.csv", index=False)
-    assert len(paper.read_author_records(tmp_path / "a.csv.gz", tmp_path / "b.csv").nodes) == 8
+    assert len(published.read_author_records(tmp_path / "a.csv.gz", tmp_path / "b.csv").nodes) == 8
 
 
 def test_author_records_bad_input_is_named(tmp_path):
@@ -291,13 +290,13 @@ def test_author_records_bad_input_is_named(tmp_path):
     with pytest.raises(
         ValueError, match=r"old.csv .the authors' records. has no column \['target_entropy'\]"
     ):
-        paper.read_author_records(old)
+        published.read_author_records(old)
     with pytest.raises(ValueError, match=r"different schema versions \(\['template'\]"):
-        paper.read_author_records(good, odd)
+        published.read_author_records(good, odd)
     with pytest.raises(ValueError, match="occurs twice"):
-        paper.read_author_records(good, shutil.copy(good, tmp_path / "copy.csv"))
+        published.read_author_records(good, shutil.copy(good, tmp_path / "copy.csv"))
     with pytest.raises(ValueError, match="paths is empty"):
-        paper.read_author_records()
+        published.read_author_records()
 
 
 @released
@@ -306,7 +305,7 @@ def test_author_records_bad_input_is_named(tmp_path):
 )
 def test_released_records_give_the_authors_averages_and_the_honest_ones(name, rows, nan_rows):
     raw = pd.read_csv(RECORDS / f"{name}.csv.gz")
-    records = paper.read_author_records(RECORDS / f"{name}.csv.gz")
+    records = published.read_author_records(RECORDS / f"{name}.csv.gz")
     assert (len(records.nodes) + records.nan_count, records.nan_count) == (rows, nan_rows)
     assert (raw.loc[raw["target_prob"].isna(), "acceptance_prob"] == 1).all()
     as_authors = records.with_nan_as_accepted
@@ -328,7 +327,7 @@ def test_released_records_give_the_authors_averages_and_the_honest_ones(name, ro
 
 @released
 def test_nan_rows_moved_one_released_mean_from_0_492_to_0_536():
-    records = paper.read_author_records(RECORDS / "055031.csv.gz")
+    records = published.read_author_records(RECORDS / "055031.csv.gz")
     assert score.published_alpha(records.with_nan_as_accepted) == pytest.approx(0.536, abs=5e-4)
     assert score.published_alpha(records.nodes) == pytest.approx(0.492, abs=5e-4)
 
@@ -336,4 +335,4 @@ def test_nan_rows_moved_one_released_mean_from_0_492_to_0_536():
 @released
 def test_three_runs_of_the_same_prompts_are_not_mixed():
     with pytest.raises(ValueError, match="occurs twice"):
-        paper.read_author_records(*sorted(RECORDS.glob("*.csv.gz")))
+        published.read_author_records(*sorted(RECORDS.glob("*.csv.gz")))

@@ -20,19 +20,10 @@ from speclab.score import ALL, POOLED, POSITION_BIN, Estimator
 
 DATA = ROOT / "data" / "paper"
 TABLES = ("I", "II", "III", "IV", "V", "VI")
+KEYS = ["domain", "depth", "bin", "quantity"]
 OURS = ["ours_as_published", "ours_low", "ours_high"]
-COLUMNS = [
-    "domain",
-    "depth",
-    "bin",
-    "quantity",
-    "published",
-    *OURS,
-    "estimator",
-    "corrected",
-    "low",
-    "high",
-]
+AS_OURS = dict(zip(["estimate", "low", "high"], OURS, strict=True))
+COLUMNS = [*KEYS, "published", *OURS, "estimator", "corrected", "low", "high"]
 AUTHOR_COLUMNS = {  # theirs: ours
     "sample_id": "prompt_id",
     "task_type": "domain",
@@ -137,37 +128,19 @@ def comparison(
     score.domains_in(run.nodes, [d for d in frame["domain"].unique() if d != ALL])
     if table == "VI":
         return _correlation_table(frame, run, n, seed)
-    bins = [int(b) for b in frame["bin"].dropna().unique()] or [None]
-    ours = pd.concat([_computed(row, run, b, n, seed) for row in _rows(table, rule) for b in bins])
-    return frame.merge(
-        ours.astype({"depth": "Int64", "bin": "Int64"}),
-        on=["domain", "depth", "bin", "quantity"],
-        how="left",
-    )[COLUMNS]
-
-
-def _computed(row: _Row, run, which_bin: int | None, n: int, seed: int) -> pd.DataFrame:
-    """Both estimates of a quantity, by domain and depth, in one position bin (None: all positions)."""
-    ours = _estimates(row.as_published, run.nodes, which_bin, n, seed)
-    ours = _ours(ours).drop(columns="estimator")
-    frame = getattr(run, row.source, None)
-    if row.corrected is None or not _answers(row.corrected, frame):
-        right = ours[["domain", "depth"]].assign(
-            estimator=None, corrected=np.nan, low=np.nan, high=np.nan
-        )
-    else:
-        right = _estimates(row.corrected, frame, which_bin, n, seed).rename(
-            columns={"estimate": "corrected"}
-        )
-    both = ours.merge(right, on=["domain", "depth"]).assign(
-        quantity=row.quantity, bin=pd.NA if which_bin is None else which_bin
-    )
-    unused = POOLED if row.whole == ALL else ALL
-    return both[both["domain"] != unused].replace({"domain": {row.whole: ALL}})
-
-
-def _ours(values: pd.DataFrame) -> pd.DataFrame:
-    return values.rename(columns=dict(zip(["estimate", "low", "high"], OURS, strict=True)))
+    ours, right = [], []
+    for which_bin in frame["bin"].drop_duplicates():
+        for row in _rows(table, rule):
+            ours.append(_estimates(row, row.as_published, run.nodes, which_bin, n, seed))
+            source = getattr(run, row.source, None)
+            if row.corrected is not None and _answers(row.corrected, source):
+                right.append(_estimates(row, row.corrected, source, which_bin, n, seed))
+    ours = pd.concat(ours).drop(columns="estimator").rename(columns=AS_OURS)
+    both = frame.merge(ours, on=KEYS, how="left")
+    if right:
+        corrected = pd.concat(right).rename(columns={"estimate": "corrected"})
+        both = both.merge(corrected, on=KEYS, how="left")
+    return both.reindex(columns=COLUMNS)
 
 
 def _answers(estimator: Estimator, frame: pd.DataFrame | None) -> bool:
@@ -175,21 +148,28 @@ def _answers(estimator: Estimator, frame: pd.DataFrame | None) -> bool:
 
     (The authors' records have no trace and no target ranks.)
     """
-    return frame is not None and (
-        estimator.name not in score.tree_estimators() or "target_rank" in frame
-    )
+    asks_ranks = estimator.name in score.tree_estimators()
+    return frame is not None and ("target_rank" in frame or not asks_ranks)
 
 
 def _estimates(
-    estimator: Estimator, frame: pd.DataFrame, which_bin: int | None, n: int, seed: int
+    row: _Row, estimator: Estimator, frame: pd.DataFrame, which_bin: int, n: int, seed: int
 ) -> pd.DataFrame:
-    part = frame if which_bin is None else frame[frame["position"] // POSITION_BIN == which_bin]
-    score.require(part, [], f"position bin {which_bin} of this run")
-    values = stats.by_domain(part, estimator, n, seed)[
-        ["estimator", "domain", "estimate", "low", "high"]
-    ]
+    """KEYS, estimator, estimate, low, high in one position bin (NA: all positions)."""
+    if pd.notna(which_bin):
+        frame = frame[frame["position"] // POSITION_BIN == which_bin]
+    score.require(frame, [], f"position bin {which_bin} of this run")
+    values = stats.by_domain(frame, estimator, n, seed)
+    unused = POOLED if row.whole == ALL else ALL
+    values = values[values["domain"] != unused].replace({"domain": {row.whole: ALL}})
     depth = values["estimator"].str.extract(r"\[(\d+)\]")[0].astype("Int64")
-    return values.assign(depth=depth, estimator=estimator.name)
+    values = values.assign(
+        depth=depth,
+        bin=pd.array([which_bin] * len(values), "Int64"),
+        quantity=row.quantity,
+        estimator=estimator.name,
+    )
+    return values[[*KEYS, "estimator", "estimate", "low", "high"]]
 
 
 def _correlation_table(frame: pd.DataFrame, run, n: int, seed: int) -> pd.DataFrame:
@@ -198,22 +178,18 @@ def _correlation_table(frame: pd.DataFrame, run, n: int, seed: int) -> pd.DataFr
     The paper says Spearman, the authors' code computes Pearson: our Pearson rows have no published
     number of their own.
     """
+    by = ["domain", "method"]
     ours = association.correlations(run.nodes, "target_entropy", "alpha", n=n, seed=seed)
-    right = ours[["domain", "method"]].assign(
-        estimator=None, estimate=np.nan, low=np.nan, high=np.nan
-    )
+    both = ours.rename(columns=AS_OURS)
     if getattr(run, "trace", None) is not None:
-        right = association.correlations(
-            run.trace, "target_entropy", "overlap", n=n, seed=seed
-        ).assign(estimator="overlap instead of alpha")
-    result = _ours(ours).merge(
-        right.rename(columns={"estimate": "corrected"}), on=["domain", "method"]
-    )
-    result["quantity"] = result.pop("method") + "_entropy_alpha"
-    merged = result.merge(frame, on=["domain", "quantity"], how="left")
-    return merged.sort_values("quantity", ascending=False, kind="stable").reset_index(drop=True)[
-        COLUMNS
-    ]
+        right = association.correlations(run.trace, "target_entropy", "overlap", n=n, seed=seed)
+        right = right.rename(columns={"estimate": "corrected"})
+        right["estimator"] = "overlap instead of alpha"
+        both = both.merge(right, on=by)
+    both["quantity"] = both["method"] + "_entropy_alpha"
+    merged = both.merge(frame, on=["domain", "quantity"], how="left")
+    merged = merged.sort_values("quantity", ascending=False, kind="stable", ignore_index=True)
+    return merged.reindex(columns=COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -254,21 +230,23 @@ def read_author_records(*paths: Path | str) -> AuthorRecords:
     `nan_rows`, never in `nodes`. ValueError: columns missing, files of different schema, one node
     twice.
     """
-    frames = {str(path): pd.read_csv(path) for path in paths}
-    if not frames:
+    if not paths:
         raise ValueError("paths is empty: name at least one file of the authors' records")
+    frames = {str(path): pd.read_csv(path) for path in paths}
     for path, frame in frames.items():
         score.require(frame, list(AUTHOR_COLUMNS), f"{path} (the authors' records)")
-    schemas = {tuple(sorted(frame)) for frame in frames.values()}
-    if len(schemas) > 1:
-        odd = sorted(set.union(*map(set, schemas)) - set.intersection(*map(set, schemas)))
+    columns = [set(frame) for frame in frames.values()]
+    odd = sorted(set.union(*columns) - set.intersection(*columns))
+    if odd:
         raise ValueError(
-            f"the files are of different schema versions ({odd} not in all of them): read the files of one run at a time"
+            f"the files are of different schema versions ({odd} not in all of them): read the "
+            "files of one run at a time"
         )
-    records = pd.concat(frames.values(), ignore_index=True)[list(AUTHOR_COLUMNS)].rename(
-        columns=AUTHOR_COLUMNS
-    )
-    return _split(_with_rank(records))
+    records = pd.concat(frames.values(), ignore_index=True)[list(AUTHOR_COLUMNS)]
+    records = _with_rank(records.rename(columns=AUTHOR_COLUMNS))
+    usable = np.isfinite(records[["target_prob", "target_entropy"]]).all(axis=1)
+    parts = [records[kept].reset_index(drop=True) for kept in (usable, ~usable)]
+    return AuthorRecords(*parts)
 
 
 def _with_rank(records: pd.DataFrame) -> pd.DataFrame:
@@ -276,27 +254,17 @@ def _with_rank(records: pd.DataFrame) -> pd.DataFrame:
     tree = ["prompt_id", "position"]
     if records.duplicated([*tree, "node"]).any():
         raise ValueError(
-            "the same (sample_id, token_position, node_id) occurs twice: read the files of one run at a time"
+            "the same (sample_id, token_position, node_id) occurs twice: read the files of one "
+            "run at a time"
         )
     score.domains_in(records)
     records = records.sort_values([*tree, "node"], kind="stable", ignore_index=True)
-    records["rank"] = (
-        records.groupby([*tree, "parent"], sort=False)["draft_prob"]
-        .rank(method="first", ascending=False)
-        .astype("int32")
-        - 1
-    )
+    siblings = records.groupby([*tree, "parent"], sort=False)["draft_prob"]
+    records["rank"] = siblings.rank(method="first", ascending=False).astype("int32") - 1
     # a best path is a chain of best children: score.reach walks any indicator of that form
     records["best_path"] = score.reach(records.assign(target_rank=records["rank"])) == 1
     types = dict.fromkeys(NODES[2:], "int32") | dict.fromkeys(PROBABILITIES, "float32")
     return records.astype(types)[[*NODES, *PROBABILITIES, "best_path"]]
-
-
-def _split(records: pd.DataFrame) -> AuthorRecords:
-    usable = np.isfinite(records["target_prob"]) & np.isfinite(records["target_entropy"])
-    return AuthorRecords(
-        records[usable].reset_index(drop=True), records[~usable].reset_index(drop=True)
-    )
 
 
 # ---- regimes -------------------------------------------------------------------------------------
@@ -321,41 +289,29 @@ def regimes(
     survival = published("III").pivot(index="domain", columns="depth", values="published")
     gammas, rows = survival.columns.to_numpy(int), []
     for domain in DOMAINS:
-        tau = 1 + survival.loc[domain].to_numpy(float).cumsum()
+        length, tau = lengths[domain], 1 + survival.loc[domain].to_numpy(float).cumsum()
         even = break_even_cost(tau[-1], gammas[-1], verify, overhead)
         for c in cs:
             speed = speedup_standard(tau, gammas, c, verify, overhead)
             best = int(speed.argmax())
             rows.append(
-                (
-                    domain,
-                    c,
-                    lengths[domain],
-                    _regime(lengths[domain], margin),
-                    even,
-                    speed[-1],
-                    _regime(speed[-1], margin),
-                    gammas[best],
-                    speed[best],
-                    _regime(speed[best], margin),
-                )
+                {
+                    "domain": domain,
+                    "c": c,
+                    "published_length": length,
+                    "paper_regime": _regime(length, margin),
+                    "break_even_c": even,
+                    "speedup": speed[-1],
+                    "regime": _regime(speed[-1], margin),
+                    "best_gamma": gammas[best],
+                    "best_speedup": speed[best],
+                    "best_regime": _regime(speed[best], margin),
+                }
             )
-    return pd.DataFrame(
-        rows,
-        columns=[
-            "domain",
-            "c",
-            "published_length",
-            "paper_regime",
-            "break_even_c",
-            "speedup",
-            "regime",
-            "best_gamma",
-            "best_speedup",
-            "best_regime",
-        ],
-    )
+    return pd.DataFrame(rows)
 
 
 def _regime(value: float, margin: float) -> str:
-    return "marginal" if abs(value - 1) <= margin else "positive" if value > 1 else "negative"
+    if abs(value - 1) <= margin:
+        return "marginal"
+    return "positive" if value > 1 else "negative"
