@@ -214,6 +214,7 @@ def test_a_notebook_imports_its_own_study_only(notebook):
         ),
         ("notebook", "from speclab.ops import hosted", "notebook (core) imports ops.hosted (ops)"),
         (
+            "studies.chat_paradox",
             "from speclab.studies.load_models import x",
             "the study of another notebook",
         ),
