@@ -40,7 +40,8 @@ if root is None:
         shutil.copytree(attached.parents[1], fetched)
     elif not os.environ.get("SPECLAB_REPO"):  # the kit has no public address yet
         raise SystemExit(
-            "No checkout here: set SPECLAB_REPO to the kit's git address, or attach the kit as a data set."
+            "No checkout here: set SPECLAB_REPO to the kit's git address, "
+            "or attach the kit as a data set."
         )
     else:
         subprocess.run(
@@ -158,7 +159,7 @@ ctx.table(changes, "change", rows=6)
 
 # %%
 whole = changes.at(domain=score.ALL)
-as_published = whole.at(name=list(kinds)[0])
+as_published = whole.at(name=next(iter(kinds)))
 on_best_path = whole.at(name="best_path_alpha (rank 0)")
 ctx.plot(
     study.beside_the_paper(changes, study.printed_change(printed), list(kinds)),

@@ -41,7 +41,8 @@ if root is None:
         shutil.copytree(attached.parents[1], fetched)
     elif not os.environ.get("SPECLAB_REPO"):  # the kit has no public address yet
         raise SystemExit(
-            "No checkout here: set SPECLAB_REPO to the kit's git address, or attach the kit as a data set."
+            "No checkout here: set SPECLAB_REPO to the kit's git address, "
+            "or attach the kit as a data set."
         )
     else:
         subprocess.run(

@@ -83,13 +83,14 @@ def subplots(
 
 
 def save(figure: Figure, name: str, folder: Path) -> Path:
-    """Write `folder/name.png` and `.pdf` and return the PNG's path; the same figure, the same bytes.
+    """Write `folder/name.png` and `.pdf`, byte-stable, and return the PNG's path.
 
     Raises ValueError unless the name is two digits, `_` and a slug of a-z, 0-9, `-` and `_`.
     """
     if not re.fullmatch(r"\d\d_[a-z0-9][a-z0-9_-]*", name):
         raise ValueError(
-            f"name={name!r}: a figure is called NN_slug, with a-z, 0-9, - and _, as 02_tokens-per-pass"
+            f"name={name!r}: a figure is called NN_slug, with a-z, 0-9, - and _, "
+            "as 02_tokens-per-pass"
         )
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(
@@ -119,7 +120,8 @@ def _need(frame: pd.DataFrame, columns: Sequence[str]) -> None:
     missing = [c for c in columns if c not in frame.columns]
     if missing:
         raise ValueError(
-            f"frame lacks the columns {missing}; it has {list(frame.columns)}: rename them or name others"
+            f"frame lacks the columns {missing}; it has {list(frame.columns)}: "
+            "rename them or name others"
         )
     if frame.empty:
         raise ValueError("frame has no rows: nothing to draw")

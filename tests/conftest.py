@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread():
-    """Workers of pytest-xdist share the cores; four processes of two threads are slower than one."""
+    """Workers of pytest-xdist share the cores: more threads than cores are slower than one."""
     torch.set_num_threads(1)
 
 

@@ -187,11 +187,12 @@ def _decoded(pair, stop):
 def test_prompts_one_after_another_leak_no_state(random_pair):
     rng = np.random.default_rng(2)
     prompts = [prompt_of(rng.integers(2, 40, n), f"p{n}") for n in (40, 3, 70)]
-    run = lambda p: (
-        decode_prompt(
-            random_pair, p, "without-replacement", parse_shape("tree:3,2,8"), WARM, 20, seed=4
-        ).token_ids
-    )
+
+    def run(prompt):
+        shape = parse_shape("tree:3,2,8")
+        made = decode_prompt(random_pair, prompt, "without-replacement", shape, WARM, 20, seed=4)
+        return made.token_ids
+
     assert [run(p) for p in prompts] == [run(p) for p in reversed(prompts)][::-1]
 
 

@@ -645,7 +645,8 @@ def test_ranking_names_causes_by_family_and_gain(found):
     assert causes.dearest(table)["gain"].is_monotonic_decreasing
     assert "no cause can be named" in causes.cost_verdict(found, none)
     named = table.assign(is_cause=table.index == "lookup: wrong")
-    assert "costs most, in tokens per target pass, is lookup: wrong" in causes.cost_verdict(found, named)
+    said = causes.cost_verdict(found, named)
+    assert "costs most, in tokens per target pass, is lookup: wrong" in said
 
 
 def test_two_of_two_families():

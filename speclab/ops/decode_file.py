@@ -36,8 +36,8 @@ def decode_file(
 
     shape_of: a shape for each prompt (a policy's) in place of `shape`; its line then says
     `drafted`, the most tokens a block. check: each greedy text is compared with plain greedy
-    decoding, and a line says `plain_difference` (see `margin_at_difference`). Returns how many texts
-    differ; they are told on standard error as well. ValueError if the file cannot be written.
+    decoding, and a line says `plain_difference` (see `margin_at_difference`). Returns how many
+    texts differ; they are told on standard error as well. ValueError if the file cannot be written.
     """
     sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
     limit, new = profile.max_prompt_tokens, profile.max_new_tokens

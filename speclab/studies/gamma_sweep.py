@@ -332,7 +332,8 @@ def best_shares(frames: Frames, largest: int, c: float) -> pd.DataFrame:
 
 def best_by_domain(share: pd.DataFrame, article: Mapping[str, Sequence[int]]) -> pd.DataFrame:
     """`sweep.choices` of `best_shares`, a row for each temperature and domain, with the article's
-    range of gamma and the share of the resamples whose best gamma lies in it (NaN where it gives none).
+    range of gamma and the share of the resamples whose best gamma lies in it (NaN where it gives
+    none).
     """
     parts = {text: sweep.choices(rows) for text, rows in share.groupby("temperature")}
     best = stack(parts, "temperature")
