@@ -104,7 +104,8 @@ assert cut.trace["token"].equals(full.trace["token"])
 
 # %%
 table_4 = published.comparison("IV", cut)
-ctx.table(table_4.dropna(axis=1, how="all"), "table-4")
+ctx.export(table_4.dropna(axis=1, how="all"), "table-4")
+notebook.show_table(published.in_cells(table_4))
 assert table_4["ours_as_published"].between(0, 1).all()
 
 # %% [markdown]
@@ -117,7 +118,9 @@ ctx.say(f"Prompts with so long a text: {', '.join(f'{d} {late.get(d, 0)}' for d 
 
 # %%
 if study.enough(late):
-    ctx.table(published.comparison("V", cut).dropna(axis=1, how="all"), "table-5")
+    table_5 = published.comparison("V", cut)
+    ctx.export(table_5.dropna(axis=1, how="all"), "table-5")
+    notebook.show_table(published.in_cells(table_5))
 
 # %% [markdown]
 # ## 2. The profile as published, and with the kind of node held fixed

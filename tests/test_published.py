@@ -336,3 +336,14 @@ def test_nan_rows_moved_one_released_mean_from_0_492_to_0_536():
 def test_three_runs_of_the_same_prompts_are_not_mixed():
     with pytest.raises(ValueError, match="occurs twice"):
         published.read_author_records(*sorted(RECORDS.glob("*.csv.gz")))
+
+
+def test_a_table_is_shown_with_few_columns():
+    run = make_run(positions=40)
+    shown = published.in_cells(published.comparison("V", run, n=20))
+    assert list(shown) == [
+        "depth", "bin", "published", "ours, as published", "corrected", "estimator"
+    ]  # fmt: skip
+    assert shown["corrected"].str.fullmatch(r"0\.\d{3} \[0\.\d{3}, 0\.\d{3}\]").all()
+    bare = SimpleNamespace(nodes=run.nodes.drop(columns="target_rank"), trace=None)
+    assert (published.in_cells(published.comparison("II", bare, n=20))["corrected"] == "").all()

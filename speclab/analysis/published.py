@@ -143,6 +143,23 @@ def comparison(
     return both.reindex(columns=COLUMNS)
 
 
+def in_cells(table: pd.DataFrame) -> pd.DataFrame:
+    """A `comparison` with few columns, to be shown: its keys, published, and either estimate with
+    its interval as one text, '0.637 [0.612, 0.663]'; what is missing is blank.
+    """
+    keys = [key for key in KEYS if table[key].notna().any() and table[key].nunique() > 1]
+    shown = table[[*keys, "published"]].copy()
+    for name, numbers in (
+        ("ours, as published", OURS),
+        ("corrected", ["corrected", "low", "high"]),
+    ):
+        shown[name] = [
+            "" if pd.isna(value) else f"{value:.3f} [{low:.3f}, {high:.3f}]"
+            for value, low, high in table[numbers].itertuples(index=False)
+        ]
+    return shown.assign(estimator=table["estimator"]).reset_index(drop=True)
+
+
 def _answers(estimator: Estimator, frame: pd.DataFrame | None) -> bool:
     """Has the run what the estimator needs?
 
