@@ -281,9 +281,10 @@ def facets(
             else:
                 interval_bars(part, axes, x, hue, horizontal=lying, series=series)
             axes.set_title(", ".join(str(name) for name in (column, row) if name is not None))
-            _reference(axes, reference, lying, limits)
             if log:
                 _powers_of_two(axes)
+    for axes in grid.flat:  # once all is drawn: an open end then fits every panel
+        _reference(axes, reference, lying, limits)
     x_text = AXIS_LABELS.get(x, x) if x_label is None else x_label
     y_text = AXIS_LABELS.get(y, y)
     below = y_text if lying else x_text
