@@ -102,7 +102,8 @@ def _run(which: str, new: int, length: int) -> dict:
 
 
 def main() -> None:
-    """All cases, one line each."""
+    """All cases, one line each; then decoding; all of it into build/bench.json."""
+    cases = []
     print(
         f"tiny pair, tree {TREE}, CPU float32, 2 threads; "
         "nodes per second and peak memory (MB, whole process)"
@@ -114,6 +115,14 @@ def main() -> None:
     for new, length in CASES:
         slow, fast = _run("literal", new, length), _run("recorder", new, length)
         ratio = fast["nodes_per_s"] / slow["nodes_per_s"]
+        cases.append(
+            {
+                "new_tokens": new,
+                "prompt_tokens": length,
+                "literal_nodes_per_s": slow["nodes_per_s"],
+                "recorder_nodes_per_s": fast["nodes_per_s"],
+            }
+        )
         print(
             f"{new:4} {length:6} {slow['nodes_per_s']:10.1f} "
             f"{fast['nodes_per_s']:10.0f} {ratio:5.0f}x "
@@ -122,7 +131,10 @@ def main() -> None:
         )
     import bench_decode
 
-    bench_decode.main()
+    found = {"recorder": cases, "decoder": bench_decode.main()}
+    place = Path(__file__).resolve().parents[1] / "build" / "bench.json"
+    place.parent.mkdir(exist_ok=True)
+    place.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -195,9 +195,10 @@ def summary(pair, found: pd.DataFrame, prompts) -> pd.DataFrame:
     return table.loc[list(dict.fromkeys(found.method))]
 
 
-def main() -> None:
-    """Both pairs."""
+def main() -> dict[str, list[dict]]:
+    """Both pairs; returns their summaries as rows, by pair."""
     import dataclasses
+    import json
 
     from speclab.notebook import quiet
     from speclab.pairs import load_pair
@@ -206,6 +207,7 @@ def main() -> None:
 
     quiet()
     torch.set_num_threads(2)
+    results = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, per_domain, repeats, load in (
             ("tiny", 2, 3, lambda: load_pair(load_profile("tiny", {"device": "cpu"}))),
@@ -222,12 +224,11 @@ def main() -> None:
                 f"\ndecoding, {name} pair, greedy, {NEW} new tokens, {len(prompts)} prompts, "
                 f"CPU float32, {torch.get_num_threads()} threads"
             )
-            print(
-                summary(pair, measure(pair, prompts, repeats), prompts).to_string(
-                    float_format="%.2f", na_rep=""
-                ),
-                flush=True,
-            )
+            table = summary(pair, measure(pair, prompts, repeats), prompts)
+            print(table.to_string(float_format="%.2f", na_rep=""), flush=True)
+            rows = table.reset_index(names="method").to_json(orient="records")
+            results[name] = json.loads(rows)  # what is not defined is null, not NaN
+    return results
 
 
 if __name__ == "__main__":

@@ -93,9 +93,10 @@ def test_a_process_that_dies_loses_nothing_that_was_done(profile, whole, tmp_pat
 
 @pytest.mark.timeout(280)
 def test_a_local_ray_cluster_writes_the_same_bytes_also_when_a_worker_is_killed(
-    profile, whole, tmp_path
+    profile, whole, tmp_path, monkeypatch
 ):
     ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # else a busy machine starves its workers
     ray.init(
         num_cpus=2,
         include_dashboard=False,

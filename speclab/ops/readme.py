@@ -1,12 +1,14 @@
 """`make readme`: every number of README.md, written between marks from measured files; a test holds
 both equal.
 
-figures/tiny/measured.json seconds of each notebook and of one recording, collected here from build/
-and data/runs figures/tiny/bench.json what `make bench` measured
+* figures/tiny/measured.json: seconds of each notebook and of one recording, collected here from
+  build/ and data/runs;
+* figures/tiny/bench.json: what `make bench` measured, collected here from build/bench.json.
 """
 
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -183,8 +185,12 @@ def measured_file(name: str, root: Path = ROOT) -> dict[str, Any]:
 
 def write(root: Path = ROOT) -> None:
     """Collect what was measured and write README.md's blocks."""
-    place = root / "figures" / "tiny" / "measured.json"
-    place.write_text(json.dumps(collect(root), indent=1) + "\n", encoding="utf-8")
+    figures = root / "figures" / "tiny"
+    measured = json.dumps(collect(root), indent=1) + "\n"
+    (figures / "measured.json").write_text(measured, encoding="utf-8")
+    bench = root / "build" / "bench.json"
+    if bench.is_file():
+        shutil.copyfile(bench, figures / "bench.json")
     readme = root / "README.md"
     text = filled(
         readme.read_text(encoding="utf-8"),
