@@ -37,7 +37,12 @@ from pathlib import Path
 
 fetched, here = Path("speclab-kit").resolve(), Path.cwd()
 root = next(
-    (p for p in (here, *here.parents, fetched) if (p / "speclab" / "notebook.py").is_file()), None
+    (
+        p
+        for p in (here, *here.parents, fetched)
+        if (p / "speclab" / "notebook.py").is_file()
+    ),
+    None,
 )
 if root is None:
     attached = next(
@@ -52,7 +57,8 @@ if root is None:
         )
     else:
         subprocess.run(
-            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)], check=True
+            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)],
+            check=True,
         )
     root = fetched
 os.chdir(root)
@@ -78,7 +84,9 @@ from speclab.tree import static_tree
 from speclab.verify import RULES, verify
 
 # %% tags=["parameters"]
-profile: str = "tiny"  # not used here but for the name of the folder: no model is loaded
+profile: str = (
+    "tiny"  # not used here but for the name of the folder: no model is loaded
+)
 overrides: dict = {}  # parameters of the profile to change; none changes anything here
 seed: int = 0  # of every random number that is not written out below
 draws: int = 4000  # first words drawn under each rule in section 4
@@ -212,7 +220,10 @@ ctx.table(table, "chain", 2)
 
 # %%
 verdicts = [study.verified(p_table, q_table, *block) for block in written]
-steps = [study.as_step(verdict, block[1]) for verdict, block in zip(verdicts, written, strict=True)]
+steps = [
+    study.as_step(verdict, block[1])
+    for verdict, block in zip(verdicts, written, strict=True)
+]
 display(HTML(pictures.as_html(steps, words)))
 
 # %%
@@ -222,7 +233,9 @@ for number, step in enumerate(steps, 1):
         f"{step.kind} word: {len(step.tokens)} words from one target pass."
     )
 by_coins = (table["outcome"] == "accepted").groupby(table["block"]).sum()
-assert by_coins.tolist() == [step.accepted for step in steps], "`verify` decides as the coins do"
+assert by_coins.tolist() == [step.accepted for step in steps], (
+    "`verify` decides as the coins do"
+)
 
 # %% [markdown]
 # ## 4. Is nothing lost?
@@ -261,7 +274,9 @@ ctx.plot(
     hue="rule",
     y="total variation to p",
     log=True,
-    looks={"expected of words from p": {"color": "#AAAAAA", "linewidth": 3, "marker": ""}},
+    looks={
+        "expected of words from p": {"color": "#AAAAAA", "linewidth": 3, "marker": ""}
+    },
 )
 
 # %%
@@ -300,12 +315,18 @@ rows = study.coins_of_tree(tree, nodes, words, stop, tried, coins)
 ctx.table(rows, "tree", 2)
 
 # %%
-verdict = verify("point-mass", tree, tokens, study.rows_of(p_table, tokens), None, np.array(coins))
+verdict = verify(
+    "point-mass", tree, tokens, study.rows_of(p_table, tokens), None, np.array(coins)
+)
 accepted = " ".join(words[tokens[node]] for node in verdict.path)
 q_node, p_node = (np.append(1, nodes[name]) for name in ("draft_prob", "target_prob"))
 ctx.save(
     figures.draw_tree(
-        tree, [words[t] for t in tokens], q_node, p_node, np.isin(np.arange(7), verdict.path)
+        tree,
+        [words[t] for t in tokens],
+        q_node,
+        p_node,
+        np.isin(np.arange(7), verdict.path),
     ),
     "tree",
     f"The draft's two best words at every place after '.'; accepted: {accepted}.",
@@ -342,7 +363,9 @@ assert list(verdict.path) == by_coins and verdict.tried == len(rows)
 hung, trace = study.records(static_tree(3, 2, 8), p_table, q_table)
 plain = study.acceptances(hung, trace)
 ctx.table(plain.to_frame(), "estimators")
-assert plain["hit[1]"] <= plain["hit[2]"] and plain["top_mass[1]"] <= plain["top_mass[2]"]
+assert (
+    plain["hit[1]"] <= plain["hit[2]"] and plain["top_mass[1]"] <= plain["top_mass[2]"]
+)
 
 # %% [markdown]
 # For the tree and a rule: **`survival_by_depth[d]`**, the probability that at least d words are
@@ -388,21 +411,30 @@ ctx.say(
 
 # %%
 length = 24
-pair, alone = study.table_pair(p_table, q_table), study.greedy_text(p_table, stop, length)
+pair, alone = (
+    study.table_pair(p_table, q_table),
+    study.greedy_text(p_table, stop, length),
+)
 ctx.say(f"The target alone writes these {length} words in {length} passes.")
 
 # %%
 for shape in ("chain:3", "tree:2,2"):
-    steps = list(decode(pair, (stop,), "greedy", parse_shape(shape), Sampling(), length))
+    steps = list(
+        decode(pair, (stop,), "greedy", parse_shape(shape), Sampling(), length)
+    )
     ctx.say(f"**Temperature 0, `{shape}`**: the same words in {len(steps)} passes.")
     display(HTML(pictures.as_html(steps, words)))
-    assert [token for step in steps for token in step.tokens] == alone, "the text must not change"
+    assert [token for step in steps for token in step.tokens] == alone, (
+        "the text must not change"
+    )
 
 # %% [markdown]
 # Then the same at temperature 1, with a chain of three drawn words:
 
 # %%
-sampled = list(decode(pair, (stop,), "rejection", parse_shape("chain:3"), Sampling(1.0), 60, rng))
+sampled = list(
+    decode(pair, (stop,), "rejection", parse_shape("chain:3"), Sampling(1.0), 60, rng)
+)
 ctx.save(
     figures.draw_tokens(pictures.layout(sampled, words)),
     "tokens",
@@ -452,7 +484,9 @@ assert list(flaws.index[~off]) == ["as it should be", "no bonus"]
 # %%
 gammas, alpha = np.arange(1, 9), plain["alpha"]
 formula = cost.block_efficiency_iid(alpha, gammas)
-exactly = [1 + by_hand.survival(np.minimum(p_table, q_table), stop, g).sum() for g in gammas]
+exactly = [
+    1 + by_hand.survival(np.minimum(p_table, q_table), stop, g).sum() for g in gammas
+]
 assert np.allclose(formula, exactly)
 
 # %% [markdown]
@@ -512,7 +546,10 @@ ctx.record(
     overlap_after_the=overlap,
     words_per_pass_gamma_3=float(formula[2]),
     counted_gamma_3=float(counted.loc[3, "counted"]),
-    **{f"total_variation_{name.replace('-', '_')}": round(exact[name], 9) for name in study.NAMES},
+    **{
+        f"total_variation_{name.replace('-', '_')}": round(exact[name], 9)
+        for name in study.NAMES
+    },
 )
 
 # %% [markdown]

@@ -28,7 +28,12 @@ from pathlib import Path
 
 fetched, here = Path("speclab-kit").resolve(), Path.cwd()
 root = next(
-    (p for p in (here, *here.parents, fetched) if (p / "speclab" / "notebook.py").is_file()), None
+    (
+        p
+        for p in (here, *here.parents, fetched)
+        if (p / "speclab" / "notebook.py").is_file()
+    ),
+    None,
 )
 if root is None:
     attached = next(
@@ -43,7 +48,8 @@ if root is None:
         )
     else:
         subprocess.run(
-            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)], check=True
+            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)],
+            check=True,
         )
     root = fetched
 os.chdir(root)
@@ -57,7 +63,18 @@ if root == fetched:
 from IPython.display import HTML, display
 from IPython.utils.capture import capture_output
 
-from speclab import decode, draft, figures, notebook, pairs, pictures, prompts, record, runs, score
+from speclab import (
+    decode,
+    draft,
+    figures,
+    notebook,
+    pairs,
+    pictures,
+    prompts,
+    record,
+    runs,
+    score,
+)
 from speclab.studies import load_models as study
 
 # %% tags=["parameters"]
@@ -130,14 +147,19 @@ ctx.table(study.lengths_by_domain(every, encoded), "prompts", digits=2)
 
 # %%
 firsts = study.first_of_each_domain(encoded)
-texts = record.generate(pair.target, firsts, p.max_new_tokens, pair.stop_ids, study.GREEDY, p.seed)
+texts = record.generate(
+    pair.target, firsts, p.max_new_tokens, pair.stop_ids, study.GREEDY, p.seed
+)
 for prompt, text in zip(firsts, texts, strict=True):
     ctx.say(study.continuation(pair, prompt, text))
     assert len(text) == p.max_new_tokens or text[-1] in pair.stop_ids
 
 # %%
 recorded = runs.texts_of(run)
-same = [recorded[prompt.prompt_id] == text for prompt, text in zip(firsts, texts, strict=True)]
+same = [
+    recorded[prompt.prompt_id] == text
+    for prompt, text in zip(firsts, texts, strict=True)
+]
 ctx.say(
     f"{sum(same)} of these {len(firsts)} continuations are, token for token, those of the recorded "
     "run."
@@ -159,7 +181,11 @@ ctx.say(
 
 # %%
 nodes = run.nodes.assign(accepted=score.reach(run.nodes))
-blank = [token for token in nodes["token"].unique() if not tokenizer.decode([int(token)]).strip()]
+blank = [
+    token
+    for token in nodes["token"].unique()
+    if not tokenizer.decode([int(token)]).strip()
+]
 where, at = study.wanted_tree(nodes, tree, wanted, blank)
 
 # %%
@@ -279,7 +305,9 @@ assert equal or not pair.is_exact
 # %%
 ctx.table(study.manifest(run.manifest, tree, models), "manifest")
 rows = run.manifest["rows"]
-assert rows["nodes"] == rows["trace"] * tree.size and run.manifest["prompts"] == len(every)
+assert rows["nodes"] == rows["trace"] * tree.size and run.manifest["prompts"] == len(
+    every
+)
 
 # %%
 ctx.record(

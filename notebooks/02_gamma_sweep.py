@@ -29,7 +29,12 @@ from pathlib import Path
 
 fetched, here = Path("speclab-kit").resolve(), Path.cwd()
 root = next(
-    (p for p in (here, *here.parents, fetched) if (p / "speclab" / "notebook.py").is_file()), None
+    (
+        p
+        for p in (here, *here.parents, fetched)
+        if (p / "speclab" / "notebook.py").is_file()
+    ),
+    None,
 )
 if root is None:
     attached = next(
@@ -44,7 +49,8 @@ if root is None:
         )
     else:
         subprocess.run(
-            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)], check=True
+            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)],
+            check=True,
         )
     root = fetched
 os.chdir(root)
@@ -155,7 +161,9 @@ assert all(study.text_lengths(rows).equals(lengths) for rows in blocks.values())
 # %%
 frames = study.replay_both(recorded, largest_gamma)
 curves = study.sweep_curves(frames, largest_gamma, cost_ratio)
-study.write_curves(curves, ctx.figures / "02_sweep.csv")  # every quantity at every gamma
+study.write_curves(
+    curves, ctx.figures / "02_sweep.csv"
+)  # every quantity at every gamma
 
 # %%
 tau = curves.at(quantity="block_efficiency", average="visited")
@@ -171,11 +179,20 @@ caption = (
     f"Tokens per target pass by gamma, replayed; bands: 95 %, prompts resampled. At gamma = "
     f"{largest_gamma} the domains reach {last.span()}."
 )
-ctx.plot(tau, "gamma", "block-efficiency", caption, columns="temperature", y="block_efficiency")
+ctx.plot(
+    tau,
+    "gamma",
+    "block-efficiency",
+    caption,
+    columns="temperature",
+    y="block_efficiency",
+)
 
 # %%
 at_gamma = tau.at(gamma=gamma)
-ctx.say(f"Tokens of a pass with gamma = {gamma}: {at_gamma.listed(within='temperature')}.")
+ctx.say(
+    f"Tokens of a pass with gamma = {gamma}: {at_gamma.listed(within='temperature')}."
+)
 ctx.say(
     f"Half of what {largest_gamma} draft tokens add to plain decoding's one token per pass is "
     f"there with a gamma of … {study.half_way(tau)}."
@@ -200,9 +217,14 @@ notebook.show_table(gap.wide("temperature", "domain"))
 
 # %%
 verdict = gap.sentence(
-    "it is higher in", "it is lower in", "it cannot be told apart in", within="temperature"
+    "it is higher in",
+    "it is lower in",
+    "it cannot be told apart in",
+    within="temperature",
 )
-ctx.say(f"The average over every position against visited blocks, gamma = {gamma}. {verdict}.")
+ctx.say(
+    f"The average over every position against visited blocks, gamma = {gamma}. {verdict}."
+)
 
 # %% [markdown]
 # ## 3. Decoded, not only replayed
@@ -252,11 +274,15 @@ ctx.say(
 assert not pair.is_exact or not cold["unequal"].any(), "greedy: decoded = replayed"
 
 # %%
-off = Estimates.of(counted, "difference", ["temperature", "gamma"]).at(temperature="T = 1")
+off = Estimates.of(counted, "difference", ["temperature", "gamma"]).at(
+    temperature="T = 1"
+)
 verdict = off.sentence(
     "above the replay at", "below it at", "not to be told apart at", names="gamma"
 )
-ctx.say(f"**T = 1:** the decoder's tokens per pass are {verdict} (the gammas share prompts).")
+ctx.say(
+    f"**T = 1:** the decoder's tokens per pass are {verdict} (the gammas share prompts)."
+)
 
 # %% [markdown]
 # ## 4. Why the i.i.d. formula misses
@@ -297,14 +323,18 @@ why = study.gap_parts(frames, recorded, largest_gamma, gamma)
 ctx.export(why.rename(columns={"gap": "replay_minus_iid"}), "why-not-iid")
 
 # %%
-ctx.say(f"At gamma = {gamma}, visited blocks; the gap and its parts in tokens per target pass:")
+ctx.say(
+    f"At gamma = {gamma}, visited blocks; the gap and its parts in tokens per target pass:"
+)
 parts = ["gap", "from_text_end", "from_lag1", "rest"]
 notebook.show_table(why[["temperature", "domain", "alpha", "lag1", *parts]], 2)
 
 # %%
 keys = ["temperature", "domain"]
 missed = Estimates.of(why, "gap", keys)
-verdict = missed.sentence("higher in", "lower in", "not to be told apart in", within="temperature")
+verdict = missed.sentence(
+    "higher in", "lower in", "not to be told apart in", within="temperature"
+)
 ctx.say(f"Against the i.i.d. formula the replay is … {verdict}.")
 
 # %%
@@ -362,7 +392,9 @@ caption = (
     f"Estimated speed-up over plain decoding by gamma, at an assumed c = {cost_ratio:g}; bands: 95 "
     f"%, prompts resampled. The peaks reach {peaks.span()}."
 )
-ctx.plot(speed, "gamma", "speed-up", caption, columns="temperature", y="speedup", reference=1)
+ctx.plot(
+    speed, "gamma", "speed-up", caption, columns="temperature", y="speedup", reference=1
+)
 
 # %%
 # In a notebook that somebody has open: drag gamma. Headless (SPECLAB_OUT is set) the picture above
@@ -413,7 +445,9 @@ notebook.show_table(as_good.join(other))
 # %%
 ctx.say(study.article_verdicts(best))
 if {"math", "chat"} <= set(best["domain"]):
-    ctx.say(f"The best gamma of math against that of chat. {study.larger(share, 'math', 'chat')}.")
+    ctx.say(
+        f"The best gamma of math against that of chat. {study.larger(share, 'math', 'chat')}."
+    )
 
 # %% [markdown]
 # ### The article's rule
@@ -437,7 +471,9 @@ ctx.plot(
 assert rules.at(rule="the article's rule").never_falls("gamma")
 
 # %%
-typical, best_case = (cost.speedup_article(e, target_ms, draft_ms) for e in (0.85 * 4, 4))
+typical, best_case = (
+    cost.speedup_article(e, target_ms, draft_ms) for e in (0.85 * 4, 4)
+)
 c = draft_ms / target_ms
 ctx.say(
     f"It rises with every gamma, whatever alpha, towards T / t = {target_ms / draft_ms:g}. With "

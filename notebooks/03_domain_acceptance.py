@@ -30,7 +30,12 @@ from pathlib import Path
 
 fetched, here = Path("speclab-kit").resolve(), Path.cwd()
 root = next(
-    (p for p in (here, *here.parents, fetched) if (p / "speclab" / "notebook.py").is_file()), None
+    (
+        p
+        for p in (here, *here.parents, fetched)
+        if (p / "speclab" / "notebook.py").is_file()
+    ),
+    None,
 )
 if root is None:
     attached = next(
@@ -45,7 +50,8 @@ if root is None:
         )
     else:
         subprocess.run(
-            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)], check=True
+            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)],
+            check=True,
         )
     root = fetched
 os.chdir(root)
@@ -69,7 +75,11 @@ overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_do
 level: float = 0.05  # two domains are told apart when Holm's p-value is below this
 # power: the probability with which a study should find a difference that is there
 likely: float = 0.8
-new_tokens: list = [8, 16, 32]  # shorter texts, to see what the estimates owe to the length
+new_tokens: list = [
+    8,
+    16,
+    32,
+]  # shorter texts, to see what the estimates owe to the length
 # c, a draft pass in target passes, for the break-even lines;
 # 0.29: llama.cpp, TinyLlama and Llama-2-7B
 draft_costs: list = [0.05, 0.29]
@@ -206,7 +216,9 @@ ctx.save(
 
 # %%
 assert (shares.loc["hit[1], T = 0"] <= shares.loc["hit[2], T = 0"] + 1e-9).all()
-assert (shares.loc["top_mass[1], T = 1"] <= shares.loc["top_mass[2], T = 1"] + 1e-9).all()
+assert (
+    shares.loc["top_mass[1], T = 1"] <= shares.loc["top_mass[2], T = 1"] + 1e-9
+).all()
 
 # %%
 ctx.say(
@@ -315,7 +327,9 @@ ctx.plot(
 per_pass = score.tree_estimators()["block_efficiency"]
 lengths = table_2.set_index("domain")["published"][domains]
 plans = [
-    power.every_pair(greedy.nodes, score.published_alpha, means["published"], 50, likely, level),
+    power.every_pair(
+        greedy.nodes, score.published_alpha, means["published"], 50, likely, level
+    ),
     power.every_pair(greedy.nodes, per_pass, lengths, 50, likely, level),
 ]
 plans = pd.concat(plans, ignore_index=True)
@@ -327,7 +341,8 @@ assert (plans["needed"].dropna() >= stats.MIN_PROMPTS).all()
 # %%
 ctx.say(
     f"**Power** (found with probability {likely:g}, {pairs_of_domains} pairs, level {level:g}; the "
-    "spread is this pair's, and another pair has its own):\n\n" + power.pairs_said(plans, 50)
+    "spread is this pair's, and another pair has its own):\n\n"
+    + power.pairs_said(plans, 50)
 )
 
 # %% [markdown]
@@ -342,7 +357,9 @@ redrawn = certainty.redrawn(greedy.nodes, estimators, far, level, pairs_of_domai
 gap = (redrawn["found"] - redrawn["formula"]).abs().max()
 
 # %%
-designs = {name: power.between(greedy.nodes, one, *far) for name, one in estimators.items()}
+designs = {
+    name: power.between(greedy.nodes, one, *far) for name, one in estimators.items()
+}
 lines = {
     name: certainty.power_curves(design, likely, level, pairs_of_domains)
     for name, design in designs.items()
@@ -371,9 +388,15 @@ ctx.save(
 # sit above their estimate.
 
 # %%
-shares_of = variance.variance_shares(greedy.nodes, factors=variance.varying(greedy.nodes))
+shares_of = variance.variance_shares(
+    greedy.nodes, factors=variance.varying(greedy.nodes)
+)
 alone = variance.alone_in_paper()
-ctx.table(shares_of.assign(paper_alone=shares_of["factor"].map(alone)), "variance-shares", digits=4)
+ctx.table(
+    shares_of.assign(paper_alone=shares_of["factor"].map(alone)),
+    "variance-shares",
+    digits=4,
+)
 
 # %%
 percent = variance.in_percent(shares_of, alone)

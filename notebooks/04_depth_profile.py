@@ -30,7 +30,12 @@ from pathlib import Path
 
 fetched, here = Path("speclab-kit").resolve(), Path.cwd()
 root = next(
-    (p for p in (here, *here.parents, fetched) if (p / "speclab" / "notebook.py").is_file()), None
+    (
+        p
+        for p in (here, *here.parents, fetched)
+        if (p / "speclab" / "notebook.py").is_file()
+    ),
+    None,
 )
 if root is None:
     attached = next(
@@ -45,7 +50,8 @@ if root is None:
         )
     else:
         subprocess.run(
-            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)], check=True
+            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)],
+            check=True,
         )
     root = fetched
 os.chdir(root)
@@ -64,8 +70,12 @@ from speclab.studies import depth_profile as study
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-bandwidth: float = 4.0  # tokens: standard deviation of the weights in the position curves
-level: float = 0.05  # a position effect is called found when Holm's p-value is below this
+bandwidth: float = (
+    4.0  # tokens: standard deviation of the weights in the position curves
+)
+level: float = (
+    0.05  # a position effect is called found when Holm's p-value is below this
+)
 
 # %%
 ctx = notebook.start("04_depth_profile", profile, overrides)
@@ -114,7 +124,9 @@ assert table_4["ours_as_published"].between(0, 1).all()
 
 # %%
 late = study.long_texts(cut.nodes)
-ctx.say(f"Prompts with so long a text: {', '.join(f'{d} {late.get(d, 0)}' for d in domains)}.")
+ctx.say(
+    f"Prompts with so long a text: {', '.join(f'{d} {late.get(d, 0)}' for d in domains)}."
+)
 
 # %%
 if study.enough(late):
@@ -311,7 +323,9 @@ along = study.along_text(asked, bandwidth, size)
 assert along.lies_within(0, 1)
 
 # %%
-last = {name: rows.span() for name, rows in along.without(domain=study.BINS).groups("name")}
+last = {
+    name: rows.span() for name, rows in along.without(domain=study.BINS).groups("name")
+}
 ctx.plot(
     along,
     x="token",
@@ -345,7 +359,10 @@ ctx.say(
 )
 
 # %%
-pooled = {"published": as_published.frame.iloc[0], "best_path": on_best_path.frame.iloc[0]}
+pooled = {
+    "published": as_published.frame.iloc[0],
+    "best_path": on_best_path.frame.iloc[0],
+}
 ctx.record(
     change_published_alpha=float(pooled["published"]["estimate"]),
     change_published_low=float(pooled["published"]["low"]),

@@ -31,7 +31,12 @@ from pathlib import Path
 
 fetched, here = Path("speclab-kit").resolve(), Path.cwd()
 root = next(
-    (p for p in (here, *here.parents, fetched) if (p / "speclab" / "notebook.py").is_file()), None
+    (
+        p
+        for p in (here, *here.parents, fetched)
+        if (p / "speclab" / "notebook.py").is_file()
+    ),
+    None,
 )
 if root is None:
     attached = next(
@@ -46,7 +51,8 @@ if root is None:
         )
     else:
         subprocess.run(
-            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)], check=True
+            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)],
+            check=True,
         )
     root = fetched
 os.chdir(root)
@@ -116,7 +122,9 @@ assert correlations.lies_within(-1, 1)
 
 # %%
 spearman = correlations.at(method="spearman")
-ctx.say(f"**Direction** (Spearman, least to greatest domain):\n\n{study.directions(spearman)}")
+ctx.say(
+    f"**Direction** (Spearman, least to greatest domain):\n\n{study.directions(spearman)}"
+)
 
 # %%
 both = study.beside_published(correlations)
@@ -244,7 +252,10 @@ ctx.table(online.wide(["signal", "domain"], "correlation"), "online-correlations
 # small its lead; at T = 1 they would for a draft equal to its target.
 
 # %%
-views = {"T = 0, share accepted": (trace, "hit"), "T = 1, mean p": (sampled_trace, "top_p")}
+views = {
+    "T = 0, share accepted": (trace, "hit"),
+    "T = 1, mean p": (sampled_trace, "top_p"),
+}
 reliability = study.reliability(views, confidence_bins)
 ctx.export(reliability, "reliability")
 assert reliability.lies_within(0, 1)
@@ -259,7 +270,9 @@ calibration = study.calibration(views, confidence_bins)
 ctx.table(calibration.wide(["view", "domain"], "estimator"), "calibration")
 
 # %%
-errors, gaps = (calibration.at(estimator=f"calibration_{name}") for name in ("error", "gap"))
+errors, gaps = (
+    calibration.at(estimator=f"calibration_{name}") for name in ("error", "gap")
+)
 ctx.save(
     study.reliability_figure(reliability),
     "reliability",

@@ -30,7 +30,12 @@ from pathlib import Path
 
 fetched, here = Path("speclab-kit").resolve(), Path.cwd()
 root = next(
-    (p for p in (here, *here.parents, fetched) if (p / "speclab" / "notebook.py").is_file()), None
+    (
+        p
+        for p in (here, *here.parents, fetched)
+        if (p / "speclab" / "notebook.py").is_file()
+    ),
+    None,
 )
 if root is None:
     attached = next(
@@ -45,7 +50,8 @@ if root is None:
         )
     else:
         subprocess.run(
-            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)], check=True
+            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)],
+            check=True,
         )
     root = fetched
 os.chdir(root)
@@ -65,7 +71,9 @@ from speclab.studies import chat_paradox as study
 profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 domain: str = "chat"  # the domain that is set against the mean of the others
-bins: int = 8  # quantile bins of target entropy and of token frequency when domains are matched
+bins: int = (
+    8  # quantile bins of target entropy and of token frequency when domains are matched
+)
 
 # %%
 ctx = notebook.start("06_chat_paradox", profile, overrides)
@@ -76,7 +84,9 @@ sampled = runs.load_or_record(ctx.profile, "sampled")
 # %%
 nodes = greedy.nodes.assign(alpha=score.alpha(greedy.nodes))
 domains = list(score.domains_in(nodes, [domain]))
-ctx.say(f"{domain} is set against {', '.join(name for name in domains if name != domain)}.")
+ctx.say(
+    f"{domain} is set against {', '.join(name for name in domains if name != domain)}."
+)
 
 # %% [markdown]
 # ## 1. Is there a paradox on this pair at all?
@@ -269,8 +279,12 @@ assert len(verdicts) == len(tests), "every test belongs to one of the five"
 # %%
 for view, two in leads.groups("view"):
     estimator = two.frame["quantity"].iloc[-1]
-    moves = study.about(change, estimator).sentence(*study.RISES_OR_FALLS, names="held_fixed")
-    ctx.say(f"**Verdict by {view}: {study.state(two)}.** The contrast of `{estimator}` {moves}.")
+    moves = study.about(change, estimator).sentence(
+        *study.RISES_OR_FALLS, names="held_fixed"
+    )
+    ctx.say(
+        f"**Verdict by {view}: {study.state(two)}.** The contrast of `{estimator}` {moves}."
+    )
 
 # %%
 shares = leads.without(quantity="entropy").frame.set_index("quantity")["share_highest"]

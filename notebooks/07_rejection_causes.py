@@ -33,7 +33,12 @@ from pathlib import Path
 
 fetched, here = Path("speclab-kit").resolve(), Path.cwd()
 root = next(
-    (p for p in (here, *here.parents, fetched) if (p / "speclab" / "notebook.py").is_file()), None
+    (
+        p
+        for p in (here, *here.parents, fetched)
+        if (p / "speclab" / "notebook.py").is_file()
+    ),
+    None,
 )
 if root is None:
     attached = next(
@@ -48,7 +53,8 @@ if root is None:
         )
     else:
         subprocess.run(
-            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)], check=True
+            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)],
+            check=True,
         )
     root = fetched
 os.chdir(root)
@@ -146,7 +152,9 @@ ctx.table(study.overview(causes), "causes")
 
 # %%
 for quantity in ("share", "gain"):
-    ctx.export(causes.at(quantity=quantity).wide("cause", "domain"), f"{quantity}-by-domain")
+    ctx.export(
+        causes.at(quantity=quantity).wide("cause", "domain"), f"{quantity}-by-domain"
+    )
 
 # %%
 pooled = causes.at(domain=POOLED)
@@ -154,7 +162,9 @@ share, gain = pooled.at(quantity="share"), pooled.at(quantity="gain")
 for family in study.FAMILIES:
     of_one = study.of_family(share, family).frame["estimate"].sum()
     assert not total or abs(of_one - 1) < 1e-9
-assert (gain.frame["estimate"] > -1e-12).all(), "being right more often costs a chain nothing"
+assert (gain.frame["estimate"] > -1e-12).all(), (
+    "being right more often costs a chain nothing"
+)
 
 # %% [markdown]
 # ## 2. Which classes hold the rejections, and which cost most?
@@ -463,7 +473,10 @@ columns = ["share", "positions", "gain", "random"]
 notebook.show_table(dear.drop_duplicates("family")[columns])
 
 # %%
-most = [rows.frame.fillna(0).set_index("cause")["estimate"].idxmax() for rows in (kinds, states)]
+most = [
+    rows.frame.fillna(0).set_index("cause")["estimate"].idxmax()
+    for rows in (kinds, states)
+]
 names = "share_" + drawn.index.str.replace(": ", "_").str.replace(" ", "_")
 ctx.record(
     rejected_share=float(frame["rejected"].mean()),

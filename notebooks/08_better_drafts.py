@@ -31,7 +31,12 @@ from pathlib import Path
 
 fetched, here = Path("speclab-kit").resolve(), Path.cwd()
 root = next(
-    (p for p in (here, *here.parents, fetched) if (p / "speclab" / "notebook.py").is_file()), None
+    (
+        p
+        for p in (here, *here.parents, fetched)
+        if (p / "speclab" / "notebook.py").is_file()
+    ),
+    None,
 )
 if root is None:
     attached = next(
@@ -46,7 +51,8 @@ if root is None:
         )
     else:
         subprocess.run(
-            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)], check=True
+            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)],
+            check=True,
         )
     root = fetched
 os.chdir(root)
@@ -69,10 +75,16 @@ bit_widths: list = [8, 4, 3]  # of the target quantised as its own draft
 calibration_rows: int = 32  # of the target's text, for GPTQ
 # a GPTQ copy in a folder beside the target's, for section 2; where there is none, it says so
 quantised_target: str = "target-gptq"
-train_prompts_per_domain: int = 100  # that the target continues, for training and calibration
+train_prompts_per_domain: int = (
+    100  # that the target continues, for training and calibration
+)
 # of distillation; the first with all seeds
 objectives: list = ["total-variation", "forward-kl", "reverse-kl", "sequence"]
-seeds: list = [0, 1, 2]  # of the first objective and the specialist; the others take the first
+seeds: list = [
+    0,
+    1,
+    2,
+]  # of the first objective and the specialist; the others take the first
 steps: int = 150  # of training, a draft
 batch: int = 16  # texts a step
 learning_rate: float = 1e-3  # at its peak
@@ -95,7 +107,10 @@ text = candidates.training_text(tried, train_prompts_per_domain)
 domains = tried.domains
 
 # %%
-greedy, sampled = tried.trace(candidates.OWN, "greedy"), tried.trace(candidates.OWN, "sampled")
+greedy, sampled = (
+    tried.trace(candidates.OWN, "greedy"),
+    tried.trace(candidates.OWN, "sampled"),
+)
 written = sum(len(row.hidden) for row in text.rows)
 ctx.say(
     f"Drafts are judged on the target's texts for {greedy['prompt_id'].nunique()} prompts: "
@@ -149,7 +164,9 @@ ctx.plot(
 )
 
 # %%
-ctx.say(f"All domains pooled: {levels.at(domain='pooled').listed('draft', within='estimator')}.")
+ctx.say(
+    f"All domains pooled: {levels.at(domain='pooled').listed('draft', within='estimator')}."
+)
 ctx.say(accepted.int4_sentence(levels, article_int4, obstacle))
 assert levels.lies_within(0, 1)
 
@@ -225,7 +242,9 @@ ctx.plot(
 # %%
 gained = accepted.gained(tried, trained)
 ctx.export(gained.frame.rename(columns={"estimate": "difference"}), "distillation")
-notebook.show_table(gained.at(domain=[*domains, "all"]).wide(["estimator", "draft"], "domain"))
+notebook.show_table(
+    gained.at(domain=[*domains, "all"]).wide(["estimator", "draft"], "domain")
+)
 
 # %%
 ctx.plot(
@@ -242,7 +261,11 @@ ctx.plot(
 )
 
 # %%
-outcomes = "higher than before with", "lower with", "cannot be told apart from before with"
+outcomes = (
+    "higher than before with",
+    "lower with",
+    "cannot be told apart from before with",
+)
 verdict = gained.at(domain="all").sentence(*outcomes, names="draft", within="estimator")
 ctx.say(f"Mean of the domains: {verdict}. {accepted.split_sentence(gained)}")
 assert (gained.frame["seed_low"] <= gained.frame["seed_high"]).all()
@@ -258,7 +281,9 @@ ctx.table(versus, "specialist")
 
 # %%
 words = "more in", "less in", "no more and no less, as far as can be told, in"
-own = gained.at(draft=candidates.SPECIALIST, domain=domains).sentence(*words, within="estimator")
+own = gained.at(draft=candidates.SPECIALIST, domain=domains).sentence(
+    *words, within="estimator"
+)
 others = versus.at(domain=domains).sentence(*words, within="estimator")
 ctx.say(f"Against the own draft the specialist accepts: {own}.")
 ctx.say(f"Against {objectives[0]} on all domains: {others}.")
@@ -291,7 +316,9 @@ ctx.table(copies.wide("estimator", "domain"), "lookup")
 gap = accepted.lookup_against_own(tried).at(domain=domains)
 right = copies.at(domain="pooled", estimator=accepted.RIGHT)
 either = copies.at(domain="pooled", estimator=accepted.EITHER)
-ctx.say(f"Against the own draft, prompt lookup accepts at T = 0 {gap.sentence(*words)}: {gap}.")
+ctx.say(
+    f"Against the own draft, prompt lookup accepts at T = 0 {gap.sentence(*words)}: {gap}."
+)
 ctx.say(f"It was right in {right} of the positions where something matched.")
 ctx.say(f"It or the own draft was right in {either} of all positions.")
 alone = levels.at(estimator="hit[1]", domain="pooled", draft=free[:2])
@@ -322,7 +349,9 @@ price = speed.pass_costs(drafts, timed.context, 3 * pass_repeats)
 table = speed.compared(tried, drafts, price, costs, range(1, max_gamma + 1))
 ctx.export(table[speed.DRAFTS_TABLE], "drafts")
 ctx.export(table[speed.SPEED_TABLE], "speed")
-notebook.show_table(table[["draft", "weight_bytes", "c", "hit[1]", "alpha", "gamma", "speedup"]])
+notebook.show_table(
+    table[["draft", "weight_bytes", "c", "hit[1]", "alpha", "gamma", "speedup"]]
+)
 
 # %% [markdown]
 # Prompt lookup need not draft everywhere: with a stop rule it drafts only where something matches.
@@ -362,7 +391,9 @@ ctx.say(
     f"**Lossless**: with {len(drafts)} drafts, a chain and a tree each, {equal['equal'].sum()} of "
     f"{equal['texts'].sum()} greedy texts equal the target's own token for token."
 )
-assert not pair.is_exact or (equal["equal"] == equal["texts"]).all(), "same text, whatever drafts"
+assert not pair.is_exact or (equal["equal"] == equal["texts"]).all(), (
+    "same text, whatever drafts"
+)
 
 # %%
 real = speed.measured(tried, table, timed, costs, chains, stopped)
@@ -414,7 +445,9 @@ ctx.say(
 
 # %%
 small = speed.small_draft_hit(table)
-ctx.say(f"The article's small draft should reach {article_small:.2f}; here: hit[1] {small:.3f}.")
+ctx.say(
+    f"The article's small draft should reach {article_small:.2f}; here: hit[1] {small:.3f}."
+)
 
 # %%
 main = gained.at(draft=objectives[0], domain="all")

@@ -31,7 +31,12 @@ from pathlib import Path
 
 fetched, here = Path("speclab-kit").resolve(), Path.cwd()
 root = next(
-    (p for p in (here, *here.parents, fetched) if (p / "speclab" / "notebook.py").is_file()), None
+    (
+        p
+        for p in (here, *here.parents, fetched)
+        if (p / "speclab" / "notebook.py").is_file()
+    ),
+    None,
 )
 if root is None:
     attached = next(
@@ -46,7 +51,8 @@ if root is None:
         )
     else:
         subprocess.run(
-            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)], check=True
+            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)],
+            check=True,
         )
     root = fetched
 os.chdir(root)
@@ -67,8 +73,15 @@ assumed_c: list = [0.05, 0.1, 0.3]
 published_c: float = 0.29  # TinyLlama -> Llama-2-7B in f16, llama.cpp issue 8499
 # how the policy finds a domain: classifier, rules, or none (the prompt says it)
 router: str = "classifier"
-mix: dict = {"code": 0.4, "math": 0.1, "reasoning": 0.1, "chat": 0.4}  # shares of the requests
-load: float = 0.8  # share of the time that a server would be busy if it never speculated
+mix: dict = {
+    "code": 0.4,
+    "math": 0.1,
+    "reasoning": 0.1,
+    "chat": 0.4,
+}  # shares of the requests
+load: float = (
+    0.8  # share of the time that a server would be busy if it never speculated
+)
 requests: int = 300  # of a simulated stream,
 streams: int = 12  # and how many streams a value is the mean of
 batches: list = [1, 2, 4, 8, 16, 32, 64]  # requests whose blocks are made together
@@ -114,7 +127,9 @@ trace = greedy.trace
 # %%
 pair = pairs.load_pair(base)
 known = prompts.load_prompts(base.prompts, base.prompts_per_domain, base.domains)
-encoded = prompts.encode_prompts(pair.tokenizer, known, base.max_prompt_tokens, base.template)
+encoded = prompts.encode_prompts(
+    pair.tokenizer, known, base.max_prompt_tokens, base.template
+)
 probed = check.of_each_domain(encoded, last=probe_prompts)
 checked = check.of_each_domain(encoded, first=check_prompts)
 
@@ -223,7 +238,9 @@ setting = policy.setting_for(plan, prompt)
 
 # %%
 shape = policy.shape_for(plan, prompt)
-text = decode.decode_prompt(pair, encoded[0], "greedy", shape, sampling.Sampling(), limit)
+text = decode.decode_prompt(
+    pair, encoded[0], "greedy", shape, sampling.Sampling(), limit
+)
 ctx.say(
     f"Prompt `{prompt.prompt_id}` drafts by `{setting}`: {len(text.token_ids)} tokens in "
     f"{text.target_passes} target passes."
@@ -270,7 +287,9 @@ assert (dearer.steps("c") <= 1e-9).all(), "a dearer draft is never better"
 # own settings.
 
 # %%
-routed_here = [prompt for prompt in known if prompt.prompt_id in {p.prompt_id for p in checked}]
+routed_here = [
+    prompt for prompt in known if prompt.prompt_id in {p.prompt_id for p in checked}
+]
 route = check.route(plan, routed_here)
 drafts = check.shapes_of(route.values())
 
@@ -504,7 +523,9 @@ ctx.say(
     f"{relative.at(metric='tokens_per_s').listed('policy')}; 95 % latency: "
     f"{relative.at(metric='p95_s').listed('policy')}."
 )
-assert served.is_fastest("oracle", but="online"), "online changes its setting within a text"
+assert served.is_fastest("oracle", but="online"), (
+    "online changes its setting within a text"
+)
 
 # %% [markdown]
 # ## 5. At which batch size must drafting stop?
@@ -527,7 +548,9 @@ ctx.table(crowds.settings_table(crowd), "batch-settings", rows=7)
 # (and are never full where a domain has fewer prompts than that):
 
 # %%
-simulation = crowds.lockstep_speeds(crowd.at(machine=here), trace, settings, costs, limit)
+simulation = crowds.lockstep_speeds(
+    crowd.at(machine=here), trace, settings, costs, limit
+)
 assert crowds.one_at_a_time_agrees(crowd.at(machine=here), simulation)
 
 # %%
@@ -587,7 +610,9 @@ ctx.say(
 mixes = serving.mostly(base.domains)
 drifted = serving.drift(prices, mixes, judged[here]["per-domain"])
 ctx.table(drifted.wide("fitted_on", "served"), "drift")
-ctx.say(f"The most that one setting loses when the mix drifts: {serving.most_lost(drifted):.3f}.")
+ctx.say(
+    f"The most that one setting loses when the mix drifts: {serving.most_lost(drifted):.3f}."
+)
 
 # %% [markdown]
 # ## 7. The paper's regimes, read with the right break-even

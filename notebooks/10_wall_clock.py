@@ -31,7 +31,12 @@ from pathlib import Path
 
 fetched, here = Path("speclab-kit").resolve(), Path.cwd()
 root = next(
-    (p for p in (here, *here.parents, fetched) if (p / "speclab" / "notebook.py").is_file()), None
+    (
+        p
+        for p in (here, *here.parents, fetched)
+        if (p / "speclab" / "notebook.py").is_file()
+    ),
+    None,
 )
 if root is None:
     attached = next(
@@ -46,7 +51,8 @@ if root is None:
         )
     else:
         subprocess.run(
-            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)], check=True
+            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)],
+            check=True,
         )
     root = fetched
 os.chdir(root)
@@ -59,7 +65,19 @@ if root == fetched:
 # %%
 import numpy as np
 
-from speclab import cost, decode, draft, notebook, pairs, prompts, replay, runs, score, stats, tree
+from speclab import (
+    cost,
+    decode,
+    draft,
+    notebook,
+    pairs,
+    prompts,
+    replay,
+    runs,
+    score,
+    stats,
+    tree,
+)
 from speclab.analysis import best_tree, stopping, timing
 from speclab.estimates import Estimates
 from speclab.sampling import Sampling
@@ -78,7 +96,9 @@ gammas: list = [1, 4, 8]  # the chains that are timed
 # nodes of the trees that are compared with the paper's 2 + 4 + 2 and with a chain of 8
 budget: int = 8
 dynamic: list = [4, 4]  # depth and branches of the dynamic tree of `budget` nodes
-folds: int = 5  # a stopping rule is judged on one part of the prompts and fitted on the others
+folds: int = (
+    5  # a stopping rule is judged on one part of the prompts and fitted on the others
+)
 sampled_gamma: int = 4  # the chain at temperature 1,
 sampled_seeds: int = 2  # decoded so many times
 # the article's worked example: acceptance, gamma, and times of a target and of a draft pass
@@ -102,7 +122,9 @@ sampled = runs.load_or_record(settings, "sampled")
 # probable token each time. The other prompts choose the shapes of draft that are compared.
 
 # %%
-known = prompts.load_prompts(settings.prompts, settings.prompts_per_domain, settings.domains)
+known = prompts.load_prompts(
+    settings.prompts, settings.prompts_per_domain, settings.domains
+)
 encoded = prompts.encode_prompts(
     pair.tokenizer, known, settings.max_prompt_tokens, settings.template
 )
@@ -113,7 +135,11 @@ timed = study.first_of_each(encoded, domains, prompts_per_domain_timed)
 ids = [prompt.prompt_id for prompt in timed]
 new_tokens = min(new_tokens, settings.max_new_tokens)
 short = greedy.trace.query("prompt_id in @ids and position < @new_tokens")
-others = greedy.trace.query("prompt_id not in @ids") if len(timed) < len(encoded) else greedy.trace
+others = (
+    greedy.trace.query("prompt_id not in @ids")
+    if len(timed) < len(encoded)
+    else greedy.trace
+)
 
 # %%
 target, drafter = pair.facts["target"], pair.facts["draft"]
@@ -151,7 +177,9 @@ times = timing.pass_times(pair, timing.SIZES, context, pass_repeats)
 
 # %%
 four = draft.Shape(tree.chain(4))
-texts = [decode.decode_prompt(pair, p, "greedy", four, Sampling(), new_tokens) for p in timed]
+texts = [
+    decode.decode_prompt(pair, p, "greedy", four, Sampling(), new_tokens) for p in timed
+]
 costs = timing.with_median_loop(timing.costs_of(times), texts, four)
 
 # %%
@@ -247,7 +275,9 @@ speeds = timing.decoded_speed(pair, timed, shapes, new_tokens, repeats)
 here = stopping.chains(
     chained.nodes.query("prompt_id in @ids and position < @new_tokens"), new_tokens
 )
-stopped = stopping.totals(here, stopping.stopped(here, "confidence", threshold, limit), costs)
+stopped = stopping.totals(
+    here, stopping.stopped(here, "confidence", threshold, limit), costs
+)
 counts = study.replayed_counts(short, shapes) | {rule: stopped}
 wrong = study.unlike(speeds, counts)
 
@@ -302,7 +332,11 @@ ctx.plot(
 
 # %%
 verdict = gain.sentence(
-    "faster than plain:", "slower than plain:", "not to be told apart from it:", "method", than=1
+    "faster than plain:",
+    "slower than plain:",
+    "not to be told apart from it:",
+    "method",
+    than=1,
 )
 ctx.say(
     f"**Fastest**: {fastest}, {gain.at(method=fastest)} times plain decoding. **Most tokens per "
@@ -382,13 +416,19 @@ ctx.plot(
 # %%
 gap = found.at(quantity="minus_fixed", domain=domains, method=list(stopping.MEASURES))
 closed = found.at(quantity="closed", domain=domains)
-verdict = gap.sentence("faster in", "slower in", "not to be told apart in", within="method")
+verdict = gap.sentence(
+    "faster in", "slower in", "not to be told apart in", within="method"
+)
 ctx.say(f"Against the best fixed gamma. {verdict}.")
-ctx.say(f"Share of the gap up to the oracle that is closed. {closed.listed(within='method')}.")
+ctx.say(
+    f"Share of the gap up to the oracle that is closed. {closed.listed(within='method')}."
+)
 
 # %%
 paid = compared.pivot(index="prompt_id", columns="method", values="cost")
-assert (paid.sub(paid["oracle"], axis=0) > -1e-9).all(axis=None), "no rule beats the oracle"
+assert (paid.sub(paid["oracle"], axis=0) > -1e-9).all(axis=None), (
+    "no rule beats the oracle"
+)
 
 # %% [markdown]
 # ## 4. How good must a draft be?
@@ -400,7 +440,9 @@ assert (paid.sub(paid["oracle"], axis=0) > -1e-9).all(axis=None), "no rule beats
 
 # %%
 accepted = greedy.trace.assign(hit=greedy.trace["draft_rank"] == 0)
-hit = Estimates(stats.by_domain(accepted, score.mean_of("hit")).drop(columns="estimator"))
+hit = Estimates(
+    stats.by_domain(accepted, score.mean_of("hit")).drop(columns="estimator")
+)
 ctx.plot(
     study.break_even_lines(costs, hit.at(domain=domains), (1, 2, 4, 8)),
     "c",
@@ -437,7 +479,9 @@ example = study.worked_example(given, alpha, tau["estimate"][article_gamma], cos
 ctx.table(example, "worked-example", digits=2)
 
 # %%
-best_case, typical, printed, independent, ceiling = example["article's example"].iloc[:5]
+best_case, typical, printed, independent, ceiling = example["article's example"].iloc[
+    :5
+]
 ctx.say(
     f"With T = {target_ms:g} ms, t = {draft_ms:g} ms, alpha = {article_alpha:g}, gamma = "
     f"{article_gamma} the article's rule gives {best_case:.2f} at best and {typical:.2f} typically "

@@ -32,7 +32,12 @@ from pathlib import Path
 
 fetched, here = Path("speclab-kit").resolve(), Path.cwd()
 root = next(
-    (p for p in (here, *here.parents, fetched) if (p / "speclab" / "notebook.py").is_file()), None
+    (
+        p
+        for p in (here, *here.parents, fetched)
+        if (p / "speclab" / "notebook.py").is_file()
+    ),
+    None,
 )
 if root is None:
     attached = next(
@@ -47,7 +52,8 @@ if root is None:
         )
     else:
         subprocess.run(
-            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)], check=True
+            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)],
+            check=True,
         )
     root = fetched
 os.chdir(root)
@@ -94,7 +100,9 @@ records = authors.read(author_records or None)
 
 # %%
 made_by_08 = [ctx.figures, ROOT / "figures" / ctx.profile.name]
-self_draft = claims.self_draft(*(folder / "08_self-drafts.csv" for folder in made_by_08))
+self_draft = claims.self_draft(
+    *(folder / "08_self-drafts.csv" for folder in made_by_08)
+)
 material = evidence.Material(greedy, sampled, draft_cost, article_cost, self_draft)
 
 # %%
@@ -280,7 +288,9 @@ ctx.say(alpha_parts.opposed_said(ranks))
 # %%
 trees = {f"authors' {run}": authors.whole_trees(one) for run, one in records.items()}
 trees[f"this pair, depth {ctx.profile.depth}"] = balanced.nodes
-grown = stack({source: growth.growing_trees(nodes) for source, nodes in trees.items()}, "source")
+grown = stack(
+    {source: growth.growing_trees(nodes) for source, nodes in trees.items()}, "source"
+)
 ctx.table(grown, "growing-trees")
 
 # %%
@@ -366,7 +376,9 @@ ctx.say(power.pairs_said(plans, prompts))
 
 # %%
 costs = (article_cost, draft_cost)
-best = pd.concat([evidence.fastest_gammas(greedy.trace, c) for c in costs], ignore_index=True)
+best = pd.concat(
+    [evidence.fastest_gammas(greedy.trace, c) for c in costs], ignore_index=True
+)
 ctx.table(best, "best-gamma")
 
 # %%
@@ -376,7 +388,9 @@ ctx.say(f"**Best gamma** by c: {gammas.listed(within='c')}.")
 # %%
 fact = listed["example"].fact
 (e, whole, part), (top, bottom) = fact["rule"], fact["printed"]
-standard = cost.speedup_iid(e / evidence.ARTICLE_GAMMA, evidence.ARTICLE_GAMMA, part / whole)
+standard = cost.speedup_iid(
+    e / evidence.ARTICLE_GAMMA, evidence.ARTICLE_GAMMA, part / whole
+)
 ctx.say(
     f"**Worked example** (e = {e:g} with gamma {evidence.ARTICLE_GAMMA}, {whole} and {part} ms): "
     f"the rule gives {cost.speedup_article(e, whole, part):.2f}, printed is {top}/{bottom} = "

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from speclab.profiles import Profile
     from speclab.sampling import Sampling
 
-STOPPED = "speclab: stopped; finished blocks are kept, the same command goes on from there"
+STOPPED = (
+    "speclab: stopped; finished blocks are kept, the same command goes on from there"
+)
 
 
 class Command(click.Command):
@@ -81,9 +83,15 @@ CHANGES = option(
 
 @verb("record")
 @PROFILE
-@option("--kind", default="greedy", help="greedy, sampled, balanced, chain or chat-template.")
+@option(
+    "--kind",
+    default="greedy",
+    help="greedy, sampled, balanced, chain or chat-template.",
+)
 @CHANGES
-@option("--out", type=Path, help="Folder of the run (default: data/runs/PROFILE-KIND-KEY).")
+@option(
+    "--out", type=Path, help="Folder of the run (default: data/runs/PROFILE-KIND-KEY)."
+)
 @option(
     "--engine",
     default="local",
@@ -97,7 +105,13 @@ CHANGES = option(
 )
 @option("--workers", type=int, help="ray: actors (default: one a GPU, else one a CPU).")
 def _record(
-    profile: str, kind: str, changes: tuple, out: Path, engine: str, devices: tuple, workers: int
+    profile: str,
+    kind: str,
+    changes: tuple,
+    out: Path,
+    engine: str,
+    devices: tuple,
+    workers: int,
 ) -> None:
     """Record trace, nodes and manifest of a profile."""
     from speclab.ops.engines import engine_of
@@ -116,7 +130,11 @@ def _record(
 
 @verb("decode")
 @PROFILE
-@option("--rule", default="greedy", help="greedy, rejection, point-mass or without-replacement.")
+@option(
+    "--rule",
+    default="greedy",
+    help="greedy, rejection, point-mass or without-replacement.",
+)
 @option(
     "--shape",
     default="chain:4",
@@ -130,9 +148,13 @@ def _record(
 )
 @option("--temperature", type=float)
 @option("--seed", type=int, default=0)
-@option("--prompts", type=Path, required=True, help="JSON lines with prompt_id and prompt.")
 @option(
-    "--check", is_flag=True, help="Compare with plain greedy text (always done in half precision)."
+    "--prompts", type=Path, required=True, help="JSON lines with prompt_id and prompt."
+)
+@option(
+    "--check",
+    is_flag=True,
+    help="Compare with plain greedy text (always done in half precision).",
 )
 @option("--out", type=Path, required=True, help="JSON lines with the texts.")
 @CHANGES
@@ -160,7 +182,9 @@ def _decode(
     if seed < 0:
         raise ValueError(f"--seed {seed}: allowed are whole numbers from 0")
     if check and rule != "greedy":
-        raise ValueError(f"--check compares greedy texts; it does not go with --rule {rule}")
+        raise ValueError(
+            f"--check compares greedy texts; it does not go with --rule {rule}"
+        )
     overrides = parse_overrides(list(changes))
     if temperature is not None:
         overrides["temperature"] = temperature
@@ -181,7 +205,9 @@ def _decode(
     click.echo(f"{len(wanted)} texts in {out}")
 
 
-def policy_shapes(file: Path, rule: str, profile: "Profile", sampling: "Sampling") -> Callable:
+def policy_shapes(
+    file: Path, rule: str, profile: "Profile", sampling: "Sampling"
+) -> Callable:
     """What a policy file drafts for a prompt; every setting of it is checked before the models are
     loaded.
     """
@@ -218,10 +244,17 @@ def policy_shapes(file: Path, rule: str, profile: "Profile", sampling: "Sampling
     metavar="NAME=VALUE …",
     help="Change parameters of the notebooks.",
 )
-@option("--out", type=Path, help="Folder for build/ and figures/ (default: the repository).")
+@option(
+    "--out", type=Path, help="Folder for build/ and figures/ (default: the repository)."
+)
 @option("--force", is_flag=True, help="Run also what is up to date.")
 def _reproduce(
-    profile: str, notebooks: tuple, changes: tuple, parameters: tuple, out: Path | None, force: bool
+    profile: str,
+    notebooks: tuple,
+    changes: tuple,
+    parameters: tuple,
+    out: Path | None,
+    force: bool,
 ) -> int:
     """Run the notebooks whose outcome may have changed, and write the report."""
     from speclab.ops import reproduce as runner
@@ -260,7 +293,9 @@ def _authors(out: Path | None, base: str | None) -> None:
     """Fetch the node records that the paper's authors published (0.6 MB, with checksums)."""
     from speclab.studies.paper_audit import author_records
 
-    for path in author_records.fetch(out or author_records.FOLDER, base or author_records.BASE):
+    for path in author_records.fetch(
+        out or author_records.FOLDER, base or author_records.BASE
+    ):
         click.echo(path)
 
 
@@ -287,7 +322,13 @@ def _hosted() -> None:
 @CHANGES
 @option("--repo", default="", help="Git address of the kit.")
 @option("--no-internet", is_flag=True)
-@option("--dataset", "datasets", multiple=True, metavar="OWNER/NAME …", help="Attach data sets.")
+@option(
+    "--dataset",
+    "datasets",
+    multiple=True,
+    metavar="OWNER/NAME …",
+    help="Attach data sets.",
+)
 @option(
     "--model",
     "models",
@@ -347,7 +388,9 @@ def _restore(folder: Path | None) -> None:
 
     folder = folder or hosted.MOUNTED
     if not folder.is_dir():
-        raise ValueError(f"{folder}: no such folder; attach the last session's output first")
+        raise ValueError(
+            f"{folder}: no such folder; attach the last session's output first"
+        )
     click.echo(f"restored: {', '.join(hosted.restore(folder)) or 'nothing new'}")
 
 
@@ -370,7 +413,10 @@ def main(arguments: list[str] | None = None) -> int:
     """
     quiet()
     try:
-        return cli.main(arguments, prog_name="python -m speclab", standalone_mode=False) or 0
+        return (
+            cli.main(arguments, prog_name="python -m speclab", standalone_mode=False)
+            or 0
+        )
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 2

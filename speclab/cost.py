@@ -46,7 +46,9 @@ def speedup_standard(block_efficiency, gamma, c, verify=1.0, overhead=0.0):
     its nodes. verify = 1 is the usual assumption that a pass over gamma + 1 tokens costs as much as
     over one; measure it. Above 1 is faster. Source: arXiv:2211.17192.
     """
-    return _within("block_efficiency", block_efficiency, 1) / _pass_cost(gamma, c, verify, overhead)
+    return _within("block_efficiency", block_efficiency, 1) / _pass_cost(
+        gamma, c, verify, overhead
+    )
 
 
 def block_efficiency_iid(alpha, gamma):
@@ -95,10 +97,14 @@ def break_even_cost(block_efficiency, gamma, verify=1.0, overhead=0.0):
     0 or less: not even a draft that costs nothing helps.
     """
     _pass_cost(gamma, 0.0, verify, overhead)
-    return (_within("block_efficiency", block_efficiency, 1) - verify - overhead) / gamma
+    return (
+        _within("block_efficiency", block_efficiency, 1) - verify - overhead
+    ) / gamma
 
 
-def break_even_alpha(gamma: int, c: float, verify: float = 1.0, overhead: float = 0.0) -> float:
+def break_even_alpha(
+    gamma: int, c: float, verify: float = 1.0, overhead: float = 0.0
+) -> float:
     """The alpha of independent acceptance at which the speed-up is 1, in [0, 1]; ValueError if even
     alpha = 1 is slower than plain decoding.
     """
@@ -110,7 +116,9 @@ def break_even_alpha(gamma: int, c: float, verify: float = 1.0, overhead: float 
         )
     if need <= 1:
         return 0.0
-    return float(brentq(lambda alpha: block_efficiency_iid(alpha, gamma) - need, 0.0, 1.0))
+    return float(
+        brentq(lambda alpha: block_efficiency_iid(alpha, gamma) - need, 0.0, 1.0)
+    )
 
 
 # ---- measured costs ------------------------------------------------------------------------------
@@ -163,12 +171,20 @@ class Costs:
         """Cost of one block of a tree or chain: a draft pass for each level that has children, one
         target pass, the overhead.
         """
-        inner = [int((tree.width[tree.level(d)] > 0).sum()) for d in range(tree.max_depth)]
-        return sum(self.c(width) for width in inner) + self.v(tree.size + 1) + self.overhead
+        inner = [
+            int((tree.width[tree.level(d)] > 0).sum()) for d in range(tree.max_depth)
+        ]
+        return (
+            sum(self.c(width) for width in inner)
+            + self.v(tree.size + 1)
+            + self.overhead
+        )
 
 
 def speedup_tree(block_efficiency: float, tree: Tree, costs: Costs) -> float:
     """Predicted speed-up of a tree (a chain too) on a measured machine: block_efficiency / cost of
     its block.
     """
-    return float(_within("block_efficiency", block_efficiency, 1) / costs.of_block(tree))
+    return float(
+        _within("block_efficiency", block_efficiency, 1) / costs.of_block(tree)
+    )

@@ -103,7 +103,9 @@ def decode(
     `prefill`, else made here. Raises ValueError for what does not go together.
     """
     check_rule(rule, shape, sampling)
-    assert prompt_ids and max_new_tokens > 0, "at least one prompt token and one new token"
+    assert prompt_ids and max_new_tokens > 0, (
+        "at least one prompt token and one new token"
+    )
     assert sampling.greedy or rng is not None, "rng: sampling needs a numpy Generator"
     target, draft = caches or prefill(pair, prompt_ids, max_new_tokens + shape.room)
     context = list(prompt_ids)
@@ -115,7 +117,10 @@ def decode(
         step = _emitted(proposal, verdict, left, pair.stop_ids)
         path, trunk = verdict.path[: step.accepted], len(context)
         target.keep(trunk, [trunk - 1 + node for node in path])
-        draft.keep(trunk, [trunk - 1 + at for at, node in enumerate(proposal.run) if node in path])
+        draft.keep(
+            trunk,
+            [trunk - 1 + at for at, node in enumerate(proposal.run) if node in path],
+        )
         context += step.tokens
         left -= len(step.tokens)
         yield step
@@ -123,9 +128,14 @@ def decode(
             return
 
 
-def prefill(pair: Pair, prompt_ids: tuple[int, ...], room: int) -> tuple[KVCache, KVCache]:
+def prefill(
+    pair: Pair, prompt_ids: tuple[int, ...], room: int
+) -> tuple[KVCache, KVCache]:
     """Both models' caches over the prompt but its last token, which is the first block's root."""
-    caches = pair.target.cache(len(prompt_ids) + room), pair.draft.cache(len(prompt_ids) + room)
+    caches = (
+        pair.target.cache(len(prompt_ids) + room),
+        pair.draft.cache(len(prompt_ids) + room),
+    )
     if len(prompt_ids) > 1:
         trunk = torch.tensor([prompt_ids[:-1]])
         pair.target.forward(trunk, caches[0])
@@ -133,7 +143,9 @@ def prefill(pair: Pair, prompt_ids: tuple[int, ...], room: int) -> tuple[KVCache
     return caches
 
 
-def _score(pair: Pair, cache: KVCache, context: list[int], proposal: Proposal) -> Tensor:
+def _score(
+    pair: Pair, cache: KVCache, context: list[int], proposal: Proposal
+) -> Tensor:
     """The target's logits after the root and every drafted node, [N + 1, vocab], in one pass."""
     tree, trunk = proposal.tree, len(context) - 1
     tokens = torch.tensor([[context[-1], *proposal.tokens[1:]]])
@@ -186,10 +198,15 @@ def decode_prompt(
     check_rule(rule, shape, sampling)
     began = time.perf_counter()
     caches = prefill(pair, prompt.ids, max_new_tokens + shape.room)
-    for model in (pair.target, pair.draft):  # else a GPU still works on the prompt, and the first
+    for model in (
+        pair.target,
+        pair.draft,
+    ):  # else a GPU still works on the prompt, and the first
         wait_for(model.device)  # block is charged for it
     ready, before = time.perf_counter(), pair.draft.passes
-    steps = tuple(decode(pair, prompt.ids, rule, shape, sampling, max_new_tokens, rng, caches))
+    steps = tuple(
+        decode(pair, prompt.ids, rule, shape, sampling, max_new_tokens, rng, caches)
+    )
     done = time.perf_counter()
     return Decoded(
         prompt_id=prompt.prompt_id,

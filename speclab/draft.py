@@ -31,7 +31,9 @@ class StopRule:
 
     def __post_init__(self):
         if self.measure not in MEASURES:
-            raise ValueError(f"measure={self.measure!r}: allowed are {', '.join(MEASURES)}")
+            raise ValueError(
+                f"measure={self.measure!r}: allowed are {', '.join(MEASURES)}"
+            )
 
     def stops(self, q: Tensor) -> bool:
         """True when no token should be drafted from q [vocab]."""
@@ -207,7 +209,9 @@ def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Propo
     best `budget` stay: a child never scores above its parent, so they are a tree.
     """
     width = min(shape.branches, text.draft.vocab)
-    levels = [np.array([[-1], [0], [0], [0]])]  # parent, rank, depth and token of each node
+    levels = [
+        np.array([[-1], [0], [0], [0]])
+    ]  # parent, rank, depth and token of each node
     scores, kept = [np.zeros(1)], np.array([0])
     frontier, count, run = np.array([0]), 1, []
     sees = np.zeros((1, 0), dtype=bool)
@@ -215,10 +219,22 @@ def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Propo
         run += frontier.tolist()
         logits = text.logits_after(levels[-1][3, kept], sees)
         best = rank_key(logits).topk(width).indices  # [frontier, width]
-        gain = probabilities(logits, sampling).gather(-1, best).log().double().cpu().numpy()
+        gain = (
+            probabilities(logits, sampling)
+            .gather(-1, best)
+            .log()
+            .double()
+            .cpu()
+            .numpy()
+        )
         new = np.arange(gain.size)
         family = new // width
-        columns = frontier[family], new % width, np.full_like(new, level), best.flatten().cpu()
+        columns = (
+            frontier[family],
+            new % width,
+            np.full_like(new, level),
+            best.flatten().cpu(),
+        )
         levels.append(np.stack(columns))
         scores.append(scores[-1][kept][family] + gain.ravel())
         kept = _best(scores[-1], shape.branches)

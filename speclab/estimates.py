@@ -50,12 +50,15 @@ class Estimates:
         """
         unsure = {"low": np.nan, "high": np.nan}
         parts = {
-            name: pd.DataFrame({x: at, "estimate": ys, **unsure}) for name, ys in lines.items()
+            name: pd.DataFrame({x: at, "estimate": ys, **unsure})
+            for name, ys in lines.items()
         }
         return cls(stack(parts, key), digits)
 
     @classmethod
-    def of(cls, table: pd.DataFrame, name: str, keys: list[str], digits: int = 2) -> "Estimates":
+    def of(
+        cls, table: pd.DataFrame, name: str, keys: list[str], digits: int = 2
+    ) -> "Estimates":
         """The columns `name`, `name`_low and `name`_high of a table with one row for each value of
         `keys`.
         """
@@ -96,7 +99,9 @@ class Estimates:
 
     def defined(self) -> "Estimates":
         """The rows whose estimate is a number."""
-        return replace(self, frame=self.frame.dropna(subset="estimate").reset_index(drop=True))
+        return replace(
+            self, frame=self.frame.dropna(subset="estimate").reset_index(drop=True)
+        )
 
     def groups(self, key: str) -> "Iterator[tuple[Any, Estimates]]":
         """(value, the rows that have it) for every value of a key, in order of appearance."""
@@ -145,7 +150,9 @@ class Estimates:
         """A single number with its interval, several as a list by their first key that differs."""
         if len(self.frame) == 1:
             return self._cell(next(self.rows()))
-        names = next((key for key in self.keys if self.frame[key].nunique() > 1), self.keys[0])
+        names = next(
+            (key for key in self.keys if self.frame[key].nunique() > 1), self.keys[0]
+        )
         return self.listed(names)
 
     def listed(self, names: str = "domain", within: str | None = None) -> str:
@@ -157,7 +164,9 @@ class Estimates:
             return "; ".join(
                 f"{value}: {part.listed(names)}" for value, part in self.groups(within)
             )
-        return ", ".join(f"{getattr(row, names)} {self._cell(row)}" for row in self.rows())
+        return ", ".join(
+            f"{getattr(row, names)} {self._cell(row)}" for row in self.rows()
+        )
 
     def span(self) -> str:
         """Least to greatest estimate: '0.43 to 0.62'."""
@@ -181,7 +190,10 @@ class Estimates:
         """
         if within:
             wording = (above, below, neither, names, than)
-            parts = [f"{value}: {part.sentence(*wording)}" for value, part in self.groups(within)]
+            parts = [
+                f"{value}: {part.sentence(*wording)}"
+                for value, part in self.groups(within)
+            ]
             return ". ".join(parts)
         return by_direction(self.frame, above, below, neither, names, than)
 
@@ -195,7 +207,11 @@ class Estimates:
         others = [key for key in self.keys if key != along]
         if not others:
             return ordered["estimate"].diff().dropna()
-        return ordered.groupby(others, sort=False, observed=True)["estimate"].diff().dropna()
+        return (
+            ordered.groupby(others, sort=False, observed=True)["estimate"]
+            .diff()
+            .dropna()
+        )
 
     def never_falls(self, along: str) -> bool:
         """True where no estimate is below the one before it (but for rounding)."""
@@ -203,11 +219,15 @@ class Estimates:
 
     def lies_within(self, least: float, most: float) -> bool:
         """True where every defined estimate lies in this range (but for rounding)."""
-        return bool(self.frame["estimate"].dropna().between(least - 1e-9, most + 1e-9).all())
+        return bool(
+            self.frame["estimate"].dropna().between(least - 1e-9, most + 1e-9).all()
+        )
 
     def highest(self, within: str = "domain") -> "Estimates":
         """The row of the largest estimate in each value of `within`."""
-        best = self.frame.groupby(within, sort=False, observed=True)["estimate"].idxmax()
+        best = self.frame.groupby(within, sort=False, observed=True)[
+            "estimate"
+        ].idxmax()
         return replace(self, frame=self.frame.loc[best].reset_index(drop=True))
 
 
@@ -246,7 +266,11 @@ def by_direction(
     """
     said: dict[str, list[str]] = {}
     for row in rows.itertuples():
-        wording = direction(row, above, below, neither, than) if row.low <= row.high else UNDEFINED
+        wording = (
+            direction(row, above, below, neither, than)
+            if row.low <= row.high
+            else UNDEFINED
+        )
         said.setdefault(wording, []).append(str(getattr(row, names)))
     return "; ".join(f"{wording} {', '.join(who)}" for wording, who in said.items())
 
@@ -264,7 +288,10 @@ def attempt(measure: Callable[..., Any], *arguments: Any, **options: Any) -> dic
 
 
 def per_domain(
-    frame: pd.DataFrame, measure: Callable, within: str | None = None, pooled: bool = False
+    frame: pd.DataFrame,
+    measure: Callable,
+    within: str | None = None,
+    pooled: bool = False,
 ) -> pd.DataFrame:
     """`attempt(measure, rows)` in each domain (and each value of `within`, such as rank): domain,
     [within], fields, note.
@@ -285,6 +312,8 @@ def per_domain(
 # ---- the table of a notebook that does not hold an `Estimates` yet -------------------------------
 
 
-def wide(frame: pd.DataFrame, index: list[str], columns: str, digits: int = 2) -> pd.DataFrame:
+def wide(
+    frame: pd.DataFrame, index: list[str], columns: str, digits: int = 2
+) -> pd.DataFrame:
     """`Estimates.wide` of a frame."""
     return Estimates(frame, digits).wide(index, columns)

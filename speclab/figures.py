@@ -27,7 +27,12 @@ from speclab.pictures import LOOKS, Box, Layout, counts, marked
 from speclab.tree import Tree
 
 ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0
-DOMAIN_COLOURS = {"code": "#0072B2", "math": "#D55E00", "reasoning": "#009E73", "chat": "#CC79A7"}
+DOMAIN_COLOURS = {
+    "code": "#0072B2",
+    "math": "#D55E00",
+    "reasoning": "#009E73",
+    "chat": "#CC79A7",
+}
 OTHER_COLOURS = ("#444444", "#E69F00", "#56B4E9", "#8C6D1F", "#7F7F7F")
 MARKERS = dict(zip(DOMAIN_COLOURS, "osD^", strict=True))
 LINES = dict(zip(DOMAIN_COLOURS, ("-", "--", "-.", ":"), strict=True))
@@ -67,11 +72,17 @@ STYLE = dict.fromkeys(SIZES, 8) | {
 
 def use_style() -> None:
     """Set matplotlib's defaults to the house style."""
-    plt.rcParams.update(plt.rcParamsDefault | {"backend": plt.rcParams["backend"]} | STYLE)
+    plt.rcParams.update(
+        plt.rcParamsDefault | {"backend": plt.rcParams["backend"]} | STYLE
+    )
 
 
 def subplots(
-    rows: int = 1, columns: int = 1, width: float = TWO_COLUMNS, height: float = 2.5, **options: Any
+    rows: int = 1,
+    columns: int = 1,
+    width: float = TWO_COLUMNS,
+    height: float = 2.5,
+    **options: Any,
 ) -> tuple[Figure, Any]:
     """A figure of `width` x `height` inches and its axes (one, or an array), as matplotlib's
     `subplots`.
@@ -94,7 +105,8 @@ def save(figure: Figure, name: str, folder: Path) -> Path:
         )
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(
-        folder / f"{name}.pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None}
+        folder / f"{name}.pdf",
+        metadata={"CreationDate": None, "Creator": None, "Producer": None},
     )
     figure.savefig(folder / f"{name}.png", metadata={"Software": None})
     return folder / f"{name}.png"
@@ -105,7 +117,11 @@ def style_of(name: str, index: int = 0) -> dict[str, Any]:
     its index among the series.
     """
     if name in DOMAIN_COLOURS:
-        return {"color": DOMAIN_COLOURS[name], "marker": MARKERS[name], "linestyle": LINES[name]}
+        return {
+            "color": DOMAIN_COLOURS[name],
+            "marker": MARKERS[name],
+            "linestyle": LINES[name],
+        }
     if name == "published":
         return dict(PUBLISHED)
     order = list(LINES.values())
@@ -209,7 +225,9 @@ def lines_with_bands(
         if name in dots:
             axes.vlines(rows[x], *ends, color=style["color"], linewidth=1.2)
         else:
-            axes.fill_between(rows[x], *ends, color=style["color"], alpha=0.15, linewidth=0)
+            axes.fill_between(
+                rows[x], *ends, color=style["color"], alpha=0.15, linewidth=0
+            )
     if pd.api.types.is_integer_dtype(frame[x]):
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
 
@@ -277,10 +295,14 @@ def facets(
                 axes.set_axis_off()
                 continue
             if kind == "lines":
-                lines_with_bands(part, axes, x, hue, looks=looks, dots=dots, series=series)
+                lines_with_bands(
+                    part, axes, x, hue, looks=looks, dots=dots, series=series
+                )
             else:
                 interval_bars(part, axes, x, hue, horizontal=lying, series=series)
-            axes.set_title(", ".join(str(name) for name in (column, row) if name is not None))
+            axes.set_title(
+                ", ".join(str(name) for name in (column, row) if name is not None)
+            )
             if log:
                 _powers_of_two(axes)
     for axes in grid.flat:  # once all is drawn: an open end then fits every panel
@@ -306,7 +328,9 @@ def _powers_of_two(axes: Axes) -> None:
         axis.set_major_formatter("{x:g}")
 
 
-def _reference(axes: Axes, value: float | None, lying: bool, limits: tuple | None) -> None:
+def _reference(
+    axes: Axes, value: float | None, lying: bool, limits: tuple | None
+) -> None:
     if value is not None:
         draw = axes.axvline if lying else axes.axhline
         draw(value, color="black", linewidth=0.7)
@@ -350,7 +374,9 @@ def heatmap(
 
 def _luminance(colour: Sequence[float]) -> float:
     """Relative luminance of an RGB colour, 0 to 1 (WCAG 2)."""
-    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3]]
+    linear = [
+        c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3]
+    ]
     return float(np.dot([0.2126, 0.7152, 0.0722], linear))
 
 
@@ -386,7 +412,9 @@ def _rows(tree: Tree) -> np.ndarray:
         children = np.flatnonzero(tree.parent == node)
         children = children[np.argsort(tree.rank[children])]
         place[node] = (
-            np.mean([visit(child) for child in children]) if len(children) else next(leaves)
+            np.mean([visit(child) for child in children])
+            if len(children)
+            else next(leaves)
         )
         return place[node]
 
@@ -395,7 +423,9 @@ def _rows(tree: Tree) -> np.ndarray:
 
 
 def _box(axes: Axes, x: float, y: float, lines: Sequence[str], taken: bool) -> None:
-    edge, face, weight = ("#00543D", "#BFE6D9", "bold") if taken else ("#8A8A8A", "white", "normal")
+    edge, face, weight = (
+        ("#00543D", "#BFE6D9", "bold") if taken else ("#8A8A8A", "white", "normal")
+    )
     half = 0.36
     shape = FancyBboxPatch(
         (x - half, y - half),
@@ -415,7 +445,9 @@ def _box(axes: Axes, x: float, y: float, lines: Sequence[str], taken: bool) -> N
         ({"family": "DejaVu Sans Mono", "weight": weight}, {"fontsize": 7}),
         strict=False,
     ):
-        axes.text(x, spot, line, ha="center", va="center", parse_math=False, zorder=3, **kind)
+        axes.text(
+            x, spot, line, ha="center", va="center", parse_math=False, zorder=3, **kind
+        )
 
 
 def draw_tree(
@@ -460,11 +492,22 @@ def draw_tree(
             else {"color": "#8A8A8A", "linewidth": 0.8, "linestyle": "--"}
         )
         axes.plot(
-            [tree.depth[up] + 0.36, tree.depth[node] - 0.36], [y[up], y[node]], zorder=1, **style
+            [tree.depth[up] + 0.36, tree.depth[node] - 0.36],
+            [y[up], y[node]],
+            zorder=1,
+            **style,
         )
     for node in range(size):
-        numbers = [f"q {draft_prob[node]:.2f}   p {target_prob[node]:.2f}"] if node else []
-        _box(axes, tree.depth[node], y[node], [visible(labels[node]), *numbers], bool(taken[node]))
+        numbers = (
+            [f"q {draft_prob[node]:.2f}   p {target_prob[node]:.2f}"] if node else []
+        )
+        _box(
+            axes,
+            tree.depth[node],
+            y[node],
+            [visible(labels[node]), *numbers],
+            bool(taken[node]),
+        )
     axes.set(
         xlim=(-0.42, deepest + 0.42),
         ylim=(leaves - 0.5, -0.5),
@@ -478,7 +521,12 @@ def draw_tree(
     keys = [
         Line2D([], [], color="#00543D", linewidth=2.4, label="accepted by the target"),
         Line2D(
-            [], [], color="#8A8A8A", linewidth=0.8, linestyle="--", label="drafted, not accepted"
+            [],
+            [],
+            color="#8A8A8A",
+            linewidth=0.8,
+            linestyle="--",
+            label="drafted, not accepted",
         ),
         Line2D([], [], color="none", label="q: draft's probability, p: target's"),
     ]
@@ -562,6 +610,9 @@ def draw_tokens(layout: Layout, width: float = TWO_COLUMNS) -> Figure:
         )
     )
     figure.legend(
-        handles=keys, loc="outside lower left", ncols=4 if width > 5 else 2, handlelength=1.6
+        handles=keys,
+        loc="outside lower left",
+        ncols=4 if width > 5 else 2,
+        handlelength=1.6,
     )
     return figure

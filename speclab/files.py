@@ -18,7 +18,12 @@ from filelock import FileLock
 from speclab.prompts import EncodedPrompt
 
 SCHEMA_VERSION = 1
-I32, F32, IDS, PROBS = pa.int32(), pa.float32(), pa.list_(pa.int32()), pa.list_(pa.float32())
+I32, F32, IDS, PROBS = (
+    pa.int32(),
+    pa.float32(),
+    pa.list_(pa.int32()),
+    pa.list_(pa.float32()),
+)
 WHO = {"prompt_id": pa.string(), "domain": pa.string(), "position": I32}
 TRACE = WHO | {
     "token": I32,
@@ -96,11 +101,16 @@ def written(
         ) from error
 
 
-def _table(name: str, prompts: Sequence[EncodedPrompt], columns: list[dict]) -> pa.Table:
+def _table(
+    name: str, prompts: Sequence[EncodedPrompt], columns: list[dict]
+) -> pa.Table:
     tables = []
     for prompt, found in zip(prompts, columns, strict=True):
         count = len(found["position"])
-        found = {"prompt_id": [prompt.prompt_id] * count, "domain": [prompt.domain] * count} | found
+        found = {
+            "prompt_id": [prompt.prompt_id] * count,
+            "domain": [prompt.domain] * count,
+        } | found
         # a column of lists comes as a matrix, which Arrow takes row by row
         arrays = [
             pa.array(list(found[field.name]), field.type)
@@ -119,11 +129,18 @@ def part_file(folder: Path, index: int, name: str) -> Path:
 
 def _hashes(folder: Path, index: int) -> dict[str, str]:
     files = {name: part_file(folder, index, f"{name}.parquet") for name in SCHEMAS}
-    return {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()}
+    return {
+        name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for name, file in files.items()
+    }
 
 
 def write_part(
-    folder: Path, index: int, prompts: Sequence[EncodedPrompt], recorded: list, facts: dict
+    folder: Path,
+    index: int,
+    prompts: Sequence[EncodedPrompt],
+    recorded: list,
+    facts: dict,
 ) -> None:
     """One block: two Parquet files, then the marker with their checksums; without the marker the
     block does not count.
@@ -150,7 +167,10 @@ def part_facts(folder: Path, index: int) -> dict | None:
             return facts
     except (OSError, ValueError, KeyError) as error:
         reason = f"{type(error).__name__}: {error}"
-    print(f"part {index} in {folder} is damaged ({reason}): recording it again", file=sys.stderr)
+    print(
+        f"part {index} in {folder} is damaged ({reason}): recording it again",
+        file=sys.stderr,
+    )
     return None
 
 
@@ -168,8 +188,17 @@ def export(
     named = frame if isinstance(frame.index, pd.RangeIndex) else frame.reset_index()
     plain = named.astype(object).where(named.notna(), None)
     latex = plain.rename(columns=lambda column: str(column).replace("_", " "))
-    latex = latex.to_latex(index=False, escape=True, na_rep="--", float_format=f"%.{digits}f")
-    for path, text in ((table, named.to_csv(index=False, lineterminator="\n")), (page, latex)):
+    latex = latex.to_latex(
+        index=False, escape=True, na_rep="--", float_format=f"%.{digits}f"
+    )
+    for path, text in (
+        (table, named.to_csv(index=False, lineterminator="\n")),
+        (page, latex),
+    ):
         content = text.encode()
-        written(path, lambda p, content=content: p.write_bytes(content), "Other tables are kept")
+        written(
+            path,
+            lambda p, content=content: p.write_bytes(content),
+            "Other tables are kept",
+        )
     return table, page

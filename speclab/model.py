@@ -31,7 +31,9 @@ class KVCache:
     def __init__(self, capacity: int = 256):
         self.capacity = capacity
         self.length = 0
-        self.layers: dict[int, list[Tensor]] = {}  # keys and values: (batch, heads, capacity, d)
+        self.layers: dict[
+            int, list[Tensor]
+        ] = {}  # keys and values: (batch, heads, capacity, d)
 
     def update(
         self, key: Tensor, value: Tensor, layer_idx: int, *_args, **_kwargs
@@ -49,7 +51,10 @@ class KVCache:
 
     def _grow(self, layer_idx: int, like: Tensor, end: int) -> None:
         self.capacity = max(self.capacity, 1 << (end - 1).bit_length())
-        fresh = [like.new_empty(*like.shape[:-2], self.capacity, like.shape[-1]) for _ in range(2)]
+        fresh = [
+            like.new_empty(*like.shape[:-2], self.capacity, like.shape[-1])
+            for _ in range(2)
+        ]
         for new, old in zip(fresh, self.layers.get(layer_idx, ()), strict=False):
             new[..., : self.length, :] = old[..., : self.length, :]
         self.layers[layer_idx] = fresh
@@ -60,7 +65,9 @@ class KVCache:
 
     def crop(self, length: int) -> None:
         """Forget everything from `length` on."""
-        assert 0 <= length <= self.length, f"crop to {length}: the cache holds {self.length} tokens"
+        assert 0 <= length <= self.length, (
+            f"crop to {length}: the cache holds {self.length} tokens"
+        )
         self.length = length
 
     @torch.inference_mode()

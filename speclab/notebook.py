@@ -60,9 +60,13 @@ class Context:
         path = self.figures / f"{self.number}_captions.json"
         known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         kept = dict(sorted((known | {slug: caption}).items()))
-        path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.write_text(
+            json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
 
-    def plot(self, estimates: "Estimates", x: str, slug: str, caption: str, **options: Any) -> None:
+    def plot(
+        self, estimates: "Estimates", x: str, slug: str, caption: str, **options: Any
+    ) -> None:
         """Draw estimates by `x` with their intervals and save the figure; options as of
         `figures.facets` (hue, rows, columns, kind, …).
         """
@@ -71,7 +75,11 @@ class Context:
         self.save(figures.facets(estimates.frame, x, **options), slug, caption)
 
     def table(
-        self, table: "pd.DataFrame | Estimates", slug: str, digits: int = 3, rows: int = 12
+        self,
+        table: "pd.DataFrame | Estimates",
+        slug: str,
+        digits: int = 3,
+        rows: int = 12,
     ) -> None:
         """Export a table (NN_slug.csv and .tex) and show its first `rows` rows with `digits`
         decimals.
@@ -122,7 +130,9 @@ def start(notebook: str, profile: str, overrides: dict | None = None) -> Context
     from speclab.profiles import ROOT, load_profile
 
     if not (notebook[:2].isdigit() and notebook[2:3] == "_"):
-        raise ValueError(f"notebook={notebook!r}: a notebook is called NN_name, as 02_gamma_sweep")
+        raise ValueError(
+            f"notebook={notebook!r}: a notebook is called NN_name, as 02_gamma_sweep"
+        )
     settings = load_profile(profile, overrides)
     quiet()
     limit_threads()
@@ -145,7 +155,9 @@ def _hosted(profile: "Profile") -> None:
 
     if hosted.MOUNTED.is_dir():
         found, saved = hosted.attach(profile), hosted.restore()
-        print(f"attached: {', '.join([*found, *saved]) or 'nothing that this profile needs'}")
+        print(
+            f"attached: {', '.join([*found, *saved]) or 'nothing that this profile needs'}"
+        )
     if ROOT.name == "speclab-kit" and "quantization_config" in profile.notes.get(
         "target_config", {}
     ):
@@ -212,11 +224,16 @@ def show_table(frame: "pd.DataFrame", digits: int = 3) -> None:
     """
     from IPython.display import HTML, display
 
-    plain = frame.index.name is None and frame.index.equals(frame.reset_index(drop=True).index)
+    plain = frame.index.name is None and frame.index.equals(
+        frame.reset_index(drop=True).index
+    )
     display(
         HTML(
             frame.to_html(
-                index=not plain, float_format=f"{{:.{digits}f}}".format, na_rep="", border=0
+                index=not plain,
+                float_format=f"{{:.{digits}f}}".format,
+                na_rep="",
+                border=0,
             )
         )
     )
@@ -224,13 +241,17 @@ def show_table(frame: "pd.DataFrame", digits: int = 3) -> None:
 
 def _installed(requirement: Requirement) -> bool:
     try:
-        return requirement.specifier.contains(metadata.version(requirement.name), prereleases=True)
+        return requirement.specifier.contains(
+            metadata.version(requirement.name), prereleases=True
+        )
     except metadata.PackageNotFoundError:
         return False
 
 
 def _pip(*arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *arguments], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", *arguments], check=True
+    )
 
 
 def install_missing(root: Path, extra: str | None = None) -> list[str]:
@@ -241,8 +262,13 @@ def install_missing(root: Path, extra: str | None = None) -> list[str]:
     ranges. extra: an optional set, whose own needs are installed but for torch and numpy (GPTQModel
     asks for one exact numpy, and works with others).
     """
-    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted, kept = project["optional-dependencies"][extra] if extra else project["dependencies"], []
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
+    wanted, kept = (
+        project["optional-dependencies"][extra] if extra else project["dependencies"],
+        [],
+    )
     for need in map(Requirement, project["dependencies"]):
         if need.name in ("torch", "numpy") and _installed(need):
             kept.append(f"{need.name}=={metadata.version(need.name)}")
@@ -261,6 +287,8 @@ def install_missing(root: Path, extra: str | None = None) -> list[str]:
             if n.name not in ("torch", "numpy")
             and (n.marker is None or n.marker.evaluate({"extra": ""}))
         ]
-        if more := sorted({f"{n.name}{n.specifier}" for n in needs if not _installed(n)}):
+        if more := sorted(
+            {f"{n.name}{n.specifier}" for n in needs if not _installed(n)}
+        ):
             _pip(*more, *kept)
     return missing

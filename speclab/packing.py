@@ -19,18 +19,29 @@ LOGIT_BYTES = 44
 
 
 def chunk_bytes(
-    config: Any, itemsize: int, profile: Profile, packed: int, logit_bytes: int, quantised: bool
+    config: Any,
+    itemsize: int,
+    profile: Profile,
+    packed: int,
+    logit_bytes: int,
+    quantised: bool,
 ) -> dict[str, int]:
     """Bytes beside the weights while `packed` nodes are recorded at once, an upper bound by part.
 
     config: of a KNOWN architecture, with Hugging Face's names; itemsize: bytes of a number.
     """
-    heads, width, inner = config.num_attention_heads, config.hidden_size, config.intermediate_size
+    heads, width, inner = (
+        config.num_attention_heads,
+        config.hidden_size,
+        config.intermediate_size,
+    )
     kv_heads = config.num_key_value_heads
     head_dim = getattr(config, "head_dim", None) or width // heads
     new, tree = profile.max_new_tokens, profile.tree
     trunk = profile.max_prompt_tokens + new - 1
-    parents = [int((tree.width[tree.level(d)] > 0).sum()) for d in range(1, tree.max_depth)]
+    parents = [
+        int((tree.width[tree.level(d)] > 0).sum()) for d in range(1, tree.max_depth)
+    ]
     positions = min(new, max(1, packed // max(1, sum(parents))))
     nodes = positions * sum(parents)
     # a cache holds twice the trunk, then grows to powers of two
@@ -45,10 +56,17 @@ def chunk_bytes(
         n = positions * count
         largest = max(largest, n * (token + (behind + n) * pair))
         behind += n
-    unpacked = 2 * width * inner * itemsize if quantised else 0  # one projection of 4 bits
+    unpacked = (
+        2 * width * inner * itemsize if quantised else 0
+    )  # one projection of 4 bits
     rows = min(ROWS, new * max([1, *parents]))
     return {
-        "KV cache": slots * 2 * config.num_hidden_layers * kv_heads * head_dim * itemsize,
+        "KV cache": slots
+        * 2
+        * config.num_hidden_layers
+        * kv_heads
+        * head_dim
+        * itemsize,
         "activations": largest + unpacked + width * itemsize * (new + nodes),
         "logits": rows * config.vocab_size * logit_bytes,
     }

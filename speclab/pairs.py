@@ -72,7 +72,9 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
     folder, device = model_folder(spec), _device(spec)
     dtype = _dtype(spec, device)
     config = json.loads((folder / "config.json").read_text())
-    quantised = "quantization_config" in config or (folder / "quantize_config.json").is_file()
+    quantised = (
+        "quantization_config" in config or (folder / "quantize_config.json").is_file()
+    )
     check_fits(folder, device, dtype, quantised)
     if quantised:
         network = _load_quantised(folder, spec, device, dtype)
@@ -117,7 +119,9 @@ def model_folder(spec: ModelSpec) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(spec.path, revision=spec.revision, allow_patterns=WEIGHTS))
+        return Path(
+            snapshot_download(spec.path, revision=spec.revision, allow_patterns=WEIGHTS)
+        )
     except Exception as error:
         said = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(
@@ -164,9 +168,13 @@ def free_bytes(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] + kept
 
 
-def check_fits(folder: Path, device: torch.device, dtype: torch.dtype, quantised: bool) -> None:
+def check_fits(
+    folder: Path, device: torch.device, dtype: torch.dtype, quantised: bool
+) -> None:
     """An error when the device has fewer bytes free than the weights will take."""
-    wider = 1 if quantised else dtype.itemsize / 2  # than the 16 bit that weights are stored in
+    wider = (
+        1 if quantised else dtype.itemsize / 2
+    )  # than the 16 bit that weights are stored in
     need = weight_bytes(folder) * wider * 1.1
     free = free_bytes(device)
     if need > free:
@@ -190,12 +198,20 @@ def weight_bytes(folder: Path) -> int:
 # ---- the network ---------------------------------------------------------------------------------
 
 
-def _load_quantised(folder: Path, spec: ModelSpec, device: torch.device, dtype: torch.dtype) -> Any:
+def _load_quantised(
+    folder: Path, spec: ModelSpec, device: torch.device, dtype: torch.dtype
+) -> Any:
     from gptqmodel import BACKEND, GPTQModel
 
-    backend = BACKEND.AUTO if spec.backend == "auto" else BACKEND(f"gptq_{spec.backend}")
+    backend = (
+        BACKEND.AUTO if spec.backend == "auto" else BACKEND(f"gptq_{spec.backend}")
+    )
     loaded = GPTQModel.load(
-        str(folder), device=str(device), backend=backend, dtype=dtype, trust_remote_code=False
+        str(folder),
+        device=str(device),
+        backend=backend,
+        dtype=dtype,
+        trust_remote_code=False,
     )
     return loaded.model
 
@@ -216,8 +232,12 @@ def _load_plain(folder: Path, dtype: torch.dtype) -> Any:
             ignore_mismatched_sizes=True,  # the weight
         )
     except ValueError as error:
-        if "attention implementation" in str(error):  # no attention at all, or one without masks
-            raise _no_cache(folder.name, "it has no scaled dot-product attention") from error
+        if "attention implementation" in str(
+            error
+        ):  # no attention at all, or one without masks
+            raise _no_cache(
+                folder.name, "it has no scaled dot-product attention"
+            ) from error
         raise
     _check_weights(folder, info)
     return network
@@ -281,7 +301,9 @@ def _probe(model: LanguageModel, name: str) -> None:
         raise _no_cache(name, why) from error
     layers = model.network.config.num_hidden_layers
     if len(cache.layers) != layers:
-        raise _no_cache(name, f"only {len(cache.layers)} of its {layers} layers write to ours")
+        raise _no_cache(
+            name, f"only {len(cache.layers)} of its {layers} layers write to ours"
+        )
     packed = model.head(hidden)[0, 1:].float()
     gap, scale = float((packed - alone).abs().max()), float(alone.abs().max())
     tolerance = 1e-3 if model.dtype == torch.float32 else 0.05
@@ -299,7 +321,11 @@ def check_vocabularies(target: Any, draft: Any, sizes: tuple[int, int]) -> int:
     """Number of ids both models share; an error unless the tokenizers agree on each of them."""
     shared = min(sizes)
     left, right = (
-        {(token, place) for token, place in tokenizer.get_vocab().items() if place < shared}
+        {
+            (token, place)
+            for token, place in tokenizer.get_vocab().items()
+            if place < shared
+        }
         for tokenizer in (target, draft)
     )
     wrong = sorted({token for token, _ in left ^ right})
@@ -323,7 +349,9 @@ def _stop_ids(network: Any, tokenizer: Any) -> frozenset[int]:
 
 def _kernel(network: Any) -> str:
     """Class of the quantised layers, or of the plain ones."""
-    names = {type(m).__name__ for m in network.modules() if "Linear" in type(m).__name__}
+    names = {
+        type(m).__name__ for m in network.modules() if "Linear" in type(m).__name__
+    }
     return "+".join(sorted(names - {"Linear"} or names))
 
 

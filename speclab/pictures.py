@@ -114,7 +114,9 @@ def pieces(steps: Sequence["Step"], token_strings: Sequence[str]) -> list[Piece]
     for block, step in enumerate(steps):
         assert len(step.tokens) - step.accepted in (0, 1), f"step {block} is {step}"
         for place, token in enumerate(step.tokens):
-            assert 0 <= token < len(token_strings), f"step {block}: token {token} has no text"
+            assert 0 <= token < len(token_strings), (
+                f"step {block}: token {token} has no text"
+            )
             kind = "accepted" if place < step.accepted else step.kind
             assert kind in LOOKS, f"step {block} is {step}"
             found.append(Piece(int(token), token_strings[token], kind, block, place))
@@ -153,7 +155,9 @@ def as_html(steps: Sequence["Step"], token_strings: Sequence[str]) -> str:
         body += "" if piece.place else BAR
         body += _span(marked(piece.text), piece.kind, title)
         body += "<br>" if piece.text.endswith("\n") else ""
-    legend = " ".join(f"{_span(kind, kind)} {count}" for kind, count in counts(shown).items())
+    legend = " ".join(
+        f"{_span(kind, kind)} {count}" for kind, count in counts(shown).items()
+    )
     passes = (
         f"{len(shown)} tokens in {len(steps)} target passes "
         f"({len(shown) / len(steps):.2f} tokens per pass)"
@@ -178,12 +182,16 @@ def _cells(text: str) -> int:
     return cells
 
 
-def layout(steps: Sequence["Step"], token_strings: Sequence[str], columns: int = 100) -> Layout:
+def layout(
+    steps: Sequence["Step"], token_strings: Sequence[str], columns: int = 100
+) -> Layout:
     """Places of all tokens on lines of `columns` cells, at least 10, for `figures.draw_tokens`: one
     cell before a block, a new line behind a line end and where a token does not fit; a token longer
     than a line is cut.
     """
-    assert columns >= 10, f"columns={columns}: 100 fills two columns of a paper at 8 points"
+    assert columns >= 10, (
+        f"columns={columns}: 100 fills two columns of a paper at 8 points"
+    )
     boxes, row, column = [], 0, 0
     for piece in pieces(steps, token_strings):
         text = marked(piece.text)

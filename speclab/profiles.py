@@ -45,7 +45,9 @@ def _words(cls: type, error: ValidationError) -> str:
 
 def _checked(cls: type) -> type:
     """A frozen dataclass checked by pydantic; the first wrong value is a ValueError of one line."""
-    made = dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))(cls)
+    made = dataclass(
+        frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False)
+    )(cls)
     check = made.__init__
 
     @functools.wraps(check)
@@ -61,7 +63,9 @@ def _checked(cls: type) -> type:
 
 def _number(default: float, low: float, high: float) -> Any:
     words = f"allowed are numbers from {low} to {high}"
-    return Field(default, ge=low, le=high, strict=isinstance(default, int), description=words)
+    return Field(
+        default, ge=low, le=high, strict=isinstance(default, int), description=words
+    )
 
 
 @_checked
@@ -70,7 +74,9 @@ class ModelSpec:
     id, `revision` a commit hash.
     """
 
-    path: str = Field(min_length=1, description="a folder, or owner/name on the hub, is needed")
+    path: str = Field(
+        min_length=1, description="a folder, or owner/name on the hub, is needed"
+    )
     revision: str | None = None
     # auto: float32 on a CPU, float16 on a GPU
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
@@ -125,7 +131,9 @@ class Profile:
             check_limit("budget", self.budget)
         for domain in self.domains:
             if domain not in DOMAINS:
-                raise ValueError(f"domains: {domain!r}: {_near(str(domain), list(DOMAINS))}")
+                raise ValueError(
+                    f"domains: {domain!r}: {_near(str(domain), list(DOMAINS))}"
+                )
 
     @property
     def tree(self) -> Tree:
@@ -146,9 +154,13 @@ def _made(cls: type, values: dict, where: str) -> Any:
     known = [f.name for f in dataclasses.fields(cls)]
     for key in values:
         if key not in known:
-            raise ValueError(f"{where}: unknown parameter {key!r}: {_near(str(key), known)}")
+            raise ValueError(
+                f"{where}: unknown parameter {key!r}: {_near(str(key), known)}"
+            )
     if cls is ModelSpec and "path" not in values:
-        raise ValueError(f"{where}: `path` is missing: a folder, or owner/name on the hub")
+        raise ValueError(
+            f"{where}: `path` is missing: a folder, or owner/name on the hub"
+        )
     return cls(**values)
 
 
@@ -171,7 +183,9 @@ def load_profile(name: str | Path, overrides: dict | None = None) -> Profile:
     """The profile of a name (notebooks/profiles/NAME.yaml) or of a YAML file, with overrides
     applied and every value checked.
     """
-    path = Path(name) if str(name).endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
+    path = (
+        Path(name) if str(name).endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
+    )
     if not path.is_file():
         near = _near(str(name), profile_names())
         raise ValueError(f"profile={str(name)!r}: {near} or a YAML file")

@@ -16,7 +16,9 @@ from pathlib import Path
 
 DOMAINS = ("code", "math", "reasoning", "chat")
 TEMPLATES = ("none", "chat")
-MATH_PROMPT = "Solve as a math problem. Show all intermediate steps.\nProblem: {}\nSolution:"
+MATH_PROMPT = (
+    "Solve as a math problem. Show all intermediate steps.\nProblem: {}\nSolution:"
+)
 REASONING_PROMPT = "Show your reasoning step by step.\nQ: {}\nA:"
 PROJECT_PROMPTS = Path(__file__).resolve().parent.parent / "data" / "prompts"
 # environment variable: a folder with copies of the hub sets, <folder>/<owner>/<name>
@@ -63,7 +65,9 @@ class HubSet:
 
 
 def _first_user_message(row: dict) -> str:
-    return next((m["content"].strip() for m in row["messages"] if m["role"] == "user"), "")
+    return next(
+        (m["content"].strip() for m in row["messages"] if m["role"] == "user"), ""
+    )
 
 
 # Source: arXiv:2604.14682 and the authors' loaders; rows in the order of the set. Only the first
@@ -107,7 +111,9 @@ def _check_known(argument: str, value: str, allowed: Sequence[str]) -> None:
     if value not in allowed:
         near = difflib.get_close_matches(str(value), allowed, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{argument} {value!r} is unknown: use one of {', '.join(allowed)}{hint}")
+        raise ValueError(
+            f"{argument} {value!r} is unknown: use one of {', '.join(allowed)}{hint}"
+        )
 
 
 def _parse(line: bytes, where: str, optional: Sequence[str] = ()) -> Prompt:
@@ -119,7 +125,9 @@ def _parse(line: bytes, where: str, optional: Sequence[str] = ()) -> Prompt:
             f"{where}: not valid JSON ({error}); write one object with {fields} on each line"
         ) from error
     if not isinstance(row, dict):
-        raise ValueError(f"{where}: a {type(row).__name__} came; write an object with {fields}")
+        raise ValueError(
+            f"{where}: a {type(row).__name__} came; write an object with {fields}"
+        )
     missing, unknown = set(FIELDS) - set(optional) - set(row), set(row) - set(FIELDS)
     for problem, names in (("missing", missing), ("unknown", unknown)):
         if names:
@@ -128,7 +136,9 @@ def _parse(line: bytes, where: str, optional: Sequence[str] = ()) -> Prompt:
             )
     for field, value in row.items():
         if not isinstance(value, str) or not value.strip():
-            raise ValueError(f"{where}: {field} is {value!r}; it must be text that is not empty")
+            raise ValueError(
+                f"{where}: {field} is {value!r}; it must be text that is not empty"
+            )
     if "domain" in row:
         _check_known(f"{where}: domain", row["domain"], DOMAINS)
     return Prompt(row["prompt_id"], row.get("domain", ""), row["prompt"])
@@ -170,13 +180,20 @@ def _hub_rows(hub_set: HubSet) -> Iterator[dict]:
 
     mirror, location, revision = os.environ.get(MIRROR), hub_set.name, hub_set.revision
     if mirror:
-        location, revision = str(Path(mirror).expanduser().resolve() / hub_set.name), None
+        location, revision = (
+            str(Path(mirror).expanduser().resolve() / hub_set.name),
+            None,
+        )
         if not Path(location).is_dir():
             raise ValueError(
                 f"{MIRROR}={mirror} holds no {hub_set.name}: its layout must be "
                 "<folder>/<owner>/<name>; or unset it"
             )
-    options = {"split": hub_set.split, "revision": revision, "streaming": hub_set.streaming}
+    options = {
+        "split": hub_set.split,
+        "revision": revision,
+        "streaming": hub_set.streaming,
+    }
     try:
         yield from load_dataset(location, hub_set.config, **options)
     # the hub client has many kinds of errors; none of them says what a reader can do
@@ -210,7 +227,9 @@ def load_prompts(
     asked.
     """
     if not isinstance(per_domain, int) or per_domain < 1:
-        raise ValueError(f"per_domain is {per_domain!r}: it must be a whole number, 1 or more")
+        raise ValueError(
+            f"per_domain is {per_domain!r}: it must be a whole number, 1 or more"
+        )
     if isinstance(domains, str) or not domains or len(set(domains)) < len(domains):
         raise ValueError(
             f"domains is {domains!r}: it must be a list of different domains, "
@@ -224,7 +243,9 @@ def load_prompts(
     chosen = []
     for domain in domains:
         offered = (prompt for prompt in everything if prompt.domain == domain)
-        found = list(islice(_paper_prompts(domain) if source == "paper" else offered, per_domain))
+        found = list(
+            islice(_paper_prompts(domain) if source == "paper" else offered, per_domain)
+        )
         if len(found) < per_domain:
             raise ValueError(
                 f"prompts {str(source)!r}: domain {domain} has {len(found)}, "
@@ -256,7 +277,9 @@ def encode_prompts(
     """
     _check_known("template", template, TEMPLATES)
     if not isinstance(max_tokens, int) or max_tokens < 1:
-        raise ValueError(f"max_tokens is {max_tokens!r}: it must be a whole number, 1 or more")
+        raise ValueError(
+            f"max_tokens is {max_tokens!r}: it must be a whole number, 1 or more"
+        )
     if template == "chat" and not getattr(tokenizer, "chat_template", None):
         raise ValueError(
             "template is 'chat', but the tokenizer has no chat_template: set template: none, "

@@ -21,7 +21,15 @@ from speclab.packing import ROWS, SMALLEST, packed_tokens_for
 from speclab.pairs import Pair, load_pair
 from speclab.profiles import Profile
 from speclab.prompts import EncodedPrompt
-from speclab.sampling import Sampling, entropy, probabilities, rank_key, rank_of, sample, uniforms
+from speclab.sampling import (
+    Sampling,
+    entropy,
+    probabilities,
+    rank_key,
+    rank_of,
+    sample,
+    uniforms,
+)
 from speclab.tree import Tree
 
 TOP = 8  # draft tokens kept per trace row
@@ -45,7 +53,9 @@ class Recorded:
 # ---- 1. the target's own text --------------------------------------------------------------------
 
 
-def _left_padded(prompts: list[EncodedPrompt], room: int) -> tuple[Tensor, Tensor, Tensor]:
+def _left_padded(
+    prompts: list[EncodedPrompt], room: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """tokens [B, L], positions [B, L], and who may be seen [B, L + room]: padding stands left and
     is seen by nobody.
     """
@@ -71,7 +81,9 @@ def generate(
     made in.
     """
     device = model.device
-    tokens, positions, seen = (x.to(device) for x in _left_padded(prompts, max_new_tokens))
+    tokens, positions, seen = (
+        x.to(device) for x in _left_padded(prompts, max_new_tokens)
+    )
     drawn = np.stack([uniforms(seed, p.prompt_id, max_new_tokens) for p in prompts])
     drawn = torch.tensor(drawn, device=device)
     stops = torch.tensor(sorted(stop_ids), device=device)
@@ -80,7 +92,9 @@ def generate(
     # a padding row sees itself alone: an empty row would be NaN in half precision
     own = torch.eye(length, dtype=torch.bool, device=device)
     earlier = torch.ones_like(own).tril()
-    hidden = model.forward(tokens, cache, positions, earlier & seen[:, None, :length] | own)
+    hidden = model.forward(
+        tokens, cache, positions, earlier & seen[:, None, :length] | own
+    )
     live = torch.ones(len(prompts), dtype=torch.bool, device=device)
     made = []
     for step in range(max_new_tokens):
@@ -94,7 +108,9 @@ def generate(
         if not live.any() or step + 1 == max_new_tokens:
             break
         visible = seen[:, None, : length + step + 1]
-        hidden = model.forward(token[:, None], cache, positions[:, -1:] + 1 + step, visible)
+        hidden = model.forward(
+            token[:, None], cache, positions[:, -1:] + 1 + step, visible
+        )
     texts = torch.stack(made, 1).tolist()
     return [tuple(token for token in text if token >= 0) for text in texts]
 
@@ -119,7 +135,9 @@ def _trace_rows(
     best = p.gather(-1, top_p)
     # KL(p||q), q floored at the smallest float32: a token that q excludes costs 103 nats times its
     # p, not infinity
-    kl = (p * (p.clamp(min=1e-45).log() - q.clamp(min=1e-45).log())).sum(-1).clamp(min=0)
+    kl = (
+        (p * (p.clamp(min=1e-45).log() - q.clamp(min=1e-45).log())).sum(-1).clamp(min=0)
+    )
     return {
         "token": token,
         "draft_rank": rank_of(key_q, token),
@@ -147,7 +165,9 @@ def _child_rows(
         "token": token,
         "draft_prob": q.gather(-1, token),
         "target_prob": p.gather(-1, token),
-        "target_rank": torch.stack([rank_of(key_p, token[:, k]) for k in range(width)], 1),
+        "target_rank": torch.stack(
+            [rank_of(key_p, token[:, k]) for k in range(width)], 1
+        ),
         "target_entropy": entropy(p)[:, None].expand(token.shape),
         "draft_entropy": entropy(q)[:, None].expand(token.shape),
     }
@@ -174,20 +194,33 @@ def _finite(columns: dict[str, np.ndarray], prompt_id: str) -> None:
 # ---- 3. the trees of all positions, level by level -----------------------------------------------
 
 
-def _hidden(pair: Pair, caches: list[KVCache], tokens: Tensor, *where: Tensor) -> list[Tensor]:
+def _hidden(
+    pair: Pair, caches: list[KVCache], tokens: Tensor, *where: Tensor
+) -> list[Tensor]:
     """Hidden states [n, d] of both models over tokens [n] behind their caches."""
     models = (pair.target, pair.draft)
-    return [m.forward(tokens[None], c, *where)[0] for m, c in zip(models, caches, strict=True)]
+    return [
+        m.forward(tokens[None], c, *where)[0]
+        for m, c in zip(models, caches, strict=True)
+    ]
 
 
-def _visible(tree: Tree, trunk_length: int, contexts: Tensor, levels: list[np.ndarray]) -> Tensor:
+def _visible(
+    tree: Tree, trunk_length: int, contexts: Tensor, levels: list[np.ndarray]
+) -> Tensor:
     """bool [m * k, trunk + nodes so far]: each node of the last level sees its position's trunk
     prefix and its own ancestors.
     """
     own = torch.eye(len(contexts), dtype=torch.bool)
-    prefix = (torch.arange(trunk_length) < contexts[:, None]).repeat_interleave(len(levels[-1]), 0)
-    ancestors = [torch.from_numpy(tree.ancestors[np.ix_(levels[-1], level)]) for level in levels]
-    return torch.cat([prefix, *(torch.kron(own, block).bool() for block in ancestors)], 1)
+    prefix = (torch.arange(trunk_length) < contexts[:, None]).repeat_interleave(
+        len(levels[-1]), 0
+    )
+    ancestors = [
+        torch.from_numpy(tree.ancestors[np.ix_(levels[-1], level)]) for level in levels
+    ]
+    return torch.cat(
+        [prefix, *(torch.kron(own, block).bool() for block in ancestors)], 1
+    )
 
 
 def _chunk_nodes(
@@ -215,8 +248,12 @@ def _chunk_nodes(
         nodes = tree.level(depth)
         row = np.searchsorted(parents, tree.parent[nodes])
         for name, values in children.items():
-            column = columns.setdefault(name, torch.empty(m, tree.size, dtype=values.dtype))
-            column[:, nodes - 1] = values.view(m, len(parents), width)[:, row, tree.rank[nodes]]
+            column = columns.setdefault(
+                name, torch.empty(m, tree.size, dtype=values.dtype)
+            )
+            column[:, nodes - 1] = values.view(m, len(parents), width)[
+                :, row, tree.rank[nodes]
+            ]
         parents = nodes[tree.width[nodes] > 0]
         if len(parents):
             levels.append(parents)
@@ -256,9 +293,13 @@ def record_prompt(
     text = torch.tensor(continuation, device=pair.target.device)
     found = _reduced(
         n,
-        lambda part: _trace_rows(*_distributions(pair, hidden, part, sampling), text[part]),
+        lambda part: _trace_rows(
+            *_distributions(pair, hidden, part, sampling), text[part]
+        ),
     )
-    trace = {"position": np.arange(n)} | {name: rows.numpy() for name, rows in found.items()}
+    trace = {"position": np.arange(n)} | {
+        name: rows.numpy() for name, rows in found.items()
+    }
     _finite(trace, prompt.prompt_id)
     inner = int((tree.width[1:] > 0).sum())
     chunks = []
@@ -266,7 +307,10 @@ def record_prompt(
         rows = [h[positions[0] : positions[-1] + 1] for h in hidden]
         contexts = len(prompt.ids) + positions
         chunks.append(_chunk_nodes(pair, tree, caches, rows, contexts, sampling))
-    nodes = {name: torch.cat([c[name] for c in chunks]).flatten().numpy() for name in chunks[0]}
+    nodes = {
+        name: torch.cat([c[name] for c in chunks]).flatten().numpy()
+        for name in chunks[0]
+    }
     nodes["position"] = np.repeat(np.arange(n), tree.size)
     nodes["node"] = np.tile(np.arange(1, tree.size + 1), n)
     for name in ("parent", "depth", "rank", "best_path"):
@@ -308,7 +352,9 @@ def peak_bytes() -> dict[str, int]:
     return peaks
 
 
-def _halving(work: Callable[[int], Any], size: int, smallest: int, said: str) -> tuple[Any, int]:
+def _halving(
+    work: Callable[[int], Any], size: int, smallest: int, said: str
+) -> tuple[Any, int]:
     """`work(size)` and the size it ran with; out of memory halves the size, says so and goes on."""
     while True:
         try:
@@ -379,11 +425,15 @@ class Worker:
 
         def work(packed: int) -> list[Recorded]:
             return [
-                record_prompt(self.pair, p, texts[p.prompt_id], profile.tree, sampling, packed)
+                record_prompt(
+                    self.pair, p, texts[p.prompt_id], profile.tree, sampling, packed
+                )
                 for p in block
             ]
 
-        recorded, self.packed = _halving(work, self.packed, SMALLEST, "max_packed_tokens={}")
+        recorded, self.packed = _halving(
+            work, self.packed, SMALLEST, "max_packed_tokens={}"
+        )
         facts = {
             "time_s": time.perf_counter() - began,
             "pair": self.pair.facts,
@@ -396,6 +446,8 @@ class Worker:
 Engine = Callable[[Job, list[int]], Iterator[Done]]
 
 
-def in_process(job: Job, indices: list[int], pair: Pair | None = None) -> Iterator[Done]:
+def in_process(
+    job: Job, indices: list[int], pair: Pair | None = None
+) -> Iterator[Done]:
     """One block after another with one pair, loaded here if it is not given."""
     return map(Worker(job, pair=pair).record, indices)

@@ -48,7 +48,9 @@ class _Texts:
     prompt_id: np.ndarray  # [prompts]
     domain: np.ndarray  # [prompts]
     length: np.ndarray  # [prompts] tokens
-    value: np.ndarray  # [prompts, longest] what is replayed; `fill` past the end of a text
+    value: (
+        np.ndarray
+    )  # [prompts, longest] what is replayed; `fill` past the end of a text
 
 
 def replay(trace: pd.DataFrame, shape: Any, starts: str = "visited") -> pd.DataFrame:
@@ -63,11 +65,15 @@ def replay(trace: pd.DataFrame, shape: Any, starts: str = "visited") -> pd.DataF
     """
     tree = _tree(shape)
     texts = _texts(trace, _ranks(trace), fill=-1)
-    blocks = _blocks(texts, _walk(texts.value, tree), np.bincount(tree.depth)[1:].cumsum(), starts)
+    blocks = _blocks(
+        texts, _walk(texts.value, tree), np.bincount(tree.depth)[1:].cumsum(), starts
+    )
     return blocks.astype({"accepted": "int64", "emitted": "int64", "truncated": bool})
 
 
-def replay_sampled(trace: pd.DataFrame, gamma: int, starts: str = "visited") -> pd.DataFrame:
+def replay_sampled(
+    trace: pd.DataFrame, gamma: int, starts: str = "visited"
+) -> pd.DataFrame:
     """Expected blocks of the sampled chain (rejection rule) of `gamma` draft tokens, given a text
     that was sampled from p.
 
@@ -109,7 +115,9 @@ def prompt_sums(blocks: pd.DataFrame, ends: str = "all") -> pd.DataFrame:
         "drafted": kept * blocks["drafted"].to_numpy(),
         "accepted": weight * blocks["accepted"].to_numpy() - cut * remaining,
         "emitted": weight * blocks["emitted"].to_numpy() - cut * remaining,
-        "truncated": np.zeros(len(blocks)) if ends == "untruncated" else kept * truncated,
+        "truncated": np.zeros(len(blocks))
+        if ends == "untruncated"
+        else kept * truncated,
     }
     for depth, name in zip(depths, survival, strict=True):
         sums[name] = weight * blocks[name].to_numpy(float) - cut * (depth <= remaining)
@@ -162,7 +170,9 @@ def _walk(draft_rank: np.ndarray, tree: Tree) -> np.ndarray:
     draft rank of the text's next token.
     """
     width, longest, depth = tree.width.max(), draft_rank.shape[1], tree.max_depth
-    child = np.full((tree.size + 1, width + 1), -1)  # the last column stays -1: no such child
+    child = np.full(
+        (tree.size + 1, width + 1), -1
+    )  # the last column stays -1: no such child
     child[tree.parent[1:], tree.rank[1:]] = np.arange(1, tree.size + 1)
     column = np.where((draft_rank < 0) | (draft_rank >= width), width, draft_rank)
     column = np.pad(column, ((0, 0), (0, depth)), constant_values=width)
@@ -193,7 +203,9 @@ def _blocks(
     """The frame of `replay`; nodes_to_depth[d - 1] = nodes of depth <= d in the draft."""
     _among("starts", starts, STARTS)
     prompt, start = np.nonzero(np.arange(texts.value.shape[1]) < texts.length[:, None])
-    weight = _visits(survival)[prompt, start] if starts == "visited" else np.ones(len(start))
+    weight = (
+        _visits(survival)[prompt, start] if starts == "visited" else np.ones(len(start))
+    )
     prompt, start, weight = prompt[weight > 0], start[weight > 0], weight[weight > 0]
     depth, remaining = survival.shape[-1], texts.length[prompt] - start
     survival = survival[prompt, start]
@@ -211,7 +223,9 @@ def _blocks(
         "emitted": accepted + 1 - truncated,
         "truncated": truncated,
     }
-    return pd.DataFrame(columns | {f"survival_{d + 1}": survival[:, d] for d in range(depth)})
+    return pd.DataFrame(
+        columns | {f"survival_{d + 1}": survival[:, d] for d in range(depth)}
+    )
 
 
 def _texts(trace: pd.DataFrame, value: np.ndarray, fill: float) -> _Texts:
@@ -221,7 +235,9 @@ def _texts(trace: pd.DataFrame, value: np.ndarray, fill: float) -> _Texts:
     code, prompts = pd.factorize(trace["prompt_id"])
     domain_code, domains = pd.factorize(trace["domain"])
     if min(code.min(), domain_code.min()) < 0:
-        raise ValueError("trace has rows without a prompt_id or domain: every row needs both")
+        raise ValueError(
+            "trace has rows without a prompt_id or domain: every row needs both"
+        )
     length = np.bincount(code)
     begin = length.cumsum() - length
     position = trace["position"].to_numpy()
@@ -239,16 +255,24 @@ def _texts(trace: pd.DataFrame, value: np.ndarray, fill: float) -> _Texts:
     other = domain[code] != domain_code
     if other.any():
         prompt = prompts[code[other.argmax()]]
-        raise ValueError(f"trace: prompt {prompt!r} has two domains; make prompt_id unique")
+        raise ValueError(
+            f"trace: prompt {prompt!r} has two domains; make prompt_id unique"
+        )
     grid = np.full((len(prompts), length.max()), fill)
     grid[code, position.astype(int)] = value
     return _Texts(np.asarray(prompts), np.asarray(domains)[domain], length, grid)
 
 
 def _columns(trace: pd.DataFrame, *names: str) -> list[np.ndarray]:
-    missing = [name for name in ("prompt_id", "domain", "position", *names) if name not in trace]
+    missing = [
+        name
+        for name in ("prompt_id", "domain", "position", *names)
+        if name not in trace
+    ]
     if missing:
-        raise ValueError(f"trace lacks the columns {missing}; it has {list(trace.columns)}")
+        raise ValueError(
+            f"trace lacks the columns {missing}; it has {list(trace.columns)}"
+        )
     if trace.empty:
         raise ValueError("trace is empty: record at least one prompt")
     return [trace[name].to_numpy(float) for name in names]
@@ -256,7 +280,13 @@ def _columns(trace: pd.DataFrame, *names: str) -> list[np.ndarray]:
 
 def _ranks(trace: pd.DataFrame) -> np.ndarray:
     (rank,) = _columns(trace, "draft_rank")
-    _refuse(trace, ~((rank >= 0) & (rank == np.floor(rank))), rank, "draft_rank", "an integer >= 0")
+    _refuse(
+        trace,
+        ~((rank >= 0) & (rank == np.floor(rank))),
+        rank,
+        "draft_rank",
+        "an integer >= 0",
+    )
     return rank.astype(int)
 
 
@@ -267,7 +297,11 @@ def _ratios(trace: pd.DataFrame) -> np.ndarray:
     _refuse(trace, ~((q >= 0) & (q <= 1.001)), q, "q_token", "in [0, 1]")
     # Sampled text is the argmax everywhere with probability prod p: below 1e-6, it was not sampled.
     known = {"token", "target_top"} <= set(trace)
-    if known and np.log(p).sum() < np.log(1e-6) and (trace["token"] == trace["target_top"]).all():
+    if (
+        known
+        and np.log(p).sum() < np.log(1e-6)
+        and (trace["token"] == trace["target_top"]).all()
+    ):
         raise ValueError(
             "trace holds greedy text (every token is target_top); the rejection rule needs text "
             "sampled from the target: use a run of kind 'sampled', or replay(...) for T = 0"
@@ -296,5 +330,7 @@ def _tree(shape: Any) -> Tree:
 
 def _among(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
-        raise ValueError(f"{name} = {value!r} is unknown; allowed: {', '.join(allowed)}")
+        raise ValueError(
+            f"{name} = {value!r} is unknown; allowed: {', '.join(allowed)}"
+        )
     return value

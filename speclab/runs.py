@@ -61,7 +61,15 @@ NOT_IN_KEY = (
     "max_packed_tokens",
     "position_bin",
 )
-LIBRARIES = ("torch", "transformers", "gptqmodel", "numpy", "pandas", "pyarrow", "datasets")
+LIBRARIES = (
+    "torch",
+    "transformers",
+    "gptqmodel",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "datasets",
+)
 
 
 @dataclass(frozen=True)
@@ -125,10 +133,16 @@ def weights_digest(folder: Path) -> str:
         return folder.name
     total = hashlib.sha256()
     for file in sorted(
-        [*folder.glob("*.safetensors"), folder / "config.json", folder / "tokenizer.json"]
+        [
+            *folder.glob("*.safetensors"),
+            folder / "config.json",
+            folder / "tokenizer.json",
+        ]
     ):
         if file.is_file():
-            total.update(_file_digest(file, file.stat().st_size, file.stat().st_mtime_ns))
+            total.update(
+                _file_digest(file, file.stat().st_size, file.stat().st_mtime_ns)
+            )
     return total.hexdigest()[:40]
 
 
@@ -152,9 +166,13 @@ def run_key(profile: Profile, prompts: list[Prompt] | None = None) -> str:
     """
     from speclab.pairs import model_folder
 
-    settings = {name: value for name, value in asdict(profile).items() if name not in NOT_IN_KEY}
+    settings = {
+        name: value for name, value in asdict(profile).items() if name not in NOT_IN_KEY
+    }
     models = {"target": profile.target, "draft": profile.draft}
-    weights = {name: weights_digest(model_folder(spec)) for name, spec in models.items()}
+    weights = {
+        name: weights_digest(model_folder(spec)) for name, spec in models.items()
+    }
     asked = prompts_digest(prompts or profile_prompts(profile))
     content = [SCHEMA_VERSION, settings, weights, asked]
     text = json.dumps(content, sort_keys=True, default=str)
@@ -172,7 +190,9 @@ def _record_parts(
     """
     names = [[p.prompt_id for p in block] for block in job.blocks]
     facts = [part_facts(folder, index) for index in range(len(names))]
-    missing = [i for i, ids in enumerate(names) if not facts[i] or facts[i]["prompts"] != ids]
+    missing = [
+        i for i, ids in enumerate(names) if not facts[i] or facts[i]["prompts"] != ids
+    ]
     if not missing:
         return facts
     bar = partial(
@@ -184,7 +204,9 @@ def _record_parts(
     )
     for done in (progress or bar)(engine(job, missing)):
         facts[done.index] = {"prompts": names[done.index]} | done.facts
-        write_part(folder, done.index, job.blocks[done.index], done.recorded, facts[done.index])
+        write_part(
+            folder, done.index, job.blocks[done.index], done.recorded, facts[done.index]
+        )
     return facts
 
 
@@ -192,9 +214,13 @@ def _assemble(folder: Path, count: int) -> dict[str, int]:
     """All parts as one file each, row groups by block; returns the rows."""
     rows = {}
     for name, schema in SCHEMAS.items():
-        tables = [pq.read_table(part_file(folder, i, f"{name}.parquet")) for i in range(count)]
+        tables = [
+            pq.read_table(part_file(folder, i, f"{name}.parquet")) for i in range(count)
+        ]
         whole = pa.concat_tables(tables).replace_schema_metadata(schema.metadata)
-        written(folder / f"{name}.parquet", lambda p, whole=whole: pq.write_table(whole, p))
+        written(
+            folder / f"{name}.parquet", lambda p, whole=whole: pq.write_table(whole, p)
+        )
         rows[name] = whole.num_rows
     return rows
 
@@ -222,7 +248,9 @@ def _manifest(
         "prompt_set": prompts_digest(prompts),
         "time_s": sum(times),
         "block_time_s": times,
-        "peak_bytes": {name: max(peak.get(name, 0) for peak in peaks) for name in peaks[0]},
+        "peak_bytes": {
+            name: max(peak.get(name, 0) for peak in peaks) for name in peaks[0]
+        },
         "max_packed_tokens": min(part["max_packed_tokens"] for part in parts),
         # gptqmodel is an extra
         "libraries": {name: version(name) for name in LIBRARIES if find_spec(name)},
@@ -258,7 +286,9 @@ def record_run(
     folder, prompts = Path(folder), prompts or profile_prompts(profile)
     key = run_key(profile, prompts)
     tokenizer = load_tokenizer(model_folder(profile.target))
-    encoded = encode_prompts(tokenizer, prompts, profile.max_prompt_tokens, profile.template)
+    encoded = encode_prompts(
+        tokenizer, prompts, profile.max_prompt_tokens, profile.template
+    )
     _same_run(folder, key, profile)
     cuts = [prompt.cut for prompt in encoded if prompt.cut]
     if cuts:
@@ -272,7 +302,9 @@ def record_run(
     job = Job(profile, blocks, texts, torch.get_num_threads())
     try:
         with FileLock(folder / ".lock", timeout=0):
-            parts = _record_parts(job, folder, engine or partial(in_process, pair=pair), progress)
+            parts = _record_parts(
+                job, folder, engine or partial(in_process, pair=pair), progress
+            )
             rows = _assemble(folder, len(blocks))
             manifest = _manifest(profile, key, prompts, cuts, parts, rows)
             text = json.dumps(manifest, indent=1, default=str)
@@ -311,7 +343,9 @@ def of_kind(profile: Profile, kind: str) -> Profile:
     return profile.replace(**KINDS[kind])
 
 
-def load_or_record(profile: Profile, kind: str = "greedy", engine: "Engine | None" = None) -> Run:
+def load_or_record(
+    profile: Profile, kind: str = "greedy", engine: "Engine | None" = None
+) -> Run:
     """The recorded run of (profile, kind) under data/runs, recorded now by `engine` if it is not
     there yet (with a progress bar).
     """
@@ -324,7 +358,9 @@ def load_or_record(profile: Profile, kind: str = "greedy", engine: "Engine | Non
         other = _folder(profile, SAME_TEXT[kind], prompts)
         if (other / "manifest.json").is_file():
             texts = texts_of(load_run(other))
-    return record_run(of_kind(profile, kind), folder, texts=texts, engine=engine, prompts=prompts)
+    return record_run(
+        of_kind(profile, kind), folder, texts=texts, engine=engine, prompts=prompts
+    )
 
 
 def _folder(profile: Profile, kind: str, prompts: list[Prompt]) -> Path:
@@ -335,4 +371,7 @@ def _folder(profile: Profile, kind: str, prompts: list[Prompt]) -> Path:
 def texts_of(run: Run) -> dict[str, tuple[int, ...]]:
     """The target's continuations of a run, token ids by prompt_id."""
     rows = run.trace.sort_values("position")
-    return {prompt: tuple(tokens.tolist()) for prompt, tokens in rows.groupby("prompt_id")["token"]}
+    return {
+        prompt: tuple(tokens.tolist())
+        for prompt, tokens in rows.groupby("prompt_id")["token"]
+    }

@@ -19,7 +19,9 @@ POSITION_BIN = 32  # tokens; the paper's bin 0 is positions 0-31
 ALL, POOLED = "all", "pooled"
 
 
-def require(frame: pd.DataFrame | None, columns: Sequence[str], name: str) -> pd.DataFrame:
+def require(
+    frame: pd.DataFrame | None, columns: Sequence[str], name: str
+) -> pd.DataFrame:
     """`frame` itself, once it is known to have rows and `columns`; ValueError naming `name` and
     what is missing otherwise.
     """
@@ -41,7 +43,9 @@ def require(frame: pd.DataFrame | None, columns: Sequence[str], name: str) -> pd
     return frame
 
 
-def domains_in(frame: pd.DataFrame, wanted: Sequence[str] | None = None) -> tuple[str, ...]:
+def domains_in(
+    frame: pd.DataFrame, wanted: Sequence[str] | None = None
+) -> tuple[str, ...]:
     """Domains of `frame` in the project's order (others after); ValueError if one of `wanted` is
     absent.
     """
@@ -62,7 +66,9 @@ def alpha(nodes: pd.DataFrame) -> np.ndarray:
     A value that is not finite is a ValueError, never averaged or taken as 1.
     """
     require(nodes, ["target_prob", "draft_prob"], "nodes")
-    target, draft = (nodes[name].to_numpy(np.float64) for name in ("target_prob", "draft_prob"))
+    target, draft = (
+        nodes[name].to_numpy(np.float64) for name in ("target_prob", "draft_prob")
+    )
     bad = ~(np.isfinite(target) & np.isfinite(draft) & (draft > 0) & (target >= 0))
     if bad.any():
         names = [name for name in ("prompt_id", "position", "node") if name in nodes]
@@ -93,7 +99,9 @@ class Estimator:
         values = self.value(self.columns(frame).sum(axis=0))
         if self.scalar:
             return float(values[0])
-        return pd.Series(values, range(self.first, self.first + len(values)), name=self.name)
+        return pd.Series(
+            values, range(self.first, self.first + len(values)), name=self.name
+        )
 
     def labels(self, size: int) -> list[str]:
         """Row names of the `size` values: `name`, or `name[i]`."""
@@ -106,7 +114,10 @@ def divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
     """Elementwise quotient, NaN (undefined) where the denominator is 0."""
     shape = np.broadcast_shapes(np.shape(numerator), np.shape(denominator))
     return np.divide(
-        numerator, denominator, out=np.full(shape, np.nan), where=np.not_equal(denominator, 0)
+        numerator,
+        denominator,
+        out=np.full(shape, np.nan),
+        where=np.not_equal(denominator, 0),
     )
 
 
@@ -121,7 +132,9 @@ def mean_of(column: str, name: str | None = None) -> Estimator:
     stored.
     """
     return Estimator(
-        name or f"mean_{column}", lambda frame: _with_count(column_of(frame, column)), quotient
+        name or f"mean_{column}",
+        lambda frame: _with_count(column_of(frame, column)),
+        quotient,
     )
 
 
@@ -162,7 +175,9 @@ def _best(nodes: pd.DataFrame) -> np.ndarray:
 
 def _top_mass(trace: pd.DataFrame) -> np.ndarray:
     require(trace, ["top_draft_p"], "trace")
-    return np.cumsum(np.stack(trace["top_draft_p"].to_numpy()).astype(np.float64), axis=1)
+    return np.cumsum(
+        np.stack(trace["top_draft_p"].to_numpy()).astype(np.float64), axis=1
+    )
 
 
 def _hit(trace: pd.DataFrame) -> np.ndarray:
@@ -179,7 +194,9 @@ def _chain(totals: np.ndarray) -> np.ndarray:
     return np.cumprod(quotient(totals), axis=-1)
 
 
-published_alpha = Estimator("published_alpha", lambda nodes: _with_count(alpha(nodes)), quotient)
+published_alpha = Estimator(
+    "published_alpha", lambda nodes: _with_count(alpha(nodes)), quotient
+)
 alpha_by_depth = Estimator("alpha_by_depth", _alpha_by_depth, quotient, scalar=False)
 alpha_by_rank = Estimator(
     "alpha_by_rank",
@@ -190,7 +207,9 @@ alpha_by_rank = Estimator(
 )
 published_chain = Estimator("published_chain", _alpha_by_depth, _chain, scalar=False)
 published_length = Estimator(
-    "published_length", _alpha_by_depth, lambda totals: _chain(totals).sum(-1, keepdims=True)
+    "published_length",
+    _alpha_by_depth,
+    lambda totals: _chain(totals).sum(-1, keepdims=True),
 )
 best_path_alpha = Estimator(
     "best_path_alpha", lambda nodes: _with_count(alpha(nodes), _best(nodes)), quotient
@@ -221,7 +240,9 @@ def reach(nodes: pd.DataFrame, rule: str = "greedy") -> np.ndarray:
             "'point-mass' (T > 0, deterministic children)"
         )
     column = "target_rank" if rule == "greedy" else "target_prob"
-    require(nodes, ["prompt_id", "position", "node", "parent", "depth", column], "nodes")
+    require(
+        nodes, ["prompt_id", "position", "node", "parent", "depth", column], "nodes"
+    )
     values = column_of(nodes, column)
     result = (values == 0).astype(np.float64) if rule == "greedy" else values.copy()
     depth, parents = nodes["depth"].to_numpy(), _parent_rows(nodes)
@@ -235,7 +256,9 @@ def _parent_rows(nodes: pd.DataFrame) -> np.ndarray:
     """Row number of each node's parent; meaningless at depth 1."""
     ids = [c for c in ("domain", "prompt_id", "position") if c in nodes]
     step = int(nodes["node"].max()) + 1
-    tree = nodes.groupby(ids, sort=False, observed=True).ngroup().to_numpy(np.int64) * step
+    tree = (
+        nodes.groupby(ids, sort=False, observed=True).ngroup().to_numpy(np.int64) * step
+    )
     keys = tree + nodes["node"].to_numpy()
     order = np.argsort(keys, kind="stable")
     if (np.diff(keys[order]) == 0).any():
@@ -254,22 +277,35 @@ def _parent_rows(nodes: pd.DataFrame) -> np.ndarray:
     return rows
 
 
-def _shares_of_blocks(columns: Callable[[pd.DataFrame], np.ndarray]) -> dict[str, Estimator]:
+def _shares_of_blocks(
+    columns: Callable[[pd.DataFrame], np.ndarray],
+) -> dict[str, Estimator]:
     """The five rungs from totals (..., D + 4): survived to each depth, accepted, emitted, blocks,
     drafted.
     """
 
     def given_the_one_before(t: np.ndarray) -> np.ndarray:
-        return divide(t[..., :-4], np.concatenate([t[..., -2:-1], t[..., :-5]], axis=-1))
+        return divide(
+            t[..., :-4], np.concatenate([t[..., -2:-1], t[..., :-5]], axis=-1)
+        )
 
     found = [
         Estimator(
-            "survival_by_depth", columns, lambda t: divide(t[..., :-4], t[..., -2:-1]), False
+            "survival_by_depth",
+            columns,
+            lambda t: divide(t[..., :-4], t[..., -2:-1]),
+            False,
         ),
         Estimator("accept_by_depth", columns, given_the_one_before, False),
-        Estimator("mean_accepted", columns, lambda t: divide(t[..., -4:-3], t[..., -2:-1])),
-        Estimator("block_efficiency", columns, lambda t: divide(t[..., -3:-2], t[..., -2:-1])),
-        Estimator("draft_utilisation", columns, lambda t: divide(t[..., -4:-3], t[..., -1:])),
+        Estimator(
+            "mean_accepted", columns, lambda t: divide(t[..., -4:-3], t[..., -2:-1])
+        ),
+        Estimator(
+            "block_efficiency", columns, lambda t: divide(t[..., -3:-2], t[..., -2:-1])
+        ),
+        Estimator(
+            "draft_utilisation", columns, lambda t: divide(t[..., -4:-3], t[..., -1:])
+        ),
     ]
     return {estimator.name: estimator for estimator in found}
 
@@ -285,7 +321,9 @@ def tree_estimators(rule: str = "greedy") -> dict[str, Estimator]:
     def columns(nodes: pd.DataFrame) -> np.ndarray:
         accepted, start = reach(nodes, rule), nodes["node"].to_numpy() == 1
         survived = accepted[:, None] * _levels(nodes)
-        return np.column_stack([survived, accepted, accepted + start, start, np.ones(len(nodes))])
+        return np.column_stack(
+            [survived, accepted, accepted + start, start, np.ones(len(nodes))]
+        )
 
     return _shares_of_blocks(columns)
 

@@ -35,7 +35,9 @@ class Interval:
         undefined on the frame itself.
         """
         if np.isnan(draws[0]):
-            raise ValueError(f"{what} is undefined on this frame (nothing to divide by)")
+            raise ValueError(
+                f"{what} is undefined on this frame (nothing to divide by)"
+            )
         low, high = bounds_of(draws[1:])
         return cls(float(draws[0]), float(low), float(high), n_prompts)
 
@@ -58,7 +60,9 @@ class Prompts:
         """Per-prompt sums (prompts, k) of row values (rows, k)."""
         size = self.weights.shape[1]
         columns = np.asarray(columns, np.float64)
-        return np.stack([np.bincount(self.rows, column, size) for column in columns.T], axis=1)
+        return np.stack(
+            [np.bincount(self.rows, column, size) for column in columns.T], axis=1
+        )
 
     def resampled(self, totals: np.ndarray) -> np.ndarray:
         """Per-domain sums (1 + n, domains, k): of the sample itself, then of each resample."""
@@ -76,7 +80,9 @@ def prompts_of(
     """
     require(frame, [cluster], "frame")
     if n < 1:
-        raise ValueError(f"n={n} resamples; at least 1 is needed, and 2,000 for an interval")
+        raise ValueError(
+            f"n={n} resamples; at least 1 is needed, and 2,000 for an interval"
+        )
     domains, of_row = ("all",), np.zeros(len(frame), int)
     if "domain" in frame:
         domains = domains_in(frame)
@@ -85,7 +91,9 @@ def prompts_of(
     domain = np.zeros(len(ids), int)
     domain[rows] = of_row
     if (domain[rows] != of_row).any():
-        raise ValueError(f"a {cluster} occurs in two domains: give every prompt an id of its own")
+        raise ValueError(
+            f"a {cluster} occurs in two domains: give every prompt an id of its own"
+        )
     weights = np.ones((1 + n, len(domain)))
     for number, name in enumerate(domains):
         size = int((domain == number).sum())
@@ -95,7 +103,9 @@ def prompts_of(
                 f"record {MIN_PROMPTS - size} more"
             )
         rng = np.random.default_rng([seed, number])
-        weights[1:, domain == number] = rng.multinomial(size, np.full(size, 1 / size), size=n)
+        weights[1:, domain == number] = rng.multinomial(
+            size, np.full(size, 1 / size), size=n
+        )
     return Prompts(rows, domain, domains, weights)
 
 
@@ -120,10 +130,14 @@ def by_domain(
     """
     prompts = prompts_of(frame, n, seed)
     totals = prompts.totals(estimator.columns(frame))
-    values = score.across(estimator.value, prompts.resampled(totals))  # (1 + n, domains + 2, m)
+    values = score.across(
+        estimator.value, prompts.resampled(totals)
+    )  # (1 + n, domains + 2, m)
     low, high = bounds_of(values[1:])
     each = estimator.value(totals)
-    own = np.stack([each[prompts.domain == d].mean(axis=0) for d in range(len(prompts.domains))])
+    own = np.stack(
+        [each[prompts.domain == d].mean(axis=0) for d in range(len(prompts.domains))]
+    )
     own = np.vstack([own, own.mean(axis=0), each.mean(axis=0)])
     counts = np.bincount(prompts.domain)
     names = [*prompts.domains, score.ALL, score.POOLED]
@@ -158,7 +172,10 @@ def bootstrap(
         totals, value = scalar_totals(frame, statistic, prompts)
         values = value(prompts.resampled(totals).sum(axis=1))
     else:
-        order, sizes = np.argsort(prompts.rows, kind="stable"), np.bincount(prompts.rows)
+        order, sizes = (
+            np.argsort(prompts.rows, kind="stable"),
+            np.bincount(prompts.rows),
+        )
         first = np.cumsum(sizes) - sizes
         values = [statistic(frame)]
         for weight in prompts.weights[1:].astype(int):
@@ -190,7 +207,9 @@ def scalar_totals(
         raise ValueError(
             f"{estimator.name} is a family of numbers: use by_domain, or an estimator of one number"
         )
-    return prompts.totals(estimator.columns(frame)), lambda totals: estimator.value(totals)[..., 0]
+    return prompts.totals(estimator.columns(frame)), lambda totals: estimator.value(
+        totals
+    )[..., 0]
 
 
 def fold_of(domain: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
@@ -199,12 +218,18 @@ def fold_of(domain: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
     ValueError if a domain has fewer prompts than folds.
     """
     if folds < 2:
-        raise ValueError(f"folds={folds}: at least 2 are needed, one to judge on and one to fit on")
+        raise ValueError(
+            f"folds={folds}: at least 2 are needed, one to judge on and one to fit on"
+        )
     sizes = pd.Series(domain).value_counts()
     if sizes.min() < folds:
         raise ValueError(
             f"domain {sizes.idxmin()!r} has {sizes.min()} prompts, folds={folds}: "
             "record more prompts, or take fewer folds"
         )
-    order = pd.Series(np.random.default_rng(seed).random(len(domain))).groupby(domain).rank()
+    order = (
+        pd.Series(np.random.default_rng(seed).random(len(domain)))
+        .groupby(domain)
+        .rank()
+    )
     return order.to_numpy().astype(int) % folds

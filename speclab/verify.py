@@ -101,12 +101,18 @@ def ratio_step(p: Tensor, q: Tensor, tokens: list[int]) -> Iterator[Tensor]:
 
 
 def typical_step(
-    p: Tensor, q: Tensor | None, tokens: list[int], epsilon: float = 0.09, delta: float = 0.3
+    p: Tensor,
+    q: Tensor | None,
+    tokens: list[int],
+    epsilon: float = 0.09,
+    delta: float = 0.3,
 ) -> Iterator[Tensor]:
     """NOT lossless, by design: accept p(x) > min(epsilon, delta exp(-H(p))), H in nats (Medusa,
     arXiv:2401.10774); else a sample of p.
     """
-    assert 0 < epsilon < 1 and 0 < delta < 1, f"epsilon={epsilon}, delta={delta}: from 0 to 1"
+    assert 0 < epsilon < 1 and 0 < delta < 1, (
+        f"epsilon={epsilon}, delta={delta}: from 0 to 1"
+    )
     threshold = (delta * torch.exp(-entropy(p))).clamp(max=epsilon)
     for token in tokens:
         yield (p[token] > threshold).double()
@@ -121,16 +127,22 @@ class Rule:
 
     step: Callable[..., Iterator[Tensor]] | None
     lossless: bool
-    sampled: bool = False  # children are drawn from q by `draw_children`; else deterministic
+    sampled: bool = (
+        False  # children are drawn from q by `draw_children`; else deterministic
+    )
     needs_q: bool = False
     chain_only: bool = False
 
 
 RULES = {
     "greedy": Rule(None, lossless=True),
-    "rejection": Rule(rejection_step, lossless=True, sampled=True, needs_q=True, chain_only=True),
+    "rejection": Rule(
+        rejection_step, lossless=True, sampled=True, needs_q=True, chain_only=True
+    ),
     "point-mass": Rule(point_mass_step, lossless=True),
-    "without-replacement": Rule(rejection_step, lossless=True, sampled=True, needs_q=True),
+    "without-replacement": Rule(
+        rejection_step, lossless=True, sampled=True, needs_q=True
+    ),
     "ratio": Rule(ratio_step, lossless=False, needs_q=True),
     "typical": Rule(typical_step, lossless=False),
 }
@@ -179,13 +191,19 @@ def verify(
     """
     chosen, tokens = RULES[rule], np.asarray(tokens)
     assert tree.is_chain or not chosen.chain_only, f"rule {rule!r} verifies a chain"
-    assert len(tokens) == len(p) == tree.size + 1, "one token and one row of p a node, root first"
+    assert len(tokens) == len(p) == tree.size + 1, (
+        "one token and one row of p a node, root first"
+    )
     if chosen.step is None:
-        assert not settings and not p.isnan().any(), "greedy takes scores without NaN, no settings"
+        assert not settings and not p.isnan().any(), (
+            "greedy takes scores without NaN, no settings"
+        )
         return greedy_path(tree, tokens, rank_key(p).argmax(-1).cpu().numpy())
     _check_rows("p", p)
     if chosen.needs_q:
-        assert q is not None and q.shape == p.shape, f"rule {rule!r} needs q, of p's shape"
+        assert q is not None and q.shape == p.shape, (
+            f"rule {rule!r} needs q, of p's shape"
+        )
         _check_rows("q", q[tree.parent[1:]])
     coins = np.asarray(uniforms, dtype=np.float64)
     _check_uniforms(coins)
@@ -213,7 +231,9 @@ def verify(
                 break
         else:
             token = int(sample(next(outcomes), next(coins)))
-            return Verdict(tuple(path), token, "recovered" if children else "bonus", tried)
+            return Verdict(
+                tuple(path), token, "recovered" if children else "bonus", tried
+            )
 
 
 def draw_children(q: Tensor, count: int, uniforms: np.ndarray | Tensor) -> Tensor:
@@ -226,9 +246,13 @@ def draw_children(q: Tensor, count: int, uniforms: np.ndarray | Tensor) -> Tenso
     rest is drawn uniformly from all other tokens: `verify` assumes the same, so shapes stay and
     nothing is lost.
     """
-    assert 1 <= count <= q.shape[-1], f"count={count}: allowed are 1 to the vocabulary's size"
+    assert 1 <= count <= q.shape[-1], (
+        f"count={count}: allowed are 1 to the vocabulary's size"
+    )
     coins = torch.as_tensor(uniforms, dtype=torch.float64)
-    assert coins.shape == (*q.shape[:-1], count), f"uniforms {tuple(coins.shape)}: one a child"
+    assert coins.shape == (*q.shape[:-1], count), (
+        f"uniforms {tuple(coins.shape)}: one a child"
+    )
     _check_uniforms(coins)
     taken = torch.empty(*q.shape[:-1], 0, dtype=torch.int64, device=q.device)
     for rank in range(count):
@@ -243,7 +267,9 @@ def draw_children(q: Tensor, count: int, uniforms: np.ndarray | Tensor) -> Tenso
 def _check_rows(name: str, rows: Tensor) -> None:
     fine = (rows >= 0).all() & ((rows.sum(-1) - 1).abs() < SUM_TOLERANCE).all()
     wide = rows.dtype.itemsize >= 4
-    assert wide and fine, f"{name}: each row must be float32 or float64, from 0, of sum 1"
+    assert wide and fine, (
+        f"{name}: each row must be float32 or float64, from 0, of sum 1"
+    )
 
 
 def _check_uniforms(uniforms: np.ndarray | Tensor) -> None:

@@ -25,10 +25,16 @@ TREE = (3, 2, 8)
 def _prompts(pair, length: int, count: int) -> list:
     from speclab.prompts import EncodedPrompt, load_prompts
 
-    text = [t for p in load_prompts("project", 50) for t in pair.tokenizer(p.text)["input_ids"][1:]]
+    text = [
+        t
+        for p in load_prompts("project", 50)
+        for t in pair.tokenizer(p.text)["input_ids"][1:]
+    ]
     start = pair.tokenizer.bos_token_id
     return [
-        EncodedPrompt(f"bench-{i}", "code", (start, *text[i * 600 : i * 600 + length - 1]), 0)
+        EncodedPrompt(
+            f"bench-{i}", "code", (start, *text[i * 600 : i * 600 + length - 1]), 0
+        )
         for i in range(count)
     ]
 
@@ -42,7 +48,9 @@ def _recorder(pair, new: int, length: int) -> tuple[int, float]:
     endless = dataclasses.replace(pair, stop_ids=frozenset())
 
     def work(prompts: list) -> list:
-        return record_block(endless, prompts, static_tree(*TREE), Sampling(), new, 0, 2048)
+        return record_block(
+            endless, prompts, static_tree(*TREE), Sampling(), new, 0, 2048
+        )
 
     prompts = _prompts(pair, length, BLOCK)
     work(prompts[:1])
@@ -79,7 +87,9 @@ def _case(which: str, new: int, length: int) -> None:
     torch.set_num_threads(2)
     pair = load_pair(load_profile("tiny", {"device": "cpu"}))
     loaded = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    nodes, seconds = {"recorder": _recorder, "literal": _literal}[which](pair, new, length)
+    nodes, seconds = {"recorder": _recorder, "literal": _literal}[which](
+        pair, new, length
+    )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(
         json.dumps(
@@ -94,7 +104,9 @@ def _case(which: str, new: int, length: int) -> None:
 
 def _run(which: str, new: int, length: int) -> dict:
     out = subprocess.run(
-        [sys.executable, __file__, which, str(new), str(length)], capture_output=True, text=True
+        [sys.executable, __file__, which, str(new), str(length)],
+        capture_output=True,
+        text=True,
     )
     if out.returncode:
         sys.exit(f"bench {which} {new} {length} failed:\n{out.stderr}")
@@ -138,4 +150,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    _case(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])) if len(sys.argv) == 4 else main()
+    _case(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])) if len(
+        sys.argv
+    ) == 4 else main()

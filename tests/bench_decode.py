@@ -47,7 +47,9 @@ def large_pair(folder: Path):
     for layer in target.model.layers[2:]:
         layer.self_attn.o_proj.weight.data.mul_(QUIET)
         layer.mlp.down_proj.weight.data.mul_(QUIET)
-    draft.load_state_dict({k: v for k, v in target.state_dict().items() if k in draft.state_dict()})
+    draft.load_state_dict(
+        {k: v for k, v in target.state_dict().items() if k in draft.state_dict()}
+    )
     from speclab.pairs import load_tokenizer
 
     for name, model in (("target", target), ("draft", draft)):
@@ -105,7 +107,11 @@ def library_greedy(pair, prompt, new: int) -> tuple[int, int, float]:
         pad_token_id=0,
         use_cache=True,
     )
-    return out.shape[1] - ids.shape[1], out.shape[1] - ids.shape[1], time.perf_counter() - began
+    return (
+        out.shape[1] - ids.shape[1],
+        out.shape[1] - ids.shape[1],
+        time.perf_counter() - began,
+    )
 
 
 def _own(pair, prompt, shape, new: int) -> tuple[int, int, float]:
@@ -141,7 +147,10 @@ def measure(pair, prompts, repeats: int) -> pd.DataFrame:
         "own plain greedy": lambda p: _plain(pair, p, NEW),
         "transformers greedy": lambda p: library_greedy(pair, p, NEW),
         f"transformers assisted:{GAMMA}": lambda p: assisted(pair, p, NEW),
-        **{name: lambda p, s=shape: _own(pair, p, s, NEW) for name, shape in shapes.items()},
+        **{
+            name: lambda p, s=shape: _own(pair, p, s, NEW)
+            for name, shape in shapes.items()
+        },
     }
     for work in methods.values():
         work(prompts[0])
@@ -165,7 +174,9 @@ def summary(pair, found: pd.DataFrame, prompts) -> pd.DataFrame:
     from speclab.sampling import Sampling
 
     four = parse_shape("chain:4")
-    texts = [decode_prompt(pair, p, "greedy", four, Sampling(), 32) for p in prompts[:4]]
+    texts = [
+        decode_prompt(pair, p, "greedy", four, Sampling(), 32) for p in prompts[:4]
+    ]
     times = timing.pass_times(pair, sizes=(1, 2, 4, 5, 8, 9), repeats=15)
     costs = timing.with_median_loop(timing.costs_of(times), texts, four)
     found = found.assign(rate=found.tokens / found.time_s)
@@ -181,11 +192,12 @@ def summary(pair, found: pd.DataFrame, prompts) -> pd.DataFrame:
         table.loc[name, "block_efficiency"] = rows.tokens.sum() / rows.blocks.sum()
         block = costs.of_block(parse_shape(name.removeprefix("own ")).tree)
         table.loc[name, "predicted"] = table.loc[name, "block_efficiency"] / block
-        table.loc[name, "ideal_without_overhead"] = table.loc[name, "block_efficiency"] / (
-            block - costs.overhead
-        )
+        table.loc[name, "ideal_without_overhead"] = table.loc[
+            name, "block_efficiency"
+        ] / (block - costs.overhead)
         table.loc[name, "share_reached"] = (
-            table.loc[name, "ratio_to_plain"] / table.loc[name, "ideal_without_overhead"]
+            table.loc[name, "ratio_to_plain"]
+            / table.loc[name, "ideal_without_overhead"]
         )
     own, library = rate[f"own chain:{GAMMA}"], rate[f"transformers assisted:{GAMMA}"]
     print(
@@ -219,7 +231,9 @@ def main() -> dict[str, list[dict]]:
             ),  # minutes: its passes take 10 times as long
         ):
             pair = dataclasses.replace(load(), stop_ids=frozenset())
-            prompts = encode_prompts(pair.tokenizer, load_prompts("project", per_domain), 256)
+            prompts = encode_prompts(
+                pair.tokenizer, load_prompts("project", per_domain), 256
+            )
             print(
                 f"\ndecoding, {name} pair, greedy, {NEW} new tokens, {len(prompts)} prompts, "
                 f"CPU float32, {torch.get_num_threads()} threads"
@@ -232,5 +246,8 @@ def main() -> dict[str, list[dict]]:
 
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).parent)]
+    sys.path[:0] = [
+        str(Path(__file__).resolve().parents[1]),
+        str(Path(__file__).parent),
+    ]
     main()

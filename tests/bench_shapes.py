@@ -83,7 +83,9 @@ def random_model(config: dict, layers: int, device: torch.device, dtype: torch.d
     with no_init_weights(), device:
         network = (
             LlamaForCausalLM(
-                LlamaConfig(**sizes, num_hidden_layers=layers, attn_implementation="sdpa")
+                LlamaConfig(
+                    **sizes, num_hidden_layers=layers, attn_implementation="sdpa"
+                )
             )
             .eval()
             .requires_grad_(False)
@@ -112,7 +114,9 @@ def build(layers: int, device: torch.device):
     for which in ("target", "draft"):
         config = notes[f"{which}_config"]
         shape = dataclasses.replace(shape_of(config), bits=None)
-        shape = dataclasses.replace(shape, layers=layers) if which == "target" else shape
+        shape = (
+            dataclasses.replace(shape, layers=layers) if which == "target" else shape
+        )
         models.append(random_model(config, shape.layers, device, dtype))
         held.append(Held(shape, dtype.itemsize, str(device)))
     return Pair(*models, None, frozenset(), {}), held
@@ -164,7 +168,11 @@ class Table:
     def __init__(self, profile, held: list, speed, loaded: int):
         from speclab.ops import plan as memory
 
-        self.stages, self.speed, self.loaded = memory.stages(profile, *held), speed, loaded
+        self.stages, self.speed, self.loaded = (
+            memory.stages(profile, *held),
+            speed,
+            loaded,
+        )
         self.needs = {
             n.stage: n.total - n.parts["weights"] - n.parts.get("context", 0)
             for n in memory.plan(profile, *held)
@@ -183,7 +191,8 @@ class Table:
         need = self.needs["record" if name == "record" else "generate"]
         times = f"{peak.seconds:9.2f} {planned_s:9.2f} {peak.seconds / planned_s:6.2f}"
         print(
-            f"{name:10} {times} {used / 1e9:9.2f} {need / 1e9:9.2f} {used / need:6.2f}", flush=True
+            f"{name:10} {times} {used / 1e9:9.2f} {need / 1e9:9.2f} {used / need:6.2f}",
+            flush=True,
         )
 
 
@@ -199,13 +208,21 @@ def main() -> None:
         {"block_prompts": args.block, "max_prompt_tokens": args.prompt_tokens},
     )
     profile = load_profile("paper").replace(
-        prompts_per_domain=args.prompts, domains=("code",), max_new_tokens=args.new, **limits
+        prompts_per_domain=args.prompts,
+        domains=("code",),
+        max_new_tokens=args.new,
+        **limits,
     )
     pair, held = build(args.layers, device)
     ids = torch.randint(
-        3, 32000, (args.prompts, args.prompt_tokens), generator=torch.Generator().manual_seed(1)
+        3,
+        32000,
+        (args.prompts, args.prompt_tokens),
+        generator=torch.Generator().manual_seed(1),
     ).tolist()
-    prompts = [EncodedPrompt(f"p{i}", "code", tuple(row), 0) for i, row in enumerate(ids)]
+    prompts = [
+        EncodedPrompt(f"p{i}", "code", tuple(row), 0) for i, row in enumerate(ids)
+    ]
     short = [EncodedPrompt("warm-up", "code", prompts[0].ids[:8], 0)]
     recorded(pair, short, made(pair, short, 2, 1), profile)
     speed = measured_speed(str(device), pair.target.dtype)
@@ -231,7 +248,9 @@ def main() -> None:
     with Peak(device) as scored:
         rows = recorded(pair, prompts, texts, profile)
     table.line("record", scored, "trunk", "tree", "logits")
-    after = measured_speed(str(device), pair.target.dtype)  # neighbours on the machine show here
+    after = measured_speed(
+        str(device), pair.target.dtype
+    )  # neighbours on the machine show here
     print(
         f"{rows} node records in {generated.seconds + scored.seconds:.1f} s; speed at the end "
         f"{after.flops_per_s / 1e9:.0f} GFLOP/s"

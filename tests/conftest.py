@@ -25,7 +25,12 @@ def one_thread():
 
 
 def save_random_llama(
-    folder: Path, seed: int, vocab: int = 40, layers: int = 2, kv_heads: int = 2, **changes
+    folder: Path,
+    seed: int,
+    vocab: int = 40,
+    layers: int = 2,
+    kv_heads: int = 2,
+    **changes,
 ) -> Path:
     """A Llama with wide random weights (default initialisation would make mask tests blind) and a
     byte tokenizer of `vocab` ids.
@@ -56,7 +61,9 @@ def save_random_llama(
     names = ["<s>", "</s>", "<unk>"] + [
         chr(97 + i) if i < 26 else f"w{i}" for i in range(changes.get("words", 37))
     ]
-    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(names)}, unk_token="<unk>"))
+    tokenizer = Tokenizer(
+        models.WordLevel({w: i for i, w in enumerate(names)}, unk_token="<unk>")
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>"

@@ -14,9 +14,13 @@ def full_logits(model, rows: list[list[int]]) -> torch.Tensor:
     if model.network is not None:
         with torch.inference_mode():
             return (
-                model.network(input_ids=tokens, use_cache=False).logits[..., : model.vocab].float()
+                model.network(input_ids=tokens, use_cache=False)
+                .logits[..., : model.vocab]
+                .float()
             )
-    return torch.cat([model.logits(model.forward(row[None], model.cache())) for row in tokens])
+    return torch.cat(
+        [model.logits(model.forward(row[None], model.cache())) for row in tokens]
+    )
 
 
 def best_tokens(logits: torch.Tensor, count: int) -> list[int]:
@@ -28,7 +32,9 @@ def entropy(p: torch.Tensor) -> float:
     return float(-(p[p > 0] * p[p > 0].log()).sum())
 
 
-def draft_tree(draft, context: list[int], depth: int, branches: int, budget: int) -> list[dict]:
+def draft_tree(
+    draft, context: list[int], depth: int, branches: int, budget: int
+) -> list[dict]:
     """Breadth-first top-k expansion, one full-context draft pass a node, until `budget` nodes."""
     nodes, queue = [], [{"node": 0, "path": [], "best_path": True}]
     while queue and len(nodes) < budget:
@@ -74,7 +80,9 @@ def score_tree(target, context: list[int], nodes: list[dict]) -> None:
                 node |= {
                     "target_prob": float(p[node["token"]]),
                     "target_entropy": entropy(p),
-                    "target_rank": best_tokens(scores, len(scores)).index(node["token"]),
+                    "target_rank": best_tokens(scores, len(scores)).index(
+                        node["token"]
+                    ),
                 }
 
 
@@ -94,7 +102,8 @@ def measure(
         nodes = draft_tree(draft, context, depth, branches, budget)
         score_tree(target, context, nodes)
         records += [
-            {k: v for k, v in n.items() if k != "path"} | {"position": position} for n in nodes
+            {k: v for k, v in n.items() if k != "path"} | {"position": position}
+            for n in nodes
         ]
         token = best_tokens(full_logits(target, [context])[0, -1], 1)[0]
         context.append(token)

@@ -39,7 +39,9 @@ def server():
             if self.path != f"/{FILE.name}":
                 return self.send_error(404)
             start = (
-                int(asked.removeprefix("bytes=").removesuffix("-")) if asked and book.ranges else 0
+                int(asked.removeprefix("bytes=").removesuffix("-"))
+                if asked and book.ranges
+                else 0
             )
             body = book.content[start:]
             self.send_response(206 if start else 200)
@@ -68,7 +70,9 @@ def test_a_good_file_is_fetched_once(server, tmp_path):
     (path,) = author_records.fetch(tmp_path / "new", server.base, (FILE,))
     assert path.read_bytes() == CONTENT and names(path.parent) == [FILE.name]
     author_records.fetch(tmp_path / "new", server.base, (FILE,))
-    assert server.asked == [None], "a file that is there and right is not asked for again"
+    assert server.asked == [None], (
+        "a file that is there and right is not asked for again"
+    )
     path.write_bytes(b"spoiled")
     author_records.fetch(tmp_path / "new", server.base, (FILE,))
     assert path.read_bytes() == CONTENT
@@ -106,18 +110,23 @@ def test_a_spoiled_part_is_removed_and_the_next_call_is_good(server, tmp_path):
     (tmp_path / f".{FILE.name}.part").write_bytes(b"?" * 1000)
     with pytest.raises(author_records.FetchError, match="not the authors' file"):
         author_records.fetch(tmp_path, server.base, (FILE,))
-    assert author_records.fetch(tmp_path, server.base, (FILE,))[0].read_bytes() == CONTENT
+    assert (
+        author_records.fetch(tmp_path, server.base, (FILE,))[0].read_bytes() == CONTENT
+    )
 
 
 def test_absent_file_and_no_network_say_what_to_do(server, tmp_path, capsys):
     absent = author_records.PublicFile("raw_records_20260411_999999.csv", 1, "0")
-    with pytest.raises(author_records.FetchError, match="404.*SPECLAB_AUTHOR_RECORDS=folder"):
+    with pytest.raises(
+        author_records.FetchError, match="404.*SPECLAB_AUTHOR_RECORDS=folder"
+    ):
         author_records.fetch(tmp_path, server.base, (absent,))
     closed = server.base
     server.shutdown()
     server.server_close()
     with pytest.raises(
-        author_records.FetchError, match="Without a network, copy the files.*SPECLAB_AUTHOR_RECORDS"
+        author_records.FetchError,
+        match="Without a network, copy the files.*SPECLAB_AUTHOR_RECORDS",
     ):
         author_records.fetch(tmp_path, closed, (FILE,))
     assert main(["authors", "--out", str(tmp_path), "--base", closed]) == 2
@@ -127,7 +136,9 @@ def test_absent_file_and_no_network_say_what_to_do(server, tmp_path, capsys):
 def test_a_folder_serves_as_address(tmp_path):
     (tmp_path / FILE.name).write_bytes(CONTENT)
     assert (
-        author_records.fetch(tmp_path / "out", f"{tmp_path.as_uri()}/", (FILE,))[0].read_bytes()
+        author_records.fetch(tmp_path / "out", f"{tmp_path.as_uri()}/", (FILE,))[
+            0
+        ].read_bytes()
         == CONTENT
     )
 
@@ -138,10 +149,14 @@ def test_checksums_and_sizes_are_those_of_the_records_and_fetch_takes_them(tmp_p
         content = gzip.decompress(
             (RECORDS / f"{author_records.run_name(file.name)}.csv.gz").read_bytes()
         )
-        assert (len(content), hashlib.sha256(content).hexdigest()) == (file.size, file.sha256)
+        assert (len(content), hashlib.sha256(content).hexdigest()) == (
+            file.size,
+            file.sha256,
+        )
         (tmp_path / file.name).write_bytes(content)
     assert [
-        path.name for path in author_records.fetch(tmp_path / "out", f"{tmp_path.as_uri()}/")
+        path.name
+        for path in author_records.fetch(tmp_path / "out", f"{tmp_path.as_uri()}/")
     ] == [file.name for file in author_records.FILES]
 
 
@@ -161,9 +176,15 @@ def test_records_are_looked_for_where_the_docstring_says(tmp_path, monkeypatch):
     monkeypatch.delenv(author_records.VARIABLE, raising=False)
     monkeypatch.setattr(author_records, "FOLDER", tmp_path / "default")
     assert author_records.read() == {}, "a fresh machine has none"
-    with pytest.raises(ValueError, match="holds no .csv or .csv.gz.*make author-records"):
+    with pytest.raises(
+        ValueError, match="holds no .csv or .csv.gz.*make author-records"
+    ):
         author_records.read(tmp_path / "nowhere")
-    for folder, run in (("default", "111111"), ("variable", "222222"), ("given", "333333")):
+    for folder, run in (
+        ("default", "111111"),
+        ("variable", "222222"),
+        ("given", "333333"),
+    ):
         (tmp_path / folder).mkdir()
         author_rows().to_csv(tmp_path / folder / f"{run}.csv.gz", index=False)
     assert list(author_records.read()) == ["111111"]
@@ -195,7 +216,9 @@ def test_trees_with_a_nan_row_are_left_out_whole(tmp_path):
     records = hand_records(tmp_path)
     kept = author_records.whole_trees(records)
     assert len(records.nodes) == 9 and kept["position"].tolist() == [1] * 5
-    bad = published.AuthorRecords(records.nodes[records.nodes["position"] == 0], records.nan_rows)
+    bad = published.AuthorRecords(
+        records.nodes[records.nodes["position"] == 0], records.nan_rows
+    )
     with pytest.raises(ValueError, match="trees without a NaN row is empty"):
         author_records.whole_trees(bad)
 
@@ -209,7 +232,13 @@ def test_argmax_is_bounded_by_what_the_siblings_and_the_entropy_allow(tmp_path):
     )
     low, high = growth.argmax_bounds(open_case)
     assert low["target_rank"].tolist() == [1, 1, 1, 1, 1]  # 0.5, 0.5 and 0.7 are left
-    assert high["target_rank"].tolist() == [0, 1, 1, 0, 0]  # exp(-1.3) = 0.27 is below 0.3 and 0.4
+    assert high["target_rank"].tolist() == [
+        0,
+        1,
+        1,
+        0,
+        0,
+    ]  # exp(-1.3) = 0.27 is below 0.3 and 0.4
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -225,7 +254,15 @@ def test_argmax_bounds_hold_on_known_distributions(seed):
         ]
         truth += [token == p.argmax() for token in children]
     nodes = pd.DataFrame(
-        rows, columns=["prompt_id", "position", "node", "parent", "target_prob", "target_entropy"]
+        rows,
+        columns=[
+            "prompt_id",
+            "position",
+            "node",
+            "parent",
+            "target_prob",
+            "target_entropy",
+        ],
     )
     certain, possible = (
         frame["target_rank"].to_numpy() == 0 for frame in growth.argmax_bounds(nodes)
@@ -253,8 +290,16 @@ def test_pruned_trees_are_nested_and_by_hand(tmp_path):
 
 
 def test_facts_by_hand(tmp_path):
-    (row,) = author_records.run_facts({"000001": hand_records(tmp_path)}).to_dict("records")
-    assert (row["levels"], row["prompts"], row["rows"], row["nan_rows"], row["nan_share"]) == (
+    (row,) = author_records.run_facts({"000001": hand_records(tmp_path)}).to_dict(
+        "records"
+    )
+    assert (
+        row["levels"],
+        row["prompts"],
+        row["rows"],
+        row["nan_rows"],
+        row["nan_share"],
+    ) == (
         "2+2+1",
         1,
         10,
@@ -279,7 +324,10 @@ def test_released_records_contradict_the_published_length():
         "055031": "3+9+4",
         "060835": "4+16+12",
     }
-    assert table["rank_0"].between(0.82, 0.86).all() and table["rank_1"].between(0.17, 0.36).all()
+    assert (
+        table["rank_0"].between(0.82, 0.86).all()
+        and table["rank_1"].between(0.17, 0.36).all()
+    )
     assert (
         table["nan_share"].between(0, 0.11).all()
         and (table["alpha_without_nan"] < table["alpha_nan_as_accepted"]).all()
@@ -297,10 +345,14 @@ def test_released_records_contradict_the_published_length():
 
 
 def test_growing_trees_takes_the_targets_own_ranks_where_there_are(tmp_path):
-    nodes = author_records.whole_trees(hand_records(tmp_path)).assign(target_rank=[1, 0, 0, 0, 0])
+    nodes = author_records.whole_trees(hand_records(tmp_path)).assign(
+        target_rank=[1, 0, 0, 0, 0]
+    )
     table = growth.growing_trees(nodes)
     assert table["accepted_low"].tolist() == table["accepted_high"].tolist() == [0, 1]
-    assert table["accepted_low"].iloc[-1] == score.tree_estimators()["mean_accepted"](nodes)
+    assert table["accepted_low"].iloc[-1] == score.tree_estimators()["mean_accepted"](
+        nodes
+    )
 
 
 def test_trees_of_depth_one_by_hand():
@@ -316,7 +368,9 @@ def test_trees_of_depth_one_by_hand():
 
 
 def test_shares_from_the_published_cells_by_hand_and_of_the_published_run():
-    values = pd.DataFrame({"f": ["a", "a", "a", "b", "b"], "alpha": [0.0, 1, 0.5, 1, 0.6]})
+    values = pd.DataFrame(
+        {"f": ["a", "a", "a", "b", "b"], "alpha": [0.0, 1, 0.5, 1, 0.6]}
+    )
     cells = (
         values.groupby("f")["alpha"]
         .agg(count="size", alpha_mean="mean", alpha_std="std")
@@ -325,13 +379,19 @@ def test_shares_from_the_published_cells_by_hand_and_of_the_published_run():
     slow = values.groupby("f")["alpha"].transform("mean").var() / values["alpha"].var()
     assert alpha_parts.published_shares(cells, "f") == pytest.approx(slow)
     run = pd.read_csv(published.DATA / "run_alpha_by_depth_task.csv")
-    assert alpha_parts.published_shares(run, "task_type") == pytest.approx(0.0014, abs=1e-4)
-    assert alpha_parts.published_shares(run, "depth") == pytest.approx(0.00018, abs=1e-5)
+    assert alpha_parts.published_shares(run, "task_type") == pytest.approx(
+        0.0014, abs=1e-4
+    )
+    assert alpha_parts.published_shares(run, "depth") == pytest.approx(
+        0.00018, abs=1e-5
+    )
 
 
 def test_a_mix_of_opposite_ranks_shows_no_correlation():
     entropy = np.linspace(0.1, 1, 8)
-    first = pd.DataFrame({"rank": 0, "target_prob": 0.9 - entropy / 2, "target_entropy": entropy})
+    first = pd.DataFrame(
+        {"rank": 0, "target_prob": 0.9 - entropy / 2, "target_entropy": entropy}
+    )
     second = first.assign(rank=1, target_prob=entropy / 2 + 0.05)
     nodes = pd.concat([first, second], ignore_index=True).assign(
         draft_prob=1.0, prompt_id="x", domain="code"
@@ -342,10 +402,12 @@ def test_a_mix_of_opposite_ranks_shows_no_correlation():
         and abs(table.loc["all", "estimate"]) < 0.5
     )
     assert table["low"].isna().all(), "one prompt: no interval"
-    many = pd.concat([nodes.assign(prompt_id=f"p{i}") for i in range(5)], ignore_index=True)
-    assert alpha_parts.rank_correlations(many).set_index("rank").loc[0].tolist() == pytest.approx(
-        [-1] * 3
+    many = pd.concat(
+        [nodes.assign(prompt_id=f"p{i}") for i in range(5)], ignore_index=True
     )
+    assert alpha_parts.rank_correlations(many).set_index("rank").loc[
+        0
+    ].tolist() == pytest.approx([-1] * 3)
 
 
 @released
@@ -356,8 +418,12 @@ def test_within_a_rank_the_released_records_show_strong_opposite_correlations():
 
 
 def test_what_the_records_hold_is_said(tmp_path):
-    said = author_records.facts_said(author_records.run_facts({"000001": hand_records(tmp_path)}))
-    assert said.startswith("NaN rows: 10.0 to 10.0 %. In run 000001 the mean of min(1, p/q) is 0.7")
+    said = author_records.facts_said(
+        author_records.run_facts({"000001": hand_records(tmp_path)})
+    )
+    assert said.startswith(
+        "NaN rows: 10.0 to 10.0 %. In run 000001 the mean of min(1, p/q) is 0.7"
+    )
     assert "Trees of 2+2+1 nodes: E[L] " in said and said.endswith(
         "the greedy walk accepts 1.50 tokens per target pass. Each of these runs holds 1 to 1 "
         "prompts: directions, not levels."
@@ -366,11 +432,21 @@ def test_what_the_records_hold_is_said(tmp_path):
 
 def test_growth_is_counted_and_said_by_source():
     grown = pd.DataFrame(
-        [("a", 1, 3.0, 1.0, 1.0, 1.5), ("a", 2, 9.0, 0.5, 2.0, 2.5), ("a", 3, 9.0, 0.75, 2.0, 2.5)],
+        [
+            ("a", 1, 3.0, 1.0, 1.0, 1.5),
+            ("a", 2, 9.0, 0.5, 2.0, 2.5),
+            ("a", 3, 9.0, 0.75, 2.0, 2.5),
+        ],
         columns=["source", *growth.GROWN],
     )
     roots = pd.DataFrame(
-        {"name": "E[L]", "branches": [1, 2], "estimate": [0.5, 0.25], "low": 0.0, "high": 1.0}
+        {
+            "name": "E[L]",
+            "branches": [1, 2],
+            "estimate": [0.5, 0.25],
+            "low": 0.0,
+            "high": 1.0,
+        }
     )
     found = growth.growth(grown, roots)
     assert growth.falls(found) == (2, 3)
@@ -383,7 +459,10 @@ def test_growth_is_counted_and_said_by_source():
 
 def test_opposite_ranks_are_said_by_their_intervals():
     rows = [("this pair", "all", 0.0, -0.1, 0.1), ("this pair", 0, -0.3, -0.4, -0.2)]
-    for high, words in ((0.4, "two strong opposite ones"), (-0.1, "no two ranks are shown")):
+    for high, words in (
+        (0.4, "two strong opposite ones"),
+        (-0.1, "no two ranks are shown"),
+    ):
         last = ("this pair", 1, high - 0.1, high - 0.2, high)
         names = ["source", "rank", "estimate", "low", "high"]
         ranks = Estimates(pd.DataFrame([*rows, last], columns=names))
@@ -404,7 +483,11 @@ def test_shares_hold_this_pair_the_records_and_the_paper(tmp_path):
     mean = nodes.groupby("rank")["alpha"].transform("mean")
     assert one["estimate"] == pytest.approx(mean.var() / nodes["alpha"].var())
     assert one["low"] <= one["estimate"] <= one["high"]
-    assert "task" not in set(found.at(source="authors' 000001").frame["factor"]), "one domain"
+    assert "task" not in set(found.at(source="authors' 000001").frame["factor"]), (
+        "one domain"
+    )
     facts = author_records.run_facts({"000001": record})
-    assert "rank explains" in alpha_parts.records_said(facts, alpha_parts.times_100(found))
+    assert "rank explains" in alpha_parts.records_said(
+        facts, alpha_parts.times_100(found)
+    )
     assert list(pd.unique(alpha_parts.by_rank(asked).frame["rank"])) == ["all", 0, 1]

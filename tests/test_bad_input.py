@@ -26,7 +26,10 @@ DECODE = ["decode", "--prompts", "{prompts}", "--out", "{out}"]
         ([*DECODE, "--set", "domains=math"], "domains='math': write a list"),
         ([*DECODE, "--set", "target=3"], "path=3: a folder"),
         ([*DECODE, "--set", "target={}"], "`path` is missing"),
-        ([*DECODE, "--set", "draft.path=data/prompts"], "model 'data/prompts': no config.json in"),
+        (
+            [*DECODE, "--set", "draft.path=data/prompts"],
+            "model 'data/prompts': no config.json in",
+        ),
         ([*DECODE, "--set", "gama=3"], "unknown parameter 'gama'"),
         ([*DECODE, "--seed", "-1"], "--seed -1: allowed are whole numbers from 0"),
         (
@@ -34,28 +37,54 @@ DECODE = ["decode", "--prompts", "{prompts}", "--out", "{out}"]
             "--check compares greedy texts",
         ),
         (
-            [*DECODE, "--rule", "rejection", "--shape", "tree:3,2,8", "--temperature", "0.7"],
+            [
+                *DECODE,
+                "--rule",
+                "rejection",
+                "--shape",
+                "tree:3,2,8",
+                "--temperature",
+                "0.7",
+            ],
             "not a static tree",
         ),
         (
-            [*DECODE, "--rule", "rejection", "--shape", "dynamic:3,2,8", "--temperature", "0.7"],
+            [
+                *DECODE,
+                "--rule",
+                "rejection",
+                "--shape",
+                "dynamic:3,2,8",
+                "--temperature",
+                "0.7",
+            ],
             "not a dynamic tree",
         ),
         ([*DECODE, "--policy", "nowhere.json"], "nowhere.json"),
         (["decode", "--prompts", "{empty}", "--out", "{out}"], "no prompt in it"),
-        (["decode", "--prompts", "nowhere.jsonl", "--out", "{out}"], "no prompts at nowhere.jsonl"),
-        (["record", "--devices", "cpu:x", "--out", "{out}"], "device='cpu:x': allowed are"),
+        (
+            ["decode", "--prompts", "nowhere.jsonl", "--out", "{out}"],
+            "no prompts at nowhere.jsonl",
+        ),
+        (
+            ["record", "--devices", "cpu:x", "--out", "{out}"],
+            "device='cpu:x': allowed are",
+        ),
     ],
 )
 def test_one_line_and_status_2(arguments, words, tmp_path, capsys):
-    (tmp_path / "prompts.jsonl").write_text(json.dumps({"prompt_id": "a", "prompt": "def f():"}))
+    (tmp_path / "prompts.jsonl").write_text(
+        json.dumps({"prompt_id": "a", "prompt": "def f():"})
+    )
     (tmp_path / "empty.jsonl").write_text("\n")
     places = {
         "prompts": tmp_path / "prompts.jsonl",
         "empty": tmp_path / "empty.jsonl",
         "out": tmp_path / "out",
     }
-    given = [a.format(**places) if a.startswith("{") and a != "{}" else a for a in arguments]
+    given = [
+        a.format(**places) if a.startswith("{") and a != "{}" else a for a in arguments
+    ]
     assert main(given) == 2
     said = capsys.readouterr().err.strip()
     assert (
@@ -66,7 +95,9 @@ def test_one_line_and_status_2(arguments, words, tmp_path, capsys):
     )
 
 
-def test_keep_refuses_its_own_folder_and_what_cannot_be_written(tmp_path, capsys, monkeypatch):
+def test_keep_refuses_its_own_folder_and_what_cannot_be_written(
+    tmp_path, capsys, monkeypatch
+):
     runs = tmp_path / "runs"
     (runs / "one").mkdir(parents=True)
     for inside in (runs, runs / "one"):
@@ -97,5 +128,10 @@ def test_keep_takes_trained_drafts_along(tmp_path):
 
 
 def test_the_router_names_text_that_is_not_there(tmp_path, capsys):
-    assert prepare.main(["--data", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]) == 2
+    assert (
+        prepare.main(
+            ["--data", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]
+        )
+        == 2
+    )
     assert capsys.readouterr().err.startswith("speclab: ")

@@ -34,7 +34,8 @@ def all_trees(size, depth, ranks):
         if list(parents) != sorted(parents):
             continue
         rank = [
-            sum(1 for other in parents[:i] if other == parent) for i, parent in enumerate(parents)
+            sum(1 for other in parents[:i] if other == parent)
+            for i, parent in enumerate(parents)
         ]
         deep = [0]
         for parent in parents:
@@ -44,7 +45,11 @@ def all_trees(size, depth, ranks):
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.floats(0.01, 1), min_size=1, max_size=3), st.integers(1, 6), st.integers(1, 4))
+@given(
+    st.lists(st.floats(0.01, 1), min_size=1, max_size=3),
+    st.integers(1, 6),
+    st.integers(1, 4),
+)
 def test_the_programme_finds_the_best_of_all_trees(weights, budget, depth):
     a = np.sort(np.array(weights))[::-1] / (sum(weights) + 0.3)
     best = best_tree(a, budget, depth)
@@ -80,7 +85,9 @@ def test_hand_cases():
 def test_more_budget_is_never_worse_and_the_full_tree_is_the_limit():
     a = np.array([0.5, 0.2, 0.1])
     values = [best_tree(a, budget, 3).block_efficiency for budget in range(1, 40)]
-    assert np.all(np.diff(values) >= -1e-12) and values[-1] == pytest.approx(1 + 0.8 + 0.64 + 0.512)
+    assert np.all(np.diff(values) >= -1e-12) and values[-1] == pytest.approx(
+        1 + 0.8 + 0.64 + 0.512
+    )
 
 
 def test_speed_weighs_what_a_tree_costs():
@@ -89,17 +96,26 @@ def test_speed_weighs_what_a_tree_costs():
         Costs(10.0, (1, 64), (0.9, 2.0), (1.0, 30.0)),
     )
     assert (
-        sure.speedup == pytest.approx(speedup_tree(sure.block_efficiency, sure.tree, COSTS))
+        sure.speedup
+        == pytest.approx(speedup_tree(sure.block_efficiency, sure.tree, COSTS))
         and sure.speedup > 1.5
     )
-    assert best_tree_for_speed([0.2, 0.1], costly).tree.size == 1  # the least there is to draft
+    assert (
+        best_tree_for_speed([0.2, 0.1], costly).tree.size == 1
+    )  # the least there is to draft
     by_hand = 1.8 / (0.2 + COSTS.v(2) + 0.1)
     assert speedup_tree(1.8, chain(1), COSTS) == pytest.approx(by_hand)
-    assert COSTS.of_block(static_tree(3, 2, 8)) == pytest.approx(0.2 + 0.2 + 0.2 + COSTS.v(9) + 0.1)
+    assert COSTS.of_block(static_tree(3, 2, 8)) == pytest.approx(
+        0.2 + 0.2 + 0.2 + COSTS.v(9) + 0.1
+    )
 
 
 def test_rank_acceptance_counts_the_targets_own_tokens():
-    assert rank_acceptance(pd.DataFrame({"draft_rank": [0, 0, 1, 9]}), 3).tolist() == [0.5, 0.25, 0]
+    assert rank_acceptance(pd.DataFrame({"draft_rank": [0, 0, 1, 9]}), 3).tolist() == [
+        0.5,
+        0.25,
+        0,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -47,13 +47,17 @@ def work(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def profile(random_profile):
     """A small run of the random pair."""
-    return random_profile.replace(prompts_per_domain=5, max_new_tokens=6, block_prompts=7)
+    return random_profile.replace(
+        prompts_per_domain=5, max_new_tokens=6, block_prompts=7
+    )
 
 
 @pytest.fixture(scope="module")
 def own(random_pair, profile, tmp_path_factory):
     """The pair's own run, tree and all."""
-    return record_run(profile, tmp_path_factory.mktemp("run"), pair=random_pair, progress=iter)
+    return record_run(
+        profile, tmp_path_factory.mktemp("run"), pair=random_pair, progress=iter
+    )
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +82,9 @@ class FakeTried:
 def of_both_kinds(traces):
     """The same traces for both kinds of run."""
     kinds = ("greedy", "sampled")
-    return FakeTried({(name, kind): trace for name, trace in traces.items() for kind in kinds})
+    return FakeTried(
+        {(name, kind): trace for name, trace in traces.items() for kind in kinds}
+    )
 
 
 # ---- candidates and their traces -----------------------------------------------------------------
@@ -97,7 +103,10 @@ def test_a_candidate_has_the_pairs_target_and_its_own_files_facts(drafts, random
 
 
 def test_first_layers_is_the_network_with_fewer_layers(random_pair, profile):
-    early, tokens = candidates.first_layers(random_pair, profile, 1), torch.tensor([[3, 9, 27, 5]])
+    early, tokens = (
+        candidates.first_layers(random_pair, profile, 1),
+        torch.tensor([[3, 9, 27, 5]]),
+    )
     short = copy.deepcopy(random_pair.target.network)
     dropped = sum(p.numel() for p in short.model.layers[1].parameters())
     short.model.layers = short.model.layers[:1]
@@ -108,7 +117,9 @@ def test_first_layers_is_the_network_with_fewer_layers(random_pair, profile):
     whole = random_pair.target.logits(
         random_pair.target.forward(tokens, random_pair.target.cache())
     )
-    assert not torch.allclose(got, whole, atol=1e-2), "the target itself is left as it was"
+    assert not torch.allclose(got, whole, atol=1e-2), (
+        "the target itself is left as it was"
+    )
     assert (
         early.pair.facts["draft"]["parameters"]
         == random_pair.facts["target"]["parameters"] - dropped
@@ -123,11 +134,14 @@ def test_first_layers_must_leave_some_out(random_pair, profile, layers):
 
 def test_a_draft_of_another_tokenizer_is_refused(random_pair, profile, tmp_path):
     other = save_random_llama(tmp_path / "other", 4, words=36)
-    with pytest.raises(ValueError, match="target and draft have different vocabularies"):
+    with pytest.raises(
+        ValueError, match="target and draft have different vocabularies"
+    ):
         candidates.candidate("other", random_pair, profile, other)
     few = save_random_llama(tmp_path / "few", 4, vocab_size=30, words=27)
     with pytest.raises(
-        ValueError, match="draft 'few' has 30 token ids, the pair shares 40|different vocabularies"
+        ValueError,
+        match="draft 'few' has 30 token ids, the pair shares 40|different vocabularies",
     ):
         candidates.candidate("few", random_pair, profile, few)
 
@@ -140,7 +154,11 @@ def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypat
         )
         assert run.trace["token"].equals(own.trace["token"])
         again = record_run(
-            profile.replace(depth=1, branches=1, budget=1), work / one.name, one.pair, iter, texts
+            profile.replace(depth=1, branches=1, budget=1),
+            work / one.name,
+            one.pair,
+            iter,
+            texts,
         )
         pd.testing.assert_frame_equal(
             run.trace.drop(columns=LISTS),
@@ -152,7 +170,10 @@ def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypat
         candidates.recorded(one, profile, "greedy", texts).trace for one in drafts
     )
     pd.testing.assert_frame_equal(
-        loaded.drop(columns=LISTS), own.trace.drop(columns=LISTS), check_exact=False, atol=1e-6
+        loaded.drop(columns=LISTS),
+        own.trace.drop(columns=LISTS),
+        check_exact=False,
+        atol=1e-6,
     )
     assert not np.allclose(lookup["overlap"], early["overlap"]), (
         "drafts that share a spec are kept apart by their names"
@@ -161,7 +182,9 @@ def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypat
     assert written["token"].tolist() == own.trace["token"].tolist(), (
         "without texts the target writes them"
     )
-    monkeypatch.setattr("speclab.runs.record_run", lambda *a, **k: pytest.fail("recorded again"))
+    monkeypatch.setattr(
+        "speclab.runs.record_run", lambda *a, **k: pytest.fail("recorded again")
+    )
     candidates.recorded(drafts[0], profile, "greedy", texts)
 
 
@@ -169,7 +192,9 @@ LISTS = ["top_draft_ids", "top_draft_q", "top_draft_p"]
 
 
 def test_a_remembered_target_runs_a_text_once_and_nothing_else(random_pair):
-    pair = dataclasses.replace(random_pair, target=candidates.Remembered(random_pair.target))
+    pair = dataclasses.replace(
+        random_pair, target=candidates.Remembered(random_pair.target)
+    )
     tokens, before = torch.tensor([[4, 5, 6]]), random_pair.target.passes
     first, second = (pair.target.forward(tokens, pair.target.cache()) for _ in range(2))
     assert torch.equal(first, second) and random_pair.target.passes == before + 1
@@ -192,7 +217,8 @@ def trace_of(ranks):
         for at, rank in enumerate(text)
     ]
     return pd.DataFrame(
-        rows, columns=["prompt_id", "domain", "position", "token", "draft_rank", "overlap"]
+        rows,
+        columns=["prompt_id", "domain", "position", "token", "draft_rank", "overlap"],
     )
 
 
@@ -205,13 +231,20 @@ def test_acceptance_and_differences_by_hand():
     assert pooled[["low", "high"]].to_numpy().tolist() == [[0.75, 0.75]]
     gain = accepted.against(all_right, half).set_index("domain")
     assert gain.loc["code", ["estimate", "low", "high"]].tolist() == [0.5, 0.5, 0.5]
-    assert gain.loc["code", "p_value"] < 0.05 < accepted.against(half, half)["p_value"].min()
+    assert (
+        gain.loc["code", "p_value"]
+        < 0.05
+        < accepted.against(half, half)["p_value"].min()
+    )
     by_overlap = accepted.against(all_right, half, candidates.ALPHA)
     assert by_overlap["estimate"].tolist() == [0.25, 0.25]
     other = all_right.assign(token=1)
     with pytest.raises(AssertionError, match="traces of other texts"):
         accepted.against(other, half)
-    assert accepted.against(other, half, same_text=False)["estimate"].tolist() == [0.5, 0.5]
+    assert accepted.against(other, half, same_text=False)["estimate"].tolist() == [
+        0.5,
+        0.5,
+    ]
 
 
 def test_int4_against_the_article_in_words():
@@ -225,13 +258,17 @@ def test_int4_against_the_article_in_words():
         "chat. alpha: below it in code."
     )
     none = Estimates(levels.frame.assign(draft="INT8 self-draft"))
-    assert "**No INT4 self-draft here**: no GPTQ." in accepted.int4_sentence(none, 0.93, "no GPTQ")
+    assert "**No INT4 self-draft here**: no GPTQ." in accepted.int4_sentence(
+        none, 0.93, "no GPTQ"
+    )
     assert "it was not asked for" in accepted.int4_sentence(none, 0.93, "")
 
 
 def estimates_of(rows, keys):
     """Estimates of rows of keys, estimate, low, high."""
-    return Estimates(pd.DataFrame(rows, columns=[*keys.split(), "estimate", "low", "high"]))
+    return Estimates(
+        pd.DataFrame(rows, columns=[*keys.split(), "estimate", "low", "high"])
+    )
 
 
 def test_a_quantised_target_in_words():
@@ -249,7 +286,10 @@ def test_a_quantised_target_in_words():
 
 def test_without_a_quantised_target_beside_this_one_nothing_is_measured(profile):
     assert accepted.quantised_target(FakeTried({}, profile=profile), "") is None
-    assert accepted.quantised_target(FakeTried({}, profile=profile), "no-such-folder") is None
+    assert (
+        accepted.quantised_target(FakeTried({}, profile=profile), "no-such-folder")
+        is None
+    )
 
 
 # ---- trained -------------------------------------------------------------------------------------
@@ -261,7 +301,11 @@ HIT = score.mean_of("hit")
 def trace_with(values, rows=4):
     """A trace with `rows` positions a prompt; values: {domain: [share of each prompt]}."""
     return pd.DataFrame(
-        {"prompt_id": f"{domain}-{i}", "domain": domain, "hit": float(k < round(share * rows))}
+        {
+            "prompt_id": f"{domain}-{i}",
+            "domain": domain,
+            "hit": float(k < round(share * rows)),
+        }
         for domain, shares in values.items()
         for i, share in enumerate(shares)
         for k in range(rows)
@@ -274,11 +318,15 @@ def test_what_training_changed_by_hand():
     two = trace_with({"code": [0, 0.5, 0.5, 1, 1], "chat": [0.75] * 5})
     table = accepted.trained_change(before, [one, two], HIT).set_index("domain")
     code, chat, both = table.loc["code"], table.loc["chat"], table.loc["all"]
-    assert (code.before, code.after, code.difference) == pytest.approx((0.5, 0.65, 0.15))
+    assert (code.before, code.after, code.difference) == pytest.approx(
+        (0.5, 0.65, 0.15)
+    )
     assert code.low < 0.15 < code.high
     assert (code.seed_low, code.seed_high) == pytest.approx((0.1, 0.2))
     assert (chat.seed_low, chat.seed_high) == pytest.approx((0, 0.25))
-    assert (chat.low, chat.high) == pytest.approx((0, 0.25)), "alike prompts leave the seeds"
+    assert (chat.low, chat.high) == pytest.approx((0, 0.25)), (
+        "alike prompts leave the seeds"
+    )
     assert both.difference == pytest.approx((0.15 + 0.125) / 2)
     assert both.n_prompts == 10 and both.n_seeds == 2
 
@@ -303,57 +351,87 @@ def test_what_training_changed_needs_the_same_prompts():
 
 def curve(*values):
     """A trained draft whose curve has these (hit[1], overlap) at steps 0, 10, …"""
-    rows = [{"step": 10 * i, "hit[1]": h, "overlap": a} for i, (h, a) in enumerate(values)]
+    rows = [
+        {"step": 10 * i, "hit[1]": h, "overlap": a} for i, (h, a) in enumerate(values)
+    ]
     return TrainedDraft(None, {"minutes": 2.0 * len(values), "curve": rows})
 
 
 def test_learning_curves_are_means_between_the_least_and_the_greatest_seed():
     trained = {
-        "sequence": {"a": curve((0.5, 0.4), (0.6, 0.5)), "b": curve((0.5, 0.4), (0.8, 0.3))},
+        "sequence": {
+            "a": curve((0.5, 0.4), (0.6, 0.5)),
+            "b": curve((0.5, 0.4), (0.8, 0.3)),
+        },
         "forward-kl": {"c": curve((0.5, 0.4), (0.7, 0.6), (0.9, 0.7))},
     }
     curves = accepted.learning_curves(trained)
     at_10 = curves.at(draft="sequence", step=10, estimator="hit[1]").frame.iloc[0]
     assert (at_10.estimate, at_10.low, at_10.high) == pytest.approx((0.7, 0.6, 0.8))
-    assert curves.at(draft="sequence", step=10, estimator="alpha").value == pytest.approx(0.4)
+    assert curves.at(
+        draft="sequence", step=10, estimator="alpha"
+    ).value == pytest.approx(0.4)
     table = accepted.training_table(trained, curves).set_index("draft")
     assert table.loc["sequence", ["seeds", "minutes"]].tolist() == [2, 4.0]
-    assert table.loc["forward-kl", ["hit[1] before", "hit[1] after"]].tolist() == [0.5, 0.9]
+    assert table.loc["forward-kl", ["hit[1] before", "hit[1] after"]].tolist() == [
+        0.5,
+        0.9,
+    ]
     assert table.loc["forward-kl", "alpha after"] == pytest.approx(0.7)
 
 
 def test_what_is_better_at_one_temperature_and_worse_at_the_other_is_named():
-    rows = [("hit[1]", "a", "all", 0.1, 0.05, 0.2), ("hit[1]", "b", "all", 0.1, 0.05, 0.2)]
-    rows += [("alpha", "a", "all", -0.1, -0.2, -0.05), ("alpha", "b", "all", -0.1, -0.2, 0.05)]
+    rows = [
+        ("hit[1]", "a", "all", 0.1, 0.05, 0.2),
+        ("hit[1]", "b", "all", 0.1, 0.05, 0.2),
+    ]
+    rows += [
+        ("alpha", "a", "all", -0.1, -0.2, -0.05),
+        ("alpha", "b", "all", -0.1, -0.2, 0.05),
+    ]
     gains = estimates_of(rows, "estimator draft domain")
     assert accepted.split_sentence(gains) == "Better at T = 0 and worse at T = 1: a."
     assert accepted.split_sentence(gains.at(draft="b")).endswith("none of them.")
 
 
-def test_families_are_trained_recorded_and_compared(random_pair, profile, own, work, monkeypatch):
+def test_families_are_trained_recorded_and_compared(
+    random_pair, profile, own, work, monkeypatch
+):
     monkeypatch.setattr(candidates.distil.distil, "__defaults__", (work, 0, False, ""))
     monkeypatch.setattr(candidates.runs, "load_or_record", lambda profile, kind: own)
     tried = candidates.Tried(profile, random_pair)
     config = TextConfig(max_prompt_tokens=12, max_new_tokens=4)
     text = continuations(random_pair, training_prompts(2), config, work)
     steps = TrainConfig(steps=1, batch=3, warmup_steps=1, checkpoint_every=1)
-    trained = candidates.train(tried, text, ["total-variation", "sequence"], [0, 1], steps)
+    trained = candidates.train(
+        tried, text, ["total-variation", "sequence"], [0, 1], steps
+    )
     assert {family: list(names) for family, names in trained.items()} == {
-        "total-variation": [f"distilled, total-variation, seed {seed}" for seed in (0, 1)],
+        "total-variation": [
+            f"distilled, total-variation, seed {seed}" for seed in (0, 1)
+        ],
         "sequence": ["distilled, sequence, seed 0"],
         "specialist": ["specialist, seed 0", "specialist, seed 1"],
     }
-    domains = {c.split()[0] for c in trained["specialist"]["specialist, seed 1"].curve if " " in c}
+    domains = {
+        c.split()[0]
+        for c in trained["specialist"]["specialist, seed 1"].curve
+        if " " in c
+    }
     assert domains == set(candidates.SPECIALTY)
     gained = accepted.gained(tried, trained)
-    change = gained.at(draft="sequence", estimator="alpha", domain="pooled").frame.iloc[0]
+    change = gained.at(draft="sequence", estimator="alpha", domain="pooled").frame.iloc[
+        0
+    ]
     assert change["estimate"] == pytest.approx(change["after"] - change["before"])
     assert gained.frame.groupby("draft")["n_seeds"].first().to_dict() == {
         "total-variation": 2, "sequence": 1, "specialist": 2,
     }  # fmt: skip
     versus = accepted.specialist_against(tried, trained, "total-variation")
     pooled = gained.at(estimator="hit[1]", domain="pooled")
-    mine, its = (pooled.at(draft=name).value for name in ("specialist", "total-variation"))
+    mine, its = (
+        pooled.at(draft=name).value for name in ("specialist", "total-variation")
+    )
     difference = versus.at(estimator="hit[1]", domain="pooled").value
     assert difference == pytest.approx(mine - its, abs=1e-12)
     named = [one.name for one in speed.first_seeds(tried)]
@@ -401,13 +479,17 @@ def test_the_best_chain_by_hand():
 
 @settings(max_examples=15)
 @given(
-    st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=5, max_size=8),
+    st.lists(
+        st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=5, max_size=8
+    ),
     st.floats(0, 1.5),
 )
 def test_no_other_gamma_is_faster(ranks, c):
     rows, costs = trace_of(ranks), speed.with_c(COSTS, c)
     best = speed.fastest_chain(rows, costs, range(1, 5))["speedup"]
-    each = [speed.fastest_chain(rows, costs, [gamma])["speedup"] for gamma in range(1, 5)]
+    each = [
+        speed.fastest_chain(rows, costs, [gamma])["speedup"] for gamma in range(1, 5)
+    ]
     assert best == pytest.approx(max(each)) and best > 0
 
 
@@ -418,19 +500,27 @@ def test_a_chain_that_stops_costs_what_the_decoder_spends():
     pair, parts, made = with_lookup(toy_pair(stop=-1)), [], []
     rng, rule = np.random.default_rng(3), StopRule("confidence", 0.5)
     for i in range(6):
-        prompt = EncodedPrompt(f"p{i}", "code", tuple(rng.integers(0, 4, 12).tolist()), 0)
+        prompt = EncodedPrompt(
+            f"p{i}", "code", tuple(rng.integers(0, 4, 12).tolist()), 0
+        )
         (text,) = generate(pair.target, [prompt], 14, frozenset(), Sampling(), 0)
-        nodes = pd.DataFrame(record_prompt(pair, prompt, text, chain(3), Sampling()).nodes)
+        nodes = pd.DataFrame(
+            record_prompt(pair, prompt, text, chain(3), Sampling()).nodes
+        )
         parts.append(nodes.assign(prompt_id=prompt.prompt_id, domain="code"))
         made.append(
             {
-                g: decode_prompt(pair, prompt, "greedy", Shape(chain(g), rule), Sampling(), 14)
+                g: decode_prompt(
+                    pair, prompt, "greedy", Shape(chain(g), rule), Sampling(), 14
+                )
                 for g in (1, 2, 3)
             }
         )
     nodes, reached = pd.concat(parts, ignore_index=True), {}
     for g in (1, 2, 3):
-        spent = sum(COSTS.v(s.drafted + 1) + COSTS.overhead for m in made for s in m[g].steps)
+        spent = sum(
+            COSTS.v(s.drafted + 1) + COSTS.overhead for m in made for s in m[g].steps
+        )
         spent += sum(m[g].draft_passes * COSTS.c() for m in made)
         reached[g] = 6 * 14 / spent
     at = chains(nodes, 14)
@@ -438,10 +528,12 @@ def test_a_chain_that_stops_costs_what_the_decoder_spends():
         s.drafted for m in made for s in m[2].steps
     )
     found = speed.stopped_chain(nodes, COSTS, 14)
-    assert found["speedup"] == pytest.approx(max(reached.values())) and found["gamma"] == max(
-        reached, key=reached.get
-    )
-    assert speed.stopped_chain(nodes, COSTS, 14, limits=[2])["speedup"] == pytest.approx(reached[2])
+    assert found["speedup"] == pytest.approx(max(reached.values())) and found[
+        "gamma"
+    ] == max(reached, key=reached.get)
+    assert speed.stopped_chain(nodes, COSTS, 14, limits=[2])[
+        "speedup"
+    ] == pytest.approx(reached[2])
 
 
 def test_costs_of_candidates(drafts, random_pair):
@@ -454,7 +546,9 @@ def test_costs_of_candidates(drafts, random_pair):
     prices = speed.pass_costs([*drafts, again], context=16, repeats=3)
     assert list(prices) == [*(one.name for one in drafts), "retrained"]
     assert all(0 < c < np.inf for c in prices.values())
-    assert prices["retrained"] == prices["loaded"], "one measurement for one architecture"
+    assert prices["retrained"] == prices["loaded"], (
+        "one measurement for one architecture"
+    )
     assert len(set(prices.values())) == 3
     prompts = [EncodedPrompt(f"p{i}", "code", (3, 5, 7 + i), 0) for i in range(5)]
     timed = speed.Timed(prompts, 60, 16)
@@ -466,7 +560,10 @@ def test_costs_of_candidates(drafts, random_pair):
 def runs_of(drafts, profile, own, work):
     """Every draft on the texts of the pair's own run, for both temperatures."""
     texts = texts_of(own)
-    traces = {one.name: candidates.recorded(one, profile, "greedy", texts).trace for one in drafts}
+    traces = {
+        one.name: candidates.recorded(one, profile, "greedy", texts).trace
+        for one in drafts
+    }
     return of_both_kinds(traces)
 
 
@@ -475,14 +572,25 @@ def test_the_table_holds_each_drafts_own_numbers(drafts, runs_of):
     table = speed.compared(runs_of, drafts, price, COSTS, range(1, 5)).set_index("name")
     for one in drafts:
         row, trace = table.loc[one.name], runs_of.trace(one.name, "greedy")
-        best = speed.fastest_chain(trace, speed.with_c(COSTS, price[one.name]), range(1, 5))
+        best = speed.fastest_chain(
+            trace, speed.with_c(COSTS, price[one.name]), range(1, 5)
+        )
         assert row["hit[1]"] == (trace["draft_rank"] == 0).mean()
         assert row["hit[1]_low"] <= row["hit[1]"] <= row["hit[1]_high"]
-        assert row["c"] == price[one.name] and row["draft"] == speed.short_name(one.name)
+        assert row["c"] == price[one.name] and row["draft"] == speed.short_name(
+            one.name
+        )
         assert (row["speedup"], row["gamma"]) == (best["speedup"], best["gamma"])
-        bytes_only = [speed.fastest_chain(trace, speed.by_bytes(one), [g]) for g in range(1, 5)]
-        assert row["speedup_by_bytes"] == pytest.approx(max(b["speedup"] for b in bytes_only))
-    assert table.loc["prompt lookup", "front"] and table.loc[table["hit[1]"].idxmax(), "front"]
+        bytes_only = [
+            speed.fastest_chain(trace, speed.by_bytes(one), [g]) for g in range(1, 5)
+        ]
+        assert row["speedup_by_bytes"] == pytest.approx(
+            max(b["speedup"] for b in bytes_only)
+        )
+    assert (
+        table.loc["prompt lookup", "front"]
+        and table.loc[table["hit[1]"].idxmax(), "front"]
+    )
     assert {*speed.DRAFTS_TABLE, *speed.SPEED_TABLE} <= {*table.columns}
     drawn = speed.speedups(table.reset_index())
     here = drawn.at(machine=speed.HERE).frame
@@ -512,18 +620,28 @@ def test_the_best_draft_and_those_that_cannot_be_told_apart_from_it():
 
 def test_the_small_draft_has_weights_and_less_than_half_the_targets():
     table = pd.DataFrame(
-        {"bits": [0, 16, 4, 16], "of_target_parameters": [0, 0.1, 1, 0.6], "hit[1]": [9, 0.6, 8, 7]}
+        {
+            "bits": [0, 16, 4, 16],
+            "of_target_parameters": [0, 0.1, 1, 0.6],
+            "hit[1]": [9, 0.6, 8, 7],
+        }
     )
     assert speed.small_draft_hit(table) == 0.6
 
 
 @pytest.mark.parametrize(
     ("share", "words"),
-    [(0.8, "with the processor's caches to itself"), (1.0, ""), (1.2, "the clock was disturbed")],
+    [
+        (0.8, "with the processor's caches to itself"),
+        (1.0, ""),
+        (1.2, "the clock was disturbed"),
+    ],
 )
 def test_measured_beside_predicted_in_words(share, words):
     row = {"draft": "a", "predicted": 1.0, "measured": share}
-    said = speed.measured_sentence(pd.DataFrame([row | {"measured_low": 0.5, "measured_high": 2}]))
+    said = speed.measured_sentence(
+        pd.DataFrame([row | {"measured_low": 0.5, "measured_high": 2}])
+    )
     assert f"a {share:.2f} [0.50, 2.00] (predicted for these texts: 1.00)" in said
     assert f"Real speed is {100 * share:.0f} % of the predicted one (median)" in said
     assert words in said and (words or said.endswith(". "))
@@ -536,33 +654,48 @@ def test_labels_stand_apart_and_near_their_values():
 
 def test_the_front_is_drawn_with_a_name_at_every_draft():
     table = table_of(c=[0.1, 0.1, 1.0], front=[True, False, True])
-    table = table.assign(**{"hit[1]": [0.6, 0.5, 0.9], "hit[1]_low": 0.4, "hit[1]_high": 0.95})
+    table = table.assign(
+        **{"hit[1]": [0.6, 0.5, 0.9], "hit[1]_low": 0.4, "hit[1]_high": 0.95}
+    )
     axes = speed.pareto_figure(table).axes[0]
     assert {text.get_text(): text.get_weight() for text in axes.texts} == {
         "a": "bold", "b": "normal", "c": "bold",
     }  # fmt: skip
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=9))
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=9)
+)
 def test_the_pareto_front_is_what_nothing_dominates(points):
     cost, value = np.array(points).T
     front = speed.pareto(cost, value)
     for i, (c, v) in enumerate(points):
-        assert front[i] == (not any((x <= c and y >= v) and (x < c or y > v) for x, y in points))
+        assert front[i] == (
+            not any((x <= c and y >= v) and (x < c or y > v) for x, y in points)
+        )
     assert front.any()
 
 
-def test_every_draft_is_lossless_and_the_check_can_fail(drafts, own, random_pair, profile):
+def test_every_draft_is_lossless_and_the_check_can_fail(
+    drafts, own, random_pair, profile
+):
     known = load_prompts("project", 1)
     prompts = encode_prompts(random_pair.tokenizer, known, profile.max_prompt_tokens)
-    timed, shapes = speed.Timed(prompts, profile.max_new_tokens, 8), ("chain:3", "tree:3,2,8")
+    timed, shapes = (
+        speed.Timed(prompts, profile.max_new_tokens, 8),
+        ("chain:3", "tree:3,2,8"),
+    )
     texts = texts_of(own)
-    table = speed.lossless(FakeTried({}, texts={"greedy": texts}), drafts, timed, shapes)
+    table = speed.lossless(
+        FakeTried({}, texts={"greedy": texts}), drafts, timed, shapes
+    )
     assert len(table) == 6 and (table["texts"] == 4).all()
     assert (table["equal"] == table["texts"]).all()
     assert table["block_efficiency"].between(1, 4).all()
     wrong = {name: (text[0] ^ 1, *text[1:]) for name, text in texts.items()}
-    table = speed.lossless(FakeTried({}, texts={"greedy": wrong}), drafts, timed, shapes)
+    table = speed.lossless(
+        FakeTried({}, texts={"greedy": wrong}), drafts, timed, shapes
+    )
     assert (table["equal"] == 0).all()
 
 
@@ -570,7 +703,9 @@ def test_every_draft_is_lossless_and_the_check_can_fail(drafts, own, random_pair
 def test_every_free_draft_is_lossless_on_the_tiny_pair(tiny_pair):
     from speclab.profiles import load_profile
 
-    small = load_profile("tiny", {"device": "cpu", "prompts_per_domain": 5, "max_new_tokens": 32})
+    small = load_profile(
+        "tiny", {"device": "cpu", "prompts_per_domain": 5, "max_new_tokens": 32}
+    )
     free = [
         candidates.prompt_lookup(tiny_pair, small),
         candidates.first_layers(tiny_pair, small, 2),
@@ -581,5 +716,7 @@ def test_every_free_draft_is_lossless_on_the_tiny_pair(tiny_pair):
     shapes = ("chain:4", "tree:3,2,8", "dynamic:4,4,8")
     for number in range(5):  # one prompt a domain at a time
         timed = speed.Timed(prompts[number::5], 32, 8)
-        table = speed.lossless(FakeTried({}, texts={"greedy": texts}), free, timed, shapes)
+        table = speed.lossless(
+            FakeTried({}, texts={"greedy": texts}), free, timed, shapes
+        )
         assert (table["equal"] == table["texts"]).all() and (table["texts"] == 4).all()

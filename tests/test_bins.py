@@ -27,7 +27,11 @@ def frame_of(**domains) -> pd.DataFrame:
 
 def test_signals_by_hand():
     trace = pd.DataFrame(
-        {"draft_rank": [0, 2], "draft_entropy": [0.5, 1.5], "target_entropy": [0.1, 2.0]}
+        {
+            "draft_rank": [0, 2],
+            "draft_entropy": [0.5, 1.5],
+            "target_entropy": [0.1, 2.0],
+        }
     )
     trace["top_draft_q"], trace["top_draft_p"] = (
         [np.array([0.9, 0.05]), np.array([0.4, 0.3])],

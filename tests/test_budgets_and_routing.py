@@ -12,7 +12,13 @@ from speclab.draft import parse_shape
 from speclab.estimates import Estimates
 from speclab.prompts import EncodedPrompt
 from speclab.stats import Interval
-from speclab.studies.budgets_and_routing import batches, check, machines, policies, robustness
+from speclab.studies.budgets_and_routing import (
+    batches,
+    check,
+    machines,
+    policies,
+    robustness,
+)
 from speclab.tree import PLAIN, chain, static_tree
 
 
@@ -21,7 +27,9 @@ def test_settings_are_different_trees_and_named_as_they_parse():
     assert list(settings)[:4] == ["plain", "chain:1", "chain:2", "chain:3"]
     shapes = [(*shape.parent, *shape.rank) for shape in settings.values()]
     assert len(set(shapes)) == len(shapes)
-    assert "tree:2,2,2" in settings and "tree:3,2,2" not in settings, "the same two nodes"
+    assert "tree:2,2,2" in settings and "tree:3,2,2" not in settings, (
+        "the same two nodes"
+    )
     for name, shape in settings.items():
         assert parse_shape(name).tree.parent.tolist() == shape.parent.tolist()
         assert shape.size <= 4
@@ -34,7 +42,12 @@ def test_settings_are_different_trees_and_named_as_they_parse():
 
 def passes(v=1.2, spread=0.0):
     """Times of passes over one and two tokens: c = 0.25, v(2) = v, quartiles `spread` apart."""
-    medians = {("target", 1): 4.0, ("target", 2): 4.0 * v, ("draft", 1): 1.0, ("draft", 2): 1.0}
+    medians = {
+        ("target", 1): 4.0,
+        ("target", 2): 4.0 * v,
+        ("draft", 1): 1.0,
+        ("draft", 2): 1.0,
+    }
     rows = [
         (*case, repeat, ms * (1 + spread * (repeat - 2)))
         for case, ms in medians.items()
@@ -48,10 +61,16 @@ def passes(v=1.2, spread=0.0):
     [
         ([passes()], 1, 0),
         ([passes(v=0.5), passes()], 2, 1),
-        ([passes(spread=0.6), passes(v=0.5, spread=0.1), passes(v=0.5, spread=0.2)], 3, 1),
+        (
+            [passes(spread=0.6), passes(v=0.5, spread=0.1), passes(v=0.5, spread=0.2)],
+            3,
+            1,
+        ),
     ],
 )
-def test_passes_are_timed_again_while_the_clock_is_disturbed(monkeypatch, measured, rounds, kept):
+def test_passes_are_timed_again_while_the_clock_is_disturbed(
+    monkeypatch, measured, rounds, kept
+):
     left = iter(measured)
     monkeypatch.setattr(timing, "pass_times", lambda *arguments: next(left))
     found = machines.timed_passes(None, 10, 5, tries=3)
@@ -69,7 +88,9 @@ def test_a_disturbed_clock_is_said_aloud():
 
 # ---- the check -----------------------------------------------------------------------------------
 
-PROMPTS = [EncodedPrompt(f"{d}-{i}", d, (1, 2), 0) for d in ("code", "chat") for i in range(6)]
+PROMPTS = [
+    EncodedPrompt(f"{d}-{i}", d, (1, 2), 0) for d in ("code", "chat") for i in range(6)
+]
 
 
 def test_prompts_of_each_domain():
@@ -91,7 +112,15 @@ def test_the_check_by_hand(monkeypatch):
             rows.append(("plain", 0, p.prompt_id, p.domain, 10, 10, 0.010))
             own = (5, 0.006) if drafts else (10, 0.010)
             rows.append(("policy", 0, p.prompt_id, p.domain, 10, *own))
-        columns = ["method", "repeat", "prompt_id", "domain", "tokens", "blocks", "time_s"]
+        columns = [
+            "method",
+            "repeat",
+            "prompt_id",
+            "domain",
+            "tokens",
+            "blocks",
+            "time_s",
+        ]
         return pd.DataFrame(rows, columns=columns)
 
     monkeypatch.setattr(timing, "decoded_speed", decoded_speed)
@@ -109,7 +138,9 @@ def test_the_check_by_hand(monkeypatch):
     counted.loc[counted["setting"] == "chain:1", "levels"] = 1
     settings = {"plain": PLAIN, "chain:1": chain(1)}
     # a block of the chain costs 0.2 + 1 = 1.2, and 0.5 + 1 = 1.5 on the machine that promised
-    cheap, dear = (choose.price(counted, settings, machines.assumed(c)) for c in (0.2, 0.5))
+    cheap, dear = (
+        choose.price(counted, settings, machines.assumed(c)) for c in (0.2, 0.5)
+    )
     each = check.against_prices(each, promised=dear, forecast=cheap)
     assert not each["differs"].any()
     code = each[each["domain"] == "code"].iloc[0]
@@ -146,7 +177,12 @@ def test_words_of_the_check(promise, over, words):
 
 def test_policies_in_words():
     rows = pd.DataFrame(
-        [("a", 0.1, 0.05, 0.2), ("b", -0.1, -0.2, -0.05), ("c", 0.0, 0.0, 0.0), ("d", 0, -1, 1)],
+        [
+            ("a", 0.1, 0.05, 0.2),
+            ("b", -0.1, -0.2, -0.05),
+            ("c", 0.0, 0.0, 0.0),
+            ("d", 0, -1, 1),
+        ],
         columns=["policy", "estimate", "low", "high"],
     )
     said = policies.told_each(Estimates(rows), "policy", than="'always'")
@@ -165,7 +201,9 @@ def test_batches_in_words():
         for domain, verdicts in (("code", "++-"), ("chat", "+0+"))
         for i, verdict in enumerate(verdicts)
     ]
-    crowd = Estimates(pd.DataFrame(rows, columns=["batch", "domain", "estimate", "low", "high"]))
+    crowd = Estimates(
+        pd.DataFrame(rows, columns=["batch", "domain", "estimate", "low", "high"])
+    )
     assert batches.turning_in_words(crowd) == (
         "in code it pays up to 2, and slows from 4 on; "
         "in chat it pays up to 1, and slows from none of these on, but not in one direction"

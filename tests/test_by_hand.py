@@ -44,15 +44,17 @@ def test_one_row_by_hand():
 def test_it_is_the_rule_of_verify_and_keeps_p(seed):
     p, q = rows(seed)[0], rows(seed + 100)[0]
     for token in np.flatnonzero(q):
-        kept, left = RULES["rejection"].step(torch.from_numpy(p), torch.from_numpy(q), [int(token)])
+        kept, left = RULES["rejection"].step(
+            torch.from_numpy(p), torch.from_numpy(q), [int(token)]
+        )
         assert by_hand.chance(p, q)[token] == pytest.approx(float(kept), abs=1e-12)
         np.testing.assert_allclose(by_hand.residual(p, q), left.numpy(), atol=1e-12)
     np.testing.assert_allclose(
         by_hand.emitted(q, by_hand.chance(p, q), by_hand.residual(p, q)), p, atol=1e-12
     )
-    assert by_hand.total_variation(by_hand.emitted(q, by_hand.chance(p, q), p), p) > 1e-3, (
-        "the negative control: no residual"
-    )
+    assert (
+        by_hand.total_variation(by_hand.emitted(q, by_hand.chance(p, q), p), p) > 1e-3
+    ), "the negative control: no residual"
 
 
 def test_equal_models_and_words_that_are_never_drafted():
@@ -60,14 +62,19 @@ def test_equal_models_and_words_that_are_never_drafted():
     one = np.array([1.0, 0, 0, 0, 0])
     np.testing.assert_allclose(by_hand.chance(P, one), [0, 1, 1, 1, 1])
     np.testing.assert_allclose(
-        by_hand.residual(np.stack([P, one]), np.stack([Q, one])), [[0, 0.8, 0, 0, 0.2], one]
+        by_hand.residual(np.stack([P, one]), np.stack([Q, one])),
+        [[0, 0.8, 0, 0, 0.2], one],
     )
 
 
 def test_a_replacement_may_depend_on_the_rejected_word():
     q, kept = np.array([0.25, 0.75]), np.array([1.0, 0.0])
-    np.testing.assert_allclose(by_hand.emitted(q, kept, np.array([[0.0, 1.0], [1.0, 0.0]])), [1, 0])
-    np.testing.assert_allclose(by_hand.emitted(q, kept, np.array([0.5, 0.5])), [0.625, 0.375])
+    np.testing.assert_allclose(
+        by_hand.emitted(q, kept, np.array([[0.0, 1.0], [1.0, 0.0]])), [1, 0]
+    )
+    np.testing.assert_allclose(
+        by_hand.emitted(q, kept, np.array([0.5, 0.5])), [0.625, 0.375]
+    )
 
 
 def test_running_error_by_hand():
@@ -82,22 +89,33 @@ def test_survival_is_a_sum_over_paths():
     both = np.minimum(p, q)
     found = by_hand.survival(both, 3, 3)
     paths = [
-        both[3, a] * both[a, b] * both[b, c] for a in range(5) for b in range(5) for c in range(5)
+        both[3, a] * both[a, b] * both[b, c]
+        for a in range(5)
+        for b in range(5)
+        for c in range(5)
     ]
-    assert found[0] == pytest.approx(both[3].sum()) and found[2] == pytest.approx(sum(paths))
+    assert found[0] == pytest.approx(both[3].sum()) and found[2] == pytest.approx(
+        sum(paths)
+    )
     assert (np.diff(found) <= 0).all()
     same = np.tile(np.minimum(P, Q), (5, 1))
-    assert 1 + by_hand.survival(same, 0, 4).sum() == pytest.approx(block_efficiency_iid(0.75, 4)), (
-        "equal overlaps: the i.i.d. formula"
-    )
+    assert 1 + by_hand.survival(same, 0, 4).sum() == pytest.approx(
+        block_efficiency_iid(0.75, 4)
+    ), "equal overlaps: the i.i.d. formula"
 
 
 def test_best_tokens_follow_the_ranks():
     q = np.array([[0.1, 0.6, 0.3], [0.4, 0.2, 0.4], [0.2, 0.3, 0.5]])
     assert study.best_tokens(chain(3), q, 0).tolist() == [0, 1, 0, 1]
-    assert study.best_tokens(static_tree(2, 2), q, 0).tolist() == [0, 1, 2, 0, 2, 2, 1], (
-        "equal ones: the lower id first"
-    )
+    assert study.best_tokens(static_tree(2, 2), q, 0).tolist() == [
+        0,
+        1,
+        2,
+        0,
+        2,
+        2,
+        1,
+    ], "equal ones: the lower id first"
 
 
 def test_node_columns_of_a_tree():
@@ -134,7 +152,10 @@ def test_the_rule_as_a_table_gives_p_again():
 
 
 def test_coins_on_paper_and_verify_decide_alike():
-    written = [(4, [0, 2, 3], [0.3, 0.0, 0.5, 0.0]), (1, [1, 2, 3], [0.9, 0.6, 0.9, 0.2])]
+    written = [
+        (4, [0, 2, 3], [0.3, 0.0, 0.5, 0.0]),
+        (1, [1, 2, 3], [0.9, 0.6, 0.9, 0.2]),
+    ]
     table = study.coin_table(P_TABLE, Q_TABLE, WORDS, written)
     first, second = (rows["outcome"].tolist() for _, rows in table.groupby("block"))
     assert first == ["rejected", "recovered"], "p is 0 after any word"
@@ -145,7 +166,10 @@ def test_coins_on_paper_and_verify_decide_alike():
         (3, 3, "bonus", 4),
     ]
     other = [(1, [1, 2, 3], [0.9, 0.65, 0.9, 0.2])]
-    assert study.coin_table(P_TABLE, Q_TABLE, WORDS, other)["outcome"].tolist()[1] == "rejected"
+    assert (
+        study.coin_table(P_TABLE, Q_TABLE, WORDS, other)["outcome"].tolist()[1]
+        == "rejected"
+    )
 
 
 @pytest.mark.parametrize("name", study.NAMES)
@@ -170,7 +194,9 @@ def test_words_that_come_from_p_and_others():
 
 def test_a_tree_coin_by_coin():
     tree = static_tree(2, 2)
-    nodes = study.node_columns(tree, P_TABLE, Q_TABLE, 4)  # dog and cat, and again below each
+    nodes = study.node_columns(
+        tree, P_TABLE, Q_TABLE, 4
+    )  # dog and cat, and again below each
     table = study.coins_of_tree(tree, nodes, WORDS, 4, (1, 2), [0.5, 0.7])
     assert table["word"].tolist() == ["dog", "cat"]
     assert table["p among the words left"].tolist() == pytest.approx([0.35, 0.5 / 0.65])
@@ -181,7 +207,11 @@ def test_records_of_a_tree_hung_on_every_word():
     nodes, trace = study.records(static_tree(3, 2, 8), P_TABLE, Q_TABLE)
     assert len(nodes) == 5 * 8 and len(trace) == 5
     plain = study.acceptances(nodes, trace)
-    assert plain["alpha"] == pytest.approx(0.75) and plain["hit[1]"] == 0 and plain["hit[2]"] == 1
+    assert (
+        plain["alpha"] == pytest.approx(0.75)
+        and plain["hit[1]"] == 0
+        and plain["hit[2]"] == 1
+    )
     assert plain["top_mass[1]"] == pytest.approx(0.35)
     trees = study.tree_acceptances(nodes)
     # the target's best word is the draft's second, three deep: 2 + 4 + 2 nodes hold it at depth 2
@@ -194,11 +224,18 @@ def test_the_decoder_on_tables_counts_what_the_formula_says():
     assert study.greedy_text(P_TABLE, 4, 3) == [1, 1, 1]
     counted = study.counted_blocks(pair, 4, {3: 600}, rng)
     formula = block_efficiency_iid(0.75, np.arange(1, 4))
-    assert abs(counted.loc[3, "counted"] - formula[2]) < 4 * counted.loc[3, "standard error"]
+    assert (
+        abs(counted.loc[3, "counted"] - formula[2])
+        < 4 * counted.loc[3, "standard error"]
+    )
     drawn = study.words_per_pass(counted, formula, 0.75)
-    assert drawn.at(what="no bonus", gamma=3).value == pytest.approx(formula[2] - 0.75**3)
+    assert drawn.at(what="no bonus", gamma=3).value == pytest.approx(
+        formula[2] - 0.75**3
+    )
     row = next(drawn.at(what="counted").rows())
-    assert row.high - row.estimate == pytest.approx(1.96 * counted.loc[3, "standard error"])
+    assert row.high - row.estimate == pytest.approx(
+        1.96 * counted.loc[3, "standard error"]
+    )
 
 
 def test_flaws_of_the_pseudo_code():
@@ -228,9 +265,15 @@ def test_the_notebook_introduces_every_term_of_the_glossary():
     assert len(terms) > 30, "the glossary's tables were not read"
     text = (ROOT / "notebooks" / "00_by_hand.py").read_text(encoding="utf-8")
     bold = (
-        " ".join(re.findall(r"\*\*(.+?)\*\*", re.sub(r"\n# ", " ", text))).lower().replace("`", "")
+        " ".join(re.findall(r"\*\*(.+?)\*\*", re.sub(r"\n# ", " ", text)))
+        .lower()
+        .replace("`", "")
     )
     missing = [
-        term for term in terms if not re.search(rf"(?<!\w){re.escape(term.lower())}(?!\w)", bold)
+        term
+        for term in terms
+        if not re.search(rf"(?<!\w){re.escape(term.lower())}(?!\w)", bold)
     ]
-    assert not missing, f"introduce these in bold where they first appear in notebook 00: {missing}"
+    assert not missing, (
+        f"introduce these in bold where they first appear in notebook 00: {missing}"
+    )

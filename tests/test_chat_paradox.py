@@ -35,7 +35,9 @@ def noisy(prompts=8, rows=30, seed=0) -> pd.DataFrame:
     level.
     """
     rng = np.random.default_rng(seed)
-    frame = pd.DataFrame({"prompt_id": np.repeat([f"p{i:02d}" for i in range(2 * prompts)], rows)})
+    frame = pd.DataFrame(
+        {"prompt_id": np.repeat([f"p{i:02d}" for i in range(2 * prompts)], rows)}
+    )
     frame["domain"] = np.where(frame["prompt_id"] < f"p{prompts:02d}", "code", "chat")
     level = np.repeat(rng.normal(0, 1, 2 * prompts), rows)
     frame["signal"] = np.round(level + rng.normal(0, 1, len(frame)), 1)
@@ -51,7 +53,9 @@ def test_standardised_mean_by_hand():
     """code holds three rows of a (0.2) and one of b (0.8): crude 0.35; with the reference's halves
     0.5.
     """
-    frame = frame_of(code=[("a", 0.2)] * 3 + [("b", 0.8)], chat=[("a", 0.2), ("b", 0.8)])
+    frame = frame_of(
+        code=[("a", 0.2)] * 3 + [("b", 0.8)], chat=[("a", 0.2), ("b", 0.8)]
+    )
     reference = pd.DataFrame({"group": ["a", "b"]})
     code = frame[frame["domain"] == "code"]
     assert score.mean_of("x")(code) == pytest.approx(0.35)
@@ -59,9 +63,9 @@ def test_standardised_mean_by_hand():
     assert study.standardised_mean("x", "group", code)(code) == pytest.approx(0.35), (
         "to its own shares: nothing changes"
     )
-    assert np.isnan(study.standardised_mean("x", "group", reference)(code[code["group"] == "a"])), (
-        "a level without rows"
-    )
+    assert np.isnan(
+        study.standardised_mean("x", "group", reference)(code[code["group"] == "a"])
+    ), "a level without rows"
 
 
 def test_standardising_removes_what_the_mix_made_and_only_that():
@@ -71,7 +75,9 @@ def test_standardising_removes_what_the_mix_made_and_only_that():
         chat=[("a", 0.3), ("b", 0.9)],
     )
     equal = study.standardised_mean("x", "group", frame)
-    assert study.contrast(frame, score.mean_of("x"), n=FEW).estimate == pytest.approx(0.6 - 0.35)
+    assert study.contrast(frame, score.mean_of("x"), n=FEW).estimate == pytest.approx(
+        0.6 - 0.35
+    )
     assert study.contrast(frame, equal, n=FEW).estimate == pytest.approx(0.1), (
         "the same 0.1 in both levels"
     )
@@ -91,9 +97,9 @@ def test_matched_keeps_what_all_domains_share():
     assert (mean(before), equal(before)) == pytest.approx((1.6, 1.6)), (
         "both domains together are the reference"
     )
-    assert study.least_kept(lambda: study.matched(frame, "x", "group"), frame) == pytest.approx(
-        2 / 3
-    )
+    assert study.least_kept(
+        lambda: study.matched(frame, "x", "group"), frame
+    ) == pytest.approx(2 / 3)
     frame.loc[0, "group"] = "b"  # code: a in four prompts only, so that d alone is left
     with pytest.raises(ValueError, match="1 level of 'group'.*two or more"):
         study.matched(frame, "x", "group")
@@ -106,7 +112,10 @@ def test_explained_gives_before_after_and_change_or_the_reason():
         chat=[("a", 0.3), ("b", 0.9)],
     )
     found = study.explained(lambda: study.matched(frame, "x", "group"), n=FEW)
-    assert list(found["stage"]) == ["before", "after", "change"] and (found["note"] == "").all()
+    assert (
+        list(found["stage"]) == ["before", "after", "change"]
+        and (found["note"] == "").all()
+    )
     assert list(found["estimate"]) == pytest.approx([0.25, 0.1, -0.15])
     apart = frame.assign(group=frame["domain"])
     failed = study.explained(lambda: study.matched(apart, "x", "group"), n=FEW)
@@ -123,10 +132,19 @@ def test_contrast_by_hand():
     )
     found = study.contrast(frame, score.mean_of("x"), n=FEW)
     assert vars(found) == pytest.approx(
-        {"estimate": 0.4, "low": 0.4, "high": 0.4, "n_prompts": 20, "share_highest": 1.0}
+        {
+            "estimate": 0.4,
+            "low": 0.4,
+            "high": 0.4,
+            "n_prompts": 20,
+            "share_highest": 1.0,
+        }
     )
     math = study.contrast(frame, score.mean_of("x"), "math", n=FEW)
-    assert (math.estimate, math.share_highest) == (pytest.approx(0.3 - (0.1 + 0.5 + 0.7) / 3), 0)
+    assert (math.estimate, math.share_highest) == (
+        pytest.approx(0.3 - (0.1 + 0.5 + 0.7) / 3),
+        0,
+    )
 
 
 def test_contrast_interval_equals_brute_force():
@@ -134,16 +152,25 @@ def test_contrast_interval_equals_brute_force():
     prompts = stats.prompts_of(frame, 200)
     draws = []
     for weight in prompts.weights[1:]:
-        part = frame.iloc[np.repeat(np.arange(len(frame)), weight[prompts.rows].astype(int))]
-        draws.append(part.groupby("domain")["signal"].mean()[["chat", "code"]].to_numpy())
+        part = frame.iloc[
+            np.repeat(np.arange(len(frame)), weight[prompts.rows].astype(int))
+        ]
+        draws.append(
+            part.groupby("domain")["signal"].mean()[["chat", "code"]].to_numpy()
+        )
     chat, code = np.array(draws).T
     found = study.contrast(frame, estimator, n=200)
-    assert [found.low, found.high] == pytest.approx(np.percentile(chat - code, [2.5, 97.5]))
+    assert [found.low, found.high] == pytest.approx(
+        np.percentile(chat - code, [2.5, 97.5])
+    )
     assert found.share_highest == (chat > code).mean()
 
 
 def test_bad_contrasts_say_what_is_wrong():
-    frame, mean = frame_of(code=[("a", 1.0), ("b", 2.0)], chat=[("a", 1.0)]), score.mean_of("x")
+    frame, mean = (
+        frame_of(code=[("a", 1.0), ("b", 2.0)], chat=[("a", 1.0)]),
+        score.mean_of("x"),
+    )
     with pytest.raises(ValueError, match="'poetry'"):
         study.contrast(frame, mean, "poetry")
     with pytest.raises(ValueError, match="two domains"):
@@ -165,7 +192,10 @@ def test_a_level_that_most_resamples_lack_is_refused():
 def test_pick_and_the_ladder():
     run = make_run()
     assert score.member(score.hit, 2)(run.trace) == score.hit(run.trace)[2]
-    assert score.member(score.alpha_by_rank, 0)(run.nodes) == score.alpha_by_rank(run.nodes)[0]
+    assert (
+        score.member(score.alpha_by_rank, 0)(run.nodes)
+        == score.alpha_by_rank(run.nodes)[0]
+    )
     with pytest.raises(ValueError, match="has members 0 to"):
         score.member(score.alpha_by_rank, 99)(run.nodes)
     table = study.ladder_contrasts(run, n=FEW).set_index("estimator")
@@ -179,7 +209,9 @@ def test_pick_and_the_ladder():
         "mean_accepted",
     ):
         others = ladder.loc[name, ["code", "math", "reasoning"]].mean()
-        assert table.loc[name, "estimate"] == pytest.approx(ladder.loc[name, "chat"] - others)
+        assert table.loc[name, "estimate"] == pytest.approx(
+            ladder.loc[name, "chat"] - others
+        )
     assert (table["note"] == "").all() and table["share_highest"].between(0, 1).all()
 
 
@@ -189,16 +221,24 @@ def test_frequency_elsewhere_by_hand():
     In b, token 1 is 2 of the 3 tokens of a; in a, 1 of the 2 of b.
     """
     trace = pd.DataFrame({"prompt_id": list("aaabb"), "token": [1, 1, 2, 1, 3]})
-    assert study.frequency_elsewhere(trace).tolist() == pytest.approx([1 / 2, 1 / 2, 0, 2 / 3, 0])
+    assert study.frequency_elsewhere(trace).tolist() == pytest.approx(
+        [1 / 2, 1 / 2, 0, 2 / 3, 0]
+    )
     with pytest.raises(ValueError, match="one prompt"):
         study.frequency_elsewhere(trace[trace["prompt_id"] == "a"])
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 4)), min_size=2, max_size=40))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.integers(0, 4)), min_size=2, max_size=40
+    )
+)
 def test_frequency_elsewhere_is_a_count_over_the_other_prompts(rows):
     trace = pd.DataFrame(rows, columns=["prompt_id", "token"])
     if trace["prompt_id"].nunique() > 1:
-        slow = [(trace.loc[trace["prompt_id"] != p, "token"] == t).mean() for p, t in rows]
+        slow = [
+            (trace.loc[trace["prompt_id"] != p, "token"] == t).mean() for p, t in rows
+        ]
         np.testing.assert_allclose(study.frequency_elsewhere(trace), slow)
 
 
@@ -207,7 +247,13 @@ def test_frequency_elsewhere_is_a_count_over_the_other_prompts(rows):
 
 @pytest.mark.parametrize(
     ("share", "answer"),
-    [(1.0, "yes"), (0.976, "yes"), (0.975, "cannot be told"), (0.025, "cannot be told"), (0, "no")],
+    [
+        (1.0, "yes"),
+        (0.976, "yes"),
+        (0.975, "cannot be told"),
+        (0.025, "cannot be told"),
+        (0, "no"),
+    ],
 )
 def test_a_domain_is_the_highest_where_nearly_all_resamples_say_so(share, answer):
     assert study.is_highest(share) == answer
@@ -225,7 +271,9 @@ def leads_of(entropy: float, acceptance: float) -> Estimates:
 def test_a_paradox_needs_both():
     assert study.state(leads_of(1.0, 1.0)) == "there is a paradox"
     assert study.state(leads_of(1.0, 0.01)) == "there is no paradox"
-    assert study.state(leads_of(0.5, 1.0)) == "whether there is a paradox cannot be told"
+    assert (
+        study.state(leads_of(0.5, 1.0)) == "whether there is a paradox cannot be told"
+    )
     assert study.lead_sentence(leads_of(1.0, 0.25)) == (
         "**whether there is a paradox cannot be told.** `entropy` 0.10 [0.00, 0.20], highest in "
         "100 % of resamples; `alpha` 0.10 [0.00, 0.20], highest in 25 % of resamples"
@@ -241,14 +289,22 @@ def test_effect_of_holding_one_thing_fixed():
 
 def test_verdicts_stand_by_explanation():
     rows = []
-    for name, after in (("alpha: entropy", 0.1), ("alpha: rank mix", 0.5), ("a: estimator", 0.2)):
+    for name, after in (
+        ("alpha: entropy", 0.1),
+        ("alpha: rank mix", 0.5),
+        ("a: estimator", 0.2),
+    ):
         stages = {"before": 0.2, "after": after, "change": after - 0.2}
         for stage, value in stages.items():
             sides = {"estimate": value, "low": value - 0.05, "high": value + 0.05}
             rows.append({"stage": stage} | sides | {"note": "", "held_fixed": name})
     found = Estimates(pd.DataFrame(rows), digits=3)
     table = study.effects(found)
-    assert table["test"].tolist() == ["a: estimator", "alpha: rank mix", "alpha: entropy"]
+    assert table["test"].tolist() == [
+        "a: estimator",
+        "alpha: rank mix",
+        "alpha: entropy",
+    ]
     assert table["verdict"].tolist() == [
         "has no effect that can be told",
         "moves it away from 0",
@@ -256,14 +312,19 @@ def test_verdicts_stand_by_explanation():
     ]
     assert list(table) == ["explanation", "test", "verdict", "change", "low", "high"]
     mine = study.about(found.at(stage="change"), "alpha")
-    assert mine.frame["held_fixed"].tolist() == ["entropy", "rank mix"] and mine.digits == 3
+    assert (
+        mine.frame["held_fixed"].tolist() == ["entropy", "rank mix"]
+        and mine.digits == 3
+    )
     drawn = study.stages_drawn(found).frame
     assert set(drawn.loc[drawn["panel"] == "change", "stage"]) == {"change"}
 
 
 def test_the_papers_own_contrasts():
     printed = study.printed_leads("chat", ["code", "math", "reasoning", "chat"])
-    assert printed["published_alpha"] == pytest.approx(0.565 - (0.5382 + 0.5181 + 0.5321) / 3)
+    assert printed["published_alpha"] == pytest.approx(
+        0.565 - (0.5382 + 0.5181 + 0.5321) / 3
+    )
     assert {"entropy", "published_length"} <= set(printed)
 
 
@@ -272,7 +333,9 @@ def test_rungs_stand_beside_the_paper():
     ladder = study.ladders(run, run, "chat")
     drawn = study.rungs_drawn(ladder, {"published_alpha": 0.5})
     paper = drawn.at(pair="published").defined()
-    assert paper.value == 0.5 and paper.frame["rung"].item().startswith("published_alpha, T = 0 (")
+    assert paper.value == 0.5 and paper.frame["rung"].item().startswith(
+        "published_alpha, T = 0 ("
+    )
     assert set(drawn.frame["unit"]) == {"share of tokens", "tokens per target pass"}
     assert paper.frame["rung"].item() in set(drawn.at(pair="this pair").frame["rung"])
 
@@ -295,12 +358,16 @@ def test_kinds_of_token_and_their_shares():
     ]
     columns = ["prompt_id", "domain", "position", "token", "overlap"]
     trace = study.with_tokens(pd.DataFrame(rows, columns=columns), [" for", "\n"])
-    assert set(trace["kind"]) == {"word start", "white space"}, "a keyword begins a word"
+    assert set(trace["kind"]) == {"word start", "white space"}, (
+        "a keyword begins a word"
+    )
     kinds = study.by_kind(trace)
     share = kinds.at(domain="code").frame.set_index("kind")["share"]
     assert share.to_dict() == pytest.approx({"word start": 2 / 3, "white space": 1 / 3})
-    assert kinds.frame["domain"].tolist() == ["code"] * 2 + ["chat"] * 2 + ["pooled"] * 2
-    drawn = study.kinds_drawn(kinds)
-    assert drawn.at(panel="share of positions", domain="chat", kind="white space").value == (
-        pytest.approx(1 / 3)
+    assert (
+        kinds.frame["domain"].tolist() == ["code"] * 2 + ["chat"] * 2 + ["pooled"] * 2
     )
+    drawn = study.kinds_drawn(kinds)
+    assert drawn.at(
+        panel="share of positions", domain="chat", kind="white space"
+    ).value == (pytest.approx(1 / 3))

@@ -73,7 +73,9 @@ def table_of(costs, emitted=10.0):
 
 def priced(trace, settings, costs, rule="greedy", max_new_tokens=None):
     """Prices of a trace."""
-    return choose.price(choose.block_counts(trace, settings, rule, max_new_tokens), settings, costs)
+    return choose.price(
+        choose.block_counts(trace, settings, rule, max_new_tokens), settings, costs
+    )
 
 
 def cost_of(prices):
@@ -113,10 +115,14 @@ def test_blocks_and_costs_by_hand():
     }
     assert prices.prompts["emitted"].tolist() == [10]
     assert blocks["draft_passes"].tolist()[:4] == [0, 6, 8, 11]
-    assert cost[PLAIN] == 10 and cost["chain:2"] == pytest.approx(4 * (2 * 0.2 + 1.06 + 0.1))
+    assert cost[PLAIN] == 10 and cost["chain:2"] == pytest.approx(
+        4 * (2 * 0.2 + 1.06 + 0.1)
+    )
     # 3 + 1, 2 + 1, and the last three tokens of the text: three levels are drafted there, not four
     v = {4: 1.1, 5: 1.15}
-    assert cost["chain:4"] == pytest.approx(2 * (4 * 0.2 + v[5] + 0.1) + (3 * 0.2 + v[4] + 0.1))
+    assert cost["chain:4"] == pytest.approx(
+        2 * (4 * 0.2 + v[5] + 0.1) + (3 * 0.2 + v[4] + 0.1)
+    )
     # with a limit behind the text's end, the decoder drafts past an end that it cannot foresee
     unforeseen = cost_of(priced(trace, SETTINGS, COSTS, max_new_tokens=64))
     assert unforeseen["chain:4"] == pytest.approx(3 * (4 * 0.2 + v[5] + 0.1))
@@ -130,7 +136,11 @@ def walked(ranks, tree, costs, limit):
         drafted = tree.upto(min(tree.max_depth, limit - t))
         node, accepted = 0, 0
         while t + accepted < len(ranks):
-            step = [n for n in drafted.children(node) if drafted.rank[n] == ranks[t + accepted]]
+            step = [
+                n
+                for n in drafted.children(node)
+                if drafted.rank[n] == ranks[t + accepted]
+            ]
             if not step:
                 break
             node, accepted = step[0], accepted + 1
@@ -156,13 +166,19 @@ def test_costs_are_those_of_the_real_decoder():
     pair, new = toy_pair(), 20
     prompts = [EncodedPrompt(f"p{i}", "code", (i + 1, 3), 0) for i in range(6)]
     texts = dict(
-        zip(prompts, generate(pair.target, prompts, new, pair.stop_ids, Sampling(), 0), strict=True)
+        zip(
+            prompts,
+            generate(pair.target, prompts, new, pair.stop_ids, Sampling(), 0),
+            strict=True,
+        )
     )
     assert len(set(map(len, texts.values()))) > 1, (
         "some texts end early, which the decoder cannot foresee"
     )
     ranks = {
-        p.prompt_id: record_prompt(pair, p, text, chain(1), Sampling()).trace["draft_rank"]
+        p.prompt_id: record_prompt(pair, p, text, chain(1), Sampling()).trace[
+            "draft_rank"
+        ]
         for p, text in texts.items()
     }
     trace = trace_of({name: ("code", list(own)) for name, own in ranks.items()})
@@ -180,11 +196,17 @@ def test_costs_are_those_of_the_real_decoder():
 
 def test_the_sampled_chain_is_an_expectation_over_the_same_text():
     trace = random_trace(1).assign(p_token=0.5, q_token=0.3)
-    counted = choose.block_counts(trace, {PLAIN: NOTHING, "chain:3": chain(3)}, "rejection")
+    counted = choose.block_counts(
+        trace, {PLAIN: NOTHING, "chain:3": chain(3)}, "rejection"
+    )
     emitted = counted.groupby(["setting", "prompt_id"])["emitted"].sum()
     assert emitted.to_numpy() == pytest.approx(40.0)
-    sure = priced(trace.assign(q_token=0.5), {"chain:3": chain(3)}, COSTS, rule="rejection")
-    assert sure.cost == pytest.approx(10 * COSTS.of_block(chain(3))), "ten blocks of 3 + 1"
+    sure = priced(
+        trace.assign(q_token=0.5), {"chain:3": chain(3)}, COSTS, rule="rejection"
+    )
+    assert sure.cost == pytest.approx(10 * COSTS.of_block(chain(3))), (
+        "ten blocks of 3 + 1"
+    )
 
 
 # ---- choices -------------------------------------------------------------------------------------
@@ -197,7 +219,10 @@ def test_choices_and_regret_by_hand():
     assert prices.judged("b")["cost"].tolist() == [6, 14, 18]
     assert prices.judged({"p3": "a", "p2": "b"})["cost"].tolist() == [14, 14]
     hindsight = choose.with_hindsight(prices)
-    assert hindsight["setting"].tolist() == ["b", "a", PLAIN] and hindsight["cost"].sum() == 24
+    assert (
+        hindsight["setting"].tolist() == ["b", "a", PLAIN]
+        and hindsight["cost"].sum() == 24
+    )
     prices = table_of(COPIES, 12.0)
     own = {name: best[domain] for name, (domain, _) in COPIES.items()}
     judged = {
@@ -208,9 +233,16 @@ def test_choices_and_regret_by_hand():
     }
     found = choose.paired_speeds(judged, "uniform", n=50)
     found = found.set_index(["policy", "quantity", "domain"])["estimate"]
-    for policy, passes in ((PLAIN, 36), ("uniform", 28), ("per-domain", 26), ("oracle", 24)):
+    for policy, passes in (
+        (PLAIN, 36),
+        ("uniform", 28),
+        ("per-domain", 26),
+        ("oracle", 24),
+    ):
         assert found[policy, "speed", "pooled"] == pytest.approx(36 / passes)
-    assert found["oracle", "minus_baseline", "pooled"] == pytest.approx(36 / 24 - 36 / 28)
+    assert found["oracle", "minus_baseline", "pooled"] == pytest.approx(
+        36 / 24 - 36 / 28
+    )
     assert found["per-domain", "minus_baseline", "code"] == pytest.approx(0)
     assert found["per-domain", "speed", "chat"] == 1
     assert found["per-domain", "minus_baseline", "chat"] == pytest.approx(1 - 12 / 14)
@@ -253,8 +285,13 @@ def test_the_interval_of_a_difference_is_paired():
     table = table_of(own)
     found = choose.paired_speeds({name: table.judged(name) for name in "ab"}, "a")
     found = found.set_index(["policy", "quantity", "domain"])
-    alone, gain = found.loc["a", "speed", "code"], found.loc["b", "minus_baseline", "code"]
-    assert gain["estimate"] == pytest.approx(alone["estimate"] * (1 / 0.9 - 1), abs=1e-8)
+    alone, gain = (
+        found.loc["a", "speed", "code"],
+        found.loc["b", "minus_baseline", "code"],
+    )
+    assert gain["estimate"] == pytest.approx(
+        alone["estimate"] * (1 / 0.9 - 1), abs=1e-8
+    )
     assert gain["high"] - gain["low"] == pytest.approx(
         (alone["high"] - alone["low"]) * (1 / 0.9 - 1), abs=1e-8
     )
@@ -275,15 +312,21 @@ def test_bootstrap_shares_sum_to_one_and_certainty_is_one():
     alike = choose.best_setting(
         table_of({f"p{i}": ("code", {PLAIN: 10.0, "a": 8.0}) for i in range(5)}), n=20
     )
-    assert alike["share_best"].tolist() == [0, 1, 0, 1] and alike["low"].tolist() == alike[
-        "high"
-    ].tolist() == [1, 1.25, 1, 1.25]
+    assert alike["share_best"].tolist() == [0, 1, 0, 1] and alike[
+        "low"
+    ].tolist() == alike["high"].tolist() == [1, 1.25, 1, 1.25]
 
 
 def test_the_definition_of_the_fastest_setting():
     """The highest speed-up, the first of equals; how often it is that, and how far others are."""
-    assert choose.fastest(np.array([[1.0, 2.0, 2.0], [3.0, 1.0, 2.0]])).tolist() == [1, 0]
-    sample, resamples = [1.0, 1.5, 1.4], [[1.0, 1.6, 1.2], [1.0, 1.3, 1.3], [1.0, 1.2, 1.5]]
+    assert choose.fastest(np.array([[1.0, 2.0, 2.0], [3.0, 1.0, 2.0]])).tolist() == [
+        1,
+        0,
+    ]
+    sample, resamples = (
+        [1.0, 1.5, 1.4],
+        [[1.0, 1.6, 1.2], [1.0, 1.3, 1.3], [1.0, 1.2, 1.5]],
+    )
     found = choose.how_sure(np.array([sample, *resamples]), ["plain", "a", "b"])
     assert found["share_best"].tolist() == pytest.approx([0, 2 / 3, 1 / 3])
     assert found["behind"].tolist() == pytest.approx([0.5, 0, 0.1])
@@ -296,7 +339,12 @@ def test_the_definition_of_the_fastest_setting():
 
 
 def test_the_fastest_row_of_each_domain():
-    rows = [("code", "a", 1.0), ("code", "b", 2.0), ("chat", "a", 3.0), ("chat", "b", 3.0)]
+    rows = [
+        ("code", "a", 1.0),
+        ("code", "b", 2.0),
+        ("chat", "a", 3.0),
+        ("chat", "b", 3.0),
+    ]
     table = pd.DataFrame(rows, columns=["domain", "setting", "speedup"])
     assert choose.fastest_rows(table)["setting"].tolist() == ["b", "a"]
 
@@ -319,7 +367,10 @@ def planted(fold):
     """Setting `s_k` is cheap on fold k and dear elsewhere: whoever looks at the prompts it is
     judged on falls for it.
     """
-    cost = {0: {PLAIN: 10.0, "s_0": 1.0, "s_1": 10.5}, 1: {PLAIN: 10.0, "s_0": 10.5, "s_1": 1.0}}
+    cost = {
+        0: {PLAIN: 10.0, "s_0": 1.0, "s_1": 10.5},
+        1: {PLAIN: 10.0, "s_0": 10.5, "s_1": 1.0},
+    }
     return table_of({f"p{i}": ("code", cost[f]) for i, f in enumerate(fold)})
 
 
@@ -327,7 +378,9 @@ def test_cross_fit_never_sees_its_own_prompts():
     fold = fold_of(np.array(["code"] * 10), 2, 0)
     table = planted(fold)
     leaky = table.judged(choose.setting_by_domain(table)["code"])
-    assert pooled(leaky) > 1.5, "the negative control: chosen and judged on the same prompts"
+    assert pooled(leaky) > 1.5, (
+        "the negative control: chosen and judged on the same prompts"
+    )
     honest = choose.cross_fit(table, folds=2)
     assert honest["cost"].tolist() == [10.5] * 10
     assert honest["setting"].tolist() == [f"s_{1 - f}" for f in fold]
@@ -359,7 +412,10 @@ def test_routes_say_which_domain_a_prompt_is_taken_for():
     }
     wrong = choose.cross_fit(
         table,
-        {p: "code" if p.startswith("chat") else UNKNOWN for p in table.prompts["prompt_id"]},
+        {
+            p: "code" if p.startswith("chat") else UNKNOWN
+            for p in table.prompts["prompt_id"]
+        },
         folds=3,
     )
     assert (wrong["setting"] == "a").all(), "a: best for code, and best for all"
@@ -390,7 +446,9 @@ def test_a_free_draft_wants_the_longest_chain_and_a_dear_one_none():
         dear = curve.loc[(5.0, domain)]
         assert dear["setting"] == PLAIN and dear["speedup"] == 1
         own = curve.xs(domain, level="domain")
-        assert (own["speedup"].diff().dropna() <= 1e-12).all(), "a dearer draft is never better"
+        assert (own["speedup"].diff().dropna() <= 1e-12).all(), (
+            "a dearer draft is never better"
+        )
         assert (own["levels"].diff().dropna() <= 0).all()
 
 
@@ -401,7 +459,9 @@ def test_break_even_is_where_the_best_setting_becomes_plain():
     even = machines.break_even(counted, chains).frame.set_index("domain")
     for domain, row in even.iterrows():
         below, above = (
-            machines.best_by_c(counted, chains, (c,), n=1).set_index("domain").loc[domain]
+            machines.best_by_c(counted, chains, (c,), n=1)
+            .set_index("domain")
+            .loc[domain]
             for c in (row["estimate"] - 1e-6, row["estimate"] + 1e-6)
         )
         assert below["setting"] == row["setting"] and above["setting"] == PLAIN
@@ -436,14 +496,20 @@ def test_perturbed_acceptance_is_off_by_the_factor_in_every_domain():
 
 
 def test_believing_the_truth_costs_nothing():
-    found = robustness.misestimated(random_trace(6), SETTINGS, COSTS, (1.0001, 0.3), folds=3)
-    rows = found[(found["quantity"] == "minus_baseline") & (found["domain"] == "pooled")]
+    found = robustness.misestimated(
+        random_trace(6), SETTINGS, COSTS, (1.0001, 0.3), folds=3
+    )
+    rows = found[
+        (found["quantity"] == "minus_baseline") & (found["domain"] == "pooled")
+    ]
     gain = rows.set_index("policy")["estimate"]
     assert gain["x1.0001"] == pytest.approx(0, abs=1e-12) and gain["x0.3"] < -0.01
 
 
 def test_no_acceptance_is_believed_above_one():
-    sure = trace_of({f"{d}-{i}": (d, [0, i, 1]) for d in ("code", "chat") for i in (0, 1)})
+    sure = trace_of(
+        {f"{d}-{i}": (d, [0, i, 1]) for d in ("code", "chat") for i in (0, 1)}
+    )
     low, high = robustness.factors(sure)
     assert low == 0.9 and high == 1.1
     always = robustness.factors(trace_of({"a": ("code", [0, 0])}))
@@ -458,16 +524,20 @@ def test_the_papers_regimes_by_hand():
         "reasoning": "marginal",
         "chat": "positive",
     }
-    math = found.loc["math", 0.05]  # 1 + 0.510 + 0.265 + 0.139 tokens a pass for 3 * 0.05 + 1
-    assert math["speedup"] == pytest.approx(1.914 / 1.15) and math["break_even_c"] == pytest.approx(
-        0.914 / 3
-    )
+    math = found.loc[
+        "math", 0.05
+    ]  # 1 + 0.510 + 0.265 + 0.139 tokens a pass for 3 * 0.05 + 1
+    assert math["speedup"] == pytest.approx(1.914 / 1.15) and math[
+        "break_even_c"
+    ] == pytest.approx(0.914 / 3)
     assert math["regime"] == "positive"
     chat = found.loc["chat", 0.29]
-    assert chat["speedup"] == pytest.approx(2.064 / 1.87) and chat["break_even_c"] == pytest.approx(
-        1.064 / 3
+    assert chat["speedup"] == pytest.approx(2.064 / 1.87) and chat[
+        "break_even_c"
+    ] == pytest.approx(1.064 / 3)
+    assert chat["best_gamma"] == 1 and chat["best_speedup"] == pytest.approx(
+        1.567 / 1.29
     )
-    assert chat["best_gamma"] == 1 and chat["best_speedup"] == pytest.approx(1.567 / 1.29)
     assert found.loc["chat", 0.5]["regime"] == "negative", (
         "E[L] above 1, and slower than plain decoding"
     )
@@ -486,7 +556,9 @@ def test_bad_input_says_what_to_do():
         "trace is empty": lambda: choose.block_counts(trace[:0], SETTINGS),
         "a pass over 3 tokens was not measured": lambda: priced(trace, SETTINGS, small),
         "has 4 prompts, folds=5": lambda: choose.cross_fit(prices),
-        "has 4 prompts; an interval needs at least 5": lambda: choose.best_setting(prices),
+        "has 4 prompts; an interval needs at least 5": lambda: choose.best_setting(
+            prices
+        ),
     }
     for message, wrong in cases.items():
         with pytest.raises(ValueError, match=message):

@@ -45,7 +45,12 @@ def data(tmp_path):
     write(train / "code_python_permissive.jsonl.gz", [{"content": function}])
     write(
         train / "mbpp_train_val_prompt.jsonl",
-        [{"text": "Write a function to add.", "code": "def add(a, b):\r\n\treturn a + b"}],
+        [
+            {
+                "text": "Write a function to add.",
+                "code": "def add(a, b):\r\n\treturn a + b",
+            }
+        ],
     )
     chat = [
         {
@@ -65,9 +70,12 @@ def data(tmp_path):
     write(train / "prose_technical.jsonl.gz", [{"path": "a", "text": "Some prose."}])
     write(mirror / "openai/gsm8k/main/test.jsonl.gz", [{"question": leaked}])
     write(
-        mirror / "openai/openai_humaneval/openai_humaneval/test.jsonl.gz", [{"prompt": "def f():"}]
+        mirror / "openai/openai_humaneval/openai_humaneval/test.jsonl.gz",
+        [{"prompt": "def f():"}],
     )
-    write(mirror / "EleutherAI/hendrycks_math/algebra/test.jsonl.gz", [{"problem": "y"}])
+    write(
+        mirror / "EleutherAI/hendrycks_math/algebra/test.jsonl.gz", [{"problem": "y"}]
+    )
     return tmp_path
 
 
@@ -103,7 +111,9 @@ def test_documents_stand_in_the_formats_the_kit_prompts_with(data, monkeypatch):
 
 def test_without_the_test_splits_nothing_is_trained_on(data):
     (data / "hub_mirror/openai/gsm8k/main/test.jsonl.gz").unlink()
-    with pytest.raises(FileNotFoundError, match="DATA must hold train/ and hub_mirror/"):
+    with pytest.raises(
+        FileNotFoundError, match="DATA must hold train/ and hub_mirror/"
+    ):
         documents(data)
 
 

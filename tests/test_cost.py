@@ -17,12 +17,16 @@ def test_article_worked_numbers():
 def test_leviathan_worked_numbers():
     assert cost.block_efficiency_iid(0.85, 4) == pytest.approx(3.71, abs=5e-3)
     assert cost.speedup_iid(0.85, 4, 0.05) == pytest.approx(3.09, abs=5e-3)
-    assert cost.speedup_standard(5, 4, 0.05) == pytest.approx(5 / 1.2)  # the ceiling: all accepted
+    assert cost.speedup_standard(5, 4, 0.05) == pytest.approx(
+        5 / 1.2
+    )  # the ceiling: all accepted
 
 
 def test_iid_block_efficiency_is_the_geometric_sum():
     for alpha in (0.0, 0.3, 0.999, 1.0):
-        assert cost.block_efficiency_iid(alpha, 6) == pytest.approx(sum(alpha**i for i in range(7)))
+        assert cost.block_efficiency_iid(alpha, 6) == pytest.approx(
+            sum(alpha**i for i in range(7))
+        )
     both = cost.block_efficiency_iid(np.array([0.5, 1.0]), np.array([1, 3]))
     np.testing.assert_allclose(both, [1.5, 4.0])
 
@@ -30,14 +34,19 @@ def test_iid_block_efficiency_is_the_geometric_sum():
 def test_iid_block_efficiency_agrees_with_simulation():
     rng = np.random.default_rng(0)
     accepted = np.cumprod(rng.random((200_000, 5)) < 0.7, axis=1).sum(axis=1)
-    assert cost.block_efficiency_iid(0.7, 5) == pytest.approx(1 + accepted.mean(), abs=0.02)
+    assert cost.block_efficiency_iid(0.7, 5) == pytest.approx(
+        1 + accepted.mean(), abs=0.02
+    )
 
 
 def test_standard_model_counts_verify_and_overhead():
     assert cost.speedup_standard(3.0, 4, 0.1) == pytest.approx(3 / 1.4)
-    assert cost.speedup_standard(3.0, 4, 0.1, verify=1.5, overhead=0.1) == pytest.approx(3 / 2.0)
+    assert cost.speedup_standard(
+        3.0, 4, 0.1, verify=1.5, overhead=0.1
+    ) == pytest.approx(3 / 2.0)
     np.testing.assert_allclose(
-        cost.speedup_standard(np.array([2.0, 3.0]), np.array([1, 2]), 0.5), [2 / 1.5, 3 / 2]
+        cost.speedup_standard(np.array([2.0, 3.0]), np.array([1, 2]), 0.5),
+        [2 / 1.5, 3 / 2],
     )
 
 
@@ -50,7 +59,11 @@ def test_break_even_points_give_speedup_one():
     alpha = cost.break_even_alpha(4, 0.29)
     assert 0 < alpha < 1
     assert cost.speedup_iid(alpha, 4, 0.29) == pytest.approx(1)
-    assert cost.speedup_iid(alpha + 0.05, 4, 0.29) > 1 > cost.speedup_iid(alpha - 0.05, 4, 0.29)
+    assert (
+        cost.speedup_iid(alpha + 0.05, 4, 0.29)
+        > 1
+        > cost.speedup_iid(alpha - 0.05, 4, 0.29)
+    )
     assert cost.break_even_alpha(4, 0.0) == 0.0
 
 
@@ -66,10 +79,16 @@ def test_the_papers_condition_is_not_one():
     ("call", "words"),
     [
         (lambda: cost.speedup_standard(2, 0, 0.1), ["gamma is 0", "at least 1"]),
-        (lambda: cost.speedup_standard(0.9, 2, 0.1), ["block_efficiency is 0.9", "at least 1"]),
+        (
+            lambda: cost.speedup_standard(0.9, 2, 0.1),
+            ["block_efficiency is 0.9", "at least 1"],
+        ),
         (lambda: cost.speedup_standard(2, 2, -0.1), ["c is -0.1"]),
         (lambda: cost.speedup_standard(2, 2, float("nan")), ["c is nan"]),
-        (lambda: cost.speedup_standard(2, 2, 0.1, verify=0), ["verify is 0", "above 0"]),
+        (
+            lambda: cost.speedup_standard(2, 2, 0.1, verify=0),
+            ["verify is 0", "above 0"],
+        ),
         (lambda: cost.speedup_standard(2, 2, 0.1, overhead=-1), ["overhead is -1"]),
         (lambda: cost.block_efficiency_iid(1.2, 4), ["alpha is 1.2", "at most 1"]),
         (lambda: cost.speedup_article(4, 0, 5), ["target_ms is 0"]),

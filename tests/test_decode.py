@@ -48,21 +48,34 @@ def prompt_of(ids, name="p"):
 def test_greedy_text_is_the_plain_text_on_the_toy_with_every_end(shape, new):
     pair = toy_pair()
     for ids in ((1, 2, 3, 4), (5,), (3, 3, 7), (8, 0)):
-        (plain,) = generate(pair.target, [prompt_of(ids)], new, pair.stop_ids, GREEDY, 0)
+        (plain,) = generate(
+            pair.target, [prompt_of(ids)], new, pair.stop_ids, GREEDY, 0
+        )
         assert (
-            decode_prompt(pair, prompt_of(ids), "greedy", parse_shape(shape), GREEDY, new).token_ids
+            decode_prompt(
+                pair, prompt_of(ids), "greedy", parse_shape(shape), GREEDY, new
+            ).token_ids
             == plain
         )
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, "stop"])
 def test_greedy_text_is_the_plain_text_on_a_random_llama(random_pair, shape):
-    shape = Shape(chain(6), StopRule("entropy", 2.5)) if shape == "stop" else parse_shape(shape)
+    shape = (
+        Shape(chain(6), StopRule("entropy", 2.5))
+        if shape == "stop"
+        else parse_shape(shape)
+    )
     rng = np.random.default_rng(1)
     for length in (1, 2, 80):
         prompt = prompt_of(rng.integers(2, 40, length))
-        (plain,) = generate(random_pair.target, [prompt], 40, random_pair.stop_ids, GREEDY, 0)
-        assert decode_prompt(random_pair, prompt, "greedy", shape, GREEDY, 40).token_ids == plain
+        (plain,) = generate(
+            random_pair.target, [prompt], 40, random_pair.stop_ids, GREEDY, 0
+        )
+        assert (
+            decode_prompt(random_pair, prompt, "greedy", shape, GREEDY, 40).token_ids
+            == plain
+        )
 
 
 def tiny_prompts(pair, count):
@@ -72,7 +85,12 @@ def tiny_prompts(pair, count):
 def assert_equal_to_plain_and_replay(pair, prompt, gammas, trees, new=48):
     (plain,) = generate(pair.target, [prompt], new, pair.stop_ids, GREEDY, 0)
     trace = pd.DataFrame(
-        {k: list(v) for k, v in record_prompt(pair, prompt, plain, chain(1), GREEDY).trace.items()}
+        {
+            k: list(v)
+            for k, v in record_prompt(
+                pair, prompt, plain, chain(1), GREEDY
+            ).trace.items()
+        }
     ).assign(prompt_id=prompt.prompt_id, domain=prompt.domain)
     for tree in [*(chain(g) for g in gammas), *(static_tree(*t) for t in trees)]:
         found = decode_prompt(pair, prompt, "greedy", Shape(tree), GREEDY, new)
@@ -120,13 +138,18 @@ def test_sampled_first_tokens_have_the_targets_distribution(rule, shape):
     rng = np.random.default_rng(5)
     for _ in range(draws):
         tokens = [
-            t for s in decode(pair, ids, rule, parse_shape(shape), WARM, 2, rng) for t in s.tokens
+            t
+            for s in decode(pair, ids, rule, parse_shape(shape), WARM, 2, rng)
+            for t in s.tokens
         ]
         counts[tuple(tokens)] += 1
     first = _next(pair, ids)
     expected = draws * np.stack([first[a] * _next(pair, (*ids, a)) for a in range(10)])
     big = expected > 5
-    observed, wanted = [*counts[big], counts[~big].sum()], [*expected[big], expected[~big].sum()]
+    observed, wanted = (
+        [*counts[big], counts[~big].sum()],
+        [*expected[big], expected[~big].sum()],
+    )
     assert chisquare(observed, wanted).pvalue > 1e-3
 
 
@@ -138,7 +161,9 @@ def _next(pair, ids):
 def test_one_target_pass_a_step_and_one_draft_pass_a_level(random_pair):
     prompt = prompt_of(range(2, 30))
     before = random_pair.target.passes
-    found = decode_prompt(random_pair, prompt, "greedy", Shape(static_tree(3, 2, 8)), GREEDY, 30)
+    found = decode_prompt(
+        random_pair, prompt, "greedy", Shape(static_tree(3, 2, 8)), GREEDY, 30
+    )
     assert (
         random_pair.target.passes - before == 1 + found.target_passes
     )  # the prefill and one a step
@@ -148,12 +173,16 @@ def test_one_target_pass_a_step_and_one_draft_pass_a_level(random_pair):
 def test_drafts_that_all_fail_and_drafts_that_all_succeed():
     pair = toy_pair(noise=0.0, stop=-1)
     same = decode_prompt(pair, prompt_of((1, 2)), "greedy", Shape(chain(4)), GREEDY, 20)
-    assert [s.accepted for s in same.steps] == [4, 4, 4, 4] and {s.kind for s in same.steps} == {
-        "bonus"
-    }
+    assert [s.accepted for s in same.steps] == [4, 4, 4, 4] and {
+        s.kind for s in same.steps
+    } == {"bonus"}
     honest = pair.draft.head
-    pair.draft.head = lambda hidden: -honest(hidden)  # the target's worst token comes first
-    worst = decode_prompt(pair, prompt_of((1, 2)), "greedy", Shape(chain(4)), GREEDY, 20)
+    pair.draft.head = lambda hidden: (
+        -honest(hidden)
+    )  # the target's worst token comes first
+    worst = decode_prompt(
+        pair, prompt_of((1, 2)), "greedy", Shape(chain(4)), GREEDY, 20
+    )
     assert (
         {s.accepted for s in worst.steps} == {0}
         and worst.target_passes == 20
@@ -165,7 +194,10 @@ def test_the_stop_token_inside_a_block_ends_the_text():
     pair = toy_pair(noise=0.0, stop=-1)
     (free,) = generate(pair.target, [prompt_of((1, 2))], 8, frozenset(), GREEDY, 0)
     stopped = Decoded("p", *_decoded(pair, free[2]), 0, 0.0, 0.0)
-    assert stopped.token_ids == free[: free.index(free[2]) + 1] and stopped.steps[-1].kind == "cut"
+    assert (
+        stopped.token_ids == free[: free.index(free[2]) + 1]
+        and stopped.steps[-1].kind == "cut"
+    )
 
 
 def _decoded(pair, stop):
@@ -190,7 +222,9 @@ def test_prompts_one_after_another_leak_no_state(random_pair):
 
     def run(prompt):
         shape = parse_shape("tree:3,2,8")
-        made = decode_prompt(random_pair, prompt, "without-replacement", shape, WARM, 20, seed=4)
+        made = decode_prompt(
+            random_pair, prompt, "without-replacement", shape, WARM, 20, seed=4
+        )
         return made.token_ids
 
     assert [run(p) for p in prompts] == [run(p) for p in reversed(prompts)][::-1]
@@ -199,7 +233,9 @@ def test_prompts_one_after_another_leak_no_state(random_pair):
 def test_steps_can_be_streamed(random_pair):
     steps = decode(random_pair, (2, 3, 4), "greedy", Shape(chain(2)), GREEDY, 30)
     first = next(steps)
-    assert 1 <= len(first.tokens) <= 3 and first.drafted == 2 and next(steps) is not None
+    assert (
+        1 <= len(first.tokens) <= 3 and first.drafted == 2 and next(steps) is not None
+    )
 
 
 def test_dynamic_gamma_drafts_less_and_never_changes_the_text(random_pair):
@@ -209,9 +245,9 @@ def test_dynamic_gamma_drafts_less_and_never_changes_the_text(random_pair):
         for stop in (None, StopRule("confidence", 0.3), StopRule("confidence", 1.1))
     )
     assert full.token_ids == timid.token_ids == never.token_ids
-    assert {s.drafted for s in never.steps} == {0} and sum(s.drafted for s in timid.steps) < sum(
-        s.drafted for s in full.steps
-    )
+    assert {s.drafted for s in never.steps} == {0} and sum(
+        s.drafted for s in timid.steps
+    ) < sum(s.drafted for s in full.steps)
 
 
 def test_a_dynamic_tree_holds_the_best_nodes_by_cumulated_probability():
@@ -236,7 +272,8 @@ def test_a_dynamic_tree_holds_the_best_nodes_by_cumulated_probability():
 
     first = q([1, 2, 3])
     scores = {(a,): float(first[a]) for a in range(10)} | {
-        (a, b): float(first[a] * q([1, 2, 3, a])[b]) for a, b in product(range(10), range(10))
+        (a, b): float(first[a] * q([1, 2, 3, a])[b])
+        for a, b in product(range(10), range(10))
     }
     best = sorted(scores, key=lambda path: -scores[path])[:12]
     tree, paths = proposal.tree, [()]
@@ -260,7 +297,12 @@ def test_a_difference_is_reported_with_position_and_margin(random_pair):
         ("rejection", "tree:3,2,8", WARM, "takes a chain"),
         ("rejection", "dynamic:3,2,8", WARM, "takes a chain"),
         ("without-replacement", "dynamic:3,2,8", WARM, "takes a static tree"),
-        ("rejection", "chain:3", GREEDY, "temperature 0.0: greedy goes with temperature 0"),
+        (
+            "rejection",
+            "chain:3",
+            GREEDY,
+            "temperature 0.0: greedy goes with temperature 0",
+        ),
         ("greedy", "chain:3", WARM, "temperature 1.0: greedy goes with"),
         ("typical", "chain:3", WARM, "lossless rules are greedy, rejection"),
         ("greedy", "chain:0", GREEDY, "gamma=0"),
@@ -273,7 +315,13 @@ def test_what_does_not_go_together_is_named(rule, shape, sampling, words):
     with pytest.raises(ValueError, match=words):
         list(
             decode(
-                toy_pair(), (1, 2), rule, parse_shape(shape), sampling, 4, np.random.default_rng(0)
+                toy_pair(),
+                (1, 2),
+                rule,
+                parse_shape(shape),
+                sampling,
+                4,
+                np.random.default_rng(0),
             )
         )
 
@@ -316,7 +364,8 @@ def test_the_command_line_writes_a_line_a_prompt(tmp_path, capsys):
         "prefill_time_s",
     }
     assert all(
-        len(r["accepted_per_step"]) == r["target_passes"] and r["time_s"] > r["prefill_time_s"] > 0
+        len(r["accepted_per_step"]) == r["target_passes"]
+        and r["time_s"] > r["prefill_time_s"] > 0
         for r in greedy
     )
     assert (
@@ -336,7 +385,18 @@ def test_the_command_line_writes_a_line_a_prompt(tmp_path, capsys):
         == 0
     )
     assert (
-        main([*base, "--rule", "rejection", "--shape", "tree:3,2,8", "--temperature", "0.7"]) == 2
+        main(
+            [
+                *base,
+                "--rule",
+                "rejection",
+                "--shape",
+                "tree:3,2,8",
+                "--temperature",
+                "0.7",
+            ]
+        )
+        == 2
     )
     assert "takes a chain" in capsys.readouterr().err
     prompts.write_text('{"prompt_id": "a"}\n')
@@ -351,9 +411,20 @@ def test_in_half_precision_a_difference_is_reported_and_never_hidden(tmp_path, c
     known, out = load_prompts("project", 3), tmp_path / "out.jsonl"
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text(
-        "".join(json.dumps({"prompt_id": p.prompt_id, "prompt": p.text}) + "\n" for p in known)
+        "".join(
+            json.dumps({"prompt_id": p.prompt_id, "prompt": p.text}) + "\n"
+            for p in known
+        )
     )
-    base = ["decode", "--shape", "tree:3,2,8", "--prompts", str(prompts), "--out", str(out)]
+    base = [
+        "decode",
+        "--shape",
+        "tree:3,2,8",
+        "--prompts",
+        str(prompts),
+        "--out",
+        str(out),
+    ]
     assert main([*base, "--set", *(f"{k}={v}" for k, v in settings.items())]) == 0
     rows, pair = (
         [json.loads(line) for line in out.read_text().splitlines()],
@@ -372,11 +443,16 @@ def test_in_half_precision_a_difference_is_reported_and_never_hidden(tmp_path, c
                 and 0 <= said["target_margin"] < 0.1
             )
     differ = sum(r["plain_difference"] is not None for r in rows)
-    assert f"in bfloat16: {len(rows) - differ} of {len(rows)} equal" in capsys.readouterr().err
+    assert (
+        f"in bfloat16: {len(rows) - differ} of {len(rows)} equal"
+        in capsys.readouterr().err
+    )
     assert (
         main([*base, "--check", "--set", "max_new_tokens=8", "device=cpu"]) == 0
     )  # float32: only when asked
-    assert {json.loads(line)["plain_difference"] for line in out.read_text().splitlines()} == {None}
+    assert {
+        json.loads(line)["plain_difference"] for line in out.read_text().splitlines()
+    } == {None}
 
 
 def test_a_difference_that_is_there_is_found(random_pair):

@@ -18,11 +18,15 @@ def test_drafting_nothing_is_plain_greedy_decoding():
     pair = toy_pair()
     for seed in range(5):
         prompt = EncodedPrompt(
-            "p", "code", tuple(np.random.default_rng(seed).integers(0, 9, 4).tolist()), 0
+            "p",
+            "code",
+            tuple(np.random.default_rng(seed).integers(0, 9, 4).tolist()),
+            0,
         )
         found = decode_prompt(pair, prompt, "greedy", PLAIN, Sampling(), 20)
         assert (
-            found.token_ids == generate(pair.target, [prompt], 20, pair.stop_ids, Sampling(), 0)[0]
+            found.token_ids
+            == generate(pair.target, [prompt], 20, pair.stop_ids, Sampling(), 0)[0]
         )
         assert found.draft_passes == 0 and found.target_passes == len(found.token_ids)
 
@@ -46,12 +50,17 @@ def test_drafting_nothing_samples_the_target(rule):
         .numpy()
     )
     first = [
-        next(decode(pair, ids, rule, PLAIN, Sampling(1.0), 3, np.random.default_rng(seed))).tokens[
-            0
-        ]
+        next(
+            decode(
+                pair, ids, rule, PLAIN, Sampling(1.0), 3, np.random.default_rng(seed)
+            )
+        ).tokens[0]
         for seed in range(2000)
     ]
-    assert chisquare(np.bincount(first, minlength=len(p)), 2000 * p / p.sum()).pvalue > 1e-3
+    assert (
+        chisquare(np.bincount(first, minlength=len(p)), 2000 * p / p.sum()).pvalue
+        > 1e-3
+    )
     assert pair.draft.passes == 2000, "the prefill's, one each"
 
 
@@ -85,10 +94,15 @@ def test_decode_by_policy(tmp_path, capsys):
         "max_new_tokens=12",
     ]
     assert main([*command, "--check"]) == 0, capsys.readouterr().err
-    out = {r["prompt_id"]: r for r in map(json.loads, (tmp_path / "o").read_text().splitlines())}
-    assert [out[name]["drafted"] for name in ("code", "chat", "?")] == [3, 0, 1] and out["chat"][
-        "draft_passes"
-    ] == 0
+    out = {
+        r["prompt_id"]: r
+        for r in map(json.loads, (tmp_path / "o").read_text().splitlines())
+    }
+    assert [out[name]["drafted"] for name in ("code", "chat", "?")] == [
+        3,
+        0,
+        1,
+    ] and out["chat"]["draft_passes"] == 0
     assert all(r["plain_difference"] is None for r in out.values())
     made = policy.Policy({"target": "x", "draft": "y"}, {}, "chain:1", {}, "none", "k")
     policy.write_policy(made, tmp_path / "policy.json")

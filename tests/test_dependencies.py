@@ -63,16 +63,18 @@ ONLY = {
 HEAVY = ("torch", "transformers", "gptqmodel", "matplotlib", "seaborn", "datasets")
 PACKAGE = ROOT / "speclab"
 MODULES = {
-    ".".join(p.relative_to(PACKAGE).with_suffix("").parts): p for p in sorted(PACKAGE.rglob("*.py"))
+    ".".join(p.relative_to(PACKAGE).with_suffix("").parts): p
+    for p in sorted(PACKAGE.rglob("*.py"))
 }
 
 
 def dragged_in(module: str) -> set[str]:
     """The heavy libraries that are loaded once `module` is imported in a fresh interpreter."""
-    script = (
-        f"import sys, json, {module}; print(json.dumps([n for n in {HEAVY!r} if n in sys.modules]))"
+    loaded = f"[n for n in {HEAVY!r} if n in sys.modules]"
+    script = f"import sys, json, {module}; print(json.dumps({loaded}))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True
     )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout.splitlines()[-1]))
 
@@ -112,16 +114,21 @@ def test_verification_knows_torch_only():
 
 @pytest.mark.parametrize("library", ONLY)
 def test_a_library_is_imported_where_the_map_says(library):
-    assert {name for name, path in MODULES.items() if library in imported(path)} <= ONLY[library]
+    assert {
+        name for name, path in MODULES.items() if library in imported(path)
+    } <= ONLY[library]
 
 
 @pytest.mark.parametrize(
     "notebook", sorted((ROOT / "notebooks").glob("[0-9]*.py")), ids=lambda p: p.stem
 )
 def test_notebooks_go_through_the_package(notebook):
-    assert not imported(notebook) & {"transformers", "gptqmodel", "matplotlib", "seaborn"}, (
-        "speclab has a function for it, or needs one"
-    )
+    assert not imported(notebook) & {
+        "transformers",
+        "gptqmodel",
+        "matplotlib",
+        "seaborn",
+    }, "speclab has a function for it, or needs one"
 
 
 # ---- the rooms: who may import whom --------------------------------------------------------------
@@ -149,9 +156,14 @@ def imports_of(path: Path) -> list[tuple[str, bool]]:
     found = []
     for node in ast.walk(tree):
         at_top = node in tree.body
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "speclab":
+        if (
+            isinstance(node, ast.ImportFrom)
+            and (node.module or "").partition(".")[0] == "speclab"
+        ):
             inside = node.module.partition(".")[2]
-            names = [".".join(filter(None, [inside, alias.name])) for alias in node.names]
+            names = [
+                ".".join(filter(None, [inside, alias.name])) for alias in node.names
+            ]
             found += [(name, at_top) for name in names]
         elif isinstance(node, ast.Import):
             found += [
@@ -212,7 +224,11 @@ def test_a_notebook_imports_its_own_study_only(notebook):
             "import speclab.drafts.train",
             "analysis.sweep (analysis) imports drafts.train (drafts)",
         ),
-        ("notebook", "from speclab.ops import hosted", "notebook (core) imports ops.hosted (ops)"),
+        (
+            "notebook",
+            "from speclab.ops import hosted",
+            "notebook (core) imports ops.hosted (ops)",
+        ),
         (
             "studies.chat_paradox",
             "from speclab.studies.load_models import x",
@@ -222,4 +238,6 @@ def test_a_notebook_imports_its_own_study_only(notebook):
 )
 def test_each_wrong_import_is_seen(tmp_path, module, line, complaint):
     (tmp_path / "module.py").write_text(line)
-    assert any(complaint in wrong for wrong in wrong_imports(module, tmp_path / "module.py"))
+    assert any(
+        complaint in wrong for wrong in wrong_imports(module, tmp_path / "module.py")
+    )

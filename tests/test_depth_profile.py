@@ -17,7 +17,9 @@ from speclab.studies import depth_profile as study
 def numbers(**columns) -> Estimates:
     """Estimates with intervals of width 0.2 around `estimate`."""
     frame = pd.DataFrame(columns)
-    return Estimates(frame.assign(low=frame["estimate"] - 0.1, high=frame["estimate"] + 0.1), 3)
+    return Estimates(
+        frame.assign(low=frame["estimate"] - 0.1, high=frame["estimate"] + 0.1), 3
+    )
 
 
 def uneven(positions=1) -> SimpleNamespace:
@@ -54,7 +56,10 @@ def test_survival_along_the_best_path_never_rises():
     survival = steps.at(name="survival_by_depth").defined()
     assert (survival.steps("depth") <= 1e-12).all()
     first = steps.at(depth=1, name="unconditional").frame["estimate"]
-    assert first.tolist() == steps.at(depth=1, name="accept_by_depth").frame["estimate"].tolist()
+    assert (
+        first.tolist()
+        == steps.at(depth=1, name="accept_by_depth").frame["estimate"].tolist()
+    )
 
 
 def test_a_mixture_bends_though_nothing_depends_on_depth():
@@ -77,8 +82,12 @@ def test_kinds_of_node_and_their_changes_are_paired():
     kinds = study.kinds(run, run, run, 3, 2)
     profiles, changes = study.by_depth(kinds), study.change_by_kind(kinds)
     for name in list(kinds)[:4]:
-        rows = profiles.at(name=name, domain="chat").frame.set_index("depth")["estimate"]
-        assert changes.at(name=name, domain="chat").value == pytest.approx(rows[3] - rows[1])
+        rows = profiles.at(name=name, domain="chat").frame.set_index("depth")[
+            "estimate"
+        ]
+        assert changes.at(name=name, domain="chat").value == pytest.approx(
+            rows[3] - rows[1]
+        )
     printed = study.printed_profile(score.DOMAINS)
     assert list(pd.unique(printed.frame["domain"])) == list(score.DOMAINS)
     moved = study.printed_change(printed)
@@ -101,7 +110,11 @@ def test_changes_are_said_by_name_with_the_mean_of_domains():
 
 @pytest.mark.parametrize(
     ("low", "high", "words"),
-    [(0.1, 0.2, "lowers"), (-0.2, -0.1, "raises"), (-0.1, 0.1, "cannot be seen to move")],
+    [
+        (0.1, 0.2, "lowers"),
+        (-0.2, -0.1, "raises"),
+        (-0.1, 0.1, "cannot be seen to move"),
+    ],
 )
 def test_what_the_cut_does_is_said_the_other_way_round(low, high, words):
     assert study.cut_said(stats.Interval((low + high) / 2, low, high, 9)) == words
@@ -109,7 +122,11 @@ def test_what_the_cut_does_is_said_the_other_way_round(low, high, words):
 
 def test_gains_are_said_below_depth_1_only():
     steps = numbers(
-        text="T = 0", name=study.GAIN, depth=[1, 2, 3], domain="code", estimate=[0.0, 0.2, 0.0]
+        text="T = 0",
+        name=study.GAIN,
+        depth=[1, 2, 3],
+        domain="code",
+        estimate=[0.0, 0.2, 0.0],
     )
     assert study.gains_said(steps) == (
         "T = 0, depth 2: higher in code. T = 0, depth 3: cannot be told apart in code"
@@ -120,8 +137,12 @@ def test_the_heat_map_holds_every_cell():
     nodes = make_run(positions=5).nodes
     size = study.bin_size(nodes, 2)
     assert size == 2 and study.bin_size(nodes, 4) == 4
-    cells = study.heat_map(nodes, size).set_index(["estimator", "depth", "domain", "bin"])
-    part = nodes[(nodes["domain"] == "chat") & (nodes["depth"] == 3) & (nodes["position"] >= 4)]
+    cells = study.heat_map(nodes, size).set_index(
+        ["estimator", "depth", "domain", "bin"]
+    )
+    part = nodes[
+        (nodes["domain"] == "chat") & (nodes["depth"] == 3) & (nodes["position"] >= 4)
+    ]
     assert len(cells) == 2 * 3 * 5 * 3
     value = cells.loc[("published_alpha", 3, "chat", 2), "alpha_mean"]
     assert value == pytest.approx(score.published_alpha(part))
@@ -136,7 +157,11 @@ def test_the_heat_map_holds_every_cell():
 
 def test_a_smooth_curve_of_a_constant_is_flat_and_ends_with_the_fifth_text():
     frame = pd.DataFrame(
-        [("code", f"p{i}", t, 0.5) for i in range(6) for t in range(9 if i < 5 else 40)],
+        [
+            ("code", f"p{i}", t, 0.5)
+            for i in range(6)
+            for t in range(9 if i < 5 else 40)
+        ],
         columns=["domain", "prompt_id", "position", "x"],
     )
     found = study.smooth(frame, score.mean_of("x"), 4.0)
@@ -170,6 +195,8 @@ def test_position_effects_compare_the_same_prompts():
 def test_long_texts_are_enough_when_every_domain_that_has_any_has_five():
     nodes = make_run(positions=34).nodes
     assert study.enough(study.long_texts(nodes))
-    few = nodes[(nodes["position"] < 32) | ~nodes["prompt_id"].isin(["chat-0", "chat-1"])]
+    few = nodes[
+        (nodes["position"] < 32) | ~nodes["prompt_id"].isin(["chat-0", "chat-1"])
+    ]
     assert not study.enough(study.long_texts(few))
     assert not study.enough(study.long_texts(nodes[nodes["position"] < 32]))

@@ -49,7 +49,8 @@ def text(random_pair, tmp_path_factory):
 
 def float64(*rows):
     return [
-        torch.tensor([row], dtype=torch.float64, requires_grad=i == 1) for i, row in enumerate(rows)
+        torch.tensor([row], dtype=torch.float64, requires_grad=i == 1)
+        for i, row in enumerate(rows)
     ]
 
 
@@ -91,7 +92,8 @@ def test_value_and_gradient_are_those_of_the_sums(objective, left, right, token)
     assert value.item() == pytest.approx(wanted, abs=1e-12)
     if (
         objective != "total-variation"
-        or min(abs(a - b) for a, b in zip(softmax(left), softmax(right), strict=True)) > 1e-9
+        or min(abs(a - b) for a, b in zip(softmax(left), softmax(right), strict=True))
+        > 1e-9
     ):
         assert gradient[0].tolist() == pytest.approx(slope, abs=1e-12)
 
@@ -107,7 +109,8 @@ def test_zero_where_the_draft_is_the_target_and_above_elsewhere(objective):
 def test_the_two_divergences_are_not_the_same_number():
     p, q = float64([0.0, 1.0, 3.0], [2.0, 0.0, 0.5])
     forward, reverse = (
-        OBJECTIVES[name](p, q, torch.tensor([0])).item() for name in ("forward-kl", "reverse-kl")
+        OBJECTIVES[name](p, q, torch.tensor([0])).item()
+        for name in ("forward-kl", "reverse-kl")
     )
     assert abs(forward - reverse) > 0.1
 
@@ -116,27 +119,35 @@ def test_the_two_divergences_are_not_the_same_number():
 def test_one_minus_total_variation_is_the_overlap(left, right):
     p, q = float64(left, right)
     overlap = sum(min(a, b) for a, b in zip(softmax(left), softmax(right), strict=True))
-    assert 1 - OBJECTIVES["total-variation"](p, q, torch.tensor([0])).item() == pytest.approx(
-        overlap, abs=1e-12
-    )
+    assert 1 - OBJECTIVES["total-variation"](
+        p, q, torch.tensor([0])
+    ).item() == pytest.approx(overlap, abs=1e-12)
 
 
 def test_descent_on_total_variation_raises_the_overlap_at_every_step():
     p, q = float64([0.0, 1.0, 3.0], [2.0, 0.0, 0.5])
     overlaps = []
-    while not overlaps or overlaps[-1] < 0.95:  # near 1 a step of this size jumps over the kink
+    while (
+        not overlaps or overlaps[-1] < 0.95
+    ):  # near 1 a step of this size jumps over the kink
         overlaps.append(torch.minimum(p.softmax(-1), q.softmax(-1)).sum().item())
         (gradient,) = torch.autograd.grad(
             OBJECTIVES["total-variation"](p, q, torch.tensor([0])).sum(), q
         )
         q = (q - 0.2 * gradient).detach().requires_grad_(True)
-    assert overlaps[0] < 0.4 and len(overlaps) > 10 and all(b > a for a, b in pairwise(overlaps))
+    assert (
+        overlaps[0] < 0.4
+        and len(overlaps) > 10
+        and all(b > a for a, b in pairwise(overlaps))
+    )
 
 
 # ---- texts and batches ---------------------------------------------------------------------------
 
 
-def test_texts_are_the_targets_own_and_the_states_give_its_distributions(random_pair, text):
+def test_texts_are_the_targets_own_and_the_states_give_its_distributions(
+    random_pair, text
+):
     encoded = {
         p.prompt_id: p.ids
         for p in encode_prompts(random_pair.tokenizer, PROMPTS, TEXT.max_prompt_tokens)
@@ -155,10 +166,12 @@ def test_texts_are_the_targets_own_and_the_states_give_its_distributions(random_
         kept = random_pair.target.head(torch.from_numpy(row.hidden).float())
         torch.testing.assert_close(kept.softmax(-1), own.softmax(-1), rtol=0, atol=5e-3)
         assert (
-            row.kind == "sampled" or own.argmax(-1).tolist() == row.tokens[row.first + 1 :].tolist()
+            row.kind == "sampled"
+            or own.argmax(-1).tolist() == row.tokens[row.first + 1 :].tolist()
         )
     greedy, sampled = (
-        {r.tokens.tobytes() for r in text.rows if r.kind == kind} for kind in ("greedy", "sampled")
+        {r.tokens.tobytes() for r in text.rows if r.kind == kind}
+        for kind in ("greedy", "sampled")
     )
     assert sampled - greedy
 
@@ -169,15 +182,20 @@ def alone(pair, row, objective, first):
     """
     tokens = torch.from_numpy(row.tokens[None].astype(np.int64))
     p, q = (
-        m.network(input_ids=tokens[:, :-1]).logits[0, first:] for m in (pair.target, pair.draft)
+        m.network(input_ids=tokens[:, :-1]).logits[0, first:]
+        for m in (pair.target, pair.draft)
     )
     return OBJECTIVES[objective](p, q, tokens[0, first + 1 :]).sum().item()
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_only_the_continuation_carries_loss_and_padding_none(random_pair, text, objective):
+def test_only_the_continuation_carries_loss_and_padding_none(
+    random_pair, text, objective
+):
     rows = [text.rows[0], text.rows[7], text.rows[-1]]
-    assert len({len(r.tokens) for r in rows}) > 1, "texts of one length would not show padding"
+    assert len({len(r.tokens) for r in rows}) > 1, (
+        "texts of one length would not show padding"
+    )
     count = sum(len(r.tokens) - 1 - r.first for r in rows)
     found = distillation_loss(
         random_pair, random_pair.draft.network, collate(rows), objective
@@ -189,7 +207,10 @@ def test_only_the_continuation_carries_loss_and_padding_none(random_pair, text, 
 
 def test_the_prompt_carries_loss_when_asked(random_pair, tmp_path):
     text = continuations(
-        random_pair, PROMPTS[:2], dataclasses.replace(TEXT, prompt_loss=True, samples=0), tmp_path
+        random_pair,
+        PROMPTS[:2],
+        dataclasses.replace(TEXT, prompt_loss=True, samples=0),
+        tmp_path,
     )
     row = text.rows[0]
     assert row.first == 0 and len(row.hidden) == len(row.tokens) - 1
@@ -212,16 +233,21 @@ def test_labels_one_place_off_would_be_seen(tiny_pair, tmp_path):
         tmp_path,
     ).rows[0]
     batch = collate([row])
-    right = distillation_loss(tiny_pair, tiny_pair.draft.network, batch, "sequence").item()
+    right = distillation_loss(
+        tiny_pair, tiny_pair.draft.network, batch, "sequence"
+    ).item()
     off = dataclasses.replace(batch, token=batch.token.roll(1))
-    assert distillation_loss(tiny_pair, tiny_pair.draft.network, off, "sequence").item() > 2 * right
+    assert (
+        distillation_loss(tiny_pair, tiny_pair.draft.network, off, "sequence").item()
+        > 2 * right
+    )
 
 
 def test_held_out_prompts_are_never_trained_on_and_do_not_depend_on_the_order(text):
     trained, held_out = text.split()
-    assert {r.prompt_id for r in held_out}.isdisjoint(r.prompt_id for r in trained) and len(
-        trained
-    ) + len(held_out) == len(text.rows)
+    assert {r.prompt_id for r in held_out}.isdisjoint(
+        r.prompt_id for r in trained
+    ) and len(trained) + len(held_out) == len(text.rows)
     assert {r.domain for r in held_out} == {"code", "math", "reasoning", "chat"}
     again = dataclasses.replace(text, rows=text.rows[::-1]).split()[1]
     assert {r.prompt_id for r in again} == {r.prompt_id for r in held_out}
@@ -237,7 +263,10 @@ def test_every_text_comes_once_an_epoch_in_an_order_of_the_seed(text):
         ]
         for e in (0, 1)
     )
-    assert sorted(first) == sorted(second) == list(range(len(text.rows))) and first != second
+    assert (
+        sorted(first) == sorted(second) == list(range(len(text.rows)))
+        and first != second
+    )
     assert [list(Batches(text.rows, 5, 1).indices(s)) for s in range(3)] == [
         list(batches.indices(s)) for s in range(3)
     ]
@@ -246,7 +275,9 @@ def test_every_text_comes_once_an_epoch_in_an_order_of_the_seed(text):
     ]
 
 
-def test_texts_are_made_once_and_a_killed_call_goes_on(random_pair, text, tmp_path, monkeypatch):
+def test_texts_are_made_once_and_a_killed_call_goes_on(
+    random_pair, text, tmp_path, monkeypatch
+):
     calls = []
 
     def killed_at_the_third(*args):
@@ -259,12 +290,14 @@ def test_texts_are_made_once_and_a_killed_call_goes_on(random_pair, text, tmp_pa
     with pytest.raises(KeyboardInterrupt):
         continuations(random_pair, PROMPTS, TEXT, tmp_path)
     assert (
-        continuations(random_pair, PROMPTS, TEXT, tmp_path).key == text.key and len(calls) == 1 + 6
+        continuations(random_pair, PROMPTS, TEXT, tmp_path).key == text.key
+        and len(calls) == 1 + 6
     )
     monkeypatch.setattr("speclab.drafts.texts.generate", None)
     again = continuations(random_pair, PROMPTS, TEXT, tmp_path)
     assert all(
-        np.array_equal(a.hidden, b.hidden) for a, b in zip(again.rows, text.rows, strict=True)
+        np.array_equal(a.hidden, b.hidden)
+        for a, b in zip(again.rows, text.rows, strict=True)
     )
     with pytest.raises(TypeError):
         continuations(random_pair, PROMPTS, dataclasses.replace(TEXT, seed=1), tmp_path)
@@ -278,7 +311,9 @@ def weights(draft):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_every_objective_falls_on_the_texts_trained_on(random_pair, text, tmp_path, objective):
+def test_every_objective_falls_on_the_texts_trained_on(
+    random_pair, text, tmp_path, objective
+):
     config = dataclasses.replace(CONFIG, steps=40, checkpoint_every=20)
     trained = distil(random_pair, text, objective, config, tmp_path)
     assert (
@@ -287,8 +322,13 @@ def test_every_objective_falls_on_the_texts_trained_on(random_pair, text, tmp_pa
     )
     batch = collate(text.split()[0])
     after = load_pair_with(random_pair, trained)
-    before = distillation_loss(random_pair, random_pair.draft.network, batch, objective).item()
-    assert distillation_loss(after, after.draft.network, batch, objective).item() < 0.9 * before
+    before = distillation_loss(
+        random_pair, random_pair.draft.network, batch, objective
+    ).item()
+    assert (
+        distillation_loss(after, after.draft.network, batch, objective).item()
+        < 0.9 * before
+    )
 
 
 def load_pair_with(pair, trained):
@@ -326,17 +366,30 @@ def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_one_is_used_
     assert weights(cut) == weights(whole) and cut.curve["step"].tolist() == [0, 2, 4]
     assert not (cut.folder / "checkpoint").exists()
     monkeypatch.setattr(drafts, "optimise", None)
-    assert distil(random_pair, text, "forward-kl", CONFIG, tmp_path / "cut").facts == cut.facts
+    assert (
+        distil(random_pair, text, "forward-kl", CONFIG, tmp_path / "cut").facts
+        == cut.facts
+    )
     with pytest.raises(TypeError):
         distil(
-            random_pair, text, "forward-kl", dataclasses.replace(CONFIG, seed=1), tmp_path / "cut"
+            random_pair,
+            text,
+            "forward-kl",
+            dataclasses.replace(CONFIG, seed=1),
+            tmp_path / "cut",
         )
 
 
-def test_the_folder_changes_with_all_that_changes_the_weights(random_pair, text, tmp_path):
+def test_the_folder_changes_with_all_that_changes_the_weights(
+    random_pair, text, tmp_path
+):
     def folder(objective="sequence", texts=text, **changes):
         return distil(
-            random_pair, texts, objective, dataclasses.replace(CONFIG, steps=1, **changes), tmp_path
+            random_pair,
+            texts,
+            objective,
+            dataclasses.replace(CONFIG, steps=1, **changes),
+            tmp_path,
         ).folder
 
     ways = [
@@ -351,9 +404,16 @@ def test_the_folder_changes_with_all_that_changes_the_weights(random_pair, text,
 
 
 def test_texts_of_some_domains_train_on_those_only(random_pair, text, tmp_path):
-    trained = distil(random_pair, text.only(["math", "reasoning"]), "sequence", CONFIG, tmp_path)
-    assert {c.split()[0] for c in trained.curve.columns if " " in c} == {"math", "reasoning"}
-    assert trained.facts["texts"] == sum(r.domain in ("math", "reasoning") for r in text.split()[0])
+    trained = distil(
+        random_pair, text.only(["math", "reasoning"]), "sequence", CONFIG, tmp_path
+    )
+    assert {c.split()[0] for c in trained.curve.columns if " " in c} == {
+        "math",
+        "reasoning",
+    }
+    assert trained.facts["texts"] == sum(
+        r.domain in ("math", "reasoning") for r in text.split()[0]
+    )
 
 
 def test_two_batches_a_step_are_one_of_twice_the_size(random_pair, text, tmp_path):
@@ -375,7 +435,9 @@ def test_two_batches_a_step_are_one_of_twice_the_size(random_pair, text, tmp_pat
         tmp_path,
     )
     assert one.facts["config"] != two.facts["config"]
-    a, b = (load_pair_with(random_pair, d).draft.network.state_dict() for d in (one, two))
+    a, b = (
+        load_pair_with(random_pair, d).draft.network.state_dict() for d in (one, two)
+    )
     for name in a:
         torch.testing.assert_close(a[name], b[name], rtol=0, atol=2e-3, msg=name)
 
@@ -383,33 +445,52 @@ def test_two_batches_a_step_are_one_of_twice_the_size(random_pair, text, tmp_pat
 def test_gradient_checkpointing_changes_no_number(random_pair, text, tmp_path):
     plain = distil(random_pair, text, "forward-kl", CONFIG, tmp_path / "plain")
     saving = distil(
-        random_pair, text, "forward-kl", CONFIG, tmp_path / "saving", gradient_checkpointing=True
+        random_pair,
+        text,
+        "forward-kl",
+        CONFIG,
+        tmp_path / "saving",
+        gradient_checkpointing=True,
     )
     assert weights(plain) == weights(saving)
 
 
-def test_the_tiny_draft_trained_for_two_steps_still_decodes_the_targets_text(tiny_pair, tmp_path):
-    text = continuations(tiny_pair, training_prompts(2), TextConfig(max_new_tokens=16), tmp_path)
+def test_the_tiny_draft_trained_for_two_steps_still_decodes_the_targets_text(
+    tiny_pair, tmp_path
+):
+    text = continuations(
+        tiny_pair, training_prompts(2), TextConfig(max_new_tokens=16), tmp_path
+    )
     before = tiny_pair.draft.network.state_dict()["model.norm.weight"].clone()
     trained = distil(
-        tiny_pair, text, "total-variation", TrainConfig(steps=2, batch=4, warmup_steps=1), tmp_path
+        tiny_pair,
+        text,
+        "total-variation",
+        TrainConfig(steps=2, batch=4, warmup_steps=1),
+        tmp_path,
     )
-    assert torch.equal(before, tiny_pair.draft.network.state_dict()["model.norm.weight"]), (
-        "the pair's own draft stays as it is"
-    )
+    assert torch.equal(
+        before, tiny_pair.draft.network.state_dict()["model.norm.weight"]
+    ), "the pair's own draft stays as it is"
     pair = load_pair_with(tiny_pair, trained)
     assert not torch.equal(before, pair.draft.network.state_dict()["model.norm.weight"])
     for prompt in encode_prompts(pair.tokenizer, training_prompts(1, 5), 128):
         (plain,) = generate(pair.target, [prompt], 24, pair.stop_ids, Sampling(), 0)
         for shape in ("chain:4", "tree:3,2,8"):
             assert (
-                decode_prompt(pair, prompt, "greedy", parse_shape(shape), Sampling(), 24).token_ids
+                decode_prompt(
+                    pair, prompt, "greedy", parse_shape(shape), Sampling(), 24
+                ).token_ids
                 == plain
             )
 
 
-@pytest.mark.parametrize(("native", "dtype"), [(True, torch.bfloat16), (False, torch.float16)])
-def test_a_gpu_that_only_emulates_bfloat16_trains_in_float16(monkeypatch, native, dtype):
+@pytest.mark.parametrize(
+    ("native", "dtype"), [(True, torch.bfloat16), (False, torch.float16)]
+)
+def test_a_gpu_that_only_emulates_bfloat16_trains_in_float16(
+    monkeypatch, native, dtype
+):
     monkeypatch.setattr(
         torch.cuda,
         "is_bf16_supported",
@@ -418,7 +499,9 @@ def test_a_gpu_that_only_emulates_bfloat16_trains_in_float16(monkeypatch, native
     with drafts.autocast(torch.device("cuda")):
         assert torch.get_autocast_dtype("cuda") == dtype
     with drafts.autocast(torch.device("cpu")):
-        assert not torch.is_autocast_enabled("cpu"), "the project's numbers on a CPU are float32"
+        assert not torch.is_autocast_enabled("cpu"), (
+            "the project's numbers on a CPU are float32"
+        )
 
 
 # ---- LoRA ----------------------------------------------------------------------------------------
@@ -439,16 +522,21 @@ def test_adapters_alone_are_trained_and_merged(random_pair, text, tmp_path):
         load_pair_with(random_pair, trained).draft.network.state_dict(),
     )
     assert own.keys() == new.keys()
-    changed = {name for name in own if not torch.allclose(own[name], new[name], atol=2e-3)}
+    changed = {
+        name for name in own if not torch.allclose(own[name], new[name], atol=2e-3)
+    }
     assert changed and all("proj" in name for name in changed)
     for name in changed:
         assert torch.linalg.matrix_rank(new[name] - own[name], atol=5e-3) <= 2
 
 
-def test_adapters_without_peft_say_what_to_install(random_pair, text, tmp_path, monkeypatch):
+def test_adapters_without_peft_say_what_to_install(
+    random_pair, text, tmp_path, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(
-        ImportError, match="lora_rank=2 needs peft: pip install peft, or take lora_rank=0"
+        ImportError,
+        match="lora_rank=2 needs peft: pip install peft, or take lora_rank=0",
     ):
         distil(random_pair, text, "sequence", CONFIG, tmp_path, lora_rank=2)
 
@@ -470,16 +558,25 @@ def test_bad_input_is_named(random_pair, text, tmp_path):
         distil(random_pair, text.only([]), "sequence", CONFIG, tmp_path)
     with pytest.raises(ValueError, match="another target wrote it"):
         distil(
-            random_pair, dataclasses.replace(text, target="0" * 40), "sequence", CONFIG, tmp_path
+            random_pair,
+            dataclasses.replace(text, target="0" * 40),
+            "sequence",
+            CONFIG,
+            tmp_path,
         )
     with pytest.raises(
         ValueError,
         match="max_prompt_tokens [+] max_new_tokens = 520: the pair takes 512 positions; lower one",
     ):
         continuations(
-            random_pair, PROMPTS, dataclasses.replace(TEXT, max_prompt_tokens=512), tmp_path
+            random_pair,
+            PROMPTS,
+            dataclasses.replace(TEXT, max_prompt_tokens=512),
+            tmp_path,
         )
-    with pytest.raises(ValueError, match=r"samples=0.*greedy text, samples from 1, or both"):
+    with pytest.raises(
+        ValueError, match=r"samples=0.*greedy text, samples from 1, or both"
+    ):
         TextConfig(greedy=False, samples=0)
     assert not list(tmp_path.iterdir()), "nothing is left of a refused call"
 
@@ -488,7 +585,9 @@ def test_a_draft_of_another_tokenizer_is_refused(random_profile, tmp_path):
     from conftest import save_random_llama
 
     other = save_random_llama(tmp_path / "other", 3, words=20)
-    with pytest.raises(ValueError, match="target and draft have different vocabularies"):
+    with pytest.raises(
+        ValueError, match="target and draft have different vocabularies"
+    ):
         load_pair(random_profile.replace(draft=ModelSpec(str(other), device="cpu")))
 
 
@@ -503,12 +602,20 @@ def test_a_loss_that_is_not_finite_names_step_and_batch_and_the_last_checkpoint_
 
     monkeypatch.setattr(drafts, "distillation_loss", broken)
     with pytest.raises(
-        FloatingPointError, match="sequence: step 3, batch 3: loss nan; last good checkpoint in"
+        FloatingPointError,
+        match="sequence: step 3, batch 3: loss nan; last good checkpoint in",
     ):
         distil(random_pair, text, "sequence", CONFIG, tmp_path)
-    assert list(tmp_path.rglob("checkpoint.safetensors")) and not list(tmp_path.rglob("facts.json"))
+    assert list(tmp_path.rglob("checkpoint.safetensors")) and not list(
+        tmp_path.rglob("facts.json")
+    )
     monkeypatch.undo()
-    assert distil(random_pair, text, "sequence", CONFIG, tmp_path).facts["curve"][-1]["step"] == 4
+    assert (
+        distil(random_pair, text, "sequence", CONFIG, tmp_path).facts["curve"][-1][
+            "step"
+        ]
+        == 4
+    )
 
 
 def test_no_space_for_the_result_says_so_and_keeps_the_checkpoint(

@@ -15,10 +15,16 @@ from speclab.ops.probe import Found, Gpu, Machine, find_model, requirements
 from speclab.profiles import ModelSpec, load_profile
 from speclab.prompts import HUB_SETS
 
-PAPER, T4_PROFILE, TINY = load_profile("paper"), load_profile("t4"), load_profile("tiny")
+PAPER, T4_PROFILE, TINY = (
+    load_profile("paper"),
+    load_profile("t4"),
+    load_profile("tiny"),
+)
 T4 = Gpu("Tesla T4", (7, 5), 15_300_000_000, 15_800_000_000)
 PACKAGES = {
-    r.name: str(next(iter(sorted(r.specifier, key=lambda s: s.operator != ">="))).version)
+    r.name: str(
+        next(iter(sorted(r.specifier, key=lambda s: s.operator != ">="))).version
+    )
     for r in requirements(True)
 }
 SETS = frozenset(s.name for s in HUB_SETS.values())
@@ -49,7 +55,11 @@ def lines(profile, **changes):
 
 def todo(profile, **changes):
     """(subject, what to do) of the lines that are not well."""
-    return [(line.subject, line.do) for line in examine(profile, kaggle(**changes)) if line.do]
+    return [
+        (line.subject, line.do)
+        for line in examine(profile, kaggle(**changes))
+        if line.do
+    ]
 
 
 @pytest.mark.parametrize("name", ["t4", "paper", "qwen", "reasoning", "small"])
@@ -62,7 +72,10 @@ def test_the_paper_on_two_t4s_says_what_will_happen():
     memory_and_limits = (
         "15.3 GB of 15.8 GB free; no bfloat16, no FlashAttention-2 (neither is used)"
     )
-    assert found["target on cuda:0"].text == f"Tesla T4, capability 7.5, {memory_and_limits}"
+    assert (
+        found["target on cuda:0"].text
+        == f"Tesla T4, capability 7.5, {memory_and_limits}"
+    )
     kernel = (
         "triton (reasoned); unpacks all weights at every pass; Triton promises 8.0 and up: if it "
         "fails here, backend=marlin or torch"
@@ -73,7 +86,9 @@ def test_the_paper_on_two_t4s_says_what_will_happen():
         lines(PAPER, gpus=(newer, newer))["kernel of the target"].text
         == "triton (reasoned); unpacks all weights at every pass"
     )
-    assert found["disk"].text == "60.0 GB free, 7.1 GB needed"  # 3.9 + 2.2 to fetch, 1 to spare
+    assert (
+        found["disk"].text == "60.0 GB free, 7.1 GB needed"
+    )  # 3.9 + 2.2 to fetch, 1 to spare
     assert (
         "generate (context 0.6 GB, weights 3.9 GB, KV cache 6.0 GB"
         in found["memory of cuda:0"].text
@@ -82,7 +97,10 @@ def test_the_paper_on_two_t4s_says_what_will_happen():
         "a T4's usual speed" in found["time"].text
         and "if every prompt had 512 tokens" in found["time"].text
     )
-    assert found["prompts"].text == "4 of the paper's data sets will be fetched from the hub"
+    assert (
+        found["prompts"].text
+        == "4 of the paper's data sets will be fetched from the hub"
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,8 +119,18 @@ def test_the_paper_on_two_t4s_says_what_will_happen():
             "gptqmodel",
             "pip install 'gptqmodel<7.7,>=7.6'",
         ),
-        (PAPER, {"gpus": (T4,)}, "draft on cuda:1", "--set device=cuda:0 (both models on one GPU)"),
-        (T4_PROFILE, {"gpus": ()}, "target on cuda:0", "Kaggle: Settings, Accelerator, GPU T4 x2"),
+        (
+            PAPER,
+            {"gpus": (T4,)},
+            "draft on cuda:1",
+            "--set device=cuda:0 (both models on one GPU)",
+        ),
+        (
+            T4_PROFILE,
+            {"gpus": ()},
+            "target on cuda:0",
+            "Kaggle: Settings, Accelerator, GPU T4 x2",
+        ),
         (
             load_profile("t4", {"dtype": "bfloat16"}),
             {},
@@ -115,7 +143,12 @@ def test_the_paper_on_two_t4s_says_what_will_happen():
             "draft on cpu",
             "slow on a CPU: --set dtype=float32",
         ),
-        (T4_PROFILE, {"hub": False}, T4_PROFILE.target.path, "attach it and set SPECLAB_MODELS"),
+        (
+            T4_PROFILE,
+            {"hub": False},
+            T4_PROFILE.target.path,
+            "attach it and set SPECLAB_MODELS",
+        ),
         (PAPER, {"hub": False}, "prompts", "attach copies and set SPECLAB_DATASETS"),
         (
             PAPER,
@@ -123,7 +156,12 @@ def test_the_paper_on_two_t4s_says_what_will_happen():
             "prompts",
             "attach copies and set SPECLAB_DATASETS",
         ),
-        (TINY.replace(prompts="no/such.jsonl"), {}, "prompts", "no such file or folder"),
+        (
+            TINY.replace(prompts="no/such.jsonl"),
+            {},
+            "prompts",
+            "no such file or folder",
+        ),
         (
             PAPER,
             {"disk_bytes": 6_000_000_000},
@@ -159,7 +197,9 @@ def test_a_model_too_large_for_a_t4_names_the_block_that_fits():
     assert todo(T4_PROFILE.replace(block_prompts=size + 1), gpus=(half,)) != [], (
         "the largest that fits"
     )
-    ((_, do),) = todo(T4_PROFILE, gpus=(dataclasses.replace(T4, free_bytes=5_000_000_000),))
+    ((_, do),) = todo(
+        T4_PROFILE, gpus=(dataclasses.replace(T4, free_bytes=5_000_000_000),)
+    )
     assert do.startswith("a smaller pair, 4 bit, shorter prompts")
 
 
@@ -175,7 +215,9 @@ def test_models_that_are_here_are_not_fetched():
         and found["disk"].text == "2.0 GB free, 1.0 GB needed"
     )
     cut = here | {
-        T4_PROFILE.draft.path: dataclasses.replace(here[T4_PROFILE.draft.path], whole=False)
+        T4_PROFILE.draft.path: dataclasses.replace(
+            here[T4_PROFILE.draft.path], whole=False
+        )
     }
     assert (
         "copy its *.safetensors again"
@@ -196,7 +238,9 @@ def test_what_is_not_known_is_said():
     )
     assert (
         "revision not pinned"
-        in lines(load_profile("reasoning"))[f"target {load_profile('reasoning').target.path}"].text
+        in lines(load_profile("reasoning"))[
+            f"target {load_profile('reasoning').target.path}"
+        ].text
     )
 
 
@@ -209,7 +253,9 @@ def test_time_is_that_of_the_plan():
     assert one.startswith(
         f"about {memory.seconds(T4_PROFILE, *models, prompt_tokens=62) / 60:.1f} min to record, "
     )
-    slow = lines(load_profile("small"), gpus=(), speed=memory.Speed(1e9, 1e9))["time"].text
+    slow = lines(load_profile("small"), gpus=(), speed=memory.Speed(1e9, 1e9))[
+        "time"
+    ].text
     assert "this machine's speed, measured now" in slow and float(slow.split()[0]) > 60
 
 
@@ -238,20 +284,27 @@ def test_the_rule_is_what_gptqmodel_says_of_its_kernels():
         kernel.SUPPORTS_FORMATS[FORMAT.GPTQ]
         for kernel in (marlin.MarlinLinear, ExllamaV2Linear, TritonV2Linear)
     ]
-    assert ranks == sorted(ranks, reverse=True) and marlin._MARLIN_MIN_CAPABILITY == (7, 5)
+    assert ranks == sorted(ranks, reverse=True) and marlin._MARLIN_MIN_CAPABILITY == (
+        7,
+        5,
+    )
 
 
 def test_gptqmodel_is_asked_where_it_can_answer():
     pytest.importorskip("gptqmodel")
     config = T4_PROFILE.notes["target_config"]
-    assert "Torch" in machine.gptq_kernel(config, ModelSpec("a/b", backend="torch"), "cpu")
-    assert machine.gptq_kernel(config, ModelSpec("a/b", backend="marlin"), "cpu") == "", (
-        "no such kernel on a CPU"
+    assert "Torch" in machine.gptq_kernel(
+        config, ModelSpec("a/b", backend="torch"), "cpu"
     )
-    own = lines(T4_PROFILE, kernels={T4_PROFILE.target.path: "MarlinLinear"}, nvcc=False)[
-        "kernel of the target"
-    ]
-    assert own.text == "MarlinLinear (GPTQModel says so)" and "nvcc is not here" in own.do
+    assert (
+        machine.gptq_kernel(config, ModelSpec("a/b", backend="marlin"), "cpu") == ""
+    ), "no such kernel on a CPU"
+    own = lines(
+        T4_PROFILE, kernels={T4_PROFILE.target.path: "MarlinLinear"}, nvcc=False
+    )["kernel of the target"]
+    assert (
+        own.text == "MarlinLinear (GPTQModel says so)" and "nvcc is not here" in own.do
+    )
 
 
 # ---- the real look -------------------------------------------------------------------------------
@@ -289,7 +342,9 @@ def test_the_hub_is_asked_once_and_not_for_long(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     assert machine._hub_answers() is False and asked == [("HEAD", machine.ASK_S)]
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert machine._hub_answers() is False and len(asked) == 1, "offline mode: nobody is asked"
+    assert machine._hub_answers() is False and len(asked) == 1, (
+        "offline mode: nobody is asked"
+    )
 
 
 def test_data_sets_are_looked_for_in_the_mirror_alone(tmp_path, monkeypatch):
@@ -302,14 +357,20 @@ def test_the_tiny_profile_is_well_on_this_machine(capsys, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert main(["doctor", "--profile", "tiny"]) == 0
     said = capsys.readouterr().out
-    assert said.endswith("tiny: all is well\n") and max(map(len, said.splitlines())) <= doctor.WIDTH
+    assert (
+        said.endswith("tiny: all is well\n")
+        and max(map(len, said.splitlines())) <= doctor.WIDTH
+    )
     assert all(line[:4] in ("ok  ", "    ", "", "tiny") for line in said.splitlines())
 
 
 def test_exit_status_and_bad_profiles(capsys, monkeypatch):
     monkeypatch.setattr(doctor, "probe", lambda profile: kaggle(threads=9))
     assert main(["doctor", "--profile", "t4"]) == 1
-    assert "do  threads: 9 on 4 cores" in (said := capsys.readouterr().out) and "t4: 1 of" in said
+    assert (
+        "do  threads: 9 on 4 cores" in (said := capsys.readouterr().out)
+        and "t4: 1 of" in said
+    )
     assert main(["doctor", "--profile", "t5"]) == 2
     assert "did you mean 't4'" in capsys.readouterr().err
     assert main(["doctor", "--profile", "t4", "--set", "dtype=int8"]) == 2
@@ -319,5 +380,7 @@ def test_exit_status_and_bad_profiles(capsys, monkeypatch):
 def test_a_long_line_is_broken_for_a_phone():
     text = str(Line("target owner/" + "x" * 30, "not here " * 8, "do this " * 12))
     assert (
-        max(map(len, text.splitlines())) <= 60 and text.count("->") == 1 and text.startswith("do  ")
+        max(map(len, text.splitlines())) <= 60
+        and text.count("->") == 1
+        and text.startswith("do  ")
     )

@@ -23,7 +23,10 @@ from speclab.tree import static_tree
 
 
 def test_an_order_names_equal_values():
-    assert ladder.order(pd.Series({"code": 1.0, "math": 3.0, "chat": 1.0})) == "math > code = chat"
+    assert (
+        ladder.order(pd.Series({"code": 1.0, "math": 3.0, "chat": 1.0}))
+        == "math > code = chat"
+    )
 
 
 def test_the_ladder_keeps_its_rungs_in_order_and_averages_three_ways():
@@ -33,9 +36,13 @@ def test_the_ladder_keeps_its_rungs_in_order_and_averages_three_ways():
     values = ladder.point_table(rungs)
     assert list(values) == list(score.DOMAINS)
     code = run.trace[run.trace["domain"] == "code"]
-    assert values.loc["alpha, T = 1", "code"] == pytest.approx(score.overlap_alpha(code))
+    assert values.loc["alpha, T = 1", "code"] == pytest.approx(
+        score.overlap_alpha(code)
+    )
     averages = ladder.averages(rungs).loc["alpha, T = 1"]
-    assert averages["mean_of_domains"] == pytest.approx(values.loc["alpha, T = 1"].mean())
+    assert averages["mean_of_domains"] == pytest.approx(
+        values.loc["alpha, T = 1"].mean()
+    )
     assert averages["pooled_over_rows"] == pytest.approx(score.overlap_alpha(run.trace))
     each = run.trace.groupby("prompt_id")["overlap"].mean()
     assert averages["mean_of_prompts"] == pytest.approx(each.mean())
@@ -61,9 +68,21 @@ def test_pairs_are_told_apart_and_turned_round_by_the_test_alone():
         ("alpha, T = 1", "code", "chat", -0.2, -0.3, -0.1, 0.01, 0.02),
         ("alpha, T = 1", "code", "math", -0.2, -0.3, -0.1, 0.01, 0.02),
     ]
-    names = ["estimator", "first", "second", "difference", "low", "high", "p_value", "p_holm"]
+    names = [
+        "estimator",
+        "first",
+        "second",
+        "difference",
+        "low",
+        "high",
+        "p_value",
+        "p_holm",
+    ]
     verdicts = ladder.with_verdicts(pd.DataFrame(rows, columns=names), 0.05)
-    assert ladder.told_apart(verdicts).to_dict() == {"published_alpha, T = 0": 1, "alpha, T = 1": 2}
+    assert ladder.told_apart(verdicts).to_dict() == {
+        "published_alpha, T = 0": 1,
+        "alpha, T = 1": 2,
+    }
     assert ladder.turned(verdicts) == (
         "told apart with the opposite sign to `published_alpha, T = 0`: "
         "code − chat (`alpha, T = 1`)"
@@ -75,7 +94,14 @@ def test_pairs_are_told_apart_and_turned_round_by_the_test_alone():
 
 def test_break_even_asks_the_whole_interval():
     tokens = Estimates(
-        pd.DataFrame({"domain": ["code", "chat"], "estimate": 2.0, "low": [1.9, 1.7], "high": 2.1})
+        pd.DataFrame(
+            {
+                "domain": ["code", "chat"],
+                "estimate": 2.0,
+                "low": [1.9, 1.7],
+                "high": 2.1,
+            }
+        )
     )
     assert ladder.break_even_said(tokens, 1.8) == (
         "the whole interval is above it in code; it cannot be told in chat"
@@ -101,7 +127,9 @@ def test_design_effect_is_the_squared_ratio_of_the_widths():
 
 def test_redrawn_studies_and_curves_have_the_power_of_the_design():
     frame = pd.concat([levels("code", 40, 0.6, 3), levels("chat", 40, 0.0, 4)])
-    table = certainty.redrawn(frame, {"x": MEAN}, ("code", "chat"), 0.05, 1, repeats=40, n=99)
+    table = certainty.redrawn(
+        frame, {"x": MEAN}, ("code", "chat"), 0.05, 1, repeats=40, n=99
+    )
     assert table["prompts"].tolist() == list(certainty.PROMPTS)
     assert (table["found"] - table["formula"]).abs().max() < 0.2
     design = certainty.power.between(frame, MEAN, "code", "chat")
@@ -131,9 +159,9 @@ def test_variance_shares_by_hand():
     """alpha = 2 rank + depth, balanced and independent: 4 parts in 5 and 1 in 5, in any order of
     entry.
     """
-    shares = variance.variance_shares(factorial(), factors=("rank", "depth"), n=50).set_index(
-        "factor"
-    )
+    shares = variance.variance_shares(
+        factorial(), factors=("rank", "depth"), n=50
+    ).set_index("factor")
     for column in ("alone", "last", "shapley", "low", "high"):
         np.testing.assert_allclose(shares[column], [0.8, 0.2, 1.0], atol=1e-6)
 
@@ -155,7 +183,9 @@ def test_variance_shares_see_a_curve_and_add_up():
         nodes, factors=("rank", "domain", "position", "curve"), n=50
     ).set_index("factor")
     assert shares.loc["curve", "shapley"] > 0.8  # a straight line explains none of it
-    assert shares["shapley"].iloc[:-1].sum() == pytest.approx(shares.loc["all factors", "shapley"])
+    assert shares["shapley"].iloc[:-1].sum() == pytest.approx(
+        shares.loc["all factors", "shapley"]
+    )
 
 
 def test_shares_of_a_constant_are_refused():
@@ -201,9 +231,9 @@ def test_compare_pairs_the_variants():
         reference[["estimate", "low", "high"]].to_numpy()
     )
     part = base[base["prompt_id"].str[-1] < "6"]
-    alone = sensitivity.compare_variants({"base": base, "part": part}, MEAN, "base").set_index(
-        ["variant", "domain"]
-    )
+    alone = sensitivity.compare_variants(
+        {"base": base, "part": part}, MEAN, "base"
+    ).set_index(["variant", "domain"])
     assert alone.loc[("part", "code"), "estimate"] == pytest.approx(
         MEAN(part[part["domain"] == "code"])
     )
@@ -212,7 +242,9 @@ def test_compare_pairs_the_variants():
 def recorded(max_new_tokens, prompts=20, tree=(3, 2, 8)) -> SimpleNamespace:
     """Greedy runs of the toy pair; the texts of 8 new tokens are the beginnings of those of 16."""
     ids = [
-        EncodedPrompt(f"p{i:02d}", "code" if i % 2 else "chat", (1 + i % 9, i // 9 + 1, 3), 0)
+        EncodedPrompt(
+            f"p{i:02d}", "code" if i % 2 else "chat", (1 + i % 9, i // 9 + 1, 3), 0
+        )
         for i in range(prompts)
     ]
     found = record_block(
@@ -221,9 +253,13 @@ def recorded(max_new_tokens, prompts=20, tree=(3, 2, 8)) -> SimpleNamespace:
     frames = {"trace": [], "nodes": []}
     for prompt, one in zip(ids, found, strict=True):
         for name, parts in frames.items():
-            columns = {column: list(values) for column, values in getattr(one, name).items()}
+            columns = {
+                column: list(values) for column, values in getattr(one, name).items()
+            }
             parts.append(
-                pd.DataFrame(columns).assign(prompt_id=prompt.prompt_id, domain=prompt.domain)
+                pd.DataFrame(columns).assign(
+                    prompt_id=prompt.prompt_id, domain=prompt.domain
+                )
             )
     return SimpleNamespace(
         **{name: pd.concat(parts, ignore_index=True) for name, parts in frames.items()}
@@ -242,10 +278,16 @@ def long():
 
 @pytest.mark.parametrize("name", ["trace", "nodes"])
 def test_a_cut_text_is_exactly_the_run_of_fewer_new_tokens(short, long, name):
-    cut = sensitivity.cut_texts(getattr(long, name), [8])["8 tokens"].reset_index(drop=True)
+    cut = sensitivity.cut_texts(getattr(long, name), [8])["8 tokens"].reset_index(
+        drop=True
+    )
     columns = [c for c in cut if cut[c].dtype != object]
-    pd.testing.assert_frame_equal(cut[columns], getattr(short, name)[columns], atol=1e-6)
-    assert len(cut) < len(getattr(long, name)), "some texts do go on, else this shows nothing"
+    pd.testing.assert_frame_equal(
+        cut[columns], getattr(short, name)[columns], atol=1e-6
+    )
+    assert len(cut) < len(getattr(long, name)), (
+        "some texts do go on, else this shows nothing"
+    )
 
 
 def test_text_ends_by_hand():
@@ -253,7 +295,9 @@ def test_text_ends_by_hand():
     trace = pd.DataFrame(
         {"prompt_id": "p", "domain": "code", "position": range(4), "draft_rank": 0}
     )
-    found = {name: rows.iloc[0] for name, rows in sensitivity.text_ends(trace, 2, 4).items()}
+    found = {
+        name: rows.iloc[0] for name, rows in sensitivity.text_ends(trace, 2, 4).items()
+    }
     assert {name: (row["emitted"], row["blocks"]) for name, row in found.items()} == {
         "counted": (4, 2),
         "left out": (3, 1),
@@ -278,17 +322,22 @@ def test_an_extended_block_is_the_block_of_the_longer_text(short, long):
     later = later[~later["truncated"]]
     sums = {
         name: rows.set_index("prompt_id")
-        for name, rows in sensitivity.text_ends(short.trace, tree, 8, short.nodes).items()
+        for name, rows in sensitivity.text_ends(
+            short.trace, tree, 8, short.nodes
+        ).items()
     }
     seen = 0
     for prompt, start in cut[["prompt_id", "start"]].itertuples(index=False):
         if (prompt, start) in later.index:
             more = (
                 later.loc[(prompt, start), "emitted"]
-                - blocks.set_index(["prompt_id", "start"]).loc[(prompt, start), "emitted"]
+                - blocks.set_index(["prompt_id", "start"]).loc[
+                    (prompt, start), "emitted"
+                ]
             )
             assert (
-                sums["extended"].loc[prompt, "emitted"] - sums["counted"].loc[prompt, "emitted"]
+                sums["extended"].loc[prompt, "emitted"]
+                - sums["counted"].loc[prompt, "emitted"]
                 == more
             )
             seen += more > 1
@@ -317,34 +366,43 @@ def test_sensitivity_of_a_run(long):
             name: pd.concat(
                 [
                     getattr(long, name),
-                    getattr(long, name).assign(prompt_id="q" + getattr(long, name)["prompt_id"]),
+                    getattr(long, name).assign(
+                        prompt_id="q" + getattr(long, name)["prompt_id"]
+                    ),
                 ],
                 ignore_index=True,
             )
             for name in ("trace", "nodes")
         }
     )
-    lengths = {prompt: number % 7 for number, prompt in enumerate(run.trace["prompt_id"].unique())}
-    found = sensitivity.sensitivity(run, lengths, static_tree(3, 2, 8), 16, limits=(4, 8))
+    lengths = {
+        prompt: number % 7
+        for number, prompt in enumerate(run.trace["prompt_id"].unique())
+    }
+    found = sensitivity.sensitivity(
+        run, lengths, static_tree(3, 2, 8), 16, limits=(4, 8)
+    )
     assert (
         set(found["setting"]) == {"new tokens", "prompt length", "last block"}
         and found["estimator"].nunique() == 6
     )
-    whole = found[(found["variant"] == "all tokens") & (found["domain"] == "pooled")].set_index(
-        "estimator"
-    )["estimate"]
+    whole = found[
+        (found["variant"] == "all tokens") & (found["domain"] == "pooled")
+    ].set_index("estimator")["estimate"]
     assert whole["published_alpha"] == pytest.approx(score.published_alpha(run.nodes))
     assert whole["hit[1]"] == pytest.approx((run.trace["draft_rank"] == 0).mean())
     assert set(
-        sensitivity.sensitivity(run, None, static_tree(3, 2, 8), 16, limits=[1])["setting"]
+        sensitivity.sensitivity(run, None, static_tree(3, 2, 8), 16, limits=[1])[
+            "setting"
+        ]
     ) == {
         "new tokens",
         "last block",
     }
     chain = replay.replay(run.trace[run.trace["position"] < 8], 4)
-    eight = found[(found["variant"] == "8 tokens") & (found["domain"] == "pooled")].set_index(
-        "estimator"
-    )["estimate"]
+    eight = found[
+        (found["variant"] == "8 tokens") & (found["domain"] == "pooled")
+    ].set_index("estimator")["estimate"]
     assert eight["block_efficiency, chain of 4, visited"] == pytest.approx(
         chain["emitted"].sum() / len(chain)
     )

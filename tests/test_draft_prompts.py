@@ -21,7 +21,13 @@ from speclab.drafts.prompts import (
     shingles,
     training_prompts,
 )
-from speclab.prompts import DOMAINS, MATH_PROMPT, PROJECT_PROMPTS, REASONING_PROMPT, read_prompts
+from speclab.prompts import (
+    DOMAINS,
+    MATH_PROMPT,
+    PROJECT_PROMPTS,
+    REASONING_PROMPT,
+    read_prompts,
+)
 
 PROMPTS = training_prompts(400)
 WRAPPERS = [wrapper.split("{}") for wrapper in (MATH_PROMPT, REASONING_PROMPT)]
@@ -39,11 +45,17 @@ def words(text):
 
 def test_every_domain_has_its_number_and_no_prompt_comes_twice():
     assert [p.domain for p in PROMPTS] == [d for d in DOMAINS for _ in range(400)]
-    assert len({p.text for p in PROMPTS}) == len({p.prompt_id for p in PROMPTS}) == len(PROMPTS)
+    assert (
+        len({p.text for p in PROMPTS})
+        == len({p.prompt_id for p in PROMPTS})
+        == len(PROMPTS)
+    )
 
 
 @pytest.mark.parametrize("seed", [0, 1, 7])
-def test_no_prompt_shares_thirteen_words_in_a_row_with_one_that_drafts_are_judged_on(seed):
+def test_no_prompt_shares_thirteen_words_in_a_row_with_one_that_drafts_are_judged_on(
+    seed,
+):
     judged = set().union(*(words(p.text) for p in read_prompts(PROJECT_PROMPTS)))
     assert not [p.text for p in training_prompts(300, seed) if words(p.text) & judged]
 
@@ -60,7 +72,8 @@ def test_a_judged_prompt_would_be_found_and_is_left_out(monkeypatch):
     )
     assert [p.text for p in training_prompts(1, 0, ["chat"])] == ["Hello <there>!"]
     with pytest.raises(
-        ValueError, match="per_domain=2: the templates give only 1 prompts of chat; ask for fewer"
+        ValueError,
+        match="per_domain=2: the templates give only 1 prompts of chat; ask for fewer",
     ):
         training_prompts(2, 0, ["chat"])
 
@@ -76,7 +89,9 @@ def test_the_wrapper_is_no_part_of_the_comparison():
 def test_the_same_seed_gives_the_same_prompts_a_larger_set_keeps_them_another_seed_gives_others():
     few = training_prompts(20, 3)
     assert training_prompts(20, 3) == few
-    assert [p for p in training_prompts(50, 3) if p.prompt_id in {q.prompt_id for q in few}] == few
+    assert [
+        p for p in training_prompts(50, 3) if p.prompt_id in {q.prompt_id for q in few}
+    ] == few
     other = {p.text for p in training_prompts(20, 4)}
     assert len(other & {p.text for p in few}) < 20
 
@@ -99,7 +114,12 @@ def test_no_slot_is_left_and_every_list_is_used():
         if ".." not in m.group(1)
     }
     lists = set(PHRASES["words"])
-    assert used <= lists and lists - used == {"int_arg", "str_arg", "token", "code_note"}
+    assert used <= lists and lists - used == {
+        "int_arg",
+        "str_arg",
+        "token",
+        "code_note",
+    }
 
 
 def test_phrases_are_texts_and_every_action_has_its_own():
@@ -112,7 +132,9 @@ def test_phrases_are_texts_and_every_action_has_its_own():
 
 def test_the_prompts_of_a_seed_are_those_that_kept_drafts_were_trained_on():
     """Trained drafts are kept by their texts: another prompt or order trains them anew."""
-    listed = json.dumps([[p.prompt_id, p.domain, p.text] for p in training_prompts(100)])
+    listed = json.dumps(
+        [[p.prompt_id, p.domain, p.text] for p in training_prompts(100)]
+    )
     assert hashlib.sha256(listed.encode()).hexdigest()[:16] == "57d94b1959ed58b3"
 
 
@@ -122,7 +144,9 @@ def test_the_examples_in_a_stub_are_true():
         name, arg, kind = re.match(r"def (\w+)\((\w+): list\[(\w+)\]\)", text).groups()
         table = NUMBERS if kind == "int" else STRINGS
         quality = next(
-            q for q in sorted(table, key=len, reverse=True) if re.search(rf"(^|_){q}(_|$)", name)
+            q
+            for q in sorted(table, key=len, reverse=True)
+            if re.search(rf"(^|_){q}(_|$)", name)
         )
         first, *_, last = name.split("_")
         action = first if first in ACTIONS else last
@@ -136,15 +160,20 @@ def test_the_examples_in_a_stub_are_true():
 
 def test_a_label_keeps_its_value_and_other_labels_differ():
     for seed in range(50):
-        one, again, other = fill("<name/a> <name/a> <name/b>", random.Random(seed)).split()
+        one, again, other = fill(
+            "<name/a> <name/a> <name/b>", random.Random(seed)
+        ).split()
         assert one == again != other
         assert 3 <= int(fill("<3..5>", random.Random(seed))) <= 5
 
 
 def test_bad_arguments_are_named():
-    with pytest.raises(ValueError, match="per_domain=0: allowed are whole numbers from 1"):
+    with pytest.raises(
+        ValueError, match="per_domain=0: allowed are whole numbers from 1"
+    ):
         training_prompts(0)
     with pytest.raises(
-        ValueError, match="domains: poetry unknown; use some of code, math, reasoning, chat"
+        ValueError,
+        match="domains: poetry unknown; use some of code, math, reasoning, chat",
     ):
         training_prompts(1, 0, ["poetry"])

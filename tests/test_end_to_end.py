@@ -81,4 +81,6 @@ def test_a_notebook_runs(name, recorded, tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     stamp = json.loads((tmp_path / "build" / "tiny" / f"{name}.json").read_text())
-    assert stamp["status"] == "done" and any(file.endswith(".png") for file in stamp["files"])
+    assert stamp["status"] == "done" and any(
+        file.endswith(".png") for file in stamp["files"]
+    )

@@ -38,16 +38,23 @@ def profile(random_profile, tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(profile, random_pair, tmp_path_factory):
     """What the plain engine writes."""
-    return contents(record_run(profile, tmp_path_factory.mktemp("whole"), random_pair, iter).folder)
+    return contents(
+        record_run(profile, tmp_path_factory.mktemp("whole"), random_pair, iter).folder
+    )
 
 
 def contents(folder):
-    return {name: (folder / name).read_bytes() for name in ("trace.parquet", "nodes.parquet")}
+    return {
+        name: (folder / name).read_bytes()
+        for name in ("trace.parquet", "nodes.parquet")
+    }
 
 
 def children():
     """Worker processes below this one, youngest last, but for helpers that compute nothing."""
-    return sorted(psutil.Process().children(recursive=True), key=lambda p: p.create_time())
+    return sorted(
+        psutil.Process().children(recursive=True), key=lambda p: p.create_time()
+    )
 
 
 def kill_after_the_first_block(engine, wanted):
@@ -70,13 +77,18 @@ def kill_after_the_first_block(engine, wanted):
 
 def test_two_processes_write_the_same_bytes(profile, whole, tmp_path):
     run = record_run(
-        profile, tmp_path, engine=partial(on_devices, devices=["cpu", "cpu"]), progress=iter
+        profile,
+        tmp_path,
+        engine=partial(on_devices, devices=["cpu", "cpu"]),
+        progress=iter,
     )
     assert contents(run.folder) == whole and run.manifest["peak_bytes"]["process"] > 0
 
 
 def test_a_process_that_dies_loses_nothing_that_was_done(profile, whole, tmp_path):
-    dying = kill_after_the_first_block(partial(on_devices, devices=["cpu", "cpu"]), "spawn_main")
+    dying = kill_after_the_first_block(
+        partial(on_devices, devices=["cpu", "cpu"]), "spawn_main"
+    )
     with pytest.raises(RunError, match="a worker died .*finished blocks are kept"):
         record_run(profile, tmp_path, engine=dying, progress=iter)
     done = len(list((tmp_path / "parts").glob("*.json")))
@@ -96,7 +108,9 @@ def test_a_local_ray_cluster_writes_the_same_bytes_also_when_a_worker_is_killed(
     profile, whole, tmp_path, monkeypatch
 ):
     ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
-    monkeypatch.setenv("RAY_worker_niceness", "0")  # else a busy machine starves its workers
+    monkeypatch.setenv(
+        "RAY_worker_niceness", "0"
+    )  # else a busy machine starves its workers
     ray.init(
         num_cpus=2,
         include_dashboard=False,
@@ -111,10 +125,15 @@ def test_a_local_ray_cluster_writes_the_same_bytes_also_when_a_worker_is_killed(
         assert contents(run.folder) == whole
         killing = kill_after_the_first_block(partial(on_ray, workers=2), "ray::Worker")
         run = record_run(profile, tmp_path / "killed", engine=killing, progress=iter)
-        assert contents(run.folder) == whole, "Ray starts the actor again and does its block anew"
+        assert contents(run.folder) == whole, (
+            "Ray starts the actor again and does its block anew"
+        )
         with pytest.raises(ValueError, match="workers=3: the cluster has 2 CPUs"):
             record_run(
-                profile, tmp_path / "three", engine=partial(on_ray, workers=3), progress=iter
+                profile,
+                tmp_path / "three",
+                engine=partial(on_ray, workers=3),
+                progress=iter,
             )
     finally:
         ray.shutdown()
@@ -133,9 +152,14 @@ def test_an_error_of_a_worker_arrives_as_it_was(profile, random_folders, tmp_pat
     from speclab.profiles import ModelSpec
 
     other = profile.replace(draft=ModelSpec(str(broken), device="cpu"))
-    with pytest.raises((NonFiniteProbability, ValueError), match=r"non-finite|differ by nan"):
+    with pytest.raises(
+        (NonFiniteProbability, ValueError), match=r"non-finite|differ by nan"
+    ):
         record_run(
-            other, tmp_path / "run", engine=partial(on_devices, devices=["cpu"]), progress=iter
+            other,
+            tmp_path / "run",
+            engine=partial(on_devices, devices=["cpu"]),
+            progress=iter,
         )
     assert not list((tmp_path / "run").glob("parts/*.parquet"))
 

@@ -21,7 +21,9 @@ def noisy(prompts=8, rows=30, seed=0) -> pd.DataFrame:
     level.
     """
     rng = np.random.default_rng(seed)
-    frame = pd.DataFrame({"prompt_id": np.repeat([f"p{i:02d}" for i in range(2 * prompts)], rows)})
+    frame = pd.DataFrame(
+        {"prompt_id": np.repeat([f"p{i:02d}" for i in range(2 * prompts)], rows)}
+    )
     frame["domain"] = np.where(frame["prompt_id"] < f"p{prompts:02d}", "code", "chat")
     level = np.repeat(rng.normal(0, 1, 2 * prompts), rows)
     frame["signal"] = np.round(level + rng.normal(0, 1, len(frame)), 1)
@@ -41,13 +43,20 @@ def test_auc_by_hand():
         columns=["prompt_id", "domain", "signal", "hit"],
     )
     found = study.auc(frame, "signal", "hit", n=FEW)
-    assert (found.estimate, found.low, found.high, found.n_prompts) == (0.75, 0.75, 0.75, 5)
+    assert (found.estimate, found.low, found.high, found.n_prompts) == (
+        0.75,
+        0.75,
+        0.75,
+        5,
+    )
     reversed_ = frame.assign(signal=-frame["signal"])
     assert study.auc(reversed_, "signal", "hit", n=FEW).estimate == 0.25
     ties = frame.assign(signal=[0, 0, 0, 1] * 5)
     assert study.auc(ties, "signal", "hit", n=FEW).estimate == 0.75, "ties one half"
     curve = study.roc(frame, "signal", "hit")
-    assert np.trapezoid(curve["true_positive"], curve["false_positive"]) == pytest.approx(0.75)
+    assert np.trapezoid(
+        curve["true_positive"], curve["false_positive"]
+    ) == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize("domain", ["code", None])
@@ -136,14 +145,18 @@ def test_spearman_and_pearson_are_compared():
         ("pearson", "hit", "chat", -0.3, -0.4, 0.2),
     )
     said = study.methods_compared(found)
-    assert "Of 2 correlations" in said and "opposite directions for hit in code;" in said
+    assert (
+        "Of 2 correlations" in said and "opposite directions for hit in code;" in said
+    )
     assert "for 1 only one of the two" in said
 
 
 def test_published_correlations_stand_beside_ours():
     ours = correlations_of(("spearman", "hit", "code", -0.3, -0.4, -0.2))
     both = study.beside_published(ours)
-    assert list(both.frame["acceptance"]) == ["hit", "published"], "only domains that we have"
+    assert list(both.frame["acceptance"]) == ["hit", "published"], (
+        "only domains that we have"
+    )
     assert both.at(acceptance="published").value == -0.194
 
 

@@ -30,9 +30,18 @@ def frame_of(**domains) -> pd.DataFrame:
 def test_attempt_gives_numbers_or_the_reason():
     frame = frame_of(code=[("a", 1.0), ("b", 3.0)])
     good = explain.attempt(stats.bootstrap, frame, score.mean_of("x"), n=FEW)
-    assert good == {"estimate": 2.0, "low": 2.0, "high": 2.0, "n_prompts": 5, "note": ""}
+    assert good == {
+        "estimate": 2.0,
+        "low": 2.0,
+        "high": 2.0,
+        "n_prompts": 5,
+        "note": "",
+    }
     bad = explain.attempt(
-        stats.bootstrap, frame[frame["prompt_id"] != "code-0"], score.mean_of("x"), n=FEW
+        stats.bootstrap,
+        frame[frame["prompt_id"] != "code-0"],
+        score.mean_of("x"),
+        n=FEW,
     )
     assert np.isnan(bad["estimate"]) and "at least 5" in bad["note"]
     with pytest.raises(KeyError):  # only bad input is told; a fault in the code is not
@@ -43,7 +52,9 @@ def test_per_domain_keeps_the_order_and_goes_on_past_a_domain_that_cannot_answer
     frame = frame_of(chat=[("a", 1.0), ("b", 1.0)], code=[("a", 0.0), ("b", 2.0)])
     frame["y"] = frame["x"] * 2
     found = explain.per_domain(
-        frame, lambda part: association.correlation(part, "x", "y", "pearson", n=FEW), pooled=True
+        frame,
+        lambda part: association.correlation(part, "x", "y", "pearson", n=FEW),
+        pooled=True,
     )
     assert list(found["domain"]) == ["code", "chat", "pooled"]
     assert (
@@ -66,21 +77,30 @@ def test_direction_speaks_only_of_intervals_that_leave_zero():
     assert explain.direction(stats.Interval(0.2, 0.1, 0.3, 5), *words) == "above"
     assert explain.direction(stats.Interval(-0.2, -0.3, -0.1, 5), *words) == "below"
     assert (
-        explain.direction(stats.Interval(0.2, -0.1, 0.3, 5), *words) == "cannot be told apart from"
+        explain.direction(stats.Interval(0.2, -0.1, 0.3, 5), *words)
+        == "cannot be told apart from"
     )
-    assert explain.direction(stats.Interval(np.nan, np.nan, np.nan, 5), *words, "?") == "?"
+    assert (
+        explain.direction(stats.Interval(np.nan, np.nan, np.nan, 5), *words, "?") == "?"
+    )
 
 
 def test_by_direction_names_who_goes_where():
     rows = pd.DataFrame(
-        {"domain": list("abcd"), "low": [0.1, -0.2, -0.1, np.nan], "high": [0.2, -0.1, 0.1, np.nan]}
+        {
+            "domain": list("abcd"),
+            "low": [0.1, -0.2, -0.1, np.nan],
+            "high": [0.2, -0.1, 0.1, np.nan],
+        }
     )
     assert (
         explain.by_direction(rows, "rises in", "falls in", "is flat in")
         == "rises in a; falls in b; is flat in c; is undefined in d"
     )
     assert (
-        explain.by_direction(rows.assign(low=0.1, high=0.2), "rises in", "falls in", "is flat in")
+        explain.by_direction(
+            rows.assign(low=0.1, high=0.2), "rises in", "falls in", "is flat in"
+        )
         == "rises in a, b, c, d"
     )
 
@@ -96,7 +116,10 @@ def test_wide_writes_intervals_as_text():
         }
     )
     table = explain.wide(long, ["domain"], "of")
-    assert list(table) == ["domain", "b", "a"] and list(table["domain"]) == ["math", "code"]
+    assert list(table) == ["domain", "b", "a"] and list(table["domain"]) == [
+        "math",
+        "code",
+    ]
     assert (
         list(table["b"]) == ["0.50 [0.40, 0.62]", "undefined"]
         and table["a"].iloc[1] == "-0.25 [-0.50, 0.00]"
@@ -123,8 +146,12 @@ def test_lists_and_sentences_within_a_key():
 
 
 def test_estimates_of_columns_and_stacked_frames():
-    table = pd.DataFrame({"domain": ["code"], "best": [4], "best_low": [3], "best_high": [5]})
-    assert explain.Estimates.of(table, "best", ["domain"], 0).listed() == "code 4 [3, 5]"
+    table = pd.DataFrame(
+        {"domain": ["code"], "best": [4], "best_low": [3], "best_high": [5]}
+    )
+    assert (
+        explain.Estimates.of(table, "best", ["domain"], 0).listed() == "code 4 [3, 5]"
+    )
     both = explain.stack({"T = 0": table, "T = 1": table}, "temperature")
     assert both.columns[0] == "temperature" and both.index.tolist() == [0, 1]
     assert explain.Estimates.of(both, "best", ["temperature", "domain"]).keys == [
@@ -134,7 +161,9 @@ def test_estimates_of_columns_and_stacked_frames():
 
 
 def test_exact_curves_have_no_intervals():
-    curves = explain.Estimates.exact("rule", {"flat": [1, 1], "up": [1, 2]}, "n", [4, 8])
+    curves = explain.Estimates.exact(
+        "rule", {"flat": [1, 1], "up": [1, 2]}, "n", [4, 8]
+    )
     assert curves.keys == ["rule", "n"] and curves.at(rule="up", n=8).value == 2
     assert curves.frame[["low", "high"]].isna().all(axis=None)
 

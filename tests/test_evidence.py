@@ -31,7 +31,8 @@ from speclab.studies.paper_audit.claims import (
 def evidence_rows(*rows, view=RIGHT, note="") -> pd.DataFrame:
     """Rows (low, high) against the region above 0."""
     lines = [
-        ("c", view, "e", "r", (low + high) / 2, low, high, 0.0, np.inf, note) for low, high in rows
+        ("c", view, "e", "r", (low + high) / 2, low, high, 0.0, np.inf, note)
+        for low, high in rows
     ]
     return pd.DataFrame(lines, columns=claims.COLUMNS)
 
@@ -67,7 +68,9 @@ def test_an_interval_against_a_region(low, high, least, most, expected):
 
 
 @given(st.floats(-3, 3), st.floats(0, 2), st.floats(-3, 3), st.floats(0, 2))
-def test_holding_and_failing_exclude_each_other_under_negation(low, width, least, breadth):
+def test_holding_and_failing_exclude_each_other_under_negation(
+    low, width, least, breadth
+):
     high, most = low + width, least + breadth
     inside, above, below = (
         claims.judge_interval(low, high, *region)
@@ -101,7 +104,10 @@ def test_a_verdict_is_that_of_the_right_estimator(published, right, decides, exp
 
 def test_an_exact_number_does_not_hold_here_only():
     assert claims.verdict(claim(), evidence_rows((1, 1), note=claims.EXACT)) == "holds"
-    assert claims.verdict(claim(), evidence_rows((-1, -1), note=claims.EXACT)) == "does not hold"
+    assert (
+        claims.verdict(claim(), evidence_rows((-1, -1), note=claims.EXACT))
+        == "does not hold"
+    )
     assert claims.verdict(claim(), evidence_rows((-1, -1))) == FAILS, (
         "an interval of no width that was sampled holds here only"
     )
@@ -109,7 +115,10 @@ def test_an_exact_number_does_not_hold_here_only():
 
 def test_regions_by_domain_and_open_sides():
     by_domain = claim(region={"chat": (1, None)})
-    assert by_domain.bounds("chat") == (1, np.inf) and by_domain.bounds("code") == (-np.inf, np.inf)
+    assert by_domain.bounds("chat") == (1, np.inf) and by_domain.bounds("code") == (
+        -np.inf,
+        np.inf,
+    )
     assert claim(region=(None, 0.2)).bounds("any") == (-np.inf, 0.2)
 
 
@@ -120,7 +129,8 @@ def test_the_claims_file_is_whole_and_its_numbers_are_the_tables():
     assert {name for name, c in found.items() if c.fact} == set(evidence.FACTS)
     assert {c.source for c in found.values()} == {"paper", "article"}
     table = {
-        name: published.published(name).set_index("domain") for name in ("I", "II", "IV", "VI")
+        name: published.published(name).set_index("domain")
+        for name in ("I", "II", "IV", "VI")
     }
     alpha = table["I"].query("quantity == 'alpha_mean'")["published"]
     spread = alpha.drop("all")
@@ -135,7 +145,8 @@ def test_the_claims_file_is_whole_and_its_numbers_are_the_tables():
     lengths = table["II"]["published"]
     others = lengths.drop("chat")
     assert (
-        found["length"].number == f"{lengths['chat']:.3f}; {others.min():.3f} to {others.max():.3f}"
+        found["length"].number
+        == f"{lengths['chat']:.3f}; {others.min():.3f} to {others.max():.3f}"
     )
     assert all(
         claims.judge_interval(value, value, *found["length"].bounds(domain)) == HOLDS
@@ -144,7 +155,9 @@ def test_the_claims_file_is_whole_and_its_numbers_are_the_tables():
     depth = table["IV"].set_index("depth", append=True)["published"].unstack("depth")
     rise = depth[3] - depth[1]
     assert found["depth"].number == f"{rise.min():+.3f} to {rise.max():+.3f}"
-    five = published.published("V").set_index(["depth", "bin"])["published"].unstack("bin")
+    five = (
+        published.published("V").set_index(["depth", "bin"])["published"].unstack("bin")
+    )
     assert found["position"].number == ", ".join(
         f"{five.loc[d, 1] - five.loc[d, 0]:+.3f}" for d in (1, 3)
     )
@@ -178,7 +191,10 @@ def test_the_papers_own_numbers_by_hand_and_that_its_claims_follow_from_them():
     )
     found = claims.claims()
     for (name, row), value in at.items():
-        assert claims.judge_interval(value, value, *found[name].bounds(row)) == HOLDS, (name, row)
+        assert claims.judge_interval(value, value, *found[name].bounds(row)) == HOLDS, (
+            name,
+            row,
+        )
 
 
 def test_bad_claims_are_named(tmp_path):
@@ -196,11 +212,19 @@ def test_cells_show_the_hull_and_name_several_estimators():
     rows = evidence_rows((0.1, 0.3), (0.2, 0.6))
     assert claims.cell(rows) == "0.20 to 0.40 [0.10, 0.60]"
     assert (
-        claims.cell(rows.assign(**{name: rows[name] / 10 for name in ("estimate", "low", "high")}))
+        claims.cell(
+            rows.assign(
+                **{name: rows[name] / 10 for name in ("estimate", "low", "high")}
+            )
+        )
         == "0.020 to 0.040 [0.010, 0.060]"
     )
     assert (
-        claims.cell(rows.assign(**{name: 100 * rows[name] for name in ("estimate", "low", "high")}))
+        claims.cell(
+            rows.assign(
+                **{name: 100 * rows[name] for name in ("estimate", "low", "high")}
+            )
+        )
         == "20 to 40 [10, 60]"
     )
     assert (
@@ -215,7 +239,9 @@ def test_cells_show_the_hull_and_name_several_estimators():
     assert claims.cell(rows.assign(low=np.nan, high=np.nan)) == "0.20 to 0.40"
     assert claims.cell(rows, named=True) == "e: 0.20 to 0.40 [0.10, 0.60]"
     assert (
-        claims.cell(rows.assign(low=rows["estimate"], high=rows["estimate"], note=claims.EXACT))
+        claims.cell(
+            rows.assign(low=rows["estimate"], high=rows["estimate"], note=claims.EXACT)
+        )
         == "0.20 to 0.40"
     )
     assert (
@@ -272,8 +298,12 @@ def test_change_gap_and_late_minus_early_by_hand():
     assert evidence.gap("y", "code", "chat")(small()) == pytest.approx(4 - 1)
     assert evidence.gap("y", "chat", "code")(small()) == pytest.approx(1 - 4)
     assert evidence.late_minus_early("y")(small()) == pytest.approx(3 - 2)
-    assert evidence.late_minus_early("y", 41).value(np.array([0.0, 20, 0, 8])) is not None
-    assert np.isnan(evidence.late_minus_early("y", 41)(small())), "no late row: undefined, not 0"
+    assert (
+        evidence.late_minus_early("y", 41).value(np.array([0.0, 20, 0, 8])) is not None
+    )
+    assert np.isnan(evidence.late_minus_early("y", 41)(small())), (
+        "no late row: undefined, not 0"
+    )
 
 
 def test_shares_by_hand_and_against_group_means():
@@ -284,12 +314,19 @@ def test_shares_by_hand_and_against_group_means():
     np.testing.assert_allclose(shares, [18 / 42, 2 / 42, 38 / 42])
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
-        {"y": rng.random(200), "f": rng.integers(0, 5, 200), "g": rng.choice(["u", "v"], 200)}
+        {
+            "y": rng.random(200),
+            "f": rng.integers(0, 5, 200),
+            "g": rng.choice(["u", "v"], 200),
+        }
     )
     slow = [
-        frame.groupby(name)["y"].transform("mean").var() / frame["y"].var() for name in ("f", "g")
+        frame.groupby(name)["y"].transform("mean").var() / frame["y"].var()
+        for name in ("f", "g")
     ]
-    np.testing.assert_allclose(evidence.shares_alone(frame, "y", ["f", "g"])(frame), slow)
+    np.testing.assert_allclose(
+        evidence.shares_alone(frame, "y", ["f", "g"])(frame), slow
+    )
 
 
 def test_a_level_that_a_resample_lacks_counts_nothing():
@@ -302,18 +339,26 @@ def test_design_effect_is_1_for_single_rows_and_their_number_for_equal_rows():
     values = rng.random(30)
     single = pd.DataFrame({"prompt_id": np.arange(30), "domain": "code", "y": values})
     repeated = single.loc[np.repeat(np.arange(30), 7)]
-    assert evidence.design_effect("y")(evidence.by_prompt(single, "y")) == pytest.approx(1.0)
-    assert evidence.design_effect("y")(evidence.by_prompt(repeated, "y")) == pytest.approx(7.0)
+    assert evidence.design_effect("y")(
+        evidence.by_prompt(single, "y")
+    ) == pytest.approx(1.0)
+    assert evidence.design_effect("y")(
+        evidence.by_prompt(repeated, "y")
+    ) == pytest.approx(7.0)
 
 
 def test_design_effect_by_hand_and_against_a_slow_bootstrap():
     frame = small()[small()["domain"] == "code"]
     # mean 4: prompts' sums of deviations -4, 4; squares 9 + 1 + 1 + 9
-    assert evidence.design_effect("y")(evidence.by_prompt(frame, "y")) == pytest.approx(32 / 20)
+    assert evidence.design_effect("y")(evidence.by_prompt(frame, "y")) == pytest.approx(
+        32 / 20
+    )
     rng = np.random.default_rng(2)
     sizes = rng.integers(3, 12, 60)
     y = np.concatenate([rng.normal(rng.normal(), 1, size) for size in sizes])
-    frame = pd.DataFrame({"prompt_id": np.repeat(np.arange(60), sizes), "domain": "code", "y": y})
+    frame = pd.DataFrame(
+        {"prompt_id": np.repeat(np.arange(60), sizes), "domain": "code", "y": y}
+    )
     interval = stats.bootstrap(frame, score.mean_of("y"))
     naive = y.std() / np.sqrt(len(y)) * 2 * 1.96
     assert evidence.design_effect("y")(evidence.by_prompt(frame, "y")) == pytest.approx(
@@ -333,13 +378,16 @@ def texts(easy: int = 5, hard: int = 5, length: int = 10) -> pd.DataFrame:
     ]
     columns = ["domain", "prompt_id", "draft_rank", "position"]
     return pd.DataFrame(
-        [(*prompt, position) for prompt in prompts for position in range(length)], columns=columns
+        [(*prompt, position) for prompt in prompts for position in range(length)],
+        columns=columns,
     )
 
 
 def same(row: dict, value: float) -> None:
     """Equal prompts: the interval is a point."""
-    assert [row[name] for name in ("estimate", "low", "high")] == pytest.approx([value] * 3)
+    assert [row[name] for name in ("estimate", "low", "high")] == pytest.approx(
+        [value] * 3
+    )
 
 
 def test_budget_gain_by_hand():
@@ -381,8 +429,12 @@ def test_best_gammas_by_hand():
 
 
 def test_temperature_differences_by_hand():
-    each = [tree_nodes(0.5, [0, 1, 1, 0, 1, 0, 0, 1], prompt_id=f"p{i}") for i in range(5)]
-    at = pd.DataFrame({"prompt_id": np.repeat([f"p{i}" for i in range(5)], 4), "domain": "code"})
+    each = [
+        tree_nodes(0.5, [0, 1, 1, 0, 1, 0, 0, 1], prompt_id=f"p{i}") for i in range(5)
+    ]
+    at = pd.DataFrame(
+        {"prompt_id": np.repeat([f"p{i}" for i in range(5)], 4), "domain": "code"}
+    )
     greedy = SimpleNamespace(
         nodes=pd.concat(each), trace=at.assign(draft_rank=[0, 2, 0, 0] * 5, overlap=0.9)
     )
@@ -393,11 +445,16 @@ def test_temperature_differences_by_hand():
     token, tree = evidence.temperature_differences(sampled, greedy)
     same(token, (0.5 + 0.9) / 2 - 3 / 4)  # the texts need not be equally long
     same(tree, (2 * 0.5 + 4 * 0.25 + 2 * 0.125) - 2)
-    assert (token["estimator"], token["row"]) == ("alpha at T = 1 - hit[1] at T = 0", "code")
+    assert (token["estimator"], token["row"]) == (
+        "alpha at T = 1 - hit[1] at T = 0",
+        "code",
+    )
     assert tree["estimator"] == "mean_accepted, T = 1 (point-mass rule) - T = 0"
     with pytest.raises(ValueError, match="4 prompts are in one frame only"):
         evidence.temperature_differences(
-            SimpleNamespace(nodes=greedy.nodes, trace=sampled.trace.query("prompt_id == 'p0'")),
+            SimpleNamespace(
+                nodes=greedy.nodes, trace=sampled.trace.query("prompt_id == 'p0'")
+            ),
             greedy,
         )
 
@@ -407,17 +464,27 @@ def test_a_tree_that_loses_by_sampling_does_not_decide_for_one_token():
     at = pd.DataFrame({"prompt_id": [f"p{i}" for i in range(5)], "domain": "code"})
     nodes = [
         pd.concat(
-            [tree_nodes(p, [0, 1, 1, 0, 1, 0, 0, 1], prompt_id=name) for name in at["prompt_id"]]
+            [
+                tree_nodes(p, [0, 1, 1, 0, 1, 0, 0, 1], prompt_id=name)
+                for name in at["prompt_id"]
+            ]
         )
         for p in (0.5, 0.1)
     ]
     found = claims.claims()["temperature"]
     for hit, expected in ((0, HOLDS), (1, FAILS)):
-        greedy = SimpleNamespace(nodes=nodes[0], trace=at.assign(draft_rank=hit, overlap=0.0))
-        sampled = SimpleNamespace(nodes=nodes[1], trace=at.assign(draft_rank=3, overlap=0.4))
+        greedy = SimpleNamespace(
+            nodes=nodes[0], trace=at.assign(draft_rank=hit, overlap=0.0)
+        )
+        sampled = SimpleNamespace(
+            nodes=nodes[1], trace=at.assign(draft_rank=3, overlap=0.4)
+        )
         assert (
             claims.verdict(
-                found, evidence.evidence(evidence.Material(greedy, sampled), {"temperature": found})
+                found,
+                evidence.evidence(
+                    evidence.Material(greedy, sampled), {"temperature": found}
+                ),
             )
             == expected
         )
@@ -433,7 +500,9 @@ def test_both_bins_keeps_the_prompts_that_get_that_far():
 def test_pseudo_code_by_hand():
     found = evidence.pseudo_code()
     # after word 0: p = .5 .3 .2, q = .2 .5 .3, kept .2 .3 .2 of it
-    assert found["residual"] == pytest.approx((0.5 - 2 / 7 + 3 / 7 - 0.3 + 2 / 7 - 0.2) / 2)
+    assert found["residual"] == pytest.approx(
+        (0.5 - 2 / 7 + 3 / 7 - 0.3 + 2 / 7 - 0.2) / 2
+    )
     assert found["positions"] == pytest.approx(
         0.3
     )  # every word has p = 0.5 in its own place: all are kept, q comes out
@@ -447,9 +516,9 @@ def test_the_right_procedure_has_none_of_the_flaws():
 
 
 def test_what_breaks_even_depends_on_the_cost():
-    assert evidence.necessary_length(0.29) == pytest.approx(0.87) and evidence.necessary_length(
-        0.05
-    ) == pytest.approx(0.15)
+    assert evidence.necessary_length(0.29) == pytest.approx(
+        0.87
+    ) and evidence.necessary_length(0.05) == pytest.approx(0.15)
     assert evidence.necessary_length(0.25, 4) == pytest.approx(1.0)
 
 
@@ -457,9 +526,10 @@ def test_few_prompts_give_a_point_and_say_so():
     frame = pd.concat([texts(5, 2)]).assign(y=1.0)
     math, chat = evidence.each_domain(frame, score.mean_of("y"))
     assert (math["low"], math["note"]) == (1.0, "")
-    assert (chat["estimate"], chat["note"]) == (1.0, "2 prompts: no interval") and np.isnan(
-        chat["low"]
-    )
+    assert (chat["estimate"], chat["note"]) == (
+        1.0,
+        "2 prompts: no interval",
+    ) and np.isnan(chat["low"])
 
 
 def test_gaps_name_a_missing_domain():
@@ -477,7 +547,9 @@ def toy_run(**options) -> SimpleNamespace:
 
 @pytest.fixture(scope="module")
 def whole() -> pd.DataFrame:
-    return evidence.evidence(evidence.Material(toy_run(), toy_run(seed=1)), claims.claims())
+    return evidence.evidence(
+        evidence.Material(toy_run(), toy_run(seed=1)), claims.claims()
+    )
 
 
 def test_every_claim_has_evidence_and_a_verdict(whole):
@@ -490,7 +562,13 @@ def test_every_claim_has_evidence_and_a_verdict(whole):
     measured = whole[whole["note"] == ""]
     assert (measured["low"] <= measured["high"]).all() and len(measured) > 40
     exact = table.set_index("number")["verdict"]
-    for number in ("rho", "3.5 h", "2.20 GB on cuda:1", "340/112 = 3.0", "no residual draw"):
+    for number in (
+        "rho",
+        "3.5 h",
+        "2.20 GB on cuda:1",
+        "340/112 = 3.0",
+        "no residual draw",
+    ):
         assert exact[number] == "does not hold"
     assert exact["1.0"] == NO_CONDITION
 
@@ -498,9 +576,13 @@ def test_every_claim_has_evidence_and_a_verdict(whole):
 def test_evidence_is_the_named_estimators(whole):
     run = toy_run()
     at = whole.set_index(["claim", "view", "row"])["estimate"]
-    alpha = score.point_estimates(run.nodes, score.published_alpha).loc["published_alpha"]
+    alpha = score.point_estimates(run.nodes, score.published_alpha).loc[
+        "published_alpha"
+    ]
     assert at["level", PUBLISHED, "chat"] == pytest.approx(alpha["chat"])
-    assert at["gap", PUBLISHED, "chat - math"] == pytest.approx(alpha["chat"] - alpha["math"])
+    assert at["gap", PUBLISHED, "chat - math"] == pytest.approx(
+        alpha["chat"] - alpha["math"]
+    )
     assert at["level", RIGHT, "code"] == pytest.approx(
         run.trace.query("domain == 'code'")["overlap"].mean()
     )
@@ -514,7 +596,9 @@ def test_evidence_is_the_named_estimators(whole):
     ]
     assert at["task-depth", PUBLISHED, "all"] == pytest.approx(shares[0] - shares[1])
     assert at["task-first", RIGHT, "all"] == pytest.approx(shares[0] - shares[2])
-    early, late = (run.trace[run.trace["position"] // 32 == b]["overlap"].mean() for b in (0, 1))
+    early, late = (
+        run.trace[run.trace["position"] // 32 == b]["overlap"].mean() for b in (0, 1)
+    )
     assert at["position", RIGHT, "same prompts"] == pytest.approx(late - early)
     rho = association.correlation(
         tree.query("domain == 'math'"), "target_entropy", "alpha", "pearson", n=1
@@ -522,10 +606,13 @@ def test_evidence_is_the_named_estimators(whole):
     assert at["entropy-sign", PUBLISHED, "math"] == pytest.approx(rho)
     assert at["run-time", PUBLISHED, "all"] == pytest.approx(11027 / 3600)
     assert at["example", RIGHT, "340/112"] == pytest.approx(340 / 112 - 340 / 117)
-    assert whole.query("claim == 'length' and row == 'math'")["most"].tolist() == [1.0, 1.0]
-    small = whole.query("claim == 'small-draft' and row == 'math'").set_index("estimator")[
-        "estimate"
+    assert whole.query("claim == 'length' and row == 'math'")["most"].tolist() == [
+        1.0,
+        1.0,
     ]
+    small = whole.query("claim == 'small-draft' and row == 'math'").set_index(
+        "estimator"
+    )["estimate"]
     assert small["alpha"] == pytest.approx(
         toy_run(seed=1).trace.query("domain == 'math'")["overlap"].mean()
     )
@@ -540,7 +627,10 @@ def test_a_fact_is_judged_without_a_run_and_as_it_is_written():
     for seconds, expected in ((11027, "does not hold"), (12600, "holds")):
         one = {"run-time": dataclasses.replace(log, fact={"seconds": seconds})}
         (row,) = evidence.evidence(evidence.Material(None), one).to_dict("records")
-        assert row["estimate"] == pytest.approx(seconds / 3600) and row["note"] == claims.EXACT
+        assert (
+            row["estimate"] == pytest.approx(seconds / 3600)
+            and row["note"] == claims.EXACT
+        )
         assert claims.verdict(one["run-time"], pd.DataFrame([row])) == expected
 
 
@@ -583,7 +673,9 @@ def test_a_self_draft_is_judged_by_the_intervals_it_comes_with(tmp_path):
         )
         table.to_csv(tmp_path / "08_self-drafts.csv", index=False)
         rows = claims.self_draft(tmp_path / "08_self-drafts.csv")
-        assert [row["row"] for row in rows] == ["math"] and rows[0]["low"] == float(text[6:10])
+        assert [row["row"] for row in rows] == ["math"] and rows[0]["low"] == float(
+            text[6:10]
+        )
         assert (
             claims.verdict(
                 found["self-draft"],
@@ -605,13 +697,15 @@ def test_a_claim_without_a_measurement_is_an_error():
 
 
 def test_records_answer_what_they_can(tmp_path):
-    pd.concat([author_rows(f"he/{i}", position) for i in range(5) for position in range(3)]).to_csv(
-        tmp_path / "000001.csv", index=False
-    )
+    pd.concat(
+        [author_rows(f"he/{i}", position) for i in range(5) for position in range(3)]
+    ).to_csv(tmp_path / "000001.csv", index=False)
     pd.concat([author_rows("he/0", position) for position in range(33)]).to_csv(
         tmp_path / "000002.csv", index=False
     )
-    found = evidence.record_evidence(author_records.read(tmp_path)).set_index(["row", "claim"])
+    found = evidence.record_evidence(author_records.read(tmp_path)).set_index(
+        ["row", "claim"]
+    )
     level = found.loc[("000001", "level")]
     assert (
         level["estimate"] == level["low"] == pytest.approx((0.5 + 1 + 1 + 0.1) / 4)

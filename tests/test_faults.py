@@ -45,7 +45,10 @@ def profile(random_profile, tmp_path):
 
 
 def contents(folder):
-    return {name: (folder / name).read_bytes() for name in ("trace.parquet", "nodes.parquet")}
+    return {
+        name: (folder / name).read_bytes()
+        for name in ("trace.parquet", "nodes.parquet")
+    }
 
 
 def forked(work) -> int:
@@ -117,7 +120,8 @@ def test_of_two_runs_on_one_folder_the_second_is_refused_and_the_first_goes_on(
             time.sleep(0.005)
         os.kill(pid, signal.SIGSTOP)  # so that it is surely in the middle
         with pytest.raises(
-            RunError, match="being written by another run; wait for it or choose another folder"
+            RunError,
+            match="being written by another run; wait for it or choose another folder",
         ):
             record_run(profile, folder, random_pair, iter)
     finally:
@@ -128,7 +132,9 @@ def test_of_two_runs_on_one_folder_the_second_is_refused_and_the_first_goes_on(
     )
 
 
-@pytest.mark.parametrize("name", ["00003.nodes.parquet", "00003.trace.parquet", "00003.json"])
+@pytest.mark.parametrize(
+    "name", ["00003.nodes.parquet", "00003.trace.parquet", "00003.json"]
+)
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "gone"])
 def test_a_damaged_part_is_noticed_and_recorded_again(
     profile, random_pair, tmp_path, name, damage, capfd
@@ -142,8 +148,12 @@ def test_a_damaged_part_is_noticed_and_recorded_again(
     if damage == "gone":
         part.unlink()
     else:
-        flipped = bytes_[:middle] + bytes([bytes_[middle] ^ 0x10]) + bytes_[middle + 1 :]
-        part.write_bytes({"cut": bytes_[:middle], "flipped": flipped, "empty": b""}[damage])
+        flipped = (
+            bytes_[:middle] + bytes([bytes_[middle] ^ 0x10]) + bytes_[middle + 1 :]
+        )
+        part.write_bytes(
+            {"cut": bytes_[:middle], "flipped": flipped, "empty": b""}[damage]
+        )
     capfd.readouterr()
     record_run(profile.replace(prompts_per_domain=3), folder, random_pair, iter)
     assert contents(folder) == whole
@@ -154,18 +164,25 @@ def test_a_damaged_part_is_noticed_and_recorded_again(
 
 
 def test_a_finished_file_that_is_damaged_is_refused(profile, random_pair, tmp_path):
-    run = record_run(profile.replace(prompts_per_domain=1), tmp_path / "run", random_pair, iter)
+    run = record_run(
+        profile.replace(prompts_per_domain=1), tmp_path / "run", random_pair, iter
+    )
     path = run.folder / "nodes.parquet"
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(RunError, match=r"nodes.parquet.*record this run again"):
         _ = load_run(run.folder).nodes
 
 
-def test_a_clock_that_jumps_changes_no_byte(profile, random_pair, tmp_path, monkeypatch):
+def test_a_clock_that_jumps_changes_no_byte(
+    profile, random_pair, tmp_path, monkeypatch
+):
     whole = contents(record_run(profile, tmp_path / "whole", random_pair, iter).folder)
     jumps = iter(np.random.default_rng(1).uniform(0, 4e9, 100_000).tolist())
     monkeypatch.setattr(time, "time", lambda: next(jumps))
-    assert contents(record_run(profile, tmp_path / "jumping", random_pair, iter).folder) == whole
+    assert (
+        contents(record_run(profile, tmp_path / "jumping", random_pair, iter).folder)
+        == whole
+    )
 
 
 # ---- models and downloads ------------------------------------------------------------------------
@@ -212,7 +229,9 @@ def test_a_tokenizer_that_adds_no_bos_works_and_an_empty_prompt_is_named(
     assert tokenizer("a b")["input_ids"][0] != tokenizer.bos_token_id, (
         "the random pair's tokenizer adds none"
     )
-    (tmp_path / "prompts.jsonl").write_text('{"prompt_id": "one", "domain": "code", "prompt": "a"}')
+    (tmp_path / "prompts.jsonl").write_text(
+        '{"prompt_id": "one", "domain": "code", "prompt": "a"}'
+    )
     one = random_profile.replace(
         prompts=str(tmp_path / "prompts.jsonl"),
         prompts_per_domain=1,
@@ -252,13 +271,20 @@ class Hub(http.server.BaseHTTPRequestHandler):
             files = sorted(self.folder.iterdir())
             if "/tree/" in path:
                 tree = [
-                    {"type": "file", "path": p.name, "size": p.stat().st_size, "oid": "0" * 40}
+                    {
+                        "type": "file",
+                        "path": p.name,
+                        "size": p.stat().st_size,
+                        "oid": "0" * 40,
+                    }
                     for p in files
                 ]
                 return self.send(json.dumps(tree).encode(), body)
             names = [{"rfilename": p.name} for p in files]
             return self.send(
-                json.dumps({"id": "owner/name", "sha": self.commit, "siblings": names}).encode(),
+                json.dumps(
+                    {"id": "owner/name", "sha": self.commit, "siblings": names}
+                ).encode(),
                 body,
             )
         file = self.folder / path.rsplit("/", 1)[-1]
@@ -271,16 +297,22 @@ class Hub(http.server.BaseHTTPRequestHandler):
                 Hub.ranges.append(start)
         if body and file.suffix == ".safetensors" and Hub.cuts > 0:
             Hub.cuts -= 1
-            return self.send(content, body, start, stop=start + (len(content) - start) // 2)
+            return self.send(
+                content, body, start, stop=start + (len(content) - start) // 2
+            )
         return self.send(content, body, start)
 
-    def send(self, content: bytes, body: bool, start: int = 0, stop: int | None = None) -> None:
+    def send(
+        self, content: bytes, body: bool, start: int = 0, stop: int | None = None
+    ) -> None:
         """Headers that promise everything from `start`; the bytes up to `stop`, then the line goes
         dead.
         """
         self.send_response(206 if start else 200)
         if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            self.send_header(
+                "Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}"
+            )
         self.send_header("Content-Length", str(len(content) - start))
         self.send_header("ETag", f'"{hash(content) & 0xFFFFFFFF:x}"')
         self.send_header("X-Repo-Commit", self.commit)
@@ -298,7 +330,9 @@ def hub(random_folders, tmp_path):
     """
     Hub.folder, Hub.cuts, Hub.ranges = tmp_path / "hub", 0, []
     shutil.copytree(random_folders[0], Hub.folder)
-    (Hub.folder / "model.safetensors").write_bytes(np.random.default_rng(0).bytes(30 * 2**20))
+    (Hub.folder / "model.safetensors").write_bytes(
+        np.random.default_rng(0).bytes(30 * 2**20)
+    )
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
@@ -319,7 +353,9 @@ def fetch(
         "    sys.exit(str(error))"
     )
     clean = {
-        k: v for k, v in os.environ.items() if not k.startswith(("HF_", "SPECLAB_MODELS"))
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("HF_", "SPECLAB_MODELS"))
     }  # GPTQModel's import sets HF_HUB_CACHE
     env = clean | {
         "HF_ENDPOINT": hub,
@@ -360,7 +396,9 @@ def test_a_download_that_is_cut_goes_on_where_it_stopped(hub, tmp_path, cuts):
     assert (folder / "model.safetensors").read_bytes() == (
         Hub.folder / "model.safetensors"
     ).read_bytes() and folder.name == Hub.commit
-    assert Hub.ranges and max(Hub.ranges) > 0, "it asked for the rest, not for all of it again"
+    assert Hub.ranges and max(Hub.ranges) > 0, (
+        "it asked for the rest, not for all of it again"
+    )
 
 
 def test_a_wrong_revision_is_named_with_what_to_do(hub, tmp_path):

@@ -74,7 +74,9 @@ def test_domains_differ_in_colour_marker_and_line():
     styles = [figures.style_of(domain) for domain in DOMAINS]
     for key in ("color", "marker", "linestyle"):
         assert len({s[key] for s in styles}) == len(DOMAINS)
-    colours = [to_rgb(c) for c in (*figures.DOMAIN_COLOURS.values(), *figures.OTHER_COLOURS)]
+    colours = [
+        to_rgb(c) for c in (*figures.DOMAIN_COLOURS.values(), *figures.OTHER_COLOURS)
+    ]
     assert len(set(colours)) == len(colours)
 
 
@@ -83,7 +85,8 @@ def test_style_does_not_depend_on_what_was_set_before():
     figures.plt.rcParams["axes.facecolor"] = "red"
     figures.use_style()
     assert (
-        figures.plt.rcParams["font.size"] == 8 and figures.plt.rcParams["axes.facecolor"] == "white"
+        figures.plt.rcParams["font.size"] == 8
+        and figures.plt.rcParams["axes.facecolor"] == "white"
     )
 
 
@@ -92,7 +95,8 @@ def test_interval_bars_draw_estimates_and_ends(horizontal):
     _, axes = figures.subplots()
     figures.interval_bars(FRAME, axes, x="estimator", horizontal=horizontal)
     names, points = zip(
-        *((c.get_label(), c.lines[0].get_xydata()) for c in axes.containers), strict=True
+        *((c.get_label(), c.lines[0].get_xydata()) for c in axes.containers),
+        strict=True,
     )
     assert names == ("code", "chat")
     value, place = (0, 1) if horizontal else (1, 0)
@@ -136,7 +140,11 @@ def test_dots_and_looks_of_lines():
         }
     )
     figure = figures.facets(
-        frame, "gamma", hue="made", dots=["decoded"], looks={"replayed": {"color": "red"}}
+        frame,
+        "gamma",
+        hue="made",
+        dots=["decoded"],
+        looks={"replayed": {"color": "red"}},
     )
     dots, line = figure.axes[0].lines
     assert dots.get_linestyle() == "None" and line.get_linestyle() != "None"
@@ -156,7 +164,9 @@ def test_a_log_panel_is_labelled_with_plain_numbers():
 def test_heatmap_writes_its_numbers():
     _, axes = figures.subplots()
     figures.heatmap(
-        pd.DataFrame([[0.123, np.nan]], index=["code"], columns=["1-32", "33-64"]), axes, "alpha"
+        pd.DataFrame([[0.123, np.nan]], index=["code"], columns=["1-32", "33-64"]),
+        axes,
+        "alpha",
     )
     assert [t.get_text() for t in axes.texts] == ["0.12"]
 
@@ -192,9 +202,9 @@ def test_drawn_tree_shows_every_token_with_its_probabilities():
     for one in range(9):
         for other in range(one):
             same_column = tree.depth[one] == tree.depth[other]
-            assert not same_column or abs(boxes[one].get_y() - boxes[other].get_y()) >= 0.8, (
-                "boxes of a column do not overlap"
-            )
+            assert (
+                not same_column or abs(boxes[one].get_y() - boxes[other].get_y()) >= 0.8
+            ), "boxes of a column do not overlap"
     heights = [boxes[n].get_y() for n in tree.children(1)]
     assert heights == sorted(heights), "the draft's best on top: the y axis points down"
     assert axes.yaxis_inverted()
@@ -209,7 +219,8 @@ def test_drawn_tree_takes_any_text_and_a_chain(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"), [(" a\n", "␣a⏎"), ("abcdefghijklmnop", "…defghijklmnop"), ("", "")]
+    ("text", "shown"),
+    [(" a\n", "␣a⏎"), ("abcdefghijklmnop", "…defghijklmnop"), ("", "")],
 )
 def test_invisible_characters_are_marked(text, shown):
     assert figures.visible(text) == shown

@@ -35,7 +35,9 @@ def greedy(trace):
 
 
 def table_of(rows, keys, digits=2):
-    return Estimates(pd.DataFrame(rows, columns=[*keys, "estimate", "low", "high"]), digits)
+    return Estimates(
+        pd.DataFrame(rows, columns=[*keys, "estimate", "low", "high"]), digits
+    )
 
 
 # ---- one text ------------------------------------------------------------------------------------
@@ -65,7 +67,9 @@ def test_the_picture_of_a_text_counts_its_passes():
 
 def test_half_of_what_the_longest_draft_adds():
     tau = {"code": [1.2, 1.6, 2.0], "chat": [1.0, 1.0, 1.0]}
-    rows = [("T = 0", d, g, t, t, t) for d, ts in tau.items() for g, t in enumerate(ts, 1)]
+    rows = [
+        ("T = 0", d, g, t, t, t) for d, ts in tau.items() for g, t in enumerate(ts, 1)
+    ]
     made = table_of(rows, ["temperature", "domain", "gamma"])
     assert study.half_way(made) == "T = 0: 2 in code, none in chat"
 
@@ -77,8 +81,12 @@ def test_curves_are_of_the_domains_and_written_with_five_digits(tmp_path):
     assert curves.at(quantity="block_efficiency").never_falls("gamma")
     study.write_curves(curves, tmp_path / "sweep.csv")
     read = pd.read_csv(tmp_path / "sweep.csv")
-    assert list(read)[-2:] == ["temperature", "average"] and len(read) == len(curves.frame)
-    assert read["estimate"].tolist() == pytest.approx(curves.frame["estimate"].tolist(), rel=1e-4)
+    assert list(read)[-2:] == ["temperature", "average"] and len(read) == len(
+        curves.frame
+    )
+    assert read["estimate"].tolist() == pytest.approx(
+        curves.frame["estimate"].tolist(), rel=1e-4
+    )
 
 
 def test_every_minus_visited_of_a_text_that_never_misses():
@@ -87,7 +95,9 @@ def test_every_minus_visited_of_a_text_that_never_misses():
     """
     one = study.sweep.replayed(texts(*[[0, 0, 0]] * 6), 2, starts="every")
     other = study.sweep.replayed(texts(*[[0, 0, 0]] * 6), 2)
-    frames = {(text, "every"): one for text in BOTH} | {(text, "visited"): other for text in BOTH}
+    frames = {(text, "every"): one for text in BOTH} | {
+        (text, "visited"): other for text in BOTH
+    }
     gap = study.every_minus_visited(frames, 2, 2)
     assert gap.keys == ["temperature", "domain"]
     assert gap.frame["estimate"].tolist() == pytest.approx([-1, -1])
@@ -109,7 +119,9 @@ def test_a_decoded_sweep_counts_what_the_replay_says():
     counted = study.decoded_sweep(pair, prompts, gammas, "T = 0", 15)
     replayed = replay.chain_sums(trace, gammas)
     columns = ["gamma", "prompt_id", "domain", "blocks", "accepted", "emitted"]
-    pd.testing.assert_frame_equal(counted[columns], replayed[columns], check_dtype=False)
+    pd.testing.assert_frame_equal(
+        counted[columns], replayed[columns], check_dtype=False
+    )
     # a decoder drafts past an end that it cannot foresee
     assert (counted["drafted"] >= replayed["drafted"]).all()
     recorded = {"T = 0": SimpleNamespace(trace=trace)}
@@ -117,7 +129,9 @@ def test_a_decoded_sweep_counts_what_the_replay_says():
     assert table["temperature"].tolist() == ["T = 0"] * 2 and not table["unequal"].any()
     both = study.two_counts(table)
     assert both.keys == ["made", "temperature", "gamma"]
-    assert both.at(made="decoded").frame["estimate"].tolist() == table["decoded"].tolist()
+    assert (
+        both.at(made="decoded").frame["estimate"].tolist() == table["decoded"].tolist()
+    )
 
 
 def test_decoded_beside_replayed_counts_prompts_that_differ():
@@ -142,7 +156,9 @@ def test_decoded_beside_replayed_counts_prompts_that_differ():
     with pytest.raises(AssertionError, match="gammas differ"):
         study.decoded_beside(slower, replay.chain_sums(trace, [1]))
     with pytest.raises(ValueError, match="in one frame only"):
-        study.decoded_beside(slower[slower["prompt_id"] != slower["prompt_id"][0]], replayed)
+        study.decoded_beside(
+            slower[slower["prompt_id"] != slower["prompt_id"][0]], replayed
+        )
 
 
 # ---- why the i.i.d. formula misses ---------------------------------------------------------------
@@ -156,20 +172,27 @@ def test_gap_parts_by_hand():
 
 
 def test_gap_parts_add_up_and_see_the_text_end():
-    chat = random_texts(2, 12, 200).assign(domain="chat", prompt_id=lambda t: "x" + t["prompt_id"])
+    chat = random_texts(2, 12, 200).assign(
+        domain="chat", prompt_id=lambda t: "x" + t["prompt_id"]
+    )
     trace = pd.concat([random_texts(1, 12, 6), chat])
     table = study.gap_parts(*greedy(trace), 4, 4).set_index("domain")
     assert table.index.tolist() == ["code", "chat"]
     parts = table[["from_text_end", "from_lag1", "rest"]].sum(axis=1)
     assert parts.tolist() == pytest.approx(table["gap"].tolist())
-    assert table.loc["code", "from_text_end"] < 5 * table.loc["chat", "from_text_end"] < 0, (
-        "short texts end sooner"
-    )
-    assert ((table["gap_low"] <= table["gap"]) & (table["gap"] <= table["gap_high"])).all()
+    assert (
+        table.loc["code", "from_text_end"] < 5 * table.loc["chat", "from_text_end"] < 0
+    ), "short texts end sooner"
+    assert (
+        (table["gap_low"] <= table["gap"]) & (table["gap"] <= table["gap_high"])
+    ).all()
 
 
 def test_the_largest_part_in_words():
-    rows = [("T = 0", "code", -0.3, -0.1, -0.2, 0.0), ("T = 0", "chat", -0.1, 0.0, -0.2, 0.1)]
+    rows = [
+        ("T = 0", "code", -0.3, -0.1, -0.2, 0.0),
+        ("T = 0", "chat", -0.1, 0.0, -0.2, 0.1),
+    ]
     names = ["temperature", "domain", "gap", "from_text_end", "from_lag1", "rest"]
     said = study.largest_part(pd.DataFrame(rows, columns=names))
     assert said == (
@@ -181,7 +204,9 @@ def test_the_largest_part_in_words():
 def test_only_the_replay_of_visited_blocks_keeps_its_interval():
     frames, _ = greedy(random_texts())
     found = study.predictions(study.sweep_curves(frames, 4, 0.1))
-    assert list(pd.unique(found.frame["curve"])) == list(study.CURVES) == list(study.LOOKS)
+    assert (
+        list(pd.unique(found.frame["curve"])) == list(study.CURVES) == list(study.LOOKS)
+    )
     sure = found.frame[found.frame["low"].notna()]
     assert set(sure["curve"]) == {"replay, visited blocks"} and len(sure) == 4
 
@@ -190,11 +215,17 @@ def test_only_the_replay_of_visited_blocks_keeps_its_interval():
 
 
 def test_best_gammas_and_the_articles_range():
-    frames = {(text, "visited"): decoded([1.5, 1.9, 2.0], domain="math") for text in BOTH}
+    frames = {
+        (text, "visited"): decoded([1.5, 1.9, 2.0], domain="math") for text in BOTH
+    }
     share = study.best_shares(frames, 3, 0.1)
     best = study.best_by_domain(share, {"math": [2, 4], "chat": [1, 2]})
-    assert best["temperature"].tolist() == ["T = 0", "T = 1"] and best["best"].tolist() == [2, 2]
-    assert best["article"].tolist() == ["2-4"] * 2 and best["share_in_article"].tolist() == [1, 1]
+    assert best["temperature"].tolist() == ["T = 0", "T = 1"] and best[
+        "best"
+    ].tolist() == [2, 2]
+    assert best["article"].tolist() == ["2-4"] * 2 and best[
+        "share_in_article"
+    ].tolist() == [1, 1]
     assert np.isnan(study.best_by_domain(share, {})["share_in_article"]).all()
     other = study.at_other_costs(frames, 3, [0.0, 9.0])
     assert other["best_at_c_0"].tolist() == ["3 (3-3)"] * 2, "a free draft: the longest"
@@ -208,9 +239,14 @@ def test_best_gammas_and_the_articles_range():
 
 def test_words_about_best_gammas():
     assert study.edges(pd.DataFrame({"best": [3]}), 8) == ""
-    assert "plain decoding is the fastest" in study.edges(pd.DataFrame({"best": [0]}), 8)
+    assert "plain decoding is the fastest" in study.edges(
+        pd.DataFrame({"best": [0]}), 8
+    )
     assert "may lie beyond it" in study.edges(pd.DataFrame({"best": [8]}), 8)
-    rows = [("T = 0", d, "2-4", s) for d, s in zip("abcd", (0.95, 0.5, 0.05, np.nan), strict=True)]
+    rows = [
+        ("T = 0", d, "2-4", s)
+        for d, s in zip("abcd", (0.95, 0.5, 0.05, np.nan), strict=True)
+    ]
     names = ["temperature", "domain", "article", "share_in_article"]
     said = study.article_verdicts(pd.DataFrame(rows, columns=names)).splitlines()
     assert len(said) == 3 and "2-4 holds" in said[0]
@@ -219,7 +255,9 @@ def test_words_about_best_gammas():
 
 def test_how_often_one_best_gamma_is_above_another():
     shares = {"math": (0.0, 0.5, 0.5), "chat": (0.0, 0.25, 0.75)}
-    rows = [("T = 0", d, g, s) for d, each in shares.items() for g, s in enumerate(each)]
+    rows = [
+        ("T = 0", d, g, s) for d, each in shares.items() for g, s in enumerate(each)
+    ]
     share = pd.DataFrame(rows, columns=["temperature", "domain", "gamma", "share_best"])
     # math above chat: 2 against 1; the same: both 1, or both 2
     assert study.larger(share, "math", "chat") == (
@@ -229,7 +267,9 @@ def test_how_often_one_best_gamma_is_above_another():
 
 def test_the_articles_rule_has_no_peak():
     rules = study.two_rules(range(1, 17), 0.85, 100.0, 5.0)
-    assert rules.at(rule="the article's rule", gamma=4).value == pytest.approx(340 / 117)
+    assert rules.at(rule="the article's rule", gamma=4).value == pytest.approx(
+        340 / 117
+    )
     assert rules.at(rule="the article's rule").never_falls("gamma")
     assert not rules.at(rule="standard model").never_falls("gamma")
 
@@ -237,7 +277,9 @@ def test_the_articles_rule_has_no_peak():
 def test_numbers_are_named_by_domain_and_text():
     tau = table_of([("T = 1", "code", 2.0, 1.0, 3.0)], ["temperature", "domain"])
     best = pd.DataFrame({"temperature": ["T = 1"], "domain": ["code"], "best": [4]})
-    lag1 = pd.DataFrame({"temperature": ["T = 1"], "domain": ["code"], "lag1": [np.nan]})
+    lag1 = pd.DataFrame(
+        {"temperature": ["T = 1"], "domain": ["code"], "lag1": [np.nan]}
+    )
     assert study.numbers(tau, best, lag1) == {
         "block_efficiency_code_t1": 2.0,
         "best_gamma_code_t1": 4,

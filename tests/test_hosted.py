@@ -57,7 +57,9 @@ def test_the_metadata_have_kaggles_keys_and_forms():
         "model_sources": ["meta/llama-2/pytorch/7b-chat/1"],
     }
     assert (
-        kernel_metadata("2", "ann", internet=False, datasets=["ann/kit"])["enable_internet"]
+        kernel_metadata("2", "ann", internet=False, datasets=["ann/kit"])[
+            "enable_internet"
+        ]
         == "false"
     )
 
@@ -66,7 +68,8 @@ def test_every_notebook_has_a_title_whose_slug_is_its_id():
     for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
         found = kernel_metadata(path.stem, "ann")
         assert (
-            found["id"] == f"ann/{slug(found['title'])}" and 5 <= len(found["title"]) <= 50
+            found["id"] == f"ann/{slug(found['title'])}"
+            and 5 <= len(found["title"]) <= 50
         )  # Kaggle's limits
         assert notebook_file(path.stem[:2]) == path
 
@@ -113,8 +116,14 @@ def test_the_command_writes_a_folder_to_push(tmp_path, capsys):
     )
     assert "kaggle kernels push -p" in capsys.readouterr().out
     metadata = json.loads((tmp_path / "k/kernel-metadata.json").read_text())
-    book = jupytext.read(tmp_path / "k" / metadata["code_file"])  # a notebook that can be read
-    tags = {tag: i for i, cell in enumerate(book.cells) for tag in cell.metadata.get("tags", [])}
+    book = jupytext.read(
+        tmp_path / "k" / metadata["code_file"]
+    )  # a notebook that can be read
+    tags = {
+        tag: i
+        for i, cell in enumerate(book.cells)
+        for tag in cell.metadata.get("tags", [])
+    }
     assert (
         tags["kit-address"]
         < tags["bootstrap"]
@@ -172,14 +181,23 @@ def put(folder, name="config.json"):
         ),  # a model of Kaggle
     ],
 )
-def test_attached_models_are_found_as_kaggle_mounts_them(tmp_path, environment, target, draft):
+def test_attached_models_are_found_as_kaggle_mounts_them(
+    tmp_path, environment, target, draft
+):
     mounted = tmp_path / "input"
-    places = {T4.target.path: put(mounted / target), T4.draft.path: put(mounted / draft)}
-    put(mounted / target / "onnx")  # a configuration inside the model is not another model
+    places = {
+        T4.target.path: put(mounted / target),
+        T4.draft.path: put(mounted / draft),
+    }
+    put(
+        mounted / target / "onnx"
+    )  # a configuration inside the model is not another model
     put(mounted / "datasets/bob/other")
     assert attach(T4, mounted, tmp_path / "links") == places
     for spec in (T4.target, T4.draft):
-        assert model_folder(spec).resolve() == places[spec.path], "found without the hub"
+        assert model_folder(spec).resolve() == places[spec.path], (
+            "found without the hub"
+        )
     assert attach(T4, mounted, tmp_path / "links") == {}, "what is set stays"
 
 
@@ -193,7 +211,8 @@ def test_nothing_attached_changes_nothing_and_two_copies_are_refused(
     for name in ("a", "b"):
         put(tmp_path / "input" / name / "llama-2-7b-chat-gptq")
     with pytest.raises(
-        ValueError, match=r"TheBloke/Llama-2-7B-Chat-GPTQ is attached 2 times: .*detach all but one"
+        ValueError,
+        match=r"TheBloke/Llama-2-7B-Chat-GPTQ is attached 2 times: .*detach all but one",
     ):
         attach(T4, tmp_path / "input", tmp_path / "links")
     with pytest.raises(
@@ -202,12 +221,20 @@ def test_nothing_attached_changes_nothing_and_two_copies_are_refused(
         model_folder(T4.draft)
 
 
-def test_attached_data_sets_are_read_only_when_all_four_are_there(tmp_path, environment):
+def test_attached_data_sets_are_read_only_when_all_four_are_there(
+    tmp_path, environment
+):
     paper, mounted = load_profile("paper"), tmp_path / "input"
     names = [s.name for s in HUB_SETS.values()]
     for name in names[:3]:
-        put(mounted / "datasets" / "ann" / slug(name.split("/")[1]) / "main", "test.parquet")
-    assert attach(paper, mounted, tmp_path / "links") == {} and "SPECLAB_DATASETS" not in os.environ
+        put(
+            mounted / "datasets" / "ann" / slug(name.split("/")[1]) / "main",
+            "test.parquet",
+        )
+    assert (
+        attach(paper, mounted, tmp_path / "links") == {}
+        and "SPECLAB_DATASETS" not in os.environ
+    )
     put(mounted / names[3].split("/")[1] / "data", "train.parquet")
     assert set(attach(paper, mounted, tmp_path / "links")) == set(names)
     for name in names:
@@ -218,7 +245,9 @@ def test_attached_data_sets_are_read_only_when_all_four_are_there(tmp_path, envi
 @pytest.mark.parametrize(
     "mount", ["speclab", "datasets/ann/speclab", "datasets/ann/kit/speclab-main"]
 )
-def test_the_bootstrap_cell_finds_an_attached_kit_and_reinstalls_nothing(tmp_path, mount):
+def test_the_bootstrap_cell_finds_an_attached_kit_and_reinstalls_nothing(
+    tmp_path, mount
+):
     cells = jupytext.read(ROOT / "notebooks" / "_template.py").cells
     source = next(c.source for c in cells if "bootstrap" in c.metadata.get("tags", []))
     assert '"/kaggle/input"' in source
@@ -227,18 +256,29 @@ def test_the_bootstrap_cell_finds_an_attached_kit_and_reinstalls_nothing(tmp_pat
     (kit / "speclab").mkdir(parents=True)
     for name in ("pyproject.toml", "speclab/__init__.py", "speclab/notebook.py"):
         shutil.copy(ROOT / name, kit / name)
-    no_pip = "import subprocess; subprocess.run = None\n"  # whoever calls pip or git fails
+    no_pip = (
+        "import subprocess; subprocess.run = None\n"  # whoever calls pip or git fails
+    )
     script = (
         no_pip
         + source.replace('"/kaggle/input"', repr(str(tmp_path / "input")))
         + "\nprint(os.getcwd())"
     )
-    clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "SPECLAB_REPO")}
+    clean = {
+        k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "SPECLAB_REPO")
+    }
     for _ in range(2):  # the second time it is there already
         done = subprocess.run(
-            [sys.executable, "-c", script], cwd=away, env=clean, capture_output=True, text=True
+            [sys.executable, "-c", script],
+            cwd=away,
+            env=clean,
+            capture_output=True,
+            text=True,
         )
-        assert (done.returncode, done.stdout.strip()) == (0, str(away / "speclab-kit")), done.stderr
+        assert (done.returncode, done.stdout.strip()) == (
+            0,
+            str(away / "speclab-kit"),
+        ), done.stderr
 
 
 # ---- runs that go on -----------------------------------------------------------------------------
@@ -248,7 +288,11 @@ def test_the_bootstrap_cell_finds_an_attached_kit_and_reinstalls_nothing(tmp_pat
 def profile(random_profile, tmp_path):
     """The random pair over six short prompts in three blocks."""
     rows = [
-        {"prompt_id": f"code-{i}", "domain": "code", "prompt": "a b c d"[: 2 * (i % 3) + 1]}
+        {
+            "prompt_id": f"code-{i}",
+            "domain": "code",
+            "prompt": "a b c d"[: 2 * (i % 3) + 1],
+        }
         for i in range(6)
     ]
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -262,7 +306,10 @@ def profile(random_profile, tmp_path):
 
 
 def contents(folder):
-    return {name: (folder / name).read_bytes() for name in ("trace.parquet", "nodes.parquet")}
+    return {
+        name: (folder / name).read_bytes()
+        for name in ("trace.parquet", "nodes.parquet")
+    }
 
 
 def cut_off(monkeypatch, at):
@@ -297,9 +344,13 @@ def test_a_session_that_was_cut_off_goes_on_from_what_is_attached(
     (attached / "speclab-kit/data/runs/run/parts/00002.trace.parquet.tmp").write_bytes(
         b"half a file"
     )
-    assert restore(tmp_path / "input", first) == ["run"] and not list(first.rglob("*.tmp"))
+    assert restore(tmp_path / "input", first) == ["run"] and not list(
+        first.rglob("*.tmp")
+    )
     assert contents(record_run(profile, first / "run", random_pair).folder) == whole
-    assert len(calls) == 4, "two blocks were there: only the third was recorded, on its second try"
+    assert len(calls) == 4, (
+        "two blocks were there: only the third was recorded, on its second try"
+    )
     assert restore(tmp_path / "input", first) == [], "nothing new"
 
 
@@ -317,10 +368,15 @@ def test_whole_parts_stay_damaged_ones_are_replaced_other_settings_are_said(
     assert (here / "run/parts/00000.nodes.parquet").stat().st_mtime_ns == before
     assert "part 2 in" in capfd.readouterr().err
     (here / "run/settings.json").write_text("{}")
-    assert restore(saved, here) == [] and "run: here with other settings" in capfd.readouterr().err
+    assert (
+        restore(saved, here) == []
+        and "run: here with other settings" in capfd.readouterr().err
+    )
 
 
-def test_colab_keeps_runs_on_a_disk_that_stays(profile, tmp_path, random_pair, monkeypatch):
+def test_colab_keeps_runs_on_a_disk_that_stays(
+    profile, tmp_path, random_pair, monkeypatch
+):
     local, drive = tmp_path / "kit/data/runs", tmp_path / "drive/speclab"
     whole = contents(record_run(profile, tmp_path / "whole", random_pair).folder)
     cut_off(monkeypatch, at=2)
@@ -352,10 +408,13 @@ def test_a_profile_runs_from_an_attached_folder(
     """End to end: hub ids, no network, models mounted in Kaggle's way."""
     from speclab.profiles import ModelSpec
 
-    for folder, name in zip(random_folders, ("big-model-7b", "small-model-1b"), strict=True):
+    for folder, name in zip(
+        random_folders, ("big-model-7b", "small-model-1b"), strict=True
+    ):
         shutil.copytree(folder, tmp_path / "input/datasets/ann" / name)
     target, draft = (
-        ModelSpec(name, device="cpu") for name in ("Org/Big-Model-7B", "Org/Small.Model-1B")
+        ModelSpec(name, device="cpu")
+        for name in ("Org/Big-Model-7B", "Org/Small.Model-1B")
     )
     profile = random_profile.replace(target=target, draft=draft)
     attach(profile, tmp_path / "input", tmp_path / "links")

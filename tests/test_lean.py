@@ -46,8 +46,12 @@ def network(kind: str, **changes):
 )
 def test_equals_the_network_with_batches_masks_and_a_cache(kind, changes):
     plain, model = network(kind, **changes), network(kind, **changes)
-    lean = LanguageModel(LeanBody(model), model.get_output_embeddings(), 50, torch.float32, "cpu")
-    own = LanguageModel(plain.base_model, plain.get_output_embeddings(), 50, torch.float32, "cpu")
+    lean = LanguageModel(
+        LeanBody(model), model.get_output_embeddings(), 50, torch.float32, "cpu"
+    )
+    own = LanguageModel(
+        plain.base_model, plain.get_output_embeddings(), 50, torch.float32, "cpu"
+    )
     caches, tokens = (lean.cache(4), own.cache(4)), torch.randint(0, 50, (2, 90))
     visible = torch.ones(2, 3, 93, dtype=torch.bool)
     visible[:, :, 5:9], visible[0, 1, 91] = False, False
@@ -71,7 +75,10 @@ def test_the_network_keeps_working_and_shares_its_memory():
     body, tokens = LeanBody(model), torch.randint(0, 50, (1, 9))
     torch.testing.assert_close(model(tokens).logits, plain(tokens).logits)
     q = model.model.layers[0].self_attn.q_proj.weight
-    assert q.untyped_storage().data_ptr() == body.layers[0].qkv.untyped_storage().data_ptr()
+    assert (
+        q.untyped_storage().data_ptr()
+        == body.layers[0].qkv.untyped_storage().data_ptr()
+    )
 
 
 def test_a_body_without_its_rotation_is_seen():
@@ -103,5 +110,7 @@ def test_what_it_does_not_know_is_left_to_the_network():
     }
     assert not knows(AutoModelForCausalLM.from_config(Gemma2Config(**small)))
     packed = network("llama")
-    packed.model.layers[1].mlp.up_proj.__class__ = type("PackedLinear", (torch.nn.Linear,), {})
+    packed.model.layers[1].mlp.up_proj.__class__ = type(
+        "PackedLinear", (torch.nn.Linear,), {}
+    )
     assert not knows(packed)

@@ -44,17 +44,28 @@ def test_the_tree_drawn_rejects_below_what_it_accepts():
     assert study.wanted_tree(nodes, TREE, 1, blank=[0]) == ("a", 3), "no white space"
     assert study.wanted_tree(nodes, TREE, 1, blank=[]) == ("a", 2)
     assert study.wanted_tree(nodes, TREE, 0, blank=[0]) == ("a", 0)
-    assert study.wanted_tree(nodes, TREE, 2, blank=[0]) == ("a", 1), "nothing below to reject"
+    assert study.wanted_tree(nodes, TREE, 2, blank=[0]) == ("a", 1), (
+        "nothing below to reject"
+    )
 
 
 def test_first_prompt_of_each_domain():
-    prompts = [EncodedPrompt(name, domain, (1,), 0) for name, domain in ("ax", "bx", "cy", "dx")]
-    assert [prompt.prompt_id for prompt in study.first_of_each_domain(prompts)] == ["a", "c"]
+    prompts = [
+        EncodedPrompt(name, domain, (1,), 0)
+        for name, domain in ("ax", "bx", "cy", "dx")
+    ]
+    assert [prompt.prompt_id for prompt in study.first_of_each_domain(prompts)] == [
+        "a",
+        "c",
+    ]
 
 
 def test_lengths_of_prompts_by_hand():
     prompts = [Prompt("a", "chat", "four"), Prompt("b", "chat", "sixsix")]
-    encoded = [EncodedPrompt("a", "chat", (1, 2), 0), EncodedPrompt("b", "chat", (1, 2, 3), 4)]
+    encoded = [
+        EncodedPrompt("a", "chat", (1, 2), 0),
+        EncodedPrompt("b", "chat", (1, 2, 3), 4),
+    ]
     row = study.lengths_by_domain(prompts, encoded).loc["chat"]
     assert row.tolist() == [2, 2, 3, 1, 2.0]
 
@@ -105,5 +116,7 @@ def test_manifest_by_hand():
     models = pd.DataFrame({"memory_mb": [3.0, 1.0]}, index=["target", "draft"])
     value = study.manifest(facts, chain(4), models)["value"]
     assert value["prompts"] == "10 (1 cut to 64 tokens)"
-    assert value["nodes per second"] == "2,000" and value["tree"] == "1 + 1 + 1 + 1 nodes"
+    assert (
+        value["nodes per second"] == "2,000" and value["tree"] == "1 + 1 + 1 + 1 nodes"
+    )
     assert value["weights in memory (MB)"] == "target 3.0, draft 1.0"

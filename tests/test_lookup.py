@@ -46,7 +46,11 @@ def states(text, **settings):
     return [([int(t) for t in row[:-1] if t >= 0], int(row[-1])) for row in hidden]
 
 
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.integers(1, 4), st.integers(1, 5))
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=40),
+    st.integers(1, 4),
+    st.integers(1, 5),
+)
 def test_every_state_is_what_a_literal_search_finds(text, longest, candidates):
     assert states(text, longest=longest, candidates=candidates) == [
         literal(text[: i + 1], longest, candidates) for i in range(len(text))
@@ -56,16 +60,27 @@ def test_every_state_is_what_a_literal_search_finds(text, longest, candidates):
 def test_by_hand_the_longest_then_the_most_recent_occurrence_wins():
     #       a  b  c  d  b  c  e  a  b  c
     text = [0, 1, 2, 3, 1, 2, 4, 0, 1, 2]
-    assert states(text)[-1] == ([3, 4], 3)  # "abc" stood once, before d; "bc" also before e
-    assert states(text, longest=2)[-1] == ([4, 3], 2)  # both are "bc": the later one first
-    assert states([7, 7])[-1] == ([7], 1)  # an occurrence may end right before the last token
+    assert states(text)[-1] == (
+        [3, 4],
+        3,
+    )  # "abc" stood once, before d; "bc" also before e
+    assert states(text, longest=2)[-1] == (
+        [4, 3],
+        2,
+    )  # both are "bc": the later one first
+    assert states([7, 7])[-1] == (
+        [7],
+        1,
+    )  # an occurrence may end right before the last token
     assert states([5]) == [([], 0)] and states([1, 2, 3])[-1] == ([], 0)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=25))
 def test_q_is_a_distribution_and_its_confidence_is_the_length_of_the_match(text):
     model = lookup_model(9)
-    q = probabilities(model.logits(model.forward(torch.tensor([text]), model.cache())), GREEDY)[0]
+    q = probabilities(
+        model.logits(model.forward(torch.tensor([text]), model.cache())), GREEDY
+    )[0]
     assert torch.allclose(q.sum(-1), torch.ones(len(text)), atol=1e-6) and (q > 0).all()
     for row, (found, length) in zip(q, states(text), strict=True):
         assert (
@@ -76,7 +91,9 @@ def test_q_is_a_distribution_and_its_confidence_is_the_length_of_the_match(text)
         rest = (
             MISS ** (length * len(found)) / 9
         )  # of each token, on top of what it has as a candidate
-        assert row.max() == pytest.approx((1 - MISS**length) + rest if found else 1 / 9, abs=1e-6)
+        assert row.max() == pytest.approx(
+            (1 - MISS**length) + rest if found else 1 / 9, abs=1e-6
+        )
 
 
 def test_rejection_sampling_with_it_gives_the_targets_distribution():
@@ -84,7 +101,9 @@ def test_rejection_sampling_with_it_gives_the_targets_distribution():
     for text in ([0, 1, 2, 0, 1], [3, 3, 3, 3], [0, 1, 2, 3], [1, 2, 1, 4, 1]):
         q = (
             probabilities(
-                model.logits(model.forward(torch.tensor([text]), model.cache()))[0, -1].double(),
+                model.logits(model.forward(torch.tensor([text]), model.cache()))[
+                    0, -1
+                ].double(),
                 WARM,
             )
             .double()
@@ -93,7 +112,9 @@ def test_rejection_sampling_with_it_gives_the_targets_distribution():
         q /= q.sum()
         p = rng.dirichlet(np.full(6, 0.5))
         assert (
-            byhand.total_variation(byhand.emitted(q, byhand.chance(p, q), byhand.residual(p, q)), p)
+            byhand.total_variation(
+                byhand.emitted(q, byhand.chance(p, q), byhand.residual(p, q)), p
+            )
             < 1e-12
         )
 
@@ -106,17 +127,27 @@ def prompt_of(ids):
     "shape", ["chain:1", "chain:5", "tree:3,2,8", "tree:2,4", "dynamic:4,3,7", "stop"]
 )
 def test_greedy_text_is_the_plain_text(random_pair, shape):
-    shape = Shape(chain(6), StopRule("confidence", 0.5)) if shape == "stop" else parse_shape(shape)
+    shape = (
+        Shape(chain(6), StopRule("confidence", 0.5))
+        if shape == "stop"
+        else parse_shape(shape)
+    )
     pair = with_lookup(random_pair)
     for length in (1, 2, 60):
         prompt = prompt_of(np.random.default_rng(1).integers(2, 40, length))
         (plain,) = generate(pair.target, [prompt], 40, pair.stop_ids, GREEDY, 0)
-        assert decode_prompt(pair, prompt, "greedy", shape, GREEDY, 40).token_ids == plain
+        assert (
+            decode_prompt(pair, prompt, "greedy", shape, GREEDY, 40).token_ids == plain
+        )
 
 
 @pytest.mark.parametrize(
     ("rule", "shape"),
-    [("rejection", "chain:3"), ("without-replacement", "tree:2,3"), ("point-mass", "tree:2,2")],
+    [
+        ("rejection", "chain:3"),
+        ("without-replacement", "tree:2,3"),
+        ("point-mass", "tree:2,2"),
+    ],
 )
 def test_sampled_first_tokens_have_the_targets_distribution(rule, shape):
     from scipy.stats import chisquare
@@ -129,9 +160,13 @@ def test_sampled_first_tokens_have_the_targets_distribution(rule, shape):
     )
     counts = np.zeros(WORDS)
     for _ in range(draws):
-        counts[next(decode(pair, ids, rule, parse_shape(shape), WARM, 2, rng)).tokens[0]] += 1
+        counts[
+            next(decode(pair, ids, rule, parse_shape(shape), WARM, 2, rng)).tokens[0]
+        ] += 1
     p = (
-        pair.target.logits(pair.target.forward(torch.tensor([ids]), pair.target.cache())[0, -1])
+        pair.target.logits(
+            pair.target.forward(torch.tensor([ids]), pair.target.cache())[0, -1]
+        )
         .double()
         .softmax(-1)
         .numpy()
@@ -160,10 +195,18 @@ def test_a_text_that_repeats_is_accepted_and_one_that_does_not_is_not():
     toy.target.head = Copyist(4)
     pair, ids = with_lookup(toy), (0, 1, 2, 3, 0)
     made = decode_prompt(pair, prompt_of(ids), "greedy", Shape(chain(5)), GREEDY, 24)
-    assert made.token_ids == tuple(i % 4 for i in range(1, 25)) and made.block_efficiency == 6
+    assert (
+        made.token_ids == tuple(i % 4 for i in range(1, 25))
+        and made.block_efficiency == 6
+    )
     toy.target.head = Copyist(10)
     fresh = decode_prompt(
-        pair, prompt_of((0,)), "greedy", Shape(chain(5), StopRule("confidence", 0.5)), GREEDY, 8
+        pair,
+        prompt_of((0,)),
+        "greedy",
+        Shape(chain(5), StopRule("confidence", 0.5)),
+        GREEDY,
+        8,
     )
     assert fresh.block_efficiency == 1 and {s.drafted for s in fresh.steps} == {0}, (
         "nothing matches: nothing is drafted"
@@ -236,7 +279,9 @@ def test_the_cache_is_cropped_and_kept_as_any_other():
 
 def test_second_children_are_other_occurrences():
     model, cache, text = lookup_model(9), lookup_model(9).cache(), [1, 2, 1, 3, 1]
-    made = propose(model, cache, text, parse_shape("tree:1,2"), 5, "greedy", GREEDY, None)
+    made = propose(
+        model, cache, text, parse_shape("tree:1,2"), 5, "greedy", GREEDY, None
+    )
     assert made.tokens[1:].tolist() == [3, 2]
 
 
@@ -247,7 +292,8 @@ def test_facts_and_settings(random_pair):
         and pair.facts["target"] is random_pair.facts["target"]
     )
     assert (
-        dataclasses.replace(pair, draft=random_pair.draft, facts=random_pair.facts) == random_pair
+        dataclasses.replace(pair, draft=random_pair.draft, facts=random_pair.facts)
+        == random_pair
     )
     with pytest.raises(ValueError, match="longest=0, candidates=4: both"):
         LookupBody(longest=0)

@@ -15,9 +15,13 @@ from speclab.tree import Tree
 def test_the_cache_grows_by_doubling_and_keeps_what_it_holds():
     cache, rows = KVCache(capacity=2), torch.randn(1, 2, 9, 4)
     for start, end in ((0, 2), (2, 3), (3, 9)):
-        keys, values = cache.update(rows[..., start:end, :], -rows[..., start:end, :], 0)
+        keys, values = cache.update(
+            rows[..., start:end, :], -rows[..., start:end, :], 0
+        )
         cache.length = end
-    assert torch.equal(keys, rows) and torch.equal(values, -rows) and cache.capacity == 16
+    assert (
+        torch.equal(keys, rows) and torch.equal(values, -rows) and cache.capacity == 16
+    )
 
 
 def test_crop_and_keep_roll_back():
@@ -25,7 +29,14 @@ def test_crop_and_keep_roll_back():
     cache.update(rows, rows, 0)
     cache.length = 8
     cache.keep(3, [3, 4, 7])
-    assert cache.length == 6 and cache.layers[0][0][0, 0, :6, 0].tolist() == [0, 1, 2, 3, 4, 7]
+    assert cache.length == 6 and cache.layers[0][0][0, 0, :6, 0].tolist() == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        7,
+    ]
     cache.keep(5, [])
     cache.crop(2)
     assert cache.length == 2
@@ -42,7 +53,10 @@ def test_chunks_over_a_cache_equal_one_full_pass(random_pair):
     torch.testing.assert_close(torch.cat(parts, 1), full, atol=1e-4, rtol=0)
     cache.crop(70)
     torch.testing.assert_close(
-        model.logits(model.forward(tokens[:, 70:71], cache)), full[:, 70:71], atol=1e-4, rtol=0
+        model.logits(model.forward(tokens[:, 70:71], cache)),
+        full[:, 70:71],
+        atol=1e-4,
+        rtol=0,
     )
 
 
@@ -58,7 +72,9 @@ def trees(draw):
     parents = [-1]
     for node in range(1, draw(st.integers(1, 12)) + 1):
         parents.append(draw(st.integers(parents[-1] if node > 1 else 0, node - 1)))
-    rank = [0] + [parents[1 : n + 1].count(parents[n]) - 1 for n in range(1, len(parents))]
+    rank = [0] + [
+        parents[1 : n + 1].count(parents[n]) - 1 for n in range(1, len(parents))
+    ]
     depth = [0]
     for parent in parents[1:]:
         depth.append(depth[parent] + 1)
@@ -66,9 +82,15 @@ def trees(draw):
 
 
 @settings(
-    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None,
+    max_examples=30,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(tree=trees(), trunk=st.lists(st.integers(2, 39), min_size=1, max_size=90), data=st.data())
+@given(
+    tree=trees(),
+    trunk=st.lists(st.integers(2, 39), min_size=1, max_size=90),
+    data=st.data(),
+)
 def test_any_packed_tree_scores_as_its_paths_do(random_pair, tree, trunk, data):
     model, nodes = (
         random_pair.target,
@@ -80,10 +102,16 @@ def test_any_packed_tree_scores_as_its_paths_do(random_pair, tree, trunk, data):
         model.forward(torch.tensor([trunk[:-1]]), cache)
     start = len(trunk) - 1
     visible = over_trunk(start, torch.from_numpy(tree.ancestors))
-    assert visible[:, :start].all() and visible.shape == (tree.size + 1, start + tree.size + 1)
+    assert visible[:, :start].all() and visible.shape == (
+        tree.size + 1,
+        start + tree.size + 1,
+    )
     packed = model.logits(
         model.forward(
-            torch.from_numpy(tokens)[None], cache, torch.from_numpy(start + tree.depth), visible
+            torch.from_numpy(tokens)[None],
+            cache,
+            torch.from_numpy(start + tree.depth),
+            visible,
         )[0]
     )
     for node in range(tree.size + 1):

@@ -54,12 +54,20 @@ def wrong_parameters(text):
 def rule_breaks(source):
     """Departures of one notebook from the house format, as sentences."""
     code, first, breaks = cells(source), jupytext.read(source).cells[0], []
-    title = first.source.splitlines()[0] if first.cell_type == "markdown" and first.source else ""
+    title = (
+        first.source.splitlines()[0]
+        if first.cell_type == "markdown" and first.source
+        else ""
+    )
     if not (title.startswith("# ") and "?" in title):
-        breaks.append(f"the first cell is a Markdown title with a question mark, not {title!r}")
+        breaks.append(
+            f"the first cell is a Markdown title with a question mark, not {title!r}"
+        )
     for cell in code:
         for node in ast.walk(ast.parse(cell.source)):
-            if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names):
+            if isinstance(node, ast.ImportFrom) and any(
+                a.name == "*" for a in node.names
+            ):
                 breaks.append("a star import")
     if [c.source for c in tagged(source, "bootstrap")] != [
         c.source for c in tagged(TEMPLATE, "bootstrap")
@@ -78,9 +86,12 @@ def twin_breaks(source):
         return ["there is no twin: run `make notebooks`"]
     book, breaks = nbformat.read(twin, as_version=4), []
     wanted = [
-        (c.cell_type, c.source, c.metadata.get("tags", [])) for c in jupytext.read(source).cells
+        (c.cell_type, c.source, c.metadata.get("tags", []))
+        for c in jupytext.read(source).cells
     ]
-    if [(c.cell_type, c.source, c.metadata.get("tags", [])) for c in book.cells] != wanted:
+    if [
+        (c.cell_type, c.source, c.metadata.get("tags", [])) for c in book.cells
+    ] != wanted:
         breaks.append("the twin is not the .py file's: run `make notebooks`")
     if any(c.get("outputs") or c.get("execution_count") for c in book.cells):
         breaks.append("the twin holds outputs: run `make notebooks`")
@@ -111,19 +122,27 @@ def test_twin(source):
 
 @each_notebook
 def test_papermill_sees_every_parameter(source):
-    names = [node.target.id for node in ast.parse(tagged(source, "parameters")[0].source).body]
+    names = [
+        node.target.id
+        for node in ast.parse(tagged(source, "parameters")[0].source).body
+    ]
     assert {"profile", "overrides"} <= set(names)
-    assert set(papermill.inspect_notebook(source.with_suffix(".ipynb"))) == set(names), (
-        "papermill reads no `int | None`: use a plain type"
-    )
+    assert set(papermill.inspect_notebook(source.with_suffix(".ipynb"))) == set(
+        names
+    ), "papermill reads no `int | None`: use a plain type"
 
 
 @each_notebook
 def test_figures_carry_the_notebooks_number(source):
     calls = [
-        n for c in cells(source) for n in ast.walk(ast.parse(c.source)) if isinstance(n, ast.Call)
+        n
+        for c in cells(source)
+        for n in ast.walk(ast.parse(c.source))
+        if isinstance(n, ast.Call)
     ]
-    starts = [call for call in calls if ast.unparse(call.func) in ("start", "notebook.start")]
+    starts = [
+        call for call in calls if ast.unparse(call.func) in ("start", "notebook.start")
+    ]
     assert [ast.literal_eval(call.args[0]) for call in starts] == [source.stem]
 
 
@@ -201,7 +220,11 @@ def test_bootstrap_in_a_checkout_only_moves_to_the_root(folder):
 
 def test_bootstrap_elsewhere_says_what_to_do(tmp_path):
     done = bootstrap(tmp_path)
-    assert done.returncode == 1 and "SPECLAB_REPO" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        done.returncode == 1
+        and "SPECLAB_REPO" in done.stderr
+        and "Traceback" not in done.stderr
+    )
 
 
 def test_bootstrap_fetches_the_kit(tmp_path):
@@ -215,7 +238,10 @@ def test_bootstrap_fetches_the_kit(tmp_path):
         subprocess.run([*git, *command], check=True)
     for _ in range(2):  # the second time it is there already
         done = bootstrap(away, SPECLAB_REPO=str(origin))
-        assert (done.returncode, done.stdout.strip()) == (0, str(away / "speclab-kit")), done.stderr
+        assert (done.returncode, done.stdout.strip()) == (
+            0,
+            str(away / "speclab-kit"),
+        ), done.stderr
 
 
 def test_install_missing_keeps_torch_and_numpy(tmp_path, monkeypatch):
@@ -230,7 +256,9 @@ def test_install_missing_keeps_torch_and_numpy(tmp_path, monkeypatch):
 
     calls = []
     monkeypatch.setattr(notebook.metadata, "version", version)
-    monkeypatch.setattr(notebook.subprocess, "run", lambda command, check: calls.append(command))
+    monkeypatch.setattr(
+        notebook.subprocess, "run", lambda command, check: calls.append(command)
+    )
     assert notebook.install_missing(tmp_path) == ["not-there-at-all>=1", "tqdm>=999"]
     assert calls[0][4:] == [
         "--quiet",
@@ -271,16 +299,23 @@ def test_an_extra_brings_its_needs_but_not_its_numpy(tmp_path, monkeypatch):
         notebook.subprocess, "run", lambda command, check: calls.append(command[5:])
     )
     assert notebook.install_missing(tmp_path, "gptq") == ["gptqmodel>=7.6"]
-    assert calls == [["--no-deps", "gptqmodel>=7.6"], ["tokenicer>=0.0.14", "numpy==2.1"]]
+    assert calls == [
+        ["--no-deps", "gptqmodel>=7.6"],
+        ["tokenicer>=0.0.14", "numpy==2.1"],
+    ]
     versions["gptqmodel"] = "7.6.0"
     assert notebook.install_missing(tmp_path, "gptq") == [] and len(calls) == 2
 
 
-def test_a_notebook_on_kaggle_starts_from_what_is_attached(tmp_path, monkeypatch, capsys):
+def test_a_notebook_on_kaggle_starts_from_what_is_attached(
+    tmp_path, monkeypatch, capsys
+):
     from speclab.ops import hosted
 
     monkeypatch.setattr(hosted, "MOUNTED", tmp_path)
-    monkeypatch.setattr(hosted, "attach", lambda profile: {profile.target.path: tmp_path})
+    monkeypatch.setattr(
+        hosted, "attach", lambda profile: {profile.target.path: tmp_path}
+    )
     monkeypatch.setattr(hosted, "restore", lambda: ["tiny-greedy-1"])
     notebook.start("02_gamma_sweep", "tiny")
     assert "attached: data/pairs/tiny/target, tiny-greedy-1" in capsys.readouterr().out
@@ -297,12 +332,17 @@ def shown(monkeypatch):
     return found
 
 
-def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatch, shown):
+def test_context_writes_numbered_figures_tables_and_numbers(
+    tmp_path, monkeypatch, shown
+):
     from speclab import figures
 
     monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
     ctx = notebook.start("03_domain_acceptance", "tiny", {"prompts_per_domain": 2})
-    assert ctx.profile.prompts_per_domain == 2 and ctx.figures == tmp_path / "figures" / "tiny"
+    assert (
+        ctx.profile.prompts_per_domain == 2
+        and ctx.figures == tmp_path / "figures" / "tiny"
+    )
     figure, axes = figures.subplots(width=figures.ONE_COLUMN, height=1)
     axes.plot([1, 2])
     ctx.save(figure, "by-domain", caption="Alpha by domain: 0.5 in code.")
@@ -314,11 +354,15 @@ def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatc
     captions = json.loads((ctx.figures / "03_captions.json").read_text())
     assert captions == {"by-domain": "Alpha by domain: 0.5 in code."}
     ctx.table(
-        pd.DataFrame({"alpha": [0.51249]}, index=pd.Index(["code"], name="domain")), "table-1"
+        pd.DataFrame({"alpha": [0.51249]}, index=pd.Index(["code"], name="domain")),
+        "table-1",
     )
     assert "0.512" in shown[2].data and "code" in shown[2].data
     ctx.record(tau=1.234567, pairs=2)
-    assert json.loads((ctx.figures / "03_numbers.json").read_text()) == {"tau": 1.235, "pairs": 2}
+    assert json.loads((ctx.figures / "03_numbers.json").read_text()) == {
+        "tau": 1.235,
+        "pairs": 2,
+    }
     names = {
         "03_by-domain.png",
         "03_by-domain.pdf",
@@ -345,9 +389,13 @@ def test_estimates_are_drawn_with_their_caption(tmp_path, monkeypatch, shown):
     monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
     ctx = notebook.start("03_domain_acceptance", "tiny")
     rows = [("code", g, 1 + g / 4, 1 + g / 5, 1 + g / 3) for g in (1, 2, 3)]
-    tau = Estimates(pd.DataFrame(rows, columns=["domain", "gamma", "estimate", "low", "high"]))
+    tau = Estimates(
+        pd.DataFrame(rows, columns=["domain", "gamma", "estimate", "low", "high"])
+    )
     ctx.plot(tau, x="gamma", slug="tau", caption="Tokens by gamma.")
-    assert (ctx.figures / "03_tau.pdf").is_file() and shown[1].data == "*Tokens by gamma.*"
+    assert (ctx.figures / "03_tau.pdf").is_file() and shown[
+        1
+    ].data == "*Tokens by gamma.*"
 
 
 def test_start_refuses_a_name_without_a_number():
@@ -368,8 +416,12 @@ def test_said_text_is_markdown_and_tables_are_escaped(shown):
 
 def test_threads_follow_the_environment(monkeypatch):
     seen = []
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(set_num_threads=seen.append))
+    monkeypatch.setitem(
+        sys.modules, "torch", SimpleNamespace(set_num_threads=seen.append)
+    )
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert notebook.limit_threads() == 3 and seen == [3]
     monkeypatch.delenv("OMP_NUM_THREADS")
-    assert 1 <= notebook.limit_threads() <= 8 and os.environ["OMP_NUM_THREADS"] == str(seen[-1])
+    assert 1 <= notebook.limit_threads() <= 8 and os.environ["OMP_NUM_THREADS"] == str(
+        seen[-1]
+    )

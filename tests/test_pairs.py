@@ -28,8 +28,14 @@ def pair_of(target, draft, **changes):
 def test_a_pair_knows_itself(random_pair):
     assert random_pair.vocab == 40 and random_pair.stop_ids == {1}
     facts = random_pair.facts["target"]
-    assert facts["dtype"] == "float32" and facts["kernel"] == "Linear" and not facts["quantised"]
-    assert facts["parameters"] == sum(p.numel() for p in random_pair.target.network.parameters())
+    assert (
+        facts["dtype"] == "float32"
+        and facts["kernel"] == "Linear"
+        and not facts["quantised"]
+    )
+    assert facts["parameters"] == sum(
+        p.numel() for p in random_pair.target.network.parameters()
+    )
 
 
 def test_only_float32_on_the_cpu_is_exact(random_pair):
@@ -49,12 +55,15 @@ def test_padded_vocabularies_are_cut_to_the_shared_ids(random_folders, tmp_path)
 def test_vocabularies_that_differ_are_refused(random_folders, tmp_path):
     other = save_random_llama(tmp_path / "other", 3, words=20)
     with pytest.raises(
-        ValueError, match=r"different vocabularies: 17 tokens differ, as .*one vocabulary"
+        ValueError,
+        match=r"different vocabularies: 17 tokens differ, as .*one vocabulary",
     ):
         pair_of(random_folders[0], other)
 
 
-def test_missing_models_and_weights_say_what_to_do(tmp_path, random_folders, monkeypatch):
+def test_missing_models_and_weights_say_what_to_do(
+    tmp_path, random_folders, monkeypatch
+):
     with pytest.raises(ValueError, match="make tiny-pair DATA"):
         model_folder(ModelSpec("nowhere"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -76,8 +85,12 @@ def test_attached_models_are_found(tmp_path, random_folders, monkeypatch):
 def test_too_little_memory_is_said_with_both_numbers(random_folders, monkeypatch):
     import psutil
 
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: type("M", (), {"available": 1000})())
-    with pytest.raises(ValueError, match=r"about 0.00 GB are needed on cpu, 0.00 GB are free"):
+    monkeypatch.setattr(
+        psutil, "virtual_memory", lambda: type("M", (), {"available": 1000})()
+    )
+    with pytest.raises(
+        ValueError, match=r"about 0.00 GB are needed on cpu, 0.00 GB are free"
+    ):
         check_fits(random_folders[0], torch.device("cpu"), torch.float32, False)
 
 
@@ -91,7 +104,9 @@ def test_a_gpu_that_is_not_there_is_named(random_folders):
         load_model(ModelSpec(str(random_folders[0]), device="cuda:99"))
 
 
-def test_an_architecture_that_ignores_tree_masks_is_refused(random_folders, monkeypatch):
+def test_an_architecture_that_ignores_tree_masks_is_refused(
+    random_folders, monkeypatch
+):
     from speclab.model import LanguageModel
 
     honest = LanguageModel.forward
@@ -110,7 +125,9 @@ def test_the_quantised_target_runs_through_the_same_code(tiny_pair):
     from speclab.profiles import load_profile
 
     pair = load_pair(
-        load_profile("tiny", {"device": "cpu", "target.path": "data/pairs/tiny/target-gptq"})
+        load_profile(
+            "tiny", {"device": "cpu", "target.path": "data/pairs/tiny/target-gptq"}
+        )
     )
     assert pair.facts["target"]["quantised"] and pair.facts["target"]["kernel"] not in (
         "",
@@ -119,13 +136,18 @@ def test_the_quantised_target_runs_through_the_same_code(tiny_pair):
     assert pair.facts["target"]["parameters"] == tiny_pair.facts["target"]["parameters"]
     tokens = torch.tensor([tiny_pair.tokenizer("def add(a, b):\n")["input_ids"]])
     p, plain = (
-        m.logits(m.forward(tokens, m.cache())).softmax(-1) for m in (pair.target, tiny_pair.target)
+        m.logits(m.forward(tokens, m.cache())).softmax(-1)
+        for m in (pair.target, tiny_pair.target)
     )
     overlap = torch.minimum(p, plain).sum(-1).mean()
-    assert 0.7 < overlap < 0.9999  # close to the full-precision target, and not the same
+    assert (
+        0.7 < overlap < 0.9999
+    )  # close to the full-precision target, and not the same
 
 
-def test_a_model_whose_state_cannot_be_cropped_is_refused(random_folders, tmp_path, monkeypatch):
+def test_a_model_whose_state_cannot_be_cropped_is_refused(
+    random_folders, tmp_path, monkeypatch
+):
     from transformers import MambaConfig, MambaForCausalLM
 
     from speclab.model import KVCache

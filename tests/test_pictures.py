@@ -63,7 +63,9 @@ class Reader(HTMLParser):
 
 def test_every_token_has_its_kind_block_and_place():
     found = pictures.pieces(STEPS, STRINGS)
-    assert [p.token for p in found] == list(range(10)) and [p.text for p in found] == STRINGS
+    assert [p.token for p in found] == list(range(10)) and [
+        p.text for p in found
+    ] == STRINGS
     kinds = (
         ["accepted"] * 2
         + ["recovered", "accepted", "bonus"]
@@ -113,7 +115,11 @@ def test_html_is_whole_escaped_and_says_every_token():
         page.count("<br>") == 1
         and "10 tokens in 5 target passes (2.00 tokens per pass)" in read.text
     )
-    assert "accepted 7" in read.text and "recovered 2" in read.text and "bonus 1" in read.text
+    assert (
+        "accepted 7" in read.text
+        and "recovered 2" in read.text
+        and "bonus 1" in read.text
+    )
 
 
 def test_kinds_differ_without_colour():
@@ -160,21 +166,29 @@ def test_the_picture_has_a_box_a_text_and_a_block_bar_each(tmp_path):
         "<script>alert('x')</script>",
         '⇥&"',
     ]
-    assert [p.get_linestyle() for p in axes.patches] == ["solid"] * 4 + ["dashed"] and len(
-        axes.lines
-    ) == 2
+    assert [p.get_linestyle() for p in axes.patches] == ["solid"] * 4 + [
+        "dashed"
+    ] and len(axes.lines) == 2
     faces = [matplotlib.colors.to_hex(p.get_facecolor()).upper() for p in axes.patches]
     assert faces == [
         pictures.LOOKS[kind].face
         for kind in ("accepted", "accepted", "recovered", "accepted", "bonus")
     ]
     labels = [t.get_text() for t in figure.legends[0].get_texts()]
-    assert labels == ["accepted 3", "recovered 1", "bonus 1", "blocks (target passes) 2"]
+    assert labels == [
+        "accepted 3",
+        "recovered 1",
+        "bonus 1",
+        "blocks (target passes) 2",
+    ]
     assert figure.get_size_inches()[0] == figures.TWO_COLUMNS
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw(renderer)
     for text, patch in zip(axes.texts, axes.patches, strict=True):
-        inside, box = text.get_window_extent(renderer), patch.get_window_extent(renderer)
+        inside, box = (
+            text.get_window_extent(renderer),
+            patch.get_window_extent(renderer),
+        )
         assert box.x0 <= inside.x0 and inside.x1 <= box.x1, "the text fits into its box"
     assert figures.save(figure, "01_tokens", tmp_path).exists()
 
@@ -184,7 +198,15 @@ def test_the_picture_has_a_box_a_text_and_a_block_bar_each(tmp_path):
 )
 def test_real_steps_are_shown_whole(rule, sampling):
     steps = list(
-        decode(toy_pair(), (1, 2), rule, Shape(chain(3)), sampling, 30, np.random.default_rng(0))
+        decode(
+            toy_pair(),
+            (1, 2),
+            rule,
+            Shape(chain(3)),
+            sampling,
+            30,
+            np.random.default_rng(0),
+        )
     )
     strings = [f" w{i}" for i in range(10)]
     assert [p.token for p in pictures.pieces(steps, strings)] == [

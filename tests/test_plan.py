@@ -48,12 +48,16 @@ def on_t4s(name="paper", **overrides):
 
 def of_pair(pair):
     """A loaded pair as the plan sees it."""
-    return [Held(shape_of(m.network.config), 4, "cpu") for m in (pair.target, pair.draft)]
+    return [
+        Held(shape_of(m.network.config), 4, "cpu") for m in (pair.target, pair.draft)
+    ]
 
 
 def prompts_of(count, length):
     return [
-        EncodedPrompt(f"p{i}", "code", tuple(3 + (i + j) % 30 for j in range(length)), 0)
+        EncodedPrompt(
+            f"p{i}", "code", tuple(3 + (i + j) % 30 for j in range(length)), 0
+        )
         for i in range(count)
     ]
 
@@ -88,13 +92,18 @@ def test_a_config_object_and_its_file_give_the_same_shape(random_pair):
     config = random_pair.target.network.config
     assert shape_of(config) == shape_of(config.to_dict())
     for model in (random_pair.target, random_pair.draft):
-        assert shape_of(model.network.config).parameters == parameter_count(model.network)
+        assert shape_of(model.network.config).parameters == parameter_count(
+            model.network
+        )
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"model_type": "mamba"}, "model_type='mamba': the memory plan knows llama, qwen2"),
+        (
+            {"model_type": "mamba"},
+            "model_type='mamba': the memory plan knows llama, qwen2",
+        ),
         ({"vocab_size": None}, "config.json lacks vocab_size"),
     ],
 )
@@ -107,7 +116,9 @@ def test_an_unknown_or_cut_config_is_named(change, words):
 def test_devices_and_number_formats():
     small = load_profile("small")
     config = small.notes["target_config"]
-    assert [(h.device, h.itemsize) for h in (held(small.target, config, n) for n in (0, 1))] == [
+    assert [
+        (h.device, h.itemsize) for h in (held(small.target, config, n) for n in (0, 1))
+    ] == [
         ("cpu", 4),
         ("cuda:0", 2),
     ]
@@ -122,7 +133,8 @@ def test_devices_and_number_formats():
 
 
 @pytest.mark.parametrize(
-    ("length", "new", "packed"), [(5, 12, 2048), (40, 12, 7), (100, 60, 64), (3, 9, 2048)]
+    ("length", "new", "packed"),
+    [(5, 12, 2048), (40, 12, 7), (100, 60, 64), (3, 9, 2048)],
 )
 def test_planned_caches_are_the_recorders(
     random_pair, random_profile, monkeypatch, length, new, packed
@@ -132,20 +144,30 @@ def test_planned_caches_are_the_recorders(
         monkeypatch.setattr(
             model, "cache", lambda capacity: made.append(fresh(capacity)) or made[-1]
         )
-    limits = {"max_prompt_tokens": length, "max_new_tokens": new, "max_packed_tokens": packed}
+    limits = {
+        "max_prompt_tokens": length,
+        "max_new_tokens": new,
+        "max_packed_tokens": packed,
+    }
     profile = random_profile.replace(prompts_per_domain=3, domains=("code",), **limits)
     prompts = prompts_of(3, length)
     texts = record.generate(random_pair.target, prompts, new, frozenset(), GREEDY, 0)
-    record.record_prompt(random_pair, prompts[0], texts[0], profile.tree, GREEDY, packed)
+    record.record_prompt(
+        random_pair, prompts[0], texts[0], profile.tree, GREEDY, packed
+    )
     used = [
         sum(buffer.nbytes for buffers in cache.layers.values() for buffer in buffers)
         for cache in made
     ]
-    planned = {n.stage: n.parts["KV cache"] for n in plan(profile, *of_pair(random_pair))}
+    planned = {
+        n.stage: n.parts["KV cache"] for n in plan(profile, *of_pair(random_pair))
+    }
     assert planned == {"generate": used[0], "record": used[1] + used[2]}
 
 
-@pytest.mark.parametrize(("length", "new", "block", "packed"), [(6, 8, 2, 2048), (6, 11, 3, 9)])
+@pytest.mark.parametrize(
+    ("length", "new", "block", "packed"), [(6, 8, 2, 2048), (6, 11, 3, 9)]
+)
 def test_planned_passes_and_tokens_are_the_recorders(
     random_pair, random_profile, monkeypatch, length, new, block, packed
 ):
@@ -170,12 +192,18 @@ def test_planned_passes_and_tokens_are_the_recorders(
         lambda h, honest=random_pair.draft.logits: rows.append(h.shape[0]) or honest(h),
     )
     for i in range(0, 5, block):
-        record_block(endless, prompts[i : i + block], profile.tree, GREEDY, new, 0, packed)
+        record_block(
+            endless, prompts[i : i + block], profile.tree, GREEDY, new, 0, packed
+        )
     planned = stages(profile, *of_pair(random_pair))
     for which in ("target", "draft"):
-        passes = sum(s.passes for s in planned if s.model == which and s.name != "logits")
+        passes = sum(
+            s.passes for s in planned if s.model == which and s.name != "logits"
+        )
         assert passes == getattr(random_pair, which).passes
-    assert sum(rows) == next(s.tokens for s in planned if (s.name, s.model) == ("logits", "draft"))
+    assert sum(rows) == next(
+        s.tokens for s in planned if (s.name, s.model) == ("logits", "draft")
+    )
 
 
 def test_operations_are_those_a_counter_counts(random_pair):
@@ -186,20 +214,28 @@ def test_operations_are_those_a_counter_counts(random_pair):
         FlopCounterMode(display=False) as counter,
     ):  # it does not know the fused kernel of CPUs
         random_pair.target.forward(tokens, random_pair.target.cache())
-    assert counter.get_total_flops() == pytest.approx(shape.flops(length, length), rel=1e-9)
+    assert counter.get_total_flops() == pytest.approx(
+        shape.flops(length, length), rel=1e-9
+    )
 
 
-def test_no_more_than_rows_are_ever_reduced_at_once(random_pair, random_profile, monkeypatch):
+def test_no_more_than_rows_are_ever_reduced_at_once(
+    random_pair, random_profile, monkeypatch
+):
     assert memory.ROWS == record.ROWS
     seen = []
     for model in (random_pair.target, random_pair.draft):
         monkeypatch.setattr(
             model,
             "logits",
-            lambda h, honest=model.logits: seen.append(h.numel() // h.shape[-1]) or honest(h),
+            lambda h, honest=model.logits: (
+                seen.append(h.numel() // h.shape[-1]) or honest(h)
+            ),
         )
     text = tuple(3 + i % 30 for i in range(300))
-    record.record_prompt(random_pair, prompts_of(1, 8)[0], text, random_profile.tree, GREEDY, 2048)
+    record.record_prompt(
+        random_pair, prompts_of(1, 8)[0], text, random_profile.tree, GREEDY, 2048
+    )
     assert max(seen) == record.ROWS, "300 positions, two children each"
 
 
@@ -216,7 +252,9 @@ def test_the_packing_is_the_largest_that_fits(free, new, limit):
     profile, target, draft = on_t4s("t4", max_new_tokens=new, max_packed_tokens=limit)
 
     def fits(packed):
-        (need,) = (n for n in plan(profile, target, draft, packed) if n.stage == "record")
+        (need,) = (
+            n for n in plan(profile, target, draft, packed) if n.stage == "record"
+        )
         return need.total - need.parts["weights"] - need.parts["context"] <= free
 
     try:
@@ -225,7 +263,9 @@ def test_the_packing_is_the_largest_that_fits(free, new, limit):
         assert "lower max_prompt_tokens or max_new_tokens" in str(error)
         assert not fits(15) and not fits(limit)
         return
-    assert fits(packed) and packed <= limit and (packed == limit or not fits(2 * packed))
+    assert (
+        fits(packed) and packed <= limit and (packed == limit or not fits(2 * packed))
+    )
 
 
 def test_what_does_not_fit_is_said_with_numbers():
@@ -244,7 +284,8 @@ def test_each_device_holds_its_own():
     } and set(both) == {"generate", "record"}
     assert (
         both["record"].parts["weights"]
-        == needs["cuda:0", "record"].parts["weights"] + needs["cuda:1", "record"].parts["weights"]
+        == needs["cuda:0", "record"].parts["weights"]
+        + needs["cuda:1", "record"].parts["weights"]
     )
     assert "KV cache" not in needs["cuda:1", "generate"].parts, (
         "the draft waits while the target writes"
@@ -278,7 +319,10 @@ def test_decoding_by_hand():
         10 * 63,
         200 * 63,
     )  # ten blocks of twenty, one token comes of the prefill
-    weights, cached = 630 * target.shape.weight_bytes(2), 200 * 63 * (512 + 32) * 524_288
+    weights, cached = (
+        630 * target.shape.weight_bytes(2),
+        200 * 63 * (512 + 32) * 524_288,
+    )
     assert decode.bytes == weights + cached
     assert decode.flops == 2 * 6_476_005_376 * 12_600 + 4 * 32 * 4096 * 12_600 * 544
 
@@ -290,7 +334,8 @@ def test_decoding_by_hand():
 def test_the_papers_measurement_takes_less_than_ten_minutes_on_t4s(name, overrides):
     profile, target, draft = on_t4s(name, **overrides)
     assert (
-        sum(s.tokens for s in stages(profile, target, draft) if s.name == "decode") + 200
+        sum(s.tokens for s in stages(profile, target, draft) if s.name == "decode")
+        + 200
         == 12_800
         >= 99_768 / 8
     )

@@ -32,7 +32,11 @@ CHAT = "Hello! Can you recommend me a nice place for my holiday, please?"
 
 def written(tmp_path, **changes):
     """A file with the policy's fields, changed (None: left out) without any check."""
-    values = {name: value for name, value in (asdict(MADE) | changes).items() if value is not None}
+    values = {
+        name: value
+        for name, value in (asdict(MADE) | changes).items()
+        if value is not None
+    }
     (tmp_path / "policy.json").write_text(json.dumps(values))
     return tmp_path / "policy.json"
 
@@ -41,7 +45,9 @@ def test_round_trip(tmp_path):
     path = tmp_path / "deep" / "policy.json"
     policy.write_policy(MADE, path)
     assert policy.load(path) == policy.load(path, PAIR) == MADE
-    assert [p.name for p in path.parent.iterdir()] == ["policy.json"], "no part file is left"
+    assert [p.name for p in path.parent.iterdir()] == ["policy.json"], (
+        "no part file is left"
+    )
 
 
 def test_a_prompt_says_its_domain():
@@ -50,7 +56,10 @@ def test_a_prompt_says_its_domain():
     assert sizes == {"code": 5, "math": 8, "reasoning": 2, "chat": 0, "": 2}, (
         "a domain that the policy does not name, or no domain, is the default"
     )
-    assert found["math"].tree.parent.tolist() == parse_shape("tree:3,2,8").tree.parent.tolist()
+    assert (
+        found["math"].tree.parent.tolist()
+        == parse_shape("tree:3,2,8").tree.parent.tolist()
+    )
 
 
 def test_rules_see_the_text_only():
@@ -72,10 +81,14 @@ def test_the_classifier_decides_or_leaves_it_to_the_default(monkeypatch):
         (0.0, "chain:2"),
     ):  # all prompts are code, or no domain is more likely
         bias = np.array([sure, 0, 0, 0], np.float32)
-        router = routers.Router(weight, bias, np.ones(routers.FEATURES, np.float32), 0.5, {})
+        router = routers.Router(
+            weight, bias, np.ones(routers.FEATURES, np.float32), 0.5, {}
+        )
         monkeypatch.setattr(policy, "_classifier", lambda router=router: router)
         assert (
-            policy.setting_for(replace(MADE, router="classifier"), Prompt("p", "chat", CHAT))
+            policy.setting_for(
+                replace(MADE, router="classifier"), Prompt("p", "chat", CHAT)
+            )
             == setting
         )
 
@@ -98,18 +111,37 @@ def test_policies_by_hand():
     """Code is always accepted, chat never: who knows the domain drafts for code alone, who asks the
     wrong router does the reverse.
     """
-    texts = {f"{d}-{i}": (d, 0 if d == "code" else 9) for d in ("code", "chat") for i in range(5)}
+    texts = {
+        f"{d}-{i}": (d, 0 if d == "code" else 9)
+        for d in ("code", "chat")
+        for i in range(5)
+    }
     rows = [(name, d, t, rank) for name, (d, rank) in texts.items() for t in range(12)]
-    trace = pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "draft_rank"])
+    trace = pd.DataFrame(
+        rows, columns=["prompt_id", "domain", "position", "draft_rank"]
+    )
     known, costs = {"plain": NOTHING, "chain:3": chain(3)}, machines.assumed(0.1)
     routes = {
         "lost": dict.fromkeys(texts, routers.UNKNOWN),
         "wrong": {p: "chat" if d == "code" else "code" for p, (d, _) in texts.items()},
     }
     found = policies.judged_policies(
-        trace, choose.block_counts(trace, known), known, costs, {"code": 0.9, "chat": 0.1}, routes
+        trace,
+        choose.block_counts(trace, known),
+        known,
+        costs,
+        {"code": 0.9, "chat": 0.1},
+        routes,
     )
-    assert list(found) == ["never", "always", "per-domain", "lost", "wrong", "online", "oracle"]
+    assert list(found) == [
+        "never",
+        "always",
+        "per-domain",
+        "lost",
+        "wrong",
+        "online",
+        "oracle",
+    ]
     passes = {
         name: frame.groupby("domain")["target_passes"].mean().to_dict()
         for name, frame in found.items()
@@ -139,7 +171,8 @@ def test_policies_by_hand():
     assert all(
         (
             found["oracle"]["cost"].to_numpy()
-            <= frame.set_index("prompt_id").loc[found["oracle"]["prompt_id"], "cost"] + 1e-9
+            <= frame.set_index("prompt_id").loc[found["oracle"]["prompt_id"], "cost"]
+            + 1e-9
         ).all()
         for frame in found.values()
     )
@@ -149,9 +182,15 @@ def test_recommendations_by_hand():
     """Code is always accepted, chat never: with a cheap draft the longest chain against none at
     all.
     """
-    texts = {f"{d}-{i}": (d, 0 if d == "code" else 9) for d in ("code", "chat") for i in range(5)}
+    texts = {
+        f"{d}-{i}": (d, 0 if d == "code" else 9)
+        for d in ("code", "chat")
+        for i in range(5)
+    }
     rows = [(name, d, t, rank) for name, (d, rank) in texts.items() for t in range(12)]
-    trace = pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "draft_rank"])
+    trace = pd.DataFrame(
+        rows, columns=["prompt_id", "domain", "position", "draft_rank"]
+    )
     known = {
         "plain": NOTHING,
         "chain:1": chain(1),
@@ -176,14 +215,25 @@ def test_recommendations_by_hand():
         "yes",
     )
     assert code["speedup"] == pytest.approx(4 / 1.3) and code["share_best"] == 1
-    assert (chat["setting"], chat["gamma"], chat["tree"], chat["speculate"], chat["speedup"]) == (
+    assert (
+        chat["setting"],
+        chat["gamma"],
+        chat["tree"],
+        chat["speculate"],
+        chat["speedup"],
+    ) == (
         "plain",
         0,
         "none",
         "no",
         1,
     )
-    assert (dear["setting"], dear["speculate"], dear["low"], dear["high"]) == ("plain", "no", 1, 1)
+    assert (dear["setting"], dear["speculate"], dear["low"], dear["high"]) == (
+        "plain",
+        "no",
+        1,
+        1,
+    )
 
 
 @pytest.mark.parametrize("name", ["target", "draft"])
@@ -205,7 +255,10 @@ def test_a_policy_for_another_pair_says_which_model(tmp_path, name):
             {"router": "oracle"},
             "router: Input should be 'none', 'rules' or 'classifier', not 'oracle'",
         ),
-        ({"domains": {"prose": "plain"}}, "domains.prose.*should be 'code', 'math'.*, not 'prose'"),
+        (
+            {"domains": {"prose": "plain"}},
+            "domains.prose.*should be 'code', 'math'.*, not 'prose'",
+        ),
         ({"domains": ["code"]}, "domains: .*"),
         ({"run": 7}, "run: Input should be a valid string, not '7'"),
         ({"domains": {"code": "chain:0"}}, "domains.code: .*gamma=0"),
@@ -252,7 +305,8 @@ def verdicts_of(*verdicts):
     """
     ends = {"+": (1.1, 1.3), "0": (0.9, 1.1), "-": (0.7, 0.9)}
     return pd.DataFrame(
-        [(2**i, *ends[v]) for i, v in enumerate(verdicts)], columns=["batch", "low", "high"]
+        [(2**i, *ends[v]) for i, v in enumerate(verdicts)],
+        columns=["batch", "low", "high"],
     )[::-1]
 
 
@@ -281,20 +335,37 @@ def test_equal_settings_do_the_same():
         (-0.1, 0.1, "cannot be told apart from"),
         (0, 0.1, "cannot be told apart from"),
     ):
-        assert policies.told_change(pd.Series({"low": low, "high": high}), "up", "down") == word
+        assert (
+            policies.told_change(pd.Series({"low": low, "high": high}), "up", "down")
+            == word
+        )
 
 
 def test_router_table_reads_the_card_and_judges_the_prompts():
     router = routers.load_router()
-    given = [Prompt("a", "code", CODE), Prompt("b", "chat", CHAT), Prompt("c", "math", CHAT)]
-    table = policies.router_table(router, {"mine": given}).set_index(["prompts", "form"])
-    mine, held = table.loc["mine", "as it is"], table.loc["held out of its training", "removed"]
+    given = [
+        Prompt("a", "code", CODE),
+        Prompt("b", "chat", CHAT),
+        Prompt("c", "math", CHAT),
+    ]
+    table = policies.router_table(router, {"mine": given}).set_index(
+        ["prompts", "form"]
+    )
+    mine, held = (
+        table.loc["mine", "as it is"],
+        table.loc["held out of its training", "removed"],
+    )
     assert mine["n"] == 3 and mine["right"].startswith("0.667 [0.208, 0.939]"), (
         "Wilson's interval of 2 in 3, worked by hand"
     )
-    unsure = sum(route == choose.UNKNOWN for route in router.routes([p.text for p in given]))
+    unsure = sum(
+        route == choose.UNKNOWN for route in router.routes([p.text for p in given])
+    )
     assert mine["to_default"].startswith(f"{unsure / 3:.3f}")
-    assert held["right"].startswith(f"{router.card['bare']['accuracy']:.3f}") and held["n"] == 1219
+    assert (
+        held["right"].startswith(f"{router.card['bare']['accuracy']:.3f}")
+        and held["n"] == 1219
+    )
     prose = table.loc["technical prose, held out", "as it is"]
     assert prose["right"] == "undefined" and prose["to_default"].startswith(
         f"{router.card['text']['prose_refused']:.3f}"

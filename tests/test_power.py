@@ -19,7 +19,11 @@ def texts(domain, values, rows=1) -> pd.DataFrame:
     """One prompt a value; each of its rows is that value."""
     ids = np.repeat([f"{domain}-{i:03d}" for i in range(len(values))], rows)
     return pd.DataFrame(
-        {"prompt_id": ids, "domain": domain, "x": np.repeat(np.asarray(values, float), rows)}
+        {
+            "prompt_id": ids,
+            "domain": domain,
+            "x": np.repeat(np.asarray(values, float), rows),
+        }
     )
 
 
@@ -30,7 +34,10 @@ def levels(domain, prompts, mean, seed, rows=8) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     frame = texts(domain, rng.normal(mean, 1, prompts), rows)
     frame["x"] += rng.normal(0, 0.5, len(frame))
-    return frame[np.arange(len(frame)) % rows < np.repeat(rng.integers(2, rows + 1, prompts), rows)]
+    return frame[
+        np.arange(len(frame)) % rows
+        < np.repeat(rng.integers(2, rows + 1, prompts), rows)
+    ]
 
 
 TWO = pd.concat(
@@ -49,7 +56,9 @@ def test_influence_by_hand():
         ]
     )
     found = power.influence(frame, MEAN)
-    assert found["influence"].to_numpy() == pytest.approx([-0.5, 0, -0.5, 0, 1], abs=1e-6)
+    assert found["influence"].to_numpy() == pytest.approx(
+        [-0.5, 0, -0.5, 0, 1], abs=1e-6
+    )
     assert list(found["prompt_id"]) == ["p01", "p02", "p03", "p04", "p10"]
 
 
@@ -63,7 +72,9 @@ def test_influence_gives_the_standard_error_that_the_bootstrap_finds():
         found = power.influence(run.nodes, estimator).groupby("domain")[
             "influence"
         ].std() / np.sqrt(30)
-        rows = stats.by_domain(run.nodes, estimator).set_index("domain").loc[found.index]
+        rows = (
+            stats.by_domain(run.nodes, estimator).set_index("domain").loc[found.index]
+        )
         assert ((rows["high"] - rows["low"]) / (2 * 1.96)).to_numpy() == pytest.approx(
             found.to_numpy(), rel=0.15
         )
@@ -77,12 +88,16 @@ def test_closed_form_by_hand_and_by_statsmodels():
         and design.low < design.sd
     )
     found = design.detectable(50)
-    assert found.estimate == pytest.approx((1.959964 + 0.841621) * np.sqrt(7.5 / 50), rel=1e-6)
-    assert found.high / found.estimate == pytest.approx(design.high / design.sd)
-    reference = NormalIndPower().solve_power(None, nobs1=50, alpha=0.05 / 6, power=0.9) * np.sqrt(
-        7.5 / 2
+    assert found.estimate == pytest.approx(
+        (1.959964 + 0.841621) * np.sqrt(7.5 / 50), rel=1e-6
     )
-    assert design.detectable(50, 0.9, comparisons=6).estimate == pytest.approx(reference, rel=1e-5)
+    assert found.high / found.estimate == pytest.approx(design.high / design.sd)
+    reference = NormalIndPower().solve_power(
+        None, nobs1=50, alpha=0.05 / 6, power=0.9
+    ) * np.sqrt(7.5 / 2)
+    assert design.detectable(50, 0.9, comparisons=6).estimate == pytest.approx(
+        reference, rel=1e-5
+    )
     assert design.power(1.0, 30) == pytest.approx(
         NormalIndPower().power(1 / np.sqrt(7.5 / 2), 30, 0.05), rel=1e-9
     )
@@ -93,19 +108,25 @@ def test_closed_form_by_hand_and_by_statsmodels():
 
 
 @given(
-    st.floats(0.01, 10), st.floats(0.05, 5), st.sampled_from([0.5, 0.8, 0.95]), st.integers(1, 10)
+    st.floats(0.01, 10),
+    st.floats(0.05, 5),
+    st.sampled_from([0.5, 0.8, 0.95]),
+    st.integers(1, 10),
 )
-def test_the_prompts_needed_are_enough_and_no_fewer_are(sd, difference, wanted, comparisons):
+def test_the_prompts_needed_are_enough_and_no_fewer_are(
+    sd, difference, wanted, comparisons
+):
     design = Design(sd, sd, sd, 50)
     needed = design.prompts_needed(difference, wanted, comparisons=comparisons)
     assert design.power(difference, needed, comparisons=comparisons) >= wanted - 1e-9
     if needed > 5:
         assert (
-            design.power(difference, needed - 1, comparisons=comparisons) < wanted + 1e-3
+            design.power(difference, needed - 1, comparisons=comparisons)
+            < wanted + 1e-3
         )  # a wrong-sided finding counts too
-    assert design.detectable(needed, wanted, comparisons=comparisons).estimate <= difference * (
-        1 + 1e-9
-    )
+    assert design.detectable(
+        needed, wanted, comparisons=comparisons
+    ).estimate <= difference * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("mean", "prompts"), [(0.6, 12), (0.6, 40)])
@@ -153,9 +174,9 @@ def test_every_pair_is_listed_with_the_values_that_are_given():
     ]
     assert own["difference"].tolist() == pytest.approx([-1, 1, 2])
     design = power.between(frame, MEAN, "code", "chat")
-    assert own["detectable"][1] == pytest.approx(design.detectable(50, comparisons=3).estimate), (
-        "Holm's first step: level / 3"
-    )
+    assert own["detectable"][1] == pytest.approx(
+        design.detectable(50, comparisons=3).estimate
+    ), "Holm's first step: level / 3"
     assert (
         own["needed"][1] == design.prompts_needed(1, comparisons=3)
         and own["needed_low"][1] < own["needed"][1] < own["needed_high"][1]
@@ -195,16 +216,28 @@ EVEN = pd.concat([FLAT, texts("chat", [2, 2, 2, 2, 2])])
             lambda: power.between(TWO, MEAN, "code", "math"),
             r"domain \['math'\] has no rows; the frame has \['chat', 'code'\]",
         ),
-        (lambda: power.between(SHORT, MEAN, "code", "math"), "'math' has 3 .* record 2 more"),
+        (
+            lambda: power.between(SHORT, MEAN, "code", "math"),
+            "'math' has 3 .* record 2 more",
+        ),
         (lambda: power.between(EVEN, MEAN, "code", "chat"), "same in every prompt"),
-        (lambda: power.between(TWO, score.published_alpha, "code", "chat"), "no column"),
+        (
+            lambda: power.between(TWO, score.published_alpha, "code", "chat"),
+            "no column",
+        ),
         (lambda: power.every_pair(FLAT, MEAN, {"code": 1.0}), "a difference needs two"),
         (
             lambda: power.every_pair(TWO, MEAN, {"code": 1.0, "math": 2.0}),
             r"domain \['math'\] has no rows",
         ),
-        (lambda: Design(1, 1, 1, 9).detectable(4), "prompts=4: an interval needs at least 5"),
-        (lambda: Design(1, 1, 1, 9).detectable(50, power=0.01), "0 < level < power < 1"),
+        (
+            lambda: Design(1, 1, 1, 9).detectable(4),
+            "prompts=4: an interval needs at least 5",
+        ),
+        (
+            lambda: Design(1, 1, 1, 9).detectable(50, power=0.01),
+            "0 < level < power < 1",
+        ),
         (lambda: power.simulated_power(FLAT, FLAT, MEAN, 3), "prompts=3"),
     ],
 )

@@ -10,7 +10,9 @@ from speclab.profiles import load_profile, parse_overrides, profile_names
 
 HUB = [name for name in profile_names() if name != "tiny"]
 T4 = ("t4", "paper", "qwen", "reasoning")  # those that name a GPU: written for T4s
-UNPINNED = {("reasoning", "target")}  # its commit could not be looked up; the file says 'fill in'
+UNPINNED = {
+    ("reasoning", "target")
+}  # its commit could not be looked up; the file says 'fill in'
 PARAMETERS = {  # as the hub's model cards have them, quantised weights counted one by one
     "t4": (6_738_415_616, 1_100_048_384),
     "paper": (6_738_415_616, 1_100_048_384),
@@ -45,7 +47,17 @@ def test_the_paper_profile_has_the_papers_settings():
         42,
         "none",
     )
-    assert paper.prompts == "paper" and paper.tree.depth.tolist() == [0, 1, 1, 2, 2, 2, 2, 3, 3]
+    assert paper.prompts == "paper" and paper.tree.depth.tolist() == [
+        0,
+        1,
+        1,
+        2,
+        2,
+        2,
+        2,
+        3,
+        3,
+    ]
     assert (paper.target.device, paper.draft.device) == ("cuda:0", "cuda:1")
 
 
@@ -56,8 +68,12 @@ def test_the_hubs_profiles_are_these():
 @pytest.mark.parametrize("name", HUB)
 def test_models_are_hub_ids_with_a_pinned_commit(name):
     for which, spec in models(load_profile(name)).items():
-        assert re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", spec.path), spec.path
-        pinned = spec.revision is not None and re.fullmatch(r"[0-9a-f]{40}", spec.revision)
+        assert re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", spec.path), (
+            spec.path
+        )
+        pinned = spec.revision is not None and re.fullmatch(
+            r"[0-9a-f]{40}", spec.revision
+        )
         assert pinned or (name, which) in UNPINNED, f"{which}: {spec.revision}"
     assert load_profile(name).target.path != load_profile(name).draft.path
 
@@ -66,9 +82,13 @@ def test_models_are_hub_ids_with_a_pinned_commit(name):
 def test_profiles_for_t4s_ask_for_nothing_a_t4_lacks(name):
     profile = load_profile(name)
     for spec in models(profile).values():
-        assert spec.dtype == "float16", "a T4 has no bfloat16, and half precision is what fits"
+        assert spec.dtype == "float16", (
+            "a T4 has no bfloat16, and half precision is what fits"
+        )
         assert spec.device in ("cuda:0", "cuda:1")
-    assert profile.target.backend == "triton", "Marlin is compiled for minutes on first use"
+    assert profile.target.backend == "triton", (
+        "Marlin is compiled for minutes on first use"
+    )
     assert (profile.target.device != profile.draft.device) == (name == "paper")
 
 
@@ -94,7 +114,11 @@ def test_prompts_template_tree_and_limits_are_in_the_file(name):
     )
     assert profile.prompts == ("paper" if name == "paper" else "project")
     assert profile.template == ("none" if name in ("t4", "paper") else "chat")
-    assert profile.max_new_tokens >= 64 and profile.prompts_per_domain == 50 and profile.seed == 42
+    assert (
+        profile.max_new_tokens >= 64
+        and profile.prompts_per_domain == 50
+        and profile.seed == 42
+    )
 
 
 def test_two_profiles_of_one_pair_differ_only_in_devices_prompts_and_blocks():
@@ -113,9 +137,15 @@ def test_two_profiles_of_one_pair_differ_only_in_devices_prompts_and_blocks():
 def test_overrides_reach_one_model_or_both():
     both = load_profile("tiny", {"device": "cpu", "max_new_tokens": 7})
     one = load_profile("tiny", {"target.dtype": "float16"})
-    assert (both.target.device, both.draft.device, both.max_new_tokens) == ("cpu", "cpu", 7)
+    assert (both.target.device, both.draft.device, both.max_new_tokens) == (
+        "cpu",
+        "cpu",
+        7,
+    )
     assert (one.target.dtype, one.draft.dtype) == ("float16", "auto")
-    assert load_profile("tiny", {"temperature": 1, "domains": ["math"]}).domains == ("math",)
+    assert load_profile("tiny", {"temperature": 1, "domains": ["math"]}).domains == (
+        "math",
+    )
 
 
 def test_overrides_are_read_from_the_command_line():

@@ -29,7 +29,9 @@ from speclab.prompts import (
     read_prompts,
 )
 
-SHARED_MIRROR = Path(__file__).resolve().parent.parent.parent / "shared" / "datasets" / "hub_mirror"
+SHARED_MIRROR = (
+    Path(__file__).resolve().parent.parent.parent / "shared" / "datasets" / "hub_mirror"
+)
 CHAT_TEMPLATE = (
     "{% for m in messages %}[U] {{ m['content'] }} [/U]{% endfor %}"
     "{% if add_generation_prompt %} [A]{% endif %}"
@@ -37,7 +39,9 @@ CHAT_TEMPLATE = (
 
 
 def line(prompt_id="a", domain="code", prompt="def f():", **more):
-    return json.dumps({"prompt_id": prompt_id, "domain": domain, "prompt": prompt, **more})
+    return json.dumps(
+        {"prompt_id": prompt_id, "domain": domain, "prompt": prompt, **more}
+    )
 
 
 def write(folder, *lines, name="mine.jsonl"):
@@ -48,7 +52,9 @@ def write(folder, *lines, name="mine.jsonl"):
 
 def make_tokenizer(chat_template=None, **more):
     words = ["[BOS]", "[UNK]", "[U]", "[/U]", "[A]", "one", "two", "three", "four"]
-    core = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    core = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]")
+    )
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     core.post_processor = processors.TemplateProcessing(
         single="[BOS] $A", special_tokens=[("[BOS]", 0)]
@@ -113,7 +119,11 @@ def test_project_code_prompts_are_functions_waiting_for_a_body(project):
 )
 def test_project_problems_stand_in_the_papers_wrapper(project, domain, wrapper):
     for p in (p for p in project if p.domain == domain):
-        assert p.text == wrapper.format(bare(p)) and len(bare(p)) > 20 and "\n" not in bare(p)
+        assert (
+            p.text == wrapper.format(bare(p))
+            and len(bare(p)) > 20
+            and "\n" not in bare(p)
+        )
         dollars = len(re.findall(r"(?<!\\)\$", p.text))
         assert dollars % 2 == 0 if domain == "math" else "$$" not in p.text, p.prompt_id
 
@@ -127,7 +137,12 @@ def test_project_chat_prompts_have_the_length_of_first_messages(project):
 
 
 def test_file_is_read_in_order_with_blank_lines_skipped(tmp_path):
-    path = write(tmp_path, line("b", "chat", "Grüß dich\u2028du"), "", line("a", "math", "x = {}"))
+    path = write(
+        tmp_path,
+        line("b", "chat", "Grüß dich\u2028du"),
+        "",
+        line("a", "math", "x = {}"),
+    )
     assert read_prompts(path) == [
         Prompt("b", "chat", "Grüß dich\u2028du"),
         Prompt("a", "math", "x = {}"),
@@ -136,7 +151,8 @@ def test_file_is_read_in_order_with_blank_lines_skipped(tmp_path):
 
 def test_a_raw_line_separator_inside_a_text_does_not_break_its_line(tmp_path):
     raw = json.dumps(
-        {"prompt_id": "a", "domain": "chat", "prompt": "one\u2028two"}, ensure_ascii=False
+        {"prompt_id": "a", "domain": "chat", "prompt": "one\u2028two"},
+        ensure_ascii=False,
     )
     assert read_prompts(write(tmp_path, raw))[0].text == "one\u2028two"
 
@@ -146,10 +162,14 @@ def test_folder_is_read_whole_and_ids_are_unique_across_its_files(tmp_path):
     write(tmp_path, line("c"), name="2.jsonl")
     (tmp_path / "README.md").write_text("not prompts")
     assert [p.prompt_id for p in load_prompts(tmp_path, 2, ["code"])] == ["a", "c"]
-    assert [p.prompt_id for p in load_prompts(str(tmp_path), 1, ("chat", "code"))] == ["b", "a"]
+    assert [p.prompt_id for p in load_prompts(str(tmp_path), 1, ("chat", "code"))] == [
+        "b",
+        "a",
+    ]
     write(tmp_path, line("z"), line("a"), name="3.jsonl")
     with pytest.raises(
-        ValueError, match=r"3\.jsonl, line 2: prompt_id 'a' is taken by .*1\.jsonl, line 1"
+        ValueError,
+        match=r"3\.jsonl, line 2: prompt_id 'a' is taken by .*1\.jsonl, line 1",
     ):
         read_prompts(tmp_path)
 
@@ -190,20 +210,26 @@ def test_bytes_that_are_not_utf8_are_named_too(tmp_path):
 def test_arguments_are_checked(tmp_path):
     for source in ("projct", tmp_path):  # a wrong name; a folder without prompts
         with pytest.raises(
-            ValueError, match=r"no prompts at .*: use 'project', 'paper', an existing .jsonl file"
+            ValueError,
+            match=r"no prompts at .*: use 'project', 'paper', an existing .jsonl file",
         ):
             load_prompts(source, 1)
     for per_domain in (0, 2.0, None):
-        with pytest.raises(ValueError, match=r"per_domain is .*whole number, 1 or more"):
+        with pytest.raises(
+            ValueError, match=r"per_domain is .*whole number, 1 or more"
+        ):
             load_prompts("project", per_domain)
     for domains in ("code", [], ["code", "code"]):
         with pytest.raises(ValueError, match=r"domains is .*list of different domains"):
             load_prompts("project", 1, domains)
-    with pytest.raises(ValueError, match=r"domain 'reason' is unknown.*did you mean 'reasoning'"):
+    with pytest.raises(
+        ValueError, match=r"domain 'reason' is unknown.*did you mean 'reasoning'"
+    ):
         load_prompts("project", 1, ["reason"])
     path = write(tmp_path, line("a"), line("b", "chat"))
     with pytest.raises(
-        ValueError, match=r"mine.jsonl': domain chat has 1, asked for 2: ask for fewer or add"
+        ValueError,
+        match=r"mine.jsonl': domain chat has 1, asked for 2: ask for fewer or add",
     ):
         load_prompts(path, 2, ["chat"])
 
@@ -262,17 +288,27 @@ def test_paper_prompts_have_the_papers_text_and_documented_ids(cache, tmp_path):
             "Solve as a math problem. Show all intermediate steps.\n"
             "Problem: Find $\\frac{a}{2}$.\nSolution:",
         ),
-        Prompt("reasoning-0", "reasoning", "Show your reasoning step by step.\nQ: How many?\nA:"),
+        Prompt(
+            "reasoning-0",
+            "reasoning",
+            "Show your reasoning step by step.\nQ: How many?\nA:",
+        ),
         Prompt(
             "chat-2", "chat", "0123456789"
         ),  # rows 0 and 1 have 8 and 9 characters once stripped
     ]
-    with pytest.raises(ValueError, match="prompts 'paper': domain chat has 1, asked for 2"):
+    with pytest.raises(
+        ValueError, match="prompts 'paper': domain chat has 1, asked for 2"
+    ):
         load_prompts("paper", 2, ["chat"])
 
 
-def test_a_mirror_without_the_set_says_its_layout_and_never_asks_the_hub(cache, tmp_path):
-    cache.setattr("datasets.load_dataset", lambda *args, **kwargs: pytest.fail("asked the hub"))
+def test_a_mirror_without_the_set_says_its_layout_and_never_asks_the_hub(
+    cache, tmp_path
+):
+    cache.setattr(
+        "datasets.load_dataset", lambda *args, **kwargs: pytest.fail("asked the hub")
+    )
     cache.setenv(MIRROR, str(tmp_path))
     with pytest.raises(
         ValueError,
@@ -346,13 +382,17 @@ def test_the_hub_is_asked_for_the_papers_sets_and_only_chat_is_streamed(cache):
 
 
 @pytest.mark.skipif(
-    not SHARED_MIRROR.is_dir(), reason="no copies of the hub sets in ../shared/datasets/hub_mirror"
+    not SHARED_MIRROR.is_dir(),
+    reason="no copies of the hub sets in ../shared/datasets/hub_mirror",
 )
 def test_the_shared_mirror_gives_the_papers_first_fifty(cache):
     cache.setenv(MIRROR, str(SHARED_MIRROR))
     prompts = load_prompts("paper", 50)
     ids = [p.prompt_id for p in prompts]
-    assert Counter(p.domain for p in prompts) == dict.fromkeys(DOMAINS, 50) and len(set(ids)) == 200
+    assert (
+        Counter(p.domain for p in prompts) == dict.fromkeys(DOMAINS, 50)
+        and len(set(ids)) == 200
+    )
     assert (
         ids[0] == "code-HumanEval/0"
         and ids[49] == "code-HumanEval/49"
@@ -362,17 +402,21 @@ def test_the_shared_mirror_gives_the_papers_first_fifty(cache):
     assert prompts[0].text.startswith(
         "from typing import List\n\n\ndef has_close_elements("
     ) and prompts[0].text.endswith('"""\n')
-    assert prompts[50].text.startswith(MATH_PROMPT.split("{}")[0] + "How many vertical asymptotes")
-    assert prompts[100].text.startswith(REASONING_PROMPT.split("{}")[0] + "Janet") and prompts[
-        100
-    ].text.endswith("\nA:")
+    assert prompts[50].text.startswith(
+        MATH_PROMPT.split("{}")[0] + "How many vertical asymptotes"
+    )
+    assert prompts[100].text.startswith(
+        REASONING_PROMPT.split("{}")[0] + "Janet"
+    ) and prompts[100].text.endswith("\nA:")
     assert all(len(p.text) >= 10 for p in prompts[150:])
 
 
 # ---------------------------------------------------------------- prompts_digest
 
 PROMPTS = st.lists(
-    st.builds(Prompt, st.text(max_size=3), st.sampled_from(DOMAINS), st.text(max_size=3)),
+    st.builds(
+        Prompt, st.text(max_size=3), st.sampled_from(DOMAINS), st.text(max_size=3)
+    ),
     max_size=3,
 )
 
@@ -385,7 +429,8 @@ def test_digests_are_equal_exactly_when_the_prompts_are(one, other):
 
 def test_digest_of_a_known_list_and_of_moved_borders():
     assert (
-        prompts_digest([]) == "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"
+        prompts_digest([])
+        == "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"
     )  # sha256 of "[]"
     assert prompts_digest([Prompt("a", "code", "bc")]) != prompts_digest(
         [Prompt("ab", "code", "c")]
@@ -402,7 +447,9 @@ def test_text_is_encoded_with_the_tokenizers_special_tokens():
 
 
 def test_the_chat_template_wraps_the_text_and_opens_the_answer():
-    encoded = encode_prompts(make_tokenizer(CHAT_TEMPLATE), [Prompt("a", "chat", "two")], 9, "chat")
+    encoded = encode_prompts(
+        make_tokenizer(CHAT_TEMPLATE), [Prompt("a", "chat", "two")], 9, "chat"
+    )
     assert encoded == [
         EncodedPrompt("a", "chat", (2, 6, 3, 4), 0)
     ]  # [U] two [/U] [A], and no [BOS] beside the template's own
@@ -410,7 +457,12 @@ def test_the_chat_template_wraps_the_text_and_opens_the_answer():
 
 @pytest.mark.parametrize(
     "limit, ids, cut",
-    [(3, (0, 5, 6), 2), (4, (0, 5, 6, 7), 1), (5, (0, 5, 6, 7, 8), 0), (6, (0, 5, 6, 7, 8), 0)],
+    [
+        (3, (0, 5, 6), 2),
+        (4, (0, 5, 6, 7), 1),
+        (5, (0, 5, 6, 7, 8), 0),
+        (6, (0, 5, 6, 7, 8), 0),
+    ],
 )
 def test_a_long_prompt_keeps_its_first_tokens_like_the_authors_and_the_rest_is_counted(
     limit, ids, cut
@@ -418,12 +470,18 @@ def test_a_long_prompt_keeps_its_first_tokens_like_the_authors_and_the_rest_is_c
     text, tokenizer = "one two three four", make_tokenizer()
     (encoded,) = encode_prompts(tokenizer, [Prompt("a", "code", text)], limit)
     assert (encoded.ids, encoded.cut) == (ids, cut)
-    assert list(encoded.ids) == tokenizer(text, truncation=True, max_length=limit)["input_ids"]
+    assert (
+        list(encoded.ids)
+        == tokenizer(text, truncation=True, max_length=limit)["input_ids"]
+    )
 
 
 def test_right_truncation_does_not_depend_on_the_tokenizers_side():
     left = make_tokenizer(truncation_side="left", padding_side="left")
-    assert encode_prompts(left, [Prompt("a", "code", "one two three")], 2)[0].ids == (0, 5)
+    assert encode_prompts(left, [Prompt("a", "code", "one two three")], 2)[0].ids == (
+        0,
+        5,
+    )
     assert left("one two three", truncation=True, max_length=2)["input_ids"] != [
         0,
         5,
@@ -438,11 +496,14 @@ def test_encoding_refuses_what_it_cannot_do():
     ):
         encode_prompts(tokenizer, prompts, 9, "chat")
     with pytest.raises(
-        ValueError, match=r"template 'chta' is unknown: use one of none, chat; did you mean 'chat'"
+        ValueError,
+        match=r"template 'chta' is unknown: use one of none, chat; did you mean 'chat'",
     ):
         encode_prompts(tokenizer, prompts, 9, "chta")
     for limit in (0, 1.5):
-        with pytest.raises(ValueError, match=r"max_tokens is .*whole number, 1 or more"):
+        with pytest.raises(
+            ValueError, match=r"max_tokens is .*whole number, 1 or more"
+        ):
             encode_prompts(tokenizer, prompts, limit)
     with pytest.raises(ValueError, match="prompt 'a' has no token"):
         encode_prompts(lambda text: {"input_ids": []}, prompts, 9)

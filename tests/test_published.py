@@ -59,7 +59,12 @@ def test_published_tables_follow_from_the_authors_files():
     depth = run_file("alpha_by_depth_task")
     for table, frame, value, keys in (
         ("IV", depth, "alpha_mean", ["domain", "depth"]),
-        ("III", run_file("cumulative_acceptance"), "prob_chain_ge_d", ["domain", "depth"]),
+        (
+            "III",
+            run_file("cumulative_acceptance"),
+            "prob_chain_ge_d",
+            ["domain", "depth"],
+        ),
         ("II", run_file("expected_length"), "expected_length", ["domain"]),
         ("V", run_file("alpha_by_depth_position"), "alpha_mean", ["depth", "bin"]),
     ):
@@ -78,7 +83,9 @@ def test_chain_and_length_are_what_our_estimators_make_of_the_authors_depth_mean
     )
     np.testing.assert_allclose(score.published_chain.value(totals), chain, rtol=1e-12)
     lengths = run_file("expected_length").sort_values("domain")["expected_length"]
-    np.testing.assert_allclose(score.published_length.value(totals)[:, 0], lengths, rtol=1e-12)
+    np.testing.assert_allclose(
+        score.published_length.value(totals)[:, 0], lengths, rtol=1e-12
+    )
 
 
 def test_domain_means_are_count_weighted_and_the_all_row_is_their_mean():
@@ -88,7 +95,11 @@ def test_domain_means_are_count_weighted_and_the_all_row_is_their_mean():
     summary = run_file("summary_by_task").sort_values("domain")
     np.testing.assert_allclose(values[:4], summary["mean_alpha"], rtol=1e-12)
     np.testing.assert_array_equal(flat[:, 1], summary["n_nodes"])
-    printed = published.published("I").query("domain == 'all'").set_index("quantity")["published"]
+    printed = (
+        published.published("I")
+        .query("domain == 'all'")
+        .set_index("quantity")["published"]
+    )
     assert round(values[4], 4) == printed["alpha_mean"] == 0.5384
     assert round(values[5], 4) == 0.5382  # pooled over nodes: not what was printed
     entropy, nodes = summary["mean_entropy"], summary["n_nodes"]
@@ -108,7 +119,9 @@ def test_table_v_pools_over_domains():
         .reset_index()
     )
     theirs = run_file("alpha_by_depth_position")
-    np.testing.assert_allclose(ours["total"] / ours["count"], theirs["alpha_mean"], rtol=1e-12)
+    np.testing.assert_allclose(
+        ours["total"] / ours["count"], theirs["alpha_mean"], rtol=1e-12
+    )
     mean_of_domains = cells.groupby(["depth", "bin"])["alpha_mean"].mean().to_numpy()
     assert np.abs(mean_of_domains - theirs["alpha_mean"]).max() > 1e-4
 
@@ -123,25 +136,36 @@ def test_every_sd_is_a_sample_sd_pooled_over_nodes():
         n, mean = part["count"], np.average(part["alpha_mean"], weights=part["count"])
         population.append(
             np.sqrt(
-                (n * (part["alpha_std"] ** 2 + (part["alpha_mean"] - mean) ** 2)).sum() / n.sum()
+                (n * (part["alpha_std"] ** 2 + (part["alpha_mean"] - mean) ** 2)).sum()
+                / n.sum()
             )
         )
-    assert np.abs(np.array(population) - summary).min() > 1e-5  # n instead of n - 1 does not fit
+    assert (
+        np.abs(np.array(population) - summary).min() > 1e-5
+    )  # n instead of n - 1 does not fit
     assert round(pooled_sd(cells), 4) == 0.4496  # the row `all` prints 0.4500
 
 
 def test_comparison_has_a_row_for_every_published_number():
     run = make_run(prompts=6, positions=40)
     for table in published.TABLES:
-        frame, printed = published.comparison(table, run, n=50), published.published(table)
+        frame, printed = (
+            published.comparison(table, run, n=50),
+            published.published(table),
+        )
         assert list(frame.columns) == published.COLUMNS
-        matched = frame.merge(printed, on=["domain", "depth", "bin", "quantity", "published"])
+        matched = frame.merge(
+            printed, on=["domain", "depth", "bin", "quantity", "published"]
+        )
         assert len(matched) == len(printed)
         for value, low, high in (published.OURS, ["corrected", "low", "high"]):
             known = frame[frame[value].notna()]
             assert len(known) >= len(printed) * (0.5 if value == "corrected" else 1)
             assert (known[low] <= known[high]).all()
-    assert list(frame["quantity"].unique()) == ["spearman_entropy_alpha", "pearson_entropy_alpha"]
+    assert list(frame["quantity"].unique()) == [
+        "spearman_entropy_alpha",
+        "pearson_entropy_alpha",
+    ]
 
 
 def test_comparison_puts_the_named_estimators_side_by_side():
@@ -166,8 +190,12 @@ def test_comparison_puts_the_named_estimators_side_by_side():
     assert third.loc[("chat", 2), "estimator"] == "survival_by_depth"
     fifth = published.comparison("V", run, n=20).set_index(["depth", "bin"])
     late = run.nodes[run.nodes["position"] >= 32]
-    assert fifth.loc[(3, 1), "ours_as_published"] == pytest.approx(score.alpha_by_depth(late)[3])
-    assert fifth.loc[(3, 1), "corrected"] == pytest.approx(score.best_path_by_depth(late)[3])
+    assert fifth.loc[(3, 1), "ours_as_published"] == pytest.approx(
+        score.alpha_by_depth(late)[3]
+    )
+    assert fifth.loc[(3, 1), "corrected"] == pytest.approx(
+        score.best_path_by_depth(late)[3]
+    )
     mass = published.comparison("II", run, rule="point-mass", n=20).set_index("domain")
     assert mass.loc["chat", "corrected"] == pytest.approx(
         score.tree_estimators("point-mass")["mean_accepted"](chat)
@@ -187,20 +215,30 @@ def test_comparison_leaves_missing_what_a_run_cannot_answer():
     ("table", "change", "words"),
     [
         ("III", lambda nodes: None, "no nodes frame"),
-        ("III", lambda nodes: nodes[nodes["domain"] != "math"], r"domain \['math'\] has no rows"),
+        (
+            "III",
+            lambda nodes: nodes[nodes["domain"] != "math"],
+            r"domain \['math'\] has no rows",
+        ),
         (
             "I",
             lambda nodes: nodes[~nodes["prompt_id"].isin(["chat-0", "chat-1"])],
             "'chat' has 4 prompts.*record 1 more",
         ),
-        ("V", lambda nodes: nodes[nodes["position"] < 32], "position bin 1 of this run is empty"),
+        (
+            "V",
+            lambda nodes: nodes[nodes["position"] < 32],
+            "position bin 1 of this run is empty",
+        ),
         ("VI", lambda nodes: nodes.assign(target_entropy=1.0), "constant.*undefined"),
     ],
 )
 def test_comparison_names_bad_input(table, change, words):
     run = make_run(positions=34)
     with pytest.raises(ValueError, match=words):
-        published.comparison(table, SimpleNamespace(nodes=change(run.nodes), trace=run.trace), n=20)
+        published.comparison(
+            table, SimpleNamespace(nodes=change(run.nodes), trace=run.trace), n=20
+        )
 
 
 def test_export_writes_csv_and_booktabs_byte_stably(tmp_path):
@@ -229,9 +267,15 @@ def test_export_writes_csv_and_booktabs_byte_stably(tmp_path):
     before = csv.read_bytes(), tex.read_bytes()
     files.export(frame, tmp_path / "new", "table_5")
     assert before == (csv.read_bytes(), tex.read_bytes())
-    assert sorted(path.name for path in csv.parent.iterdir()) == ["table_5.csv", "table_5.tex"]
+    assert sorted(path.name for path in csv.parent.iterdir()) == [
+        "table_5.csv",
+        "table_5.tex",
+    ]
     indexed = pd.DataFrame({"value": [0.5]}, index=pd.Index(["code"], name="domain"))
-    assert files.export(indexed, tmp_path, "indexed")[0].read_text() == "domain,value\ncode,0.5\n"
+    assert (
+        files.export(indexed, tmp_path, "indexed")[0].read_text()
+        == "domain,value\ncode,0.5\n"
+    )
     with pytest.raises(ValueError, match="table 'none' is empty"):
         files.export(frame.iloc[:0], tmp_path, "none")
 
@@ -248,9 +292,12 @@ def author_rows(sample="he/0", position=0) -> pd.DataFrame:
         (3, 4, 3, 0.9, 0.09),
     ]
     frame = pd.DataFrame(
-        rows, columns=["tree_depth", "node_id", "parent_id", "draft_prob", "target_prob"]
+        rows,
+        columns=["tree_depth", "node_id", "parent_id", "draft_prob", "target_prob"],
     )
-    frame["acceptance_prob"] = np.fmin(1, (frame["target_prob"] / frame["draft_prob"]).fillna(1))
+    frame["acceptance_prob"] = np.fmin(
+        1, (frame["target_prob"] / frame["draft_prob"]).fillna(1)
+    )
     frame["target_entropy"] = frame["target_prob"] + 1
     return frame.assign(
         sample_id=sample,
@@ -273,13 +320,22 @@ def test_author_schema_becomes_a_nodes_frame(tmp_path):
     assert records.nan_rows[["prompt_id", "position", "node"]].to_numpy().tolist() == [
         ["he/0", 0, 4]
     ]
-    assert score.published_alpha(records.nodes) == pytest.approx((0.5 + 1 + 1 + 0.1) / 4)
+    assert score.published_alpha(records.nodes) == pytest.approx(
+        (0.5 + 1 + 1 + 0.1) / 4
+    )
     assert score.published_alpha(records.with_nan_as_accepted) == pytest.approx(
         author_rows()["acceptance_prob"].mean()
     )
     two = author_rows("he/1")
     two.to_csv(tmp_path / "b.csv", index=False)
-    assert len(published.read_author_records(tmp_path / "a.csv.gz", tmp_path / "b.csv").nodes) == 8
+    assert (
+        len(
+            published.read_author_records(
+                tmp_path / "a.csv.gz", tmp_path / "b.csv"
+            ).nodes
+        )
+        == 8
+    )
 
 
 def test_author_records_bad_input_is_named(tmp_path):
@@ -288,7 +344,8 @@ def test_author_records_bad_input_is_named(tmp_path):
     author_rows("he/1").assign(template=0).to_csv(odd, index=False)
     author_rows().drop(columns=["target_entropy"]).to_csv(old, index=False)
     with pytest.raises(
-        ValueError, match=r"old.csv .the authors' records. has no column \['target_entropy'\]"
+        ValueError,
+        match=r"old.csv .the authors' records. has no column \['target_entropy'\]",
     ):
         published.read_author_records(old)
     with pytest.raises(ValueError, match=r"different schema versions \(\['template'\]"):
@@ -301,12 +358,18 @@ def test_author_records_bad_input_is_named(tmp_path):
 
 @released
 @pytest.mark.parametrize(
-    ("name", "rows", "nan_rows"), [("054105", 2368, 7), ("055031", 1264, 108), ("060835", 2432, 6)]
+    ("name", "rows", "nan_rows"),
+    [("054105", 2368, 7), ("055031", 1264, 108), ("060835", 2432, 6)],
 )
-def test_released_records_give_the_authors_averages_and_the_honest_ones(name, rows, nan_rows):
+def test_released_records_give_the_authors_averages_and_the_honest_ones(
+    name, rows, nan_rows
+):
     raw = pd.read_csv(RECORDS / f"{name}.csv.gz")
     records = published.read_author_records(RECORDS / f"{name}.csv.gz")
-    assert (len(records.nodes) + records.nan_count, records.nan_count) == (rows, nan_rows)
+    assert (len(records.nodes) + records.nan_count, records.nan_count) == (
+        rows,
+        nan_rows,
+    )
     assert (raw.loc[raw["target_prob"].isna(), "acceptance_prob"] == 1).all()
     as_authors = records.with_nan_as_accepted
     assert score.published_alpha(as_authors) == pytest.approx(
@@ -322,13 +385,17 @@ def test_released_records_give_the_authors_averages_and_the_honest_ones(name, ro
     )
     assert score.published_alpha(records.nodes) < score.published_alpha(as_authors)
     best = score.alpha_by_rank(records.nodes)
-    assert 0.80 < best[0] < 0.88 and 0.15 < best[1] < 0.40  # rank, not task, explains alpha
+    assert (
+        0.80 < best[0] < 0.88 and 0.15 < best[1] < 0.40
+    )  # rank, not task, explains alpha
 
 
 @released
 def test_nan_rows_moved_one_released_mean_from_0_492_to_0_536():
     records = published.read_author_records(RECORDS / "055031.csv.gz")
-    assert score.published_alpha(records.with_nan_as_accepted) == pytest.approx(0.536, abs=5e-4)
+    assert score.published_alpha(records.with_nan_as_accepted) == pytest.approx(
+        0.536, abs=5e-4
+    )
     assert score.published_alpha(records.nodes) == pytest.approx(0.492, abs=5e-4)
 
 
@@ -346,4 +413,6 @@ def test_a_table_is_shown_with_few_columns():
     ]  # fmt: skip
     assert shown["corrected"].str.fullmatch(r"0\.\d{3} \[0\.\d{3}, 0\.\d{3}\]").all()
     bare = SimpleNamespace(nodes=run.nodes.drop(columns="target_rank"), trace=None)
-    assert (published.in_cells(published.comparison("II", bare, n=20))["corrected"] == "").all()
+    assert (
+        published.in_cells(published.comparison("II", bare, n=20))["corrected"] == ""
+    ).all()

@@ -62,7 +62,9 @@ def codes(packed, layer=LAYER, bits=4):
 def test_the_plain_copy_holds_exactly_the_packed_weights(copies, bits):
     code, zero, scale = codes(copies[bits].packed, bits=bits)
     plain = load_file(copies[bits].plain / "model.safetensors")[f"{LAYER}.weight"]
-    assert plain.dtype == torch.float32 and torch.equal(plain, (scale * (code - zero)).T)
+    assert plain.dtype == torch.float32 and torch.equal(
+        plain, (scale * (code - zero)).T
+    )
     assert not torch.equal(plain, (scale * (code - zero + 1)).T), (
         "a zero point that is off by one would be seen"
     )
@@ -88,19 +90,31 @@ def test_fewer_bits_weigh_less_and_are_further_from_the_source(copies, source):
 
 @needs_gptq
 @pytest.mark.slow
-def test_the_plain_copy_loads_as_an_unquantised_model_and_the_packed_one_as_a_quantised(copies):
+def test_the_plain_copy_loads_as_an_unquantised_model_and_the_packed_one_as_a_quantised(
+    copies,
+):
     from speclab.pairs import load_model
     from speclab.profiles import ModelSpec
 
     plain = load_model(ModelSpec(str(copies[8].plain), device="cpu"))
-    assert not plain.quantised and plain.kernel == "Linear" and plain.dtype == torch.float32
+    assert (
+        not plain.quantised
+        and plain.kernel == "Linear"
+        and plain.dtype == torch.float32
+    )
     packed = load_model(
-        ModelSpec(str(copies[8].packed), device="cpu", dtype="bfloat16", backend="torch")
+        ModelSpec(
+            str(copies[8].packed), device="cpu", dtype="bfloat16", backend="torch"
+        )
     )
     assert packed.quantised and packed.kernel != "Linear"
     tokens = torch.tensor([[5, 9, 7, 12]])
-    one, two = (m.logits(m.forward(tokens, m.cache())).softmax(-1) for m in (plain, packed))
-    assert (one - two).abs().max() < 0.05, "the kernel computes the same model, in bfloat16"
+    one, two = (
+        m.logits(m.forward(tokens, m.cache())).softmax(-1) for m in (plain, packed)
+    )
+    assert (one - two).abs().max() < 0.05, (
+        "the kernel computes the same model, in bfloat16"
+    )
 
 
 @needs_gptq
@@ -108,20 +122,27 @@ def test_a_copy_is_made_once_and_a_killed_call_leaves_nothing_that_looks_finishe
     copies, source, rows, monkeypatch, tmp_path
 ):
     work = copies[4].packed.parents[1]
-    monkeypatch.setattr(quantise, "quantise", lambda *a, **k: pytest.fail("quantised again"))
+    monkeypatch.setattr(
+        quantise, "quantise", lambda *a, **k: pytest.fail("quantised again")
+    )
     assert quantised_copy(source, work, rows, 4, 32) == copies[4]
     with pytest.raises(pytest.fail.Exception):
         quantised_copy(source, work, rows[:-1], 4, 32)  # other rows are another copy
     assert not [
         p
         for p in work.iterdir()
-        if re.fullmatch("int4-[0-9a-f]+", p.name) and not (p / "plain" / "config.json").is_file()
+        if re.fullmatch("int4-[0-9a-f]+", p.name)
+        and not (p / "plain" / "config.json").is_file()
     ]
     again = unpacked(copies[3].packed, tmp_path)
     assert unpacked(copies[3].packed, tmp_path) == again
     assert again.bits == 3 and not (again.plain / "quantize_config.json").exists()
-    assert "quantization_config" not in json.loads((again.plain / "config.json").read_text())
-    first, second = (load_file(c.plain / "model.safetensors") for c in (copies[3], again))
+    assert "quantization_config" not in json.loads(
+        (again.plain / "config.json").read_text()
+    )
+    first, second = (
+        load_file(c.plain / "model.safetensors") for c in (copies[3], again)
+    )
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 

@@ -39,9 +39,12 @@ def trace_of(texts, domains=("chat",), copies=5, **columns) -> pd.DataFrame:
     for domain in domains:
         for number, ranks in enumerate(texts):
             part = pd.DataFrame(
-                {"domain": domain, "position": range(len(ranks)), "draft_rank": ranks} | columns
+                {"domain": domain, "position": range(len(ranks)), "draft_rank": ranks}
+                | columns
             )
-            rows += [part.assign(prompt_id=f"{domain}-{number}-{i}") for i in range(copies)]
+            rows += [
+                part.assign(prompt_id=f"{domain}-{number}-{i}") for i in range(copies)
+            ]
     frame = pd.concat(rows, ignore_index=True)
     free = {
         "token": 0,
@@ -51,7 +54,9 @@ def trace_of(texts, domains=("chat",), copies=5, **columns) -> pd.DataFrame:
         "target_entropy": 1.0,
         "draft_entropy": 1.0,
     }
-    frame = frame.assign(**{name: value for name, value in free.items() if name not in frame})
+    frame = frame.assign(
+        **{name: value for name, value in free.items() if name not in frame}
+    )
     frame["target_top"] = frame["token"]
     sure = frame.pop("sure") if "sure" in frame else pd.Series(0.4, frame.index)
     return frame.assign(
@@ -61,13 +66,15 @@ def trace_of(texts, domains=("chat",), copies=5, **columns) -> pd.DataFrame:
 
 
 def labelled(trace, strings=("a", "b"), prompt=(0,), **options) -> pd.DataFrame:
-    return causes.label(trace, strings, dict.fromkeys(trace["prompt_id"], prompt), **options)
+    return causes.label(
+        trace, strings, dict.fromkeys(trace["prompt_id"], prompt), **options
+    )
 
 
 def pooled(found, quantity, domain="pooled") -> pd.Series:
-    return found[(found["domain"] == domain) & (found["quantity"] == quantity)].set_index("cause")[
-        "estimate"
-    ]
+    return found[
+        (found["domain"] == domain) & (found["quantity"] == quantity)
+    ].set_index("cause")["estimate"]
 
 
 def random_trace(seed=0, prompts=12, longest=40) -> pd.DataFrame:
@@ -82,7 +89,9 @@ def random_trace(seed=0, prompts=12, longest=40) -> pd.DataFrame:
             p_token=rng.random(size),
             sure=rng.random(size),
         )
-        parts.append(part.assign(prompt_id=f"p{i:02d}", domain="code" if i % 2 else "chat"))
+        parts.append(
+            part.assign(prompt_id=f"p{i:02d}", domain="code" if i % 2 else "chat")
+        )
     return pd.concat(parts, ignore_index=True)
 
 
@@ -98,7 +107,9 @@ def frame():
 
 
 def run_of(trace, temperature=0.0):
-    return SimpleNamespace(trace=trace, manifest={"profile": {"temperature": temperature}})
+    return SimpleNamespace(
+        trace=trace, manifest={"profile": {"temperature": temperature}}
+    )
 
 
 def test_only_greedy_runs_are_taken_and_rows_are_put_in_order():
@@ -133,7 +144,9 @@ def test_bad_settings_are_named(options, message):
 
 def test_too_few_prompts_are_refused():
     few = labelled(trace_of([RANKS], copies=4))
-    with pytest.raises(ValueError, match="'chat' has 4 prompts; an interval needs at least 5"):
+    with pytest.raises(
+        ValueError, match="'chat' has 4 prompts; an interval needs at least 5"
+    ):
         causes.shares(few, causes.flags(few))
     with pytest.raises(ValueError, match="'chat' has 4 prompts"):
         causes.gains(few, causes.flags(few), 4)
@@ -240,7 +253,9 @@ def test_a_text_does_not_go_on_from_the_one_before():
         trace_of([[0] * 2], copies=1, token=[0, 3]),
         trace_of([[0] * 2], copies=1, token=[2, 2]).assign(prompt_id="z"),
     )
-    assert list(labelled(pd.concat([first, second], ignore_index=True), strings)["begins"]) == [
+    assert list(
+        labelled(pd.concat([first, second], ignore_index=True), strings)["begins"]
+    ) == [
         "text",
         "nothing",
         "text",
@@ -275,13 +290,21 @@ def test_states_ranks_places_and_distances_by_hand():
     ]
     assert found["found"].isna().tolist() == (found["draft_rank"] == 0).tolist()
     assert list(found["distance"]) == [0, 0, 1, 2, 1, 1, 1, 2, 1, 1, 1]
-    assert list(found["since"][:5]) == ["none yet", "none yet", "right after", "2-3", "right after"]
+    assert list(found["since"][:5]) == [
+        "none yet",
+        "none yet",
+        "right after",
+        "2-3",
+        "right after",
+    ]
     assert list(found["place"]) == ["0"] + ["1-3"] * 3 + ["4-15"] * 7
     assert list(found["context"]) == ["under 64"] * 4 + ["64-127"] * 7
     assert list(labelled(trace, sure=0.95)["state"].unique()) == ["both unsure"]
 
 
-@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=12), min_size=1, max_size=4))
+@given(
+    st.lists(st.lists(st.booleans(), min_size=1, max_size=12), min_size=1, max_size=4)
+)
 def test_distance_is_what_a_slow_count_says(texts):
     frame = pd.DataFrame(
         [(str(i), float(hit)) for i, text in enumerate(texts) for hit in text],
@@ -351,7 +374,9 @@ def test_without_rejections_there_are_no_shares_and_no_gains():
     members = causes.flags(frame)
     assert not members.filter(like="found").to_numpy().any()
     found = causes.shares(frame, members, n=FEW)
-    assert pooled(found, "share").isna().all() and set(pooled(found, "rate").dropna()) == {0}
+    assert pooled(found, "share").isna().all() and set(
+        pooled(found, "rate").dropna()
+    ) == {0}
     assert (causes.gains(frame, members, 4, draws=2, n=FEW)["estimate"] == 0).all()
     assert causes.met(frame, 4).empty and causes.worst(frame, 4).empty
     assert causes.wider(frame, 4, n=FEW).lies_within(0, 0)
@@ -378,7 +403,9 @@ def test_gains_do_not_add():
     frame = labelled(trace_of([[1, 1] * 5]))
     even = frame["position"] % 2 == 0
     gain = pooled(
-        causes.gains(frame, pd.DataFrame({"even": even, "odd": ~even, "every": True}), 4, n=FEW),
+        causes.gains(
+            frame, pd.DataFrame({"even": even, "odd": ~even, "every": True}), 4, n=FEW
+        ),
         "gain",
     )
     assert gain.tolist() == pytest.approx([1, 10 / 6 - 1, 4]), (
@@ -388,7 +415,8 @@ def test_gains_do_not_add():
 
 def test_nothing_repaired_is_the_replay_itself_and_everything_fills_every_block(frame):
     none, every = (
-        causes.counterfactual(frame, np.full(len(frame), value)) for value in (False, True)
+        causes.counterfactual(frame, np.full(len(frame), value))
+        for value in (False, True)
     )
     assert replay.replay(none, 4).equals(replay.replay(frame, 4))
     assert every.drop(columns="draft_rank").equals(frame.drop(columns="draft_rank")), (
@@ -398,11 +426,15 @@ def test_nothing_repaired_is_the_replay_itself_and_everything_fills_every_block(
     assert (blocks["emitted"] == np.minimum(5, blocks["remaining"])).all()
     texts = frame.groupby("prompt_id").size()
     gain = pooled(
-        causes.gains(frame, pd.DataFrame({"every": np.full(len(frame), True)}), 4, n=FEW), "gain"
+        causes.gains(
+            frame, pd.DataFrame({"every": np.full(len(frame), True)}), 4, n=FEW
+        ),
+        "gain",
     )["every"]
     base = rates(replay.prompt_sums(replay.replay(frame, 4)))
     assert gain == pytest.approx(
-        texts.sum() / np.ceil(texts / 5).sum() - base["emitted"].sum() / base["blocks"].sum()
+        texts.sum() / np.ceil(texts / 5).sum()
+        - base["emitted"].sum() / base["blocks"].sum()
     )
 
 
@@ -424,7 +456,11 @@ def test_gains_are_the_difference_of_two_summaries(frame, shape):
 
 @settings(deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.booleans()), min_size=1, max_size=40),
+    st.lists(
+        st.tuples(st.integers(0, 2), st.booleans(), st.booleans()),
+        min_size=1,
+        max_size=40,
+    ),
     st.integers(1, 6),
 )
 def test_repairing_more_never_costs_a_chain_a_block(rows, gamma):
@@ -436,12 +472,15 @@ def test_repairing_more_never_costs_a_chain_a_block(rows, gamma):
     ]
     assert blocks[0] >= blocks[1] >= blocks[2]
     one = np.arange(len(ranks)) == np.argmax(ranks > 0)
-    assert blocks[0] - len(replay.replay(causes.counterfactual(trace, one), gamma)) in (0, 1), (
-        "one rejection costs a pass at most"
-    )
+    assert blocks[0] - len(replay.replay(causes.counterfactual(trace, one), gamma)) in (
+        0,
+        1,
+    ), "one rejection costs a pass at most"
 
 
-def test_a_class_of_accepted_positions_costs_nothing_and_all_rejections_are_no_random_pick(frame):
+def test_a_class_of_accepted_positions_costs_nothing_and_all_rejections_are_no_random_pick(
+    frame,
+):
     rejected = frame["rejected"] > 0
     found = causes.gains(
         frame,
@@ -467,9 +506,14 @@ def test_rejections_in_a_row_cost_more_than_as_many_at_random():
     burst = labelled(
         trace_of([[1] * 8 + [0, 0, 0, 0, 1] * 8])
     )  # the lone ones stand where the bonus token does, and cost nothing
-    members = pd.DataFrame({"in a row": burst["position"] < 8, "alone": burst["position"] >= 8})
+    members = pd.DataFrame(
+        {"in a row": burst["position"] < 8, "alone": burst["position"] >= 8}
+    )
     found = causes.gains(burst, members, 4, draws=5, n=FEW)
-    assert pooled(found, "surplus")["in a row"] > 0.1 and pooled(found, "surplus")["alone"] < -0.1
+    assert (
+        pooled(found, "surplus")["in a row"] > 0.1
+        and pooled(found, "surplus")["alone"] < -0.1
+    )
     assert pooled(found, "gain")["alone"] == 0
     both = found.pivot(index=["cause", "domain"], columns="quantity", values="estimate")
     assert (both["gain"] - both["random"] - both["surplus"]).abs().max() < 1e-12
@@ -495,9 +539,15 @@ def test_comb_is_the_best_path_with_siblings():
     )
 
 
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(1, 5), st.integers(1, 4))
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=30),
+    st.integers(1, 5),
+    st.integers(1, 4),
+)
 def test_siblings_save_one_rejection_a_block(ranks, gamma, width):
-    blocks = replay.replay(trace_of([ranks], copies=1), causes.comb(gamma, width), "every")
+    blocks = replay.replay(
+        trace_of([ranks], copies=1), causes.comb(gamma, width), "every"
+    )
     for start, accepted in zip(blocks["start"], blocks["accepted"], strict=True):
         run = next(
             (i for i, rank in enumerate(ranks[start : start + gamma]) if rank),
@@ -546,10 +596,14 @@ def test_texts_that_differ_look_bursty_and_the_shuffle_knows_it():
     ranks = (
         np.random.default_rng(0).random((20, 200)) < np.repeat([0.7, 0.1], 10)[:, None]
     )  # independent within each text
-    found = causes.hazard(labelled(trace_of(ranks.astype(int).tolist(), copies=1)), longest=4).frame
+    found = causes.hazard(
+        labelled(trace_of(ranks.astype(int).tolist(), copies=1)), longest=4
+    ).frame
     rows = found[found["domain"] == "pooled"].set_index("distance")
     assert rows.loc[1, "estimate"] > rows.loc[1, "geometric"] + 0.1
-    assert rows["estimate"].to_numpy() == pytest.approx(rows["shuffled"].to_numpy(), abs=0.06)
+    assert rows["estimate"].to_numpy() == pytest.approx(
+        rows["shuffled"].to_numpy(), abs=0.06
+    )
 
 
 # ---- single cases --------------------------------------------------------------------------------
@@ -557,16 +611,23 @@ def test_texts_that_differ_look_bursty_and_the_shuffle_knows_it():
 
 def test_met_rejections_and_what_they_lose_by_hand():
     found = causes.met(labelled(trace_of([RANKS], copies=1)), 4)
-    assert found[["position", "kept", "lost"]].to_numpy().tolist() == [[1, 1, 3], [4, 2, 2]], (
-        "position 9 is the bonus token's"
-    )
+    assert found[["position", "kept", "lost"]].to_numpy().tolist() == [
+        [1, 1, 3],
+        [4, 2, 2],
+    ], "position 9 is the bonus token's"
 
 
 def test_met_rejections_are_the_blocks_that_were_cut(frame):
     for gamma in (1, 3, 8):
         found, blocks = causes.met(frame, gamma), replay.replay(frame, gamma)
-        assert len(found) == (blocks["accepted"] < np.minimum(gamma, blocks["remaining"])).sum()
-        assert found["rejected"].all() and found["lost"].between(1, gamma - found["kept"]).all()
+        assert (
+            len(found)
+            == (blocks["accepted"] < np.minimum(gamma, blocks["remaining"])).sum()
+        )
+        assert (
+            found["rejected"].all()
+            and found["lost"].between(1, gamma - found["kept"]).all()
+        )
         after = replay.replay(
             causes.counterfactual(frame, frame["rejected"] < 2), gamma
         )  # what could be kept at most
@@ -576,23 +637,31 @@ def test_met_rejections_are_the_blocks_that_were_cut(frame):
 def test_worst_cases_lose_most_and_are_one_a_text():
     trace = pd.concat(
         [
-            trace_of([[1, 0, 0, 0, 0]], copies=1, q_token=[q] + [0.2] * 4).assign(prompt_id=name)
+            trace_of([[1, 0, 0, 0, 0]], copies=1, q_token=[q] + [0.2] * 4).assign(
+                prompt_id=name
+            )
             for name, q in (("a", 0.1), ("b", 0.001), ("c", 0.01))
         ]
         + [trace_of([[1, 1, 0]], copies=1).assign(prompt_id="d")]
     )
     found = causes.worst(labelled(trace.reset_index(drop=True)), 4, count=3)
-    assert found["prompt_id"].tolist() == ["b", "c", "a"] and found["lost"].tolist() == [4, 4, 4]
+    assert found["prompt_id"].tolist() == ["b", "c", "a"] and found[
+        "lost"
+    ].tolist() == [4, 4, 4]
 
 
 def test_cases_are_shown_as_text_and_escaped():
     strings = ["<b>", "$x", "\n", " y"]
     frame = labelled(
-        trace_of([[0, 1, 0]], copies=1, token=[2, 1, 3], draft_top=3).assign(prompt_id="<p>"),
+        trace_of([[0, 1, 0]], copies=1, token=[2, 1, 3], draft_top=3).assign(
+            prompt_id="<p>"
+        ),
         strings,
         prompt=(0, 1),
     )
-    table = causes.as_text(causes.worst(frame, 4), frame, strings, {"<p>": (0, 1)}, tail=4)
+    table = causes.as_text(
+        causes.worst(frame, 4), frame, strings, {"<p>": (0, 1)}, tail=4
+    )
     row = table.iloc[0]
     assert (
         row["context"],
@@ -619,12 +688,21 @@ def found(frame):
     whole = members.assign(every=True)
     often = causes.shares(frame, members, n=FEW)
     chain = causes.gains(frame, whole, 4, draws=2, n=FEW)
-    return causes.causes_of(often, chain, causes.gains(frame, whole, static_tree(2, 2), n=FEW))
+    return causes.causes_of(
+        often, chain, causes.gains(frame, whole, static_tree(2, 2), n=FEW)
+    )
 
 
 def test_overview_has_what_is_met_and_no_random_for_since(found):
     table = causes.overview(found)
-    assert list(table)[1:] == ["share", "positions", "rate", "gain", "random", "gain, tree"]
+    assert list(table)[1:] == [
+        "share",
+        "positions",
+        "rate",
+        "gain",
+        "random",
+        "gain, tree",
+    ]
     assert "every" in set(table["cause"]) and "kind: keyword" in set(table["cause"])
     assert "kind: name" not in set(table["cause"]), "never met"
     since = table["cause"].str.startswith("since")
@@ -639,7 +717,9 @@ def test_ranking_names_causes_by_family_and_gain(found):
         assert rows["gain"].is_monotonic_decreasing
         assert rows["drawn"].any(), "the largest class of a family is always drawn"
     low = found.at(domain="pooled", quantity="excess").frame.set_index("cause")["low"]
-    assert (table["is_cause"] == (low[table.index] > 0) & (table["family"] != "since")).all()
+    assert (
+        table["is_cause"] == (low[table.index] > 0) & (table["family"] != "since")
+    ).all()
     none = table.assign(is_cause=False)
     assert set(causes.dearest(none).index) == set(none.index[none["tested"]])
     assert causes.dearest(table)["gain"].is_monotonic_decreasing
@@ -679,13 +759,17 @@ def test_what_is_drawn_of_the_classes(found):
     stars = drawn.loc[drawn["cause"].str.endswith("*"), "cause"].str.removesuffix(" *")
     wanted = ranking[ranking["drawn"] & ranking["is_cause"]]
     assert set(stars) == set(wanted.index)
-    random = drawn[drawn["panel"].str.startswith("tokens") & (drawn["mark"] == "compared with")]
+    random = drawn[
+        drawn["panel"].str.startswith("tokens") & (drawn["mark"] == "compared with")
+    ]
     assert len(random) and not random["cause"].str.startswith("since").any()
 
 
 def test_promise_and_hazard_references(frame):
     promises = causes.promises(frame)
-    wide = promises.frame.pivot(index=["domain", "state"], columns="what", values="estimate")
+    wide = promises.frame.pivot(
+        index=["domain", "state"], columns="what", values="estimate"
+    )
     assert (wide["rejected"] - wide["promised"] - wide["gap"]).abs().max() < 1e-12
     hazard = causes.hazard(frame, longest=4)
     moved = causes.after_one(hazard, "geometric").at(domain="pooled").frame.iloc[0]

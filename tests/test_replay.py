@@ -17,7 +17,9 @@ from speclab.tree import Tree, chain, static_tree
 
 PAPER_TREE = static_tree(3, 2, 8)
 GAPS = Tree(
-    np.array([-1, 0, 0, 1, 2, 4]), np.array([0, 1, 3, 0, 2, 0]), np.array([0, 1, 1, 2, 2, 3])
+    np.array([-1, 0, 0, 1, 2, 4]),
+    np.array([0, 1, 3, 0, 2, 0]),
+    np.array([0, 1, 1, 2, 2, 3]),
 )  # ranks need not be 0, 1, 2
 TREES = [
     GAPS,
@@ -86,7 +88,12 @@ def test_chain_by_hand():
         and blocks["truncated"].dtype == bool
     )
     row = rates(prompt_sums(blocks)).iloc[0]
-    assert (row.blocks, row.block_efficiency, row.mean_accepted, row.truncated_share) == (
+    assert (
+        row.blocks,
+        row.block_efficiency,
+        row.mean_accepted,
+        row.truncated_share,
+    ) == (
         4,
         2.0,
         5 / 4,
@@ -128,15 +135,15 @@ def test_paper_tree_by_hand():
 def test_end_of_text_by_hand():
     # Room for all three but no bonus token; and a block that is cut by the end is not one that
     # fails at the last token.
-    assert replay(ranks(0, 0, 0), 3)[["accepted", "emitted", "truncated"]].to_numpy().tolist() == [
-        [3, 3, True]
-    ]
-    assert replay(ranks(0, 0, 0), 2)[["accepted", "emitted", "truncated"]].to_numpy().tolist() == [
-        [2, 3, False]
-    ]
-    assert replay(ranks(0, 0, 5), 9)[["accepted", "emitted", "truncated"]].to_numpy().tolist() == [
-        [2, 3, False]
-    ]
+    assert replay(ranks(0, 0, 0), 3)[
+        ["accepted", "emitted", "truncated"]
+    ].to_numpy().tolist() == [[3, 3, True]]
+    assert replay(ranks(0, 0, 0), 2)[
+        ["accepted", "emitted", "truncated"]
+    ].to_numpy().tolist() == [[2, 3, False]]
+    assert replay(ranks(0, 0, 5), 9)[
+        ["accepted", "emitted", "truncated"]
+    ].to_numpy().tolist() == [[2, 3, False]]
     sums = {
         ends: prompt_sums(replay(ranks(1, 0, 0, 0, 0), 2, starts="every"), ends).iloc[0]
         for ends in ("all", "untruncated", "room")
@@ -159,7 +166,11 @@ def test_end_of_text_by_hand():
         sums["room"].emitted,
         sums["room"].drafted,
     ) == (3, 4, 7, 6)
-    assert sums["untruncated"][["survival_1", "survival_2", "truncated"]].tolist() == [2, 2, 0]
+    assert sums["untruncated"][["survival_1", "survival_2", "truncated"]].tolist() == [
+        2,
+        2,
+        0,
+    ]
 
 
 def test_leaving_out_cut_blocks_is_biased_low():
@@ -167,7 +178,9 @@ def test_leaving_out_cut_blocks_is_biased_low():
     # only the failures would be left.
     trace = ranks(*[0] * 9, 1, *[0] * 6)
     tau = {
-        ends: rates(prompt_sums(replay(trace, 7, "every"), ends))["block_efficiency"].item()
+        ends: rates(prompt_sums(replay(trace, 7, "every"), ends))[
+            "block_efficiency"
+        ].item()
         for ends in ("untruncated", "room")
     }
     assert tau["untruncated"] < tau["room"]
@@ -180,7 +193,9 @@ def test_sampled_by_hand():
     blocks = replay_sampled(trace, 2)
     # From 0: rejected -> a block at 1; else both accepted, the bonus ends the text. From 1: one
     # accepted, then one recovered or accepted.
-    assert blocks["start"].tolist() == [0, 1] and np.allclose(blocks["weight"], [1, 1 / 2])
+    assert blocks["start"].tolist() == [0, 1] and np.allclose(
+        blocks["weight"], [1, 1 / 2]
+    )
     assert np.allclose(blocks["accepted"], [1 / 2 + 1 / 2, 1 + 1 / 4])
     assert np.allclose(blocks["truncated"], [0, 1 / 4])
     assert np.allclose(blocks["emitted"], [2, 2])
@@ -189,9 +204,9 @@ def test_sampled_by_hand():
         every[["weight", "accepted", "emitted", "truncated"]],
         [[1, 1, 2, 0], [1, 1.25, 2, 0.25], [1, 0.25, 1, 0.25]],
     )
-    assert rates(prompt_sums(replay_sampled(trace, 2)))["block_efficiency"].item() == pytest.approx(
-        3 / 1.5
-    )
+    assert rates(prompt_sums(replay_sampled(trace, 2)))[
+        "block_efficiency"
+    ].item() == pytest.approx(3 / 1.5)
 
 
 def test_two_averages_differ_where_hard_regions_are():
@@ -241,7 +256,9 @@ class GreedyToy:
         text = self.text(limit)
         return {
             "token": list(text),
-            "draft_rank": [self.draft(text[:t]).index(text[t]) for t in range(len(text))],
+            "draft_rank": [
+                self.draft(text[:t]).index(text[t]) for t in range(len(text))
+            ],
         }
 
 
@@ -270,11 +287,15 @@ def literal_decoder(toy: GreedyToy, tree: Tree, limit: int) -> list[tuple[int, i
     return passes
 
 
-@pytest.mark.parametrize("tree", TREES, ids=lambda tree: f"{tree.size}nodes{tree.max_depth}deep")
+@pytest.mark.parametrize(
+    "tree", TREES, ids=lambda tree: f"{tree.size}nodes{tree.max_depth}deep"
+)
 @pytest.mark.parametrize("limit", [1, 7, 30])
 def test_equals_the_literal_decoder(tree, limit):
     toys = {f"p{seed}": GreedyToy(seed) for seed in range(12)}
-    blocks = replay(as_trace({name: toy.trace(limit) for name, toy in toys.items()}), tree)
+    blocks = replay(
+        as_trace({name: toy.trace(limit) for name, toy in toys.items()}), tree
+    )
     for name, toy in toys.items():
         own = blocks[blocks["prompt_id"] == name]
         assert list(zip(own["start"], own["emitted"], strict=True)) == literal_decoder(
@@ -314,7 +335,9 @@ class SampledToy:
             yield text, prob
         else:
             for token in range(3):
-                yield from self.texts(limit, text + (token,), prob * self.pq(text)[0][token])
+                yield from self.texts(
+                    limit, text + (token,), prob * self.pq(text)[0][token]
+                )
 
 
 def sampled_trace(
@@ -392,11 +415,14 @@ def test_sampled_chain_equals_enumerated_speculative_sampling(gamma, with_eos):
     trace, prob, texts = sampled_trace(toy, limit)
     passes, accepted, cut, final = decode_exactly(toy, gamma, limit)
     assert all(
-        final[text] == pytest.approx(prob[name], abs=1e-13) for name, text in texts.items()
+        final[text] == pytest.approx(prob[name], abs=1e-13)
+        for name, text in texts.items()
     )  # the enumerated decoder is lossless
     sums = prompt_sums(replay_sampled(trace, gamma)).set_index("prompt_id")
     weight = pd.Series(prob)
-    expected = sums[["blocks", "accepted", "truncated", "emitted"]].mul(weight, axis=0).sum()
+    expected = (
+        sums[["blocks", "accepted", "truncated", "emitted"]].mul(weight, axis=0).sum()
+    )
     length = sum(prob[name] * len(text) for name, text in texts.items())
     assert np.allclose(expected, [passes, accepted, cut, length], rtol=0, atol=1e-12)
 
@@ -405,10 +431,18 @@ def test_sampled_chain_equals_enumerated_speculative_sampling(gamma, with_eos):
 def test_survival_of_a_start_is_that_of_speculative_sampling(seed):
     toy, gamma = SampledToy(seed), 4
     trace, prob, _ = sampled_trace(toy, gamma + 1)
-    first = replay_sampled(trace, gamma, starts="every").query("start == 0").set_index("prompt_id")
+    first = (
+        replay_sampled(trace, gamma, starts="every")
+        .query("start == 0")
+        .set_index("prompt_id")
+    )
     for i in range(1, gamma + 1):
-        exact = sum(p for p, taken, _ in one_block(toy, (), gamma, gamma + 1) if taken >= i)
-        assert (first[f"survival_{i}"] * pd.Series(prob)).sum() == pytest.approx(exact, abs=1e-13)
+        exact = sum(
+            p for p, taken, _ in one_block(toy, (), gamma, gamma + 1) if taken >= i
+        )
+        assert (first[f"survival_{i}"] * pd.Series(prob)).sum() == pytest.approx(
+            exact, abs=1e-13
+        )
 
 
 class StickyToy(SampledToy):
@@ -420,9 +454,9 @@ class StickyToy(SampledToy):
 
     def pq(self, prefix: tuple) -> tuple[np.ndarray, np.ndarray]:
         surprise = not prefix or (prefix[-1] == 2) != self.easy  # draft is bad here
-        return np.array([0.3, 0.1, 0.6]), np.array([0.6, 0.3, 0.1]) if surprise else np.array(
-            [0.3, 0.1, 0.6]
-        )
+        return np.array([0.3, 0.1, 0.6]), np.array(
+            [0.6, 0.3, 0.1]
+        ) if surprise else np.array([0.3, 0.1, 0.6])
 
 
 @pytest.mark.parametrize("easy_after_surprise", [True, False])
@@ -435,8 +469,14 @@ def test_product_of_overlaps_is_biased(easy_after_surprise):
     toy = StickyToy(easy_after_surprise)
     trace, prob, texts = sampled_trace(toy, 3)
     exact = sum(p for p, taken, _ in one_block(toy, (), 2, 3) if taken >= 2)
-    first = replay_sampled(trace, 2, starts="every").query("start == 0").set_index("prompt_id")
-    assert (first["survival_2"] * pd.Series(prob)).sum() == pytest.approx(exact, abs=1e-13)
+    first = (
+        replay_sampled(trace, 2, starts="every")
+        .query("start == 0")
+        .set_index("prompt_id")
+    )
+    assert (first["survival_2"] * pd.Series(prob)).sum() == pytest.approx(
+        exact, abs=1e-13
+    )
     product = sum(
         prob[name] * np.prod([np.minimum(*toy.pq(text[:t])).sum() for t in range(2)])
         for name, text in texts.items()
@@ -458,7 +498,9 @@ def test_visits_equal_simulated_blocks():
         accept, start = uniforms < ratio, 0
         while start < 12:
             seen[start] += 1
-            taken = next((k for k in range(3) if start + k >= 12 or not accept[start + k]), 3)
+            taken = next(
+                (k for k in range(3) if start + k >= 12 or not accept[start + k]), 3
+            )
             start += taken + 1
     weight = blocks.set_index("start")["weight"].reindex(range(12), fill_value=0.0)
     assert np.abs(seen / runs - weight).max() < 0.015
@@ -471,11 +513,15 @@ def test_point_mass_tree_over_sampled_text():
     toy, limit, tree = SampledToy(8), 4, static_tree(2, 2)
     texts = list(toy.texts(limit))
     order = {
-        text[:t]: list(np.argsort(-toy.pq(text[:t])[1])) for text, _ in texts for t in range(limit)
+        text[:t]: list(np.argsort(-toy.pq(text[:t])[1]))
+        for text, _ in texts
+        for t in range(limit)
     }
     trace = as_trace(
         {
-            str(text): {"draft_rank": [order[text[:t]].index(text[t]) for t in range(limit)]}
+            str(text): {
+                "draft_rank": [order[text[:t]].index(text[t]) for t in range(limit)]
+            }
             for text, _ in texts
         }
     )
@@ -492,21 +538,27 @@ def test_point_mass_tree_over_sampled_text():
                 for child in order[text + path][:2] if depth < 2 else []:
                     grown.append((path + (child,), prob * left * (p[child] / left)))
                     left -= p[child]
-                rest = [x for x in range(3) if depth == 2 or x not in order[text + path][:2]]
+                rest = [
+                    x for x in range(3) if depth == 2 or x not in order[text + path][:2]
+                ]
                 total += sum(prob * p[x] * passes(text + path + (x,)) for x in rest)
-            frontier = [(path, prob) for path, prob in grown if len(text + path) < limit]
+            frontier = [
+                (path, prob) for path, prob in grown if len(text + path) < limit
+            ]
         return total
 
     sums = prompt_sums(replay(trace, tree)).set_index("prompt_id")
-    assert sum(prob * sums["blocks"][str(text)] for text, prob in texts) == pytest.approx(
-        passes(()), abs=1e-12
-    )
+    assert sum(
+        prob * sums["blocks"][str(text)] for text, prob in texts
+    ) == pytest.approx(passes(()), abs=1e-12)
 
 
 # ---------------------------------------------------------------- properties
 
 rank_lists = st.lists(
-    st.lists(st.sampled_from([0, 0, 0, 1, 2, 7]), min_size=1, max_size=25), min_size=1, max_size=4
+    st.lists(st.sampled_from([0, 0, 0, 1, 2, 7]), min_size=1, max_size=25),
+    min_size=1,
+    max_size=4,
 )
 prob_lists = st.lists(
     st.lists(st.tuples(st.floats(0.01, 1), st.floats(0, 1)), min_size=1, max_size=20),
@@ -521,20 +573,26 @@ def check_counts(trace, blocks, depth):
     assert np.allclose(sums["emitted"], trace.groupby("prompt_id", sort=False).size())
     total = rates(sums).iloc[0]
     assert 1 - 1e-12 <= total.block_efficiency <= depth + 1 + 1e-12
-    assert total.block_efficiency == pytest.approx(1 + total.mean_accepted - total.truncated_share)
-    survival = sums[[f"survival_{d}" for d in range(1, depth + 1)]].sum()
-    assert (survival.diff().dropna() <= 1e-12).all() and survival.sum() == pytest.approx(
-        sums["accepted"].sum()
+    assert total.block_efficiency == pytest.approx(
+        1 + total.mean_accepted - total.truncated_share
     )
+    survival = sums[[f"survival_{d}" for d in range(1, depth + 1)]].sum()
+    assert (
+        survival.diff().dropna() <= 1e-12
+    ).all() and survival.sum() == pytest.approx(sums["accepted"].sum())
     assert (blocks["accepted"] <= np.minimum(depth, blocks["remaining"]) + 1e-12).all()
     room = prompt_sums(blocks, "room")
-    assert room["emitted"].sum() == pytest.approx((room["blocks"] + room["accepted"]).sum())
+    assert room["emitted"].sum() == pytest.approx(
+        (room["blocks"] + room["accepted"]).sum()
+    )
 
 
 @settings(deadline=None, max_examples=60)
 @given(rank_lists, st.sampled_from(TREES))
 def test_walk_properties(lists, tree):
-    trace = as_trace({f"p{i}": {"draft_rank": values} for i, values in enumerate(lists)})
+    trace = as_trace(
+        {f"p{i}": {"draft_rank": values} for i, values in enumerate(lists)}
+    )
     blocks = replay(trace, tree)
     check_counts(trace, blocks, tree.max_depth)
     assert (blocks["emitted"] == blocks["accepted"] + 1 - blocks["truncated"]).all()
@@ -554,7 +612,10 @@ def test_walk_properties(lists, tree):
 def test_sampled_properties(lists, gamma):
     trace = as_trace(
         {
-            f"p{i}": {"p_token": [p for p, _ in values], "q_token": [q for _, q in values]}
+            f"p{i}": {
+                "p_token": [p for p, _ in values],
+                "q_token": [q for _, q in values],
+            }
             for i, values in enumerate(lists)
         }
     )
@@ -576,9 +637,14 @@ def test_larger_gamma_never_accepts_less_and_sampled_agrees_at_certainty(lists, 
     trace = as_trace({f"p{i}": column for i, column in enumerate(columns)})
     short, longer = (replay(trace, g, "every") for g in (gamma, gamma + 1))
     assert (longer["accepted"] >= short["accepted"]).all()
-    for starts in ("visited", "every"):  # q/p in {0, 1}: the sampled chain is the greedy one
+    for starts in (
+        "visited",
+        "every",
+    ):  # q/p in {0, 1}: the sampled chain is the greedy one
         pd.testing.assert_frame_equal(
-            replay(trace, gamma, starts), replay_sampled(trace, gamma, starts), check_dtype=False
+            replay(trace, gamma, starts),
+            replay_sampled(trace, gamma, starts),
+            check_dtype=False,
         )
 
 
@@ -602,12 +668,17 @@ def test_row_order_does_not_matter():
     sort = ["prompt_id", "start"]
     for starts in ("visited", "every"):
         pd.testing.assert_frame_equal(
-            *(replay(t, 3, starts).sort_values(sort, ignore_index=True) for t in (trace, shuffled))
+            *(
+                replay(t, 3, starts).sort_values(sort, ignore_index=True)
+                for t in (trace, shuffled)
+            )
         )
 
 
 def test_sweep_equals_replay_gamma_by_gamma():
-    trace = two_domains().assign(p_token=0.5, q_token=lambda t: 0.5 / (1 + t["draft_rank"]))
+    trace = two_domains().assign(
+        p_token=0.5, q_token=lambda t: 0.5 / (1 + t["draft_rank"])
+    )
     for rule, starts, ends in itertools.product(
         ["greedy", "rejection"], ["visited", "every"], ["all", "untruncated", "room"]
     ):
@@ -671,13 +742,19 @@ def test_bad_gamma(gamma):
 
 
 @pytest.mark.parametrize(
-    "positions", [[0, 1, 3], [1, 2, 3], [0, 0, 1], [0, 1, 1], [-1, 0, 1], [0, 1, np.nan]]
+    "positions",
+    [[0, 1, 3], [1, 2, 3], [0, 0, 1], [0, 1, 1], [-1, 0, 1], [0, 1, np.nan]],
 )
 def test_missing_positions_name_the_prompt(positions):
     trace = pd.concat(
-        [ranks(0, 0, prompt="fine"), ranks(0, 0, 0, prompt="broken").assign(position=positions)]
+        [
+            ranks(0, 0, prompt="fine"),
+            ranks(0, 0, 0, prompt="broken").assign(position=positions),
+        ]
     )
-    with pytest.raises(ValueError, match="prompt 'broken' has position .* needs 0..n-1"):
+    with pytest.raises(
+        ValueError, match="prompt 'broken' has position .* needs 0..n-1"
+    ):
         replay(trace, 2)
 
 
@@ -685,7 +762,9 @@ def bad(column, value):
     trace = as_trace(
         {"a": {"draft_rank": [0.0, 0.0], "p_token": [0.5, 0.5], "q_token": [0.5, 0.5]}}
     )
-    trace[column] = trace[column].astype(object if column in ("prompt_id", "domain") else float)
+    trace[column] = trace[column].astype(
+        object if column in ("prompt_id", "domain") else float
+    )
     trace.loc[1, column] = value
     return trace
 
@@ -720,7 +799,10 @@ def test_other_bad_input():
             lambda: replay(trace.drop(columns="draft_rank"), 2),
             r"lacks the columns \['draft_rank'\]",
         ),
-        (lambda: replay_sampled(trace, 2), r"lacks the columns \['p_token', 'q_token'\]"),
+        (
+            lambda: replay_sampled(trace, 2),
+            r"lacks the columns \['p_token', 'q_token'\]",
+        ),
         (
             lambda: replay(trace, 2, starts="some"),
             "starts = 'some' is unknown; allowed: visited, every",
@@ -752,7 +834,9 @@ def test_rejection_rule_refuses_greedy_text():
     }
     with pytest.raises(ValueError, match="greedy text"):
         replay_sampled(as_trace({"a": columns}), 2)
-    replay_sampled(as_trace({"a": {**columns, "target_top": [4] * 29 + [5]}}), 2)  # sampled
+    replay_sampled(
+        as_trace({"a": {**columns, "target_top": [4] * 29 + [5]}}), 2
+    )  # sampled
     replay_sampled(
         as_trace({"a": {**columns, "p_token": [0.9] * 30}}), 2
     )  # may well be sampled: 0.9 ** 30 = 0.04

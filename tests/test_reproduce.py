@@ -37,7 +37,9 @@ def write(root: Path, name: str, body: str, title: str = "# A question?") -> Pat
     cells[1].metadata.tags = ["parameters"]
     book = nbformat.v4.new_notebook(
         cells=cells,
-        metadata={"kernelspec": {"name": "python3", "language": "python", "display_name": "x"}},
+        metadata={
+            "kernelspec": {"name": "python3", "language": "python", "display_name": "x"}
+        },
     )
     (root / "notebooks").mkdir(exist_ok=True)
     nbformat.write(book, root / "notebooks" / f"{name}.ipynb")
@@ -53,7 +55,10 @@ def run(root: Path, *arguments: str) -> int:
 
 def ages(root: Path) -> dict[str, int]:
     """When each executed notebook was written."""
-    return {p.stem: p.stat().st_mtime_ns for p in (root / "build" / "tiny").glob("[0-9]*.ipynb")}
+    return {
+        p.stem: p.stat().st_mtime_ns
+        for p in (root / "build" / "tiny").glob("[0-9]*.ipynb")
+    }
 
 
 @pytest.fixture
@@ -88,7 +93,11 @@ def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):
     ]
     out = capsys.readouterr().out.splitlines()
     assert len(out) == 3
-    assert out[0].startswith("01_good") and "1 figures" in out[0] and out[0].endswith("done")
+    assert (
+        out[0].startswith("01_good")
+        and "1 figures" in out[0]
+        and out[0].endswith("done")
+    )
     assert "2 notebooks (0 up to date, 0 failed)" in out[2] and "index.html" in out[2]
     page = (build / "index.html").read_text()
     assert (
@@ -98,9 +107,9 @@ def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):
         and str(repository) not in page
     )
     for file in build.glob("*.html"):
-        assert "<script src=" not in file.read_text() and "cdn" not in file.read_text(), (
-            f"{file.name} asks the network for something"
-        )
+        assert (
+            "<script src=" not in file.read_text() and "cdn" not in file.read_text()
+        ), f"{file.name} asks the network for something"
 
 
 def test_only_what_changed_runs_again(repository, capsys):
@@ -112,11 +121,17 @@ def test_only_what_changed_runs_again(repository, capsys):
     write(repository, "02_also_good", FIGURE.format(number="02") + "\nmore = 1")
     assert run(repository) == 0
     second = ages(repository)
-    assert second["01_good"] == first["01_good"] and second["02_also_good"] > first["02_also_good"]
+    assert (
+        second["01_good"] == first["01_good"]
+        and second["02_also_good"] > first["02_also_good"]
+    )
     (repository / "figures" / "tiny" / "01_plot.png").unlink()
     assert run(repository) == 0
     third = ages(repository)
-    assert third["01_good"] > second["01_good"] and third["02_also_good"] == second["02_also_good"]
+    assert (
+        third["01_good"] > second["01_good"]
+        and third["02_also_good"] == second["02_also_good"]
+    )
     assert run(repository, "--parameter", "gamma=8") == 0
     assert min(ages(repository).values()) > max(third.values()), (
         "a parameter changes every notebook that has it"
@@ -157,17 +172,24 @@ def kit(tmp_path):
     for name, text in PACKAGE.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    body = "from speclab import notebook, score\nfrom speclab.studies import good as study"
+    body = (
+        "from speclab import notebook, score\nfrom speclab.studies import good as study"
+    )
     write(tmp_path, "01_good", body)
     return tmp_path
 
 
 def digest_of(kit: Path, parameters: dict | None = None, **changes) -> str:
     """The digest of the kit's notebook on a profile whose models lie in the kit."""
-    models = {"target.path": str(kit / "weights/target"), "draft.path": str(kit / "weights/draft")}
+    models = {
+        "target.path": str(kit / "weights/target"),
+        "draft.path": str(kit / "weights/draft"),
+    }
     profile = load_profile("tiny", models | changes)
     notebook = kit / "notebooks" / "01_good.ipynb"
-    return sources.digest(kit, kit / "figures", notebook, profile, parameters or {"gamma": 4})
+    return sources.digest(
+        kit, kit / "figures", notebook, profile, parameters or {"gamma": 4}
+    )
 
 
 @pytest.mark.parametrize(
@@ -175,7 +197,11 @@ def digest_of(kit: Path, parameters: dict | None = None, **changes) -> str:
     [
         ("speclab/score.py", "from speclab.tree import chain\nx = 2\n", True),
         ("speclab/tree.py", "def chain():\n    return 2\n", True),
-        ("speclab/tree.py", 'def chain():\n    """Says more."""\n    return 1  # so\n', False),
+        (
+            "speclab/tree.py",
+            'def chain():\n    """Says more."""\n    return 1  # so\n',
+            False,
+        ),
         ("speclab/stats.py", "x = 2\n", False),
         ("speclab/studies/good.py", "x = 3\n", True),
         ("speclab/studies/other.py", "x = 2\n", False),
@@ -202,7 +228,11 @@ def test_a_notebook_depends_on_what_it_imports_and_reads(kit, file, text, runs_a
 
 
 def test_a_notebook_depends_on_its_prose_its_profile_and_its_parameters(kit):
-    found = {digest_of(kit), digest_of(kit, {"gamma": 5}), digest_of(kit, max_new_tokens=7)}
+    found = {
+        digest_of(kit),
+        digest_of(kit, {"gamma": 5}),
+        digest_of(kit, max_new_tokens=7),
+    }
     book = nbformat.read(kit / "notebooks" / "01_good.ipynb", as_version=4)
     book.cells[0].source += " Another word."
     nbformat.write(book, kit / "notebooks" / "01_good.ipynb")
@@ -220,7 +250,9 @@ def test_prompts_and_weights_outside_the_kit_count_too(kit, tmp_path_factory):
 
 def test_the_kits_own_notebooks_follow_their_studies():
     for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
-        code = "\n".join(text for kind, text in sources.cells_of(path) if kind == "code")
+        code = "\n".join(
+            text for kind, text in sources.cells_of(path) if kind == "code"
+        )
         modules = [p.relative_to(ROOT).as_posix() for p in sources.followed(ROOT, code)]
         assert "speclab/notebook.py" in modules
         assert not [name for name in modules if name.startswith("speclab/ops/")]
@@ -237,7 +269,8 @@ def test_a_failed_notebook_is_kept_and_the_others_run(repository, capsys):
     )
     out = capsys.readouterr().out
     assert (
-        "failed: cell [3]: AssertionError: x is not two, at `assert x == 2, 'x is not two'`" in out
+        "failed: cell [3]: AssertionError: x is not two, at `assert x == 2, 'x is not two'`"
+        in out
     )
     assert "2 notebooks (0 up to date, 1 failed)" in out
     assert "x is not two" in (build / "index.html").read_text()
@@ -260,9 +293,13 @@ def test_a_dead_kernel_is_a_failed_notebook(repository, capsys):
 def test_a_figure_that_is_no_longer_written_goes(repository):
     assert run(repository, "--notebook", "1") == 0
     write(repository, "01_good", "pass")
-    (repository / "figures" / "tiny" / "01_mine.txt").write_text("not written by a notebook")
+    (repository / "figures" / "tiny" / "01_mine.txt").write_text(
+        "not written by a notebook"
+    )
     assert run(repository, "--notebook", "01_good") == 0
-    assert sorted(p.name for p in (repository / "figures" / "tiny").iterdir()) == ["01_mine.txt"]
+    assert sorted(p.name for p in (repository / "figures" / "tiny").iterdir()) == [
+        "01_mine.txt"
+    ]
 
 
 def test_a_broken_stamp_means_run_again(repository):
@@ -277,14 +314,19 @@ def test_a_broken_stamp_means_run_again(repository):
     ("arguments", "message"),
     [
         (["--parameter", "gama=3"], "parameter 'gama': did you mean 'gamma'?"),
-        (["--parameter", "gamma=three"], "parameter gamma='three': needed is int, as 4"),
+        (
+            ["--parameter", "gamma=three"],
+            "parameter gamma='three': needed is int, as 4",
+        ),
         (["--notebook", "07"], "notebook '07': there are 01_good, 02_also_good"),
         (["--notebook", "02_also_god"], "did you mean '02_also_good'?"),
         (["--profile", "tinny"], "profile='tinny': did you mean 'tiny'?"),
         (["--set", "max_new_token=3"], "did you mean 'max_new_tokens'?"),
     ],
 )
-def test_bad_input_is_an_error_before_anything_runs(repository, capsys, arguments, message):
+def test_bad_input_is_an_error_before_anything_runs(
+    repository, capsys, arguments, message
+):
     assert run(repository, *arguments) == 2
     assert message in capsys.readouterr().err
     assert not (repository / "build").exists()
@@ -314,7 +356,9 @@ def test_interruption_says_what_is_done_and_goes_on_later(repository):
         [sys.executable, "-c", script, str(repository)],
         os.environ | {"PYTHONPATH": str(ROOT)},
     )
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=env)
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=env
+    )
     running = repository / "build" / "tiny" / ".02_also_good.running.ipynb"
     deadline = time.monotonic() + 100
     while not running.exists() and time.monotonic() < deadline:
@@ -354,6 +398,11 @@ def test_pictures_in_an_executed_notebook_are_the_sessions_own(tmp_path):
     (tmp_path / "build" / "mine").mkdir(parents=True)
     executed = tmp_path / "build" / "mine" / "03_a.ipynb"
     executed.write_text("![a](../figures/tiny/03_a.png) and (../figures/tiny/)")
-    session = reproduce.Session(tmp_path, executed.parent, tmp_path / "figures" / "mine", None, {})
+    session = reproduce.Session(
+        tmp_path, executed.parent, tmp_path / "figures" / "mine", None, {}
+    )
     reproduce.point_to_figures(session, executed)
-    assert executed.read_text() == "![a](../../figures/mine/03_a.png) and (../figures/tiny/)"
+    assert (
+        executed.read_text()
+        == "![a](../../figures/mine/03_a.png) and (../figures/tiny/)"
+    )

@@ -87,9 +87,9 @@ def test_rules_on_hand_made_prompts(text, domain):
 
 
 def test_there_are_a_dozen_rules_and_they_cover_the_domains():
-    assert 10 <= len(routers.RULES) <= 14 and {domain for domain, _ in routers.RULES} == set(
-        DOMAINS
-    )
+    assert 10 <= len(routers.RULES) <= 14 and {
+        domain for domain, _ in routers.RULES
+    } == set(DOMAINS)
 
 
 def test_form_is_stripped_and_what_is_left_is_the_task():
@@ -102,7 +102,9 @@ def test_form_is_stripped_and_what_is_left_is_the_task():
     one = head + '    """Add one\n    to a.\n\n    >>> f(1)\n    2\n    """\n'
     assert strip_form(one) == "Add one to a."
     assert (
-        strip_form("def f(a):\n    '''\n    Add two.\n    Args:\n        a: a number\n    '''\n")
+        strip_form(
+            "def f(a):\n    '''\n    Add two.\n    Args:\n        a: a number\n    '''\n"
+        )
         == "Add two."
     )
     assert strip_form('def f(a):\n    """Unclosed text') == "Unclosed text"
@@ -116,7 +118,10 @@ def test_no_project_prompt_keeps_its_form():
     assert not [
         text
         for text in left
-        if re.search(r"\bdef \w+\(|>>>|^Q:|\bA:$|^Problem:|step by step\.|intermediate steps", text)
+        if re.search(
+            r"\bdef \w+\(|>>>|^Q:|\bA:$|^Problem:|step by step\.|intermediate steps",
+            text,
+        )
     ]
 
 
@@ -131,9 +136,9 @@ def test_the_router_knows_the_projects_prompts_with_and_without_form(router):
     for bare, least in ((False, 0.95), (True, 0.9)):
         found = routers.routed(frame_of(load_prompts("project", 50), bare), router)
         assert found["correct"].mean() >= least
-        assert ((found["route"] != found["domain"]) & (found["route"] != UNKNOWN)).mean() <= 0.02, (
-            "unsure is better than wrong"
-        )
+        assert (
+            (found["route"] != found["domain"]) & (found["route"] != UNKNOWN)
+        ).mean() <= 0.02, "unsure is better than wrong"
 
 
 @pytest.mark.skipif(
@@ -147,12 +152,14 @@ def test_the_router_knows_the_benchmark_prompts(router):
 
 
 def test_open_set_prose_is_less_sure_and_mostly_refused(router):
-    inside = router.probabilities(frame_of(load_prompts("project", 50))["text"].tolist()).max(
-        axis=1
-    )
+    inside = router.probabilities(
+        frame_of(load_prompts("project", 50))["text"].tolist()
+    ).max(axis=1)
     outside = router.probabilities(PROSE).max(axis=1)
     assert (
-        roc_auc_score(np.r_[np.ones(len(inside)), np.zeros(len(outside))], np.r_[inside, outside])
+        roc_auc_score(
+            np.r_[np.ones(len(inside)), np.zeros(len(outside))], np.r_[inside, outside]
+        )
         > 0.85
     )
     routes = router.routes(PROSE)
@@ -169,7 +176,9 @@ def test_predictions_are_distributions_and_deterministic(router):
         and p.sum(axis=1) == pytest.approx(1)
         and (load_router().probabilities(texts) == p).all()
     )
-    assert (router.probabilities(texts[::-1])[::-1] == p).all(), "no text depends on its neighbours"
+    assert (router.probabilities(texts[::-1])[::-1] == p).all(), (
+        "no text depends on its neighbours"
+    )
 
 
 def test_the_files_hold_numbers_only():
@@ -205,7 +214,9 @@ def test_the_card_says_what_the_router_was_trained_on(router):
 
 
 def test_confusion_has_every_route():
-    found = pd.DataFrame({"domain": ["code", "chat", "chat"], "route": ["code", UNKNOWN, "math"]})
+    found = pd.DataFrame(
+        {"domain": ["code", "chat", "chat"], "route": ["code", UNKNOWN, "math"]}
+    )
     table = policies.confusion(found)
     assert table.loc["chat"].to_dict() == {
         "code": 0,
@@ -232,8 +243,12 @@ def made_up(n=40, seed=0):
     for domain, words in WORDS.items():
         for i in range(n):
             text = " ".join(rng.choice(words.split(), 4))
-            rows.append((f"{domain}-{i}", domain, f"{domain}: {text}", text, i % 5 == 0))
-    return pd.DataFrame(rows, columns=["prompt_id", "domain", "text", "bare", "held_out"])
+            rows.append(
+                (f"{domain}-{i}", domain, f"{domain}: {text}", text, i % 5 == 0)
+            )
+    return pd.DataFrame(
+        rows, columns=["prompt_id", "domain", "text", "bare", "held_out"]
+    )
 
 
 def test_training_learns_and_a_saved_router_is_the_same(tmp_path):
@@ -242,7 +257,11 @@ def test_training_learns_and_a_saved_router_is_the_same(tmp_path):
     assert replace(router, threshold=0.0).routes(texts) == [*DOMAINS, "chat"]
     assert 0 < router.threshold < 1
     turned = Router(
-        np.asfortranarray(router.weight), router.bias, router.idf, router.threshold, router.card
+        np.asfortranarray(router.weight),
+        router.bias,
+        router.idf,
+        router.threshold,
+        router.card,
     )  # as scikit-learn's is
     turned.save(tmp_path)
     assert load_router(tmp_path).probabilities(texts) == pytest.approx(
@@ -256,7 +275,11 @@ def test_training_learns_and_a_saved_router_is_the_same(tmp_path):
 
 def test_probabilities_are_those_of_the_scikit_learn_pipeline():
     rows = made_up()
-    words = {"token_pattern": routers.TOKENS, "ngram_range": (1, 2), "n_features": routers.FEATURES}
+    words = {
+        "token_pattern": routers.TOKENS,
+        "ngram_range": (1, 2),
+        "n_features": routers.FEATURES,
+    }
     hashed = HashingVectorizer(**words, alternate_sign=False, norm=None)
     pipeline = make_pipeline(
         hashed,
@@ -291,7 +314,9 @@ def jsonl(path, rows):
 @pytest.fixture
 def data(tmp_path):
     """A folder laid out like the training text, made up."""
-    leaked = "one two three four five six seven eight nine ten eleven twelve thirteen apples"
+    leaked = (
+        "one two three four five six seven eight nine ten eleven twelve thirteen apples"
+    )
     train, mirror, body = (
         tmp_path / "train",
         tmp_path / "hub_mirror",
@@ -302,24 +327,43 @@ def data(tmp_path):
         mirror / "openai/openai_humaneval/openai_humaneval/test.jsonl.gz",
         [{"prompt": "def nothing(): pass"}],
     )
-    jsonl(mirror / "EleutherAI/hendrycks_math/algebra/test.jsonl.gz", [{"problem": "x"}])
-    questions = [leaked, *(f"Ann has {n} apples. How many are left?" for n in range(60))]
+    jsonl(
+        mirror / "EleutherAI/hendrycks_math/algebra/test.jsonl.gz", [{"problem": "x"}]
+    )
+    questions = [
+        leaked,
+        *(f"Ann has {n} apples. How many are left?" for n in range(60)),
+    ]
     jsonl(
         train / "gsm8k_main_train.jsonl.gz",
         [{"question": q, "answer": "1\n#### 1"} for q in questions],
     )
-    problems = [{"problem": f"Find the root of $x = {n}$.", "solution": "s"} for n in range(60)]
+    problems = [
+        {"problem": f"Find the root of $x = {n}$.", "solution": "s"} for n in range(60)
+    ]
     jsonl(train / "hendrycks_math_all_train.jsonl.gz", problems)
-    described = "Sort the list and parse its index {n} with all of the care that it needs."
+    described = (
+        "Sort the list and parse its index {n} with all of the care that it needs."
+    )
     head = f'def f{{n}}(start):\n    """{described}"""\n'
     sources = [head.format(n=n) + body for n in range(60)]
-    jsonl(train / "code_python_permissive.jsonl.gz", [{"content": source} for source in sources])
+    jsonl(
+        train / "code_python_permissive.jsonl.gz",
+        [{"content": source} for source in sources],
+    )
     jsonl(train / "mbpp_train_val_prompt.jsonl", [])
     for name in prepare.CHATS:
         jsonl(
             train / name,
             [
-                {"messages": [{"role": "user", "content": f"Hello {name} {n}, how is the film?"}]}
+                {
+                    "messages": [
+                        {
+                            "role": "user",
+                            "content": f"Hello {name} {n}, how is the film?",
+                        }
+                    ]
+                }
                 for n in range(30)
             ],
         )
@@ -328,7 +372,8 @@ def data(tmp_path):
         for n in range(9)
     ]
     jsonl(
-        train / "prose_technical.jsonl.gz", [{"text": "\n\n".join([*prose, "this = code; " * 20])}]
+        train / "prose_technical.jsonl.gz",
+        [{"text": "\n\n".join([*prose, "this = code; " * 20])}],
     )
     return tmp_path
 
@@ -336,10 +381,27 @@ def data(tmp_path):
 def test_training_text_is_read_leaks_left_out_and_prose_never_trained_on(data):
     found = prepare.training_prompts(data)
     counts = found["domain"].value_counts()
-    assert counts.to_dict() == {"chat": 120, "code": 60, "math": 60, "reasoning": 60, UNKNOWN: 9}
-    assert not found["text"].str.contains("thirteen").any() and found["prompt_id"].is_unique
-    assert found.loc[found["domain"] == "reasoning", "bare"].str.startswith("Ann has").all()
-    assert found.loc[found["domain"] == "code", "bare"].str.startswith("Sort the list").all()
+    assert counts.to_dict() == {
+        "chat": 120,
+        "code": 60,
+        "math": 60,
+        "reasoning": 60,
+        UNKNOWN: 9,
+    }
+    assert (
+        not found["text"].str.contains("thirteen").any()
+        and found["prompt_id"].is_unique
+    )
+    assert (
+        found.loc[found["domain"] == "reasoning", "bare"]
+        .str.startswith("Ann has")
+        .all()
+    )
+    assert (
+        found.loc[found["domain"] == "code", "bare"]
+        .str.startswith("Sort the list")
+        .all()
+    )
     router = prepare.train(found)
     changed = found.assign(text=found["text"].where(found["domain"] != UNKNOWN, "x"))
     assert (prepare.train(changed).weight == router.weight).all()
@@ -371,7 +433,9 @@ def random_trace(seed=0, prompts=10):
     """Texts of both domains from 1 to 40 tokens long, with an acceptance of their own each."""
     rng, texts = np.random.default_rng(seed), {}
     for i in range(2 * prompts):
-        ranks = np.where(rng.random(rng.integers(1, 41)) < rng.random(), 0, rng.integers(1, 4))
+        ranks = np.where(
+            rng.random(rng.integers(1, 41)) < rng.random(), 0, rng.integers(1, 4)
+        )
         texts[f"p{i}"] = ("code", "chat")[i % 2], ranks
     return trace_of(texts)
 
@@ -400,13 +464,13 @@ def test_online_routing_by_hand():
     at = online.text_walks(TWO_KINDS, choices, COSTS)
     found = online.online(at, "chain:2", blocks=1, folds=3).set_index("prompt_id")
     block = COSTS.of_block(chain(2))
-    assert found.loc["p0", "setting"] == PLAIN and found.loc["p0", "cost"] == pytest.approx(
-        block + 19
-    )
+    assert found.loc["p0", "setting"] == PLAIN and found.loc[
+        "p0", "cost"
+    ] == pytest.approx(block + 19)
     # 3 tokens at first, then 17 of them by fives: three whole blocks, and a last one of two levels
-    assert found.loc["p1", "setting"] == "chain:4" and found.loc["p1", "cost"] == pytest.approx(
-        2 * block + 3 * COSTS.of_block(chain(4))
-    )
+    assert found.loc["p1", "setting"] == "chain:4" and found.loc[
+        "p1", "cost"
+    ] == pytest.approx(2 * block + 3 * COSTS.of_block(chain(4)))
     place, seen = online.first_blocks(at, 1, 3)
     assert place.tolist() == [3, 9] * 6 and seen.tolist() == [0, 2] * 6
     assert online.first_blocks(at, 1, 99)[0].tolist() == [20] * 12
@@ -431,7 +495,9 @@ def test_online_does_not_look_ahead():
     place = dict(zip(at.prompt_id, ends, strict=True))
     for prompt in ("p0", "p3", "p8"):
         later = (trace["prompt_id"] == prompt) & (trace["position"] >= place[prompt])
-        turned = trace["draft_rank"].where(~later, 1 - trace["draft_rank"].clip(upper=1))
+        turned = trace["draft_rank"].where(
+            ~later, 1 - trace["draft_rank"].clip(upper=1)
+        )
         other = online.text_walks(trace.assign(draft_rank=turned), SETTINGS, COSTS)
         after = online.online(other, "chain:2", 2).set_index("prompt_id")["setting"]
         assert after[prompt] == before[prompt]
@@ -467,7 +533,9 @@ def test_bad_input_says_what_to_do():
         "a pass over 4 tokens was not measured": lambda: online.text_walks(
             TWO_KINDS, SETTINGS, small
         ),
-        r"no prompt of \['chat'\]": lambda: prepare.train(made_up().query("domain != 'chat'")),
+        r"no prompt of \['chat'\]": lambda: prepare.train(
+            made_up().query("domain != 'chat'")
+        ),
     }
     for message, wrong in cases.items():
         with pytest.raises(ValueError, match=message):

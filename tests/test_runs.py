@@ -31,7 +31,10 @@ def profile(random_profile, tmp_path):
 
 
 def contents(folder):
-    return {name: (folder / name).read_bytes() for name in ("trace.parquet", "nodes.parquet")}
+    return {
+        name: (folder / name).read_bytes()
+        for name in ("trace.parquet", "nodes.parquet")
+    }
 
 
 def test_a_run_has_the_specified_columns_and_a_manifest(profile, tmp_path, random_pair):
@@ -82,9 +85,12 @@ def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bytes(
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda b: b[: len(b) // 2], lambda b: b[:100] + bytes([b[100] ^ 1]) + b[101:]]
+    "damage",
+    [lambda b: b[: len(b) // 2], lambda b: b[:100] + bytes([b[100] ^ 1]) + b[101:]],
 )
-def test_a_damaged_part_is_recorded_again_and_said(profile, tmp_path, random_pair, damage, capfd):
+def test_a_damaged_part_is_recorded_again_and_said(
+    profile, tmp_path, random_pair, damage, capfd
+):
     folder = record_run(profile, tmp_path / "run", random_pair).folder
     whole, part = contents(folder), folder / "parts/00001.nodes.parquet"
     part.write_bytes(damage(part.read_bytes()))
@@ -93,7 +99,9 @@ def test_a_damaged_part_is_recorded_again_and_said(profile, tmp_path, random_pai
     assert contents(folder) == whole
 
 
-def test_a_text_read_from_another_run_gives_the_same_bytes(profile, tmp_path, random_pair):
+def test_a_text_read_from_another_run_gives_the_same_bytes(
+    profile, tmp_path, random_pair
+):
     first = record_run(profile, tmp_path / "greedy", random_pair)
     other = profile.replace(budget=None)
     made, read = (
@@ -105,7 +113,10 @@ def test_a_text_read_from_another_run_gives_the_same_bytes(profile, tmp_path, ra
 
 def test_the_key_follows_what_changes_the_numbers_and_nothing_else(profile):
     key = run_key(profile)
-    assert run_key(profile.replace(block_prompts=5, max_packed_tokens=9, name="other")) == key
+    assert (
+        run_key(profile.replace(block_prompts=5, max_packed_tokens=9, name="other"))
+        == key
+    )
     changes = [
         {"seed": 1},
         {"max_new_tokens": 5},
@@ -114,7 +125,9 @@ def test_the_key_follows_what_changes_the_numbers_and_nothing_else(profile):
         {"prompts_per_domain": 2},
         {"draft": profile.target},
     ]
-    assert len({run_key(profile.replace(**c)) for c in changes} | {key}) == 1 + len(changes)
+    assert len({run_key(profile.replace(**c)) for c in changes} | {key}) == 1 + len(
+        changes
+    )
 
 
 def test_out_of_memory_halves_the_packing_and_goes_on(
@@ -153,9 +166,14 @@ def test_out_of_memory_while_writing_texts_halves_the_prompts_at_once(
 
     monkeypatch.setattr(record, "generate", short_of_memory)
     assert contents(record_run(profile, tmp_path / "run", random_pair).folder) == whole
-    assert sizes == [2, 1, 1] * 3 and "going on with 1 prompts at once" in capfd.readouterr().err
+    assert (
+        sizes == [2, 1, 1] * 3
+        and "going on with 1 prompts at once" in capfd.readouterr().err
+    )
     monkeypatch.setattr(
-        record, "generate", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("not even one"))
+        record,
+        "generate",
+        lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("not even one")),
     )
     with pytest.raises(torch.OutOfMemoryError, match="not even one"):
         record_run(profile, tmp_path / "none", random_pair)
@@ -163,10 +181,15 @@ def test_out_of_memory_while_writing_texts_halves_the_prompts_at_once(
 
 def test_packing_starts_from_what_is_free(profile, tmp_path, random_pair, monkeypatch):
     monkeypatch.setattr(record, "packed_tokens_for", lambda pair, profile: 64)
-    assert record_run(profile, tmp_path / "run", random_pair).manifest["max_packed_tokens"] == 64
+    assert (
+        record_run(profile, tmp_path / "run", random_pair).manifest["max_packed_tokens"]
+        == 64
+    )
 
 
-def test_folders_that_cannot_be_used_say_so(profile, tmp_path, random_pair, monkeypatch):
+def test_folders_that_cannot_be_used_say_so(
+    profile, tmp_path, random_pair, monkeypatch
+):
     blocked = tmp_path / "file"
     blocked.write_text("")
     with pytest.raises(RunError, match="cannot write .*Finished blocks are kept"):
@@ -198,7 +221,9 @@ def test_two_runs_on_one_folder_are_refused(profile, tmp_path, random_pair):
 
 def test_records_of_another_schema_are_refused(profile, tmp_path, random_pair):
     folder = record_run(profile, tmp_path / "run", random_pair).folder
-    table = pq.read_table(folder / "nodes.parquet").replace_schema_metadata({"speclab_schema": "0"})
+    table = pq.read_table(folder / "nodes.parquet").replace_schema_metadata(
+        {"speclab_schema": "0"}
+    )
     pq.write_table(table, folder / "nodes.parquet")
     with pytest.raises(RunError, match="schema version 0, this kit reads 1"):
         _ = load_run(folder).nodes
@@ -209,7 +234,9 @@ def test_an_unknown_kind_is_named(profile):
         load_or_record(profile, "greddy")
 
 
-def test_the_command_line_records_and_reports_errors_in_one_line(profile, tmp_path, capsys):
+def test_the_command_line_records_and_reports_errors_in_one_line(
+    profile, tmp_path, capsys
+):
     out = tmp_path / "out"
     sets = [
         "prompts_per_domain=1",
@@ -234,5 +261,7 @@ def test_a_library_that_is_not_installed_is_left_out_of_the_manifest(
     profile, tmp_path, random_pair, monkeypatch
 ):
     monkeypatch.setattr(runs, "LIBRARIES", (*runs.LIBRARIES, "no_such_library"))
-    libraries = record_run(profile, tmp_path / "run", random_pair, iter).manifest["libraries"]
+    libraries = record_run(profile, tmp_path / "run", random_pair, iter).manifest[
+        "libraries"
+    ]
     assert "torch" in libraries and "no_such_library" not in libraries

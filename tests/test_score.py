@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from speclab import score
 from speclab.analysis import rungs
 
-PARENT, RANK, DEPTH = [0, 0, 1, 1, 2, 2, 3, 3], [0, 1, 0, 1, 0, 1, 0, 1], [1, 1, 2, 2, 2, 2, 3, 3]
+PARENT, RANK, DEPTH = (
+    [0, 0, 1, 1, 2, 2, 3, 3],
+    [0, 1, 0, 1, 0, 1, 0, 1],
+    [1, 1, 2, 2, 2, 2, 3, 3],
+)
 BEST = [True, False, True, False, False, False, True, False]
 ALPHA = np.array([0.5, 1.0, 0.2, 0.4, 0.6, 0.8, 1.0, 0.0])
 
@@ -23,7 +27,13 @@ def tree_nodes(
 ) -> pd.DataFrame:
     """The paper's tree of 2 + 4 + 2 nodes at one position."""
     frame = pd.DataFrame(
-        {"node": range(1, 9), "parent": PARENT, "depth": DEPTH, "rank": RANK, "best_path": BEST}
+        {
+            "node": range(1, 9),
+            "parent": PARENT,
+            "depth": DEPTH,
+            "rank": RANK,
+            "best_path": BEST,
+        }
     )
     frame = frame.assign(
         target_prob=target_prob,
@@ -48,7 +58,8 @@ def make_run(prompts=6, positions=5, seed=0, shift=0.0) -> SimpleNamespace:
     rng, each = np.random.default_rng(seed), prompts * positions
     domain = np.repeat(score.DOMAINS, each)
     prompt = np.char.add(
-        np.char.add(domain, "-"), np.tile(np.repeat(np.arange(prompts), positions), 4).astype(str)
+        np.char.add(domain, "-"),
+        np.tile(np.repeat(np.arange(prompts), positions), 4).astype(str),
     )
     at = pd.DataFrame(
         {
@@ -67,12 +78,18 @@ def make_run(prompts=6, positions=5, seed=0, shift=0.0) -> SimpleNamespace:
         target_entropy=rng.random(size),
     )
     trace["top_draft_p"] = list(np.sort(rng.dirichlet(np.ones(9), size))[:, :0:-1])
-    shape = tree_nodes(0.5, 0)[["node", "parent", "depth", "rank", "best_path", "draft_prob"]]
+    shape = tree_nodes(0.5, 0)[
+        ["node", "parent", "depth", "rank", "best_path", "draft_prob"]
+    ]
     nodes = at.merge(shape, how="cross")
     ranks = np.repeat(rng.integers(0, 2, (size, 4)), 2, axis=1) ^ np.array(RANK)
     nodes["target_rank"] = (ranks + (rng.random(size) > ease)[:, None]).ravel()
-    nodes["target_prob"] = np.clip(rng.random((size, 8)) * ease[:, None], 0.001, 1).ravel()
-    return SimpleNamespace(nodes=nodes.assign(target_entropy=rng.random(8 * size)), trace=trace)
+    nodes["target_prob"] = np.clip(
+        rng.random((size, 8)) * ease[:, None], 0.001, 1
+    ).ravel()
+    return SimpleNamespace(
+        nodes=nodes.assign(target_entropy=rng.random(8 * size)), trace=trace
+    )
 
 
 def test_published_estimators_by_hand():
@@ -91,7 +108,9 @@ def test_published_estimators_by_hand():
 def test_alpha_is_capped_at_one_and_never_takes_nan_for_one():
     nodes = tree_nodes([0.9] + [0.1] * 7, [0] * 8)
     assert score.alpha(nodes)[0] == 1.0
-    with pytest.raises(ValueError, match=r"undefined in 1 of 8 nodes.*'position': 0.*'node': 3"):
+    with pytest.raises(
+        ValueError, match=r"undefined in 1 of 8 nodes.*'position': 0.*'node': 3"
+    ):
         score.published_alpha(nodes.assign(target_prob=[0.9, 0.1, np.nan] + [0.1] * 5))
     with pytest.raises(ValueError, match="undefined in 8 of 8"):
         score.alpha(nodes.assign(draft_prob=0.0))
@@ -99,7 +118,24 @@ def test_alpha_is_capped_at_one_and_never_takes_nan_for_one():
 
 def test_greedy_walk_by_hand():
     nodes, tree = hand_nodes(), score.tree_estimators("greedy")
-    assert score.reach(nodes).tolist() == [1, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]
+    assert score.reach(nodes).tolist() == [
+        1,
+        0,
+        0,
+        1,
+        0,
+        0,
+        0,
+        0,
+        0,
+        1,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ]
     np.testing.assert_allclose(tree["survival_by_depth"](nodes), [1.0, 0.5, 0.0])
     np.testing.assert_allclose(tree["accept_by_depth"](nodes), [1.0, 0.5, 0.0])
     assert tree["mean_accepted"](nodes) == 1.5
@@ -131,7 +167,10 @@ def test_reach_equals_a_literal_walk_in_any_row_order(seed):
         for n in nodes.itertuples():
             product, at = 1.0, n.node
             while at:
-                product, at = product * value(table[n.position, at]), table[n.position, at].parent
+                product, at = (
+                    product * value(table[n.position, at]),
+                    table[n.position, at].parent,
+                )
             expected.append(product)
         np.testing.assert_allclose(score.reach(nodes, rule), expected)
 
@@ -165,7 +204,12 @@ def test_trace_estimators_by_hand():
 
 def test_block_estimators_read_per_prompt_sums():
     sums = pd.DataFrame(
-        {"blocks": [2.0, 2.0], "drafted": [4.0, 4.0], "accepted": [3.0, 1.0], "emitted": [4.0, 3.0]}
+        {
+            "blocks": [2.0, 2.0],
+            "drafted": [4.0, 4.0],
+            "accepted": [3.0, 1.0],
+            "emitted": [4.0, 3.0],
+        }
     )
     sums = sums.assign(survival_1=[2.0, 1.0], survival_2=[1.0, 0.0])
     blocks = score.block_estimators()
@@ -175,7 +219,10 @@ def test_block_estimators_read_per_prompt_sums():
     assert (
         blocks["block_efficiency"](sums) == 7 / 4
     )  # one block was cut by the end of its text: no bonus token
-    assert blocks["draft_utilisation"](sums.drop(columns=["survival_1", "survival_2"])) == 0.5
+    assert (
+        blocks["draft_utilisation"](sums.drop(columns=["survival_1", "survival_2"]))
+        == 0.5
+    )
 
 
 def test_cells_and_domain_table_by_hand():
@@ -186,9 +233,12 @@ def test_cells_and_domain_table_by_hand():
     assert table["nodes"].tolist() == [16, 8, 24, 24]
     assert table["prompts"].tolist() == [1, 1, 2, 2]
     np.testing.assert_allclose(
-        table["alpha_mean"], [0.5625, 0.28125, 0.421875, (0.5625 * 16 + 0.28125 * 8) / 24]
+        table["alpha_mean"],
+        [0.5625, 0.28125, 0.421875, (0.5625 * 16 + 0.28125 * 8) / 24],
     )
-    assert table.loc["code", "alpha_sd"] == pytest.approx(np.std(np.tile(ALPHA, 2), ddof=1))
+    assert table.loc["code", "alpha_sd"] == pytest.approx(
+        np.std(np.tile(ALPHA, 2), ddof=1)
+    )
     assert (
         table.loc["all", "alpha_sd"]
         == table.loc["pooled", "alpha_sd"]
@@ -261,10 +311,15 @@ def test_ladder_leaves_out_what_a_run_cannot_answer():
             r"domain \['chat'\] has no rows.*code",
         ),
         (
-            lambda: score.mean_of("target_entropy")(hand_nodes().assign(target_entropy=np.nan)),
+            lambda: score.mean_of("target_entropy")(
+                hand_nodes().assign(target_entropy=np.nan)
+            ),
             "'target_entropy' has 16 values",
         ),
-        (lambda: score.hit(pd.DataFrame({"draft_rank": [0]})), "trace has no column.*top_draft_p"),
+        (
+            lambda: score.hit(pd.DataFrame({"draft_rank": [0]})),
+            "trace has no column.*top_draft_p",
+        ),
     ],
 )
 def test_bad_input_is_named(call, words):
@@ -278,5 +333,7 @@ def test_pure_modules_import_no_model_and_no_plotting():
         "import sys, speclab.score, speclab.stats, speclab.cost; "
         f"print(sorted({heavy} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"

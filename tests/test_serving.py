@@ -54,14 +54,18 @@ def random_trace(per_domain=7, seed=0, domains=("code", "chat")):
             size = rng.integers(5, 26)
             ranks[f"{domain}-{i}"] = (
                 domain,
-                np.where(rng.random(size) < 0.85 - 0.4 * d, 0, rng.integers(1, 5, size)),
+                np.where(
+                    rng.random(size) < 0.85 - 0.4 * d, 0, rng.integers(1, 5, size)
+                ),
             )
     return trace_of(ranks)
 
 
 def priced(trace, costs=COSTS, limit=None):
     """Prices of a trace."""
-    return choose.price(choose.block_counts(trace, SETTINGS, max_new_tokens=limit), SETTINGS, costs)
+    return choose.price(
+        choose.block_counts(trace, SETTINGS, max_new_tokens=limit), SETTINGS, costs
+    )
 
 
 def policies_of(trace, costs=COSTS, limit=None):
@@ -96,7 +100,9 @@ def event_loop(arrival, service):
 
 def test_three_requests_by_hand():
     # the first is served at once, the second waits for it, the third finds the server free
-    assert serving.finish_times(np.array([1.0, 2.0, 9.0]), np.array([3.0, 2.0, 1.0])).tolist() == [
+    assert serving.finish_times(
+        np.array([1.0, 2.0, 9.0]), np.array([3.0, 2.0, 1.0])
+    ).tolist() == [
         4.0,
         6.0,
         10.0,
@@ -104,7 +110,9 @@ def test_three_requests_by_hand():
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.floats(0, 5), st.floats(0.01, 5)), min_size=1, max_size=40))
+@given(
+    st.lists(st.tuples(st.floats(0, 5), st.floats(0.01, 5)), min_size=1, max_size=40)
+)
 def test_lindley_is_the_event_loop(pairs):
     gap, service = np.array(pairs).T
     arrival = gap.cumsum()
@@ -112,7 +120,9 @@ def test_lindley_is_the_event_loop(pairs):
         serving.finish_times(arrival, service), event_loop(arrival, service), atol=1e-9
     )
     assert np.allclose(
-        serving.finish_times(np.stack([arrival, arrival]), np.stack([service, service]))[1],
+        serving.finish_times(
+            np.stack([arrival, arrival]), np.stack([service, service])
+        )[1],
         event_loop(arrival, service),
     )
 
@@ -129,7 +139,9 @@ def test_a_stream_of_three_requests_by_hand():
     found = serving.simulate(
         policies, {"code": 1.0}, COSTS.target_ms, load=0.5, requests=3, seeds=1, n=20
     )
-    values = found.table().frame.pivot(index="metric", columns="policy", values="estimate")
+    values = found.table().frame.pivot(
+        index="metric", columns="policy", values="estimate"
+    )
     assert values.loc["tokens_per_s", "never"] == pytest.approx(100) and values.loc[
         "tokens_per_s", "one"
     ] == pytest.approx(300 / 2.8)
@@ -147,7 +159,9 @@ def test_a_stream_of_three_requests_by_hand():
 def test_draws_follow_the_mix_and_the_load():
     shares = np.array([[0.1, 0.0, 0.9], [1.0, 0.0, 0.0]])
     which, arrival = serving.draw(shares, 2.0, 20_000, np.random.default_rng(1))
-    assert np.bincount(which[0], minlength=3) / 20_000 == pytest.approx([0.1, 0, 0.9], abs=0.01)
+    assert np.bincount(which[0], minlength=3) / 20_000 == pytest.approx(
+        [0.1, 0, 0.9], abs=0.01
+    )
     assert (
         (which[1] == 0).all()
         and (np.diff(arrival) > 0).all()
@@ -176,12 +190,16 @@ def test_tokens_served_are_tokens_recorded():
 def test_the_oracle_is_never_slower():
     for seed in range(3):
         policies = policies_of(random_trace(seed=seed))
-        found = serving.simulate(policies, MIX, 10.0, requests=40, seeds=2, n=50, seed=seed)
+        found = serving.simulate(
+            policies, MIX, 10.0, requests=40, seeds=2, n=50, seed=seed
+        )
         for name in ("never", "always", "per-domain"):
             assert (found.of("oracle")[0] >= found.of(name)[0] - 1e-9).all()
             assert (found.of("oracle")[1:3] <= found.of(name)[1:3] + 1e-9).all()
         assert found.is_fastest("oracle", but="per-domain")
-        assert not found.is_fastest("always", but="never"), "the control: it is not the oracle"
+        assert not found.is_fastest("always", but="never"), (
+            "the control: it is not the oracle"
+        )
 
 
 def test_a_mix_of_one_domain_is_that_domain_alone():
@@ -190,10 +208,13 @@ def test_a_mix_of_one_domain_is_that_domain_alone():
     alone = policies_of(trace[trace["domain"] == "code"])
     options = {"requests": 200, "seeds": 2, "n": 300}
     mixed, single = (
-        serving.simulate(p, {"code": 1.0}, 10.0, **options).table().frame for p in (both, alone)
+        serving.simulate(p, {"code": 1.0}, 10.0, **options).table().frame
+        for p in (both, alone)
     )
     joined = mixed.merge(single, on=["metric", "policy"])
-    speed = joined[joined["metric"].isin(["tokens_per_s", "passes_saved", "drafts_per_token"])]
+    speed = joined[
+        joined["metric"].isin(["tokens_per_s", "passes_saved", "drafts_per_token"])
+    ]
     assert np.allclose(speed["estimate_x"], speed["estimate_y"]), (
         "same prompts, same seeds, whatever else was recorded"
     )
@@ -212,11 +233,15 @@ def test_estimates_meet_the_exact_speed_and_its_interval():
         .table()
         .frame.set_index(["metric", "policy"])
     )
-    speed = Estimator("speed", lambda f: f[["emitted", "cost"]].to_numpy(float), quotient)
+    speed = Estimator(
+        "speed", lambda f: f[["emitted", "cost"]].to_numpy(float), quotient
+    )
     exact = bootstrap(policies["always"], speed)
     row = found.loc["tokens_per_s", "always"]
     assert row["estimate"] == pytest.approx(100 * exact.estimate, rel=0.01)
-    assert row["high"] - row["low"] == pytest.approx(100 * (exact.high - exact.low), rel=0.25)
+    assert row["high"] - row["low"] == pytest.approx(
+        100 * (exact.high - exact.low), rel=0.25
+    )
 
 
 def test_against_a_policy():
@@ -242,7 +267,10 @@ def test_more_load_waits_longer_and_works_no_faster():
         .frame.set_index(["metric", "policy"])
         for load in (0.3, 1.5)
     )
-    assert high.loc[("p95_s", "never"), "estimate"] > 2 * low.loc[("p95_s", "never"), "estimate"]
+    assert (
+        high.loc[("p95_s", "never"), "estimate"]
+        > 2 * low.loc[("p95_s", "never"), "estimate"]
+    )
     assert high.loc[("tokens_per_s", "never"), "estimate"] == pytest.approx(
         low.loc[("tokens_per_s", "never"), "estimate"]
     )
@@ -313,13 +341,26 @@ def test_the_loops_own_time_by_hand():
                 )
             ]
     speeds = pd.DataFrame(
-        rows, columns=["method", "repeat", "prompt_id", "domain", "tokens", "blocks", "time_s"]
+        rows,
+        columns=[
+            "method",
+            "repeat",
+            "prompt_id",
+            "domain",
+            "tokens",
+            "blocks",
+            "time_s",
+        ],
     )
     trees = {"chain:1": chain(1), "tree:2,2,4": static_tree(2, 2, 4)}
     shapes = {name: Shape(tree) for name, tree in trees.items()}
     found = machines.with_measured_loop(BARE, speeds, shapes)
-    passes = 0.2 + 0.2 + COSTS.v(5)  # two draft passes (over one and two tokens) and five tokens
-    assert (found.overhead, found.tree_overhead) == pytest.approx((0.3 + 0.1, 2.6 - passes))
+    passes = (
+        0.2 + 0.2 + COSTS.v(5)
+    )  # two draft passes (over one and two tokens) and five tokens
+    assert (found.overhead, found.tree_overhead) == pytest.approx(
+        (0.3 + 0.1, 2.6 - passes)
+    )
     assert found.of_block(trees["chain:1"]) == pytest.approx(1.7)
     assert found.of_block(trees["tree:2,2,4"]) == pytest.approx(2.6)
     plain = speeds["method"] == "plain"
@@ -342,7 +383,9 @@ def test_extrapolation_goes_on_with_the_last_slope():
         COSTS.v(n) for n in COSTS.sizes
     ] and batches.extended(COSTS, 64) is COSTS
     falling = machines.LoopCosts(1.0, (1, 32, 64), (0.2, 0.5, 0.4), (1.0, 3.0, 2.0))
-    assert batches.extended(falling, 128).v(128) == 2.0, "noise does not make larger passes cheaper"
+    assert batches.extended(falling, 128).v(128) == 2.0, (
+        "noise does not make larger passes cheaper"
+    )
     with pytest.raises(ValueError, match="was not measured"):
         COSTS.v(65)
 
@@ -372,12 +415,16 @@ def test_lockstep_of_two_by_hand():
     joins, whose text ends after one more block.
     """
     requests = [np.array([3]), np.array([1, 2]), np.array([3])]
-    first = 2 * 0.2 + 0.2 + COSTS.c(2) - 0.2 + COSTS.v(4 + 2) + 0.1  # both draft, then one alone
+    first = (
+        2 * 0.2 + 0.2 + COSTS.c(2) - 0.2 + COSTS.v(4 + 2) + 0.1
+    )  # both draft, then one alone
     second = COSTS.c(2) + COSTS.c(2) + 0.2 + COSTS.v(3 + 4) + 0.1
     found = batches.lockstep(requests, chain(3), 2, COSTS)
     assert found == pytest.approx(first + second)
     plain = [np.zeros(3, int), np.zeros(1, int), np.zeros(1, int)]
-    assert batches.lockstep(plain, NOTHING, 2, COSTS) == pytest.approx(2 * COSTS.v(2) + 1)
+    assert batches.lockstep(plain, NOTHING, 2, COSTS) == pytest.approx(
+        2 * COSTS.v(2) + 1
+    )
 
 
 @pytest.mark.parametrize("costs", [COSTS, LOOP])
@@ -396,7 +443,9 @@ def test_a_full_batch_costs_what_batched_says(costs):
 def test_speculation_stops_paying_in_large_batches():
     trace = random_trace()
     best = {
-        batch: choose.setting_by_domain(priced(trace, batches.batched(COSTS, batch, 8)))["code"]
+        batch: choose.setting_by_domain(
+            priced(trace, batches.batched(COSTS, batch, 8))
+        )["code"]
         for batch in (1, 64)
     }
     assert best[1] != "plain" and best[64] == "plain"
@@ -408,17 +457,27 @@ def test_batches_beside_their_simulation():
     crowd = batches.by_batch(counted, SETTINGS, {"here": COSTS}, [1, 4, 16], n=50)
     simulation = batches.lockstep_speeds(crowd, trace, SETTINGS, COSTS, 30)
     unforeseen = choose.block_counts(trace, SETTINGS, max_new_tokens=30)
-    same_limit = batches.by_batch(unforeseen, SETTINGS, {"here": COSTS}, [1, 4, 16], n=50)
+    same_limit = batches.by_batch(
+        unforeseen, SETTINGS, {"here": COSTS}, [1, 4, 16], n=50
+    )
     alone = batches.lockstep_speeds(same_limit, trace, SETTINGS, COSTS, 30)
     assert batches.one_at_a_time_agrees(same_limit, alone)
     assert set(simulation.frame["machine"]) == {batches.SIMULATED}
     both = batches.with_simulation(same_limit, alone)
-    assert both.frame.groupby("machine").size().to_dict() == {"here": 6, batches.SIMULATED: 6}
+    assert both.frame.groupby("machine").size().to_dict() == {
+        "here": 6,
+        batches.SIMULATED: 6,
+    }
     size = {name: 16 * (shape.size + 1) for name, shape in SETTINGS.items()}
     rows = crowd.at(batch=16).frame
     assert rows["pass_tokens"].tolist() == [size[name] for name in rows["setting"]]
     assert batches.largest_priced(crowd, COSTS) in (4, 16)
-    assert list(batches.settings_table(crowd).columns) == ["machine", "batch", "code", "chat"]
+    assert list(batches.settings_table(crowd).columns) == [
+        "machine",
+        "batch",
+        "code",
+        "chat",
+    ]
 
 
 # ---- bad input -----------------------------------------------------------------------------------

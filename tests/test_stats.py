@@ -16,7 +16,9 @@ from speclab import score, stats
 from speclab.analysis import association, rungs, significance
 
 
-def clustered(prompts=20, rows=10, effect=1.0, seed=0, domain="code", mean=0.0) -> pd.DataFrame:
+def clustered(
+    prompts=20, rows=10, effect=1.0, seed=0, domain="code", mean=0.0
+) -> pd.DataFrame:
     """Rows that share a prompt's own level: x = prompt level + noise."""
     rng = np.random.default_rng(seed)
     level = np.repeat(rng.normal(mean, effect, prompts), rows)
@@ -26,11 +28,15 @@ def clustered(prompts=20, rows=10, effect=1.0, seed=0, domain="code", mean=0.0) 
             "domain": domain,
         }
     )
-    return frame.assign(x=level + rng.normal(0, 0.3, len(level)), y=rng.normal(0, 1, len(level)))
+    return frame.assign(
+        x=level + rng.normal(0, 0.3, len(level)), y=rng.normal(0, 1, len(level))
+    )
 
 
 def expand(frame, prompts, weight):
-    return frame.iloc[np.repeat(np.arange(len(frame)), weight[prompts.rows].astype(int))]
+    return frame.iloc[
+        np.repeat(np.arange(len(frame)), weight[prompts.rows].astype(int))
+    ]
 
 
 def test_fast_interval_equals_the_generic_one():
@@ -52,14 +58,18 @@ def test_by_domain_equals_brute_force_per_domain():
     resamples = (expand(nodes, prompts, weight) for weight in prompts.weights[1:])
     draws = np.array(
         [
-            [score.alpha_by_depth(part) for _, part in one.groupby("domain", sort=False)]
+            [
+                score.alpha_by_depth(part)
+                for _, part in one.groupby("domain", sort=False)
+            ]
             for one in resamples
         ]
     )
     for number, domain in enumerate(score.DOMAINS):
         row = result.loc[("alpha_by_depth[2]", domain)]
         np.testing.assert_allclose(
-            row[["low", "high"]].astype(float), np.percentile(draws[:, number, 1], [2.5, 97.5])
+            row[["low", "high"]].astype(float),
+            np.percentile(draws[:, number, 1], [2.5, 97.5]),
         )
         assert row["estimate"] == pytest.approx(
             score.alpha_by_depth(nodes[nodes["domain"] == domain])[2]
@@ -67,7 +77,8 @@ def test_by_domain_equals_brute_force_per_domain():
         assert row["n_prompts"] == 6
     mean = result.loc[("alpha_by_depth[2]", "all")]
     np.testing.assert_allclose(
-        mean[["low", "high"]].astype(float), np.percentile(draws[:, :, 1].mean(axis=1), [2.5, 97.5])
+        mean[["low", "high"]].astype(float),
+        np.percentile(draws[:, :, 1].mean(axis=1), [2.5, 97.5]),
     )
     assert result.loc[("alpha_by_depth[1]", "pooled"), "estimate"] == pytest.approx(
         score.alpha_by_depth(nodes)[1]
@@ -92,7 +103,11 @@ def test_interval_ignores_copies_of_rows_within_a_prompt():
 
 def test_interval_covers_the_truth_about_95_times_in_100():
     covered = [
-        (i := stats.bootstrap(clustered(prompts=40, rows=4, seed=s), score.mean_of("x"), n=400)).low
+        (
+            i := stats.bootstrap(
+                clustered(prompts=40, rows=4, seed=s), score.mean_of("x"), n=400
+            )
+        ).low
         <= 0
         <= i.high
         for s in range(200)
@@ -124,7 +139,9 @@ def test_same_seed_same_interval_and_weights_follow_prompts_not_rows():
 @pytest.mark.parametrize("method", ["spearman", "pearson"])
 def test_correlation_of_every_resample_equals_scipys(method):
     frame = clustered(prompts=8, rows=6)
-    frame["y"] = np.minimum(1, frame["x"] + frame["y"]).round(1)  # many ties, as alpha has at 1
+    frame["y"] = np.minimum(1, frame["x"] + frame["y"]).round(
+        1
+    )  # many ties, as alpha has at 1
     prompts = stats.prompts_of(frame, 40, seed=2)
     ours = {"spearman": association._spearman, "pearson": association._pearson}[method](
         frame["x"].round(0).to_numpy(), frame["y"].to_numpy(), prompts
@@ -132,7 +149,9 @@ def test_correlation_of_every_resample_equals_scipys(method):
     theirs = []
     for weight in prompts.weights:
         part = expand(frame, prompts, weight)
-        theirs.append(getattr(scipy_stats, method + "r")(part["x"].round(0), part["y"]).statistic)
+        theirs.append(
+            getattr(scipy_stats, method + "r")(part["x"].round(0), part["y"]).statistic
+        )
     np.testing.assert_allclose(ours, theirs, atol=1e-12)
 
 
@@ -140,9 +159,12 @@ def test_correlation_interval_and_its_columns():
     frame = clustered(prompts=30, seed=4)
     frame["z"] = np.exp(frame["x"])
     rising = association.correlation(frame, "x", "z", n=200)
-    assert (rising.estimate, rising.low, rising.high, rising.n_prompts) == pytest.approx(
-        (1, 1, 1, 30)
-    )
+    assert (
+        rising.estimate,
+        rising.low,
+        rising.high,
+        rising.n_prompts,
+    ) == pytest.approx((1, 1, 1, 30))
     assert association.correlation(frame, "x", "z", "pearson", n=200).estimate < 0.99
     none = association.correlation(frame, "x", "y", n=500)
     assert none.low < 0 < none.high
@@ -208,7 +230,9 @@ def test_permutation_p_value_equals_enumeration():
 
 
 def test_permutation_and_holm_hold_their_level_without_a_difference():
-    frame = pd.concat([clustered(10, 5, seed=seed, domain=f"d{seed:02d}") for seed in range(20)])
+    frame = pd.concat(
+        [clustered(10, 5, seed=seed, domain=f"d{seed:02d}") for seed in range(20)]
+    )
     result = significance.differences(frame, score.mean_of("x"), n=1000)
     assert len(result) == 190
     assert (result["p_value"] < 0.05).mean() < 0.12
@@ -231,7 +255,10 @@ def test_paired_difference_sees_what_an_unpaired_test_cannot():
     loose = pd.concat(
         [first, second.assign(domain="chat", prompt_id="other " + second["prompt_id"])]
     )
-    assert significance.differences(loose, score.mean_of("x"), n=2000)["p_value"].iloc[0] > 0.5
+    assert (
+        significance.differences(loose, score.mean_of("x"), n=2000)["p_value"].iloc[0]
+        > 0.5
+    )
     same = significance.paired_difference(first, first, score.mean_of("x"), n=200)
     assert (same.estimate, same.p_value) == (0.0, 1.0)
 
@@ -244,8 +271,14 @@ def test_paired_difference_sees_what_an_unpaired_test_cannot():
             "'code' has 3 prompts.*at least 5.*record 2 more",
         ),
         (lambda: stats.bootstrap(clustered().iloc[:0], score.mean_of("x")), "is empty"),
-        (lambda: stats.bootstrap(clustered(), score.mean_of("z")), r"no column \['z'\]"),
-        (lambda: stats.bootstrap(clustered(), score.mean_of("x"), n=0), "n=0 resamples"),
+        (
+            lambda: stats.bootstrap(clustered(), score.mean_of("z")),
+            r"no column \['z'\]",
+        ),
+        (
+            lambda: stats.bootstrap(clustered(), score.mean_of("x"), n=0),
+            "n=0 resamples",
+        ),
         (
             lambda: association.correlation(clustered().assign(y=1.0), "x", "y"),
             r"column \['y'\] is constant.*undefined",
@@ -255,10 +288,15 @@ def test_paired_difference_sees_what_an_unpaired_test_cannot():
             "'kendall'.*'spearman'",
         ),
         (
-            lambda: significance.differences(clustered(), score.mean_of("x"), ["code", "chat"]),
+            lambda: significance.differences(
+                clustered(), score.mean_of("x"), ["code", "chat"]
+            ),
             r"domain \['chat'\] has no rows",
         ),
-        (lambda: significance.differences(clustered(), score.mean_of("x")), "needs two"),
+        (
+            lambda: significance.differences(clustered(), score.mean_of("x")),
+            "needs two",
+        ),
         (
             lambda: stats.bootstrap(make_run().nodes, score.alpha_by_depth),
             "alpha_by_depth is a family",
@@ -270,13 +308,17 @@ def test_paired_difference_sees_what_an_unpaired_test_cannot():
             "1 prompts are in one.*'code-020'",
         ),
         (
-            lambda: stats.prompts_of(pd.concat([clustered(), clustered().assign(domain="chat")])),
+            lambda: stats.prompts_of(
+                pd.concat([clustered(), clustered().assign(domain="chat")])
+            ),
             "prompt_id occurs in two domains",
         ),
         (
             lambda: stats.bootstrap(
                 clustered(),
-                score.Estimator("none", lambda f: np.zeros((len(f), 2)), score.quotient),
+                score.Estimator(
+                    "none", lambda f: np.zeros((len(f), 2)), score.quotient
+                ),
             ),
             "undefined",
         ),
@@ -290,7 +332,9 @@ def test_bad_input_is_named(call, words):
 def test_paper_size_takes_seconds():
     """102,400 nodes, 2,000 resamples: no pass over the rows per resample."""
     rng, size = np.random.default_rng(0), 25_600
-    names = [np.repeat([f"{d}-{i}" for i in range(50)], size // 50) for d in score.DOMAINS]
+    names = [
+        np.repeat([f"{d}-{i}" for i in range(50)], size // 50) for d in score.DOMAINS
+    ]
     frame = pd.DataFrame(
         {
             "prompt_id": np.concatenate(names),

@@ -22,8 +22,12 @@ from speclab.sampling import Sampling
 from speclab.tree import chain
 
 GREEDY, NEW = Sampling(), 15
-COSTS = Costs(10.0, (1, 2, 4, 8, 16), (0.2, 0.2, 0.22, 0.3, 0.5), (1.0, 1.02, 1.1, 1.3, 1.8), 0.1)
-FLAT = Costs(10.0, (1, 16), (0.25, 0.25), (1.0, 1.0), 0.5)  # powers of two: sums are exact
+COSTS = Costs(
+    10.0, (1, 2, 4, 8, 16), (0.2, 0.2, 0.22, 0.3, 0.5), (1.0, 1.02, 1.1, 1.3, 1.8), 0.1
+)
+FLAT = Costs(
+    10.0, (1, 16), (0.25, 0.25), (1.0, 1.0), 0.5
+)  # powers of two: sums are exact
 
 
 def nodes_of(texts, depth=4):
@@ -35,7 +39,17 @@ def nodes_of(texts, depth=4):
         for t, (run, confidence, *entropies) in enumerate(positions):
             entropy = entropies[0] if entropies else [1 - c for c in confidence]
             rows += [
-                (name, domain, t, d, d, 0, confidence[d - 1], entropy[d - 1], int(d > run))
+                (
+                    name,
+                    domain,
+                    t,
+                    d,
+                    d,
+                    0,
+                    confidence[d - 1],
+                    entropy[d - 1],
+                    int(d > run),
+                )
                 for d in range(1, depth + 1)
             ]
     return pd.DataFrame(rows, columns=stopping.COLUMNS)
@@ -50,7 +64,18 @@ def sure(run, depth=4):
 TEN = {
     "a": (
         "code",
-        [sure(3), sure(2), sure(1), sure(0), sure(2), sure(1), sure(0), sure(4), sure(4), sure(4)],
+        [
+            sure(3),
+            sure(2),
+            sure(1),
+            sure(0),
+            sure(2),
+            sure(1),
+            sure(0),
+            sure(4),
+            sure(4),
+            sure(4),
+        ],
     )
 }
 
@@ -69,7 +94,11 @@ def test_fixed_gamma_by_hand():
         [7, 2, 2, 3],
     ]
     # the last block accepts all three tokens that remain and has no bonus token
-    assert walked(at, stopping.fixed(at, 4), *names) == [[0, 4, 3, 4], [4, 4, 2, 3], [7, 3, 3, 3]]
+    assert walked(at, stopping.fixed(at, 4), *names) == [
+        [0, 4, 3, 4],
+        [4, 4, 2, 3],
+        [7, 3, 3, 3],
+    ]
 
 
 def test_a_stopping_rule_by_hand_pays_the_pass_that_stopped_it():
@@ -89,13 +118,15 @@ def test_a_stopping_rule_by_hand_pays_the_pass_that_stopped_it():
     ]
     # 3 + 2 + 3 drafted tokens, 4 + 3 + 3 passes of 0.25, three target passes with 0.5 overhead each
     assert stopping.prompt_costs(at, rule, FLAT).tolist() == [10 * 0.25 + 3 * 1.5]
-    assert stopping.block_cost(COSTS, np.array([0, 3]), np.array([1, 4])) == pytest.approx(
-        [0.2 + 1.0 + 0.1, 0.8 + 1.1 + 0.1]
-    )
+    assert stopping.block_cost(
+        COSTS, np.array([0, 3]), np.array([1, 4])
+    ) == pytest.approx([0.2 + 1.0 + 0.1, 0.8 + 1.1 + 0.1])
 
 
 def test_the_threshold_itself_does_not_stop():
-    at = stopping.chains(nodes_of({"a": ("code", [(2, [0.5, 0.25], [1.0, 2.0])] * 3)}, depth=2))
+    at = stopping.chains(
+        nodes_of({"a": ("code", [(2, [0.5, 0.25], [1.0, 2.0])] * 3)}, depth=2)
+    )
 
     def first(measure, value):
         return int(stopping.stopped(at, measure, value, 2).drafted[0, 0])
@@ -115,8 +146,16 @@ def test_rows_in_any_order_and_texts_of_any_length():
             "code",
         ]
         sums = stopping.totals(at, stopping.fixed(at, 4), FLAT)
-        assert sums["emitted"].tolist() == [10, 1, 3] and sums["drafted"].tolist() == [11, 1, 3 + 1]
-        assert sums["cost"].tolist() == [11 * 0.25 + 3 * 1.5, 0.25 + 1.5, 4 * 0.25 + 2 * 1.5]
+        assert sums["emitted"].tolist() == [10, 1, 3] and sums["drafted"].tolist() == [
+            11,
+            1,
+            3 + 1,
+        ]
+        assert sums["cost"].tolist() == [
+            11 * 0.25 + 3 * 1.5,
+            0.25 + 1.5,
+            4 * 0.25 + 2 * 1.5,
+        ]
 
 
 # ---- the decoder and the replay as references ----------------------------------------------------
@@ -125,9 +164,14 @@ def test_rows_in_any_order_and_texts_of_any_length():
 @cache
 def recorded(noise):
     """The toy pair, its prompts and greedy texts, and the recorded chains and trace."""
-    pair, starts = toy_pair(noise), [(1, 2, 3), (5,), (3, 5), (8, 0), (6, 5), (0, 4), (3, 3, 7)]
+    pair, starts = (
+        toy_pair(noise),
+        [(1, 2, 3), (5,), (3, 5), (8, 0), (6, 5), (0, 4), (3, 3, 7)],
+    )
     prompts = [EncodedPrompt(f"p{i}", "code", ids, 0) for i, ids in enumerate(starts)]
-    texts = [generate(pair.target, [p], NEW, pair.stop_ids, GREEDY, 0)[0] for p in prompts]
+    texts = [
+        generate(pair.target, [p], NEW, pair.stop_ids, GREEDY, 0)[0] for p in prompts
+    ]
     found = [
         (p, record_prompt(pair, p, text, chain(8), GREEDY))
         for p, text in zip(prompts, texts, strict=True)
@@ -135,16 +179,27 @@ def recorded(noise):
     frames = {"trace": [], "nodes": []}
     for name, parts in frames.items():
         for prompt, one in found:
-            columns = {column: list(values) for column, values in getattr(one, name).items()}
+            columns = {
+                column: list(values) for column, values in getattr(one, name).items()
+            }
             parts.append(
-                pd.DataFrame(columns).assign(prompt_id=prompt.prompt_id, domain=prompt.domain)
+                pd.DataFrame(columns).assign(
+                    prompt_id=prompt.prompt_id, domain=prompt.domain
+                )
             )
-    return pair, prompts, texts, {name: pd.concat(parts) for name, parts in frames.items()}
+    return (
+        pair,
+        prompts,
+        texts,
+        {name: pd.concat(parts) for name, parts in frames.items()},
+    )
 
 
 def test_the_toy_texts_end_both_ways():
     ends = {len(text) == NEW for noise in (0.5, 1.5) for text in recorded(noise)[2]}
-    assert ends == {True, False}, "without both, the tests below would not see the end of a text"
+    assert ends == {True, False}, (
+        "without both, the tests below would not see the end of a text"
+    )
 
 
 @pytest.mark.parametrize("noise", [0.5, 1.5])
@@ -168,7 +223,12 @@ def test_stopping_rules_equal_the_decoder(noise, measure, threshold, limit):
     found = stopping.blocks(at, stopping.stopped(at, measure, threshold, limit))
     for prompt, text in zip(prompts, texts, strict=True):
         decoded = decode_prompt(
-            pair, prompt, "greedy", Shape(chain(limit), StopRule(measure, threshold)), GREEDY, NEW
+            pair,
+            prompt,
+            "greedy",
+            Shape(chain(limit), StopRule(measure, threshold)),
+            GREEDY,
+            NEW,
         )
         mine = found[found["prompt_id"] == prompt.prompt_id]
         assert decoded.token_ids == text
@@ -193,9 +253,14 @@ def test_fixed_gamma_equals_replay_and_decoder(noise, gamma):
         never.passes == never.drafted
     ).all(), "no stop, no extra pass"
     real = stopping.chains(frames["nodes"], NEW)
-    decoded = [decode_prompt(pair, p, "greedy", Shape(chain(gamma)), GREEDY, NEW) for p in prompts]
+    decoded = [
+        decode_prompt(pair, p, "greedy", Shape(chain(gamma)), GREEDY, NEW)
+        for p in prompts
+    ]
     sums = stopping.totals(real, stopping.fixed(real, gamma), COSTS)
-    assert sums["drafted"].tolist() == [sum(s.drafted for s in d.steps) for d in decoded]
+    assert sums["drafted"].tolist() == [
+        sum(s.drafted for s in d.steps) for d in decoded
+    ]
     assert sums["passes"].tolist() == [d.draft_passes for d in decoded] and sums[
         "blocks"
     ].tolist() == [d.target_passes for d in decoded]
@@ -208,7 +273,9 @@ def cheapest(at, costs):
     """Brute force over every number of drafted tokens at every position, one text."""
     every = [range(int(r) + 1) for r in at.room[0]]
     return min(
-        stopping.prompt_costs(at, stopping.Drafts(np.array([k]), np.array([k])), costs)[0]
+        stopping.prompt_costs(at, stopping.Drafts(np.array([k]), np.array([k])), costs)[
+            0
+        ]
         for k in product(*every)
     )
 
@@ -225,10 +292,12 @@ def test_the_oracle_is_the_cheapest_of_all(costs):
     for _ in range(4):
         hits = rng.random(6) < 0.6
         runs = [int(np.cumprod([*hits[t:], True, True]).sum()) for t in range(6)]
-        at = stopping.chains(nodes_of({"a": ("code", [sure(min(r, 3), 3) for r in runs])}, depth=3))
-        assert stopping.prompt_costs(at, stopping.oracle(at, costs), costs)[0] == pytest.approx(
-            cheapest(at, costs), abs=1e-12
+        at = stopping.chains(
+            nodes_of({"a": ("code", [sure(min(r, 3), 3) for r in runs])}, depth=3)
         )
+        assert stopping.prompt_costs(at, stopping.oracle(at, costs), costs)[
+            0
+        ] == pytest.approx(cheapest(at, costs), abs=1e-12)
 
 
 @pytest.mark.parametrize("noise", [0.5, 1.5])
@@ -242,7 +311,9 @@ def test_no_rule_beats_the_oracle_which_drafts_what_is_accepted(noise):
         for x in stopping.THRESHOLDS[m][::3]
         for limit in (1, 4, 8)
     ]
-    assert all((stopping.prompt_costs(at, rule, COSTS) >= best - 1e-9).all() for rule in rules)
+    assert all(
+        (stopping.prompt_costs(at, rule, COSTS) >= best - 1e-9).all() for rule in rules
+    )
     found = stopping.blocks(at, stopping.oracle(at, FLAT))
     assert (found["drafted"] == found["accepted"]).all()
     greedy_run = np.minimum(
@@ -279,18 +350,26 @@ def test_settings_are_fitted_on_other_prompts():
         and (found.groupby("method").size() == 20).all()
     )
     fold = stats.fold_of(at.domain, 5)
-    assert all(np.bincount(fold[at.domain == d]).tolist() == [2] * 5 for d in ("code", "chat"))
+    assert all(
+        np.bincount(fold[at.domain == d]).tolist() == [2] * 5 for d in ("code", "chat")
+    )
     for row in found[found["method"] == "confidence"].itertuples():
         others = (at.domain == row.domain) & (fold != row.fold)
         threshold, limit, drafts = stopping.fitted(at, COSTS, "confidence", others)
         assert (row.threshold, row.limit) == (threshold, limit)
         assert (
             row.cost
-            == stopping.prompt_costs(at, drafts, COSTS)[at.prompt_id.tolist().index(row.prompt_id)]
+            == stopping.prompt_costs(at, drafts, COSTS)[
+                at.prompt_id.tolist().index(row.prompt_id)
+            ]
         )
-    assert found["emitted"].sum() == 4 * at.left[:, 0].sum(), "every method decodes every text"
+    assert found["emitted"].sum() == 4 * at.left[:, 0].sum(), (
+        "every method decodes every text"
+    )
     assert set(
-        found.loc[(found["method"] == stopping.FIXED) & (found["domain"] == "code"), "limit"]
+        found.loc[
+            (found["method"] == stopping.FIXED) & (found["domain"] == "code"), "limit"
+        ]
     ) == {4}
 
 
@@ -301,9 +380,9 @@ def test_a_fit_cannot_see_its_own_prompt():
     texts = {f"p{i}": ("code", [sure(0)] * 12) for i in range(9)} | {
         "odd": ("code", [sure(4)] * 12)
     }
-    found = stopping.compare_rules(stopping.chains(nodes_of(texts)), COSTS, folds=5).set_index(
-        ["prompt_id", "method"]
-    )
+    found = stopping.compare_rules(
+        stopping.chains(nodes_of(texts)), COSTS, folds=5
+    ).set_index(["prompt_id", "method"])
     assert (
         found.loc[("odd", stopping.FIXED), "limit"] == 1
         and found.loc[("odd", stopping.ORACLE), "blocks"] == 3
@@ -314,18 +393,21 @@ def test_a_fit_cannot_see_its_own_prompt():
 def test_speeds_gains_and_the_closed_gap():
     at = many()
     compared = stopping.compare_rules(at, COSTS)
-    table = stopping.intervals(compared, n=200).set_index(["quantity", "method", "domain"])[
-        "estimate"
-    ]
+    table = stopping.intervals(compared, n=200).set_index(
+        ["quantity", "method", "domain"]
+    )["estimate"]
     sums = compared.groupby(["method", "domain"])[["emitted", "cost"]].sum()
     speed = (sums["emitted"] / sums["cost"]).unstack()
     for method, domain in product(stopping.METHODS, ("code", "chat")):
-        assert table["speed", method, domain] == pytest.approx(speed.loc[method, domain])
+        assert table["speed", method, domain] == pytest.approx(
+            speed.loc[method, domain]
+        )
     gap = speed.loc[stopping.ORACLE] - speed.loc[stopping.FIXED]
     gain = speed.loc["confidence"] - speed.loc[stopping.FIXED]
     assert table["minus_fixed", "confidence", "chat"] == pytest.approx(gain["chat"])
     assert (
-        table["closed", "confidence", "chat"] == pytest.approx(gain["chat"] / gap["chat"])
+        table["closed", "confidence", "chat"]
+        == pytest.approx(gain["chat"] / gap["chat"])
         and 0 < gain["chat"] / gap["chat"] <= 1
     )
     assert gap["code"] < 1e-9 or table["closed", "confidence", "code"] == pytest.approx(
@@ -340,9 +422,9 @@ def test_no_gap_leaves_its_share_undefined():
     table = stopping.intervals(
         stopping.compare_rules(stopping.chains(nodes_of(texts)), FLAT), n=50
     ).set_index(["quantity", "method", "domain"])
-    assert table.loc[("minus_fixed", stopping.ORACLE, "code"), "estimate"] == pytest.approx(
-        0, abs=1e-12
-    )
+    assert table.loc[
+        ("minus_fixed", stopping.ORACLE, "code"), "estimate"
+    ] == pytest.approx(0, abs=1e-12)
     assert np.isnan(table.loc[("closed", "entropy", "code"), "estimate"])
 
 
@@ -358,7 +440,10 @@ def test_what_is_not_a_chain_is_named():
         (branching, "position 0, node 2, rank 1"),
         (good[good["position"] != 3], "position 4, node 1"),
         (good[:-1], "prompt_id a"),
-        (good[~((good["position"] == 2) & (good["node"] == 4))], "kind 'chain', whole prompts"),
+        (
+            good[~((good["position"] == 2) & (good["node"] == 4))],
+            "kind 'chain', whole prompts",
+        ),
         (pd.concat([good, good[good["position"] == 9]]), "kind 'chain'"),
     ]:
         with pytest.raises(ValueError, match=words):
@@ -377,7 +462,10 @@ def test_text_that_is_not_greedy_is_refused():
 def test_numbers_out_of_range_are_named():
     at = stopping.chains(nodes_of(TEN))
     for work, words in [
-        (lambda: stopping.chains(nodes_of(TEN), 9), "max_new_tokens=9: a text has 10 tokens"),
+        (
+            lambda: stopping.chains(nodes_of(TEN), 9),
+            "max_new_tokens=9: a text has 10 tokens",
+        ),
         (lambda: stopping.compare_rules(at, COSTS, folds=1), "folds=1: at least 2"),
         (
             lambda: stopping.compare_rules(at, COSTS, folds=5),
@@ -395,7 +483,9 @@ def test_numbers_out_of_range_are_named():
 def test_rules_beyond_the_recorded_chains_are_refused():
     at = stopping.chains(nodes_of(TEN))
     for gamma in (0, 5):
-        with pytest.raises(AssertionError, match=f"gamma={gamma}: the recorded chains have 4"):
+        with pytest.raises(
+            AssertionError, match=f"gamma={gamma}: the recorded chains have 4"
+        ):
             stopping.fixed(at, gamma)
     with pytest.raises(AssertionError, match="gamma=9"):
         stopping.stopped(at, "confidence", 0.5, 9)

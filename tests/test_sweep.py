@@ -19,10 +19,14 @@ PROBABILITY = st.floats(0.05, 0.95)
 
 def texts(*ranks, domain="code", **columns):
     """A trace with one prompt for each list of draft ranks."""
-    rows = [(f"{domain}-{i}", domain, t, r) for i, rs in enumerate(ranks) for t, r in enumerate(rs)]
-    return pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "draft_rank"]).assign(
-        **columns
-    )
+    rows = [
+        (f"{domain}-{i}", domain, t, r)
+        for i, rs in enumerate(ranks)
+        for t, r in enumerate(rs)
+    ]
+    return pd.DataFrame(
+        rows, columns=["prompt_id", "domain", "position", "draft_rank"]
+    ).assign(**columns)
 
 
 def frame_of(trace, largest=4, rule="greedy", starts="visited"):
@@ -38,17 +42,28 @@ def decoded(tau, prompts=6, domain="code", blocks=100):
     """Counts as a decoder would give them: tau[gamma - 1] tokens a pass in every prompt, and a
     made-up text for the positions.
     """
-    counts = [(g, blocks, blocks * g, blocks * (t - 1), blocks * t) for g, t in enumerate(tau, 1)]
-    rows = [(g, f"{domain}-{i}", domain, *rest) for g, *rest in counts for i in range(prompts)]
+    counts = [
+        (g, blocks, blocks * g, blocks * (t - 1), blocks * t)
+        for g, t in enumerate(tau, 1)
+    ]
+    rows = [
+        (g, f"{domain}-{i}", domain, *rest)
+        for g, *rest in counts
+        for i in range(prompts)
+    ]
     sums = pd.DataFrame(rows, columns=["gamma", "prompt_id", "domain", *sweep.COUNTS])
-    return sweep.per_prompt(sums, sweep.positions(texts(*[[0, 1]] * prompts, domain=domain)))
+    return sweep.per_prompt(
+        sums, sweep.positions(texts(*[[0, 1]] * prompts, domain=domain))
+    )
 
 
 # ---- sums over positions -------------------------------------------------------------------------
 
 
 def test_positions_by_hand():
-    found = sweep.positions(texts([0, 0, 1, 0], [3])).set_index("prompt_id")[sweep.POSITIONS]
+    found = sweep.positions(texts([0, 0, 1, 0], [3])).set_index("prompt_id")[
+        sweep.POSITIONS
+    ]
     assert found.loc["code-0"].tolist() == [4, 3, 3, 2, 2, 1]
     assert found.loc["code-1"].tolist() == [1, 0, 0, 0, 0, 0], (
         "a text of one token has no neighbours"
@@ -57,7 +72,10 @@ def test_positions_by_hand():
 
 def test_positions_of_sampled_text_by_hand():
     trace = texts(
-        [9, 9, 9], p_token=[0.5, 0.4, 0.8], q_token=[0.25, 0.8, 0.2], overlap=[0.6, 0.7, 0.2]
+        [9, 9, 9],
+        p_token=[0.5, 0.4, 0.8],
+        q_token=[0.25, 0.8, 0.2],
+        overlap=[0.6, 0.7, 0.2],
     )  # accepted with 1/2, 1, 1/4
     found = sweep.positions(trace, "rejection")[sweep.POSITIONS].to_numpy()[0]
     assert found == pytest.approx([3, 1.5, 2, 1.5, 1.25, 0.75])
@@ -73,16 +91,23 @@ def test_rows_may_stand_in_any_order():
 def test_lag1_is_pearsons_correlation_of_neighbours():
     trace = random_texts()
     ours = sweep.estimators(4, 0.1)["lag1"]
-    pairs = trace.sort_values(["prompt_id", "position"]).assign(hit=lambda t: t["draft_rank"] == 0)
+    pairs = trace.sort_values(["prompt_id", "position"]).assign(
+        hit=lambda t: t["draft_rank"] == 0
+    )
     pairs["next_hit"] = pairs.groupby("prompt_id")["hit"].shift(-1)
     pairs = pairs.dropna(subset="next_hit").astype({"next_hit": bool})
-    theirs = association.correlations(pairs, "hit", "next_hit", methods=["pearson"]).iloc[0]
+    theirs = association.correlations(
+        pairs, "hit", "next_hit", methods=["pearson"]
+    ).iloc[0]
     interval = stats.by_domain(frame_of(trace), ours).iloc[0]
     assert interval[["estimate", "low", "high"]].tolist() == pytest.approx(
         theirs[["estimate", "low", "high"]].tolist()
     )
     hand = frame_of(texts([0, 0, 1, 0]))
-    assert ours(hand) == pytest.approx(-0.5) and sweep.estimators(4, 0.1)["alpha"](hand) == 0.75
+    assert (
+        ours(hand) == pytest.approx(-0.5)
+        and sweep.estimators(4, 0.1)["alpha"](hand) == 0.75
+    )
 
 
 def test_without_spread_lag1_is_undefined_and_the_chain_is_independent():
@@ -113,7 +138,12 @@ def test_families_by_hand():
 
 @pytest.mark.parametrize(
     ("rule", "starts"),
-    [("greedy", "visited"), ("greedy", "every"), ("rejection", "visited"), ("rejection", "every")],
+    [
+        ("greedy", "visited"),
+        ("greedy", "every"),
+        ("rejection", "visited"),
+        ("rejection", "every"),
+    ],
 )
 def test_block_efficiency_is_the_replays(rule, starts):
     rng = np.random.default_rng(3)
@@ -137,21 +167,24 @@ def test_by_gamma_has_every_family_with_its_interval():
     frame, known = frame_of(random_texts()), sweep.estimators(4, 0.1)
     table = sweep.by_gamma(frame, known, n=200)
     assert (
-        set(table["quantity"]) == set(known) - {"alpha", "lag1"} and len(table) == 7 * 3 * 4
+        set(table["quantity"]) == set(known) - {"alpha", "lag1"}
+        and len(table) == 7 * 3 * 4
     )  # families, code and all and pooled, gamma
     own = table[(table["quantity"] == "speedup") & (table["domain"] == "code")]
-    assert own["gamma"].tolist() == [1, 2, 3, 4] and own["estimate"].tolist() == pytest.approx(
-        known["speedup"](frame).tolist()
-    )
+    assert own["gamma"].tolist() == [1, 2, 3, 4] and own[
+        "estimate"
+    ].tolist() == pytest.approx(known["speedup"](frame).tolist())
     assert ((own["low"] <= own["estimate"]) & (own["estimate"] <= own["high"])).all()
 
 
 def test_counts_of_a_decoder_do_as_well():
     frame = decoded([1.5, 2.0])
-    assert sweep.estimators(2, 0.0)["block_efficiency"](frame).tolist() == pytest.approx([1.5, 2.0])
-    assert stats.by_domain(frame, sweep.estimators(2, 0.0)["speedup"])["estimate"].tolist()[
-        :2
-    ] == pytest.approx([1.5, 2.0])
+    assert sweep.estimators(2, 0.0)["block_efficiency"](
+        frame
+    ).tolist() == pytest.approx([1.5, 2.0])
+    assert stats.by_domain(frame, sweep.estimators(2, 0.0)["speedup"])[
+        "estimate"
+    ].tolist()[:2] == pytest.approx([1.5, 2.0])
 
 
 # ---- the Markov chain ----------------------------------------------------------------------------
@@ -166,7 +199,10 @@ def enumerated(hit: float, miss: float, gamma: int) -> float:
         probability, before = 1.0, state
         for accept in outcome:
             chance = hit if before else miss
-            probability, before = probability * (chance if accept else 1 - chance), accept
+            probability, before = (
+                probability * (chance if accept else 1 - chance),
+                accept,
+            )
         accepted = (*outcome[:gamma], 0).index(0)
         emitted[state] += probability * (accepted + 1)
         to_hit[state] += (
@@ -194,7 +230,8 @@ def test_markov_without_correlation_is_iid(alpha, gamma, starts):
 
 def test_correlation_lengthens_runs_and_hurts_the_next_block():
     every, visited = (
-        sweep.block_efficiency_markov(0.7, [0.0, 0.4], 1, starts) for starts in ("every", "visited")
+        sweep.block_efficiency_markov(0.7, [0.0, 0.4], 1, starts)
+        for starts in ("every", "visited")
     )
     assert every[0] == pytest.approx(every[1]), (
         "one token at a time, any start: the mean is all that counts"
@@ -216,33 +253,47 @@ def test_markov_is_what_a_replay_of_such_a_text_gives(starts):
     assert known["lag1"](frame) == pytest.approx(0.5, abs=0.02) and known["alpha"](
         frame
     ) == pytest.approx(0.6, abs=0.02)
-    assert known["minus_markov"](frame).abs().max() < 0.03 < known["minus_iid"](frame).abs().max()
+    assert (
+        known["minus_markov"](frame).abs().max()
+        < 0.03
+        < known["minus_iid"](frame).abs().max()
+    )
 
 
 # ---- the best gamma ------------------------------------------------------------------------------
 
 
 def test_best_gamma_of_equal_prompts_is_certain():
-    table = sweep.best_gamma(decoded([1.5, 1.9, 2.0]), sweep.estimators(3, 0.1)["speedup"], n=200)
+    table = sweep.best_gamma(
+        decoded([1.5, 1.9, 2.0]), sweep.estimators(3, 0.1)["speedup"], n=200
+    )
     assert table["gamma"].tolist() == [0, 1, 2, 3]
-    assert table["speedup"].tolist() == pytest.approx([1, 1.5 / 1.1, 1.9 / 1.2, 2 / 1.3])
+    assert table["speedup"].tolist() == pytest.approx(
+        [1, 1.5 / 1.1, 1.9 / 1.2, 2 / 1.3]
+    )
     assert table["share_best"].tolist() == [0, 0, 1, 0]
     for name in ("behind", "behind_low", "behind_high"):
-        assert table[name].tolist() == pytest.approx((1.9 / 1.2 - table["speedup"]).tolist())
+        assert table[name].tolist() == pytest.approx(
+            (1.9 / 1.2 - table["speedup"]).tolist()
+        )
     assert sweep.choices(table).to_numpy().tolist() == [
         ["code", 2, 2, 2, 1.0, pytest.approx(1.9 / 1.2), 2, 2]
     ]
 
 
 def test_where_drafting_never_pays_the_choice_is_none():
-    table = sweep.best_gamma(decoded([1.0, 1.0]), sweep.estimators(2, 0.1)["speedup"], n=200)
+    table = sweep.best_gamma(
+        decoded([1.0, 1.0]), sweep.estimators(2, 0.1)["speedup"], n=200
+    )
     assert sweep.choices(table)[
         ["best", "best_low", "best_high", "as_good_high"]
     ].to_numpy().tolist() == [[0, 0, 0, 0]]
-    free = sweep.best_gamma(decoded([1.0, 1.0]), sweep.estimators(2, 0.0)["speedup"], n=200)
-    assert sweep.choices(free)[["best", "as_good_low", "as_good_high"]].to_numpy().tolist() == [
-        [0, 0, 2]
-    ], "equals: the smallest"
+    free = sweep.best_gamma(
+        decoded([1.0, 1.0]), sweep.estimators(2, 0.0)["speedup"], n=200
+    )
+    assert sweep.choices(free)[
+        ["best", "as_good_low", "as_good_high"]
+    ].to_numpy().tolist() == [[0, 0, 2]], "equals: the smallest"
 
 
 def test_prompts_that_disagree_make_the_best_gamma_unsure():
@@ -250,7 +301,9 @@ def test_prompts_that_disagree_make_the_best_gamma_unsure():
     trace = pd.concat(
         [texts(*[short] * 10, *[long * 4] * 10), texts(*[long * 4] * 5, domain="chat")]
     )
-    table = sweep.best_gamma(frame_of(trace, 8), sweep.estimators(8, 0.2)["speedup"], n=500)
+    table = sweep.best_gamma(
+        frame_of(trace, 8), sweep.estimators(8, 0.2)["speedup"], n=500
+    )
     assert table.groupby("domain")["share_best"].sum().tolist() == pytest.approx([1, 1])
     chosen = sweep.choices(table).set_index("domain")
     assert chosen.index.tolist() == ["code", "chat"]

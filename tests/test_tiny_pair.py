@@ -26,8 +26,11 @@ def test_the_weights_are_small_half_precision_safetensors_and_nothing_is_pickled
     assert sizes["target"] + sizes["draft"] <= 25e6 and max(sizes.values()) < 16e6
     for name in ("target", "draft"):
         with safe_open(PAIR / name / "model.safetensors", "pt") as weights:
-            assert {weights.get_tensor(k).dtype.itemsize for k in weights.keys()} == {2}  # noqa: SIM118
-    assert not [f for f in PAIR.rglob("*") if f.suffix in (".bin", ".pt", ".pth", ".pkl")]
+            names = list(weights.keys())
+            assert {weights.get_tensor(name).dtype.itemsize for name in names} == {2}
+    assert not [
+        f for f in PAIR.rglob("*") if f.suffix in (".bin", ".pt", ".pth", ".pkl")
+    ]
 
 
 def test_no_folder_of_a_training_machine_is_in_any_file():
@@ -58,22 +61,31 @@ def test_the_tokenizer_adds_a_bos_reads_digits_singly_and_gives_text_back(tiny_p
 
 
 def test_the_card_shows_the_losses_that_training_logged():
-    facts, card = json.loads((PAIR / "training.json").read_text()), (PAIR / "README.md").read_text()
+    facts, card = (
+        json.loads((PAIR / "training.json").read_text()),
+        (PAIR / "README.md").read_text(),
+    )
     for domain in DOMAINS:
-        row = " | ".join(f"{facts['log'][name][-1][domain]:.2f}" for name in ("draft", "target"))
+        row = " | ".join(
+            f"{facts['log'][name][-1][domain]:.2f}" for name in ("draft", "target")
+        )
         assert f"| {domain} | {row} |" in card
         assert (
             facts["log"]["target"][-1][domain] < facts["log"]["draft"][-1][domain]
         )  # the target is the better model, everywhere
 
 
-def test_acceptance_is_between_0_4_and_0_9_in_every_domain_and_domains_differ(tiny_pair):
+def test_acceptance_is_between_0_4_and_0_9_in_every_domain_and_domains_differ(
+    tiny_pair,
+):
     means = {}
     for domain in DOMAINS:
         prompts = encode_prompts(
             tiny_pair.tokenizer, load_prompts("project", 10, (domain,)), 512, "none"
         )
-        recorded = record_block(tiny_pair, prompts, static_tree(1, 1), Sampling(), 32, 0, 2048)
+        recorded = record_block(
+            tiny_pair, prompts, static_tree(1, 1), Sampling(), 32, 0, 2048
+        )
         means[domain] = np.concatenate([r.trace["overlap"] for r in recorded]).mean()
     assert all(0.4 <= m <= 0.9 for m in means.values()), means
     assert max(means.values()) - min(means.values()) > 0.05, means
@@ -94,7 +106,10 @@ def test_the_card_is_written_from_the_log_between_its_marks(tmp_path):
 
 
 def test_held_out_rows_are_consecutive_and_one_token_longer_than_the_context(tiny_pair):
-    docs = [Document("code", "a b c d e f g " * 9, True), Document("code", "never", False)]
+    docs = [
+        Document("code", "a b c d e f g " * 9, True),
+        Document("code", "never", False),
+    ]
     config = TrainConfig(steps=1, context=8)
     rows = prepare.held_out_rows(tiny_pair.tokenizer, docs, config)["code"]
     tokens = prepare.encode(tiny_pair.tokenizer, docs[:1])
@@ -109,17 +124,21 @@ def test_the_command_names_what_is_missing_in_one_line(tmp_path, capsys):
     assert "DATA must hold train/ and hub_mirror/" in capsys.readouterr().err
 
 
-def test_the_end_of_a_users_turn_is_not_learned_from_the_given_step_on(tiny_pair, monkeypatch):
+def test_the_end_of_a_users_turn_is_not_learned_from_the_given_step_on(
+    tiny_pair, monkeypatch
+):
     seen = []
     monkeypatch.setattr(
         prepare, "next_token_loss", lambda model, rows, ignored: seen.append(ignored)
     )
     text = "<s><|user|>Hi there</s><|assistant|>Hello!</s>"
-    rows = torch.tensor([tiny_pair.tokenizer(text, add_special_tokens=False)["input_ids"]])
+    rows = torch.tensor(
+        [tiny_pair.tokenizer(text, add_special_tokens=False)["input_ids"]]
+    )
     loss = prepare.turn_loss(tiny_pair.tokenizer, mask_from=2)
     loss(None, rows, 1), loss(None, rows, 2)
     labels = tiny_pair.tokenizer.convert_ids_to_tokens(rows[0, 1:])
-    assert seen[0] is None and [t for t, skip in zip(labels, seen[1][0], strict=True) if skip] == [
-        "</s>"
-    ]
+    assert seen[0] is None and [
+        t for t, skip in zip(labels, seen[1][0], strict=True) if skip
+    ] == ["</s>"]
     assert seen[1][0].nonzero()[0].item() == labels.index("</s>")

@@ -186,7 +186,10 @@ def test_domain_decides():
         ("'s", "f", "p i i"),
         (" self", "x", "I w w"),
     ]:
-        found = [token_kind(text, previous, domain=domain) for domain in ("code", "math", "chat")]
+        found = [
+            token_kind(text, previous, domain=domain)
+            for domain in ("code", "math", "chat")
+        ]
         assert found == [SHORT[mark] for mark in expected.split()], text
 
 
@@ -204,7 +207,10 @@ def test_context_decides():
         == token_kind(" in ", "x", "put", domain="code")
         == "keyword"
     )
-    assert token_kind("'s", "dog") == "word inside" and token_kind("'s", "dog ") == "punctuation"
+    assert (
+        token_kind("'s", "dog") == "word inside"
+        and token_kind("'s", "dog ") == "punctuation"
+    )
     assert (
         token_kind("s", "dog'") == "word inside"
         and token_kind("dog", "the '") == token_kind("dog", "'") == "word start"
@@ -225,9 +231,9 @@ def test_texts_do_not_leak_into_each_other():
         [("chat", [("think", "w")])],
         [("chat", [("think", "w")]), ("chat", [("ing", "w")])],
     )
-    assert token_kinds(*trace_of(joined)).tolist() == ["word start"] * 2 and token_kinds(
-        *trace_of(alone)
-    ).tolist() == ["word start"]
+    assert token_kinds(*trace_of(joined)).tolist() == [
+        "word start"
+    ] * 2 and token_kinds(*trace_of(alone)).tolist() == ["word start"]
     code = [("code", [(" in", "K")]), ("code", [("put", "I")])]
     assert token_kinds(*trace_of(code)).tolist() == ["keyword", "identifier"]
 
@@ -249,7 +255,9 @@ class Tokenizer:
 
 
 def test_strings_keep_their_spaces_in_both_kinds_of_vocabulary():
-    pieces = Tokenizer(["\u2581the", "\u2581a", "<0x0A>", "ly"], ["the", "a", "\n", "ly"])
+    pieces = Tokenizer(
+        ["\u2581the", "\u2581a", "<0x0A>", "ly"], ["the", "a", "\n", "ly"]
+    )
     assert strings_of(pieces) == [" the", " a", "\n", "ly"]
     bytes_ = Tokenizer(["\u0120the", "\u010a", "ly"], [" the", "\n", "ly"])
     assert strings_of(bytes_) == [" the", "\n", "ly"]
@@ -261,7 +269,13 @@ def test_kinds_of_sentencepiece_pieces():
     )
     pieces = ["\u2581think", "ing", "<0x0A>", "\u2581the", "<0xF0>"]
     found = token_kinds(trace, strings_of(Tokenizer(pieces, pieces)))
-    assert found.tolist() == ["word start", "word inside", "white space", "word start", "other"]
+    assert found.tolist() == [
+        "word start",
+        "word inside",
+        "white space",
+        "word start",
+        "other",
+    ]
 
 
 @settings(deadline=None, max_examples=200)

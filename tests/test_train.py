@@ -46,15 +46,20 @@ def run(folder, config=CONFIG, batch=None, loss=next_tokens, **changes):
     def measure(model):
         return losses(model, {"code": stream.batch(99)})
 
-    log = optimise(model, batch or stream.batch, config, folder, loss, measure, **changes)
+    log = optimise(
+        model, batch or stream.batch, config, folder, loss, measure, **changes
+    )
     return model, log
 
 
 def test_the_loss_falls_and_the_log_has_one_row_a_checkpoint(tmp_path):
     _, log = run(
-        tmp_path, TrainConfig(steps=60, batch=2, context=16, checkpoint_every=20, warmup_steps=2)
+        tmp_path,
+        TrainConfig(steps=60, batch=2, context=16, checkpoint_every=20, warmup_steps=2),
     )
-    assert [row["step"] for row in log] == [19, 39, 59] and log[-1]["code"] < 0.8 * log[0]["code"]
+    assert [row["step"] for row in log] == [19, 39, 59] and log[-1]["code"] < 0.8 * log[
+        0
+    ]["code"]
     assert json.loads((tmp_path / "log.json").read_text()) == log
 
 
@@ -73,7 +78,9 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
     resumed, log = run(tmp_path / "cut")
     assert [row["step"] for row in log] == [3, 7]
     for name, value in whole.state_dict().items():
-        torch.testing.assert_close(resumed.state_dict()[name], value, rtol=0, atol=0, msg=name)
+        torch.testing.assert_close(
+            resumed.state_dict()[name], value, rtol=0, atol=0, msg=name
+        )
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
@@ -84,19 +91,26 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_
         return next_token_loss(model, rows) * (float("nan") if len(calls) == 6 else 1)
 
     with pytest.raises(
-        FloatingPointError, match="train: step 5, batch 5: loss nan; last good checkpoint in"
+        FloatingPointError,
+        match="train: step 5, batch 5: loss nan; last good checkpoint in",
     ):
         run(tmp_path, loss=broken)
     assert all(
-        torch.isfinite(v).all() for v in load_file(tmp_path / "checkpoint.safetensors").values()
+        torch.isfinite(v).all()
+        for v in load_file(tmp_path / "checkpoint.safetensors").values()
     )
 
 
-def test_a_checkpoint_that_cannot_be_written_says_so_and_the_last_good_one_stays(tmp_path):
+def test_a_checkpoint_that_cannot_be_written_says_so_and_the_last_good_one_stays(
+    tmp_path,
+):
     """A limit on the size of files stands for a full disk: the file system itself refuses, in the
     middle of a file.
     """
-    run(tmp_path, TrainConfig(steps=4, batch=2, context=16, checkpoint_every=4, warmup_steps=2))
+    run(
+        tmp_path,
+        TrainConfig(steps=4, batch=2, context=16, checkpoint_every=4, warmup_steps=2),
+    )
     good, old = (
         (tmp_path / "checkpoint.safetensors").read_bytes(),
         resource.getrlimit(resource.RLIMIT_FSIZE),
@@ -135,7 +149,9 @@ def test_scaled_gradients_train_to_the_same_weights_and_resume(tmp_path):
     plain, _ = run(tmp_path / "plain")
     scaled, _ = run(tmp_path / "scaled", scaled=True)
     for name, value in plain.state_dict().items():
-        torch.testing.assert_close(scaled.state_dict()[name], value, rtol=1e-3, atol=1e-3, msg=name)
+        torch.testing.assert_close(
+            scaled.state_dict()[name], value, rtol=1e-3, atol=1e-3, msg=name
+        )
     with safe_open(tmp_path / "scaled" / "checkpoint.safetensors", "pt") as opened:
         assert json.loads(opened.metadata()["scale"])["_growth_tracker"] == CONFIG.steps
 
@@ -152,9 +168,9 @@ def test_every_row_comes_once_an_epoch_and_depends_on_seed_and_step_alone():
 
 def test_the_learning_rate_warms_up_stays_and_decays_to_zero():
     config = TrainConfig(steps=100, warmup_steps=10, decay_share=0.4)
-    assert [learning_rate_scale(s, config) for s in (0, 9, 59, 80, 100)] == pytest.approx(
-        [0.1, 1, 1, 0.5, 0]
-    )
+    assert [
+        learning_rate_scale(s, config) for s in (0, 9, 59, 80, 100)
+    ] == pytest.approx([0.1, 1, 1, 0.5, 0])
 
 
 def test_ignored_labels_carry_no_loss():
@@ -170,7 +186,9 @@ def test_ignored_labels_carry_no_loss():
 
 
 def test_too_little_text_and_bad_settings_are_named():
-    with pytest.raises(ValueError, match="training set of 5 tokens: at least 17 are needed"):
+    with pytest.raises(
+        ValueError, match="training set of 5 tokens: at least 17 are needed"
+    ):
         Stream(TOKENS[:5], CONFIG)
     with pytest.raises(ValueError, match="batch=0: allowed are whole numbers from 1"):
         TrainConfig(steps=1, batch=0)

@@ -43,7 +43,13 @@ KINDS = ("random", "p = q", "disjoint", "zeros", "p one-hot")
 CASES = [("rejection", f"chain:{gamma}", 3) for gamma in (1, 2, 3, 4)] + [
     ("rejection", "chain:2", 4)
 ]
-SHAPES = [("chain:3", 3), ("tree:1,3", 3), ("tree:2,2", 4), ("tree:2,3,5", 4), ("tree:3,2,8", 4)]
+SHAPES = [
+    ("chain:3", 3),
+    ("tree:1,3", 3),
+    ("tree:2,2", 4),
+    ("tree:2,3,5", 4),
+    ("tree:3,2,8", 4),
+]
 CASES += [(rule, shape, vocab) for rule in LOSSLESS[1:] for shape, vocab in SHAPES]
 
 
@@ -51,7 +57,9 @@ def kit_step(rule):
     """The kit's step of a rule on NumPy rows: (chances, residual)."""
 
     def step(p, q, tokens):
-        *chances, residual = RULES[rule].step(torch.tensor(p), torch.tensor(q), list(tokens))
+        *chances, residual = RULES[rule].step(
+            torch.tensor(p), torch.tensor(q), list(tokens)
+        )
         return [float(chance) for chance in chances], residual.numpy()
 
     return step
@@ -60,7 +68,12 @@ def kit_step(rule):
 def decide(rule, tree, tokens, p, q, uniforms, dtype=torch.float64):
     """`verify` on NumPy rows."""
     return verify(
-        rule, tree, tokens, torch.tensor(p, dtype=dtype), torch.tensor(q, dtype=dtype), uniforms
+        rule,
+        tree,
+        tokens,
+        torch.tensor(p, dtype=dtype),
+        torch.tensor(q, dtype=dtype),
+        uniforms,
     )
 
 
@@ -132,15 +145,20 @@ def test_every_step_equals_its_definition(p, q, tokens):
         reached = np.cumprod(
             [1.0, *(1 - np.array(wanted))]
         )  # what is never reached may be anything
-        np.testing.assert_allclose(reached[:-1] * chances, reached[:-1] * wanted, rtol=0, atol=1e-9)
-        np.testing.assert_allclose(reached[-1] * residual, reached[-1] * left, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(
+            reached[:-1] * chances, reached[:-1] * wanted, rtol=0, atol=1e-9
+        )
+        np.testing.assert_allclose(
+            reached[-1] * residual, reached[-1] * left, rtol=0, atol=1e-9
+        )
 
 
 @settings(deadline=None)
 @given(distributions, distributions)
 def test_acceptance_is_the_ladders(p, q):
     accepted = sum(
-        w * kit_step("rejection")(p, q, tokens)[0][0] for tokens, w in drafts("rejection", q, 1)
+        w * kit_step("rejection")(p, q, tokens)[0][0]
+        for tokens, w in drafts("rejection", q, 1)
     )
     assert accepted == pytest.approx(np.minimum(p, q).sum(), abs=1e-12), (
         "one sampled token: the overlap"
@@ -148,9 +166,9 @@ def test_acceptance_is_the_ladders(p, q):
     best = drafts("point-mass", q, 2)
     chances = kit_step("point-mass")(p, q, next(best)[0])[0]
     top = np.argsort(-q, kind="stable")[:2]
-    assert 1 - np.prod(1 - np.array(chances)) == pytest.approx(p[top].sum(), abs=1e-12), (
-        "deterministic children: the top mass"
-    )
+    assert 1 - np.prod(1 - np.array(chances)) == pytest.approx(
+        p[top].sum(), abs=1e-12
+    ), "deterministic children: the top mass"
 
 
 def test_one_rejection_by_hand():
@@ -164,9 +182,13 @@ def test_one_rejection_by_hand():
     chances, residual = kit_step("point-mass")(
         p, q, (1, 2)
     )  # 0.3, then 0.2 of the 0.7 that are left
-    assert chances == pytest.approx([0.3, 2 / 7]) and residual == pytest.approx([1, 0, 0])
+    assert chances == pytest.approx([0.3, 2 / 7]) and residual == pytest.approx(
+        [1, 0, 0]
+    )
     assert kit_step("ratio")(p, q, (1, 2))[0] == pytest.approx([0.6, 2 / 3])
-    assert kit_step("typical")(p, q, (1, 2))[0] == [1, 1], "min(0.09, 0.3 exp(-1.03)) = 0.09"
+    assert kit_step("typical")(p, q, (1, 2))[0] == [1, 1], (
+        "min(0.09, 0.3 exp(-1.03)) = 0.09"
+    )
     assert kit_step("typical")(np.array([0.93, 0.05, 0.02]), q, (0, 1))[0] == [1, 0]
 
 
@@ -175,12 +197,17 @@ def test_one_rejection_by_hand():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("rule", "shape", "vocab"), CASES)
-def test_a_blocks_tokens_have_exactly_the_targets_distribution(rule, shape, vocab, kind):
+def test_a_blocks_tokens_have_exactly_the_targets_distribution(
+    rule, shape, vocab, kind
+):
     tree, world = parse_shape(shape).tree, World(11, vocab, kind=kind)
     emitted = block(rule, kit_step(rule), tree, world)
     for count in (1, 2, tree.max_depth + 1):
         np.testing.assert_allclose(
-            first_tokens(emitted, world, count), target(world, count), rtol=0, atol=1e-12
+            first_tokens(emitted, world, count),
+            target(world, count),
+            rtol=0,
+            atol=1e-12,
         )
 
 
@@ -222,7 +249,9 @@ def test_the_lossy_rules_fail_the_identity(rule, shape):
         assert sum(emitted.values()) == pytest.approx(1, abs=1e-12), (
             "a distribution, but the wrong one"
         )
-        misses.append(np.abs(first_tokens(emitted, world, 2) - target(world, 2)).sum() / 2)
+        misses.append(
+            np.abs(first_tokens(emitted, world, 2) - target(world, 2)).sum() / 2
+        )
     assert min(misses) > 0.005 and np.median(misses) > 0.1, "total variation"
 
 
@@ -270,9 +299,10 @@ def test_verify_walks_as_defined(seed, kind, shape, rule):
         "uniforms behind the emitted token's are not read"
     )
     last = verdict.path[-1] if verdict.path else 0
-    assert tree.parent[list(verdict.path)].tolist() == [0, *verdict.path][: len(verdict.path)], (
-        "a path from the root"
-    )
+    assert (
+        tree.parent[list(verdict.path)].tolist()
+        == [0, *verdict.path][: len(verdict.path)]
+    ), "a path from the root"
     assert (verdict.kind == "bonus") == (len(tree.children(last)) == 0)
     if rule != "typical":
         assert p[last][verdict.token] > 0 and all(
@@ -296,12 +326,22 @@ def test_verify_integrated_over_its_uniforms_is_the_target(rule, shape):
     """verify as a black box: every draft, and one point in every cell of the uniforms in which
     nothing can change.
     """
-    tree, world, emitted = parse_shape(shape).tree, World(22, 3, 1.0), defaultdict(float)
+    tree, world, emitted = (
+        parse_shape(shape).tree,
+        World(22, 3, 1.0),
+        defaultdict(float),
+    )
     for tokens, weight in token_tuples(rule, tree, world):
         p, q = rows(tree, tokens, world)
-        black_box = partial(verify, rule, tree, tokens, torch.tensor(p), torch.tensor(q))
-        for verdict, volume in integrate(black_box, cuts(rule, tree, tokens, p, q), tree.size + 1):
-            emitted[(*tokens[list(verdict.path)].tolist(), verdict.token)] += weight * volume
+        black_box = partial(
+            verify, rule, tree, tokens, torch.tensor(p), torch.tensor(q)
+        )
+        for verdict, volume in integrate(
+            black_box, cuts(rule, tree, tokens, p, q), tree.size + 1
+        ):
+            emitted[(*tokens[list(verdict.path)].tolist(), verdict.token)] += (
+                weight * volume
+            )
     miss = max(
         np.abs(first_tokens(emitted, world, n) - target(world, n)).max()
         for n in (1, 2, tree.max_depth + 1)
@@ -318,7 +358,11 @@ def test_float32_is_computed_in_float64_and_agrees_away_from_ties():
             static_tree(3, 2, 8),
         )
         tokens, p, q = drafted(rule, tree, World(seed, 5), rng)
-        uniforms, single, double = rng.random(9), torch.tensor(p).float(), torch.tensor(p)
+        uniforms, single, double = (
+            rng.random(9),
+            torch.tensor(p).float(),
+            torch.tensor(p),
+        )
         low, high = torch.tensor(q).float(), torch.tensor(q)
         assert verify(rule, tree, tokens, single, low, uniforms) == verify(
             rule, tree, tokens, single.double(), low.double(), uniforms
@@ -331,11 +375,17 @@ def test_float32_is_computed_in_float64_and_agrees_away_from_ties():
 def test_float32_rows_are_normalised_in_float64():
     third = torch.full((2, 3), 1 / 3, dtype=torch.float32)  # 0.33333334 each
     assert (
-        verify("point-mass", chain(1), [0, 0], third, None, [0.333333334, 0.0]).kind == "recovered"
+        verify("point-mass", chain(1), [0, 0], third, None, [0.333333334, 0.0]).kind
+        == "recovered"
     )
-    assert verify("point-mass", chain(1), [0, 0], third, None, [0.333333333, 0.0]).kind == "bonus"
     assert (
-        verify("rejection", chain(1), [0, 0], third, third.double(), [0.99999999, 0.0]).kind
+        verify("point-mass", chain(1), [0, 0], third, None, [0.333333333, 0.0]).kind
+        == "bonus"
+    )
+    assert (
+        verify(
+            "rejection", chain(1), [0, 0], third, third.double(), [0.99999999, 0.0]
+        ).kind
         == "bonus"
     ), "equal but for rounding"
 
@@ -345,22 +395,22 @@ def test_the_order_of_the_uniforms():
     0.65 picks from p after node 2.
     """
     p = torch.tensor([[0.5, 0.3, 0.2], [1.0, 0.0, 0.0], [0.2, 0.4, 0.4]])
-    assert verify("point-mass", static_tree(1, 2), [0, 0, 1], p, None, [0.9, 0.1, 0.65]) == Verdict(
-        (2,), 2, "bonus", 2
-    )
-    assert verify("point-mass", static_tree(1, 2), [0, 0, 1], p, None, [0.4, 0.65, 0.1]) == Verdict(
-        (1,), 0, "bonus", 1
-    )
-    assert verify("point-mass", static_tree(1, 2), [0, 0, 1], p, None, [0.9, 0.9, 0.1]) == Verdict(
-        (), 2, "recovered", 2
-    )
+    assert verify(
+        "point-mass", static_tree(1, 2), [0, 0, 1], p, None, [0.9, 0.1, 0.65]
+    ) == Verdict((2,), 2, "bonus", 2)
+    assert verify(
+        "point-mass", static_tree(1, 2), [0, 0, 1], p, None, [0.4, 0.65, 0.1]
+    ) == Verdict((1,), 0, "bonus", 1)
+    assert verify(
+        "point-mass", static_tree(1, 2), [0, 0, 1], p, None, [0.9, 0.9, 0.1]
+    ) == Verdict((), 2, "recovered", 2)
     q = torch.tensor([[0.2, 0.5, 0.3]]).repeat(2, 1)
     assert verify("rejection", chain(1), [0, 1], p[[0, 2]], q, [0.59, 0.1]) == Verdict(
         (1,), 0, "bonus", 1
     )
-    assert verify("rejection", chain(1), [0, 1], p[[0, 2]], q, [0.61, 0.999]) == Verdict(
-        (), 0, "recovered", 1
-    )
+    assert verify(
+        "rejection", chain(1), [0, 1], p[[0, 2]], q, [0.61, 0.999]
+    ) == Verdict((), 0, "recovered", 1)
 
 
 # ---- end to end by samples -----------------------------------------------------------------------
@@ -381,7 +431,9 @@ def sampled_pairs(rule, tree, world, blocks, seed):
                 if RULES[rule].sampled
                 else best
             )
-        verdict = decide(rule, tree, tokens, *rows(tree, tokens, world), rng.random(tree.size + 1))
+        verdict = decide(
+            rule, tree, tokens, *rows(tree, tokens, world), rng.random(tree.size + 1)
+        )
         made = [*tokens[list(verdict.path)].tolist(), verdict.token]
         made.append(rng.choice(world.vocab, p=world.at("p", tuple(made))))
         counts[made[0], made[1]] += 1
@@ -403,7 +455,8 @@ def test_samples_look_like_the_target_and_those_of_lossy_rules_do_not(rule, shap
     expected = blocks * target(world, 2)
     assert expected.min() > 5, "else the chi-square approximation would be rough"
     p_value = chisquare(
-        sampled_pairs(rule, parse_shape(shape).tree, world, blocks, 1).ravel(), expected.ravel()
+        sampled_pairs(rule, parse_shape(shape).tree, world, blocks, 1).ravel(),
+        expected.ravel(),
     ).pvalue
     assert p_value > 0.01 if RULES[rule].lossless else p_value < 1e-9
 
@@ -411,7 +464,9 @@ def test_samples_look_like_the_target_and_those_of_lossy_rules_do_not(rule, shap
 # ---- drafting ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("q", [(0.5, 0.3, 0.15, 0.05), (0.0, 0.7, 0.0, 0.3), (0.0, 0.0, 1.0, 0.0)])
+@pytest.mark.parametrize(
+    "q", [(0.5, 0.3, 0.15, 0.05), (0.0, 0.7, 0.0, 0.3), (0.0, 0.0, 1.0, 0.0)]
+)
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_children_are_drawn_with_exactly_their_probability(q, count):
     """Each uniform in the middle of, and just inside, a token's share of what is left draws that
@@ -425,7 +480,9 @@ def test_children_are_drawn_with_exactly_their_probability(q, count):
         ]
         for place in (0.5, 1e-9, 1 - 1e-9):
             uniforms = [top - share * place for top, share in edges]
-            assert draw_children(torch.tensor(q), count, uniforms).tolist() == list(tokens)
+            assert draw_children(torch.tensor(q), count, uniforms).tolist() == list(
+                tokens
+            )
 
 
 @settings(deadline=None)
@@ -448,7 +505,8 @@ def test_a_level_is_drawn_at_once_as_row_by_row():
     together = draw_children(q, 4, uniforms)
     assert together.shape == (2, 3, 4) and together.dtype == torch.int64
     assert together.tolist() == [
-        [draw_children(q[i, j], 4, uniforms[i, j]).tolist() for j in range(3)] for i in range(2)
+        [draw_children(q[i, j], 4, uniforms[i, j]).tolist() for j in range(3)]
+        for i in range(2)
     ]
     assert (
         draw_children(q[0, 0], 1, [0.0]).shape == (1,)
@@ -462,7 +520,9 @@ def test_a_level_is_drawn_at_once_as_row_by_row():
 @settings(deadline=None)
 @given(
     st.integers(0, 10**6),
-    st.sampled_from(["chain:1", "chain:5", "tree:1,4", "tree:3,2,8", "tree:3,3", "tree:2,3,5"]),
+    st.sampled_from(
+        ["chain:1", "chain:5", "tree:1,4", "tree:3,2,8", "tree:3,3", "tree:2,3,5"]
+    ),
 )
 def test_greedy_takes_the_longest_path_of_argmaxes(seed, shape):
     tree, rng = parse_shape(shape).tree, np.random.default_rng(seed)
@@ -470,11 +530,16 @@ def test_greedy_takes_the_longest_path_of_argmaxes(seed, shape):
     tokens = np.array([0, *(rng.permutation(4)[r] for r in tree.rank[1:])])
     for node in range(tree.size + 1):
         tokens[tree.children(node)] = rng.permutation(4)[: len(tree.children(node))]
-    best = [int(np.argmax(row)) for row in scores.numpy()]  # of equal scores the lowest id
+    best = [
+        int(np.argmax(row)) for row in scores.numpy()
+    ]  # of equal scores the lowest id
     good = [
         n
         for n in range(tree.size + 1)
-        if all(tokens[a] == best[tree.parent[a]] for a in np.flatnonzero(tree.ancestors[n])[1:])
+        if all(
+            tokens[a] == best[tree.parent[a]]
+            for a in np.flatnonzero(tree.ancestors[n])[1:]
+        )
     ]
     longest = max(good, key=lambda n: tree.depth[n])
     verdict = verify("greedy", tree, tokens, scores, None, None)
@@ -487,16 +552,20 @@ def test_greedy_takes_the_longest_path_of_argmaxes(seed, shape):
         == verify("greedy", tree, tokens, torch.softmax(scores, -1), None, None)
     )
     hard = torch.nn.functional.one_hot(torch.tensor(best), 4).double()
-    assert verdict == verify("point-mass", tree, tokens, hard, None, rng.random(tree.size + 1)), (
-        "the limit of a cold target"
-    )
+    assert verdict == verify(
+        "point-mass", tree, tokens, hard, None, rng.random(tree.size + 1)
+    ), "the limit of a cold target"
 
 
 # ---- bad input -----------------------------------------------------------------------------------
 
 ONLY_0 = torch.tensor([[1.0, 0.0, 0.0]]).repeat(3, 1)
 SIGNS = torch.tensor([[2.7, 1, -1.0]])
-P, U, PAIR = torch.tensor([[0.5, 0.3, 0.2]]).repeat(3, 1), np.full(3, 0.5), static_tree(1, 2)
+P, U, PAIR = (
+    torch.tensor([[0.5, 0.3, 0.2]]).repeat(3, 1),
+    np.full(3, 0.5),
+    static_tree(1, 2),
+)
 
 
 def changed(row, column, value):
@@ -519,11 +588,35 @@ def changed(row, column, value):
         ("point-mass", PAIR, [0, 1, 3], P, None, U, "out of bounds"),
         ("point-mass", PAIR, [0, 1, -1], P, None, U, "not different tokens"),
         ("point-mass", PAIR, [0, 1, 1], P, None, U, r"\[1, 1\]: not different tokens"),
-        ("point-mass", PAIR, [0, 1, 2], P[:2], None, U, "one token and one row of p a node"),
+        (
+            "point-mass",
+            PAIR,
+            [0, 1, 2],
+            P[:2],
+            None,
+            U,
+            "one token and one row of p a node",
+        ),
         ("point-mass", PAIR, [0, 1, 2], P.half(), None, U, "p: each row"),
         ("point-mass", PAIR, [0, 1, 2], changed(2, 0, 0.6), None, U, "p: each row"),
-        ("point-mass", PAIR, [0, 1, 2], changed(1, 0, float("nan")), None, U, "p: each row"),
-        ("point-mass", PAIR, [0, 1, 2], changed(1, 0, float("inf")), None, U, "p: each row"),
+        (
+            "point-mass",
+            PAIR,
+            [0, 1, 2],
+            changed(1, 0, float("nan")),
+            None,
+            U,
+            "p: each row",
+        ),
+        (
+            "point-mass",
+            PAIR,
+            [0, 1, 2],
+            changed(1, 0, float("inf")),
+            None,
+            U,
+            "p: each row",
+        ),
         ("point-mass", PAIR, [0, 1, 2], P * SIGNS, None, U, "p: each row"),
         ("rejection", chain(2), [0, 1, 2], P, changed(1, 1, 0.0), U, "q: each row"),
         ("rejection", chain(2), [0, 1, 2], P, ONLY_0, U, r"tokens \[1\]: q gives 0"),
@@ -531,10 +624,20 @@ def changed(row, column, value):
         ("point-mass", PAIR, [0, 1, 2], P, None, None, "not including, 1"),
         ("point-mass", PAIR, [0, 1, 2], P, None, [0.1, 1.0, 0.2], "not including, 1"),
         ("greedy", PAIR, [0, 1, 2], P[0], None, None, "unsized"),
-        ("greedy", PAIR, [0, 1, 2], changed(1, 0, float("nan")), None, None, "without NaN"),
+        (
+            "greedy",
+            PAIR,
+            [0, 1, 2],
+            changed(1, 0, float("nan")),
+            None,
+            None,
+            "without NaN",
+        ),
     ],
 )
-def test_what_does_not_fit_together_is_refused(rule, tree, tokens, p, q, uniforms, words):
+def test_what_does_not_fit_together_is_refused(
+    rule, tree, tokens, p, q, uniforms, words
+):
     refused = (AssertionError, IndexError, KeyError, TypeError, StopIteration)
     with pytest.raises(refused, match=words):
         verify(rule, tree, tokens, p, q, uniforms)
@@ -557,7 +660,10 @@ def test_settings_that_a_rule_does_not_have_are_refused(rule, settings, error):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: greedy_path(PAIR, np.arange(3), np.arange(2)), "one token and one argmax a node"),
+        (
+            lambda: greedy_path(PAIR, np.arange(3), np.arange(2)),
+            "one token and one argmax a node",
+        ),
         (lambda: draw_children(P[0], 4, np.full(4, 0.5)), "count=4: allowed are 1 to"),
         (lambda: draw_children(P[0], 0, []), "count=0"),
         (lambda: draw_children(P, 2, [0.1, 0.2]), r"uniforms \(2,\): one a child"),
@@ -576,11 +682,15 @@ def test_rows_of_q_below_leaves_are_not_read():
 
 
 def test_a_draft_that_ran_out_of_tokens_is_verified_as_it_was_drawn():
-    q = torch.tensor([[0.0, 1.0, 0.0]]).repeat(3, 1)  # the second child is any other token
+    q = torch.tensor([[0.0, 1.0, 0.0]]).repeat(
+        3, 1
+    )  # the second child is any other token
     accepted = verify("without-replacement", PAIR, [0, 1, 2], P, q, [0.5, 0.57, 0.5])
-    assert accepted.path == (2,), "p = (5, 0, 2)/7 against (1, 0, 1)/2: the chance is 4/7"
-    assert verify("without-replacement", PAIR, [0, 1, 2], P, q, [0.5, 0.58, 0.5]) == Verdict(
-        (), 0, "recovered", 2
+    assert accepted.path == (2,), (
+        "p = (5, 0, 2)/7 against (1, 0, 1)/2: the chance is 4/7"
     )
+    assert verify(
+        "without-replacement", PAIR, [0, 1, 2], P, q, [0.5, 0.58, 0.5]
+    ) == Verdict((), 0, "recovered", 2)
     with pytest.raises(AssertionError, match=r"tokens \[2, 1\]: q gives 0"):
         verify("without-replacement", PAIR, [0, 2, 1], P, q, U)

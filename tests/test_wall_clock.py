@@ -27,7 +27,9 @@ def closed_figures():
 
 
 def test_the_first_prompts_of_each_domain():
-    prompts = [EncodedPrompt(f"{d}{i}", d, (1,), 0) for i in range(3) for d in ("code", "chat")]
+    prompts = [
+        EncodedPrompt(f"{d}{i}", d, (1,), 0) for i in range(3) for d in ("code", "chat")
+    ]
     chosen = study.first_of_each(prompts, ["chat", "code"], 2)
     assert [p.prompt_id for p in chosen] == ["chat0", "chat1", "code0", "code1"]
 
@@ -36,7 +38,11 @@ def test_passes_as_a_table_and_as_curves():
     costs = timing.costs_of(TIMES)
     table = study.pass_table(TIMES, costs).set_index("n")
     assert table.loc[4, ["c(n)", "v(n)"]].tolist() == pytest.approx([3 / 11, 16 / 11])
-    assert table.loc[1, ["target_ms", "target_low", "draft_high"]].tolist() == [11, 10.5, 2.5]
+    assert table.loc[1, ["target_ms", "target_low", "draft_high"]].tolist() == [
+        11,
+        10.5,
+        2.5,
+    ]
     curves = study.pass_curves(TIMES, costs)
     ratios = curves.at(unit="target passes over one token")
     assert ratios.at(**{"pass": "target"}, n=4).value == pytest.approx(16 / 11)
@@ -90,12 +96,14 @@ def test_measured_beside_predicted():
     table = study.speed_table(each, parts, COSTS).set_index("method")
     price = COSTS.of_block(FOUR.tree)
     chain = table.loc["chain"]
-    assert chain[["block_efficiency", "speedup", "low", "high"]].tolist() == pytest.approx(
-        [3, 1.5, 1.5, 1.5]
-    )
+    assert chain[
+        ["block_efficiency", "speedup", "low", "high"]
+    ].tolist() == pytest.approx([3, 1.5, 1.5, 1.5])
     assert chain["tokens_per_s"] == pytest.approx(150)
     assert chain["predicted"] == pytest.approx(3 / price)
-    assert chain["block_cost"] == pytest.approx(20 / 10)  # 20 ms a block, 10 ms a target pass
+    assert chain["block_cost"] == pytest.approx(
+        20 / 10
+    )  # 20 ms a block, 10 ms a target pass
     assert chain["share_of_predicted"] == pytest.approx(1.5 / (3 / price))
     assert chain["share_without_o"] == pytest.approx(0.5 * price * (1 - 0.1 / price))
     assert table.loc["plain", ["predicted", "share_without_o"]].tolist() == [1, 1]
@@ -105,18 +113,30 @@ def test_measured_beside_predicted():
     assert bars.at(made="predicted").value == pytest.approx(3 / price)
     assert bars.at(quantity="tokens per target pass").value == pytest.approx(3)
     by_domain = study.speed_by_domain(each, ["code"])
-    assert by_domain.to_numpy().tolist() == [["plain", 1.0], ["chain", pytest.approx(1.5)]]
+    assert by_domain.to_numpy().tolist() == [
+        ["plain", 1.0],
+        ["chain", pytest.approx(1.5)],
+    ]
 
 
 def test_decodings_that_are_not_the_replayed_ones_are_counted():
-    counts = {"chain": pd.DataFrame({"prompt_id": [f"p{i}" for i in range(6)], "emitted": 30})}
+    counts = {
+        "chain": pd.DataFrame({"prompt_id": [f"p{i}" for i in range(6)], "emitted": 30})
+    }
     counts["chain"]["blocks"] = [10, 10, 10, 10, 10, 9]
-    assert study.unlike(timed({"plain": 0.3, "chain": 0.2}), counts) == 2  # one prompt, two repeats
+    assert (
+        study.unlike(timed({"plain": 0.3, "chain": 0.2}), counts) == 2
+    )  # one prompt, two repeats
 
 
 def test_only_static_shapes_without_a_rule_are_replayed():
     trace = pd.DataFrame(
-        {"prompt_id": "a", "domain": "code", "position": range(3), "draft_rank": [0, 0, 1]}
+        {
+            "prompt_id": "a",
+            "domain": "code",
+            "position": range(3),
+            "draft_rank": [0, 0, 1],
+        }
     )
     stop = draft.Shape(tree.chain(2), draft.StopRule("confidence", 0.5))
     shapes = {
@@ -129,8 +149,20 @@ def test_only_static_shapes_without_a_rule_are_replayed():
 
 
 def test_what_a_method_drafts():
-    names = ["method", "domain", "limit", "threshold", "blocks", "drafted", "accepted", "emitted"]
-    rows = [("fixed", "code", 2, np.nan, 5, 10, 4, 9), ("fixed", "code", 4, np.nan, 5, 10, 6, 11)]
+    names = [
+        "method",
+        "domain",
+        "limit",
+        "threshold",
+        "blocks",
+        "drafted",
+        "accepted",
+        "emitted",
+    ]
+    rows = [
+        ("fixed", "code", 2, np.nan, 5, 10, 4, 9),
+        ("fixed", "code", 4, np.nan, 5, 10, 6, 11),
+    ]
     row = study.what_was_drafted(pd.DataFrame(rows, columns=names)).iloc[0]
     assert row["median_limit"] == 3 and row["drafted_per_block"] == 2
     assert row["block_efficiency"] == 2 and row["draft_utilisation"] == 0.5
@@ -151,14 +183,25 @@ def test_the_alpha_that_is_needed():
 
 def test_break_even_lines_and_points():
     hit = Estimates(
-        pd.DataFrame({"domain": ["code", "chat"], "estimate": [0.6, 0.5], "low": 0.4, "high": 0.7})
+        pd.DataFrame(
+            {
+                "domain": ["code", "chat"],
+                "estimate": [0.6, 0.5],
+                "low": 0.4,
+                "high": 0.7,
+            }
+        )
     )
     found = study.break_even_lines(COSTS, hit, (1, 4))
     textbook = found.at(costs="v = 1, o = 0: the textbook")
     line = textbook.at(series="gamma 1").frame
-    assert line["estimate"].tolist() == pytest.approx(line["c"].tolist()), "1 + a = 1 + c"
+    assert line["estimate"].tolist() == pytest.approx(line["c"].tolist()), (
+        "1 + a = 1 + c"
+    )
     points = textbook.at(series=["code", "chat"]).frame
-    assert points["c"].mean() == pytest.approx(COSTS.c()) and points["estimate"].tolist() == [
+    assert points["c"].mean() == pytest.approx(COSTS.c()) and points[
+        "estimate"
+    ].tolist() == [
         0.6,
         0.5,
     ]
@@ -172,7 +215,9 @@ def test_the_worked_example():
     assert article.iloc[:3].tolist() == pytest.approx([400 / 120, 340 / 117, 340 / 112])
     assert article.iloc[4] == pytest.approx(5 / 1.2) and article.iloc[5:].isna().all()
     here = example["this pair here"]
-    assert here.iloc[5:].tolist() == pytest.approx([2 / 1.8, 2 / (0.8 + COSTS.v(5) + 0.1)])
+    assert here.iloc[5:].tolist() == pytest.approx(
+        [2 / 1.8, 2 / (0.8 + COSTS.v(5) + 0.1)]
+    )
 
 
 # ---- what limits speed ---------------------------------------------------------------------------
@@ -182,7 +227,13 @@ def test_costs_made_ideal():
     made = study.counterfactuals(COSTS)
     four = [(used.c(4), used.v(16), used.overhead) for used in made.values()]
     assert next(iter(made)) == "as measured"
-    assert four == [(0.22, 1.8, 0.1), (0, 1.8, 0.1), (0.22, 1, 0.1), (0.22, 1.8, 0), (0, 1, 0)]
+    assert four == [
+        (0.22, 1.8, 0.1),
+        (0, 1.8, 0.1),
+        (0.22, 1, 0.1),
+        (0.22, 1.8, 0),
+        (0, 1, 0),
+    ]
 
 
 def test_limits_by_hand():
@@ -197,19 +248,34 @@ def test_limits_by_hand():
     assert table.loc["as measured", ["low", "high"]].tolist() == pytest.approx(
         [1.2 / one, 1.8 / one]
     )
-    assert table.loc["all three", ["same gamma", "own best", "gamma"]].tolist() == [1.5, 2.0, 4]
+    assert table.loc["all three", ["same gamma", "own best", "gamma"]].tolist() == [
+        1.5,
+        2.0,
+        4,
+    ]
     assert table.loc["draft always right", "own best"] == pytest.approx(5 / four)
     assert np.isnan(table.loc["draft always right", "low"])
     added = study.helps(table.reset_index())
-    assert not {"as measured", "all three"} & set(added.index) and added.is_monotonic_decreasing
+    assert (
+        not {"as measured", "all three"} & set(added.index)
+        and added.is_monotonic_decreasing
+    )
     bars = study.limit_bars(table.reset_index())
-    assert bars.at(at="at its own best gamma", what="all three, best gamma 4").value == 2.0
-    assert bars.at(at="at gamma 1, the best as measured").frame["low"].notna().sum() == 5
+    assert (
+        bars.at(at="at its own best gamma", what="all three, best gamma 4").value == 2.0
+    )
+    assert (
+        bars.at(at="at gamma 1, the best as measured").frame["low"].notna().sum() == 5
+    )
 
 
 def test_tokens_per_pass_of_all_prompts():
-    rows = [(f"p{i}", "code", t, r) for i in range(6) for t, r in enumerate([0, 0, 1, 0])]
-    trace = pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "draft_rank"])
+    rows = [
+        (f"p{i}", "code", t, r) for i in range(6) for t, r in enumerate([0, 0, 1, 0])
+    ]
+    trace = pd.DataFrame(
+        rows, columns=["prompt_id", "domain", "position", "draft_rank"]
+    )
     table = study.tokens_per_pass(trace, [1, 2])
     assert table.index.tolist() == [1, 2]
     assert table["estimate"].tolist() == pytest.approx([4 / 3, 2])
@@ -219,15 +285,21 @@ def test_tokens_per_pass_of_all_prompts():
 
 
 def test_sampled_texts_are_replayed_and_compared(random_pair):
-    prompts = [EncodedPrompt(f"p{i}", "code", tuple(range(2, 9 + i)), 0) for i in range(5)]
+    prompts = [
+        EncodedPrompt(f"p{i}", "code", tuple(range(2, 9 + i)), 0) for i in range(5)
+    ]
     made = study.sampled(random_pair, prompts, 2, 6, 2)
     assert len(made) == 10 and made["prompt_id"].value_counts().eq(2).all()
-    assert ((made["blocks"] >= made["emitted"] / 3) & (made["blocks"] <= made["emitted"])).all()
+    assert (
+        (made["blocks"] >= made["emitted"] / 3) & (made["blocks"] <= made["emitted"])
+    ).all()
     assert (made["decoded"] <= made["emitted"]).all()
     table = study.sampled_table(made, made)
     gap = table.loc["decoded - expected", "estimate"]
     sums = made[["emitted", "decoded", "blocks"]].sum()
-    assert table.loc["decoded", "estimate"] == pytest.approx(sums["emitted"] / sums["decoded"])
+    assert table.loc["decoded", "estimate"] == pytest.approx(
+        sums["emitted"] / sums["decoded"]
+    )
     assert gap == pytest.approx(
         sums["emitted"] / sums["decoded"] - sums["emitted"] / sums["blocks"]
     )

@@ -21,7 +21,14 @@ from sklearn.preprocessing import normalize
 from data import corpus
 from speclab.analysis.bins import calibration_error
 from speclab.analysis.choose import UNKNOWN
-from speclab.analysis.router import FEATURES, ROUTING, Router, hashed, routed, strip_form
+from speclab.analysis.router import (
+    FEATURES,
+    ROUTING,
+    Router,
+    hashed,
+    routed,
+    strip_form,
+)
 from speclab.drafts import prompts
 from speclab.prompts import DOMAINS
 
@@ -44,7 +51,10 @@ def training_prompts(data: str | Path, seed: int = 0) -> pd.DataFrame:
     drawn at random; 10 %, by a hash of the text, are held out. Paragraphs of technical prose
     without any code come as domain UNKNOWN, and are not trained on.
     """
-    folder, seen = Path(data) / "train", corpus.benchmark_ngrams(Path(data) / "hub_mirror")
+    folder, seen = (
+        Path(data) / "train",
+        corpus.benchmark_ngrams(Path(data) / "hub_mirror"),
+    )
     rows, rng = [], np.random.default_rng(seed)
     for domain, most, texts in _sources(folder):
         texts = list(dict.fromkeys(texts))
@@ -52,8 +62,12 @@ def training_prompts(data: str | Path, seed: int = 0) -> pd.DataFrame:
             bare = strip_form(text)
             if not prompts.ngrams(bare) & seen:
                 held_out = int(hashlib.sha256(bare.encode()).hexdigest(), 16) % 10 == 0
-                rows.append((f"{domain}-train-{len(rows)}", domain, text, bare, held_out))
-    return pd.DataFrame(rows, columns=["prompt_id", "domain", "text", "bare", "held_out"])
+                rows.append(
+                    (f"{domain}-train-{len(rows)}", domain, text, bare, held_out)
+                )
+    return pd.DataFrame(
+        rows, columns=["prompt_id", "domain", "text", "bare", "held_out"]
+    )
 
 
 def _sources(folder: Path) -> Iterator[tuple[str, int, Iterable[str]]]:
@@ -70,7 +84,10 @@ def _sources(folder: Path) -> Iterator[tuple[str, int, Iterable[str]]]:
         yield (
             "chat",
             MOST_OF_A_CHAT,
-            (row["messages"][0]["content"].strip() for row in corpus.read_jsonl(folder / name)),
+            (
+                row["messages"][0]["content"].strip()
+                for row in corpus.read_jsonl(folder / name)
+            ),
         )
     prose = (
         part
@@ -101,7 +118,9 @@ def train(prompts: pd.DataFrame, cs: Sequence[float] = (1.0, 10.0, 100.0)) -> Ro
     fit, held = both[~both["held_out"]], both[both["held_out"]]
     for part, use in ((fit, "fit on"), (held, "hold out")):
         if missing := sorted(set(DOMAINS) - set(part["domain"])):
-            raise ValueError(f"no prompt of {missing} to {use}: {len(prompts)} came; give more")
+            raise ValueError(
+                f"no prompt of {missing} to {use}: {len(prompts)} came; give more"
+            )
     counts = hashed(fit["text"])
     idf = TfidfTransformer().fit(counts).idf_
     features = normalize(counts.multiply(idf))

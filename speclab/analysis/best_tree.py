@@ -43,14 +43,18 @@ def expected_block_efficiency(tree: Tree, a: np.ndarray) -> float:
     return float(reached.sum())
 
 
-def best_tree(a: np.ndarray, budget: int, depth: int, branches: int | None = None) -> Best:
+def best_tree(
+    a: np.ndarray, budget: int, depth: int, branches: int | None = None
+) -> Best:
     """The tree of at most `budget` drafted nodes, `depth` levels and `branches` children a node
     with the largest F; a: rank acceptances, numbers from 0 that sum to 1 at most.
     """
     check_limit("budget", budget), check_limit("depth", depth)
     a = np.asarray(a, float)[:branches]
     if not len(a) or not (a >= 0).all() or a.sum() > 1 + 1e-9:
-        raise ValueError(f"rank acceptances {a}: numbers from 0 that sum to 1 at most are needed")
+        raise ValueError(
+            f"rank acceptances {a}: numbers from 0 that sum to 1 at most are needed"
+        )
 
     @cache
     def family(rank: int, size: int, levels: int) -> tuple[float, tuple]:
@@ -63,7 +67,9 @@ def best_tree(a: np.ndarray, budget: int, depth: int, branches: int | None = Non
         for first in range(1, size + 1):  # nodes that the first child takes
             below, children = family(0, first - 1, levels - 1)
             beside, siblings = family(rank + 1, size - first, levels)
-            tried.append((a[rank] * (1 + below) + beside, -first, (children, *siblings)))
+            tried.append(
+                (a[rank] * (1 + below) + beside, -first, (children, *siblings))
+            )
         value, _, best = max(tried)
         return value, best
 

@@ -36,7 +36,9 @@ def quantile_bins(frame: pd.DataFrame, column: str, bins: int = 8) -> pd.Series:
     """
     values = column_of(frame, column)
     if bins < 2 or np.ptp(values) == 0:
-        raise ValueError(f"{bins} bins of {column!r}: needed are 2 bins and values that differ")
+        raise ValueError(
+            f"{bins} bins of {column!r}: needed are 2 bins and values that differ"
+        )
     cut = pd.qcut(values, bins, labels=False, duplicates="drop")
     return pd.Series(cut, index=frame.index, name=f"{column}_bin")
 
@@ -46,12 +48,16 @@ def equal_bins(frame: pd.DataFrame, column: str, bins: int = 10) -> pd.Series:
     last.
     """
     values = column_of(frame, column)
-    assert values.min() >= 0 and values.max() <= 1 + 1e-6, f"{column!r} holds no probabilities"
+    assert values.min() >= 0 and values.max() <= 1 + 1e-6, (
+        f"{column!r} holds no probabilities"
+    )
     cut = np.minimum((values * bins).astype(int), bins - 1)
     return pd.Series(cut, index=frame.index, name=f"{column}_bin")
 
 
-def in_levels(value: str, group: str, levels: Sequence) -> Callable[[pd.DataFrame], np.ndarray]:
+def in_levels(
+    value: str, group: str, levels: Sequence
+) -> Callable[[pd.DataFrame], np.ndarray]:
     """(rows, 2m) to be summed, for an `Estimator` of m means: `value` where the row's `group` is
     that level, and whether it is.
     """
@@ -77,7 +83,9 @@ def group_means(
     fewer than 5 prompts are left out; ValueError if that leaves none.
     """
     require(frame, ["domain", "prompt_id", group], "frame")
-    both = pd.concat([frame, frame.assign(domain=POOLED)]).groupby(["domain", group], observed=True)
+    both = pd.concat([frame, frame.assign(domain=POOLED)]).groupby(
+        ["domain", group], observed=True
+    )
     facts = {"rows": ("prompt_id", "size"), "n_prompts": ("prompt_id", "nunique")}
     facts |= {x: (x, "mean")} if x else {}
     counts = both.agg(**facts).reset_index().astype({group: object})
@@ -104,7 +112,9 @@ def calibration_error(confidence: str, outcome: str, bins: int = 10) -> Estimato
     """
 
     def columns(frame: pd.DataFrame) -> np.ndarray:
-        member = equal_bins(frame, confidence, bins).to_numpy()[:, None] == np.arange(bins)
+        member = equal_bins(frame, confidence, bins).to_numpy()[:, None] == np.arange(
+            bins
+        )
         gap = column_of(frame, outcome) - column_of(frame, confidence)
         return np.column_stack([gap[:, None] * member, np.ones(len(frame))])
 

@@ -13,7 +13,9 @@ def chance(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     """Probability that a token drawn from q is kept: min(1, p/q) for each token; 1 where q = 0,
     which is never drawn.
     """
-    return np.minimum(1.0, np.divide(p, q, out=np.ones_like(p, dtype=float), where=q > 0))
+    return np.minimum(
+        1.0, np.divide(p, q, out=np.ones_like(p, dtype=float), where=q > 0)
+    )
 
 
 def residual(p: np.ndarray, q: np.ndarray) -> np.ndarray:
@@ -51,6 +53,8 @@ def survival(kept: np.ndarray, last: int, gamma: int) -> np.ndarray:
     """
     reached, found = np.eye(len(kept))[last], []
     for _ in range(gamma):
-        reached = reached @ kept  # [vocab]: P(all accepted so far, and the last one is this word)
+        reached = (
+            reached @ kept
+        )  # [vocab]: P(all accepted so far, and the last one is this word)
         found.append(reached.sum())
     return np.array(found)

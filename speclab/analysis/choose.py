@@ -28,7 +28,9 @@ UNKNOWN = "unknown"  # the label of a prompt of no known domain
 PROMPT = ["prompt_id", "domain"]
 SUMS = ["emitted", "cost", "target_passes", "draft_passes"]
 Settings = Mapping[str, Tree]
-SPEED = Estimator("speed", lambda rows: rows[["emitted", "cost"]].to_numpy(float), quotient)
+SPEED = Estimator(
+    "speed", lambda rows: rows[["emitted", "cost"]].to_numpy(float), quotient
+)
 
 # ---- the fastest setting: the one definition -----------------------------------------------------
 
@@ -79,7 +81,10 @@ def how_sure(speedup: np.ndarray, settings: Sequence) -> pd.DataFrame:
 
 
 def cross_fitted(
-    cost: np.ndarray, domain: np.ndarray, fold: np.ndarray, taken_for: np.ndarray | None = None
+    cost: np.ndarray,
+    domain: np.ndarray,
+    fold: np.ndarray,
+    taken_for: np.ndarray | None = None,
 ) -> np.ndarray:
     """The number of each prompt's setting, int [prompts]: the `fastest` on the prompts of its
     domain that are in other folds, so that no prompt has a say in the choice it is judged by.
@@ -102,7 +107,10 @@ def cross_fitted(
 
 
 def block_counts(
-    trace: pd.DataFrame, settings: Settings, rule: str = "greedy", max_new_tokens: int | None = None
+    trace: pd.DataFrame,
+    settings: Settings,
+    rule: str = "greedy",
+    max_new_tokens: int | None = None,
 ) -> pd.DataFrame:
     """How many blocks each setting makes of each prompt's text, by the `levels` that were drafted
     (fewer than the tree's depth near a text's end).
@@ -135,11 +143,17 @@ def blocks_of(
     if not shape.size:
         return trace[PROMPT].assign(levels=0, blocks=1.0, emitted=1.0)
     if rule == "rejection":
-        assert shape.is_chain, "the rejection rule replays chains; 'point-mass' replays trees"
+        assert shape.is_chain, (
+            "the rejection rule replays chains; 'point-mass' replays trees"
+        )
         walked = replay.replay_sampled(trace, shape.size, starts)
     else:
         walked = replay.replay(trace, shape, starts)
-    room = walked["remaining"] if max_new_tokens is None else max_new_tokens - walked["start"]
+    room = (
+        walked["remaining"]
+        if max_new_tokens is None
+        else max_new_tokens - walked["start"]
+    )
     return walked[PROMPT].assign(
         levels=np.minimum(room, shape.max_depth).astype(int),
         blocks=walked["weight"],
@@ -185,7 +199,9 @@ class Prices:
         ids = self.prompts["prompt_id"]
         chosen = dict.fromkeys(ids, setting) if isinstance(setting, str) else setting
         by_name = self.table.reset_index("domain")
-        return by_name.loc[[(name, prompt) for prompt, name in chosen.items()]].reset_index()
+        return by_name.loc[
+            [(name, prompt) for prompt, name in chosen.items()]
+        ].reset_index()
 
 
 def price(counted: pd.DataFrame, settings: Settings, costs: Costs) -> Prices:
@@ -201,7 +217,9 @@ def price(counted: pd.DataFrame, settings: Settings, costs: Costs) -> Prices:
         target_passes=rows["blocks"],
         draft_passes=rows["blocks"] * rows["levels"],
     )
-    return Prices(priced.groupby(["setting", *PROMPT], sort=False, observed=True)[SUMS].sum())
+    return Prices(
+        priced.groupby(["setting", *PROMPT], sort=False, observed=True)[SUMS].sum()
+    )
 
 
 # ---- choices -------------------------------------------------------------------------------------
@@ -221,7 +239,9 @@ def best_setting(prices: Prices, n: int = RESAMPLES, seed: int = 0) -> pd.DataFr
     ValueError if a domain has fewer than 5 prompts.
     """
     prompts = prompts_of(prices.prompts, n, seed)
-    sums = domain_sums(prompts, np.column_stack([prices.prompts["emitted"], prices.cost]))
+    sums = domain_sums(
+        prompts, np.column_stack([prices.prompts["emitted"], prices.cost])
+    )
     speedup = sums[..., :1] / sums[..., 1:]
     parts = {
         domain: how_sure(speedup[:, number], prices.settings)
@@ -237,7 +257,10 @@ def setting_by_domain(prices: Prices) -> dict[str, str]:
     domain = prices.prompts["domain"]
     groups = {name: domain == name for name in domains_in(prices.prompts)}
     groups[UNKNOWN] = domain.notna()
-    best = {name: fastest(1 / prices.cost[rows].sum(axis=0)) for name, rows in groups.items()}
+    best = {
+        name: fastest(1 / prices.cost[rows].sum(axis=0))
+        for name, rows in groups.items()
+    }
     return {name: str(prices.settings[number]) for name, number in best.items()}
 
 
@@ -270,7 +293,10 @@ def cross_fit(
 
 
 def paired_speeds(
-    policies: Mapping[str, pd.DataFrame], baseline: str, n: int = RESAMPLES, seed: int = 0
+    policies: Mapping[str, pd.DataFrame],
+    baseline: str,
+    n: int = RESAMPLES,
+    seed: int = 0,
 ) -> pd.DataFrame:
     """Judged frames over the same prompts: policy, quantity, domain (and all, pooled), estimate,
     low, high, n_prompts; to 9 decimals.
@@ -291,7 +317,9 @@ def paired_speeds(
         rows = judged.assign(base=base.loc[judged["prompt_id"]].to_numpy())
         for estimator in (SPEED,) if name == baseline else (SPEED, ahead):
             parts.append(by_domain(rows, estimator, n, seed).assign(policy=name))
-    table = pd.concat(parts, ignore_index=True).rename(columns={"estimator": "quantity"})
+    table = pd.concat(parts, ignore_index=True).rename(
+        columns={"estimator": "quantity"}
+    )
     numbers = ["estimate", "low", "high"]
     table[numbers] = table[numbers].round(9) + 0.0  # and no -0
     return table[["policy", "quantity", "domain", *numbers, "n_prompts"]]

@@ -64,7 +64,9 @@ def machine_facts(costs: Costs, device: str) -> dict[str, float | str]:
     """
     known = {"target_ms": costs.target_ms, "c": costs.c(), "overhead": costs.overhead}
     known |= {f"v({n})": costs.v(n) for n in (2, 4, 8, 16) if n <= costs.sizes[-1]}
-    return {"device": device} | {name: float(f"{value:.4g}") for name, value in known.items()}
+    return {"device": device} | {
+        name: float(f"{value:.4g}") for name, value in known.items()
+    }
 
 
 def write_policy(policy: Policy, path: Path) -> None:
@@ -83,10 +85,14 @@ def load(path: str | Path, pair: Mapping[str, str] | None = None) -> Policy:
     try:
         policy = TypeAdapter(Policy).validate_json(Path(path).read_bytes())
     except OSError as error:
-        raise ValueError(f"no policy can be read: {error}; notebook 09 writes one") from None
+        raise ValueError(
+            f"no policy can be read: {error}; notebook 09 writes one"
+        ) from None
     except ValidationError as error:
         wrong = "; ".join(_problem(one) for one in error.errors())
-        raise ValueError(f"{path} is no policy: {wrong}. Notebook 09 writes one") from None
+        raise ValueError(
+            f"{path} is no policy: {wrong}. Notebook 09 writes one"
+        ) from None
     for name, digest in (pair or {}).items():
         made_for = policy.pair.get(name, "none")
         if made_for != digest:

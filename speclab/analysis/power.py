@@ -42,7 +42,11 @@ class Design:
     n_prompts: int
 
     def detectable(
-        self, prompts: int = 50, power: float = 0.8, level: float = 0.05, comparisons: int = 1
+        self,
+        prompts: int = 50,
+        power: float = 0.8,
+        level: float = 0.05,
+        comparisons: int = 1,
     ) -> Interval:
         """Smallest true difference that a two-sided test at `level` finds with probability `power`.
 
@@ -52,10 +56,16 @@ class Design:
         """
         _check_prompts(prompts)
         factor = _quantiles(power, level, comparisons) / np.sqrt(prompts)
-        return Interval(self.sd * factor, self.low * factor, self.high * factor, self.n_prompts)
+        return Interval(
+            self.sd * factor, self.low * factor, self.high * factor, self.n_prompts
+        )
 
     def prompts_needed(
-        self, difference: float, power: float = 0.8, level: float = 0.05, comparisons: int = 1
+        self,
+        difference: float,
+        power: float = 0.8,
+        level: float = 0.05,
+        comparisons: int = 1,
     ) -> int:
         """Prompts a side that find a true `difference` (finite, not 0) with probability `power`;
         never below the 5 that an interval needs.
@@ -64,7 +74,9 @@ class Design:
         errors = _quantiles(power, level, comparisons)
         return max(MIN_PROMPTS, ceil((errors * self.sd / abs(difference)) ** 2))
 
-    def power(self, difference, prompts, level: float = 0.05, comparisons: int = 1) -> np.ndarray:
+    def power(
+        self, difference, prompts, level: float = 0.05, comparisons: int = 1
+    ) -> np.ndarray:
         """Probability that the test finds a true `difference` with `prompts` prompts a side; both
         may be arrays.
         """
@@ -76,16 +88,22 @@ class Design:
 def _quantiles(power: float, level: float, comparisons: int) -> float:
     """Standard errors between 0 and a difference that is found with probability `power`."""
     if not 0 < level < power < 1:
-        raise ValueError(f"level={level}, power={power}: needed are 0 < level < power < 1")
+        raise ValueError(
+            f"level={level}, power={power}: needed are 0 < level < power < 1"
+        )
     return float(norm.isf(level / comparisons / 2) + norm.ppf(power))
 
 
 def _check_prompts(prompts: int) -> None:
     if prompts < MIN_PROMPTS:
-        raise ValueError(f"prompts={prompts}: an interval needs at least {MIN_PROMPTS} a side")
+        raise ValueError(
+            f"prompts={prompts}: an interval needs at least {MIN_PROMPTS} a side"
+        )
 
 
-def prompt_totals(frame: pd.DataFrame, estimator: Estimator) -> tuple[pd.DataFrame, np.ndarray]:
+def prompt_totals(
+    frame: pd.DataFrame, estimator: Estimator
+) -> tuple[pd.DataFrame, np.ndarray]:
     """(prompt_id and domain, one row a prompt in the order of the ids; the estimator's sums over
     each prompt's rows, [prompts, k]).
     """
@@ -174,12 +192,17 @@ def every_pair(
         needed = [pd.NA] * 3
         if difference:
             spreads = [
-                Design(sd, sd, sd, design.n_prompts) for sd in (design.sd, design.low, design.high)
+                Design(sd, sd, sd, design.n_prompts)
+                for sd in (design.sd, design.low, design.high)
             ]
-            needed = [one.prompts_needed(difference, power, level, family) for one in spreads]
+            needed = [
+                one.prompts_needed(difference, power, level, family) for one in spreads
+            ]
         numbers = [difference, found.estimate, found.low, found.high, *needed]
         rows.append((estimator.name, first, second, *numbers))
-    return pd.DataFrame(rows, columns=PAIR + NEEDED).astype(dict.fromkeys(NEEDED, "Int64"))
+    return pd.DataFrame(rows, columns=PAIR + NEEDED).astype(
+        dict.fromkeys(NEEDED, "Int64")
+    )
 
 
 def pairs_said(plans: pd.DataFrame, prompts: int) -> str:
@@ -234,7 +257,10 @@ def simulated_power(
     Twice the same frame has no difference: what is then found is a false alarm.
     """
     _check_prompts(prompts)
-    sides = [prompt_totals(frame.assign(domain="one"), estimator)[1] for frame in (first, second)]
+    sides = [
+        prompt_totals(frame.assign(domain="one"), estimator)[1]
+        for frame in (first, second)
+    ]
     study = pd.DataFrame(
         {"prompt_id": range(2 * prompts), "domain": np.repeat(["one", "two"], prompts)}
     )

@@ -83,7 +83,11 @@ def _rows(table: str, rule: str) -> list[_Row]:
         "I": [
             _Row(
                 "nodes",
-                Estimator("nodes", lambda nodes: np.ones((len(nodes), 1)), lambda totals: totals),
+                Estimator(
+                    "nodes",
+                    lambda nodes: np.ones((len(nodes), 1)),
+                    lambda totals: totals,
+                ),
                 whole=POOLED,
             ),
             _Row("alpha_mean", score.published_alpha, "trace", score.overlap_alpha),
@@ -96,13 +100,31 @@ def _rows(table: str, rule: str) -> list[_Row]:
             ),
         ],
         "II": [
-            _Row("expected_accepted_length", score.published_length, "nodes", tree["mean_accepted"])
+            _Row(
+                "expected_accepted_length",
+                score.published_length,
+                "nodes",
+                tree["mean_accepted"],
+            )
         ],
-        "III": [_Row("chain_accepted", score.published_chain, "nodes", tree["survival_by_depth"])],
-        "IV": [_Row("alpha_mean", score.alpha_by_depth, "nodes", score.best_path_by_depth)],
+        "III": [
+            _Row(
+                "chain_accepted",
+                score.published_chain,
+                "nodes",
+                tree["survival_by_depth"],
+            )
+        ],
+        "IV": [
+            _Row("alpha_mean", score.alpha_by_depth, "nodes", score.best_path_by_depth)
+        ],
         "V": [
             _Row(
-                "alpha_mean", score.alpha_by_depth, "nodes", score.best_path_by_depth, whole=POOLED
+                "alpha_mean",
+                score.alpha_by_depth,
+                "nodes",
+                score.best_path_by_depth,
+                whole=POOLED,
             )
         ],
     }[table]
@@ -131,7 +153,9 @@ def comparison(
     ours, right = [], []
     for which_bin in frame["bin"].drop_duplicates():
         for row in _rows(table, rule):
-            ours.append(_estimates(row, row.as_published, run.nodes, which_bin, n, seed))
+            ours.append(
+                _estimates(row, row.as_published, run.nodes, which_bin, n, seed)
+            )
             source = getattr(run, row.source, None)
             if row.corrected is not None and _answers(row.corrected, source):
                 right.append(_estimates(row, row.corrected, source, which_bin, n, seed))
@@ -147,7 +171,9 @@ def in_cells(table: pd.DataFrame) -> pd.DataFrame:
     """A `comparison` with few columns, to be shown: its keys, published, and either estimate with
     its interval as one text, '0.637 [0.612, 0.663]'; what is missing is blank.
     """
-    keys = [key for key in KEYS if table[key].notna().any() and table[key].nunique() > 1]
+    keys = [
+        key for key in KEYS if table[key].notna().any() and table[key].nunique() > 1
+    ]
     shown = table[[*keys, "published"]].copy()
     for name, numbers in (
         ("ours, as published", OURS),
@@ -170,7 +196,12 @@ def _answers(estimator: Estimator, frame: pd.DataFrame | None) -> bool:
 
 
 def _estimates(
-    row: _Row, estimator: Estimator, frame: pd.DataFrame, which_bin: int, n: int, seed: int
+    row: _Row,
+    estimator: Estimator,
+    frame: pd.DataFrame,
+    which_bin: int,
+    n: int,
+    seed: int,
 ) -> pd.DataFrame:
     """KEYS, estimator, estimate, low, high in one position bin (NA: all positions)."""
     if pd.notna(which_bin):
@@ -196,16 +227,22 @@ def _correlation_table(frame: pd.DataFrame, run, n: int, seed: int) -> pd.DataFr
     number of their own.
     """
     by = ["domain", "method"]
-    ours = association.correlations(run.nodes, "target_entropy", "alpha", n=n, seed=seed)
+    ours = association.correlations(
+        run.nodes, "target_entropy", "alpha", n=n, seed=seed
+    )
     both = ours.rename(columns=AS_OURS)
     if getattr(run, "trace", None) is not None:
-        right = association.correlations(run.trace, "target_entropy", "overlap", n=n, seed=seed)
+        right = association.correlations(
+            run.trace, "target_entropy", "overlap", n=n, seed=seed
+        )
         right = right.rename(columns={"estimate": "corrected"})
         right["estimator"] = "overlap instead of alpha"
         both = both.merge(right, on=by)
     both["quantity"] = both["method"] + "_entropy_alpha"
     merged = both.merge(frame, on=["domain", "quantity"], how="left")
-    merged = merged.sort_values("quantity", ascending=False, kind="stable", ignore_index=True)
+    merged = merged.sort_values(
+        "quantity", ascending=False, kind="stable", ignore_index=True
+    )
     return merged.reindex(columns=COLUMNS)
 
 
@@ -248,7 +285,9 @@ def read_author_records(*paths: Path | str) -> AuthorRecords:
     twice.
     """
     if not paths:
-        raise ValueError("paths is empty: name at least one file of the authors' records")
+        raise ValueError(
+            "paths is empty: name at least one file of the authors' records"
+        )
     frames = {str(path): pd.read_csv(path) for path in paths}
     for path, frame in frames.items():
         score.require(frame, list(AUTHOR_COLUMNS), f"{path} (the authors' records)")
@@ -303,7 +342,9 @@ def regimes(
     Llama-2-7B in llama.cpp (issue 8499).
     """
     lengths = published("II").set_index("domain")["published"]
-    survival = published("III").pivot(index="domain", columns="depth", values="published")
+    survival = published("III").pivot(
+        index="domain", columns="depth", values="published"
+    )
     gammas, rows = survival.columns.to_numpy(int), []
     for domain in DOMAINS:
         length, tau = lengths[domain], 1 + survival.loc[domain].to_numpy(float).cumsum()

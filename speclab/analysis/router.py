@@ -27,17 +27,26 @@ from speclab.profiles import ROOT
 from speclab.prompts import DOMAINS, MATH_PROMPT, REASONING_PROMPT
 
 ROUTING = ROOT / "data" / "routing"
-FEATURES, TOKENS = 2**14, r"\w+|[^\w\s]"  # hashed words and signs, and pairs of neighbours
+FEATURES, TOKENS = (
+    2**14,
+    r"\w+|[^\w\s]",
+)  # hashed words and signs, and pairs of neighbours
 RULES = (
     ("code", r"(?m)^\s*(def|class|import|from|@\w+|#include|public|fn|func)\b"),
-    ("code", r">>> |```|\w\(\)|\breturns?\b.*\b(list|string|tuple|dict|array|true|none)\b"),
+    (
+        "code",
+        r">>> |```|\w\(\)|\breturns?\b.*\b(list|string|tuple|dict|array|true|none)\b",
+    ),
     (
         "code",
         r"\b(write|implement|fix|debug|refactor)\b.{0,60}"
         r"\b(function|method|class|program|script|code|regex|query)\b",
     ),
     ("code", r"\b(python|javascript|java|sql|html|c\+\+|numpy|pandas|bash)\b"),
-    ("math", r"\\(frac|sqrt|sum|cdot|pi|left|begin|angle)|\$[^$\n]*[=^\\+<>a-z][^$\n]*\$"),
+    (
+        "math",
+        r"\\(frac|sqrt|sum|cdot|pi|left|begin|angle)|\$[^$\n]*[=^\\+<>a-z][^$\n]*\$",
+    ),
     ("math", r"\b(solve|simplify|factor|expand|evaluate|compute|prove)\b.*[=^\d]"),
     (
         "math",
@@ -50,7 +59,10 @@ RULES = (
         r"\d[\s\S]*\b(each|every|per|twice|half|total|altogether|left|remaining|costs?)\b[\s\S]*\?",
     ),
     ("chat", r"^\s*(hi|hey|hello|thanks|good (morning|evening))\b"),
-    ("chat", r"\b(can|could|would|will) you\b|\bplease\b|\b(recommend|suggest|advice|tips)\b"),
+    (
+        "chat",
+        r"\b(can|could|would|will) you\b|\bplease\b|\b(recommend|suggest|advice|tips)\b",
+    ),
     (
         "chat",
         r"^\s*(what|why|who|where|which|do|is|are|tell|explain|describe|write|give"
@@ -66,7 +78,11 @@ def rules(texts: Iterable[str]) -> list[str]:
     """
     routes = []
     for text in texts:
-        votes = [domain for domain, pattern in RULES if re.search(pattern, text, re.IGNORECASE)]
+        votes = [
+            domain
+            for domain, pattern in RULES
+            if re.search(pattern, text, re.IGNORECASE)
+        ]
         routes.append(max(DOMAINS, key=votes.count) if votes else UNKNOWN)
     return routes
 
@@ -84,7 +100,9 @@ def strip_form(text: str) -> str:
     )
     if not described:
         return text
-    kept = re.split(r">>>|\b(?:Args|Parameters|Returns|Examples?|:param)\b", described[2])[0]
+    kept = re.split(
+        r">>>|\b(?:Args|Parameters|Returns|Examples?|:param)\b", described[2]
+    )[0]
     return " ".join(kept.split()) or text
 
 
@@ -144,7 +162,10 @@ class Router:
         path = folder / "router.safetensors"
         # save_file writes the buffer as it lies in memory: scikit-learn's is column by column
         names = ("weight", "bias", "idf")
-        tensors = {name: np.ascontiguousarray(getattr(self, name), np.float16) for name in names}
+        tensors = {
+            name: np.ascontiguousarray(getattr(self, name), np.float16)
+            for name in names
+        }
         save_file(tensors, path)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         facts = {"sha256": digest, "threshold": self.threshold, **self.card}
@@ -169,7 +190,9 @@ def load_router(folder: str | Path = ROUTING) -> Router:
     shapes = {name: values.shape for name, values in tensors.items()}
     count = len(DOMAINS)
     if shapes != {"weight": (count, FEATURES), "bias": (count,), "idf": (FEATURES,)}:
-        raise ValueError(f"{path}: tensors {shapes} are not those of this kit's router; {again}")
+        raise ValueError(
+            f"{path}: tensors {shapes} are not those of this kit's router; {again}"
+        )
     if hashlib.sha256(path.read_bytes()).hexdigest() != card.get("sha256"):
         raise ValueError(
             f"{path} is damaged: its SHA-256 is not the one in card.json; restore it, or {again}"

@@ -26,7 +26,9 @@ def _moments(nodes: pd.DataFrame) -> np.ndarray:
 
 def _sample_sd(totals: np.ndarray) -> np.ndarray:
     n, total, squares = np.moveaxis(totals, -1, 0)[..., None]
-    return np.sqrt(np.maximum(score.divide(squares - score.divide(total * total, n), n - 1), 0.0))
+    return np.sqrt(
+        np.maximum(score.divide(squares - score.divide(total * total, n), n - 1), 0.0)
+    )
 
 
 # sample sd (n - 1): the authors' files use it
@@ -38,7 +40,12 @@ def ladder_estimators(run, rule: str = "greedy") -> list[tuple[str, Estimator]]:
     can answer.
     """
     nodes = (
-        [score.published_alpha, score.published_length, score.best_path_alpha, score.alpha_by_rank]
+        [
+            score.published_alpha,
+            score.published_length,
+            score.best_path_alpha,
+            score.alpha_by_rank,
+        ]
         if run.nodes is not None
         else []
     )
@@ -70,7 +77,9 @@ def ladder(run, rule: str = "greedy") -> pd.DataFrame:
     )
 
 
-def cells(nodes: pd.DataFrame, by: Sequence[str], bin_size: int = POSITION_BIN) -> pd.DataFrame:
+def cells(
+    nodes: pd.DataFrame, by: Sequence[str], bin_size: int = POSITION_BIN
+) -> pd.DataFrame:
     """Nodes, mean and sample sd (n - 1) of alpha, and mean target entropy (nats) in each cell of
     `by`.
 
@@ -79,7 +88,8 @@ def cells(nodes: pd.DataFrame, by: Sequence[str], bin_size: int = POSITION_BIN) 
     """
     require(
         nodes,
-        ["position" if column == "bin" else column for column in by] + ["target_entropy"],
+        ["position" if column == "bin" else column for column in by]
+        + ["target_entropy"],
         "nodes",
     )
     frame = nodes[[column for column in by if column != "bin"]].assign(
@@ -88,7 +98,9 @@ def cells(nodes: pd.DataFrame, by: Sequence[str], bin_size: int = POSITION_BIN) 
     if "bin" in by:
         frame["bin"] = nodes["position"] // bin_size
     if "domain" in by:
-        frame["domain"] = pd.Categorical(frame["domain"], domains_in(nodes), ordered=True)
+        frame["domain"] = pd.Categorical(
+            frame["domain"], domains_in(nodes), ordered=True
+        )
     summaries = {
         "nodes": ("alpha", "size"),
         "alpha_mean": ("alpha", "mean"),
@@ -106,7 +118,9 @@ def domain_table(nodes: pd.DataFrame) -> pd.DataFrame:
     """
     both = pd.concat([nodes, nodes.assign(domain=POOLED)])
     table = cells(both, ["domain"]).set_index("domain")
-    table.insert(0, "prompts", both.groupby("domain", observed=True)["prompt_id"].nunique())
+    table.insert(
+        0, "prompts", both.groupby("domain", observed=True)["prompt_id"].nunique()
+    )
     each = table.drop(index=POOLED)
     table.loc[ALL] = each.mean()
     table.loc[ALL, ["prompts", "nodes", "alpha_sd"]] = table.loc[
@@ -115,11 +129,16 @@ def domain_table(nodes: pd.DataFrame) -> pd.DataFrame:
     return table.loc[[*each.index, ALL, POOLED]].astype({"prompts": int, "nodes": int})
 
 
-def ladder_intervals(run, rule: str = "greedy", n: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
+def ladder_intervals(
+    run, rule: str = "greedy", n: int = RESAMPLES, seed: int = 0
+) -> pd.DataFrame:
     """`ladder` with intervals, in the long form of `by_domain`."""
     rungs = ladder_estimators(run, rule)
     return pd.concat(
-        [stats.by_domain(getattr(run, name), estimator, n, seed) for name, estimator in rungs],
+        [
+            stats.by_domain(getattr(run, name), estimator, n, seed)
+            for name, estimator in rungs
+        ],
         ignore_index=True,
     )
 

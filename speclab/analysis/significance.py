@@ -40,16 +40,24 @@ def differences(
         raise ValueError(f"domains is {chosen}: a difference needs two")
     prompts = prompts_of(frame, RESAMPLES, seed)
     totals, value = scalar_totals(frame, estimator, prompts)
-    resampled, rng, rows = value(prompts.resampled(totals)), np.random.default_rng([seed, 1]), []
+    resampled, rng, rows = (
+        value(prompts.resampled(totals)),
+        np.random.default_rng([seed, 1]),
+        [],
+    )
     for first, second in combinations(chosen, 2):
         a, b = prompts.domains.index(first), prompts.domains.index(second)
         spread = resampled[:, a] - resampled[:, b]
         both = totals[np.isin(prompts.domain, [a, b])]
         size = int((prompts.domain == a).sum())
-        picked = (rng.random((n, len(both))).argsort(axis=1) < size).astype(np.float64) @ both
+        picked = (rng.random((n, len(both))).argsort(axis=1) < size).astype(
+            np.float64
+        ) @ both
         p_value = _p_value(spread[0], value(picked) - value(both.sum(axis=0) - picked))
         rows.append((first, second, spread[0], *bounds_of(spread[1:]), p_value))
-    result = pd.DataFrame(rows, columns=["first", "second", "difference", "low", "high", "p_value"])
+    result = pd.DataFrame(
+        rows, columns=["first", "second", "difference", "low", "high", "p_value"]
+    )
     return result.assign(p_holm=holm(result["p_value"].to_numpy()))
 
 
@@ -92,8 +100,14 @@ def paired_difference(
         scalar_totals(first, estimator, prompts),
         scalar_totals(second, estimator, others),
     )
-    spread = value(prompts.resampled(one).sum(axis=1)) - value(prompts.resampled(two).sum(axis=1))
-    swap = np.random.default_rng([seed, 2]).integers(0, 2, (n, len(one))).astype(np.float64)
+    spread = value(prompts.resampled(one).sum(axis=1)) - value(
+        prompts.resampled(two).sum(axis=1)
+    )
+    swap = (
+        np.random.default_rng([seed, 2])
+        .integers(0, 2, (n, len(one)))
+        .astype(np.float64)
+    )
     moved = swap @ (two - one)
     permuted = value(one.sum(axis=0) + moved) - value(two.sum(axis=0) - moved)
     return Difference(
@@ -104,4 +118,6 @@ def paired_difference(
 
 def _p_value(observed: float, permuted: np.ndarray) -> float:
     """Two-sided, the sample itself counted; equal within rounding is as extreme."""
-    return float((1 + (np.abs(permuted) >= abs(observed) - 1e-12).sum()) / (1 + len(permuted)))
+    return float(
+        (1 + (np.abs(permuted) >= abs(observed) - 1e-12).sum()) / (1 + len(permuted))
+    )

@@ -25,7 +25,23 @@ from speclab.score import Estimator, divide, require
 from speclab.stats import RESAMPLES, by_domain, fold_of
 
 MEASURES = ("confidence", "entropy")  # as in speclab.draft.StopRule, which knows torch
-ENTROPIES = [6.0, 5.0, 4.0, 3.5, 3.0, 2.5, 2.0, 1.75, 1.5, 1.25, 1.0, 0.75, 0.5, 0.25, 0.1]
+ENTROPIES = [
+    6.0,
+    5.0,
+    4.0,
+    3.5,
+    3.0,
+    2.5,
+    2.0,
+    1.75,
+    1.5,
+    1.25,
+    1.0,
+    0.75,
+    0.5,
+    0.25,
+    0.1,
+]
 THRESHOLDS = {  # tried in the fit; the first never stops
     "confidence": [round(0.05 * i, 2) for i in range(20)],
     "entropy": [np.inf, *ENTROPIES],
@@ -82,7 +98,9 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int | None = None) -> Chains:
     rows = nodes[COLUMNS].assign(code=code).sort_values(["code", "position", "node"])
     depth = int(rows["depth"].max())
     _check_chains(rows, depth)
-    each = {name: rows[name].to_numpy().reshape(-1, depth) for name in rows}  # [positions, depth]
+    each = {
+        name: rows[name].to_numpy().reshape(-1, depth) for name in rows
+    }  # [positions, depth]
     prompt, position = each["code"][:, 0], each["position"][:, 0]
     length = np.bincount(prompt)
     limit = length[:, None] if max_new_tokens is None else max_new_tokens
@@ -100,7 +118,9 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int | None = None) -> Chains:
     accepted = (each["target_rank"] == 0).cumprod(axis=1).sum(axis=1)
     left, run = grid(length[prompt] - position), grid(accepted)
     inside = left > 0
-    ahead = limit - np.arange(length.max())  # tokens up to the limit, from each position on
+    ahead = limit - np.arange(
+        length.max()
+    )  # tokens up to the limit, from each position on
     room = np.minimum(np.where(inside, ahead, 0), depth)
     _check_greedy(run, left, ids)
     return Chains(
@@ -122,7 +142,9 @@ def _check_chains(rows: pd.DataFrame, depth: int) -> None:
     wrong |= (rows["depth"] != rows["node"]) | (rows["rank"] != 0) | (size % depth > 0)
     if wrong.any():
         first = rows[wrong].iloc[0]
-        at = ", ".join(f"{k} {first[k]}" for k in ("prompt_id", "position", "node", "rank"))
+        at = ", ".join(
+            f"{k} {first[k]}" for k in ("prompt_id", "position", "node", "rank")
+        )
         raise ValueError(
             f"nodes are not one chain of {depth} at every position from 0 on ({at}): "
             "use a run of kind 'chain', whole prompts"
@@ -145,7 +167,9 @@ def fixed(at: Chains, gamma: int) -> Drafts:
     """Always `gamma` tokens (1 to the chains' depth), fewer only where the text's end leaves no
     room.
     """
-    assert 1 <= gamma <= at.depth, f"gamma={gamma}: the recorded chains have {at.depth} tokens"
+    assert 1 <= gamma <= at.depth, (
+        f"gamma={gamma}: the recorded chains have {at.depth} tokens"
+    )
     drafted = np.minimum(at.room, gamma)
     return Drafts(drafted, drafted)
 
@@ -156,7 +180,11 @@ def stopped(at: Chains, measure: str, threshold: float, limit: int) -> Drafts:
     """
     assert measure in MEASURES, measure
     most = fixed(at, limit).drafted
-    going = at.confidence >= threshold if measure == "confidence" else at.entropy <= threshold
+    going = (
+        at.confidence >= threshold
+        if measure == "confidence"
+        else at.entropy <= threshold
+    )
     drafted = np.minimum(going.cumprod(axis=-1).sum(axis=-1), most)
     return Drafts(drafted, np.minimum(drafted + 1, most))
 
@@ -171,7 +199,9 @@ def oracle(at: Chains, costs: Costs) -> Drafts:
     prompts, longest = at.run.shape
     k = np.arange(at.depth + 1)[:, None]  # tokens to draft
     price = block_cost(costs, k, k)
-    ahead = np.zeros((prompts, longest + at.depth + 1))  # cheapest cost from each position on
+    ahead = np.zeros(
+        (prompts, longest + at.depth + 1)
+    )  # cheapest cost from each position on
     drafted, everyone = np.zeros((prompts, longest), int), np.arange(prompts)
     for t in range(longest - 1, -1, -1):
         emitted = np.minimum(np.minimum(k, at.run[:, t]) + 1, at.left[:, t])
@@ -187,7 +217,9 @@ def oracle(at: Chains, costs: Costs) -> Drafts:
 
 def block_cost(costs: Costs, drafted: np.ndarray, passes: np.ndarray) -> np.ndarray:
     """Target passes that a block costs, elementwise: passes * c + v(drafted + 1) + overhead."""
-    verify = np.array([costs.v(k + 1) for k in range(int(np.max(drafted, initial=0)) + 1)])
+    verify = np.array(
+        [costs.v(k + 1) for k in range(int(np.max(drafted, initial=0)) + 1)]
+    )
     return passes * costs.c() + verify[drafted] + costs.overhead
 
 
@@ -225,9 +257,14 @@ def blocks(at: Chains, drafts: Drafts) -> pd.DataFrame:
         "accepted": accepted,
         "emitted": np.minimum(accepted + 1, at.left),
     }
-    who = {"prompt_id": at.prompt_id[prompt], "domain": at.domain[prompt], "start": start}
+    who = {
+        "prompt_id": at.prompt_id[prompt],
+        "domain": at.domain[prompt],
+        "start": start,
+    }
     return pd.DataFrame(
-        who | {name: values[prompt, start].astype(int) for name, values in counts.items()}
+        who
+        | {name: values[prompt, start].astype(int) for name, values in counts.items()}
     )
 
 
@@ -257,18 +294,24 @@ def candidates(at: Chains, method: str) -> list[tuple[float, int, Drafts]]:
     ]
 
 
-def _prices(at: Chains, costs: Costs, tried: list[tuple[float, int, Drafts]]) -> np.ndarray:
+def _prices(
+    at: Chains, costs: Costs, tried: list[tuple[float, int, Drafts]]
+) -> np.ndarray:
     """What each text costs under each candidate, [prompts, candidates]."""
     return np.stack([prompt_costs(at, drafts, costs) for *_, drafts in tried], axis=1)
 
 
-def fitted(at: Chains, costs: Costs, method: str, group: np.ndarray) -> tuple[float, int, Drafts]:
+def fitted(
+    at: Chains, costs: Costs, method: str, group: np.ndarray
+) -> tuple[float, int, Drafts]:
     """(threshold, limit, drafts) of a method that is the fastest on a group of prompts (a mask)."""
     tried = candidates(at, method)
     return tried[int(fastest(1 / _prices(at, costs, tried)[group].sum(axis=0)))]
 
 
-def compare_rules(at: Chains, costs: Costs, folds: int = 5, seed: int = 0) -> pd.DataFrame:
+def compare_rules(
+    at: Chains, costs: Costs, folds: int = 5, seed: int = 0
+) -> pd.DataFrame:
     """Every method on every prompt, its setting fitted on the other folds' prompts of the same
     domain (the oracle needs no fit).
 
@@ -278,7 +321,10 @@ def compare_rules(at: Chains, costs: Costs, folds: int = 5, seed: int = 0) -> pd
     """
     fold, parts = fold_of(at.domain, folds, seed), []
     for method in METHODS:
-        tried, chosen = [(np.nan, at.depth, oracle(at, costs))], np.zeros(len(fold), int)
+        tried, chosen = (
+            [(np.nan, at.depth, oracle(at, costs))],
+            np.zeros(len(fold), int),
+        )
         if method != ORACLE:
             tried = candidates(at, method)
             chosen = cross_fitted(_prices(at, costs, tried), at.domain, fold)
@@ -286,7 +332,9 @@ def compare_rules(at: Chains, costs: Costs, folds: int = 5, seed: int = 0) -> pd
         for number in np.unique(chosen):
             threshold, limit, drafts = tried[number]
             judged = totals(at, drafts, costs).assign(method=method, fold=fold)
-            rows.append(judged.assign(threshold=threshold, limit=limit)[chosen == number])
+            rows.append(
+                judged.assign(threshold=threshold, limit=limit)[chosen == number]
+            )
         parts.append(pd.concat(rows).sort_index())
     return pd.concat(parts, ignore_index=True)
 
@@ -307,14 +355,18 @@ def _closed(sums: np.ndarray) -> np.ndarray:
     return divide(gain, np.where(gain[..., -1:] > 1e-9, gain[..., -1:], 0.0))
 
 
-QUANTITIES: dict[str, tuple[Callable, tuple[str, ...]]] = {  # and the methods that each speaks of
+QUANTITIES: dict[
+    str, tuple[Callable, tuple[str, ...]]
+] = {  # and the methods that each speaks of
     "speed": (_speeds, METHODS),
     "minus_fixed": (_gains, METHODS[1:]),
     "closed": (_closed, MEASURES),
 }
 
 
-def intervals(compared: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
+def intervals(
+    compared: pd.DataFrame, n: int = RESAMPLES, seed: int = 0
+) -> pd.DataFrame:
     """Speeds of `compare_rules` with prompt-clustered intervals, all from the same resamples:
     quantity, method, domain, estimate, low, high.
 
@@ -326,7 +378,9 @@ def intervals(compared: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> pd.D
     wide = compared.pivot(index=keys, columns="method", values="cost").reset_index()
     parts = {}
     for name, (value, methods) in QUANTITIES.items():
-        family = Estimator(name, lambda f: f[["emitted", *METHODS]].to_numpy(float), value, False)
+        family = Estimator(
+            name, lambda f: f[["emitted", *METHODS]].to_numpy(float), value, False
+        )
         table = by_domain(wide, family, n, seed)
         labels = dict(zip(family.labels(len(METHODS)), METHODS, strict=True))
         table["method"] = table["estimator"].map(labels)

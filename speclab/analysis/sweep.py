@@ -43,7 +43,9 @@ def positions(trace: pd.DataFrame, rule: str = "greedy") -> pd.DataFrame:
     """
     names = ["prompt_id", "domain", "position"]
     if rule == "rejection":
-        rows = require(trace, [*names, "p_token", "q_token", "overlap"], "trace").sort_values(names)
+        rows = require(
+            trace, [*names, "p_token", "q_token", "overlap"], "trace"
+        ).sort_values(names)
         own = np.minimum(1.0, rows["q_token"] / rows["p_token"]).astype(float)
         accept = rows["overlap"].astype(float)
     else:
@@ -69,11 +71,15 @@ def per_prompt(sums: pd.DataFrame, at: pd.DataFrame) -> pd.DataFrame:
     the same counts from decoding.
     """
     gammas = sorted(sums["gamma"].unique())
-    assert gammas == list(range(1, len(gammas) + 1)), f"gamma = {gammas}: none may be left out"
+    assert gammas == list(range(1, len(gammas) + 1)), (
+        f"gamma = {gammas}: none may be left out"
+    )
     table = sums.pivot(index=["prompt_id", "domain"], columns="gamma", values=COUNTS)
     table.columns = [f"{name}_{gamma}" for name, gamma in table.columns]
     merged = table.reset_index().merge(at, on=["prompt_id", "domain"])
-    assert len(merged) == len(table) == len(at), "sums and positions hold different prompts"
+    assert len(merged) == len(table) == len(at), (
+        "sums and positions hold different prompts"
+    )
     return merged
 
 
@@ -93,11 +99,17 @@ def block_efficiency_markov(alpha, lag1, gamma, starts: str = "visited"):
     token), or "every" position. At lag1 = 0 both are `cost.block_efficiency_iid`. Arguments
     broadcast. A chain that never changes (lag1 = 1) has no visited average: NaN.
     """
-    alpha, lag1, gamma = (np.asarray(value, np.float64) for value in (alpha, lag1, gamma))
-    after_hit = np.clip(alpha + lag1 * (1 - alpha), 0, 1)  # P(accepted) behind an acceptance
+    alpha, lag1, gamma = (
+        np.asarray(value, np.float64) for value in (alpha, lag1, gamma)
+    )
+    after_hit = np.clip(
+        alpha + lag1 * (1 - alpha), 0, 1
+    )  # P(accepted) behind an acceptance
     after_miss = np.clip(alpha * (1 - lag1), 0, 1)  # and behind a rejection
     # tokens accepted in a row, given that the first is
-    run = np.where(gamma > 1, block_efficiency_iid(after_hit, np.maximum(gamma - 1, 1)), 1.0)
+    run = np.where(
+        gamma > 1, block_efficiency_iid(after_hit, np.maximum(gamma - 1, 1)), 1.0
+    )
     if starts == "every":
         return (1 + alpha * run)[()]
     # given that the first is: P(all gamma accepted, and the bonus token would have been)
@@ -124,7 +136,9 @@ def estimators(largest: int, c: float, starts: str = "visited") -> dict[str, Est
         return _quantities(totals, gammas, c, starts)[name]
 
     return {
-        name: Estimator(name, columns, partial(value, name), scalar=name in ("alpha", "lag1"))
+        name: Estimator(
+            name, columns, partial(value, name), scalar=name in ("alpha", "lag1")
+        )
         for name in FAMILIES
     }
 
@@ -165,8 +179,14 @@ def by_gamma(
     pooled), gamma, estimate, low, high, …
     """
     families = {name: family for name, family in known.items() if not family.scalar}
-    parts = {name: by_domain(frame, family, n, seed) for name, family in families.items()}
-    table = pd.concat(parts, names=["quantity"]).reset_index("quantity").reset_index(drop=True)
+    parts = {
+        name: by_domain(frame, family, n, seed) for name, family in families.items()
+    }
+    table = (
+        pd.concat(parts, names=["quantity"])
+        .reset_index("quantity")
+        .reset_index(drop=True)
+    )
     gamma = table.pop("estimator").str.extract(r"\[(\d+)\]")[0].astype(int)
     table.insert(2, "gamma", gamma)
     return table
@@ -179,14 +199,18 @@ def best_gamma(
     `choose.how_sure`. gamma 0 is plain decoding, speed-up 1.
     """
     prompts = prompts_of(frame, n, seed)
-    sums = prompts.resampled(prompts.totals(speedup.columns(frame)))  # [1 + n, domains, columns]
+    sums = prompts.resampled(
+        prompts.totals(speedup.columns(frame))
+    )  # [1 + n, domains, columns]
     draws = np.insert(speedup.value(sums), 0, 1.0, axis=-1)
     gammas = range(draws.shape[-1])
     parts = {
         domain: choose.how_sure(draws[:, number], gammas)
         for number, domain in enumerate(prompts.domains)
     }
-    table = pd.concat(parts, names=["domain"]).reset_index("domain").reset_index(drop=True)
+    table = (
+        pd.concat(parts, names=["domain"]).reset_index("domain").reset_index(drop=True)
+    )
     return table.rename(columns={"setting": "gamma"})
 
 

@@ -46,7 +46,9 @@ def pass_times(
     """
     models = {"target": pair.target, "draft": pair.draft}
     cases = [
-        (name, n, m.device, _one_pass(m, n, context)) for name, m in models.items() for n in sizes
+        (name, n, m.device, _one_pass(m, n, context))
+        for name, m in models.items()
+        for n in sizes
     ]
     for *_, work in cases:
         work(), work()
@@ -62,7 +64,9 @@ def costs_of(times: pd.DataFrame, overhead: float = 0.0) -> Costs:
     """Medians of `pass_times` as Costs."""
     median = times.groupby(["n", "model"])["ms"].median().unstack()
     one = float(median["target"].iloc[0])
-    draft, verify = (tuple((median[model] / one).tolist()) for model in ("draft", "target"))
+    draft, verify = (
+        tuple((median[model] / one).tolist()) for model in ("draft", "target")
+    )
     return Costs(one, tuple(map(int, median.index)), draft, verify, overhead)
 
 
@@ -75,17 +79,23 @@ def measured_overhead(decoded: list[Decoded], shape: Shape, costs: Costs) -> flo
     return max(0.0, spent / blocks - (costs.of_block(shape.tree) - costs.overhead))
 
 
-def plain_time(pair: Pair, prompt: EncodedPrompt, max_new_tokens: int) -> tuple[float, int]:
+def plain_time(
+    pair: Pair, prompt: EncodedPrompt, max_new_tokens: int
+) -> tuple[float, int]:
     """Seconds of plain greedy decoding behind the prefill, and the tokens it gave: the loop of
     `record.generate`, one prompt.
     """
     target, texts = pair.target, []
 
     def prefill() -> None:
-        target.forward(torch.tensor([prompt.ids]), target.cache(len(prompt.ids) + max_new_tokens))
+        target.forward(
+            torch.tensor([prompt.ids]), target.cache(len(prompt.ids) + max_new_tokens)
+        )
 
     def whole() -> None:
-        texts.extend(generate(target, [prompt], max_new_tokens, pair.stop_ids, Sampling(), 0))
+        texts.extend(
+            generate(target, [prompt], max_new_tokens, pair.stop_ids, Sampling(), 0)
+        )
 
     before = timed(prefill, target.device)
     return timed(whole, target.device) - before, len(texts[0])
@@ -110,7 +120,9 @@ def decoded_speed(
     for repeat in range(repeats):
         for prompt in prompts:
             for name in methods[:: 1 if repeat % 2 == 0 else -1]:
-                counted = _run_one(pair, prompt, shapes.get(name, PLAIN), max_new_tokens)
+                counted = _run_one(
+                    pair, prompt, shapes.get(name, PLAIN), max_new_tokens
+                )
                 rows.append((name, repeat, prompt.prompt_id, prompt.domain, *counted))
     return pd.DataFrame(rows, columns=columns)
 
@@ -122,7 +134,11 @@ def _run_one(
         seconds, tokens = plain_time(pair, prompt, max_new_tokens)
         return tokens, tokens, seconds
     found = decode_prompt(pair, prompt, "greedy", shape, Sampling(), max_new_tokens)
-    return len(found.token_ids), found.target_passes, found.time_s - found.prefill_time_s
+    return (
+        len(found.token_ids),
+        found.target_passes,
+        found.time_s - found.prefill_time_s,
+    )
 
 
 def with_median_loop(costs: Costs, decoded: list[Decoded], shape: Shape) -> Costs:

@@ -47,7 +47,9 @@ _SPECIAL = re.compile(
     re.IGNORECASE,
 )
 _CODE_OPERATORS = frozenset("+-*/%=<>!&|^~@")
-_PROSE_OPERATORS = frozenset("+=<>^\N{MIDDLE DOT}")  # and the mathematical signs outside ASCII
+_PROSE_OPERATORS = frozenset(
+    "+=<>^\N{MIDDLE DOT}"
+)  # and the mathematical signs outside ASCII
 # elsewhere in prose these are dashes, bullets and 'and/or'
 _FORMULA_OPERATORS = _PROSE_OPERATORS | frozenset("-*/")
 _OPERATORS = {
@@ -55,13 +57,17 @@ _OPERATORS = {
     "math": _FORMULA_OPERATORS,
     "reasoning": _FORMULA_OPERATORS,
 }
-BEFORE = 32  # characters of text before a token that can matter: the name it may go on with
+BEFORE = (
+    32  # characters of text before a token that can matter: the name it may go on with
+)
 _APOSTROPHES = ("'", "\N{RIGHT SINGLE QUOTATION MARK}")
 _CONTRACTION = re.compile(r"['\N{RIGHT SINGLE QUOTATION MARK}][A-Za-z]{1,3}")
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
-def token_kind(text: str, previous_text: str = "", next_text: str = "", domain: str = "") -> str:
+def token_kind(
+    text: str, previous_text: str = "", next_text: str = "", domain: str = ""
+) -> str:
     """Kind (one of KINDS) of the decoded token `text` after `previous_text` (any length; "" = start
     of a text).
 
@@ -132,7 +138,9 @@ def _name(core: str, before: str, after: str) -> str:
     goes_on_with = re.search(r"\w*\Z", before).group()
     if (goes_on_with or core)[0].isnumeric():
         return "number"
-    doubled = len(core) == 1 and goes_on_with == core  # `x` right after `x` counts as a new name
+    doubled = (
+        len(core) == 1 and goes_on_with == core
+    )  # `x` right after `x` counts as a new name
     if goes_on_with and not doubled:
         return "word inside"
     whole = not re.match(r"\w", after)
@@ -145,9 +153,15 @@ def _symbol(core: str, before: str, domain: str) -> str:
     hyphen = core == "-" and domain != "code" and before and _letter(before[-1])
     if core[0] in operators and not hyphen:
         return "operator"
-    if core.startswith((":=", "!=", "->")) or (category == "Sm" and not core[0].isascii()):
+    if core.startswith((":=", "!=", "->")) or (
+        category == "Sm" and not core[0].isascii()
+    ):
         return "operator"
-    return "punctuation" if category[0] == "P" or category in ("Sc", "Sk", "Sm") else "other"
+    return (
+        "punctuation"
+        if category[0] == "P" or category in ("Sc", "Sk", "Sm")
+        else "other"
+    )
 
 
 def _ends_in_word(before: str) -> bool:

@@ -37,7 +37,9 @@ def _sequence(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
 
 
 def _forward_kl(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
-    return kl_div(log_softmax(q, -1), log_softmax(p, -1), reduction="none", log_target=True).sum(-1)
+    return kl_div(
+        log_softmax(q, -1), log_softmax(p, -1), reduction="none", log_target=True
+    ).sum(-1)
 
 
 def _reverse_kl(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
@@ -77,14 +79,19 @@ class Batch:
 def collate(rows: Sequence[Text]) -> Batch:
     """A batch of texts. The last token of a text is predicted, never read."""
     shape = len(rows), max(len(row.tokens) for row in rows) - 1
-    tokens, learned = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.bool)
+    tokens, learned = (
+        torch.zeros(shape, dtype=torch.long),
+        torch.zeros(shape, dtype=torch.bool),
+    )
     for i, row in enumerate(rows):
         last = len(row.tokens) - 1
         tokens[i, :last] = torch.from_numpy(row.tokens[:-1])
         learned[i, row.first : last] = True
     predicted = np.concatenate([row.tokens[row.first + 1 :] for row in rows])
     hidden = np.concatenate([row.hidden for row in rows])
-    return Batch(tokens, learned, torch.from_numpy(hidden), torch.from_numpy(predicted).long())
+    return Batch(
+        tokens, learned, torch.from_numpy(hidden), torch.from_numpy(predicted).long()
+    )
 
 
 class Batches:
@@ -94,7 +101,9 @@ class Batches:
 
     def __init__(self, rows: Sequence[Text], size: int, seed: int):
         if not rows:
-            raise ValueError("training set of no rows: give more prompts, or other domains")
+            raise ValueError(
+                "training set of no rows: give more prompts, or other domains"
+            )
         self.rows, self.size, self.seed = rows, size, seed
         self.lengths = np.array([len(row.tokens) for row in rows])
         self.per_epoch = -(-len(rows) // size)
@@ -120,7 +129,11 @@ def autocast(device: torch.device) -> AbstractContextManager:
     """float32 on a CPU; bfloat16 where a GPU has it in hardware, else float16 (whose gradients
     `optimise` scales).
     """
-    return nullcontext() if device.type == "cpu" else torch.autocast(device.type, dtype=_half())
+    return (
+        nullcontext()
+        if device.type == "cpu"
+        else torch.autocast(device.type, dtype=_half())
+    )
 
 
 def _half() -> torch.dtype:
@@ -129,7 +142,9 @@ def _half() -> torch.dtype:
     return torch.bfloat16 if native else torch.float16
 
 
-def both_logits(pair: Pair, network: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+def both_logits(
+    pair: Pair, network: Any, batch: Batch
+) -> tuple[Tensor, Tensor, Tensor]:
     """(p logits [n, vocab], q logits [n, vocab], token [n]) of the learned positions, float32 on
     the draft's device.
     """
@@ -167,7 +182,10 @@ def held_out_means(
             columns = {name: values.cpu().numpy() for name, values in judged.items()}
             parts.append(pd.DataFrame(columns).assign(domain=domain))
     means = pd.concat(parts).groupby("domain", sort=False).mean()
-    each = {f"{domain} {name}": float(value) for (domain, name), value in means.stack().items()}
+    each = {
+        f"{domain} {name}": float(value)
+        for (domain, name), value in means.stack().items()
+    }
     return means.mean().dropna().to_dict() | each
 
 
@@ -207,7 +225,9 @@ def distil(
     loss that is not finite; RunError: no space. After both the last good checkpoint stays.
     """
     if objective not in OBJECTIVES:
-        raise ValueError(f"objective={objective!r}: allowed are {', '.join(OBJECTIVES)}")
+        raise ValueError(
+            f"objective={objective!r}: allowed are {', '.join(OBJECTIVES)}"
+        )
     if text.rows and text.target != weights_digest(pair.target.folder):
         raise ValueError(
             "text: another target wrote it; make it with continuations(pair, ...) of this pair"
@@ -221,7 +241,9 @@ def distil(
     }
     folder = base / f"{objective}-{hash_of(settings)}"
     trained_on, held_out = text.split()
-    batches = Batches(trained_on, config.batch, config.seed)  # of no texts: before a file is made
+    batches = Batches(
+        trained_on, config.batch, config.seed
+    )  # of no texts: before a file is made
 
     def measure(network: Any) -> dict[str, float]:
         return held_out_means(pair, network, held_out, objective)
@@ -231,7 +253,9 @@ def distil(
 
     with locked(folder):  # a second process waits, and finds it finished
         if not (folder / "facts.json").is_file():
-            network, finish = _trainable(pair, lora_rank, gradient_checkpointing, config.seed)
+            network, finish = _trainable(
+                pair, lora_rank, gradient_checkpointing, config.seed
+            )
             before = {"step": 0, "minutes": 0.0, "loss": None}
             before |= measure(pair.draft.network)
             log = optimise(
@@ -251,7 +275,10 @@ def distil(
                 "minutes": log[-1]["minutes"],
                 "curve": [before, *(row | {"step": row["step"] + 1} for row in log)],
             }
-            written(folder / "facts.json", lambda p: p.write_text(json.dumps(facts, indent=1)))
+            written(
+                folder / "facts.json",
+                lambda p: p.write_text(json.dumps(facts, indent=1)),
+            )
             shutil.rmtree(folder / "checkpoint")
     return TrainedDraft(folder, json.loads((folder / "facts.json").read_text()))
 

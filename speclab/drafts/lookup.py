@@ -56,7 +56,9 @@ class LookupBody:
         seen = [None] * len(tokens)
         if attention_mask is not None:
             seen = (attention_mask[:, 0] == 0).expand(len(tokens), -1, -1).numpy()
-        found = [self._found(_texts(*row)) for row in zip(tokens, places, seen, strict=True)]
+        found = [
+            self._found(_texts(*row)) for row in zip(tokens, places, seen, strict=True)
+        ]
         return SimpleNamespace(last_hidden_state=torch.from_numpy(np.stack(found)))
 
     def _found(self, texts: np.ndarray) -> np.ndarray:
@@ -83,7 +85,9 @@ class LookupBody:
         return hidden
 
 
-def _texts(tokens: np.ndarray, places: np.ndarray, seen: np.ndarray | None) -> np.ndarray:
+def _texts(
+    tokens: np.ndarray, places: np.ndarray, seen: np.ndarray | None
+) -> np.ndarray:
     """Each row's own text in order of position, right-aligned behind -1, at least two wide: int32
     [n, 1 + slots].
     """
@@ -117,7 +121,12 @@ class LookupHead:
 def lookup_model(vocab: int, longest: int = 3, candidates: int = 4) -> LanguageModel:
     """Prompt lookup as a model over `vocab` ids, on the CPU; needs no weights and no training."""
     return LanguageModel(
-        LookupBody(longest, candidates), LookupHead(vocab), vocab, torch.float32, "cpu", NAME
+        LookupBody(longest, candidates),
+        LookupHead(vocab),
+        vocab,
+        torch.float32,
+        "cpu",
+        NAME,
     )
 
 

@@ -23,7 +23,9 @@ from speclab.prompts import (
     read_prompts,
 )
 
-PHRASES = yaml.safe_load((ROOT / "data" / "training_prompts" / "phrases.yaml").read_text("utf-8"))
+PHRASES = yaml.safe_load(
+    (ROOT / "data" / "training_prompts" / "phrases.yaml").read_text("utf-8")
+)
 # <list>, <2..9>; with /a the value is kept and used again
 SLOT = re.compile(r"<([a-z_]+|-?\d+\.\.\d+)(?:/(\w))?>")
 NGRAM = 13  # words; a training row that shares one with a test row is left out
@@ -80,7 +82,9 @@ def fill(template: str, rng: random.Random) -> str:
         if ".." in source:
             drawn = str(rng.randint(*map(int, source.split(".."))))
         else:
-            drawn = rng.choice([w for w in PHRASES["words"][source] if w not in kept.values()])
+            drawn = rng.choice(
+                [w for w in PHRASES["words"][source] if w not in kept.values()]
+            )
         if label:
             kept[slot.group()] = drawn
         return drawn
@@ -92,20 +96,27 @@ def code_stub(rng: random.Random) -> str:
     """A Python function without its body: type hints, a docstring, one or two examples that are
     true.
     """
-    kind, table, noun = rng.choice([("int", NUMBERS, "numbers"), ("str", STRINGS, "words")])
+    kind, table, noun = rng.choice(
+        [("int", NUMBERS, "numbers"), ("str", STRINGS, "words")]
+    )
     quality = rng.choice(list(table))
     action = rng.choice(list(ACTIONS))
     arg = fill(f"<{kind}_arg>", rng)
     said = PHRASES["functions"][action]
     pattern = rng.choice(PHRASES["function_names"])
     name = pattern.format(action=action, quality=quality, arg=arg, noun=noun)
-    sentence = said["sentence"].format(what=f"{quality.replace('_', '-')} {noun}", arg=arg)
+    sentence = said["sentence"].format(
+        what=f"{quality.replace('_', '-')} {noun}", arg=arg
+    )
     lines = [sentence, ""]
     if rng.random() < 0.4:
         lines += [fill("<code_note>", rng), ""]
     for _ in range(rng.choice([1, 1, 2])):
         drawn = range(rng.randint(2, 6))
-        items = [rng.randint(-20, 120) if kind == "int" else fill("<token>", rng) for _ in drawn]
+        items = [
+            rng.randint(-20, 120) if kind == "int" else fill("<token>", rng)
+            for _ in drawn
+        ]
         result = ACTIONS[action]([item for item in items if table[quality](item)])
         call = f">>> {name}({items!r})"
         lines += [f"{call} is None", "True"] if result is None else [call, repr(result)]
@@ -156,13 +167,17 @@ def training_prompts(
         rng, texts = random.Random(f"{seed} {domain}"), {}
         while len(texts) < per_domain:
             fresh = (COMPOSE[domain](rng) for _ in range(TRIES))
-            text = next((t for t in fresh if t not in texts and not shingles(t) & judged), None)
+            text = next(
+                (t for t in fresh if t not in texts and not shingles(t) & judged), None
+            )
             if text is None:
                 raise ValueError(
                     f"per_domain={per_domain}: the templates give only {len(texts)} prompts of "
                     f"{domain}; ask for fewer"
                 )
-            texts[text] = Prompt(f"train-{domain}-{seed}-{len(texts):04d}", domain, text)
+            texts[text] = Prompt(
+                f"train-{domain}-{seed}-{len(texts):04d}", domain, text
+            )
         prompts += texts.values()
     return prompts
 

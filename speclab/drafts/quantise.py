@@ -87,7 +87,11 @@ def _scratch() -> Iterator[None]:
 
 
 def quantise(
-    folder: Path, out: Path, calibration: list[list[int]], bits: int = 4, group_size: int = 64
+    folder: Path,
+    out: Path,
+    calibration: list[list[int]],
+    bits: int = 4,
+    group_size: int = 64,
 ) -> None:
     """Quantise the linear layers of the model in `folder` to `bits`, calibrated on token rows, and
     save it with its tokenizer in `out`.
@@ -106,7 +110,9 @@ def quantise(
         from gptqmodel import BACKEND, GPTQModel, QuantizeConfig
 
         config = QuantizeConfig(**settings)
-        model = GPTQModel.load(str(folder), config, device="cpu", trust_remote_code=False)
+        model = GPTQModel.load(
+            str(folder), config, device="cpu", trust_remote_code=False
+        )
         model.quantize(rows, batch_size=1, backend=BACKEND.TORCH)
         model.save(str(out))
 
@@ -120,12 +126,19 @@ def dequantise(packed: Path, out: Path) -> None:
         from gptqmodel.utils.model_dequant import dequantize_model
 
         dequantize_model(packed, out, target_dtype=torch.float32)
-    for stale in ("quantize_config.json", "quant_log.csv"):  # the copy is no quantised model
+    for stale in (
+        "quantize_config.json",
+        "quant_log.csv",
+    ):  # the copy is no quantised model
         (out / stale).unlink(missing_ok=True)
 
 
 def quantised_copy(
-    folder: Path, work: Path, calibration: list[list[int]], bits: int = 4, group_size: int = 64
+    folder: Path,
+    work: Path,
+    calibration: list[list[int]],
+    bits: int = 4,
+    group_size: int = 64,
 ) -> QuantisedCopy:
     """The model in `folder` quantised and unpacked, under `work`; made once for the same weights,
     rows, bits, group size and library.
@@ -134,7 +147,13 @@ def quantised_copy(
     `quantise`.
     """
     _checked(calibration, bits, group_size)
-    settings = [weights_digest(Path(folder)), calibration, bits, group_size, version("gptqmodel")]
+    settings = [
+        weights_digest(Path(folder)),
+        calibration,
+        bits,
+        group_size,
+        version("gptqmodel"),
+    ]
     digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()
     place = Path(work) / f"int{bits}-{digest[:16]}"
 
@@ -143,7 +162,9 @@ def quantised_copy(
         dequantise(part / "packed", part / "plain")
 
     _once(place, make)
-    return QuantisedCopy(place / "packed", place / "plain", bits, _weight_bytes(place / "packed"))
+    return QuantisedCopy(
+        place / "packed", place / "plain", bits, _weight_bytes(place / "packed")
+    )
 
 
 def unpacked(packed: Path, work: Path) -> QuantisedCopy:
@@ -153,7 +174,9 @@ def unpacked(packed: Path, work: Path) -> QuantisedCopy:
     packed = Path(packed)
     place = Path(work) / f"plain-{weights_digest(packed)[:16]}"
     _once(place, lambda part: dequantise(packed, part / "plain"))
-    bits = json.loads((packed / "config.json").read_text())["quantization_config"]["bits"]
+    bits = json.loads((packed / "config.json").read_text())["quantization_config"][
+        "bits"
+    ]
     return QuantisedCopy(packed, place / "plain", bits, _weight_bytes(packed))
 
 

@@ -89,13 +89,17 @@ class TrainingText:
         """Hash of what is trained on."""
         total = hashlib.sha256(self.target.encode())
         for row in self.rows:
-            total.update(f"{row.prompt_id} {row.domain} {row.kind} {row.first}".encode())
+            total.update(
+                f"{row.prompt_id} {row.domain} {row.kind} {row.first}".encode()
+            )
             total.update(row.tokens.tobytes())
         return total.hexdigest()[:16]
 
     def only(self, domains: Sequence[str]) -> "TrainingText":
         """The texts of some domains."""
-        return TrainingText(tuple(r for r in self.rows if r.domain in domains), self.target)
+        return TrainingText(
+            tuple(r for r in self.rows if r.domain in domains), self.target
+        )
 
     def split(self) -> tuple[list[Text], list[Text]]:
         """(trained on, held out): of each domain one prompt in HELD_OUT, at most HELD_OUT_PROMPTS,
@@ -105,7 +109,9 @@ class TrainingText:
         for domain in {row.domain for row in self.rows}:
             ids = {row.prompt_id for row in self.rows if row.domain == domain}
             ids = sorted(ids, key=lambda name: hashlib.sha256(name.encode()).digest())
-            held_out |= set(ids[: min(HELD_OUT_PROMPTS, -(-(len(ids) - 1) // HELD_OUT))])
+            held_out |= set(
+                ids[: min(HELD_OUT_PROMPTS, -(-(len(ids) - 1) // HELD_OUT))]
+            )
         parts: tuple[list[Text], list[Text]] = [], []
         for row in self.rows:
             parts[row.prompt_id in held_out].append(row)
@@ -141,11 +147,17 @@ def continuations(
         )
     target = weights_digest(pair.target.folder)
     folder = base / f"text-{hash_of(target, prompts_digest(prompts), asdict(config))}"
-    encoded = encode_prompts(pair.tokenizer, prompts, config.max_prompt_tokens, config.template)
+    encoded = encode_prompts(
+        pair.tokenizer, prompts, config.max_prompt_tokens, config.template
+    )
     encoded.sort(key=lambda p: len(p.ids))  # little padding in a batch
-    blocks = [encoded[i : i + config.batch] for i in range(0, len(encoded), config.batch)]
+    blocks = [
+        encoded[i : i + config.batch] for i in range(0, len(encoded), config.batch)
+    ]
     variants = [("greedy", Sampling(), 0)] * config.greedy
-    variants += [("sampled", Sampling(1.0), config.seed + i) for i in range(config.samples)]
+    variants += [
+        ("sampled", Sampling(1.0), config.seed + i) for i in range(config.samples)
+    ]
     rows = []
     with locked(folder):  # a second process waits, and reads what the first wrote
         for number, (kind, sampling, seed) in enumerate(
@@ -162,19 +174,29 @@ def continuations(
 
 def hash_of(*facts: Any) -> str:
     """Sixteen hexadecimal digits that name a folder by the settings of what it holds."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    return hashlib.sha256(
+        json.dumps(facts, sort_keys=True, default=str).encode()
+    ).hexdigest()[:16]
 
 
 def _continued(
-    pair: Pair, block: list[EncodedPrompt], config: TextConfig, sampling: Sampling, seed: int
+    pair: Pair,
+    block: list[EncodedPrompt],
+    config: TextConfig,
+    sampling: Sampling,
+    seed: int,
 ) -> dict[str, np.ndarray]:
     """Texts of a batch end to end: tokens [sum n], length [B], first [B], hidden [sum of n - 1 -
     first, d].
     """
-    made = generate(pair.target, block, config.max_new_tokens, pair.stop_ids, sampling, seed)
+    made = generate(
+        pair.target, block, config.max_new_tokens, pair.stop_ids, sampling, seed
+    )
     texts = [torch.tensor([*p.ids, *text]) for p, text in zip(block, made, strict=True)]
     first = [0 if config.prompt_loss else len(p.ids) - 1 for p in block]
-    tokens = pad_sequence(texts, batch_first=True)  # on the right: nothing before it sees it
+    tokens = pad_sequence(
+        texts, batch_first=True
+    )  # on the right: nothing before it sees it
     hidden = pair.target.forward(tokens[:, :-1], pair.target.cache(tokens.shape[1]))
     kept = [h[f : len(t) - 1] for h, f, t in zip(hidden, first, texts, strict=True)]
     return {
@@ -185,9 +207,13 @@ def _continued(
     }
 
 
-def _texts(block: list[EncodedPrompt], kind: str, arrays: dict[str, np.ndarray]) -> list[Text]:
+def _texts(
+    block: list[EncodedPrompt], kind: str, arrays: dict[str, np.ndarray]
+) -> list[Text]:
     tokens = np.split(arrays["tokens"], np.cumsum(arrays["length"])[:-1])
-    hidden = np.split(arrays["hidden"], np.cumsum(arrays["length"] - 1 - arrays["first"])[:-1])
+    hidden = np.split(
+        arrays["hidden"], np.cumsum(arrays["length"] - 1 - arrays["first"])[:-1]
+    )
     return [
         Text(p.prompt_id, p.domain, kind, int(f), t, h)
         for p, f, t, h in zip(block, arrays["first"], tokens, hidden, strict=True)

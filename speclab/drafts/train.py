@@ -38,9 +38,18 @@ class TrainConfig:
     accumulate: int = 1  # batches a step
 
     def __post_init__(self):
-        for name in ("steps", "batch", "context", "checkpoint_every", "accumulate", "warmup_steps"):
+        for name in (
+            "steps",
+            "batch",
+            "context",
+            "checkpoint_every",
+            "accumulate",
+            "warmup_steps",
+        ):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: allowed are whole numbers from 1")
+                raise ValueError(
+                    f"{name}={getattr(self, name)}: allowed are whole numbers from 1"
+                )
 
 
 # ---- optimisers and their rate -------------------------------------------------------------------
@@ -53,10 +62,14 @@ def learning_rate_scale(step: int, config: TrainConfig) -> float:
 
 
 def _is_matrix(name: str, weights: torch.Tensor) -> bool:
-    return weights.ndim == 2 and not any(word in name for word in ("embed", "lm_head", "lora_"))
+    return weights.ndim == 2 and not any(
+        word in name for word in ("embed", "lm_head", "lora_")
+    )
 
 
-def optimizers(model: torch.nn.Module, config: TrainConfig) -> dict[str, torch.optim.Optimizer]:
+def optimizers(
+    model: torch.nn.Module, config: TrainConfig
+) -> dict[str, torch.optim.Optimizer]:
     """Muon on the matrices of the blocks, AdamW on embeddings, norms and adapters."""
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     matrices = [p for name, p in named if _is_matrix(name, p)]
@@ -71,7 +84,9 @@ def optimizers(model: torch.nn.Module, config: TrainConfig) -> dict[str, torch.o
     return opts
 
 
-def _set_rates(opts: dict[str, torch.optim.Optimizer], step: int, config: TrainConfig) -> None:
+def _set_rates(
+    opts: dict[str, torch.optim.Optimizer], step: int, config: TrainConfig
+) -> None:
     peaks = {"muon": config.lr_matrix, "adamw": config.lr_other}
     for kind, opt in opts.items():
         opt.param_groups[0]["lr"] = peaks[kind] * learning_rate_scale(step, config)
@@ -81,7 +96,9 @@ def _set_rates(opts: dict[str, torch.optim.Optimizer], step: int, config: TrainC
 
 
 def _learned(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    return {f"model.{name}": p for name, p in model.named_parameters() if p.requires_grad}
+    return {
+        f"model.{name}": p for name, p in model.named_parameters() if p.requires_grad
+    }
 
 
 def _save(tensors: dict[str, torch.Tensor], facts: dict[str, str], path: Path) -> None:
@@ -109,10 +126,22 @@ def save_checkpoint(
         for index, state in opt.state_dict()["state"].items():
             for key, value in state.items():
                 tensors[f"{kind}.{index}.{key}"] = torch.as_tensor(value).contiguous()
-    facts = {"step": str(step), "log": json.dumps(log), "scale": json.dumps(scale or {})}
+    facts = {
+        "step": str(step),
+        "log": json.dumps(log),
+        "scale": json.dumps(scale or {}),
+    }
     kept = f"This was the checkpoint of step {step}, the last good one stays"
-    written(folder / "checkpoint.safetensors", lambda path: _save(tensors, facts, path), kept)
-    written(folder / "log.json", lambda path: path.write_text(json.dumps(log, indent=1)), kept)
+    written(
+        folder / "checkpoint.safetensors",
+        lambda path: _save(tensors, facts, path),
+        kept,
+    )
+    written(
+        folder / "log.json",
+        lambda path: path.write_text(json.dumps(log, indent=1)),
+        kept,
+    )
 
 
 def load_checkpoint(
@@ -167,7 +196,14 @@ def optimise(
     scaler.load_state_dict(scale or scaler.state_dict())
     before = log[-1]["minutes"] if log else 0
     began, running = time.perf_counter() - 60 * before, []
-    bar = trange(start, config.steps, initial=start, total=config.steps, desc=label, mininterval=5)
+    bar = trange(
+        start,
+        config.steps,
+        initial=start,
+        total=config.steps,
+        desc=label,
+        mininterval=5,
+    )
     for step in bar:
         _set_rates(opts, step, config)
         for number in range(step * config.accumulate, (step + 1) * config.accumulate):

@@ -48,7 +48,9 @@ def decode_file(
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with out.open("w", encoding="utf-8") as lines:
-            for given, prompt in zip(prompts, tqdm(encoded, "decode", unit="prompt"), strict=True):
+            for given, prompt in zip(
+                prompts, tqdm(encoded, "decode", unit="prompt"), strict=True
+            ):
                 shape = shape_of(given) if shape_of else shape
                 found = decode_prompt(pair, prompt, rule, shape, sampling, new, seed)
                 row = as_row(found, pair.tokenizer)
@@ -65,7 +67,11 @@ def decode_file(
             "choose another --out"
         ) from error
     if check:
-        where = ", the others say where and at which margin (plain_difference)" if differ else ""
+        where = (
+            ", the others say where and at which margin (plain_difference)"
+            if differ
+            else ""
+        )
         _tell(
             f"compared with plain greedy decoding in {pair.facts['target']['dtype']}: "
             f"{len(encoded) - differ} of {len(encoded)} equal{where}"
@@ -97,12 +103,17 @@ def plain_difference(
     """Where a greedy text leaves the plain one: `position`, and the target's margin there; None
     where they are equal.
     """
-    (plain,) = generate(pair.target, [prompt], max_new_tokens, pair.stop_ids, Sampling(), 0)
+    (plain,) = generate(
+        pair.target, [prompt], max_new_tokens, pair.stop_ids, Sampling(), 0
+    )
     return margin_at_difference(pair, prompt, found.token_ids, plain)
 
 
 def margin_at_difference(
-    pair: Pair, prompt: EncodedPrompt, token_ids: tuple[int, ...], plain: tuple[int, ...]
+    pair: Pair,
+    prompt: EncodedPrompt,
+    token_ids: tuple[int, ...],
+    plain: tuple[int, ...],
 ) -> dict | None:
     """Where a speculative text leaves the plain one: `position`, and `target_margin`, the target's
     p of the best token minus p of the second there; None when they are equal.

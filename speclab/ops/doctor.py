@@ -41,7 +41,10 @@ class Line:
         return head + (
             "\n"
             + textwrap.fill(
-                f"-> {self.do}", WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 7
+                f"-> {self.do}",
+                WIDTH,
+                initial_indent=" " * 4,
+                subsequent_indent=" " * 7,
             )
             if self.do
             else ""
@@ -93,7 +96,9 @@ def check_python(machine: Machine) -> list[Line]:
         Line(
             "Python",
             text,
-            "" if (3, 11) <= machine.python <= (3, 13) else "use Python 3.11, 3.12 or 3.13",
+            ""
+            if (3, 11) <= machine.python <= (3, 13)
+            else "use Python 3.11, 3.12 or 3.13",
         )
     ]
 
@@ -116,7 +121,9 @@ def check_packages(profile: Profile, machine: Machine) -> list[Line]:
 
 
 def _device_line(which: str, spec: ModelSpec, machine: Machine) -> Line:
-    device = spec.device if spec.device != "auto" else ("cuda:0" if machine.gpus else "cpu")
+    device = (
+        spec.device if spec.device != "auto" else ("cuda:0" if machine.gpus else "cpu")
+    )
     subject, index = f"{which} on {device}", int(device.partition(":")[2] or 0)
     if device == "cpu":
         slow = spec.dtype in ("float16", "bfloat16")
@@ -139,10 +146,16 @@ def _device_line(which: str, spec: ModelSpec, machine: Machine) -> Line:
     memory_text = f"{_gb(gpu.free_bytes)} of {_gb(gpu.total_bytes)} free"
     text = f"{gpu.name}, capability {major}.{minor}, {memory_text}"
     if gpu.capability < (8, 0):
-        old = "it has no bfloat16: --set dtype=float16" if spec.dtype == "bfloat16" else ""
+        old = (
+            "it has no bfloat16: --set dtype=float16"
+            if spec.dtype == "bfloat16"
+            else ""
+        )
         return Line(
             subject,
-            f"{text}; no bfloat16, no FlashAttention-2 (neither is used)" if not old else text,
+            f"{text}; no bfloat16, no FlashAttention-2 (neither is used)"
+            if not old
+            else text,
             old,
         )
     return Line(subject, text)
@@ -150,7 +163,9 @@ def _device_line(which: str, spec: ModelSpec, machine: Machine) -> Line:
 
 def check_devices(profile: Profile, machine: Machine) -> list[Line]:
     """The device of each model is there and takes its dtype."""
-    return [_device_line(which, spec, machine) for which, spec in _specs(profile).items()]
+    return [
+        _device_line(which, spec, machine) for which, spec in _specs(profile).items()
+    ]
 
 
 def check_models(profile: Profile, machine: Machine) -> list[Line]:
@@ -160,7 +175,9 @@ def check_models(profile: Profile, machine: Machine) -> list[Line]:
     lines = []
     for which, spec in _specs(profile).items():
         found, subject = machine.models.get(spec.path, Found()), f"{which} {spec.path}"
-        loose = "" if spec.revision or found.where == "folder" else "; revision not pinned"
+        loose = (
+            "" if spec.revision or found.where == "folder" else "; revision not pinned"
+        )
         if found.where and found.whole:
             lines.append(
                 Line(
@@ -230,7 +247,11 @@ def check_disk(profile: Profile, machine: Machine) -> list[Line]:
         for spec, model in zip(_specs(profile).values(), models, strict=True):
             if not machine.models.get(spec.path, Found()).where:
                 need += model.shape.weight_bytes(2)
-    do = "" if machine.disk_bytes >= need else "free space, or set HF_HOME to a larger disk"
+    do = (
+        ""
+        if machine.disk_bytes >= need
+        else "free space, or set HF_HOME to a larger disk"
+    )
     return [Line("disk", f"{_gb(machine.disk_bytes)} free, {_gb(need)} needed", do)]
 
 
@@ -242,23 +263,39 @@ def kernel_by_rule(backend: str, capability: tuple[int, int] | None) -> str:
     """
     if backend != "auto":
         return backend
-    return "torch" if capability is None else "marlin" if capability >= (7, 5) else "exllama_v2"
+    return (
+        "torch"
+        if capability is None
+        else "marlin"
+        if capability >= (7, 5)
+        else "exllama_v2"
+    )
 
 
 def check_kernels(profile: Profile, machine: Machine) -> list[Line]:
     """Which GPTQ kernel a quantised model gets, and whether it can work here."""
     lines, models = [], _held(profile, machine)
     for which in _quantised(profile, machine) if models else []:
-        spec, device = _specs(profile)[which], models[0 if which == "target" else 1].device
+        spec, device = (
+            _specs(profile)[which],
+            models[0 if which == "target" else 1].device,
+        )
         index = int(device.partition(":")[2] or 0)
-        gpu = machine.gpus[index] if device != "cpu" and index < len(machine.gpus) else None
+        gpu = (
+            machine.gpus[index]
+            if device != "cpu" and index < len(machine.gpus)
+            else None
+        )
         own = machine.kernels.get(spec.path)
         kernel = own or kernel_by_rule(
-            spec.backend, (7, 5) if gpu is None and device != "cpu" else gpu and gpu.capability
+            spec.backend,
+            (7, 5) if gpu is None and device != "cpu" else gpu and gpu.capability,
         )
         do = ""
         if "marlin" in kernel.lower() and not machine.nvcc:
-            do = "it is compiled on first use and nvcc is not here: --set backend=triton"
+            do = (
+                "it is compiled on first use and nvcc is not here: --set backend=triton"
+            )
         if device == "cpu" and spec.backend in ("triton", "marlin"):
             do = f"{spec.backend} needs a GPU: --set backend=torch"
         note = (
@@ -278,7 +315,9 @@ def check_kernels(profile: Profile, machine: Machine) -> list[Line]:
     return lines
 
 
-def _smaller_block(profile: Profile, models: tuple[Held, Held], free: dict[str, int]) -> str:
+def _smaller_block(
+    profile: Profile, models: tuple[Held, Held], free: dict[str, int]
+) -> str:
     for size in range(profile.block_prompts - 1, 0, -1):
         peaks = memory.peaks(memory.plan(profile.replace(block_prompts=size), *models))
         if all(need.total <= free[device] for device, need in peaks.items()):
@@ -299,18 +338,26 @@ def check_memory(profile: Profile, machine: Machine) -> list[Line]:
         return [
             Line(
                 "memory",
-                "; ".join(f"{d} needs {_gb(n.total)}" for d, n in peaks.items()) + " (see devices)",
+                "; ".join(f"{d} needs {_gb(n.total)}" for d, n in peaks.items())
+                + " (see devices)",
             )
         ]
     fits = all(need.total <= free[device] for device, need in peaks.items())
     advice, lines = "" if fits else _smaller_block(profile, models, free), []
     for device, need in peaks.items():
-        parts = ", ".join(f"{name} {_gb(size)}" for name, size in need.parts.items() if size > 5e7)
+        parts = ", ".join(
+            f"{name} {_gb(size)}" for name, size in need.parts.items() if size > 5e7
+        )
         text = (
-            f"needs {_gb(need.total)} at most, in {need.stage} ({parts}); {_gb(free[device])} free"
+            f"needs {_gb(need.total)} at most, in {need.stage} ({parts}); "
+            f"{_gb(free[device])} free"
         )
         lines.append(
-            Line(f"memory of {device}", text, "" if need.total <= free[device] else advice)
+            Line(
+                f"memory of {device}",
+                text,
+                "" if need.total <= free[device] else advice,
+            )
         )
     return lines
 
@@ -336,10 +383,14 @@ def check_time(profile: Profile, machine: Machine) -> list[Line]:
         if likely
         else ""
     )
-    limit = (
-        f"{most:.1f} if every prompt had {profile.max_prompt_tokens} tokens and no text ended early"
-    )
-    return [Line("time", f"{text}{limit} (reasoned from {source}; downloads and loading left out)")]
+    longest = profile.max_prompt_tokens
+    limit = f"{most:.1f} if every prompt had {longest} tokens and no text ended early"
+    return [
+        Line(
+            "time",
+            f"{text}{limit} (reasoned from {source}; downloads and loading left out)",
+        )
+    ]
 
 
 def check_threads(machine: Machine) -> list[Line]:
@@ -377,6 +428,8 @@ def report(profile: Profile) -> tuple[str, int]:
     """The lines about a profile on this machine as text, and how many of them ask for something."""
     lines = examine(profile, probe(profile))
     todo = sum(1 for line in lines if line.do)
-    verdict = f"{todo} of {len(lines)} lines have something to do" if todo else "all is well"
+    verdict = (
+        f"{todo} of {len(lines)} lines have something to do" if todo else "all is well"
+    )
     text = "\n".join(str(line) for line in lines)
     return f"{text}\n\n{profile.name}: {verdict}", todo

@@ -87,7 +87,9 @@ def on_ray(job: Job, indices: list[int], workers: int | None = None) -> Iterator
         actor = ray.remote(**needs, max_restarts=3, max_task_retries=3)(Worker)
         shared = ray.put(job)
         pool = ActorPool([actor.remote(shared) for _ in range(count)])
-        yield from pool.map_unordered(lambda worker, index: worker.record.remote(index), indices)
+        yield from pool.map_unordered(
+            lambda worker, index: worker.record.remote(index), indices
+        )
     except ray.exceptions.RayTaskError as error:
         raise error.cause from error
     except ray.exceptions.RayError as error:
@@ -105,7 +107,9 @@ def engine_of(name: str, devices: list[str], workers: int | None) -> Engine | No
     if name not in ("local", "ray"):
         raise ValueError(f"engine={name!r}: allowed are local and ray")
     if (devices and name == "ray") or (workers is not None and name == "local"):
-        raise ValueError("--devices goes with --engine local, --workers with --engine ray")
+        raise ValueError(
+            "--devices goes with --engine local, --workers with --engine ray"
+        )
     if workers is not None and workers < 1:
         raise ValueError(f"workers={workers}: allowed are whole numbers from 1")
     for device in devices:

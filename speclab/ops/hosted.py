@@ -20,7 +20,9 @@ from speclab.prompts import HUB_SETS, MIRROR
 # data sets, models and outputs of other notebooks, read-only, each in folders that Kaggle chooses
 MOUNTED = Path("/kaggle/input")
 RUNS = ROOT / "data" / "runs"
-GPU = "NvidiaTeslaT4"  # Kaggle's name of GPU T4 x2 (Kaggle/kaggle-cli pull request 1198)
+GPU = (
+    "NvidiaTeslaT4"  # Kaggle's name of GPU T4 x2 (Kaggle/kaggle-cli pull request 1198)
+)
 MODEL_PARTS = 5  # owner/model/framework/variation/version
 
 
@@ -39,7 +41,9 @@ def notebook_file(number: str) -> Path:
     """
     found = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
     chosen = [
-        path for path in found if path.stem == number or path.stem.split("_")[0] == number.zfill(2)
+        path
+        for path in found
+        if path.stem == number or path.stem.split("_")[0] == number.zfill(2)
     ]
     if len(chosen) != 1:
         raise ValueError(
@@ -53,9 +57,13 @@ def _sources(name: str, values: list[str], parts: int) -> list[str]:
     for value in values:
         if len(value.split("/")) != parts or not all(value.split("/")):
             form = (
-                "owner/model/framework/variation/version" if parts == MODEL_PARTS else "owner/name"
+                "owner/model/framework/variation/version"
+                if parts == MODEL_PARTS
+                else "owner/name"
             )
-            raise ValueError(f"{name} {value!r}: write {form}, as in its address on Kaggle")
+            raise ValueError(
+                f"{name} {value!r}: write {form}, as in its address on Kaggle"
+            )
     return list(values)
 
 
@@ -104,13 +112,19 @@ def kernel_metadata(
     }
 
 
-def with_parameters(book: dict, parameters: dict[str, object], address: str = "") -> dict:
+def with_parameters(
+    book: dict, parameters: dict[str, object], address: str = ""
+) -> dict:
     """A notebook (as JSON) with its parameters set in a cell of their own, and the kit's git
     address known to the bootstrap cell.
     """
     cells, at = (
         book["cells"],
-        [i for i, c in enumerate(book["cells"]) if "parameters" in c["metadata"].get("tags", [])],
+        [
+            i
+            for i, c in enumerate(book["cells"])
+            if "parameters" in c["metadata"].get("tags", [])
+        ],
     )
     if len(at) != 1:
         raise ValueError(
@@ -137,7 +151,11 @@ def with_parameters(book: dict, parameters: dict[str, object], address: str = ""
             i for i, c in enumerate(changed) if c["cell_type"] == "code"
         )  # the bootstrap cell
         changed.insert(
-            first, cell("kit-address", ["import os", f'os.environ["SPECLAB_REPO"] = {address!r}'])
+            first,
+            cell(
+                "kit-address",
+                ["import os", f'os.environ["SPECLAB_REPO"] = {address!r}'],
+            ),
         )
     return {**book, "cells": changed}
 
@@ -146,7 +164,9 @@ def write_kernel(
     folder: Path, metadata: dict, parameters: dict[str, object], address: str = ""
 ) -> None:
     """Write kernel-metadata.json and the notebook it names into a folder."""
-    book = json.loads((ROOT / "notebooks" / metadata["code_file"]).read_text(encoding="utf-8"))
+    book = json.loads(
+        (ROOT / "notebooks" / metadata["code_file"]).read_text(encoding="utf-8")
+    )
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(with_parameters(book, parameters, address), indent=1) + "\n"
     (folder / metadata["code_file"]).write_text(text, encoding="utf-8")
@@ -236,7 +256,9 @@ def _data_folder(name: str, mounted: Path) -> Path | None:
 def _saved_runs(folder: Path) -> Iterator[Path]:
     """Run folders anywhere below: those with settings.json beside parts or a manifest."""
     for settings in sorted(folder.rglob("settings.json")):
-        if (settings.parent / "parts").is_dir() or (settings.parent / "manifest.json").is_file():
+        if (settings.parent / "parts").is_dir() or (
+            settings.parent / "manifest.json"
+        ).is_file():
             yield settings.parent
 
 
@@ -253,9 +275,9 @@ def restore(attached: Path = MOUNTED, runs: Path = RUNS) -> list[str]:
         here = (
             runs / ("drafts" if saved.parent.name == "drafts" else "") / saved.name
         )  # the one folder of runs inside runs
-        if (here / "settings.json").is_file() and (here / "settings.json").read_bytes() != (
-            saved / "settings.json"
-        ).read_bytes():
+        if (here / "settings.json").is_file() and (
+            here / "settings.json"
+        ).read_bytes() != (saved / "settings.json").read_bytes():
             print(
                 f"{saved.name}: here with other settings, the saved one is not used",
                 file=sys.stderr,
@@ -267,7 +289,9 @@ def restore(attached: Path = MOUNTED, runs: Path = RUNS) -> list[str]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    written(target, lambda path: shutil.copyfile(source, path), "What was copied is kept")
+    written(
+        target, lambda path: shutil.copyfile(source, path), "What was copied is kept"
+    )
 
 
 def _copy_run(saved: Path, here: Path) -> bool:
@@ -280,7 +304,9 @@ def _copy_run(saved: Path, here: Path) -> bool:
             todo += [*sorted(marker.parent.glob(f"{marker.stem}.*.parquet")), marker]
     names = ("settings.json", "trace.parquet", "nodes.parquet", "manifest.json")
     todo += [
-        saved / name for name in names if (saved / name).is_file() and not (here / name).is_file()
+        saved / name
+        for name in names
+        if (saved / name).is_file() and not (here / name).is_file()
     ]
     for file in todo:
         _copy(file, here / file.relative_to(saved))

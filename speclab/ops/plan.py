@@ -15,8 +15,12 @@ from typing import Any
 from speclab.packing import KNOWN, LOGIT_BYTES, ROWS, SMALLEST, chunk_bytes
 from speclab.profiles import ModelSpec, Profile
 
-LOGIT_TRAFFIC = 150  # bytes that all reductions of a row read and write, per entry and model
-CONTEXT_BYTES = 600_000_000  # CUDA context and library workspaces of a process on one GPU
+LOGIT_TRAFFIC = (
+    150  # bytes that all reductions of a row read and write, per entry and model
+)
+CONTEXT_BYTES = (
+    600_000_000  # CUDA context and library workspaces of a process on one GPU
+)
 
 
 @dataclass(frozen=True)
@@ -49,10 +53,17 @@ class ModelShape:
     def parameters(self) -> int:
         """Parameters as if unquantised."""
         biases = (
-            self.layers * (self.heads + 2 * self.kv_heads) * self.head_dim if self.biases else 0
+            self.layers * (self.heads + 2 * self.kv_heads) * self.head_dim
+            if self.biases
+            else 0
         )
         norms = (2 * self.layers + 1) * self.width
-        return self.projections + biases + norms + self.vocab * self.width * (1 if self.tied else 2)
+        return (
+            self.projections
+            + biases
+            + norms
+            + self.vocab * self.width * (1 if self.tied else 2)
+        )
 
     def weight_bytes(self, itemsize: int) -> int:
         """Bytes of the weights; of a GPTQ model packed integers, and per group and output a float16
@@ -87,7 +98,9 @@ def shape_of(config: Any) -> ModelShape:
     config = config if isinstance(config, Mapping) else config.to_dict()
     kind = config.get("model_type")
     if kind not in KNOWN:
-        raise ValueError(f"model_type={kind!r}: the memory plan knows {', '.join(KNOWN)}")
+        raise ValueError(
+            f"model_type={kind!r}: the memory plan knows {', '.join(KNOWN)}"
+        )
     names = (
         "num_hidden_layers",
         "hidden_size",
@@ -136,7 +149,9 @@ class Held:
         precision and reads it again.
         """
         unpacked = (
-            2 * self.shape.projections * self.itemsize if self.unpacks and self.shape.bits else 0
+            2 * self.shape.projections * self.itemsize
+            if self.unpacks and self.shape.bits
+            else 0
         )
         return self.shape.weight_bytes(self.itemsize) + unpacked
 
@@ -147,7 +162,11 @@ def held(spec: ModelSpec, config: Any, gpus: int) -> Held:
     """
     device = ("cuda:0" if gpus else "cpu") if spec.device == "auto" else spec.device
     device = "cuda:0" if device == "cuda" else device
-    dtype = ("float32" if device == "cpu" else "float16") if spec.dtype == "auto" else spec.dtype
+    dtype = (
+        ("float32" if device == "cpu" else "float16")
+        if spec.dtype == "auto"
+        else spec.dtype
+    )
     return Held(
         shape_of(config),
         4 if dtype == "float32" else 2,
@@ -185,8 +204,13 @@ def _pass(model: Held, batch: int, n: int, past: int) -> int:
         3 * (s.heads + 2 * s.kv_heads) * s.head_dim * i, 4 * s.inner * i
     )  # rotated copies; gate, up and their product
     pairs = n * (past + n)
-    unpacked = 2 * s.width * s.inner * i if s.bits else 0  # one projection in full precision
-    return batch * (n * (stream + widest) + pairs * (3 + i) + pairs * s.heads * (4 + i)) + unpacked
+    unpacked = (
+        2 * s.width * s.inner * i if s.bits else 0
+    )  # one projection in full precision
+    return (
+        batch * (n * (stream + widest) + pairs * (3 + i) + pairs * s.heads * (4 + i))
+        + unpacked
+    )
 
 
 def _grown(asked: int, first: int) -> int:
@@ -197,7 +221,9 @@ def _grown(asked: int, first: int) -> int:
 
 
 def _generate(model: Held, profile: Profile, prompt_tokens: int) -> dict[str, int]:
-    batch = min(profile.block_prompts, profile.prompts_per_domain * len(profile.domains))
+    batch = min(
+        profile.block_prompts, profile.prompts_per_domain * len(profile.domains)
+    )
     slots = _grown(prompt_tokens + profile.max_new_tokens, prompt_tokens)
     return {
         "weights": model.shape.weight_bytes(model.itemsize),
@@ -220,7 +246,9 @@ def _record(
         vocab_size=shape.vocab,
     )
     asked = profile.replace(max_prompt_tokens=prompt_tokens)
-    parts = chunk_bytes(config, model.itemsize, asked, packed, logit_bytes, bool(shape.bits))
+    parts = chunk_bytes(
+        config, model.itemsize, asked, packed, logit_bytes, bool(shape.bits)
+    )
     return {"weights": shape.weight_bytes(model.itemsize)} | parts
 
 
@@ -246,7 +274,9 @@ def plan(
     for model, logits in both:
         for stage in ("generate", "record"):
             if stage == "record":
-                parts = _record(model, profile, length, packed or profile.max_packed_tokens, logits)
+                parts = _record(
+                    model, profile, length, packed or profile.max_packed_tokens, logits
+                )
             else:
                 parts = (
                     _generate(model, profile, length)
@@ -254,7 +284,8 @@ def plan(
                     else {"weights": model.shape.weight_bytes(model.itemsize)}
                 )
             total = found.setdefault(
-                (model.device, stage), {"context": CONTEXT_BYTES} if model.device != "cpu" else {}
+                (model.device, stage),
+                {"context": CONTEXT_BYTES} if model.device != "cpu" else {},
             )
             for name, size in parts.items():
                 total[name] = total.get(name, 0) + size
@@ -265,7 +296,9 @@ def peaks(needs: list[Need]) -> dict[str, Need]:
     """The stage that needs most, by device."""
     found: dict[str, Need] = {}
     for need in needs:
-        found[need.device] = max(found.get(need.device, need), need, key=lambda n: n.total)
+        found[need.device] = max(
+            found.get(need.device, need), need, key=lambda n: n.total
+        )
     return found
 
 
@@ -280,8 +313,12 @@ def packed_tokens_that_fit(
     packed = profile.max_packed_tokens
     while True:
         needs = [n for n in plan(profile, target, draft, packed) if n.stage == "record"]
-        short = [(n, n.total - n.parts["weights"] - n.parts.get("context", 0)) for n in needs]
-        short = [(n.device, need) for n, need in short if need > free.get(n.device, math.inf)]
+        short = [
+            (n, n.total - n.parts["weights"] - n.parts.get("context", 0)) for n in needs
+        ]
+        short = [
+            (n.device, need) for n, need in short if need > free.get(n.device, math.inf)
+        ]
         if not short:
             return packed
         if packed // 2 < SMALLEST:
@@ -354,7 +391,13 @@ def _stage(
     """`cached`: tokens of KV cache that are read over all passes."""
     size = passes * model.pass_bytes + cached * model.shape.kv_bytes(model.itemsize)
     return Stage(
-        name, which, passes, tokens, model.shape.flops(tokens, context), size, model.shape.layers
+        name,
+        which,
+        passes,
+        tokens,
+        model.shape.flops(tokens, context),
+        size,
+        model.shape.layers,
     )
 
 
@@ -369,7 +412,9 @@ def stages(
     length, new = prompt_tokens or profile.max_prompt_tokens, profile.max_new_tokens
     prompts = profile.prompts_per_domain * len(profile.domains)
     blocks, tree = math.ceil(prompts / profile.block_prompts), profile.tree
-    levels = [int((tree.width[tree.level(d)] > 0).sum()) for d in range(1, tree.max_depth)]
+    levels = [
+        int((tree.width[tree.level(d)] > 0).sum()) for d in range(1, tree.max_depth)
+    ]
     chunks = math.ceil(new / max(1, profile.max_packed_tokens // max(1, sum(levels))))
     trunk, steps = length + new - 1, prompts * (new - 1)
     found = [
@@ -386,7 +431,9 @@ def stages(
     ]
     for which, model in (("target", target), ("draft", draft)):
         passes, s = prompts * chunks * len(levels), model.shape
-        found.append(_stage("trunk", which, model, prompts, round(prompts * trunk), trunk))
+        found.append(
+            _stage("trunk", which, model, prompts, round(prompts * trunk), trunk)
+        )
         found.append(
             _stage(
                 "tree",
@@ -398,8 +445,13 @@ def stages(
                 passes * trunk,
             )
         )
-        rows = prompts * new * (2 + sum(levels))  # trace, depth 1, and the children of every parent
-        traffic = rows * s.vocab * LOGIT_TRAFFIC + rows / ROWS * s.vocab * s.width * model.itemsize
+        rows = (
+            prompts * new * (2 + sum(levels))
+        )  # trace, depth 1, and the children of every parent
+        traffic = (
+            rows * s.vocab * LOGIT_TRAFFIC
+            + rows / ROWS * s.vocab * s.width * model.itemsize
+        )
         found.append(
             Stage(
                 "logits",
@@ -424,4 +476,6 @@ def seconds(
     """Estimated time of a whole recording on devices of one `speed`, loading left out: one pass
     after the other, also on two devices.
     """
-    return sum(stage.seconds(speed) for stage in stages(profile, target, draft, prompt_tokens))
+    return sum(
+        stage.seconds(speed) for stage in stages(profile, target, draft, prompt_tokens)
+    )

@@ -72,12 +72,16 @@ class Machine:
     cores: int = 1
     threads: int = 1
     speed: Speed | None = None
-    prompt_chars: float = 0.0  # mean length of the prompts; 0 where they are not here yet
+    prompt_chars: float = (
+        0.0  # mean length of the prompts; 0 where they are not here yet
+    )
 
 
 def requirements(quantised: bool) -> list[Requirement]:
     """What pyproject.toml asks for, with the extra `gptq` for a quantised model."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     return [
         Requirement(text)
         for text in project["dependencies"]
@@ -121,10 +125,11 @@ def _cached(spec: ModelSpec) -> Path | None:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(spec.path, revision=spec.revision, local_files_only=True))
-    except (
-        Exception
-    ):  # not cached, or not an id of the hub: each version of the client raises something else
+        return Path(
+            snapshot_download(spec.path, revision=spec.revision, local_files_only=True)
+        )
+    # not cached, or not an id of the hub: each version of the client raises something else
+    except Exception:
         return None
 
 
@@ -134,7 +139,9 @@ def find_model(spec: ModelSpec) -> Found:
     places = [Path(spec.path), ROOT / spec.path] + (
         [Path(attached) / spec.path] if attached else []
     )
-    folder = next((place for place in places if (place / "config.json").is_file()), None)
+    folder = next(
+        (place for place in places if (place / "config.json").is_file()), None
+    )
     where, folder = ("folder", folder) if folder else ("cache", _cached(spec))
     if folder is None or not (folder / "config.json").is_file():
         return Found()
@@ -165,7 +172,9 @@ def _datasets() -> frozenset[str]:
 
     mirror = os.environ.get(MIRROR)
     if mirror:
-        return frozenset(s.name for s in HUB_SETS.values() if (Path(mirror) / s.name).is_dir())
+        return frozenset(
+            s.name for s in HUB_SETS.values() if (Path(mirror) / s.name).is_dir()
+        )
     cache = Path(constants.HF_HUB_CACHE)
     return frozenset(
         s.name
@@ -191,7 +200,9 @@ def gptq_kernel(config: dict, spec: ModelSpec, device: str) -> str:
             desc_act=asked.get("desc_act", False),
             sym=asked.get("sym", True),
             device=torch.device(device),
-            backend=BACKEND.AUTO if spec.backend == "auto" else BACKEND(f"gptq_{spec.backend}"),
+            backend=BACKEND.AUTO
+            if spec.backend == "auto"
+            else BACKEND(f"gptq_{spec.backend}"),
             pack_dtype=torch.int32,
             dtype=getattr(torch, spec.dtype) if half else None,
         )
@@ -226,8 +237,13 @@ def measured_speed(device: str, dtype: Any = None) -> Speed:
 
     place, n = torch.device(device), 1024 if device == "cpu" else 4096
     dtype = dtype or (torch.float32 if device == "cpu" else torch.float16)
-    square, large = (torch.ones(size, size, device=place, dtype=dtype) for size in (n, 8192))
-    product, row = (lambda: square @ square), (lambda: torch.nn.functional.linear(large[:1], large))
+    square, large = (
+        torch.ones(size, size, device=place, dtype=dtype) for size in (n, 8192)
+    )
+    product, row = (
+        (lambda: square @ square),
+        (lambda: torch.nn.functional.linear(large[:1], large)),
+    )
     for work in (product, row):
         work()
     times = [median(timed(work, place) for _ in range(7)) for work in (product, row)]
@@ -241,7 +257,9 @@ def _prompt_chars(profile: Profile) -> float:
     try:
         return mean(
             len(p.text)
-            for p in load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
+            for p in load_prompts(
+                profile.prompts, profile.prompts_per_domain, profile.domains
+            )
         )
     except ValueError:  # the doctor has a line for it
         return 0.0

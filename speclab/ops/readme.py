@@ -33,7 +33,9 @@ def collect(root: Path = ROOT, profile: str = "tiny") -> dict[str, Any]:
         stamp = root / "build" / profile / f"{notebook.stem}.json"
         facts = json.loads(stamp.read_text(encoding="utf-8")) if stamp.is_file() else {}
         if facts.get("status") != "done":
-            raise ValueError(f"{notebook.stem} has no finished run: call `make reproduce` first")
+            raise ValueError(
+                f"{notebook.stem} has no finished run: call `make reproduce` first"
+            )
         seconds[notebook.stem] = round(facts["seconds"])
     return {"seconds": seconds, "recording": _recording(root, profile)}
 
@@ -41,7 +43,9 @@ def collect(root: Path = ROOT, profile: str = "tiny") -> dict[str, Any]:
 def _recording(root: Path, profile: str) -> dict[str, Any]:
     found = sorted((root / "data" / "runs").glob(f"{profile}-greedy-*/manifest.json"))
     if not found:
-        raise ValueError(f"data/runs holds no greedy run of {profile}: call `make reproduce` first")
+        raise ValueError(
+            f"data/runs holds no greedy run of {profile}: call `make reproduce` first"
+        )
     newest = max(found, key=lambda path: path.stat().st_mtime)
     manifest = json.loads(newest.read_text(encoding="utf-8"))
     return {
@@ -54,7 +58,9 @@ def _recording(root: Path, profile: str) -> dict[str, Any]:
 # ---- the blocks ----------------------------------------------------------------------------------
 
 
-def written_blocks(measured: Mapping[str, Any], bench: Mapping[str, Any]) -> dict[str, str]:
+def written_blocks(
+    measured: Mapping[str, Any], bench: Mapping[str, Any]
+) -> dict[str, str]:
     """The text of every marked block, by name."""
     return {
         "notebooks": notebooks_table(measured["seconds"]),
@@ -99,7 +105,14 @@ def recorder_table(cases: list[Mapping[str, Any]]) -> str:
             ]
         )
     return markdown_table(
-        ["new tokens", "prompt tokens", "literal, nodes/s", "recorder, nodes/s", "ratio"], rows
+        [
+            "new tokens",
+            "prompt tokens",
+            "literal, nodes/s",
+            "recorder, nodes/s",
+            "ratio",
+        ],
+        rows,
     )
 
 
@@ -108,7 +121,10 @@ def decoder_table(pairs: Mapping[str, list[Mapping[str, Any]]]) -> str:
     rows = []
     for pair, methods in pairs.items():
         for method in methods:
-            efficiency, share = method.get("block_efficiency"), method.get("share_reached")
+            efficiency, share = (
+                method.get("block_efficiency"),
+                method.get("share_reached"),
+            )
             rows.append(
                 [
                     pair,
@@ -150,9 +166,13 @@ def _profile_row(name: str, recording: Mapping[str, Any]) -> list[str]:
         memory = f"{recording['peak_bytes'] / 1e9:.2f} GB (measured)"
         return [f"`{name}` (default)", profile.description, minutes, memory]
     specs = {"target": profile.target, "draft": profile.draft}
-    models = [plan.held(spec, profile.notes[f"{which}_config"], 2) for which, spec in specs.items()]
+    models = [
+        plan.held(spec, profile.notes[f"{which}_config"], 2)
+        for which, spec in specs.items()
+    ]
     least, most = (
-        plan.seconds(profile, *models, prompt_tokens=length) / 60 for length in (SHORT, LONG)
+        plan.seconds(profile, *models, prompt_tokens=length) / 60
+        for length in (SHORT, LONG)
     )
     needs = plan.peaks(plan.plan(profile, *models))
     memory = " + ".join(f"{need.total / 1e9:.0f}" for need in needs.values())
@@ -174,13 +194,17 @@ def filled(text: str, written: Mapping[str, str]) -> str:
     """
     marked = {match[1] for match in MARKS.findall(text)}
     if marked != set(written):
-        raise ValueError(f"README.md marks {sorted(marked)}, the blocks are {sorted(written)}")
+        raise ValueError(
+            f"README.md marks {sorted(marked)}, the blocks are {sorted(written)}"
+        )
     return MARKS.sub(lambda match: f"{match[1]}{written[match[2]]}{match[3]}", text)
 
 
 def measured_file(name: str, root: Path = ROOT) -> dict[str, Any]:
     """A measured file of the committed figures."""
-    return json.loads((root / "figures" / "tiny" / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads(
+        (root / "figures" / "tiny" / f"{name}.json").read_text(encoding="utf-8")
+    )
 
 
 def write(root: Path = ROOT) -> None:

@@ -62,7 +62,9 @@ def to_html(notebook: Path) -> Path:
         for cell in book.cells
     ]
     options = dict.fromkeys(NETWORK, "")
-    if not any("$" in cell.source for cell in book.cells if cell.cell_type == "markdown"):
+    if not any(
+        "$" in cell.source for cell in book.cells if cell.cell_type == "markdown"
+    ):
         options["mathjax_url"] = ""
     page, _ = HTMLExporter(**options).from_notebook_node(
         book, resources={"metadata": {"name": notebook.stem}}
@@ -77,16 +79,17 @@ def to_html(notebook: Path) -> Path:
 def folded(cell: Any) -> Any:
     """A code cell as text that opens when it is clicked; its outputs are dropped."""
     code = html.escape(cell.source)
-    source = (
-        f'<details class="folded"><summary>set-up (folded)</summary><pre>{code}</pre></details>'
-    )
+    summary = "<summary>set-up (folded)</summary>"
+    source = f'<details class="folded">{summary}<pre>{code}</pre></details>'
     return nbformat.v4.new_markdown_cell(source)
 
 
 # ---- the page of a profile -----------------------------------------------------------------------
 
 
-def write_index(build: Path, figures: Path, profile: str, outcomes: Sequence[Any]) -> Path:
+def write_index(
+    build: Path, figures: Path, profile: str, outcomes: Sequence[Any]
+) -> Path:
     """Write build/index.html: for each notebook its question, its answer, links and figures with
     captions, or the error that ended it.
     """
@@ -113,12 +116,13 @@ def _section(build: Path, figures: Path, outcome: Any) -> str:
     facts = f"{links} · {tables} tables · {outcome.seconds:.0f} s"
     captions = read_captions(figures, name.split("_")[0])
     pictures = "".join(
-        _figure(figures / file, captions) for file in outcome.files if file.endswith(".png")
+        _figure(figures / file, captions)
+        for file in outcome.files
+        if file.endswith(".png")
     )
     heading = html.escape(title or name)
-    return (
-        f"<section><h2>{heading}</h2><p>{answer}</p><p class=facts>{facts}</p>{pictures}</section>"
-    )
+    head = f"<h2>{heading}</h2><p>{answer}</p><p class=facts>{facts}</p>"
+    return f"<section>{head}{pictures}</section>"
 
 
 def title_and_answer(notebook: Path) -> tuple[str, str]:

@@ -116,8 +116,12 @@ def chosen(root: Path, wanted: list[str]) -> list[Path]:
     names = [path.stem for path in there]
     for text in wanted:
         if not any(_means(text, name) for name in names):
-            raise ValueError(f"notebook {text!r}: {_near(text, names)}there are {', '.join(names)}")
-    return [p for p in there if not wanted or any(_means(text, p.stem) for text in wanted)]
+            raise ValueError(
+                f"notebook {text!r}: {_near(text, names)}there are {', '.join(names)}"
+            )
+    return [
+        p for p in there if not wanted or any(_means(text, p.stem) for text in wanted)
+    ]
 
 
 def _near(text: str, names: Iterable[str]) -> str:
@@ -142,12 +146,20 @@ def check_parameters(notebooks: list[Path], parameters: dict[str, Any]) -> None:
     for name, value in parameters.items():
         if name not in known:
             there = ", ".join(known)
-            raise ValueError(f"parameter {name!r}: {_near(name, known)}the notebooks have {there}")
+            raise ValueError(
+                f"parameter {name!r}: {_near(name, known)}the notebooks have {there}"
+            )
         default = ast.literal_eval(known[name])
         whole_for_float = isinstance(default, float) and type(value) is int
-        if default is not None and type(value) is not type(default) and not whole_for_float:
+        if (
+            default is not None
+            and type(value) is not type(default)
+            and not whole_for_float
+        ):
             needed = type(default).__name__
-            raise ValueError(f"parameter {name}={value!r}: needed is {needed}, as {default!r}")
+            raise ValueError(
+                f"parameter {name}={value!r}: needed is {needed}, as {default!r}"
+            )
 
 
 # ---- what is up to date --------------------------------------------------------------------------
@@ -156,7 +168,9 @@ def check_parameters(notebooks: list[Path], parameters: dict[str, Any]) -> None:
 def previous(session: Session, name: str) -> Stamp | None:
     """The stamp of the notebook's last run, or None where there is none that can be read."""
     try:
-        values = json.loads((session.build / f"{name}.json").read_text(encoding="utf-8"))
+        values = json.loads(
+            (session.build / f"{name}.json").read_text(encoding="utf-8")
+        )
         return Stamp(**values | {"files": tuple(values["files"])})
     except (FileNotFoundError, ValueError, TypeError, KeyError):
         return None
@@ -247,7 +261,10 @@ def execute(session: Session, notebook: Path) -> str:
     """
     name = notebook.stem
     running = session.build / f".{name}.running.ipynb"
-    done, failed = session.build / f"{name}.ipynb", session.build / f"{name}.failed.ipynb"
+    done, failed = (
+        session.build / f"{name}.ipynb",
+        session.build / f"{name}.failed.ipynb",
+    )
     shown = "{desc}: {bar:20} cell {n_fmt} of {total_fmt}, {elapsed}"
     try:
         papermill.execute_notebook(
@@ -256,12 +273,20 @@ def execute(session: Session, notebook: Path) -> str:
             session.given(notebook),
             kernel_name=KERNEL,
             cwd=session.root,
-            progress_bar={"desc": name, "leave": False, "disable": None, "bar_format": shown},
+            progress_bar={
+                "desc": name,
+                "leave": False,
+                "disable": None,
+                "bar_format": shown,
+            },
             stderr_file=Relay(),
             start_timeout=300,
             coalesce_streams=True,
         )
-    except (PapermillExecutionError, RuntimeError) as error:  # RuntimeError: the kernel died
+    except (
+        PapermillExecutionError,
+        RuntimeError,
+    ) as error:  # RuntimeError: the kernel died
         done.unlink(missing_ok=True)
         done.with_suffix(".html").unlink(missing_ok=True)
         running.replace(failed)
@@ -282,7 +307,9 @@ def point_to_figures(session: Session, executed: Path) -> None:
     """
     folder = Path(os.path.relpath(session.figures, session.build)).as_posix()
     text = executed.read_text(encoding="utf-8")
-    executed.write_text(text.replace("](../figures/tiny/", f"]({folder}/"), encoding="utf-8")
+    executed.write_text(
+        text.replace("](../figures/tiny/", f"]({folder}/"), encoding="utf-8"
+    )
 
 
 def _reason(error: Exception) -> str:
@@ -348,7 +375,9 @@ def run_all(session: Session, notebooks: list[Path], force: bool = False) -> int
     except KeyboardInterrupt:
         done = ", ".join(outcome.name for outcome, _ in ended) or "none"
         left = ", ".join(path.stem for path in notebooks[len(ended) :])
-        _print(f"Interrupted. Finished: {done}. Left: {left}. The same command goes on from here.")
+        _print(
+            f"Interrupted. Finished: {done}. Left: {left}. The same command goes on from here."
+        )
         return 130
     page = report.write_index(
         session.build, session.figures, session.profile.name, all_stamps(session)
@@ -363,11 +392,17 @@ def run_all(session: Session, notebooks: list[Path], force: bool = False) -> int
     return 1 if failed else 0
 
 
-def _brought_up_to_date(session: Session, notebook: Path, force: bool) -> tuple[Stamp, bool]:
+def _brought_up_to_date(
+    session: Session, notebook: Path, force: bool
+) -> tuple[Stamp, bool]:
     """How a notebook ended, now or in its last run, and whether it ran now."""
     stamp = previous(session, notebook.stem)
     current = sources.digest(
-        session.root, session.figures, notebook, session.profile, session.given(notebook)
+        session.root,
+        session.figures,
+        notebook,
+        session.profile,
+        session.given(notebook),
     )
     if not force and is_current(session, stamp, current):
         _print(stamp.line("up to date"))

@@ -50,7 +50,9 @@ def digest(
         found.update(_content(path))
     for path in named_tables(figures, notebook, texts):
         found.update(_content(path))
-    found.update(repr((profile, sorted(parameters.items()), sys.version_info[:2])).encode())
+    found.update(
+        repr((profile, sorted(parameters.items()), sys.version_info[:2])).encode()
+    )
     return found.hexdigest()
 
 
@@ -87,7 +89,9 @@ def imported(tree: ast.Module) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {node.module} | {
+                f"{node.module}.{alias.name}" for alias in node.names
+            }
     return {name for name in found if name.split(".")[0] == "speclab"}
 
 
@@ -144,7 +148,11 @@ def named_data(root: Path, modules: list[Path]) -> list[Path]:
                 folders.add(root.joinpath(*parts))
     runs = root / "data" / "runs"
     records = runs / "author-records"
-    kept = [folder for folder in folders if not folder.is_relative_to(runs) or folder == records]
+    kept = [
+        folder
+        for folder in folders
+        if not folder.is_relative_to(runs) or folder == records
+    ]
     return sorted(path for folder in kept for path in _files(folder))
 
 
@@ -152,7 +160,9 @@ def _path_parts(node: ast.AST) -> list[str] | None:
     """["data", "paper"] of the expression ROOT / "data" / "paper", else None."""
     parts: list[str] = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-        if not (isinstance(node.right, ast.Constant) and isinstance(node.right.value, str)):
+        if not (
+            isinstance(node.right, ast.Constant) and isinstance(node.right.value, str)
+        ):
             return None
         parts.insert(0, node.right.value)
         node = node.left
@@ -164,7 +174,10 @@ def pointed_at(root: Path, profile: Any) -> list[Path]:
 
     What only the hub has is not here.
     """
-    places = [root / BUNDLED.get(profile.prompts, profile.prompts), Path(profile.prompts)]
+    places = [
+        root / BUNDLED.get(profile.prompts, profile.prompts),
+        Path(profile.prompts),
+    ]
     attached = os.environ.get("SPECLAB_MODELS")
     for spec in (profile.target, profile.draft):
         places += [Path(spec.path), root / spec.path]
@@ -176,7 +189,9 @@ def named_tables(figures: Path, notebook: Path, texts: list[str]) -> list[Path]:
     """Tables of other notebooks that this one, or a module of its, names."""
     number = notebook.stem.split("_")[0]
     others = [
-        path for path in sorted(figures.glob("*.csv")) if not path.name.startswith(f"{number}_")
+        path
+        for path in sorted(figures.glob("*.csv"))
+        if not path.name.startswith(f"{number}_")
     ]
     return [path for path in others if any(path.name in text for text in texts)]
 
@@ -186,7 +201,11 @@ def _files(place: Path) -> list[Path]:
         return [place]
     if not place.is_dir():
         return []
-    return [path for path in place.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    return [
+        path
+        for path in place.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
 
 
 def _content(path: Path) -> bytes:

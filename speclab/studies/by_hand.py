@@ -41,13 +41,17 @@ def rule_table(p: np.ndarray, q: np.ndarray, words: Sequence[str]) -> pd.DataFra
     recovered (probabilities of coming out so), and their sum, emitted.
     """
     kept, left = by_hand.chance(p, q), by_hand.residual(p, q)
-    table = pd.DataFrame({"p": p, "q": q, "min(1, p/q)": kept, "residual": left}, index=words)
+    table = pd.DataFrame(
+        {"p": p, "q": q, "min(1, p/q)": kept, "residual": left}, index=words
+    )
     table["accepted"] = q * kept
     table["recovered"] = (1 - float(np.minimum(p, q).sum())) * left
     return table.assign(emitted=table["accepted"] + table["recovered"])
 
 
-def _stack(axes: figures.Axes, words: Sequence[str], parts: Mapping[str, tuple]) -> None:
+def _stack(
+    axes: figures.Axes, words: Sequence[str], parts: Mapping[str, tuple]
+) -> None:
     """Bars on top of each other: label -> (heights, matplotlib's options)."""
     bottom = np.zeros(len(words))
     for label, (heights, look) in parts.items():
@@ -78,7 +82,11 @@ def draw_rule(table: pd.DataFrame) -> figures.Figure:
         axes.set(title=title, ylim=(0, 0.9), xlabel="next word")
         if title[0] != "2":
             axes.plot(
-                table["p"], "k_", markersize=24, markeredgewidth=2.2, label="p, what is wanted"
+                table["p"],
+                "k_",
+                markersize=24,
+                markeredgewidth=2.2,
+                label="p, what is wanted",
             )
     grid[0].set_ylabel("probability")
     figures.legend_above(figure, *grid)
@@ -120,7 +128,9 @@ def coin_table(
     for number, (last, drafted, coins) in enumerate(written, 1):
         verdict = verified(p_table, q_table, last, drafted, coins)
         before, word = np.array([last, *drafted[:-1]]), np.array(drafted)
-        table = pd.DataFrame({"after": before, "word": word, "p": p_table[before, word]})
+        table = pd.DataFrame(
+            {"after": before, "word": word, "p": p_table[before, word]}
+        )
         table["q"] = q_table[before, word]
         table["min(1, p/q)"] = np.minimum(1, table["p"] / table["q"])
         table["coin"] = coins[: len(drafted)]
@@ -155,7 +165,9 @@ def first_words(
         child = int(q.argmax())
         if RULES[rule].sampled:
             child = int(draw_children(q_rows[0], 1, rng.random(1))[0])
-        verdict = verify(rule, chain(1), np.array([0, child]), p_rows, q_rows, rng.random(2))
+        verdict = verify(
+            rule, chain(1), np.array([0, child]), p_rows, q_rows, rng.random(2)
+        )
         came.append(child if verdict.path else verdict.token)
     return np.array(came)
 
@@ -185,7 +197,9 @@ def running_error(tokens: np.ndarray, p: np.ndarray) -> np.ndarray:
     return by_hand.total_variation(shares, p)
 
 
-def lossless_table(came: Mapping[str, np.ndarray], p: np.ndarray, q: np.ndarray) -> pd.DataFrame:
+def lossless_table(
+    came: Mapping[str, np.ndarray], p: np.ndarray, q: np.ndarray
+) -> pd.DataFrame:
     """How far the words that came out under each rule are from p: observed, expected of words from
     p, exact limit (total variation), and a chi-square test against p.
     """
@@ -226,7 +240,9 @@ def best_tokens(tree: Tree, q: np.ndarray, last: int) -> np.ndarray:
     return tokens
 
 
-def node_columns(tree: Tree, p: np.ndarray, q: np.ndarray, last: int) -> dict[str, np.ndarray]:
+def node_columns(
+    tree: Tree, p: np.ndarray, q: np.ndarray, last: int
+) -> dict[str, np.ndarray]:
     """The columns of a `nodes` frame for a tree of the draft's best tokens after the word `last`:
     each [N], the root left out.
     """
@@ -267,7 +283,16 @@ def coins_of_tree(
         after, word = words[tokens[tree.parent[node]]], words[tokens[node]]
         rows.append((node, after, word, rank, p, chance, coin, outcome))
         gone += p
-    names = ["node", "after", "word", "rank", "p", "p among the words left", "coin", "outcome"]
+    names = [
+        "node",
+        "after",
+        "word",
+        "rank",
+        "p",
+        "p among the words left",
+        "coin",
+        "outcome",
+    ]
     return pd.DataFrame(rows, columns=names)
 
 
@@ -279,7 +304,9 @@ def records(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The frames `nodes` and `trace` of the tree hung once on each word, at temperature 0."""
     count = len(p_table)
-    parts = {w: pd.DataFrame(node_columns(tree, p_table, q_table, w)) for w in range(count)}
+    parts = {
+        w: pd.DataFrame(node_columns(tree, p_table, q_table, w)) for w in range(count)
+    }
     nodes = stack(parts, "position").assign(prompt_id="five words")
     order = np.argsort(-q_table, axis=1, kind="stable")
     trace = pd.DataFrame(
@@ -332,7 +359,9 @@ def table_pair(p_table: np.ndarray, q_table: np.ndarray) -> Pair:
         def body(input_ids: torch.Tensor, **_) -> SimpleNamespace:
             return SimpleNamespace(last_hidden_state=rows[input_ids])
 
-        return LanguageModel(body, lambda hidden: hidden, len(table), torch.float32, "cpu")
+        return LanguageModel(
+            body, lambda hidden: hidden, len(table), torch.float32, "cpu"
+        )
 
     return Pair(model(p_table), model(q_table), None, frozenset(), {})
 
@@ -353,15 +382,21 @@ def counted_blocks(
     """
     rows = {}
     for gamma, length in blocks.items():
-        steps = decode(pair, (last,), "rejection", Shape(chain(gamma)), Sampling(1.0), length, rng)
-        sizes = np.array([len(step.tokens) for step in steps][:-1])  # the last one is cut
+        steps = decode(
+            pair, (last,), "rejection", Shape(chain(gamma)), Sampling(1.0), length, rng
+        )
+        sizes = np.array(
+            [len(step.tokens) for step in steps][:-1]
+        )  # the last one is cut
         error = sizes.std(ddof=1) / np.sqrt(len(sizes))
         rows[gamma] = (sizes.mean(), error, len(sizes))
     table = pd.DataFrame(rows, index=["counted", "standard error", "blocks"]).T
     return table.astype({"blocks": int}).rename_axis("gamma")
 
 
-def words_per_pass(counted: pd.DataFrame, formula: np.ndarray, alpha: float) -> Estimates:
+def words_per_pass(
+    counted: pd.DataFrame, formula: np.ndarray, alpha: float
+) -> Estimates:
     """The formula at gamma = 1, 2, … with and without bonus and recovered words, and the counts
     with 95 % intervals, by the key `what`.
     """
@@ -381,20 +416,33 @@ def words_per_pass(counted: pd.DataFrame, formula: np.ndarray, alpha: float) -> 
 
 
 def flaws(
-    p_table: np.ndarray, q_table: np.ndarray, last: int, gamma: int, words: Sequence[str]
+    p_table: np.ndarray,
+    q_table: np.ndarray,
+    last: int,
+    gamma: int,
+    words: Sequence[str],
 ) -> pd.DataFrame:
     """The first word that comes out after `last` under each flawed procedure, exact: its
     distribution, total variation to p, and words per target pass.
     """
     p, q = p_table[last], q_table[last]
-    late = np.tile(np.diag(p_table), (len(p), 1))  # p of x, read after x instead of before it
-    kept, left, wrong = by_hand.chance(p, q), by_hand.residual(p, q), by_hand.chance(late[last], q)
+    late = np.tile(
+        np.diag(p_table), (len(p), 1)
+    )  # p of x, read after x instead of before it
+    kept, left, wrong = (
+        by_hand.chance(p, q),
+        by_hand.residual(p, q),
+        by_hand.chance(late[last], q),
+    )
     right_chain = by_hand.survival(np.minimum(p_table, q_table), last, gamma)
     wrong_chain = by_hand.survival(np.minimum(late, q_table), last, gamma)
     tau = 1 + right_chain.sum()
     variants = {
         "as it should be": (by_hand.emitted(q, kept, left), tau),
-        "no residual: drafted anew": (q * kept / (q * kept).sum(), tau - 1 + right_chain[-1]),
+        "no residual: drafted anew": (
+            q * kept / (q * kept).sum(),
+            tau - 1 + right_chain[-1],
+        ),
         "no residual: drawn from p": (by_hand.emitted(q, kept, p), tau),
         "no bonus": (by_hand.emitted(q, kept, left), tau - right_chain[-1]),
         "p read one position late": (
@@ -403,7 +451,11 @@ def flaws(
         ),
         "all three": (q * wrong / (q * wrong).sum(), wrong_chain.sum()),
     }
-    table = pd.DataFrame({name: out for name, (out, _) in variants.items()}, index=words).T
-    table["total variation"] = [by_hand.total_variation(out, p) for out, _ in variants.values()]
+    table = pd.DataFrame(
+        {name: out for name, (out, _) in variants.items()}, index=words
+    ).T
+    table["total variation"] = [
+        by_hand.total_variation(out, p) for out, _ in variants.values()
+    ]
     table["words per pass"] = [float(count) for _, count in variants.values()]
     return table.rename_axis("procedure")

@@ -101,10 +101,16 @@ def _contrasts(
     """(1 + n,) domain - mean of the others; (n,) is it the highest?; the ids of the prompts."""
     domains = domains_in(frame, [domain])
     if len(domains) < 2:
-        raise ValueError(f"there is {domain} only: a contrast needs two domains or more")
+        raise ValueError(
+            f"there is {domain} only: a contrast needs two domains or more"
+        )
     prompts = prompts_of(frame, n, seed)
-    values = estimator.value(prompts.resampled(prompts.totals(estimator.columns(frame))))[..., 0]
-    undefined = [name for name, first in zip(domains, values[0], strict=True) if np.isnan(first)]
+    values = estimator.value(
+        prompts.resampled(prompts.totals(estimator.columns(frame)))
+    )[..., 0]
+    undefined = [
+        name for name, first in zip(domains, values[0], strict=True) if np.isnan(first)
+    ]
     if undefined:
         raise ValueError(
             f"{estimator.name} is undefined in {undefined} (an empty bin? see matched)"
@@ -173,12 +179,16 @@ def printed_leads(domain: str, domains: list[str]) -> dict[str, float]:
         "expected_accepted_length": "published_length",
     }
     table = pd.concat([published.published(name) for name in ("I", "II")])
-    table = table.pivot(index="domain", columns="quantity", values="published").loc[domains]
+    table = table.pivot(index="domain", columns="quantity", values="published").loc[
+        domains
+    ]
     table = table.rename(columns=names)
     return (table.loc[domain] - table.drop(index=domain).mean()).to_dict()
 
 
-def entropy_and_acceptance(table: pd.DataFrame, domains: list[str], domain: str) -> figures.Figure:
+def entropy_and_acceptance(
+    table: pd.DataFrame, domains: list[str], domain: str
+) -> figures.Figure:
     """Each domain's mean entropy and acceptance: in the paper, on this pair as published, and by
     alpha. `table` is the comparison of Table I.
     """
@@ -196,7 +206,9 @@ def entropy_and_acceptance(table: pd.DataFrame, domains: list[str], domain: str)
             style = figures.style_of(name) | {"linestyle": "none", "label": name}
             axes.errorbar(x, y, xerr=x_reach, yerr=y_reach, elinewidth=1.2, **style)
             if name == domain:
-                axes.annotate(name, (x, y), (5, 5), textcoords="offset points", weight="bold")
+                axes.annotate(
+                    name, (x, y), (5, 5), textcoords="offset points", weight="bold"
+                )
         axes.margins(0.3, 0.15)
         axes.set(title=title, xlabel="mean target entropy (nats)")
     grid[0].set_ylabel("published_alpha")
@@ -247,16 +259,23 @@ def rungs_drawn(ladder: Estimates, printed: Mapping[str, float]) -> Estimates:
     of resamples in which the domain is highest), estimate, low, high. Every unit names every rung;
     the numbers are missing under the other.
     """
-    parts = [ladder.at(text=text, estimator=names.split()).frame for text, names in RUNGS.items()]
+    parts = [
+        ladder.at(text=text, estimator=names.split()).frame
+        for text, names in RUNGS.items()
+    ]
     ours = pd.concat(parts).dropna(subset="estimate")
     share = ours["share_highest"].map(" ({:.0%})".format)
     ours["rung"] = ours["estimator"] + ", " + ours["text"] + share
     paper = ours[(ours["text"] == "T = 0") & ours["estimator"].isin(printed)]
-    paper = paper.assign(estimate=paper["estimator"].map(printed), low=np.nan, high=np.nan)
+    paper = paper.assign(
+        estimate=paper["estimator"].map(printed), low=np.nan, high=np.nan
+    )
     both = stack({"this pair": ours, "published": paper}, "pair")
     in_tokens = both["estimator"].isin(IN_TOKENS)
     units = {"share of tokens": ~in_tokens, "tokens per target pass": in_tokens}
-    parts = {unit: both.assign(**both[NUMBERS].where(its)) for unit, its in units.items()}
+    parts = {
+        unit: both.assign(**both[NUMBERS].where(its)) for unit, its in units.items()
+    }
     return Estimates(stack(parts, "unit")[["unit", "pair", "rung", *NUMBERS]])
 
 
@@ -264,8 +283,14 @@ def rank_parts(nodes: pd.DataFrame, domain: str) -> pd.DataFrame:
     """What `published_alpha`'s contrast is made of: rank, share of nodes, each rank's own contrast,
     and their product `part`.
     """
-    share = nodes.groupby("domain")["rank"].value_counts(normalize=True).unstack(fill_value=0.0)
-    own = [contrast(nodes, member(score.alpha_by_rank, r), domain).estimate for r in share]
+    share = (
+        nodes.groupby("domain")["rank"]
+        .value_counts(normalize=True)
+        .unstack(fill_value=0.0)
+    )
+    own = [
+        contrast(nodes, member(score.alpha_by_rank, r), domain).estimate for r in share
+    ]
     table = pd.DataFrame({"share": share.mean(), "contrast": own})
     table["spread_of_share"] = share.max() - share.min()
     return table.assign(part=table["share"] * table["contrast"])
@@ -290,7 +315,9 @@ def frequency_elsewhere(trace: pd.DataFrame) -> pd.Series:
     require(trace, ["prompt_id", "token"], "trace")
     length = trace.groupby("prompt_id")["token"].transform("size")
     if (length == len(trace)).any():
-        raise ValueError("trace holds one prompt: there are no other prompts to count in")
+        raise ValueError(
+            "trace holds one prompt: there are no other prompts to count in"
+        )
     own = trace.groupby(["prompt_id", "token"])["token"].transform("size")
     every = trace.groupby("token")["token"].transform("size")
     return ((every - own) / (len(trace) - length)).rename("frequency_elsewhere")
@@ -304,7 +331,9 @@ def by_kind(trace: pd.DataFrame) -> Estimates:
     share = trace.groupby("domain")["kind"].value_counts(normalize=True).rename("share")
     frame = frame.merge(share.reset_index(), on=["domain", "kind"], how="left")
     order = [*domains_in(trace), POOLED, *trace["kind"].value_counts().index]
-    in_order = frame.sort_values(["domain", "kind"], key=lambda names: names.map(order.index))
+    in_order = frame.sort_values(
+        ["domain", "kind"], key=lambda names: names.map(order.index)
+    )
     return Estimates(in_order.reset_index(drop=True))
 
 
@@ -376,7 +405,9 @@ def tests_of(nodes: pd.DataFrame, trace: pd.DataFrame, template, count: int) -> 
         "token frequency": lambda: matched(trace, "overlap", "frequency_bin"),
         "prompt format": lambda: (exact, exact_in_template),
     }
-    tests = {f"published_alpha: {name}": (nodes, pair) for name, pair in of_nodes.items()}
+    tests = {
+        f"published_alpha: {name}": (nodes, pair) for name, pair in of_nodes.items()
+    }
     return tests | {f"alpha: {name}": (trace, pair) for name, pair in of_trace.items()}
 
 
@@ -392,7 +423,9 @@ def explained(
         "after": lambda: contrast(*pair()[1], domain, n, seed),
         "change": lambda: contrast_change(*pair(), domain, n, seed),
     }
-    return pd.DataFrame([{"stage": name} | attempt(stage) for name, stage in stages.items()])
+    return pd.DataFrame(
+        [{"stage": name} | attempt(stage) for name, stage in stages.items()]
+    )
 
 
 def explanations(tests: Tests, domain: str) -> Estimates:
@@ -401,7 +434,10 @@ def explanations(tests: Tests, domain: str) -> Estimates:
 
     A change that cannot be (equal rank mixes) is 0, not a rounding error with a sign.
     """
-    parts = [explained(pair, domain).assign(held_fixed=name) for name, (_, pair) in tests.items()]
+    parts = [
+        explained(pair, domain).assign(held_fixed=name)
+        for name, (_, pair) in tests.items()
+    ]
     frame = pd.concat(parts, ignore_index=True).round(9).replace(-0.0, 0.0)
     return Estimates(frame, digits=3)
 
@@ -476,7 +512,9 @@ def formats(run, template) -> Estimates:
             rows.append({"domain": domain, "estimator": name} | found)
     frame = pd.DataFrame(rows)
     for name, one in (("tokens_plain", run), ("tokens_template", template)):
-        lengths = one.trace.groupby(["domain", "prompt_id"]).size().groupby("domain").mean()
+        lengths = (
+            one.trace.groupby(["domain", "prompt_id"]).size().groupby("domain").mean()
+        )
         frame[name] = frame["domain"].map(lengths)
     return Estimates(frame)
 

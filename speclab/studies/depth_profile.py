@@ -73,9 +73,15 @@ def best_path(nodes: pd.DataFrame) -> set[int]:
 
 def by_depth(asked: dict[str, Question]) -> Estimates:
     """Estimates by name, domain and depth."""
-    found = stack({name: stats.by_domain(*question) for name, question in asked.items()}, "name")
-    found["depth"] = found["estimator"].str.extract(r"\[(\d+)\]", expand=False).astype(int)
-    return Estimates(found[["name", "domain", "depth", "estimate", "low", "high"]], digits=3)
+    found = stack(
+        {name: stats.by_domain(*question) for name, question in asked.items()}, "name"
+    )
+    found["depth"] = (
+        found["estimator"].str.extract(r"\[(\d+)\]", expand=False).astype(int)
+    )
+    return Estimates(
+        found[["name", "domain", "depth", "estimate", "low", "high"]], digits=3
+    )
 
 
 def change_by_kind(asked: dict[str, Question]) -> Estimates:
@@ -106,7 +112,9 @@ def printed_change(printed: Estimates) -> Estimates:
     return Estimates(frame, digits=3)
 
 
-def beside_the_paper(ours: Estimates, theirs: Estimates, names: Sequence[str]) -> Estimates:
+def beside_the_paper(
+    ours: Estimates, theirs: Estimates, names: Sequence[str]
+) -> Estimates:
     """The paper's rows, then ours of the given names and the paper's domains, a `panel` each."""
     domains = list(pd.unique(theirs.frame["domain"]))
     parts = {"published_alpha, the paper": theirs.frame}
@@ -140,9 +148,13 @@ def mixtures(cut, full) -> Estimates:
         f"all nodes, {shape(cut)}": cut.nodes,
         f"all nodes, {shape(full)}": full.nodes,
     }
-    asked = {name: (rows, score.alpha_by_depth) for name, rows in mixed.items() if len(rows)}
+    asked = {
+        name: (rows, score.alpha_by_depth) for name, rows in mixed.items() if len(rows)
+    }
     means = by_depth(asked).at(domain=ALL).defined()
-    means.frame.loc[means.frame["name"].str.startswith("all nodes"), ["low", "high"]] = np.nan
+    means.frame.loc[
+        means.frame["name"].str.startswith("all nodes"), ["low", "high"]
+    ] = np.nan
     return means
 
 
@@ -151,7 +163,9 @@ def mixture_table(means: Estimates, cut, full) -> pd.DataFrame:
     on_path, shares = best_path(cut.nodes), {}
     for run in (cut, full):
         other = ~run.nodes["parent"].isin(on_path)
-        shares[f"other branches, {shape(run)}"] = other.groupby(run.nodes["depth"]).mean()
+        shares[f"other branches, {shape(run)}"] = other.groupby(
+            run.nodes["depth"]
+        ).mean()
     curves = means.frame.pivot(index="depth", columns="name", values="estimate")
     return pd.DataFrame(shares).join(curves)
 
@@ -221,7 +235,10 @@ ALONG = {
 def along_best_path(cut, warm) -> Estimates:
     """ALONG by text (T = 0, greedy rule; T = 1, point-mass rule), name, depth and domain."""
     parts = []
-    for text, nodes, rule in (("T = 0", cut.nodes, "greedy"), ("T = 1", warm.nodes, "point-mass")):
+    for text, nodes, rule in (
+        ("T = 0", cut.nodes, "greedy"),
+        ("T = 1", warm.nodes, "point-mass"),
+    ):
         levels = best_path_chain(nodes, rule).groupby("depth")
         for name, estimator in ALONG.items():
             for depth, rows in levels:
@@ -255,7 +272,9 @@ def heat_map(nodes: pd.DataFrame, size: int) -> pd.DataFrame:
     bins = range(int(nodes["position"].max()) // size + 1)
     domains = [*score.domains_in(nodes), ALL]
     depths = range(1, int(nodes["depth"].max()) + 1)
-    every = pd.MultiIndex.from_product([depths, domains, bins], names=["depth", "domain", "bin"])
+    every = pd.MultiIndex.from_product(
+        [depths, domains, bins], names=["depth", "domain", "bin"]
+    )
     parts = {}
     for name, rows in {
         "published_alpha": nodes,
@@ -263,7 +282,9 @@ def heat_map(nodes: pd.DataFrame, size: int) -> pd.DataFrame:
     }.items():
         both = pd.concat([rows, rows.assign(domain=ALL)])
         cells = rungs.cells(both, ["domain", "depth", "bin"], size)
-        parts[name] = cells.set_index(every.names)["alpha_mean"].reindex(every).reset_index()
+        parts[name] = (
+            cells.set_index(every.names)["alpha_mean"].reindex(every).reset_index()
+        )
     return stack(parts, "estimator")
 
 
@@ -275,7 +296,9 @@ def heat_map_picture(cells: pd.DataFrame, size: int) -> figures.Figure:
     for axes, (name, rows) in zip(panels, maps, strict=True):
         tokens = [f"{size * one + 1}-{size * (one + 1)}" for one in rows["bin"]]
         label = rows["domain"] + "\n" + tokens
-        wide = rows.assign(label=label).pivot(index="depth", columns="label", values="alpha_mean")
+        wide = rows.assign(label=label).pivot(
+            index="depth", columns="label", values="alpha_mean"
+        )
         figures.heatmap(wide[pd.unique(label)], axes, name, 3, low, high)
         axes.set(xlabel="", ylabel="depth")
     return figure
@@ -284,7 +307,9 @@ def heat_map_picture(cells: pd.DataFrame, size: int) -> figures.Figure:
 def largest_step(cells: pd.DataFrame) -> pd.Series:
     """By estimator: the largest difference between depth 1 and the deepest level in any one bin."""
     deepest = cells["depth"].max()
-    wide = cells.set_index(["estimator", "domain", "bin", "depth"])["alpha_mean"].unstack()
+    wide = cells.set_index(["estimator", "domain", "bin", "depth"])[
+        "alpha_mean"
+    ].unstack()
     return (wide[deepest] - wide[1]).abs().groupby("estimator", sort=False).max()
 
 
@@ -314,7 +339,9 @@ def smooth(
         window = np.exp(-(distance**2) / (2 * bandwidth**2))
         return np.hstack([window * estimator.columns(rows)[:, :1], window])
 
-    found = stats.by_domain(frame, Estimator("mean", columns, score.quotient, scalar=False))
+    found = stats.by_domain(
+        frame, Estimator("mean", columns, score.quotient, scalar=False)
+    )
     found["token"] = np.tile(grid, len(found) // len(grid)) + 1
     ends = frame.groupby(["domain", "prompt_id"])["position"].max()
     ends = ends.groupby("domain").nlargest(stats.MIN_PROMPTS).groupby(level=0).min()

@@ -95,7 +95,9 @@ def beside_published(correlations: Estimates) -> Estimates:
     printed = published.published("VI").rename(columns={"published": "estimate"})
     printed = printed.assign(method="spearman", acceptance="published")
     frame = pd.concat([correlations.frame, printed])
-    return Estimates(frame[frame["domain"].isin(correlations.frame["domain"])]).defined()
+    return Estimates(
+        frame[frame["domain"].isin(correlations.frame["domain"])]
+    ).defined()
 
 
 def _correlated(
@@ -126,8 +128,12 @@ def opposed(correlations: Estimates) -> str:
     'no domain'.
     """
     frame = correlations.frame
-    ranks = frame[frame["acceptance"].str.contains("rank")].groupby("domain", sort=False)
-    both = [name for name, rows in ranks if rows["low"].max() > 0 and rows["high"].min() < 0]
+    ranks = frame[frame["acceptance"].str.contains("rank")].groupby(
+        "domain", sort=False
+    )
+    both = [
+        name for name, rows in ranks if rows["low"].max() > 0 and rows["high"].min() < 0
+    ]
     return ", ".join(both) or "no domain"
 
 
@@ -159,7 +165,10 @@ def curves(nodes: pd.DataFrame, trace: pd.DataFrame, count: int) -> Estimates:
         for rows in (nodes, trace)
     )
     views = dict(list(views_of_ranks(nodes).items())[:2])
-    views |= {"alpha = mean overlap (T = 1)": (trace, "overlap"), "hit[1] (T = 0)": (trace, "hit")}
+    views |= {
+        "alpha = mean overlap (T = 1)": (trace, "overlap"),
+        "hit[1] (T = 0)": (trace, "hit"),
+    }
     parts = []
     for name, (rows, outcome) in views.items():
         means = bins.group_means(rows, outcome, "entropy_bin", x="target_entropy")
@@ -202,10 +211,14 @@ def auc(
     draws = auc_draws(frame, signal, outcome, prompts)
     if minus:
         draws = draws - auc_draws(frame, minus, outcome, prompts)
-    return interval_of(draws, prompts.weights.shape[1], f"the area under the curve of {signal}")
+    return interval_of(
+        draws, prompts.weights.shape[1], f"the area under the curve of {signal}"
+    )
 
 
-def auc_draws(frame: pd.DataFrame, signal: str, outcome: str, prompts: Prompts) -> np.ndarray:
+def auc_draws(
+    frame: pd.DataFrame, signal: str, outcome: str, prompts: Prompts
+) -> np.ndarray:
     """(1 + n,) areas, of the sample and of each resample."""
     values, yes = _two_outcomes(frame, signal, outcome)
     level = np.unique(values, return_inverse=True)[1]
@@ -219,7 +232,9 @@ def auc_draws(frame: pd.DataFrame, signal: str, outcome: str, prompts: Prompts) 
     return np.array(draws)
 
 
-def _two_outcomes(frame: pd.DataFrame, signal: str, outcome: str) -> tuple[np.ndarray, np.ndarray]:
+def _two_outcomes(
+    frame: pd.DataFrame, signal: str, outcome: str
+) -> tuple[np.ndarray, np.ndarray]:
     values, yes = column_of(frame, signal), column_of(frame, outcome)
     held = sorted(set(yes.tolist()))[:3]
     if held != [0.0, 1.0] or np.ptp(values) == 0:
@@ -244,7 +259,8 @@ def lead_of_confidence(trace: pd.DataFrame) -> Estimates:
     """
     first, *others = SIGNALS
     rows = [
-        {"signal": SIGNALS[other]} | vars(auc(trace, first, "hit", minus=other)) for other in others
+        {"signal": SIGNALS[other]} | vars(auc(trace, first, "hit", minus=other))
+        for other in others
     ]
     return Estimates(pd.DataFrame(rows), digits=3)
 
@@ -265,14 +281,18 @@ def roc_figure(trace: pd.DataFrame, areas: Estimates) -> figures.Figure:
     )
     figures.interval_bars(areas.defined().frame, right, "domain", hue="signal")
     right.axhline(0.5, color=GREY, linewidth=0.8)
-    right.set(title="area under the curve", ylabel="AUC (line: tells nothing)", ylim=(None, 1))
+    right.set(
+        title="area under the curve", ylabel="AUC (line: tells nothing)", ylim=(None, 1)
+    )
     figures.legend_above(figure, right)
     return figure
 
 
 # ---- calibration ---------------------------------------------------------------------------------
 
-Views = Mapping[str, tuple[pd.DataFrame, str]]  # name: trace with `bins.signals`, outcome
+Views = Mapping[
+    str, tuple[pd.DataFrame, str]
+]  # name: trace with `bins.signals`, outcome
 
 
 def reliability(views: Views, count: int) -> Estimates:
@@ -305,7 +325,9 @@ def reliability_figure(reliability: Estimates) -> figures.Figure:
     came = reliability.without(domain=POOLED).frame
     total = came.groupby(["view", "domain"])["rows"].transform("sum")
     met = came.assign(estimate=came["rows"] / total, low=np.nan, high=np.nan)
-    both = pd.concat([came.assign(panel="what came of it"), met.assign(panel="share of positions")])
+    both = pd.concat(
+        [came.assign(panel="what came of it"), met.assign(panel="share of positions")]
+    )
     figure = figures.facets(
         both,
         "confidence",

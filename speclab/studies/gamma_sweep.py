@@ -19,7 +19,10 @@ from speclab.runs import Run
 from speclab.sampling import Sampling
 from speclab.tree import chain
 
-RULES = {"T = 0": "greedy", "T = 1": "rejection"}  # how a draft token is verified in each text
+RULES = {
+    "T = 0": "greedy",
+    "T = 1": "rejection",
+}  # how a draft token is verified in each text
 KEYS = ["quantity", "temperature", "average", "domain", "gamma"]
 CURVES = {  # drawn together: (quantity, average) of each, and its look
     "replay, visited blocks": ("block_efficiency", "visited", "black", "-"),
@@ -65,24 +68,32 @@ def draw_text(blocks: Mapping[int, pd.DataFrame], prompt: str) -> figures.Figure
         ended = mine[~mine["truncated"]]
         line[ended["start"] + ended["accepted"]] = 0  # the target's own token
         kept, tried = mine["accepted"].sum(), mine["drafted"].sum()
-        labels.append(f"gamma {gamma}: {len(mine)} passes, {kept} of {tried} drafts kept")
+        labels.append(
+            f"gamma {gamma}: {len(mine)} passes, {kept} of {tried} drafts kept"
+        )
     figure, axes = figures.subplots(height=0.8 + 0.27 * len(blocks))
     axes.pcolormesh(drafted, cmap="Blues_r", vmax=1.6, edgecolors="white", linewidth=2)
     axes.set_yticks(np.arange(len(blocks)) + 0.5, labels)
     axes.invert_yaxis()
     axes.set(xlabel=figures.AXIS_LABELS["position"])
-    axes.set(title="light: a draft that was kept · dark: the target's own token, which ends a pass")
+    axes.set(
+        title="light: a draft that was kept · dark: the target's own token, which ends a pass"
+    )
     return figure
 
 
-def slider(blocks: Mapping[int, pd.DataFrame], prompt: str, speed: Estimates, gamma: int) -> None:
+def slider(
+    blocks: Mapping[int, pd.DataFrame], prompt: str, speed: Estimates, gamma: int
+) -> None:
     """In a notebook that somebody has open: drag gamma, and see one text and the estimated speed-up
     (by gamma and domain) of all texts there.
     """
     from ipywidgets import IntSlider, interact
 
     def at_gamma(g: int) -> figures.Figure:
-        notebook.say(f"Estimated speed-up at gamma = {g}: {speed.at(gamma=g).listed()}.")
+        notebook.say(
+            f"Estimated speed-up at gamma = {g}: {speed.at(gamma=g).listed()}."
+        )
         return draw_text({g: blocks[g]}, prompt)
 
     interact(at_gamma, g=IntSlider(gamma, 1, max(blocks), description="gamma"))
@@ -109,7 +120,9 @@ def sweep_curves(frames: Frames, largest: int, c: float) -> Estimates:
     parts = []
     for (text, starts), frame in frames.items():
         table = sweep.by_gamma(frame, sweep.estimators(largest, c, starts))
-        own = table[table["domain"].isin(frame["domain"])]  # without the means over domains
+        own = table[
+            table["domain"].isin(frame["domain"])
+        ]  # without the means over domains
         parts.append(own.assign(temperature=text, average=starts))
     rows = pd.concat(parts, ignore_index=True)
     return Estimates(rows[[*KEYS, *rows.columns.drop(KEYS)]])
@@ -117,7 +130,11 @@ def sweep_curves(frames: Frames, largest: int, c: float) -> Estimates:
 
 def write_curves(curves: Estimates, path: Path) -> None:
     """All of `curves` as a CSV file of five significant digits."""
-    columns = [*curves.frame.columns.drop(["temperature", "average"]), "temperature", "average"]
+    columns = [
+        *curves.frame.columns.drop(["temperature", "average"]),
+        "temperature",
+        "average",
+    ]
     curves.frame.to_csv(path, columns=columns, index=False, float_format="%.5g")
 
 
@@ -130,7 +147,9 @@ def half_way(tau: Estimates) -> str:
         wide = part.frame.pivot(index="gamma", columns="domain", values="estimate")
         gain = wide[pd.unique(part.frame["domain"])] - 1
         first = (gain >= gain.iloc[-1] / 2).idxmax().where(gain.iloc[-1] > 0, "none")
-        said.append(f"{text}: " + ", ".join(f"{g} in {domain}" for domain, g in first.items()))
+        said.append(
+            f"{text}: " + ", ".join(f"{g} in {domain}" for domain, g in first.items())
+        )
     return ". ".join(said)
 
 
@@ -169,7 +188,9 @@ def decoded_sweep(
     for gamma in gammas:
         shape = Shape(chain(gamma))
         for prompt in prompts:
-            made = decode_prompt(pair, prompt, RULES[text], shape, sampling, max_new_tokens, seed)
+            made = decode_prompt(
+                pair, prompt, RULES[text], shape, sampling, max_new_tokens, seed
+            )
             rows.append(
                 {
                     "gamma": gamma,
@@ -192,15 +213,25 @@ def decoded_beside(decoded: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFram
     difference = decoded - replayed (difference_low, difference_high; prompts paired), prompts,
     unequal (prompts whose blocks or tokens differ). ValueError if the prompts differ.
     """
-    assert set(decoded["gamma"]) == set(replayed["gamma"]), "decoded and replayed gammas differ"
+    assert set(decoded["gamma"]) == set(replayed["gamma"]), (
+        "decoded and replayed gammas differ"
+    )
     tau = score.block_estimators()["block_efficiency"]
     counts, own, gap, rows = ["blocks", "drafted", "accepted", "emitted"], [], [], []
     for gamma, real in decoded.groupby("gamma"):
         real = real.set_index("prompt_id")[counts].sort_index()
-        read = replayed[replayed["gamma"] == gamma].set_index("prompt_id")[counts].sort_index()
+        read = (
+            replayed[replayed["gamma"] == gamma]
+            .set_index("prompt_id")[counts]
+            .sort_index()
+        )
         own.append(vars(stats.bootstrap(real.reset_index(), tau)))
         gap.append(
-            vars(significance.paired_difference(real.reset_index(), read.reset_index(), tau))
+            vars(
+                significance.paired_difference(
+                    real.reset_index(), read.reset_index(), tau
+                )
+            )
         )
         off = (real - read)[["blocks", "emitted"]].abs()
         rows.append((gamma, tau(read), len(real), int((off > 1e-9).any(axis=1).sum())))
@@ -284,7 +315,9 @@ def gap_parts(
             found = stats.by_domain(frame, known[name]).set_index("domain")
             table[column] = found["estimate"]
             table[[f"{column}_low", f"{column}_high"]] = found[["low", "high"]]
-        chance = run.trace["domain"].map(table["alpha"])  # accepted with alpha everywhere
+        chance = run.trace["domain"].map(
+            table["alpha"]
+        )  # accepted with alpha everywhere
         alike = run.trace.assign(p_token=1.0, q_token=chance)
         replayed = replay.chain_sums(alike, [gamma], "rejection").groupby("domain")
         sums = replayed[["emitted", "blocks"]].sum()
@@ -309,7 +342,9 @@ def largest_part(parts: pd.DataFrame) -> str:
 # ---- the best gamma ------------------------------------------------------------------------------
 
 
-def two_rules(gammas: Sequence[int], alpha: float, target_ms: float, draft_ms: float) -> Estimates:
+def two_rules(
+    gammas: Sequence[int], alpha: float, target_ms: float, draft_ms: float
+) -> Estimates:
     """The article's rule and the standard model (i.i.d.) of one alpha and one pair of times, by
     gamma and the key `rule`.
     """
@@ -330,7 +365,9 @@ def best_shares(frames: Frames, largest: int, c: float) -> pd.DataFrame:
     return stack(parts, "temperature")
 
 
-def best_by_domain(share: pd.DataFrame, article: Mapping[str, Sequence[int]]) -> pd.DataFrame:
+def best_by_domain(
+    share: pd.DataFrame, article: Mapping[str, Sequence[int]]
+) -> pd.DataFrame:
     """`sweep.choices` of `best_shares`, a row for each temperature and domain, with the article's
     range of gamma and the share of the resamples whose best gamma lies in it (NaN where it gives
     none).
@@ -339,15 +376,22 @@ def best_by_domain(share: pd.DataFrame, article: Mapping[str, Sequence[int]]) ->
     best = stack(parts, "temperature")
     ranges = {domain: f"{low}-{high}" for domain, (low, high) in article.items()}
     best["article"] = best["domain"].map(ranges)
-    low, high = (share["domain"].map(lambda d, i=i: article.get(d, (1, 0))[i]) for i in (0, 1))
+    low, high = (
+        share["domain"].map(lambda d, i=i: article.get(d, (1, 0))[i]) for i in (0, 1)
+    )
     inside = share[share["gamma"].between(low, high)]
     sums = inside.groupby(["temperature", "domain"])["share_best"].sum()
     return best.join(sums.rename("share_in_article"), on=["temperature", "domain"])
 
 
-def at_other_costs(frames: Frames, largest: int, costs: Sequence[float]) -> pd.DataFrame:
+def at_other_costs(
+    frames: Frames, largest: int, costs: Sequence[float]
+) -> pd.DataFrame:
     """The best gamma and the range of 95 % of the resamples, as '5 (4-6)', a column for each c."""
-    found = {f"best_at_c_{c:g}": best_by_domain(best_shares(frames, largest, c), {}) for c in costs}
+    found = {
+        f"best_at_c_{c:g}": best_by_domain(best_shares(frames, largest, c), {})
+        for c in costs
+    }
     return pd.DataFrame(
         {
             name: [f"{r.best} ({r.best_low}-{r.best_high})" for r in best.itertuples()]
@@ -356,19 +400,29 @@ def at_other_costs(frames: Frames, largest: int, costs: Sequence[float]) -> pd.D
     )
 
 
-def draw_shares(share: pd.DataFrame, article: Mapping[str, Sequence[int]]) -> figures.Figure:
+def draw_shares(
+    share: pd.DataFrame, article: Mapping[str, Sequence[int]]
+) -> figures.Figure:
     """How often each gamma is the fastest, a line for each temperature and domain; the article's
     gammas are framed.
     """
-    grid = share.pivot(index=["temperature", "domain"], columns="gamma", values="share_best")
+    grid = share.pivot(
+        index=["temperature", "domain"], columns="gamma", values="share_best"
+    )
     grid = grid.loc[share.set_index(grid.index.names).index.unique()]
-    named = grid.where(grid >= 0.005).set_axis([", ".join(names) for names in grid.index])
+    named = grid.where(grid >= 0.005).set_axis(
+        [", ".join(names) for names in grid.index]
+    )
     figure, axes = figures.subplots(height=0.9 + 0.24 * len(grid))
     figures.heatmap(named, axes, "share of resamples", low=0, high=1)
     for row, (_, domain) in enumerate(grid.index):
         if domain in article:
             low, high = article[domain]
-            frame = {"facecolor": "none", "edgecolor": figures.OTHER_COLOURS[1], "linewidth": 2}
+            frame = {
+                "facecolor": "none",
+                "edgecolor": figures.OTHER_COLOURS[1],
+                "linewidth": 2,
+            }
             axes.broken_barh([(low, high - low + 1)], (row, 1), clip_on=False, **frame)
     axes.set(xlabel="gamma (0: plain decoding; frame: the article's gamma)", ylabel="")
     return figure
@@ -407,13 +461,19 @@ def larger(share: pd.DataFrame, first: str, second: str) -> str:
     said = []
     for text, rows in share.groupby("temperature"):
         wide = rows.pivot(index="gamma", columns="domain", values="share_best")
-        both = np.outer(wide[first], wide[second])  # [gamma of the first, gamma of the second]
+        both = np.outer(
+            wide[first], wide[second]
+        )  # [gamma of the first, gamma of the second]
         above, same = np.tril(both, -1).sum(), np.trace(both)
-        said.append(f"{text}: larger in {above:.0%} of the resamples, the same in {same:.0%}")
+        said.append(
+            f"{text}: larger in {above:.0%} of the resamples, the same in {same:.0%}"
+        )
     return "; ".join(said)
 
 
-def numbers(tau: Estimates, best: pd.DataFrame, parts: pd.DataFrame) -> dict[str, float]:
+def numbers(
+    tau: Estimates, best: pd.DataFrame, parts: pd.DataFrame
+) -> dict[str, float]:
     """The notebook's main numbers by name: tokens per pass at one gamma, best gammas, lag-1
     correlations.
     """

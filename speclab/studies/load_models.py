@@ -39,7 +39,13 @@ def _model(facts: Mapping, model) -> dict:
     network = model.network
     held = sum(tensor.nbytes for tensor in [*network.parameters(), *network.buffers()])
     head = facts["width"] / facts["heads"]
-    cached = 2 * facts["layers"] * head * network.config.num_key_value_heads * model.dtype.itemsize
+    cached = (
+        2
+        * facts["layers"]
+        * head
+        * network.config.num_key_value_heads
+        * model.dtype.itemsize
+    )
     kept = ("layers", "width", "heads", "dtype", "device", "kernel")
     return {
         "parameters": f"{facts['parameters']:,}",
@@ -85,7 +91,9 @@ def listed(tokenizer, ids: Iterable[int]) -> str:
     return ", ".join(f"`{piece}`" for piece in visible_pieces(tokenizer, ids)) or "none"
 
 
-def lengths_by_domain(prompts: Sequence[Prompt], encoded: Sequence[EncodedPrompt]) -> pd.DataFrame:
+def lengths_by_domain(
+    prompts: Sequence[Prompt], encoded: Sequence[EncodedPrompt]
+) -> pd.DataFrame:
     """By domain: prompts, shortest and longest in tokens, prompts_cut, characters_per_token."""
     frame = pd.DataFrame(
         {
@@ -102,7 +110,9 @@ def lengths_by_domain(prompts: Sequence[Prompt], encoded: Sequence[EncodedPrompt
         longest=("tokens", "max"),
         prompts_cut=("cut", "sum"),
     )
-    return table.assign(characters_per_token=domains["characters"].sum() / domains["tokens"].sum())
+    return table.assign(
+        characters_per_token=domains["characters"].sum() / domains["tokens"].sum()
+    )
 
 
 def first_of_each_domain(encoded: Sequence[EncodedPrompt]) -> list[EncodedPrompt]:
@@ -127,12 +137,16 @@ def continuation(pair: pairs.Pair, prompt: EncodedPrompt, text: Sequence[int]) -
 # ---- one tree ------------------------------------------------------------------------------------
 
 
-def wanted_tree(nodes: pd.DataFrame, tree: Tree, wanted: int, blank: Sequence[int]) -> tuple:
+def wanted_tree(
+    nodes: pd.DataFrame, tree: Tree, wanted: int, blank: Sequence[int]
+) -> tuple:
     """(prompt_id, position) of the first tree of which the target accepts `wanted` tokens and then
     rejects what the draft put below them, without `blank` tokens; where there is none, of the first
     with the most accepted tokens. `nodes` has `accepted` (`score.reach`).
     """
-    trees = nodes.assign(last=nodes["node"] * nodes["accepted"], blank=nodes["token"].isin(blank))
+    trees = nodes.assign(
+        last=nodes["node"] * nodes["accepted"], blank=nodes["token"].isin(blank)
+    )
     trees = trees.groupby(["prompt_id", "position"], sort=False)
     trees = trees.agg({"accepted": "sum", "last": "max", "blank": "any"})
     rejects = trees["last"].isin(tree.parent)  # there was something below to reject
@@ -141,13 +155,19 @@ def wanted_tree(nodes: pd.DataFrame, tree: Tree, wanted: int, blank: Sequence[in
 
 
 def scored_anew(
-    pair: pairs.Pair, tree: Tree, stored: pd.DataFrame, prompt: EncodedPrompt, text: tuple[int, ...]
+    pair: pairs.Pair,
+    tree: Tree,
+    stored: pd.DataFrame,
+    prompt: EncodedPrompt,
+    text: tuple[int, ...],
 ) -> pd.DataFrame:
     """The nodes of one tree of a prompt's recorded text, scored anew and compared with the `stored`
     ones (which have `accepted`); with `text`, `accepted` and `alpha` = min(1, p/q).
     """
     recorded = pd.DataFrame(record_prompt(pair, prompt, text, tree, GREEDY).nodes)
-    again = recorded[recorded["position"] == stored["position"].iloc[0]].set_index(stored.index)
+    again = recorded[recorded["position"] == stored["position"].iloc[0]].set_index(
+        stored.index
+    )
     assert (again["token"] == stored["token"]).all()
     both = ["draft_prob", "target_prob"]
     gap = (again[both] - stored[both]).abs().to_numpy().max()
@@ -182,7 +202,9 @@ def distributions(position: pd.Series, tokenizer) -> pd.DataFrame:
     all others together: index the token as a reader sees it.
     """
     table = pd.DataFrame({"q": position["top_draft_q"], "p": position["top_draft_p"]})
-    table = table.set_index(pd.Index(visible_pieces(tokenizer, position["top_draft_ids"])))
+    table = table.set_index(
+        pd.Index(visible_pieces(tokenizer, position["top_draft_ids"]))
+    )
     table["smaller"] = table.min(axis=1)
     whole = pd.Series({"q": 1.0, "p": 1.0, "smaller": position["overlap"]})
     others = (whole - table.sum()).rename("all others")
@@ -194,8 +216,15 @@ def overlap_figure(table: pd.DataFrame) -> figures.Figure:
     figure, axes = figures.subplots(width=figures.ONE_COLUMN, height=2.9)
     place = np.arange(len(table))
     axes.barh(place - 0.19, table["q"], height=0.36, color="#56B4E9", label="q (draft)")
-    axes.barh(place + 0.19, table["p"], height=0.36, color="#E69F00", label="p (target)")
-    hatched = {"facecolor": "none", "edgecolor": "black", "hatch": "//////", "linewidth": 0}
+    axes.barh(
+        place + 0.19, table["p"], height=0.36, color="#E69F00", label="p (target)"
+    )
+    hatched = {
+        "facecolor": "none",
+        "edgecolor": "black",
+        "hatch": "//////",
+        "linewidth": 0,
+    }
     axes.barh(place, table["smaller"], height=0.74, label="min(p, q)", **hatched)
     axes.set_yticks(place, table.index, family="DejaVu Sans Mono")
     axes.invert_yaxis()
@@ -216,7 +245,9 @@ def manifest(facts: Mapping, tree: Tree, models: pd.DataFrame) -> pd.DataFrame:
     rows, seconds = facts["rows"], facts["time_s"]
     levels = (str(len(tree.level(depth))) for depth in range(1, tree.max_depth + 1))
     peaks = (f"{name} {size / 1e6:,.0f}" for name, size in facts["peak_bytes"].items())
-    libraries = (f"{name} {facts['libraries'][name]}" for name in ("torch", "transformers"))
+    libraries = (
+        f"{name} {facts['libraries'][name]}" for name in ("torch", "transformers")
+    )
     weights = models["memory_mb"]
     longest = facts["profile"]["max_prompt_tokens"]
     values = {

@@ -58,7 +58,13 @@ _EDGES = {
 }
 # where nothing of the family applies: named as no cause
 REST = ["begins: nothing", "lookup: no match", "since: none yet"]
-COMPARED = ["kind", "begins", "state", "lookup", "since"]  # families that are drawn together
+COMPARED = [
+    "kind",
+    "begins",
+    "state",
+    "lookup",
+    "since",
+]  # families that are drawn together
 _ENDS = tuple(".!?\N{HORIZONTAL ELLIPSIS}")
 _CLOSERS = "\"')]*\N{RIGHT DOUBLE QUOTATION MARK}"
 _INSIDE = tuple(",&-/")
@@ -107,7 +113,9 @@ def greedy_trace(run) -> pd.DataFrame:
             f"trace: {other} of {len(trace)} tokens are not target_top, so its text is not greedy: "
             "record it at T = 0"
         )
-    return trace.sort_values(["prompt_id", "position"], kind="stable", ignore_index=True)
+    return trace.sort_values(
+        ["prompt_id", "position"], kind="stable", ignore_index=True
+    )
 
 
 def label(
@@ -131,7 +139,9 @@ def label(
     frame = bins.signals(trace)
     frame["rejected"] = (frame["draft_rank"] > 0).astype(float)
     frame["distance"] = distance(frame)
-    prompt_length = frame["prompt_id"].map({name: len(ids) for name, ids in prompt_tokens.items()})
+    prompt_length = frame["prompt_id"].map(
+        {name: len(ids) for name, ids in prompt_tokens.items()}
+    )
     kind, begins = _kinds(frame, strings)
     labels = {
         "kind": kind,
@@ -169,7 +179,9 @@ def lookup(
         sequence = torch.tensor([[*prompt_tokens[name], *text]])
         model = lookup_model(int(sequence.max()) + 1, longest, candidates=1)
         states = model.forward(sequence, model.cache())[0].numpy()
-        proposed = states[-len(text) - 1 : -1, 0]  # a state holds the proposal for the next token
+        proposed = states[
+            -len(text) - 1 : -1, 0
+        ]  # a state holds the proposal for the next token
         right, any_match = proposed == text.to_numpy(), proposed >= 0
         labels.append(np.select([right, any_match], ["right", "wrong"], "no match"))
     return np.concatenate(labels)
@@ -177,7 +189,9 @@ def lookup(
 
 def _states(target: pd.Series, draft: pd.Series) -> np.ndarray:
     both, only_target, only_draft, neither = FAMILIES["state"]
-    return np.select([target & draft, target, draft], [both, only_target, only_draft], neither)
+    return np.select(
+        [target & draft, target, draft], [both, only_target, only_draft], neither
+    )
 
 
 def _kinds(frame: pd.DataFrame, strings: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -192,7 +206,9 @@ def _kinds(frame: pd.DataFrame, strings: Sequence[str]) -> tuple[list[str], list
         text = strings[token]
         core = text.strip()
         visible = core and kinds[row] != "end of text"
-        begun = _begins(before, position, domain) if visible or not position else "nothing"
+        begun = (
+            _begins(before, position, domain) if visible or not position else "nothing"
+        )
         begins.append(begun)
         last = before.rstrip()[-1:]
         inside = begun == "nothing" and (last.isalnum() or last in _INSIDE)
@@ -241,7 +257,9 @@ def shares(
     """
     size = members.shape[1]
     member, rejected = members.to_numpy(float), frame["rejected"].to_numpy()[:, None]
-    table = np.concatenate([member * rejected, member, rejected, np.ones_like(rejected)], axis=1)
+    table = np.concatenate(
+        [member * rejected, member, rejected, np.ones_like(rejected)], axis=1
+    )
 
     def value(totals: np.ndarray) -> list[np.ndarray]:
         of_class, positions = totals[..., :size], totals[..., size:-2]
@@ -266,9 +284,14 @@ def _by_cause(
     sums `value` makes one array (..., causes) a quantity.
     """
     family = Estimator(
-        "cause", lambda _: table, lambda totals: np.concatenate(value(totals), -1), scalar=False
+        "cause",
+        lambda _: table,
+        lambda totals: np.concatenate(value(totals), -1),
+        scalar=False,
     )
-    found = stats.by_domain(frame, family, n, seed).drop(columns=["estimator", "per_prompt"])
+    found = stats.by_domain(frame, family, n, seed).drop(
+        columns=["estimator", "per_prompt"]
+    )
     keys = pd.MultiIndex.from_product([found["domain"].unique(), quantities, causes])
     found.insert(0, "cause", keys.get_level_values(2))
     found["quantity"] = pd.Categorical(keys.get_level_values(1), quantities)
@@ -331,13 +354,19 @@ def _gained(
     """Emitted / blocks - emitted / blocks now, paired, for each of `blocks` [prompts, causes]; and
     `surplus`, gain - random, where both are there. A text has as many tokens however it is cut.
     """
-    texts = frame.groupby("prompt_id", sort=False)["domain"].agg(["first", "size"]).reset_index()
+    texts = (
+        frame.groupby("prompt_id", sort=False)["domain"]
+        .agg(["first", "size"])
+        .reset_index()
+    )
     texts = texts.rename(columns={"first": "domain"})
     table = np.column_stack([*blocks.values(), _blocks(frame, shape), texts["size"]])
 
     def value(totals: np.ndarray) -> list[np.ndarray]:
         efficiency = divide(totals[..., -1:], totals[..., :-1])
-        *after, now = np.split(efficiency, len(causes) * np.arange(1, len(blocks) + 1), axis=-1)
+        *after, now = np.split(
+            efficiency, len(causes) * np.arange(1, len(blocks) + 1), axis=-1
+        )
         gained = [each - now for each in after]
         return [*gained, after[0] - after[1]] if "random" in blocks else gained
 
@@ -345,7 +374,9 @@ def _gained(
     return _by_cause(texts, table, value, causes, quantities, n, seed)
 
 
-def _as_many(frame: pd.DataFrame, where: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _as_many(
+    frame: pd.DataFrame, where: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
     """As many rejected rows as `where` holds, picked at random in each domain: bool (rows,)."""
     picked, rejected = np.zeros(len(frame), bool), frame["rejected"].to_numpy() > 0
     for rows in frame.groupby("domain").indices.values():
@@ -381,7 +412,9 @@ def wider(
     rank = frame["draft_rank"].to_numpy()
     blocks = {
         "siblings": [_blocks(frame, comb(gamma, width)) for width in widths],
-        "full": [_blocks(counterfactual(frame, rank < width), gamma) for width in widths],
+        "full": [
+            _blocks(counterfactual(frame, rank < width), gamma) for width in widths
+        ],
     }
     by_shape = {shape: np.array(each).T for shape, each in blocks.items()}
     found = _gained(frame, gamma, by_shape, list(widths), n, seed)
@@ -391,7 +424,9 @@ def wider(
 # ---- which causes --------------------------------------------------------------------------------
 
 
-def causes_of(often: pd.DataFrame, chain: pd.DataFrame, tree: pd.DataFrame) -> Estimates:
+def causes_of(
+    often: pd.DataFrame, chain: pd.DataFrame, tree: pd.DataFrame
+) -> Estimates:
     """`shares` and `gains` (of a chain, of a tree) as one table: cause, domain, estimate, low,
     high, n_prompts, quantity.
     """
@@ -449,7 +484,9 @@ def two_of_two_families(ranking: pd.DataFrame) -> list[str]:
 
 def largest(estimates: Estimates) -> str:
     """The class of the largest number, and those whose intervals overlap with its own."""
-    known = estimates.frame.dropna(subset="estimate").sort_values("estimate", ascending=False)
+    known = estimates.frame.dropna(subset="estimate").sort_values(
+        "estimate", ascending=False
+    )
     near = known[known["high"] >= known["low"].head(1).sum()]
     said = Estimates(near).listed("cause") if len(near) else "undefined"
     return f"{said} (not to be told apart)" if len(near) > 1 else said
@@ -466,7 +503,9 @@ def top_causes(causes: Estimates, ranking: pd.DataFrame) -> Estimates:
     }
     parts = []
     for panel, quantities in panels.items():
-        for quantity, mark in zip(quantities, ("the class", "compared with"), strict=True):
+        for quantity, mark in zip(
+            quantities, ("the class", "compared with"), strict=True
+        ):
             rows = causes.at(domain=POOLED, quantity=quantity).frame.set_index("cause")
             rows = rows.loc[drawn.index].assign(panel=panel, mark=mark)
             known = drawn["tested"] if quantity == "random" else slice(None)
@@ -509,7 +548,9 @@ def who_was_sure(frame: pd.DataFrame, sure: float) -> figures.Figure:
     """Each rejection by what the two models gave their own best tokens."""
     missed = frame[frame["rejected"] > 0]
     figure, axes = figures.subplots(width=figures.ONE_COLUMN, height=3)
-    axes.plot(missed["confidence"], missed["p_token"], ".", color="#444444", alpha=0.35, ms=2)
+    axes.plot(
+        missed["confidence"], missed["p_token"], ".", color="#444444", alpha=0.35, ms=2
+    )
     axes.axvline(sure, color="black", linewidth=0.8)
     axes.axhline(sure, color="black", linewidth=0.8)
     axes.set(
@@ -524,7 +565,9 @@ def who_was_sure(frame: pd.DataFrame, sure: float) -> figures.Figure:
 # ---- bursts --------------------------------------------------------------------------------------
 
 
-def hazard(frame: pd.DataFrame, longest: int = 12, shuffles: int = 20, seed: int = 0) -> Estimates:
+def hazard(
+    frame: pd.DataFrame, longest: int = 12, shuffles: int = 20, seed: int = 0
+) -> Estimates:
     """Chance of a rejection by distance since the last one: domain (and pooled), distance,
     estimate, low, high, rows, n_prompts, geometric, shuffled.
 
@@ -536,7 +579,10 @@ def hazard(frame: pd.DataFrame, longest: int = 12, shuffles: int = 20, seed: int
     later = frame[frame["distance"] > 0]
     near = later[later["distance"] <= longest]
     found = bins.group_means(near, "rejected", "distance", seed=seed).frame
-    rate = {**later.groupby("domain")["rejected"].mean(), POOLED: later["rejected"].mean()}
+    rate = {
+        **later.groupby("domain")["rejected"].mean(),
+        POOLED: later["rejected"].mean(),
+    }
     found["geometric"] = found["domain"].map(rate)
 
     rng, prompt = np.random.default_rng([seed, 4]), pd.factorize(frame["prompt_id"])[0]
@@ -547,8 +593,12 @@ def hazard(frame: pd.DataFrame, longest: int = 12, shuffles: int = 20, seed: int
         parts.append(mixed.assign(distance=distance(mixed)))
     mixed = pd.concat(parts)
     both = pd.concat([mixed, mixed.assign(domain=POOLED)])
-    shuffled = both.groupby(["domain", "distance"])["rejected"].mean().rename("shuffled")
-    return Estimates(found.merge(shuffled.reset_index(), on=["domain", "distance"], how="left"))
+    shuffled = (
+        both.groupby(["domain", "distance"])["rejected"].mean().rename("shuffled")
+    )
+    return Estimates(
+        found.merge(shuffled.reset_index(), on=["domain", "distance"], how="left")
+    )
 
 
 def hazard_lines(hazard: Estimates) -> Estimates:
@@ -581,7 +631,9 @@ def met(frame: pd.DataFrame, gamma: int) -> pd.DataFrame:
     """
     blocks = replay(frame, gamma)
     cut = blocks[blocks["accepted"] < np.minimum(gamma, blocks["remaining"])]
-    at = cut[["prompt_id"]].assign(position=cut["start"] + cut["accepted"], kept=cut["accepted"])
+    at = cut[["prompt_id"]].assign(
+        position=cut["start"] + cut["accepted"], kept=cut["accepted"]
+    )
     every = replay(frame, gamma, "every").set_index(["prompt_id", "start"])["accepted"]
     behind = pd.MultiIndex.from_arrays([at["prompt_id"], at["position"] + 1])
     after = every.reindex(behind, fill_value=0).to_numpy()
@@ -642,7 +694,9 @@ def cases_as_html(table: pd.DataFrame) -> str:
     shown = table.assign(prompt=table["prompt"].map(html.escape))
     for name in ("context", "draft proposed", "target wrote"):
         shown[name] = "<code>" + table[name].map(html.escape) + "</code>"
-    return shown.to_html(escape=False, index=False, border=0, float_format="{:.3f}".format)
+    return shown.to_html(
+        escape=False, index=False, border=0, float_format="{:.3f}".format
+    )
 
 
 # ---- verdict -------------------------------------------------------------------------------------
@@ -657,7 +711,9 @@ def cost_verdict(causes: Estimates, ranking: pd.DataFrame) -> str:
     order = list(dearest(ranking).index)
     pooled = causes.at(domain=POOLED)
     surplus = pooled.at(cause=order[0], quantity="surplus")
-    far = surplus.sentence("more than", "less than", "not to be told apart from", names="domain")
+    far = surplus.sentence(
+        "more than", "less than", "not to be told apart from", names="domain"
+    )
     return (
         "The cause that costs most, in tokens per target pass, is "
         f"{largest(pooled.at(cause=order, quantity='gain'))}; that is "

@@ -29,7 +29,15 @@ IDEAL = {  # looks of the two ideals beside the measured passes
     "v = 1": {"marker": "", "color": "black", "linestyle": "-", "linewidth": 0.8},
     "v = n": {"marker": "", "color": "black", "linestyle": ":", "linewidth": 0.8},
 }
-SHOWN = ["method", "block_efficiency", "speedup", "low", "high", "predicted", "share_of_predicted"]
+SHOWN = [
+    "method",
+    "block_efficiency",
+    "speedup",
+    "low",
+    "high",
+    "predicted",
+    "share_of_predicted",
+]
 
 
 def first_of_each(
@@ -46,7 +54,9 @@ def ratio(frame: pd.DataFrame, over: str, under: str) -> stats.Interval:
     """Ratio of the sums of two columns with its 95 % interval, prompts of all domains resampled
     together: those of one domain are too few.
     """
-    columns = Estimator(over, lambda rows: rows[[over, under]].to_numpy(float), quotient)
+    columns = Estimator(
+        over, lambda rows: rows[[over, under]].to_numpy(float), quotient
+    )
     return stats.bootstrap(frame.drop(columns="domain", errors="ignore"), columns)
 
 
@@ -108,7 +118,9 @@ def block_parts(
     return pd.DataFrame(rows, columns=["method", *SPANS])
 
 
-def draw_blocks(parts: pd.DataFrame, measured: pd.Series | None = None) -> figures.Figure:
+def draw_blocks(
+    parts: pd.DataFrame, measured: pd.Series | None = None
+) -> figures.Figure:
     """One block's time of each shape as spans: its draft passes, its target pass, the loop; a mark
     where the measured time of a block ends (target passes, in the order of `parts`).
     """
@@ -120,7 +132,9 @@ def draw_blocks(parts: pd.DataFrame, measured: pd.Series | None = None) -> figur
     if measured is not None:
         axes.plot(measured, parts["method"], "k|", markersize=12, label="measured")
     axes.axvline(1, color="black", linewidth=0.7)
-    axes.set(xlabel="time of one block, in target passes over one token (1: plain decoding)")
+    axes.set(
+        xlabel="time of one block, in target passes over one token (1: plain decoding)"
+    )
     axes.invert_yaxis()
     figures.legend_above(figure, axes)
     return figure
@@ -129,17 +143,25 @@ def draw_blocks(parts: pd.DataFrame, measured: pd.Series | None = None) -> figur
 # ---- decoding, replayed and timed ----------------------------------------------------------------
 
 
-def replayed_counts(trace: pd.DataFrame, shapes: Mapping[str, Shape]) -> dict[str, pd.DataFrame]:
+def replayed_counts(
+    trace: pd.DataFrame, shapes: Mapping[str, Shape]
+) -> dict[str, pd.DataFrame]:
     """Sums over the blocks of each static shape without a stopping rule, one row a prompt."""
     static = {name: s.tree for name, s in shapes.items() if s.tree and not s.stop}
-    return {name: replay.prompt_sums(replay.replay(trace, t)) for name, t in static.items()}
+    return {
+        name: replay.prompt_sums(replay.replay(trace, t)) for name, t in static.items()
+    }
 
 
 def unlike(speeds: pd.DataFrame, counts: Mapping[str, pd.DataFrame]) -> int:
     """Timed decodings (`timing.decoded_speed`) whose tokens or blocks are not the replayed ones."""
     replayed = stack(counts, "method")[["method", "prompt_id", "emitted", "blocks"]]
-    both = speeds.merge(replayed, on=["method", "prompt_id"], suffixes=("", "_replayed"))
-    differ = (both["tokens"] != both["emitted"]) | (both["blocks"] != both["blocks_replayed"])
+    both = speeds.merge(
+        replayed, on=["method", "prompt_id"], suffixes=("", "_replayed")
+    )
+    differ = (both["tokens"] != both["emitted"]) | (
+        both["blocks"] != both["blocks_replayed"]
+    )
     return int(differ.sum())
 
 
@@ -165,7 +187,11 @@ def medians(speeds: pd.DataFrame) -> pd.DataFrame:
     time of plain decoding beside (plain_s).
     """
     keys = ["method", "prompt_id", "domain"]
-    each = speeds.groupby(keys, sort=False)[["tokens", "blocks", "time_s"]].median().reset_index()
+    each = (
+        speeds.groupby(keys, sort=False)[["tokens", "blocks", "time_s"]]
+        .median()
+        .reset_index()
+    )
     plain = each[each["method"] == "plain"].set_index("prompt_id")["time_s"]
     return each.assign(plain_s=each["prompt_id"].map(plain))
 
@@ -176,7 +202,9 @@ def speed_table(each: pd.DataFrame, parts: pd.DataFrame, costs: Costs) -> pd.Dat
     predicted = block_efficiency / price of a block (`block_parts`). block_cost, in target passes:
     measured, then predicted. share_without_o: of the speed-up that a loop without cost would have.
     """
-    price = {"plain": 1.0} | dict(zip(parts["method"], parts[[*SPANS]].sum(axis=1), strict=True))
+    price = {"plain": 1.0} | dict(
+        zip(parts["method"], parts[[*SPANS]].sum(axis=1), strict=True)
+    )
     rows = []
     for name, part in each.groupby("method", sort=False):
         seconds, blocks = part["time_s"].sum(), part["blocks"].sum()
@@ -206,7 +234,9 @@ def speed_table(each: pd.DataFrame, parts: pd.DataFrame, costs: Costs) -> pd.Dat
 def measured_gains(table: pd.DataFrame) -> Estimates:
     """The measured speed-ups of `speed_table` with their intervals, by method, without plain."""
     names = {"speedup": "estimate"}
-    drafted = table[table["method"] != "plain"].rename(columns=names).reset_index(drop=True)
+    drafted = (
+        table[table["method"] != "plain"].rename(columns=names).reset_index(drop=True)
+    )
     return Estimates(drafted[["method", "estimate", "low", "high"]])
 
 
@@ -217,12 +247,15 @@ def speed_bars(table: pd.DataFrame) -> Estimates:
     drafted = table[table["method"] != "plain"]
     gain = measured_gains(table).frame.assign(made="measured")
     tau = drafted[["method", "block_efficiency", "tau_low", "tau_high"]]
-    tau = tau.set_axis(["method", "estimate", "low", "high"], axis=1).assign(made="measured")
+    tau = tau.set_axis(["method", "estimate", "low", "high"], axis=1).assign(
+        made="measured"
+    )
     lines = {"predicted": drafted["predicted"]}
     predicted = Estimates.exact("made", lines, "method", drafted["method"]).frame
     speed = pd.concat([gain, predicted])
     found = stack(
-        {"tokens per target pass": tau, "speed-up over plain decoding": speed}, "quantity"
+        {"tokens per target pass": tau, "speed-up over plain decoding": speed},
+        "quantity",
     )
     return Estimates(found[["quantity", "made", "method", "estimate", "low", "high"]])
 
@@ -260,8 +293,12 @@ def needed_alpha(gamma: int, c: float, verify: float, overhead: float) -> float:
 
 def needed_here(costs: Costs, gammas: Sequence[int]) -> str:
     """The break-even alpha of each gamma at the measured costs, in words."""
-    found = {g: needed_alpha(g, costs.c(), costs.v(g + 1), costs.overhead) for g in gammas}
-    said = {g: f"{a:.2f}" if np.isfinite(a) else "out of reach" for g, a in found.items()}
+    found = {
+        g: needed_alpha(g, costs.c(), costs.v(g + 1), costs.overhead) for g in gammas
+    }
+    said = {
+        g: f"{a:.2f}" if np.isfinite(a) else "out of reach" for g, a in found.items()
+    }
     return ", ".join(f"{alpha} at gamma {g}" for g, alpha in said.items())
 
 
@@ -273,8 +310,13 @@ def break_even_lines(costs: Costs, hit: Estimates, gammas: Sequence[int]) -> Est
     c, rows = np.linspace(0, 1, 61), []
     textbook = replace(costs, verify=(1.0,) * len(costs.sizes), overhead=0.0)
     places = np.arange(len(hit.frame)) - (len(hit.frame) - 1) / 2
-    points = hit.frame.rename(columns={"domain": "series"}).assign(c=costs.c() + 0.014 * places)
-    for title, used in {"v = 1, o = 0: the textbook": textbook, "v, o as measured": costs}.items():
+    points = hit.frame.rename(columns={"domain": "series"}).assign(
+        c=costs.c() + 0.014 * places
+    )
+    for title, used in {
+        "v = 1, o = 0: the textbook": textbook,
+        "v, o as measured": costs,
+    }.items():
         lines = {
             f"gamma {g}": [needed_alpha(g, x, used.v(g + 1), used.overhead) for x in c]
             for g in gammas
@@ -295,8 +337,15 @@ def worked_example(
     """
     a, g, target_ms, draft_ms = given
     c, here, ms = draft_ms / target_ms, costs.c(), costs.target_ms
-    article, standard, iid = cost.speedup_article, cost.speedup_standard, cost.speedup_iid
-    typical = article(a * g, target_ms, draft_ms), article(max(alpha, 1e-9) * g, ms, here * ms)
+    article, standard, iid = (
+        cost.speedup_article,
+        cost.speedup_standard,
+        cost.speedup_iid,
+    )
+    typical = (
+        article(a * g, target_ms, draft_ms),
+        article(max(alpha, 1e-9) * g, ms, here * ms),
+    )
     best = article(g, target_ms, draft_ms), article(g, ms, here * ms)
     whole = standard(g + 1, g, c), standard(g + 1, g, here)
     priced = standard(tau, g, here, costs.v(g + 1), costs.overhead)
@@ -319,7 +368,9 @@ def worked_example(
         ),
         ("and v and o as measured", "tau / (g c + v(g + 1) + o)", np.nan, priced),
     ]
-    return pd.DataFrame(rows, columns=["rule", "formula", "article's example", "this pair here"])
+    return pd.DataFrame(
+        rows, columns=["rule", "formula", "article's example", "this pair here"]
+    )
 
 
 # ---- what limits speed ---------------------------------------------------------------------------
@@ -348,7 +399,9 @@ def tokens_per_pass(trace: pd.DataFrame, gammas: Sequence[int]) -> pd.DataFrame:
     low, high.
     """
     sums = replay.chain_sums(trace, gammas)
-    rows = {g: vars(ratio(part, "emitted", "blocks")) for g, part in sums.groupby("gamma")}
+    rows = {
+        g: vars(ratio(part, "emitted", "blocks")) for g, part in sums.groupby("gamma")
+    }
     return pd.DataFrame(rows).T.rename_axis("gamma")
 
 
@@ -359,12 +412,18 @@ def limits(taus: pd.DataFrame, costs: Costs) -> pd.DataFrame:
     grid = pd.DataFrame(index=taus.index)
     for name, used in counterfactuals(costs).items():
         grid[name] = taus["estimate"] / [used.of_block(chain(g)) for g in taus.index]
-    grid["draft always right"] = [(g + 1) / costs.of_block(chain(g)) for g in taus.index]
+    grid["draft always right"] = [
+        (g + 1) / costs.of_block(chain(g)) for g in taus.index
+    ]
     best = pd.Series(taus.index[fastest(grid.T)], index=grid.columns)
     now = best["as measured"]
-    table = pd.DataFrame({"same gamma": grid.loc[now], "own best": grid.max(), "gamma": best})
+    table = pd.DataFrame(
+        {"same gamma": grid.loc[now], "own best": grid.max(), "gamma": best}
+    )
     for end in ("low", "high"):
-        table[end] = table["same gamma"] * taus.loc[now, end] / taus.loc[now, "estimate"]
+        table[end] = (
+            table["same gamma"] * taus.loc[now, end] / taus.loc[now, "estimate"]
+        )
     table.loc["draft always right", ["low", "high"]] = np.nan
     return table.rename_axis("made ideal").reset_index()
 
@@ -376,7 +435,10 @@ def limit_bars(table: pd.DataFrame) -> Estimates:
     own = own.rename(columns={"same gamma": "estimate"})
     free = pd.DataFrame({"what": labels, "estimate": table["own best"], "low": np.nan})
     gamma = table["gamma"].iloc[0]
-    names = {f"at gamma {gamma}, the best as measured": own, "at its own best gamma": free}
+    names = {
+        f"at gamma {gamma}, the best as measured": own,
+        "at its own best gamma": free,
+    }
     return Estimates.stacked(
         {name: part.reindex(own.columns, axis=1) for name, part in names.items()}, "at"
     )
@@ -395,7 +457,11 @@ def helps(table: pd.DataFrame) -> pd.Series:
 
 
 def sampled(
-    pair: Pair, prompts: Sequence[EncodedPrompt], gamma: int, new_tokens: int, seeds: int
+    pair: Pair,
+    prompts: Sequence[EncodedPrompt],
+    gamma: int,
+    new_tokens: int,
+    seeds: int,
 ) -> pd.DataFrame:
     """Chains decoded at T = 1, and what the replay expects of the very same texts, a row a text:
     prompt_id, emitted, decoded (target passes), blocks (expected).
@@ -404,14 +470,20 @@ def sampled(
     for seed in range(seeds):
         for prompt in prompts:
             shape, text = Shape(chain(gamma)), f"{prompt.prompt_id}, seed {seed}"
-            made = decode_prompt(pair, prompt, "rejection", shape, warm, new_tokens, seed)
+            made = decode_prompt(
+                pair, prompt, "rejection", shape, warm, new_tokens, seed
+            )
             scored = record_prompt(pair, prompt, made.token_ids, chain(1), warm).trace
             names = ("position", "token", "target_top", "p_token", "q_token")
             rows = pd.DataFrame({name: scored[name] for name in names})
             parts.append(rows.assign(prompt_id=text, domain=prompt.domain))
             passes[text] = (prompt.prompt_id, made.target_passes)
-    sums = replay.prompt_sums(replay.replay_sampled(pd.concat(parts, ignore_index=True), gamma))
-    counted = pd.DataFrame(passes, index=["prompt_id", "decoded"]).T.astype({"decoded": int})
+    sums = replay.prompt_sums(
+        replay.replay_sampled(pd.concat(parts, ignore_index=True), gamma)
+    )
+    counted = pd.DataFrame(passes, index=["prompt_id", "decoded"]).T.astype(
+        {"decoded": int}
+    )
     return sums.rename(columns={"prompt_id": "text"}).join(counted, on="text")
 
 
@@ -430,4 +502,6 @@ def sampled_table(made: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
         "decoded - expected": stats.bootstrap(made.drop(columns="domain"), gap),
         "expected, the recorded texts": ratio(kept, "emitted", "blocks"),
     }
-    return pd.DataFrame([vars(found) for found in told.values()], pd.Index(told, name="what"))
+    return pd.DataFrame(
+        [vars(found) for found in told.values()], pd.Index(told, name="what")
+    )

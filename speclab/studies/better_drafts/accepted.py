@@ -41,8 +41,14 @@ def acceptance(tried: Tried, names: Sequence[str]) -> Estimates:
         for kind, estimator in ESTIMATORS.items()
         for name in names
     }
-    table = pd.concat(levels, names=["of", "draft"]).reset_index("draft").reset_index(drop=True)
-    return Estimates(table[["estimator", "draft", "domain", "estimate", "low", "high"]], 3)
+    table = (
+        pd.concat(levels, names=["of", "draft"])
+        .reset_index("draft")
+        .reset_index(drop=True)
+    )
+    return Estimates(
+        table[["estimator", "draft", "domain", "estimate", "low", "high"]], 3
+    )
 
 
 def against(
@@ -57,11 +63,16 @@ def against(
     same_text: both were judged on the same texts, so that the difference is the draft's.
     """
     if same_text:
-        assert trace["token"].tolist() == base["token"].tolist(), "traces of other texts"
+        assert trace["token"].tolist() == base["token"].tolist(), (
+            "traces of other texts"
+        )
     rows = []
     for domain in (*score.domains_in(trace), score.POOLED):
         mine, its = (_of(frame, domain) for frame in (trace, base))
-        rows.append({"domain": domain} | vars(significance.paired_difference(mine, its, estimator)))
+        rows.append(
+            {"domain": domain}
+            | vars(significance.paired_difference(mine, its, estimator))
+        )
     return pd.DataFrame(rows)
 
 
@@ -78,7 +89,11 @@ def int4_sentence(levels: Estimates, article: float, obstacle: str) -> str:
         return f"**No INT4 self-draft here**: {obstacle or 'it was not asked for'}."
     by_domain = levels.at(draft=INT4).without(domain=[score.ALL, score.POOLED])
     verdict = by_domain.sentence(
-        "above it in", "below it in", "not told apart from it in", than=article, within="estimator"
+        "above it in",
+        "below it in",
+        "not told apart from it in",
+        than=article,
+        within="estimator",
     )
     return f"Against the article's {article:.0%}, INT4 is: {verdict}."
 
@@ -159,7 +174,9 @@ def learning_curves(trained: Mapping[str, Mapping[str, TrainedDraft]]) -> Estima
     columns = {"mean": "estimate", "min": "low", "max": "high"}
     parts = {}
     for estimator, column in (("hit[1]", "hit[1]"), ("alpha", "overlap")):
-        parts[estimator] = curve[column].agg(list(columns)).rename(columns=columns).reset_index()
+        parts[estimator] = (
+            curve[column].agg(list(columns)).rename(columns=columns).reset_index()
+        )
     return Estimates.stacked(parts, "estimator", digits=3)
 
 
@@ -199,7 +216,9 @@ def trained_change(
     well.
     """
     ids = set(before["prompt_id"])
-    assert after and all(set(trace["prompt_id"]) == ids for trace in after), "other prompts"
+    assert after and all(set(trace["prompt_id"]) == ids for trace in after), (
+        "other prompts"
+    )
     prompts = prompts_of(before, n, seed)
 
     def values(trace: pd.DataFrame) -> np.ndarray:  # (1 + n, domains + 2)
@@ -209,7 +228,9 @@ def trained_change(
     at_first, at_last = values(before), np.stack([values(trace) for trace in after])
     difference = at_last - at_first  # (seeds, 1 + n, domains + 2)
     seeds, each = len(after), difference[:, 0]
-    times = np.random.default_rng([seed, 3]).multinomial(seeds, np.full(seeds, 1 / seeds), size=n)
+    times = np.random.default_rng([seed, 3]).multinomial(
+        seeds, np.full(seeds, 1 / seeds), size=n
+    )
     drawn = np.einsum("ns,snd->nd", times / seeds, difference[:, 1:])
     low, high = np.quantile(drawn, BOUNDS, axis=0)
     counts = np.bincount(prompts.domain)
@@ -229,25 +250,33 @@ def trained_change(
     )
 
 
-def gained(tried: Tried, trained: Mapping[str, Mapping[str, TrainedDraft]]) -> Estimates:
+def gained(
+    tried: Tried, trained: Mapping[str, Mapping[str, TrainedDraft]]
+) -> Estimates:
     """`trained_change` of every family at T = 0 and T = 1: estimator, draft, domain, before, after,
     estimate (the difference), and its other columns.
     """
     parts = [
         trained_change(
-            tried.trace(OWN, kind), [tried.trace(name, kind) for name in drafts], estimator
+            tried.trace(OWN, kind),
+            [tried.trace(name, kind) for name in drafts],
+            estimator,
         ).assign(estimator=estimator.name, draft=family)
         for kind, estimator in ESTIMATORS.items()
         for family, drafts in trained.items()
     ]
-    table = pd.concat(parts, ignore_index=True).rename(columns={"difference": "estimate"})
+    table = pd.concat(parts, ignore_index=True).rename(
+        columns={"difference": "estimate"}
+    )
     first = ["estimator", "draft", "domain"]
     return Estimates(table[first + [c for c in table if c not in first]], 3)
 
 
 def split_sentence(gains: Estimates) -> str:
     """Which families are better at T = 0 and worse at T = 1, mean of the domains."""
-    hit, alpha = (gains.at(domain=score.ALL, estimator=e.name).frame for e in ESTIMATORS.values())
+    hit, alpha = (
+        gains.at(domain=score.ALL, estimator=e.name).frame for e in ESTIMATORS.values()
+    )
     both = hit["draft"][(hit["low"] > 0) & (alpha["high"] < 0)]
     return f"Better at T = 0 and worse at T = 1: {', '.join(both) or 'none of them'}."
 
@@ -261,7 +290,9 @@ def specialist_against(
     parts = {}
     for kind, estimator in ESTIMATORS.items():
         mine, its = (
-            pd.concat([tried.trace(name, kind) for name in trained[of]], ignore_index=True)
+            pd.concat(
+                [tried.trace(name, kind) for name in trained[of]], ignore_index=True
+            )
             for of in (SPECIALIST, family)
         )
         parts[estimator.name] = against(mine, its, estimator).drop(columns="n_prompts")
@@ -284,9 +315,13 @@ def copying(tried: Tried, name: str = LOOKUP) -> Estimates:
         RIGHT, lambda rows: rows[["copied", "matched"]].to_numpy(float), score.quotient
     )
     asked = (score.mean_of("matched", MATCHED), where, score.mean_of("either", EITHER))
-    return Estimates(pd.concat([stats.by_domain(trace, estimator) for estimator in asked]))
+    return Estimates(
+        pd.concat([stats.by_domain(trace, estimator) for estimator in asked])
+    )
 
 
 def lookup_against_own(tried: Tried) -> Estimates:
     """Prompt lookup minus the own draft at T = 0: domain, estimate, low, high."""
-    return Estimates(against(tried.trace(LOOKUP, "greedy"), tried.trace(OWN, "greedy")), 3)
+    return Estimates(
+        against(tried.trace(LOOKUP, "greedy"), tried.trace(OWN, "greedy")), 3
+    )

@@ -33,12 +33,19 @@ from speclab.pairs import (
 from speclab.profiles import ROOT, ModelSpec, Profile
 
 WORK = FOLDER
-OWN, INT4, LOOKUP, SPECIALIST = "own draft", "INT4 self-draft", "prompt lookup", "specialist"
+OWN, INT4, LOOKUP, SPECIALIST = (
+    "own draft",
+    "INT4 self-draft",
+    "prompt lookup",
+    "specialist",
+)
 SPECIALTY = ("math", "reasoning")  # where the specialist is at home
 # acceptance of the draft's best token at T = 0, and of a sampled one at T = 1
 HIT = score.Estimator(
     "hit[1]",
-    lambda rows: np.column_stack([rows["draft_rank"] == 0, np.ones(len(rows))]).astype(float),
+    lambda rows: np.column_stack([rows["draft_rank"] == 0, np.ones(len(rows))]).astype(
+        float
+    ),
     score.quotient,
 )
 ALPHA = score.overlap_alpha
@@ -63,7 +70,12 @@ class Candidate:
 
 
 def candidate(
-    name: str, pair: Pair, profile: Profile, path: Path | str, bits: int = 0, weight_bytes: int = 0
+    name: str,
+    pair: Pair,
+    profile: Profile,
+    path: Path | str,
+    bits: int = 0,
+    weight_bytes: int = 0,
 ) -> Candidate:
     """The model in `path` as a draft of the pair's target; `bits` and `weight_bytes` default to its
     files'.
@@ -71,12 +83,18 @@ def candidate(
     Raises ValueError if its tokenizer is not the target's, or it lacks ids that the pair shares.
     """
     path = Path(path)
-    if path.is_relative_to(ROOT):  # so that the keys of its runs are those of another machine
+    if path.is_relative_to(
+        ROOT
+    ):  # so that the keys of its runs are those of another machine
         path = path.relative_to(ROOT)
     spec = dataclasses.replace(profile.draft, path=str(path), revision=None)
-    draft = load_model(spec, profile.max_prompt_tokens + profile.max_new_tokens + profile.depth)
+    draft = load_model(
+        spec, profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
+    )
     sizes = pair.vocab, draft.vocab
-    draft.vocab = check_vocabularies(pair.tokenizer, load_tokenizer(draft.folder), sizes)
+    draft.vocab = check_vocabularies(
+        pair.tokenizer, load_tokenizer(draft.folder), sizes
+    )
     if draft.vocab < pair.vocab:
         raise ValueError(
             f"draft {name!r} has {draft.vocab} token ids, the pair shares {pair.vocab}: use a "
@@ -155,7 +173,9 @@ class Remembered:
     ) -> Tensor:
         """As the model's, for whole texts only: not behind a cache, and without a mask."""
         whole = not cache.length and positions is None and visible is None
-        assert whole, "whole texts only: record with a chain of one token, or take the model itself"
+        assert whole, (
+            "whole texts only: record with a chain of one token, or take the model itself"
+        )
         key = tuple(tokens.flatten().tolist())
         if key not in self._kept:
             self._kept[key] = self._model.forward(tokens, cache).to("cpu")
@@ -197,8 +217,12 @@ class Tried:
     def __init__(self, profile: Profile, pair: Pair):
         self.profile, self.pair = profile, pair
         self.candidates = {OWN: candidate(OWN, pair, profile, profile.draft.path)}
-        self.runs = {kind: {OWN: runs.load_or_record(profile, kind)} for kind in ESTIMATORS}
-        self.texts = {kind: runs.texts_of(by_name[OWN]) for kind, by_name in self.runs.items()}
+        self.runs = {
+            kind: {OWN: runs.load_or_record(profile, kind)} for kind in ESTIMATORS
+        }
+        self.texts = {
+            kind: runs.texts_of(by_name[OWN]) for kind, by_name in self.runs.items()
+        }
         # the target runs each text once, whatever drafts follow
         self._targets = {kind: Remembered(pair.target) for kind in ESTIMATORS}
 
@@ -212,7 +236,9 @@ class Tried:
         self.candidates[one.name] = one
         for kind, by_name in self.runs.items():
             target = self._targets[kind]
-            by_name[one.name] = recorded(one, self.profile, kind, self.texts[kind], target=target)
+            by_name[one.name] = recorded(
+                one, self.profile, kind, self.texts[kind], target=target
+            )
 
     def trace(self, name: str, kind: str) -> pd.DataFrame:
         """The trace of a draft over the texts of a kind of run."""
@@ -243,13 +269,17 @@ def no_copy(pair: Pair) -> str:
     return "" if quantise.available() else "GPTQModel is not installed"
 
 
-def quantised_draft(tried: Tried, text: TrainingText, bits: int, rows: int) -> Candidate:
+def quantised_draft(
+    tried: Tried, text: TrainingText, bits: int, rows: int
+) -> Candidate:
     """The target in `bits` bits as its own draft, calibrated on some `rows` of its greedy text."""
     greedy = [row.tokens.tolist() for row in text.rows if row.kind == "greedy"]
     calibration = greedy[:: max(1, len(greedy) // rows)][:rows]
     made = quantise.quantised_copy(tried.pair.target.folder, WORK, calibration, bits)
     name = f"INT{bits} self-draft"
-    return candidate(name, tried.pair, tried.profile, made.plain, made.bits, made.weight_bytes)
+    return candidate(
+        name, tried.pair, tried.profile, made.plain, made.bits, made.weight_bytes
+    )
 
 
 def train(
@@ -273,7 +303,10 @@ def train(
         words = family if special else f"distilled, {family}"
         families[family] = {}
         for seed in seeds if objective == objectives[0] else seeds[:1]:
-            name, seeded = f"{words}, seed {seed}", dataclasses.replace(config, seed=seed)
+            name, seeded = (
+                f"{words}, seed {seed}",
+                dataclasses.replace(config, seed=seed),
+            )
             made = distil.distil(tried.pair, rows, objective, seeded, label=name)
             tried.add(candidate(name, tried.pair, tried.profile, made.folder))
             families[family][name] = made

@@ -32,7 +32,13 @@ HERE, BY_BYTES = "this machine, predicted", "where bytes are time (a bound)"
 # columns of `compared` that go into the tables `drafts` and `speed`
 SHAPE = ["parameters", "layers", "heads"]
 WEIGHED = ["bits", "weight_bytes", "of_target_bytes", "c", "hit[1]", "alpha", "front"]
-SPEEDS = ["speedup", "speedup_low", "speedup_high", "gamma_by_bytes", "speedup_by_bytes"]
+SPEEDS = [
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "gamma_by_bytes",
+    "speedup_by_bytes",
+]
 DRAFTS_TABLE = ["draft", *SHAPE, *WEIGHED]
 SPEED_TABLE = ["draft", "gamma", "block_efficiency", *SPEEDS]
 
@@ -54,10 +60,16 @@ class Timed:
 def timed_prompts(tried: Tried, per_domain: int, new_tokens: int) -> Timed:
     """The first prompts of each domain; context: a median prompt with half a continuation."""
     profile = tried.profile
-    known = prompts.load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
+    known = prompts.load_prompts(
+        profile.prompts, profile.prompts_per_domain, profile.domains
+    )
     tokenizer, longest = tried.pair.tokenizer, profile.max_prompt_tokens
     encoded = prompts.encode_prompts(tokenizer, known, longest, profile.template)
-    chosen = [p for d in tried.domains for p in [e for e in encoded if e.domain == d][:per_domain]]
+    chosen = [
+        p
+        for d in tried.domains
+        for p in [e for e in encoded if e.domain == d][:per_domain]
+    ]
     median = int(np.median([len(p.ids) for p in encoded]))
     context = median + profile.max_new_tokens // 2
     return Timed(chosen, min(new_tokens, profile.max_new_tokens), context)
@@ -68,10 +80,14 @@ def measured_costs(tried: Tried, timed: Timed, max_gamma: int, repeats: int) -> 
     times with a chain of 4.
     """
     four, sizes = Shape(chain(4)), tuple(range(1, max(max_gamma, 4) + 2))
-    costs = timing.costs_of(timing.pass_times(tried.pair, sizes, timed.context, repeats))
+    costs = timing.costs_of(
+        timing.pass_times(tried.pair, sizes, timed.context, repeats)
+    )
     overheads = []
     for prompt in 3 * timed.prompts:
-        made = decode_prompt(tried.pair, prompt, "greedy", four, Sampling(), timed.new_tokens)
+        made = decode_prompt(
+            tried.pair, prompt, "greedy", four, Sampling(), timed.new_tokens
+        )
         overheads.append(timing.measured_overhead([made], four, costs))
     return dataclasses.replace(costs, overhead=float(np.median(overheads)))
 
@@ -116,7 +132,10 @@ def by_bytes(one: Candidate) -> Costs:
 
 
 def fastest_chain(
-    trace: pd.DataFrame, costs: Costs, gammas: Iterable[int] = range(1, 17), end: str = ""
+    trace: pd.DataFrame,
+    costs: Costs,
+    gammas: Iterable[int] = range(1, 17),
+    end: str = "",
 ) -> dict[str, float | int]:
     """The chain of a trace at T = 0 that `costs` predict to be fastest: gamma, block_efficiency and
     speedup, the latter two with _low and _high; all names with `end`.
@@ -129,7 +148,10 @@ def fastest_chain(
 
 
 def stopped_chain(
-    nodes: pd.DataFrame, costs: Costs, max_new_tokens: int, limits: Iterable[int] | None = None
+    nodes: pd.DataFrame,
+    costs: Costs,
+    max_new_tokens: int,
+    limits: Iterable[int] | None = None,
 ) -> dict[str, float | int]:
     """As `fastest_chain`, for chains that stop by the rule CONFIDENT; from `nodes` of a run of
     chains.
@@ -157,7 +179,9 @@ def _fastest(sums: pd.DataFrame, end: str = "") -> dict[str, float | int]:
 
 def _ratio(rows: pd.DataFrame, top: str, under: str) -> Interval:
     columns = [top, under]
-    sums = score.Estimator(top, lambda frame: frame[columns].to_numpy(float), score.quotient)
+    sums = score.Estimator(
+        top, lambda frame: frame[columns].to_numpy(float), score.quotient
+    )
     return stats.bootstrap(rows, sums)
 
 
@@ -210,7 +234,9 @@ def compared(
     """
     gammas, rows = list(gammas), []
     for one in drafts:
-        greedy, sampled = (tried.trace(one.name, kind) for kind in ("greedy", "sampled"))
+        greedy, sampled = (
+            tried.trace(one.name, kind) for kind in ("greedy", "sampled")
+        )
         row = {"name": one.name, "draft": short_name(one.name)} | weight_facts(one)
         row["c"] = price[one.name]
         row |= _fields(HIT.name, stats.bootstrap(greedy, HIT))
@@ -227,7 +253,10 @@ def pareto(cost: Iterable[float], value: Iterable[float]) -> np.ndarray:
     """
     points = list(zip(cost, value, strict=True))
     assert np.isfinite(points).all()
-    beaten = [any(c <= x and v >= y and (c, v) != (x, y) for c, v in points) for x, y in points]
+    beaten = [
+        any(c <= x and v >= y and (c, v) != (x, y) for c, v in points)
+        for x, y in points
+    ]
     return ~np.array(beaten)
 
 
@@ -235,7 +264,9 @@ def speedups(table: pd.DataFrame) -> Estimates:
     """Predicted speed-ups, the fastest draft first: machine, draft, estimate, low, high."""
     ordered = table.sort_values("speedup", ascending=False)
     machines = {HERE: "speedup", BY_BYTES: "speedup_by_bytes"}
-    parts = {name: Estimates.of(ordered, of, ["draft"]) for name, of in machines.items()}
+    parts = {
+        name: Estimates.of(ordered, of, ["draft"]) for name, of in machines.items()
+    }
     return Estimates.stacked(parts, "machine")
 
 
@@ -262,18 +293,31 @@ def lossless(
             passes = sum(m.target_passes for m in made)
             tau = sum(len(m.token_ids) for m in made) / passes
             rows.append((one.name, name, len(made), equal, tau))
-    return pd.DataFrame(rows, columns=["draft", "shape", "texts", "equal", "block_efficiency"])
+    return pd.DataFrame(
+        rows, columns=["draft", "shape", "texts", "equal", "block_efficiency"]
+    )
 
 
 def decoded_speedup(
-    one: Candidate, timed: Timed, gamma: int, repeats: int = 2, stop: StopRule | None = None
+    one: Candidate,
+    timed: Timed,
+    gamma: int,
+    repeats: int = 2,
+    stop: StopRule | None = None,
 ) -> dict[str, float]:
     """Speed-up over plain decoding of a chain of gamma on the timed prompts, for real: measured,
     with low and high (medians of the repeats).
     """
     shapes = {"chain": Shape(chain(gamma), stop)}
-    times = timing.decoded_speed(one.pair, timed.prompts, shapes, timed.new_tokens, repeats)
-    each = times.groupby(["method", "prompt_id"])["time_s"].median().unstack("method").reset_index()
+    times = timing.decoded_speed(
+        one.pair, timed.prompts, shapes, timed.new_tokens, repeats
+    )
+    each = (
+        times.groupby(["method", "prompt_id"])["time_s"]
+        .median()
+        .unstack("method")
+        .reset_index()
+    )
     return _fields("measured", _ratio(each, "plain", "chain"))
 
 
@@ -339,9 +383,8 @@ def measured_sentence(real: pd.DataFrame) -> str:
         )
     elif share >= 1.05:
         why = "More than predicted: the clock was disturbed; run this again on a quiet machine."
-    return (
-        f"{'; '.join(each)}. Real speed is {100 * share:.0f} % of the predicted one (median). {why}"
-    )
+    reached = f"Real speed is {100 * share:.0f} % of the predicted one (median)."
+    return f"{'; '.join(each)}. {reached} {why}"
 
 
 def top(table: pd.DataFrame, name: str) -> tuple[pd.Series, str]:
@@ -351,7 +394,9 @@ def top(table: pd.DataFrame, name: str) -> tuple[pd.Series, str]:
     near = "; ".join(table["draft"][overlap & (table.index != best.name)])
     if not near:
         return best, best["draft"]
-    words = f"{best['draft']} (cannot be told apart from it, the intervals overlap: {near})"
+    words = (
+        f"{best['draft']} (cannot be told apart from it, the intervals overlap: {near})"
+    )
     return best, words
 
 
@@ -362,7 +407,10 @@ def stopped_verdict(stopped: Mapping, fast: pd.Series) -> str:
         "high": stopped["speedup_high"] - fast["speedup_low"],
     }
     return estimates.direction(
-        pd.Series(ends), "is faster still", "is slower", "cannot be told apart from that"
+        pd.Series(ends),
+        "is faster still",
+        "is slower",
+        "cannot be told apart from that",
     )
 
 
@@ -394,7 +442,13 @@ def pareto_figure(table: pd.DataFrame) -> "figures.Figure":
     axes.errorbar(table["c"], hit, yerr=reach, fmt="o", **grey)
     front = table[table["front"]].sort_values("c")
     axes.step(
-        front["c"], front["hit[1]"], where="post", color="black", linewidth=1, marker="o", zorder=3
+        front["c"],
+        front["hit[1]"],
+        where="post",
+        color="black",
+        linewidth=1,
+        marker="o",
+        zorder=3,
     )
     gap = 0.05 * np.ptp(axes.get_ylim())
     by_price = table.sort_values("c")
@@ -414,7 +468,13 @@ def pareto_figure(table: pd.DataFrame) -> "figures.Figure":
 
 def _name(axes, text: str, point: tuple, place: tuple, front: bool) -> None:
     """A label with a thin line from its left edge to its point."""
-    line = {"arrowstyle": "-", "color": "#8A8A8A", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3}
+    line = {
+        "arrowstyle": "-",
+        "color": "#8A8A8A",
+        "linewidth": 0.5,
+        "shrinkA": 0,
+        "shrinkB": 3,
+    }
     axes.annotate(
         text,
         point,

@@ -28,7 +28,9 @@ def flat_until(knee: int, c: float) -> LoopCosts:
     in proportion; a draft pass costs c of it.
     """
     sizes = (1, knee, 16 * knee)
-    return replace(assumed(c), sizes=sizes, draft=(c, c, 16 * c), verify=(1.0, 1.0, 16.0))
+    return replace(
+        assumed(c), sizes=sizes, draft=(c, c, 16 * c), verify=(1.0, 1.0, 16.0)
+    )
 
 
 def extended(costs: LoopCosts, largest: int) -> LoopCosts:
@@ -91,7 +93,16 @@ def by_batch(
             tokens = [batch * (shapes[name].size + 1) for name in best["setting"]]
             parts.append(best.assign(machine=machine, batch=batch, pass_tokens=tokens))
     table = pd.concat(parts, ignore_index=True).rename(columns={"speedup": "estimate"})
-    names = ["machine", "batch", "domain", "estimate", "low", "high", "setting", "pass_tokens"]
+    names = [
+        "machine",
+        "batch",
+        "domain",
+        "estimate",
+        "low",
+        "high",
+        "setting",
+        "pass_tokens",
+    ]
     return Estimates(table[names])
 
 
@@ -99,7 +110,9 @@ def settings_table(crowd: Estimates) -> pd.DataFrame:
     """The best drafting setting by machine and batch, a column a domain."""
     rows = crowd.without(domain=POOLED).frame
     table = rows.pivot(index=["machine", "batch"], columns="domain", values="setting")
-    in_order = table.loc[list(pd.unique(rows["machine"])), list(pd.unique(rows["domain"]))]
+    in_order = table.loc[
+        list(pd.unique(rows["machine"])), list(pd.unique(rows["domain"]))
+    ]
     return in_order.rename_axis(columns=None).reset_index()
 
 
@@ -117,15 +130,21 @@ def levels_drafted(
     return {name: levels.to_numpy() for name, levels in by_prompt}
 
 
-def lockstep(requests: Sequence[np.ndarray], shape: Tree, batch: int, costs: LoopCosts) -> float:
+def lockstep(
+    requests: Sequence[np.ndarray], shape: Tree, batch: int, costs: LoopCosts
+) -> float:
     """When the last of the requests (`levels_drafted` of each), all waiting from the start, is done
     on a server that makes the blocks of up to `batch` of them together; in target passes.
 
     A step in which somebody drafts also costs the overhead. Passes over more tokens than were
     measured are refused (`extended`).
     """
-    nodes = np.bincount(shape.depth).cumsum()  # of a tree cut at each level, the root included
-    parents = [(shape.width[shape.level(depth)] > 0).sum() for depth in range(shape.max_depth)]
+    nodes = np.bincount(
+        shape.depth
+    ).cumsum()  # of a tree cut at each level, the root included
+    parents = [
+        (shape.width[shape.level(depth)] > 0).sum() for depth in range(shape.max_depth)
+    ]
     waiting = [list(levels) for levels in requests]
     active: list[list[int]] = []
     clock = 0.0
@@ -133,7 +152,9 @@ def lockstep(requests: Sequence[np.ndarray], shape: Tree, batch: int, costs: Loo
         joining = batch - len(active)
         active, waiting = active + waiting[:joining], waiting[joining:]
         levels = np.array([blocks.pop(0) for blocks in active])
-        widths = [int(count * (levels > depth).sum()) for depth, count in enumerate(parents)]
+        widths = [
+            int(count * (levels > depth).sum()) for depth, count in enumerate(parents)
+        ]
         clock += sum(costs.c(width) for width in widths if width)
         clock += costs.v(int(nodes[levels].sum()))
         clock += costs.loop(shape.is_chain) if levels.any() else 0.0
@@ -161,17 +182,28 @@ def lockstep_speeds(
     speeds = []
     for row in rows.itertuples():
         plain, drafted = (
-            lockstep([levels[name][i] for i in ids[row.domain]], settings[name], row.batch, wide)
+            lockstep(
+                [levels[name][i] for i in ids[row.domain]],
+                settings[name],
+                row.batch,
+                wide,
+            )
             for name in (PLAIN, row.setting)
         )
         speeds.append(plain / drafted)
-    return Estimates(rows.assign(machine=SIMULATED, estimate=speeds, low=np.nan, high=np.nan))
+    return Estimates(
+        rows.assign(machine=SIMULATED, estimate=speeds, low=np.nan, high=np.nan)
+    )
 
 
 def with_simulation(crowd: Estimates, simulation: Estimates) -> Estimates:
     """The closed form and the simulation in one table, machines named shortly, for a figure."""
-    rows = pd.concat([crowd.without(domain=POOLED).frame, simulation.frame], ignore_index=True)
-    return Estimates(rows.assign(machine=rows["machine"].str.replace(", c = .*", "", regex=True)))
+    rows = pd.concat(
+        [crowd.without(domain=POOLED).frame, simulation.frame], ignore_index=True
+    )
+    return Estimates(
+        rows.assign(machine=rows["machine"].str.replace(", c = .*", "", regex=True))
+    )
 
 
 def largest_priced(crowd: Estimates, costs: LoopCosts) -> int:
@@ -226,5 +258,7 @@ def turning_in_words(crowd: Estimates) -> str:
         turn = turning(rows)
         unsteady = "" if turn.steady else ", but not in one direction"
         pays, off = turn.pays_to or "none", turn.off_from or "none of these"
-        said.append(f"in {domain} it pays up to {pays}, and slows from {off} on{unsteady}")
+        said.append(
+            f"in {domain} it pays up to {pays}, and slows from {off} on{unsteady}"
+        )
     return "; ".join(said)

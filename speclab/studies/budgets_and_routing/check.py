@@ -64,7 +64,9 @@ def decoded(
     return each.loc[list(setting)].assign(setting=list(setting.values())).reset_index()
 
 
-def against_prices(each: pd.DataFrame, promised: Prices, forecast: Prices) -> pd.DataFrame:
+def against_prices(
+    each: pd.DataFrame, promised: Prices, forecast: Prices
+) -> pd.DataFrame:
     """`decoded` with the seconds that the same blocks take at two prices (promised_s, forecast_s),
     in units of the prompt's own plain tokens, and `differs`: the replay's blocks or tokens are not
     the decoder's.
@@ -102,7 +104,11 @@ class Outcome:
 
     def in_words(self) -> str:
         """Whether the promise was kept, the forecast was right, and the price of a block."""
-        kept = "kept" if self.kept else "**not kept**, and 'measured here' is off by as much"
+        kept = (
+            "kept"
+            if self.kept
+            else "**not kept**, and 'measured here' is off by as much"
+        )
         side = "inside" if self.agrees else "outside"
         prices = direction(
             self.over_forecast,
@@ -130,7 +136,9 @@ def outcome(each: pd.DataFrame) -> Outcome:
 
 
 def _ratio(each: pd.DataFrame, over: str, under: str) -> Interval:
-    of_sums = Estimator(over, lambda rows: rows[[over, under]].to_numpy(float), quotient)
+    of_sums = Estimator(
+        over, lambda rows: rows[[over, under]].to_numpy(float), quotient
+    )
     return bootstrap(each[["prompt_id", over, under]], of_sums)
 
 
@@ -152,14 +160,29 @@ def draw_check(each: pd.DataFrame, found: Outcome) -> figures.Figure:
     figure, axes = figures.subplots(height=3.2)
     for domain, rows in each.groupby("domain", sort=False):
         look = figures.style_of(domain) | {"linestyle": "none", "label": domain}
-        axes.plot(rows["plain_s"] / rows["forecast_s"], rows["plain_s"] / rows["policy_s"], **look)
+        axes.plot(
+            rows["plain_s"] / rows["forecast_s"],
+            rows["plain_s"] / rows["policy_s"],
+            **look,
+        )
     measured = found.measured
-    marks = {"all, forecast": (found.forecast, "black"), "all, promise": (found.promise, "white")}
+    marks = {
+        "all, forecast": (found.forecast, "black"),
+        "all, promise": (found.promise, "white"),
+    }
     for label, (x, face) in marks.items():
         axes.vlines(x, measured.low, measured.high, color="black")
-        look = {"color": "black", "markerfacecolor": face, "markersize": 10, "linestyle": "none"}
+        look = {
+            "color": "black",
+            "markerfacecolor": face,
+            "markersize": 10,
+            "linestyle": "none",
+        }
         axes.plot(x, measured.estimate, marker="*", label=label, **look)
     axes.axline((1, 1), slope=1, color="black", linewidth=0.8, zorder=1)
-    axes.set(xlabel="forecast speed-up over plain decoding (T = 0)", ylabel="measured speed-up")
+    axes.set(
+        xlabel="forecast speed-up over plain decoding (T = 0)",
+        ylabel="measured speed-up",
+    )
     figures.legend_above(figure, axes)
     return figure

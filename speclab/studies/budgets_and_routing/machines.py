@@ -83,7 +83,9 @@ def assumed(
     return LoopCosts(target_ms, (1, 256), (c, c), verify, overhead, overhead)
 
 
-def timed_passes(pair: Pair, context: int, repeats: int, tries: int) -> tuple[pd.DataFrame, int]:
+def timed_passes(
+    pair: Pair, context: int, repeats: int, tries: int
+) -> tuple[pd.DataFrame, int]:
     """`timing.pass_times`, taken again up to `tries` times while the clock is disturbed: the first
     undisturbed round, or else the one of least spread; and how many rounds were taken.
 
@@ -112,7 +114,9 @@ def with_measured_loop(
     noise, and for a kind that was not decoded. So the price of a block is relative to what plain
     decoding takes.
     """
-    each = speeds.groupby(["method", "prompt_id"])[["tokens", "blocks", "time_s"]].median()
+    each = speeds.groupby(["method", "prompt_id"])[
+        ["tokens", "blocks", "time_s"]
+    ].median()
     token_s = (each["time_s"] / each["tokens"]).loc[PLAIN]
     block_s = each["time_s"] / each["blocks"]
     bare = replace(costs, overhead=0.0)
@@ -120,8 +124,12 @@ def with_measured_loop(
     for name, shape in shapes.items():
         left = block_s.loc[name] / token_s - bare.of_block(shape.tree)
         loops[shape.tree.is_chain] += left.to_list()
-    chain, branched = (max(0.0, float(np.median(own))) if own else 0.0 for own in loops.values())
-    return LoopCosts(costs.target_ms, costs.sizes, costs.draft, costs.verify, chain, branched)
+    chain, branched = (
+        max(0.0, float(np.median(own))) if own else 0.0 for own in loops.values()
+    )
+    return LoopCosts(
+        costs.target_ms, costs.sizes, costs.draft, costs.verify, chain, branched
+    )
 
 
 def in_words(costs: LoopCosts, times: pd.DataFrame, rounds: int) -> str:
@@ -161,7 +169,9 @@ def recommend(
     for machine, costs in machines.items():
         prices = choose.price(counted, settings, costs)
         sure = choose.best_setting(prices, n)
-        honest = by_domain(choose.cross_fit(prices), choose.SPEED, n).set_index("domain")
+        honest = by_domain(choose.cross_fit(prices), choose.SPEED, n).set_index(
+            "domain"
+        )
         for domain in domains_in(prices.prompts):
             own = sure[sure["domain"] == domain]
             top = choose.fastest_rows(own).iloc[0]
@@ -207,7 +217,9 @@ def predicted(advice: pd.DataFrame) -> Estimates:
 
 def advice_numbers(advice: pd.DataFrame) -> dict[str, float | str]:
     """The main numbers of one machine's recommendations, as `code_speedup`, for ctx.record."""
-    rows = advice.set_index("domain")[["setting", "speedup", "low", "high", "speculate"]]
+    rows = advice.set_index("domain")[
+        ["setting", "speedup", "low", "high", "speculate"]
+    ]
     return {f"{domain}_{name}": value for (domain, name), value in rows.stack().items()}
 
 
@@ -215,7 +227,10 @@ def advice_numbers(advice: pd.DataFrame) -> dict[str, float | str]:
 
 
 def best_by_c(
-    counted: pd.DataFrame, settings: Settings, cs: Iterable[float] = C_GRID, n: int = RESAMPLES // 4
+    counted: pd.DataFrame,
+    settings: Settings,
+    cs: Iterable[float] = C_GRID,
+    n: int = RESAMPLES // 4,
 ) -> pd.DataFrame:
     """The fastest setting by c, for a user with other hardware (`assumed`: v = 1, o = 0): c, domain
     (and pooled), setting, levels and the columns of `choose.how_sure`.
@@ -238,7 +253,9 @@ def curves_by_kind(counted: pd.DataFrame, settings: Settings) -> pd.DataFrame:
 def cells_by_c(by_c: pd.DataFrame) -> pd.DataFrame:
     """The table of `curves_by_kind`: a row a kind and c, cells such as 'chain:4 1.56'."""
     cells = by_c["setting"] + " " + by_c["speedup"].map("{:.2f}".format)
-    wide = by_c.assign(cell=cells).pivot(index=["allowed", "c"], columns="domain", values="cell")
+    wide = by_c.assign(cell=cells).pivot(
+        index=["allowed", "c"], columns="domain", values="cell"
+    )
     return wide[list(pd.unique(by_c["domain"]))].rename_axis(columns=None).reset_index()
 
 
@@ -250,19 +267,24 @@ def panels_by_c(by_c: pd.DataFrame) -> Estimates:
     chain = rows[rows["allowed"] == CHAINS]
     gamma = chain.assign(estimate=chain["levels"], low=np.nan, high=np.nan)
     parts = {"gamma of the best chain": gamma} | {
-        f"speed-up of the {name}": rows[rows["allowed"] == name] for name in (CHAINS, ALL_SETTINGS)
+        f"speed-up of the {name}": rows[rows["allowed"] == name]
+        for name in (CHAINS, ALL_SETTINGS)
     }
     table = Estimates.stacked(parts, "panel").frame
     return Estimates(table[["panel", "c", "domain", "estimate", "low", "high"]])
 
 
-def break_even(counted: pd.DataFrame, settings: Settings, n: int = RESAMPLES) -> Estimates:
+def break_even(
+    counted: pd.DataFrame, settings: Settings, n: int = RESAMPLES
+) -> Estimates:
     """The c above which no setting is faster than plain decoding (v = 1, o = 0), by domain (and
     pooled); `setting`: the last that pays.
 
     Exact: a cost is linear in c. A bound at 0 or below says that not even a free draft helps.
     """
-    free, paid = (choose.price(counted, that_draft(settings), assumed(c)) for c in (0.0, 1.0))
+    free, paid = (
+        choose.price(counted, that_draft(settings), assumed(c)) for c in (0.0, 1.0)
+    )
     prompts = prompts_of(free.prompts, n)
     emitted = choose.domain_sums(prompts, free.prompts[["emitted"]].to_numpy(float))
     fixed = choose.domain_sums(prompts, free.cost)

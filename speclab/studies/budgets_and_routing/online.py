@@ -35,7 +35,10 @@ class Walks:
 
 
 def text_walks(
-    trace: pd.DataFrame, settings: Settings, costs: Costs, max_new_tokens: int | None = None
+    trace: pd.DataFrame,
+    settings: Settings,
+    costs: Costs,
+    max_new_tokens: int | None = None,
 ) -> Walks:
     """Replay settings from every position (T = 0, or sampled text under the point-mass rule);
     arguments as of `choose.block_counts`.
@@ -46,11 +49,15 @@ def text_walks(
     emitted = np.zeros((len(settings), len(ids), length.max()), int)
     to_go = np.zeros((len(settings), len(ids), length.max() + 1, 3))
     for s, shape in enumerate(settings.values()):
-        blocks = choose.blocks_of(trace, shape, max_new_tokens=max_new_tokens, starts="every")
+        blocks = choose.blocks_of(
+            trace, shape, max_new_tokens=max_new_tokens, starts="every"
+        )
         levels = blocks["levels"].to_numpy()  # rows in the order of `texts`
         block_cost = choose.block_prices(shape, costs)[levels]
         emitted[s, code, start] = blocks["emitted"]
-        to_go[s, code, start] = np.stack([block_cost, np.ones(len(levels)), levels], axis=1)
+        to_go[s, code, start] = np.stack(
+            [block_cost, np.ones(len(levels)), levels], axis=1
+        )
     s, p = np.ogrid[: len(settings), : len(ids)]
     for t in range(length.max() - 1, -1, -1):  # a block, and what follows it
         to_go[:, :, t] += to_go[s, p, t + emitted[:, :, t]] * (t < length)[:, None]
@@ -71,7 +78,9 @@ def first_blocks(at: Walks, setting: int, blocks: int) -> tuple[np.ndarray, np.n
     return place, accepted / seen
 
 
-def online(at: Walks, first: str, blocks: int = 2, folds: int = 5, seed: int = 0) -> pd.DataFrame:
+def online(
+    at: Walks, first: str, blocks: int = 2, folds: int = 5, seed: int = 0
+) -> pd.DataFrame:
     """A judged frame of the online policy: `blocks` blocks of the setting `first`, then the one
     whose predicted cost per token is least.
 
@@ -103,7 +112,9 @@ def online(at: Walks, first: str, blocks: int = 2, folds: int = 5, seed: int = 0
     )
 
 
-def _cheapest(at: Walks, place: np.ndarray, seen: np.ndarray, fit: np.ndarray) -> np.ndarray:
+def _cheapest(
+    at: Walks, place: np.ndarray, seen: np.ndarray, fit: np.ndarray
+) -> np.ndarray:
     """The setting of least predicted cost for each prompt, int [prompts], when its first blocks end
     at `place` and accepted `seen`; the lines are fitted on the prompts `fit`.
     """

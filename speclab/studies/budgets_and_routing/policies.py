@@ -53,7 +53,9 @@ def judged_policies(
         ALWAYS: serving.best_for_mix(prices, mix),
         "per-domain": choose.cross_fit(prices),
     }
-    frames |= {name: choose.cross_fit(prices, taken_for) for name, taken_for in routes.items()}
+    frames |= {
+        name: choose.cross_fit(prices, taken_for) for name, taken_for in routes.items()
+    }
     drafts = choose.price(counted, machines.that_draft(settings), costs)
     first = choose.setting_by_domain(drafts)[UNKNOWN]
     walks = online.text_walks(trace, settings, costs, max_new_tokens)
@@ -62,7 +64,9 @@ def judged_policies(
     return frames
 
 
-def speeds(frames: Mapping[str, Mapping[str, pd.DataFrame]], baseline: str = ALWAYS) -> Estimates:
+def speeds(
+    frames: Mapping[str, Mapping[str, pd.DataFrame]], baseline: str = ALWAYS
+) -> Estimates:
     """`choose.paired_speeds` of judged frames by machine: machine, policy, quantity, domain."""
     parts = {name: choose.paired_speeds(own, baseline) for name, own in frames.items()}
     return Estimates.stacked(parts, "machine", digits=3)
@@ -89,19 +93,26 @@ def told_each(found: Estimates, names: str, than: str) -> str:
     for row in found.rows():
         name = f"{getattr(row, names)} ({row.estimate:+.3f} [{row.low:+.3f}, {row.high:+.3f}])"
         said.setdefault(told_change(row, "faster than", "slower than"), []).append(name)
-    return "; ".join(f"**{word}** {than}: {', '.join(who)}" for word, who in said.items())
+    return "; ".join(
+        f"**{word}** {than}: {', '.join(who)}" for word, who in said.items()
+    )
 
 
 def oracle_is_bound(frames: Mapping[str, pd.DataFrame]) -> bool:
     """No prompt is cheaper under its domain's setting than under its own best."""
-    own, best = (frames[name].sort_values("prompt_id")["cost"] for name in ("per-domain", "oracle"))
+    own, best = (
+        frames[name].sort_values("prompt_id")["cost"]
+        for name in ("per-domain", "oracle")
+    )
     return bool((best.to_numpy() <= own.to_numpy() + 1e-9).all())
 
 
 def gap_numbers(gaps: Estimates) -> dict[str, float]:
     """The main differences from 'always' for ctx.record, as `oracle_minus_always`."""
     rows = gaps.at(policy=["per-domain", "classifier", "online", "oracle"]).rows()
-    return {f"{row.policy}_minus_always".replace("-", "_"): row.estimate for row in rows}
+    return {
+        f"{row.policy}_minus_always".replace("-", "_"): row.estimate for row in rows
+    }
 
 
 def ahead(gaps: Estimates) -> Estimates:
@@ -130,7 +141,9 @@ def router_table(router: Router, sets: Mapping[str, Sequence[Prompt]]) -> pd.Dat
         shares = facts["accuracy"], 1 - facts["kept"]
         rows.append(("held out of its training", form, of_a_domain, *shares))
     refused = router.card["text"]["prose_refused"]
-    rows.append(("technical prose, held out", "as it is", held_out[UNKNOWN], np.nan, refused))
+    rows.append(
+        ("technical prose, held out", "as it is", held_out[UNKNOWN], np.nan, refused)
+    )
     for title, prompts in sets.items():
         for form, bare in (("as it is", False), ("removed", True)):
             found = routed(text_frame(prompts, bare), router)
@@ -155,7 +168,9 @@ def confusion(found: pd.DataFrame) -> pd.DataFrame:
     return table.reindex(index=domains_in(found), columns=columns, fill_value=0)
 
 
-def wrong_routes(prices: choose.Prices, scale: float = 1.0, folds: int = 5) -> Estimates:
+def wrong_routes(
+    prices: choose.Prices, scale: float = 1.0, folds: int = 5
+) -> Estimates:
     """What a wrong route changes: the speed-up (times `scale`) of prompts of `domain` that are
     taken for `taken_for` (each domain, and UNKNOWN) minus that of the right route; domain,
     taken_for.
@@ -166,7 +181,9 @@ def wrong_routes(prices: choose.Prices, scale: float = 1.0, folds: int = 5) -> E
     frames = {"right": choose.cross_fit(prices, folds=folds)}
     for label in (*domains, UNKNOWN):
         frames[label] = choose.cross_fit(prices, dict.fromkeys(ids, label), folds)
-    found = Estimates(choose.paired_speeds(frames, "right").rename(columns={"policy": "taken_for"}))
+    found = Estimates(
+        choose.paired_speeds(frames, "right").rename(columns={"policy": "taken_for"})
+    )
     rows = found.at(quantity="minus_baseline", domain=list(domains)).frame
     numbers = ["estimate", "low", "high"]
     rows[numbers] = (rows[numbers] * scale).round(6) + 0.0
@@ -175,14 +192,20 @@ def wrong_routes(prices: choose.Prices, scale: float = 1.0, folds: int = 5) -> E
 
 def square(lost: Estimates) -> pd.DataFrame:
     """`wrong_routes` as a table: true domains down, what they are taken for across."""
-    rows, columns = (list(pd.unique(lost.frame[name])) for name in ("domain", "taken_for"))
+    rows, columns = (
+        list(pd.unique(lost.frame[name])) for name in ("domain", "taken_for")
+    )
     table = lost.frame.pivot(index="domain", columns="taken_for", values="estimate")
     return table.loc[rows, columns]
 
 
-def draw_heat(tables: Mapping[str, pd.DataFrame], unit: str, digits: int) -> figures.Figure:
+def draw_heat(
+    tables: Mapping[str, pd.DataFrame], unit: str, digits: int
+) -> figures.Figure:
     """Tables of true domain by route as heat maps below each other, by title."""
-    figure, grid = figures.subplots(len(tables), 1, height=0.4 + 1.6 * len(tables), squeeze=False)
+    figure, grid = figures.subplots(
+        len(tables), 1, height=0.4 + 1.6 * len(tables), squeeze=False
+    )
     for axes, (title, table) in zip(grid[:, 0], tables.items(), strict=True):
         figures.heatmap(table, axes, unit, digits)
         axes.set(title=title, xlabel="taken for", ylabel="domain")

@@ -29,7 +29,9 @@ def perturb(trace: pd.DataFrame, factor: float, seed: int = 0) -> pd.DataFrame:
     hit = rank == 0
     drawn = np.random.default_rng(seed).random(len(trace))
     if factor <= 1:
-        return trace.assign(draft_rank=rank.mask(hit & (drawn >= factor), NEVER_ACCEPTED))
+        return trace.assign(
+            draft_rank=rank.mask(hit & (drawn >= factor), NEVER_ACCEPTED)
+        )
     share = hit.groupby(trace["domain"], observed=True).transform("mean")
     assert (factor * share <= 1).all(), "a domain's acceptance would pass 1"
     gained = (factor - 1) * share / (1 - share).clip(1e-12)
@@ -44,7 +46,11 @@ def factors(trace: pd.DataFrame) -> tuple[float, float]:
 
 
 def misestimated(
-    trace: pd.DataFrame, settings: Settings, costs: Costs, believed: Sequence[float], folds: int = 5
+    trace: pd.DataFrame,
+    settings: Settings,
+    costs: Costs,
+    believed: Sequence[float],
+    folds: int = 5,
 ) -> pd.DataFrame:
     """What it costs to choose per domain from acceptance that is wrong by a factor: `paired_speeds`
     with the choice from the truth (`x1`).

@@ -25,7 +25,10 @@ from speclab.stats import BOUNDS, RESAMPLES, fold_of, prompts_of
 
 NEVER = "never"
 METRICS = ("tokens_per_s", "p50_s", "p95_s", "passes_saved", "drafts_per_token")
-SHARES = ("passes_saved", "drafts_per_token")  # may be 0: compared by difference, not ratio
+SHARES = (
+    "passes_saved",
+    "drafts_per_token",
+)  # may be 0: compared by difference, not ratio
 
 
 def check_mix(mix: Mapping[str, float], domains: Sequence[str]) -> np.ndarray:
@@ -33,7 +36,9 @@ def check_mix(mix: Mapping[str, float], domains: Sequence[str]) -> np.ndarray:
     0 or a sum that is not 1.
     """
     if unknown := sorted(set(mix) - set(domains)):
-        raise ValueError(f"mix names {unknown}: there are prompts of {', '.join(domains)} only")
+        raise ValueError(
+            f"mix names {unknown}: there are prompts of {', '.join(domains)} only"
+        )
     shares = np.array([mix.get(name, 0.0) for name in domains], np.float64)
     if not (shares >= 0).all() or abs(shares.sum() - 1) > 1e-6:
         raise ValueError(f"mix is {dict(mix)}: shares from 0 that sum to 1 are needed")
@@ -56,7 +61,9 @@ def best_for_mix(
     chosen = {}
     for held_out in range(folds):
         others = fold != held_out
-        means = [prices.cost[others & (domain == name)].mean(axis=0) for name in domains]
+        means = [
+            prices.cost[others & (domain == name)].mean(axis=0) for name in domains
+        ]
         best = prices.settings[fastest(1 / (shares @ np.array(means)))]
         chosen |= dict.fromkeys(ids[fold == held_out], best)
     return prices.judged({name: chosen[name] for name in ids})
@@ -65,7 +72,9 @@ def best_for_mix(
 def mostly(domains: Sequence[str], share: float = 0.7) -> dict[str, dict[str, float]]:
     """Mixes in which one domain has this share and the others share the rest."""
     rest = (1 - share) / (len(domains) - 1)
-    return {f"mostly {d}": {e: share if e == d else rest for e in domains} for d in domains}
+    return {
+        f"mostly {d}": {e: share if e == d else rest for e in domains} for d in domains
+    }
 
 
 def drift(
@@ -81,10 +90,14 @@ def drift(
     rows = []
     for fitted_on, frame in (frames | {"per-domain": per_domain}).items():
         prompts = prompts_of(frame, n)
-        sums = prompts.resampled(prompts.totals(frame[["emitted", "cost"]].to_numpy(float)))
+        sums = prompts.resampled(
+            prompts.totals(frame[["emitted", "cost"]].to_numpy(float))
+        )
         means = sums / np.bincount(prompts.domain)[:, None]
         for served, mix in mixes.items():
-            tokens, cost = np.tensordot(means, check_mix(mix, prompts.domains), (1, 0)).T
+            tokens, cost = np.tensordot(
+                means, check_mix(mix, prompts.domains), (1, 0)
+            ).T
             speed = tokens / cost
             rows.append((fitted_on, served, speed[0], *np.quantile(speed[1:], BOUNDS)))
     names = ["fitted_on", "served", "estimate", "low", "high"]
@@ -130,9 +143,13 @@ class Served:
         if against is not None:
             base = self.of(against)
             differ = np.isin(METRICS, SHARES)[:, None]
-            values = np.where(differ, values - base, values / np.where(differ, 1.0, base))
+            values = np.where(
+                differ, values - base, values / np.where(differ, 1.0, base)
+            )
         low, high = np.quantile(values[..., 1:], BOUNDS, axis=-1)
-        keys = pd.MultiIndex.from_product([self.policies, METRICS], names=["policy", "metric"])
+        keys = pd.MultiIndex.from_product(
+            [self.policies, METRICS], names=["policy", "metric"]
+        )
         numbers = {"estimate": values[..., 0], "low": low, "high": high}
         flat = {name: part.ravel() for name, part in numbers.items()}
         return Estimates(pd.DataFrame(flat, keys).reset_index(), digits=3)
@@ -176,9 +193,15 @@ def simulate(
     """
     assert load > 0 and min(requests, seeds) > 0
     in_order = [frame.sort_values("prompt_id") for frame in policies.values()]
-    assert all(list(one["prompt_id"]) == list(in_order[0]["prompt_id"]) for one in in_order)
-    sums = np.stack([frame[SUMS].to_numpy(float).T for frame in in_order])  # [policies, 4, prompts]
-    prompts = prompts_of(policies[NEVER][PROMPT], n, seed)  # in the order of their ids, too
+    assert all(
+        list(one["prompt_id"]) == list(in_order[0]["prompt_id"]) for one in in_order
+    )
+    sums = np.stack(
+        [frame[SUMS].to_numpy(float).T for frame in in_order]
+    )  # [policies, 4, prompts]
+    prompts = prompts_of(
+        policies[NEVER][PROMPT], n, seed
+    )  # in the order of their ids, too
     share = check_mix(mix, prompts.domains) / np.bincount(prompts.domain)
     probability = share[prompts.domain]
     plain_cost = sums[list(policies).index(NEVER), SUMS.index("cost")]

@@ -39,7 +39,9 @@ def both_intervals(published: Estimates, effect: pd.DataFrame) -> Estimates:
     rows = published.frame[["domain", "estimate", "low", "high"]]
     half = rows["domain"].map(effect["half_width_nodes"])
     naive = rows.assign(low=rows["estimate"] - half, high=rows["estimate"] + half)
-    return Estimates.stacked({INDEPENDENT: naive, CLUSTERED: rows}, "interval", digits=3)
+    return Estimates.stacked(
+        {INDEPENDENT: naive, CLUSTERED: rows}, "interval", digits=3
+    )
 
 
 def farthest(values: pd.Series) -> tuple[str, str]:
@@ -70,13 +72,19 @@ def redrawn(
             )
             formula = float(design.power(difference, prompts, level, family))
             rows.append((name, prompts, found.by_test, difference, formula))
-    return pd.DataFrame(rows, columns=["estimator", "prompts", "found", "difference", "formula"])
+    return pd.DataFrame(
+        rows, columns=["estimator", "prompts", "found", "difference", "formula"]
+    )
 
 
-def power_curves(design: power.Design, likely: float, level: float, family: int) -> pd.DataFrame:
+def power_curves(
+    design: power.Design, likely: float, level: float, family: int
+) -> pd.DataFrame:
     """Power by true difference, for each of PROMPTS: prompts, difference, power."""
     widest = design.detectable(16, likely, level, family).estimate
-    grid = [(prompts, widest * step / 200) for prompts in PROMPTS for step in range(201)]
+    grid = [
+        (prompts, widest * step / 200) for prompts in PROMPTS for step in range(201)
+    ]
     frame = pd.DataFrame(grid, columns=["prompts", "difference"])
     found = design.power(frame["difference"], frame["prompts"], level, family)
     return frame.assign(power=found)
@@ -96,11 +104,21 @@ def power_picture(
             label = f"{prompts} prompts"
             axes.plot(line["difference"], line["power"], color=shade, label=label)
         dots = studies[studies["estimator"] == name]
-        axes.plot(dots["difference"], dots["found"], "o", color="black", label="redrawn studies")
+        axes.plot(
+            dots["difference"],
+            dots["found"],
+            "o",
+            color="black",
+            label="redrawn studies",
+        )
         gaps = plans.loc[plans["estimator"] == name, "difference"].abs()
-        axes.plot(gaps, 0 * gaps + 0.03, "x", color="black", label="the paper's differences")
+        axes.plot(
+            gaps, 0 * gaps + 0.03, "x", color="black", label="the paper's differences"
+        )
         axes.set(
-            xlabel=f"true difference in {name}", ylim=(0, 1.02), xlim=(0, line["difference"].max())
+            xlabel=f"true difference in {name}",
+            ylim=(0, 1.02),
+            xlim=(0, line["difference"].max()),
         )
     panels[0, 0].set_ylabel("power")
     figures.legend_above(figure, panels[0, 0])

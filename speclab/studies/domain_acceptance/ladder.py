@@ -22,7 +22,11 @@ SHARES = (
     "top_mass[1], T = 1",
     "top_mass[2], T = 1",
 )
-LENGTHS = ("published_length, T = 0", "block_efficiency, T = 0", "block_efficiency, T = 1")
+LENGTHS = (
+    "published_length, T = 0",
+    "block_efficiency, T = 0",
+    "block_efficiency, T = 1",
+)
 NO_ALGORITHM = ("published_alpha", "best_path_alpha", "published_length")
 APART, NOT_APART = "told apart", "not told apart"
 
@@ -77,12 +81,16 @@ def whole_ladder(greedy, sampled) -> Estimates:
         ladder_intervals(sampled, "point-mass").assign(text="T = 1"),
     ]
     frame = pd.concat(parts, ignore_index=True)
-    return Estimates(frame.assign(name=frame["estimator"] + ", " + frame["text"]), digits=3)
+    return Estimates(
+        frame.assign(name=frame["estimator"] + ", " + frame["text"]), digits=3
+    )
 
 
 def rungs(values: Estimates, names: tuple[str, ...] = SHARES + LENGTHS) -> Estimates:
     """The named estimators of a ladder, in this order."""
-    return Estimates(pd.concat([values.at(name=name).frame for name in names]), values.digits)
+    return Estimates(
+        pd.concat([values.at(name=name).frame for name in names]), values.digits
+    )
 
 
 def point_table(rows: Estimates) -> pd.DataFrame:
@@ -119,7 +127,9 @@ def levels_said(values: pd.DataFrame) -> str:
     parts = []
     for domain, column in values.items():
         low, high = column.idxmin(), column.idxmax()
-        parts.append(f"{domain}: from {column[low]:.2f} (`{low}`) to {column[high]:.2f} (`{high}`)")
+        parts.append(
+            f"{domain}: from {column[low]:.2f} (`{low}`) to {column[high]:.2f} (`{high}`)"
+        )
     return "; ".join(parts)
 
 
@@ -139,7 +149,9 @@ def ladder_picture(rows: Estimates) -> figures.Figure:
             if name.startswith(NO_ALGORITHM):
                 left.axhspan(row - 0.5, row + 0.5, color="#efefef", zorder=0)
                 right.axhspan(row - 0.5, row + 0.5, color="#efefef", zorder=0)
-    grid[0, 0].set(title="level (grey: of no algorithm)", xlabel="share of tokens", xlim=(0, 1))
+    grid[0, 0].set(
+        title="level (grey: of no algorithm)", xlabel="share of tokens", xlim=(0, 1)
+    )
     grid[0, 1].set(title="place among the domains")
     grid[1, 0].set(xlabel="tokens per target pass (published_length: E[L])")
     grid[1, 1].set(xlabel="1 = highest")
@@ -155,7 +167,11 @@ def _places(values: pd.DataFrame, axes) -> None:
             line = places[places.index.str.endswith(text)]
             axes.plot(line[domain], line["row"], **figures.style_of(domain))
     last = len(values.columns)
-    axes.set(xlim=(0.5, last + 0.5), xticks=range(1, last + 1), ylim=(len(values) - 0.5, -0.5))
+    axes.set(
+        xlim=(0.5, last + 0.5),
+        xticks=range(1, last + 1),
+        ylim=(len(values) - 0.5, -0.5),
+    )
     axes.tick_params(left=False)
 
 
@@ -168,12 +184,20 @@ def domain_differences(greedy, sampled) -> pd.DataFrame:
     """
     per_pass = score.tree_estimators()["block_efficiency"]
     parts = {
-        "published_alpha, T = 0": significance.differences(greedy.nodes, score.published_alpha),
-        "hit[1], T = 0": significance.differences(greedy.trace, score.member(score.hit, 1)),
+        "published_alpha, T = 0": significance.differences(
+            greedy.nodes, score.published_alpha
+        ),
+        "hit[1], T = 0": significance.differences(
+            greedy.trace, score.member(score.hit, 1)
+        ),
         "alpha, T = 1": significance.differences(sampled.trace, score.overlap_alpha),
         "block_efficiency, T = 0": significance.differences(greedy.nodes, per_pass),
     }
-    return pd.concat(parts, names=["estimator"]).reset_index("estimator").reset_index(drop=True)
+    return (
+        pd.concat(parts, names=["estimator"])
+        .reset_index("estimator")
+        .reset_index(drop=True)
+    )
 
 
 def with_verdicts(found: pd.DataFrame, level: float) -> Estimates:
@@ -182,8 +206,12 @@ def with_verdicts(found: pd.DataFrame, level: float) -> Estimates:
     """
     pair = found["first"] + " − " + found["second"]
     verdict = np.where(found["p_holm"] < level, APART, NOT_APART)
-    frame = pd.DataFrame({"estimator": found["estimator"], "pair": pair, "verdict": verdict})
-    values = found[["difference", "low", "high"]].rename(columns={"difference": "estimate"})
+    frame = pd.DataFrame(
+        {"estimator": found["estimator"], "pair": pair, "verdict": verdict}
+    )
+    values = found[["difference", "low", "high"]].rename(
+        columns={"difference": "estimate"}
+    )
     return Estimates(frame.join(values), digits=3)
 
 

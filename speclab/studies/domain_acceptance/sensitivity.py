@@ -51,11 +51,17 @@ def compare_variants(
         both = np.hstack([own, totals[base]])
         itself = Estimator(estimator.name, lambda _, own=own: own, estimator.value)
         change = Estimator("change", lambda _, both=both: both, difference)
-        value = stats.by_domain(ids, itself, n, seed)[["domain", "estimate", "low", "high"]]
+        value = stats.by_domain(ids, itself, n, seed)[
+            ["domain", "estimate", "low", "high"]
+        ]
         moved = stats.by_domain(ids, change, n, seed)[["estimate", "low", "high"]]
         moved.columns = ["change", "change_low", "change_high"]
         parts[name] = value.join(moved)
-    return pd.concat(parts, names=["variant"]).reset_index("variant").reset_index(drop=True)
+    return (
+        pd.concat(parts, names=["variant"])
+        .reset_index("variant")
+        .reset_index(drop=True)
+    )
 
 
 def cut_texts(frame: pd.DataFrame, limits: Sequence[int]) -> dict[str, pd.DataFrame]:
@@ -64,18 +70,29 @@ def cut_texts(frame: pd.DataFrame, limits: Sequence[int]) -> dict[str, pd.DataFr
     For `trace` and `nodes`; blocks must be replayed after the cut.
     """
     if not limits or min(limits) < 1:
-        raise ValueError(f"limits={list(limits)}: give numbers of new tokens, 1 or more")
-    cut = {f"{limit} tokens": frame[frame["position"] < limit] for limit in sorted(limits)}
+        raise ValueError(
+            f"limits={list(limits)}: give numbers of new tokens, 1 or more"
+        )
+    cut = {
+        f"{limit} tokens": frame[frame["position"] < limit] for limit in sorted(limits)
+    }
     return cut | {WHOLE: frame}
 
 
-def by_length(frame: pd.DataFrame, lengths: Mapping[str, float]) -> dict[str, pd.DataFrame]:
+def by_length(
+    frame: pd.DataFrame, lengths: Mapping[str, float]
+) -> dict[str, pd.DataFrame]:
     """The rows of each third of a domain's prompts by length (THIRDS; ties in the order of the
     ids), `lengths` by prompt_id, 15 prompts a domain or more.
 
     ValueError: the prompts of a domain are all equally long.
     """
-    ids = frame[["prompt_id", "domain"]].astype(str).drop_duplicates().sort_values("prompt_id")
+    ids = (
+        frame[["prompt_id", "domain"]]
+        .astype(str)
+        .drop_duplicates()
+        .sort_values("prompt_id")
+    )
     ids["length"] = ids["prompt_id"].map(dict(lengths))
     groups = ids.groupby("domain")["length"]
     assert ids["length"].notna().all() and groups.size().min() >= 3 * MIN_PROMPTS
@@ -108,7 +125,9 @@ def text_ends(
     accepted = {"extended, least": blocks["accepted"], "extended, most": depth}
     if nodes is not None:
         tree = ["prompt_id", "position"]
-        walked = nodes[tree].assign(walked=score.reach(nodes)).groupby(tree)["walked"].sum()
+        walked = (
+            nodes[tree].assign(walked=score.reach(nodes)).groupby(tree)["walked"].sum()
+        )
         accepted["extended"] = blocks.join(walked, on=["prompt_id", "start"])["walked"]
     result = {
         COUNTED: replay.prompt_sums(blocks),
@@ -163,7 +182,9 @@ def sensitivity(
                     for variant, rows in variants.items()
                 }
             parts[setting, name] = compare_variants(variants, estimator, base)
-    ends = compare_variants(text_ends(run.trace, shape, max_new_tokens, nodes), visited, COUNTED)
+    ends = compare_variants(
+        text_ends(run.trace, shape, max_new_tokens, nodes), visited, COUNTED
+    )
     ends["variant"] = "last block " + ends["variant"]
     parts["last block", "block_efficiency, tree, visited"] = ends
     keys = ["setting", "estimator"]
@@ -177,16 +198,22 @@ def prompt_lengths(profile: Profile) -> dict[str, int] | None:
     """Tokens of each prompt of a profile; None where a domain has too few prompts for thirds."""
     if profile.prompts_per_domain < 3 * MIN_PROMPTS:
         return None
-    texts = prompts.load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
+    texts = prompts.load_prompts(
+        profile.prompts, profile.prompts_per_domain, profile.domains
+    )
     tokenizer = pairs.load_tokenizer(pairs.model_folder(profile.target))
-    encoded = prompts.encode_prompts(tokenizer, texts, profile.max_prompt_tokens, profile.template)
+    encoded = prompts.encode_prompts(
+        tokenizer, texts, profile.max_prompt_tokens, profile.template
+    )
     return {prompt.prompt_id: len(prompt.ids) for prompt in encoded}
 
 
 def moved(settings: pd.DataFrame) -> pd.DataFrame:
     """Of `sensitivity`, the mean of domains under each variant that is not a base."""
     bases = [*BASES, f"last block {COUNTED}"]
-    rows = settings[(settings["domain"] == score.ALL) & ~settings["variant"].isin(bases)]
+    rows = settings[
+        (settings["domain"] == score.ALL) & ~settings["variant"].isin(bases)
+    ]
     return rows.drop(columns="domain").reset_index(drop=True)
 
 

@@ -40,9 +40,13 @@ def variance_shares(
     """
     y = column_of(frame, outcome)
     if np.ptp(y) == 0:
-        raise ValueError(f"column {outcome!r} is constant: there is no variance to share")
+        raise ValueError(
+            f"column {outcome!r} is constant: there is no variance to share"
+        )
     levels = require(frame, list(factors), "frame").reset_index(drop=True)
-    design = pd.concat({name: _indicators(levels[name], bins) for name in factors}, axis=1)
+    design = pd.concat(
+        {name: _indicators(levels[name], bins) for name in factors}, axis=1
+    )
     owner = [None, None, *design.columns.get_level_values(0)]
     constant = [name for name in factors if name not in owner]
     if constant:
@@ -50,7 +54,9 @@ def variance_shares(
     prompts = prompts_of(frame, n, seed)
     block = np.column_stack([np.ones(len(y)), y - y.mean(), design])
     own = [prompts.rows == number for number in range(prompts.weights.shape[1])]
-    grams = np.tensordot(prompts.weights, np.stack([block[p].T @ block[p] for p in own]), 1)
+    grams = np.tensordot(
+        prompts.weights, np.stack([block[p].T @ block[p] for p in own]), 1
+    )
     r2 = {}
     for size in range(len(factors) + 1):
         for subset in combinations(factors, size):
@@ -59,7 +65,9 @@ def variance_shares(
     rows = [_shares(r2, name, len(own)) for name in factors]
     every = r2[frozenset(factors)]
     rows.append((TOGETHER, every[0], every[0], *_numbers(every, len(own))))
-    return pd.DataFrame(rows, columns=["factor", "alone", "last", "shapley", "low", "high"])
+    return pd.DataFrame(
+        rows, columns=["factor", "alone", "last", "shapley", "low", "high"]
+    )
 
 
 def _indicators(values: pd.Series, bins: int) -> pd.DataFrame:
@@ -85,7 +93,9 @@ def _shares(r2: dict[frozenset, np.ndarray], factor: str, n_prompts: int) -> tup
     """A row of `variance_shares`: the gain in R2 when `factor` joins each subset of the others."""
     gains = {s: r2[s | {factor}] - r2[s] for s in r2 if factor not in s}
     others = max(map(len, gains))
-    shapley = sum(gain / ((others + 1) * comb(others, len(s))) for s, gain in gains.items())
+    shapley = sum(
+        gain / ((others + 1) * comb(others, len(s))) for s, gain in gains.items()
+    )
     last = gains[max(gains, key=len)]
     return factor, gains[frozenset()][0], last[0], *_numbers(shapley, n_prompts)
 
@@ -122,7 +132,12 @@ def in_percent(shares: pd.DataFrame, alone: pd.Series) -> Estimates:
     here = pd.concat([falling[~last], falling[last]]).assign(
         source=HERE, estimate=falling["shapley"]
     )
-    paper = alone.rename_axis("factor").rename("estimate").reset_index().assign(source=PAPER)
+    paper = (
+        alone.rename_axis("factor")
+        .rename("estimate")
+        .reset_index()
+        .assign(source=PAPER)
+    )
     both = pd.concat([here, paper], ignore_index=True)
     numbers = 100 * both[["estimate", "low", "high"]]
     return Estimates(both[["factor", "source"]].join(numbers))

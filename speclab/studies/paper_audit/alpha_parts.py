@@ -26,7 +26,9 @@ HERE, PAPER, EVERY = "this pair", "the paper's run", "all nodes"
 
 def sources(greedy, records: Mapping[str, AuthorRecords]) -> dict[str, pd.DataFrame]:
     """Nodes of this pair and of the authors' runs, with their alpha and bin."""
-    found = {HERE: greedy.nodes} | {f"authors' {run}": one.nodes for run, one in records.items()}
+    found = {HERE: greedy.nodes} | {
+        f"authors' {run}": one.nodes for run, one in records.items()
+    }
     for source, nodes in found.items():
         alpha, place = score.alpha(nodes), nodes["position"] // score.POSITION_BIN
         found[source] = nodes.assign(alpha=alpha, bin=place)
@@ -47,7 +49,9 @@ def shares_by_source(asked: Mapping[str, pd.DataFrame]) -> Estimates:
             rows = stats.by_domain(nodes, estimator).query("domain == 'pooled'")
         parts.append(rows.assign(factor=list(FACTORS), source=source))
     cells = pd.read_csv(published.DATA / "run_alpha_depth_task_position.csv")
-    paper = {factor: published_shares(cells, column) for factor, column in IN_CELLS.items()}
+    paper = {
+        factor: published_shares(cells, column) for factor, column in IN_CELLS.items()
+    }
     paper = pd.Series(paper, name="estimate").rename_axis("factor").reset_index()
     parts.append(paper.assign(source=PAPER, low=np.nan, high=np.nan))
     frame = pd.concat(parts)[["factor", "source", "estimate", "low", "high"]]
@@ -89,7 +93,9 @@ def rank_correlations(nodes: pd.DataFrame) -> pd.DataFrame:
 def by_rank(asked: Mapping[str, pd.DataFrame]) -> Estimates:
     """`rank_correlations` by source and rank."""
     return Estimates(
-        stack({name: rank_correlations(nodes) for name, nodes in asked.items()}, "source")
+        stack(
+            {name: rank_correlations(nodes) for name, nodes in asked.items()}, "source"
+        )
     )
 
 
@@ -112,7 +118,9 @@ def shares_picture(percent: Estimates) -> figures.Figure:
         x_label="",
     )
     ticks = [0.01, 0.1, 1, 10, 100]
-    figure.axes[0].set(xscale="log", xlim=(0.005, 100), xticks=ticks, xticklabels=map(str, ticks))
+    figure.axes[0].set(
+        xscale="log", xlim=(0.005, 100), xticks=ticks, xticklabels=map(str, ticks)
+    )
     return figure
 
 

@@ -114,7 +114,10 @@ def _download(url: str, part: Path, size: int) -> None:
             with part.open("ab" if going_on else "wb") as file:
                 while chunk := answer.read(CHUNK):
                     file.write(chunk)
-    except (OSError, http.client.HTTPException) as error:  # also: not found, no answer in time
+    except (
+        OSError,
+        http.client.HTTPException,
+    ) as error:  # also: not found, no answer in time
         raise FetchError(
             f"{url}: {error}. Is the repository still public? Without a network, copy the files "
             f"from another machine into a folder and set {VARIABLE}=folder; what was fetched is "

@@ -31,9 +31,29 @@ AS_PUBLISHED, NO_CONDITION = "holds only as published", "not a condition of anyt
 # the note of a number that no sampling made (arithmetic, a log, a worked case): what follows holds
 # not only here
 EXACT = "exact"
-VERDICTS = (HOLDS, "holds", AS_PUBLISHED, UNKNOWN, FAILS, "does not hold", NO_CONDITION, NOT_TESTED)
+VERDICTS = (
+    HOLDS,
+    "holds",
+    AS_PUBLISHED,
+    UNKNOWN,
+    FAILS,
+    "does not hold",
+    NO_CONDITION,
+    NOT_TESTED,
+)
 PUBLISHED, RIGHT = "as published", "right estimator"
-COLUMNS = ["claim", "view", "estimator", "row", "estimate", "low", "high", "least", "most", "note"]
+COLUMNS = [
+    "claim",
+    "view",
+    "estimator",
+    "row",
+    "estimate",
+    "low",
+    "high",
+    "least",
+    "most",
+    "note",
+]
 
 
 @dataclass(frozen=True)
@@ -57,13 +77,21 @@ class Claim:
         """The region of one row (a domain) as numbers; none named for it: all is allowed."""
         of_row = isinstance(self.region, Mapping)
         least, most = self.region.get(row, (None, None)) if of_row else self.region
-        return (-np.inf if least is None else float(least), np.inf if most is None else float(most))
+        return (
+            -np.inf if least is None else float(least),
+            np.inf if most is None else float(most),
+        )
 
 
 def claims(path: Path = CLAIMS) -> dict[str, Claim]:
     """The claims by id, in the file's order. ValueError: an id twice, an unknown way to decide."""
-    found = [Claim(**entry) for entry in yaml.safe_load(Path(path).read_text(encoding="utf-8"))]
-    odd = [claim.id for claim in found if claim.decides not in ("interval", "necessity")]
+    found = [
+        Claim(**entry)
+        for entry in yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    ]
+    odd = [
+        claim.id for claim in found if claim.decides not in ("interval", "necessity")
+    ]
     if odd or len({claim.id for claim in found}) < len(found):
         raise ValueError(
             f"{path}: claims {odd} have an unknown `decides` (interval, necessity), or an id "
@@ -148,7 +176,9 @@ def cell(rows: pd.DataFrame, named: bool = False) -> str:
 def _span(rows: pd.DataFrame) -> str:
     numbers = rows[["estimate", "low", "high"]].to_numpy(np.float64)
     digits = _digits(numbers[np.isfinite(numbers)])
-    ends = [f"{value:.{digits}f}" for value in (numbers[:, 0].min(), numbers[:, 0].max())]
+    ends = [
+        f"{value:.{digits}f}" for value in (numbers[:, 0].min(), numbers[:, 0].max())
+    ]
     text = " to ".join(dict.fromkeys(ends))
     if rows["low"].isna().all() or (rows["note"] == EXACT).all():
         return text
@@ -165,7 +195,9 @@ def _digits(values: np.ndarray) -> int:
 
 
 def table(
-    found: Mapping[str, Claim], evidence: pd.DataFrame, records: pd.DataFrame | None = None
+    found: Mapping[str, Claim],
+    evidence: pd.DataFrame,
+    records: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """One row a claim: id, source, where, claim, number, as_published, estimator, right_estimator,
     [authors_records], verdict.
@@ -177,12 +209,17 @@ def table(
     for claim in found.values():
         rows = evidence[evidence["claim"] == claim.id]
         right = rows[rows["view"] == RIGHT]
-        line = {name: getattr(claim, name) for name in ("id", "source", "where", "claim", "number")}
+        line = {
+            name: getattr(claim, name)
+            for name in ("id", "source", "where", "claim", "number")
+        }
         line["as_published"] = cell(rows[rows["view"] == PUBLISHED])
         line["estimator"] = ", ".join(dict.fromkeys(right["estimator"]))
         line["right_estimator"] = cell(right)
         if records is not None:
-            line["authors_records"] = cell(records[records["claim"] == claim.id], named=True)
+            line["authors_records"] = cell(
+                records[records["claim"] == claim.id], named=True
+            )
         lines.append(line | {"verdict": verdict(claim, rows)})
     return pd.DataFrame(lines)
 
@@ -194,7 +231,9 @@ def by_verdict(table: pd.DataFrame) -> dict[str, list[str]]:
 
 def not_in_picture(table: pd.DataFrame) -> pd.DataFrame:
     """The claims that arithmetic, a log or a worked case decides, with few columns."""
-    rows = table[table["verdict"].isin(["holds", "does not hold", NO_CONDITION, NOT_TESTED])]
+    rows = table[
+        table["verdict"].isin(["holds", "does not hold", NO_CONDITION, NOT_TESTED])
+    ]
     columns = ["id", "claim", "as_published", "right_estimator", "verdict"]
     return rows[columns].reset_index(drop=True)
 
@@ -202,7 +241,9 @@ def not_in_picture(table: pd.DataFrame) -> pd.DataFrame:
 def verdicts_said(groups: Mapping[str, list[str]]) -> str:
     """One line a verdict that a claim has."""
     return "\n".join(
-        f"* **{name}** ({len(ids)}): {', '.join(ids)}" for name, ids in groups.items() if ids
+        f"* **{name}** ({len(ids)}): {', '.join(ids)}"
+        for name, ids in groups.items()
+        if ids
     )
 
 
@@ -211,7 +252,9 @@ def open_said(evidence: pd.DataFrame) -> str:
     rows = evidence[evidence["estimate"].isna()]
     if rows.empty:
         return "Every claim that was asked has an answer."
-    return "\n".join(f"* {row.claim}, {row.view}: {row.note}" for row in rows.itertuples())
+    return "\n".join(
+        f"* {row.claim}, {row.view}: {row.note}" for row in rows.itertuples()
+    )
 
 
 def printed() -> pd.DataFrame:

@@ -19,7 +19,14 @@ from speclab import cost, replay, score, stats
 from speclab.analysis import association, by_hand, choose, rungs, significance, sweep
 from speclab.score import POSITION_BIN, Estimator, column_of, divide, quotient, require
 from speclab.studies.paper_audit.author_records import AuthorRecords
-from speclab.studies.paper_audit.claims import COLUMNS, PUBLISHED, RIGHT, Claim, exact, row_of
+from speclab.studies.paper_audit.claims import (
+    COLUMNS,
+    PUBLISHED,
+    RIGHT,
+    Claim,
+    exact,
+    row_of,
+)
 
 PAPER_DEPTH, ARTICLE_GAMMA = 3, 4
 GAMMAS = range(1, 17)  # where the best gamma is looked for
@@ -54,7 +61,9 @@ def _first_less_second(value: str, name: str, groups: Callable) -> Estimator:
 
     def columns(frame: pd.DataFrame) -> np.ndarray:
         member = np.stack(groups(frame), axis=1)
-        return np.hstack([np.where(member, column_of(frame, value)[:, None], 0.0), member])
+        return np.hstack(
+            [np.where(member, column_of(frame, value)[:, None], 0.0), member]
+        )
 
     def difference(totals: np.ndarray) -> np.ndarray:
         means = quotient(totals)
@@ -134,7 +143,9 @@ def design_effect(value: str = "alpha") -> Estimator:
 
     sums, name = ["ss", "sn", "nn", "s", "n", "q"], MEANS.get(value, value)
     return Estimator(
-        f"design effect of {name}", lambda frame: frame[sums].to_numpy(np.float64), effect
+        f"design effect of {name}",
+        lambda frame: frame[sums].to_numpy(np.float64),
+        effect,
     )
 
 
@@ -156,7 +167,9 @@ def each_domain(frame: pd.DataFrame, estimator: Estimator) -> list[dict]:
     point = score.point_estimates(frame, estimator).iloc[0]
     prompts = frame.groupby("domain")["prompt_id"].nunique()
     sure = frame[frame["domain"].map(prompts) >= stats.MIN_PROMPTS]
-    found = stats.by_domain(sure, estimator).set_index("domain") if len(sure) else point[:0]
+    found = (
+        stats.by_domain(sure, estimator).set_index("domain") if len(sure) else point[:0]
+    )
     rows = []
     for domain in score.domains_in(frame):
         if domain in found.index:
@@ -176,7 +189,9 @@ def whole(frame: pd.DataFrame, estimator: Estimator, row: str) -> list[dict]:
     return [row_of(estimator.name, row, found.estimate, found.low, found.high)]
 
 
-def gaps(frame: pd.DataFrame, value: str, pairs: Iterable[tuple[str, str]]) -> list[dict]:
+def gaps(
+    frame: pd.DataFrame, value: str, pairs: Iterable[tuple[str, str]]
+) -> list[dict]:
     """Differences of a column's mean between two domains. ValueError if a domain is missing."""
     rows = []
     for pair in pairs:
@@ -190,7 +205,9 @@ def with_entropy(frame: pd.DataFrame, value: str, method: str) -> list[dict]:
     """Correlation of a column with target entropy in each domain."""
     found = association.correlations(frame, "target_entropy", value, methods=[method])
     name = f"{method.title()} of {value}"
-    return [row_of(name, r.domain, r.estimate, r.low, r.high) for r in found.itertuples()]
+    return [
+        row_of(name, r.domain, r.estimate, r.low, r.high) for r in found.itertuples()
+    ]
 
 
 def chat_leads(frame: pd.DataFrame, acceptance: str) -> list[dict]:
@@ -209,7 +226,11 @@ def late_by_depth(nodes: pd.DataFrame, depths: Iterable[int] = (1, 3)) -> list[d
 
 def same_prompts_late(trace: pd.DataFrame, bin_size: int = POSITION_BIN) -> list[dict]:
     """`late_minus_early` of `both_bins`."""
-    return whole(both_bins(trace, bin_size), late_minus_early("overlap", bin_size), "same prompts")
+    return whole(
+        both_bins(trace, bin_size),
+        late_minus_early("overlap", bin_size),
+        "same prompts",
+    )
 
 
 def both_bins(frame: pd.DataFrame, bin_size: int = POSITION_BIN) -> pd.DataFrame:
@@ -237,7 +258,9 @@ def temperature_differences(sampled, greedy) -> list[dict]:
     }
     rows = []
     for name, frames in asked.items():
-        mean = Estimator(name, lambda f: f[["got", "of"]].to_numpy(np.float64), quotient)
+        mean = Estimator(
+            name, lambda f: f[["got", "of"]].to_numpy(np.float64), quotient
+        )
         for domain in score.domains_in(greedy.trace):
             parts = [frame[frame["domain"] == domain] for frame in frames]
             found = significance.paired_difference(*parts, mean, n=1)
@@ -251,7 +274,11 @@ def hits(trace: pd.DataFrame) -> pd.DataFrame:
 
 
 def budget_gain(
-    trace: pd.DataFrame, c: float, gammas: Iterable[int] = GAMMAS, folds: int = 5, seed: int = 0
+    trace: pd.DataFrame,
+    c: float,
+    gammas: Iterable[int] = GAMMAS,
+    folds: int = 5,
+    seed: int = 0,
 ) -> list[dict]:
     """How much faster a gamma for each domain is than one for all, both fitted on the other folds'
     prompts, as one row.
@@ -281,8 +308,13 @@ def chain_speedup(trace: pd.DataFrame, gamma: int, c: float) -> list[dict]:
     """Replayed tokens per pass of a chain over gamma c + 1, by domain, at T = 0: the speed-up if a
     longer target pass cost nothing.
     """
-    tau, name = score.block_estimators()["block_efficiency"], f"speed-up, gamma {gamma}, c {c:g}"
-    speed = Estimator(name, tau.columns, lambda totals: tau.value(totals) / (gamma * c + 1))
+    tau, name = (
+        score.block_estimators()["block_efficiency"],
+        f"speed-up, gamma {gamma}, c {c:g}",
+    )
+    speed = Estimator(
+        name, tau.columns, lambda totals: tau.value(totals) / (gamma * c + 1)
+    )
     return each_domain(replay.prompt_sums(replay.replay(trace, gamma)), speed)
 
 
@@ -292,7 +324,9 @@ def rule_error(trace: pd.DataFrame, gamma: int, c: float) -> list[dict]:
     """
     rows = trace.assign(hits=trace["draft_rank"] == 0, positions=1)
     of_texts = rows.groupby("prompt_id")[["hits", "positions"]].sum()
-    sums = replay.prompt_sums(replay.replay(trace, gamma)).merge(of_texts, on="prompt_id")
+    sums = replay.prompt_sums(replay.replay(trace, gamma)).merge(
+        of_texts, on="prompt_id"
+    )
 
     def error(totals: np.ndarray) -> np.ndarray:
         emitted, blocks, hit, positions = np.moveaxis(totals, -1, 0)[..., None]
@@ -301,7 +335,9 @@ def rule_error(trace: pd.DataFrame, gamma: int, c: float) -> list[dict]:
 
     names = ["emitted", "blocks", "hits", "positions"]
     name = f"rule / replay, gamma {gamma}"
-    return each_domain(sums, Estimator(name, lambda f: f[names].to_numpy(np.float64), error))
+    return each_domain(
+        sums, Estimator(name, lambda f: f[names].to_numpy(np.float64), error)
+    )
 
 
 def fastest_gammas(trace: pd.DataFrame, c: float) -> pd.DataFrame:
@@ -310,7 +346,14 @@ def fastest_gammas(trace: pd.DataFrame, c: float) -> pd.DataFrame:
     """
     frame = sweep.per_prompt(replay.chain_sums(trace, GAMMAS), sweep.positions(trace))
     best = sweep.best_gamma(frame, sweep.estimators(max(GAMMAS), c)["speedup"])
-    columns = ["best", "best_low", "best_high", "as_good_low", "as_good_high", "speedup"]
+    columns = [
+        "best",
+        "best_low",
+        "best_high",
+        "as_good_low",
+        "as_good_high",
+        "speedup",
+    ]
     return sweep.choices(best).assign(c=c)[["c", "domain", *columns]]
 
 
@@ -323,7 +366,10 @@ def best_gamma_in(trace: pd.DataFrame, c: float, domain: str) -> list[dict]:
 
 
 def pseudo_code(
-    p: np.ndarray = P_TABLE, q: np.ndarray = Q_TABLE, last: int = 0, gamma: int = PAPER_DEPTH
+    p: np.ndarray = P_TABLE,
+    q: np.ndarray = Q_TABLE,
+    last: int = 0,
+    gamma: int = PAPER_DEPTH,
 ) -> dict[str, float]:
     """What the article's three flaws cost on tables of next-word probabilities, exact: `residual`
     and `positions`, the total variation between what comes out and p; `bonus`, words per pass that
@@ -354,7 +400,9 @@ def threshold(*cs: float) -> list[dict]:
 
 def flaw(name: str) -> list[dict]:
     """A flaw of `pseudo_code`."""
-    words = "words per pass lost, gamma 3" if name == "bonus" else "total variation from p"
+    words = (
+        "words per pass lost, gamma 3" if name == "bonus" else "total variation from p"
+    )
     return [exact(words, "three words", pseudo_code()[name])]
 
 
@@ -389,7 +437,12 @@ def measures(m: Material) -> dict[str, dict[str, tuple]]:
     nodes = nodes.assign(alpha=score.alpha(nodes))
     neighbours, outer = list(pairwise(PAPER_ORDER)), [("chat", "math")]
     entropy = {
-        PUBLISHED: (with_entropy, nodes, "alpha", "pearson"),  # as the authors' code does
+        PUBLISHED: (
+            with_entropy,
+            nodes,
+            "alpha",
+            "pearson",
+        ),  # as the authors' code does
         RIGHT: (with_entropy, trace, "overlap", "spearman"),
     }
     accepted = score.tree_estimators()["mean_accepted"]
@@ -400,7 +453,10 @@ def measures(m: Material) -> dict[str, dict[str, tuple]]:
             PUBLISHED: (each_domain, nodes, score.published_alpha),
             RIGHT: (each_domain, trace, score.overlap_alpha),
         },
-        "gap": {PUBLISHED: (gaps, nodes, "alpha", outer), RIGHT: (gaps, trace, "overlap", outer)},
+        "gap": {
+            PUBLISHED: (gaps, nodes, "alpha", outer),
+            RIGHT: (gaps, trace, "overlap", outer),
+        },
         "order": {
             PUBLISHED: (gaps, nodes, "alpha", neighbours),
             RIGHT: (gaps, trace, "overlap", neighbours),
@@ -414,7 +470,10 @@ def measures(m: Material) -> dict[str, dict[str, tuple]]:
             PUBLISHED: (each_domain, nodes, rungs.change(score.alpha_by_depth)),
             RIGHT: (each_domain, nodes, rungs.change(score.best_path_by_depth)),
         },
-        "position": {PUBLISHED: (late_by_depth, nodes), RIGHT: (same_prompts_late, trace)},
+        "position": {
+            PUBLISHED: (late_by_depth, nodes),
+            RIGHT: (same_prompts_late, trace),
+        },
         "entropy-sign": entropy,
         "entropy-weak": entropy,
         "paradox": {
@@ -422,10 +481,17 @@ def measures(m: Material) -> dict[str, dict[str, tuple]]:
             RIGHT: (chat_leads, trace, "overlap"),
         },
         "task-depth": {
-            PUBLISHED: (whole, nodes, share_gap(nodes, "alpha", "domain", "depth"), "all"),
+            PUBLISHED: (
+                whole,
+                nodes,
+                share_gap(nodes, "alpha", "domain", "depth"),
+                "all",
+            ),
             RIGHT: (whole, best, share_gap(best, "alpha", "domain", "depth"), "all"),
         },
-        "task-first": {RIGHT: (whole, nodes, share_gap(nodes, "alpha", "domain", "rank"), "all")},
+        "task-first": {
+            RIGHT: (whole, nodes, share_gap(nodes, "alpha", "domain", "rank"), "all")
+        },
         "independence": {RIGHT: (each_domain, by_prompt(nodes), design_effect())},
         "budgets": {RIGHT: (budget_gain, trace, m.c)},
         "routing": {RIGHT: (chain_speedup, not_chat, PAPER_DEPTH, m.c)},
@@ -457,7 +523,11 @@ def evidence(material: Material, claims: Mapping[str, Claim]) -> pd.DataFrame:
     Where a run cannot answer (a domain missing, short texts, a constant column) the row is empty
     and its `note` says why. ValueError: a claim that nothing measures.
     """
-    asked = measures(material) if any(claim.fact is None for claim in claims.values()) else {}
+    asked = (
+        measures(material)
+        if any(claim.fact is None for claim in claims.values())
+        else {}
+    )
     rows = []
     for claim in claims.values():
         if claim.fact is not None:
@@ -465,9 +535,13 @@ def evidence(material: Material, claims: Mapping[str, Claim]) -> pd.DataFrame:
             row = "340/112" if claim.id == "example" else "all"
             found = {view: [exact(name, row, number(claim.fact))]}
         elif claim.id not in asked:
-            raise ValueError(f"claim {claim.id!r} is measured nowhere: say how in `measures`")
+            raise ValueError(
+                f"claim {claim.id!r} is measured nowhere: say how in `measures`"
+            )
         else:
-            found = {view: _answer(*question) for view, question in asked[claim.id].items()}
+            found = {
+                view: _answer(*question) for view, question in asked[claim.id].items()
+            }
         for view, answers in found.items():
             for row in answers:
                 least, most = claim.bounds(row["row"])

@@ -25,7 +25,9 @@ def argmax_bounds(nodes: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     siblings = p.groupby([nodes[name] for name in (*TREE, "parent")])
     largest = p == siblings.transform("max")
     certain = largest & (p > 1 - siblings.transform("sum"))
-    possible = largest & (p >= 0.99 * np.exp(-nodes["target_entropy"].astype(np.float64)))
+    possible = largest & (
+        p >= 0.99 * np.exp(-nodes["target_entropy"].astype(np.float64))
+    )
     low = nodes.assign(target_rank=np.where(certain, 0, 1))
     return low, nodes.assign(target_rank=np.where(possible | certain, 0, 1))
 
@@ -48,7 +50,11 @@ def growing_trees(nodes: pd.DataFrame) -> pd.DataFrame:
     accepted tokens of the greedy walk cannot fall from row to row.
     """
     bounds = (nodes, nodes) if "target_rank" in nodes else argmax_bounds(nodes)
-    walked, trees, rows = score.tree_estimators()["mean_accepted"], nodes.groupby(TREE).ngroups, []
+    walked, trees, rows = (
+        score.tree_estimators()["mean_accepted"],
+        nodes.groupby(TREE).ngroups,
+        [],
+    )
     for branches in range(1, int(nodes["rank"].max()) + 2):
         low, high = (prune(bound, branches) for bound in bounds)
         size, length = len(low) / trees, score.published_length(low)
@@ -59,7 +65,10 @@ def growing_trees(nodes: pd.DataFrame) -> pd.DataFrame:
 def _best_tokens(trace: pd.DataFrame) -> np.ndarray:
     """min(1, p/q) summed over the draft's k = 1, 2, … best tokens, then the ks: (rows, 2K)."""
     score.require(trace, ["top_draft_p", "top_draft_q"], "trace")
-    p, q = (np.stack(trace[name]).astype(np.float64) for name in ("top_draft_p", "top_draft_q"))
+    p, q = (
+        np.stack(trace[name]).astype(np.float64)
+        for name in ("top_draft_p", "top_draft_q")
+    )
     alpha = np.cumsum(np.minimum(1.0, score.divide(p, q)), axis=1)
     ks = np.ones_like(alpha) * np.arange(1, alpha.shape[1] + 1)
     return np.concatenate([alpha, ks], axis=1)
@@ -68,7 +77,9 @@ def _best_tokens(trace: pd.DataFrame) -> np.ndarray:
 # of trees of depth 1 with the draft's k best tokens, by k: the paper's E[L], and what is accepted
 # at T = 0, which cannot fall
 ROOT_TREES = {
-    LENGTH: score.Estimator("published_length", _best_tokens, score.quotient, scalar=False),
+    LENGTH: score.Estimator(
+        "published_length", _best_tokens, score.quotient, scalar=False
+    ),
     ACCEPTED: score.hit,
 }
 
@@ -93,7 +104,9 @@ def growth(grown: pd.DataFrame, roots: pd.DataFrame) -> Estimates:
     length = grown.assign(
         quantity=LENGTH, estimate=grown["published_length"], low=np.nan, high=np.nan
     )
-    ours = roots.rename(columns={"name": "quantity"}).assign(source="this pair, depth 1")
+    ours = roots.rename(columns={"name": "quantity"}).assign(
+        source="this pair, depth 1"
+    )
     columns = ["source", "quantity", "branches", "estimate", "low", "high"]
     both = pd.concat([accepted, length, ours], ignore_index=True)
     return Estimates(both[columns])
@@ -112,7 +125,11 @@ def growth_said(grown: Estimates) -> str:
         parts = []
         for quantity, values in rows.groups("quantity"):
             first, last = values.frame.iloc[0], values.frame.iloc[-1]
-            parts.append(f"{quantity} {first['estimate']:.2f} to {last['estimate']:.2f}")
+            parts.append(
+                f"{quantity} {first['estimate']:.2f} to {last['estimate']:.2f}"
+            )
         count, steps = falls(rows)
-        lines.append(f"* {source}: {', '.join(parts)}; E[L] falls in {count} of {steps} steps.")
+        lines.append(
+            f"* {source}: {', '.join(parts)}; E[L] falls in {count} of {steps} steps."
+        )
     return "\n".join(lines)

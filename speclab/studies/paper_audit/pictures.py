@@ -37,7 +37,9 @@ LOOKS = {  # series: its height in the strip, and how it is drawn
 
 def from_texts(evidence: pd.DataFrame) -> pd.DataFrame:
     """Rows of `evidence` that were measured on texts: those that the picture shows."""
-    return evidence[(evidence["note"] == "") & (evidence["estimator"] != "target_entropy")]
+    return evidence[
+        (evidence["note"] == "") & (evidence["estimator"] != "target_entropy")
+    ]
 
 
 def claims_picture(
@@ -71,7 +73,9 @@ def claims_picture(
         mark, colour = MARKS.get(verdicts[name], ("", "black"))
         place = {"transform": axes.transAxes, "verticalalignment": "center"}
         axes.text(-0.02, 0.5, text, horizontalalignment="right", fontsize=7, **place)
-        axes.text(1.02, 0.5, f"{mark} {verdicts[name]}", color=colour, weight="bold", **place)
+        axes.text(
+            1.02, 0.5, f"{mark} {verdicts[name]}", color=colour, weight="bold", **place
+        )
     figures.legend_above(figure, *panels)
     return figure
 
