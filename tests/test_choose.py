@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import toy_pair
 
-from speclab.analysis import choose
-from speclab.analysis import published as paper
+from speclab.analysis import choose, published
 from speclab.analysis.choose import PLAIN, UNKNOWN, Prices
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
@@ -517,7 +516,7 @@ def test_no_acceptance_is_believed_above_one():
 
 
 def test_the_papers_regimes_by_hand():
-    found = paper.regimes(cs=(0.05, 0.29, 0.5)).set_index(["domain", "c"])
+    found = published.regimes(cs=(0.05, 0.29, 0.5)).set_index(["domain", "c"])
     assert found["paper_regime"].groupby("domain", sort=False).first().to_dict() == {
         "code": "marginal",
         "math": "negative",
@@ -541,7 +540,7 @@ def test_the_papers_regimes_by_hand():
     assert found.loc["chat", 0.5]["regime"] == "negative", (
         "E[L] above 1, and slower than plain decoding"
     )
-    dear = paper.regimes(cs=(0.05,), verify=1.5, overhead=0.3).set_index("domain")
+    dear = published.regimes(cs=(0.05,), verify=1.5, overhead=0.3).set_index("domain")
     assert dear.loc["math", "break_even_c"] == pytest.approx((1.914 - 1.8) / 3)
 
 

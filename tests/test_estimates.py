@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speclab import estimates as explain
-from speclab import score, stats
+from speclab import estimates, score, stats
 from speclab.analysis import association
 
 FEW = 60  # resamples, where the interval's width is not the question
@@ -29,7 +28,7 @@ def frame_of(**domains) -> pd.DataFrame:
 
 def test_attempt_gives_numbers_or_the_reason():
     frame = frame_of(code=[("a", 1.0), ("b", 3.0)])
-    good = explain.attempt(stats.bootstrap, frame, score.mean_of("x"), n=FEW)
+    good = estimates.attempt(stats.bootstrap, frame, score.mean_of("x"), n=FEW)
     assert good == {
         "estimate": 2.0,
         "low": 2.0,
@@ -37,7 +36,7 @@ def test_attempt_gives_numbers_or_the_reason():
         "n_prompts": 5,
         "note": "",
     }
-    bad = explain.attempt(
+    bad = estimates.attempt(
         stats.bootstrap,
         frame[frame["prompt_id"] != "code-0"],
         score.mean_of("x"),
@@ -45,13 +44,13 @@ def test_attempt_gives_numbers_or_the_reason():
     )
     assert np.isnan(bad["estimate"]) and "at least 5" in bad["note"]
     with pytest.raises(KeyError):  # only bad input is told; a fault in the code is not
-        explain.attempt(lambda: {}["x"])
+        estimates.attempt(lambda: {}["x"])
 
 
 def test_per_domain_keeps_the_order_and_goes_on_past_a_domain_that_cannot_answer():
     frame = frame_of(chat=[("a", 1.0), ("b", 1.0)], code=[("a", 0.0), ("b", 2.0)])
     frame["y"] = frame["x"] * 2
-    found = explain.per_domain(
+    found = estimates.per_domain(
         frame,
         lambda part: association.correlation(part, "x", "y", "pearson", n=FEW),
         pooled=True,
@@ -62,26 +61,27 @@ def test_per_domain_keeps_the_order_and_goes_on_past_a_domain_that_cannot_answer
         and "constant" in found["note"].iloc[1]
         and np.isnan(found["low"].iloc[1])
     )
-    within = explain.per_domain(
+    within = estimates.per_domain(
         frame, lambda part: stats.bootstrap(part, score.mean_of("x"), n=FEW), "group"
     )
     assert list(within["domain"]) == ["code", "code", "chat", "chat"] and list(
         within["estimate"]
     ) == [0, 2, 1, 1]
     with pytest.raises(ValueError, match="no column"):
-        explain.per_domain(frame, stats.bootstrap, "rank")
+        estimates.per_domain(frame, stats.bootstrap, "rank")
 
 
 def test_direction_speaks_only_of_intervals_that_leave_zero():
     words = ("above", "below")
-    assert explain.direction(stats.Interval(0.2, 0.1, 0.3, 5), *words) == "above"
-    assert explain.direction(stats.Interval(-0.2, -0.3, -0.1, 5), *words) == "below"
+    assert estimates.direction(stats.Interval(0.2, 0.1, 0.3, 5), *words) == "above"
+    assert estimates.direction(stats.Interval(-0.2, -0.3, -0.1, 5), *words) == "below"
     assert (
-        explain.direction(stats.Interval(0.2, -0.1, 0.3, 5), *words)
+        estimates.direction(stats.Interval(0.2, -0.1, 0.3, 5), *words)
         == "cannot be told apart from"
     )
     assert (
-        explain.direction(stats.Interval(np.nan, np.nan, np.nan, 5), *words, "?") == "?"
+        estimates.direction(stats.Interval(np.nan, np.nan, np.nan, 5), *words, "?")
+        == "?"
     )
 
 
@@ -94,11 +94,11 @@ def test_by_direction_names_who_goes_where():
         }
     )
     assert (
-        explain.by_direction(rows, "rises in", "falls in", "is flat in")
+        estimates.by_direction(rows, "rises in", "falls in", "is flat in")
         == "rises in a; falls in b; is flat in c; is undefined in d"
     )
     assert (
-        explain.by_direction(
+        estimates.by_direction(
             rows.assign(low=0.1, high=0.2), "rises in", "falls in", "is flat in"
         )
         == "rises in a, b, c, d"
@@ -115,7 +115,7 @@ def test_wide_writes_intervals_as_text():
             "high": [0.625, 1, np.nan, 0],
         }
     )
-    table = explain.wide(long, ["domain"], "of")
+    table = estimates.wide(long, ["domain"], "of")
     assert list(table) == ["domain", "b", "a"] and list(table["domain"]) == [
         "math",
         "code",
@@ -132,8 +132,8 @@ def test_lists_and_sentences_within_a_key():
         ("T = 0", "chat", -1.0, -2.0, -0.5),
         ("T = 1", "code", 0.0, -1.0, 1.0),
     ]
-    columns = ["temperature", "domain", *explain.NUMBERS]
-    table = explain.Estimates(pd.DataFrame(rows, columns=columns), 1)
+    columns = ["temperature", "domain", *estimates.NUMBERS]
+    table = estimates.Estimates(pd.DataFrame(rows, columns=columns), 1)
     assert [(text, len(part.frame)) for text, part in table.groups("temperature")] == [
         ("T = 0", 2),
         ("T = 1", 1),
@@ -150,18 +150,18 @@ def test_estimates_of_columns_and_stacked_frames():
         {"domain": ["code"], "best": [4], "best_low": [3], "best_high": [5]}
     )
     assert (
-        explain.Estimates.of(table, "best", ["domain"], 0).listed() == "code 4 [3, 5]"
+        estimates.Estimates.of(table, "best", ["domain"], 0).listed() == "code 4 [3, 5]"
     )
-    both = explain.stack({"T = 0": table, "T = 1": table}, "temperature")
+    both = estimates.stack({"T = 0": table, "T = 1": table}, "temperature")
     assert both.columns[0] == "temperature" and both.index.tolist() == [0, 1]
-    assert explain.Estimates.of(both, "best", ["temperature", "domain"]).keys == [
+    assert estimates.Estimates.of(both, "best", ["temperature", "domain"]).keys == [
         "temperature",
         "domain",
     ]
 
 
 def test_exact_curves_have_no_intervals():
-    curves = explain.Estimates.exact(
+    curves = estimates.Estimates.exact(
         "rule", {"flat": [1, 1], "up": [1, 2]}, "n", [4, 8]
     )
     assert curves.keys == ["rule", "n"] and curves.at(rule="up", n=8).value == 2

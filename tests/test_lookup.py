@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import WORDS, toy_pair
 
-from speclab.analysis import by_hand as byhand
+from speclab.analysis import by_hand
 from speclab.decode import decode, decode_prompt
 from speclab.draft import Shape, StopRule, parse_shape, propose
 from speclab.drafts.lookup import MISS, LookupBody, lookup_model, with_lookup
@@ -112,8 +112,8 @@ def test_rejection_sampling_with_it_gives_the_targets_distribution():
         q /= q.sum()
         p = rng.dirichlet(np.full(6, 0.5))
         assert (
-            byhand.total_variation(
-                byhand.emitted(q, byhand.chance(p, q), byhand.residual(p, q)), p
+            by_hand.total_variation(
+                by_hand.emitted(q, by_hand.chance(p, q), by_hand.residual(p, q)), p
             )
             < 1e-12
         )

@@ -9,7 +9,7 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-from speclab.ops import plan as memory
+from speclab.ops import plan
 from speclab.ops.plan import Held
 from speclab.ops.probe import Found, Machine, probe, requirements
 from speclab.profiles import ModelSpec, Profile
@@ -81,7 +81,7 @@ def _held(profile: Profile, machine: Machine) -> tuple[Held, Held] | None:
     if not all(configs.values()):
         return None
     return tuple(
-        memory.held(spec, configs[which], len(machine.gpus))
+        plan.held(spec, configs[which], len(machine.gpus))
         for which, spec in _specs(profile).items()
     )
 
@@ -319,7 +319,7 @@ def _smaller_block(
     profile: Profile, models: tuple[Held, Held], free: dict[str, int]
 ) -> str:
     for size in range(profile.block_prompts - 1, 0, -1):
-        peaks = memory.peaks(memory.plan(profile.replace(block_prompts=size), *models))
+        peaks = plan.peaks(plan.plan(profile.replace(block_prompts=size), *models))
         if all(need.total <= free[device] for device, need in peaks.items()):
             return f"--set block_prompts={size}"
     return "a smaller pair, 4 bit, shorter prompts, or a model a GPU (profile paper)"
@@ -333,7 +333,7 @@ def check_memory(profile: Profile, machine: Machine) -> list[Line]:
     free = {f"cuda:{i}": gpu.free_bytes for i, gpu in enumerate(machine.gpus)} | {
         "cpu": machine.ram_bytes
     }
-    peaks = memory.peaks(memory.plan(profile, *models))
+    peaks = plan.peaks(plan.plan(profile, *models))
     if not all(device in free for device in peaks):
         return [
             Line(
@@ -371,15 +371,15 @@ def check_time(profile: Profile, machine: Machine) -> list[Line]:
         return [Line("time", "not known before config.json is here")]
     on_gpu = models[0].device != "cpu"
     if on_gpu and (not machine.gpus or "T4" in machine.gpus[0].name):
-        speed, source = memory.T4, "a T4's usual speed"
+        speed, source = plan.T4, "a T4's usual speed"
     elif machine.speed:
         speed, source = machine.speed, "this machine's speed, measured now"
     else:
         return [Line("time", "not known: the machine's speed was not measured")]
-    most = memory.seconds(profile, *models, speed) / 60
+    most = plan.seconds(profile, *models, speed) / 60
     likely = min(profile.max_prompt_tokens, machine.prompt_chars / CHARS_PER_TOKEN)
     text = (
-        f"about {memory.seconds(profile, *models, speed, likely) / 60:.1f} min to record, "
+        f"about {plan.seconds(profile, *models, speed, likely) / 60:.1f} min to record, "
         if likely
         else ""
     )
