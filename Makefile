@@ -37,11 +37,11 @@ reproduce: $(READY) ## run the notebooks of PROFILE that changed; NOTEBOOKS="02 
 
 test: export OMP_NUM_THREADS = 1
 test: $(READY) ## run the tests but the slow ones; WORKERS=2 processes, ARGS="-k tree"
-	@$(PY) -m pytest -n $(WORKERS) -m "not slow" $(ARGS)
+	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 test-full: export OMP_NUM_THREADS = 1
 test-full: $(READY) ## run all tests
-	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
+	@$(PY) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 bench: $(READY) ## speed and memory of the recorder against the literal procedure
 	@$(PY) -m tests.bench $(ARGS)

@@ -84,9 +84,8 @@ from speclab.tree import static_tree
 from speclab.verify import RULES, verify
 
 # %% tags=["parameters"]
-profile: str = (
-    "tiny"  # not used here but for the name of the folder: no model is loaded
-)
+# not used here but for the name of the folder: no model is loaded
+profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change; none changes anything here
 seed: int = 0  # of every random number that is not written out below
 draws: int = 4000  # first words drawn under each rule in section 4

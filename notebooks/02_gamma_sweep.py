@@ -78,18 +78,13 @@ decoded_prompts: int = 4  # with so many prompts a domain
 # c, time of a draft pass over time of a target pass: an assumption (the article's), not a
 # measurement
 cost_ratio: float = 0.05
-other_cost_ratios: list = [
-    0.02,
-    0.1,
-    0.29,
-]  # 0.29: llama.cpp, TinyLlama and Llama-2-7B in half precision
+# 0.29: llama.cpp, TinyLlama and Llama-2-7B in half precision
+other_cost_ratios: list = [0.02, 0.1, 0.29]
 # the article's times of a target pass and of a draft pass, for its own rule
 target_ms: float = 100.0
 draft_ms: float = 5.0
-article: dict = {
-    "math": [4, 8],
-    "chat": [2, 4],
-}  # the article's gammas for mathematical proofs and exploratory text, by our nearest domain
+# the article's gammas for mathematical proofs and exploratory text, by our nearest domain
+article: dict = {"math": [4, 8], "chat": [2, 4]}
 
 # %% [markdown]
 # Two texts of the target are studied for every prompt. At temperature **T = 0** the target writes

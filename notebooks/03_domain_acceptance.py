@@ -75,11 +75,8 @@ overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_do
 level: float = 0.05  # two domains are told apart when Holm's p-value is below this
 # power: the probability with which a study should find a difference that is there
 likely: float = 0.8
-new_tokens: list = [
-    8,
-    16,
-    32,
-]  # shorter texts, to see what the estimates owe to the length
+# shorter texts, to see what the estimates owe to the length
+new_tokens: list = [8, 16, 32]
 # c, a draft pass in target passes, for the break-even lines;
 # 0.29: llama.cpp, TinyLlama and Llama-2-7B
 draft_costs: list = [0.05, 0.29]

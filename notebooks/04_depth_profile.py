@@ -70,12 +70,10 @@ from speclab.studies import depth_profile as study
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-bandwidth: float = (
-    4.0  # tokens: standard deviation of the weights in the position curves
-)
-level: float = (
-    0.05  # a position effect is called found when Holm's p-value is below this
-)
+# tokens: standard deviation of the weights in the position curves
+bandwidth: float = 4.0
+# a position effect is called found when Holm's p-value is below this
+level: float = 0.05
 
 # %%
 ctx = notebook.start("04_depth_profile", profile, overrides)

@@ -71,9 +71,8 @@ from speclab.studies import chat_paradox as study
 profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 domain: str = "chat"  # the domain that is set against the mean of the others
-bins: int = (
-    8  # quantile bins of target entropy and of token frequency when domains are matched
-)
+# quantile bins of target entropy and of token frequency when domains are matched
+bins: int = 8
 
 # %%
 ctx = notebook.start("06_chat_paradox", profile, overrides)

@@ -75,16 +75,12 @@ bit_widths: list = [8, 4, 3]  # of the target quantised as its own draft
 calibration_rows: int = 32  # of the target's text, for GPTQ
 # a GPTQ copy in a folder beside the target's, for section 2; where there is none, it says so
 quantised_target: str = "target-gptq"
-train_prompts_per_domain: int = (
-    100  # that the target continues, for training and calibration
-)
+# that the target continues, for training and calibration
+train_prompts_per_domain: int = 100
 # of distillation; the first with all seeds
 objectives: list = ["total-variation", "forward-kl", "reverse-kl", "sequence"]
-seeds: list = [
-    0,
-    1,
-    2,
-]  # of the first objective and the specialist; the others take the first
+# of the first objective and the specialist; the others take the first
+seeds: list = [0, 1, 2]
 steps: int = 150  # of training, a draft
 batch: int = 16  # texts a step
 learning_rate: float = 1e-3  # at its peak

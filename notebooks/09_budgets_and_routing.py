@@ -73,15 +73,10 @@ assumed_c: list = [0.05, 0.1, 0.3]
 published_c: float = 0.29  # TinyLlama -> Llama-2-7B in f16, llama.cpp issue 8499
 # how the policy finds a domain: classifier, rules, or none (the prompt says it)
 router: str = "classifier"
-mix: dict = {
-    "code": 0.4,
-    "math": 0.1,
-    "reasoning": 0.1,
-    "chat": 0.4,
-}  # shares of the requests
-load: float = (
-    0.8  # share of the time that a server would be busy if it never speculated
-)
+# shares of the requests
+mix: dict = {"code": 0.4, "math": 0.1, "reasoning": 0.1, "chat": 0.4}
+# share of the time that a server would be busy if it never speculated
+load: float = 0.8
 requests: int = 300  # of a simulated stream,
 streams: int = 12  # and how many streams a value is the mean of
 batches: list = [1, 2, 4, 8, 16, 32, 64]  # requests whose blocks are made together

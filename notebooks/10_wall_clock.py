@@ -96,9 +96,8 @@ gammas: list = [1, 4, 8]  # the chains that are timed
 # nodes of the trees that are compared with the paper's 2 + 4 + 2 and with a chain of 8
 budget: int = 8
 dynamic: list = [4, 4]  # depth and branches of the dynamic tree of `budget` nodes
-folds: int = (
-    5  # a stopping rule is judged on one part of the prompts and fitted on the others
-)
+# a stopping rule is judged on one part of the prompts and fitted on the others
+folds: int = 5
 sampled_gamma: int = 4  # the chain at temperature 1,
 sampled_seeds: int = 2  # decoded so many times
 # the article's worked example: acceptance, gamma, and times of a target and of a draft pass

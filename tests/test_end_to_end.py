@@ -14,6 +14,7 @@ from speclab.profiles import ROOT
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.py"))
 SMALL = ["prompts_per_domain=6", "max_new_tokens=16"]
 PARAMETERS = {
+    "00_by_hand": ["blocks_each=50"],
     "02_gamma_sweep": ["largest_gamma=4", "decoded_prompts=2"],
     "08_better_drafts": [
         "bit_widths=[4]",
@@ -24,6 +25,18 @@ PARAMETERS = {
         "steps=8",
         "exit_layers=[2]",
         "max_gamma=4",
+    ],
+    "09_budgets_and_routing": [
+        "max_gamma=3",
+        "budget=4",
+        "requests=40",
+        "streams=3",
+        "batches=[1, 4]",
+        "pass_repeats=3",
+        "probe_prompts=1",
+        "probe_repeats=1",
+        "check_prompts=1",
+        "check_repeats=1",
     ],
     "10_wall_clock": [
         "prompts_per_domain_timed=2",

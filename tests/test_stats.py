@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 from test_score import make_run
@@ -351,6 +351,7 @@ def test_paper_size_takes_seconds():
     )  # about 1 s on one idle core; the literal way takes minutes
 
 
+@settings(max_examples=25)  # statsmodels collects garbage at every call
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_holm_is_statsmodels(p_values):
     from statsmodels.stats.multitest import multipletests
