@@ -1,0 +1,84 @@
+"""README.md: its numbers are the measured files', its paths exist, its commands are verbs."""
+
+import json
+import re
+
+import pytest
+
+from speclab.__main__ import cli
+from speclab.ops import readme
+from speclab.profiles import ROOT
+
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_its_numbers_are_the_measured_ones():
+    written = readme.written_blocks(
+        readme.measured_file("measured"), readme.measured_file("bench")
+    )
+    assert readme.filled(TEXT, written) == TEXT, "call `make readme`"
+
+
+def test_another_measurement_is_another_page():
+    measured = readme.measured_file("measured")
+    measured["seconds"] = {
+        name: spent + 7 for name, spent in measured["seconds"].items()
+    }
+    other = readme.written_blocks(measured, readme.measured_file("bench"))
+    assert readme.filled(TEXT, other) != TEXT
+
+
+def test_every_path_that_it_names_exists():
+    names = set(
+        re.findall(r"`((?:speclab|data|tests|notebooks|figures)/[\w./-]*)`", TEXT)
+    )
+    names |= set(re.findall(r"\]\(((?!http)[^)]+)\)", TEXT))
+    not_files = {
+        "data/runs/",
+        "notebooks/NN_question.py",
+    }  # the user's own runs; a pattern
+    wanted = sorted(names - not_files)
+    assert [name for name in wanted if not (ROOT / name).exists()] == []
+
+
+def test_every_verb_that_it_names_exists():
+    verbs = set(re.findall(r"python -m speclab (\w+)", TEXT))
+    assert verbs and verbs <= set(cli.commands)
+
+
+def test_every_target_that_it_names_exists():
+    targets = set(re.findall(r"`make ([a-z-]+)", TEXT))
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert (
+        targets
+        and [t for t in targets if not re.search(rf"^{t}:", makefile, re.MULTILINE)]
+        == []
+    )
+
+
+def test_one_sentence_a_line():
+    prose = [line for line in TEXT.splitlines() if re.match(r"[A-Z*]", line)]
+    assert [line for line in prose if re.search(r"[a-z)`]\. [A-Z]", line)] == []
+
+
+def test_a_block_without_a_mark_is_an_error():
+    with pytest.raises(ValueError, match="README.md marks"):
+        readme.filled("# nothing", {"notebooks": ""})
+
+
+def test_collect_wants_finished_runs(tmp_path):
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks" / "01_a.ipynb").write_text("{}")
+    with pytest.raises(ValueError, match="01_a has no finished run"):
+        readme.collect(tmp_path)
+    (tmp_path / "build" / "tiny").mkdir(parents=True)
+    stamp = {"status": "done", "seconds": 3.4}
+    (tmp_path / "build" / "tiny" / "01_a.json").write_text(json.dumps(stamp))
+    with pytest.raises(ValueError, match="no greedy run"):
+        readme.collect(tmp_path)
+    run = tmp_path / "data" / "runs" / "tiny-greedy-1"
+    run.mkdir(parents=True)
+    facts = {"time_s": 12.34, "rows": {"trace": 9}, "peak_bytes": {"process": 8}}
+    (run / "manifest.json").write_text(json.dumps(facts))
+    recording = {"time_s": 12.3, "positions": 9, "peak_bytes": 8}
+    assert readme.collect(tmp_path) == {"seconds": {"01_a": 3}, "recording": recording}
