@@ -3,23 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+from frames import frame_of
 
 from speclab.analysis import bins
 
 FEW = 60  # resamples, where the interval's width is not the question
-
-
-def frame_of(**domains) -> pd.DataFrame:
-    """Five prompts a domain, all with the same rows: domain = list of (group, x), so that every
-    resample gives the sample's own means.
-    """
-    rows = [
-        (f"{domain}-{i}", domain, group, x)
-        for domain, values in domains.items()
-        for i in range(5)
-        for group, x in values
-    ]
-    return pd.DataFrame(rows, columns=["prompt_id", "domain", "group", "x"])
 
 
 # ---- signals and bins ----------------------------------------------------------------------------

@@ -5,6 +5,7 @@ that intervals get.
 import numpy as np
 import pandas as pd
 import pytest
+from frames import noisy
 from sklearn.metrics import roc_auc_score
 from test_score import make_run
 
@@ -14,22 +15,6 @@ from speclab.estimates import Estimates
 from speclab.studies import entropy_correlation as study
 
 FEW = 60  # resamples, where the interval's width is not the question
-
-
-def noisy(prompts=8, rows=30, seed=0) -> pd.DataFrame:
-    """Two domains, a signal with ties that says something of the outcome, prompts of their own
-    level.
-    """
-    rng = np.random.default_rng(seed)
-    frame = pd.DataFrame(
-        {"prompt_id": np.repeat([f"p{i:02d}" for i in range(2 * prompts)], rows)}
-    )
-    frame["domain"] = np.where(frame["prompt_id"] < f"p{prompts:02d}", "code", "chat")
-    level = np.repeat(rng.normal(0, 1, 2 * prompts), rows)
-    frame["signal"] = np.round(level + rng.normal(0, 1, len(frame)), 1)
-    frame["other"] = rng.normal(0, 1, len(frame))
-    frame["hit"] = (frame["signal"] + rng.normal(0, 1, len(frame)) > 0).astype(float)
-    return frame
 
 
 # ---- ROC -----------------------------------------------------------------------------------------
