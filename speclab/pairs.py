@@ -21,6 +21,12 @@ os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")
 WEIGHTS = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
 
 
+class ModelsMissing(ValueError):
+    """A model's weights are asked for and are not on this machine; the message says how to get
+    them. `make reproduce` knows it by its name.
+    """
+
+
 @dataclass(frozen=True)
 class Pair:
     """A target and a draft over one vocabulary.
@@ -185,8 +191,15 @@ def check_fits(
 
 
 def weight_bytes(folder: Path) -> int:
-    """Size of a model's safetensors; an error when there are none (pickled weights are refused)."""
+    """Size of a model's safetensors; an error when there are none (pickled weights are refused).
+
+    ModelsMissing where the folder has a source.json: `make pair` makes its weights.
+    """
     files = list(folder.glob("*.safetensors"))
+    if not files and (folder / "source.json").is_file():
+        raise ModelsMissing(
+            f"{folder} has no weights yet; `make pair PROFILE={folder.parent.name}` gets them"
+        )
     if not files:
         raise ValueError(
             f"{folder}: no *.safetensors (only these are loaded; pickled weights are refused). "

@@ -117,6 +117,8 @@ class Profile:
     position_bin: int = _number(32, 1, 65_536)
     block_prompts: int = _number(10, 1, 1024)
     max_packed_tokens: int = _number(2048, 1, 1_000_000)
+    # shipped recordings, a folder for each kind; relative to the repository
+    traces: str | None = Field(None, description="a folder of traces is needed")
     notes: dict = dataclasses.field(default_factory=dict, compare=False)
 
     @field_validator("temperature", "top_p", mode="before")

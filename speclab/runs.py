@@ -60,6 +60,7 @@ NOT_IN_KEY = (
     "block_prompts",
     "max_packed_tokens",
     "position_bin",
+    "traces",
 )
 LIBRARIES = (
     "torch",
