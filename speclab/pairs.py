@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import torch
 
+from speclab import trimmed
 from speclab.lean import LeanBody, knows
 from speclab.model import LanguageModel
 from speclab.profiles import ROOT, ModelSpec, Profile
@@ -62,6 +63,8 @@ def load_pair(profile: Profile) -> Pair:
     tokenizer = load_tokenizer(target.folder)
     sizes = target.vocab, draft.vocab
     shared = check_vocabularies(tokenizer, load_tokenizer(draft.folder), sizes)
+    if trimmed.is_trimmed(draft.folder):
+        trimmed.check_kept(draft.folder, draft.head.kept, shared)
     target.vocab = draft.vocab = shared
     facts = {
         "target": model_facts(profile.target, target),
@@ -84,6 +87,8 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
     check_fits(folder, device, dtype, quantised)
     if quantised:
         network = _load_quantised(folder, spec, device, dtype)
+    elif trimmed.is_trimmed(folder):
+        network = _load_trimmed(folder, dtype).to(device)
     else:
         network = _load_plain(folder, dtype).to(device)
     _check_window(network.config, context)
@@ -114,9 +119,10 @@ def model_folder(spec: ModelSpec) -> Path:
     places = [Path(spec.path), ROOT / spec.path]
     if attached := os.environ.get("SPECLAB_MODELS"):
         places.append(Path(attached) / spec.path)
-    for place in places:
-        if (place / "config.json").is_file():
-            return place
+    there = [place for place in places if (place / "config.json").is_file()]
+    whole = [place for place in there if any(place.glob("*.safetensors"))]
+    if there:
+        return [*whole, *there][0]
     if spec.path.count("/") != 1 or any(place.is_dir() for place in places):
         raise ValueError(
             f"model {spec.path!r}: no config.json in {', '.join(map(str, places))}; "
@@ -138,10 +144,11 @@ def model_folder(spec: ModelSpec) -> Path:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a model folder."""
+    """The tokenizer of a model folder; a trimmed draft has that of the model it reads by."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    place = trimmed.base_folder(folder) or folder
+    return AutoTokenizer.from_pretrained(place, trust_remote_code=False)
 
 
 # ---- device, dtype, memory -----------------------------------------------------------------------
@@ -256,6 +263,12 @@ def _load_plain(folder: Path, dtype: torch.dtype) -> Any:
     return network
 
 
+def _load_trimmed(folder: Path, dtype: torch.dtype) -> Any:
+    if base := trimmed.base_folder(folder):
+        weight_bytes(base)  # says what to do where they are missing
+    return trimmed.load_trimmed(folder, dtype)
+
+
 def _no_cache(name: str, why: str) -> ValueError:
     return ValueError(
         f"{name}: rejected tokens must be taken back from a key/value cache, and {why}; "
@@ -318,7 +331,9 @@ def _probe(model: LanguageModel, name: str) -> None:
             name, f"only {len(cache.layers)} of its {layers} layers write to ours"
         )
     packed = model.head(hidden)[0, 1:].float()
-    gap, scale = float((packed - alone).abs().max()), float(alone.abs().max())
+    said = alone.isfinite()  # a trimmed draft cannot say all tokens
+    gap = float((packed - alone)[said].abs().max())
+    scale = float(alone[said].abs().max())
     tolerance = 1e-3 if model.dtype == torch.float32 else 0.05
     if not gap <= tolerance * max(scale, 1.0):
         raise ValueError(
@@ -391,4 +406,5 @@ def model_facts(spec: ModelSpec, model: LanguageModel) -> dict:
         "layers": config.num_hidden_layers,
         "width": config.hidden_size,
         "heads": config.num_attention_heads,
+        "tokens_said": trimmed.tokens_said(model.head),
     }

@@ -129,22 +129,30 @@ def load_run(folder: str | Path) -> Run:
 
 
 def weights_digest(folder: Path) -> str:
-    """The hub's commit for a snapshot, else a hash of weights, configuration and tokenizer."""
+    """The hub's commit for a snapshot, else a hash of weights, configuration and tokenizer. Weights
+    that are to be made from a `source.json` and are not there yet count by the hash it names.
+    """
     if re.fullmatch(r"[0-9a-f]{40}", folder.name):
         return folder.name
-    total = hashlib.sha256()
-    for file in sorted(
-        [
-            *folder.glob("*.safetensors"),
-            folder / "config.json",
-            folder / "tokenizer.json",
-        ]
-    ):
+    digests = _promised_weights(folder)
+    settings = [folder / "config.json", folder / "tokenizer.json"]
+    for file in [*folder.glob("*.safetensors"), *settings]:
         if file.is_file():
-            total.update(
-                _file_digest(file, file.stat().st_size, file.stat().st_mtime_ns)
-            )
+            state = file.stat()
+            digests[file.name] = _file_digest(file, state.st_size, state.st_mtime_ns)
+    total = hashlib.sha256()
+    for name in sorted(digests):
+        total.update(digests[name])
     return total.hexdigest()[:40]
+
+
+def _promised_weights(folder: Path) -> dict[str, bytes]:
+    """SHA-256 by name of the weights that the folder's source.json promises; {} without one."""
+    source = folder / "source.json"
+    if not source.is_file():
+        return {}
+    weights = json.loads(source.read_text(encoding="utf-8"))["weights"]
+    return {name: bytes.fromhex(facts["sha256"]) for name, facts in weights.items()}
 
 
 @cache

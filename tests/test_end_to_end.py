@@ -35,7 +35,7 @@ PARAMETERS = {
         "pass_repeats=3",
         "probe_prompts=1",
         "probe_repeats=1",
-        "check_prompts=1",
+        "check_prompts=2",
         "check_repeats=1",
     ],
     "10_wall_clock": [

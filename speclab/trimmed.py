@@ -1,0 +1,118 @@
+"""A draft that can say only some of the tokens: q is 0 elsewhere, which every lossless rule allows.
+
+A small draft's time is mostly its head, so the head is cut to the tokens that the target really
+writes (FR-Spec, arXiv:2502.14856; EAGLE-3, arXiv:2503.01840). Its folder holds a config.json with
+`kept_tokens` (how many) and, where its embedding is made from another model's, `embedding_of` (that
+model's folder, relative to this one), and a model.safetensors with the network's weights and
+
+    kept        int [K], ascending: the token id of each row of the head
+    embed_map   [width of the other model, width]: a token is read as the other's row times it, but
+    embed_kept  [K, width]: the kept ones, which have rows of their own
+
+or the whole `model.embed_tokens.weight` instead of the last two.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+from torch.nn.functional import linear
+
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+class TrimmedHead(torch.nn.Module):
+    """An output layer with a row for each token of `kept`; logits [..., out_features], -inf where
+    it has none.
+    """
+
+    def __init__(self, weight: Tensor, kept: Tensor, vocab: int):
+        super().__init__()
+        self.weight = torch.nn.Parameter(weight, requires_grad=False)
+        self.register_buffer("kept", kept)
+        self.out_features = vocab
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Logits of hidden states [..., width]."""
+        said = linear(hidden, self.weight)
+        logits = said.new_full((*said.shape[:-1], self.out_features), -torch.inf)
+        return logits.index_copy_(-1, self.kept, said)
+
+
+def tokens_said(head: Any) -> int:
+    """How many tokens an output layer can say."""
+    return len(head.kept) if isinstance(head, TrimmedHead) else head.out_features
+
+
+def base_folder(folder: Path) -> Path | None:
+    """The model whose embedding (and tokenizer) a draft reads by; None where it has its own."""
+    config = _config(folder)
+    return (folder / config["embedding_of"]) if "embedding_of" in config else None
+
+
+def is_trimmed(folder: Path) -> bool:
+    """True for the folder of a draft with a trimmed vocabulary."""
+    return "kept_tokens" in _config(folder)
+
+
+def _config(folder: Path) -> dict:
+    return json.loads((folder / "config.json").read_text(encoding="utf-8"))
+
+
+def load_trimmed(folder: Path, dtype: torch.dtype) -> Any:
+    """The network of a trimmed draft, joined in float32 with the embedding it is made from.
+
+    ValueError for a map that does not fit: ids that are not there, twice or out of order, or
+    weights that are missing or of another shape.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    weights = load_file(folder / "model.safetensors")
+    kept = weights.pop("kept", torch.empty(0)).long()
+    check_kept(folder, kept, config.vocab_size)
+    if "embed_map" in weights:
+        weights[EMBEDDING] = _joined(folder, weights, kept)
+    head = TrimmedHead(weights[HEAD].to(dtype), kept, config.vocab_size)
+    network = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    network.set_output_embeddings(head)
+    try:
+        network.load_state_dict(weights | {"lm_head.kept": kept})
+    except RuntimeError as error:
+        said = " ".join(str(error).split()[:30])
+        raise ValueError(f"{folder}: {said} …; fetch the model again, whole") from error
+    return network
+
+
+def check_kept(folder: Path, kept: Tensor, vocab: int) -> None:
+    """ValueError unless `kept` names different tokens of a vocabulary, in ascending order."""
+    if not len(kept):
+        raise ValueError(f"{folder}: no `kept` in model.safetensors; fetch it again")
+    if kept.min() < 0 or kept.max() >= vocab:
+        wrong = kept[(kept < 0) | (kept >= vocab)][:3].tolist()
+        raise ValueError(
+            f"{folder}: `kept` names token ids that the target does not have, as {wrong} "
+            f"(it has {vocab}); use the draft of this target"
+        )
+    if (kept.diff() <= 0).any():
+        raise ValueError(
+            f"{folder}: `kept` is not ascending, or names a token twice; fetch it again"
+        )
+
+
+def _joined(folder: Path, weights: dict[str, Tensor], kept: Tensor) -> Tensor:
+    """The embedding, float32 [vocabulary, width]; takes its parts out of `weights`."""
+    rows = base_embedding(base_folder(folder)).float()
+    embedding = rows @ weights.pop("embed_map").float()
+    embedding[kept] = weights.pop("embed_kept").float()
+    return embedding
+
+
+def base_embedding(folder: Path) -> Tensor:
+    """The embedding of a model folder, without its other weights."""
+    with safe_open(folder / "model.safetensors", "pt") as opened:
+        return opened.get_tensor(EMBEDDING)
