@@ -264,9 +264,21 @@ def _load_plain(folder: Path, dtype: torch.dtype) -> Any:
 
 
 def _load_trimmed(folder: Path, dtype: torch.dtype) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
     if base := trimmed.base_folder(folder):
         weight_bytes(base)  # says what to do where they are missing
-    return trimmed.load_trimmed(folder, dtype)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    weights, kept = trimmed.trimmed_weights(folder, config.vocab_size)
+    head = trimmed.TrimmedHead(weights[trimmed.HEAD], kept, config.vocab_size)
+    network = AutoModelForCausalLM.from_config(config)
+    network.set_output_embeddings(head)
+    try:
+        network.load_state_dict(weights | {"lm_head.kept": kept})
+    except RuntimeError as error:
+        said = " ".join(str(error).split()[:30])
+        raise ValueError(f"{folder}: {said} …; fetch the model again, whole") from error
+    return network.to(dtype)
 
 
 def _no_cache(name: str, why: str) -> ValueError:

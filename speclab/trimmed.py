@@ -63,29 +63,18 @@ def _config(folder: Path) -> dict:
     return json.loads((folder / "config.json").read_text(encoding="utf-8"))
 
 
-def load_trimmed(folder: Path, dtype: torch.dtype) -> Any:
-    """The network of a trimmed draft, joined in float32 with the embedding it is made from.
+def trimmed_weights(folder: Path, vocab: int) -> tuple[dict[str, Tensor], Tensor]:
+    """The weights of a trimmed draft's network by name, and the kept ids [K]; the embedding is
+    joined in float32 with that of the model it reads by.
 
-    ValueError for a map that does not fit: ids that are not there, twice or out of order, or
-    weights that are missing or of another shape.
+    ValueError for kept ids that are not there, twice or out of order.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     weights = load_file(folder / "model.safetensors")
     kept = weights.pop("kept", torch.empty(0)).long()
-    check_kept(folder, kept, config.vocab_size)
+    check_kept(folder, kept, vocab)
     if "embed_map" in weights:
         weights[EMBEDDING] = _joined(folder, weights, kept)
-    head = TrimmedHead(weights[HEAD].to(dtype), kept, config.vocab_size)
-    network = AutoModelForCausalLM.from_config(config, dtype=dtype)
-    network.set_output_embeddings(head)
-    try:
-        network.load_state_dict(weights | {"lm_head.kept": kept})
-    except RuntimeError as error:
-        said = " ".join(str(error).split()[:30])
-        raise ValueError(f"{folder}: {said} …; fetch the model again, whole") from error
-    return network
+    return weights, kept
 
 
 def check_kept(folder: Path, kept: Tensor, vocab: int) -> None:

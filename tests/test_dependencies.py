@@ -53,7 +53,7 @@ PURE = (
 ONLY = {
     "matplotlib": {"figures"},
     "seaborn": {"figures"},
-    "transformers": {"pairs"},
+    "transformers": {"pairs", "ops.pair"},  # ops.pair: converts GGUF files
     "gptqmodel": {"ops.probe", "pairs", "drafts.quantise"},
     "papermill": {"ops.reproduce"},
     "nbconvert": {"ops.report"},
