@@ -30,6 +30,7 @@ PURE = (
     "analysis.best_tree",
     "analysis.published",
     "analysis.sweep",
+    "analysis.loops",
     "analysis.stopping",
     "analysis.power",
     "analysis.choose",

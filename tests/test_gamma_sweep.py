@@ -284,3 +284,50 @@ def test_numbers_are_named_by_domain_and_text():
         "block_efficiency_code_t1": 2.0,
         "best_gamma_code_t1": 4,
     }
+
+
+# ---- loops ---------------------------------------------------------------------------------------
+
+
+def looping(prompts=5):
+    """Greedy texts whose draft is right in the loop only, and sampled ones without any loop."""
+    ranks = [1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0]
+    columns = {"p_token": 0.5, "q_token": 0.25, "overlap": 0.5}
+    greedy = texts(*[ranks] * prompts, **columns)
+    recorded = {}
+    for text, token in (
+        ("T = 0", greedy["position"] % 4),
+        ("T = 1", greedy["position"]),
+    ):
+        recorded[text] = SimpleNamespace(trace=greedy.assign(token=token))
+    return recorded
+
+
+def test_outside_loops_the_loop_buys_nothing():
+    recorded = looping()
+    beside = study.beside_loops(study.replay_both(recorded, 4), recorded, 4)
+    numbers = study.loop_numbers(beside, 4, gamma=4, c=0.05)
+    tau, best = (
+        numbers[name].at(domain="code") for name in ("block_efficiency[4]", study.BEST)
+    )
+    # blocks: seven of one token, then the loop's five tokens in one block
+    assert tau.at(text="T = 0").value == pytest.approx(12 / 8)
+    assert tau.at(text="T = 0 outside loops").value == 1
+    assert [best.at(text=text).value for text in ("T = 0", "T = 0 outside loops")] == [
+        4,
+        0,
+    ]
+    assert (
+        study.same_choice(best)
+        == "The best gamma moves outside loops in code (4 becomes 0)."
+    )
+    curves = study.loop_curves(beside, 4).at(text="T = 0 outside loops")
+    assert curves.frame["estimate"].tolist() == [1, 1, 1, 1]
+
+
+def test_a_choice_that_stays_is_said_to():
+    rows = [
+        (text, "code", 3, 3, 3) for text in ("T = 0", "T = 0 outside loops", "T = 1")
+    ]
+    said = study.same_choice(table_of(rows, ["text", "domain"]))
+    assert said == "The best gamma is the same outside loops in every domain."

@@ -51,7 +51,7 @@ def positions(trace: pd.DataFrame, rule: str = "greedy") -> pd.DataFrame:
     else:
         rows = require(trace, [*names, "draft_rank"], "trace").sort_values(names)
         own = accept = (rows["draft_rank"] == 0).astype(float)
-    following = own.shift(-1).where(rows["prompt_id"] == rows["prompt_id"].shift(-1))
+    following = own.shift(-1).where(_followed(rows))
     sums = rows[["prompt_id", "domain"]].assign(
         positions=1.0,
         accept=accept,
@@ -61,6 +61,13 @@ def positions(trace: pd.DataFrame, rule: str = "greedy") -> pd.DataFrame:
         both=(own * following).fillna(0.0),
     )
     return sums.groupby(["prompt_id", "domain"], observed=True).sum().reset_index()
+
+
+def _followed(rows: pd.DataFrame) -> pd.Series:
+    """Is the next row the next position of the same text? (Rows may have been left out.)"""
+    after = rows.shift(-1)
+    same_text = rows["prompt_id"] == after["prompt_id"]
+    return same_text & (rows["position"] + 1 == after["position"])
 
 
 def per_prompt(sums: pd.DataFrame, at: pd.DataFrame) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import cost, figures, notebook, replay, score, stats
-from speclab.analysis import significance, sweep
+from speclab.analysis import loops, significance, sweep
 from speclab.decode import decode_prompt
 from speclab.draft import Shape
 from speclab.estimates import Estimates, stack
@@ -34,6 +34,7 @@ LOOKS = {
     name: {"marker": "", "linewidth": 1.1, "color": colour, "linestyle": line}
     for name, (*_, colour, line) in CURVES.items()
 }
+BEST = "best gamma"
 BESIDE = ["gamma", "decoded", "low", "high", "replayed", "difference"]
 BESIDE += ["difference_low", "difference_high", "prompts", "unequal"]
 PREDICTED = ("iid", "iid_low", "iid_high", "markov", "markov_low", "markov_high")
@@ -469,6 +470,69 @@ def larger(share: pd.DataFrame, first: str, second: str) -> str:
             f"{text}: larger in {above:.0%} of the resamples, the same in {same:.0%}"
         )
     return "; ".join(said)
+
+
+# ---- loops ---------------------------------------------------------------------------------------
+
+
+def beside_loops(
+    frames: Frames, recorded: Mapping[str, Run], largest: int
+) -> dict[str, pd.DataFrame]:
+    """One row a prompt, visited blocks, of the greedy texts, of what lies outside loops there (the
+    blocks that begin outside), and of the sampled texts.
+    """
+    return {
+        loops.WHOLE: frames["T = 0", "visited"],
+        loops.OUTSIDE: loops.outside_per_prompt(recorded["T = 0"].trace, largest),
+        loops.SAMPLED: frames["T = 1", "visited"],
+    }
+
+
+def loop_curves(texts: Mapping[str, pd.DataFrame], largest: int) -> Estimates:
+    """`block_efficiency` by text, domain and gamma."""
+    known = {"block_efficiency": sweep.estimators(largest, 0.0)["block_efficiency"]}
+    parts = {}
+    for text, frame in texts.items():
+        table = sweep.by_gamma(frame, known)
+        parts[text] = table[table["domain"].isin(frame["domain"])]
+    rows = stack(parts, "text")
+    keys = ["text", "domain", "gamma"]
+    return Estimates(rows[[*keys, "estimate", "low", "high"]])
+
+
+def loop_numbers(
+    texts: Mapping[str, pd.DataFrame], largest: int, gamma: int, c: float
+) -> dict[str, Estimates]:
+    """The main numbers of `beside_loops` by text and domain: `block_efficiency[gamma]` (as of
+    `loops.side_by_side`), and at an assumed c the best gamma, whose interval holds 95 % of the
+    resamples' choices.
+    """
+    known = sweep.estimators(largest, c)
+    tau = score.member(known["block_efficiency"], gamma)
+    best = {
+        text: sweep.choices(sweep.best_gamma(frame, known["speedup"]))
+        for text, frame in texts.items()
+    }
+    return {
+        tau.name: loops.side_by_side(*texts.values(), tau),
+        BEST: Estimates.of(stack(best, "text"), "best", ["text", "domain"], digits=0),
+    }
+
+
+def same_choice(best: Estimates) -> str:
+    """Is the best gamma of each domain the same outside loops? In words."""
+    wide = best.frame.pivot(index="domain", columns="text", values="estimate")
+    wide = wide.loc[pd.unique(best.frame["domain"])].astype(int)
+    moved = wide[wide[loops.WHOLE] != wide[loops.OUTSIDE]]
+    if moved.empty:
+        return "The best gamma is the same outside loops in every domain."
+    said = [
+        f"{domain} ({whole} becomes {outside})"
+        for domain, whole, outside in zip(
+            moved.index, moved[loops.WHOLE], moved[loops.OUTSIDE], strict=True
+        )
+    ]
+    return f"The best gamma moves outside loops in {', '.join(said)}."
 
 
 def numbers(

@@ -1,0 +1,219 @@
+"""Loops: the positions at which a text repeats itself, and what an estimate is without them.
+
+A small model's greedy text runs into loops, and a draft that copies them looks good for a reason
+that has nothing to do with language. So every number of greedy text stands beside its value outside
+loops, and the one of sampled text.
+
+A position *repeats* when its token ends a run of NGRAM tokens which the same continuation (the
+prompt not included) has had before; it lies *outside loops* when it does not. The mark looks back
+only: the first tokens of a loop, and the one that leaves it, lie outside. What is averaged outside
+loops is
+* over positions (and the nodes that hang on them): those outside loops;
+* over blocks: of the blocks that a decoder visits in the whole text, those whose first token lies
+  outside loops. A block counts whole, so one that runs into a loop keeps what it gets there.
+A loop once begun mostly lasts, so the positions outside lie early in their texts. NumPy and pandas.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pandas as pd
+
+from speclab import replay, score, stats
+from speclab.analysis import sweep
+from speclab.estimates import Estimates, stack
+from speclab.score import Estimator, domains_in, require
+from speclab.stats import MIN_PROMPTS, RESAMPLES
+
+NGRAM = 4  # tokens of a run that counts as said again
+WHOLE, OUTSIDE, SAMPLED = "T = 0", "T = 0 outside loops", "T = 1"
+CHANGE = "outside less whole"  # what leaving loops out does at T = 0, prompts paired
+WORDS = (  # of `Estimates.sentence`, for the rows CHANGE
+    "outside loops it is higher in",
+    "outside loops it is lower in",
+    "outside loops it cannot be told apart in",
+)
+
+
+# ---- which positions repeat ----------------------------------------------------------------------
+
+
+def repeats(trace: pd.DataFrame, n: int = NGRAM) -> pd.Series:
+    """Does a position's token end a run of `n` tokens that its own text has had before (the two may
+    overlap)? bool, aligned with the rows of `trace`, which may be in any order.
+
+    `trace` needs prompt_id, position (counted from 0 in each prompt) and token. ValueError: n below
+    1, missing columns, positions that are missing or there twice.
+    """
+    if n < 1:
+        raise ValueError(f"n={n}: a run has at least 1 token")
+    require(trace, ["prompt_id", "position", "token"], "trace")
+    prompt = pd.factorize(trace["prompt_id"])[0]
+    order = np.lexsort((trace["position"], prompt))
+    text = trace[["position", "token"]].iloc[order].assign(prompt=prompt[order])
+    text = text.reset_index(drop=True)
+    expected = text.groupby("prompt").cumcount()
+    if (text["position"] != expected).any():
+        row = order[(text["position"] != expected).argmax()]
+        raise ValueError(
+            f"trace: the positions of prompt {trace['prompt_id'].iloc[row]!r} are not 0, 1, 2, …, "
+            "each once: mark whole texts, and filter afterwards"
+        )
+    of_text = text.groupby("prompt")["token"]
+    run = pd.DataFrame({f"{back} before": of_text.shift(back) for back in range(n)})
+    again = run.assign(prompt=text["prompt"]).duplicated() & (expected >= n - 1)
+    found = np.zeros(len(trace), bool)
+    found[order] = again
+    return pd.Series(found, trace.index, name="repeats")
+
+
+def outside(
+    frame: pd.DataFrame, trace: pd.DataFrame, at: str = "position", n: int = NGRAM
+) -> pd.DataFrame:
+    """The rows of `frame` (a trace, nodes, blocks) whose position `at` lies outside loops; `trace`
+    holds the whole texts. ValueError as of `repeats`, and for a row of no position of `trace`.
+    """
+    columns = require(frame, ["prompt_id", at], "frame")[["prompt_id", at]]
+    places = pd.MultiIndex.from_frame(trace[["prompt_id", "position"]])
+    row = places.get_indexer(pd.MultiIndex.from_frame(columns))
+    if (row < 0).any():
+        first = columns.iloc[(row < 0).argmax()].to_dict()
+        raise ValueError(
+            f"{(row < 0).sum()} rows have no position in the trace, the first {first}: "
+            "give the trace of the same run"
+        )
+    return frame[~repeats(trace, n).to_numpy()[row]]
+
+
+def share(traces: Mapping[str, pd.DataFrame], n: int = NGRAM) -> Estimates:
+    """Share of the positions that repeat, by text (the keys of `traces`), domain and `all` (mean of
+    the domains): temperature, domain, estimate, low, high.
+    """
+    repeated = score.mean_of("repeats")
+    parts = {
+        text: by_known_domain(trace.assign(repeats=repeats(trace, n)), repeated)
+        for text, trace in traces.items()
+    }
+    return Estimates(stack(parts, "temperature"))
+
+
+# ---- blocks --------------------------------------------------------------------------------------
+
+
+def outside_sums(trace: pd.DataFrame, gammas: Iterable[int]) -> pd.DataFrame:
+    """`replay.chain_sums` (greedy rule, visited blocks) of the blocks whose first token lies
+    outside loops. Each text has one at least: its first block.
+    """
+    parts = {}
+    for gamma in gammas:
+        blocks = outside(replay.replay(trace, gamma), trace, "start")
+        parts[gamma] = replay.prompt_sums(blocks)
+    columns = ["gamma", "prompt_id", "domain", "blocks", "drafted", "accepted"]
+    return stack(parts, "gamma")[[*columns, "emitted", "truncated"]]
+
+
+def outside_per_prompt(trace: pd.DataFrame, largest: int) -> pd.DataFrame:
+    """`sweep.per_prompt` at gamma = 1..largest of the blocks and the positions outside loops."""
+    sums = outside_sums(trace, range(1, largest + 1))
+    return sweep.per_prompt(sums, sweep.positions(outside(trace, trace)))
+
+
+# ---- side by side --------------------------------------------------------------------------------
+
+
+def by_known_domain(
+    frame: pd.DataFrame, estimator: Estimator, domains: Iterable[str] | None = None
+) -> pd.DataFrame:
+    """`stats.by_domain` of an estimator of one number, without `pooled`: domain, estimate, low,
+    high, n_prompts. A domain (default: those of the frame) with fewer prompts than an interval
+    needs is undefined (NaN), and so is then the mean of all: it cannot be told.
+    """
+    wanted = list(domains or domains_in(frame))
+    prompts = frame.groupby("domain", observed=True)["prompt_id"].nunique()
+    prompts = prompts.reindex(wanted, fill_value=0)
+    enough = list(prompts.index[prompts >= MIN_PROMPTS])
+    names = [*wanted, score.ALL]
+    table = pd.DataFrame(index=pd.Index(names, name="domain"))
+    if enough:
+        known = frame[frame["domain"].isin(enough)]
+        found = stats.by_domain(known, estimator, RESAMPLES).set_index("domain")
+        table = table.join(found[["estimate", "low", "high"]])
+    table = table.reindex(columns=["estimate", "low", "high"])
+    if len(enough) < len(wanted):
+        table.loc[score.ALL] = np.nan
+    return table.assign(n_prompts=[*prompts, prompts.sum()]).reset_index()
+
+
+def side_by_side(
+    whole: pd.DataFrame,
+    part: pd.DataFrame,
+    sampled: pd.DataFrame,
+    estimator: Estimator,
+    of_sampled: Estimator | None = None,
+) -> Estimates:
+    """One number of the greedy texts, of what lies outside loops there, the change from the first
+    to the second (prompts paired), and of the sampled texts: text (WHOLE, OUTSIDE, CHANGE,
+    SAMPLED), domain, estimate, low, high, n_prompts.
+
+    whole, part: frames of greedy text with the same columns, all rows and those outside loops
+    (`outside`, or sums over blocks). of_sampled: the estimator at T = 1, where its rule is another.
+    Undefined (NaN) where too few prompts are left.
+    """
+    domains = domains_in(whole)
+    both = pd.concat([whole.assign(is_part=False), part.assign(is_part=True)])
+    rows = {
+        WHOLE: by_known_domain(whole, estimator),
+        OUTSIDE: by_known_domain(part, estimator, domains),
+        CHANGE: by_known_domain(both, _change(estimator)),
+        SAMPLED: by_known_domain(sampled, of_sampled or estimator),
+    }
+    undefined = rows[OUTSIDE]["estimate"].isna().to_numpy()
+    rows[CHANGE].loc[undefined, ["estimate", "low", "high"]] = np.nan
+    return Estimates(stack(rows, "text"))
+
+
+def _change(estimator: Estimator) -> Estimator:
+    """The estimator of the rows `is_part` less that of the others."""
+
+    def columns(frame: pd.DataFrame) -> np.ndarray:
+        sums, is_part = estimator.columns(frame), frame["is_part"].to_numpy()[:, None]
+        return np.hstack([np.where(is_part, 0.0, sums), np.where(is_part, sums, 0.0)])
+
+    def value(totals: np.ndarray) -> np.ndarray:
+        whole, part = np.split(totals, 2, axis=-1)
+        return estimator.value(part) - estimator.value(whole)
+
+    return Estimator(f"{estimator.name}, {CHANGE}", columns, value, estimator.scalar)
+
+
+def in_rows(numbers: Mapping[str, Estimates]) -> pd.DataFrame:
+    """Several numbers of `side_by_side`, by name, as one tidy table: number, text, domain,
+    estimate, low, high.
+    """
+    columns = ["number", "text", "domain", "estimate", "low", "high"]
+    return Estimates.stacked(numbers, "number").frame[columns]
+
+
+def in_cells(numbers: Mapping[str, Estimates]) -> pd.DataFrame:
+    """The same as cells '0.56 [0.55, 0.58]', a row for each number and text, a column a domain."""
+    parts = {name: one.wide("text", "domain") for name, one in numbers.items()}
+    return stack(parts, "number").fillna("")
+
+
+# ---- in words ------------------------------------------------------------------------------------
+
+
+def said(shares: Estimates) -> str:
+    """How much of each text repeats, in the mean of the domains, in words, from `share`."""
+    means = shares.at(domain=score.ALL).listed("temperature")
+    return (
+        f"**Loops.** This share of the positions ends a run of {NGRAM} tokens which the same text "
+        f"has had before, in the mean of the domains: {means}."
+    )
+
+
+def change_said(name: str, beside: Estimates) -> str:
+    """What leaving loops out does to one number of `side_by_side`, in words."""
+    means = beside.at(domain=score.ALL).without(text=CHANGE).listed("text")
+    change = beside.at(text=CHANGE).without(domain=score.ALL)
+    return f"{name}, mean of the domains: {means}; {change.sentence(*WORDS)}."
