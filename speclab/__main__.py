@@ -128,6 +128,25 @@ def _record(
     click.echo(f"{rows['trace']} positions, {rows['nodes']} nodes in {run.folder}")
 
 
+@verb("pack")
+@click.argument("run", type=Path)
+@option("--out", type=Path, required=True, help="Folder of the trace: a new one.")
+@option("--kind", help="Where the folder of the run does not tell, as greedy.")
+@option(
+    "--licence",
+    metavar="TEXT",
+    help="Of prompts and text, in a line (default: `licence` of the profile's notes).",
+)
+def _pack(run: Path, out: Path, kind: str | None, licence: str | None) -> None:
+    """Write the finished run in the folder RUN as a trace to give away: tables, manifest, card."""
+    from speclab import runs, traces
+
+    recorded = runs.load_run(run)
+    folder = traces.pack(recorded, out, runs.kind_of(recorded, kind), licence)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    click.echo(f"{size / 1e6:.1f} MB in {folder}; it is described in its README.md")
+
+
 @verb("decode")
 @PROFILE
 @option(

@@ -112,17 +112,29 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
 # ---- where it is ---------------------------------------------------------------------------------
 
 
-def model_folder(spec: ModelSpec) -> Path:
-    """The local folder of a model: as named, relative to the repository, under SPECLAB_MODELS, or
-    fetched from the hub.
-    """
+def _places(spec: ModelSpec) -> list[Path]:
     places = [Path(spec.path), ROOT / spec.path]
     if attached := os.environ.get("SPECLAB_MODELS"):
         places.append(Path(attached) / spec.path)
-    there = [place for place in places if (place / "config.json").is_file()]
+    return places
+
+
+def local_folder(spec: ModelSpec) -> Path | None:
+    """The folder of a model that is here without the hub: as named, relative to the repository, or
+    under SPECLAB_MODELS; one with weights before one without.
+    """
+    there = [place for place in _places(spec) if (place / "config.json").is_file()]
     whole = [place for place in there if any(place.glob("*.safetensors"))]
-    if there:
-        return [*whole, *there][0]
+    return next(iter([*whole, *there]), None)
+
+
+def model_folder(spec: ModelSpec) -> Path:
+    """The local folder of a model: as named, relative to the repository, under SPECLAB_MODELS, or
+    fetched from the hub (ModelsMissing where that fails).
+    """
+    if here := local_folder(spec):
+        return here
+    places = _places(spec)
     if spec.path.count("/") != 1 or any(place.is_dir() for place in places):
         raise ValueError(
             f"model {spec.path!r}: no config.json in {', '.join(map(str, places))}; "
@@ -136,7 +148,7 @@ def model_folder(spec: ModelSpec) -> Path:
         )
     except Exception as error:
         said = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ValueError(
+        raise ModelsMissing(
             f"model {spec.path!r} (revision {spec.revision}) is neither a folder nor to be had "
             f"from the hub: {said}. "
             "Without a network put it under a folder and set SPECLAB_MODELS to that folder"

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
+from speclab import traces
 from speclab.files import (
     SCHEMA_VERSION,
     SCHEMAS,
@@ -32,7 +33,7 @@ from speclab.files import (
     write_part,
     written,
 )
-from speclab.profiles import ROOT, Profile
+from speclab.profiles import ROOT, ModelSpec, Profile
 from speclab.prompts import Prompt, encode_prompts, load_prompts, prompts_digest
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ KINDS = {
     },  # what the draft would go on with, for stopping rules
     "chat-template": {"template": "chat"},
 }
+RUNS = ROOT / "data" / "runs"
 SAME_TEXT = {
     "balanced": "greedy",
     "chain": "greedy",
@@ -82,7 +84,8 @@ class Run:
     folder: Path
     manifest: dict
 
-    def _frame(self, name: str) -> pd.DataFrame:
+    def table(self, name: str) -> pa.Table:
+        """`trace` or `nodes` as it stands in its file. RunError when that is damaged."""
         path = self.folder / f"{name}.parquet"
         if not path.is_file():
             raise RunError(
@@ -101,28 +104,33 @@ class Run:
                 f"{path}: schema version {version}, this kit reads {SCHEMA_VERSION}; "
                 "record this run again"
             )
-        return table.to_pandas()
+        return table
 
     @cached_property
     def trace(self) -> pd.DataFrame:
         """One row per (prompt, position)."""
-        return self._frame("trace")
+        return self.table("trace").to_pandas()
 
     @cached_property
     def nodes(self) -> pd.DataFrame:
         """One row per drafted node."""
-        return self._frame("nodes")
+        return self.table("nodes").to_pandas()
 
 
 def load_run(folder: str | Path) -> Run:
-    """A finished run from its folder. RunError when it is not finished."""
+    """A finished run, or a packed trace, from its folder. RunError when it is not finished, or
+    damaged.
+    """
     path = Path(folder) / "manifest.json"
     if not path.is_file():
         raise RunError(
             f"{folder}: no manifest.json, so no finished run; "
             f"record it (python -m speclab record --out {folder})"
         )
-    return Run(Path(folder), json.loads(path.read_text()))
+    manifest = traces.read_manifest(path.parent)
+    if "files" in manifest:  # packed
+        traces.check_whole(path.parent, manifest)
+    return Run(path.parent, manifest)
 
 
 # ---- keys ----------------------------------------------------------------------------------------
@@ -169,21 +177,36 @@ def profile_prompts(profile: Profile) -> list[Prompt]:
     return load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
 
 
+def model_digest(spec: ModelSpec) -> str:
+    """What names a model's weights: a commit of the hub that is asked for (nothing is fetched for
+    that), else `weights_digest` of its folder.
+    """
+    from speclab.pairs import local_folder, model_folder
+
+    pinned = re.fullmatch(r"[0-9a-f]{40}", spec.revision or "")
+    if pinned and local_folder(spec) is None:
+        return spec.revision
+    return weights_digest(model_folder(spec))
+
+
+def pair_digests(profile: Profile) -> dict[str, str]:
+    """`model_digest` of the target and of the draft."""
+    return {name: model_digest(getattr(profile, name)) for name in ("target", "draft")}
+
+
+def _settings(profile: Profile) -> dict:
+    """The parameters that are part of the key."""
+    return {
+        name: value for name, value in asdict(profile).items() if name not in NOT_IN_KEY
+    }
+
+
 def run_key(profile: Profile, prompts: list[Prompt] | None = None) -> str:
     """Hash of everything that changes a run's numbers; `block_prompts` and `max_packed_tokens` do
     not. prompts: the profile's, where they are read already.
     """
-    from speclab.pairs import model_folder
-
-    settings = {
-        name: value for name, value in asdict(profile).items() if name not in NOT_IN_KEY
-    }
-    models = {"target": profile.target, "draft": profile.draft}
-    weights = {
-        name: weights_digest(model_folder(spec)) for name, spec in models.items()
-    }
     asked = prompts_digest(prompts or profile_prompts(profile))
-    content = [SCHEMA_VERSION, settings, weights, asked]
+    content = [SCHEMA_VERSION, _settings(profile), pair_digests(profile), asked]
     text = json.dumps(content, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -250,6 +273,7 @@ def _manifest(
         "key": key,
         "profile": asdict(profile),
         "pair": parts[0]["pair"],
+        "weights": pair_digests(profile),
         "rows": rows,
         "prompts": len(prompts),
         "prompts_cut": len(cuts),
@@ -352,29 +376,96 @@ def of_kind(profile: Profile, kind: str) -> Profile:
     return profile.replace(**KINDS[kind])
 
 
+def kind_of(run: Run, named: str | None = None) -> str:
+    """The kind that a run was recorded as: as `named`, else a trace says it, and of a folder under
+    data/runs it is in the name. ValueError where it is not told, or the settings are another's.
+    """
+    profile, key = run.manifest["profile"], run.manifest["key"]
+    own = {_name(profile["name"], kind, key): kind for kind in KINDS}
+    kind = named or run.manifest.get("kind") or own.get(run.folder.resolve().name)
+    if kind not in KINDS:
+        raise ValueError(
+            f"{run.folder}: kind={kind!r}; give --kind with one of {', '.join(KINDS)}"
+        )
+    for name, value in KINDS[kind].items():
+        if profile[name] != value:
+            raise ValueError(
+                f"{run.folder}: a run of kind {kind} has {name}={value}, this one has "
+                f"{profile[name]}; give another --kind"
+            )
+    return kind
+
+
 def load_or_record(
     profile: Profile, kind: str = "greedy", engine: "Engine | None" = None
 ) -> Run:
-    """The recorded run of (profile, kind) under data/runs, recorded now by `engine` if it is not
-    there yet (with a progress bar).
+    """The recorded run of (profile, kind): from data/runs, else from a shipped trace of its key,
+    else recorded now by `engine` (with a progress bar).
+
+    RunError for a trace that is damaged. ModelsMissing where it has to be recorded and the models
+    are not there.
     """
     prompts = profile_prompts(profile)
-    folder = _folder(profile, kind, prompts)
-    if (folder / "manifest.json").is_file():
-        return load_run(folder)
-    texts = None
-    if kind in SAME_TEXT:
-        other = _folder(profile, SAME_TEXT[kind], prompts)
-        if (other / "manifest.json").is_file():
-            texts = texts_of(load_run(other))
-    return record_run(
-        of_kind(profile, kind), folder, texts=texts, engine=engine, prompts=prompts
-    )
+    found = _recorded(profile, kind, prompts)
+    if found:
+        return found
+    asked = of_kind(profile, kind)
+    misfit = _misfit(asked, kind, prompts)
+    _check_models(asked, kind, misfit)
+    if misfit:
+        traces.say(f"{misfit}: recording")
+    same = kind in SAME_TEXT and _recorded(profile, SAME_TEXT[kind], prompts)
+    texts = texts_of(same) if same else None
+    folder = RUNS / _name(profile.name, kind, run_key(asked, prompts))
+    return record_run(asked, folder, texts=texts, engine=engine, prompts=prompts)
 
 
-def _folder(profile: Profile, kind: str, prompts: list[Prompt]) -> Path:
+def _name(profile: str, kind: str, key: str) -> str:
+    return f"{profile}-{kind}-{key}"
+
+
+def _recorded(profile: Profile, kind: str, prompts: list[Prompt]) -> Run | None:
+    """A finished run or a trace of this key, whatever kind it was recorded as; None without."""
     key = run_key(of_kind(profile, kind), prompts)
-    return ROOT / "data" / "runs" / f"{profile.name}-{kind}-{key}"
+    for name in (kind, *KINDS):
+        folder = RUNS / _name(profile.name, name, key)
+        if (folder / "manifest.json").is_file():
+            return load_run(folder)
+    folder = traces.find(traces.shipped(profile), key, kind)
+    if folder is None:
+        return None
+    run = load_run(folder)
+    traces.say(f"read from {_short(folder)} (recorded {run.manifest['finished'][:10]})")
+    return run
+
+
+def _misfit(asked: Profile, kind: str, prompts: list[Prompt]) -> str:
+    """What the shipped trace of this kind has otherwise than asked; "" where there is none."""
+    folder = traces.near(traces.shipped(asked), kind)
+    if folder is None:
+        return ""
+    digest = prompts_digest(prompts)
+    words = traces.differences(
+        traces.read_manifest(folder), _settings(asked), pair_digests(asked), digest
+    )
+    return f"{_short(folder)} is another run ({words})"
+
+
+def _check_models(asked: Profile, kind: str, misfit: str) -> None:
+    """ModelsMissing, with what is there and what is asked, where weights are not here."""
+    from speclab.pairs import ModelsMissing, model_folder, weight_bytes
+
+    try:
+        for spec in (asked.target, asked.draft):
+            weight_bytes(model_folder(spec))
+    except ModelsMissing as error:
+        there = misfit or f"no run or trace of {asked.name}, {kind}, has these settings"
+        raise ModelsMissing(f"{there}; to record it: {error}") from None
+
+
+def _short(folder: Path) -> str:
+    """A folder as it is named from the repository."""
+    return str(folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder)
 
 
 def texts_of(run: Run) -> dict[str, tuple[int, ...]]:

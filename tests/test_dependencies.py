@@ -26,6 +26,7 @@ PURE = (
     "profiles",
     "notebook",
     "runs",
+    "traces",
     "analysis.by_hand",
     "analysis.best_tree",
     "analysis.published",

@@ -51,11 +51,9 @@ class Policy:
 
 def identity(profile: Profile) -> dict[str, str]:
     """Digests of the weights of a profile's pair: what a policy is bound to."""
-    from speclab.pairs import model_folder
-    from speclab.runs import weights_digest
+    from speclab.runs import pair_digests
 
-    models = {"target": profile.target, "draft": profile.draft}
-    return {name: weights_digest(model_folder(spec)) for name, spec in models.items()}
+    return pair_digests(profile)
 
 
 def machine_facts(costs: Costs, device: str) -> dict[str, float | str]:
