@@ -65,8 +65,14 @@ if root == fetched:
 import pandas as pd
 
 from speclab import cost, notebook, runs, score, stats
-from speclab.analysis import power, published
-from speclab.studies.domain_acceptance import certainty, ladder, sensitivity, variance
+from speclab.analysis import loops, power, published
+from speclab.studies.domain_acceptance import (
+    certainty,
+    ladder,
+    loop_free,
+    sensitivity,
+    variance,
+)
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -518,6 +524,37 @@ for c in draft_costs:
     )
 assert tokens.lies_within(1, depth + 1)
 
+# %% [markdown]
+# ## 8. Do loops carry the result?
+# A draft that copies the loops of greedy text looks good for a reason that has nothing to do with
+# language (notebook 02, section 7). So the estimators of section 3 are given three times, the same
+# estimator on each text: on the whole greedy texts, *outside loops* (positions whose token ends no
+# run of four tokens that the same text has had before, and the trees that hang there), and on the
+# sampled texts.
+
+# %%
+repeated = loops.share({"T = 0": greedy.trace, "T = 1": sampled.trace})
+ctx.export(repeated, "loop-share")
+notebook.show_table(repeated.wide("temperature", "domain"))
+ctx.say(loops.said(repeated))
+
+# %%
+asked = loop_free.main_estimators(greedy, sampled)
+beside = loop_free.numbers(asked)
+ctx.export(loops.in_rows(beside), "loops")
+shown = {name: beside[name] for name in ("hit[1]", "alpha")}
+notebook.show_table(loops.in_cells(shown))
+for name, one in beside.items():
+    ctx.say(f"* {loops.change_said(f'`{name}`', one)}")
+
+# %%
+of_pairs = loop_free.verdicts(asked, level)
+ctx.export(of_pairs, "loop-verdicts")
+ctx.say("Pairs of domains that the test of section 3 tells apart in each text:")
+notebook.show_table(loop_free.counted(of_pairs))
+for text in (loops.OUTSIDE, loops.SAMPLED):
+    ctx.say(f"* Against the whole greedy texts, {loop_free.changed(of_pairs, text)}")
+
 # %%
 alpha = values.loc["alpha, T = 1"]
 detectable = plans.groupby("estimator")["detectable"].max()
@@ -569,7 +606,7 @@ ctx.record(
 # ## What we saw, what this does not show, what is next
 # * What we saw: the sentences above. The level of 'acceptance' and the order of the domains belong
 #   to an estimator; intervals belong to prompts, not to nodes, and the number of prompts decides
-#   what can be shown; E[L] above 1 decides nothing.
+#   what can be shown; E[L] above 1 decides nothing; section 8 says what of it loops carry.
 # * What this does not show: other prompts, pairs or prompt formats; longer texts; a difference
 #   smaller than section 4 says; how much the prompts of another pair differ, which a power of its
 #   own needs; speed, which needs measured costs (notebook 10). The T = 0 and T = 1 rows come from

@@ -12,11 +12,18 @@ from test_score import make_run
 from toy import record_block, toy_pair
 
 from speclab import replay, score, stats
+from speclab.analysis import loops
 from speclab.estimates import Estimates
 from speclab.prompts import EncodedPrompt
 from speclab.runs import Run, RunError
 from speclab.sampling import Sampling
-from speclab.studies.domain_acceptance import certainty, ladder, sensitivity, variance
+from speclab.studies.domain_acceptance import (
+    certainty,
+    ladder,
+    loop_free,
+    sensitivity,
+    variance,
+)
 from speclab.tree import static_tree
 
 # ---- the ladder ----------------------------------------------------------------------------------
@@ -442,3 +449,65 @@ def test_changes_are_said_by_variant():
     assert changes.at(unit="tokens per target pass").frame["estimator"].tolist() == [
         "block_efficiency, tree"
     ]
+
+
+# ---- loops ---------------------------------------------------------------------------------------
+
+
+def with_tokens(run, period):
+    """The run with a text that goes round after `period` tokens."""
+    return SimpleNamespace(
+        trace=run.trace.assign(token=run.trace["position"] % period), nodes=run.nodes
+    )
+
+
+def test_outside_loops_are_the_positions_before_the_text_goes_round():
+    run = make_run(prompts=6, positions=8)
+    run = with_tokens(run, period=2)  # from position 5 on it repeats
+    asked = loop_free.main_estimators(run, run)
+    found = loop_free.numbers(asked)
+    early = [frame[frame["position"] < 5] for frame in (run.trace, run.nodes)]
+    expected = dict(zip(("hit[1]", "block_efficiency"), early, strict=True))
+    for name, frame in expected.items():
+        code = found[name].at(domain="code", text=loops.OUTSIDE).value
+        own = asked[name].estimator(frame[frame["domain"] == "code"])
+        assert code == pytest.approx(own)
+    whole = found["alpha"].at(domain="code", text=loops.WHOLE).value
+    assert whole == found["alpha"].at(domain="code", text=loops.SAMPLED).value
+
+
+def pairs_of(*verdicts):
+    rows = zip(loop_free.TEXTS, verdicts, strict=True)
+    return pd.DataFrame(
+        [("alpha", text, "code − chat", verdict) for text, verdict in rows],
+        columns=["estimator", "text", "pair", "verdict"],
+    )
+
+
+def test_verdicts_that_change_are_said():
+    found = pairs_of("code > chat", ladder.NOT_APART, "code > chat")
+    assert loop_free.counted(found).iloc[0].tolist()[1:] == [
+        "1 of 1",
+        "0 of 1",
+        "1 of 1",
+    ]
+    said = loop_free.changed(found, loops.OUTSIDE)
+    assert (
+        "1 of 1 verdicts are others: `alpha` code − chat (code > chat becomes not"
+        in said
+    )
+    assert "every verdict is the same" in loop_free.changed(found, loops.SAMPLED)
+
+
+def test_domains_of_few_prompts_cannot_be_told():
+    run = with_tokens(make_run(prompts=6), period=100)
+    few = [
+        frame[(frame["domain"] != "math") | (frame["prompt_id"] == "math-0")]
+        for frame in (run.trace, run.nodes)
+    ]
+    run = SimpleNamespace(trace=few[0], nodes=few[1])
+    hit = {"hit[1]": loop_free.main_estimators(run, run)["hit[1]"]}
+    found = loop_free.verdicts(hit, 0.05).set_index("pair")["verdict"]
+    of_math = found[found.index.str.contains("math")]
+    assert (of_math == loop_free.UNTOLD).all() and (found != loop_free.UNTOLD).any()
+    assert len(found) == 3 * 6

@@ -166,7 +166,7 @@ def test_share_by_hand():
     found = loops.share({"T = 0": texts(*[LOOP] * 5), "T = 1": texts(*[[1, 2, 3]] * 5)})
     assert found.at(temperature="T = 0", domain="code").value == pytest.approx(2 / 9)
     assert found.at(temperature="T = 1", domain="all").value == 0
-    assert "T = 0 0.22 [0.22, 0.22], T = 1 0.00" in loops.said(found)
+    assert "0.22 [0.22, 0.22] (T = 0), 0.00 [0.00, 0.00] (T = 1)" in loops.said(found)
 
 
 def test_side_by_side_by_hand():

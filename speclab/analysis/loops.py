@@ -160,11 +160,10 @@ def side_by_side(
     Undefined (NaN) where too few prompts are left.
     """
     domains = domains_in(whole)
-    both = pd.concat([whole.assign(is_part=False), part.assign(is_part=True)])
     rows = {
         WHOLE: by_known_domain(whole, estimator),
         OUTSIDE: by_known_domain(part, estimator, domains),
-        CHANGE: by_known_domain(both, _change(estimator)),
+        CHANGE: by_known_domain(*_change(whole, part, estimator)),
         SAMPLED: by_known_domain(sampled, of_sampled or estimator),
     }
     undefined = rows[OUTSIDE]["estimate"].isna().to_numpy()
@@ -172,18 +171,26 @@ def side_by_side(
     return Estimates(stack(rows, "text"))
 
 
-def _change(estimator: Estimator) -> Estimator:
-    """The estimator of the rows `is_part` less that of the others."""
-
-    def columns(frame: pd.DataFrame) -> np.ndarray:
-        sums, is_part = estimator.columns(frame), frame["is_part"].to_numpy()[:, None]
-        return np.hstack([np.where(is_part, 0.0, sums), np.where(is_part, sums, 0.0)])
+def _change(
+    whole: pd.DataFrame, part: pd.DataFrame, estimator: Estimator
+) -> tuple[pd.DataFrame, Estimator]:
+    """Rows of both frames, and an estimator on them: that of `part` less that of `whole`."""
+    sums = [estimator.columns(frame) for frame in (whole, part)]
+    size = sums[0].shape[1]
+    nothing = [np.zeros_like(one) for one in sums]
+    columns = np.vstack(
+        [np.hstack([sums[0], nothing[0]]), np.hstack([nothing[1], sums[1]])]
+    )
+    rows = pd.DataFrame(columns, columns=[str(i) for i in range(2 * size)])
+    who = pd.concat([whole, part], ignore_index=True)[["prompt_id", "domain"]]
 
     def value(totals: np.ndarray) -> np.ndarray:
-        whole, part = np.split(totals, 2, axis=-1)
-        return estimator.value(part) - estimator.value(whole)
+        return estimator.value(totals[..., size:]) - estimator.value(totals[..., :size])
 
-    return Estimator(f"{estimator.name}, {CHANGE}", columns, value, estimator.scalar)
+    change = Estimator(
+        CHANGE, lambda frame: frame[list(rows)].to_numpy(np.float64), value
+    )
+    return who.join(rows), change
 
 
 def in_rows(numbers: Mapping[str, Estimates]) -> pd.DataFrame:
@@ -205,7 +212,7 @@ def in_cells(numbers: Mapping[str, Estimates]) -> pd.DataFrame:
 
 def said(shares: Estimates) -> str:
     """How much of each text repeats, in the mean of the domains, in words, from `share`."""
-    means = shares.at(domain=score.ALL).listed("temperature")
+    means = _listed(shares.at(domain=score.ALL), "temperature")
     return (
         f"**Loops.** This share of the positions ends a run of {NGRAM} tokens which the same text "
         f"has had before, in the mean of the domains: {means}."
@@ -214,6 +221,11 @@ def said(shares: Estimates) -> str:
 
 def change_said(name: str, beside: Estimates) -> str:
     """What leaving loops out does to one number of `side_by_side`, in words."""
-    means = beside.at(domain=score.ALL).without(text=CHANGE).listed("text")
+    means = _listed(beside.at(domain=score.ALL).without(text=CHANGE), "text")
     change = beside.at(text=CHANGE).without(domain=score.ALL)
     return f"{name}, mean of the domains: {means}; {change.sentence(*WORDS)}."
+
+
+def _listed(numbers: Estimates, by: str) -> str:
+    """'0.53 [0.51, 0.56] (T = 0), 0.04 [0.03, 0.05] (T = 1)'."""
+    return ", ".join(f"{one} ({name})" for name, one in numbers.groups(by))
