@@ -2,6 +2,7 @@
 or an interruption leaves behind.
 """
 
+import hashlib
 import json
 import os
 import signal
@@ -288,6 +289,100 @@ def test_a_dead_kernel_is_a_failed_notebook(repository, capsys):
     assert json.loads((repository / "build" / "tiny" / "01_good.json").read_text())[
         "error"
     ].startswith("Kernel died")
+
+
+ASKS_FOR_MODELS = """
+import json
+(folder / "01_captions.json").write_text(json.dumps({"plot": "half"}))
+(folder / "01_more.csv").write_text("half")
+class ModelsMissing(ValueError): pass
+if not list((pathlib.Path.cwd() / "weights" / "target").glob("*.safetensors")):
+    raise ModelsMissing("no weights yet; `make pair PROFILE=tiny` gets <them>")
+"""
+
+
+@pytest.fixture
+def modelless(repository, monkeypatch):
+    """A repository whose target is promised by a source.json; 01 asks for it, 02 does not."""
+    more = PARAMETERS + "\noverrides: dict = {}  # of the profile"
+    monkeypatch.setattr(sys.modules[__name__], "PARAMETERS", more)
+    write(repository, "02_also_good", FIGURE.format(number="02"))
+    write(repository, "01_good", FIGURE.format(number="01") + ASKS_FOR_MODELS)
+    for name in ("target", "draft"):
+        (repository / "weights" / name).mkdir(parents=True)
+    promised = hashlib.sha256(b"weights").hexdigest()
+    (repository / "weights" / "target" / "source.json").write_text(promised)
+    return repository
+
+
+def run_with_weights(root: Path) -> int:
+    places = [f"{name}.path={root / 'weights' / name}" for name in ("target", "draft")]
+    return run(root, "--set", *places)
+
+
+def test_a_notebook_without_its_models_is_no_failure_and_runs_when_they_are_there(
+    modelless, capsys
+):
+    figures = modelless / "figures" / "tiny"
+    figures.mkdir(parents=True)
+    committed = {"01_plot.png": b"as committed", "01_captions.json": b'{"plot": "so"}'}
+    for name, content in committed.items():
+        (figures / name).write_bytes(content)
+    for again in (False, True):
+        assert run_with_weights(modelless) == 0
+        out = capsys.readouterr().out.splitlines()
+        words = "no weights yet; `make pair PROFILE=tiny` gets <them>"
+        assert out[0].startswith("01_good")
+        assert out[0].endswith(f"1 figures  needs the models: {words}")
+        counts = f"({int(again)} up to date, 0 failed, 1 without the models they need)"
+        assert f"2 notebooks {counts}" in out[2]
+        found = {p.name: p.read_bytes() for p in figures.glob("01_*")}
+        assert found == committed
+        assert not list((modelless / "build/tiny").glob("01_*.ipynb"))
+    page = (modelless / "build" / "tiny" / "index.html").read_text()
+    assert "1 without the models they need" in page
+    assert "<code>make pair PROFILE=tiny</code> gets &lt;them&gt;" in page
+    assert "those of an earlier run" in page and "<figcaption>so</figcaption>" in page
+
+    first = ages(modelless)
+    weights = modelless / "weights" / "target" / "model.safetensors"
+    weights.write_bytes(b"weights")
+    assert run_with_weights(modelless) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].endswith("done") and "(1 up to date, 0 failed)" in out[2]
+    assert ages(modelless)["02_also_good"] == first["02_also_good"]
+    assert (figures / "01_plot.png").read_bytes() == b"not really a picture"
+    weights.write_bytes(b"others")
+    assert run_with_weights(modelless) == 0
+    assert "(0 up to date" in capsys.readouterr().out, "not the promised weights"
+
+
+def test_a_notebook_without_its_models_is_not_run_in_vain(modelless, monkeypatch):
+    assert run_with_weights(modelless) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reproduce, "execute", lambda *_: pytest.fail("it ran"))
+        assert run_with_weights(modelless) == 0
+
+
+def test_the_name_of_the_error_is_that_of_the_kit():
+    from speclab import pairs
+
+    assert pairs.ModelsMissing.__name__ == reproduce.MODELS_MISSING
+
+
+def test_traces_count_by_their_manifests(kit, monkeypatch):
+    places = [kit / "shipped" / "greedy", kit / "given"]
+    for place in places:
+        place.mkdir(parents=True)
+        (place / "manifest.json").write_text("{}")
+    for setting, place in zip(("shipped", None), places, strict=True):
+        if setting is None:
+            monkeypatch.setenv("SPECLAB_TRACES", str(kit / "given"))
+        before = digest_of(kit, traces=setting)
+        (place / "README.md").write_text("a word")
+        assert digest_of(kit, traces=setting) == before
+        (place / "manifest.json").write_text("{ }")
+        assert digest_of(kit, traces=setting) != before
 
 
 def test_a_figure_that_is_no_longer_written_goes(repository):

@@ -15,6 +15,9 @@ from typing import Any
 import nbformat
 from nbconvert import HTMLExporter
 
+from speclab.profiles import ROOT
+
+FAILED, NEEDS_MODELS = "failed", "needs the models"  # how a notebook may end
 NETWORK = (  # addresses that nbconvert's page would ask for
     "require_js_url",
     "jquery_url",
@@ -93,9 +96,13 @@ def write_index(
     """Write build/index.html: for each notebook its question, its answer, links and figures with
     captions, or the error that ended it.
     """
-    failed = sum(outcome.status == "failed" for outcome in outcomes)
+    failed = sum(outcome.status == FAILED for outcome in outcomes)
+    missing = sum(outcome.status == NEEDS_MODELS for outcome in outcomes)
+    counts = f"{len(outcomes)} notebooks, {failed} failed"
+    if missing:
+        counts += f", {missing} without the models they need"
     files = "Each figure is there as PDF too, each table as CSV and LaTeX."
-    summary = f"{len(outcomes)} notebooks, {failed} failed. {files}"
+    summary = f"{counts}. {files}"
     sections = "".join(_section(build, figures, outcome) for outcome in outcomes)
     page = build / "index.html"
     text = PAGE.format(profile=html.escape(profile), summary=summary, sections=sections)
@@ -105,24 +112,37 @@ def write_index(
 
 def _section(build: Path, figures: Path, outcome: Any) -> str:
     name = outcome.name
-    if outcome.status == "failed":
+    if outcome.status == FAILED:
         link = f'<a href="{name}.failed.ipynb">how far it came</a>'
         facts = f"failed after {outcome.seconds:.0f} s · {link}"
         error = f'<p class="failed">{html.escape(outcome.error)}</p>'
         return f"<section><h2>{name}</h2><p class=facts>{facts}</p>{error}</section>"
+    if outcome.status == NEEDS_MODELS:
+        return _left_out(figures, outcome)
     title, answer = title_and_answer(build / f"{name}.ipynb")
     tables = sum(file.endswith(".csv") for file in outcome.files)
     links = f'<a href="{name}.html">read it</a> · <a href="{name}.ipynb">notebook</a>'
     facts = f"{links} · {tables} tables · {outcome.seconds:.0f} s"
-    captions = read_captions(figures, name.split("_")[0])
-    pictures = "".join(
-        _figure(figures / file, captions)
-        for file in outcome.files
-        if file.endswith(".png")
-    )
+    pictures = _pictures(figures, outcome)
     heading = html.escape(title or name)
     head = f"<h2>{heading}</h2><p>{answer}</p><p class=facts>{facts}</p>"
     return f"<section>{head}{pictures}</section>"
+
+
+def _left_out(figures: Path, outcome: Any) -> str:
+    """A notebook that needs models which are not there, with the figures that it left before."""
+    title, _ = title_and_answer(ROOT / "notebooks" / f"{outcome.name}.ipynb")
+    pictures = _pictures(figures, outcome)
+    why = f"<b>Needs the models</b>: {_inline(outcome.error)}."
+    earlier = " The figures are those of an earlier run." if pictures else ""
+    heading = html.escape(title or outcome.name)
+    return f"<section><h2>{heading}</h2><p>{why}{earlier}</p>{pictures}</section>"
+
+
+def _pictures(figures: Path, outcome: Any) -> str:
+    captions = read_captions(figures, outcome.name.split("_")[0])
+    names = [file for file in outcome.files if file.endswith(".png")]
+    return "".join(_figure(figures / file, captions) for file in names)
 
 
 def title_and_answer(notebook: Path) -> tuple[str, str]:

@@ -3,8 +3,9 @@ changed.
 
 A notebook runs in a kernel of this very interpreter, at the root of the repository, under a
 temporary name. When it is done it becomes build/<profile>/NN_name.ipynb with its HTML and a stamp
-NN_name.json; a notebook that failed is kept as NN_name.failed.ipynb. The stamp holds a hash of all
-that the notebook's outcome depends on (see `sources`).
+NN_name.json; a notebook that failed is kept as NN_name.failed.ipynb. One that asks for models which
+are not there (most read recorded runs only) is no failure: its figures stay as they are. The stamp
+holds a hash of all that the notebook's outcome depends on (see `sources`).
 """
 
 import ast
@@ -29,8 +30,11 @@ from speclab import files
 from speclab.notebook import limit_threads
 from speclab.ops import report, sources
 from speclab.profiles import ROOT, load_profile
+from speclab.traces import PLACE
 
 KERNEL = "speclab-reproduce"
+DONE, FAILED, NEEDS_MODELS = "done", report.FAILED, report.NEEDS_MODELS
+MODELS_MISSING = "ModelsMissing"  # speclab.pairs raises it in the notebook
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Session:
 class Stamp:
     """How a notebook ended; also its stamp on disk.
 
-    `files` are names in the figures folder, `status` is done or failed.
+    `files` are names in the figures folder, `status` is DONE, FAILED or NEEDS_MODELS.
     """
 
     name: str
@@ -178,9 +182,13 @@ def previous(session: Session, name: str) -> Stamp | None:
 
 def is_current(session: Session, stamp: Stamp | None, current: str) -> bool:
     """True when the last run ended well on the same inputs and everything that it wrote is still
-    there.
+    there, or when it needed models that are still missing.
     """
-    if stamp is None or stamp.status != "done" or stamp.digest != current:
+    if stamp is None or stamp.digest != current:
+        return False
+    if stamp.status == NEEDS_MODELS:
+        return sources.models_missing(session.root, session.profile)
+    if stamp.status != DONE:
         return False
     written = [
         session.build / f"{stamp.name}.ipynb",
@@ -231,7 +239,8 @@ def kernel(session: Session) -> Iterator[None]:
 
 def _environment(session: Session, folder: str) -> dict[str, str]:
     places = [str(session.root), os.environ.get("PYTHONPATH", "")]
-    return {
+    named = os.environ.get(PLACE)
+    return ({PLACE: str(Path(named).resolve())} if named else {}) | {
         "PYTHONPATH": os.pathsep.join(filter(None, places)),
         "OMP_NUM_THREADS": str(limit_threads()),
         "SPECLAB_OUT": str(session.figures.parents[1]),
@@ -255,9 +264,9 @@ def _set(variables: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def execute(session: Session, notebook: Path) -> str:
-    """Run one notebook and put its result in place; returns "" or, when it failed, where and why in
-    one line.
+def execute(session: Session, notebook: Path) -> tuple[str, str]:
+    """Run one notebook and put its result in place; returns its status, and where and why it ended
+    in one line ("" when it is done).
     """
     name = notebook.stem
     running = session.build / f".{name}.running.ipynb"
@@ -287,16 +296,18 @@ def execute(session: Session, notebook: Path) -> str:
         PapermillExecutionError,
         RuntimeError,
     ) as error:  # RuntimeError: the kernel died
-        done.unlink(missing_ok=True)
-        done.with_suffix(".html").unlink(missing_ok=True)
+        for result in (done, done.with_suffix(".html"), failed):
+            result.unlink(missing_ok=True)
+        if getattr(error, "ename", "") == MODELS_MISSING:
+            return NEEDS_MODELS, _message(error)
         running.replace(failed)
-        return f"{_reason(error)} (see {os.path.relpath(failed)})"
+        return FAILED, f"{_reason(error)} (see {os.path.relpath(failed)})"
     else:
         point_to_figures(session, running)
         running.replace(done)
         failed.unlink(missing_ok=True)
         report.to_html(done)
-        return ""
+        return DONE, ""
     finally:
         running.unlink(missing_ok=True)
 
@@ -318,32 +329,47 @@ def _reason(error: Exception) -> str:
     trace = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback))
     line = re.search(r"-+> \d+ +(.*)", trace)
     at = f", at `{line[1].strip()}`" if line else ""
-    message = (str(error.evalue).strip().splitlines() or ["no message"])[0]
-    return f"cell [{error.exec_count}]: {error.ename}: {message}{at}"
+    return f"cell [{error.exec_count}]: {error.ename}: {_message(error)}{at}"
+
+
+def _message(error: PapermillExecutionError) -> str:
+    return (str(error.evalue).strip().splitlines() or ["no message"])[0]
 
 
 def run_one(session: Session, notebook: Path, current: str) -> Stamp:
     """Execute a notebook, find the figures and tables it wrote (NN_*), remove those only its last
-    run wrote, and leave the stamp.
+    run wrote, and leave the stamp. Without its models: leave the figures as they were.
     """
     name, number = notebook.stem, notebook.stem.split("_")[0]
     stamp, old = session.build / f"{name}.json", previous(session, name)
     stamp.unlink(missing_ok=True)
+    kept = {p: p.read_bytes() for p in session.figures.glob(f"{number}_*")}
     (session.figures / f"{number}_captions.json").unlink(missing_ok=True)
     before = _ages(session.figures, number)
     start = time.monotonic()
-    error = execute(session, notebook)
+    status, error = execute(session, notebook)
     seconds = time.monotonic() - start
     after = _ages(session.figures, number)
     written = tuple(sorted(file for file in after if after[file] != before.get(file)))
-    if not error and old:
+    if status == DONE and old:
         for file in set(old.files) - set(written):
             (session.figures / file).unlink(missing_ok=True)
-    status = "failed" if error else "done"
+    if status == NEEDS_MODELS:
+        _put_back(kept, [session.figures / file for file in written])
+        written = tuple(sorted(path.name for path in kept))
     outcome = Stamp(name, status, seconds, current, written, error)
     text = json.dumps(dataclasses.asdict(outcome), indent=1)
     files.written(stamp, lambda path: path.write_text(text, encoding="utf-8"))
     return outcome
+
+
+def _put_back(kept: dict[Path, bytes], written: list[Path]) -> None:
+    """Files as they were, by path; others that were written go."""
+    for path in {*kept, *written}:
+        if path not in kept:
+            path.unlink(missing_ok=True)
+        elif not path.is_file() or path.read_bytes() != kept[path]:
+            path.write_bytes(kept[path])
 
 
 def _ages(folder: Path, number: str) -> dict[str, int]:
@@ -382,11 +408,15 @@ def run_all(session: Session, notebooks: list[Path], force: bool = False) -> int
     page = report.write_index(
         session.build, session.figures, session.profile.name, all_stamps(session)
     )
-    failed = sum(outcome.status == "failed" for outcome, _ in ended)
-    current = sum(not ran for _, ran in ended)
+    failed = sum(outcome.status == FAILED for outcome, _ in ended)
+    missing = sum(outcome.status == NEEDS_MODELS for outcome, _ in ended)
+    current = sum(not ran and outcome.status == DONE for outcome, ran in ended)
+    counts = f"{current} up to date, {failed} failed"
+    if missing:
+        counts += f", {missing} without the models they need"
     spent = time.monotonic() - start
     _print(
-        f"{len(ended)} notebooks ({current} up to date, {failed} failed) in {spent:.0f} s. Figures "
+        f"{len(ended)} notebooks ({counts}) in {spent:.0f} s. Figures "
         f"and tables: {os.path.relpath(session.figures)}/ · report: {os.path.relpath(page)}"
     )
     return 1 if failed else 0
@@ -405,7 +435,7 @@ def _brought_up_to_date(
         session.given(notebook),
     )
     if not force and is_current(session, stamp, current):
-        _print(stamp.line("up to date"))
+        _print(stamp.line("up to date" if stamp.status == DONE else ""))
         return stamp, False
     outcome = run_one(session, notebook, current)
     _print(outcome.line())

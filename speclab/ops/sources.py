@@ -18,6 +18,8 @@ from typing import Any
 
 import nbformat
 
+from speclab.traces import PLACE
+
 NOT_FOLLOWED = ("speclab.ops", "speclab.__main__")
 BUNDLED = {
     "project": "data/prompts"
@@ -170,19 +172,52 @@ def _path_parts(node: ast.AST) -> list[str] | None:
 
 
 def pointed_at(root: Path, profile: Any) -> list[Path]:
-    """Files that a profile points at, wherever they lie: the weights of both models, the prompts.
+    """Files that a profile points at, wherever they lie: the weights of both models, the prompts,
+    the manifests of shipped traces.
 
-    What only the hub has is not here.
+    What only the hub has is not here, nor are weights that a source.json names by checksum: nothing
+    changes when they are made.
     """
     places = [
         root / BUNDLED.get(profile.prompts, profile.prompts),
         Path(profile.prompts),
+        *_model_places(root, profile.target),
+        *_model_places(root, profile.draft),
     ]
+    found = {path.resolve() for place in places for path in _files(place)}
+    return sorted({p for p in found if not _promised(p)} | _manifests(root, profile))
+
+
+def _model_places(root: Path, spec: Any) -> list[Path]:
     attached = os.environ.get("SPECLAB_MODELS")
+    more = [Path(attached) / spec.path] if attached else []
+    return [Path(spec.path), root / spec.path, *more]
+
+
+def _promised(path: Path) -> bool:
+    """Whether these are the weights that the folder's source.json promises."""
+    source = path.with_name("source.json")
+    if path.suffix != ".safetensors" or not source.is_file():
+        return False
+    return _digest_of(path) in source.read_text(encoding="utf-8")
+
+
+def _manifests(root: Path, profile: Any) -> set[Path]:
+    """Of traces: they hold the checksums of the tables."""
+    named = os.environ.get(PLACE)
+    place = Path(named) if named else root / (profile.traces or "no traces")
+    found = [*place.glob("manifest.json"), *place.glob("[!.]*/manifest.json")]
+    return {path.resolve() for path in found}
+
+
+def models_missing(root: Path, profile: Any) -> bool:
+    """Whether weights that a source.json promises (`make pair` makes them) are not there yet."""
     for spec in (profile.target, profile.draft):
-        places += [Path(spec.path), root / spec.path]
-        places += [Path(attached) / spec.path] if attached else []
-    return sorted({path.resolve() for place in places for path in _files(place)})
+        places = _model_places(root, spec)
+        promised = any((place / "source.json").is_file() for place in places)
+        if promised and not any(any(p.glob("*.safetensors")) for p in places):
+            return True
+    return False
 
 
 def named_tables(figures: Path, notebook: Path, texts: list[str]) -> list[Path]:
@@ -211,8 +246,12 @@ def _files(place: Path) -> list[Path]:
 def _content(path: Path) -> bytes:
     if not path.is_file():
         return b""
+    return f"{path.name}\0{_digest_of(path)}".encode()
+
+
+def _digest_of(path: Path) -> str:
     facts = path.stat()
-    return f"{path.name}\0{_sha256(path, facts.st_size, facts.st_mtime_ns)}".encode()
+    return _sha256(path, facts.st_size, facts.st_mtime_ns)
 
 
 @lru_cache(maxsize=4096)
