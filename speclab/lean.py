@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import (
     embedding,
-    linear,
     rms_norm,
     scaled_dot_product_attention,
     silu,
 )
 
-from speclab.model import KVCache
+from speclab.model import KVCache, product
 
 ROPES = (
     "default",
@@ -140,9 +139,9 @@ class LeanBody:
             x = x + self._attend(
                 normed, layer, index, turn, attention_mask, past_key_values
             )
-            gate_up = linear(self._norm(x, layer.mlp_norm), layer.gate_up)
+            gate_up = product(self._norm(x, layer.mlp_norm), layer.gate_up)
             gate, up = gate_up.chunk(2, -1)
-            x = x + linear(silu(gate) * up, layer.down)
+            x = x + product(silu(gate) * up, layer.down)
         return SimpleNamespace(last_hidden_state=self._norm(x, self.norm))
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
@@ -159,7 +158,7 @@ class LeanBody:
     ) -> Tensor:
         batch, n, _ = x.shape
         cos, sin = turn
-        heads = linear(x, layer.qkv, layer.qkv_bias).view(batch, n, -1, self.head_dim)
+        heads = product(x, layer.qkv, layer.qkv_bias).view(batch, n, -1, self.head_dim)
         turned = self.heads + self.kv_heads  # queries and keys are turned together
         first, second = heads[:, :, :turned].chunk(2, -1)
         both = torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
@@ -168,4 +167,4 @@ class LeanBody:
         out = scaled_dot_product_attention(
             query, keys, values, attn_mask=mask, enable_gqa=self.heads != self.kv_heads
         )
-        return linear(out.transpose(1, 2).reshape(batch, n, -1), layer.out)
+        return product(out.transpose(1, 2).reshape(batch, n, -1), layer.out)

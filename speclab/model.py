@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 
 class KVCache:
@@ -83,6 +84,28 @@ class KVCache:
                     source = source.to(buffer.device)  # once: the others are there
                     buffer[..., start:end, :] = buffer.index_select(-2, source)
         self.length = end
+
+
+FEW = 6  # rows of `product` that go the other way round
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x [..., in] times weight [out, in], plus bias; as torch's `linear`, and faster on a CPU for
+    the few tokens of a decoding step.
+
+    There MKL multiplies `weight @ x.T` two to four times as fast as `x @ weight.T`, and two columns
+    faster than one (measured: `make bench`).
+    """
+    rows = x.numel() // x.shape[-1]
+    wide = weight.shape[0] >= weight.shape[1]
+    single = x.device.type == "cpu" and x.dtype == torch.float32
+    if not single or rows > FEW or not wide:
+        return linear(x, weight, bias)
+    flat = x.reshape(rows, -1).contiguous()
+    if rows == 1:
+        flat = flat.repeat(2, 1)
+    found = (weight @ flat.T).T[:rows].reshape(*x.shape[:-1], -1)
+    return found if bias is None else found + bias
 
 
 def wait_for(device: torch.device) -> None:
@@ -166,7 +189,11 @@ class LanguageModel:
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 logits [..., shared vocabulary] of hidden states [..., d]."""
-        return self.head(hidden)[..., : self.vocab].float()
+        if type(self.head) is torch.nn.Linear:
+            logits = product(hidden, self.head.weight, self.head.bias)
+        else:
+            logits = self.head(hidden)
+        return logits[..., : self.vocab].float()
 
 
 def timed(work: Callable[[], object], device: torch.device) -> float:

@@ -119,6 +119,8 @@ class Profile:
     max_packed_tokens: int = _number(2048, 1, 1_000_000)
     # shipped recordings, a folder for each kind; relative to the repository
     traces: str | None = Field(None, description="a folder of traces is needed")
+    # parameters of single notebooks that `make reproduce` sets for this pair, by their names
+    notebooks: dict = Field(default_factory=dict, repr=False)
     notes: dict = dataclasses.field(default_factory=dict, compare=False)
 
     @field_validator("temperature", "top_p", mode="before")

@@ -63,6 +63,7 @@ NOT_IN_KEY = (
     "max_packed_tokens",
     "position_bin",
     "traces",
+    "notebooks",
 )
 LIBRARIES = (
     "torch",

@@ -20,7 +20,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
-from torch.nn.functional import linear
+
+from speclab.model import product
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
@@ -38,7 +39,7 @@ class TrimmedHead(torch.nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Logits of hidden states [..., width]."""
-        said = linear(hidden, self.weight)
+        said = product(hidden, self.weight)
         logits = said.new_full((*said.shape[:-1], self.out_features), -torch.inf)
         return logits.index_copy_(-1, self.kept, said)
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from speclab.model import KVCache, over_trunk
+from speclab.model import KVCache, over_trunk, product
 from speclab.tree import Tree
 
 
@@ -120,3 +120,23 @@ def test_any_packed_tree_scores_as_its_paths_do(random_pair, tree, trunk, data):
             model.forward(torch.tensor([[*trunk[:-1], *path]]), model.cache())[0, -1]
         )
         torch.testing.assert_close(packed[node], alone, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("out", [5, 40])
+@pytest.mark.parametrize(
+    "shape", [(1, 1), (2, 1), (1, 2), (1, 6), (3, 2), (1, 7), (2, 9)]
+)
+def test_a_product_of_few_tokens_equals_torchs(shape, out):
+    torch.manual_seed(0)
+    weight, bias = torch.randn(out, 16), torch.randn(out)
+    for x in (torch.randn(*shape, 16), torch.randn(16, *shape).movedim(0, -1)):
+        expected = torch.nn.functional.linear(x.double(), weight.double())
+        found = product(x, weight)
+        assert found.shape == (*shape, out)
+        torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=0)
+        torch.testing.assert_close(product(x, weight, bias), found + bias)
+
+
+def test_a_product_in_half_precision_is_torchs_own():
+    x, weight = torch.randn(1, 2, 16).bfloat16(), torch.randn(40, 16).bfloat16()
+    assert torch.equal(product(x, weight), torch.nn.functional.linear(x, weight))

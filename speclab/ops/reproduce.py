@@ -50,9 +50,10 @@ class Session:
     parameters: dict[str, Any]
 
     def given(self, notebook: Path) -> dict[str, Any]:
-        """The parameters that this notebook has."""
+        """The parameters that this notebook has: the profile's for it, and over them the call's."""
         known = papermill.inspect_notebook(notebook)
-        return {name: value for name, value in self.parameters.items() if name in known}
+        asked = self.profile.notebooks.get(notebook.stem, {}) | self.parameters
+        return {name: value for name, value in asked.items() if name in known}
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,8 @@ def open_session(
     if overrides:
         parameters["overrides"] = overrides
     check_parameters(notebooks, parameters)
+    for own, values in settings.notebooks.items():
+        check_parameters(chosen(ROOT, [own]), values)
     place = (out or ROOT).resolve()
     build, figures = place / "build" / settings.name, place / "figures" / settings.name
     return Session(ROOT, build, figures, settings, parameters), notebooks
