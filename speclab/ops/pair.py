@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from speclab import files
-from speclab.pairs import model_folder
+from speclab.pairs import local_folder
 from speclab.profiles import Profile
 
 SPARE = 1.1  # of the bytes to be written must be free on the disk
@@ -64,7 +64,8 @@ def missing(profile: Profile) -> list[Source]:
     """Sources of the profile's models whose weights are not there yet."""
     found = []
     for spec in (profile.target, profile.draft):
-        source = source_of(model_folder(spec))
+        folder = local_folder(spec)
+        source = source_of(folder) if folder else None
         if source and not source.weights.is_file():
             found.append(source)
     return found

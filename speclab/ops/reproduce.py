@@ -28,7 +28,7 @@ from papermill.exceptions import PapermillExecutionError
 
 from speclab import files
 from speclab.notebook import limit_threads
-from speclab.ops import report, sources
+from speclab.ops import pair, report, sources
 from speclab.profiles import ROOT, load_profile
 from speclab.traces import PLACE
 
@@ -395,6 +395,7 @@ def run_all(session: Session, notebooks: list[Path], force: bool = False) -> int
     failed, 130 when interrupted.
     """
     start, ended = time.monotonic(), []
+    _get_models(session)
     session.build.mkdir(parents=True, exist_ok=True)
     session.figures.mkdir(parents=True, exist_ok=True)
     try:
@@ -423,6 +424,16 @@ def run_all(session: Session, notebooks: list[Path], force: bool = False) -> int
         f"and tables: {os.path.relpath(session.figures)}/ · report: {os.path.relpath(page)}"
     )
     return 1 if failed else 0
+
+
+def _get_models(session: Session) -> None:
+    """Make the profile's models where they can be made; where they cannot, the notebooks that read
+    traces run all the same.
+    """
+    try:
+        pair.make(session.profile)
+    except files.RunError as error:
+        _print(str(error))
 
 
 def _brought_up_to_date(
