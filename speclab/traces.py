@@ -320,7 +320,7 @@ OF_MODELS = (
 )
 NO_SETTINGS = (
     *("name", "description", "notes", "target", "draft"),
-    *("position_bin", "block_prompts", "max_packed_tokens"),
+    *("position_bin", "block_prompts", "max_packed_tokens", "notebooks"),
 )
 ROWS = {
     "trace": "a position of a text: the target's token and how the draft ranks it",
