@@ -319,7 +319,7 @@ OF_MODELS = (
     "dtype",
 )
 NO_SETTINGS = (
-    *("name", "description", "notes", "target", "draft"),
+    *("name", "description", "notes", "notebooks", "target", "draft"),
     *("position_bin", "block_prompts", "max_packed_tokens", "notebooks"),
 )
 ROWS = {
