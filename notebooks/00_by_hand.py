@@ -196,6 +196,23 @@ ctx.say(
 assert np.isclose(overlap, 1 - by_hand.total_variation(p, q))
 
 # %% [markdown]
+# A draft need not be able to say every word. (Some real ones can say the commonest tokens only,
+# because that makes them faster; notebook 01 tells it of yours.) A word with q = 0 is never
+# drafted, and comes out all the same, as a recovered one. But `kl` is infinite there, however small
+# p is: overlap and total variation go on telling how near the two are.
+
+# %%
+unsaid = study.rule_table(p_table[sat], q_table[sat], words)
+never = unsaid[(unsaid["q"] == 0) & (unsaid["p"] > 0)]
+ctx.say(
+    f'After "sat" the draft never says "{never.index[0]}". The word comes out with probability '
+    f"{never['emitted'].iloc[0]:.2f}, as under p ({never['p'].iloc[0]:.2f}), each time recovered. "
+    f"There `kl` is {entropy(p_table[sat], q_table[sat])}, and the overlap is "
+    f"{unsaid[['p', 'q']].min(axis=1).sum():.2f}."
+)
+assert np.allclose(unsaid["emitted"], p_table[sat]) and not never["accepted"].any()
+
+# %% [markdown]
 # ## 3. A chain of three, with the coins in hand
 # Asking the target about one word gains nothing yet: it ran once and gave one word. But one run of
 # the target can score many words at once. So the draft proposes **gamma** words in a row (a chain),

@@ -75,6 +75,7 @@ from speclab import (
     runs,
     score,
 )
+from speclab.analysis import token_kinds
 from speclab.studies import load_models as study
 
 # %% tags=["parameters"]
@@ -114,6 +115,10 @@ ctx.say(
 )
 assert pair.target.vocab == pair.draft.vocab == pair.vocab
 
+# %%
+said = pair.facts["draft"]["tokens_said"]
+ctx.say(study.said_by_draft(said, pair.vocab, run.trace))
+
 # %% [markdown]
 # ## 2. What the models read: tokens
 # A tokenizer cuts text into pieces that have a number each; the models know only these numbers.
@@ -130,28 +135,40 @@ ctx.say(
 ctx.say(f"The models see {', '.join(map(str, ids))}.")
 
 # %% [markdown]
-# How many tokens have the prompts of each domain?
+# A prompt is such a row of tokens too. This is the shortest of the first ones, as the models get
+# it:
 
 # %%
 p = ctx.profile
 every = runs.profile_prompts(p)
 encoded = prompts.encode_prompts(tokenizer, every, p.max_prompt_tokens, p.template)
-ctx.table(study.lengths_by_domain(every, encoded), "prompts", digits=2)
+firsts = study.first_of_each_domain(encoded)
+
+# %%
+shortest = min(firsts, key=lambda prompt: len(prompt.ids))
+ctx.say(study.as_given(tokenizer, shortest, p.template))
+
+# %% [markdown]
+# How many tokens have the prompts of each domain? (`characters_per_token` counts the user's words
+# without a template.)
+
+# %%
+ctx.table(study.lengths_by_domain(tokenizer, every, encoded), "prompts", digits=2)
 
 # %% [markdown]
 # ## 3. What the target writes
 # The first prompt of each domain, continued by the target alone, greedily: the most likely token at
 # every step (this is called temperature T = 0), until it writes its end mark or the limit is
-# reached. ▌ stands between the end of the prompt and the continuation. Speculative decoding will
-# write exactly this.
+# reached. ▌ stands between the end of what the user wrote and the continuation. Speculative
+# decoding will write exactly this.
 
 # %%
-firsts = study.first_of_each_domain(encoded)
+words = {prompt.prompt_id: prompt.text for prompt in every}
 texts = record.generate(
     pair.target, firsts, p.max_new_tokens, pair.stop_ids, study.GREEDY, p.seed
 )
 for prompt, text in zip(firsts, texts, strict=True):
-    ctx.say(study.continuation(pair, prompt, text))
+    ctx.say(study.continuation(pair, prompt, words[prompt.prompt_id], text))
     assert len(text) == p.max_new_tokens or text[-1] in pair.stop_ids
 
 # %%
@@ -280,7 +297,7 @@ for step in decode.decode(pair, prompt.ids, "greedy", shape, study.GREEDY, limit
     steps.append(step)  # one target pass: here text could be shown as it comes
 
 # %%
-strings = [tokenizer.decode([token]) for token in range(pair.vocab)]
+strings = token_kinds.strings_of(tokenizer)
 display(HTML(pictures.as_html(steps, strings)))
 
 # %%
@@ -298,9 +315,23 @@ ctx.say(f"Token for token the recorded text: {'yes' if equal else 'no'}.")
 assert equal or not pair.is_exact
 
 # %% [markdown]
+# Another text, another share of accepted tokens. This is the first prompt of the last domain:
+
+# %%
+other = firsts[-1]
+again = list(decode.decode(pair, other.ids, "greedy", shape, study.GREEDY, limit))
+count = sum(len(step.tokens) for step in again)
+ctx.save(
+    figures.draw_tokens(pictures.layout(again, strings)),
+    "tokens-second",
+    caption=f"Prompt `{other.prompt_id}` ({other.domain}): {len(again)} target passes wrote "
+    f"{count} tokens, {count / len(again):.2f} a pass.",
+)
+
+# %% [markdown]
 # ## 7. What was recorded
 # Every position of every continuation got such a tree. This is the run that notebooks 02 to 06
-# read; they need no model any more.
+# read: what they ask of it needs no model any more.
 
 # %%
 ctx.table(study.manifest(run.manifest, tree, models), "manifest")

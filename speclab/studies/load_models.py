@@ -16,6 +16,7 @@ from speclab.sampling import Sampling
 from speclab.tree import Tree
 
 GREEDY = Sampling()
+SHOWN = 400  # characters of a prompt that are shown
 
 
 # ---- the models ----------------------------------------------------------------------------------
@@ -78,6 +79,23 @@ def four_bit_sentence(models: pd.DataFrame) -> str:
     )
 
 
+def said_by_draft(said: int, vocab: int, trace: pd.DataFrame) -> str:
+    """How many tokens of the vocabulary a draft can say, and of a trimmed one how many of the
+    recorded text's tokens it cannot.
+    """
+    if said >= vocab:
+        return f"The draft can say all {vocab:,} of them."
+    unsaid = (trace["draft_rank"] >= said).mean()
+    return (
+        f"The draft reads all of them, but can say **{said:,}** only: its output layer is trimmed "
+        "to tokens that the target writes often, which makes it faster. All others have q = 0: "
+        "they are never drafted, and the text is the target's all the same, since the target puts "
+        f"in what is missing ({unsaid:.1%} of the recorded tokens). One column of the records "
+        "says nothing about such a draft: `kl`, which is infinite where q = 0 and p is not (a "
+        "floor under q is all that keeps it finite). Read `overlap` instead."
+    )
+
+
 # ---- tokens and texts ----------------------------------------------------------------------------
 
 
@@ -88,17 +106,25 @@ def visible_pieces(tokenizer, ids: Iterable[int]) -> list[str]:
 
 def listed(tokenizer, ids: Iterable[int]) -> str:
     """Tokens in a sentence."""
-    return ", ".join(f"`{piece}`" for piece in visible_pieces(tokenizer, ids)) or "none"
+    return ", ".join(map(_as_code, visible_pieces(tokenizer, ids))) or "none"
+
+
+def _as_code(piece: str) -> str:
+    """A piece as Markdown code, also where it holds the mark of code."""
+    return f"`` {piece} ``" if "`" in piece else f"`{piece}`"
 
 
 def lengths_by_domain(
-    prompts: Sequence[Prompt], encoded: Sequence[EncodedPrompt]
+    tokenizer, prompts: Sequence[Prompt], encoded: Sequence[EncodedPrompt]
 ) -> pd.DataFrame:
-    """By domain: prompts, shortest and longest in tokens, prompts_cut, characters_per_token."""
+    """By domain: prompts, shortest and longest in tokens, prompts_cut, and characters_per_token of
+    the user's words (without a template).
+    """
     frame = pd.DataFrame(
         {
             "domain": [prompt.domain for prompt in prompts],
             "characters": [len(prompt.text) for prompt in prompts],
+            "words": [len(tokenizer(prompt.text)["input_ids"]) for prompt in prompts],
             "tokens": [len(one.ids) for one in encoded],
             "cut": [one.cut > 0 for one in encoded],
         }
@@ -111,7 +137,7 @@ def lengths_by_domain(
         prompts_cut=("cut", "sum"),
     )
     return table.assign(
-        characters_per_token=domains["characters"].sum() / domains["tokens"].sum()
+        characters_per_token=domains["characters"].sum() / domains["words"].sum()
     )
 
 
@@ -123,15 +149,48 @@ def first_of_each_domain(encoded: Sequence[EncodedPrompt]) -> list[EncodedPrompt
     return list(first.values())
 
 
-def continuation(pair: pairs.Pair, prompt: EncodedPrompt, text: Sequence[int]) -> str:
-    """A prompt's end, ▌, and what the target wrote, as Markdown."""
+def as_given(tokenizer, prompt: EncodedPrompt, template: str) -> str:
+    """What the models get for a prompt, its marks too, as Markdown."""
+    around = {
+        "none": "The profile's `template` is none: a prompt is given as it is.",
+        "chat": "The profile's `template` is chat: the target's own chat template stands around "
+        "the user's words, with the marks that this model was trained on, and the answer begins "
+        "where it ends.",
+    }[template]
+    return (
+        f"{around} Prompt `{prompt.prompt_id}`, {len(prompt.ids)} tokens:\n\n"
+        f"~~~~text\n{tokenizer.decode(prompt.ids)}\n~~~~"
+    )
+
+
+def continuation(
+    pair: pairs.Pair, prompt: EncodedPrompt, words: str, text: Sequence[int]
+) -> str:
+    """The end of a prompt's `words` (the user's, without a template), ▌, and what the target wrote,
+    as Markdown. Of a prompt that was cut, what the models got is shown.
+    """
     end = "ended by the target" if text[-1] in pair.stop_ids else "stopped at the limit"
+    given = pair.tokenizer.decode(prompt.ids)
+    shown = words if words in given else given
+    gap = "" if given.endswith(shown) else "\n"
     written = pair.tokenizer.decode(text, skip_special_tokens=True)
     return (
         f"**{prompt.domain}**, prompt `{prompt.prompt_id}` of {len(prompt.ids)} tokens; "
         f"{len(text)} new tokens, {end}\n\n~~~~text\n"
-        f"{pair.tokenizer.decode(prompt.ids)[-400:]}▌{written}\n~~~~"
+        f"{ending(shown)}{gap}▌{written}\n~~~~"
     )
+
+
+def ending(text: str, longest: int = SHOWN) -> str:
+    """The last `longest` characters of a text or fewer, from where a line or else a word begins."""
+    if len(text) <= longest:
+        return text
+    end = text[-longest:]
+    for mark in ("\n", " "):
+        _, found, rest = end.partition(mark)
+        if len(rest) > longest / 2:
+            return f"…{found}{rest}"
+    return f"…{end}"
 
 
 # ---- one tree ------------------------------------------------------------------------------------
