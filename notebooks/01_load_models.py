@@ -17,8 +17,9 @@
 #
 # ![A drafted tree with the probabilities of both models at every node](../figures/tiny/01_tree.png)
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the pair of the profile and
-# its run `greedy` (recorded if it is not there) · *writes* `figures/<profile>/01_*`.
+# *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are there · *reads* the
+# pair of the profile and its run `greedy` (recorded if it is not there) · *writes*
+# `figures/<profile>/01_*`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -122,7 +123,8 @@ ctx.say(study.said_by_draft(said, pair.vocab, run.trace))
 # %% [markdown]
 # ## 2. What the models read: tokens
 # A tokenizer cuts text into pieces that have a number each; the models know only these numbers.
-# Spaces and line ends are drawn as ␣ and ⏎. Below, a short text.
+# Spaces and line ends are drawn as ␣ and ⏎; � is a part of a character that takes several tokens.
+# Below, a short text.
 
 # %%
 ids = tokenizer(sample_text)["input_ids"]

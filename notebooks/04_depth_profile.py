@@ -18,9 +18,9 @@
 #
 # ![Change from depth 1 to the deepest level, by domain](../figures/tiny/04_change.png)
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy` (the
-# paper's tree, temperature T = 0), `balanced` (T = 0, the same tree without the cut) and `sampled`
-# (T = 1), recorded if they are not there · *writes* `figures/<profile>/04_*`.
+# *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are there · *reads* the
+# runs `greedy` (the paper's tree, temperature T = 0), `balanced` (T = 0, the same tree without the
+# cut) and `sampled` (T = 1), recorded if they are not there · *writes* `figures/<profile>/04_*`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -353,7 +353,7 @@ if len(effects):
 found = study.effects_found(effects, level)
 ctx.say(
     f"**Tokens 33-64 less tokens 1-32**, the same prompts, {len(effects)} tests, Holm's p below "
-    f"{level:g}: {study.effects_said(found)}."
+    f"{level:g}: {study.effects_said(found, len(effects))}."
 )
 
 # %%

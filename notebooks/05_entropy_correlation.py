@@ -9,19 +9,20 @@
 # %% [markdown]
 # # 5. Does uncertainty predict rejection?
 #
-# **Answer.** The picture answers for the kit's own small pair, the computed sentences of sections 1
-# to 4 for the pair at hand. Each panel shows how often a drafted token is accepted where the target
-# is sure (left) and where it is not (right): under the estimator that the paper published,
-# `published_alpha`, split by rank, and under two that are the acceptance of an algorithm, `alpha`
-# (temperature T = 1) and `hit[1]` (T = 0). The target's entropy is known only after the target
-# pass, so sections 3 and 4 ask what a decoder needs: does the draft's own confidence foretell
-# acceptance, and can it be taken at its word?
+# **Answer.** The computed sentences of sections 1 to 4 answer for the pair at hand, and so does the
+# picture (in a page that was run, for its own pair; in the source, for the kit's small one). Each
+# panel shows how often a drafted token is accepted where the target is sure (left) and where it is
+# not (right): under the estimator that the paper published, `published_alpha`, split by rank, and
+# under two that are the acceptance of an algorithm, `alpha` (temperature T = 1) and `hit[1]` (T =
+# 0). The target's entropy is known only after the target pass, so sections 3 and 4 ask what a
+# decoder needs: does the draft's own confidence foretell acceptance, and can it be taken at its
+# word?
 #
 # ![Acceptance against target entropy](../figures/tiny/05_acceptance-by-entropy.png)
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy` (T = 0) and
-# `sampled` (T = 1) of the profile, recorded if they are not there · *writes*
-# `figures/<profile>/05_*`.
+# *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are there · *reads* the
+# runs `greedy` (T = 0) and `sampled` (T = 1) of the profile, recorded if they are not there ·
+# *writes* `figures/<profile>/05_*`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the

@@ -10,17 +10,20 @@
 # # 6. Is chat really the easiest domain, although its entropy is highest?
 #
 # **Answer.** The verdict for the pair at hand is the computed sentence at the end of section 4; the
-# picture shows the question and, for the kit's own small pair, the answer. In the paper (left) chat
-# stands highest and furthest right: the highest mean of min(1, p/q) and the highest target entropy,
-# while in each domain acceptance falls with entropy. Beside it the same procedure on this pair
-# (`published_alpha`), and the acceptance of one sampled draft token (`alpha`, at the positions of
-# the greedy text) against the entropy of that text.
+# picture shows the question and the answer (in a page that was run, for its own pair; in the
+# source, for the kit's small one). In the paper (left) chat stands highest and furthest right: the
+# highest mean of min(1, p/q) and the highest target entropy, while in each domain acceptance falls
+# with entropy. Beside it the same procedure on this pair (`published_alpha`), and the acceptance of
+# one sampled draft token (`alpha`, at the positions of the greedy text) against the entropy of that
+# text.
 #
 # ![Entropy and acceptance of four domains](../figures/tiny/06_entropy-and-acceptance.png)
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy` (T = 0),
-# `chat-template` (the same prompts in the target's chat format) and `sampled` (T = 1) of the
-# profile, recorded if they are not there · *writes* `figures/<profile>/06_*`.
+# *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are there · *reads* the
+# runs `greedy` (T = 0), `sampled` (T = 1) and the same prompts in the other format
+# (`chat-template`; where the profile gives its prompts in the target's chat template,
+# `plain-template`) of the profile, recorded if they are not there · *writes*
+# `figures/<profile>/06_*`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -77,14 +80,16 @@ bins: int = 8
 # %%
 ctx = notebook.start("06_chat_paradox", profile, overrides)
 greedy = runs.load_or_record(ctx.profile, "greedy")
-template = runs.load_or_record(ctx.profile, "chat-template")
 sampled = runs.load_or_record(ctx.profile, "sampled")
+own_format = ctx.profile.template
+other = runs.load_or_record(ctx.profile, study.OTHERWISE[own_format])
 
 # %%
 nodes = greedy.nodes.assign(alpha=score.alpha(greedy.nodes))
 domains = list(score.domains_in(nodes, [domain]))
 ctx.say(
-    f"{domain} is set against {', '.join(name for name in domains if name != domain)}."
+    f"{domain} is set against {', '.join(name for name in domains if name != domain)}. "
+    f"{study.formats_said(own_format)}"
 )
 
 # %% [markdown]
@@ -219,7 +224,7 @@ ctx.say(
 # | estimator | `alpha` instead of `published_alpha`, at the same positions |
 # | rank 0 only | `published_alpha` over the draft's best children only |
 # | rank mix, entropy, token kind, token frequency | *direct standardisation*, below |
-# | prompt format | the target's chat template instead of plain text; prompts in pairs |
+# | prompt format | the same prompts in the other format (section 5), in pairs |
 #
 # **Direct standardisation** asks what a domain's mean would be if it had another mix: its mean in
 # each bin of entropy, say, weighted not by how often the domain meets that bin but by how often all
@@ -232,7 +237,7 @@ ctx.say(
 # Something explains the contrast if holding it fixed changes it towards 0.
 
 # %%
-tests = study.tests_of(nodes, trace, template, bins)
+tests = study.tests_of(nodes, trace, other, bins)
 found = study.explanations(tests, domain)
 ctx.export(found, "explanations-values")
 
@@ -297,11 +302,12 @@ ctx.say(
 # %% [markdown]
 # ## 5. Prompt format, domain by domain
 # The paper gave a chat-tuned target its prompts as plain text. The same prompts in the target's
-# chat template make another text: the difference template minus plain is paired by prompt, its
-# interval resamples the pairs.
+# chat template make another text. Whichever of the two formats the profile has, the difference is
+# template minus plain, paired by prompt; its interval resamples the pairs.
 
 # %%
-formats = study.formats(greedy, template)
+plain, template = study.plain_first(own_format, greedy, other)
+formats = study.formats(plain, template)
 ctx.table(study.without_empty_notes(formats), "template")
 
 # %%

@@ -86,7 +86,7 @@ CHANGES = option(
 @option(
     "--kind",
     default="greedy",
-    help="greedy, sampled, balanced, chain or chat-template.",
+    help="greedy, sampled, balanced, chain, chat-template or plain-template.",
 )
 @CHANGES
 @option(

@@ -48,7 +48,9 @@ KINDS = {
         "branches": 1,
         "budget": 8,
     },  # what the draft would go on with, for stopping rules
+    # the same prompts in the other format than the profile's
     "chat-template": {"template": "chat"},
+    "plain-template": {"template": "none"},
 }
 RUNS = ROOT / "data" / "runs"
 SAME_TEXT = {

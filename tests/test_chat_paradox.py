@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_score import make_run
 
-from speclab import score, stats
+from speclab import runs, score, stats
 from speclab.analysis import rungs
 from speclab.estimates import Estimates
+from speclab.profiles import load_profile
 from speclab.studies import chat_paradox as study
 
 FEW = 60  # resamples, where the interval's width is not the question
@@ -343,3 +344,15 @@ def test_kinds_of_token_and_their_shares():
     assert drawn.at(
         panel="share of positions", domain="chat", kind="white space"
     ).value == (pytest.approx(1 / 3))
+
+
+def test_the_other_format_is_the_one_that_the_profile_does_not_have():
+    profile = load_profile("tiny")
+    for own, other in (("none", "chat"), ("chat", "none")):
+        kind = study.OTHERWISE[own]
+        assert runs.of_kind(profile.replace(template=own), kind).template == other
+        said = study.formats_said(own)
+        assert said.index(study.FORMATS[own]) < said.index(f"`{kind}`")
+        assert said.index(f"`{kind}`") < said.index(study.FORMATS[other])
+    assert study.plain_first("none", "own", "other") == ("own", "other")
+    assert study.plain_first("chat", "own", "other") == ("other", "own")

@@ -183,13 +183,15 @@ def test_position_effects_compare_the_same_prompts():
     effects = study.position_effects(asked)
     assert effects["domain"].tolist() == ["code"], "chat has four long texts only"
     assert effects["estimate"].tolist() == [1.0]
-    assert study.effects_said(study.effects_found(effects, 0.05)) == (
+    assert study.effects_said(study.effects_found(effects, 0.05), len(effects)) == (
         "`x` rises in code by 1.000 [+1.000, +1.000]"
     )
+    seen = study.effects_said(effects[:0], len(effects))
+    assert seen == "no position effect can be told from 0"
     short = {"x": (frame[frame["position"] < 9], score.mean_of("x"))}
     none = study.position_effects(short)
     assert len(none) == 0 and len(study.effects_found(none, 0.05)) == 0
-    assert study.effects_said(none) == "no position effect can be told from 0"
+    assert study.effects_said(none, 0).startswith("nothing to test, no domain has 5")
 
 
 def test_long_texts_are_enough_when_every_domain_that_has_any_has_five():

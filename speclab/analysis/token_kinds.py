@@ -17,8 +17,9 @@ Each token has exactly one kind, the first that applies, in the order of `KINDS`
 | other | is anything else: part of a character, emoji, control characters, nothing |
 
 White space at the ends does not count, so a token is judged by its first visible character. Code
-means the domain "code", all else is prose. Not known here: comments and strings in code are classed
-as code, and a minus from a dash by their surroundings only.
+means the domain "code", all else is prose. Not known here: comments and strings in code, and what
+a chat model says around its code, are classed as code; a minus from a dash by their surroundings
+only.
 """
 
 import keyword

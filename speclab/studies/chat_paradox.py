@@ -43,6 +43,9 @@ RUNGS = {
     "T = 1": "alpha top_mass[1] top_mass[2] mean_accepted",
 }
 IN_TOKENS = ("published_length", "mean_accepted")
+# how prompts are given, by a profile's template, and the kind of run that gives them otherwise
+FORMATS = {"none": "as plain text", "chat": "in the target's chat template"}
+OTHERWISE = {"none": "chat-template", "chat": "plain-template"}
 EXPLANATIONS = {
     "estimator": "the estimator",
     "rank mix": "the rank mix",
@@ -379,9 +382,9 @@ def matched(frame: pd.DataFrame, value: str, group: str) -> Pair:
     return (kept, score.mean_of(value)), (kept, standardised_mean(value, group, kept))
 
 
-def tests_of(nodes: pd.DataFrame, trace: pd.DataFrame, template, count: int) -> Tests:
-    """What is held fixed, one at a time: name -> (all rows, before and after it is). `template` is
-    the run of the same prompts in the chat format; `count`: quantile bins that are matched.
+def tests_of(nodes: pd.DataFrame, trace: pd.DataFrame, other, count: int) -> Tests:
+    """What is held fixed, one at a time: name -> (all rows, before and after it is). `other` is the
+    run of the same prompts in the other format; `count`: quantile bins that are matched.
     """
     nodes = nodes.assign(entropy_bin=bins.quantile_bins(nodes, "target_entropy", count))
     trace = trace.assign(
@@ -390,20 +393,20 @@ def tests_of(nodes: pd.DataFrame, trace: pd.DataFrame, template, count: int) -> 
     )
     as_published, exact = (nodes, score.published_alpha), (trace, score.overlap_alpha)
     rank_0 = (nodes, member(score.alpha_by_rank, 0))
-    in_template = (template.nodes, score.published_alpha)
-    exact_in_template = (template.trace, score.overlap_alpha)
+    otherwise = (other.nodes, score.published_alpha)
+    exact_otherwise = (other.trace, score.overlap_alpha)
     of_nodes = {
         "estimator": lambda: (as_published, exact),
         "rank mix": lambda: matched(nodes, "alpha", "rank"),
         "rank 0 only": lambda: (as_published, rank_0),
         "entropy": lambda: matched(nodes, "alpha", "entropy_bin"),
-        "prompt format": lambda: (as_published, in_template),
+        "prompt format": lambda: (as_published, otherwise),
     }
     of_trace = {
         "entropy": lambda: matched(trace, "overlap", "entropy_bin"),
         "token kind": lambda: matched(trace, "overlap", "kind"),
         "token frequency": lambda: matched(trace, "overlap", "frequency_bin"),
-        "prompt format": lambda: (exact, exact_in_template),
+        "prompt format": lambda: (exact, exact_otherwise),
     }
     tests = {
         f"published_alpha: {name}": (nodes, pair) for name, pair in of_nodes.items()
@@ -495,7 +498,24 @@ def stages_drawn(found: Estimates) -> Estimates:
 # ---- prompt format -------------------------------------------------------------------------------
 
 
-def formats(run, template) -> Estimates:
+def formats_said(template: str) -> str:
+    """How the profile's own prompts are given, and how those of the other run."""
+    own = FORMATS[template]
+    (other,) = set(FORMATS.values()) - {own}
+    return (
+        f"The prompts of this profile are given {own}; in the run `{OTHERWISE[template]}` the same "
+        f"prompts are given {other}."
+    )
+
+
+def plain_first(template: str, own, other) -> tuple:
+    """The two runs, the one of plain prompts before the one in the chat template: `own` is that of
+    the profile's `template`.
+    """
+    return (own, other) if template == "none" else (other, own)
+
+
+def formats(plain, template) -> Estimates:
     """Template minus plain, paired by prompt: domain, estimator, estimate, low, high, n_prompts,
     p_value, note, tokens_plain, tokens_template (a text's mean length).
     """
@@ -505,13 +525,13 @@ def formats(run, template) -> Estimates:
     }
     rows = []
     for name, (source, estimator) in sources.items():
-        new, old = getattr(template, source), getattr(run, source)
-        for domain in domains_in(run.trace):
+        new, old = getattr(template, source), getattr(plain, source)
+        for domain in domains_in(plain.trace):
             pair = new[new["domain"] == domain], old[old["domain"] == domain]
             found = attempt(significance.paired_difference, *pair, estimator)
             rows.append({"domain": domain, "estimator": name} | found)
     frame = pd.DataFrame(rows)
-    for name, one in (("tokens_plain", run), ("tokens_template", template)):
+    for name, one in (("tokens_plain", plain), ("tokens_template", template)):
         lengths = (
             one.trace.groupby(["domain", "prompt_id"]).size().groupby("domain").mean()
         )

@@ -389,8 +389,14 @@ def effects_found(effects: pd.DataFrame, level: float) -> pd.DataFrame:
     return effects[effects["p_holm"] < level] if len(effects) else effects
 
 
-def effects_said(found: pd.DataFrame) -> str:
-    """'`alpha` rises in math by 0.012 [+0.002, +0.022]; …', or that there is none."""
+def effects_said(found: pd.DataFrame, tests: int) -> str:
+    """'`alpha` rises in math by 0.012 [+0.002, +0.022]; …' of the effects found by so many tests,
+    or that there is none.
+    """
+    if not tests:
+        return (
+            f"nothing to test, no domain has {stats.MIN_PROMPTS} texts that are so long"
+        )
     said = []
     for row in found.itertuples():
         verb = "rises" if row.estimate > 0 else "falls"
