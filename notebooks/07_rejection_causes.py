@@ -68,7 +68,7 @@ if root == fetched:
 from IPython.display import HTML, display
 
 from speclab import notebook, pairs, prompts, replay, runs, score, stats
-from speclab.analysis import token_kinds
+from speclab.analysis import loops, token_kinds
 from speclab.score import POOLED
 from speclab.studies import rejection_causes as study
 
@@ -472,6 +472,55 @@ ctx.say(
 columns = ["share", "positions", "gain", "random"]
 notebook.show_table(dear.drop_duplicates("family")[columns])
 
+# %% [markdown]
+# ## 10. Do loops carry the verdict?
+# Greedy text runs into loops, and what a draft does there says little about language (notebook 02,
+# section 7). A position *repeats* when its token ends a run of four tokens that the same text has
+# had before; the others lie *outside loops*.
+
+# %%
+at_1 = study.sampled_trace(runs.load_or_record(ctx.profile, "sampled"))
+repeated = loops.share({"T = 0": trace, "T = 1": at_1})
+ctx.export(repeated, "loop-share")
+notebook.show_table(repeated.wide("temperature", "domain"))
+ctx.say(loops.said(repeated))
+ctx.say(study.in_loops_said(study.in_loops(frame, gamma, picks)))
+
+# %% [markdown]
+# Outside loops: shares are of the rejections at positions outside, gains are counted over the
+# blocks whose first token lies outside. At T = 1 a position counts as rejected where the sampled
+# token is not the draft's best (the point-mass rule, exact for a drafted token that is not drawn);
+# `state` has no label there.
+
+# %%
+sampled = study.label(at_1, strings, prompt_tokens, sure, ngram)
+outside = loops.outside(frame, trace)
+rejected = loops.side_by_side(frame, outside, sampled, score.mean_of("rejected"))
+beside = study.beside_loops(causes, frame, sampled, tested, gamma)
+ctx.export(beside, "loops")
+ctx.say(loops.change_said("Share of the positions rejected", rejected))
+
+# %%
+by_text = beside.at(domain=POOLED)
+of_share, of_gain = (by_text.at(quantity=name) for name in ("share", "gain"))
+kinds_drawn = [name for name in tested if name.startswith("kind: ")]
+ctx.plot(
+    by_text,
+    x="cause",
+    hue="text",
+    columns="quantity",
+    kind="bars",
+    y="share of rejections, or tokens per target pass",
+    x_label=" ",
+    height=0.25 * len(tested),
+    reference=0,
+    slug="loops",
+    caption="Share of the rejections and gain of each class, in the whole greedy texts, outside "
+    "loops, and at T = 1. The kind with the largest share: "
+    f"{study.largest_by_text(of_share, kinds_drawn)}.",
+)
+ctx.say(f"Dearest of the classes: {study.largest_by_text(of_gain, tested)}.")
+
 # %%
 most = [
     rows.frame.fillna(0).set_index("cause")["estimate"].idxmax()
@@ -525,8 +574,8 @@ ctx.record(
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next
-# * What we saw: the sentences above. The rejections by class, what each class costs, where the
-#   right token would have been found.
+# * What we saw: the sentences above; section 10 says what of them loops carry. The rejections by
+#   class, what each class costs, where the right token would have been found.
 # * What this does not show: a cause in the strict sense. Classes go together (a number is often
 #   where the target is unsure), and gains of overlapping classes do not add. The counterfactual
 #   draft is right at once and for nothing; a real better draft changes everywhere. `since` is taken

@@ -777,3 +777,75 @@ def test_promise_and_hazard_references(frame):
     assert moved["estimate"] == pytest.approx(first["estimate"] - first["geometric"])
     lines = causes.hazard_lines(hazard).frame
     assert set(lines["line"]) == {"measured", "texts shuffled", "geometric, same mean"}
+
+
+# ---- loops ---------------------------------------------------------------------------------------
+
+LOOP = [1, 2, 3, 4, 1, 2, 3, 4, 1]  # positions 7 and 8 repeat
+
+
+def test_a_loop_that_is_rejected_holds_its_share():
+    trace = trace_of([[0, 1, 0, 0, 0, 0, 0, 1, 1]], token=LOOP)
+    found = causes.in_loops(labelled(trace, "abcdefghi"), gamma=1, draws=3, n=FEW)
+    at = {
+        name: part.at(domain="pooled").value for name, part in found.groups("quantity")
+    }
+    assert at["share"] == pytest.approx(2 / 3) and at["positions"] == pytest.approx(
+        2 / 9
+    )
+    # blocks (0 1) (2 3) (4 5) (6 7) (8): 7 is a bonus token, 8 is cut by the end or by its rank
+    assert at["gain"] == 0
+    assert "rejected more often than the others" in causes.in_loops_said(found)
+
+
+def test_gains_outside_loops_count_blocks_that_begin_outside():
+    trace = trace_of([[1, 0, 0, 0, 0, 0, 1, 1, 1]], token=LOOP)
+    frame = labelled(trace, "abcdefghi")
+    at_0 = pd.DataFrame(
+        {"first": frame["position"] == 0, "last": frame["position"] > 6}
+    )
+    found = causes.gains_outside(frame, at_0, gamma=2, n=FEW)
+    gain = pooled(found, "gain")
+    # now (0) (1 2 3) (4 5 6) (7) (8): 7 tokens in 3 blocks begin outside
+    # first: (0 1 2) (3 4 5) (6) (7) (8): 7 in 3; last: (0) (1 2 3) (4 5 6) (7 8): 7 in 3
+    assert gain.tolist() == [0, 0]
+    whole = pooled(causes.gains(frame, at_0, 2, n=FEW), "gain")
+    assert whole["last"] == pytest.approx(9 / 4 - 9 / 5), (
+        "the loop's blocks count there"
+    )
+
+
+def test_outside_loops_is_all_of_a_text_without_any(frame):
+    ranked = frame.assign(token=np.arange(len(frame)))  # no token occurs twice
+    members = causes.flags(ranked)[["kind: number", "since: right after"]]
+    pd.testing.assert_frame_equal(
+        causes.gains_outside(ranked, members, 4, n=FEW),
+        causes.gains(ranked, members, 4, n=FEW),
+    )
+
+
+def test_causes_beside_loops(frame):
+    classes = ["kind: number", "state: both sure"]
+    members = causes.flags(frame)
+    every = causes.causes_of(
+        causes.shares(frame, members, FEW),
+        causes.gains(frame, members, 4, n=FEW),
+        causes.gains(frame, members, 4, n=FEW),
+    )
+    beside = causes.beside_loops(every, frame, frame, classes, 4, FEW).at(
+        domain="pooled"
+    )
+    assert beside.at(text="T = 0").frame["cause"].nunique() == 2
+    assert set(beside.at(text="T = 1").frame["cause"]) == {"kind: number"}
+    number = beside.at(cause="kind: number", quantity="share")
+    assert number.at(text="T = 0").value == number.at(text="T = 1").value
+    said = causes.largest_by_text(number, classes)
+    assert (
+        said.startswith("T = 0: kind: number") and "T = 0 outside loops: kind" in said
+    )
+
+
+def test_sampled_rows_are_put_in_order():
+    trace = trace_of([[0, 1]], copies=2)
+    ordered = causes.sampled_trace(run_of(trace.iloc[::-1], temperature=1.0))
+    assert ordered["position"].tolist() == [0, 1, 0, 1]

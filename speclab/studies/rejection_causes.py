@@ -17,10 +17,10 @@ import pandas as pd
 import torch
 
 from speclab import figures, stats
-from speclab.analysis import bins
+from speclab.analysis import bins, loops
 from speclab.analysis.token_kinds import BEFORE, token_kinds
 from speclab.drafts.lookup import lookup_model
-from speclab.estimates import Estimates, stack
+from speclab.estimates import Estimates, direction, stack
 from speclab.pictures import MARKS, marked
 from speclab.replay import prompt_sums, replay
 from speclab.score import POOLED, Estimator, divide, require
@@ -697,6 +697,107 @@ def cases_as_html(table: pd.DataFrame) -> str:
     return shown.to_html(
         escape=False, index=False, border=0, float_format="{:.3f}".format
     )
+
+
+# ---- loops ---------------------------------------------------------------------------------------
+
+
+def sampled_trace(run) -> pd.DataFrame:
+    """The trace of a T > 0 run, prompts and positions in order. `label` then says where the draft's
+    best token is not the one that was sampled: rejected by the point-mass rule. Its `state` has no
+    meaning there: p_token is no longer p of the target's best token.
+    """
+    return run.trace.sort_values(
+        ["prompt_id", "position"], kind="stable", ignore_index=True
+    )
+
+
+def in_loops(
+    frame: pd.DataFrame, gamma: int, draws: int, n: int = RESAMPLES
+) -> Estimates:
+    """`shares` and `gains` of one class, the positions that repeat (`loops.repeats`)."""
+    member = loops.repeats(frame).to_frame("in a loop")
+    parts = [shares(frame, member, n), gains(frame, member, gamma, draws, n)]
+    return Estimates(pd.concat(parts, ignore_index=True))
+
+
+def in_loops_said(found: Estimates) -> str:
+    """What the positions in loops hold and cost, in words, from `in_loops`."""
+    pooled = found.at(domain=POOLED)
+    of = dict(pooled.groups("quantity"))
+    excess = next(of["excess"].rows())
+    often = direction(
+        excess,
+        "more often than",
+        "less often than",
+        "as often, as far as can be told, as",
+    )
+    return (
+        f"Positions in a loop are {of['positions']} of all positions and hold {of['share']} of the "
+        f"rejections: they are rejected {often} the others. A draft that was never wrong there "
+        f"would gain {of['gain']} tokens per target pass; as many rejections at random, "
+        f"{of['random']}."
+    )
+
+
+def gains_outside(
+    frame: pd.DataFrame,
+    members: pd.DataFrame,
+    gamma: int,
+    n: int = RESAMPLES,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """`gains` of a chain, counted over the blocks whose first token lies outside loops, in both
+    replays. May be below 0: with fewer rejections other blocks begin there.
+    """
+    whole = [members[name].to_numpy() for name in members]
+    replays = [counterfactual(frame, where) for where in whole] + [frame]
+    sums = [loops.outside_sums(one, [gamma]) for one in replays]
+    blocks = [one["blocks"].to_numpy() for one in sums]
+    emitted = [one["emitted"].to_numpy() for one in sums]
+    table = np.column_stack([*emitted, *blocks])
+
+    def value(totals: np.ndarray) -> list[np.ndarray]:
+        per_pass = divide(*np.split(totals, 2, axis=-1))
+        return [per_pass[..., :-1] - per_pass[..., -1:]]
+
+    texts = sums[-1][["prompt_id", "domain"]]
+    return _by_cause(texts, table, value, list(members), ["gain"], n, seed)
+
+
+def beside_loops(
+    causes: Estimates,
+    frame: pd.DataFrame,
+    drawn: pd.DataFrame,
+    classes: Sequence[str],
+    gamma: int,
+    n: int = RESAMPLES,
+) -> Estimates:
+    """`share` and `gain` of some classes in the whole greedy texts (from `causes_of`), outside
+    loops there (`gains_outside`), and in the sampled texts (`label` of `sampled_trace`; the classes
+    of `state` are left out): quantity, text, cause, domain, estimate, low, high, n_prompts.
+    """
+    out, members = ~loops.repeats(frame), flags(frame)[list(classes)]
+    there = [name for name in classes if not name.startswith("state: ")]
+    sampled = flags(drawn)[there]
+    parts = {
+        loops.WHOLE: [causes.at(cause=list(classes)).frame],
+        loops.OUTSIDE: [
+            shares(frame[out], members[out], n),
+            gains_outside(frame, members, gamma, n),
+        ],
+        loops.SAMPLED: [shares(drawn, sampled, n), gains(drawn, sampled, gamma, n=n)],
+    }
+    rows = stack({text: pd.concat(each) for text, each in parts.items()}, "text")
+    rows = rows[rows["quantity"].isin(["share", "gain"])]
+    keys = ["quantity", "text", "cause", "domain"]
+    return Estimates(rows[[*keys, *rows.columns.drop(keys)]].reset_index(drop=True))
+
+
+def largest_by_text(found: Estimates, classes: Sequence[str]) -> str:
+    """`largest` of some classes in each text, in words."""
+    some = found.at(cause=list(classes))
+    return "; ".join(f"{text}: {largest(part)}" for text, part in some.groups("text"))
 
 
 # ---- verdict -------------------------------------------------------------------------------------
