@@ -21,9 +21,9 @@
 #
 # ![Share of the rejections and what each cause costs](../figures/tiny/07_top-causes.png)
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the run `greedy` (T = 0) of
-# the profile, recorded if it is not there, and the profile's prompts · *writes*
-# `figures/<profile>/07_*`.
+# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy` (T = 0) and
+# `sampled` (T = 1) of the profile, recorded if they are not there, and the profile's prompts ·
+# *writes* `figures/<profile>/07_*`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the

@@ -67,7 +67,7 @@ if root == fetched:
 import pandas as pd
 
 from speclab import cost, notebook, runs, score
-from speclab.analysis import power, published
+from speclab.analysis import loops, power, published
 from speclab.estimates import Estimates, stack
 from speclab.profiles import ROOT
 from speclab.studies.paper_audit import (
@@ -76,6 +76,7 @@ from speclab.studies.paper_audit import (
     claims,
     evidence,
     growth,
+    loop_free,
     pictures,
 )
 
@@ -418,6 +419,30 @@ ctx.say(
     "lost. Notebook 00 draws each case."
 )
 
+# %% [markdown]
+# ## 7. Do loops carry a verdict?
+# Most claims are measured at T = 0, on greedy text, which runs into loops; what a draft does there
+# says little about language (notebook 02, section 7). So they are asked twice more. *Outside
+# loops*: of the positions whose token ends no run of four tokens that the same text has had before,
+# the trees that hang there, and the blocks that begin there. *T = 1*: the same estimators on the
+# sampled texts, where a drafted token that was not drawn is kept by the point-mass rule.
+
+# %%
+repeated = loops.share({"T = 0": greedy.trace, "T = 1": sampled.trace})
+ctx.export(repeated, "loop-share")
+notebook.show_table(repeated.wide("temperature", "domain"))
+ctx.say(loops.said(repeated))
+
+# %%
+on_texts = loop_free.three_texts(material, listed, found)
+beside = loop_free.verdicts(on_texts, listed)
+ctx.export(beside, "loops")
+notebook.show_table(loop_free.in_cells(beside))
+
+# %%
+for text in (loops.OUTSIDE, loops.SAMPLED):
+    ctx.say(f"* Against the whole greedy texts, {loop_free.changed(beside, text)}")
+
 # %%
 counts = {f"verdict_{name.replace(' ', '_')}": len(ids) for name, ids in groups.items()}
 own = shares.at(source=alpha_parts.HERE)
@@ -453,7 +478,8 @@ ctx.record(
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next
-# * What we saw of this pair: the verdicts of section 1 and the sentences below the figures.
+# * What we saw of this pair: the verdicts of section 1, what of them loops carry (section 7), and
+#   the sentences below the figures.
 # * What we saw that depends on no pair. The mean of Eq. 1 over a tree's deterministic children is
 #   not the acceptance of any algorithm. E[L] (Eq. 3) can fall while the tree gets better (a further
 #   child can only add acceptance, and is mostly a worse one in the mean; here and in the records:

@@ -13,7 +13,7 @@ from test_score import hand_nodes, make_run, tree_nodes
 
 from speclab import score, stats
 from speclab.analysis import association, published, rungs
-from speclab.studies.paper_audit import author_records, claims, evidence
+from speclab.studies.paper_audit import author_records, claims, evidence, loop_free
 from speclab.studies.paper_audit.claims import (
     AS_PUBLISHED,
     FAILS,
@@ -535,6 +535,87 @@ def test_few_prompts_give_a_point_and_say_so():
 def test_gaps_name_a_missing_domain():
     with pytest.raises(ValueError, match=r"domain \['reasoning'\] has no rows"):
         evidence.gaps(small(), "y", [("code", "reasoning")])
+
+
+# ---- loops ---------------------------------------------------------------------------------------
+
+
+def looping(period: int = 4, length: int = 16) -> pd.DataFrame:
+    """`texts` that go round after `period` tokens; the draft of math is right in the loop only."""
+    trace = texts(length=length)
+    again = trace["position"] >= period + 3  # a run of four has come back
+    hit = again & (trace["domain"] == "math")
+    return trace.assign(
+        token=trace["position"] % period, draft_rank=np.where(hit, 0, 1)
+    )
+
+
+def test_outside_loops_a_draft_of_the_loop_is_worth_nothing():
+    trace = looping()
+    math, chat = evidence.chain_speedup(trace, 3, 0.29, outside=True)
+    same(math, 1 / 1.87)  # seven blocks of one token begin outside
+    same(chat, 1 / 1.87)
+    math, _ = evidence.chain_speedup(trace, 3, 0.29)
+    same(math, 16 / 10 / 1.87)  # and three more, of 4, 4 and 1 tokens
+    # gamma 4: 9 blocks of 1.2 target passes; 8: 8 of 1.4; 3: 10 of 1.15
+    for outside, best in ((False, 4), (True, 0)):
+        (row,) = evidence.best_gamma_in(trace, 0.05, "math", outside)
+        same(row, best)
+    math, _ = evidence.rule_error(trace, 4, 0.05, outside=True)
+    same(math, 0.0)  # no hit, no token that the rule counts
+
+
+def test_budget_gain_outside_loops_compares_the_cost_of_as_many_tokens():
+    # no text repeats: outside is all of it
+    trace = texts().assign(token=texts()["position"])
+    every, outside = (
+        evidence.budget_gain(trace, 0.25, (1, 4), outside=out) for out in (False, True)
+    )
+    assert every == outside
+    # in the loop gamma 4 pays for math; outside, neither gamma does, and 1 is the cheaper for both
+    same(*evidence.budget_gain(looping(), 0.25, (1, 4), outside=True), 0.0)
+
+
+def three(*verdicts: str) -> pd.DataFrame:
+    columns = [f"verdict, {text}" for text in loop_free.TEXTS]
+    numbers = dict.fromkeys(loop_free.TEXTS, "0.5")
+    return pd.DataFrame(
+        [{"id": "c"} | numbers | dict(zip(columns, verdicts, strict=True))]
+    )
+
+
+def test_verdicts_that_loops_change_are_said():
+    table = three(HOLDS, UNKNOWN, NOT_TESTED)
+    said = loop_free.changed(table, loop_free.TEXTS[1])
+    assert said.startswith(
+        "T = 0 outside loops: 1 of 1 verdicts are others: c (holds here bec"
+    )
+    assert loop_free.changed(table, "T = 1") == "T = 1: all 0 verdicts are the same."
+    assert loop_free.in_cells(table)["T = 0"].tolist() == ["0.5: holds here"]
+
+
+def test_claims_outside_loops_are_those_of_the_rows_outside():
+    run, other = toy_run(), toy_run(seed=1)
+    for one in (run, other):
+        one.trace = one.trace.assign(token=one.trace["position"] % 20)
+    listed = {name: claims.claims()[name] for name in ("level", "routing", "bonus")}
+    material = evidence.Material(run, other)
+    found = evidence.evidence(material, listed)
+    rows = loop_free.three_texts(material, listed, found)
+    assert set(rows["claim"]) == {"level", "routing"}, "the others need no text"
+    at = rows.set_index(["text", "claim", "view", "row"])["estimate"]
+    early = run.trace.query("position < 23 and domain == 'code'")
+    assert at["T = 0 outside loops", "level", RIGHT, "code"] == pytest.approx(
+        early["overlap"].mean()
+    )
+    drawn = other.trace.query("domain == 'code'")
+    assert at["T = 1", "level", RIGHT, "code"] == pytest.approx(drawn["overlap"].mean())
+    table = loop_free.verdicts(rows, listed)
+    assert table["id"].tolist() == ["level", "routing"]
+    assert table["verdict, T = 0"].tolist() == [
+        claims.verdict(listed[name], found[found["claim"] == name])
+        for name in table["id"]
+    ]
 
 
 # ---- evidence ------------------------------------------------------------------------------------

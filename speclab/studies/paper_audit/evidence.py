@@ -10,13 +10,23 @@ figure.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 
 from speclab import cost, replay, score, stats
-from speclab.analysis import association, by_hand, choose, rungs, significance, sweep
+from speclab.analysis import (
+    association,
+    by_hand,
+    choose,
+    loops,
+    rungs,
+    significance,
+    sweep,
+)
 from speclab.score import POSITION_BIN, Estimator, column_of, divide, quotient, require
 from speclab.studies.paper_audit.author_records import AuthorRecords
 from speclab.studies.paper_audit.claims import (
@@ -44,6 +54,10 @@ class Material:
     """What there is to judge by: a run at T = 0 with .nodes and .trace, one at T = 1 (or None), c =
     draft pass / target pass for the paper's pair and for the article's example, and notebook 08's
     rows of an INT4 self-draft (`claims.self_draft`).
+
+    outside: ask `greedy` of what lies outside loops only (`speclab.analysis.loops`): its positions,
+    the nodes that hang there, and the visited blocks that begin there. rule: of deterministic
+    children, "greedy" for greedy text; "point-mass" where `greedy` holds a run at T = 1.
     """
 
     greedy: object
@@ -51,6 +65,8 @@ class Material:
     c: float = 0.29
     article_c: float = 0.05
     self_draft: tuple[dict, ...] = ()
+    outside: bool = False
+    rule: str = "greedy"
 
 
 # ---- estimators ----------------------------------------------------------------------------------
@@ -273,22 +289,35 @@ def hits(trace: pd.DataFrame) -> pd.DataFrame:
     return trace.assign(got=trace["draft_rank"] == 0)
 
 
+def _positions(trace: pd.DataFrame, outside: bool) -> pd.DataFrame:
+    return loops.outside(trace, trace) if outside else trace
+
+
+def _blocks(trace: pd.DataFrame, gammas: Iterable[int], outside: bool) -> pd.DataFrame:
+    """Per-prompt sums of a chain's visited blocks, all or those that begin outside loops."""
+    return (loops.outside_sums if outside else replay.chain_sums)(trace, gammas)
+
+
 def budget_gain(
     trace: pd.DataFrame,
     c: float,
     gammas: Iterable[int] = GAMMAS,
     folds: int = 5,
     seed: int = 0,
+    outside: bool = False,
 ) -> list[dict]:
     """How much faster a gamma for each domain is than one for all, both fitted on the other folds'
     prompts, as one row.
 
     Cost of a text in target passes: blocks (gamma c + 1), from the replay at T = 0; the gain is
-    cost of one / cost of each - 1.
+    cost of one / cost of each - 1. outside: blocks that begin outside loops; they emit not quite
+    as many tokens under every gamma, so their cost is taken for as many as under the first.
     """
-    sums = replay.chain_sums(trace, gammas)
-    blocks = sums.pivot(index=["prompt_id", "domain"], columns="gamma", values="blocks")
+    sums = _blocks(trace, gammas, outside)
+    wide = sums.pivot(index=["prompt_id", "domain"], columns="gamma")
+    blocks, emitted = wide["blocks"], wide["emitted"].to_numpy()
     costs = blocks.to_numpy() * (blocks.columns.to_numpy() * c + 1)
+    costs = costs * (emitted[:, :1] / emitted)
     domain = blocks.index.get_level_values("domain").to_numpy()
     fold = stats.fold_of(domain, folds, seed)
     own = choose.cross_fitted(costs, domain, fold)
@@ -304,7 +333,9 @@ def budget_gain(
     return whole(frame, gain, f"c {c:g}")
 
 
-def chain_speedup(trace: pd.DataFrame, gamma: int, c: float) -> list[dict]:
+def chain_speedup(
+    trace: pd.DataFrame, gamma: int, c: float, outside: bool = False
+) -> list[dict]:
     """Replayed tokens per pass of a chain over gamma c + 1, by domain, at T = 0: the speed-up if a
     longer target pass cost nothing.
     """
@@ -315,18 +346,19 @@ def chain_speedup(trace: pd.DataFrame, gamma: int, c: float) -> list[dict]:
     speed = Estimator(
         name, tau.columns, lambda totals: tau.value(totals) / (gamma * c + 1)
     )
-    return each_domain(replay.prompt_sums(replay.replay(trace, gamma)), speed)
+    return each_domain(_blocks(trace, [gamma], outside), speed)
 
 
-def rule_error(trace: pd.DataFrame, gamma: int, c: float) -> list[dict]:
+def rule_error(
+    trace: pd.DataFrame, gamma: int, c: float, outside: bool = False
+) -> list[dict]:
     """The article's S = e / (e c + 1), e = gamma hit[1], over the replayed speed-up of the same
     chain, by domain, at T = 0.
     """
-    rows = trace.assign(hits=trace["draft_rank"] == 0, positions=1)
+    rows = _positions(trace, outside)
+    rows = rows.assign(hits=rows["draft_rank"] == 0, positions=1)
     of_texts = rows.groupby("prompt_id")[["hits", "positions"]].sum()
-    sums = replay.prompt_sums(replay.replay(trace, gamma)).merge(
-        of_texts, on="prompt_id"
-    )
+    sums = _blocks(trace, [gamma], outside).merge(of_texts, on="prompt_id")
 
     def error(totals: np.ndarray) -> np.ndarray:
         emitted, blocks, hit, positions = np.moveaxis(totals, -1, 0)[..., None]
@@ -340,11 +372,14 @@ def rule_error(trace: pd.DataFrame, gamma: int, c: float) -> list[dict]:
     )
 
 
-def fastest_gammas(trace: pd.DataFrame, c: float) -> pd.DataFrame:
+def fastest_gammas(
+    trace: pd.DataFrame, c: float, outside: bool = False
+) -> pd.DataFrame:
     """The fastest of GAMMAS in each domain at cost c (v = 1), at T = 0: c, domain, best, the
     central 95 % of the resamples' choices, the gammas that are as good, and the speed-up.
     """
-    frame = sweep.per_prompt(replay.chain_sums(trace, GAMMAS), sweep.positions(trace))
+    rows = _positions(trace, outside)
+    frame = sweep.per_prompt(_blocks(trace, GAMMAS, outside), sweep.positions(rows))
     best = sweep.best_gamma(frame, sweep.estimators(max(GAMMAS), c)["speedup"])
     columns = [
         "best",
@@ -357,10 +392,12 @@ def fastest_gammas(trace: pd.DataFrame, c: float) -> pd.DataFrame:
     return sweep.choices(best).assign(c=c)[["c", "domain", *columns]]
 
 
-def best_gamma_in(trace: pd.DataFrame, c: float, domain: str) -> list[dict]:
+def best_gamma_in(
+    trace: pd.DataFrame, c: float, domain: str, outside: bool = False
+) -> list[dict]:
     """`fastest_gammas` in one domain."""
     score.domains_in(trace, [domain])
-    found = fastest_gammas(trace, c).set_index("domain").loc[domain]
+    found = fastest_gammas(trace, c, outside).set_index("domain").loc[domain]
     numbers = found[["best", "best_low", "best_high"]]
     return [row_of(f"best gamma, c {c:g}", domain, *numbers)]
 
@@ -433,7 +470,9 @@ def measures(m: Material) -> dict[str, dict[str, tuple]]:
     """How each other claim is measured: by claim and view, a function that makes rows and its
     arguments.
     """
-    trace, nodes = m.greedy.trace, m.greedy.nodes
+    texts, nodes = m.greedy.trace, m.greedy.nodes
+    trace = _positions(texts, m.outside)
+    nodes = loops.outside(nodes, texts) if m.outside else nodes
     nodes = nodes.assign(alpha=score.alpha(nodes))
     neighbours, outer = list(pairwise(PAPER_ORDER)), [("chat", "math")]
     entropy = {
@@ -445,9 +484,9 @@ def measures(m: Material) -> dict[str, dict[str, tuple]]:
         ),  # as the authors' code does
         RIGHT: (with_entropy, trace, "overlap", "spearman"),
     }
-    accepted = score.tree_estimators()["mean_accepted"]
+    accepted = score.tree_estimators(m.rule)["mean_accepted"]
     best = nodes[nodes["best_path"]]
-    not_chat = trace[trace["domain"] != "chat"]
+    not_chat = texts[texts["domain"] != "chat"]
     asked = {
         "level": {
             PUBLISHED: (each_domain, nodes, score.published_alpha),
@@ -493,12 +532,12 @@ def measures(m: Material) -> dict[str, dict[str, tuple]]:
             RIGHT: (whole, nodes, share_gap(nodes, "alpha", "domain", "rank"), "all")
         },
         "independence": {RIGHT: (each_domain, by_prompt(nodes), design_effect())},
-        "budgets": {RIGHT: (budget_gain, trace, m.c)},
-        "routing": {RIGHT: (chain_speedup, not_chat, PAPER_DEPTH, m.c)},
-        "gamma-proofs": {RIGHT: (best_gamma_in, trace, m.article_c, "math")},
-        "gamma-open": {RIGHT: (best_gamma_in, trace, m.article_c, "chat")},
+        "budgets": {RIGHT: (partial(budget_gain, outside=m.outside), texts, m.c)},
+        "routing": {RIGHT: (chain_speedup, not_chat, PAPER_DEPTH, m.c, m.outside)},
+        "gamma-proofs": {RIGHT: (best_gamma_in, texts, m.article_c, "math", m.outside)},
+        "gamma-open": {RIGHT: (best_gamma_in, texts, m.article_c, "chat", m.outside)},
         "self-draft": {RIGHT: (list, m.self_draft)},
-        "rule": {RIGHT: (rule_error, trace, ARTICLE_GAMMA, m.article_c)},
+        "rule": {RIGHT: (rule_error, texts, ARTICLE_GAMMA, m.article_c, m.outside)},
         "residual": {RIGHT: (flaw, "residual")},
         "positions": {RIGHT: (flaw, "positions")},
         "bonus": {RIGHT: (flaw, "bonus")},
@@ -506,7 +545,8 @@ def measures(m: Material) -> dict[str, dict[str, tuple]]:
         "small-draft": {},
     }
     if m.sampled is not None:
-        asked["temperature"] = {RIGHT: (temperature_differences, m.sampled, m.greedy)}
+        greedy = SimpleNamespace(trace=trace, nodes=nodes)
+        asked["temperature"] = {RIGHT: (temperature_differences, m.sampled, greedy)}
         asked["small-draft"] = {RIGHT: (small_draft, m.sampled.trace, trace)}
     return asked
 
