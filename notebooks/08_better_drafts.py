@@ -73,10 +73,13 @@ profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 bit_widths: list = [8, 4, 3]  # of the target quantised as its own draft
 calibration_rows: int = 32  # of the target's text, for GPTQ
+# of the recorded ones, the first; 0: all. Each further draft must run their texts
+judged_prompts_per_domain: int = 0
 # a GPTQ copy in a folder beside the target's, for section 2; where there is none, it says so
 quantised_target: str = "target-gptq"
 # that the target continues, for training and calibration
 train_prompts_per_domain: int = 100
+train_prompts_seed: int = 0  # others with another seed
 # of distillation; the first with all seeds
 objectives: list = ["total-variation", "forward-kl", "reverse-kl", "sequence"]
 # of the first objective and the specialist; the others take the first
@@ -88,7 +91,8 @@ exit_layers: list = [2, 4]  # of the target, as a draft
 max_gamma: int = 16  # chains of 1 to so many tokens are compared
 pass_repeats: int = 21  # of each single pass that is timed
 timed_prompts_per_domain: int = 2  # decoded for real,
-timed_tokens: int = 32  # at most so many tokens each
+timed_tokens: int = 32  # at most so many tokens each,
+timed_repeats: int = 2  # so many times where it is timed
 article_int4: float = 0.93  # the article's acceptance of an INT4 self-draft,
 article_small: float = 0.85  # and what a small draft should reach
 
@@ -98,8 +102,8 @@ settings = ctx.profile.replace(temperature=0.0)
 pair = pairs.load_pair(settings)
 
 # %%
-tried = candidates.Tried(settings, pair)
-text = candidates.training_text(tried, train_prompts_per_domain)
+tried = candidates.Tried(settings, pair, judged_prompts_per_domain)
+text = candidates.training_text(tried, train_prompts_per_domain, train_prompts_seed)
 domains = tried.domains
 
 # %%
@@ -109,7 +113,8 @@ greedy, sampled = (
 )
 written = sum(len(row.hidden) for row in text.rows)
 ctx.say(
-    f"Drafts are judged on the target's texts for {greedy['prompt_id'].nunique()} prompts: "
+    f"Drafts are judged on the target's texts for {greedy['prompt_id'].nunique()} of the "
+    f"{tried.recorded} recorded prompts: "
     f"{len(greedy)} tokens at T = 0, {len(sampled)} at T = 1. They are made from its texts for "
     f"{len(domains) * train_prompts_per_domain} other prompts: {len(text.rows)} continuations, "
     f"{written} tokens."
@@ -336,7 +341,9 @@ assert either.value >= alone.frame["estimate"].max()
 # costs stand. Of drafts with several seeds, the first.
 
 # %%
-timed = speed.timed_prompts(tried, timed_prompts_per_domain, timed_tokens)
+timed = speed.timed_prompts(
+    tried, timed_prompts_per_domain, timed_tokens, timed_repeats
+)
 costs = speed.measured_costs(tried, timed, max_gamma, pass_repeats)
 drafts = speed.first_seeds(tried)
 price = speed.pass_costs(drafts, timed.context, 3 * pass_repeats)

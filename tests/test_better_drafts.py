@@ -394,6 +394,28 @@ def test_what_is_better_at_one_temperature_and_worse_at_the_other_is_named():
     assert accepted.split_sentence(gains.at(draft="b")).endswith("none of them.")
 
 
+def test_drafts_are_judged_on_the_first_prompts_of_a_whole_run(
+    random_pair, profile, own, work, monkeypatch
+):
+    asked = []
+    monkeypatch.setattr(
+        candidates.runs,
+        "load_or_record",
+        lambda profile, kind: asked.append(profile) or own,
+    )
+    tried = candidates.Tried(profile, random_pair, per_domain=2)
+    assert asked == [profile, profile], "the run as it is shipped, no smaller one"
+    firsts = [p.prompt_id for p in load_prompts("project", 2)]
+    trace = tried.trace(OWN, "greedy")
+    assert trace["prompt_id"].drop_duplicates().tolist() == firsts
+    assert list(tried.texts["greedy"]) == firsts and tried.recorded == 20
+    tried.add(candidates.prompt_lookup(random_pair, profile))
+    its = tried.trace(LOOKUP, "greedy")
+    assert its["token"].tolist() == trace["token"].tolist()
+    whole = candidates.Tried(profile, random_pair, per_domain=99)
+    assert whole.trace(OWN, "sampled").equals(own.trace)
+
+
 def test_families_are_trained_recorded_and_compared(
     random_pair, profile, own, work, monkeypatch
 ):
@@ -551,9 +573,21 @@ def test_costs_of_candidates(drafts, random_pair):
     )
     assert len(set(prices.values())) == 3
     prompts = [EncodedPrompt(f"p{i}", "code", (3, 5, 7 + i), 0) for i in range(5)]
-    timed = speed.Timed(prompts, 60, 16)
-    found = speed.decoded_speedup(lookup, timed, 2, 1, StopRule("confidence", 0.5))
+    timed = speed.Timed(prompts, 60, 16, repeats=1)
+    found = speed.decoded_speedup(lookup, timed, 2, StopRule("confidence", 0.5))
     assert 0 < found["measured_low"] <= found["measured"] <= found["measured_high"] < 20
+
+
+def test_bytes_are_those_of_16_bits_at_most(drafts):
+    assert speed.served_bytes(400, 32) == 200
+    assert speed.served_bytes(400, 16) == 400
+    assert speed.served_bytes(100, 4) == 100
+    assert speed.served_bytes(0, 0) == 0
+    loaded, _, _ = drafts
+    quarter = dataclasses.replace(loaded, bits=8, weight_bytes=loaded.weight_bytes // 4)
+    # a quarter of its float32 bytes is half of those that it would be served in
+    wanted = pytest.approx(speed.share_of_bytes(loaded) / 2, rel=1e-3)
+    assert speed.share_of_bytes(quarter) == wanted
 
 
 @pytest.fixture

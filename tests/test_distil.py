@@ -3,7 +3,9 @@ bad input, and losslessness after it.
 """
 
 import dataclasses
+import json
 import math
+import os
 import sys
 from itertools import pairwise
 
@@ -12,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from speclab.decode import decode_prompt
 from speclab.draft import parse_shape
@@ -27,7 +30,7 @@ from speclab.drafts.prompts import training_prompts
 from speclab.drafts.texts import TextConfig, continuations
 from speclab.drafts.train import TrainConfig
 from speclab.files import RunError
-from speclab.pairs import load_pair
+from speclab.pairs import load_pair, load_tokenizer
 from speclab.profiles import ModelSpec, Profile
 from speclab.prompts import encode_prompts
 from speclab.record import generate
@@ -104,6 +107,33 @@ def test_zero_where_the_draft_is_the_target_and_above_elsewhere(objective):
     token = torch.tensor([0])
     assert OBJECTIVES[objective](p, q, token).item() == pytest.approx(0, abs=1e-15)
     assert OBJECTIVES[objective](p, q.flip(-1), token).item() > 0.1
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_words_that_the_draft_cannot_say_have_no_infinite_loss(objective):
+    """Of three words the draft says the first two."""
+    p, q = [0.5, 0.2, 0.3], [0.3, 0.7]
+    logits_p = torch.tensor([p], dtype=torch.float64).log()
+    said = torch.tensor([q], dtype=torch.float64).log().requires_grad_(True)
+    outside = torch.full((1, 1), -torch.inf, dtype=torch.float64)
+    logits_q = torch.cat([said, outside], -1)
+    value = OBJECTIVES[objective](logits_p, logits_q, torch.tensor([0]))
+    (gradient,) = torch.autograd.grad(value.sum(), said)
+    given_said = [0.5 / 0.7, 0.2 / 0.7]
+    if objective == "total-variation":  # the whole vocabulary: 1 minus the overlap
+        assert value.item() == pytest.approx(1 - (0.3 + 0.2), abs=1e-12)
+        sign = [-0.5, 0.5]  # q is below p, then above
+        mean = sum(b * s for b, s in zip(q, sign, strict=True))
+        slope = [b * (s - mean) for b, s in zip(q, sign, strict=True)]
+    else:
+        wanted, slope = by_hand(objective, given_said, q, 0)
+        assert value.item() == pytest.approx(wanted, abs=1e-12)
+    assert gradient[0].tolist() == pytest.approx(slope, abs=1e-12)
+    unsaid = OBJECTIVES[objective](logits_p, logits_q, torch.tensor([2]))
+    (gradient,) = torch.autograd.grad(unsaid.sum(), said)
+    assert gradient.isfinite().all() and unsaid.isfinite().all()
+    if objective == "sequence":  # nothing to learn where it cannot say the token
+        assert unsaid.item() == 0 and not gradient.any()
 
 
 def test_the_two_divergences_are_not_the_same_number():
@@ -502,6 +532,65 @@ def test_a_gpu_that_only_emulates_bfloat16_trains_in_float16(
         assert not torch.is_autocast_enabled("cpu"), (
             "the project's numbers on a CPU are float32"
         )
+
+
+# ---- a trimmed vocabulary ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["joined", "own"])
+def trimmed_pair(request, random_folders, tmp_path_factory):
+    """The random pair, whose draft says every other word; its embedding joined with the target's,
+    or its own.
+    """
+    target, draft = random_folders
+    folder = tmp_path_factory.mktemp("trimmed") / "draft"
+    folder.mkdir()
+    weights = load_file(draft / "model.safetensors")
+    kept = torch.arange(0, 40, 2)
+    weights["lm_head.weight"] = weights["lm_head.weight"][kept].contiguous()
+    config = json.loads((draft / "config.json").read_text()) | {"kept_tokens": 20}
+    if request.param == "joined":
+        embedding = weights.pop("model.embed_tokens.weight")
+        weights["embed_kept"] = embedding[kept].contiguous()
+        weights["embed_map"] = 0.3 * torch.eye(32)
+        config["embedding_of"] = os.path.relpath(target, folder)
+    else:
+        load_tokenizer(draft).save_pretrained(folder)
+    save_file(weights | {"kept": kept}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+    specs = [ModelSpec(str(path), device="cpu") for path in (target, folder)]
+    return load_pair(Profile("trimmed", *specs, max_prompt_tokens=128))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_trimmed_draft_is_trained_and_stays_one(
+    trimmed_pair, text, tmp_path, objective
+):
+    config = dataclasses.replace(CONFIG, steps=40, checkpoint_every=20)
+    trained = distil(trimmed_pair, text, objective, config, tmp_path)
+    assert np.isfinite(trained.curve["objective"]).all()
+    batch = collate(text.split()[0])
+    after = load_pair_with(trimmed_pair, trained)
+    old, new = trimmed_pair.draft.network, after.draft.network
+    before, now = (
+        distillation_loss(pair, pair.draft.network, batch, objective).item()
+        for pair in (trimmed_pair, after)
+    )
+    assert now < 0.95 * before
+    assert torch.equal(new.lm_head.kept, old.lm_head.kept)
+    folders = trimmed_pair.draft.folder, trained.folder
+    names = [set(load_file(f / "model.safetensors")) for f in folders]
+    assert names[0] == names[1], "the same form"
+    rows, was = (n.get_input_embeddings().weight for n in (new, old))
+    said = torch.zeros(40, dtype=torch.bool).index_fill_(0, old.lm_head.kept, True)
+    assert not torch.allclose(rows[said], was[said], atol=1e-3)
+    if "embed_map" in names[0]:  # the others are the target's, and are not stored
+        assert torch.allclose(rows[~said], was[~said], atol=1e-6)
+    for prompt in encode_prompts(after.tokenizer, training_prompts(1, 5), 32):
+        (plain,) = generate(after.target, [prompt], 16, after.stop_ids, Sampling(), 0)
+        shape = parse_shape("chain:3")
+        made = decode_prompt(after, prompt, "greedy", shape, Sampling(), 16)
+        assert made.token_ids == plain
 
 
 # ---- LoRA ----------------------------------------------------------------------------------------

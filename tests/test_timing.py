@@ -96,3 +96,5 @@ def test_everything_is_measured_on_a_real_pair(random_pair):
         speed.groupby("prompt_id")["tokens"].nunique().eq(1).all()
     )  # plain and speculative text are the same
     assert np.all(speed.blocks <= speed.tokens)
+    order = speed.groupby(["repeat", "prompt_id"])["method"].first().unstack()
+    assert order.to_numpy().tolist() == [["plain", "chain 2"], ["chain 2", "plain"]]

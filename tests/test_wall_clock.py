@@ -129,6 +129,13 @@ def test_decodings_that_are_not_the_replayed_ones_are_counted():
     )  # one prompt, two repeats
 
 
+def test_texts_that_are_not_the_recorded_ones_are_counted():
+    trace = pd.DataFrame({"prompt_id": ["a", "a", "b"], "token": [3, 4, 5]})
+    texts = [(3, 4), (5,), (3, 5), (5, 5)]
+    speeds = pd.DataFrame({"prompt_id": ["a", "b", "a", "b"], "text": texts})
+    assert study.unlike_texts(speeds, trace) == 2
+
+
 def test_only_static_shapes_without_a_rule_are_replayed():
     trace = pd.DataFrame(
         {

@@ -81,8 +81,8 @@ def measured_overhead(decoded: list[Decoded], shape: Shape, costs: Costs) -> flo
 
 def plain_time(
     pair: Pair, prompt: EncodedPrompt, max_new_tokens: int
-) -> tuple[float, int]:
-    """Seconds of plain greedy decoding behind the prefill, and the tokens it gave: the loop of
+) -> tuple[float, tuple[int, ...]]:
+    """Seconds of plain greedy decoding behind the prefill, and the text it gave: the loop of
     `record.generate`, one prompt.
     """
     target, texts = pair.target, []
@@ -98,7 +98,7 @@ def plain_time(
         )
 
     before = timed(prefill, target.device)
-    return timed(whole, target.device) - before, len(texts[0])
+    return timed(whole, target.device) - before, texts[0]
 
 
 def decoded_speed(
@@ -109,36 +109,35 @@ def decoded_speed(
     repeats: int = 3,
 ) -> pd.DataFrame:
     """Tokens per second of plain and speculative greedy decoding on the same prompts, in one run,
-    orders swapped.
+    the order swapped from prompt to prompt and from repeat to repeat.
 
-    Columns: method, repeat, prompt_id, domain, tokens, blocks, time_s (the prefill left out).
+    Columns: method, repeat, prompt_id, domain, text (token ids), tokens, blocks, time_s (the
+    prefill left out).
     """
-    columns = ["method", "repeat", "prompt_id", "domain", "tokens", "blocks", "time_s"]
+    columns = ["method", "repeat", "prompt_id", "domain", "text", "blocks", "time_s"]
     rows, methods = [], ["plain", *shapes]
     for name in methods:  # warm-up
         _run_one(pair, prompts[0], shapes.get(name, PLAIN), min(8, max_new_tokens))
     for repeat in range(repeats):
-        for prompt in prompts:
-            for name in methods[:: 1 if repeat % 2 == 0 else -1]:
+        for number, prompt in enumerate(prompts):
+            for name in methods[:: 1 if (repeat + number) % 2 == 0 else -1]:
                 counted = _run_one(
                     pair, prompt, shapes.get(name, PLAIN), max_new_tokens
                 )
                 rows.append((name, repeat, prompt.prompt_id, prompt.domain, *counted))
-    return pd.DataFrame(rows, columns=columns)
+    frame = pd.DataFrame(rows, columns=columns)
+    return frame.assign(tokens=frame["text"].map(len))
 
 
 def _run_one(
     pair: Pair, prompt: EncodedPrompt, shape: Shape, max_new_tokens: int
-) -> tuple[int, int, float]:
+) -> tuple[tuple[int, ...], int, float]:
+    """The text, its blocks, and the seconds behind the prefill."""
     if not shape.size:
-        seconds, tokens = plain_time(pair, prompt, max_new_tokens)
-        return tokens, tokens, seconds
+        seconds, text = plain_time(pair, prompt, max_new_tokens)
+        return text, len(text), seconds
     found = decode_prompt(pair, prompt, "greedy", shape, Sampling(), max_new_tokens)
-    return (
-        len(found.token_ids),
-        found.target_passes,
-        found.time_s - found.prefill_time_s,
-    )
+    return found.token_ids, found.target_passes, found.time_s - found.prefill_time_s
 
 
 def with_median_loop(costs: Costs, decoded: list[Decoded], shape: Shape) -> Costs:

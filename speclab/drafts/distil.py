@@ -22,6 +22,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
+from speclab import trimmed
 from speclab.drafts.texts import FOLDER, Text, TrainingText, hash_of
 from speclab.drafts.train import TrainConfig, optimise
 from speclab.files import RunError, locked, written
@@ -31,15 +32,22 @@ from speclab.sampling import rank_key
 
 # ---- 1. objectives -------------------------------------------------------------------------------
 
+UNSAID = -100  # a label that cross-entropy leaves out
+
 
 def _sequence(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
-    return cross_entropy(q, token, reduction="none")
+    said = q.detach().gather(-1, token[:, None])[:, 0].isfinite()
+    label = token.where(said, UNSAID)
+    return cross_entropy(q, label, reduction="none", ignore_index=UNSAID)
 
 
 def _forward_kl(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
-    return kl_div(
-        log_softmax(q, -1), log_softmax(p, -1), reduction="none", log_target=True
-    ).sum(-1)
+    unsaid = p.detach().isneginf() | q.detach().isneginf()
+    log_p, log_q = (
+        log_softmax(x.masked_fill(unsaid, -torch.inf), -1).masked_fill(unsaid, 0.0)
+        for x in (p, q)
+    )
+    return kl_div(log_q, log_p, reduction="none", log_target=True).sum(-1)
 
 
 def _reverse_kl(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
@@ -53,6 +61,9 @@ def _total_variation(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
 # (p logits [n, vocab], q logits [n, vocab], the target's token [n]) -> [n]; nats but for total
 # variation. One minus total variation is `overlap`, the acceptance of a sampled token: the one
 # objective that is what it is judged by.
+# A draft with a trimmed vocabulary (q logits of -inf) cannot learn to say more: `sequence` is 0 at
+# a token that it cannot say, and a divergence, else infinite, compares p and q given a token that
+# both can say. Total variation stays whole: p of the others is lost.
 OBJECTIVES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "sequence": _sequence,
     "forward-kl": _forward_kl,
@@ -297,6 +308,8 @@ def _trainable(
     network = copy.deepcopy(pair.draft.network)
     for p in network.parameters():
         p.data = p.data.clone()  # the decoder's fused projections share memory
+    if trimmed.base_folder(pair.draft.folder):
+        trimmed.learn_kept_only(network)
     if lora_rank:
         torch.manual_seed(seed)  # adapters start at random
         finish = _with_adapters(network, lora_rank)
@@ -321,10 +334,17 @@ def _with_adapters(network: Any, rank: int) -> Callable[[], Any]:
 
 
 def _export(network: Any, pair: Pair, folder: Path) -> None:
-    """Half-precision weights, configuration and the draft's tokenizer in Hugging Face layout."""
+    """Half-precision weights, configuration and the draft's tokenizer in Hugging Face layout; a
+    draft with a trimmed vocabulary in the form it had.
+    """
+    own = pair.draft.folder
     try:
-        network.to(torch.float16).save_pretrained(folder, safe_serialization=True)
-        load_tokenizer(pair.draft.folder).save_pretrained(folder)
+        if trimmed.is_trimmed(own):
+            trimmed.save_like(own, network, folder)
+        else:
+            network.to(torch.float16).save_pretrained(folder, safe_serialization=True)
+        if trimmed.base_folder(own) is None:  # else it has that of the other model
+            load_tokenizer(own).save_pretrained(folder)
     except (OSError, SafetensorError) as error:
         raise RunError(
             f"cannot write {folder}: {error}. The last checkpoint is kept; free space, then run "

@@ -6,6 +6,8 @@ them.
 
 import copy
 import dataclasses
+import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -102,8 +104,25 @@ def candidate(
         )
     facts = model_facts(spec, draft)
     size = weight_bytes or facts["weight_bytes"]
-    bits = bits or int(8 * size / facts["parameters"])
+    bits = bits or stored_bits(draft, facts)
     return Candidate(name, _with_draft(pair, draft, facts), spec, bits, size)
+
+
+def stored_bits(model: LanguageModel, facts: Mapping) -> int:
+    """Bits of a weight in a model's files, in the mean. (Parameters do not tell them: a trimmed
+    draft stores a part of its embedding.)
+    """
+    if model.quantised:  # many weights are packed into one number
+        return int(8 * facts["weight_bytes"] / facts["parameters"])
+    count = size = 0
+    for file in model.folder.glob("*.safetensors"):
+        with file.open("rb") as content:
+            header = json.loads(content.read(int.from_bytes(content.read(8), "little")))
+        for name, tensor in header.items():
+            if name != "__metadata__":
+                count += math.prod(tensor["shape"])
+                size += tensor["data_offsets"][1] - tensor["data_offsets"][0]
+    return 8 * size // count
 
 
 def _with_draft(pair: Pair, draft: LanguageModel, facts: dict) -> Pair:
@@ -211,18 +230,26 @@ class Tried:
     """The drafts tried so far on the target's texts at T = 0 and at T = 1; the pair's own draft is
     the first.
 
-    candidates: by name; texts: token ids by kind of run and prompt; runs: by kind and name.
+    per_domain: prompts of each domain that drafts are judged on, the profile's first; 0: all.
+    candidates: by name; texts: token ids by kind of run and prompt.
     """
 
-    def __init__(self, profile: Profile, pair: Pair):
-        self.profile, self.pair = profile, pair
+    def __init__(self, profile: Profile, pair: Pair, per_domain: int = 0):
+        # recorded whole, the part is taken: no run is made for fewer prompts
+        own = {kind: runs.load_or_record(profile, kind) for kind in ESTIMATORS}
+        judged = min(
+            per_domain or profile.prompts_per_domain, profile.prompts_per_domain
+        )
+        self.profile = profile.replace(prompts_per_domain=judged)
+        self.pair, self.recorded = pair, own["greedy"].manifest["prompts"]
         self.candidates = {OWN: candidate(OWN, pair, profile, profile.draft.path)}
-        self.runs = {
-            kind: {OWN: runs.load_or_record(profile, kind)} for kind in ESTIMATORS
-        }
-        self.texts = {
-            kind: runs.texts_of(by_name[OWN]) for kind, by_name in self.runs.items()
-        }
+        ids = [prompt.prompt_id for prompt in runs.profile_prompts(self.profile)]
+        self._traces, self.texts = {}, {}
+        for kind, run in own.items():
+            rows, texts = run.trace, runs.texts_of(run)
+            judged_rows = rows[rows["prompt_id"].isin(ids)].reset_index(drop=True)
+            self._traces[kind] = {OWN: judged_rows}
+            self.texts[kind] = {prompt_id: texts[prompt_id] for prompt_id in ids}
         # the target runs each text once, whatever drafts follow
         self._targets = {kind: Remembered(pair.target) for kind in ESTIMATORS}
 
@@ -234,15 +261,14 @@ class Tried:
     def add(self, one: Candidate) -> None:
         """Try a draft: record it over the texts of both runs."""
         self.candidates[one.name] = one
-        for kind, by_name in self.runs.items():
-            target = self._targets[kind]
-            by_name[one.name] = recorded(
-                one, self.profile, kind, self.texts[kind], target=target
-            )
+        for kind, by_name in self._traces.items():
+            target, texts = self._targets[kind], self.texts[kind]
+            run = recorded(one, self.profile, kind, texts, target=target)
+            by_name[one.name] = run.trace
 
     def trace(self, name: str, kind: str) -> pd.DataFrame:
         """The trace of a draft over the texts of a kind of run."""
-        return self.runs[kind][name].trace
+        return self._traces[kind][name]
 
     def lookup_chains(self, gamma: int) -> pd.DataFrame:
         """Nodes of prompt lookup's chains of gamma tokens over the greedy texts."""
@@ -253,13 +279,14 @@ class Tried:
 # ---- drafts that are made ------------------------------------------------------------------------
 
 
-def training_text(tried: Tried, prompts_per_domain: int) -> TrainingText:
-    """What the target writes for prompts that no draft is judged on."""
+def training_text(tried: Tried, prompts_per_domain: int, seed: int = 0) -> TrainingText:
+    """What the target writes for prompts that no draft is judged on; seed: of these prompts."""
     profile = tried.profile
     config = TextConfig(
         profile.max_prompt_tokens, profile.max_new_tokens, template=profile.template
     )
-    return continuations(tried.pair, training_prompts(prompts_per_domain), config)
+    known = training_prompts(prompts_per_domain, seed)
+    return continuations(tried.pair, known, config)
 
 
 def no_copy(pair: Pair) -> str:

@@ -24,6 +24,7 @@ from speclab.studies.better_drafts.candidates import (
     OWN,
     Candidate,
     Tried,
+    stored_bits,
 )
 from speclab.tree import chain
 
@@ -48,16 +49,19 @@ SPEED_TABLE = ["draft", "gamma", "block_efficiency", *SPEEDS]
 
 @dataclasses.dataclass(frozen=True)
 class Timed:
-    """Prompts that are decoded for real, at most `new_tokens` each, and the length of `context` at
-    which single passes are timed.
+    """Prompts that are decoded for real, at most `new_tokens` each, `repeats` times where they are
+    timed, and the length of `context` at which single passes are timed.
     """
 
     prompts: list[EncodedPrompt]
     new_tokens: int
     context: int
+    repeats: int = 2
 
 
-def timed_prompts(tried: Tried, per_domain: int, new_tokens: int) -> Timed:
+def timed_prompts(
+    tried: Tried, per_domain: int, new_tokens: int, repeats: int = 2
+) -> Timed:
     """The first prompts of each domain; context: a median prompt with half a continuation."""
     profile = tried.profile
     known = prompts.load_prompts(
@@ -72,19 +76,19 @@ def timed_prompts(tried: Tried, per_domain: int, new_tokens: int) -> Timed:
     ]
     median = int(np.median([len(p.ids) for p in encoded]))
     context = median + profile.max_new_tokens // 2
-    return Timed(chosen, min(new_tokens, profile.max_new_tokens), context)
+    return Timed(chosen, min(new_tokens, profile.max_new_tokens), context, repeats)
 
 
 def measured_costs(tried: Tried, timed: Timed, max_gamma: int, repeats: int) -> Costs:
-    """Costs of this machine with the own draft; the overhead is the median over texts decoded three
-    times with a chain of 4.
+    """Costs of this machine with the own draft; the overhead is the median over texts decoded with
+    a chain of 4, once more than they are timed.
     """
     four, sizes = Shape(chain(4)), tuple(range(1, max(max_gamma, 4) + 2))
     costs = timing.costs_of(
         timing.pass_times(tried.pair, sizes, timed.context, repeats)
     )
     overheads = []
-    for prompt in 3 * timed.prompts:
+    for prompt in (timed.repeats + 1) * timed.prompts:
         made = decode_prompt(
             tried.pair, prompt, "greedy", four, Sampling(), timed.new_tokens
         )
@@ -124,8 +128,23 @@ def by_bytes(one: Candidate) -> Costs:
 
     A bound, not a measurement.
     """
-    c = one.weight_bytes / one.pair.facts["target"]["weight_bytes"]
+    c = share_of_bytes(one)
     return Costs(1.0, (1, 64), (c, c), (1.0, 1.0))
+
+
+def share_of_bytes(one: Candidate) -> float:
+    """Stored bytes of a draft over those of its target, a model in float32 as if in 16 bits: what
+    is wider would not be served so.
+    """
+    target = one.pair.facts["target"]
+    bits = stored_bits(one.pair.target, target)
+    whole = served_bytes(target["weight_bytes"], bits)
+    return served_bytes(one.weight_bytes, one.bits) / whole
+
+
+def served_bytes(stored: int, bits: int) -> float:
+    """Bytes of weights that are stored in `bits` bits, in 16 where these are more."""
+    return stored * min(1.0, 16 / bits) if bits else stored
 
 
 # ---- the fastest chain ---------------------------------------------------------------------------
@@ -215,7 +234,7 @@ def weight_facts(one: Candidate) -> dict:
         "bits": one.bits,
         "weight_bytes": one.weight_bytes,
         "of_target_parameters": draft["parameters"] / target["parameters"],
-        "of_target_bytes": one.weight_bytes / target["weight_bytes"],
+        "of_target_bytes": share_of_bytes(one),
     }
 
 
@@ -299,18 +318,14 @@ def lossless(
 
 
 def decoded_speedup(
-    one: Candidate,
-    timed: Timed,
-    gamma: int,
-    repeats: int = 2,
-    stop: StopRule | None = None,
+    one: Candidate, timed: Timed, gamma: int, stop: StopRule | None = None
 ) -> dict[str, float]:
     """Speed-up over plain decoding of a chain of gamma on the timed prompts, for real: measured,
     with low and high (medians of the repeats).
     """
     shapes = {"chain": Shape(chain(gamma), stop)}
     times = timing.decoded_speed(
-        one.pair, timed.prompts, shapes, timed.new_tokens, repeats
+        one.pair, timed.prompts, shapes, timed.new_tokens, timed.repeats
     )
     each = (
         times.groupby(["method", "prompt_id"])["time_s"]
