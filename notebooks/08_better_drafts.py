@@ -168,7 +168,8 @@ ctx.plot(
 ctx.say(
     f"All domains pooled: {levels.at(domain='pooled').listed('draft', within='estimator')}."
 )
-ctx.say(accepted.int4_sentence(levels, article_int4, obstacle))
+rounded = accepted.rounded_before(pair.target.folder)
+ctx.say(f"{accepted.int4_sentence(levels, article_int4, obstacle)} {rounded}")
 assert levels.lies_within(0, 1)
 
 # %% [markdown]
@@ -199,6 +200,10 @@ ctx.say(accepted.shift_sentence(shift))
 # from q (`reverse-kl`), and their **total variation**, half the sum of |p - q| over all tokens: 1
 # minus the last is alpha itself.
 #
+# A draft that can say some tokens only (a trimmed vocabulary) has q = 0 at the others: `sequence`
+# leaves these out, both divergences compare p and q given a token that it can say, and total
+# variation counts all.
+#
 # All start from the pair's own draft. The first objective is trained with every seed, and so is the
 # **specialist** of section 3.1, on mathematics and reasoning only; the other objectives with one
 # seed. (A seed is an order of the training texts.) Intervals resample prompts and, where there are
@@ -217,7 +222,7 @@ trained = candidates.train(tried, text, objectives, seeds, config)
 
 # %% [markdown]
 # First on prompts of the kind that the drafts were trained on, but held out. (The specialist's are
-# of its own two domains.)
+# of its own two domains. A pair's own draft may know such prompts from its own training.)
 
 # %%
 curves = accepted.learning_curves(trained)
@@ -333,8 +338,8 @@ assert either.value >= alone.frame["estimate"].max()
 # gamma c + v(gamma + 1) + o. For a quantised draft, c is the time of the unpacked copy, **not that
 # of a 4-bit kernel**: it does the target's arithmetic, so c is near 1. Where a pass waits for its
 # weights to be read (large models, few tokens a pass), bytes are what counts: the columns
-# `by_bytes` take c = stored bytes of the draft over those of the target, v = 1, o = 0. They are a
-# **bound, not a measurement**.
+# `by_bytes` take c = stored bytes of the draft over those of the target (a model in float32 counts
+# as if in 16 bits), v = 1, o = 0. They are a **bound, not a measurement**.
 #
 # The speed-up is predicted from the replayed chains of all prompts at T = 0, at each draft's own
 # best gamma (chosen on the same prompts: slightly flattering). Intervals resample prompts; the

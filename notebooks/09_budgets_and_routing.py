@@ -243,7 +243,7 @@ ctx.say(
 
 # %% [markdown]
 # From the command line, for a file of prompts: `python -m speclab decode --policy
-# figures/tiny/09_policy.json --prompts FILE --out OUT`.
+# figures/PROFILE/09_policy.json --prompts FILE --out OUT`.
 #
 # ### Other hardware
 # The best setting by c, with v = 1 and o = 0:
@@ -659,7 +659,7 @@ ctx.record(
 #    the load, but waiting grows without bound as a server comes near its limit, so a faster policy
 #    shortens the queue far more than the service.</details>
 # 3. *Take the policy to the command line.* `python -m speclab decode --policy
-#    figures/tiny/09_policy.json --prompts FILE --out OUT`; then the same with the profile of
+#    figures/PROFILE/09_policy.json --prompts FILE --out OUT`; then the same with the profile of
 #    another pair. <details><summary>Answer</summary>The second is refused: a policy carries digests
 #    of both models' weights, because acceptance is a pair's own.</details>
 #

@@ -4,6 +4,7 @@ hand, every draft lossless.
 
 import copy
 import dataclasses
+import json
 
 import numpy as np
 import pandas as pd
@@ -576,6 +577,13 @@ def test_costs_of_candidates(drafts, random_pair):
     timed = speed.Timed(prompts, 60, 16, repeats=1)
     found = speed.decoded_speedup(lookup, timed, 2, StopRule("confidence", 0.5))
     assert 0 < found["measured_low"] <= found["measured"] <= found["measured_high"] < 20
+
+
+def test_a_target_that_was_rounded_before_says_so(tmp_path):
+    assert accepted.rounded_before(tmp_path) == ""
+    source = {"model": "owner/name, 4 bit (Q4_1)", "weights": {}}
+    (tmp_path / "source.json").write_text(json.dumps(source))
+    assert "(owner/name, 4 bit (Q4_1))" in accepted.rounded_before(tmp_path)
 
 
 def test_bytes_are_those_of_16_bits_at_most(drafts):

@@ -1,8 +1,10 @@
 """What the target accepts of each draft: levels, differences, what training changed."""
 
 import dataclasses
+import json
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -96,6 +98,20 @@ def int4_sentence(levels: Estimates, article: float, obstacle: str) -> str:
         within="estimator",
     )
     return f"Against the article's {article:.0%}, INT4 is: {verdict}."
+
+
+def rounded_before(folder: Path) -> str:
+    """That the target's weights had few bits when they were fetched, by its `source.json`; '' where
+    it has none.
+    """
+    source = folder / "source.json"
+    if not source.is_file():
+        return ""
+    name = json.loads(source.read_text(encoding="utf-8"))["model"]
+    return (
+        f"This target was rounded before it came here ({name}): in float32 it keeps just those "
+        "values, and the self-draft rounds them a second time."
+    )
 
 
 def quantised_target(tried: Tried, folder: str) -> Estimates | None:
