@@ -311,6 +311,9 @@ formats = study.formats(plain, template)
 ctx.table(study.without_empty_notes(formats), "template")
 
 # %%
+ctx.say(study.lengths_said(formats))
+
+# %%
 ctx.plot(
     formats.defined(),
     x="domain",

@@ -356,3 +356,15 @@ def test_the_other_format_is_the_one_that_the_profile_does_not_have():
         assert said.index(f"`{kind}`") < said.index(study.FORMATS[other])
     assert study.plain_first("none", "own", "other") == ("own", "other")
     assert study.plain_first("chat", "own", "other") == ("other", "own")
+
+
+def test_how_long_the_texts_are_in_either_format_is_said_once_a_domain():
+    frame = pd.DataFrame(
+        {
+            "domain": ["code", "chat"] * 2,
+            "tokens_plain": [32.0, 6.2] * 2,
+            "tokens_template": [31.6, 32.0] * 2,
+        }
+    )
+    said = study.lengths_said(Estimates(frame.assign(estimate=0.0, low=0.0, high=0.0)))
+    assert ": code 32 and 32, chat 6 and 32. (" in said

@@ -539,6 +539,20 @@ def formats(plain, template) -> Estimates:
     return Estimates(frame)
 
 
+def lengths_said(formats: Estimates) -> str:
+    """How long the texts are in either format, and what that means where they differ."""
+    rows = formats.frame.drop_duplicates("domain").itertuples()
+    lengths = [
+        f"{row.domain} {row.tokens_plain:.0f} and {row.tokens_template:.0f}"
+        for row in rows
+    ]
+    return (
+        f"Mean tokens of a text, as plain text and in the template: {', '.join(lengths)}. (A "
+        "chat-tuned target may end a plain text at once. Where the two lengths are far apart, few "
+        "positions stand behind the shorter, and mostly first ones.)"
+    )
+
+
 def without_empty_notes(formats: Estimates) -> pd.DataFrame:
     """The table of formats, its notes left out where there are none."""
     frame = formats.frame
