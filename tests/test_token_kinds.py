@@ -301,3 +301,27 @@ def test_bad_input():
         token_kinds(trace.iloc[:0], strings)
     with pytest.raises(ValueError, match=r"trace has no column \['token'\]"):
         token_kinds(trace.drop(columns="token"), strings)
+
+
+def test_what_is_said_around_fenced_code_is_prose():
+    texts = [
+        "```",
+        "python",
+        "\n",
+        "for",
+        " x",
+        "\n",
+        "```",
+        "\n",
+        "Here",
+        " for",
+        " once",
+    ]
+    fenced = pd.DataFrame(
+        {"prompt_id": "a", "domain": "code", "position": range(11), "token": range(11)}
+    )
+    kinds = token_kinds(fenced, texts)
+    assert kinds[3] == "keyword" and kinds[4] == "identifier"
+    assert kinds[8:].tolist() == ["word start"] * 3, "prose after the closing fence"
+    bare = token_kinds(fenced[fenced["position"] > 0], texts)
+    assert bare[3] == bare[9] == "keyword", "no fence at the start: all is code"

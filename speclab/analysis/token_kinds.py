@@ -17,11 +17,12 @@ Each token has exactly one kind, the first that applies, in the order of `KINDS`
 | other | is anything else: part of a character, emoji, control characters, nothing |
 
 White space at the ends does not count, so a token is judged by its first visible character. Code
-means the domain "code", all else is prose. Not known here: comments and strings in code, and what
-a chat model says around its code, are classed as code; a minus from a dash by their surroundings
-only.
+means the domain "code" (of a text that begins with a fence, ```, what stands inside of fences), all
+else is prose. Not known here: comments and strings in code are classed as code, and a minus from a
+dash by their surroundings only.
 """
 
+import itertools
 import keyword
 import re
 import unicodedata
@@ -58,6 +59,7 @@ _OPERATORS = {
     "math": _FORMULA_OPERATORS,
     "reasoning": _FORMULA_OPERATORS,
 }
+FENCE = "```"  # around code in a chat model's text
 BEFORE = (
     32  # characters of text before a token that can matter: the name it may go on with
 )
@@ -106,14 +108,27 @@ def token_kinds(trace: pd.DataFrame, strings: Sequence[str]) -> pd.Series:
     ordered = trace.sort_values("position")
     for _, rows in ordered.groupby("prompt_id", sort=False):
         texts = [strings[token] for token in rows["token"]]
-        domain = rows["domain"].iloc[0]
+        domains = _domains(texts, rows["domain"].iloc[0])
         before = ""
         found = []
-        for text, following in zip(texts, [*texts[1:], ""], strict=True):
+        for text, following, domain in zip(
+            texts, [*texts[1:], ""], domains, strict=True
+        ):
             found.append(token_kind(text, before, following, domain))
             before = (before + text)[-BEFORE:]
         kinds[rows.index] = found
     return kinds.astype(pd.CategoricalDtype(KINDS))
+
+
+def _domains(texts: Sequence[str], domain: str) -> list[str]:
+    """The domain of each token of a text: code that begins with a fence is code inside of fences
+    only, and prose ("") outside.
+    """
+    whole = "".join(texts)
+    if domain != "code" or not whole.lstrip().startswith(FENCE):
+        return [domain] * len(texts)
+    ends = itertools.accumulate(map(len, texts))
+    return ["code" if whole[:end].count(FENCE) % 2 else "" for end in ends]
 
 
 def strings_of(tokenizer) -> list[str]:
