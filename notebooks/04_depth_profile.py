@@ -353,7 +353,7 @@ if len(effects):
 found = study.effects_found(effects, level)
 ctx.say(
     f"**Tokens 33-64 less tokens 1-32**, the same prompts, {len(effects)} tests, Holm's p below "
-    f"{level:g}: {study.effects_said(found, len(effects))}."
+    f"{level:g}. Found: {study.effects_said(found, len(effects))}."
 )
 
 # %%

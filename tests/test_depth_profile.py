@@ -184,7 +184,7 @@ def test_position_effects_compare_the_same_prompts():
     assert effects["domain"].tolist() == ["code"], "chat has four long texts only"
     assert effects["estimate"].tolist() == [1.0]
     assert study.effects_said(study.effects_found(effects, 0.05), len(effects)) == (
-        "`x` rises in code by 1.000 [+1.000, +1.000]"
+        "`x` rises in code: +1.000 [+1.000, +1.000]"
     )
     seen = study.effects_said(effects[:0], len(effects))
     assert seen == "no position effect can be told from 0"

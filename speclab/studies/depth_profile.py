@@ -390,7 +390,7 @@ def effects_found(effects: pd.DataFrame, level: float) -> pd.DataFrame:
 
 
 def effects_said(found: pd.DataFrame, tests: int) -> str:
-    """'`alpha` rises in math by 0.012 [+0.002, +0.022]; …' of the effects found by so many tests,
+    """'`alpha` rises in math: +0.012 [+0.002, +0.022]; …' of the effects found by so many tests,
     or that there is none.
     """
     if not tests:
@@ -402,6 +402,6 @@ def effects_said(found: pd.DataFrame, tests: int) -> str:
         verb = "rises" if row.estimate > 0 else "falls"
         interval = f"[{row.low:+.3f}, {row.high:+.3f}]"
         said.append(
-            f"`{row.estimator}` {verb} in {row.domain} by {abs(row.estimate):.3f} {interval}"
+            f"`{row.estimator}` {verb} in {row.domain}: {row.estimate:+.3f} {interval}"
         )
     return "; ".join(said) or "no position effect can be told from 0"
