@@ -103,6 +103,8 @@ def decode(
     `prefill`, else made here. Raises ValueError for what does not go together.
     """
     check_rule(rule, shape, sampling)
+    if shape.tree is not None:
+        pair.draft.check_branches(int(shape.tree.width.max()))
     assert prompt_ids and max_new_tokens > 0, (
         "at least one prompt token and one new token"
     )

@@ -208,7 +208,7 @@ def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Propo
     A node's score is its path's log probability. Of all nodes that are grown level by level the
     best `budget` stay: a child never scores above its parent, so they are a tree.
     """
-    width = min(shape.branches, text.draft.vocab)
+    width = min(shape.branches, text.draft.tokens_said)
     levels = [
         np.array([[-1], [0], [0], [0]])
     ]  # parent, rank, depth and token of each node

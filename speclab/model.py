@@ -141,6 +141,18 @@ class LanguageModel:
     def __post_init__(self):
         self.device = torch.device(self.device)
 
+    @property
+    def tokens_said(self) -> int:
+        """How many tokens it can give a probability above 0: all, but for a trimmed head."""
+        return len(getattr(self.head, "kept", range(self.vocab)))
+
+    def check_branches(self, branches: int) -> None:
+        """A ValueError where a node shall have more children than there are tokens to be said."""
+        if branches > self.tokens_said:
+            raise ValueError(
+                f"branches={branches}: the draft can say {self.tokens_said} tokens; lower branches"
+            )
+
     def cache(self, capacity: int = 256) -> KVCache:
         """An empty cache."""
         return KVCache(capacity)

@@ -197,16 +197,27 @@ def check_fits(
     folder: Path, device: torch.device, dtype: torch.dtype, quantised: bool
 ) -> None:
     """An error when the device has fewer bytes free than the weights will take."""
-    wider = (
-        1 if quantised else dtype.itemsize / 2
-    )  # than the 16 bit that weights are stored in
-    need = weight_bytes(folder) * wider * 1.1
+    need = 1.1 * loaded_bytes(folder, dtype, quantised)
     free = free_bytes(device)
     if need > free:
         raise ValueError(
             f"{folder.name}: about {need / 1e9:.2f} GB are needed on {device}, "
             f"{free / 1e9:.2f} GB are free; use a smaller pair, 4 bit, or another device"
         )
+
+
+def loaded_bytes(folder: Path, dtype: torch.dtype, quantised: bool = False) -> float:
+    """Bytes that a model's weights take in `dtype`, from its files and its config.json."""
+    stored = weight_bytes(folder)
+    if quantised:
+        return stored
+    config = json.loads((folder / "config.json").read_text())
+    # the second name is that of older versions; with neither it is 16 bit, as nearly all are
+    named = config.get("dtype") or config.get("torch_dtype") or "float16"
+    joined = 0
+    if trimmed.base_folder(folder):
+        joined = config["vocab_size"] * config["hidden_size"]
+    return (stored / getattr(torch, named).itemsize + joined) * dtype.itemsize
 
 
 def weight_bytes(folder: Path) -> int:
@@ -279,6 +290,10 @@ def _load_trimmed(folder: Path, dtype: torch.dtype) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     if base := trimmed.base_folder(folder):
+        if not (base / "config.json").is_file():
+            raise ModelsMissing(
+                f"{folder} reads by the embedding of {base}, which is not there; put it there"
+            )
         weight_bytes(base)  # says what to do where they are missing
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     weights, kept = trimmed.trimmed_weights(folder, config.vocab_size)
@@ -430,5 +445,5 @@ def model_facts(spec: ModelSpec, model: LanguageModel) -> dict:
         "layers": config.num_hidden_layers,
         "width": config.hidden_size,
         "heads": config.num_attention_heads,
-        "tokens_said": trimmed.tokens_said(model.head),
+        "tokens_said": model.tokens_said,
     }

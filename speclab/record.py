@@ -129,9 +129,9 @@ def _distributions(
 
 
 def _trace_rows(
-    key_p: Tensor, p: Tensor, key_q: Tensor, q: Tensor, token: Tensor
+    key_p: Tensor, p: Tensor, key_q: Tensor, q: Tensor, token: Tensor, top: int
 ) -> dict[str, Tensor]:
-    top_p, top_q = key_p.topk(2).indices, key_q.topk(min(TOP, q.shape[-1])).indices
+    top_p, top_q = key_p.topk(2).indices, key_q.topk(top).indices
     best = p.gather(-1, top_p)
     # KL(p||q), q floored at the smallest float32: a token that q excludes costs 103 nats times its
     # p, not infinity
@@ -279,22 +279,20 @@ def record_prompt(
 
     Memory: weights + both KV caches + one packed chunk of at most `max_packed_tokens` nodes; the
     result does not depend on the chunk. Raises NonFiniteProbability (named prompt and position) and
-    ValueError (tree wider than the vocabulary).
+    ValueError (a node with more children than the draft has tokens to say).
     """
-    branches, n = int(tree.width.max()), len(continuation)
-    if branches > pair.vocab:
-        raise ValueError(
-            f"branches={branches}: the vocabulary has {pair.vocab} tokens; lower branches"
-        )
+    pair.draft.check_branches(int(tree.width.max()))
+    n = len(continuation)
     trunk = torch.tensor([*prompt.ids, *continuation[:-1]])
     caches = [model.cache(2 * len(trunk)) for model in (pair.target, pair.draft)]
     # the rows that predict the tokens of the continuation
     hidden = [rows[len(prompt.ids) - 1 :] for rows in _hidden(pair, caches, trunk)]
     text = torch.tensor(continuation, device=pair.target.device)
+    top = min(TOP, pair.draft.tokens_said)
     found = _reduced(
         n,
         lambda part: _trace_rows(
-            *_distributions(pair, hidden, part, sampling), text[part]
+            *_distributions(pair, hidden, part, sampling), text[part], top
         ),
     )
     trace = {"position": np.arange(n)} | {

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -45,15 +45,14 @@ class TrimmedHead(torch.nn.Module):
         return logits.index_copy_(-1, self.kept, said)
 
 
-def tokens_said(head: Any) -> int:
-    """How many tokens an output layer can say."""
-    return len(head.kept) if isinstance(head, TrimmedHead) else head.out_features
-
-
 def base_folder(folder: Path) -> Path | None:
     """The model whose embedding (and tokenizer) a draft reads by; None where it has its own."""
     config = _config(folder)
-    return (folder / config["embedding_of"]) if "embedding_of" in config else None
+    return (
+        (folder / config["embedding_of"]).resolve()
+        if "embedding_of" in config
+        else None
+    )
 
 
 def is_trimmed(folder: Path) -> bool:
@@ -69,14 +68,74 @@ def trimmed_weights(folder: Path, vocab: int) -> tuple[dict[str, Tensor], Tensor
     """The weights of a trimmed draft's network by name, and the kept ids [K]; the embedding is
     joined in float32 with that of the model it reads by.
 
-    ValueError for kept ids that are not there, twice or out of order.
+    ValueError for parts that are missing or of another shape, and for kept ids that are not there,
+    twice or out of order.
     """
-    weights = load_file(folder / "model.safetensors")
-    kept = weights.pop("kept", torch.empty(0)).long()
-    check_kept(folder, kept, vocab)
-    if "embed_map" in weights:
-        weights[EMBEDDING] = _joined(folder, weights, kept)
+    try:
+        weights = load_file(folder / "model.safetensors")
+        _check_parts(folder, weights)
+        kept = weights.pop("kept").long()
+        check_kept(folder, kept, vocab)
+        if base := base_folder(folder):
+            weights[EMBEDDING] = _joined(base_embedding(base), weights, kept)
+    except SafetensorError as error:
+        raise ValueError(
+            f"{folder}: its weights, or those it reads by, are damaged ({error}); fetch them again"
+        ) from error
     return weights, kept
+
+
+def _check_parts(folder: Path, weights: dict[str, Tensor]) -> None:
+    """ValueError for a part that is missing or not of the shape that config.json asks for."""
+    config = _config(folder)
+    count, width = config["kept_tokens"], config["hidden_size"]
+    wanted = {"kept": (count,), HEAD: (count, width)}
+    if base := base_folder(folder):
+        other = _config(base)
+        wanted |= {
+            "embed_map": (other["hidden_size"], width),
+            "embed_kept": (count, width),
+        }
+        if other["vocab_size"] != config["vocab_size"]:
+            raise ValueError(
+                f"{folder} has {config['vocab_size']} tokens, {base}, which it reads by, "
+                f"{other['vocab_size']}; use the draft of this target"
+            )
+    for name, shape in wanted.items():
+        found = tuple(weights[name].shape) if name in weights else "missing"
+        if found != shape:
+            raise ValueError(
+                f"{folder}: {name} is {found}, config.json asks for {shape}; fetch it again, whole"
+            )
+
+
+def check_kept(folder: Path, kept: Tensor, vocab: int) -> None:
+    """ValueError unless `kept` names different tokens of a vocabulary, in ascending order."""
+    if kept.min() < 0 or kept.max() >= vocab:
+        wrong = kept[(kept < 0) | (kept >= vocab)][:3].tolist()
+        raise ValueError(
+            f"{folder}: `kept` names token ids that the target does not have, as {wrong} "
+            f"(it has {vocab}); use the draft of this target"
+        )
+    if (kept.diff() <= 0).any():
+        raise ValueError(
+            f"{folder}: `kept` is not ascending, or names a token twice; fetch it again"
+        )
+
+
+def _joined(rows: Tensor, weights: dict[str, Tensor], kept: Tensor) -> Tensor:
+    """The embedding, float32 [vocabulary, width], from the other model's `rows`; takes its parts
+    out of `weights`.
+    """
+    embedding = rows.float() @ weights.pop("embed_map").float()
+    embedding[kept] = weights.pop("embed_kept").float()
+    return embedding
+
+
+def base_embedding(folder: Path) -> Tensor:
+    """The embedding of a model folder, without its other weights."""
+    with safe_open(folder / "model.safetensors", "pt") as opened:
+        return opened.get_tensor(EMBEDDING)
 
 
 def learn_kept_only(network: Any) -> None:
@@ -107,33 +166,3 @@ def save_like(like: Path, network: Any, folder: Path) -> None:
     save_file(weights | {"kept": kept}, folder / "model.safetensors")
     text = json.dumps(config, indent=1)
     (folder / "config.json").write_text(text, encoding="utf-8")
-
-
-def check_kept(folder: Path, kept: Tensor, vocab: int) -> None:
-    """ValueError unless `kept` names different tokens of a vocabulary, in ascending order."""
-    if not len(kept):
-        raise ValueError(f"{folder}: no `kept` in model.safetensors; fetch it again")
-    if kept.min() < 0 or kept.max() >= vocab:
-        wrong = kept[(kept < 0) | (kept >= vocab)][:3].tolist()
-        raise ValueError(
-            f"{folder}: `kept` names token ids that the target does not have, as {wrong} "
-            f"(it has {vocab}); use the draft of this target"
-        )
-    if (kept.diff() <= 0).any():
-        raise ValueError(
-            f"{folder}: `kept` is not ascending, or names a token twice; fetch it again"
-        )
-
-
-def _joined(folder: Path, weights: dict[str, Tensor], kept: Tensor) -> Tensor:
-    """The embedding, float32 [vocabulary, width]; takes its parts out of `weights`."""
-    rows = base_embedding(base_folder(folder)).float()
-    embedding = rows @ weights.pop("embed_map").float()
-    embedding[kept] = weights.pop("embed_kept").float()
-    return embedding
-
-
-def base_embedding(folder: Path) -> Tensor:
-    """The embedding of a model folder, without its other weights."""
-    with safe_open(folder / "model.safetensors", "pt") as opened:
-        return opened.get_tensor(EMBEDDING)

@@ -1,22 +1,35 @@
 """The decoding half of `make bench`: plain, transformers' assisted, own chain and own tree on the
 same prompts, in one run.
 
-Two pairs: the tiny one, and about 110M / 20M parameters of random weights, where passes dominate
-(the draft is the target's first two layers and head, and the target's further layers are scaled
-down, so that both agree about as often as the tiny pair; the text means nothing). Order swapped
-from repeat to repeat; ratios are medians over prompts of per-prompt ratios to plain greedy decoding
-by our own loop.
+Three pairs: the tiny one; about 110M / 20M parameters of random weights, where passes dominate (the
+draft is the target's first two layers and head, and the target's further layers are scaled down, so
+that both agree about as often as the tiny pair; the text means nothing); and the real one, smollm,
+where its weights are there. Order swapped from repeat to repeat; ratios are medians over prompts of
+per-prompt ratios to plain greedy decoding by our own loop, whose text all others are compared
+with.
 """
 
+import dataclasses
+import json
 import sys
 import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import torch
 
-GAMMA, NEW = 4, 64
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).parent)]
+if TYPE_CHECKING:
+    from speclab.pairs import Pair
+    from speclab.prompts import EncodedPrompt
+
+GAMMA, LONGEST = 4, 3  # draft tokens; longest n-gram that prompt lookup looks for
+PLAIN = "own plain greedy"
 # scale of what the target's layers behind the draft's add to the residual stream: tokens per pass
 # as on the tiny pair
 QUIET = 0.05
@@ -64,39 +77,24 @@ def large_pair(folder: Path):
     )
 
 
-def assisted(pair, prompt, new: int) -> tuple[int, int, float]:
-    """transformers' assisted generation at a constant gamma: tokens, target passes, seconds behind
-    the prefill.
+@dataclass(frozen=True)
+class Made:
+    """A text: its tokens, the target passes it took where they are known, and its seconds, prefill
+    included (so that all methods are alike).
     """
-    import time
 
-    config = pair.draft.network.generation_config
-    (
-        config.num_assistant_tokens,
-        config.num_assistant_tokens_schedule,
-        config.assistant_confidence_threshold,
-    ) = GAMMA, "constant", 0.0
-    ids, began = torch.tensor([prompt.ids]), time.perf_counter()
-    # the very loop of plain generation: no sampling defaults, no stop token
-    out = pair.target.network.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        assistant_model=pair.draft.network,
-        max_new_tokens=new,
-        do_sample=False,
-        eos_token_id=None,
-        pad_token_id=0,
-        use_cache=True,
-    )
-    return out.shape[1] - ids.shape[1], 0, time.perf_counter() - began
+    ids: tuple[int, ...]
+    blocks: int | None
+    time_s: float
 
 
-def library_greedy(pair, prompt, new: int) -> tuple[int, int, float]:
-    """transformers' plain greedy generation: tokens, passes, seconds (prefill included, as for
-    `assisted`).
+Method = Callable[["Pair", "EncodedPrompt", int], Made]
+
+
+def _library(pair, prompt, new: int, **settings) -> Made:
+    """transformers' generation in the very loop of the plain one: no sampling defaults, no stop
+    token.
     """
-    import time
-
     ids, began = torch.tensor([prompt.ids]), time.perf_counter()
     out = pair.target.network.generate(
         ids,
@@ -106,68 +104,151 @@ def library_greedy(pair, prompt, new: int) -> tuple[int, int, float]:
         eos_token_id=None,
         pad_token_id=0,
         use_cache=True,
+        **settings,
     )
-    return (
-        out.shape[1] - ids.shape[1],
-        out.shape[1] - ids.shape[1],
-        time.perf_counter() - began,
-    )
+    seconds = time.perf_counter() - began
+    return Made(tuple(out[0, ids.shape[1] :].tolist()), None, seconds)
 
 
-def _own(pair, prompt, shape, new: int) -> tuple[int, int, float]:
+def library_greedy(pair, prompt, new: int) -> Made:
+    """transformers' plain greedy generation."""
+    return _library(pair, prompt, new)
+
+
+def assisted(gamma: int) -> Method:
+    """transformers' assisted generation at a constant gamma."""
+
+    def method(pair, prompt, new: int) -> Made:
+        config = pair.draft.network.generation_config
+        config.num_assistant_tokens = gamma
+        config.num_assistant_tokens_schedule = "constant"
+        config.assistant_confidence_threshold = 0.0
+        return _library(pair, prompt, new, assistant_model=pair.draft.network)
+
+    return method
+
+
+def library_lookup(gamma: int) -> Method:
+    """transformers' prompt lookup."""
+    settings = {"prompt_lookup_num_tokens": gamma, "max_matching_ngram_size": LONGEST}
+    return lambda pair, prompt, new: _library(pair, prompt, new, **settings)
+
+
+def own(shape: str) -> Method:
+    """The kit's decoder."""
+    from speclab.draft import parse_shape
+
+    return lambda pair, prompt, new: _own(pair, prompt, parse_shape(shape), new)
+
+
+def own_lookup(gamma: int) -> Method:
+    """The kit's decoder with prompt lookup as its draft, which proposes only what it found."""
+    from speclab.draft import Shape, StopRule
+    from speclab.drafts.lookup import with_lookup
+    from speclab.tree import chain
+
+    shape = Shape(chain(gamma), StopRule("confidence", 0.5))
+    return lambda pair, *rest: _own(with_lookup(pair, LONGEST), rest[0], shape, rest[1])
+
+
+def _own(pair, prompt, shape, new: int) -> Made:
     from speclab.decode import decode_prompt
     from speclab.sampling import Sampling
 
     found = decode_prompt(pair, prompt, "greedy", shape, Sampling(), new)
-    return len(found.token_ids), found.target_passes, found.time_s
+    return Made(found.token_ids, found.target_passes, found.time_s)
 
 
-def _plain(pair, prompt, new: int) -> tuple[int, int, float]:
-    import time
-
+def own_plain(pair, prompt, new: int) -> Made:
+    """The kit's plain greedy loop."""
     from speclab.record import generate
     from speclab.sampling import Sampling
 
     began = time.perf_counter()
     (text,) = generate(pair.target, [prompt], new, frozenset(), Sampling(), 0)
-    return len(text), len(text), time.perf_counter() - began
+    return Made(text, len(text), time.perf_counter() - began)
 
 
-def measure(pair, prompts, repeats: int) -> pd.DataFrame:
-    """One row a method, prompt and repeat: tokens, blocks, seconds (prefill included everywhere, so
-    that all are alike).
-    """
-    from speclab.draft import parse_shape
+@dataclass(frozen=True)
+class Case:
+    """A pair, what is compared on it, prompts a domain, repeats, new tokens, and their template."""
 
-    shapes = {
-        f"own chain:{GAMMA}": parse_shape(f"chain:{GAMMA}"),
-        "own tree:3,2,8": parse_shape("tree:3,2,8"),
+    name: str
+    pair: "Pair"
+    methods: dict[str, Method]
+    per_domain: int
+    repeats: int
+    new: int = 64
+    template: str = "none"
+
+
+def methods_at(gamma: int) -> dict[str, Method]:
+    """What is compared on the small pairs."""
+    return {
+        PLAIN: own_plain,
+        "transformers greedy": library_greedy,
+        f"transformers assisted:{gamma}": assisted(gamma),
+        **{f"own {shape}": own(shape) for shape in (f"chain:{gamma}", "tree:3,2,8")},
     }
-    methods = {
-        "own plain greedy": lambda p: _plain(pair, p, NEW),
-        "transformers greedy": lambda p: library_greedy(pair, p, NEW),
-        f"transformers assisted:{GAMMA}": lambda p: assisted(pair, p, NEW),
-        **{
-            name: lambda p, s=shape: _own(pair, p, s, NEW)
-            for name, shape in shapes.items()
-        },
-    }
-    for work in methods.values():
-        work(prompts[0])
-    rows = []
-    for repeat in range(repeats):
-        for prompt in prompts:
-            for name in list(methods)[:: 1 if repeat % 2 == 0 else -1]:
-                rows.append((name, prompt.prompt_id, repeat, *methods[name](prompt)))
-    return pd.DataFrame(
-        rows, columns=["method", "prompt_id", "repeat", "tokens", "blocks", "time_s"]
+
+
+def methods_of_smollm() -> dict[str, Method]:
+    """What is compared on a real pair: two gammas, and drafts without a model."""
+    return (
+        methods_at(2)
+        | methods_at(4)
+        | {
+            "transformers prompt lookup:4": library_lookup(4),
+            "own prompt lookup:4": own_lookup(4),
+        }
     )
 
 
-def summary(pair, found: pd.DataFrame, prompts) -> pd.DataFrame:
-    """Tokens per second, ratio to plain, block efficiency, predicted ratio and the share of it
-    reached, one row a method.
+def measure(pair, prompts, methods, new: int, repeats: int) -> pd.DataFrame:
+    """One row a method, prompt and repeat: tokens, blocks, seconds, and whether the text is that
+    of the kit's plain loop.
     """
+    for work in methods.values():
+        work(pair, prompts[0], min(new, 8))
+    rows, texts = [], {p.prompt_id: own_plain(pair, p, new).ids for p in prompts}
+    for repeat in range(repeats):
+        for prompt in prompts:
+            for name in list(methods)[:: 1 if repeat % 2 == 0 else -1]:
+                made = methods[name](pair, prompt, new)
+                same = made.ids == texts[prompt.prompt_id]
+                row = (name, prompt.prompt_id, repeat, len(made.ids), made.blocks)
+                rows.append((*row, made.time_s, same))
+    columns = ["method", "prompt_id", "repeat", "tokens", "blocks", "time_s", "same"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def summary(pair, found: pd.DataFrame, prompts) -> pd.DataFrame:
+    """Tokens per second, ratio to plain, share of texts equal to plain, block efficiency, predicted
+    ratio and the share of it reached, one row a method.
+    """
+    costs = _costs(pair, prompts)
+    found = found.assign(rate=found.tokens / found.time_s)
+    rate = found.groupby(["method", "prompt_id"], sort=False).rate.median().unstack(0)
+    table = pd.DataFrame(
+        {
+            "tokens_per_s": rate.median(),
+            "ratio_to_plain": rate.div(rate[PLAIN], axis=0).median(),
+            "same_text": found.groupby("method").same.mean(),
+        }
+    )
+    for name in [n for n in table.index if n.startswith(("own chain", "own tree"))]:
+        _predict(table, name, found[found.method == name], costs)
+    lookup = found[found.method.str.startswith("own prompt lookup")]
+    for name, rows in lookup.groupby("method"):
+        table.loc[name, "block_efficiency"] = rows.tokens.sum() / rows.blocks.sum()
+    _print_against_the_library(rate)
+    shown = [f"v({n}) = {costs.v(n):.2f}" for n in (3, 5, 9)]
+    print(f"c = {costs.c():.3f}, {', '.join(shown)}, o = {costs.overhead:.2f}")
+    return table.loc[list(dict.fromkeys(found.method))]
+
+
+def _costs(pair, prompts):
+    """Costs of the pair's passes, with the decoder's own time a block."""
     from speclab.analysis import timing
     from speclab.decode import decode_prompt
     from speclab.draft import parse_shape
@@ -177,77 +258,104 @@ def summary(pair, found: pd.DataFrame, prompts) -> pd.DataFrame:
     texts = [
         decode_prompt(pair, p, "greedy", four, Sampling(), 32) for p in prompts[:4]
     ]
-    times = timing.pass_times(pair, sizes=(1, 2, 4, 5, 8, 9), repeats=15)
-    costs = timing.with_median_loop(timing.costs_of(times), texts, four)
-    found = found.assign(rate=found.tokens / found.time_s)
-    rate = found.groupby(["method", "prompt_id"], sort=False).rate.median().unstack(0)
-    table = pd.DataFrame(
-        {
-            "tokens_per_s": rate.median(),
-            "ratio_to_plain": rate.div(rate["own plain greedy"], axis=0).median(),
-        }
-    )
-    for name in [n for n in table.index if n.startswith("own ") and ":" in n]:
-        rows = found[found.method == name]
-        table.loc[name, "block_efficiency"] = rows.tokens.sum() / rows.blocks.sum()
-        block = costs.of_block(parse_shape(name.removeprefix("own ")).tree)
-        table.loc[name, "predicted"] = table.loc[name, "block_efficiency"] / block
-        table.loc[name, "ideal_without_overhead"] = table.loc[
-            name, "block_efficiency"
-        ] / (block - costs.overhead)
-        table.loc[name, "share_reached"] = (
-            table.loc[name, "ratio_to_plain"]
-            / table.loc[name, "ideal_without_overhead"]
-        )
-    own, library = rate[f"own chain:{GAMMA}"], rate[f"transformers assisted:{GAMMA}"]
-    print(
-        f"own chain against transformers' assisted generation: {np.median(own / library):.2f}x; "
-        f"c = {costs.c():.3f}, v({GAMMA + 1}) = {costs.v(GAMMA + 1):.2f}, o = {costs.overhead:.2f}"
-    )
-    return table.loc[list(dict.fromkeys(found.method))]
+    times = timing.pass_times(pair, sizes=(1, 2, 3, 4, 5, 8, 9), repeats=15)
+    return timing.with_median_loop(timing.costs_of(times), texts, four)
 
 
-def main() -> dict[str, list[dict]]:
-    """Both pairs; returns their summaries as rows, by pair."""
-    import dataclasses
-    import json
+def _predict(table: pd.DataFrame, name: str, rows: pd.DataFrame, costs) -> None:
+    """Block efficiency of a shape, the ratio its passes predict, and the share of it reached."""
+    from speclab.draft import parse_shape
 
-    from speclab.notebook import quiet
-    from speclab.pairs import load_pair
+    efficiency = rows.tokens.sum() / rows.blocks.sum()
+    block = costs.of_block(parse_shape(name.removeprefix("own ")).tree)
+    ideal = efficiency / (block - costs.overhead)
+    table.loc[name, "block_efficiency"] = efficiency
+    table.loc[name, "predicted"] = efficiency / block
+    table.loc[name, "ideal_without_overhead"] = ideal
+    table.loc[name, "share_reached"] = table.loc[name, "ratio_to_plain"] / ideal
+
+
+def _print_against_the_library(rate: pd.DataFrame) -> None:
+    """Each own chain over transformers' assisted generation at its gamma."""
+    for name in rate:
+        library = name.replace("own chain", "transformers assisted")
+        if name.startswith("own chain") and library in rate:
+            ratio = np.median(rate[name] / rate[library])
+            print(f"{name} against {library}: {ratio:.2f}x")
+
+
+def heads(pair) -> dict[str, float]:
+    """Milliseconds of a draft pass over one token (medians, orders swapped), and of the target's:
+    with the trimmed head, and with one that says every token (its embedding's rows, as a tied head
+    has).
+    """
+    from speclab.analysis import timing
+
+    head = torch.nn.Linear(1, 1, bias=False).requires_grad_(False)
+    head.weight.data = pair.draft.network.get_input_embeddings().weight.data
+    whole = dataclasses.replace(pair.draft, head=head)
+    found = {}
+    for name, draft in (("trimmed", pair.draft), ("whole", whole)):
+        other = dataclasses.replace(pair, draft=draft)
+        times = timing.pass_times(other, sizes=(1,), repeats=41)
+        median = times.groupby("model").ms.median()
+        found[f"{name}_draft_ms"] = float(median["draft"])
+        found[f"{name}_c"] = float(median["draft"] / median["target"])
+    said = {"tokens_said": pair.draft.tokens_said, "vocabulary": pair.vocab}
+    return found | said
+
+
+def cases(folder: Path) -> Iterator[Case]:
+    """The pairs; the random one lies in `folder`, the real one is left out where its weights are
+    not there.
+    """
+    from speclab.pairs import ModelsMissing, load_pair
     from speclab.profiles import load_profile
+
+    profile = load_profile("tiny", {"device": "cpu"})
+    yield Case("tiny", load_pair(profile), methods_at(GAMMA), 2, 3)
+    # minutes: its passes take 10 times as long
+    large = large_pair(folder)
+    yield Case("112M / 20M random weights", large, methods_at(GAMMA), 1, 2)
+    profile = load_profile("smollm", {"device": "cpu"})
+    try:
+        real = load_pair(profile)
+    except ModelsMissing as error:
+        print(f"\nsmollm is left out: {error}")
+    else:
+        yield Case("smollm", real, methods_of_smollm(), 1, 2, 48, profile.template)
+
+
+def main() -> dict[str, dict]:
+    """All pairs: under `decoder` their summaries as rows, by pair, and under `heads` what a trimmed
+    head saves.
+    """
+    from speclab.notebook import quiet
     from speclab.prompts import encode_prompts, load_prompts
 
     quiet()
     torch.set_num_threads(2)
-    results = {}
+    found = {"decoder": {}, "heads": {}}
     with tempfile.TemporaryDirectory() as folder:
-        for name, per_domain, repeats, load in (
-            ("tiny", 2, 3, lambda: load_pair(load_profile("tiny", {"device": "cpu"}))),
-            (
-                "112M / 20M random weights",
-                1,
-                2,
-                lambda: large_pair(Path(folder)),
-            ),  # minutes: its passes take 10 times as long
-        ):
-            pair = dataclasses.replace(load(), stop_ids=frozenset())
-            prompts = encode_prompts(
-                pair.tokenizer, load_prompts("project", per_domain), 256
-            )
+        for case in cases(Path(folder)):
+            pair = dataclasses.replace(case.pair, stop_ids=frozenset())
+            prompts = load_prompts("project", case.per_domain)
+            encoded = encode_prompts(pair.tokenizer, prompts, 256, case.template)
             print(
-                f"\ndecoding, {name} pair, greedy, {NEW} new tokens, {len(prompts)} prompts, "
-                f"CPU float32, {torch.get_num_threads()} threads"
+                f"\ndecoding, {case.name} pair, greedy, {case.new} new tokens, {len(prompts)} "
+                f"prompts, CPU float32, {torch.get_num_threads()} threads"
             )
-            table = summary(pair, measure(pair, prompts, repeats), prompts)
+            made = measure(pair, encoded, case.methods, case.new, case.repeats)
+            table = summary(pair, made, encoded)
             print(table.to_string(float_format="%.2f", na_rep=""), flush=True)
             rows = table.reset_index(names="method").to_json(orient="records")
-            results[name] = json.loads(rows)  # what is not defined is null, not NaN
-    return results
+            # what is not defined is null, not NaN
+            found["decoder"][case.name] = json.loads(rows)
+            if pair.draft.tokens_said < pair.vocab:
+                found["heads"][case.name] = heads(pair)
+                print(json.dumps(found["heads"][case.name]))
+    return found
 
 
 if __name__ == "__main__":
-    sys.path[:0] = [
-        str(Path(__file__).resolve().parents[1]),
-        str(Path(__file__).parent),
-    ]
     main()

@@ -71,6 +71,41 @@ def save_random_llama(
     return folder
 
 
+def save_trimmed_draft(
+    folder: Path,
+    base: Path,
+    kept: tuple[int, ...],
+    own: bool = False,
+    dtype: torch.dtype = torch.float16,
+    vocab: int = 40,
+) -> Path:
+    """A random draft that says the tokens of `kept`; it reads by the embedding of `base`, or by its
+    `own` and with a tokenizer of its own.
+    """
+    import json
+
+    from safetensors.torch import load_file, save_file
+
+    small = {"layers": 1, "kv_heads": 1, "hidden_size": 16, "head_dim": 8}
+    save_random_llama(folder, 5, vocab, **small)
+    weights = load_file(folder / "model.safetensors")
+    whole = weights["model.embed_tokens.weight"]
+    settings = json.loads((folder / "config.json").read_text())
+    settings |= {"kept_tokens": len(kept)}
+    weights["kept"] = torch.tensor(kept, dtype=torch.int32)
+    weights["lm_head.weight"] = weights["lm_head.weight"][list(kept)]
+    if not own:
+        del weights["model.embed_tokens.weight"]
+        weights["embed_map"], weights["embed_kept"] = whole[:32], whole[list(kept)]
+        settings["embedding_of"] = os.path.relpath(base, folder)
+        for file in folder.glob("*token*"):
+            file.unlink()
+    (folder / "config.json").write_text(json.dumps(settings))
+    half = {k: v if k == "kept" else v.to(dtype) for k, v in weights.items()}
+    save_file(half, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
 @pytest.fixture(scope="session")
 def random_folders(tmp_path_factory):
     """Folders of a random target and a random draft of one vocabulary."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import urllib.error
 
 import pytest
@@ -11,8 +12,9 @@ from speclab.ops import doctor
 from speclab.ops import plan as memory
 from speclab.ops import probe as machine
 from speclab.ops.doctor import Line, examine, kernel_by_rule
+from speclab.ops.plan import Speed
 from speclab.ops.probe import Found, Gpu, Machine, find_model, requirements
-from speclab.profiles import ModelSpec, load_profile
+from speclab.profiles import ROOT, ModelSpec, load_profile
 from speclab.prompts import HUB_SETS
 
 PAPER, T4_PROFILE, TINY = (
@@ -305,6 +307,58 @@ def test_gptqmodel_is_asked_where_it_can_answer():
     assert (
         own.text == "MarlinLinear (GPTQModel says so)" and "nvcc is not here" in own.do
     )
+
+
+# ---- weights that `make pair` makes --------------------------------------------------------------
+
+SMOLLM = load_profile("smollm")
+
+
+def laptop(size=0, **changes):
+    """Two cores without a GPU and the pair smollm, whose target's `size` bytes are yet to make."""
+    models = {}
+    for spec, missing in ((SMOLLM.target, size), (SMOLLM.draft, 0)):
+        config = json.loads((ROOT / spec.path / "config.json").read_text())
+        models[spec.path] = Found("folder", config, not missing, missing)
+    here = {"gpus": (), "cores": 2, "threads": 2, "models": models, "hub": False}
+    speed = Speed(30e9, 8e9, 0.2e-3)
+    facts = {"ram_bytes": 8_000_000_000, "speed": speed, "prompt_chars": 400}
+    return kaggle(**here | facts | changes)
+
+
+def test_a_pair_whose_weights_are_made_needs_nothing():
+    found = {line.subject: line for line in examine(SMOLLM, laptop())}
+    assert not [line for line in found.values() if line.do]
+    assert found[f"target {SMOLLM.target.path}"].text == "in a folder"
+    # 134.5 M + 17.6 M parameters in float32; a head of 49,152 would add 0.04 GB
+    assert "weights 0.6 GB" in found["memory of cpu"].text
+    minutes = float(found["time"].text.split()[1])
+    assert 8 < minutes < 40, "30 GFLOP/s, 200 prompts: some twenty minutes"
+
+
+def test_weights_that_are_yet_to_be_made_say_make_pair_and_what_it_needs():
+    size = 538_000_000
+    packages = {"packages": PACKAGES | {"gguf": "0.19.0"}}
+    [line] = [x for x in examine(SMOLLM, laptop(size, **packages)) if x.do]
+    assert line.do == "make pair PROFILE=smollm"
+    assert line.text == "its weights are yet to be made (0.5 GB, once)"
+    found = {x.subject: x for x in examine(SMOLLM, laptop(size))}
+    assert found["gguf"].do == "pip install 'gguf>=0.17'"
+    short = laptop(size, disk_bytes=1_500_000_000, **packages)
+    found = {x.subject: x for x in examine(SMOLLM, short)}
+    assert found["disk"].text == "1.5 GB free, 1.8 GB needed" and found["disk"].do
+    assert "GB" in found["memory of cpu"].text, "planned from config.json alone"
+
+
+def test_the_probe_sees_what_is_yet_to_be_made(tmp_path):
+    target = ROOT / SMOLLM.target.path
+    for name in ("config.json", "source.json"):
+        shutil.copy(target / name, tmp_path)
+    found = find_model(ModelSpec(str(tmp_path)))
+    assert found.where == "folder" and not found.whole
+    assert found.to_make == 538_090_408
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert find_model(ModelSpec(str(tmp_path))).to_make == 0
 
 
 # ---- the real look -------------------------------------------------------------------------------

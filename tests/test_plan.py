@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 import torch
+from conftest import save_trimmed_draft
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -27,8 +28,8 @@ from speclab.ops.plan import (
     shape_of,
     stages,
 )
-from speclab.pairs import parameter_count
-from speclab.profiles import load_profile
+from speclab.pairs import load_model, parameter_count
+from speclab.profiles import ModelSpec, load_profile
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling
 
@@ -95,6 +96,20 @@ def test_a_config_object_and_its_file_give_the_same_shape(random_pair):
         assert shape_of(model.network.config).parameters == parameter_count(
             model.network
         )
+
+
+def test_a_trimmed_head_counts_by_the_tokens_it_says(random_folders, tmp_path):
+    folder = save_trimmed_draft(tmp_path, random_folders[0], (1, 2, 3, 5))
+    network = load_model(ModelSpec(str(folder), device="cpu")).network
+    shape = shape_of(network.config)
+    assert shape.parameters == parameter_count(network)
+    whole = dataclasses.replace(shape, kept=None)
+    assert whole.parameters - shape.parameters == (40 - 4) * 16
+    profile = load_profile("tiny")
+    models = [Held(s, 4, "cpu") for s in (shape, whole)]
+    head, full = (stages(profile, m, m)[-1] for m in models)
+    assert head.name == "logits" and full.flops == 10 * head.flops
+    assert full.bytes > head.bytes > 0.9 * full.bytes, "rows are as wide as ever"
 
 
 @pytest.mark.parametrize(

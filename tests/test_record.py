@@ -201,9 +201,9 @@ def test_a_probability_that_is_not_finite_names_prompt_and_position(
         record_prompt(random_pair, prompt, text, static_tree(1, 1), GREEDY)
 
 
-def test_a_tree_wider_than_the_vocabulary_is_refused():
+def test_a_node_with_more_children_than_tokens_is_refused():
     pair, (prompt,) = toy_pair(), prompts_of([1, 2])
-    with pytest.raises(ValueError, match="branches=11: the vocabulary has 10"):
+    with pytest.raises(ValueError, match="branches=11: the draft can say 10 tokens"):
         record_prompt(pair, prompt, (3, 4), static_tree(1, 11), GREEDY)
 
 

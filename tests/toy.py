@@ -72,9 +72,26 @@ def toy_model(seed: int = 0, noise: float = 0.0, scale: float = 2.0) -> Language
     )
 
 
-def toy_pair(noise: float = 1.0, stop: int = 9) -> Pair:
-    """Target and a draft that is the target with noise."""
-    return Pair(toy_model(), toy_model(1, noise), None, frozenset({stop}), {})
+class TrimmedToyHead:
+    """A toy head that says the words of `kept` alone; a list of its own, as the kit's has."""
+
+    def __init__(self, head: ToyHead, kept: tuple[int, ...]):
+        self.head, self.kept = head, torch.tensor(kept)
+
+    def __call__(self, hidden):
+        logits = torch.full((*hidden.shape[:-1], WORDS), -torch.inf)
+        logits[..., self.kept] = self.head(hidden)[..., self.kept]
+        return logits
+
+
+def toy_pair(
+    noise: float = 1.0, stop: int = 9, kept: tuple[int, ...] | None = None
+) -> Pair:
+    """Target and a draft that is the target with noise; it says all words, or those of `kept`."""
+    draft = toy_model(1, noise)
+    if kept is not None:
+        draft.head = TrimmedToyHead(draft.head, kept)
+    return Pair(toy_model(), draft, None, frozenset({stop}), {})
 
 
 def record_block(

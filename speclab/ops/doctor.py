@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from speclab.ops import plan
+from speclab.ops.pair import SPARE
 from speclab.ops.plan import Held
 from speclab.ops.probe import Found, Machine, probe, requirements
 from speclab.profiles import ModelSpec, Profile
@@ -107,7 +108,8 @@ def check_packages(profile: Profile, machine: Machine) -> list[Line]:
     """One line if all ranges of pyproject.toml hold, else one for each package that is missing or
     outside.
     """
-    lines, wanted = [], requirements(bool(_quantised(profile, machine)))
+    to_make = any(found.to_make for found in machine.models.values())
+    lines, wanted = [], requirements(bool(_quantised(profile, machine)), to_make)
     for need in wanted:
         have = machine.packages.get(need.name)
         if have is None or not need.specifier.contains(have, prereleases=True):
@@ -187,6 +189,10 @@ def check_models(profile: Profile, machine: Machine) -> list[Line]:
                     else f"in the hub's cache{loose}",
                 )
             )
+        elif found.to_make:
+            text = f"its weights are yet to be made ({_gb(found.to_make)}, once)"
+            do = f"make pair PROFILE={profile.name}"
+            lines.append(Line(subject, text, do))
         elif found.where == "folder":
             lines.append(
                 Line(
@@ -241,12 +247,13 @@ def check_prompts(profile: Profile, machine: Machine) -> list[Line]:
 
 
 def check_disk(profile: Profile, machine: Machine) -> list[Line]:
-    """Room for what will be fetched, and some for runs."""
+    """Room for what will be fetched or made, and some for runs."""
     need, models = SPARE_BYTES, _held(profile, machine)
     if models:
         for spec, model in zip(_specs(profile).values(), models, strict=True):
-            if not machine.models.get(spec.path, Found()).where:
-                need += model.shape.weight_bytes(2)
+            found = machine.models.get(spec.path, Found())
+            need += 0 if found.where else model.shape.weight_bytes(2)
+            need += int(SPARE * found.to_make)
     do = (
         ""
         if machine.disk_bytes >= need

