@@ -146,7 +146,7 @@ target, drafter = pair.facts["target"], pair.facts["draft"]
 ctx.say(
     f"{len(timed)} prompts are timed, up to {new_tokens} tokens each. Target: "
     f"{target['parameters'] / 1e6:.3g}M parameters, draft: {drafter['parameters'] / 1e6:.3g}M, in "
-    f"{target['dtype']} on {target['device']}, {notebook.limit_threads()} threads."
+    f"{target['dtype']} on {target['device']}; threads: {notebook.limit_threads()}."
 )
 
 # %% [markdown]
@@ -333,7 +333,7 @@ ctx.plot(
 verdict = gain.sentence(
     "faster than plain:",
     "slower than plain:",
-    "not to be told apart from it:",
+    "not to be told apart from plain:",
     "method",
     than=1,
 )
@@ -374,7 +374,7 @@ ctx.say(
     f"{share.max():.2f} ({share.idxmax()}); of the ideal without any o: {lean.min():.2f} "
     f"({lean.idxmin()}) to {lean.max():.2f} ({lean.idxmax()}). Plain decoding itself takes "
     f"{price['plain']:.2f} target passes a token: a shape whose blocks cost just what was "
-    "predicted would reach that share."
+    f"predicted would reach that share. {study.disturbed(price['plain'])}"
 )
 
 # %% [markdown]
@@ -549,10 +549,11 @@ ctx.table(told.rename_axis("block_efficiency, T = 1"), "sampled")
 
 # %%
 gap = Estimates(told.reset_index()).at(what="decoded - expected")
-verdict = gap.sentence("above chance", "below chance", "within chance", names="what")
+verdict = study.against_chance(told.loc["decoded - expected"])
 ctx.say(
     f"A rejection chain of {sampled_gamma} emits {told['estimate'].iloc[0]:.2f} tokens per target "
-    f"pass; the expectation on the same texts is {told['estimate'].iloc[1]:.2f}. {verdict}: {gap}."
+    f"pass; the expectation on the same texts is {told['estimate'].iloc[1]:.2f}. Decoded minus "
+    f"expected: {gap}, {verdict}."
 )
 assert told["estimate"].iloc[:2].between(1, sampled_gamma + 1).all()
 

@@ -389,9 +389,16 @@ def legend_above(figure: Figure, *panels: Axes) -> None:
         handles, labels = axes.get_legend_handles_labels()
         found |= dict(zip(labels, handles, strict=True)) | found
     inches = sum(0.45 + 0.065 * len(label) for label in found)
-    rows = math.ceil(inches / figure.get_size_inches()[0])
-    columns = math.ceil(len(found) / max(rows, 1))
-    figure.legend(found.values(), found, loc="outside upper center", ncols=columns)
+    fewest = max(1, math.ceil(inches / figure.get_size_inches()[0]))
+    for rows in range(fewest, max(len(found), fewest) + 1):  # the guess may be too few
+        columns = math.ceil(len(found) / rows)
+        legend = figure.legend(
+            found.values(), found, loc="outside upper center", ncols=columns
+        )
+        wide = legend.get_window_extent().width
+        if wide <= figure.bbox.width or columns <= 1:
+            break
+        legend.remove()
 
 
 def visible(text: str, width: int = 14) -> str:

@@ -224,3 +224,16 @@ def test_drawn_tree_takes_any_text_and_a_chain(tmp_path):
 )
 def test_invisible_characters_are_marked(text, shown):
     assert figures.visible(text) == shown
+
+
+def test_a_legend_stays_inside_the_figure():
+    figures.use_style()
+    names = [f"gamma {n}" for n in (1, 2, 4, 8)] + ["code", "math", "reasoning", "chat"]
+    figure, axes = figures.subplots()
+    for name in names:
+        axes.plot([0, 1], [0, 1], marker="o", label=name)
+    figures.legend_above(figure, axes)
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    assert legend.get_window_extent().width <= figure.bbox.width
+    assert len(legend.get_texts()) == len(names)

@@ -129,6 +129,20 @@ def test_decodings_that_are_not_the_replayed_ones_are_counted():
     )  # one prompt, two repeats
 
 
+def test_a_disturbed_clock_is_said_aloud():
+    assert study.disturbed(1.0) == study.disturbed(1.2) == study.disturbed(0.81) == ""
+    assert all("disturbed" in study.disturbed(plain) for plain in (0.35, 1.3))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [(0.1, 0.2, "more"), (-0.2, -0.1, "less"), (-0.1, 0.1, "within")],
+)
+def test_against_chance(low, high, words):
+    gap = pd.Series({"estimate": 0.0, "low": low, "high": high})
+    assert study.against_chance(gap).startswith(words)
+
+
 def test_texts_that_are_not_the_recorded_ones_are_counted():
     trace = pd.DataFrame({"prompt_id": ["a", "a", "b"], "token": [3, 4, 5]})
     texts = [(3, 4), (5,), (3, 5), (5, 5)]

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from speclab import cost, figures, replay, stats
+from speclab import cost, estimates, figures, replay, stats
 from speclab.analysis import timing
 from speclab.analysis.choose import fastest
 from speclab.cost import Costs
@@ -218,6 +218,18 @@ def speed_table(each: pd.DataFrame, parts: pd.DataFrame, costs: Costs) -> pd.Dat
     table["share_of_predicted"] = table["speedup"] / table["predicted"]
     without = 1 - loop / table["block_cost_predicted"]
     return table.assign(share_without_o=table["share_of_predicted"] * without)
+
+
+def disturbed(plain: float, most: float = 1.25) -> str:
+    """A warning where plain decoding did not take about one target pass a token: the clock was
+    another one when passes were timed alone; '' where it did.
+    """
+    if 1 / most <= plain <= most:
+        return ""
+    return (
+        "**The clock was disturbed**: a pass did not take then what it took in section 1. Measured "
+        "speed-ups are of one run and stand; compare them with predictions on a quiet machine."
+    )
 
 
 def measured_gains(table: pd.DataFrame) -> Estimates:
@@ -474,6 +486,16 @@ def sampled(
         {"decoded": int}
     )
     return sums.rename(columns={"prompt_id": "text"}).join(counted, on="text")
+
+
+def against_chance(gap: pd.Series) -> str:
+    """What a difference of decoded and expected is, by its interval (low, high)."""
+    return estimates.direction(
+        gap,
+        "more than chance allows",
+        "less than chance allows",
+        "within what chance allows",
+    )
 
 
 def sampled_table(made: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
