@@ -493,14 +493,14 @@ notebook.show_table(repeated.wide("temperature", "domain"))
 ctx.say(loops.said(repeated))
 
 # %%
-texts = study.beside_loops(frames, recorded, largest_gamma)
+texts = study.chains_beside_loops(frames, recorded, largest_gamma)
 beside = study.loop_numbers(texts, largest_gamma, gamma, cost_ratio)
 ctx.export(loops.in_rows(beside), "loops")
-notebook.show_table(loops.in_cells(beside))
+notebook.show_table(loops.texts_in_cells(beside))
 
 # %%
 tokens, best_gammas = beside.values()
-verdict = loops.change_said(f"Tokens per pass at gamma = {gamma}", tokens)
+verdict = loops.change_in_words(f"Tokens per pass at gamma = {gamma}", tokens)
 ctx.plot(
     study.loop_curves(texts, largest_gamma),
     "gamma",

@@ -540,20 +540,22 @@ ctx.say(loops.said(repeated))
 
 # %%
 asked = loop_free.main_estimators(greedy, sampled)
-beside = loop_free.numbers(asked)
+beside = loop_free.three_estimates(asked)
 ctx.export(loops.in_rows(beside), "loops")
 shown = {name: beside[name] for name in ("hit[1]", "alpha")}
-notebook.show_table(loops.in_cells(shown))
+notebook.show_table(loops.texts_in_cells(shown))
 for name, one in beside.items():
-    ctx.say(f"* {loops.change_said(f'`{name}`', one)}")
+    ctx.say(f"* {loops.change_in_words(f'`{name}`', one)}")
 
 # %%
-of_pairs = loop_free.verdicts(asked, level)
+of_pairs = loop_free.pairs_told_apart(asked, level)
 ctx.export(of_pairs, "loop-verdicts")
 ctx.say("Pairs of domains that the test of section 3 tells apart in each text:")
 notebook.show_table(loop_free.counted(of_pairs))
 for text in (loops.OUTSIDE, loops.SAMPLED):
-    ctx.say(f"* Against the whole greedy texts, {loop_free.changed(of_pairs, text)}")
+    ctx.say(
+        f"* Against the whole greedy texts, {loop_free.pairs_changed(of_pairs, text)}"
+    )
 
 # %%
 alpha = values.loc["alpha, T = 1"]

@@ -496,9 +496,9 @@ ctx.say(study.in_loops_said(study.in_loops(frame, gamma, picks)))
 sampled = study.label(at_1, strings, prompt_tokens, sure, ngram)
 outside = loops.outside(frame, trace)
 rejected = loops.side_by_side(frame, outside, sampled, score.mean_of("rejected"))
-beside = study.beside_loops(causes, frame, sampled, tested, gamma)
+beside = study.causes_beside_loops(causes, frame, sampled, tested, gamma)
 ctx.export(beside, "loops")
-ctx.say(loops.change_said("Share of the positions rejected", rejected))
+ctx.say(loops.change_in_words("Share of the positions rejected", rejected))
 
 # %%
 by_text = beside.at(domain=POOLED)

@@ -435,13 +435,15 @@ ctx.say(loops.said(repeated))
 
 # %%
 on_texts = loop_free.three_texts(material, listed, found)
-beside = loop_free.verdicts(on_texts, listed)
+beside = loop_free.three_verdicts(on_texts, listed)
 ctx.export(beside, "loops")
-notebook.show_table(loop_free.in_cells(beside))
+notebook.show_table(loop_free.verdicts_in_cells(beside))
 
 # %%
 for text in (loops.OUTSIDE, loops.SAMPLED):
-    ctx.say(f"* Against the whole greedy texts, {loop_free.changed(beside, text)}")
+    ctx.say(
+        f"* Against the whole greedy texts, {loop_free.verdicts_changed(beside, text)}"
+    )
 
 # %%
 counts = {f"verdict_{name.replace(' ', '_')}": len(ids) for name, ids in groups.items()}

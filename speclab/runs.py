@@ -416,7 +416,7 @@ def load_or_record(
     misfit = _misfit(asked, kind, prompts)
     _check_models(asked, kind, misfit)
     if misfit:
-        traces.say(f"{misfit}: recording")
+        traces.say_once(f"{misfit}: recording")
     same = kind in SAME_TEXT and _recorded(profile, SAME_TEXT[kind], prompts)
     texts = texts_of(same) if same else None
     folder = RUNS / _name(profile.name, kind, run_key(asked, prompts))
@@ -438,7 +438,9 @@ def _recorded(profile: Profile, kind: str, prompts: list[Prompt]) -> Run | None:
     if folder is None:
         return None
     run = load_run(folder)
-    traces.say(f"read from {_short(folder)} (recorded {run.manifest['finished'][:10]})")
+    traces.say_once(
+        f"read from {_short(folder)} (recorded {run.manifest['finished'][:10]})"
+    )
     return run
 
 
@@ -448,7 +450,7 @@ def _misfit(asked: Profile, kind: str, prompts: list[Prompt]) -> str:
     if folder is None:
         return ""
     digest = prompts_digest(prompts)
-    words = traces.differences(
+    words = traces.misfit_in_words(
         traces.read_manifest(folder), _settings(asked), pair_digests(asked), digest
     )
     return f"{_short(folder)} is another run ({words})"

@@ -32,7 +32,7 @@ MEND = "fetch the folder again, or remove it to record"
 
 
 @cache
-def say(line: str) -> None:
+def say_once(line: str) -> None:
     """Print a line once a process, however often it is said."""
     print(line)
 
@@ -119,7 +119,9 @@ def near(folders: list[Path], kind: str) -> Path | None:
     return None
 
 
-def differences(manifest: dict, settings: dict, weights: dict, prompt_set: str) -> str:
+def misfit_in_words(
+    manifest: dict, settings: dict, weights: dict, prompt_set: str
+) -> str:
     """What a trace has otherwise than asked, in words.
 
     settings: those in the run key, by the profile's names; weights: digests by model.
@@ -319,7 +321,7 @@ OF_MODELS = (
     "dtype",
 )
 NO_SETTINGS = (
-    *("name", "description", "notes", "notebooks", "target", "draft"),
+    *("name", "description", "notes", "target", "draft"),
     *("position_bin", "block_prompts", "max_packed_tokens", "notebooks"),
 )
 ROWS = {

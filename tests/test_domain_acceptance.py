@@ -465,7 +465,7 @@ def test_outside_loops_are_the_positions_before_the_text_goes_round():
     run = make_run(prompts=6, positions=8)
     run = with_tokens(run, period=2)  # from position 5 on it repeats
     asked = loop_free.main_estimators(run, run)
-    found = loop_free.numbers(asked)
+    found = loop_free.three_estimates(asked)
     early = [frame[frame["position"] < 5] for frame in (run.trace, run.nodes)]
     expected = dict(zip(("hit[1]", "block_efficiency"), early, strict=True))
     for name, frame in expected.items():
@@ -491,12 +491,12 @@ def test_verdicts_that_change_are_said():
         "0 of 1",
         "1 of 1",
     ]
-    said = loop_free.changed(found, loops.OUTSIDE)
+    said = loop_free.pairs_changed(found, loops.OUTSIDE)
     assert (
         "1 of 1 verdicts are others: `alpha` code − chat (code > chat becomes not"
         in said
     )
-    assert "every verdict is the same" in loop_free.changed(found, loops.SAMPLED)
+    assert "every verdict is the same" in loop_free.pairs_changed(found, loops.SAMPLED)
 
 
 def test_domains_of_few_prompts_cannot_be_told():
@@ -507,7 +507,7 @@ def test_domains_of_few_prompts_cannot_be_told():
     ]
     run = SimpleNamespace(trace=few[0], nodes=few[1])
     hit = {"hit[1]": loop_free.main_estimators(run, run)["hit[1]"]}
-    found = loop_free.verdicts(hit, 0.05).set_index("pair")["verdict"]
+    found = loop_free.pairs_told_apart(hit, 0.05).set_index("pair")["verdict"]
     of_math = found[found.index.str.contains("math")]
     assert (of_math == loop_free.UNTOLD).all() and (found != loop_free.UNTOLD).any()
     assert len(found) == 3 * 6

@@ -586,12 +586,15 @@ def three(*verdicts: str) -> pd.DataFrame:
 
 def test_verdicts_that_loops_change_are_said():
     table = three(HOLDS, UNKNOWN, NOT_TESTED)
-    said = loop_free.changed(table, loop_free.TEXTS[1])
+    said = loop_free.verdicts_changed(table, loop_free.TEXTS[1])
     assert said.startswith(
         "T = 0 outside loops: 1 of 1 verdicts are others: c (holds here bec"
     )
-    assert loop_free.changed(table, "T = 1") == "T = 1: all 0 verdicts are the same."
-    assert loop_free.in_cells(table)["T = 0"].tolist() == ["0.5: holds here"]
+    assert (
+        loop_free.verdicts_changed(table, "T = 1")
+        == "T = 1: all 0 verdicts are the same."
+    )
+    assert loop_free.verdicts_in_cells(table)["T = 0"].tolist() == ["0.5: holds here"]
 
 
 def test_claims_outside_loops_are_those_of_the_rows_outside():
@@ -610,7 +613,7 @@ def test_claims_outside_loops_are_those_of_the_rows_outside():
     )
     drawn = other.trace.query("domain == 'code'")
     assert at["T = 1", "level", RIGHT, "code"] == pytest.approx(drawn["overlap"].mean())
-    table = loop_free.verdicts(rows, listed)
+    table = loop_free.three_verdicts(rows, listed)
     assert table["id"].tolist() == ["level", "routing"]
     assert table["verdict, T = 0"].tolist() == [
         claims.verdict(listed[name], found[found["claim"] == name])

@@ -305,7 +305,7 @@ def looping(prompts=5):
 
 def test_outside_loops_the_loop_buys_nothing():
     recorded = looping()
-    beside = study.beside_loops(study.replay_both(recorded, 4), recorded, 4)
+    beside = study.chains_beside_loops(study.replay_both(recorded, 4), recorded, 4)
     numbers = study.loop_numbers(beside, 4, gamma=4, c=0.05)
     tau, best = (
         numbers[name].at(domain="code") for name in ("block_efficiency[4]", study.BEST)

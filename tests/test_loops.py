@@ -178,7 +178,9 @@ def test_side_by_side_by_hand():
     texts_ = [loops.WHOLE, loops.OUTSIDE, loops.CHANGE, loops.SAMPLED]
     for column in ("estimate", "low", "high"):  # the prompts are alike
         assert code.loc[texts_, column].tolist() == pytest.approx(expected)
-    assert "outside loops it is lower in code" in loops.change_said("hit[1]", beside)
+    assert "outside loops it is lower in code" in loops.change_in_words(
+        "hit[1]", beside
+    )
 
 
 def test_the_change_is_that_of_the_same_resamples():
@@ -200,7 +202,7 @@ def test_a_draft_that_does_not_care_for_loops_shows_no_change():
     part = loops.outside(greedy, greedy)
     assert 0.2 < 1 - len(part) / len(greedy) < 0.8
     beside = loops.side_by_side(greedy, part, greedy, HIT)
-    assert "cannot be told apart in code" in loops.change_said("hit[1]", beside)
+    assert "cannot be told apart in code" in loops.change_in_words("hit[1]", beside)
 
 
 def test_too_few_prompts_are_undefined_and_no_error():
@@ -209,7 +211,7 @@ def test_too_few_prompts_are_undefined_and_no_error():
     beside = loops.side_by_side(greedy, loops.outside(greedy, greedy), greedy, HIT)
     assert beside.at(domain=["math", "all"]).frame["estimate"].isna().all()
     assert beside.at(domain="code", text=loops.OUTSIDE).value == 1
-    assert "is undefined in math" in loops.change_said("hit[1]", beside)
+    assert "is undefined in math" in loops.change_in_words("hit[1]", beside)
 
 
 def test_a_domain_without_a_row_outside_is_undefined():

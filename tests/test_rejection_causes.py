@@ -832,7 +832,7 @@ def test_causes_beside_loops(frame):
         causes.gains(frame, members, 4, n=FEW),
         causes.gains(frame, members, 4, n=FEW),
     )
-    beside = causes.beside_loops(every, frame, frame, classes, 4, FEW).at(
+    beside = causes.causes_beside_loops(every, frame, frame, classes, 4, FEW).at(
         domain="pooled"
     )
     assert beside.at(text="T = 0").frame["cause"].nunique() == 2

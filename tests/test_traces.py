@@ -69,7 +69,7 @@ def at(root):
     for module in (runs, traces, pairs):
         patch.setattr(module, "ROOT", root)
     patch.setattr(runs, "RUNS", root / "data" / "runs")
-    traces.say.cache_clear()
+    traces.say_once.cache_clear()
     return _Undone(patch)
 
 

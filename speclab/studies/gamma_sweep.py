@@ -475,7 +475,7 @@ def larger(share: pd.DataFrame, first: str, second: str) -> str:
 # ---- loops ---------------------------------------------------------------------------------------
 
 
-def beside_loops(
+def chains_beside_loops(
     frames: Frames, recorded: Mapping[str, Run], largest: int
 ) -> dict[str, pd.DataFrame]:
     """One row a prompt, visited blocks, of the greedy texts, of what lies outside loops there (the
@@ -503,8 +503,8 @@ def loop_curves(texts: Mapping[str, pd.DataFrame], largest: int) -> Estimates:
 def loop_numbers(
     texts: Mapping[str, pd.DataFrame], largest: int, gamma: int, c: float
 ) -> dict[str, Estimates]:
-    """The main numbers of `beside_loops` by text and domain: `block_efficiency[gamma]` (as of
-    `loops.side_by_side`), and at an assumed c the best gamma, whose interval holds 95 % of the
+    """The main numbers of `chains_beside_loops` by text and domain: `block_efficiency[gamma]` (as
+    of `loops.side_by_side`), and at an assumed c the best gamma, whose interval holds 95 % of the
     resamples' choices.
     """
     known = sweep.estimators(largest, c)

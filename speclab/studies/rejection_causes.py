@@ -765,7 +765,7 @@ def gains_outside(
     return _by_cause(texts, table, value, list(members), ["gain"], n, seed)
 
 
-def beside_loops(
+def causes_beside_loops(
     causes: Estimates,
     frame: pd.DataFrame,
     drawn: pd.DataFrame,

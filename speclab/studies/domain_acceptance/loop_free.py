@@ -45,7 +45,7 @@ def main_estimators(greedy, sampled) -> dict[str, Asked]:
     }
 
 
-def numbers(asked: dict[str, Asked]) -> dict[str, Estimates]:
+def three_estimates(asked: dict[str, Asked]) -> dict[str, Estimates]:
     """Each estimator by text and domain (`loops.side_by_side`)."""
     return {
         name: loops.side_by_side(*one.frames, one.estimator, one.at_1)
@@ -53,7 +53,7 @@ def numbers(asked: dict[str, Asked]) -> dict[str, Estimates]:
     }
 
 
-def verdicts(asked: dict[str, Asked], level: float) -> pd.DataFrame:
+def pairs_told_apart(asked: dict[str, Asked], level: float) -> pd.DataFrame:
     """Which pairs of domains the test tells apart, in each text: estimator, text, pair, verdict
     ('code > chat', NOT_APART, or UNTOLD where too few prompts are left).
     """
@@ -100,7 +100,7 @@ def counted(found: pd.DataFrame) -> pd.DataFrame:
     return table[list(TEXTS)].rename_axis(columns=None).reset_index()
 
 
-def changed(found: pd.DataFrame, text: str) -> str:
+def pairs_changed(found: pd.DataFrame, text: str) -> str:
     """Verdicts on pairs of domains that are others in a text than in the whole greedy texts."""
     wide = found.pivot(index=["estimator", "pair"], columns="text", values="verdict")
     wide = wide.loc[found.set_index(wide.index.names).index.unique()]

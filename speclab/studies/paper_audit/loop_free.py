@@ -43,7 +43,7 @@ def three_texts(
     return rows[rows["claim"].isin(texts)].reset_index(drop=True)
 
 
-def verdicts(rows: pd.DataFrame, listed: Mapping[str, Claim]) -> pd.DataFrame:
+def three_verdicts(rows: pd.DataFrame, listed: Mapping[str, Claim]) -> pd.DataFrame:
     """One row a claim: id; for each text its number (of the right estimator, or as published where
     there is no other) and its verdict, in the columns 'T = 0', 'verdict, T = 0', ….
     """
@@ -60,8 +60,8 @@ def verdicts(rows: pd.DataFrame, listed: Mapping[str, Claim]) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-def in_cells(table: pd.DataFrame) -> pd.DataFrame:
-    """`verdicts` with number and verdict in one cell: '0.60 [0.58, 0.62]: holds here'."""
+def verdicts_in_cells(table: pd.DataFrame) -> pd.DataFrame:
+    """`three_verdicts` with number and verdict in one cell: '0.60 [0.58, 0.62]: holds here'."""
     cells = table[["id"]].copy()
     for text in TEXTS:
         said = table[text].where(table[text] == "", table[text] + ": ")
@@ -69,7 +69,7 @@ def in_cells(table: pd.DataFrame) -> pd.DataFrame:
     return cells
 
 
-def changed(table: pd.DataFrame, text: str) -> str:
+def verdicts_changed(table: pd.DataFrame, text: str) -> str:
     """Which verdicts are others in a text than on the whole greedy texts, in words."""
     there = table[table[f"verdict, {text}"] != NOT_TESTED]
     before, after = there[f"verdict, {loops.WHOLE}"], there[f"verdict, {text}"]
