@@ -198,7 +198,7 @@ def test_batches_in_words():
     ends = {"+": (1.1, 1.3), "0": (0.9, 1.1), "-": (0.7, 0.9)}
     rows = [
         (2**i, domain, 1.0, *ends[verdict])
-        for domain, verdicts in (("code", "++-"), ("chat", "+0+"))
+        for domain, verdicts in (("code", "++-"), ("chat", "+0+"), ("math", "0--"))
         for i, verdict in enumerate(verdicts)
     ]
     crowd = Estimates(
@@ -206,7 +206,8 @@ def test_batches_in_words():
     )
     assert batches.turning_in_words(crowd) == (
         "in code it pays up to 2, and slows from 4 on; "
-        "in chat it pays up to 1, and slows from none of these on, but not in one direction"
+        "in chat it pays up to 1, and does not slow at 4, but not in one direction; "
+        "in math it does not pay at 1, and slows from 2 on"
     )
 
 

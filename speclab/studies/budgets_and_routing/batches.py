@@ -255,10 +255,12 @@ def turning_in_words(crowd: Estimates) -> str:
     groups = crowd.without(domain=POOLED).frame.groupby("domain", sort=False)
     said = []
     for domain, rows in groups:
-        turn = turning(rows)
+        turn, least, most = turning(rows), rows["batch"].min(), rows["batch"].max()
         unsteady = "" if turn.steady else ", but not in one direction"
-        pays, off = turn.pays_to or "none", turn.off_from or "none of these"
-        said.append(
-            f"in {domain} it pays up to {pays}, and slows from {off} on{unsteady}"
-        )
+        pays, slows = f"does not pay at {least}", f"does not slow at {most}"
+        if turn.pays_to:
+            pays = f"pays up to {turn.pays_to}"
+        if turn.off_from:
+            slows = f"slows from {turn.off_from} on"
+        said.append(f"in {domain} it {pays}, and {slows}{unsteady}")
     return "; ".join(said)
