@@ -222,7 +222,8 @@ trained = candidates.train(tried, text, objectives, seeds, config)
 
 # %% [markdown]
 # First on prompts of the kind that the drafts were trained on, but held out. (The specialist's are
-# of its own two domains. A pair's own draft may know such prompts from its own training.)
+# of its own two domains.) A pair's own draft may have been made just so, on more text than here, as
+# that of `smollm`: it knows prompts of this kind already, and little is left to gain.
 
 # %%
 curves = accepted.learning_curves(trained)
