@@ -48,8 +48,8 @@ class Pair:
 
     @property
     def is_exact(self) -> bool:
-        """True where a token scores the same in every pass shape: float32 on the CPU. Elsewhere a
-        pass of another shape rounds otherwise, and a near tie may fall the other way.
+        """True on the CPU in float32, where passes of different shapes differ in the last digits
+        only. Elsewhere they round so differently that a near tie may fall the other way.
         """
         models = (self.target, self.draft)
         return all(m.dtype == torch.float32 and str(m.device) == "cpu" for m in models)

@@ -66,7 +66,8 @@ def _config(folder: Path) -> dict:
 
 def trimmed_weights(folder: Path, vocab: int) -> tuple[dict[str, Tensor], Tensor]:
     """The weights of a trimmed draft's network by name, and the kept ids [K]; the embedding is
-    joined in float32 with that of the model it reads by.
+    joined in float32 with that of the model it reads by. (The loader then holds all of them in the
+    number format of config.json, so the joined rows are rounded to it once.)
 
     ValueError for parts that are missing or of another shape, and for kept ids that are not there,
     twice or out of order.
