@@ -196,10 +196,11 @@ ctx.say(
 assert np.isclose(overlap, 1 - by_hand.total_variation(p, q))
 
 # %% [markdown]
-# A draft need not be able to say every word. (Some real ones can say the commonest tokens only,
-# because that makes them faster; notebook 01 tells it of yours.) A word with q = 0 is never
-# drafted, and comes out all the same, as a recovered one. But `kl` is infinite there, however small
-# p is: overlap and total variation go on telling how near the two are.
+# A draft need not be able to say every word: a **trimmed draft** says the commonest tokens only,
+# those that were **kept**, because that makes it faster. (Notebook 01 tells whether yours is one.)
+# A word with q = 0 is never drafted, and comes out all the same, as a recovered one. But `kl` is
+# infinite there, however small p is: overlap and total variation go on telling how near the two
+# are.
 
 # %%
 unsaid = study.rule_table(p_table[sat], q_table[sat], words)
