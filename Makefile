@@ -71,7 +71,7 @@ notebooks: $(READY) ## write the .ipynb twin of every notebooks/[0-9]*.py, witho
 	@$(PY) -m nbconvert --log-level WARN --clear-output --inplace notebooks/[0-9]*.ipynb
 
 readme: $(READY) ## write the numbers of README.md from the last `make reproduce` and `make bench`
-	@$(PY) -m speclab readme
+	@$(PY) -m speclab readme $(ARGS)
 
 lint: $(READY) ## check the style of the code and its format
 	@$(PY) -m ruff check .

@@ -333,11 +333,16 @@ def _authors(out: Path | None, base: str | None) -> None:
 
 
 @verb("readme")
-def _readme() -> None:
+@option(
+    "--alone",
+    type=Path,
+    help="OUT of a `make reproduce PROFILE=smollm` without the models: its seconds are taken.",
+)
+def _readme(alone: Path | None) -> None:
     """Write the numbers of README.md from the last `make reproduce` and `make bench`."""
     from speclab.ops import readme as writer
 
-    writer.write()
+    writer.write(alone=alone)
 
 
 # ---- Kaggle and Colab ----------------------------------------------------------------------------

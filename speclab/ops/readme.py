@@ -1,8 +1,9 @@
 """`make readme`: every number of README.md, written between marks from measured files; a test holds
 both equal.
 
-* figures/tiny/measured.json: seconds of each notebook and of one recording, collected here from
-  build/ and data/runs;
+* figures/PAIR/measured.json, for each pair of PAIRS: seconds of each notebook and of one recording,
+  collected here from build/ and data/runs (where a run or a trace of it is);
+* figures/PAIR/03_ladder-values.csv and 03_loop-share.csv: what notebook 03 found on the pair;
 * figures/tiny/bench.json: what `make bench` measured, collected here from build/bench.json.
 """
 
@@ -13,8 +14,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from speclab.profiles import ROOT, load_profile, profile_names
+import pandas as pd
 
+from speclab.profiles import ROOT, load_profile, profile_names
+from speclab.prompts import DOMAINS
+
+PAIRS = ("smollm", "tiny")  # those whose figures are committed
+ALONE = "from_traces"  # of measured.json: seconds where the models are not there
 MARKS = re.compile(r"(<!-- (\w+): by `make readme` -->\n).*?(<!-- /\2 -->)", re.DOTALL)
 SHORT, LONG = 150, 512  # prompt tokens of the planned minutes
 
@@ -23,31 +29,40 @@ SHORT, LONG = 150, 512  # prompt tokens of the planned minutes
 
 
 def collect(root: Path = ROOT, profile: str = "tiny") -> dict[str, Any]:
-    """What the last `make reproduce` measured: seconds by notebook, and of the greedy recording
-    seconds, positions and peak bytes.
+    """What the last `make reproduce` of a profile measured: seconds by notebook, and of the greedy
+    recording seconds, positions and peak bytes.
 
     ValueError if a notebook has not been run, or failed.
     """
-    seconds = {}
+    seconds = seconds_of(root / "build" / profile)
     for notebook in sorted((root / "notebooks").glob("[0-9]*.ipynb")):
-        stamp = root / "build" / profile / f"{notebook.stem}.json"
-        facts = json.loads(stamp.read_text(encoding="utf-8")) if stamp.is_file() else {}
-        if facts.get("status") != "done":
+        if notebook.stem not in seconds:
             raise ValueError(
-                f"{notebook.stem} has no finished run: call `make reproduce` first"
+                f"{notebook.stem} has no finished run: call `make reproduce PROFILE={profile}` "
+                "first"
             )
-        seconds[notebook.stem] = round(facts["seconds"])
     return {"seconds": seconds, "recording": _recording(root, profile)}
 
 
+def seconds_of(build: Path) -> dict[str, int]:
+    """Seconds of each notebook that is done, by name."""
+    found = {}
+    for path in sorted(build.glob("[0-9]*.json")):
+        stamp = json.loads(path.read_text(encoding="utf-8"))
+        if stamp["status"] == "done":
+            found[path.stem] = round(stamp["seconds"])
+    return found
+
+
 def _recording(root: Path, profile: str) -> dict[str, Any]:
-    found = sorted((root / "data" / "runs").glob(f"{profile}-greedy-*/manifest.json"))
+    own = (root / "data" / "runs").glob(f"{profile}-greedy-*/manifest.json")
+    shipped = (root / "data" / "traces" / profile).glob("greedy/manifest.json")
+    found = sorted([*own, *shipped], key=lambda path: path.stat().st_mtime)
     if not found:
         raise ValueError(
-            f"data/runs holds no greedy run of {profile}: call `make reproduce` first"
+            f"no greedy run of {profile}: call `make reproduce PROFILE={profile}` first"
         )
-    newest = max(found, key=lambda path: path.stat().st_mtime)
-    manifest = json.loads(newest.read_text(encoding="utf-8"))
+    manifest = json.loads(found[-1].read_text(encoding="utf-8"))
     return {
         "time_s": round(manifest["time_s"], 1),
         "positions": manifest["rows"]["trace"],
@@ -59,14 +74,16 @@ def _recording(root: Path, profile: str) -> dict[str, Any]:
 
 
 def written_blocks(
-    measured: Mapping[str, Any], bench: Mapping[str, Any]
+    measured: Mapping[str, Any], bench: Mapping[str, Any], root: Path = ROOT
 ) -> dict[str, str]:
-    """The text of every marked block, by name."""
+    """The text of every marked block, by name; `measured`: by pair."""
+    recordings = {pair: found["recording"] for pair, found in measured.items()}
     return {
-        "notebooks": notebooks_table(measured["seconds"]),
+        "notebooks": notebooks_table(measured),
+        "pairs": pairs_table(root),
         "recorder": recorder_table(bench["recorder"]),
         "decoder": decoder_table(bench["decoder"]),
-        "profiles": profiles_table(measured["recording"]),
+        "profiles": profiles_table(recordings),
     }
 
 
@@ -76,18 +93,86 @@ def markdown_table(header: list[str], rows: list[list[str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def notebooks_table(seconds: Mapping[str, int]) -> str:
-    """One row a notebook, with the question of its title, and a line with the sum."""
+def notebooks_table(measured: Mapping[str, Any]) -> str:
+    """One row a notebook, with the question of its title and its seconds by pair, and a line with
+    the sums.
+    """
+    columns = {
+        "smollm": measured["smollm"]["seconds"],
+        "alone": measured["smollm"].get(ALONE, {}),
+        "tiny": measured["tiny"]["seconds"],
+    }
     rows = []
-    for name, spent in seconds.items():
+    for name in columns["tiny"]:
         source = (ROOT / "notebooks" / f"{name}.py").read_text(encoding="utf-8")
         title = re.search(r"^# # \d+\. (.+)$", source, re.MULTILINE)[1]
         label = name.replace("_", " ")
-        rows.append([f"[{label}](notebooks/{name}.ipynb)", title, str(spent)])
-    minutes = round(sum(seconds.values()) / 60)
-    body = markdown_table(["notebook", "question", "seconds"], rows)
-    machine = "recording and training included (2 CPU cores, profile `tiny`)"
-    return f"{body}\nAll of them: {minutes} minutes, {machine}.\n"
+        spent = [str(seconds.get(name, "")) for seconds in columns.values()]
+        rows.append([f"[{label}](notebooks/{name}.ipynb)", title, *spent])
+    minutes = {name: sum(column.values()) / 60 for name, column in columns.items()}
+    header = ["notebook", "question", "`smollm`, s", "its traces alone, s", "`tiny`, s"]
+    return (
+        f"{markdown_table(header, rows)}\nAll of them, on 2 CPU cores: {minutes['smollm']:.0f} "
+        f"minutes on `smollm` with its models, {minutes['alone']:.0f} from its shipped traces "
+        f"alone, {minutes['tiny']:.0f} on `tiny` with all recording and training.\n"
+    )
+
+
+# ---- the pairs side by side ----------------------------------------------------------------------
+
+SIDE_BY_SIDE = (  # rows of notebook 03's ladder: estimator, text
+    ("published_alpha", "T = 0"),
+    ("hit[1]", "T = 0"),
+    ("hit[2]", "T = 0"),
+    ("alpha", "T = 1"),
+    ("published_length", "T = 0"),
+    ("block_efficiency", "T = 0"),
+    ("block_efficiency", "T = 1"),
+)
+
+
+def pairs_table(root: Path = ROOT) -> str:
+    """The main estimators of each pair with committed figures, and what the paper published."""
+    found = {pair: _ladder(root / "figures" / pair) for pair in PAIRS}
+    paper = _paper(root)
+    rows = []
+    for estimator, text in SIDE_BY_SIDE:
+        cells = [found[pair][(estimator, text)] for pair in PAIRS]
+        said = paper.get((estimator, text), "")
+        rows.append([f"`{estimator}`, {text}", *cells, said])
+    loops = [_loops(root / "figures" / pair) for pair in PAIRS]
+    rows.append(["positions in loops, T = 0", *loops, ""])
+    names = [f"`{pair}`" for pair in PAIRS]
+    return markdown_table(["mean of the domains", *names, "paper"], rows)
+
+
+def _cell(row: Any) -> str:
+    return f"{row.estimate:.3f} [{row.low:.3f}, {row.high:.3f}]"
+
+
+def _ladder(figures: Path) -> dict[tuple[str, str], str]:
+    """Estimate and interval by (estimator, text): the mean of the domains."""
+    values = pd.read_csv(figures / "03_ladder-values.csv")
+    rows = values[values["domain"] == "all"].itertuples()
+    return {(row.estimator, row.text): _cell(row) for row in rows}
+
+
+def _loops(figures: Path) -> str:
+    shares = pd.read_csv(figures / "03_loop-share.csv")
+    greedy = shares[shares["temperature"] == "T = 0"]
+    [row] = greedy[greedy["domain"] == "all"].itertuples()
+    return _cell(row)
+
+
+def _paper(root: Path) -> dict[tuple[str, str], str]:
+    """Means of the paper's four domains: its alpha (Table I) and length (Table II)."""
+    values = pd.read_csv(root / "data" / "paper" / "tables.csv")
+    domains = values[values["domain"].isin(DOMAINS) & values["depth"].isna()]
+    means = domains.groupby(["table", "quantity"])["value"].mean()
+    return {
+        ("published_alpha", "T = 0"): f"{means['I', 'alpha_mean']:.3f}",
+        ("published_length", "T = 0"): f"{means['II', 'expected_accepted_length']:.3f}",
+    }
 
 
 def recorder_table(cases: list[Mapping[str, Any]]) -> str:
@@ -146,25 +231,26 @@ def decoder_table(pairs: Mapping[str, list[Mapping[str, Any]]]) -> str:
     return markdown_table(header, rows)
 
 
-def profiles_table(recording: Mapping[str, Any]) -> str:
+def profiles_table(recordings: Mapping[str, Any]) -> str:
     """One row a profile: what it is, and the minutes and memory of its greedy recording, measured
-    for `tiny`, else planned for a T4.
+    for the pairs of PAIRS, else planned for a T4.
     """
-    names = sorted(profile_names(), key=lambda name: name != "tiny")
+    names = sorted(profile_names(), key=lambda name: name not in recordings)
     return markdown_table(
         ["profile", "pair", "greedy recording", "memory"],
-        [_profile_row(name, recording) for name in names],
+        [_profile_row(name, recordings.get(name)) for name in names],
     )
 
 
-def _profile_row(name: str, recording: Mapping[str, Any]) -> list[str]:
+def _profile_row(name: str, recording: Mapping[str, Any] | None) -> list[str]:
     from speclab.ops import plan
 
     profile = load_profile(name)
-    if name == "tiny":
+    if recording:
         minutes = f"{recording['time_s'] / 60:.1f} min (measured, 2 cores)"
         memory = f"{recording['peak_bytes'] / 1e9:.2f} GB (measured)"
-        return [f"`{name}` (default)", profile.description, minutes, memory]
+        label = f"`{name}` (default)" if name == "tiny" else f"`{name}`"
+        return [label, profile.description, minutes, memory]
     specs = {"target": profile.target, "draft": profile.draft}
     models = [
         plan.held(spec, profile.notes[f"{which}_config"], 2)
@@ -200,24 +286,35 @@ def filled(text: str, written: Mapping[str, str]) -> str:
     return MARKS.sub(lambda match: f"{match[1]}{written[match[2]]}{match[3]}", text)
 
 
-def measured_file(name: str, root: Path = ROOT) -> dict[str, Any]:
-    """A measured file of the committed figures."""
-    return json.loads(
-        (root / "figures" / "tiny" / f"{name}.json").read_text(encoding="utf-8")
-    )
+def measured_file(name: str, root: Path = ROOT, pair: str = "tiny") -> dict[str, Any]:
+    """A measured file of the committed figures of a pair."""
+    path = root / "figures" / pair / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
-def write(root: Path = ROOT) -> None:
-    """Collect what was measured and write README.md's blocks."""
-    figures = root / "figures" / "tiny"
-    measured = json.dumps(collect(root), indent=1) + "\n"
-    (figures / "measured.json").write_text(measured, encoding="utf-8")
+def measured_pairs(root: Path = ROOT) -> dict[str, Any]:
+    """measured.json of every pair of PAIRS."""
+    return {pair: measured_file("measured", root, pair) for pair in PAIRS}
+
+
+def write(root: Path = ROOT, alone: Path | None = None) -> None:
+    """Collect what was measured and write README.md's blocks.
+
+    alone: the folder that `make reproduce PROFILE=smollm OUT=folder` wrote where the models were
+    not there; None keeps the seconds of the last one.
+    """
+    for pair in PAIRS:
+        path = root / "figures" / pair / "measured.json"
+        measured = collect(root, pair)
+        if pair == "smollm":
+            known = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+            build = alone / "build" / pair if alone else None
+            measured[ALONE] = seconds_of(build) if build else known.get(ALONE, {})
+        path.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     bench = root / "build" / "bench.json"
     if bench.is_file():
-        shutil.copyfile(bench, figures / "bench.json")
-    readme = root / "README.md"
-    text = filled(
-        readme.read_text(encoding="utf-8"),
-        written_blocks(measured_file("measured", root), measured_file("bench", root)),
-    )
-    readme.write_text(text, encoding="utf-8")
+        shutil.copyfile(bench, root / "figures" / "tiny" / "bench.json")
+    page = root / "README.md"
+    blocks = written_blocks(measured_pairs(root), measured_file("bench", root), root)
+    text = filled(page.read_text(encoding="utf-8"), blocks)
+    page.write_text(text, encoding="utf-8")
