@@ -13,7 +13,6 @@ import json
 import random
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +37,7 @@ from speclab.analysis.timing import pass_times
 from speclab.drafts.prompts import ngrams, shingles, training_prompts
 from speclab.drafts.train import TrainConfig, optimise
 from speclab.estimates import stack
+from speclab.files import written
 from speclab.pairs import load_pair, load_tokenizer
 from speclab.profiles import load_profile
 from speclab.prompts import DOMAINS, PROJECT_PROMPTS, read_prompts
@@ -51,17 +51,9 @@ VOCABULARY = 49152
 SEED = 0
 
 
-def atomic(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write(temporary)` make a file, then give it its name."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    write(temporary)
-    temporary.replace(path)
-
-
 def write_json(path: Path, content: object) -> None:
     """`content` as an indented JSON file."""
-    atomic(path, lambda p: p.write_text(json.dumps(content, indent=1) + "\n"))
+    written(path, lambda p: p.write_text(json.dumps(content, indent=1) + "\n"))
 
 
 def target_tokenizer():
@@ -172,7 +164,7 @@ def prompts(args: argparse.Namespace) -> None:
             order += [
                 (domain, batch) for batch in by_domain[domain][number : number + 1]
             ]
-    atomic(args.work / "prompts.json", lambda p: p.write_text(json.dumps(order)))
+    written(args.work / "prompts.json", lambda p: p.write_text(json.dumps(order)))
 
 
 # ---- write: what the target answers --------------------------------------------------------------
@@ -368,7 +360,7 @@ def write(args: argparse.Namespace) -> None:
         used = time.process_time()
         arrays = writer.write(ids, stop, seed=number)
         del arrays["states"]
-        atomic(path, lambda p, arrays=arrays: save_arrays(arrays, p))
+        written(path, lambda p, arrays=arrays: save_arrays(arrays, p))
         used = time.process_time() - used
         print(
             path.name,
@@ -440,7 +432,9 @@ def text(args: argparse.Namespace) -> None:
     for domain in (*DOMAINS, "prose"):
         total = sum(len(i) for (d, _), i in zip(talks, ids, strict=True) if d == domain)
         print(domain, total, "tokens")
-    atomic(args.work / "text.safetensors", lambda p: save_arrays({"tokens": stream}, p))
+    written(
+        args.work / "text.safetensors", lambda p: save_arrays({"tokens": stream}, p)
+    )
 
 
 def split_texts(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -468,7 +462,7 @@ def vocabulary(args: argparse.Namespace) -> None:
         weight += OWN_WEIGHT * np.bincount(own, minlength=VOCABULARY)
     weight[:3] = np.inf  # end of text, start and end of a turn
     best = np.argsort(-weight, kind="stable")[:KEPT]
-    atomic(path, lambda p: save_arrays({"kept": np.sort(best).astype(np.int32)}, p))
+    written(path, lambda p: save_arrays({"kept": np.sort(best).astype(np.int32)}, p))
 
 
 # ---- train: the draft ----------------------------------------------------------------------------
@@ -712,7 +706,7 @@ def judged_text(args: argparse.Namespace, per_domain: int, path: Path) -> None:
             made["sampled"] = np.repeat(np.array([0, 1], np.int32), len(ids))
             parts.append(made)
     joined = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    atomic(path, lambda p: save_arrays(joined, p))
+    written(path, lambda p: save_arrays(joined, p))
 
 
 def look(args: argparse.Namespace) -> None:
@@ -722,17 +716,14 @@ def look(args: argparse.Namespace) -> None:
 
 @torch.no_grad()
 def positions(draft: Draft, texts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A value a judged position: prompt, domain, sampled; hit (the draft's best token is the
-    text's); alpha = sum min(p, q); inside (the draft can say the token); repeated (it ends a run of
-    four tokens that the same answer has had before).
+    """A value a judged position: domain, sampled; hit (the draft's best token is the text's);
+    alpha = sum min(p, q).
     """
     said = answers(texts)
     states = np.split(texts["states"], np.cumsum([len(s) for s in said])[:-1])
     found: dict[str, list[np.ndarray]] = {
         "hit": [],
         "alpha": [],
-        "inside": [],
-        "repeated": [],
     }
     for text, first, state, answer in zip(
         split_texts(texts), texts["first"], states, said, strict=True
@@ -743,23 +734,11 @@ def positions(draft: Draft, texts: dict[str, np.ndarray]) -> dict[str, np.ndarra
         p = linear(torch.from_numpy(state), draft.target_embed).softmax(-1)
         found["hit"].append((draft.kept[q.argmax(-1)] == token).numpy())
         found["alpha"].append(torch.minimum(p[:, draft.kept], q).sum(-1).numpy())
-        found["inside"].append((draft.place[token] >= 0).numpy())
-        found["repeated"].append(repeated(answer))
     values = {key: np.concatenate(parts).astype(float) for key, parts in found.items()}
     counts = [len(s) for s in said]
     return values | {
-        key: np.repeat(texts[key], counts) for key in ("prompt", "domain", "sampled")
+        key: np.repeat(texts[key], counts) for key in ("domain", "sampled")
     }
-
-
-def repeated(answer: np.ndarray) -> np.ndarray:
-    """Whether each token ends a run of four that the answer has had before."""
-    seen, found = set(), np.zeros(len(answer), bool)
-    for end in range(4, len(answer) + 1):
-        run = tuple(answer[end - 4 : end].tolist())
-        found[end - 1] = run in seen
-        seen.add(run)
-    return found
 
 
 def judge(draft: Draft, texts: dict[str, np.ndarray]) -> dict[str, float]:
@@ -796,7 +775,7 @@ def export(args: argparse.Namespace) -> None:
     )
     folder = args.work / "export" / "draft"
     path = folder / "model.safetensors"
-    atomic(path, lambda p: save_file(weights, p, {"format": "pt"}))
+    written(path, lambda p: save_file(weights, p, {"format": "pt"}))
     facts = {"kept_tokens": len(weights["kept"]), "embedding_of": "../target"}
     facts |= config.to_diff_dict() | {"dtype": "float16"}
     write_json(folder / "config.json", dict(sorted(facts.items())))
@@ -864,7 +843,7 @@ def card(args: argparse.Namespace) -> None:
     write_json(HERE / "card.json", content)
     page = HERE / "README.md"
     text = NUMBERS.sub(rf"\1{numbers(content)}\n\2", page.read_text(encoding="utf-8"))
-    atomic(page, lambda path: path.write_text(text, encoding="utf-8"))
+    written(page, lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def numbers(content: dict) -> str:
