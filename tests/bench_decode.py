@@ -305,6 +305,35 @@ def heads(pair) -> dict[str, float]:
     return found | said
 
 
+SHAPES = ((960, 576), (3072, 576), (49152, 576))  # smollm's widest matrices, [out, in]
+
+
+def products() -> list[dict]:
+    """Milliseconds of `model.product` and of torch's `linear` on a few rows, medians of swapped
+    repeats over as many matrices as no cache holds: out, rows, product_ms, linear_ms.
+    """
+    from torch.nn.functional import linear
+
+    from speclab.model import FEW, product
+
+    ways, rows = {"product": product, "linear": linear}, []
+    for out, width in SHAPES:
+        weights = [torch.randn(out, width) for _ in range(max(1, 40_000 // out))]
+        for count in range(1, FEW + 2):
+            x = torch.randn(1, count, width)
+            times: dict[str, list[float]] = {name: [] for name in ways}
+            for _ in range(7):
+                for name, way in ways.items():
+                    began = time.perf_counter()
+                    for weight in weights:
+                        way(x, weight)
+                    spent = time.perf_counter() - began
+                    times[name].append(1e3 * spent / len(weights))
+            medians = {f"{name}_ms": float(np.median(times[name])) for name in ways}
+            rows.append({"out": out, "rows": count} | medians)
+    return rows
+
+
 def cases(folder: Path) -> Iterator[Case]:
     """The pairs; the random one lies in `folder`, the real one is left out where its weights are
     not there.
@@ -327,8 +356,8 @@ def cases(folder: Path) -> Iterator[Case]:
 
 
 def main() -> dict[str, dict]:
-    """All pairs: under `decoder` their summaries as rows, by pair, and under `heads` what a trimmed
-    head saves.
+    """All pairs: under `decoder` their summaries as rows, by pair, under `heads` what a trimmed
+    head saves, and under `products` what the product of few rows does.
     """
     from speclab.notebook import quiet
     from speclab.prompts import encode_prompts, load_prompts
@@ -354,6 +383,8 @@ def main() -> dict[str, dict]:
             if pair.draft.tokens_said < pair.vocab:
                 found["heads"][case.name] = heads(pair)
                 print(json.dumps(found["heads"][case.name]))
+    found["products"] = products()
+    print(pd.DataFrame(found["products"]).to_string(float_format="%.3f", index=False))
     return found
 
 

@@ -72,3 +72,10 @@ def test_a_text_that_differs_is_counted():
         "own chain:2": 1,
         "wrong": 0,
     }
+
+
+def test_few_rows_are_timed_both_ways_and_one_more_goes_torchs_way(monkeypatch):
+    monkeypatch.setattr(bench_decode, "SHAPES", ((64, 8),))
+    rows = bench_decode.products()
+    assert [row["rows"] for row in rows] == [1, 2, 3, 4, 5, 6, 7]
+    assert all(row["product_ms"] > 0 and row["linear_ms"] > 0 for row in rows)
