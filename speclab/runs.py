@@ -39,9 +39,16 @@ from speclab.prompts import Prompt, encode_prompts, load_prompts, prompts_digest
 if TYPE_CHECKING:
     from speclab.record import Engine, Job
 
+ONE_NODE = {"depth": 1, "branches": 1, "budget": 1}
 KINDS = {
     "greedy": {},  # the profile as it stands
     "sampled": {"temperature": 1.0},
+    # text at other temperatures and of other seeds: one drafted token a position, which is all that
+    # a replay of chains and trees needs beside the draft's ranks along the text
+    "sampled-0.3": {"temperature": 0.3} | ONE_NODE,
+    "sampled-0.7": {"temperature": 0.7} | ONE_NODE,
+    "sampled-seed-1": {"temperature": 1.0, "seed": 1} | ONE_NODE,
+    "sampled-seed-2": {"temperature": 1.0, "seed": 2} | ONE_NODE,
     "balanced": {"budget": None},  # every level of the tree complete
     "chain": {
         "depth": 8,
