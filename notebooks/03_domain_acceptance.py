@@ -10,11 +10,11 @@
 # # 3. Does acceptance depend on the domain?
 #
 # **Answer.** It depends on what is called acceptance. The mean that the paper published
-# (`published_alpha`) is not the acceptance of any algorithm; beside it stand estimators that are,
-# and they differ from it in level and can differ in the order of the domains. Which domains can be
-# told apart on this pair, under which estimator, is computed in section 3; what so many prompts can
-# show at all, in section 4; how much the domain matters beside the place of a token in the draft's
-# ranking, in section 5.
+# (`published_alpha`) is not the acceptance of any lossless algorithm; beside it stand estimators
+# that are, and they differ from it in level and can differ in the order of the domains. Which
+# domains can be told apart on this pair, under which estimator, is computed in section 3; what so
+# many prompts can show at all, in section 4; how much the domain matters beside the place of a
+# token in the draft's ranking, in section 5.
 #
 # ![Four domains under each estimator, and their order](../figures/tiny/03_ladder.png)
 #
@@ -174,16 +174,17 @@ ctx.say(
 # ## 2. The ladder of estimators
 # Nothing is ever accepted in the published procedure: min(1, p/q) is the acceptance probability of
 # a token that was *drawn* from q, and the tree's tokens were not drawn, they are the draft's two
-# best. What would be accepted depends on the algorithm:
+# best. What would be accepted depends on the algorithm (a rule that accepts those with min(1, p/q)
+# changes the target's distribution: `ratio` in GLOSSARY.md):
 #
 # | name | accepted share or number, exact for |
 # | --- | --- |
-# | `published_alpha` | no algorithm: mean of min(1, p/q) over all nodes |
-# | `best_path_alpha` | no algorithm: the same mean over the draft's best tokens only |
+# | `published_alpha` | no lossless algorithm: mean of min(1, p/q) over all nodes |
+# | `best_path_alpha` | no lossless algorithm: the same mean over the draft's best tokens |
 # | `hit[k]` | T = 0: the target's own token is among the draft's k best |
 # | `alpha` | T = 1: one token drawn from the draft, sum over tokens of min(p, q) |
 # | `top_mass[k]` | T = 1: the draft's k best tokens, as a tree has them (point-mass rule) |
-# | `published_length` | no algorithm: the paper's E[L] |
+# | `published_length` | no lossless algorithm: the paper's E[L] |
 # | `block_efficiency` | tokens per target pass of the recorded tree: 1 + accepted ones |
 #
 # The *greedy rule* (T = 0) accepts a token that is the target's most likely one, the *point-mass

@@ -615,8 +615,8 @@ ctx.say(
 # below. But a target pass emits one token more than it accepts, and what a block costs depends on
 # c: the break-even is gamma c + v + o tokens per pass. Below are both readings of **its own**
 # numbers (Tables II and III; v = 1, o = 0; within 0.05 of 1: marginal) for several c, at its depth
-# 3 (`speedup`, `regime`) and at the best gamma up to 3. Its acceptance is that of no algorithm
-# (notebook 03), so these are its numbers read rightly, not what its pair would do.
+# 3 (`speedup`, `regime`) and at the best gamma up to 3. Its acceptance is that of no lossless
+# algorithm (notebook 03), so these are its numbers read rightly, not what its pair would do.
 
 # %%
 regimes = published.regimes((*assumed_c[:2], published_c, 0.5))

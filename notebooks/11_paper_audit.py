@@ -14,8 +14,8 @@
 # answers the question; crosses are the paper's own numbers, plus signs the authors' released
 # records where they are here. A verdict follows from the interval and the region, not from opinion;
 # the computed summary stands below the tables of section 1. Two findings do not depend on the pair:
-# what the paper averages is not the acceptance of any algorithm, and its E[L] can fall while the
-# tree that it describes gets better (how often it does is computed in section 3).
+# what the paper averages is not the acceptance of any lossless algorithm, and its E[L] can fall
+# while the tree that it describes gets better (how often it does is computed in section 3).
 #
 # ![Each claim's number, where it would hold, and the verdict](../figures/tiny/11_claims.png)
 #
@@ -346,11 +346,10 @@ if records:
 # %% [markdown]
 # ## 5. Could 50 prompts have shown it?
 # What a study can see depends on how much prompts of one domain differ. Its *power* is the
-# probability that it finds a difference that is there. Taken from the texts of this pair (the
-# published run's own nodes were not released): the smallest difference between two domains that
-# the paper's number of prompts finds with a probability of 80 % under Holm's correction for all
-# pairs (`detectable`), beside the difference that the paper prints, and the prompts a domain that
-# would find it.
+# probability that it finds a difference that is there. Taken from the texts of this pair:
+# the smallest difference between two domains that the paper's number of prompts finds with a
+# probability of 80 % under Holm's correction for all pairs (`detectable`), beside the difference
+# that the paper prints, and the prompts a domain that would find it.
 
 # %%
 printed = published.published("I").query("quantity == 'alpha_mean'").set_index("domain")
@@ -483,9 +482,9 @@ ctx.record(
 # * What we saw of this pair: the verdicts of section 1, what of them loops carry (section 7), and
 #   the sentences below the figures.
 # * What we saw that depends on no pair. The mean of Eq. 1 over a tree's deterministic children is
-#   not the acceptance of any algorithm. E[L] (Eq. 3) can fall while the tree gets better (a further
-#   child can only add acceptance, and is mostly a worse one in the mean; here and in the records:
-#   section 3): trees cannot be ranked by it. E[L] > 1 is no condition; what pays depends on c and
+#   not the acceptance of any lossless algorithm. E[L] (Eq. 3) can fall while the tree gets better
+#   (a further child can only add acceptance, and is mostly a worse one in the mean; here and in the
+#   records: section 3): trees cannot be ranked by it. E[L] > 1 is no condition; what pays depends on c and
 #   v. Depth 2 of the paper's tree holds another mix of branches than depths 1 and 3. The printed
 #   correlations are Pearson's, over a mixture of ranks. 99,768 nodes are 200 prompts. The article's
 #   pseudo-code is not lossless.

@@ -337,8 +337,8 @@ def regimes(
 
     published_length, paper_regime; at the paper's depth 3: break_even_c, speedup, regime;
     best_gamma of 1..3 with best_speedup and best_regime. A value within `margin` (ours) of 1 is
-    marginal. The published acceptance is not that of any algorithm (README): this is what its
-    numbers would mean if they were, not a prediction for its pair. c = 0.29: TinyLlama ->
+    marginal. The published acceptance is not that of any lossless algorithm (GLOSSARY): this is
+    what its numbers would mean if they were, not a prediction for its pair. c = 0.29: TinyLlama ->
     Llama-2-7B in llama.cpp (issue 8499).
     """
     lengths = published("II").set_index("domain")["published"]

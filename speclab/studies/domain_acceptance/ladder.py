@@ -27,7 +27,7 @@ LENGTHS = (
     "block_efficiency, T = 0",
     "block_efficiency, T = 1",
 )
-NO_ALGORITHM = ("published_alpha", "best_path_alpha", "published_length")
+OF_NO_LOSSLESS = ("published_alpha", "best_path_alpha", "published_length")
 APART, NOT_APART = "told apart", "not told apart"
 
 
@@ -135,7 +135,7 @@ def levels_said(values: pd.DataFrame) -> str:
 
 def ladder_picture(rows: Estimates) -> figures.Figure:
     """Levels with their intervals (left) and places among the domains (right), shares above tokens
-    per pass; grey: not the acceptance of any algorithm.
+    per pass; grey: not the acceptance of any lossless algorithm.
     """
     figure, grid = figures.subplots(
         2, 2, height=4.6, sharey="row", width_ratios=[2.4, 1], height_ratios=[8, 3]
@@ -146,11 +146,13 @@ def ladder_picture(rows: Estimates) -> figures.Figure:
         figures.interval_bars(domains, left, x="name", horizontal=True)
         _places(point_table(part), right)
         for row, name in enumerate(names):
-            if name.startswith(NO_ALGORITHM):
+            if name.startswith(OF_NO_LOSSLESS):
                 left.axhspan(row - 0.5, row + 0.5, color="#efefef", zorder=0)
                 right.axhspan(row - 0.5, row + 0.5, color="#efefef", zorder=0)
     grid[0, 0].set(
-        title="level (grey: of no algorithm)", xlabel="share of tokens", xlim=(0, 1)
+        title="level (grey: of no lossless algorithm)",
+        xlabel="share of tokens",
+        xlim=(0, 1),
     )
     grid[0, 1].set(title="place among the domains")
     grid[1, 0].set(xlabel="tokens per target pass (published_length: E[L])")
