@@ -55,7 +55,7 @@ bench-shapes: $(READY) ## seconds and memory of recording at the paper's model s
 doctor: $(READY) ## what this machine lacks for PROFILE: packages, GPUs, kernels, memory, models, minutes
 	@$(PY) -m speclab doctor --profile $(PROFILE) $(ARGS)
 
-author-records: $(READY) ## fetch the node records that the paper's authors published into data/runs/author-records (checksums; needs a network)
+author-records: $(READY) ## fetch the node records that the paper's authors published into data/runs/author-records (checked by their git ids; needs a network)
 	@$(PY) -m speclab authors $(ARGS)
 
 router: $(READY) ## train the prompt router again from DATA=folder of training text (half a minute)

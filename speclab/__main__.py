@@ -323,7 +323,7 @@ def _doctor(profile: str, changes: tuple) -> int:
 @option("--out", type=Path, help="Folder (default: data/runs/author-records).")
 @option("--base", help="Address of the folder that holds the files.")
 def _authors(out: Path | None, base: str | None) -> None:
-    """Fetch the node records that the paper's authors published (0.6 MB, with checksums)."""
+    """Fetch the node records that the paper's authors published (checked by their git ids)."""
     from speclab.studies.paper_audit import author_records
 
     for path in author_records.fetch(

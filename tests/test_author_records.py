@@ -22,14 +22,22 @@ from speclab.studies.paper_audit import alpha_parts, author_records, growth
 
 CONTENT = bytes(range(256)) * 400
 FILE = author_records.PublicFile(
-    "raw_records_20260411_000001.csv", len(CONTENT), hashlib.sha256(CONTENT).hexdigest()
+    "raw_records_20260411_000001.csv",
+    hashlib.sha1(b"blob 102400\0" + CONTENT).hexdigest(),
 )
+
+
+def test_the_git_id_is_gits():
+    """The id of 'hello\\n' is printed by `git hash-object` on any machine."""
+    hello = "ce013625030ba8dba906f756967f9e9ca394464a"
+    assert author_records.blob_id(b"hello\n") == hello
+    assert author_records.blob_id(CONTENT) == FILE.blob
 
 
 @pytest.fixture
 def server():
     """A server of one file on this machine: of an answer `.cut` bytes are sent (None: all);
-    `.ranges`: can parts be asked for?
+    `.ranges`: can parts be asked for? `.promises`: does it say how many bytes will come?
     """
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -44,8 +52,11 @@ def server():
                 else 0
             )
             body = book.content[start:]
+            if start and not body:
+                return self.send_error(416)
             self.send_response(206 if start else 200)
-            self.send_header("Content-Length", str(len(body)))
+            if book.promises:
+                self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body[: book.cut])
 
@@ -54,6 +65,7 @@ def server():
 
     book = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     book.content, book.cut, book.ranges, book.asked = CONTENT, None, True, []
+    book.promises = True
     book.base = f"http://127.0.0.1:{book.server_port}/"
     thread = threading.Thread(target=book.serve_forever, daemon=True)
     thread.start()
@@ -90,6 +102,18 @@ def test_a_cut_connection_leaves_no_file_and_is_gone_on_with(server, tmp_path, r
     assert server.asked == [None, "bytes=70000-"]
 
 
+def test_a_server_that_promises_no_length_is_believed_by_the_git_id_alone(
+    server, tmp_path
+):
+    server.promises = False
+    (path,) = author_records.fetch(tmp_path / "whole", server.base, (FILE,))
+    assert path.read_bytes() == CONTENT
+    server.cut = 70_000
+    with pytest.raises(author_records.FetchError, match="70000 bytes.*or not all of"):
+        author_records.fetch(tmp_path / "cut", server.base, (FILE,))
+    assert names(tmp_path / "cut") == []
+
+
 def test_a_part_that_is_whole_is_not_fetched_again(server, tmp_path):
     (tmp_path / f".{FILE.name}.part").write_bytes(CONTENT)
     assert (
@@ -106,8 +130,9 @@ def test_other_bytes_are_refused_and_removed(server, tmp_path, content):
     assert names(tmp_path) == []
 
 
-def test_a_spoiled_part_is_removed_and_the_next_call_is_good(server, tmp_path):
-    (tmp_path / f".{FILE.name}.part").write_bytes(b"?" * 1000)
+@pytest.mark.parametrize("size", [1000, len(CONTENT), len(CONTENT) + 1])
+def test_a_spoiled_part_is_removed_and_the_next_call_is_good(server, tmp_path, size):
+    (tmp_path / f".{FILE.name}.part").write_bytes(b"?" * size)
     with pytest.raises(author_records.FetchError, match="not the authors' file"):
         author_records.fetch(tmp_path, server.base, (FILE,))
     assert (
@@ -116,7 +141,7 @@ def test_a_spoiled_part_is_removed_and_the_next_call_is_good(server, tmp_path):
 
 
 def test_absent_file_and_no_network_say_what_to_do(server, tmp_path, capsys):
-    absent = author_records.PublicFile("raw_records_20260411_999999.csv", 1, "0")
+    absent = author_records.PublicFile("raw_records_20260411_999999.csv", "0")
     with pytest.raises(
         author_records.FetchError, match="404.*SPECLAB_AUTHOR_RECORDS=folder"
     ):
@@ -144,30 +169,32 @@ def test_a_folder_serves_as_address(tmp_path):
 
 
 @released
-def test_checksums_and_sizes_are_those_of_the_records_and_fetch_takes_them(tmp_path):
-    for file in author_records.FILES:
-        content = gzip.decompress(
-            (RECORDS / f"{author_records.run_name(file.name)}.csv.gz").read_bytes()
-        )
-        assert (len(content), hashlib.sha256(content).hexdigest()) == (
-            file.size,
-            file.sha256,
-        )
+def test_git_ids_are_those_of_the_records_and_fetch_takes_them(tmp_path):
+    short = [
+        file for file in author_records.FILES if author_records.FINAL not in file.name
+    ]
+    for file in short:
+        run = author_records.run_name(file.name)
+        content = gzip.decompress((RECORDS / f"{run}.csv.gz").read_bytes())
+        assert author_records.blob_id(content) == file.blob
         (tmp_path / file.name).write_bytes(content)
-    assert [
-        path.name
-        for path in author_records.fetch(tmp_path / "out", f"{tmp_path.as_uri()}/")
-    ] == [file.name for file in author_records.FILES]
+    base = f"{tmp_path.as_uri()}/"
+    paths = author_records.fetch(tmp_path / "out", base, tuple(short))
+    assert [path.name for path in paths] == [file.name for file in short]
+    with pytest.raises(author_records.FetchError, match="061513.csv"):
+        author_records.fetch(tmp_path / "out", base)  # the run of the paper is not here
+    assert len(names(tmp_path / "out")) == 3, "what came before it is kept"
 
 
-def test_the_address_is_a_commit_and_the_files_are_three_runs():
+def test_the_address_is_a_commit_and_the_files_are_three_runs_and_the_papers():
     assert (
         len(author_records.COMMIT) == 40
         and author_records.COMMIT in author_records.BASE
         and author_records.BASE.startswith("https://")
     )
     runs = [author_records.run_name(file.name) for file in author_records.FILES]
-    assert runs == ["054105", "055031", "060835"]
+    assert runs == ["054105", "055031", "060835", author_records.FINAL]
+    assert all(len(file.blob) == 40 for file in author_records.FILES)
     with pytest.raises(ValueError, match="is no file of records"):
         author_records.run_name("config.json")
 
@@ -194,10 +221,14 @@ def test_records_are_looked_for_where_the_docstring_says(tmp_path, monkeypatch):
     assert list(found) == ["333333"] and found["333333"].nan_count == 1
 
 
-def test_records_that_bear_a_known_name_must_be_the_public_file(tmp_path):
-    author_rows().to_csv(tmp_path / "054105.csv", index=False)
-    with pytest.raises(ValueError, match="not the authors' public file of run 054105"):
+@pytest.mark.parametrize("run", ["054105", author_records.FINAL])
+def test_records_that_bear_a_known_name_must_be_the_public_file(tmp_path, run):
+    author_rows().to_csv(tmp_path / f"{run}.csv", index=False)
+    with pytest.raises(ValueError, match=f"not the authors' public file of run {run}"):
         author_records.read(tmp_path)
+    blob = author_records.blob_id((tmp_path / f"{run}.csv").read_bytes())
+    known = author_records.PublicFile(f"raw_{run}.csv", blob)
+    assert list(author_records.read(tmp_path, (known,))) == [run]
 
 
 def hand_records(tmp_path) -> published.AuthorRecords:

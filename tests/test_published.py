@@ -338,6 +338,16 @@ def test_author_schema_becomes_a_nodes_frame(tmp_path):
     )
 
 
+def test_a_row_without_an_entropy_keeps_its_own_alpha(tmp_path):
+    rows = author_rows()
+    rows.loc[2, ["target_prob", "target_entropy"]] = 0.05, np.nan
+    rows.to_csv(tmp_path / "a.csv", index=False)
+    records = published.read_author_records(tmp_path / "a.csv")
+    assert records.nan_rows["node"].tolist() == [3, 4]
+    alpha = score.alpha(records.with_nan_as_accepted)
+    np.testing.assert_allclose(alpha, [0.5, 1, 0.1, 1, 0.1], rtol=1e-6)
+
+
 def test_author_records_bad_input_is_named(tmp_path):
     good, old, odd = (tmp_path / name for name in ("good.csv", "old.csv", "odd.csv"))
     author_rows().to_csv(good, index=False)

@@ -1,4 +1,4 @@
-"""The paper's published numbers beside ours, and the authors' released records as a `nodes` frame.
+"""The paper's published numbers beside ours, and the authors' public records as a `nodes` frame.
 
 Source: arXiv:2604.14682v1, Tables I-VI (facts, in data/paper). Published procedure and the right
 estimator stand side by side.
@@ -248,8 +248,8 @@ def _correlation_table(frame: pd.DataFrame, run, n: int, seed: int) -> pd.DataFr
 
 @dataclass(frozen=True)
 class AuthorRecords:
-    """A run as the authors released it: usable nodes, no trace, and the rows left out because their
-    probability is NaN.
+    """A run as the authors published it: usable nodes, no trace, and the rows left out because
+    their probability or entropy is NaN.
     """
 
     nodes: pd.DataFrame
@@ -258,15 +258,16 @@ class AuthorRecords:
 
     @property
     def nan_count(self) -> int:
-        """Rows whose target probability is not finite; the authors' code took their alpha as 1."""
+        """Rows left out; where the probability is NaN the authors' code took their alpha as 1."""
         return len(self.nan_rows)
 
     @property
     def with_nan_as_accepted(self) -> pd.DataFrame:
-        """All rows, as the authors averaged them: NaN rows as accepted (p = q, so alpha is 1),
-        their entropy left NaN.
+        """All rows, as the authors averaged them: a NaN probability as accepted (p = q, so alpha is
+        1), a NaN entropy left NaN.
         """
-        filled = self.nan_rows.assign(target_prob=self.nan_rows["draft_prob"])
+        p, q = self.nan_rows["target_prob"], self.nan_rows["draft_prob"]
+        filled = self.nan_rows.assign(target_prob=p.fillna(q))
         return (
             pd.concat([self.nodes, filled])
             .sort_values(["prompt_id", "position", "node"], kind="stable")
@@ -280,9 +281,9 @@ def read_author_records(*paths: Path | str) -> AuthorRecords:
 
     Their node ids count from 0 and a root child's parent is -1; ours count from 1 and the root is
     0. `rank` and `best_path` follow from the order of siblings. `target_rank` and `draft_entropy`
-    are not in their records and are left out. Rows whose target_prob is NaN are returned by name in
-    `nan_rows`, never in `nodes`. ValueError: columns missing, files of different schema, one node
-    twice.
+    are not in their records and are left out. Rows whose target_prob or target_entropy is NaN are
+    returned by name in `nan_rows`, never in `nodes`. ValueError: columns missing, files of
+    different schema, one node twice.
     """
     if not paths:
         raise ValueError(

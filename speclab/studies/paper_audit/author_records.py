@@ -1,12 +1,11 @@
-"""The authors' public node records: fetched with their checksums, read, and asked what they hold.
+"""The authors' public node records: fetched, checked by their git ids, read, and asked what they
+hold.
 
 The files are `results/raw_records_20260411_*.csv` of the public repository saifmb0/tree-acceptance:
-three short runs on HumanEval prompts in the schema of the published run, whose own records were not
-released. They carry no licence, so they are fetched by whoever wants them and are not part of the
-kit. SIZE and SHA-256 below are of the plain .csv bytes. They were computed from a copy of the three
-files whose length agrees with the files at COMMIT in an index of public repositories, and whose
-beginning and end were looked at beside them. That the address answers could not be tried where this
-was written; a file that is not these bytes is refused.
+three short runs on HumanEval prompts, and FINAL, the run of the paper. They carry no licence, so
+they are fetched by whoever wants them and are not part of the kit. `git ls-tree` lists the blob ids
+below at COMMIT. A copy of the three short runs has these ids; the bytes of the final run could not
+be had where this was written, nor could the address be tried. A file of another id is refused.
 """
 
 import gzip
@@ -24,6 +23,7 @@ import pandas as pd
 from speclab import score
 from speclab.analysis.published import AuthorRecords, read_author_records
 from speclab.profiles import ROOT
+from speclab.prompts import DOMAINS
 from speclab.studies.paper_audit.growth import TREE, argmax_bounds
 
 COMMIT = "aa679a3f8a1b7593afe5f858cc798fd7f826d4f6"
@@ -39,28 +39,25 @@ class FetchError(RuntimeError):
 
 @dataclass(frozen=True)
 class PublicFile:
-    """One public file: its name under BASE, its length in bytes, and its SHA-256."""
+    """One public file: its name under BASE and its git blob id (`blob_id`)."""
 
     name: str
-    size: int
-    sha256: str
+    blob: str
 
 
+FINAL = "061513"  # the run that the paper reports
 FILES = (
     PublicFile(
-        "raw_records_20260411_054105.csv",
-        249_349,
-        "7076e6abb2a780bca29327c720bd9ad3c5a72ccdf74440274d28d678aa9bc88e",
+        "raw_records_20260411_054105.csv", "7d2036cdb94e6515892bc38181e4d4a251869fdd"
     ),
     PublicFile(
-        "raw_records_20260411_055031.csv",
-        124_232,
-        "3cd4547e8ada3e8a3bdff844952cc314a3d19ad5ca518accb672f15b7a053139",
+        "raw_records_20260411_055031.csv", "72a0f47e8797b9e0031b501be37ada05ea833fbf"
     ),
     PublicFile(
-        "raw_records_20260411_060835.csv",
-        254_467,
-        "1bdce5be9696adeb374d5b03cc1d65107eeb18c9eadae39310c05552f38f3d52",
+        "raw_records_20260411_060835.csv", "33575e4a2e23d3ed2ad16d2dca3adf0b58f9726f"
+    ),
+    PublicFile(
+        "raw_records_20260411_061513.csv", "b2922ea18dcb04ed0aec5ce7e1ba4cdecfe7eea8"
     ),
 )
 
@@ -76,37 +73,42 @@ def run_name(name: str) -> str:
     return found[1]
 
 
+def blob_id(content: bytes) -> str:
+    """The id that git gives a file: SHA-1 of 'blob', its length, a zero byte, and its bytes."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
 def fetch(
     out: Path | str = FOLDER, base: str = BASE, files: tuple[PublicFile, ...] = FILES
 ) -> list[Path]:
     """Fetch the files into a folder; returns their paths.
 
     A file that is there and right is kept, a started one goes on where it stopped. Nothing appears
-    under its own name before its length and SHA-256 are right. FetchError: no network, not found,
-    other bytes.
+    under its own name before its git id is right. FetchError: no network, not found, other bytes.
     """
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     for file in files:
         path, part = out / file.name, out / f".{file.name}.part"
-        if path.is_file() and _sha256(path.read_bytes()) == file.sha256:
+        if _is(path, file):
             continue
-        _download(base + file.name, part, file.size)
-        _check(part, file)
+        if not _is(part, file):
+            _check(part, file, _download(base + file.name, part))
         os.replace(part, path)
     return [out / file.name for file in files]
 
 
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def _is(path: Path, file: PublicFile) -> bool:
+    return path.is_file() and blob_id(path.read_bytes()) == file.blob
 
 
-def _download(url: str, part: Path, size: int) -> None:
-    """Append what `part` lacks, or all of it where the server cannot go on in the middle."""
+def _download(url: str, part: Path) -> int | None:
+    """Append what `part` lacks, or all of it where the server cannot go on in the middle.
+
+    Returns the length in bytes that the server promised, if it did.
+    """
     start = part.stat().st_size if part.is_file() else 0
-    if start == size:
-        return
-    headers = {"Range": f"bytes={start}-"} if 0 < start < size else {}
+    headers = {"Range": f"bytes={start}-"} if start else {}
     request = urllib.request.Request(url, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
@@ -114,42 +116,45 @@ def _download(url: str, part: Path, size: int) -> None:
             with part.open("ab" if going_on else "wb") as file:
                 while chunk := answer.read(CHUNK):
                     file.write(chunk)
-    except (
-        OSError,
-        http.client.HTTPException,
-    ) as error:  # also: not found, no answer in time
+            promised = answer.headers["Content-Length"]
+    except (OSError, http.client.HTTPException) as error:
+        if getattr(error, "code", None) == 416:  # `part` is longer than the file
+            return start
         raise FetchError(
             f"{url}: {error}. Is the repository still public? Without a network, copy the files "
             f"from another machine into a folder and set {VARIABLE}=folder; what was fetched is "
             f"kept, and `{TARGET}` goes on from there"
         ) from None
+    return int(promised) + start * going_on if promised else None
 
 
-def _check(part: Path, file: PublicFile) -> None:
-    """FetchError unless the bytes are the file's; a short one is kept to go on with, a wrong one
-    removed.
+def _check(part: Path, file: PublicFile, promised: int | None) -> None:
+    """FetchError unless the bytes are the file's; fewer than promised are kept to go on with, wrong
+    ones removed.
     """
     content = part.read_bytes()
-    if len(content) < file.size:
+    if promised and len(content) < promised:
         raise FetchError(
-            f"{file.name}: {len(content)} of {file.size} bytes came; the connection was cut. "
+            f"{file.name}: {len(content)} of {promised} bytes came; the connection was cut. "
             f"Run `{TARGET}` again: it goes on"
         )
-    if _sha256(content) != file.sha256:
+    if blob_id(content) != file.blob:
         part.unlink()
         raise FetchError(
-            f"{file.name}: {len(content)} bytes, SHA-256 {_sha256(content)}, but the file has "
-            f"{file.size}, {file.sha256}: not the authors' file of that commit. It was removed; "
-            "run again, or look at what answers at that address"
+            f"{file.name}: {len(content)} bytes of git id {blob_id(content)}, but the file has "
+            f"{file.blob}: not the authors' file of that commit, or not all of it. It was removed; "
+            f"run `{TARGET}` again, or look at what answers at that address"
         )
 
 
-def read(folder: Path | str | None = None) -> dict[str, AuthorRecords]:
+def read(
+    folder: Path | str | None = None, files: tuple[PublicFile, ...] = FILES
+) -> dict[str, AuthorRecords]:
     """The authors' runs by name, from `folder`, else $SPECLAB_AUTHOR_RECORDS, else
     data/runs/author-records: {} if that is not there.
 
-    .csv and .csv.gz are read. ValueError: a folder that was named holds no records; a run's bytes
-    are not the authors' public file.
+    .csv and .csv.gz are read. ValueError: a folder that was named holds no records; a run that
+    bears the name of one of `files` and is not that file.
     """
     named = folder or os.environ.get(VARIABLE)
     where = Path(named or FOLDER)
@@ -159,18 +164,28 @@ def read(folder: Path | str | None = None) -> dict[str, AuthorRecords]:
             f"{where} holds no .csv or .csv.gz of the authors' records: name another folder, or "
             f"run `{TARGET}`"
         )
-    known = {run_name(file.name): file.sha256 for file in FILES}
+    known = {run_name(file.name): file.blob for file in files}
     records = {}
     for path in paths:
         run, content = run_name(path.name), path.read_bytes()
-        digest = _sha256(gzip.decompress(content) if path.suffix == ".gz" else content)
-        if digest != known.get(run, digest):
+        found = blob_id(gzip.decompress(content) if path.suffix == ".gz" else content)
+        if found != known.get(run, found):
             raise ValueError(
-                f"{path} is not the authors' public file of run {run} (SHA-256 {digest}): fetch "
+                f"{path} is not the authors' public file of run {run} (git id {found}): fetch "
                 "it, or rename it"
             )
         records[run] = read_author_records(path)
     return records
+
+
+def whole_runs(records: Mapping[str, AuthorRecords]) -> dict[str, AuthorRecords]:
+    """The runs that hold all four domains, as FINAL does, the latest first."""
+    found = {
+        run: one
+        for run, one in records.items()
+        if set(one.nodes["domain"]) == set(DOMAINS)
+    }
+    return dict(sorted(found.items(), reverse=True))
 
 
 # ---- what the records can tell -------------------------------------------------------------------
