@@ -7,6 +7,7 @@ broadcast (numbers, arrays or Series); nothing is fitted here.
 """
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from scipy.optimize import brentq
@@ -150,6 +151,20 @@ class Costs:
         _within("draft", self.draft, 0)
         _within("verify", self.verify, 0, strict=True)
         _within("overhead", self.overhead, 0)
+
+    @classmethod
+    def on_a_line(
+        cls,
+        c: float,
+        per_token: float = 0.0,
+        overhead: float = 0.0,
+        target_ms: float = 1.0,
+    ) -> Self:
+        """A machine that was not measured: a draft pass of any width costs c, and
+        v(n) = 1 + per_token (n - 1), for n up to 256.
+        """
+        verify = (1.0, 1.0 + per_token * 255)
+        return cls(target_ms, (1, 256), (c, c), verify, overhead)
 
     def _at(self, values: tuple[float, ...], n: int) -> float:
         if not 1 <= n <= self.sizes[-1]:

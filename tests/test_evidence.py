@@ -392,8 +392,8 @@ def same(row: dict, value: float) -> None:
 
 def test_budget_gain_by_hand():
     # gamma 1, c 0.25: math 5 blocks of 1.25, chat 10; gamma 4: math 2 blocks of 2, chat 10. One
-    # gamma: 1 (6.25 + 12.5 against 4 + 20)
-    same(*evidence.budget_gain(texts(), 0.25, (1, 4)), 18.75 / 16.5 - 1)
+    # gamma: 1 (6.25 + 12.5 against 4 + 20), in every resample of so many prompts
+    same(*evidence.budget_gain(texts(20, 20), 0.25, (1, 4)), 18.75 / 16.5 - 1)
     same(
         *evidence.budget_gain(texts(), 0.0, (1, 4)), 0.0
     )  # drafts that cost nothing: 4 for everybody

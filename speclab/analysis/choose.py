@@ -19,8 +19,8 @@ import pandas as pd
 from speclab import replay
 from speclab.cost import Costs
 from speclab.estimates import stack
-from speclab.score import POOLED, Estimator, domains_in, quotient, require
-from speclab.stats import BOUNDS, RESAMPLES, Prompts, by_domain, fold_of, prompts_of
+from speclab.score import ALL, POOLED, across, divide, domains_in, require
+from speclab.stats import BOUNDS, RESAMPLES, Prompts, bounds_of, fold_of, prompts_of
 from speclab.tree import Tree
 
 PLAIN = "plain"  # the setting whose tree is `speclab.tree.PLAIN`: it drafts nothing
@@ -28,9 +28,6 @@ UNKNOWN = "unknown"  # the label of a prompt of no known domain
 PROMPT = ["prompt_id", "domain"]
 SUMS = ["emitted", "cost", "target_passes", "draft_passes"]
 Settings = Mapping[str, Tree]
-SPEED = Estimator(
-    "speed", lambda rows: rows[["emitted", "cost"]].to_numpy(float), quotient
-)
 
 # ---- the fastest setting: the one definition -----------------------------------------------------
 
@@ -292,34 +289,89 @@ def cross_fit(
     return (paid or prices).judged(dict(zip(ids, prices.settings[number], strict=True)))
 
 
+def refitted(
+    prices: Prices,
+    routes: Mapping[str, str] | None = None,
+    folds: int = 5,
+    seed: int = 0,
+    paid: Prices | None = None,
+    n: int = RESAMPLES,
+) -> np.ndarray:
+    """What the policy of `cross_fit` costs each domain's prompts, its settings chosen again in
+    each of n resamples: float64 [1 + n, domains], first of the sample itself (as `cross_fit`
+    judges it), then of the resamples that `prompts_of` draws. A prompt that is drawn twice stays in
+    one fold. Other arguments as of `cross_fit`.
+    """
+    ids, domain = (prices.prompts[name].to_numpy() for name in PROMPT)
+    label = domain if routes is None else np.array([routes[name] for name in ids])
+    fold, own = fold_of(domain, folds, seed), paid or prices
+    judged = own.cost[pd.Index(own.prompts["prompt_id"]).get_indexer(ids)]
+    prompts = prompts_of(prices.prompts, n, seed)
+    weights = prompts.weights[:, prompts.rows]
+    spent = np.zeros((len(weights), len(prompts.domains)))
+    for held_out in range(folds):
+        sums = {}
+        for name in prompts.domains:
+            rows = (fold != held_out) & (domain == name)
+            sums[name] = weights[:, rows] @ prices.cost[rows]
+        sums[UNKNOWN] = sum(sums.values())
+        for taken_for in pd.unique(label):
+            chosen = fastest(-sums[taken_for])
+            for number, name in enumerate(prompts.domains):
+                rows = (fold == held_out) & (label == taken_for) & (domain == name)
+                cost = weights[:, rows] @ judged[rows]
+                spent[:, number] += cost[np.arange(len(cost)), chosen]
+    return spent
+
+
 def paired_speeds(
     policies: Mapping[str, pd.DataFrame],
     baseline: str,
     n: int = RESAMPLES,
     seed: int = 0,
+    again: Mapping[str, np.ndarray] | None = None,
 ) -> pd.DataFrame:
     """Judged frames over the same prompts: policy, quantity, domain (and all, pooled), estimate,
     low, high, n_prompts; to 9 decimals.
 
     quantity: speed (over plain decoding) and minus_baseline (its difference from the policy
-    `baseline`, prompts paired); all from the same resamples. Settings are not chosen anew in a
-    resample.
+    `baseline`, prompts paired); all from the same resamples. again: what a policy costs where its
+    settings are chosen again in every resample (`refitted`, of the same n and seed), by name;
+    settings of the others are held fixed, so that their intervals leave out what choosing adds.
     """
-    base = policies[baseline].set_index("prompt_id")["cost"]
-    both = ["emitted", "emitted", "cost", "base"]
-    ahead = Estimator(
-        "minus_baseline",
-        lambda rows: rows[both].to_numpy(float),
-        lambda sums: -np.diff(quotient(sums)),
-    )
-    parts = []
+    again = again or {}
+    base = policies[baseline]
+    prompts = prompts_of(base, n, seed)
+    spent = {}
     for name, judged in policies.items():
-        rows = judged.assign(base=base.loc[judged["prompt_id"]].to_numpy())
-        for estimator in (SPEED,) if name == baseline else (SPEED, ahead):
-            parts.append(by_domain(rows, estimator, n, seed).assign(policy=name))
-    table = pd.concat(parts, ignore_index=True).rename(
-        columns={"estimator": "quantity"}
-    )
+        cost = judged.set_index("prompt_id")["cost"].loc[base["prompt_id"]]
+        fixed = prompts.resampled(prompts.totals(cost.to_numpy()[:, None]))[..., 0]
+        spent[name] = again.get(name, fixed)
+    emitted = prompts.resampled(prompts.totals(base[["emitted"]].to_numpy()))[..., 0]
+    counts = np.bincount(prompts.domain)
+    numbered = {"domain": [*prompts.domains, ALL, POOLED]}
+    numbered["n_prompts"] = [*counts, counts.sum(), counts.sum()]
+    parts = []
+    for name, cost in spent.items():
+        sums = np.stack([emitted, cost, spent[baseline]], axis=-1)
+        for quantity, value in _QUANTITIES.items():
+            if quantity == "minus_baseline" and name == baseline:
+                continue
+            draws = across(value, sums)[..., 0]
+            low, high = bounds_of(draws[1:])
+            found = {"policy": name, "quantity": quantity} | numbered
+            found |= {"estimate": draws[0], "low": low, "high": high}
+            parts.append(pd.DataFrame(found))
+    table = pd.concat(parts, ignore_index=True)
     numbers = ["estimate", "low", "high"]
     table[numbers] = table[numbers].round(9) + 0.0  # and no -0
     return table[["policy", "quantity", "domain", *numbers, "n_prompts"]]
+
+
+# of sums [..., 3] of emitted tokens, of a policy's cost and of the baseline's
+_QUANTITIES = {
+    "speed": lambda sums: divide(sums[..., :1], sums[..., 1:2]),
+    "minus_baseline": lambda sums: (
+        divide(sums[..., :1], sums[..., 1:2]) - divide(sums[..., :1], sums[..., 2:])
+    ),
+}

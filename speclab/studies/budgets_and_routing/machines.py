@@ -17,7 +17,7 @@ from speclab.draft import Shape, parse_shape
 from speclab.estimates import Estimates, stack
 from speclab.pairs import Pair
 from speclab.score import POOLED, domains_in
-from speclab.stats import BOUNDS, RESAMPLES, by_domain, prompts_of
+from speclab.stats import BOUNDS, RESAMPLES, prompts_of
 from speclab.tree import Tree
 
 C_GRID = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
@@ -79,8 +79,8 @@ def assumed(
     """A machine that was not measured: a draft pass of any width costs c, and
     v(n) = 1 + per_token (n - 1) for n up to 256.
     """
-    verify = (1.0, 1.0 + per_token * 255)
-    return LoopCosts(target_ms, (1, 256), (c, c), verify, overhead, overhead)
+    line = LoopCosts.on_a_line(c, per_token, overhead, target_ms)
+    return replace(line, tree_overhead=overhead)
 
 
 def timed_passes(
@@ -163,15 +163,15 @@ def recommend(
     it is), gamma of the fastest chain and name of the fastest tree (0 and "none" where none is
     faster than plain), speculate ("yes", "no", "cannot be told": where the interval lies to 1), and
     speedup, low, high, each prompt judged by the setting that was fastest on other prompts of its
-    domain.
+    domain, which is chosen again in every resample.
     """
     chains, rows = chains_of(settings), []
     for machine, costs in machines.items():
         prices = choose.price(counted, settings, costs)
         sure = choose.best_setting(prices, n)
-        honest = by_domain(choose.cross_fit(prices), choose.SPEED, n).set_index(
-            "domain"
-        )
+        own = {"own": choose.cross_fit(prices)}
+        again = {"own": choose.refitted(prices, n=n)}
+        honest = choose.paired_speeds(own, "own", n, again=again).set_index("domain")
         for domain in domains_in(prices.prompts):
             own = sure[sure["domain"] == domain]
             top = choose.fastest_rows(own).iloc[0]

@@ -22,6 +22,7 @@ from speclab.analysis import (
     association,
     by_hand,
     choose,
+    cost_sweep,
     loops,
     rungs,
     significance,
@@ -306,31 +307,30 @@ def budget_gain(
     seed: int = 0,
     outside: bool = False,
 ) -> list[dict]:
-    """How much faster a gamma for each domain is than one for all, both fitted on the other folds'
-    prompts, as one row.
+    """How much faster a gamma for each domain is than one for all (`cost_sweep.gain`), as one row.
 
-    Cost of a text in target passes: blocks (gamma c + 1), from the replay at T = 0; the gain is
-    cost of one / cost of each - 1. outside: blocks that begin outside loops; they emit not quite
-    as many tokens under every gamma, so their cost is taken for as many as under the first.
+    Cost of a text in target passes: blocks (gamma c + 1), from the replay at T = 0. outside: blocks
+    that begin outside loops; they emit not quite as many tokens under every gamma, so their cost is
+    taken for as many as under the first.
     """
-    sums = _blocks(trace, gammas, outside)
-    wide = sums.pivot(index=["prompt_id", "domain"], columns="gamma")
-    blocks, emitted = wide["blocks"], wide["emitted"].to_numpy()
-    costs = blocks.to_numpy() * (blocks.columns.to_numpy() * c + 1)
-    costs = costs * (emitted[:, :1] / emitted)
-    domain = blocks.index.get_level_values("domain").to_numpy()
-    fold = stats.fold_of(domain, folds, seed)
-    own = choose.cross_fitted(costs, domain, fold)
-    one = choose.cross_fitted(costs, domain, fold, np.full(len(domain), choose.UNKNOWN))
-    prompts = np.arange(len(domain))
-    frame = blocks.index.to_frame(index=False)
-    frame = frame.assign(one=costs[prompts, one], own=costs[prompts, own])
-    gain = Estimator(
-        "gain of a gamma a domain",
-        lambda rows: rows[["one", "own"]].to_numpy(np.float64),
-        lambda totals: quotient(totals) - 1,
+    wide = _blocks(trace, gammas, outside).pivot(
+        index=["prompt_id", "domain"], columns="gamma"
     )
-    return whole(frame, gain, f"c {c:g}")
+    emitted = wide["emitted"]
+    first = emitted.iloc[:, 0]
+    parts = {
+        f"chain:{gamma}": pd.DataFrame(
+            {
+                "emitted": first,
+                "cost": blocks * (gamma * c + 1) * first / emitted[gamma],
+            }
+        )
+        for gamma, blocks in wide["blocks"].items()
+    }
+    prices = choose.Prices(pd.concat(parts, names=["setting"]))
+    found = cost_sweep.gain(prices, folds, seed)
+    numbers = found.estimate, found.low, found.high
+    return [row_of("gain of a gamma a domain", f"c {c:g}", *numbers)]
 
 
 def chain_speedup(
