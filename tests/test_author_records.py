@@ -18,7 +18,7 @@ from speclab import score
 from speclab.__main__ import main
 from speclab.analysis import published
 from speclab.estimates import Estimates
-from speclab.studies.paper_audit import alpha_parts, author_records, growth
+from speclab.studies.paper_audit import alpha_parts, author_records, final_run, growth
 
 CONTENT = bytes(range(256)) * 400
 FILE = author_records.PublicFile(
@@ -44,7 +44,7 @@ def server():
         def do_GET(self):
             book, asked = self.server, self.headers.get("Range")
             book.asked.append(asked)
-            if self.path != f"/{FILE.name}":
+            if self.path != f"/{book.name}":
                 return self.send_error(404)
             start = (
                 int(asked.removeprefix("bytes=").removesuffix("-"))
@@ -65,7 +65,7 @@ def server():
 
     book = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     book.content, book.cut, book.ranges, book.asked = CONTENT, None, True, []
-    book.promises = True
+    book.promises, book.name = True, FILE.name
     book.base = f"http://127.0.0.1:{book.server_port}/"
     thread = threading.Thread(target=book.serve_forever, daemon=True)
     thread.start()
@@ -456,8 +456,8 @@ def test_what_the_records_hold_is_said(tmp_path):
         "NaN rows: 10.0 to 10.0 %. In run 000001 the mean of min(1, p/q) is 0.7"
     )
     assert "Trees of 2+2+1 nodes: E[L] " in said and said.endswith(
-        "the greedy walk accepts 1.50 tokens per target pass. Each of these runs holds 1 to 1 "
-        "prompts: directions, not levels."
+        "the greedy walk accepts 1.50 tokens per target pass. 000001: 1 to 1 prompts, not all "
+        "domains: directions, not levels."
     )
 
 
@@ -522,3 +522,161 @@ def test_shares_hold_this_pair_the_records_and_the_paper(tmp_path):
         facts, alpha_parts.times_100(found)
     )
     assert list(pd.unique(alpha_parts.by_rank(asked).frame["rank"])) == ["all", 0, 1]
+
+
+# ---- the run of the paper ------------------------------------------------------------------------
+# Its file could not be had where this was written: a made one of the same columns stands for it.
+
+THEIRS = {ours: theirs for theirs, ours in published.AUTHOR_COLUMNS.items()}
+
+
+def made_file(folder: Path, run: str = author_records.FINAL, **of_run) -> Path:
+    """A file of node records as the authors' script writes it: four domains, some NaN rows taken as
+    accepted.
+    """
+    nodes = make_run(**{"prompts": 5, "positions": 40} | of_run).nodes
+    rows = nodes.assign(token=nodes.index).rename(columns=THEIRS)
+    rows[["node_id", "parent_id"]] -= 1
+    rows.loc[::97, ["target_prob", "target_entropy"]] = np.nan
+    ratio = rows["target_prob"] / rows["draft_prob"]
+    rows["acceptance_prob"] = ratio.clip(upper=1).fillna(1)
+    rows["position_bin"] = rows["token_position"] // 32
+    path = folder / f"raw_records_20260411_{run}.csv"
+    columns = [*THEIRS.values(), "position_bin", "acceptance_prob"]
+    rows[columns].to_csv(path, index=False)
+    return path
+
+
+def made_cells(path: Path) -> None:
+    """The aggregate files of a file of records beside it, as the authors' script computes them."""
+    rows = pd.read_csv(path).rename(columns={"tree_depth": "depth"})
+    for name, keys in (
+        ("depth_task", ["depth", "task_type"]),
+        ("depth_position", ["depth", "position_bin"]),
+        ("depth_task_position", ["depth", "task_type", "position_bin"]),
+    ):
+        cells = rows.groupby(keys)["acceptance_prob"].agg(["mean", "std", "count"])
+        cells.columns = ["alpha_mean", "alpha_std", "count"]
+        by = "" if name == "depth_task_position" else "by_"
+        cells.to_csv(path.parent / f"run_alpha_{by}{name}.csv")
+    by_task = rows.groupby("task_type").agg(
+        n_samples=("sample_id", "nunique"),
+        n_nodes=("acceptance_prob", "count"),
+        mean_alpha=("acceptance_prob", "mean"),
+        std_alpha=("acceptance_prob", "std"),
+        mean_entropy=("target_entropy", "mean"),
+    )
+    by_task.to_csv(path.parent / "run_summary_by_task.csv")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """(folder, its file's PublicFile) of a made run that bears the name of the paper's."""
+    folder = tmp_path_factory.mktemp("made")
+    path = made_file(folder)
+    made_cells(path)
+    for name in folder.glob("run_*.csv"):
+        (folder / "cells").mkdir(exist_ok=True)
+        name.rename(folder / "cells" / name.name)
+    blob = author_records.blob_id(path.read_bytes())
+    return folder, author_records.PublicFile(path.name, blob)
+
+
+def test_the_final_run_is_fetched_cut_gone_on_with_read_and_whole(made, server):
+    folder, file = made
+    server.content, server.name = (folder / file.name).read_bytes(), file.name
+    server.cut = 100_000
+    with pytest.raises(author_records.FetchError, match="connection was cut"):
+        author_records.fetch(folder / "out", server.base, (file,))
+    server.cut = None
+    (path,) = author_records.fetch(folder / "out", server.base, (file,))
+    assert server.asked == [None, "bytes=100000-"]
+    with pytest.raises(ValueError, match="not the authors' public file of run 061513"):
+        author_records.read(folder / "out")
+    records = author_records.read(folder / "out", (file,))
+    one = author_records.whole_runs(records)[author_records.FINAL]
+    rows = pd.read_csv(path)
+    assert len(one.nodes) + one.nan_count == len(rows)
+    assert one.nan_count == rows["target_prob"].isna().sum() > 0
+    assert set(one.nodes["domain"]) == set(rows["task_type"]) == set(score.DOMAINS)
+
+
+def test_a_run_is_whole_by_its_domains_and_prompts_whatever_its_name(tmp_path):
+    made_file(tmp_path, "700001")
+    made_file(tmp_path, "700002", prompts=4)
+    whole = author_rows(position=1).fillna(0.5)
+    pd.concat([author_rows(), whole]).to_csv(tmp_path / "700003.csv", index=False)
+    records = author_records.read(tmp_path)
+    assert len(records) == 3 and list(author_records.whole_runs(records)) == ["700001"]
+    facts = author_records.run_facts(records)
+    assert author_records.facts_said(facts).endswith(
+        "700003: 1 to 1 prompts, not all domains: directions, not levels."
+    )
+    assert author_records.facts_said(facts[1:]).endswith("tokens per target pass.")
+
+
+def test_published_numbers_are_told_to_be_a_runs_own_or_not(made):
+    folder, file = made
+    one = author_records.read(folder, (file,))[author_records.FINAL]
+    rows = final_run.identity(one, folder / "cells")
+    assert rows["cells"].sum() == 4 * 5 + 3 * (12 + 6 + 24)
+    assert (rows["same"] == rows["cells"]).all() and rows["largest"].max() < 1e-6
+    said = final_run.identity_said("061513", rows)
+    assert said.startswith("**The published numbers are those of run 061513**: all 146")
+    usable = published.AuthorRecords(one.nodes, one.nan_rows[:0])
+    spoiled = final_run.identity(usable, folder / "cells").set_index("quantity")
+    assert (spoiled.loc["n_nodes", "same"], spoiled.loc["n_samples", "same"]) == (0, 4)
+    papers = final_run.identity(one)
+    assert papers["same"].sum() == 0
+    other = "domain != 'chat'"
+    missing = published.AuthorRecords(one.nodes.query(other), one.nan_rows.query(other))
+    lost = final_run.identity(missing, folder / "cells").set_index("quantity")
+    assert lost.loc["n_samples", "same"] == 3
+    assert np.isnan(lost.loc["n_samples", "largest"])
+    assert "is not the run that was published**: 0 of 146" in final_run.identity_said(
+        "1", papers
+    )
+
+
+def test_tables_of_a_whole_run_have_intervals_and_blanks(made):
+    folder, file = made
+    one = author_records.read(folder, (file,))[author_records.FINAL]
+    found = final_run.tables(one).set_index("table")
+    assert list(pd.unique(found.index)) == list(published.TABLES)
+    assert found["ours_low"].notna().all()
+    assert found.loc[["I", "II", "III", "VI"], "corrected"].isna().all()
+    assert found.loc[["IV", "V"], "corrected"].notna().all()
+    by_domain = final_run.levels(found.reset_index()).at(quantity="alpha_mean")
+    code = one.nodes.query("domain == 'code'")
+    assert by_domain.at(domain="code").value == score.published_alpha(code)
+    said = final_run.tables_said(one, found.reset_index())
+    assert "of 6 differences between domains, " in said and "**E[L]** is " in said
+    assert "of Spearman's correlations of these records" in said
+
+
+def test_which_correlation_was_printed_is_told_by_its_distance(made):
+    folder, file = made
+    one = author_records.read(folder, (file,))[author_records.FINAL]
+    found = final_run.tables(one)
+    pearson = found["quantity"] == "pearson_entropy_alpha"
+    as_printed = found[pearson].set_index("domain")["ours_as_published"]
+    of_six = found["table"] == "VI"
+    printed = found["domain"].map(as_printed).where(of_six & ~pearson)
+    made_up = found.assign(published=found["published"].where(~of_six, printed))
+    assert final_run.tables_said(one, made_up).endswith("within 0.000 of Pearson's.")
+
+
+def test_parts_of_a_whole_run_have_intervals(made):
+    folder, file = made
+    one = author_records.read(folder, (file,))[author_records.FINAL]
+    found = final_run.parts(one)
+    shares = found.at(quantity=final_run.SHARE)
+    nodes = one.nodes.assign(alpha=score.alpha(one.nodes))
+    mean = nodes.groupby("rank")["alpha"].transform("mean")
+    by_hand = mean.var() / nodes["alpha"].var()
+    assert shares.at(of="rank").value == pytest.approx(by_hand)
+    assert shares.lies_within(0, 1)
+    ranks = found.at(quantity=final_run.CORRELATION)
+    assert ranks.frame["of"].tolist() == ["all nodes", "rank 0", "rank 1"]
+    assert (found.frame["low"] < found.frame["high"]).all()
+    assert final_run.parts_said(found).count("rank") == 3

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from speclab import score
+from speclab import score, stats
 from speclab.analysis.published import AuthorRecords, read_author_records
 from speclab.profiles import ROOT
 from speclab.prompts import DOMAINS
@@ -179,13 +179,13 @@ def read(
 
 
 def whole_runs(records: Mapping[str, AuthorRecords]) -> dict[str, AuthorRecords]:
-    """The runs that hold all four domains, as FINAL does, the latest first."""
-    found = {
-        run: one
-        for run, one in records.items()
-        if set(one.nodes["domain"]) == set(DOMAINS)
-    }
-    return dict(sorted(found.items(), reverse=True))
+    """The runs that hold all four domains, each with prompts enough for an interval."""
+    found = {}
+    for run, one in records.items():
+        prompts = one.nodes.groupby("domain")["prompt_id"].nunique()
+        if (prompts.reindex(DOMAINS, fill_value=0) >= stats.MIN_PROMPTS).all():
+            found[run] = one
+    return found
 
 
 # ---- what the records can tell -------------------------------------------------------------------
@@ -202,10 +202,11 @@ def whole_trees(records: AuthorRecords) -> pd.DataFrame:
 
 
 def run_facts(records: Mapping[str, AuthorRecords]) -> pd.DataFrame:
-    """One row a run: run, levels (nodes by depth), prompts, rows, nan_rows, their share; the mean
-    of min(1, p/q) with NaN rows as accepted (as the authors' code did) and without; ranks 0 and 1;
-    E[L] as published; and the accepted tokens of the greedy walk: nan_rejected (all trees, certain
-    only, NaN rows not accepted), and accepted_low, accepted_high over trees without a NaN row.
+    """One row a run: run, levels (nodes by depth), domains, prompts, rows, nan_rows, their share;
+    the mean of min(1, p/q) with NaN rows as accepted (as the authors' code did) and without; ranks
+    0 and 1; E[L] as published; and the accepted tokens of the greedy walk: nan_rejected (all trees,
+    certain only, NaN rows not accepted), and accepted_low, accepted_high over trees without a NaN
+    row.
     """
     walked, rows = score.tree_estimators()["mean_accepted"], []
     for run, one in records.items():
@@ -217,6 +218,7 @@ def run_facts(records: Mapping[str, AuthorRecords]) -> pd.DataFrame:
             {
                 "run": run,
                 "levels": "+".join(map(str, every.groupby("depth")["node"].nunique())),
+                "domains": every["domain"].nunique(),
                 "prompts": every["prompt_id"].nunique(),
                 "rows": len(every),
                 "nan_rows": one.nan_count,
@@ -238,7 +240,7 @@ def run_facts(records: Mapping[str, AuthorRecords]) -> pd.DataFrame:
 
 def facts_said(facts: pd.DataFrame) -> str:
     """What `run_facts` shows: the share of NaN rows and what they did, E[L] against the walk."""
-    nan, prompts = 100 * facts["nan_share"], facts["prompts"]
+    nan, short = 100 * facts["nan_share"], facts[facts["domains"] < len(DOMAINS)]
     worst = facts.loc[nan.idxmax()]
     ranked = facts.sort_values("published_length", ascending=False)
     lengths = ", ".join(f"{value:.2f}" for value in ranked["published_length"])
@@ -247,6 +249,16 @@ def facts_said(facts: pd.DataFrame) -> str:
         f"NaN rows: {nan.min():.1f} to {nan.max():.1f} %. In run {worst['run']} the mean of "
         f"min(1, p/q) is {worst['alpha_nan_as_accepted']:.3f} with them as accepted and "
         f"{worst['alpha_without_nan']:.3f} without. Trees of {', '.join(ranked['levels'])} nodes: "
-        f"E[L] {lengths}; the greedy walk accepts {walked} tokens per target pass. Each of these "
-        f"runs holds {prompts.min()} to {prompts.max()} prompts: directions, not levels."
+        f"E[L] {lengths}; the greedy walk accepts {walked} tokens per target pass."
+        + _short_said(short)
+    )
+
+
+def _short_said(short: pd.DataFrame) -> str:
+    if short.empty:
+        return ""
+    least, most = short["prompts"].min(), short["prompts"].max()
+    return (
+        f" {', '.join(short['run'])}: {least} to {most} prompts, not all domains: directions, not "
+        "levels."
     )
