@@ -147,6 +147,35 @@ def _pack(run: Path, out: Path, kind: str | None, licence: str | None) -> None:
     click.echo(f"{size / 1e6:.1f} MB in {folder}; it is described in its README.md")
 
 
+@verb("metrics")
+@click.argument("run", type=Path)
+@option(
+    "--shape",
+    default="chain:4",
+    help="chain:GAMMA or tree:DEPTH,BRANCHES[,BUDGET].",
+)
+@option(
+    "--rule",
+    help="greedy, rejection or point-mass (default: by the run's temperature).",
+)
+@option(
+    "--beside",
+    type=Path,
+    metavar="FILE",
+    help="A log or /metrics text of vLLM or llama.cpp, an export of AIPerf, a result file of "
+    "Spec-Bench.",
+)
+def _metrics(run: Path, shape: str, rule: str | None, beside: Path | None) -> None:
+    """Print what is accepted of the run or trace in the folder RUN under other engines' names."""
+    import json
+
+    from speclab.ops.metrics import metrics_of
+    from speclab.runs import load_run
+
+    found = metrics_of(load_run(run), shape, rule, beside)
+    click.echo(json.dumps(found, indent=1, ensure_ascii=False))
+
+
 @verb("decode")
 @PROFILE
 @option(

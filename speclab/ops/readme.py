@@ -5,6 +5,8 @@ both equal.
   collected here from build/ and data/runs (where a run or a trace of it is);
 * figures/PAIR/03_ladder-values.csv and 03_loop-share.csv: what notebook 03 found on the pair;
 * figures/tiny/bench.json: what `make bench` measured, collected here from build/bench.json.
+
+GLOSSARY.md has one such block, other engines' names, from data/engines/names.yaml.
 """
 
 import json
@@ -270,11 +272,30 @@ def _profile_row(name: str, recording: Mapping[str, Any] | None) -> list[str]:
     ]
 
 
-# ---- README.md -----------------------------------------------------------------------------------
+def engines_table() -> str:
+    """One row a place where another engine prints: its names and the figures of ours that they
+    are, what they are taken over, the source and the trap.
+    """
+    from speclab.ops import metrics
+
+    rows = []
+    for group in metrics.groups():
+        names = [
+            f"`{name}`: {f'`{figure}`' if figure else 'not computed here'}"
+            for name, figure in group["names"].items()
+        ]
+        place = [group["engine"], group["where"], group["of"]]
+        said = ["; ".join(names), group.get("note", ""), group["source"]]
+        rows.append(place + said)
+    header = ["engine", "where", "of", "its name: ours", "trap", "source"]
+    return markdown_table(header, rows)
+
+
+# ---- README.md, GLOSSARY.md ----------------------------------------------------------------------
 
 
 def filled(text: str, written: Mapping[str, str]) -> str:
-    """README.md with every marked block written anew.
+    """README.md (or GLOSSARY.md) with every marked block written anew.
 
     ValueError if a block has no mark, or a mark no block.
     """
@@ -318,3 +339,6 @@ def write(root: Path = ROOT, alone: Path | None = None) -> None:
     blocks = written_blocks(measured_pairs(root), measured_file("bench", root), root)
     text = filled(page.read_text(encoding="utf-8"), blocks)
     page.write_text(text, encoding="utf-8")
+    glossary = root / "GLOSSARY.md"
+    text = filled(glossary.read_text("utf-8"), {"engines": engines_table()})
+    glossary.write_text(text, encoding="utf-8")
