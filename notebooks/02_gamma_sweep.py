@@ -9,16 +9,17 @@
 # %% [markdown]
 # # 2. How many draft tokens should be proposed?
 #
-# **Answer.** As many as pay for themselves: each further draft token costs the same and is kept at
-# most as often as the one before it, so the speed-up has a peak. Where the peak lies is computed in
-# section 6 for each domain, with how sure it is; it moves with the cost of a draft pass, which is
-# **assumed** here and measured in notebook 10. The picture shows what does not depend on costs:
+# **Answer.** As many as pay for themselves: each further draft token costs the same and is accepted
+# at most as often as the one before it, so the speed-up has a peak. Where the peak lies is computed
+# in section 6 for each domain, with how sure it is; it moves with the cost of a draft pass, which
+# is **assumed** here and measured in notebook 10. The picture shows what does not depend on costs:
 # `block_efficiency`, the tokens per target pass.
 #
 # ![Tokens per target pass against gamma](../figures/tiny/02_block-efficiency.png)
 #
 # *Runs on* any machine · *minutes* about one on 2 cores · *reads* the runs `greedy` (temperature T
-# = 0) and `sampled` (T = 1) of the profile, recorded if they are not there · *writes*
+# = 0) and `sampled` (T = 1) of the profile, for section 8 also `sampled-0.3`, `sampled-0.7` (text
+# at those temperatures) and two more seeds at T = 1, recorded if they are not there · *writes*
 # `figures/<profile>/02_*`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
@@ -79,11 +80,15 @@ decoded_prompts: int = 4  # with so many prompts a domain
 # c, time of a draft pass over time of a target pass: an assumption (the article's), not a
 # measurement
 cost_ratio: float = 0.05
-# 0.29: llama.cpp, TinyLlama and Llama-2-7B in half precision
+# 0.29: llama.cpp, TinyLlama and Llama-2-7B, both in half precision (the paper's target is 4-bit,
+# its c is not known)
 other_cost_ratios: list = [0.02, 0.1, 0.29]
 # the article's times of a target pass and of a draft pass, for its own rule
 target_ms: float = 100.0
 draft_ms: float = 5.0
+# runs by temperature (section 8), and runs at T = 1 that differ in their seed only
+temperatures: dict = {0.3: "sampled-0.3", 0.7: "sampled-0.7"}
+other_seeds: list = ["sampled-seed-1", "sampled-seed-2"]
 # the article's gammas for mathematical proofs and exploratory text, by our nearest domain
 article: dict = {"math": [4, 8], "chat": [2, 4]}
 
@@ -427,8 +432,9 @@ assert best["best"].between(best["as_good_low"], best["as_good_high"]).all()
 assert np.allclose(share.groupby(keys)["share_best"].sum(), 1)
 
 # %% [markdown]
-# With another cost of a draft pass the best gamma moves, and some gammas are as good as the best as
-# far as these prompts can tell (`as_good_low` to `as_good_high`):
+# With another cost of a draft pass the best gamma moves. Some gammas cannot be told from the best
+# (`as_good_low` to `as_good_high`: the interval of what they are behind reaches 0; no margin says
+# that they are as fast):
 
 # %%
 as_good = best[[*keys, "best", "as_good_low", "as_good_high"]]
@@ -513,6 +519,93 @@ ctx.plot(
 )
 ctx.say(study.same_choice(best_gammas))
 
+# %% [markdown]
+# ## 8. Between T = 0 and T = 1
+# Does sampling lower acceptance, and the more the warmer the text is? A temperature T divides the
+# logits of both models before the softmax: **p and q are those after the temperature**, as the
+# verification rules need them. So at T = 0.3 both are sharper than at T = 1. What is drafted
+# matters too:
+#
+# * **drawn tokens**: the chain draws from q, the rule is `rejection`;
+# * **best tokens**: the chain takes the draft's best token each time, the rule is `point-mass`.
+#
+# At T = 0 both are the same chain, under the greedy rule. The texts differ with T (each is the
+# target's own at that temperature), the prompts are the same.
+
+# %%
+texts_by_T = {0.0: recorded["T = 0"].trace}
+for warmth, kind in temperatures.items():
+    texts_by_T[warmth] = runs.load_or_record(ctx.profile, kind).trace
+texts_by_T[1.0] = recorded["T = 1"].trace
+chains_by_T = study.between(texts_by_T, largest_gamma)
+
+# %%
+warmed = study.tau_by_temperature(chains_by_T, largest_gamma)
+ctx.export(warmed, "between-temperatures")
+shown = warmed.at(domain="all", gamma=shown_gammas)
+notebook.show_table(shown.wide(["draft", "gamma"], "T"))
+
+# %%
+ctx.plot(
+    warmed.at(gamma=gamma).without(domain="all"),
+    "T",
+    "between-temperatures",
+    f"Tokens per target pass of chains of {gamma}, by the temperature of the text; p and q after "
+    "that temperature. Bands: 95 %, prompts resampled. Left and right start from the same chain.",
+    columns="draft",
+    y="block_efficiency",
+    x_label="T, temperature of the text (and of p and q)",
+)
+
+# %% [markdown]
+# ### One drafted token
+# At T > 0 a drawn token is accepted with the overlap of p and q (`alpha`), the draft's best token
+# with its p (`top_mass[1]`). The last rows count instead how often the text's token was the draft's
+# best (`hit[1]`): the same expectation as `top_mass[1]`, with the text's chance in it.
+
+# %%
+one = study.token_by_temperature(texts_by_T)
+ctx.table(one.wide(["draft", "T"], "domain"), "one-token-by-temperature")
+
+# %% [markdown]
+# ### Does it fall at every step?
+# The change from each temperature to the next, prompts paired (drawn together in the resamples):
+
+# %%
+changes = study.steps(texts_by_T, chains_by_T, largest_gamma, gamma)
+ctx.table(changes.wide(["quantity", "draft", "step"], "domain"), "temperature-steps")
+
+# %%
+for quantity, part in changes.groups("quantity"):
+    ctx.say(f"As T rises, `{quantity}` of\n\n{study.falls_with_temperature(part)}")
+
+# %% [markdown]
+# Part of the fall is the loops', which a warmer text leaves:
+
+# %%
+looped = loops.share({f"T = {T:g}": text for T, text in texts_by_T.items()})
+ctx.say(
+    f"Share of repeated positions, mean of the domains: "
+    f"{looped.at(domain='all').listed('temperature')}."
+)
+
+# %% [markdown]
+# ### Would another seed say something else?
+# A sampled text is one draw. The same prompts were sampled with other seeds, so that the `spread`
+# of the seeds' values can stand beside the `width` of the interval that one seed gives. Resampling
+# prompts resamples their draws with them, so that width should hold the spread. `pooled` takes all
+# texts together, whole prompts resampled; `narrower` says how much that helps: near 1 if the
+# prompts make an estimate unsure, near 1/√seeds if the draw of the texts does.
+
+# %%
+draws = {"sampled": recorded["T = 1"].trace}
+draws |= {kind: runs.load_or_record(ctx.profile, kind).trace for kind in other_seeds}
+seeds = study.seed_spread(draws, largest_gamma, gamma)
+ctx.table(seeds, "seeds")
+
+# %%
+ctx.say(study.seeds_in_words(seeds, len(draws)))
+
 # %%
 ctx.record(gamma=gamma, cost_ratio=cost_ratio, **study.numbers(at_gamma, best, why))
 
@@ -551,9 +644,10 @@ ctx.record(gamma=gamma, cost_ratio=cost_ratio, **study.numbers(at_gamma, best, w
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next
-# * What we saw: the sentences above; section 7 says what of them loops carry. Tokens per pass never
-#   fall with gamma; the estimated speed-up has a peak, and where it lies depends on c (the table's
-#   last columns) and, where the ranges differ, on the domain.
+# * What we saw: the sentences above; section 7 says what of them loops carry, section 8 what a
+#   temperature changes. Tokens per pass never fall with gamma; the estimated speed-up has a peak,
+#   and where it lies depends on c (the table's last columns) and, where the ranges differ, on the
+#   domain.
 # * What this does not show: time. c is assumed, a target pass over gamma + 1 tokens is taken to
 #   cost what one token costs, and the loop is free; notebook 10 measures all three, and the speed
 #   of the decoder itself. The best gammas are for these prompts and for texts of this length: a

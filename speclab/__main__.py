@@ -86,7 +86,8 @@ CHANGES = option(
 @option(
     "--kind",
     default="greedy",
-    help="greedy, sampled, balanced, chain, chat-template or plain-template.",
+    help="greedy, sampled, sampled-0.3, sampled-0.7 (text at these temperatures), sampled-seed-1, "
+    "sampled-seed-2, balanced, chain, chat-template or plain-template.",
 )
 @CHANGES
 @option(

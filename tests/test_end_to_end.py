@@ -60,10 +60,10 @@ def recorded(tmp_path_factory):
     script = (
         "from speclab.notebook import quiet; quiet()\nfrom speclab.profiles import load_profile, "
         "parse_overrides\n"
-        "from speclab.runs import load_or_record\nprofile = load_profile('tiny', "
+        "from speclab.runs import KINDS, load_or_record\nprofile = load_profile('tiny', "
         f"parse_overrides({SMALL!r}))\n"
-        "for kind in ('greedy', 'sampled', 'balanced', 'chain', 'chat-template'): "
-        "load_or_record(profile, kind)"
+        "for kind in KINDS:\n"
+        "    if kind != 'plain-template': load_or_record(profile, kind)"
     )
     with FileLock(tmp_path_factory.getbasetemp().parent / "recorded.lock"):
         done = subprocess.run(

@@ -274,6 +274,121 @@ def test_the_articles_rule_has_no_peak():
     assert not rules.at(rule="standard model").never_falls("gamma")
 
 
+# ---- between T = 0 and T = 1, and other seeds ----------------------------------------------------
+
+
+def warmer(*ranks, p=0.5, q=0.25, overlap=0.5, top=0.4):
+    """`texts` with the columns of a sampled text, alike at every position."""
+    rows = texts(*ranks, p_token=p, q_token=q, overlap=overlap)
+    return rows.assign(top_draft_p=[[top, 0.1]] * len(rows))
+
+
+def test_chains_by_what_is_drafted_by_hand():
+    """T = 0: all accepted, four tokens are 4 / 3 blocks of gamma 2 (three tokens, then one). Warm:
+    the best token never is the text's, a drawn one is accepted with q / p = 1 / 2.
+    """
+    made = {0.0: warmer(*[[0] * 3] * 6), 0.3: warmer(*[[1] * 3] * 6)}
+    frames = study.between(made, 2)
+    assert list(frames) == [(d, T) for d in study.DRAFTS for T in (0.0, 0.3)]
+    tau = study.tau_by_temperature(frames, 2).at(domain="code", gamma=1)
+    by_hand = {
+        ("drawn tokens", 0.0): 3 / 2,
+        ("best tokens", 0.0): 3 / 2,
+        # a first pass; from position 1 on: with chance 1/2 a block starts there, …
+        ("drawn tokens", 0.3): 3 / (1 + 0.5 + 0.75),
+        ("best tokens", 0.3): 1,
+    }
+    found = tau.frame.set_index(["draft", "T"])["estimate"].to_dict()
+    assert found == pytest.approx(by_hand)
+
+
+def test_one_token_is_exact_at_each_temperature():
+    made = {0.0: warmer([0, 0, 0, 1], *[[0] * 4] * 4), 0.3: warmer(*[[0, 1]] * 5)}
+    found = study.token_by_temperature(made).at(domain="code")
+    numbers = found.frame.set_index(["draft", "T"])["estimate"].to_dict()
+    assert numbers == pytest.approx(
+        {
+            ("drawn tokens", 0.0): 0.95,
+            ("best tokens", 0.0): 0.95,
+            (study.COUNTED, 0.0): 0.95,
+            ("drawn tokens", 0.3): 0.5,  # overlap
+            ("best tokens", 0.3): 0.4,  # p of the draft's best
+            (study.COUNTED, 0.3): 0.5,  # hits
+        }
+    )
+
+
+def test_steps_are_differences_of_neighbours_on_the_same_prompts():
+    made = {
+        0.0: warmer(*[[0] * 3] * 6),
+        0.3: warmer(*[[1] * 3] * 6, overlap=0.25),
+        1.0: warmer(*[[1] * 3] * 6, overlap=0.25, top=0.2),
+    }
+    found = study.steps(made, study.between(made, 2), 2, 1)
+    one = found.at(quantity=study.TOKEN, domain="code")
+    assert one.frame["step"].tolist() == ["T = 0 to 0.3", "T = 0.3 to 1"] * 2
+    changes = one.frame["estimate"].tolist()
+    assert changes == pytest.approx([-0.75, 0, -0.6, -0.2])
+    other = warmer(*[[1] * 3] * 5)
+    with pytest.raises(ValueError, match="in one frame only"):
+        study.steps({0.0: made[0.0], 0.3: other}, study.between(made, 2), 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "word"),
+    [
+        ((-2, -1), (-2, -1), "falls at every step in"),
+        ((-2, -1), (-1, 1), "falls at some steps, and the others cannot be told, in"),
+        ((-1, 1), (-1, 1), "changes at no step that can be told in"),
+        ((-2, -1), (1, 2), "rises at some step in"),
+    ],
+)
+def test_a_fall_at_every_step_needs_every_interval_below_zero(first, second, word):
+    rows = [("drawn", "code", *end) for end in ((0, *first), (0, *second))]
+    said = study.falls_with_temperature(table_of(rows, ["draft", "domain"]))
+    assert said == f"* drawn: {word} code"
+
+
+def test_seeds_beside_prompts():
+    """Prompts that differ and texts that do not: more seeds leave the interval as wide. Texts that
+    differ and prompts that do not: it shrinks with the root of their number.
+    """
+    rng = np.random.default_rng(0)
+
+    def drawn(overlap):
+        rows = warmer(*[[0] * 2] * 400)
+        return rows.assign(overlap=np.repeat(overlap, 2))
+
+    level = rng.random(400)
+    names = ("a", "b", "c", "d")
+    for traces, narrower in (
+        ({name: drawn(level) for name in names}, 1.0),
+        ({name: drawn(rng.random(400)) for name in names}, 0.5),
+    ):
+        table = study.seed_spread(traces, 1, 1)
+        assert table["quantity"].unique().tolist() == ["alpha", "block_efficiency[1]"]
+        row = table[table["domain"] == "code"].iloc[0]
+        each = [traces[name]["overlap"].mean() for name in names]
+        assert row[list(names)].tolist() == pytest.approx(each)
+        assert row["pooled"] == pytest.approx(np.mean(each))
+        assert row["spread"] == pytest.approx(max(each) - min(each))
+        assert row["narrower"] == pytest.approx(narrower, rel=0.1)
+
+
+def test_seeds_in_words():
+    rows = [
+        ("alpha", "code", 0.03, 0.02, 0.5, 0.49, 0.51, 0.6),
+        ("alpha", "all", 0.01, 0.02, 0.5, 0.49, 0.51, 0.6),
+    ]
+    names = ["quantity", "domain", "spread", "width", "pooled", "low", "high"]
+    table = pd.DataFrame(rows, columns=[*names, "narrower"])
+    said = study.seeds_in_words(table, 4)
+    assert "wider than one seed's interval in code" in said
+    assert "4 seeds lie 0.010 apart" in said and "0.60 as wide" in said
+    table.loc[0, "spread"] = 0.01
+    assert "in every domain the spread lies within" in study.seeds_in_words(table, 4)
+
+
 def test_numbers_are_named_by_domain_and_text():
     tau = table_of([("T = 1", "code", 2.0, 1.0, 3.0)], ["temperature", "domain"])
     best = pd.DataFrame({"temperature": ["T = 1"], "domain": ["code"], "best": [4]})

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from test_decode import assert_equal_to_plain_and_replay
 from test_record import assert_equal_records
 
+from speclab import runs
 from speclab.decode import decode_prompt
 from speclab.draft import parse_shape
 from speclab.pairs import ModelsMissing, load_pair, load_tokenizer
@@ -24,6 +25,7 @@ from speclab.sampling import Sampling
 from speclab.tree import static_tree
 
 PAIR = ROOT / "data" / "pairs" / "smollm"
+TRACES = ROOT / "data" / "traces" / "smollm"
 GREEDY = Sampling()
 NEW = 48
 
@@ -102,6 +104,22 @@ def test_the_key_is_the_same_with_and_without_the_weights(tmp_path):
     ignored = shutil.ignore_patterns("*.safetensors")
     shutil.copytree(PAIR / "target", tmp_path / "target", ignore=ignored)
     assert weights_digest(tmp_path / "target") == weights_digest(PAIR / "target")
+
+
+@pytest.mark.parametrize("folder", sorted(TRACES.iterdir()), ids=lambda f: f.name)
+def test_every_shipped_run_is_read_without_the_models(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "RUNS", tmp_path)
+    monkeypatch.setattr(runs, "record_run", lambda *_, **__: pytest.fail("recorded"))
+    kind, profile = folder.name, load_profile("smollm")
+    run = runs.load_or_record(profile, kind)
+    assert run.folder == folder and run.manifest["kind"] == kind
+    assert run.manifest["rows"]["trace"] == len(run.trace)
+    assert run.trace["prompt_id"].nunique() == 200
+    recorded = run.manifest["profile"]
+    for name, value in runs.KINDS[kind].items():
+        assert recorded[name] == value
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    assert size < (2e6 if recorded["budget"] == 1 else 4e6)
 
 
 # ---- with the weights ----------------------------------------------------------------------------

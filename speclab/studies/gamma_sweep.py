@@ -3,6 +3,7 @@ greedy text (T = 0) and of a sampled one (T = 1), replayed and decoded.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,11 @@ BEST = "best gamma"
 BESIDE = ["gamma", "decoded", "low", "high", "replayed", "difference"]
 BESIDE += ["difference_low", "difference_high", "prompts", "unequal"]
 PREDICTED = ("iid", "iid_low", "iid_high", "markov", "markov_low", "markov_high")
+
+# chains by what is drafted, and the rule that verifies it at T > 0
+DRAFTS = {"drawn tokens": "rejection", "best tokens": "point-mass"}
+COUNTED = "best token, counted"  # hit[1]: whether the text's token is the draft's best
+TOKEN = "one token"
 
 Frames = dict[tuple[str, str], pd.DataFrame]  # by text and average: one row a prompt
 
@@ -533,6 +539,177 @@ def same_choice(best: Estimates) -> str:
         )
     ]
     return f"The best gamma moves outside loops in {', '.join(said)}."
+
+
+# ---- between T = 0 and T = 1, and other seeds ----------------------------------------------------
+
+
+def between(texts: Mapping[float, pd.DataFrame], largest: int) -> dict:
+    """One row a prompt (`sweep.replayed`, visited blocks) by (draft, T): chains of drawn tokens and
+    of the draft's best tokens over the text of each temperature; at T = 0 they are the same chain.
+
+    texts: traces by T; p and q are those after the temperature.
+    """
+    return {
+        (draft, T): sweep.replayed(trace, largest, rule if T else "greedy")
+        for draft, rule in DRAFTS.items()
+        for T, trace in texts.items()
+    }
+
+
+def one_token(trace: pd.DataFrame, T: float, draft: str) -> pd.DataFrame:
+    """The trace with `got`, the chance that one drafted token is accepted, exact at each position:
+    drawn from q its `overlap`, the draft's best its p; at T = 0 both are whether the draft's best
+    is the target's token.
+    """
+    if T == 0 or draft == COUNTED:
+        return trace.assign(got=(trace["draft_rank"] == 0).astype(float))
+    if DRAFTS[draft] == "rejection":
+        return trace.assign(got=trace["overlap"].astype(float))
+    return trace.assign(got=[float(p[0]) for p in trace["top_draft_p"]])
+
+
+def tau_by_temperature(
+    frames: Mapping[tuple[str, float], pd.DataFrame], largest: int
+) -> Estimates:
+    """`block_efficiency` of `between`: draft, T, domain (and `all`, their mean), gamma."""
+    known = {"block_efficiency": sweep.estimators(largest, 0.0)["block_efficiency"]}
+    parts = []
+    for (draft, T), frame in frames.items():
+        table = sweep.by_gamma(frame, known).assign(draft=draft, T=T)
+        parts.append(table[table["domain"] != score.POOLED])
+    rows = pd.concat(parts, ignore_index=True)
+    names = ["draft", "T", "domain", "gamma", "estimate", "low", "high"]
+    return Estimates(rows[names])
+
+
+def token_by_temperature(texts: Mapping[float, pd.DataFrame]) -> Estimates:
+    """Mean of `one_token`: draft, T, domain (and `all`). A drawn token: alpha; the best one:
+    top_mass[1], and counted on the text (hit[1]).
+    """
+    got, parts = score.mean_of("got"), []
+    for draft in (*DRAFTS, COUNTED):
+        for T, trace in texts.items():
+            table = stats.by_domain(one_token(trace, T, draft), got)
+            own = table[table["domain"] != score.POOLED]
+            parts.append(own.assign(draft=draft, T=T))
+    rows = pd.concat(parts, ignore_index=True)
+    names = ["draft", "T", "domain", "estimate", "low", "high"]
+    return Estimates(rows[names], digits=3)
+
+
+def steps(
+    texts: Mapping[float, pd.DataFrame],
+    frames: Mapping[tuple[str, float], pd.DataFrame],
+    largest: int,
+    gamma: int,
+) -> Estimates:
+    """Change from each temperature to the next, prompts paired: quantity (one token; tokens per
+    pass at gamma), draft, step, domain (and pooled over all prompts).
+    """
+    tau = score.member(sweep.estimators(largest, 0.0)["block_efficiency"], gamma)
+    got, rows = score.mean_of("got"), []
+    for draft in DRAFTS:
+        tokens = {T: one_token(trace, T, draft) for T, trace in texts.items()}
+        passes = {T: frames[draft, T] for T in texts}
+        for colder, warmer in pairwise(sorted(texts)):
+            for name, own, asked in (
+                (TOKEN, tokens, got),
+                (tau.name, passes, tau),
+            ):
+                both = own[warmer], own[colder]
+                for domain in (*score.domains_in(both[0]), score.POOLED):
+                    pooled = domain == score.POOLED
+                    parts = [f if pooled else f[f["domain"] == domain] for f in both]
+                    found = significance.paired_difference(*parts, asked, n=1)
+                    step = f"T = {colder:g} to {warmer:g}"
+                    keys = {"quantity": name, "draft": draft, "step": step}
+                    rows.append(keys | {"domain": domain} | vars(found))
+    return Estimates(pd.DataFrame(rows).drop(columns="p_value"), digits=3)
+
+
+def falls_with_temperature(changes: Estimates) -> str:
+    """Does it fall with T at every step? In words, of one quantity, by draft: the domains in which
+    every step's interval lies below 0, in which one lies above, in which some can be told and in
+    which none can.
+    """
+    said = []
+    for draft, part in changes.groups("draft"):
+        words: dict[str, list[str]] = {}
+        for domain, own in part.groups("domain"):
+            below, above = own.frame["high"] < 0, own.frame["low"] > 0
+            word = "changes at no step that can be told in"
+            if above.any():
+                word = "rises at some step in"
+            elif below.all():
+                word = "falls at every step in"
+            elif below.any():
+                word = "falls at some steps, and the others cannot be told, in"
+            words.setdefault(word, []).append(domain)
+        each = "; ".join(f"{word} {', '.join(who)}" for word, who in words.items())
+        said.append(f"* {draft}: {each}")
+    return "\n".join(said)
+
+
+def seed_spread(
+    traces: Mapping[str, pd.DataFrame], largest: int, gamma: int
+) -> pd.DataFrame:
+    """What another seed of the text changes, beside what other prompts would: quantity (alpha;
+    block_efficiency of drawn chains), domain (and all), its value for each seed, spread (largest
+    less smallest), width (of the interval of one seed, their mean), pooled, low, high (all seeds
+    together, prompts resampled with all their texts) and narrower (width of that over width).
+
+    narrower is near 1 where prompts make an estimate unsure, near 1 / sqrt(seeds) where the draw of
+    the text does.
+    """
+    tau = score.member(sweep.estimators(largest, 0.0)["block_efficiency"], gamma)
+    alike = {
+        name: sweep.replayed(t, largest, "rejection") for name, t in traces.items()
+    }
+    rows = []
+    for estimator, frames in ((score.overlap_alpha, traces), (tau, alike)):
+        each = {
+            name: stats.by_domain(frame, estimator) for name, frame in frames.items()
+        }
+        pooled = stats.by_domain(pd.concat(frames.values()), estimator)
+        for number, domain in enumerate(pooled["domain"]):
+            if domain == score.POOLED:
+                continue
+            own = pd.DataFrame([table.iloc[number] for table in each.values()])
+            whole = pooled.iloc[number]
+            width = (own["high"] - own["low"]).mean()
+            row = {"quantity": estimator.name, "domain": domain}
+            row |= dict(zip(each, own["estimate"], strict=True))
+            row |= {"spread": own["estimate"].max() - own["estimate"].min()}
+            row |= {"width": width, "pooled": whole["estimate"]}
+            row |= {"low": whole["low"], "high": whole["high"]}
+            narrower = score.divide(whole["high"] - whole["low"], width)
+            rows.append(row | {"narrower": float(narrower)})
+    return pd.DataFrame(rows)
+
+
+def seeds_in_words(seeds: pd.DataFrame, count: int) -> str:
+    """`seed_spread` in a sentence for each quantity: is the spread within one seed's width?"""
+    said = []
+    for quantity, rows in seeds.groupby("quantity", sort=False):
+        whole = rows[rows["domain"] == score.ALL].iloc[0]
+        domains = rows[rows["domain"] != score.ALL]
+        wide = domains[domains["spread"] > domains["width"]]["domain"]
+        within = (
+            "in every domain the spread lies within the width of one seed's interval"
+        )
+        if len(wide):
+            within = (
+                f"the spread is wider than one seed's interval in {', '.join(wide)}"
+            )
+        said.append(
+            f"* `{quantity}`, mean of the domains: the {count} seeds lie {whole['spread']:.3f} "
+            f"apart, where one seed's interval is {whole['width']:.3f} wide; {within}. Pooled: "
+            f"{whole['pooled']:.3f} [{whole['low']:.3f}, {whole['high']:.3f}], "
+            f"{whole['narrower']:.2f} as wide (1 if prompts were all of the doubt, "
+            f"{count**-0.5:.2f} if the draw of the texts were)"
+        )
+    return "\n".join(said)
 
 
 def numbers(
