@@ -1,13 +1,18 @@
 """The claims of the paper and the article as facts, and how a verdict follows from intervals.
 
-A claim (data/paper/claims.yaml) is a number and a region: it holds if the number lies in it. An
-interval inside the region holds, one outside does not, one across its edge cannot tell. Several
-rows (domains, differences) must all hold; one that fails is enough. A verdict is that of the right
-estimator; a claim that holds by the published one alone is said to hold only as published.
+A claim (data/paper/claims.yaml) is a number and a region: it holds if the number lies in it. The
+rule for a claim of several rows (domains, differences) is that of intersection and union: it holds
+if *every* row's 95 % interval lies in its region, which needs no correction (Berger 1982, Multi-
+parameter hypothesis testing and acceptance sampling); it does not hold if *one* row's interval,
+widened for so many rows (Bonferroni), lies outside. Else it cannot be told. A claim of equality
+("weak", "near", "the same") has a region of two edges, the margin, which is named beforehand: an
+interval that merely reaches 0 shows no equality.
+
+Each verdict is of one pair, one temperature and one estimator, and says at which edge (of a cost:
+at which c) it turns.
 """
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil, log10
 from pathlib import Path
@@ -15,53 +20,47 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import yaml
+from scipy.stats import norm
 
 from speclab.analysis.published import published
 from speclab.profiles import ROOT
-from speclab.prompts import DOMAINS
 
 CLAIMS = ROOT / "data" / "paper" / "claims.yaml"
-HOLDS, FAILS, UNKNOWN, NOT_TESTED = (
-    "holds here",
-    "does not hold here",
-    "cannot be told here",
-    "not tested here",
-)
-AS_PUBLISHED, NO_CONDITION = "holds only as published", "not a condition of anything"
-# the note of a number that no sampling made (arithmetic, a log, a worked case): what follows holds
-# not only here
-EXACT = "exact"
+HOLDS, FAILS, UNKNOWN = "holds here", "does not hold here", "cannot be told here"
+TURNS, TOO_FEW, NOT_TESTED = "depends on c", "too few prompts here", "not tested here"
+NO_CONDITION, DEFECT = "not a condition of anything", "defect"
 VERDICTS = (
     HOLDS,
-    "holds",
-    AS_PUBLISHED,
+    TURNS,
     UNKNOWN,
     FAILS,
+    TOO_FEW,
+    NOT_TESTED,
+    "holds",
     "does not hold",
     NO_CONDITION,
-    NOT_TESTED,
+    DEFECT,
 )
-PUBLISHED, RIGHT = "as published", "right estimator"
-COLUMNS = [
-    "claim",
-    "view",
-    "estimator",
-    "row",
-    "estimate",
-    "low",
-    "high",
-    "least",
-    "most",
-    "note",
-]
+# how a number was asked for: by the paper's procedure (T = 0), or by what is exact at a temperature
+PUBLISHED, AT_0, AT_1 = "as published", "T = 0", "T = 1"
+ASKED = (PUBLISHED, AT_0, AT_1)
+SOURCES = "sources"  # in place of a pair: arithmetic, a log, code or an example decides
+KEYS = ["claim", "pair", "asked"]
+NUMBER = ["estimator", "row", "estimate", "low", "high", "note"]
+COLUMNS = [*KEYS, "c", "slope", *NUMBER, "least", "most"]
+DECIDES = ("interval", "necessity", "cost", "defect")
+LEVEL = 0.05  # of every interval and verdict
 
 
 @dataclass(frozen=True)
 class Claim:
     """A claim as a fact: where it stands, its number, and the region (least, most, both excluded)
-    of a number for which it holds.
+    of a number for which it holds; a mapping gives each row its own.
 
-    `fact`: numbers read off a log, code or example that decide it; no run is asked.
+    about: "pair", or "sources" where no run is asked. decides: "interval", "necessity" (the number
+    is said to be a condition of something), "cost" (a verdict for every c), or "defect" (nothing is
+    claimed: what is wrong in a procedure, and what it costs). margin: why these edges. fact:
+    numbers read off a log, code or an example. untested: why nothing here answers it.
     """
 
     id: str
@@ -69,9 +68,12 @@ class Claim:
     where: str
     claim: str
     number: str
-    region: tuple | Mapping[str, tuple]
+    region: tuple | Mapping[str, tuple] = (None, None)
+    about: str = "pair"
     decides: str = "interval"
+    margin: str = ""
     fact: Mapping | None = None
+    untested: str = ""
 
     def bounds(self, row: str) -> tuple[float, float]:
         """The region of one row (a domain) as numbers; none named for it: all is allowed."""
@@ -82,19 +84,30 @@ class Claim:
             np.inf if most is None else float(most),
         )
 
+    def region_said(self) -> str:
+        """The region in words: 'above 0', '0.4 to 0.6', 'chat above 1, math below 1'."""
+        if isinstance(self.region, Mapping):
+            parts = [f"{row} {_edges(*edges)}" for row, edges in self.region.items()]
+            return ", ".join(parts)
+        return _edges(*self.region)
+
+
+def _edges(least: float | None, most: float | None) -> str:
+    if least is None and most is None:
+        return ""
+    if least is None:
+        return f"below {most:g}"
+    return f"above {least:g}" if most is None else f"{least:g} to {most:g}"
+
 
 def claims(path: Path = CLAIMS) -> dict[str, Claim]:
     """The claims by id, in the file's order. ValueError: an id twice, an unknown way to decide."""
-    found = [
-        Claim(**entry)
-        for entry in yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    ]
-    odd = [
-        claim.id for claim in found if claim.decides not in ("interval", "necessity")
-    ]
+    entries = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    found = [Claim(**entry) for entry in entries]
+    odd = [claim.id for claim in found if claim.decides not in DECIDES]
     if odd or len({claim.id for claim in found}) < len(found):
         raise ValueError(
-            f"{path}: claims {odd} have an unknown `decides` (interval, necessity), or an id "
+            f"{path}: claims {odd} have an unknown `decides` ({', '.join(DECIDES)}), or an id "
             "occurs twice"
         )
     return {claim.id: claim for claim in found}
@@ -106,81 +119,157 @@ def row_of(
     """One measured number of a claim: which estimator, in which domain (or difference, or run), the
     estimate and its interval.
     """
-    return {
-        "estimator": estimator,
-        "row": row,
-        "estimate": float(estimate),
-        "low": float(low),
-        "high": float(high),
-        "note": note,
-    }
+    numbers = (float(number) for number in (estimate, low, high))
+    return dict(zip(NUMBER, (estimator, row, *numbers, note), strict=True))
 
 
 def exact(estimator: str, row: str, value: float) -> dict:
     """A number that no sampling made: its interval is a point."""
-    return row_of(estimator, row, value, value, value, EXACT)
+    return row_of(estimator, row, value, value, value)
+
+
+def missing(reason: str) -> dict:
+    """A number that could not be had, and why."""
+    return row_of("", "", np.nan, np.nan, np.nan, reason)
 
 
 # ---- verdicts ------------------------------------------------------------------------------------
 
 
-def judge_interval(low: float, high: float, least: float, most: float) -> str:
-    """HOLDS if [low, high] lies inside the region, FAILS if outside, else (an edge is crossed, or
-    no interval) UNKNOWN.
+def widened(rows: pd.DataFrame) -> np.ndarray:
+    """Intervals [rows, 2] at level 0.05 / rows: each half is longer by the ratio of the normal
+    quantiles (Bonferroni); of one row, the interval itself.
     """
-    if low > least and high < most:
+    estimate, low, high = rows[["estimate", "low", "high"]].to_numpy(np.float64).T
+    longer = norm.isf(LEVEL / len(rows) / 2) / norm.isf(LEVEL / 2)
+    return np.stack(
+        [estimate - longer * (estimate - low), estimate + longer * (high - estimate)],
+        axis=1,
+    )
+
+
+def room(rows: pd.DataFrame) -> float:
+    """How far every edge could move in before the claim no longer holds; 0 or less: it does not."""
+    inside = np.minimum(rows["low"] - rows["least"], rows["most"] - rows["high"])
+    return float(inside.min(skipna=False))
+
+
+def excess(rows: pd.DataFrame) -> float:
+    """How far every edge could move out and the claim still does not hold; below 0: not shown."""
+    low, high = widened(rows).T
+    outside = np.maximum(rows["least"] - high, low - rows["most"])
+    return float(outside.max())
+
+
+def judge(rows: pd.DataFrame) -> str:
+    """HOLDS, FAILS or UNKNOWN from rows with estimate, low, high and their region least, most; an
+    edge itself lies outside. A row without interval cannot hold; no rows are NOT_TESTED.
+    """
+    if rows.empty:
+        return NOT_TESTED
+    if room(rows) > 0:
         return HOLDS
-    return FAILS if high <= least or low >= most else UNKNOWN
+    return FAILS if excess(rows) >= 0 else UNKNOWN
 
 
-def judge_rows(rows: pd.DataFrame) -> str:
-    """Of one view: every row must hold, one that fails decides, no rows is NOT_TESTED."""
-    intervals = rows[["low", "high", "least", "most"]].to_numpy(np.float64)
-    found = {judge_interval(*interval) for interval in intervals}
-    for decisive in (FAILS, UNKNOWN, HOLDS):
-        if decisive in found:
-            return decisive
-    return NOT_TESTED
+def verdict(claim: Claim, rows: pd.DataFrame, prompts: int | None = None) -> str:
+    """The verdict on a claim from the rows (COLUMNS) of one pair and one way to ask.
 
-
-def verdict(claim: Claim, rows: pd.DataFrame) -> str:
-    """The verdict on a claim from its rows (COLUMNS): that of the right estimator, or of the
-    published one where there is no other.
+    prompts: of the pair's smallest domain. Of fewer than 20 nothing is said (`stats.FEW_PROMPTS`:
+    intervals of so few cover less than they say). A claim about cost gets the verdict that it has
+    at every c and slope, TURNS where that changes.
     """
-    as_published = judge_rows(rows[rows["view"] == PUBLISHED])
-    right = judge_rows(rows[rows["view"] == RIGHT])
-    if claim.decides == "necessity":
-        return NO_CONDITION if right == FAILS else right
-    if as_published == HOLDS and right == FAILS:
-        return AS_PUBLISHED
-    found = as_published if right == NOT_TESTED else right
-    not_sampled = len(rows) and (rows["note"] == EXACT).all()
-    return found.removesuffix(" here") if not_sampled else found
+    known = rows.dropna(subset="estimate")
+    if known.empty:
+        return NOT_TESTED
+    if claim.decides == "defect":
+        return DEFECT
+    if claim.decides == "cost":
+        found = set(by_cost(known)["verdict"])
+        found = found.pop() if len(found) == 1 else TURNS
+    else:
+        found = judge(rows)
+    if claim.decides == "necessity" and found == FAILS:
+        return NO_CONDITION
+    if claim.about == SOURCES:
+        return found.removesuffix(" here")
+    return TOO_FEW if prompts is not None and prompts < few_prompts() else found
 
 
-def cell(rows: pd.DataFrame, named: bool = False) -> str:
+def few_prompts() -> int:
+    """Prompts a domain below which intervals are marked, and no verdict is given."""
+    from speclab import stats
+
+    return getattr(stats, "FEW_PROMPTS", 20)
+
+
+def by_cost(rows: pd.DataFrame) -> pd.DataFrame:
+    """The verdict at each (slope, c): slope, c, verdict, by slope and rising c."""
+    groups = rows.groupby(["slope", "c"], sort=True)
+    lines = [(slope, c, judge(part)) for (slope, c), part in groups]
+    return pd.DataFrame(lines, columns=["slope", "c", "verdict"])
+
+
+# ---- where a verdict turns -----------------------------------------------------------------------
+
+
+def turns(claim: Claim, rows: pd.DataFrame) -> str:
+    """At which edge (of a cost: at which c) the verdict on these rows turns, in words."""
+    known = rows.dropna(subset=["estimate", "low", "high"])
+    if known.empty or claim.decides == "defect" or len(known) < len(rows):
+        return ""
+    if claim.decides == "cost":
+        return turns_at_cost(by_cost(known))
+    least, most = known["least"].unique(), known["most"].unique()
+    low, high = widened(known).T
+    if len(least) == 1 and np.isfinite(least[0]) and np.isinf(most).all():
+        holds, fails = known["low"].min(), high.min()
+        return f"holds above {holds:.3g}; does not from {fails:.3g}"
+    if len(most) == 1 and np.isfinite(most[0]) and np.isinf(least).all():
+        holds, fails = known["high"].max(), low.max()
+        return f"holds below {holds:.3g}; does not up to {fails:.3g}"
+    return (
+        f"holds with edges {_moved(-room(known))}; does not with edges "
+        f"{_moved(excess(known))}"
+    )
+
+
+def _moved(outwards: float) -> str:
+    return f"{abs(outwards):.3g} further {'out' if outwards > 0 else 'in'}"
+
+
+def turns_at_cost(verdicts: pd.DataFrame) -> str:
+    """`by_cost` in words: for each slope of v the ranges of c (as asked) and their verdict."""
+    lines = []
+    for slope, rows in verdicts.groupby("slope", sort=True):
+        change = rows["verdict"] != rows["verdict"].shift()
+        parts = []
+        for _, run in rows.groupby(change.cumsum()):
+            first, last = run["c"].iloc[0], run["c"].iloc[-1]
+            span = f"{first:g}" if first == last else f"{first:g} to {last:g}"
+            parts.append(f"{run['verdict'].iloc[0].removesuffix(' here')} at c {span}")
+        lines.append(f"v(n) = 1 + {slope:g} (n - 1): {', '.join(parts)}")
+    return "; ".join(lines)
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+
+def cell(rows: pd.DataFrame) -> str:
     """Rows as one text: least and greatest estimate, and the hull of the intervals: '0.21 to 0.35
-    [0.19, 0.37]'. One part an estimator, named where there are several (or `named`); where nothing
-    was measured, the reason; '' for no rows.
+    [0.19, 0.37]'; where nothing was measured, the reason; '' for no rows.
     """
     known = rows.dropna(subset="estimate")
     if known.empty:
         return "; ".join(dict.fromkeys(rows["note"]))
-    named = named or known["estimator"].nunique() > 1
-    parts = []
-    for name, part in known.groupby("estimator", sort=False):
-        parts.append(f"{name}: {_span(part)}" if named else _span(part))
-    return "; ".join(parts)
-
-
-def _span(rows: pd.DataFrame) -> str:
-    numbers = rows[["estimate", "low", "high"]].to_numpy(np.float64)
+    numbers = known[["estimate", "low", "high"]].to_numpy(np.float64)
     digits = _digits(numbers[np.isfinite(numbers)])
     ends = [
         f"{value:.{digits}f}" for value in (numbers[:, 0].min(), numbers[:, 0].max())
     ]
     text = " to ".join(dict.fromkeys(ends))
-    if rows["low"].isna().all() or (rows["note"] == EXACT).all():
+    points = (known["low"] == known["high"]).all()
+    if points or known["low"].isna().all():
         return text
     low, high = np.nanmin(numbers[:, 1]), np.nanmax(numbers[:, 2])
     return f"{text} [{low:.{digits}f}, {high:.{digits}f}]"
@@ -195,66 +284,121 @@ def _digits(values: np.ndarray) -> int:
 
 
 def table(
-    found: Mapping[str, Claim],
+    listed: Mapping[str, Claim],
     evidence: pd.DataFrame,
-    records: pd.DataFrame | None = None,
+    prompts: Mapping[str, int] | None = None,
 ) -> pd.DataFrame:
-    """One row a claim: id, source, where, claim, number, as_published, estimator, right_estimator,
-    [authors_records], verdict.
+    """One row for each claim, pair and way to ask: KEYS, source, where, said, estimator, region,
+    measured, verdict, turns.
 
-    `evidence` has COLUMNS; `records` (claim, row, estimate, …) is the same of the authors' records,
-    for show, their estimators named: no verdict rests on them.
+    evidence: COLUMNS. prompts: of each pair's smallest domain.
     """
     lines = []
-    for claim in found.values():
-        rows = evidence[evidence["claim"] == claim.id]
-        right = rows[rows["view"] == RIGHT]
-        line = {
-            name: getattr(claim, name)
-            for name in ("id", "source", "where", "claim", "number")
-        }
-        line["as_published"] = cell(rows[rows["view"] == PUBLISHED])
-        line["estimator"] = ", ".join(dict.fromkeys(right["estimator"]))
-        line["right_estimator"] = cell(right)
-        if records is not None:
-            line["authors_records"] = cell(
-                records[records["claim"] == claim.id], named=True
-            )
-        lines.append(line | {"verdict": verdict(claim, rows)})
+    for keys, rows in evidence.groupby(KEYS, sort=False):
+        name, pair, _ = keys
+        claim = listed[name]
+        lines.append(
+            dict(zip(KEYS, keys, strict=True))
+            | {
+                "source": claim.source,
+                "where": claim.where,
+                "said": claim.claim,
+                "estimator": ", ".join(dict.fromkeys(rows["estimator"])),
+                "region": claim.region_said(),
+                "measured": cell(rows),
+                "verdict": verdict(claim, rows, (prompts or {}).get(pair)),
+                "turns": turns(claim, rows),
+            }
+        )
     return pd.DataFrame(lines)
 
 
-def by_verdict(table: pd.DataFrame) -> dict[str, list[str]]:
-    """The ids of the claims under each of VERDICTS."""
-    return {name: list(table.loc[table["verdict"] == name, "id"]) for name in VERDICTS}
+def beside(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """The verdicts bound to a pair side by side: claim, said, and a column for each pair and way to
+    ask; '' where nothing is asked.
+    """
+    bound = verdicts[verdicts["pair"] != SOURCES]
+    columns = bound["pair"] + ", " + bound["asked"]
+    wide = bound.assign(column=columns).pivot(
+        index=["claim", "said"], columns="column", values="verdict"
+    )
+    order = list(dict.fromkeys(columns))
+    in_order = bound[["claim", "said"]].drop_duplicates()
+    shown = wide[order].rename_axis(columns=None).reset_index().fillna("")
+    shown[order] = shown[order].map(lambda text: text.removesuffix(" here"))
+    return in_order.merge(shown, on=["claim", "said"])
 
 
-def not_in_picture(table: pd.DataFrame) -> pd.DataFrame:
-    """The claims that arithmetic, a log or a worked case decides, with few columns."""
-    rows = table[
-        table["verdict"].isin(["holds", "does not hold", NO_CONDITION, NOT_TESTED])
-    ]
-    columns = ["id", "claim", "as_published", "right_estimator", "verdict"]
+def without_pair(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """The claims and defects that no pair is asked about, with few columns."""
+    rows = verdicts[verdicts["pair"] == SOURCES]
+    columns = ["claim", "said", "estimator", "measured", "verdict"]
     return rows[columns].reset_index(drop=True)
 
 
-def verdicts_said(groups: Mapping[str, list[str]]) -> str:
-    """One line a verdict that a claim has."""
-    return "\n".join(
-        f"* **{name}** ({len(ids)}): {', '.join(ids)}"
-        for name, ids in groups.items()
-        if ids
-    )
+def counted(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """How many claims have each verdict, by pair and way to ask: a tally; `sources` apart."""
+    counts = verdicts.value_counts(["pair", "asked", "verdict"], sort=False)
+    return counts.rename("claims").reset_index()
 
 
-def open_said(evidence: pd.DataFrame) -> str:
+def tally_said(verdicts: pd.DataFrame) -> str:
+    """The tally in words, a line for each pair and way to ask, in the order of `verdicts`."""
+    lines = []
+    for (pair, asked), rows in verdicts.groupby(["pair", "asked"], sort=False):
+        counts = rows["verdict"].value_counts()
+        parts = [f"{counts[name]} {name}" for name in VERDICTS if name in counts]
+        head = "facts that need no pair" if pair == SOURCES else f"{pair}, {asked}"
+        lines.append(f"* **{head}**: {', '.join(parts)}.")
+    return "\n".join(lines)
+
+
+def agreed_said(verdicts: pd.DataFrame) -> str:
+    """Which claims hold, and which do not, on every pair by what is exact at a temperature."""
+    lines = []
+    for asked, rows in _exact_ones(verdicts).groupby("asked", sort=False):
+        wide = rows.pivot(index="claim", columns="pair", values="verdict").dropna()
+        for name in (HOLDS, FAILS):
+            ids = wide.index[(wide == name).all(axis=1)]
+            said = name.removesuffix(" here")
+            lines.append(
+                f"* {asked}, {said} on every pair: {', '.join(ids) or 'none'}."
+            )
+    return "\n".join(lines)
+
+
+def temperatures_said(verdicts: pd.DataFrame) -> str:
+    """Which claims have another verdict at T = 1 than at T = 0, a line a pair."""
+    lines = []
+    for pair, rows in _exact_ones(verdicts).groupby("pair", sort=False):
+        wide = rows.pivot(index="claim", columns="asked", values="verdict")
+        both = wide.reindex(columns=[AT_0, AT_1]).dropna()
+        other = both[both[AT_0] != both[AT_1]]
+        said = [
+            f"{name} ({cold} at T = 0, {warm} at T = 1)"
+            for name, cold, warm in other.itertuples(name=None)
+        ]
+        lines.append(
+            f"* {pair}: {len(other)} of {len(both)} verdicts differ between the temperatures: "
+            f"{'; '.join(said) or 'none'}."
+        )
+    return "\n".join(lines)
+
+
+def _exact_ones(verdicts: pd.DataFrame) -> pd.DataFrame:
+    of_pairs = verdicts["pair"] != SOURCES
+    return verdicts[of_pairs & verdicts["asked"].isin([AT_0, AT_1])]
+
+
+def open_said(listed: Mapping[str, Claim], evidence: pd.DataFrame) -> str:
     """One line a claim that could not be measured, with the reason."""
     rows = evidence[evidence["estimate"].isna()]
-    if rows.empty:
-        return "Every claim that was asked has an answer."
-    return "\n".join(
-        f"* {row.claim}, {row.view}: {row.note}" for row in rows.itertuples()
-    )
+    lines = [
+        f"* {row.claim} ({row.pair}, {row.asked}): {row.note}"
+        for row in rows.itertuples()
+    ]
+    lines += [f"* {c.id}: {c.untested}" for c in listed.values() if c.untested]
+    return "\n".join(lines) or "Every claim that was asked has an answer."
 
 
 def printed() -> pd.DataFrame:
@@ -274,6 +418,7 @@ def printed() -> pd.DataFrame:
         "length": published("II").set_index("domain")["published"],
         "depth": depth[3] - depth[1],
         "position": (late[1] - late[0]).drop(2),
+        "depth-2": (late[1] - late[0])[[2]],
         "entropy-sign": rho,
         "entropy-weak": rho,
         "paradox": alpha["chat"] - alpha.drop("chat"),
@@ -281,18 +426,9 @@ def printed() -> pd.DataFrame:
     return pd.concat(found, names=["claim", "row"]).rename("estimate").reset_index()
 
 
-def self_draft(*tables: Path) -> tuple[dict, ...]:
-    """Rows of an INT4 copy of the target as its own draft, from notebook 08's table of text cells
-    ('0.95 [0.94, 0.96]'), the first of `tables` that is there: `row_of` fields. () if there is no
-    such table, or none of INT4 in it.
-    """
-    there = [table for table in tables if table.is_file()]
-    if not there:
-        return ()
-    frame, rows = pd.read_csv(there[0]), []
-    for line in frame[frame["draft"] == "INT4 self-draft"].to_dict("records"):
-        for domain in DOMAINS:
-            numbers = re.findall(r"[\d.]+", str(line.get(domain, "")))
-            if numbers:
-                rows.append(row_of(line["estimator"], domain, *numbers))
-    return tuple(rows)
+def answer(measure: Callable[..., list[dict]], *arguments) -> list[dict]:
+    """What `measure` gives, or the reason why this run cannot answer."""
+    try:
+        return measure(*arguments)
+    except ValueError as error:
+        return [missing(str(error))]

@@ -1,0 +1,254 @@
+"""Estimators that the audit's claims need beside those of `speclab.score`: differences between
+groups of rows, shares of variance, design effects, and what a chain gets accepted by depth.
+
+Each depends on a frame through sums over its rows, so that `speclab.stats` resamples prompts.
+"""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import pandas as pd
+
+from speclab import replay, score
+from speclab.analysis import rungs
+from speclab.score import POSITION_BIN, Estimator, column_of, divide, quotient, require
+
+# names of the means of a column
+MEANS = {"alpha": "published_alpha", "overlap": "alpha", "hit": "hit[1]"}
+
+
+def _first_less_second(value: str, name: str, groups: Callable) -> Estimator:
+    """Mean of `value` over one group of rows less that over another; groups(frame): both masks."""
+
+    def columns(frame: pd.DataFrame) -> np.ndarray:
+        member = np.stack(groups(frame), axis=1)
+        return np.hstack(
+            [np.where(member, column_of(frame, value)[:, None], 0.0), member]
+        )
+
+    def difference(totals: np.ndarray) -> np.ndarray:
+        means = quotient(totals)
+        return means[..., :1] - means[..., 1:]
+
+    return Estimator(name, columns, difference)
+
+
+def gap(value: str, first: str, second: str) -> Estimator:
+    """Mean of a column in one domain less that in another."""
+    return _first_less_second(
+        value,
+        MEANS.get(value, value),
+        lambda frame: [frame["domain"] == first, frame["domain"] == second],
+    )
+
+
+def late_minus_early(value: str, bin_size: int = POSITION_BIN) -> Estimator:
+    """Mean of a column over positions from `bin_size` on less that over those before (the paper's
+    bins 1 and 0, if no text is longer).
+    """
+    return _first_less_second(
+        value,
+        f"{MEANS.get(value, value)}, late - early",
+        lambda frame: [frame["position"] >= bin_size, frame["position"] < bin_size],
+    )
+
+
+def shares_alone(frame: pd.DataFrame, value: str, factors: Iterable[str]) -> Estimator:
+    """Share of the variance of a column between the levels that each factor has in `frame`: a
+    family, in the order of the factors.
+    """
+    levels = {factor: np.sort(frame[factor].unique()) for factor in factors}
+
+    def columns(rows: pd.DataFrame) -> np.ndarray:
+        y, parts = column_of(rows, value)[:, None], []
+        for factor, known in levels.items():
+            member = rows[factor].to_numpy()[:, None] == known
+            parts += [y * member, member]
+        return np.hstack([*parts, np.ones_like(y), y, y * y])
+
+    def shares(totals: np.ndarray) -> np.ndarray:
+        count, total, squares = np.moveaxis(totals[..., -3:], -1, 0)
+        mean_square, found, start = total**2 / count, [], 0
+        for known in levels.values():
+            end = start + 2 * len(known)
+            sums, counts = np.split(totals[..., start:end], 2, axis=-1)
+            between = np.nansum(divide(sums**2, counts), axis=-1) - mean_square
+            found.append(divide(between, squares - mean_square))
+            start = end
+        return np.stack(found, axis=-1)
+
+    return Estimator(f"share of variance of {value}", columns, shares, scalar=False)
+
+
+def share_gap(frame: pd.DataFrame, value: str, first: str, second: str) -> Estimator:
+    """Share of the variance of a column between the levels of one factor less that of another."""
+    shares = shares_alone(frame, value, [first, second])
+
+    def difference(totals: np.ndarray) -> np.ndarray:
+        both = shares.value(totals)
+        return both[..., :1] - both[..., 1:]
+
+    return Estimator(f"share of {first} - of {second}", shares.columns, difference)
+
+
+def design_effect(value: str = "alpha") -> Estimator:
+    """Variance of a mean with whole prompts as the unit over that with rows as the unit: so many
+    rows are worth one. 1 = independent. On a `by_prompt` frame; both variances linearised: sum of
+    (S_p - n_p m)^2 over sum of (y - m)^2.
+    """
+
+    def effect(totals: np.ndarray) -> np.ndarray:
+        ss, sn, nn, s, n, q = np.moveaxis(totals, -1, 0)[..., None]
+        mean = divide(s, n)
+        return divide(ss - 2 * mean * sn + mean**2 * nn, q - n * mean**2)
+
+    sums, name = ["ss", "sn", "nn", "s", "n", "q"], MEANS.get(value, value)
+    return Estimator(
+        f"design effect of {name}",
+        lambda frame: frame[sums].to_numpy(np.float64),
+        effect,
+    )
+
+
+def by_prompt(frame: pd.DataFrame, value: str = "alpha") -> pd.DataFrame:
+    """One row a prompt for `design_effect`: prompt_id, domain, n (rows), s (sum), q (sum of
+    squares), and the products ss, sn, nn.
+    """
+    y, who = column_of(frame, value), ["domain", "prompt_id"]
+    rows = frame[who].assign(n=1.0, s=y, q=y * y)
+    sums = rows.groupby(who, observed=True).sum().reset_index()
+    return sums.assign(ss=sums["s"] ** 2, sn=sums["s"] * sums["n"], nn=sums["n"] ** 2)
+
+
+def both_bins(frame: pd.DataFrame, bin_size: int = POSITION_BIN) -> pd.DataFrame:
+    """Rows of the prompts whose text reaches the second bin, so that early and late are the same
+    prompts. ValueError if none does.
+    """
+    longest = frame.groupby("prompt_id")["position"].transform("max")
+    name = f"positions from {bin_size} on, their prompts"
+    return require(frame[longest >= bin_size], ["domain"], name)
+
+
+def with_hits(trace: pd.DataFrame) -> pd.DataFrame:
+    """The trace with `hit`: is the text's token the draft's best? Its mean is hit[1]."""
+    return trace.assign(hit=trace["draft_rank"] == 0)
+
+
+def mean_of(value: str) -> Estimator:
+    """Mean of a column under the name that it has in GLOSSARY.md."""
+    return score.mean_of(value, MEANS.get(value, value))
+
+
+def length_ratio(rule: str) -> Estimator:
+    """The paper's E[L] over what the same tree gets accepted under `rule`, from `nodes`."""
+    accepted = score.tree_estimators(rule)["mean_accepted"]
+
+    def columns(nodes: pd.DataFrame) -> np.ndarray:
+        parts = score.published_length.columns(nodes), accepted.columns(nodes)
+        return np.hstack(parts)
+
+    def ratio(totals: np.ndarray) -> np.ndarray:
+        depths = (totals.shape[-1] - 4) // 3  # 2 columns a depth, then 1 and four more
+        published = score.published_length.value(totals[..., : 2 * depths])
+        return divide(published, accepted.value(totals[..., 2 * depths :]))
+
+    return Estimator("published_length / mean_accepted", columns, ratio)
+
+
+def omega_squared(frame: pd.DataFrame, value: str, name: str) -> Estimator:
+    """Share of the variance between prompts that the domain explains, less what chance gives:
+    omega squared of a one-way analysis of variance of the prompts' means (Hays 1963).
+    """
+    domains = np.sort(frame["domain"].unique())
+
+    def columns(rows: pd.DataFrame) -> np.ndarray:
+        y = column_of(rows, value)[:, None]
+        member = rows["domain"].to_numpy()[:, None] == domains
+        return np.hstack([y * member, member, y * y])
+
+    def omega(totals: np.ndarray) -> np.ndarray:
+        sums, counts, squares = np.split(
+            totals, [len(domains), 2 * len(domains)], axis=-1
+        )
+        number, grand = counts.sum(-1, keepdims=True), sums.sum(-1, keepdims=True)
+        whole = squares - grand**2 / number
+        explained = divide(sums**2, counts).sum(-1, keepdims=True) - grand**2 / number
+        noise = (whole - explained) / (number - len(domains))
+        return divide(explained - (len(domains) - 1) * noise, whole + noise)
+
+    return Estimator(name, columns, omega)
+
+
+def prompt_means(frame: pd.DataFrame, value: str) -> pd.DataFrame:
+    """One row a prompt: prompt_id, domain, and its mean of a column."""
+    rows = frame[["prompt_id", "domain"]].assign(**{value: column_of(frame, value)})
+    means = rows.groupby(["domain", "prompt_id"], observed=True)[value].mean()
+    return means.reset_index()
+
+
+def tested(blocks: pd.DataFrame) -> pd.DataFrame:
+    """One row for each drafted token of a chain's blocks (`replay.replay`) whose predecessors were
+    all accepted, which is when a decoder tests it: prompt_id, domain, depth, kept.
+    """
+    levels = [name for name in blocks if str(name).startswith("survival_")]
+    parts, before = [], np.ones(len(blocks))
+    for depth, name in enumerate(levels, 1):
+        asked = (before == 1) & (blocks["remaining"] >= depth)
+        rows = blocks.loc[asked, ["prompt_id", "domain"]]
+        parts.append(rows.assign(depth=depth, kept=blocks.loc[asked, name]))
+        before = blocks[name]
+    return pd.concat(parts, ignore_index=True)
+
+
+def second_tokens(trace: pd.DataFrame) -> pd.DataFrame:
+    """Positions whose own token was accepted and that have a next one: prompt_id, domain,
+    position, and `hit` of the next, which is the token at depth 2 of a chain that starts there.
+    """
+    rows = with_hits(trace).sort_values(["prompt_id", "position"])
+    after = rows.shift(-1)
+    follows = (rows["prompt_id"] == after["prompt_id"]) & (
+        after["position"] == rows["position"] + 1
+    )
+    kept = rows[rows["hit"] & follows]
+    names = ["prompt_id", "domain", "position"]
+    return kept[names].assign(hit=after.loc[kept.index, "hit"].astype(float))
+
+
+def deeper_less_first(
+    nodes: pd.DataFrame, trace: pd.DataFrame, rule: str
+) -> pd.DataFrame:
+    """Nodes of the best path at depth 2 and more that a lossless decoder tests (their ancestors are
+    the text itself), beside the first drafted token at the same place of the text: prompt_id,
+    domain, depth, and `more`, the acceptance of the deeper one less that of the first.
+
+    Acceptance: 0 or 1 at T = 0 (rule "greedy"), at T > 0 ("point-mass") the token's p.
+    """
+    value = (
+        nodes["target_rank"] == 0 if rule == "greedy" else nodes["target_prob"]
+    ).astype(float)
+    path = nodes.assign(value=value)[nodes["best_path"]]
+    first = path[path["depth"] == 1].set_index(["prompt_id", "position"])["value"]
+    hits = with_hits(trace).set_index(["prompt_id", "position"])["hit"]
+    parts = []
+    for depth in range(2, int(path["depth"].max()) + 1):
+        rows = path[path["depth"] == depth]
+        for back in range(depth - 1):
+            rows = rows[_at(hits, rows, back) == True]  # noqa: E712  (missing past the end)
+        more = rows["value"] - _at(first, rows, depth - 1).astype(float)
+        parts.append(rows[["prompt_id", "domain", "depth"]].assign(more=more))
+    return pd.concat(parts, ignore_index=True).dropna(ignore_index=True)
+
+
+def _at(values: pd.Series, rows: pd.DataFrame, later: int) -> np.ndarray:
+    """The value at each row's prompt and its position + `later`; missing past a text's end."""
+    places = [rows["prompt_id"], rows["position"] + later]
+    return values.reindex(pd.MultiIndex.from_arrays(places)).to_numpy()
+
+
+def by_depth_change(blocks: pd.DataFrame) -> tuple[pd.DataFrame, Estimator]:
+    """Per-prompt sums of the blocks that have room to the text's end, and the estimator of
+    `accept_by_depth` at the last depth less at the first on them.
+    """
+    sums = replay.prompt_sums(blocks, ends="room")
+    family = score.block_estimators()["accept_by_depth"]
+    return sums, rungs.change(family)

@@ -1,0 +1,152 @@
+"""Claims and defects that need no pair: formulas, the authors' code and log, the article's example
+and pseudo-code. Each number is exact.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pandas as pd
+
+from speclab import cost
+from speclab.analysis import by_hand, published
+from speclab.studies.paper_audit.claims import Claim, exact
+
+PAPER_DEPTH, PAPER_NODES, ARTICLE_GAMMA = 3, 8, 4
+COSTS = (0.02, 0.05, 0.1, 0.2, 0.29, 0.5, 1.0)  # c at which `threshold` is asked
+# Three words that follow each other in a ring, so that every number can be checked by hand: overlap
+# 0.7 after each.
+P_TABLE = np.array([[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.3, 0.2, 0.5]])
+Q_TABLE = np.array([[0.2, 0.5, 0.3], [0.3, 0.2, 0.5], [0.5, 0.3, 0.2]])
+
+
+def pseudo_code(
+    p: np.ndarray = P_TABLE,
+    q: np.ndarray = Q_TABLE,
+    last: int = 0,
+    gamma: int = PAPER_DEPTH,
+) -> dict[str, float]:
+    """What the flaws of the article's pseudo-code cost on tables of next-word probabilities, exact:
+    `residual` and `positions`, the total variation between what comes out and p; `bonus`, words per
+    pass that are lost; `prompt-blind`, the total variation between q after the prompt's last word
+    and q of a draft that sees no prompt (the mean of its rows: any word may have been the last).
+    """
+    kept, late = by_hand.chance(p[last], q[last]), by_hand.chance(np.diag(p), q[last])
+    # a rejected place is drafted anew, nothing comes of the residual
+    anew = q[last] * kept / (q[last] * kept).sum()
+    misread = by_hand.emitted(q[last], late, by_hand.residual(p[last], q[last]))
+    lost = by_hand.survival(np.minimum(p, q), last, gamma)[-1]
+    return {
+        "residual": float(by_hand.total_variation(anew, p[last])),
+        "positions": float(by_hand.total_variation(misread, p[last])),
+        "bonus": float(lost),
+        "prompt-blind": float(by_hand.total_variation(q.mean(axis=0), q[last])),
+    }
+
+
+def best_token_output(
+    p: np.ndarray = P_TABLE[0], q: np.ndarray = Q_TABLE[0]
+) -> np.ndarray:
+    """Distribution of the word that comes out when the draft's best word is kept with min(1, p/q),
+    as Eq. 1 has it, and else the word is drawn from the residual of the standard rule.
+    """
+    best = int(q.argmax())
+    kept = by_hand.chance(p, q)[best]
+    drawn = np.eye(len(q))[best]
+    return kept * drawn + (1 - kept) * by_hand.residual(p, q)
+
+
+def necessary_length(c: float, depth: int = PAPER_DEPTH) -> float:
+    """Accepted tokens per pass at which a draft of `depth` passes breaks even, v = 1: depth c."""
+    return cost.break_even_block_efficiency(depth, c) - 1
+
+
+def turning_cost(depth: int = PAPER_DEPTH) -> float:
+    """The c at which 1 accepted token per pass is break-even, v = 1: 1 / depth."""
+    return cost.break_even_cost(2.0, depth)
+
+
+def amplification() -> float:
+    """The power with which a ratio of acceptances comes back in E[L], from the printed numbers of
+    chat and math: log of the ratio of E[L] over log of the ratio of alpha.
+    """
+    first = published.published("I").query("quantity == 'alpha_mean'")
+    alpha = first.set_index("domain")["published"]
+    length = published.published("II").set_index("domain")["published"]
+    gaps = [np.log(one["chat"] / one["math"]) for one in (length, alpha)]
+    return float(gaps[0] / gaps[1])
+
+
+def root_children() -> float:
+    """Children of the root in the published run's trees, from its counts of nodes by depth: trees
+    are the nodes over 8.
+    """
+    cells = pd.read_csv(published.DATA / "run_alpha_by_depth_task.csv")
+    counts = cells.groupby("depth")["count"].sum()
+    return float(counts.loc[1] / (counts.sum() / PAPER_NODES))
+
+
+def measured(claim: Claim) -> list[dict]:
+    """The rows of a claim about sources. KeyError: none is measured here."""
+    if claim.fact is not None:
+        name, row, number = READ_OFF[claim.id]
+        return [exact(name, row, number(claim.fact))]
+    if claim.id in pseudo_code():
+        words = "words per pass lost" if claim.id == "bonus" else "total variation"
+        return [exact(words, "three words", pseudo_code()[claim.id])]
+    return WORKED[claim.id]()
+
+
+def _threshold() -> list[dict]:
+    name = "accepted tokens at break-even - 1"
+    return [exact(name, f"c {c:g}", necessary_length(c) - 1) for c in COSTS]
+
+
+def _eq1() -> list[dict]:
+    away = by_hand.total_variation(best_token_output(), P_TABLE[0])
+    return [exact("total variation from p", "three words", float(away))]
+
+
+def _nan() -> list[dict]:
+    return [exact("alpha of a node without a number", "Python", min(1.0, float("nan")))]
+
+
+WORKED: Mapping[str, Callable[[], list[dict]]] = {
+    "threshold": _threshold,
+    "eq1": _eq1,
+    "cubic": lambda: [exact("power of the gap in E[L]", "chat, math", amplification())],
+    "top-k": lambda: [exact("children of the root", "counts", root_children())],
+    "nan": _nan,
+}
+
+
+def _ceiling(fact: Mapping) -> float:
+    """Printed best case less the standard one: every drafted token accepted, and the bonus."""
+    best = cost.speedup_iid(1.0, ARTICLE_GAMMA, fact["c"])
+    return float(np.divide(*fact["printed"]) - best)
+
+
+# numbers read off the authors' code or log, or off the article's example: estimator, row, number
+READ_OFF: Mapping[str, tuple] = {
+    "entropy-kind": (
+        "share of rank correlations in the authors' code",
+        "code",
+        lambda fact: fact["rank_share"],
+    ),
+    "sampled-prompts": (
+        "share of prompts drawn at random in the authors' code",
+        "code",
+        lambda fact: fact["drawn_at_random"],
+    ),
+    "run-time": ("hours in the log", "log", lambda fact: fact["seconds"] / 3600),
+    "devices": (
+        "GB on the second GPU in the log",
+        "log",
+        lambda fact: fact["second_gpu_gb"],
+    ),
+    "example": (
+        "printed - formula",
+        "340/112",
+        lambda fact: np.divide(*fact["printed"]) - cost.speedup_article(*fact["rule"]),
+    ),
+    "best-case": ("printed - standard model", "400/120", _ceiling),
+}
