@@ -216,7 +216,7 @@ def by_cost(rows: pd.DataFrame) -> pd.DataFrame:
 def turns(claim: Claim, rows: pd.DataFrame) -> str:
     """At which edge (of a cost: at which c) the verdict on these rows turns, in words."""
     known = rows.dropna(subset=["estimate", "low", "high"])
-    if known.empty or claim.decides == "defect" or len(known) < len(rows):
+    if known.empty or claim.about == SOURCES or len(known) < len(rows):
         return ""
     if claim.decides == "cost":
         return turns_at_cost(by_cost(known))
@@ -224,10 +224,12 @@ def turns(claim: Claim, rows: pd.DataFrame) -> str:
     low, high = widened(known).T
     if len(least) == 1 and np.isfinite(least[0]) and np.isinf(most).all():
         holds, fails = known["low"].min(), high.min()
-        return f"holds above {holds:.3g}; does not from {fails:.3g}"
+        return f"holds for an edge below {holds:.3g}, does not for one from {fails:.3g}"
     if len(most) == 1 and np.isfinite(most[0]) and np.isinf(least).all():
         holds, fails = known["high"].max(), low.max()
-        return f"holds below {holds:.3g}; does not up to {fails:.3g}"
+        return (
+            f"holds for an edge above {holds:.3g}, does not for one up to {fails:.3g}"
+        )
     return (
         f"holds with edges {_moved(-room(known))}; does not with edges "
         f"{_moved(excess(known))}"
@@ -257,19 +259,26 @@ def turns_at_cost(verdicts: pd.DataFrame) -> str:
 
 def cell(rows: pd.DataFrame) -> str:
     """Rows as one text: least and greatest estimate, and the hull of the intervals: '0.21 to 0.35
-    [0.19, 0.37]'; where nothing was measured, the reason; '' for no rows.
+    [0.19, 0.37]'. Several estimators: one part each, named; where nothing was measured, the reason;
+    '' for no rows.
     """
     known = rows.dropna(subset="estimate")
     if known.empty:
         return "; ".join(dict.fromkeys(rows["note"]))
-    numbers = known[["estimate", "low", "high"]].to_numpy(np.float64)
+    spans = {name: _span(part) for name, part in known.groupby("estimator", sort=False)}
+    if len(spans) == 1:
+        return spans.popitem()[1]
+    return "; ".join(f"{name} {span}" for name, span in spans.items())
+
+
+def _span(rows: pd.DataFrame) -> str:
+    numbers = rows[["estimate", "low", "high"]].to_numpy(np.float64)
     digits = _digits(numbers[np.isfinite(numbers)])
     ends = [
         f"{value:.{digits}f}" for value in (numbers[:, 0].min(), numbers[:, 0].max())
     ]
     text = " to ".join(dict.fromkeys(ends))
-    points = (known["low"] == known["high"]).all()
-    if points or known["low"].isna().all():
+    if (rows["low"] == rows["high"]).all() or rows["low"].isna().all():
         return text
     low, high = np.nanmin(numbers[:, 1]), np.nanmax(numbers[:, 2])
     return f"{text} [{low:.{digits}f}, {high:.{digits}f}]"

@@ -221,7 +221,8 @@ def deeper_less_first(
     the text itself), beside the first drafted token at the same place of the text: prompt_id,
     domain, depth, and `more`, the acceptance of the deeper one less that of the first.
 
-    Acceptance: 0 or 1 at T = 0 (rule "greedy"), at T > 0 ("point-mass") the token's p.
+    Acceptance: 0 or 1 at T = 0 (rule "greedy"), at T > 0 ("point-mass") the token's p (recorded in
+    float32, so `more` is rounded to 6 decimals).
     """
     value = (
         nodes["target_rank"] == 0 if rule == "greedy" else nodes["target_prob"]
@@ -235,7 +236,7 @@ def deeper_less_first(
         for back in range(depth - 1):
             rows = rows[_at(hits, rows, back) == True]  # noqa: E712  (missing past the end)
         more = rows["value"] - _at(first, rows, depth - 1).astype(float)
-        parts.append(rows[["prompt_id", "domain", "depth"]].assign(more=more))
+        parts.append(rows[["prompt_id", "domain", "depth"]].assign(more=more.round(6)))
     return pd.concat(parts, ignore_index=True).dropna(ignore_index=True)
 
 
