@@ -399,6 +399,16 @@ def _exact_ones(verdicts: pd.DataFrame) -> pd.DataFrame:
     return verdicts[of_pairs & verdicts["asked"].isin([AT_0, AT_1])]
 
 
+def costs_said(verdicts: pd.DataFrame) -> str:
+    """At which c each verdict on cost turns, a line for each claim, pair and temperature."""
+    rows = verdicts[verdicts["turns"].str.startswith("v(n)")]
+    lines = [
+        f"* **{row.claim}**, {row.pair}, {row.asked}: {row.turns}."
+        for row in rows.itertuples()
+    ]
+    return "\n".join(lines)
+
+
 def open_said(listed: Mapping[str, Claim], evidence: pd.DataFrame) -> str:
     """One line a claim that could not be measured, with the reason."""
     rows = evidence[evidence["estimate"].isna()]

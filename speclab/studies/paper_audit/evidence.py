@@ -5,7 +5,7 @@ A claim is asked as published (the paper's procedure on greedy text), and by wha
 lossless decoder: at T = 0 `hit[1]`, accepted tokens and replayed chains on greedy text; at T = 1
 `alpha`, or the draft's best tokens under point-mass, on text that was sampled at T = 1. No
 estimator of one temperature is used on text of another. Intervals are of resampled prompts
-(`speclab.stats`). What needs no run stands in `facts`, what depends on costs in `costs`. The
+(`speclab.stats`). What needs no run stands in `formulas`, what depends on costs in `costs`. The
 authors' records are asked the same by the same functions. Knows no model and no figure.
 """
 
@@ -20,8 +20,9 @@ import pandas as pd
 from speclab import replay, score, stats
 from speclab.analysis import association, loops, rungs, significance
 from speclab.analysis.token_kinds import token_kinds
+from speclab.estimates import Estimates
 from speclab.score import POSITION_BIN, Estimator
-from speclab.studies.paper_audit import costs, facts
+from speclab.studies.paper_audit import costs, formulas
 from speclab.studies.paper_audit.author_records import AuthorRecords
 from speclab.studies.paper_audit.claims import (
     AT_0,
@@ -56,7 +57,7 @@ from speclab.studies.paper_audit.estimators import (
 from speclab.studies.paper_audit.side import PairRuns
 
 BETWEEN = "0 < T < 1"  # a way to ask that one claim has: text at temperatures between
-PAPER_DEPTH, ARTICLE_GAMMA, LONG_CHAIN = facts.PAPER_DEPTH, facts.ARTICLE_GAMMA, 8
+PAPER_DEPTH, ARTICLE_GAMMA, LONG_CHAIN = formulas.PAPER_DEPTH, formulas.ARTICLE_GAMMA, 8
 PAPER_ORDER = ("chat", "code", "reasoning", "math")  # of Table I, highest first
 NEIGHBOURS = list(pairwise(PAPER_ORDER))
 CHAT_FIRST = [("chat", other) for other in PAPER_ORDER[1:]]
@@ -404,13 +405,25 @@ def in_frame(
 
 
 def of_sources(listed: Mapping[str, Claim]) -> pd.DataFrame:
-    """The rows of the claims that need no pair (`facts`): COLUMNS."""
+    """The rows of the claims that need no pair (`formulas`): COLUMNS."""
     asked = {
-        (claim.id, SOURCES): partial(facts.measured, claim)
+        (claim.id, SOURCES): partial(formulas.measured, claim)
         for claim in listed.values()
         if claim.about == SOURCES
     }
     return in_frame(listed, SOURCES, asked)
+
+
+def best_gammas(pairs: Mapping[str, PairRuns], grid: costs.Grid) -> Estimates:
+    """The fastest gamma by cost: pair, T, c, slope, domain, estimate, low, high."""
+    parts = []
+    for name, pair in pairs.items():
+        for way, texts in ((AT_0, at_0(pair)), (AT_1, at_1(pair))):
+            table = costs.best_gamma_table(texts.chains, grid)
+            parts.append(table.assign(pair=name, T=way))
+    keys = ["pair", "T", "c", "slope", "domain"]
+    frame = pd.concat(parts, ignore_index=True)[[*keys, "estimate", "low", "high"]]
+    return Estimates(frame, digits=0)
 
 
 # ---- the same asked of other texts ---------------------------------------------------------------

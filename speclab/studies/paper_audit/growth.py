@@ -94,7 +94,9 @@ def growing_roots(trace: pd.DataFrame) -> pd.DataFrame:
 
 
 def growth(grown: pd.DataFrame, roots: pd.DataFrame) -> Estimates:
-    """`growing_trees` of several sources and `growing_roots` by source, quantity and branches."""
+    """`growing_trees` of several sources and `growing_roots` of pairs, by source, quantity and
+    branches.
+    """
     accepted = grown.assign(
         quantity=ACCEPTED,
         estimate=grown["accepted_low"],
@@ -105,7 +107,7 @@ def growth(grown: pd.DataFrame, roots: pd.DataFrame) -> Estimates:
         quantity=LENGTH, estimate=grown["published_length"], low=np.nan, high=np.nan
     )
     ours = roots.rename(columns={"name": "quantity"}).assign(
-        source="this pair, depth 1"
+        source=roots["pair"] + ", depth 1"
     )
     columns = ["source", "quantity", "branches", "estimate", "low", "high"]
     both = pd.concat([accepted, length, ours], ignore_index=True)

@@ -65,7 +65,7 @@ def claims_picture(
     pairs = list(dict.fromkeys(rows["pair"]))
     ids = [name for name in listed if name in set(rows["claim"])]
     figure, grid = figures.subplots(
-        len(ids), len(pairs), height=0.44 * len(ids) + 0.7, squeeze=False
+        len(ids), len(pairs), height=0.52 * len(ids) + 0.7, squeeze=False
     )
     marks = verdicts.set_index(["claim", "pair", "asked"])["verdict"]
     for panels, name in zip(grid, ids, strict=True):
@@ -109,7 +109,7 @@ def _lane(axes, rows: pd.DataFrame, lane: float, look: dict, label: str) -> None
 def _mark(axes, verdict: str, lane: float) -> None:
     mark, colour = MARKS.get(verdict, ("", "black"))
     place = {"transform": axes.get_yaxis_transform(), "verticalalignment": "center"}
-    axes.text(1.02, lane, mark, color=colour, fontsize=7, **place)
+    axes.text(1.02, 1.15 * lane, mark, color=colour, fontsize=6, **place)
 
 
 def _limits(rows: pd.DataFrame, printed: pd.DataFrame) -> tuple[float, float]:
@@ -158,8 +158,8 @@ def costs_picture(
         of_claim = rows[rows["claim"] == name]
         for height, bar in enumerate(reversed(bars)):
             _bar(axes, of_claim, bar, height)
-        for what, c in marked.items():
-            axes.axvline(c, color="black", linewidth=0.8, linestyle=":", label=what)
+        for (what, c), line in zip(marked.items(), (":", "--", "-."), strict=False):
+            axes.axvline(c, color="black", linewidth=0.8, linestyle=line, label=what)
         names = [f"{pair}, {way}, v slope {slope:g}" for pair, way, slope in bars[::-1]]
         axes.set(xscale="log", yticks=range(len(bars)), yticklabels=names)
         axes.tick_params(axis="y", labelsize=5.5, length=0)

@@ -1,6 +1,6 @@
 """The pairs that the audit shows side by side, and the runs of each that it reads."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from speclab import runs
@@ -54,3 +54,21 @@ def of_pairs(profile: Profile, beside: Iterable[str] = ()) -> dict[str, PairRuns
         if name not in found:
             found[name] = runs_of(load_profile(name))
     return found
+
+
+def smallest_domains(pairs: Mapping[str, PairRuns]) -> dict[str, int]:
+    """Prompts of the smallest domain of each pair."""
+    return {
+        name: int(pair.greedy.trace.groupby("domain")["prompt_id"].nunique().min())
+        for name, pair in pairs.items()
+    }
+
+
+def caveat(pairs: Mapping[str, PairRuns]) -> str:
+    """What pictures of these pairs are not about, in one sentence without its full stop."""
+    if "paper" in pairs:
+        return "Each number is of the pair that it is drawn for"
+    return (
+        f"Measured on {' and '.join(pairs)} only; nothing here is of the paper's pair, "
+        "Llama-2-7B-Chat with TinyLlama"
+    )
