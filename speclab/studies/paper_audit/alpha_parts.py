@@ -11,7 +11,7 @@ from speclab import figures, score, stats
 from speclab.analysis import association, published
 from speclab.analysis.published import AuthorRecords
 from speclab.estimates import Estimates, stack
-from speclab.studies.paper_audit.evidence import shares_alone
+from speclab.studies.paper_audit.estimators import shares_alone
 
 FACTORS = {
     "rank": "rank",

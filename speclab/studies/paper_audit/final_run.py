@@ -15,7 +15,7 @@ from speclab.analysis import published, significance
 from speclab.analysis.published import AuthorRecords
 from speclab.estimates import Estimates
 from speclab.studies.paper_audit import alpha_parts
-from speclab.studies.paper_audit.evidence import shares_alone
+from speclab.studies.paper_audit.estimators import shares_alone
 
 TOLERANCE = 1e-6  # ours are float32
 LEVEL = 0.05
