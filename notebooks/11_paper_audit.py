@@ -251,7 +251,8 @@ ctx.say(claims.open_said(listed, found))
 # %%
 ctx.export(verdicts, "verdicts")
 ctx.export(found, "evidence")
-ctx.export(evidence.record_evidence(records), "records-evidence")
+if records:
+    ctx.export(evidence.record_evidence(records), "records-evidence")
 
 # %% [markdown]
 # <details><summary>What decides each claim, and why that estimator</summary>
