@@ -287,7 +287,7 @@ versus = accepted.specialist_against(tried, trained, objectives[0])
 ctx.table(versus, "specialist")
 
 # %%
-words = "more in", "less in", "no more and no less, as far as can be told, in"
+words = "more in", "less in", "neither more nor less that could be told in"
 own = gained.at(draft=candidates.SPECIALIST, domain=domains).sentence(
     *words, within="estimator"
 )
@@ -343,8 +343,9 @@ assert either.value >= alone.frame["estimate"].max()
 # as if in 16 bits), v = 1, o = 0. They are a **bound, not a measurement**.
 #
 # The speed-up is predicted from the replayed chains of all prompts at T = 0, at each draft's own
-# best gamma (chosen on the same prompts: slightly flattering). Intervals resample prompts; the
-# costs stand. Of drafts with several seeds, the first.
+# best gamma (chosen on the same prompts: slightly flattering). Intervals resample prompts; gamma
+# and costs are held fixed in them, so they leave out what choosing gamma adds. Of drafts with
+# several seeds, the first.
 
 # %%
 timed = speed.timed_prompts(
@@ -378,8 +379,9 @@ ctx.say(
 assert (table["speedup"] > 0).all()
 
 # %% [markdown]
-# Which drafts are beaten by another that costs no more and accepts no less? The others are the
-# *front*: what to choose from, whatever a pass of the target costs.
+# Which drafts are beaten, by the estimates, by another that costs no more and accepts no less? The
+# others are the *front*: what to choose from, whatever a pass of the target costs. (Intervals that
+# overlap leave open who is beaten.)
 
 # %%
 front = "; ".join(table["draft"][table["front"]])

@@ -185,7 +185,7 @@ def test_where_on_the_grid_each_verdict_stands():
         "has no case": "c = 1",
     }
     assert cost_sweep.in_words(found, "it") == (
-        "* v = 1: it is worth it at c = 0.1, and 0.3 to 0.4; cannot be told at c = 0.2; "
-        "has no case at c = 1\n"
+        "* v = 1: it is worth it at c = 0.1, and 0.3 to 0.4; has no case at c = 1; "
+        "cannot be told at c = 0.2\n"
         "* measured: it cannot be told at c = 0.1 to 1"
     )

@@ -434,7 +434,7 @@ def test_outside_loops_the_loop_buys_nothing():
     ]
     assert (
         study.same_choice(best)
-        == "The best gamma moves outside loops in code (4 becomes 0)."
+        == "On these prompts the best gamma is another outside loops in code (4 becomes 0)."
     )
     curves = study.loop_curves(beside, 4).at(text="T = 0 outside loops")
     assert curves.frame["estimate"].tolist() == [1, 1, 1, 1]
@@ -445,4 +445,4 @@ def test_a_choice_that_stays_is_said_to():
         (text, "code", 3, 3, 3) for text in ("T = 0", "T = 0 outside loops", "T = 1")
     ]
     said = study.same_choice(table_of(rows, ["text", "domain"]))
-    assert said == "The best gamma is the same outside loops in every domain."
+    assert "the same number outside loops in every domain" in said

@@ -130,7 +130,6 @@ def test_policies_by_hand():
         choose.block_counts(trace, known),
         known,
         costs,
-        {"code": 0.9, "chat": 0.1},
         routes,
     )
     assert list(found) == [
@@ -331,7 +330,7 @@ def test_equal_settings_do_the_same():
     for low, high, word in (
         (0.1, 0.2, "up"),
         (-0.2, -0.1, "down"),
-        (0, 0, "does the same as"),
+        (0, 0, "in every resample the same as"),
         (-0.1, 0.1, "cannot be told apart from"),
         (0, 0.1, "cannot be told apart from"),
     ):

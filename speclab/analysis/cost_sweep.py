@@ -111,9 +111,10 @@ def stretches(found: Estimates, margin: float = MARGIN) -> dict[str, str]:
     run = np.cumsum([True, *(a != b for a, b in pairwise(verdicts))])
     said: dict[str, list[str]] = {}
     for _, own in rows.assign(verdict=verdicts).groupby(run, sort=False):
-        ends = dict.fromkeys(f"{c:g}" for c in (own["c"].iloc[0], own["c"].iloc[-1]))
+        ends = dict.fromkeys(f"{c:.2g}" for c in (own["c"].iloc[0], own["c"].iloc[-1]))
         said.setdefault(own["verdict"].iloc[0], []).append(" to ".join(ends))
-    return {verdict: "c = " + ", and ".join(parts) for verdict, parts in said.items()}
+    in_order = [v for v in (WORTH, LOSS, NO_CASE, OPEN) if v in said]
+    return {verdict: "c = " + ", and ".join(said[verdict]) for verdict in in_order}
 
 
 def in_words(found: Estimates, what: str, margin: float = MARGIN) -> str:

@@ -526,19 +526,22 @@ def loop_numbers(
 
 
 def same_choice(best: Estimates) -> str:
-    """Is the best gamma of each domain the same outside loops? In words."""
+    """Is the best gamma of each domain, on these prompts, another outside loops? In words."""
     wide = best.frame.pivot(index="domain", columns="text", values="estimate")
     wide = wide.loc[pd.unique(best.frame["domain"])].astype(int)
     moved = wide[wide[loops.WHOLE] != wide[loops.OUTSIDE]]
     if moved.empty:
-        return "The best gamma is the same outside loops in every domain."
+        return (
+            "On these prompts the best gamma is the same number outside loops in every domain; the "
+            "table's ranges say how sure each is."
+        )
     said = [
         f"{domain} ({whole} becomes {outside})"
         for domain, whole, outside in zip(
             moved.index, moved[loops.WHOLE], moved[loops.OUTSIDE], strict=True
         )
     ]
-    return f"The best gamma moves outside loops in {', '.join(said)}."
+    return f"On these prompts the best gamma is another outside loops in {', '.join(said)}."
 
 
 # ---- between T = 0 and T = 1, and other seeds ----------------------------------------------------

@@ -257,7 +257,8 @@ def turning_in_words(crowd: Estimates) -> str:
     for domain, rows in groups:
         turn, least, most = turning(rows), rows["batch"].min(), rows["batch"].max()
         unsteady = "" if turn.steady else ", but not in one direction"
-        pays, slows = f"does not pay at {least}", f"does not slow at {most}"
+        pays = f"cannot be told to pay at {least}"
+        slows = f"cannot be told to slow at {most}"
         if turn.pays_to:
             pays = f"pays up to {turn.pays_to}"
         if turn.off_from:

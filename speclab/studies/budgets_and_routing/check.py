@@ -84,32 +84,40 @@ def against_prices(
 @dataclass(frozen=True)
 class Outcome:
     """`measured`: the policy's speed-up; `promise`, `forecast`: what the two prices say of it;
-    `over_forecast`: measured over forecast, prompt by prompt.
+    `over_promise`, `over_forecast`: measured over each, prompt by prompt. margin: how far either
+    may be off and still count as right, named beforehand (0.1: 10 %).
     """
 
     measured: Interval
+    over_promise: Interval
     over_forecast: Interval
     promise: float
     forecast: float
+    margin: float = 0.1
 
     @property
-    def kept(self) -> bool:
-        """The promise lies inside the measured interval."""
-        return self.measured.low <= self.promise <= self.measured.high
+    def kept(self) -> str:
+        """What became of the promise: 'kept', 'not kept' or 'cannot be told' (`verdict`)."""
+        return self.verdict(self.over_promise, "kept", "not kept")
 
     @property
-    def agrees(self) -> bool:
-        """The forecast lies inside the measured interval."""
-        return self.measured.low <= self.forecast <= self.measured.high
+    def agrees(self) -> str:
+        """Whether the forecast was 'right', 'wrong' or 'cannot be told'."""
+        return self.verdict(self.over_forecast, "right", "wrong")
+
+    def verdict(self, ratio: Interval, right: str, wrong: str) -> str:
+        """`right` if all of the interval of measured over predicted lies within the margin around
+        1, `wrong` if all of it lies outside, on one side, else 'cannot be told'.
+        """
+        least, most = 1 - self.margin, 1 + self.margin
+        if least <= ratio.low and ratio.high <= most:
+            return right
+        if ratio.high < least or ratio.low > most:
+            return wrong
+        return "cannot be told"
 
     def in_words(self) -> str:
-        """Whether the promise was kept, the forecast was right, and the price of a block."""
-        kept = (
-            "kept"
-            if self.kept
-            else "**not kept**, and 'measured here' is off by as much"
-        )
-        side = "inside" if self.agrees else "outside"
+        """Whether the promise was kept and the forecast right, and the price of a block."""
         prices = direction(
             self.over_forecast,
             above="blocks took less than their price",
@@ -118,20 +126,23 @@ class Outcome:
             than=1,
         )
         return (
-            f"Speed-up measured **{self.measured}**. The promise is {self.promise:.3f}: {kept}. "
-            f"The forecast is {self.forecast:.3f}, {side} the interval. Measured over forecast is "
-            f"{self.over_forecast}: {prices}."
+            f"Speed-up measured **{self.measured}**. The promise is {self.promise:.3f}; measured "
+            f"over promise is {self.over_promise}. Kept to within {self.margin:.0%}? "
+            f"**{self.kept}**. The forecast is {self.forecast:.3f}; measured over forecast is "
+            f"{self.over_forecast}: {self.agrees} to within {self.margin:.0%}; {prices}."
         )
 
 
-def outcome(each: pd.DataFrame) -> Outcome:
-    """The speed-ups of all checked prompts together; the interval resamples prompts."""
+def outcome(each: pd.DataFrame, margin: float = 0.1) -> Outcome:
+    """The speed-ups of all checked prompts together; intervals resample prompts."""
     plain_s = each["plain_s"].sum()
     return Outcome(
         _ratio(each, "plain_s", "policy_s"),
+        _ratio(each, "promised_s", "policy_s"),
         _ratio(each, "forecast_s", "policy_s"),
         float(plain_s / each["promised_s"].sum()),
         float(plain_s / each["forecast_s"].sum()),
+        margin,
     )
 
 

@@ -19,7 +19,7 @@ from speclab.score import POOLED, domains_in
 from speclab.studies.budgets_and_routing import machines, online, serving
 
 ALWAYS = "always"
-SAME = "does the same as"
+SAME = "in every resample the same as"
 
 
 def text_frame(prompts: Sequence[Prompt], bare: bool = False) -> pd.DataFrame:
@@ -34,7 +34,6 @@ def judged_policies(
     counted: pd.DataFrame,
     settings: Settings,
     costs: Costs,
-    mix: Mapping[str, float],
     routes: Mapping[str, Mapping[str, str]],
     max_new_tokens: int | None = None,
     blocks: int = 2,
@@ -42,20 +41,15 @@ def judged_policies(
     """What every policy costs every prompt on a machine: a judged frame by policy, settings fitted
     on other prompts than they are judged on (but the oracle's).
 
-    never (plain), always (one setting, the best for the mix), per-domain (the true domain's), one
-    for each of `routes` (a router's name -> prompt_id -> domain or UNKNOWN), online
+    never (plain), always (one setting, the best for all prompts), per-domain (the true domain's),
+    one for each of `routes` (a router's name -> prompt_id -> domain or UNKNOWN), online
     (`online.online`: `blocks` blocks by the best setting that drafts), oracle (each prompt's own
     best). counted: `choose.block_counts` of the trace and settings, plain among them.
     """
     prices = choose.price(counted, settings, costs)
-    frames = {
-        serving.NEVER: prices.judged(PLAIN),
-        ALWAYS: serving.best_for_mix(prices, mix),
-        "per-domain": choose.cross_fit(prices),
-    }
-    frames |= {
-        name: choose.cross_fit(prices, taken_for) for name, taken_for in routes.items()
-    }
+    frames = {serving.NEVER: prices.judged(PLAIN)}
+    for name, taken_for in _that_choose(prices, routes).items():
+        frames[name] = choose.cross_fit(prices, taken_for)
     drafts = choose.price(counted, machines.that_draft(settings), costs)
     first = choose.setting_by_domain(drafts)[UNKNOWN]
     walks = online.text_walks(trace, settings, costs, max_new_tokens)
@@ -64,11 +58,42 @@ def judged_policies(
     return frames
 
 
+def _that_choose(
+    prices: choose.Prices, routes: Mapping[str, Mapping[str, str]]
+) -> dict[str, Mapping[str, str] | None]:
+    """What each policy that fits settings takes a prompt for (None: its own domain)."""
+    for_all = dict.fromkeys(prices.prompts["prompt_id"], UNKNOWN)
+    return {ALWAYS: for_all, "per-domain": None, **routes}
+
+
+def chosen_again(
+    counted: pd.DataFrame,
+    settings: Settings,
+    costs: Costs,
+    routes: Mapping[str, Mapping[str, str]],
+) -> dict[str, np.ndarray]:
+    """`choose.refitted` of every policy of `judged_policies` that fits settings, by name."""
+    prices = choose.price(counted, settings, costs)
+    return {
+        name: choose.refitted(prices, taken_for)
+        for name, taken_for in _that_choose(prices, routes).items()
+    }
+
+
 def speeds(
-    frames: Mapping[str, Mapping[str, pd.DataFrame]], baseline: str = ALWAYS
+    frames: Mapping[str, Mapping[str, pd.DataFrame]],
+    baseline: str = ALWAYS,
+    again: Mapping[str, Mapping[str, np.ndarray]] | None = None,
 ) -> Estimates:
-    """`choose.paired_speeds` of judged frames by machine: machine, policy, quantity, domain."""
-    parts = {name: choose.paired_speeds(own, baseline) for name, own in frames.items()}
+    """`choose.paired_speeds` of judged frames by machine: machine, policy, quantity, domain.
+
+    again: `chosen_again` by machine; without it every setting is held fixed in the resamples.
+    """
+    again = again or {}
+    parts = {
+        name: choose.paired_speeds(own, baseline, again=again.get(name))
+        for name, own in frames.items()
+    }
     return Estimates.stacked(parts, "machine", digits=3)
 
 
@@ -79,7 +104,7 @@ def pooled_changes(found: Estimates, **keys) -> Estimates:
 
 def told_change(change, above: str, below: str) -> str:
     """`estimates.direction` of a policy's change; SAME where it is 0 in every resample (equal
-    settings).
+    settings in each).
     """
     neither = SAME if change.low == change.high == 0 else "cannot be told apart from"
     return direction(change, above, below, neither)
@@ -175,15 +200,17 @@ def wrong_routes(
     taken for `taken_for` (each domain, and UNKNOWN) minus that of the right route; domain,
     taken_for.
 
-    Positive: the other domain's setting happens to be faster on these prompts.
+    Positive: the other domain's setting happens to be faster on these prompts. Settings are chosen
+    again in every resample.
     """
     ids, domains = prices.prompts["prompt_id"], domains_in(prices.prompts)
-    frames = {"right": choose.cross_fit(prices, folds=folds)}
-    for label in (*domains, UNKNOWN):
-        frames[label] = choose.cross_fit(prices, dict.fromkeys(ids, label), folds)
-    found = Estimates(
-        choose.paired_speeds(frames, "right").rename(columns={"policy": "taken_for"})
-    )
+    labels = {label: dict.fromkeys(ids, label) for label in (*domains, UNKNOWN)}
+    frames, again = {}, {}
+    for name, routes in ({"right": None} | labels).items():
+        frames[name] = choose.cross_fit(prices, routes, folds)
+        again[name] = choose.refitted(prices, routes, folds)
+    table = choose.paired_speeds(frames, "right", again=again)
+    found = Estimates(table.rename(columns={"policy": "taken_for"}))
     rows = found.at(quantity="minus_baseline", domain=list(domains)).frame
     numbers = ["estimate", "low", "high"]
     rows[numbers] = (rows[numbers] * scale).round(6) + 0.0

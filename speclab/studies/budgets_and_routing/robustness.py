@@ -53,15 +53,18 @@ def misestimated(
     folds: int = 5,
 ) -> pd.DataFrame:
     """What it costs to choose per domain from acceptance that is wrong by a factor: `paired_speeds`
-    with the choice from the truth (`x1`).
+    with the choice from the truth (`x1`); all choose again in every resample.
     """
     true = choose.price(choose.block_counts(trace, settings), settings, costs)
     frames = {"x1": choose.cross_fit(true, folds=folds)}
+    again = {"x1": choose.refitted(true, folds=folds)}
     for factor in believed:
         counted = choose.block_counts(perturb(trace, factor), settings)
         wrong = choose.price(counted, settings, costs)
-        frames[f"x{factor:g}"] = choose.cross_fit(wrong, folds=folds, paid=true)
-    return choose.paired_speeds(frames, "x1")
+        name = f"x{factor:g}"
+        frames[name] = choose.cross_fit(wrong, folds=folds, paid=true)
+        again[name] = choose.refitted(wrong, folds=folds, paid=true)
+    return choose.paired_speeds(frames, "x1", again=again)
 
 
 def sampled_prices(
@@ -78,13 +81,19 @@ def sampled_prices(
 
 
 def other_temperature(cold: choose.Prices, warm: choose.Prices) -> pd.DataFrame:
-    """Settings chosen at T = 1 and at T = 0, serving text sampled at T = 1: `paired_speeds`."""
+    """Settings chosen at T = 1 and at T = 0, serving text sampled at T = 1: `paired_speeds`; both
+    choose again in every resample.
+    """
     frames = {
         "chosen at T = 1": choose.cross_fit(warm),
         "chosen at T = 0": choose.cross_fit(cold, paid=warm),
         NEVER: warm.judged(PLAIN),
     }
-    return choose.paired_speeds(frames, "chosen at T = 1")
+    again = {
+        "chosen at T = 1": choose.refitted(warm),
+        "chosen at T = 0": choose.refitted(cold, paid=warm),
+    }
+    return choose.paired_speeds(frames, "chosen at T = 1", again=again)
 
 
 def together(wrong: pd.DataFrame, warm: pd.DataFrame) -> Estimates:
