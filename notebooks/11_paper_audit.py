@@ -197,7 +197,8 @@ ctx.save(
 )
 
 # %% [markdown]
-# The same as a table, with what depends on c:
+# The same as a table, with what depends on c: it holds (✓), does not hold (✗), cannot be told (?),
+# depends on c (c), the pair has too few prompts (few), or nothing here answers it (–).
 
 # %%
 notebook.show_table(claims.beside(verdicts))
@@ -220,7 +221,10 @@ ctx.save(
 )
 
 # %%
-ctx.say(claims.costs_said(verdicts))
+ctx.say(
+    "Of the c that were asked, those at which every pair, temperature and slope give the same "
+    "verdict:\n\n" + claims.costs_said(listed, found)
+)
 
 # %% [markdown]
 # ### What needs no pair

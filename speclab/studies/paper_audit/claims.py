@@ -322,19 +322,28 @@ def table(
     return pd.DataFrame(lines)
 
 
+SIGNS = {  # of a table of many verdicts
+    HOLDS: "✓",
+    FAILS: "✗",
+    NO_CONDITION: "✗",
+    UNKNOWN: "?",
+    TURNS: "c",
+    TOO_FEW: "few",
+    NOT_TESTED: "–",
+}
+
+
 def beside(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """The verdicts bound to a pair side by side: claim, said, and a column for each pair and way to
-    ask; '' where nothing is asked.
+    """The verdicts bound to a pair side by side, as SIGNS: claim, said, and a column for each pair
+    and way of ASKED; '' where nothing is asked.
     """
-    bound = verdicts[verdicts["pair"] != SOURCES]
+    bound = verdicts[(verdicts["pair"] != SOURCES) & verdicts["asked"].isin(ASKED)]
     columns = bound["pair"] + ", " + bound["asked"]
-    wide = bound.assign(column=columns).pivot(
-        index=["claim", "said"], columns="column", values="verdict"
-    )
+    signs = bound.assign(column=columns, sign=bound["verdict"].map(SIGNS))
+    wide = signs.pivot(index=["claim", "said"], columns="column", values="sign")
     order = list(dict.fromkeys(columns))
-    in_order = bound[["claim", "said"]].drop_duplicates()
     shown = wide[order].rename_axis(columns=None).reset_index().fillna("")
-    shown[order] = shown[order].map(lambda text: text.removesuffix(" here"))
+    in_order = bound[["claim", "said"]].drop_duplicates()
     return in_order.merge(shown, on=["claim", "said"])
 
 
@@ -399,13 +408,22 @@ def _exact_ones(verdicts: pd.DataFrame) -> pd.DataFrame:
     return verdicts[of_pairs & verdicts["asked"].isin([AT_0, AT_1])]
 
 
-def costs_said(verdicts: pd.DataFrame) -> str:
-    """At which c each verdict on cost turns, a line for each claim, pair and temperature."""
-    rows = verdicts[verdicts["turns"].str.startswith("v(n)")]
-    lines = [
-        f"* **{row.claim}**, {row.pair}, {row.asked}: {row.turns}."
-        for row in rows.itertuples()
-    ]
+def costs_said(listed: Mapping[str, Claim], evidence: pd.DataFrame) -> str:
+    """At which c each claim about cost has one verdict for every pair, temperature and slope that
+    was asked; a line a claim.
+    """
+    lines = []
+    for claim in listed.values():
+        rows = evidence[evidence["claim"] == claim.id]
+        if claim.decides != "cost" or rows.empty:
+            continue
+        bars = [by_cost(part) for _, part in rows.groupby(["pair", "asked"])]
+        verdicts = pd.concat(bars).groupby("c")["verdict"].agg(set)
+        parts = []
+        for name in (HOLDS, FAILS):
+            cs = [f"{c:g}" for c, known in verdicts.items() if known == {name}]
+            parts.append(f"{name.removesuffix(' here')} at {', '.join(cs) or 'none'}")
+        lines.append(f"* **{claim.id}**: {'; '.join(parts)}.")
     return "\n".join(lines)
 
 
