@@ -108,8 +108,9 @@ domains = list(score.domains_in(greedy.nodes))
 # `corrected` the estimator, named beside it, that answers what the published number is used for.
 #
 # All intervals are 95 % and *clustered*: as many prompts as there are, drawn anew with replacement,
-# give the number once more; of 2,000 such draws the middle 95 % are the interval. Whole prompts are
-# drawn, because the nodes of one text have its difficulty in common and are not independent.
+# give the number once more; of 2,000 such draws the middle 95 % (a little more where prompts are
+# few: section 4) are the interval. Whole prompts are drawn, because the nodes of one text have its
+# difficulty in common and are not independent.
 #
 # The pairs differ, so the columns `published` and `ours_as_published` are not expected to agree in
 # level.
@@ -291,8 +292,8 @@ ctx.say(
 # ## 4. How sure can so many nodes make us, and how many prompts would be enough?
 # A table of thousands of nodes invites an interval for independent nodes, mean ± 1.96 sd/√n. But
 # nodes share a tree and trees share a text. Resampling whole prompts gives the interval that a new
-# set of prompts would bear out. The square of the ratio of the two widths is the **design effect**:
-# so many nodes are worth one independent node.
+# set of prompts would bear out. The ratio of the two variances of the mean, prompts as the unit
+# over nodes as the unit, is the **design effect**: so many nodes are worth one independent node.
 
 # %%
 published_alpha = rungs.at(name="published_alpha, T = 0", domain=domains)
@@ -302,12 +303,13 @@ ctx.table(effect, "design-effect")
 # %%
 worst = effect.loc[effect["design_effect"].idxmax()]
 ctx.say(
-    f"**Design effect**: {effect['design_effect'].min():.2g} to {worst['design_effect']:.2g}. In "
-    f"{worst.name}, {worst['nodes']:,.0f} nodes say as much as "
-    f"{worst['nodes'] / worst['design_effect']:,.0f} independent ones."
+    f"**Design effect**: {effect['design_effect'].min():.2g} to {worst['design_effect']:.2g} "
+    f"[{worst['low']:.2g}, {worst['high']:.2g}]. In {worst.name}, {worst['nodes']:,.0f} nodes say "
+    f"as much as {worst['nodes'] / worst['design_effect']:,.0f} independent ones."
 )
 
 # %%
+wider = (effect["half_width_prompts"] / effect["half_width_nodes"]).max()
 ctx.plot(
     certainty.both_intervals(published_alpha, effect),
     x="domain",
@@ -316,7 +318,7 @@ ctx.plot(
     y="published_alpha, T = 0",
     slug="design-effect",
     caption="published_alpha with the interval that takes nodes as independent and the one that "
-    f"resamples prompts, which is up to {worst['design_effect'] ** 0.5:.1f} times as wide.",
+    f"resamples prompts, which is up to {wider:.1f} times as wide.",
 )
 
 # %% [markdown]

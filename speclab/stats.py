@@ -5,23 +5,26 @@ independent: intervals resample prompts within a domain, and tests move whole pr
 rows (`score.Estimator`) become per-prompt sums times a matrix of prompt weights.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from scipy.special import ndtr, stdtrit
 
 from speclab import score
 from speclab.score import Estimator, domains_in, require
 
 RESAMPLES, MIN_PROMPTS = 2000, 5
-BOUNDS = (0.025, 0.975)  # of every interval
+FEW_PROMPTS = 20  # a domain; intervals of fewer cover less than they say (notebook 03)
+EXPANDED, BOOTSTRAP_T = "expanded", "bootstrap-t"
+STEP = 1e-4  # change of a prompt's weight in a derivative; the error is of the order of its square
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its 95 % percentile interval over resampled prompts; `str()` gives '0.565
-    [0.551, 0.579]'.
+    """An estimate with its 95 % interval over resampled prompts (`bounds_of`), and the prompts of
+    all domains; `str()` gives '0.565 [0.551, 0.579]'.
     """
 
     estimate: float
@@ -30,7 +33,7 @@ class Interval:
     n_prompts: int
 
     @classmethod
-    def of(cls, draws: np.ndarray, n_prompts: int, what: str) -> "Interval":
+    def of(cls, draws: np.ndarray, prompts: "Prompts", what: str) -> "Interval":
         """The interval of draws (1 + n,): the estimate, then its resamples; ValueError if `what` is
         undefined on the frame itself.
         """
@@ -38,8 +41,8 @@ class Interval:
             raise ValueError(
                 f"{what} is undefined on this frame (nothing to divide by)"
             )
-        low, high = bounds_of(draws[1:])
-        return cls(float(draws[0]), float(low), float(high), n_prompts)
+        low, high = bounds_of(draws[1:], prompts.fewest)
+        return cls(float(draws[0]), float(low), float(high), len(prompts.domain))
 
     def __str__(self) -> str:
         return f"{self.estimate:.3f} [{self.low:.3f}, {self.high:.3f}]"
@@ -55,6 +58,18 @@ class Prompts:
     domain: np.ndarray
     domains: tuple[str, ...]
     weights: np.ndarray
+
+    @property
+    def fewest(self) -> int:
+        """Prompts of the smallest domain: what an interval over several domains goes by."""
+        return int(np.bincount(self.domain).min())
+
+    @property
+    def by_row(self) -> np.ndarray:
+        """What the intervals of the rows of `score.across` go by: each domain's own prompts, then
+        twice the fewest.
+        """
+        return np.array([*np.bincount(self.domain), self.fewest, self.fewest])
 
     def totals(self, columns: np.ndarray) -> np.ndarray:
         """Per-prompt sums (prompts, k) of row values (rows, k)."""
@@ -76,7 +91,7 @@ def prompts_of(
     """Prompts of a frame, resampled n times within each domain; the same prompts and seed give the
     same weights, whatever the rows.
 
-    ValueError if a domain has fewer than 5 prompts: a percentile interval of fewer means nothing.
+    ValueError if a domain has fewer than 5 prompts: an interval of fewer means nothing.
     """
     require(frame, [cluster], "frame")
     if n < 1:
@@ -109,37 +124,106 @@ def prompts_of(
     return Prompts(rows, domain, domains, weights)
 
 
-def bounds_of(draws: np.ndarray) -> np.ndarray:
-    """Percentile bounds (2, ...) over axis 0 of resampled values; undefined (NaN) if more than 5 %
-    of the resamples are.
+def levels_of(n_prompts: int) -> np.ndarray:
+    """Quantile levels (2,) of a 95 % interval from resamples of so many prompts (a domain):
+    Phi(-+ sqrt(n / (n - 1)) t), t of n - 1 degrees of freedom.
+
+    The expanded percentile interval (Hesterberg 2015, What Teachers Should Know About the
+    Bootstrap, The American Statistician 69): the plain one, levels 0.025 and 0.975, is as narrow as
+    one from a variance over n, not n - 1, and from normal quantiles. Both agree for many prompts.
     """
+    assert n_prompts >= 2
+    t = stdtrit(n_prompts - 1, np.array([0.025, 0.975]))
+    return ndtr(np.sqrt(n_prompts / (n_prompts - 1)) * t)
+
+
+def bounds_of(draws: np.ndarray, n_prompts: int | Sequence[int]) -> np.ndarray:
+    """Expanded percentile bounds (2, ...) over axis 0 of resampled values (n, ...); undefined (NaN)
+    if more than 5 % of the resamples are. `n_prompts`: of the smallest domain, or one number for
+    each entry of axis 1.
+    """
+    if np.ndim(n_prompts) == 0:
+        return _quantiles(draws, levels_of(n_prompts))
+    rows = [bounds_of(draws[:, row], size) for row, size in enumerate(n_prompts)]
+    return np.stack(rows, axis=1)
+
+
+def _quantiles(draws: np.ndarray, levels: Sequence[float]) -> np.ndarray:
     undefined = np.isnan(draws).mean(axis=0) > 0.05
-    bounds = np.nanquantile(np.where(undefined, 0.0, draws), BOUNDS, axis=0)
+    bounds = np.nanquantile(np.where(undefined, 0.0, draws), levels, axis=0)
     return np.where(undefined, np.nan, bounds)
 
 
+def studentised_bounds(values: np.ndarray, errors: np.ndarray) -> np.ndarray:
+    """Bootstrap-t bounds (2, ...) from values (1 + n, ...) and their standard errors: the sample's,
+    then those of its resamples (Efron 1982, The Jackknife, the Bootstrap and Other Resampling
+    Plans). For numbers whose spread grows with them, such as a ratio of variances.
+    """
+    far = score.divide(values[1:] - values[0], errors[1:])
+    low, high = _quantiles(far, (0.025, 0.975))
+    return np.stack([values[0] - high * errors[0], values[0] - low * errors[0]])
+
+
+def standard_errors(
+    prompts: Prompts, totals: np.ndarray, value: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Standard errors (1 + n, ...) of value(sums) in the sample and in each resample; `value` maps
+    sums of the domains (1 + n, domains, k) to (1 + n, ...).
+
+    By the influence of each prompt (infinitesimal jackknife; Efron 1982): what the value changes
+    by with the prompt's weight. ValueError: see `prompts_of`.
+    """
+    sums = prompts.resampled(totals)
+    variance = 0.0
+    for number, size in enumerate(np.bincount(prompts.domain)):
+        mean = square = 0.0
+        for prompt in np.flatnonzero(prompts.domain == number):
+            step = np.zeros_like(sums)
+            step[:, number] = STEP * totals[prompt]
+            influence = (value(sums + step) - value(sums - step)) / (2 * STEP)
+            share = prompts.weights[:, prompt] / size
+            share = share.reshape(-1, *[1] * (influence.ndim - 1))
+            mean = mean + share * influence
+            square = square + share * influence**2
+        variance = variance + np.maximum(square - mean**2, 0) * size**2 / (size - 1)
+    return np.sqrt(variance)
+
+
 def by_domain(
-    frame: pd.DataFrame, estimator: Estimator, n: int = RESAMPLES, seed: int = 0
+    frame: pd.DataFrame,
+    estimator: Estimator,
+    n: int = RESAMPLES,
+    seed: int = 0,
+    method: str = EXPANDED,
 ) -> pd.DataFrame:
     """Estimates with intervals, long: estimator, domain, estimate, low, high, per_prompt,
     n_prompts.
 
     Domains of the frame, then `all` (mean of the domain values) and `pooled` (over rows).
     `per_prompt` is the mean over prompts of each prompt's own value: it differs where prompts
-    differ in length. An undefined member (nothing to divide by) is NaN.
+    differ in length. An undefined member (nothing to divide by) is NaN. `method`: "expanded"
+    (`bounds_of`; a domain's by its own prompts, the last two by the fewest), or "bootstrap-t"
+    (`studentised_bounds`).
     """
+    if method not in (EXPANDED, BOOTSTRAP_T):
+        raise ValueError(f"method is {method!r}; allowed: 'expanded', 'bootstrap-t'")
     prompts = prompts_of(frame, n, seed)
     totals = prompts.totals(estimator.columns(frame))
-    values = score.across(
-        estimator.value, prompts.resampled(totals)
-    )  # (1 + n, domains + 2, m)
-    low, high = bounds_of(values[1:])
+
+    def value(sums: np.ndarray) -> np.ndarray:  # (1 + n, domains + 2, m)
+        return score.across(estimator.value, sums)
+
+    values, counts = value(prompts.resampled(totals)), np.bincount(prompts.domain)
+    if method == BOOTSTRAP_T:
+        errors = standard_errors(prompts, totals, value)
+        low, high = studentised_bounds(values, errors)
+    else:
+        low, high = bounds_of(values[1:], prompts.by_row)
     each = estimator.value(totals)
     own = np.stack(
         [each[prompts.domain == d].mean(axis=0) for d in range(len(prompts.domains))]
     )
     own = np.vstack([own, own.mean(axis=0), each.mean(axis=0)])
-    counts = np.bincount(prompts.domain)
     names = [*prompts.domains, score.ALL, score.POOLED]
     labels = estimator.labels(values.shape[-1])
     return pd.DataFrame(
@@ -183,10 +267,10 @@ def bootstrap(
             rows = [order[first[i] : first[i] + sizes[i]] for i in drawn]
             values.append(statistic(frame.iloc[np.concatenate(rows)]))
         values = np.array(values, np.float64)
-    return Interval.of(values, prompts.weights.shape[1], "the statistic")
+    return Interval.of(values, prompts, "the statistic")
 
 
-def interval_of(draws: np.ndarray, n_prompts: int, what: str) -> Interval:
+def interval_of(draws: np.ndarray, prompts: Prompts, what: str) -> Interval:
     """The interval of draws (1 + n,): the estimate, then its resamples.
 
     ValueError if `what` is undefined, here or in over 5 % of them.
@@ -196,7 +280,7 @@ def interval_of(draws: np.ndarray, n_prompts: int, what: str) -> Interval:
             f"{what} is undefined here, or in over 5 % of the resamples: "
             "too few rows; record more prompts or take fewer bins"
         )
-    return Interval.of(draws, n_prompts, what)
+    return Interval.of(draws, prompts, what)
 
 
 def scalar_totals(

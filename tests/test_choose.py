@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import toy_pair
 
+from speclab import stats
 from speclab.analysis import choose, published
 from speclab.analysis.choose import PLAIN, UNKNOWN, Prices
 from speclab.cost import Costs
@@ -326,14 +327,14 @@ def test_the_definition_of_the_fastest_setting():
         [1.0, 1.5, 1.4],
         [[1.0, 1.6, 1.2], [1.0, 1.3, 1.3], [1.0, 1.2, 1.5]],
     )
-    found = choose.how_sure(np.array([sample, *resamples]), ["plain", "a", "b"])
+    found = choose.how_sure(np.array([sample, *resamples]), ["plain", "a", "b"], 9)
     assert found["share_best"].tolist() == pytest.approx([0, 2 / 3, 1 / 3])
     assert found["behind"].tolist() == pytest.approx([0.5, 0, 0.1])
     assert found.loc[2, ["behind_low", "behind_high"]].tolist() == pytest.approx(
-        np.quantile([0.4, 0, -0.3], [0.025, 0.975])
+        np.quantile([0.4, 0, -0.3], stats.levels_of(9))
     )
     assert found.loc[1, ["low", "high"]].tolist() == pytest.approx(
-        np.quantile([1.6, 1.3, 1.2], [0.025, 0.975])
+        np.quantile([1.6, 1.3, 1.2], stats.levels_of(9))
     )
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import stdtrit
 from test_power import MEAN, levels, texts
 from test_score import make_run
 from toy import record_block, toy_pair
@@ -118,13 +119,16 @@ def test_break_even_asks_the_whole_interval():
 # ---- certainty -----------------------------------------------------------------------------------
 
 
-def test_design_effect_is_the_squared_ratio_of_the_widths():
+def test_design_effect_stands_beside_the_widths():
     run = make_run(prompts=6)
     rungs = ladder.rungs(ladder.whole_ladder(run, run), ("published_alpha, T = 0",))
     rows = rungs.at(domain=list(score.DOMAINS))
     table = certainty.effect_by_domain(run.nodes, rows)
     ratio = table["half_width_prompts"] / table["half_width_nodes"]
-    assert table["design_effect"].tolist() == pytest.approx((ratio**2).tolist())
+    spread = stdtrit(5, 0.975) / 1.96 * np.sqrt(6 / 5)  # of 6 prompts' intervals
+    effect = table["design_effect"]
+    assert effect.tolist() == pytest.approx(((ratio / spread) ** 2).tolist(), rel=0.3)
+    assert ((table["low"] < effect) & (effect < table["high"])).all()
     both = certainty.both_intervals(rows, table)
     naive = both.at(interval=certainty.INDEPENDENT, domain="code").frame.iloc[0]
     code = run.nodes[run.nodes["domain"] == "code"]

@@ -69,7 +69,7 @@ def test_by_domain_equals_brute_force_per_domain():
         row = result.loc[("alpha_by_depth[2]", domain)]
         np.testing.assert_allclose(
             row[["low", "high"]].astype(float),
-            np.percentile(draws[:, number, 1], [2.5, 97.5]),
+            np.quantile(draws[:, number, 1], stats.levels_of(6)),
         )
         assert row["estimate"] == pytest.approx(
             score.alpha_by_depth(nodes[nodes["domain"] == domain])[2]
@@ -78,7 +78,7 @@ def test_by_domain_equals_brute_force_per_domain():
     mean = result.loc[("alpha_by_depth[2]", "all")]
     np.testing.assert_allclose(
         mean[["low", "high"]].astype(float),
-        np.percentile(draws[:, :, 1].mean(axis=1), [2.5, 97.5]),
+        np.quantile(draws[:, :, 1].mean(axis=1), stats.levels_of(6)),
     )
     assert result.loc[("alpha_by_depth[1]", "pooled"), "estimate"] == pytest.approx(
         score.alpha_by_depth(nodes)[1]
@@ -99,6 +99,62 @@ def test_interval_ignores_copies_of_rows_within_a_prompt():
     by_row = copied.assign(prompt_id=[str(i) for i in range(len(copied))])
     wrong = stats.bootstrap(by_row, score.mean_of("x"), n=500)
     assert wrong.high - wrong.low < 0.4 * (once.high - once.low)
+
+
+def test_levels_by_hand():
+    """t of 4 degrees of freedom is 2.7764, times sqrt(5 / 4) 3.1041: Phi(-3.1041) = 0.000954."""
+    assert stats.levels_of(5) == pytest.approx([0.000954, 1 - 0.000954], abs=2e-6)
+    assert stats.levels_of(50)[0] == pytest.approx(0.02118, abs=1e-5)
+    assert stats.levels_of(10**6) == pytest.approx([0.025, 0.975], abs=1e-6)
+    draws = np.random.default_rng(0).normal(size=(400, 2))
+    low, high = stats.bounds_of(draws, [5, 50])
+    for row, size in enumerate((5, 50)):
+        assert (low[row], high[row]) == pytest.approx(
+            tuple(np.quantile(draws[:, row], stats.levels_of(size)))
+        )
+
+
+def test_a_domain_goes_by_its_own_prompts_and_all_by_the_fewest():
+    both = pd.concat([clustered(6), clustered(30, domain="chat", seed=1)])
+    prompts = stats.prompts_of(both, 10)
+    assert prompts.domains == ("code", "chat") and prompts.fewest == 6
+    assert prompts.by_row.tolist() == [6, 30, 6, 6]
+    row = stats.by_domain(both, score.mean_of("x"), n=300).iloc[0]
+    alone = stats.bootstrap(both.iloc[:60], score.mean_of("x"), n=300)
+    assert (row["low"], row["high"]) == pytest.approx((alone.low, alone.high))
+
+
+def of_totals(frame, estimator, n=40):
+    prompts = stats.prompts_of(frame, n)
+    totals = prompts.totals(estimator.columns(frame))
+    return prompts, totals, lambda sums: score.across(estimator.value, sums)[..., 0]
+
+
+def test_standard_errors_by_hand_and_of_every_resample():
+    """Of a mean over prompts of one length: the sample's own s / sqrt(n), in every resample."""
+    frame = pd.concat([clustered(8, 3), clustered(6, 3, domain="chat", seed=1)])
+    prompts, totals, value = of_totals(frame, score.mean_of("x"))
+    errors = stats.standard_errors(prompts, totals, value)
+    each = frame.groupby("prompt_id")["x"].mean().to_numpy()
+    for weight, found in zip(prompts.weights, errors, strict=True):
+        by_hand = []
+        for number, size in enumerate((8, 6)):
+            own = prompts.domain == number
+            drawn = np.repeat(each[own], weight[own].astype(int))
+            by_hand.append(drawn.std(ddof=1) / np.sqrt(size))
+        both = np.hypot(*by_hand) / 2
+        assert found[:3] == pytest.approx([*by_hand, both], abs=1e-7)
+
+
+def test_bootstrap_t_by_hand():
+    values, errors = np.array([1.0, 2.0, 0.0, 4.0]), np.array([0.5, 1.0, 0.5, 1.0])
+    low, high = np.quantile([1.0, -2.0, 3.0], [0.025, 0.975])
+    bounds = stats.studentised_bounds(values, errors)
+    assert bounds == pytest.approx([1 - 0.5 * high, 1 - 0.5 * low])
+    unsure = stats.studentised_bounds(values, np.array([0.5, 0.0, 0.0, 0.0]))
+    assert np.isnan(unsure).all(), "resamples without spread say nothing"
+    with pytest.raises(ValueError, match="method is 'bca'; allowed: 'expanded', 'boot"):
+        stats.by_domain(clustered(), score.mean_of("x"), method="bca")
 
 
 def test_interval_covers_the_truth_about_95_times_in_100():

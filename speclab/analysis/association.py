@@ -41,9 +41,7 @@ def correlation(
     draws = (_spearman if method == "spearman" else _pearson)(
         values[x], values[y], prompts
     )
-    return Interval.of(
-        draws, prompts.weights.shape[1], f"the correlation of {x} and {y}"
-    )
+    return Interval.of(draws, prompts, f"the correlation of {x} and {y}")
 
 
 def correlations(

@@ -20,7 +20,7 @@ from speclab import replay
 from speclab.cost import Costs
 from speclab.estimates import stack
 from speclab.score import ALL, POOLED, across, divide, domains_in, require
-from speclab.stats import BOUNDS, RESAMPLES, Prompts, bounds_of, fold_of, prompts_of
+from speclab.stats import RESAMPLES, Prompts, bounds_of, fold_of, prompts_of
 from speclab.tree import Tree
 
 PLAIN = "plain"  # the setting whose tree is `speclab.tree.PLAIN`: it drafts nothing
@@ -49,19 +49,20 @@ def fastest_rows(table: pd.DataFrame, by: str = "domain") -> pd.DataFrame:
     return pd.concat([part.iloc[[fastest(part["speedup"])]] for part in groups])
 
 
-def how_sure(speedup: np.ndarray, settings: Sequence) -> pd.DataFrame:
+def how_sure(speedup: np.ndarray, settings: Sequence, n_prompts: int) -> pd.DataFrame:
     """How sure it is which setting is the fastest, from speed-ups [1 + n, settings]: of the sample
-    itself, then of n resamples of its prompts. One row a setting.
+    itself, then of n resamples of its prompts, `n_prompts` of them (of the smallest domain). One
+    row a setting.
 
     setting, speedup with low and high; share_best: the share of the resamples in which it is the
     `fastest`; behind, behind_low, behind_high: the speed-up of the sample's fastest setting minus
-    this one's. The fastest one's speed-up is chosen and judged on the same prompts, which flatters
-    it slightly: `cross_fitted` chooses without that bias.
+    this one's; n_prompts. The fastest one's speed-up is chosen and judged on the same prompts,
+    which flatters it slightly: `cross_fitted` chooses without that bias.
     """
     best = fastest(speedup)
     behind = speedup[:, best[0], None] - speedup
-    low, high = np.quantile(speedup[1:], BOUNDS, axis=0)
-    behind_low, behind_high = np.quantile(behind[1:], BOUNDS, axis=0)
+    low, high = bounds_of(speedup[1:], n_prompts)
+    behind_low, behind_high = bounds_of(behind[1:], n_prompts)
     times_best = np.bincount(best[1:], minlength=len(settings))
     return pd.DataFrame(
         {
@@ -73,6 +74,7 @@ def how_sure(speedup: np.ndarray, settings: Sequence) -> pd.DataFrame:
             "behind": behind[0],
             "behind_low": behind_low,
             "behind_high": behind_high,
+            "n_prompts": n_prompts,
         }
     )
 
@@ -241,7 +243,7 @@ def best_setting(prices: Prices, n: int = RESAMPLES, seed: int = 0) -> pd.DataFr
     )
     speedup = sums[..., :1] / sums[..., 1:]
     parts = {
-        domain: how_sure(speedup[:, number], prices.settings)
+        domain: how_sure(speedup[:, number], prices.settings, prompts.by_row[number])
         for number, domain in enumerate([*prompts.domains, POOLED])
     }
     return stack(parts, "domain")
@@ -358,7 +360,7 @@ def paired_speeds(
             if quantity == "minus_baseline" and name == baseline:
                 continue
             draws = across(value, sums)[..., 0]
-            low, high = bounds_of(draws[1:])
+            low, high = bounds_of(draws[1:], prompts.by_row)
             found = {"policy": name, "quantity": quantity} | numbered
             found |= {"estimate": draws[0], "low": low, "high": high}
             parts.append(pd.DataFrame(found))

@@ -18,15 +18,12 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from speclab import stats
 from speclab.analysis import significance
-from speclab.score import Estimator, domains_in
-from speclab.stats import MIN_PROMPTS, RESAMPLES, Interval, prompts_of
+from speclab.score import Estimator, column_of, divide, domains_in
+from speclab.stats import MIN_PROMPTS, RESAMPLES, STEP, Interval, bounds_of, prompts_of
 
 NEEDED = ["needed", "needed_low", "needed_high"]
 PAIR = ["estimator", "first", "second", "difference", "detectable", "low", "high"]
-# change of a prompt's weight in the numerical derivative; its error is of the order of STEP squared
-STEP = 1e-4
 
 
 @dataclass(frozen=True)
@@ -135,6 +132,36 @@ def influence(frame: pd.DataFrame, estimator: Estimator) -> pd.DataFrame:
     return ids.assign(influence=values)
 
 
+def design_effect(name: str = "published_alpha") -> Estimator:
+    """Variance of a mean with whole prompts as the unit over that with rows as the unit: so many
+    rows are worth one. 1 = independent. On a `by_prompt` frame; both variances linearised: sum of
+    (S_p - n_p m)^2 over sum of (y - m)^2. Few prompts say little of a variance: its intervals are
+    `stats.BOOTSTRAP_T`.
+    """
+
+    def effect(totals: np.ndarray) -> np.ndarray:
+        ss, sn, nn, s, n, q = np.moveaxis(totals, -1, 0)[..., None]
+        mean = divide(s, n)
+        return divide(ss - 2 * mean * sn + mean**2 * nn, q - n * mean**2)
+
+    sums = ["ss", "sn", "nn", "s", "n", "q"]
+    return Estimator(
+        f"design effect of {name}",
+        lambda frame: frame[sums].to_numpy(np.float64),
+        effect,
+    )
+
+
+def by_prompt(frame: pd.DataFrame, value: str = "alpha") -> pd.DataFrame:
+    """One row a prompt for `design_effect`: prompt_id, domain, n (rows), s (sum), q (sum of
+    squares), and the products ss, sn, nn.
+    """
+    y, who = column_of(frame, value), ["domain", "prompt_id"]
+    rows = frame[who].assign(n=1.0, s=y, q=y * y)
+    sums = rows.groupby(who, observed=True).sum().reset_index()
+    return sums.assign(ss=sums["s"] ** 2, sn=sums["s"] * sums["n"], nn=sums["n"] ** 2)
+
+
 def between(
     frame: pd.DataFrame,
     estimator: Estimator,
@@ -161,7 +188,7 @@ def between(
             f"{estimator.name} is the same in every prompt (constant): "
             "there is no spread to plan with; record prompts that differ"
         )
-    low, high = np.sqrt(np.quantile(variances[1:], stats.BOUNDS))
+    low, high = np.sqrt(bounds_of(variances[1:], min(sizes)))
     return Design(float(np.sqrt(variances[0])), float(low), float(high), min(sizes))
 
 

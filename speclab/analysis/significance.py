@@ -54,7 +54,8 @@ def differences(
             np.float64
         ) @ both
         p_value = _p_value(spread[0], value(picked) - value(both.sum(axis=0) - picked))
-        rows.append((first, second, spread[0], *bounds_of(spread[1:]), p_value))
+        bounds = bounds_of(spread[1:], min(size, len(both) - size))
+        rows.append((first, second, spread[0], *bounds, p_value))
     result = pd.DataFrame(
         rows, columns=["first", "second", "difference", "low", "high", "p_value"]
     )
@@ -111,7 +112,7 @@ def paired_difference(
     moved = swap @ (two - one)
     permuted = value(one.sum(axis=0) + moved) - value(two.sum(axis=0) - moved)
     return Difference(
-        **vars(Interval.of(spread, len(one), "the difference")),
+        **vars(Interval.of(spread, prompts, "the difference")),
         p_value=_p_value(spread[0], permuted),
     )
 

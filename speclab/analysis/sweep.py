@@ -16,7 +16,7 @@ from speclab import replay
 from speclab.analysis import choose
 from speclab.cost import block_efficiency_iid, speedup_standard
 from speclab.score import Estimator, divide, require
-from speclab.stats import BOUNDS, RESAMPLES, by_domain, prompts_of
+from speclab.stats import RESAMPLES, by_domain, levels_of, prompts_of
 
 COUNTS = ["blocks", "drafted", "accepted", "emitted"]
 POSITIONS = ["positions", "accept", "pairs", "before", "after", "both"]
@@ -212,7 +212,7 @@ def best_gamma(
     draws = np.insert(speedup.value(sums), 0, 1.0, axis=-1)
     gammas = range(draws.shape[-1])
     parts = {
-        domain: choose.how_sure(draws[:, number], gammas)
+        domain: choose.how_sure(draws[:, number], gammas, prompts.by_row[number])
         for number, domain in enumerate(prompts.domains)
     }
     table = (
@@ -222,15 +222,17 @@ def best_gamma(
 
 
 def choices(best: pd.DataFrame) -> pd.DataFrame:
-    """Each domain's choice from `best_gamma`: domain, best, best_low, best_high (the resamples'
-    central 95 %), share, speedup, as_good_low, as_good_high: the least and the largest gamma that
-    cannot be told apart from the best (the interval of `behind` reaches 0).
+    """Each domain's choice from `best_gamma`: domain, best, best_low, best_high (95 % of the
+    resamples' choices, `stats.levels_of`), share, speedup, as_good_low, as_good_high: the
+    least and the largest gamma that cannot be told apart from the best (the interval of `behind`
+    reaches 0).
     """
     rows = []
     for domain, table in best.groupby("domain", sort=False):
         top = table.iloc[choose.fastest(table["speedup"])]
         reached = table["share_best"].cumsum() + 1e-12
-        low, high = (table["gamma"][reached >= bound].iloc[0] for bound in BOUNDS)
+        levels = levels_of(table["n_prompts"].iloc[0])
+        low, high = (table["gamma"][reached >= level].iloc[0] for level in levels)
         as_good = table["gamma"][table["behind_low"] <= 0]
         rows.append(
             {

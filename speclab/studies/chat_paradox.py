@@ -14,7 +14,14 @@ from speclab import figures, score
 from speclab.analysis import bins, published, rungs, significance, token_kinds
 from speclab.estimates import NUMBERS, Estimates, attempt, stack
 from speclab.score import POOLED, Estimator, domains_in, member, quotient, require
-from speclab.stats import MIN_PROMPTS, RESAMPLES, Interval, interval_of, prompts_of
+from speclab.stats import (
+    MIN_PROMPTS,
+    RESAMPLES,
+    Interval,
+    Prompts,
+    interval_of,
+    prompts_of,
+)
 
 Pair = tuple[tuple[pd.DataFrame, Estimator], tuple[pd.DataFrame, Estimator]]
 Tests = Mapping[str, tuple[pd.DataFrame, Callable[[], Pair]]]
@@ -81,7 +88,7 @@ def contrast(
     ValueError: a domain missing, undefined, or with fewer than 5 prompts.
     """
     draws, highest, prompts = _contrasts(frame, estimator, domain, n, seed)
-    interval = interval_of(draws, len(prompts), estimator.name)
+    interval = interval_of(draws, prompts, estimator.name)
     return Contrast(**vars(interval), share_highest=float(highest.mean()))
 
 
@@ -92,16 +99,17 @@ def contrast_change(
     prompts, which are resampled together.
     """
     first, _, prompts = _contrasts(*before, domain, n, seed)
-    second, _, others = _contrasts(*after, domain, n, seed)
-    assert prompts == others, "a paired change needs the same prompts"
+    second, *_ = _contrasts(*after, domain, n, seed)
+    same = set(before[0]["prompt_id"]) == set(after[0]["prompt_id"])
+    assert same, "a paired change needs the same prompts"
     what = f"the change from {before[1].name} to {after[1].name}"
-    return interval_of(second - first, len(prompts), what)
+    return interval_of(second - first, prompts, what)
 
 
 def _contrasts(
     frame: pd.DataFrame, estimator: Estimator, domain: str, n: int, seed: int
-) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """(1 + n,) domain - mean of the others; (n,) is it the highest?; the ids of the prompts."""
+) -> tuple[np.ndarray, np.ndarray, Prompts]:
+    """(1 + n,) domain - mean of the others; (n,) is it the highest?; the prompts."""
     domains = domains_in(frame, [domain])
     if len(domains) < 2:
         raise ValueError(
@@ -121,7 +129,7 @@ def _contrasts(
     place = domains.index(domain)
     own, others = values[:, place], np.delete(values, place, axis=1)
     highest = own[1:] > others[1:].max(axis=1)
-    return own - others.mean(axis=1), highest, sorted(set(frame["prompt_id"]))
+    return own - others.mean(axis=1), highest, prompts
 
 
 def is_highest(share: float) -> str:

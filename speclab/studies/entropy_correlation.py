@@ -211,9 +211,7 @@ def auc(
     draws = auc_draws(frame, signal, outcome, prompts)
     if minus:
         draws = draws - auc_draws(frame, minus, outcome, prompts)
-    return interval_of(
-        draws, prompts.weights.shape[1], f"the area under the curve of {signal}"
-    )
+    return interval_of(draws, prompts, f"the area under the curve of {signal}")
 
 
 def auc_draws(

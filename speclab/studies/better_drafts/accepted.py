@@ -15,7 +15,7 @@ from speclab.drafts import quantise
 from speclab.drafts.distil import TrainedDraft
 from speclab.estimates import Estimates
 from speclab.profiles import ModelSpec
-from speclab.stats import BOUNDS, RESAMPLES, prompts_of
+from speclab.stats import RESAMPLES, bounds_of, prompts_of
 from speclab.studies.better_drafts import candidates
 from speclab.studies.better_drafts.candidates import (
     ESTIMATORS,
@@ -248,7 +248,7 @@ def trained_change(
         seeds, np.full(seeds, 1 / seeds), size=n
     )
     drawn = np.einsum("ns,snd->nd", times / seeds, difference[:, 1:])
-    low, high = np.quantile(drawn, BOUNDS, axis=0)
+    low, high = bounds_of(drawn, prompts.by_row)
     counts = np.bincount(prompts.domain)
     return pd.DataFrame(
         {

@@ -17,7 +17,7 @@ from speclab.draft import Shape, parse_shape
 from speclab.estimates import Estimates, stack
 from speclab.pairs import Pair
 from speclab.score import POOLED, domains_in
-from speclab.stats import BOUNDS, RESAMPLES, prompts_of
+from speclab.stats import RESAMPLES, bounds_of, prompts_of
 from speclab.tree import Tree
 
 C_GRID = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
@@ -292,7 +292,7 @@ def break_even(
     fixed = choose.domain_sums(prompts, free.cost)
     passes = choose.domain_sums(prompts, paid.cost - free.cost)
     even = (emitted - fixed) / passes
-    low, high = np.quantile(even[1:].max(axis=-1), BOUNDS, axis=0)
+    low, high = bounds_of(even[1:].max(axis=-1), prompts.fewest)
     return Estimates(
         pd.DataFrame(
             {

@@ -21,7 +21,7 @@ import pandas as pd
 from speclab.analysis.choose import PROMPT, SUMS, Prices, fastest
 from speclab.estimates import Estimates
 from speclab.score import domains_in
-from speclab.stats import BOUNDS, RESAMPLES, fold_of, prompts_of
+from speclab.stats import RESAMPLES, bounds_of, fold_of, prompts_of
 
 NEVER = "never"
 METRICS = ("tokens_per_s", "p50_s", "p95_s", "passes_saved", "drafts_per_token")
@@ -99,7 +99,8 @@ def drift(
                 means, check_mix(mix, prompts.domains), (1, 0)
             ).T
             speed = tokens / cost
-            rows.append((fitted_on, served, speed[0], *np.quantile(speed[1:], BOUNDS)))
+            bounds = bounds_of(speed[1:], prompts.fewest)
+            rows.append((fitted_on, served, speed[0], *bounds))
     names = ["fitted_on", "served", "estimate", "low", "high"]
     return Estimates(pd.DataFrame(rows, columns=names), digits=3)
 
@@ -127,11 +128,12 @@ def finish_times(arrival: np.ndarray, service: np.ndarray) -> np.ndarray:
 @dataclass(frozen=True)
 class Served:
     """What streams gave: `values` [policies, METRICS, 1 + resamples], of the recorded prompts
-    themselves first.
+    themselves first; `n_prompts`: those of the smallest domain.
     """
 
     policies: tuple[str, ...]
     values: np.ndarray
+    n_prompts: int
 
     def of(self, policy: str) -> np.ndarray:
         """[METRICS, 1 + resamples] of one policy."""
@@ -146,7 +148,7 @@ class Served:
             values = np.where(
                 differ, values - base, values / np.where(differ, 1.0, base)
             )
-        low, high = np.quantile(values[..., 1:], BOUNDS, axis=-1)
+        low, high = bounds_of(np.moveaxis(values[..., 1:], -1, 0), self.n_prompts)
         keys = pd.MultiIndex.from_product(
             [self.policies, METRICS], names=["policy", "metric"]
         )
@@ -211,7 +213,7 @@ def simulate(
         rng = np.random.default_rng([seed, number])
         which, arrival = draw(prompts.weights * probability, gap, requests, rng)
         total += [_measured(own[:, which], arrival, target_ms / 1e3) for own in sums]
-    return Served(tuple(policies), total / seeds)
+    return Served(tuple(policies), total / seeds, prompts.fewest)
 
 
 def _measured(sums: np.ndarray, arrival: np.ndarray, pass_s: float) -> np.ndarray:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from speclab import figures
+from speclab import figures, stats
 from speclab.analysis import power
 from speclab.analysis.rungs import domain_table
 from speclab.estimates import Estimates
@@ -18,19 +18,22 @@ INDEPENDENT, CLUSTERED = "nodes as independent", "prompts resampled"
 
 def effect_by_domain(nodes: pd.DataFrame, published: Estimates) -> pd.DataFrame:
     """By domain: prompts, nodes, half widths of the interval for independent nodes
-    (1.96 sd / sqrt(n)) and of the prompt-clustered one, design_effect = their squared ratio, and
-    the independent nodes that say as much. `published`: published_alpha of the domains.
+    (1.96 sd / sqrt(n)) and of the prompt-clustered one, design_effect with low and high, and the
+    independent nodes that say as much. `published`: published_alpha of the domains.
     """
     rows = published.frame.set_index("domain")
     own = domain_table(nodes).loc[rows.index]
     half = 1.96 * own["alpha_sd"] / own["nodes"] ** 0.5
-    width = rows["high"] - rows["low"]
-    effect = (width / (2 * half)) ** 2
+    effect = stats.by_domain(
+        power.by_prompt(nodes), power.design_effect(), method=stats.BOOTSTRAP_T
+    ).set_index("domain")
     return own[["prompts", "nodes"]].assign(
         half_width_nodes=half,
-        half_width_prompts=width / 2,
-        design_effect=effect,
-        effective_nodes=(own["nodes"] / effect).round(),
+        half_width_prompts=(rows["high"] - rows["low"]) / 2,
+        design_effect=effect["estimate"],
+        low=effect["low"],
+        high=effect["high"],
+        effective_nodes=(own["nodes"] / effect["estimate"]).round(),
     )
 
 

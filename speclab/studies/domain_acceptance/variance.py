@@ -10,7 +10,7 @@ import pandas as pd
 from speclab.analysis import published
 from speclab.estimates import Estimates
 from speclab.score import ALL, column_of, require
-from speclab.stats import RESAMPLES, interval_of, prompts_of
+from speclab.stats import RESAMPLES, Prompts, interval_of, prompts_of
 
 FACTORS = ("rank", "depth", "domain", "position", "target_entropy", "draft_entropy")
 TOGETHER = "all factors"
@@ -62,9 +62,9 @@ def variance_shares(
         for subset in combinations(factors, size):
             columns = [place for place, name in enumerate(owner) if name in subset]
             r2[frozenset(subset)] = _r_squared(grams, columns)
-    rows = [_shares(r2, name, len(own)) for name in factors]
+    rows = [_shares(r2, name, prompts) for name in factors]
     every = r2[frozenset(factors)]
-    rows.append((TOGETHER, every[0], every[0], *_numbers(every, len(own))))
+    rows.append((TOGETHER, every[0], every[0], *_numbers(every, prompts)))
     return pd.DataFrame(
         rows, columns=["factor", "alone", "last", "shapley", "low", "high"]
     )
@@ -89,7 +89,7 @@ def _r_squared(grams: np.ndarray, columns: list[int]) -> np.ndarray:
     return 1.0 - residual / total
 
 
-def _shares(r2: dict[frozenset, np.ndarray], factor: str, n_prompts: int) -> tuple:
+def _shares(r2: dict[frozenset, np.ndarray], factor: str, prompts: Prompts) -> tuple:
     """A row of `variance_shares`: the gain in R2 when `factor` joins each subset of the others."""
     gains = {s: r2[s | {factor}] - r2[s] for s in r2 if factor not in s}
     others = max(map(len, gains))
@@ -97,11 +97,11 @@ def _shares(r2: dict[frozenset, np.ndarray], factor: str, n_prompts: int) -> tup
         gain / ((others + 1) * comb(others, len(s))) for s, gain in gains.items()
     )
     last = gains[max(gains, key=len)]
-    return factor, gains[frozenset()][0], last[0], *_numbers(shapley, n_prompts)
+    return factor, gains[frozenset()][0], last[0], *_numbers(shapley, prompts)
 
 
-def _numbers(draws: np.ndarray, n_prompts: int) -> tuple[float, float, float]:
-    found = interval_of(draws, n_prompts, "a share of variance")
+def _numbers(draws: np.ndarray, prompts: Prompts) -> tuple[float, float, float]:
+    found = interval_of(draws, prompts, "a share of variance")
     return found.estimate, found.low, found.high
 
 

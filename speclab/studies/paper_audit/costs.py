@@ -16,7 +16,7 @@ import pandas as pd
 from speclab import stats
 from speclab.analysis import choose, cost_sweep
 from speclab.score import Estimator, divide, domains_in, quotient
-from speclab.stats import Interval, prompts_of
+from speclab.stats import Interval, Prompts, prompts_of
 from speclab.studies.paper_audit.claims import row_of
 
 GAMMAS = tuple(range(1, 17))  # where the best gamma is looked for
@@ -111,7 +111,7 @@ class Chains:
     domains: tuple[str, ...]
     gammas: np.ndarray
     tau: np.ndarray
-    prompts: int
+    prompts: Prompts
 
     @classmethod
     def of(cls, sums: pd.DataFrame) -> "Chains":
@@ -127,7 +127,7 @@ class Chains:
             prompts.domains,
             gammas,
             np.concatenate([plain, tau], axis=-1),
-            prompts.weights.shape[1],
+            prompts,
         )
 
     def best(self, domain: str, c: float, slope: float) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, score
-from speclab.analysis import rungs
+from speclab.analysis import power, rungs
 from speclab.score import POSITION_BIN, Estimator, column_of, divide, quotient, require
 
 # names of the means of a column
@@ -92,32 +92,8 @@ def share_gap(frame: pd.DataFrame, value: str, first: str, second: str) -> Estim
 
 
 def design_effect(value: str = "alpha") -> Estimator:
-    """Variance of a mean with whole prompts as the unit over that with rows as the unit: so many
-    rows are worth one. 1 = independent. On a `by_prompt` frame; both variances linearised: sum of
-    (S_p - n_p m)^2 over sum of (y - m)^2.
-    """
-
-    def effect(totals: np.ndarray) -> np.ndarray:
-        ss, sn, nn, s, n, q = np.moveaxis(totals, -1, 0)[..., None]
-        mean = divide(s, n)
-        return divide(ss - 2 * mean * sn + mean**2 * nn, q - n * mean**2)
-
-    sums, name = ["ss", "sn", "nn", "s", "n", "q"], MEANS.get(value, value)
-    return Estimator(
-        f"design effect of {name}",
-        lambda frame: frame[sums].to_numpy(np.float64),
-        effect,
-    )
-
-
-def by_prompt(frame: pd.DataFrame, value: str = "alpha") -> pd.DataFrame:
-    """One row a prompt for `design_effect`: prompt_id, domain, n (rows), s (sum), q (sum of
-    squares), and the products ss, sn, nn.
-    """
-    y, who = column_of(frame, value), ["domain", "prompt_id"]
-    rows = frame[who].assign(n=1.0, s=y, q=y * y)
-    sums = rows.groupby(who, observed=True).sum().reset_index()
-    return sums.assign(ss=sums["s"] ** 2, sn=sums["s"] * sums["n"], nn=sums["n"] ** 2)
+    """`power.design_effect` under the name that the mean of a column has in GLOSSARY.md."""
+    return power.design_effect(MEANS.get(value, value))
 
 
 def both_bins(frame: pd.DataFrame, bin_size: int = POSITION_BIN) -> pd.DataFrame:

@@ -19,6 +19,7 @@ import pandas as pd
 
 from speclab import replay, score, stats
 from speclab.analysis import association, loops, rungs, significance
+from speclab.analysis.power import by_prompt
 from speclab.analysis.token_kinds import token_kinds
 from speclab.estimates import Estimates
 from speclab.score import POSITION_BIN, Estimator
@@ -40,7 +41,6 @@ from speclab.studies.paper_audit.estimators import (
     _first_less_second,
     both_bins,
     by_depth_change,
-    by_prompt,
     deeper_less_first,
     design_effect,
     gap,
@@ -124,14 +124,18 @@ def at_1(pair: PairRuns) -> Texts:
 # ---- measuring: lists of rows --------------------------------------------------------------------
 
 
-def each_domain(frame: pd.DataFrame, estimator: Estimator) -> list[dict]:
-    """One row a domain; one of fewer than 5 prompts has a point without interval, and says so."""
+def each_domain(
+    frame: pd.DataFrame, estimator: Estimator, method: str = stats.EXPANDED
+) -> list[dict]:
+    """One row a domain, intervals by `method` of `stats.by_domain`; one of fewer than 5 prompts has
+    a point without interval, and says so.
+    """
     point = score.point_estimates(frame, estimator).iloc[0]
     prompts = frame.groupby("domain")["prompt_id"].nunique()
     sure = frame[frame["domain"].map(prompts) >= stats.MIN_PROMPTS]
-    found = (
-        stats.by_domain(sure, estimator).set_index("domain") if len(sure) else point[:0]
-    )
+    found = point[:0]
+    if len(sure):
+        found = stats.by_domain(sure, estimator, method=method).set_index("domain")
     rows = []
     for domain in score.domains_in(frame):
         if domain in found.index:
@@ -141,6 +145,11 @@ def each_domain(frame: pd.DataFrame, estimator: Estimator) -> list[dict]:
             note = f"{prompts[domain]} prompts: no interval"
         rows.append(row_of(estimator.name, domain, *numbers, note))
     return rows
+
+
+def of_design(rows: pd.DataFrame, value: str = "alpha") -> list[dict]:
+    """The design effect of a column's mean, one row a domain."""
+    return each_domain(by_prompt(rows, value), design_effect(value), stats.BOOTSTRAP_T)
 
 
 def whole(frame: pd.DataFrame, estimator: Estimator, row: str = "all") -> list[dict]:
@@ -271,7 +280,7 @@ def as_published(pair: PairRuns) -> dict[str, partial]:
         "task-depth": partial(
             whole, nodes, share_gap(nodes, "alpha", "domain", "depth")
         ),
-        "independence": partial(each_domain, by_prompt(nodes), design_effect()),
+        "independence": partial(of_design, nodes),
     }
 
 
@@ -302,9 +311,7 @@ def exact_at(
             whole, steps, share_gap(steps, "kept", "domain", "depth")
         ),
         "task-first": partial(whole, means, between),
-        "independence": partial(
-            each_domain, by_prompt(rows, value), design_effect(value)
-        ),
+        "independence": partial(of_design, rows, value),
         "length": partial(each_domain, nodes, accepted),
         "eq3": partial(each_domain, nodes, length_ratio(texts.rule)),
         "depth": partial(change_by_depth, texts, PAPER_DEPTH),
@@ -484,7 +491,7 @@ def record_evidence(records: Mapping[str, AuthorRecords]) -> pd.DataFrame:
         if nodes["prompt_id"].nunique() >= stats.MIN_PROMPTS:
             pearson = correlated(nodes, "target_entropy", "alpha", "pearson")
             found |= {"entropy-sign": pearson, "entropy-weak": pearson}
-            found["independence"] = each_domain(by_prompt(nodes), design_effect())
+            found["independence"] = of_design(nodes)
         for claim, answers in found.items():
             rows += [{"claim": claim} | row | {"row": run} for row in answers]
     return pd.DataFrame(rows, columns=["claim", *NUMBER])
