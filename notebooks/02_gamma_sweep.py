@@ -569,7 +569,9 @@ ctx.table(one.wide(["draft", "T"], "domain"), "one-token-by-temperature")
 
 # %% [markdown]
 # ### Does it fall at every step?
-# The change from each temperature to the next, prompts paired (drawn together in the resamples):
+# The change from each temperature to the next, prompts paired (drawn together in the resamples).
+# Part of a fall may be the loops', which a warmer text leaves, so positions outside loops are asked
+# by themselves:
 
 # %%
 changes = study.steps(texts_by_T, chains_by_T, largest_gamma, gamma)
@@ -578,9 +580,6 @@ ctx.table(changes.wide(["quantity", "draft", "step"], "domain"), "temperature-st
 # %%
 for quantity, part in changes.groups("quantity"):
     ctx.say(f"As T rises, `{quantity}` of\n\n{study.falls_with_temperature(part)}")
-
-# %% [markdown]
-# Part of the fall is the loops', which a warmer text leaves:
 
 # %%
 looped = loops.share({f"T = {T:g}": text for T, text in texts_by_T.items()})

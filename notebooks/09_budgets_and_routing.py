@@ -445,7 +445,8 @@ ctx.say(f"Classifier or online rule? {better}.")
 #
 # c is swept; v is 1 (verification is free), a line v(n) = 1 + s (n - 1), or as measured here. Two c
 # are marked: this machine's own, and the published one, of **two f16 models** in llama.cpp: the
-# paper's target is 4-bit, and its c is not known.
+# paper's target is 4-bit, and its c is not known. (Intervals are of prompts. What a clock does to
+# the prices measured here is not in them: section 2 says how far these can be trusted.)
 
 # %%
 swept = gains.machines(costs, cost_sweep.C_GRID, slopes, published_c)

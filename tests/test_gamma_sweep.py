@@ -280,7 +280,7 @@ def test_the_articles_rule_has_no_peak():
 def warmer(*ranks, p=0.5, q=0.25, overlap=0.5, top=0.4):
     """`texts` with the columns of a sampled text, alike at every position."""
     rows = texts(*ranks, p_token=p, q_token=q, overlap=overlap)
-    return rows.assign(top_draft_p=[[top, 0.1]] * len(rows))
+    return rows.assign(top_draft_p=[[top, 0.1]] * len(rows), token=rows["position"])
 
 
 def test_chains_by_what_is_drafted_by_hand():
@@ -329,6 +329,8 @@ def test_steps_are_differences_of_neighbours_on_the_same_prompts():
     assert one.frame["step"].tolist() == ["T = 0 to 0.3", "T = 0.3 to 1"] * 2
     changes = one.frame["estimate"].tolist()
     assert changes == pytest.approx([-0.75, 0, -0.6, -0.2])
+    outside = found.at(quantity=study.TOKEN_OUTSIDE, domain="code")
+    assert outside.frame["estimate"].tolist() == pytest.approx(changes), "none loops"
     other = warmer(*[[1] * 3] * 5)
     with pytest.raises(ValueError, match="in one frame only"):
         study.steps({0.0: made[0.0], 0.3: other}, study.between(made, 2), 2, 1)

@@ -43,7 +43,7 @@ PREDICTED = ("iid", "iid_low", "iid_high", "markov", "markov_low", "markov_high"
 # chains by what is drafted, and the rule that verifies it at T > 0
 DRAFTS = {"drawn tokens": "rejection", "best tokens": "point-mass"}
 COUNTED = "best token, counted"  # hit[1]: whether the text's token is the draft's best
-TOKEN = "one token"
+TOKEN, TOKEN_OUTSIDE = "one token", "one token, outside loops"
 
 Frames = dict[tuple[str, str], pd.DataFrame]  # by text and average: one row a prompt
 
@@ -607,17 +607,20 @@ def steps(
     largest: int,
     gamma: int,
 ) -> Estimates:
-    """Change from each temperature to the next, prompts paired: quantity (one token; tokens per
-    pass at gamma), draft, step, domain (and pooled over all prompts).
+    """Change from each temperature to the next, prompts paired: quantity (one token, at all
+    positions and at those outside loops; tokens per pass at gamma), draft, step, domain (and pooled
+    over all prompts).
     """
     tau = score.member(sweep.estimators(largest, 0.0)["block_efficiency"], gamma)
     got, rows = score.mean_of("got"), []
     for draft in DRAFTS:
         tokens = {T: one_token(trace, T, draft) for T, trace in texts.items()}
+        outside = {T: loops.outside(one, one) for T, one in tokens.items()}
         passes = {T: frames[draft, T] for T in texts}
         for colder, warmer in pairwise(sorted(texts)):
             for name, own, asked in (
                 (TOKEN, tokens, got),
+                (TOKEN_OUTSIDE, outside, got),
                 (tau.name, passes, tau),
             ):
                 both = own[warmer], own[colder]
