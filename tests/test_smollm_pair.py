@@ -122,6 +122,12 @@ def test_every_shipped_run_is_read_without_the_models(folder, tmp_path, monkeypa
     assert size < (2e6 if recorded["budget"] == 1 else 4e6)
 
 
+def test_a_shipped_run_for_every_kind_that_the_notebooks_read():
+    shipped = {folder.name for folder in TRACES.iterdir()}
+    # `chat-template`: the profile's own prompts are in it
+    assert shipped == set(runs.KINDS) - {"chat-template"}
+
+
 # ---- with the weights ----------------------------------------------------------------------------
 
 
