@@ -9,6 +9,7 @@ estimator of one temperature is used on text of another. Intervals are of resamp
 authors' records are asked the same by the same functions. Knows no model and no figure.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -22,6 +23,8 @@ from speclab.analysis import association, loops, rungs, significance
 from speclab.analysis.power import by_prompt
 from speclab.analysis.token_kinds import token_kinds
 from speclab.estimates import Estimates
+from speclab.prompts import Prompt
+from speclab.runs import profile_prompts
 from speclab.score import POSITION_BIN, Estimator
 from speclab.studies.paper_audit import costs, formulas
 from speclab.studies.paper_audit.author_records import AuthorRecords
@@ -61,6 +64,8 @@ PAPER_DEPTH, ARTICLE_GAMMA, LONG_CHAIN = formulas.PAPER_DEPTH, formulas.ARTICLE_
 PAPER_ORDER = ("chat", "code", "reasoning", "math")  # of Table I, highest first
 NEIGHBOURS = list(pairwise(PAPER_ORDER))
 CHAT_FIRST = [("chat", other) for other in PAPER_ORDER[1:]]
+# a prompt with a digit, a word or a sign of code, or a formula is not taken for chat
+RULE = re.compile(r"\d|\b(def|class|function|return|code|Python)\b|[{}\\=]")
 # claims whose answer at T = 1 is read from trees, which a run of another seed does not have
 OF_TREES = ("length", "eq3", "commitment")
 
@@ -256,6 +261,22 @@ def warmer_less_greedy(
     return rows
 
 
+def told_by_rule(prompts: Sequence[Prompt]) -> list[dict]:
+    """Share of the prompts of chat that RULE takes for chat, and of the others that it does not."""
+    rows = pd.DataFrame(
+        {
+            "prompt_id": [prompt.prompt_id for prompt in prompts],
+            "chat": [prompt.domain == "chat" for prompt in prompts],
+            "taken": [RULE.search(prompt.text) is None for prompt in prompts],
+        }
+    )
+    rows = rows.assign(right=rows["chat"] == rows["taken"])
+    right = score.mean_of("right", "share told right")
+    return whole(rows[rows["chat"]], right, "chat") + whole(
+        rows[~rows["chat"]], right, "the others"
+    )
+
+
 # ---- which claim is asked what -------------------------------------------------------------------
 
 
@@ -348,7 +369,8 @@ def measures(
     warm = {t: run.trace for t, run in pair.warmer.items()}
     asked = {
         PUBLISHED: as_published(pair),
-        AT_0: exact_at(at_0(pair), strings, grid),
+        AT_0: exact_at(at_0(pair), strings, grid)
+        | {"rules-route": lambda: told_by_rule(profile_prompts(pair.profile))},
         AT_1: exact_at(at_1(pair), strings, grid)
         | {"temperature": partial(warmer_less_greedy, pair, {1.0: pair.sampled.trace})},
         BETWEEN: {"temperature": partial(warmer_less_greedy, pair, warm)},
