@@ -427,7 +427,10 @@ ctx.say(
     f"Best gamma at c = {cost_ratio:g} [and the range of 95 % of the resamples]: "
     f"{chosen_gammas.listed(within='temperature')}. {study.edges(best, largest_gamma)}"
 )
-ctx.say(f"Estimated speed-up there: {peaks.listed(within='temperature')}.")
+ctx.say(
+    f"Estimated speed-up there, that gamma held fixed in the resamples: "
+    f"{peaks.listed(within='temperature')}."
+)
 assert best["best"].between(best["as_good_low"], best["as_good_high"]).all()
 assert np.allclose(share.groupby(keys)["share_best"].sum(), 1)
 

@@ -636,7 +636,7 @@ for name in crowded:
 largest = crowds.largest_priced(crowd.at(machine=here), costs)
 ctx.say(
     f"Batches above {largest} are extrapolated for some domain. The best setting is chosen on the "
-    "prompts that judge it: slightly flattering."
+    "prompts that judge it (slightly flattering) and held fixed in their resamples."
 )
 
 # %% [markdown]
