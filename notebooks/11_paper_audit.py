@@ -280,7 +280,7 @@ if records:
 # * *position*: late less early, of the same prompts; *depth-2*: of the second token of a chain.
 # * *entropy-needed*: what is accepted in the quarter of positions with the highest entropy.
 # * *rules-route*: the share of the prompts that one rule tells right (it knows no text of the
-#   target; the prompts are this kit's, which carry forms of their domain: notebook 09 removes them).
+#   target; the prompts are this kit's and carry forms of their domain: notebook 09 removes them).
 # * *budgets, routing, gamma-…, deeper-chat, rule*: replayed chains at each c; a best gamma is
 #   chosen again in every resample. *self-draft, own-outputs, maths-draft*: notebook 08; *one-pass*:
 #   10.
