@@ -66,6 +66,7 @@ NEIGHBOURS = list(pairwise(PAPER_ORDER))
 CHAT_FIRST = [("chat", other) for other in PAPER_ORDER[1:]]
 # a prompt with a digit, a word or a sign of code, or a formula is not taken for chat
 RULE = re.compile(r"\d|\b(def|class|function|return|code|Python)\b|[{}\\=]")
+UNDEFINED = "undefined here, or in over 5 % of the resamples: too few such rows"
 # claims whose answer at T = 1 is read from trees, which a run of another seed does not have
 OF_TREES = ("length", "eq3", "commitment")
 
@@ -144,7 +145,8 @@ def each_domain(
     rows = []
     for domain in score.domains_in(frame):
         if domain in found.index:
-            numbers, note = found.loc[domain, ["estimate", "low", "high"]], ""
+            numbers = found.loc[domain, ["estimate", "low", "high"]]
+            note = "" if np.isfinite(numbers["low"]) else UNDEFINED
         else:
             numbers = (point[domain], np.nan, np.nan)
             note = f"{prompts[domain]} prompts: no interval"

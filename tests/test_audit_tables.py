@@ -1,0 +1,123 @@
+"""Rows of evidence from tables of notebooks 08 and 10: made files, none, and too few prompts."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from speclab.profiles import ROOT
+from speclab.studies.paper_audit import claims, tables
+from speclab.studies.paper_audit.claims import AT_0, AT_1, FAILS, HOLDS, UNKNOWN
+
+LISTED = claims.claims()
+
+
+def made(folder, prompts=50, cell="0.92 [0.91, 0.93]"):
+    """The four tables, as the notebooks export them."""
+    folder.mkdir(exist_ok=True)
+    estimators = ["alpha", "hit[1]"]
+    drafts = ["INT8 self-draft", "INT4 self-draft"]
+    cells = [
+        {"estimator": e, "draft": d, "math": cell if "4" in d else "1.00 [1.00, 1.00]"}
+        for e in estimators
+        for d in drafts
+    ]
+    pd.DataFrame(cells).to_csv(folder / "08_self-drafts.csv", index=False)
+    distilled = [
+        {"estimator": e, "draft": "FKL", "domain": domain, "difference": number,
+         "low": number - 0.25, "high": number + 0.25, "n_prompts": prompts}
+        for e, number in zip(estimators, (0.5, -0.5), strict=True)
+        for domain in ("math", "all")
+    ]  # fmt: skip
+    pd.DataFrame(distilled).to_csv(folder / "08_distillation.csv", index=False)
+    specialist = [
+        {"estimator": e, "domain": domain, "estimate": number, "low": 0.0, "high": 0.1}
+        for e in estimators
+        for domain, number in (("math", 0.06), ("chat", -0.2))
+    ]
+    pd.DataFrame(specialist).to_csv(folder / "08_specialist.csv", index=False)
+    times = {"n": [1, 5], "target_low": [9, 11], "target_high": [11, 13]}
+    times = pd.DataFrame(times | {"v(n)": [1.0, 1.2]})
+    times.to_csv(folder / "10_pass-times.csv", index=False)
+    return folder
+
+
+def test_where_no_notebook_has_run_every_row_says_so(tmp_path):
+    found = tables.rows([tmp_path, tmp_path / "none"])
+    asked = {(c, way) for c in tables.OF_DRAFTS for way in (AT_0, AT_1)}
+    assert set(found) == asked | {("one-pass", AT_0)}
+    for key, (row,) in found.items():
+        number = "10" if key[0] == "one-pass" else "08"
+        assert f"notebook {number} has not" in row["note"]
+        assert np.isnan(row["estimate"])
+
+
+def test_rows_of_the_tables_by_hand(tmp_path):
+    found = tables.rows([tmp_path / "none", made(tmp_path / "here")])
+    (row,) = found["self-draft", AT_1]
+    assert row == claims.row_of("alpha", "math", 0.92, 0.91, 0.93)
+    (row,) = found["own-outputs", AT_1]
+    assert row == claims.row_of("alpha, distilled - before", "FKL", 0.5, 0.25, 0.75)
+    (row,) = found["own-outputs", AT_0]
+    assert (row["estimator"], row["estimate"]) == ("hit[1], distilled - before", -0.5)
+    (row,) = found["maths-draft", AT_0]
+    assert (row["row"], row["estimate"]) == ("math", 0.06)
+    (row,) = found["one-pass", AT_0]
+    expected = claims.row_of("v(5)", "this machine", 1.2, 11 / 11, 13 / 9)
+    assert row == expected
+
+
+def test_the_shipped_tables_have_what_is_read():
+    found = tables.rows([ROOT / "figures" / "tiny"])
+    for key, rows in found.items():
+        assert np.isfinite([row["estimate"] for row in rows]).all(), key
+
+
+def test_the_first_folder_that_has_a_table_counts(tmp_path):
+    folders = [
+        made(tmp_path / name, cell=f"{number} [0.5, 0.6]")
+        for name, number in (("own", 0.51), ("shipped", 0.59))
+    ]
+    (row,) = tables.rows(folders)["self-draft", AT_0]
+    assert row["estimate"] == 0.51
+
+
+def test_too_few_judged_prompts_give_no_number(tmp_path):
+    few = claims.few_prompts() - 1
+    found = tables.rows([made(tmp_path / "few", prompts=few)])
+    for claim in tables.OF_DRAFTS:
+        (row,) = found[claim, AT_0]
+        assert row["note"] == f"notebook 08 judged {few} prompts a domain: too few"
+    (row,) = found["one-pass", AT_0]
+    assert row["estimate"] == 1.2, "passes are no prompts"
+
+
+def test_a_draft_that_was_not_made_is_missing(tmp_path):
+    folder = made(tmp_path / "here")
+    (folder / "08_specialist.csv").unlink()
+    table = pd.read_csv(folder / "08_self-drafts.csv")
+    table = table[table["draft"] == "INT8 self-draft"]
+    table.to_csv(folder / "08_self-drafts.csv", index=False)
+    found = tables.rows([folder])
+    for claim in ("maths-draft", "self-draft"):
+        assert "no such draft" in found[claim, AT_1][0]["note"]
+    times = pd.read_csv(folder / "10_pass-times.csv").iloc[:1]
+    times.to_csv(folder / "10_pass-times.csv", index=False)
+    assert "5 tokens" in tables.rows([folder])["one-pass", AT_0][0]["note"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        ("0.92 [0.91, 0.93]", HOLDS),
+        ("0.99 [0.985, 1.00]", FAILS),
+        ("0.80 [0.78, 0.82]", FAILS),
+        ("0.90 [0.87, 0.93]", UNKNOWN),
+    ],
+)
+def test_a_self_draft_is_judged_by_the_intervals_it_comes_with(
+    tmp_path, cell, expected
+):
+    found = tables.rows([made(tmp_path / "here", cell=cell)])
+    least, most = LISTED["self-draft"].bounds("math")
+    rows = pd.DataFrame(found["self-draft", AT_1]).assign(least=least, most=most)
+    assert claims.verdict(LISTED["self-draft"], rows) == expected

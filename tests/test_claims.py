@@ -1,0 +1,542 @@
+"""Claims as facts, and the logic that makes verdicts of intervals: constructed cases that must
+hold, must fail and cannot be told, for each kind of region.
+"""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from speclab.analysis import published
+from speclab.studies.paper_audit import claims
+from speclab.studies.paper_audit.claims import (
+    AT_0,
+    AT_1,
+    DEFECT,
+    FAILS,
+    HOLDS,
+    NO_CONDITION,
+    NOT_TESTED,
+    PUBLISHED,
+    SOURCES,
+    TOO_FEW,
+    TURNS,
+    UNKNOWN,
+)
+
+ABOVE, BELOW, BETWEEN = (0, None), (None, 0), (0.4, 0.6)
+BY_ROW = {"chat": (1, None), "math": (None, 1)}
+
+
+def claim(**changes) -> claims.Claim:
+    facts = {
+        "id": "c",
+        "source": "paper",
+        "where": "Table I",
+        "claim": "it rises",
+        "number": "+1",
+        "region": ABOVE,
+    }
+    return claims.Claim(**facts | changes)
+
+
+def measured(of, *numbers, names=None, pair="made", asked=AT_0, **more):
+    """Rows of a claim: (low, high) or (estimate, low, high), each in its own row."""
+    names = names or [f"row {i}" for i in range(len(numbers))]
+    lines = []
+    for name, ends in zip(names, numbers, strict=True):
+        estimate = ends[0] if len(ends) == 3 else sum(ends) / 2
+        row = claims.row_of("e", name, estimate, *ends[-2:])
+        least, most = of.bounds(name)
+        head = {"claim": of.id, "pair": pair, "asked": asked, "c": np.nan}
+        head |= {"slope": np.nan, "least": least, "most": most}
+        lines.append(head | row | more)
+    return pd.DataFrame(lines, columns=claims.COLUMNS)
+
+
+def at_costs(of, verdicts, slope=0.0, **more) -> pd.DataFrame:
+    """A row at each c (the keys) that holds, fails or cannot be told above 0."""
+    ends = {HOLDS: (1, 2), FAILS: (-2, -1), UNKNOWN: (-1, 1)}
+    parts = [
+        measured(of, ends[name], c=c, slope=slope, **more)
+        for c, name in verdicts.items()
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+# ---- one interval, one region --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("region", "low", "high", "expected"),
+    [
+        (ABOVE, 0.1, 0.2, HOLDS),
+        (ABOVE, -0.2, -0.1, FAILS),
+        (ABOVE, -0.1, 0.1, UNKNOWN),
+        (ABOVE, 0.0, 0.1, UNKNOWN),  # the edge is outside the region
+        (ABOVE, -0.1, 0.0, FAILS),
+        (BELOW, -0.2, -0.1, HOLDS),
+        (BELOW, 0.1, 0.2, FAILS),
+        (BELOW, -0.1, 0.1, UNKNOWN),
+        (BELOW, 0.0, 0.1, FAILS),
+        (BETWEEN, 0.45, 0.55, HOLDS),
+        (BETWEEN, 0.7, 0.8, FAILS),
+        (BETWEEN, 0.2, 0.3, FAILS),
+        (BETWEEN, 0.55, 0.65, UNKNOWN),
+        (BETWEEN, 0.3, 0.7, UNKNOWN),
+        (ABOVE, np.nan, np.nan, UNKNOWN),
+    ],
+)
+def test_an_interval_against_a_region(region, low, high, expected):
+    of = claim(region=region)
+    middle = np.nan_to_num((low + high) / 2)
+    assert claims.verdict(of, measured(of, (middle, low, high))) == expected
+
+
+@given(st.floats(-3, 3), st.floats(0, 2), st.floats(-3, 3), st.floats(0, 2))
+def test_what_holds_fails_where_the_region_is_elsewhere(low, width, least, breadth):
+    most, ends = least + breadth, (low, low + width)
+    regions = (least, most), (most, None), (None, least)
+    inside, above, below = (
+        claims.judge(measured(claim(region=region), ends)) for region in regions
+    )
+    if HOLDS in (above, below):
+        assert inside == FAILS
+    if inside == HOLDS:
+        assert above == below == FAILS
+
+
+# ---- several rows: every one must hold, one that lies clearly outside is enough to fail ----------
+
+
+def test_one_row_barely_outside_fails_alone_and_not_among_four():
+    of, inside = claim(), (0.1, 0.2)
+    barely, clearly = (-0.1, -0.19, -0.01), (-0.3, -0.4, -0.2)
+    assert claims.judge(measured(of, barely)) == FAILS
+    assert claims.judge(measured(of, barely, inside, inside, inside)) == UNKNOWN
+    assert claims.judge(measured(of, clearly, inside, inside, inside)) == FAILS
+
+
+def test_every_row_must_hold_and_no_correction_is_asked_of_them():
+    of = claim()
+    barely = (0.1, 0.01, 0.19)
+    assert claims.judge(measured(of, barely, barely, barely, barely)) == HOLDS
+    assert claims.judge(measured(of, barely, barely, (-0.1, 0.1))) == UNKNOWN
+    assert claims.judge(measured(of, barely, (0.1, np.nan, np.nan))) == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("chat", "math", "expected"),
+    [
+        ((1.1, 1.2), (0.8, 0.9), HOLDS),
+        ((1.1, 1.2), (1.3, 1.31), FAILS),
+        ((0.7, 0.71), (0.8, 0.9), FAILS),
+        ((1.1, 1.2), (0.9, 1.1), UNKNOWN),
+        ((0.9, 1.1), (0.8, 0.9), UNKNOWN),
+    ],
+)
+def test_each_row_has_its_own_region(chat, math, expected):
+    of = claim(region=BY_ROW)
+    rows = measured(of, chat, math, names=["chat", "math"])
+    assert claims.verdict(of, rows) == expected
+
+
+def test_a_row_that_no_region_names_is_free():
+    of = claim(region=BY_ROW)
+    assert of.bounds("code") == (-np.inf, np.inf)
+    rows = measured(of, (1.1, 1.2), (-9, 9), names=["chat", "code"])
+    assert claims.verdict(of, rows) == HOLDS
+
+
+def test_intervals_are_widened_by_the_quantile_of_so_many_rows():
+    rows = measured(claim(), (1.0, 0.0, 3.0), (5.0, 5.0, 5.0))
+    longer = norm.ppf(1 - 0.05 / 4) / norm.ppf(1 - 0.05 / 2)
+    wide = claims.widened(rows)
+    np.testing.assert_allclose(wide, [[1 - longer, 1 + 2 * longer], [5, 5]])
+    one = rows.iloc[:1]
+    np.testing.assert_allclose(claims.widened(one), [[0.0, 3.0]])
+
+
+def test_room_and_excess_by_hand():
+    of = claim(region=BETWEEN)
+    rows = measured(of, (0.45, 0.55), (0.5, 0.58))
+    assert claims.room(rows) == pytest.approx(0.02)
+    assert claims.excess(rows) < -0.02
+    far = measured(of, (0.7, 0.7), (0.5, 0.5))
+    assert claims.room(far) == pytest.approx(-0.1)
+    assert claims.excess(far) == pytest.approx(0.1)
+
+
+# ---- ways to decide ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [((-2, -1), HOLDS), ((1, 2), NO_CONDITION), ((-1, 1), UNKNOWN)],
+)
+def test_what_is_said_to_be_a_condition(ends, expected):
+    of = claim(region=BELOW, decides="necessity")
+    assert claims.verdict(of, measured(of, ends)) == expected
+
+
+@pytest.mark.parametrize(
+    ("by_c", "expected"),
+    [
+        ({0.1: HOLDS, 0.5: HOLDS}, HOLDS),
+        ({0.1: FAILS, 0.5: FAILS}, FAILS),
+        ({0.1: UNKNOWN, 0.5: UNKNOWN}, UNKNOWN),
+        ({0.1: HOLDS, 0.5: FAILS}, TURNS),
+        ({0.1: HOLDS, 0.5: UNKNOWN}, TURNS),
+    ],
+)
+def test_a_claim_about_cost_has_the_verdict_of_every_c(by_c, expected):
+    of = claim(decides="cost")
+    rows = at_costs(of, by_c)
+    assert claims.verdict(of, rows) == expected
+    assert dict(claims.by_cost(rows)[["c", "verdict"]].values) == by_c
+
+
+def test_rows_of_another_c_do_not_widen_an_interval():
+    of = claim(decides="cost")
+    parts = [
+        measured(of, (-0.1, -0.19, -0.01), c=c, slope=0.0) for c in (0.1, 0.2, 0.5, 1.0)
+    ]
+    assert claims.verdict(of, pd.concat(parts)) == FAILS
+
+
+def test_a_defect_claims_nothing():
+    of = claim(decides="defect", about=SOURCES)
+    assert claims.verdict(of, measured(of, (0.3, 0.3))) == DEFECT
+
+
+def test_what_needs_no_pair_does_not_hold_here_only():
+    of = claim(about=SOURCES)
+    assert claims.verdict(of, measured(of, (1, 1))) == "holds"
+    assert claims.verdict(of, measured(of, (-1, -1))) == "does not hold"
+    assert claims.verdict(claim(), measured(of, (-1, -1))) == FAILS
+
+
+def test_of_too_few_prompts_nothing_is_said():
+    of, few = claim(), claims.few_prompts()
+    rows = measured(of, (1, 2))
+    assert claims.verdict(of, rows, prompts=few) == HOLDS
+    assert claims.verdict(of, rows, prompts=few - 1) == TOO_FEW
+    free = claim(about=SOURCES)
+    assert claims.verdict(free, rows, prompts=1) == "holds", "it asks no prompt"
+    missing = pd.DataFrame([claims.missing("no such draft")])
+    assert claims.verdict(of, missing, prompts=1) == NOT_TESTED
+
+
+def test_no_rows_and_rows_without_number_are_not_tested():
+    of = claim()
+    assert claims.verdict(of, measured(of)) == NOT_TESTED == claims.judge(measured(of))
+    rows = pd.concat([measured(of, (1, 2)), pd.DataFrame([claims.missing("why")])])
+    assert claims.verdict(of, rows) == UNKNOWN, "what is missing cannot hold"
+
+
+def test_verdicts_are_the_known_ones():
+    assert {HOLDS, FAILS, UNKNOWN, TURNS, TOO_FEW, NOT_TESTED} <= set(claims.VERDICTS)
+    assert {NO_CONDITION, DEFECT, "holds", "does not hold"} <= set(claims.VERDICTS)
+    of_pairs = {HOLDS, FAILS, UNKNOWN, TURNS, TOO_FEW, NOT_TESTED, NO_CONDITION}
+    assert set(claims.SIGNS) == of_pairs
+
+
+# ---- where a verdict turns -----------------------------------------------------------------------
+
+
+def moved(of, rows, edge, side) -> str:
+    """The verdict with the one edge of a one-sided region elsewhere."""
+    return claims.judge(rows.assign(**{side: edge}))
+
+
+@pytest.mark.parametrize("ends", [[(0.1, 0.2), (0.15, 0.4)], [(-0.3, -0.1), (0.1, 1)]])
+def test_the_edge_at_which_a_claim_of_more_turns(ends):
+    of = claim()
+    rows = measured(of, *ends)
+    low, high = rows["low"].min(), claims.widened(rows)[:, 1].min()
+    assert claims.turns(of, rows) == (
+        f"holds for an edge below {low:.3g}, does not for one from {high:.3g}"
+    )
+    assert moved(of, rows, low - 1e-9, "least") == HOLDS
+    assert moved(of, rows, low, "least") == UNKNOWN
+    assert moved(of, rows, high - 1e-9, "least") == UNKNOWN
+    assert moved(of, rows, high, "least") == FAILS
+
+
+def test_the_edge_at_which_a_claim_of_less_turns():
+    of = claim(region=BELOW)
+    rows = measured(of, (-0.4, -0.2), (-0.5, 0.1))
+    low, high = claims.widened(rows)[:, 0].max(), 0.1
+    assert claims.turns(of, rows) == (
+        f"holds for an edge above {high:.3g}, does not for one up to {low:.3g}"
+    )
+    assert moved(of, rows, high + 1e-9, "most") == HOLDS
+    assert moved(of, rows, high, "most") == UNKNOWN
+    assert moved(of, rows, low, "most") == FAILS
+
+
+def test_two_edges_move_together():
+    of = claim(region=BETWEEN)
+    assert claims.turns(of, measured(of, (0.45, 0.55))) == (
+        "holds with edges 0.05 further in; does not with edges 0.15 further in"
+    )
+    assert claims.turns(of, measured(of, (0.7, 0.8))) == (
+        "holds with edges 0.2 further out; does not with edges 0.1 further out"
+    )
+
+
+def test_edges_of_each_row_move_together():
+    of = claim(region=BY_ROW)
+    rows = measured(of, (1.3, 1.3), (0.9, 0.9), names=["chat", "math"])
+    assert claims.turns(of, rows) == (
+        "holds with edges 0.1 further in; does not with edges 0.1 further in"
+    )
+
+
+def test_the_c_at_which_a_claim_about_cost_turns():
+    of = claim(decides="cost")
+    by_c = {0.05: HOLDS, 0.1: HOLDS, 0.2: UNKNOWN, 0.5: FAILS, 1.0: FAILS}
+    rows = [at_costs(of, by_c), at_costs(of, {0.05: HOLDS, 0.1: FAILS}, slope=0.1)]
+    shuffled = pd.concat(rows).sample(frac=1, random_state=0)
+    assert claims.turns(of, shuffled) == (
+        "v(n) = 1 + 0 (n - 1): holds at c 0.05 to 0.1, cannot be told at c 0.2, "
+        "does not hold at c 0.5 to 1; "
+        "v(n) = 1 + 0.1 (n - 1): holds at c 0.05, does not hold at c 0.1"
+    )
+
+
+def test_what_is_exact_or_not_measured_turns_nowhere():
+    free = claim(about=SOURCES)
+    assert claims.turns(free, measured(free, (1, 1))) == ""
+    assert claims.turns(claim(), pd.DataFrame([claims.missing("why")])) == ""
+
+
+# ---- tables and words ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ([(0.1, 0.3), (0.2, 0.6)], "0.20 to 0.40 [0.10, 0.60]"),
+        ([(0.01, 0.03), (0.02, 0.06)], "0.020 to 0.040 [0.010, 0.060]"),
+        ([(11.25, 13.75)], "12.5 [11.2, 13.8]"),
+        ([(5, 7)], "6 [5, 7]"),
+        ([(0.0, 0.0)], "0"),
+        ([(0.2, 0.2), (0.4, 0.4)], "0.20 to 0.40"),
+        ([(0.2, np.nan, np.nan)], "0.20"),
+        ([], ""),
+    ],
+)
+def test_a_cell_shows_the_hull(numbers, expected):
+    assert claims.cell(measured(claim(), *numbers)) == expected
+
+
+def test_a_cell_names_several_estimators_and_says_what_is_missing():
+    rows = measured(claim(), (0.1, 0.3), (0.2, 0.6)).assign(estimator=["a", "b"])
+    assert claims.cell(rows) == "a 0.20 [0.10, 0.30]; b 0.40 [0.20, 0.60]"
+    twice = pd.DataFrame([claims.missing("no chat"), claims.missing("no chat")])
+    assert claims.cell(twice) == "no chat"
+
+
+def of_two_pairs() -> tuple[dict, pd.DataFrame]:
+    """Three claims: x of two pairs and two temperatures, y of one pair, z of none."""
+    listed = {
+        "x": claim(id="x", claim="x rises"),
+        "y": claim(id="y", claim="y rises", decides="cost"),
+        "z": claim(id="z", claim="z holds", about=SOURCES),
+    }
+    x, y, z = listed.values()
+    turning = {0.1: HOLDS, 0.5: FAILS}
+    parts = [
+        measured(z, (1, 1), pair=SOURCES, asked=SOURCES),
+        measured(x, (1, 2), pair="a", asked=PUBLISHED),
+        measured(x, (1, 2), pair="a", asked=AT_0),
+        measured(x, (-2, -1), pair="a", asked=AT_1),
+        at_costs(y, turning, pair="a", asked=AT_0),
+        measured(x, (3, 4), pair="b", asked=AT_0),
+        measured(x, (-1, 1), pair="b", asked=AT_1),
+    ]
+    return listed, claims.table(listed, pd.concat(parts, ignore_index=True))
+
+
+def test_the_table_names_estimator_region_verdict_and_where_it_turns():
+    listed, found = of_two_pairs()
+    assert len(found) == 7
+    assert found.iloc[2].to_dict() == {
+        "claim": "x", "pair": "a", "asked": AT_0, "source": "paper", "where": "Table I",
+        "said": "x rises", "estimator": "e", "region": "above 0", "measured": "1.50 [1.00, 2.00]",
+        "verdict": HOLDS, "turns": "holds for an edge below 1, does not for one from 2",
+    }  # fmt: skip
+    rows = measured(listed["x"], (1, 2), pair="a")
+    few = claims.table(listed, rows, {"a": claims.few_prompts() - 1, "b": 50})
+    assert few["verdict"].tolist() == [TOO_FEW]
+
+
+def test_regions_in_words():
+    said = [claim(region=r).region_said() for r in (ABOVE, BELOW, BETWEEN, BY_ROW)]
+    assert said == ["above 0", "below 0", "0.4 to 0.6", "chat above 1, math below 1"]
+    assert claim(region=(None, None)).region_said() == ""
+
+
+def test_pairs_and_temperatures_stand_side_by_side_and_what_needs_none_apart():
+    _, found = of_two_pairs()
+    wide = claims.beside(found)
+    assert wide.to_dict("records") == [
+        {"claim": "x", "said": "x rises", "a, as published": "✓", "a, T = 0": "✓",
+         "a, T = 1": "✗", "b, T = 0": "✓", "b, T = 1": "?"},
+        {"claim": "y", "said": "y rises", "a, as published": "", "a, T = 0": "c",
+         "a, T = 1": "", "b, T = 0": "", "b, T = 1": ""},
+    ]  # fmt: skip
+    between = found.assign(asked=found["asked"].replace(PUBLISHED, "0 < T < 1"))
+    assert "a, 0 < T < 1" not in claims.beside(between)
+    alone = claims.without_pair(found)
+    assert alone[["claim", "verdict"]].values.tolist() == [["z", "holds"]]
+
+
+def test_the_tally_counts_what_needs_no_pair_apart():
+    _, found = of_two_pairs()
+    assert claims.tally_said(found).splitlines() == [
+        "* **facts that need no pair**: 1 holds.",
+        "* **a, as published**: 1 holds here.",
+        "* **a, T = 0**: 1 holds here, 1 depends on c.",
+        "* **a, T = 1**: 1 does not hold here.",
+        "* **b, T = 0**: 1 holds here.",
+        "* **b, T = 1**: 1 cannot be told here.",
+    ]
+    counts = claims.counted(found)
+    assert counts["claims"].sum() == len(found)
+
+
+def test_what_pairs_agree_on_and_what_temperature_changes_is_said():
+    _, found = of_two_pairs()
+    assert claims.agreed_said(found).splitlines() == [
+        "* T = 0, holds on every pair: x.",
+        "* T = 0, does not hold on every pair: none.",
+        "* T = 1, holds on every pair: none.",
+        "* T = 1, does not hold on every pair: none.",
+    ]
+    assert claims.temperatures_said(found).splitlines() == [
+        "* a: 1 of 1 verdicts differ between the temperatures: x (holds here at T = 0, "
+        "does not hold here at T = 1).",
+        "* b: 1 of 1 verdicts differ between the temperatures: x (holds here at T = 0, "
+        "cannot be told here at T = 1).",
+    ]
+
+
+def test_only_the_c_at_which_every_pair_and_slope_agree_is_said():
+    y = claim(id="y", decides="cost")
+    parts = [
+        at_costs(y, {0.1: HOLDS, 0.2: HOLDS, 0.5: FAILS, 1.0: FAILS}, pair="a"),
+        at_costs(y, {0.1: HOLDS, 0.2: UNKNOWN, 0.5: FAILS, 1.0: FAILS}, pair="b"),
+        at_costs(y, {0.1: HOLDS, 0.2: HOLDS, 0.5: UNKNOWN, 1.0: FAILS}, slope=0.1),
+    ]
+    listed = {"x": claim(id="x"), "y": y, "w": claim(id="w", decides="cost")}
+    assert claims.costs_said(listed, pd.concat(parts)) == (
+        "* **y**: holds at 0.1; does not hold at 1."
+    )
+    one = at_costs(y, {0.1: UNKNOWN})
+    assert (
+        claims.costs_said(listed, one)
+        == "* **y**: holds at none; does not hold at none."
+    )
+
+
+def test_what_could_not_be_measured_is_said():
+    head = {"claim": "x", "pair": "a", "asked": AT_0}
+    rows = pd.DataFrame([head | claims.missing("no chat")])
+    listed = {"x": claim(id="x"), "w": claim(id="w", untested="needs readers")}
+    assert (
+        claims.open_said(listed, rows) == "* x (a, T = 0): no chat\n* w: needs readers"
+    )
+    assert claims.open_said({}, rows.assign(estimate=1.0)).startswith("Every claim")
+
+
+# ---- the file of claims --------------------------------------------------------------------------
+
+
+def test_the_numbers_of_the_claims_are_the_tables():
+    found = claims.claims()
+    assert {one.source for one in found.values()} == {"paper", "article"}
+    table = {
+        name: published.published(name).set_index("domain")
+        for name in ("I", "II", "IV", "VI")
+    }
+    alpha = table["I"].query("quantity == 'alpha_mean'")["published"]
+    spread = alpha.drop("all")
+    assert found["level"].number == f"{spread.min():.3f} to {spread.max():.3f}"
+    assert found["gap"].number == f"{alpha['chat'] - alpha['math']:+.3f}"
+    steps = -spread.sort_values(ascending=False).diff().dropna()
+    assert found["order"].number == ", ".join(f"{step:+.3f}" for step in steps)
+    lengths = table["II"]["published"]
+    others = lengths.drop("chat")
+    assert found["length"].number == (
+        f"{lengths['chat']:.3f}; {others.min():.3f} to {others.max():.3f}"
+    )
+    depth = table["IV"].set_index("depth", append=True)["published"].unstack("depth")
+    rise = depth[3] - depth[1]
+    assert found["depth"].number == f"{rise.min():+.3f} to {rise.max():+.3f}"
+    five = published.published("V").pivot(
+        index="depth", columns="bin", values="published"
+    )
+    late = five[1] - five[0]
+    assert found["position"].number == f"{late[1]:+.3f}, {late[3]:+.3f} (depths 1, 3)"
+    assert found["depth-2"].number == f"{late[2]:+.3f}"
+    assert found["depth-2"].bounds("")[1] <= round(late[3], 3)
+    rho = table["VI"]["published"]
+    assert found["entropy-sign"].number == f"rho {rho.min():.2f} to {rho.max():.2f}"
+    assert rho.abs().max() < found["entropy-weak"].bounds("")[1]
+    chat = table["I"].loc["chat"].set_index("quantity")["published"]
+    assert found["paradox"].number == (
+        f"{chat['target_entropy_mean']:.3f} nats, {chat['alpha_mean']:.3f}"
+    )
+    nodes = table["I"].query("quantity == 'nodes'")["published"].drop("all")
+    assert found["independence"].number == f"n = {nodes.min():.0f} to {nodes.max():.0f}"
+
+
+def test_every_claim_of_equality_names_its_margin_and_every_other_its_region():
+    for one in claims.claims().values():
+        edges = [one.bounds(row) for row in ("", "chat", "code", "reasoning", "math")]
+        finite = [np.isfinite(pair).sum() for pair in edges]
+        if 2 in finite and "gamma" not in one.id:
+            assert one.margin, one.id
+        if one.decides != "defect" and not one.untested:
+            assert any(finite), one.id
+
+
+def test_the_papers_own_numbers_by_hand_and_that_its_claims_follow_from_them():
+    found, own = claims.claims(), claims.printed()
+    at = own.set_index(["claim", "row"])["estimate"]
+    assert at["gap", "chat"] == pytest.approx(0.5650 - 0.5181)
+    assert at["order", "reasoning"] == pytest.approx(0.5382 - 0.5321)
+    assert at["depth", "chat"] == pytest.approx(0.021)
+    assert at["position", 1] == pytest.approx(0.028)
+    assert at["depth-2", 2] == pytest.approx(-0.003)
+    assert ("position", 2) not in at.index
+    assert at["paradox", "code"] == pytest.approx(0.5650 - 0.5382)
+    assert at["entropy-sign", "math"] == -0.186
+    for name, rows in own.groupby("claim"):
+        points = [(value, value) for value in rows["estimate"]]
+        judged = measured(found[name], *points, names=list(rows["row"]))
+        assert claims.judge(judged) == HOLDS, name
+
+
+def test_bad_claims_are_named(tmp_path):
+    text = claims.CLAIMS.read_text()
+    path = tmp_path / "claims.yaml"
+    path.write_text(text.replace("decides: necessity", "decides: taste"))
+    with pytest.raises(ValueError, match=r"'threshold'\] have an unknown `decides`"):
+        claims.claims(path)
+    path.write_text(text.replace("id: gap", "id: level"))
+    with pytest.raises(ValueError, match="an id occurs twice"):
+        claims.claims(path)
+
+
+def test_an_answer_or_the_reason_why_there_is_none():
+    def refuses(name):
+        raise ValueError(f"no {name}")
+
+    assert claims.answer(lambda: [1]) == [1]
+    (row,) = claims.answer(refuses, "chat")
+    assert row["note"] == "no chat" and np.isnan(row["estimate"])

@@ -1,0 +1,162 @@
+"""What needs no pair, against enumeration, the printed tables and numbers by hand."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from speclab import cost
+from speclab.analysis import by_hand, published
+from speclab.studies.paper_audit import claims, evidence, formulas
+from speclab.studies.paper_audit.claims import DEFECT, NO_CONDITION, SOURCES
+
+LISTED = claims.claims()
+SOURCE_CLAIMS = {name: one for name, one in LISTED.items() if one.about == SOURCES}
+
+
+def verdict_of(name: str, **changes) -> str:
+    """The verdict on a claim as it is listed, or changed."""
+    listed = {name: replace(LISTED[name], **changes)}
+    return claims.verdict(listed[name], evidence.of_sources(listed))
+
+
+# ---- the article's pseudo-code -------------------------------------------------------------------
+
+
+def test_pseudo_code_by_hand():
+    found = formulas.pseudo_code()
+    # after word 0: p = .5 .3 .2, q = .2 .5 .3, kept .2 .3 .2 of it
+    expected = (0.5 - 2 / 7 + 3 / 7 - 0.3 + 2 / 7 - 0.2) / 2
+    assert found["residual"] == pytest.approx(expected)
+    # every word has p = 0.5 in its own place: all are kept, q comes out
+    assert found["positions"] == pytest.approx(0.3)
+    assert found["bonus"] == pytest.approx(0.7**3)
+    # the rows of q are each other's rotations, so that their mean is 1/3: .2 .5 .3 is away by 1/6
+    assert found["prompt-blind"] == pytest.approx(1 / 6)
+
+
+def test_the_right_procedure_has_none_of_the_flaws():
+    """The negative control: a draft equal to its target loses nothing but the bonus token."""
+    found = formulas.pseudo_code(formulas.P_TABLE, formulas.P_TABLE, gamma=2)
+    assert (found["residual"], found["bonus"]) == pytest.approx((0.0, 1.0))
+
+
+def test_a_draft_whose_next_word_hangs_on_nothing_misses_no_prompt():
+    alike = np.tile(formulas.Q_TABLE[0], (3, 1))
+    found = formulas.pseudo_code(formulas.P_TABLE, alike)
+    assert found["prompt-blind"] == pytest.approx(0.0)
+
+
+# ---- Eq. 1 on the best token ---------------------------------------------------------------------
+
+
+def test_what_comes_out_of_the_best_token_by_hand():
+    """q's best word is 1 (p 0.3, q 0.5): kept in 0.6; else the residual, which is word 0 alone."""
+    np.testing.assert_allclose(formulas.best_token_output(), [0.4, 0.6, 0.0])
+    assert verdict_of("eq1") == "does not hold"
+    (row,) = formulas.measured(LISTED["eq1"])
+    assert row["estimate"] == pytest.approx((0.1 + 0.3 + 0.2) / 2)
+
+
+def test_a_drawn_token_gives_the_targets_distribution_where_the_best_does_not():
+    """All outcomes one by one: the word drawn from q, or q's best; kept, or replaced."""
+    rng = np.random.default_rng(0)
+    p, q = rng.dirichlet(np.ones(4), 2)
+    kept, other = np.minimum(1, p / q), np.maximum(p - q, 0)
+    other = other / other.sum()
+    for drawn, expected in (
+        (q, p),
+        (np.eye(4)[q.argmax()], formulas.best_token_output(p, q)),
+    ):
+        came = np.zeros(4)
+        for word, instead in product(range(4), repeat=2):
+            chance = drawn[word] * other[instead]
+            came[word] += chance * kept[word]
+            came[instead] += chance * (1 - kept[word])
+        np.testing.assert_allclose(came, expected)
+    assert by_hand.total_variation(formulas.best_token_output(p, q), p) > 0.01
+
+
+def test_the_best_token_is_right_where_the_draft_knows_one_word_only():
+    """The control: then the best token is the drawn one."""
+    sure = np.array([0.0, 1.0, 0.0])
+    p = formulas.P_TABLE[0]
+    np.testing.assert_allclose(formulas.best_token_output(p, sure), p)
+
+
+# ---- lengths, thresholds, counts -----------------------------------------------------------------
+
+
+def test_what_breaks_even_depends_on_the_cost():
+    assert formulas.necessary_length(0.29) == pytest.approx(0.87)
+    assert formulas.necessary_length(0.05) == pytest.approx(0.15)
+    assert formulas.necessary_length(0.25, 4) == pytest.approx(1.0)
+    assert formulas.turning_cost() == pytest.approx(1 / 3)
+    rows = formulas.measured(LISTED["threshold"])
+    for row, c in zip(rows, formulas.COSTS, strict=True):
+        assert row["estimate"] == pytest.approx(3 * c - 1)
+        block = cost.speedup_standard(row["estimate"] + 2, 3, c)
+        assert block == pytest.approx(1.0), "no gain and no loss there"
+    assert verdict_of("threshold") == NO_CONDITION
+
+
+def test_the_gap_comes_back_in_the_length_with_a_power_of_its_own():
+    alpha = published.published("I").query("quantity == 'alpha_mean'")
+    alpha = alpha.set_index("domain")["published"]
+    length = published.published("II").set_index("domain")["published"]
+    power = formulas.amplification()
+    raised = (alpha["chat"] / alpha["math"]) ** power
+    assert raised == pytest.approx(length["chat"] / length["math"])
+    assert 1 < power < 2.5
+    assert verdict_of("cubic") == "does not hold"
+    assert verdict_of("cubic", region=(power - 0.1, power + 0.1)) == "holds"
+
+
+def test_the_root_has_two_children():
+    assert formulas.root_children() == pytest.approx(2.0)
+    assert verdict_of("top-k") == "does not hold"
+    assert verdict_of("top-k", region=(1.5, 2.5)) == "holds"
+
+
+def test_a_missing_number_counts_as_sure_acceptance_in_their_code():
+    (row,) = formulas.measured(LISTED["nan"])
+    assert row["estimate"] == 1.0
+    assert verdict_of("nan") == DEFECT
+
+
+# ---- what is read off ----------------------------------------------------------------------------
+
+
+def test_the_articles_numbers_by_hand():
+    (example,) = formulas.measured(LISTED["example"])
+    assert example["estimate"] == pytest.approx(340 / 112 - 340 / 117)
+    (best,) = formulas.measured(LISTED["best-case"])
+    assert best["estimate"] == pytest.approx(400 / 120 - 5 / 1.2)
+
+
+@pytest.mark.parametrize(
+    ("name", "fact", "expected"),
+    [
+        ("run-time", {"seconds": 11027}, "does not hold"),
+        ("run-time", {"seconds": 12600}, "holds"),
+        ("devices", {"second_gpu_gb": 0.0}, "does not hold"),
+        ("devices", {"second_gpu_gb": 2.2}, "holds"),
+        ("entropy-kind", {"rank_share": 0.0}, "does not hold"),
+        ("entropy-kind", {"rank_share": 1.0}, "holds"),
+        ("sampled-prompts", {"drawn_at_random": 1.0}, "holds"),
+        ("example", {"printed": [340, 117], "rule": [3.4, 100, 5]}, "holds"),
+        ("best-case", {"printed": [500, 120], "c": 0.05}, "holds"),
+    ],
+)
+def test_a_fact_is_judged_as_it_is_written(name, fact, expected):
+    assert verdict_of(name, fact=fact) == expected
+
+
+def test_every_claim_of_sources_is_measured_and_exact():
+    assert len(SOURCE_CLAIMS) > 10
+    for one in SOURCE_CLAIMS.values():
+        for row in formulas.measured(one):
+            assert row["estimate"] == row["low"] == row["high"], one.id
+    with pytest.raises(KeyError, match="gap"):
+        formulas.measured(LISTED["gap"])
