@@ -5,7 +5,7 @@ hold, must fail and cannot be told, for each kind of region.
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
@@ -95,6 +95,7 @@ def test_an_interval_against_a_region(region, low, high, expected):
     assert claims.verdict(of, measured(of, (middle, low, high))) == expected
 
 
+@settings(max_examples=40)
 @given(st.floats(-3, 3), st.floats(0, 2), st.floats(-3, 3), st.floats(0, 2))
 def test_what_holds_fails_where_the_region_is_elsewhere(low, width, least, breadth):
     most, ends = least + breadth, (low, low + width)

@@ -131,7 +131,14 @@ class Chains:
         )
 
     def best(self, domain: str, c: float, slope: float) -> np.ndarray:
-        """The fastest gamma in a domain [1 + n]: chosen again in every resample."""
+        """The fastest gamma in a domain [1 + n]: chosen again in every resample. ValueError if the
+        domain is missing.
+        """
+        if domain not in self.domains:
+            known = list(self.domains)
+            raise ValueError(
+                f"domain [{domain!r}] has no rows; the texts have {known}: record its prompts"
+            )
         speed = self.tau[:, self.domains.index(domain)] / block_cost(
             self.gammas, c, slope
         )

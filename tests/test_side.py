@@ -1,0 +1,66 @@
+"""The pairs side by side: which runs are read of which, with a loader that only notes it."""
+
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from speclab.profiles import load_profile
+from speclab.studies.paper_audit import side
+
+KINDS = ["greedy", "balanced", "sampled", *side.WARMER.values(), *side.SEEDS]
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """What was asked for: (profile's name, kind, temperature, prompts), in order."""
+    asked = []
+
+    def note(profile, kind):
+        prompts = profile.prompts_per_domain
+        asked.append((profile.name, kind, profile.temperature, prompts))
+        return f"{profile.name} {kind}"
+
+    monkeypatch.setattr(side.runs, "load_or_record", note)
+    return asked
+
+
+def test_each_run_of_a_pair_is_in_its_place(loaded):
+    pair = side.runs_of(load_profile("tiny"))
+    assert (pair.greedy, pair.balanced) == ("tiny greedy", "tiny balanced")
+    assert pair.sampled == "tiny sampled"
+    assert pair.warmer == {0.3: "tiny sampled-0.3", 0.7: "tiny sampled-0.7"}
+    assert pair.seeds == ("tiny sampled-seed-1", "tiny sampled-seed-2")
+    assert [kind for _, kind, _, _ in loaded] == KINDS
+    at_0 = [kind for _, kind, temperature, _ in loaded if temperature == 0]
+    assert {"greedy", "balanced"} <= set(at_0)
+
+
+def test_the_profiles_own_pair_comes_first_and_once(loaded):
+    pairs = side.of_pairs(load_profile("smollm"), ["tiny", "smollm", "tiny"])
+    assert list(pairs) == ["smollm", "tiny"]
+    assert len(loaded) == 2 * len(KINDS)
+    assert list(side.of_pairs(load_profile("tiny"))) == ["tiny"]
+
+
+def test_changes_of_the_own_profile_are_not_those_of_the_others(loaded):
+    own = load_profile("tiny", {"prompts_per_domain": 7})
+    side.of_pairs(own, ["tiny", "smollm"])
+    asked = {(name, prompts) for name, _, _, prompts in loaded}
+    whole = load_profile("smollm").prompts_per_domain
+    assert asked == {("tiny", 7), ("smollm", whole)}
+
+
+def test_the_smallest_domain_counts():
+    trace = pd.DataFrame(
+        {"domain": ["chat", "chat", "math"], "prompt_id": ["a", "b", "c"]}
+    )
+    both = pd.concat([trace, trace])
+    pairs = {"made": SimpleNamespace(greedy=SimpleNamespace(trace=both))}
+    assert side.smallest_domains(pairs) == {"made": 1}
+
+
+def test_the_caveat_names_the_pairs_and_the_one_that_is_not_there():
+    said = side.caveat({"tiny": None, "smollm": None})
+    assert "tiny and smollm only" in said and "Llama-2-7B-Chat" in said
+    assert "only" not in side.caveat({"tiny": None, "paper": None})
