@@ -65,7 +65,7 @@ if root == fetched:
 import pandas as pd
 
 from speclab import cost, notebook, runs, score, stats
-from speclab.analysis import loops, power, published
+from speclab.analysis import levels, loops, power, published
 from speclab.studies.domain_acceptance import (
     certainty,
     ladder,
@@ -391,7 +391,8 @@ ctx.save(
 # deviations.
 #
 # A share cannot be negative and a resample overfits a little, so that intervals of shares near zero
-# sit above their estimate.
+# sit above their estimate. And each share is one of the variance of *nodes*: what a domain explains
+# of the differences between whole prompts is another number, and follows below.
 
 # %%
 shares_of = variance.variance_shares(
@@ -438,6 +439,53 @@ ctx.say(
 together = here.at(factor=variance.TOGETHER).value
 each = here.without(factor=variance.TOGETHER).frame["estimate"]
 assert abs(each.sum() - together) < 1e-4
+
+# %% [markdown]
+# **Of which variance?** Most of what differs from node to node differs inside a text, which no
+# choice for a whole prompt can reach. Who chooses a setting for a prompt asks what the domain
+# explains of the differences *between prompts*. So beside the Shapley share stand the share of the
+# variance of all nodes (or positions) and of prompt means, both corrected for chance (omega
+# squared: by chance alone whole prompts differ, and domains with them), and that of the prompts'
+# own levels in a mixed model with the prompt as random effect: by what part their variance shrinks
+# when the domain joins the model; alone, and with target entropy, the prompt's length, loops, and
+# for nodes rank and depth in the model already. For `published_alpha`, and for one drafted token at
+# T = 0 (`hit[1]`) and at T = 1 (`alpha`, on sampled text).
+
+# %%
+lengths = levels.prompt_lengths(ctx.profile)
+measured = levels.measure(levels.questions(greedy, sampled, lengths))
+ctx.export(measured.variances, "mixed-models")
+ctx.export(measured.coefficients, "mixed-model-coefficients")
+
+# %%
+by_level = variance.domain_by_level(shares_of, measured.shares)
+ctx.export(by_level, "domain-by-level")
+at_prompts = by_level.at(level=levels.PROMPTS)
+
+# %%
+ctx.plot(
+    by_level,
+    x="level",
+    hue="estimator",
+    kind="bars",
+    limits=(0, 100),
+    y="share of the variance that the domain explains, %",
+    x_label="",
+    slug="domain-by-level",
+    caption="What the domain explains, by the variance that is asked: of that between prompts "
+    f"{at_prompts.listed('estimator')} %.",
+)
+
+# %%
+ctx.say("**Does the domain matter little?**\n\n" + levels.said(measured.shares))
+
+# %% [markdown]
+# The coefficients of the mixed model with everything in it (a domain: its level at a mean row; one
+# nat of target entropy; 100 characters of prompt; in a loop or not; rank and depth against rank 0
+# and depth 1):
+
+# %%
+notebook.show_table(measured.coefficients.wide("term", "estimator").fillna(""))
 
 # %% [markdown]
 # ## 6. What do the numbers owe to the study's settings?
@@ -575,6 +623,11 @@ ctx.record(
     largest_share=most,
     largest_share_of_variance=here.at(factor=most).value / 100,
     domain_share_of_variance=here.at(factor="domain").value / 100,
+    **{
+        f"domain_share_between_prompts_{levels.SHORT[row.estimator]}": row.estimate
+        / 100
+        for row in at_prompts.rows()
+    },
 )
 
 # %% [markdown]

@@ -68,7 +68,7 @@ if root == fetched:
 import pandas as pd
 
 from speclab import cost, notebook, score
-from speclab.analysis import loops, power, published, token_kinds
+from speclab.analysis import levels, loops, published, token_kinds
 from speclab.estimates import stack
 from speclab.pairs import load_tokenizer, model_folder
 from speclab.profiles import ROOT
@@ -77,6 +77,7 @@ from speclab.studies.paper_audit import (
     author_records as authors,
     claims,
     costs,
+    enough_prompts,
     evidence,
     final_run,
     formulas,
@@ -291,39 +292,102 @@ if records:
 # ## 2. What is alpha made of?
 # The abstract says that the task predicts acceptance better than depth does. That compares two
 # small things. The share of the variance of min(1, p/q) between the levels of a factor is computed
-# here for this pair, for the published run from its cells in `data/paper` (task, depth, position
+# here for each pair, for the published run from its cells in `data/paper` (task, depth, position
 # bin), and for the authors' released records. The **rank** of a node, whether it is the draft's
 # best token there or its second, is not in the paper. `prompt` is what the nodes of one text have
 # in common: the reason why nodes are not independent.
 
 # %%
-nodes_of = alpha_parts.sources(greedy, records)
+nodes_of = alpha_parts.sources(pairs, records)
 shares = alpha_parts.shares_by_source(nodes_of)
-ctx.table(shares, "shares", digits=5)
+ctx.export(shares, "shares")
 
 # %%
-percent = alpha_parts.times_100(shares)
-here = percent.at(source=alpha_parts.HERE)
+percent = levels.percent(shares, digits=2)
+notebook.show_table(percent.wide("factor", "source").fillna(""))
+
+# %%
+here = percent.at(source=ctx.profile.name)
 of_run = percent.at(source=alpha_parts.PAPER)
 ctx.save(
     alpha_parts.shares_picture(percent),
     "shares",
-    caption="Share of the variance of min(1, p/q) between the levels of each factor (logarithmic): "
-    f"on this pair {here.listed('factor')} %; in the paper's run {of_run.listed('factor')} %.",
+    caption="Share of the variance of min(1, p/q) of nodes between the levels of each factor "
+    f"(logarithmic): on {ctx.profile.name} {here.listed('factor')} %; in the paper's run "
+    f"{of_run.listed('factor')} %.",
 )
 assert here.lies_within(0, 100) and of_run.lies_within(0, 1)
 
 # %%
-by_rank = score.alpha_by_rank(greedy.nodes)
-ctx.say(
-    f"`published_alpha` {score.published_alpha(greedy.nodes):.3f} is the mean of best children, "
-    f"{by_rank[0]:.3f}, and second ones, {by_rank[1]:.3f}."
-)
+by_rank = alpha_parts.means_by_rank(nodes_of)
+ctx.say(f"`published_alpha`, in brackets by rank, the draft's best first: {by_rank}.")
 
 # %%
 if records:
     facts = authors.run_facts(records)
-    ctx.say(alpha_parts.records_said(facts, percent))
+    ctx.say(alpha_parts.records_said(facts, percent, pairs))
+
+# %% [markdown]
+# ### Does the task matter little? Of which variance?
+# A node's min(1, p/q) differs mostly from one token to the next inside a text. Who routes chooses
+# for a whole prompt, and asks how much of what differs *between prompts* the domain explains. So
+# the share is given at four levels, for the published mean and for what is really accepted of one
+# drafted token, at T = 0 (`hit[1]`, greedy text) and at T = 1 (`alpha`, sampled text):
+#
+# * *nodes, positions*: of the variance of all of them; *prompt means*: of the variance of the
+#   means of the prompts. Both are corrected for chance (omega squared): by chance alone whole
+#   prompts, and with them the means of domains, differ.
+# * *prompts*: a mixed model in which each prompt has a level of its own (a random intercept). By
+#   what part does the variance of these levels shrink when the domain joins the model? What a text
+#   of so few tokens leaves to chance is taken out, as far as its rows are independent about its
+#   level; neighbours are not quite, so that the share is if anything too low.
+# * *prompts, covariates held*: the same with target entropy, the prompt's length in characters,
+#   loops, and for nodes rank and depth in the model already: what the domain adds to them. Some of
+#   them are the way in which a domain works (entropy), so that this is no better number, but
+#   another one.
+
+# %%
+of_levels = alpha_parts.measured(pairs, records)
+ctx.export(of_levels.shares, "shares-by-level")
+ctx.export(of_levels.variances, "mixed-models")
+ctx.export(of_levels.coefficients, "mixed-model-coefficients")
+
+# %%
+at_prompts = levels.percent(of_levels.shares.at(level=levels.PROMPTS))
+ctx.plot(
+    levels.percent(of_levels.shares),
+    x="level",
+    hue="estimator",
+    columns="pair",
+    kind="bars",
+    limits=(0, 100),
+    y="between domains, % of the variance",
+    x_label="",
+    slug="shares-by-level",
+    caption="What the domain explains, by level, with 95 % intervals: of the variance between "
+    f"prompts {at_prompts.listed('estimator', within='pair')} %.",
+)
+
+# %%
+for name, rows in of_levels.shares.groups("pair"):
+    ctx.say(f"**{name}**\n\n{levels.said(rows)}")
+
+# %% [markdown]
+# The variances of the models: of the prompts' levels, of a row about them, and their intraclass
+# correlation (ICC), the prompts' part of the two:
+
+# %%
+models = of_levels.variances.at(model=[levels.NOTHING, levels.DOMAIN])
+notebook.show_table(models.wide(["pair", "estimator", "model"], "quantity"))
+
+# %% [markdown]
+# And the coefficients of the model with everything in it. Domains: the level at a mean row; the
+# others: the change of acceptance for one nat, for 100 characters, for being in a loop, for the
+# rank and the depth:
+
+# %%
+terms = of_levels.coefficients.at(pair=ctx.profile.name)
+notebook.show_table(terms.wide("term", "estimator").fillna(""))
 
 # %% [markdown]
 # What rank does to the correlation of Table VI: where the target is unsure, its best token is less
@@ -333,10 +397,11 @@ if records:
 
 # %%
 ranks = alpha_parts.by_rank(nodes_of)
-ctx.table(ranks, "rank-correlations")
+ctx.export(ranks, "rank-correlations")
+notebook.show_table(ranks.wide("rank", "source").fillna(""))
 
 # %%
-ours = ranks.at(source=alpha_parts.HERE)
+ours = ranks.at(source=ctx.profile.name)
 ctx.plot(
     ranks,
     x="rank",
@@ -346,12 +411,12 @@ ctx.plot(
     limits=(-1, 1),
     y="Spearman correlation with target entropy",
     slug="rank-correlations",
-    caption="min(1, p/q) of a node and target entropy on this pair: over all nodes "
+    caption=f"min(1, p/q) of a node and target entropy on {ctx.profile.name}: over all nodes "
     f"{ours.at(rank='all')}, among the draft's best tokens (rank 0) {ours.at(rank=0)}.",
 )
 
 # %%
-ctx.say(alpha_parts.opposed_said(ranks))
+ctx.say(alpha_parts.opposed_said(ranks, pairs))
 
 # %% [markdown]
 # ## 3. E[L] can fall while the tree gets better
@@ -446,8 +511,8 @@ for run, one in of_four.items():
 for run, one in of_four.items():
     published_tables = final_run.tables(one)
     ctx.export(published_tables, f"tables-{run}")
-    levels = final_run.levels(published_tables)
-    notebook.show_table(levels.frame)
+    by_domain = final_run.levels(published_tables)
+    notebook.show_table(by_domain.frame)
     ctx.say(final_run.tables_said(one, published_tables))
 
 # %%
@@ -459,26 +524,44 @@ for run, one in of_four.items():
 # %% [markdown]
 # ## 5. Could 50 prompts have shown it?
 # What a study can see depends on how much prompts of one domain differ. Its *power* is the
-# probability that it finds a difference that is there. Taken from the texts of this pair:
-# the smallest difference between two domains that the paper's number of prompts finds with a
-# probability of 80 % under Holm's correction for all pairs (`detectable`), beside the difference
-# that the paper prints, and the prompts a domain that would find it.
+# probability that it finds a difference that is there. Asked for is a difference as large as the
+# one that the paper prints between chat and math. Found means: with a probability of 80 %, under
+# Holm's correction for all pairs of domains. The answer rests on the **spread**, the standard
+# deviation between the prompts of a domain, and that is another for each pair, estimator and run;
+# so it is given for each that is at hand. Of the authors' runs those count that have five prompts
+# of a domain; where it is one domain, its spread is taken for both sides. The interval is that of
+# the spread (Bonett's, which holds for few prompts too).
 
 # %%
 printed = published.published("I").query("quantity == 'alpha_mean'").set_index("domain")
 printed = printed["published"][list(score.domains_in(greedy.nodes))]
-plans = [
-    power.every_pair(greedy.nodes, score.published_alpha, printed, prompts),
-    power.every_pair(greedy.trace, score.overlap_alpha, printed, prompts),
-]
-plans = pd.concat(plans, ignore_index=True)
-
-# %%
-ctx.table(plans, "power")
+plans = enough_prompts.spreads(pairs, records, printed, prompts)
+ctx.export(plans, "power")
 assert (plans["detectable"] > 0).all()
 
 # %%
-ctx.say(power.pairs_said(plans, prompts))
+of_claim = enough_prompts.of_claim(plans)
+notebook.show_table(enough_prompts.in_cells(of_claim))
+
+# %%
+size = of_claim["difference"].abs().iloc[0]
+ctx.plot(
+    enough_prompts.detectable(of_claim),
+    x="source",
+    hue="estimator",
+    kind="bars",
+    reference=size,
+    limits=(0, None),
+    x_label="",
+    y=f"smallest difference that {prompts} prompts a domain find",
+    slug="power",
+    caption=f"What {prompts} prompts a domain find at each spread at hand (95 % intervals: of the "
+    f"spread). Left of the line, the paper's difference between chat and math ({size:.3f}), they "
+    "are enough.",
+)
+
+# %%
+ctx.say(enough_prompts.said(of_claim, prompts, records))
 
 # %% [markdown]
 # ## 6. The article: advice, rule and pseudo-code
@@ -594,7 +677,7 @@ counts = {
     f"{pair} {asked}: {verdict}": int(count)
     for (pair, asked, verdict), count in tally.items()
 }
-own = shares.at(source=alpha_parts.HERE)
+own = shares.at(source=ctx.profile.name)
 of_paper = shares.at(source=alpha_parts.PAPER)
 ctx.record(
     **counts,
@@ -603,9 +686,8 @@ ctx.record(
     share_depth=own.at(factor="depth").value,
     paper_share_task=of_paper.at(factor="task").value,
     paper_share_depth=of_paper.at(factor="depth").value,
-    detectable_published_alpha=float(
-        plans.loc[plans["estimator"] == "published_alpha", "detectable"].max()
-    ),
+    **alpha_parts.recorded(of_levels, ctx.profile.name),
+    **enough_prompts.recorded(of_claim, ctx.profile.name),
 )
 
 # %% [markdown]

@@ -6,7 +6,9 @@ import gzip
 import hashlib
 import http.server
 import threading
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,9 +16,9 @@ import pytest
 from test_published import RECORDS, author_rows, released
 from test_score import make_run
 
-from speclab import score
+from speclab import score, stats
 from speclab.__main__ import main
-from speclab.analysis import published
+from speclab.analysis import levels, published
 from speclab.estimates import Estimates
 from speclab.studies.paper_audit import alpha_parts, author_records, final_run, growth
 
@@ -434,7 +436,8 @@ def test_a_mix_of_opposite_ranks_shows_no_correlation():
     )
     assert table["low"].isna().all(), "one prompt: no interval"
     many = pd.concat(
-        [nodes.assign(prompt_id=f"p{i}") for i in range(5)], ignore_index=True
+        [nodes.assign(prompt_id=f"p{i}") for i in range(stats.FEW_PROMPTS)],
+        ignore_index=True,
     )
     assert alpha_parts.rank_correlations(many).set_index("rank").loc[
         0
@@ -472,6 +475,7 @@ def test_growth_is_counted_and_said_by_source():
     )
     roots = pd.DataFrame(
         {
+            "pair": "b",
             "name": "E[L]",
             "branches": [1, 2],
             "estimate": [0.5, 0.25],
@@ -483,7 +487,7 @@ def test_growth_is_counted_and_said_by_source():
     assert growth.falls(found) == (2, 3)
     assert growth.growth_said(found) == (
         "* a: accepted 1.00 to 2.00, E[L] 1.00 to 0.75; E[L] falls in 1 of 2 steps.\n"
-        "* this pair, depth 1: E[L] 0.50 to 0.25; E[L] falls in 1 of 1 steps."
+        "* b, depth 1: E[L] 0.50 to 0.25; E[L] falls in 1 of 1 steps."
     )
     assert found.at(quantity=growth.ACCEPTED).never_falls("branches")
 
@@ -497,31 +501,63 @@ def test_opposite_ranks_are_said_by_their_intervals():
         last = ("this pair", 1, high - 0.1, high - 0.2, high)
         names = ["source", "rank", "estimate", "low", "high"]
         ranks = Estimates(pd.DataFrame([*rows, last], columns=names))
-        assert words in alpha_parts.opposed_said(ranks)
+        assert words in alpha_parts.opposed_said(ranks, ["this pair"])
 
 
-def test_shares_hold_this_pair_the_records_and_the_paper(tmp_path):
-    run, record = make_run(prompts=5), hand_records(tmp_path)
-    asked = alpha_parts.sources(run, {"000001": record})
+def test_shares_hold_the_pairs_the_records_and_the_paper(tmp_path):
+    run, record = make_run(prompts=stats.FEW_PROMPTS), hand_records(tmp_path)
+    few = make_run(prompts=6)
+    pairs = {
+        name: SimpleNamespace(greedy=one) for name, one in (("a", run), ("b", few))
+    }
+    asked = alpha_parts.sources(pairs, {"000001": record})
     found = alpha_parts.shares_by_source(asked)
     assert list(pd.unique(found.frame["source"])) == [
-        "this pair",
+        "a",
+        "b",
         "authors' 000001",
         alpha_parts.PAPER,
     ]
-    one = found.at(source="this pair", factor="rank").frame.iloc[0]
+    one = found.at(source="a", factor="rank").frame.iloc[0]
     nodes = run.nodes.assign(alpha=score.alpha(run.nodes))
     mean = nodes.groupby("rank")["alpha"].transform("mean")
     assert one["estimate"] == pytest.approx(mean.var() / nodes["alpha"].var())
     assert one["low"] <= one["estimate"] <= one["high"]
+    assert found.at(source="b").frame["low"].isna().all(), "too few prompts"
     assert "task" not in set(found.at(source="authors' 000001").frame["factor"]), (
         "one domain"
     )
     facts = author_records.run_facts({"000001": record})
-    assert "rank explains" in alpha_parts.records_said(
-        facts, alpha_parts.times_100(found)
+    said = alpha_parts.records_said(facts, levels.percent(found), pairs)
+    share = 100 * found.at(source="authors' 000001", factor="rank").value
+    assert said.endswith(f"rank explains {share:.0f} to {share:.0f} % of the variance.")
+    ranks = alpha_parts.by_rank({"a": asked["a"]})
+    assert list(pd.unique(ranks.frame["rank"])) == ["all", 0, 1]
+    first, second = score.alpha_by_rank(few.nodes)
+    assert alpha_parts.means_by_rank({"b": few.nodes}) == (
+        f"b {score.published_alpha(few.nodes):.3f} ({first:.3f} and {second:.3f})"
     )
-    assert list(pd.unique(alpha_parts.by_rank(asked).frame["rank"])) == ["all", 0, 1]
+
+
+def test_the_levels_are_measured_for_each_pair(monkeypatch):
+    run = make_run(prompts=5)
+    run.trace["token"] = run.trace["position"]
+    lengths = dict.fromkeys(run.trace["prompt_id"], 100)
+    monkeypatch.setattr(levels, "prompt_lengths", lambda profile: lengths)
+    monkeypatch.setattr(levels, "measure", partial(levels.measure, n=10))
+    pair = SimpleNamespace(profile=None, greedy=run, sampled=run)
+    whole = published.AuthorRecords(run.nodes, run.nodes[:0])
+    part = published.AuthorRecords(run.nodes.query("domain == 'code'"), run.nodes[:0])
+    records = {"000001": whole, "000002": part}
+    found = alpha_parts.measured({"a": pair, "b": pair}, records)
+    for table in (found.shares, found.variances, found.coefficients):
+        assert list(table.frame["pair"].unique()) == ["a", "b", "authors' 000001"]
+    numbers = alpha_parts.recorded(found, "a")
+    one = found.shares.at(pair="a", level=levels.PROMPTS, estimator=levels.AT_0)
+    assert numbers["domain_share_between_prompts_hit"] == one.value
+    assert len(numbers) == 6
+    theirs = found.shares.at(pair="authors' 000001").frame
+    assert set(theirs["estimator"]) == {levels.PUBLISHED}
 
 
 # ---- the run of the paper ------------------------------------------------------------------------

@@ -32,6 +32,7 @@ PURE = (
     "analysis.published",
     "analysis.sweep",
     "analysis.loops",
+    "analysis.levels",
     "analysis.stopping",
     "analysis.power",
     "analysis.choose",

@@ -14,6 +14,7 @@ from toy import record_block, toy_pair
 
 from speclab import replay, score, stats
 from speclab.analysis import loops
+from speclab.analysis.levels import PROMPTS, PUBLISHED
 from speclab.estimates import Estimates
 from speclab.prompts import EncodedPrompt
 from speclab.runs import Run, RunError
@@ -216,6 +217,18 @@ def test_percent_has_the_largest_share_first_and_all_factors_last():
     ]
     assert found.at(source=variance.PAPER).value == 25
     assert found.at(source=variance.HERE, factor="rank").value == pytest.approx(80)
+
+
+def test_the_domains_shapley_share_stands_beside_the_levels():
+    shares = pd.DataFrame(
+        {"factor": ["rank", "domain"], "shapley": [0.2, 0.004], "low": 0.0, "high": 0.5}
+    )
+    rows = [(PUBLISHED, PROMPTS, 0.09, 0.02, 0.2, np.nan)]
+    names = ["estimator", "level", "estimate", "low", "high", "uncorrected"]
+    by_level = Estimates(pd.DataFrame(rows, columns=names))
+    found = variance.domain_by_level(shares, by_level)
+    assert found.at(level=variance.SHAPLEY).value == pytest.approx(0.4)
+    assert str(found.at(level=PROMPTS)) == "9.0 [2.0, 20.0]"
 
 
 def test_the_papers_own_shares_are_small():

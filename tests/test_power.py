@@ -188,6 +188,40 @@ def test_every_pair_is_listed_with_the_values_that_are_given():
         )
 
 
+def test_one_domains_spread_stands_for_both_sides():
+    alone = TWO[TWO["domain"] == "code"]
+    design = power.between(alone, MEAN, "code", "code")
+    assert design.sd == pytest.approx(np.sqrt(2 * 2.5))
+    both = power.between(
+        pd.concat([alone, texts("chat", range(5))]), MEAN, "code", "chat"
+    )
+    assert both.sd == pytest.approx(design.sd)
+    assert both.high - both.low < design.high - design.low, "ten prompts know more"
+    values = {"chat": 1.0, "code": 2.0, "math": 4.0}
+    rows = power.every_pair(alone, MEAN, values, stand_in="code")
+    assert rows["difference"].tolist() == [-2.0, 1.0, 3.0]
+    assert rows["spread"].to_numpy() == pytest.approx(np.sqrt(2.5))
+    assert (rows["spread_high"] * np.sqrt(2)).to_numpy() == pytest.approx(design.high)
+    with pytest.raises(ValueError, match=r"domain \['math'\] has no rows"):
+        power.every_pair(alone, MEAN, values, stand_in="math")
+
+
+@pytest.mark.parametrize("prompts", [5, 50])
+def test_the_interval_of_a_spread_holds_the_true_one(prompts):
+    """Skewed values (gamma of shape 2, variance 2): percentiles of resamples hold it in half of
+    the studies of 5 prompts.
+    """
+    rng, covered, resampled = np.random.default_rng(0), [], []
+    for values in rng.gamma(2.0, 1.0, (400, prompts)):
+        found = power._design([values], "constant")
+        covered.append(found.low**2 / 2 <= 2.0 <= found.high**2 / 2)
+        again = values[rng.integers(0, prompts, (100, prompts))].var(axis=1, ddof=1)
+        low, high = np.quantile(again, [0.025, 0.975])
+        resampled.append(low <= 2.0 <= high)
+    assert np.mean(covered) >= 0.88
+    assert np.mean(resampled) < np.mean(covered) - 0.03, "the negative control"
+
+
 def test_what_so_many_prompts_can_show_is_said():
     rows = [
         ("alpha", "code", "chat", -0.2, 0.1, 0.05, 0.15, 40, 30, 50),

@@ -7,7 +7,7 @@ from math import comb
 import numpy as np
 import pandas as pd
 
-from speclab.analysis import published
+from speclab.analysis import levels, published
 from speclab.estimates import Estimates
 from speclab.score import ALL, column_of, require
 from speclab.stats import RESAMPLES, Prompts, interval_of, prompts_of
@@ -15,6 +15,7 @@ from speclab.stats import RESAMPLES, Prompts, interval_of, prompts_of
 FACTORS = ("rank", "depth", "domain", "position", "target_entropy", "draft_entropy")
 TOGETHER = "all factors"
 HERE, PAPER = "this pair", "the paper's run, alone"
+SHAPLEY = "nodes, Shapley"
 
 
 def varying(nodes: pd.DataFrame) -> list[str]:
@@ -141,3 +142,14 @@ def in_percent(shares: pd.DataFrame, alone: pd.Series) -> Estimates:
     both = pd.concat([here, paper], ignore_index=True)
     numbers = 100 * both[["estimate", "low", "high"]]
     return Estimates(both[["factor", "source"]].join(numbers))
+
+
+def domain_by_level(shares: pd.DataFrame, by_level: Estimates) -> Estimates:
+    """What the domain explains, in percent: its Shapley share among the nodes' FACTORS, then the
+    shares of `levels.measure`, by estimator and level.
+    """
+    own = shares[shares["factor"] == "domain"].rename(columns={"shapley": "estimate"})
+    own = own.assign(estimator=levels.PUBLISHED, level=SHAPLEY)
+    columns = ["estimator", "level", "estimate", "low", "high"]
+    rows = pd.concat([own[columns], by_level.frame[columns]], ignore_index=True)
+    return levels.percent(Estimates(rows))

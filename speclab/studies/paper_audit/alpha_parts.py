@@ -1,17 +1,21 @@
-"""What alpha is made of: the share of its variance between the levels of each factor, and its
-correlation with entropy over all nodes and within each rank.
+"""What alpha is made of: the share of its variance between the levels of each factor, its
+correlation with entropy over all nodes and within each rank, and what the domain explains at each
+level of the variance.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pandas as pd
 
 from speclab import figures, score, stats
-from speclab.analysis import association, published
+from speclab.analysis import association, levels, published
+from speclab.analysis.levels import Measured
 from speclab.analysis.published import AuthorRecords
 from speclab.estimates import Estimates, stack
+from speclab.studies.paper_audit.author_records import whole_runs
 from speclab.studies.paper_audit.estimators import shares_alone
+from speclab.studies.paper_audit.side import PairRuns
 
 FACTORS = {
     "rank": "rank",
@@ -21,14 +25,15 @@ FACTORS = {
     "position bin": "bin",
 }
 IN_CELLS = {"task": "task_type", "depth": "depth", "position bin": "position_bin"}
-HERE, PAPER, EVERY = "this pair", "the paper's run", "all nodes"
+PAPER, EVERY = "published", "all nodes"
 
 
-def sources(greedy, records: Mapping[str, AuthorRecords]) -> dict[str, pd.DataFrame]:
-    """Nodes of this pair and of the authors' runs, with their alpha and bin."""
-    found = {HERE: greedy.nodes} | {
-        f"authors' {run}": one.nodes for run, one in records.items()
-    }
+def sources(
+    pairs: Mapping[str, PairRuns], records: Mapping[str, AuthorRecords]
+) -> dict[str, pd.DataFrame]:
+    """Nodes of the pairs (T = 0) and of the authors' runs, with their alpha and bin."""
+    found = {name: runs.greedy.nodes for name, runs in pairs.items()}
+    found |= {f"authors' {run}": one.nodes for run, one in records.items()}
     for source, nodes in found.items():
         alpha, place = score.alpha(nodes), nodes["position"] // score.POSITION_BIN
         found[source] = nodes.assign(alpha=alpha, bin=place)
@@ -37,7 +42,8 @@ def sources(greedy, records: Mapping[str, AuthorRecords]) -> dict[str, pd.DataFr
 
 def shares_by_source(asked: Mapping[str, pd.DataFrame]) -> Estimates:
     """Shares of alpha's variance between the levels of FACTORS by factor and source, the paper's
-    run last (from its cells); an interval for this pair alone. Factors of one level are left out.
+    run last (from its cells); an interval where each domain has prompts enough
+    (`stats.FEW_PROMPTS`). Factors of one level are left out.
     """
     parts = []
     for source, nodes in asked.items():
@@ -45,7 +51,10 @@ def shares_by_source(asked: Mapping[str, pd.DataFrame]) -> Estimates:
         rows = pd.DataFrame(
             {"estimate": estimator(nodes).to_numpy(), "low": np.nan, "high": np.nan}
         )
-        if source == HERE:
+        if (
+            nodes.groupby("domain", observed=True)["prompt_id"].nunique().min()
+            >= stats.FEW_PROMPTS
+        ):
             rows = stats.by_domain(nodes, estimator).query("domain == 'pooled'")
         parts.append(rows.assign(factor=list(FACTORS), source=source))
     cells = pd.read_csv(published.DATA / "run_alpha_depth_task_position.csv")
@@ -56,12 +65,6 @@ def shares_by_source(asked: Mapping[str, pd.DataFrame]) -> Estimates:
     parts.append(paper.assign(source=PAPER, low=np.nan, high=np.nan))
     frame = pd.concat(parts)[["factor", "source", "estimate", "low", "high"]]
     return Estimates(frame[frame["estimate"] > 1e-9].reset_index(drop=True))
-
-
-def times_100(found: Estimates) -> Estimates:
-    """The same times 100."""
-    scaled = 100 * found.frame[["estimate", "low", "high"]]
-    return Estimates(found.frame.assign(**scaled))
 
 
 def published_shares(cells: pd.DataFrame, factor: str) -> float:
@@ -77,15 +80,17 @@ def published_shares(cells: pd.DataFrame, factor: str) -> float:
 
 def rank_correlations(nodes: pd.DataFrame) -> pd.DataFrame:
     """Spearman of min(1, p/q) and target entropy over all nodes and within each rank: rank ('all',
-    0, 1, …), estimate, low, high; from fewer than 5 prompts a point without interval.
+    0, 1, …), estimate, low, high; from fewer prompts than `stats.FEW_PROMPTS` without interval.
     """
     nodes, rows = nodes.assign(alpha=score.alpha(nodes)), []
     for rank, part in [("all", nodes), *nodes.groupby("rank")]:
-        if part["prompt_id"].nunique() < stats.MIN_PROMPTS:
+        if part["prompt_id"].nunique() < stats.FEW_PROMPTS:
             point = part["alpha"].corr(part["target_entropy"], "spearman")
             rows.append((rank, point, np.nan, np.nan))
         else:
-            found = association.correlation(part, "target_entropy", "alpha")
+            found = association.correlation(
+                part, "target_entropy", "alpha", n=stats.RESAMPLES // 4
+            )
             rows.append((rank, found.estimate, found.low, found.high))
     return pd.DataFrame(rows, columns=["rank", "estimate", "low", "high"])
 
@@ -99,12 +104,28 @@ def by_rank(asked: Mapping[str, pd.DataFrame]) -> Estimates:
     )
 
 
-def opposed_said(ranks: Estimates) -> str:
-    """Is a weak number over all nodes two strong opposite ones, by the intervals of this pair?"""
-    rows = ranks.at(source=HERE).without(rank="all").frame
-    if (rows["low"] > 0).any() and (rows["high"] < 0).any():
-        return "On this pair a weak number over all nodes is two strong opposite ones."
-    return "On this pair no two ranks are shown to be opposite."
+def means_by_rank(asked: Mapping[str, pd.DataFrame]) -> str:
+    """The mean of alpha over all nodes and by rank, in words: a list by source."""
+    found = []
+    for source, nodes in asked.items():
+        means = " and ".join(f"{mean:.3f}" for mean in score.alpha_by_rank(nodes))
+        found.append(f"{source} {score.published_alpha(nodes):.3f} ({means})")
+    return ", ".join(found)
+
+
+def opposed_said(ranks: Estimates, pairs: Iterable[str]) -> str:
+    """Is a weak number over all nodes two strong opposite ones, by the intervals of each pair?"""
+    lines = []
+    for name in pairs:
+        rows = ranks.at(source=name).without(rank="all").frame
+        opposed = (rows["low"] > 0).any() and (rows["high"] < 0).any()
+        said = (
+            "a weak number over all nodes is two strong opposite ones"
+            if opposed
+            else "no two ranks are shown to be opposite"
+        )
+        lines.append(f"On {name} {said}.")
+    return " ".join(lines)
 
 
 def shares_picture(percent: Estimates) -> figures.Figure:
@@ -124,12 +145,44 @@ def shares_picture(percent: Estimates) -> figures.Figure:
     return figure
 
 
-def records_said(facts: pd.DataFrame, percent: Estimates) -> str:
+def records_said(facts: pd.DataFrame, percent: Estimates, pairs: Iterable[str]) -> str:
     """Best and second children in the authors' runs, and what rank explains there."""
     first, second = facts["rank_0"], facts["rank_1"]
-    share = percent.at(factor="rank").without(source=HERE).frame["estimate"]
+    share = percent.at(factor="rank").without(source=list(pairs)).frame["estimate"]
     return (
         f"In the authors' records best children have {first.min():.2f} to {first.max():.2f}, "
         f"second ones {second.min():.2f} to {second.max():.2f}, and rank explains "
         f"{share.min():.0f} to {share.max():.0f} % of the variance."
     )
+
+
+# ---- what the domain explains, by level ----------------------------------------------------------
+
+
+def measured(
+    pairs: Mapping[str, PairRuns], records: Mapping[str, AuthorRecords]
+) -> Measured:
+    """`levels.measure` of each pair, and as published of each of the authors' runs that holds all
+    domains (their records have neither prompts' lengths nor loops): told apart by the key `pair`.
+    """
+    found = {}
+    for name, runs in pairs.items():
+        lengths = levels.prompt_lengths(runs.profile)
+        asked = levels.questions(runs.greedy, runs.sampled, lengths)
+        found[name] = levels.measure(asked)
+    for run, one in whole_runs(records).items():
+        asked = {levels.PUBLISHED: levels.of_nodes(one.nodes)}
+        found[f"authors' {run}"] = levels.measure(asked)
+    return Measured.stacked(found, "pair")
+
+
+def recorded(found: Measured, pair: str) -> dict[str, float]:
+    """What the domain explains of the variance of rows and between prompts, by estimator."""
+    rows = found.shares.at(pair=pair, level=[levels.ROWS, levels.PROMPTS]).rows()
+    of = {levels.ROWS: "of_rows", levels.PROMPTS: "between_prompts"}
+    return {
+        f"domain_share_{of[row.level]}_{levels.SHORT[row.estimator]}": float(
+            row.estimate
+        )
+        for row in rows
+    }

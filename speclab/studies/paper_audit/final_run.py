@@ -12,6 +12,7 @@ import pandas as pd
 
 from speclab import score, stats
 from speclab.analysis import published, significance
+from speclab.analysis.levels import percent as in_percent
 from speclab.analysis.published import AuthorRecords
 from speclab.estimates import Estimates
 from speclab.studies.paper_audit import alpha_parts
@@ -160,7 +161,7 @@ def parts(one: AuthorRecords) -> Estimates:
 
 def parts_said(found: Estimates) -> str:
     """`parts` in two lines."""
-    percent = alpha_parts.times_100(found.at(quantity=SHARE))
+    percent = in_percent(found.at(quantity=SHARE), digits=2)
     return (
         f"**Shares of the variance of min(1, p/q)**, in %: {percent.listed('of')}.\n\n"
         "**Spearman's correlation with target entropy**: "
