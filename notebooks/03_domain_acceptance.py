@@ -14,7 +14,8 @@
 # that are, and they differ from it in level and can differ in the order of the domains. Which
 # domains can be told apart on this pair, under which estimator, is computed in section 3; what so
 # many prompts can show at all, in section 4; how much the domain matters beside the place of a
-# token in the draft's ranking, in section 5.
+# token in the draft's ranking, and how much more of what differs between prompts it explains than
+# of what differs between nodes, in section 5.
 #
 # ![Four domains under each estimator, and their order](../figures/tiny/03_ladder.png)
 #
