@@ -280,12 +280,21 @@ def test_the_edge_at_which_a_claim_of_less_turns():
 
 def test_two_edges_move_together():
     of = claim(region=BETWEEN)
-    assert claims.turns(of, measured(of, (0.45, 0.55))) == (
-        "holds with edges 0.05 further in; does not with edges 0.15 further in"
-    )
     assert claims.turns(of, measured(of, (0.7, 0.8))) == (
         "holds with edges 0.2 further out; does not with edges 0.1 further out"
     )
+    assert claims.turns(of, measured(of, (0.57, 0.59))) == (
+        "holds with edges 0.01 further in; does not with edges 0.03 further in"
+    )
+
+
+def test_a_region_is_not_moved_until_nothing_is_left_of_it():
+    """Around its middle an interval lies outside of no region with that middle."""
+    of = claim(region=BETWEEN)
+    said = claims.turns(of, measured(of, (0.45, 0.55)))
+    assert said == "holds with edges 0.05 further in"
+    said = claims.turns(of, measured(of, (0.1, 0.9)))
+    assert said == "holds with edges 0.3 further out"
 
 
 def test_edges_of_each_row_move_together():

@@ -230,10 +230,10 @@ def turns(claim: Claim, rows: pd.DataFrame) -> str:
         return (
             f"holds for an edge above {holds:.3g}, does not for one up to {fails:.3g}"
         )
-    return (
-        f"holds with edges {_moved(-room(known))}; does not with edges "
-        f"{_moved(excess(known))}"
-    )
+    holds, fails = -room(known), excess(known)
+    said = f"holds with edges {_moved(holds)}"
+    nothing_left = -fails >= ((known["most"] - known["least"]) / 2).min()
+    return said if nothing_left else f"{said}; does not with edges {_moved(fails)}"
 
 
 def _moved(outwards: float) -> str:
