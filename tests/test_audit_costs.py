@@ -117,6 +117,7 @@ def test_the_contrast_of_gammas_by_hand_and_its_verdict():
     assert verdict(rows[:1], "gamma-contrast") == HOLDS
     assert verdict(rows[1:], "gamma-contrast") == FAILS
     other = costs.gamma_contrast(chains, "chat", "math", grid)
+    same(other[0], -15)
     assert verdict(other[:1], "deeper-chat") == FAILS
 
 

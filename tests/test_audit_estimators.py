@@ -179,9 +179,11 @@ def test_length_ratio_by_hand():
 
 
 def test_tested_tokens_by_hand():
-    """Blocks from 0 (one kept, the next rejected), 2 (both kept), 5 (the text's last token)."""
-    found = estimators.tested(replay.replay(text(0, 1, 0, 0, 0, 0), 2))
-    assert found.query("depth == 1")["kept"].tolist() == [1, 1, 1]
+    """Blocks from 0 (one kept, the next rejected), 2 (the first rejected, so that the second is not
+    tested), 3 (both kept) and 6 (the text's last token).
+    """
+    found = estimators.tested(replay.replay(text(0, 1, 1, 0, 0, 0, 0), 2))
+    assert found.query("depth == 1")["kept"].tolist() == [1, 0, 1, 1]
     assert found.query("depth == 2")["kept"].tolist() == [0, 1]
 
 
