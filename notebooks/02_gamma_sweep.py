@@ -157,7 +157,8 @@ assert all(study.text_lengths(rows).equals(lengths) for rows in blocks.values())
 #
 # Each number comes with a 95 % interval that **resamples prompts**: draw as many prompts as there
 # are, with replacement, compute the number again, 2,000 times, and leave out the lowest and the
-# highest 2.5 %. The prompt is the unit because the tokens of one text are not independent.
+# highest 2.5 % (a little less where prompts are few: notebook 03, section 9). The prompt is the
+# unit because the tokens of one text are not independent.
 
 # %%
 frames = study.replay_both(recorded, largest_gamma)

@@ -137,6 +137,7 @@ def start(notebook: str, profile: str, overrides: dict | None = None) -> Context
     quiet()
     limit_threads()
     _hosted(settings)
+    _few_prompts(settings)
     figures.use_style()
     return Context(
         notebook[:2],
@@ -162,6 +163,29 @@ def _hosted(profile: "Profile") -> None:
         "target_config", {}
     ):
         install_missing(ROOT, "gptq")
+
+
+def _few_prompts(profile: "Profile") -> None:
+    """Says what intervals are worth where a profile has few prompts a domain: by the simulation of
+    notebook 03 (data/coverage).
+    """
+    import pandas as pd
+
+    from speclab import stats
+    from speclab.profiles import ROOT
+
+    count = profile.prompts_per_domain
+    if count >= stats.FEW_PROMPTS:
+        return
+    found = pd.read_csv(ROOT / "data" / "coverage" / "coverage.csv")
+    near = max(n for n in found["n_prompts"] if n <= max(count, stats.MIN_PROMPTS))
+    rows = found[(found["n_prompts"] == near) & found["used"]]
+    least, most = 100 * rows["coverage"].min(), 100 * rows["coverage"].max()
+    say(
+        f"**{count} prompts a domain are few**: intervals say 95 % and cover less. With {near} "
+        f"they held the truth in {least:.0f} to {most:.0f} % of simulated studies (notebook 03); "
+        f"below {stats.MIN_PROMPTS} there are none. Record {stats.FEW_PROMPTS} or more."
+    )
 
 
 def quiet() -> None:

@@ -17,8 +17,10 @@ from speclab.score import Estimator, domains_in, require
 
 RESAMPLES, MIN_PROMPTS = 2000, 5
 FEW_PROMPTS = 20  # a domain; intervals of fewer cover less than they say (notebook 03)
-EXPANDED, BOOTSTRAP_T = "expanded", "bootstrap-t"
-STEP = 1e-4  # change of a prompt's weight in a derivative; the error is of the order of its square
+EXPANDED, BOOTSTRAP_T = "expanded percentile", "bootstrap-t"
+STEP = (
+    1e-4  # relative change in a derivative, whose error is of the order of its square
+)
 
 
 @dataclass(frozen=True)
@@ -165,28 +167,35 @@ def studentised_bounds(values: np.ndarray, errors: np.ndarray) -> np.ndarray:
 
 
 def standard_errors(
-    prompts: Prompts, totals: np.ndarray, value: Callable[[np.ndarray], np.ndarray]
+    sums: np.ndarray,
+    products: np.ndarray,
+    sizes: np.ndarray,
+    value: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """Standard errors (1 + n, ...) of value(sums) in the sample and in each resample; `value` maps
-    sums of the domains (1 + n, domains, k) to (1 + n, ...).
+    """Linearised standard errors (..., out) of value(sums), over prompts (delta method; the same as
+    the infinitesimal jackknife, Efron 1982).
 
-    By the influence of each prompt (infinitesimal jackknife; Efron 1982): what the value changes
-    by with the prompt's weight. ValueError: see `prompts_of`.
+    sums: of totals over the prompts of each domain (..., domains, k); products: of each prompt's
+    totals with each other (..., domains, k, k); sizes: prompts of each domain (domains,). `value`
+    maps (..., domains, k) to (..., out), `out` being one axis or several.
     """
-    sums = prompts.resampled(totals)
+    n = np.asarray(sizes)[:, None, None]
+    about_mean = products - sums[..., :, None] * sums[..., None, :] / n
+    spread = about_mean * n / (n - 1)
+    scale = np.abs(sums).max(axis=tuple(range(sums.ndim - 2)))
     variance = 0.0
-    for number, size in enumerate(np.bincount(prompts.domain)):
-        mean = square = 0.0
-        for prompt in np.flatnonzero(prompts.domain == number):
-            step = np.zeros_like(sums)
-            step[:, number] = STEP * totals[prompt]
-            influence = (value(sums + step) - value(sums - step)) / (2 * STEP)
-            share = prompts.weights[:, prompt] / size
-            share = share.reshape(-1, *[1] * (influence.ndim - 1))
-            mean = mean + share * influence
-            square = square + share * influence**2
-        variance = variance + np.maximum(square - mean**2, 0) * size**2 / (size - 1)
-    return np.sqrt(variance)
+    for domain in range(len(sizes)):
+        slopes = []
+        for column in range(sums.shape[-1]):
+            step = np.zeros_like(scale)
+            step[domain, column] = STEP * (scale[domain, column] or 1.0)
+            rise = value(sums + step) - value(sums - step)
+            slopes.append(rise / (2 * step[domain, column]))
+        out = slopes[0].shape
+        slope = np.stack(slopes).reshape(len(slopes), *sums.shape[:-2], -1)
+        pulled = np.einsum("...jl,l...m->j...m", spread[..., domain, :, :], slope)
+        variance = variance + (slope * pulled).sum(axis=0)
+    return np.sqrt(np.maximum(variance, 0.0)).reshape(out)
 
 
 def by_domain(
@@ -201,21 +210,26 @@ def by_domain(
 
     Domains of the frame, then `all` (mean of the domain values) and `pooled` (over rows).
     `per_prompt` is the mean over prompts of each prompt's own value: it differs where prompts
-    differ in length. An undefined member (nothing to divide by) is NaN. `method`: "expanded"
-    (`bounds_of`; a domain's by its own prompts, the last two by the fewest), or "bootstrap-t"
+    differ in length. An undefined member (nothing to divide by) is NaN. `method`: EXPANDED
+    (`bounds_of`; a domain's by its own prompts, the last two by the fewest), or BOOTSTRAP_T
     (`studentised_bounds`).
     """
     if method not in (EXPANDED, BOOTSTRAP_T):
-        raise ValueError(f"method is {method!r}; allowed: 'expanded', 'bootstrap-t'")
+        raise ValueError(
+            f"method is {method!r}; allowed: {EXPANDED!r}, {BOOTSTRAP_T!r}"
+        )
     prompts = prompts_of(frame, n, seed)
     totals = prompts.totals(estimator.columns(frame))
 
     def value(sums: np.ndarray) -> np.ndarray:  # (1 + n, domains + 2, m)
         return score.across(estimator.value, sums)
 
-    values, counts = value(prompts.resampled(totals)), np.bincount(prompts.domain)
+    sums, counts = prompts.resampled(totals), np.bincount(prompts.domain)
+    values = value(sums)
     if method == BOOTSTRAP_T:
-        errors = standard_errors(prompts, totals, value)
+        pairs = (totals[:, :, None] * totals[:, None, :]).reshape(len(totals), -1)
+        products = prompts.resampled(pairs).reshape(*sums.shape, -1)
+        errors = standard_errors(sums, products, counts, value)
         low, high = studentised_bounds(values, errors)
     else:
         low, high = bounds_of(values[1:], prompts.by_row)

@@ -338,9 +338,9 @@ def test_context_writes_numbered_figures_tables_and_numbers(
     from speclab import figures
 
     monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
-    ctx = notebook.start("03_domain_acceptance", "tiny", {"prompts_per_domain": 2})
+    ctx = notebook.start("03_domain_acceptance", "tiny", {"prompts_per_domain": 20})
     assert (
-        ctx.profile.prompts_per_domain == 2
+        ctx.profile.prompts_per_domain == 20
         and ctx.figures == tmp_path / "figures" / "tiny"
     )
     figure, axes = figures.subplots(width=figures.ONE_COLUMN, height=1)

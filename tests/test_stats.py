@@ -124,17 +124,18 @@ def test_a_domain_goes_by_its_own_prompts_and_all_by_the_fewest():
     assert (row["low"], row["high"]) == pytest.approx((alone.low, alone.high))
 
 
-def of_totals(frame, estimator, n=40):
-    prompts = stats.prompts_of(frame, n)
-    totals = prompts.totals(estimator.columns(frame))
-    return prompts, totals, lambda sums: score.across(estimator.value, sums)[..., 0]
-
-
 def test_standard_errors_by_hand_and_of_every_resample():
     """Of a mean over prompts of one length: the sample's own s / sqrt(n), in every resample."""
     frame = pd.concat([clustered(8, 3), clustered(6, 3, domain="chat", seed=1)])
-    prompts, totals, value = of_totals(frame, score.mean_of("x"))
-    errors = stats.standard_errors(prompts, totals, value)
+    prompts = stats.prompts_of(frame, 40)
+    totals = prompts.totals(score.mean_of("x").columns(frame))
+    products = prompts.resampled(totals[:, [0, 0, 0, 1]] * totals[:, [0, 1, 1, 1]])
+    errors = stats.standard_errors(
+        prompts.resampled(totals),
+        products.reshape(41, 2, 2, 2),
+        np.array([8, 6]),
+        lambda sums: score.across(score.quotient, sums)[..., 0],
+    )
     each = frame.groupby("prompt_id")["x"].mean().to_numpy()
     for weight, found in zip(prompts.weights, errors, strict=True):
         by_hand = []
@@ -143,7 +144,7 @@ def test_standard_errors_by_hand_and_of_every_resample():
             drawn = np.repeat(each[own], weight[own].astype(int))
             by_hand.append(drawn.std(ddof=1) / np.sqrt(size))
         both = np.hypot(*by_hand) / 2
-        assert found[:3] == pytest.approx([*by_hand, both], abs=1e-7)
+        assert found[:3] == pytest.approx([*by_hand, both], abs=1e-6)
 
 
 def test_bootstrap_t_by_hand():
@@ -153,7 +154,9 @@ def test_bootstrap_t_by_hand():
     assert bounds == pytest.approx([1 - 0.5 * high, 1 - 0.5 * low])
     unsure = stats.studentised_bounds(values, np.array([0.5, 0.0, 0.0, 0.0]))
     assert np.isnan(unsure).all(), "resamples without spread say nothing"
-    with pytest.raises(ValueError, match="method is 'bca'; allowed: 'expanded', 'boot"):
+    with pytest.raises(
+        ValueError, match="method is 'bca'; allowed: 'expanded percentile', 'boot"
+    ):
         stats.by_domain(clustered(), score.mean_of("x"), method="bca")
 
 

@@ -1,0 +1,174 @@
+"""How far intervals can be trusted: bounds against scipy, studies that are simulated with a known
+truth, and what is said of them.
+"""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats as scipy_stats
+from test_score import make_run
+
+from speclab import notebook, score, stats
+from speclab.studies.domain_acceptance import coverage
+from speclab.studies.domain_acceptance.coverage import BCA, BOOTSTRAP_T, EXPANDED, Case
+
+
+def mean_case(values: np.ndarray, name: str = "mean") -> Case:
+    """The mean of one row a prompt."""
+    totals = np.column_stack([values, np.ones(len(values))])
+    return Case(name, (totals,), lambda sums: score.quotient(sums)[..., 0, 0])
+
+
+def test_bca_is_scipys():
+    values = np.random.default_rng(0).lognormal(size=25)
+    theirs = scipy_stats.bootstrap(
+        (values,), np.mean, method="BCa", n_resamples=999, rng=np.random.default_rng(1)
+    )
+    found = np.concatenate([[values.mean()], theirs.bootstrap_distribution])
+    left_out = (values.sum() - values) / 24
+    ours = coverage.bca_bounds(found[:, None], left_out[None, :, None])
+    assert ours[:, 0] == pytest.approx(theirs.confidence_interval, rel=1e-9)
+
+
+def test_intervals_of_many_studies_are_those_that_the_kit_makes():
+    """Each simulated study's interval is what `by_domain` gives for a frame of its prompts."""
+    rng = np.random.default_rng(3)
+    case = mean_case(rng.random(40))
+    drawn = case.totals[0][rng.integers(40, size=(3, 1, 12))]
+    frames = [
+        pd.DataFrame(
+            {"prompt_id": range(100, 112), "domain": "code", "x": one[0, :, 0]}
+        )
+        for one in drawn
+    ]
+    weights = stats.prompts_of(frames[0], 200).weights
+    found = coverage.intervals(case, drawn, weights[:, None])
+    for method in (EXPANDED, BOOTSTRAP_T):
+        for study, frame in enumerate(frames):
+            row = stats.by_domain(frame, score.mean_of("x"), 200, method=method).iloc[0]
+            bounds = found[method][:, study]
+            assert bounds == pytest.approx([row["low"], row["high"]], rel=1e-6)
+
+
+def test_a_difference_leaves_out_a_prompt_of_either_domain():
+    """Bias-corrected bounds turn round with the sign, as the number does."""
+    rng = np.random.default_rng(4)
+    first, second = (mean_case(rng.lognormal(size=30)) for _ in range(2))
+    drawn = np.stack(
+        [one.totals[0][rng.integers(30, size=(2, 9))] for one in (first, second)], 1
+    )
+    weights = rng.multinomial(9, np.full(9, 1 / 9), size=(300, 2)).astype(float)
+    weights = np.concatenate([np.ones((1, 2, 9)), weights])
+    gap = coverage.difference("gap", first, second)
+    other = Case("other", gap.totals, lambda sums: -gap.value(sums))
+    assert gap.truth == pytest.approx(first.truth - second.truth)
+    ahead, back = (coverage.intervals(one, drawn, weights)[BCA] for one in (gap, other))
+    np.testing.assert_allclose(ahead, -back[::-1], rtol=1e-9)
+
+
+def test_few_prompts_undercover_by_percentile_and_less_by_the_kits_interval():
+    """With a seed: 1,000 studies of 5 prompts. The negative control is the plain percentile."""
+    case = mean_case(np.random.default_rng(5).normal(size=50))
+    held = coverage.simulate(case, 5, studies=1000, resamples=999).set_index("method")[
+        "held"
+    ]
+    assert held[coverage.PERCENTILE] < 860 < 890 < held[EXPANDED] < 970
+    many = coverage.simulate(case, 50, studies=1000, resamples=999).set_index("method")[
+        "held"
+    ]
+    assert (many > 915).all() and (many < 975).all()
+
+
+def effects(prompts: int = 60) -> Case:
+    """Design effects of prompts that differ in length and level."""
+    rng = np.random.default_rng(6)
+    sizes = rng.integers(20, 60, prompts)
+    level = np.repeat(rng.normal(size=prompts), sizes)
+    frame = pd.DataFrame(
+        {"prompt_id": np.repeat(np.arange(prompts), sizes), "domain": "code"}
+    )
+    frame["alpha"] = level + rng.normal(size=len(frame))
+    effect = coverage.power.design_effect()
+    return coverage.each_domain("effect", coverage.power.by_prompt(frame), effect)[0]
+
+
+def test_a_design_effect_needs_bootstrap_t():
+    held = coverage.simulate(effects(), 10, studies=600, resamples=999)
+    held = held.set_index("method")["held"] / 600
+    assert held[EXPANDED] < 0.88 < 0.9 < held[BOOTSTRAP_T] < 0.98
+    assert held[coverage.PERCENTILE] < held[BCA] < held[BOOTSTRAP_T]
+
+
+def test_the_table_counts_domains_together_and_says_what_the_kit_uses():
+    run = make_run(prompts=8)
+    run.trace["hit"] = run.trace["draft_rank"] == 0
+    means = coverage.each_domain("hit[1]", run.trace, score.mean_of("hit"))
+    rows = run.trace[run.trace["domain"] == "code"]
+    assert means[0].truth == pytest.approx(rows["hit"].mean())
+    found = coverage.table(means[:3], prompts=(5, 8), studies=30, resamples=99)
+    assert found["method"].tolist() == 2 * list(coverage.METHODS)
+    assert (found["studies"] == 90).all()
+    each = [coverage.simulate(one, 8, 30, 99)["held"] for one in means[:3]]
+    last = found[found["n_prompts"] == 8]
+    assert (last["coverage"] * 90).tolist() == pytest.approx(sum(each).tolist())
+    assert (
+        (found["low"] <= found["coverage"]) & (found["coverage"] <= found["high"])
+    ).all()
+    assert found.loc[found["used"], "method"].unique().tolist() == [EXPANDED]
+    assert coverage.wide(found).columns.tolist() == [
+        "estimator",
+        "method",
+        "5 prompts",
+        "8 prompts",
+    ]
+
+
+def test_what_was_covered_is_said_without_the_design_effect_and_of_it_apart():
+    rows = [
+        (name, size, method, value)
+        for name, shift in (("a", 0.0), ("b", 0.02), (coverage.EFFECT, -0.3))
+        for size in (5, 50)
+        for method, value in zip(
+            coverage.METHODS, np.array([0.8, 0.9, 0.82, 0.94]) + shift, strict=True
+        )
+    ]
+    names = ["estimator", "n_prompts", "method", "coverage"]
+    found = coverage.said(pd.DataFrame(rows, columns=names))
+    assert "Percentile: 5: 80 to 82 %; 50: 80 to 82 %." in found["all"]
+    assert "Expanded percentile: 5: 90 to 92 %; 50: 90 to 92 %." in found["all"]
+    assert found["effect"].endswith("5: 60 and 64 %; 50: 60 and 64 %.")
+
+
+def test_a_notebook_says_that_prompts_are_few(monkeypatch, tmp_path):
+    said = []
+    monkeypatch.setattr(notebook, "say", said.append)
+    monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
+    known = pd.read_csv(
+        notebook.Path(__file__).parents[1] / "data/coverage/coverage.csv"
+    )
+    for count, near in ((19, 10), (10, 10), (5, 5), (2, 5)):
+        notebook.start("03_domain_acceptance", "tiny", {"prompts_per_domain": count})
+        rows = known[known["used"] & (known["n_prompts"] == near)]
+        held = f"{100 * rows['coverage'].min():.0f} to {100 * rows['coverage'].max():.0f} %"
+        assert said[-1].startswith(f"**{count} prompts a domain are few**")
+        assert f"With {near} they held the truth in {held}" in said[-1]
+    notebook.start("03_domain_acceptance", "tiny", {"prompts_per_domain": 20})
+    assert len(said) == 4
+
+
+def test_the_committed_table_shows_what_is_claimed_of_it():
+    known = pd.read_csv(
+        notebook.Path(__file__).parents[1] / "data/coverage/coverage.csv"
+    )
+    keys = ["pair", "estimator", "n_prompts"]
+    plain = known[known["method"] == coverage.PERCENTILE]
+    both = known[known["used"]].merge(plain, on=keys, suffixes=("", "_plain"))
+    assert len(both) == 2 * 4 * 4
+    assert (both["coverage"] > both["coverage_plain"]).all()
+    assert both.loc[both["n_prompts"] >= 10, "coverage"].between(0.91, 0.98).all()
+    assert both.loc[both["n_prompts"] == 5, "coverage"].min() < 0.9, "few stay few"
+    effect = known[known["estimator"] == coverage.EFFECT]
+    gain = effect[effect["used"]].merge(
+        effect[effect["method"] == EXPANDED], on=["pair", "n_prompts"]
+    )
+    assert (gain["coverage_x"] > gain["coverage_y"] + 0.02).all()
