@@ -173,7 +173,7 @@ if not records:
 # * **too few prompts**: a pair with fewer than 20 a domain gets no verdict (how far intervals of
 #   few prompts can be trusted: notebook 03).
 # * **depends on c**: the verdict changes along the cost of a draft pass; the second picture shows
-#   where.
+#   where (each c is judged by itself).
 # * **not a condition of anything**: the number is said to be needed for something and is not.
 
 # %%

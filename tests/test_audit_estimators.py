@@ -85,44 +85,6 @@ def test_a_level_that_a_resample_lacks_counts_nothing():
     assert estimator(one).iloc[0] == pytest.approx(0.0)
 
 
-def omega(*groups) -> float:
-    """`omega_squared` of the domain, from each domain's numbers."""
-    parts = [pd.DataFrame({"y": y, "domain": f"d{i}"}) for i, y in enumerate(groups)]
-    frame = pd.concat(parts)
-    return estimators.omega_squared(frame, "y", "omega squared")(frame)
-
-
-def test_omega_squared_by_hand():
-    # means 1 and 4 of 2 rows, grand mean 2.5: between 9, within 0.5 + 4.5 = 5 on 2, so that noise
-    # is 2.5: (9 - 2.5) / (14 + 2.5)
-    assert omega([0.5, 1.5], [2.5, 5.5]) == pytest.approx(6.5 / 16.5)
-
-
-def test_omega_squared_follows_from_the_f_of_an_analysis_of_variance():
-    rng = np.random.default_rng(1)
-    groups = [rng.normal(shift, 1, size) for shift, size in ((0, 9), (0.5, 14), (1, 6))]
-    f, between = reference.f_oneway(*groups).statistic, 2
-    number = sum(map(len, groups))
-    expected = between * (f - 1) / (between * (f - 1) + number)
-    assert omega(*groups) == pytest.approx(expected)
-
-
-def test_omega_squared_is_0_for_no_effect_where_the_plain_share_is_not():
-    rng, omegas, shares = np.random.default_rng(2), [], []
-    for _ in range(200):
-        groups = rng.normal(size=(4, 20))
-        omegas.append(omega(*groups))
-        shares.append(groups.mean(axis=1).var() / groups.var())
-    assert abs(np.mean(omegas)) < 0.008
-    assert np.mean(shares) == pytest.approx(3 / 79, abs=0.008)
-
-
-def test_omega_squared_is_near_1_where_the_domain_is_all():
-    rng = np.random.default_rng(3)
-    groups = [shift + rng.normal(0, 0.01, 20) for shift in range(4)]
-    assert 0.999 < omega(*groups) < 1
-
-
 def test_design_effect_is_1_for_single_rows_and_their_number_for_equal_rows():
     values = np.random.default_rng(1).random(30)
     single = pd.DataFrame({"prompt_id": np.arange(30), "domain": "code", "y": values})
@@ -150,11 +112,6 @@ def test_design_effect_by_hand_and_against_a_slow_bootstrap():
     spread = (drawn[:, 0] / drawn[:, 1]).var()
     slow = spread / (y.var() / len(y))
     assert effect(power.by_prompt(frame, "y")) == pytest.approx(slow, rel=0.15)
-
-
-def test_prompt_means_by_hand():
-    means = estimators.prompt_means(small(), "y").set_index("prompt_id")["y"]
-    assert means.to_dict() == {"a": 2, "b": 6, "c": 0, "d": 2}
 
 
 # ---- lengths -------------------------------------------------------------------------------------

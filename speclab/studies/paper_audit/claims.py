@@ -391,6 +391,7 @@ def temperatures_said(verdicts: pd.DataFrame) -> str:
     for pair, rows in _exact_ones(verdicts).groupby("pair", sort=False):
         wide = rows.pivot(index="claim", columns="asked", values="verdict")
         both = wide.reindex(columns=[AT_0, AT_1]).dropna()
+        both = both[(both != NOT_TESTED).all(axis=1)]
         other = both[both[AT_0] != both[AT_1]]
         said = [
             f"{name} ({cold} at T = 0, {warm} at T = 1)"

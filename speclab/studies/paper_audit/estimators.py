@@ -131,37 +131,6 @@ def length_ratio(rule: str) -> Estimator:
     return Estimator("published_length / mean_accepted", columns, ratio)
 
 
-def omega_squared(frame: pd.DataFrame, value: str, name: str) -> Estimator:
-    """Share of the variance between prompts that the domain explains, less what chance gives:
-    omega squared of a one-way analysis of variance of the prompts' means (Hays 1963).
-    """
-    domains = np.sort(frame["domain"].unique())
-
-    def columns(rows: pd.DataFrame) -> np.ndarray:
-        y = column_of(rows, value)[:, None]
-        member = rows["domain"].to_numpy()[:, None] == domains
-        return np.hstack([y * member, member, y * y])
-
-    def omega(totals: np.ndarray) -> np.ndarray:
-        sums, counts, squares = np.split(
-            totals, [len(domains), 2 * len(domains)], axis=-1
-        )
-        number, grand = counts.sum(-1, keepdims=True), sums.sum(-1, keepdims=True)
-        whole = squares - grand**2 / number
-        explained = divide(sums**2, counts).sum(-1, keepdims=True) - grand**2 / number
-        noise = (whole - explained) / (number - len(domains))
-        return divide(explained - (len(domains) - 1) * noise, whole + noise)
-
-    return Estimator(name, columns, omega)
-
-
-def prompt_means(frame: pd.DataFrame, value: str) -> pd.DataFrame:
-    """One row a prompt: prompt_id, domain, and its mean of a column."""
-    rows = frame[["prompt_id", "domain"]].assign(**{value: column_of(frame, value)})
-    means = rows.groupby(["domain", "prompt_id"], observed=True)[value].mean()
-    return means.reset_index()
-
-
 def tested(blocks: pd.DataFrame) -> pd.DataFrame:
     """One row for each drafted token of a chain's blocks (`replay.replay`) whose predecessors were
     all accepted, which is when a decoder tests it: prompt_id, domain, depth, kept.

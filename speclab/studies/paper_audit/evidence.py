@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
-from speclab.analysis import association, loops, rungs, significance
+from speclab.analysis import association, levels, loops, rungs, significance
 from speclab.analysis.power import by_prompt
 from speclab.analysis.token_kinds import token_kinds
 from speclab.estimates import Estimates
@@ -50,8 +50,6 @@ from speclab.studies.paper_audit.estimators import (
     late_minus_early,
     length_ratio,
     mean_of,
-    omega_squared,
-    prompt_means,
     second_tokens,
     share_gap,
     tested,
@@ -237,6 +235,14 @@ def numbers_less_others(
     return whole(rows.assign(number=number.to_numpy()), difference, domain)
 
 
+def share_between_prompts(rows: pd.DataFrame, value: str) -> list[dict]:
+    """Share of the variance of the prompts' means that lies between domains (omega squared)."""
+    shares = levels.domain_shares(rows, value).set_index("level")
+    numbers = shares.loc[levels.MEANS, ["estimate", "low", "high"]]
+    name = f"omega squared of the domain, prompts' {MEANS.get(value, value)}"
+    return [row_of(name, "all", *numbers)]
+
+
 def change_by_depth(texts: Texts, gamma: int) -> list[dict]:
     """Acceptance of the last drafted token of a chain, its predecessors accepted, less that of the
     first, by domain.
@@ -314,10 +320,6 @@ def exact_at(
     value, rows, nodes = texts.value, texts.positions, texts.hung
     mean, accepted = mean_of(value), score.tree_estimators(texts.rule)["mean_accepted"]
     steps = tested(texts.blocks(PAPER_DEPTH))
-    means = prompt_means(rows, value)
-    between = omega_squared(
-        means, value, f"omega squared of the domain, prompts' {mean.name}"
-    )
     unsure = unsure_positions(rows, 0.25)
     deeper = partial(deeper_less_first, texts.nodes, texts.trace, texts.rule)
     return {
@@ -333,7 +335,7 @@ def exact_at(
         "task-depth": partial(
             whole, steps, share_gap(steps, "kept", "domain", "depth")
         ),
-        "task-first": partial(whole, means, between),
+        "task-first": partial(share_between_prompts, rows, value),
         "independence": partial(of_design, rows, value),
         "length": partial(each_domain, nodes, accepted),
         "eq3": partial(each_domain, nodes, length_ratio(texts.rule)),
