@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from made_pair import made_run
-from scipy import stats as reference
 from test_score import hand_nodes
 
 from speclab import replay, score, stats
