@@ -541,7 +541,7 @@ texts_by_T = {0.0: recorded["T = 0"].trace}
 for warmth, kind in temperatures.items():
     texts_by_T[warmth] = runs.load_or_record(ctx.profile, kind).trace
 texts_by_T[1.0] = recorded["T = 1"].trace
-chains_by_T = study.between(texts_by_T, largest_gamma)
+chains_by_T = study.steps_between(texts_by_T, largest_gamma)
 
 # %%
 warmed = study.tau_by_temperature(chains_by_T, largest_gamma)

@@ -456,7 +456,7 @@ assert abs(each.sum() - together) < 1e-4
 # T = 0 (`hit[1]`) and at T = 1 (`alpha`, on sampled text).
 
 # %%
-lengths = levels.prompt_lengths(ctx.profile)
+lengths = levels.characters_of_prompts(ctx.profile)
 measured = levels.measure(levels.questions(greedy, sampled, lengths))
 ctx.export(measured.variances, "mixed-models")
 ctx.export(measured.coefficients, "mixed-model-coefficients")
@@ -481,7 +481,7 @@ ctx.plot(
 )
 
 # %%
-ctx.say("**Does the domain matter little?**\n\n" + levels.said(measured.shares))
+ctx.say("**Does the domain matter little?**\n\n" + levels.shares_said(measured.shares))
 
 # %% [markdown]
 # The coefficients of the mixed model with everything in it (a domain: its level at a mean row; one
@@ -630,14 +630,14 @@ for text in (loops.OUTSIDE, loops.SAMPLED):
 # which is a ratio of variances and very skewed, *bootstrap-t*.
 
 # %%
-covered = coverage.table(coverage.cases(greedy), studies=studies)
+covered = coverage.coverage_table(coverage.cases(greedy), studies=studies)
 ctx.export(covered, "coverage")
-notebook.show_table(coverage.wide(covered), 1)
+notebook.show_table(coverage.coverage_cells(covered), 1)
 
 # %%
 least, promised = 100 * covered["coverage"].min(), 95
 ctx.plot(
-    coverage.in_percent(covered),
+    coverage.coverage_in_percent(covered),
     x="n_prompts",
     hue="method",
     columns="estimator",
@@ -653,7 +653,7 @@ ctx.plot(
 )
 
 # %%
-for sentence in coverage.said(covered).values():
+for sentence in coverage.coverage_said(covered).values():
     ctx.say(sentence)
 
 # %%

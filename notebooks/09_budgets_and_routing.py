@@ -451,14 +451,14 @@ ctx.say(f"Classifier or online rule? {better}.")
 # %%
 swept = gains.machines(costs, cost_sweep.C_GRID, slopes, published_c)
 worth = gains.by_settings(counted, settings, swept)
-ctx.export(gains.with_verdicts(worth, margin), "gain-by-c")
+ctx.export(gains.gains_told(worth, margin), "gain-by-c")
 shown = worth.at(settings="chains and trees")
 notebook.show_table(shown.wide("c", "v"))
 
 # %%
 marked = {f"c here, {costs.c():.2f}": costs.c(), "both f16, llama.cpp": published_c}
 ctx.save(
-    gains.draw(worth, margin, marked),
+    gains.draw_gains(worth, margin, marked),
     "gain-by-c",
     caption="How much faster a setting for each domain is than one for all, by c; bands: 95 %, "
     f"prompts resampled and settings chosen again. Grey: within {margin:.0%}. From "
@@ -467,7 +467,7 @@ ctx.save(
 
 # %%
 for allowed, part in worth.groups("settings"):
-    verdicts = cost_sweep.in_words(part, "a setting for each domain", margin)
+    verdicts = cost_sweep.stretches_in_words(part, "a setting for each domain", margin)
     ctx.say(f"Of {allowed}, to within {margin:.0%}:\n\n{verdicts}")
 
 # %%

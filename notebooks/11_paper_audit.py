@@ -135,7 +135,7 @@ of_pairs = {
 # %%
 found = pd.concat([evidence.of_sources(listed), *of_pairs.values()], ignore_index=True)
 smallest = side.smallest_domains(pairs)
-verdicts = claims.table(listed, found, smallest)
+verdicts = claims.verdict_table(listed, found, smallest)
 
 # %%
 ctx.say(
@@ -202,7 +202,7 @@ ctx.save(
 # depends on c (c), the pair has too few prompts (few), or nothing here answers it (–).
 
 # %%
-notebook.show_table(claims.beside(verdicts))
+notebook.show_table(claims.signs_beside(verdicts))
 
 # %% [markdown]
 # ### At which c do claims about speed turn?
@@ -347,7 +347,7 @@ if records:
 #   another one.
 
 # %%
-of_levels = alpha_parts.measured(pairs, records)
+of_levels = alpha_parts.levels_of_pairs(pairs, records)
 ctx.export(of_levels.shares, "shares-by-level")
 ctx.export(of_levels.variances, "mixed-models")
 ctx.export(of_levels.coefficients, "mixed-model-coefficients")
@@ -370,7 +370,7 @@ ctx.plot(
 
 # %%
 for name, rows in of_levels.shares.groups("pair"):
-    ctx.say(f"**{name}**\n\n{levels.said(rows)}")
+    ctx.say(f"**{name}**\n\n{levels.shares_said(rows)}")
 
 # %% [markdown]
 # The variances of the models: of the prompts' levels, of a row about them, and their intraclass
@@ -498,7 +498,7 @@ if authors.FINAL not in of_four:
 
 # %%
 for run, one in of_four.items():
-    identity = final_run.identity(one)
+    identity = final_run.against_published(one)
     ctx.export(identity, f"identity-{run}")
     ctx.say(final_run.identity_said(run, identity))
 
@@ -541,7 +541,7 @@ assert (plans["detectable"] > 0).all()
 
 # %%
 of_claim = enough_prompts.of_claim(plans)
-notebook.show_table(enough_prompts.in_cells(of_claim))
+notebook.show_table(enough_prompts.plans_in_cells(of_claim))
 
 # %%
 size = of_claim["difference"].abs().iloc[0]
@@ -561,7 +561,7 @@ ctx.plot(
 )
 
 # %%
-ctx.say(enough_prompts.said(of_claim, prompts, records))
+ctx.say(enough_prompts.enough_said(of_claim, prompts, records))
 
 # %% [markdown]
 # ## 6. The article: advice, rule and pseudo-code
@@ -657,7 +657,7 @@ outside = [
     evidence.outside_loops(pair, name, listed, strings[name], grid)
     for name, pair in pairs.items()
 ]
-free = loop_free.beside(verdicts, outside, listed, smallest)
+free = loop_free.asked_again(verdicts, outside, listed, smallest)
 ctx.export(free, "loops")
 ctx.say(loop_free.changed_said(free, "outside loops"))
 
@@ -667,7 +667,7 @@ redrawn = [
     for name, pair in pairs.items()
     for frame in evidence.other_seeds(pair, name, listed, strings[name], grid)
 ]
-seeds = loop_free.beside(verdicts, redrawn, listed, smallest)
+seeds = loop_free.asked_again(verdicts, redrawn, listed, smallest)
 ctx.export(seeds, "seeds")
 ctx.say(loop_free.changed_said(seeds, "two other seeds"))
 
@@ -686,8 +686,8 @@ ctx.record(
     share_depth=own.at(factor="depth").value,
     paper_share_task=of_paper.at(factor="task").value,
     paper_share_depth=of_paper.at(factor="depth").value,
-    **alpha_parts.recorded(of_levels, ctx.profile.name),
-    **enough_prompts.recorded(of_claim, ctx.profile.name),
+    **alpha_parts.numbers_of_parts(of_levels, ctx.profile.name),
+    **enough_prompts.numbers_of_plans(of_claim, ctx.profile.name),
 )
 
 # %% [markdown]

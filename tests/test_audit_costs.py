@@ -48,7 +48,7 @@ def test_a_grid_asks_every_c_of_every_slope():
     assert list(Grid((0.1, 0.5), (0.0, 0.2)).each()) == [
         (0.1, 0.0), (0.5, 0.0), (0.1, 0.2), (0.5, 0.2),
     ]  # fmt: skip
-    price = costs.block_cost(np.array([0, 4]), 0.1, 0.2)
+    price = costs.chain_block_cost(np.array([0, 4]), 0.1, 0.2)
     np.testing.assert_allclose(price, [1, 0.4 + 1 + 0.8])
 
 
@@ -87,27 +87,27 @@ def test_the_rule_is_held_against_the_replay_at_the_same_cost():
 
 
 def test_best_gammas_by_hand():
-    chains = costs.Chains.of(sums(texts(length=16)))
+    chains = costs.ChainSpeeds.of(sums(texts(length=16)))
     assert chains.gammas.tolist() == list(range(17))
     grid = Grid((0.05, 5.0), (0.0,))
-    cheap, dear = costs.best_gammas(chains, "math", grid)
+    cheap, dear = costs.best_gamma_rows(chains, "math", grid)
     same(cheap, 15)  # one block of 16 tokens at 1.75 target passes
     same(dear, 0)  # a draft pass costs more than it could save
-    for row in costs.best_gammas(chains, "chat", grid):
+    for row in costs.best_gamma_rows(chains, "chat", grid):
         same(row, 0)  # nothing is accepted: plain decoding
     with pytest.raises(ValueError, match=r"domain \['poetry'\] has no rows"):
-        costs.best_gammas(chains, "poetry", grid)
+        costs.best_gamma_rows(chains, "poetry", grid)
 
 
 def test_the_best_gamma_of_a_free_draft_is_the_first_of_equals():
     """One block from gamma 9 on, of 10 tokens: what is longer is no faster."""
-    chains = costs.Chains.of(sums(texts()))
+    chains = costs.ChainSpeeds.of(sums(texts()))
     assert (chains.best("math", 0.0, 0.0) == 9).all()
     assert chains.best("math", 0.0, 0.0).shape == (chains.tau.shape[0],)
 
 
 def test_the_contrast_of_gammas_by_hand_and_its_verdict():
-    chains = costs.Chains.of(sums(texts(length=16)))
+    chains = costs.ChainSpeeds.of(sums(texts(length=16)))
     grid = Grid((0.05, 5.0), (0.0,))
     rows = costs.gamma_contrast(chains, "math", "chat", grid)
     same(rows[0], 15)
@@ -126,13 +126,13 @@ def test_gammas_that_the_prompts_do_not_agree_on_cannot_be_told():
     trace = texts(20, 20, length=12)
     number = trace["prompt_id"].str[1:].astype(int)
     trace["draft_rank"] = (number % 2 == 0) * 1
-    chains = costs.Chains.of(sums(trace))
+    chains = costs.ChainSpeeds.of(sums(trace))
     rows = costs.gamma_contrast(chains, "math", "chat", Grid((0.2,), (0.0,)))
     assert verdict(rows, "gamma-contrast") == UNKNOWN
 
 
 def test_the_table_of_best_gammas_has_every_domain_and_cost():
-    chains = costs.Chains.of(sums(texts(length=16)))
+    chains = costs.ChainSpeeds.of(sums(texts(length=16)))
     table = costs.best_gamma_table(chains, Grid((0.05, 5.0), (0.0,)))
     assert table.columns.tolist() == [
         "c", "slope", "domain", "estimate", "low", "high",

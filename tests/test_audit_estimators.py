@@ -87,7 +87,7 @@ def test_a_level_that_a_resample_lacks_counts_nothing():
 def test_design_effect_is_1_for_single_rows_and_their_number_for_equal_rows():
     values = np.random.default_rng(1).random(30)
     single = pd.DataFrame({"prompt_id": np.arange(30), "domain": "code", "y": values})
-    effect = estimators.design_effect("y")
+    effect = estimators.named_design_effect("y")
     assert effect.name == "design effect of y"
     for times in (1, 7):
         repeated = single.loc[np.repeat(np.arange(30), times)]
@@ -96,7 +96,7 @@ def test_design_effect_is_1_for_single_rows_and_their_number_for_equal_rows():
 
 
 def test_design_effect_by_hand_and_against_a_slow_bootstrap():
-    effect = estimators.design_effect("y")
+    effect = estimators.named_design_effect("y")
     frame = small()[small()["domain"] == "code"]
     # mean 4: prompts' sums of deviations -4, 4; squares 9 + 1 + 1 + 9
     assert effect(power.by_prompt(frame, "y")) == pytest.approx(32 / 20)

@@ -543,16 +543,16 @@ def test_the_levels_are_measured_for_each_pair(monkeypatch):
     run = make_run(prompts=5)
     run.trace["token"] = run.trace["position"]
     lengths = dict.fromkeys(run.trace["prompt_id"], 100)
-    monkeypatch.setattr(levels, "prompt_lengths", lambda profile: lengths)
+    monkeypatch.setattr(levels, "characters_of_prompts", lambda profile: lengths)
     monkeypatch.setattr(levels, "measure", partial(levels.measure, n=10))
     pair = SimpleNamespace(profile=None, greedy=run, sampled=run)
     whole = published.AuthorRecords(run.nodes, run.nodes[:0])
     part = published.AuthorRecords(run.nodes.query("domain == 'code'"), run.nodes[:0])
     records = {"000001": whole, "000002": part}
-    found = alpha_parts.measured({"a": pair, "b": pair}, records)
+    found = alpha_parts.levels_of_pairs({"a": pair, "b": pair}, records)
     for table in (found.shares, found.variances, found.coefficients):
         assert list(table.frame["pair"].unique()) == ["a", "b", "authors' 000001"]
-    numbers = alpha_parts.recorded(found, "a")
+    numbers = alpha_parts.numbers_of_parts(found, "a")
     one = found.shares.at(pair="a", level=levels.PROMPTS, estimator=levels.AT_0)
     assert numbers["domain_share_between_prompts_hit"] == one.value
     assert len(numbers) == 6
@@ -654,19 +654,21 @@ def test_a_run_is_whole_by_its_domains_and_prompts_whatever_its_name(tmp_path):
 def test_published_numbers_are_told_to_be_a_runs_own_or_not(made):
     folder, file = made
     one = author_records.read(folder, (file,))[author_records.FINAL]
-    rows = final_run.identity(one, folder / "cells")
+    rows = final_run.against_published(one, folder / "cells")
     assert rows["cells"].sum() == 4 * 5 + 3 * (12 + 6 + 24)
     assert (rows["same"] == rows["cells"]).all() and rows["largest"].max() < 1e-6
     said = final_run.identity_said("061513", rows)
     assert said.startswith("**The published numbers are those of run 061513**: all 146")
     usable = published.AuthorRecords(one.nodes, one.nan_rows[:0])
-    spoiled = final_run.identity(usable, folder / "cells").set_index("quantity")
+    spoiled = final_run.against_published(usable, folder / "cells").set_index(
+        "quantity"
+    )
     assert (spoiled.loc["n_nodes", "same"], spoiled.loc["n_samples", "same"]) == (0, 4)
-    papers = final_run.identity(one)
+    papers = final_run.against_published(one)
     assert papers["same"].sum() == 0
     other = "domain != 'chat'"
     missing = published.AuthorRecords(one.nodes.query(other), one.nan_rows.query(other))
-    lost = final_run.identity(missing, folder / "cells").set_index("quantity")
+    lost = final_run.against_published(missing, folder / "cells").set_index("quantity")
     assert lost.loc["n_samples", "same"] == 3
     assert np.isnan(lost.loc["n_samples", "largest"])
     assert "is not the run that was published**: 0 of 146" in final_run.identity_said(

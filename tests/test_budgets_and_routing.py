@@ -259,13 +259,13 @@ def test_gains_in_words_and_drawn():
     ]
     names = ["settings", "v", "c", "estimate", "low", "high"]
     found = Estimates(pd.DataFrame(rows, columns=names))
-    told = gains.with_verdicts(found, 0.01)["told"]
+    told = gains.gains_told(found, 0.01)["told"]
     assert told.tolist() == ["cannot be told"] * 4 + ["has no case"] * 4
     assert gains.at_in_words(found.at(v="v = 1", c=0.1), 0.01) == (
         "chains +0.1% [-2.0%, +2.0%], a setting for each domain cannot be told; "
         "all +0.1% [-0.5%, +0.5%], a setting for each domain has no case"
     )
-    figure = gains.draw(found, 0.01, {"here": 0.2})
+    figure = gains.draw_gains(found, 0.01, {"here": 0.2})
     assert [axes.get_title() for axes in figure.axes] == ["v = 1", gains.MEASURED]
     line = figure.axes[0].lines[0]
     assert line.get_ydata().tolist() == pytest.approx([0.1, 0.1]), "in %"

@@ -226,14 +226,14 @@ def test_of_too_few_prompts_nothing_is_said():
     assert claims.verdict(of, rows, prompts=few - 1) == TOO_FEW
     free = claim(about=SOURCES)
     assert claims.verdict(free, rows, prompts=1) == "holds", "it asks no prompt"
-    missing = pd.DataFrame([claims.missing("no such draft")])
+    missing = pd.DataFrame([claims.not_measured("no such draft")])
     assert claims.verdict(of, missing, prompts=1) == NOT_TESTED
 
 
 def test_no_rows_and_rows_without_number_are_not_tested():
     of = claim()
     assert claims.verdict(of, measured(of)) == NOT_TESTED == claims.judge(measured(of))
-    rows = pd.concat([measured(of, (1, 2)), pd.DataFrame([claims.missing("why")])])
+    rows = pd.concat([measured(of, (1, 2)), pd.DataFrame([claims.not_measured("why")])])
     assert claims.verdict(of, rows) == UNKNOWN, "what is missing cannot hold"
 
 
@@ -320,7 +320,7 @@ def test_the_c_at_which_a_claim_about_cost_turns():
 def test_what_is_exact_or_not_measured_turns_nowhere():
     free = claim(about=SOURCES)
     assert claims.turns(free, measured(free, (1, 1))) == ""
-    assert claims.turns(claim(), pd.DataFrame([claims.missing("why")])) == ""
+    assert claims.turns(claim(), pd.DataFrame([claims.not_measured("why")])) == ""
 
 
 # ---- tables and words ----------------------------------------------------------------------------
@@ -346,7 +346,9 @@ def test_a_cell_shows_the_hull(numbers, expected):
 def test_a_cell_names_several_estimators_and_says_what_is_missing():
     rows = measured(claim(), (0.1, 0.3), (0.2, 0.6)).assign(estimator=["a", "b"])
     assert claims.cell(rows) == "a 0.20 [0.10, 0.30]; b 0.40 [0.20, 0.60]"
-    twice = pd.DataFrame([claims.missing("no chat"), claims.missing("no chat")])
+    twice = pd.DataFrame(
+        [claims.not_measured("no chat"), claims.not_measured("no chat")]
+    )
     assert claims.cell(twice) == "no chat"
 
 
@@ -368,7 +370,7 @@ def of_two_pairs() -> tuple[dict, pd.DataFrame]:
         measured(x, (3, 4), pair="b", asked=AT_0),
         measured(x, (-1, 1), pair="b", asked=AT_1),
     ]
-    return listed, claims.table(listed, pd.concat(parts, ignore_index=True))
+    return listed, claims.verdict_table(listed, pd.concat(parts, ignore_index=True))
 
 
 def test_the_table_names_estimator_region_verdict_and_where_it_turns():
@@ -380,7 +382,7 @@ def test_the_table_names_estimator_region_verdict_and_where_it_turns():
         "verdict": HOLDS, "turns": "holds for an edge below 1, does not for one from 2",
     }  # fmt: skip
     rows = measured(listed["x"], (1, 2), pair="a")
-    few = claims.table(listed, rows, {"a": claims.few_prompts() - 1, "b": 50})
+    few = claims.verdict_table(listed, rows, {"a": claims.few_prompts() - 1, "b": 50})
     assert few["verdict"].tolist() == [TOO_FEW]
 
 
@@ -392,7 +394,7 @@ def test_regions_in_words():
 
 def test_pairs_and_temperatures_stand_side_by_side_and_what_needs_none_apart():
     _, found = of_two_pairs()
-    wide = claims.beside(found)
+    wide = claims.signs_beside(found)
     assert wide.to_dict("records") == [
         {"claim": "x", "said": "x rises", "a, as published": "✓", "a, T = 0": "✓",
          "a, T = 1": "✗", "b, T = 0": "✓", "b, T = 1": "?"},
@@ -400,7 +402,7 @@ def test_pairs_and_temperatures_stand_side_by_side_and_what_needs_none_apart():
          "a, T = 1": "", "b, T = 0": "", "b, T = 1": ""},
     ]  # fmt: skip
     between = found.assign(asked=found["asked"].replace(PUBLISHED, "0 < T < 1"))
-    assert "a, 0 < T < 1" not in claims.beside(between)
+    assert "a, 0 < T < 1" not in claims.signs_beside(between)
     alone = claims.without_pair(found)
     assert alone[["claim", "verdict"]].values.tolist() == [["z", "holds"]]
 
@@ -415,8 +417,6 @@ def test_the_tally_counts_what_needs_no_pair_apart():
         "* **b, T = 0**: 1 holds here.",
         "* **b, T = 1**: 1 cannot be told here.",
     ]
-    counts = claims.counted(found)
-    assert counts["claims"].sum() == len(found)
 
 
 def test_what_pairs_agree_on_and_what_temperature_changes_is_said():
@@ -455,7 +455,7 @@ def test_only_the_c_at_which_every_pair_and_slope_agree_is_said():
 
 def test_what_could_not_be_measured_is_said():
     head = {"claim": "x", "pair": "a", "asked": AT_0}
-    rows = pd.DataFrame([head | claims.missing("no chat")])
+    rows = pd.DataFrame([head | claims.not_measured("no chat")])
     listed = {"x": claim(id="x"), "w": claim(id="w", untested="needs readers")}
     assert (
         claims.open_said(listed, rows) == "* x (a, T = 0): no chat\n* w: needs readers"

@@ -129,7 +129,7 @@ def test_domains_that_are_alike_gain_nothing():
 
 def test_a_draft_that_is_free_or_too_dear():
     trace = random_trace(hit=(0.95, 0.3))
-    settings = cost_sweep.chains(4)
+    settings = cost_sweep.chain_settings(4)
     assert list(settings) == [PLAIN, "chain:1", "chain:2", "chain:3", "chain:4"]
     counted = choose.block_counts(trace, settings)
     machines = cost_sweep.lines([0.3, 5.0], slopes=(0.0, 0.5))
@@ -184,7 +184,7 @@ def test_where_on_the_grid_each_verdict_stands():
         "cannot be told": "c = 0.2",
         "has no case": "c = 1",
     }
-    assert cost_sweep.in_words(found, "it") == (
+    assert cost_sweep.stretches_in_words(found, "it") == (
         "* v = 1: it is worth it at c = 0.1, and 0.3 to 0.4; has no case at c = 1; "
         "cannot be told at c = 0.2\n"
         "* measured: it cannot be told at c = 0.1 to 1"

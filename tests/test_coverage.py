@@ -42,7 +42,7 @@ def test_intervals_of_many_studies_are_those_that_the_kit_makes():
         for one in drawn
     ]
     weights = stats.prompts_of(frames[0], 200).weights
-    found = coverage.intervals(case, drawn, weights[:, None])
+    found = coverage.four_intervals(case, drawn, weights[:, None])
     for method in (EXPANDED, BOOTSTRAP_T):
         for study, frame in enumerate(frames):
             row = stats.by_domain(frame, score.mean_of("x"), 200, method=method).iloc[0]
@@ -62,20 +62,22 @@ def test_a_difference_leaves_out_a_prompt_of_either_domain():
     gap = coverage.difference("gap", first, second)
     other = Case("other", gap.totals, lambda sums: -gap.value(sums))
     assert gap.truth == pytest.approx(first.truth - second.truth)
-    ahead, back = (coverage.intervals(one, drawn, weights)[BCA] for one in (gap, other))
+    ahead, back = (
+        coverage.four_intervals(one, drawn, weights)[BCA] for one in (gap, other)
+    )
     np.testing.assert_allclose(ahead, -back[::-1], rtol=1e-9)
 
 
 def test_few_prompts_undercover_by_percentile_and_less_by_the_kits_interval():
     """With a seed: 1,000 studies of 5 prompts. The negative control is the plain percentile."""
     case = mean_case(np.random.default_rng(5).normal(size=50))
-    held = coverage.simulate(case, 5, studies=1000, resamples=999).set_index("method")[
-        "held"
-    ]
+    held = coverage.simulated_coverage(case, 5, studies=1000, resamples=999).set_index(
+        "method"
+    )["held"]
     assert held[coverage.PERCENTILE] < 860 < 890 < held[EXPANDED] < 970
-    many = coverage.simulate(case, 50, studies=1000, resamples=999).set_index("method")[
-        "held"
-    ]
+    many = coverage.simulated_coverage(case, 50, studies=1000, resamples=999).set_index(
+        "method"
+    )["held"]
     assert (many > 915).all() and (many < 975).all()
 
 
@@ -89,11 +91,11 @@ def effects(prompts: int = 60) -> Case:
     )
     frame["alpha"] = level + rng.normal(size=len(frame))
     effect = coverage.power.design_effect()
-    return coverage.each_domain("effect", coverage.power.by_prompt(frame), effect)[0]
+    return coverage.mean_in_domain("effect", coverage.power.by_prompt(frame), effect)[0]
 
 
 def test_a_design_effect_needs_bootstrap_t():
-    held = coverage.simulate(effects(), 10, studies=600, resamples=999)
+    held = coverage.simulated_coverage(effects(), 10, studies=600, resamples=999)
     held = held.set_index("method")["held"] / 600
     assert held[EXPANDED] < 0.88 < 0.9 < held[BOOTSTRAP_T] < 0.98
     assert held[coverage.PERCENTILE] < held[BCA] < held[BOOTSTRAP_T]
@@ -102,20 +104,20 @@ def test_a_design_effect_needs_bootstrap_t():
 def test_the_table_counts_domains_together_and_says_what_the_kit_uses():
     run = make_run(prompts=8)
     run.trace["hit"] = run.trace["draft_rank"] == 0
-    means = coverage.each_domain("hit[1]", run.trace, score.mean_of("hit"))
+    means = coverage.mean_in_domain("hit[1]", run.trace, score.mean_of("hit"))
     rows = run.trace[run.trace["domain"] == "code"]
     assert means[0].truth == pytest.approx(rows["hit"].mean())
-    found = coverage.table(means[:3], prompts=(5, 8), studies=30, resamples=99)
+    found = coverage.coverage_table(means[:3], prompts=(5, 8), studies=30, resamples=99)
     assert found["method"].tolist() == 2 * list(coverage.METHODS)
     assert (found["studies"] == 90).all()
-    each = [coverage.simulate(one, 8, 30, 99)["held"] for one in means[:3]]
+    each = [coverage.simulated_coverage(one, 8, 30, 99)["held"] for one in means[:3]]
     last = found[found["n_prompts"] == 8]
     assert (last["coverage"] * 90).tolist() == pytest.approx(sum(each).tolist())
     assert (
         (found["low"] <= found["coverage"]) & (found["coverage"] <= found["high"])
     ).all()
     assert found.loc[found["used"], "method"].unique().tolist() == [EXPANDED]
-    assert coverage.wide(found).columns.tolist() == [
+    assert coverage.coverage_cells(found).columns.tolist() == [
         "estimator",
         "method",
         "5 prompts",
@@ -133,7 +135,7 @@ def test_what_was_covered_is_said_without_the_design_effect_and_of_it_apart():
         )
     ]
     names = ["estimator", "n_prompts", "method", "coverage"]
-    found = coverage.said(pd.DataFrame(rows, columns=names))
+    found = coverage.coverage_said(pd.DataFrame(rows, columns=names))
     assert "Percentile: 5: 80 to 82 %; 50: 80 to 82 %." in found["all"]
     assert "Expanded percentile: 5: 90 to 92 %; 50: 90 to 92 %." in found["all"]
     assert found["effect"].endswith("5: 60 and 64 %; 50: 60 and 64 %.")

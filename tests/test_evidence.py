@@ -308,7 +308,7 @@ def test_what_a_run_cannot_answer_is_said_and_not_judged(pair):
     assert "domain ['chat'] has no rows" in notes["gap"]
     assert "positions from 32 on" in notes["position"]
     assert set(notes.index) == {"gap", "position", "paradox", "gamma-open"}
-    verdicts = claims.table(listed, rows).set_index("claim")["verdict"]
+    verdicts = claims.verdict_table(listed, rows).set_index("claim")["verdict"]
     assert (verdicts.drop("level") == NOT_TESTED).all()
 
 
@@ -350,7 +350,7 @@ def test_what_needs_no_pair_has_a_row_and_a_verdict_each():
     rows = evidence.of_sources(LISTED)
     about = [one.id for one in LISTED.values() if one.about == SOURCES]
     assert list(dict.fromkeys(rows["claim"])) == about
-    verdicts = claims.table(LISTED, rows).set_index("claim")["verdict"]
+    verdicts = claims.verdict_table(LISTED, rows).set_index("claim")["verdict"]
     assert set(verdicts) <= {"holds", "does not hold", "defect", claims.NO_CONDITION}
     assert UNKNOWN not in set(verdicts)
 

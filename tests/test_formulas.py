@@ -55,7 +55,7 @@ def test_what_comes_out_of_the_best_token_by_hand():
     """q's best word is 1 (p 0.3, q 0.5): kept in 0.6; else the residual, which is word 0 alone."""
     np.testing.assert_allclose(formulas.best_token_output(), [0.4, 0.6, 0.0])
     assert verdict_of("eq1") == "does not hold"
-    (row,) = formulas.measured(LISTED["eq1"])
+    (row,) = formulas.rows_without_pair(LISTED["eq1"])
     assert row["estimate"] == pytest.approx((0.1 + 0.3 + 0.2) / 2)
 
 
@@ -93,7 +93,7 @@ def test_what_breaks_even_depends_on_the_cost():
     assert formulas.necessary_length(0.05) == pytest.approx(0.15)
     assert formulas.necessary_length(0.25, 4) == pytest.approx(1.0)
     assert formulas.turning_cost() == pytest.approx(1 / 3)
-    rows = formulas.measured(LISTED["threshold"])
+    rows = formulas.rows_without_pair(LISTED["threshold"])
     for row, c in zip(rows, formulas.COSTS, strict=True):
         assert row["estimate"] == pytest.approx(3 * c - 1)
         block = cost.speedup_standard(row["estimate"] + 2, 3, c)
@@ -120,7 +120,7 @@ def test_the_root_has_two_children():
 
 
 def test_a_missing_number_counts_as_sure_acceptance_in_their_code():
-    (row,) = formulas.measured(LISTED["nan"])
+    (row,) = formulas.rows_without_pair(LISTED["nan"])
     assert row["estimate"] == 1.0
     assert verdict_of("nan") == DEFECT
 
@@ -129,9 +129,9 @@ def test_a_missing_number_counts_as_sure_acceptance_in_their_code():
 
 
 def test_the_articles_numbers_by_hand():
-    (example,) = formulas.measured(LISTED["example"])
+    (example,) = formulas.rows_without_pair(LISTED["example"])
     assert example["estimate"] == pytest.approx(340 / 112 - 340 / 117)
-    (best,) = formulas.measured(LISTED["best-case"])
+    (best,) = formulas.rows_without_pair(LISTED["best-case"])
     assert best["estimate"] == pytest.approx(400 / 120 - 5 / 1.2)
 
 
@@ -156,7 +156,7 @@ def test_a_fact_is_judged_as_it_is_written(name, fact, expected):
 def test_every_claim_of_sources_is_measured_and_exact():
     assert len(SOURCE_CLAIMS) > 10
     for one in SOURCE_CLAIMS.values():
-        for row in formulas.measured(one):
+        for row in formulas.rows_without_pair(one):
             assert row["estimate"] == row["low"] == row["high"], one.id
     with pytest.raises(KeyError, match="gap"):
-        formulas.measured(LISTED["gap"])
+        formulas.rows_without_pair(LISTED["gap"])

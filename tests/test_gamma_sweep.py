@@ -288,7 +288,7 @@ def test_chains_by_what_is_drafted_by_hand():
     the best token never is the text's, a drawn one is accepted with q / p = 1 / 2.
     """
     made = {0.0: warmer(*[[0] * 3] * 6), 0.3: warmer(*[[1] * 3] * 6)}
-    frames = study.between(made, 2)
+    frames = study.steps_between(made, 2)
     assert list(frames) == [(d, T) for d in study.DRAFTS for T in (0.0, 0.3)]
     tau = study.tau_by_temperature(frames, 2).at(domain="code", gamma=1)
     by_hand = {
@@ -324,7 +324,7 @@ def test_steps_are_differences_of_neighbours_on_the_same_prompts():
         0.3: warmer(*[[1] * 3] * 6, overlap=0.25),
         1.0: warmer(*[[1] * 3] * 6, overlap=0.25, top=0.2),
     }
-    found = study.steps(made, study.between(made, 2), 2, 1)
+    found = study.steps(made, study.steps_between(made, 2), 2, 1)
     one = found.at(quantity=study.TOKEN, domain="code")
     assert one.frame["step"].tolist() == ["T = 0 to 0.3", "T = 0.3 to 1"] * 2
     changes = one.frame["estimate"].tolist()
@@ -333,7 +333,7 @@ def test_steps_are_differences_of_neighbours_on_the_same_prompts():
     assert outside.frame["estimate"].tolist() == pytest.approx(changes), "none loops"
     other = warmer(*[[1] * 3] * 5)
     with pytest.raises(ValueError, match="in one frame only"):
-        study.steps({0.0: made[0.0], 0.3: other}, study.between(made, 2), 2, 1)
+        study.steps({0.0: made[0.0], 0.3: other}, study.steps_between(made, 2), 2, 1)
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,7 @@ def test_the_sentence_names_the_level():
             ["estimator", "level", "estimate", "low", "high"]
         ]
     )
-    assert levels.said(shares) == (
+    assert levels.shares_said(shares) == (
         "* `hit[1], T = 0`: the domain explains 0.0 [0.0, 50.0] % of the variance of positions, "
         "10.0 [0.0, 50.0] % of that of prompt means, and **20.0 [0.0, 50.0] %** of that between "
         "prompts (30.0 [0.0, 50.0] % with the covariates held)."
@@ -228,7 +228,7 @@ def test_what_cannot_be_parted_is_refused():
     with pytest.raises(ValueError, match=r"\['code'\] only: a share between domains"):
         levels.domain_shares(one, "y")
     with pytest.raises(ValueError, match=r"\['code'\] only"):
-        levels.models(levels.Question(one, "y", ()), n=1)
+        levels.mixed_models(levels.Question(one, "y", ()), n=1)
     with pytest.raises(ValueError, match="'y' is constant"):
         fixed = levels.fixed_effects(frame, [], True)
         levels.random_intercept(frame.assign(y=1.0), "y", fixed, n=1)

@@ -36,8 +36,8 @@ def rows_of(*numbers) -> pd.DataFrame:
 
 
 def beside(whole: pd.DataFrame, *others: pd.DataFrame) -> pd.DataFrame:
-    verdicts = claims.table(listed(), whole, PROMPTS)
-    return loop_free.beside(verdicts, others, listed(), PROMPTS)
+    verdicts = claims.verdict_table(listed(), whole, PROMPTS)
+    return loop_free.asked_again(verdicts, others, listed(), PROMPTS)
 
 
 def test_verdicts_of_other_texts_stand_beside_their_own():

@@ -16,13 +16,13 @@ PAIRS, STUDIES, RESAMPLES = ("tiny", "smollm"), 400, 2000
 
 
 def main() -> None:
-    """Write coverage.csv beside this file: pair, then the columns of `coverage.table`."""
+    """Write coverage.csv beside this file: pair, then the columns of `coverage.coverage_table`."""
     parts = {}
     for pair in PAIRS:
         greedy = runs.load_or_record(
             load_profile(pair).replace(temperature=0.0), "greedy"
         )
-        parts[pair] = coverage.table(
+        parts[pair] = coverage.coverage_table(
             coverage.cases(greedy), studies=STUDIES, resamples=RESAMPLES
         )
     found = pd.concat(parts, names=["pair"]).reset_index("pair").round(4)

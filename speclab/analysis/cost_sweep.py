@@ -47,7 +47,7 @@ def gain(prices: Prices, folds: int = 5, seed: int = 0, n: int = RESAMPLES) -> I
     return Interval.of(one / each - 1, prompts_of(prices.prompts, 1), "the gain")
 
 
-def chains(longest: int) -> Settings:
+def chain_settings(longest: int) -> Settings:
     """plain, and chains of 1 to `longest` tokens."""
     drafts = {f"chain:{gamma}": chain(gamma) for gamma in range(1, longest + 1)}
     return {choose.PLAIN: PLAIN} | drafts
@@ -117,7 +117,7 @@ def stretches(found: Estimates, margin: float = MARGIN) -> dict[str, str]:
     return {verdict: "c = " + ", and ".join(said[verdict]) for verdict in in_order}
 
 
-def in_words(found: Estimates, what: str, margin: float = MARGIN) -> str:
+def stretches_in_words(found: Estimates, what: str, margin: float = MARGIN) -> str:
     """`stretches` of every kind of v, a line each: '* v = 1: WHAT is worth it at c = …'."""
     said = []
     for v, part in found.groups("v"):

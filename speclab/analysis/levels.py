@@ -230,7 +230,7 @@ class Question:
     covariates: tuple[str, ...]
 
 
-def prompt_lengths(profile: Profile) -> dict[str, int]:
+def characters_of_prompts(profile: Profile) -> dict[str, int]:
     """Characters of each prompt of a profile, by prompt_id."""
     return {one.prompt_id: len(one.text) for one in profile_prompts(profile)}
 
@@ -303,9 +303,10 @@ def measure(asked: Mapping[str, Question], n: int = RESAMPLES // 4) -> Measured:
     """Every question's shares, variances and coefficients, prompts resampled."""
     shares, variances, coefficients = {}, {}, {}
     for name, one in asked.items():
-        fits = models(one, n)
+        fits = mixed_models(one, n)
         shares[name] = pd.concat(
-            [domain_shares(one.frame, one.value), explained(fits)], ignore_index=True
+            [domain_shares(one.frame, one.value), shares_explained(fits)],
+            ignore_index=True,
         )
         variances[name] = _variances(fits)
         coefficients[name] = _coefficients(fits[BOTH])
@@ -316,7 +317,9 @@ def measure(asked: Mapping[str, Question], n: int = RESAMPLES // 4) -> Measured:
     )
 
 
-def models(asked: Question, n: int = RESAMPLES // 4) -> dict[str, RandomIntercept]:
+def mixed_models(
+    asked: Question, n: int = RESAMPLES // 4
+) -> dict[str, RandomIntercept]:
     """The four MODELS of a question: with and without domain, with and without covariates."""
     _of_several_domains(asked.frame, 1, 0)
     fits = {}
@@ -327,7 +330,7 @@ def models(asked: Question, n: int = RESAMPLES // 4) -> dict[str, RandomIntercep
     return fits
 
 
-def explained(fits: Mapping[str, RandomIntercept]) -> pd.DataFrame:
+def shares_explained(fits: Mapping[str, RandomIntercept]) -> pd.DataFrame:
     """By what part the variance of the prompts' effect shrinks when the domain joins the model, as
     it stands (PROMPTS) and with the covariates in it already (GIVEN): level, estimate, low, high.
     """
@@ -364,7 +367,7 @@ def percent(found: Estimates, digits: int = 1) -> Estimates:
     return Estimates(found.frame.assign(**scaled), digits)
 
 
-def said(shares: Estimates) -> str:
+def shares_said(shares: Estimates) -> str:
     """What the domain explains at each level, a line an estimator: 'of the variance of nodes …'."""
     lines = []
     for name, rows in percent(shares).groups("estimator"):

@@ -547,7 +547,7 @@ def same_choice(best: Estimates) -> str:
 # ---- between T = 0 and T = 1, and other seeds ----------------------------------------------------
 
 
-def between(texts: Mapping[float, pd.DataFrame], largest: int) -> dict:
+def steps_between(texts: Mapping[float, pd.DataFrame], largest: int) -> dict:
     """One row a prompt (`sweep.replayed`, visited blocks) by (draft, T): chains of drawn tokens and
     of the draft's best tokens over the text of each temperature; at T = 0 they are the same chain.
 
@@ -575,7 +575,7 @@ def one_token(trace: pd.DataFrame, T: float, draft: str) -> pd.DataFrame:
 def tau_by_temperature(
     frames: Mapping[tuple[str, float], pd.DataFrame], largest: int
 ) -> Estimates:
-    """`block_efficiency` of `between`: draft, T, domain (and `all`, their mean), gamma."""
+    """`block_efficiency` of `steps_between`: draft, T, domain (and `all`, their mean), gamma."""
     known = {"block_efficiency": sweep.estimators(largest, 0.0)["block_efficiency"]}
     parts = []
     for (draft, T), frame in frames.items():

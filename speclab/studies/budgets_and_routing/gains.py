@@ -18,7 +18,7 @@ MEASURED = "v and o measured here"
 TICKS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
-def with_c(costs: Costs, c: float) -> Costs:
+def with_its_c(costs: Costs, c: float) -> Costs:
     """A machine with every draft pass made dearer or cheaper by one factor, so that a pass over one
     token costs c.
     """
@@ -33,7 +33,7 @@ def machines(
     c of `cs`, at this machine's own and at those `marked`.
     """
     grid = sorted({*cs, costs.c(), *marked})
-    measured = {(MEASURED, c): with_c(costs, c) for c in grid}
+    measured = {(MEASURED, c): with_its_c(costs, c) for c in grid}
     return cost_sweep.lines(grid, slopes) | measured
 
 
@@ -49,7 +49,7 @@ def by_settings(
     return Estimates.stacked(parts, "settings", digits=3)
 
 
-def with_verdicts(found: Estimates, margin: float) -> pd.DataFrame:
+def gains_told(found: Estimates, margin: float) -> pd.DataFrame:
     """The table of `by_settings` with what is told of the margin."""
     verdicts = [cost_sweep.told(row, margin) for row in found.rows()]
     return found.frame.assign(told=verdicts)
@@ -64,7 +64,7 @@ def at_in_words(found: Estimates, margin: float) -> str:
     )
 
 
-def draw(
+def draw_gains(
     found: Estimates, margin: float, marked: Mapping[str, float]
 ) -> figures.Figure:
     """The gain in % by c, a panel for each v; grey: within the margin; dotted: the c of `marked`,

@@ -43,7 +43,7 @@ class Case:
         return float(self.value(np.stack([own.mean(axis=0) for own in self.totals])))
 
 
-def each_domain(name: str, frame: pd.DataFrame, estimator: Estimator) -> list[Case]:
+def mean_in_domain(name: str, frame: pd.DataFrame, estimator: Estimator) -> list[Case]:
     """An estimator of one number in each domain of a frame."""
     prompts = stats.prompts_of(frame, 1)
     totals = prompts.totals(estimator.columns(frame))
@@ -66,15 +66,15 @@ def cases(greedy, gamma: int = 4) -> list[Case]:
     length, the difference of two domains (the first and the last), a ratio of variances.
     """
     hits = greedy.trace.assign(hit=greedy.trace["draft_rank"] == 0)
-    mean = each_domain("hit[1]", hits, score.mean_of("hit"))
+    mean = mean_in_domain("hit[1]", hits, score.mean_of("hit"))
     blocks = replay.chain_sums(greedy.trace, [gamma])
     tau = score.block_estimators()["block_efficiency"]
     effects = power.by_prompt(greedy.nodes), power.design_effect()
     return [
         *mean,
-        *each_domain(f"block_efficiency, chain {gamma}", blocks, tau),
+        *mean_in_domain(f"block_efficiency, chain {gamma}", blocks, tau),
         difference("hit[1], difference", mean[0], mean[-1]),
-        *each_domain(EFFECT, *effects),
+        *mean_in_domain(EFFECT, *effects),
     ]
 
 
@@ -99,7 +99,7 @@ def bca_bounds(values: np.ndarray, left_out: np.ndarray) -> np.ndarray:
     return at + (place - lower) * (after - at)
 
 
-def intervals(
+def four_intervals(
     case: Case, drawn: np.ndarray, weights: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Bounds (2, studies) by each method. drawn: the totals of the prompts that each study drew
@@ -131,7 +131,7 @@ def intervals(
     }
 
 
-def simulate(
+def simulated_coverage(
     case: Case, n_prompts: int, studies: int, resamples: int, seed: int = 0
 ) -> pd.DataFrame:
     """Studies of `n_prompts` prompts a domain: method, held (how many intervals hold the truth; one
@@ -148,7 +148,7 @@ def simulate(
     for start in range(0, studies, BLOCK):
         shape = (min(BLOCK, studies - start), n_prompts)
         drawn = [own[rng.integers(len(own), size=shape)] for own in case.totals]
-        blocks.append(intervals(case, np.stack(drawn, axis=1), weights))
+        blocks.append(four_intervals(case, np.stack(drawn, axis=1), weights))
     rows = []
     for method in METHODS:
         low, high = np.concatenate([block[method] for block in blocks], axis=1)
@@ -157,7 +157,7 @@ def simulate(
     return pd.DataFrame(rows, columns=["method", "held", "width"])
 
 
-def table(
+def coverage_table(
     asked: Iterable[Case],
     prompts: Iterable[int] = PROMPTS,
     studies: int = 200,
@@ -171,7 +171,7 @@ def table(
     parts = []
     for case in asked:
         for size in prompts:
-            part = simulate(case, size, studies, resamples, seed)
+            part = simulated_coverage(case, size, studies, resamples, seed)
             parts.append(part.assign(estimator=case.name, n_prompts=size, n=studies))
     keys = ["estimator", "n_prompts", "method"]
     groups = pd.concat(parts).groupby(keys, sort=False)
@@ -193,15 +193,15 @@ def table(
 # ---- what is shown -------------------------------------------------------------------------------
 
 
-def in_percent(found: pd.DataFrame) -> Estimates:
-    """`table` as estimates in percent by estimator, method and n_prompts."""
+def coverage_in_percent(found: pd.DataFrame) -> Estimates:
+    """`coverage_table` as estimates in percent by estimator, method and n_prompts."""
     shares = 100 * found[["coverage", "low", "high"]].set_axis(
         ["estimate", "low", "high"], axis=1
     )
     return Estimates(found[["estimator", "method", "n_prompts"]].join(shares), digits=0)
 
 
-def wide(found: pd.DataFrame) -> pd.DataFrame:
+def coverage_cells(found: pd.DataFrame) -> pd.DataFrame:
     """Coverage in percent: rows = estimator and method, columns = prompts a domain."""
     keys = ["estimator", "method"]
     cells = found.assign(percent=(100 * found["coverage"]).round(1))
@@ -211,7 +211,7 @@ def wide(found: pd.DataFrame) -> pd.DataFrame:
     return columns.reset_index()
 
 
-def spread(found: pd.DataFrame, method: str, n_prompts: int) -> str:
+def sizes_spread(found: pd.DataFrame, method: str, n_prompts: int) -> str:
     """'91 to 94 %': the least and the greatest coverage of the estimators, EFFECT left out."""
     rows = found[(found["method"] == method) & (found["n_prompts"] == n_prompts)]
     covered = 100 * rows.loc[rows["estimator"] != EFFECT, "coverage"]
@@ -219,11 +219,13 @@ def spread(found: pd.DataFrame, method: str, n_prompts: int) -> str:
     return f"{low} %" if low == high else f"{low} to {high} %"
 
 
-def said(found: pd.DataFrame) -> Mapping[str, str]:
+def coverage_said(found: pd.DataFrame) -> Mapping[str, str]:
     """Sentences by what they are about: the interval of the kit, and that of a design effect."""
     sizes = sorted(found["n_prompts"].unique())
     of = {
-        method: "; ".join(f"{size}: {spread(found, method, size)}" for size in sizes)
+        method: "; ".join(
+            f"{size}: {sizes_spread(found, method, size)}" for size in sizes
+        )
         for method in (PERCENTILE, EXPANDED)
     }
     effects = found[found["estimator"] == EFFECT].set_index(["method", "n_prompts"])

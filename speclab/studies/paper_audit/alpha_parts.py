@@ -159,7 +159,7 @@ def records_said(facts: pd.DataFrame, percent: Estimates, pairs: Iterable[str]) 
 # ---- what the domain explains, by level ----------------------------------------------------------
 
 
-def measured(
+def levels_of_pairs(
     pairs: Mapping[str, PairRuns], records: Mapping[str, AuthorRecords]
 ) -> Measured:
     """`levels.measure` of each pair, and as published of each of the authors' runs that holds all
@@ -167,7 +167,7 @@ def measured(
     """
     found = {}
     for name, runs in pairs.items():
-        lengths = levels.prompt_lengths(runs.profile)
+        lengths = levels.characters_of_prompts(runs.profile)
         asked = levels.questions(runs.greedy, runs.sampled, lengths)
         found[name] = levels.measure(asked)
     for run, one in whole_runs(records).items():
@@ -176,7 +176,7 @@ def measured(
     return Measured.stacked(found, "pair")
 
 
-def recorded(found: Measured, pair: str) -> dict[str, float]:
+def numbers_of_parts(found: Measured, pair: str) -> dict[str, float]:
     """What the domain explains of the variance of rows and between prompts, by estimator."""
     rows = found.shares.at(pair=pair, level=[levels.ROWS, levels.PROMPTS]).rows()
     of = {levels.ROWS: "of_rows", levels.PROMPTS: "between_prompts"}

@@ -128,7 +128,7 @@ def exact(estimator: str, row: str, value: float) -> dict:
     return row_of(estimator, row, value, value, value)
 
 
-def missing(reason: str) -> dict:
+def not_measured(reason: str) -> dict:
     """A number that could not be had, and why."""
     return row_of("", "", np.nan, np.nan, np.nan, reason)
 
@@ -292,7 +292,7 @@ def _digits(values: np.ndarray) -> int:
     return 1 if largest >= 10 else max(2, 1 + ceil(-log10(largest)))
 
 
-def table(
+def verdict_table(
     listed: Mapping[str, Claim],
     evidence: pd.DataFrame,
     prompts: Mapping[str, int] | None = None,
@@ -333,7 +333,7 @@ SIGNS = {  # of a table of many verdicts
 }
 
 
-def beside(verdicts: pd.DataFrame) -> pd.DataFrame:
+def signs_beside(verdicts: pd.DataFrame) -> pd.DataFrame:
     """The verdicts bound to a pair side by side, as SIGNS: claim, said, and a column for each pair
     and way of ASKED; '' where nothing is asked.
     """
@@ -352,12 +352,6 @@ def without_pair(verdicts: pd.DataFrame) -> pd.DataFrame:
     rows = verdicts[verdicts["pair"] == SOURCES]
     columns = ["claim", "said", "estimator", "measured", "verdict"]
     return rows[columns].reset_index(drop=True)
-
-
-def counted(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """How many claims have each verdict, by pair and way to ask: a tally; `sources` apart."""
-    counts = verdicts.value_counts(["pair", "asked", "verdict"], sort=False)
-    return counts.rename("claims").reset_index()
 
 
 def tally_said(verdicts: pd.DataFrame) -> str:
@@ -469,4 +463,4 @@ def answer(measure: Callable[..., list[dict]], *arguments) -> list[dict]:
     try:
         return measure(*arguments)
     except ValueError as error:
-        return [missing(str(error))]
+        return [not_measured(str(error))]

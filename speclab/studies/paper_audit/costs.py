@@ -36,7 +36,7 @@ class Grid:
         return ((c, slope) for slope in self.slopes for c in self.cs)
 
 
-def block_cost(gammas: np.ndarray, c: float, slope: float) -> np.ndarray:
+def chain_block_cost(gammas: np.ndarray, c: float, slope: float) -> np.ndarray:
     """Target passes that a block of gamma drafted tokens costs: gamma c + v(gamma + 1)."""
     return gammas * c + 1 + slope * gammas
 
@@ -62,7 +62,7 @@ def speed_ups(
     domains_in(sums, list(domains))
     rows = []
     for c, slope in grid.each():
-        price = block_cost(np.array(gamma), c, slope)
+        price = chain_block_cost(np.array(gamma), c, slope)
         for domain in domains:
             numbers = found.loc[domain, ["estimate", "low", "high"]] / price
             row = row_of(f"speed-up, chain of {gamma}", domain, *numbers)
@@ -84,7 +84,7 @@ def rule_error(
         def error(totals: np.ndarray, c=c, slope=slope) -> np.ndarray:
             emitted, blocks, hit, positions = np.moveaxis(totals, -1, 0)[..., None]
             e = gamma * divide(hit, positions)
-            price = block_cost(np.array(gamma), c, slope)
+            price = chain_block_cost(np.array(gamma), c, slope)
             return divide(e / (e * c + 1), divide(emitted, blocks) / price)
 
         off = Estimator(
@@ -103,7 +103,7 @@ def rule_error(
 
 
 @dataclass(frozen=True)
-class Chains:
+class ChainSpeeds:
     """Tokens per pass of every gamma in each domain: `tau` [1 + n, domains, gammas], of the sample,
     then of each resample of its prompts; gamma 0 (plain) is 1.
     """
@@ -114,7 +114,7 @@ class Chains:
     prompts: Prompts
 
     @classmethod
-    def of(cls, sums: pd.DataFrame) -> "Chains":
+    def of(cls, sums: pd.DataFrame) -> "ChainSpeeds":
         """From per-prompt sums (`replay.chain_sums`)."""
         wide = sums.pivot(index=["prompt_id", "domain"], columns="gamma")
         emitted, blocks = wide["emitted"], wide["blocks"]
@@ -139,13 +139,13 @@ class Chains:
             raise ValueError(
                 f"domain [{domain!r}] has no rows; the texts have {known}: record its prompts"
             )
-        speed = self.tau[:, self.domains.index(domain)] / block_cost(
+        speed = self.tau[:, self.domains.index(domain)] / chain_block_cost(
             self.gammas, c, slope
         )
         return self.gammas[choose.fastest(speed)]
 
 
-def best_gammas(chains: Chains, domain: str, grid: Grid) -> list[dict]:
+def best_gamma_rows(chains: ChainSpeeds, domain: str, grid: Grid) -> list[dict]:
     """The fastest gamma in a domain, by cost."""
     rows = []
     for c, slope in grid.each():
@@ -155,7 +155,9 @@ def best_gammas(chains: Chains, domain: str, grid: Grid) -> list[dict]:
     return rows
 
 
-def gamma_contrast(chains: Chains, first: str, second: str, grid: Grid) -> list[dict]:
+def gamma_contrast(
+    chains: ChainSpeeds, first: str, second: str, grid: Grid
+) -> list[dict]:
     """The fastest gamma in one domain less that in another, by cost."""
     rows = []
     for c, slope in grid.each():
@@ -167,9 +169,11 @@ def gamma_contrast(chains: Chains, first: str, second: str, grid: Grid) -> list[
     return rows
 
 
-def best_gamma_table(chains: Chains, grid: Grid) -> pd.DataFrame:
-    """`best_gammas` of every domain: c, slope, domain, estimate, low, high."""
-    rows = [row for name in chains.domains for row in best_gammas(chains, name, grid)]
+def best_gamma_table(chains: ChainSpeeds, grid: Grid) -> pd.DataFrame:
+    """`best_gamma_rows` of every domain: c, slope, domain, estimate, low, high."""
+    rows = [
+        row for name in chains.domains for row in best_gamma_rows(chains, name, grid)
+    ]
     columns = ["c", "slope", "row", "estimate", "low", "high"]
     return pd.DataFrame(rows)[columns].rename(columns={"row": "domain"})
 
@@ -189,7 +193,7 @@ def budget_gains(sums: pd.DataFrame, grid: Grid) -> list[dict]:
     first = emitted.iloc[:, 0]
     rows = []
     for c, slope in grid.each():
-        costs = blocks * block_cost(blocks.columns.to_numpy(), c, slope)
+        costs = blocks * chain_block_cost(blocks.columns.to_numpy(), c, slope)
         costs = costs.mul(first, axis=0) / emitted
         parts = {
             f"chain:{gamma}": pd.DataFrame({"emitted": first, "cost": costs[gamma]})

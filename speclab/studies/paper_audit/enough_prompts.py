@@ -91,7 +91,7 @@ def of_claim(plans: pd.DataFrame) -> pd.DataFrame:
     return rows.reset_index(drop=True)
 
 
-def in_cells(rows: pd.DataFrame) -> pd.DataFrame:
+def plans_in_cells(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of `of_claim` with few columns, to be shown."""
     shown = rows[["source", "estimator"]].copy()
     for name, digits, low, high in (
@@ -127,7 +127,7 @@ def limit(rows: pd.DataFrame, prompts: int) -> float:
     return float(rows["difference"].abs().iloc[0] / least)
 
 
-def recorded(rows: pd.DataFrame, source: str) -> dict[str, float]:
+def numbers_of_plans(rows: pd.DataFrame, source: str) -> dict[str, float]:
     """What is found at the spreads of one source, from rows of `of_claim`, by estimator."""
     own = rows[rows["source"] == source]
     return {
@@ -136,7 +136,9 @@ def recorded(rows: pd.DataFrame, source: str) -> dict[str, float]:
     }
 
 
-def said(rows: pd.DataFrame, prompts: int, records: Mapping[str, AuthorRecords]) -> str:
+def enough_said(
+    rows: pd.DataFrame, prompts: int, records: Mapping[str, AuthorRecords]
+) -> str:
     """For which spreads `prompts` prompts a domain are enough, from rows of `of_claim`; whether the
     spread of the published run is among them.
     """

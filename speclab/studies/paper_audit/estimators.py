@@ -91,7 +91,7 @@ def share_gap(frame: pd.DataFrame, value: str, first: str, second: str) -> Estim
     return Estimator(f"share of {first} - of {second}", shares.columns, difference)
 
 
-def design_effect(value: str = "alpha") -> Estimator:
+def named_design_effect(value: str = "alpha") -> Estimator:
     """`power.design_effect` under the name that the mean of a column has in GLOSSARY.md."""
     return power.design_effect(MEANS.get(value, value))
 
@@ -110,7 +110,7 @@ def with_hits(trace: pd.DataFrame) -> pd.DataFrame:
     return trace.assign(hit=trace["draft_rank"] == 0)
 
 
-def mean_of(value: str) -> Estimator:
+def named_mean(value: str) -> Estimator:
     """Mean of a column under the name that it has in GLOSSARY.md."""
     return score.mean_of(value, MEANS.get(value, value))
 

@@ -45,11 +45,11 @@ from speclab.studies.paper_audit.estimators import (
     both_bins,
     by_depth_change,
     deeper_less_first,
-    design_effect,
     gap,
     late_minus_early,
     length_ratio,
-    mean_of,
+    named_design_effect,
+    named_mean,
     second_tokens,
     share_gap,
     tested,
@@ -110,9 +110,9 @@ class Texts:
         return of_chains(self.trace, costs.GAMMAS)
 
     @cached_property
-    def chains(self) -> costs.Chains:
+    def chains(self) -> costs.ChainSpeeds:
         """Tokens per pass of those chains, of the sample and of its resamples."""
-        return costs.Chains.of(self.sums)
+        return costs.ChainSpeeds.of(self.sums)
 
 
 def at_0(pair: PairRuns, outside: bool = False) -> Texts:
@@ -154,7 +154,9 @@ def each_domain(
 
 def of_design(rows: pd.DataFrame, value: str = "alpha") -> list[dict]:
     """The design effect of a column's mean, one row a domain."""
-    return each_domain(by_prompt(rows, value), design_effect(value), stats.BOOTSTRAP_T)
+    return each_domain(
+        by_prompt(rows, value), named_design_effect(value), stats.BOOTSTRAP_T
+    )
 
 
 def whole(frame: pd.DataFrame, estimator: Estimator, row: str = "all") -> list[dict]:
@@ -318,7 +320,10 @@ def exact_at(
 ) -> dict[str, partial]:
     """What is exact for a lossless decoder at the temperature of these texts."""
     value, rows, nodes = texts.value, texts.positions, texts.hung
-    mean, accepted = mean_of(value), score.tree_estimators(texts.rule)["mean_accepted"]
+    mean, accepted = (
+        named_mean(value),
+        score.tree_estimators(texts.rule)["mean_accepted"],
+    )
     steps = tested(texts.blocks(PAPER_DEPTH))
     unsure = unsure_positions(rows, 0.25)
     deeper = partial(deeper_less_first, texts.nodes, texts.trace, texts.rule)
@@ -356,8 +361,8 @@ def exact_at(
         "gamma-contrast": lambda: costs.gamma_contrast(
             texts.chains, "math", "chat", grid
         ),
-        "gamma-proofs": lambda: costs.best_gammas(texts.chains, "math", grid),
-        "gamma-open": lambda: costs.best_gammas(texts.chains, "chat", grid),
+        "gamma-proofs": lambda: costs.best_gamma_rows(texts.chains, "math", grid),
+        "gamma-open": lambda: costs.best_gamma_rows(texts.chains, "chat", grid),
         "long-chains": partial(change_by_depth, texts, LONG_CHAIN),
         "small-draft": partial(each_domain, rows, mean),
         "rule": partial(costs.rule_error, texts.sums, rows, ARTICLE_GAMMA, grid),
@@ -440,7 +445,7 @@ def in_frame(
 def of_sources(listed: Mapping[str, Claim]) -> pd.DataFrame:
     """The rows of the claims that need no pair (`formulas`): COLUMNS."""
     asked = {
-        (claim.id, SOURCES): partial(formulas.measured, claim)
+        (claim.id, SOURCES): partial(formulas.rows_without_pair, claim)
         for claim in listed.values()
         if claim.about == SOURCES
     }

@@ -45,7 +45,9 @@ PUBLISHED_CELLS = {
 # ---- is it the run? ------------------------------------------------------------------------------
 
 
-def identity(one: AuthorRecords, folder: Path = published.DATA) -> pd.DataFrame:
+def against_published(
+    one: AuthorRecords, folder: Path = published.DATA
+) -> pd.DataFrame:
     """The authors' aggregate files in `folder` beside the same numbers of the records, averaged as
     theirs were (NaN as accepted).
 
@@ -70,7 +72,7 @@ def identity(one: AuthorRecords, folder: Path = published.DATA) -> pd.DataFrame:
 
 
 def identity_said(run: str, rows: pd.DataFrame) -> str:
-    """Is it the run that the paper reports? By `identity`."""
+    """Is it the run that the paper reports? By `against_published`."""
     cells, same = rows["cells"].sum(), rows["same"].sum()
     if same == cells:
         return (

@@ -85,7 +85,7 @@ def root_children() -> float:
     return float(counts.loc[1] / (counts.sum() / PAPER_NODES))
 
 
-def measured(claim: Claim) -> list[dict]:
+def rows_without_pair(claim: Claim) -> list[dict]:
     """The rows of a claim about sources. KeyError: none is measured here."""
     if claim.fact is not None:
         name, row, number = READ_OFF[claim.id]

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
-from speclab.studies.paper_audit.claims import NOT_TESTED, Claim, table
+from speclab.studies.paper_audit.claims import NOT_TESTED, Claim, verdict_table
 
 KEYS = ["claim", "pair", "asked"]
 
 
-def beside(
+def asked_again(
     verdicts: pd.DataFrame,
     others: Iterable[pd.DataFrame],
     listed: Mapping[str, Claim],
@@ -20,7 +20,7 @@ def beside(
     """The verdicts of `others` (frames of evidence) beside those on the whole texts of the first
     seed (`claims.table`): claim, pair, asked, measured, verdict, measured_other, verdict_other.
     """
-    asked_again = [table(listed, rows, prompts) for rows in others]
+    asked_again = [verdict_table(listed, rows, prompts) for rows in others]
     again = pd.concat(asked_again, ignore_index=True)
     columns = [*KEYS, "measured", "verdict"]
     both = verdicts[columns].merge(again[columns], on=KEYS, suffixes=("", "_other"))
@@ -28,7 +28,7 @@ def beside(
 
 
 def changed_said(both: pd.DataFrame, what: str) -> str:
-    """Which verdicts of `beside` are others, a line a pair."""
+    """Which verdicts of `asked_again` are others, a line a pair."""
     lines = []
     for pair, rows in both.groupby("pair", sort=False):
         other = rows[rows["verdict"] != rows["verdict_other"]]

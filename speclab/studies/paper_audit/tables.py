@@ -14,7 +14,7 @@ from speclab.studies.paper_audit.claims import (
     AT_0,
     AT_1,
     few_prompts,
-    missing,
+    not_measured,
     row_of,
 )
 
@@ -48,16 +48,16 @@ def _of_drafts(
     places: list[Path], claim: str, estimator: str, judged: int
 ) -> list[dict]:
     if not judged:
-        return [missing("notebook 08 has not run for this pair")]
+        return [not_measured("notebook 08 has not run for this pair")]
     if judged < few_prompts():
-        return [missing(f"notebook 08 judged {judged} prompts a domain: too few")]
+        return [not_measured(f"notebook 08 judged {judged} prompts a domain: too few")]
     if claim == "self-draft":
         found = _text_cells(_table(places, "08_self-drafts"), estimator)
     elif claim == "own-outputs":
         found = _distilled(_table(places, "08_distillation"), estimator)
     else:
         found = _specialist(_table(places, "08_specialist"), estimator)
-    return found or [missing("notebook 08 has no such draft for this pair")]
+    return found or [not_measured("notebook 08 has no such draft for this pair")]
 
 
 def _text_cells(table: pd.DataFrame | None, estimator: str) -> list[dict]:
@@ -101,7 +101,7 @@ def _specialist(table: pd.DataFrame | None, estimator: str) -> list[dict]:
 def _one_pass(table: pd.DataFrame | None) -> list[dict]:
     """v(5) with the range that its two measured times allow."""
     if table is None or VERIFIED not in set(table["n"]):
-        return [missing("notebook 10 has not measured a pass over 5 tokens here")]
+        return [not_measured("notebook 10 has not measured a pass over 5 tokens here")]
     at = table.set_index("n")
     one, five = at.loc[1], at.loc[VERIFIED]
     low = five["target_low"] / one["target_high"]
