@@ -273,7 +273,8 @@ if records:
 #   between domains less between depths. *task-first*: of the variance between *prompts*, the level
 #   at which one routes, the share of the domain, less what chance gives (section 2).
 # * *independence*: the design effect, so many nodes (positions) are worth one independent one.
-# * *length, eq3, temperature*: what the paper's tree gets accepted; at T > 0 under point-mass.
+# * *length, eq3, temperature*: what the paper's tree gets accepted; at T > 0 under point-mass (of a
+#   chain whose tokens are drawn, temperature takes less: notebook 02, section 8).
 # * *depth, long-chains*: acceptance of a chain's last token, its predecessors accepted, less that
 #   of the first. *commitment*: the tokens that a decoder tests at depth 2 and 3, beside the first
 #   drafted token at the same place: given an accepted prefix they are the same token, so that what
