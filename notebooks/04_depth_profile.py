@@ -12,9 +12,10 @@
 # **Answer.** As published (`published_alpha` by depth) the question cannot be answered, because the
 # profile mixes kinds of node: two ranks at every depth, and at depth 2, but not at depths 1 and 3,
 # nodes under the draft's second choice. What the cut does to it is computed in section 3; what is
-# left of a rise when the kind is held fixed is computed in section 2, for each domain with its
-# interval; and what a decoder gains from depth, the chance to get that far (`survival_by_depth`),
-# can only fall (section 4).
+# left of a rise along the draft's best path is computed in section 2, for each domain with its
+# interval and for either temperature on its own text (`accept_by_depth`: greedy rule at T = 0,
+# point-mass rule at T = 1); and what a decoder gains from depth, the chance to get that far
+# (`survival_by_depth`), can only fall (section 4).
 #
 # ![Change from depth 1 to the deepest level, by domain](../figures/tiny/04_change.png)
 #
@@ -105,10 +106,11 @@ assert cut.trace["token"].equals(full.trace["token"])
 # target's, q: draft's probability of the node's token), Table V the same for tokens 1-32 (bin 0)
 # and 33-64 (bin 1) of the text, all domains together. In the tables `published` is the paper's
 # number (Llama-2-7B and TinyLlama), `ours_as_published` the same procedure on this pair, and
-# `corrected` the same mean along the best path, where every token is the draft's best, so that rank
-# is held fixed. The intervals are 95 % and resample prompts: as many as there are, drawn anew with
-# replacement, 2,000 times. (Temperature T = 0: the target's most likely token is taken; T = 1: one
-# is drawn with the target's probabilities.)
+# `corrected` what a decoder at T = 0 accepts along the best path, where every token is the draft's
+# best, given that it accepted all above (`accept_by_depth`, greedy rule). The intervals are 95 %
+# and resample prompts: as many as there are, drawn anew with replacement, 2,000 times. (Temperature
+# T = 0: the target's most likely token is taken; T = 1: one is drawn with the target's
+# probabilities.)
 
 # %%
 table_4 = published.comparison("IV", cut)
@@ -138,12 +140,14 @@ if study.enough(late):
 # 1). What changes with depth is the branch above them: in the paper's tree half of the nodes at
 # depth 2 hang under the draft's second choice, and none at depth 3. Without the cut (run
 # `balanced`) the share of unlikely branches grows with depth instead. Like is compared with like
-# only under the best path: its own nodes (`best_path_alpha`, rank 0 at every depth) and their
-# second siblings (rank 1). The last rows of the picture ask what a decoder asks of the complete
-# tree (`accept_by_depth`): given that a node was accepted, is one of its children? At T = 0 that is
-# read from the nodes (greedy rule: a token is accepted if it is the target's most likely one), at
-# T = 1 from the text sampled from the target (point-mass rule: with the target's probability p of
-# it; replayed, starts with room for the whole tree).
+# only under the best path (rank 0 at every depth). What a decoder asks of it is `accept_by_depth`:
+# given that a node was accepted, is the next? At T = 0 that is read from greedy text (greedy rule:
+# a token is accepted if it is the target's most likely one), at T = 1 from text sampled from the
+# target (point-mass rule: with the target's probability p of it). The last rows of the picture ask
+# it of the complete tree: is one of the children accepted? (T = 1: replayed, starts with room for
+# the whole tree.) Two rows in between are a curiosity: the mean of min(1, p/q) of the best path's
+# nodes (`best_path_alpha`) and of their second siblings, a *T = 1 rule on greedy text*, which no
+# decoder meets. They show what rank does to the published mean and answer nothing else.
 
 # %%
 kinds = study.kinds(cut, full, warm, ctx.profile.depth, ctx.profile.branches)
@@ -153,13 +157,15 @@ ctx.table(profiles, "profiles", rows=6)
 # %%
 printed = study.printed_profile(domains)
 ctx.plot(
-    study.beside_the_paper(profiles, printed, list(kinds)[:3]),
+    study.beside_the_paper(profiles, printed, list(kinds)[:4]),
     x="depth",
     columns="panel",
-    y="mean of min(1, p/q)",
+    y="mean of min(1, p/q),\nor share accepted",
     slug="depth-profile",
-    caption="Profile by depth in the paper, in the same tree here, in the complete tree, and along "
-    f"the best path, which lies at {profiles.at(name=list(kinds)[2], domain=domains).span()}.",
+    caption="Profile by depth in the paper, in the same tree here, in the complete tree (means of "
+    "min(1, p/q)), and what is accepted along the best path given all above: at T = 0 "
+    f"{profiles.at(name=study.BEST_PATH['T = 0'], domain=domains).span()}, at T = 1 "
+    f"{profiles.at(name=study.BEST_PATH['T = 1'], domain=domains).span()}.",
 )
 
 # %% [markdown]
@@ -173,7 +179,7 @@ ctx.table(changes, "change", rows=6)
 # %%
 whole = changes.at(domain=score.ALL)
 as_published = whole.at(name=next(iter(kinds)))
-on_best_path = whole.at(name="best_path_alpha (rank 0)")
+on_best_path = {text: whole.at(name=name) for text, name in study.BEST_PATH.items()}
 ctx.plot(
     study.beside_the_paper(changes, study.printed_change(printed), list(kinds)),
     x="panel",
@@ -184,7 +190,8 @@ ctx.plot(
     y=f"change from depth 1 to depth {deepest} (the paper: 3)",
     slug="change",
     caption="Change from depth 1 to the deepest level by kind of node, with 95 % intervals: mean "
-    f"of the domains as published {as_published}, along the best path {on_best_path}.",
+    f"of the domains as published {as_published}, accepted along the best path "
+    f"{on_best_path['T = 0']} at T = 0 and {on_best_path['T = 1']} at T = 1.",
 )
 
 # %%
@@ -285,38 +292,41 @@ ctx.say(
 # %% [markdown]
 # ## 5. Depth and position together
 # The paper's heat maps: `published_alpha` by depth and bin of positions, for each domain and for
-# all (pooled over nodes, as in Table V). Below them the same for the best path. One colour scale
-# for both: equal colours are equal numbers. Blank: no text was that long.
+# all (pooled over nodes, as in Table V). Below them what is accepted along the best path given all
+# above (`accept_by_depth`, T = 0, greedy rule). One colour scale for both: equal colours are equal
+# numbers. Blank: no text was that long, or no parent accepted.
 
 # %%
 size = study.bin_size(cut.nodes, ctx.profile.position_bin)
 cells = study.heat_map(cut.nodes, size)
 ctx.export(cells, "heat-map")
-assert cells["alpha_mean"].dropna().between(0, 1).all()
+assert cells["mean"].dropna().between(0, 1).all()
 
 # %%
 spread = study.largest_step(cells)
 ctx.save(
     study.heat_map_picture(cells, size),
     "heat-map",
-    caption="Mean of min(1, p/q) by depth, domain and tokens of the text: in one bin, depth 1 and "
-    f"the deepest level differ by {spread['published_alpha']:.3f} at most as published, and by "
-    f"{spread['best_path_alpha']:.3f} along the best path.",
+    caption="Mean of min(1, p/q), and share accepted along the best path at T = 0, by depth, "
+    "domain and tokens of the text: in one bin, depth 1 and the deepest level differ by "
+    f"{spread['published_alpha']:.3f} at most as published, and by "
+    f"{spread[study.BEST_PATH['T = 0']]:.3f} along the best path.",
 )
 
 # %% [markdown]
 # A map has no intervals: for those see sections 2 and 6.
 #
 # ## 6. Along the text
-# The same question for position alone, for three estimators: `published_alpha`, `alpha` (overlap,
-# the acceptance of one sampled draft token) and `hit[1]` (T = 0: the draft's best token is the
-# target's). The curves are smooth: at each token a mean over all positions, weighted by a normal
-# curve around it (`bandwidth`: its standard deviation in tokens), with a prompt-clustered interval
-# as a band. The crosses are the means of the bins of section 5, all domains together. A domain's
-# curve ends where fewer than five of its texts go on.
+# The same question for position alone, for three estimators: `published_alpha` and `hit[1]` (T = 0:
+# the draft's best token is the target's) on greedy text, and `alpha` (T = 1: overlap, the
+# acceptance of one token drawn from the draft) on sampled text. The curves are smooth: at each
+# token a mean over all positions, weighted by a normal curve around it (`bandwidth`: its standard
+# deviation in tokens), with a prompt-clustered interval as a band. The crosses are the means of the
+# bins of section 5, all domains together. A domain's curve ends where fewer than five of its texts
+# go on.
 
 # %%
-asked = study.asked_of_texts(cut)
+asked = study.asked_of_texts(cut, warm)
 along = study.along_text(asked, bandwidth, size)
 assert along.lies_within(0, 1)
 
@@ -333,8 +343,9 @@ ctx.plot(
     y="mean around the token",
     x_label="token of the text",
     slug="position",
-    caption="Three estimators along the text, by domain, with 95 % bands: alpha lies at "
-    f"{last['alpha']}, hit[1] (T = 0) at {last['hit[1]']}.",
+    caption="Three estimators along the text, by domain, with 95 % bands: hit[1] (T = 0, greedy "
+    f"text) lies at {last['hit[1], T = 0']}, alpha (T = 1, sampled text) at "
+    f"{last['alpha, T = 1']}.",
 )
 
 # %% [markdown]
@@ -357,17 +368,18 @@ ctx.say(
 )
 
 # %%
-pooled = {
-    "published": as_published.frame.iloc[0],
-    "best_path": on_best_path.frame.iloc[0],
-}
+path_0, path_1 = (on_best_path[text].frame.iloc[0] for text in study.RULES)
+published_change = as_published.frame.iloc[0]
 ctx.record(
-    change_published_alpha=float(pooled["published"]["estimate"]),
-    change_published_low=float(pooled["published"]["low"]),
-    change_published_high=float(pooled["published"]["high"]),
-    change_best_path=float(pooled["best_path"]["estimate"]),
-    change_best_path_low=float(pooled["best_path"]["low"]),
-    change_best_path_high=float(pooled["best_path"]["high"]),
+    change_published_alpha=float(published_change["estimate"]),
+    change_published_low=float(published_change["low"]),
+    change_published_high=float(published_change["high"]),
+    change_best_path=float(path_0["estimate"]),
+    change_best_path_low=float(path_0["low"]),
+    change_best_path_high=float(path_0["high"]),
+    change_best_path_t1=float(path_1["estimate"]),
+    change_best_path_t1_low=float(path_1["low"]),
+    change_best_path_t1_high=float(path_1["high"]),
     complete_less_cut=gap.estimate,
     complete_less_cut_low=gap.low,
     complete_less_cut_high=gap.high,

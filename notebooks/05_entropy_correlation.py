@@ -13,10 +13,10 @@
 # picture (in a page that was run, for its own pair; in the source, for the kit's small one). Each
 # panel shows how often a drafted token is accepted where the target is sure (left) and where it is
 # not (right): under the estimator that the paper published, `published_alpha`, split by rank, and
-# under two that are the acceptance of an algorithm, `alpha` (temperature T = 1) and `hit[1]` (T =
-# 0). The target's entropy is known only after the target pass, so sections 3 and 4 ask what a
-# decoder needs: does the draft's own confidence foretell acceptance, and can it be taken at its
-# word?
+# under two that are the acceptance of an algorithm, `alpha` (temperature T = 1, on sampled text)
+# and `hit[1]` (T = 0, on greedy text). The target's entropy is known only after the target pass, so
+# sections 3 and 4 ask what a decoder needs: does the draft's own confidence foretell acceptance,
+# and can it be taken at its word?
 #
 # ![Acceptance against target entropy](../figures/tiny/05_acceptance-by-entropy.png)
 #
@@ -100,10 +100,11 @@ ctx.say(
 # paper prints the first; its code computes the second; both are here.
 #
 # In the table `published` is the paper's number, `ours_as_published` the same procedure on this
-# pair, and `corrected` the correlation with `overlap`, the exact acceptance of one sampled draft
-# token. An interval (`low` to `high`) **resamples prompts**: as many prompts as there are get drawn
-# anew, some twice and some never, 2,000 times, and 95 % of the numbers that come out lie between.
-# Prompts are drawn and not nodes, since the nodes of one text are no independent witnesses.
+# pair, and `corrected` the correlation with `hit`, the acceptance of the draft's best token at the
+# temperature of this text, T = 0. An interval (`low` to `high`) **resamples prompts**: as many
+# prompts as there are get drawn anew, some twice and some never, 2,000 times, and 95 % of the
+# numbers that come out lie between. Prompts are drawn and not nodes, since the nodes of one text
+# are no independent witnesses.
 
 # %%
 table = published.comparison("VI", greedy)
@@ -112,19 +113,24 @@ ctx.table(table.drop(columns=["depth", "bin"]), "table-6")
 
 # %% [markdown]
 # In the paper's tree half of the nodes are the draft's best token (rank 0), half its second (rank
-# 1). The published correlation mixes the two, so we also take each rank alone. The last columns
-# need no tree: `overlap`, and `hit` (T = 0, where the likeliest token is taken: is the draft's best
-# token the target's?), one number a position.
+# 1). The published correlation mixes the two, so we also take each rank alone. These are the
+# published procedure, a T = 1 rule on greedy text, and the acceptance of no decoder. The last
+# columns are, one number a position and without a tree: `overlap` (T = 1: the acceptance of one
+# token drawn from the draft) on sampled text, and `hit` (T = 0: is the draft's best token the
+# target's?) on greedy text.
 
 # %%
-correlations = study.entropy_correlations(nodes, trace)
+correlations = study.entropy_correlations(nodes, trace, sampled_trace)
 ctx.table(correlations.wide(["method", "domain"], "acceptance"), "correlations")
 assert correlations.lies_within(-1, 1)
 
 # %%
 spearman = correlations.at(method="spearman")
+at_0, at_1 = (spearman.at(acceptance=name) for name in (study.HIT, study.OVERLAP))
 ctx.say(
-    f"**Direction** (Spearman, least to greatest domain):\n\n{study.directions(spearman)}"
+    "**Direction** (Spearman, least to greatest domain; `overlap` on sampled text and `hit` on "
+    "greedy text are acceptance, each at its own temperature; the rows of min(1, p/q) are the "
+    f"published procedure, not acceptance):\n\n{study.directions(spearman)}"
 )
 
 # %%
@@ -139,8 +145,9 @@ ctx.plot(
     y="correlation with\ntarget entropy",
     reference=0,
     slug="correlations",
-    caption="Correlation of acceptance with the target's entropy, by kind of acceptance: Spearman "
-    f"from {spearman.span()} here, from {printed.span()} in the paper (crosses).",
+    caption="Correlation of acceptance with the target's entropy, by kind of acceptance. Spearman: "
+    f"hit (T = 0) {at_0.span()}, overlap (T = 1) {at_1.span()}; as published in the paper "
+    f"{printed.span()} (crosses).",
 )
 
 # %% [markdown]
@@ -173,7 +180,7 @@ ctx.say(f"**Spearman against Pearson.** {study.methods_compared(correlations)}")
 # 06).
 
 # %%
-curves = study.curves(nodes, trace, bins)
+curves = study.curves(nodes, trace, sampled_trace, bins)
 ctx.export(curves, "curves")
 
 # %%
@@ -236,10 +243,10 @@ ctx.say(
 
 # %% [markdown]
 # The two signals that are known in time can also be correlated with exact acceptance: `overlap`
-# (T = 1) and `hit` (T = 0).
+# (T = 1, sampled text) and `hit` (T = 0, greedy text).
 
 # %%
-online = study.signal_correlations(trace)
+online = study.signal_correlations(trace, sampled_trace)
 ctx.table(online.wide(["signal", "domain"], "correlation"), "online-correlations")
 
 # %% [markdown]
@@ -295,7 +302,8 @@ gap = gaps.at(domain=score.POOLED)
 t0, t1 = gap.frame["estimate"]
 ctx.record(
     **study.named("spearman_published_alpha", rows, "ours_as_published"),
-    **study.named("spearman_overlap", rows, "corrected"),
+    **study.named("spearman_overlap", at_1.frame, "estimate"),
+    **study.named("spearman_hit", at_0.frame, "estimate"),
     auc_draft_confidence=everywhere.estimate,
     auc_gain_over_draft_entropy=lead.at(signal="draft entropy, reversed").value,
     auc_gain_over_target_entropy=lead.at(signal="target entropy, reversed").value,

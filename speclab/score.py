@@ -328,6 +328,19 @@ def tree_estimators(rule: str = "greedy") -> dict[str, Estimator]:
     return _shares_of_blocks(columns)
 
 
+def best_path_accept_by_depth(rule: str = "greedy") -> Estimator:
+    """accept_by_depth of the best path alone, a chain: the draft's best token is accepted, given
+    that its ancestors were. From all `nodes`; for `rule`, and the text it is exact on, see `reach`.
+    """
+    tree = tree_estimators(rule)["accept_by_depth"]
+    return Estimator(
+        "accept_by_depth, best path",
+        lambda nodes: tree.columns(nodes) * _best(nodes),
+        tree.value,
+        scalar=False,
+    )
+
+
 def block_estimators() -> dict[str, Estimator]:
     """The same five from blocks: on `replay.prompt_sums` (`replay.chain_sums` has no survival
     columns: the last three only).

@@ -682,8 +682,7 @@ def test_tables_of_a_whole_run_have_intervals_and_blanks(made):
     found = final_run.tables(one).set_index("table")
     assert list(pd.unique(found.index)) == list(published.TABLES)
     assert found["ours_low"].notna().all()
-    assert found.loc[["I", "II", "III", "VI"], "corrected"].isna().all()
-    assert found.loc[["IV", "V"], "corrected"].notna().all()
+    assert found["corrected"].isna().all(), "no trace and no target ranks"
     by_domain = final_run.levels(found.reset_index()).at(quantity="alpha_mean")
     code = one.nodes.query("domain == 'code'")
     assert by_domain.at(domain="code").value == score.published_alpha(code)

@@ -144,12 +144,17 @@ def test_the_heat_map_holds_every_cell():
         (nodes["domain"] == "chat") & (nodes["depth"] == 3) & (nodes["position"] >= 4)
     ]
     assert len(cells) == 2 * 3 * 5 * 3
-    value = cells.loc[("published_alpha", 3, "chat", 2), "alpha_mean"]
+    value = cells.loc[("published_alpha", 3, "chat", 2), "mean"]
     assert value == pytest.approx(score.published_alpha(part))
     pooled = nodes[(nodes["depth"] == 1) & (nodes["position"] < 2)]
-    value = cells.loc[("published_alpha", 1, score.ALL, 0), "alpha_mean"]
+    value = cells.loc[("published_alpha", 1, score.ALL, 0), "mean"]
     assert value == pytest.approx(score.published_alpha(pooled))
-    wide = cells["alpha_mean"].unstack("depth")
+    path = nodes[nodes["best_path"] & (nodes["domain"] == "chat")]
+    late = path[path["position"] >= 4]
+    share = score.tree_estimators()["accept_by_depth"](late)
+    value = cells.loc[(study.BEST_PATH["T = 0"], 2, "chat", 2), "mean"]
+    assert value == pytest.approx(share[2], nan_ok=True)
+    wide = cells["mean"].unstack("depth")
     assert study.largest_step(cells.reset_index()).to_dict() == pytest.approx(
         (wide[3] - wide[1]).abs().groupby("estimator").max().to_dict()
     )
@@ -169,6 +174,23 @@ def test_a_smooth_curve_of_a_constant_is_flat_and_ends_with_the_fifth_text():
     assert found.loc[found["domain"] == "code", "token"].max() == 9
     along = study.along_text({"x": (frame, score.mean_of("x"))}, 4.0, 20)
     assert along.at(domain=study.BINS).frame["token"].tolist() == [10, 30]
+
+
+def test_each_estimator_is_asked_of_the_text_of_its_temperature():
+    cut, warm = make_run(positions=6), make_run(positions=4, seed=1)
+    asked = study.asked_of_texts(cut, warm)
+    assert [len(frame) for frame, _ in asked.values()] == [
+        len(cut.nodes),
+        len(cut.trace),
+        len(warm.trace),
+    ]
+    kinds = study.kinds(cut, cut, warm, 3, 2)
+    for text, run in (("T = 0", cut), ("T = 1", warm)):
+        rows, family = kinds[study.BEST_PATH[text]]
+        assert rows is run.nodes
+        chain = score.tree_estimators(study.RULES[text])["accept_by_depth"]
+        expected = chain(rows[rows["best_path"]])
+        np.testing.assert_allclose(family(rows), expected)
 
 
 def test_position_effects_compare_the_same_prompts():

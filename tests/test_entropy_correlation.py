@@ -147,7 +147,12 @@ def test_published_correlations_stand_beside_ours():
 
 def test_tables_of_a_run_hold_every_view(frames):
     nodes, trace = frames
-    found = study.entropy_correlations(nodes, trace)
+    never = trace.assign(overlap=0.5)
+    none = study.entropy_correlations(nodes, never, trace.assign(hit=0))
+    assert none.defined().frame["acceptance"].nunique() == 5, "each of its own text"
+    none = study.entropy_correlations(nodes, trace, never)
+    assert study.OVERLAP not in set(none.defined().frame["acceptance"])
+    found = study.entropy_correlations(nodes, trace, trace)
     assert set(found.frame["method"]) == set(association.METHODS)
     wide = found.wide(["method", "domain"], "acceptance")
     assert list(wide)[2:] == [
@@ -157,7 +162,7 @@ def test_tables_of_a_run_hold_every_view(frames):
         "overlap (T = 1)",
         "hit (T = 0)",
     ]
-    curves = study.curves(nodes, trace, 3)
+    curves = study.curves(nodes, trace, trace, 3)
     assert curves.lies_within(0, 1) and set(curves.frame["entropy_bin"]) == {0, 1, 2}
     assert set(study.areas(trace).frame["signal"]) == set(study.SIGNALS.values())
 

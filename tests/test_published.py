@@ -175,10 +175,13 @@ def test_comparison_puts_the_named_estimators_side_by_side():
     assert first.loc[("alpha_mean", "chat"), "ours_as_published"] == pytest.approx(
         score.published_alpha(chat)
     )
-    overlap = score.point_estimates(run.trace, score.overlap_alpha)
-    assert first.loc[("alpha_mean", "all"), "corrected"] == pytest.approx(
-        overlap.loc["alpha", "all"]
-    )
+    at_0 = score.point_estimates(run.trace, score.hit).loc["hit[1]", "all"]
+    at_1 = score.point_estimates(run.trace, score.overlap_alpha).loc["alpha", "all"]
+    sampled = published.comparison("I", run, "point-mass", n=20)
+    sampled = sampled.set_index(["quantity", "domain"])
+    for table, value, name in ((first, at_0, "hit[1]"), (sampled, at_1, "alpha")):
+        row = table.loc[("alpha_mean", "all")]
+        assert row["corrected"] == pytest.approx(value) and row["estimator"] == name
     assert first.loc[("nodes", "all"), "ours_as_published"] == len(run.nodes)
     assert first.loc[("alpha_sd", "all"), "ours_as_published"] == pytest.approx(
         score.alpha(run.nodes).std(ddof=1)
@@ -193,8 +196,14 @@ def test_comparison_puts_the_named_estimators_side_by_side():
     assert fifth.loc[(3, 1), "ours_as_published"] == pytest.approx(
         score.alpha_by_depth(late)[3]
     )
+    chain = late[late["best_path"]]
     assert fifth.loc[(3, 1), "corrected"] == pytest.approx(
-        score.best_path_by_depth(late)[3]
+        score.tree_estimators()["accept_by_depth"](chain)[3]
+    )
+    fourth = published.comparison("IV", run, "point-mass", n=20)
+    by_hand = score.tree_estimators("point-mass")["accept_by_depth"]
+    assert fourth.set_index(["domain", "depth"]).loc[("chat", 2), "corrected"] == (
+        pytest.approx(by_hand(chat[chat["best_path"]])[2])
     )
     mass = published.comparison("II", run, rule="point-mass", n=20).set_index("domain")
     assert mass.loc["chat", "corrected"] == pytest.approx(
@@ -202,10 +211,30 @@ def test_comparison_puts_the_named_estimators_side_by_side():
     )
 
 
+def test_entropy_is_set_beside_the_acceptance_of_the_runs_own_temperature():
+    """Where the target is undecided (entropy 1) code's best token misses and its overlap is high:
+    the two temperatures disagree. math always hits: no correlation."""
+    run = make_run(prompts=6, positions=40)
+    sure = run.trace["position"] % 2 == 0
+    trace = run.trace.assign(
+        target_entropy=np.where(sure, 0.0, 1.0),
+        draft_rank=np.where(sure | (run.trace["domain"] == "math"), 0, 1),
+        overlap=np.where(sure, 0.2, 0.8),
+    )
+    made = SimpleNamespace(nodes=run.nodes, trace=trace)
+    for rule, sign, name in (("greedy", -1, "hit[1]"), ("point-mass", 1, "overlap")):
+        table = published.comparison("VI", made, rule, n=20)
+        assert table["estimator"].eq(f"{name} instead of min(1, p/q)").all()
+        found = table[table["domain"] == "code"]["corrected"]
+        assert found.tolist() == pytest.approx([sign, sign])
+        math = table[table["domain"] == "math"]["corrected"]
+        assert math.isna().all() == (rule == "greedy")
+
+
 def test_comparison_leaves_missing_what_a_run_cannot_answer():
     run = make_run(positions=40)
     bare = SimpleNamespace(nodes=run.nodes.drop(columns="target_rank"), trace=None)
-    for table in ("I", "II", "VI"):
+    for table in published.TABLES:
         frame = published.comparison(table, bare, n=20)
         assert frame["corrected"].isna().all()
         assert frame["ours_as_published"].notna().all()

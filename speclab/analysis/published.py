@@ -6,6 +6,7 @@ estimator stand side by side.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pandas as pd
 from speclab import score, stats
 from speclab.analysis import association, rungs
 from speclab.cost import break_even_cost, speedup_standard
+from speclab.estimates import per_domain
 from speclab.profiles import ROOT
 from speclab.prompts import DOMAINS
 from speclab.score import ALL, POOLED, POSITION_BIN, Estimator
@@ -79,6 +81,8 @@ class _Row:
 
 def _rows(table: str, rule: str) -> list[_Row]:
     tree = score.tree_estimators(rule)
+    path = score.best_path_accept_by_depth(rule)
+    one_token = score.member(score.hit, 1) if rule == "greedy" else score.overlap_alpha
     return {
         "I": [
             _Row(
@@ -90,7 +94,7 @@ def _rows(table: str, rule: str) -> list[_Row]:
                 ),
                 whole=POOLED,
             ),
-            _Row("alpha_mean", score.published_alpha, "trace", score.overlap_alpha),
+            _Row("alpha_mean", score.published_alpha, "trace", one_token),
             _Row("alpha_sd", rungs.alpha_sd, whole=POOLED),
             _Row(
                 "target_entropy_mean",
@@ -115,18 +119,8 @@ def _rows(table: str, rule: str) -> list[_Row]:
                 tree["survival_by_depth"],
             )
         ],
-        "IV": [
-            _Row("alpha_mean", score.alpha_by_depth, "nodes", score.best_path_by_depth)
-        ],
-        "V": [
-            _Row(
-                "alpha_mean",
-                score.alpha_by_depth,
-                "nodes",
-                score.best_path_by_depth,
-                whole=POOLED,
-            )
-        ],
+        "IV": [_Row("alpha_mean", score.alpha_by_depth, "nodes", path)],
+        "V": [_Row("alpha_mean", score.alpha_by_depth, "nodes", path, whole=POOLED)],
     }[table]
 
 
@@ -135,21 +129,24 @@ def comparison(
 ) -> pd.DataFrame:
     """One row a published number: COLUMNS.
 
-    `run` has .nodes and .trace (None where it was not recorded).
+    `run` has .nodes and .trace (None where it was not recorded). `rule` is that of the run's own
+    temperature, else `corrected` is the acceptance of no decoder: 'greedy' for text of T = 0,
+    'point-mass' for text sampled at T = 1 (see score.reach).
 
     `ours_as_published` repeats the published procedure on the run (interval ours_low, ours_high);
-    `corrected` is the estimator named in `estimator` (interval low, high): in Table I exact overlap
-    acceptance and the text's own entropy; II, III what the same tree gets accepted under `rule`
-    (see score.reach); IV, V alpha along the best path (rank held fixed); VI correlation of entropy
-    and overlap. What the run cannot answer is missing. `all` is the mean of domains for Table I's
-    means, pooled over rows elsewhere, as in the paper. ValueError: no nodes, a domain of the paper
-    missing, fewer than 5 prompts in a domain, no position in a bin.
+    `corrected` is the estimator named in `estimator` (interval low, high): in Table I the exact
+    acceptance of one draft token (greedy: hit[1]; point-mass: alpha) and the text's own entropy;
+    II, III what the same tree gets accepted; IV, V accept_by_depth along the best path; VI
+    correlation of entropy and hit (greedy) or overlap (point-mass). What the run cannot answer is
+    missing. `all` is the mean of domains for Table I's means, pooled over rows elsewhere, as in
+    the paper. ValueError: no nodes, a domain of the paper missing, fewer than 5 prompts in a
+    domain, no position in a bin.
     """
     frame = published(table)
     score.require(run.nodes, ["domain", "prompt_id"], "nodes")
     score.domains_in(run.nodes, [d for d in frame["domain"].unique() if d != ALL])
     if table == "VI":
-        return _correlation_table(frame, run, n, seed)
+        return _correlation_table(frame, run, rule, n, seed)
     ours, right = [], []
     for which_bin in frame["bin"].drop_duplicates():
         for row in _rows(table, rule):
@@ -157,7 +154,7 @@ def comparison(
                 _estimates(row, row.as_published, run.nodes, which_bin, n, seed)
             )
             source = getattr(run, row.source, None)
-            if row.corrected is not None and _answers(row.corrected, source):
+            if row.corrected is not None and _answers(row.source, source):
                 right.append(_estimates(row, row.corrected, source, which_bin, n, seed))
     ours = pd.concat(ours).drop(columns="estimator").rename(columns=AS_OURS)
     both = frame.merge(ours, on=KEYS, how="left")
@@ -186,13 +183,12 @@ def in_cells(table: pd.DataFrame) -> pd.DataFrame:
     return shown.assign(estimator=table["estimator"]).reset_index(drop=True)
 
 
-def _answers(estimator: Estimator, frame: pd.DataFrame | None) -> bool:
-    """Has the run what the estimator needs?
+def _answers(source: str, frame: pd.DataFrame | None) -> bool:
+    """Has the run what a corrected estimator of its `source` needs?
 
     (The authors' records have no trace and no target ranks.)
     """
-    asks_ranks = estimator.name in score.tree_estimators()
-    return frame is not None and ("target_rank" in frame or not asks_ranks)
+    return frame is not None and (source == "trace" or "target_rank" in frame)
 
 
 def _estimates(
@@ -210,9 +206,11 @@ def _estimates(
     values = stats.by_domain(frame, estimator, n, seed)
     unused = POOLED if row.whole == ALL else ALL
     values = values[values["domain"] != unused].replace({"domain": {row.whole: ALL}})
-    depth = values["estimator"].str.extract(r"\[(\d+)\]")[0].astype("Int64")
+    number = values["estimator"].str.extract(r"\[(\d+)\]")[0].astype("Int64")
     values = values.assign(
-        depth=depth,
+        depth=number.where(
+            values["estimator"] != estimator.name
+        ),  # not of hit[1] alone
         bin=pd.array([which_bin] * len(values), "Int64"),
         quantity=row.quantity,
         estimator=estimator.name,
@@ -220,7 +218,9 @@ def _estimates(
     return values[[*KEYS, "estimator", "estimate", "low", "high"]]
 
 
-def _correlation_table(frame: pd.DataFrame, run, n: int, seed: int) -> pd.DataFrame:
+def _correlation_table(
+    frame: pd.DataFrame, run, rule: str, n: int, seed: int
+) -> pd.DataFrame:
     """Table VI.
 
     The paper says Spearman, the authors' code computes Pearson: our Pearson rows have no published
@@ -232,18 +232,36 @@ def _correlation_table(frame: pd.DataFrame, run, n: int, seed: int) -> pd.DataFr
     )
     both = ours.rename(columns=AS_OURS)
     if getattr(run, "trace", None) is not None:
-        right = association.correlations(
-            run.trace, "target_entropy", "overlap", n=n, seed=seed
-        )
-        right = right.rename(columns={"estimate": "corrected"})
-        right["estimator"] = "overlap instead of alpha"
-        both = both.merge(right, on=by)
+        right = _exact_correlations(run.trace, rule, n, seed)
+        both = both.merge(right.rename(columns={"estimate": "corrected"}), on=by)
     both["quantity"] = both["method"] + "_entropy_alpha"
     merged = both.merge(frame, on=["domain", "quantity"], how="left")
     merged = merged.sort_values(
         "quantity", ascending=False, kind="stable", ignore_index=True
     )
     return merged.reindex(columns=COLUMNS)
+
+
+def _exact_correlations(
+    trace: pd.DataFrame, rule: str, n: int, seed: int
+) -> pd.DataFrame:
+    """Entropy with the exact acceptance of one draft token, by domain and method: missing in a
+    domain where that is constant.
+    """
+    outcome, name = ("hit", "hit[1]") if rule == "greedy" else ("overlap", "overlap")
+    trace = trace.assign(hit=trace["draft_rank"] == 0)
+    parts = []
+    for method in association.METHODS:
+        measure = partial(
+            association.correlation,
+            x="target_entropy",
+            y=outcome,
+            method=method,
+            n=n,
+            seed=seed,
+        )
+        parts.append(per_domain(trace, measure).assign(method=method))
+    return pd.concat(parts).assign(estimator=f"{name} instead of min(1, p/q)")
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,9 @@ TREE = ["prompt_id", "position"]
 BINS = "all domains, bins"
 BIN_LOOK = {BINS: {"color": "black", "marker": "x", "markersize": 7, "zorder": 4}}
 GAIN = "accept_by_depth - unconditional"
+RULES = {"T = 0": "greedy", "T = 1": "point-mass"}
+BEST_PATH = {text: f"accept_by_depth, best path, {text}" for text in RULES}
+HYBRID = "T = 1 rule on greedy text"  # the acceptance of no decoder
 WORDS = ("higher in", "lower in", "cannot be told apart in")
 
 
@@ -43,9 +46,11 @@ Question = tuple[pd.DataFrame, Estimator]
 
 def kinds(cut, full, warm, depth: int, branches: int) -> dict[str, Question]:
     """Kinds of node by name, each as rows and a family of estimators by depth: of the paper's tree
-    (`cut`), the complete one (`full`), and the paper's at T = 1 (`warm`).
+    (`cut`), the complete one (`full`), and the paper's at T = 1 (`warm`). Names with HYBRID are
+    min(1, p/q) on greedy text; `accept_by_depth` is under the rule of its own text.
     """
     tree = score.tree_estimators()["accept_by_depth"]
+    path = {rule: score.best_path_accept_by_depth(rule) for rule in RULES.values()}
     blocks = replay.replay(warm.trace, static_tree(depth, branches), "every")
     complete = replay.prompt_sums(blocks, "room")
     cut_shape, full_shape = shape(cut), shape(full)
@@ -54,11 +59,11 @@ def kinds(cut, full, warm, depth: int, branches: int) -> dict[str, Question]:
     return {
         f"published_alpha, {cut_shape}": (cut.nodes, score.alpha_by_depth),
         f"published_alpha, {full_shape}": (full.nodes, score.alpha_by_depth),
-        "best_path_alpha (rank 0)": (cut.nodes, score.best_path_by_depth),
-        "best path's second child (rank 1)": (second, score.alpha_by_depth),
-        f"published_alpha, {cut_shape}, T = 1": (warm.nodes, score.alpha_by_depth),
-        "best_path_alpha (rank 0), T = 1": (warm.nodes, score.best_path_by_depth),
-        f"accept_by_depth, {full_shape}": (full.nodes, tree),
+        BEST_PATH["T = 0"]: (cut.nodes, path["greedy"]),
+        BEST_PATH["T = 1"]: (warm.nodes, path["point-mass"]),
+        f"best_path_alpha, {HYBRID}": (cut.nodes, score.best_path_by_depth),
+        f"its second child, {HYBRID}": (second, score.alpha_by_depth),
+        f"accept_by_depth, {full_shape}, T = 0": (full.nodes, tree),
         f"accept_by_depth, {full_shape}, T = 1": (
             complete,
             score.block_estimators()["accept_by_depth"],
@@ -235,11 +240,8 @@ ALONG = {
 def along_best_path(cut, warm) -> Estimates:
     """ALONG by text (T = 0, greedy rule; T = 1, point-mass rule), name, depth and domain."""
     parts = []
-    for text, nodes, rule in (
-        ("T = 0", cut.nodes, "greedy"),
-        ("T = 1", warm.nodes, "point-mass"),
-    ):
-        levels = best_path_chain(nodes, rule).groupby("depth")
+    for text, run in zip(RULES, (cut, warm), strict=True):
+        levels = best_path_chain(run.nodes, RULES[text]).groupby("depth")
         for name, estimator in ALONG.items():
             for depth, rows in levels:
                 found = stats.by_domain(rows, estimator)
@@ -266,8 +268,9 @@ def bin_size(nodes: pd.DataFrame, smallest: int) -> int:
 
 
 def heat_map(nodes: pd.DataFrame, size: int) -> pd.DataFrame:
-    """Means of min(1, p/q) of all nodes and of the best path: estimator, depth, domain (`all`:
-    pooled), bin, alpha_mean (missing where no text is that long).
+    """Mean of min(1, p/q) of all nodes, and share accepted on the best path where the parent was
+    (T = 0, greedy rule): estimator, depth, domain (`all`: pooled), bin, mean (missing where there
+    is no such node).
     """
     bins = range(int(nodes["position"].max()) // size + 1)
     domains = [*score.domains_in(nodes), ALL]
@@ -275,29 +278,29 @@ def heat_map(nodes: pd.DataFrame, size: int) -> pd.DataFrame:
     every = pd.MultiIndex.from_product(
         [depths, domains, bins], names=["depth", "domain", "bin"]
     )
+    path = best_path_chain(nodes, "greedy")
+    asked = {
+        "published_alpha": nodes.assign(mean=score.alpha(nodes)),
+        BEST_PATH["T = 0"]: path.assign(mean=path["accepted"])[path["reached"] == 1],
+    }
     parts = {}
-    for name, rows in {
-        "published_alpha": nodes,
-        "best_path_alpha": nodes[nodes["best_path"]],
-    }.items():
+    for name, rows in asked.items():
         both = pd.concat([rows, rows.assign(domain=ALL)])
-        cells = rungs.cells(both, ["domain", "depth", "bin"], size)
-        parts[name] = (
-            cells.set_index(every.names)["alpha_mean"].reindex(every).reset_index()
-        )
+        cells = both.groupby(["depth", "domain", both["position"] // size])["mean"]
+        parts[name] = cells.mean().rename_axis(every.names).reindex(every).reset_index()
     return stack(parts, "estimator")
 
 
 def heat_map_picture(cells: pd.DataFrame, size: int) -> figures.Figure:
     """One map an estimator, on one colour scale: depth by domain and tokens of the text."""
     maps = list(cells.groupby("estimator", sort=False))
-    low, high = cells["alpha_mean"].min(), cells["alpha_mean"].max()
+    low, high = cells["mean"].min(), cells["mean"].max()
     figure, panels = figures.subplots(len(maps), 1, height=3.6)
     for axes, (name, rows) in zip(panels, maps, strict=True):
         tokens = [f"{size * one + 1}-{size * (one + 1)}" for one in rows["bin"]]
         label = rows["domain"] + "\n" + tokens
         wide = rows.assign(label=label).pivot(
-            index="depth", columns="label", values="alpha_mean"
+            index="depth", columns="label", values="mean"
         )
         figures.heatmap(wide[pd.unique(label)], axes, name, 3, low, high)
         axes.set(xlabel="", ylabel="depth")
@@ -307,22 +310,22 @@ def heat_map_picture(cells: pd.DataFrame, size: int) -> figures.Figure:
 def largest_step(cells: pd.DataFrame) -> pd.Series:
     """By estimator: the largest difference between depth 1 and the deepest level in any one bin."""
     deepest = cells["depth"].max()
-    wide = cells.set_index(["estimator", "domain", "bin", "depth"])[
-        "alpha_mean"
-    ].unstack()
+    wide = cells.set_index(["estimator", "domain", "bin", "depth"])["mean"].unstack()
     return (wide[deepest] - wide[1]).abs().groupby("estimator", sort=False).max()
 
 
 # ---- along the text ------------------------------------------------------------------------------
 
 
-def asked_of_texts(run) -> dict[str, Question]:
-    """Three estimators of one number, each with its rows."""
-    trace = run.trace.assign(hit=run.trace["draft_rank"] == 0)
+def asked_of_texts(cut, warm) -> dict[str, Question]:
+    """Three estimators of one number, each with its rows: the published one and hit[1] on greedy
+    text (`cut`), alpha on sampled text (`warm`).
+    """
+    trace = cut.trace.assign(hit=cut.trace["draft_rank"] == 0)
     return {
-        "published_alpha": (run.nodes, score.published_alpha),
-        "alpha": (trace, score.overlap_alpha),
-        "hit[1]": (trace, score.mean_of("hit")),
+        "published_alpha": (cut.nodes, score.published_alpha),
+        "hit[1], T = 0": (trace, score.mean_of("hit")),
+        "alpha, T = 1": (warm.trace, score.overlap_alpha),
     }
 
 

@@ -22,6 +22,7 @@ SIGNALS = {
 }
 IN_TIME = ("confidence", "draft_certainty")  # what is known before the target pass
 GREY = "#8A8A8A"
+OVERLAP, HIT = "overlap (T = 1)", "hit (T = 0)"
 RISE_OR_FALL = (
     "rises with entropy in",
     "falls as entropy rises in",
@@ -64,12 +65,15 @@ def views_of_ranks(nodes: pd.DataFrame) -> dict[str, tuple[pd.DataFrame, str]]:
     return {f"min(1, p/q), rank {rank}": (rows, "alpha") for rank, rows in ranks}
 
 
-def entropy_correlations(nodes: pd.DataFrame, trace: pd.DataFrame) -> Estimates:
+def entropy_correlations(
+    nodes: pd.DataFrame, trace: pd.DataFrame, sampled: pd.DataFrame
+) -> Estimates:
     """Correlation of the target's entropy with each kind of acceptance: method, acceptance, domain,
-    estimate, low, high, note. `trace` has `bins.signals`.
+    estimate, low, high, note. `trace` (greedy text) and `sampled` (text of T = 1) have
+    `bins.signals`; each exact acceptance is of the text of its temperature.
     """
     views = {"min(1, p/q), all nodes": (nodes, "alpha")} | views_of_ranks(nodes)
-    views |= {"overlap (T = 1)": (trace, "overlap"), "hit (T = 0)": (trace, "hit")}
+    views |= {OVERLAP: (sampled, "overlap"), HIT: (trace, "hit")}
     parts = {}
     for method in association.METHODS:
         for name, (rows, outcome) in views.items():
@@ -77,15 +81,16 @@ def entropy_correlations(nodes: pd.DataFrame, trace: pd.DataFrame) -> Estimates:
     return _stacked(parts, ["method", "acceptance"])
 
 
-def signal_correlations(trace: pd.DataFrame) -> Estimates:
-    """Correlation of each signal that is known in time with exact acceptance: signal, correlation
-    (method and outcome), domain and pooled, estimate, low, high, note.
+def signal_correlations(trace: pd.DataFrame, sampled: pd.DataFrame) -> Estimates:
+    """Correlation of each signal that is known in time with exact acceptance, `overlap` on sampled
+    text (T = 1) and `hit` on greedy (T = 0): signal, correlation (method and outcome), domain and
+    pooled, estimate, low, high, note.
     """
     parts = {}
     for signal in IN_TIME:
-        for outcome in ("overlap", "hit"):
+        for rows, outcome in ((sampled, "overlap"), (trace, "hit")):
             for method in association.METHODS:
-                found = _correlated(trace, signal, outcome, method, pooled=True)
+                found = _correlated(rows, signal, outcome, method, pooled=True)
                 parts[SIGNALS[signal], f"{method}, {outcome}"] = found
     return _stacked(parts, ["signal", "correlation"])
 
@@ -156,17 +161,20 @@ def methods_compared(correlations: Estimates) -> str:
 # ---- curves over entropy -------------------------------------------------------------------------
 
 
-def curves(nodes: pd.DataFrame, trace: pd.DataFrame, count: int) -> Estimates:
-    """Mean acceptance in `count` quantile bins of target entropy: domain and pooled, entropy_bin,
-    estimate, low, high, rows, n_prompts, target_entropy (mean of the bin), acceptance.
+def curves(
+    nodes: pd.DataFrame, trace: pd.DataFrame, sampled: pd.DataFrame, count: int
+) -> Estimates:
+    """Mean acceptance in `count` quantile bins of target entropy (of each text its own): domain and
+    pooled, entropy_bin, estimate, low, high, rows, n_prompts, target_entropy (mean of the bin),
+    acceptance. `trace` is of greedy text, `sampled` of T = 1.
     """
-    nodes, trace = (
+    nodes, trace, sampled = (
         rows.assign(entropy_bin=bins.quantile_bins(rows, "target_entropy", count))
-        for rows in (nodes, trace)
+        for rows in (nodes, trace, sampled)
     )
     views = dict(list(views_of_ranks(nodes).items())[:2])
     views |= {
-        "alpha = mean overlap (T = 1)": (trace, "overlap"),
+        "alpha = mean overlap (T = 1)": (sampled, "overlap"),
         "hit[1] (T = 0)": (trace, "hit"),
     }
     parts = []

@@ -27,8 +27,9 @@ class Asked:
 
 
 def main_estimators(greedy, sampled) -> dict[str, Asked]:
-    """The estimators of section 3 on all three texts, by name. The same estimator is asked of each
-    text; `block_efficiency` (every position a possible start) takes the point-mass rule at T = 1.
+    """Estimators that have a meaning on all three texts, by name: hit[1] (of sampled text exact for
+    the draft's best token under the point-mass rule), published_alpha, and `block_efficiency`
+    (every position a possible start), which takes the point-mass rule at T = 1.
     """
     traces = (greedy.trace, loops.outside(greedy.trace, greedy.trace), sampled.trace)
     nodes = (greedy.nodes, loops.outside(greedy.nodes, greedy.trace), sampled.nodes)
@@ -39,7 +40,6 @@ def main_estimators(greedy, sampled) -> dict[str, Asked]:
     hit = score.member(score.hit, 1)
     return {
         "hit[1]": Asked(hit, hit, traces),
-        "alpha": Asked(score.overlap_alpha, score.overlap_alpha, traces),
         "published_alpha": Asked(score.published_alpha, score.published_alpha, nodes),
         "block_efficiency": Asked(per_pass, at_1, nodes),
     }

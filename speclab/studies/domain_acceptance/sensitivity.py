@@ -157,7 +157,7 @@ def sensitivity(
     Settings: `new tokens` (texts cut at `limits`, against the whole), `prompt length` (thirds of
     each domain by `lengths`, against the short ones; lengths None: left out), `last block`
     (`text_ends` of the run's own `shape`, against COUNTED; its variants say so). Estimators:
-    published_alpha, alpha, hit[1], block_efficiency of the tree from every position and of a chain
+    published_alpha, hit[1], block_efficiency of the tree from every position and of a chain
     of `gamma` over the visited blocks. ValueError: a run without nodes.
     """
     nodes = require(run.nodes, ["position"], "nodes")
@@ -165,7 +165,6 @@ def sensitivity(
     chain = f"block_efficiency, chain of {gamma}, visited"
     asked = {
         "published_alpha": (nodes, score.published_alpha),
-        "alpha": (run.trace, score.overlap_alpha),
         "hit[1]": (run.trace, member(score.hit, 1)),
         "block_efficiency, tree": (nodes, score.tree_estimators()["block_efficiency"]),
         chain: (run.trace, visited),
