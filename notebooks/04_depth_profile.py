@@ -419,6 +419,5 @@ ctx.record(
 # * What we saw: the sentences above. A mean over a tree's nodes follows the tree's shape; depth by
 #   itself is asked with rank and branch held fixed, and what a decoder has from depth is survival.
 # * What this does not show: other trees than these two; sampled children; longer texts; that the
-#   paper's own rise is none: its two ranks were not published apart (nor the records of its final
-#   run).
+#   paper's own rise is none: its tables do not hold the two ranks apart.
 # * Next: notebook 05 asks what entropy has to do with acceptance.
