@@ -13,9 +13,9 @@
 # picture shows the question and the answer (in a page that was run, for its own pair; in the
 # source, for the kit's small one). In the paper (left) chat stands highest and furthest right: the
 # highest mean of min(1, p/q) and the highest target entropy, while in each domain acceptance falls
-# with entropy. Beside it the same procedure on this pair (`published_alpha`), and the acceptance of
-# one sampled draft token (`alpha`, at the positions of the greedy text) against the entropy of that
-# text.
+# with entropy. Beside it the same procedure on this pair (`published_alpha`), and the exact
+# acceptance of one draft token at either temperature, each on its own text and against that text's
+# entropy: `hit[1]` (T = 0, greedy text) and `alpha` (T = 1, sampled text).
 #
 # ![Entropy and acceptance of four domains](../figures/tiny/06_entropy-and-acceptance.png)
 #
@@ -106,35 +106,47 @@ ctx.say(
 #
 # In the table, `published` is the paper's number, `ours_as_published` the same procedure on this
 # pair over all nodes of the draft trees, `corrected` the estimator named beside it, over the
-# positions of the target's own text.
+# positions of the target's own text: greedy text first (T = 0), then sampled text (T = 1).
 
 # %%
-table = published.comparison("I", greedy)
-table = table[table["quantity"].isin(["alpha_mean", "target_entropy_mean"])]
-ctx.table(table.drop(columns=["depth", "bin"]).reset_index(drop=True), "table-1")
+asked = ["alpha_mean", "target_entropy_mean"]
+table, table_sampled = (
+    whole[whole["quantity"].isin(asked)].drop(columns=["depth", "bin"])
+    for whole in (
+        published.comparison("I", greedy),
+        published.comparison("I", sampled, rule="point-mass"),
+    )
+)
+ctx.table(table.reset_index(drop=True), "table-1")
 
 # %%
-leads = study.leads(nodes, greedy.trace, domain)
+ctx.table(table_sampled.reset_index(drop=True), "table-1-sampled")
+
+# %%
+leads = study.leads(greedy, sampled, domain)
 for view, two in leads.groups("view"):
     ctx.say(f"* This pair, by {view}: {study.lead_sentence(two)}.")
 
 # %%
 printed = study.printed_leads(domain, domains)
 ctx.save(
-    study.entropy_and_acceptance(table, domains, domain),
+    study.entropy_and_acceptance(table, table_sampled, domains, domain),
     "entropy-and-acceptance",
     caption="Entropy and acceptance of each domain, in the paper and on this pair. In the paper "
     f"{domain} has {printed['entropy']:+.2f} nats and {printed['published_alpha']:+.3f} against "
     "the mean of the others; "
-    f"here, by its procedure, {study.state(leads.at(view=study.AS_PUBLISHED))}.",
+    f"here, by its procedure, {study.state(leads.at(view=study.AS_PUBLISHED))}; by hit[1] at T = 0 "
+    f"{study.state(leads.at(view=study.AT_0))}; by alpha at T = 1 "
+    f"{study.state(leads.at(view=study.AT_1))}.",
 )
 
 # %% [markdown]
 # ## 2. Under which estimator?
 # The same contrast for every rung of the ladder of estimators (GLOSSARY.md). The rungs of
-# temperature T = 0 (the likeliest token is always taken) come from the target's greedy text; those
-# of T = 1 from text sampled from its distribution p, where a tree's tokens are accepted under the
-# *point-mass* rule: proposed for certain, not drawn.
+# temperature T = 0 (the likeliest token is always taken) come from the target's greedy text (in the
+# exported table `alpha` and `top_mass` of that text are T = 1 rules on greedy text, and the
+# acceptance of no decoder); those of T = 1 from text sampled from its distribution p, where a
+# tree's tokens are accepted under the *point-mass* rule: proposed for certain, not drawn.
 
 # %%
 ladder = study.ladders(greedy, sampled, domain)
@@ -187,18 +199,23 @@ assert abs(parts["part"].sum() - lead) < 1e-9 or parts["spread_of_share"].max() 
 
 # %%
 tokenizer = pairs.load_tokenizer(pairs.model_folder(ctx.profile.target))
-trace = study.with_tokens(greedy.trace, token_kinds.strings_of(tokenizer))
+strings = token_kinds.strings_of(tokenizer)
+trace, sampled_trace = (
+    study.with_tokens(run.trace, strings) for run in (greedy, sampled)
+)
 
 # %%
-kinds = study.by_kind(trace)
+kinds = study.by_kind(trace, "hit")
+kinds_at_1 = study.by_kind(sampled_trace, "overlap")
 ctx.export(kinds, "token-kinds-values")
+ctx.export(kinds_at_1, "token-kinds-values-sampled")
 ctx.table(kinds.wide("kind", "domain").fillna("too few"), "token-kinds")
 
 # %%
 own = kinds.at(domain=domain).frame.sort_values("share", ascending=False)
 most = own.iloc[0]
 ctx.plot(
-    study.kinds_drawn(kinds),
+    study.kinds_drawn(kinds, kinds_at_1),
     x="kind",
     rows="panel",
     kind="points",
@@ -206,7 +223,8 @@ ctx.plot(
     share_y=False,
     height=1.7,
     slug="token-kinds",
-    caption="Acceptance by kind of token, and how often a kind is met. The most frequent kind in "
+    caption="Acceptance of one draft token by kind of token, at T = 0 (greedy text) and T = 1 "
+    "(sampled text), and how often the greedy text meets a kind. Its most frequent kind in "
     f"{domain} is {most['kind']}: {most['share']:.0%} of the positions.",
 )
 
@@ -221,10 +239,14 @@ ctx.say(
 # ## 4. What explains the contrast? One thing at a time held fixed
 # | held fixed | how |
 # | --- | --- |
-# | estimator | `alpha` instead of `published_alpha`, at the same positions |
+# | estimator | `hit[1]` instead of `published_alpha`, at the same positions (T = 0) |
 # | rank 0 only | `published_alpha` over the draft's best children only |
 # | rank mix, entropy, token kind, token frequency | *direct standardisation*, below |
-# | prompt format | the same prompts in the other format (section 5), in pairs |
+# | prompt format | the same prompts in the other format (section 5), in pairs (T = 0) |
+#
+# Entropy and the tokens are held fixed at either temperature on its own text: `hit[1]` on greedy
+# text, `alpha` on sampled text. The rows of `published_alpha` ask what made the published number;
+# they are no acceptance.
 #
 # **Direct standardisation** asks what a domain's mean would be if it had another mix: its mean in
 # each bin of entropy, say, weighted not by how often the domain meets that bin but by how often all
@@ -237,7 +259,7 @@ ctx.say(
 # Something explains the contrast if holding it fixed changes it towards 0.
 
 # %%
-tests = study.tests_of(nodes, trace, other, bins)
+tests = study.tests_of(nodes, trace, sampled_trace, other, bins)
 found = study.explanations(tests, domain)
 ctx.export(found, "explanations-values")
 
@@ -294,9 +316,9 @@ for view, two in leads.groups("view"):
 shares = leads.without(quantity="entropy").frame.set_index("quantity")["share_highest"]
 answers = shares.map(study.is_highest)
 ctx.say(
-    f"**Is {domain} the easiest domain on this pair?** By `published_alpha`: "
-    f"{answers['published_alpha']}; by `alpha`: {answers['alpha']}, both on the greedy text. On "
-    f"sampled text (T = 1) its contrast of `alpha` is {ladder.at(text='T = 1', estimator='alpha')}."
+    f"**Is {domain} the easiest domain on this pair?** At T = 0, by `hit[1]` on greedy text: "
+    f"{answers['hit[1]']}; at T = 1, by `alpha` on sampled text: {answers['alpha']}. By the "
+    f"paper's procedure (`published_alpha`, no decoder's acceptance): {answers['published_alpha']}."
 )
 
 # %% [markdown]
@@ -322,23 +344,27 @@ ctx.plot(
     y="chat template − plain text",
     reference=0,
     slug="template",
-    caption="What the chat template changes in acceptance, paired by prompt: "
+    caption="What the chat template changes at T = 0, paired by prompt: "
     f"{formats.sentence(*study.WITH_TEMPLATE, within='estimator')}.",
 )
 
 # %%
 state = [study.state(two) for _, two in leads.groups("view")]
 moved = change.defined().frame
-names = "change_" + moved["held_fixed"].str.replace(": ", "_").str.replace(" ", "_")
+names = "change_" + moved["held_fixed"].str.replace(r"[\[\]]", "", regex=True)
+names = names.str.replace(": ", "_").str.replace(" ", "_")
 ctx.record(
     contrast_published_alpha=lead,
+    contrast_hit1=leads.at(quantity="hit[1]").value,
     contrast_alpha=leads.at(quantity="alpha").value,
     contrast_entropy_nodes=leads.at(quantity="entropy", view=study.AS_PUBLISHED).value,
-    contrast_entropy_text=leads.at(quantity="entropy", view=study.BY_ALPHA).value,
+    contrast_entropy_text=leads.at(quantity="entropy", view=study.AT_0).value,
     share_highest_published_alpha=shares["published_alpha"].item(),
+    share_highest_hit1=shares["hit[1]"].item(),
     share_highest_alpha=shares["alpha"].item(),
     state_published_alpha=state[0],
-    state_alpha=state[1],
+    state_hit1=state[1],
+    state_alpha=state[2],
     **dict(zip(names, moved["estimate"], strict=True)),
 )
 

@@ -2,6 +2,8 @@
 ones, and the words that they get.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -256,7 +258,7 @@ def test_a_paradox_needs_both():
 def test_effect_of_holding_one_thing_fixed():
     assert study.effect(0.1, 0.2, True) == "moves it towards 0"
     assert study.effect(-0.2, -0.1, False) == "moves it away from 0"
-    assert study.effect(-0.1, 0.1, True) == "has no effect that can be told"
+    assert study.effect(-0.1, 0.1, True) == "cannot be told from no effect"
     assert study.effect(np.nan, np.nan, False) == "cannot be tested"
 
 
@@ -279,7 +281,7 @@ def test_verdicts_stand_by_explanation():
         "alpha: entropy",
     ]
     assert table["verdict"].tolist() == [
-        "has no effect that can be told",
+        "cannot be told from no effect",
         "moves it away from 0",
         "moves it towards 0",
     ]
@@ -299,6 +301,39 @@ def test_the_papers_own_contrasts():
         0.565 - (0.5382 + 0.5181 + 0.5321) / 3
     )
     assert {"entropy", "published_length"} <= set(printed)
+
+
+def test_each_verdict_is_of_the_text_of_its_temperature():
+    """Chat always hits at T = 0 and never overlaps at T = 1: the two verdicts differ."""
+    run = make_run(prompts=6, positions=6)
+    chat = run.trace["domain"] == "chat"
+    bound = run.trace.assign(target_entropy=np.where(chat, 2.0, 1.0), kind="a")
+    bound["frequency"] = np.arange(len(bound)) % 7
+    greedy, sampled = (
+        SimpleNamespace(
+            nodes=run.nodes,
+            trace=bound.assign(draft_rank=np.where(chat, rank, 1), overlap=overlap),
+        )
+        for rank, overlap in ((0, 0.9), (0, np.where(chat, 0.1, 0.9)))
+    )
+    leads = study.leads(greedy, sampled, "chat")
+    assert study.state(leads.at(view=study.AT_0)) == "there is a paradox"
+    assert study.state(leads.at(view=study.AT_1)) == "there is no paradox"
+    assert leads.at(quantity="hit[1]").value == pytest.approx(1)
+    assert leads.at(quantity="alpha").value == pytest.approx(-0.8)
+    nodes = run.nodes.assign(alpha=score.alpha(run.nodes))
+    traces = [
+        one.trace.assign(hit=one.trace["draft_rank"] == 0) for one in (greedy, sampled)
+    ]
+    tests = study.tests_of(nodes, *traces, greedy, 2)
+    for name, (rows, _) in tests.items():
+        own = {"hit[1]": traces[0], "alpha": traces[1]}.get(name.split(":")[0], nodes)
+        assert len(rows) == len(own) and rows["domain"].equals(own["domain"])
+    matched = tests["alpha: token frequency"][1]()[0][0]
+    assert matched["overlap"].min() == 0.1, "sampled text"
+    _, (rows, hit) = tests["published_alpha: estimator"][1]()
+    assert hit(rows[rows["domain"] == "chat"]) == 1, "greedy text"
+    assert "alpha: prompt format" not in tests, "the other format is greedy text"
 
 
 def test_rungs_stand_beside_the_paper():
@@ -330,17 +365,21 @@ def test_kinds_of_token_and_their_shares():
         for position, token in enumerate([0, 1, 0])
     ]
     columns = ["prompt_id", "domain", "position", "token", "overlap"]
-    trace = study.with_tokens(pd.DataFrame(rows, columns=columns), [" for", "\n"])
+    frame = pd.DataFrame(rows, columns=columns).assign(draft_rank=0)
+    trace = study.with_tokens(frame, [" for", "\n"])
     assert set(trace["kind"]) == {"word start", "white space"}, (
         "a keyword begins a word"
     )
-    kinds = study.by_kind(trace)
+    kinds = study.by_kind(trace, "overlap")
+    assert kinds.lies_within(0.5, 0.5)
+    hits = study.by_kind(trace, "hit")
+    assert hits.lies_within(1, 1)
     share = kinds.at(domain="code").frame.set_index("kind")["share"]
     assert share.to_dict() == pytest.approx({"word start": 2 / 3, "white space": 1 / 3})
     assert (
         kinds.frame["domain"].tolist() == ["code"] * 2 + ["chat"] * 2 + ["pooled"] * 2
     )
-    drawn = study.kinds_drawn(kinds)
+    drawn = study.kinds_drawn(hits, kinds)
     assert drawn.at(
         panel="share of positions", domain="chat", kind="white space"
     ).value == (pytest.approx(1 / 3))

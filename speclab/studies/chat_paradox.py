@@ -6,6 +6,7 @@ Source of direct standardisation: any text on epidemiology.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -27,7 +28,8 @@ Pair = tuple[tuple[pd.DataFrame, Estimator], tuple[pd.DataFrame, Estimator]]
 Tests = Mapping[str, tuple[pd.DataFrame, Callable[[], Pair]]]
 
 AS_PUBLISHED = "the paper's procedure"
-BY_ALPHA = "alpha, on the greedy text"
+AT_0 = "hit[1], on greedy text (T = 0)"
+AT_1 = "alpha, on sampled text (T = 1)"
 ABOVE_OR_BELOW = (
     "is above the other domains by",
     "is below the other domains by",
@@ -36,7 +38,7 @@ ABOVE_OR_BELOW = (
 RISES_OR_FALLS = (
     "rises by holding fixed",
     "falls by holding fixed",
-    "does not move, as far as can be told, by holding fixed",
+    "cannot be told to move by holding fixed",
 )
 WITH_TEMPLATE = (
     "higher with the template in",
@@ -45,7 +47,7 @@ WITH_TEMPLATE = (
 )
 # the rungs of the ladder that are drawn
 RUNGS = {
-    "T = 0": "published_alpha alpha_by_rank[0] alpha_by_rank[1] best_path_alpha alpha hit[1] "
+    "T = 0": "published_alpha alpha_by_rank[0] alpha_by_rank[1] best_path_alpha hit[1] "
     "hit[2] published_length mean_accepted",
     "T = 1": "alpha top_mass[1] top_mass[2] mean_accepted",
 }
@@ -53,6 +55,11 @@ IN_TOKENS = ("published_length", "mean_accepted")
 # how prompts are given, by a profile's template, and the kind of run that gives them otherwise
 FORMATS = {"none": "as plain text", "chat": "in the target's chat template"}
 OTHERWISE = {"none": "chat-template", "chat": "plain-template"}
+MATCHED = {
+    "entropy": "entropy_bin",
+    "token kind": "kind",
+    "token frequency": "frequency_bin",
+}
 EXPLANATIONS = {
     "estimator": "the estimator",
     "rank mix": "the rank mix",
@@ -144,16 +151,19 @@ def is_highest(share: float) -> str:
 # ---- is there a paradox? -------------------------------------------------------------------------
 
 
-def leads(nodes: pd.DataFrame, trace: pd.DataFrame, domain: str) -> Estimates:
-    """The domain's contrast in entropy and in acceptance, by the paper's procedure and by alpha:
-    view, quantity, estimate, low, high, n_prompts, share_highest.
+def leads(greedy, sampled, domain: str) -> Estimates:
+    """The domain's contrast in entropy and in acceptance, by the paper's procedure and by the exact
+    acceptance of one draft token at either temperature, on its own text: view, quantity, estimate,
+    low, high, n_prompts, share_highest.
     """
     entropy = score.mean_of("target_entropy")
     asked = [
-        (AS_PUBLISHED, "entropy", nodes, entropy),
-        (AS_PUBLISHED, "published_alpha", nodes, score.published_alpha),
-        (BY_ALPHA, "entropy", trace, entropy),
-        (BY_ALPHA, "alpha", trace, score.overlap_alpha),
+        (AS_PUBLISHED, "entropy", greedy.nodes, entropy),
+        (AS_PUBLISHED, "published_alpha", greedy.nodes, score.published_alpha),
+        (AT_0, "entropy", greedy.trace, entropy),
+        (AT_0, "hit[1]", greedy.trace, member(score.hit, 1)),
+        (AT_1, "entropy", sampled.trace, entropy),
+        (AT_1, "alpha", sampled.trace, score.overlap_alpha),
     ]
     rows = [
         {"view": view, "quantity": name} | vars(contrast(frame, estimator, domain))
@@ -198,19 +208,24 @@ def printed_leads(domain: str, domains: list[str]) -> dict[str, float]:
 
 
 def entropy_and_acceptance(
-    table: pd.DataFrame, domains: list[str], domain: str
+    table: pd.DataFrame, sampled: pd.DataFrame, domains: list[str], domain: str
 ) -> figures.Figure:
     """Each domain's mean entropy and acceptance: in the paper, on this pair as published, and by
-    alpha. `table` is the comparison of Table I.
+    the exact acceptance at either temperature. `table` and `sampled` are the comparisons of Table I
+    with the greedy run and, under 'point-mass', with the sampled one.
     """
+    corrected = ["corrected", "low", "high"]
     panels = {
-        "the paper": ["published"] * 3,
-        "this pair, as published": published.OURS,
-        f"by {BY_ALPHA}": ["corrected", "low", "high"],
+        "the paper": (table, ["published"] * 3, "published_alpha"),
+        "this pair,\nas published": (table, published.OURS, "published_alpha"),
+        "greedy text\n(T = 0)": (table, corrected, "hit[1]"),
+        "sampled text\n(T = 1)": (sampled, corrected, "alpha"),
     }
-    at = table.set_index(["domain", "quantity"])
-    figure, grid = figures.subplots(1, 3, height=2.7)
-    for axes, (title, columns) in zip(grid, panels.items(), strict=True):
+    figure, grid = figures.subplots(1, len(panels), height=2.7)
+    for axes, (title, (source, columns, label)) in zip(
+        grid, panels.items(), strict=True
+    ):
+        at = source.set_index(["domain", "quantity"])
         for name in domains:
             x, x_reach = _ends(at.loc[(name, "target_entropy_mean"), columns])
             y, y_reach = _ends(at.loc[(name, "alpha_mean"), columns])
@@ -221,9 +236,7 @@ def entropy_and_acceptance(
                     name, (x, y), (5, 5), textcoords="offset points", weight="bold"
                 )
         axes.margins(0.3, 0.15)
-        axes.set(title=title, xlabel="mean target entropy (nats)")
-    grid[0].set_ylabel("published_alpha")
-    grid[2].set_ylabel("alpha")
+        axes.set(title=title, xlabel="entropy (nats)", ylabel=label)
     figures.legend_above(figure, grid[1])
     return figure
 
@@ -312,11 +325,12 @@ def rank_parts(nodes: pd.DataFrame, domain: str) -> pd.DataFrame:
 
 def with_tokens(trace: pd.DataFrame, strings: list[str]) -> pd.DataFrame:
     """The trace with each token's `kind` (what begins a word, a name or a keyword is one kind, so
-    that code and prose can be compared) and `frequency` among the other prompts' tokens.
+    that code and prose can be compared), `frequency` among the other prompts' tokens, and `hit`.
     """
     same = {"keyword": "word start", "identifier": "word start"}
     kinds = token_kinds.token_kinds(trace, strings).astype(str).replace(same)
-    return trace.assign(kind=kinds, frequency=frequency_elsewhere(trace))
+    hit = trace["draft_rank"] == 0
+    return trace.assign(kind=kinds, frequency=frequency_elsewhere(trace), hit=hit)
 
 
 def frequency_elsewhere(trace: pd.DataFrame) -> pd.Series:
@@ -334,11 +348,11 @@ def frequency_elsewhere(trace: pd.DataFrame) -> pd.Series:
     return ((every - own) / (len(trace) - length)).rename("frequency_elsewhere")
 
 
-def by_kind(trace: pd.DataFrame) -> Estimates:
-    """Mean overlap of each kind of token, with its share of the positions: domain, kind, estimate,
-    low, high, rows, n_prompts, share.
+def by_kind(trace: pd.DataFrame, acceptance: str) -> Estimates:
+    """Mean of a column that says what is accepted (`hit`, `overlap`) for each kind of token, with
+    its share of the positions: domain, kind, estimate, low, high, rows, n_prompts, share.
     """
-    frame = bins.group_means(trace, "overlap", "kind").frame
+    frame = bins.group_means(trace, acceptance, "kind").frame
     share = trace.groupby("domain")["kind"].value_counts(normalize=True).rename("share")
     frame = frame.merge(share.reset_index(), on=["domain", "kind"], how="left")
     order = [*domains_in(trace), POOLED, *trace["kind"].value_counts().index]
@@ -348,11 +362,17 @@ def by_kind(trace: pd.DataFrame) -> Estimates:
     return Estimates(in_order.reset_index(drop=True))
 
 
-def kinds_drawn(kinds: Estimates) -> Estimates:
-    """Acceptance and frequency of each kind, for one panel each."""
-    own = kinds.without(domain=POOLED).frame
-    shares = own.assign(estimate=own["share"], low=np.nan, high=np.nan)
-    panels = {"alpha (mean overlap)": own, "share of positions": shares}
+def kinds_drawn(at_0: Estimates, at_1: Estimates) -> Estimates:
+    """Acceptance of each kind at T = 0 and T = 1, and its frequency in the greedy text, for one
+    panel each.
+    """
+    zero, one = (kinds.without(domain=POOLED).frame for kinds in (at_0, at_1))
+    shares = zero.assign(estimate=zero["share"], low=np.nan, high=np.nan)
+    panels = {
+        "hit[1] (T = 0)": zero,
+        "alpha (T = 1)": one,
+        "share of positions": shares,
+    }
     return Estimates(stack(panels, "panel"))
 
 
@@ -390,36 +410,44 @@ def matched(frame: pd.DataFrame, value: str, group: str) -> Pair:
     return (kept, score.mean_of(value)), (kept, standardised_mean(value, group, kept))
 
 
-def tests_of(nodes: pd.DataFrame, trace: pd.DataFrame, other, count: int) -> Tests:
-    """What is held fixed, one at a time: name -> (all rows, before and after it is). `other` is the
-    run of the same prompts in the other format; `count`: quantile bins that are matched.
+def tests_of(
+    nodes: pd.DataFrame, trace: pd.DataFrame, sampled: pd.DataFrame, other, count: int
+) -> Tests:
+    """What is held fixed, one at a time: name -> (all rows, before and after it is). `trace` and
+    `sampled` (greedy and sampled text) are of `with_tokens`; hit[1] is asked of the first, alpha of
+    the second. `other` is the greedy run of the same prompts in the other format; `count`: quantile
+    bins that are matched.
     """
     nodes = nodes.assign(entropy_bin=bins.quantile_bins(nodes, "target_entropy", count))
-    trace = trace.assign(
-        entropy_bin=bins.quantile_bins(trace, "target_entropy", count),
-        frequency_bin=bins.quantile_bins(trace, "frequency", count),
+    trace, sampled = (
+        rows.assign(
+            entropy_bin=bins.quantile_bins(rows, "target_entropy", count),
+            frequency_bin=bins.quantile_bins(rows, "frequency", count),
+        )
+        for rows in (trace, sampled)
     )
-    as_published, exact = (nodes, score.published_alpha), (trace, score.overlap_alpha)
+    as_published, hit = (nodes, score.published_alpha), member(score.hit, 1)
     rank_0 = (nodes, member(score.alpha_by_rank, 0))
     otherwise = (other.nodes, score.published_alpha)
-    exact_otherwise = (other.trace, score.overlap_alpha)
-    of_nodes = {
-        "estimator": lambda: (as_published, exact),
-        "rank mix": lambda: matched(nodes, "alpha", "rank"),
-        "rank 0 only": lambda: (as_published, rank_0),
-        "entropy": lambda: matched(nodes, "alpha", "entropy_bin"),
-        "prompt format": lambda: (as_published, otherwise),
-    }
-    of_trace = {
-        "entropy": lambda: matched(trace, "overlap", "entropy_bin"),
-        "token kind": lambda: matched(trace, "overlap", "kind"),
-        "token frequency": lambda: matched(trace, "overlap", "frequency_bin"),
-        "prompt format": lambda: (exact, exact_otherwise),
-    }
     tests = {
-        f"published_alpha: {name}": (nodes, pair) for name, pair in of_nodes.items()
+        "published_alpha: estimator": (nodes, lambda: (as_published, (trace, hit))),
+        "published_alpha: rank mix": (nodes, lambda: matched(nodes, "alpha", "rank")),
+        "published_alpha: rank 0 only": (nodes, lambda: (as_published, rank_0)),
+        "published_alpha: entropy": (
+            nodes,
+            lambda: matched(nodes, "alpha", "entropy_bin"),
+        ),
+        "published_alpha: prompt format": (nodes, lambda: (as_published, otherwise)),
     }
-    return tests | {f"alpha: {name}": (trace, pair) for name, pair in of_trace.items()}
+    for estimator, rows, outcome in (
+        ("hit[1]", trace, "hit"),
+        ("alpha", sampled, "overlap"),
+    ):
+        for name, group in MATCHED.items():
+            pair = partial(matched, rows, outcome, group)
+            tests[f"{estimator}: {name}"] = (rows, pair)
+    formats = ((trace, hit), (other.trace, hit))
+    return tests | {"hit[1]: prompt format": (trace, lambda: formats)}
 
 
 def explained(
@@ -486,7 +514,7 @@ def effect(low: float, high: float, nearer: bool) -> str:
     """What holding one thing fixed does to a contrast, by the interval of the change."""
     if low > 0 or high < 0:
         return "moves it towards 0" if nearer else "moves it away from 0"
-    return "has no effect that can be told" if low <= high else "cannot be tested"
+    return "cannot be told from no effect" if low <= high else "cannot be tested"
 
 
 def about(found: Estimates, estimator: str) -> Estimates:
@@ -524,12 +552,12 @@ def plain_first(template: str, own, other) -> tuple:
 
 
 def formats(plain, template) -> Estimates:
-    """Template minus plain, paired by prompt: domain, estimator, estimate, low, high, n_prompts,
-    p_value, note, tokens_plain, tokens_template (a text's mean length).
+    """Template minus plain of two greedy runs, paired by prompt: domain, estimator, estimate, low,
+    high, n_prompts, p_value, note, tokens_plain, tokens_template (a text's mean length).
     """
     sources = {
         "published_alpha": ("nodes", score.published_alpha),
-        "alpha": ("trace", score.overlap_alpha),
+        "hit[1]": ("trace", member(score.hit, 1)),
     }
     rows = []
     for name, (source, estimator) in sources.items():

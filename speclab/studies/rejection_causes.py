@@ -82,12 +82,12 @@ COSTS_MORE = (
 PROMISE = (
     "more often than its confidence says in",
     "less often than its confidence says in",
-    "as often as it says, as far as can be told, in",
+    "at a rate that cannot be told apart from what it says in",
 )
 AFTER_ONE = (
     "more often in",
     "less often in",
-    "about as often, as far as can be told, in",
+    "at a rate that cannot be told apart in",
 )
 
 
@@ -730,7 +730,7 @@ def in_loops_said(found: Estimates) -> str:
         excess,
         "more often than",
         "less often than",
-        "as often, as far as can be told, as",
+        "at a rate that cannot be told apart from that of",
     )
     return (
         f"Positions in a loop are {of['positions']} of all positions and hold {of['share']} of the "
