@@ -138,9 +138,10 @@ smallest = side.smallest_domains(pairs)
 verdicts = claims.verdict_table(listed, found, smallest)
 
 # %%
+sizes = ", ".join(f"{name} {count}" for name, count in smallest.items())
 ctx.say(
     f"**{len(listed)} claims and defects**, {len(found)} measured numbers. Pairs, with the prompts "
-    f"of their smallest domain: {smallest}. Authors' runs: {', '.join(records) or 'none'}."
+    f"of their smallest domain: {sizes}. Authors' runs: {', '.join(records) or 'none'}."
 )
 
 # %%

@@ -293,6 +293,7 @@ def told_by_rule(prompts: Sequence[Prompt]) -> list[dict]:
 def as_published(pair: PairRuns) -> dict[str, partial]:
     """The paper's own procedure, on the trees of greedy text."""
     nodes = at_0(pair).hung
+    entropy = partial(correlated, nodes, "target_entropy", "alpha", "pearson")
     return {
         "level": partial(each_domain, nodes, score.published_alpha),
         "gap": partial(gaps, nodes, "alpha", [("chat", "math")]),
@@ -302,12 +303,8 @@ def as_published(pair: PairRuns) -> dict[str, partial]:
         "depth": partial(each_domain, nodes, rungs.change(score.alpha_by_depth)),
         "position": partial(late_by_depth, nodes),
         "depth-2": partial(late_by_depth, nodes, [2]),
-        "entropy-sign": partial(
-            correlated, nodes, "target_entropy", "alpha", "pearson"
-        ),
-        "entropy-weak": partial(
-            correlated, nodes, "target_entropy", "alpha", "pearson"
-        ),
+        "entropy-sign": entropy,
+        "entropy-weak": entropy,
         "task-depth": partial(
             whole, nodes, share_gap(nodes, "alpha", "domain", "depth")
         ),
@@ -326,9 +323,11 @@ def exact_at(
     )
     steps = tested(texts.blocks(PAPER_DEPTH))
     unsure = unsure_positions(rows, 0.25)
+    one_token = partial(each_domain, rows, mean)
+    entropy = partial(correlated, rows, "target_entropy", value, "spearman")
     deeper = partial(deeper_less_first, texts.nodes, texts.trace, texts.rule)
     return {
-        "level": partial(each_domain, rows, mean),
+        "level": one_token,
         "gap": partial(gaps, rows, value, [("chat", "math")]),
         "order": partial(gaps, rows, value, NEIGHBOURS),
         "paradox": partial(chat_leads, rows, value),
@@ -350,8 +349,8 @@ def exact_at(
         ),
         "position": partial(same_prompts_late, rows, value),
         "depth-2": lambda: same_prompts_late(second_tokens(rows), "hit"),
-        "entropy-sign": partial(correlated, rows, "target_entropy", value, "spearman"),
-        "entropy-weak": partial(correlated, rows, "target_entropy", value, "spearman"),
+        "entropy-sign": entropy,
+        "entropy-weak": entropy,
         "entropy-needed": partial(each_domain, unsure, mean),
         "budgets": partial(costs.budget_gains, texts.sums, grid),
         "routing": partial(
@@ -364,7 +363,7 @@ def exact_at(
         "gamma-proofs": lambda: costs.best_gamma_rows(texts.chains, "math", grid),
         "gamma-open": lambda: costs.best_gamma_rows(texts.chains, "chat", grid),
         "long-chains": partial(change_by_depth, texts, LONG_CHAIN),
-        "small-draft": partial(each_domain, rows, mean),
+        "small-draft": one_token,
         "rule": partial(costs.rule_error, texts.sums, rows, ARTICLE_GAMMA, grid),
     }
 
@@ -426,13 +425,17 @@ def in_frame(
     pair: str,
     asked: Mapping[tuple[str, str], Callable[[], list[dict]]],
 ) -> pd.DataFrame:
-    """The answers as one frame: COLUMNS, by claim in the order of `listed`."""
-    rows = []
+    """The answers as one frame: COLUMNS, by claim in the order of `listed`. A measure that several
+    claims share is asked once.
+    """
+    rows, known = [], {}
     for claim in listed.values():
         for (name, way), measure in asked.items():
             if name == claim.id:
                 head = {"claim": name, "pair": pair, "asked": way}
-                rows += [head | row for row in answer(measure)]
+                if id(measure) not in known:
+                    known[id(measure)] = answer(measure)
+                rows += [head | row for row in known[id(measure)]]
     frame = pd.DataFrame(rows, columns=COLUMNS[:-2])
     edges = [
         listed[claim].bounds(row)
