@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from speclab.profiles import load_profile
+from speclab import runs
+from speclab.profiles import ROOT, load_profile
 from speclab.studies.paper_audit import side
 
 KINDS = ["greedy", "balanced", "sampled", *side.WARMER.values(), *side.SEEDS]
@@ -64,3 +65,14 @@ def test_the_caveat_names_the_pairs_and_the_one_that_is_not_there():
     said = side.caveat({"tiny": None, "smollm": None})
     assert "tiny and smollm only" in said and "Llama-2-7B-Chat" in said
     assert "only" not in side.caveat({"tiny": None, "paper": None})
+
+
+def test_what_stands_beside_is_read_from_what_the_kit_ships(monkeypatch, tmp_path):
+    monkeypatch.setattr(runs, "RUNS", tmp_path)
+    monkeypatch.setattr(runs, "record_run", lambda *_, **__: pytest.fail("recorded"))
+    pairs = side.of_pairs(load_profile("smollm"), ["tiny"])
+    for name, pair in pairs.items():
+        read = [pair.greedy, pair.balanced, pair.sampled, *pair.warmer.values()]
+        for run in [*read, *pair.seeds]:
+            assert run.folder.parent == ROOT / "data" / "traces" / name
+            assert run.trace["prompt_id"].nunique() == 200

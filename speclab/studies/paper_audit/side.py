@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from speclab import runs
-from speclab.profiles import Profile, load_profile
+from speclab.profiles import ROOT, Profile, load_profile
 from speclab.runs import Run
 
 WARMER = {0.3: "sampled-0.3", 0.7: "sampled-0.7"}  # kinds of run by temperature
@@ -47,13 +47,21 @@ def runs_of(profile: Profile) -> PairRuns:
 def of_pairs(profile: Profile, beside: Iterable[str] = ()) -> dict[str, PairRuns]:
     """`runs_of` the profile and of each profile named in `beside`, by name, the profile's own
     first; one that is named twice counts once. `beside` stands as its files say: changes of the
-    notebook's own profile (fewer prompts, …) are not theirs.
+    notebook's own profile (fewer prompts, …) are not theirs; what is shipped of it is read.
     """
     found = {profile.name: runs_of(profile)}
     for name in beside:
         if name not in found:
-            found[name] = runs_of(load_profile(name))
+            found[name] = runs_of(_as_shipped(load_profile(name)))
     return found
+
+
+def _as_shipped(profile: Profile) -> Profile:
+    """The profile with the traces that the kit ships of it, also where it records its own."""
+    shipped = f"data/traces/{profile.name}"
+    if profile.traces or not (ROOT / shipped).is_dir():
+        return profile
+    return profile.replace(traces=shipped)
 
 
 def smallest_domains(pairs: Mapping[str, PairRuns]) -> dict[str, int]:
