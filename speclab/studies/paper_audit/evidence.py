@@ -66,7 +66,7 @@ CHAT_FIRST = [("chat", other) for other in PAPER_ORDER[1:]]
 RULE = re.compile(r"\d|\b(def|class|function|return|code|Python)\b|[{}\\=]")
 UNDEFINED = "undefined here, or in over 5 % of the resamples: too few such rows"
 # claims whose answer at T = 1 is read from trees, which a run of another seed does not have
-OF_TREES = ("length", "eq3", "commitment")
+OF_TREES = ("length", "eq3", "depth", "commitment")
 
 
 @dataclass(frozen=True)
@@ -321,6 +321,7 @@ def exact_at(
         named_mean(value),
         score.tree_estimators(texts.rule)["mean_accepted"],
     )
+    by_depth = score.best_path_accept_by_depth(texts.rule)
     steps = tested(texts.blocks(PAPER_DEPTH))
     unsure = unsure_positions(rows, 0.25)
     one_token = partial(each_domain, rows, mean)
@@ -343,7 +344,7 @@ def exact_at(
         "independence": partial(of_design, rows, value),
         "length": partial(each_domain, nodes, accepted),
         "eq3": partial(each_domain, nodes, length_ratio(texts.rule)),
-        "depth": partial(change_by_depth, texts, PAPER_DEPTH),
+        "depth": partial(each_domain, nodes, rungs.change(by_depth)),
         "commitment": lambda: each_domain(
             deeper(), score.mean_of("more", "accepted deeper - accepted first")
         ),
