@@ -278,9 +278,10 @@ if records:
 #   chain whose tokens are drawn, temperature takes less: notebook 02, section 8).
 # * *depth, long-chains*: acceptance of the last token of a chain (of the best path, from every
 #   position, as in notebook 04; of 8 tokens, in the blocks that a decoder visits), its predecessors
-#   accepted, less that of the first. *commitment*: the tokens that a decoder tests at depth 2 and 3, beside the first
-#   drafted token at the same place: given an accepted prefix they are the same token, so that what
-#   rises with depth is which places are reached, not how well they are drafted.
+#   accepted, less that of the first.
+# * *commitment*: the tokens that a decoder tests at depth 2 and 3, beside the first drafted token
+#   at the same place: given an accepted prefix they are the same token, so that what rises with
+#   depth is which places are reached, not how well they are drafted.
 # * *position*: late less early, of the same prompts; *depth-2*: of the second token of a chain.
 # * *entropy-needed*: what is accepted in the quarter of positions with the highest entropy.
 # * *rules-route*: the share of the prompts that one rule tells right (it knows no text of the

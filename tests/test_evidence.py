@@ -278,9 +278,17 @@ def test_answers_are_the_named_estimators(pair, found):
         ratio = score.published_length(code[f"{nodes} nodes"]) / accepted
         assert at["eq3", way, "code"] == pytest.approx(ratio)
         assert at["commitment", way, "code"] == 0
-    chain = score.block_estimators()["accept_by_depth"]
-    sums = replay.prompt_sums(replay.replay(code["cold"], 3), ends="room")
-    assert at["depth", AT_0, "code"] == pytest.approx(chain(sums)[3] - chain(sums)[1])
+    path = code["cold nodes"].query("best_path")
+    last = path.query("depth == 3").set_index(["prompt_id", "position"])["target_rank"]
+    first, second = (
+        path.query("depth == @depth").set_index(["prompt_id", "position"])[
+            "target_rank"
+        ]
+        for depth in (1, 2)
+    )
+    given = last[(first == 0) & (second == 0)]
+    change = (given == 0).mean() - (first == 0).mean()
+    assert at["depth", AT_0, "code"] == pytest.approx(change)
     both = [greedy.trace, sampled.trace]
     length = [
         score.block_estimators()["mean_accepted"](
