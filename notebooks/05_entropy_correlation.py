@@ -109,7 +109,8 @@ ctx.say(
 # %%
 table = published.comparison("VI", greedy)
 table["estimator"] = table["estimator"].fillna("")
-ctx.table(table.drop(columns=["depth", "bin"]), "table-6")
+ctx.export(table.drop(columns=["depth", "bin"]), "table-6")
+notebook.show_table(published.in_cells(table))
 
 # %% [markdown]
 # In the paper's tree half of the nodes are the draft's best token (rank 0), half its second (rank

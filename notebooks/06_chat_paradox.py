@@ -111,16 +111,18 @@ ctx.say(
 # %%
 asked = ["alpha_mean", "target_entropy_mean"]
 table, table_sampled = (
-    whole[whole["quantity"].isin(asked)].drop(columns=["depth", "bin"])
+    whole[whole["quantity"].isin(asked)].reset_index(drop=True)
     for whole in (
         published.comparison("I", greedy),
         published.comparison("I", sampled, rule="point-mass"),
     )
 )
-ctx.table(table.reset_index(drop=True), "table-1")
+ctx.export(table.drop(columns=["depth", "bin"]), "table-1")
+notebook.show_table(published.in_cells(table))
 
 # %%
-ctx.table(table_sampled.reset_index(drop=True), "table-1-sampled")
+ctx.export(table_sampled.drop(columns=["depth", "bin"]), "table-1-sampled")
+notebook.show_table(published.in_cells(table_sampled))
 
 # %%
 leads = study.leads(greedy, sampled, domain)

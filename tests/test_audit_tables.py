@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from speclab import stats
 from speclab.profiles import ROOT
 from speclab.studies.paper_audit import claims, tables
 from speclab.studies.paper_audit.claims import AT_0, AT_1, FAILS, HOLDS, UNKNOWN
@@ -82,7 +83,7 @@ def test_the_first_folder_that_has_a_table_counts(tmp_path):
 
 
 def test_too_few_judged_prompts_give_no_number(tmp_path):
-    few = claims.few_prompts() - 1
+    few = stats.FEW_PROMPTS - 1
     found = tables.rows([made(tmp_path / "few", prompts=few)])
     for claim in tables.OF_DRAFTS:
         (row,) = found[claim, AT_0]

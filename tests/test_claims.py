@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+from speclab import stats
 from speclab.analysis import published
 from speclab.studies.paper_audit import claims
 from speclab.studies.paper_audit.claims import (
@@ -220,7 +221,7 @@ def test_what_needs_no_pair_does_not_hold_here_only():
 
 
 def test_of_too_few_prompts_nothing_is_said():
-    of, few = claim(), claims.few_prompts()
+    of, few = claim(), stats.FEW_PROMPTS
     rows = measured(of, (1, 2))
     assert claims.verdict(of, rows, prompts=few) == HOLDS
     assert claims.verdict(of, rows, prompts=few - 1) == TOO_FEW
@@ -382,7 +383,7 @@ def test_the_table_names_estimator_region_verdict_and_where_it_turns():
         "verdict": HOLDS, "turns": "holds for an edge below 1, does not for one from 2",
     }  # fmt: skip
     rows = measured(listed["x"], (1, 2), pair="a")
-    few = claims.verdict_table(listed, rows, {"a": claims.few_prompts() - 1, "b": 50})
+    few = claims.verdict_table(listed, rows, {"a": stats.FEW_PROMPTS - 1, "b": 50})
     assert few["verdict"].tolist() == [TOO_FEW]
 
 

@@ -22,6 +22,7 @@ import pandas as pd
 import yaml
 from scipy.stats import norm
 
+from speclab import stats
 from speclab.analysis.published import published
 from speclab.profiles import ROOT
 
@@ -193,14 +194,7 @@ def verdict(claim: Claim, rows: pd.DataFrame, prompts: int | None = None) -> str
         return NO_CONDITION
     if claim.about == SOURCES:
         return found.removesuffix(" here")
-    return TOO_FEW if prompts is not None and prompts < few_prompts() else found
-
-
-def few_prompts() -> int:
-    """Prompts a domain below which intervals are marked, and no verdict is given."""
-    from speclab import stats
-
-    return getattr(stats, "FEW_PROMPTS", 20)
+    return TOO_FEW if prompts is not None and prompts < stats.FEW_PROMPTS else found
 
 
 def by_cost(rows: pd.DataFrame) -> pd.DataFrame:

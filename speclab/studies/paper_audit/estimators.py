@@ -17,7 +17,7 @@ from speclab.score import POSITION_BIN, Estimator, column_of, divide, quotient, 
 MEANS = {"alpha": "published_alpha", "overlap": "alpha", "hit": "hit[1]"}
 
 
-def _first_less_second(value: str, name: str, groups: Callable) -> Estimator:
+def first_less_second(value: str, name: str, groups: Callable) -> Estimator:
     """Mean of `value` over one group of rows less that over another; groups(frame): both masks."""
 
     def columns(frame: pd.DataFrame) -> np.ndarray:
@@ -35,7 +35,7 @@ def _first_less_second(value: str, name: str, groups: Callable) -> Estimator:
 
 def gap(value: str, first: str, second: str) -> Estimator:
     """Mean of a column in one domain less that in another."""
-    return _first_less_second(
+    return first_less_second(
         value,
         MEANS.get(value, value),
         lambda frame: [frame["domain"] == first, frame["domain"] == second],
@@ -46,7 +46,7 @@ def late_minus_early(value: str, bin_size: int = POSITION_BIN) -> Estimator:
     """Mean of a column over positions from `bin_size` on less that over those before (the paper's
     bins 1 and 0, if no text is longer).
     """
-    return _first_less_second(
+    return first_less_second(
         value,
         f"{MEANS.get(value, value)}, late - early",
         lambda frame: [frame["position"] >= bin_size, frame["position"] < bin_size],

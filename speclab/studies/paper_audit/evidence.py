@@ -41,10 +41,10 @@ from speclab.studies.paper_audit.claims import (
 )
 from speclab.studies.paper_audit.estimators import (
     MEANS,
-    _first_less_second,
     both_bins,
     by_depth_change,
     deeper_less_first,
+    first_less_second,
     gap,
     late_minus_early,
     length_ratio,
@@ -229,7 +229,7 @@ def numbers_less_others(
     score.domains_in(trace, [domain])
     rows = with_hits(trace[trace["domain"] == domain])
     number = token_kinds(rows, strings) == "number"
-    difference = _first_less_second(
+    difference = first_less_second(
         "hit",
         "hit[1], numbers - others",
         lambda frame: [frame["number"], ~frame["number"]],

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from speclab import score
+from speclab import score, stats
 from speclab.prompts import DOMAINS
 from speclab.studies.paper_audit.claims import (
     AT_0,
     AT_1,
-    few_prompts,
     not_measured,
     row_of,
 )
@@ -49,7 +48,7 @@ def _of_drafts(
 ) -> list[dict]:
     if not judged:
         return [not_measured("notebook 08 has not run for this pair")]
-    if judged < few_prompts():
+    if judged < stats.FEW_PROMPTS:
         return [not_measured(f"notebook 08 judged {judged} prompts a domain: too few")]
     if claim == "self-draft":
         found = _text_cells(_table(places, "08_self-drafts"), estimator)
