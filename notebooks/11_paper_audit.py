@@ -160,8 +160,9 @@ if not records:
 # Each claim is measured *as published*, by the paper's own procedure, and by what is *exact* for a
 # lossless decoder, at each temperature on text of that temperature: at T = 0 the share of drafted
 # tokens that are the target's own (`hit[1]`) and what is accepted of greedy text; at T = 1 the
-# overlap of p and q (`alpha`) on sampled text, and for trees and chains of the draft's best tokens
-# the point-mass rule. Where the two temperatures differ there are two verdicts.
+# overlap of p and q (`alpha`) on sampled text, for chains drawn tokens (rejection rule), and for
+# the paper's tree, whose tokens are the draft's best, the point-mass rule. Where the two
+# temperatures differ there are two verdicts.
 #
 # Intervals are 95 %, prompts drawn anew with all that hangs on them. The rule for a claim of
 # several rows (domains, differences):

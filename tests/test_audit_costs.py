@@ -70,7 +70,7 @@ def test_speed_ups_by_hand():
 
 def test_the_rule_over_the_replay_by_hand():
     grid = Grid((0.05,), (0.0,))
-    math, chat = costs.rule_error(sums(texts()), hits(texts()), 4, grid)
+    math, chat = costs.rule_error(sums(texts()), hits(texts()), "hit", 4, grid)
     # 2 blocks of 5 tokens at 1.2 target passes; the rule has 4 tokens for 1.2
     same(math, (4 / 1.2) / (5 / 1.2))
     same(chat, 0.0)  # no hit: no token that the rule counts
@@ -79,7 +79,7 @@ def test_the_rule_over_the_replay_by_hand():
 
 def test_the_rule_is_held_against_the_replay_at_the_same_cost():
     steep = Grid((0.05,), (0.1,))
-    math, _ = costs.rule_error(sums(texts()), hits(texts()), 4, steep)
+    math, _ = costs.rule_error(sums(texts()), hits(texts()), "hit", 4, steep)
     same(math, (4 / 1.2) / (5 / 1.6))
 
 

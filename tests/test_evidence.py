@@ -393,3 +393,17 @@ def test_released_records_say_that_rank_explains_a_quarter():
     found = rows.set_index(["row", "claim", "estimator"])["estimate"]
     level = found["055031", "level", "published_alpha"]
     assert level == pytest.approx(0.492, abs=5e-4)
+
+
+def test_chains_at_t_1_are_of_drawn_tokens_and_say_so(pair):
+    asked = evidence.measures(pair, STRINGS, GRID)
+    for way, rule in ((AT_0, "greedy"), (AT_1, "rejection")):
+        run = pair.greedy if way == AT_0 else pair.sampled
+        (math, _) = asked["routing", way]()
+        assert math["estimator"] == f"speed-up, chain of 3, {rule} rule"
+        sums = replay.chain_sums(run.trace, [3], rule).query("domain == 'math'")
+        tau = sums["emitted"].sum() / sums["blocks"].sum()
+        assert math["estimate"] == pytest.approx(tau / 1.3)
+    best = replay.chain_sums(pair.sampled.trace, [3], "point-mass")
+    drawn = replay.chain_sums(pair.sampled.trace, [3], "rejection")
+    assert best["blocks"].sum() != pytest.approx(drawn["blocks"].sum()), "told apart"

@@ -3,8 +3,8 @@
 c is a draft pass in target passes; a target pass over n tokens costs v(n) = 1 + slope (n - 1). Both
 are the machine's and the pair's, and the paper names neither (0.29, often quoted for TinyLlama and
 Llama-2-7B, is of two models in f16, where the paper's target is in 4 bit): so nothing is judged at
-one c, each number is asked at every c and slope of a grid. Replayed: at T = 0, and on sampled text
-for the draft's best tokens under point-mass.
+one c, each number is asked at every c and slope of a grid. Replayed: on greedy text, and at T = 1
+on sampled text for drawn tokens under the rejection rule.
 """
 
 from collections.abc import Iterable
@@ -71,19 +71,21 @@ def speed_ups(
 
 
 def rule_error(
-    sums: pd.DataFrame, hits: pd.DataFrame, gamma: int, grid: Grid
+    sums: pd.DataFrame, positions: pd.DataFrame, value: str, gamma: int, grid: Grid
 ) -> list[dict]:
-    """The article's S = e / (e c + 1), e = gamma hit[1], over the replayed speed-up of the same
-    chain, by domain and cost. hits: the positions, with `hit`.
+    """The article's S = e / (e c + 1), e = gamma alpha, over the replayed speed-up of the same
+    chain, by domain and cost. value: column of `positions` with the acceptance of one drafted
+    token, whose mean is that alpha.
     """
-    positions = hits.assign(positions=1).groupby("prompt_id")[["hit", "positions"]]
-    of_gamma = sums[sums["gamma"] == gamma].merge(positions.sum(), on="prompt_id")
-    names, rows = ["emitted", "blocks", "hit", "positions"], []
+    counted = positions[["prompt_id"]].assign(one=positions[value], positions=1.0)
+    of_prompts = counted.astype({"one": float}).groupby("prompt_id").sum()
+    of_gamma = sums[sums["gamma"] == gamma].merge(of_prompts, on="prompt_id")
+    names, rows = ["emitted", "blocks", "one", "positions"], []
     for c, slope in grid.each():
 
         def error(totals: np.ndarray, c=c, slope=slope) -> np.ndarray:
-            emitted, blocks, hit, positions = np.moveaxis(totals, -1, 0)[..., None]
-            e = gamma * divide(hit, positions)
+            emitted, blocks, one, positions = np.moveaxis(totals, -1, 0)[..., None]
+            e = gamma * divide(one, positions)
             price = chain_block_cost(np.array(gamma), c, slope)
             return divide(e / (e * c + 1), divide(emitted, blocks) / price)
 

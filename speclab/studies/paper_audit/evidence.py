@@ -3,7 +3,8 @@ numbers with intervals.
 
 A claim is asked as published (the paper's procedure on greedy text), and by what is exact for a
 lossless decoder: at T = 0 `hit[1]`, accepted tokens and replayed chains on greedy text; at T = 1
-`alpha`, or the draft's best tokens under point-mass, on text that was sampled at T = 1. No
+on text that was sampled at T = 1 `alpha` and chains of drawn tokens (rejection rule), and of the
+paper's tree, whose tokens are the draft's best, what the point-mass rule accepts. No
 estimator of one temperature is used on text of another. Intervals are of resampled prompts
 (`speclab.stats`). What needs no run stands in `formulas`, what depends on costs in `costs`. The
 authors' records are asked the same by the same functions. Knows no model and no figure.
@@ -74,15 +75,17 @@ class Texts:
     """Recorded text of one temperature and what is exact on it.
 
     value: acceptance of one drafted token, a column of `positions`: "hit" (T = 0) or "overlap" (a
-    drawn token, T = 1). rule: of deterministic children. outside: of what lies outside loops only
-    (`speclab.analysis.loops`): its positions, the nodes that hang there, and the visited blocks
-    that begin there.
+    drawn token, T = 1). rule: of the tree's deterministic children. chain_rule: of chains, whose
+    tokens are drawn at T = 1 ("rejection"), as in notebook 02. outside: of what lies outside loops
+    only (`speclab.analysis.loops`): its positions, the nodes that hang there, and the visited
+    blocks that begin there; at T = 0.
     """
 
     trace: pd.DataFrame
     nodes: pd.DataFrame
     value: str = "hit"
     rule: str = "greedy"
+    chain_rule: str = "greedy"
     outside: bool = False
 
     def kept(self, frame: pd.DataFrame, at: str = "position") -> pd.DataFrame:
@@ -99,15 +102,22 @@ class Texts:
         """The nodes, with their `alpha`."""
         return self.kept(self.nodes.assign(alpha=score.alpha(self.nodes)))
 
-    def blocks(self, shape) -> pd.DataFrame:
-        """Visited blocks of a chain or tree."""
-        return self.kept(replay.replay(self.trace, shape), "start")
+    def chain(self, gamma: int) -> pd.DataFrame:
+        """Visited blocks of a chain; under rejection expectations."""
+        if self.chain_rule == "rejection":
+            return replay.replay_sampled(self.trace, gamma)
+        return self.kept(replay.replay(self.trace, gamma), "start")
+
+    def best_path(self, depth: int) -> pd.DataFrame:
+        """Visited blocks of the draft's best tokens alone, under `rule`."""
+        return self.kept(replay.replay(self.trace, depth), "start")
 
     @cached_property
     def sums(self) -> pd.DataFrame:
         """Per-prompt sums of the visited blocks of chains of `costs.GAMMAS`."""
-        of_chains = loops.outside_sums if self.outside else replay.chain_sums
-        return of_chains(self.trace, costs.GAMMAS)
+        if self.outside:
+            return loops.outside_sums(self.trace, costs.GAMMAS)
+        return replay.chain_sums(self.trace, costs.GAMMAS, self.chain_rule)
 
     @cached_property
     def chains(self) -> costs.ChainSpeeds:
@@ -122,7 +132,8 @@ def at_0(pair: PairRuns, outside: bool = False) -> Texts:
 
 def at_1(pair: PairRuns) -> Texts:
     """A pair's texts sampled at T = 1."""
-    return Texts(pair.sampled.trace, pair.sampled.nodes, "overlap", "point-mass")
+    trace, nodes = pair.sampled.trace, pair.sampled.nodes
+    return Texts(trace, nodes, "overlap", "point-mass", "rejection")
 
 
 # ---- measuring: lists of rows --------------------------------------------------------------------
@@ -249,7 +260,14 @@ def change_by_depth(texts: Texts, gamma: int) -> list[dict]:
     """Acceptance of the last drafted token of a chain, its predecessors accepted, less that of the
     first, by domain.
     """
-    return each_domain(*by_depth_change(texts.blocks(gamma)))
+    return each_domain(*by_depth_change(texts.chain(gamma)))
+
+
+def under_rule(rule: str, measure: Callable[[], list[dict]]) -> list[dict]:
+    """The rows of a measure of chains, whose estimator then names the rule."""
+    return [
+        row | {"estimator": f"{row['estimator']}, {rule} rule"} for row in measure()
+    ]
 
 
 def warmer_less_greedy(
@@ -322,11 +340,12 @@ def exact_at(
         score.tree_estimators(texts.rule)["mean_accepted"],
     )
     by_depth = score.best_path_accept_by_depth(texts.rule)
-    steps = tested(texts.blocks(PAPER_DEPTH))
+    steps = tested(texts.best_path(PAPER_DEPTH))
     unsure = unsure_positions(rows, 0.25)
     one_token = partial(each_domain, rows, mean)
     entropy = partial(correlated, rows, "target_entropy", value, "spearman")
     deeper = partial(deeper_less_first, texts.nodes, texts.trace, texts.rule)
+    of_chains = partial(partial, under_rule, texts.chain_rule)
     return {
         "level": one_token,
         "gap": partial(gaps, rows, value, [("chat", "math")]),
@@ -353,19 +372,27 @@ def exact_at(
         "entropy-sign": entropy,
         "entropy-weak": entropy,
         "entropy-needed": partial(each_domain, unsure, mean),
-        "budgets": partial(costs.budget_gains, texts.sums, grid),
-        "routing": partial(
-            costs.speed_ups, texts.sums, PAPER_DEPTH, ["math", "code"], grid
+        "budgets": of_chains(lambda: costs.budget_gains(texts.sums, grid)),
+        "routing": of_chains(
+            lambda: costs.speed_ups(texts.sums, PAPER_DEPTH, ["math", "code"], grid)
         ),
-        "deeper-chat": lambda: costs.gamma_contrast(texts.chains, "chat", "math", grid),
-        "gamma-contrast": lambda: costs.gamma_contrast(
-            texts.chains, "math", "chat", grid
+        "deeper-chat": of_chains(
+            lambda: costs.gamma_contrast(texts.chains, "chat", "math", grid)
         ),
-        "gamma-proofs": lambda: costs.best_gamma_rows(texts.chains, "math", grid),
-        "gamma-open": lambda: costs.best_gamma_rows(texts.chains, "chat", grid),
-        "long-chains": partial(change_by_depth, texts, LONG_CHAIN),
+        "gamma-contrast": of_chains(
+            lambda: costs.gamma_contrast(texts.chains, "math", "chat", grid)
+        ),
+        "gamma-proofs": of_chains(
+            lambda: costs.best_gamma_rows(texts.chains, "math", grid)
+        ),
+        "gamma-open": of_chains(
+            lambda: costs.best_gamma_rows(texts.chains, "chat", grid)
+        ),
+        "long-chains": of_chains(lambda: change_by_depth(texts, LONG_CHAIN)),
         "small-draft": one_token,
-        "rule": partial(costs.rule_error, texts.sums, rows, ARTICLE_GAMMA, grid),
+        "rule": of_chains(
+            lambda: costs.rule_error(texts.sums, rows, value, ARTICLE_GAMMA, grid)
+        ),
     }
 
 
