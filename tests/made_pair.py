@@ -47,6 +47,8 @@ def made_run(seed=0, sampled=False, prompts=6, length=40, tables=0) -> SimpleNam
     trace = at.assign(
         token=token,
         draft_rank=_rank(own[:, 1], token),
+        p_token=own[np.arange(len(token)), 0, token],
+        q_token=own[np.arange(len(token)), 1, token],
         overlap=own.min(axis=1).sum(axis=1),
         target_entropy=_entropy(own[:, 0]),
         draft_entropy=_entropy(own[:, 1]),
