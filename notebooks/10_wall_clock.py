@@ -438,7 +438,7 @@ assert (paid.sub(paid["oracle"], axis=0) > -1e-9).all(axis=None), (
 # draft's best token is the target's), at this machine's c (side by side, to be seen).
 
 # %%
-accepted = greedy.trace.assign(hit=greedy.trace["draft_rank"] == 0)
+accepted = score.with_hits(greedy.trace)
 hit = Estimates(
     stats.by_domain(accepted, score.mean_of("hit")).drop(columns="estimator")
 )

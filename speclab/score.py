@@ -154,6 +154,11 @@ def column_of(frame: pd.DataFrame, name: str) -> np.ndarray:
     return values
 
 
+def with_hits(trace: pd.DataFrame) -> pd.DataFrame:
+    """The trace with `hit`: is the text's token the draft's best? Its mean is hit[1]."""
+    return trace.assign(hit=trace["draft_rank"] == 0)
+
+
 def _with_count(values: np.ndarray, member: np.ndarray | None = None) -> np.ndarray:
     """(rows, 2m): values (rows,) or (rows, m) where `member` (rows, m; default: everywhere), and
     the membership itself.

@@ -244,7 +244,7 @@ def questions(greedy, sampled, lengths: Mapping[str, int]) -> dict[str, Question
     texts = [
         _with_covariates(run.trace, run.trace, lengths) for run in (greedy, sampled)
     ]
-    hits = texts[0].assign(hit=(texts[0]["draft_rank"] == 0).astype(np.float64))
+    hits = score.with_hits(texts[0])
     return {
         PUBLISHED: of_nodes(_with_covariates(greedy.nodes, greedy.trace, lengths)),
         AT_0: Question(hits, "hit", OF_POSITION),

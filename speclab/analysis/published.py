@@ -249,7 +249,7 @@ def _exact_correlations(
     domain where that is constant.
     """
     outcome, name = ("hit", "hit[1]") if rule == "greedy" else ("overlap", "overlap")
-    trace = trace.assign(hit=trace["draft_rank"] == 0)
+    trace = score.with_hits(trace)
     parts = []
     for method in association.METHODS:
         measure = partial(

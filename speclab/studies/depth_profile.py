@@ -321,7 +321,7 @@ def asked_of_texts(cut, warm) -> dict[str, Question]:
     """Three estimators of one number, each with its rows: the published one and hit[1] on greedy
     text (`cut`), alpha on sampled text (`warm`).
     """
-    trace = cut.trace.assign(hit=cut.trace["draft_rank"] == 0)
+    trace = score.with_hits(cut.trace)
     return {
         "published_alpha": (cut.nodes, score.published_alpha),
         "hit[1], T = 0": (trace, score.mean_of("hit")),

@@ -65,7 +65,7 @@ def cases(greedy, gamma: int = 4) -> list[Case]:
     """What is simulated of a greedy run: a mean over positions, a ratio whose prompts differ in
     length, the difference of two domains (the first and the last), a ratio of variances.
     """
-    hits = greedy.trace.assign(hit=greedy.trace["draft_rank"] == 0)
+    hits = score.with_hits(greedy.trace)
     mean = mean_in_domain("hit[1]", hits, score.mean_of("hit"))
     blocks = replay.chain_sums(greedy.trace, [gamma])
     tau = score.block_estimators()["block_efficiency"]

@@ -16,7 +16,6 @@ from speclab.estimates import Estimates
 from speclab.prompts import DOMAINS
 from speclab.stats import MIN_PROMPTS
 from speclab.studies.paper_audit.author_records import whole_runs
-from speclab.studies.paper_audit.estimators import with_hits
 from speclab.studies.paper_audit.side import PairRuns
 
 ESTIMATORS = {
@@ -70,7 +69,7 @@ def _asked(
     found = []
     for name, runs in pairs.items():
         found.append((name, PUBLISHED, runs.greedy.nodes))
-        found.append((name, AT_0, with_hits(runs.greedy.trace)))
+        found.append((name, AT_0, score.with_hits(runs.greedy.trace)))
         found.append((name, AT_1, runs.sampled.trace))
     found += [
         (AUTHORS.format(run), PUBLISHED, one.nodes) for run, one in records.items()

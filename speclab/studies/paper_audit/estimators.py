@@ -105,11 +105,6 @@ def both_bins(frame: pd.DataFrame, bin_size: int = POSITION_BIN) -> pd.DataFrame
     return require(frame[longest >= bin_size], ["domain"], name)
 
 
-def with_hits(trace: pd.DataFrame) -> pd.DataFrame:
-    """The trace with `hit`: is the text's token the draft's best? Its mean is hit[1]."""
-    return trace.assign(hit=trace["draft_rank"] == 0)
-
-
 def named_mean(value: str) -> Estimator:
     """Mean of a column under the name that it has in GLOSSARY.md."""
     return score.mean_of(value, MEANS.get(value, value))
@@ -149,7 +144,7 @@ def second_tokens(trace: pd.DataFrame) -> pd.DataFrame:
     """Positions whose own token was accepted and that have a next one: prompt_id, domain,
     position, and `hit` of the next, which is the token at depth 2 of a chain that starts there.
     """
-    rows = with_hits(trace).sort_values(["prompt_id", "position"])
+    rows = score.with_hits(trace).sort_values(["prompt_id", "position"])
     after = rows.shift(-1)
     follows = (rows["prompt_id"] == after["prompt_id"]) & (
         after["position"] == rows["position"] + 1
@@ -174,7 +169,7 @@ def deeper_less_first(
     ).astype(float)
     path = nodes.assign(value=value)[nodes["best_path"]]
     first = path[path["depth"] == 1].set_index(["prompt_id", "position"])["value"]
-    hits = with_hits(trace).set_index(["prompt_id", "position"])["hit"]
+    hits = score.with_hits(trace).set_index(["prompt_id", "position"])["hit"]
     parts = []
     for depth in range(2, int(path["depth"].max()) + 1):
         rows = path[path["depth"] == depth]

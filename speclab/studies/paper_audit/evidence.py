@@ -54,7 +54,6 @@ from speclab.studies.paper_audit.estimators import (
     second_tokens,
     share_gap,
     tested,
-    with_hits,
 )
 from speclab.studies.paper_audit.side import PairRuns
 
@@ -95,7 +94,7 @@ class Texts:
     @cached_property
     def positions(self) -> pd.DataFrame:
         """The positions, with `hit`."""
-        return self.kept(with_hits(self.trace))
+        return self.kept(score.with_hits(self.trace))
 
     @cached_property
     def hung(self) -> pd.DataFrame:
@@ -238,7 +237,7 @@ def numbers_less_others(
     of the draft's best token, under point-mass.
     """
     score.domains_in(trace, [domain])
-    rows = with_hits(trace[trace["domain"] == domain])
+    rows = score.with_hits(trace[trace["domain"] == domain])
     number = token_kinds(rows, strings) == "number"
     difference = first_less_second(
         "hit",
