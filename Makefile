@@ -24,7 +24,7 @@ READY := check-python
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env reproduce test test-full bench bench-shapes pair tiny-pair router author-records doctor notebooks readme lint clean clean-all check-python
+.PHONY: help env reproduce test test-full bench bench-shapes pair tiny-pair router author-records doctor lab notebooks readme lint clean clean-all check-python
 
 help: ## list the targets
 	@echo "make TARGET [PROFILE=$(PROFILE)] [VENV=folder, or VENV= for the active environment] [PYTHON=$(PYTHON)]"
@@ -54,6 +54,9 @@ bench-shapes: $(READY) ## seconds and memory of recording at the paper's model s
 
 doctor: $(READY) ## what this machine lacks for PROFILE: packages, GPUs, kernels, memory, models, minutes
 	@$(PY) -m speclab doctor --profile $(PROFILE) $(ARGS)
+
+lab: $(READY) ## open JupyterLab on the notebooks; ARGS="--no-browser --port=8890"
+	@$(PY) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(ARGS)
 
 author-records: $(READY) ## fetch the node records that the paper's authors published into data/runs/author-records (checked by their git ids; needs a network)
 	@$(PY) -m speclab authors $(ARGS)
