@@ -7,6 +7,7 @@ the rules of its version 1.2, where `010` is 10, `1:30` and `yes` are text.
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,8 @@ def parse_yaml(text: str) -> Any:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     _check_characters(value)
+    if any("\0" in text for text in _texts(value)):
+        raise ValueError("a character that no text has (NUL)")
     return value
 
 
@@ -113,6 +116,8 @@ def read_yaml(path: Path | str, do: str) -> Any:
 def parse_json(text: str | bytes) -> Any:
     """A JSON text as plain values. ValueError (one line, without the file's name)."""
     try:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8-sig")
         value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_number)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
@@ -182,17 +187,30 @@ def is_whole_text(text: str) -> bool:
 
 
 def _check_characters(value: Any) -> None:
-    if isinstance(value, str) and not is_whole_text(value):
-        raise ValueError(f"half a character (a lone surrogate) in {_short(value)}")
+    for text in _texts(value):
+        if not is_whole_text(text):
+            raise ValueError(f"half a character (a lone surrogate) in {_short(text)}")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in a value, also the names."""
+    if isinstance(value, str):
+        yield value
     if isinstance(value, dict):
         for name, inner in value.items():
-            _check_characters(name)
-            _check_characters(inner)
+            yield name
+            yield from _texts(inner)
     elif isinstance(value, list):
         for inner in value:
-            _check_characters(inner)
+            yield from _texts(inner)
 
 
 def _short(text: str) -> str:
     """A text as it is quoted in a message, in ASCII and not long."""
     return ascii(text if len(text) <= 40 else text[:40] + "…")
+
+
+def brief(value: Any) -> str:
+    """A value as a message quotes it, however long it is."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:60]}… ({len(text)} characters)"

@@ -6,17 +6,18 @@ import dataclasses
 import difflib
 import functools
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-import yaml
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 from pydantic.dataclasses import dataclass
 
+from speclab.plain import brief, parse_yaml, read_yaml
 from speclab.prompts import DOMAINS
 from speclab.tree import Tree, check_limit, static_tree
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks" / "profiles"
+MODELS = ("target", "draft")
 
 
 def _near(name: str, allowed: list[str]) -> str:
@@ -40,7 +41,7 @@ def _words(cls: type, error: ValidationError) -> str:
         allowed = "a number is needed"
     else:
         allowed = (field and field.description) or first["msg"]
-    return f"{name}={value!r}: {allowed}"
+    return f"{name}={brief(value)}: {allowed}"
 
 
 def _checked(cls: type) -> type:
@@ -66,6 +67,17 @@ def _number(default: float, low: float, high: float) -> Any:
     return Field(
         default, ge=low, le=high, strict=isinstance(default, int), description=words
     )
+
+
+# it names folders below build/, figures/ and data/runs/
+Name = Annotated[
+    str,
+    Field(
+        pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,63}\z",
+        description="allowed are up to 64 letters, digits, '-', '_' and '.', a letter or digit "
+        "first; set `name` in the profile",
+    ),
+]
 
 
 @_checked
@@ -97,12 +109,16 @@ class Profile:
     Lengths in tokens; `budget` null means no cut; see notebooks/profiles/tiny.yaml for each.
     """
 
-    name: str
+    name: Name
     target: ModelSpec
     draft: ModelSpec
     description: str = ""
     template: Literal["none", "chat"] = "none"
-    prompts: str = "project"
+    prompts: str = Field(
+        "project",
+        min_length=1,
+        description="write project, paper, or a .jsonl file or folder of such files",
+    )
     prompts_per_domain: int = _number(50, 1, 100_000)
     domains: tuple = Field(DOMAINS, description="write a list, as domains=[math,code]")
     max_prompt_tokens: int = _number(512, 1, 131_072)
@@ -120,13 +136,22 @@ class Profile:
     # shipped recordings, a folder for each kind; relative to the repository
     traces: str | None = Field(None, description="a folder of traces is needed")
     # parameters of single notebooks that `make reproduce` sets for this pair, by their names
-    notebooks: dict = Field(default_factory=dict, repr=False)
+    notebooks: dict[str, dict] = Field(
+        default_factory=dict,
+        repr=False,
+        description="write parameters by notebook, as {11_paper_audit: {beside: tiny}}",
+    )
     notes: dict = dataclasses.field(default_factory=dict, compare=False)
 
     @field_validator("temperature", "top_p", mode="before")
     @classmethod
     def _no_truth_value(cls, value: Any) -> Any:
         return str(value) if isinstance(value, bool) else value
+
+    @field_validator("temperature")
+    @classmethod
+    def _no_sign_of_zero(cls, value: float) -> float:
+        return value + 0.0  # -0.0 is 0.0, also in the key of a run
 
     def __post_init__(self):
         check_limit("depth", self.depth)
@@ -135,9 +160,13 @@ class Profile:
             check_limit("budget", self.budget)
         for domain in self.domains:
             if domain not in DOMAINS:
-                raise ValueError(
-                    f"domains: {domain!r}: {_near(str(domain), list(DOMAINS))}"
-                )
+                near = _near(str(domain), list(DOMAINS))
+                raise ValueError(f"domains: {brief(domain)}: {near}")
+        if not self.domains or len(set(self.domains)) < len(self.domains):
+            raise ValueError(
+                f"domains={list(self.domains)}: write each once, one or more of "
+                f"{', '.join(DOMAINS)}"
+            )
 
     @property
     def tree(self) -> Tree:
@@ -158,9 +187,8 @@ def _made(cls: type, values: dict, where: str) -> Any:
     known = [f.name for f in dataclasses.fields(cls)]
     for key in values:
         if key not in known:
-            raise ValueError(
-                f"{where}: unknown parameter {key!r}: {_near(str(key), known)}"
-            )
+            near = _near(str(key), known)
+            raise ValueError(f"{where}: unknown parameter {brief(key)}: {near}")
     if cls is ModelSpec and "path" not in values:
         raise ValueError(
             f"{where}: `path` is missing: a folder, or owner/name on the hub"
@@ -174,13 +202,20 @@ def _merge(values: dict, overrides: dict) -> dict:
     """
     for key, value in overrides.items():
         head, _, tail = key.partition(".")
-        if tail and head in ("target", "draft"):
-            values[head] = {**values[head], tail: value}
+        if tail and head in MODELS:
+            values[head] = values[head] | {tail: value}
+        elif key in MODELS:
+            values[key] = _as_settings(value)
         elif key in ("dtype", "device", "backend"):
-            values |= {m: {**values[m], key: value} for m in ("target", "draft")}
+            values |= {model: values[model] | {key: value} for model in MODELS}
         else:
             values[key] = value
     return values
+
+
+def _as_settings(model: Any) -> dict:
+    """Settings of a model; a path alone stands for {path: …}."""
+    return model if isinstance(model, dict) else {"path": model}
 
 
 def load_profile(name: str | Path, overrides: dict | None = None) -> Profile:
@@ -190,20 +225,16 @@ def load_profile(name: str | Path, overrides: dict | None = None) -> Profile:
     path = (
         Path(name) if str(name).endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
     )
-    if not path.is_file():
+    if not path.exists():
         near = _near(str(name), profile_names())
-        raise ValueError(f"profile={str(name)!r}: {near} or a YAML file")
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path}: not valid YAML: {error}") from error
-    if not isinstance(values, dict) or not {"target", "draft"} <= set(values):
+        raise ValueError(f"profile={brief(str(name))}: {near} or a YAML file")
+    values = read_yaml(path, f"write it as {FOLDER.name}/tiny.yaml is written")
+    if not isinstance(values, dict) or not set(MODELS) <= set(values):
         raise ValueError(f"{path}: a profile needs at least `target` and `draft`")
+    values |= {model: _as_settings(values[model]) for model in MODELS}
     values = {"name": path.stem} | _merge(values, overrides or {})
-    for model in ("target", "draft"):
-        given = values[model]
-        given = given if isinstance(given, dict) else {"path": given}
-        values[model] = _made(ModelSpec, given, f"{path.name}: {model}")
+    for model in MODELS:
+        values[model] = _made(ModelSpec, values[model], f"{path.name}: {model}")
     return _made(Profile, values, path.name)
 
 
@@ -212,13 +243,18 @@ def parse_overrides(items: list[str]) -> dict:
     found = {}
     for item in items:
         key, equals, value = item.partition("=")
+        key = key.strip()
         if not equals or not key:
-            raise ValueError(f"--set {item!r}: write KEY=VALUE, as max_new_tokens=32")
-        try:
-            found[key.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError:
             raise ValueError(
-                f"--set {item!r}: the value is not YAML; "
+                f"--set {brief(item)}: write KEY=VALUE, as max_new_tokens=32"
+            )
+        if key in found:
+            raise ValueError(f"--set {key} comes twice: write it once")
+        try:
+            found[key] = parse_yaml(value)
+        except ValueError as error:
+            raise ValueError(
+                f"--set {brief(item)}: the value is not YAML ({error}); "
                 "write it as max_new_tokens=32 or domains=[math,code]"
             ) from None
     return found

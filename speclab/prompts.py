@@ -14,13 +14,16 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from speclab.plain import brief, parse_json
+
 DOMAINS = ("code", "math", "reasoning", "chat")
 TEMPLATES = ("none", "chat")
 MATH_PROMPT = (
     "Solve as a math problem. Show all intermediate steps.\nProblem: {}\nSolution:"
 )
 REASONING_PROMPT = "Show your reasoning step by step.\nQ: {}\nA:"
-PROJECT_PROMPTS = Path(__file__).resolve().parent.parent / "data" / "prompts"
+REPOSITORY = Path(__file__).resolve().parent.parent
+PROJECT_PROMPTS = REPOSITORY / "data" / "prompts"
 # environment variable: a folder with copies of the hub sets, <folder>/<owner>/<name>
 MIRROR = "SPECLAB_DATASETS"
 FIELDS = ("prompt_id", "domain", "prompt")
@@ -119,11 +122,11 @@ def _check_known(argument: str, value: str, allowed: Sequence[str]) -> None:
 def _parse(line: bytes, where: str, optional: Sequence[str] = ()) -> Prompt:
     fields = ", ".join(FIELDS)
     try:
-        row = json.loads(line)
+        row = parse_json(line)
     except ValueError as error:
         raise ValueError(
             f"{where}: not valid JSON ({error}); write one object with {fields} on each line"
-        ) from error
+        ) from None
     if not isinstance(row, dict):
         raise ValueError(
             f"{where}: a {type(row).__name__} came; write an object with {fields}"
@@ -131,13 +134,14 @@ def _parse(line: bytes, where: str, optional: Sequence[str] = ()) -> Prompt:
     missing, unknown = set(FIELDS) - set(optional) - set(row), set(row) - set(FIELDS)
     for problem, names in (("missing", missing), ("unknown", unknown)):
         if names:
+            named = ", ".join(sorted(names))[:80]
             raise ValueError(
-                f"{where}: {problem} field {', '.join(sorted(names))}; the fields are {fields}"
+                f"{where}: {problem} field {named}; the fields are {fields}"
             )
     for field, value in row.items():
         if not isinstance(value, str) or not value.strip():
             raise ValueError(
-                f"{where}: {field} is {value!r}; it must be text that is not empty"
+                f"{where}: {field} is {brief(value)}; it must be text that is not empty"
             )
     if "domain" in row:
         _check_known(f"{where}: domain", row["domain"], DOMAINS)
@@ -152,15 +156,9 @@ def read_prompts(path: Path | str, optional: Sequence[str] = ()) -> list[Prompt]
     unknown or empty field, an unknown domain, or an id used twice. optional: fields that may be
     missing (a missing domain is "").
     """
-    path, found = Path(path), {}
-    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
-    if not files or not files[0].is_file():
-        raise ValueError(
-            f"no prompts at {path}: use 'project', 'paper', an existing .jsonl file, "
-            "or a folder that holds some"
-        )
-    for file in files:
-        for number, line in enumerate(file.read_bytes().splitlines(), start=1):
+    found = {}
+    for file in _prompt_files(Path(path)):
+        for number, line in enumerate(_lines(file), start=1):
             if not line.strip():
                 continue
             where = f"{file}, line {number}"
@@ -168,10 +166,30 @@ def read_prompts(path: Path | str, optional: Sequence[str] = ()) -> list[Prompt]
             _, taken_by = found.setdefault(prompt.prompt_id, (prompt, where))
             if taken_by != where:
                 raise ValueError(
-                    f"{where}: prompt_id {prompt.prompt_id!r} is taken by {taken_by}; "
+                    f"{where}: prompt_id {brief(prompt.prompt_id)} is taken by {taken_by}; "
                     "give each its own"
                 )
     return [prompt for prompt, _ in found.values()]
+
+
+def _prompt_files(path: Path) -> list[Path]:
+    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+    if not files or not files[0].exists():
+        raise ValueError(
+            f"no prompts at {path}: use 'project', 'paper', an existing .jsonl file, "
+            "or a folder that holds some"
+        )
+    return files
+
+
+def _lines(file: Path) -> list[bytes]:
+    try:
+        return file.read_bytes().splitlines()
+    except OSError as error:
+        raise ValueError(
+            f"{file}: prompts cannot be read ({error.strerror or error}); name a .jsonl file, or "
+            "a folder that holds some"
+        ) from None
 
 
 def _hub_rows(hub_set: HubSet) -> Iterator[dict]:
@@ -223,8 +241,8 @@ def load_prompts(
 
     source: "project" (data/prompts), "paper" (the four hub sets of arXiv:2604.14682, exact text and
     order; read from the hub, or from the folder that SPECLAB_DATASETS names), or a .jsonl file or
-    folder for `read_prompts`. Raises ValueError if a set cannot be read or holds fewer prompts than
-    asked.
+    folder for `read_prompts`, relative to the repository. Raises ValueError if a set cannot be read
+    or holds fewer prompts than asked.
     """
     if not isinstance(per_domain, int) or per_domain < 1:
         raise ValueError(
@@ -239,7 +257,9 @@ def load_prompts(
         _check_known("domain", domain, DOMAINS)
     everything = []
     if source != "paper":
-        everything = read_prompts(PROJECT_PROMPTS if source == "project" else source)
+        everything = read_prompts(
+            PROJECT_PROMPTS if source == "project" else REPOSITORY / source
+        )
     chosen = []
     for domain in domains:
         offered = (prompt for prompt in everything if prompt.domain == domain)

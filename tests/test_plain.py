@@ -54,6 +54,7 @@ def test_yaml_has_the_scalars_of_its_version_1_2(text, value):
         ("[" * 5000, "nested too deeply"),
         ('"\\ud800"', "half a character (a lone surrogate) in '\\ud800'"),
         ("\x00", "special characters are not allowed"),
+        ('{a: ["b\\0"]}', "a character that no text has (NUL)"),
     ],
 )
 def test_yaml_that_is_refused_says_where_in_one_line(text, words):

@@ -157,6 +157,73 @@ def test_overrides_are_read_from_the_command_line():
     }
     with pytest.raises(ValueError, match="KEY=VALUE"):
         parse_overrides(["gamma"])
+    with pytest.raises(ValueError, match="--set gamma comes twice: write it once"):
+        parse_overrides(["gamma=1", "gamma =2"])
+
+
+SHORT = "target: a\ndraft: {path: b, dtype: float16}\n"
+
+
+def test_a_path_alone_takes_overrides_too(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(SHORT)
+    both = load_profile(path, {"device": "cpu", "target.dtype": "float32"})
+    assert (both.target.path, both.target.device) == ("a", "cpu")
+    assert (both.target.dtype, both.draft.dtype) == ("float32", "float16")
+    assert load_profile(path, {"draft": "c"}).draft.dtype == "auto"
+    with pytest.raises(ValueError, match=r"mine\.yaml: target: unknown parameter 'x'"):
+        load_profile(path, {"target.x": 1})
+
+
+def test_zero_has_no_sign():
+    signed = load_profile("tiny", {"temperature": -0.0})
+    assert str(signed.temperature) == "0.0"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("domains: [1]", "domains: 1: allowed are code, math"),
+        ("domains: []", "domains=[]: write each once"),
+        ("domains: [code, code]", "domains=['code', 'code']: write each once"),
+        ("domains: {code: 1}", "write a list, as domains=[math,code]"),
+        ("prompts:", "prompts=None: write project, paper, or a .jsonl file"),
+        ("prompts: 5", "prompts=5: write project"),
+        ("prompts: [a]", "prompts=['a']: write project"),
+        ("prompts: ''", "prompts='': write project"),
+        ("name: 5", "name=5: allowed are up to 64 letters"),
+        ("name: " + "a" * 99, "(101 characters): allowed are up to 64 letters"),
+        ("name: ../../..", "name='../../..': allowed are"),
+        ("name: /tmp/x", "name='/tmp/x': allowed are"),
+        ("name: ..", "name='..': allowed are"),
+        ('name: "a\\n"', r"name='a\n': allowed are"),
+        ("temperature: " + "1" * 400, "line 3: a number of 400 digits"),
+        ("temperature: 1e999", "temperature=inf: allowed are numbers"),
+        ("temperature: yes", "temperature='yes': a number is needed"),
+        ("position_bin: 1:30", "position_bin='1:30': a whole number is needed"),
+        ("seed: true", "seed=True: a whole number is needed"),
+        ("notebooks: {a: 5}", "notebooks=5: write parameters by notebook"),
+        ("traces: 5", "traces=5: a folder of traces is needed"),
+        ("seed: 1\nseed: 2", "line 4: 'seed' comes twice"),
+        ("notes: &a {}\nnotebooks: *a", "line 4: aliases are not read here"),
+        ('description: "\\udc00"', "half a character"),
+    ],
+)
+def test_a_bad_line_is_named_in_one_line(tmp_path, line, words):
+    path = tmp_path / "mine.yaml"
+    path.write_text(SHORT + line)
+    with pytest.raises(ValueError, match=re.escape(words)) as error:
+        load_profile(path)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 400
+
+
+def test_a_profile_that_cannot_be_read_is_named(tmp_path):
+    folder = tmp_path / "mine.yaml"
+    folder.mkdir()
+    with pytest.raises(ValueError, match=r"mine\.yaml cannot be read \(Is a directory"):
+        load_profile(folder)
+    with pytest.raises(ValueError, match=r"profile='no\.yaml': allowed are"):
+        load_profile("no.yaml")
 
 
 @pytest.mark.parametrize(

@@ -193,6 +193,13 @@ def test_folder_is_read_whole_and_ids_are_unique_across_its_files(tmp_path):
             "did you mean 'math'",
         ),
         (line("a"), "prompt_id 'a' is taken by .*mine.jsonl, line 1"),
+        (line("\ud800"), r"not valid JSON \(half a character"),
+        (line("x", prompt="a\udfff"), r"not valid JSON \(half a character"),
+        (line("x", prompt=float("nan")), r"not valid JSON \(NaN is no JSON number"),
+        ('{"prompt_id": "x", "prompt_id": "y"}', r".*'prompt_id' comes twice"),
+        ("[" * 100_000, r"not valid JSON \(it is nested too deeply"),
+        (line("x" * 500, "maths"), "domain 'maths' is unknown"),
+        (line(["x"] * 500), r"prompt_id is \['x', .*… \(2500 characters\)"),
     ],
 )
 def test_a_broken_line_is_named_with_its_file_and_number(tmp_path, bad, message):
@@ -205,6 +212,28 @@ def test_bytes_that_are_not_utf8_are_named_too(tmp_path):
     path.write_bytes(line().encode() + b"\n" + b'{"prompt": "\xff"}\n')
     with pytest.raises(ValueError, match=r"mine\.jsonl, line 2: not valid JSON"):
         read_prompts(path)
+
+
+def test_prompts_that_cannot_be_read_are_named(tmp_path):
+    (tmp_path / "mine.jsonl").mkdir()
+    with pytest.raises(ValueError, match=r"mine\.jsonl: prompts cannot be read \(Is a"):
+        read_prompts(tmp_path)
+    (tmp_path / "mine.jsonl").rmdir()
+    (tmp_path / "mine.jsonl").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="no prompts at"):
+        read_prompts(tmp_path / "mine.jsonl")
+
+
+def test_a_relative_name_in_a_profile_is_read_from_the_repository(
+    tmp_path, monkeypatch
+):
+    write(tmp_path, line())
+    (tmp_path / "away").mkdir()
+    monkeypatch.chdir(tmp_path / "away")
+    monkeypatch.setattr("speclab.prompts.REPOSITORY", tmp_path)
+    assert [p.prompt_id for p in load_prompts("mine.jsonl", 1, ("code",))] == ["a"]
+    write(tmp_path / "away", line("b"))
+    assert [p.prompt_id for p in load_prompts("mine.jsonl", 1, ("code",))] == ["a"]
 
 
 def test_arguments_are_checked(tmp_path):

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import save_random_llama
 
-from speclab import pairs, runs, traces
+from speclab import pairs, prompts, runs, traces
 from speclab.__main__ import main
 from speclab.files import SCHEMAS, RunError
 from speclab.pairs import ModelsMissing
@@ -68,6 +68,7 @@ def at(root):
     patch.chdir(root)
     for module in (runs, traces, pairs):
         patch.setattr(module, "ROOT", root)
+    patch.setattr(prompts, "REPOSITORY", root)
     patch.setattr(runs, "RUNS", root / "data" / "runs")
     traces.say_once.cache_clear()
     return _Undone(patch)
