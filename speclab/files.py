@@ -1,6 +1,7 @@
-"""Part files of a run: schemas, atomic writing, checksums.
+"""Files of a run: schemas, atomic writing, checksums.
 
-A block counts once its marker stands beside its two Parquet files.
+A block counts once its marker stands beside its two Parquet files. Markers and manifests are
+sealed: they hold the checksums of the tables and one of themselves, so that no changed bit is read.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import FileLock
 
+from speclab.plain import read_json
 from speclab.prompts import EncodedPrompt
 
 SCHEMA_VERSION = 1
@@ -54,6 +56,8 @@ NODES = WHO | {
     "target_rank": I32,
     "best_path": pa.bool_(),
 }
+# markers of kits before 0.2, which were not sealed
+UNSEALED = {"prompts", "time_s", "pair", "peak_bytes", "max_packed_tokens", "sha256"}
 META = {"speclab_schema": str(SCHEMA_VERSION)}
 SCHEMAS = {"trace": pa.schema(TRACE, META), "nodes": pa.schema(NODES, META)}
 
@@ -62,6 +66,28 @@ class RunError(RuntimeError):
     """A run could not be recorded or read; the message says what to do, and what was recorded is
     kept.
     """
+
+
+class Damaged(RunError):
+    """A file of a finished run is not what was written; recording again mends it from its parts."""
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 (hex) of a file's content."""
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def sealed(facts: dict) -> dict:
+    """Facts with `seal`, the SHA-256 of the others as JSON."""
+    plain = {name: value for name, value in facts.items() if name != "seal"}
+    text = json.dumps(plain, sort_keys=True, default=str)
+    return plain | {"seal": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def is_sealed(facts: dict) -> bool:
+    """Whether sealed facts are those that were written."""
+    return facts.get("seal") == sealed(facts)["seal"]
 
 
 @contextlib.contextmanager
@@ -129,10 +155,7 @@ def part_file(folder: Path, index: int, name: str) -> Path:
 
 def _hashes(folder: Path, index: int) -> dict[str, str]:
     files = {name: part_file(folder, index, f"{name}.parquet") for name in SCHEMAS}
-    return {
-        name: hashlib.sha256(file.read_bytes()).hexdigest()
-        for name, file in files.items()
-    }
+    return {name: sha256_of(file) for name, file in files.items()}
 
 
 def write_part(
@@ -149,7 +172,7 @@ def write_part(
         table = _table(name, prompts, [getattr(r, name) for r in recorded])
         path = part_file(folder, index, f"{name}.parquet")
         written(path, lambda p, table=table: pq.write_table(table, p))
-    text = json.dumps(facts | {"sha256": _hashes(folder, index)})
+    text = json.dumps(sealed(facts | {"sha256": _hashes(folder, index)}))
     written(part_file(folder, index, "json"), lambda p: p.write_text(text))
 
 
@@ -162,8 +185,9 @@ def part_facts(folder: Path, index: int) -> dict | None:
         return None
     reason = "a checksum differs"
     try:
-        facts = json.loads(marker.read_text())
-        if facts["sha256"] == _hashes(folder, index):
+        facts = read_json(marker, "remove it")
+        whole = is_sealed(facts) or set(facts) == UNSEALED
+        if whole and facts["sha256"] == _hashes(folder, index):
             return facts
     except (OSError, ValueError, KeyError) as error:
         reason = f"{type(error).__name__}: {error}"

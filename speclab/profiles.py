@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from speclab.plain import brief, parse_yaml, read_yaml
 from speclab.prompts import DOMAINS
-from speclab.tree import Tree, check_limit, static_tree
+from speclab.tree import Tree, static_tree
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks" / "profiles"
@@ -64,9 +64,7 @@ def _checked(cls: type) -> type:
 
 def _number(default: float, low: float, high: float) -> Any:
     words = f"allowed are numbers from {low} to {high}"
-    return Field(
-        default, ge=low, le=high, strict=isinstance(default, int), description=words
-    )
+    return Field(default, ge=low, le=high, strict=True, description=words)
 
 
 # it names folders below build/, figures/ and data/runs/
@@ -87,7 +85,8 @@ class ModelSpec:
     """
 
     path: str = Field(
-        min_length=1, description="a folder, or owner/name on the hub, is needed"
+        pattern=r"\A\S(.{0,500}\S)?\z",
+        description="a folder, or owner/name on the hub, is needed",
     )
     revision: str | None = None
     # auto: float32 on a CPU, float16 on a GPU
@@ -95,7 +94,7 @@ class ModelSpec:
     # auto: the first GPU, else the CPU
     device: str = Field(
         "auto",
-        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
+        pattern=r"\A(auto|cpu|cuda(:[0-9]{1,3})?)\z",
         description="allowed are auto, cpu, cuda, cuda:0, cuda:1, …",
     )
     # kernel of a GPTQ model; auto: GPTQModel's own choice; torch works everywhere, slowly
@@ -134,7 +133,9 @@ class Profile:
     block_prompts: int = _number(10, 1, 1024)
     max_packed_tokens: int = _number(2048, 1, 1_000_000)
     # shipped recordings, a folder for each kind; relative to the repository
-    traces: str | None = Field(None, description="a folder of traces is needed")
+    traces: str | None = Field(
+        None, min_length=1, description="a folder of traces is needed"
+    )
     # parameters of single notebooks that `make reproduce` sets for this pair, by their names
     notebooks: dict[str, dict] = Field(
         default_factory=dict,
@@ -143,21 +144,13 @@ class Profile:
     )
     notes: dict = dataclasses.field(default_factory=dict, compare=False)
 
-    @field_validator("temperature", "top_p", mode="before")
-    @classmethod
-    def _no_truth_value(cls, value: Any) -> Any:
-        return str(value) if isinstance(value, bool) else value
-
     @field_validator("temperature")
     @classmethod
     def _no_sign_of_zero(cls, value: float) -> float:
         return value + 0.0  # -0.0 is 0.0, also in the key of a run
 
     def __post_init__(self):
-        check_limit("depth", self.depth)
-        check_limit("branches", self.branches)
-        if self.budget is not None:
-            check_limit("budget", self.budget)
+        static_tree(self.depth, self.branches, self.budget)  # says what is too much
         for domain in self.domains:
             if domain not in DOMAINS:
                 near = _near(str(domain), list(DOMAINS))

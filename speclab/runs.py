@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 from tqdm import tqdm
@@ -27,9 +28,12 @@ from speclab import traces
 from speclab.files import (
     SCHEMA_VERSION,
     SCHEMAS,
+    Damaged,
     RunError,
     part_facts,
     part_file,
+    sealed,
+    sha256_of,
     write_part,
     written,
 )
@@ -95,26 +99,41 @@ class Run:
     manifest: dict
 
     def table(self, name: str) -> pa.Table:
-        """`trace` or `nodes` as it stands in its file. RunError when that is damaged."""
+        """`trace` or `nodes` as it stands in its file. Damaged where it is not what was written."""
         path = self.folder / f"{name}.parquet"
-        if not path.is_file():
-            raise RunError(
-                f"{self.folder}: no {path.name}; record this run again (python -m speclab record)"
-            )
         try:
             table = pq.read_table(path)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise RunError(
-                f"{path} is damaged ({error}); remove manifest.json and record this run again: "
-                "whole parts are kept"
-            ) from error
+        except (pa.ArrowException, OSError) as error:
+            said = " ".join(str(error).split())
+            raise Damaged(f"{path} is damaged ({said}); {traces.MEND}") from None
         version = (table.schema.metadata or {}).get(b"speclab_schema", b"none").decode()
         if version != str(SCHEMA_VERSION):
             raise RunError(
                 f"{path}: schema version {version}, this kit reads {SCHEMA_VERSION}; "
                 "record this run again"
             )
+        if table.num_rows != self.manifest["rows"][name]:
+            raise Damaged(
+                f"{path}: {table.num_rows} rows, the manifest says "
+                f"{self.manifest['rows'][name]}; {traces.MEND}"
+            )
+        self._check_ids(path, table)
         return table
+
+    def _check_ids(self, path: Path, table: pa.Table) -> None:
+        """Damaged where a token is none of the pair's."""
+        said = self.manifest["pair"]["shared_vocabulary"]
+        for name in {"token", "target_top", "draft_top", "top_draft_ids"} & {
+            *table.column_names
+        }:
+            column = table[name]
+            ids = pc.list_flatten(column) if pa.types.is_list(column.type) else column
+            ends = pc.min_max(ids).as_py()
+            if len(ids) and not 0 <= ends["min"] <= ends["max"] < said:
+                raise Damaged(
+                    f"{path}: {name} has ids from {ends['min']} to {ends['max']}, the pair has "
+                    f"0 to {said - 1}; {traces.MEND}"
+                )
 
     @cached_property
     def trace(self) -> pd.DataFrame:
@@ -128,8 +147,8 @@ class Run:
 
 
 def load_run(folder: str | Path) -> Run:
-    """A finished run, or a packed trace, from its folder. RunError when it is not finished, or
-    damaged.
+    """A finished run, or a packed trace, from its folder, its tables held against the checksums in
+    its manifest. RunError when it is not finished, Damaged when it is not as it was written.
     """
     path = Path(folder) / "manifest.json"
     if not path.is_file():
@@ -138,8 +157,7 @@ def load_run(folder: str | Path) -> Run:
             f"record it (python -m speclab record --out {folder})"
         )
     manifest = traces.read_manifest(path.parent)
-    if "files" in manifest:  # packed
-        traces.check_whole(path.parent, manifest)
+    traces.check_whole(path.parent, manifest)
     return Run(path.parent, manifest)
 
 
@@ -252,19 +270,18 @@ def _record_parts(
     return facts
 
 
-def _assemble(folder: Path, count: int) -> dict[str, int]:
-    """All parts as one file each, row groups by block; returns the rows."""
-    rows = {}
+def _assemble(folder: Path, count: int) -> tuple[dict[str, int], dict[str, str]]:
+    """All parts as one file each, row groups by block; returns rows by table, SHA-256 by file."""
+    rows, files = {}, {}
     for name, schema in SCHEMAS.items():
         tables = [
             pq.read_table(part_file(folder, i, f"{name}.parquet")) for i in range(count)
         ]
         whole = pa.concat_tables(tables).replace_schema_metadata(schema.metadata)
-        written(
-            folder / f"{name}.parquet", lambda p, whole=whole: pq.write_table(whole, p)
-        )
-        rows[name] = whole.num_rows
-    return rows
+        path = folder / f"{name}.parquet"
+        written(path, lambda p, whole=whole: pq.write_table(whole, p))
+        rows[name], files[path.name] = whole.num_rows, sha256_of(path)
+    return rows, files
 
 
 def _manifest(
@@ -274,6 +291,7 @@ def _manifest(
     cuts: list[int],
     parts: list[dict],
     rows: dict[str, int],
+    files: dict[str, str],
 ) -> dict:
     """What a run says of itself; cuts: tokens cut from the prompts that were too long."""
     times = [part["time_s"] for part in parts]
@@ -285,6 +303,7 @@ def _manifest(
         "pair": parts[0]["pair"],
         "weights": pair_digests(profile),
         "rows": rows,
+        "files": files,
         "prompts": len(prompts),
         "prompts_cut": len(cuts),
         "tokens_cut": sum(cuts),
@@ -348,9 +367,9 @@ def record_run(
             parts = _record_parts(
                 job, folder, engine or partial(in_process, pair=pair), progress
             )
-            rows = _assemble(folder, len(blocks))
-            manifest = _manifest(profile, key, prompts, cuts, parts, rows)
-            text = json.dumps(manifest, indent=1, default=str)
+            rows, files = _assemble(folder, len(blocks))
+            manifest = _manifest(profile, key, prompts, cuts, parts, rows, files)
+            text = json.dumps(sealed(manifest), indent=1, default=str)
             written(folder / "manifest.json", lambda path: path.write_text(text))
     except Timeout:
         raise RunError(
@@ -412,21 +431,22 @@ def load_or_record(
     """The recorded run of (profile, kind): from data/runs, else from a shipped trace of its key,
     else recorded now by `engine` (with a progress bar).
 
-    RunError for a trace that is damaged. ModelsMissing where it has to be recorded and the models
-    are not there.
+    A recorded run that is damaged is said and mended from its parts; RunError for a trace that is
+    damaged. ModelsMissing where it has to be recorded and the models are not there.
     """
     prompts = profile_prompts(profile)
     found = _recorded(profile, kind, prompts)
     if found:
         return found
     asked = of_kind(profile, kind)
+    folder = RUNS / _name(profile.name, kind, run_key(asked, prompts))
     misfit = _misfit(asked, kind, prompts)
-    _check_models(asked, kind, misfit)
+    if not (folder / "parts").is_dir():
+        _check_models(asked, kind, misfit)
     if misfit:
         traces.say_once(f"{misfit}: recording")
     same = kind in SAME_TEXT and _recorded(profile, SAME_TEXT[kind], prompts)
     texts = texts_of(same) if same else None
-    folder = RUNS / _name(profile.name, kind, run_key(asked, prompts))
     return record_run(asked, folder, texts=texts, engine=engine, prompts=prompts)
 
 
@@ -440,7 +460,11 @@ def _recorded(profile: Profile, kind: str, prompts: list[Prompt]) -> Run | None:
     for name in (kind, *KINDS):
         folder = RUNS / _name(profile.name, name, key)
         if (folder / "manifest.json").is_file():
-            return load_run(folder)
+            try:
+                return load_run(folder)
+            except Damaged as error:
+                print(f"{error}: doing that now", file=sys.stderr)
+                return None
     folder = traces.find(traces.shipped(profile), key, kind)
     if folder is None:
         return None
@@ -452,8 +476,11 @@ def _recorded(profile: Profile, kind: str, prompts: list[Prompt]) -> Run | None:
 
 
 def _misfit(asked: Profile, kind: str, prompts: list[Prompt]) -> str:
-    """What the shipped trace of this kind has otherwise than asked; "" where there is none."""
-    folder = traces.near(traces.shipped(asked), kind)
+    """What the shipped trace of this kind has otherwise than asked; "" where none is shipped."""
+    shipped = traces.shipped(asked)
+    if not shipped and asked.traces:
+        return f"no trace in {asked.traces}, which {asked.name} names"
+    folder = traces.near(shipped, kind)
     if folder is None:
         return ""
     digest = prompts_digest(prompts)

@@ -5,7 +5,6 @@ Such a folder holds manifest.json (written last; it names the checksums of the t
 trace.parquet, nodes.parquet and README.md, the card.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -16,7 +15,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from speclab.files import F32, SCHEMA_VERSION, SCHEMAS, RunError, written
+from speclab.files import (
+    F32,
+    SCHEMA_VERSION,
+    SCHEMAS,
+    Damaged,
+    RunError,
+    is_sealed,
+    sealed,
+    sha256_of,
+    written,
+)
+from speclab.plain import brief, read_json
 from speclab.profiles import ROOT, Profile, load_profile, profile_names
 
 if TYPE_CHECKING:
@@ -28,7 +38,10 @@ CARD = "README.md"
 TABLES = tuple(f"{name}.parquet" for name in SCHEMAS)
 NAMES = {"manifest.json", CARD, *TABLES}
 NEEDED = {"schema", "key", "profile", "rows", "prompts", "prompt_set"}
-MEND = "fetch the folder again, or remove it to record"
+MEND = (
+    "a run: record it again, it is mended from its parts; a trace: fetch its folder again, or "
+    "remove it to record"
+)
 
 
 @cache
@@ -41,42 +54,43 @@ def say_once(line: str) -> None:
 
 
 def read_manifest(folder: Path) -> dict:
-    """The manifest of a run or trace; RunError when it is none, or another version's."""
+    """The manifest of a run or trace; Damaged when it is none or not as it was written, RunError
+    when it is another version's.
+    """
     path = folder / "manifest.json"
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = read_json(path, MEND)
     except ValueError as error:
-        raise RunError(f"{path} is damaged (not JSON: {error}); {MEND}") from error
-    if not isinstance(manifest, dict) or not set(manifest) >= NEEDED:
+        raise Damaged(error) from None
+    if not set(manifest) >= NEEDED:
         names = ", ".join(sorted(NEEDED))
-        raise RunError(f"{path} is no manifest (needed are {names}); {MEND}")
+        raise Damaged(f"{path} is no manifest (needed are {names}); {MEND}")
     if manifest["schema"] != SCHEMA_VERSION:
         raise RunError(
-            f"{path}: schema version {manifest['schema']}, this kit reads {SCHEMA_VERSION}; use "
-            "the kit that wrote it, or remove the folder to record"
+            f"{path}: schema version {brief(manifest['schema'])}, this kit reads "
+            f"{SCHEMA_VERSION}; use the kit that wrote it, or remove the folder to record"
         )
+    if "seal" not in manifest:
+        raise Damaged(f"{path} has no checksums (an older kit wrote it); {MEND}")
+    if not is_sealed(manifest):
+        raise Damaged(f"{path} is not as it was written (its seal is another); {MEND}")
     return manifest
 
 
 def check_whole(folder: Path, manifest: dict) -> None:
-    """RunError unless a packed trace has its card, and its tables are those that were packed."""
-    if not (folder / CARD).is_file():
+    """Damaged unless the tables are those that the manifest names; a packed trace has its card."""
+    if "licence" in manifest and not (folder / CARD).is_file():
         raise RunError(
             f"{folder}: no {CARD}, and a trace is not read without its card; {MEND}"
         )
     for name in TABLES:
         path = folder / name
         if not path.is_file():
-            raise RunError(f"{folder}: no {name}; {MEND}")
-        if _sha256(path) != manifest["files"].get(name):
-            raise RunError(
+            raise Damaged(f"{folder}: no {name}; {MEND}")
+        if sha256_of(path) != manifest["files"].get(name):
+            raise Damaged(
                 f"{path} is damaged (its SHA-256 is not the one in manifest.json); {MEND}"
             )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def shipped(profile: Profile) -> list[Path]:
@@ -176,7 +190,7 @@ def pack(run: "Run", out: Path, kind: str, licence: str | None = None) -> Path:
         sizes = {name: (half / name).stat().st_size for name in files}
         page = card(whole, sizes)
         written(half / CARD, lambda path: path.write_text(page, encoding="utf-8"))
-        content = json.dumps(whole, indent=1) + "\n"
+        content = json.dumps(sealed(whole), indent=1) + "\n"
         written(
             half / "manifest.json",
             lambda path: path.write_text(content, encoding="utf-8"),
@@ -241,11 +255,6 @@ def _packed(run: "Run", name: str, folder: Path) -> str:
     Bytes of float32 columns are stored by their place in the number, which packs 40 % better.
     """
     table, path = run.table(name), folder / f"{name}.parquet"
-    if table.num_rows != run.manifest["rows"][name]:
-        raise RunError(
-            f"{run.folder}: {table.num_rows} rows in {path.name}, the manifest says "
-            f"{run.manifest['rows'][name]}; record this run again"
-        )
     stored = dict(_stored(field) for field in table.schema)
     floats = [column for column in stored if stored[column] == F32]
     others = [column for column in stored if column not in floats]
@@ -261,7 +270,7 @@ def _packed(run: "Run", name: str, folder: Path) -> str:
         ),
         "The run itself is kept",
     )
-    return _sha256(path)
+    return sha256_of(path)
 
 
 def _stored(field: pa.Field) -> tuple[str, pa.DataType]:

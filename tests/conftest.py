@@ -2,6 +2,7 @@
 tiny pair.
 """
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
+
+from speclab.files import sealed, sha256_of
 
 # a green run stays green: new examples are looked for at home; a busy machine is no failure
 settings.register_profile("ci", derandomize=True, deadline=None)
@@ -145,3 +148,13 @@ def tiny_pair():
     from speclab.profiles import load_profile
 
     return load_pair(load_profile("tiny", {"device": "cpu"}))
+
+
+def seal_again(folder, **changes):
+    """A manifest with some entries changed, and the checksums of the files as they stand now: what
+    somebody would have who changes a run on purpose.
+    """
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text()) | changes
+    files = {table.name: sha256_of(table) for table in folder.glob("*.parquet")}
+    path.write_text(json.dumps(sealed(manifest | {"files": files})))

@@ -19,6 +19,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import speclab.files as parts
+from speclab.files import part_facts, part_file
 from speclab.pairs import load_model
 from speclab.profiles import ROOT, ModelSpec
 from speclab.runs import RunError, load_run, record_run
@@ -169,8 +170,60 @@ def test_a_finished_file_that_is_damaged_is_refused(profile, random_pair, tmp_pa
     )
     path = run.folder / "nodes.parquet"
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(RunError, match=r"nodes.parquet.*record this run again"):
-        _ = load_run(run.folder).nodes
+    with pytest.raises(RunError, match=r"nodes.parquet is damaged.*record it again"):
+        load_run(run.folder)
+
+
+FLIPS = 300  # of each file
+
+
+def flipped(path, rng):
+    """A file's content with one bit turned, many times."""
+    content = path.read_bytes()
+    for _ in range(FLIPS):
+        turned = bytearray(content)
+        turned[rng.integers(len(content))] ^= 1 << int(rng.integers(8))
+        yield bytes(turned)
+
+
+@pytest.fixture
+def finished(profile, random_pair, tmp_path):
+    one = profile.replace(prompts_per_domain=1)
+    return record_run(one, tmp_path / "run", random_pair, iter)
+
+
+@pytest.mark.parametrize("name", ["trace.parquet", "nodes.parquet", "manifest.json"])
+def test_no_turned_bit_of_a_finished_run_is_read(name, finished):
+    path, refused = finished.folder / name, 0
+    for content in flipped(path, np.random.default_rng(14)):
+        path.write_bytes(content)
+        try:
+            found = load_run(finished.folder)
+        except RunError as error:
+            assert name in str(error) and "\n" not in str(error)
+            refused += 1
+        else:  # an e of a number may become an E
+            assert name == "manifest.json" and found.manifest == finished.manifest
+    assert refused >= FLIPS - 5
+
+
+@pytest.mark.parametrize("name", ["json", "trace.parquet", "nodes.parquet"])
+def test_no_turned_bit_of_a_part_is_used(name, finished, capsys):
+    path, whole = part_file(finished.folder, 0, name), part_facts(finished.folder, 0)
+    for content in flipped(path, np.random.default_rng(41)):
+        path.write_bytes(content)
+        assert part_facts(finished.folder, 0) in (None, whole)
+    assert capsys.readouterr().err.count("part 0 in") >= FLIPS - 5
+
+
+def test_a_part_of_an_older_kit_still_counts(finished):
+    marker = part_file(finished.folder, 0, "json")
+    facts = json.loads(marker.read_text())
+    del facts["seal"]
+    marker.write_text(json.dumps(facts))
+    assert part_facts(finished.folder, 0) == facts
+    marker.write_text(json.dumps(facts | {"seel": "x"}))
+    assert part_facts(finished.folder, 0) is None
 
 
 def test_a_clock_that_jumps_changes_no_byte(

@@ -3,12 +3,15 @@
 import json
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from conftest import seal_again
 
 import speclab.runs as runs
 from speclab import record
 from speclab.__main__ import main
+from speclab.files import Damaged
 from speclab.runs import RunError, load_or_record, load_run, record_run, run_key
 
 
@@ -225,8 +228,85 @@ def test_records_of_another_schema_are_refused(profile, tmp_path, random_pair):
         {"speclab_schema": "0"}
     )
     pq.write_table(table, folder / "nodes.parquet")
+    seal_again(folder)
     with pytest.raises(RunError, match="schema version 0, this kit reads 1"):
         _ = load_run(folder).nodes
+
+
+def test_tokens_that_no_model_has_are_refused(profile, tmp_path, random_pair):
+    folder = record_run(profile, tmp_path / "run", random_pair).folder
+    said = load_run(folder).manifest["pair"]["shared_vocabulary"]
+    whole = pq.read_table(folder / "trace.parquet")
+    for place, name in enumerate(["token", "top_draft_ids", "draft_top"]):
+        frame = whole.to_pandas()
+        value = [0, said] if name == "top_draft_ids" else [-1, said][place > 0]
+        frame.at[0, name] = value
+        damaged = pa.Table.from_pandas(frame, whole.schema, preserve_index=False)
+        pq.write_table(damaged, folder / "trace.parquet")
+        seal_again(folder)
+        with pytest.raises(
+            Damaged, match=rf"{name} has ids from .*, the pair has 0 to"
+        ):
+            _ = load_run(folder).trace
+    pq.write_table(whole, folder / "trace.parquet")
+    seal_again(folder)
+    assert len(load_run(folder).trace) == whole.num_rows
+
+
+def test_a_run_that_lost_rows_is_refused(profile, tmp_path, random_pair):
+    folder = record_run(profile, tmp_path / "run", random_pair).folder
+    table = pq.read_table(folder / "trace.parquet")
+    pq.write_table(table.slice(1), folder / "trace.parquet")
+    seal_again(folder)
+    with pytest.raises(Damaged, match=r"trace\.parquet: \d+ rows, the manifest says"):
+        _ = load_run(folder).trace
+
+
+def test_a_manifest_without_checksums_is_refused(profile, tmp_path, random_pair):
+    folder = record_run(profile, tmp_path / "run", random_pair).folder
+    path = folder / "manifest.json"
+    kept = {k: v for k, v in load_run(folder).manifest.items() if k != "seal"}
+    path.write_text(json.dumps(kept))
+    with pytest.raises(
+        Damaged, match=r"manifest\.json has no checksums \(an older kit"
+    ):
+        load_run(folder)
+    path.write_text(json.dumps(kept | {"seal": "0"}))
+    with pytest.raises(Damaged, match=r"manifest\.json is not as it was written"):
+        load_run(folder)
+
+
+def cut_short(path):
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "words"),
+    [
+        ("trace.parquet", lambda path: path.unlink(), "no trace.parquet"),
+        ("nodes.parquet", cut_short, "nodes.parquet is damaged"),
+        ("manifest.json", cut_short, "manifest.json is damaged (not JSON"),
+        ("manifest.json", lambda path: path.write_text("{}"), "is no manifest"),
+    ],
+)
+def test_a_damaged_run_is_said_and_mended_from_its_parts(
+    profile, tmp_path, monkeypatch, capsys, name, damage, words
+):
+    monkeypatch.setattr(runs, "RUNS", tmp_path / "runs")
+    run = load_or_record(profile)
+    before = [run.trace, run.nodes, (run.folder / "trace.parquet").read_bytes()]
+    damage(run.folder / name)
+    capsys.readouterr()
+
+    def nobody(job, indices):
+        raise AssertionError("whole parts are not recorded again")
+
+    again = load_or_record(profile, engine=nobody)
+    assert words in capsys.readouterr().err
+    assert again.trace.equals(before[0]) and again.nodes.equals(before[1])
+    assert (run.folder / "trace.parquet").read_bytes() == before[2]
+    load_or_record(profile, engine=nobody)
+    assert capsys.readouterr().err == "", "it is whole now"
 
 
 def test_an_unknown_kind_is_named(profile):

@@ -8,7 +8,7 @@ import shutil
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from conftest import save_random_llama
+from conftest import save_random_llama, seal_again
 
 from speclab import pairs, prompts, runs, traces
 from speclab.__main__ import main
@@ -125,7 +125,7 @@ def test_a_packed_run_reads_as_the_run_itself_and_is_smaller(kit):
         assert packed.table(name).schema.equals(schema, check_metadata=True)
         sizes = [(f / f"{name}.parquet").stat().st_size for f in (folder, run.folder)]
         assert sizes[0] < sizes[1]
-    kept = set(run.manifest) - {"profile"}
+    kept = set(run.manifest) - {"profile", "files", "seal"}
     assert {name: packed.manifest[name] for name in kept} == {
         name: run.manifest[name] for name in kept
     }
@@ -176,9 +176,10 @@ def test_the_command_packs_twice_and_never_over_something_else(kit, capsys):
 
 
 def test_without_a_licence_it_asks_for_one(kit, capsys):
-    path = run_of(kit, "greedy") / "manifest.json"
-    path.write_text(path.read_text().replace('"licence"', '"other"'))
-    words = ["pack", str(path.parent), "--out", str(kit / "out")]
+    folder = run_of(kit, "greedy")
+    profile = load_run(folder).manifest["profile"]
+    seal_again(folder, profile=profile | {"notes": {"other": LICENCE}})
+    words = ["pack", str(folder), "--out", str(kit / "out")]
     assert main(words) == 2
     assert "does not say the licence of the text" in capsys.readouterr().err
     assert not (kit / "out").exists()
@@ -238,14 +239,6 @@ def test_a_full_disk_keeps_the_trace_that_is_there(kit, monkeypatch):
     with pytest.raises(RunError, match=r"No space left on device\. The run itself"):
         traces.pack(run, out, "greedy")
     assert load_run(out) and [p.name for p in out.parent.iterdir()] == ["greedy"]
-
-
-def test_a_run_that_lost_rows_is_not_packed(kit):
-    folder = run_of(kit, "greedy")
-    table = pq.read_table(folder / "trace.parquet")
-    pq.write_table(table.slice(1), folder / "trace.parquet")
-    with pytest.raises(RunError, match=r"rows in trace\.parquet, the manifest says"):
-        traces.pack(load_run(folder), kit / "out", "greedy")
 
 
 # ---- reading -------------------------------------------------------------------------------------
@@ -372,6 +365,12 @@ def edit(**changes):
     return change
 
 
+def test_traces_that_are_not_where_the_profile_says_are_missed_aloud(clone):
+    away = PROFILE.replace(traces="elsewhere")
+    with pytest.raises(ModelsMissing, match="no trace in elsewhere, which small names"):
+        load_or_record(away)
+
+
 @pytest.mark.parametrize(
     ("name", "damage", "words"),
     [
@@ -380,8 +379,10 @@ def edit(**changes):
         ("nodes.parquet", lambda path: path.unlink(), "no nodes.parquet"),
         ("README.md", lambda path: path.unlink(), "no README.md, and a trace is not"),
         ("manifest.json", cut, "manifest.json is damaged (not JSON: "),
-        ("manifest.json", lambda p: p.write_bytes(b"\xff"), "is damaged (not JSON: "),
-        ("manifest.json", lambda p: p.write_text("[]"), "is no manifest (needed are"),
+        ("manifest.json", lambda p: p.write_bytes(b"\xff"), "is not text in UTF-8"),
+        ("manifest.json", lambda p: p.write_text("[]"), "an object is needed, a list"),
+        ("manifest.json", lambda p: p.write_text("{}"), "is no manifest (needed are"),
+        ("manifest.json", edit(prompts=9), "manifest.json is not as it was written"),
         ("manifest.json", edit(schema=0), "schema version 0, this kit reads 1"),
     ],
 )
