@@ -336,7 +336,7 @@ def test_the_text_of_a_trace_is_read_for_another_tree(kit, monkeypatch):
 
 def test_nothing_recorded_and_no_models_says_how_to_get_them(clone):
     shutil.rmtree(clone / "traces")
-    with pytest.raises(ModelsMissing, match="no run or trace of small, sampled, has"):
+    with pytest.raises(ModelsMissing, match="no trace in traces, which small names"):
         load_or_record(PROFILE, "sampled")
 
 
