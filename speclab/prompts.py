@@ -199,7 +199,7 @@ def _hub_rows(hub_set: HubSet) -> Iterator[dict]:
     mirror, location, revision = os.environ.get(MIRROR), hub_set.name, hub_set.revision
     if mirror:
         location, revision = (
-            str(Path(mirror).expanduser().resolve() / hub_set.name),
+            os.path.join(os.path.abspath(os.path.expanduser(mirror)), hub_set.name),
             None,
         )
         if not Path(location).is_dir():

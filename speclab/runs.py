@@ -37,6 +37,7 @@ from speclab.files import (
     write_part,
     written,
 )
+from speclab.plain import read_json
 from speclab.profiles import ROOT, ModelSpec, Profile
 from speclab.prompts import Prompt, encode_prompts, load_prompts, prompts_digest
 
@@ -390,11 +391,13 @@ def _same_run(folder: Path, key: str, profile: Profile) -> None:
         if getattr(profile, name).device == "auto" and torch.cuda.is_available():
             settings[name] = "cuda"
     path, text = folder / "settings.json", json.dumps(settings)
-    if path.is_file() and path.read_text() != text:
-        raise RunError(
-            f"{folder} holds a run with other settings; choose another folder (--out) or remove "
-            "this one"
-        )
+    if path.is_file() and path.read_bytes() != text.encode():
+        do = "choose another folder (--out) or remove this one"
+        try:
+            read_json(path, do)
+        except ValueError as error:
+            raise Damaged(error) from None
+        raise RunError(f"{folder} holds a run with other settings; {do}")
     written(path, lambda path: path.write_text(text))
 
 

@@ -179,6 +179,8 @@ def pack(run: "Run", out: Path, kind: str, licence: str | None = None) -> Path:
     manifest = run.manifest
     _check_portable(run)
     text = licence or _licence_of(manifest["profile"])
+    if not text.isprintable():
+        raise ValueError(f"licence={brief(text)}: write it in one line")
     _check_free(out, manifest["key"])
     half = out.with_name(f".{out.name}.packing")
     try:

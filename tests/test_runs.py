@@ -200,6 +200,9 @@ def test_folders_that_cannot_be_used_say_so(
     record_run(profile, tmp_path / "run", random_pair)
     with pytest.raises(RunError, match="other settings"):
         record_run(profile.replace(seed=1), tmp_path / "run", random_pair)
+    (tmp_path / "run" / "settings.json").write_text("{")
+    with pytest.raises(Damaged, match=r"settings\.json is damaged .*choose another"):
+        record_run(profile, tmp_path / "run", random_pair)
     with pytest.raises(RunError, match="no finished run"):
         load_run(tmp_path)
 

@@ -183,6 +183,8 @@ def test_without_a_licence_it_asks_for_one(kit, capsys):
     assert main(words) == 2
     assert "does not say the licence of the text" in capsys.readouterr().err
     assert not (kit / "out").exists()
+    assert main([*words, "--licence", "a\nb"]) == 2
+    assert "write it in one line" in capsys.readouterr().err
     assert main([*words, "--licence", "MIT"]) == 0
 
 
