@@ -9,15 +9,17 @@ Knows no model.
 import ast
 import gzip
 import hashlib
-import json
 import random
 import re
 import textwrap
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from speclab.drafts.prompts import ngrams
+from speclab.plain import parse_json
 from speclab.prompts import MATH_PROMPT, REASONING_PROMPT
 
 TEST_SPLITS = {
@@ -39,11 +41,31 @@ class Document:
     held_out: bool
 
 
-def read_jsonl(path: Path) -> Iterator[dict]:
-    """Rows of a .jsonl or .jsonl.gz file."""
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
+def read_jsonl(path: Path, /, **fields: type) -> Iterator[dict]:
+    """Rows of a .jsonl or .jsonl.gz file that hold `fields` of these kinds.
+
+    ValueError, which names file and row, for other rows and a file that is cut; FileNotFoundError.
+    """
+    opener, number = gzip.open if path.suffix == ".gz" else open, 0
+    try:
+        with opener(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                number += 1
+                row = parse_json(line)
+                _check_fields(row, fields)
+                yield row
+    except FileNotFoundError:
+        raise
+    except (ValueError, EOFError, OSError, zlib.error) as error:
+        raise ValueError(
+            f"{path}, row {number}: {error}; fetch the training text again"
+        ) from None
+
+
+def _check_fields(row: Any, fields: dict[str, type]) -> None:
+    for name, kind in fields.items():
+        if not isinstance(row, dict) or not isinstance(row.get(name), kind):
+            raise ValueError(f"{name} is missing, or no {kind.__name__}")
 
 
 def benchmark_ngrams(mirror: Path) -> set[tuple[str, ...]]:
@@ -58,7 +80,7 @@ def benchmark_ngrams(mirror: Path) -> set[tuple[str, ...]]:
             raise FileNotFoundError(
                 f"no test split {pattern} under {mirror}: DATA must hold train/ and hub_mirror/"
             )
-        for row in (row for file in files for row in read_jsonl(file)):
+        for row in (row for file in files for row in read_jsonl(file, **{field: str})):
             seen |= ngrams(row[field])
     return seen
 
@@ -74,13 +96,17 @@ def _turns(messages: list[tuple[str, str]], as_chat: bool) -> str:
 
 def math_rows(folder: Path) -> Iterator[tuple[str, str, str]]:
     """MATH's training problems: key, prompt, solution."""
-    for row in read_jsonl(folder / "hendrycks_math_all_train.jsonl.gz"):
+    for row in read_jsonl(
+        folder / "hendrycks_math_all_train.jsonl.gz", problem=str, solution=str
+    ):
         yield row["problem"], MATH_PROMPT.format(row["problem"]), row["solution"]
 
 
 def reasoning_rows(folder: Path) -> Iterator[tuple[str, str, str]]:
     """GSM8K's training problems: key, prompt, steps and answer."""
-    for row in read_jsonl(folder / "gsm8k_main_train.jsonl.gz"):
+    for row in read_jsonl(
+        folder / "gsm8k_main_train.jsonl.gz", question=str, answer=str
+    ):
         steps, answer = re.sub(r"<<.*?>>", "", row["answer"]).split("\n#### ")
         yield (
             row["question"],
@@ -107,10 +133,10 @@ def _functions(source: str) -> Iterator[tuple[str, str]]:
 
 def code_rows(folder: Path) -> Iterator[tuple[str, str, str]]:
     """Documented functions: key, head with its docstring, body."""
-    for row in read_jsonl(folder / "code_python_permissive.jsonl.gz"):
+    for row in read_jsonl(folder / "code_python_permissive.jsonl.gz", content=str):
         for head, body in _functions(row["content"]):
             yield head, head, body
-    for row in read_jsonl(folder / "mbpp_train_val_prompt.jsonl"):
+    for row in read_jsonl(folder / "mbpp_train_val_prompt.jsonl", text=str, code=str):
         code = row["code"].replace("\r", "").replace("\t", "    ")
         head, colon, body = (
             code.partition(":\n") if code.startswith("def ") else ("", "", "")
@@ -128,7 +154,7 @@ def _chat(folder: Path, rng: random.Random) -> Iterator[list[tuple[str, str]]]:
         "chat_topical_chat.jsonl.gz": 0.5,
     }
     for name, share in shares.items():
-        for row in read_jsonl(folder / name):
+        for row in read_jsonl(folder / name, messages=list):
             if rng.random() < share:
                 yield [(m["role"], m["content"].strip()) for m in row["messages"]]
 
@@ -163,7 +189,7 @@ def documents(data: Path, seed: int = 0) -> list[Document]:
         if not ngrams(messages[0][1]) & seen:
             text = _turns(messages, rng.random() < 0.5)
             found.append(Document("chat", text, _held_out(messages[0][1])))
-    for row in read_jsonl(folder / "prose_technical.jsonl.gz"):
+    for row in read_jsonl(folder / "prose_technical.jsonl.gz", text=str, path=str):
         found.append(
             Document("prose", row["text"][:PROSE_CHARS], _held_out(row["path"]))
         )

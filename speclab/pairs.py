@@ -3,23 +3,38 @@
 Every check fails with what to do about it.
 """
 
-import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
+from safetensors import SafetensorError, safe_open
 
 from speclab import trimmed
 from speclab.lean import LeanBody, knows
 from speclab.model import LanguageModel
+from speclab.plain import read_json
 from speclab.profiles import ROOT, ModelSpec, Profile
 
 # GPTQModel's pool asks for two workers also where there is one core
 os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")
 WEIGHTS = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
+# of a model's folder: read by the libraries, which say nothing useful (or nothing) of broken ones
+SETTINGS = (
+    "config.json",
+    "generation_config.json",
+    "quantize_config.json",
+    "model.safetensors.index.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
+MEND = "fetch the model again, whole"
 
 
 class ModelsMissing(ValueError):
@@ -71,7 +86,8 @@ def load_pair(profile: Profile) -> Pair:
         "draft": model_facts(profile.draft, draft),
         "shared_vocabulary": shared,
     }
-    return Pair(target, draft, tokenizer, _stop_ids(target.network, tokenizer), facts)
+    stops = _stop_ids(target.folder, target.network, tokenizer)
+    return Pair(target, draft, tokenizer, stops, facts)
 
 
 def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
@@ -80,7 +96,7 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
     """
     folder, device = model_folder(spec), _device(spec)
     dtype = _dtype(spec, device)
-    config = json.loads((folder / "config.json").read_text())
+    config = check_folder(folder)
     quantised = (
         "quantization_config" in config or (folder / "quantize_config.json").is_file()
     )
@@ -94,8 +110,10 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
     _check_window(network.config, context)
     network.eval().requires_grad_(False)
     head = network.get_output_embeddings()
+    with _used(folder):
+        body = LeanBody(network) if knows(network) else network.base_model
     model = LanguageModel(
-        body=LeanBody(network) if knows(network) else network.base_model,
+        body=body,
         head=head,
         vocab=head.out_features,
         dtype=dtype,
@@ -160,7 +178,64 @@ def load_tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     place = trimmed.base_folder(folder) or folder
-    return AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+    check_settings(place)
+    with _used(place, "tokenizer"):
+        return AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+
+
+# ---- is it whole ---------------------------------------------------------------------------------
+
+
+def check_folder(folder: Path) -> dict:
+    """The config.json of a model's folder, which transformers takes.
+
+    ValueError, of one line that names the file, for settings that are not JSON objects or of a
+    wrong kind, and for weights that are cut.
+    """
+    from transformers import AutoConfig
+
+    config = check_settings(folder)
+    with _used(folder):
+        AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    for file in sorted(folder.glob("*.safetensors")):
+        check_tensors(file)
+    return config
+
+
+def check_settings(folder: Path) -> dict:
+    """The config.json of a model's folder; ValueError for one of SETTINGS that is no object."""
+    there = [name for name in SETTINGS if (folder / name).is_file()]
+    found = {name: read_json(folder / name, MEND) for name in there}
+    return found.get("config.json", {})
+
+
+def check_tensors(file: Path, do: str = MEND) -> None:
+    """ValueError for a safetensors file that is cut, or none: its head tells how long it is."""
+    try:
+        with safe_open(file, "pt"):
+            pass
+    except (SafetensorError, OSError) as error:
+        said = " ".join(str(error).split())
+        raise ValueError(f"{file} is damaged or cut ({said}); {do}") from None
+
+
+@contextmanager
+def _used(folder: Path, what: str = "config.json or weights") -> Iterator[None]:
+    """Whatever a library finds wrong with a model's files is a ValueError of one line that names
+    them.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        do = f"{MEND}, or use another"
+        if isinstance(error, ImportError):
+            do = "install the package (`python -m speclab doctor` says which are missing)"
+        raise ValueError(
+            f"{folder}: its {what} cannot be used ({said}); {do}"
+        ) from error
 
 
 # ---- device, dtype, memory -----------------------------------------------------------------------
@@ -211,13 +286,18 @@ def loaded_bytes(folder: Path, dtype: torch.dtype, quantised: bool = False) -> f
     stored = weight_bytes(folder)
     if quantised:
         return stored
-    config = json.loads((folder / "config.json").read_text())
+    config = read_json(folder / "config.json", MEND)
     # the second name is that of older versions; with neither it is 16 bit, as nearly all are
     named = config.get("dtype") or config.get("torch_dtype") or "float16"
+    held = getattr(torch, str(named), None)
+    if not isinstance(held, torch.dtype):
+        raise ValueError(
+            f"{folder / 'config.json'}: dtype={named!r} is no number format of torch; {MEND}"
+        )
     joined = 0
     if trimmed.base_folder(folder):
-        joined = config["vocab_size"] * config["hidden_size"]
-    return (stored / getattr(torch, named).itemsize + joined) * dtype.itemsize
+        joined = config.get("vocab_size", 0) * config.get("hidden_size", 0)
+    return (stored / held.itemsize + joined) * dtype.itemsize
 
 
 def weight_bytes(folder: Path) -> int:
@@ -244,18 +324,19 @@ def weight_bytes(folder: Path) -> int:
 def _load_quantised(
     folder: Path, spec: ModelSpec, device: torch.device, dtype: torch.dtype
 ) -> Any:
-    from gptqmodel import BACKEND, GPTQModel
+    with _used(folder):
+        from gptqmodel import BACKEND, GPTQModel
 
-    backend = (
-        BACKEND.AUTO if spec.backend == "auto" else BACKEND(f"gptq_{spec.backend}")
-    )
-    loaded = GPTQModel.load(
-        str(folder),
-        device=str(device),
-        backend=backend,
-        dtype=dtype,
-        trust_remote_code=False,
-    )
+        backend = (
+            BACKEND.AUTO if spec.backend == "auto" else BACKEND(f"gptq_{spec.backend}")
+        )
+        loaded = GPTQModel.load(
+            str(folder),
+            device=str(device),
+            backend=backend,
+            dtype=dtype,
+            trust_remote_code=False,
+        )
     return loaded.model
 
 
@@ -265,15 +346,16 @@ def _load_plain(folder: Path, dtype: torch.dtype) -> Any:
 
     logging.disable_progress_bar()
     try:
-        network, info = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=dtype,
-            use_safetensors=True,
-            trust_remote_code=False,
-            attn_implementation="sdpa",
-            output_loading_info=True,  # looked at below: without it the error does not name
-            ignore_mismatched_sizes=True,  # the weight
-        )
+        with _used(folder):
+            network, info = AutoModelForCausalLM.from_pretrained(
+                folder,
+                dtype=dtype,
+                use_safetensors=True,
+                trust_remote_code=False,
+                attn_implementation="sdpa",
+                output_loading_info=True,  # looked at below: without it the error does not name
+                ignore_mismatched_sizes=True,  # the weight
+            )
     except ValueError as error:
         if "attention implementation" in str(
             error
@@ -295,10 +377,12 @@ def _load_trimmed(folder: Path, dtype: torch.dtype) -> Any:
                 f"{folder} reads by the embedding of {base}, which is not there; put it there"
             )
         weight_bytes(base)  # says what to do where they are missing
+        check_folder(base)
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     weights, kept = trimmed.trimmed_weights(folder, config.vocab_size)
     head = trimmed.TrimmedHead(weights[trimmed.HEAD], kept, config.vocab_size)
-    network = AutoModelForCausalLM.from_config(config)
+    with _used(folder):
+        network = AutoModelForCausalLM.from_config(config)
     network.set_output_embeddings(head)
     try:
         network.load_state_dict(weights | {"lm_head.kept": kept})
@@ -355,7 +439,8 @@ def _probe(model: LanguageModel, name: str) -> None:
     """
     root, left, right = 5, 9, 7  # token ids: one root, two siblings
     rows = torch.tensor([[root, left], [root, right]], device=model.device)
-    alone = model.network(input_ids=rows).logits[:, -1].float()
+    with _used(model.folder):
+        alone = model.network(input_ids=rows).logits[:, -1].float()
     visible = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 0, 1]], dtype=torch.bool)
     tree, cache = torch.tensor([[root, left, right]]), model.cache()
     try:
@@ -405,10 +490,16 @@ def check_vocabularies(target: Any, draft: Any, sizes: tuple[int, int]) -> int:
     return shared
 
 
-def _stop_ids(network: Any, tokenizer: Any) -> frozenset[int]:
+def _stop_ids(folder: Path, network: Any, tokenizer: Any) -> frozenset[int]:
     named = getattr(network.generation_config, "eos_token_id", None)
-    stops = {tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])}
-    return frozenset(stops - {None})
+    stops = [tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])]
+    wrong = [stop for stop in stops if not isinstance(stop, int | None)]
+    if wrong:
+        raise ValueError(
+            f"{folder / 'generation_config.json'}: eos_token_id holds {wrong[0]!r}, which is no "
+            f"token id; {MEND}"
+        )
+    return frozenset(stops) - {None}
 
 
 # ---- facts ---------------------------------------------------------------------------------------

@@ -23,7 +23,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from speclab.model import product
+from speclab.plain import brief, read_json
 
+MEND = "fetch the draft again, whole"
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
@@ -61,7 +63,12 @@ def is_trimmed(folder: Path) -> bool:
 
 
 def _config(folder: Path) -> dict:
-    return json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    path = folder / "config.json"
+    config = read_json(path, MEND)
+    for name, kind in (("kept_tokens", int), ("embedding_of", str)):
+        if not isinstance(config.get(name, kind()), kind):
+            raise ValueError(f"{path}: {name} is {brief(config[name])}; {MEND}")
+    return config
 
 
 def trimmed_weights(folder: Path, vocab: int) -> tuple[dict[str, Tensor], Tensor]:
@@ -89,18 +96,19 @@ def trimmed_weights(folder: Path, vocab: int) -> tuple[dict[str, Tensor], Tensor
 def _check_parts(folder: Path, weights: dict[str, Tensor]) -> None:
     """ValueError for a part that is missing or not of the shape that config.json asks for."""
     config = _config(folder)
-    count, width = config["kept_tokens"], config["hidden_size"]
+    count, width = config["kept_tokens"], config.get("hidden_size")
     wanted = {"kept": (count,), HEAD: (count, width)}
     if base := base_folder(folder):
         other = _config(base)
         wanted |= {
-            "embed_map": (other["hidden_size"], width),
+            "embed_map": (other.get("hidden_size"), width),
             "embed_kept": (count, width),
         }
-        if other["vocab_size"] != config["vocab_size"]:
+        here, there = (one.get("vocab_size") for one in (config, other))
+        if here != there:
             raise ValueError(
-                f"{folder} has {config['vocab_size']} tokens, {base}, which it reads by, "
-                f"{other['vocab_size']}; use the draft of this target"
+                f"{folder} has {here} tokens, {base}, which it reads by, {there}; use the draft "
+                "of this target"
             )
     for name, shape in wanted.items():
         found = tuple(weights[name].shape) if name in weights else "missing"

@@ -125,3 +125,24 @@ def test_the_overlap_report_is_reproduced():
         for source in (corpus.reasoning_rows, corpus.math_rows)
     ]
     assert counts == [4, 747]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"a": "x"}\n{"a"', "row 2: "),
+        (b'{"b": "x"}\n', "row 1: a is missing, or no str"),
+        (b'{"a": 5}\n', "row 1: a is missing, or no str"),
+        (b"[1]\n", "row 1: a is missing, or no str"),
+        (b"\xff\xfe", "row 0: "),
+        (None, "row 99: Compressed file ended"),
+    ],
+)
+def test_broken_training_text_is_named_with_its_row(tmp_path, content, words):
+    path = tmp_path / "x.jsonl.gz"
+    cut = gzip.compress(b'{"a": "x"}\n' * 99)[:-9]
+    path.write_bytes(cut if content is None else gzip.compress(content))
+    with pytest.raises(ValueError, match="fetch the training text again") as refused:
+        list(corpus.read_jsonl(path, a=str))
+    said = str(refused.value)
+    assert said.startswith(f"{path}, {words}") and "\n" not in said

@@ -2,13 +2,15 @@
 
 import copy
 import dataclasses
+import json
 import shutil
 
 import pytest
 import torch
-from conftest import save_random_llama
+from conftest import save_random_llama, save_trimmed_draft
 
-from speclab.pairs import check_fits, load_model, load_pair, model_folder
+from speclab.__main__ import main
+from speclab.pairs import SETTINGS, check_fits, load_model, load_pair, model_folder
 from speclab.profiles import ModelSpec, Profile
 
 
@@ -172,3 +174,119 @@ def test_a_model_whose_state_cannot_be_cropped_is_refused(
     monkeypatch.setattr(KVCache, "update", lambda self, *_: self.has_previous_state())
     with pytest.raises(ValueError, match="it does not run over ours"):
         load_model(ModelSpec(str(random_folders[0]), device="cpu"))
+
+
+# ---- broken folders: one line that names the file ------------------------------------------------
+
+READ = [
+    name
+    for name in SETTINGS
+    if name not in ("special_tokens_map.json", "added_tokens.json")
+]
+BROKEN = {
+    "cut": (b'{"a": [1, ', "is damaged (not JSON"),
+    "empty": (b"", "is damaged (not JSON"),
+    "bytes": (b"\xff\xfe\x00", "is not text in UTF-8"),
+    "list": (b"[]", "an object is needed, a list came"),
+    "null": (b"null", "an object is needed, a NoneType came"),
+    "number": (b"5", "an object is needed, a int came"),
+    "text": (b'"x"', "an object is needed, a str came"),
+}
+
+
+@pytest.fixture
+def copied(random_folders, tmp_path):
+    """A copy of the random target, to be broken."""
+    return shutil.copytree(random_folders[0], tmp_path / "model")
+
+
+def refused(target, draft):
+    """What loading says: one line."""
+    with pytest.raises(ValueError) as error:
+        pair_of(target, draft)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def setting(name, value):
+    """Change one entry of config.json."""
+
+    def change(folder):
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+
+    return change
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("name", READ)
+def test_a_broken_json_file_is_named(copied, random_folders, name, kind):
+    """Also those that the libraries pass over in silence, as a cut generation_config.json: it holds
+    the tokens that end a text.
+    """
+    content, words = BROKEN[kind]
+    (copied / name).write_bytes(content)
+    said = refused(copied, random_folders[1])
+    assert f"{copied / name}" in said and words in said and "fetch the model" in said
+
+
+@pytest.mark.parametrize("size", [0, 10, 2000, -1])
+def test_cut_weights_are_named(copied, random_folders, size):
+    path = copied / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:size])
+    for pair in ((copied, random_folders[1]), (random_folders[0], copied)):
+        assert f"{path} is damaged or cut" in refused(*pair)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (setting("hidden_size", "a"), "Field 'hidden_size' expected int, got str"),
+        (setting("hidden_size", -5), "hidden size (-5) is not a multiple"),
+        (setting("num_attention_heads", 0), "ZeroDivisionError"),
+        (setting("num_hidden_layers", None), "'num_hidden_layers' expected int"),
+        (setting("model_type", "nosuch"), "model type `nosuch`"),
+        (setting("dtype", "float13"), "float13"),
+        (setting("rope_parameters", 5), "rope_parameters"),
+        (setting("hidden_act", "nosuch"), "nosuch"),
+        (setting("eos_token_id", "x"), "eos_token_id"),
+        (lambda folder: (folder / "config.json").write_text("{}"), "model_type"),
+    ],
+)
+def test_a_setting_that_is_none_is_named(copied, random_folders, change, words):
+    """Raised by the libraries as half a dozen other kinds of errors, some on many lines."""
+    change(copied)
+    said = refused(copied, random_folders[1])
+    assert str(copied) in said and words in said
+
+
+@pytest.mark.parametrize("stops", ["x", ["x"], [1, "x"], {"a": 1}, [[1]]])
+def test_stops_that_are_no_token_ids_are_refused(copied, random_folders, stops):
+    path = copied / "generation_config.json"
+    path.write_text(json.dumps({"eos_token_id": stops}))
+    said = refused(copied, random_folders[1])
+    assert str(path) in said and "which is no token id" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("kept_tokens", "x"), ("embedding_of", 5), ("hidden_size", "a")]
+)
+def test_broken_settings_of_a_trimmed_draft_are_named(
+    random_folders, tmp_path, name, value
+):
+    draft = save_trimmed_draft(tmp_path / "draft", random_folders[0], (0, 1, 2, 5))
+    setting(name, value)(draft)
+    said = refused(random_folders[0], draft)
+    assert str(draft) in said and name in said
+
+
+def test_a_broken_model_is_one_line_of_the_command_and_writes_nothing(
+    copied, tmp_path, capsys
+):
+    (copied / "config.json").write_text("[]")
+    out = tmp_path / "run"
+    change = [f"target.path={copied}", f"draft.path={copied}", "device=cpu"]
+    assert main(["record", "--out", str(out), "--set", *change]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"speclab: {copied / 'config.json'}: an object is needed")
+    assert said.count("\n") == 1 and not out.exists()

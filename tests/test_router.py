@@ -417,6 +417,28 @@ def test_the_command_writes_a_router_that_loads(data, tmp_path, capsys):
     )
 
 
+def test_text_that_cannot_be_used_is_one_line_and_writes_nothing(
+    data, tmp_path, capsys
+):
+    """Before, what came after reading was a traceback: too little text, no prose, no folder."""
+    prose = data / "train" / "prose_technical.jsonl.gz"
+    jsonl(prose, [])
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    for out, words in ((tmp_path / "out", "no prose to hold out"), (taken, "taken")):
+        assert prepare.main(["--data", str(data), "--out", str(out)]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("speclab: ") and words in said and said.count("\n") == 1
+    prose.write_bytes(b"no gzip")
+    jsonl(data / "train" / "gsm8k_main_train.jsonl.gz", [])
+    assert prepare.main(["--data", str(data), "--out", str(tmp_path / "out")]) == 2
+    assert f"{prose}, row 0: Not a gzipped file" in capsys.readouterr().err
+    jsonl(prose, [])
+    assert prepare.main(["--data", str(data), "--out", str(tmp_path / "out")]) == 2
+    assert "no prompt of ['reasoning']" in capsys.readouterr().err
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 # ---- online --------------------------------------------------------------------------------------
 
 

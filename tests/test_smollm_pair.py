@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from test_decode import assert_equal_to_plain_and_replay
 from test_record import assert_equal_records
 
+from data.pairs.smollm import prepare
 from speclab import runs
 from speclab.decode import decode_prompt
 from speclab.draft import parse_shape
@@ -49,6 +50,50 @@ def pair():
 def prompts(pair):
     """One prompt a domain, in the chat template."""
     return encode_prompts(pair.tokenizer, load_prompts("project", 1), 512, "chat")
+
+
+# ---- how the draft was made ----------------------------------------------------------------------
+
+
+def test_a_step_does_not_change_what_a_later_one_has_read(tmp_path):
+    path, kept = tmp_path / "text.safetensors", tmp_path / "kept.safetensors"
+    for content in (b"one", b"two"):  # nobody has read it yet
+        prepare.settled(path, content, "kept.safetensors")
+    kept.write_bytes(b"made of it")
+    prepare.settled(path, b"two", "kept.safetensors")
+    with pytest.raises(ValueError, match=r"would change, and .*kept.safetensors was"):
+        prepare.settled(path, b"three", "kept.safetensors")
+    assert path.read_bytes() == b"two"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "files", "words"),
+    [
+        (["train"], {}, "train needs a phase: learn or distil"),
+        (["text"], {}, "text needs --data"),
+        (["write"], {}, "run the step `prompts`"),
+        (["write"], {"prompts.json": b"[1,"}, "prompts.json is damaged (not JSON"),
+        (["vocabulary"], {}, "text.safetensors is missing"),
+        (["vocabulary"], {"text.safetensors": b"cut"}, "is damaged or cut"),
+        (["export", "learn"], {}, "run `train learn` first"),
+        (["train", "learn"], {"kept.safetensors": b""}, "is damaged or cut"),
+    ],
+)
+def test_a_step_out_of_order_or_on_cut_files_is_one_line(
+    tmp_path, monkeypatch, capsys, arguments, files, words
+):
+    monkeypatch.setattr(prepare, "weight_bytes", lambda folder: 0)
+    monkeypatch.setattr(prepare, "base_embedding", lambda folder: torch.ones(9, 9))
+    monkeypatch.setattr(
+        prepare, "Draft", lambda embedding, kept: pytest.fail("kept was read")
+    )
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.setattr("sys.argv", ["prepare", *arguments, "--work", str(tmp_path)])
+    with pytest.raises(SystemExit) as stopped:
+        prepare.main()
+    said = capsys.readouterr().err
+    assert stopped.value.code == 2 and words in said and "Traceback" not in said
 
 
 # ---- files, without the weights ------------------------------------------------------------------

@@ -124,6 +124,71 @@ def test_the_command_names_what_is_missing_in_one_line(tmp_path, capsys):
     assert "DATA must hold train/ and hub_mirror/" in capsys.readouterr().err
 
 
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    """The command over made-up text, with models that train in a second: a function of its options;
+    returns the exit status.
+    """
+    text = (
+        "def add(a, b):\n    return a + b  # the sum of both, whatever they are\n" * 90
+    )
+    docs = {
+        seed: [Document("code", text + str(seed), held) for held in (0, 1)]
+        for seed in (0, 1)
+    }
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 16}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
+    monkeypatch.setattr(prepare, "documents", lambda data, seed: docs[seed])
+    monkeypatch.setattr(prepare, "SIZES", dict.fromkeys(prepare.SIZES, sizes | heads))
+    monkeypatch.setattr(prepare, "quantise", lambda *_: None)
+
+    def command(*options):
+        places = ["--data", "none", "--out", str(tmp_path / "out"), "--work"]
+        with pytest.raises(SystemExit) as stopped:
+            prepare.main([*places, str(tmp_path / "work"), *options])
+        return stopped.value.code or 0
+
+    return command
+
+
+def test_other_settings_in_the_same_folder_are_refused_and_change_nothing(
+    small, tmp_path, capsys
+):
+    assert small("--steps", "1") == 0
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*.safetensors")}
+    facts = (tmp_path / "out" / "training.json").read_text()
+    assert len(before) == 4 and json.loads(facts)["seed"] == 0
+    capsys.readouterr()
+    for options, words in (
+        (("--steps", "1", "--seed", "1"), "seed is 0 there, 1 is asked"),
+        (("--steps", "2"), "steps is 1 there, 2 is asked"),
+        (("--steps", "0"), "steps=0: allowed are whole numbers from 1"),
+        (("--seed", "-1"), "seed=-1: allowed are whole numbers from 0"),
+    ):
+        assert small(*options) == 2
+        [line] = [x for x in capsys.readouterr().err.splitlines() if "speclab" in x]
+        assert words in line
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*.safetensors")} == before
+    assert (tmp_path / "out" / "training.json").read_text() == facts
+    assert small("--steps", "1") == 0, "the same settings go on"
+
+
+def test_a_cut_checkpoint_and_a_folder_that_is_a_file_are_one_line(
+    small, tmp_path, capsys
+):
+    (tmp_path / "out").write_text("")
+    assert small("--steps", "1") == 2
+    assert f"speclab: cannot write {tmp_path / 'out'}" in capsys.readouterr().err
+    (tmp_path / "out").unlink()
+    assert small("--steps", "1") == 0
+    checkpoint = tmp_path / "work" / "target" / "checkpoint.safetensors"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+    assert small("--steps", "1") == 2
+    said = capsys.readouterr().err
+    assert f"speclab: {checkpoint} is damaged or cut" in said
+    assert "Traceback" not in said
+
+
 def test_the_end_of_a_users_turn_is_not_learned_from_the_given_step_on(
     tiny_pair, monkeypatch
 ):

@@ -2,6 +2,7 @@
 that is not finite.
 """
 
+import dataclasses
 import json
 import resource
 import signal
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from data.pairs.tiny.prepare import Stream, losses, next_token_loss
 from speclab.drafts.train import TrainConfig, learning_rate_scale, optimise
@@ -63,18 +64,22 @@ def test_the_loss_falls_and_the_log_has_one_row_a_checkpoint(tmp_path):
     assert json.loads((tmp_path / "log.json").read_text()) == log
 
 
-def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
-    whole, _ = run(tmp_path / "whole")
-    stream, calls = Stream(TOKENS, CONFIG), []
+def killed(folder):
+    """Train in a folder and stop at the sixth step: there is a checkpoint of four."""
+    stream = Stream(TOKENS, CONFIG)
 
     def killed_at_the_sixth_step(step):
-        calls.append(step)
         if step == 5:
             raise KeyboardInterrupt
         return stream.batch(step)
 
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "cut", batch=killed_at_the_sixth_step)
+        run(folder, batch=killed_at_the_sixth_step)
+
+
+def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
+    whole, _ = run(tmp_path / "whole")
+    killed(tmp_path / "cut")
     resumed, log = run(tmp_path / "cut")
     assert [row["step"] for row in log] == [3, 7]
     for name, value in whole.state_dict().items():
@@ -107,10 +112,7 @@ def test_a_checkpoint_that_cannot_be_written_says_so_and_the_last_good_one_stays
     """A limit on the size of files stands for a full disk: the file system itself refuses, in the
     middle of a file.
     """
-    run(
-        tmp_path,
-        TrainConfig(steps=4, batch=2, context=16, checkpoint_every=4, warmup_steps=2),
-    )
+    killed(tmp_path)
     good, old = (
         (tmp_path / "checkpoint.safetensors").read_bytes(),
         resource.getrlimit(resource.RLIMIT_FSIZE),
@@ -143,6 +145,75 @@ def test_a_call_killed_between_the_two_files_of_a_checkpoint_resumes_from_the_we
     resumed, again = run(tmp_path / "cut")
     assert [row["step"] for row in again] == [3, 7]
     torch.testing.assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "about", "words"),
+    [
+        ({"seed": 1}, None, "seed is 0 there, 1 is asked"),
+        ({"steps": 4}, None, "steps is 8 there, 4 is asked"),
+        (
+            {"lr_other": 1e-3, "batch": 3},
+            None,
+            "batch is 2 there, 3 is asked; lr_other",
+        ),
+        ({}, {"text": "new"}, "text is None there, new is asked"),
+    ],
+)
+def test_a_checkpoint_of_another_training_is_not_gone_on_from(
+    tmp_path, changes, about, words
+):
+    killed(tmp_path)
+    before = (tmp_path / "checkpoint.safetensors").read_bytes()
+    with pytest.raises(RunError, match=f"is of another training .{words}") as refused:
+        run(tmp_path, dataclasses.replace(CONFIG, **changes), about=about)
+    assert str(tmp_path) in str(refused.value) and "\n" not in str(refused.value)
+    assert (tmp_path / "checkpoint.safetensors").read_bytes() == before
+    more_often = dataclasses.replace(CONFIG, checkpoint_every=2)
+    assert [row["step"] for row in run(tmp_path, more_often)[1]] == [3, 5, 7]
+
+
+def test_a_checkpoint_that_does_not_say_its_settings_is_said(tmp_path, capsys):
+    """Those of older kits."""
+    killed(tmp_path)
+    path = tmp_path / "checkpoint.safetensors"
+    with safe_open(path, "pt") as opened:
+        facts = {k: v for k, v in opened.metadata().items() if k != "settings"}
+    save_file(load_file(path), path, facts)
+    assert [row["step"] for row in run(tmp_path)[1]] == [3, 7]
+    assert "does not say its settings: going on from it" in capsys.readouterr().err
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def other_tensors(path):
+    save_file({"x": torch.zeros(1)}, path, {"step": "3"})
+
+
+def other_model(path):
+    with safe_open(path, "pt") as opened:
+        save_file({"x": torch.zeros(1)}, path, opened.metadata())
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (cut, "is damaged or cut"),
+        (lambda path: path.write_bytes(b""), "is damaged or cut"),
+        (other_tensors, "is no checkpoint"),
+        (other_model, "is of another model"),
+    ],
+)
+def test_a_damaged_checkpoint_is_named_in_one_line(tmp_path, spoil, words):
+    killed(tmp_path)
+    path = tmp_path / "checkpoint.safetensors"
+    spoil(path)
+    with pytest.raises(ValueError, match="remove its folder to start anew") as refused:
+        run(tmp_path)
+    said = str(refused.value)
+    assert words in said and str(path) in said and "\n" not in said
 
 
 def test_scaled_gradients_train_to_the_same_weights_and_resume(tmp_path):
@@ -192,3 +263,5 @@ def test_too_little_text_and_bad_settings_are_named():
         Stream(TOKENS[:5], CONFIG)
     with pytest.raises(ValueError, match="batch=0: allowed are whole numbers from 1"):
         TrainConfig(steps=1, batch=0)
+    with pytest.raises(ValueError, match="seed=-1: allowed are whole numbers from 0"):
+        TrainConfig(steps=1, seed=-1)

@@ -86,12 +86,12 @@ def _sources(folder: Path) -> Iterator[tuple[str, int, Iterable[str]]]:
             MOST_OF_A_CHAT,
             (
                 row["messages"][0]["content"].strip()
-                for row in corpus.read_jsonl(folder / name)
+                for row in corpus.read_jsonl(folder / name, messages=list)
             ),
         )
     prose = (
         part
-        for row in corpus.read_jsonl(folder / "prose_technical.jsonl.gz")
+        for row in corpus.read_jsonl(folder / "prose_technical.jsonl.gz", text=str)
         for part in row["text"].split("\n\n")[:40]
     )
     yield (
@@ -148,19 +148,29 @@ def main(argv: list[str] | None = None) -> int:
     command.add_argument("--out", type=Path, default=ROUTING)
     args = command.parse_args(argv)
     try:
-        prompts = training_prompts(args.data)
+        args.out.mkdir(parents=True, exist_ok=True)
+        router = judged(training_prompts(args.data))
+        router.save(args.out)
     except (ValueError, OSError) as error:
         print(f"speclab: {error}", file=sys.stderr)
         return 2
+    print((args.out / "card.json").read_text(), end="")
+    return 0
+
+
+def judged(prompts: pd.DataFrame) -> Router:
+    """A router from `training_prompts`, with a card of what it does on the held-out ones."""
     router = train(prompts)
     held = prompts[prompts["held_out"]]
     sizes = prompts[["domain", "held_out"]].value_counts().unstack()
     inside = held["domain"] != UNKNOWN
+    if inside.all():
+        raise ValueError("no prose to hold out: give more in prose_technical.jsonl.gz")
     facts = {
         "command": "python -m data.routing.prepare --data DIR",
         "date": date.today().isoformat(),
         "features": FEATURES,
-        "fitted_on": sizes[False].drop(UNKNOWN).to_dict(),
+        "fitted_on": sizes[False].drop(UNKNOWN, errors="ignore").to_dict(),
         "held_out": sizes[True].to_dict(),
     }
     for form in ("text", "bare"):
@@ -173,9 +183,7 @@ def main(argv: list[str] | None = None) -> int:
             "prose_refused": 1 - sure[~inside].mean(),
             "auc_of_prose": roc_auc_score(inside, found["confidence"]),
         }
-    replace(router, card=dict(router.card) | facts).save(args.out)
-    print((args.out / "card.json").read_text(), end="")
-    return 0
+    return replace(router, card=dict(router.card) | facts)
 
 
 if __name__ == "__main__":

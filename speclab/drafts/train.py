@@ -7,9 +7,10 @@ alone, so that a resumed run goes on as if undisturbed.
 
 import json
 import math
+import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from tqdm import trange
 
-from speclab.files import written
+from speclab.files import RunError, written
+from speclab.pairs import check_tensors
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class TrainConfig:
                 raise ValueError(
                     f"{name}={getattr(self, name)}: allowed are whole numbers from 1"
                 )
+        if self.seed < 0:
+            raise ValueError(f"seed={self.seed}: allowed are whole numbers from 0")
 
 
 # ---- optimisers and their rate -------------------------------------------------------------------
@@ -94,6 +98,8 @@ def _set_rates(
 
 # ---- checkpoints ---------------------------------------------------------------------------------
 
+ANEW = "remove its folder to start anew, or choose another"
+
 
 def _learned(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     return {
@@ -115,11 +121,12 @@ def save_checkpoint(
     opts: dict,
     log: list[dict],
     scale: dict | None = None,
+    settings: dict | None = None,
 ) -> None:
     """Write trained weights, optimiser state and log; RunError when there is no room for it.
 
     The log stands in the checkpoint too, so that a call killed between the files finds both of one
-    step. scale: state of a GradScaler.
+    step. scale: state of a GradScaler. settings: what `load_checkpoint` compares.
     """
     tensors = {name: p.detach().clone() for name, p in _learned(model).items()}
     for kind, opt in opts.items():
@@ -130,6 +137,7 @@ def save_checkpoint(
         "step": str(step),
         "log": json.dumps(log),
         "scale": json.dumps(scale or {}),
+        "settings": json.dumps(settings or {}),
     }
     kept = f"This was the checkpoint of step {step}, the last good one stays"
     written(
@@ -145,17 +153,58 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    folder: Path, model: torch.nn.Module, opts: dict
+    folder: Path,
+    model: torch.nn.Module,
+    opts: dict,
+    settings: dict | None = None,
 ) -> tuple[int, list[dict], dict]:
     """Restore model and optimisers in place; returns the next step, the log and a GradScaler's
     state (0, [] and {} when there is none).
+
+    RunError: the checkpoint was trained with other `settings`. ValueError: it is damaged, or of
+    another model. Both name the file and what differs.
     """
     path = folder / "checkpoint.safetensors"
     if not path.exists():
         return 0, [], {}
-    with safe_open(path, "pt") as opened:
-        facts = opened.metadata()
-    tensors = load_file(path)
+    check_tensors(path, ANEW)
+    try:
+        with safe_open(path, "pt") as opened:
+            facts = opened.metadata()
+        reached, log = int(facts["step"]) + 1, json.loads(facts["log"])
+        scale, there = (
+            json.loads(facts["scale"]),
+            json.loads(facts.get("settings", "{}")),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is no checkpoint ({error!r}); {ANEW}") from None
+    _check_settings(path, there, settings or {})
+    try:
+        _restore(load_file(path), model, opts)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        said = " ".join(str(error).split())
+        raise ValueError(f"{path} is of another model ({said}); {ANEW}") from None
+    return reached, log, scale
+
+
+def _check_settings(path: Path, there: dict, asked: dict) -> None:
+    """RunError where a checkpoint says that it was trained with other settings."""
+    if asked and not there:
+        print(f"{path} does not say its settings: going on from it", file=sys.stderr)
+        return
+    words = [
+        f"{name} is {there.get(name)} there, {value} is asked"
+        for name, value in asked.items()
+        if there.get(name) != value
+    ]
+    if words:
+        raise RunError(f"{path} is of another training ({'; '.join(words)}); {ANEW}")
+
+
+def _restore(
+    tensors: dict[str, torch.Tensor], model: torch.nn.Module, opts: dict
+) -> None:
+    """Copy a checkpoint's tensors into model and optimisers."""
     with torch.no_grad():
         for name, p in _learned(model).items():
             p.copy_(tensors.pop(name))
@@ -166,7 +215,6 @@ def load_checkpoint(
     for kind, opt in opts.items():
         groups = opt.state_dict()["param_groups"]
         opt.load_state_dict({"state": states[kind], "param_groups": groups})
-    return int(facts["step"]) + 1, json.loads(facts["log"]), json.loads(facts["scale"])
 
 
 # ---- the loop ------------------------------------------------------------------------------------
@@ -181,18 +229,23 @@ def optimise(
     measure: Callable[[torch.nn.Module], dict[str, float]],
     label: str = "train",
     scaled: bool = False,
+    about: dict | None = None,
 ) -> list[dict]:
     """Train `model` in place on `loss(model, batch(number), step)` and return the log.
 
     A step takes the mean of `accumulate` batches. One row of the log a checkpoint: step, minutes,
-    loss, what `measure(model)` gives. scaled: scale gradients, for float16 on a GPU.
+    loss, what `measure(model)` gives. scaled: scale gradients, for float16 on a GPU. about: what
+    else makes a training another one (as a digest of its text): like the settings of `config` it
+    must be the same in a checkpoint that is gone on from (RunError).
     Raises FloatingPointError at a loss that is not finite, and RunError when a checkpoint cannot be
     written; the last good checkpoint stays.
     """
     opts = optimizers(model, config)
     device = next(model.parameters()).device.type
     scaler = torch.amp.GradScaler(device, enabled=scaled)
-    start, log, scale = load_checkpoint(folder, model, opts)
+    settings = asdict(config) | (about or {})
+    del settings["checkpoint_every"]  # changes no weight
+    start, log, scale = load_checkpoint(folder, model, opts, settings)
     scaler.load_state_dict(scale or scaler.state_dict())
     before = log[-1]["minutes"] if log else 0
     began, running = time.perf_counter() - 60 * before, []
@@ -224,6 +277,7 @@ def optimise(
             row = {"step": step, "minutes": minutes, "loss": float(np.mean(running))}
             log.append(row | measure(model))
             running = []
-            save_checkpoint(folder, step, model, opts, log, scaler.state_dict())
+            state = scaler.state_dict()
+            save_checkpoint(folder, step, model, opts, log, state, settings)
             bar.set_postfix(loss=f"{row['loss']:.2f}")
     return log

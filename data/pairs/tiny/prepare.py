@@ -2,6 +2,7 @@
 one seed.
 """
 
+import hashlib
 import json
 import sys
 from collections import Counter
@@ -13,6 +14,7 @@ import click
 import numpy as np
 import pandas as pd
 import torch
+from safetensors import SafetensorError
 from tokenizers import (
     Regex,
     Tokenizer,
@@ -199,17 +201,32 @@ def export(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path
 ) -> None:
     """Half-precision safetensors, configuration and tokenizer in Hugging Face layout."""
-    model.to(torch.float16).save_pretrained(folder, safe_serialization=True)
-    tokenizer.save_pretrained(folder)
+    try:
+        model.to(torch.float16).save_pretrained(folder, safe_serialization=True)
+        tokenizer.save_pretrained(folder)
+    except (OSError, SafetensorError) as error:
+        raise RunError(
+            f"cannot write {folder}: {error}. The last checkpoint is kept; free space, then run "
+            "again"
+        ) from error
 
 
 def _tokenizer(work: Path, docs: list[Document]) -> PreTrainedTokenizerFast:
-    """The tokenizer of an earlier, killed call, or a new one."""
-    if not (work / "tokenizer").exists():
-        train_tokenizer([d.text for d in docs if not d.held_out][::4]).save_pretrained(
-            work / "tokenizer"
-        )
+    """A tokenizer of the training text, the same in every call (seconds)."""
+    texts = [d.text for d in docs if not d.held_out][::4]
+    train_tokenizer(texts).save_pretrained(work / "tokenizer")
     return PreTrainedTokenizerFast.from_pretrained(work / "tokenizer")
+
+
+def _check_places(*folders: Path) -> None:
+    """RunError, before hours of training, for a folder that cannot be made."""
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(
+                f"cannot write {folder}: {error.strerror or error}; choose another folder"
+            ) from error
 
 
 def build_tiny_pair(
@@ -218,18 +235,21 @@ def build_tiny_pair(
     """Train tokenizer, draft and target, quantise the target, write the model card; the pair lands
     in `out`.
 
-    Checkpoints stand in `work`: a killed call goes on from the last one. `steps` None means STEPS.
+    Checkpoints stand in `work`: a killed call goes on from the last one; one of other steps, seed
+    or text is refused (RunError). `steps` None means STEPS.
     Returns the held-out losses, nats per token.
     """
     rates = {"lr_matrix": 1e-2, "lr_other": 5e-3}
     configs = {
-        name: TrainConfig(steps=steps or count, seed=seed, **rates)
+        name: TrainConfig(steps=count if steps is None else steps, seed=seed, **rates)
         for name, count in STEPS.items()
     }
     config = configs["target"]
     docs = documents(data, seed)
+    _check_places(work, out)
     tokenizer = _tokenizer(work, docs)
     stream = Stream(encode(tokenizer, [d for d in docs if not d.held_out]), config)
+    about = {"text": hashlib.sha256(stream.tokens.tobytes()).hexdigest()[:16]}
     rows, logs = held_out_rows(tokenizer, docs, config), {}
     for name in ("draft", "target"):
         model = new_model(name, tokenizer, seed)
@@ -239,7 +259,14 @@ def build_tiny_pair(
         )
         folder, label = work / name, f"tiny {name}"
         logs[name] = optimise(
-            model, stream.batch, configs[name], folder, loss, measure, label
+            model,
+            stream.batch,
+            configs[name],
+            folder,
+            loss,
+            measure,
+            label,
+            about=about,
         )
         export(model, tokenizer, out / name)
     calibration = [stream.batch(step)[0].tolist() for step in range(CALIBRATION_ROWS)]
