@@ -357,7 +357,7 @@ def _authors(out: Path | None, base: str | None) -> None:
     from speclab.studies.paper_audit import author_records
 
     for path in author_records.fetch(
-        out or author_records.FOLDER, base or author_records.BASE
+        out or author_records.FOLDER, author_records.BASE if base is None else base
     ):
         click.echo(path)
 

@@ -169,6 +169,38 @@ def test_a_folder_serves_as_address(tmp_path):
         == CONTENT
     )
 
+    author_records.fetch(tmp_path / "no-slash", tmp_path.as_uri(), (FILE,))
+
+
+@pytest.mark.parametrize(
+    "base",
+    ["foo", "foo/", "", "http://", "http://[x/", "http://a b/", "ftp://h/", "/x"],
+)
+def test_a_base_that_is_no_address_is_refused(tmp_path, capsys, base):
+    assert main(["authors", "--out", str(tmp_path / "out"), "--base", base]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"speclab: base={base!r}: the address of the folder")
+    assert said.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+def test_an_out_that_is_a_file_is_refused(tmp_path, capsys):
+    taken = tmp_path / "taken"
+    taken.write_text("kept")
+    for out in (taken, taken / "below"):
+        assert main(["authors", "--out", str(out)]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"speclab: cannot write {out}: ")
+        assert "choose another folder (--out)" in said and said.count("\n") == 1
+    assert taken.read_text() == "kept"
+
+
+def test_packed_records_that_are_cut_are_named(tmp_path):
+    path = tmp_path / "raw_records_20260411_000001.csv.gz"
+    for content in (gzip.compress(CONTENT)[:-9], b"none"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"csv.gz is damaged .*: fetch it again"):
+            author_records.read(tmp_path)
+
 
 @released
 def test_git_ids_are_those_of_the_records_and_fetch_takes_them(tmp_path):

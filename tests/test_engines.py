@@ -5,12 +5,16 @@ loses nothing.
 import json
 import os
 import signal
+import socket
+import threading
 from functools import partial
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from speclab.__main__ import main
+from speclab.ops import engines
 from speclab.ops.engines import engine_of, on_devices, on_ray
 from speclab.record import NonFiniteProbability, in_process
 from speclab.runs import RunError, record_run
@@ -178,3 +182,59 @@ def test_options_that_do_not_go_together_are_named(capsys, tmp_path):
         main(["record", "--engine", "dask", "--out", str(tmp_path)]) == 2
         and "allowed are local and ray" in capsys.readouterr().err
     )
+
+
+# ---- RAY_ADDRESS ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def port():
+    """A port of this machine on which somebody listens and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        yield silent.getsockname()[1]
+
+
+def test_an_address_that_nobody_answers_is_refused_before_anything_is_written(
+    port, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(engines, "ANSWER_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        closed = gone.getsockname()[1]
+    out = tmp_path / "run"
+    for address, words in (
+        (f"127.0.0.1:{closed}", "Connection refused"),
+        (f"ray://127.0.0.1:{closed}", "Connection refused"),
+        (f"127.0.0.1:{port}", "no answer"),
+        (f"{'x' * 99}:6379", "nobody answers there"),
+        ("127.0.0.1", "HOST:PORT is needed"),
+        ("foo", "HOST:PORT is needed"),
+        ("host:port", "HOST:PORT is needed"),
+        ("host:99999", "HOST:PORT is needed"),
+        ("host:²", "HOST:PORT is needed"),
+    ):
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        assert main(["record", "--engine", "ray", "--out", str(out)]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"speclab: RAY_ADDRESS={address}: ") and words in said
+        assert "unset RAY_ADDRESS" in said and said.count("\n") == 1
+        assert not out.exists()
+
+
+def test_whoever_answers_and_no_address_at_all_are_left_to_ray(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        answer = threading.Thread(target=lambda: server.accept()[0].sendall(b"x"))
+        answer.start()
+        engines.check_ray_address(f"127.0.0.1:{server.getsockname()[1]}")
+        answer.join()
+    for address in ("", "auto", "local", "other://place"):
+        engines.check_ray_address(address)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert engine_of("ray", [], 2) is not None
+
+
+def test_what_ray_says_of_a_cluster_is_one_line():
+    def init(**_):
+        raise ConnectionError("Could not find any\nrunning Ray instance.")
+
+    with pytest.raises(RunError, match=r"no Ray cluster \(Could not find any running"):
+        engines._join(SimpleNamespace(init=init))

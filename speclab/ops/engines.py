@@ -9,6 +9,8 @@ in any order.
 """
 
 import multiprocessing
+import os
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -19,6 +21,9 @@ from speclab.files import RunError
 from speclab.profiles import ModelSpec
 from speclab.record import Done, Engine, Job, Worker
 
+ANSWER_S = 5  # that a Ray cluster has to answer
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+MEND_RAY = "start one there (`ray start --head`), or unset RAY_ADDRESS to start one on this machine"
 LOST = "a worker died ({error}); finished blocks are kept, the same command goes on from there"
 
 
@@ -73,7 +78,7 @@ def on_ray(job: Job, indices: list[int], workers: int | None = None) -> Iterator
         ) from error
     started = not ray.is_initialized()
     if started:
-        ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
+        _join(ray)
     try:
         have = ray.cluster_resources()
         gpus, cpus = int(have.get("GPU", 0)), int(have.get("CPU", 1))
@@ -99,10 +104,43 @@ def on_ray(job: Job, indices: list[int], workers: int | None = None) -> Iterator
             ray.shutdown()
 
 
+def _join(ray: Any) -> None:
+    """Join the cluster that RAY_ADDRESS names, or start one; RunError in a line where it fails."""
+    try:
+        ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
+    except (OSError, ValueError, RuntimeError, ImportError) as error:
+        said = " ".join(str(error).split())
+        raise RunError(f"no Ray cluster ({said}); {MEND_RAY}") from error
+
+
+def check_ray_address(address: str) -> None:
+    """ValueError, within ANSWER_S seconds, for a RAY_ADDRESS that is none or that nobody answers
+    (Ray itself tries for minutes).
+    """
+    where = address.removeprefix("ray://")
+    if (
+        where in ("", "auto", "local") or "://" in where
+    ):  # another way to name a cluster
+        return
+    host, _, port = where.rpartition(":")
+    named = f"RAY_ADDRESS={address}"
+    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise ValueError(f"{named}: HOST:PORT is needed; {MEND_RAY}")
+    try:
+        with socket.create_connection((host, int(port)), ANSWER_S) as asked:
+            asked.sendall(HELLO)
+            asked.recv(1)  # whoever speaks HTTP/2, as Ray does, speaks now
+    except (OSError, UnicodeError) as error:
+        said = "no answer" if isinstance(error, TimeoutError) else error
+        raise ValueError(
+            f"{named}: nobody answers there ({said}; asked for {ANSWER_S} s at most); {MEND_RAY}"
+        ) from None
+
+
 def engine_of(name: str, devices: list[str], workers: int | None) -> Engine | None:
     """The engine of the command line's options; None: this process.
 
-    ValueError for what does not go together.
+    ValueError for what does not go together, and for a RAY_ADDRESS that nobody answers.
     """
     if name not in ("local", "ray"):
         raise ValueError(f"engine={name!r}: allowed are local and ray")
@@ -116,5 +154,6 @@ def engine_of(name: str, devices: list[str], workers: int | None) -> Engine | No
         # ValueError for a device that is none, before anything is loaded
         ModelSpec("any", device=device)
     if name == "ray":
+        check_ray_address(os.environ.get("RAY_ADDRESS", ""))
         return partial(on_ray, workers=workers)
     return partial(on_devices, devices=devices) if devices else None

@@ -13,7 +13,9 @@ import hashlib
 import http.client
 import os
 import re
+import urllib.parse
 import urllib.request
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,10 +86,16 @@ def fetch(
     """Fetch the files into a folder; returns their paths.
 
     A file that is there and right is kept, a started one goes on where it stopped. Nothing appears
-    under its own name before its git id is right. FetchError: no network, not found, other bytes.
+    under its own name before its git id is right. ValueError: `base` is no address. FetchError: no
+    network, not found, other bytes, a folder that cannot be made.
     """
-    out = Path(out)
-    out.mkdir(parents=True, exist_ok=True)
+    out, base = Path(out), _folder_address(base)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FetchError(
+            f"cannot write {out}: {error.strerror or error}; choose another folder (--out)"
+        ) from None
     for file in files:
         path, part = out / file.name, out / f".{file.name}.part"
         if _is(path, file):
@@ -96,6 +104,22 @@ def fetch(
             _check(part, file, _download(base + file.name, part))
         os.replace(part, path)
     return [out / file.name for file in files]
+
+
+def _folder_address(base: str) -> str:
+    """The address of the folder that holds the files, with a slash at its end."""
+    try:
+        parts = urllib.parse.urlsplit(base)
+        known = parts.scheme in ("http", "https") and parts.hostname
+        known = known or (parts.scheme == "file" and parts.path)
+    except ValueError:  # brackets that hold no IPv6 address
+        known = False
+    if not known or any(letter.isspace() for letter in base):
+        raise ValueError(
+            f"base={base!r}: the address of the folder with the files is needed, as "
+            f"https://HOST/FOLDER/ or file:///FOLDER/ (default: {BASE})"
+        )
+    return base.rstrip("/") + "/"
 
 
 def _is(path: Path, file: PublicFile) -> bool:
@@ -168,7 +192,11 @@ def read(
     records = {}
     for path in paths:
         run, content = run_name(path.name), path.read_bytes()
-        found = blob_id(gzip.decompress(content) if path.suffix == ".gz" else content)
+        try:
+            plain = gzip.decompress(content) if path.suffix == ".gz" else content
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{path} is damaged ({error}): fetch it again") from None
+        found = blob_id(plain)
         if found != known.get(run, found):
             raise ValueError(
                 f"{path} is not the authors' public file of run {run} (git id {found}): fetch "
