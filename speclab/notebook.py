@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from speclab.profiles import Profile
 
 
+NO_INTERVALS = ("00", "01")  # notebooks that have none: they take any number of prompts
+
+
 @dataclass(frozen=True)
 class Context:
     """One notebook's run: its two-digit `number`, the `profile`, and the folder its figures and
@@ -57,8 +60,10 @@ class Context:
             self._keep_caption(slug, caption)
 
     def _keep_caption(self, slug: str, caption: str) -> None:
+        from speclab.plain import read_json
+
         path = self.figures / f"{self.number}_captions.json"
-        known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        known = read_json(path, "remove it") if path.is_file() else {}
         kept = dict(sorted((known | {slug: caption}).items()))
         path.write_text(
             json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
@@ -118,13 +123,16 @@ class Context:
         )
 
 
-def start(notebook: str, profile: str, overrides: dict | None = None) -> Context:
+def start(
+    notebook: str, profile: str, overrides: dict | None = None, judged: int = 0
+) -> Context:
     """The context of the notebook called `NN_name` on a profile (name or file) with `overrides` of
     its parameters.
 
-    Also quiets the libraries' notices, limits threads and sets the style of figures. Figures go to
+    judged: prompts a domain that its intervals are made of; 0: all of the profile's. Also quiets
+    the libraries' notices, limits threads and sets the style of figures. Figures go to
     `figures/<profile>` under SPECLAB_OUT (default: the repository). Raises ValueError for a name
-    without a number or an unknown profile or parameter.
+    without a number, an unknown profile or parameter, or too few prompts for intervals.
     """
     from speclab import figures
     from speclab.profiles import ROOT, load_profile
@@ -136,8 +144,9 @@ def start(notebook: str, profile: str, overrides: dict | None = None) -> Context
     settings = load_profile(profile, overrides)
     quiet()
     limit_threads()
+    count = settings.prompts_per_domain
+    _few_prompts(notebook, min(judged or count, count))
     _hosted(settings)
-    _few_prompts(settings)
     figures.use_style()
     return Context(
         notebook[:2],
@@ -165,18 +174,22 @@ def _hosted(profile: "Profile") -> None:
         install_missing(ROOT, "gptq")
 
 
-def _few_prompts(profile: "Profile") -> None:
-    """Says what intervals are worth where a profile has few prompts a domain: by the simulation of
-    notebook 03 (data/coverage).
+def _few_prompts(notebook: str, count: int) -> None:
+    """Says what intervals are worth where there are few prompts a domain: by the simulation of
+    notebook 03 (data/coverage). ValueError where there are too few: before anything is recorded.
     """
     import pandas as pd
 
     from speclab import stats
     from speclab.profiles import ROOT
 
-    count = profile.prompts_per_domain
     if count >= stats.FEW_PROMPTS:
         return
+    if count < stats.MIN_PROMPTS and notebook[:2] not in NO_INTERVALS:
+        raise ValueError(
+            f"{notebook} has intervals, and {count} prompts a domain are too few for them: "
+            f"{stats.MIN_PROMPTS} are needed (prompts_per_domain, judged_prompts_per_domain)"
+        )
     found = pd.read_csv(ROOT / "data" / "coverage" / "coverage.csv")
     near = max(n for n in found["n_prompts"] if n <= max(count, stats.MIN_PROMPTS))
     rows = found[(found["n_prompts"] == near) & found["used"]]
@@ -226,8 +239,12 @@ def limit_threads() -> int:
     times slower was measured on two cores.
     """
     wanted = min(max(cores_of_this_process() - 1, 1), 8)
-    text = os.environ.setdefault("OMP_NUM_THREADS", str(wanted))
-    count = int(text.split(",")[0])
+    text = os.environ.get("OMP_NUM_THREADS") or str(wanted)
+    first = text.split(",")[0].strip()
+    if not first.isdecimal() or int(first) < 1:
+        raise ValueError(f"OMP_NUM_THREADS={text!r}: a whole number from 1 is needed")
+    count = int(first)
+    os.environ["OMP_NUM_THREADS"] = text
     if "torch" in sys.modules:  # it read the variable when it was imported
         sys.modules["torch"].set_num_threads(count)
     return count

@@ -149,13 +149,23 @@ def test_a_notebook_says_that_prompts_are_few(monkeypatch, tmp_path):
         notebook.Path(__file__).parents[1] / "data/coverage/coverage.csv"
     )
     for count, near in ((19, 10), (10, 10), (5, 5), (2, 5)):
-        notebook.start("03_domain_acceptance", "tiny", {"prompts_per_domain": count})
+        name = "01_load_models" if count < 5 else "03_domain_acceptance"
+        notebook.start(name, "tiny", {"prompts_per_domain": count})
         rows = known[known["used"] & (known["n_prompts"] == near)]
         held = f"{100 * rows['coverage'].min():.0f} to {100 * rows['coverage'].max():.0f} %"
         assert said[-1].startswith(f"**{count} prompts a domain are few**")
         assert f"With {near} they held the truth in {held}" in said[-1]
     notebook.start("03_domain_acceptance", "tiny", {"prompts_per_domain": 20})
     assert len(said) == 4
+    notebook.start("08_better_drafts", "tiny", {}, 8)
+    assert said[-1].startswith("**8 prompts a domain are few**"), "only 8 are judged"
+
+
+@pytest.mark.parametrize(("asked", "judged"), [(4, 0), (4, 50), (50, 4)])
+def test_a_notebook_with_intervals_refuses_too_few_prompts_at_once(asked, judged):
+    with pytest.raises(ValueError, match=r"4 prompts a domain are too few .*: 5 are"):
+        overrides = {"prompts_per_domain": asked}
+        notebook.start("08_better_drafts", "tiny", overrides, judged)
 
 
 def test_the_committed_table_shows_what_is_claimed_of_it():

@@ -141,6 +141,41 @@ def test_the_command_writes_a_folder_to_push(tmp_path, capsys):
     )
 
 
+def test_a_profile_file_goes_along(tmp_path, capsys, monkeypatch):
+    file = tmp_path / "own.yaml"
+    text = '# it\'s "mine"\ntarget: owner/big\ndraft: owner/small\n'
+    file.write_text(text)
+    call = ["hosted", "kaggle", "--notebook", "02", "--user", "ann", "--repo", "x"]
+    call += ["--out", str(tmp_path / "k"), "--profile", str(file)]
+    assert main([*call, "--set", "depth=2"]) == 0
+    cells = jupytext.read(tmp_path / "k" / "02_gamma_sweep.ipynb").cells
+    tagged = [c for c in cells if "injected-parameters" in c.metadata.get("tags", [])]
+    monkeypatch.chdir(tmp_path)
+    given = {}
+    exec(tagged[0].source, given)
+    assert given["profile"] == "build/own.yaml" and given["overrides"] == {"depth": 2}
+    assert (tmp_path / "build" / "own.yaml").read_text() == text
+    assert load_profile(given["profile"]).target.path == "owner/big"
+    capsys.readouterr()
+    for setting in ("prompts=/home/ann/p.jsonl", "target.path=../big"):
+        assert main([*call, "--set", setting]) == 2
+        said = capsys.readouterr().err
+        assert setting in said and "attach it" in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--notebook", ""], "notebook='': allowed are 00_by_hand"),
+        (["--no-internet"], "--repo needs the internet"),
+    ],
+)
+def test_bad_words_of_the_command_are_named(tmp_path, capsys, arguments, said):
+    call = ["hosted", "kaggle", "--notebook", "02", "--user", "ann", "--repo", "x"]
+    assert main([*call, "--out", str(tmp_path / "k"), *arguments]) == 2
+    assert said in capsys.readouterr().err and not (tmp_path / "k").exists()
+
+
 def test_a_notebook_without_its_parameters_cell_is_refused():
     with pytest.raises(ValueError, match="0 cells tagged `parameters`; exactly one"):
         with_parameters({"cells": []}, {})
@@ -242,43 +277,97 @@ def test_attached_data_sets_are_read_only_when_all_four_are_there(
     assert os.environ["SPECLAB_DATASETS"] == str(tmp_path / "links/datasets")
 
 
+def bootstrap(away, mounted, before="", **variables):
+    """The bootstrap cell, run in the folder `away` where `mounted` is what Kaggle attached."""
+    cells = jupytext.read(ROOT / "notebooks" / "_template.py").cells
+    source = next(c.source for c in cells if "bootstrap" in c.metadata.get("tags", []))
+    assert '"/kaggle/input"' in source
+    source = source.replace('"/kaggle/input"', repr(str(mounted)))
+    away.mkdir(exist_ok=True)
+    hidden = ("PYTHONPATH", "SPECLAB_REPO")
+    clean = {k: v for k, v in os.environ.items() if k not in hidden}
+    return subprocess.run(
+        [sys.executable, "-c", f"{before}\n{source}\nprint(os.getcwd())"],
+        cwd=away,
+        env=clean | variables,
+        capture_output=True,
+        text=True,
+    )
+
+
+def put_kit(folder, version="0.1.0"):
+    """As much of the kit as the cell needs."""
+    (folder / "speclab").mkdir(parents=True)
+    for name in ("pyproject.toml", "speclab/__init__.py", "speclab/notebook.py"):
+        shutil.copy(ROOT / name, folder / name)
+    about = (folder / "pyproject.toml").read_text()
+    changed = about.replace('version = "0.1.0"', f'version = "{version}"')
+    (folder / "pyproject.toml").write_text(changed)
+    return folder
+
+
+NO_PIP = "import subprocess; subprocess.run = None"  # whoever calls pip or git fails
+
+
 @pytest.mark.parametrize(
     "mount", ["speclab", "datasets/ann/speclab", "datasets/ann/kit/speclab-main"]
 )
 def test_the_bootstrap_cell_finds_an_attached_kit_and_reinstalls_nothing(
     tmp_path, mount
 ):
-    cells = jupytext.read(ROOT / "notebooks" / "_template.py").cells
-    source = next(c.source for c in cells if "bootstrap" in c.metadata.get("tags", []))
-    assert '"/kaggle/input"' in source
-    away, kit = tmp_path / "working", tmp_path / "input" / mount
-    away.mkdir()
-    (kit / "speclab").mkdir(parents=True)
-    for name in ("pyproject.toml", "speclab/__init__.py", "speclab/notebook.py"):
-        shutil.copy(ROOT / name, kit / name)
-    no_pip = (
-        "import subprocess; subprocess.run = None\n"  # whoever calls pip or git fails
-    )
-    script = (
-        no_pip
-        + source.replace('"/kaggle/input"', repr(str(tmp_path / "input")))
-        + "\nprint(os.getcwd())"
-    )
-    clean = {
-        k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "SPECLAB_REPO")
-    }
-    for _ in range(2):  # the second time it is there already
-        done = subprocess.run(
-            [sys.executable, "-c", script],
-            cwd=away,
-            env=clean,
-            capture_output=True,
-            text=True,
-        )
-        assert (done.returncode, done.stdout.strip()) == (
-            0,
-            str(away / "speclab-kit"),
-        ), done.stderr
+    away, kit = tmp_path / "working", put_kit(tmp_path / "input" / mount)
+    for place in (*kit.rglob("*"), kit):  # as Kaggle mounts it
+        place.chmod(0o555 if place.is_dir() else 0o444)
+    fetched = away / "speclab-kit"
+    origins = [f"from {kit}", "here already; remove it to fetch another"]
+    for origin in origins:  # the second time it is there already
+        done = bootstrap(away, tmp_path / "input", NO_PIP)
+        said = [f"speclab 0.1.0 in {fetched}, {origin}", str(fetched)]
+        assert done.stdout.splitlines() == said, done.stderr
+    for place in (fetched, *fetched.rglob("*")):
+        assert place.stat().st_mode & 0o200, f"{place} cannot be written"
+    assert [path.name for path in away.iterdir()] == ["speclab-kit"]
+
+
+def committed(folder):
+    """A folder as a git repository."""
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "kit"]):
+        subprocess.run([*git, *words], cwd=folder, check=True)
+    return folder
+
+
+def test_the_kits_address_wins_over_an_attached_kit(tmp_path):
+    put_kit(tmp_path / "input" / "speclab", "0.0.9")
+    address = str(committed(put_kit(tmp_path / "newer", "0.2.0")))
+    done = bootstrap(tmp_path / "away", tmp_path / "input", SPECLAB_REPO=address)
+    said = f"speclab 0.2.0 in {tmp_path / 'away' / 'speclab-kit'}, from {address}"
+    assert done.stdout.splitlines()[0] == said, done.stderr
+
+
+def test_a_wrong_address_is_one_line_and_leaves_nothing(tmp_path):
+    away, other = tmp_path / "away", tmp_path / "other"
+    put(other, "another.py")
+    for address, why in (
+        (str(tmp_path / "none"), f"repository '{tmp_path}/none' does not exist"),
+        (str(committed(other)), "no kit is there"),
+    ):
+        done = bootstrap(away, tmp_path / "input", SPECLAB_REPO=address)
+        said = f"No kit here: SPECLAB_REPO={address}: {why}.\n"
+        assert (done.returncode, done.stderr) == (1, said)
+        assert not list(away.iterdir())
+    done = bootstrap(away, tmp_path / "input")
+    assert "set SPECLAB_REPO to the kit's git address, or attach" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_folder_in_the_way_is_named_and_kept(tmp_path):
+    kit = put_kit(tmp_path / "input" / "speclab")
+    mine = put(tmp_path / "away" / "speclab-kit", "mine.txt")
+    done = bootstrap(tmp_path / "away", tmp_path / "input", NO_PIP)
+    assert done.stderr == f"No kit here: {mine} is in the way, remove it.\n"
+    assert (mine / "mine.txt").is_file() and kit.is_dir()
+    assert [path.name for path in (tmp_path / "away").iterdir()] == ["speclab-kit"]
 
 
 # ---- runs that go on -----------------------------------------------------------------------------
@@ -419,3 +508,18 @@ def test_a_profile_runs_from_an_attached_folder(
     profile = random_profile.replace(target=target, draft=draft)
     attach(profile, tmp_path / "input", tmp_path / "links")
     assert load_pair(profile).facts["target"]["path"] == "Org/Big-Model-7B"
+
+
+@pytest.mark.parametrize("folder", ["", " "])
+def test_no_folder_to_keep_runs_in_is_refused(folder, capsys):
+    assert main(["hosted", "keep", folder]) == 2
+    assert "FOLDER is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("folder", ["data", "data/runs", "data/runs/inside", "."])
+def test_runs_are_not_kept_in_a_folder_that_holds_them(tmp_path, folder):
+    runs = tmp_path / "data" / "runs"
+    put(runs / "run")
+    with pytest.raises(ValueError, match="this is data/runs, or one holds the other"):
+        keep(tmp_path / folder, runs)
+    assert (runs / "run" / "config.json").is_file() and not runs.is_symlink()

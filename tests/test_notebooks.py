@@ -236,12 +236,11 @@ def test_bootstrap_fetches_the_kit(tmp_path):
     git = ["git", "-c", "user.name=n", "-c", "user.email=e@x", "-C", str(origin)]
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "kit"]):
         subprocess.run([*git, *command], check=True)
-    for _ in range(2):  # the second time it is there already
+    fetched = away / "speclab-kit"
+    for said in (f"from {origin}", "here already; remove it to fetch another"):
         done = bootstrap(away, SPECLAB_REPO=str(origin))
-        assert (done.returncode, done.stdout.strip()) == (
-            0,
-            str(away / "speclab-kit"),
-        ), done.stderr
+        lines = [f"speclab 0.1.0 in {fetched}, {said}", str(fetched)]
+        assert done.stdout.splitlines() == lines, done.stderr
 
 
 def test_install_missing_keeps_torch_and_numpy(tmp_path, monkeypatch):
@@ -412,6 +411,13 @@ def test_said_text_is_markdown_and_tables_are_escaped(shown):
         and "<th>0</th>" not in shown[1].data
         and "NaN" not in shown[1].data
     )
+
+
+@pytest.mark.parametrize("text", [" ", "0", "two", "-1", "1.5", "²"])
+def test_a_wrong_number_of_threads_is_named(monkeypatch, text):
+    monkeypatch.setenv("OMP_NUM_THREADS", text)
+    with pytest.raises(ValueError, match=f"OMP_NUM_THREADS={text!r}: a whole number"):
+        notebook.limit_threads()
 
 
 def test_threads_follow_the_environment(monkeypatch):

@@ -5,17 +5,19 @@ or an interruption leaves behind.
 import hashlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import jupytext
 import nbformat
 import pytest
 
 from speclab.__main__ import main
-from speclab.ops import reproduce, sources
+from speclab.ops import report, reproduce, sources
 from speclab.profiles import ROOT, load_profile
 
 FIGURE = """
@@ -249,6 +251,85 @@ def test_prompts_and_weights_outside_the_kit_count_too(kit, tmp_path_factory):
     assert digest_of(kit, prompts=str(elsewhere)) != before
 
 
+PLACES = {  # what is set, and a file that then counts: {} is a folder outside the kit
+    "SPECLAB_MODELS": ({"target.path": "org/big"}, "org/big/model.safetensors"),
+    "SPECLAB_DATASETS": ({"prompts": "paper"}, "openai/gsm8k/main/test.parquet"),
+    "SPECLAB_AUTHOR_RECORDS": ({}, "records.csv"),
+}
+
+
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize("variable", PLACES)
+def test_what_an_environment_variable_points_at_counts(
+    kit, tmp_path_factory, monkeypatch, variable, relative
+):
+    changes, name = PLACES[variable]
+    folder = tmp_path_factory.mktemp("elsewhere")
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("1")
+    monkeypatch.chdir(folder.parent)
+    monkeypatch.setenv(variable, folder.name if relative else str(folder))
+    before = digest_of(kit, **changes)
+    file.write_text("2")
+    assert digest_of(kit, **changes) != before
+    session = reproduce.Session(kit, kit, kit / "figures" / "tiny", None, {})
+    given = reproduce._environment(session, "kernel")[variable]
+    assert given == str(folder), "a notebook runs in another folder"
+
+
+def test_the_commit_of_a_model_in_the_hubs_cache_counts(kit, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    place = tmp_path / "hub" / "models--org--big"
+    (place / "refs").mkdir(parents=True)
+    found = {digest_of(kit, **{"target.path": "org/big"})}
+    for commit in ("a" * 40, "b" * 40):
+        (place / "refs" / "main").write_text(commit)
+        (place / "snapshots" / commit).mkdir(parents=True)
+        (place / "snapshots" / commit / "config.json").write_text("{}")
+        found.add(digest_of(kit, **{"target.path": "org/big"}))
+    assert len(found) == 3
+    assert digest_of(kit, **{"target.path": "org/big"}) in found
+
+
+@pytest.mark.parametrize(
+    ("default", "file"),
+    [
+        ('"{}"', "{}/records.csv"),
+        ('"target-gptq"', "weights/target-gptq/model.safetensors"),
+        ('["paper", "tiny"]', "data/traces/tiny/greedy/manifest.json"),
+        ('"file.csv"', "file.csv"),
+    ],
+)
+def test_what_a_parameter_names_counts(
+    kit, tmp_path_factory, monkeypatch, default, file
+):
+    elsewhere = str(tmp_path_factory.mktemp("elsewhere"))
+    more = f"{PARAMETERS}\nplace: str = {default.format(elsewhere)}"
+    monkeypatch.setattr(sys.modules[__name__], "PARAMETERS", more)
+    write(kit, "01_good", "1")
+    path = kit / file.format(elsewhere)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("1")
+    before = digest_of(kit)
+    assert digest_of(kit) == before
+    path.write_text("2")
+    assert digest_of(kit) != before
+
+
+@pytest.mark.parametrize("text", [".", "/", "", "x" * 300, "a\0b", "~"])
+def test_a_parameter_that_names_nothing_is_a_text(kit, text):
+    assert digest_of(kit, {"place": text}) != digest_of(kit, {"place": "b"})
+
+
+def test_the_order_of_changes_to_the_profile_does_not_count(kit):
+    given = {"depth": 2, "branches": 3}
+    turned = dict(reversed(given.items()))
+    first = digest_of(kit, {"profile": "a", "overrides": given}, **given)
+    assert digest_of(kit, {"profile": "b", "overrides": turned}, **turned) == first
+    assert digest_of(kit, {"profile": "a"}) != first
+
+
 def test_the_kits_own_notebooks_follow_their_studies():
     for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
         code = "\n".join(
@@ -397,6 +478,95 @@ def test_a_figure_that_is_no_longer_written_goes(repository):
     ]
 
 
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        "figures/tiny/01_facts.csv",
+        "figures/tiny/01_plot.png",
+        "build/tiny/01_good.html",
+        "build/tiny/01_good.ipynb",
+    ],
+)
+@pytest.mark.parametrize("content", [b"", b"another"])
+def test_what_was_written_and_is_no_longer_so_is_not_up_to_date(
+    tmp_path, monkeypatch, damaged, content
+):
+    def written(session, notebook):
+        for end in ("ipynb", "html"):
+            (session.build / f"01_good.{end}").write_text("a page")
+        (session.figures / "01_facts.csv").write_text("a table")
+        (session.figures / "01_plot.png").write_text("a picture")
+        return reproduce.DONE, ""
+
+    monkeypatch.setattr(reproduce, "execute", written)
+    build, figures = tmp_path / "build" / "tiny", tmp_path / "figures" / "tiny"
+    session = reproduce.Session(tmp_path, build, figures, None, {})
+    for folder in (build, figures):
+        folder.mkdir(parents=True)
+    stamp = reproduce.run_one(session, tmp_path / "01_good.ipynb", "digest")
+    assert reproduce.previous(session, "01_good") == stamp
+    assert reproduce.is_current(session, stamp, "digest")
+    (tmp_path / damaged).write_bytes(content)
+    is_own = content and damaged.startswith("build")  # a reader may write in a page
+    assert reproduce.is_current(session, stamp, "digest") == bool(is_own)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe"])
+def test_the_report_says_what_is_damaged(tmp_path, content):
+    page, captions = tmp_path / "01_good.ipynb", tmp_path / "01_captions.json"
+    for path in (page, captions):
+        path.write_bytes(content)
+    assert "01_good.ipynb is damaged: run it" in report.title_and_answer(page)[1]
+    with pytest.raises(ValueError, match=r"01_captions.json.*run that notebook again"):
+        report.read_captions(tmp_path, "01")
+
+
+# ---- a notebook and its source -------------------------------------------------------------------
+
+
+@pytest.fixture
+def source(repository, monkeypatch):
+    """The .py that notebook 01 is made from."""
+    monkeypatch.setattr(reproduce, "ROOT", repository)
+    twin = repository / "notebooks" / "01_good.ipynb"
+    made = twin.with_suffix(".py")
+    jupytext.write(nbformat.read(twin, as_version=4), made, fmt="py:percent")
+    return made
+
+
+def opened(source: Path, number: str) -> list[Path]:
+    """The notebooks of a call for one of them."""
+    return reproduce.open_session("tiny", [number], {}, {}, source.parents[1])[1]
+
+
+def test_a_source_that_was_edited_stops_the_call(source, capsys):
+    root, before = source.parents[1], source.read_text()
+    assert opened(source, "1"), "both agree"
+    source.write_text(before + "\n# %%\nmore = 1\n")
+    os.utime(source.with_suffix(".ipynb"), (0, 0))
+    assert run(root, "--notebook", "01") == 2
+    found = capsys.readouterr()
+    assert "01_good.py was edited, and 01_good.ipynb, the twin that runs," in found.err
+    assert "`make notebooks`" in found.err and not (root / "build").exists()
+    assert opened(source, "2"), "another notebook is asked for"
+    source.write_text(before)
+    assert opened(source, "1") and not found.out
+
+
+def test_a_notebook_that_was_edited_itself_is_said_and_runs(source, capsys):
+    os.utime(source, (0, 0))
+    write(source.parents[1], "01_good", "mine = 1")
+    assert opened(source, "1")
+    assert "01_good.ipynb was edited and is no longer what" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", [b"", b'{"cells": [', b"[1]", b"\xff\xfe"])
+def test_a_damaged_notebook_is_named(source, content):
+    source.with_suffix(".ipynb").write_bytes(content)
+    with pytest.raises(ValueError, match=r"01_good.ipynb is no notebook .*`make note"):
+        opened(source, "1")
+
+
 def test_a_broken_stamp_means_run_again(repository):
     assert run(repository, "--notebook", "01") == 0
     first = ages(repository)
@@ -414,6 +584,10 @@ def test_a_broken_stamp_means_run_again(repository):
             "parameter gamma='three': needed is int, as 4",
         ),
         (["--notebook", "07"], "notebook '07': there are 01_good, 02_also_good"),
+        (["--notebook", ""], "notebook '': there are 01_good, 02_also_good"),
+        (["--notebook", "²"], "notebook '²': there are 01_good, 02_also_good"),
+        (["--parameter", "profile=paper"], "'profile' says which pair is studied"),
+        (["--parameter", "overrides={depth: 2}"], "give it as --profile and --set"),
         (["--notebook", "02_also_god"], "did you mean '02_also_good'?"),
         (["--profile", "tinny"], "profile='tinny': did you mean 'tiny'?"),
         (["--set", "max_new_token=3"], "did you mean 'max_new_tokens'?"),
@@ -534,6 +708,7 @@ def test_a_profile_sets_parameters_of_one_notebook_and_the_call_wins(
         ("{01_a: {gama: 2}}", "did you mean 'gamma'"),
         ("{01_a: {gamma: two}}", "needed is int"),
         ("{03_c: {gamma: 2}}", "notebook '03_c'"),
+        ("{01_a: {profile: paper}}", "'profile' says which pair is studied"),
     ],
 )
 def test_a_parameter_that_a_profile_gets_wrong_is_named(
@@ -556,3 +731,16 @@ def test_models_that_cannot_be_had_are_said_and_the_notebooks_run(
     assert run(tmp_path) == 0
     said = capsys.readouterr().out
     assert "pip cannot fetch it" in said and "done" in said
+
+
+def test_a_folder_with_a_space_is_one_folder(tmp_path):
+    makefile = str(ROOT / "Makefile")
+    words = [f"VENV={tmp_path}", "OUT=a b", "SET=depth=2 domains=[math,code]"]
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    call = ["make", "-n", "-f", makefile, "reproduce", *words]
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True)
+    line = next(line for line in done.stdout.splitlines() if "reproduce" in line)
+    found = shlex.split(line)
+    assert found[found.index("--out") + 1] == "a b"
+    assert found[-4:] == ["--set", "depth=2", "--set", "domains=[math,code]"]

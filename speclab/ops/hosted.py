@@ -43,7 +43,8 @@ def notebook_file(number: str) -> Path:
     chosen = [
         path
         for path in found
-        if path.stem == number or path.stem.split("_")[0] == number.zfill(2)
+        if path.stem == number
+        or (number.isdecimal() and path.stem[:2] == number.zfill(2))
     ]
     if len(chosen) != 1:
         raise ValueError(
@@ -113,10 +114,12 @@ def kernel_metadata(
 
 
 def with_parameters(
-    book: dict, parameters: dict[str, object], address: str = ""
+    book: dict, parameters: dict[str, object], address: str = "", carried: str = ""
 ) -> dict:
     """A notebook (as JSON) with its parameters set in a cell of their own, and the kit's git
     address known to the bootstrap cell.
+
+    carried: text of the file that the parameter `profile` names there; the cell writes it first.
     """
     cells, at = (
         book["cells"],
@@ -141,9 +144,17 @@ def with_parameters(
         }
         return code | {"source": "\n".join(lines)}
 
+    lines = [f"{name} = {value!r}" for name, value in parameters.items()]
+    if carried:
+        place = f"Path({parameters['profile']!r})"
+        lines += [
+            f"{place}.parent.mkdir(exist_ok=True)",
+            f"{place}.write_text({carried!r}, encoding='utf-8')",
+        ]
+        lines = ["from pathlib import Path", *lines]
     changed = [
         *cells[: at[0] + 1],
-        cell("injected-parameters", [f"{k} = {v!r}" for k, v in parameters.items()]),
+        cell("injected-parameters", lines),
         *cells[at[0] + 1 :],
     ]
     if address:
@@ -160,15 +171,45 @@ def with_parameters(
     return {**book, "cells": changed}
 
 
+def profile_there(profile: str, settings: Profile) -> tuple[str, str]:
+    """How a profile that is called `profile` here is called there, and for a file its text: it goes
+    along in the notebook. ValueError when its settings name files that do not.
+    """
+    named = {
+        "prompts": settings.prompts,
+        "target.path": settings.target.path,
+        "draft.path": settings.draft.path,
+    }
+    for name, path in named.items():
+        away = Path(path).is_absolute() or ".." in Path(path).parts
+        if away and not path.startswith("/kaggle/"):
+            raise ValueError(
+                f"{name}={path}: a place on this machine; attach it as a data set or model, and "
+                f"name it as it is there (--set {name}=/kaggle/input/…; a model: owner/name)"
+            )
+    if not profile.endswith((".yaml", ".yml")):
+        return profile, ""
+    file = Path(profile)
+    return f"build/{file.name}", file.read_text(encoding="utf-8-sig")
+
+
 def write_kernel(
-    folder: Path, metadata: dict, parameters: dict[str, object], address: str = ""
+    folder: Path,
+    metadata: dict,
+    parameters: dict[str, object],
+    address: str = "",
+    carried: str = "",
 ) -> None:
     """Write kernel-metadata.json and the notebook it names into a folder."""
-    book = json.loads(
-        (ROOT / "notebooks" / metadata["code_file"]).read_text(encoding="utf-8")
-    )
+    from speclab.ops.sources import check_twin
+
+    twin = ROOT / "notebooks" / metadata["code_file"]
+    if said := check_twin(twin):
+        print(said, file=sys.stderr)
+    book = json.loads(twin.read_text(encoding="utf-8"))
+    book = with_parameters(book, parameters, address, carried)
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(with_parameters(book, parameters, address), indent=1) + "\n"
+    text = json.dumps(book, indent=1) + "\n"
     (folder / metadata["code_file"]).write_text(text, encoding="utf-8")
     (folder / "kernel-metadata.json").write_text(
         json.dumps(metadata, indent=1) + "\n", encoding="utf-8"
@@ -299,7 +340,7 @@ def _copy_run(saved: Path, here: Path) -> bool:
     files, the manifest last.
     """
     todo = []
-    for marker in sorted(saved.glob("parts/*.json")):
+    for marker in sorted(saved.glob("parts/[0-9]*.json")):
         if part_facts(here, int(marker.stem)) is None:
             todo += [*sorted(marker.parent.glob(f"{marker.stem}.*.parquet")), marker]
     names = ("settings.json", "trace.parquet", "nodes.parquet", "manifest.json")
@@ -319,11 +360,12 @@ def keep(folder: Path, runs: Path = RUNS) -> None:
 
     What `runs` holds is copied there first; the old folder stays beside it as runs.before.
     """
-    folder = Path(folder).resolve()
-    if not runs.is_symlink() and folder.is_relative_to(runs.resolve()):
+    here, folder = runs.parent.resolve() / runs.name, Path(folder).resolve()
+    inside = not runs.is_symlink() and folder.is_relative_to(here)
+    if inside or here.is_relative_to(folder):
         raise ValueError(
-            f"folder {folder}: this is data/runs itself or inside it; name a folder on the disk "
-            "that outlives the session"
+            f"folder {folder}: this is data/runs, or one holds the other; name a folder on the "
+            "disk that outlives the session"
         )
     folder.mkdir(parents=True, exist_ok=True)
     if runs.is_symlink():

@@ -18,6 +18,7 @@ from typing import Any
 
 import pandas as pd
 
+from speclab.plain import read_json
 from speclab.profiles import ROOT, load_profile, profile_names
 from speclab.prompts import DOMAINS
 
@@ -50,7 +51,7 @@ def seconds_of(build: Path) -> dict[str, int]:
     """Seconds of each notebook that is done, by name."""
     found = {}
     for path in sorted(build.glob("[0-9]*.json")):
-        stamp = json.loads(path.read_text(encoding="utf-8"))
+        stamp = read_json(path, "call `make reproduce` again")
         if stamp["status"] == "done":
             found[path.stem] = round(stamp["seconds"])
     return found
@@ -64,7 +65,7 @@ def _recording(root: Path, profile: str) -> dict[str, Any]:
         raise ValueError(
             f"no greedy run of {profile}: call `make reproduce PROFILE={profile}` first"
         )
-    manifest = json.loads(found[-1].read_text(encoding="utf-8"))
+    manifest = read_json(found[-1], "record this run again")
     return {
         "time_s": round(manifest["time_s"], 1),
         "positions": manifest["rows"]["trace"],
@@ -312,7 +313,7 @@ def filled(text: str, written: Mapping[str, str]) -> str:
 def measured_file(name: str, root: Path = ROOT, pair: str = "tiny") -> dict[str, Any]:
     """A measured file of the committed figures of a pair."""
     path = root / "figures" / pair / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8"))
+    return read_json(path, "take the committed one")
 
 
 def measured_pairs(root: Path = ROOT) -> dict[str, Any]:
@@ -330,7 +331,7 @@ def write(root: Path = ROOT, alone: Path | None = None) -> None:
         path = root / "figures" / pair / "measured.json"
         measured = collect(root, pair)
         if pair == "smollm":
-            known = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+            known = measured_file("measured", root, pair) if path.is_file() else {}
             build = alone / "build" / pair if alone else None
             measured[ALONE] = seconds_of(build) if build else known.get(ALONE, {})
         path.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")

@@ -6,7 +6,6 @@ The files need no network and no other file.
 
 import base64
 import html
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import nbformat
 from nbconvert import HTMLExporter
 
+from speclab.plain import read_json
 from speclab.profiles import ROOT
 
 FAILED, NEEDS_MODELS = "failed", "needs the models"  # how a notebook may end
@@ -149,7 +149,12 @@ def title_and_answer(notebook: Path) -> tuple[str, str]:
     """The question in a notebook's first heading, and the paragraph that answers it (as HTML),
     empty where there is none.
     """
-    cells = nbformat.read(notebook, as_version=4).cells if notebook.is_file() else []
+    try:
+        cells = nbformat.read(notebook, as_version=4).cells
+    except FileNotFoundError:
+        return "", ""
+    except Exception:  # nbformat and its schema have many kinds
+        return "", f"<b>{notebook.name} is damaged: run it again.</b>"
     text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     title = re.search(r"^# (.+)$", text, re.MULTILINE)
     answer = re.search(r"^\*\*Answer\.\*\*\s+((?:.+\n?)+)", text, re.MULTILINE)
@@ -167,7 +172,7 @@ def _inline(markdown: str) -> str:
 def read_captions(figures: Path, number: str) -> dict[str, str]:
     """The captions of one notebook's figures, by slug."""
     path = figures / f"{number}_captions.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return read_json(path, "run that notebook again") if path.is_file() else {}
 
 
 def _figure(path: Path, captions: dict[str, str]) -> str:

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from speclab import files
 from speclab.notebook import limit_threads
 from speclab.ops import pair, report, sources
 from speclab.profiles import ROOT, load_profile
-from speclab.traces import PLACE
 
 KERNEL = "speclab-reproduce"
 DONE, FAILED, NEEDS_MODELS = "done", report.FAILED, report.NEEDS_MODELS
@@ -60,14 +59,14 @@ class Session:
 class Stamp:
     """How a notebook ended; also its stamp on disk.
 
-    `files` are names in the figures folder, `status` is DONE, FAILED or NEEDS_MODELS.
+    `files` are checksums by name in the figures folder, `status` is DONE, FAILED or NEEDS_MODELS.
     """
 
     name: str
     status: str
     seconds: float
     digest: str
-    files: tuple[str, ...] = ()
+    files: dict[str, str] = field(default_factory=dict)
     error: str = ""
 
     def line(self, status: str = "") -> str:
@@ -92,17 +91,23 @@ def open_session(
 
     profile: a name or a YAML file; wanted: notebooks by number or name, none means all; overrides:
     of the profile's parameters; changes: of the notebooks' parameters; out: where build/ and
-    figures/ go (default: the repository). ValueError for what is not there.
+    figures/ go (default: the repository). ValueError for what is not there, and for a notebook that
+    is behind its source.
     """
     is_file = profile.endswith((".yaml", ".yml"))
     name = str(Path(profile).resolve()) if is_file else profile
     settings = load_profile(name, overrides)
     notebooks = chosen(ROOT, wanted)
+    for notebook in notebooks:
+        if said := sources.check_twin(notebook):
+            _print(said)
+    _check_not_of_pair(changes)
     parameters = {"profile": name, **changes}
     if overrides:
         parameters["overrides"] = overrides
     check_parameters(notebooks, parameters)
     for own, values in settings.notebooks.items():
+        _check_not_of_pair(values)
         check_parameters(chosen(ROOT, [own]), values)
     place = (out or ROOT).resolve()
     build, figures = place / "build" / settings.name, place / "figures" / settings.name
@@ -139,7 +144,20 @@ def _near(text: str, names: Iterable[str]) -> str:
 
 def _means(text: str, name: str) -> bool:
     plain = Path(text).name.removesuffix(".ipynb").removesuffix(".py")
-    return plain == name or (plain.isdigit() and int(plain) == int(name.split("_")[0]))
+    number = name.split("_")[0]
+    return plain == name or (plain.isdecimal() and int(plain) == int(number))
+
+
+def _check_not_of_pair(parameters: dict[str, Any]) -> None:
+    """ValueError for a parameter of the notebooks that says which pair: the folders, and what is up
+    to date, would be those of another.
+    """
+    for name in sources.OF_PAIR:
+        if name in parameters:
+            raise ValueError(
+                f"parameter {name!r} says which pair is studied: give it as --profile and --set "
+                "(make: PROFILE=… SET=…)"
+            )
 
 
 def check_parameters(notebooks: list[Path], parameters: dict[str, Any]) -> None:
@@ -178,14 +196,14 @@ def previous(session: Session, name: str) -> Stamp | None:
         values = json.loads(
             (session.build / f"{name}.json").read_text(encoding="utf-8")
         )
-        return Stamp(**values | {"files": tuple(values["files"])})
+        return Stamp(**values | {"files": dict(values["files"])})
     except (FileNotFoundError, ValueError, TypeError, KeyError):
         return None
 
 
 def is_current(session: Session, stamp: Stamp | None, current: str) -> bool:
     """True when the last run ended well on the same inputs and everything that it wrote is still
-    there, or when it needed models that are still missing.
+    there as it was written, or when it needed models that are still missing.
     """
     if stamp is None or stamp.digest != current:
         return False
@@ -193,12 +211,16 @@ def is_current(session: Session, stamp: Stamp | None, current: str) -> bool:
         return sources.models_missing(session.root, session.profile)
     if stamp.status != DONE:
         return False
-    written = [
-        session.build / f"{stamp.name}.ipynb",
-        session.build / f"{stamp.name}.html",
-        *(session.figures / f for f in stamp.files),
-    ]
-    return all(path.is_file() for path in written)
+    pages = [session.build / f"{stamp.name}{end}" for end in (".ipynb", ".html")]
+    if not all(path.is_file() and path.stat().st_size for path in pages):
+        return False
+    return stamp.files == _checksums(session.figures, stamp.files)
+
+
+def _checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """SHA-256 of files by name, of those that are there."""
+    there = [name for name in names if (folder / name).is_file()]
+    return {name: sources.digest_of(folder / name) for name in there}
 
 
 # ---- one notebook --------------------------------------------------------------------------------
@@ -242,8 +264,8 @@ def kernel(session: Session) -> Iterator[None]:
 
 def _environment(session: Session, folder: str) -> dict[str, str]:
     places = [str(session.root), os.environ.get("PYTHONPATH", "")]
-    named = os.environ.get(PLACE)
-    return ({PLACE: str(Path(named).resolve())} if named else {}) | {
+    named = {name: sources.folder_of(name) for name in sources.FOLDERS}
+    return {name: str(folder) for name, folder in named.items() if folder} | {
         "PYTHONPATH": os.pathsep.join(filter(None, places)),
         "OMP_NUM_THREADS": str(limit_threads()),
         "SPECLAB_OUT": str(session.figures.parents[1]),
@@ -353,14 +375,15 @@ def run_one(session: Session, notebook: Path, current: str) -> Stamp:
     status, error = execute(session, notebook)
     seconds = time.monotonic() - start
     after = _ages(session.figures, number)
-    written = tuple(sorted(file for file in after if after[file] != before.get(file)))
+    written = sorted(file for file in after if after[file] != before.get(file))
     if status == DONE and old:
         for file in set(old.files) - set(written):
             (session.figures / file).unlink(missing_ok=True)
     if status == NEEDS_MODELS:
         _put_back(kept, [session.figures / file for file in written])
-        written = tuple(sorted(path.name for path in kept))
-    outcome = Stamp(name, status, seconds, current, written, error)
+        written = sorted(path.name for path in kept)
+    sums = _checksums(session.figures, written)
+    outcome = Stamp(name, status, seconds, current, sums, error)
     text = json.dumps(dataclasses.asdict(outcome), indent=1)
     files.written(stamp, lambda path: path.write_text(text, encoding="utf-8"))
     return outcome

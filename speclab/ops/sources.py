@@ -1,5 +1,6 @@
 """What a notebook's outcome depends on, as one hash: its own cells, the modules that it imports
-(followed through), the data that these name, its profile, its parameters, the locked packages.
+(followed through), the data that these name, its profile and all that it points at, its parameters,
+the locked packages.
 
 Code counts as its syntax tree without docstrings: comments, docstrings and layout change no
 outcome. The room `ops` (where and how a notebook runs) and the command line are not followed, since
@@ -7,6 +8,7 @@ they do not change what comes out.
 """
 
 import ast
+import contextlib
 import hashlib
 import json
 import os
@@ -17,13 +19,20 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import papermill
 
+from speclab.plain import read_text
+from speclab.profiles import load_profile, profile_names
+from speclab.prompts import HUB_SETS, MIRROR
 from speclab.traces import PLACE
 
 NOT_FOLLOWED = ("speclab.ops", "speclab.__main__")
 BUNDLED = {
     "project": "data/prompts"
 }  # prompts that come with the kit, by the name that a profile gives them
+MODELS, RECORDS = "SPECLAB_MODELS", "SPECLAB_AUTHOR_RECORDS"
+FOLDERS = (MODELS, MIRROR, PLACE, RECORDS)  # environment variables that name folders
+OF_PAIR = ("profile", "overrides")  # parameters that the checked profile stands for
 
 
 def digest(
@@ -38,6 +47,7 @@ def digest(
     """
     found = hashlib.sha256()
     cells = cells_of(notebook)
+    own = {name: v for name, v in parameters.items() if name not in OF_PAIR}
     code = "\n".join(text for kind, text in cells if kind == "code")
     modules = followed(root, code)
     texts = [code, *(path.read_text(encoding="utf-8") for path in modules)]
@@ -48,20 +58,53 @@ def digest(
         root / "requirements.lock",
         *named_data(root, modules),
         *pointed_at(root, profile),
+        *_of_variable(RECORDS),
     ]:
         found.update(_content(path))
+    for text in _named(notebook, own):
+        found.update(_named_content(root, profile, text))
     for path in named_tables(figures, notebook, texts):
         found.update(_content(path))
-    found.update(
-        repr((profile, sorted(parameters.items()), sys.version_info[:2])).encode()
-    )
+    facts = (profile, _commits(root, profile), sorted(own.items()))
+    found.update(repr((*facts, sys.version_info[:2])).encode())
     return found.hexdigest()
 
 
 def cells_of(notebook: Path) -> list[tuple[str, str]]:
-    """(kind, text) of every cell of an .ipynb file."""
-    book = nbformat.read(notebook, as_version=4)
+    """(kind, text) of every cell of an .ipynb file. ValueError when it is none."""
+    try:
+        book = nbformat.read(notebook, as_version=4)
+    except Exception as error:  # nbformat and its schema have many kinds
+        raise ValueError(
+            f"{notebook} is no notebook ({type(error).__name__}); `make notebooks` writes it from "
+            "its .py"
+        ) from None
     return [(cell.cell_type, cell.source) for cell in book.cells]
+
+
+def check_twin(notebook: Path) -> str:
+    """ValueError when the .py beside an .ipynb was edited and its twin is behind; a line to be said
+    when the .ipynb itself was edited; "" when both agree, or there is no .py.
+    """
+    source, cells = notebook.with_suffix(".py"), cells_of(notebook)
+    if not source.is_file():
+        return ""
+    import jupytext
+
+    text = read_text(source, "save it as UTF-8")
+    asked = jupytext.reads(text, fmt="py:percent").cells
+    made = [(cell.cell_type, cell.source.strip()) for cell in asked]
+    if made == [(kind, text.strip()) for kind, text in cells]:
+        return ""
+    if source.stat().st_mtime_ns >= notebook.stat().st_mtime_ns:
+        raise ValueError(
+            f"{source} was edited, and {notebook.name}, the twin that runs, is behind: "
+            "`make notebooks` writes it anew"
+        )
+    return (
+        f"{notebook.name} was edited and is no longer what {source.name} says: it runs as it is "
+        "(`make notebooks` would write it from the .py)"
+    )
 
 
 # ---- modules -------------------------------------------------------------------------------------
@@ -171,16 +214,26 @@ def _path_parts(node: ast.AST) -> list[str] | None:
     return parts if isinstance(node, ast.Name) and node.id == "ROOT" else None
 
 
+def folder_of(variable: str) -> Path | None:
+    """The folder that an environment variable names; None where it is not set."""
+    named = os.environ.get(variable)
+    return Path(named).expanduser().resolve() if named else None
+
+
+def _of_variable(variable: str) -> list[Path]:
+    folder = folder_of(variable)
+    return sorted(_files(folder)) if folder else []
+
+
 def pointed_at(root: Path, profile: Any) -> list[Path]:
     """Files that a profile points at, wherever they lie: the weights of both models, the prompts,
     the manifests of shipped traces.
 
-    What only the hub has is not here, nor are weights that a source.json names by checksum: nothing
-    changes when they are made.
+    What only the hub has is not here (see `_commits`), nor are weights that a source.json names by
+    checksum: nothing changes when they are made.
     """
     places = [
-        root / BUNDLED.get(profile.prompts, profile.prompts),
-        Path(profile.prompts),
+        *_prompt_places(root, profile.prompts),
         *_model_places(root, profile.target),
         *_model_places(root, profile.draft),
     ]
@@ -188,10 +241,66 @@ def pointed_at(root: Path, profile: Any) -> list[Path]:
     return sorted({p for p in found if not _promised(p)} | _manifests(root, profile))
 
 
+def _prompt_places(root: Path, prompts: str) -> list[Path]:
+    """Of the paper's sets, their copies: revisions of the hub are pinned."""
+    mirror = folder_of(MIRROR)
+    if prompts == "paper":
+        return [mirror / s.name for s in HUB_SETS.values()] if mirror else []
+    return [root / BUNDLED.get(prompts, prompts)]
+
+
 def _model_places(root: Path, spec: Any) -> list[Path]:
-    attached = os.environ.get("SPECLAB_MODELS")
-    more = [Path(attached) / spec.path] if attached else []
-    return [Path(spec.path), root / spec.path, *more]
+    attached = folder_of(MODELS)
+    return [root / spec.path, *([attached / spec.path] if attached else [])]
+
+
+def _commits(root: Path, profile: Any) -> list[str]:
+    """Commits of both models in the hub's cache; "" for one that lies elsewhere, or nowhere yet."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = []
+    for spec in (profile.target, profile.draft):
+        places = _model_places(root, spec)
+        here = any((place / "config.json").is_file() for place in places)
+        asked = None
+        if not here and spec.path.strip("/").count("/") == 1:
+            asked = try_to_load_from_cache(
+                spec.path, "config.json", revision=spec.revision
+            )
+        found.append(Path(asked).parent.name if isinstance(asked, str) else "")
+    return found
+
+
+# ---- what parameters name ------------------------------------------------------------------------
+
+
+def _named(notebook: Path, own: dict[str, Any]) -> list[str]:
+    """Texts among the parameters of a notebook, the given ones and its defaults."""
+    defaults = papermill.inspect_notebook(notebook)
+    values = {name: ast.literal_eval(row["default"]) for name, row in defaults.items()}
+    found = []
+    for name, value in sorted((values | own).items()):
+        inner = value if isinstance(value, list) else [value]
+        found += [v for v in inner if isinstance(v, str) and v and name not in OF_PAIR]
+    return found
+
+
+def _named_content(root: Path, profile: Any, text: str) -> bytes:
+    """What a parameter's text names besides itself, where it names anything: another profile, a
+    file or folder, a folder beside the target.
+    """
+    paths, said = [], ""
+    if text in profile_names():
+        other = load_profile(text)
+        shipped = (root / "data" / "traces" / text).glob("*/manifest.json")
+        paths = [*pointed_at(root, other), *sorted(shipped)]
+        said = repr((other, _commits(root, other)))
+    targets = _model_places(root, profile.target)
+    for place in [root / text, *(target.parent / text for target in targets)]:
+        with contextlib.suppress(OSError, ValueError):  # a text that cannot be a name
+            if not root.is_relative_to(place.resolve()):  # "." is not meant
+                paths += sorted(_files(place))
+    return said.encode() + b"".join(_content(path) for path in paths)
 
 
 def _promised(path: Path) -> bool:
@@ -199,13 +308,12 @@ def _promised(path: Path) -> bool:
     source = path.with_name("source.json")
     if path.suffix != ".safetensors" or not source.is_file():
         return False
-    return _digest_of(path) in source.read_text(encoding="utf-8")
+    return digest_of(path) in source.read_text(encoding="utf-8")
 
 
 def _manifests(root: Path, profile: Any) -> set[Path]:
     """Of traces: they hold the checksums of the tables."""
-    named = os.environ.get(PLACE)
-    place = Path(named) if named else root / (profile.traces or "no traces")
+    place = folder_of(PLACE) or root / (profile.traces or "no traces")
     found = [*place.glob("manifest.json"), *place.glob("[!.]*/manifest.json")]
     return {path.resolve() for path in found}
 
@@ -246,10 +354,11 @@ def _files(place: Path) -> list[Path]:
 def _content(path: Path) -> bytes:
     if not path.is_file():
         return b""
-    return f"{path.name}\0{_digest_of(path)}".encode()
+    return f"{path.name}\0{digest_of(path)}".encode()
 
 
-def _digest_of(path: Path) -> str:
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, read once in a call."""
     facts = path.stat()
     return _sha256(path, facts.st_size, facts.st_mtime_ns)
 
