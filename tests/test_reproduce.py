@@ -293,28 +293,37 @@ def test_the_commit_of_a_model_in_the_hubs_cache_counts(kit, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("default", "file"),
+    ("named", "file"),
     [
-        ('"{}"', "{}/records.csv"),
-        ('"target-gptq"', "weights/target-gptq/model.safetensors"),
-        ('["paper", "tiny"]', "data/traces/tiny/greedy/manifest.json"),
-        ('"file.csv"', "file.csv"),
+        ("{}", "{}/records.csv"),
+        ("target-gptq", "weights/target-gptq/model.safetensors"),
+        (["paper", "tiny"], "data/traces/tiny/greedy/manifest.json"),
+        ("file.csv", "file.csv"),
     ],
 )
-def test_what_a_parameter_names_counts(
-    kit, tmp_path_factory, monkeypatch, default, file
-):
+def test_what_a_parameter_names_counts(kit, tmp_path_factory, named, file):
     elsewhere = str(tmp_path_factory.mktemp("elsewhere"))
-    more = f"{PARAMETERS}\nplace: str = {default.format(elsewhere)}"
-    monkeypatch.setattr(sys.modules[__name__], "PARAMETERS", more)
-    write(kit, "01_good", "1")
+    place = named.format(elsewhere) if isinstance(named, str) else named
     path = kit / file.format(elsewhere)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("1")
-    before = digest_of(kit)
-    assert digest_of(kit) == before
+    before = digest_of(kit, {"place": place})
+    assert digest_of(kit, {"place": place}) == before
     path.write_text("2")
-    assert digest_of(kit) != before
+    assert digest_of(kit, {"place": place}) != before
+
+
+def test_what_a_default_names_counts(repository, monkeypatch):
+    more = f"{PARAMETERS}\nplace: list = ['mine.csv']"
+    monkeypatch.setattr(sys.modules[__name__], "PARAMETERS", more)
+    notebook = write(repository, "01_good", "1")
+    asked = []
+    monkeypatch.setattr(reproduce, "ROOT", repository)
+    monkeypatch.setattr(sources, "digest", lambda *given: asked.append(given[-1]))
+    monkeypatch.setattr(reproduce, "run_one", lambda *_: reproduce.Stamp("", "", 0, ""))
+    session, _ = reproduce.open_session("tiny", [], {}, {"gamma": 7}, repository)
+    reproduce._brought_up_to_date(session, notebook, force=True)
+    assert asked == [{"profile": "tiny", "gamma": 7, "place": ["mine.csv"]}]
 
 
 @pytest.mark.parametrize("text", [".", "/", "", "x" * 300, "a\0b", "~"])

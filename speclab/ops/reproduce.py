@@ -50,7 +50,7 @@ class Session:
 
     def given(self, notebook: Path) -> dict[str, Any]:
         """The parameters that this notebook has: the profile's for it, and over them the call's."""
-        known = papermill.inspect_notebook(notebook)
+        known = defaults(notebook)
         asked = self.profile.notebooks.get(notebook.stem, {}) | self.parameters
         return {name: value for name, value in asked.items() if name in known}
 
@@ -160,21 +160,26 @@ def _check_not_of_pair(parameters: dict[str, Any]) -> None:
             )
 
 
+def defaults(notebook: Path) -> dict[str, Any]:
+    """The parameters of a notebook as its cell sets them."""
+    found = papermill.inspect_notebook(notebook).items()
+    return {name: ast.literal_eval(row["default"]) for name, row in found}
+
+
 def check_parameters(notebooks: list[Path], parameters: dict[str, Any]) -> None:
     """Raise ValueError for a parameter that none of the notebooks has (papermill only warns), or
     one of another type than its default.
     """
     known = {}
     for path in notebooks:
-        for name, row in papermill.inspect_notebook(path).items():
-            known[name] = row["default"]
+        known |= defaults(path)
     for name, value in parameters.items():
         if name not in known:
             there = ", ".join(known)
             raise ValueError(
                 f"parameter {name!r}: {_near(name, known)}the notebooks have {there}"
             )
-        default = ast.literal_eval(known[name])
+        default = known[name]
         whole_for_float = isinstance(default, float) and type(value) is int
         if (
             default is not None
@@ -469,7 +474,7 @@ def _brought_up_to_date(
         session.figures,
         notebook,
         session.profile,
-        session.given(notebook),
+        defaults(notebook) | session.given(notebook),
     )
     if not force and is_current(session, stamp, current):
         _print(stamp.line("up to date" if stamp.status == DONE else ""))

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import papermill
 
 from speclab.plain import read_text
 from speclab.profiles import load_profile, profile_names
@@ -40,7 +39,7 @@ def digest(
 ) -> str:
     """SHA-256 of all that the outcome of `notebook` depends on.
 
-    parameters: those that the notebook has.
+    parameters: all that the notebook has, its defaults too: what they name counts as well.
 
     figures: the folder in which tables of other notebooks lie, for a notebook that names one (as
     08_self-drafts.csv).
@@ -61,7 +60,7 @@ def digest(
         *_of_variable(RECORDS),
     ]:
         found.update(_content(path))
-    for text in _named(notebook, own):
+    for text in _texts(own):
         found.update(_named_content(root, profile, text))
     for path in named_tables(figures, notebook, texts):
         found.update(_content(path))
@@ -274,15 +273,13 @@ def _commits(root: Path, profile: Any) -> list[str]:
 # ---- what parameters name ------------------------------------------------------------------------
 
 
-def _named(notebook: Path, own: dict[str, Any]) -> list[str]:
-    """Texts among the parameters of a notebook, the given ones and its defaults."""
-    defaults = papermill.inspect_notebook(notebook)
-    values = {name: ast.literal_eval(row["default"]) for name, row in defaults.items()}
-    found = []
-    for name, value in sorted((values | own).items()):
-        inner = value if isinstance(value, list) else [value]
-        found += [v for v in inner if isinstance(v, str) and v and name not in OF_PAIR]
-    return found
+def _texts(own: dict[str, Any]) -> list[str]:
+    """Texts among the parameters of a notebook, alone or in a list."""
+    values = [own[name] for name in sorted(own)]
+    listed = [
+        v for value in values for v in (value if type(value) is list else [value])
+    ]
+    return [text for text in listed if isinstance(text, str) and text]
 
 
 def _named_content(root: Path, profile: Any, text: str) -> bytes:
