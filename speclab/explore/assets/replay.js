@@ -1,0 +1,150 @@
+// The kit's replay (speclab/tree.py, speclab/replay.py), number for number: which blocks a
+// speculative decoder would have made of a recorded text. Pure functions; the tests hold every
+// count against the kit's.
+
+/** A tree: parent, rank among siblings and depth of each node; node 0 is the root. */
+export function staticTree(depth, branches, budget = Infinity) {
+  let full = 0;
+  for (let level = 1, nodes = branches; level <= depth && full < budget; level++) {
+    full += nodes;
+    nodes *= branches;
+  }
+  const size = Math.min(full, budget);
+  const tree = { parent: [-1], rank: [0], depth: [0] };
+  for (let place = 0; place < size; place++) {
+    const parent = Math.floor(place / branches);
+    tree.parent.push(parent);
+    tree.rank.push(place % branches);
+    tree.depth.push(tree.depth[parent] + 1);
+  }
+  return tree;
+}
+
+export function chain(gamma) {
+  return staticTree(gamma, 1);
+}
+
+export function sizeOf(tree) {
+  return tree.parent.length - 1;
+}
+
+export function depthOf(tree) {
+  return tree.depth[sizeOf(tree)];
+}
+
+/** children[node][rank]: the child, or undefined. */
+export function childrenOf(tree) {
+  const children = tree.parent.map(() => []);
+  for (let node = 1; node < tree.parent.length; node++) {
+    children[tree.parent[node]][tree.rank[node]] = node;
+  }
+  return children;
+}
+
+/** Nodes of depth 1 .. d, for d = 1 .. depth, at index d - 1. */
+export function nodesToDepth(tree) {
+  const counts = new Array(depthOf(tree)).fill(0);
+  for (let node = 1; node < tree.parent.length; node++) counts[tree.depth[node] - 1] += 1;
+  for (let d = 1; d < counts.length; d++) counts[d] += counts[d - 1];
+  return counts;
+}
+
+/** survival[start * depth + d - 1] in {0, 1}: are at least d tokens accepted of a block that starts
+ * there? The walk by ranks: exact for greedy text, and under the point-mass rule. */
+export function walk(ranks, tree) {
+  const depth = depthOf(tree);
+  const children = childrenOf(tree);
+  const survival = new Float64Array(ranks.length * depth);
+  for (let start = 0; start < ranks.length; start++) {
+    let node = 0;
+    for (let d = 0; d < depth && start + d < ranks.length; d++) {
+      node = children[node][ranks[start + d]];
+      if (node === undefined) break;
+      survival[start * depth + d] = 1;
+    }
+  }
+  return survival;
+}
+
+/** min(1, q/p) of the text's tokens: the chance that the token was drafted and kept. */
+export function ratios(p, q) {
+  return Float64Array.from(p, (value, i) => Math.min(1, q[i] / value));
+}
+
+/** survival of a chain under the rejection rule: running products of `ratios`. */
+export function expected(ratio, gamma) {
+  const survival = new Float64Array(ratio.length * gamma);
+  for (let start = 0; start < ratio.length; start++) {
+    let product = 1;
+    for (let d = 0; d < gamma && start + d < ratio.length; d++) {
+      product *= ratio[start + d];
+      survival[start * gamma + d] = product;
+    }
+  }
+  return survival;
+}
+
+/** P(a block starts at t). */
+function visits(survival, length, depth) {
+  const found = new Float64Array(length + depth + 1);
+  found[0] = 1;
+  for (let t = 0; t < length; t++) {
+    if (!found[t]) continue;
+    let before = 1;
+    for (let accepted = 0; accepted <= depth; accepted++) {
+      const after = accepted < depth ? survival[t * depth + accepted] : 0;
+      found[t + accepted + 1] += found[t] * (before - after);
+      before = after;
+    }
+  }
+  return found;
+}
+
+/** The blocks of a text of `length` tokens, as the rows of `speclab.replay.replay`: start,
+ * remaining, weight (the probability that there is such a block), and of it levels and nodes
+ * drafted, accepted, emitted, truncated. */
+export function blocksOf(survival, length, tree) {
+  const depth = depthOf(tree);
+  const nodes = nodesToDepth(tree);
+  const weights = visits(survival, length, depth);
+  const blocks = [];
+  for (let start = 0; start < length; start++) {
+    const weight = weights[start];
+    if (weight <= 0) continue;
+    const remaining = length - start;
+    const levels = Math.min(remaining, depth);
+    let accepted = 0;
+    for (let d = 0; d < depth; d++) accepted += survival[start * depth + d];
+    const truncated = remaining <= depth ? survival[start * depth + levels - 1] : 0;
+    const drafted = nodes[levels - 1];
+    const emitted = accepted + 1 - truncated;
+    blocks.push({ start, remaining, weight, levels, drafted, accepted, emitted, truncated });
+  }
+  return blocks;
+}
+
+export const SUMS = ["blocks", "drafted", "accepted", "emitted", "truncated"];
+
+/** Weighted sums over blocks, as `speclab.replay.prompt_sums`, and the blocks by the levels that
+ * were drafted (byLevels[l]). */
+export function sumsOf(blocks, depth) {
+  const sums = { blocks: 0, drafted: 0, accepted: 0, emitted: 0, truncated: 0 };
+  sums.byLevels = new Float64Array(depth + 1);
+  for (const block of blocks) {
+    sums.blocks += block.weight;
+    sums.byLevels[block.levels] += block.weight;
+    for (const name of SUMS.slice(1)) sums[name] += block.weight * block[name];
+  }
+  return sums;
+}
+
+/** What follows the accepted tokens of one block: "recovered" after a rejection, "bonus" where
+ * nothing more was drafted, "" where the text ends. */
+export function ending(block, ranks, tree) {
+  if (block.truncated) return "";
+  const children = childrenOf(tree);
+  let node = 0;
+  for (let d = 0; d < block.accepted; d++) node = children[node][ranks[block.start + d]];
+  const more = children[node].length > 0 && block.accepted < block.levels;
+  return more ? "recovered" : "bonus";
+}
