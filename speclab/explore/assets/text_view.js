@@ -1,0 +1,141 @@
+// The text as its blocks cut it, and the buttons that step through them.
+
+import { el, fixed, plural, put, readable, shortened, word } from "./dom.js";
+import { ruleOf, textSums, tokensPerPass } from "./model.js";
+
+const LONGEST = 60; // characters of a token that are shown in the text
+const WRAPPED = 24; // a longer one may be broken over lines
+
+function tokenText(view, position) {
+  return view.trace.strings[view.column("token")[position]];
+}
+
+/** May a line end before this token? Inside a word it may not. */
+function breaks(view, token) {
+  if (token.position === 0 || token.place === 0) return true;
+  const before = tokenText(view, token.position - 1);
+  return !(/[\p{L}\p{M}]$/u.test(before) && /^[\p{L}\p{M}]/u.test(tokenText(view, token.position)));
+}
+
+function tokenButton(view, token, act) {
+  const text = tokenText(view, token.position);
+  const long = text.length > WRAPPED || text.includes("\n");
+  const chosen = token.position === view.state.position;
+  const label = `${text.trim() || "white space"}, ${token.kind}, block ${token.block + 1}`;
+  return el(
+    "span",
+    {
+      class: `token ${token.kind}${long ? " long" : ""}`,
+      role: "button",
+      tabindex: chosen ? 0 : -1,
+      "aria-pressed": chosen,
+      "aria-label": label,
+      "data-position": token.position,
+      onclick: () => act.select(token.position),
+      onfocus: () => act.preview(token.position),
+      onmouseenter: () => act.preview(token.position),
+      onmouseleave: () => act.preview(null),
+    },
+    readable(shortened(text, LONGEST)).replace(/\n$/, ""),
+  );
+}
+
+/** The coloured text. */
+export function drawText(view, act) {
+  const { blocks, tokens } = view.cut;
+  const shown = blocks.map((block, number) => {
+    const step = view.state.step;
+    const later = step !== null && number > step;
+    const now = step === number;
+    const own = tokens.filter((token) => token.block === number);
+    const name = `block${later ? " later" : ""}${now ? " now" : ""}`;
+    return el("span", { class: name }, own.flatMap((token) => [
+      breaks(view, token) ? el("wbr") : null,
+      tokenButton(view, token, act),
+      /\n$/.test(readable(tokenText(view, token.position))) ? el("br") : null,
+    ]));
+  });
+  put("words", shown);
+}
+
+/** The token that is chosen now, marked without writing the text anew. */
+export function markChosen(position, focus) {
+  for (const token of document.querySelectorAll("#words .token")) {
+    const chosen = Number(token.dataset.position) === position;
+    token.setAttribute("aria-pressed", chosen);
+    token.tabIndex = chosen ? 0 : -1;
+    if (chosen && focus) token.focus({ preventScroll: false });
+  }
+}
+
+function counted(view) {
+  const count = { accepted: 0, recovered: 0, bonus: 0 };
+  for (const token of view.cut.tokens) count[token.kind] += 1;
+  return count;
+}
+
+export function drawLegend(view) {
+  const names = Object.entries(counted(view));
+  put(
+    "legend",
+    names.map(([kind, count]) =>
+      el("li", null, el("span", { class: `token ${kind}` }, kind), ` ${count}`),
+    ),
+    el("li", null, el("span", { class: "bar", "aria-hidden": "true" }), "a target pass begins"),
+  );
+}
+
+/** The sentence with the numbers of this text. */
+export function drawSummary(view) {
+  const { run, state, cut } = view;
+  const length = run.length[state.text];
+  const passes = cut.blocks.length;
+  const sentence = [
+    el("strong", null, `${plural(passes, "target pass", "target passes")}`),
+    ` for ${plural(length, "token")}: `,
+    el("strong", null, `${fixed(length / passes)} tokens a pass`),
+    ". Plain decoding takes one pass a token.",
+  ];
+  if (ruleOf(run, state.shape) === "rejection") {
+    const sums = textSums(run, state.text, state.shape);
+    sentence.push(
+      ` This is one draw of the draft's tokens (seed ${state.seed}); over all draws `,
+      el("strong", null, `${fixed(sums.blocks, 1)} passes`),
+      ` are expected, ${fixed(tokensPerPass(sums))} tokens a pass.`,
+    );
+  }
+  put("summary", sentence);
+  const asked = view.trace.prompts[run.prompt[state.text]];
+  put("asked", asked ? [el("span", { class: "label" }, "Asked: "), shortened(asked, 1200)] : []);
+}
+
+function drafted(view, block) {
+  const { shape } = view.state;
+  if (shape.kind === "chain") return plural(block.drafted, "drafted token");
+  return `a tree of ${plural(block.drafted, "drafted token")}`;
+}
+
+/** What the block that is stepped to did, in words. */
+export function drawStep(view) {
+  const { cut, state } = view;
+  const whole = state.step === null;
+  const number = whole ? null : state.step;
+  put("step-name", whole ? "All blocks" : `Block ${number + 1} of ${cut.blocks.length}`);
+  if (whole) {
+    put("step-words", "Step through the text block by block: one block is one target pass.");
+    return;
+  }
+  const block = cut.blocks[number];
+  const last = block.start + block.emitted - 1;
+  const parts = [`One target pass checks ${drafted(view, block)}. Kept: ${block.accepted}. `];
+  if (block.ending) {
+    const token = word(tokenText(view, last));
+    const why = block.ending === "recovered"
+      ? "The next was rejected, and the target wrote "
+      : "All was kept, and the target added ";
+    parts.push(why, token, ` (${block.ending}).`);
+  } else {
+    parts.push("There the text ends.");
+  }
+  put("step-words", parts);
+}

@@ -1,0 +1,184 @@
+// The draft of one block as a tree, as notebook 01 draws it, and the token that follows.
+
+import { columnOf, SHARES } from "./data.js";
+import { marked, plural, put, share, shortened, svg, word } from "./dom.js";
+import { ruleOf, treeOf } from "./model.js";
+import { childrenOf, staticTree } from "./replay.js";
+
+const BOX = { width: 116, height: 40, across: 152, down: 50, top: 30, left: 6 };
+
+/** The recorded tree's number of a node, by its ranks from the root: "0,1,0" -> 7. */
+function recordedNumbers(shape) {
+  const tree = staticTree(...shape);
+  const paths = [""];
+  const numbers = new Map();
+  for (let node = 1; node < tree.parent.length; node++) {
+    const above = paths[tree.parent[node]];
+    paths.push(above ? `${above},${tree.rank[node]}` : `${tree.rank[node]}`);
+    numbers.set(paths[node], node);
+  }
+  const firstLevel = tree.depth.filter((depth) => depth === 1).length;
+  return { numbers, firstLevel, deeper: tree.parent.length - 1 - firstLevel };
+}
+
+/** What is known of a drafted node: its token, q and p; null where it was not recorded. */
+function recordedNode(view, start, path, onText) {
+  const { trace, run, state } = view;
+  const depth = path.length;
+  const rank = path[depth - 1];
+  const position = start + depth - 1;
+  const row = run.first[state.text] + position;
+  if (onText && rank < trace.top && position < run.length[state.text]) {
+    const token = run.columns.top_draft_ids[row * trace.top + rank];
+    if (token >= trace.ids.length) return null;
+    const q = run.columns.top_draft_q[row * trace.top + rank] / SHARES;
+    const p = run.columns.top_draft_p[row * trace.top + rank] / SHARES;
+    return { token, q, p };
+  }
+  if (!trace.tree || !run.columns.node_token || depth < 2) return null;
+  const { numbers, firstLevel, deeper } = recordedNumbers(trace.tree);
+  const node = numbers.get(path.join(","));
+  if (node === undefined) return null;
+  const at = (run.first[state.text] + start) * deeper + node - firstLevel - 1;
+  return {
+    token: run.columns.node_token[at],
+    q: run.columns.node_q[at] / SHARES,
+    p: run.columns.node_p[at] / SHARES,
+  };
+}
+
+/** Tokens of a drawn chain: those that were kept are the text's, the others are not known. */
+function drawnNode(view, block, depth) {
+  if (depth > block.accepted) return null;
+  const at = (name) => columnOf(view.run, view.state.text, name)[block.start + depth - 1];
+  return { token: at("token"), q: at("q_token"), p: at("p_token") };
+}
+
+/** Nodes of a block's draft: parent, children, depth, kind, and token, q and p where known. */
+export function nodesOf(view, block) {
+  const { run, state } = view;
+  const drawn = ruleOf(run, state.shape) === "rejection";
+  const tree = treeOf(state.shape);
+  const children = childrenOf(tree);
+  const ranks = columnOf(run, state.text, "draft_rank");
+  const nodes = [{ depth: 0, kind: "context", children: [], path: [], onText: true }];
+  const numbers = [0];
+  for (let node = 1; node < tree.parent.length; node++) {
+    const depth = tree.depth[node];
+    if (depth > block.levels) break;
+    const above = nodes[numbers[tree.parent[node]]];
+    const path = [...above.path, tree.rank[node]];
+    const fits = drawn
+      ? depth <= block.accepted
+      : ranks[block.start + depth - 1] === tree.rank[node];
+    const known = drawn
+      ? drawnNode(view, block, depth)
+      : recordedNode(view, block.start, path, above.onText);
+    const onText = above.onText && fits;
+    const kind = onText ? "accepted" : "rejected";
+    numbers.push(nodes.length);
+    above.children.push(nodes.length);
+    nodes.push({ depth, kind, path, onText, children: [], ...known });
+  }
+  if (block.ending) {
+    const last = nodes.findLastIndex((node) => node.onText);
+    const at = (name) => columnOf(run, state.text, name)[block.start + block.accepted];
+    const known = run.columns.p_token ? { q: at("q_token"), p: at("p_token") } : {};
+    nodes[last].children.push(nodes.length);
+    nodes.push({ depth: nodes[last].depth + 1, kind: block.ending, path: [], onText: false,
+      children: [], token: at("token"), ...known });
+  }
+  return nodes;
+}
+
+/** Rows of the nodes: leaves one apart, a parent in the middle of its children. */
+function placed(nodes) {
+  let leaves = 0;
+  const visit = (node) => {
+    const below = node.children.map((child) => visit(nodes[child]));
+    node.row = below.length ? (below[0] + below[below.length - 1]) / 2 : leaves++;
+    return node.row;
+  };
+  visit(nodes[0]);
+  return leaves;
+}
+
+function labelOf(view, block, node) {
+  if (node.kind === "context") {
+    const tokens = columnOf(view.run, view.state.text, "token");
+    let before = "";
+    for (let i = Math.max(0, block.start - 6); i < block.start; i++) {
+      before += view.trace.strings[tokens[i]];
+    }
+    const letters = [...marked(before)];
+    return letters.length > 13 ? `…${letters.slice(-12).join("")}` : letters.join("") || "(prompt)";
+  }
+  if (node.token === undefined) return "?";
+  return shortened(marked(view.trace.strings[node.token]), 13) || "∅";
+}
+
+function box(view, block, node) {
+  const x = BOX.left + node.depth * BOX.across;
+  const y = BOX.top + node.row * BOX.down;
+  const known = node.q !== undefined;
+  const numbers = known ? `q ${share(node.q)} · p ${share(node.p)}` : "";
+  const middle = { x: x + BOX.width / 2, "text-anchor": "middle" };
+  return svg("g", { class: `node ${node.kind}${node.token === undefined ? " unknown" : ""}` },
+    svg("rect", { x, y, width: BOX.width, height: BOX.height, rx: 6 }),
+    svg("text", { ...middle, y: y + (numbers ? 17 : 25), class: "name" },
+      labelOf(view, block, node)),
+    numbers && svg("text", { ...middle, y: y + 32, class: "numbers" }, numbers));
+}
+
+function edge(above, node) {
+  const x1 = BOX.left + above.depth * BOX.across + BOX.width;
+  const x2 = BOX.left + node.depth * BOX.across;
+  const y1 = BOX.top + above.row * BOX.down + BOX.height / 2;
+  const y2 = BOX.top + node.row * BOX.down + BOX.height / 2;
+  const middle = (x1 + x2) / 2;
+  const d = `M${x1},${y1}C${middle},${y1} ${middle},${y2} ${x2},${y2}`;
+  return svg("path", { d, class: `edge ${node.kind}` });
+}
+
+function heading(depth) {
+  const x = BOX.left + depth * BOX.across + BOX.width / 2;
+  const name = depth ? `depth ${depth}` : "context";
+  return svg("text", { x, y: 16, "text-anchor": "middle", class: "depth" }, name);
+}
+
+function sentenceOf(view, block) {
+  const chain = view.state.shape.kind === "chain";
+  const what = chain ? "in a row" : "in a tree";
+  const parts = [`Here the draft proposes ${plural(block.drafted, "token")} ${what}; `,
+    `the target keeps ${block.accepted}`];
+  if (!block.ending) return [...parts, ", and the text ends."];
+  const tokens = columnOf(view.run, view.state.text, "token");
+  const token = word(view.trace.strings[tokens[block.start + block.accepted]]);
+  return [...parts, block.ending === "bonus" ? " and adds " : " and writes ", token,
+    block.ending === "bonus" ? " as a bonus." : " instead of what was rejected."];
+}
+
+export function drawTree(view, number) {
+  const block = view.cut.blocks[number];
+  const nodes = nodesOf(view, block);
+  const rows = placed(nodes);
+  const deepest = Math.max(...nodes.map((node) => node.depth));
+  const width = BOX.left * 2 + deepest * BOX.across + BOX.width;
+  const height = BOX.top + rows * BOX.down;
+  const edges = nodes.flatMap((node) => node.children.map((child) => edge(node, nodes[child])));
+  const headings = Array.from({ length: deepest + 1 }, (_, depth) => heading(depth));
+  const sentence = sentenceOf(view, block);
+  const label = sentence.map((part) => part.textContent ?? part).join("");
+  put("tree-name", `Block ${number + 1} of ${view.cut.blocks.length}`);
+  put("tree-words", sentence);
+  put("tree-picture",
+    svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
+      "aria-label": label },
+    edges, headings, nodes.map((node) => box(view, block, node))));
+  const drawn = ruleOf(view.run, view.state.shape) === "rejection";
+  const unknown = nodes.some((node) => node.token === undefined && node.kind === "rejected");
+  const why = drawn
+    ? "?: drawn from q and thrown away; which token it was, the text does not tell."
+    : "?: drafted, but the run did not record which token.";
+  put("tree-note", unknown ? why : []);
+}

@@ -1,0 +1,270 @@
+"""One self-contained HTML file that replays recorded runs, assembled from the pieces in `assets`.
+
+The file asks the network for nothing: its policy allows no request, and no script but its own. All
+text of a run lies in one packed string and is written by the page as text, never as HTML.
+"""
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from speclab import files
+from speclab.explore.trace_data import Packed, pack
+from speclab.prompts import Prompt, load_prompts, prompts_digest
+from speclab.runs import Run
+
+ASSETS = Path(__file__).parent / "assets"
+SCRIPTS = (  # each may use those before it
+    "data.js",
+    "replay.js",
+    "cost.js",
+    "rule.js",
+    "model.js",
+    "dom.js",
+    "text_view.js",
+    "details_view.js",
+    "tree_view.js",
+    "chart.js",
+    "gamma_view.js",
+    "machine_view.js",
+    "bench_view.js",
+    "controls.js",
+    "main.js",
+)
+PARTS = ("text", "tree", "gamma", "machine", "bench")
+LEAD = (
+    "A small model drafts, a large one checks. The large one wrote the texts below, and they were "
+    "recorded once. Choose what is drafted: see which words the draft gets right, why one is "
+    "rejected, and what drafting saves on your machine. No model runs here."
+)
+LARGEST = 4_000_000  # bytes of a page
+HEIGHTS = {"text": 1150, "tree": 620, "gamma": 640, "machine": 1000, "bench": 640}
+
+
+# ---- pieces --------------------------------------------------------------------------------------
+
+
+def script() -> str:
+    """All JavaScript as one: each file a function of its own that returns what it exports, kept
+    under its name in `modules`.
+    """
+    return "\n\n".join(["const modules = {};", *map(_as_function, SCRIPTS)])
+
+
+def _as_function(name: str) -> str:
+    text = (ASSETS / name).read_text(encoding="utf-8")
+    text = re.sub(
+        r'^import (\{[^}]*\}) from "\./([\w.]+)";',
+        r'const \1 = modules["\2"];',
+        text,
+        flags=re.MULTILINE,
+    )
+    exported = r"^export ((?:async )?function|const) (\w+)"
+    names = [found[2] for found in re.finditer(exported, text, re.MULTILINE)]
+    body = re.sub(exported, r"\1 \2", text, flags=re.MULTILINE).strip()
+    return f'modules["{name}"] = (() => {{\n{body}\nreturn {{ {", ".join(names)} }};\n}})();'
+
+
+def policy(code: str) -> str:
+    """A content security policy: nothing from anywhere, and of scripts this one."""
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'"
+    )
+
+
+def in_script(value: object) -> str:
+    """JSON that cannot end the script element that it stands in."""
+    return json.dumps(value, sort_keys=True).replace("<", "\\u003c")
+
+
+def digest(parts: Sequence[str], *manifests: object) -> str:
+    """What a page depends on, as one hash: the pieces, this package's code, the runs."""
+    found = hashlib.sha256(json.dumps([list(parts), *manifests], default=str).encode())
+    for path in sorted([*ASSETS.iterdir(), *Path(__file__).parent.glob("*.py")]):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+# ---- the page ------------------------------------------------------------------------------------
+
+
+def assemble(
+    packed: Packed | None,
+    title: str,
+    parts: Sequence[str] = PARTS,
+    mark: str = "",
+    notes: str = "",
+    pair: str = "",
+) -> str:
+    """The HTML of packed runs (None: of the parts that need none).
+
+    parts: of PARTS; all of them make the whole page with its head and foot. mark: what is written
+    as its digest. ValueError for an unknown part.
+    """
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown or not parts:
+        raise ValueError(f"parts={list(parts)}: allowed are {', '.join(PARTS)}")
+    whole = [*parts, "whole"] if set(parts) == set(PARTS) else [*parts]
+    code = "\n" + script() + "\n"
+    fields = {
+        "policy": policy(code),
+        "digest": html.escape(mark),
+        "title": html.escape(title),
+        "lead": html.escape(LEAD),
+        "pair": html.escape(pair),
+        "notes": html.escape(notes),
+        "config": in_script({"parts": whole}),
+        "trace": packed.base64 if packed else "",
+        "style": (ASSETS / "page.css").read_text(encoding="utf-8"),
+        "script": code.strip("\n"),
+    }
+    template = (ASSETS / "page.html").read_text(encoding="utf-8")
+    return re.sub(r"\{(\w+)\}", lambda found: fields[found[1]], template)
+
+
+def fitted(
+    make: Callable[[int | None], Packed], most: int, largest: int = LARGEST
+) -> Packed:
+    """All prompts where they fit into `largest` bytes, else the most first prompts of each domain
+    that do. ValueError where not even one of each does.
+    """
+    whole = make(None)
+    if len(whole.base64) <= largest:
+        return whole
+    low, high, best = 1, min(most, whole.prompts), None
+    while low <= high:
+        middle = (low + high) // 2
+        packed = make(middle)
+        if len(packed.base64) <= largest:
+            best, low = packed, middle + 1
+        else:
+            high = middle - 1
+    if best is None:
+        raise ValueError(
+            f"one prompt of each domain takes more than {largest / 1e6:g} MB; "
+            "record shorter texts (max_new_tokens)"
+        )
+    return best
+
+
+def page(
+    runs: Sequence[Run],
+    parts: Sequence[str] = PARTS,
+    largest: int = LARGEST,
+    per_domain: int | None = None,
+) -> str:
+    """The page of one run, or of a greedy and a sampled run of a pair, in at most `largest` bytes.
+
+    per_domain: only the first so many prompts of each domain, for a small page. ValueError as
+    `trace_data.pack`.
+    """
+    strings, prompts = _strings(runs[0]), _prompts(runs[0])
+    details = bool({"text", "tree"} & set(parts))
+    make = partial(pack, runs, strings, prompts, details)
+    frame = assemble(None, "", parts)
+    room = largest - len(frame.encode()) - 4096  # title, lead and notes
+    if per_domain is None:
+        packed = fitted(lambda count: make(per_domain=count), 1 << 20, room)
+    else:
+        packed = make(per_domain=per_domain)
+    profile = runs[0].manifest["profile"]
+    return assemble(
+        packed,
+        f"speclab: explore {profile['name']}",
+        parts,
+        digest(parts, *(run.manifest for run in runs)),
+        _notes(packed, strings is None),
+        _pair(profile),
+    )
+
+
+def _pair(profile: dict) -> str:
+    about = f": {profile['description']}" if profile.get("description") else ""
+    return f"The pair {profile['name']}{about}."
+
+
+def _notes(packed: Packed, nameless: bool) -> str:
+    temperatures = " and ".join(f"T = {t:g}" for t in packed.temperatures)
+    said = [f"Recorded text at {temperatures}, {packed.prompts} prompts of each domain."]
+    if packed.prompts < packed.recorded:
+        said.append(
+            f"The run holds {packed.recorded} prompts of each domain; in this page are the first "
+            f"{packed.prompts} of each, so that it stays small, and every number on it is of these."
+        )
+    if nameless:
+        said.append("The pair's tokenizer was not there: tokens are shown as their ids.")
+    return " ".join(said)
+
+
+def _strings(run: Run) -> Sequence[str] | None:
+    """The text of every token id; None where the pair's tokenizer is not on this machine."""
+    from speclab import pairs
+    from speclab.analysis import token_kinds
+    from speclab.profiles import ModelSpec
+
+    folder = pairs.local_folder(ModelSpec(**run.manifest["profile"]["target"]))
+    if folder is None or not (folder / "tokenizer.json").is_file():
+        return None
+    return token_kinds.strings_of(pairs.load_tokenizer(folder))
+
+
+def _prompts(run: Run) -> Sequence[Prompt]:
+    """What the recorded prompts ask; nothing where they are not here, or are others now."""
+    profile = run.manifest["profile"]
+    if profile["prompts"] == "paper":  # would be fetched
+        return ()
+    try:
+        found = load_prompts(
+            profile["prompts"], profile["prompts_per_domain"], tuple(profile["domains"])
+        )
+    except ValueError:
+        return ()
+    return found if prompts_digest(found) == run.manifest["prompt_set"] else ()
+
+
+# ---- files and notebooks -------------------------------------------------------------------------
+
+
+def is_current(path: Path, runs: Sequence[Run]) -> bool:
+    """Whether the page at `path` was made of these runs by these pieces."""
+    mark = digest(PARTS, *(run.manifest for run in runs))
+    if not path.is_file():
+        return False
+    with path.open(encoding="utf-8", errors="replace") as content:
+        return f'name="speclab-digest" content="{mark}"' in content.read(4096)
+
+
+def write(runs: Sequence[Run], path: Path, largest: int = LARGEST) -> bool:
+    """Write the whole page where what it depends on changed; whether it was written."""
+    if is_current(path, runs):
+        return False
+    content = page(runs, largest=largest).encode()
+    files.written(path, lambda place: place.write_bytes(content), "Other files are kept")
+    return True
+
+
+def show(*parts: str, runs: Sequence[Run] = (), per_domain: int | None = None) -> None:
+    """Show parts of the page (PARTS) below a notebook's cell, in a frame that holds all it needs:
+    it works without a kernel, and in the notebook's exported HTML.
+
+    runs: as of `page`; none is needed for "bench". per_domain: as of `page`.
+    """
+    from IPython.display import HTML, display
+
+    if runs:
+        content = page(runs, parts, per_domain=per_domain)
+    else:
+        content = assemble(None, "speclab", parts)
+    height = sum(HEIGHTS[part] for part in parts)
+    display(
+        HTML(
+            f'<iframe srcdoc="{html.escape(content)}" title="explore: {", ".join(parts)}" '
+            f'style="width:100%;height:{height}px;border:0"></iframe>'
+        )
+    )
