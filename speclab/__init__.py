@@ -1,9 +1,10 @@
-"""The study kit for speculative decoding: a flat core and four rooms.
+"""The study kit for speculative decoding: a flat core and five rooms.
 
 core      trees, verification, sampling; models, drafts, decoding; recording, replay, statistics
 analysis  what several notebooks need: sweeps, choosing a setting, stopping, timing, power
 studies   what one notebook needs, under the notebook's own name
 drafts    making drafts: distillation, quantisation, prompt lookup
+explore   the page to explore a recorded run by hand, in a browser without a kernel
 ops       where and how it runs: reproduce, report, doctor, engines, Kaggle and Colab
 
 `python -m speclab --help` lists the verbs, README.md says what to change where.

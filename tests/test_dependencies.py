@@ -48,6 +48,8 @@ PURE = (
     "studies.budgets_and_routing.online",
     "studies.budgets_and_routing.serving",
     "drafts.prompts",
+    "explore.trace_data",
+    "explore.page",
     "ops.plan",
     "ops.probe",
     "ops.doctor",
@@ -141,7 +143,8 @@ MAY_IMPORT = {  # a room and the rooms it may import; every room may import the 
     "analysis": {"core", "analysis"},
     "drafts": {"core", "drafts"},
     "studies": {"core", "analysis", "drafts", "studies"},
-    "ops": {"core", "ops"},
+    "explore": {"core", "analysis", "explore"},
+    "ops": {"core", "explore", "ops"},
 }
 # inside a function only: the command line reaches everything, a notebook's start may ask where it
 # runs

@@ -83,9 +83,14 @@ def in_script(value: object) -> str:
     return json.dumps(value, sort_keys=True).replace("<", "\\u003c")
 
 
-def digest(parts: Sequence[str], *manifests: object) -> str:
-    """What a page depends on, as one hash: the pieces, this package's code, the runs."""
-    found = hashlib.sha256(json.dumps([list(parts), *manifests], default=str).encode())
+def digest(runs: Sequence[Run], parts: Sequence[str] = PARTS) -> str:
+    """What a page depends on, as one hash: the runs' settings and tables, the pieces, and this
+    package's code.
+    """
+    known = [
+        [run.manifest[name] for name in ("key", "prompt_set", "files")] for run in runs
+    ]
+    found = hashlib.sha256(json.dumps([list(parts), known]).encode())
     for path in sorted([*ASSETS.iterdir(), *Path(__file__).parent.glob("*.py")]):
         found.update(path.read_bytes())
     return found.hexdigest()[:16]
@@ -110,7 +115,7 @@ def assemble(
     unknown = [part for part in parts if part not in PARTS]
     if unknown or not parts:
         raise ValueError(f"parts={list(parts)}: allowed are {', '.join(PARTS)}")
-    whole = [*parts, "whole"] if set(parts) == set(PARTS) else [*parts]
+    whole = [*parts, *(["whole"] if set(parts) == set(PARTS) else [])]
     code = "\n" + script() + "\n"
     fields = {
         "policy": policy(code),
@@ -128,16 +133,14 @@ def assemble(
     return re.sub(r"\{(\w+)\}", lambda found: fields[found[1]], template)
 
 
-def fitted(
-    make: Callable[[int | None], Packed], most: int, largest: int = LARGEST
-) -> Packed:
+def fitted(make: Callable[[int | None], Packed], largest: int = LARGEST) -> Packed:
     """All prompts where they fit into `largest` bytes, else the most first prompts of each domain
     that do. ValueError where not even one of each does.
     """
     whole = make(None)
     if len(whole.base64) <= largest:
         return whole
-    low, high, best = 1, min(most, whole.prompts), None
+    low, high, best = 1, whole.prompts - 1, None
     while low <= high:
         middle = (low + high) // 2
         packed = make(middle)
@@ -169,16 +172,13 @@ def page(
     make = partial(pack, runs, strings, prompts, details)
     frame = assemble(None, "", parts)
     room = largest - len(frame.encode()) - 4096  # title, lead and notes
-    if per_domain is None:
-        packed = fitted(lambda count: make(per_domain=count), 1 << 20, room)
-    else:
-        packed = make(per_domain=per_domain)
+    packed = make(per_domain) if per_domain else fitted(make, room)
     profile = runs[0].manifest["profile"]
     return assemble(
         packed,
         f"speclab: explore {profile['name']}",
         parts,
-        digest(parts, *(run.manifest for run in runs)),
+        digest(runs, parts),
         _notes(packed, strings is None),
         _pair(profile),
     )
@@ -191,14 +191,18 @@ def _pair(profile: dict) -> str:
 
 def _notes(packed: Packed, nameless: bool) -> str:
     temperatures = " and ".join(f"T = {t:g}" for t in packed.temperatures)
-    said = [f"Recorded text at {temperatures}, {packed.prompts} prompts of each domain."]
+    said = [
+        f"Recorded text at {temperatures}, {packed.prompts} prompts of each domain."
+    ]
     if packed.prompts < packed.recorded:
         said.append(
             f"The run holds {packed.recorded} prompts of each domain; in this page are the first "
             f"{packed.prompts} of each, so that it stays small, and every number on it is of these."
         )
     if nameless:
-        said.append("The pair's tokenizer was not there: tokens are shown as their ids.")
+        said.append(
+            "The pair's tokenizer was not there: tokens are shown as their ids."
+        )
     return " ".join(said)
 
 
@@ -233,9 +237,9 @@ def _prompts(run: Run) -> Sequence[Prompt]:
 
 def is_current(path: Path, runs: Sequence[Run]) -> bool:
     """Whether the page at `path` was made of these runs by these pieces."""
-    mark = digest(PARTS, *(run.manifest for run in runs))
     if not path.is_file():
         return False
+    mark = digest(runs)
     with path.open(encoding="utf-8", errors="replace") as content:
         return f'name="speclab-digest" content="{mark}"' in content.read(4096)
 
@@ -245,7 +249,9 @@ def write(runs: Sequence[Run], path: Path, largest: int = LARGEST) -> bool:
     if is_current(path, runs):
         return False
     content = page(runs, largest=largest).encode()
-    files.written(path, lambda place: place.write_bytes(content), "Other files are kept")
+    files.written(
+        path, lambda place: place.write_bytes(content), "Other files are kept"
+    )
     return True
 
 
@@ -257,14 +263,13 @@ def show(*parts: str, runs: Sequence[Run] = (), per_domain: int | None = None) -
     """
     from IPython.display import HTML, display
 
-    if runs:
-        content = page(runs, parts, per_domain=per_domain)
-    else:
-        content = assemble(None, "speclab", parts)
+    small = assemble(None, "speclab", parts)
+    content = page(runs, parts, per_domain=per_domain) if runs else small
     height = sum(HEIGHTS[part] for part in parts)
     display(
         HTML(
-            f'<iframe srcdoc="{html.escape(content)}" title="explore: {", ".join(parts)}" '
-            f'style="width:100%;height:{height}px;border:0"></iframe>'
+            f'<div><iframe srcdoc="{html.escape(content)}" '
+            f'title="explore: {", ".join(parts)}" '
+            f'style="width:100%;height:{height}px;border:0"></iframe></div>'
         )
     )

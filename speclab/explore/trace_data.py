@@ -67,13 +67,13 @@ def pack(
     of each.
 
     strings: the text of each token id (None: the page shows the ids). prompts: what was asked,
-    where it is known. details: what is shown of a token beside what the replay needs (the draft's
-    best tokens, entropies, drawn trees). per_domain: only the first so many prompts of each
-    domain. ValueError for other runs, of two pairs, or of a trace that cannot be replayed.
+    where it is known. details: the texts, and what is shown of a token beside what the replay needs
+    (the draft's best tokens, entropies, drawn trees). per_domain: only the first so many prompts
+    of each domain. ValueError for other runs, of two pairs, or of a trace that cannot be replayed.
     """
     texts = [_in_order(run, per_domain) for run in runs]
     _check(texts)
-    used = sorted({token for text in texts for token in _tokens(text, details)})
+    used = sorted(set().union(*map(_tokens, texts))) if details else []
     columns, nodes = {}, None
     for number, text in enumerate(texts):
         for name, values in _columns(text, used, details).items():
@@ -141,7 +141,9 @@ def _check(texts: Sequence[_Text]) -> None:
             f"runs of temperature {temperatures}: give one run, or one of greedy text "
             "(temperature 0) and one of sampled text"
         )
-    pairs = [[text.run.manifest["profile"][m] for m in ("target", "draft")] for text in texts]
+    pairs = [
+        [text.run.manifest["profile"][m] for m in ("target", "draft")] for text in texts
+    ]
     if any(pair != pairs[0] for pair in pairs):
         raise ValueError(
             f"runs of two pairs: {texts[0].run.folder} and {texts[1].run.folder}; "
@@ -160,17 +162,13 @@ def _most_recorded(run: Run) -> int:
 # ---- columns -------------------------------------------------------------------------------------
 
 
-def _tokens(text: _Text, details: bool) -> set[int]:
+def _tokens(text: _Text) -> set[int]:
     """Every token id that a page can show of a run."""
-    found = set(text.trace["token"].tolist())
-    if details:
-        found |= set(text.trace["target_top"].tolist())
-        for ids in text.trace["top_draft_ids"]:
-            found |= set(ids[:TOP].tolist())
-        deeper = _deeper_nodes(text)
-        if deeper is not None:
-            found |= set(deeper["token"].tolist())
-    return found
+    found = set(text.trace["token"].tolist()) | set(text.trace["target_top"].tolist())
+    for ids in text.trace["top_draft_ids"]:
+        found |= set(ids[:TOP].tolist())
+    deeper = _deeper_nodes(text)
+    return found if deeper is None else found | set(deeper["token"].tolist())
 
 
 def _columns(text: _Text, used: list[int], details: bool) -> dict[str, np.ndarray]:
@@ -179,9 +177,9 @@ def _columns(text: _Text, used: list[int], details: bool) -> dict[str, np.ndarra
     if text.temperature > 0 or details:
         columns["p_token"] = trace["p_token"].to_numpy(np.float32)
         columns["q_token"] = trace["q_token"].to_numpy(np.float32)
-    columns["token"] = _numbers(trace["token"], used)
     if not details:
         return columns
+    columns["token"] = _numbers(trace["token"], used)
     columns["target_top"] = _numbers(trace["target_top"], used)
     columns["overlap"] = _shares(trace["overlap"])
     columns["target_margin"] = _shares(trace["target_margin"])
@@ -190,7 +188,9 @@ def _columns(text: _Text, used: list[int], details: bool) -> dict[str, np.ndarra
     none = len(used)  # where the draft can say fewer
     best = _padded(trace["top_draft_ids"], -1)
     known = best >= 0
-    numbered = _numbers(np.where(known, best, used[0]).ravel(), used).reshape(best.shape)
+    numbered = _numbers(np.where(known, best, used[0]).ravel(), used).reshape(
+        best.shape
+    )
     columns["top_draft_ids"] = _whole(np.where(known, numbered, none)).ravel()
     columns["top_draft_q"] = _shares(_padded(trace["top_draft_q"], 0.0)).ravel()
     columns["top_draft_p"] = _shares(_padded(trace["top_draft_p"], 0.0)).ravel()
@@ -284,6 +284,8 @@ def _layout(header: dict, columns: Mapping[str, np.ndarray]) -> bytes:
         filled = content + b"\0" * (-len(content) % ALIGNED)
         parts.append(filled)
         offset += len(filled)
-    text = json.dumps(header | {"columns": places}, separators=(",", ":")).encode("ascii")
+    text = json.dumps(header | {"columns": places}, separators=(",", ":")).encode(
+        "ascii"
+    )
     text += b" " * (-(len(text) + 4) % ALIGNED)
     return len(text).to_bytes(4, "little") + text + b"".join(parts)

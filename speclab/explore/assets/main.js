@@ -57,7 +57,13 @@ function drawTextPart() {
   drawStep(view);
 }
 
+function drawWords() {
+  const wide = shows("bench") && byId("bench-picture").clientWidth > 0;
+  if (wide) drawBench(view.state.bench, gammaOf(view.state.shape));
+}
+
 function drawCharts() {
+  if (!document.body.clientWidth) return; // not laid out yet: drawn when it is
   if (shows("gamma")) drawGamma(view, act);
   if (shows("machine")) drawMachine(view, act);
 }
@@ -68,7 +74,7 @@ function drawAll() {
   drawTextPart();
   drawToken(view.state.position);
   drawCharts();
-  if (shows("bench")) drawBench(view.state.bench, gammaOf(view.state.shape));
+  drawWords();
 }
 
 function gammaOf(shape) {
@@ -160,7 +166,7 @@ const act = {
   },
   bench(update) {
     view.state.bench = update ? { ...view.state.bench, ...update } : structuredClone(BENCH);
-    drawBench(view.state.bench, gammaOf(view.state.shape));
+    drawWords();
   },
 };
 
@@ -183,7 +189,7 @@ function watchWidth() {
     if (document.body.clientWidth === width) return;
     width = document.body.clientWidth;
     if (view.trace) drawCharts();
-    if (shows("bench")) drawBench(view.state.bench, gammaOf(view.state.shape));
+    drawWords();
   }).observe(document.body);
 }
 
@@ -194,7 +200,7 @@ async function start() {
   if (shows("bench")) writeBench(act, view.state.bench);
   const packed = byId("trace").textContent.trim();
   if (!packed) {
-    drawBench(view.state.bench, gammaOf(view.state.shape));
+    drawWords();
     byId("same").addEventListener("click", () => act.bench({ q: [...view.state.bench.p] }));
     byId("reset").addEventListener("click", () => act.bench(null));
   } else if (!canUnpack()) {
