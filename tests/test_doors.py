@@ -20,7 +20,7 @@ from conftest import save_random_llama
 
 from speclab import pairs, runs, traces
 from speclab.__main__ import main
-from speclab.ops import engines, hosted, probe, reproduce
+from speclab.ops import engines, hosted, pair, probe, reproduce
 from speclab.ops.plan import Speed
 from speclab.profiles import ROOT, load_profile, parse_overrides
 from speclab.prompts import HUB_SETS, read_prompts
@@ -222,6 +222,10 @@ VERBS = rows(
     ("pair: profile empty", "pair --profile ''", "profile=''"),
     ("doctor: profile", "doctor --profile tyni", "did you mean 'tiny'"),
     ("doctor: set", "doctor --set gama=3", "unknown parameter 'gama'"),
+    ("authors: base a word", "authors --base foo --out new", "foo"),
+    ("authors: base gopher", "authors --base gopher://x/ --out new", "gopher://x/"),
+    ("authors: base bracket", "authors --base 'http://[::1/' --out new", "http://[::1/"),
+    ("authors: base blank", "authors --base 'http://127.0.0.1:1/a b/' --out new", "a b"),
     ("authors: out a file", "authors --out prompts.jsonl", "prompts.jsonl"),
     ("authors: out below a file", "authors --out prompts.jsonl/x", "prompts.jsonl/x"),
     ("restore: gone", "hosted restore nowhere", "nowhere: no such folder"),
@@ -371,6 +375,8 @@ REPRODUCE = rows(
     ("parameter unknown", "--parameter gama=3", "did you mean 'gamma'"),
     ("parameter of another type", "--parameter gammas=3", "needed is list"),
     ("parameter null", "--parameter gammas=", "needed is list"),
+    ("parameter profile", "--parameter profile=smollm", "profile"),
+    ("parameter overrides", "--parameter 'overrides={seed: 1}'", "overrides"),
     ("parameter of another notebook", "--notebook 00 --parameter gammas=[1]", "'gammas'"),
     ("parameter tag", "--parameter 'gammas=!!python/name:os.system'", "not YAML"),
     ("set unknown", "--set gama=3", "unknown parameter 'gama'"),
@@ -384,6 +390,7 @@ REPRODUCE = rows(
 KAGGLE = rows(
     ("no kit", "--notebook 02 --user a", "how shall the notebook get the kit"),
     ("notebook 99", "--notebook 99 --user a --repo https://x/y", "notebook='99'"),
+    ("notebook empty", "--notebook '' --user a --repo https://x/y", "notebook=''"),
     ("notebook superscript", "--notebook ² --user a --repo https://x/y", "²"),
     ("user", "--notebook 02 --user 'A B' --repo https://x/y", "user='A B'"),
     ("user newline", "--notebook 02 --user 'a\n' --repo https://x/y", "user="),
@@ -391,7 +398,7 @@ KAGGLE = rows(
     ("dataset of three", "--notebook 02 --user a --dataset a/b/c", "write owner/name"),
     ("model", "--notebook 02 --user a --repo https://x/y --model a/b", "owner/model"),
     ("kernel", "--notebook 02 --user a --repo https://x/y --kernel a", "write owner/name"),
-    ("no internet", "--notebook 02 --user a --repo https://x/y --no-internet", "internet off"),
+    ("no internet", "--notebook 02 --user a --repo https://x/y --no-internet", "internet"),
     ("set", "--notebook 02 --user a --repo https://x/y --set gama=3", "'gama'"),
     ("out a file", "--notebook 02 --user a --repo https://x/y --out prompts.jsonl",
      "prompts.jsonl"),
@@ -779,9 +786,12 @@ MODELS = rows(
     ("vocabulary -1", "config.json", field("vocab_size", -1), "target"),
     ("number format", "config.json", field("dtype", "float7"), "float7"),
     ("number format 32", "config.json", field("dtype", 32), "dtype"),
+    ("number format nn", "config.json", field("dtype", "nn"), "config.json"),
     ("4 positions", "config.json", field("max_position_embeddings", 4), "takes 4 positions"),
     ("positions text", "config.json", field("max_position_embeddings", "4"), "target"),
     ("activation", "config.json", field("hidden_act", "nonsense"), "nonsense"),
+    ("code of its own", "config.json",
+     lambda b: field("auto_map", {"AutoConfig": "m.C"})(field("model_type", "mine")(b)), "code"),
     ("kept tokens", "config.json", field("kept_tokens", 5), "kept is missing"),
     ("quantised by a number", "config.json", field("quantization_config", 5), "target"),
     ("tokenizer gone", "tokenizer.json", GONE, "tokenizer"),
@@ -801,6 +811,14 @@ MODELS = rows(
     ("weights a folder", "model.safetensors", FOLDER, "target"),
     ("weights a dangling link", "model.safetensors", DANGLING, "target"),
     ("weights of another header", "model.safetensors", lambda b: b"\xff" * 8 + b[8:], "target"),
+)
+SOURCES = rows(
+    ("broken", "pair", "{", "source.json"),
+    ("null", "pair", "null", "source.json"),
+    ("list", "pair", "[]", "source.json"),
+    ("empty", "pair", "{}", "source.json"),
+    ("Latin-1", "pair", LATIN, "source.json"),
+    ("weights null", "pair", field("weights", None), "source.json"),
 )
 # fmt: on
 
@@ -829,6 +847,20 @@ def test_model_folder(file, recipe, phrase, models, tmp_path):
         check_refused(usual.format(tmp_path), phrase, tmp_path)
 
 
+@pytest.mark.parametrize(("verb", "recipe", "phrase"), SOURCES)
+def test_source_of_weights(verb, recipe, phrase, models, place, monkeypatch):
+    """Of a folder whose weights are to be fetched."""
+    monkeypatch.setattr(pair, "_download", lambda _: pytest.fail("it is fetched"))
+    monkeypatch.setattr(pair, "_check_machine", lambda _: None)
+    shutil.copytree(models / "target", place / "target")
+    made(place / "target" / "model.safetensors", GONE)
+    shutil.copy(ROOT / "data/pairs/smollm/target/source.json", place / "target")
+    made(place / "target" / "source.json", recipe)
+    lines = f"target: {place / 'target'}\ndraft: {models / 'draft'}"
+    made(place / "profile.yaml", profile_with(lines))
+    check_refused(f"{verb} --profile profile.yaml", phrase, place)
+
+
 # ---- environment variables, and what the doctor says ---------------------------------------------
 
 TINY = f"record --profile tiny --set {FEW}"
@@ -848,6 +880,10 @@ ENVIRONMENT = rows(
     ("models gone", "SPECLAB_MODELS=nowhere", HUB, "SPECLAB_MODELS"),
     ("models a file", "SPECLAB_MODELS=prompts.jsonl", HUB, "SPECLAB_MODELS"),
     ("models hollow", "SPECLAB_MODELS=hollow", HUB, "a/b"),
+    ("threads -3", "OMP_NUM_THREADS=-3", "doctor", "OMP_NUM_THREADS"),
+    ("Ray at no address", "RAY_ADDRESS=nonsense", "record --engine ray --out new", "RAY_ADDRESS"),
+    ("Ray at an odd port", "RAY_ADDRESS=127.0.0.1:x", "record --engine ray --out new",
+     "RAY_ADDRESS"),
 )
 DOCTOR = rows(
     ("prompts gone", "--set prompts=nowhere.jsonl", "nowhere.jsonl"),
