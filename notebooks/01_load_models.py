@@ -79,6 +79,7 @@ from speclab import (
     score,
 )
 from speclab.analysis import token_kinds
+from speclab.analysis.prompt_cell import PromptCell
 from speclab.studies import load_models as study
 
 # %% tags=["parameters"]
@@ -331,6 +332,14 @@ ctx.save(
     caption=f"Prompt `{other.prompt_id}` ({other.domain}): {len(again)} target passes wrote "
     f"{count} tokens, {count / len(again):.2f} a pass.",
 )
+
+# %% [markdown]
+# And a text of your own: type, and press Decode. (It needs a kernel: where this notebook is run
+# headless or read as a page, the texts above stand for it. Notebook 12 asks more of it.)
+
+# %%
+if "SPECLAB_OUT" not in os.environ:
+    display(PromptCell(pair, ctx.profile, sample_text).box)
 
 # %% [markdown]
 # ## 7. What was recorded

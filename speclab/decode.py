@@ -7,20 +7,32 @@ Knows the pair only through `speclab.model` and the rules only through `speclab.
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from speclab.draft import Proposal, Shape, propose
-from speclab.model import KVCache, over_trunk, wait_for
+from speclab.model import KVCache, LanguageModel, over_trunk, wait_for
 from speclab.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling, probabilities, rank_key
+from speclab.tree import Tree
 from speclab.verify import RULES, Verdict, greedy_path, verify
 
 LOSSLESS = tuple(name for name, rule in RULES.items() if rule.lossless)
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """A block's draft: its tree, the token of each node (int64 [N + 1], entry 0 unused), and the
+    nodes that were accepted, from the top.
+    """
+
+    tree: Tree
+    tokens: np.ndarray
+    path: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -29,13 +41,14 @@ class Step:
     `kind` of the last one.
 
     kind: recovered (after a rejection), bonus (all accepted), or cut (the text ended on an accepted
-    token).
+    token). draft: the tree that was drafted; None where a step is replayed, not decoded.
     """
 
     tokens: tuple[int, ...]
     accepted: int
     drafted: int
     kind: str
+    draft: Drafted | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -76,7 +89,7 @@ def check_rule(rule: str, shape: Shape, sampling: Sampling) -> None:
     if RULES[rule].chain_only and not shape.is_chain:
         kind = "static" if shape.tree else "dynamic"
         raise ValueError(
-            f"rule={rule!r} takes a chain of sampled tokens (--shape chain:4), not a {kind} tree; "
+            f"rule={rule!r} takes a chain of sampled tokens (as chain:4), not a {kind} tree; "
             "for trees use point-mass or without-replacement"
         )
     if RULES[rule].sampled and not shape.tree:
@@ -114,7 +127,9 @@ def decode(
     left = max_new_tokens
     while left:
         proposal = propose(pair.draft, draft, context, shape, left, rule, sampling, rng)
-        logits = _score(pair, target, context, proposal)
+        logits = score_tree(
+            pair.target, target, context, proposal.tree, proposal.tokens
+        )
         verdict = _verdict(rule, proposal, logits, sampling, rng)
         step = _emitted(proposal, verdict, left, pair.stop_ids)
         path, trunk = verdict.path[: step.accepted], len(context)
@@ -145,17 +160,25 @@ def prefill(
     return caches
 
 
-def _score(
-    pair: Pair, cache: KVCache, context: list[int], proposal: Proposal
+def score_tree(
+    model: LanguageModel,
+    cache: KVCache,
+    context: list[int],
+    tree: Tree,
+    tokens: np.ndarray,
 ) -> Tensor:
-    """The target's logits after the root and every drafted node, [N + 1, vocab], in one pass."""
-    tree, trunk = proposal.tree, len(context) - 1
-    tokens = torch.tensor([[context[-1], *proposal.tokens[1:]]])
+    """A model's logits after the root and every drafted node, [N + 1, vocab], in one pass.
+
+    cache: of all the context but its last token, the root; its nodes are left there. tokens: each
+    node's, int64 [N + 1], entry 0 unused.
+    """
+    trunk = len(context) - 1
+    rows = torch.tensor([[context[-1], *tokens[1:]]])
     positions = visible = None
     if not tree.is_chain:
         positions = torch.from_numpy(trunk + tree.depth)
         visible = over_trunk(trunk, torch.from_numpy(tree.ancestors))
-    return pair.target.logits(pair.target.forward(tokens, cache, positions, visible)[0])
+    return model.logits(model.forward(rows, cache, positions, visible)[0])
 
 
 def _verdict(
@@ -183,7 +206,9 @@ def _emitted(
             break
     accepted = min(len(verdict.path), len(tokens))
     kind = "cut" if accepted == len(tokens) else verdict.kind
-    return Step(tuple(tokens), accepted, proposal.tree.size, kind)
+    tree = proposal.tree
+    draft = Drafted(tree, proposal.tokens, verdict.path[:accepted])
+    return Step(tuple(tokens), accepted, tree.size, kind, draft)
 
 
 def decode_prompt(

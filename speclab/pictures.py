@@ -138,33 +138,42 @@ def _span(text: str, kind: str, title: str = "") -> str:
     return f'<span style="{style}"{hint}>{html.escape(text) or "&nbsp;"}</span>'
 
 
+def hint(piece: Piece, step: "Step") -> str:
+    """What stands on a token that is pointed at; `step` is its block."""
+    return (
+        f"block {piece.block + 1}, {piece.kind}; "
+        f"{step.accepted} of {step.drafted} drafted tokens accepted; id {piece.token}"
+    )
+
+
+def legend(shown: Sequence[Piece]) -> str:
+    """What the boxes mean and how many there are of each kind, as a fragment of HTML."""
+    kinds = " ".join(
+        f"{_span(kind, kind)} {count}" for kind, count in counts(shown).items()
+    )
+    return f"{kinds} {BAR} a block begins"
+
+
 def as_html(steps: Sequence["Step"], token_strings: Sequence[str]) -> str:
     """The continuation as a fragment of HTML: a coloured box per token, a bar before each block, a
-    title on every box, a legend.
+    hint on every box, a legend.
 
     Everything is inside: no script, no style sheet, no request; texts are escaped.
     """
     shown = pieces(steps, token_strings)
     body = ""
     for piece in shown:
-        step = steps[piece.block]
-        title = (
-            f"block {piece.block + 1}, {piece.kind}; "
-            f"{step.accepted} of {step.drafted} drafted tokens accepted; id {piece.token}"
-        )
+        title = hint(piece, steps[piece.block])
         body += "" if piece.place else BAR
         body += _span(marked(piece.text), piece.kind, title)
         body += "<br>" if piece.text.endswith("\n") else ""
-    legend = " ".join(
-        f"{_span(kind, kind)} {count}" for kind, count in counts(shown).items()
-    )
     passes = (
         f"{len(shown)} tokens in {len(steps)} target passes "
         f"({len(shown) / len(steps):.2f} tokens per pass)"
     )
     return (
         f'<div style="{PAGE}"><div>{body}</div>'
-        f'<div style="margin-top:6px">{legend} {BAR} a block begins · {passes}</div></div>'
+        f'<div style="margin-top:6px">{legend(shown)} · {passes}</div></div>'
     )
 
 

@@ -45,11 +45,12 @@ PARAMETERS = {
         "pass_repeats=3",
         "folds=2",
     ],
+    "12_try_it": ["new_tokens=16"],
 }
 
 
-def test_there_are_twelve_notebooks():
-    assert [name[:2] for name in NOTEBOOKS] == [f"{i:02d}" for i in range(12)]
+def test_there_are_thirteen_notebooks():
+    assert [name[:2] for name in NOTEBOOKS] == [f"{i:02d}" for i in range(13)]
 
 
 @pytest.fixture(scope="session")

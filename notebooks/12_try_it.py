@@ -1,0 +1,184 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 12. What does the pair make of a prompt of your own?
+#
+# **Answer.** It writes what the target alone would write, in fewer passes of the target: how many
+# tokens a pass gives, and whether that is faster here, the cell of section 1 says for any prompt
+# that you type. The picture is the prompt of the parameters; its numbers are computed in section 2.
+#
+# ![A text, its tokens coloured by where they come from](../figures/tiny/12_tokens.png)
+#
+# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the pair of the profile ·
+# *writes* `figures/<profile>/12_*`.
+
+# %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
+# Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
+# repository's root.
+import os, shutil, subprocess, sys
+from pathlib import Path
+
+fetched, here = Path("speclab-kit").resolve(), Path.cwd()
+root = next(
+    (
+        p
+        for p in (here, *here.parents, fetched)
+        if (p / "speclab" / "notebook.py").is_file()
+    ),
+    None,
+)
+if root is None:
+    attached = next(
+        Path("/kaggle/input").rglob("speclab/notebook.py"), None
+    )  # the kit as an attached data set: read-only, so copied
+    if attached:
+        shutil.copytree(attached.parents[1], fetched)
+    elif not os.environ.get("SPECLAB_REPO"):  # the kit has no public address yet
+        raise SystemExit(
+            "No checkout here: set SPECLAB_REPO to the kit's git address, "
+            "or attach the kit as a data set."
+        )
+    else:
+        subprocess.run(
+            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)],
+            check=True,
+        )
+    root = fetched
+os.chdir(root)
+sys.path.insert(0, str(root))
+if root == fetched:
+    from speclab.notebook import install_missing
+
+    install_missing(root)
+
+# %%
+from IPython.display import HTML, display
+
+from speclab import figures, notebook, pairs, pictures
+from speclab.analysis import token_kinds, try_it
+from speclab.analysis.prompt_cell import PromptCell
+
+# %% tags=["parameters"]
+# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
+profile: str = "tiny"
+overrides: dict = {}  # parameters of the profile to change, as {"max_prompt_tokens": 900}
+prompt: str = "How many apples are left if Tom has 12 apples and eats 5?"
+rule: str = (
+    "greedy"  # above temperature 0: rejection, point-mass or without-replacement
+)
+shape: str = "chain:4"  # or tree:3,2,8, dynamic:4,4,8, plain
+temperature: float = 0.0
+new_tokens: int = 64  # at most
+seed: int = 0  # of a sampled text
+
+# %%
+ctx = notebook.start("12_try_it", profile, overrides)
+pair = pairs.load_pair(ctx.profile)
+strings = token_kinds.strings_of(pair.tokenizer)
+asked = try_it.request(
+    pair, ctx.profile, prompt, rule, shape, temperature, new_tokens, seed
+)
+
+# %% [markdown]
+# ## 1. Type
+# The tokens come a block at a time, a block being one pass of the target. Green ones were
+# **accepted** from the draft; the last of a block is the target's own: **recovered** after a
+# rejection, or a **bonus** where nothing was rejected. Click on a token to see what was drafted
+# there. (The cell needs a kernel: in a page that was exported only section 2 is there.)
+
+# %%
+if "SPECLAB_OUT" not in os.environ:  # somebody has it open
+    cell = PromptCell(
+        pair, ctx.profile, prompt, rule, shape, temperature, new_tokens, seed
+    )
+    display(cell.box)
+
+# %% [markdown]
+# ## 2. The same once, from the parameters
+
+# %%
+text = try_it.whole(pair, asked)
+display(HTML(pictures.as_html(text.steps, strings)))
+
+# %%
+passes = try_it.passes_in_words(text)
+ctx.save(
+    figures.draw_tokens(pictures.layout(text.steps, strings)),
+    "tokens",
+    caption=f"The text behind the prompt: {passes.replace('**', '')}",
+)
+
+# %% [markdown]
+# What did the draft save? Plain decoding of the same prompt: the target alone, a token a pass. The
+# seconds are those behind the prompt's own pass.
+
+# %%
+plain = try_it.whole(pair, asked.plain)
+table = try_it.comparison(text, plain)
+ctx.table(table, "comparison", digits=2)
+
+# %%
+ctx.say(f"{passes} {try_it.speed_in_words(text, plain)}")
+if asked.sampling.greedy and pair.is_exact:
+    assert text.token_ids == plain.token_ids, "the text is the target's"
+
+# %% [markdown]
+# One of its blocks, drawn: what the draft proposed, and what each model thought of it. (At
+# temperature 0 the probabilities are those at temperature 1.)
+
+# %%
+number = try_it.telling_block(text)
+drafted = try_it.drafted_block(pair, text, number)
+ctx.save(
+    try_it.draw_block(drafted, strings),
+    "tree",
+    caption=try_it.block_in_words(drafted, number, strings),
+)
+
+# %%
+ctx.record(
+    tokens=len(text.token_ids),
+    target_passes=len(text.blocks),
+    block_efficiency=text.block_efficiency,
+    speed_ratio=text.tokens_per_second / plain.tokens_per_second,
+)
+
+# %% [markdown]
+# ## Try it
+# Say beforehand what will happen, then look.
+#
+# 1. Ask the same with `chain:1`, `chain:4` and `chain:16`. Which needs the fewest target passes,
+#    which is the fastest?
+#
+# <details><summary>What happens</summary>
+# Never more passes with the longer chain on the same greedy text, but each block drafts all of its
+# tokens, wanted or not: behind the first rejection they are thrown away. So there is a length
+# behind which the seconds rise again. Notebook 02 finds it, notebook 10 measures it.</details>
+#
+# 2. Type the beginning of a list, as `1, 2, 3, 4,`, and then a sentence that nobody has written
+#    before. Where is the draft better?
+#
+# <details><summary>What happens</summary>
+# What repeats is easy to guess for the small model too: blocks become long. Where the text turns,
+# the draft is wrong, and the target puts in its own token.</details>
+#
+# 3. Set the temperature to 1, the rule to `rejection`, and press Decode with a few seeds. Are there
+#    more tokens per pass than at temperature 0, or fewer?
+#
+# <details><summary>What happens</summary>
+# Mostly fewer: a drawn token is kept with probability min(1, p/q) only, and a sampled text falls
+# into fewer loops. One text proves nothing; notebook 02 asks that of 200.</details>
+
+# %% [markdown]
+# ## What we saw, what this does not show, what is next
+# * What we saw: the sentences above. Whatever is drafted, a lossless rule leaves the text the
+#   target's.
+# * What this does not show: an average. One prompt is an example, and one measurement of seconds
+#   depends on what else the machine does; notebook 10 measures properly.
+# * Next: notebook 02 asks how many tokens should be drafted, notebook 09 for whom how much.
