@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -12,10 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from speclab.profiles import ROOT
+from speclab.analysis import token_kinds, try_it
+from speclab.pictures import marked
+from speclab.profiles import ROOT, load_profile
 
 NOTEBOOK = "12_try_it.ipynb"
 TOKEN = "for-this-test-only"
+PROMPT = "def fibonacci(n):"
+WAIT = 120  # seconds: the machine may be busy
 SETTINGS = {  # all cells are in the page, and nothing is asked of the network
     "notebook-extension/tracker": {"windowingMode": "none"},
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
@@ -25,6 +30,8 @@ pytest.importorskip("jupyterlab", reason="the extra `lab` is not installed")
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="Playwright (extra `test`) is not installed"
 )
+expect = playwright.expect
+expect.set_options(timeout=1000 * WAIT)
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here"),
     pytest.mark.timeout(600),
@@ -103,42 +110,99 @@ def wait_until_answered(address: str, server: subprocess.Popen, log: Path) -> No
 
 @pytest.fixture(scope="module")
 def page(lab):
-    """Notebook 12, every cell run."""
+    """Notebook 12 with every cell run; `page.asked`: addresses that were asked for."""
     with playwright.sync_playwright() as p:
         options = ["--no-sandbox", "--disable-gpu"]
         browser = p.chromium.launch(executable_path=CHROMIUM, args=options)
         page = browser.new_page(viewport={"width": 1280, "height": 1000})
-        page.set_default_timeout(120_000)
+        page.set_default_timeout(1000 * WAIT)
+        page.asked = []
+        page.on("request", lambda request: page.asked.append(request.url))
         page.goto(f"{lab}/lab/tree/notebooks/{NOTEBOOK}?token={TOKEN}")
-        page.wait_for_selector(".jp-Notebook .jp-Cell")
         page.get_by_text("| Idle").wait_for()  # before, it would ask for a kernel
         page.get_by_role("menuitem", name="Run", exact=True).click()
         page.get_by_text("Run All Cells", exact=True).click()
-        try:
-            page.wait_for_selector(".speclab-cell textarea", timeout=60000)
-        except Exception:
-            shot(page, "failed")
-            raise
+        page.locator(".speclab-cell textarea").wait_for()
+        page.get_by_text("| Idle").wait_for()
         yield page
         browser.close()
 
 
+@pytest.fixture
+def cell(page):
+    """The cell where you type."""
+    found = page.locator(".speclab-cell")
+    found.scroll_into_view_if_needed()
+    return found
+
+
+def press(cell, name: str) -> None:
+    """Press one of the two buttons, once it can be pressed."""
+    cell.get_by_role("button", name=name, exact=True).click()
+
+
 def shot(page, name: str) -> None:
-    """A picture of the cell, for whoever names a folder to look at it (SPECLAB_SHOTS)."""
+    """A picture of the page, for whoever names a folder to look at it."""
     if folder := os.environ.get("SPECLAB_SHOTS"):
         page.screenshot(path=Path(folder) / f"{name}.png")
 
 
-def test_all(page):
-    cell = page.locator(".speclab-cell")
-    cell.scroll_into_view_if_needed()
+def test_a_prompt_that_is_typed_is_decoded(page, cell, tiny_pair):
     shot(page, "start")
-    cell.locator("textarea").fill("Count: one, two, three, four,")
-    cell.get_by_role("button", name="Decode").click()
+    cell.locator("textarea").fill(PROMPT)
+    press(cell, "Decode")
     cell.locator(".speclab-token").first.wait_for()
     shot(page, "during")
-    playwright.expect(
-        cell.get_by_text("tokens per pass", exact=False).first
-    ).to_be_visible()
+    cell.locator("table").wait_for()
     cell.locator("img").wait_for()
+    asked = try_it.request(tiny_pair, load_profile("tiny"), PROMPT)
+    text = try_it.whole(tiny_pair, asked)
+    strings = token_kinds.strings_of(tiny_pair.tokenizer)
+    shown = [marked(strings[token]) for token in text.token_ids]
+    assert cell.locator(".speclab-token").all_text_contents() == shown
+    expect(cell).to_contain_text(f"{text.block_efficiency:.2f} tokens per pass")
+    expect(cell).to_contain_text("the same, token for token")
     shot(page, "done")
+
+
+def test_a_token_that_is_clicked_or_entered_shows_its_blocks_draft(page, cell):
+    blocks = cell.locator(".speclab-first")
+    blocks.nth(2).click()
+    expect(cell).to_contain_text("Block 3: ")
+    blocks.nth(4).focus()
+    page.keyboard.press("Enter")
+    expect(cell).to_contain_text("Block 5: ")
+    expect(cell.locator(".speclab-chosen.speclab-first")).to_have_count(1)
+    cell.locator("img").scroll_into_view_if_needed()
+    shot(page, "draft")
+
+
+def test_stop_stops_and_the_cell_goes_on(page, cell):
+    cell.get_by_label("new tokens").fill("256")
+    cell.get_by_label("new tokens").press("Tab")
+    press(cell, "Decode")
+    press(cell, "Stop")
+    stopped = cell.get_by_text(re.compile(r"stopped after \d+ tokens"))
+    stopped.wait_for()
+    assert int(re.search(r"\d+", stopped.inner_text())[0]) < 256
+    shot(page, "stopped")
+    cell.get_by_label("new tokens").fill("8")
+    cell.get_by_label("new tokens").press("Tab")
+    press(cell, "Decode")
+    expect(cell).to_contain_text("done: 8 tokens")
+
+
+def test_a_problem_is_shown_in_place(page, cell):
+    cell.locator("textarea").fill("")
+    press(cell, "Decode")
+    expect(cell.get_by_role("alert")).to_contain_text("The prompt is empty")
+    shot(page, "problem")
+    cell.locator("textarea").fill(PROMPT)
+    press(cell, "Decode")
+    expect(cell).to_contain_text("done: 8 tokens")
+    expect(cell.get_by_role("alert")).to_have_count(0)
+
+
+def test_nothing_was_asked_of_the_network(page, lab):
+    outside = {u for u in page.asked if not u.startswith((lab, "data:", "blob:"))}
+    assert outside == set()
