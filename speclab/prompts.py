@@ -115,7 +115,7 @@ def _check_known(argument: str, value: str, allowed: Sequence[str]) -> None:
         near = difflib.get_close_matches(str(value), allowed, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(
-            f"{argument} {value!r} is unknown: use one of {', '.join(allowed)}{hint}"
+            f"{argument} {brief(value)} is unknown: use one of {', '.join(allowed)}{hint}"
         )
 
 
@@ -134,7 +134,7 @@ def _parse(line: bytes, where: str, optional: Sequence[str] = ()) -> Prompt:
     missing, unknown = set(FIELDS) - set(optional) - set(row), set(row) - set(FIELDS)
     for problem, names in (("missing", missing), ("unknown", unknown)):
         if names:
-            named = ", ".join(sorted(names))[:80]
+            named = brief(", ".join(sorted(names))).strip("'")
             raise ValueError(
                 f"{where}: {problem} field {named}; the fields are {fields}"
             )
