@@ -9,9 +9,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
+from speclab.ops import packages
 
-from speclab.notebook import quiet
+try:
+    import click
+
+    from speclab.notebook import quiet
+except (
+    ImportError
+) as _missing:  # of what every verb needs: the doctor's lines, whatever was asked
+    print(packages.without("speclab", _missing)[0])
+    sys.exit(1)
 
 if TYPE_CHECKING:
     from speclab.profiles import Profile
@@ -54,6 +62,7 @@ def repeated(arguments: list[str], several: set[str]) -> Iterator[str]:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
     """Study kit for speculative decoding."""
+    packages.check_checkout()
 
 
 def verb(name: str, group: click.Group = cli) -> Callable:
@@ -341,10 +350,13 @@ def _doctor(profile: str, changes: tuple) -> int:
 
     Exit status 1: something has to be done.
     """
-    from speclab.ops.doctor import report
-    from speclab.profiles import load_profile, parse_overrides
+    try:
+        from speclab.ops.doctor import report
+        from speclab.profiles import load_profile, parse_overrides
 
-    text, todo = report(load_profile(profile, parse_overrides(list(changes))))
+        text, todo = report(load_profile(profile, parse_overrides(list(changes))))
+    except (ImportError, OSError) as error:  # OSError: a library that lies in a package
+        text, todo = packages.without(profile, error)
     click.echo(text)
     return 1 if todo else 0
 
@@ -504,6 +516,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
     except (ValueError, FloatingPointError, OSError) as error:
         return failed(error)
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] in ("speclab", "data"):  # of ours
+            raise
+        return failed(f"{error}; `python -m speclab doctor` says which packages lack")
     except RuntimeError as error:
         if (
             type(error) is RuntimeError

@@ -218,6 +218,11 @@ def load_profile(name: str | Path, overrides: dict | None = None) -> Profile:
     path = (
         Path(name) if str(name).endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
     )
+    if not path.exists() and not FOLDER.is_dir():
+        raise ValueError(
+            f"profile={brief(str(name))}: there are no profiles in {FOLDER}; they are in the "
+            "repository: clone it and run this in its folder, or name a YAML file"
+        )
     if not path.exists():
         near = _near(str(name), profile_names())
         raise ValueError(f"profile={brief(str(name))}: {near} or a YAML file")

@@ -3,15 +3,19 @@
 import dataclasses
 import json
 import shutil
+import subprocess
+import sys
 import urllib.error
 
 import pytest
+from safetensors.numpy import save_file
 
 from speclab.__main__ import main
-from speclab.ops import doctor
+from speclab.ops import doctor, packages
 from speclab.ops import plan as memory
 from speclab.ops import probe as machine
-from speclab.ops.doctor import Line, examine, kernel_by_rule
+from speclab.ops.doctor import Line, check_runs, examine, kernel_by_rule
+from speclab.ops.packages import WIDTH
 from speclab.ops.plan import Speed
 from speclab.ops.probe import Found, Gpu, Machine, find_model, requirements
 from speclab.profiles import ROOT, ModelSpec, load_profile
@@ -159,10 +163,32 @@ def test_the_paper_on_two_t4s_says_what_will_happen():
             "attach copies and set SPECLAB_DATASETS",
         ),
         (
-            TINY.replace(prompts="no/such.jsonl"),
+            TINY,
+            {"prompts_problem": "x.jsonl, line 3: not valid JSON"},
+            "prompts",
+            "mend it, or change prompts or prompts_per_domain",
+        ),
+        (
+            PAPER.replace(prompts_per_domain=100_000),
             {},
             "prompts",
-            "no such file or folder",
+            "--set prompts_per_domain=164",
+        ),
+        (
+            TINY,
+            {
+                "models": {
+                    TINY.draft.path: Found("folder", {}, problem="x is cut; fetch")
+                }
+            },
+            TINY.draft.path,
+            "fetch",
+        ),
+        (
+            TINY,
+            {"runs": {"greedy": "x is damaged; record it again", "chain": ""}},
+            "runs greedy",
+            "record it again",
         ),
         (
             PAPER,
@@ -244,6 +270,38 @@ def test_what_is_not_known_is_said():
             f"target {load_profile('reasoning').target.path}"
         ].text
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model_type": "gpt2"}, "model_type='gpt2': the memory plan knows"),
+        ({"hidden_size": "a"}, "hidden_size is 'a', a whole number"),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0"),
+        ({"head_dim": []}, "head_dim is []"),
+        ({"quantization_config": 5}, "quantization_config is no object"),
+        ({"quantization_config": {"bits": "4"}}, "bits is '4'"),
+    ],
+)
+def test_a_config_that_cannot_be_planned_with_still_ends_with_lines(changes, words):
+    """It was an error instead of the doctor's lines."""
+    config = T4_PROFILE.notes["target_config"] | changes
+    models = {T4_PROFILE.target.path: Found("folder", config, True)}
+    found = lines(T4_PROFILE, models=models)
+    assert words in found["memory"].text and words in found["time"].text
+    assert len(found) >= 10
+
+
+def test_which_runs_can_be_read_without_the_models():
+    where = {"greedy": "shipped", "sampled": "shipped", "chain": "recorded", "x": ""}
+    assert lines(TINY, runs=where)["runs"].text == (
+        "read without the models (shipped traces): greedy, sampled; read without the models "
+        "(recorded here): chain; yet to be recorded: x"
+    )
+    assert "not known" in lines(TINY)["runs"].text and not lines(TINY)["runs"].do
+    broken = dict.fromkeys(("greedy", "balanced"), "m.json is damaged; record again")
+    [line] = check_runs(TINY, kaggle(runs=broken))
+    assert line == Line("runs greedy, balanced", "m.json is damaged", "record again")
 
 
 def test_time_is_that_of_the_plan():
@@ -357,8 +415,11 @@ def test_the_probe_sees_what_is_yet_to_be_made(tmp_path):
     found = find_model(ModelSpec(str(tmp_path)))
     assert found.where == "folder" and not found.whole
     assert found.to_make == 538_090_408
-    (tmp_path / "model.safetensors").write_bytes(b"")
+    save_file({}, tmp_path / "model.safetensors")
     assert find_model(ModelSpec(str(tmp_path))).to_make == 0
+    (tmp_path / "source.json").write_text('{"weights": 5}')
+    found = find_model(ModelSpec(str(tmp_path)))
+    assert "source.json does not say where weights come from" in found.problem
 
 
 # ---- the real look -------------------------------------------------------------------------------
@@ -378,9 +439,9 @@ def test_models_are_found_where_the_loader_finds_them(tmp_path, monkeypatch):
     )
     shards = {"weight_map": {"x": "model-1.safetensors", "y": "model-2.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(shards))
-    (folder / "model-1.safetensors").write_bytes(b"")
+    save_file({}, folder / "model-1.safetensors")
     assert not find_model(spec).whole, "the second shard is missing"
-    (folder / "model-2.safetensors").write_bytes(b"")
+    save_file({}, folder / "model-2.safetensors")
     assert find_model(spec).whole
     assert find_model(ModelSpec("data/pairs/tiny/target")).whole
 
@@ -407,13 +468,210 @@ def test_data_sets_are_looked_for_in_the_mirror_alone(tmp_path, monkeypatch):
     assert machine._datasets() == {"openai/gsm8k"}
 
 
+def test_what_is_broken_of_a_model_is_found(tmp_path, random_folders):
+    """All of it was well to the doctor, or ended it."""
+    folder = shutil.copytree(random_folders[0], tmp_path / "model")
+    spec, weights = ModelSpec(str(folder)), folder / "model.safetensors"
+    assert find_model(spec).whole and not find_model(spec).problem
+    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
+    found = find_model(spec)
+    assert not found.whole and f"{weights} is damaged or cut" in found.problem
+    assert found.config["model_type"] == "llama", "memory and time are still planned"
+    shutil.copy(random_folders[0] / "model.safetensors", weights)
+    index = folder / "model.safetensors.index.json"
+    for path, content, words in (
+        (index, "[]", "an object is needed"),
+        (index, '{"weight_map": 5}', "names no weights"),
+        (index, '{"weight_map": {"a": 5}}', ""),
+        (folder / "quantize_config.json", "[", "is damaged (not JSON"),
+        (folder / "tokenizer.json", "", "is damaged (not JSON"),
+        (folder / "config.json", '{"model_type": "no-such-thing"}', "no-such-thing"),
+        (folder / "config.json", "null", "an object is needed"),
+    ):
+        old = path.read_text() if path.is_file() else None
+        path.write_text(content)
+        found = find_model(spec)
+        assert words in found.problem and not found.whole
+        assert "\n" not in found.problem
+        path.unlink() if old is None else path.write_text(old)
+
+
+def test_broken_prompts_and_too_many_are_found(tmp_path, monkeypatch):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt_id": "a", "domain": "code", "prompt": "x"}\n{"promp')
+    for change, words in (
+        ({"prompts": str(path)}, f"{path}, line 2: not valid JSON"),
+        ({"prompts": "no/such.jsonl"}, "no prompts at"),
+        ({"prompts_per_domain": 100_000}, "domain code has 50, asked for 100000"),
+    ):
+        prompts, problem = machine._prompts(TINY.replace(**change))
+        assert prompts == [] and words in problem
+    prompts, problem = machine._prompts(TINY)
+    assert len(prompts) == 200 and problem == ""
+
+
+def test_runs_are_looked_for_where_they_are_read(tmp_path, monkeypatch):
+    """smollm's traces are read with and without its weights; tiny's where they are named."""
+    monkeypatch.setattr(machine, "RUNS", tmp_path / "none")
+    monkeypatch.delenv("SPECLAB_TRACES", raising=False)
+    prompts, _ = machine._prompts(SMOLLM)
+    assert set(machine._runs(SMOLLM, prompts).values()) == {"shipped"}
+    assert set(machine._runs(TINY, prompts).values()) == {""}
+    traces = shutil.copytree(ROOT / "data" / "traces" / "tiny", tmp_path / "traces")
+    monkeypatch.setenv("SPECLAB_TRACES", str(traces))
+    found = machine._runs(TINY, prompts)
+    assert {kind for kind, where in found.items() if not where} == {
+        "chain",
+        "chat-template",
+    }
+    with (traces / "sampled" / "nodes.parquet").open("ab") as spoiled:
+        spoiled.write(b"x")
+    shutil.copytree(
+        traces / "greedy", tmp_path / "none" / f"tiny-greedy-{key_of(traces)}"
+    )
+    found = machine._runs(TINY, prompts)
+    assert "nodes.parquet is damaged" in found["sampled"]
+    assert found["greedy"] == "recorded" and found["balanced"] == "shipped"
+    unpinned = load_profile("reasoning")
+    assert machine._runs(TINY, []) == {} == machine._runs(unpinned, prompts)
+
+
+def key_of(traces):
+    return json.loads((traces / "greedy" / "manifest.json").read_text())["key"]
+
+
+def test_a_half_model_is_a_line_of_the_command(
+    tmp_path, random_folders, capsys, monkeypatch
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(machine, "_hub_answers", lambda: False)
+    folder = shutil.copytree(random_folders[0], tmp_path / "model")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:3000])
+    changes = [f"target.path={folder}", "prompts_per_domain=100000"]
+    assert main(["doctor", "--set", *changes]) == 1
+    said = capsys.readouterr().out
+    assert "damaged or cut" in " ".join(said.split())
+    assert "asked for 100000" in " ".join(said.split())
+    assert said.endswith("tiny: 2 of 12 lines have something to do\n")
+
+
+# ---- packages and the repository that are missing ------------------------------------------------
+
+WITHOUT = """
+import importlib.metadata, runpy, sys
+
+modules, packages = sys.argv[1].split(","), sys.argv[2].split(",")
+
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in modules:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def version(name, real=importlib.metadata.version):
+    if name in packages:
+        raise importlib.metadata.PackageNotFoundError(name)
+    return real(name)
+
+
+for name in [name for name in sys.modules if name.partition(".")[0] in modules]:
+    del sys.modules[name]
+sys.meta_path.insert(0, Missing())
+importlib.metadata.version = version
+sys.argv[:] = ["speclab", *sys.argv[3:]]
+runpy.run_module("speclab", run_name="__main__", alter_sys=True)
+"""
+
+
+def python_without(modules, packages, *arguments):
+    """The command line in a Python without some modules (and without what pip knows of them)."""
+    command = [sys.executable, "-c", WITHOUT, modules, packages, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize(
+    ("modules", "packages"),
+    [
+        ("psutil", "psutil"),
+        ("yaml", "pyyaml"),
+        ("click", "click"),
+        ("packaging", "packaging"),
+        (
+            "torch,numpy,pydantic,huggingface_hub",
+            "torch,numpy,pydantic,huggingface_hub",
+        ),
+    ],
+)
+def test_a_missing_package_is_named_by_a_line(modules, packages):
+    done = python_without(modules, packages, "doctor")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stdout.startswith("ok  Python: ")
+    for name in packages.split(","):
+        assert f"do  {name}: missing\n    -> pip install '{name}" in done.stdout
+    assert done.stdout.rstrip().endswith("to do; the rest is looked at after that")
+    assert max(map(len, done.stdout.splitlines())) <= WIDTH
+
+
+def test_a_package_that_is_there_and_cannot_be_imported_is_named():
+    done = python_without("psutil", "none", "doctor")
+    assert done.returncode == 1 and "do  psutil: cannot be used" in done.stdout
+    assert "-> pip install --force-reinstall psutil" in done.stdout
+
+
+def test_any_verb_without_a_package_says_to_ask_the_doctor():
+    done = python_without("psutil", "psutil", "record", "--out", "/no/such/folder")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert (
+        "speclab: No module named 'psutil'; `python -m speclab doctor`" in done.stderr
+    )
+
+
+def test_a_python_that_is_too_old_is_the_line(monkeypatch):
+    monkeypatch.setattr("sys.version_info", (3, 10, 1))
+    text, todo = packages.without("tiny", ImportError("No module named 'tomllib'"))
+    assert todo == 1 and "use Python 3.11, 3.12 or 3.13" in text
+    assert "tomllib" not in text
+
+
+def test_the_package_alone_says_that_the_repository_is_needed(tmp_path):
+    """As `pip install --target` leaves it."""
+    leave = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "speclab", tmp_path / "speclab", ignore=leave)
+    program = """
+from speclab.__main__ import main
+from speclab.profiles import load_profile
+for verb in ("record", "doctor", "reproduce", "authors", "hosted restore"):
+    assert main(verb.split()) == 2
+try:
+    load_profile("tiny")
+except ValueError as error:
+    print(error)
+assert main(["--help"]) == 0
+"""
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    lines = done.stderr.splitlines()
+    assert done.returncode == 0 and len(lines) == 5, done.stderr
+    for line in lines:
+        assert line.startswith(f"speclab: {tmp_path} holds the package alone; ")
+        assert "clone it, and run `make` or `python -m speclab` in its folder" in line
+    assert "there are no profiles in" in done.stdout and "clone it" in done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["speclab"]
+
+
 def test_the_tiny_profile_is_well_on_this_machine(capsys, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert main(["doctor", "--profile", "tiny"]) == 0
     said = capsys.readouterr().out
     assert (
         said.endswith("tiny: all is well\n")
-        and max(map(len, said.splitlines())) <= doctor.WIDTH
+        and max(map(len, said.splitlines())) <= WIDTH
     )
     assert all(line[:4] in ("ok  ", "    ", "", "tiny") for line in said.splitlines())
 

@@ -5,51 +5,22 @@ A line a question, ok or what to do; downloads nothing.
 `machine.probe` looks at the machine, `examine` is a pure function of what it found.
 """
 
-import textwrap
-from dataclasses import dataclass
-from pathlib import Path
-
 from speclab.ops import plan
+from speclab.ops.packages import Line, python_line
 from speclab.ops.pair import SPARE
 from speclab.ops.plan import Held
 from speclab.ops.probe import Found, Machine, probe, requirements
 from speclab.profiles import ModelSpec, Profile
 from speclab.prompts import HUB_SETS, MIRROR
 
-WIDTH = 60  # a phone held upright
 CHARS_PER_TOKEN = 3  # of English and code, rather few
 SWITCH = (
     "turn one on (Kaggle: Settings, Accelerator, GPU T4 x2; Colab: Runtime, Change runtime type), "
     "or --profile tiny"
 )
+# of the paper's data sets at the revisions of HUB_SETS
+PAPER_ROWS = {"code": 164, "math": 1187, "reasoning": 1319, "chat": 207_865}
 SPARE_BYTES = 1_000_000_000  # room on the disk for runs, figures and caches
-
-
-@dataclass(frozen=True)
-class Line:
-    """One answer; `do` says what has to be done, and is empty when all is well."""
-
-    subject: str
-    text: str
-    do: str = ""
-
-    def __str__(self) -> str:
-        head = textwrap.fill(
-            f"{'do' if self.do else 'ok'}  {self.subject}: {self.text}",
-            WIDTH,
-            subsequent_indent=" " * 4,
-        )
-        return head + (
-            "\n"
-            + textwrap.fill(
-                f"-> {self.do}",
-                WIDTH,
-                initial_indent=" " * 4,
-                subsequent_indent=" " * 7,
-            )
-            if self.do
-            else ""
-        )
 
 
 def _gb(size: float) -> str:
@@ -78,13 +49,32 @@ def _quantised(profile: Profile, machine: Machine) -> list[str]:
 
 
 def _held(profile: Profile, machine: Machine) -> tuple[Held, Held] | None:
-    configs = {which: _config(profile, machine, which) for which in ("target", "draft")}
-    if not all(configs.values()):
-        return None
+    """Both models as the plan holds them; None where it cannot: `_unknown` says why."""
+    return None if _unknown(profile, machine) else _planned(profile, machine)
+
+
+def _planned(profile: Profile, machine: Machine) -> tuple[Held, ...]:
     return tuple(
-        plan.held(spec, configs[which], len(machine.gpus))
+        plan.held(spec, _config(profile, machine, which), len(machine.gpus))
         for which, spec in _specs(profile).items()
     )
+
+
+def _unknown(profile: Profile, machine: Machine) -> str:
+    """Why nothing can be planned; "" where it can."""
+    if not all(_config(profile, machine, which) for which in _specs(profile)):
+        return "not known before config.json is here"
+    try:
+        _planned(profile, machine)
+    except ValueError as error:
+        return f"not known: {error}"
+    return ""
+
+
+def _complaint(subject: str, said: str) -> Line:
+    """A line of a message that ends with what to do."""
+    text, _, do = said.partition("; ")
+    return Line(subject, text, do or "mend it")
 
 
 # ---- lines ---------------------------------------------------------------------------------------
@@ -92,16 +82,7 @@ def _held(profile: Profile, machine: Machine) -> tuple[Held, Held] | None:
 
 def check_python(machine: Machine) -> list[Line]:
     """Python 3.11 to 3.13."""
-    text = ".".join(map(str, machine.python))
-    return [
-        Line(
-            "Python",
-            text,
-            ""
-            if (3, 11) <= machine.python <= (3, 13)
-            else "use Python 3.11, 3.12 or 3.13",
-        )
-    ]
+    return [python_line(machine.python)]
 
 
 def check_packages(profile: Profile, machine: Machine) -> list[Line]:
@@ -180,7 +161,9 @@ def check_models(profile: Profile, machine: Machine) -> list[Line]:
         loose = (
             "" if spec.revision or found.where == "folder" else "; revision not pinned"
         )
-        if found.where and found.whole:
+        if found.problem:
+            lines.append(_complaint(subject, found.problem))
+        elif found.where and found.whole:
             lines.append(
                 Line(
                     subject,
@@ -219,6 +202,12 @@ def check_prompts(profile: Profile, machine: Machine) -> list[Line]:
     files.
     """
     if profile.prompts == "paper":
+        few = [d for d in profile.domains if PAPER_ROWS[d] < profile.prompts_per_domain]
+        if few:
+            has = ", ".join(f"{domain} {PAPER_ROWS[domain]}" for domain in few)
+            most = min(PAPER_ROWS[domain] for domain in few)
+            asked = f"{profile.prompts_per_domain} a domain are asked, there are {has}"
+            return [Line("prompts", asked, f"--set prompts_per_domain={most}")]
         missing = [s.name for s in HUB_SETS.values() if s.name not in machine.datasets]
         if not missing:
             return [Line("prompts", "the paper's four data sets are here")]
@@ -236,14 +225,33 @@ def check_prompts(profile: Profile, machine: Machine) -> list[Line]:
                 f"turn internet on, or attach copies and set {MIRROR}",
             )
         ]
-    there = profile.prompts == "project" or Path(profile.prompts).exists()
-    return [
-        Line(
-            "prompts",
-            str(profile.prompts),
-            "" if there else "no such file or folder; see prompts in the profile",
-        )
+    if machine.prompts_problem:
+        do = "mend it, or change prompts or prompts_per_domain (--set, or the profile)"
+        return [Line("prompts", machine.prompts_problem, do)]
+    return [Line("prompts", f"{profile.prompts}, as many as are asked")]
+
+
+def check_runs(profile: Profile, machine: Machine) -> list[Line]:
+    """Which kinds of runs can be read without the models, which are yet to be recorded, and which
+    are damaged.
+    """
+    words = {
+        "shipped": "read without the models (shipped traces)",
+        "recorded": "read without the models (recorded here)",
+        "": "yet to be recorded",
+    }
+    by_place: dict[str, list[str]] = {}
+    for place in (*words, *machine.runs.values()):
+        by_place[place] = [k for k, where in machine.runs.items() if where == place]
+    said = [f"{words[p]}: {', '.join(by_place[p])}" for p in words if by_place[p]]
+    broken = [
+        _complaint(f"runs {', '.join(kinds)}", problem)
+        for problem, kinds in by_place.items()
+        if problem not in words
     ]
+    if not machine.runs:
+        said = ["not known before models and prompts are here"]
+    return [Line("runs", "; ".join(said)) for _ in said[:1]] + broken
 
 
 def check_disk(profile: Profile, machine: Machine) -> list[Line]:
@@ -336,7 +344,7 @@ def check_memory(profile: Profile, machine: Machine) -> list[Line]:
     """The plan of `memory` against what is free on each device."""
     models = _held(profile, machine)
     if models is None:
-        return [Line("memory", "not known before config.json is here")]
+        return [Line("memory", _unknown(profile, machine))]
     free = {f"cuda:{i}": gpu.free_bytes for i, gpu in enumerate(machine.gpus)} | {
         "cpu": machine.ram_bytes
     }
@@ -375,7 +383,7 @@ def check_time(profile: Profile, machine: Machine) -> list[Line]:
     """
     models = _held(profile, machine)
     if models is None:
-        return [Line("time", "not known before config.json is here")]
+        return [Line("time", _unknown(profile, machine))]
     on_gpu = models[0].device != "cpu"
     if on_gpu and (not machine.gpus or "T4" in machine.gpus[0].name):
         speed, source = plan.T4, "a T4's usual speed"
@@ -419,6 +427,7 @@ def examine(profile: Profile, machine: Machine) -> list[Line]:
         check_devices,
         check_models,
         check_prompts,
+        check_runs,
         check_disk,
         check_kernels,
         check_memory,

@@ -120,8 +120,14 @@ def shape_of(config: Any) -> ModelShape:
             f"config.json lacks {', '.join(missing)}: it is not that of a whole model; download "
             "it again"
         )
-    layers, width, inner, heads, vocab = (int(config[name]) for name in names)
     quantised = config.get("quantization_config") or {}
+    _check_numbers(config, names, ("num_key_value_heads", "head_dim", "kept_tokens"))
+    if not isinstance(quantised, Mapping):
+        raise ValueError(
+            "config.json: quantization_config is no object; download it again"
+        )
+    _check_numbers(quantised, (), ("bits",))
+    layers, width, inner, heads, vocab = (config[name] for name in names)
     group = quantised.get("group_size", 128)
     return ModelShape(
         layers=layers,
@@ -134,9 +140,24 @@ def shape_of(config: Any) -> ModelShape:
         tied=bool(config.get("tie_word_embeddings", False)),
         biases=bool(config.get("attention_bias", kind == "qwen2")),
         bits=quantised.get("bits"),
-        group=group if group > 0 else width,
+        group=group if isinstance(group, int) and group > 0 else width,
         kept=config.get("kept_tokens"),
     )
+
+
+def _check_numbers(
+    config: Mapping, needed: tuple[str, ...], optional: tuple[str, ...]
+) -> None:
+    """ValueError for an entry that is no whole number from 1; an optional one may be null."""
+    for name in (*needed, *optional):
+        value = config.get(name)
+        if value is None and name in optional:
+            continue
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(
+                f"config.json: {name} is {value!r}, a whole number from 1 is needed; download it "
+                "again"
+            )
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ Looks only: downloads nothing, loads no weights, waits for nobody for long.
 """
 
 import contextlib
+import glob
 import io
-import json
 import os
+import re
 import shutil
 import sys
 import tomllib
@@ -19,12 +20,18 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
+from speclab import traces
+from speclab.files import RunError
 from speclab.notebook import cores_of_this_process, limit_threads, quiet
 from speclab.ops.pair import source_of
 from speclab.ops.plan import Speed, held
+from speclab.pairs import MEND, check_folder, local_folder
+from speclab.plain import read_json
 from speclab.profiles import ROOT, ModelSpec, Profile
-from speclab.prompts import HUB_SETS, MIRROR, load_prompts
+from speclab.prompts import HUB_SETS, MIRROR, Prompt
+from speclab.runs import KINDS, RUNS, load_run, of_kind, profile_prompts, run_key
 
+COMMIT = re.compile(r"[0-9a-f]{40}")
 ASK_S = 3  # seconds that the hub has to answer
 # of a bare product's speed that a whole pass reaches (tests/bench_shapes.py: 1.22 to 1.29 times its
 # time, CPU alone)
@@ -44,13 +51,15 @@ class Gpu:
 @dataclass(frozen=True)
 class Found:
     """A model on this machine: `where` ('folder', 'cache', or '' for nowhere), its config.json,
-    whether all its weights are there, and bytes of those that `make pair` has yet to make.
+    whether all its weights are there, bytes of those that `make pair` has yet to make, and what is
+    broken of it (a line that ends with what to do).
     """
 
     where: str = ""
     config: dict | None = None
     whole: bool = False
     to_make: int = 0
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,6 +86,9 @@ class Machine:
     prompt_chars: float = (
         0.0  # mean length of the prompts; 0 where they are not here yet
     )
+    prompts_problem: str = ""  # why they cannot be read
+    # by kind of run: "recorded", "shipped", "" (nowhere), or why it cannot be read; {}: not known
+    runs: dict[str, str] = field(default_factory=dict)
 
 
 def requirements(quantised: bool, to_make: bool = False) -> list[Requirement]:
@@ -115,10 +127,10 @@ def _whole(folder: Path) -> bool:
     """All weight files are there: those that an index names, else any."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        return all(
-            (folder / name).is_file()
-            for name in set(json.loads(index.read_text())["weight_map"].values())
-        )
+        named = read_json(index, MEND).get("weight_map")
+        if not isinstance(named, dict):
+            raise ValueError(f"{index} names no weights; {MEND}")
+        return all((folder / str(name)).is_file() for name in named.values())
     return any(folder.glob("*.safetensors"))
 
 
@@ -136,17 +148,20 @@ def _cached(spec: ModelSpec) -> Path | None:
 
 def find_model(spec: ModelSpec) -> Found:
     """Where `pairs.model_folder` would find a model without downloading it, and its config.json."""
-    from speclab.pairs import local_folder
-
     folder = local_folder(spec)
     where, folder = ("folder", folder) if folder else ("cache", _cached(spec))
     if folder is None or not (folder / "config.json").is_file():
         return Found()
-    config = json.loads((folder / "config.json").read_text())
-    extra = folder / "quantize_config.json"
-    if "quantization_config" not in config and extra.is_file():
-        config["quantization_config"] = json.loads(extra.read_text())
-    whole, source = _whole(folder), source_of(folder)
+    config = None
+    try:
+        config = read_json(folder / "config.json", MEND)
+        extra = folder / "quantize_config.json"
+        if "quantization_config" not in config and extra.is_file():
+            config["quantization_config"] = read_json(extra, MEND)
+        whole, source = _whole(folder), source_of(folder)
+        check_folder(folder)
+    except ValueError as error:
+        return Found(where, config, problem=str(error))
     return Found(where, config, whole, source.size if source and not whole else 0)
 
 
@@ -216,7 +231,10 @@ def _kernels(profile: Profile, models: dict[str, Found], gpus: int) -> dict[str,
     for spec in (profile.target, profile.draft):
         config = models[spec.path].config
         if config and "quantization_config" in config:
-            device = held(spec, config, gpus).device
+            try:
+                device = held(spec, config, gpus).device
+            except ValueError:  # the doctor has a line for it
+                continue
             if device == "cpu" or int(device.partition(":")[2]) < gpus:
                 found[spec.path] = gptq_kernel(config, spec, device)
     return {path: kernel for path, kernel in found.items() if kernel}
@@ -249,18 +267,43 @@ def measured_speed(device: str, dtype: Any = None) -> Speed:
     return Speed(*rates, 0.2e-3 if device == "cpu" else Speed.layer_s)
 
 
-def _prompt_chars(profile: Profile) -> float:
-    if profile.prompts == "paper":  # would be fetched
-        return 0.0
+def _prompts(profile: Profile) -> tuple[list[Prompt], str]:
+    """The profile's prompts, or why they cannot be read; the paper's would be fetched: none."""
+    if profile.prompts == "paper":
+        return [], ""
     try:
-        return mean(
-            len(p.text)
-            for p in load_prompts(
-                profile.prompts, profile.prompts_per_domain, profile.domains
-            )
-        )
-    except ValueError:  # the doctor has a line for it
-        return 0.0
+        return profile_prompts(profile), ""
+    except ValueError as error:
+        return [], str(error)
+
+
+def _runs(profile: Profile, prompts: list[Prompt]) -> dict[str, str]:
+    """By kind, where its run can be read without models; {} where its key is not known, as the
+    models or the prompts are not here.
+    """
+    specs = (profile.target, profile.draft)
+    known = [local_folder(s) or COMMIT.fullmatch(s.revision or "") for s in specs]
+    if not all(known) or not prompts:
+        return {}
+    found = {}
+    for kind in KINDS:
+        try:
+            found[kind] = _run(profile, kind, prompts)
+        except (RunError, ValueError) as error:
+            found[kind] = str(error)
+    return found
+
+
+def _run(profile: Profile, kind: str, prompts: list[Prompt]) -> str:
+    key = run_key(of_kind(profile, kind), prompts)
+    for manifest in RUNS.glob(f"{glob.escape(profile.name)}-*-{key}/manifest.json"):
+        load_run(manifest.parent)
+        return "recorded"
+    folder = traces.find(traces.shipped(profile), key, kind)
+    if folder is None:
+        return ""
+    load_run(folder)
+    return "shipped"
 
 
 def _disk() -> int:
@@ -286,7 +329,7 @@ def probe(profile: Profile) -> Machine:
             {spec.path: find_model(spec) for spec in (profile.target, profile.draft)},
         )
         kernels = _kernels(profile, models, len(gpus))
-    datasets = _datasets()
+    datasets, (prompts, prompts_problem) = _datasets(), _prompts(profile)
     away = not all(found.whole or found.to_make for found in models.values()) or (
         profile.prompts == "paper" and len(datasets) < len(HUB_SETS)
     )
@@ -309,5 +352,7 @@ def probe(profile: Profile) -> Machine:
         cores=cores_of_this_process(),
         threads=threads,
         speed=measured_speed(device) if here else None,
-        prompt_chars=_prompt_chars(profile),
+        prompt_chars=mean(len(p.text) for p in prompts) if prompts else 0.0,
+        prompts_problem=prompts_problem,
+        runs=_runs(profile, prompts),
     )
