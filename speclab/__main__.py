@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from speclab.ops import packages
+from speclab import missing
 
 try:
     import click
@@ -17,8 +17,8 @@ try:
     from speclab.notebook import quiet
 except (
     ImportError
-) as _missing:  # of what every verb needs: the doctor's lines, whatever was asked
-    print(packages.without("speclab", _missing)[0])
+) as _error:  # of what every verb needs: the doctor's lines, whatever was asked
+    print(missing.without("speclab", _error)[0])
     sys.exit(1)
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def repeated(arguments: list[str], several: set[str]) -> Iterator[str]:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
     """Study kit for speculative decoding."""
-    packages.check_checkout()
+    missing.check_checkout()
 
 
 def verb(name: str, group: click.Group = cli) -> Callable:
@@ -356,7 +356,7 @@ def _doctor(profile: str, changes: tuple) -> int:
 
         text, todo = report(load_profile(profile, parse_overrides(list(changes))))
     except (ImportError, OSError) as error:  # OSError: a library that lies in a package
-        text, todo = packages.without(profile, error)
+        text, todo = missing.without(profile, error)
     click.echo(text)
     return 1 if todo else 0
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 from pydantic.dataclasses import dataclass
 
+from speclab.missing import check_checkout
 from speclab.plain import brief, parse_yaml, read_yaml
 from speclab.prompts import DOMAINS
 from speclab.tree import Tree, static_tree
@@ -218,12 +219,8 @@ def load_profile(name: str | Path, overrides: dict | None = None) -> Profile:
     path = (
         Path(name) if str(name).endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
     )
-    if not path.exists() and not FOLDER.is_dir():
-        raise ValueError(
-            f"profile={brief(str(name))}: there are no profiles in {FOLDER}; they are in the "
-            "repository: clone it and run this in its folder, or name a YAML file"
-        )
     if not path.exists():
+        check_checkout()
         near = _near(str(name), profile_names())
         raise ValueError(f"profile={brief(str(name))}: {near} or a YAML file")
     values = read_yaml(path, f"write it as {FOLDER.name}/tiny.yaml is written")

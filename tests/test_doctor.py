@@ -10,12 +10,13 @@ import urllib.error
 import pytest
 from safetensors.numpy import save_file
 
+from speclab import missing
 from speclab.__main__ import main
-from speclab.ops import doctor, packages
+from speclab.missing import WIDTH
+from speclab.ops import doctor
 from speclab.ops import plan as memory
 from speclab.ops import probe as machine
 from speclab.ops.doctor import Line, check_runs, examine, kernel_by_rule
-from speclab.ops.packages import WIDTH
 from speclab.ops.plan import Speed
 from speclab.ops.probe import Found, Gpu, Machine, find_model, requirements
 from speclab.profiles import ROOT, ModelSpec, load_profile
@@ -375,9 +376,9 @@ SMOLLM = load_profile("smollm")
 def laptop(size=0, **changes):
     """Two cores without a GPU and the pair smollm, whose target's `size` bytes are yet to make."""
     models = {}
-    for spec, missing in ((SMOLLM.target, size), (SMOLLM.draft, 0)):
+    for spec, to_make in ((SMOLLM.target, size), (SMOLLM.draft, 0)):
         config = json.loads((ROOT / spec.path / "config.json").read_text())
-        models[spec.path] = Found("folder", config, not missing, missing)
+        models[spec.path] = Found("folder", config, not to_make, to_make)
     here = {"gpus": (), "cores": 2, "threads": 2, "models": models, "hub": False}
     speed = Speed(30e9, 8e9, 0.2e-3)
     facts = {"ram_bytes": 8_000_000_000, "speed": speed, "prompt_chars": 400}
@@ -512,7 +513,7 @@ def test_broken_prompts_and_too_many_are_found(tmp_path, monkeypatch):
 
 def test_runs_are_looked_for_where_they_are_read(tmp_path, monkeypatch):
     """smollm's traces are read with and without its weights; tiny's where they are named."""
-    monkeypatch.setattr(machine, "RUNS", tmp_path / "none")
+    monkeypatch.setattr("speclab.runs.RUNS", tmp_path / "none")
     monkeypatch.delenv("SPECLAB_TRACES", raising=False)
     prompts, _ = machine._prompts(SMOLLM)
     assert set(machine._runs(SMOLLM, prompts).values()) == {"shipped"}
@@ -630,7 +631,7 @@ def test_any_verb_without_a_package_says_to_ask_the_doctor():
 
 def test_a_python_that_is_too_old_is_the_line(monkeypatch):
     monkeypatch.setattr("sys.version_info", (3, 10, 1))
-    text, todo = packages.without("tiny", ImportError("No module named 'tomllib'"))
+    text, todo = missing.without("tiny", ImportError("No module named 'tomllib'"))
     assert todo == 1 and "use Python 3.11, 3.12 or 3.13" in text
     assert "tomllib" not in text
 
@@ -661,7 +662,7 @@ assert main(["--help"]) == 0
     for line in lines:
         assert line.startswith(f"speclab: {tmp_path} holds the package alone; ")
         assert "clone it, and run `make` or `python -m speclab` in its folder" in line
-    assert "there are no profiles in" in done.stdout and "clone it" in done.stdout
+    assert f"{tmp_path} holds the package alone; " in done.stdout, "of the library"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["speclab"]
 
 

@@ -5,8 +5,8 @@ A line a question, ok or what to do; downloads nothing.
 `machine.probe` looks at the machine, `examine` is a pure function of what it found.
 """
 
+from speclab.missing import Line, python_line
 from speclab.ops import plan
-from speclab.ops.packages import Line, python_line
 from speclab.ops.pair import SPARE
 from speclab.ops.plan import Held
 from speclab.ops.probe import Found, Machine, probe, requirements

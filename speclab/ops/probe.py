@@ -20,16 +20,12 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from speclab import traces
-from speclab.files import RunError
 from speclab.notebook import cores_of_this_process, limit_threads, quiet
 from speclab.ops.pair import source_of
 from speclab.ops.plan import Speed, held
-from speclab.pairs import MEND, check_folder, local_folder
 from speclab.plain import read_json
 from speclab.profiles import ROOT, ModelSpec, Profile
-from speclab.prompts import HUB_SETS, MIRROR, Prompt
-from speclab.runs import KINDS, RUNS, load_run, of_kind, profile_prompts, run_key
+from speclab.prompts import HUB_SETS, MIRROR, Prompt, load_prompts
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 ASK_S = 3  # seconds that the hub has to answer
@@ -127,6 +123,8 @@ def _whole(folder: Path) -> bool:
     """All weight files are there: those that an index names, else any."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
+        from speclab.pairs import MEND
+
         named = read_json(index, MEND).get("weight_map")
         if not isinstance(named, dict):
             raise ValueError(f"{index} names no weights; {MEND}")
@@ -148,6 +146,8 @@ def _cached(spec: ModelSpec) -> Path | None:
 
 def find_model(spec: ModelSpec) -> Found:
     """Where `pairs.model_folder` would find a model without downloading it, and its config.json."""
+    from speclab.pairs import MEND, check_folder, local_folder
+
     folder = local_folder(spec)
     where, folder = ("folder", folder) if folder else ("cache", _cached(spec))
     if folder is None or not (folder / "config.json").is_file():
@@ -272,7 +272,8 @@ def _prompts(profile: Profile) -> tuple[list[Prompt], str]:
     if profile.prompts == "paper":
         return [], ""
     try:
-        return profile_prompts(profile), ""
+        asked = profile.prompts_per_domain, profile.domains
+        return load_prompts(profile.prompts, *asked), ""
     except ValueError as error:
         return [], str(error)
 
@@ -281,28 +282,34 @@ def _runs(profile: Profile, prompts: list[Prompt]) -> dict[str, str]:
     """By kind, where its run can be read without models; {} where its key is not known, as the
     models or the prompts are not here.
     """
+    from speclab import runs
+    from speclab.pairs import local_folder
+
     specs = (profile.target, profile.draft)
     known = [local_folder(s) or COMMIT.fullmatch(s.revision or "") for s in specs]
     if not all(known) or not prompts:
         return {}
     found = {}
-    for kind in KINDS:
+    for kind in runs.KINDS:
         try:
             found[kind] = _run(profile, kind, prompts)
-        except (RunError, ValueError) as error:
+        except (runs.RunError, ValueError) as error:
             found[kind] = str(error)
     return found
 
 
 def _run(profile: Profile, kind: str, prompts: list[Prompt]) -> str:
-    key = run_key(of_kind(profile, kind), prompts)
-    for manifest in RUNS.glob(f"{glob.escape(profile.name)}-*-{key}/manifest.json"):
-        load_run(manifest.parent)
+    from speclab import runs, traces
+
+    key = runs.run_key(runs.of_kind(profile, kind), prompts)
+    own = f"{glob.escape(profile.name)}-*-{key}/manifest.json"
+    for manifest in runs.RUNS.glob(own):
+        runs.load_run(manifest.parent)
         return "recorded"
     folder = traces.find(traces.shipped(profile), key, kind)
     if folder is None:
         return ""
-    load_run(folder)
+    runs.load_run(folder)
     return "shipped"
 
 
