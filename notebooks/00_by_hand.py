@@ -80,6 +80,7 @@ from speclab import cost, figures, notebook, pictures
 from speclab.analysis import by_hand
 from speclab.decode import decode
 from speclab.draft import parse_shape
+from speclab.explore import page
 from speclab.sampling import Sampling
 from speclab.studies import by_hand as study
 from speclab.tree import static_tree
@@ -180,6 +181,10 @@ ctx.save(
     f"One word after 'the': 1 the draft's words and what is kept of each ({kept}; {overlap:.2f} in "
     "all, the overlap); 2 the residual; 3 both together are the target's p (black).",
 )
+
+# %%
+# The same picture, alive: give p and q other values. (A headless run shows the one above only.)
+page.show("bench")
 
 # %% [markdown]
 # The **total variation** distance of two distributions is half the sum of their absolute

@@ -80,6 +80,7 @@ from speclab import (
 )
 from speclab.analysis import token_kinds
 from speclab.analysis.prompt_cell import PromptCell
+from speclab.explore import page
 from speclab.studies import load_models as study
 
 # %% tags=["parameters"]
@@ -313,6 +314,11 @@ ctx.save(
     caption=f"The whole text: {len(steps)} target passes wrote {len(written)} tokens, "
     f"{len(written) / len(steps):.2f} a pass.",
 )
+
+# %%
+# The first recorded texts, replayed under any draft: choose a token, and see why it was kept or
+# rejected. (A headless run shows the picture above only.)
+page.show("text", "tree", runs=[run], per_domain=2)
 
 # %%
 equal = written == recorded[where]

@@ -69,6 +69,7 @@ import numpy as np
 from speclab import cost, notebook, pairs, prompts, replay, runs
 from speclab.analysis import loops
 from speclab.estimates import Estimates
+from speclab.explore import page
 from speclab.studies import gamma_sweep as study
 
 # %% tags=["parameters"]
@@ -405,6 +406,11 @@ ctx.plot(
 # stands for it.
 if "SPECLAB_OUT" not in os.environ:
     study.slider(blocks, chosen, speed.at(temperature="T = 0"), gamma)
+
+# %%
+# Tokens per pass of every recorded text beside the domains', for any gamma or tree, without a
+# kernel. (A headless run shows the pictures above only.)
+page.show("gamma", runs=[*recorded.values()])
 
 # %% [markdown]
 # ### Which gamma is the fastest, and how sure is that?

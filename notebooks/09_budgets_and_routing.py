@@ -116,6 +116,7 @@ from speclab.analysis import (
     router as routers,
     timing,
 )
+from speclab.explore import page
 from speclab.studies.budgets_and_routing import (
     batches as crowds,
     check,
@@ -295,6 +296,10 @@ ctx.say(
 )
 dearer = panels.without(panel="gamma of the best chain")
 assert (dearer.steps("c") <= 1e-9).all(), "a dearer draft is never better"
+
+# %%
+# Any machine: drag c, v and o. (A headless run shows the picture above only.)
+page.show("machine", runs=[greedy])
 
 # %% [markdown]
 # ## 2. Does the policy give what it promised?

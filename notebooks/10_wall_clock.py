@@ -82,6 +82,7 @@ from speclab import (
 )
 from speclab.analysis import best_tree, stopping, timing
 from speclab.estimates import Estimates
+from speclab.explore import page
 from speclab.sampling import Sampling
 from speclab.studies import wall_clock as study
 
@@ -378,6 +379,11 @@ ctx.say(
     f"{price['plain']:.2f} target passes a token: a shape whose blocks cost just what was "
     f"predicted would reach that share. {study.disturbed(price['plain'])}"
 )
+
+# %%
+# The same prices, dragged: what another c, v(n) or o would do to the speed-up, at T = 0 and T = 1.
+# (A headless run shows the pictures above only.)
+page.show("machine", runs=[greedy, sampled])
 
 # %% [markdown]
 # ## 3. Should the draft know when to stop?

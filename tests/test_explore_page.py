@@ -608,6 +608,7 @@ def test_a_browser_that_cannot_unpack_says_so(browser, tmp_path):
 )
 def test_parts_in_a_frame(browser, tmp_path, parts, monkeypatch):
     outputs = []
+    monkeypatch.delenv("SPECLAB_OUT", raising=False)
     monkeypatch.setattr("IPython.display.display", outputs.append)
     both = [] if parts == ("bench",) else [made_run(), made_run(1.0)]
     page.show(*parts, runs=both)
@@ -628,3 +629,27 @@ def test_parts_in_a_frame(browser, tmp_path, parts, monkeypatch):
     assert inside.locator("h1").is_hidden() and wrong == []
     assert inside.locator(".controls").is_visible() == bool(both)
     shown.close()
+
+
+def test_a_headless_run_keeps_the_static_picture(monkeypatch, tmp_path):
+    outputs = []
+    monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
+    monkeypatch.setattr("IPython.display.display", outputs.append)
+    page.show("bench")
+    assert outputs == []
+
+
+def test_notebooks_show_their_parts():
+    shown = {}
+    for path in sorted((ROOT / "notebooks").glob("[0-9]*.py")):
+        for asked in re.findall(
+            r"^page\.show\(([^)]*)\)", path.read_text(encoding="utf-8"), re.M
+        ):
+            shown[path.name[:2]] = re.findall(r'"(\w+)"', asked)
+    assert {
+        "00": ["bench"],
+        "02": ["gamma"],
+        "09": ["machine"],
+    }.items() <= shown.items()
+    assert set(shown) >= {"00", "01", "02", "09", "10"}
+    assert set().union(*shown.values()) <= set(page.PARTS)

@@ -8,6 +8,7 @@ import base64
 import hashlib
 import html
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -257,12 +258,15 @@ def write(runs: Sequence[Run], path: Path, largest: int = LARGEST) -> bool:
 
 def show(*parts: str, runs: Sequence[Run] = (), per_domain: int | None = None) -> None:
     """Show parts of the page (PARTS) below a notebook's cell, in a frame that holds all it needs:
-    it works without a kernel, and in the notebook's exported HTML.
+    it works without a kernel, and in the notebook's exported HTML. A headless run (SPECLAB_OUT is
+    set) shows nothing: there the figures stand for it.
 
     runs: as of `page`; none is needed for "bench". per_domain: as of `page`.
     """
     from IPython.display import HTML, display
 
+    if os.environ.get("SPECLAB_OUT"):
+        return
     small = assemble(None, "speclab", parts)
     content = page(runs, parts, per_domain=per_domain) if runs else small
     height = sum(HEIGHTS[part] for part in parts)
