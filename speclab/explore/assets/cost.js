@@ -1,6 +1,6 @@
 // What blocks cost on an assumed machine (speclab/cost.py, speclab/analysis/choose.py). A machine
-// is { c, knee, o }, in target passes over one token: a draft pass, the number of tokens up to which
-// a target pass takes no longer, and the loop's own time a block. Pure functions.
+// is { c, knee, o }: c, a draft pass, and o, the loop's own time a block, in target passes over one
+// token; knee, the number of tokens up to which a target pass takes no longer. Pure functions.
 
 import { depthOf, nodesToDepth } from "./replay.js";
 

@@ -38,17 +38,13 @@ function ordinal(rank) {
   return rank === 0 ? "first choice" : `choice number ${rank + 1}`;
 }
 
-function atMost(view) {
-  const { shape } = view.state;
-  return shape.kind === "chain" ? shape.gamma : shape.depth;
-}
-
 function whyBonus(view, facts) {
-  const would = facts.rank === 0 ? "would have been right here" : "would have missed it";
-  return [
-    "Everything that was drafted before it was kept, so the target's pass gave this token for ",
-    `free. Nothing was drafted in its place; the draft's first choice ${would}.`,
-  ];
+  const end = view.state.shape.kind === "chain"
+    ? "Everything that was drafted before it was kept"
+    : "The kept tokens before it reached the end of a branch";
+  const would = facts.rank === 0 ? "would have been right" : "would have missed it";
+  return [end, ", so the target's pass gave this token for free. Nothing was drafted in its ",
+    `place; the draft's first choice ${would}.`];
 }
 
 function whyGreedy(view, token, facts) {
@@ -64,11 +60,12 @@ function whyGreedy(view, token, facts) {
   const wanted = ["The target's best token is ", own()];
   if (facts.p !== null) wanted.push(` (${valued("p", facts.p)})`);
   const unsaid = facts.q === 0;
+  const given = facts.q === null ? "" : ` (${valued("q", facts.q)})`;
   const place = unsaid
     ? ", which the draft can never say"
-    : `, only the draft's ${ordinal(facts.rank)}${facts.q === null ? "" : ` (${valued("q", facts.q)})`}`;
+    : `, only the draft's ${ordinal(facts.rank)}${given}`;
   if (!best) return [...wanted, place, ". So the drafted token is rejected."];
-  const tried = view.state.shape.kind === "chain" ? 1 : view.state.shape.branches;
+  const tried = view.cut.blocks[token.block].rejected;
   const said = facts.best.slice(0, tried).flatMap((row, i) => [
     i ? ", " : "",
     say(row.token),
@@ -82,9 +79,8 @@ function whyGreedy(view, token, facts) {
 function whyRejection(view, token, facts) {
   const say = (number) => word(view.trace.strings[number]);
   const kept = Math.min(1, facts.q / facts.p);
-  const law = ["The draft's token is drawn from q and kept with probability min(1, p/q)"];
-  if (facts.detailed) law.push(`: here ${share(facts.overlap)} of all draws are kept (the overlap)`);
-  law.push(". ");
+  const law = ["The draft's token is drawn from q and kept with probability min(1, p/q)",
+    facts.detailed ? `: here ${share(facts.overlap)} of all draws are kept (the overlap). ` : ". "];
   const given = ["Given that ", say(facts.token), " came out, it had been drafted and kept with ",
     `probability min(1, q/p) = ${share(kept)}. `];
   const draw = token.kind === "accepted"
@@ -109,8 +105,8 @@ function whyRejection(view, token, facts) {
 function whyPointMass(view, token, facts) {
   const own = word(view.trace.strings[facts.token]);
   if (token.kind === "accepted") {
-    return ["The target drew ", own, `, and it is the draft's ${ordinal(facts.rank)}, which stands `,
-      "in the tree: kept."];
+    return ["The target drew ", own, `, and it is the draft's ${ordinal(facts.rank)}, which `,
+      "stands in the tree: kept."];
   }
   return ["The target drew ", own, facts.q === 0
     ? ", which the draft can never say"

@@ -73,7 +73,7 @@ export function drawGamma(view, act) {
   const listed = domains.map((line) => `${line.name} ${fixed(valueOf(line))}`).join(", ");
   const own = fixed(valueOf(lines[lines.length - 1]));
   const name = chain ? `gamma = ${shape.gamma}` : nameOf(shape);
-  put("gamma-words", `With ${name} a target pass gives: ${listed}. The text above: ${own}.`);
+  put("gamma-words", `With ${name} a target pass gives: ${listed}. The chosen text: ${own}.`);
   const all = lines.flatMap((line) => [...line.points, ...(line.apart ? [line.apart] : [])]);
   const high = Math.max(...all.map(([, value]) => value)) + 0.2;
   const width = byId("gamma-picture").clientWidth;

@@ -42,7 +42,7 @@ function cut() {
   state.position = rejected ? rejected.position : 0;
 }
 
-// ---- drawing -------------------------------------------------------------------------------------
+// ---- drawing -----------------------------------------------------------------------------------
 
 function drawToken(position) {
   if (shows("text")) drawDetails(view, position);
@@ -81,7 +81,7 @@ function gammaOf(shape) {
   return shape.kind === "chain" ? shape.gamma : shape.depth;
 }
 
-// ---- what the reader does ------------------------------------------------------------------------
+// ---- what the reader does ----------------------------------------------------------------------
 
 let playing = null;
 
@@ -170,7 +170,7 @@ const act = {
   },
 };
 
-// ---- the start -----------------------------------------------------------------------------------
+// ---- the start ---------------------------------------------------------------------------------
 
 /** In a notebook the frame grows with its content, where the page around it allows. */
 function fitFrame() {

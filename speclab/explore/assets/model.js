@@ -3,8 +3,8 @@
 // Pure functions with a memory; knows no page.
 
 import { columnOf } from "./data.js";
-import { blocksOf, chain, depthOf, ending, expected, ratios, staticTree } from "./replay.js";
-import { sumsOf, walk } from "./replay.js";
+import { blocksOf, chain, depthOf, expected, ratios, rejectedIn } from "./replay.js";
+import { staticTree, sumsOf, walk } from "./replay.js";
 
 export const LARGEST_GAMMA = 16;
 
@@ -96,9 +96,10 @@ export function random(seed) {
   };
 }
 
-/** One text as a decoder cuts it: blocks with start, levels, accepted, drafted, truncated and
- * ending, and the token at each position with its kind, block and place in it. Under the rejection
- * rule one draw: position i is accepted where coin i of the seed is below min(1, q/p). */
+/** One text as a decoder cuts it: the blocks of `blocksOf` with rejected (tokens that were tried in
+ * vain) and ending ("recovered" after a rejection, "bonus" where nothing more was drafted, "" where
+ * the text ends), and the token at each position with its kind, block and place in it. Under the
+ * rejection rule one draw: position i is accepted where coin i of the seed is below min(1, q/p). */
 export function cutOf(run, text, shape, seed) {
   const tree = treeOf(shape);
   let ranks = columnOf(run, text, "draft_rank");
@@ -109,7 +110,9 @@ export function cutOf(run, text, shape, seed) {
   const blocks = blocksOf(walk(ranks, tree), run.length[text], tree);
   const tokens = [];
   blocks.forEach((block, number) => {
-    block.ending = ending(block, ranks, tree);
+    block.rejected = rejectedIn(block, ranks, tree);
+    block.ending = block.rejected ? "recovered" : "bonus";
+    if (block.truncated) block.ending = "";
     for (let place = 0; place < block.emitted; place++) {
       const kind = place < block.accepted ? "accepted" : block.ending;
       tokens.push({ kind, block: number, place, position: block.start + place });

@@ -138,13 +138,11 @@ export function sumsOf(blocks, depth) {
   return sums;
 }
 
-/** What follows the accepted tokens of one block: "recovered" after a rejection, "bonus" where
- * nothing more was drafted, "" where the text ends. */
-export function ending(block, ranks, tree) {
-  if (block.truncated) return "";
+/** How many tokens were drafted, and rejected, behind the accepted ones of one block. */
+export function rejectedIn(block, ranks, tree) {
+  if (block.accepted === block.levels) return 0;
   const children = childrenOf(tree);
   let node = 0;
   for (let d = 0; d < block.accepted; d++) node = children[node][ranks[block.start + d]];
-  const more = children[node].length > 0 && block.accepted < block.levels;
-  return more ? "recovered" : "bonus";
+  return children[node].length;
 }

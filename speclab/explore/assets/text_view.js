@@ -110,9 +110,16 @@ export function drawSummary(view) {
 }
 
 function drafted(view, block) {
-  const { shape } = view.state;
-  if (shape.kind === "chain") return plural(block.drafted, "drafted token");
-  return `a tree of ${plural(block.drafted, "drafted token")}`;
+  const tokens = plural(block.drafted, "drafted token");
+  return view.state.shape.kind === "chain" ? tokens : `a tree of ${tokens}`;
+}
+
+function kept(view, block) {
+  if (block.accepted === 0) return "keeps none and writes ";
+  if (block.ending === "recovered") return `keeps ${block.accepted}, rejects the next and writes `;
+  const chain = view.state.shape.kind === "chain";
+  const all = chain ? `all ${block.accepted}` : `${block.accepted}, to the end of a branch,`;
+  return `keeps ${all} and adds `;
 }
 
 /** What the block that is stepped to did, in words. */
@@ -127,15 +134,11 @@ export function drawStep(view) {
   }
   const block = cut.blocks[number];
   const last = block.start + block.emitted - 1;
-  const parts = [`One target pass checks ${drafted(view, block)}. Kept: ${block.accepted}. `];
-  if (block.ending) {
-    const token = word(tokenText(view, last));
-    const why = block.ending === "recovered"
-      ? "The next was rejected, and the target wrote "
-      : "All was kept, and the target added ";
-    parts.push(why, token, ` (${block.ending}).`);
-  } else {
-    parts.push("There the text ends.");
+  const checked = `One target pass checks ${drafted(view, block)}, `;
+  if (!block.ending) {
+    put("step-words", checked, `keeps ${block.accepted}, and the text ends.`);
+    return;
   }
-  put("step-words", parts);
+  const token = word(tokenText(view, last));
+  put("step-words", checked, kept(view, block), token, ` (${block.ending}).`);
 }
