@@ -145,7 +145,9 @@ def start(
     quiet()
     limit_threads()
     count = settings.prompts_per_domain
-    _few_prompts(notebook, min(judged or count, count))
+    judged = min(judged or count, count)
+    check_prompts(notebook, judged)
+    _few_prompts(judged)
     _hosted(settings)
     figures.use_style()
     return Context(
@@ -174,9 +176,23 @@ def _hosted(profile: "Profile") -> None:
         install_missing(ROOT, "gptq")
 
 
-def _few_prompts(notebook: str, count: int) -> None:
+def check_prompts(notebook: str, count: int) -> None:
+    """ValueError where a notebook has intervals and so many prompts a domain are too few for them:
+    before anything is recorded.
+    """
+    from speclab.stats import MIN_PROMPTS
+
+    if count < MIN_PROMPTS and notebook[:2] not in NO_INTERVALS:
+        raise ValueError(
+            f"{notebook} has intervals, and {count} prompts a domain are too few for them: "
+            f"{MIN_PROMPTS} are needed (prompts_per_domain, judged_prompts_per_domain); notebooks "
+            f"{' and '.join(NO_INTERVALS)} have none"
+        )
+
+
+def _few_prompts(count: int) -> None:
     """Says what intervals are worth where there are few prompts a domain: by the simulation of
-    notebook 03 (data/coverage). ValueError where there are too few: before anything is recorded.
+    notebook 03 (data/coverage).
     """
     import pandas as pd
 
@@ -185,11 +201,6 @@ def _few_prompts(notebook: str, count: int) -> None:
 
     if count >= stats.FEW_PROMPTS:
         return
-    if count < stats.MIN_PROMPTS and notebook[:2] not in NO_INTERVALS:
-        raise ValueError(
-            f"{notebook} has intervals, and {count} prompts a domain are too few for them: "
-            f"{stats.MIN_PROMPTS} are needed (prompts_per_domain, judged_prompts_per_domain)"
-        )
     found = pd.read_csv(ROOT / "data" / "coverage" / "coverage.csv")
     near = max(n for n in found["n_prompts"] if n <= max(count, stats.MIN_PROMPTS))
     rows = found[(found["n_prompts"] == near) & found["used"]]

@@ -18,7 +18,7 @@ import pytest
 
 from speclab.__main__ import main
 from speclab.ops import report, reproduce, sources
-from speclab.profiles import ROOT, load_profile
+from speclab.profiles import ROOT, load_profile, parse_overrides
 
 FIGURE = """
 import os, pathlib, sys
@@ -607,6 +607,34 @@ def test_bad_input_is_an_error_before_anything_runs(
 ):
     assert run(repository, *arguments) == 2
     assert message in capsys.readouterr().err
+    assert not (repository / "build").exists()
+
+
+def test_names_that_are_numbers_come_as_numbers(repository, capsys, monkeypatch):
+    more = PARAMETERS + "\nkinds: dict = {0.3: 'a'}"
+    monkeypatch.setattr(sys.modules[__name__], "PARAMETERS", more)
+    monkeypatch.setattr(reproduce, "ROOT", repository)
+    notebook = write(repository, "01_good", "1")
+    given = parse_overrides(["kinds={0.5: b, 1: c}"])
+    session, _ = reproduce.open_session("tiny", ["01"], {}, given, repository)
+    assert session.given(notebook)["kinds"] == {0.5: "b", 1.0: "c"}
+    assert run(repository, "--parameter", "kinds={warm: b}") == 2
+    assert "numbers are needed before the colons" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["--parameter", "judged_prompts_per_domain=3"],
+        ["--set", "prompts_per_domain=3"],
+    ],
+)
+def test_too_few_prompts_are_refused_at_once(repository, capsys, monkeypatch, asked):
+    own = "judged_prompts_per_domain: int = 0\noverrides: dict = {}"
+    monkeypatch.setattr(sys.modules[__name__], "PARAMETERS", f"{PARAMETERS}\n{own}")
+    write(repository, "08_drafts", "1")
+    assert run(repository, "--notebook", "08", *asked) == 2
+    assert "08_drafts has intervals, and 3 prompts a" in capsys.readouterr().err
     assert not (repository / "build").exists()
 
 

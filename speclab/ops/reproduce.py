@@ -27,7 +27,7 @@ import papermill
 from papermill.exceptions import PapermillExecutionError
 
 from speclab import files
-from speclab.notebook import limit_threads
+from speclab.notebook import check_prompts, limit_threads
 from speclab.ops import pair, report, sources
 from speclab.profiles import ROOT, load_profile
 
@@ -52,7 +52,15 @@ class Session:
         """The parameters that this notebook has: the profile's for it, and over them the call's."""
         known = defaults(notebook)
         asked = self.profile.notebooks.get(notebook.stem, {}) | self.parameters
-        return {name: value for name, value in asked.items() if name in known}
+        return {
+            name: numbered(name, value, known[name])
+            for name, value in asked.items()
+            if name in known
+        }
+
+    def values(self, notebook: Path) -> dict[str, Any]:
+        """All parameters of this notebook: those that it is given, and its defaults."""
+        return defaults(notebook) | self.given(notebook)
 
 
 @dataclass(frozen=True)
@@ -111,7 +119,12 @@ def open_session(
         check_parameters(chosen(ROOT, [own]), values)
     place = (out or ROOT).resolve()
     build, figures = place / "build" / settings.name, place / "figures" / settings.name
-    return Session(ROOT, build, figures, settings, parameters), notebooks
+    session = Session(ROOT, build, figures, settings, parameters)
+    for notebook in notebooks:
+        judged = session.values(notebook).get("judged_prompts_per_domain", 0)
+        count = settings.prompts_per_domain
+        check_prompts(notebook.stem, min(judged or count, count))
+    return session, notebooks
 
 
 def chosen(root: Path, wanted: list[str]) -> list[Path]:
@@ -166,6 +179,21 @@ def defaults(notebook: Path) -> dict[str, Any]:
     return {name: ast.literal_eval(row["default"]) for name, row in found}
 
 
+def numbered(name: str, value: Any, default: Any) -> Any:
+    """A parameter as it came; its names as numbers where the notebook's own has numbers for names
+    (in YAML all are text). ValueError for another name.
+    """
+    numbers = isinstance(default, dict) and any(type(key) is float for key in default)
+    if not (numbers and isinstance(value, dict)):
+        return value
+    try:
+        return {float(key): inner for key, inner in value.items()}
+    except ValueError:
+        raise ValueError(
+            f"parameter {name}={value!r}: numbers are needed before the colons, as {default!r}"
+        ) from None
+
+
 def check_parameters(notebooks: list[Path], parameters: dict[str, Any]) -> None:
     """Raise ValueError for a parameter that none of the notebooks has (papermill only warns), or
     one of another type than its default.
@@ -180,6 +208,7 @@ def check_parameters(notebooks: list[Path], parameters: dict[str, Any]) -> None:
                 f"parameter {name!r}: {_near(name, known)}the notebooks have {there}"
             )
         default = known[name]
+        numbered(name, value, default)
         whole_for_float = isinstance(default, float) and type(value) is int
         if (
             default is not None
@@ -474,7 +503,7 @@ def _brought_up_to_date(
         session.figures,
         notebook,
         session.profile,
-        defaults(notebook) | session.given(notebook),
+        session.values(notebook),
     )
     if not force and is_current(session, stamp, current):
         _print(stamp.line("up to date" if stamp.status == DONE else ""))
