@@ -610,6 +610,19 @@ def test_bad_input_is_an_error_before_anything_runs(
     assert not (repository / "build").exists()
 
 
+@pytest.mark.parametrize("variable", sources.FOLDERS)
+@pytest.mark.parametrize("place", ["nowhere", "file", "loop"])
+def test_a_variable_that_names_no_folder_is_refused_at_once(
+    repository, capsys, monkeypatch, variable, place
+):
+    (repository / "file").write_text("")
+    (repository / "loop").symlink_to("loop")
+    monkeypatch.setenv(variable, str(repository / place))
+    assert run(repository) == 2
+    assert f"{variable}={repository / place}: no such fold" in capsys.readouterr().err
+    assert not (repository / "build").exists()
+
+
 def test_names_that_are_numbers_come_as_numbers(repository, capsys, monkeypatch):
     more = PARAMETERS + "\nkinds: dict = {0.3: 'a'}"
     monkeypatch.setattr(sys.modules[__name__], "PARAMETERS", more)

@@ -105,6 +105,8 @@ def open_session(
     is_file = profile.endswith((".yaml", ".yml"))
     name = str(Path(profile).resolve()) if is_file else profile
     settings = load_profile(name, overrides)
+    for variable in sources.FOLDERS:
+        sources.folder_of(variable)
     notebooks = chosen(ROOT, wanted)
     for notebook in notebooks:
         if said := sources.check_twin(notebook):

@@ -214,9 +214,17 @@ def _path_parts(node: ast.AST) -> list[str] | None:
 
 
 def folder_of(variable: str) -> Path | None:
-    """The folder that an environment variable names; None where it is not set."""
+    """The folder that an environment variable names, absolute; None where it is not set.
+
+    ValueError when it is not there.
+    """
     named = os.environ.get(variable)
-    return Path(named).expanduser().resolve() if named else None
+    if not named:
+        return None
+    folder = Path(os.path.abspath(os.path.expanduser(named)))
+    if not folder.is_dir():
+        raise ValueError(f"{variable}={named}: no such folder; name one, or unset it")
+    return folder
 
 
 def _of_variable(variable: str) -> list[Path]:
