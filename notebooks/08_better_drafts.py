@@ -99,9 +99,7 @@ article_int4: float = 0.93  # the article's acceptance of an INT4 self-draft,
 article_small: float = 0.85  # and what a small draft should reach
 
 # %%
-ctx = notebook.start(
-    "08_better_drafts", profile, overrides, judged_prompts_per_domain
-)
+ctx = notebook.start("08_better_drafts", profile, overrides, judged_prompts_per_domain)
 settings = ctx.profile.replace(temperature=0.0)
 pair = pairs.load_pair(settings)
 

@@ -24,37 +24,39 @@
 import os, shutil, subprocess, sys
 from pathlib import Path
 
-fetched, here = Path("speclab-kit").resolve(), Path.cwd()
-root = next(
-    (
-        p
-        for p in (here, *here.parents, fetched)
-        if (p / "speclab" / "notebook.py").is_file()
-    ),
-    None,
-)
+here, kit, is_kit = Path.cwd(), Path("speclab-kit").resolve(), "speclab/notebook.py"
+root = next((p for p in (here, *here.parents, kit) if (p / is_kit).is_file()), None)
+origin = "here already; remove it to fetch another"
 if root is None:
-    attached = next(
-        Path("/kaggle/input").rglob("speclab/notebook.py"), None
-    )  # the kit as an attached data set: read-only, so copied
-    if attached:
-        shutil.copytree(attached.parents[1], fetched)
-    elif not os.environ.get("SPECLAB_REPO"):  # the kit has no public address yet
-        raise SystemExit(
-            "No checkout here: set SPECLAB_REPO to the kit's git address, "
-            "or attach the kit as a data set."
-        )
-    else:
-        subprocess.run(
-            ["git", "clone", "--depth", "1", os.environ["SPECLAB_REPO"], str(fetched)],
-            check=True,
-        )
-    root = fetched
+    address, half = os.environ.get("SPECLAB_REPO"), Path("speclab-kit.half").resolve()
+    attached = min(Path("/kaggle/input").rglob(is_kit), default=None)
+    why = "set SPECLAB_REPO to the kit's git address, or attach the kit as a data set"
+    shutil.rmtree(half, ignore_errors=True)
+    if address:  # wins over what is attached
+        os.environ["GIT_TERMINAL_PROMPT"], origin = "0", f"from {address}"
+        git = ["git", "clone", "--depth", "1", address, str(half)]
+        said = subprocess.run(git, capture_output=True, text=True).stderr
+        said = said.partition("fatal: ")[2].split("\n")[0] or "no kit is there"
+        why = f"SPECLAB_REPO={address}: {said}"
+    elif attached:  # read-only; the copy is not
+        origin = f"from {attached.parents[1]}"
+        shutil.copytree(attached.parents[1], half, copy_function=shutil.copyfile)
+        for folder, *_ in os.walk(half):
+            os.chmod(folder, 0o755)
+    if kit.exists():
+        why = f"{kit} is in the way, remove it"
+    if kit.exists() or not (half / is_kit).is_file():
+        shutil.rmtree(half, ignore_errors=True)
+        raise SystemExit(f"No kit here: {why}.")
+    root = half.rename(kit)
 os.chdir(root)
 sys.path.insert(0, str(root))
-if root == fetched:
+if root == kit:
     from speclab.notebook import install_missing
 
+    about = Path("pyproject.toml").read_text(encoding="utf-8")
+    version = about.partition('version = "')[2].partition('"')[0]
+    print(f"speclab {version} in {root}, {origin}")
     install_missing(root)
 
 # %%

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from speclab.profiles import Profile
 
 
-NO_INTERVALS = ("00", "01")  # notebooks that have none: they take any number of prompts
+# notebooks without intervals: any number of prompts will do
+NO_INTERVALS = ("00", "01", "12")
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,7 @@ def check_prompts(notebook: str, count: int) -> None:
         raise ValueError(
             f"{notebook} has intervals, and {count} prompts a domain are too few for them: "
             f"{MIN_PROMPTS} are needed (prompts_per_domain, judged_prompts_per_domain); notebooks "
-            f"{' and '.join(NO_INTERVALS)} have none"
+            f"{', '.join(NO_INTERVALS)} have none"
         )
 
 
