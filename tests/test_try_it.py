@@ -44,6 +44,8 @@ def request(pair, prompt=PROMPT, **changes):
         ({"seed": -1}, "seed: -1 is below 0"),
         ({"shape": "chain"}, "shape='chain': allowed are plain, chain:GAMMA"),
         ({"shape": "chain:0"}, "gamma=0"),
+        ({"shape": "tree:6,3"}, "1092 tokens a block, and 64 are the most here"),
+        ({"shape": "dynamic:9,8,60"}, "72 tokens a block, and 64 are the most"),
         ({"rule": "ratio"}, "rule='ratio': lossless rules are greedy"),
         ({"rule": "rejection"}, "greedy goes with temperature 0"),
         ({"temperature": 0.5}, "greedy goes with temperature 0"),

@@ -33,13 +33,13 @@ from speclab.figures import Figure
 from speclab.pairs import Pair
 from speclab.profiles import Profile
 
-SHAPES = ("chain:4", "chain:8", "tree:3,2,8", "tree:4,3", "dynamic:4,4,8", "plain")
+SHAPES = ("chain:2", "chain:4", "chain:8", "tree:3,2,8", "dynamic:4,4,8", "plain")
 ABOUT_SHAPES = (
     "<code>chain:4</code> drafts four tokens in a row, <code>tree:3,2,8</code> a tree of depth 3 "
     "with 2 branches and at most 8 tokens, <code>dynamic:4,4,8</code> the 8 likeliest of a deeper "
     "one, <code>plain</code> nothing. At temperature 0 the rule is <code>greedy</code>."
 )
-ASK = "A click on a token shows the draft of its block."
+ASK = "click on a token for the draft of its block"
 
 
 class PromptCell:
@@ -80,8 +80,8 @@ class PromptCell:
         )
         self.seed = _described(BoundedIntText(seed, min=0, max=2**31 - 1), "seed")
         self.decode = Button(description="Decode", button_style="primary")
-        self.stop = Button(description="Stop", disabled=True)
-        self.progress = IntProgress(0, layout=Layout(visibility="hidden"))
+        self.stop = Button(description="Stop")
+        self.progress = IntProgress(0)
         self.status, self.problem = HTML(), HTML()
 
         self.tokens = Box(_dom_classes=("speclab-text",))
@@ -90,6 +90,7 @@ class PromptCell:
         self.shared = {"layout": Layout(), "style": ButtonStyle()}
         self.box = self._laid_out()
         self._forget()
+        self._busy(False)
 
         self.decode.on_click(self._pressed)
         self.stop.on_click(lambda _: self.stopping.set())
@@ -164,9 +165,6 @@ class PromptCell:
 
     def _write_both(self, asked: Request) -> None:
         text = self._written(asked, "", self._show_block)
-        if not text.blocks:
-            self.status.value = "stopped before the first token"
-            return
         self._say_result(try_it.passes_in_words(text))
         if text.ended and asked.shape.size:
             plain = self._written(asked.plain, "plain decoding, to compare: ")
@@ -215,7 +213,7 @@ class PromptCell:
 
     def _busy(self, busy: bool) -> None:
         self.decode.disabled, self.stop.disabled = busy, not busy
-        self.progress.layout.visibility = "visible" if busy else "hidden"
+        self.progress.layout.display = None if busy else "none"
 
     def _forget(self) -> None:
         """Nothing is shown of an earlier text."""
@@ -231,7 +229,7 @@ class PromptCell:
         shown = pictures.pieces(text.steps, self.strings)
         new = [piece for piece in shown if piece.block == number]
         self.tokens.children += tuple(part for p in new for part in self._token(p))
-        self.legend.value = f"<div>{pictures.legend(shown)}</div>"
+        self.legend.value = f"<div>{pictures.legend(shown)} · {ASK}</div>"
         self.outcome.layout.display = "flex"
 
     def _token(self, piece: pictures.Piece) -> list[Button | Box]:
@@ -271,7 +269,7 @@ class PromptCell:
         picture = ""
         if drafted.step.drafted:
             picture = _as_picture(try_it.draw_block(drafted, self.strings), words)
-        self.tree.value = f"<div>{words} <i>{ASK}</i></div>{picture}"
+        self.tree.value = f"<div>{words}</div>{picture}"
 
 
 def _described(field: Dropdown, words: str) -> Dropdown:
@@ -318,6 +316,7 @@ STYLE = f"""<style>
 .speclab-row .widget-inline-hbox {{ width: auto; }}
 .speclab-row .widget-text input {{ width: 7.5rem; }}
 .speclab-row .widget-text input[type="number"] {{ width: 4.2rem; }}
+.speclab-row .widget-hprogress {{ width: 12rem; }}
 .speclab-about {{ opacity: 0.75; font-size: 12px; }}
 .speclab-problem {{ border-left: 3px solid #D55E00; padding: 4px 10px; margin: 4px 0; }}
 .speclab-text.widget-box {{
@@ -334,12 +333,13 @@ STYLE = f"""<style>
   content: ""; position: absolute; left: -9px; top: 1px; bottom: 1px; width: 3px;
   background: #7F7F7F;
 }}
-.speclab-token.speclab-chosen {{ outline: 2px solid #0072B2; outline-offset: 1px; }}
+.speclab-token.speclab-chosen {{ outline: 2px solid var(--jp-brand-color1, #0072B2) !important; }}
 .speclab-break.widget-box {{ display: block; height: 0; }}
 .speclab-cell table {{ margin: 8px 0; border-collapse: collapse; }}
 .speclab-cell :is(th, td) {{ padding: 1px 0 1px 20px; text-align: right; }}
 .speclab-cell :is(th, td):first-child {{ padding-left: 0; text-align: left; }}
 .speclab-cell td {{ font-variant-numeric: tabular-nums; }}
-.speclab-scroll {{ overflow-x: auto; }}
+.speclab-scroll {{ overflow: auto; max-height: 520px; margin-top: 8px; }}
+.speclab-scroll img {{ max-width: none; border-radius: 6px; }}
 {LOOKS}
 </style>"""

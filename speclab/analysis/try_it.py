@@ -22,7 +22,9 @@ from speclab.profiles import Profile
 from speclab.prompts import Prompt, encode_prompts
 from speclab.sampling import Sampling, probabilities
 
-LONGEST = 256  # new tokens: what one looks at, in seconds on a laptop
+# what one looks at, in seconds on a laptop
+LONGEST = 256  # new tokens
+LARGEST = 64  # drafted tokens a block
 
 
 # ---- what is asked -------------------------------------------------------------------------------
@@ -73,10 +75,9 @@ def request(
     if drafted.tree is not None:
         pair.draft.check_branches(int(drafted.tree.width.max()))
     words = Prompt("typed", "", prompt)
-    longest = min(profile.max_prompt_tokens, _room(pair) - new_tokens - drafted.room)
-    [encoded] = encode_prompts(
-        pair.tokenizer, [words], max(longest, 1), profile.template
-    )
+    room = _room(pair) - new_tokens - drafted.room
+    longest = max(1, min(profile.max_prompt_tokens, room))
+    [encoded] = encode_prompts(pair.tokenizer, [words], longest, profile.template)
     if encoded.cut:
         raise ValueError(
             f"The prompt is too long: {len(encoded.ids) + encoded.cut} tokens, and {longest} fit "
@@ -88,8 +89,15 @@ def request(
 def settings(
     profile: Profile, rule: str, shape: str, temperature: float
 ) -> tuple[Shape, Sampling]:
-    """Shape and sampling of what was typed; ValueError unless they and the rule go together."""
+    """Shape and sampling of what was typed; ValueError unless they and the rule go together, and
+    for a shape that is larger than one looks at.
+    """
     drafted = parse_shape(shape)
+    size = max(drafted.size, drafted.depth * drafted.branches)
+    if size > LARGEST:
+        raise ValueError(
+            f"shape={shape!r}: {size} tokens a block, and {LARGEST} are the most here"
+        )
     sampling = Sampling(temperature, profile.top_k, profile.top_p)
     check_rule(rule, drafted, sampling)
     return drafted, sampling
