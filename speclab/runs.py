@@ -188,8 +188,13 @@ def _promised_weights(folder: Path) -> dict[str, bytes]:
     source = folder / "source.json"
     if not source.is_file():
         return {}
-    weights = json.loads(source.read_text(encoding="utf-8"))["weights"]
-    return {name: bytes.fromhex(facts["sha256"]) for name, facts in weights.items()}
+    do = "take it from the repository again (git checkout)"
+    facts = read_json(source, do)
+    try:
+        weights = facts["weights"].items()
+        return {name: bytes.fromhex(made["sha256"]) for name, made in weights}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise ValueError(f"{source} does not say which weights; {do}") from None
 
 
 @cache

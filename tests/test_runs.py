@@ -279,6 +279,23 @@ def test_a_manifest_without_checksums_is_refused(profile, tmp_path, random_pair)
         load_run(folder)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "null",
+        "{}",
+        '{"weights": null}',
+        '{"weights": {"a": 1}}',
+        '{"weights": {"a": {"sha256": "zz"}}}',
+    ],
+)
+def test_a_promise_of_weights_that_is_broken_names_its_file(tmp_path, text):
+    (tmp_path / "source.json").write_text(text)
+    with pytest.raises(ValueError, match=r"source\.json.*take it from the repository"):
+        runs.weights_digest(tmp_path)
+
+
 def cut_short(path):
     path.write_bytes(path.read_bytes()[:-20])
 
