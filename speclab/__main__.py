@@ -4,6 +4,7 @@ Every verb is a few lines that hand its options to the module that does the work
 is asked for. An error that the user can mend is one line that says what to do, and exit status 2.
 """
 
+import io
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ try:
     import click
 
     from speclab.notebook import quiet
+    from speclab.plain import is_whole_text
 except (
     ImportError
 ) as _error:  # of what every verb needs: the doctor's lines, whatever was asked
@@ -22,12 +24,22 @@ except (
     sys.exit(1)
 
 if TYPE_CHECKING:
+    from speclab.analysis.policy import Policy
     from speclab.profiles import Profile
     from speclab.sampling import Sampling
 
-STOPPED = (
-    "speclab: stopped; finished blocks are kept, the same command goes on from there"
+GOES_ON = {  # what each verb keeps when it is stopped; the others begin anew
+    "record": "finished blocks are kept",
+    "decode": "finished texts are kept",
+    "reproduce": "finished notebooks and blocks are kept",
+    "authors": "fetched files are kept",
+}
+DECODE_READS = (
+    *("target", "draft", "dtype", "device", "backend", "template"),
+    *("max_prompt_tokens", "max_new_tokens", "temperature", "top_k", "top_p", "seed"),
 )
+NODE_BYTES = 64  # of a row of the nodes, in memory
+LONGEST = 1000  # characters of an error
 
 
 class Command(click.Command):
@@ -57,6 +69,27 @@ def repeated(arguments: list[str], several: set[str]) -> Iterator[str]:
             if values > 1:
                 yield current
         yield argument
+
+
+class NotEmpty(click.ParamType):
+    """A value that is not empty, made into `kind`: an empty path would be the folder that one is
+    in.
+    """
+
+    def __init__(self, kind: Callable[[str], Any], name: str) -> None:
+        self.kind, self.name = kind, name
+
+    def convert(self, value: Any, param: Any, context: Any) -> Any:
+        """The value as `kind`; click's error for an empty one."""
+        text = str(value)
+        if not text.strip() or "\0" in text:
+            problem = "holds a NUL byte" if text.strip() else "is empty"
+            self.fail(f"{text!r} {problem}; give a {self.name}", param, context)
+        return self.kind(value)
+
+
+PLACE = NotEmpty(Path, "path")
+WORDS = NotEmpty(str, "text")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -100,7 +133,7 @@ CHANGES = option(
 )
 @CHANGES
 @option(
-    "--out", type=Path, help="Folder of the run (default: data/runs/PROFILE-KIND-KEY)."
+    "--out", type=PLACE, help="Folder of the run (default: data/runs/PROFILE-KIND-KEY)."
 )
 @option(
     "--engine",
@@ -128,22 +161,64 @@ def _record(
     from speclab.profiles import load_profile, parse_overrides
     from speclab.runs import load_or_record, of_kind, record_run
 
-    settings = load_profile(profile, parse_overrides(list(changes)))
+    overrides = parse_overrides(list(changes))
+    settings = load_profile(profile, overrides)
+    asked = of_kind(settings, kind)
+    check_kind(kind, overrides)
+    check_rows(asked)
     chosen = engine_of(engine, list(devices), workers)
-    if out:
-        run = record_run(of_kind(settings, kind), out, engine=chosen)
-    else:
-        run = load_or_record(settings, kind, chosen)
+    run = (
+        record_run(asked, out, engine=chosen)
+        if out
+        else load_or_record(settings, kind, chosen)
+    )
     rows = run.manifest["rows"]
     click.echo(f"{rows['trace']} positions, {rows['nodes']} nodes in {run.folder}")
 
 
+def check_kind(kind: str, overrides: dict) -> None:
+    """ValueError where --set names what the kind decides, and says something else."""
+    from speclab.runs import KINDS
+
+    for name, value in KINDS[kind].items():
+        if name in overrides and overrides[name] != value:
+            raise ValueError(
+                f"--set {name}={overrides[name]}: --kind {kind} has {name}={value}; leave it out, "
+                "or take --kind greedy, which is the profile as it is set"
+            )
+
+
+def check_rows(profile: "Profile") -> None:
+    """ValueError where the table of all nodes, which is put together last, fits in no memory."""
+    import torch
+
+    from speclab.pairs import free_bytes
+
+    positions = (
+        profile.prompts_per_domain * len(profile.domains) * profile.max_new_tokens
+    )
+    need, free = (
+        positions * profile.tree.size * NODE_BYTES,
+        free_bytes(torch.device("cpu")),
+    )
+    if need > free:
+        raise ValueError(
+            f"{positions} positions with {profile.tree.size} nodes each need {need / 1e9:.1f} GB, "
+            f"{free / 1e9:.1f} GB of memory are free; at most "
+            f"{free // (positions * NODE_BYTES)} nodes fit: lower budget, prompts_per_domain or "
+            "max_new_tokens"
+        )
+
+
 @verb("pack")
-@click.argument("run", type=Path)
-@option("--out", type=Path, required=True, help="Folder of the trace: a new one.")
-@option("--kind", help="Where the folder of the run does not tell, as greedy.")
+@click.argument("run", type=PLACE)
+@option("--out", type=PLACE, required=True, help="Folder of the trace: a new one.")
+@option(
+    "--kind", type=WORDS, help="Where the folder of the run does not tell, as greedy."
+)
 @option(
     "--licence",
+    type=WORDS,
     metavar="TEXT",
     help="Of prompts and text, in a line (default: `licence` of the profile's notes).",
 )
@@ -158,7 +233,7 @@ def _pack(run: Path, out: Path, kind: str | None, licence: str | None) -> None:
 
 
 @verb("metrics")
-@click.argument("run", type=Path)
+@click.argument("run", type=PLACE)
 @option(
     "--shape",
     default="chain:4",
@@ -170,7 +245,7 @@ def _pack(run: Path, out: Path, kind: str | None, licence: str | None) -> None:
 )
 @option(
     "--beside",
-    type=Path,
+    type=PLACE,
     metavar="FILE",
     help="A log or /metrics text of vLLM or llama.cpp, an export of AIPerf, a result file of "
     "Spec-Bench.",
@@ -183,7 +258,7 @@ def _metrics(run: Path, shape: str, rule: str | None, beside: Path | None) -> No
     from speclab.runs import load_run
 
     found = metrics_of(load_run(run), shape, rule, beside)
-    click.echo(json.dumps(found, indent=1, ensure_ascii=False))
+    click.echo(json.dumps(found, indent=1))
 
 
 @verb("decode")
@@ -195,80 +270,125 @@ def _metrics(run: Path, shape: str, rule: str | None, beside: Path | None) -> No
 )
 @option(
     "--shape",
-    default="chain:4",
-    help="plain, chain:GAMMA, tree:DEPTH,BRANCHES[,BUDGET] or dynamic:DEPTH,BRANCHES,BUDGET.",
+    help="plain, chain:GAMMA, tree:DEPTH,BRANCHES[,BUDGET] or dynamic:DEPTH,BRANCHES,BUDGET "
+    "(default: chain:4).",
 )
 @option(
     "--policy",
-    type=Path,
+    type=PLACE,
     metavar="FILE",
     help="Of notebook 09: a shape for each prompt, in place of --shape.",
 )
-@option("--temperature", type=float)
-@option("--seed", type=int, default=0)
+@option("--temperature", type=float, help="As --set temperature=.")
+@option("--seed", type=int, help="As --set seed=.")
 @option(
-    "--prompts", type=Path, required=True, help="JSON lines with prompt_id and prompt."
+    "--prompts", type=PLACE, required=True, help="JSON lines with prompt_id and prompt."
 )
 @option(
     "--check",
     is_flag=True,
     help="Compare with plain greedy text (always done in half precision).",
 )
-@option("--out", type=Path, required=True, help="JSON lines with the texts.")
+@option(
+    "--out",
+    type=PLACE,
+    required=True,
+    help="JSON lines with the texts; a call that was stopped goes on.",
+)
+@option("--force", is_flag=True, help="Write anew what is in --out.")
 @CHANGES
 def _decode(
     profile: str,
     rule: str,
-    shape: str,
+    shape: str | None,
     policy: Path | None,
     temperature: float | None,
-    seed: int,
+    seed: int | None,
     prompts: Path,
     check: bool,
     out: Path,
+    force: bool,
     changes: tuple,
 ) -> None:
-    """Decode prompts speculatively, one JSON line each."""
+    """Decode prompts speculatively, one JSON line each.
+
+    Goes on where an earlier call with the same settings stopped: they stand in OUT.settings.json.
+    """
+    from speclab.analysis import policy as policies
     from speclab.decode import check_rule
     from speclab.draft import parse_shape
-    from speclab.ops.decode_file import decode_file
+    from speclab.ops import decode_file as files
     from speclab.pairs import load_pair
     from speclab.profiles import load_profile, parse_overrides
     from speclab.prompts import read_prompts
     from speclab.sampling import Sampling
 
-    if seed < 0:
-        raise ValueError(f"--seed {seed}: allowed are whole numbers from 0")
+    if seed is not None and not 0 <= seed < 2**32:
+        raise ValueError(
+            f"--seed {seed}: allowed are whole numbers from 0 to {2**32 - 1}"
+        )
     if check and rule != "greedy":
         raise ValueError(
             f"--check compares greedy texts; it does not go with --rule {rule}"
         )
+    if policy and shape is not None:
+        raise ValueError(
+            f"--policy {policy} names the shapes; leave out --shape {shape}"
+        )
     overrides = parse_overrides(list(changes))
-    if temperature is not None:
-        overrides["temperature"] = temperature
+    agree(overrides, "temperature", temperature)
+    agree(overrides, "seed", seed)
     settings = load_profile(profile, overrides)
-    drafted = parse_shape(shape)
+    check_read(overrides)
+    shape = "chain:4" if shape is None else shape
     sampling = Sampling(settings.temperature, settings.top_k, settings.top_p)
-    check_rule(rule, drafted, sampling)  # before the models are loaded
-    shape_of = policy_shapes(policy, rule, settings, sampling) if policy else None
+    # all of this before the models are loaded
+    check_rule(rule, parse_shape(shape), sampling)
+    plan = read_policy(policy, rule, settings, sampling) if policy else None
     wanted = read_prompts(prompts, optional=("domain",))
     if not wanted:
         raise ValueError(
             f"{prompts}: no prompt in it; write one object with prompt_id and prompt on each line"
         )
+    files.refuse_inputs(out, prompts, [Path(profile), *([policy] if policy else [])])
+    drafted = policies.choices(plan) if plan else shape
+    asked = files.settings_of(settings, wanted, rule, drafted, check)
+    if len(files.lines_there(out, asked, wanted, force)) == len(wanted):
+        click.echo(f"{len(wanted)} texts in {out}: all of an earlier call")
+        return
+    one = parse_shape(shape)
+    shapes = [policies.shape_for(plan, prompt) if plan else one for prompt in wanted]
     pair = load_pair(settings)
     exact = pair.is_exact and not pair.target.quantised
     check = rule == "greedy" and (check or not exact)
-    decode_file(pair, wanted, settings, rule, drafted, seed, out, check, shape_of)
+    files.decode_file(pair, wanted, settings, rule, shapes, out, asked, check, force)
     click.echo(f"{len(wanted)} texts in {out}")
 
 
-def policy_shapes(
+def agree(overrides: dict, name: str, value: Any) -> None:
+    """Add an option's value to what --set says; ValueError where --set says something else."""
+    if value is None:
+        return
+    if overrides.setdefault(name, value) != value:
+        raise ValueError(
+            f"--{name} {value} and --set {name}={overrides[name]}: give one of them"
+        )
+
+
+def check_read(overrides: dict) -> None:
+    """ValueError for a parameter of the profile that `decode` does not read."""
+    for name in overrides:
+        if name.partition(".")[0] not in DECODE_READS:
+            raise ValueError(
+                f"--set {name}: decode does not read it (what is drafted is --shape, of which "
+                f"prompts is --prompts); it reads {', '.join(DECODE_READS)}"
+            )
+
+
+def read_policy(
     file: Path, rule: str, profile: "Profile", sampling: "Sampling"
-) -> Callable:
-    """What a policy file drafts for a prompt; every setting of it is checked before the models are
-    loaded.
-    """
+) -> "Policy":
+    """A policy file, made for this profile's pair; every setting of it goes with the rule."""
     from speclab.analysis import policy
     from speclab.decode import check_rule
     from speclab.draft import parse_shape
@@ -279,7 +399,7 @@ def policy_shapes(
             check_rule(rule, parse_shape(setting), sampling)
         except ValueError as error:
             raise ValueError(f"{file}, setting {setting!r}: {error}") from None
-    return lambda prompt: policy.shape_for(plan, prompt)
+    return plan
 
 
 # ---- the notebooks -------------------------------------------------------------------------------
@@ -303,7 +423,9 @@ def policy_shapes(
     help="Change parameters of the notebooks.",
 )
 @option(
-    "--out", type=Path, help="Folder for build/ and figures/ (default: the repository)."
+    "--out",
+    type=PLACE,
+    help="Folder for build/ and figures/ (default: the repository).",
 )
 @option("--force", is_flag=True, help="Run also what is up to date.")
 def _reproduce(
@@ -362,7 +484,7 @@ def _doctor(profile: str, changes: tuple) -> int:
 
 
 @verb("authors")
-@option("--out", type=Path, help="Folder (default: data/runs/author-records).")
+@option("--out", type=PLACE, help="Folder (default: data/runs/author-records).")
 @option("--base", help="Address of the folder that holds the files.")
 def _authors(out: Path | None, base: str | None) -> None:
     """Fetch the node records that the paper's authors published (checked by their git ids)."""
@@ -377,7 +499,7 @@ def _authors(out: Path | None, base: str | None) -> None:
 @verb("readme")
 @option(
     "--alone",
-    type=Path,
+    type=PLACE,
     help="OUT of a `make reproduce PROFILE=smollm` without the models: its seconds are taken.",
 )
 def _readme(alone: Path | None) -> None:
@@ -427,7 +549,7 @@ def _hosted() -> None:
     metavar="OWNER/NAME …",
     help="Attach the output of notebooks.",
 )
-@option("--out", type=Path, help="Folder (default: build/kaggle).")
+@option("--out", type=PLACE, help="Folder (default: build/kaggle).")
 def _kaggle(
     notebook: str,
     user: str,
@@ -468,7 +590,7 @@ def _kaggle(
 
 
 @verb("restore", _hosted)
-@click.argument("folder", type=Path, required=False)
+@click.argument("folder", type=PLACE, required=False)
 def _restore(folder: Path | None) -> None:
     """Copy saved runs from FOLDER (default: what Kaggle attached) into data/runs."""
     from speclab.ops import hosted
@@ -500,11 +622,17 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a verb; 0 done, 1 something failed or is to be done, 2 an error the user can mend, 130
     stopped by Ctrl-C.
     """
-    quiet()
+    given = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # say `\\u2026` where it has no such character
+            stream.reconfigure(errors="backslashreplace")
     try:
+        quiet()
+        check_arguments(given)
         return (
-            cli.main(arguments, prog_name="python -m speclab", standalone_mode=False)
-            or 0
+            cli.main(given, prog_name="python -m speclab", standalone_mode=False) or 0
         )
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
@@ -512,9 +640,9 @@ def main(arguments: list[str] | None = None) -> int:
     except click.ClickException as error:
         return failed(f"{error.format_message()} (see --help)")
     except (click.Abort, KeyboardInterrupt):
-        click.echo(STOPPED, err=True)
+        click.echo(f"speclab: {stopped(given)}", err=True)
         return 130
-    except (ValueError, FloatingPointError, OSError) as error:
+    except (ValueError, FloatingPointError, OSError, MemoryError) as error:
         return failed(error)
     except ImportError as error:
         if (error.name or "").partition(".")[0] in ("speclab", "data"):  # of ours
@@ -528,9 +656,31 @@ def main(arguments: list[str] | None = None) -> int:
         return failed(error)
 
 
+def check_arguments(arguments: list[str]) -> None:
+    """ValueError for an argument that is no text: it could be neither said nor written."""
+    for argument in arguments:
+        if not is_whole_text(argument):
+            raise ValueError(
+                f"{argument!r}: allowed is text in UTF-8; rename such a file"
+            )
+
+
+def stopped(arguments: list[str]) -> str:
+    """What is true after Ctrl-C: what is kept, and whether the same command goes on."""
+    kept = GOES_ON.get(next(iter(arguments), ""))
+    if kept is None:
+        return "stopped; the same command begins anew"
+    anew = " (without --force)" if "--force" in arguments else ""
+    return f"stopped; {kept}, the same command{anew} goes on from there"
+
+
 def failed(reason: object) -> int:
-    """Say in one line what is wrong."""
-    click.echo(f"speclab: {reason}", err=True)
+    """Say in one line what is wrong, whatever the text of an error is."""
+    line = " ".join(str(reason).split()) or type(reason).__name__
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+    if len(line) > LONGEST:  # the end says what to do
+        line = f"{line[: LONGEST * 2 // 3]} … {line[-LONGEST // 3 :]}"
+    click.echo(f"speclab: {line}", err=True)
     return 2
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from speclab import tree
 from speclab.model import KVCache, LanguageModel, over_trunk
 from speclab.sampling import Sampling, entropy, probabilities, rank_key
-from speclab.tree import Tree, chain, check_limit, static_tree
+from speclab.tree import LIMITS, Tree, chain, check_limit, static_tree
 from speclab.verify import RULES, draw_children
 
 MEASURES = ("confidence", "entropy")
@@ -61,6 +61,12 @@ class Shape:
         if self.tree is None:
             for name in ("depth", "branches", "budget"):
                 check_limit(name, getattr(self, name))
+            run, most = self.depth * self.branches, LIMITS["budget"][1]
+            if run > most:
+                raise ValueError(
+                    f"depth={self.depth}, branches={self.branches}: a dynamic tree runs depth "
+                    f"times branches tokens, {run}; allowed are up to {most}"
+                )
         assert not self.stop or self.is_chain, "stop: dynamic gamma goes with a chain"
 
     @property
@@ -86,16 +92,17 @@ def parse_shape(text: str) -> Shape:
     """`plain`, `chain:GAMMA`, `tree:DEPTH,BRANCHES[,BUDGET]` or `dynamic:DEPTH,BRANCHES,BUDGET` as
     a shape.
     """
-    form = re.sub(r"\d+", "N", text.replace(" ", ""))
-    sizes = [int(number) for number in re.findall(r"\d+", text)]
+    tight = re.sub(r" *([:,]) *", r"\1", text.strip(" "))
+    form = re.sub(r"[0-9]{1,9}", "N", tight)
     if form == "plain":
         return PLAIN
-    if form == "chain:N":
-        return Shape(chain(*sizes))
-    if form in ("tree:N,N", "tree:N,N,N"):
+    if form in ("chain:N", "tree:N,N", "tree:N,N,N", "dynamic:N,N,N"):
+        sizes = [int(number) for number in re.findall(r"[0-9]+", tight)]
+        if form == "chain:N":
+            return Shape(chain(*sizes))
+        if form == "dynamic:N,N,N":
+            return Shape(None, None, *sizes)
         return Shape(static_tree(*sizes))
-    if form == "dynamic:N,N,N":
-        return Shape(None, None, *sizes)
     raise ValueError(
         f"shape={text!r}: allowed are plain, chain:GAMMA (as chain:4), "
         "tree:DEPTH,BRANCHES[,BUDGET] (as tree:3,2,8) "

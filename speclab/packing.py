@@ -106,6 +106,6 @@ def packed_tokens_for(pair: "Pair", profile: Profile) -> int:
             raise ValueError(
                 f"{short[0]}: recording needs {bytes_needed:.2f} GB beside the weights even with "
                 f"max_packed_tokens={packed}, {bytes_free:.2f} GB are free; lower "
-                "max_prompt_tokens or max_new_tokens, or use another device"
+                "max_prompt_tokens, max_new_tokens or budget, or use another device"
             )
         packed //= 2

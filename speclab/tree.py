@@ -12,7 +12,7 @@ import numpy as np
 LIMITS = {
     "depth": (1, 64),
     "branches": (1, 1024),
-    "budget": (1, 65536),
+    "budget": (1, 4096),  # a tree's own tables and masks take its nodes squared
     "gamma": (1, 64),
 }
 
@@ -117,7 +117,7 @@ def static_tree(depth: int, branches: int, budget: int | None = None) -> Tree:
     if budget is None and full > most:
         raise ValueError(
             f"depth={depth}, branches={branches}: the full tree has over {most} nodes; "
-            "name a budget"
+            f"name a budget, up to {most}"
         )
     size = full if budget is None else min(full, check_limit("budget", budget))
     place = np.arange(size)  # a node's children follow those of the node before

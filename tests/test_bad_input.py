@@ -2,14 +2,19 @@
 do, exit status 2, never a traceback.
 """
 
+import io
 import json
+import sys
 
+import click
 import pytest
 
 from data.routing import prepare
-from speclab.__main__ import main
+from speclab.__main__ import cli, main
 from speclab.ops import hosted
 
+RECORD = ["record", "--out", "{out}", "--kind"]
+HUGE = ["prompts_per_domain=100000", "max_new_tokens=65536"]
 DECODE = ["decode", "--prompts", "{prompts}", "--out", "{out}"]
 
 
@@ -70,6 +75,72 @@ DECODE = ["decode", "--prompts", "{prompts}", "--out", "{out}"]
             ["record", "--devices", "cpu:x", "--out", "{out}"],
             "device='cpu:x': allowed are",
         ),
+        # settings that another one decides
+        (
+            [*DECODE, "--seed", "6", "--set", "seed=5"],
+            "--seed 6 and --set seed=5: give",
+        ),
+        (
+            [*DECODE, "--temperature", "1", "--set", "temperature=0"],
+            "--temperature 1.0 and --set temperature=0: give one of them",
+        ),
+        ([*DECODE, "--seed", "4294967296"], "whole numbers from 0 to 4294967295"),
+        (
+            [*DECODE, "--policy", "{empty}", "--shape", "plain"],
+            "names the shapes; leave out --shape plain",
+        ),
+        ([*DECODE, "--set", "depth=5"], "--set depth: decode does not read it"),
+        (
+            [*DECODE, "--set", "max_new_tokens=4", "prompts_per_domain=1"],
+            "--set prompts_per_domain: decode does not read it",
+        ),
+        (
+            [*RECORD, "sampled", "--set", "temperature=0.5"],
+            "--set temperature=0.5: --kind sampled has temperature=1.0; leave it out",
+        ),
+        ([*RECORD, "chain", "--set", "depth=3"], "--kind chain has depth=8"),
+        ([*RECORD, "balanced", "--set", "budget=5"], "--kind balanced has budget="),
+        ([*RECORD, "warm"], "kind='warm': allowed are greedy"),
+        # shapes
+        ([*DECODE, "--shape", "chain:²"], "shape='chain:²': allowed are"),
+        ([*DECODE, "--shape", "chain:٣"], "shape='chain:٣': allowed are"),
+        ([*DECODE, "--shape", "chain:1 2"], "shape='chain:1 2': allowed are"),
+        ([*DECODE, "--shape", "chain:" + "9" * 5000], "dynamic:DEPTH,BRANCHES,BUDGET"),
+        ([*DECODE, "--shape", "tree:9,9,65536"], "budget=65536: allowed are whole"),
+        ([*DECODE, "--shape", "tree:9,9"], "name a budget, up to 4096"),
+        (
+            [*DECODE, "--shape", "dynamic:64,1024,8"],
+            "depth times branches tokens, 65536; allowed are up to 4096",
+        ),
+        ([*RECORD, "greedy", "--set", "budget=65536"], "budget=65536: allowed are"),
+        (
+            [*RECORD, "greedy", "--set", "budget=4096", "depth=64", *HUGE],
+            "nodes fit: lower budget, prompts_per_domain or max_new_tokens",
+        ),
+        # nothing, and what is no text
+        (["decode", "--prompts", "{prompts}", "--out", ""], "'--out': '' is empty"),
+        (["decode", "--prompts", "{prompts}", "--out="], "'--out': '' is empty"),
+        (["record", "--out", " "], "'--out': ' ' is empty; give a path"),
+        (
+            ["record", "--out", "a\0b"],
+            "'--out': 'a\\x00b' holds a NUL byte; give a path",
+        ),
+        (["metrics", ""], "'RUN': '' is empty"),
+        (["pack", "data", "--out", ""], "'--out': '' is empty"),
+        (["pack", "data", "--out", "{out}", "--kind", ""], "'--kind': '' is empty"),
+        (
+            ["pack", "data", "--out", "{out}", "--licence", ""],
+            "'' is empty; give a text",
+        ),
+        (["doctor", "--profile", "\udcff"], "'\\udcff': allowed is text in UTF-8"),
+        ([*DECODE, "--shape", ""], "shape='': allowed are plain"),
+        ([*DECODE, "--shape", "chain:4\n"], "shape='chain:4\\n': allowed are plain"),
+        # places
+        (["metrics", "nowhere"], "nowhere: no manifest.json"),
+        (["metrics", "{prompts}"], "no manifest.json"),
+        (["pack", "nowhere", "--out", "{out}"], "nowhere: no manifest.json"),
+        ([*DECODE, "--policy", "{empty}"], "is damaged (not JSON"),
+        ([*DECODE, "--policy", "data"], "data cannot be read (Is a directory)"),
     ],
 )
 def test_one_line_and_status_2(arguments, words, tmp_path, capsys):
@@ -93,6 +164,86 @@ def test_one_line_and_status_2(arguments, words, tmp_path, capsys):
         and "Traceback" not in said
         and len(said.splitlines()) == 1
     )
+    assert not places["out"].exists()
+
+
+# ---- the one line --------------------------------------------------------------------------------
+
+
+def ends(monkeypatch, error):
+    """Every verb ends with this error."""
+
+    def raised(*given, **options):
+        raise error
+
+    monkeypatch.setattr(cli, "main", raised)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("one\n  two\r\n\tthree\u2028four", "one two three four"),
+        ("\x1b[31mred\0\ud800", "\\x1b[31mred\\x00\\ud800"),
+        ("", "ValueError"),
+        ("long " * 1000 + "do this", None),
+    ],
+)
+def test_an_error_is_one_line_whatever_its_text(text, line, monkeypatch, capsys):
+    ends(monkeypatch, ValueError(text))
+    assert main(["doctor"]) == 2
+    said = capsys.readouterr().err
+    assert said.endswith("\n") and len(said.splitlines()) == 1 and len(said) < 1020
+    if line:
+        assert said == f"speclab: {line}\n"
+    else:
+        assert said.startswith("speclab: long long") and said.endswith("do this\n")
+
+
+def test_out_of_memory_is_a_line(monkeypatch, capsys):
+    ends(monkeypatch, MemoryError("Unable to allocate 4.00 GiB"))
+    assert main(["record"]) == 2
+    assert capsys.readouterr().err == "speclab: Unable to allocate 4.00 GiB\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["record"], "finished blocks are kept, the same command goes on from there"),
+        (["decode"], "finished texts are kept, the same command goes on from there"),
+        (
+            ["decode", "--force"],
+            "the same command (without --force) goes on from there",
+        ),
+        (["pack"], "stopped; the same command begins anew"),
+        (["metrics"], "stopped; the same command begins anew"),
+    ],
+)
+def test_ctrl_c_promises_what_the_verb_keeps(arguments, said, monkeypatch, capsys):
+    ends(monkeypatch, click.Abort())
+    assert main(arguments) == 130
+    assert capsys.readouterr().err.rstrip().endswith(said)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_streams_that_lack_a_character_change_no_status(encoding, monkeypatch):
+    def said(*given, **options):
+        print("done … é")
+        click.echo("done … é")
+        print("kept … é", file=sys.stderr)
+        return given[0][0] == "doctor"
+
+    monkeypatch.setattr(cli, "main", said)
+    streams = {
+        name: io.TextIOWrapper(io.BytesIO(), encoding) for name in ("stdout", "stderr")
+    }
+    for name, stream in streams.items():
+        monkeypatch.setattr(sys, name, stream)
+    assert main(["record"]) == 0 and main(["doctor"]) == 1
+    for stream in streams.values():
+        stream.flush()
+        assert b"\\u2026" in stream.buffer.getvalue()
+    ends(monkeypatch, ValueError("…"))
+    assert main(["record"]) == 2
 
 
 def test_keep_refuses_its_own_folder_and_what_cannot_be_written(
@@ -101,7 +252,9 @@ def test_keep_refuses_its_own_folder_and_what_cannot_be_written(
     runs = tmp_path / "runs"
     (runs / "one").mkdir(parents=True)
     for inside in (runs, runs / "one"):
-        with pytest.raises(ValueError, match="data/runs itself or inside it"):
+        with pytest.raises(
+            ValueError, match="this is data/runs, or one holds the other"
+        ):
             hosted.keep(inside, runs)
     (tmp_path / "file").write_text("")
     assert main(

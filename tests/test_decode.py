@@ -380,6 +380,7 @@ def test_the_command_line_writes_a_line_a_prompt(tmp_path, capsys):
                 "0.7",
                 "--seed",
                 "1",
+                "--force",
             ]
         )
         == 0
@@ -448,7 +449,8 @@ def test_in_half_precision_a_difference_is_reported_and_never_hidden(tmp_path, c
         in capsys.readouterr().err
     )
     assert (
-        main([*base, "--check", "--set", "max_new_tokens=8", "device=cpu"]) == 0
+        main([*base, "--force", "--check", "--set", "max_new_tokens=8", "device=cpu"])
+        == 0
     )  # float32: only when asked
     assert {
         json.loads(line)["plain_difference"] for line in out.read_text().splitlines()

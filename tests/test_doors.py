@@ -664,7 +664,7 @@ RUNS = rows(
 OF_RUNS = rows(
     ("metrics: gone", "metrics nowhere", "nowhere"),
     ("metrics: a file", "metrics prompts.jsonl", "prompts.jsonl"),
-    ("metrics: empty name", "metrics ''", "manifest.json"),
+    ("metrics: empty name", "metrics ''", "'RUN': '' is empty"),
     ("metrics: plain", "metrics run --shape plain", "allowed are chain:GAMMA"),
     ("metrics: dynamic", "metrics run --shape dynamic:2,2,2", "allowed are chain:GAMMA"),
     ("metrics: rule", "metrics run --rule best", "rule='best'"),

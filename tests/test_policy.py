@@ -276,14 +276,15 @@ def test_bad_files(tmp_path, changes, message):
 
 def test_what_is_no_policy_at_all(tmp_path):
     for text, message in (
-        ("{", "is no policy: the file: .*JSON"),
-        ("[]", "is no policy: the file"),
+        ("{", "x.json is damaged .not JSON.*notebook 09 writes a policy"),
+        ("[]", "x.json: an object is needed, a list came; notebook 09 writes a policy"),
+        ('{"run": "a", "run": "b"}', "'run' comes twice"),
     ):
         (tmp_path / "x.json").write_text(text)
         with pytest.raises(ValueError, match=message):
             policy.load(tmp_path / "x.json")
     with pytest.raises(
-        ValueError, match="no policy can be read.*none.json.*notebook 09 writes one"
+        ValueError, match="none.json cannot be read.*notebook 09 writes a policy"
     ):
         policy.load(tmp_path / "none.json")
 

@@ -16,6 +16,7 @@ from speclab.analysis import router
 from speclab.cost import Costs
 from speclab.draft import Shape, parse_shape
 from speclab.files import written
+from speclab.plain import read_json
 from speclab.profiles import Profile
 from speclab.prompts import DOMAINS, Prompt
 
@@ -80,12 +81,9 @@ def load(path: str | Path, pair: Mapping[str, str] | None = None) -> Policy:
     ValueError naming the file: not there, no policy (says which field is wrong), made for another
     pair (says which model).
     """
+    content = read_json(path, "notebook 09 writes a policy")
     try:
-        policy = TypeAdapter(Policy).validate_json(Path(path).read_bytes())
-    except OSError as error:
-        raise ValueError(
-            f"no policy can be read: {error}; notebook 09 writes one"
-        ) from None
+        policy = TypeAdapter(Policy).validate_json(json.dumps(content))
     except ValidationError as error:
         wrong = "; ".join(_problem(one) for one in error.errors())
         raise ValueError(
@@ -123,6 +121,12 @@ def setting_for(policy: Policy, prompt: Prompt) -> str:
 def shape_for(policy: Policy, prompt: Prompt) -> Shape:
     """What to draft for a prompt: the shape of its setting."""
     return parse_shape(setting_for(policy, prompt))
+
+
+def choices(policy: Policy) -> dict:
+    """What decides the shape of a prompt, as JSON has it."""
+    names = ("router", "default", "domains")
+    return {name: getattr(policy, name) for name in names}
 
 
 _classifier = cache(router.load_router)

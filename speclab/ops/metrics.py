@@ -239,7 +239,13 @@ def read_beside(file: Path) -> list[dict[str, Any]]:
 
     ValueError, in a line, when it holds none, or none with numbers.
     """
-    text = file.read_text(encoding="utf-8", errors="replace")
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ValueError(
+            f"--beside {file} cannot be read ({error.strerror or error}); name a log, an export or "
+            "a result file of another engine"
+        ) from None
     known = [group for group in groups() if "mark" in group]
     marked = [group for group in known if group["mark"] in text]
     if not marked:
