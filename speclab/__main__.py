@@ -17,9 +17,7 @@ try:
 
     from speclab.notebook import quiet
     from speclab.plain import is_whole_text
-except (
-    ImportError
-) as _error:  # of what every verb needs: the doctor's lines, whatever was asked
+except ImportError as _error:  # every verb needs them
     print(missing.without("speclab", _error)[0])
     sys.exit(1)
 

@@ -94,7 +94,7 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
     """A LanguageModel with its full vocabulary; `context` is the longest prompt plus continuation
     it must take.
     """
-    folder, device = model_folder(spec), _device(spec)
+    folder, device = model_folder(spec), device_of(spec)
     dtype = _dtype(spec, device)
     config = check_folder(folder)
     quantised = (
@@ -241,7 +241,8 @@ def _used(folder: Path, what: str = "config.json or weights") -> Iterator[None]:
 # ---- device, dtype, memory -----------------------------------------------------------------------
 
 
-def _device(spec: ModelSpec) -> torch.device:
+def device_of(spec: ModelSpec) -> torch.device:
+    """The device that a model is put on; ValueError for a GPU that is not there."""
     if spec.device == "auto":
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     device, there = torch.device(spec.device), torch.cuda.device_count()

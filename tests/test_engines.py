@@ -168,7 +168,7 @@ def test_an_error_of_a_worker_arrives_as_it_was(profile, random_folders, tmp_pat
     assert not list((tmp_path / "run").glob("parts/*.parquet"))
 
 
-def test_options_that_do_not_go_together_are_named(capsys, tmp_path):
+def test_options_that_do_not_go_together_are_named(capsys, tmp_path, monkeypatch):
     assert engine_of("local", [], None) is None
     for given, words in (
         (("slurm", [], None), "engine='slurm': allowed are local and ray"),
@@ -178,6 +178,12 @@ def test_options_that_do_not_go_together_are_named(capsys, tmp_path):
     ):
         with pytest.raises(ValueError, match=words):
             engine_of(*given)
+    out = tmp_path / "run"
+    assert main(["record", "--devices", "cuda:77", "--out", str(out)]) == 2
+    assert "device='cuda:77': this machine has" in capsys.readouterr().err
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    assert main(["record", "--engine", "ray", "--out", str(out)]) == 2
+    assert "pip install 'ray" in capsys.readouterr().err and not out.exists()
     assert (
         main(["record", "--engine", "dask", "--out", str(tmp_path)]) == 2
         and "allowed are local and ray" in capsys.readouterr().err

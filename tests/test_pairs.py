@@ -12,6 +12,7 @@ from conftest import save_random_llama, save_trimmed_draft
 from speclab.__main__ import main
 from speclab.pairs import SETTINGS, check_fits, load_model, load_pair, model_folder
 from speclab.profiles import ModelSpec, Profile
+from speclab.runs import weights_digest
 
 
 def pair_of(target, draft, **changes):
@@ -290,3 +291,14 @@ def test_a_broken_model_is_one_line_of_the_command_and_writes_nothing(
     said = capsys.readouterr().err
     assert said.startswith(f"speclab: {copied / 'config.json'}: an object is needed")
     assert said.count("\n") == 1 and not out.exists()
+
+
+@pytest.mark.parametrize(
+    "content", ["[", "[]", "{}", '{"weights": 5}', '{"weights": {"a": 5}}']
+)
+def test_a_broken_source_of_weights_is_named(copied, content):
+    """It is part of the key of a run, and read before anything else."""
+    (copied / "source.json").write_text(content)
+    with pytest.raises(ValueError, match="source.json") as error:
+        weights_digest(copied)
+    assert "git checkout" in str(error.value) and "\n" not in str(error.value)

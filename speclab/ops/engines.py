@@ -15,15 +15,18 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 from speclab.files import RunError
+from speclab.pairs import device_of
 from speclab.profiles import ModelSpec
 from speclab.record import Done, Engine, Job, Worker
 
 ANSWER_S = 5  # that a Ray cluster has to answer
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 MEND_RAY = "start one there (`ray start --head`), or unset RAY_ADDRESS to start one on this machine"
+NO_RAY = "engine 'ray' needs the package ray: pip install 'ray>=2.60,<3'"
 LOST = "a worker died ({error}); finished blocks are kept, the same command goes on from there"
 
 
@@ -73,9 +76,7 @@ def on_ray(job: Job, indices: list[int], workers: int | None = None) -> Iterator
         import ray
         from ray.util import ActorPool
     except ImportError as error:
-        raise ValueError(
-            "engine 'ray' needs the package ray: pip install 'ray>=2.60,<3'"
-        ) from error
+        raise ValueError(NO_RAY) from error
     started = not ray.is_initialized()
     if started:
         _join(ray)
@@ -150,10 +151,11 @@ def engine_of(name: str, devices: list[str], workers: int | None) -> Engine | No
         )
     if workers is not None and workers < 1:
         raise ValueError(f"workers={workers}: allowed are whole numbers from 1")
-    for device in devices:
-        # ValueError for a device that is none, before anything is loaded
-        ModelSpec("any", device=device)
+    for device in devices:  # before anything is loaded or written
+        device_of(ModelSpec("any", device=device))
     if name == "ray":
+        if not find_spec("ray"):
+            raise ValueError(NO_RAY)
         check_ray_address(os.environ.get("RAY_ADDRESS", ""))
         return partial(on_ray, workers=workers)
     return partial(on_devices, devices=devices) if devices else None
