@@ -414,6 +414,7 @@ def test_a_spec_bench_file(tmp_path):
         ('{"choices": [{"accept_lengths": []}]}', "no number behind"),
         ('{"choices": [{"accept_lengths": ["a"]}]}', "but is broken: ValueError"),
         (SPEC_BENCH + '\n{"choi', "but is broken: JSONDecodeError"),
+        ('{"spec_decode_acceptance_length": ' + "[" * 99_999, "broken: RecursionError"),
     ],
 )
 def test_a_file_that_is_none_or_broken_is_one_line(tmp_path, capsys, text, words):

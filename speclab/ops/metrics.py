@@ -258,7 +258,13 @@ def read_beside(file: Path) -> list[dict[str, Any]]:
         read = [
             group | {"theirs": READERS[group["read"]](text, group)} for group in marked
         ]
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         kind = f"{marked[0]['engine']}, {marked[0]['where']}"
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(f"{file} looks like {kind}, but is broken: {reason}") from None
