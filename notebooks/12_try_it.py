@@ -60,7 +60,7 @@ if root == kit:
     install_missing(root)
 
 # %%
-from IPython.display import HTML, display
+from IPython.display import display
 
 from speclab import figures, notebook, pairs, pictures
 from speclab.analysis import token_kinds, try_it
@@ -71,9 +71,8 @@ from speclab.analysis.prompt_cell import PromptCell
 profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change, as {"max_prompt_tokens": 900}
 prompt: str = "How many apples are left if Tom has 12 apples and eats 5?"
-rule: str = (
-    "greedy"  # above temperature 0: rejection, point-mass or without-replacement
-)
+# above temperature 0: rejection, point-mass or without-replacement
+rule: str = "greedy"
 shape: str = "chain:4"  # or tree:3,2,8, dynamic:4,4,8, plain
 temperature: float = 0.0
 new_tokens: int = 64  # at most
@@ -106,9 +105,6 @@ if "SPECLAB_OUT" not in os.environ:  # somebody has it open
 
 # %%
 text = try_it.whole(pair, asked)
-display(HTML(pictures.as_html(text.steps, strings)))
-
-# %%
 passes = try_it.passes_in_words(text)
 ctx.save(
     figures.draw_tokens(pictures.layout(text.steps, strings)),
@@ -126,7 +122,7 @@ table = try_it.comparison(text, plain)
 ctx.table(table, "comparison", digits=2)
 
 # %%
-ctx.say(f"{passes} {try_it.speed_in_words(text, plain)}")
+ctx.say(try_it.speed_in_words(text, plain))
 if asked.sampling.greedy and pair.is_exact:
     assert text.token_ids == plain.token_ids, "the text is the target's"
 
