@@ -349,7 +349,7 @@ def _decode(
             f"{prompts}: no prompt in it; write one object with prompt_id and prompt on each line"
         )
     files.refuse_inputs(out, prompts, [Path(profile), *([policy] if policy else [])])
-    drafted = policies.choices(plan) if plan else shape
+    drafted = policies.what_decides(plan) if plan else shape
     asked = files.settings_of(settings, wanted, rule, drafted, check)
     if len(files.lines_there(out, asked, wanted, force)) == len(wanted):
         click.echo(f"{len(wanted)} texts in {out}: all of an earlier call")
@@ -638,7 +638,7 @@ def main(arguments: list[str] | None = None) -> int:
     except click.ClickException as error:
         return failed(f"{error.format_message()} (see --help)")
     except (click.Abort, KeyboardInterrupt):
-        click.echo(f"speclab: {stopped(given)}", err=True)
+        click.echo(f"speclab: {after_a_stop(given)}", err=True)
         return 130
     except (ValueError, FloatingPointError, OSError, MemoryError) as error:
         return failed(error)
@@ -663,7 +663,7 @@ def check_arguments(arguments: list[str]) -> None:
             )
 
 
-def stopped(arguments: list[str]) -> str:
+def after_a_stop(arguments: list[str]) -> str:
     """What is true after Ctrl-C: what is kept, and whether the same command goes on."""
     kept = GOES_ON.get(next(iter(arguments), ""))
     if kept is None:

@@ -147,7 +147,7 @@ def start(
     limit_threads()
     count = settings.prompts_per_domain
     judged = min(judged or count, count)
-    check_prompts(notebook, judged)
+    check_enough_prompts(notebook, judged)
     _few_prompts(judged)
     _hosted(settings)
     figures.use_style()
@@ -177,7 +177,7 @@ def _hosted(profile: "Profile") -> None:
         install_missing(ROOT, "gptq")
 
 
-def check_prompts(notebook: str, count: int) -> None:
+def check_enough_prompts(notebook: str, count: int) -> None:
     """ValueError where a notebook has intervals and so many prompts a domain are too few for them:
     before anything is recorded.
     """

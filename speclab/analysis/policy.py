@@ -123,7 +123,7 @@ def shape_for(policy: Policy, prompt: Prompt) -> Shape:
     return parse_shape(setting_for(policy, prompt))
 
 
-def choices(policy: Policy) -> dict:
+def what_decides(policy: Policy) -> dict:
     """What decides the shape of a prompt, as JSON has it."""
     names = ("router", "default", "domains")
     return {name: getattr(policy, name) for name in names}

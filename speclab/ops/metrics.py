@@ -322,7 +322,7 @@ def _in_order(values: Mapping[Any, float]) -> np.ndarray:
     return np.array([by_place.get(place, 0.0) for place in range(max(by_place) + 1)])
 
 
-def read_json(text: str, group: Mapping[str, Any]) -> Figures:
+def read_export(text: str, group: Mapping[str, Any]) -> Figures:
     """Of each metric its `avg`, or of a histogram its counts."""
     data, found = json.loads(text), {}
     for name in group["names"]:
@@ -354,7 +354,7 @@ def read_lengths(text: str, group: Mapping[str, Any]) -> Figures:
 READERS: dict[str, Callable[[str, Mapping[str, Any]], Figures]] = {
     "log": read_log,
     "prometheus": read_prometheus,
-    "json": read_json,
+    "json": read_export,
     "csv": read_csv,
     "lengths": read_lengths,
 }

@@ -27,7 +27,7 @@ import papermill
 from papermill.exceptions import PapermillExecutionError
 
 from speclab import files
-from speclab.notebook import check_prompts, limit_threads
+from speclab.notebook import check_enough_prompts, limit_threads
 from speclab.ops import pair, report, sources
 from speclab.profiles import ROOT, load_profile
 
@@ -125,7 +125,7 @@ def open_session(
     for notebook in notebooks:
         judged = session.values(notebook).get("judged_prompts_per_domain", 0)
         count = settings.prompts_per_domain
-        check_prompts(notebook.stem, min(judged or count, count))
+        check_enough_prompts(notebook.stem, min(judged or count, count))
     return session, notebooks
 
 
