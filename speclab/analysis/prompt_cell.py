@@ -69,7 +69,9 @@ class PromptCell:
         self.worker: threading.Thread | None = None
         self.stopping = threading.Event()
 
-        self.prompt = Textarea(prompt, placeholder="Type a prompt.", rows=3)
+        self.prompt = _described(
+            Textarea(prompt, placeholder="Type a prompt.", rows=3), "prompt"
+        )
         self.rule = _described(Dropdown(options=LOSSLESS, value=rule), "rule")
         self.shape = _described(Combobox(value=shape, options=SHAPES), "shape")
         self.temperature = _described(
@@ -325,7 +327,8 @@ STYLE = f"""<style>
 }}
 .speclab-token.jupyter-button {{
   width: auto; height: auto; min-width: 0; padding: 0 2px; margin: 2px 1px; position: relative;
-  font: 13px/1.6 "DejaVu Sans Mono", Menlo, Consolas, monospace; white-space: pre;
+  font: 13px/1.6 "DejaVu Sans Mono", Menlo, Consolas, monospace;
+  max-width: 100%; white-space: pre-wrap; overflow-wrap: anywhere; text-align: left;
   border-radius: 3px; box-shadow: none; overflow: visible; unicode-bidi: isolate;
 }}
 .speclab-token.speclab-first {{ margin-left: 13px; }}
