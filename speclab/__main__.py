@@ -4,6 +4,7 @@ Every verb is a few lines that hand its options to the module that does the work
 is asked for. An error that the user can mend is one line that says what to do, and exit status 2.
 """
 
+import errno
 import io
 import sys
 from collections.abc import Callable, Iterator
@@ -83,7 +84,17 @@ class NotEmpty(click.ParamType):
         if not text.strip() or "\0" in text:
             problem = "holds a NUL byte" if text.strip() else "is empty"
             self.fail(f"{text!r} {problem}; give a {self.name}", param, context)
+        if self.kind is Path and _leads_in_a_circle(text):
+            self.fail(f"{text!r} is a link to itself; give a path", param, context)
         return self.kind(value)
+
+
+def _leads_in_a_circle(path: str) -> bool:
+    try:
+        Path(path).stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 PLACE = NotEmpty(Path, "path")
@@ -442,7 +453,7 @@ def _reproduce(
         profile,
         list(notebooks),
         parse_overrides(list(changes)),
-        parse_overrides(list(parameters)),
+        parse_overrides(list(parameters), "--parameter"),
         out,
     )
     return runner.run_all(session, chosen, force)
@@ -569,6 +580,8 @@ def _kaggle(
             "how shall the notebook get the kit? --repo ADDRESS (git, internet on), or --dataset "
             "NAME/speclab (attached)"
         )
+    if repo and (repo.startswith("-") or not repo.strip()):
+        raise ValueError(f"--repo {repo!r}: a git address is needed, as https://…")
     if repo and no_internet:
         raise ValueError("--repo needs the internet: leave it out, or --no-internet")
     overrides = parse_overrides(list(changes))
@@ -602,14 +615,12 @@ def _restore(folder: Path | None) -> None:
 
 
 @verb("keep", _hosted)
-@click.argument("folder")
-def _keep(folder: str) -> None:
+@click.argument("folder", type=PLACE)
+def _keep(folder: Path) -> None:
     """Keep data/runs in FOLDER, on a disk that outlives the session."""
     from speclab.ops import hosted
 
-    if not folder.strip():
-        raise ValueError("FOLDER is empty: name one on the disk that outlives it")
-    hosted.keep(Path(folder))
+    hosted.keep(folder)
     click.echo(f"data/runs is now {folder}")
 
 

@@ -143,6 +143,9 @@ def start(
             f"notebook={notebook!r}: a notebook is called NN_name, as 02_gamma_sweep"
         )
     settings = load_profile(profile, overrides)
+    out = Path(os.environ.get("SPECLAB_OUT") or ROOT)
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"SPECLAB_OUT={out}: no folder; name one, or unset it")
     quiet()
     limit_threads()
     count = settings.prompts_per_domain
@@ -154,7 +157,7 @@ def start(
     return Context(
         notebook[:2],
         settings,
-        Path(os.environ.get("SPECLAB_OUT") or ROOT) / "figures" / settings.name,
+        out / "figures" / settings.name,
     )
 
 

@@ -233,23 +233,25 @@ def load_profile(name: str | Path, overrides: dict | None = None) -> Profile:
     return _made(Profile, values, path.name)
 
 
-def parse_overrides(items: list[str]) -> dict:
-    """`["gamma=4", "tree=…"]` from the command line as a dict; values are read as YAML scalars."""
+def parse_overrides(items: list[str], option: str = "--set") -> dict:
+    """`["gamma=4", "tree=…"]` of an option of the command line as a dict; values are read as YAML
+    scalars.
+    """
     found = {}
     for item in items:
         key, equals, value = item.partition("=")
         key = key.strip()
         if not equals or not key:
             raise ValueError(
-                f"--set {brief(item)}: write KEY=VALUE, as max_new_tokens=32"
+                f"{option} {brief(item)}: write KEY=VALUE, as max_new_tokens=32"
             )
         if key in found:
-            raise ValueError(f"--set {key} comes twice: write it once")
+            raise ValueError(f"{option} {key} comes twice: write it once")
         try:
             found[key] = parse_yaml(value)
         except ValueError as error:
             raise ValueError(
-                f"--set {brief(item)}: the value is not YAML ({error}); "
+                f"{option} {brief(item)}: the value is not YAML ({error}); "
                 "write it as max_new_tokens=32 or domains=[math,code]"
             ) from None
     return found

@@ -106,7 +106,12 @@ def shipped(profile: Profile) -> list[Path]:
                 "holds such folders"
             )
         return found
-    return _traces_in(ROOT / profile.traces) if profile.traces else []
+    if not profile.traces:
+        return []
+    found = _traces_in(ROOT / profile.traces)
+    if not found:
+        say_once(f"traces={profile.traces!r}: no trace there")
+    return found
 
 
 def _traces_in(place: Path) -> list[Path]:

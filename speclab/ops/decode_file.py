@@ -96,6 +96,9 @@ def lines_there(
     ValueError for a file that holds anything else.
     """
     beside = settings_file(out)
+    above = next(folder for folder in out.absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise ValueError(f"--out {out}: {above} is no folder; choose another --out")
     if beside.is_dir() or (out.exists() and not out.is_file()):
         taken = beside if beside.is_dir() else out
         raise ValueError(f"--out {out}: {taken} is no file; choose another --out")

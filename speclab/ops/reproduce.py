@@ -107,6 +107,7 @@ def open_session(
     settings = load_profile(name, overrides)
     for variable in sources.FOLDERS:
         sources.folder_of(variable)
+    limit_threads()  # says what is wrong with OMP_NUM_THREADS
     notebooks = chosen(ROOT, wanted)
     for notebook in notebooks:
         if said := sources.check_twin(notebook):
@@ -160,7 +161,8 @@ def _near(text: str, names: Iterable[str]) -> str:
 def _means(text: str, name: str) -> bool:
     plain = Path(text).name.removesuffix(".ipynb").removesuffix(".py")
     number = name.split("_")[0]
-    return plain == name or (plain.isdecimal() and int(plain) == int(number))
+    alike = plain.lstrip("0") == number.lstrip("0")
+    return plain == name or (plain.isascii() and plain.isdecimal() and alike)
 
 
 def _check_not_of_pair(parameters: dict[str, Any]) -> None:
@@ -220,6 +222,23 @@ def check_parameters(notebooks: list[Path], parameters: dict[str, Any]) -> None:
             needed = type(default).__name__
             raise ValueError(
                 f"parameter {name}={value!r}: needed is {needed}, as {default!r}"
+            )
+        _check_elements(name, value, default)
+
+
+def _check_elements(name: str, value: Any, default: Any) -> None:
+    """ValueError for a list with an element of another kind than those of the notebook's own; whole
+    numbers are numbers.
+    """
+    if not isinstance(default, list) or not default:
+        return
+    kinds = {type(one) for one in default}
+    if float in kinds:
+        kinds.add(int)
+    for one in value:
+        if type(one) not in kinds:
+            raise ValueError(
+                f"parameter {name}: {one!r} is not as its own, {default!r}"
             )
 
 

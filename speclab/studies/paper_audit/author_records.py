@@ -8,6 +8,7 @@ below at COMMIT. A copy of the three short runs has these ids; the bytes of the 
 be had where this was written, nor could the address be tried. A file of another id is refused.
 """
 
+import contextlib
 import gzip
 import hashlib
 import http.client
@@ -96,13 +97,18 @@ def fetch(
         raise FetchError(
             f"cannot write {out}: {error.strerror or error}; choose another folder (--out)"
         ) from None
-    for file in files:
-        path, part = out / file.name, out / f".{file.name}.part"
-        if _is(path, file):
-            continue
-        if not _is(part, file):
-            _check(part, file, _download(base + file.name, part))
-        os.replace(part, path)
+    try:
+        for file in files:
+            path, part = out / file.name, out / f".{file.name}.part"
+            if _is(path, file):
+                continue
+            if not _is(part, file):
+                _check(part, file, _download(base + file.name, part))
+            os.replace(part, path)
+    except FetchError:
+        with contextlib.suppress(OSError):
+            out.rmdir()  # where nothing came at all
+        raise
     return [out / file.name for file in files]
 
 
