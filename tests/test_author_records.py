@@ -77,7 +77,7 @@ def server():
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+    return sorted(path.name for path in folder.glob("*"))
 
 
 def test_a_good_file_is_fetched_once(server, tmp_path):

@@ -8,7 +8,6 @@ below at COMMIT. A copy of the three short runs has these ids; the bytes of the 
 be had where this was written, nor could the address be tried. A file of another id is refused.
 """
 
-import contextlib
 import gzip
 import hashlib
 import http.client
@@ -91,6 +90,7 @@ def fetch(
     network, not found, other bytes, a folder that cannot be made.
     """
     out, base = Path(out), _folder_address(base)
+    was_there = out.is_dir()
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -106,8 +106,8 @@ def fetch(
                 _check(part, file, _download(base + file.name, part))
             os.replace(part, path)
     except FetchError:
-        with contextlib.suppress(OSError):
-            out.rmdir()  # where nothing came at all
+        if not was_there and not any(out.iterdir()):
+            out.rmdir()
         raise
     return [out / file.name for file in files]
 
