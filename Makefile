@@ -24,7 +24,7 @@ READY := check-python
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env reproduce test test-full bench bench-shapes pair tiny-pair router author-records doctor lab notebooks readme lint clean clean-all check-python
+.PHONY: help env reproduce test test-full bench bench-shapes pair tiny-pair router author-records doctor lab notebooks picture readme lint clean clean-all check-python
 
 help: ## list the targets
 	@echo "make TARGET [PROFILE=$(PROFILE)] [VENV=folder, or VENV= for the active environment] [PYTHON=$(PYTHON)]"
@@ -72,6 +72,9 @@ tiny-pair: $(READY) ## train the tiny pair again from DATA=folder of training te
 notebooks: $(READY) ## write the .ipynb twin of every notebooks/[0-9]*.py, without outputs
 	@"$(PY)" -m jupytext --quiet --to ipynb --update notebooks/[0-9]*.py
 	@"$(PY)" -m nbconvert --log-level WARN --clear-output --inplace notebooks/[0-9]*.ipynb
+
+picture: $(READY) ## draw figures/smollm/explore.png, the page of README.md, from explore.html (needs Debian's chromium)
+	@$(PY) -m tests.picture
 
 readme: $(READY) ## write the numbers of README.md from the last `make reproduce` and `make bench`
 	@"$(PY)" -m speclab readme $(ARGS)

@@ -241,6 +241,20 @@ def _pack(run: Path, out: Path, kind: str | None, licence: str | None) -> None:
     click.echo(f"{size / 1e6:.1f} MB in {folder}; it is described in its README.md")
 
 
+@verb("explore")
+@click.argument("folders", nargs=-1, required=True, type=PLACE, metavar="RUN [RUN]")
+@option("--out", type=PLACE, required=True, help="The HTML file.")
+def _explore(folders: tuple, out: Path) -> None:
+    """Write a page that replays the run or trace in the folder RUN under any draft, by hand, in a
+    browser; a greedy and a sampled run of one pair can be given together.
+    """
+    from speclab.explore import page
+    from speclab.runs import load_run
+
+    page.write([load_run(folder) for folder in folders], out)
+    click.echo(f"{out.stat().st_size / 1e6:.1f} MB in {out}: open it in a browser")
+
+
 @verb("metrics")
 @click.argument("run", type=PLACE)
 @option(

@@ -462,6 +462,14 @@ def _name(profile: str, kind: str, key: str) -> str:
     return f"{profile}-{kind}-{key}"
 
 
+def recorded(profile: Profile, kind: str) -> Run | None:
+    """The finished run, or shipped trace, of (profile, kind); None where it is yet to be recorded.
+
+    RunError for a trace that is damaged. ModelsMissing where the models' key is not to be had.
+    """
+    return _recorded(profile, kind, profile_prompts(profile))
+
+
 def _recorded(profile: Profile, kind: str, prompts: list[Prompt]) -> Run | None:
     """A finished run or a trace of this key, whatever kind it was recorded as; None without."""
     key = run_key(of_kind(profile, kind), prompts)

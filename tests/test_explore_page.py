@@ -13,8 +13,10 @@ import pytest
 from browser import READY, chromium, opened
 
 from speclab import runs
+from speclab.__main__ import main
 from speclab.explore import page, trace_data
-from speclab.profiles import ROOT
+from speclab.ops import explore, report
+from speclab.profiles import ROOT, load_profile
 from speclab.runs import Run
 
 TRACES = ROOT / "data" / "traces"
@@ -193,7 +195,7 @@ def test_written_only_where_something_changed(tmp_path):
     assert page.write(both, file)
     first = file.read_bytes()
     assert not page.write(both, file)
-    file.write_bytes(first[:100])
+    file.write_bytes(first[:600])
     assert page.write(both, file) and file.read_bytes() == first
     assert page.write([both[0]], file)
 
@@ -661,3 +663,75 @@ def test_notebooks_show_their_parts():
     }.items() <= shown.items()
     assert set(shown) >= {"00", "01", "02", "09", "10"}
     assert set().union(*shown.values()) <= set(page.PARTS)
+
+
+# ---- make reproduce, and the command line --------------------------------------------------------
+
+
+def test_made_again_only_where_something_changed(tmp_path, monkeypatch):
+    profile = load_profile("tiny")
+    file = tmp_path / "explore.html"
+    monkeypatch.setattr(explore, "recorded", lambda profile: [])
+    assert explore.bring_up_to_date(profile, tmp_path, changed=True) == ""
+    monkeypatch.setattr(explore, "recorded", lambda profile: [made_run()])
+    assert explore.bring_up_to_date(profile, tmp_path, changed=True) == "done"
+    first = file.read_bytes()
+    assert explore.bring_up_to_date(profile, tmp_path, changed=True) == "up to date"
+    monkeypatch.setattr(explore, "recorded", lambda profile: 1 / 0)
+    assert explore.bring_up_to_date(profile, tmp_path, changed=False) == "up to date"
+    monkeypatch.setattr(page, "pieces_digest", lambda: "others")
+    monkeypatch.setattr(explore, "recorded", lambda profile: [made_run()])
+    assert explore.bring_up_to_date(profile, tmp_path, changed=False) == "done"
+    assert file.read_bytes() != first
+
+
+def test_nothing_else_is_overwritten(tmp_path):
+    notes = tmp_path / "notes.html"
+    notes.write_text("mine")
+    for place in (notes, tmp_path):
+        with pytest.raises(ValueError, match="name a new file"):
+            page.write([made_run()], place)
+    assert notes.read_text() == "mine"
+
+
+def test_the_runs_of_a_profile_are_its_recorded_ones():
+    kinds = [
+        run.manifest["profile"]["temperature"]
+        for run in explore.recorded(load_profile("smollm"))
+    ]
+    assert kinds == [0.0, 1.0]
+    few = load_profile("smollm", {"prompts_per_domain": 3})
+    assert explore.recorded(few) == [], "nothing is recorded for a page"
+
+
+def test_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(page, "_strings", lambda run: None)
+    file = tmp_path / "made" / "explore.html"
+    traces = [str(TRACES / "tiny" / kind) for kind in ("sampled", "greedy")]
+    assert main(["explore", *traces, "--out", str(file)]) == 0
+    assert f"MB in {file}" in capsys.readouterr().out
+    assert (
+        header_of(SimpleNamespace(base64=packed_in(file)))["runs"][0]["temperature"]
+        == 0
+    )
+    assert main(["explore", traces[0], traces[0], "--out", str(file)]) == 2
+    assert "one of greedy text" in capsys.readouterr().err
+    assert main(["explore", str(tmp_path), "--out", str(file)]) == 2
+    assert "no manifest.json" in capsys.readouterr().err
+
+
+def packed_in(file):
+    text = file.read_text(encoding="utf-8")
+    return re.search(r'id="trace">([^<]*)<', text)[1]
+
+
+def test_the_report_links_to_the_page(tmp_path):
+    build, figures = tmp_path / "build" / "tiny", tmp_path / "figures" / "tiny"
+    build.mkdir(parents=True)
+    figures.mkdir(parents=True)
+    assert (
+        "explore.html" not in report.write_index(build, figures, "tiny", []).read_text()
+    )
+    (figures / "explore.html").write_text("a page")
+    index = report.write_index(build, figures, "tiny", []).read_text()
+    assert 'href="../../figures/tiny/explore.html"' in index

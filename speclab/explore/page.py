@@ -37,6 +37,7 @@ SCRIPTS = (  # each may use those before it
     "controls.js",
     "main.js",
 )
+MARK = 'name="speclab-digest"'  # by which a page is known
 PARTS = ("text", "tree", "gamma", "machine", "bench")
 LEAD = (
     "A small model drafts, a large one checks. The large one wrote the texts below, and they were "
@@ -84,17 +85,25 @@ def in_script(value: object) -> str:
     return json.dumps(value, sort_keys=True).replace("<", "\\u003c")
 
 
-def digest(runs: Sequence[Run], parts: Sequence[str] = PARTS) -> str:
-    """What a page depends on, as one hash: the runs' settings and tables, the pieces, and this
-    package's code.
-    """
-    known = [
-        [run.manifest[name] for name in ("key", "prompt_set", "files")] for run in runs
-    ]
-    found = hashlib.sha256(json.dumps([list(parts), known]).encode())
+def pieces_digest() -> str:
+    """The pieces and this package's code as one hash."""
+    found = hashlib.sha256()
     for path in sorted([*ASSETS.iterdir(), *Path(__file__).parent.glob("*.py")]):
-        found.update(path.read_bytes())
+        found.update(path.name.encode() + path.read_bytes())
     return found.hexdigest()[:16]
+
+
+def digest(runs: Sequence[Run]) -> str:
+    """What a page depends on: `pieces_digest`, and the runs' settings and tables."""
+    names = ("key", "prompt_set", "files")
+    known = [[run.manifest[name] for name in names] for run in in_order(runs)]
+    found = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
+    return f"{pieces_digest()}-{found.hexdigest()[:16]}"
+
+
+def in_order(runs: Sequence[Run]) -> list[Run]:
+    """Runs by their temperature."""
+    return sorted(runs, key=lambda run: run.manifest["profile"]["temperature"])
 
 
 # ---- the page ------------------------------------------------------------------------------------
@@ -168,6 +177,7 @@ def page(
     per_domain: only the first so many prompts of each domain, for a small page. ValueError as
     `trace_data.pack`.
     """
+    runs = in_order(runs)
     strings, prompts = _strings(runs[0]), _prompts(runs[0])
     details = bool({"text", "tree"} & set(parts))
     make = partial(pack, runs, strings, prompts, details)
@@ -179,7 +189,7 @@ def page(
         packed,
         f"speclab: explore {profile['name']}",
         parts,
-        digest(runs, parts),
+        digest(runs),
         _notes(packed, strings is None),
         _pair(profile),
     )
@@ -236,17 +246,31 @@ def _prompts(run: Run) -> Sequence[Prompt]:
 # ---- files and notebooks -------------------------------------------------------------------------
 
 
+def has_these_pieces(path: Path) -> bool:
+    """Whether the page at `path` was made by these pieces, of whatever runs."""
+    return f'content="{pieces_digest()}-' in _head(path)
+
+
 def is_current(path: Path, runs: Sequence[Run]) -> bool:
     """Whether the page at `path` was made of these runs by these pieces."""
+    return f'content="{digest(runs)}"' in _head(path)
+
+
+def _head(path: Path) -> str:
     if not path.is_file():
-        return False
-    mark = digest(runs)
+        return ""
     with path.open(encoding="utf-8", errors="replace") as content:
-        return f'name="speclab-digest" content="{mark}"' in content.read(4096)
+        return content.read(4096)
 
 
 def write(runs: Sequence[Run], path: Path, largest: int = LARGEST) -> bool:
-    """Write the whole page where what it depends on changed; whether it was written."""
+    """Write the whole page where what it depends on changed; whether it was written.
+
+    ValueError where a folder, or a file that is no such page, is in its place.
+    """
+    if path.is_dir() or (path.is_file() and MARK not in _head(path)):
+        kind = "a folder" if path.is_dir() else "a file of something else"
+        raise ValueError(f"--out {path} is {kind}; name a new file, as explore.html")
     if is_current(path, runs):
         return False
     content = page(runs, largest=largest).encode()

@@ -6,6 +6,7 @@ The files need no network and no other file.
 
 import base64
 import html
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -102,12 +103,21 @@ def write_index(
     if missing:
         counts += f", {missing} without the models they need"
     files = "Each figure is there as PDF too, each table as CSV and LaTeX."
-    summary = f"{counts}. {files}"
+    summary = f"{counts}. {files}{_explore(build, figures)}"
     sections = "".join(_section(build, figures, outcome) for outcome in outcomes)
     page = build / "index.html"
     text = PAGE.format(profile=html.escape(profile), summary=summary, sections=sections)
     page.write_text(text, encoding="utf-8")
     return page
+
+
+def _explore(build: Path, figures: Path) -> str:
+    """A link to the page that replays the runs, where there is one."""
+    page = figures / "explore.html"
+    if not page.is_file():
+        return ""
+    place = html.escape(os.path.relpath(page, build).replace(os.sep, "/"))
+    return f' <a href="{place}">Explore the recorded texts by hand</a>.'
 
 
 def _section(build: Path, figures: Path, outcome: Any) -> str:

@@ -28,7 +28,7 @@ from papermill.exceptions import PapermillExecutionError
 
 from speclab import files
 from speclab.notebook import check_enough_prompts, limit_threads
-from speclab.ops import pair, report, sources
+from speclab.ops import explore, pair, report, sources
 from speclab.profiles import ROOT, load_profile
 
 KERNEL = "speclab-reproduce"
@@ -487,6 +487,7 @@ def run_all(session: Session, notebooks: list[Path], force: bool = False) -> int
             f"Interrupted. Finished: {done}. Left: {left}. The same command goes on from here."
         )
         return 130
+    _explore(session, any(ran for _, ran in ended))
     page = report.write_index(
         session.build, session.figures, session.profile.name, all_stamps(session)
     )
@@ -512,6 +513,14 @@ def _get_models(session: Session) -> None:
         pair.make(session.profile)
     except files.RunError as error:
         _print(str(error))
+
+
+def _explore(session: Session, ran: bool) -> None:
+    """The page to explore the runs by hand, after the notebooks: they may have recorded them."""
+    start = time.monotonic()
+    done = explore.bring_up_to_date(session.profile, session.figures, ran)
+    if done:
+        _print(f"{explore.NAME:<26} {time.monotonic() - start:7.1f} s  {done}")
 
 
 def _brought_up_to_date(

@@ -168,7 +168,7 @@ function numbers(view, facts, token) {
   const said = facts.q === 0 ? "never said" : facts.rank;
   const rows = [
     ["p, target", facts.p === null ? null : share(facts.p)],
-    ["q, draft", facts.q === null ? null : share(facts.q)],
+    ["q, draft", facts.q === null ? null : facts.q === 0 ? "0" : share(facts.q)],
     ["rank in the draft", said],
     ["overlap", facts.detailed ? share(facts.overlap) : null],
     ["target entropy", facts.detailed ? `${fixed(facts.targetEntropy)} nats` : null],

@@ -58,7 +58,7 @@ export function word(text, longest = 24) {
 
 /** A probability in few figures. */
 export function share(value) {
-  if (value > 0 && value < 0.001) return "<0.001";
+  if (value < 0.001) return "<0.001";
   return value.toFixed(value < 0.1 ? 3 : 2);
 }
 

@@ -1,0 +1,38 @@
+"""figures/<profile>/explore.html: the page to explore a profile's recorded runs, made again where a
+run or a piece of the page changed.
+"""
+
+from pathlib import Path
+
+from speclab import runs
+from speclab.explore import page
+from speclab.files import RunError
+from speclab.profiles import Profile
+from speclab.runs import Run
+
+NAME = "explore.html"
+KINDS = ("greedy", "sampled")
+
+
+def recorded(profile: Profile) -> list[Run]:
+    """The greedy and the sampled run of a profile that are there; nothing is recorded."""
+    from speclab.pairs import ModelsMissing
+
+    try:
+        found = [runs.recorded(profile, kind) for kind in KINDS]
+    except (ModelsMissing, RunError, ValueError):
+        return []  # its key is not to be had, or it is damaged: the notebooks have said so
+    return [run for run in found if run]
+
+
+def bring_up_to_date(profile: Profile, figures: Path, changed: bool) -> str:
+    """Write the page into the folder `figures` where it is not up to date; what was done, in words,
+    "" where nothing was recorded. changed: whether the runs may be others than in the last call.
+    """
+    path = figures / NAME
+    if not changed and page.has_these_pieces(path):
+        return "up to date"
+    found = recorded(profile)
+    if not found:
+        return ""
+    return "done" if page.write(found, path) else "up to date"

@@ -1,0 +1,30 @@
+"""`make picture`: figures/smollm/explore.png, the part of explore.html that README.md shows, as
+Debian's Chromium draws it.
+"""
+
+from pathlib import Path
+
+from tests.browser import chromium, opened
+
+FOLDER = Path(__file__).resolve().parents[1] / "figures" / "smollm"
+SHOWN = """() => {
+  for (const part of document.querySelectorAll("header, footer, section")) {
+    part.hidden = part.id !== "text-section";
+  }
+  explore.act.select(6);
+}"""
+
+
+def main() -> None:
+    """Open the page, choose a token that was rejected, and write the picture."""
+    with chromium() as browser:
+        page, wrong = opened(
+            browser, FOLDER / "explore.html", viewport={"width": 1180, "height": 900}
+        )
+        page.evaluate(SHOWN)
+        page.screenshot(path=FOLDER / "explore.png", full_page=True)
+        assert not wrong, wrong
+
+
+if __name__ == "__main__":
+    main()
