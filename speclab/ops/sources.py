@@ -3,8 +3,8 @@
 the locked packages.
 
 Code counts as its syntax tree without docstrings: comments, docstrings and layout change no
-outcome. The room `ops` (where and how a notebook runs) and the command line are not followed, since
-they do not change what comes out.
+outcome. The rooms `ops` (where and how a notebook runs) and `explore` (shown in open notebooks
+only), and the command line are not followed, since they do not change what comes out.
 """
 
 import ast
@@ -25,7 +25,7 @@ from speclab.profiles import load_profile, profile_names
 from speclab.prompts import HUB_SETS, MIRROR
 from speclab.traces import PLACE
 
-NOT_FOLLOWED = ("speclab.ops", "speclab.__main__")
+NOT_FOLLOWED = ("speclab.ops", "speclab.__main__", "speclab.explore")
 BUNDLED = {
     "project": "data/prompts"
 }  # prompts that come with the kit, by the name that a profile gives them
