@@ -195,7 +195,7 @@ def test_written_only_where_something_changed(tmp_path):
     assert page.write(both, file)
     first = file.read_bytes()
     assert not page.write(both, file)
-    file.write_bytes(first[:600])
+    file.write_bytes(re.sub(rb'content="\w+-\w+"', b'content="of other runs"', first))
     assert page.write(both, file) and file.read_bytes() == first
     assert page.write([both[0]], file)
 

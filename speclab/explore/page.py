@@ -268,7 +268,7 @@ def write(runs: Sequence[Run], path: Path, largest: int = LARGEST) -> bool:
 
     ValueError where a folder, or a file that is no such page, is in its place.
     """
-    if path.is_dir() or (path.is_file() and MARK not in _head(path)):
+    if os.path.lexists(path) and MARK not in _head(path):
         kind = "a folder" if path.is_dir() else "a file of something else"
         raise ValueError(f"--out {path} is {kind}; name a new file, as explore.html")
     if is_current(path, runs):

@@ -76,6 +76,15 @@ function whyGreedy(view, token, facts) {
     own(), " takes its place."];
 }
 
+/** The token that is drafted and rejected most often, q - p; null where it may be one that is not
+ * among the draft's best (its q is that of the last of them, at most). */
+function mostRejected(facts) {
+  if (!facts.best.length) return null;
+  const [most] = [...facts.best].sort((a, b) => b.q - b.p - (a.q - a.p));
+  const others = facts.best[facts.best.length - 1].q;
+  return most.q - most.p > others ? most : null;
+}
+
 function whyRejection(view, token, facts) {
   const say = (number) => word(view.trace.strings[number]);
   const kept = Math.min(1, facts.q / facts.p);
@@ -89,13 +98,9 @@ function whyRejection(view, token, facts) {
   const parts = [...law, ...given, draw];
   if (token.kind === "accepted") return parts;
   parts.push("this one came from the residual.");
-  const refused = facts.best
-    .map((row) => ({ ...row, refused: Math.max(row.q - row.p, 0) / (1 - facts.overlap) }))
-    .filter((row) => row.refused > 0.005)
-    .sort((a, b) => b.refused - a.refused);
-  if (refused.length && facts.overlap < 1) {
-    const [most] = refused;
-    const part = `${Math.round(100 * Math.min(1, most.refused))} %`;
+  const most = mostRejected(facts);
+  if (most) {
+    const part = `${Math.round((100 * (most.q - most.p)) / (1 - facts.overlap))} %`;
     parts.push(" Most often rejected here: ", say(most.token),
       ` (${valued("q", most.q)}, but ${valued("p", most.p)}), ${part} of the rejections.`);
   }
