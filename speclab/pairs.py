@@ -4,6 +4,7 @@ Every check fails with what to do about it.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -365,7 +366,7 @@ def _load_plain(folder: Path, dtype: torch.dtype) -> Any:
                 folder.name, "it has no scaled dot-product attention"
             ) from error
         raise
-    _check_weights(folder, info)
+    _check_weights(folder, info, network.config.num_hidden_layers)
     return network
 
 
@@ -400,9 +401,10 @@ def _no_cache(name: str, why: str) -> ValueError:
     )
 
 
-def _check_weights(folder: Path, info: dict) -> None:
-    """An error for weights that the file lacks, or has in another shape: transformers would draw
-    them at random and go on.
+def _check_weights(folder: Path, info: dict, layers: int) -> None:
+    """An error for weights that the file lacks, or has in another shape (transformers would draw
+    them at random and go on), and for layers behind the last that config.json asks for (it would
+    leave them out).
     """
     if any(name.endswith("qweight") for name in info["unexpected_keys"]):
         raise ValueError(
@@ -415,6 +417,13 @@ def _check_weights(folder: Path, info: dict) -> None:
             f"{folder}: {len(lost)} weights are missing or of another shape, as "
             f"{sorted(lost)[:2]}; fetch the model again, whole"
         )
+    for name in info["unexpected_keys"]:
+        found = re.search(r"\.layers\.(\d+)\.", name)
+        if found and int(found[1]) >= layers:
+            raise ValueError(
+                f"{folder}: config.json asks for {layers} layers, the weights have more, as "
+                f"{name}; fetch the model again, whole"
+            )
 
 
 def _check_window(config: Any, context: int) -> None:
@@ -442,6 +451,11 @@ def _probe(model: LanguageModel, name: str) -> None:
     rows = torch.tensor([[root, left], [root, right]], device=model.device)
     with _used(model.folder):
         alone = model.network(input_ids=rows).logits[:, -1].float()
+    if alone.isnan().any():
+        raise ValueError(
+            f"{name}: it computes what is no number (NaN): its weights are damaged, or too large "
+            f"for {model.dtype}; fetch the model again, whole, or set dtype=float32"
+        )
     visible = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 0, 1]], dtype=torch.bool)
     tree, cache = torch.tensor([[root, left, right]]), model.cache()
     try:

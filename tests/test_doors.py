@@ -381,6 +381,7 @@ RECORD = rows(
     ("engine", "--engine spark", "allowed are local and ray"),
     ("device", "--devices cpu:x", "device='cpu:x'"),
     ("device empty", "--devices ''", "device=''"),
+    ("device that is not here", "--devices cuda:99", "cuda:99"),
     ("devices and ray", "--engine ray --devices cpu", "--devices goes with --engine local"),
     ("workers and local", "--workers 2", "--workers with --engine ray"),
     ("workers 0", "--engine ray --workers 0", "workers=0"),
@@ -853,6 +854,7 @@ MODELS = rows(
     ("heads 3", "config.json", field("num_attention_heads", 3), "target"),
     ("layers -1", "config.json", field("num_hidden_layers", -1), "target"),
     ("a layer more", "config.json", field("num_hidden_layers", 3), "weights are missing"),
+    ("a layer less", "config.json", field("num_hidden_layers", 1), "layers.1"),
     ("vocabulary 41", "config.json", field("vocab_size", 41), "weights are missing"),
     ("vocabulary -1", "config.json", field("vocab_size", -1), "target"),
     ("number format", "config.json", field("dtype", "float7"), "float7"),
@@ -882,6 +884,7 @@ MODELS = rows(
     ("weights a folder", "model.safetensors", FOLDER, "target"),
     ("weights a dangling link", "model.safetensors", DANGLING, "target"),
     ("weights of another header", "model.safetensors", lambda b: b"\xff" * 8 + b[8:], "target"),
+    ("weights not finite", "model.safetensors", lambda b: b[:-4096] + b"\xff" * 4096, "target"),
 )
 SOURCES = rows(
     ("broken", "pair", "{", "source.json"),
