@@ -208,6 +208,18 @@ def test_an_unknown_part_is_named(parts):
         page.assemble(None, "", parts)
 
 
+def test_the_committed_page_has_the_pieces_of_today():
+    committed = (ROOT / "figures" / "smollm" / "explore.html").read_text(
+        encoding="utf-8"
+    )
+    style = (page.ASSETS / "page.css").read_text(encoding="utf-8")
+    again = (
+        "make reproduce PROFILE=smollm, or python -m speclab explore, writes it again"
+    )
+    assert page.script() in committed and style in committed, again
+    assert len(committed) < page.LARGEST
+
+
 def test_assets_are_plain_short_lines():
     for path in page.ASSETS.iterdir():
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -638,6 +650,8 @@ def test_parts_in_a_frame(browser, tmp_path, parts, monkeypatch):
         assert inside.locator(f"#{part}-section").is_visible() == (part in parts)
     assert inside.locator("h1").is_hidden() and wrong == []
     assert inside.locator(".controls").is_visible() == bool(both)
+    high = inside.locator("body").evaluate("e => [e.offsetHeight + 4, innerHeight]")
+    assert high[0] == high[1], "the frame is as high as its content"
     shown.close()
 
 

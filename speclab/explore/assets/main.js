@@ -172,11 +172,11 @@ const act = {
 
 // ---- the start ---------------------------------------------------------------------------------
 
-/** In a notebook the frame grows with its content, where the page around it allows. */
+/** In a notebook the frame is as high as its content, where the page around it allows. */
 function fitFrame() {
   try {
     const frame = window.frameElement;
-    if (frame) frame.style.height = `${document.documentElement.scrollHeight + 4}px`;
+    if (frame) frame.style.height = `${document.body.offsetHeight + 4}px`;
   } catch {
     // another origin: the frame keeps the height that it was given, and scrolls
   }
@@ -197,6 +197,7 @@ async function start() {
   for (const part of document.querySelectorAll("[data-part]")) {
     part.hidden = !part.dataset.part.split(" ").some(shows);
   }
+  document.body.classList.toggle("framed", !shows("whole"));
   if (shows("bench")) writeBench(act, view.state.bench);
   const packed = byId("trace").textContent.trim();
   if (!packed) {
