@@ -162,6 +162,19 @@ def load_run(folder: str | Path) -> Run:
     return Run(path.parent, manifest)
 
 
+def whole_run(folder: Path) -> Run | None:
+    """The finished run in a folder; None where there is none, and, said aloud, where it is damaged:
+    `record_run` mends it from its parts.
+    """
+    if not (folder / "manifest.json").is_file():
+        return None
+    try:
+        return load_run(folder)
+    except Damaged as error:
+        print(f"{error}: doing that now", file=sys.stderr)
+        return None
+
+
 # ---- keys ----------------------------------------------------------------------------------------
 
 
@@ -476,11 +489,7 @@ def _recorded(profile: Profile, kind: str, prompts: list[Prompt]) -> Run | None:
     for name in (kind, *KINDS):
         folder = RUNS / _name(profile.name, name, key)
         if (folder / "manifest.json").is_file():
-            try:
-                return load_run(folder)
-            except Damaged as error:
-                print(f"{error}: doing that now", file=sys.stderr)
-                return None
+            return whole_run(folder)
     folder = traces.find(traces.shipped(profile), key, kind)
     if folder is None:
         return None

@@ -220,8 +220,8 @@ def recorded(
     small = small.replace(draft=tried.spec, depth=gamma, branches=1, budget=gamma)
     words = re.findall(r"[a-z0-9]+", f"{tried.name} {label} {kind}".lower())
     folder = WORK / f"{'-'.join(words)}-{runs.run_key(small)}"
-    if (folder / "manifest.json").is_file():
-        return runs.load_run(folder)
+    if found := runs.whole_run(folder):
+        return found
     pair = dataclasses.replace(tried.pair, target=target or tried.pair.target)
     return runs.record_run(small, folder, pair=pair, progress=iter, texts=texts)
 
