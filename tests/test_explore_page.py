@@ -179,6 +179,9 @@ def test_the_most_prompts_that_fit_are_kept():
 
     assert page.fitted(make, 1234).prompts == 12
     assert page.fitted(make, 4000).prompts == 40
+    assert page.fitted(make, 3999).prompts == 39
+    assert page.fitted(make, 100).prompts == 1
+    assert len(sizes) < 12
     with pytest.raises(ValueError, match="max_new_tokens"):
         page.fitted(make, 99)
 
@@ -296,6 +299,19 @@ def test_dragging_gamma_cuts_the_text_anew(tiny):
         passes.append(int(re.match(r"\d+", tiny.locator("#summary").inner_text())[0]))
         assert f"gamma = {gamma}" in tiny.locator("#gamma-words").inner_text()
     assert passes == sorted(passes, reverse=True) and passes[0] > passes[-1]
+
+
+def test_a_slider_under_the_mouse(tiny):
+    box = tiny.locator("#gamma").bounding_box()
+    middle = box["y"] + box["height"] / 2
+    tiny.mouse.move(box["x"] + box["width"] * 0.2, middle)
+    tiny.mouse.down()
+    seen = []
+    for share in (0.4, 0.6, 0.99):
+        tiny.mouse.move(box["x"] + box["width"] * share, middle, steps=4)
+        seen.append(int(tiny.locator("#gamma-value").inner_text()))
+    tiny.mouse.up()
+    assert seen == sorted(set(seen)) and seen[-1] == 16
 
 
 def test_trees_depth_branches_budget(tiny):
@@ -568,7 +584,7 @@ def test_odd_tokens_are_shown_and_never_run(browser, tmp_path):
     assert wrong == []
     assert shown.evaluate("window.hacked") is None
     assert shown.locator("img, #words script, #words b").count() == 0
-    assert NASTY[0] in shown.locator("#asked").inner_text()
+    assert NASTY[0] + "\ufffdright" in shown.locator("#asked").inner_text()
     texts = shown.evaluate("""explore.view.trace.runs.flatMap((run, number) => {
       explore.act.toRun(number);
       return run.length.flatMap((_, text) => {

@@ -150,19 +150,24 @@ def fitted(make: Callable[[int | None], Packed], largest: int = LARGEST) -> Pack
     whole = make(None)
     if len(whole.base64) <= largest:
         return whole
-    low, high, best = 1, whole.prompts - 1, None
-    while low <= high:
-        middle = (low + high) // 2
-        packed = make(middle)
-        if len(packed.base64) <= largest:
-            best, low = packed, middle + 1
-        else:
-            high = middle - 1
-    if best is None:
+    share = largest / len(whole.base64)
+    count = min(whole.prompts - 1, max(1, int(whole.prompts * share)))
+    best = make(
+        count
+    )  # near the most that fit: prompts are about as large as each other
+    while len(best.base64) > largest and count > 1:
+        count -= 1
+        best = make(count)
+    if len(best.base64) > largest:
         raise ValueError(
             f"one prompt of each domain takes more than {largest / 1e6:g} MB; "
             "record shorter texts (max_new_tokens)"
         )
+    while count + 1 < whole.prompts:
+        larger = make(count + 1)
+        if len(larger.base64) > largest:
+            break
+        count, best = count + 1, larger
     return best
 
 
@@ -190,7 +195,7 @@ def page(
         f"speclab: explore {profile['name']}",
         parts,
         digest(runs),
-        _notes(packed, strings is None),
+        _notes(packed, strings is None, largest),
         _pair(profile),
     )
 
@@ -200,7 +205,7 @@ def _pair(profile: dict) -> str:
     return f"The pair {profile['name']}{about}."
 
 
-def _notes(packed: Packed, nameless: bool) -> str:
+def _notes(packed: Packed, nameless: bool, largest: int) -> str:
     temperatures = " and ".join(f"T = {t:g}" for t in packed.temperatures)
     said = [
         f"Recorded text at {temperatures}, {packed.prompts} prompts of each domain."
@@ -208,7 +213,8 @@ def _notes(packed: Packed, nameless: bool) -> str:
     if packed.prompts < packed.recorded:
         said.append(
             f"The run holds {packed.recorded} prompts of each domain; in this page are the first "
-            f"{packed.prompts} of each, so that it stays small, and every number on it is of these."
+            f"{packed.prompts} of each, so that it has at most {largest / 1e6:g} MB, and every number on it is of "
+            "these."
         )
     if nameless:
         said.append(

@@ -1,6 +1,6 @@
 // What is chosen: the domain, the text, the temperature, the draft's shape, the machine.
 
-import { byId, el, fixed, put, shortened } from "./dom.js";
+import { byId, el, fixed, put, seen, shortened } from "./dom.js";
 import { chainOf } from "./gamma_view.js";
 import { KNEES, MACHINES } from "./machine_view.js";
 import { domainsOf, middleText, ruleOf, textsOf } from "./model.js";
@@ -34,7 +34,7 @@ function writeTexts(view) {
   const { trace, run, state } = view;
   const options = textsOf(run, run.domain[state.text]).map((text) => {
     const name = run.prompt[text];
-    const asked = shortened((trace.prompts[name] ?? "").replace(/\s+/g, " "), 60);
+    const asked = shortened(seen(trace.prompts[name] ?? "").replace(/\s+/g, " "), 60);
     return el("option", { value: text, selected: text === state.text },
       asked ? `${name}: ${asked}` : name);
   });

@@ -38,12 +38,14 @@ export function marked(text) {
   return text.replace(/[ \n\t\r]/g, (c) => MARKS[c]).replace(UNSEEN, "\ufffd");
 }
 
-/** Text to read: spaces as they are, line ends shown and kept, other unseen characters U+FFFD. */
+/** Text with unseen characters other than white space as U+FFFD. */
+export function seen(text) {
+  return text.replace(/(?![\n\r\t])[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, "\ufffd");
+}
+
+/** Text to read: `seen`, its spaces as they are, its line ends and tabs shown and kept. */
 export function readable(text) {
-  return text
-    .replace(/(?![\n\r\t])[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, "\ufffd")
-    .replace(/\r\n?|\n/g, "⏎\n")
-    .replace(/\t/g, "⇥\t");
+  return seen(text).replace(/\r\n?|\n/g, "⏎\n").replace(/\t/g, "⇥\t");
 }
 
 export function shortened(text, longest) {

@@ -1,6 +1,6 @@
 // The text as its blocks cut it, and the buttons that step through them.
 
-import { el, fixed, plural, put, readable, shortened, word } from "./dom.js";
+import { el, fixed, plural, put, readable, seen, shortened, word } from "./dom.js";
 import { ruleOf, textSums, tokensPerPass } from "./model.js";
 
 const LONGEST = 60; // characters of a token that are shown in the text
@@ -106,7 +106,8 @@ export function drawSummary(view) {
   }
   put("summary", sentence);
   const asked = view.trace.prompts[run.prompt[state.text]];
-  put("asked", asked ? [el("span", { class: "label" }, "Asked: "), shortened(asked, 1200)] : []);
+  put("asked", asked ? [el("span", { class: "label" }, "Asked: "), shortened(seen(asked), 1200)]
+    : []);
 }
 
 function drafted(view, block) {
