@@ -213,8 +213,8 @@ def _notes(packed: Packed, nameless: bool, largest: int) -> str:
     if packed.prompts < packed.recorded:
         said.append(
             f"The run holds {packed.recorded} prompts of each domain; in this page are the first "
-            f"{packed.prompts} of each, so that it has at most {largest / 1e6:g} MB, and every number on it is of "
-            "these."
+            f"{packed.prompts} of each, so that it has at most {largest / 1e6:g} MB, and every "
+            "number on it is of these."
         )
     if nameless:
         said.append(
