@@ -102,6 +102,8 @@ class Run:
     def table(self, name: str) -> pa.Table:
         """`trace` or `nodes` as it stands in its file. Damaged where it is not what was written."""
         path = self.folder / f"{name}.parquet"
+        if not path.is_file():
+            raise Damaged(f"{self.folder}: no {path.name}; {traces.MEND}")
         try:
             table = pq.read_table(path)
         except (pa.ArrowException, OSError) as error:

@@ -433,7 +433,7 @@ def test_sensitivity_of_a_run(long):
 
 
 def test_a_run_folder_without_nodes_says_so(tmp_path):
-    with pytest.raises(RunError, match=r"no nodes.parquet; record this run again"):
+    with pytest.raises(RunError, match=r"no nodes.parquet; a run: record it again"):
         sensitivity.sensitivity(Run(tmp_path, {}), {}, 2, 8)
 
 
