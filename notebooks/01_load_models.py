@@ -344,7 +344,7 @@ ctx.save(
 # headless or read as a page, the texts above stand for it. Notebook 12 asks more of it.)
 
 # %%
-if "SPECLAB_OUT" not in os.environ:
+if notebook.is_open():
     display(PromptCell(pair, ctx.profile, sample_text).box)
 
 # %% [markdown]

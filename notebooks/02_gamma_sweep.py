@@ -402,9 +402,8 @@ ctx.plot(
 )
 
 # %%
-# In a notebook that somebody has open: drag gamma. Headless (SPECLAB_OUT is set) the picture above
-# stands for it.
-if "SPECLAB_OUT" not in os.environ:
+# In a notebook that somebody has open: drag gamma. Headless the picture above stands for it.
+if notebook.is_open():
     study.slider(blocks, chosen, speed.at(temperature="T = 0"), gamma)
 
 # %%

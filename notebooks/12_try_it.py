@@ -94,7 +94,7 @@ asked = try_it.request(
 # there. (The cell needs a kernel: in a page that was exported only section 2 is there.)
 
 # %%
-if "SPECLAB_OUT" not in os.environ:  # somebody has it open
+if notebook.is_open():
     cell = PromptCell(
         pair, ctx.profile, prompt, rule, shape, temperature, new_tokens, seed
     )
@@ -104,7 +104,7 @@ if "SPECLAB_OUT" not in os.environ:  # somebody has it open
 # ## 2. The same once, from the parameters
 
 # %%
-text = try_it.whole(pair, asked)
+text = try_it.answer(pair, asked)
 passes = try_it.passes_in_words(text)
 ctx.save(
     figures.draw_tokens(pictures.layout(text.steps, strings)),
@@ -117,8 +117,8 @@ ctx.save(
 # seconds are those behind the prompt's own pass.
 
 # %%
-plain = try_it.whole(pair, asked.plain)
-table = try_it.comparison(text, plain)
+plain = try_it.answer(pair, asked.plain)
+table = try_it.beside_plain(text, plain)
 ctx.table(table, "comparison", digits=2)
 
 # %%

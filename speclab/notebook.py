@@ -216,6 +216,13 @@ def _few_prompts(count: int) -> None:
     )
 
 
+def is_open() -> bool:
+    """Whether somebody has the notebook open: `make reproduce` runs it headless, with SPECLAB_OUT
+    set, and there pictures stand for what wants a hand.
+    """
+    return not os.environ.get("SPECLAB_OUT")
+
+
 def quiet() -> None:
     """Silence notices that no reader of a notebook can act on; errors stay."""
     import logging

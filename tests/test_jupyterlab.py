@@ -147,7 +147,7 @@ def a_prompt_that_is_typed_is_decoded(page, cell, pair):
     shot(page, "during")
     cell.locator("table").wait_for()
     cell.locator("img").wait_for()
-    text = try_it.whole(pair, try_it.request(pair, load_profile("tiny"), PROMPT))
+    text = try_it.answer(pair, try_it.request(pair, load_profile("tiny"), PROMPT))
     strings = token_kinds.strings_of(pair.tokenizer)
     shown = [marked(strings[token]) for token in text.token_ids]
     assert cell.locator(".speclab-token").all_text_contents() == shown

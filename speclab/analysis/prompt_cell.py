@@ -27,7 +27,7 @@ from ipywidgets import (
 
 from speclab import pictures
 from speclab.analysis import token_kinds, try_it
-from speclab.analysis.try_it import Request, Text
+from speclab.analysis.try_it import Answer, Request
 from speclab.decode import LOSSLESS
 from speclab.figures import Figure
 from speclab.pairs import Pair
@@ -64,7 +64,7 @@ class PromptCell:
     ):
         self.pair, self.profile = pair, profile
         self.strings = token_kinds.strings_of(pair.tokenizer)
-        self.text: Text | None = None  # the one that is shown
+        self.text: Answer | None = None  # the one that is shown
         self.chosen: int | None = None  # the block whose draft is wanted
         self.worker: threading.Thread | None = None
         self.stopping = threading.Event()
@@ -177,13 +177,13 @@ class PromptCell:
         self._show_draft(self.chosen)
 
     def _written(
-        self, asked: Request, what: str, seen: Callable[[Text], None] | None = None
-    ) -> Text:
+        self, asked: Request, what: str, seen: Callable[[Answer], None] | None = None
+    ) -> Answer:
         """A text, with its progress; cut where somebody pressed Stop."""
-        text = Text(asked, ())
+        text = Answer(asked, ())
         self.progress.value, self.progress.max = 0, asked.new_tokens
-        for block in self._until_stopped(try_it.blocks(self.pair, asked)):
-            text = Text(asked, (*text.blocks, block))
+        for block in self._until_stopped(try_it.written_blocks(self.pair, asked)):
+            text = Answer(asked, (*text.blocks, block))
             count = len(text.token_ids)
             self.progress.value = count
             self.status.value = f"{what}{count} of {asked.new_tokens} tokens"
@@ -191,7 +191,7 @@ class PromptCell:
                 seen(text)
         if self.stopping.is_set():
             self.status.value = f"{what}stopped after {len(text.token_ids)} tokens"
-            return Text(asked, text.blocks, ended=False)
+            return Answer(asked, text.blocks, ended=False)
         self.progress.value = asked.new_tokens
         return text
 
@@ -225,7 +225,7 @@ class PromptCell:
             piece.value = ""
         self.outcome.layout.display = "none"
 
-    def _show_block(self, text: Text) -> None:
+    def _show_block(self, text: Answer) -> None:
         """The tokens of the last block, behind the others."""
         self.text, number = text, len(text.blocks) - 1
         shown = pictures.pieces(text.steps, self.strings)
@@ -253,10 +253,10 @@ class PromptCell:
     def _say_result(self, words: str, table: str = "") -> None:
         self.result.value = f"<div>{_bold(words)}</div>{table}"
 
-    def _compare(self, text: Text, plain: Text) -> None:
+    def _compare(self, text: Answer, plain: Answer) -> None:
         passes = try_it.passes_in_words(text)
         speed = try_it.speed_in_words(text, plain)
-        table = try_it.comparison(text, plain).rename_axis(None)
+        table = try_it.beside_plain(text, plain).rename_axis(None)
         rows = table.to_html(border=0, float_format="{:.2f}".format)
         self._say_result(f"{passes} {speed}", rows)
         self.status.value = f"done: {len(text.token_ids)} tokens"

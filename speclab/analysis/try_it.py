@@ -124,7 +124,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Text:
+class Answer:
     """A text as far as it is written; `ended`: nobody stopped it."""
 
     request: Request
@@ -162,7 +162,7 @@ class Text:
         return len(self.token_ids) / self.time_s
 
 
-def blocks(pair: Pair, asked: Request) -> Iterator[Block]:
+def written_blocks(pair: Pair, asked: Request) -> Iterator[Block]:
     """The text's blocks as they come. Whoever asks for no more of them has stopped it."""
     rng = np.random.default_rng(asked.seed)
     room = asked.new_tokens + asked.shape.room
@@ -187,15 +187,15 @@ def blocks(pair: Pair, asked: Request) -> Iterator[Block]:
         yield Block(step, pair.draft.passes - before, spent)
 
 
-def whole(pair: Pair, asked: Request) -> Text:
+def answer(pair: Pair, asked: Request) -> Answer:
     """The text at once."""
-    return Text(asked, tuple(blocks(pair, asked)))
+    return Answer(asked, tuple(written_blocks(pair, asked)))
 
 
 # ---- beside plain decoding -----------------------------------------------------------------------
 
 
-def comparison(text: Text, plain: Text) -> pd.DataFrame:
+def beside_plain(text: Answer, plain: Answer) -> pd.DataFrame:
     """Passes, tokens per pass and times of a text and of plain decoding: index `decoding`."""
     rows = {"with the draft": text, "plain": plain}
     table = {
@@ -214,7 +214,7 @@ def comparison(text: Text, plain: Text) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(whole_numbers, int))
 
 
-def passes_in_words(text: Text) -> str:
+def passes_in_words(text: Answer) -> str:
     """Tokens, passes and tokens per pass, as Markdown without a link."""
     tokens, passes = len(text.token_ids), len(text.blocks)
     return (
@@ -223,7 +223,7 @@ def passes_in_words(text: Text) -> str:
     )
 
 
-def speed_in_words(text: Text, plain: Text) -> str:
+def speed_in_words(text: Answer, plain: Answer) -> str:
     """How fast that was against plain decoding, and whether the texts are the same."""
     ratio = text.tokens_per_second / plain.tokens_per_second
     verdict = f"{ratio:.2f} times as fast as" if ratio >= 1 else "slower than"
@@ -235,7 +235,7 @@ def speed_in_words(text: Text, plain: Text) -> str:
     )
 
 
-def _same_text(text: Text, plain: Text) -> str:
+def _same_text(text: Answer, plain: Answer) -> str:
     if not text.request.sampling.greedy:
         return (
             "The two texts are two draws from one distribution, the target's: "
@@ -275,7 +275,7 @@ class DraftedBlock:
     own_p: float | None
 
 
-def drafted_block(pair: Pair, text: Text, number: int) -> DraftedBlock:
+def drafted_block(pair: Pair, text: Answer, number: int) -> DraftedBlock:
     """Both models' probabilities in block `number` (from 0), by one pass of each over its context
     and one over its draft. At temperature 0 they are those at temperature 1.
     """
@@ -334,7 +334,7 @@ def block_in_words(drafted: DraftedBlock, number: int, strings: Sequence[str]) -
     return f"{kept}; the target added {own} (p {drafted.own_p:.2f}) {why}."
 
 
-def telling_block(text: Text) -> int:
+def telling_block(text: Answer) -> int:
     """The first block, of those where the target kept something and put in its own for the rest,
     with the most kept tokens; where there is none, the first with the most kept tokens.
     """

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from speclab import files
+from speclab import files, notebook
 from speclab.explore.trace_data import Packed, pack
 from speclab.prompts import Prompt, load_prompts, prompts_digest
 from speclab.runs import Run
@@ -288,14 +288,14 @@ def write(runs: Sequence[Run], path: Path, largest: int = LARGEST) -> bool:
 
 def show(*parts: str, runs: Sequence[Run] = (), per_domain: int | None = None) -> None:
     """Show parts of the page (PARTS) below a notebook's cell, in a frame that holds all it needs:
-    it works without a kernel, and in the notebook's exported HTML. A headless run (SPECLAB_OUT is
-    set) shows nothing: there the figures stand for it.
+    it works without a kernel, and in the notebook's exported HTML. A headless run
+    shows nothing: there the figures stand for it.
 
     runs: as of `page`; none is needed for "bench". per_domain: as of `page`.
     """
     from IPython.display import HTML, display
 
-    if os.environ.get("SPECLAB_OUT"):
+    if not notebook.is_open():
         return
     small = assemble(None, "speclab", parts)
     content = page(runs, parts, per_domain=per_domain) if runs else small
