@@ -78,7 +78,6 @@ from speclab import (
     runs,
     score,
 )
-from speclab.analysis import token_kinds
 from speclab.analysis.prompt_cell import PromptCell
 from speclab.explore import page
 from speclab.studies import load_models as study
@@ -303,7 +302,7 @@ for step in decode.decode(pair, prompt.ids, "greedy", shape, study.GREEDY, limit
     steps.append(step)  # one target pass: here text could be shown as it comes
 
 # %%
-strings = token_kinds.strings_of(tokenizer)
+strings = pictures.strings_of(tokenizer)
 display(HTML(pictures.as_html(steps, strings)))
 
 # %%

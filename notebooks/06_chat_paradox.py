@@ -67,8 +67,8 @@ if root == kit:
     install_missing(root)
 
 # %%
-from speclab import notebook, pairs, runs, score
-from speclab.analysis import published, token_kinds
+from speclab import notebook, pairs, pictures, runs, score
+from speclab.analysis import published
 from speclab.studies import chat_paradox as study
 
 # %% tags=["parameters"]
@@ -203,7 +203,7 @@ assert abs(parts["part"].sum() - lead) < 1e-9 or parts["spread_of_share"].max() 
 
 # %%
 tokenizer = pairs.load_tokenizer(pairs.model_folder(ctx.profile.target))
-strings = token_kinds.strings_of(tokenizer)
+strings = pictures.strings_of(tokenizer)
 trace, sampled_trace = (
     study.with_tokens(run.trace, strings) for run in (greedy, sampled)
 )

@@ -69,8 +69,8 @@ if root == kit:
 # %%
 from IPython.display import HTML, display
 
-from speclab import notebook, pairs, prompts, replay, runs, score, stats
-from speclab.analysis import loops, token_kinds
+from speclab import notebook, pairs, pictures, prompts, replay, runs, score, stats
+from speclab.analysis import loops
 from speclab.score import POOLED
 from speclab.studies import rejection_causes as study
 
@@ -90,7 +90,7 @@ cases: int = 2  # worst cases shown of each domain
 ctx = notebook.start("07_rejection_causes", profile, overrides)
 trace = study.greedy_trace(runs.load_or_record(ctx.profile, "greedy"))
 tokenizer = pairs.load_tokenizer(pairs.model_folder(ctx.profile.target))
-strings = token_kinds.strings_of(tokenizer)
+strings = pictures.strings_of(tokenizer)
 
 # %%
 p = ctx.profile

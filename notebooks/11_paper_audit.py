@@ -70,9 +70,10 @@ if root == kit:
 import pandas as pd
 
 from speclab import cost, notebook, score
-from speclab.analysis import levels, loops, published, token_kinds
+from speclab.analysis import levels, loops, published
 from speclab.estimates import stack
 from speclab.pairs import load_tokenizer, model_folder
+from speclab.pictures import strings_of
 from speclab.profiles import ROOT
 from speclab.studies.paper_audit import (
     alpha_parts,
@@ -118,7 +119,7 @@ greedy, balanced, sampled = own.greedy, own.balanced, own.sampled
 
 # %%
 strings = {
-    name: token_kinds.strings_of(load_tokenizer(model_folder(pair.profile.target)))
+    name: strings_of(load_tokenizer(model_folder(pair.profile.target)))
     for name, pair in pairs.items()
 }
 exported = {

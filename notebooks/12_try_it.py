@@ -63,7 +63,7 @@ if root == kit:
 from IPython.display import display
 
 from speclab import figures, notebook, pairs, pictures
-from speclab.analysis import token_kinds, try_it
+from speclab.analysis import try_it
 from speclab.analysis.prompt_cell import PromptCell
 
 # %% tags=["parameters"]
@@ -81,7 +81,7 @@ seed: int = 0  # of a sampled text
 # %%
 ctx = notebook.start("12_try_it", profile, overrides)
 pair = pairs.load_pair(ctx.profile)
-strings = token_kinds.strings_of(pair.tokenizer)
+strings = pictures.strings_of(pair.tokenizer)
 asked = try_it.request(
     pair, ctx.profile, prompt, rule, shape, temperature, new_tokens, seed
 )
@@ -104,7 +104,7 @@ if notebook.is_open():
 # ## 2. The same once, from the parameters
 
 # %%
-text = try_it.answer(pair, asked)
+text = try_it.answer_of(pair, asked)
 passes = try_it.passes_in_words(text)
 ctx.save(
     figures.draw_tokens(pictures.layout(text.steps, strings)),
@@ -117,7 +117,7 @@ ctx.save(
 # seconds are those behind the prompt's own pass.
 
 # %%
-plain = try_it.answer(pair, asked.plain)
+plain = try_it.answer_of(pair, asked.plain)
 table = try_it.beside_plain(text, plain)
 ctx.table(table, "comparison", digits=2)
 

@@ -251,7 +251,7 @@ def _explore(folders: tuple, out: Path) -> None:
     from speclab.explore import page
     from speclab.runs import load_run
 
-    page.write([load_run(folder) for folder in folders], out)
+    page.write_page([load_run(folder) for folder in folders], out)
     click.echo(f"{out.stat().st_size / 1e6:.1f} MB in {out}: open it in a browser")
 
 

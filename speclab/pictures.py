@@ -7,6 +7,7 @@ the texts of token ids. Pure text work: knows no model, no figure; `figures.draw
 """
 
 import html
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from speclab.decode import Step
 
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # a byte in a SentencePiece vocabulary
 MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "⏎"}
 # Unicode's categories of controls, of marks that change the direction of text, of line ends
 UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -216,3 +218,19 @@ def layout(
         if piece.text.endswith("\n"):
             row, column = row + 1, 0
     return Layout(tuple(boxes), columns)
+
+
+def strings_of(tokenizer) -> list[str]:
+    """The text of every token id, white space kept: decoded, or the pieces of a SentencePiece
+    vocabulary (whose decoder drops spaces) with their marks for space and bytes undone.
+    """
+    pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    marked = sum(piece.startswith("\u2581") for piece in pieces)
+    if marked <= len(pieces) // 10:
+        return [tokenizer.decode([token]) for token in range(len(tokenizer))]
+    return [_BYTE.sub(_byte, piece).replace("\u2581", " ") for piece in pieces]
+
+
+def _byte(match: re.Match) -> str:
+    value = int(match.group(1), 16)
+    return chr(value) if value < 128 else "\N{REPLACEMENT CHARACTER}"

@@ -477,7 +477,7 @@ def _name(profile: str, kind: str, key: str) -> str:
     return f"{profile}-{kind}-{key}"
 
 
-def recorded(profile: Profile, kind: str) -> Run | None:
+def recorded_run(profile: Profile, kind: str) -> Run | None:
     """The finished run, or shipped trace, of (profile, kind); None where it is yet to be recorded.
 
     RunError for a trace that is damaged. ModelsMissing where the models' key is not to be had.

@@ -104,7 +104,7 @@ def header_of(packed):
 
 def test_packing_is_byte_stable():
     both = [made_run(), made_run(1.0)]
-    assert trace_data.pack(both).base64 == trace_data.pack(both).base64
+    assert trace_data.pack_runs(both).base64 == trace_data.pack_runs(both).base64
 
 
 def test_rows_in_any_order_are_packed_alike():
@@ -117,13 +117,13 @@ def test_rows_in_any_order_are_packed_alike():
         ]
     )
     mixed.__dict__["trace"] = order.reset_index(drop=True)
-    assert trace_data.pack([run]).base64 == trace_data.pack([mixed]).base64
+    assert trace_data.pack_runs([run]).base64 == trace_data.pack_runs([mixed]).base64
 
 
 def test_ranks_beyond_two_bytes_are_kept():
     run = made_run()
     run.trace["draft_rank"] = run.trace["draft_rank"].replace(2, 150_000)
-    kinds = header_of(trace_data.pack([run]))["columns"]
+    kinds = header_of(trace_data.pack_runs([run]))["columns"]
     assert kinds["0.draft_rank"][0] == "uint32" and kinds["0.token"][0] == "uint16"
 
 
@@ -131,7 +131,7 @@ def test_a_draft_that_can_say_few_tokens():
     run = made_run()
     for name in ("top_draft_ids", "top_draft_q", "top_draft_p"):
         run.trace[name] = [values[:2] for values in run.trace[name]]
-    assert trace_data.pack([run]).prompts == 2
+    assert trace_data.pack_runs([run]).prompts == 2
 
 
 @pytest.mark.parametrize(
@@ -144,19 +144,19 @@ def test_a_draft_that_can_say_few_tokens():
 )
 def test_other_runs_are_refused(temperatures, said):
     with pytest.raises(ValueError, match=said):
-        trace_data.pack([made_run(t) for t in temperatures])
+        trace_data.pack_runs([made_run(t) for t in temperatures])
 
 
 def test_two_pairs_are_refused():
     with pytest.raises(ValueError, match="two pairs: .*one.* and .*other"):
-        trace_data.pack(
+        trace_data.pack_runs(
             [made_run(folder="one"), made_run(1.0, name="b", folder="other")]
         )
 
 
 def test_a_trace_that_cannot_be_replayed_is_refused():
     with pytest.raises(ValueError, match="position"):
-        trace_data.pack([made_run(position=0)])
+        trace_data.pack_runs([made_run(position=0)])
 
 
 def test_only_so_many_prompts_as_fit():
@@ -177,30 +177,30 @@ def test_the_most_prompts_that_fit_are_kept():
         sizes.append(count)
         return SimpleNamespace(base64="x" * 100 * (count or 40), prompts=count or 40)
 
-    assert page.fitted(make, 1234).prompts == 12
-    assert page.fitted(make, 4000).prompts == 40
-    assert page.fitted(make, 3999).prompts == 39
-    assert page.fitted(make, 100).prompts == 1
+    assert page.thinned(make, 1234).prompts == 12
+    assert page.thinned(make, 4000).prompts == 40
+    assert page.thinned(make, 3999).prompts == 39
+    assert page.thinned(make, 100).prompts == 1
     assert len(sizes) < 12
     with pytest.raises(ValueError, match="max_new_tokens"):
-        page.fitted(make, 99)
+        page.thinned(make, 99)
 
 
 def test_the_page_is_under_four_megabytes_with_every_prompt():
     both = [runs.load_run(TRACES / "smollm" / kind) for kind in ("greedy", "sampled")]
-    packed = trace_data.pack(both)
+    packed = trace_data.pack_runs(both)
     assert packed.prompts == packed.recorded == 50
     assert len(page.assemble(packed, "smollm")) < page.LARGEST
 
 
 def test_written_only_where_something_changed(tmp_path):
     file, both = tmp_path / "explore.html", [made_run(), made_run(1.0)]
-    assert page.write(both, file)
+    assert page.write_page(both, file)
     first = file.read_bytes()
-    assert not page.write(both, file)
+    assert not page.write_page(both, file)
     file.write_bytes(re.sub(rb'content="\w+-\w+"', b'content="of other runs"', first))
-    assert page.write(both, file) and file.read_bytes() == first
-    assert page.write([both[0]], file)
+    assert page.write_page(both, file) and file.read_bytes() == first
+    assert page.write_page([both[0]], file)
 
 
 @pytest.mark.parametrize("parts", [["texts"], []])
@@ -560,7 +560,7 @@ CONTRAST = """() => {
 
 def show_made(browser, tmp_path, both, strings=None, prompts=(), **options):
     file = tmp_path / "made.html"
-    packed = trace_data.pack(both, strings, prompts)
+    packed = trace_data.pack_runs(both, strings, prompts)
     text = page.assemble(packed, "made </title><b>", **options)
     file.write_text(text, encoding="utf-8")
     return opened(browser, file, viewport={"width": 390, "height": 900})
@@ -627,7 +627,7 @@ def test_a_text_of_one_token(browser, tmp_path):
 def test_a_browser_that_cannot_unpack_says_so(browser, tmp_path):
     file = tmp_path / "made.html"
     file.write_text(
-        page.assemble(trace_data.pack([made_run()]), "made"), encoding="utf-8"
+        page.assemble(trace_data.pack_runs([made_run()]), "made"), encoding="utf-8"
     )
     shown = browser.new_page()
     shown.add_init_script("delete globalThis.DecompressionStream")
@@ -705,16 +705,16 @@ def test_notebooks_show_their_parts():
 def test_made_again_only_where_something_changed(tmp_path, monkeypatch):
     profile = load_profile("tiny")
     file = tmp_path / "explore.html"
-    monkeypatch.setattr(explore, "recorded", lambda profile: [])
+    monkeypatch.setattr(explore, "runs_there", lambda profile: [])
     assert explore.bring_up_to_date(profile, tmp_path, changed=True) == ""
-    monkeypatch.setattr(explore, "recorded", lambda profile: [made_run()])
+    monkeypatch.setattr(explore, "runs_there", lambda profile: [made_run()])
     assert explore.bring_up_to_date(profile, tmp_path, changed=True) == "done"
     first = file.read_bytes()
     assert explore.bring_up_to_date(profile, tmp_path, changed=True) == "up to date"
-    monkeypatch.setattr(explore, "recorded", lambda profile: 1 / 0)
+    monkeypatch.setattr(explore, "runs_there", lambda profile: 1 / 0)
     assert explore.bring_up_to_date(profile, tmp_path, changed=False) == "up to date"
     monkeypatch.setattr(page, "pieces_digest", lambda: "others")
-    monkeypatch.setattr(explore, "recorded", lambda profile: [made_run()])
+    monkeypatch.setattr(explore, "runs_there", lambda profile: [made_run()])
     assert explore.bring_up_to_date(profile, tmp_path, changed=False) == "done"
     assert file.read_bytes() != first
 
@@ -724,18 +724,18 @@ def test_nothing_else_is_overwritten(tmp_path):
     notes.write_text("mine")
     for place in (notes, tmp_path):
         with pytest.raises(ValueError, match="name a new file"):
-            page.write([made_run()], place)
+            page.write_page([made_run()], place)
     assert notes.read_text() == "mine"
 
 
 def test_the_runs_of_a_profile_are_its_recorded_ones():
     kinds = [
         run.manifest["profile"]["temperature"]
-        for run in explore.recorded(load_profile("smollm"))
+        for run in explore.runs_there(load_profile("smollm"))
     ]
     assert kinds == [0.0, 1.0]
     few = load_profile("smollm", {"prompts_per_domain": 3})
-    assert explore.recorded(few) == [], "nothing is recorded for a page"
+    assert explore.runs_there(few) == [], "nothing is recorded for a page"
 
 
 def test_the_command_line(tmp_path, monkeypatch, capsys):

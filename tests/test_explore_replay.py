@@ -55,7 +55,7 @@ def pages(recorded, tmp_path_factory):
         found = {}
         for pair, both in recorded.items():
             file = folder / f"{pair}.html"
-            packed = trace_data.pack(both)
+            packed = trace_data.pack_runs(both)
             file.write_text(page.assemble(packed, pair), encoding="utf-8")
             found[pair], wrong = opened(browser, file)
             assert not wrong

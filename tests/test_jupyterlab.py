@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from browser import chromium, needed
 
-from speclab.analysis import token_kinds, try_it
-from speclab.pictures import marked
+from speclab.analysis import try_it
+from speclab.pictures import marked, strings_of
 from speclab.profiles import ROOT, load_profile
 
 NOTEBOOK = "12_try_it.ipynb"
@@ -147,8 +147,8 @@ def a_prompt_that_is_typed_is_decoded(page, cell, pair):
     shot(page, "during")
     cell.locator("table").wait_for()
     cell.locator("img").wait_for()
-    text = try_it.answer(pair, try_it.request(pair, load_profile("tiny"), PROMPT))
-    strings = token_kinds.strings_of(pair.tokenizer)
+    text = try_it.answer_of(pair, try_it.request(pair, load_profile("tiny"), PROMPT))
+    strings = strings_of(pair.tokenizer)
     shown = [marked(strings[token]) for token in text.token_ids]
     assert cell.locator(".speclab-token").all_text_contents() == shown
     said(cell, f"{text.block_efficiency:.2f} tokens per pass")

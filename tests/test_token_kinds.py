@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speclab.analysis.token_kinds import KINDS, strings_of, token_kind, token_kinds
+from speclab.analysis.token_kinds import KINDS, token_kind, token_kinds
+from speclab.pictures import strings_of
 
 SHORT = {
     "K": "keyword",

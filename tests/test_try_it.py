@@ -97,7 +97,7 @@ def test_the_models_context_bounds_a_prompt_too(random_pair, random_profile):
 @pytest.mark.parametrize("shape", ["chain:4", "tree:3,2,8", "dynamic:4,4,8", "plain"])
 def test_a_greedy_text_is_the_targets(tiny_pair, shape):
     asked = request(tiny_pair, shape=shape)
-    text = try_it.answer(tiny_pair, asked)
+    text = try_it.answer_of(tiny_pair, asked)
     prompt = prompt_of(asked.ids)
     [alone] = generate(
         tiny_pair.target, [prompt], 20, tiny_pair.stop_ids, Sampling(), 0
@@ -108,16 +108,16 @@ def test_a_greedy_text_is_the_targets(tiny_pair, shape):
 
 
 def test_passes_of_the_draft_are_those_of_the_text(tiny_pair):
-    text = try_it.answer(tiny_pair, request(tiny_pair))
+    text = try_it.answer_of(tiny_pair, request(tiny_pair))
     drafted = [block.step.drafted for block in text.blocks]
     assert [block.draft_passes for block in text.blocks] == drafted, "a chain's"
-    assert try_it.answer(tiny_pair, request(tiny_pair).plain).draft_passes == 0
+    assert try_it.answer_of(tiny_pair, request(tiny_pair).plain).draft_passes == 0
 
 
 def test_a_sampled_text_belongs_to_its_seed(tiny_pair):
     warm = {"rule": "rejection", "temperature": 1.0}
     texts = [
-        try_it.answer(tiny_pair, request(tiny_pair, seed=seed, **warm)).token_ids
+        try_it.answer_of(tiny_pair, request(tiny_pair, seed=seed, **warm)).token_ids
         for seed in (0, 0, 1)
     ]
     assert texts[0] == texts[1] != texts[2]
@@ -125,7 +125,7 @@ def test_a_sampled_text_belongs_to_its_seed(tiny_pair):
 
 def test_a_prompt_of_one_token(tiny_pair):
     asked = replace(request(tiny_pair), ids=(5,))
-    text = try_it.answer(tiny_pair, asked)
+    text = try_it.answer_of(tiny_pair, asked)
     drafted = try_it.drafted_block(tiny_pair, text, 0)
     assert drafted.context == [5] and np.isfinite(drafted.p).all()
 
@@ -198,7 +198,7 @@ def test_comparison_by_hand():
 )
 def test_every_blocks_draft_can_be_looked_at(tiny_pair, rule, temperature, shape):
     asked = request(tiny_pair, rule=rule, temperature=temperature, shape=shape)
-    text = try_it.answer(tiny_pair, asked)
+    text = try_it.answer_of(tiny_pair, asked)
     strings = [str(i) for i in range(tiny_pair.vocab)]
     for number, block in enumerate(text.blocks):
         step, draft = block.step, block.step.draft
@@ -217,7 +217,7 @@ def test_every_blocks_draft_can_be_looked_at(tiny_pair, rule, temperature, shape
 
 def test_its_probabilities_are_those_that_the_recorder_finds(tiny_pair):
     """At temperature 0, along the text: the trace has p of the text's own tokens."""
-    text = try_it.answer(tiny_pair, request(tiny_pair))
+    text = try_it.answer_of(tiny_pair, request(tiny_pair))
     prompt = prompt_of(text.request.ids)
     trace = record_prompt(tiny_pair, prompt, text.token_ids, chain(1), Sampling()).trace
     at = 0
@@ -296,7 +296,7 @@ def test_nothing_is_shown_before_the_button_is_pressed(cell):
 
 def test_a_press_shows_text_numbers_and_the_draft_of_a_block(cell, tiny_pair):
     press(cell)
-    text = try_it.answer(tiny_pair, request(tiny_pair))
+    text = try_it.answer_of(tiny_pair, request(tiny_pair))
     assert cell.text.token_ids == text.token_ids
     assert len(cell.buttons) == len(text.token_ids) and "A:␣He␣has" in words_of(cell)
     kinds = [b._dom_classes[1] for _, b in cell.buttons]
@@ -367,7 +367,7 @@ def test_an_error_of_the_models_is_said_and_leaves_the_cell_alive(cell, monkeypa
         yield
 
     with monkeypatch.context() as patch:
-        patch.setattr(try_it, "written_blocks", broken)
+        patch.setattr(try_it, "blocks_as_they_come", broken)
         press(cell)
     assert "RuntimeError: out of &lt;memory&gt;" in cell.problem.value
     assert not cell.decode.disabled and cell.stop.disabled
@@ -376,10 +376,10 @@ def test_an_error_of_the_models_is_said_and_leaves_the_cell_alive(cell, monkeypa
 
 
 class Slowly:
-    """`try_it.written_blocks`, of which each block waits until it is let through."""
+    """`try_it.blocks_as_they_come`, of which each block waits until it is let through."""
 
     def __init__(self):
-        self.real, self.gate = try_it.written_blocks, threading.Semaphore(0)
+        self.real, self.gate = try_it.blocks_as_they_come, threading.Semaphore(0)
         self.given = threading.Semaphore(0)
 
     def __call__(self, pair, asked):
@@ -399,7 +399,7 @@ class Slowly:
 def slowly(monkeypatch):
     """Decoding that goes on when the test says so."""
     made = Slowly()
-    monkeypatch.setattr(try_it, "written_blocks", made)
+    monkeypatch.setattr(try_it, "blocks_as_they_come", made)
     yield made
     made.gate.release(1000)
 

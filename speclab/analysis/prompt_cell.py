@@ -26,7 +26,7 @@ from ipywidgets import (
 )
 
 from speclab import pictures
-from speclab.analysis import token_kinds, try_it
+from speclab.analysis import try_it
 from speclab.analysis.try_it import Answer, Request
 from speclab.decode import LOSSLESS
 from speclab.figures import Figure
@@ -63,7 +63,7 @@ class PromptCell:
         seed: int = 0,
     ):
         self.pair, self.profile = pair, profile
-        self.strings = token_kinds.strings_of(pair.tokenizer)
+        self.strings = pictures.strings_of(pair.tokenizer)
         self.text: Answer | None = None  # the one that is shown
         self.chosen: int | None = None  # the block whose draft is wanted
         self.worker: threading.Thread | None = None
@@ -182,7 +182,7 @@ class PromptCell:
         """A text, with its progress; cut where somebody pressed Stop."""
         text = Answer(asked, ())
         self.progress.value, self.progress.max = 0, asked.new_tokens
-        for block in self._until_stopped(try_it.written_blocks(self.pair, asked)):
+        for block in self._until_stopped(try_it.blocks_as_they_come(self.pair, asked)):
             text = Answer(asked, (*text.blocks, block))
             count = len(text.token_ids)
             self.progress.value = count

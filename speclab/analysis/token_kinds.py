@@ -65,7 +65,6 @@ BEFORE = (
 )
 _APOSTROPHES = ("'", "\N{RIGHT SINGLE QUOTATION MARK}")
 _CONTRACTION = re.compile(r"['\N{RIGHT SINGLE QUOTATION MARK}][A-Za-z]{1,3}")
-_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 def token_kind(
@@ -100,8 +99,8 @@ def token_kinds(trace: pd.DataFrame, strings: Sequence[str]) -> pd.Series:
     """Kind of every row of a trace (rows in any order): a categorical Series "token_kind" with the
     categories KINDS.
 
-    strings[id] is the text of token id (`strings_of`); the first token of a text is taken to follow
-    white space. ValueError for an empty trace and missing columns.
+    strings[id] is the text of token id (`pictures.strings_of`); the first token of a text is taken
+    to follow white space. ValueError for an empty trace and missing columns.
     """
     require(trace, ["prompt_id", "domain", "position", "token"], "trace")
     kinds = pd.Series(index=trace.index, dtype=object, name="token_kind")
@@ -129,22 +128,6 @@ def _domains(texts: Sequence[str], domain: str) -> list[str]:
         return [domain] * len(texts)
     ends = itertools.accumulate(map(len, texts))
     return ["code" if whole[:end].count(FENCE) % 2 else "" for end in ends]
-
-
-def strings_of(tokenizer) -> list[str]:
-    """The text of every token id, white space kept: decoded, or the pieces of a SentencePiece
-    vocabulary (whose decoder drops spaces) with their marks for space and bytes undone.
-    """
-    pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    marked = sum(piece.startswith("\u2581") for piece in pieces)
-    if marked <= len(pieces) // 10:
-        return [tokenizer.decode([token]) for token in range(len(tokenizer))]
-    return [_BYTE.sub(_byte, piece).replace("\u2581", " ") for piece in pieces]
-
-
-def _byte(match: re.Match) -> str:
-    value = int(match.group(1), 16)
-    return chr(value) if value < 128 else "\N{REPLACEMENT CHARACTER}"
 
 
 def _name(core: str, before: str, after: str) -> str:

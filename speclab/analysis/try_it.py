@@ -162,7 +162,7 @@ class Answer:
         return len(self.token_ids) / self.time_s
 
 
-def written_blocks(pair: Pair, asked: Request) -> Iterator[Block]:
+def blocks_as_they_come(pair: Pair, asked: Request) -> Iterator[Block]:
     """The text's blocks as they come. Whoever asks for no more of them has stopped it."""
     rng = np.random.default_rng(asked.seed)
     room = asked.new_tokens + asked.shape.room
@@ -187,9 +187,9 @@ def written_blocks(pair: Pair, asked: Request) -> Iterator[Block]:
         yield Block(step, pair.draft.passes - before, spent)
 
 
-def answer(pair: Pair, asked: Request) -> Answer:
+def answer_of(pair: Pair, asked: Request) -> Answer:
     """The text at once."""
-    return Answer(asked, tuple(written_blocks(pair, asked)))
+    return Answer(asked, tuple(blocks_as_they_come(pair, asked)))
 
 
 # ---- beside plain decoding -----------------------------------------------------------------------

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from speclab import files, notebook
-from speclab.explore.trace_data import Packed, pack
+from speclab import files, notebook, pictures
+from speclab.explore.trace_data import Packed, pack_runs
 from speclab.prompts import Prompt, load_prompts, prompts_digest
 from speclab.runs import Run
 
@@ -93,7 +93,7 @@ def pieces_digest() -> str:
     return found.hexdigest()[:16]
 
 
-def digest(runs: Sequence[Run]) -> str:
+def page_digest(runs: Sequence[Run]) -> str:
     """What a page depends on: `pieces_digest`, and the runs' settings and tables."""
     names = ("key", "prompt_set", "files")
     known = [[run.manifest[name] for name in names] for run in in_order(runs)]
@@ -143,7 +143,7 @@ def assemble(
     return re.sub(r"\{(\w+)\}", lambda found: fields[found[1]], template)
 
 
-def fitted(make: Callable[[int | None], Packed], largest: int = LARGEST) -> Packed:
+def thinned(make: Callable[[int | None], Packed], largest: int = LARGEST) -> Packed:
     """All prompts where they fit into `largest` bytes, else the most first prompts of each domain
     that do. ValueError where not even one of each does.
     """
@@ -180,21 +180,21 @@ def page(
     """The page of one run, or of a greedy and a sampled run of a pair, in at most `largest` bytes.
 
     per_domain: only the first so many prompts of each domain, for a small page. ValueError as
-    `trace_data.pack`.
+    `trace_data.pack_runs`.
     """
     runs = in_order(runs)
     strings, prompts = _strings(runs[0]), _prompts(runs[0])
     details = bool({"text", "tree"} & set(parts))
-    make = partial(pack, runs, strings, prompts, details)
+    make = partial(pack_runs, runs, strings, prompts, details)
     frame = assemble(None, "", parts)
     room = largest - len(frame.encode()) - 4096  # title, lead and notes
-    packed = make(per_domain) if per_domain else fitted(make, room)
+    packed = make(per_domain) if per_domain else thinned(make, room)
     profile = runs[0].manifest["profile"]
     return assemble(
         packed,
         f"speclab: explore {profile['name']}",
         parts,
-        digest(runs),
+        page_digest(runs),
         _notes(packed, strings is None, largest),
         _pair(profile),
     )
@@ -226,13 +226,12 @@ def _notes(packed: Packed, nameless: bool, largest: int) -> str:
 def _strings(run: Run) -> Sequence[str] | None:
     """The text of every token id; None where the pair's tokenizer is not on this machine."""
     from speclab import pairs
-    from speclab.analysis import token_kinds
     from speclab.profiles import ModelSpec
 
     folder = pairs.local_folder(ModelSpec(**run.manifest["profile"]["target"]))
     if folder is None or not (folder / "tokenizer.json").is_file():
         return None
-    return token_kinds.strings_of(pairs.load_tokenizer(folder))
+    return pictures.strings_of(pairs.load_tokenizer(folder))
 
 
 def _prompts(run: Run) -> Sequence[Prompt]:
@@ -257,9 +256,9 @@ def has_these_pieces(path: Path) -> bool:
     return f'content="{pieces_digest()}-' in _head(path)
 
 
-def is_current(path: Path, runs: Sequence[Run]) -> bool:
+def is_page_of(path: Path, runs: Sequence[Run]) -> bool:
     """Whether the page at `path` was made of these runs by these pieces."""
-    return f'content="{digest(runs)}"' in _head(path)
+    return f'content="{page_digest(runs)}"' in _head(path)
 
 
 def _head(path: Path) -> str:
@@ -269,7 +268,7 @@ def _head(path: Path) -> str:
         return content.read(4096)
 
 
-def write(runs: Sequence[Run], path: Path, largest: int = LARGEST) -> bool:
+def write_page(runs: Sequence[Run], path: Path, largest: int = LARGEST) -> bool:
     """Write the whole page where what it depends on changed; whether it was written.
 
     ValueError where a folder, or a file that is no such page, is in its place.
@@ -277,7 +276,7 @@ def write(runs: Sequence[Run], path: Path, largest: int = LARGEST) -> bool:
     if os.path.lexists(path) and MARK not in _head(path):
         kind = "a folder" if path.is_dir() else "a file of something else"
         raise ValueError(f"--out {path} is {kind}; name a new file, as explore.html")
-    if is_current(path, runs):
+    if is_page_of(path, runs):
         return False
     content = page(runs, largest=largest).encode()
     files.written(

@@ -56,7 +56,7 @@ class _Text:
         return float(self.run.manifest["profile"]["temperature"])
 
 
-def pack(
+def pack_runs(
     runs: Sequence[Run],
     strings: Mapping[int, str] | Sequence[str] | None = None,
     prompts: Sequence["Prompt"] = (),

@@ -14,12 +14,12 @@ NAME = "explore.html"
 KINDS = ("greedy", "sampled")
 
 
-def recorded(profile: Profile) -> list[Run]:
+def runs_there(profile: Profile) -> list[Run]:
     """The greedy and the sampled run of a profile that are there; nothing is recorded."""
     from speclab.pairs import ModelsMissing
 
     try:
-        found = [runs.recorded(profile, kind) for kind in KINDS]
+        found = [runs.recorded_run(profile, kind) for kind in KINDS]
     except (ModelsMissing, RunError, ValueError):
         return []  # its key is not to be had, or it is damaged: the notebooks have said so
     return [run for run in found if run]
@@ -32,7 +32,7 @@ def bring_up_to_date(profile: Profile, figures: Path, changed: bool) -> str:
     path = figures / NAME
     if not changed and page.has_these_pieces(path):
         return "up to date"
-    found = recorded(profile)
+    found = runs_there(profile)
     if not found:
         return ""
-    return "done" if page.write(found, path) else "up to date"
+    return "done" if page.write_page(found, path) else "up to date"

@@ -129,7 +129,7 @@ def label(
     token), `distance` (see `distance`) and one categorical column for each of FAMILIES (`found` is
     missing where accepted).
 
-    strings[id]: the text of token id (`token_kinds.strings_of`); prompt_tokens: each prompt's token
+    strings[id]: the text of token id (`pictures.strings_of`); prompt_tokens: each prompt's token
     ids. `sure`: the probability of its own best token from which a model counts as sure; above 0.5
     no other token can have as much. `ngram`: the longest run of tokens that prompt lookup looks
     for. ValueError for sure outside (0, 1] and ngram below 1.

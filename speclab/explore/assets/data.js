@@ -21,8 +21,8 @@ async function gunzip(bytes) {
   return new Response(stream).arrayBuffer();
 }
 
-/** The packed runs: the header of `trace_data.pack`, each run with its `columns` by name and the
- * `first` row of each text. */
+/** The packed runs: the header of `trace_data.pack_runs`, each run with its `columns` by name
+ * and the `first` row of each text. */
 export async function unpack(base64) {
   const buffer = await gunzip(bytesOf(base64));
   const length = new DataView(buffer).getUint32(0, true);

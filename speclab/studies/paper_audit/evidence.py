@@ -427,7 +427,7 @@ def evidence(
 ) -> pd.DataFrame:
     """Every row of the claims about a pair: COLUMNS, in the order of the claims.
 
-    strings: the text of each token (`token_kinds.strings_of`). others: rows that runs do not give
+    strings: the text of each token (`pictures.strings_of`). others: rows that runs do not give
     (`tables.rows`), by claim and way to ask. Where a run cannot answer (a domain missing, short
     texts, a constant column) the row is empty and its `note` says why. ValueError: a claim that
     nothing measures.
