@@ -35,7 +35,7 @@ export function factsAt(view, position) {
 }
 
 function ordinal(rank) {
-  return rank === 0 ? "first choice" : `choice number ${rank + 1}`;
+  return rank === 0 ? "first choice" : `choice of rank ${rank}`;
 }
 
 function whyBonus(view, facts) {
