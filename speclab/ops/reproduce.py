@@ -227,11 +227,13 @@ def check_parameters(notebooks: list[Path], parameters: dict[str, Any]) -> None:
 
 
 def _check_elements(name: str, value: Any, default: Any) -> None:
-    """ValueError for a list with an element of another kind than those of the notebook's own; whole
-    numbers are numbers.
+    """ValueError for an empty list, and for an element of another kind than those of the notebook's
+    own; whole numbers are numbers.
     """
     if not isinstance(default, list) or not default:
         return
+    if not value:
+        raise ValueError(f"parameter {name}=[] is empty: write some, as {default!r}")
     kinds = {type(one) for one in default}
     if float in kinds:
         kinds.add(int)
