@@ -53,7 +53,7 @@ def run(root: Path, *arguments: str) -> int:
     """The command on a repository, its output going under the repository too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reproduce, "ROOT", root)
-        patch.setattr(reproduce.explore, "recorded", lambda profile: [])
+        patch.setattr(reproduce.explore, "runs_there", lambda profile: [])
         return main(["reproduce", "--profile", "tiny", "--out", str(root), *arguments])
 
 
