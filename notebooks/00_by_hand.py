@@ -554,7 +554,8 @@ assert (gap < 4.5 * counted["standard error"]).all()
 # Words per pass are not yet speed. That takes three measured costs: **c**, the time of a draft pass
 # over that of a target pass; **v(n)**, the time of a target pass over n tokens over that of one
 # over 1; **o**, the loop's own time per block, in target passes. The speed-up is `block_efficiency`
-# / (gamma c + v(gamma + 1) + o).
+# / (gamma c + v(gamma + 1) + o). (On an accelerator v stays near 1 up to some number of tokens, its
+# **knee**.)
 
 # %%
 free = cost.break_even_cost(formula[2], 3)
