@@ -90,18 +90,23 @@ def is_sealed(facts: dict) -> bool:
     return facts.get("seal") == sealed(facts)["seal"]
 
 
+def make_folder(folder: Path, do: str = "choose another folder") -> None:
+    """Make a folder where there is none; RunError, with what to `do`, when it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(
+            f"cannot write {folder}: {error.strerror or error}; {do}"
+        ) from error
+
+
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """One process at a time works in `folder`, which is made if need be; others wait.
 
     RunError when it cannot be made.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(
-            f"cannot write {folder}: {error.strerror or error}; choose another folder"
-        ) from error
+    make_folder(folder)
     with FileLock(folder / ".lock"):
         yield
 

@@ -30,7 +30,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from data.corpus import ASSISTANT, END, USER, Document, documents
 from speclab.drafts.quantise import quantise
 from speclab.drafts.train import TrainConfig, optimise
-from speclab.files import RunError
+from speclab.files import RunError, make_folder
 
 VOCABULARY = 4096
 CALIBRATION_ROWS = 64
@@ -218,17 +218,6 @@ def _tokenizer(work: Path, docs: list[Document]) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast.from_pretrained(work / "tokenizer")
 
 
-def _check_places(*folders: Path) -> None:
-    """RunError, before hours of training, for a folder that cannot be made."""
-    for folder in folders:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(
-                f"cannot write {folder}: {error.strerror or error}; choose another folder"
-            ) from error
-
-
 def build_tiny_pair(
     data: Path, out: Path, work: Path, steps: int | None = None, seed: int = 0
 ) -> pd.DataFrame:
@@ -246,7 +235,8 @@ def build_tiny_pair(
     }
     config = configs["target"]
     docs = documents(data, seed)
-    _check_places(work, out)
+    for folder in (work, out):  # before hours of training
+        make_folder(folder)
     tokenizer = _tokenizer(work, docs)
     stream = Stream(encode(tokenizer, [d for d in docs if not d.held_out]), config)
     about = {"text": hashlib.sha256(stream.tokens.tobytes()).hexdigest()[:16]}

@@ -24,6 +24,7 @@ import pandas as pd
 
 from speclab import score, stats
 from speclab.analysis.published import AuthorRecords, read_author_records
+from speclab.files import make_folder
 from speclab.profiles import ROOT
 from speclab.prompts import DOMAINS
 from speclab.studies.paper_audit.growth import TREE, argmax_bounds
@@ -86,17 +87,12 @@ def fetch(
     """Fetch the files into a folder; returns their paths.
 
     A file that is there and right is kept, a started one goes on where it stopped. Nothing appears
-    under its own name before its git id is right. ValueError: `base` is no address. FetchError: no
-    network, not found, other bytes, a folder that cannot be made.
+    under its own name before its git id is right. ValueError: `base` is no address. RunError: a
+    folder that cannot be made. FetchError: no network, not found, other bytes.
     """
     out, base = Path(out), _folder_address(base)
     was_there = out.is_dir()
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FetchError(
-            f"cannot write {out}: {error.strerror or error}; choose another folder (--out)"
-        ) from None
+    make_folder(out, "choose another folder (--out)")
     try:
         for file in files:
             path, part = out / file.name, out / f".{file.name}.part"
