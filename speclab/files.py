@@ -96,14 +96,27 @@ def locked(folder: Path) -> Iterator[None]:
 
     RunError when it cannot be made.
     """
+    made_folder(folder)
+    with FileLock(folder / ".lock"):
+        yield
+
+
+def made_folder(folder: Path) -> None:
+    """Make a folder where it is not there. RunError when it cannot be made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(
-            f"cannot write {folder}: {error.strerror or error}; choose another folder"
-        ) from error
-    with FileLock(folder / ".lock"):
-        yield
+        raise cannot_write(folder, error) from error
+
+
+def cannot_write(
+    place: Path, error: OSError, kept: str = "Finished blocks are kept"
+) -> RunError:
+    """What to do where a file or folder cannot be written."""
+    return RunError(
+        f"cannot write {place}: {error.strerror or error}. {kept}; "
+        "free space or choose another folder (--out), then run again"
+    )
 
 
 def written(
@@ -121,10 +134,7 @@ def written(
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise RunError(
-            f"cannot write {path}: {error.strerror or error}. {kept}; "
-            "free space or choose another folder (--out), then run again"
-        ) from error
+        raise cannot_write(path, error, kept) from error
 
 
 def _table(
