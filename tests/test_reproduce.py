@@ -326,7 +326,7 @@ def test_what_a_default_names_counts(repository, monkeypatch):
     monkeypatch.setattr(reproduce, "ROOT", repository)
     monkeypatch.setattr(sources, "digest", lambda *given: asked.append(given[-1]))
     session, _ = reproduce.open_session("tiny", [], {}, {"gamma": 7}, repository)
-    reproduce.digest_of(session, notebook)
+    reproduce.digest_now(session, notebook)
     assert asked == [{"profile": "tiny", "gamma": 7, "place": ["mine.csv"]}]
 
 

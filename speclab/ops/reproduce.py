@@ -559,7 +559,7 @@ def _bring_up_to_date(
             names = list(running.values())
             notebook = schedule.next_of(waiting, names, after, at_once)
             if notebook:
-                current = digest_of(session, notebook)
+                current = digest_now(session, notebook)
                 stamp = previous(session, notebook.stem)
                 if not force and is_current(session, stamp, current):
                     lines.print(
@@ -591,7 +591,7 @@ def _threads(notebook: Path, at_once: int) -> int:
     return schedule.threads(alone, at_once)
 
 
-def digest_of(session: Session, notebook: Path) -> str:
+def digest_now(session: Session, notebook: Path) -> str:
     """The hash of all that a notebook's outcome depends on, as it is now."""
     values = session.values(notebook)
     return sources.digest(

@@ -16,19 +16,19 @@ from speclab.ops import plan, probe, sources
 
 # their numbers are times of this machine: nothing else runs beside them
 TIMED = ("08", "09", "10", "12")
-TOGETHER = 2  # notebooks at once, where nothing else is asked
+AT_ONCE = 2  # notebooks at once, where nothing else is asked
 # of a notebook beside its models: Python, the libraries, the tables of a run
 NOTEBOOK_BYTES = 1_000_000_000
 
 
 def places(asked: int | None) -> int:
-    """Notebooks that may run at once: `asked` (default: TOGETHER), and at most one a core.
+    """Notebooks that may run at once: `asked` (default: AT_ONCE), and at most one a core.
 
     ValueError for less than one.
     """
     if asked is not None and asked < 1:
         raise ValueError(f"--workers {asked}: allowed are whole numbers from 1")
-    return min(asked or TOGETHER, cores_of_this_process())
+    return min(asked or AT_ONCE, cores_of_this_process())
 
 
 def number_of(notebook: Path) -> str:

@@ -96,9 +96,9 @@ def _work(pipe: Connection, job: Callable[..., Any], arguments: tuple) -> None:
     # Ctrl-C reaches every process of the terminal: the first one decides, and stops the others
     signal.signal(signal.SIGINT, _ignore)
     signal.signal(signal.SIGTERM, _stop)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         result = job(*arguments, lambda text: pipe.send((SAID, text)))
         pipe.send((ENDED, result))
     except KeyboardInterrupt:
