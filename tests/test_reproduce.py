@@ -729,7 +729,7 @@ def test_one_worker_runs_one_after_another(tmp_path, roomy):
 def test_too_little_memory_for_two_is_said_and_one_runs(
     tmp_path, roomy, monkeypatch, capsys
 ):
-    memory = SimpleNamespace(available=2 * schedule.NOTEBOOK_BYTES)
+    memory = SimpleNamespace(available=schedule.NOTEBOOK_BYTES // 2)
     monkeypatch.setattr(schedule.psutil, "virtual_memory", lambda: memory)
     for name in ("02_a", "03_b", "04_c"):
         write_span(tmp_path, name, 0.5)

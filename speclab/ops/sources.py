@@ -274,19 +274,30 @@ def _model_places(root: Path, spec: Any) -> list[Path]:
 
 def _commits(root: Path, profile: Any) -> list[str]:
     """Commits of both models in the hub's cache; "" for one that lies elsewhere, or nowhere yet."""
-    from huggingface_hub import try_to_load_from_cache
-
     found = []
     for spec in (profile.target, profile.draft):
-        places = _model_places(root, spec)
-        here = any((place / "config.json").is_file() for place in places)
-        asked = None
-        if not here and spec.path.strip("/").count("/") == 1:
-            asked = try_to_load_from_cache(
-                spec.path, "config.json", revision=spec.revision
-            )
-        found.append(Path(asked).parent.name if isinstance(asked, str) else "")
+        cached = None if _configs(root, spec) else _cached_config(spec)
+        found.append(cached.parent.name if cached else "")
     return found
+
+
+def _configs(root: Path, spec: Any) -> list[Path]:
+    places = [place / "config.json" for place in _model_places(root, spec)]
+    return [path for path in places if path.is_file()]
+
+
+def _cached_config(spec: Any) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    if spec.path.strip("/").count("/") != 1:
+        return None
+    found = try_to_load_from_cache(spec.path, "config.json", revision=spec.revision)
+    return Path(found) if isinstance(found, str) else None
+
+
+def config_of(root: Path, spec: Any) -> Path | None:
+    """The config.json of a model on this machine; None where there is none. Nothing is fetched."""
+    return next(iter(_configs(root, spec)), None) or _cached_config(spec)
 
 
 # ---- what parameters name ------------------------------------------------------------------------
