@@ -451,6 +451,11 @@ def read_policy(
     help="Folder for build/ and figures/ (default: the repository).",
 )
 @option("--force", is_flag=True, help="Run also what is up to date.")
+@option(
+    "--workers",
+    type=int,
+    help="Notebooks at once, of those that measure no time (default: 2; at most one a core).",
+)
 def _reproduce(
     profile: str,
     notebooks: tuple,
@@ -458,11 +463,14 @@ def _reproduce(
     parameters: tuple,
     out: Path | None,
     force: bool,
+    workers: int | None,
 ) -> int:
     """Run the notebooks whose outcome may have changed, and write the report."""
     from speclab.ops import reproduce as runner
+    from speclab.ops import schedule
     from speclab.profiles import parse_overrides
 
+    at_once = schedule.places(workers)
     session, chosen = runner.open_session(
         profile,
         list(notebooks),
@@ -470,7 +478,7 @@ def _reproduce(
         parse_overrides(list(parameters), "--parameter"),
         out,
     )
-    return runner.run_all(session, chosen, force)
+    return runner.run_all(session, chosen, force, at_once)
 
 
 @verb("pair")

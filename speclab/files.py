@@ -100,6 +100,16 @@ def make_folder(folder: Path, do: str = "choose another folder") -> None:
         ) from error
 
 
+def cannot_write(
+    place: Path, error: OSError, kept: str = "Finished blocks are kept"
+) -> RunError:
+    """What to do where a file or folder cannot be written."""
+    return RunError(
+        f"cannot write {place}: {error.strerror or error}. {kept}; "
+        "free space or choose another folder (--out), then run again"
+    )
+
+
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """One process at a time works in `folder`, which is made if need be; others wait.
@@ -126,10 +136,7 @@ def written(
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise RunError(
-            f"cannot write {path}: {error.strerror or error}. {kept}; "
-            "free space or choose another folder (--out), then run again"
-        ) from error
+        raise cannot_write(path, error, kept) from error
 
 
 def _table(

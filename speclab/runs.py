@@ -3,13 +3,14 @@
 Notebooks ask for (profile, kind).
 """
 
+import contextlib
 import datetime
 import hashlib
 import json
 import platform
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property, partial
 from importlib.metadata import version
@@ -30,6 +31,8 @@ from speclab.files import (
     SCHEMAS,
     Damaged,
     RunError,
+    cannot_write,
+    make_folder,
     part_facts,
     part_file,
     sealed,
@@ -351,6 +354,7 @@ def record_run(
     texts: dict | None = None,
     engine: "Engine | None" = None,
     prompts: list[Prompt] | None = None,
+    wait: bool = False,
 ) -> Run:
     """Record a profile into a folder, block by block; goes on where an earlier call stopped and
     ends with the same bytes.
@@ -358,8 +362,9 @@ def record_run(
     pair: loaded already, for the default engine (this process). progress: wraps the iterator of
     blocks (default: a progress bar). texts: continuations by prompt_id, of an earlier run of the
     same target over the same prompts; None generates them. engine: who runs the blocks, see
-    speclab.ops.engines. prompts: the profile's, where they are read already. RunError: folder in
-    use, not writable, or holding another run. NonFiniteProbability: a model broke down.
+    speclab.ops.engines. prompts: the profile's, where they are read already. wait: for another
+    process that records into the folder, and take what it made. RunError: folder in use, not
+    writable, or holding another run. NonFiniteProbability: a model broke down.
     """
     import torch
 
@@ -372,7 +377,6 @@ def record_run(
     encoded = encode_prompts(
         tokenizer, prompts, profile.max_prompt_tokens, profile.template
     )
-    _same_run(folder, key, profile)
     cuts = [prompt.cut for prompt in encoded if prompt.cut]
     if cuts:
         print(
@@ -383,21 +387,44 @@ def record_run(
     size = profile.block_prompts
     blocks = tuple(tuple(encoded[i : i + size]) for i in range(0, len(encoded), size))
     job = Job(profile, blocks, texts, torch.get_num_threads())
-    try:
-        with FileLock(folder / ".lock", timeout=0):
-            parts = _record_parts(
-                job, folder, engine or partial(in_process, pair=pair), progress
-            )
-            rows, files = _assemble(folder, len(blocks))
-            manifest = _manifest(profile, key, prompts, cuts, parts, rows, files)
-            text = json.dumps(sealed(manifest), indent=1, default=str)
-            written(folder / "manifest.json", lambda path: path.write_text(text))
-    except Timeout:
-        raise RunError(
-            f"{folder} is being written by another run; wait for it or choose another folder "
-            "(--out)"
-        ) from None
+    was_there = (folder / "manifest.json").is_file()  # then it is damaged: to be mended
+    with _alone(folder, wait):
+        if wait and not was_there and (folder / "manifest.json").is_file():
+            return load_run(folder)  # another process has just finished it
+        _same_run(folder, key, profile)
+        parts = _record_parts(
+            job, folder, engine or partial(in_process, pair=pair), progress
+        )
+        rows, files = _assemble(folder, len(blocks))
+        manifest = _manifest(profile, key, prompts, cuts, parts, rows, files)
+        text = json.dumps(sealed(manifest), indent=1, default=str)
+        written(folder / "manifest.json", lambda path: path.write_text(text))
     return load_run(folder)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path, wait: bool) -> Iterator[None]:
+    """No other process records into the folder meanwhile. One that does is waited for, or else is a
+    RunError.
+    """
+    make_folder(folder, "choose another folder (--out)")
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        if not wait:
+            raise RunError(
+                f"{folder} is being written by another run; wait for it or choose another folder "
+                "(--out)"
+            ) from None
+        print(f"{folder.name} is being recorded: waiting for it", file=sys.stderr)
+        lock.acquire()
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _same_run(folder: Path, key: str, profile: Profile) -> None:
@@ -470,7 +497,9 @@ def load_or_record(
         traces.say_once(f"{misfit}: recording")
     same = kind in SAME_TEXT and _recorded(profile, SAME_TEXT[kind], prompts)
     texts = texts_of(same) if same else None
-    return record_run(asked, folder, texts=texts, engine=engine, prompts=prompts)
+    return record_run(
+        asked, folder, texts=texts, engine=engine, prompts=prompts, wait=True
+    )
 
 
 def _name(profile: str, kind: str, key: str) -> str:

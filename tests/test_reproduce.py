@@ -6,18 +6,21 @@ import hashlib
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import jupytext
 import nbformat
+import psutil
 import pytest
 
 from speclab.__main__ import main
-from speclab.ops import report, reproduce, sources
+from speclab.ops import report, reproduce, schedule, sources, workers
 from speclab.profiles import ROOT, load_profile, parse_overrides
 
 FIGURE = """
@@ -97,6 +100,7 @@ def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):
     ]
     out = capsys.readouterr().out.splitlines()
     assert len(out) == 3
+    out[:2] = sorted(out[:2])
     assert (
         out[0].startswith("01_good")
         and "1 figures" in out[0]
@@ -275,7 +279,7 @@ def test_what_an_environment_variable_points_at_counts(
     file.write_text("2")
     assert digest_of(kit, **changes) != before
     session = reproduce.Session(kit, kit, kit / "figures" / "tiny", None, {})
-    given = reproduce._environment(session, "kernel")[variable]
+    given = reproduce._environment(session, "kernel", 1)[variable]
     assert given == str(folder), "a notebook runs in another folder"
 
 
@@ -321,9 +325,8 @@ def test_what_a_default_names_counts(repository, monkeypatch):
     asked = []
     monkeypatch.setattr(reproduce, "ROOT", repository)
     monkeypatch.setattr(sources, "digest", lambda *given: asked.append(given[-1]))
-    monkeypatch.setattr(reproduce, "run_one", lambda *_: reproduce.Stamp("", "", 0, ""))
     session, _ = reproduce.open_session("tiny", [], {}, {"gamma": 7}, repository)
-    reproduce._brought_up_to_date(session, notebook, force=True)
+    reproduce.digest_now(session, notebook)
     assert asked == [{"profile": "tiny", "gamma": 7, "place": ["mine.csv"]}]
 
 
@@ -421,7 +424,8 @@ def test_a_notebook_without_its_models_is_no_failure_and_runs_when_they_are_ther
         (figures / name).write_bytes(content)
     for again in (False, True):
         assert run_with_weights(modelless) == 0
-        out = capsys.readouterr().out.splitlines()
+        *ended, said = capsys.readouterr().out.splitlines()
+        out = [*sorted(ended), said]
         words = "no weights yet; `make pair PROFILE=tiny` gets <them>"
         assert out[0].startswith("01_good")
         assert out[0].endswith(f"1 figures  needs the models: {words}")
@@ -439,7 +443,8 @@ def test_a_notebook_without_its_models_is_no_failure_and_runs_when_they_are_ther
     weights = modelless / "weights" / "target" / "model.safetensors"
     weights.write_bytes(b"weights")
     assert run_with_weights(modelless) == 0
-    out = capsys.readouterr().out.splitlines()
+    *ended, said = capsys.readouterr().out.splitlines()
+    out = [*sorted(ended), said]
     assert out[0].endswith("done") and "(1 up to date, 0 failed)" in out[2]
     assert ages(modelless)["02_also_good"] == first["02_also_good"]
     assert (figures / "01_plot.png").read_bytes() == b"not really a picture"
@@ -501,7 +506,7 @@ def test_a_figure_that_is_no_longer_written_goes(repository):
 def test_what_was_written_and_is_no_longer_so_is_not_up_to_date(
     tmp_path, monkeypatch, damaged, content
 ):
-    def written(session, notebook):
+    def written(session, notebook, progress):
         for end in ("ipynb", "html"):
             (session.build / f"01_good.{end}").write_text("a page")
         (session.figures / "01_facts.csv").write_text("a table")
@@ -513,7 +518,7 @@ def test_what_was_written_and_is_no_longer_so_is_not_up_to_date(
     session = reproduce.Session(tmp_path, build, figures, None, {})
     for folder in (build, figures):
         folder.mkdir(parents=True)
-    stamp = reproduce.run_one(session, tmp_path / "01_good.ipynb", "digest")
+    stamp = reproduce.run_one(session, tmp_path / "01_good.ipynb", "digest", None)
     assert reproduce.previous(session, "01_good") == stamp
     assert reproduce.is_current(session, stamp, "digest")
     (tmp_path / damaged).write_bytes(content)
@@ -663,55 +668,311 @@ def test_a_folder_that_cannot_be_written_is_an_error(repository, capsys):
     assert "build" in capsys.readouterr().err
 
 
-def test_interruption_says_what_is_done_and_goes_on_later(repository):
-    write(repository, "02_also_good", "import time\ntime.sleep(120)")
+# ---- two at a time -------------------------------------------------------------------------------
+
+SPAN = """
+import os, pathlib, time
+began = time.time()
+time.sleep({seconds})
+span = [began, time.time(), os.getpid(), int(os.environ["OMP_NUM_THREADS"])]
+pathlib.Path("{name}.span").write_text(" ".join(map(str, span)))
+"""
+
+
+def spans(root: Path) -> dict[str, tuple[float, float]]:
+    """When each notebook of SPAN began and ended."""
+    found = {}
+    for path in root.glob("*.span"):
+        began, ended = path.read_text().split()[:2]
+        found[path.stem] = float(began), float(ended)
+    return found
+
+
+def overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
+
+
+def write_span(root: Path, name: str, seconds: float, more: str = "") -> None:
+    write(root, name, SPAN.format(name=name, seconds=seconds) + more)
+
+
+@pytest.fixture
+def roomy(monkeypatch):
+    """A machine of four cores, whatever this one is."""
+    monkeypatch.setattr(schedule, "cores_of_this_process", lambda: 4)
+
+
+def test_two_run_at_a_time_and_those_that_measure_time_alone_after_them(
+    tmp_path, roomy
+):
+    for name in ("02_a", "03_b", "08_timed", "10_timed"):
+        write_span(tmp_path, name, 3 if name < "08" else 0.2)
+    write_span(tmp_path, "11_reader", 0.1, "needs = '08_table'")
+    assert run(tmp_path) == 0
+    found = spans(tmp_path)
+    assert len(found) == 5
+    assert overlap(found["02_a"], found["03_b"])
+    for timed in ("08_timed", "10_timed"):
+        assert not any(overlap(found[timed], found[n]) for n in found if n != timed)
+        assert found[timed][0] > max(found["02_a"][1], found["03_b"][1])
+    assert found["11_reader"][0] > found["08_timed"][1]
+
+
+def test_one_worker_runs_one_after_another(tmp_path, roomy):
+    for name in ("08_timed", "09_timed", "11_b"):
+        write_span(tmp_path, name, 0.1)
+    assert run(tmp_path, "--workers", "1") == 0
+    found = spans(tmp_path)
+    assert sorted(found, key=found.get) == ["08_timed", "09_timed", "11_b"]
+
+
+def test_too_little_memory_for_two_is_said_and_one_runs(
+    tmp_path, roomy, monkeypatch, capsys
+):
+    memory = SimpleNamespace(available=schedule.NOTEBOOK_BYTES // 2)
+    monkeypatch.setattr(schedule.psutil, "virtual_memory", lambda: memory)
+    for name in ("02_a", "03_b", "04_c"):
+        write_span(tmp_path, name, 0.5)
+    assert run(tmp_path) == 0
+    found = sorted(spans(tmp_path).values())
+    assert not any(map(overlap, found, found[1:]))
+    out = capsys.readouterr().out
+    assert out.count("one notebook at a time: 2 at once may take") == 1
+
+
+def test_one_that_fails_and_one_that_dies_leave_the_other_alone(
+    tmp_path, roomy, capsys
+):
+    write_span(tmp_path, "02_a", 3)
+    write(tmp_path, "03_bad", "assert False, 'so it is'")
+    kill = "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nimport time\n"
+    write(tmp_path, "04_killed", f"{kill}time.sleep(60)")
+    assert run(tmp_path) == 1
+    out = capsys.readouterr().out
+    assert "so it is" in out and "was ended by signal 9 (out of memory?)" in out
+    assert "3 notebooks (0 up to date, 2 failed)" in out and "02_a" in spans(tmp_path)
+    build = tmp_path / "build" / "tiny"
+    stamp = json.loads((build / "04_killed.json").read_text())
+    assert stamp["status"] == reproduce.FAILED
+    assert "signal 9" in (build / "index.html").read_text()
+    assert not list(build.glob(".*"))
+
+
+def test_an_error_of_the_runner_itself_stops_all(tmp_path, roomy, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(reproduce, "execute", full)
+    write_span(tmp_path, "02_a", 0)
+    assert run(tmp_path) == 2
+    assert "No space left on device" in capsys.readouterr().err
+
+
+def started(root: Path, *arguments: str) -> subprocess.Popen:
+    """`reproduce` on a repository, in a process of its own, as from a terminal."""
     script = (  # a job started in the background of a shell inherits an ignored SIGINT
         "import signal, sys, pathlib as p; signal.signal(signal.SIGINT, "
         "signal.default_int_handler); "
-        "from speclab.__main__ import main; from speclab.ops import reproduce; reproduce.ROOT = "
-        "p.Path(sys.argv[1]); "
-        "sys.exit(main(['reproduce', '--out', sys.argv[1]]))"
+        "from speclab.__main__ import main; from speclab.ops import reproduce, schedule; "
+        "schedule.cores_of_this_process = lambda: 4; "
+        "reproduce.ROOT = p.Path(sys.argv[1]); "
+        "sys.exit(main(['reproduce', '--out', *sys.argv[1:]]))"
     )
-    command, env = (
-        [sys.executable, "-c", script, str(repository)],
-        os.environ | {"PYTHONPATH": str(ROOT)},
+    return subprocess.Popen(
+        [sys.executable, "-c", script, str(root), *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        start_new_session=True,
     )
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=env
-    )
-    running = repository / "build" / "tiny" / ".02_also_good.running.ipynb"
-    deadline = time.monotonic() + 100
-    while not running.exists() and time.monotonic() < deadline:
+
+
+def wait_for(what, seconds: float = 100) -> None:
+    """Until `what()` is true."""
+    deadline = time.monotonic() + seconds
+    while not what() and time.monotonic() < deadline:
         time.sleep(0.1)
-    time.sleep(3)
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    assert what()
+
+
+def is_running(process_id: int) -> bool:
+    return (
+        psutil.pid_exists(process_id)
+        and psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE
+    )
+
+
+SLEEPS = """
+import os, pathlib, time
+pathlib.Path("{name}.pid").write_text(str(os.getpid()))
+time.sleep(120)
+"""
+
+
+def sleeping(root: Path, names: tuple[str, ...]) -> list[int]:
+    """Process ids of the kernels of notebooks of SLEEPS, once all of them sleep."""
+    files = [root / f"{name}.pid" for name in names]
+    wait_for(lambda: all(file.is_file() and file.read_text() for file in files))
+    return [int(file.read_text()) for file in files]
+
+
+@pytest.mark.parametrize("from_terminal", [False, True])
+def test_interruption_stops_both_says_what_is_done_and_goes_on_later(
+    repository, from_terminal
+):
+    names = ("02_also_good", "03_sleeps")
+    for name in names:
+        write(repository, name, SLEEPS.format(name=name))
+    process = started(repository)
+    kernels = sleeping(repository, names)
+    if from_terminal:  # Ctrl-C reaches every process of the group
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=100)
     assert process.returncode == 130
-    assert "Interrupted. Finished: 01_good. Left: 02_also_good." in out
-    assert not running.exists()
+    said = "Interrupted. Finished: 01_good. Left: 02_also_good, 03_sleeps. The same"
+    assert said in out
+    assert not any(map(is_running, kernels))
+    build = repository / "build" / "tiny"
+    assert not list(build.glob(".*"))
+    assert [path.stem for path in build.glob("*.json")] == ["01_good"]
     first = ages(repository)
-    write(repository, "02_also_good", "pass")
+    for name in names:
+        write(repository, name, "pass")
     assert run(repository) == 0
     assert ages(repository)["01_good"] == first["01_good"]
 
 
-def test_progress_bars_reach_a_terminal_only(monkeypatch):
-    class Terminal(list):
-        def write(self, text):
-            self.append(text)
+def test_kernels_end_when_the_runner_is_killed(tmp_path):
+    names = ("02_a", "03_b")
+    for name in names:
+        write(tmp_path, name, SLEEPS.format(name=name))
+    process = started(tmp_path)
+    kernels = sleeping(tmp_path, names)
+    process.kill()
+    wait_for(lambda: not any(map(is_running, kernels)))
+    process.communicate(timeout=100)
 
-        def isatty(self):
-            return True
 
+@pytest.mark.parametrize(
+    ("waiting", "running", "at_once", "expected"),
+    [
+        ("02 08", "", 2, "02"),
+        ("02 08", "01", 2, "02"),
+        ("02 08", "01 03", 2, None),
+        ("08 10", "01", 2, None),
+        ("02", "08", 2, None),
+        ("08 10", "", 2, "08"),
+        ("08 11", "", 2, "08"),
+        ("09 11", "", 2, "11"),
+        ("11", "08", 2, None),
+        ("08 11", "", 1, "08"),
+        ("", "01", 2, None),
+    ],
+)
+def test_which_runs_next(waiting, running, at_once, expected):
+    paths = {n: Path(f"{n}_x.ipynb") for n in (waiting + " " + running).split()}
+    after = {path: set() for path in paths.values()}
+    if "11" in paths:
+        after[paths["11"]] = {paths["08"]} if "08" in paths else set()
+    given = ([paths[n] for n in text.split()] for text in (waiting, running))
+    found = schedule.next_of(*given, after, at_once)
+    assert found == (paths[expected] if expected else None)
+
+
+def test_the_kits_notebooks_that_measure_time_are_named():
+    for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
+        code = sources.code_of(sources.cells_of(path))
+        own = ROOT / "speclab" / "studies"
+        study = [p for p in sources.followed(ROOT, code) if p.is_relative_to(own)]
+        mine = [p for p in study if path.stem.split("_", 1)[1] in p.as_posix()]
+        texts = [code, *(p.read_text() for p in mine)]
+        measures = any(
+            word in text
+            for text in texts
+            for word in ("timing.pass_times", "timing.decoded_speed", "speed_in_words")
+        )
+        assert measures == schedule.is_timed(path), path.stem
+
+
+def test_the_audit_waits_for_the_tables_that_it_reads():
+    paths = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+    after = schedule.waits_for(ROOT, paths)
+    found = {p.stem: {other.stem for other in after[p]} for p in paths if after[p]}
+    assert found == {"11_paper_audit": {"08_better_drafts", "10_wall_clock"}}
+
+
+@pytest.mark.parametrize("asked", ["0", "-1"])
+def test_fewer_workers_than_one_are_refused(repository, capsys, asked):
+    assert run(repository, "--workers", asked) == 2
+    assert "allowed are whole numbers from 1" in capsys.readouterr().err
+
+
+def test_workers_are_at_most_the_cores(monkeypatch):
+    monkeypatch.setattr(schedule, "cores_of_this_process", lambda: 4)
+    assert [schedule.places(asked) for asked in (None, 1, 3, 9)] == [2, 1, 3, 4]
+    assert schedule.threads(3, 2) == 2 and schedule.threads(1, 2) == 1
+
+
+def test_memory_counts_what_runs_already(monkeypatch):
+    said = []
+    needs = {"cpu": 10, "cuda:0": 5}
+    memory = SimpleNamespace(available=12)
+    monkeypatch.setattr(schedule, "pair_bytes", lambda *_: needs)
+    monkeypatch.setattr(schedule.psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(schedule, "taken_bytes", lambda ids: [8] * len(ids))
+    monkeypatch.setattr(schedule, "gpu_bytes", lambda: [10])
+    room = schedule.Room(None, said.append)
+    assert room.for_one_more([1]) and not said
+    monkeypatch.setattr(schedule, "gpu_bytes", lambda: [9])
+    assert not room.for_one_more([1])
+    assert "of cuda:0 memory" in said[0]
+    memory.available = 11
+    monkeypatch.setattr(schedule, "gpu_bytes", lambda: [10])
+    assert not room.for_one_more([1]) and len(said) == 1
+
+
+class Terminal(list):
+    """Standard error as a terminal."""
+
+    def write(self, text):
+        self.append(text)
+
+    def flush(self):
+        pass
+
+    def isatty(self):
+        return True
+
+
+def test_each_running_notebook_has_one_line_on_a_terminal_only(monkeypatch, capsys):
+    lines = workers.Lines()
+    lines.show("01_a", "cell 1 of 9")
+    assert capsys.readouterr().err == ""
     shown = Terminal()
     monkeypatch.setattr(sys, "stderr", shown)
-    relay = reproduce.Relay()
+    lines.show("02_b", "x" * 500)
+    width = shutil.get_terminal_size().columns
+    first, second = shown[-1].split("\n")
+    assert first == "01_a: cell 1 of 9" and len(second) < width
+    del shown[:]
+    lines.print("03_c done")
+    assert shown[0] == "\r\x1b[K\x1b[1A\x1b[K" and shown[1].startswith("01_a: cell")
+    lines.drop("01_a")
+    lines.drop("02_b")
+    assert lines.drawn == 0
+    assert capsys.readouterr().out == "03_c done\n"
+
+
+def test_progress_bars_are_told_in_their_last_state():
+    told = []
+    relay = workers.Relay(told.append)
     relay.write("a warning\n")
     relay.write("\r 10%|#\r 20%|##\n")
-    assert shown == ["\r\x1b[K 20%|##"]
-    monkeypatch.setattr(Terminal, "isatty", lambda self: False)
-    relay.write("\r 30%|###")
-    assert len(shown) == 1
+    relay.write("\r      \r")
+    assert told == ["20%|##"]
 
 
 def test_pictures_in_an_executed_notebook_are_the_sessions_own(tmp_path):

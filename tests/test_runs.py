@@ -1,12 +1,16 @@
 """Runs on disk: files and columns, resume to the same bytes, damaged parts, keys, bad input."""
 
 import json
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import seal_again
+from filelock import FileLock
 
 import speclab.runs as runs
 from speclab import record
@@ -215,14 +219,30 @@ def test_folders_that_cannot_be_used_say_so(
 
 
 def test_two_runs_on_one_folder_are_refused(profile, tmp_path, random_pair):
-    from filelock import FileLock
-
     (tmp_path / "run").mkdir()
     with (
         FileLock(tmp_path / "run" / ".lock"),
         pytest.raises(RunError, match="being written by another run"),
     ):
         record_run(profile, tmp_path / "run", random_pair)
+
+
+def test_a_second_process_waits_and_takes_what_the_first_made(
+    profile, tmp_path, random_pair, monkeypatch
+):
+    first = record_run(profile, tmp_path / "first", random_pair).folder
+    folder, waits = tmp_path / "run", threading.Event()
+    monkeypatch.setattr(runs, "print", lambda *_, **__: waits.set(), raising=False)
+    nothing = {"engine": lambda job, missing: pytest.fail("recorded twice")}
+    folder.mkdir()
+    with ThreadPoolExecutor(1) as second, FileLock(folder / ".lock"):
+        found = second.submit(record_run, profile, folder, wait=True, **nothing)
+        assert waits.wait(60)
+        for file in first.iterdir():
+            if file.is_file() and file.name != ".lock":
+                shutil.copy(file, folder)
+    assert found.result(60).folder == folder
+    assert contents(folder) == contents(first)
 
 
 def test_records_of_another_schema_are_refused(profile, tmp_path, random_pair):

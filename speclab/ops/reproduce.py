@@ -1,11 +1,13 @@
 """`make reproduce`: run the numbered notebooks headlessly, each only when something it depends on
 changed.
 
-A notebook runs in a kernel of this very interpreter, at the root of the repository, under a
-temporary name. When it is done it becomes build/<profile>/NN_name.ipynb with its HTML and a stamp
-NN_name.json; a notebook that failed is kept as NN_name.failed.ipynb. One that asks for models which
-are not there (most read recorded runs only) is no failure: its figures stay as they are. The stamp
-holds a hash of all that the notebook's outcome depends on (see `sources`).
+Notebooks that measure no time run two at a time, those that do alone after them (see `schedule`),
+each from a process of its own. A notebook runs in a kernel of this very interpreter, at the root of
+the repository, under a temporary name. When it is done it becomes build/<profile>/NN_name.ipynb
+with its HTML and a stamp NN_name.json; a notebook that failed is kept as NN_name.failed.ipynb. One
+that asks for models which are not there (most read recorded runs only) is no failure: its figures
+stay as they are. The stamp holds a hash of all that the notebook's outcome depends on (see
+`sources`).
 """
 
 import ast
@@ -18,7 +20,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,8 @@ from papermill.exceptions import PapermillExecutionError
 
 from speclab import files
 from speclab.notebook import check_enough_prompts, limit_threads
-from speclab.ops import explore, pair, report, sources
+from speclab.ops import explore, pair, report, schedule, sources
+from speclab.ops.workers import Died, Lines, Relay, Workers
 from speclab.profiles import ROOT, load_profile
 
 KERNEL = "speclab-reproduce"
@@ -111,7 +114,7 @@ def open_session(
     notebooks = chosen(ROOT, wanted)
     for notebook in notebooks:
         if said := sources.check_twin(notebook):
-            _print(said)
+            print(said, flush=True)
     _check_not_of_pair(changes)
     parameters = {"profile": name, **changes}
     if overrides:
@@ -283,24 +286,8 @@ def _checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
 # ---- one notebook --------------------------------------------------------------------------------
 
 
-class Relay:
-    """Passes the progress bars of a notebook (text with a carriage return) on to the terminal;
-    other text stays in the notebook.
-    """
-
-    def write(self, text: str) -> None:
-        """Write the last state of a progress bar over the current line."""
-        if "\r" in text and sys.stderr.isatty():
-            last = text.replace("\n", "").rsplit("\r", 1)[-1]
-            sys.stderr.write("\r\x1b[K" + last)
-
-    def flush(self) -> None:
-        """Show what was written."""
-        sys.stderr.flush()
-
-
 @contextlib.contextmanager
-def kernel(session: Session) -> Iterator[None]:
+def kernel(session: Session, threads: int) -> Iterator[None]:
     """A kernel specification for this interpreter in a temporary folder: whatever `python3` means
     to Jupyter here, it is not asked.
     """
@@ -312,19 +299,19 @@ def kernel(session: Session) -> Iterator[None]:
             "argv": [*launch, "-f", "{connection_file}"],
             "display_name": "speclab",
             "language": "python",
-            "env": _environment(session, folder),
+            "env": _environment(session, folder, threads),
         }
         (place / "kernel.json").write_text(json.dumps(specification))
         with _set({"JUPYTER_PATH": folder, "JUPYTER_RUNTIME_DIR": folder}):
             yield
 
 
-def _environment(session: Session, folder: str) -> dict[str, str]:
+def _environment(session: Session, folder: str, threads: int) -> dict[str, str]:
     places = [str(session.root), os.environ.get("PYTHONPATH", "")]
     named = {name: sources.folder_of(name) for name in sources.FOLDERS}
     return {name: str(folder) for name, folder in named.items() if folder} | {
         "PYTHONPATH": os.pathsep.join(filter(None, places)),
-        "OMP_NUM_THREADS": str(limit_threads()),
+        "OMP_NUM_THREADS": str(threads),
         "SPECLAB_OUT": str(session.figures.parents[1]),
         "IPYTHONDIR": folder,
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
@@ -346,17 +333,17 @@ def _set(variables: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def execute(session: Session, notebook: Path) -> tuple[str, str]:
+def execute(session: Session, notebook: Path, progress: Relay) -> tuple[str, str]:
     """Run one notebook and put its result in place; returns its status, and where and why it ended
     in one line ("" when it is done).
     """
     name = notebook.stem
-    running = session.build / f".{name}.running.ipynb"
+    running = _running(session, name)
     done, failed = (
         session.build / f"{name}.ipynb",
         session.build / f"{name}.failed.ipynb",
     )
-    shown = "{desc}: {bar:20} cell {n_fmt} of {total_fmt}, {elapsed}"
+    shown = "{bar:20} cell {n_fmt} of {total_fmt}, {elapsed}"
     try:
         papermill.execute_notebook(
             notebook,
@@ -365,12 +352,13 @@ def execute(session: Session, notebook: Path) -> tuple[str, str]:
             kernel_name=KERNEL,
             cwd=session.root,
             progress_bar={
-                "desc": name,
+                "file": progress,
                 "leave": False,
-                "disable": None,
+                "disable": not sys.stderr.isatty(),
                 "bar_format": shown,
+                "ascii": False,
             },
-            stderr_file=Relay(),
+            stderr_file=progress,
             start_timeout=300,
             coalesce_streams=True,
         )
@@ -378,8 +366,7 @@ def execute(session: Session, notebook: Path) -> tuple[str, str]:
         PapermillExecutionError,
         RuntimeError,
     ) as error:  # RuntimeError: the kernel died
-        for result in (done, done.with_suffix(".html"), failed):
-            result.unlink(missing_ok=True)
+        _remove_results(session, name)
         if getattr(error, "ename", "") == MODELS_MISSING:
             return NEEDS_MODELS, _message(error)
         running.replace(failed)
@@ -418,7 +405,32 @@ def _message(error: PapermillExecutionError) -> str:
     return (str(error.evalue).strip().splitlines() or ["no message"])[0]
 
 
-def run_one(session: Session, notebook: Path, current: str) -> Stamp:
+def _remove_results(session: Session, name: str) -> None:
+    """Of an earlier run, where this one failed."""
+    for end in (".ipynb", ".html", ".failed.ipynb"):
+        (session.build / f"{name}{end}").unlink(missing_ok=True)
+
+
+def _running(session: Session, name: str) -> Path:
+    """Where a notebook is written while it runs."""
+    return session.build / f".{name}.running.ipynb"
+
+
+def run_in_kernel(
+    session: Session,
+    notebook: Path,
+    current: str,
+    threads: int,
+    say: Callable[[str], None],
+) -> Stamp:
+    """`run_one` in a kernel of its own with so many threads, its progress told to `say`: what a
+    worker does.
+    """
+    with kernel(session, threads):
+        return run_one(session, notebook, current, Relay(say))
+
+
+def run_one(session: Session, notebook: Path, current: str, progress: Relay) -> Stamp:
     """Execute a notebook, find the figures and tables it wrote (NN_*), remove those only its last
     run wrote, and leave the stamp. Without its models: leave the figures as they were.
     """
@@ -429,7 +441,7 @@ def run_one(session: Session, notebook: Path, current: str) -> Stamp:
     (session.figures / f"{number}_captions.json").unlink(missing_ok=True)
     before = _ages(session.figures, number)
     start = time.monotonic()
-    status, error = execute(session, notebook)
+    status, error = execute(session, notebook, progress)
     seconds = time.monotonic() - start
     after = _ages(session.figures, number)
     written = sorted(file for file in after if after[file] != before.get(file))
@@ -440,9 +452,14 @@ def run_one(session: Session, notebook: Path, current: str) -> Stamp:
         _put_back(kept, [session.figures / file for file in written])
         written = sorted(path.name for path in kept)
     sums = _checksums(session.figures, written)
-    outcome = Stamp(name, status, seconds, current, sums, error)
+    return _stamped(session, Stamp(name, status, seconds, current, sums, error))
+
+
+def _stamped(session: Session, outcome: Stamp) -> Stamp:
+    """Leave the stamp of a notebook's run."""
     text = json.dumps(dataclasses.asdict(outcome), indent=1)
-    files.written(stamp, lambda path: path.write_text(text, encoding="utf-8"))
+    path = session.build / f"{outcome.name}.json"
+    files.written(path, lambda path: path.write_text(text, encoding="utf-8"))
     return outcome
 
 
@@ -463,32 +480,34 @@ def _ages(folder: Path, number: str) -> dict[str, int]:
 # ---- all of them ---------------------------------------------------------------------------------
 
 
-def _print(line: str) -> None:
-    if sys.stderr.isatty():  # a progress bar may stand on the line
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
-    print(line, flush=True)
+Ended = dict[Path, tuple[Stamp, bool]]  # how each ended, and whether it ran now
 
 
-def run_all(session: Session, notebooks: list[Path], force: bool = False) -> int:
+def run_all(
+    session: Session, notebooks: list[Path], force: bool = False, at_once: int = 1
+) -> int:
     """Run what is not up to date, a line each, and write the report; returns 0, 1 when a notebook
     failed, 130 when interrupted.
+
+    at_once: notebooks that run at a time, of those that measure no time (see `schedule`).
     """
-    start, ended = time.monotonic(), []
+    start = time.monotonic()
+    by_notebook: Ended = {}
     _get_models(session)
     session.build.mkdir(parents=True, exist_ok=True)
     session.figures.mkdir(parents=True, exist_ok=True)
     try:
-        with kernel(session):
-            for notebook in notebooks:
-                ended.append(_brought_up_to_date(session, notebook, force))
+        _bring_up_to_date(session, notebooks, force, at_once, by_notebook)
     except KeyboardInterrupt:
-        done = ", ".join(outcome.name for outcome, _ in ended) or "none"
-        left = ", ".join(path.stem for path in notebooks[len(ended) :])
-        _print(
-            f"Interrupted. Finished: {done}. Left: {left}. The same command goes on from here."
+        done = [path.stem for path in notebooks if path in by_notebook]
+        left = [path.stem for path in notebooks if path not in by_notebook]
+        print(
+            f"Interrupted. Finished: {', '.join(done) or 'none'}. Left: {', '.join(left)}. "
+            "The same command goes on from here.",
+            flush=True,
         )
         return 130
+    ended = [by_notebook[notebook] for notebook in notebooks]
     _explore(session, any(ran for _, ran in ended))
     page = report.write_index(
         session.build, session.figures, session.profile.name, all_stamps(session)
@@ -500,7 +519,7 @@ def run_all(session: Session, notebooks: list[Path], force: bool = False) -> int
     if missing:
         counts += f", {missing} without the models they need"
     spent = time.monotonic() - start
-    _print(
+    print(
         f"{len(ended)} notebooks ({counts}) in {spent:.0f} s. Figures "
         f"and tables: {os.path.relpath(session.figures)}/ · report: {os.path.relpath(page)}"
     )
@@ -514,7 +533,7 @@ def _get_models(session: Session) -> None:
     try:
         pair.make(session.profile)
     except files.RunError as error:
-        _print(str(error))
+        print(error, flush=True)
 
 
 def _explore(session: Session, ran: bool) -> None:
@@ -522,27 +541,72 @@ def _explore(session: Session, ran: bool) -> None:
     start = time.monotonic()
     done = explore.bring_up_to_date(session.profile, session.figures, ran)
     if done:
-        _print(f"{explore.NAME:<26} {time.monotonic() - start:7.1f} s  {done}")
+        print(f"{explore.NAME:<26} {time.monotonic() - start:7.1f} s  {done}")
 
 
-def _brought_up_to_date(
-    session: Session, notebook: Path, force: bool
-) -> tuple[Stamp, bool]:
-    """How a notebook ended, now or in its last run, and whether it ran now."""
-    stamp = previous(session, notebook.stem)
-    current = sources.digest(
-        session.root,
-        session.figures,
-        notebook,
-        session.profile,
-        session.values(notebook),
+def _bring_up_to_date(
+    session: Session, notebooks: list[Path], force: bool, at_once: int, ended: Ended
+) -> None:
+    """Run each notebook that is not up to date, as the schedule has it; `ended` is filled as they
+    end.
+    """
+    lines = Lines()
+    room = schedule.Room(session.profile, lines.print)
+    after = schedule.waits_for(session.root, notebooks) if at_once > 1 else {}
+    waiting, running = list(notebooks), {}
+    with Workers(lines) as workers:
+        while waiting or running:
+            names = list(running.values())
+            notebook = schedule.next_of(waiting, names, after, at_once)
+            if notebook:
+                current = digest_now(session, notebook)
+                stamp = previous(session, notebook.stem)
+                if not force and is_current(session, stamp, current):
+                    lines.print(
+                        stamp.line("up to date" if stamp.status == DONE else "")
+                    )
+                    waiting.remove(notebook)
+                    ended[notebook] = stamp, False
+                    continue
+                if not running or room.for_one_more(workers.process_ids):
+                    threads = _threads(notebook, at_once)
+                    job = (session, notebook, current, threads)
+                    workers.start(notebook.stem, run_in_kernel, *job)
+                    waiting.remove(notebook)
+                    running[notebook.stem] = notebook
+                    continue
+            name, found = workers.wait()
+            notebook = running.pop(name)
+            if isinstance(found, Died):
+                found = _left_by_the_dead(session, notebook, found)
+            lines.print(found.line())
+            ended[notebook] = found, True
+
+
+def _threads(notebook: Path, at_once: int) -> int:
+    """One that measures time has the cores for itself."""
+    alone = limit_threads()
+    if schedule.is_timed(notebook):
+        return alone
+    return schedule.threads(alone, at_once)
+
+
+def digest_now(session: Session, notebook: Path) -> str:
+    """The hash of all that a notebook's outcome depends on, as it is now."""
+    values = session.values(notebook)
+    return sources.digest(
+        session.root, session.figures, notebook, session.profile, values
     )
-    if not force and is_current(session, stamp, current):
-        _print(stamp.line("up to date" if stamp.status == DONE else ""))
-        return stamp, False
-    outcome = run_one(session, notebook, current)
-    _print(outcome.line())
-    return outcome, True
+
+
+def _left_by_the_dead(session: Session, notebook: Path, error: Died) -> Stamp:
+    """The stamp of a notebook whose process was ended from outside: it failed."""
+    name = notebook.stem
+    running = _running(session, name)
+    _remove_results(session, name)
+    if running.is_file():
+        running.replace(session.build / f"{name}.failed.ipynb")
+    return _stamped(session, Stamp(name, FAILED, 0.0, "", {}, str(error)))
 
 
 def all_stamps(session: Session) -> list[Stamp]:

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from functools import lru_cache
@@ -31,6 +32,7 @@ BUNDLED = {
 }  # prompts that come with the kit, by the name that a profile gives them
 MODELS, RECORDS = "SPECLAB_MODELS", "SPECLAB_AUTHOR_RECORDS"
 FOLDERS = (MODELS, MIRROR, PLACE, RECORDS)  # environment variables that name folders
+TABLE = re.compile(r"""["'](\d\d_[\w-]+)(?:\.csv)?["']""")
 OF_PAIR = ("profile", "overrides")  # parameters that the checked profile stands for
 
 
@@ -47,9 +49,7 @@ def digest(
     found = hashlib.sha256()
     cells = cells_of(notebook)
     own = {name: v for name, v in parameters.items() if name not in OF_PAIR}
-    code = "\n".join(text for kind, text in cells if kind == "code")
-    modules = followed(root, code)
-    texts = [code, *(path.read_text(encoding="utf-8") for path in modules)]
+    modules = followed(root, code_of(cells))
     found.update(json.dumps(cells).encode())
     for path in modules:
         found.update(f"{path.relative_to(root)}\0{_plain(path)}".encode())
@@ -62,7 +62,7 @@ def digest(
         found.update(_content(path))
     for text in _texts(own):
         found.update(_named_content(root, profile, text))
-    for path in named_tables(figures, notebook, texts):
+    for path in named_tables(figures, tables_read(root, notebook)):
         found.update(_content(path))
     facts = (profile, _commits(root, profile), sorted(own.items()))
     found.update(repr((*facts, sys.version_info[:2])).encode())
@@ -79,6 +79,11 @@ def cells_of(notebook: Path) -> list[tuple[str, str]]:
             "its .py"
         ) from None
     return [(cell.cell_type, cell.source) for cell in book.cells]
+
+
+def code_of(cells: list[tuple[str, str]]) -> str:
+    """The code of a notebook's cells."""
+    return "\n".join(text for kind, text in cells if kind == "code")
 
 
 def check_twin(notebook: Path) -> str:
@@ -120,8 +125,14 @@ def followed(root: Path, code: str) -> list[Path]:
         if path is None or path in seen or name.startswith(NOT_FOLLOWED):
             continue
         seen[path] = name
-        wanted |= imported(ast.parse(path.read_text(encoding="utf-8")))
+        wanted |= imported_by(path.read_text(encoding="utf-8"))
     return sorted(seen)
+
+
+@lru_cache(maxsize=256)
+def imported_by(text: str) -> frozenset[str]:
+    """`imported` of a module's text, which many notebooks follow."""
+    return frozenset(imported(ast.parse(text)))
 
 
 def imported(tree: ast.Module) -> set[str]:
@@ -263,19 +274,30 @@ def _model_places(root: Path, spec: Any) -> list[Path]:
 
 def _commits(root: Path, profile: Any) -> list[str]:
     """Commits of both models in the hub's cache; "" for one that lies elsewhere, or nowhere yet."""
-    from huggingface_hub import try_to_load_from_cache
-
     found = []
     for spec in (profile.target, profile.draft):
-        places = _model_places(root, spec)
-        here = any((place / "config.json").is_file() for place in places)
-        asked = None
-        if not here and spec.path.strip("/").count("/") == 1:
-            asked = try_to_load_from_cache(
-                spec.path, "config.json", revision=spec.revision
-            )
-        found.append(Path(asked).parent.name if isinstance(asked, str) else "")
+        cached = None if _configs(root, spec) else _cached_config(spec)
+        found.append(cached.parent.name if cached else "")
     return found
+
+
+def _configs(root: Path, spec: Any) -> list[Path]:
+    places = [place / "config.json" for place in _model_places(root, spec)]
+    return [path for path in places if path.is_file()]
+
+
+def _cached_config(spec: Any) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    if spec.path.strip("/").count("/") != 1:
+        return None
+    found = try_to_load_from_cache(spec.path, "config.json", revision=spec.revision)
+    return Path(found) if isinstance(found, str) else None
+
+
+def config_of(root: Path, spec: Any) -> Path | None:
+    """The config.json of a model on this machine; None where there is none. Nothing is fetched."""
+    return next(iter(_configs(root, spec)), None) or _cached_config(spec)
 
 
 # ---- what parameters name ------------------------------------------------------------------------
@@ -333,15 +355,21 @@ def models_missing(root: Path, profile: Any) -> bool:
     return False
 
 
-def named_tables(figures: Path, notebook: Path, texts: list[str]) -> list[Path]:
-    """Tables of other notebooks that this one, or a module of its, names."""
+def tables_read(root: Path, notebook: Path) -> set[str]:
+    """Names, without their ending, of other notebooks' tables that this one, or a module of its,
+    names (as "08_self-drafts" or "08_self-drafts.csv"), whether they are there or not.
+    """
+    code = code_of(cells_of(notebook))
+    modules = followed(root, code)
+    texts = [code, *(path.read_text(encoding="utf-8") for path in modules)]
+    found = {name for text in texts for name in TABLE.findall(text)}
     number = notebook.stem.split("_")[0]
-    others = [
-        path
-        for path in sorted(figures.glob("*.csv"))
-        if not path.name.startswith(f"{number}_")
-    ]
-    return [path for path in others if any(path.name in text for text in texts)]
+    return {name for name in found if not name.startswith(f"{number}_")}
+
+
+def named_tables(figures: Path, names: set[str]) -> list[Path]:
+    """Those of these tables that are in the folder `figures`."""
+    return [path for path in sorted(figures.glob("*.csv")) if path.stem in names]
 
 
 def _files(place: Path) -> list[Path]:
