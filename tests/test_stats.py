@@ -242,6 +242,23 @@ def test_correlation_of_every_resample_equals_scipys(method):
     np.testing.assert_allclose(ours, theirs, atol=1e-12)
 
 
+@pytest.mark.parametrize("digits", [(0, 0), (0, 9), (9, 0), (1, 9), (9, 9)])
+def test_ranks_with_few_and_with_many_ties(digits):
+    """Few values are counted by value, many by prompt; ties may be shared by prompts, or not."""
+    rng = np.random.default_rng(5)
+    frame = clustered(prompts=9, rows=11)
+    frame = pd.concat([frame, frame[-5:]])  # ties in a prompt, unequal lengths
+    one = (frame["x"] + rng.normal(size=len(frame))).round(digits[0]).to_numpy()
+    other = frame["x"].round(digits[1]).to_numpy()
+    prompts = stats.prompts_of(frame, 25, seed=1)
+    theirs = []
+    for weight in prompts.weights:
+        rows = np.repeat(np.arange(len(frame)), weight[prompts.rows].astype(int))
+        theirs.append(scipy_stats.spearmanr(one[rows], other[rows]).statistic)
+    ours = association._spearman(one, other, prompts)
+    np.testing.assert_allclose(ours, theirs, atol=1e-12)
+
+
 def test_correlation_interval_and_its_columns():
     frame = clustered(prompts=30, seed=4)
     frame["z"] = np.exp(frame["x"])
