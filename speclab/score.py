@@ -49,7 +49,7 @@ def domains_in(
     """Domains of `frame` in the project's order (others after); ValueError if one of `wanted` is
     absent.
     """
-    present = set(require(frame, ["domain"], "frame")["domain"])
+    present = set(require(frame, ["domain"], "frame")["domain"].unique())
     absent = [domain for domain in wanted or () if domain not in present]
     if absent:
         raise ValueError(

@@ -7,6 +7,7 @@ rows (`score.Estimator`) become per-prompt sums times a matrix of prompt weights
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -119,11 +120,19 @@ def prompts_of(
                 f"{name!r} has {size} prompts; an interval needs at least {MIN_PROMPTS}: "
                 f"record {MIN_PROMPTS - size} more"
             )
-        rng = np.random.default_rng([seed, number])
-        weights[1:, domain == number] = rng.multinomial(
-            size, np.full(size, 1 / size), size=n
-        )
+        weights[1:, domain == number] = _times_drawn(size, n, seed, number)
     return Prompts(rows, domain, domains, weights)
+
+
+@lru_cache(maxsize=32)  # a notebook asks hundreds of times for the same resamples
+def _times_drawn(size: int, n: int, seed: int, number: int) -> np.ndarray:
+    """How often each of `size` prompts is drawn in each of n resamples of the domain `number`,
+    int64 (n, size); to be read only.
+    """
+    rng = np.random.default_rng([seed, number])
+    drawn = rng.multinomial(size, np.full(size, 1 / size), size=n)
+    drawn.flags.writeable = False
+    return drawn
 
 
 def levels_of(n_prompts: int) -> np.ndarray:
@@ -152,7 +161,11 @@ def bounds_of(draws: np.ndarray, n_prompts: int | Sequence[int]) -> np.ndarray:
 
 def _quantiles(draws: np.ndarray, levels: Sequence[float]) -> np.ndarray:
     undefined = np.isnan(draws).mean(axis=0) > 0.05
-    bounds = np.nanquantile(np.where(undefined, 0.0, draws), levels, axis=0)
+    known = np.where(undefined, 0.0, draws)
+    bounds = np.quantile(known, levels, axis=0)
+    some_missing = np.isnan(known).any(axis=0)
+    if some_missing.any():  # nanquantile calls Python once a column: for these only
+        bounds[:, some_missing] = np.nanquantile(known[:, some_missing], levels, axis=0)
     return np.where(undefined, np.nan, bounds)
 
 

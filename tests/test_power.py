@@ -163,6 +163,14 @@ def test_false_alarms_are_as_rare_as_promised():
     assert found.by_test == 1.0, "and a large difference is always found"
 
 
+def test_the_test_has_no_part_in_the_interval():
+    first, second = levels("code", 60, 0.6, 3), levels("chat", 60, 0.0, 4)
+    asked = {"prompts": 12, "repeats": 15, "n": 99}
+    whole = power.simulated_power(first, second, MEAN, **asked)
+    alone = power.simulated_power(first, second, MEAN, **asked, resamples=1)
+    assert 0 < alone.by_test < 1 and alone.by_test == whole.by_test
+
+
 def test_every_pair_is_listed_with_the_values_that_are_given():
     frame = pd.concat([TWO, texts("math", [1, 2, 3, 4, 5])])
     own = power.every_pair(frame, MEAN, {"code": 2.0, "chat": 1.0, "math": 3.0})

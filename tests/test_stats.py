@@ -195,6 +195,34 @@ def test_same_seed_same_interval_and_weights_follow_prompts_not_rows():
     np.testing.assert_array_equal(nodes.weights, trace.weights)
 
 
+def test_resamples_are_drawn_once_and_are_the_drawn_ones():
+    frame = pd.concat(
+        [clustered(prompts=6, rows=2), clustered(prompts=7, rows=2, domain="math")]
+    )
+    first = stats.prompts_of(frame, 30, seed=2)
+    literal = [
+        np.random.default_rng([2, number]).multinomial(size, np.ones(size) / size, 30)
+        for number, size in enumerate((6, 7))
+    ]
+    np.testing.assert_array_equal(first.weights[1:], np.hstack(literal))
+    first.weights[:] = 0  # a caller's own
+    again = stats.prompts_of(frame, 30, seed=2)
+    np.testing.assert_array_equal(again.weights[1:], np.hstack(literal))
+
+
+def test_quantiles_are_those_of_nanquantile():
+    draws = np.random.default_rng(0).normal(size=(100, 3, 2))
+    holes = draws.copy()
+    holes[:4, 1, 0] = np.nan  # some resamples undefined, not too many
+    levels = stats.levels_of(12)
+    for one in (draws, holes, draws[:, 1, 0], holes[:, 1, 0]):
+        bounds = stats.bounds_of(one, 12)
+        np.testing.assert_array_equal(bounds, np.nanquantile(one, levels, axis=0))
+    holes[:6, 2, 1] = np.nan
+    assert np.isnan(stats.bounds_of(holes, 12)).sum() == 2
+    assert np.isnan(stats.bounds_of(holes[:, 2, 1], 12)).all()
+
+
 @pytest.mark.parametrize("method", ["spearman", "pearson"])
 def test_correlation_of_every_resample_equals_scipys(method):
     frame = clustered(prompts=8, rows=6)
@@ -211,6 +239,23 @@ def test_correlation_of_every_resample_equals_scipys(method):
         theirs.append(
             getattr(scipy_stats, method + "r")(part["x"].round(0), part["y"]).statistic
         )
+    np.testing.assert_allclose(ours, theirs, atol=1e-12)
+
+
+@pytest.mark.parametrize("digits", [(0, 0), (0, 9), (9, 0), (1, 9), (9, 9)])
+def test_ranks_with_few_and_with_many_ties(digits):
+    """Few values are counted by value, many by prompt; ties may be shared by prompts, or not."""
+    rng = np.random.default_rng(5)
+    frame = clustered(prompts=9, rows=11)
+    frame = pd.concat([frame, frame[-5:]])  # ties in a prompt, unequal lengths
+    one = (frame["x"] + rng.normal(size=len(frame))).round(digits[0]).to_numpy()
+    other = frame["x"].round(digits[1]).to_numpy()
+    prompts = stats.prompts_of(frame, 25, seed=1)
+    theirs = []
+    for weight in prompts.weights:
+        rows = np.repeat(np.arange(len(frame)), weight[prompts.rows].astype(int))
+        theirs.append(scipy_stats.spearmanr(one[rows], other[rows]).statistic)
+    ours = association._spearman(one, other, prompts)
     np.testing.assert_allclose(ours, theirs, atol=1e-12)
 
 

@@ -10,6 +10,7 @@ from speclab.score import column_of, divide, domains_in, require
 from speclab.stats import RESAMPLES, Interval, Prompts, prompts_of
 
 METHODS = ("spearman", "pearson")
+TIES_AT_ONCE = 1000  # memory
 
 
 def correlation(
@@ -87,20 +88,25 @@ def _pearson(x: np.ndarray, y: np.ndarray, prompts: Prompts) -> np.ndarray:
 def _spearman(x: np.ndarray, y: np.ndarray, prompts: Prompts) -> np.ndarray:
     """Correlations (1 + n,) of mid-ranks.
 
-    A row's rank in a resample is linear in the prompts' weights, so the moments of the ranks are
-    cubic forms in the weights: the rows are ranked once, against each prompt, and a resample costs
-    no pass over the rows.
+    A row's rank in a resample is linear in the prompts' weights, so the product of its ranks is a
+    cubic form in the weights: the rows are ranked once, against each prompt, and a resample costs
+    no pass over the rows. The spread of ranks follows from their ties alone.
     """
-    weights, size = prompts.weights, prompts.weights.shape[1]
-    x, y = (_count_below(values, prompts.rows, size) for values in (x, y))
-    centre = (
-        weights @ np.bincount(prompts.rows)
-    ) ** 3  # twice a mid-rank is, on average, the size of the resample
-    xx, yy, xy = (
-        _cubic(a, b, prompts.rows, weights) - centre
-        for a, b in ((x, x), (y, y), (x, y))
-    )
-    return divide(xy, np.sqrt(np.maximum(xx * yy, 0.0)))
+    rows, weights = prompts.rows, prompts.weights
+    size = weights.shape[1]
+    if len(np.unique(x)) < len(np.unique(y)):
+        x, y = y, x
+    below_x, below_y = (_count_below(values, rows, size) for values in (x, y))
+    _, first, level = np.unique(y, return_index=True, return_inverse=True)
+    if len(first) < size:  # few values: fewer tables by value than by prompt
+        prompt_of, rank_of = np.eye(size)[rows], below_y[first] @ weights.T
+        products = _cubic(prompt_of, below_x, level, rank_of, weights)
+    else:
+        products = _cubic(below_x, below_y, rows, weights.T, weights)
+    # twice a mid-rank is, on average, the size of the resample
+    centre = (weights @ np.bincount(rows)) ** 3
+    xx, yy = ((centre - _cubed_ties(one, rows, weights)) / 3 for one in (x, y))
+    return divide(products - centre, np.sqrt(np.maximum(xx * yy, 0.0)))
 
 
 def _count_below(values: np.ndarray, rows: np.ndarray, n_prompts: int) -> np.ndarray:
@@ -117,11 +123,40 @@ def _count_below(values: np.ndarray, rows: np.ndarray, n_prompts: int) -> np.nda
 
 
 def _cubic(
-    a: np.ndarray, b: np.ndarray, rows: np.ndarray, weights: np.ndarray
+    a: np.ndarray,
+    b: np.ndarray,
+    group: np.ndarray,
+    factors: np.ndarray,
+    weights: np.ndarray,
 ) -> np.ndarray:
-    """Sum over rows of w[row] (a @ w)(b @ w) for every set of weights: (n,)."""
-    tables = (a[rows == p].T @ b[rows == p] for p in range(weights.shape[1]))
+    """Sum over rows of factors[group of the row] (a @ w)(b @ w) for every set of weights w: (n,).
+
+    a, b (rows, prompts); group (rows,); factors (groups, n); weights (n, prompts).
+    """
+    tables = (a[group == g].T @ b[group == g] for g in range(len(factors)))
     return sum(
-        weight * ((weights @ table) * weights).sum(axis=1)
-        for weight, table in zip(weights.T, tables, strict=True)
+        factor * ((weights @ table) * weights).sum(axis=1)
+        for factor, table in zip(factors, tables, strict=True)
     )
+
+
+def _cubed_ties(
+    values: np.ndarray, rows: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """Sum over the distinct values of the cubed weight of the rows that hold it, for every set of
+    weights: (n,). Most values of a real number are met in one prompt alone.
+    """
+    size = weights.shape[1]
+    value = np.unique(values, return_inverse=True)[1]
+    met, count = np.unique(value * size + rows, return_counts=True)
+    value, prompt = np.divmod(met, size)
+    shared = np.bincount(value)[value] > 1
+    alone = np.bincount(prompt[~shared], count[~shared] ** 3.0, size)
+    cubes = (weights * weights * weights) @ alone
+    level = np.unique(value[shared], return_inverse=True)[1]
+    table = np.zeros((size, level.max(initial=-1) + 1))
+    table[prompt[shared], level] = count[shared]
+    for start in range(0, table.shape[1], TIES_AT_ONCE):
+        times = weights @ table[:, start : start + TIES_AT_ONCE]
+        cubes += (times * times * times).sum(axis=1)
+    return cubes

@@ -23,7 +23,7 @@ from scipy.stats import norm, trim_mean
 
 from speclab.analysis import significance
 from speclab.score import Estimator, column_of, divide, domains_in
-from speclab.stats import MIN_PROMPTS, STEP, Interval, prompts_of
+from speclab.stats import MIN_PROMPTS, RESAMPLES, STEP, Interval, prompts_of
 
 NEEDED = ["needed", "needed_low", "needed_high"]
 SPREAD = ["spread", "spread_low", "spread_high"]
@@ -297,11 +297,14 @@ def simulated_power(
     repeats: int = 200,
     n: int = 999,
     seed: int = 0,
+    resamples: int = RESAMPLES,
 ) -> Simulated:
     """`significance.differences` itself on `repeats` studies of `prompts` prompts a side, drawn
     with replacement from those of two frames: its power at their difference.
 
-    Twice the same frame has no difference: what is then found is a false alarm.
+    n: permutations of the test. resamples: of the interval, in which the test has no part; 1 where
+    only the test is asked for. Twice the same frame has no difference: what is then found is a
+    false alarm.
     """
     _check_prompts(prompts)
     sides = [
@@ -318,7 +321,10 @@ def simulated_power(
             estimator.name, lambda rows, drawn=drawn: drawn[rows.index], estimator.value
         )
         seed_of_test = int(rng.integers(2**31))
-        found.append(significance.differences(study, redrawn, n=n, seed=seed_of_test))
+        tested = significance.differences(
+            study, redrawn, n=n, seed=seed_of_test, resamples=resamples
+        )
+        found.append(tested)
     rows = pd.concat(found)
     left_out = rows["low"] * rows["high"] > 0
     return Simulated(float((rows["p_value"] < level).mean()), float(left_out.mean()))

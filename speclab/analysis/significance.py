@@ -28,9 +28,10 @@ def differences(
     domains: Sequence[str] | None = None,
     n: int = PERMUTATIONS,
     seed: int = 0,
+    resamples: int = RESAMPLES,
 ) -> pd.DataFrame:
-    """Every pair of domains: first, second, difference, low, high, p_value (prompts permuted
-    between the two), p_holm.
+    """Every pair of domains: first, second, difference, low, high (of `resamples`), p_value
+    (prompts permuted between the two, n times), p_holm.
 
     Holm's correction is over the pairs. ValueError if a domain that is asked for is missing.
     """
@@ -38,7 +39,7 @@ def differences(
     domains_in(frame, chosen)
     if len(chosen) < 2:
         raise ValueError(f"domains is {chosen}: a difference needs two")
-    prompts = prompts_of(frame, RESAMPLES, seed)
+    prompts = prompts_of(frame, resamples, seed)
     totals, value = scalar_totals(frame, estimator, prompts)
     resampled, rng, rows = (
         value(prompts.resampled(totals)),
