@@ -173,7 +173,7 @@ def score_tree(
     node's, int64 [N + 1], entry 0 unused.
     """
     trunk = len(context) - 1
-    rows = torch.tensor([[context[-1], *tokens[1:]]])
+    rows = torch.from_numpy(np.append(context[-1], tokens[1:]))[None]
     positions = visible = None
     if not tree.is_chain:
         positions = torch.from_numpy(trunk + tree.depth)

@@ -179,24 +179,20 @@ def _static(
     q = None
     if rng is not None:
         q = torch.zeros(tree.size + 1, text.draft.vocab, device=text.draft.device)
-    inner, run = np.flatnonzero(tree.width), []
-    for depth in range(tree.max_depth):
-        parents = inner[tree.depth[inner] == depth]
-        run += parents.tolist()
-        sees = tree.ancestors[np.ix_(parents, run[1:])]
-        logits = text.logits_after(tokens[parents], sees)
+    run = []
+    for depth, level in enumerate(tree.levels):
+        run += level.parents.tolist()
+        logits = text.logits_after(tokens[level.parents], level.sees)
         if stop and stop.stops(probabilities(logits[0], sampling)):
             tree = tree.upto(depth)
             break
-        widths = tree.width[parents]
         if q is None:
-            found = rank_key(logits).topk(int(widths.max())).indices.cpu().numpy()
+            widest = int(level.widths.max())
+            found = rank_key(logits).topk(widest).indices.cpu().numpy()
         else:
-            q[parents.tolist()] = rows = probabilities(logits, sampling)
-            found = _drawn(rows, widths, rng)
-        level = tree.level(depth + 1)
-        row = np.searchsorted(parents, tree.parent[level])
-        tokens[level] = found[row, tree.rank[level]]
+            q[level.parents.tolist()] = rows = probabilities(logits, sampling)
+            found = _drawn(rows, level.widths, rng)
+        tokens[level.children] = found[level.row, level.rank]
     kept = tree.size + 1
     return Proposal(tree, tokens[:kept], None if q is None else q[:kept], run)
 

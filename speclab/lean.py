@@ -19,7 +19,7 @@ from torch.nn.functional import (
     silu,
 )
 
-from speclab.model import KVCache, product
+from speclab.model import KVCache, Projection
 
 ROPES = (
     "default",
@@ -33,12 +33,11 @@ class Layer(NamedTuple):
     """Weights of one decoder layer; `qkv` and `gate_up` are fused along their outputs."""
 
     norm: Tensor
-    qkv: Tensor
-    qkv_bias: Tensor | None
-    out: Tensor
+    qkv: Projection
+    out: Projection
     mlp_norm: Tensor
-    gate_up: Tensor
-    down: Tensor
+    gate_up: Projection
+    down: Projection
 
 
 def knows(network: Any) -> bool:
@@ -62,33 +61,27 @@ def knows(network: Any) -> bool:
     return True
 
 
-def _fused(modules: list[torch.nn.Linear]) -> tuple[Tensor, Tensor | None]:
-    """Weights (and biases) of linear modules as one; the modules keep views of it."""
+def _fused(*modules: torch.nn.Linear) -> Projection:
+    """Linear modules as one projection; the modules keep views of its weights."""
     weight = torch.cat([m.weight.data for m in modules])
     for module, part in zip(
         modules, weight.split([m.out_features for m in modules]), strict=True
     ):
         module.weight.data = part
-    bias = (
-        torch.cat([m.bias.data for m in modules])
-        if modules[0].bias is not None
-        else None
-    )
-    return weight, bias
+    if modules[0].bias is None:
+        return Projection(weight)
+    return Projection(weight, torch.cat([m.bias.data for m in modules]))
 
 
 def _layer(layer: Any) -> Layer:
     attention, mlp = layer.self_attn, layer.mlp
-    qkv, bias = _fused([attention.q_proj, attention.k_proj, attention.v_proj])
-    gate_up, _ = _fused([mlp.gate_proj, mlp.up_proj])
     return Layer(
         norm=layer.input_layernorm.weight,
-        qkv=qkv,
-        qkv_bias=bias,
-        out=attention.o_proj.weight,
+        qkv=_fused(attention.q_proj, attention.k_proj, attention.v_proj),
+        out=Projection(attention.o_proj.weight),
         mlp_norm=layer.post_attention_layernorm.weight,
-        gate_up=gate_up,
-        down=mlp.down_proj.weight,
+        gate_up=_fused(mlp.gate_proj, mlp.up_proj),
+        down=Projection(mlp.down_proj.weight),
     )
 
 
@@ -139,13 +132,17 @@ class LeanBody:
             x = x + self._attend(
                 normed, layer, index, turn, attention_mask, past_key_values
             )
-            gate_up = product(self._norm(x, layer.mlp_norm), layer.gate_up)
+            gate_up = layer.gate_up(self._norm(x, layer.mlp_norm))
             gate, up = gate_up.chunk(2, -1)
-            x = x + product(silu(gate) * up, layer.down)
+            x = x + layer.down(silu(gate) * up)
         return SimpleNamespace(last_hidden_state=self._norm(x, self.norm))
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
-        return rms_norm(x, weight.shape, weight, self.eps)
+        if x.device.type != "cpu" or x.dtype != torch.float32:
+            return rms_norm(x, weight.shape, weight, self.eps)
+        # the same in half the time: on a CPU torch's own is made of more pieces
+        scale = x.square().mean(-1, keepdim=True).add_(self.eps).rsqrt_()
+        return x * scale * weight
 
     def _attend(
         self,
@@ -158,7 +155,7 @@ class LeanBody:
     ) -> Tensor:
         batch, n, _ = x.shape
         cos, sin = turn
-        heads = product(x, layer.qkv, layer.qkv_bias).view(batch, n, -1, self.head_dim)
+        heads = layer.qkv(x).view(batch, n, -1, self.head_dim)
         turned = self.heads + self.kv_heads  # queries and keys are turned together
         first, second = heads[:, :, :turned].chunk(2, -1)
         both = torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
@@ -167,4 +164,4 @@ class LeanBody:
         out = scaled_dot_product_attention(
             query, keys, values, attn_mask=mask, enable_gqa=self.heads != self.kv_heads
         )
-        return product(out.transpose(1, 2).reshape(batch, n, -1), layer.out)
+        return layer.out(out.transpose(1, 2).reshape(batch, n, -1))

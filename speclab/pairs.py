@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from speclab import trimmed
 from speclab.lean import LeanBody, knows
-from speclab.model import LanguageModel
+from speclab.model import LanguageModel, Projection
 from speclab.plain import read_json
 from speclab.profiles import ROOT, ModelSpec, Profile
 
@@ -115,7 +115,7 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
         body = LeanBody(network) if knows(network) else network.base_model
     model = LanguageModel(
         body=body,
-        head=head,
+        head=_frozen(head),
         vocab=head.out_features,
         dtype=dtype,
         device=device,
@@ -392,6 +392,15 @@ def _load_trimmed(folder: Path, dtype: torch.dtype) -> Any:
         said = " ".join(str(error).split()[:30])
         raise ValueError(f"{folder}: {said} …; fetch the model again, whole") from error
     return network.to(dtype)
+
+
+def _frozen(head: Any) -> Any:
+    """An output layer whose weights stay as they are, faster where the kit knows it."""
+    if isinstance(head, trimmed.TrimmedHead):
+        return trimmed.FrozenHead(head)
+    if type(head) is torch.nn.Linear:
+        return Projection(head.weight, head.bias)
+    return head
 
 
 def _no_cache(name: str, why: str) -> ValueError:

@@ -4,6 +4,7 @@ randomness always from outside.
 
 import hashlib
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -37,11 +38,16 @@ class Sampling:
         return self.temperature == 0
 
 
+@cache
+def _ties(vocab: int, device: torch.device) -> Tensor:
+    return TIE * torch.arange(vocab, dtype=torch.float64, device=device)
+
+
 def rank_key(logits: Tensor) -> Tensor:
     """Logits as float64 with ties broken by token id: every argmax, top-k and rank of the kit is
     taken from this. [..., vocab]
     """
-    return logits.double() - TIE * torch.arange(logits.shape[-1], device=logits.device)
+    return logits.double() - _ties(logits.shape[-1], logits.device)
 
 
 def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:

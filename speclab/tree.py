@@ -6,6 +6,7 @@ order, so a parent always comes before its children and a level is a slice.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,24 @@ def check_limit(name: str, value: int) -> int:
             f"{name}={value!r}: allowed are whole numbers from {low} to {high}"
         )
     return int(value)
+
+
+class Level(NamedTuple):
+    """The nodes of one depth that have children, in the order in which a draft runs them, and where
+    their children's tokens come from.
+
+    parents: int64 [k]; widths: of each, how many best tokens it needs; sees: bool [k, n], which of
+    the n nodes run so far, the root left out and themselves among them, each of them sees. children:
+    int64 [m], of all of them; row, rank: int64 [m], of each child, its parent's place in `parents`
+    and its own rank there.
+    """
+
+    parents: np.ndarray
+    widths: np.ndarray
+    sees: np.ndarray
+    children: np.ndarray
+    row: np.ndarray
+    rank: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +108,26 @@ class Tree:
         width = np.zeros(self.size + 1, dtype=np.int64)
         np.maximum.at(width, self.parent[1:], self.rank[1:] + 1)
         return width
+
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        """What a draft runs, level by level, down to the deepest nodes that have children."""
+        inner, run, found = np.flatnonzero(self.width), [], []
+        for depth in range(self.max_depth):
+            parents = inner[self.depth[inner] == depth]
+            run += parents.tolist()
+            children = self.level(depth + 1)
+            found.append(
+                Level(
+                    parents=parents,
+                    widths=self.width[parents],
+                    sees=self.ancestors[np.ix_(parents, run[1:])],
+                    children=children,
+                    row=np.searchsorted(parents, self.parent[children]),
+                    rank=self.rank[children],
+                )
+            )
+        return tuple(found)
 
     @cached_property
     def ancestors(self) -> np.ndarray:

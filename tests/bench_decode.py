@@ -16,12 +16,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import torch
+from torch.nn.functional import linear
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).parent)]
 if TYPE_CHECKING:
@@ -306,27 +308,30 @@ def heads(pair) -> dict[str, float]:
 
 
 SHAPES = ((960, 576), (3072, 576), (49152, 576))  # smollm's widest matrices, [out, in]
+ROWS = (1, 2, 3, 5, 9, 33, 256)
 
 
 def products() -> list[dict]:
-    """Milliseconds of `model.product` and of torch's `linear` on a few rows, medians of swapped
-    repeats over as many matrices as no cache holds: out, rows, product_ms, linear_ms.
+    """Milliseconds of `model.Projection` and of torch's `linear` on some rows, medians of swapped
+    repeats over as many matrices as no cache holds: out, rows, projection_ms, linear_ms.
     """
-    from torch.nn.functional import linear
+    from speclab.model import Projection
 
-    from speclab.model import FEW, product
-
-    ways, rows = {"product": product, "linear": linear}, []
+    rows = []
     for out, width in SHAPES:
         weights = [torch.randn(out, width) for _ in range(max(1, 40_000 // out))]
-        for count in range(1, FEW + 2):
+        ways = {
+            "projection": [Projection(weight) for weight in weights],
+            "linear": [partial(linear, weight=weight) for weight in weights],
+        }
+        for count in ROWS:
             x = torch.randn(1, count, width)
             times: dict[str, list[float]] = {name: [] for name in ways}
             for _ in range(7):
-                for name, way in ways.items():
+                for name, products_of in ways.items():
                     began = time.perf_counter()
-                    for weight in weights:
-                        way(x, weight)
+                    for product in products_of:
+                        product(x)
                     spent = time.perf_counter() - began
                     times[name].append(1e3 * spent / len(weights))
             medians = {f"{name}_ms": float(np.median(times[name])) for name in ways}
@@ -357,7 +362,7 @@ def cases(folder: Path) -> Iterator[Case]:
 
 def main() -> dict[str, dict]:
     """All pairs: under `decoder` their summaries as rows, by pair, under `heads` what a trimmed
-    head saves, and under `products` what the product of few rows does.
+    head saves, and under `products` what the kit's projection does.
     """
     from speclab.notebook import quiet
     from speclab.prompts import encode_prompts, load_prompts

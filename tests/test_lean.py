@@ -77,7 +77,7 @@ def test_the_network_keeps_working_and_shares_its_memory():
     q = model.model.layers[0].self_attn.q_proj.weight
     assert (
         q.untyped_storage().data_ptr()
-        == body.layers[0].qkv.untyped_storage().data_ptr()
+        == body.layers[0].qkv.weight.untyped_storage().data_ptr()
     )
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from speclab.model import KVCache, over_trunk, product
+from speclab.model import KVCache, Projection, over_trunk
 from speclab.tree import Tree
 
 
@@ -122,21 +122,49 @@ def test_any_packed_tree_scores_as_its_paths_do(random_pair, tree, trunk, data):
         torch.testing.assert_close(packed[node], alone, atol=1e-4, rtol=1e-4)
 
 
+@given(trees())
+def test_levels_tell_what_a_draft_runs(tree):
+    """Against the definition, node by node."""
+    run = [node for level in tree.levels for node in level.parents]
+    assert run == [node for node in range(tree.size + 1) if len(tree.children(node))]
+    before = []
+    for depth, level in enumerate(tree.levels):
+        before += [node for node in level.parents if node]
+        for place, parent in enumerate(level.parents):
+            assert tree.depth[parent] == depth
+            assert level.widths[place] == tree.rank[tree.children(parent)].max() + 1
+            for column, node in enumerate(before):
+                assert level.sees[place, column] == tree.ancestors[parent, node]
+        assert level.sees.shape == (len(level.parents), len(before))
+        for child, row, rank in zip(level.children, level.row, level.rank, strict=True):
+            assert level.parents[row] == tree.parent[child] and rank == tree.rank[child]
+    made = [child for level in tree.levels for child in level.children]
+    assert made == list(range(1, tree.size + 1))
+
+
 @pytest.mark.parametrize("out", [5, 40])
 @pytest.mark.parametrize(
-    "shape", [(1, 1), (2, 1), (1, 2), (1, 6), (3, 2), (1, 7), (2, 9)]
+    "shape", [(1, 1), (2, 1), (1, 2), (1, 6), (3, 2), (1, 32), (1, 33), (2, 40), (7,)]
 )
-def test_a_product_of_few_tokens_equals_torchs(shape, out):
+def test_a_projection_equals_torchs_for_any_number_of_tokens(shape, out):
     torch.manual_seed(0)
     weight, bias = torch.randn(out, 16), torch.randn(out)
+    plain, biased = Projection(weight), Projection(weight, bias)
+    assert plain.out_features == out
     for x in (torch.randn(*shape, 16), torch.randn(16, *shape).movedim(0, -1)):
         expected = torch.nn.functional.linear(x.double(), weight.double())
-        found = product(x, weight)
+        found = plain(x)
         assert found.shape == (*shape, out)
         torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=0)
-        torch.testing.assert_close(product(x, weight, bias), found + bias)
+        torch.testing.assert_close(biased(x), found + bias, atol=1e-5, rtol=0)
 
 
-def test_a_product_in_half_precision_is_torchs_own():
+def test_a_projection_in_half_precision_is_torchs_own():
     x, weight = torch.randn(1, 2, 16).bfloat16(), torch.randn(40, 16).bfloat16()
-    assert torch.equal(product(x, weight), torch.nn.functional.linear(x, weight))
+    assert torch.equal(Projection(weight)(x), torch.nn.functional.linear(x, weight))
+
+
+def test_a_projection_is_torchs_own_where_onednn_is_not_there(monkeypatch):
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    x, weight = torch.randn(1, 5, 16), torch.randn(40, 16)
+    assert torch.equal(Projection(weight)(x), torch.nn.functional.linear(x, weight))
