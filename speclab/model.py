@@ -87,8 +87,8 @@ class KVCache:
 
 
 def _laid_out(weight: Tensor) -> Tensor | None:
-    """A copy of a float32 weight on a CPU, laid out as oneDNN multiplies it fastest; None where that
-    library is not there. (torch has it for compiled models, hence the underscores.)
+    """A copy of a float32 weight on a CPU, laid out as oneDNN multiplies it fastest; None where
+    that library is not there. (torch has it for compiled models, hence the underscores.)
     """
     library = torch.ops.mkldnn
     known = torch.backends.mkldnn.is_available() and hasattr(
@@ -105,9 +105,9 @@ class Projection:
     they are; on a CPU several times as fast for the few tokens of a decoding step.
 
     There a copy of the weights is kept in oneDNN's layout, for three rows and more. One or two rows
-    go through MKL as `weight @ x.T`, two columns at least: one alone takes it longer (measured: `make
-    bench`). oneDNN prepares itself for each new number of rows: many are filled up to a multiple of
-    STEP.
+    go through MKL as `weight @ x.T`, two columns at least: one alone takes it longer (measured:
+    `make bench`). oneDNN prepares itself for each new number of rows: many are filled up to a
+    multiple of STEP.
     """
 
     STEP = 32

@@ -36,9 +36,9 @@ class Level(NamedTuple):
     their children's tokens come from.
 
     parents: int64 [k]; widths: of each, how many best tokens it needs; sees: bool [k, n], which of
-    the n nodes run so far, the root left out and themselves among them, each of them sees. children:
-    int64 [m], of all of them; row, rank: int64 [m], of each child, its parent's place in `parents`
-    and its own rank there.
+    the n nodes run so far, the root left out and themselves among them, each of them sees.
+    children: int64 [m], of all of them; row, rank: int64 [m], of each child, its parent's place in
+    `parents` and its own rank there.
     """
 
     parents: np.ndarray
