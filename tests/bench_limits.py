@@ -1,0 +1,273 @@
+"""The limits half of `make bench`: where the time of a decoding block and of a recorded prompt goes,
+and which share of what this machine's own products and copies allow recorder and decoder reach.
+
+Limits are measured in the same run, before and after what is held against them: floating-point
+operations a second of a square product in float32, bytes a second of a copy (read and written).
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import torch
+
+if TYPE_CHECKING:
+    from speclab.pairs import Pair
+    from speclab.prompts import EncodedPrompt
+
+SQUARE, COPIED = 1024, 1 << 26  # side of the square product; numbers that are copied
+PASS_TOKENS, CONTEXT = (1, 5), 128  # of the target passes held against the copies
+
+
+# ---- what the machine can do ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Operations a second of a square product, bytes a second of a copy."""
+
+    operations: float
+    bytes: float
+
+
+def _seconds(work: Callable[[], Any], repeats: int) -> float:
+    work()
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return median(times)
+
+
+def limits(repeats: int = 9) -> Limits:
+    """What this machine does now, medians."""
+    square = torch.ones(SQUARE, SQUARE)
+    source = torch.ones(COPIED)
+    copy = torch.empty_like(source)
+    product_s = _seconds(lambda: square @ square, 3 * repeats)
+    copy_s = _seconds(lambda: copy.copy_(source), repeats)
+    return Limits(2 * SQUARE**3 / product_s, 2 * source.nbytes / copy_s)
+
+
+def _mean(before: Limits, after: Limits) -> Limits:
+    return Limits(
+        (before.operations + after.operations) / 2, (before.bytes + after.bytes) / 2
+    )
+
+
+# ---- what is done --------------------------------------------------------------------------------
+
+
+@dataclass
+class Counted:
+    """Work of the projections that ran: operations, and bytes of the weights they read."""
+
+    operations: int = 0
+    bytes: int = 0
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[Counted]:
+    """Counts what the kit's projections do in a block; attention is not counted."""
+    from speclab.model import Projection
+
+    found, plain = Counted(), Projection.__call__
+
+    def call(self: Projection, x: torch.Tensor) -> torch.Tensor:
+        rows = x.numel() // x.shape[-1]
+        found.operations += 2 * rows * self.weight.numel()
+        found.bytes += self.weight.nbytes
+        return plain(self, x)
+
+    Projection.__call__ = call
+    try:
+        yield found
+    finally:
+        Projection.__call__ = plain
+
+
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "mkldnn::_linear_pointwise")
+ATTENTION = ("aten::_scaled_dot_product_flash_attention_for_cpu",)
+
+
+def shares(work: Callable[[], Any]) -> dict[str, float]:
+    """Shares of the time of `work`: products, attention, torch's other operators, and what lies
+    between them (Python). By torch's profiler, which adds to the last two.
+    """
+    from torch.profiler import ProfilerActivity, profile
+
+    work()
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        began = time.perf_counter()
+        work()
+        spent = 1e6 * (time.perf_counter() - began)
+    times = {"products": 0.0, "attention": 0.0, "other operators": 0.0}
+    for event in seen.key_averages():
+        kind = "other operators"
+        if event.key in PRODUCTS:
+            kind = "products"
+        elif event.key in ATTENTION:
+            kind = "attention"
+        times[kind] += event.self_cpu_time_total
+    times["between operators"] = max(0.0, spent - sum(times.values()))
+    return {kind: value / spent for kind, value in times.items()}
+
+
+# ---- held against each other ---------------------------------------------------------------------
+
+
+def recorder_share(pair: "Pair", prompts: "list[EncodedPrompt]", new: int) -> dict:
+    """The recorder over given texts of `new` tokens: the share of the limit of operations that its
+    products reach, and where its time goes.
+    """
+    from speclab.record import generate, record_prompt
+    from speclab.sampling import Sampling
+    from speclab.tree import static_tree
+
+    texts = generate(pair.target, prompts, new, frozenset(), Sampling(), 0)
+    tree = static_tree(3, 2, 8)
+
+    def work() -> None:
+        for prompt, text in zip(prompts, texts, strict=True):
+            record_prompt(pair, prompt, text, tree, Sampling())
+
+    with counted() as done:
+        work()
+    before = limits()
+    spent = _seconds(work, 3)
+    limit = _mean(before, limits())
+    reached = done.operations / spent
+    return {
+        "what": "recorder",
+        "tokens": new,
+        "reached": reached / 1e9,
+        "limit": limit.operations / 1e9,
+        "unit": "GFLOP/s",
+        "share": reached / limit.operations,
+        **shares(work),
+    }
+
+
+def pass_shares(pair: "Pair") -> list[dict]:
+    """Target passes over one and over five tokens: the share of the limit of copies at which their
+    weights are read, and where their time goes.
+    """
+    model, rows = pair.target, []
+    for tokens in PASS_TOKENS:
+        ids = torch.arange(5, 5 + CONTEXT)[None]
+        cache = model.cache(CONTEXT + max(PASS_TOKENS))
+        model.forward(ids, cache)
+
+        def work(cache: Any = cache, ids: torch.Tensor = ids[:, :tokens]) -> None:
+            model.logits(model.forward(ids, cache))
+            cache.crop(CONTEXT)
+
+        with counted() as done:
+            work()
+        before = limits()
+        spent = _seconds(work, 31)
+        limit = _mean(before, limits())
+        reached = done.bytes / spent
+        rows.append(
+            {
+                "what": "target pass",
+                "tokens": tokens,
+                "reached": reached / 1e9,
+                "limit": limit.bytes / 1e9,
+                "unit": "GB/s",
+                "share": reached / limit.bytes,
+                **shares(work),
+            }
+        )
+    return rows
+
+
+# ---- the loop ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Watch:
+    """Seconds by name, of calls that are watched; a call within another counts for itself only."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    _inner: list[float] = field(default_factory=list)
+
+    def watched(self, name: str, call: Callable) -> Callable:
+        """The call, timed."""
+
+        def timed(*given: Any, **named: Any) -> Any:
+            self._inner.append(0.0)
+            began = time.perf_counter()
+            try:
+                return call(*given, **named)
+            finally:
+                spent = time.perf_counter() - began
+                own = spent - self._inner.pop()
+                self.seconds[name] = self.seconds.get(name, 0.0) + own
+                if self._inner:
+                    self._inner[-1] += spent
+
+        return timed
+
+
+@contextlib.contextmanager
+def _replaced(places: list[tuple[Any, str, Callable]]) -> Iterator[None]:
+    before = [(place, name, getattr(place, name)) for place, name, _ in places]
+    for place, name, call in places:
+        setattr(place, name, call)
+    try:
+        yield
+    finally:
+        for place, name, call in before:
+            setattr(place, name, call)
+
+
+def loop_table(
+    pair: "Pair", prompts: "list[EncodedPrompt]", shape: str, new: int
+) -> pd.DataFrame:
+    """Where the time of a block goes: part, ms a block, and in target passes over one token."""
+    from speclab import decode as loop
+    from speclab.analysis.timing import costs_of, pass_times
+    from speclab.draft import parse_shape
+    from speclab.model import KVCache
+    from speclab.sampling import Sampling
+
+    watch = Watch()
+    places = [
+        (pair.target, "forward", watch.watched("target pass", pair.target.forward)),
+        (pair.target, "logits", watch.watched("target pass", pair.target.logits)),
+        (pair.draft, "forward", watch.watched("draft passes", pair.draft.forward)),
+        (pair.draft, "logits", watch.watched("draft passes", pair.draft.logits)),
+        (loop, "propose", watch.watched("drafting, without its passes", loop.propose)),
+        (loop, "score_tree", watch.watched("verification", loop.score_tree)),
+        (loop, "_verdict", watch.watched("verification", loop._verdict)),
+        (KVCache, "keep", watch.watched("cache rolled back", KVCache.keep)),
+    ]
+    drafted = parse_shape(shape)
+
+    def decoded(prompt: "EncodedPrompt") -> tuple[int, float]:
+        caches = loop.prefill(pair, prompt.ids, new + drafted.room)
+        watch.seconds.clear()
+        began = time.perf_counter()
+        given = pair, prompt.ids, "greedy", drafted, Sampling(), new, None, caches
+        blocks = sum(1 for _ in loop.decode(*given))
+        return blocks, time.perf_counter() - began
+
+    found, count, whole = {}, 0, 0.0
+    with _replaced(places):
+        decoded(prompts[0])
+        for prompt in prompts:
+            blocks, spent = decoded(prompt)
+            count, whole = count + blocks, whole + spent
+            for name, seconds in watch.seconds.items():
+                found[name] = found.get(name, 0.0) + seconds
+    found["the loop between them"] = whole - sum(found.values())
+    one = costs_of(pass_times(pair, sizes=(1,), repeats=15)).target_ms
+    table = pd.DataFrame({"part": list(found), "ms": list(found.values())})
+    table["ms"] *= 1e3 / count
+    return table.assign(target_passes=table["ms"] / one)
