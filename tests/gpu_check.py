@@ -43,11 +43,11 @@ CHECKS = {
 @dataclass(frozen=True)
 class Asked:
     """What a check is asked to do: where (`auto`: the first CUDA device, else the CPU), in which
-    number formats (with a comma between), and how much; None: what suits the device.
+    number formats, and how much; None: what suits the device.
     """
 
     device: str = "auto"
-    formats: str | None = None
+    formats: tuple[str, ...] | None = None
     prompts: int | None = None
     literal_tokens: int | None = None
     tokens: int | None = None
@@ -57,10 +57,10 @@ class Asked:
         fast = device != "cpu"
         return Asked(
             device,
-            self.formats or ",".join(formats),
+            self.formats or tuple(formats),
             self.prompts or (2 if fast else 1),
             self.literal_tokens or (24 if fast else 2),
-            self.tokens or (64 if fast else 24),
+            self.tokens or (64 if fast else 12),
         )
 
 
@@ -71,9 +71,8 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--device", default="auto", help="cuda:0, cuda:1, …, cpu; auto: the first GPU")
     add("--only", nargs="+", choices=CHECKS, metavar="CHECK", help=", ".join(CHECKS))
     add("--out", type=Path, default=ROOT / "build" / "gpu-check.json", help="a .json")
-    add(
-        "--formats", help="as float32,float16; else all that the device has in hardware"
-    )
+    names = ("float32", "float16", "bfloat16")
+    add("--formats", nargs="+", choices=names, help="else all that the device has")
     for name, what in (
         ("prompts", "prompts a domain"),
         ("tokens", "new tokens of a text"),
@@ -94,8 +93,9 @@ def in_child(name: str, asked: Asked) -> dict:
         result = Path(folder) / "result.json"
         command = [sys.executable, __file__, "--child", name, "--out", str(result)]
         for option, value in asdict(asked).items():
+            values = value if isinstance(value, tuple) else (value,)
             if value is not None:
-                command += [f"--{option.replace('_', '-')}", str(value)]
+                command += [f"--{option.replace('_', '-')}", *map(str, values)]
         code, output = _ended(command)
         if result.is_file():
             return json.loads(result.read_text(encoding="utf-8"))
@@ -154,7 +154,7 @@ def child(asked: argparse.Namespace) -> None:
     import gpu_checks
 
     numbers = asked.prompts, asked.literal_tokens, asked.tokens
-    formats = tuple((asked.formats or "").split(","))
+    formats = tuple(asked.formats or ())
     settings = gpu_checks.Settings(asked.device, formats, *numbers)
     found = gpu_checks.judged(asked.child, settings)
     write(asked.out, json.dumps(found))
@@ -237,7 +237,8 @@ def main(
         child(given)
         return 0
     numbers = given.prompts, given.literal_tokens, given.tokens
-    asked = Asked(given.device, given.formats, *numbers)
+    formats = tuple(given.formats) if given.formats else None
+    asked = Asked(given.device, formats, *numbers)
     results: dict = {
         "machine": {"said": "", "facts": {}},
         "checks": [],

@@ -92,15 +92,13 @@ def worst(statuses: list[str]) -> str:
 
 
 def number_formats(device: str) -> list[str]:
-    """float32, float16, and bfloat16 where a GPU has it in hardware (of those that follow NVIDIA's
-    Volta and Turing, and all of AMD's).
-    """
-    formats = ["float32", "float16"]
-    # torch.cuda.is_bf16_supported would ask the current device
+    """float32, float16, and bfloat16 but on GPUs that emulate it (NVIDIA's before Ampere)."""
+    formats = ["float32", "float16", "bfloat16"]
     if device == "cpu" or torch.version.hip:
-        return [*formats, "bfloat16"]
+        return formats
+    # torch.cuda.is_bf16_supported would ask the current device
     native = torch.cuda.get_device_properties(device).major >= 8
-    return [*formats, "bfloat16"] if native else formats
+    return formats if native else formats[:2]
 
 
 def tiny_profile(**overrides: Any) -> Profile:
@@ -336,8 +334,10 @@ def gptq(settings: Settings) -> Outcome:
     pair = load_pair(profile)
     found = against_literal(pair, settings)
     facts = {"pair": pair.facts} | found.facts()
+    # its scales are float16, and kernels round to them whatever the number format
+    status = found.status(torch.float16)
     said = f"kernel {pair.target.kernel}, {pair.target.dtype}: {found.said()}"
-    return Outcome(found.status(pair.target.dtype), said, facts)
+    return Outcome(status, said, facts)
 
 
 # ---- processes and memory ------------------------------------------------------------------------
@@ -351,14 +351,15 @@ def _meet(barrier: Any) -> None:
 
 
 def _record_part(job: Job, device: str, index: int) -> tuple[list[Recorded], dict]:
-    """A block recorded in a process of its own, both processes at the same time."""
+    """A block recorded in a process of its own, both processes at the same time; and when."""
     worker = Worker(job, device)
     worker.record(index)  # loads the pair
     _TOGETHER[0].wait(120)
     began = time.time()
     done = worker.record(index)
-    facts = {"process": os.getpid(), "began": began, "ended": time.time()}
-    return done.recorded, facts | done.facts["peak_bytes"]
+    times = {"began": began, "ended": time.time()}
+    facts = {"pid": os.getpid(), "peak_bytes": done.facts["peak_bytes"]}
+    return done.recorded, facts | times
 
 
 def processes(settings: Settings) -> Outcome:

@@ -21,17 +21,9 @@ from speclab.record import Recorded
 TREE = (3, 2, 8)  # depth, branches, budget: the paper's
 PLACES = ("position", "node", "parent", "depth", "rank", "best_path")
 NUMBERS = ("draft_prob", "target_prob", "draft_entropy", "target_entropy")
-# what rounding explains, by number format: of a margin in logits, and of a recorded number
-ROUNDING = {
-    torch.float32: 1e-3,
-    torch.float16: 0.25,
-    torch.bfloat16: 2.0,
-}
-NUMBER_GAP = {
-    torch.float32: 1e-4,
-    torch.float16: 0.1,
-    torch.bfloat16: 0.5,
-}
+# what rounding explains, by number format: of a margin (logits), a probability, an entropy (nats).
+# Seen on the tiny pair on a CPU: 6e-6, 0.01 and 0.08; a wrong mask gives 1.4 and more in each
+ROUNDING = {torch.float32: 1e-4, torch.float16: 0.06, torch.bfloat16: 0.5}
 
 
 @dataclass(frozen=True)
@@ -72,7 +64,7 @@ class Compared:
         it does not, or a number is further off than it explains.
         """
         # a comparison with a NaN is False: that too has failed
-        if not (self.margin <= ROUNDING[dtype] and self.gap <= NUMBER_GAP[dtype]):
+        if not (self.margin <= ROUNDING[dtype] and self.gap <= ROUNDING[dtype]):
             return "failed"
         return "reported" if self.differences else "passed"
 
