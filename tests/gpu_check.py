@@ -267,5 +267,10 @@ def main(
     return int(any(one["status"] == "failed" for one in results["checks"]))
 
 
+def _stop(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)  # as by Ctrl-C: no check is left running
     sys.exit(main())
