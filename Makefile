@@ -24,7 +24,7 @@ READY := check-python
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env reproduce test test-full bench bench-shapes pair tiny-pair router author-records doctor lab notebooks picture readme lint clean clean-all check-python
+.PHONY: help env reproduce test test-full bench bench-shapes gpu-check pair tiny-pair router author-records doctor lab notebooks picture readme lint clean clean-all check-python
 
 help: ## list the targets
 	@echo "make TARGET [PROFILE=$(PROFILE)] [VENV=folder, or VENV= for the active environment] [PYTHON=$(PYTHON)]"
@@ -51,6 +51,9 @@ bench: $(READY) ## speed and memory of the recorder against the literal procedur
 
 bench-shapes: $(READY) ## seconds and memory of recording at the paper's model shapes, random weights
 	@"$(PY)" -m tests.bench_shapes $(ARGS)
+
+gpu-check: $(READY) ## what a CUDA device makes of it: equality, memory, time (VENV= on a machine with torch and transformers alone); ARGS="--device cuda:1 --only text"
+	@"$(PY)" tests/gpu_check.py $(ARGS)
 
 doctor: $(READY) ## what this machine lacks for PROFILE: packages, GPUs, kernels, memory, models, minutes
 	@"$(PY)" -m speclab doctor --profile "$(PROFILE)" $(ARGS)

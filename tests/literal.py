@@ -9,7 +9,9 @@ import torch
 
 
 def full_logits(model, rows: list[list[int]]) -> torch.Tensor:
-    """Logits of every position of full contexts of one length, float32 [rows, length, vocab]."""
+    """Logits of every position of full contexts of one length, float32 [rows, length, vocab], on
+    the CPU.
+    """
     tokens = torch.tensor(rows, device=model.device)
     if model.network is not None:
         with torch.inference_mode():
@@ -17,9 +19,10 @@ def full_logits(model, rows: list[list[int]]) -> torch.Tensor:
                 model.network(input_ids=tokens, use_cache=False)
                 .logits[..., : model.vocab]
                 .float()
+                .cpu()
             )
     return torch.cat(
-        [model.logits(model.forward(row[None], model.cache())) for row in tokens]
+        [model.logits(model.forward(row[None], model.cache())).cpu() for row in tokens]
     )
 
 

@@ -19,14 +19,12 @@ from tqdm import tqdm
 
 from speclab.decode import Decoded, decode_prompt
 from speclab.draft import Shape
-from speclab.files import written
 from speclab.packing import LOGIT_BYTES
 from speclab.pairs import Pair, free_bytes
 from speclab.plain import parse_json, read_json
 from speclab.profiles import Profile
 from speclab.prompts import EncodedPrompt, Prompt, encode_prompts, prompts_digest
 from speclab.record import generate
-from speclab.runs import pair_digests
 from speclab.sampling import Sampling
 
 ANEW = "choose another --out, or --force to write it anew"
@@ -51,6 +49,8 @@ def settings_of(
 
     drafted: the shape as it was asked for, or what a policy file holds.
     """
+    from speclab.runs import pair_digests  # pandas: plain_difference does without
+
     models = {}
     for name, weights in pair_digests(profile).items():
         spec = asdict(getattr(profile, name))
@@ -163,6 +163,8 @@ def _opened(out: Path, settings: dict, there: list[bytes]) -> Iterator[BinaryIO]
     """The result, open behind the lines that stay; a new one is emptied before its settings are
     written, so that no old line ever stands under new settings.
     """
+    from speclab.files import written
+
     with out.open("r+b" if there else "wb") as result:
         result.truncate(result.seek(sum(len(line) + 1 for line in there)))
         if not there:

@@ -21,7 +21,6 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from speclab.notebook import cores_of_this_process, limit_threads, quiet
-from speclab.ops.pair import source_of
 from speclab.ops.plan import Speed, held
 from speclab.plain import read_json
 from speclab.profiles import ROOT, ModelSpec, Profile
@@ -146,6 +145,7 @@ def _cached(spec: ModelSpec) -> Path | None:
 
 def find_model(spec: ModelSpec) -> Found:
     """Where `pairs.model_folder` would find a model without downloading it, and its config.json."""
+    from speclab.ops.pair import source_of  # pandas: measured_speed does without
     from speclab.pairs import MEND, check_folder, local_folder
 
     folder = local_folder(spec)
