@@ -137,6 +137,10 @@ class Profile:
     traces: str | None = Field(
         None, min_length=1, description="a folder of traces is needed"
     )
+    # kinds of run that every machine records itself, though a trace is shipped
+    recorded: tuple = Field(
+        (), description="write a list, as recorded=[greedy,sampled]"
+    )
     # parameters of single notebooks that `make reproduce` sets for this pair, by their names
     notebooks: dict[str, dict] = Field(
         default_factory=dict,

@@ -40,7 +40,7 @@ from speclab.files import (
     write_part,
     written,
 )
-from speclab.plain import read_json
+from speclab.plain import brief, read_json
 from speclab.profiles import ROOT, ModelSpec, Profile
 from speclab.prompts import Prompt, encode_prompts, load_prompts, prompts_digest
 
@@ -80,6 +80,7 @@ NOT_IN_KEY = (
     "max_packed_tokens",
     "position_bin",
     "traces",
+    "recorded",
     "notebooks",
 )
 LIBRARIES = (
@@ -514,14 +515,25 @@ def recorded_run(profile: Profile, kind: str) -> Run | None:
     return _recorded(profile, kind, profile_prompts(profile))
 
 
+def check_kinds(profile: Profile) -> None:
+    """A ValueError where the profile names kinds of run that there are not."""
+    wrong = [kind for kind in profile.recorded if kind not in KINDS]
+    if wrong:
+        raise ValueError(
+            f"recorded={list(profile.recorded)}: {brief(wrong[0])} is no kind of run; allowed are "
+            f"{', '.join(KINDS)}"
+        )
+
+
 def _recorded(profile: Profile, kind: str, prompts: list[Prompt]) -> Run | None:
     """A finished run or a trace of this key, whatever kind it was recorded as; None without."""
+    check_kinds(profile)
     key = run_key(of_kind(profile, kind), prompts)
     for name in (kind, *KINDS):
         folder = RUNS / _name(profile.name, name, key)
         if (folder / "manifest.json").is_file():
             return whole_run(folder)
-    folder = traces.find(traces.shipped(profile), key, kind)
+    folder = traces.shipped_as(profile, key, kind)
     if folder is None:
         return None
     run = load_run(folder)
@@ -533,6 +545,8 @@ def _recorded(profile: Profile, kind: str, prompts: list[Prompt]) -> Run | None:
 
 def _misfit(asked: Profile, kind: str, prompts: list[Prompt]) -> str:
     """What the shipped trace of this kind has otherwise than asked; "" where none is shipped."""
+    if traces.records(asked, kind):
+        return ""
     shipped = traces.shipped(asked)
     if not shipped and asked.traces:
         return f"no trace in {asked.traces}, which {asked.name} names"

@@ -114,6 +114,18 @@ def shipped(profile: Profile) -> list[Path]:
     return found
 
 
+def records(profile: Profile, kind: str) -> bool:
+    """Whether a machine records this kind of run itself, also where a trace is shipped. What
+    SPECLAB_TRACES names is read all the same.
+    """
+    return kind in profile.recorded and not os.environ.get(PLACE)
+
+
+def shipped_as(profile: Profile, key: str, kind: str) -> Path | None:
+    """The shipped trace that is read as a profile's run of this key and kind; None without."""
+    return None if records(profile, kind) else find(shipped(profile), key, kind)
+
+
 def _traces_in(place: Path) -> list[Path]:
     if (place / "manifest.json").is_file():
         return [place]
@@ -191,7 +203,11 @@ def pack(run: "Run", out: Path, kind: str, licence: str | None = None) -> Path:
     try:
         shutil.rmtree(half, ignore_errors=True)
         files = {f"{name}.parquet": _packed(run, name, half) for name in SCHEMAS}
-        profile = {k: v for k, v in manifest["profile"].items() if k != "traces"}
+        profile = {
+            k: v
+            for k, v in manifest["profile"].items()
+            if k not in ("traces", "recorded")
+        }
         added = {"profile": profile, "kind": kind, "licence": text, "files": files}
         whole = manifest | added
         sizes = {name: (half / name).stat().st_size for name in files}

@@ -1,5 +1,5 @@
-"""The limits half of `make bench`: where the time of a decoding block and of a recorded prompt goes,
-and which share of what this machine's own products and copies allow recorder and decoder reach.
+"""The limits half of `make bench`: where the time of a decoding block and of a recorded prompt
+goes, and which share of what this machine's products and copies allow both reach.
 
 Limits are measured in the same run, before and after what is held against them: floating-point
 operations a second of a square product in float32, bytes a second of a copy (read and written).

@@ -512,19 +512,17 @@ def test_broken_prompts_and_too_many_are_found(tmp_path, monkeypatch):
 
 
 def test_runs_are_looked_for_where_they_are_read(tmp_path, monkeypatch):
-    """smollm's traces are read with and without its weights; tiny's where they are named."""
+    """smollm's traces are read with and without its weights; tiny records two kinds itself."""
     monkeypatch.setattr("speclab.runs.RUNS", tmp_path / "none")
     monkeypatch.delenv("SPECLAB_TRACES", raising=False)
     prompts, _ = machine._prompts(SMOLLM)
     assert set(machine._runs(SMOLLM, prompts).values()) == {"shipped"}
-    assert set(machine._runs(TINY, prompts).values()) == {""}
+    found = machine._runs(TINY, prompts)
+    assert {kind for kind, where in found.items() if not where} == {"greedy", "sampled"}
     traces = shutil.copytree(ROOT / "data" / "traces" / "tiny", tmp_path / "traces")
     monkeypatch.setenv("SPECLAB_TRACES", str(traces))
     found = machine._runs(TINY, prompts)
-    assert {kind for kind, where in found.items() if not where} == {
-        "chain",
-        "chat-template",
-    }
+    assert set(found.values()) == {"shipped"}
     with (traces / "sampled" / "nodes.parquet").open("ab") as spoiled:
         spoiled.write(b"x")
     shutil.copytree(

@@ -199,7 +199,7 @@ def test_folders_that_cannot_be_used_say_so(
 ):
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with pytest.raises(RunError, match="cannot write .*Finished blocks are kept"):
+    with pytest.raises(RunError, match="cannot write .*choose another folder"):
         record_run(profile, blocked / "run", random_pair)
     record_run(profile, tmp_path / "run", random_pair)
     with pytest.raises(RunError, match="other settings"):

@@ -398,3 +398,31 @@ def test_a_bad_folder_is_named_in_one_line_and_kept(clone, name, damage, words):
     assert words in said and "\n" not in said and "remove" in said
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert load_or_record(PROFILE, "sampled"), "the others are read"
+
+
+# ---- kinds that every machine records ------------------------------------------------------------
+
+
+def test_a_kind_that_is_recorded_here_is_not_read_from_its_trace(
+    clone, monkeypatch, capsys
+):
+    (clone / "weights").rename(clone / "pair/target/model.safetensors")
+    own = PROFILE.replace(recorded=("sampled",))
+    assert load_or_record(own, "greedy").folder == clone / "traces" / "greedy"
+    assert runs.recorded_run(own, "sampled") is None
+    fresh = load_or_record(own, "sampled")
+    assert fresh.folder.parent == clone / "data" / "runs"
+    shipped = load_run(clone / "traces" / "sampled")
+    pd.testing.assert_frame_equal(fresh.trace, shipped.trace)
+    said = capsys.readouterr().err
+    assert "another run" not in said
+    monkeypatch.setenv("SPECLAB_TRACES", str(clone / "traces"))
+    shutil.rmtree(clone / "data")
+    assert load_or_record(own, "sampled").folder == clone / "traces" / "sampled"
+
+
+def test_a_kind_that_there_is_not_is_named(kit):
+    with pytest.raises(
+        ValueError, match="'gredy' is no kind of run; allowed are greedy, s"
+    ):
+        runs.recorded_run(PROFILE.replace(recorded=("gredy",)), "greedy")

@@ -306,7 +306,7 @@ def _run(profile: Profile, kind: str, prompts: list[Prompt]) -> str:
     for manifest in runs.RUNS.glob(own):
         runs.load_run(manifest.parent)
         return "recorded"
-    folder = traces.find(traces.shipped(profile), key, kind)
+    folder = traces.shipped_as(profile, key, kind)
     if folder is None:
         return ""
     runs.load_run(folder)

@@ -59,9 +59,9 @@ def of_pairs(profile: Profile, beside: Iterable[str] = ()) -> dict[str, PairRuns
 def _as_shipped(profile: Profile) -> Profile:
     """The profile with the traces that the kit ships of it, also where it records its own."""
     shipped = f"data/traces/{profile.name}"
-    if profile.traces or not (ROOT / shipped).is_dir():
-        return profile
-    return profile.replace(traces=shipped)
+    if not profile.traces and (ROOT / shipped).is_dir():
+        profile = profile.replace(traces=shipped)
+    return profile.replace(recorded=())
 
 
 def smallest_domains(pairs: Mapping[str, PairRuns]) -> dict[str, int]:
