@@ -2,6 +2,7 @@
 tiny pair.
 """
 
+import gc
 import json
 import os
 import sys
@@ -13,12 +14,32 @@ from hypothesis import settings
 
 from speclab.files import sealed, sha256_of
 
-# a green run stays green: new examples are looked for at home; a busy machine is no failure
-settings.register_profile("ci", derandomize=True, deadline=None)
-settings.register_profile("home", deadline=None)
-settings.load_profile("ci" if os.environ.get("CI") else "home")
 sys.path.insert(0, str(Path(__file__).parent))
 ROOT = Path(__file__).resolve().parents[1]
+# those with tests that take long: begun first, so that no worker is left with one at the end
+LONGEST = ("end_to_end", "engines", "jupyterlab", "reproduce", "faults", "decode")
+
+
+def pytest_configure(config):
+    """How many examples hypothesis makes: fewer where the slow tests are left out.
+
+    A green run stays green: new examples are looked for at home; a busy machine is no failure.
+    """
+    count = 30 if config.option.markexpr == "not slow" else 100
+    settings.register_profile("kit", deadline=None, max_examples=count)
+    settings.register_profile("ci", settings.get_profile("kit"), derandomize=True)
+    settings.load_profile("ci" if os.environ.get("CI") else "kit")
+
+
+def pytest_collection_finish():
+    """What is imported by now stays: the collector of garbage need not look through it again."""
+    gc.freeze()
+
+
+def pytest_collection_modifyitems(items):
+    """The longest files first, the others in their order."""
+    places = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
 @pytest.fixture(scope="session", autouse=True)

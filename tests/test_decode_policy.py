@@ -31,8 +31,11 @@ def test_drafting_nothing_is_plain_greedy_decoding():
         assert found.draft_passes == 0 and found.target_passes == len(found.token_ids)
 
 
+# 600 draws see half of the words drawn from the draft (0.2 of total variation) in 999 of 1,000
+# studies
+@pytest.mark.parametrize("draws", [600, pytest.param(2000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rule", [rule for rule in LOSSLESS if rule != "greedy"])
-def test_drafting_nothing_samples_the_target(rule):
+def test_drafting_nothing_samples_the_target(rule, draws):
     import torch
     from scipy.stats import chisquare
 
@@ -55,13 +58,12 @@ def test_drafting_nothing_samples_the_target(rule):
                 pair, ids, rule, PLAIN, Sampling(1.0), 3, np.random.default_rng(seed)
             )
         ).tokens[0]
-        for seed in range(2000)
+        for seed in range(draws)
     ]
-    assert (
-        chisquare(np.bincount(first, minlength=len(p)), 2000 * p / p.sum()).pvalue
-        > 1e-3
-    )
-    assert pair.draft.passes == 2000, "the prefill's, one each"
+    counts, p = np.bincount(first, minlength=len(p)), p / p.sum()
+    assert chisquare(counts, draws * p).pvalue > 1e-3
+    assert chisquare(counts, draws * np.roll(p, 1)).pvalue < 1e-3, "it can fail"
+    assert pair.draft.passes == draws, "the prefill's, one each"
 
 
 def test_decode_by_policy(tmp_path, capsys):

@@ -1,6 +1,6 @@
 """The import map: who may know whom.
 
-Imports are tried in a fresh interpreter, so that what a module drags in is seen too.
+Imports are tried in copies of a fresh interpreter, so that what a module drags in is seen too.
 """
 
 import ast
@@ -73,15 +73,32 @@ MODULES = {
 }
 
 
-def dragged_in(module: str) -> set[str]:
-    """The heavy libraries that are loaded once `module` is imported in a fresh interpreter."""
-    loaded = f"[n for n in {HEAVY!r} if n in sys.modules]"
-    script = f"import sys, json, {module}; print(json.dumps({loaded}))"
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True
-    )
+# the interpreter is copied for each module, before it has imported anything of the kit
+SCRIPT = """
+import importlib, json, os, sys
+import numpy, pandas, pyarrow.parquet, pydantic, scipy.optimize, scipy.stats, yaml
+heavy, modules = json.loads(sys.argv[1])
+assert not {"speclab", *heavy} & {*sys.modules}
+for module in modules:
+    if os.fork() == 0:
+        importlib.import_module(module)
+        print(json.dumps([module, [n for n in heavy if n in sys.modules]]), flush=True)
+        os._exit(0)
+    assert os.wait()[1] == 0, module
+"""
+
+
+def dragged_in(modules: list[str]) -> dict[str, set[str]]:
+    """The heavy libraries that are loaded once a module of speclab is imported where none of the
+    kit is; by module.
+    """
+    names = [f"speclab.{module}" for module in modules]
+    command = [sys.executable, "-c", SCRIPT, json.dumps([HEAVY, names])]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return set(json.loads(done.stdout.splitlines()[-1]))
+    found = dict(map(json.loads, done.stdout.splitlines()))
+    assert list(found) == names
+    return {module: set(found[f"speclab.{module}"]) for module in modules}
 
 
 def imported(path: Path) -> set[str]:
@@ -102,19 +119,13 @@ def imported(path: Path) -> set[str]:
     return {name.split(".")[0] for name in names}
 
 
-def test_the_probe_sees_a_heavy_import():
-    assert dragged_in("speclab.figures") >= {"matplotlib", "seaborn"}, (
-        "the negative control: without it the tests below could not fail"
+def test_pure_modules_need_no_model_and_no_plotting_and_verification_torch_only():
+    found = dragged_in([*PURE, "verify", "figures"])
+    assert found.pop("figures") >= {"matplotlib", "seaborn"}, (
+        "the negative control: without it what follows could not fail"
     )
-
-
-@pytest.mark.parametrize("module", PURE)
-def test_pure_modules_need_no_model_and_no_plotting(module):
-    assert dragged_in(f"speclab.{module}") == set()
-
-
-def test_verification_knows_torch_only():
-    assert dragged_in("speclab.verify") <= {"torch"}
+    assert found.pop("verify") <= {"torch"}
+    assert {module: heavy for module, heavy in found.items() if heavy} == {}
 
 
 @pytest.mark.parametrize("library", ONLY)

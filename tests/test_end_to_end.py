@@ -1,30 +1,51 @@
 """Every notebook, found by glob, runs from first cell to last on the tiny pair: the same code path
 with fewer prompts and tokens.
+
+`make test` runs their cells in copies of a process that has imported the libraries (see
+`same_process`), and one of them as a user does; `make test-full` runs each as a user does.
 """
 
+import gc
+import importlib
+import io
 import json
+import pkgutil
 import subprocess
 import sys
 
+import matplotlib.pyplot as plt
 import pytest
 from filelock import FileLock
+from same_process import no_kernel
 
-from speclab.profiles import ROOT
+import speclab
+from speclab import figures
+from speclab.__main__ import main
+from speclab.ops import reproduce
+from speclab.profiles import ROOT, load_profile, parse_overrides
+from speclab.runs import KINDS, load_or_record
 
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.py"))
 SMALL = ["prompts_per_domain=6", "max_new_tokens=16"]
 PARAMETERS = {
-    "00_by_hand": ["blocks_each=50"],
+    "00_by_hand": ["draws=1000", "blocks_each=50"],
     "02_gamma_sweep": ["largest_gamma=4", "decoded_prompts=2"],
+    "03_domain_acceptance": ["studies=20"],
+    "07_rejection_causes": ["picks=3"],
     "08_better_drafts": [
         "bit_widths=[4]",
         "calibration_rows=4",
-        "train_prompts_per_domain=8",
+        "train_prompts_per_domain=4",
         "objectives=[total-variation]",
         "seeds=[0, 1]",
-        "steps=8",
+        "steps=4",
+        "batch=4",
         "exit_layers=[2]",
         "max_gamma=4",
+        "pass_repeats=3",
+        "timed_prompts_per_domain=2",
+        "timed_tokens=8",
+        "timed_repeats=1",
     ],
     "09_budgets_and_routing": [
         "max_gamma=3",
@@ -40,13 +61,17 @@ PARAMETERS = {
     ],
     "10_wall_clock": [
         "prompts_per_domain_timed=2",
-        "new_tokens=12",
+        "new_tokens=8",
         "repeats=2",
         "pass_repeats=3",
+        "gammas=[1, 4]",
         "folds=2",
     ],
+    "11_paper_audit": ["cs=[0.05, 0.29, 1.0]", "beside=[tiny]"],
     "12_try_it": ["new_tokens=16"],
 }
+AS_A_USER = "01_load_models"
+PARAMETERS_AS_A_USER = {"11_paper_audit": []}  # with the whole of the pairs beside it
 
 
 def test_there_are_thirteen_notebooks():
@@ -54,47 +79,92 @@ def test_there_are_thirteen_notebooks():
 
 
 @pytest.fixture(scope="session")
+def imported(tiny_pair):
+    """All that a notebook imports, and the fonts of a figure, here: the copies of this process need
+    not do it again.
+    """
+    importlib.import_module("nbconvert")
+    for module in pkgutil.walk_packages(speclab.__path__, "speclab."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    figures.use_style()
+    figure, axes = plt.subplots()
+    axes.set_title("any")
+    for kind in ("pdf", "png"):
+        figure.savefig(io.BytesIO(), format=kind)
+    plt.close(figure)
+    gc.freeze()  # what is here already is looked through no more
+
+
+@pytest.fixture(scope="session")
 def recorded(tmp_path_factory):
     """The runs that the notebooks share, recorded once, whichever worker comes first; they go to
     data/runs, as a user's do.
     """
-    script = (
-        "from speclab.notebook import quiet; quiet()\nfrom speclab.profiles import load_profile, "
-        "parse_overrides\n"
-        "from speclab.runs import KINDS, load_or_record\nprofile = load_profile('tiny', "
-        f"parse_overrides({SMALL!r}))\n"
-        "for kind in KINDS:\n"
-        "    if kind != 'plain-template': load_or_record(profile, kind)"
-    )
+    profile = load_profile("tiny", parse_overrides(SMALL))
     with FileLock(tmp_path_factory.getbasetemp().parent / "recorded.lock"):
-        done = subprocess.run(
-            [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True
-        )
-    assert done.returncode == 0, done.stderr[-2000:]
+        for kind in KINDS:
+            if kind != "plain-template":
+                load_or_record(profile, kind)
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_runs(name, recorded, tmp_path):
-    chosen = [f"--set={item}" for item in SMALL] + [
-        f"--parameter={item}" for item in PARAMETERS.get(name, [])
-    ]
-    command = [
-        sys.executable,
-        "-m",
-        "speclab",
-        "reproduce",
-        "--profile",
-        "tiny",
-        "--notebook",
-        name,
-        "--out",
-        str(tmp_path),
-        *chosen,
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+@pytest.fixture
+def light(imported, monkeypatch):
+    """`reproduce` without kernels and without the page to explore the runs."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(reproduce, "kernel", no_kernel)
+    monkeypatch.setattr(reproduce.explore, "runs_there", lambda profile: [])
+
+
+def command(name, out, changed):
+    """The words of the command line that run one notebook small, its parameters changed so."""
+    chosen = [f"--set={item}" for item in SMALL]
+    chosen += [f"--parameter={item}" for item in changed]
+    words = ["reproduce", "--profile", "tiny", "--notebook", name, "--out", str(out)]
+    return words + chosen
+
+
+def check_done(name, out):
+    """That a notebook's stamp says so, and that it drew something."""
+    stamp = json.loads((out / "build" / "tiny" / f"{name}.json").read_text())
+    assert stamp["status"] == "done"
+    assert any(file.endswith(".png") for file in stamp["files"])
+    assert (out / "build" / "tiny" / f"{name}.html").stat().st_size > 10_000
+
+
+def run_as_a_user(name, out):
+    """A notebook by the command line, in a kernel of its own."""
+    changed = PARAMETERS_AS_A_USER.get(name, PARAMETERS.get(name, []))
+    words = [sys.executable, "-m", "speclab", *command(name, out, changed)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    stamp = json.loads((tmp_path / "build" / "tiny" / f"{name}.json").read_text())
-    assert stamp["status"] == "done" and any(
-        file.endswith(".png") for file in stamp["files"]
-    )
+    check_done(name, out)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_runs(name, recorded, light, tmp_path, capfd):
+    status = main(command(name, tmp_path, PARAMETERS.get(name, [])))
+    said = capfd.readouterr()
+    assert status == 0, said.out[-3000:] + said.err[-3000:]
+    check_done(name, tmp_path)
+
+
+@pytest.mark.timeout(900)
+def test_a_notebook_runs_as_a_user_runs_it(recorded, tmp_path):
+    run_as_a_user(AS_A_USER, tmp_path)
+    assert (tmp_path / "figures" / "tiny" / "explore.html").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name != AS_A_USER])
+def test_every_notebook_runs_as_a_user_runs_it(name, recorded, tmp_path):
+    run_as_a_user(name, tmp_path)
+
+
+def test_a_cell_that_fails_fails_its_notebook(light, tmp_path, capfd):
+    """The negative control of the shell that stands for a kernel."""
+    assert main(command("00_by_hand", tmp_path, ["draws=0"])) == 1
+    assert "failed: cell [" in capfd.readouterr().out

@@ -89,9 +89,12 @@ def test_two_processes_write_the_same_bytes(profile, whole, tmp_path):
     assert contents(run.folder) == whole and run.manifest["peak_bytes"]["process"] > 0
 
 
-def test_a_process_that_dies_loses_nothing_that_was_done(profile, whole, tmp_path):
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_process_that_dies_loses_nothing_that_was_done(
+    profile, whole, tmp_path, count
+):
     dying = kill_after_the_first_block(
-        partial(on_devices, devices=["cpu", "cpu"]), "spawn_main"
+        partial(on_devices, devices=["cpu"] * count), "spawn_main"
     )
     with pytest.raises(RunError, match="a worker died .*finished blocks are kept"):
         record_run(profile, tmp_path, engine=dying, progress=iter)
@@ -107,10 +110,9 @@ def test_a_process_that_dies_loses_nothing_that_was_done(profile, whole, tmp_pat
     assert len(asked) == 8 - done and contents(run.folder) == whole
 
 
-@pytest.mark.timeout(280)
-def test_a_local_ray_cluster_writes_the_same_bytes_also_when_a_worker_is_killed(
-    profile, whole, tmp_path, monkeypatch
-):
+@pytest.fixture
+def cluster(monkeypatch):
+    """A Ray cluster of this machine with two CPUs."""
     ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
     monkeypatch.setenv(
         "RAY_worker_niceness", "0"
@@ -122,25 +124,30 @@ def test_a_local_ray_cluster_writes_the_same_bytes_also_when_a_worker_is_killed(
         configure_logging=False,
         object_store_memory=100 * 2**20,
     )
-    try:
-        run = record_run(
-            profile, tmp_path / "two", engine=partial(on_ray, workers=2), progress=iter
-        )
-        assert contents(run.folder) == whole
-        killing = kill_after_the_first_block(partial(on_ray, workers=2), "ray::Worker")
-        run = record_run(profile, tmp_path / "killed", engine=killing, progress=iter)
-        assert contents(run.folder) == whole, (
-            "Ray starts the actor again and does its block anew"
-        )
-        with pytest.raises(ValueError, match="workers=3: the cluster has 2 CPUs"):
-            record_run(
-                profile,
-                tmp_path / "three",
-                engine=partial(on_ray, workers=3),
-                progress=iter,
-            )
-    finally:
-        ray.shutdown()
+    yield
+    ray.shutdown()
+
+
+@pytest.mark.timeout(280)
+def test_a_local_ray_cluster_writes_the_same_bytes_when_a_worker_is_killed(
+    profile, whole, tmp_path, cluster
+):
+    killing = kill_after_the_first_block(partial(on_ray, workers=2), "ray::Worker")
+    run = record_run(profile, tmp_path / "killed", engine=killing, progress=iter)
+    assert contents(run.folder) == whole, (
+        "Ray starts the actor again and does its block anew"
+    )
+    with pytest.raises(ValueError, match="workers=3: the cluster has 2 CPUs"):
+        three = partial(on_ray, workers=3)
+        record_run(profile, tmp_path / "three", engine=three, progress=iter)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(280)
+def test_a_local_ray_cluster_writes_the_same_bytes(profile, whole, tmp_path, cluster):
+    engine = partial(on_ray, workers=2)
+    run = record_run(profile, tmp_path, engine=engine, progress=iter)
+    assert contents(run.folder) == whole
 
 
 def test_an_error_of_a_worker_arrives_as_it_was(profile, random_folders, tmp_path):

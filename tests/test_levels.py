@@ -70,7 +70,7 @@ def test_without_a_domain_effect_the_share_is_nothing_and_the_plain_one_is_not()
     assert (means["low"] <= 0).mean() >= 0.9
 
 
-@pytest.mark.parametrize("domain", [0.3, 1.0])
+@pytest.mark.parametrize("domain", [0.3, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_a_planted_share_is_found_at_each_level(domain):
     """Unequal lengths; the rows' and the prompts' own variances are 4 and 1."""
     found = []

@@ -142,9 +142,10 @@ def test_what_a_cut_block_changes():
     assert cut["draft_utilisation"] > cut["draft_utilisation_whole"]
 
 
+@pytest.mark.parametrize("new", [16, pytest.param(32, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("shape", ["chain:3", "tree:3,2,8"])
-def test_the_counts_are_the_real_decoders(tiny_pair, shape):
-    shape, new, greedy = parse_shape(shape), 32, Sampling()
+def test_the_counts_are_the_real_decoders(tiny_pair, shape, new):
+    shape, greedy = parse_shape(shape), Sampling()
     prompts = encode_prompts(
         tiny_pair.tokenizer, load_prompts("project", 1), 512, "none"
     )

@@ -98,13 +98,15 @@ def test_a_wrong_mask_is_seen(random_pair, monkeypatch):
         assert_equal_records(random_pair, prompt, recorded, 6)
 
 
+@pytest.mark.parametrize("new", [4, pytest.param(8, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("domain", ["code", "math", "reasoning", "chat"])
-def test_equals_the_literal_procedure_on_the_tiny_pair(tiny_pair, domain):
+def test_equals_the_literal_procedure_on_the_tiny_pair(tiny_pair, domain, new):
     prompts = encode_prompts(
         tiny_pair.tokenizer, load_prompts("project", 2, (domain,)), 512, "none"
     )
-    recorded = record_block(tiny_pair, prompts, static_tree(3, 2, 8), GREEDY, 8, 0, 64)
-    assert_equal_records(tiny_pair, prompts[1], recorded[1], 8)
+    tree = static_tree(3, 2, 8)
+    recorded = record_block(tiny_pair, prompts, tree, GREEDY, new, 0, 64)
+    assert_equal_records(tiny_pair, prompts[1], recorded[1], new)
 
 
 def test_trace_columns_are_what_their_definitions_say(random_pair):

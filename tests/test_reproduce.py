@@ -18,6 +18,7 @@ import jupytext
 import nbformat
 import psutil
 import pytest
+from same_process import no_kernel
 
 from speclab.__main__ import main
 from speclab.ops import report, reproduce, schedule, sources, workers
@@ -79,6 +80,12 @@ def repository(tmp_path):
     return tmp_path
 
 
+@pytest.fixture
+def light(monkeypatch):
+    """The runner without kernels: the cells run in the job's own process."""
+    monkeypatch.setattr(reproduce, "kernel", no_kernel)
+
+
 def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):
     assert run(repository) == 0
     build, figures = repository / "build" / "tiny", repository / "figures" / "tiny"
@@ -120,6 +127,7 @@ def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):
         ), f"{file.name} asks the network for something"
 
 
+@pytest.mark.usefixtures("light")
 def test_only_what_changed_runs_again(repository, capsys):
     assert run(repository) == 0
     first = ages(repository)
@@ -353,6 +361,7 @@ def test_the_kits_own_notebooks_follow_their_studies():
         assert not [name for name in modules if name.startswith("speclab/ops/")]
 
 
+@pytest.mark.usefixtures("light")
 def test_a_failed_notebook_is_kept_and_the_others_run(repository, capsys):
     write(repository, "01_good", "x = 1\nassert x == 2, 'x is not two'")
     assert run(repository) == 1
@@ -414,6 +423,7 @@ def run_with_weights(root: Path) -> int:
     return run(root, "--set", *places)
 
 
+@pytest.mark.usefixtures("light")
 def test_a_notebook_without_its_models_is_no_failure_and_runs_when_they_are_there(
     modelless, capsys
 ):
@@ -453,6 +463,7 @@ def test_a_notebook_without_its_models_is_no_failure_and_runs_when_they_are_ther
     assert "(0 up to date" in capsys.readouterr().out, "not the promised weights"
 
 
+@pytest.mark.usefixtures("light")
 def test_a_notebook_without_its_models_is_not_run_in_vain(modelless, monkeypatch):
     assert run_with_weights(modelless) == 0
     with pytest.MonkeyPatch.context() as patch:
@@ -481,6 +492,7 @@ def test_traces_count_by_their_manifests(kit, monkeypatch):
         assert digest_of(kit, traces=setting) != before
 
 
+@pytest.mark.usefixtures("light")
 def test_a_figure_that_is_no_longer_written_goes(repository):
     assert run(repository, "--notebook", "1") == 0
     write(repository, "01_good", "pass")
@@ -582,6 +594,7 @@ def test_a_damaged_notebook_is_named(source, content):
         opened(source, "1")
 
 
+@pytest.mark.usefixtures("light")
 def test_a_broken_stamp_means_run_again(repository):
     assert run(repository, "--notebook", "01") == 0
     first = ages(repository)
@@ -718,6 +731,7 @@ def test_two_run_at_a_time_and_those_that_measure_time_alone_after_them(
     assert found["11_reader"][0] > found["08_timed"][1]
 
 
+@pytest.mark.usefixtures("light")
 def test_one_worker_runs_one_after_another(tmp_path, roomy):
     for name in ("08_timed", "09_timed", "11_b"):
         write_span(tmp_path, name, 0.1)
@@ -726,6 +740,7 @@ def test_one_worker_runs_one_after_another(tmp_path, roomy):
     assert sorted(found, key=found.get) == ["08_timed", "09_timed", "11_b"]
 
 
+@pytest.mark.usefixtures("light")
 def test_too_little_memory_for_two_is_said_and_one_runs(
     tmp_path, roomy, monkeypatch, capsys
 ):
@@ -817,7 +832,10 @@ def sleeping(root: Path, names: tuple[str, ...]) -> list[int]:
     return [int(file.read_text()) for file in files]
 
 
-@pytest.mark.parametrize("from_terminal", [False, True])
+@pytest.mark.usefixtures("light")
+@pytest.mark.parametrize(
+    "from_terminal", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 def test_interruption_stops_both_says_what_is_done_and_goes_on_later(
     repository, from_terminal
 ):
@@ -1032,6 +1050,7 @@ def test_a_parameter_that_a_profile_gets_wrong_is_named(
         reproduce.open_session(yaml_of(tmp_path, notebooks), [], {}, {}, tmp_path)
 
 
+@pytest.mark.usefixtures("light")
 def test_models_that_cannot_be_had_are_said_and_the_notebooks_run(
     tmp_path, monkeypatch, capsys
 ):

@@ -1,7 +1,5 @@
 """Estimators against hand-computed numbers on the paper's tree, and against a literal walk."""
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -325,15 +323,3 @@ def test_ladder_leaves_out_what_a_run_cannot_answer():
 def test_bad_input_is_named(call, words):
     with pytest.raises(ValueError, match=words):
         call()
-
-
-def test_pure_modules_import_no_model_and_no_plotting():
-    heavy = "{'torch', 'transformers', 'matplotlib', 'datasets'}"
-    code = (
-        "import sys, speclab.score, speclab.stats, speclab.cost; "
-        f"print(sorted({heavy} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"

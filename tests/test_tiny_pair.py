@@ -75,16 +75,19 @@ def test_the_card_shows_the_losses_that_training_logged():
         )  # the target is the better model, everywhere
 
 
+@pytest.mark.parametrize(
+    ("count", "new"), [(6, 24), pytest.param(10, 32, marks=pytest.mark.slow)]
+)
 def test_acceptance_is_between_0_4_and_0_9_in_every_domain_and_domains_differ(
-    tiny_pair,
+    tiny_pair, count, new
 ):
     means = {}
     for domain in DOMAINS:
         prompts = encode_prompts(
-            tiny_pair.tokenizer, load_prompts("project", 10, (domain,)), 512, "none"
+            tiny_pair.tokenizer, load_prompts("project", count, (domain,)), 512, "none"
         )
         recorded = record_block(
-            tiny_pair, prompts, static_tree(1, 1), Sampling(), 32, 0, 2048
+            tiny_pair, prompts, static_tree(1, 1), Sampling(), new, 0, 2048
         )
         means[domain] = np.concatenate([r.trace["overlap"] for r in recorded]).mean()
     assert all(0.4 <= m <= 0.9 for m in means.values()), means
