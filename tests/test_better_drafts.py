@@ -187,7 +187,7 @@ def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypat
 def test_a_damaged_trace_is_made_again(drafts, own, profile, work, capsys):
     asked = drafts[1], profile, "greedy", texts_of(own)
     first = candidates.judged(*asked)
-    (path,) = work.glob("*.parquet")
+    (path,) = work.glob("greedy/*.parquet")
     content = bytearray(path.read_bytes())
     content[40] ^= 1
     path.write_bytes(content)

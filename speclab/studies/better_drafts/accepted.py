@@ -127,13 +127,17 @@ def quantised_target(tried: Tried, folder: str) -> Estimates | None:
     profile = tried.profile.replace(target=ModelSpec(os.path.relpath(plain)))
     own = dataclasses.replace(tried.candidates[OWN], pair=pairs.load_pair(profile))
     agree = score.mean_of("agree", "same best token")
-    changes = []
-    for kind, estimator in ESTIMATORS.items():
-        full, target = _with_agreement(tried.trace(OWN, kind)), own.pair.target
-        texts = tried.texts[kind]
+    target = own.pair.target
+
+    def judge(kind: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+        texts, asked = tried.texts[kind], None if kind == "greedy" else target
         same = candidates.judged(own, profile, kind, texts, target, "same text")
-        asked = None if kind == "greedy" else target
         its = candidates.judged(own, profile, kind, None, asked, "its own text")
+        return same, its
+
+    changes = []
+    for kind, (same, its) in candidates.of_both_kinds(judge).items():
+        full, estimator = _with_agreement(tried.trace(OWN, kind)), ESTIMATORS[kind]
         on_same = agree if kind == "greedy" else estimator
         changes.append(_change("same", on_same, full, _with_agreement(same)))
         changes.append(_change("each its own", estimator, full, its))

@@ -10,9 +10,12 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -50,6 +53,8 @@ OWN, INT4, LOOKUP, SPECIALIST = (
 )
 SPECIALTY = ("math", "reasoning")  # where the specialist is at home
 ROWS = 512  # positions whose distributions are held at a time
+ENCODING = threading.Lock()  # a tokenizer serves one thread at a time
+TOGETHER = 32  # prompts whose texts are written at a time
 # acceptance of the draft's best token at T = 0, and of a sampled one at T = 1
 HIT = score.Estimator(
     "hit[1]",
@@ -222,21 +227,21 @@ def judged(
     texts None: the candidate's target writes them. label: says so where they are not its own.
     """
     small = runs.of_kind(profile, kind).replace(draft=one.spec)
-    words = re.findall(r"[a-z0-9]+", f"{one.name} {label} {kind}".lower())
-    path = WORK / f"{'-'.join(words)}-{runs.run_key(small)}.parquet"
-    with locked(WORK):  # a second process waits, and finds it there
+    words = re.findall(r"[a-z0-9]+", f"{one.name} {label}".lower())
+    path = WORK / kind / f"{'-'.join(words)}-{runs.run_key(small)}.parquet"
+    with locked(path.parent):  # a second process waits, and finds it there
         if (there := _kept(path)) is not None:
             return there
         sampling = Sampling(small.temperature, small.top_k, small.top_p)
         encoded = _encoded(one.pair, small)
         texts = texts or _own_texts(one.pair, small, encoded, sampling)
-        trace = pd.concat(
-            [
-                _along(one.pair, p, texts[p.prompt_id], sampling, target)
-                for p in encoded
-            ],
-            ignore_index=True,
-        )
+        parts = [
+            part
+            for p in encoded
+            for part in _along(one.pair, p, texts[p.prompt_id], sampling, target)
+        ]
+        columns = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+        trace = pd.DataFrame(columns)
         assert np.isfinite(trace["confidence"]).all(), f"{one.name} gives no numbers"
         options = {"index": False, "write_page_checksum": True}
         written(path, lambda part: trace.to_parquet(part, **options))
@@ -256,16 +261,17 @@ def _kept(path: Path) -> pd.DataFrame | None:
 
 def _encoded(pair: Pair, profile: Profile) -> list[EncodedPrompt]:
     known, longest = runs.profile_prompts(profile), profile.max_prompt_tokens
-    return encode_prompts(pair.tokenizer, known, longest, profile.template)
+    with ENCODING:
+        return encode_prompts(pair.tokenizer, known, longest, profile.template)
 
 
 def _own_texts(
     pair: Pair, profile: Profile, encoded: list[EncodedPrompt], sampling: Sampling
 ) -> dict[str, tuple[int, ...]]:
-    """What the pair's target writes, in blocks as a run's."""
-    texts, size = {}, profile.block_prompts
-    for start in range(0, len(encoded), size):
-        block, new = encoded[start : start + size], profile.max_new_tokens
+    """What the pair's target writes, prompts of like length together."""
+    texts, ordered = {}, sorted(encoded, key=lambda prompt: len(prompt.ids))
+    for start in range(0, len(ordered), TOGETHER):
+        block, new = ordered[start : start + TOGETHER], profile.max_new_tokens
         made = generate(pair.target, block, new, pair.stop_ids, sampling, profile.seed)
         texts |= {p.prompt_id: text for p, text in zip(block, made, strict=True)}
     return texts
@@ -278,37 +284,41 @@ def _along(
     text: tuple[int, ...],
     sampling: Sampling,
     target: LanguageModel | Remembered | None,
-) -> pd.DataFrame:
-    """The rows of `judged` for one text."""
+) -> list[dict[str, np.ndarray]]:
+    """The columns of `judged` for one text, ROWS positions a part."""
     tokens = torch.tensor([[*prompt.ids, *text[:-1]]])
     first, parts = len(prompt.ids) - 1, []
 
-    def states(model: LanguageModel | Remembered) -> list[Tensor]:
-        hidden = model.forward(tokens, model.cache(tokens.shape[1]))[0, first:]
-        return hidden.split(ROWS)
+    def states(model: LanguageModel | Remembered) -> Tensor:
+        return model.forward(tokens, model.cache(tokens.shape[1]))[0, first:]
 
+    hidden = states(pair.draft)
     of_target = states(target) if target else None
-    said = torch.tensor(text).split(ROWS)
-    for number, (hidden, token) in enumerate(
-        zip(states(pair.draft), said, strict=True)
-    ):
-        logits = pair.draft.logits(hidden).cpu()
+    for at in torch.arange(len(text)).split(ROWS):
+        logits, token = pair.draft.logits(hidden[at]).cpu(), torch.tensor(text)[at]
         key, q = rank_key(logits), probabilities(logits, sampling)
         part = {
+            "position": at,
             "token": token,
             "draft_rank": rank_of(key, token),
             "draft_top": key.argmax(-1),
             "confidence": q.max(-1).values,
         }
         if target:
-            logits = target.logits(of_target[number]).cpu()
-            part["target_top"] = rank_key(logits).argmax(-1)
+            logits = target.logits(of_target[at]).cpu()
             p = probabilities(logits, sampling)
+            part["target_top"] = rank_key(logits).argmax(-1)
             part["overlap"] = torch.minimum(p, q).sum(-1).clamp(max=1)
-        parts.append(pd.DataFrame({name: x.numpy() for name, x in part.items()}))
-    rows = pd.concat(parts, ignore_index=True)
-    who = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
-    return rows.assign(**who, position=np.arange(len(text)))
+        who = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
+        named = {name: np.array([value] * len(at)) for name, value in who.items()}
+        parts.append(named | {name: values.numpy() for name, values in part.items()})
+    return parts
+
+
+def of_both_kinds(work: Callable[[str], Any]) -> dict[str, Any]:
+    """What `work` makes of each kind of run, both at once: torch in a notebook leaves a core."""
+    with ThreadPoolExecutor(len(ESTIMATORS)) as pool:
+        return dict(zip(ESTIMATORS, pool.map(work, ESTIMATORS), strict=True))
 
 
 class Tried:
@@ -347,9 +357,13 @@ class Tried:
     def add(self, one: Candidate) -> None:
         """Try a draft: judge it on the texts of both runs."""
         self.candidates[one.name] = one
-        for kind, by_name in self._traces.items():
+
+        def judge(kind: str) -> pd.DataFrame:
             target, texts = self._targets[kind], self.texts[kind]
-            by_name[one.name] = judged(one, self.profile, kind, texts, target)
+            return judged(one, self.profile, kind, texts, target)
+
+        for kind, trace in of_both_kinds(judge).items():
+            self._traces[kind][one.name] = trace
 
     def trace(self, name: str, kind: str) -> pd.DataFrame:
         """The trace of a draft over the texts of a kind of run."""
