@@ -140,7 +140,7 @@ def with_lookup(pair: Pair, longest: int = 3, candidates: int = 4) -> Pair:
     return dataclasses.replace(pair, draft=draft, facts=pair.facts | {"draft": facts})
 
 
-def chains(
+def chains_along(
     ids: tuple[int, ...], text: tuple[int, ...], gamma: int, vocab: int
 ) -> pd.DataFrame:
     """Prompt lookup's greedy chains of gamma tokens at every position of a greedy text behind the

@@ -375,7 +375,7 @@ class Tried:
         """
         texts, parts = self.texts["greedy"], []
         for prompt in _encoded(self.pair, self.profile):
-            nodes = lookup.chains(
+            nodes = lookup.chains_along(
                 prompt.ids, texts[prompt.prompt_id], gamma, self.pair.vocab
             )
             parts.append(nodes.assign(prompt_id=prompt.prompt_id, domain=prompt.domain))
