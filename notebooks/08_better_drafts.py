@@ -19,9 +19,9 @@
 # ![Acceptance against the price of a draft pass, every draft tried](../figures/tiny/08_pareto.png)
 #
 # *Runs on* any machine (GPTQ needs the extra `gptq`; without it those rows say so) · *minutes*
-# about twelve on 2 cores the first time, one when its drafts and records are there · *reads* the
-# runs `greedy` and `sampled` of the profile, loads the pair, makes and trains drafts in
-# `data/runs/drafts` · *writes* `figures/<profile>/08_*`.
+# about three on 2 cores the first time, one when its drafts and records are there · *reads* the
+# runs `greedy` and `sampled` of the profile and the trained drafts in `data/drafts`, loads the
+# pair, makes the others in `data/runs/drafts` · *writes* `figures/<profile>/08_*`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -66,7 +66,6 @@ if root == kit:
 
 # %%
 from speclab import notebook, pairs
-from speclab.drafts.train import TrainConfig
 from speclab.studies.better_drafts import accepted, candidates, speed
 
 # %% tags=["parameters"]
@@ -82,6 +81,7 @@ quantised_target: str = "target-gptq"
 # that the target continues, for training and calibration
 train_prompts_per_domain: int = 100
 train_prompts_seed: int = 0  # others with another seed
+retrain: bool = False  # train also the drafts that come with the kit
 # of distillation; the first with all seeds
 objectives: list = ["total-variation", "forward-kl", "reverse-kl", "sequence"]
 # of the first objective and the specialist; the others take the first
@@ -105,7 +105,9 @@ pair = pairs.load_pair(settings)
 
 # %%
 tried = candidates.Tried(settings, pair, judged_prompts_per_domain)
-text = candidates.training_text(tried, train_prompts_per_domain, train_prompts_seed)
+text = candidates.training_text(
+    pair, settings, train_prompts_per_domain, train_prompts_seed
+)
 domains = tried.domains
 
 # %%
@@ -113,13 +115,11 @@ greedy, sampled = (
     tried.trace(candidates.OWN, "greedy"),
     tried.trace(candidates.OWN, "sampled"),
 )
-written = sum(len(row.hidden) for row in text.rows)
 ctx.say(
     f"Drafts are judged on the target's texts for {greedy['prompt_id'].nunique()} of the "
     f"{tried.recorded} recorded prompts: "
     f"{len(greedy)} tokens at T = 0, {len(sampled)} at T = 1. They are made from its texts for "
-    f"{len(domains) * train_prompts_per_domain} other prompts: {len(text.rows)} continuations, "
-    f"{written} tokens."
+    f"{len(text.prompts)} other prompts."
 )
 
 # %% [markdown]
@@ -209,18 +209,14 @@ ctx.say(accepted.shift_sentence(shift))
 # All start from the pair's own draft. The first objective is trained with every seed, and so is the
 # **specialist** of section 3.1, on mathematics and reasoning only; the other objectives with one
 # seed. (A seed is an order of the training texts.) Intervals resample prompts and, where there are
-# several, seeds.
+# several, seeds. Drafts trained with the settings above on `tiny` come with the kit
+# (`data/drafts/README.md` says how); `retrain=True` trains them here.
 
 # %%
-config = TrainConfig(
-    steps=steps,
-    batch=batch,
-    lr_matrix=learning_rate,
-    lr_other=learning_rate,
-    warmup_steps=max(1, steps // 15),
-    checkpoint_every=max(1, steps // 5),
-)
-trained = candidates.train(tried, text, objectives, seeds, config)
+config = candidates.train_config(steps, batch, learning_rate)
+asked = candidates.trainings(text, objectives, seeds, config)
+trained = candidates.train(tried, asked, retrain)
+ctx.say(accepted.trained_on(trained))
 
 # %% [markdown]
 # First on prompts of the kind that the drafts were trained on, but held out. (The specialist's are

@@ -175,10 +175,10 @@ def model_folder(spec: ModelSpec) -> Path:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a model folder; a trimmed draft has that of the model it reads by."""
+    """The tokenizer of a model folder, or of the one that its config.json names for it."""
     from transformers import AutoTokenizer
 
-    place = trimmed.base_folder(folder) or folder
+    place = trimmed.tokenizer_folder(folder)
     check_settings(place)
     with _used(place, "tokenizer"):
         return AutoTokenizer.from_pretrained(place, trust_remote_code=False)

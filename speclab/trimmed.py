@@ -72,6 +72,13 @@ def base_folder(folder: Path) -> Path | None:
     )
 
 
+def tokenizer_folder(folder: Path) -> Path:
+    """The folder that has a model's tokenizer: its own, or the one that its config.json names."""
+    config = _config(folder)
+    named = config.get("tokenizer_of") or config.get("embedding_of")
+    return (folder / named).resolve() if named else folder
+
+
 def is_trimmed(folder: Path) -> bool:
     """True for the folder of a draft with a trimmed vocabulary."""
     return "kept_tokens" in _config(folder)
@@ -80,7 +87,8 @@ def is_trimmed(folder: Path) -> bool:
 def _config(folder: Path) -> dict:
     path = folder / "config.json"
     config = read_json(path, MEND)
-    for name, kind in (("kept_tokens", int), ("embedding_of", str)):
+    texts = [("embedding_of", str), ("tokenizer_of", str)]
+    for name, kind in [("kept_tokens", int), *texts]:
         if not isinstance(config.get(name, kind()), kind):
             raise ValueError(f"{path}: {name} is {brief(config[name])}; {MEND}")
     return config

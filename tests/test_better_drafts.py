@@ -4,6 +4,7 @@ hand, every draft lossless.
 
 import copy
 import dataclasses
+import itertools
 import json
 
 import numpy as np
@@ -25,7 +26,6 @@ from speclab.drafts.distil import TrainedDraft
 from speclab.drafts.lookup import with_lookup
 from speclab.drafts.prompts import training_prompts
 from speclab.drafts.texts import TextConfig, continuations
-from speclab.drafts.train import TrainConfig
 from speclab.estimates import Estimates
 from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.record import generate, record_prompt
@@ -148,48 +148,84 @@ def test_a_draft_of_another_tokenizer_is_refused(random_pair, profile, tmp_path)
 
 
 def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypatch):
-    texts = texts_of(own)
-    for one in drafts:
-        run = candidates.recorded(
-            one, profile, "greedy", texts, target=candidates.Remembered(one.pair.target)
-        )
-        assert run.trace["token"].equals(own.trace["token"])
+    """Along the same texts every column is the recorder's, bit for bit."""
+    texts, runs = texts_of(own), {"greedy": own}
+    runs["sampled"] = record_run(
+        profile.replace(temperature=1.0), work / "run", drafts[0].pair, iter
+    )
+    for kind, one in itertools.product(runs, drafts):
+        small = profile.replace(temperature=float(kind == "sampled"))
+        texts = texts_of(runs[kind])
+        target = candidates.Remembered(one.pair.target)
+        trace = candidates.judged(one, profile, kind, texts, target)
         again = record_run(
-            profile.replace(depth=1, branches=1, budget=1),
-            work / one.name,
+            small.replace(depth=1, branches=1, budget=1),
+            work / f"{one.name} {kind}",
             one.pair,
             iter,
             texts,
-        )
-        pd.testing.assert_frame_equal(
-            run.trace.drop(columns=LISTS),
-            again.trace.drop(columns=LISTS),
-            check_exact=False,
-            atol=1e-6,
-        )
+        ).trace
+        again["confidence"] = [q[0] for q in again["top_draft_q"]]
+        for name in trace:
+            assert trace[name].tolist() == again[name].tolist(), (one.name, kind, name)
     loaded, lookup, early = (
-        candidates.recorded(one, profile, "greedy", texts).trace for one in drafts
+        candidates.judged(one, profile, "greedy", texts_of(own)) for one in drafts
     )
-    pd.testing.assert_frame_equal(
-        loaded.drop(columns=LISTS),
-        own.trace.drop(columns=LISTS),
-        check_exact=False,
-        atol=1e-6,
-    )
-    assert not np.allclose(lookup["overlap"], early["overlap"]), (
+    assert not np.allclose(lookup["confidence"], early["confidence"]), (
         "drafts that share a spec are kept apart by their names"
     )
-    written = candidates.recorded(drafts[0], profile, "greedy", None, "its own").trace
-    assert written["token"].tolist() == own.trace["token"].tolist(), (
-        "without texts the target writes them"
-    )
-    monkeypatch.setattr(
-        "speclab.runs.record_run", lambda *a, **k: pytest.fail("recorded again")
-    )
-    candidates.recorded(drafts[0], profile, "greedy", texts)
+    for kind, run in runs.items():
+        written = candidates.judged(drafts[0], profile, kind, None, label="its own")
+        assert written["token"].tolist() == run.trace["token"].tolist(), (
+            "without texts the target writes them"
+        )
+    monkeypatch.setattr(candidates, "_along", lambda *a: pytest.fail("judged again"))
+    again = candidates.judged(drafts[0], profile, "greedy", texts_of(own))
+    pd.testing.assert_frame_equal(again, loaded)
 
 
-LISTS = ["top_draft_ids", "top_draft_q", "top_draft_p"]
+def test_a_damaged_trace_is_made_again(drafts, own, profile, work, capsys):
+    asked = drafts[1], profile, "greedy", texts_of(own)
+    first = candidates.judged(*asked)
+    (path,) = work.glob("greedy/*.parquet")
+    content = bytearray(path.read_bytes())
+    content[40] ^= 1
+    path.write_bytes(content)
+    pd.testing.assert_frame_equal(candidates.judged(*asked), first)
+    assert f"{path} is damaged" in capsys.readouterr().err
+
+
+def test_chains_of_prompt_lookup_are_the_recorders(drafts, own, profile, work):
+    """But for the target's ranks, which count up to the first token that is not the text's."""
+    one = drafts[1]
+    tried = FakeTried({}, texts={"greedy": texts_of(own)}, pair=one.pair)
+    tried.profile = profile
+    mine = candidates.Tried.lookup_chains(tried, 3)
+    its = record_run(
+        profile.replace(depth=3, branches=1, budget=3),
+        work / "chains",
+        one.pair,
+        iter,
+        texts_of(own),
+    ).nodes
+    by = ["prompt_id", "position", "node"]
+    mine, its = (nodes.sort_values(by, ignore_index=True) for nodes in (mine, its))
+    for name in [
+        *by,
+        "domain",
+        "depth",
+        "rank",
+        "token",
+        "draft_prob",
+        "draft_entropy",
+    ]:
+        assert mine[name].tolist() == its[name].tolist(), name
+    rule = speed.CONFIDENT.measure, speed.CONFIDENT.threshold, 3
+    at = [chains(nodes, profile.max_new_tokens) for nodes in (mine, its)]
+    for name in ("left", "room", "run"):
+        assert np.array_equal(*(getattr(one, name) for one in at)), name
+    sums = [totals(one, stopped(one, *rule), COSTS) for one in at]
+    pd.testing.assert_frame_equal(*sums)
 
 
 def test_a_remembered_target_runs_a_text_once_and_nothing_else(random_pair):
@@ -420,14 +456,15 @@ def test_drafts_are_judged_on_the_first_prompts_of_a_whole_run(
 def test_families_are_trained_recorded_and_compared(
     random_pair, profile, own, work, monkeypatch
 ):
-    monkeypatch.setattr(candidates.distil.distil, "__defaults__", (work, 0, False, ""))
     monkeypatch.setattr(candidates.runs, "load_or_record", lambda profile, kind: own)
     tried = candidates.Tried(profile, random_pair)
     config = TextConfig(max_prompt_tokens=12, max_new_tokens=4)
     text = continuations(random_pair, training_prompts(2), config, work)
-    steps = TrainConfig(steps=1, batch=3, warmup_steps=1, checkpoint_every=1)
-    trained = candidates.train(
-        tried, text, ["total-variation", "sequence"], [0, 1], steps
+    steps = candidates.train_config(1, 3, 1e-3)
+    asked = candidates.trainings(text, ["total-variation", "sequence"], [0, 1], steps)
+    trained = candidates.train(tried, asked)
+    assert accepted.trained_on(trained).startswith(
+        "5 drafts, 0 of them as they come with the kit; "
     )
     assert {family: list(names) for family, names in trained.items()} == {
         "total-variation": [
@@ -467,8 +504,8 @@ def test_families_are_trained_recorded_and_compared(
 
 def test_copying_by_hand():
     """Of four positions two match, one of these is right; the own draft is right at another one."""
-    q = [[0.9], [0.9], [0.1], [0.1]] * 6
-    lookup = trace_of([[0, 1, 1, 1]] * 6).assign(top_draft_q=q)
+    q = [0.9, 0.9, 0.1, 0.1] * 6
+    lookup = trace_of([[0, 1, 1, 1]] * 6).assign(confidence=q)
     own = trace_of([[0, 0, 1, 1]] * 6)
     tried = FakeTried({(LOOKUP, "greedy"): lookup, (OWN, "greedy"): own})
     copies = accepted.copying(tried).at(domain="code")
@@ -603,7 +640,7 @@ def runs_of(drafts, profile, own, work):
     """Every draft on the texts of the pair's own run, for both temperatures."""
     texts = texts_of(own)
     traces = {
-        one.name: candidates.recorded(one, profile, "greedy", texts).trace
+        one.name: candidates.judged(one, profile, "greedy", texts, one.pair.target)
         for one in drafts
     }
     return of_both_kinds(traces)

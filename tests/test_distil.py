@@ -2,10 +2,12 @@
 bad input, and losslessness after it.
 """
 
+import copy
 import dataclasses
 import json
 import math
 import os
+import shutil
 import sys
 from itertools import pairwise
 
@@ -29,7 +31,7 @@ from speclab.drafts.distil import (
 from speclab.drafts.prompts import training_prompts
 from speclab.drafts.texts import TextConfig, continuations
 from speclab.drafts.train import TrainConfig
-from speclab.files import RunError
+from speclab.files import Damaged, RunError
 from speclab.pairs import load_pair, load_tokenizer
 from speclab.profiles import ModelSpec, Profile
 from speclab.prompts import encode_prompts
@@ -48,6 +50,13 @@ logits = st.lists(st.floats(-4, 4), min_size=3, max_size=3)
 def text(random_pair, tmp_path_factory):
     """Texts of the random target."""
     return continuations(random_pair, PROMPTS, TEXT, tmp_path_factory.mktemp("text"))
+
+
+def with_rows(text, rows):
+    """The text with other rows than its target writes."""
+    other = dataclasses.replace(text)
+    other.__dict__["rows"] = tuple(rows)
+    return other
 
 
 def float64(*rows):
@@ -279,7 +288,7 @@ def test_held_out_prompts_are_never_trained_on_and_do_not_depend_on_the_order(te
         r.prompt_id for r in trained
     ) and len(trained) + len(held_out) == len(text.rows)
     assert {r.domain for r in held_out} == {"code", "math", "reasoning", "chat"}
-    again = dataclasses.replace(text, rows=text.rows[::-1]).split()[1]
+    again = with_rows(text, text.rows[::-1]).split()[1]
     assert {r.prompt_id for r in again} == {r.prompt_id for r in held_out}
 
 
@@ -317,20 +326,63 @@ def test_texts_are_made_once_and_a_killed_call_goes_on(
         return generate(*args)
 
     monkeypatch.setattr("speclab.drafts.texts.generate", killed_at_the_third)
-    with pytest.raises(KeyboardInterrupt):
-        continuations(random_pair, PROMPTS, TEXT, tmp_path)
-    assert (
-        continuations(random_pair, PROMPTS, TEXT, tmp_path).key == text.key
-        and len(calls) == 1 + 6
+    lazy = continuations(random_pair, PROMPTS, TEXT, tmp_path)
+    assert lazy.key == text.key and not calls and not list(tmp_path.iterdir()), (
+        "nothing is written for the key"
     )
+    with pytest.raises(KeyboardInterrupt):
+        lazy.rows  # noqa: B018
+    went_on = continuations(random_pair, PROMPTS, TEXT, tmp_path).rows
+    assert len(calls) == 1 + 6
+    assert [r.tokens.tolist() for r in went_on] == [
+        r.tokens.tolist() for r in text.rows
+    ]
     monkeypatch.setattr("speclab.drafts.texts.generate", None)
     again = continuations(random_pair, PROMPTS, TEXT, tmp_path)
     assert all(
         np.array_equal(a.hidden, b.hidden)
         for a, b in zip(again.rows, text.rows, strict=True)
     )
+    other = continuations(
+        random_pair, PROMPTS, dataclasses.replace(TEXT, seed=1), tmp_path
+    )
     with pytest.raises(TypeError):
-        continuations(random_pair, PROMPTS, dataclasses.replace(TEXT, seed=1), tmp_path)
+        other.rows  # noqa: B018
+    assert other.key != text.key
+
+
+def test_the_key_changes_with_all_that_makes_the_text(random_pair, text, tmp_path):
+    def key(prompts=PROMPTS, **changes):
+        config = dataclasses.replace(TEXT, **changes)
+        return continuations(random_pair, prompts, config, tmp_path).key
+
+    swapped = dataclasses.replace(
+        random_pair, target=random_pair.draft, draft=random_pair.target
+    )
+    ways = [
+        key(),
+        key(PROMPTS[:-1]),
+        key(samples=2),
+        key(max_new_tokens=7),
+        text.only(["math"]).key,
+        text.only(["code", "math"]).key,
+        continuations(swapped, PROMPTS, TEXT, tmp_path).key,
+    ]
+    assert len(set(ways)) == len(ways) and ways[0] == text.key
+    assert text.only(["math", "code"]).key == ways[5]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sample_is_of_all_lengths_and_as_the_whole_text_has_it(
+    random_pair, text, tmp_path
+):
+    greedy = [row for row in text.rows if row.kind == "greedy"]
+    wanted = greedy[:: len(greedy) // 5][:5]
+    part = dataclasses.replace(text, base=tmp_path).sample(5)
+    assert [row.tokens.tolist() for row in part.rows] == [
+        row.tokens.tolist() for row in wanted
+    ]
+    assert part.key != text.key and len(text.sample(99).prompts) == len(PROMPTS)
 
 
 # ---- training ------------------------------------------------------------------------------------
@@ -400,6 +452,20 @@ def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_one_is_used_
         distil(random_pair, text, "forward-kl", CONFIG, tmp_path / "cut").facts
         == cut.facts
     )
+    # the same below a folder of shipped drafts; nothing is written for it, and no text is asked for
+    shipped = tmp_path / "shipped" / "any-profile"
+    shutil.copytree(cut.folder, shipped / cut.folder.name)
+    lazy = continuations(random_pair, PROMPTS, TEXT, tmp_path / "no text")
+    read = distil(
+        random_pair,
+        lazy,
+        "forward-kl",
+        CONFIG,
+        tmp_path / "none",
+        shipped=shipped.parent,
+    )
+    assert read.facts == cut.facts and read.folder.parent == shipped
+    assert not (tmp_path / "none").exists() and not (tmp_path / "no text").exists()
     with pytest.raises(TypeError):
         distil(
             random_pair,
@@ -448,7 +514,7 @@ def test_texts_of_some_domains_train_on_those_only(random_pair, text, tmp_path):
 
 def test_two_batches_a_step_are_one_of_twice_the_size(random_pair, text, tmp_path):
     rows = [r for r in text.split()[0] if len(r.hidden) == 8]
-    even = dataclasses.replace(text, rows=tuple(rows + rows))
+    even = with_rows(text, rows + rows)
     assert len({len(r.tokens) for r in rows}) >= 1
     one = distil(
         random_pair,
@@ -593,6 +659,38 @@ def test_a_trimmed_draft_is_trained_and_stays_one(
         assert made.token_ids == plain
 
 
+# ---- what is there is what was written -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "facts.json"])
+def test_a_damaged_draft_is_refused_by_name(random_pair, text, tmp_path, name):
+    config = dataclasses.replace(CONFIG, steps=1)
+    made = distil(random_pair, text, "sequence", config, tmp_path)
+    path = made.folder / name
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"0", b"1", 1))
+    with pytest.raises(Damaged, match=rf"{name} is .*; remove it, and it is trained"):
+        distil(random_pair, text, "sequence", config, tmp_path)
+    path.unlink()
+    if name != "facts.json":
+        with pytest.raises(Damaged, match=rf"{name} is missing"):
+            distil(random_pair, text, "sequence", config, tmp_path)
+
+
+def test_the_tokenizer_of_a_draft_of_the_kit_is_named_not_copied(tiny_pair, tmp_path):
+    drafts._export(copy.deepcopy(tiny_pair.draft.network), tiny_pair, tmp_path)
+    assert not (tmp_path / "tokenizer.json").exists()
+    made, own = (load_tokenizer(f) for f in (tmp_path, tiny_pair.draft.folder))
+    assert made.get_vocab() == own.get_vocab()
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"tokenizer_of": 3}))
+    with pytest.raises(ValueError, match=r"config.json: tokenizer_of is 3; fetch"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config | {"tokenizer_of": "no"}))
+    with pytest.raises(ValueError, match=r"no: its tokenizer cannot be used"):
+        load_tokenizer(tmp_path)
+
+
 # ---- LoRA ----------------------------------------------------------------------------------------
 
 
@@ -646,13 +744,8 @@ def test_bad_input_is_named(random_pair, text, tmp_path):
     ):
         distil(random_pair, text.only([]), "sequence", CONFIG, tmp_path)
     with pytest.raises(ValueError, match="another target wrote it"):
-        distil(
-            random_pair,
-            dataclasses.replace(text, target="0" * 40),
-            "sequence",
-            CONFIG,
-            tmp_path,
-        )
+        other = dataclasses.replace(random_pair, target=random_pair.draft)
+        distil(random_pair, continuations(other, PROMPTS, TEXT), "sequence", CONFIG)
     with pytest.raises(
         ValueError,
         match="max_prompt_tokens [+] max_new_tokens = 520: the pair takes 512 positions; lower one",

@@ -3,11 +3,14 @@
 Sequence-level (cross-entropy on the target's text) or token-level on its distributions (forward KL,
 reverse KL, total variation; DistillSpec, arXiv:2310.08461). A trained draft stands in a folder
 named by a hash of all that changes it, in Hugging Face layout, so that `pairs.load_pair` loads it;
-a finished one is used again, a killed training goes on from its last checkpoint.
+a finished one is used again, a killed training goes on from its last checkpoint. Some come with the
+kit (`SHIPPED`): what would be trained to the same settings is read there.
 """
 
 import copy
 import json
+import os
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -25,10 +28,23 @@ from torch.nn.functional import cross_entropy, kl_div, log_softmax
 from speclab import trimmed
 from speclab.drafts.texts import FOLDER, Text, TrainingText, hash_of
 from speclab.drafts.train import TrainConfig, optimise
-from speclab.files import RunError, locked, written
+from speclab.files import (
+    Damaged,
+    RunError,
+    is_sealed,
+    locked,
+    sealed,
+    sha256_of,
+    written,
+)
 from speclab.pairs import Pair, load_tokenizer
+from speclab.plain import read_json
+from speclab.profiles import ROOT
 from speclab.runs import weights_digest
 from speclab.sampling import rank_key
+
+SHIPPED = ROOT / "data" / "drafts"  # <profile>/<name of a draft's folder>
+FACTS = "facts.json"
 
 # ---- 1. objectives -------------------------------------------------------------------------------
 
@@ -226,20 +242,22 @@ def distil(
     lora_rank: int = 0,
     gradient_checkpointing: bool = False,
     label: str = "",
+    shipped: Path | None = None,
 ) -> TrainedDraft:
-    """Train the pair's draft on the target's text and keep it as `base`/<key>; a finished one is
-    used again, a killed one goes on.
+    """Train the pair's draft on the target's text and keep it as `base`/<label>-<key>; a finished
+    one is used again, a killed one goes on, and one of this name below `shipped` is read there.
 
     objective: one of OBJECTIVES. config: `batch` counts texts, `context` is not used. lora_rank: 0
     updates all weights; else adapters of that rank on every linear layer (needs `peft`), merged at
     the end. ValueError: unknown objective, no texts, texts of another target; FloatingPointError: a
-    loss that is not finite; RunError: no space. After both the last good checkpoint stays.
+    loss that is not finite; RunError: no space. After both the last good checkpoint stays. Damaged:
+    a finished draft whose files are not what was written.
     """
     if objective not in OBJECTIVES:
         raise ValueError(
             f"objective={objective!r}: allowed are {', '.join(OBJECTIVES)}"
         )
-    if text.rows and text.target != weights_digest(pair.target.folder):
+    if text.target != weights_digest(pair.target.folder):
         raise ValueError(
             "text: another target wrote it; make it with continuations(pair, ...) of this pair"
         )
@@ -250,7 +268,12 @@ def distil(
         "text": text.key,
         "draft": weights_digest(pair.draft.folder),
     }
-    folder = base / f"{objective}-{hash_of(settings)}"
+    words = "-".join(re.findall(r"[a-z0-9]+", (label or objective).lower()))
+    folder = base / f"{words}-{hash_of(settings)}"
+    for facts in shipped.glob(f"*/{folder.name}/{FACTS}") if shipped else ():
+        return finished(
+            facts.parent, "take it from the repository again (git checkout)"
+        )
     trained_on, held_out = text.split()
     batches = Batches(
         trained_on, config.batch, config.seed
@@ -263,7 +286,7 @@ def distil(
         return distillation_loss(pair, network, batch, objective)
 
     with locked(folder):  # a second process waits, and finds it finished
-        if not (folder / "facts.json").is_file():
+        if not (folder / FACTS).is_file():
             network, finish = _trainable(
                 pair, lora_rank, gradient_checkpointing, config.seed
             )
@@ -286,12 +309,29 @@ def distil(
                 "minutes": log[-1]["minutes"],
                 "curve": [before, *(row | {"step": row["step"] + 1} for row in log)],
             }
-            written(
-                folder / "facts.json",
-                lambda p: p.write_text(json.dumps(facts, indent=1)),
-            )
+            write_facts(folder, facts)
             shutil.rmtree(folder / "checkpoint")
-    return TrainedDraft(folder, json.loads((folder / "facts.json").read_text()))
+    return finished(folder, "remove it, and it is trained again")
+
+
+def write_facts(folder: Path, facts: dict) -> None:
+    """The facts of a finished draft, with the checksums of its files and their own."""
+    names = [*folder.glob("*.safetensors"), *folder.glob("*.json")]
+    files = {path.name: sha256_of(path) for path in names if path.name != FACTS}
+    text = json.dumps(sealed(facts | {"files": files}), indent=1)
+    written(folder / FACTS, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def finished(folder: Path, do: str) -> TrainedDraft:
+    """A draft that is there. Damaged, with what to `do`, where a file is not what was written."""
+    facts = read_json(folder / FACTS, do)
+    if not is_sealed(facts):
+        raise Damaged(f"{folder / FACTS} is not what was written; {do}")
+    for name, wanted in facts["files"].items():
+        path = folder / name
+        if not path.is_file() or sha256_of(path) != wanted:
+            raise Damaged(f"{path} is missing or damaged (its checksum differs); {do}")
+    return TrainedDraft(folder, facts)
 
 
 def distillation_loss(pair: Pair, network: Any, batch: Batch, objective: str) -> Tensor:
@@ -334,16 +374,19 @@ def _with_adapters(network: Any, rank: int) -> Callable[[], Any]:
 
 
 def _export(network: Any, pair: Pair, folder: Path) -> None:
-    """Half-precision weights, configuration and the draft's tokenizer in Hugging Face layout; a
-    draft with a trimmed vocabulary in the form it had.
+    """Half-precision weights, configuration and the draft's tokenizer (of a draft of the kit: where
+    that is) in Hugging Face layout; a draft with a trimmed vocabulary in the form it had.
     """
     own = pair.draft.folder
     try:
         if trimmed.is_trimmed(own):
             trimmed.save_like(own, network, folder)
         else:
+            if own.resolve().is_relative_to(ROOT):
+                place = os.path.relpath(own.resolve(), folder.resolve())
+                network.config.tokenizer_of = place
             network.to(torch.float16).save_pretrained(folder, safe_serialization=True)
-        if trimmed.base_folder(own) is None:  # else it has that of the other model
+        if trimmed.tokenizer_folder(folder) == folder:
             load_tokenizer(own).save_pretrained(folder)
     except (OSError, SafetensorError) as error:
         raise RunError(

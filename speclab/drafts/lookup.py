@@ -12,11 +12,13 @@ import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from speclab.model import KVCache, LanguageModel
 from speclab.pairs import Pair
+from speclab.sampling import Sampling, entropy, probabilities, rank_key
 
 NAME = "prompt lookup"
 # what each token of a match divides the doubt by: a match of n tokens is given probability 1 -
@@ -136,3 +138,42 @@ def with_lookup(pair: Pair, longest: int = 3, candidates: int = 4) -> Pair:
     facts = {"path": NAME, "kernel": NAME, "quantised": False} | nothing
     draft = lookup_model(pair.vocab, longest, candidates)
     return dataclasses.replace(pair, draft=draft, facts=pair.facts | {"draft": facts})
+
+
+def chains_along(
+    ids: tuple[int, ...], text: tuple[int, ...], gamma: int, vocab: int
+) -> pd.DataFrame:
+    """Prompt lookup's greedy chains of gamma tokens at every position of a greedy text behind the
+    prompt `ids`: position, node, depth, rank, token, draft_prob, draft_entropy, and target_rank, 0
+    where the token is the text's (elsewhere 1: the target is not asked).
+    """
+    draft, whole = lookup_model(vocab), np.array([*ids, *text])
+    count, width = len(text), len(whole) + gamma
+    at = np.arange(count)
+    # row i holds the prompt and the text before position i, on the right behind -1
+    rows = np.full((count, width), -1)
+    for i in at:
+        known = len(ids) + i
+        rows[i, width - known :] = whole[:known]
+    columns = []
+    for depth in range(1, gamma + 1):
+        hidden = torch.from_numpy(draft.body._found(rows))
+        logits = draft.logits(hidden)
+        q = probabilities(logits, Sampling())
+        token = rank_key(logits).argmax(-1)
+        place = len(ids) + at + depth - 1
+        wanted = np.append(whole, np.full(gamma, -1))[place]
+        columns.append(
+            {
+                "position": at,
+                "node": depth,
+                "depth": depth,
+                "rank": 0,
+                "token": token.numpy(),
+                "draft_prob": q.max(-1).values.numpy(),
+                "draft_entropy": entropy(q).numpy(),
+                "target_rank": (token.numpy() != wanted).astype(int),
+            }
+        )
+        rows = np.concatenate([rows[:, 1:], token.numpy()[:, None]], axis=1)
+    return pd.concat([pd.DataFrame(part) for part in columns], ignore_index=True)

@@ -2,14 +2,16 @@
 with its hidden states.
 
 The states times the target's head are its distributions: kept instead of them, they need d numbers
-a token, not a vocabulary. Batches are written one by one to a folder named by a hash of all that
+a token, not a vocabulary. Text is written when its rows are first asked for, so that a draft which
+is there already costs none. Batches are written one by one to a folder named by a hash of all that
 changes them: what is there is used again, what was killed goes on.
 """
 
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -79,27 +81,78 @@ class Text:
 
 @dataclass(frozen=True)
 class TrainingText:
-    """All texts of one target; `target` is the digest of its weights."""
+    """A target's own continuations of training prompts, with the hidden states that give its
+    distributions: written when `rows` are first asked for, once, and kept in `base`.
 
-    rows: tuple[Text, ...]
-    target: str
+    domains: those that are kept.
+    """
+
+    pair: Pair
+    prompts: tuple[Prompt, ...]
+    config: TextConfig
+    base: Path
+    domains: tuple[str, ...]
+
+    @cached_property
+    def target(self) -> str:
+        """Digest of the weights of the target that writes."""
+        return weights_digest(self.pair.target.folder)
 
     @property
     def key(self) -> str:
-        """Hash of what is trained on."""
-        total = hashlib.sha256(self.target.encode())
-        for row in self.rows:
-            total.update(
-                f"{row.prompt_id} {row.domain} {row.kind} {row.first}".encode()
-            )
-            total.update(row.tokens.tobytes())
-        return total.hexdigest()[:16]
+        """Hash of all that makes the rows, to be had without them."""
+        return hash_of(self._written, sorted(self.domains))
+
+    @property
+    def _written(self) -> str:
+        return hash_of(self.target, prompts_digest(self.prompts), asdict(self.config))
+
+    @cached_property
+    def rows(self) -> tuple[Text, ...]:
+        """The texts, the shorter prompts first, first the greedy ones. RunError when the folder
+        cannot be written; a killed call goes on with the next batch.
+        """
+        return tuple(row for row in self._all_rows() if row.domain in self.domains)
+
+    def _all_rows(self) -> list[Text]:
+        config, folder = self.config, self.base / f"text-{self._written}"
+        encoded = self._encoded()
+        starts = range(0, len(encoded), config.batch)
+        blocks = [encoded[i : i + config.batch] for i in starts]
+        variants = [("greedy", Sampling(), 0)] * config.greedy
+        variants += [
+            ("sampled", Sampling(1.0), config.seed + i) for i in range(config.samples)
+        ]
+        rows = []
+        with locked(folder):  # a second process waits, and reads what the first wrote
+            for number, (kind, sampling, seed) in enumerate(
+                tqdm(variants, desc="target's text", unit="set")
+            ):
+                for index, block in enumerate(blocks):
+                    path = folder / f"{number:02d}-{index:05d}.safetensors"
+                    if not path.is_file():
+                        arrays = _continued(self.pair, block, config, sampling, seed)
+                        written(path, lambda p, arrays=arrays: save_file(arrays, p))
+                    rows += _texts(block, kind, load_file(path))
+        return rows
+
+    def _encoded(self) -> list[EncodedPrompt]:
+        """The prompts, short ones first: little padding in a batch."""
+        longest, template = self.config.max_prompt_tokens, self.config.template
+        encoded = encode_prompts(self.pair.tokenizer, self.prompts, longest, template)
+        return sorted(encoded, key=lambda prompt: len(prompt.ids))
 
     def only(self, domains: Sequence[str]) -> "TrainingText":
         """The texts of some domains."""
-        return TrainingText(
-            tuple(r for r in self.rows if r.domain in domains), self.target
-        )
+        return replace(self, domains=tuple(d for d in self.domains if d in domains))
+
+    def sample(self, count: int) -> "TrainingText":
+        """A text of its own: the greedy continuations of `count` prompts of all lengths."""
+        ids = [prompt.prompt_id for prompt in self._encoded()]
+        chosen = set(ids[:: max(1, len(ids) // count)][:count])
+        prompts = tuple(p for p in self.prompts if p.prompt_id in chosen)
+        config = replace(self.config, greedy=True, samples=0)
+        return replace(self, prompts=prompts, config=config)
 
     def split(self) -> tuple[list[Text], list[Text]]:
         """(trained on, held out): of each domain one prompt in HELD_OUT, at most HELD_OUT_PROMPTS,
@@ -124,13 +177,11 @@ def continuations(
     config: TextConfig = TextConfig(),
     base: Path = FOLDER,
 ) -> TrainingText:
-    """The target's own continuations of training prompts, with the hidden states that give its
-    distributions; made once, kept in `base`.
+    """The text that the pair's target makes of training prompts; nothing is written yet.
 
     prompts: `training_prompts`, or `prompts.read_prompts` of your own file; never those the draft
-    is judged on. Disk and memory: 2d bytes a trained token (d: the target's width). A killed call
-    goes on with the next batch. ValueError for no prompts; RunError when the folder cannot be
-    written.
+    is judged on. Disk and memory: 2d bytes a trained token (d: the target's width). ValueError for
+    no prompts, and for more tokens than the pair takes.
     """
     if not prompts:
         raise ValueError(
@@ -145,31 +196,8 @@ def continuations(
             f"max_prompt_tokens + max_new_tokens = {context}: the pair takes {limit} positions; "
             "lower one of them"
         )
-    target = weights_digest(pair.target.folder)
-    folder = base / f"text-{hash_of(target, prompts_digest(prompts), asdict(config))}"
-    encoded = encode_prompts(
-        pair.tokenizer, prompts, config.max_prompt_tokens, config.template
-    )
-    encoded.sort(key=lambda p: len(p.ids))  # little padding in a batch
-    blocks = [
-        encoded[i : i + config.batch] for i in range(0, len(encoded), config.batch)
-    ]
-    variants = [("greedy", Sampling(), 0)] * config.greedy
-    variants += [
-        ("sampled", Sampling(1.0), config.seed + i) for i in range(config.samples)
-    ]
-    rows = []
-    with locked(folder):  # a second process waits, and reads what the first wrote
-        for number, (kind, sampling, seed) in enumerate(
-            tqdm(variants, desc="target's text", unit="set")
-        ):
-            for index, block in enumerate(blocks):
-                path = folder / f"{number:02d}-{index:05d}.safetensors"
-                if not path.is_file():
-                    arrays = _continued(pair, block, config, sampling, seed)
-                    written(path, lambda p, arrays=arrays: save_file(arrays, p))
-                rows += _texts(block, kind, load_file(path))
-    return TrainingText(tuple(rows), target)
+    domains = tuple({prompt.domain: None for prompt in prompts})
+    return TrainingText(pair, tuple(prompts), config, base, domains)
 
 
 def hash_of(*facts: Any) -> str:

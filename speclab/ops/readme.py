@@ -118,8 +118,8 @@ def notebooks_table(measured: Mapping[str, Any]) -> str:
         f"{markdown_table(header, rows)}\nAll of them, on 2 CPU cores: {minutes['smollm']:.0f} "
         f"minutes on `smollm` with its models, {minutes['alone']:.0f} from its shipped traces "
         f"alone, {minutes['tiny']:.0f} on `tiny`, with what earlier calls had recorded and "
-        "trained.\nA first call also records the runs of `tiny` and trains the drafts of notebook "
-        "08.\n"
+        "trained.\nA first call also records the runs of `tiny`, and trains the drafts of notebook "
+        "08 on `smollm`.\n"
     )
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from speclab import estimates, pairs, score, stats
 from speclab.analysis import significance
 from speclab.drafts import quantise
-from speclab.drafts.distil import TrainedDraft
+from speclab.drafts.distil import SHIPPED, TrainedDraft
 from speclab.estimates import Estimates
 from speclab.profiles import ModelSpec
 from speclab.stats import RESAMPLES, bounds_of, prompts_of
@@ -127,14 +127,20 @@ def quantised_target(tried: Tried, folder: str) -> Estimates | None:
     profile = tried.profile.replace(target=ModelSpec(os.path.relpath(plain)))
     own = dataclasses.replace(tried.candidates[OWN], pair=pairs.load_pair(profile))
     agree = score.mean_of("agree", "same best token")
+    target = own.pair.target
+
+    def judge(kind: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+        texts, asked = tried.texts[kind], None if kind == "greedy" else target
+        same = candidates.judged(own, profile, kind, texts, target, "same text")
+        its = candidates.judged(own, profile, kind, None, asked, "its own text")
+        return same, its
+
     changes = []
-    for kind, estimator in ESTIMATORS.items():
-        full = _with_agreement(tried.trace(OWN, kind))
-        same = candidates.recorded(own, profile, kind, tried.texts[kind], "same text")
-        its = candidates.recorded(own, profile, kind, None, "its own text")
+    for kind, (same, its) in candidates.of_both_kinds(judge).items():
+        full, estimator = _with_agreement(tried.trace(OWN, kind)), ESTIMATORS[kind]
         on_same = agree if kind == "greedy" else estimator
-        changes.append(_change("same", on_same, full, _with_agreement(same.trace)))
-        changes.append(_change("each its own", estimator, full, its.trace))
+        changes.append(_change("same", on_same, full, _with_agreement(same)))
+        changes.append(_change("each its own", estimator, full, its))
     return Estimates(pd.concat(changes, ignore_index=True), 3)
 
 
@@ -175,6 +181,21 @@ def shift_sentence(shift: Estimates | None) -> str:
 
 
 # ---- 3. trained ----------------------------------------------------------------------------------
+
+
+def trained_on(trained: Mapping[str, Mapping[str, TrainedDraft]]) -> str:
+    """How many drafts there are, how many of these come with the kit, and from how much text each
+    was trained.
+    """
+    drafts = [made for family in trained.values() for made in family.values()]
+    shipped = sum(made.folder.is_relative_to(SHIPPED) for made in drafts)
+    minutes = sum(made.facts["minutes"] for made in drafts)
+    most = max((made.facts for made in drafts), key=lambda facts: facts["tokens"])
+    return (
+        f"{len(drafts)} drafts, {shipped} of them as they come with the kit; all were trained in "
+        f"{minutes:.0f} minutes together, each on up to {most['texts']} continuations of "
+        f"{most['tokens']} tokens."
+    )
 
 
 def learning_curves(trained: Mapping[str, Mapping[str, TrainedDraft]]) -> Estimates:
@@ -324,7 +345,7 @@ def copying(tried: Tried, name: str = LOOKUP) -> Estimates:
     """
     trace, own = tried.trace(name, "greedy"), tried.trace(OWN, "greedy")
     right = trace["draft_rank"] == 0
-    matched = np.array([q[0] > 0.5 for q in trace["top_draft_q"]], float)
+    matched = (trace["confidence"] > 0.5).astype(float)
     either = right | (own["draft_rank"] == 0)
     trace = trace.assign(matched=matched, copied=right * matched, either=either)
     where = score.Estimator(

@@ -9,20 +9,27 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import torch
 from torch import Tensor
 
 from speclab import runs, score
 from speclab.drafts import distil, lookup, quantise
-from speclab.drafts.distil import TrainedDraft
+from speclab.drafts.distil import SHIPPED, TrainedDraft
 from speclab.drafts.prompts import training_prompts
 from speclab.drafts.texts import FOLDER, TextConfig, TrainingText, continuations
 from speclab.drafts.train import TrainConfig
+from speclab.files import locked, written
 from speclab.model import KVCache, LanguageModel
 from speclab.pairs import (
     Pair,
@@ -33,6 +40,9 @@ from speclab.pairs import (
     parameter_count,
 )
 from speclab.profiles import ROOT, ModelSpec, Profile
+from speclab.prompts import EncodedPrompt, encode_prompts
+from speclab.record import generate
+from speclab.sampling import Sampling, probabilities, rank_key, rank_of
 
 WORK = FOLDER
 OWN, INT4, LOOKUP, SPECIALIST = (
@@ -42,6 +52,9 @@ OWN, INT4, LOOKUP, SPECIALIST = (
     "specialist",
 )
 SPECIALTY = ("math", "reasoning")  # where the specialist is at home
+ROWS = 512  # positions whose distributions are held at a time
+ENCODING = threading.Lock()  # a tokenizer serves one thread at a time
+TOGETHER = 32  # prompts whose texts are written at a time
 # acceptance of the draft's best token at T = 0, and of a sampled one at T = 1
 HIT = score.Estimator(
     "hit[1]",
@@ -192,38 +205,120 @@ class Remembered:
     ) -> Tensor:
         """As the model's, for whole texts only: not behind a cache, and without a mask."""
         whole = not cache.length and positions is None and visible is None
-        assert whole, (
-            "whole texts only: record with a chain of one token, or take the model itself"
-        )
+        assert whole, "whole texts only: else take the model itself"
         key = tuple(tokens.flatten().tolist())
         if key not in self._kept:
             self._kept[key] = self._model.forward(tokens, cache).to("cpu")
         return self._kept[key].to(self._model.device)
 
 
-def recorded(
-    tried: Candidate,
+def judged(
+    one: Candidate,
     profile: Profile,
     kind: str,
     texts: Mapping[str, tuple[int, ...]] | None,
+    target: LanguageModel | Remembered | None = None,
     label: str = "",
-    target: Remembered | None = None,
-    gamma: int = 1,
-) -> runs.Run:
-    """The candidate's run over the target's texts of a run of `kind` (`runs.texts_of`): its trace,
-    and chains of gamma. Recorded once.
+) -> pd.DataFrame:
+    """What a candidate says along the texts of a run of `kind` (`runs.texts_of`), a row a position:
+    prompt_id, domain, position, token, draft_rank, draft_top, confidence (q of its best token), and
+    where a target is given target_top and overlap. All as a run records them; made once.
 
     texts None: the candidate's target writes them. label: says so where they are not its own.
-    target: it as `Remembered`, which is faster and does for chains of one token.
     """
-    small = runs.of_kind(profile, kind)
-    small = small.replace(draft=tried.spec, depth=gamma, branches=1, budget=gamma)
-    words = re.findall(r"[a-z0-9]+", f"{tried.name} {label} {kind}".lower())
-    folder = WORK / f"{'-'.join(words)}-{runs.run_key(small)}"
-    if found := runs.whole_run(folder):
-        return found
-    pair = dataclasses.replace(tried.pair, target=target or tried.pair.target)
-    return runs.record_run(small, folder, pair=pair, progress=iter, texts=texts)
+    small = runs.of_kind(profile, kind).replace(draft=one.spec)
+    words = re.findall(r"[a-z0-9]+", f"{one.name} {label}".lower())
+    path = WORK / kind / f"{'-'.join(words)}-{runs.run_key(small)}.parquet"
+    with locked(path.parent):  # a second process waits, and finds it there
+        if (there := _kept(path)) is not None:
+            return there
+        sampling = Sampling(small.temperature, small.top_k, small.top_p)
+        encoded = _encoded(one.pair, small)
+        texts = texts or _own_texts(one.pair, small, encoded, sampling)
+        parts = [
+            part
+            for p in encoded
+            for part in _along(one.pair, p, texts[p.prompt_id], sampling, target)
+        ]
+        columns = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+        trace = pd.DataFrame(columns)
+        assert np.isfinite(trace["confidence"]).all(), f"{one.name} gives no numbers"
+        options = {"index": False, "write_page_checksum": True}
+        written(path, lambda part: trace.to_parquet(part, **options))
+    return trace
+
+
+def _kept(path: Path) -> pd.DataFrame | None:
+    """A trace that is there; None where there is none, said aloud where it is damaged."""
+    if not path.is_file():
+        return None
+    try:
+        return pd.read_parquet(path, page_checksum_verification=True)
+    except (OSError, pa.ArrowException) as error:
+        print(f"{path} is damaged ({error}): made again", file=sys.stderr)
+        return None
+
+
+def _encoded(pair: Pair, profile: Profile) -> list[EncodedPrompt]:
+    known, longest = runs.profile_prompts(profile), profile.max_prompt_tokens
+    with ENCODING:
+        return encode_prompts(pair.tokenizer, known, longest, profile.template)
+
+
+def _own_texts(
+    pair: Pair, profile: Profile, encoded: list[EncodedPrompt], sampling: Sampling
+) -> dict[str, tuple[int, ...]]:
+    """What the pair's target writes, prompts of like length together."""
+    texts, ordered = {}, sorted(encoded, key=lambda prompt: len(prompt.ids))
+    for start in range(0, len(ordered), TOGETHER):
+        block, new = ordered[start : start + TOGETHER], profile.max_new_tokens
+        made = generate(pair.target, block, new, pair.stop_ids, sampling, profile.seed)
+        texts |= {p.prompt_id: text for p, text in zip(block, made, strict=True)}
+    return texts
+
+
+@torch.inference_mode()
+def _along(
+    pair: Pair,
+    prompt: EncodedPrompt,
+    text: tuple[int, ...],
+    sampling: Sampling,
+    target: LanguageModel | Remembered | None,
+) -> list[dict[str, np.ndarray]]:
+    """The columns of `judged` for one text, ROWS positions a part."""
+    tokens = torch.tensor([[*prompt.ids, *text[:-1]]])
+    first, parts = len(prompt.ids) - 1, []
+
+    def states(model: LanguageModel | Remembered) -> Tensor:
+        return model.forward(tokens, model.cache(tokens.shape[1]))[0, first:]
+
+    hidden = states(pair.draft)
+    of_target = states(target) if target else None
+    for at in torch.arange(len(text)).split(ROWS):
+        logits, token = pair.draft.logits(hidden[at]).cpu(), torch.tensor(text)[at]
+        key, q = rank_key(logits), probabilities(logits, sampling)
+        part = {
+            "position": at,
+            "token": token,
+            "draft_rank": rank_of(key, token),
+            "draft_top": key.argmax(-1),
+            "confidence": q.max(-1).values,
+        }
+        if target:
+            logits = target.logits(of_target[at]).cpu()
+            p = probabilities(logits, sampling)
+            part["target_top"] = rank_key(logits).argmax(-1)
+            part["overlap"] = torch.minimum(p, q).sum(-1).clamp(max=1)
+        who = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
+        named = {name: np.array([value] * len(at)) for name, value in who.items()}
+        parts.append(named | {name: values.numpy() for name, values in part.items()})
+    return parts
+
+
+def of_both_kinds(work: Callable[[str], Any]) -> dict[str, Any]:
+    """What `work` makes of each kind of run, both at once: torch in a notebook leaves a core."""
+    with ThreadPoolExecutor(len(ESTIMATORS)) as pool:
+        return dict(zip(ESTIMATORS, pool.map(work, ESTIMATORS), strict=True))
 
 
 class Tried:
@@ -250,8 +345,9 @@ class Tried:
             judged_rows = rows[rows["prompt_id"].isin(ids)].reset_index(drop=True)
             self._traces[kind] = {OWN: judged_rows}
             self.texts[kind] = {prompt_id: texts[prompt_id] for prompt_id in ids}
-        # the target runs each text once, whatever drafts follow
-        self._targets = {kind: Remembered(pair.target) for kind in ESTIMATORS}
+        # The target runs each text once, whatever drafts follow. Of greedy text it is not asked:
+        # the text is its best tokens.
+        self._targets = {"greedy": None, "sampled": Remembered(pair.target)}
 
     @property
     def domains(self) -> list[str]:
@@ -259,34 +355,45 @@ class Tried:
         return list(score.domains_in(self.trace(OWN, "greedy")))
 
     def add(self, one: Candidate) -> None:
-        """Try a draft: record it over the texts of both runs."""
+        """Try a draft: judge it on the texts of both runs."""
         self.candidates[one.name] = one
-        for kind, by_name in self._traces.items():
+
+        def judge(kind: str) -> pd.DataFrame:
             target, texts = self._targets[kind], self.texts[kind]
-            run = recorded(one, self.profile, kind, texts, target=target)
-            by_name[one.name] = run.trace
+            return judged(one, self.profile, kind, texts, target)
+
+        for kind, trace in of_both_kinds(judge).items():
+            self._traces[kind][one.name] = trace
 
     def trace(self, name: str, kind: str) -> pd.DataFrame:
         """The trace of a draft over the texts of a kind of run."""
         return self._traces[kind][name]
 
     def lookup_chains(self, gamma: int) -> pd.DataFrame:
-        """Nodes of prompt lookup's chains of gamma tokens over the greedy texts."""
-        one, texts = self.candidates[LOOKUP], self.texts["greedy"]
-        return recorded(one, self.profile, "greedy", texts, "chain", gamma=gamma).nodes
+        """Nodes of prompt lookup's chains of gamma tokens along the greedy texts, as `stopping`
+        reads them.
+        """
+        texts, parts = self.texts["greedy"], []
+        for prompt in _encoded(self.pair, self.profile):
+            nodes = lookup.chains_along(
+                prompt.ids, texts[prompt.prompt_id], gamma, self.pair.vocab
+            )
+            parts.append(nodes.assign(prompt_id=prompt.prompt_id, domain=prompt.domain))
+        return pd.concat(parts, ignore_index=True)
 
 
 # ---- drafts that are made ------------------------------------------------------------------------
 
 
-def training_text(tried: Tried, prompts_per_domain: int, seed: int = 0) -> TrainingText:
+def training_text(
+    pair: Pair, profile: Profile, prompts_per_domain: int, seed: int = 0
+) -> TrainingText:
     """What the target writes for prompts that no draft is judged on; seed: of these prompts."""
-    profile = tried.profile
     config = TextConfig(
         profile.max_prompt_tokens, profile.max_new_tokens, template=profile.template
     )
     known = training_prompts(prompts_per_domain, seed)
-    return continuations(tried.pair, known, config)
+    return continuations(pair, known, config)
 
 
 def no_copy(pair: Pair) -> str:
@@ -300,8 +407,7 @@ def quantised_draft(
     tried: Tried, text: TrainingText, bits: int, rows: int
 ) -> Candidate:
     """The target in `bits` bits as its own draft, calibrated on some `rows` of its greedy text."""
-    greedy = [row.tokens.tolist() for row in text.rows if row.kind == "greedy"]
-    calibration = greedy[:: max(1, len(greedy) // rows)][:rows]
+    calibration = [row.tokens.tolist() for row in text.sample(rows).rows]
     made = quantise.quantised_copy(tried.pair.target.folder, WORK, calibration, bits)
     name = f"INT{bits} self-draft"
     return candidate(
@@ -309,32 +415,67 @@ def quantised_draft(
     )
 
 
-def train(
-    tried: Tried,
+@dataclass(frozen=True)
+class Training:
+    """One draft that is trained: its family (an objective, or the specialist) and name, what it
+    learns, and from which text.
+    """
+
+    family: str
+    name: str
+    objective: str
+    text: TrainingText
+    config: TrainConfig
+
+
+def train_config(steps: int, batch: int, learning_rate: float) -> TrainConfig:
+    """Steps of `batch` texts; a fifteenth of them warms up, five times the draft is measured."""
+    return TrainConfig(
+        steps=steps,
+        batch=batch,
+        lr_matrix=learning_rate,
+        lr_other=learning_rate,
+        warmup_steps=max(1, steps // 15),
+        checkpoint_every=max(1, steps // 5),
+    )
+
+
+def trainings(
     text: TrainingText,
     objectives: Sequence[str],
     seeds: Sequence[int],
     config: TrainConfig,
-) -> dict[str, dict[str, TrainedDraft]]:
-    """Drafts trained on the target's text and tried: by family (an objective, or the specialist)
-    and by name.
-
-    The first objective and the specialist, which learns SPECIALTY only and the same objective, are
-    trained with every seed, the others with the first.
+) -> Iterator[Training]:
+    """The first objective and the specialist, which learns SPECIALTY only and the same objective,
+    with every seed; the other objectives with the first.
     """
-    families = {}
     for family in [*objectives, SPECIALIST]:
         special = family == SPECIALIST
         objective = objectives[0] if special else family
         rows = text.only(SPECIALTY) if special else text
         words = family if special else f"distilled, {family}"
-        families[family] = {}
         for seed in seeds if objective == objectives[0] else seeds[:1]:
-            name, seeded = (
-                f"{words}, seed {seed}",
-                dataclasses.replace(config, seed=seed),
-            )
-            made = distil.distil(tried.pair, rows, objective, seeded, label=name)
-            tried.add(candidate(name, tried.pair, tried.profile, made.folder))
-            families[family][name] = made
+            seeded = dataclasses.replace(config, seed=seed)
+            yield Training(family, f"{words}, seed {seed}", objective, rows, seeded)
+
+
+def train(
+    tried: Tried, trainings: Iterator[Training], retrain: bool = False
+) -> dict[str, dict[str, TrainedDraft]]:
+    """Trained drafts, tried: by family and by name. Those that come with the kit are read, unless
+    `retrain`.
+    """
+    families: dict[str, dict[str, TrainedDraft]] = {}
+    for one in trainings:
+        made = distil.distil(
+            tried.pair,
+            one.text,
+            one.objective,
+            one.config,
+            WORK,
+            label=one.name,
+            shipped=None if retrain else SHIPPED,
+        )
+        tried.add(candidate(one.name, tried.pair, tried.profile, made.folder))
+        families.setdefault(one.family, {})[one.name] = made
     return families

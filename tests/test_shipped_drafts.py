@@ -1,0 +1,101 @@
+"""The drafts that come with the kit are those that notebook 08 asks for, whole, and count as its
+input; `retrain` makes others.
+"""
+
+import shutil
+
+import pytest
+
+from data.drafts import prepare
+from speclab.drafts import distil
+from speclab.drafts.distil import SHIPPED
+from speclab.files import Damaged
+from speclab.ops import sources
+from speclab.profiles import ROOT, load_profile
+from speclab.studies.better_drafts import candidates
+
+
+@pytest.fixture(scope="module")
+def profile():
+    return load_profile("tiny", {"device": "cpu"}).replace(temperature=0.0)
+
+
+@pytest.fixture
+def no_text(monkeypatch):
+    """No text is written, nothing trained."""
+    monkeypatch.setattr("speclab.drafts.texts.generate", None)
+    monkeypatch.setattr(distil, "optimise", None)
+
+
+class Tried:
+    """Counts what is tried."""
+
+    def __init__(self, pair, profile):
+        self.pair, self.profile, self.added = pair, profile, []
+
+    def add(self, one):
+        self.added.append(one)
+
+
+def test_the_notebooks_defaults_find_all_of_them(tiny_pair, profile, no_text):
+    tried = Tried(tiny_pair, profile)
+    trained = candidates.train(tried, prepare.asked(tiny_pair, profile))
+    made = [one for family in trained.values() for one in family.values()]
+    assert len(made) == len(tried.added) == 9
+    assert {one.folder for one in made} == {
+        p.parent for p in SHIPPED.glob("tiny/*/*.safetensors")
+    }
+    assert all(prepare.checked(one).facts["tokens"] > 20_000 for one in made)
+    assert {one.weight_bytes for one in tried.added} == {1_838_424}
+    card = (SHIPPED / "README.md").read_text(encoding="utf-8")
+    assert prepare.card_table(made) in card, "python -m data.drafts.prepare"
+
+
+def test_retrain_does_not_read_them(tiny_pair, profile, no_text, monkeypatch):
+    seen, real = [], distil.distil
+
+    def spy(*args, shipped, **options):
+        seen.append(shipped)
+        return real(*args, shipped=SHIPPED, **options)
+
+    monkeypatch.setattr(distil, "distil", spy)
+    one = prepare.asked(tiny_pair, profile)[:1]
+    for retrain in (False, True):
+        candidates.train(Tried(tiny_pair, profile), one, retrain)
+    assert seen == [SHIPPED, None]
+
+
+def test_a_damaged_one_is_refused_and_says_where_to_take_it(
+    tiny_pair, profile, no_text, tmp_path
+):
+    one = prepare.asked(tiny_pair, profile)[0]
+    asked = tiny_pair, one.text, one.objective, one.config, tmp_path / "work"
+    whole = distil.distil(*asked, label=one.name, shipped=SHIPPED).folder
+    copied = tmp_path / "drafts" / "tiny" / whole.name
+    shutil.copytree(whole, copied)
+    weights = bytearray((copied / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (copied / "model.safetensors").write_bytes(weights)
+    with pytest.raises(Damaged, match=r"checksum differs.*git checkout"):
+        distil.distil(*asked, label=one.name, shipped=tmp_path / "drafts")
+
+
+def test_they_are_an_input_of_notebook_08_alone():
+    named = {}
+    for notebook in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
+        code = sources.code_of(sources.cells_of(notebook))
+        files = sources.named_data(ROOT, sources.followed(ROOT, code))
+        named[notebook.stem] = any(path.is_relative_to(SHIPPED) for path in files)
+    assert [name for name, there in named.items() if there] == ["08_better_drafts"]
+
+
+def test_the_card_is_written_between_its_marks(tmp_path):
+    card = tmp_path / "README.md"
+    card.write_text(f"a\n{prepare.CARD_MARKS[0]}\nold\n{prepare.CARD_MARKS[1]}\nb\n")
+    prepare.write_card(card, "| new |")
+    assert card.read_text().split("\n")[1:4] == [
+        prepare.CARD_MARKS[0],
+        "| new |",
+        prepare.CARD_MARKS[1],
+    ]
+    assert card.read_text().startswith("a\n") and card.read_text().endswith("\nb\n")
