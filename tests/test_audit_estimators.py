@@ -58,7 +58,7 @@ def test_both_bins_keeps_the_prompts_that_get_that_far():
 
 def test_shares_by_hand_and_their_gap():
     factors = ["domain", "half", "prompt_id"]
-    cells = estimators.in_cells(small(), "y", factors)
+    cells = estimators.sums_in_cells(small(), "y", factors)
     shares = estimators.shares_alone(cells, factors)(cells)
     # sum of squares 92, mean 2.5: total 42; domains 4 (1.5)^2 2 = 18; halves 8 (0.5)^2 = 2; prompts
     # 2 (0.25 + 12.25 + 6.25 + 0.25) = 38
@@ -76,14 +76,14 @@ def test_shares_are_the_variance_of_group_means():
         frame.groupby(name)["y"].transform("mean").var() / frame["y"].var()
         for name in groups
     ]
-    cells = estimators.in_cells(frame, "y", groups)
+    cells = estimators.sums_in_cells(frame, "y", groups)
     assert len(cells) < len(frame) == cells["count"].sum()
     found = estimators.shares_alone(cells, groups)(cells)
     np.testing.assert_allclose(found, slow)
 
 
 def test_a_level_that_a_resample_lacks_counts_nothing():
-    cells = estimators.in_cells(small(), "y", ["domain"])
+    cells = estimators.sums_in_cells(small(), "y", ["domain"])
     estimator = estimators.shares_alone(cells, ["domain"])
     one = cells[cells["domain"] == "code"]
     assert estimator(one).iloc[0] == pytest.approx(0.0)

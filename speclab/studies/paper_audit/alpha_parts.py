@@ -14,7 +14,7 @@ from speclab.analysis.levels import Measured
 from speclab.analysis.published import AuthorRecords
 from speclab.estimates import Estimates, stack
 from speclab.studies.paper_audit.author_records import whole_runs
-from speclab.studies.paper_audit.estimators import in_cells, shares_alone
+from speclab.studies.paper_audit.estimators import shares_alone, sums_in_cells
 from speclab.studies.paper_audit.side import PairRuns
 
 FACTORS = {
@@ -47,7 +47,7 @@ def shares_by_source(asked: Mapping[str, pd.DataFrame]) -> Estimates:
     """
     parts = []
     for source, nodes in asked.items():
-        cells = in_cells(nodes, "alpha", FACTORS.values())
+        cells = sums_in_cells(nodes, "alpha", FACTORS.values())
         estimator = shares_alone(cells, FACTORS.values())
         prompts = cells.groupby("domain", observed=True)["prompt_id"].nunique()
         if prompts.min() >= stats.FEW_PROMPTS:

@@ -53,7 +53,9 @@ def late_minus_early(value: str, bin_size: int = POSITION_BIN) -> Estimator:
     )
 
 
-def in_cells(frame: pd.DataFrame, value: str, factors: Iterable[str]) -> pd.DataFrame:
+def sums_in_cells(
+    frame: pd.DataFrame, value: str, factors: Iterable[str]
+) -> pd.DataFrame:
     """The rows of a frame summed over the cells of a prompt in which every factor is the same:
     prompt_id, domain, the factors, count, total and squares (of the value). What depends on sums
     over rows alone is the same of both, and there are fewer cells.
@@ -66,7 +68,7 @@ def in_cells(frame: pd.DataFrame, value: str, factors: Iterable[str]) -> pd.Data
 
 def shares_alone(cells: pd.DataFrame, factors: Iterable[str]) -> Estimator:
     """Share of the variance of a value between the levels that each factor has in `cells`
-    (`in_cells`): a family, in the order of the factors.
+    (`sums_in_cells`): a family, in the order of the factors.
     """
     levels = {factor: np.sort(cells[factor].unique()) for factor in factors}
 
@@ -93,7 +95,7 @@ def shares_alone(cells: pd.DataFrame, factors: Iterable[str]) -> Estimator:
 
 def share_gap(cells: pd.DataFrame, first: str, second: str) -> Estimator:
     """Share of the variance of a value between the levels of one factor less that of another, from
-    `in_cells` of the two.
+    `sums_in_cells` of the two.
     """
     shares = shares_alone(cells, [first, second])
 

@@ -47,13 +47,13 @@ from speclab.studies.paper_audit.estimators import (
     deeper_less_first,
     first_less_second,
     gap,
-    in_cells,
     late_minus_early,
     length_ratio,
     named_design_effect,
     named_mean,
     second_tokens,
     share_gap,
+    sums_in_cells,
     tested,
 )
 from speclab.studies.paper_audit.side import PairRuns
@@ -258,7 +258,7 @@ def share_between_prompts(rows: pd.DataFrame, value: str) -> list[dict]:
 
 def domain_less_depth(rows: pd.DataFrame, value: str) -> list[dict]:
     """Share of the variance of a column between domains less that between depths."""
-    cells = in_cells(rows, value, ["domain", "depth"])
+    cells = sums_in_cells(rows, value, ["domain", "depth"])
     return whole(cells, share_gap(cells, "domain", "depth"))
 
 
