@@ -16,7 +16,6 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -350,6 +349,8 @@ def heatmap(
 
     `label` names the quantity on the scale.
     """
+    import seaborn as sns  # takes a second, and few notebooks draw one
+
     sns.heatmap(
         frame,
         ax=axes,

@@ -25,7 +25,7 @@ drafts one token less there emits the same.) Everywhere else emitted = accepted 
 block_efficiency = emitted / blocks = 1 + mean_accepted - truncated_share.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +88,23 @@ def replay_sampled(
     return _blocks(texts, survival, np.arange(1, gamma + 1), starts)
 
 
+def blocks_by_prompt(
+    trace: pd.DataFrame, shape: Any, ranks: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Visited blocks of each prompt, float64 [prompts, len(ranks)], prompts in order of first
+    appearance: those of `replay`, were the draft ranks of the rows each of `ranks` in turn.
+    """
+    tree = _tree(shape)
+    _ranks(trace)
+    row = _texts(trace, np.arange(len(trace)), fill=-1).value
+    inside = row >= 0
+    counts = []
+    for rank in ranks:
+        survival = _walk(np.where(inside, rank[row], -1), tree)
+        counts.append((_visits(survival) * inside).sum(axis=1))
+    return np.stack(counts, axis=1)
+
+
 def prompt_sums(blocks: pd.DataFrame, ends: str = "all") -> pd.DataFrame:
     """Per-prompt sums over blocks: numerators and denominators for ratios of sums and for a
     bootstrap of prompts.
@@ -98,14 +115,20 @@ def prompt_sums(blocks: pd.DataFrame, ends: str = "all") -> pd.DataFrame:
     only starts with more than `depth` tokens left, where nothing can be cut. A prompt without such
     a start keeps a row of zeros.
     """
-    _among("ends", ends, ENDS)
     survival = [name for name in blocks if str(name).startswith("survival_")]
-    depths = np.arange(1, len(survival) + 1)
+    return _summed(blocks, ends, len(survival), survival)
+
+
+def _summed(
+    blocks: pd.DataFrame, ends: str, depth: int, survival: list[str]
+) -> pd.DataFrame:
+    """`prompt_sums` of blocks whose draft has `depth` levels, with the named survival columns."""
+    _among("ends", ends, ENDS)
     remaining, weight, truncated = (
         blocks[name].to_numpy(float) for name in ("remaining", "weight", "truncated")
     )
     if ends == "room":
-        weight = weight * (remaining > len(survival))
+        weight = weight * (remaining > depth)
     # A cut block accepts and emits exactly `remaining` tokens: its share of each expectation can be
     # taken out again.
     cut = weight * truncated if ends == "untruncated" else np.zeros(len(blocks))
@@ -119,8 +142,8 @@ def prompt_sums(blocks: pd.DataFrame, ends: str = "all") -> pd.DataFrame:
         if ends == "untruncated"
         else kept * truncated,
     }
-    for depth, name in zip(depths, survival, strict=True):
-        sums[name] = weight * blocks[name].to_numpy(float) - cut * (depth <= remaining)
+    for level, name in enumerate(survival, 1):
+        sums[name] = weight * blocks[name].to_numpy(float) - cut * (level <= remaining)
     who = ["prompt_id", "domain"]
     frame = pd.concat([blocks[who], pd.DataFrame(sums, index=blocks.index)], axis=1)
     return frame.groupby(who, sort=False, observed=True).sum().reset_index()
@@ -148,8 +171,10 @@ def chain_sums(
     texts, survival = _chain(trace, max(gammas), _among("rule", rule, RULES))
     parts = {}
     for gamma in gammas:
-        blocks = _blocks(texts, survival[..., :gamma], np.arange(1, gamma + 1), starts)
-        parts[gamma] = prompt_sums(blocks, ends)[["prompt_id", "domain", *_SUMS]]
+        columns, _ = _columns_of_blocks(
+            texts, survival[..., :gamma], np.arange(1, gamma + 1), starts
+        )
+        parts[gamma] = _summed(pd.DataFrame(columns), ends, gamma, [])
     return pd.concat(parts, names=["gamma"]).reset_index("gamma").reset_index(drop=True)
 
 
@@ -201,6 +226,15 @@ def _blocks(
     texts: _Texts, survival: np.ndarray, nodes_to_depth: np.ndarray, starts: str
 ) -> pd.DataFrame:
     """The frame of `replay`; nodes_to_depth[d - 1] = nodes of depth <= d in the draft."""
+    columns, survival = _columns_of_blocks(texts, survival, nodes_to_depth, starts)
+    levels = {f"survival_{d + 1}": level for d, level in enumerate(survival.T)}
+    return pd.DataFrame(columns | levels)
+
+
+def _columns_of_blocks(
+    texts: _Texts, survival: np.ndarray, nodes_to_depth: np.ndarray, starts: str
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The columns of `_blocks` but for those of survival, and survival [blocks, depth]."""
     _among("starts", starts, STARTS)
     prompt, start = np.nonzero(np.arange(texts.value.shape[1]) < texts.length[:, None])
     weight = (
@@ -223,9 +257,7 @@ def _blocks(
         "emitted": accepted + 1 - truncated,
         "truncated": truncated,
     }
-    return pd.DataFrame(
-        columns | {f"survival_{d + 1}": survival[:, d] for d in range(depth)}
-    )
+    return columns, survival
 
 
 def _texts(trace: pd.DataFrame, value: np.ndarray, fill: float) -> _Texts:

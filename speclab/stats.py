@@ -105,8 +105,8 @@ def prompts_of(
     if "domain" in frame:
         domains = domains_in(frame)
         of_row = pd.Categorical(frame["domain"], domains).codes
-    rows, ids = pd.factorize(frame[cluster].astype(str), sort=True)
-    domain = np.zeros(len(ids), int)
+    rows = _numbered(frame[cluster])
+    domain = np.zeros(rows.max() + 1, int)
     domain[rows] = of_row
     if (domain[rows] != of_row).any():
         raise ValueError(
@@ -122,6 +122,13 @@ def prompts_of(
             )
         weights[1:, domain == number] = _times_drawn(size, n, seed, number)
     return Prompts(rows, domain, domains, weights)
+
+
+def _numbered(ids: pd.Series) -> np.ndarray:
+    """Each row's number (rows,) among the distinct ids in the order of their text."""
+    code, distinct = pd.factorize(ids, use_na_sentinel=False)
+    texts = np.asarray(distinct, object).astype(str)
+    return np.unique(texts, return_inverse=True)[1][code]
 
 
 @lru_cache(maxsize=32)  # a notebook asks hundreds of times for the same resamples
@@ -193,8 +200,11 @@ def standard_errors(
     maps (..., domains, k) to (..., out), `out` being one axis or several.
     """
     n = np.asarray(sizes)[:, None, None]
-    about_mean = products - sums[..., :, None] * sums[..., None, :] / n
-    spread = about_mean * n / (n - 1)
+    spread = sums[..., :, None] * sums[..., None, :]
+    spread /= n
+    np.subtract(products, spread, out=spread)  # in place: these are large
+    spread *= n
+    spread /= n - 1
     scale = np.abs(sums).max(axis=tuple(range(sums.ndim - 2)))
     variance = 0.0
     for domain in range(len(sizes)):

@@ -57,30 +57,35 @@ def test_both_bins_keeps_the_prompts_that_get_that_far():
 
 
 def test_shares_by_hand_and_their_gap():
-    frame = small()
-    shares = estimators.shares_alone(frame, "y", ["domain", "half", "prompt_id"])(frame)
+    factors = ["domain", "half", "prompt_id"]
+    cells = estimators.sums_in_cells(small(), "y", factors)
+    shares = estimators.shares_alone(cells, factors)(cells)
     # sum of squares 92, mean 2.5: total 42; domains 4 (1.5)^2 2 = 18; halves 8 (0.5)^2 = 2; prompts
     # 2 (0.25 + 12.25 + 6.25 + 0.25) = 38
     np.testing.assert_allclose(shares, [18 / 42, 2 / 42, 38 / 42])
-    between = estimators.share_gap(frame, "y", "domain", "half")
-    assert between(frame) == pytest.approx(16 / 42)
+    between = estimators.share_gap(cells, "domain", "half")
+    assert between(cells) == pytest.approx(16 / 42)
 
 
 def test_shares_are_the_variance_of_group_means():
     rng = np.random.default_rng(0)
     groups = {"f": rng.integers(0, 5, 200), "g": rng.choice(["u", "v"], 200)}
-    frame = pd.DataFrame({"y": rng.random(200)} | groups)
+    prompts = {"prompt_id": rng.integers(0, 9, 200), "domain": "code"}
+    frame = pd.DataFrame({"y": rng.random(200)} | groups | prompts)
     slow = [
         frame.groupby(name)["y"].transform("mean").var() / frame["y"].var()
         for name in groups
     ]
-    found = estimators.shares_alone(frame, "y", groups)(frame)
+    cells = estimators.sums_in_cells(frame, "y", groups)
+    assert len(cells) < len(frame) == cells["count"].sum()
+    found = estimators.shares_alone(cells, groups)(cells)
     np.testing.assert_allclose(found, slow)
 
 
 def test_a_level_that_a_resample_lacks_counts_nothing():
-    estimator = estimators.shares_alone(small(), "y", ["domain"])
-    one = small()[small()["domain"] == "code"]
+    cells = estimators.sums_in_cells(small(), "y", ["domain"])
+    estimator = estimators.shares_alone(cells, ["domain"])
+    one = cells[cells["domain"] == "code"]
     assert estimator(one).iloc[0] == pytest.approx(0.0)
 
 

@@ -121,7 +121,7 @@ def imported(path: Path) -> set[str]:
 
 def test_pure_modules_need_no_model_and_no_plotting_and_verification_torch_only():
     found = dragged_in([*PURE, "verify", "figures"])
-    assert found.pop("figures") >= {"matplotlib", "seaborn"}, (
+    assert found.pop("figures") == {"matplotlib"}, (
         "the negative control: without it what follows could not fail"
     )
     assert found.pop("verify") <= {"torch"}

@@ -23,7 +23,7 @@ from speclab.studies.paper_audit.claims import (
     SOURCES,
     UNKNOWN,
 )
-from speclab.studies.paper_audit.estimators import shares_alone
+from speclab.studies.paper_audit.estimators import shares_alone, sums_in_cells
 from speclab.studies.paper_audit.evidence import BETWEEN
 from speclab.studies.paper_audit.side import PairRuns
 
@@ -387,7 +387,8 @@ def test_released_records_say_that_rank_explains_a_quarter():
     records = author_records.read(RECORDS)
     for run, one in records.items():
         nodes = one.with_nan_as_accepted.assign(alpha=lambda frame: score.alpha(frame))
-        rank, depth = shares_alone(nodes, "alpha", ["rank", "depth"])(nodes)
+        cells = sums_in_cells(nodes, "alpha", ["rank", "depth"])
+        rank, depth = shares_alone(cells, ["rank", "depth"])(cells)
         assert 0.24 <= rank <= 0.31 and depth < 0.005, run
     rows = evidence.record_evidence(records)
     found = rows.set_index(["row", "claim", "estimator"])["estimate"]

@@ -12,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speclab import score
-from speclab.replay import chain_sums, prompt_sums, replay, replay_sampled
+from speclab.replay import (
+    blocks_by_prompt,
+    chain_sums,
+    prompt_sums,
+    replay,
+    replay_sampled,
+)
 from speclab.tree import Tree, chain, static_tree
 
 PAPER_TREE = static_tree(3, 2, 8)
@@ -32,6 +38,7 @@ TREES = [
     static_tree(4, 2, 11),
 ]
 EOS = 0
+SIZES = [("b", 30), ("a", 1), ("c", 17)]  # texts: prompt, tokens
 
 
 def as_trace(texts: dict[str, dict[str, list]], domain: str = "code") -> pd.DataFrame:
@@ -840,3 +847,16 @@ def test_rejection_rule_refuses_greedy_text():
     replay_sampled(
         as_trace({"a": {**columns, "p_token": [0.9] * 30}}), 2
     )  # may well be sampled: 0.9 ** 30 = 0.04
+
+
+@pytest.mark.parametrize("shape", [4, PAPER_TREE, GAPS])
+def test_counted_blocks_are_those_of_the_replay_of_each_rank(shape):
+    rng = np.random.default_rng(0)
+    texts = {name: {"draft_rank": rng.integers(0, 4, size)} for name, size in SIZES}
+    trace = as_trace(texts).sample(frac=1, random_state=0)
+    own = trace["draft_rank"].to_numpy()
+    others = [own, np.zeros_like(own), rng.permutation(own)]
+    counts = blocks_by_prompt(trace, shape, others)
+    for each, counted in zip(others, counts.T, strict=True):
+        blocks = replay(trace.assign(draft_rank=each), shape)
+        np.testing.assert_array_equal(counted, prompt_sums(blocks)["blocks"])

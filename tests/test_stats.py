@@ -196,6 +196,13 @@ def test_same_seed_same_interval_and_weights_follow_prompts_not_rows():
     np.testing.assert_array_equal(nodes.weights, trace.weights)
 
 
+def test_prompts_are_numbered_in_the_order_of_their_ids_text():
+    ids = ["b", 10, "a", 9, "10", "b", "c"]
+    frame = pd.DataFrame({"prompt_id": pd.Series(ids, dtype=object)})
+    expected = pd.factorize(pd.Series(ids, dtype=object).astype(str), sort=True)[0]
+    np.testing.assert_array_equal(stats.prompts_of(frame, 1).rows, expected)
+
+
 def test_resamples_are_drawn_once_and_are_the_drawn_ones():
     frame = pd.concat(
         [clustered(prompts=6, rows=2), clustered(prompts=7, rows=2, domain="math")]

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
 
 from speclab.score import column_of, divide, domains_in, require
 from speclab.stats import RESAMPLES, Interval, Prompts, prompts_of
@@ -93,51 +92,83 @@ def _spearman(x: np.ndarray, y: np.ndarray, prompts: Prompts) -> np.ndarray:
     no pass over the rows. The spread of ranks follows from their ties alone.
     """
     rows, weights = prompts.rows, prompts.weights
-    size = weights.shape[1]
     if len(np.unique(x)) < len(np.unique(y)):
         x, y = y, x
-    below_x, below_y = (_count_below(values, rows, size) for values in (x, y))
-    _, first, level = np.unique(y, return_index=True, return_inverse=True)
-    if len(first) < size:  # few values: fewer tables by value than by prompt
-        prompt_of, rank_of = np.eye(size)[rows], below_y[first] @ weights.T
-        products = _cubic(prompt_of, below_x, level, rank_of, weights)
+    level_x, below_x = _count_below(x, rows, weights.shape[1])
+    level_y, below_y = _count_below(y, rows, weights.shape[1])
+    if len(below_y) < weights.shape[1]:  # few values: fewer tables by value
+        products = _by_value(level_x, below_x, level_y, below_y, prompts)
     else:
-        products = _cubic(below_x, below_y, rows, weights.T, weights)
+        products = _by_prompt(level_x, below_x, level_y, below_y, prompts)
     # twice a mid-rank is, on average, the size of the resample
     centre = (weights @ np.bincount(rows)) ** 3
     xx, yy = ((centre - _cubed_ties(one, rows, weights)) / 3 for one in (x, y))
     return divide(products - centre, np.sqrt(np.maximum(xx * yy, 0.0)))
 
 
-def _count_below(values: np.ndarray, rows: np.ndarray, n_prompts: int) -> np.ndarray:
-    """(rows, prompts): twice the number of a prompt's values that are below a row's, equal ones
-    counted half.
+def _count_below(
+    values: np.ndarray, rows: np.ndarray, n_prompts: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Each row's distinct value, by its place among them in rising order (rows,); and for each
+    distinct value (levels, prompts) twice the number of a prompt's values that are below it, equal
+    ones counted half.
     """
-    seen = np.zeros((len(values) + 1, n_prompts))
-    seen[np.arange(1, len(values) + 1), rows[np.argsort(values)]] = 1
-    np.cumsum(seen, axis=0, out=seen)
-    return (
-        seen[rankdata(values, "min").astype(int) - 1]
-        + seen[rankdata(values, "max").astype(int)]
-    )
+    level = np.unique(values, return_inverse=True)[1]
+    levels = level.max() + 1
+    equal = np.bincount(level * n_prompts + rows, minlength=levels * n_prompts)
+    equal = equal.reshape(levels, n_prompts)
+    below = 2 * equal.cumsum(axis=0) - equal
+    return level, below.astype(np.float64)
 
 
-def _cubic(
-    a: np.ndarray,
-    b: np.ndarray,
-    group: np.ndarray,
-    factors: np.ndarray,
-    weights: np.ndarray,
+def _by_value(
+    level_x: np.ndarray,
+    below_x: np.ndarray,
+    level_y: np.ndarray,
+    below_y: np.ndarray,
+    prompts: Prompts,
 ) -> np.ndarray:
-    """Sum over rows of factors[group of the row] (a @ w)(b @ w) for every set of weights w: (n,).
-
-    a, b (rows, prompts); group (rows,); factors (groups, n); weights (n, prompts).
+    """Sum over rows of (x's rank)(y's rank) for the sample and every resample (1 + n,), from a
+    table of prompts by prompts for each value of y.
     """
-    tables = (a[group == g].T @ b[group == g] for g in range(len(factors)))
-    return sum(
-        factor * ((weights @ table) * weights).sum(axis=1)
-        for factor, table in zip(factors, tables, strict=True)
-    )
+    weights, total = prompts.weights, 0.0
+    parts = _parts(level_y, prompts.rows)
+    for own, rank in zip(parts, below_y @ weights.T, strict=True):
+        present, added = _added(below_x[level_x[own]], prompts.rows[own])
+        product = (weights[:, present] @ added) * weights
+        total = total + rank * product.sum(axis=1)
+    return total
+
+
+def _by_prompt(
+    level_x: np.ndarray,
+    below_x: np.ndarray,
+    level_y: np.ndarray,
+    below_y: np.ndarray,
+    prompts: Prompts,
+) -> np.ndarray:
+    """The same from a table for each prompt. Rows of one prompt with the same y (the nodes of a
+    tree have one entropy) are added up first.
+    """
+    weights, total = prompts.weights, 0.0
+    parts = _parts(prompts.rows, level_y)
+    for own, weight in zip(parts, weights.T, strict=True):
+        values, added = _added(below_x[level_x[own]], level_y[own])
+        product = (weights @ (added.T @ below_y[values])) * weights
+        total = total + weight * product.sum(axis=1)
+    return total
+
+
+def _parts(group: np.ndarray, within: np.ndarray) -> list[np.ndarray]:
+    """The row numbers of each group 0, 1, …, each in the order of `within`."""
+    ends = np.bincount(group).cumsum()
+    return np.split(np.lexsort((within, group)), ends[:-1])
+
+
+def _added(values: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The groups that occur among rows in their order, and the sums of their rows."""
+    groups, first = np.unique(group, return_index=True)
+    return groups, np.add.reduceat(values, first, axis=0)
 
 
 def _cubed_ties(

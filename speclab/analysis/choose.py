@@ -304,25 +304,42 @@ def refitted(
     judges it), then of the resamples that `prompts_of` draws. A prompt that is drawn twice stays in
     one fold. Other arguments as of `cross_fit`.
     """
+    return refitted_each(prices, [routes], folds, seed, paid, n)[0]
+
+
+def refitted_each(
+    prices: Prices,
+    routings: Sequence[Mapping[str, str] | None],
+    folds: int = 5,
+    seed: int = 0,
+    paid: Prices | None = None,
+    n: int = RESAMPLES,
+) -> list[np.ndarray]:
+    """`refitted` for each of several routes, fitted on the same sums."""
     ids, domain = (prices.prompts[name].to_numpy() for name in PROMPT)
-    label = domain if routes is None else np.array([routes[name] for name in ids])
+    labels = [
+        domain if routes is None else np.array([routes[name] for name in ids])
+        for routes in routings
+    ]
     fold, own = fold_of(domain, folds, seed), paid or prices
     judged = own.cost[pd.Index(own.prompts["prompt_id"]).get_indexer(ids)]
     prompts = prompts_of(prices.prompts, n, seed)
     weights = prompts.weights[:, prompts.rows]
-    spent = np.zeros((len(weights), len(prompts.domains)))
+    spent = [np.zeros((len(weights), len(prompts.domains))) for _ in labels]
     for held_out in range(folds):
         sums = {}
         for name in prompts.domains:
             rows = (fold != held_out) & (domain == name)
             sums[name] = weights[:, rows] @ prices.cost[rows]
         sums[UNKNOWN] = sum(sums.values())
-        for taken_for in pd.unique(label):
-            chosen = fastest(-sums[taken_for])
-            for number, name in enumerate(prompts.domains):
-                rows = (fold == held_out) & (label == taken_for) & (domain == name)
-                cost = weights[:, rows] @ judged[rows]
-                spent[:, number] += cost[np.arange(len(cost)), chosen]
+        for label, costs in zip(labels, spent, strict=True):
+            for taken_for in pd.unique(label):
+                chosen = fastest(-sums[taken_for])
+                for number, name in enumerate(prompts.domains):
+                    rows = (fold == held_out) & (label == taken_for) & (domain == name)
+                    if rows.any():
+                        cost = weights[:, rows] @ judged[rows]
+                        costs[:, number] += cost[np.arange(len(cost)), chosen]
     return spent
 
 

@@ -40,10 +40,8 @@ def gain(prices: Prices, folds: int = 5, seed: int = 0, n: int = RESAMPLES) -> I
     ValueError if a domain has fewer prompts than folds.
     """
     for_all = dict.fromkeys(prices.prompts["prompt_id"], UNKNOWN)
-    one, each = (
-        choose.refitted(prices, routes, folds, seed, n=n).sum(axis=1)
-        for routes in (for_all, None)
-    )
+    spent = choose.refitted_each(prices, [for_all, None], folds, seed, n=n)
+    one, each = (costs.sum(axis=1) for costs in spent)
     return Interval.of(one / each - 1, prompts_of(prices.prompts, 1), "the gain")
 
 

@@ -15,6 +15,7 @@ A loop once begun mostly lasts, so the positions outside lie early in their text
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -73,16 +74,43 @@ def outside(
     """The rows of `frame` (a trace, nodes, blocks) whose position `at` lies outside loops; `trace`
     holds the whole texts. ValueError as of `repeats`, and for a row of no position of `trace`.
     """
-    columns = require(frame, ["prompt_id", at], "frame")[["prompt_id", at]]
-    places = pd.MultiIndex.from_frame(trace[["prompt_id", "position"]])
-    row = places.get_indexer(pd.MultiIndex.from_frame(columns))
-    if (row < 0).any():
-        first = columns.iloc[(row < 0).argmax()].to_dict()
-        raise ValueError(
-            f"{(row < 0).sum()} rows have no position in the trace, the first {first}: "
-            "give the trace of the same run"
-        )
-    return frame[~repeats(trace, n).to_numpy()[row]]
+    return Marks.of(trace, n).outside(frame, at)
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Which positions of a trace repeat: `at` [prompts, longest], by the places of `prompts`, is 1
+    where one does, 0 where it does not, and -1 behind a text's end.
+    """
+
+    prompts: pd.Index
+    at: np.ndarray
+
+    @classmethod
+    def of(cls, trace: pd.DataFrame, n: int = NGRAM) -> "Marks":
+        """From a trace of whole texts; ValueError as of `repeats`."""
+        again = repeats(trace, n).to_numpy()
+        row, prompts = pd.factorize(trace["prompt_id"])
+        at = np.full((len(prompts), int(trace["position"].max()) + 1), -1)
+        at[row, trace["position"].to_numpy(int)] = again
+        return cls(pd.Index(prompts), at)
+
+    def outside(self, frame: pd.DataFrame, at: str = "position") -> pd.DataFrame:
+        """The rows of `frame` whose position `at` lies outside loops."""
+        require(frame, ["prompt_id", at], "frame")
+        prompt = self.prompts.get_indexer(frame["prompt_id"])
+        position = frame[at].to_numpy(int)
+        longest = self.at.shape[1]
+        known = (prompt >= 0) & (position >= 0) & (position < longest)
+        mark = self.at[prompt, np.clip(position, 0, longest - 1)]
+        missing = ~known | (mark < 0)
+        if missing.any():
+            first = frame[["prompt_id", at]].iloc[missing.argmax()].to_dict()
+            raise ValueError(
+                f"{missing.sum()} rows have no position in the trace, the first {first}: "
+                "give the trace of the same run"
+            )
+        return frame[mark == 0]
 
 
 def share(traces: Mapping[str, pd.DataFrame], n: int = NGRAM) -> Estimates:
@@ -104,9 +132,9 @@ def outside_sums(trace: pd.DataFrame, gammas: Iterable[int]) -> pd.DataFrame:
     """`replay.chain_sums` (greedy rule, visited blocks) of the blocks whose first token lies
     outside loops. Each text has one at least: its first block.
     """
-    parts = {}
+    parts, marks = {}, Marks.of(trace)
     for gamma in gammas:
-        blocks = outside(replay.replay(trace, gamma), trace, "start")
+        blocks = marks.outside(replay.replay(trace, gamma), "start")
         parts[gamma] = replay.prompt_sums(blocks)
     columns = ["gamma", "prompt_id", "domain", "blocks", "drafted", "accepted"]
     return stack(parts, "gamma")[[*columns, "emitted", "truncated"]]

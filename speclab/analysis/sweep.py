@@ -7,7 +7,8 @@ quantity is a `score.Estimator` family whose members are gamma = 1, 2, …, and 
 its prompt-clustered intervals. NumPy and pandas only.
 """
 
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 import pandas as pd
@@ -140,7 +141,7 @@ def estimators(largest: int, c: float, starts: str = "visited") -> dict[str, Est
         return require(frame, wanted, "per_prompt frame")[wanted].to_numpy(np.float64)
 
     def value(name: str, totals: np.ndarray) -> np.ndarray:
-        return _quantities(totals, gammas, c, starts)[name]
+        return getattr(_Quantities(totals, gammas, c, starts), name)
 
     return {
         name: Estimator(
@@ -150,33 +151,70 @@ def estimators(largest: int, c: float, starts: str = "visited") -> dict[str, Est
     }
 
 
-def _quantities(
-    totals: np.ndarray, gammas: np.ndarray, c: float, starts: str
-) -> dict[str, np.ndarray]:
+@dataclass(frozen=True)
+class _Quantities:
     """All that follows from sums (..., 4 G + 6) over prompts: COUNTS, each for every gamma, then
-    POSITIONS.
+    POSITIONS. Each is computed when it is asked for.
     """
-    counts, sums = np.split(totals, [len(COUNTS) * len(gammas)], axis=-1)
-    blocks, drafted, accepted, emitted = np.split(counts, len(COUNTS), axis=-1)
-    count, accept, pairs, before, after, both = np.split(sums, len(POSITIONS), axis=-1)
-    tau, alpha = divide(emitted, blocks), divide(accept, count)
-    first, second = divide(before, pairs), divide(after, pairs)
-    spread = np.sqrt(np.maximum(first * (1 - first) * second * (1 - second), 0.0))
-    lag1 = divide(divide(both, pairs) - first * second, spread)
-    iid = block_efficiency_iid(alpha, gammas)
-    markov = block_efficiency_markov(alpha, np.nan_to_num(lag1), gammas, starts)
-    return {
-        "block_efficiency": tau,
-        "draft_utilisation": divide(accepted, drafted),
+
+    totals: np.ndarray
+    gammas: np.ndarray
+    c: float
+    starts: str
+
+    def count(self, name: str) -> np.ndarray:
+        """One of COUNTS, for every gamma: (..., G)."""
+        first = COUNTS.index(name) * len(self.gammas)
+        return self.totals[..., first : first + len(self.gammas)]
+
+    def at_positions(self, name: str) -> np.ndarray:
+        """One of POSITIONS: (..., 1)."""
+        place = len(COUNTS) * len(self.gammas) + POSITIONS.index(name)
+        return self.totals[..., place : place + 1]
+
+    @cached_property
+    def block_efficiency(self) -> np.ndarray:
+        return divide(self.count("emitted"), self.count("blocks"))
+
+    @property
+    def draft_utilisation(self) -> np.ndarray:
+        return divide(self.count("accepted"), self.count("drafted"))
+
+    @property
+    def speedup(self) -> np.ndarray:
         # an expectation of one token a pass may come out a rounding error below it
-        "speedup": speedup_standard(np.maximum(tau, 1.0), gammas, c),
-        "iid": iid,
-        "markov": markov,
-        "minus_iid": tau - iid,
-        "minus_markov": tau - markov,
-        "alpha": alpha,
-        "lag1": lag1,
-    }
+        tau = np.maximum(self.block_efficiency, 1.0)
+        return speedup_standard(tau, self.gammas, self.c)
+
+    @cached_property
+    def alpha(self) -> np.ndarray:
+        return divide(self.at_positions("accept"), self.at_positions("positions"))
+
+    @property
+    def lag1(self) -> np.ndarray:
+        pairs = self.at_positions("pairs")
+        first = divide(self.at_positions("before"), pairs)
+        second = divide(self.at_positions("after"), pairs)
+        spread = np.sqrt(np.maximum(first * (1 - first) * second * (1 - second), 0.0))
+        both = divide(self.at_positions("both"), pairs)
+        return divide(both - first * second, spread)
+
+    @property
+    def iid(self) -> np.ndarray:
+        return block_efficiency_iid(self.alpha, self.gammas)
+
+    @property
+    def markov(self) -> np.ndarray:
+        lag1 = np.nan_to_num(self.lag1)
+        return block_efficiency_markov(self.alpha, lag1, self.gammas, self.starts)
+
+    @property
+    def minus_iid(self) -> np.ndarray:
+        return self.block_efficiency - self.iid
+
+    @property
+    def minus_markov(self) -> np.ndarray:
+        return self.block_efficiency - self.markov
 
 
 def by_gamma(

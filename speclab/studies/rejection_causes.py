@@ -22,7 +22,7 @@ from speclab.analysis.token_kinds import BEFORE, token_kinds
 from speclab.drafts.lookup import lookup_model
 from speclab.estimates import Estimates, direction, stack
 from speclab.pictures import MARKS, marked
-from speclab.replay import prompt_sums, replay
+from speclab.replay import blocks_by_prompt, replay
 from speclab.score import POOLED, Estimator, divide, require
 from speclab.stats import RESAMPLES
 from speclab.tree import Tree
@@ -325,22 +325,26 @@ def gains(
     rejections of the same domain picked at random (mean of `draws` picks), and `surplus` = gain -
     random. Never below 0 for a chain; a tree's next block may begin worse.
     """
-    rng = np.random.default_rng([seed, 3])
-    mended, random = [], []
+    rng, rank = np.random.default_rng([seed, 3]), frame["draft_rank"].to_numpy()
+    rejected = frame["rejected"].to_numpy() > 0 if draws else None
+    domains = list(frame.groupby("domain").indices.values())
+    never = []  # rows that are taken never to have been rejected
     for name in members:
         where = members[name].to_numpy()
-        mended.append(_blocks(counterfactual(frame, where), shape))
-        picks = [_as_many(frame, where, rng) for _ in range(draws)]
-        random.append([_blocks(counterfactual(frame, pick), shape) for pick in picks])
-    blocks = {"gain": np.array(mended).T}
+        picks = [_as_many(rejected, where, domains, rng) for _ in range(draws)]
+        never += [where, *picks]
+    ranks = [np.where(rows, 0, rank) for rows in never]
+    counts = blocks_by_prompt(frame, shape, ranks)
+    counts = counts.reshape(len(counts), -1, 1 + draws)
+    blocks = {"gain": counts[..., 0]}
     if draws:
-        blocks["random"] = np.mean(random, axis=1).T
+        blocks["random"] = counts[..., 1:].mean(axis=2)
     return _gained(frame, shape, blocks, list(members), n, seed)
 
 
 def _blocks(frame: pd.DataFrame, shape: int | Tree) -> np.ndarray:
     """Blocks of each prompt, prompts in order of first appearance."""
-    return prompt_sums(replay(frame, shape))["blocks"].to_numpy()
+    return blocks_by_prompt(frame, shape, [frame["draft_rank"].to_numpy()])[:, 0]
 
 
 def _gained(
@@ -375,12 +379,17 @@ def _gained(
 
 
 def _as_many(
-    frame: pd.DataFrame, where: np.ndarray, rng: np.random.Generator
+    rejected: np.ndarray,
+    where: np.ndarray,
+    domains: Sequence[np.ndarray],
+    rng: np.random.Generator,
 ) -> np.ndarray:
-    """As many rejected rows as `where` holds, picked at random in each domain: bool (rows,)."""
-    picked, rejected = np.zeros(len(frame), bool), frame["rejected"].to_numpy() > 0
-    for rows in frame.groupby("domain").indices.values():
-        rows = rows[rejected[rows]]
+    """As many rejected rows as `where` holds, picked at random in each domain (its row numbers):
+    bool (rows,).
+    """
+    picked = np.zeros(len(rejected), bool)
+    for own in domains:
+        rows = own[rejected[own]]
         picked[rng.choice(rows, int(where[rows].sum()), replace=False)] = True
     return picked
 

@@ -107,10 +107,7 @@ def four_intervals(
     """
     size = drawn.shape[2]
     products = (drawn[..., :, None] * drawn[..., None, :]).reshape(*drawn.shape[:3], -1)
-    sums, seconds = (
-        np.einsum("bdn,sdnk->bsdk", weights, one, optimize=True)
-        for one in (drawn, products)
-    )
+    sums, seconds = (_resampled(weights, one) for one in (drawn, products))
     values = case.value(sums)
     errors = stats.standard_errors(
         sums,
@@ -129,6 +126,20 @@ def four_intervals(
         BCA: bca_bounds(values, np.stack(left_out)),
         BOOTSTRAP_T: stats.studentised_bounds(values, errors),
     }
+
+
+def _resampled(weights: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """Sums [1 + resamples, studies, domains, k] of `totals` [studies, domains, n, k]. Whole numbers
+    are summed by matrix products, others in the order of the prompts: a design effect of resamples
+    without spread hangs on how its sums were rounded.
+    """
+    if (totals % 1 != 0).any():
+        return np.einsum("bdn,sdnk->bsdk", weights, totals, optimize=True)
+    each = [
+        (weights[:, domain] @ totals[:, domain]).swapaxes(0, 1)
+        for domain in range(totals.shape[1])
+    ]
+    return np.stack(each, axis=2)
 
 
 def simulated_coverage(

@@ -14,7 +14,7 @@ from speclab.analysis.levels import Measured
 from speclab.analysis.published import AuthorRecords
 from speclab.estimates import Estimates, stack
 from speclab.studies.paper_audit.author_records import whole_runs
-from speclab.studies.paper_audit.estimators import shares_alone
+from speclab.studies.paper_audit.estimators import shares_alone, sums_in_cells
 from speclab.studies.paper_audit.side import PairRuns
 
 FACTORS = {
@@ -47,15 +47,14 @@ def shares_by_source(asked: Mapping[str, pd.DataFrame]) -> Estimates:
     """
     parts = []
     for source, nodes in asked.items():
-        estimator = shares_alone(nodes, "alpha", FACTORS.values())
-        rows = pd.DataFrame(
-            {"estimate": estimator(nodes).to_numpy(), "low": np.nan, "high": np.nan}
-        )
-        if (
-            nodes.groupby("domain", observed=True)["prompt_id"].nunique().min()
-            >= stats.FEW_PROMPTS
-        ):
-            rows = stats.by_domain(nodes, estimator).query("domain == 'pooled'")
+        cells = sums_in_cells(nodes, "alpha", FACTORS.values())
+        estimator = shares_alone(cells, FACTORS.values())
+        prompts = cells.groupby("domain", observed=True)["prompt_id"].nunique()
+        if prompts.min() >= stats.FEW_PROMPTS:
+            rows = stats.by_domain(cells, estimator).query("domain == 'pooled'")
+        else:
+            point = estimator(cells).to_numpy()
+            rows = pd.DataFrame({"estimate": point, "low": np.nan, "high": np.nan})
         parts.append(rows.assign(factor=list(FACTORS), source=source))
     cells = pd.read_csv(published.DATA / "run_alpha_depth_task_position.csv")
     paper = {

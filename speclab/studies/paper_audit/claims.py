@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import yaml
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from speclab import stats
 from speclab.analysis.published import published
@@ -137,12 +137,20 @@ def not_measured(reason: str) -> dict:
 # ---- verdicts ------------------------------------------------------------------------------------
 
 
+IN_REGION = ["estimate", "low", "high", "least", "most"]
+
+
 def widened(rows: pd.DataFrame) -> np.ndarray:
     """Intervals [rows, 2] at level 0.05 / rows: each half is longer by the ratio of the normal
     quantiles (Bonferroni); of one row, the interval itself.
     """
-    estimate, low, high = rows[["estimate", "low", "high"]].to_numpy(np.float64).T
-    longer = norm.isf(LEVEL / len(rows) / 2) / norm.isf(LEVEL / 2)
+    return _widened(*rows[IN_REGION[:3]].to_numpy(np.float64).T)
+
+
+def _widened(estimate: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    if len(estimate) == 1:
+        return np.stack([low, high], axis=1)
+    longer = ndtri(LEVEL / len(estimate) / 2) / ndtri(LEVEL / 2)
     return np.stack(
         [estimate - longer * (estimate - low), estimate + longer * (high - estimate)],
         axis=1,
@@ -151,26 +159,36 @@ def widened(rows: pd.DataFrame) -> np.ndarray:
 
 def room(rows: pd.DataFrame) -> float:
     """How far every edge could move in before the claim no longer holds; 0 or less: it does not."""
-    inside = np.minimum(rows["low"] - rows["least"], rows["most"] - rows["high"])
-    return float(inside.min(skipna=False))
+    return _room(rows[IN_REGION].to_numpy(np.float64))
+
+
+def _room(ends: np.ndarray) -> float:
+    _, low, high, least, most = ends.T
+    return float(np.minimum(low - least, most - high).min())
 
 
 def excess(rows: pd.DataFrame) -> float:
     """How far every edge could move out and the claim still does not hold; below 0: not shown."""
-    low, high = widened(rows).T
-    outside = np.maximum(rows["least"] - high, low - rows["most"])
-    return float(outside.max())
+    return _excess(rows[IN_REGION].to_numpy(np.float64))
+
+
+def _excess(ends: np.ndarray) -> float:
+    estimate, low, high, least, most = ends.T
+    low, high = _widened(estimate, low, high).T
+    return float(np.fmax.reduce(np.maximum(least - high, low - most)))
 
 
 def judge(rows: pd.DataFrame) -> str:
     """HOLDS, FAILS or UNKNOWN from rows with estimate, low, high and their region least, most; an
     edge itself lies outside. A row without interval cannot hold; no rows are NOT_TESTED.
     """
-    if rows.empty:
-        return NOT_TESTED
-    if room(rows) > 0:
+    return NOT_TESTED if rows.empty else _judge(rows[IN_REGION].to_numpy(np.float64))
+
+
+def _judge(ends: np.ndarray) -> str:
+    if _room(ends) > 0:
         return HOLDS
-    return FAILS if excess(rows) >= 0 else UNKNOWN
+    return FAILS if _excess(ends) >= 0 else UNKNOWN
 
 
 def verdict(claim: Claim, rows: pd.DataFrame, prompts: int | None = None) -> str:
@@ -199,9 +217,12 @@ def verdict(claim: Claim, rows: pd.DataFrame, prompts: int | None = None) -> str
 
 def by_cost(rows: pd.DataFrame) -> pd.DataFrame:
     """The verdict at each (slope, c): slope, c, verdict, by slope and rising c."""
-    groups = rows.groupby(["slope", "c"], sort=True)
-    lines = [(slope, c, judge(part)) for (slope, c), part in groups]
-    return pd.DataFrame(lines, columns=["slope", "c", "verdict"])
+    costs, group = np.unique(
+        rows[["slope", "c"]].to_numpy(np.float64), axis=0, return_inverse=True
+    )
+    ends = rows[IN_REGION].to_numpy(np.float64)
+    verdicts = [_judge(ends[group == number]) for number in range(len(costs))]
+    return pd.DataFrame(costs, columns=["slope", "c"]).assign(verdict=verdicts)
 
 
 # ---- where a verdict turns -----------------------------------------------------------------------

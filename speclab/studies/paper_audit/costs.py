@@ -80,24 +80,28 @@ def rule_error(
     counted = positions[["prompt_id"]].assign(one=positions[value], positions=1.0)
     of_prompts = counted.astype({"one": float}).groupby("prompt_id").sum()
     of_gamma = sums[sums["gamma"] == gamma].merge(of_prompts, on="prompt_id")
-    names, rows = ["emitted", "blocks", "one", "positions"], []
-    for c, slope in grid.each():
+    names = ["emitted", "blocks", "one", "positions"]
+    c, slope = np.array(list(grid.each())).T
+    price = chain_block_cost(np.array(gamma), c, slope)
 
-        def error(totals: np.ndarray, c=c, slope=slope) -> np.ndarray:
-            emitted, blocks, one, positions = np.moveaxis(totals, -1, 0)[..., None]
-            e = gamma * divide(one, positions)
-            price = chain_block_cost(np.array(gamma), c, slope)
-            return divide(e / (e * c + 1), divide(emitted, blocks) / price)
+    def error(totals: np.ndarray) -> np.ndarray:
+        emitted, blocks, one, positions = np.moveaxis(totals, -1, 0)[..., None]
+        e = gamma * divide(one, positions)
+        return divide(e / (e * c + 1), divide(emitted, blocks) / price)
 
-        off = Estimator(
-            f"rule / replay, chain of {gamma}",
-            lambda frame: frame[names].to_numpy(np.float64),
-            error,
-        )
-        found = stats.by_domain(of_gamma, off).set_index("domain")
-        for domain in domains_in(of_gamma):
-            numbers = found.loc[domain, ["estimate", "low", "high"]]
-            rows.append(at_cost(row_of(off.name, domain, *numbers), c, slope))
+    off = Estimator(
+        f"rule / replay, chain of {gamma}",
+        lambda frame: frame[names].to_numpy(np.float64),
+        error,
+        scalar=False,
+    )
+    found = stats.by_domain(of_gamma, off)
+    at = {domain: found[found["domain"] == domain] for domain in domains_in(of_gamma)}
+    rows = []
+    for place, cost in enumerate(grid.each()):
+        for domain, of_domain in at.items():
+            numbers = of_domain.iloc[place][["estimate", "low", "high"]]
+            rows.append(at_cost(row_of(off.name, domain, *numbers), *cost))
     return rows
 
 

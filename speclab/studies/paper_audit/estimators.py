@@ -53,18 +53,31 @@ def late_minus_early(value: str, bin_size: int = POSITION_BIN) -> Estimator:
     )
 
 
-def shares_alone(frame: pd.DataFrame, value: str, factors: Iterable[str]) -> Estimator:
-    """Share of the variance of a column between the levels that each factor has in `frame`: a
-    family, in the order of the factors.
+def sums_in_cells(
+    frame: pd.DataFrame, value: str, factors: Iterable[str]
+) -> pd.DataFrame:
+    """The rows of a frame summed over the cells of a prompt in which every factor is the same:
+    prompt_id, domain, the factors, count, total and squares (of the value). What depends on sums
+    over rows alone is the same of both, and there are fewer cells.
     """
-    levels = {factor: np.sort(frame[factor].unique()) for factor in factors}
+    y = column_of(frame, value)
+    keys = list(dict.fromkeys(["prompt_id", "domain", *factors]))
+    rows = frame[keys].assign(count=1.0, total=y, squares=y * y)
+    return rows.groupby(keys, sort=False, observed=True).sum().reset_index()
+
+
+def shares_alone(cells: pd.DataFrame, factors: Iterable[str]) -> Estimator:
+    """Share of the variance of a value between the levels that each factor has in `cells`
+    (`sums_in_cells`): a family, in the order of the factors.
+    """
+    levels = {factor: np.sort(cells[factor].unique()) for factor in factors}
 
     def columns(rows: pd.DataFrame) -> np.ndarray:
-        y, parts = column_of(rows, value)[:, None], []
+        sums, parts = rows[["count", "total", "squares"]].to_numpy(np.float64), []
         for factor, known in levels.items():
             member = rows[factor].to_numpy()[:, None] == known
-            parts += [y * member, member]
-        return np.hstack([*parts, np.ones_like(y), y, y * y])
+            parts += [sums[:, 1:2] * member, sums[:, :1] * member]
+        return np.hstack([*parts, sums])
 
     def shares(totals: np.ndarray) -> np.ndarray:
         count, total, squares = np.moveaxis(totals[..., -3:], -1, 0)
@@ -77,12 +90,14 @@ def shares_alone(frame: pd.DataFrame, value: str, factors: Iterable[str]) -> Est
             start = end
         return np.stack(found, axis=-1)
 
-    return Estimator(f"share of variance of {value}", columns, shares, scalar=False)
+    return Estimator("share of variance", columns, shares, scalar=False)
 
 
-def share_gap(frame: pd.DataFrame, value: str, first: str, second: str) -> Estimator:
-    """Share of the variance of a column between the levels of one factor less that of another."""
-    shares = shares_alone(frame, value, [first, second])
+def share_gap(cells: pd.DataFrame, first: str, second: str) -> Estimator:
+    """Share of the variance of a value between the levels of one factor less that of another, from
+    `sums_in_cells` of the two.
+    """
+    shares = shares_alone(cells, [first, second])
 
     def difference(totals: np.ndarray) -> np.ndarray:
         both = shares.value(totals)

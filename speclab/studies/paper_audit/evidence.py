@@ -53,6 +53,7 @@ from speclab.studies.paper_audit.estimators import (
     named_mean,
     second_tokens,
     share_gap,
+    sums_in_cells,
     tested,
 )
 from speclab.studies.paper_audit.side import PairRuns
@@ -255,6 +256,12 @@ def share_between_prompts(rows: pd.DataFrame, value: str) -> list[dict]:
     return [row_of(name, "all", *numbers)]
 
 
+def domain_less_depth(rows: pd.DataFrame, value: str) -> list[dict]:
+    """Share of the variance of a column between domains less that between depths."""
+    cells = sums_in_cells(rows, value, ["domain", "depth"])
+    return whole(cells, share_gap(cells, "domain", "depth"))
+
+
 def change_by_depth(texts: Texts, gamma: int) -> list[dict]:
     """Acceptance of the last drafted token of a chain, its predecessors accepted, less that of the
     first, by domain.
@@ -322,9 +329,7 @@ def as_published(pair: PairRuns) -> dict[str, partial]:
         "depth-2": partial(late_by_depth, nodes, [2]),
         "entropy-sign": entropy,
         "entropy-weak": entropy,
-        "task-depth": partial(
-            whole, nodes, share_gap(nodes, "alpha", "domain", "depth")
-        ),
+        "task-depth": partial(domain_less_depth, nodes, "alpha"),
         "independence": partial(of_design, nodes),
     }
 
@@ -355,9 +360,7 @@ def exact_at(
         "orthogonal": partial(
             correlated, rows, "target_entropy", "draft_entropy", "spearman"
         ),
-        "task-depth": partial(
-            whole, steps, share_gap(steps, "kept", "domain", "depth")
-        ),
+        "task-depth": partial(domain_less_depth, steps, "kept"),
         "task-first": partial(share_between_prompts, rows, value),
         "independence": partial(of_design, rows, value),
         "length": partial(each_domain, nodes, accepted),

@@ -16,7 +16,7 @@ from speclab.analysis.levels import percent as in_percent
 from speclab.analysis.published import AuthorRecords
 from speclab.estimates import Estimates
 from speclab.studies.paper_audit import alpha_parts
-from speclab.studies.paper_audit.estimators import shares_alone
+from speclab.studies.paper_audit.estimators import shares_alone, sums_in_cells
 
 TOLERANCE = 1e-6  # ours are float32
 LEVEL = 0.05
@@ -146,8 +146,9 @@ def parts(one: AuthorRecords) -> Estimates:
     nodes = one.nodes.assign(
         alpha=score.alpha(one.nodes), bin=one.nodes["position"] // score.POSITION_BIN
     )
-    estimator = shares_alone(nodes, "alpha", alpha_parts.FACTORS.values())
-    shares = stats.by_domain(nodes, estimator).query(f"domain == '{score.POOLED}'")
+    cells = sums_in_cells(nodes, "alpha", alpha_parts.FACTORS.values())
+    estimator = shares_alone(cells, alpha_parts.FACTORS.values())
+    shares = stats.by_domain(cells, estimator).query(f"domain == '{score.POOLED}'")
     ranks = alpha_parts.rank_correlations(nodes)
     rank_names = np.where(
         ranks["rank"] == "all", alpha_parts.EVERY, "rank " + ranks["rank"].astype(str)
