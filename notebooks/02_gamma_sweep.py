@@ -102,10 +102,10 @@ article: dict = {"math": [4, 8], "chat": [2, 4]}
 
 # %%
 ctx = notebook.start("02_gamma_sweep", profile, overrides)
-recorded = {
-    "T = 0": runs.load_or_record(ctx.profile.replace(temperature=0.0), "greedy"),
-    "T = 1": runs.load_or_record(ctx.profile, "sampled"),
-}
+# this one first: where both have to be recorded, notebook 01 records the other at the same time
+at_1 = runs.load_or_record(ctx.profile, "sampled")
+at_0 = runs.load_or_record(ctx.profile.replace(temperature=0.0), "greedy")
+recorded = {"T = 0": at_0, "T = 1": at_1}
 
 # %%
 gammas = range(1, largest_gamma + 1)
