@@ -54,7 +54,6 @@ OWN, INT4, LOOKUP, SPECIALIST = (
 SPECIALTY = ("math", "reasoning")  # where the specialist is at home
 ROWS = 512  # positions whose distributions are held at a time
 ENCODING = threading.Lock()  # a tokenizer serves one thread at a time
-TOGETHER = 32  # prompts whose texts are written at a time
 # acceptance of the draft's best token at T = 0, and of a sampled one at T = 1
 HIT = score.Estimator(
     "hit[1]",
@@ -268,10 +267,12 @@ def _encoded(pair: Pair, profile: Profile) -> list[EncodedPrompt]:
 def _own_texts(
     pair: Pair, profile: Profile, encoded: list[EncodedPrompt], sampling: Sampling
 ) -> dict[str, tuple[int, ...]]:
-    """What the pair's target writes, prompts of like length together."""
-    texts, ordered = {}, sorted(encoded, key=lambda prompt: len(prompt.ids))
-    for start in range(0, len(ordered), TOGETHER):
-        block, new = ordered[start : start + TOGETHER], profile.max_new_tokens
+    """What the pair's target writes, in the blocks of a run: in others a near tie may fall the
+    other way.
+    """
+    texts, size = {}, profile.block_prompts
+    for start in range(0, len(encoded), size):
+        block, new = encoded[start : start + size], profile.max_new_tokens
         made = generate(pair.target, block, new, pair.stop_ids, sampling, profile.seed)
         texts |= {p.prompt_id: text for p, text in zip(block, made, strict=True)}
     return texts
