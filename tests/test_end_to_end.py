@@ -61,7 +61,7 @@ PARAMETERS = {
     ],
     "10_wall_clock": [
         "prompts_per_domain_timed=2",
-        "new_tokens=8",
+        "new_tokens=12",
         "repeats=2",
         "pass_repeats=3",
         "gammas=[1, 4]",
