@@ -142,8 +142,12 @@ def main() -> None:
             flush=True,
         )
     import bench_decode
+    import bench_limits
 
     found = {"recorder": cases} | bench_decode.main()
+    bars = bench_limits.bars(found)
+    print(f"\n{bars.to_string(float_format='%.2f', index=False)}")
+    found["bars"] = bars.to_dict(orient="records")
     place = Path(__file__).resolve().parents[1] / "build" / "bench.json"
     place.parent.mkdir(exist_ok=True)
     place.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -224,11 +224,11 @@ def measure(pair, prompts, methods, new: int, repeats: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def summary(pair, found: pd.DataFrame, prompts) -> pd.DataFrame:
-    """Tokens per second, ratio to plain, share of texts equal to plain, block efficiency, predicted
-    ratio and the share of it reached, one row a method.
+def summary(costs, found: pd.DataFrame) -> pd.DataFrame:
+    """Tokens per second, ratio to plain and, of the kit's chains, to the library's assisted
+    generation, share of texts equal to plain, block efficiency, predicted ratio and the share of it
+    reached, one row a method.
     """
-    costs = _costs(pair, prompts)
     found = found.assign(rate=found.tokens / found.time_s)
     rate = found.groupby(["method", "prompt_id"], sort=False).rate.median().unstack(0)
     table = pd.DataFrame(
@@ -243,9 +243,8 @@ def summary(pair, found: pd.DataFrame, prompts) -> pd.DataFrame:
     lookup = found[found.method.str.startswith("own prompt lookup")]
     for name, rows in lookup.groupby("method"):
         table.loc[name, "block_efficiency"] = rows.tokens.sum() / rows.blocks.sum()
-    _print_against_the_library(rate)
-    shown = [f"v({n}) = {costs.v(n):.2f}" for n in (3, 5, 9)]
-    print(f"c = {costs.c():.3f}, {', '.join(shown)}, o = {costs.overhead:.2f}")
+    for name, library in _of_the_library(rate).items():
+        table.loc[name, "ratio_to_assisted"] = (rate[name] / rate[library]).median()
     return table.loc[list(dict.fromkeys(found.method))]
 
 
@@ -277,13 +276,13 @@ def _predict(table: pd.DataFrame, name: str, rows: pd.DataFrame, costs) -> None:
     table.loc[name, "share_reached"] = table.loc[name, "ratio_to_plain"] / ideal
 
 
-def _print_against_the_library(rate: pd.DataFrame) -> None:
-    """Each own chain over transformers' assisted generation at its gamma."""
-    for name in rate:
-        library = name.replace("own chain", "transformers assisted")
-        if name.startswith("own chain") and library in rate:
-            ratio = np.median(rate[name] / rate[library])
-            print(f"{name} against {library}: {ratio:.2f}x")
+def _of_the_library(rate: pd.DataFrame) -> dict[str, str]:
+    """To each own chain transformers' assisted generation at its gamma, where both were timed."""
+    chains = [name for name in rate if name.startswith("own chain")]
+    pairs = {
+        name: name.replace("own chain", "transformers assisted") for name in chains
+    }
+    return {name: library for name, library in pairs.items() if library in rate}
 
 
 def heads(pair) -> dict[str, float]:
@@ -360,16 +359,33 @@ def cases(folder: Path) -> Iterator[Case]:
         yield Case("smollm", real, methods_of_smollm(), 1, 2, 48, profile.template)
 
 
+def as_rows(table: pd.DataFrame) -> list[dict]:
+    """Rows of a table for JSON: what is not defined is null, not NaN."""
+    return json.loads(table.to_json(orient="records"))
+
+
+def in_words(costs) -> str:
+    """The costs of a pair's passes in a line."""
+    shown = [f"v({n}) = {costs.v(n):.2f}" for n in (3, 5, 9)]
+    return f"c = {costs.c():.3f}, {', '.join(shown)}, o = {costs.overhead:.2f}"
+
+
 def main() -> dict[str, dict]:
-    """All pairs: under `decoder` their summaries as rows, by pair, under `heads` what a trimmed
-    head saves, and under `products` what the kit's projection does.
+    """All pairs: under `decoder` their summaries as rows, by pair, under `overhead` the loop's own
+    time a block in target passes, under `loop` where a block's time goes, under `limits` what is
+    reached of the machine's, under `heads` what a trimmed head saves, and under `products` what the
+    kit's projection does.
     """
+    import bench_limits
+
     from speclab.notebook import quiet
     from speclab.prompts import encode_prompts, load_prompts
 
     quiet()
     torch.set_num_threads(2)
-    found = {"decoder": {}, "heads": {}}
+    found: dict[str, Any] = {
+        name: {} for name in ("decoder", "overhead", "loop", "limits", "heads")
+    }
     with tempfile.TemporaryDirectory() as folder:
         for case in cases(Path(folder)):
             pair = dataclasses.replace(case.pair, stop_ids=frozenset())
@@ -380,11 +396,17 @@ def main() -> dict[str, dict]:
                 f"prompts, CPU float32, {torch.get_num_threads()} threads"
             )
             made = measure(pair, encoded, case.methods, case.new, case.repeats)
-            table = summary(pair, made, encoded)
-            print(table.to_string(float_format="%.2f", na_rep=""), flush=True)
-            rows = table.reset_index(names="method").to_json(orient="records")
-            # what is not defined is null, not NaN
-            found["decoder"][case.name] = json.loads(rows)
+            costs = _costs(pair, encoded)
+            table = summary(costs, made).reset_index(names="method")
+            loop = bench_limits.loop_table(pair, encoded, f"chain:{GAMMA}", case.new)
+            limits = pd.DataFrame(bench_limits.reached(pair, encoded, case.new))
+            for shown in (table, loop, limits):
+                print(shown.to_string(float_format="%.2f", na_rep="", index=False))
+            print(in_words(costs), flush=True)
+            found["decoder"][case.name] = as_rows(table)
+            found["loop"][case.name] = as_rows(loop)
+            found["limits"][case.name] = as_rows(limits)
+            found["overhead"][case.name] = costs.overhead
             if pair.draft.tokens_said < pair.vocab:
                 found["heads"][case.name] = heads(pair)
                 print(json.dumps(found["heads"][case.name]))

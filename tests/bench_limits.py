@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from speclab.prompts import EncodedPrompt
 
 SQUARE, COPIED = 1024, 1 << 26  # side of the square product; numbers that are copied
+GAMMA = 4  # of the chain that is held against others
 PASS_TOKENS, CONTEXT = (1, 5), 128  # of the target passes held against the copies
 
 
@@ -187,6 +188,11 @@ def pass_shares(pair: "Pair") -> list[dict]:
     return rows
 
 
+def reached(pair: "Pair", prompts: "list[EncodedPrompt]", new: int) -> list[dict]:
+    """`pass_shares` and `recorder_share` of a pair."""
+    return [*pass_shares(pair), recorder_share(pair, prompts, new)]
+
+
 # ---- the loop ------------------------------------------------------------------------------------
 
 
@@ -271,3 +277,45 @@ def loop_table(
     table = pd.DataFrame({"part": list(found), "ms": list(found.values())})
     table["ms"] *= 1e3 / count
     return table.assign(target_passes=table["ms"] / one)
+
+
+# ---- bars ----------------------------------------------------------------------------------------
+
+# what the kit wants to reach, by pair: over transformers' assisted generation at the same gamma
+ASSISTED = {"tiny": 1.6, "smollm": 1.3}
+OVERHEAD = {"tiny": 0.2}  # target passes that the loop takes a block, at most
+RECORDER = {"smollm": 0.5}  # share of the limit of operations
+PASS = {
+    "tiny": 0.7,
+    "smollm": 0.7,
+}  # share of the limit of copies, a pass over one token
+
+
+def bars(found: dict[str, Any]) -> pd.DataFrame:
+    """What `make bench` found beside what the kit wants to reach: pair, what, measured, bar,
+    is_reached. found: as of `bench_decode.main`.
+    """
+    rows = []
+
+    def held(pair: str, what: str, measured: float, bar: float, above: bool = True):
+        reached = measured >= bar if above else measured <= bar
+        rows.append((pair, what, measured, bar, reached))
+
+    for pair, methods in found["decoder"].items():
+        chains = [row for row in methods if row["method"] == f"own chain:{GAMMA}"]
+        for row in chains if pair in ASSISTED else ():
+            what = f"own chain:{GAMMA} over assisted:{GAMMA}"
+            held(pair, what, row["ratio_to_assisted"], ASSISTED[pair])
+            held(pair, f"own chain:{GAMMA} over own plain", row["ratio_to_plain"], 1.0)
+        for row in found["limits"][pair]:
+            if row["what"] == "recorder" and pair in RECORDER:
+                held(
+                    pair, "recorder, share of operations", row["share"], RECORDER[pair]
+                )
+            if row["what"] == "target pass" and row["tokens"] == 1 and pair in PASS:
+                held(pair, "target pass, share of copies", row["share"], PASS[pair])
+        if pair in OVERHEAD:
+            o = found["overhead"][pair]
+            held(pair, "loop, target passes a block", o, OVERHEAD[pair], above=False)
+    columns = ["pair", "what", "measured", "bar", "is_reached"]
+    return pd.DataFrame(rows, columns=columns)

@@ -3,19 +3,21 @@
 import math
 
 import bench_decode
+import bench_limits
 import pandas as pd
 import pytest
+import torch
 from bench_decode import PLAIN, measure, summary
 from test_record import prompts_of
 from toy import toy_pair
 
 from speclab.cost import Costs
+from speclab.model import Projection
 
 COSTS = Costs(10.0, (1, 5, 9), (0.1, 0.1, 0.1), (1.0, 1.5, 2.0), 0.1)
 
 
-def test_the_table_of_a_hand_made_frame(monkeypatch, capsys):
-    monkeypatch.setattr(bench_decode, "_costs", lambda pair, prompts: COSTS)
+def test_the_table_of_a_hand_made_frame():
     seconds = {
         PLAIN: (10, 40, None),
         "transformers assisted:4": (8, 24, None),
@@ -36,7 +38,7 @@ def test_the_table_of_a_hand_made_frame(monkeypatch, capsys):
         for prompt, time in (("a", first), ("b", second))
     ]
     columns = ["method", "prompt_id", "repeat", "tokens", "blocks", "time_s", "same"]
-    table = summary(None, pd.DataFrame(rows, columns=columns), [])
+    table = summary(COSTS, pd.DataFrame(rows, columns=columns))
     assert table.index.tolist() == list(seconds)
     chain = table.loc["own chain:4"]
     assert chain.ratio_to_plain == pytest.approx((10 / 4 + 40 / 12) / 2)
@@ -47,10 +49,64 @@ def test_the_table_of_a_hand_made_frame(monkeypatch, capsys):
     assert math.isnan(lookup.predicted) and math.isnan(
         table.loc[PLAIN, "block_efficiency"]
     )
-    # 8 / 4 and 24 / 12
-    assert (
-        "own chain:4 against transformers assisted:4: 2.00x" in capsys.readouterr().out
-    )
+    assert chain.ratio_to_assisted == (8 / 4 + 24 / 12) / 2
+    assert math.isnan(lookup.ratio_to_assisted)
+    assert bench_decode.in_words(COSTS).endswith("v(9) = 2.00, o = 0.10")
+
+
+def test_time_within_a_call_counts_for_that_call_only(monkeypatch):
+    clock = iter(range(100))
+    monkeypatch.setattr(bench_limits.time, "perf_counter", lambda: next(clock))
+    watch = bench_limits.Watch()
+    inner = watch.watched("inner", lambda: None)
+    outer = watch.watched("outer", lambda: (inner(), inner()))
+    outer()
+    assert watch.seconds == {"inner": 2, "outer": 3}  # 0 to 5, less 1 to 2 and 3 to 4
+
+
+def test_work_of_projections_is_counted():
+    one = Projection(torch.ones(6, 4))
+    with bench_limits.counted() as done:
+        one(torch.ones(1, 5, 4))
+    one(torch.ones(1, 5, 4))
+    assert (done.operations, done.bytes) == (2 * 5 * 6 * 4, 6 * 4 * 4)
+
+
+def test_parts_of_a_block_are_those_of_the_real_loop():
+    pair = toy_pair(stop=-1)
+    honest = pair.target.forward
+    table = bench_limits.loop_table(pair, prompts_of([1, 2, 3]), "chain:2", 6)
+    assert set(table["part"]) == {
+        "target pass",
+        "draft passes",
+        "drafting, without its passes",
+        "verification",
+        "cache rolled back",
+        "the loop between them",
+    }
+    assert (table["ms"] >= 0).all() and pair.target.forward == honest
+
+
+def test_bars_say_what_is_reached():
+    chain = {"method": "own chain:4", "ratio_to_assisted": 1.5, "ratio_to_plain": 1.1}
+    found = {
+        "decoder": {"tiny": [chain], "another": [chain]},
+        "overhead": {"tiny": 0.3, "another": 9.0},
+        "limits": {
+            "tiny": [
+                {"what": "target pass", "tokens": 1, "share": 0.8},
+                {"what": "recorder", "tokens": 64, "share": 0.1},
+            ],
+            "another": [],
+        },
+    }
+    told = bench_limits.bars(found).set_index("what")["is_reached"].to_dict()
+    assert told == {
+        "own chain:4 over assisted:4": False,
+        "own chain:4 over own plain": True,
+        "target pass, share of copies": True,
+        "loop, target passes a block": False,
+    }
 
 
 def test_a_text_that_differs_is_counted():

@@ -12,7 +12,7 @@ GLOSSARY.md has one such block, other engines' names, from data/engines/names.ya
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,7 @@ def written_blocks(
         "pairs": pairs_table(root),
         "recorder": recorder_table(bench["recorder"]),
         "decoder": decoder_table(bench["decoder"]),
+        "bars": bars_table(bench["bars"]),
         "profiles": profiles_table(recordings),
     }
 
@@ -234,6 +235,21 @@ def decoder_table(pairs: Mapping[str, list[Mapping[str, Any]]]) -> str:
         "share of what its passes predict",
     ]
     return markdown_table(header, rows)
+
+
+def bars_table(bars: Sequence[Mapping[str, Any]]) -> str:
+    """What `make bench` found beside what the kit wants to reach."""
+    rows = [
+        [
+            bar["pair"],
+            bar["what"],
+            f"{bar['measured']:.2f}",
+            f"{bar['bar']:.2f}",
+            "yes" if bar["is_reached"] else "no",
+        ]
+        for bar in bars
+    ]
+    return markdown_table(["pair", "what", "measured", "wanted", "reached"], rows)
 
 
 def profiles_table(recordings: Mapping[str, Any]) -> str:
