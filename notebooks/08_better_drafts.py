@@ -346,6 +346,8 @@ assert either.value >= alone.frame["estimate"].max()
 # several seeds, the first.
 
 # %%
+# from here on times are measured: `make reproduce` lets nothing run beside
+notebook.alone()
 timed = speed.timed_prompts(
     tried, timed_prompts_per_domain, timed_tokens, timed_repeats
 )

@@ -177,6 +177,8 @@ assert (counted.groupby("setting")["emitted"].sum() == len(trace)).all()
 # most. This looks at the clock only, never at what the prices lead to.
 
 # %%
+# from here on times are measured: `make reproduce` lets nothing run beside
+notebook.alone()
 context = int(np.median([len(prompt.ids) for prompt in encoded])) + limit // 2
 times, rounds = machines.timed_passes(pair, context, pass_repeats, pass_tries)
 

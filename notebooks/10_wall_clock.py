@@ -171,6 +171,8 @@ ctx.say(
 # quartiles of the repeats.
 
 # %%
+# from here on times are measured: `make reproduce` lets nothing run beside
+notebook.alone()
 context = int(np.median([len(prompt.ids) for prompt in timed])) + new_tokens // 2
 times = timing.pass_times(pair, timing.SIZES, context, pass_repeats)
 

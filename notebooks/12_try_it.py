@@ -104,6 +104,8 @@ if notebook.is_open():
 # ## 2. The same once, from the parameters
 
 # %%
+# from here on times are measured: `make reproduce` lets nothing run beside
+notebook.alone()
 text = try_it.answer_of(pair, asked)
 passes = try_it.passes_in_words(text)
 ctx.save(

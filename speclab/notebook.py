@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import tomllib
 import warnings
 from dataclasses import dataclass
@@ -159,6 +160,24 @@ def start(
         settings,
         out / "figures" / settings.name,
     )
+
+
+# names a file; while it is there, this notebook waits for the machine
+ASKS = "SPECLAB_ASKS_TO_BE_ALONE"
+THREADS_ALONE = "SPECLAB_THREADS_ALONE"
+
+
+def alone() -> None:
+    """From here on this notebook measures time: where `make reproduce` runs others beside it, wait
+    until they have ended, or wait as well; then take the threads of one that runs alone.
+    """
+    if place := os.environ.pop(ASKS, None):
+        asks = Path(place)
+        asks.touch()
+        while asks.exists():
+            time.sleep(0.05)
+        os.environ["OMP_NUM_THREADS"] = os.environ.get(THREADS_ALONE, "")
+    limit_threads()
 
 
 def _hosted(profile: "Profile") -> None:

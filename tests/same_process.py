@@ -69,9 +69,12 @@ def told(error: BaseException, shell: InteractiveShell) -> Any:
 
 
 @contextlib.contextmanager
-def no_kernel(session: reproduce.Session, threads: int) -> Iterator[None]:
+def no_kernel(
+    session: reproduce.Session, threads: int, variables: dict[str, str] | None = None
+) -> Iterator[None]:
     """In place of `reproduce.kernel`: the same variables, set in this very process."""
     with tempfile.TemporaryDirectory() as folder:
-        os.environ |= reproduce._environment(session, folder, threads)
+        named = reproduce._environment(session, folder, threads)
+        os.environ |= named | (variables or {})
         papermill_engines.register(None, SameProcess)
         yield

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,8 +21,9 @@ import psutil
 import pytest
 from same_process import no_kernel
 
+from speclab import notebook
 from speclab.__main__ import main
-from speclab.ops import report, reproduce, schedule, sources, workers
+from speclab.ops import report, reproduce, schedule, sources, turns, workers
 from speclab.profiles import ROOT, load_profile, parse_overrides
 
 FIGURE = """
@@ -715,11 +717,13 @@ def roomy(monkeypatch):
     monkeypatch.setattr(schedule, "cores_of_this_process", lambda: 4)
 
 
-def test_two_run_at_a_time_and_those_that_measure_time_alone_after_them(
-    tmp_path, roomy
-):
-    for name in ("02_a", "03_b", "08_timed", "10_timed"):
-        write_span(tmp_path, name, 3 if name < "08" else 0.2)
+def test_two_run_at_a_time_and_nothing_beside_what_is_measured(tmp_path, roomy):
+    kit = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n"
+    gate = f"{kit}from speclab import notebook\nnotebook.alone()\n"
+    for name in ("02_a", "03_b"):
+        write_span(tmp_path, name, 3)
+    for name in ("08_timed", "10_timed"):
+        write(tmp_path, name, gate + SPAN.format(name=name, seconds=0.5))
     write_span(tmp_path, "11_reader", 0.1, "needs = '08_table'")
     assert run(tmp_path) == 0
     found = spans(tmp_path)
@@ -729,6 +733,46 @@ def test_two_run_at_a_time_and_those_that_measure_time_alone_after_them(
         assert not any(overlap(found[timed], found[n]) for n in found if n != timed)
         assert found[timed][0] > max(found["02_a"][1], found["03_b"][1])
     assert found["11_reader"][0] > found["08_timed"][1]
+
+
+def test_who_asks_to_be_alone_waits_for_those_that_run(tmp_path, monkeypatch):
+    """Two that ask let each other through, one after the other; a third begins after both."""
+    told, ready = [], threading.Barrier(2)
+
+    def timed(name):
+        with turns.turn(tmp_path, name) as asking:
+            ready.wait()
+            asks = Path(asking[notebook.ASKS])
+            asks.touch()
+            while asks.exists():
+                time.sleep(0.01)
+            told.append(f"{name} alone")
+            time.sleep(0.3)
+            told.append(f"{name} over")
+
+    def plain():
+        with turns.turn(tmp_path, "c"):
+            told.append("c")
+
+    both = [threading.Thread(target=timed, args=(name,)) for name in "ab"]
+    for one in both:
+        one.start()
+    while not told:
+        time.sleep(0.01)
+    plain()
+    for one in both:
+        one.join()
+    first, other = ("a", "b") if told[0] == "a alone" else ("b", "a")
+    told.remove("c")  # behind the first, before or behind the other
+    alone = [f"{first} alone", f"{first} over", f"{other} alone", f"{other} over"]
+    assert told == alone and not list(tmp_path.glob(".*.asks"))
+
+
+def test_alone_outside_of_make_reproduce_waits_for_nobody(monkeypatch):
+    monkeypatch.delenv(notebook.ASKS, raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    notebook.alone()
+    assert os.environ["OMP_NUM_THREADS"] == "1"
 
 
 @pytest.mark.usefixtures("light")
@@ -880,8 +924,9 @@ def test_kernels_end_when_the_runner_is_killed(tmp_path):
         ("02 08", "", 2, "02"),
         ("02 08", "01", 2, "02"),
         ("02 08", "01 03", 2, None),
-        ("08 10", "01", 2, None),
-        ("02", "08", 2, None),
+        ("08 10", "01", 2, "08"),
+        ("02", "08", 2, "02"),
+        ("10", "08", 2, "10"),
         ("08 10", "", 2, "08"),
         ("08 11", "", 2, "08"),
         ("09 11", "", 2, "11"),
@@ -913,6 +958,7 @@ def test_the_kits_notebooks_that_measure_time_are_named():
             for word in ("timing.pass_times", "timing.decoded_speed", "speed_in_words")
         )
         assert measures == schedule.is_timed(path), path.stem
+        assert measures == ("notebook.alone()" in code), path.stem
 
 
 def test_the_audit_waits_for_the_tables_that_it_reads():

@@ -1,13 +1,13 @@
 """`make reproduce`: run the numbered notebooks headlessly, each only when something it depends on
 changed.
 
-Notebooks that measure no time run two at a time, those that do alone after them (see `schedule`),
-each from a process of its own. A notebook runs in a kernel of this very interpreter, at the root of
-the repository, under a temporary name. When it is done it becomes build/<profile>/NN_name.ipynb
-with its HTML and a stamp NN_name.json; a notebook that failed is kept as NN_name.failed.ipynb. One
-that asks for models which are not there (most read recorded runs only) is no failure: its figures
-stay as they are. The stamp holds a hash of all that the notebook's outcome depends on (see
-`sources`).
+Notebooks run two at a time, each from a process of its own (see `schedule`); where one measures
+time, nothing runs beside it (see `turns`). A notebook runs in a kernel of this very interpreter, at
+the root of the repository, under a temporary name. When it is done it becomes
+build/<profile>/NN_name.ipynb with its HTML and a stamp NN_name.json; a notebook that failed is kept
+as NN_name.failed.ipynb. One that asks for models which are not there (most read recorded runs only)
+is no failure: its figures stay as they are. The stamp holds a hash of all that the notebook's
+outcome depends on (see `sources`).
 """
 
 import ast
@@ -29,8 +29,8 @@ import papermill
 from papermill.exceptions import PapermillExecutionError
 
 from speclab import files
-from speclab.notebook import check_enough_prompts, limit_threads
-from speclab.ops import explore, pair, report, schedule, sources
+from speclab.notebook import THREADS_ALONE, check_enough_prompts, limit_threads
+from speclab.ops import explore, pair, report, schedule, sources, turns
 from speclab.ops.workers import Died, Lines, Relay, Workers
 from speclab.profiles import ROOT, load_profile
 
@@ -287,9 +287,11 @@ def _checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def kernel(session: Session, threads: int) -> Iterator[None]:
-    """A kernel specification for this interpreter in a temporary folder: whatever `python3` means
-    to Jupyter here, it is not asked.
+def kernel(
+    session: Session, threads: int, variables: dict[str, str] | None = None
+) -> Iterator[None]:
+    """A kernel specification for this interpreter in a temporary folder, with more environment
+    `variables`: whatever `python3` means to Jupyter here, it is not asked.
     """
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "kernels" / KERNEL
@@ -299,7 +301,7 @@ def kernel(session: Session, threads: int) -> Iterator[None]:
             "argv": [*launch, "-f", "{connection_file}"],
             "display_name": "speclab",
             "language": "python",
-            "env": _environment(session, folder, threads),
+            "env": _environment(session, folder, threads) | (variables or {}),
         }
         (place / "kernel.json").write_text(json.dumps(specification))
         with _set({"JUPYTER_PATH": folder, "JUPYTER_RUNTIME_DIR": folder}):
@@ -312,6 +314,7 @@ def _environment(session: Session, folder: str, threads: int) -> dict[str, str]:
     return {name: str(folder) for name, folder in named.items() if folder} | {
         "PYTHONPATH": os.pathsep.join(filter(None, places)),
         "OMP_NUM_THREADS": str(threads),
+        THREADS_ALONE: str(limit_threads()),
         "SPECLAB_OUT": str(session.figures.parents[1]),
         "IPYTHONDIR": folder,
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
@@ -421,12 +424,16 @@ def run_in_kernel(
     notebook: Path,
     current: str,
     threads: int,
+    places: Path,
     say: Callable[[str], None],
 ) -> Stamp:
     """`run_one` in a kernel of its own with so many threads, its progress told to `say`: what a
-    worker does.
+    worker does. places: folder of the turns of this call.
     """
-    with kernel(session, threads):
+    with (
+        turns.turn(places, notebook.stem) as asking,
+        kernel(session, threads, asking),
+    ):
         return run_one(session, notebook, current, Relay(say))
 
 
@@ -489,7 +496,7 @@ def run_all(
     """Run what is not up to date, a line each, and write the report; returns 0, 1 when a notebook
     failed, 130 when interrupted.
 
-    at_once: notebooks that run at a time, of those that measure no time (see `schedule`).
+    at_once: notebooks that run at a time (see `schedule`).
     """
     start = time.monotonic()
     by_notebook: Ended = {}
@@ -554,7 +561,7 @@ def _bring_up_to_date(
     room = schedule.Room(session.profile, lines.print)
     after = schedule.waits_for(session.root, notebooks) if at_once > 1 else {}
     waiting, running = list(notebooks), {}
-    with Workers(lines) as workers:
+    with tempfile.TemporaryDirectory() as places, Workers(lines) as workers:
         while waiting or running:
             names = list(running.values())
             notebook = schedule.next_of(waiting, names, after, at_once)
@@ -569,8 +576,8 @@ def _bring_up_to_date(
                     ended[notebook] = stamp, False
                     continue
                 if not running or room.for_one_more(workers.process_ids):
-                    threads = _threads(notebook, at_once)
-                    job = (session, notebook, current, threads)
+                    threads = schedule.threads(limit_threads(), at_once)
+                    job = (session, notebook, current, threads, Path(places))
                     workers.start(notebook.stem, run_in_kernel, *job)
                     waiting.remove(notebook)
                     running[notebook.stem] = notebook
@@ -581,14 +588,6 @@ def _bring_up_to_date(
                 found = _left_by_the_dead(session, notebook, found)
             lines.print(found.line())
             ended[notebook] = found, True
-
-
-def _threads(notebook: Path, at_once: int) -> int:
-    """One that measures time has the cores for itself."""
-    alone = limit_threads()
-    if schedule.is_timed(notebook):
-        return alone
-    return schedule.threads(alone, at_once)
 
 
 def digest_now(session: Session, notebook: Path) -> str:

@@ -1,5 +1,5 @@
-"""Which notebook runs next, and beside which: those that time nothing two at a time, those that
-measure time alone and after them, each after those whose tables it reads.
+"""Which notebook runs next: two at a time, those that measure time after the others (where they
+measure, nothing runs beside them: see `turns`), each after those whose tables it reads.
 """
 
 import os
@@ -16,7 +16,7 @@ from speclab.ops import plan, sources
 from speclab.plain import read_json
 from speclab.profiles import ROOT
 
-# their numbers are times of this machine: nothing else runs beside them
+# their numbers are times of this machine: they ask to be alone
 TIMED = ("08", "09", "10", "12")
 AT_ONCE = 2  # notebooks at once, where nothing else is asked
 # of a notebook beside its models: Python, the libraries, the tables of a run
@@ -63,18 +63,15 @@ def next_of(
 
     after: as of `waits_for`; at_once: how many run at a time. With one, they run as they come.
     """
-    if not waiting or len(running) >= at_once or any(map(is_timed, running)):
+    if not waiting or len(running) >= at_once:
         return None
     if at_once == 1:
         return waiting[0]
     unfinished = {*waiting, *running}
     ready = [notebook for notebook in waiting if not after[notebook] & unfinished]
-    together = [notebook for notebook in ready if not is_timed(notebook)]
-    if together:
-        return together[0]
-    if running:
-        return None
-    return (ready or waiting)[0]
+    if ready:
+        return min(ready, key=is_timed)
+    return None if running else waiting[0]
 
 
 # ---- threads and memory --------------------------------------------------------------------------
