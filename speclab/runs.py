@@ -379,12 +379,6 @@ def record_run(
         tokenizer, prompts, profile.max_prompt_tokens, profile.template
     )
     cuts = [prompt.cut for prompt in encoded if prompt.cut]
-    if cuts:
-        print(
-            f"{len(cuts)} of {len(encoded)} prompts were cut to "
-            f"max_prompt_tokens={profile.max_prompt_tokens}",
-            file=sys.stderr,
-        )
     size = profile.block_prompts
     blocks = tuple(tuple(encoded[i : i + size]) for i in range(0, len(encoded), size))
     job = Job(profile, blocks, texts, torch.get_num_threads())
@@ -393,6 +387,12 @@ def record_run(
         if wait and not was_there and (folder / "manifest.json").is_file():
             return load_run(folder)  # another process has just finished it
         _same_run(folder, key, profile)
+        if cuts:
+            print(
+                f"{len(cuts)} of {len(encoded)} prompts were cut to "
+                f"max_prompt_tokens={profile.max_prompt_tokens}",
+                file=sys.stderr,
+            )
         parts = _record_parts(
             job, folder, engine or partial(in_process, pair=pair), progress
         )

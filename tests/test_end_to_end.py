@@ -87,12 +87,13 @@ def imported(tiny_pair):
     for module in pkgutil.walk_packages(speclab.__path__, "speclab."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    figures.use_style()
-    figure, axes = plt.subplots()
-    axes.set_title("any")
-    for kind in ("pdf", "png"):
-        figure.savefig(io.BytesIO(), format=kind)
-    plt.close(figure)
+    with plt.rc_context():  # other tests draw in this process too
+        figures.use_style()
+        figure, axes = plt.subplots()
+        axes.set_title("any")
+        for kind in ("pdf", "png"):
+            figure.savefig(io.BytesIO(), format=kind)
+        plt.close(figure)
     gc.freeze()  # what is here already is looked through no more
 
 

@@ -154,9 +154,3 @@ def test_exact_curves_have_no_intervals():
     )
     assert curves.keys == ["rule", "n"] and curves.at(rule="up", n=8).value == 2
     assert curves.frame[["low", "high"]].isna().all(axis=None)
-
-
-def test_the_module_needs_no_model_and_no_plotting():
-    from test_dependencies import dragged_in
-
-    assert dragged_in("speclab.estimates") == set()
