@@ -780,6 +780,12 @@ def test_one_worker_runs_one_after_another(tmp_path, roomy):
     for name in ("08_timed", "09_timed", "11_b"):
         write_span(tmp_path, name, 0.1)
     assert run(tmp_path, "--workers", "1") == 0
+    call = tmp_path / "build" / "tiny" / "call.json"
+    facts = json.loads(call.read_text())
+    assert facts["notebooks"] == ["08_timed", "09_timed", "11_b"]
+    assert 0.3 < facts["seconds"] < 600
+    call.unlink()
+    assert run(tmp_path) == 0 and not call.exists()  # up to date: nothing ran
     found = spans(tmp_path)
     assert sorted(found, key=found.get) == ["08_timed", "09_timed", "11_b"]
 

@@ -1,8 +1,9 @@
 """`make readme`: every number of README.md, written between marks from measured files; a test holds
 both equal.
 
-* figures/PAIR/measured.json, for each pair of PAIRS: seconds of each notebook and of one recording,
-  collected here from build/ and data/runs (where a run or a trace of it is);
+* figures/PAIR/measured.json, for each pair of PAIRS: seconds of each notebook, of a call that ran
+  all of them, and of one recording, collected here from build/ and data/runs (where a run or a
+  trace of it is);
 * figures/PAIR/03_ladder-values.csv and 03_loop-share.csv: what notebook 03 found on the pair;
 * figures/tiny/bench.json: what `make bench` measured, collected here from build/bench.json.
 
@@ -18,6 +19,7 @@ from typing import Any
 
 import pandas as pd
 
+from speclab.ops.report import CALL
 from speclab.plain import read_json
 from speclab.profiles import ROOT, load_profile, profile_names
 from speclab.prompts import DOMAINS
@@ -32,19 +34,31 @@ SHORT, LONG = 150, 512  # prompt tokens of the planned minutes
 
 
 def collect(root: Path = ROOT, profile: str = "tiny") -> dict[str, Any]:
-    """What the last `make reproduce` of a profile measured: seconds by notebook, and of the greedy
-    recording seconds, positions and peak bytes.
+    """What the last `make reproduce` of a profile measured: seconds by notebook and of the last
+    call that ran all of them, and of the greedy recording seconds, positions and peak bytes.
 
-    ValueError if a notebook has not been run, or failed.
+    ValueError if a notebook has not been run, or failed, or no call ran all.
     """
-    seconds = seconds_of(root / "build" / profile)
-    for notebook in sorted((root / "notebooks").glob("[0-9]*.ipynb")):
-        if notebook.stem not in seconds:
-            raise ValueError(
-                f"{notebook.stem} has no finished run: call `make reproduce PROFILE={profile}` "
-                "first"
-            )
-    return {"seconds": seconds, "recording": _recording(root, profile)}
+    build, do = root / "build" / profile, f"call `make reproduce PROFILE={profile}`"
+    seconds = seconds_of(build)
+    names = [path.stem for path in sorted((root / "notebooks").glob("[0-9]*.ipynb"))]
+    for name in names:
+        if name not in seconds:
+            raise ValueError(f"{name} has no finished run: {do} first")
+    return {
+        "seconds": seconds,
+        "call_s": call_seconds(build, names),
+        "recording": _recording(root, profile),
+    }
+
+
+def call_seconds(build: Path, names: list[str]) -> int:
+    """Seconds of the last call that ran these notebooks; ValueError where none ran just them."""
+    path, do = build / CALL, "remove the folder, and call `make reproduce` again"
+    facts = read_json(path, do) if path.is_file() else {"notebooks": []}
+    if facts["notebooks"] != names:
+        raise ValueError(f"{build}: no call ran all notebooks; {do}")
+    return round(facts["seconds"])
 
 
 def seconds_of(build: Path) -> dict[str, int]:
@@ -113,14 +127,14 @@ def notebooks_table(measured: Mapping[str, Any]) -> str:
         label = name.replace("_", " ")
         spent = [str(seconds.get(name, "")) for seconds in columns.values()]
         rows.append([f"[{label}](notebooks/{name}.ipynb)", title, *spent])
-    minutes = {name: sum(column.values()) / 60 for name, column in columns.items()}
+    minutes = {name: pair["call_s"] / 60 for name, pair in measured.items()}
     header = ["notebook", "question", "`smollm`, s", "its traces alone, s", "`tiny`, s"]
     return (
-        f"{markdown_table(header, rows)}\nAll of them, on 2 CPU cores: {minutes['smollm']:.0f} "
-        f"minutes on `smollm` with its models, {minutes['alone']:.0f} from its shipped traces "
-        f"alone, {minutes['tiny']:.0f} on `tiny`, with what earlier calls had recorded and "
-        "trained.\nA first call also records the runs of `tiny`, and trains the drafts of notebook "
-        "08 on `smollm`.\n"
+        f"{markdown_table(header, rows)}\nAll of them, two at a time on 2 CPU "
+        f"cores: {minutes['smollm']:.0f} minutes on `smollm` with its models, "
+        f"{minutes['tiny']:.0f} on `tiny`, in a first call; the seconds of a notebook hold what "
+        "it waited for others.\nThe first call on `smollm` also trains the drafts of "
+        "notebook 08.\n"
     )
 
 

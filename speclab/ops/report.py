@@ -19,6 +19,7 @@ from speclab.plain import read_json
 from speclab.profiles import ROOT
 
 FAILED, NEEDS_MODELS = "failed", "needs the models"  # how a notebook may end
+CALL = "call.json"  # beside the stamps: seconds of a call that ran all it was asked for
 NETWORK = (  # addresses that nbconvert's page would ask for
     "require_js_url",
     "jquery_url",

@@ -526,11 +526,22 @@ def run_all(
     if missing:
         counts += f", {missing} without the models they need"
     spent = time.monotonic() - start
+    if not failed and all(ran for _, ran in ended):
+        _keep_call(session, notebooks, spent)
     print(
         f"{len(ended)} notebooks ({counts}) in {spent:.0f} s. Figures "
         f"and tables: {os.path.relpath(session.figures)}/ · report: {os.path.relpath(page)}"
     )
     return 1 if failed else 0
+
+
+def _keep_call(session: Session, notebooks: list[Path], seconds: float) -> None:
+    """What a call took that ran all that it was asked for."""
+    facts = {"seconds": seconds, "notebooks": [path.stem for path in notebooks]}
+    text = json.dumps(facts, indent=1)
+    files.written(
+        session.build / report.CALL, lambda path: path.write_text(text, "utf-8")
+    )
 
 
 def _get_models(session: Session) -> None:
