@@ -79,7 +79,7 @@ overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_do
 largest_gamma: int = 16  # every gamma from 1 to this is replayed
 gamma: int = 4  # the one that the sentences below speak of
 decoded_gammas: list = [1, 2, 4, 8, 16]  # these are decoded as well, for real,
-decoded_prompts: int = 4  # with so many prompts a domain
+decoded_prompts: int = 2  # with so many prompts a domain
 # c, time of a draft pass over time of a target pass: an assumption (the article's), not a
 # measurement
 cost_ratio: float = 0.05

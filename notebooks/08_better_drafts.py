@@ -94,7 +94,7 @@ max_gamma: int = 16  # chains of 1 to so many tokens are compared
 pass_repeats: int = 21  # of each single pass that is timed
 timed_prompts_per_domain: int = 2  # decoded for real,
 timed_tokens: int = 32  # at most so many tokens each,
-timed_repeats: int = 2  # so many times where it is timed
+timed_repeats: int = 1  # so many times where it is timed
 article_int4: float = 0.93  # the article's acceptance of an INT4 self-draft,
 article_small: float = 0.85  # and what a small draft should reach
 

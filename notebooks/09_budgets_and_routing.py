@@ -96,9 +96,9 @@ pass_tries: int = 3  # times while the clock is disturbed
 # decoded on other prompts to learn what the loop takes
 probes: list = ["chain:1", "chain:3", "tree:2,2,3", "tree:3,2,8"]
 probe_prompts: int = 2  # a domain,
-probe_repeats: int = 2  # so many times, in swapped orders
+probe_repeats: int = 1  # so many times, in swapped orders
 check_prompts: int = 3  # a domain, decoded plainly and by the policy,
-check_repeats: int = 3  # so many times, in swapped orders
+check_repeats: int = 2  # so many times, in swapped orders
 
 # %%
 import os

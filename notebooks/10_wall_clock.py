@@ -94,7 +94,7 @@ overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_do
 prompts_per_domain_timed: int = 4
 new_tokens: int = 32  # at most, of each timed text
 # of each text by each method, in orders swapped from text to text; the median counts
-repeats: int = 3
+repeats: int = 2
 pass_repeats: int = 9  # of each single pass
 gammas: list = [1, 4, 8]  # the chains that are timed
 # nodes of the trees that are compared with the paper's 2 + 4 + 2 and with a chain of 8

@@ -35,6 +35,7 @@ from speclab.ops.workers import Died, Lines, Relay, Workers
 from speclab.profiles import ROOT, load_profile
 
 KERNEL = "speclab-reproduce"
+LOOK_S = 1.0  # how often it is looked whether a notebook waits for its turn
 DONE, FAILED, NEEDS_MODELS = "done", report.FAILED, report.NEEDS_MODELS
 MODELS_MISSING = "ModelsMissing"  # speclab.pairs raises it in the notebook
 
@@ -572,10 +573,14 @@ def _bring_up_to_date(
     room = schedule.Room(session.profile, lines.print)
     after = schedule.waits_for(session.root, notebooks) if at_once > 1 else {}
     waiting, running = list(notebooks), {}
-    with tempfile.TemporaryDirectory() as places, Workers(lines) as workers:
+    with tempfile.TemporaryDirectory() as folder, Workers(lines) as workers:
+        places = Path(folder)
         while waiting or running:
-            names = list(running.values())
-            notebook = schedule.next_of(waiting, names, after, at_once)
+            busy = [
+                path for name, path in running.items() if not turns.waits(places, name)
+            ]
+            idle = [path for path in running.values() if path not in busy]
+            notebook = schedule.next_of(waiting, busy, after, at_once, idle)
             if notebook:
                 current = digest_now(session, notebook)
                 stamp = previous(session, notebook.stem)
@@ -588,12 +593,15 @@ def _bring_up_to_date(
                     continue
                 if not running or room.for_one_more(workers.process_ids):
                     threads = schedule.threads(limit_threads(), at_once)
-                    job = (session, notebook, current, threads, Path(places))
+                    job = (session, notebook, current, threads, places)
                     workers.start(notebook.stem, run_in_kernel, *job)
                     waiting.remove(notebook)
                     running[notebook.stem] = notebook
                     continue
-            name, found = workers.wait()
+            ended_now = workers.wait(LOOK_S)
+            if not ended_now:
+                continue  # one may have begun to wait for its turn
+            name, found = ended_now
             notebook = running.pop(name)
             if isinstance(found, Died):
                 found = _left_by_the_dead(session, notebook, found)

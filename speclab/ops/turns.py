@@ -17,6 +17,15 @@ from speclab.notebook import ASKS
 POLL_S = 0.05
 
 
+def waits(folder: Path, name: str) -> bool:
+    """Whether a notebook has asked for its place alone, and does not have it yet."""
+    return _question(folder, name).exists()
+
+
+def _question(folder: Path, name: str) -> Path:
+    return folder / f".{name}.asks"
+
+
 @contextlib.contextmanager
 def turn(folder: Path, name: str) -> Iterator[dict[str, str]]:
     """The place of one notebook for the time of a block, waited for while another has it alone;
@@ -24,7 +33,7 @@ def turn(folder: Path, name: str) -> Iterator[dict[str, str]]:
 
     folder: of all notebooks of a call.
     """
-    asks, over = folder / f".{name}.asks", threading.Event()
+    asks, over = _question(folder, name), threading.Event()
     asks.unlink(missing_ok=True)
     with (folder / ".turn").open("a") as place:
         fcntl.flock(place, fcntl.LOCK_SH)

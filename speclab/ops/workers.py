@@ -171,13 +171,17 @@ class Workers:
         sender.close()  # a process that dies is then seen
         self.lines.show(name, "starting")
 
-    def wait(self) -> tuple[str, Any]:
+    def wait(self, timeout_s: float | None = None) -> tuple[str, Any] | None:
         """The next job that ends: its name, and what it returned. What it raised is raised here.
 
-        Died, as a value, where its process ended without a word.
+        Died, as a value, where its process ended without a word; None where for timeout_s no job
+        said anything.
         """
         while True:
-            for pipe in wait(list(self._jobs)):
+            ready = wait(list(self._jobs), timeout_s)
+            if not ready:
+                return None
+            for pipe in ready:
                 name, process = self._jobs[pipe]
                 try:
                     kind, said = pipe.recv()
