@@ -128,15 +128,11 @@ def quantised_target(tried: Tried, folder: str) -> Estimates | None:
     own = dataclasses.replace(tried.candidates[OWN], pair=pairs.load_pair(profile))
     agree = score.mean_of("agree", "same best token")
     target = own.pair.target
-
-    def judge(kind: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    changes = []
+    for kind in ESTIMATORS:
         texts, asked = tried.texts[kind], None if kind == "greedy" else target
         same = candidates.judged(own, profile, kind, texts, target, "same text")
         its = candidates.judged(own, profile, kind, None, asked, "its own text")
-        return same, its
-
-    changes = []
-    for kind, (same, its) in candidates.of_both_kinds(judge).items():
         full, estimator = _with_agreement(tried.trace(OWN, kind)), ESTIMATORS[kind]
         on_same = agree if kind == "greedy" else estimator
         changes.append(_change("same", on_same, full, _with_agreement(same)))

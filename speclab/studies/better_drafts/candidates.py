@@ -10,12 +10,9 @@ import json
 import math
 import re
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -53,7 +50,6 @@ OWN, INT4, LOOKUP, SPECIALIST = (
 )
 SPECIALTY = ("math", "reasoning")  # where the specialist is at home
 ROWS = 512  # positions whose distributions are held at a time
-ENCODING = threading.Lock()  # a tokenizer serves one thread at a time
 # acceptance of the draft's best token at T = 0, and of a sampled one at T = 1
 HIT = score.Estimator(
     "hit[1]",
@@ -260,8 +256,7 @@ def _kept(path: Path) -> pd.DataFrame | None:
 
 def _encoded(pair: Pair, profile: Profile) -> list[EncodedPrompt]:
     known, longest = runs.profile_prompts(profile), profile.max_prompt_tokens
-    with ENCODING:
-        return encode_prompts(pair.tokenizer, known, longest, profile.template)
+    return encode_prompts(pair.tokenizer, known, longest, profile.template)
 
 
 def _own_texts(
@@ -316,12 +311,6 @@ def _along(
     return parts
 
 
-def of_both_kinds(work: Callable[[str], Any]) -> dict[str, Any]:
-    """What `work` makes of each kind of run, both at once: torch in a notebook leaves a core."""
-    with ThreadPoolExecutor(len(ESTIMATORS)) as pool:
-        return dict(zip(ESTIMATORS, pool.map(work, ESTIMATORS), strict=True))
-
-
 class Tried:
     """The drafts tried so far on the target's texts at T = 0 and at T = 1; the pair's own draft is
     the first.
@@ -358,12 +347,9 @@ class Tried:
     def add(self, one: Candidate) -> None:
         """Try a draft: judge it on the texts of both runs."""
         self.candidates[one.name] = one
-
-        def judge(kind: str) -> pd.DataFrame:
+        for kind in ESTIMATORS:
             target, texts = self._targets[kind], self.texts[kind]
-            return judged(one, self.profile, kind, texts, target)
-
-        for kind, trace in of_both_kinds(judge).items():
+            trace = judged(one, self.profile, kind, texts, target)
             self._traces[kind][one.name] = trace
 
     def trace(self, name: str, kind: str) -> pd.DataFrame:
