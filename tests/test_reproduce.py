@@ -1129,3 +1129,10 @@ def test_a_folder_with_a_space_is_one_folder(tmp_path):
     found = shlex.split(line)
     assert found[found.index("--out") + 1] == "a b"
     assert found[-4:] == ["--set", "depth=2", "--set", "domains=[math,code]"]
+
+
+def test_a_module_that_is_no_python_is_named(tmp_path):
+    (tmp_path / "speclab").mkdir()
+    (tmp_path / "speclab" / "cost.py").write_text("x = 1\ny = = 2\n")
+    with pytest.raises(ValueError, match=r"cost\.py, line 2: invalid syntax; mend it"):
+        sources.followed(tmp_path, "from speclab import cost")

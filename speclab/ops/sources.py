@@ -116,7 +116,7 @@ def check_twin(notebook: Path) -> str:
 
 def followed(root: Path, code: str) -> list[Path]:
     """Files of all modules of the package that `code` imports, directly or through others, in order
-    of their names.
+    of their names. ValueError for one that is not Python.
     """
     wanted, seen = imported(ast.parse(code)), {}
     while wanted:
@@ -125,7 +125,12 @@ def followed(root: Path, code: str) -> list[Path]:
         if path is None or path in seen or name.startswith(NOT_FOLLOWED):
             continue
         seen[path] = name
-        wanted |= imported_by(path.read_text(encoding="utf-8"))
+        try:
+            wanted |= imported_by(path.read_text(encoding="utf-8"))
+        except SyntaxError as error:
+            raise ValueError(
+                f"{path}, line {error.lineno}: {error.msg}; mend it, then call again"
+            ) from None
     return sorted(seen)
 
 
