@@ -545,7 +545,7 @@ def _recorded(profile: Profile, kind: str, prompts: list[Prompt]) -> Run | None:
 
 def _misfit(asked: Profile, kind: str, prompts: list[Prompt]) -> str:
     """What the shipped trace of this kind has otherwise than asked; "" where none is shipped."""
-    if traces.records(asked, kind):
+    if traces.records_itself(asked, kind):
         return ""
     shipped = traces.shipped(asked)
     if not shipped and asked.traces:

@@ -114,7 +114,7 @@ def shipped(profile: Profile) -> list[Path]:
     return found
 
 
-def records(profile: Profile, kind: str) -> bool:
+def records_itself(profile: Profile, kind: str) -> bool:
     """Whether a machine records this kind of run itself, also where a trace is shipped. What
     SPECLAB_TRACES names is read all the same.
     """
@@ -123,7 +123,7 @@ def records(profile: Profile, kind: str) -> bool:
 
 def shipped_as(profile: Profile, key: str, kind: str) -> Path | None:
     """The shipped trace that is read as a profile's run of this key and kind; None without."""
-    return None if records(profile, kind) else find(shipped(profile), key, kind)
+    return None if records_itself(profile, kind) else find(shipped(profile), key, kind)
 
 
 def _traces_in(place: Path) -> list[Path]:
