@@ -382,11 +382,14 @@ def record_run(
     size = profile.block_prompts
     blocks = tuple(tuple(encoded[i : i + size]) for i in range(0, len(encoded), size))
     job = Job(profile, blocks, texts, torch.get_num_threads())
+    _check_same_run(folder, key, profile)  # before anything is written there
     was_there = (folder / "manifest.json").is_file()  # then it is damaged: to be mended
     with _alone(folder, wait):
         if wait and not was_there and (folder / "manifest.json").is_file():
             return load_run(folder)  # another process has just finished it
-        _same_run(folder, key, profile)
+        _check_same_run(folder, key, profile)
+        told = _told(key, profile)
+        written(folder / "settings.json", lambda path: path.write_text(told))
         if cuts:
             print(
                 f"{len(cuts)} of {len(encoded)} prompts were cut to "
@@ -428,8 +431,21 @@ def _alone(folder: Path, wait: bool) -> Iterator[None]:
         lock.release()
 
 
-def _same_run(folder: Path, key: str, profile: Profile) -> None:
-    """Write the settings file; RunError when the folder holds a run with other settings."""
+def _check_same_run(folder: Path, key: str, profile: Profile) -> None:
+    """RunError when the folder holds a run with other settings."""
+    path = folder / "settings.json"
+    if not path.is_file() or path.read_bytes() == _told(key, profile).encode():
+        return
+    do = "choose another folder (--out) or remove this one"
+    try:
+        read_json(path, do)
+    except ValueError as error:
+        raise Damaged(error) from None
+    raise RunError(f"{folder} holds a run with other settings; {do}")
+
+
+def _told(key: str, profile: Profile) -> str:
+    """The settings file of a run."""
     import torch
 
     settings = {"key": key, "block_prompts": profile.block_prompts}
@@ -438,15 +454,7 @@ def _same_run(folder: Path, key: str, profile: Profile) -> None:
     for name in ("target", "draft"):
         if getattr(profile, name).device == "auto" and torch.cuda.is_available():
             settings[name] = "cuda"
-    path, text = folder / "settings.json", json.dumps(settings)
-    if path.is_file() and path.read_bytes() != text.encode():
-        do = "choose another folder (--out) or remove this one"
-        try:
-            read_json(path, do)
-        except ValueError as error:
-            raise Damaged(error) from None
-        raise RunError(f"{folder} holds a run with other settings; {do}")
-    written(path, lambda path: path.write_text(text))
+    return json.dumps(settings)
 
 
 def of_kind(profile: Profile, kind: str) -> Profile:

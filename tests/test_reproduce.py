@@ -98,6 +98,7 @@ def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):
         "02_also_good.ipynb",
         "02_also_good.html",
         "02_also_good.json",
+        "call.json",
         "index.html",
     }
     assert {p.name for p in build.iterdir()} == names, (
