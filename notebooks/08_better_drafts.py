@@ -19,7 +19,7 @@
 # ![Acceptance against the price of a draft pass, every draft tried](../figures/tiny/08_pareto.png)
 #
 # *Runs on* any machine (GPTQ needs the extra `gptq`; without it those rows say so) · *minutes*
-# about three on 2 cores the first time, one when its drafts and records are there · *reads* the
+# about five on 2 cores the first time, two when its drafts and records are there · *reads* the
 # runs `greedy` and `sampled` of the profile and the trained drafts in `data/drafts`, loads the
 # pair, makes the others in `data/runs/drafts` · *writes* `figures/<profile>/08_*`.
 

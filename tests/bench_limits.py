@@ -122,10 +122,32 @@ def shares(work: Callable[[], Any]) -> dict[str, float]:
 # ---- held against each other ---------------------------------------------------------------------
 
 
-def recorder_share(pair: "Pair", prompts: "list[EncodedPrompt]", new: int) -> dict:
-    """The recorder over given texts of `new` tokens: the share of the limit of operations that its
-    products reach, and where its time goes.
+def _held(
+    what: str, tokens: int, unit: str, work: Callable[[], Any], repeats: int
+) -> dict:
+    """What `work` reaches of the machine's limit of `unit` (GFLOP/s: operations of products; GB/s:
+    bytes of the weights they read), measured before and after it, and where its time goes.
     """
+    with counted() as done:
+        work()
+    before = limits()
+    spent = _seconds(work, repeats)
+    limit = _mean(before, limits())
+    kind = "operations" if unit == "GFLOP/s" else "bytes"
+    rate, most = getattr(done, kind) / spent, getattr(limit, kind)
+    return {
+        "what": what,
+        "tokens": tokens,
+        "reached": rate / 1e9,
+        "limit": most / 1e9,
+        "unit": unit,
+        "share": rate / most,
+        **shares(work),
+    }
+
+
+def recorder_share(pair: "Pair", prompts: "list[EncodedPrompt]", new: int) -> dict:
+    """The recorder over given texts of `new` tokens, held against the limit of operations."""
     from speclab.record import generate, record_prompt
     from speclab.sampling import Sampling
     from speclab.tree import static_tree
@@ -137,60 +159,26 @@ def recorder_share(pair: "Pair", prompts: "list[EncodedPrompt]", new: int) -> di
         for prompt, text in zip(prompts, texts, strict=True):
             record_prompt(pair, prompt, text, tree, Sampling())
 
-    with counted() as done:
-        work()
-    before = limits()
-    spent = _seconds(work, 3)
-    limit = _mean(before, limits())
-    reached = done.operations / spent
-    return {
-        "what": "recorder",
-        "tokens": new,
-        "reached": reached / 1e9,
-        "limit": limit.operations / 1e9,
-        "unit": "GFLOP/s",
-        "share": reached / limit.operations,
-        **shares(work),
-    }
+    return _held("recorder", new, "GFLOP/s", work, 3)
 
 
-def pass_shares(pair: "Pair") -> list[dict]:
-    """Target passes over one and over five tokens: the share of the limit of copies at which their
-    weights are read, and where their time goes.
-    """
-    model, rows = pair.target, []
-    for tokens in PASS_TOKENS:
-        ids = torch.arange(5, 5 + CONTEXT)[None]
-        cache = model.cache(CONTEXT + max(PASS_TOKENS))
-        model.forward(ids, cache)
+def pass_share(pair: "Pair", tokens: int) -> dict:
+    """A target pass over so many tokens, held against the limit of copies."""
+    model, ids = pair.target, torch.arange(5, 5 + CONTEXT)[None]
+    cache = model.cache(CONTEXT + tokens)
+    model.forward(ids, cache)
 
-        def work(cache: Any = cache, ids: torch.Tensor = ids[:, :tokens]) -> None:
-            model.logits(model.forward(ids, cache))
-            cache.crop(CONTEXT)
+    def work() -> None:
+        model.logits(model.forward(ids[:, :tokens], cache))
+        cache.crop(CONTEXT)
 
-        with counted() as done:
-            work()
-        before = limits()
-        spent = _seconds(work, 31)
-        limit = _mean(before, limits())
-        reached = done.bytes / spent
-        rows.append(
-            {
-                "what": "target pass",
-                "tokens": tokens,
-                "reached": reached / 1e9,
-                "limit": limit.bytes / 1e9,
-                "unit": "GB/s",
-                "share": reached / limit.bytes,
-                **shares(work),
-            }
-        )
-    return rows
+    return _held("target pass", tokens, "GB/s", work, 31)
 
 
 def reached(pair: "Pair", prompts: "list[EncodedPrompt]", new: int) -> list[dict]:
-    """`pass_shares` and `recorder_share` of a pair."""
-    return [*pass_shares(pair), recorder_share(pair, prompts, new)]
+    """What target passes and the recorder of a pair reach of the machine's limits."""
+    passes = [pass_share(pair, tokens) for tokens in PASS_TOKENS]
+    return [*passes, recorder_share(pair, prompts, new)]
 
 
 # ---- the loop ------------------------------------------------------------------------------------

@@ -135,3 +135,20 @@ def test_products_of_few_and_many_rows_are_timed_both_ways(monkeypatch):
     rows = bench_decode.products()
     assert [row["rows"] for row in rows] == list(bench_decode.ROWS)
     assert all(row["projection_ms"] > 0 and row["linear_ms"] > 0 for row in rows)
+
+
+def test_work_is_held_against_the_limit_of_its_kind(monkeypatch):
+    machine = bench_limits.Limits(operations=1000.0, bytes=400.0)
+    monkeypatch.setattr(bench_limits, "limits", lambda: machine)
+    monkeypatch.setattr(bench_limits, "_seconds", lambda work, repeats: 0.5)
+    one = Projection(torch.ones(6, 4))
+
+    def work():
+        one(torch.ones(1, 5, 4))
+
+    of_products = bench_limits._held("recorder", 5, "GFLOP/s", work, 1)
+    assert of_products["share"] == 2 * 5 * 6 * 4 / 0.5 / 1000
+    of_copies = bench_limits._held("target pass", 5, "GB/s", work, 1)
+    assert of_copies["share"] == 6 * 4 * 4 / 0.5 / 400
+    parts = ("products", "attention", "other operators", "between operators")
+    assert all(0 <= of_copies[part] <= 1.5 for part in parts)

@@ -24,7 +24,7 @@ from gpu_check import Asked
 from gpu_compare import Compared, Difference
 from packaging.requirements import Requirement
 from test_record import prompts_of
-from toy import toy_pair
+from toy import let_nodes_see_their_cousins, toy_pair
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = Asked("cpu", ("float32",), 1, 1, 4)
@@ -100,16 +100,7 @@ def test_a_wrong_recorder_fails_and_the_other_checks_go_on(
     out, on_the_toy, monkeypatch, name
 ):
     """Negative control: nodes see their siblings and cousins."""
-    import speclab.record as module
-
-    honest = module._visible
-
-    def everything(tree, length, contexts, levels):
-        visible = honest(tree, length, contexts, levels)
-        visible[:, length:] = True
-        return visible
-
-    monkeypatch.setattr(module, "_visible", everything)
+    let_nodes_see_their_cousins(monkeypatch)
     code, results = ran(out, "--tokens", "6", "--only", name, "text")
     assert code == 1
     status = {one["name"]: one["status"] for one in results["checks"]}

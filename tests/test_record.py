@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from toy import record_block, toy_pair
+from toy import let_nodes_see_their_cousins, record_block, toy_pair
 
 from speclab.packing import packed_tokens_for
 from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
@@ -80,16 +80,7 @@ def test_a_wrong_mask_is_seen(random_pair, monkeypatch):
     """Negative control: were nodes to see their siblings and cousins, the comparison above would
     fail.
     """
-    import speclab.record as module
-
-    honest = module._visible
-
-    def everything(tree, length, contexts, levels):
-        visible = honest(tree, length, contexts, levels)
-        visible[:, length:] = True
-        return visible
-
-    monkeypatch.setattr(module, "_visible", everything)
+    let_nodes_see_their_cousins(monkeypatch)
     (prompt,) = prompts_of(range(2, 30))
     (recorded,) = record_block(
         random_pair, [prompt], static_tree(3, 2, 8), GREEDY, 6, 0, 4096

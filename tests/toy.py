@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import torch
 
+from speclab import record
 from speclab.model import LanguageModel
 from speclab.pairs import Pair
 from speclab.prompts import EncodedPrompt
@@ -111,3 +112,15 @@ def record_block(
         record_prompt(pair, prompt, text, tree, sampling, max_packed_tokens)
         for prompt, text in zip(prompts, texts, strict=True)
     ]
+
+
+def let_nodes_see_their_cousins(monkeypatch) -> None:
+    """A wrong mask in the recorder, for negative controls: nodes see their siblings and cousins."""
+    honest = record._visible
+
+    def everything(tree, length, contexts, levels):
+        visible = honest(tree, length, contexts, levels)
+        visible[:, length:] = True
+        return visible
+
+    monkeypatch.setattr(record, "_visible", everything)
