@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from speclab import trimmed
-from speclab.lean import LeanBody, knows
+from speclab.lean import LeanBody, is_lean, knows
 from speclab.model import LanguageModel, Projection
 from speclab.plain import read_json
 from speclab.profiles import ROOT, ModelSpec, Profile
@@ -275,6 +275,9 @@ def check_fits(
 ) -> None:
     """An error when the device has fewer bytes free than the weights will take."""
     need = 1.1 * loaded_bytes(folder, dtype, quantised)
+    config = read_json(folder / "config.json", MEND)
+    if device.type == "cpu" and dtype == torch.float32 and is_lean(config):
+        need *= 2  # its products' weights are laid out a second time
     free = free_bytes(device)
     if need > free:
         raise ValueError(

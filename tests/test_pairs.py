@@ -9,6 +9,7 @@ import pytest
 import torch
 from conftest import save_random_llama, save_trimmed_draft
 
+from speclab import pairs
 from speclab.__main__ import main
 from speclab.pairs import SETTINGS, check_fits, load_model, load_pair, model_folder
 from speclab.profiles import ModelSpec, Profile
@@ -95,6 +96,17 @@ def test_too_little_memory_is_said_with_both_numbers(random_folders, monkeypatch
         ValueError, match=r"about 0.00 GB are needed on cpu, 0.00 GB are free"
     ):
         check_fits(random_folders[0], torch.device("cpu"), torch.float32, False)
+
+
+def test_on_a_cpu_in_float32_a_lean_model_needs_its_weights_twice(
+    random_folders, monkeypatch
+):
+    folder, device = random_folders[0], torch.device("cpu")
+    single = pairs.loaded_bytes(folder, torch.float32)
+    monkeypatch.setattr(pairs, "free_bytes", lambda device: 1.5 * single)
+    check_fits(folder, device, torch.float16, False)
+    with pytest.raises(ValueError, match="are needed on cpu"):
+        check_fits(folder, device, torch.float32, False)
 
 
 def test_a_context_longer_than_the_model_takes_is_refused(random_folders):

@@ -370,3 +370,18 @@ def test_the_estimate_knows_what_is_dear():
     assert seconds(*on_t4s(backend="marlin"), T4) < 0.75 * base, "no unpacking"
     assert seconds(*on_t4s(block_prompts=1), T4) > 4 * base, "one prompt a pass"
     assert seconds(*on_t4s(max_new_tokens=128), T4) > 1.3 * base
+
+
+def test_on_a_cpu_in_float32_the_weights_of_products_are_held_twice(random_pair):
+    held = of_pair(random_pair)[0]
+    single = held.shape.weight_bytes(held.itemsize)
+    laid_out = [
+        module._copy
+        for layer in random_pair.target.body.layers
+        for module in (layer.qkv, layer.out, layer.gate_up, layer.down)
+    ]
+    again = sum(copy.numel() * 4 for copy in laid_out)
+    again += 4 * held.shape.said * held.shape.width
+    assert held.weights == single + again
+    assert dataclasses.replace(held, itemsize=2).weights == single / 2
+    assert dataclasses.replace(held, device="cuda:0").weights == single

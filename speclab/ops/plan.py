@@ -172,6 +172,17 @@ class Held:
     unpacks: bool = False
 
     @property
+    def weights(self) -> int:
+        """Bytes of the weights. On a CPU in float32 those of all products are held twice, the
+        second time as `model.Projection` lays them out.
+        """
+        shape = self.shape
+        again = 0
+        if self.device == "cpu" and self.itemsize == 4 and shape.bits is None:
+            again = 4 * (shape.projections + shape.said * shape.width)
+        return shape.weight_bytes(self.itemsize) + again
+
+    @property
     def pass_bytes(self) -> int:
         """Bytes of weights that a pass reads; unpacking also writes every projection in full
         precision and reads it again.
@@ -254,7 +265,7 @@ def _generate(model: Held, profile: Profile, prompt_tokens: int) -> dict[str, in
     )
     slots = _grown(prompt_tokens + profile.max_new_tokens, prompt_tokens)
     return {
-        "weights": model.shape.weight_bytes(model.itemsize),
+        "weights": model.weights,
         "KV cache": batch * slots * model.shape.kv_bytes(model.itemsize),
         "activations": _pass(model, batch, prompt_tokens, 0),
     }
@@ -277,7 +288,7 @@ def _record(
     parts = chunk_bytes(
         config, model.itemsize, asked, packed, logit_bytes, bool(shape.bits)
     )
-    return {"weights": shape.weight_bytes(model.itemsize)} | parts
+    return {"weights": model.weights} | parts
 
 
 def plan(
@@ -309,7 +320,7 @@ def plan(
                 parts = (
                     _generate(model, profile, length)
                     if model is target
-                    else {"weights": model.shape.weight_bytes(model.itemsize)}
+                    else {"weights": model.weights}
                 )
             total = found.setdefault(
                 (model.device, stage),
