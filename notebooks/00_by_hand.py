@@ -35,7 +35,11 @@
 import os, shutil, subprocess, sys
 from pathlib import Path
 
-here, kit, is_kit = Path.cwd(), Path("speclab-kit").resolve(), "speclab/notebook.py"
+here, kit, is_kit = (
+    Path.cwd(),
+    Path("speclab-kit").resolve(),
+    "speclab/show/notebook.py",
+)
 root = next((p for p in (here, *here.parents, kit) if (p / is_kit).is_file()), None)
 origin = "here already; remove it to fetch another"
 if root is None:
@@ -63,7 +67,7 @@ if root is None:
 os.chdir(root)
 sys.path.insert(0, str(root))
 if root == kit:
-    from speclab.notebook import install_missing
+    from speclab.show.notebook import install_missing
 
     about = Path("pyproject.toml").read_text(encoding="utf-8")
     version = about.partition('version = "')[2].partition('"')[0]
@@ -76,7 +80,8 @@ import pandas as pd
 from IPython.display import HTML, display
 from scipy.stats import entropy
 
-from speclab import cost, figures, notebook, pictures
+from speclab import cost
+from speclab.show import figures, notebook, pictures
 from speclab.analysis import by_hand
 from speclab.decode import decode
 from speclab.draft import parse_shape

@@ -28,7 +28,11 @@
 import os, shutil, subprocess, sys
 from pathlib import Path
 
-here, kit, is_kit = Path.cwd(), Path("speclab-kit").resolve(), "speclab/notebook.py"
+here, kit, is_kit = (
+    Path.cwd(),
+    Path("speclab-kit").resolve(),
+    "speclab/show/notebook.py",
+)
 root = next((p for p in (here, *here.parents, kit) if (p / is_kit).is_file()), None)
 origin = "here already; remove it to fetch another"
 if root is None:
@@ -56,7 +60,7 @@ if root is None:
 os.chdir(root)
 sys.path.insert(0, str(root))
 if root == kit:
-    from speclab.notebook import install_missing
+    from speclab.show.notebook import install_missing
 
     about = Path("pyproject.toml").read_text(encoding="utf-8")
     version = about.partition('version = "')[2].partition('"')[0]
@@ -66,9 +70,11 @@ if root == kit:
 # %%
 import numpy as np
 
-from speclab import cost, notebook, pairs, prompts, replay, runs
+from speclab import cost, prompts, replay, runs
+from speclab.models import pairs
+from speclab.show import notebook
 from speclab.analysis import loops
-from speclab.estimates import Estimates
+from speclab.show.estimates import Estimates
 from speclab.explore import page
 from speclab.studies import gamma_sweep as study
 

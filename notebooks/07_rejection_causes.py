@@ -31,7 +31,11 @@
 import os, shutil, subprocess, sys
 from pathlib import Path
 
-here, kit, is_kit = Path.cwd(), Path("speclab-kit").resolve(), "speclab/notebook.py"
+here, kit, is_kit = (
+    Path.cwd(),
+    Path("speclab-kit").resolve(),
+    "speclab/show/notebook.py",
+)
 root = next((p for p in (here, *here.parents, kit) if (p / is_kit).is_file()), None)
 origin = "here already; remove it to fetch another"
 if root is None:
@@ -59,7 +63,7 @@ if root is None:
 os.chdir(root)
 sys.path.insert(0, str(root))
 if root == kit:
-    from speclab.notebook import install_missing
+    from speclab.show.notebook import install_missing
 
     about = Path("pyproject.toml").read_text(encoding="utf-8")
     version = about.partition('version = "')[2].partition('"')[0]
@@ -69,7 +73,9 @@ if root == kit:
 # %%
 from IPython.display import HTML, display
 
-from speclab import notebook, pairs, pictures, prompts, replay, runs, score, stats
+from speclab import prompts, replay, runs, score, stats
+from speclab.models import pairs
+from speclab.show import notebook, pictures
 from speclab.analysis import loops
 from speclab.score import POOLED
 from speclab.studies import rejection_causes as study

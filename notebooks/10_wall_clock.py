@@ -29,7 +29,11 @@
 import os, shutil, subprocess, sys
 from pathlib import Path
 
-here, kit, is_kit = Path.cwd(), Path("speclab-kit").resolve(), "speclab/notebook.py"
+here, kit, is_kit = (
+    Path.cwd(),
+    Path("speclab-kit").resolve(),
+    "speclab/show/notebook.py",
+)
 root = next((p for p in (here, *here.parents, kit) if (p / is_kit).is_file()), None)
 origin = "here already; remove it to fetch another"
 if root is None:
@@ -57,7 +61,7 @@ if root is None:
 os.chdir(root)
 sys.path.insert(0, str(root))
 if root == kit:
-    from speclab.notebook import install_missing
+    from speclab.show.notebook import install_missing
 
     about = Path("pyproject.toml").read_text(encoding="utf-8")
     version = about.partition('version = "')[2].partition('"')[0]
@@ -67,21 +71,12 @@ if root == kit:
 # %%
 import numpy as np
 
-from speclab import (
-    cost,
-    decode,
-    draft,
-    notebook,
-    pairs,
-    prompts,
-    replay,
-    runs,
-    score,
-    stats,
-    tree,
-)
-from speclab.analysis import best_tree, stopping, timing
-from speclab.estimates import Estimates
+from speclab import cost, decode, draft, prompts, replay, runs, score, stats, tree
+from speclab.models import pairs
+from speclab.show import notebook
+from speclab.analysis import best_tree, stopping
+from speclab.models import timing
+from speclab.show.estimates import Estimates
 from speclab.explore import page
 from speclab.sampling import Sampling
 from speclab.studies import wall_clock as study

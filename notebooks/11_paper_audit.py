@@ -31,7 +31,11 @@
 import os, shutil, subprocess, sys
 from pathlib import Path
 
-here, kit, is_kit = Path.cwd(), Path("speclab-kit").resolve(), "speclab/notebook.py"
+here, kit, is_kit = (
+    Path.cwd(),
+    Path("speclab-kit").resolve(),
+    "speclab/show/notebook.py",
+)
 root = next((p for p in (here, *here.parents, kit) if (p / is_kit).is_file()), None)
 origin = "here already; remove it to fetch another"
 if root is None:
@@ -59,7 +63,7 @@ if root is None:
 os.chdir(root)
 sys.path.insert(0, str(root))
 if root == kit:
-    from speclab.notebook import install_missing
+    from speclab.show.notebook import install_missing
 
     about = Path("pyproject.toml").read_text(encoding="utf-8")
     version = about.partition('version = "')[2].partition('"')[0]
@@ -69,11 +73,12 @@ if root == kit:
 # %%
 import pandas as pd
 
-from speclab import cost, notebook, score
+from speclab import cost, score
+from speclab.show import notebook
 from speclab.analysis import levels, loops, published
-from speclab.estimates import stack
-from speclab.pairs import load_tokenizer, model_folder
-from speclab.pictures import strings_of
+from speclab.show.estimates import stack
+from speclab.models.pairs import load_tokenizer, model_folder
+from speclab.show.pictures import strings_of
 from speclab.profiles import ROOT
 from speclab.studies.paper_audit import (
     alpha_parts,

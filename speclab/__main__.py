@@ -16,8 +16,8 @@ from speclab import missing
 try:
     import click
 
-    from speclab.notebook import quiet
     from speclab.plain import is_whole_text
+    from speclab.show.notebook import quiet
 except ImportError as _error:  # every verb needs them
     print(missing.without("speclab", _error)[0])
     sys.exit(1)
@@ -201,7 +201,7 @@ def check_rows(profile: "Profile") -> None:
     """ValueError where the table of all nodes, which is put together last, fits in no memory."""
     import torch
 
-    from speclab.pairs import free_bytes
+    from speclab.models.pairs import free_bytes
 
     positions = (
         profile.prompts_per_domain * len(profile.domains) * profile.max_new_tokens
@@ -340,8 +340,8 @@ def _decode(
     from speclab.analysis import policy as policies
     from speclab.decode import check_rule
     from speclab.draft import parse_shape
+    from speclab.models.pairs import load_pair
     from speclab.ops import decode_file as files
-    from speclab.pairs import load_pair
     from speclab.profiles import load_profile, parse_overrides
     from speclab.prompts import read_prompts
     from speclab.sampling import Sampling

@@ -1,8 +1,8 @@
 """Lossless speculative decoding: draft a chain or a tree, score it in one target pass, verify,
 commit, roll both caches back.
 
-Knows the pair only through `speclab.model` and the rules only through `speclab.verify`. Yields one
-`Step` a target pass.
+Knows the pair only through `speclab.models.model` and the rules only through `speclab.verify`.
+Yields one `Step` a target pass.
 """
 
 import time
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from speclab.draft import Proposal, Shape, propose
-from speclab.model import KVCache, LanguageModel, over_trunk, wait_for
-from speclab.pairs import Pair
+from speclab.models.model import KVCache, LanguageModel, over_trunk, wait_for
+from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling, probabilities, rank_key
 from speclab.tree import Tree

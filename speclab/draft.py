@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from speclab import tree
-from speclab.model import KVCache, LanguageModel, over_trunk
+from speclab.models.model import KVCache, LanguageModel, over_trunk
 from speclab.sampling import Sampling, entropy, probabilities, rank_key
 from speclab.tree import LIMITS, Tree, chain, check_limit, static_tree
 from speclab.verify import RULES, draw_children

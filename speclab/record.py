@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from speclab.model import KVCache, LanguageModel
-from speclab.packing import ROWS, SMALLEST, packed_tokens_for
-from speclab.pairs import Pair, load_pair
+from speclab.models.model import KVCache, LanguageModel
+from speclab.models.packing import ROWS, SMALLEST, packed_tokens_for
+from speclab.models.pairs import Pair, load_pair
 from speclab.profiles import Profile
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import (

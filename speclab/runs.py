@@ -16,7 +16,7 @@ from functools import cache, cached_property, partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
@@ -234,7 +234,7 @@ def model_digest(spec: ModelSpec) -> str:
     """What names a model's weights: a commit of the hub that is asked for (nothing is fetched for
     that), else `weights_digest` of its folder.
     """
-    from speclab.pairs import local_folder, model_folder
+    from speclab.models.pairs import local_folder, model_folder
 
     pinned = re.fullmatch(r"[0-9a-f]{40}", spec.revision or "")
     if pinned and local_folder(spec) is None:
@@ -369,7 +369,7 @@ def record_run(
     """
     import torch
 
-    from speclab.pairs import load_tokenizer, model_folder
+    from speclab.models.pairs import load_tokenizer, model_folder
     from speclab.record import Job, in_process
 
     folder, prompts = Path(folder), prompts or profile_prompts(profile)
@@ -570,7 +570,7 @@ def _misfit(asked: Profile, kind: str, prompts: list[Prompt]) -> str:
 
 def _check_models(asked: Profile, kind: str, misfit: str) -> None:
     """ModelsMissing, with what is there and what is asked, where weights are not here."""
-    from speclab.pairs import ModelsMissing, model_folder, weight_bytes
+    from speclab.models.pairs import ModelsMissing, model_folder, weight_bytes
 
     try:
         for spec in (asked.target, asked.draft):
@@ -592,3 +592,13 @@ def texts_of(run: Run) -> dict[str, tuple[int, ...]]:
         prompt: tuple(tokens.tolist())
         for prompt, tokens in rows.groupby("prompt_id")["token"]
     }
+
+
+def tokenizer_of(run: Run) -> Any:
+    """The tokenizer of a run's target; None where it is not on this machine."""
+    from speclab.models.pairs import load_tokenizer, local_folder
+
+    folder = local_folder(ModelSpec(**run.manifest["profile"]["target"]))
+    if folder is None or not (folder / "tokenizer.json").is_file():
+        return None
+    return load_tokenizer(folder)

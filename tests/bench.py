@@ -81,7 +81,7 @@ def _literal(pair, new: int, length: int) -> tuple[int, float]:
 def _case(which: str, new: int, length: int) -> None:
     import torch
 
-    from speclab.pairs import load_pair
+    from speclab.models.pairs import load_pair
     from speclab.profiles import load_profile
 
     torch.set_num_threads(2)

@@ -27,7 +27,7 @@ from torch.nn.functional import linear
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).parent)]
 if TYPE_CHECKING:
-    from speclab.pairs import Pair
+    from speclab.models.pairs import Pair
     from speclab.prompts import EncodedPrompt
 
 GAMMA, LONGEST = 4, 3  # draft tokens; longest n-gram that prompt lookup looks for
@@ -41,7 +41,7 @@ def large_pair(folder: Path):
     """A random pair whose draft is the target's first two layers: 112M and 20M parameters."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from speclab.pairs import load_pair
+    from speclab.models.pairs import load_pair
     from speclab.profiles import ROOT, ModelSpec, Profile
 
     torch.manual_seed(0)
@@ -65,7 +65,7 @@ def large_pair(folder: Path):
     draft.load_state_dict(
         {k: v for k, v in target.state_dict().items() if k in draft.state_dict()}
     )
-    from speclab.pairs import load_tokenizer
+    from speclab.models.pairs import load_tokenizer
 
     for name, model in (("target", target), ("draft", draft)):
         model.save_pretrained(folder / name)
@@ -250,9 +250,9 @@ def summary(costs, found: pd.DataFrame) -> pd.DataFrame:
 
 def _costs(pair, prompts):
     """Costs of the pair's passes, with the decoder's own time a block."""
-    from speclab.analysis import timing
     from speclab.decode import decode_prompt
     from speclab.draft import parse_shape
+    from speclab.models import timing
     from speclab.sampling import Sampling
 
     four = parse_shape("chain:4")
@@ -290,7 +290,7 @@ def heads(pair) -> dict[str, float]:
     with the trimmed head, and with one that says every token (its embedding's rows, as a tied head
     has).
     """
-    from speclab.analysis import timing
+    from speclab.models import timing
 
     head = torch.nn.Linear(1, 1, bias=False).requires_grad_(False)
     head.weight.data = pair.draft.network.get_input_embeddings().weight.data
@@ -314,7 +314,7 @@ def products() -> list[dict]:
     """Milliseconds of `model.Projection` and of torch's `linear` on some rows, medians of swapped
     repeats over as many matrices as no cache holds: out, rows, projection_ms, linear_ms.
     """
-    from speclab.model import Projection
+    from speclab.models.model import Projection
 
     rows = []
     for out, width in SHAPES:
@@ -342,7 +342,7 @@ def cases(folder: Path) -> Iterator[Case]:
     """The pairs; the random one lies in `folder`, the real one is left out where its weights are
     not there.
     """
-    from speclab.pairs import ModelsMissing, load_pair
+    from speclab.models.pairs import ModelsMissing, load_pair
     from speclab.profiles import load_profile
 
     profile = load_profile("tiny", {"device": "cpu"})
@@ -378,8 +378,8 @@ def main() -> dict[str, dict]:
     """
     import bench_limits
 
-    from speclab.notebook import quiet
     from speclab.prompts import encode_prompts, load_prompts
+    from speclab.show.notebook import quiet
 
     quiet()
     torch.set_num_threads(2)

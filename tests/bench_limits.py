@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 if TYPE_CHECKING:
-    from speclab.pairs import Pair
+    from speclab.models.pairs import Pair
     from speclab.prompts import EncodedPrompt
 
 SQUARE, COPIED = 1024, 1 << 26  # side of the square product; numbers that are copied
@@ -75,7 +75,7 @@ class Counted:
 @contextlib.contextmanager
 def counted() -> Iterator[Counted]:
     """Counts what the kit's projections do in a block; attention is not counted."""
-    from speclab.model import Projection
+    from speclab.models.model import Projection
 
     found, plain = Counted(), Projection.__call__
 
@@ -226,9 +226,9 @@ def loop_table(
 ) -> pd.DataFrame:
     """Where the time of a block goes: part, ms a block, and in target passes over one token."""
     from speclab import decode as loop
-    from speclab.analysis.timing import costs_of, pass_times
     from speclab.draft import parse_shape
-    from speclab.model import KVCache
+    from speclab.models.model import KVCache
+    from speclab.models.timing import costs_of, pass_times
     from speclab.sampling import Sampling
 
     watch = Watch()

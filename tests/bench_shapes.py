@@ -70,8 +70,8 @@ def random_model(config: dict, layers: int, device: torch.device, dtype: torch.d
     from transformers import LlamaConfig, LlamaForCausalLM
     from transformers.initialization import no_init_weights
 
-    from speclab.lean import LeanBody
-    from speclab.model import LanguageModel
+    from speclab.models.lean import LeanBody
+    from speclab.models.model import LanguageModel
 
     sizes = {
         name: value
@@ -102,8 +102,8 @@ def random_model(config: dict, layers: int, device: torch.device, dtype: torch.d
 
 def build(layers: int, device: torch.device):
     """The random pair, and both models as the plan holds them."""
+    from speclab.models.pairs import Pair
     from speclab.ops.plan import Held, shape_of
-    from speclab.pairs import Pair
     from speclab.profiles import load_profile
 
     dtype, notes = (

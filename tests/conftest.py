@@ -157,7 +157,7 @@ def random_profile(random_folders):
 @pytest.fixture(scope="session")
 def random_pair(random_profile):
     """The random pair, loaded through the real loader."""
-    from speclab.pairs import load_pair
+    from speclab.models.pairs import load_pair
 
     return load_pair(random_profile)
 
@@ -165,7 +165,7 @@ def random_pair(random_profile):
 @pytest.fixture(scope="session")
 def tiny_pair():
     """The committed tiny pair on the CPU in float32."""
-    from speclab.pairs import load_pair
+    from speclab.models.pairs import load_pair
     from speclab.profiles import load_profile
 
     return load_pair(load_profile("tiny", {"device": "cpu"}))

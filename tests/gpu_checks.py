@@ -26,7 +26,7 @@ from gpu_stand_ins import STAND_INS
 
 from speclab.decode import decode_prompt
 from speclab.draft import parse_shape
-from speclab.pairs import Pair, load_pair
+from speclab.models.pairs import Pair, load_pair
 from speclab.profiles import ROOT, Profile, load_profile
 from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.record import Job, Recorded, Worker, generate, record_prompt

@@ -14,7 +14,7 @@ import literal
 import numpy as np
 import torch
 
-from speclab.pairs import Pair
+from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.record import Recorded
 

@@ -1,5 +1,5 @@
 """What `make gpu-check` measures: what passes cost, and recording at the paper's shapes with random
-weights. Needs neither pandas nor scipy; `speclab.analysis.timing` is the notebooks' own way.
+weights. Needs neither pandas nor scipy; `speclab.models.timing` is the notebooks' own way.
 """
 
 import dataclasses
@@ -12,11 +12,11 @@ from bench_shapes import Peak, made, now_bytes, random_model, recorded
 
 from speclab.decode import decode_prompt
 from speclab.draft import PLAIN, parse_shape
-from speclab.model import LanguageModel, timed
+from speclab.models.model import LanguageModel, timed
+from speclab.models.pairs import Pair, free_bytes
 from speclab.ops import plan
 from speclab.ops.plan import Held, shape_of
 from speclab.ops.probe import measured_speed
-from speclab.pairs import Pair, free_bytes
 from speclab.profiles import load_profile
 from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.sampling import Sampling

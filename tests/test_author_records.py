@@ -19,7 +19,7 @@ from test_score import make_run
 from speclab import score, stats
 from speclab.__main__ import main
 from speclab.analysis import levels, published
-from speclab.estimates import Estimates
+from speclab.show.estimates import Estimates
 from speclab.studies.paper_audit import alpha_parts, author_records, final_run, growth
 
 CONTENT = bytes(range(256)) * 400

@@ -12,7 +12,7 @@ from test_record import prompts_of
 from toy import toy_pair
 
 from speclab.cost import Costs
-from speclab.model import Projection
+from speclab.models.model import Projection
 
 COSTS = Costs(10.0, (1, 5, 9), (0.1, 0.1, 0.1), (1.0, 1.5, 2.0), 0.1)
 

@@ -26,11 +26,11 @@ from speclab.drafts.distil import TrainedDraft
 from speclab.drafts.lookup import with_lookup
 from speclab.drafts.prompts import training_prompts
 from speclab.drafts.texts import TextConfig, continuations
-from speclab.estimates import Estimates
 from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.record import generate, record_prompt
 from speclab.runs import record_run, texts_of
 from speclab.sampling import Sampling
+from speclab.show.estimates import Estimates
 from speclab.studies.better_drafts import accepted, candidates, speed
 from speclab.studies.better_drafts.candidates import LOOKUP, OWN
 from speclab.tree import chain

@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speclab import figures
-from speclab.analysis import choose, timing
+from speclab.analysis import choose
 from speclab.draft import parse_shape
-from speclab.estimates import Estimates
+from speclab.models import timing
 from speclab.prompts import EncodedPrompt
+from speclab.show import figures
+from speclab.show.estimates import Estimates
 from speclab.stats import Interval
 from speclab.studies.budgets_and_routing import (
     batches,

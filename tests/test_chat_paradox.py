@@ -14,8 +14,8 @@ from test_score import make_run
 
 from speclab import runs, score, stats
 from speclab.analysis import rungs
-from speclab.estimates import Estimates
 from speclab.profiles import load_profile
+from speclab.show.estimates import Estimates
 from speclab.studies import chat_paradox as study
 
 FEW = 60  # resamples, where the interval's width is not the question

@@ -10,7 +10,7 @@ from test_choose import random_trace, table_of
 from speclab.analysis import choose, cost_sweep
 from speclab.analysis.choose import PLAIN, UNKNOWN
 from speclab.cost import Costs
-from speclab.estimates import Estimates
+from speclab.show.estimates import Estimates
 from speclab.stats import Interval
 
 

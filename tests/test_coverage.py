@@ -8,7 +8,8 @@ import pytest
 from scipy import stats as scipy_stats
 from test_score import make_run
 
-from speclab import notebook, score, stats
+from speclab import score, stats
+from speclab.show import notebook
 from speclab.studies.domain_acceptance import coverage
 from speclab.studies.domain_acceptance.coverage import BCA, BOOTSTRAP_T, EXPANDED, Case
 

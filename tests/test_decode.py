@@ -429,7 +429,7 @@ def test_the_command_line_writes_a_line_a_prompt(tmp_path, capsys):
 def test_in_half_precision_a_difference_is_reported_and_never_hidden(
     tmp_path, capsys, new
 ):
-    from speclab.pairs import load_pair
+    from speclab.models.pairs import load_pair
     from speclab.profiles import load_profile
 
     settings = {"max_new_tokens": new, "dtype": "bfloat16", "device": "cpu"}

@@ -10,9 +10,9 @@ import pytest
 from filelock import FileLock
 from test_faults import forked
 
-from speclab import pairs
 from speclab.__main__ import main
 from speclab.draft import parse_shape
+from speclab.models import pairs
 from speclab.ops import decode_file as files
 from speclab.ops.decode_file import decode_file, lines_there, settings_of
 from speclab.prompts import Prompt

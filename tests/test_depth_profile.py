@@ -10,7 +10,7 @@ import pytest
 from test_score import make_run, tree_nodes
 
 from speclab import score, stats
-from speclab.estimates import Estimates
+from speclab.show.estimates import Estimates
 from speclab.studies import depth_profile as study
 
 

@@ -15,10 +15,10 @@ from toy import record_block, toy_pair
 from speclab import replay, score, stats
 from speclab.analysis import loops
 from speclab.analysis.levels import PROMPTS, PUBLISHED
-from speclab.estimates import Estimates
 from speclab.prompts import EncodedPrompt
 from speclab.runs import Run, RunError
 from speclab.sampling import Sampling
+from speclab.show.estimates import Estimates
 from speclab.studies.domain_acceptance import (
     certainty,
     ladder,

@@ -18,12 +18,14 @@ from pathlib import Path
 import pytest
 from conftest import save_random_llama
 
-from speclab import notebook, pairs, runs, traces
+from speclab import runs, traces
 from speclab.__main__ import main
+from speclab.models import pairs
 from speclab.ops import engines, hosted, pair, probe, reproduce
 from speclab.ops.plan import Speed
 from speclab.profiles import ROOT, load_profile, parse_overrides
 from speclab.prompts import HUB_SETS, read_prompts
+from speclab.show import notebook
 
 FOLDER, DANGLING, LOOP, GONE = "a folder", "a dangling link", "a link loop", "nothing"
 LONGEST = 1500  # characters of the one line

@@ -19,11 +19,11 @@ from filelock import FileLock
 from same_process import no_kernel
 
 import speclab
-from speclab import figures
 from speclab.__main__ import main
 from speclab.ops import reproduce
 from speclab.profiles import ROOT, load_profile, parse_overrides
 from speclab.runs import KINDS, load_or_record
+from speclab.show import figures
 
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.py"))
 SMALL = ["prompts_per_domain=6", "max_new_tokens=16"]

@@ -11,7 +11,7 @@ from test_score import make_run
 
 from speclab import stats
 from speclab.analysis import association
-from speclab.estimates import Estimates
+from speclab.show.estimates import Estimates
 from speclab.studies import entropy_correlation as study
 
 FEW = 60  # resamples, where the interval's width is not the question

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 import speclab.files as parts
 from speclab.files import part_facts, part_file
-from speclab.pairs import load_model, model_folder
+from speclab.models.pairs import load_model, model_folder
 from speclab.profiles import ROOT, ModelSpec
 from speclab.runs import RunError, load_run, record_run
 

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 
-from speclab import figures
 from speclab.prompts import DOMAINS
+from speclab.show import figures
 from speclab.tree import chain, static_tree
 
 FRAME = pd.DataFrame(

@@ -10,11 +10,12 @@ import pytest
 from test_sweep import decoded, random_texts, texts
 from toy import toy_pair
 
-from speclab import figures, replay
-from speclab.estimates import Estimates
+from speclab import replay
 from speclab.prompts import EncodedPrompt
 from speclab.record import generate, record_prompt
 from speclab.sampling import Sampling
+from speclab.show import figures
+from speclab.show.estimates import Estimates
 from speclab.studies import gamma_sweep as study
 from speclab.tree import chain
 

@@ -13,6 +13,7 @@ import pytest
 
 from speclab import record
 from speclab.__main__ import main
+from speclab.models.pairs import load_pair, model_folder
 from speclab.ops.hosted import (
     attach,
     keep,
@@ -22,7 +23,6 @@ from speclab.ops.hosted import (
     slug,
     with_parameters,
 )
-from speclab.pairs import load_pair, model_folder
 from speclab.profiles import ROOT, load_profile
 from speclab.prompts import HUB_SETS
 from speclab.runs import record_run
@@ -298,7 +298,7 @@ def bootstrap(away, mounted, before="", **variables):
 def put_kit(folder, version="0.1.0"):
     """As much of the kit as the cell needs."""
     (folder / "speclab").mkdir(parents=True)
-    for name in ("pyproject.toml", "speclab/__init__.py", "speclab/notebook.py"):
+    for name in ("pyproject.toml", "speclab/__init__.py", "speclab/show/notebook.py"):
         shutil.copy(ROOT / name, folder / name)
     about = (folder / "pyproject.toml").read_text()
     changed = about.replace('version = "0.1.0"', f'version = "{version}"')

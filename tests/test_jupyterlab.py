@@ -15,8 +15,8 @@ import pytest
 from browser import chromium, needed
 
 from speclab.analysis import try_it
-from speclab.pictures import marked, strings_of
 from speclab.profiles import ROOT, load_profile
+from speclab.show.pictures import marked, strings_of
 
 NOTEBOOK = "12_try_it.ipynb"
 TOKEN = "for-this-test-only"

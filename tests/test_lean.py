@@ -5,8 +5,8 @@ and what it refuses.
 import pytest
 import torch
 
-from speclab.lean import LeanBody, knows
-from speclab.model import LanguageModel
+from speclab.models.lean import LeanBody, knows
+from speclab.models.model import LanguageModel
 
 
 def network(kind: str, **changes):

@@ -9,7 +9,7 @@ import statsmodels.formula.api as smf
 from test_score import make_run
 
 from speclab.analysis import levels
-from speclab.estimates import Estimates
+from speclab.show.estimates import Estimates
 from speclab.stats import prompts_of
 
 SPACE = np.array([1, -1, 0.5, -0.5]) / np.sqrt(0.625)  # four domains, variance 1

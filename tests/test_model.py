@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from speclab.model import KVCache, Projection, over_trunk
+from speclab.models.model import KVCache, Projection, over_trunk
 from speclab.tree import Tree
 
 

@@ -1,5 +1,5 @@
 """The house format of notebooks, held for every notebooks/[0-9]*.py and its .ipynb twin; and what
-notebooks get from speclab.notebook.
+notebooks get from speclab.show.notebook.
 """
 
 import ast
@@ -16,8 +16,8 @@ import pandas as pd
 import papermill
 import pytest
 
-from speclab import notebook
 from speclab.profiles import ROOT
+from speclab.show import notebook
 
 FOLDER = ROOT / "notebooks"
 SOURCES = sorted(FOLDER.glob("[0-9]*.py"))
@@ -231,7 +231,7 @@ def test_bootstrap_fetches_the_kit(tmp_path):
     origin, away = tmp_path / "origin", tmp_path / "away"
     away.mkdir()
     (origin / "speclab").mkdir(parents=True)
-    for name in ("pyproject.toml", "speclab/notebook.py"):
+    for name in ("pyproject.toml", "speclab/show/notebook.py"):
         shutil.copy(ROOT / name, origin / name)
     git = ["git", "-c", "user.name=n", "-c", "user.email=e@x", "-C", str(origin)]
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "kit"]):
@@ -334,7 +334,7 @@ def shown(monkeypatch):
 def test_context_writes_numbered_figures_tables_and_numbers(
     tmp_path, monkeypatch, shown
 ):
-    from speclab import figures
+    from speclab.show import figures
 
     monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
     ctx = notebook.start("03_domain_acceptance", "tiny", {"prompts_per_domain": 20})
@@ -383,7 +383,7 @@ def test_a_long_table_is_shown_in_part_and_exported_whole(tmp_path, monkeypatch,
 
 
 def test_estimates_are_drawn_with_their_caption(tmp_path, monkeypatch, shown):
-    from speclab.estimates import Estimates
+    from speclab.show.estimates import Estimates
 
     monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
     ctx = notebook.start("03_domain_acceptance", "tiny")

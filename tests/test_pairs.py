@@ -9,9 +9,15 @@ import pytest
 import torch
 from conftest import save_random_llama, save_trimmed_draft
 
-from speclab import pairs
 from speclab.__main__ import main
-from speclab.pairs import SETTINGS, check_fits, load_model, load_pair, model_folder
+from speclab.models import pairs
+from speclab.models.pairs import (
+    SETTINGS,
+    check_fits,
+    load_model,
+    load_pair,
+    model_folder,
+)
 from speclab.profiles import ModelSpec, Profile
 from speclab.runs import weights_digest
 
@@ -122,7 +128,7 @@ def test_a_gpu_that_is_not_there_is_named(random_folders):
 def test_an_architecture_that_ignores_tree_masks_is_refused(
     random_folders, monkeypatch
 ):
-    from speclab.model import LanguageModel
+    from speclab.models.model import LanguageModel
 
     honest = LanguageModel.forward
     monkeypatch.setattr(
@@ -165,7 +171,7 @@ def test_a_model_whose_state_cannot_be_cropped_is_refused(
 ):
     from transformers import MambaConfig, MambaForCausalLM
 
-    from speclab.model import KVCache
+    from speclab.models.model import KVCache
 
     MambaForCausalLM(
         MambaConfig(vocab_size=40, hidden_size=16, state_size=4, num_hidden_layers=2)
@@ -181,7 +187,7 @@ def test_a_model_whose_state_cannot_be_cropped_is_refused(
         "update",
         lambda self, k, v, i, *_, **__: honest(self, k, v, 0) if i == 0 else (k, v),
     )
-    monkeypatch.setattr("speclab.pairs.knows", lambda network: False)
+    monkeypatch.setattr("speclab.models.pairs.knows", lambda network: False)
     with pytest.raises(ValueError, match=r"only 1 of its 2 layers write to ours"):
         load_model(ModelSpec(str(random_folders[0]), device="cpu"))
     monkeypatch.setattr(KVCache, "update", lambda self, *_: self.has_previous_state())

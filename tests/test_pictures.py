@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from speclab import figures, pictures
 from speclab.decode import Step, decode
 from speclab.draft import Shape
 from speclab.sampling import Sampling
+from speclab.show import figures, pictures
 from speclab.tree import chain
 from tests.toy import toy_pair
 

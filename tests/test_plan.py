@@ -15,7 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from toy import record_block
 
 from speclab import record
-from speclab.model import Projection
+from speclab.models.model import Projection
+from speclab.models.pairs import load_model, parameter_count
 from speclab.ops import plan as memory
 from speclab.ops.plan import (
     T4,
@@ -30,7 +31,6 @@ from speclab.ops.plan import (
     shape_of,
     stages,
 )
-from speclab.pairs import load_model, parameter_count
 from speclab.profiles import ModelSpec, load_profile
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling

@@ -93,7 +93,7 @@ def test_fewer_bits_weigh_less_and_are_further_from_the_source(copies, source):
 def test_the_plain_copy_loads_as_an_unquantised_model_and_the_packed_one_as_a_quantised(
     copies,
 ):
-    from speclab.pairs import load_model
+    from speclab.models.pairs import load_model
     from speclab.profiles import ModelSpec
 
     plain = load_model(ModelSpec(str(copies[8].plain), device="cpu"))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from toy import let_nodes_see_their_cousins, record_block, toy_pair
 
-from speclab.packing import packed_tokens_for
+from speclab.models.packing import packed_tokens_for
 from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.record import NonFiniteProbability, generate, record_prompt
 from speclab.sampling import Sampling

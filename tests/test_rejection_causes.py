@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from test_replay import rates
 
 from speclab import replay
-from speclab.estimates import Estimates
+from speclab.show.estimates import Estimates
 from speclab.studies import rejection_causes as causes
 from speclab.tree import static_tree
 

@@ -21,10 +21,10 @@ import psutil
 import pytest
 from same_process import no_kernel
 
-from speclab import notebook
 from speclab.__main__ import main
 from speclab.ops import report, reproduce, schedule, sources, turns, workers
 from speclab.profiles import ROOT, load_profile, parse_overrides
+from speclab.show import notebook
 
 FIGURE = """
 import os, pathlib, sys
@@ -165,7 +165,7 @@ PACKAGE = {  # a small kit: what notebook 01 imports, what those import, and wha
     "speclab/score.py": "from speclab.tree import chain\n",
     "speclab/tree.py": "def chain():\n    return 1\n",
     "speclab/stats.py": "x = 1\n",
-    "speclab/notebook.py": "def start():\n    from speclab.ops import hosted\n",
+    "speclab/show/notebook.py": "def start():\n    from speclab.ops import hosted\n",
     "speclab/ops/__init__.py": "",
     "speclab/ops/hosted.py": "x = 1\n",
     "speclab/studies/__init__.py": "",
@@ -225,7 +225,7 @@ def digest_of(kit: Path, parameters: dict | None = None, **changes) -> str:
         ("speclab/studies/good.py", "x = 3\n", True),
         ("speclab/studies/other.py", "x = 2\n", False),
         ("speclab/ops/hosted.py", "x = 2\n", False),
-        ("speclab/notebook.py", "def start():\n    return 2\n", True),
+        ("speclab/show/notebook.py", "def start():\n    return 2\n", True),
         ("data/paper/table.csv", "2\n", True),
         ("data/routing/card.json", "{2}\n", False),
         ("data/prompts/math.jsonl", "{2}\n", True),
@@ -360,7 +360,7 @@ def test_the_kits_own_notebooks_follow_their_studies():
             text for kind, text in sources.cells_of(path) if kind == "code"
         )
         modules = [p.relative_to(ROOT).as_posix() for p in sources.followed(ROOT, code)]
-        assert "speclab/notebook.py" in modules
+        assert "speclab/show/notebook.py" in modules
         assert not [name for name in modules if name.startswith("speclab/ops/")]
 
 
@@ -475,7 +475,7 @@ def test_a_notebook_without_its_models_is_not_run_in_vain(modelless, monkeypatch
 
 
 def test_the_name_of_the_error_is_that_of_the_kit():
-    from speclab import pairs
+    from speclab.models import pairs
 
     assert pairs.ModelsMissing.__name__ == reproduce.MODELS_MISSING
 

@@ -17,7 +17,7 @@ from data.pairs.smollm import prepare
 from speclab import runs
 from speclab.decode import decode_prompt
 from speclab.draft import parse_shape
-from speclab.pairs import ModelsMissing, load_pair, load_tokenizer
+from speclab.models.pairs import ModelsMissing, load_pair, load_tokenizer
 from speclab.profiles import load_profile
 from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.record import generate, record_prompt

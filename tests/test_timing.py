@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speclab.analysis.timing import (
+from speclab.decode import Decoded, Step, decode_prompt
+from speclab.draft import Shape
+from speclab.models.timing import (
     costs_of,
     decoded_speed,
     measured_overhead,
@@ -15,8 +17,6 @@ from speclab.analysis.timing import (
     spread,
     with_median_loop,
 )
-from speclab.decode import Decoded, Step, decode_prompt
-from speclab.draft import Shape
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling
 from speclab.tree import chain

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speclab.analysis.token_kinds import KINDS, token_kind, token_kinds
-from speclab.pictures import strings_of
+from speclab.show.pictures import strings_of
 
 SHORT = {
     "K": "keyword",

@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import save_random_llama, seal_again
 
-from speclab import pairs, prompts, runs, traces
+from speclab import prompts, runs, traces
 from speclab.__main__ import main
 from speclab.files import SCHEMAS, RunError
-from speclab.pairs import ModelsMissing
+from speclab.models import pairs
+from speclab.models.pairs import ModelsMissing
 from speclab.profiles import ModelSpec, Profile
 from speclab.runs import load_or_record, load_run
 

@@ -30,11 +30,11 @@ from test_record import assert_equal_records, prompts_of
 from test_verify import kit_step
 from toy import WORDS, record_block, toy_pair
 
-from speclab import trimmed
 from speclab.decode import decode, decode_prompt
 from speclab.draft import Shape, parse_shape, propose
-from speclab.lean import LeanBody
-from speclab.pairs import ModelsMissing, load_model, load_pair, loaded_bytes
+from speclab.models import trimmed
+from speclab.models.lean import LeanBody
+from speclab.models.pairs import ModelsMissing, load_model, load_pair, loaded_bytes
 from speclab.profiles import ModelSpec, Profile
 from speclab.record import generate, record_prompt
 from speclab.replay import replay

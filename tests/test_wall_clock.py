@@ -10,10 +10,11 @@ import pytest
 from test_stopping import COSTS
 from test_timing import TIMES
 
-from speclab import draft, figures, tree
-from speclab.analysis import timing
-from speclab.estimates import Estimates
+from speclab import draft, tree
+from speclab.models import timing
 from speclab.prompts import EncodedPrompt
+from speclab.show import figures
+from speclab.show.estimates import Estimates
 from speclab.studies import wall_clock as study
 
 FOUR = draft.Shape(tree.chain(4))

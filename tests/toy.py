@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import torch
 
 from speclab import record
-from speclab.model import LanguageModel
-from speclab.pairs import Pair
+from speclab.models.model import LanguageModel
+from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.record import Recorded, generate, record_prompt
 from speclab.sampling import Sampling

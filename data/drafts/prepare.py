@@ -11,8 +11,8 @@ import click
 
 from speclab.drafts.distil import SHIPPED, TrainedDraft, distil
 from speclab.files import RunError
+from speclab.models.pairs import Pair, load_model, load_pair
 from speclab.ops.reproduce import defaults
-from speclab.pairs import Pair, load_model, load_pair
 from speclab.profiles import ROOT, ModelSpec, Profile, load_profile
 from speclab.studies.better_drafts.candidates import (
     Training,

@@ -18,8 +18,8 @@ import pandas as pd
 
 from speclab import replay
 from speclab.cost import Costs
-from speclab.estimates import stack
 from speclab.score import ALL, POOLED, across, divide, domains_in, require
+from speclab.show.estimates import stack
 from speclab.stats import RESAMPLES, Prompts, bounds_of, fold_of, prompts_of
 from speclab.tree import Tree
 

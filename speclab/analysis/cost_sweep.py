@@ -18,7 +18,7 @@ import pandas as pd
 from speclab.analysis import choose
 from speclab.analysis.choose import UNKNOWN, Prices, Settings
 from speclab.cost import Costs
-from speclab.estimates import Estimates
+from speclab.show.estimates import Estimates
 from speclab.stats import RESAMPLES, Interval, prompts_of
 from speclab.tree import PLAIN, chain
 

@@ -25,10 +25,10 @@ import pandas as pd
 
 from speclab import score, stats
 from speclab.analysis import loops
-from speclab.estimates import Estimates, stack
 from speclab.profiles import Profile
 from speclab.runs import profile_prompts
 from speclab.score import column_of, domains_in, require
+from speclab.show.estimates import Estimates, stack
 from speclab.stats import RESAMPLES, prompts_of
 
 ROWS, MEANS = "nodes, positions", "prompt means"

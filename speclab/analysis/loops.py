@@ -22,8 +22,8 @@ import pandas as pd
 
 from speclab import replay, score, stats
 from speclab.analysis import sweep
-from speclab.estimates import Estimates, stack
 from speclab.score import Estimator, domains_in, require
+from speclab.show.estimates import Estimates, stack
 from speclab.stats import MIN_PROMPTS, RESAMPLES
 
 NGRAM = 4  # tokens of a run that counts as said again

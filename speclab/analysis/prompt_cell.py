@@ -25,13 +25,12 @@ from ipywidgets import (
     VBox,
 )
 
-from speclab import pictures
 from speclab.analysis import try_it
 from speclab.analysis.try_it import Answer, Request
-from speclab.decode import LOSSLESS
-from speclab.figures import Figure
-from speclab.pairs import Pair
+from speclab.decode import LOSSLESS, Pair
 from speclab.profiles import Profile
+from speclab.show import pictures
+from speclab.show.figures import Figure
 
 SHAPES = ("chain:2", "chain:4", "chain:8", "tree:3,2,8", "dynamic:4,4,8", "plain")
 ABOUT_SHAPES = (

@@ -15,10 +15,10 @@ import pandas as pd
 from speclab import score, stats
 from speclab.analysis import association, rungs
 from speclab.cost import break_even_cost, speedup_standard
-from speclab.estimates import per_domain
 from speclab.profiles import ROOT
 from speclab.prompts import DOMAINS
 from speclab.score import ALL, POOLED, POSITION_BIN, Estimator
+from speclab.show.estimates import per_domain
 
 DATA = ROOT / "data" / "paper"
 TABLES = ("I", "II", "III", "IV", "V", "VI")

@@ -20,8 +20,8 @@ import pandas as pd
 
 from speclab.analysis.choose import cross_fitted, fastest
 from speclab.cost import Costs
-from speclab.estimates import stack
 from speclab.score import Estimator, divide, require
+from speclab.show.estimates import stack
 from speclab.stats import RESAMPLES, by_domain, fold_of
 
 MEASURES = ("confidence", "entropy")  # as in speclab.draft.StopRule, which knows torch

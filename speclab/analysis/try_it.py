@@ -13,14 +13,21 @@ import numpy as np
 import pandas as pd
 import torch
 
-from speclab import figures
-from speclab.decode import Step, check_rule, decode, prefill, score_tree
+from speclab.decode import (
+    LanguageModel,
+    Pair,
+    Step,
+    check_rule,
+    decode,
+    prefill,
+    score_tree,
+    wait_for,
+)
 from speclab.draft import PLAIN, Shape, parse_shape
-from speclab.model import LanguageModel, wait_for
-from speclab.pairs import Pair
 from speclab.profiles import Profile
 from speclab.prompts import Prompt, encode_prompts
 from speclab.sampling import Sampling, probabilities
+from speclab.show import figures
 
 # what one looks at, in seconds on a laptop
 LONGEST = 256  # new tokens

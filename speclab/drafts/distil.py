@@ -25,7 +25,6 @@ from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
-from speclab import trimmed
 from speclab.drafts.texts import FOLDER, Text, TrainingText, hash_of
 from speclab.drafts.train import TrainConfig, optimise
 from speclab.files import (
@@ -37,7 +36,8 @@ from speclab.files import (
     sha256_of,
     written,
 )
-from speclab.pairs import Pair, load_tokenizer
+from speclab.models import trimmed
+from speclab.models.pairs import Pair, load_tokenizer
 from speclab.plain import read_json
 from speclab.profiles import ROOT
 from speclab.runs import weights_digest

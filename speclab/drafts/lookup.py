@@ -1,7 +1,7 @@
 """Prompt lookup: a draft without weights, which copies what followed the last tokens when they
 stood in the text before.
 
-It is a `speclab.model.LanguageModel` whose body looks n-grams up and whose head makes a
+It is a `speclab.models.model.LanguageModel` whose body looks n-grams up and whose head makes a
 distribution of what was found, so recorder, decoder, stop rules and sampling rules run it as any
 draft. Source: Saxena, 'Prompt Lookup Decoding' (2023). Its code, and that of transformers, copy a
 span from the first occurrence; here each token is looked up anew, and the most recent occurrence
@@ -16,8 +16,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from speclab.model import KVCache, LanguageModel
-from speclab.pairs import Pair
+from speclab.models.model import KVCache, LanguageModel
+from speclab.models.pairs import Pair
 from speclab.sampling import Sampling, entropy, probabilities, rank_key
 
 NAME = "prompt lookup"

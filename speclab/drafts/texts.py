@@ -22,7 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from speclab.files import locked, written
-from speclab.pairs import Pair
+from speclab.models.pairs import Pair
 from speclab.profiles import ROOT
 from speclab.prompts import EncodedPrompt, Prompt, encode_prompts, prompts_digest
 from speclab.record import generate

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from tqdm import trange
 
 from speclab.files import RunError, written
-from speclab.pairs import check_tensors
+from speclab.models.pairs import check_tensors
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from speclab import files, notebook, pictures
+from speclab import files
 from speclab.explore.trace_data import Packed, pack_runs
 from speclab.prompts import Prompt, load_prompts, prompts_digest
-from speclab.runs import Run
+from speclab.runs import Run, tokenizer_of
+from speclab.show import notebook, pictures
 
 ASSETS = Path(__file__).parent / "assets"
 SCRIPTS = (  # each may use those before it
@@ -225,13 +226,8 @@ def _notes(packed: Packed, nameless: bool, largest: int) -> str:
 
 def _strings(run: Run) -> Sequence[str] | None:
     """The text of every token id; None where the pair's tokenizer is not on this machine."""
-    from speclab import pairs
-    from speclab.profiles import ModelSpec
-
-    folder = pairs.local_folder(ModelSpec(**run.manifest["profile"]["target"]))
-    if folder is None or not (folder / "tokenizer.json").is_file():
-        return None
-    return pictures.strings_of(pairs.load_tokenizer(folder))
+    tokenizer = tokenizer_of(run)
+    return None if tokenizer is None else pictures.strings_of(tokenizer)
 
 
 def _prompts(run: Run) -> Sequence[Prompt]:

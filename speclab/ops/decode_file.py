@@ -19,8 +19,8 @@ from tqdm import tqdm
 
 from speclab.decode import Decoded, decode_prompt
 from speclab.draft import Shape
-from speclab.packing import LOGIT_BYTES
-from speclab.pairs import Pair, free_bytes
+from speclab.models.packing import LOGIT_BYTES
+from speclab.models.pairs import Pair, free_bytes
 from speclab.plain import parse_json, read_json
 from speclab.profiles import Profile
 from speclab.prompts import EncodedPrompt, Prompt, encode_prompts, prompts_digest

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from speclab.files import RunError
-from speclab.pairs import device_of
+from speclab.models.pairs import device_of
 from speclab.profiles import ModelSpec
 from speclab.record import Done, Engine, Job, Worker
 
@@ -37,7 +37,7 @@ _HERE: list[Worker] = []  # the worker of a worker process
 
 
 def _start(job: Job, devices: Any) -> None:
-    from speclab.notebook import quiet
+    from speclab.show.notebook import quiet
 
     quiet()
     _HERE.append(Worker(job, devices.get()))

@@ -16,7 +16,7 @@ KINDS = ("greedy", "sampled")
 
 def runs_there(profile: Profile) -> list[Run]:
     """The greedy and the sampled run of a profile that are there; nothing is recorded."""
-    from speclab.pairs import ModelsMissing
+    from speclab.models.pairs import ModelsMissing
 
     try:
         found = [runs.recorded_run(profile, kind) for kind in KINDS]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from speclab.packing import KNOWN, LOGIT_BYTES, ROWS, SMALLEST, chunk_bytes
+from speclab.models.packing import KNOWN, LOGIT_BYTES, ROWS, SMALLEST, chunk_bytes
 from speclab.profiles import ModelSpec, Profile
 
 LOGIT_TRAFFIC = (

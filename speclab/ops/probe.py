@@ -20,11 +20,11 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from speclab.notebook import cores_of_this_process, limit_threads, quiet
 from speclab.ops.plan import Speed, held
 from speclab.plain import read_json
 from speclab.profiles import ROOT, ModelSpec, Profile
 from speclab.prompts import HUB_SETS, MIRROR, Prompt, load_prompts
+from speclab.show.notebook import cores_of_this_process, limit_threads, quiet
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 ASK_S = 3  # seconds that the hub has to answer
@@ -122,7 +122,7 @@ def _whole(folder: Path) -> bool:
     """All weight files are there: those that an index names, else any."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        from speclab.pairs import MEND
+        from speclab.models.pairs import MEND
 
         named = read_json(index, MEND).get("weight_map")
         if not isinstance(named, dict):
@@ -145,8 +145,8 @@ def _cached(spec: ModelSpec) -> Path | None:
 
 def find_model(spec: ModelSpec) -> Found:
     """Where `pairs.model_folder` would find a model without downloading it, and its config.json."""
+    from speclab.models.pairs import MEND, check_folder, local_folder
     from speclab.ops.pair import source_of  # pandas: measured_speed does without
-    from speclab.pairs import MEND, check_folder, local_folder
 
     folder = local_folder(spec)
     where, folder = ("folder", folder) if folder else ("cache", _cached(spec))
@@ -249,7 +249,7 @@ def measured_speed(device: str, dtype: Any = None) -> Speed:
     """
     import torch
 
-    from speclab.model import timed
+    from speclab.models.model import timed
 
     place, n = torch.device(device), 1024 if device == "cpu" else 4096
     dtype = dtype or (torch.float32 if device == "cpu" else torch.float16)
@@ -283,7 +283,7 @@ def _runs(profile: Profile, prompts: list[Prompt]) -> dict[str, str]:
     models or the prompts are not here.
     """
     from speclab import runs
-    from speclab.pairs import local_folder
+    from speclab.models.pairs import local_folder
 
     specs = (profile.target, profile.draft)
     known = [local_folder(s) or COMMIT.fullmatch(s.revision or "") for s in specs]

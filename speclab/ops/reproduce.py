@@ -29,15 +29,15 @@ import papermill
 from papermill.exceptions import PapermillExecutionError
 
 from speclab import files
-from speclab.notebook import THREADS_ALONE, check_enough_prompts, limit_threads
 from speclab.ops import explore, pair, report, schedule, sources, turns
 from speclab.ops.workers import Died, Lines, Relay, Workers
 from speclab.profiles import ROOT, load_profile
+from speclab.show.notebook import THREADS_ALONE, check_enough_prompts, limit_threads
 
 KERNEL = "speclab-reproduce"
 LOOK_S = 1.0  # how often it is looked whether a notebook waits for its turn
 DONE, FAILED, NEEDS_MODELS = "done", report.FAILED, report.NEEDS_MODELS
-MODELS_MISSING = "ModelsMissing"  # speclab.pairs raises it in the notebook
+MODELS_MISSING = "ModelsMissing"  # speclab.models.pairs raises it in the notebook
 
 
 @dataclass(frozen=True)

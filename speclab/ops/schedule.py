@@ -11,10 +11,10 @@ from typing import Any
 
 import psutil
 
-from speclab.notebook import cores_of_this_process
 from speclab.ops import plan, sources
 from speclab.plain import read_json
 from speclab.profiles import ROOT
+from speclab.show.notebook import cores_of_this_process
 
 # their numbers are times of this machine: they ask to be alone
 TIMED = ("08", "09", "10", "12")

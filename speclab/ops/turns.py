@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from speclab.notebook import ASKS
+from speclab.show.notebook import ASKS
 
 POLL_S = 0.05
 

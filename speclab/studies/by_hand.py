@@ -12,15 +12,16 @@ import pandas as pd
 import torch
 from scipy.stats import chisquare
 
-from speclab import figures, score
+from speclab import score
 from speclab.analysis import by_hand
 from speclab.decode import Step, decode
 from speclab.draft import Shape
-from speclab.estimates import Estimates, stack
-from speclab.model import LanguageModel
-from speclab.pairs import Pair
-from speclab.pictures import LOOKS
+from speclab.models.model import LanguageModel
+from speclab.models.pairs import Pair
 from speclab.sampling import Sampling
+from speclab.show import figures
+from speclab.show.estimates import Estimates, stack
+from speclab.show.pictures import LOOKS
 from speclab.tree import Tree, chain
 from speclab.verify import RULES, Verdict, draw_children, verify
 

@@ -11,10 +11,11 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from speclab import figures, score
+from speclab import score
 from speclab.analysis import bins, published, rungs, significance, token_kinds
-from speclab.estimates import NUMBERS, Estimates, attempt, stack
 from speclab.score import POOLED, Estimator, domains_in, member, quotient, require
+from speclab.show import figures
+from speclab.show.estimates import NUMBERS, Estimates, attempt, stack
 from speclab.stats import (
     MIN_PROMPTS,
     RESAMPLES,

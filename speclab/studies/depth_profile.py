@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from speclab import figures, replay, score, stats
+from speclab import replay, score, stats
 from speclab.analysis import published, rungs, significance
-from speclab.estimates import Estimates, direction, stack
 from speclab.score import ALL, POSITION_BIN, Estimator
+from speclab.show import figures
+from speclab.show.estimates import Estimates, direction, stack
 from speclab.tree import static_tree
 
 TREE = ["prompt_id", "position"]

@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import roc_curve
 
-from speclab import figures, score, stats
+from speclab import score, stats
 from speclab.analysis import association, bins, published
-from speclab.estimates import Estimates, per_domain
 from speclab.score import POOLED, column_of, divide
+from speclab.show import figures
+from speclab.show.estimates import Estimates, per_domain
 from speclab.stats import RESAMPLES, Interval, Prompts, interval_of, prompts_of
 
 SIGNALS = {

@@ -9,15 +9,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from speclab import cost, figures, notebook, replay, score, stats
+from speclab import cost, replay, score, stats
 from speclab.analysis import loops, significance, sweep
 from speclab.decode import decode_prompt
 from speclab.draft import Shape
-from speclab.estimates import Estimates, stack
-from speclab.pairs import Pair
+from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.runs import Run
 from speclab.sampling import Sampling
+from speclab.show import figures, notebook
+from speclab.show.estimates import Estimates, stack
 from speclab.tree import chain
 
 RULES = {

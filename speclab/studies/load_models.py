@@ -8,11 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from speclab import figures, pairs, score
+from speclab import score
+from speclab.models import pairs
 from speclab.profiles import ROOT
 from speclab.prompts import EncodedPrompt, Prompt
 from speclab.record import record_prompt
 from speclab.sampling import Sampling
+from speclab.show import figures
 from speclab.tree import Tree
 
 GREEDY = Sampling()

@@ -16,14 +16,15 @@ import numpy as np
 import pandas as pd
 import torch
 
-from speclab import figures, stats
+from speclab import stats
 from speclab.analysis import bins, loops
 from speclab.analysis.token_kinds import BEFORE, token_kinds
 from speclab.drafts.lookup import lookup_model
-from speclab.estimates import Estimates, direction, stack
-from speclab.pictures import MARKS, marked
 from speclab.replay import blocks_by_prompt, replay
 from speclab.score import POOLED, Estimator, divide, require
+from speclab.show import figures
+from speclab.show.estimates import Estimates, direction, stack
+from speclab.show.pictures import MARKS, marked
 from speclab.stats import RESAMPLES
 from speclab.tree import Tree
 

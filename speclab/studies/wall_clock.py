@@ -10,18 +10,19 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from speclab import cost, estimates, figures, replay, stats
-from speclab.analysis import timing
+from speclab import cost, replay, stats
 from speclab.analysis.choose import fastest
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
 from speclab.draft import Shape
-from speclab.estimates import Estimates, stack
-from speclab.pairs import Pair
+from speclab.models import timing
+from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.record import record_prompt
 from speclab.sampling import Sampling
 from speclab.score import Estimator, divide, quotient
+from speclab.show import estimates, figures
+from speclab.show.estimates import Estimates, stack
 from speclab.tree import chain
 
 SPANS = {"draft passes": "#56B4E9", "target pass": "#444444", "loop": "#E69F00"}

@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from speclab import estimates, pairs, score, stats
+from speclab import score, stats
 from speclab.analysis import significance
 from speclab.drafts import quantise
 from speclab.drafts.distil import SHIPPED, TrainedDraft
-from speclab.estimates import Estimates
+from speclab.models import pairs
 from speclab.profiles import ModelSpec
+from speclab.show import estimates
+from speclab.show.estimates import Estimates
 from speclab.stats import RESAMPLES, bounds_of, prompts_of
 from speclab.studies.better_drafts import candidates
 from speclab.studies.better_drafts.candidates import (

@@ -27,8 +27,8 @@ from speclab.drafts.prompts import training_prompts
 from speclab.drafts.texts import FOLDER, TextConfig, TrainingText, continuations
 from speclab.drafts.train import TrainConfig
 from speclab.files import locked, written
-from speclab.model import KVCache, LanguageModel
-from speclab.pairs import (
+from speclab.models.model import KVCache, LanguageModel
+from speclab.models.pairs import (
     Pair,
     check_vocabularies,
     load_model,
@@ -141,7 +141,8 @@ def first_layers(pair: Pair, profile: Profile, layers: int) -> Candidate:
     """The target's own first layers, with its last norm and head, as a draft (early exit,
     untrained); nothing is loaded or copied.
 
-    ValueError where the target's body is not `speclab.lean`'s, or has no layers to leave out.
+    ValueError where the target's body is not that of `speclab.models.lean`, or has no layers to
+    leave out.
     """
     target, body = pair.target, copy.copy(pair.target.body)
     if not getattr(body, "lean", False) or not 1 <= layers < len(body.layers):

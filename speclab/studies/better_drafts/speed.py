@@ -7,14 +7,16 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import isotonic_regression
 
-from speclab import estimates, figures, prompts, replay, score, stats
-from speclab.analysis import choose, stopping, timing
+from speclab import prompts, replay, score, stats
+from speclab.analysis import choose, stopping
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
 from speclab.draft import Shape, StopRule, parse_shape
-from speclab.estimates import Estimates
+from speclab.models import timing
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling
+from speclab.show import estimates, figures
+from speclab.show.estimates import Estimates
 from speclab.stats import Interval
 from speclab.studies.better_drafts.candidates import (
     ALPHA,

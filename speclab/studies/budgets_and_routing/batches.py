@@ -15,8 +15,8 @@ import pandas as pd
 
 from speclab.analysis import choose
 from speclab.analysis.choose import PLAIN, Settings
-from speclab.estimates import Estimates, direction
 from speclab.score import POOLED
+from speclab.show.estimates import Estimates, direction
 from speclab.studies.budgets_and_routing.machines import LoopCosts, assumed, that_draft
 from speclab.tree import Tree
 

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from speclab import figures
-from speclab.analysis import policy, timing
+from speclab.analysis import policy
 from speclab.analysis.choose import Prices
 from speclab.draft import Shape, parse_shape
-from speclab.estimates import direction
-from speclab.pairs import Pair
+from speclab.models import timing
+from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt, Prompt
 from speclab.score import Estimator, quotient
+from speclab.show import figures
+from speclab.show.estimates import direction
 from speclab.stats import Interval, bootstrap
 
 SECONDS = {"measured": "policy_s", "promised": "promised_s", "forecast": "forecast_s"}

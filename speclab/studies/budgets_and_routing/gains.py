@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pandas as pd
 
-from speclab import figures
 from speclab.analysis import cost_sweep
 from speclab.analysis.choose import Settings
 from speclab.cost import Costs
-from speclab.estimates import Estimates
+from speclab.show import figures
+from speclab.show.estimates import Estimates
 from speclab.studies.budgets_and_routing.machines import chains_of
 
 MEASURED = "v and o measured here"

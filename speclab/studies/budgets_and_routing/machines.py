@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from speclab.analysis import choose, timing
+from speclab.analysis import choose
 from speclab.analysis.choose import PLAIN, Settings
 from speclab.cost import Costs
 from speclab.draft import Shape, parse_shape
-from speclab.estimates import Estimates, stack
-from speclab.pairs import Pair
+from speclab.models import timing
+from speclab.models.pairs import Pair
 from speclab.score import POOLED, domains_in
+from speclab.show.estimates import Estimates, stack
 from speclab.stats import RESAMPLES, bounds_of, prompts_of
 from speclab.tree import Tree
 

@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
-from speclab import figures
 from speclab.analysis import choose
 from speclab.analysis.choose import PLAIN, UNKNOWN, Settings
 from speclab.analysis.router import Router, routed, strip_form
 from speclab.cost import Costs
-from speclab.estimates import Estimates, direction
 from speclab.prompts import DOMAINS, Prompt
 from speclab.score import POOLED, domains_in
+from speclab.show import figures
+from speclab.show.estimates import Estimates, direction
 from speclab.studies.budgets_and_routing import machines, online, serving
 
 ALWAYS = "always"

@@ -10,7 +10,7 @@ import pandas as pd
 from speclab.analysis import choose
 from speclab.analysis.choose import PLAIN, Settings
 from speclab.cost import Costs
-from speclab.estimates import Estimates
+from speclab.show.estimates import Estimates
 from speclab.studies.budgets_and_routing.machines import chains_of
 from speclab.studies.budgets_and_routing.serving import NEVER
 

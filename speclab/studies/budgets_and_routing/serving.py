@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 
 from speclab.analysis.choose import PROMPT, SUMS, Prices, fastest
-from speclab.estimates import Estimates
 from speclab.score import domains_in
+from speclab.show.estimates import Estimates
 from speclab.stats import RESAMPLES, bounds_of, fold_of, prompts_of
 
 NEVER = "never"

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from speclab import figures, stats
+from speclab import stats
 from speclab.analysis import power
 from speclab.analysis.rungs import domain_table
-from speclab.estimates import Estimates
 from speclab.score import Estimator
+from speclab.show import figures
+from speclab.show.estimates import Estimates
 
 PROMPTS = (25, 50, 200)  # a domain: the studies that are drawn and redrawn
 INDEPENDENT, CLUSTERED = "nodes as independent", "prompts resampled"

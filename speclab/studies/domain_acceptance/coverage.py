@@ -15,8 +15,8 @@ from scipy.stats import binomtest
 
 from speclab import replay, score, stats
 from speclab.analysis import power
-from speclab.estimates import Estimates
 from speclab.score import Estimator
+from speclab.show.estimates import Estimates
 
 PROMPTS = (5, 10, 20, 50)  # a domain
 LEVELS = (0.025, 0.975)

@@ -7,10 +7,11 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from speclab import figures, score
+from speclab import score
 from speclab.analysis import significance
 from speclab.analysis.rungs import ladder_intervals
-from speclab.estimates import Estimates
+from speclab.show import figures
+from speclab.show.estimates import Estimates
 
 SHARES = (
     "published_alpha, T = 0",

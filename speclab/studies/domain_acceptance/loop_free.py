@@ -8,8 +8,8 @@ import pandas as pd
 
 from speclab import score
 from speclab.analysis import loops, significance
-from speclab.estimates import Estimates, stack
 from speclab.score import Estimator, domains_in
+from speclab.show.estimates import Estimates, stack
 from speclab.stats import MIN_PROMPTS
 from speclab.studies.domain_acceptance.ladder import NOT_APART
 

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from speclab import pairs, prompts, replay, score, stats
+from speclab import prompts, replay, score, stats
 from speclab.analysis.power import prompt_totals
-from speclab.estimates import Estimates
+from speclab.models import pairs
 from speclab.profiles import Profile
 from speclab.score import Estimator, member, require
+from speclab.show.estimates import Estimates
 from speclab.stats import MIN_PROMPTS, RESAMPLES
 
 THIRDS = ("short prompts", "middling prompts", "long prompts")

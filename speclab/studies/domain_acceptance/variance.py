@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from speclab.analysis import levels, published
-from speclab.estimates import Estimates
 from speclab.score import ALL, column_of, require
+from speclab.show.estimates import Estimates
 from speclab.stats import RESAMPLES, Prompts, interval_of, prompts_of
 
 FACTORS = ("rank", "depth", "domain", "position", "target_entropy", "draft_entropy")

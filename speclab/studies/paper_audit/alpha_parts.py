@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pandas as pd
 
-from speclab import figures, score, stats
+from speclab import score, stats
 from speclab.analysis import association, levels, published
 from speclab.analysis.levels import Measured
 from speclab.analysis.published import AuthorRecords
-from speclab.estimates import Estimates, stack
+from speclab.show import figures
+from speclab.show.estimates import Estimates, stack
 from speclab.studies.paper_audit.author_records import whole_runs
 from speclab.studies.paper_audit.estimators import shares_alone, sums_in_cells
 from speclab.studies.paper_audit.side import PairRuns

@@ -12,8 +12,8 @@ from speclab import score
 from speclab.analysis import power
 from speclab.analysis.levels import AT_0, AT_1, PUBLISHED, SHORT
 from speclab.analysis.published import AuthorRecords
-from speclab.estimates import Estimates
 from speclab.prompts import DOMAINS
+from speclab.show.estimates import Estimates
 from speclab.stats import MIN_PROMPTS
 from speclab.studies.paper_audit.author_records import whole_runs
 from speclab.studies.paper_audit.side import PairRuns

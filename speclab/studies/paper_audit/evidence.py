@@ -23,10 +23,10 @@ from speclab import replay, score, stats
 from speclab.analysis import association, levels, loops, rungs, significance
 from speclab.analysis.power import by_prompt
 from speclab.analysis.token_kinds import token_kinds
-from speclab.estimates import Estimates
 from speclab.prompts import Prompt
 from speclab.runs import profile_prompts
 from speclab.score import POSITION_BIN, Estimator
+from speclab.show.estimates import Estimates
 from speclab.studies.paper_audit import costs, formulas
 from speclab.studies.paper_audit.author_records import AuthorRecords
 from speclab.studies.paper_audit.claims import (

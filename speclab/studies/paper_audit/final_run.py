@@ -14,7 +14,7 @@ from speclab import score, stats
 from speclab.analysis import published, significance
 from speclab.analysis.levels import percent as in_percent
 from speclab.analysis.published import AuthorRecords
-from speclab.estimates import Estimates
+from speclab.show.estimates import Estimates
 from speclab.studies.paper_audit import alpha_parts
 from speclab.studies.paper_audit.estimators import shares_alone, sums_in_cells
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import score, stats
-from speclab.estimates import Estimates, stack
+from speclab.show.estimates import Estimates, stack
 
 TREE = ["prompt_id", "position"]
 LENGTH, ACCEPTED = "E[L]", "accepted"

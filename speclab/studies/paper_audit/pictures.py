@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pandas as pd
 
-from speclab import figures
+from speclab.show import figures
 from speclab.studies.paper_audit.claims import (
     ASKED,
     AT_0,

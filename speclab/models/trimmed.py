@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import linear
 
-from speclab.model import Projection
+from speclab.models.model import Projection
 from speclab.plain import brief, read_json
 
 MEND = "fetch the draft again, whole"

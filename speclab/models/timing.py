@@ -12,8 +12,8 @@ import torch
 from speclab.cost import Costs
 from speclab.decode import Decoded, decode_prompt
 from speclab.draft import PLAIN, Shape
-from speclab.model import LanguageModel, timed
-from speclab.pairs import Pair
+from speclab.models.model import LanguageModel, timed
+from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.record import generate
 from speclab.sampling import Sampling

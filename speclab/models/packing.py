@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from speclab.profiles import Profile
 
 if TYPE_CHECKING:
-    from speclab.pairs import Pair
+    from speclab.models.pairs import Pair
 
 ROWS = 256  # vocabulary-sized rows that the recorder reduces at once
 SMALLEST = 8  # packed tokens; with fewer, what does not fit is an error
@@ -90,7 +90,7 @@ def packed_tokens_for(pair: "Pair", profile: Profile) -> int:
 
     ValueError when not even SMALLEST tokens fit.
     """
-    from speclab.pairs import free_bytes
+    from speclab.models.pairs import free_bytes
 
     packed = profile.max_packed_tokens
     for model in (pair.target, pair.draft):

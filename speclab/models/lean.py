@@ -19,7 +19,7 @@ from torch.nn.functional import (
     silu,
 )
 
-from speclab.model import KVCache, Projection
+from speclab.models.model import KVCache, Projection
 
 ROPES = (
     "default",

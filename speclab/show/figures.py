@@ -22,7 +22,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch
 from matplotlib.ticker import MaxNLocator
 
-from speclab.pictures import LOOKS, Box, Layout, counts, marked
+from speclab.show.pictures import LOOKS, Box, Layout, counts, marked
 from speclab.tree import Tree
 
 ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0

@@ -2,8 +2,8 @@
 compare, put into words.
 
 Everything that a notebook computes and shows is an `Estimates`. It knows no model, no figure and no
-statistics: `speclab.stats` makes the numbers, `speclab.figures` draws them. An interval stands for
-95 % of resampled prompts.
+statistics: `speclab.stats` makes the numbers, `speclab.show.figures` draws them. An interval stands
+for 95 % of resampled prompts.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from speclab.estimates import Estimates
     from speclab.profiles import Profile
+    from speclab.show.estimates import Estimates
 
 
 # notebooks without intervals: any number of prompts will do
@@ -51,7 +51,7 @@ class Context:
         """
         from IPython.display import Image, Markdown, display
 
-        from speclab import figures
+        from speclab.show import figures
 
         inches = figure.get_size_inches()[0]
         path = figures.save(figure, f"{self.number}_{slug}", self.figures)
@@ -77,7 +77,7 @@ class Context:
         """Draw estimates by `x` with their intervals and save the figure; options as of
         `figures.facets` (hue, rows, columns, kind, …).
         """
-        from speclab import figures
+        from speclab.show import figures
 
         self.save(figures.facets(estimates.frame, x, **options), slug, caption)
 
@@ -136,8 +136,8 @@ def start(
     `figures/<profile>` under SPECLAB_OUT (default: the repository). Raises ValueError for a name
     without a number, an unknown profile or parameter, or too few prompts for intervals.
     """
-    from speclab import figures
     from speclab.profiles import ROOT, load_profile
+    from speclab.show import figures
 
     if not (notebook[:2].isdigit() and notebook[2:3] == "_"):
         raise ValueError(

@@ -15,9 +15,9 @@ import psutil
 import torch
 from safetensors import SafetensorError, safe_open
 
-from speclab import trimmed
-from speclab.lean import LeanBody, is_lean, knows
-from speclab.model import LanguageModel, Projection
+from speclab.models import trimmed
+from speclab.models.lean import LeanBody, is_lean, knows
+from speclab.models.model import LanguageModel, Projection
 from speclab.plain import read_json
 from speclab.profiles import ROOT, ModelSpec, Profile
 
