@@ -11,3 +11,8 @@ ops       where and how it runs: reproduce, report, doctor, engines, Kaggle and 
 
 `python -m speclab --help` lists the verbs, README.md says what to change where.
 """
+
+if not __debug__:
+    raise ImportError(
+        "speclab needs its checks: start Python without -O and without PYTHONOPTIMIZE"
+    )

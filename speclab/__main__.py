@@ -4,41 +4,30 @@ Every verb is a few lines that hand its options to the module that does the work
 is asked for. An error that the user can mend is one line that says what to do, and exit status 2.
 """
 
-import errno
-import io
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from speclab import missing
 
 try:
     import click
 
-    from speclab.plain import is_whole_text
     from speclab.show.notebook import quiet
 except ImportError as _error:  # every verb needs them
-    print(missing.without("speclab", _error)[0])
-    sys.exit(1)
+    sys.exit(f"speclab: {missing.line(_error)}")
 
-if TYPE_CHECKING:
-    from speclab.analysis.policy import Policy
-    from speclab.profiles import Profile
-    from speclab.sampling import Sampling
-
-GOES_ON = {  # what each verb keeps when it is stopped; the others begin anew
-    "record": "finished blocks are kept",
-    "decode": "finished texts are kept",
-    "reproduce": "finished notebooks and blocks are kept",
-    "authors": "fetched files are kept",
-}
 DECODE_READS = (
     *("target", "draft", "dtype", "device", "backend", "template"),
     *("max_prompt_tokens", "max_new_tokens", "temperature", "top_k", "top_p", "seed"),
 )
-NODE_BYTES = 64  # of a row of the nodes, in memory
-LONGEST = 1000  # characters of an error
+STOPPED = (
+    "speclab: stopped; what record, decode, reproduce and authors have finished is kept, and the "
+    "same command (without --force) goes on from there"
+)
+
+
+option = click.option
 
 
 class Command(click.Command):
@@ -48,73 +37,35 @@ class Command(click.Command):
 
     def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
         """Repeat the name of such an option before each of its values."""
-        several = {
-            name
-            for option in self.params
-            if getattr(option, "multiple", False)
-            for name in option.opts
-        }
-        return super().parse_args(context, list(repeated(arguments, several)))
+        several = [o.opts[0] for o in self.params if getattr(o, "multiple", False)]
+        given, option = [], ""
+        for argument in arguments:
+            if argument.startswith("--"):
+                option = argument
+            elif option in several and given[-1] != option:
+                given.append(option)
+            given.append(argument)
+        return super().parse_args(context, given)
 
 
-def repeated(arguments: list[str], several: set[str]) -> Iterator[str]:
-    """`--set a b --out c` as `--set a --set b --out c`, for the options named in `several`."""
-    current, values = "", 0
-    for argument in arguments:
-        if argument.startswith("--"):
-            current, values = argument, 0
-        elif current in several:
-            values += 1
-            if values > 1:
-                yield current
-        yield argument
+def place(text: str) -> Path:
+    """A path, not an empty one: that would be the folder that one is in."""
+    if not text.strip():
+        raise click.BadParameter(f"{text!r} is empty; give a path")
+    return Path(text)
 
 
-class NotEmpty(click.ParamType):
-    """A value that is not empty, made into `kind`: an empty path would be the folder that one is
-    in.
-    """
-
-    def __init__(self, kind: Callable[[str], Any], name: str) -> None:
-        self.kind, self.name = kind, name
-
-    def convert(self, value: Any, param: Any, context: Any) -> Any:
-        """The value as `kind`; click's error for an empty one."""
-        text = str(value)
-        if not text.strip() or "\0" in text:
-            problem = "holds a NUL byte" if text.strip() else "is empty"
-            self.fail(f"{text!r} {problem}; give a {self.name}", param, context)
-        if self.kind is Path and _leads_in_a_circle(text):
-            self.fail(f"{text!r} is a link to itself; give a path", param, context)
-        return self.kind(value)
+SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
 
 
-def _leads_in_a_circle(path: str) -> bool:
-    try:
-        Path(path).stat()
-    except OSError as error:
-        return error.errno == errno.ELOOP
-    return False
-
-
-PLACE = NotEmpty(Path, "path")
-WORDS = NotEmpty(str, "text")
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings=SETTINGS, no_args_is_help=False)
 def cli() -> None:
     """Study kit for speculative decoding."""
-    missing.check_checkout()
 
 
 def verb(name: str, group: click.Group = cli) -> Callable:
     """A verb of the command line: the function below it, with the options above it."""
     return group.command(name, cls=Command)
-
-
-def option(*names: str, **settings: Any) -> Callable:
-    """An option that shows its default in the help text."""
-    return click.option(*names, show_default=True, **settings)
 
 
 PROFILE = option(
@@ -142,7 +93,7 @@ CHANGES = option(
 )
 @CHANGES
 @option(
-    "--out", type=PLACE, help="Folder of the run (default: data/runs/PROFILE-KIND-KEY)."
+    "--out", type=place, help="Folder of the run (default: data/runs/PROFILE-KIND-KEY)."
 )
 @option(
     "--engine",
@@ -156,82 +107,36 @@ CHANGES = option(
     help="local: one process and one pair each, as cuda:0 cuda:1.",
 )
 @option("--workers", type=int, help="ray: actors (default: one a GPU, else one a CPU).")
-def _record(
-    profile: str,
-    kind: str,
-    changes: tuple,
-    out: Path,
-    engine: str,
-    devices: tuple,
-    workers: int,
-) -> None:
+def _record(profile, kind, changes, out, engine, devices, workers) -> None:
     """Record trace, nodes and manifest of a profile."""
+    from speclab import runs
     from speclab.ops.engines import engine_of
     from speclab.profiles import load_profile, parse_overrides
-    from speclab.runs import load_or_record, of_kind, record_run
 
-    overrides = parse_overrides(list(changes))
+    overrides = parse_overrides(changes)
     settings = load_profile(profile, overrides)
-    asked = of_kind(settings, kind)
-    check_kind(kind, overrides)
-    check_rows(asked)
+    asked = runs.of_kind(settings, kind)
+    if decided := sorted(runs.KINDS[kind].keys() & overrides):
+        raise ValueError(f"--set {decided[0]}: --kind {kind} decides it; leave it out")
     chosen = engine_of(engine, list(devices), workers)
-    run = (
-        record_run(asked, out, engine=chosen)
-        if out
-        else load_or_record(settings, kind, chosen)
-    )
+    if out:
+        run = runs.record_run(asked, out, engine=chosen)
+    else:
+        run = runs.load_or_record(settings, kind, chosen)
     rows = run.manifest["rows"]
     click.echo(f"{rows['trace']} positions, {rows['nodes']} nodes in {run.folder}")
 
 
-def check_kind(kind: str, overrides: dict) -> None:
-    """ValueError where --set names what the kind decides, and says something else."""
-    from speclab.runs import KINDS
-
-    for name, value in KINDS[kind].items():
-        if name in overrides and overrides[name] != value:
-            raise ValueError(
-                f"--set {name}={overrides[name]}: --kind {kind} has {name}={value}; leave it out, "
-                "or take --kind greedy, which is the profile as it is set"
-            )
-
-
-def check_rows(profile: "Profile") -> None:
-    """ValueError where the table of all nodes, which is put together last, fits in no memory."""
-    import torch
-
-    from speclab.models.pairs import free_bytes
-
-    positions = (
-        profile.prompts_per_domain * len(profile.domains) * profile.max_new_tokens
-    )
-    need, free = (
-        positions * profile.tree.size * NODE_BYTES,
-        free_bytes(torch.device("cpu")),
-    )
-    if need > free:
-        raise ValueError(
-            f"{positions} positions with {profile.tree.size} nodes each need {need / 1e9:.1f} GB, "
-            f"{free / 1e9:.1f} GB of memory are free; at most "
-            f"{free // (positions * NODE_BYTES)} nodes fit: lower budget, prompts_per_domain or "
-            "max_new_tokens"
-        )
-
-
 @verb("pack")
-@click.argument("run", type=PLACE)
-@option("--out", type=PLACE, required=True, help="Folder of the trace: a new one.")
-@option(
-    "--kind", type=WORDS, help="Where the folder of the run does not tell, as greedy."
-)
+@click.argument("run", type=place)
+@option("--out", type=place, required=True, help="Folder of the trace: a new one.")
+@option("--kind", help="Where the folder of the run does not tell, as greedy.")
 @option(
     "--licence",
-    type=WORDS,
     metavar="TEXT",
     help="Of prompts and text, in a line (default: `licence` of the profile's notes).",
 )
-def _pack(run: Path, out: Path, kind: str | None, licence: str | None) -> None:
+def _pack(run, out, kind, licence) -> None:
     """Write the finished run in the folder RUN as a trace to give away: tables, manifest, card."""
     from speclab import runs, traces
 
@@ -242,9 +147,9 @@ def _pack(run: Path, out: Path, kind: str | None, licence: str | None) -> None:
 
 
 @verb("explore")
-@click.argument("folders", nargs=-1, required=True, type=PLACE, metavar="RUN [RUN]")
-@option("--out", type=PLACE, required=True, help="The HTML file.")
-def _explore(folders: tuple, out: Path) -> None:
+@click.argument("folders", nargs=-1, required=True, type=place, metavar="RUN [RUN]")
+@option("--out", type=place, required=True, help="The HTML file.")
+def _explore(folders, out) -> None:
     """Write a page that replays the run or trace in the folder RUN under any draft, by hand, in a
     browser; a greedy and a sampled run of one pair can be given together.
     """
@@ -256,7 +161,7 @@ def _explore(folders: tuple, out: Path) -> None:
 
 
 @verb("metrics")
-@click.argument("run", type=PLACE)
+@click.argument("run", type=place)
 @option(
     "--shape",
     default="chain:4",
@@ -268,7 +173,7 @@ def _explore(folders: tuple, out: Path) -> None:
 )
 @option(
     "--beside",
-    type=PLACE,
+    type=place,
     metavar="FILE",
     help="A log or /metrics text of vLLM or llama.cpp, an export of AIPerf, a result file of "
     "Spec-Bench.",
@@ -298,14 +203,14 @@ def _metrics(run: Path, shape: str, rule: str | None, beside: Path | None) -> No
 )
 @option(
     "--policy",
-    type=PLACE,
+    type=place,
     metavar="FILE",
     help="Of notebook 09: a shape for each prompt, in place of --shape.",
 )
 @option("--temperature", type=float, help="As --set temperature=.")
 @option("--seed", type=int, help="As --set seed=.")
 @option(
-    "--prompts", type=PLACE, required=True, help="JSON lines with prompt_id and prompt."
+    "--prompts", type=place, required=True, help="JSON lines with prompt_id and prompt."
 )
 @option(
     "--check",
@@ -314,24 +219,14 @@ def _metrics(run: Path, shape: str, rule: str | None, beside: Path | None) -> No
 )
 @option(
     "--out",
-    type=PLACE,
+    type=place,
     required=True,
     help="JSON lines with the texts; a call that was stopped goes on.",
 )
 @option("--force", is_flag=True, help="Write anew what is in --out.")
 @CHANGES
 def _decode(
-    profile: str,
-    rule: str,
-    shape: str | None,
-    policy: Path | None,
-    temperature: float | None,
-    seed: int | None,
-    prompts: Path,
-    check: bool,
-    out: Path,
-    force: bool,
-    changes: tuple,
+    profile, rule, shape, policy, temperature, seed, prompts, check, out, force, changes
 ) -> None:
     """Decode prompts speculatively, one JSON line each.
 
@@ -346,83 +241,41 @@ def _decode(
     from speclab.prompts import read_prompts
     from speclab.sampling import Sampling
 
-    if seed is not None and not 0 <= seed < 2**32:
-        raise ValueError(
-            f"--seed {seed}: allowed are whole numbers from 0 to {2**32 - 1}"
-        )
     if check and rule != "greedy":
-        raise ValueError(
-            f"--check compares greedy texts; it does not go with --rule {rule}"
-        )
-    if policy and shape is not None:
-        raise ValueError(
-            f"--policy {policy} names the shapes; leave out --shape {shape}"
-        )
-    overrides = parse_overrides(list(changes))
-    agree(overrides, "temperature", temperature)
-    agree(overrides, "seed", seed)
+        raise ValueError(f"--check compares greedy texts, not those of --rule {rule}")
+    if policy and shape:
+        raise ValueError(f"--policy {policy} names the shapes; leave out --shape")
+    given = {"temperature": temperature, "seed": seed}
+    set_too = [f"{name}={value}" for name, value in given.items() if value is not None]
+    overrides = parse_overrides([*changes, *set_too])
     settings = load_profile(profile, overrides)
-    check_read(overrides)
-    shape = "chain:4" if shape is None else shape
-    sampling = Sampling(settings.temperature, settings.top_k, settings.top_p)
+    for name in overrides:
+        if name.partition(".")[0] not in DECODE_READS:
+            read = ", ".join(DECODE_READS)
+            raise ValueError(f"--set {name}: decode does not read it; it reads {read}")
     # all of this before the models are loaded
-    check_rule(rule, parse_shape(shape), sampling)
-    plan = read_policy(policy, rule, settings, sampling) if policy else None
+    plan = policies.load(policy, policies.identity(settings)) if policy else None
+    drafted = policies.what_decides(plan) if plan else shape or "chain:4"
+    sampling = Sampling(settings.temperature, settings.top_k, settings.top_p)
+    for named in (plan.default, *plan.domains.values()) if plan else (drafted,):
+        check_rule(rule, parse_shape(named), sampling)
     wanted = read_prompts(prompts, optional=("domain",))
     if not wanted:
-        raise ValueError(
-            f"{prompts}: no prompt in it; write one object with prompt_id and prompt on each line"
-        )
+        raise ValueError(f"{prompts}: no prompt in it")
     files.refuse_inputs(out, prompts, [Path(profile), *([policy] if policy else [])])
-    drafted = policies.what_decides(plan) if plan else shape
     asked = files.settings_of(settings, wanted, rule, drafted, check)
     if len(files.lines_there(out, asked, wanted, force)) == len(wanted):
         click.echo(f"{len(wanted)} texts in {out}: all of an earlier call")
         return
-    one = parse_shape(shape)
-    shapes = [policies.shape_for(plan, prompt) if plan else one for prompt in wanted]
+    shapes = [
+        policies.shape_for(plan, prompt) if plan else parse_shape(drafted)
+        for prompt in wanted
+    ]
     pair = load_pair(settings)
     exact = pair.is_exact and not pair.target.quantised
     check = rule == "greedy" and (check or not exact)
     files.decode_file(pair, wanted, settings, rule, shapes, out, asked, check, force)
     click.echo(f"{len(wanted)} texts in {out}")
-
-
-def agree(overrides: dict, name: str, value: Any) -> None:
-    """Add an option's value to what --set says; ValueError where --set says something else."""
-    if value is None:
-        return
-    if overrides.setdefault(name, value) != value:
-        raise ValueError(
-            f"--{name} {value} and --set {name}={overrides[name]}: give one of them"
-        )
-
-
-def check_read(overrides: dict) -> None:
-    """ValueError for a parameter of the profile that `decode` does not read."""
-    for name in overrides:
-        if name.partition(".")[0] not in DECODE_READS:
-            raise ValueError(
-                f"--set {name}: decode does not read it (what is drafted is --shape, of which "
-                f"prompts is --prompts); it reads {', '.join(DECODE_READS)}"
-            )
-
-
-def read_policy(
-    file: Path, rule: str, profile: "Profile", sampling: "Sampling"
-) -> "Policy":
-    """A policy file, made for this profile's pair; every setting of it goes with the rule."""
-    from speclab.analysis import policy
-    from speclab.decode import check_rule
-    from speclab.draft import parse_shape
-
-    plan = policy.load(file, policy.identity(profile))
-    for setting in (plan.default, *plan.domains.values()):
-        try:
-            check_rule(rule, parse_shape(setting), sampling)
-        except ValueError as error:
-            raise ValueError(f"{file}, setting {setting!r}: {error}") from None
-    return plan
 
 
 # ---- the notebooks -------------------------------------------------------------------------------
@@ -447,7 +300,7 @@ def read_policy(
 )
 @option(
     "--out",
-    type=PLACE,
+    type=place,
     help="Folder for build/ and figures/ (default: the repository).",
 )
 @option("--force", is_flag=True, help="Run also what is up to date.")
@@ -483,7 +336,7 @@ def _reproduce(
 
 @verb("pair")
 @PROFILE
-def _pair(profile: str) -> None:
+def _pair(profile) -> None:
     """Fetch and convert the weights that a profile's models lack (smollm: 93 MB, once)."""
     from speclab.ops import pair
     from speclab.profiles import load_profile
@@ -498,39 +351,34 @@ def _pair(profile: str) -> None:
 @verb("doctor")
 @PROFILE
 @CHANGES
-def _doctor(profile: str, changes: tuple) -> int:
+def _doctor(profile, changes) -> int:
     """Say what this machine lacks for a profile; downloads nothing.
 
     Exit status 1: something has to be done.
     """
-    try:
-        from speclab.ops.doctor import report
-        from speclab.profiles import load_profile, parse_overrides
+    from speclab.ops.doctor import report
+    from speclab.profiles import load_profile, parse_overrides
 
-        text, todo = report(load_profile(profile, parse_overrides(list(changes))))
-    except (ImportError, OSError) as error:  # OSError: a library that lies in a package
-        text, todo = missing.without(profile, error)
+    text, todo = report(load_profile(profile, parse_overrides(changes)))
     click.echo(text)
     return 1 if todo else 0
 
 
 @verb("authors")
-@option("--out", type=PLACE, help="Folder (default: data/runs/author-records).")
+@option("--out", type=place, help="Folder (default: data/runs/author-records).")
 @option("--base", help="Address of the folder that holds the files.")
-def _authors(out: Path | None, base: str | None) -> None:
+def _authors(out, base) -> None:
     """Fetch the node records that the paper's authors published (checked by their git ids)."""
-    from speclab.studies.paper_audit import author_records
+    from speclab.studies.paper_audit import author_records as records
 
-    for path in author_records.fetch(
-        out or author_records.FOLDER, author_records.BASE if base is None else base
-    ):
+    for path in records.fetch(out or records.FOLDER, base or records.BASE):
         click.echo(path)
 
 
 @verb("readme")
 @option(
     "--alone",
-    type=PLACE,
+    type=place,
     help="OUT of a `make reproduce PROFILE=smollm` without the models: its seconds are taken.",
 )
 def _readme(alone: Path | None) -> None:
@@ -543,7 +391,7 @@ def _readme(alone: Path | None) -> None:
 # ---- Kaggle and Colab ----------------------------------------------------------------------------
 
 
-@cli.group("hosted")
+@cli.group("hosted", no_args_is_help=False)
 def _hosted() -> None:
     """Kaggle and Colab: notebooks to push, recordings that outlive a session."""
 
@@ -580,18 +428,18 @@ def _hosted() -> None:
     metavar="OWNER/NAME …",
     help="Attach the output of notebooks.",
 )
-@option("--out", type=PLACE, help="Folder (default: build/kaggle).")
+@option("--out", type=place, help="Folder (default: build/kaggle).")
 def _kaggle(
-    notebook: str,
-    user: str,
-    profile: str,
-    changes: tuple,
-    repo: str,
-    no_internet: bool,
-    datasets: tuple,
-    models: tuple,
-    kernels: tuple,
-    out: Path | None,
+    notebook,
+    user,
+    profile,
+    changes,
+    repo,
+    no_internet,
+    datasets,
+    models,
+    kernels,
+    out,
 ) -> None:
     """Write a folder that `kaggle kernels push -p FOLDER` takes."""
     from speclab.ops import hosted
@@ -602,29 +450,22 @@ def _kaggle(
             "how shall the notebook get the kit? --repo ADDRESS (git, internet on), or --dataset "
             "NAME/speclab (attached)"
         )
-    if repo and (repo.startswith("-") or not repo.strip()):
-        raise ValueError(f"--repo {repo!r}: a git address is needed, as https://…")
     if repo and no_internet:
         raise ValueError("--repo needs the internet: leave it out, or --no-internet")
-    overrides = parse_overrides(list(changes))
+    overrides = parse_overrides(changes)
     named, text = hosted.profile_there(profile, load_profile(profile, overrides))
-    parameters = {"profile": named}
-    if overrides:
-        parameters["overrides"] = overrides
+    parameters = {"profile": named} | ({"overrides": overrides} if overrides else {})
     metadata = hosted.kernel_metadata(
         notebook, user, not no_internet, list(datasets), list(models), list(kernels)
     )
     folder = out or ROOT / "build" / "kaggle"
     hosted.write_kernel(folder, metadata, parameters, repo, text)
-    click.echo(
-        f"{folder}: kernel-metadata.json and {metadata['code_file']}; next: kaggle kernels push "
-        f"-p {folder}"
-    )
+    click.echo(f"{folder} is written; next: kaggle kernels push -p {folder}")
 
 
 @verb("restore", _hosted)
-@click.argument("folder", type=PLACE, required=False)
-def _restore(folder: Path | None) -> None:
+@click.argument("folder", type=place, required=False)
+def _restore(folder) -> None:
     """Copy saved runs from FOLDER (default: what Kaggle attached) into data/runs."""
     from speclab.ops import hosted
 
@@ -637,8 +478,8 @@ def _restore(folder: Path | None) -> None:
 
 
 @verb("keep", _hosted)
-@click.argument("folder", type=PLACE)
-def _keep(folder: Path) -> None:
+@click.argument("folder", type=place)
+def _keep(folder) -> None:
     """Keep data/runs in FOLDER, on a disk that outlives the session."""
     from speclab.ops import hosted
 
@@ -653,64 +494,27 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a verb; 0 done, 1 something failed or is to be done, 2 an error the user can mend, 130
     stopped by Ctrl-C.
     """
-    given = sys.argv[1:] if arguments is None else arguments
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(
-            stream, io.TextIOWrapper
-        ):  # say `\\u2026` where it has no such character
-            stream.reconfigure(errors="backslashreplace")
     try:
         quiet()
-        check_arguments(given)
-        return (
-            cli.main(given, prog_name="python -m speclab", standalone_mode=False) or 0
-        )
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        return 2
+        name = "python -m speclab"
+        return cli.main(arguments, prog_name=name, standalone_mode=False) or 0
     except click.ClickException as error:
         return failed(f"{error.format_message()} (see --help)")
     except (click.Abort, KeyboardInterrupt):
-        click.echo(f"speclab: {after_a_stop(given)}", err=True)
+        click.echo(STOPPED, err=True)
         return 130
-    except (ValueError, FloatingPointError, OSError, MemoryError) as error:
-        return failed(error)
     except ImportError as error:
-        if (error.name or "").partition(".")[0] in ("speclab", "data"):  # of ours
-            raise
-        return failed(f"{error}; `python -m speclab doctor` says which packages lack")
-    except RuntimeError as error:
-        if (
-            type(error) is RuntimeError
-        ):  # a mistake of ours; RunError and out of memory are the user's to mend
+        return failed(missing.line(error))
+    except (ValueError, ArithmeticError, OSError, MemoryError, RuntimeError) as error:
+        # a plain one is a mistake of ours; RunError and out of memory are the user's to mend
+        if type(error) is RuntimeError:
             raise
         return failed(error)
-
-
-def check_arguments(arguments: list[str]) -> None:
-    """ValueError for an argument that is no text: it could be neither said nor written."""
-    for argument in arguments:
-        if not is_whole_text(argument):
-            raise ValueError(
-                f"{argument!r}: allowed is text in UTF-8; rename such a file"
-            )
-
-
-def after_a_stop(arguments: list[str]) -> str:
-    """What is true after Ctrl-C: what is kept, and whether the same command goes on."""
-    kept = GOES_ON.get(next(iter(arguments), ""))
-    if kept is None:
-        return "stopped; the same command begins anew"
-    anew = " (without --force)" if "--force" in arguments else ""
-    return f"stopped; {kept}, the same command{anew} goes on from there"
 
 
 def failed(reason: object) -> int:
-    """Say in one line what is wrong, whatever the text of an error is."""
+    """Say in one line what is wrong."""
     line = " ".join(str(reason).split()) or type(reason).__name__
-    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
-    if len(line) > LONGEST:  # the end says what to do
-        line = f"{line[: LONGEST * 2 // 3]} … {line[-LONGEST // 3 :]}"
     click.echo(f"speclab: {line}", err=True)
     return 2
 

@@ -5,7 +5,6 @@ Knows a tokenizer only as two verbs (call it, `apply_chat_template`) and no mode
 imported when the paper's sets are asked for, not before.
 """
 
-import difflib
 import hashlib
 import json
 import os
@@ -13,8 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Annotated, Literal
 
-from speclab.plain import brief, parse_json
+from pydantic import Field
+from pydantic.dataclasses import dataclass as checked_dataclass
+
+from speclab.plain import STRICT, checked, parse_json
 
 DOMAINS = ("code", "math", "reasoning", "chat")
 TEMPLATES = ("none", "chat")
@@ -26,7 +29,6 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 PROJECT_PROMPTS = REPOSITORY / "data" / "prompts"
 # environment variable: a folder with copies of the hub sets, <folder>/<owner>/<name>
 MIRROR = "SPECLAB_DATASETS"
-FIELDS = ("prompt_id", "domain", "prompt")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,15 @@ class Prompt:
     prompt_id: str
     domain: str
     text: str
+
+
+@checked_dataclass(config=STRICT)
+class _Row:
+    """A line of a file of prompts."""
+
+    prompt_id: Annotated[str, Field(min_length=1)]
+    prompt: Annotated[str, Field(pattern=r"\S")]
+    domain: Literal[DOMAINS] | None = None
 
 
 @dataclass(frozen=True)
@@ -110,66 +121,29 @@ HUB_SETS = {
 }
 
 
-def _check_known(argument: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        near = difflib.get_close_matches(str(value), allowed, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(
-            f"{argument} {brief(value)} is unknown: use one of {', '.join(allowed)}{hint}"
-        )
-
-
-def _parse(line: bytes, where: str, optional: Sequence[str] = ()) -> Prompt:
-    fields = ", ".join(FIELDS)
-    try:
-        row = parse_json(line)
-    except ValueError as error:
-        raise ValueError(
-            f"{where}: not valid JSON ({error}); write one object with {fields} on each line"
-        ) from None
-    if not isinstance(row, dict):
-        raise ValueError(
-            f"{where}: a {type(row).__name__} came; write an object with {fields}"
-        )
-    missing, unknown = set(FIELDS) - set(optional) - set(row), set(row) - set(FIELDS)
-    for problem, names in (("missing", missing), ("unknown", unknown)):
-        if names:
-            named = brief(", ".join(sorted(names))).strip("'")
-            raise ValueError(
-                f"{where}: {problem} field {named}; the fields are {fields}"
-            )
-    for field, value in row.items():
-        if not isinstance(value, str) or not value.strip():
-            raise ValueError(
-                f"{where}: {field} is {brief(value)}; it must be text that is not empty"
-            )
-    if "domain" in row:
-        _check_known(f"{where}: domain", row["domain"], DOMAINS)
-    return Prompt(row["prompt_id"], row.get("domain", ""), row["prompt"])
-
-
 def read_prompts(path: Path | str, optional: Sequence[str] = ()) -> list[Prompt]:
     """Prompts of a .jsonl file, or of every .jsonl file of a folder in order of name.
 
     A line is an object with exactly `prompt_id`, `domain` (one of DOMAINS) and `prompt`; blank
     lines are skipped. Raises a ValueError that names file and line for broken JSON, a missing,
-    unknown or empty field, an unknown domain, or an id used twice. optional: fields that may be
-    missing (a missing domain is "").
+    unknown or empty field, an unknown domain, or an id used twice. optional: ("domain",) where the
+    domain may be missing (it is "" then).
     """
-    found = {}
+    prompts, places = [], {}
     for file in _prompt_files(Path(path)):
-        for number, line in enumerate(_lines(file), start=1):
+        for number, line in enumerate(file.read_bytes().splitlines(), start=1):
             if not line.strip():
                 continue
             where = f"{file}, line {number}"
-            prompt = _parse(line, where, optional)
-            _, taken_by = found.setdefault(prompt.prompt_id, (prompt, where))
+            prompt = _prompt(line, where, "domain" in optional)
+            taken_by = places.setdefault(prompt.prompt_id, where)
             if taken_by != where:
                 raise ValueError(
-                    f"{where}: prompt_id {brief(prompt.prompt_id)} is taken by {taken_by}; "
+                    f"{where}: prompt_id {prompt.prompt_id!r} is taken by {taken_by}; "
                     "give each its own"
                 )
-    return [prompt for prompt, _ in found.values()]
+            prompts.append(prompt)
+    return prompts
 
 
 def _prompt_files(path: Path) -> list[Path]:
@@ -182,44 +156,38 @@ def _prompt_files(path: Path) -> list[Path]:
     return files
 
 
-def _lines(file: Path) -> list[bytes]:
+def _prompt(line: bytes, where: str, without_domain: bool) -> Prompt:
     try:
-        return file.read_bytes().splitlines()
-    except OSError as error:
-        raise ValueError(
-            f"{file}: prompts cannot be read ({error.strerror or error}); name a .jsonl file, or "
-            "a folder that holds some"
-        ) from None
+        values = parse_json(line)
+    except ValueError as error:
+        raise ValueError(f"{where}: not valid JSON ({error})") from None
+    row = checked(_Row, values, where)
+    if row.domain is None and not without_domain:
+        raise ValueError(f"{where}: missing field domain")
+    return Prompt(row.prompt_id, row.domain or "", row.prompt)
 
 
 def _hub_rows(hub_set: HubSet) -> Iterator[dict]:
     """Rows of a hub set in order, from the mirror if one is named (and then never from the hub)."""
     from datasets import load_dataset
 
-    mirror, location, revision = os.environ.get(MIRROR), hub_set.name, hub_set.revision
-    if mirror:
-        location, revision = (
-            os.path.join(os.path.abspath(os.path.expanduser(mirror)), hub_set.name),
-            None,
-        )
-        if not Path(location).is_dir():
-            raise ValueError(
-                f"{MIRROR}={mirror} holds no {hub_set.name}: its layout must be "
-                "<folder>/<owner>/<name>; or unset it"
-            )
-    options = {
-        "split": hub_set.split,
-        "revision": revision,
-        "streaming": hub_set.streaming,
-    }
+    location, revision = hub_set.name, hub_set.revision
+    if mirror := os.environ.get(MIRROR):
+        location = str(Path(mirror).expanduser().absolute() / hub_set.name)
+        revision = None
     try:
-        yield from load_dataset(location, hub_set.config, **options)
+        yield from load_dataset(
+            location,
+            hub_set.config,
+            split=hub_set.split,
+            revision=revision,
+            streaming=hub_set.streaming,
+        )
     # the hub client has many kinds of errors; none of them says what a reader can do
     except Exception as error:
         raise ValueError(
-            f"{hub_set.name} ({hub_set.config or 'default'}, {hub_set.split}) cannot be read from "
-            f"{location}: {type(error).__name__}: {error}. Check the network, or set {MIRROR} to a "
-            "folder with copies, <folder>/<owner>/<name>"
+            f"{hub_set.name} cannot be read from {location}: {type(error).__name__}: {error}. "
+            f"Check the network, or set {MIRROR} to a folder with copies, <folder>/<owner>/<name>"
         ) from error
 
 
@@ -244,28 +212,20 @@ def load_prompts(
     folder for `read_prompts`, relative to the repository. Raises ValueError if a set cannot be read
     or holds fewer prompts than asked.
     """
-    if not isinstance(per_domain, int) or per_domain < 1:
+    if not domains or len(set(domains)) < len(domains):
         raise ValueError(
-            f"per_domain is {per_domain!r}: it must be a whole number, 1 or more"
+            f"domains={list(domains)}: write each once, one or more of {', '.join(DOMAINS)}"
         )
-    if isinstance(domains, str) or not domains or len(set(domains)) < len(domains):
-        raise ValueError(
-            f"domains is {domains!r}: it must be a list of different domains, "
-            f"some of {', '.join(DOMAINS)}"
-        )
-    for domain in domains:
-        _check_known("domain", domain, DOMAINS)
     everything = []
     if source != "paper":
-        everything = read_prompts(
-            PROJECT_PROMPTS if source == "project" else REPOSITORY / source
-        )
+        file = PROJECT_PROMPTS if source == "project" else REPOSITORY / source
+        everything = read_prompts(file)
     chosen = []
     for domain in domains:
         offered = (prompt for prompt in everything if prompt.domain == domain)
-        found = list(
-            islice(_paper_prompts(domain) if source == "paper" else offered, per_domain)
-        )
+        if source == "paper":
+            offered = _paper_prompts(domain)
+        found = list(islice(offered, per_domain))
         if len(found) < per_domain:
             raise ValueError(
                 f"prompts {str(source)!r}: domain {domain} has {len(found)}, "
@@ -295,11 +255,8 @@ def encode_prompts(
     ValueError for a bad argument, a tokenizer without a chat template, or a prompt without any
     token.
     """
-    _check_known("template", template, TEMPLATES)
-    if not isinstance(max_tokens, int) or max_tokens < 1:
-        raise ValueError(
-            f"max_tokens is {max_tokens!r}: it must be a whole number, 1 or more"
-        )
+    if template not in TEMPLATES:
+        raise ValueError(f"template={template!r}: allowed are {', '.join(TEMPLATES)}")
     if template == "chat" and not getattr(tokenizer, "chat_template", None):
         raise ValueError(
             "template is 'chat', but the tokenizer has no chat_template: set template: none, "

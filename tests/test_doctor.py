@@ -3,20 +3,16 @@
 import dataclasses
 import json
 import shutil
-import subprocess
-import sys
 import urllib.error
 
 import pytest
 from safetensors.numpy import save_file
 
-from speclab import missing
 from speclab.__main__ import main
-from speclab.missing import WIDTH
 from speclab.ops import doctor
 from speclab.ops import plan as memory
 from speclab.ops import probe as machine
-from speclab.ops.doctor import Line, check_runs, examine, kernel_by_rule
+from speclab.ops.doctor import WIDTH, Line, check_runs, examine, kernel_by_rule
 from speclab.ops.plan import Speed
 from speclab.ops.probe import Found, Gpu, Machine, find_model, requirements
 from speclab.profiles import ROOT, ModelSpec, load_profile
@@ -556,112 +552,6 @@ def test_a_half_model_is_a_line_of_the_command(
 
 
 # ---- packages and the repository that are missing ------------------------------------------------
-
-WITHOUT = """
-import importlib.metadata, runpy, sys
-
-modules, packages = sys.argv[1].split(","), sys.argv[2].split(",")
-
-
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in modules:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
-def version(name, real=importlib.metadata.version):
-    if name in packages:
-        raise importlib.metadata.PackageNotFoundError(name)
-    return real(name)
-
-
-for name in [name for name in sys.modules if name.partition(".")[0] in modules]:
-    del sys.modules[name]
-sys.meta_path.insert(0, Missing())
-importlib.metadata.version = version
-sys.argv[:] = ["speclab", *sys.argv[3:]]
-runpy.run_module("speclab", run_name="__main__", alter_sys=True)
-"""
-
-
-def python_without(modules, packages, *arguments):
-    """The command line in a Python without some modules (and without what pip knows of them)."""
-    command = [sys.executable, "-c", WITHOUT, modules, packages, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-
-
-@pytest.mark.parametrize(
-    ("modules", "packages"),
-    [
-        ("psutil", "psutil"),
-        ("yaml", "pyyaml"),
-        ("click", "click"),
-        ("packaging", "packaging"),
-        (
-            "torch,numpy,pydantic,huggingface_hub",
-            "torch,numpy,pydantic,huggingface_hub",
-        ),
-    ],
-)
-def test_a_missing_package_is_named_by_a_line(modules, packages):
-    done = python_without(modules, packages, "doctor")
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert done.stdout.startswith("ok  Python: ")
-    for name in packages.split(","):
-        assert f"do  {name}: missing\n    -> pip install '{name}" in done.stdout
-    assert done.stdout.rstrip().endswith("to do; the rest is looked at after that")
-    assert max(map(len, done.stdout.splitlines())) <= WIDTH
-
-
-def test_a_package_that_is_there_and_cannot_be_imported_is_named():
-    done = python_without("psutil", "none", "doctor")
-    assert done.returncode == 1 and "do  psutil: cannot be used" in done.stdout
-    assert "-> pip install --force-reinstall psutil" in done.stdout
-
-
-def test_any_verb_without_a_package_says_to_ask_the_doctor():
-    done = python_without("psutil", "psutil", "record", "--out", "/no/such/folder")
-    assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert (
-        "speclab: No module named 'psutil'; `python -m speclab doctor`" in done.stderr
-    )
-
-
-def test_a_python_that_is_too_old_is_the_line(monkeypatch):
-    monkeypatch.setattr("sys.version_info", (3, 10, 1))
-    text, todo = missing.without("tiny", ImportError("No module named 'tomllib'"))
-    assert todo == 1 and "use Python 3.11, 3.12 or 3.13" in text
-    assert "tomllib" not in text
-
-
-def test_the_package_alone_says_that_the_repository_is_needed(tmp_path):
-    """As `pip install --target` leaves it."""
-    leave = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "speclab", tmp_path / "speclab", ignore=leave)
-    program = """
-from speclab.__main__ import main
-from speclab.profiles import load_profile
-for verb in ("record", "doctor", "reproduce", "authors", "hosted restore"):
-    assert main(verb.split()) == 2
-try:
-    load_profile("tiny")
-except ValueError as error:
-    print(error)
-assert main(["--help"]) == 0
-"""
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", program],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    lines = done.stderr.splitlines()
-    assert done.returncode == 0 and len(lines) == 5, done.stderr
-    for line in lines:
-        assert line.startswith(f"speclab: {tmp_path} holds the package alone; ")
-        assert "clone it, and run `make` or `python -m speclab` in its folder" in line
-    assert f"{tmp_path} holds the package alone; " in done.stdout, "of the library"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["speclab"]
 
 
 def test_the_tiny_profile_is_well_on_this_machine(capsys, monkeypatch):

@@ -149,14 +149,6 @@ def test_file_is_read_in_order_with_blank_lines_skipped(tmp_path):
     ]
 
 
-def test_a_raw_line_separator_inside_a_text_does_not_break_its_line(tmp_path):
-    raw = json.dumps(
-        {"prompt_id": "a", "domain": "chat", "prompt": "one\u2028two"},
-        ensure_ascii=False,
-    )
-    assert read_prompts(write(tmp_path, raw))[0].text == "one\u2028two"
-
-
 def test_folder_is_read_whole_and_ids_are_unique_across_its_files(tmp_path):
     write(tmp_path, line("a"), line("b", "chat"), name="1.jsonl")
     write(tmp_path, line("c"), name="2.jsonl")
@@ -178,50 +170,29 @@ def test_folder_is_read_whole_and_ids_are_unique_across_its_files(tmp_path):
     "bad, message",
     [
         ('{"prompt_id": "x",', "not valid JSON"),
-        ('["x"]', "a list came; write an object"),
-        (
-            '{"prompt_id": "x", "domain": "code"}',
-            "missing field prompt; the fields are prompt_id, domain, prompt",
-        ),
-        (line("x", answer="7"), "unknown field answer"),
-        (line("x", prompt=" \n"), "prompt is ' .n'; it must be text that is not empty"),
-        (line("x", prompt=7), "prompt is 7; it must be text"),
-        (line(""), "prompt_id is ''; it must be text"),
-        (
-            line("x", "maths"),
-            "domain 'maths' is unknown: use one of code, math, reasoning, chat; "
-            "did you mean 'math'",
-        ),
-        (line("a"), "prompt_id 'a' is taken by .*mine.jsonl, line 1"),
-        (line("\ud800"), r"not valid JSON \(half a character"),
-        (line("x", prompt="a\udfff"), r"not valid JSON \(half a character"),
-        (line("x", prompt=float("nan")), r"not valid JSON \(NaN is no JSON number"),
-        ('{"prompt_id": "x", "prompt_id": "y"}', r".*'prompt_id' comes twice"),
-        ("[" * 100_000, r"not valid JSON \(it is nested too deeply"),
-        (line("x" * 500, "maths"), "domain 'maths' is unknown"),
-        (line(["x"] * 500), r"prompt_id is \['x', .*… \(2500 characters\)"),
+        ('["x"]', "list"),
+        ('{"prompt_id": "x", "domain": "code"}', "prompt"),
+        ('{"prompt_id": "x", "prompt": "y"}', "domain"),
+        (line("x", answer="7"), "answer"),
+        (line("x", prompt=" \n"), "prompt=' .n'"),
+        (line("x", prompt=7), "prompt=7"),
+        (line(""), "prompt_id=''"),
+        (line("x", "maths"), "domain='maths'.*'math'"),
+        (line("a"), "'a' is taken by .*mine.jsonl, line 1"),
+        ('{"prompt_id": "x", "prompt_id": "y"}', "'prompt_id' comes twice"),
+        ('{"prompt": "\xff"}', "not valid JSON"),
     ],
 )
 def test_a_broken_line_is_named_with_its_file_and_number(tmp_path, bad, message):
-    with pytest.raises(ValueError, match=rf"mine\.jsonl, line 3: {message}"):
-        read_prompts(write(tmp_path, line("a"), line("b"), bad))
-
-
-def test_bytes_that_are_not_utf8_are_named_too(tmp_path):
-    path = tmp_path / "mine.jsonl"
-    path.write_bytes(line().encode() + b"\n" + b'{"prompt": "\xff"}\n')
-    with pytest.raises(ValueError, match=r"mine\.jsonl, line 2: not valid JSON"):
+    path = write(tmp_path, line("a"), line("b"))
+    path.write_bytes(path.read_bytes() + bad.encode("latin-1"))
+    with pytest.raises(ValueError, match=rf"mine\.jsonl, line 3: .*{message}"):
         read_prompts(path)
 
 
-def test_prompts_that_cannot_be_read_are_named(tmp_path):
-    (tmp_path / "mine.jsonl").mkdir()
-    with pytest.raises(ValueError, match=r"mine\.jsonl: prompts cannot be read \(Is a"):
-        read_prompts(tmp_path)
-    (tmp_path / "mine.jsonl").rmdir()
-    (tmp_path / "mine.jsonl").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="no prompts at"):
-        read_prompts(tmp_path / "mine.jsonl")
+def test_a_domain_may_be_left_out_where_it_is_not_asked_for(tmp_path):
+    path = write(tmp_path, '{"prompt_id": "x", "prompt": "y"}')
+    assert read_prompts(path, optional=("domain",)) == [Prompt("x", "", "y")]
 
 
 def test_a_relative_name_in_a_profile_is_read_from_the_repository(
@@ -238,28 +209,13 @@ def test_a_relative_name_in_a_profile_is_read_from_the_repository(
 
 def test_arguments_are_checked(tmp_path):
     for source in ("projct", tmp_path):  # a wrong name; a folder without prompts
-        with pytest.raises(
-            ValueError,
-            match=r"no prompts at .*: use 'project', 'paper', an existing .jsonl file",
-        ):
+        with pytest.raises(ValueError, match="no prompts at"):
             load_prompts(source, 1)
-    for per_domain in (0, 2.0, None):
-        with pytest.raises(
-            ValueError, match=r"per_domain is .*whole number, 1 or more"
-        ):
-            load_prompts("project", per_domain)
-    for domains in ("code", [], ["code", "code"]):
-        with pytest.raises(ValueError, match=r"domains is .*list of different domains"):
+    for domains in ([], ["code", "code"], ["reason"]):
+        with pytest.raises(ValueError, match="domain"):
             load_prompts("project", 1, domains)
-    with pytest.raises(
-        ValueError, match=r"domain 'reason' is unknown.*did you mean 'reasoning'"
-    ):
-        load_prompts("project", 1, ["reason"])
     path = write(tmp_path, line("a"), line("b", "chat"))
-    with pytest.raises(
-        ValueError,
-        match=r"mine.jsonl': domain chat has 1, asked for 2: ask for fewer or add",
-    ):
+    with pytest.raises(ValueError, match=r"mine.jsonl': domain chat has 1, .* 2"):
         load_prompts(path, 2, ["chat"])
 
 
@@ -332,56 +288,23 @@ def test_paper_prompts_have_the_papers_text_and_documented_ids(cache, tmp_path):
         load_prompts("paper", 2, ["chat"])
 
 
-def test_a_mirror_without_the_set_says_its_layout_and_never_asks_the_hub(
-    cache, tmp_path
-):
-    cache.setattr(
-        "datasets.load_dataset", lambda *args, **kwargs: pytest.fail("asked the hub")
-    )
-    cache.setenv(MIRROR, str(tmp_path))
-    with pytest.raises(
-        ValueError,
-        match=f"{MIRROR}=.* holds no openai/gsm8k: its layout must be <folder>/<owner>/<name>; "
-        "or unset it",
-    ):
-        load_prompts("paper", 1, ["reasoning"])
-
-
-def test_a_broken_mirror_is_named_with_the_cause(cache, tmp_path):
+def test_a_mirror_without_the_set_or_its_rows_is_named(cache, tmp_path):
     root = make_mirror(tmp_path / "mirror")
     (root / "openai/gsm8k/rows.jsonl").unlink()
-    cache.setenv(MIRROR, str(root))
-    with pytest.raises(
-        ValueError,
-        match=r"openai/gsm8k \(main, test\) cannot be read from .*mirror.*"
-        "Check the network, or set SPECLAB",
-    ):
-        load_prompts("paper", 1, ["reasoning"])
+    for mirror in (root, tmp_path):
+        cache.setenv(MIRROR, str(mirror))
+        with pytest.raises(ValueError, match=f"{mirror}/openai/gsm8k: FileNotFound"):
+            load_prompts("paper", 1, ["reasoning"])
 
 
-def test_an_unreachable_hub_says_to_set_the_mirror(cache):
-    def refuse(*args, **kwargs):
-        raise ConnectionError("no route")
-
-    cache.setattr("datasets.load_dataset", refuse)
-    with pytest.raises(
-        ValueError,
-        match=r"openai/openai_humaneval.*ConnectionError: no route.*"
-        "set SPECLAB_DATASETS to a folder",
-    ):
-        load_prompts("paper", 1, ["code"])
-
-
-def test_a_connection_lost_while_streaming_says_so_too(cache):
+def test_a_connection_lost_while_streaming_says_to_set_the_mirror(cache):
     def stream(*args, **kwargs):
         yield {"messages": [{"role": "user", "content": "long enough"}]}
         raise OSError("reset")
 
     cache.setattr("datasets.load_dataset", stream)
-    assert (
-        load_prompts("paper", 1, ["chat"])[0].text == "long enough"
-    )  # the second row is never asked for
-    with pytest.raises(ValueError, match=r"OSError: reset.*set SPECLAB_DATASETS"):
+    assert load_prompts("paper", 1, ["chat"])[0].text == "long enough"
+    with pytest.raises(ValueError, match=r"OSError: reset.*SPECLAB_DATASETS"):
         load_prompts("paper", 2, ["chat"])
 
 
@@ -418,16 +341,10 @@ def test_the_shared_mirror_gives_the_papers_first_fifty(cache):
     cache.setenv(MIRROR, str(SHARED_MIRROR))
     prompts = load_prompts("paper", 50)
     ids = [p.prompt_id for p in prompts]
-    assert (
-        Counter(p.domain for p in prompts) == dict.fromkeys(DOMAINS, 50)
-        and len(set(ids)) == 200
-    )
-    assert (
-        ids[0] == "code-HumanEval/0"
-        and ids[49] == "code-HumanEval/49"
-        and ids[50] == "math-0"
-        and ids[149] == "reasoning-49"
-    )
+    assert Counter(p.domain for p in prompts) == dict.fromkeys(DOMAINS, 50)
+    assert len(set(ids)) == 200
+    assert (ids[0], ids[49]) == ("code-HumanEval/0", "code-HumanEval/49")
+    assert (ids[50], ids[149]) == ("math-0", "reasoning-49")
     assert prompts[0].text.startswith(
         "from typing import List\n\n\ndef has_close_elements("
     ) and prompts[0].text.endswith('"""\n')
@@ -519,20 +436,8 @@ def test_right_truncation_does_not_depend_on_the_tokenizers_side():
 
 def test_encoding_refuses_what_it_cannot_do():
     tokenizer, prompts = make_tokenizer(), [Prompt("a", "code", "one")]
-    with pytest.raises(
-        ValueError,
-        match="tokenizer has no chat_template: set template: none, or use a chat-tuned pair",
-    ):
-        encode_prompts(tokenizer, prompts, 9, "chat")
-    with pytest.raises(
-        ValueError,
-        match=r"template 'chta' is unknown: use one of none, chat; did you mean 'chat'",
-    ):
-        encode_prompts(tokenizer, prompts, 9, "chta")
-    for limit in (0, 1.5):
-        with pytest.raises(
-            ValueError, match=r"max_tokens is .*whole number, 1 or more"
-        ):
-            encode_prompts(tokenizer, prompts, limit)
+    for template, word in (("chat", "no chat_template"), ("chta", "template='chta'")):
+        with pytest.raises(ValueError, match=word):
+            encode_prompts(tokenizer, prompts, 9, template)
     with pytest.raises(ValueError, match="prompt 'a' has no token"):
         encode_prompts(lambda text: {"input_ids": []}, prompts, 9)

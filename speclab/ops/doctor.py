@@ -5,7 +5,9 @@ A line a question, ok or what to do; downloads nothing.
 `machine.probe` looks at the machine, `examine` is a pure function of what it found.
 """
 
-from speclab.missing import Line, python_line
+import textwrap
+from dataclasses import dataclass
+
 from speclab.ops import plan
 from speclab.ops.pair import SPARE
 from speclab.ops.plan import Held
@@ -21,6 +23,43 @@ SWITCH = (
 # of the paper's data sets at the revisions of HUB_SETS
 PAPER_ROWS = {"code": 164, "math": 1187, "reasoning": 1319, "chat": 207_865}
 SPARE_BYTES = 1_000_000_000  # room on the disk for runs, figures and caches
+
+
+WIDTH = 60  # a phone held upright
+
+
+@dataclass(frozen=True)
+class Line:
+    """One answer; `do` says what has to be done, and is empty when all is well."""
+
+    subject: str
+    text: str
+    do: str = ""
+
+    def __str__(self) -> str:
+        head = textwrap.fill(
+            f"{'do' if self.do else 'ok'}  {self.subject}: {self.text}",
+            WIDTH,
+            subsequent_indent=" " * 4,
+        )
+        return head + (
+            "\n"
+            + textwrap.fill(
+                f"-> {self.do}",
+                WIDTH,
+                initial_indent=" " * 4,
+                subsequent_indent=" " * 7,
+            )
+            if self.do
+            else ""
+        )
+
+
+def python_line(version: tuple[int, int]) -> Line:
+    """Python 3.11 to 3.13."""
+    good = (3, 11) <= version <= (3, 13)
+    do = "" if good else "use Python 3.11, 3.12 or 3.13"
+    return Line("Python", ".".join(map(str, version)), do)
 
 
 def _gb(size: float) -> str:

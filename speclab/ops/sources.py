@@ -21,7 +21,6 @@ from typing import Any
 
 import nbformat
 
-from speclab.plain import read_text
 from speclab.profiles import load_profile, profile_names
 from speclab.prompts import HUB_SETS, MIRROR
 from speclab.traces import PLACE
@@ -95,7 +94,7 @@ def check_twin(notebook: Path) -> str:
         return ""
     import jupytext
 
-    text = read_text(source, "save it as UTF-8")
+    text = source.read_text(encoding="utf-8")
     asked = jupytext.reads(text, fmt="py:percent").cells
     made = [(cell.cell_type, cell.source.strip()) for cell in asked]
     if made == [(kind, text.strip()) for kind, text in cells]:
