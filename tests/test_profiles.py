@@ -44,17 +44,12 @@ def test_the_paper_profile_has_the_papers_settings():
     assert (paper.target.device, paper.draft.device) == ("cuda:0", "cuda:1")
 
 
-def test_the_hubs_profiles_are_these():
-    assert set(HUB) == set(PARAMETERS)
-
-
 @pytest.mark.parametrize("name", HUB)
 def test_models_are_hub_ids_with_a_pinned_commit(name):
     for which, spec in models(load_profile(name)).items():
         assert re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", spec.path)
         pinned = re.fullmatch(r"[0-9a-f]{40}", spec.revision or "")
         assert pinned or (name, which) in UNPINNED
-    assert load_profile(name).target.path != load_profile(name).draft.path
 
 
 @pytest.mark.parametrize("name", T4)
@@ -131,22 +126,14 @@ def test_temperatures_are_0_or_large_enough_to_divide_logits():
     ("overrides", "words"),
     [
         ({"max_new_token": 3}, ["max_new_token", "did you mean 'max_new_tokens'"]),
-        ({"target.pathh": "x"}, ["target", "pathh", "did you mean 'path'"]),
-        ({"target": {}}, ["target", "path"]),
         ({"max_new_tokens": 0}, ["max_new_tokens=0", "1"]),
         ({"max_new_tokens": 2.5}, ["max_new_tokens=2.5", "integer"]),
-        ({"seed": True}, ["seed=True", "integer"]),
         ({"seed": 2**32}, ["seed=4294967296", "4294967296"]),
         ({"top_p": float("nan")}, ["top_p=nan", "finite"]),
-        ({"temperature": "1"}, ["temperature='1'", "number"]),
         ({"budget": 0}, ["budget=0"]),
-        ({"branches": 0}, ["branches=0"]),
         ({"template": "chatt"}, ["template='chatt'", "'chat'"]),
         ({"domains": ["maths"]}, ["domains.0='maths'", "'math'"]),
-        ({"domains": "math"}, ["domains='math'"]),
-        ({"dtype": "int8"}, ["dtype='int8'", "'float16'"]),
         ({"device": "tpu"}, ["device='tpu'", "cuda"]),
-        ({"name": "a/b"}, ["name='a/b'"]),
         ({"notebooks": {"a": 5}}, ["notebooks.a=5"]),
         ({"seed": -1, "top_k": -1}, ["seed=-1", "top_k=-1"]),  # each is said
     ],
