@@ -48,11 +48,14 @@ class Command(click.Command):
         return super().parse_args(context, given)
 
 
-def place(text: str) -> Path:
+def path(text: str) -> Path:
     """A path, not an empty one: that would be the folder that one is in."""
     if not text.strip():
         raise click.BadParameter(f"{text!r} is empty; give a path")
     return Path(text)
+
+
+PLACE = path
 
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
@@ -93,7 +96,7 @@ CHANGES = option(
 )
 @CHANGES
 @option(
-    "--out", type=place, help="Folder of the run (default: data/runs/PROFILE-KIND-KEY)."
+    "--out", type=PLACE, help="Folder of the run (default: data/runs/PROFILE-KIND-KEY)."
 )
 @option(
     "--engine",
@@ -128,8 +131,8 @@ def _record(profile, kind, changes, out, engine, devices, workers) -> None:
 
 
 @verb("pack")
-@click.argument("run", type=place)
-@option("--out", type=place, required=True, help="Folder of the trace: a new one.")
+@click.argument("run", type=PLACE)
+@option("--out", type=PLACE, required=True, help="Folder of the trace: a new one.")
 @option("--kind", help="Where the folder of the run does not tell, as greedy.")
 @option(
     "--licence",
@@ -147,8 +150,8 @@ def _pack(run, out, kind, licence) -> None:
 
 
 @verb("explore")
-@click.argument("folders", nargs=-1, required=True, type=place, metavar="RUN [RUN]")
-@option("--out", type=place, required=True, help="The HTML file.")
+@click.argument("folders", nargs=-1, required=True, type=PLACE, metavar="RUN [RUN]")
+@option("--out", type=PLACE, required=True, help="The HTML file.")
 def _explore(folders, out) -> None:
     """Write a page that replays the run or trace in the folder RUN under any draft, by hand, in a
     browser; a greedy and a sampled run of one pair can be given together.
@@ -161,7 +164,7 @@ def _explore(folders, out) -> None:
 
 
 @verb("metrics")
-@click.argument("run", type=place)
+@click.argument("run", type=PLACE)
 @option(
     "--shape",
     default="chain:4",
@@ -173,7 +176,7 @@ def _explore(folders, out) -> None:
 )
 @option(
     "--beside",
-    type=place,
+    type=PLACE,
     metavar="FILE",
     help="A log or /metrics text of vLLM or llama.cpp, an export of AIPerf, a result file of "
     "Spec-Bench.",
@@ -203,14 +206,14 @@ def _metrics(run: Path, shape: str, rule: str | None, beside: Path | None) -> No
 )
 @option(
     "--policy",
-    type=place,
+    type=PLACE,
     metavar="FILE",
     help="Of notebook 09: a shape for each prompt, in place of --shape.",
 )
 @option("--temperature", type=float, help="As --set temperature=.")
 @option("--seed", type=int, help="As --set seed=.")
 @option(
-    "--prompts", type=place, required=True, help="JSON lines with prompt_id and prompt."
+    "--prompts", type=PLACE, required=True, help="JSON lines with prompt_id and prompt."
 )
 @option(
     "--check",
@@ -219,7 +222,7 @@ def _metrics(run: Path, shape: str, rule: str | None, beside: Path | None) -> No
 )
 @option(
     "--out",
-    type=place,
+    type=PLACE,
     required=True,
     help="JSON lines with the texts; a call that was stopped goes on.",
 )
@@ -243,7 +246,7 @@ def _decode(
 
     if check and rule != "greedy":
         raise ValueError(f"--check compares greedy texts, not those of --rule {rule}")
-    if policy and shape:
+    if policy and shape is not None:
         raise ValueError(f"--policy {policy} names the shapes; leave out --shape")
     given = {"temperature": temperature, "seed": seed}
     set_too = [f"{name}={value}" for name, value in given.items() if value is not None]
@@ -255,9 +258,10 @@ def _decode(
             raise ValueError(f"--set {name}: decode does not read it; it reads {read}")
     # all of this before the models are loaded
     plan = policies.load(policy, policies.identity(settings)) if policy else None
-    drafted = policies.what_decides(plan) if plan else shape or "chain:4"
+    shape = "chain:4" if shape is None else shape
+    drafted = policies.what_decides(plan) if plan else shape
     sampling = Sampling(settings.temperature, settings.top_k, settings.top_p)
-    for named in (plan.default, *plan.domains.values()) if plan else (drafted,):
+    for named in (plan.default, *plan.domains.values()) if plan else (shape,):
         check_rule(rule, parse_shape(named), sampling)
     wanted = read_prompts(prompts, optional=("domain",))
     if not wanted:
@@ -268,7 +272,7 @@ def _decode(
         click.echo(f"{len(wanted)} texts in {out}: all of an earlier call")
         return
     shapes = [
-        policies.shape_for(plan, prompt) if plan else parse_shape(drafted)
+        policies.shape_for(plan, prompt) if plan else parse_shape(shape)
         for prompt in wanted
     ]
     pair = load_pair(settings)
@@ -300,7 +304,7 @@ def _decode(
 )
 @option(
     "--out",
-    type=place,
+    type=PLACE,
     help="Folder for build/ and figures/ (default: the repository).",
 )
 @option("--force", is_flag=True, help="Run also what is up to date.")
@@ -365,7 +369,7 @@ def _doctor(profile, changes) -> int:
 
 
 @verb("authors")
-@option("--out", type=place, help="Folder (default: data/runs/author-records).")
+@option("--out", type=PLACE, help="Folder (default: data/runs/author-records).")
 @option("--base", help="Address of the folder that holds the files.")
 def _authors(out, base) -> None:
     """Fetch the node records that the paper's authors published (checked by their git ids)."""
@@ -378,7 +382,7 @@ def _authors(out, base) -> None:
 @verb("readme")
 @option(
     "--alone",
-    type=place,
+    type=PLACE,
     help="OUT of a `make reproduce PROFILE=smollm` without the models: its seconds are taken.",
 )
 def _readme(alone: Path | None) -> None:
@@ -428,7 +432,7 @@ def _hosted() -> None:
     metavar="OWNER/NAME …",
     help="Attach the output of notebooks.",
 )
-@option("--out", type=place, help="Folder (default: build/kaggle).")
+@option("--out", type=PLACE, help="Folder (default: build/kaggle).")
 def _kaggle(
     notebook,
     user,
@@ -464,7 +468,7 @@ def _kaggle(
 
 
 @verb("restore", _hosted)
-@click.argument("folder", type=place, required=False)
+@click.argument("folder", type=PLACE, required=False)
 def _restore(folder) -> None:
     """Copy saved runs from FOLDER (default: what Kaggle attached) into data/runs."""
     from speclab.ops import hosted
@@ -478,7 +482,7 @@ def _restore(folder) -> None:
 
 
 @verb("keep", _hosted)
-@click.argument("folder", type=place)
+@click.argument("folder", type=PLACE)
 def _keep(folder) -> None:
     """Keep data/runs in FOLDER, on a disk that outlives the session."""
     from speclab.ops import hosted
@@ -505,7 +509,13 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
     except ImportError as error:
         return failed(missing.line(error))
-    except (ValueError, ArithmeticError, OSError, MemoryError, RuntimeError) as error:
+    except (
+        ValueError,
+        FloatingPointError,
+        OSError,
+        MemoryError,
+        RuntimeError,
+    ) as error:
         # a plain one is a mistake of ours; RunError and out of memory are the user's to mend
         if type(error) is RuntimeError:
             raise

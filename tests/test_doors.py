@@ -144,6 +144,7 @@ COMMANDS = {
         "--rule rejection --temperature 1 --shape tree:3,2,8": "tree",
         "--rule rejection --temperature 1 --check": "--check",
         "--temperature 0.7": "greedy",
+        "--shape ''": "shape=''",
         "--shape chain": "chain",
         "--shape chain:0": "gamma=0",
         "--shape tree:9,9": "budget",
