@@ -375,8 +375,9 @@ def _authors(out, base) -> None:
     """Fetch the node records that the paper's authors published (checked by their git ids)."""
     from speclab.studies.paper_audit import author_records as records
 
-    for path in records.fetch(out or records.FOLDER, base or records.BASE):
-        click.echo(path)
+    base = records.BASE if base is None else base
+    for fetched in records.fetch(out or records.FOLDER, base):
+        click.echo(fetched)
 
 
 @verb("readme")

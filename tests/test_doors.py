@@ -17,10 +17,10 @@ import pytest
 from conftest import save_random_llama
 
 from data.routing import prepare
-from speclab import runs, traces
+from speclab import runs
 from speclab.__main__ import cli, main
 from speclab.models import pairs
-from speclab.ops import hosted, pair, reproduce
+from speclab.ops import hosted, pair
 from speclab.profiles import ROOT, load_profile, parse_overrides
 from speclab.show import notebook
 
@@ -86,7 +86,7 @@ def refused(place, capsys):
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A working folder with a right profile and right prompts, where recordings go too; no variable
-    of the kit is set, no hub is asked, and work that begins (a network, a notebook) is a failure.
+    of the kit is set, no hub is asked, and a network that is loaded is a failure.
     """
 
     def begun(*_, **__):
@@ -94,7 +94,6 @@ def place(tmp_path, monkeypatch):
 
     for loader in ("_load_plain", "_load_trimmed", "_load_quantised"):
         monkeypatch.setattr(pairs, loader, begun)
-    monkeypatch.setattr(reproduce, "execute", begun)
     for name in ("TRACES", "DATASETS", "MODELS", "OUT", "REPO", "AUTHOR_RECORDS"):
         monkeypatch.delenv(f"SPECLAB_{name}", raising=False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -210,8 +209,9 @@ def recorded(tmp_path_factory):
     """A folder with a `run` of the tiny pair, one prompt, and the `trace` packed of it."""
     folder = tmp_path_factory.mktemp("recorded")
     profile = load_profile("tiny", parse_overrides([*FEW.split(), "device=cpu"]))
-    run = runs.record_run(profile, folder / "run", progress=iter)
-    traces.pack(run, folder / "trace", "greedy", "free")
+    run = runs.record_run(profile, folder / "run", progress=iter).folder
+    command = ["pack", "--kind", "greedy", "--licence", "free"]
+    assert main([*command, str(run), "--out", str(folder / "trace")]) == 0
     return folder
 
 
