@@ -13,6 +13,7 @@ from speclab import missing
 try:
     import click
 
+    from speclab.profiles import ROOT, load_profile, parse_overrides
     from speclab.show.notebook import quiet
 except ImportError as _error:  # every verb needs them
     sys.exit(f"speclab: {missing.line(_error)}")
@@ -114,7 +115,6 @@ def _record(profile, kind, changes, out, engine, devices, workers) -> None:
     """Record trace, nodes and manifest of a profile."""
     from speclab import runs
     from speclab.ops.engines import engine_of
-    from speclab.profiles import load_profile, parse_overrides
 
     overrides = parse_overrides(changes)
     settings = load_profile(profile, overrides)
@@ -240,7 +240,6 @@ def _decode(
     from speclab.draft import parse_shape
     from speclab.models.pairs import load_pair
     from speclab.ops import decode_file as files
-    from speclab.profiles import load_profile, parse_overrides
     from speclab.prompts import read_prompts
     from speclab.sampling import Sampling
 
@@ -343,7 +342,6 @@ def _reproduce(
 def _pair(profile) -> None:
     """Fetch and convert the weights that a profile's models lack (smollm: 93 MB, once)."""
     from speclab.ops import pair
-    from speclab.profiles import load_profile
 
     made = pair.make(load_profile(profile))
     for path in made:
@@ -361,7 +359,6 @@ def _doctor(profile, changes) -> int:
     Exit status 1: something has to be done.
     """
     from speclab.ops.doctor import report
-    from speclab.profiles import load_profile, parse_overrides
 
     text, todo = report(load_profile(profile, parse_overrides(changes)))
     click.echo(text)
@@ -448,7 +445,6 @@ def _kaggle(
 ) -> None:
     """Write a folder that `kaggle kernels push -p FOLDER` takes."""
     from speclab.ops import hosted
-    from speclab.profiles import ROOT, load_profile, parse_overrides
 
     if not repo and not datasets:
         raise ValueError(

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import click
 import pytest
-from conftest import save_random_llama
 
 from data.routing import prepare
 from speclab import runs
@@ -52,12 +51,9 @@ def field(name: str, value: object) -> Callable[[bytes], bytes]:
     return lambda content: json.dumps(json.loads(content) | {name: value}).encode()
 
 
-def damage(path: Path, recipe: Callable | None) -> None:
-    """Change a file by a recipe; None takes it away."""
-    if recipe is None:
-        path.unlink()
-    else:
-        path.write_bytes(recipe(path.read_bytes()))
+def damage(path: Path, recipe: Callable) -> None:
+    """Change a file by a recipe."""
+    path.write_bytes(recipe(path.read_bytes()))
 
 
 def contents(folder: Path) -> dict[Path, bytes | None]:
@@ -149,6 +145,7 @@ COMMANDS = {
         "--shape tree:9,9": "budget",
         "--policy policy.json --shape plain": "--shape",
         "--policy policy.json": "another pair",
+        "--policy prompts.jsonl": "prompts.jsonl",
         "--prompts empty": "empty",
         "--prompts blank.jsonl": "blank.jsonl",
         "--prompts results.jsonl": "results.jsonl, line 1",
@@ -201,17 +198,15 @@ def test_the_command_line(command, word, place, refused):
     refused(command, word)
 
 
-# ---- runs, traces, policies ----------------------------------------------------------------------
+# ---- recorded runs -------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """A folder with a `run` of the tiny pair, one prompt, and the `trace` packed of it."""
+    """A folder with a `run` of the tiny pair, one prompt."""
     folder = tmp_path_factory.mktemp("recorded")
     profile = load_profile("tiny", parse_overrides([*FEW.split(), "device=cpu"]))
-    run = runs.record_run(profile, folder / "run", progress=iter).folder
-    command = ["pack", "--kind", "greedy", "--licence", "free"]
-    assert main([*command, str(run), "--out", str(folder / "trace")]) == 0
+    runs.record_run(profile, folder / "run", progress=iter)
     return folder
 
 
@@ -242,13 +237,9 @@ def test_verbs_of_runs(command, word, recorded, place, refused):
 @pytest.mark.parametrize(
     ("command", "file", "recipe"),
     [
-        ("metrics run", "manifest.json", None),
         ("metrics run", "manifest.json", half),
-        ("metrics run", "manifest.json", lambda _: b"null"),
         ("metrics run", "manifest.json", field("schema", 2)),
-        ("metrics run", "trace.parquet", None),
         ("metrics run", "trace.parquet", flipped),
-        (f"{PACK} --kind greedy", "nodes.parquet", half),
         (AGAIN, "settings.json", half),
     ],
 )
@@ -258,90 +249,21 @@ def test_a_damaged_run(command, file, recipe, recorded, place, refused):
     refused(command, file)
 
 
-@pytest.mark.parametrize("file", ["manifest.json", "trace.parquet", "nodes.parquet"])
-def test_a_damaged_trace(file, recorded, place, refused, monkeypatch):
-    shutil.copytree(recorded / "trace", place / "traces" / "greedy")
-    damage(place / "traces" / "greedy" / file, flipped)
-    monkeypatch.setenv("SPECLAB_TRACES", "traces")
-    refused(f"record --profile tiny --set {FEW} device=cpu", file)
+# ---- the machine ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("recipe", "word"),
-    [
-        (half, "policy.json"),
-        (field("gama", 3), "gama"),
-        (field("default", "chain:99"), "gamma=99"),
-        (field("domains", {"maths": "plain"}), "maths"),
-        (field("costs", {"c": float("nan")}), "NaN"),
-        (field("pair", {}), "another pair"),
-    ],
+    "recipe", [half, field("weights", None), field("weights", {"../x": {"bytes": 1}})]
 )
-def test_a_policy(recipe, word, place, refused):
-    damage(place / "policy.json", recipe)
-    refused(f"{DECODE} --policy policy.json", word)
-
-
-# ---- models and the machine ----------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    """A folder with a random `target` and `draft`."""
-    folder = tmp_path_factory.mktemp("models")
-    save_random_llama(folder / "target", 1)
-    save_random_llama(folder / "draft", 2, layers=1, kv_heads=1)
-    return folder
-
-
-@pytest.fixture
-def with_models(models, place):
-    """The working folder with a random pair that its profile names."""
-    shutil.copytree(models, place, dirs_exist_ok=True)
-    lines = [f"{m}: {{path: {place / m}, device: cpu}}" for m in ("target", "draft")]
-    rest = PROFILE.splitlines()[2:]
-    (place / "profile.yaml").write_text("\n".join([*lines, *rest]))
-    return place
-
-
-@pytest.mark.parametrize(
-    ("file", "recipe", "word"),
-    [
-        ("config.json", None, "config.json"),
-        ("config.json", half, "config.json"),
-        ("config.json", field("model_type", "nonsense"), "nonsense"),
-        ("config.json", field("hidden_size", 33), "target"),
-        ("config.json", field("num_hidden_layers", 3), "weights are missing"),
-        ("config.json", field("num_hidden_layers", 1), "layers.1"),
-        ("config.json", field("max_position_embeddings", 4), "4 positions"),
-        ("tokenizer.json", half, "tokenizer"),
-        ("model.safetensors", None, "safetensors"),
-        ("model.safetensors", half, "target"),
-        ("model.safetensors", lambda b: b[:-4096] + b"\xff" * 4096, "target"),
-    ],
-)
-def test_a_model_folder(file, recipe, word, with_models, refused, monkeypatch):
-    monkeypatch.undo()
-    monkeypatch.chdir(with_models)
-    damage(with_models / "target" / file, recipe)
-    refused(DECODE, word)
-
-
-@pytest.mark.parametrize(
-    ("command", "recipe"),
-    [
-        ("pair --profile profile.yaml", half),
-        ("pair --profile profile.yaml", field("weights", {"../x": {"bytes": 1}})),
-        ("record --profile profile.yaml --out new", field("weights", None)),
-    ],
-)
-def test_the_source_of_weights(command, recipe, with_models, refused, monkeypatch):
+def test_the_source_of_weights(recipe, place, refused, monkeypatch):
     monkeypatch.setattr(pair, "_download", lambda _: pytest.fail("it is fetched"))
-    target = with_models / "target"
-    (target / "model.safetensors").unlink()
-    shutil.copy(ROOT / "data/pairs/smollm/target/source.json", target)
-    damage(target / "source.json", recipe)
-    refused(command, "source.json")
+    (place / "target").mkdir()
+    for name in ("config.json", "source.json"):
+        shutil.copy(ROOT / "data/pairs/smollm/target" / name, place / "target")
+    damage(place / "target" / "source.json", recipe)
+    profile = PROFILE.replace("data/pairs/tiny/target", str(place / "target"))
+    (place / "profile.yaml").write_text(profile)
+    refused("pair --profile profile.yaml", "source.json")
 
 
 @pytest.mark.parametrize(

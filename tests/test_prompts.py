@@ -308,31 +308,6 @@ def test_a_connection_lost_while_streaming_says_to_set_the_mirror(cache):
         load_prompts("paper", 2, ["chat"])
 
 
-def test_the_hub_is_asked_for_the_papers_sets_and_only_chat_is_streamed(cache):
-    asked = []
-
-    def record(name, config, **more):
-        asked.append((name, config, more["split"], more["streaming"]))
-        return [
-            {
-                "task_id": "T",
-                "prompt": "p",
-                "problem": "p",
-                "question": "p",
-                "messages": [{"role": "user", "content": "p" * 10}],
-            }
-        ]
-
-    cache.setattr("datasets.load_dataset", record)
-    load_prompts("paper", 1)
-    assert asked == [
-        ("openai/openai_humaneval", "openai_humaneval", "test", False),
-        ("EleutherAI/hendrycks_math", "algebra", "test", False),
-        ("openai/gsm8k", "main", "test", False),
-        ("HuggingFaceH4/ultrachat_200k", None, "train_sft", True),
-    ]
-
-
 @pytest.mark.skipif(
     not SHARED_MIRROR.is_dir(),
     reason="no copies of the hub sets in ../shared/datasets/hub_mirror",
@@ -345,16 +320,13 @@ def test_the_shared_mirror_gives_the_papers_first_fifty(cache):
     assert len(set(ids)) == 200
     assert (ids[0], ids[49]) == ("code-HumanEval/0", "code-HumanEval/49")
     assert (ids[50], ids[149]) == ("math-0", "reasoning-49")
-    assert prompts[0].text.startswith(
-        "from typing import List\n\n\ndef has_close_elements("
-    ) and prompts[0].text.endswith('"""\n')
-    assert prompts[50].text.startswith(
-        MATH_PROMPT.split("{}")[0] + "How many vertical asymptotes"
+    starts = (
+        "from typing import List\n\n\ndef has_close_elements(",
+        MATH_PROMPT.split("{}")[0] + "How many vertical asymptotes",
+        REASONING_PROMPT.split("{}")[0] + "Janet",
     )
-    assert prompts[100].text.startswith(
-        REASONING_PROMPT.split("{}")[0] + "Janet"
-    ) and prompts[100].text.endswith("\nA:")
-    assert all(len(p.text) >= 10 for p in prompts[150:])
+    for prompt, start in zip(prompts[::50], starts, strict=False):
+        assert prompt.text.startswith(start)
 
 
 # ---------------------------------------------------------------- prompts_digest
