@@ -177,7 +177,7 @@ def _record(
     check_rows(asked)
     chosen = engine_of(engine, list(devices), workers)
     run = (
-        record_run(asked, out, engine=chosen)
+        record_run(asked, out, engine=chosen, kind=kind)
         if out
         else load_or_record(settings, kind, chosen)
     )
@@ -233,10 +233,9 @@ def check_rows(profile: "Profile") -> None:
 )
 def _pack(run: Path, out: Path, kind: str | None, licence: str | None) -> None:
     """Write the finished run in the folder RUN as a trace to give away: tables, manifest, card."""
-    from speclab import runs, traces
+    from speclab.runs import load_run, pack
 
-    recorded = runs.load_run(run)
-    folder = traces.pack(recorded, out, runs.kind_of(recorded, kind), licence)
+    folder = pack(load_run(run), out, kind, licence)
     size = sum(path.stat().st_size for path in folder.iterdir())
     click.echo(f"{size / 1e6:.1f} MB in {folder}; it is described in its README.md")
 

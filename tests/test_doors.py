@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from conftest import save_random_llama
 
-from speclab import runs, traces
+from speclab import runs
 from speclab.__main__ import main
 from speclab.models import pairs
 from speclab.ops import engines, hosted, pair, probe, reproduce
@@ -666,7 +666,7 @@ def recorded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recorded")
     profile = load_profile("tiny", parse_overrides([*FEW.split(), "device=cpu"]))
     run = runs.record_run(profile, folder / "run", progress=iter)
-    traces.pack(run, folder / "trace", "greedy", "free")
+    runs.pack(run, folder / "trace", "greedy", "free")
     return folder
 
 

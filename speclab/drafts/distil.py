@@ -27,20 +27,20 @@ from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
 from speclab.drafts.texts import FOLDER, Text, TrainingText, hash_of
 from speclab.drafts.train import TrainConfig, optimise
-from speclab.files import (
+from speclab.models import trimmed
+from speclab.models.pairs import Pair, load_tokenizer
+from speclab.plain import read_json
+from speclab.profiles import ROOT
+from speclab.runs import (
     Damaged,
     RunError,
     is_sealed,
     locked,
     sealed,
     sha256_of,
+    weights_digest,
     written,
 )
-from speclab.models import trimmed
-from speclab.models.pairs import Pair, load_tokenizer
-from speclab.plain import read_json
-from speclab.profiles import ROOT
-from speclab.runs import weights_digest
 from speclab.sampling import rank_key
 
 SHIPPED = ROOT / "data" / "drafts"  # <profile>/<name of a draft's folder>

@@ -39,7 +39,6 @@ from data.corpus import (
 from speclab.analysis import loops
 from speclab.drafts.prompts import ngrams, shingles, training_prompts
 from speclab.drafts.train import TrainConfig, optimise
-from speclab.files import RunError, written
 from speclab.models.pairs import (
     check_folder,
     check_tensors,
@@ -51,7 +50,7 @@ from speclab.models.trimmed import base_embedding
 from speclab.plain import read_json
 from speclab.profiles import load_profile
 from speclab.prompts import DOMAINS, PROJECT_PROMPTS, read_prompts
-from speclab.runs import load_or_record
+from speclab.runs import RunError, load_or_record, written
 from speclab.score import mean_of
 from speclab.show.estimates import stack
 
