@@ -193,33 +193,27 @@ def _hash(content: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def sealed(facts: dict) -> dict:
-    """Facts with `seal`, the SHA-256 of the others as JSON."""
-    plain = {name: value for name, value in facts.items() if name != "seal"}
-    return plain | {"seal": _hash(plain)}
-
-
-def is_sealed(facts: dict) -> bool:
-    """Whether sealed facts are those that were written."""
-    return facts.get("seal") == sealed(facts)["seal"]
-
-
-def _write_facts(path: Path, facts: dict, tables: list[Path]) -> None:
-    """Facts as sealed JSON, with the SHA-256 of the tables that stand beside it: it is written
-    last, and what it names is whole.
+def write_facts(path: Path, facts: dict, tables: list[Path]) -> None:
+    """Write facts as JSON, with `files`, the SHA-256 of the tables beside it, and `seal`, that of
+    all the rest. It is written last: what it names is whole.
     """
     files = {table.name: sha256_of(table) for table in tables}
-    text = json.dumps(sealed(facts | {"files": files}), indent=1, default=str) + "\n"
+    facts = facts | {"files": files}
+    sealed = facts | {"seal": _hash(facts)}
+    text = json.dumps(sealed, indent=1, default=str) + "\n"
     written(path, lambda place: place.write_text(text, encoding="utf-8"))
 
 
-def _read_facts(path: Path, do: str) -> dict:
-    """Damaged, with what to `do`, where facts or tables are not those that were written."""
+def read_facts(path: Path, do: str) -> dict:
+    """What `write_facts` wrote; Damaged, with what to `do`, where a bit of it, or of the tables, is
+    another.
+    """
     try:
         facts = read_json(path, do)
     except ValueError as error:
         raise Damaged(error) from None
-    if not is_sealed(facts) or "files" not in facts:
+    seal = facts.pop("seal", None)
+    if seal != _hash(facts) or "files" not in facts:
         raise Damaged(f"{path} is not as it was written (its seal is another); {do}")
     for name, digest in facts["files"].items():
         table = path.parent / name
@@ -243,12 +237,10 @@ def _table(
     for prompt, one in zip(prompts, recorded, strict=True):
         columns = getattr(one, name)
         count = len(columns["position"])
-        columns |= {
-            "prompt_id": [prompt.prompt_id] * count,
-            "domain": [prompt.domain] * count,
-        }
+        ids, domains = [prompt.prompt_id] * count, [prompt.domain] * count
+        found = columns | {"prompt_id": ids, "domain": domains}
         # a column of lists comes as a matrix, which Arrow takes row by row
-        rows = {column: list(columns[column]) for column in SCHEMAS[name].names}
+        rows = {column: list(found[column]) for column in SCHEMAS[name].names}
         tables.append(pa.table(rows, SCHEMAS[name]))
     return pa.concat_tables(tables)
 
@@ -266,7 +258,7 @@ def write_part(
     paths = [part_file(folder, index, name) for name in TABLES]
     for name, path in zip(SCHEMAS, paths, strict=True):
         written(path, partial(pq.write_table, _table(name, prompts, recorded)))
-    _write_facts(part_file(folder, index, "json"), facts, paths)
+    write_facts(part_file(folder, index, "json"), facts, paths)
 
 
 def part_facts(folder: Path, index: int) -> dict | None:
@@ -277,7 +269,7 @@ def part_facts(folder: Path, index: int) -> dict | None:
     if not marker.is_file():
         return None
     try:
-        return _read_facts(marker, "recording it again")
+        return read_facts(marker, "recording it again")
     except Damaged as error:
         print(f"part {index} in {folder}: {error}", file=sys.stderr)
         return None
@@ -317,7 +309,7 @@ def load_run(folder: str | Path) -> Run:
             f"{folder}: no manifest.json, so no finished run; "
             f"record it (python -m speclab record --out {folder})"
         )
-    manifest = _read_facts(path, MEND)
+    manifest = read_facts(path, MEND)
     if manifest["schema"] != SCHEMA_VERSION:
         raise RunError(
             f"{path}: schema version {manifest['schema']}, this kit reads {SCHEMA_VERSION}; use "
@@ -481,10 +473,7 @@ def recorded_run(profile: Profile, kind: str) -> Run | None:
     for name in profile.recorded:
         of_kind(profile, name)  # one that is mistyped would be passed over
     key = run_key(of_kind(profile, kind))
-    for name in (
-        kind,
-        *KINDS,
-    ):  # the same settings may have been recorded as another kind
+    for name in (kind, *KINDS):  # the same settings may be another kind's
         folder = RUNS / f"{profile.name}-{name}-{key}"
         if (folder / "manifest.json").is_file():
             try:
@@ -522,19 +511,19 @@ def load_or_record(
 
 def _say_misfit(asked: Profile, kind: str) -> None:
     """Say what the shipped trace of this kind has otherwise than asked, if there is one."""
+    wanted = json.loads(json.dumps(_identity(asked, profile_prompts(asked))))
+    wanted = pd.json_normalize(wanted).iloc[0]  # flat: `profile.target.dtype`
     for trace in map(load_run, shipped(asked, kind)):
-        if trace.manifest.get("kind") == kind:
-            wanted = json.loads(json.dumps(_identity(asked, profile_prompts(asked))))
-            words = "; ".join(_differences(trace.manifest, wanted))
-            say_once(f"{_short(trace.folder)} is another run ({words}): recording")
-
-
-def _differences(there: dict, asked: dict) -> Iterator[str]:
-    """What `there` has otherwise than `asked`, in words; names as `profile.target.dtype`."""
-    there, asked = (pd.json_normalize(facts).iloc[0] for facts in (there, asked))
-    for name, value in asked.items():
-        if there.get(name) != value:
-            yield f"{name} is {there.get(name)} there, {value} is asked"
+        there = pd.json_normalize(trace.manifest).iloc[0]
+        if there.get("kind") == kind:
+            words = [
+                f"{name} is {there.get(name)} there, {value} is asked"
+                for name, value in wanted.items()
+                if there.get(name) != value
+            ]
+            say_once(
+                f"{_short(trace.folder)} is another run ({'; '.join(words)}): recording"
+            )
 
 
 def _short(folder: Path) -> Path:
@@ -590,7 +579,7 @@ def record_run(
         parts = _record_parts(job, folder, engine, progress)
         manifest = _identity(profile, prompts) | {"key": key, "kind": kind}
         manifest |= _facts(job, parts) | {"rows": _assemble(folder, len(parts))}
-        _write_facts(finished, manifest, [folder / name for name in TABLES])
+        write_facts(finished, manifest, [folder / name for name in TABLES])
     return load_run(folder)
 
 
@@ -765,7 +754,7 @@ def pack(
     manifest = run.manifest | {"profile": profile, "kind": kind, "licence": licence}
     card = Template(PAGE, keep_trailing_newline=True).render(manifest)
     written(out / "README.md", lambda path: path.write_text(card, encoding="utf-8"))
-    _write_facts(out / "manifest.json", manifest, [out / name for name in TABLES])
+    write_facts(out / "manifest.json", manifest, [out / name for name in TABLES])
     return out
 
 

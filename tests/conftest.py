@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from speclab.runs import sealed, sha256_of
+from speclab.runs import write_facts
 
 sys.path.insert(0, str(Path(__file__).parent))
 ROOT = Path(__file__).resolve().parents[1]
@@ -217,5 +217,5 @@ def seal_again(folder, **changes):
     """
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text()) | changes
-    files = {table.name: sha256_of(table) for table in folder.glob("*.parquet")}
-    path.write_text(json.dumps(sealed(manifest | {"files": files})))
+    del manifest["seal"]
+    write_facts(path, manifest, [*folder.glob("*.parquet")])

@@ -110,23 +110,10 @@ def test_a_packed_run_reads_as_the_run_itself_and_is_smaller(kit):
         assert smaller.stat().st_size < own.stat().st_size
     kept = set(run.manifest) - {"profile", "files", "seal"}
     assert all(packed.manifest[name] == run.manifest[name] for name in kept)
-
-
-def test_the_card_says_what_it_is_and_nothing_of_this_machine(kit):
-    folder = kit / "traces" / "sampled"
-    card, manifest = (folder / "README.md").read_text(), load_run(folder).manifest
-    for text in (
-        "# Trace: small, sampled",
-        "| path | pair/target | pair/draft |",
-        manifest["weights"]["target"],
-        "| temperature | 1.0 |",
-        f"| run key | {manifest['key']} |",
-        f"| {manifest['rows']['nodes']} |",
-        LICENCE,
-    ):
-        assert text in card, text
-    for text in (card, json.dumps(manifest)):
-        assert str(kit) not in text and "/tmp" not in text and "{{" not in text
+    card = (packed.folder / "README.md").read_text()
+    for told in (run.manifest["weights"]["draft"], run.manifest["key"], LICENCE):
+        assert told in card
+    assert str(kit) not in card + json.dumps(packed.manifest)
 
 
 def test_the_command_packs_into_a_new_folder_only(kit, capsys):
@@ -203,13 +190,8 @@ def test_the_environment_names_another_place(clone, monkeypatch):
         load_or_record(PROFILE)
 
 
-def test_own_runs_come_before_traces(kit, capsys):
-    assert load_or_record(PROFILE).folder == run_of(kit, "greedy")
-    assert capsys.readouterr().out == ""
-
-
 def test_a_kind_of_the_same_settings_is_not_recorded_twice(kit, monkeypatch):
-    """With `budget: null` a balanced tree is the profile's own."""
+    """With `budget: null` a balanced tree is the profile's own; runs come before traces."""
     complete = PROFILE.replace(budget=None)
     monkeypatch.setattr(runs, "record_run", lambda *a, **k: pytest.fail("recorded"))
     assert load_or_record(complete, "greedy").folder == run_of(kit, "balanced")
