@@ -568,12 +568,15 @@ def record_run(
 
     folder, prompts = Path(folder), profile_prompts(profile)
     key = run_key(profile, prompts)
+    settings = _settings(key, profile)
+    _check_same_run(folder, settings)  # before anything is written there
     finished = folder / "manifest.json"
     was_there = finished.is_file()  # then it is damaged: to be mended
     with locked(folder, wait):
         if wait and not was_there and finished.is_file():
             return load_run(folder)  # another process has just finished it
-        _claim(folder, key, profile)
+        _check_same_run(folder, settings)
+        written(folder / "settings.json", lambda path: path.write_bytes(settings))
         job = _job(profile, prompts, texts)
         engine = engine or partial(in_process, pair=pair)
         parts = _record_parts(job, folder, engine, progress)
@@ -583,8 +586,8 @@ def record_run(
     return load_run(folder)
 
 
-def _claim(folder: Path, key: str, profile: Profile) -> None:
-    """Write the settings of a run; RunError when the folder holds a run with others."""
+def _settings(key: str, profile: Profile) -> bytes:
+    """The settings file of a run."""
     import torch
 
     settings = {"key": key, "block_prompts": profile.block_prompts}
@@ -593,13 +596,17 @@ def _claim(folder: Path, key: str, profile: Profile) -> None:
     for name in ("target", "draft"):
         if getattr(profile, name).device == "auto" and torch.cuda.is_available():
             settings[name] = "cuda"
-    path, content = folder / "settings.json", json.dumps(settings).encode()
-    if path.is_file() and path.read_bytes() != content:
+    return json.dumps(settings).encode()
+
+
+def _check_same_run(folder: Path, settings: bytes) -> None:
+    """RunError when the folder holds a run with other settings."""
+    path = folder / "settings.json"
+    if path.is_file() and path.read_bytes() != settings:
         raise RunError(
             f"{folder} holds a run with other settings; choose another folder (--out) or remove "
             "this one"
         )
-    written(path, lambda place: place.write_bytes(content))
 
 
 def _job(profile: Profile, prompts: list[Prompt], texts: dict | None) -> "Job":
