@@ -218,7 +218,7 @@ def read_facts(path: Path, do: str) -> dict:
     for name, digest in facts["files"].items():
         table = path.parent / name
         if not table.is_file() or sha256_of(table) != digest:
-            raise Damaged(f"{table} is missing or damaged (by its SHA-256); {do}")
+            raise Damaged(f"{table} is damaged or missing (its checksum differs); {do}")
     return facts
 
 
@@ -481,12 +481,8 @@ def recorded_run(profile: Profile, kind: str) -> Run | None:
             except Damaged as error:
                 print(f"{error}: doing that now", file=sys.stderr)
                 return None
-    for trace in map(load_run, shipped(profile, kind)):
-        if trace.manifest["key"] == key:
-            day = trace.manifest["finished"][:10]
-            say_once(f"read from {_short(trace.folder)} (recorded {day})")
-            return trace
-    return None
+    traces = map(load_run, shipped(profile, kind))
+    return next((trace for trace in traces if trace.manifest["key"] == key), None)
 
 
 def load_or_record(
@@ -500,6 +496,9 @@ def load_or_record(
     """
     found = recorded_run(profile, kind)
     if found:
+        if not found.folder.is_relative_to(RUNS):
+            day = found.manifest["finished"][:10]
+            say_once(f"read from {_short(found.folder)} (recorded {day})")
         return found
     asked = of_kind(profile, kind)
     folder = RUNS / f"{profile.name}-{kind}-{run_key(asked)}"

@@ -763,9 +763,9 @@ TRACES = rows(
     ("date a number", "manifest.json", field("finished", 5), "manifest.json"),
     ("no date", "manifest.json", field("finished", ...), "manifest.json"),
     ("trace gone", "trace.parquet", GONE, "trace.parquet"),
-    ("trace one bit", "trace.parquet", flipped, "SHA-256"),
+    ("trace one bit", "trace.parquet", flipped, "checksum"),
     ("nodes a folder", "nodes.parquet", FOLDER, "nodes.parquet"),
-    ("nodes one bit", "nodes.parquet", flipped, "SHA-256"),
+    ("nodes one bit", "nodes.parquet", flipped, "checksum"),
 )
 POLICY = rows(
     ("empty", "", "policy.json"),

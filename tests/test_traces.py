@@ -263,8 +263,8 @@ def edit(path):
 @pytest.mark.parametrize(
     ("name", "damage", "words"),
     [
-        ("trace.parquet", cut, "greedy/trace.parquet is missing or damaged"),
-        ("nodes.parquet", lambda path: path.unlink(), "nodes.parquet is missing or"),
+        ("trace.parquet", cut, "greedy/trace.parquet is damaged or missing"),
+        ("nodes.parquet", lambda path: path.unlink(), "nodes.parquet is damaged or"),
         ("manifest.json", cut, "manifest.json is damaged (not JSON: "),
         ("manifest.json", edit, "manifest.json is not as it was written"),
     ],
