@@ -123,7 +123,7 @@ def _record(profile, kind, changes, out, engine, devices, workers) -> None:
         raise ValueError(f"--set {decided[0]}: --kind {kind} decides it; leave it out")
     chosen = engine_of(engine, list(devices), workers)
     if out:
-        run = runs.record_run(asked, out, engine=chosen)
+        run = runs.record_run(asked, out, engine=chosen, kind=kind)
     else:
         run = runs.load_or_record(settings, kind, chosen)
     rows = run.manifest["rows"]
@@ -141,10 +141,9 @@ def _record(profile, kind, changes, out, engine, devices, workers) -> None:
 )
 def _pack(run, out, kind, licence) -> None:
     """Write the finished run in the folder RUN as a trace to give away: tables, manifest, card."""
-    from speclab import runs, traces
+    from speclab.runs import load_run, pack
 
-    recorded = runs.load_run(run)
-    folder = traces.pack(recorded, out, runs.kind_of(recorded, kind), licence)
+    folder = pack(load_run(run), out, kind, licence)
     size = sum(path.stat().st_size for path in folder.iterdir())
     click.echo(f"{size / 1e6:.1f} MB in {folder}; it is described in its README.md")
 

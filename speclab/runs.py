@@ -1,16 +1,21 @@
-"""Recorded runs on disk: blocks as part files, resume after a kill, checksums, one manifest.
+"""A run folder: what one pair did over one set of prompts, recorded once, to be read for ever.
 
-Notebooks ask for (profile, kind).
+It holds `trace.parquet` and `nodes.parquet` (SCHEMAS), `manifest.json`, written last, with all
+settings and the tables' SHA-256, and, of a recording, `settings.json` and `parts/`: two tables and
+a marker a block, from which an interrupted run goes on and a damaged one is mended. Runs are looked
+for under data/runs, then among those that are shipped with a profile ('traces': the same folder
+without parts, and with a card), each by its key: a hash of all that changes its numbers.
 """
 
-import contextlib
 import datetime
 import hashlib
 import json
+import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property, partial
 from importlib.metadata import version
@@ -20,32 +25,23 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
+from jinja2 import Template
 from tqdm import tqdm
 
-from speclab import traces
-from speclab.files import (
-    SCHEMA_VERSION,
-    SCHEMAS,
-    Damaged,
-    RunError,
-    cannot_write,
-    make_folder,
-    part_facts,
-    part_file,
-    sealed,
-    sha256_of,
-    write_part,
-    written,
-)
-from speclab.plain import brief, read_json
+from speclab.plain import read_json
 from speclab.profiles import ROOT, ModelSpec, Profile
-from speclab.prompts import Prompt, encode_prompts, load_prompts, prompts_digest
+from speclab.prompts import (
+    EncodedPrompt,
+    Prompt,
+    encode_prompts,
+    load_prompts,
+    prompts_digest,
+)
 
 if TYPE_CHECKING:
-    from speclab.record import Engine, Job
+    from speclab.record import Engine, Job, Recorded
 
 ONE_NODE = {"depth": 1, "branches": 1, "budget": 1}
 KINDS = {
@@ -58,40 +54,228 @@ KINDS = {
     "sampled-seed-1": {"temperature": 1.0, "seed": 1} | ONE_NODE,
     "sampled-seed-2": {"temperature": 1.0, "seed": 2} | ONE_NODE,
     "balanced": {"budget": None},  # every level of the tree complete
-    "chain": {
-        "depth": 8,
-        "branches": 1,
-        "budget": 8,
-    },  # what the draft would go on with, for stopping rules
+    # what the draft would go on with, for stopping rules
+    "chain": {"depth": 8, "branches": 1, "budget": 8},
     # the same prompts in the other format than the profile's
     "chat-template": {"template": "chat"},
     "plain-template": {"template": "none"},
 }
+# only the tree differs: the target's text is read from the other run, if there
+SAME_TEXT = {"balanced": "greedy", "chain": "greedy"}
 RUNS = ROOT / "data" / "runs"
-SAME_TEXT = {
-    "balanced": "greedy",
-    "chain": "greedy",
-}  # only the tree differs: the target's text is read from the other run, if there
-NOT_IN_KEY = (
-    "name",
-    "description",
-    "notes",
-    "block_prompts",
-    "max_packed_tokens",
-    "position_bin",
-    "traces",
-    "recorded",
-    "notebooks",
+# environment variable: a folder with a shipped run for each kind, or one such run
+PLACE = "SPECLAB_TRACES"
+
+SCHEMA_VERSION = 1
+I32, F32 = pa.int32(), pa.float32()
+IDS, PROBS = pa.list_(I32), pa.list_(F32)
+WHO = {"prompt_id": pa.string(), "domain": pa.string(), "position": I32}
+TRACE = WHO | {
+    "token": I32,
+    "draft_rank": I32,
+    "p_token": F32,
+    "q_token": F32,
+    "overlap": F32,
+    "kl": F32,
+    "target_entropy": F32,
+    "draft_entropy": F32,
+    "target_top": I32,
+    "draft_top": I32,
+    "target_margin": F32,
+    "top_draft_ids": IDS,
+    "top_draft_q": PROBS,
+    "top_draft_p": PROBS,
+}
+NODES = WHO | {
+    "node": I32,
+    "parent": I32,
+    "depth": I32,
+    "rank": I32,
+    "token": I32,
+    "draft_prob": F32,
+    "target_prob": F32,
+    "target_entropy": F32,
+    "draft_entropy": F32,
+    "target_rank": I32,
+    "best_path": pa.bool_(),
+}
+META = {"speclab_schema": str(SCHEMA_VERSION)}
+SCHEMAS = {"trace": pa.schema(TRACE, META), "nodes": pa.schema(NODES, META)}
+TABLES = [f"{name}.parquet" for name in SCHEMAS]
+
+
+class RunError(RuntimeError):
+    """A run could not be recorded or read; the message says what to do, and what was recorded is
+    kept.
+    """
+
+
+class Damaged(RunError):
+    """A file of a finished run is not what was written; recording again mends it from its parts."""
+
+
+MEND = (
+    "a run: record it again, it is mended from its parts; a trace: fetch its folder again, or "
+    "remove it to record"
 )
-LIBRARIES = (
-    "torch",
-    "transformers",
-    "gptqmodel",
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "datasets",
-)
+
+
+# ---- files that appear whole, or not at all ------------------------------------------------------
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 (hex) of a file's content."""
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+@contextmanager
+def _told(place: Path, do: str) -> Iterator[None]:
+    """A RunError that names the place and what to do, where it cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        said = error.strerror or error
+        raise RunError(f"cannot write {place}: {said}{do}") from error
+
+
+def make_folder(folder: Path, do: str = "choose another folder (--out)") -> None:
+    """Make a folder where there is none; RunError, with what to `do`, when it cannot be made."""
+    with _told(folder, f"; {do}"):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def written(
+    path: Path, write: Callable[[Path], Any], kept: str = "Finished blocks are kept"
+) -> None:
+    """Write under a temporary name and rename; an error names the file and says what is not lost.
+
+    Half a file is removed: it would take the room that the user makes.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    do = f". {kept}; free space or choose another folder (--out), then run again"
+    with _told(path, do):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write(temporary)
+            temporary.replace(path)
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(folder: Path, wait: bool = True) -> Iterator[None]:
+    """One process at a time works in `folder`, which is made if need be; others wait for it, or,
+    where they are not to `wait`, are refused. RunError, also when it cannot be written.
+    """
+    make_folder(folder)
+    lock = FileLock(folder / ".lock")
+    with _told(folder, "; choose another folder (--out)"):
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            if not wait:
+                raise RunError(
+                    f"{folder} is being written by another run; wait for it or choose another "
+                    "folder (--out)"
+                ) from None
+            print(f"{folder.name} is in use: waiting for it", file=sys.stderr)
+            lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _hash(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def write_facts(path: Path, facts: dict, tables: list[Path]) -> None:
+    """Write facts as JSON, with `files`, the SHA-256 of the tables beside it, and `seal`, that of
+    all the rest. It is written last: what it names is whole.
+    """
+    files = {table.name: sha256_of(table) for table in tables}
+    facts = facts | {"files": files}
+    sealed = facts | {"seal": _hash(facts)}
+    text = json.dumps(sealed, indent=1, default=str) + "\n"
+    written(path, lambda place: place.write_text(text, encoding="utf-8"))
+
+
+def read_facts(path: Path, do: str) -> dict:
+    """What `write_facts` wrote; Damaged, with what to `do`, where a bit of it, or of the tables, is
+    another.
+    """
+    try:
+        facts = read_json(path, do)
+    except ValueError as error:
+        raise Damaged(error) from None
+    seal = facts.pop("seal", None)
+    if seal != _hash(facts) or "files" not in facts:
+        raise Damaged(f"{path} is not as it was written (its seal is another); {do}")
+    for name, digest in facts["files"].items():
+        table = path.parent / name
+        if not table.is_file() or sha256_of(table) != digest:
+            raise Damaged(f"{table} is damaged or missing (its checksum differs); {do}")
+    return facts
+
+
+# ---- parts: the blocks of a recording ------------------------------------------------------------
+
+
+def part_file(folder: Path, index: int, name: str) -> Path:
+    """Where a block's `name` (json, trace.parquet, nodes.parquet) stands."""
+    return folder / "parts" / f"{index:05d}.{name}"
+
+
+def _table(
+    name: str, prompts: Sequence[EncodedPrompt], recorded: Sequence["Recorded"]
+) -> pa.Table:
+    tables = []
+    for prompt, one in zip(prompts, recorded, strict=True):
+        columns = getattr(one, name)
+        count = len(columns["position"])
+        ids, domains = [prompt.prompt_id] * count, [prompt.domain] * count
+        found = columns | {"prompt_id": ids, "domain": domains}
+        # a column of lists comes as a matrix, which Arrow takes row by row
+        rows = {column: list(found[column]) for column in SCHEMAS[name].names}
+        tables.append(pa.table(rows, SCHEMAS[name]))
+    return pa.concat_tables(tables)
+
+
+def write_part(
+    folder: Path,
+    index: int,
+    prompts: Sequence[EncodedPrompt],
+    recorded: Sequence["Recorded"],
+    facts: dict,
+) -> None:
+    """One block: two Parquet files, then the marker with their checksums; without the marker the
+    block does not count.
+    """
+    paths = [part_file(folder, index, name) for name in TABLES]
+    for name, path in zip(SCHEMAS, paths, strict=True):
+        written(path, partial(pq.write_table, _table(name, prompts, recorded)))
+    write_facts(part_file(folder, index, "json"), facts, paths)
+
+
+def part_facts(folder: Path, index: int) -> dict | None:
+    """Facts of a whole part; None when it was never finished; said aloud when it is damaged (it is
+    then recorded again).
+    """
+    marker = part_file(folder, index, "json")
+    if not marker.is_file():
+        return None
+    try:
+        return read_facts(marker, "recording it again")
+    except Damaged as error:
+        print(f"part {index} in {folder}: {error}", file=sys.stderr)
+        return None
+
+
+# ---- reading -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -103,59 +287,21 @@ class Run:
     folder: Path
     manifest: dict
 
-    def table(self, name: str) -> pa.Table:
-        """`trace` or `nodes` as it stands in its file. Damaged where it is not what was written."""
-        path = self.folder / f"{name}.parquet"
-        if not path.is_file():
-            raise Damaged(f"{self.folder}: no {path.name}; {traces.MEND}")
-        try:
-            table = pq.read_table(path)
-        except (pa.ArrowException, OSError) as error:
-            said = " ".join(str(error).split())
-            raise Damaged(f"{path} is damaged ({said}); {traces.MEND}") from None
-        version = (table.schema.metadata or {}).get(b"speclab_schema", b"none").decode()
-        if version != str(SCHEMA_VERSION):
-            raise RunError(
-                f"{path}: schema version {version}, this kit reads {SCHEMA_VERSION}; "
-                "record this run again"
-            )
-        if table.num_rows != self.manifest["rows"][name]:
-            raise Damaged(
-                f"{path}: {table.num_rows} rows, the manifest says "
-                f"{self.manifest['rows'][name]}; {traces.MEND}"
-            )
-        self._check_ids(path, table)
-        return table
-
-    def _check_ids(self, path: Path, table: pa.Table) -> None:
-        """Damaged where a token is none of the pair's."""
-        said = self.manifest["pair"]["shared_vocabulary"]
-        for name in {"token", "target_top", "draft_top", "top_draft_ids"} & {
-            *table.column_names
-        }:
-            column = table[name]
-            ids = pc.list_flatten(column) if pa.types.is_list(column.type) else column
-            ends = pc.min_max(ids).as_py()
-            if len(ids) and not 0 <= ends["min"] <= ends["max"] < said:
-                raise Damaged(
-                    f"{path}: {name} has ids from {ends['min']} to {ends['max']}, the pair has "
-                    f"0 to {said - 1}; {traces.MEND}"
-                )
-
     @cached_property
     def trace(self) -> pd.DataFrame:
         """One row per (prompt, position)."""
-        return self.table("trace").to_pandas()
+        return pq.read_table(self.folder / "trace.parquet").to_pandas()
 
     @cached_property
     def nodes(self) -> pd.DataFrame:
         """One row per drafted node."""
-        return self.table("nodes").to_pandas()
+        return pq.read_table(self.folder / "nodes.parquet").to_pandas()
 
 
 def load_run(folder: str | Path) -> Run:
-    """A finished run, or a packed trace, from its folder, its tables held against the checksums in
-    its manifest. RunError when it is not finished, Damaged when it is not as it was written.
+    """A finished run, or a shipped one, from its folder, its tables held against the checksums in
+    its manifest. RunError when it is not finished or another version's, Damaged when it is not as
+    it was written.
     """
     path = Path(folder) / "manifest.json"
     if not path.is_file():
@@ -163,25 +309,47 @@ def load_run(folder: str | Path) -> Run:
             f"{folder}: no manifest.json, so no finished run; "
             f"record it (python -m speclab record --out {folder})"
         )
-    manifest = traces.read_manifest(path.parent)
-    traces.check_whole(path.parent, manifest)
+    manifest = read_facts(path, MEND)
+    if manifest["schema"] != SCHEMA_VERSION:
+        raise RunError(
+            f"{path}: schema version {manifest['schema']}, this kit reads {SCHEMA_VERSION}; use "
+            "the kit that wrote it, or remove the folder to record"
+        )
     return Run(path.parent, manifest)
 
 
-def whole_run(folder: Path) -> Run | None:
-    """The finished run in a folder; None where there is none, and, said aloud, where it is damaged:
-    `record_run` mends it from its parts.
-    """
-    if not (folder / "manifest.json").is_file():
+def texts_of(run: Run) -> dict[str, tuple[int, ...]]:
+    """The target's continuations of a run, token ids by prompt_id."""
+    rows = run.trace.sort_values("position")
+    return {
+        prompt: tuple(tokens.tolist())
+        for prompt, tokens in rows.groupby("prompt_id")["token"]
+    }
+
+
+def tokenizer_of(run: Run) -> Any:
+    """The tokenizer of a run's target; None where it is not on this machine."""
+    from speclab.models.pairs import load_tokenizer, local_folder
+
+    folder = local_folder(ModelSpec(**run.manifest["profile"]["target"]))
+    if folder is None or not (folder / "tokenizer.json").is_file():
         return None
-    try:
-        return load_run(folder)
-    except Damaged as error:
-        print(f"{error}: doing that now", file=sys.stderr)
-        return None
+    return load_tokenizer(folder)
 
 
 # ---- keys ----------------------------------------------------------------------------------------
+
+NOT_IN_KEY = (
+    "name",
+    "description",
+    "notes",
+    "block_prompts",
+    "max_packed_tokens",
+    "position_bin",
+    "traces",
+    "recorded",
+    "notebooks",
+)
 
 
 def weights_digest(folder: Path) -> str:
@@ -194,35 +362,26 @@ def weights_digest(folder: Path) -> str:
     settings = [folder / "config.json", folder / "tokenizer.json"]
     for file in [*folder.glob("*.safetensors"), *settings]:
         if file.is_file():
-            state = file.stat()
-            digests[file.name] = _file_digest(file, state.st_size, state.st_mtime_ns)
-    total = hashlib.sha256()
-    for name in sorted(digests):
-        total.update(digests[name])
-    return total.hexdigest()[:40]
+            digests[file.name] = _file_digest(file, file.stat().st_mtime_ns)
+    inner = "".join(digests[name] for name in sorted(digests))
+    return hashlib.sha256(bytes.fromhex(inner)).hexdigest()[:40]
 
 
-def _promised_weights(folder: Path) -> dict[str, bytes]:
+def _promised_weights(folder: Path) -> dict[str, str]:
     """SHA-256 by name of the weights that the folder's source.json promises; {} without one."""
     source = folder / "source.json"
     if not source.is_file():
         return {}
-    do = "take it from the repository again (git checkout)"
-    facts = read_json(source, do)
-    try:
-        weights = facts["weights"].items()
-        return {name: bytes.fromhex(made["sha256"]) for name, made in weights}
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise ValueError(f"{source} does not say which weights; {do}") from None
+    facts = read_json(source, "take it from the repository again (git checkout)")
+    return {name: made["sha256"] for name, made in facts["weights"].items()}
 
 
 @cache
-def _file_digest(file: Path, size: int, mtime_ns: int) -> bytes:
+def _file_digest(file: Path, mtime_ns: int) -> str:
     """SHA-256 of a file; read once a process as long as it is not changed (4 GB take 10 s, and a
     key is asked for several times).
     """
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").digest()
+    return sha256_of(file)
 
 
 def profile_prompts(profile: Profile) -> list[Prompt]:
@@ -247,10 +406,16 @@ def pair_digests(profile: Profile) -> dict[str, str]:
     return {name: model_digest(getattr(profile, name)) for name in ("target", "draft")}
 
 
-def _settings(profile: Profile) -> dict:
-    """The parameters that are part of the key."""
+def _identity(profile: Profile, prompts: list[Prompt]) -> dict:
+    """All that changes a run's numbers, by its names in a manifest."""
+    settings = asdict(profile)
+    for name in NOT_IN_KEY:
+        del settings[name]
     return {
-        name: value for name, value in asdict(profile).items() if name not in NOT_IN_KEY
+        "schema": SCHEMA_VERSION,
+        "profile": settings,
+        "weights": pair_digests(profile),
+        "prompt_set": prompts_digest(prompts),
     }
 
 
@@ -258,203 +423,8 @@ def run_key(profile: Profile, prompts: list[Prompt] | None = None) -> str:
     """Hash of everything that changes a run's numbers; `block_prompts` and `max_packed_tokens` do
     not. prompts: the profile's, where they are read already.
     """
-    asked = prompts_digest(prompts or profile_prompts(profile))
-    content = [SCHEMA_VERSION, _settings(profile), pair_digests(profile), asked]
-    text = json.dumps(content, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-# ---- recording -----------------------------------------------------------------------------------
-
-
-def _record_parts(
-    job: "Job", folder: Path, engine: "Engine", progress: Callable | None
-) -> list[dict]:
-    """Facts of every block; those without a whole part file are recorded by the engine, each
-    written as it is done.
-    """
-    names = [[p.prompt_id for p in block] for block in job.blocks]
-    facts = [part_facts(folder, index) for index in range(len(names))]
-    missing = [
-        i for i, ids in enumerate(names) if not facts[i] or facts[i]["prompts"] != ids
-    ]
-    if not missing:
-        return facts
-    bar = partial(
-        tqdm,
-        desc=f"record {job.profile.name}",
-        unit="block",
-        total=len(names),
-        initial=len(names) - len(missing),
-    )
-    for done in (progress or bar)(engine(job, missing)):
-        facts[done.index] = {"prompts": names[done.index]} | done.facts
-        write_part(
-            folder, done.index, job.blocks[done.index], done.recorded, facts[done.index]
-        )
-    return facts
-
-
-def _assemble(folder: Path, count: int) -> tuple[dict[str, int], dict[str, str]]:
-    """All parts as one file each, row groups by block; returns rows by table, SHA-256 by file."""
-    rows, files = {}, {}
-    for name, schema in SCHEMAS.items():
-        tables = [
-            pq.read_table(part_file(folder, i, f"{name}.parquet")) for i in range(count)
-        ]
-        whole = pa.concat_tables(tables).replace_schema_metadata(schema.metadata)
-        path = folder / f"{name}.parquet"
-        written(path, lambda p, whole=whole: pq.write_table(whole, p))
-        rows[name], files[path.name] = whole.num_rows, sha256_of(path)
-    return rows, files
-
-
-def _manifest(
-    profile: Profile,
-    key: str,
-    prompts: list[Prompt],
-    cuts: list[int],
-    parts: list[dict],
-    rows: dict[str, int],
-    files: dict[str, str],
-) -> dict:
-    """What a run says of itself; cuts: tokens cut from the prompts that were too long."""
-    times = [part["time_s"] for part in parts]
-    peaks = [part["peak_bytes"] for part in parts]
-    return {
-        "schema": SCHEMA_VERSION,
-        "key": key,
-        "profile": asdict(profile),
-        "pair": parts[0]["pair"],
-        "weights": pair_digests(profile),
-        "rows": rows,
-        "files": files,
-        "prompts": len(prompts),
-        "prompts_cut": len(cuts),
-        "tokens_cut": sum(cuts),
-        "prompt_set": prompts_digest(prompts),
-        "time_s": sum(times),
-        "block_time_s": times,
-        "peak_bytes": {
-            name: max(peak.get(name, 0) for peak in peaks) for name in peaks[0]
-        },
-        "max_packed_tokens": min(part["max_packed_tokens"] for part in parts),
-        # gptqmodel is an extra
-        "libraries": {name: version(name) for name in LIBRARIES if find_spec(name)},
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    }
-
-
-def record_run(
-    profile: Profile,
-    folder: Path,
-    pair=None,
-    progress: Callable | None = None,
-    texts: dict | None = None,
-    engine: "Engine | None" = None,
-    prompts: list[Prompt] | None = None,
-    wait: bool = False,
-) -> Run:
-    """Record a profile into a folder, block by block; goes on where an earlier call stopped and
-    ends with the same bytes.
-
-    pair: loaded already, for the default engine (this process). progress: wraps the iterator of
-    blocks (default: a progress bar). texts: continuations by prompt_id, of an earlier run of the
-    same target over the same prompts; None generates them. engine: who runs the blocks, see
-    speclab.ops.engines. prompts: the profile's, where they are read already. wait: for another
-    process that records into the folder, and take what it made. RunError: folder in use, not
-    writable, or holding another run. NonFiniteProbability: a model broke down.
-    """
-    import torch
-
-    from speclab.models.pairs import load_tokenizer, model_folder
-    from speclab.record import Job, in_process
-
-    folder, prompts = Path(folder), prompts or profile_prompts(profile)
-    key = run_key(profile, prompts)
-    tokenizer = load_tokenizer(model_folder(profile.target))
-    encoded = encode_prompts(
-        tokenizer, prompts, profile.max_prompt_tokens, profile.template
-    )
-    cuts = [prompt.cut for prompt in encoded if prompt.cut]
-    size = profile.block_prompts
-    blocks = tuple(tuple(encoded[i : i + size]) for i in range(0, len(encoded), size))
-    job = Job(profile, blocks, texts, torch.get_num_threads())
-    _check_same_run(folder, key, profile)  # before anything is written there
-    was_there = (folder / "manifest.json").is_file()  # then it is damaged: to be mended
-    with _alone(folder, wait):
-        if wait and not was_there and (folder / "manifest.json").is_file():
-            return load_run(folder)  # another process has just finished it
-        _check_same_run(folder, key, profile)
-        told = _told(key, profile)
-        written(folder / "settings.json", lambda path: path.write_text(told))
-        if cuts:
-            print(
-                f"{len(cuts)} of {len(encoded)} prompts were cut to "
-                f"max_prompt_tokens={profile.max_prompt_tokens}",
-                file=sys.stderr,
-            )
-        parts = _record_parts(
-            job, folder, engine or partial(in_process, pair=pair), progress
-        )
-        rows, files = _assemble(folder, len(blocks))
-        manifest = _manifest(profile, key, prompts, cuts, parts, rows, files)
-        text = json.dumps(sealed(manifest), indent=1, default=str)
-        written(folder / "manifest.json", lambda path: path.write_text(text))
-    return load_run(folder)
-
-
-@contextlib.contextmanager
-def _alone(folder: Path, wait: bool) -> Iterator[None]:
-    """No other process records into the folder meanwhile. One that does is waited for, or else is a
-    RunError.
-    """
-    make_folder(folder, "choose another folder (--out)")
-    lock = FileLock(folder / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        if not wait:
-            raise RunError(
-                f"{folder} is being written by another run; wait for it or choose another folder "
-                "(--out)"
-            ) from None
-        print(f"{folder.name} is being recorded: waiting for it", file=sys.stderr)
-        lock.acquire()
-    except OSError as error:
-        raise cannot_write(folder, error) from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _check_same_run(folder: Path, key: str, profile: Profile) -> None:
-    """RunError when the folder holds a run with other settings."""
-    path = folder / "settings.json"
-    if not path.is_file() or path.read_bytes() == _told(key, profile).encode():
-        return
-    do = "choose another folder (--out) or remove this one"
-    try:
-        read_json(path, do)
-    except ValueError as error:
-        raise Damaged(error) from None
-    raise RunError(f"{folder} holds a run with other settings; {do}")
-
-
-def _told(key: str, profile: Profile) -> str:
-    """The settings file of a run."""
-    import torch
-
-    settings = {"key": key, "block_prompts": profile.block_prompts}
-    # `auto` is float16 on a GPU, float32 on a CPU, under one key: parts of both never share a
-    # folder (a finished run may be read anywhere)
-    for name in ("target", "draft"):
-        if getattr(profile, name).device == "auto" and torch.cuda.is_available():
-            settings[name] = "cuda"
-    return json.dumps(settings)
+    content = _identity(profile, prompts or profile_prompts(profile))
+    return _hash(list(content.values()))[:16]
 
 
 def of_kind(profile: Profile, kind: str) -> Profile:
@@ -464,24 +434,55 @@ def of_kind(profile: Profile, kind: str) -> Profile:
     return profile.replace(**KINDS[kind])
 
 
-def kind_of(run: Run, named: str | None = None) -> str:
-    """The kind that a run was recorded as: as `named`, else a trace says it, and of a folder under
-    data/runs it is in the name. ValueError where it is not told, or the settings are another's.
+# ---- finding: data/runs, then what is shipped ----------------------------------------------------
+
+
+@cache
+def say_once(line: str) -> None:
+    """Print a line once a process, however often it is said."""
+    print(line)
+
+
+def shipped(profile: Profile, kind: str) -> list[Path]:
+    """Folders of the traces that may be read for a kind of run, that of the same kind first: those
+    under SPECLAB_TRACES, else those that come with the profile, but not for a kind that each
+    machine records itself.
+
+    ValueError where SPECLAB_TRACES holds none.
     """
-    profile, key = run.manifest["profile"], run.manifest["key"]
-    own = {_name(profile["name"], kind, key): kind for kind in KINDS}
-    kind = named or run.manifest.get("kind") or own.get(run.folder.resolve().name)
-    if kind not in KINDS:
+    named = os.environ.get(PLACE)
+    if not named and (not profile.traces or kind in profile.recorded):
+        return []
+    place = Path(named) if named else ROOT / profile.traces
+    folders = [manifest.parent for manifest in place.rglob("manifest.json")]
+    if named and not folders:
         raise ValueError(
-            f"{run.folder}: kind={kind!r}; give --kind with one of {', '.join(KINDS)}"
+            f"{PLACE}={named}: no trace there; name a folder that has some"
         )
-    for name, value in KINDS[kind].items():
-        if profile[name] != value:
-            raise ValueError(
-                f"{run.folder}: a run of kind {kind} has {name}={value}, this one has "
-                f"{profile[name]}; give another --kind"
-            )
-    return kind
+    if not folders:
+        say_once(f"no trace in {profile.traces}, which {profile.name} names")
+    return sorted(folders, key=lambda folder: (folder.name != kind, folder))
+
+
+def recorded_run(profile: Profile, kind: str) -> Run | None:
+    """The finished run of (profile, kind), or else the shipped trace of its key; None where it is
+    yet to be recorded, and, said aloud, where the run is damaged: `record_run` mends it.
+
+    RunError for a trace that is damaged. ModelsMissing where the models' key is not to be had.
+    """
+    for name in profile.recorded:
+        of_kind(profile, name)  # one that is mistyped would be passed over
+    key = run_key(of_kind(profile, kind))
+    for name in (kind, *KINDS):  # the same settings may be another kind's
+        folder = RUNS / f"{profile.name}-{name}-{key}"
+        if (folder / "manifest.json").is_file():
+            try:
+                return load_run(folder)
+            except Damaged as error:
+                print(f"{error}: doing that now", file=sys.stderr)
+                return None
+    traces = map(load_run, shipped(profile, kind))
+    return next((trace for trace in traces if trace.manifest["key"] == key), None)
 
 
 def load_or_record(
@@ -493,112 +494,299 @@ def load_or_record(
     A recorded run that is damaged is said and mended from its parts; RunError for a trace that is
     damaged. ModelsMissing where it has to be recorded and the models are not there.
     """
-    prompts = profile_prompts(profile)
-    found = _recorded(profile, kind, prompts)
+    found = recorded_run(profile, kind)
     if found:
+        if not found.folder.is_relative_to(RUNS):
+            day = found.manifest["finished"][:10]
+            say_once(f"read from {_short(found.folder)} (recorded {day})")
         return found
     asked = of_kind(profile, kind)
-    folder = RUNS / _name(profile.name, kind, run_key(asked, prompts))
-    misfit = _misfit(asked, kind, prompts)
-    if not (folder / "parts").is_dir():
-        _check_models(asked, kind, misfit)
-    if misfit:
-        traces.say_once(f"{misfit}: recording")
-    same = kind in SAME_TEXT and _recorded(profile, SAME_TEXT[kind], prompts)
+    folder = RUNS / f"{profile.name}-{kind}-{run_key(asked)}"
+    _say_misfit(asked, kind)
+    same = kind in SAME_TEXT and recorded_run(profile, SAME_TEXT[kind])
     texts = texts_of(same) if same else None
-    return record_run(
-        asked, folder, texts=texts, engine=engine, prompts=prompts, wait=True
-    )
+    return record_run(asked, folder, texts=texts, engine=engine, wait=True, kind=kind)
 
 
-def _name(profile: str, kind: str, key: str) -> str:
-    return f"{profile}-{kind}-{key}"
+def _say_misfit(asked: Profile, kind: str) -> None:
+    """Say what the shipped trace of this kind has otherwise than asked, if there is one."""
+    wanted = json.loads(json.dumps(_identity(asked, profile_prompts(asked))))
+    wanted = pd.json_normalize(wanted).iloc[0]  # flat: `profile.target.dtype`
+    for trace in map(load_run, shipped(asked, kind)):
+        there = pd.json_normalize(trace.manifest).iloc[0]
+        if there.get("kind") == kind:
+            words = [
+                f"{name} is {there.get(name)} there, {value} is asked"
+                for name, value in wanted.items()
+                if there.get(name) != value
+            ]
+            say_once(
+                f"{_short(trace.folder)} is another run ({'; '.join(words)}): recording"
+            )
 
 
-def recorded_run(profile: Profile, kind: str) -> Run | None:
-    """The finished run, or shipped trace, of (profile, kind); None where it is yet to be recorded.
+def _short(folder: Path) -> Path:
+    """A folder as it is named from the repository."""
+    return folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder
 
-    RunError for a trace that is damaged. ModelsMissing where the models' key is not to be had.
+
+# ---- recording -----------------------------------------------------------------------------------
+
+LIBRARIES = (
+    "torch",
+    "transformers",
+    "gptqmodel",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "datasets",
+)
+
+
+def record_run(
+    profile: Profile,
+    folder: Path,
+    pair=None,
+    progress: Callable | None = None,
+    texts: dict | None = None,
+    engine: "Engine | None" = None,
+    wait: bool = False,
+    kind: str | None = None,
+) -> Run:
+    """Record a profile into a folder, block by block; goes on where an earlier call stopped and
+    ends with the same bytes.
+
+    pair: loaded already, for the default engine (this process). progress: wraps the iterator of
+    blocks (default: a progress bar). texts: continuations by prompt_id, of an earlier run of the
+    same target over the same prompts; None generates them. engine: who runs the blocks, see
+    speclab.ops.engines. wait: for another process that records into the folder, and take what it
+    made. kind: what the manifest calls it. RunError: folder in use, not writable, or holding
+    another run. NonFiniteProbability: a model broke down.
     """
-    return _recorded(profile, kind, profile_prompts(profile))
+    from speclab.record import in_process
+
+    folder, prompts = Path(folder), profile_prompts(profile)
+    key = run_key(profile, prompts)
+    settings = _settings(key, profile)
+    _check_same_run(folder, settings)  # before anything is written there
+    finished = folder / "manifest.json"
+    was_there = finished.is_file()  # then it is damaged: to be mended
+    with locked(folder, wait):
+        if wait and not was_there and finished.is_file():
+            return load_run(folder)  # another process has just finished it
+        _check_same_run(folder, settings)
+        written(folder / "settings.json", lambda path: path.write_bytes(settings))
+        job = _job(profile, prompts, texts)
+        engine = engine or partial(in_process, pair=pair)
+        parts = _record_parts(job, folder, engine, progress)
+        manifest = _identity(profile, prompts) | {"key": key, "kind": kind}
+        manifest |= _facts(job, parts) | {"rows": _assemble(folder, len(parts))}
+        write_facts(finished, manifest, [folder / name for name in TABLES])
+    return load_run(folder)
 
 
-def check_kinds(profile: Profile) -> None:
-    """A ValueError where the profile names kinds of run that there are not."""
-    wrong = [kind for kind in profile.recorded if kind not in KINDS]
-    if wrong:
-        raise ValueError(
-            f"recorded={list(profile.recorded)}: {brief(wrong[0])} is no kind of run; allowed are "
-            f"{', '.join(KINDS)}"
+def _settings(key: str, profile: Profile) -> bytes:
+    """The settings file of a run."""
+    import torch
+
+    settings = {"key": key, "block_prompts": profile.block_prompts}
+    # `auto` is float16 on a GPU, float32 on a CPU, under one key: parts of both never share a
+    # folder (a finished run may be read anywhere)
+    for name in ("target", "draft"):
+        if getattr(profile, name).device == "auto" and torch.cuda.is_available():
+            settings[name] = "cuda"
+    return json.dumps(settings).encode()
+
+
+def _check_same_run(folder: Path, settings: bytes) -> None:
+    """RunError when the folder holds a run with other settings."""
+    path = folder / "settings.json"
+    if path.is_file() and path.read_bytes() != settings:
+        raise RunError(
+            f"{folder} holds a run with other settings; choose another folder (--out) or remove "
+            "this one"
         )
 
 
-def _recorded(profile: Profile, kind: str, prompts: list[Prompt]) -> Run | None:
-    """A finished run or a trace of this key, whatever kind it was recorded as; None without."""
-    check_kinds(profile)
-    key = run_key(of_kind(profile, kind), prompts)
-    for name in (kind, *KINDS):
-        folder = RUNS / _name(profile.name, name, key)
-        if (folder / "manifest.json").is_file():
-            return whole_run(folder)
-    folder = traces.shipped_as(profile, key, kind)
-    if folder is None:
-        return None
-    run = load_run(folder)
-    traces.say_once(
-        f"read from {_short(folder)} (recorded {run.manifest['finished'][:10]})"
-    )
-    return run
+def _job(profile: Profile, prompts: list[Prompt], texts: dict | None) -> "Job":
+    """The work of a recording; prompts that are cut are said."""
+    import torch
+
+    from speclab.models.pairs import load_tokenizer, model_folder
+    from speclab.record import Job
+
+    tokenizer = load_tokenizer(model_folder(profile.target))
+    longest = profile.max_prompt_tokens
+    encoded = encode_prompts(tokenizer, prompts, longest, profile.template)
+    cuts = sum(prompt.cut > 0 for prompt in encoded)
+    if cuts:
+        print(
+            f"{cuts} of {len(encoded)} prompts were cut to max_prompt_tokens={longest}",
+            file=sys.stderr,
+        )
+    size = profile.block_prompts
+    blocks = tuple(tuple(encoded[i : i + size]) for i in range(0, len(encoded), size))
+    return Job(profile, blocks, texts, torch.get_num_threads())
 
 
-def _misfit(asked: Profile, kind: str, prompts: list[Prompt]) -> str:
-    """What the shipped trace of this kind has otherwise than asked; "" where none is shipped."""
-    if traces.records_itself(asked, kind):
-        return ""
-    shipped = traces.shipped(asked)
-    if not shipped and asked.traces:
-        return f"no trace in {asked.traces}, which {asked.name} names"
-    folder = traces.near(shipped, kind)
-    if folder is None:
-        return ""
-    digest = prompts_digest(prompts)
-    words = traces.misfit_in_words(
-        traces.read_manifest(folder), _settings(asked), pair_digests(asked), digest
-    )
-    return f"{_short(folder)} is another run ({words})"
+def _record_parts(
+    job: "Job", folder: Path, engine: "Engine", progress: Callable | None
+) -> list[dict]:
+    """Facts of every block; those without a whole part file are recorded by the engine, each
+    written as it is done.
+    """
+    from speclab.models.pairs import model_folder, weight_bytes
+
+    facts = [part_facts(folder, index) for index in range(len(job.blocks))]
+    missing = [index for index, known in enumerate(facts) if known is None]
+    if not missing:
+        return facts
+    for spec in (job.profile.target, job.profile.draft):
+        weight_bytes(model_folder(spec))  # ModelsMissing, before any worker begins
+    said, count = f"record {job.profile.name}", len(missing)
+    bar = partial(tqdm, desc=said, unit="block", total=count)
+    for done in (progress or bar)(engine(job, missing)):
+        facts[done.index] = done.facts
+        block = job.blocks[done.index]
+        write_part(folder, done.index, block, done.recorded, done.facts)
+    return facts
 
 
-def _check_models(asked: Profile, kind: str, misfit: str) -> None:
-    """ModelsMissing, with what is there and what is asked, where weights are not here."""
-    from speclab.models.pairs import ModelsMissing, model_folder, weight_bytes
-
-    try:
-        for spec in (asked.target, asked.draft):
-            weight_bytes(model_folder(spec))
-    except ModelsMissing as error:
-        there = misfit or f"no run or trace of {asked.name}, {kind}, has these settings"
-        raise ModelsMissing(f"{there}; to record it: {error}") from None
-
-
-def _short(folder: Path) -> str:
-    """A folder as it is named from the repository."""
-    return str(folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder)
+def _assemble(folder: Path, count: int) -> dict[str, int]:
+    """All parts as one file each, row groups by block; returns the rows by table."""
+    rows = {}
+    for name in SCHEMAS:
+        file = f"{name}.parquet"
+        parts = [pq.read_table(part_file(folder, i, file)) for i in range(count)]
+        whole = pa.concat_tables(parts)
+        written(folder / file, partial(pq.write_table, whole))
+        rows[name] = whole.num_rows
+    return rows
 
 
-def texts_of(run: Run) -> dict[str, tuple[int, ...]]:
-    """The target's continuations of a run, token ids by prompt_id."""
-    rows = run.trace.sort_values("position")
+def _facts(job: "Job", parts: list[dict]) -> dict:
+    """What a run says of itself beside its key; parts: the facts of its blocks."""
+    cuts = [prompt.cut for block in job.blocks for prompt in block]
+    peaks = pd.DataFrame([part["peak_bytes"] for part in parts]).max()
     return {
-        prompt: tuple(tokens.tolist())
-        for prompt, tokens in rows.groupby("prompt_id")["token"]
+        "profile": asdict(job.profile),
+        "pair": parts[0]["pair"],
+        "prompts": len(cuts),
+        "prompts_cut": sum(cut > 0 for cut in cuts),
+        "time_s": sum(part["time_s"] for part in parts),
+        "peak_bytes": peaks.astype(int).to_dict(),
+        "max_packed_tokens": min(part["max_packed_tokens"] for part in parts),
+        # gptqmodel is an extra
+        "libraries": {name: version(name) for name in LIBRARIES if find_spec(name)},
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 
 
-def tokenizer_of(run: Run) -> Any:
-    """The tokenizer of a run's target; None where it is not on this machine."""
-    from speclab.models.pairs import load_tokenizer, local_folder
+# ---- packing: a finished run as a folder to give away --------------------------------------------
 
-    folder = local_folder(ModelSpec(**run.manifest["profile"]["target"]))
-    if folder is None or not (folder / "tokenizer.json").is_file():
-        return None
-    return load_tokenizer(folder)
+PAGE = """\
+# Trace: {{ profile.name }}, {{ kind }}
+
+{{ profile.description or profile.name }}.
+What the draft gives the text that the target wrote, position by position: recorded once with
+speclab, to be studied without the models.
+This card is written from `manifest.json`, which has every setting, by `python -m speclab pack`.
+
+| | target | draft |
+| --- | --- | --- |
+{% for fact in ("path", "revision", "architecture", "parameters", "layers", "width", "dtype") -%}
+| {{ fact }} | {{ pair.target[fact] }} | {{ pair.draft[fact] }} |
+{% endfor -%}
+| weights (digest) | {{ weights.target }} | {{ weights.draft }} |
+
+| setting | |
+| --- | --- |
+| domains | {{ profile.domains | join(", ") }} |
+{% for name in ("template", "prompts", "prompts_per_domain", "max_prompt_tokens", "max_new_tokens",
+                "depth", "branches", "budget", "temperature", "top_k", "top_p", "seed") -%}
+| {{ name }} | {{ profile[name] }} |
+{% endfor -%}
+| prompts recorded, of them cut | {{ prompts }}, {{ prompts_cut }} |
+| prompt set (SHA-256) | {{ prompt_set }} |
+| run key | {{ key }} |
+| recorded | {{ finished }} |
+| with | {% for name in libraries %}{{ name }} {{ libraries[name] }} {% endfor %}|
+
+| file | a row is | rows |
+| --- | --- | --- |
+| `trace.parquet` | a position of a text: the target's token and how the draft ranks it \
+| {{ rows.trace }} |
+| `nodes.parquet` | a node of the draft tree that hangs on each position | {{ rows.nodes }} |
+
+Columns as in the kit's GLOSSARY.md (schema version {{ schema }}); Parquet, zstd.
+Licence of the text: {{ licence }}
+
+Read it with `speclab.runs.load_run("FOLDER")`, which checks the checksums, or with any reader of
+Parquet. `make reproduce` reads it where the run key is the one above: from the folder that a
+profile names as `traces`, or with `SPECLAB_TRACES=FOLDER`.
+"""
+
+
+def pack(
+    run: Run, out: Path, kind: str | None = None, licence: str | None = None
+) -> Path:
+    """Write a finished run as a trace into the new folder `out`, its manifest last.
+
+    kind: one of KINDS; None takes the one that it was recorded as. licence: of the text, in a line;
+    None takes `licence` of the profile's notes. RunError: `out` holds something, or the run names
+    folders of this machine (nobody else could ask for it). ValueError: no licence, or no run of
+    this kind.
+    """
+    profile = run.manifest["profile"] | {"traces": None, "recorded": []}
+    kind = kind or run.manifest.get("kind")
+    if kind not in KINDS or profile | KINDS[kind] != profile:
+        raise ValueError(
+            f"{run.folder} is no run of kind {kind!r}; give --kind with one of {', '.join(KINDS)}"
+        )
+    licence = licence or profile["notes"].get("licence")
+    if not licence:
+        raise ValueError(
+            f"profile {profile['name']} does not say the licence of the text: add `licence` to "
+            "its notes, or give --licence with a line about the prompts and the target's text"
+        )
+    _check_portable(profile)
+    make_folder(out)
+    if any(out.iterdir()):
+        raise RunError(f"{out} is not empty; choose a new folder (--out)")
+    for name in TABLES:
+        written(out / name, partial(_pack_table, run.folder / name), "The run is kept")
+    manifest = run.manifest | {"profile": profile, "kind": kind, "licence": licence}
+    card = Template(PAGE, keep_trailing_newline=True).render(manifest)
+    written(out / "README.md", lambda path: path.write_text(card, encoding="utf-8"))
+    write_facts(out / "manifest.json", manifest, [out / name for name in TABLES])
+    return out
+
+
+def _check_portable(profile: dict) -> None:
+    paths = [profile["target"]["path"], profile["draft"]["path"], profile["prompts"]]
+    for path in paths:
+        if Path(path).is_absolute():
+            raise RunError(
+                f"the run was recorded with {path}, a place that others do not have: name it "
+                "relative to the repository (models also by SPECLAB_MODELS), and record again"
+            )
+
+
+def _pack_table(path: Path, packed: Path) -> None:
+    """Write one table of a run anew, smaller and with the same values.
+
+    Bytes of float32 columns are stored by their place in the number, which packs 40 % better.
+    """
+    columns = list(pq.ParquetFile(path).schema)
+    floats = [column.path for column in columns if column.physical_type == "FLOAT"]
+    others = [column.path for column in columns if column.path not in floats]
+    pq.write_table(
+        pq.read_table(path),
+        packed,
+        compression="zstd",
+        compression_level=19,
+        use_dictionary=others,
+        use_byte_stream_split=floats,
+    )

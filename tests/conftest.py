@@ -5,6 +5,7 @@ tiny pair.
 import gc
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from speclab.files import sealed, sha256_of
+from speclab.runs import write_facts
 
 sys.path.insert(0, str(Path(__file__).parent))
 ROOT = Path(__file__).resolve().parents[1]
@@ -155,6 +156,45 @@ def random_profile(random_folders):
 
 
 @pytest.fixture(scope="session")
+def short_profile(random_profile, tmp_path_factory):
+    """The random pair over six short prompts, a block each."""
+    rows = [
+        {"prompt_id": f"{d}-{i}", "domain": d, "prompt": "a b c d"[: 2 * i + 1]}
+        for d in ("code", "chat")
+        for i in range(3)
+    ]
+    prompts = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
+    prompts.write_text("\n".join(map(json.dumps, rows)))
+    return random_profile.replace(
+        prompts=str(prompts),
+        prompts_per_domain=3,
+        domains=("code", "chat"),
+        block_prompts=1,
+        max_new_tokens=6,
+    )
+
+
+@pytest.fixture(scope="session")
+def short_run(short_profile, random_pair, tmp_path_factory):
+    """A recorded run of `short_profile`, only to be read; `run_copy` is to be damaged."""
+    from speclab.runs import record_run
+
+    folder = tmp_path_factory.mktemp("recorded") / "run"
+    return record_run(short_profile, folder, random_pair, iter)
+
+
+@pytest.fixture
+def run_copy(short_run, tmp_path):
+    """The folder of a copy of `short_run`."""
+    return Path(shutil.copytree(short_run.folder, tmp_path / "copy"))
+
+
+def tables(folder: Path) -> list[bytes]:
+    """The tables of a run folder, byte by byte."""
+    return [(folder / f"{name}.parquet").read_bytes() for name in ("trace", "nodes")]
+
+
+@pytest.fixture(scope="session")
 def random_pair(random_profile):
     """The random pair, loaded through the real loader."""
     from speclab.models.pairs import load_pair
@@ -177,5 +217,5 @@ def seal_again(folder, **changes):
     """
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text()) | changes
-    files = {table.name: sha256_of(table) for table in folder.glob("*.parquet")}
-    path.write_text(json.dumps(sealed(manifest | {"files": files})))
+    del manifest["seal"]
+    write_facts(path, manifest, [*folder.glob("*.parquet")])

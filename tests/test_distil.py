@@ -31,11 +31,11 @@ from speclab.drafts.distil import (
 from speclab.drafts.prompts import training_prompts
 from speclab.drafts.texts import TextConfig, continuations
 from speclab.drafts.train import TrainConfig
-from speclab.files import Damaged, RunError
 from speclab.models.pairs import load_pair, load_tokenizer
 from speclab.profiles import ModelSpec, Profile
 from speclab.prompts import encode_prompts
 from speclab.record import generate
+from speclab.runs import Damaged, RunError
 from speclab.sampling import Sampling
 
 CONFIG = TrainConfig(

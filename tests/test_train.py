@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from data.pairs.tiny.prepare import Stream, losses, next_token_loss
 from speclab.drafts.train import TrainConfig, learning_rate_scale, optimise
-from speclab.files import RunError
+from speclab.runs import RunError
 
 CONFIG = TrainConfig(steps=8, batch=2, context=16, checkpoint_every=4, warmup_steps=2)
 TOKENS = np.tile(np.arange(2, 30), 20).astype(np.uint16)

@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 
 from speclab.drafts.distil import SHIPPED, TrainedDraft, distil
-from speclab.files import RunError
 from speclab.models.pairs import Pair, load_model, load_pair
 from speclab.ops.reproduce import defaults
 from speclab.profiles import ROOT, ModelSpec, Profile, load_profile
+from speclab.runs import RunError
 from speclab.studies.better_drafts.candidates import (
     Training,
     train_config,

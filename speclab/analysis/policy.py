@@ -15,10 +15,10 @@ from pydantic.dataclasses import dataclass
 from speclab.analysis import router
 from speclab.cost import Costs
 from speclab.draft import Shape, parse_shape
-from speclab.files import written
 from speclab.plain import read_json
 from speclab.profiles import Profile
 from speclab.prompts import DOMAINS, Prompt
+from speclab.runs import written
 
 
 def _checked(setting: str) -> str:

@@ -8,7 +8,6 @@ kit (`SHIPPED`): what would be trained to the same settings is read there.
 """
 
 import copy
-import json
 import os
 import re
 import shutil
@@ -25,22 +24,13 @@ from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
+from speclab import runs
 from speclab.drafts.texts import FOLDER, Text, TrainingText, hash_of
 from speclab.drafts.train import TrainConfig, optimise
-from speclab.files import (
-    Damaged,
-    RunError,
-    is_sealed,
-    locked,
-    sealed,
-    sha256_of,
-    written,
-)
 from speclab.models import trimmed
 from speclab.models.pairs import Pair, load_tokenizer
-from speclab.plain import read_json
 from speclab.profiles import ROOT
-from speclab.runs import weights_digest
+from speclab.runs import RunError, locked, weights_digest
 from speclab.sampling import rank_key
 
 SHIPPED = ROOT / "data" / "drafts"  # <profile>/<name of a draft's folder>
@@ -317,21 +307,13 @@ def distil(
 def write_facts(folder: Path, facts: dict) -> None:
     """The facts of a finished draft, with the checksums of its files and their own."""
     names = [*folder.glob("*.safetensors"), *folder.glob("*.json")]
-    files = {path.name: sha256_of(path) for path in names if path.name != FACTS}
-    text = json.dumps(sealed(facts | {"files": files}), indent=1)
-    written(folder / FACTS, lambda path: path.write_text(text, encoding="utf-8"))
+    files = [path for path in names if path.name != FACTS]
+    runs.write_facts(folder / FACTS, facts, files)
 
 
 def finished(folder: Path, do: str) -> TrainedDraft:
     """A draft that is there. Damaged, with what to `do`, where a file is not what was written."""
-    facts = read_json(folder / FACTS, do)
-    if not is_sealed(facts):
-        raise Damaged(f"{folder / FACTS} is not what was written; {do}")
-    for name, wanted in facts["files"].items():
-        path = folder / name
-        if not path.is_file() or sha256_of(path) != wanted:
-            raise Damaged(f"{path} is missing or damaged (its checksum differs); {do}")
-    return TrainedDraft(folder, facts)
+    return TrainedDraft(folder, runs.read_facts(folder / FACTS, do))
 
 
 def distillation_loss(pair: Pair, network: Any, batch: Batch, objective: str) -> Tensor:

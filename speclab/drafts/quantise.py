@@ -22,8 +22,7 @@ from pathlib import Path
 
 import torch
 
-from speclab.files import locked, written
-from speclab.runs import weights_digest
+from speclab.runs import locked, weights_digest, written
 
 # its pool asks for two workers also where there is one core
 os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")

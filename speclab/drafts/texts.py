@@ -21,12 +21,11 @@ from safetensors.numpy import load_file, save_file
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
-from speclab.files import locked, written
 from speclab.models.pairs import Pair
 from speclab.profiles import ROOT
 from speclab.prompts import EncodedPrompt, Prompt, encode_prompts, prompts_digest
 from speclab.record import generate
-from speclab.runs import weights_digest
+from speclab.runs import locked, weights_digest, written
 from speclab.sampling import Sampling
 
 FOLDER = ROOT / "data" / "runs" / "drafts"

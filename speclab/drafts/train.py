@@ -20,8 +20,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from tqdm import trange
 
-from speclab.files import RunError, written
 from speclab.models.pairs import check_tensors
+from speclab.runs import RunError, written
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from speclab import files
 from speclab.explore.trace_data import Packed, pack_runs
 from speclab.prompts import Prompt, load_prompts, prompts_digest
-from speclab.runs import Run, tokenizer_of
+from speclab.runs import Run, tokenizer_of, written
 from speclab.show import notebook, pictures
 
 ASSETS = Path(__file__).parent / "assets"
@@ -275,9 +274,7 @@ def write_page(runs: Sequence[Run], path: Path, largest: int = LARGEST) -> bool:
     if is_page_of(path, runs):
         return False
     content = page(runs, largest=largest).encode()
-    files.written(
-        path, lambda place: place.write_bytes(content), "Other files are kept"
-    )
+    written(path, lambda place: place.write_bytes(content), "Other files are kept")
     return True
 
 

@@ -163,7 +163,7 @@ def _opened(out: Path, settings: dict, there: list[bytes]) -> Iterator[BinaryIO]
     """The result, open behind the lines that stay; a new one is emptied before its settings are
     written, so that no old line ever stands under new settings.
     """
-    from speclab.files import written
+    from speclab.runs import written
 
     with out.open("r+b" if there else "wb") as result:
         result.truncate(result.seek(sum(len(line) + 1 for line in there)))

@@ -18,10 +18,10 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from speclab.files import RunError
 from speclab.models.pairs import device_of
 from speclab.profiles import ModelSpec
 from speclab.record import Done, Engine, Job, Worker
+from speclab.runs import RunError
 
 ANSWER_S = 5  # that a Ray cluster has to answer
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from speclab import runs
 from speclab.explore import page
-from speclab.files import RunError
 from speclab.profiles import Profile
-from speclab.runs import Run
+from speclab.runs import Run, RunError
 
 NAME = "explore.html"
 KINDS = ("greedy", "sampled")

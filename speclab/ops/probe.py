@@ -4,7 +4,6 @@ Looks only: downloads nothing, loads no weights, waits for nobody for long.
 """
 
 import contextlib
-import glob
 import io
 import os
 import re
@@ -292,25 +291,19 @@ def _runs(profile: Profile, prompts: list[Prompt]) -> dict[str, str]:
     found = {}
     for kind in runs.KINDS:
         try:
-            found[kind] = _run(profile, kind, prompts)
+            found[kind] = _run(profile, kind)
         except (runs.RunError, ValueError) as error:
             found[kind] = str(error)
     return found
 
 
-def _run(profile: Profile, kind: str, prompts: list[Prompt]) -> str:
-    from speclab import runs, traces
+def _run(profile: Profile, kind: str) -> str:
+    from speclab import runs
 
-    key = runs.run_key(runs.of_kind(profile, kind), prompts)
-    own = f"{glob.escape(profile.name)}-*-{key}/manifest.json"
-    for manifest in runs.RUNS.glob(own):
-        runs.load_run(manifest.parent)
-        return "recorded"
-    folder = traces.shipped_as(profile, key, kind)
-    if folder is None:
+    run = runs.recorded_run(profile, kind)
+    if run is None:
         return ""
-    runs.load_run(folder)
-    return "shipped"
+    return "recorded" if run.folder.is_relative_to(runs.RUNS) else "shipped"
 
 
 def _disk() -> int:

@@ -28,7 +28,7 @@ from typing import Any
 import papermill
 from papermill.exceptions import PapermillExecutionError
 
-from speclab import files
+from speclab import runs
 from speclab.ops import explore, pair, report, schedule, sources, turns
 from speclab.ops.workers import Died, Lines, Relay, Workers
 from speclab.profiles import ROOT, load_profile
@@ -467,7 +467,7 @@ def _stamped(session: Session, outcome: Stamp) -> Stamp:
     """Leave the stamp of a notebook's run."""
     text = json.dumps(dataclasses.asdict(outcome), indent=1)
     path = session.build / f"{outcome.name}.json"
-    files.written(path, lambda path: path.write_text(text, encoding="utf-8"))
+    runs.written(path, lambda path: path.write_text(text, encoding="utf-8"))
     return outcome
 
 
@@ -540,7 +540,7 @@ def _keep_call(session: Session, notebooks: list[Path], seconds: float) -> None:
     """What a call took that ran all that it was asked for."""
     facts = {"seconds": seconds, "notebooks": [path.stem for path in notebooks]}
     text = json.dumps(facts, indent=1)
-    files.written(
+    runs.written(
         session.build / report.CALL, lambda path: path.write_text(text, "utf-8")
     )
 
@@ -551,7 +551,7 @@ def _get_models(session: Session) -> None:
     """
     try:
         pair.make(session.profile)
-    except files.RunError as error:
+    except runs.RunError as error:
         print(error, flush=True)
 
 

@@ -23,7 +23,7 @@ import nbformat
 
 from speclab.profiles import load_profile, profile_names
 from speclab.prompts import HUB_SETS, MIRROR
-from speclab.traces import PLACE
+from speclab.runs import PLACE
 
 NOT_FOLLOWED = ("speclab.ops", "speclab.__main__", "speclab.explore")
 BUNDLED = {

@@ -100,10 +100,10 @@ class Context:
 
     def export(self, table: "pd.DataFrame | Estimates", slug: str) -> None:
         """Write NN_slug.csv and .tex into the figures folder without showing anything."""
-        from speclab import files
+        from speclab.show import tables
 
         frame = getattr(table, "frame", table)
-        files.export(frame, self.figures, f"{self.number}_{slug}")
+        tables.export(frame, self.figures, f"{self.number}_{slug}")
 
     def say(self, text: str) -> None:
         """Show a computed sentence (Markdown): numbers in a notebook's text come from here and are

@@ -24,7 +24,6 @@ from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save as packed_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
-from speclab.analysis.timing import pass_times
 from torch import Tensor
 from torch.nn.functional import cross_entropy, embedding, linear, rms_norm, silu
 from transformers import LlamaConfig, LlamaModel
@@ -39,7 +38,6 @@ from data.corpus import (
 from speclab.analysis import loops
 from speclab.drafts.prompts import ngrams, shingles, training_prompts
 from speclab.drafts.train import TrainConfig, optimise
-from speclab.files import RunError, written
 from speclab.models.pairs import (
     check_folder,
     check_tensors,
@@ -47,11 +45,12 @@ from speclab.models.pairs import (
     load_tokenizer,
     weight_bytes,
 )
+from speclab.models.timing import pass_times
 from speclab.models.trimmed import base_embedding
 from speclab.plain import read_json
 from speclab.profiles import load_profile
 from speclab.prompts import DOMAINS, PROJECT_PROMPTS, read_prompts
-from speclab.runs import load_or_record
+from speclab.runs import RunError, load_or_record, written
 from speclab.score import mean_of
 from speclab.show.estimates import stack
 

@@ -30,7 +30,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from data.corpus import ASSISTANT, END, USER, Document, documents
 from speclab.drafts.quantise import quantise
 from speclab.drafts.train import TrainConfig, optimise
-from speclab.files import RunError, make_folder
+from speclab.runs import RunError, make_folder
 
 VOCABULARY = 4096
 CALIBRATION_ROWS = 64

@@ -26,7 +26,6 @@ from speclab.drafts.distil import SHIPPED, TrainedDraft
 from speclab.drafts.prompts import training_prompts
 from speclab.drafts.texts import FOLDER, TextConfig, TrainingText, continuations
 from speclab.drafts.train import TrainConfig
-from speclab.files import locked, written
 from speclab.models.model import KVCache, LanguageModel
 from speclab.models.pairs import (
     Pair,
@@ -39,6 +38,7 @@ from speclab.models.pairs import (
 from speclab.profiles import ROOT, ModelSpec, Profile
 from speclab.prompts import EncodedPrompt, encode_prompts
 from speclab.record import generate
+from speclab.runs import locked, written
 from speclab.sampling import Sampling, probabilities, rank_key, rank_of
 
 WORK = FOLDER

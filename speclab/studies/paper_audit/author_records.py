@@ -24,9 +24,9 @@ import pandas as pd
 
 from speclab import score, stats
 from speclab.analysis.published import AuthorRecords, read_author_records
-from speclab.files import make_folder
 from speclab.profiles import ROOT
 from speclab.prompts import DOMAINS
+from speclab.runs import make_folder
 from speclab.studies.paper_audit.growth import TREE, argmax_bounds
 
 COMMIT = "aa679a3f8a1b7593afe5f858cc798fd7f826d4f6"
