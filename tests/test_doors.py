@@ -20,6 +20,7 @@ from conftest import save_random_llama
 
 from speclab import runs, traces
 from speclab.__main__ import main
+from speclab.analysis import policy
 from speclab.models import pairs
 from speclab.ops import engines, hosted, pair, probe, reproduce
 from speclab.ops.plan import Speed
@@ -467,9 +468,16 @@ def test_verbs(command, phrase, things):
     check_refused(command, phrase, things)
 
 
+def policy_of_tiny(path):
+    """The committed policy, as if it had been made for `tiny`."""
+    made = json.loads((ROOT / "figures/smollm/09_policy.json").read_text())
+    made["pair"] = policy.identity(load_profile("tiny"))
+    path.write_text(json.dumps(made))
+
+
 @pytest.mark.parametrize(("options", "phrase"), DECODE)
 def test_decode(options, phrase, things):
-    shutil.copy(ROOT / "figures/tiny/09_policy.json", things / "policy.json")
+    policy_of_tiny(things / "policy.json")
     usual = "decode --profile profile.yaml --prompts prompts.jsonl --out new.jsonl"
     check_refused(f"{usual} {options}", phrase, things)
 
@@ -823,7 +831,7 @@ def test_trace_folder(file, recipe, phrase, recorded, place, monkeypatch):
 
 @pytest.mark.parametrize(("recipe", "phrase"), POLICY)
 def test_policy(recipe, phrase, place):
-    shutil.copy(ROOT / "figures/tiny/09_policy.json", place / "policy.json")
+    policy_of_tiny(place / "policy.json")
     made(place / "policy.json", recipe)
     usual = "decode --profile profile.yaml --prompts prompts.jsonl --out new.jsonl"
     check_refused(f"{usual} --policy policy.json", phrase, place)

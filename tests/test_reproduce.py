@@ -1051,14 +1051,14 @@ def test_progress_bars_are_told_in_their_last_state():
 def test_pictures_in_an_executed_notebook_are_the_sessions_own(tmp_path):
     (tmp_path / "build" / "mine").mkdir(parents=True)
     executed = tmp_path / "build" / "mine" / "03_a.ipynb"
-    executed.write_text("![a](../figures/tiny/03_a.png) and (../figures/tiny/)")
+    executed.write_text("![a](../figures/smollm/03_a.png) and (../figures/smollm/)")
     session = reproduce.Session(
         tmp_path, executed.parent, tmp_path / "figures" / "mine", None, {}
     )
     reproduce.point_to_figures(session, executed)
     assert (
         executed.read_text()
-        == "![a](../../figures/mine/03_a.png) and (../figures/tiny/)"
+        == "![a](../../figures/mine/03_a.png) and (../figures/smollm/)"
     )
 
 
