@@ -22,7 +22,7 @@ import pytest
 from same_process import no_kernel
 
 from speclab.__main__ import main
-from speclab.ops import report, reproduce, schedule, sources, turns, workers
+from speclab.ops import reproduce, schedule, sources, turns, workers
 from speclab.profiles import ROOT, load_profile, parse_overrides
 from speclab.show import notebook
 
@@ -539,16 +539,6 @@ def test_what_was_written_and_is_no_longer_so_is_not_up_to_date(
     (tmp_path / damaged).write_bytes(content)
     is_own = content and damaged.startswith("build")  # a reader may write in a page
     assert reproduce.is_current(session, stamp, "digest") == bool(is_own)
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe"])
-def test_the_report_says_what_is_damaged(tmp_path, content):
-    page, captions = tmp_path / "01_good.ipynb", tmp_path / "01_captions.json"
-    for path in (page, captions):
-        path.write_bytes(content)
-    assert "01_good.ipynb is damaged: run it" in report.title_and_answer(page)[1]
-    with pytest.raises(ValueError, match=r"01_captions.json.*run that notebook again"):
-        report.read_captions(tmp_path, "01")
 
 
 # ---- a notebook and its source -------------------------------------------------------------------
