@@ -57,23 +57,26 @@ BY_HAND = trace_of(a=[0, 0, 1, 0, 0, 0, 2, 0], b=[3, 3])
 
 def test_a_run_by_hand():
     # a: 2 accepted of 2, 2 of 2, 0 of 2, and 1 of 1 where the text ends; b: 0 of 2, 0 of 1
-    found = summary_of(BY_HAND)
-    pooled = found["pooled"]
-    assert [pooled[name] for name in ("blocks", "accepted", "emitted")] == [6, 5, 10]
-    assert [pooled["drafted"], pooled["drafted_whole"], pooled["truncated"]] == [
-        10,
-        12,
-        1,
-    ]
-    assert pooled["accepted_by_depth"].tolist() == [3, 2]
-    assert pooled["blocks_by_accepted"].tolist() == [3, 1, 2]
-    assert pooled["mean_accepted_and_bonus"] == 11 / 6
-    assert pooled["block_efficiency"] == 10 / 6
-    assert pooled["draft_utilisation"] == 5 / 10
-    assert pooled["draft_utilisation_whole"] == 5 / 12
-    assert pooled["accepted_per_verified"] == (5 + 6) / (12 + 6)
-    assert pooled["survival_by_depth"].tolist() == [3 / 6, 2 / 6]
-    assert pooled["accept_by_depth"].tolist() == [3 / 6, 2 / 3]
+    pooled = metrics.plain(summary_of(BY_HAND)["pooled"])
+    expected = {
+        "blocks": 6,
+        "accepted": 5,
+        "emitted": 10,
+        "drafted": 10,
+        "drafted_whole": 12,
+        "truncated": 1,
+        "accepted_by_depth": [3, 2],
+        "blocks_by_accepted": [3, 1, 2],
+        "mean_accepted": 5 / 6,
+        "mean_accepted_and_bonus": 11 / 6,
+        "block_efficiency": 10 / 6,
+        "draft_utilisation": 5 / 10,
+        "draft_utilisation_whole": 5 / 12,
+        "accepted_per_verified": (5 + 6) / (12 + 6),
+        "survival_by_depth": [3 / 6, 2 / 6],
+        "accept_by_depth": [3 / 6, 2 / 3],
+    }
+    assert pooled == metrics.plain(expected)
 
 
 def test_the_mean_of_requests_is_another_number_than_the_pooled_one():
@@ -111,7 +114,6 @@ def test_identities(shape, rule):
         defined = ~np.isnan(conditional)
         product = np.cumprod(np.where(defined, conditional, 0))
         assert product == pytest.approx(joint)
-        assert part["draft_utilisation"] == pytest.approx(accepted / part["drafted"])
         assert histogram.sum() == pytest.approx(blocks)
         assert histogram @ np.arange(len(histogram)) == pytest.approx(accepted)
         cut = part["truncated"] / blocks
@@ -128,17 +130,6 @@ def test_identities(shape, rule):
         assert found["mean_of_requests"][name] == pytest.approx(values.mean(axis=0))
     for name, estimator in score.block_estimators().items():
         assert found["pooled"][name] == pytest.approx(np.squeeze(estimator(sums)))
-
-
-def test_what_a_cut_block_changes():
-    """Without a block that the end cuts, the three ways to count agree; with one they do not."""
-    whole = summary_of(trace_of(a=[0, 0, 1, 5, 0, 5]))["pooled"]
-    assert whole["truncated"] == 0
-    assert whole["mean_accepted_and_bonus"] == whole["block_efficiency"]
-    cut = summary_of(trace_of(a=[0, 0, 1, 0]))["pooled"]
-    assert (cut["truncated"], cut["drafted"], cut["drafted_whole"]) == (1, 3, 4)
-    assert cut["mean_accepted_and_bonus"] > cut["block_efficiency"]
-    assert cut["draft_utilisation"] > cut["draft_utilisation_whole"]
 
 
 @pytest.mark.parametrize("new", [16, pytest.param(32, marks=pytest.mark.slow)])
@@ -189,33 +180,9 @@ def test_their_names_take_the_pooled_number_or_the_mean_of_requests():
     log = named["vLLM"]["log line `SpecDecoding metrics:` (interval)"]
     assert log["Mean acceptance length"] == 11 / 6
     assert log["Avg Draft acceptance rate"] == pytest.approx(100 * 5 / 12)
-    aiperf = named["AIPerf"]
-    tag = "spec_decode_acceptance_length"
-    assert aiperf["profile_export_aiperf.json (request)"][tag] == 1 + 5 / 8
-    assert (
-        aiperf["profile_export_aiperf.json (pooled)"][
-            "spec_decode_token_weighted_acceptance_length"
-        ]
-        == 11 / 6
-    )
-    counters = named["vLLM"]["counters of /metrics (pooled)"]
-    assert counters["vllm:spec_decode_num_drafts"] == 6
-    assert counters["vllm:spec_decode_num_draft_tokens"] == 12
+    requests = named["AIPerf"]["profile_export_aiperf.json (request)"]
+    assert requests["spec_decode_acceptance_length"] == 1 + 5 / 8
     assert named["llama.cpp"]["server log, `statistics` (pooled)"]["#acc drafts"] == 3
-    assert named["transformers"]["nowhere (request)"] == {}
-
-
-@pytest.mark.parametrize(
-    ("temperature", "shape", "rule"),
-    [
-        (0.0, "chain:4", "greedy"),
-        (0.0, "tree:3,2", "greedy"),
-        (0.7, "chain:4", "rejection"),
-        (1.0, "tree:3,2", "point-mass"),
-    ],
-)
-def test_the_rule_goes_with_the_temperature(temperature, shape, rule):
-    assert metrics.rule_for(parse_shape(shape), temperature) == rule
 
 
 # ---- the command line ----------------------------------------------------------------------------
@@ -229,14 +196,9 @@ def printed(*arguments):
 
 def test_the_verb_prints_json():
     found = printed(str(SHIPPED / "greedy"), "--shape", "chain:3")
-    assert (found["rule"], found["temperature"]) == ("greedy", 0)
-    assert len(found["by_request"]) == 200
-    pooled, by_domain = found["pooled"], found["by_domain"]
-    by_hand = 1 + pooled["accepted"] / pooled["blocks"]
-    assert pooled["mean_accepted_and_bonus"] == pytest.approx(by_hand, abs=1e-6)
-    assert set(by_domain) == {"code", "math", "reasoning", "chat"}
-    blocks = [part["pooled"]["blocks"] for part in by_domain.values()]
-    assert sum(blocks) == pooled["blocks"]
+    assert (found["rule"], len(found["by_request"])) == ("greedy", 200)
+    blocks = [part["pooled"]["blocks"] for part in found["by_domain"].values()]
+    assert len(blocks) == 4 and sum(blocks) == found["pooled"]["blocks"]
 
 
 def test_a_sampled_run_gives_an_expectation_or_exact_counts():
@@ -259,5 +221,7 @@ def test_a_sampled_run_gives_an_expectation_or_exact_counts():
     ],
 )
 def test_what_does_not_go_together_is_refused(shape, rule, words):
+    assert metrics.rule_for(parse_shape("tree:3,2"), 0.0) == "greedy"
+    assert metrics.rule_for(parse_shape("tree:3,2"), 1.0) == "point-mass"
     with pytest.raises(ValueError, match=words):
         metrics.rule_for(parse_shape(shape), 0.0, rule)
