@@ -122,12 +122,6 @@ def test_identities(shape, rule):
         assert (
             part["drafted"] <= part["drafted_whole"] == parse_shape(shape).size * blocks
         )
-    weights = [request["blocks"] for request in of_requests]
-    for name in ("mean_accepted", "block_efficiency", "survival_by_depth"):
-        values = np.array([request[name] for request in of_requests])
-        pooled = np.average(values, axis=0, weights=weights)
-        assert found["pooled"][name] == pytest.approx(pooled)
-        assert found["mean_of_requests"][name] == pytest.approx(values.mean(axis=0))
     for name, estimator in score.block_estimators().items():
         assert found["pooled"][name] == pytest.approx(np.squeeze(estimator(sums)))
 

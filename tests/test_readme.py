@@ -66,23 +66,23 @@ def test_every_target_that_it_names_exists():
     )
 
 
-def test_collect_wants_finished_runs(tmp_path):
-    (tmp_path / "notebooks").mkdir()
-    (tmp_path / "notebooks" / "01_a.ipynb").write_text("{}")
-    with pytest.raises(ValueError, match="01_a has no finished run"):
-        readme.collect("tiny", tmp_path)
-    (tmp_path / "build" / "tiny").mkdir(parents=True)
-    stamp = {"status": "done", "seconds": 3.4}
-    (tmp_path / "build" / "tiny" / "01_a.json").write_text(json.dumps(stamp))
-    with pytest.raises(ValueError, match="no greedy run"):
-        readme.collect("tiny", tmp_path)
-    run = tmp_path / "data" / "runs" / "tiny-greedy-1"
-    run.mkdir(parents=True)
-    facts = {"time_s": 12.34, "rows": {"trace": 9}, "peak_bytes": {"process": 8}}
-    (run / "manifest.json").write_text(json.dumps(facts))
+def test_what_is_collected_of_a_finished_run(tmp_path):
+    build, run = (
+        tmp_path / "build" / "tiny",
+        tmp_path / "data" / "runs" / "tiny-greedy-1",
+    )
+    manifest = {"time_s": 12.34, "rows": {"trace": 9}, "peak_bytes": {"process": 8}}
+    for path, held in {
+        tmp_path / "notebooks" / "01_a.ipynb": {},
+        build / "01_a.json": {"status": "done", "seconds": 3.4},
+        build / "call.json": {"seconds": 2.6, "notebooks": ["01_a"]},
+        run / "manifest.json": manifest,
+    }.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(held))
     recording = {"time_s": 12.3, "positions": 9, "peak_bytes": 8}
-    for name, seconds in (("00_other", None), ("01_a", 3)):
-        call = {"seconds": 2.6, "notebooks": [name]}
-        (tmp_path / "build" / "tiny" / "call.json").write_text(json.dumps(call))
-        kept = {"seconds": {"01_a": 3}, "call_s": seconds, "recording": recording}
-        assert readme.collect("tiny", tmp_path) == kept
+    kept = {"seconds": {"01_a": 3}, "call_s": 3, "recording": recording}
+    assert readme.collect("tiny", tmp_path) == kept
+    (tmp_path / "notebooks" / "02_b.ipynb").write_text("{}")
+    with pytest.raises(ValueError, match="02_b has no finished run"):
+        readme.collect("tiny", tmp_path)
