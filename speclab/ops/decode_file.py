@@ -9,7 +9,6 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from tqdm import tqdm
 
 from speclab.decode import Decoded, decode_prompt
 from speclab.draft import Shape
-from speclab.models.pairs import Pair
+from speclab.models.pairs import Pair, device_of
 from speclab.plain import read_json
 from speclab.profiles import Profile
 from speclab.prompts import EncodedPrompt, Prompt, encode_prompts, prompts_digest
@@ -52,11 +51,13 @@ def settings_of(
 
     models = {}
     for name, weights in pair_digests(profile).items():
-        spec = asdict(getattr(profile, name))
-        if spec["device"] == "auto":
-            spec["device"] = "cuda:0" if torch.cuda.is_available() else "cpu"
-        held = {key: spec[key] for key in ("dtype", "device", "backend")}
-        held["weights"] = weights
+        spec = getattr(profile, name)
+        held = {
+            "dtype": spec.dtype,
+            "device": str(device_of(spec)),
+            "backend": spec.backend,
+            "weights": weights,
+        }
         models |= {f"{name}.{key}": value for key, value in held.items()}
     names = ["template", "max_prompt_tokens", "max_new_tokens", "temperature"]
     if profile.temperature > 0:

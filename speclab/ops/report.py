@@ -14,7 +14,6 @@ from typing import Any
 
 import jinja2
 import nbformat
-from markupsafe import Markup
 from nbconvert import HTMLExporter
 
 from speclab.plain import read_json
@@ -137,12 +136,12 @@ def title_and_answer(notebook: Path) -> tuple[str, str]:
     return (title[1] if title else "", answer[1] if answer else "")
 
 
-def inline(markdown: str) -> Markup:
+def inline(markdown: str) -> str:
     """Bold, italic and code of a paragraph as HTML."""
     text = html.escape(" ".join(markdown.split()), quote=False)
     text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
     text = re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", text)
-    return Markup(re.sub(r"\*([^*]+)\*", r"<i>\1</i>", text))
+    return re.sub(r"\*([^*]+)\*", r"<i>\1</i>", text)
 
 
 def read_captions(figures: Path, number: str) -> dict[str, str]:
