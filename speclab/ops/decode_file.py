@@ -97,15 +97,11 @@ def lines_there(
             f"--out {out} is there already, without its {beside.name}; {ANEW}"
         )
     there = read_json(beside, ANEW)
-    others = [
-        f"{name} is {there.get(name)} there, {value} is asked"
-        for name, value in settings.items()
-        if there.get(name) != value
-    ]
+    others = [name for name in settings if there.get(name) != settings[name]]
     if others:
-        differ = "; ".join(others)
         raise ValueError(
-            f"--out {out} holds texts of other settings ({differ}); {ANEW}"
+            f"--out {out} holds texts of other settings ({', '.join(others)}: see "
+            f"{beside.name}); {ANEW}"
         )
     lines = out.read_bytes().split(b"\n")[:-1]  # behind the last newline: half a line
     found = [_prompt_of(line) for line in lines]

@@ -110,16 +110,13 @@ def facts_of(outcome: Any, build: Path, figures: Path) -> dict[str, Any]:
         return facts
     folder = ROOT / "notebooks" if outcome.status == NEEDS_MODELS else build
     title, answer = title_and_answer(folder / f"{name}.ipynb")
-    captions = read_captions(figures, name.split("_")[0])
-    drawn = [Path(file).stem for file in outcome.files if file.endswith(".png")]
+    pictures = [figures / file for file in outcome.files if file.endswith(".png")]
     return facts | {
         "title": title or name,
         "answer": answer,
         "tables": sum(file.endswith(".csv") for file in outcome.files),
-        "pictures": [
-            {"caption": caption_of(stem, captions), "png": png_of(figures, stem)}
-            for stem in drawn
-        ],
+        "captions": read_captions(figures, name.split("_")[0]),
+        "pictures": {path.stem.partition("_")[2]: encoded(path) for path in pictures},
     }
 
 
@@ -150,12 +147,6 @@ def read_captions(figures: Path, number: str) -> dict[str, str]:
     return read_json(path, "run that notebook again") if path.is_file() else {}
 
 
-def caption_of(figure: str, captions: dict[str, str]) -> str:
-    """The caption of a figure, else its name in words."""
-    slug = figure.partition("_")[2]
-    return captions.get(slug) or slug.replace("-", " ")
-
-
-def png_of(figures: Path, figure: str) -> str:
+def encoded(picture: Path) -> str:
     """A picture in text, to stand in a page."""
-    return base64.b64encode((figures / f"{figure}.png").read_bytes()).decode()
+    return base64.b64encode(picture.read_bytes()).decode()
