@@ -80,7 +80,7 @@ picture: $(READY) ## draw figures/smollm/explore.png, the page of README.md, fro
 	@$(PY) -m tests.picture
 
 readme: $(READY) ## write the numbers of README.md from the last `make reproduce` and `make bench`
-	@"$(PY)" -m speclab readme $(ARGS)
+	@"$(PY)" -m tests.readme $(ARGS)
 
 lint: $(READY) ## check the style of the code and its format
 	@"$(PY)" -m ruff check .

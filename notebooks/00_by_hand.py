@@ -15,7 +15,7 @@
 # of it. The numbers for two models that fit on a page are computed below: how much is kept in
 # section 2, that nothing is lost in section 4, words per run of the target in section 9.
 #
-# ![Draw from q, keep or replace: together p](../figures/tiny/00_rule.png)
+# ![Draw from q, keep or replace: together p](../figures/smollm/00_rule.png)
 #
 # The kit studies two sources. The paper is *Acceptance Dynamics Across Cognitive Domains in
 # Speculative Decoding* (arXiv:2604.14682): it publishes how often the drafts of a small model are

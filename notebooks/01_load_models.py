@@ -15,7 +15,7 @@
 # the text is the target's, in fewer passes. The picture is one such proposal, a tree; how many
 # tokens that pass gives is computed in section 4.
 #
-# ![A drafted tree with the probabilities of both models at every node](../figures/tiny/01_tree.png)
+# ![A drafted tree with both models' probabilities at every node](../figures/smollm/01_tree.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are there · *reads* the
 # pair of the profile and its run `greedy` (recorded if it is not there) · *writes*

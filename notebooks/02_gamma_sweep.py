@@ -15,7 +15,7 @@
 # is **assumed** here and measured in notebook 10. The picture shows what does not depend on costs:
 # `block_efficiency`, the tokens per target pass.
 #
-# ![Tokens per target pass against gamma](../figures/tiny/02_block-efficiency.png)
+# ![Tokens per target pass against gamma](../figures/smollm/02_block-efficiency.png)
 #
 # *Runs on* any machine · *minutes* about one on 2 cores · *reads* the runs `greedy` (temperature T
 # = 0) and `sampled` (T = 1) of the profile, for section 8 also `sampled-0.3`, `sampled-0.7` (text

@@ -17,7 +17,7 @@
 # token in the draft's ranking, and how much more of what differs between prompts it explains than
 # of what differs between nodes, in section 5.
 #
-# ![Four domains under each estimator, and their order](../figures/tiny/03_ladder.png)
+# ![Four domains under each estimator, and their order](../figures/smollm/03_ladder.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy`
 # (temperature T = 0) and `sampled` (T = 1) of the profile, recorded if they are not there ·

@@ -17,7 +17,7 @@
 # point-mass rule at T = 1); and what a decoder gains from depth, the chance to get that far
 # (`survival_by_depth`), can only fall (section 4).
 #
-# ![Change from depth 1 to the deepest level, by domain](../figures/tiny/04_change.png)
+# ![Change from depth 1 to the deepest level, by domain](../figures/smollm/04_change.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are there · *reads* the
 # runs `greedy` (the paper's tree, temperature T = 0), `balanced` (T = 0, the same tree without the

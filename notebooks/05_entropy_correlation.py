@@ -18,7 +18,7 @@
 # sections 3 and 4 ask what a decoder needs: does the draft's own confidence foretell acceptance,
 # and can it be taken at its word?
 #
-# ![Acceptance against target entropy](../figures/tiny/05_acceptance-by-entropy.png)
+# ![Acceptance against target entropy](../figures/smollm/05_acceptance-by-entropy.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are there · *reads* the
 # runs `greedy` (T = 0) and `sampled` (T = 1) of the profile, recorded if they are not there ·

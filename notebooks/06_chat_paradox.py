@@ -17,7 +17,7 @@
 # acceptance of one draft token at either temperature, each on its own text and against that text's
 # entropy: `hit[1]` (T = 0, greedy text) and `alpha` (T = 1, sampled text).
 #
-# ![Entropy and acceptance of four domains](../figures/tiny/06_entropy-and-acceptance.png)
+# ![Entropy and acceptance of four domains](../figures/smollm/06_entropy-and-acceptance.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are there · *reads* the
 # runs `greedy` (T = 0), `sampled` (T = 1) and the same prompts in the other format

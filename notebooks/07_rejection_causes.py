@@ -19,7 +19,7 @@
 # comparison with random, and never has a star: what follows a rejection opens a block and costs
 # more even if rejections are independent.
 #
-# ![Share of the rejections and what each cause costs](../figures/tiny/07_top-causes.png)
+# ![Share of the rejections and what each cause costs](../figures/smollm/07_top-causes.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy` (T = 0) and
 # `sampled` (T = 1) of the profile, recorded if they are not there, and the profile's prompts ·

@@ -16,7 +16,7 @@
 # picture; the sentence at its end says which agrees most and which is fastest here, as far as these
 # prompts can tell.
 #
-# ![Acceptance against the price of a draft pass, every draft tried](../figures/tiny/08_pareto.png)
+# ![Acceptance against the price of a pass, every draft tried](../figures/smollm/08_pareto.png)
 #
 # *Runs on* any machine (GPTQ needs the extra `gptq`; without it those rows say so) · *minutes*
 # about five on 2 cores the first time, two when its drafts and records are there · *reads* the

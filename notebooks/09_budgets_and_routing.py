@@ -16,7 +16,7 @@
 # drafting must stop, and how wrong the numbers may be; section 7 reads the paper's own regimes. The
 # sentences with the numbers stand there.
 #
-# ![Speed-up of each policy, by domain](../figures/tiny/09_policies.png)
+# ![Speed-up of each policy, by domain](../figures/smollm/09_policies.png)
 #
 # *Runs on* any machine; prices and recommendations marked 'measured here' speak of that machine ·
 # *minutes* one or two · *reads* the runs `greedy` and `sampled` of the profile, recorded if they

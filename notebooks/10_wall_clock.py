@@ -16,7 +16,7 @@
 # price, or acceptance itself, holds this pair back most. The sentences with the numbers stand
 # there.
 #
-# ![Tokens per target pass, and the speed-up](../figures/tiny/10_speed.png)
+# ![Tokens per target pass, and the speed-up](../figures/smollm/10_speed.png)
 #
 # *Runs on* any machine, and speaks of that machine only: times differ from run to run, so nothing
 # below asserts a time · *minutes* about one on 2 cores · *reads* the runs `greedy`, `chain` and

@@ -17,7 +17,7 @@
 # example) is tallied apart: the mean of min(1, p/q) over the draft's best tokens is the acceptance
 # of no lossless algorithm, and E[L] can fall while the tree that it describes gets better.
 #
-# ![Each claim's number, where it would hold, and the verdict](../figures/tiny/11_claims.png)
+# ![Each claim's number, where it would hold, and the verdict](../figures/smollm/11_claims.png)
 #
 # *Runs on* any machine · *minutes* about two on 2 cores · *reads* the runs `greedy` and `balanced`
 # (T = 0) and `sampled`, `sampled-0.3`, `sampled-0.7`, `sampled-seed-1`, `sampled-seed-2` of the
@@ -79,7 +79,6 @@ from speclab.analysis import levels, loops, published
 from speclab.show.estimates import stack
 from speclab.models.pairs import load_tokenizer, model_folder
 from speclab.show.pictures import strings_of
-from speclab.profiles import ROOT
 from speclab.studies.paper_audit import (
     alpha_parts,
     author_records as authors,
@@ -128,8 +127,7 @@ strings = {
     for name, pair in pairs.items()
 }
 exported = {
-    name: tables.rows([ctx.figures.parent / name, ROOT / "figures" / name])
-    for name in pairs
+    name: tables.rows(tables.places_of(name, ctx.figures.parent)) for name in pairs
 }
 
 # %%

@@ -13,7 +13,7 @@
 # tokens a pass gives, and whether that is faster here, the cell of section 1 says for any prompt
 # that you type. The picture is the prompt of the parameters; its numbers are computed in section 2.
 #
-# ![A text, its tokens coloured by where they come from](../figures/tiny/12_tokens.png)
+# ![A text, its tokens coloured by where they come from](../figures/smollm/12_tokens.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the pair of the profile ·
 # *writes* `figures/<profile>/12_*`.

@@ -12,7 +12,7 @@
 # **Answer.** One sentence without a typed number: the sentence with the number is computed below,
 # and this one says where. (Which estimator is meant: a name from GLOSSARY.md.)
 #
-# ![The figure that carries the answer](../figures/tiny/NN_slug.png)
+# ![The figure that carries the answer](../figures/smollm/NN_slug.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the run `greedy` of the
 # profile (recorded if it is not there) · *writes* `figures/<profile>/NN_*`.

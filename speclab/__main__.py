@@ -173,21 +173,14 @@ def _explore(folders, out) -> None:
     "--rule",
     help="greedy, rejection or point-mass (default: by the run's temperature).",
 )
-@option(
-    "--beside",
-    type=PLACE,
-    metavar="FILE",
-    help="A log or /metrics text of vLLM or llama.cpp, an export of AIPerf, a result file of "
-    "Spec-Bench.",
-)
-def _metrics(run: Path, shape: str, rule: str | None, beside: Path | None) -> None:
+def _metrics(run: Path, shape: str, rule: str | None) -> None:
     """Print what is accepted of the run or trace in the folder RUN under other engines' names."""
     import json
 
     from speclab.ops.metrics import metrics_of
     from speclab.runs import load_run
 
-    found = metrics_of(load_run(run), shape, rule, beside)
+    found = metrics_of(load_run(run), shape, rule)
     click.echo(json.dumps(found, indent=1))
 
 
@@ -374,19 +367,6 @@ def _authors(out, base) -> None:
     base = records.BASE if base is None else base
     for fetched in records.fetch(out or records.FOLDER, base):
         click.echo(fetched)
-
-
-@verb("readme")
-@option(
-    "--alone",
-    type=PLACE,
-    help="OUT of a `make reproduce PROFILE=smollm` without the models: its seconds are taken.",
-)
-def _readme(alone: Path | None) -> None:
-    """Write the numbers of README.md from the last `make reproduce` and `make bench`."""
-    from speclab.ops import readme as writer
-
-    writer.write(alone=alone)
 
 
 # ---- Kaggle and Colab ----------------------------------------------------------------------------

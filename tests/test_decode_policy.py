@@ -4,14 +4,18 @@ import json
 
 import numpy as np
 import pytest
+import torch
+from scipy.stats import chisquare
 from toy import toy_pair
 
 from speclab.__main__ import main
+from speclab.analysis import policy
 from speclab.decode import LOSSLESS, decode, decode_prompt
 from speclab.draft import PLAIN
+from speclab.profiles import load_profile
 from speclab.prompts import EncodedPrompt
 from speclab.record import generate
-from speclab.sampling import Sampling
+from speclab.sampling import Sampling, probabilities
 
 
 def test_drafting_nothing_is_plain_greedy_decoding():
@@ -36,22 +40,10 @@ def test_drafting_nothing_is_plain_greedy_decoding():
 @pytest.mark.parametrize("draws", [600, pytest.param(2000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rule", [rule for rule in LOSSLESS if rule != "greedy"])
 def test_drafting_nothing_samples_the_target(rule, draws):
-    import torch
-    from scipy.stats import chisquare
-
-    from speclab.sampling import probabilities
-
     pair, ids = toy_pair(), (3, 1, 4)
-    p = (
-        probabilities(
-            pair.target.logits(
-                pair.target.forward(torch.tensor([ids]), pair.target.cache(8))[0, -1]
-            ),
-            Sampling(1.0),
-        )
-        .double()
-        .numpy()
-    )
+    hidden = pair.target.forward(torch.tensor([ids]), pair.target.cache(8))
+    logits = pair.target.logits(hidden[0, -1])
+    p = probabilities(logits, Sampling(1.0)).double().numpy()
     first = [
         next(
             decode(
@@ -67,45 +59,26 @@ def test_drafting_nothing_samples_the_target(rule, draws):
 
 
 def test_decode_by_policy(tmp_path, capsys):
-    from speclab.analysis import policy
-    from speclab.profiles import load_profile
-
     rows = [
-        {"prompt_id": d, "domain": d, "prompt": "def add(a, b):\n    return"}
-        for d in ("code", "chat")
-    ] + [{"prompt_id": "?", "prompt": "One"}]
-    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    made = policy.Policy(
-        policy.identity(load_profile("tiny")),
-        {},
-        "chain:1",
-        {"code": "chain:3", "chat": "plain"},
-        "none",
-        "k",
-    )
-    policy.write_policy(made, tmp_path / "policy.json")
-    command = [
-        "decode",
-        "--policy",
-        str(tmp_path / "policy.json"),
-        "--prompts",
-        str(tmp_path / "p.jsonl"),
-        "--out",
-        str(tmp_path / "o"),
-        "--set",
-        "max_new_tokens=12",
+        {"prompt_id": name, "domain": name, "prompt": "def add(a, b):\n    return"}
+        for name in ("code", "chat")
     ]
-    assert main([*command, "--check"]) == 0, capsys.readouterr().err
-    out = {
-        r["prompt_id"]: r
-        for r in map(json.loads, (tmp_path / "o").read_text().splitlines())
-    }
-    assert [out[name]["drafted"] for name in ("code", "chat", "?")] == [
-        3,
-        0,
-        1,
-    ] and out["chat"]["draft_passes"] == 0
-    assert all(r["plain_difference"] is None for r in out.values())
-    made = policy.Policy({"target": "x", "draft": "y"}, {}, "chain:1", {}, "none", "k")
-    policy.write_policy(made, tmp_path / "policy.json")
-    assert main(command) == 2 and "made for another pair" in capsys.readouterr().err
+    rows.append({"prompt_id": "?", "prompt": "One"})
+    prompts, file, out = (tmp_path / name for name in ("p.jsonl", "policy.json", "o"))
+    prompts.write_text("\n".join(map(json.dumps, rows)))
+
+    def decoded(pair, domains):
+        made = policy.Policy(pair, {}, "chain:1", domains, "none", "k")
+        policy.write_policy(made, file)
+        places = ["--policy", file, "--prompts", prompts, "--out", out]
+        settings = ["--set", "max_new_tokens=12", "--check"]
+        return main(["decode", *map(str, places), *settings])
+
+    own = policy.identity(load_profile("tiny"))
+    assert decoded(own, {"code": "chain:3", "chat": "plain"}) == 0
+    found = list(map(json.loads, out.read_text().splitlines()))
+    assert [row["drafted"] for row in found] == [3, 0, 1]
+    assert found[1]["draft_passes"] == 0
+    assert all(row["plain_difference"] is None for row in found)
+    assert decoded({"target": "x", "draft": "y"}, {}) == 2
+    assert "made for another pair" in capsys.readouterr().err

@@ -4,18 +4,19 @@ loses nothing.
 
 import json
 import os
+import shutil
 import signal
 import socket
-import threading
 from functools import partial
-from types import SimpleNamespace
 
 import psutil
 import pytest
+from safetensors.torch import load_file, save_file
 
 from speclab.__main__ import main
 from speclab.ops import engines
 from speclab.ops.engines import engine_of, on_devices, on_ray
+from speclab.profiles import ModelSpec
 from speclab.record import NonFiniteProbability, in_process
 from speclab.runs import RunError, record_run
 
@@ -61,6 +62,10 @@ def children():
     )
 
 
+def recorded(profile, folder, engine):
+    return record_run(profile, folder, engine=engine, progress=iter)
+
+
 def kill_after_the_first_block(engine, wanted):
     """An engine that kills one of its workers (its command line holds `wanted`) with signal 9 once
     a block is done.
@@ -80,33 +85,25 @@ def kill_after_the_first_block(engine, wanted):
 
 
 def test_two_processes_write_the_same_bytes(profile, whole, tmp_path):
-    run = record_run(
-        profile,
-        tmp_path,
-        engine=partial(on_devices, devices=["cpu", "cpu"]),
-        progress=iter,
-    )
+    run = recorded(profile, tmp_path, partial(on_devices, devices=["cpu", "cpu"]))
     assert contents(run.folder) == whole and run.manifest["peak_bytes"]["process"] > 0
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_process_that_dies_loses_nothing_that_was_done(
-    profile, whole, tmp_path, count
-):
+def test_a_process_that_dies_loses_nothing_that_was_done(profile, whole, tmp_path):
     dying = kill_after_the_first_block(
-        partial(on_devices, devices=["cpu"] * count), "spawn_main"
+        partial(on_devices, devices=["cpu"]), "spawn_main"
     )
     with pytest.raises(RunError, match="a worker died .*finished blocks are kept"):
-        record_run(profile, tmp_path, engine=dying, progress=iter)
+        recorded(profile, tmp_path, dying)
     done = len(list((tmp_path / "parts").glob("*.json")))
     assert 1 <= done < 8
     asked = []
-    run = record_run(
-        profile,
-        tmp_path,
-        engine=lambda job, left: asked.extend(left) or in_process(job, left),
-        progress=iter,
-    )
+
+    def going_on(job, left):
+        asked.extend(left)
+        return in_process(job, left)
+
+    run = recorded(profile, tmp_path, going_on)
     assert len(asked) == 8 - done and contents(run.folder) == whole
 
 
@@ -133,121 +130,60 @@ def test_a_local_ray_cluster_writes_the_same_bytes_when_a_worker_is_killed(
     profile, whole, tmp_path, cluster
 ):
     killing = kill_after_the_first_block(partial(on_ray, workers=2), "ray::Worker")
-    run = record_run(profile, tmp_path / "killed", engine=killing, progress=iter)
+    run = recorded(profile, tmp_path / "killed", killing)
     assert contents(run.folder) == whole, (
         "Ray starts the actor again and does its block anew"
     )
     with pytest.raises(ValueError, match="workers=3: the cluster has 2 CPUs"):
-        three = partial(on_ray, workers=3)
-        record_run(profile, tmp_path / "three", engine=three, progress=iter)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(280)
-def test_a_local_ray_cluster_writes_the_same_bytes(profile, whole, tmp_path, cluster):
-    engine = partial(on_ray, workers=2)
-    run = record_run(profile, tmp_path, engine=engine, progress=iter)
-    assert contents(run.folder) == whole
+        recorded(profile, tmp_path / "three", partial(on_ray, workers=3))
 
 
 def test_an_error_of_a_worker_arrives_as_it_was(profile, random_folders, tmp_path):
-    import shutil
-
-    from safetensors.torch import load_file, save_file
-
     broken = tmp_path / "broken"
     shutil.copytree(random_folders[1], broken)
     weights = load_file(broken / "model.safetensors")
     weights["lm_head.weight"][3] = float("nan")
     save_file(weights, broken / "model.safetensors", {"format": "pt"})
-    from speclab.profiles import ModelSpec
-
     other = profile.replace(draft=ModelSpec(str(broken), device="cpu"))
     with pytest.raises(
         (NonFiniteProbability, ValueError), match=r"non-finite|is no number \(NaN\)"
     ):
-        record_run(
-            other,
-            tmp_path / "run",
-            engine=partial(on_devices, devices=["cpu"]),
-            progress=iter,
-        )
+        recorded(other, tmp_path / "run", partial(on_devices, devices=["cpu"]))
     assert not list((tmp_path / "run").glob("parts/*.parquet"))
 
 
-def test_options_that_do_not_go_together_are_named(capsys, tmp_path, monkeypatch):
+def test_what_this_machine_lacks_is_said_first(capsys, tmp_path, monkeypatch):
     assert engine_of("local", [], None) is None
-    for given, words in (
-        (("slurm", [], None), "engine='slurm': allowed are local and ray"),
-        (("ray", ["cuda:0"], None), "--devices goes with"),
-        (("local", [], 2), "--workers with --engine ray"),
-        (("ray", [], 0), "workers=0"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            engine_of(*given)
     out = tmp_path / "run"
     assert main(["record", "--devices", "cuda:77", "--out", str(out)]) == 2
     assert "device='cuda:77': this machine has" in capsys.readouterr().err
     monkeypatch.setattr(engines, "find_spec", lambda name: None)
     assert main(["record", "--engine", "ray", "--out", str(out)]) == 2
     assert "pip install 'ray" in capsys.readouterr().err and not out.exists()
-    assert (
-        main(["record", "--engine", "dask", "--out", str(tmp_path)]) == 2
-        and "allowed are local and ray" in capsys.readouterr().err
-    )
 
 
 # ---- RAY_ADDRESS ---------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def port():
-    """A port of this machine on which somebody listens and never says a word."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        yield silent.getsockname()[1]
-
-
 def test_an_address_that_nobody_answers_is_refused_before_anything_is_written(
-    port, tmp_path, monkeypatch, capsys
+    tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(engines, "ANSWER_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as gone:
         closed = gone.getsockname()[1]
     out = tmp_path / "run"
-    for address, words in (
-        (f"127.0.0.1:{closed}", "Connection refused"),
-        (f"ray://127.0.0.1:{closed}", "Connection refused"),
-        (f"127.0.0.1:{port}", "no answer"),
-        (f"{'x' * 99}:6379", "nobody answers there"),
-        ("127.0.0.1", "HOST:PORT is needed"),
-        ("foo", "HOST:PORT is needed"),
-        ("host:port", "HOST:PORT is needed"),
-        ("host:99999", "HOST:PORT is needed"),
-        ("host:²", "HOST:PORT is needed"),
-    ):
+    for address in (f"ray://127.0.0.1:{closed}", "foo", "host:port", "host:99999"):
         monkeypatch.setenv("RAY_ADDRESS", address)
         assert main(["record", "--engine", "ray", "--out", str(out)]) == 2
         said = capsys.readouterr().err
-        assert said.startswith(f"speclab: RAY_ADDRESS={address}: ") and words in said
+        assert said.startswith(f"speclab: RAY_ADDRESS={address}: ")
         assert "unset RAY_ADDRESS" in said and said.count("\n") == 1
         assert not out.exists()
 
 
 def test_whoever_answers_and_no_address_at_all_are_left_to_ray(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        answer = threading.Thread(target=lambda: server.accept()[0].sendall(b"x"))
-        answer.start()
         engines.check_ray_address(f"127.0.0.1:{server.getsockname()[1]}")
-        answer.join()
     for address in ("", "auto", "local", "other://place"):
         engines.check_ray_address(address)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert engine_of("ray", [], 2) is not None
-
-
-def test_what_ray_says_of_a_cluster_is_one_line():
-    def init(**_):
-        raise ConnectionError("Could not find any\nrunning Ray instance.")
-
-    with pytest.raises(RunError, match=r"no Ray cluster \(Could not find any running"):
-        engines._join(SimpleNamespace(init=init))

@@ -22,7 +22,7 @@ import pytest
 from same_process import no_kernel
 
 from speclab.__main__ import main
-from speclab.ops import report, reproduce, schedule, sources, turns, workers
+from speclab.ops import reproduce, schedule, sources, turns, workers
 from speclab.profiles import ROOT, load_profile, parse_overrides
 from speclab.show import notebook
 
@@ -541,16 +541,6 @@ def test_what_was_written_and_is_no_longer_so_is_not_up_to_date(
     assert reproduce.is_current(session, stamp, "digest") == bool(is_own)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe"])
-def test_the_report_says_what_is_damaged(tmp_path, content):
-    page, captions = tmp_path / "01_good.ipynb", tmp_path / "01_captions.json"
-    for path in (page, captions):
-        path.write_bytes(content)
-    assert "01_good.ipynb is damaged: run it" in report.title_and_answer(page)[1]
-    with pytest.raises(ValueError, match=r"01_captions.json.*run that notebook again"):
-        report.read_captions(tmp_path, "01")
-
-
 # ---- a notebook and its source -------------------------------------------------------------------
 
 
@@ -1051,14 +1041,14 @@ def test_progress_bars_are_told_in_their_last_state():
 def test_pictures_in_an_executed_notebook_are_the_sessions_own(tmp_path):
     (tmp_path / "build" / "mine").mkdir(parents=True)
     executed = tmp_path / "build" / "mine" / "03_a.ipynb"
-    executed.write_text("![a](../figures/tiny/03_a.png) and (../figures/tiny/)")
+    executed.write_text("![a](../figures/smollm/03_a.png) and (../figures/smollm/)")
     session = reproduce.Session(
         tmp_path, executed.parent, tmp_path / "figures" / "mine", None, {}
     )
     reproduce.point_to_figures(session, executed)
     assert (
         executed.read_text()
-        == "![a](../../figures/mine/03_a.png) and (../figures/tiny/)"
+        == "![a](../../figures/mine/03_a.png) and (../figures/smollm/)"
     )
 
 

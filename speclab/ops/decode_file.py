@@ -9,9 +9,8 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
@@ -19,9 +18,8 @@ from tqdm import tqdm
 
 from speclab.decode import Decoded, decode_prompt
 from speclab.draft import Shape
-from speclab.models.packing import LOGIT_BYTES
-from speclab.models.pairs import Pair, free_bytes
-from speclab.plain import parse_json, read_json
+from speclab.models.pairs import Pair, device_of
+from speclab.plain import read_json
 from speclab.profiles import Profile
 from speclab.prompts import EncodedPrompt, Prompt, encode_prompts, prompts_digest
 from speclab.record import generate
@@ -53,12 +51,14 @@ def settings_of(
 
     models = {}
     for name, weights in pair_digests(profile).items():
-        spec = asdict(getattr(profile, name))
-        if spec["device"] == "auto":
-            spec["device"] = "cuda:0" if torch.cuda.is_available() else "cpu"
-        held = {key: spec[key] for key in ("dtype", "device", "backend")}
+        spec = getattr(profile, name)
+        held = {
+            "dtype": spec.dtype,
+            "device": str(device_of(spec)),
+            "backend": spec.backend,
+            "weights": weights,
+        }
         models |= {f"{name}.{key}": value for key, value in held.items()}
-        models[f"{name}.weights"] = weights
     names = ["template", "max_prompt_tokens", "max_new_tokens", "temperature"]
     if profile.temperature > 0:
         names += ["top_k", "top_p", "seed"]
@@ -79,12 +79,6 @@ def refuse_inputs(out: Path, prompts: Path, others: Sequence[Path] = ()) -> None
                     f"--out {out} would be written over {given}, which is read; choose another "
                     "--out"
                 )
-    inside = prompts.is_dir() and out.parent.exists() and out.parent.samefile(prompts)
-    if inside and out.suffix == ".jsonl":
-        raise ValueError(
-            f"--out {out} would be read as prompts by the next call: it ends on .jsonl in the "
-            "folder of --prompts; choose another --out"
-        )
 
 
 def lines_there(
@@ -95,51 +89,35 @@ def lines_there(
 
     ValueError for a file that holds anything else.
     """
-    beside = settings_file(out)
-    above = next(folder for folder in out.absolute().parents if folder.exists())
-    if not above.is_dir():
-        raise ValueError(f"--out {out}: {above} is no folder; choose another --out")
-    if beside.is_dir() or (out.exists() and not out.is_file()):
-        taken = beside if beside.is_dir() else out
-        raise ValueError(f"--out {out}: {taken} is no file; choose another --out")
     if force or not out.exists() or not out.stat().st_size:
         return []
+    beside = settings_file(out)
     if not beside.is_file():
         raise ValueError(
             f"--out {out} is there already, without its {beside.name}; {ANEW}"
         )
     there = read_json(beside, ANEW)
-    if misfit := _misfit(there, settings):
+    others = [name for name in settings if there.get(name) != settings[name]]
+    if others:
         raise ValueError(
-            f"--out {out} holds texts of other settings ({misfit}); {ANEW}"
+            f"--out {out} holds texts of other settings ({', '.join(others)}: see "
+            f"{beside.name}); {ANEW}"
         )
     lines = out.read_bytes().split(b"\n")[:-1]  # behind the last newline: half a line
-    if len(lines) > len(prompts):
-        raise ValueError(f"--out {out} has more lines than there are prompts; {ANEW}")
-    for number, (line, prompt) in enumerate(zip(lines, prompts, strict=False), 1):
-        _check_line(f"{out}, line {number}", line, prompt.prompt_id)
+    found = [_prompt_of(line) for line in lines]
+    if found != [prompt.prompt_id for prompt in prompts][: len(found)]:
+        raise ValueError(
+            f"--out {out}: a line is damaged, or not the text of its prompt; {ANEW}"
+        )
     return lines
 
 
-def _misfit(there: dict, settings: dict) -> str:
-    """What a result has otherwise than asked, in words."""
-    words = [
-        f"{name} are others"
-        if name == "prompts" or name.endswith("weights")
-        else f"{name} is {there.get(name)} there, {value} is asked"
-        for name, value in settings.items()
-        if there.get(name) != value
-    ]
-    return "; ".join(words)
-
-
-def _check_line(where: str, line: bytes, prompt_id: str) -> None:
+def _prompt_of(line: bytes) -> str | None:
+    """Whose text a line holds; None for a damaged one."""
     try:
-        row = parse_json(line)
-    except ValueError as error:
-        raise ValueError(f"{where}: damaged (not JSON: {error}); {ANEW}") from None
-    if not isinstance(row, dict) or row.get("prompt_id") != prompt_id:
-        raise ValueError(f"{where}: not the text of prompt {prompt_id!r}; {ANEW}")
+        return json.loads(line)["prompt_id"]
+    except (ValueError, LookupError, TypeError):
+        return None
 
 
 @contextmanager
@@ -156,21 +134,6 @@ def _locked(out: Path) -> Iterator[None]:
         raise ValueError(
             f"--out {out} is being written by another call; wait for it or choose another --out"
         ) from None
-
-
-@contextmanager
-def _opened(out: Path, settings: dict, there: list[bytes]) -> Iterator[BinaryIO]:
-    """The result, open behind the lines that stay; a new one is emptied before its settings are
-    written, so that no old line ever stands under new settings.
-    """
-    from speclab.runs import written
-
-    with out.open("r+b" if there else "wb") as result:
-        result.truncate(result.seek(sum(len(line) + 1 for line in there)))
-        if not there:
-            text = json.dumps(settings, indent=1) + "\n"
-            written(settings_file(out), lambda path: path.write_text(text), "Nothing")
-        yield result
 
 
 # ---- decoding ------------------------------------------------------------------------------------
@@ -194,51 +157,43 @@ def decode_file(
     shapes: one a prompt; where a policy chose them, a line says `drafted`, the most tokens a block.
     check: each greedy text is compared with plain greedy decoding, and a line says
     `plain_difference` (see `margin_at_difference`). force: starts anew, whatever is there. Returns
-    how many texts differ; they are told on standard error as well. ValueError if the file cannot be
-    written, holds something else or is being written; if a block does not fit in memory.
+    how many texts differ; they are told on standard error as well. ValueError if the file holds
+    something else or is being written.
     """
     limit = profile.max_prompt_tokens
     encoded = encode_prompts(pair.tokenizer, prompts, limit, profile.template)
-    longest = max(len(prompt.ids) for prompt in encoded) + profile.max_new_tokens
-    for shape in set(shapes):
-        check_room(pair, shape, longest)
     if cut := sum(prompt.cut > 0 for prompt in encoded):
         _tell(f"{cut} of {len(encoded)} prompts were cut to max_prompt_tokens={limit}")
     by_policy = isinstance(settings["drafted"], dict)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(out):
-            there = lines_there(out, settings, prompts, force)
-            rows = [json.loads(line) for line in there]
-            if there:
-                _tell(f"{len(there)} of {len(encoded)} texts are in {out}: going on")
-            left = list(zip(encoded, shapes, strict=True))[len(there) :]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(out):
+        there = lines_there(out, settings, prompts, force)
+        rows = [json.loads(line) for line in there]
+        if there:
+            _tell(f"{len(there)} of {len(encoded)} texts are in {out}: going on")
+        left = list(zip(encoded, shapes, strict=True))[len(there) :]
+        with out.open("r+b" if there else "wb") as result:
+            result.truncate(result.seek(sum(len(line) + 1 for line in there)))
+            if not there:  # emptied first: no old line ever stands under new settings
+                settings_file(out).write_text(json.dumps(settings, indent=1) + "\n")
             bar = tqdm(left, "decode", len(encoded), initial=len(there), unit="prompt")
-            with _opened(out, settings, there) as result:
-                for prompt, shape in bar:
-                    row = decoded_row(pair, prompt, rule, shape, profile, check)
-                    if by_policy:
-                        row["drafted"] = shape.size
-                    result.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-                    result.flush()
-                    rows.append(row)
-    except OSError as error:
-        raise ValueError(
-            f"cannot write {out}: {error.strerror or error}; finished texts are kept; free space "
-            "or choose another --out, then run again"
-        ) from error
-    if not check:
-        return 0
+            for prompt, shape in bar:
+                row = decoded_row(pair, prompt, rule, shape, profile, check)
+                if by_policy:
+                    row["drafted"] = shape.size
+                result.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+                result.flush()
+                rows.append(row)
+    return told_differences(rows, pair.facts["target"]["dtype"]) if check else 0
+
+
+def told_differences(rows: Sequence[dict], dtype: str) -> int:
+    """How many checked texts differ from plain greedy decoding; told on standard error."""
     differ = sum(row["plain_difference"] is not None for row in rows)
-    where = (
-        ", the others say where and at which margin (plain_difference)"
-        if differ
-        else ""
-    )
-    _tell(
-        f"compared with plain greedy decoding in {pair.facts['target']['dtype']}: "
-        f"{len(encoded) - differ} of {len(encoded)} equal{where}"
-    )
+    said = f"{len(rows) - differ} of {len(rows)} equal"
+    if differ:
+        said += ", the others say where and at which margin (plain_difference)"
+    _tell(f"compared with plain greedy decoding in {dtype}: {said}")
     return differ
 
 
@@ -254,50 +209,24 @@ def decoded_row(
     sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
     new = profile.max_new_tokens
     found = decode_prompt(pair, prompt, rule, shape, sampling, new, profile.seed)
-    row = as_row(found, pair.tokenizer)
+    text = pair.tokenizer.decode(found.token_ids, skip_special_tokens=True)
+    row = {
+        "prompt_id": found.prompt_id,
+        "text": text,
+        "token_ids": list(found.token_ids),
+        "accepted_per_step": [step.accepted for step in found.steps],
+        "target_passes": found.target_passes,
+        "draft_passes": found.draft_passes,
+        "time_s": found.time_s,
+        "prefill_time_s": found.prefill_time_s,
+    }
     if check:
         row["plain_difference"] = plain_difference(pair, prompt, found, new)
     return row
 
 
-def check_room(pair: Pair, shape: Shape, text: int) -> None:
-    """ValueError unless the pair can draft a block of this shape, and score it, in the memory that
-    is free beside its weights; text: tokens of the longest prompt with its new ones.
-    """
-    if shape.tree is not None:
-        pair.draft.check_branches(int(shape.tree.width.max()))
-    target, free = pair.target, free_bytes(pair.target.device)
-    heads = getattr(target.network.config, "num_attention_heads", 1)
-    slot = heads * (4 + target.dtype.itemsize)  # mask and scores of what a node sees
-
-    def need(drafted: int) -> int:
-        return (drafted + 1) * (LOGIT_BYTES * target.vocab + slot * (text + drafted))
-
-    largest = max(shape.size, shape.branches)
-    if need(largest) > free:
-        fit = max((n for n in range(largest) if need(n) <= free), default=0)
-        raise ValueError(
-            f"{target.device}: {largest} tokens in a pass need {need(largest) / 1e9:.2f} GB beside "
-            f"the weights, {free / 1e9:.2f} GB are free; at most {fit} fit: lower the budget"
-        )
-
-
 def _tell(text: str) -> None:
     print(text, file=sys.stderr)
-
-
-def as_row(decoded: Decoded, tokenizer: Any) -> dict:
-    """What the file says of a text."""
-    return {
-        "prompt_id": decoded.prompt_id,
-        "text": tokenizer.decode(decoded.token_ids, skip_special_tokens=True),
-        "token_ids": list(decoded.token_ids),
-        "accepted_per_step": [step.accepted for step in decoded.steps],
-        "target_passes": decoded.target_passes,
-        "draft_passes": decoded.draft_passes,
-        "time_s": decoded.time_s,
-        "prefill_time_s": decoded.prefill_time_s,
-    }
 
 
 def plain_difference(

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import nbformat
 from nbconvert import HTMLExporter
 
@@ -34,21 +35,6 @@ body.jp-Notebook { max-width: 62rem; margin: 0 auto; }
 .jp-RenderedHTMLCommon table { display: block; overflow-x: auto; }
 details.folded summary { color: #777; cursor: pointer; }
 </style></head>"""
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>speclab: {profile}</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; color: #222; }}
-body {{ max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
-img {{ max-width: 100%; display: block; }}
-section {{ border-top: 1px solid #ddd; margin-top: 2rem; }}
-figure {{ margin: 1.4rem 0; }}
-figcaption {{ font-style: italic; color: #444; }}
-.facts {{ color: #555; font-size: .85rem; }}
-.failed {{ color: #a00; font-weight: bold; }}
-</style></head>
-<body><h1>Profile {profile}</h1><p>{summary}</p>{sections}</body></html>
-"""
 
 
 # ---- one notebook --------------------------------------------------------------------------------
@@ -96,83 +82,58 @@ def write_index(
     build: Path, figures: Path, profile: str, outcomes: Sequence[Any]
 ) -> Path:
     """Write build/index.html: for each notebook its question, its answer, links and figures with
-    captions, or the error that ended it.
+    captions, or the error that ended it (`report.html.j2`).
     """
-    failed = sum(outcome.status == FAILED for outcome in outcomes)
-    missing = sum(outcome.status == NEEDS_MODELS for outcome in outcomes)
-    counts = f"{len(outcomes)} notebooks, {failed} failed"
-    if missing:
-        counts += f", {missing} without the models they need"
-    files = "Each figure is there as PDF too, each table as CSV and LaTeX."
-    summary = f"{counts}. {files}{_explore(build, figures)}"
-    sections = "".join(_section(build, figures, outcome) for outcome in outcomes)
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    pages = jinja2.Environment(loader=loader, trim_blocks=True, autoescape=True)
+    pages.filters["inline"] = inline
+    explore = figures / "explore.html"
+    text = pages.get_template("report.html.j2").render(
+        profile=profile,
+        explore=explore.is_file() and Path(os.path.relpath(explore, build)).as_posix(),
+        notebooks=[facts_of(outcome, build, figures) for outcome in outcomes],
+        FAILED=FAILED,
+        NEEDS_MODELS=NEEDS_MODELS,
+    )
     page = build / "index.html"
-    text = PAGE.format(profile=html.escape(profile), summary=summary, sections=sections)
     page.write_text(text, encoding="utf-8")
     return page
 
 
-def _explore(build: Path, figures: Path) -> str:
-    """A link to the page that replays the runs, where there is one."""
-    page = figures / "explore.html"
-    if not page.is_file():
-        return ""
-    place = html.escape(os.path.relpath(page, build).replace(os.sep, "/"))
-    return f' <a href="{place}">Explore the recorded texts by hand</a>.'
-
-
-def _section(build: Path, figures: Path, outcome: Any) -> str:
+def facts_of(outcome: Any, build: Path, figures: Path) -> dict[str, Any]:
+    """What the page says of a notebook: of one without its models the figures that it left before,
+    of a failed one neither its question nor figures.
+    """
     name = outcome.name
+    facts = {"outcome": outcome, "title": name, "status": outcome.status}
     if outcome.status == FAILED:
-        link = f'<a href="{name}.failed.ipynb">how far it came</a>'
-        facts = f"failed after {outcome.seconds:.0f} s · {link}"
-        error = f'<p class="failed">{html.escape(outcome.error)}</p>'
-        return f"<section><h2>{name}</h2><p class=facts>{facts}</p>{error}</section>"
-    if outcome.status == NEEDS_MODELS:
-        return _left_out(figures, outcome)
-    title, answer = title_and_answer(build / f"{name}.ipynb")
-    tables = sum(file.endswith(".csv") for file in outcome.files)
-    links = f'<a href="{name}.html">read it</a> · <a href="{name}.ipynb">notebook</a>'
-    facts = f"{links} · {tables} tables · {outcome.seconds:.0f} s"
-    pictures = _pictures(figures, outcome)
-    heading = html.escape(title or name)
-    head = f"<h2>{heading}</h2><p>{answer}</p><p class=facts>{facts}</p>"
-    return f"<section>{head}{pictures}</section>"
-
-
-def _left_out(figures: Path, outcome: Any) -> str:
-    """A notebook that needs models which are not there, with the figures that it left before."""
-    title, _ = title_and_answer(ROOT / "notebooks" / f"{outcome.name}.ipynb")
-    pictures = _pictures(figures, outcome)
-    why = f"<b>Needs the models</b>: {_inline(outcome.error)}."
-    earlier = " The figures are those of an earlier run." if pictures else ""
-    heading = html.escape(title or outcome.name)
-    return f"<section><h2>{heading}</h2><p>{why}{earlier}</p>{pictures}</section>"
-
-
-def _pictures(figures: Path, outcome: Any) -> str:
-    captions = read_captions(figures, outcome.name.split("_")[0])
-    names = [file for file in outcome.files if file.endswith(".png")]
-    return "".join(_figure(figures / file, captions) for file in names)
+        return facts
+    folder = ROOT / "notebooks" if outcome.status == NEEDS_MODELS else build
+    title, answer = title_and_answer(folder / f"{name}.ipynb")
+    pictures = [figures / file for file in outcome.files if file.endswith(".png")]
+    return facts | {
+        "title": title or name,
+        "answer": answer,
+        "tables": sum(file.endswith(".csv") for file in outcome.files),
+        "captions": read_captions(figures, name.split("_")[0]),
+        "pictures": {path.stem.partition("_")[2]: encoded(path) for path in pictures},
+    }
 
 
 def title_and_answer(notebook: Path) -> tuple[str, str]:
-    """The question in a notebook's first heading, and the paragraph that answers it (as HTML),
-    empty where there is none.
+    """The question in a notebook's first heading, and the paragraph that answers it, empty where
+    there is none.
     """
-    try:
-        cells = nbformat.read(notebook, as_version=4).cells
-    except FileNotFoundError:
+    if not notebook.is_file():
         return "", ""
-    except Exception:  # nbformat and its schema have many kinds
-        return "", f"<b>{notebook.name} is damaged: run it again.</b>"
+    cells = nbformat.read(notebook, as_version=4).cells
     text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     title = re.search(r"^# (.+)$", text, re.MULTILINE)
     answer = re.search(r"^\*\*Answer\.\*\*\s+((?:.+\n?)+)", text, re.MULTILINE)
-    return (title[1] if title else "", _inline(answer[1]) if answer else "")
+    return (title[1] if title else "", answer[1] if answer else "")
 
 
-def _inline(markdown: str) -> str:
+def inline(markdown: str) -> str:
     """Bold, italic and code of a paragraph as HTML."""
     text = html.escape(" ".join(markdown.split()), quote=False)
     text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
@@ -186,9 +147,6 @@ def read_captions(figures: Path, number: str) -> dict[str, str]:
     return read_json(path, "run that notebook again") if path.is_file() else {}
 
 
-def _figure(path: Path, captions: dict[str, str]) -> str:
-    slug = path.stem.partition("_")[2]
-    caption = html.escape(captions.get(slug) or slug.replace("-", " "))
-    picture = base64.b64encode(path.read_bytes()).decode()
-    image = f'<img alt="{caption}" src="data:image/png;base64,{picture}">'
-    return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
+def encoded(picture: Path) -> str:
+    """A picture in text, to stand in a page."""
+    return base64.b64encode(picture.read_bytes()).decode()

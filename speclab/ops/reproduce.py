@@ -392,7 +392,7 @@ def point_to_figures(session: Session, executed: Path) -> None:
     folder = Path(os.path.relpath(session.figures, session.build)).as_posix()
     text = executed.read_text(encoding="utf-8")
     executed.write_text(
-        text.replace("](../figures/tiny/", f"]({folder}/"), encoding="utf-8"
+        text.replace("](../figures/smollm/", f"]({folder}/"), encoding="utf-8"
     )
 
 

@@ -2,6 +2,7 @@
 specialist (08), the cost of a target pass over several tokens (10).
 """
 
+import io
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pandas as pd
 
 from speclab import score, stats
+from speclab.plain import read_json
+from speclab.profiles import ROOT
 from speclab.prompts import DOMAINS
 from speclab.studies.paper_audit.claims import (
     AT_0,
@@ -19,14 +22,20 @@ from speclab.studies.paper_audit.claims import (
 
 WAYS = {"hit[1]": AT_0, "alpha": AT_1}  # an exported estimator: the way it is asked
 OF_DRAFTS = ("self-draft", "own-outputs", "maths-draft")
+SHIPPED = ROOT / "data" / "measured"  # tables of pairs without committed figures
 VERIFIED = 5  # tokens of a pass that verifies four drafted ones
 
 
-def rows(folders: Iterable[Path]) -> dict[tuple[str, str], list[dict]]:
-    """By claim and way to ask, from the first of `folders` that has a table; where none has it, or
-    it judged too few prompts for a verdict, a row that says so.
+def places_of(pair: str, figures: Path) -> list[Path]:
+    """Where a pair's exported tables may be: the session's own, then what is committed."""
+    return [figures / pair, ROOT / "figures" / pair, SHIPPED / f"{pair}.json"]
+
+
+def rows(places: Iterable[Path]) -> dict[tuple[str, str], list[dict]]:
+    """By claim and way to ask, from the first of `places` (folders, or files of SHIPPED) that has a
+    table; where none has it, or it judged too few prompts for a verdict, a row that says so.
     """
-    places = list(folders)
+    places = list(places)
     found = {}
     distilled = _table(places, "08_distillation")
     judged = 0 if distilled is None else int(distilled["n_prompts"].min())
@@ -38,9 +47,14 @@ def rows(folders: Iterable[Path]) -> dict[tuple[str, str], list[dict]]:
 
 
 def _table(places: list[Path], name: str) -> pd.DataFrame | None:
-    there = [place / f"{name}.csv" for place in places]
-    path = next((path for path in there if path.is_file()), None)
-    return None if path is None else pd.read_csv(path)
+    for place in places:
+        if (place / f"{name}.csv").is_file():
+            return pd.read_csv(place / f"{name}.csv")
+        if place.suffix == ".json" and place.is_file():
+            held = read_json(place, "take the committed one")["tables"]
+            if name in held:
+                return pd.read_csv(io.StringIO("\n".join(held[name])))
+    return None
 
 
 def _of_drafts(
