@@ -21,7 +21,7 @@ from conftest import save_random_llama
 from speclab import runs, traces
 from speclab.__main__ import main
 from speclab.models import pairs
-from speclab.ops import engines, hosted, pair, probe, reproduce
+from speclab.ops import doctor, engines, hosted, pair, reproduce
 from speclab.ops.plan import Speed
 from speclab.profiles import ROOT, load_profile, parse_overrides
 from speclab.prompts import HUB_SETS, read_prompts
@@ -993,7 +993,7 @@ def test_environment(setting, command, phrase, things, monkeypatch):
     for hub_set in HUB_SETS.values():
         made(things / "hollow" / hub_set.name, FOLDER)
     made(things / "hollow" / "a" / "b", FOLDER)
-    monkeypatch.setattr(probe, "measured_speed", lambda *_: Speed(1e11, 1e10, 2e-4))
+    monkeypatch.setattr(doctor, "measured_speed", lambda *_: Speed(1e11, 1e10, 2e-4))
     monkeypatch.setenv(*setting.split("=", 1))
     check_refused(command, phrase, things)
 
@@ -1001,7 +1001,7 @@ def test_environment(setting, command, phrase, things, monkeypatch):
 @pytest.mark.parametrize(("options", "phrase"), DOCTOR)
 def test_doctor(options, phrase, models, place, monkeypatch):
     """It says what is to be done, with status 1."""
-    monkeypatch.setattr(probe, "measured_speed", lambda *_: Speed(1e11, 1e10, 2e-4))
+    monkeypatch.setattr(doctor, "measured_speed", lambda *_: Speed(1e11, 1e10, 2e-4))
     for name, file in (("cut", "model.safetensors"), ("config", "config.json")):
         shutil.copytree(models / "target", place / name)
         made(place / name / file, half)

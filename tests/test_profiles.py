@@ -95,11 +95,12 @@ def test_profiles_for_t4s_ask_for_nothing_a_t4_lacks(name):
 
 @pytest.mark.parametrize("name", HUB)
 def test_notes_hold_the_published_configurations(name):
-    from speclab.ops.plan import shape_of
+    from speclab.ops.plan import planned_pair
 
     profile = load_profile(name)
     configs = [profile.notes["target_config"], profile.notes["draft_config"]]
-    assert tuple(shape_of(c).parameters for c in configs) == PARAMETERS[name]
+    sizes = tuple(model.products + model.others for model in planned_pair(profile))
+    assert sizes == PARAMETERS[name]
     context = profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
     assert all(context <= c["max_position_embeddings"] for c in configs), (
         "the loader would refuse it"

@@ -27,7 +27,6 @@ from speclab.prompts import DOMAINS
 PAIRS = ("smollm", "tiny")  # those whose figures are committed
 ALONE = "from_traces"  # of measured.json: seconds where the models are not there
 MARKS = re.compile(r"(<!-- (\w+): by `make readme` -->\n).*?(<!-- /\2 -->)", re.DOTALL)
-SHORT, LONG = 150, 512  # prompt tokens of the planned minutes
 
 
 # ---- collect -------------------------------------------------------------------------------------
@@ -288,17 +287,10 @@ def _profile_row(name: str, recording: Mapping[str, Any] | None) -> list[str]:
         memory = f"{recording['peak_bytes'] / 1e9:.2f} GB (measured)"
         label = f"`{name}` (default)" if name == "tiny" else f"`{name}`"
         return [label, profile.description, minutes, memory]
-    specs = {"target": profile.target, "draft": profile.draft}
-    models = [
-        plan.held(spec, profile.notes[f"{which}_config"], 2)
-        for which, spec in specs.items()
-    ]
-    least, most = (
-        plan.seconds(profile, *models, prompt_tokens=length) / 60
-        for length in (SHORT, LONG)
-    )
-    needs = plan.peaks(plan.plan(profile, *models))
-    memory = " + ".join(f"{need.total / 1e9:.0f}" for need in needs.values())
+    pair = plan.planned_pair(profile)
+    least, most = plan.planned_minutes(profile, pair)
+    needs = plan.planned_bytes(profile, pair).values()
+    memory = " + ".join(f"{need / 1e9:.0f}" for need in needs)
     return [
         f"`{name}`",
         profile.description,
