@@ -48,8 +48,8 @@ if root is None:
         said = said.partition("fatal: ")[2].split("\n")[0] or "no kit is there"
         why = f"SPECLAB_REPO={address}: {said}"
     elif attached:  # read-only; the copy is not
-        origin = f"from {attached.parents[1]}"
-        shutil.copytree(attached.parents[1], half, copy_function=shutil.copyfile)
+        origin = f"from {attached.parents[2]}"
+        shutil.copytree(attached.parents[2], half, copy_function=shutil.copyfile)
         for folder, *_ in os.walk(half):
             os.chmod(folder, 0o755)
     if kit.exists():

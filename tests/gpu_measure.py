@@ -15,8 +15,6 @@ from speclab.draft import PLAIN, parse_shape
 from speclab.models.model import LanguageModel, timed
 from speclab.models.pairs import Pair, free_bytes
 from speclab.ops import plan
-from speclab.ops.plan import Held, shape_of
-from speclab.ops.probe import measured_speed
 from speclab.profiles import load_profile
 from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.sampling import Sampling
@@ -137,15 +135,16 @@ def profile_of(size: Size):
     )
 
 
-def held_of(size: Size, device: str, dtype: torch.dtype) -> list[Held]:
+def planned_of(size: Size, device: str, dtype: torch.dtype) -> plan.Planned:
     """Both models as the plan holds them, unquantised."""
-    notes, found = load_profile("paper").notes, []
-    layers = {"target": size.layers, "draft": size.draft_layers}
-    for which, count in layers.items():
-        whole = shape_of(notes[f"{which}_config"])
-        shape = dataclasses.replace(whole, bits=None, layers=count)
-        found.append(Held(shape, dtype.itemsize, device))
-    return found
+    notes, layers = load_profile("paper").notes, (size.layers, size.draft_layers)
+    found = []
+    for which, count in zip(("target", "draft"), layers, strict=True):
+        changes = {"num_hidden_layers": count, "quantization_config": None}
+        config = notes[f"{which}_config"] | changes
+        name = str(dtype).removeprefix("torch.")
+        found.append(plan.held(config, name, device))
+    return plan.Planned(*found)
 
 
 def size_that_fits(device: str, dtype: torch.dtype) -> Size:
@@ -154,16 +153,16 @@ def size_that_fits(device: str, dtype: torch.dtype) -> Size:
     for layers in (32, 24, 16, 8, 4):
         for block in (20, 10, 4, 1):
             size = dataclasses.replace(WHOLE, layers=layers, block=block)
-            needs = plan.plan(profile_of(size), *held_of(size, device, dtype))
-            if max(need.total for need in needs) <= free:
+            planned = planned_of(size, device, dtype)
+            if max(plan.planned_bytes(profile_of(size), planned).values()) <= free:
                 return size
     raise ValueError(f"{device}: {free / 1e9:.1f} GB are free, too few for 4 layers")
 
 
-def prompts_in_time(size: Size, held: list[Held], speed: plan.Speed) -> int:
+def prompts_in_time(size: Size, planned: plan.Planned, speed: plan.Speed) -> int:
     """So many prompts, in whole blocks, as the plan gives PAPER_S seconds."""
-    seconds = plan.seconds(profile_of(size), *held, speed)
-    blocks = int(size.prompts * PAPER_S / seconds) // size.block
+    longest = plan.planned_minutes(profile_of(size), planned, speed)[1]
+    blocks = int(size.prompts * PAPER_S / 60 / longest) // size.block
     return min(size.prompts, size.block * max(1, blocks))
 
 
@@ -186,20 +185,26 @@ def random_prompts(size: Size) -> list[EncodedPrompt]:
 
 
 def paper_shapes(device_name: str) -> tuple[str, dict]:
+    """`at_size` for as much of the paper's measurement as a device takes."""
+    size = ON_A_CPU
+    if torch.device(device_name).type == "cuda":
+        size = size_that_fits(device_name, torch.float16)
+    return at_size(size, device_name, in_time=True)
+
+
+def at_size(size: Size, device_name: str, in_time: bool = False) -> tuple[str, dict]:
     """Recording at the paper's shapes: in words, and as facts (seconds and peak bytes of writing
-    and of recording, each beside the plan's, and the minutes of all 200 prompts).
+    and of recording, the plan's of both, and the minutes of all 200 prompts). in_time: on a GPU
+    only so many prompts as PAPER_S allows.
     """
     device = torch.device(device_name)
     dtype = torch.float16 if device.type == "cuda" else torch.bfloat16
-    size = ON_A_CPU
-    if device.type == "cuda":
-        size = size_that_fits(device_name, dtype)
-    held = held_of(size, device_name, dtype)
+    held = planned_of(size, device_name, dtype)
     pair = build(size, device, dtype)
     short = [EncodedPrompt("warm-up", "code", tuple(range(3, 11)), 0)]
     recorded(pair, short, made(pair, short, 2, 1), profile_of(size))
-    speed = measured_speed(device_name, dtype)
-    if device.type == "cuda":
+    speed = plan.measured_speed(device_name, dtype)
+    if in_time and device.type == "cuda":
         size = dataclasses.replace(size, prompts=prompts_in_time(size, held, speed))
     profile, prompts = profile_of(size), random_prompts(size)
     gc.collect()
@@ -208,49 +213,32 @@ def paper_shapes(device_name: str) -> tuple[str, dict]:
         texts = made(pair, prompts, size.new, size.block)
     with Peak(device) as recording:
         rows = recorded(pair, prompts, texts, profile)
-    planned = planned_of(profile, held, speed)
-    measured = {"write": writing, "record": recording}
+    weights = sum(model.loaded for model in held)
+    needed = sum(plan.planned_bytes(profile, held).values()) - weights
     facts = {
         "part": size.said,
         "dtype": str(dtype).removeprefix("torch."),
         "flops_per_s": speed.flops_per_s,
         "bytes_per_s": speed.bytes_per_s,
-        "weights_bytes": sum(h.shape.weight_bytes(h.itemsize) for h in held),
+        "weights_bytes": weights,
         "loaded_bytes": loaded,
         "node_records": rows,
+        "planned_beside_weights_bytes": needed,
     }
+    measured = {"write": writing, "record": recording}
     for name, peak in measured.items():
         facts[name] = {
             "time_s": peak.seconds,
-            "planned_s": planned[name]["time_s"],
             "peak_bytes": peak.bytes,
             "beside_weights_bytes": peak.bytes - loaded,
-            "planned_beside_weights_bytes": planned[name]["bytes"],
         }
     taken = writing.seconds + recording.seconds
-    expected = sum(one["time_s"] for one in planned.values())
+    expected = 60 * plan.planned_minutes(profile, held, speed)[1]
     facts["time_s"], facts["planned_s"] = taken, expected
     words = f"{facts['dtype']}, {size.said}: {taken / 60:.2f} min, planned {expected / 60:.2f}"
     if size.prompts < WHOLE.prompts and device.type == "cuda":
         facts["whole_minutes"] = taken / 60 * WHOLE.prompts / size.prompts
         words += f" ({facts['whole_minutes']:.1f} for all 200 prompts)"
     most = max(peak.bytes for peak in measured.values()) - loaded
-    needed = max(one["bytes"] for one in planned.values())
     words += f"; beside the weights {most / 1e9:.3g} GB, planned {needed / 1e9:.3g}"
     return words, facts
-
-
-def planned_of(profile, held: list[Held], speed: plan.Speed) -> dict[str, dict]:
-    """Seconds of writing the texts and of recording them, and the bytes of both beside weights."""
-    seconds = {"write": 0.0, "record": 0.0}
-    for stage in plan.stages(profile, *held):
-        part = "write" if stage.name in ("prefill", "decode") else "record"
-        seconds[part] += stage.seconds(speed)
-    names = {"generate": "write", "record": "record"}
-    return {
-        names[need.stage]: {
-            "time_s": seconds[names[need.stage]],
-            "bytes": need.total - need.parts["weights"] - need.parts.get("context", 0),
-        }
-        for need in plan.plan(profile, *held)
-    }

@@ -33,7 +33,6 @@ LADDER, LOOPS = "03_ladder-values", "03_loop-share"
 OF_PAPER = ("08_distillation", "08_self-drafts", "08_specialist", "10_pass-times")
 PAGES = ("README.md", "GLOSSARY.md")
 MARKS = re.compile(r"(<!-- (\w+): by `make readme` -->\n).*?(<!-- /\2 -->)", re.DOTALL)
-SHORT, LONG = 150, 512  # prompt tokens of the planned minutes
 
 
 # ---- collect -------------------------------------------------------------------------------------
@@ -181,16 +180,9 @@ def planned(profile: Any) -> dict[str, Any]:
     """Minutes of a recording, for short and for long prompts, and bytes by device."""
     from speclab.ops import plan
 
-    models = [
-        plan.held(profile.target, profile.notes["target_config"], 2),
-        plan.held(profile.draft, profile.notes["draft_config"], 2),
-    ]
-    minutes = [
-        plan.seconds(profile, *models, prompt_tokens=length) / 60
-        for length in (SHORT, LONG)
-    ]
-    needs = plan.peaks(plan.plan(profile, *models)).values()
-    return {"minutes": minutes, "peaks": [need.total for need in needs]}
+    pair = plan.planned_pair(profile)
+    peaks = plan.planned_bytes(profile, pair).values()
+    return {"minutes": plan.planned_minutes(profile, pair), "peaks": list(peaks)}
 
 
 # ---- README.md, GLOSSARY.md ----------------------------------------------------------------------

@@ -50,16 +50,16 @@ PURE = (
     "explore.trace_data",
     "explore.page",
     "ops.plan",
-    "ops.probe",
     "ops.doctor",
     "ops.hosted",
 )
 ONLY = {
     "matplotlib": {"show.figures"},
     "seaborn": {"show.figures"},
-    "transformers": {"models.pairs", "ops.pair"},  # ops.pair: converts GGUF files
-    "gptqmodel": {"ops.probe", "models.pairs", "drafts.quantise"},
-    "papermill": {"ops.reproduce"},
+    # ops.pair converts GGUF files, ops.plan counts on the meta device
+    "transformers": {"models.pairs", "ops.pair", "ops.plan"},
+    "gptqmodel": {"models.pairs", "drafts.quantise"},
+    "papermill": {"ops.reproduce", "ops.hosted"},
     "nbconvert": {"ops.report"},
     "ray": {"ops.engines"},
     "peft": {"drafts.distil"},

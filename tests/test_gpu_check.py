@@ -349,7 +349,7 @@ def test_as_much_of_the_papers_shapes_as_fits_a_device(monkeypatch):
 
 
 def test_so_many_prompts_as_the_plan_gives_time_for():
-    held = gpu_measure.held_of(gpu_measure.WHOLE, "cuda:0", torch.float16)
+    held = gpu_measure.planned_of(gpu_measure.WHOLE, "cuda:0", torch.float16)
     few = gpu_measure.prompts_in_time(gpu_measure.WHOLE, held, gpu_measure.plan.T4)
     fast = gpu_measure.plan.Speed(1e15, 3e12, 1e-5)
     assert few % 20 == 0 and 20 <= few < 200

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from speclab.ops.plan import shape_of
+from speclab.ops.plan import planned_pair
 from speclab.profiles import load_profile, parse_overrides, profile_names
 
 OWN = ("tiny", "smollm")  # pairs whose weights are here or are made here
@@ -64,9 +64,11 @@ def test_profiles_for_t4s_ask_for_nothing_a_t4_lacks(name):
 
 @pytest.mark.parametrize("name", HUB)
 def test_notes_hold_the_published_configurations(name):
+
     profile = load_profile(name)
     configs = [profile.notes["target_config"], profile.notes["draft_config"]]
-    assert tuple(shape_of(c).parameters for c in configs) == PARAMETERS[name]
+    sizes = tuple(model.products + model.others for model in planned_pair(profile))
+    assert sizes == PARAMETERS[name]
     context = profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
     assert all(context <= c["max_position_embeddings"] for c in configs)
     assert ("quantization_config" in configs[0]) == (name in T4)

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from speclab.profiles import Profile
+from speclab.tree import Tree
 
 if TYPE_CHECKING:
     from speclab.models.pairs import Pair
@@ -16,6 +17,26 @@ KNOWN = ("llama", "qwen2", "mistral")  # gated MLP, grouped-query attention, RMS
 # per entry of a vocabulary-sized row at the peak: logits and probabilities of both models in
 # float32, rank keys in float64, a temporary
 LOGIT_BYTES = 44
+
+
+def pass_bytes(config: Any, itemsize: int, n: int, behind: int = 0) -> int:
+    """Activations of one pass over n tokens behind others, an upper bound. Of a token: the residual
+    stream (its norm in float32) and the larger of attention (rotated copies) and MLP (gate, up,
+    their product); of two tokens: mask and scores.
+    """
+    heads, width = config.num_attention_heads, config.hidden_size
+    head_dim = getattr(config, "head_dim", None) or width // heads
+    attention = 3 * (heads + 2 * config.num_key_value_heads) * head_dim * itemsize
+    mlp = 4 * config.intermediate_size * itemsize
+    token = width * (3 * itemsize + 8) + max(attention, mlp)
+    pair = 3 + itemsize + heads * (4 + itemsize)
+    return n * (token + (behind + n) * pair)
+
+
+def level_sizes(tree: Tree) -> list[int]:
+    """Nodes with children of each level below the root: what a pass over that level packs."""
+    depths = range(1, tree.max_depth)
+    return [int((tree.width[tree.level(depth)] > 0).sum()) for depth in depths]
 
 
 def chunk_bytes(
@@ -30,50 +51,36 @@ def chunk_bytes(
 
     config: of a KNOWN architecture, with Hugging Face's names; itemsize: bytes of a number.
     """
-    heads, width, inner = (
-        config.num_attention_heads,
-        config.hidden_size,
-        config.intermediate_size,
-    )
-    kv_heads = config.num_key_value_heads
+    heads, width = config.num_attention_heads, config.hidden_size
     head_dim = getattr(config, "head_dim", None) or width // heads
-    new, tree = profile.max_new_tokens, profile.tree
+    new, levels = profile.max_new_tokens, level_sizes(profile.tree)
     trunk = profile.max_prompt_tokens + new - 1
-    parents = [
-        int((tree.width[tree.level(d)] > 0).sum()) for d in range(1, tree.max_depth)
-    ]
-    positions = min(new, max(1, packed // max(1, sum(parents))))
-    nodes = positions * sum(parents)
+    positions = min(new, max(1, packed // max(1, sum(levels))))
+    nodes = positions * sum(levels)
     # a cache holds twice the trunk, then grows to powers of two
     slots = 2 * trunk if nodes <= trunk else 1 << (trunk + nodes - 1).bit_length()
-    # of a token: the residual stream (its norm in float32) and the larger of attention (rotated
-    # copies) and MLP (gate, up, their product); of two tokens: mask and scores
-    attention = 3 * (heads + 2 * kv_heads) * head_dim * itemsize
-    token = width * (3 * itemsize + 8) + max(attention, 4 * inner * itemsize)
-    pair = 3 + itemsize + heads * (4 + itemsize)
-    largest, behind = trunk * (token + trunk * pair), trunk
-    for count in parents:
+    token_bytes = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim
+    largest, behind = pass_bytes(config, itemsize, trunk), trunk
+    for count in levels:
         n = positions * count
-        largest = max(largest, n * (token + (behind + n) * pair))
+        largest = max(largest, pass_bytes(config, itemsize, n, behind))
         behind += n
-    unpacked = (
-        2 * width * inner * itemsize if quantised else 0
-    )  # one projection of 4 bits
-    rows = min(ROWS, new * max([1, *parents]))
+    unpacked = unpacked_bytes(config, itemsize) if quantised else 0
+    rows = min(ROWS, new * max([1, *levels]))
     return {
-        "KV cache": slots
-        * 2
-        * config.num_hidden_layers
-        * kv_heads
-        * head_dim
-        * itemsize,
+        "KV cache": slots * token_bytes * itemsize,
         "activations": largest + unpacked + width * itemsize * (new + nodes),
         "logits": rows * config.vocab_size * logit_bytes,
     }
 
 
-def _needed(pair: "Pair", profile: Profile, packed: int) -> Counter:
-    """Bytes on each device."""
+def unpacked_bytes(config: Any, itemsize: int) -> int:
+    """One projection of a 4-bit model in full precision."""
+    return 2 * config.hidden_size * config.intermediate_size * itemsize
+
+
+def beside_weights(pair: "Pair", profile: Profile, packed: int) -> Counter:
+    """Bytes on each device while `packed` nodes are recorded at once, the weights left out."""
     target, draft = pair.target, pair.draft
     copied = draft.dtype.itemsize + 4 if draft.device != target.device else 0
     need: Counter = Counter()
@@ -97,7 +104,7 @@ def packed_tokens_for(pair: "Pair", profile: Profile) -> int:
         if model.network is None or model.network.config.model_type not in KNOWN:
             return packed
     while True:
-        need = _needed(pair, profile, packed)
+        need = beside_weights(pair, profile, packed)
         short = [device for device in need if need[device] > free_bytes(device)]
         if not short:
             return packed

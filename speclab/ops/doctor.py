@@ -1,31 +1,53 @@
-"""`python -m speclab doctor --profile t4`: will this profile run here?
+"""`make doctor PROFILE=t4`: one page that says whether a profile runs here, a line a question: ok,
+or what to do. Downloads nothing and loads no weights.
 
-A line a question, ok or what to do; downloads nothing.
-
-`machine.probe` looks at the machine, `examine` is a pure function of what it found.
+`probe` looks at the machine, `examine` makes the lines; bytes and minutes are `plan`'s.
 """
 
-import textwrap
+import contextlib
+import dataclasses
+import io
+import os
+import platform
+import shutil
+import tempfile
+import tomllib
+import urllib.request
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from statistics import mean
 
-from speclab.ops import plan
-from speclab.ops.pair import SPARE
-from speclab.ops.plan import Held
-from speclab.ops.probe import Found, Machine, probe, requirements
-from speclab.profiles import ModelSpec, Profile
-from speclab.prompts import HUB_SETS, MIRROR
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
-CHARS_PER_TOKEN = 3  # of English and code, rather few
-SWITCH = (
-    "turn one on (Kaggle: Settings, Accelerator, GPU T4 x2; Colab: Runtime, Change runtime type), "
-    "or --profile tiny"
+from speclab import runs
+from speclab.ops.pair import source_of
+from speclab.ops.plan import (
+    MEND,
+    T4,
+    USUAL_TOKENS,
+    Speed,
+    cached,
+    config_of,
+    device_of,
+    folder_of,
+    measured_speed,
+    planned_bytes,
+    planned_minutes,
+    planned_pair,
 )
-# of the paper's data sets at the revisions of HUB_SETS
-PAPER_ROWS = {"code": 164, "math": 1187, "reasoning": 1319, "chat": 207_865}
+from speclab.plain import read_json
+from speclab.profiles import MODELS, ROOT, Profile
+from speclab.prompts import HUB_SETS, MIRROR, Prompt
+from speclab.runs import RunError
+from speclab.show.notebook import limit_threads, quiet
+
+FIGURES = ROOT / "figures"
+ASK_S = 3  # seconds that the hub has to answer
 SPARE_BYTES = 1_000_000_000  # room on the disk for runs, figures and caches
-
-
-WIDTH = 60  # a phone held upright
+CHARS_PER_TOKEN = 3  # of English and code, rather few
 
 
 @dataclass(frozen=True)
@@ -37,454 +59,287 @@ class Line:
     do: str = ""
 
     def __str__(self) -> str:
-        head = textwrap.fill(
-            f"{'do' if self.do else 'ok'}  {self.subject}: {self.text}",
-            WIDTH,
-            subsequent_indent=" " * 4,
-        )
-        return head + (
-            "\n"
-            + textwrap.fill(
-                f"-> {self.do}",
-                WIDTH,
-                initial_indent=" " * 4,
-                subsequent_indent=" " * 7,
-            )
-            if self.do
-            else ""
-        )
+        if self.do:
+            return f"do  {self.subject}: {self.text}\n    -> {self.do}"
+        return f"ok  {self.subject}: {self.text}"
 
 
-def python_line(version: tuple[int, int]) -> Line:
-    """Python 3.11 to 3.13."""
-    good = (3, 11) <= version <= (3, 13)
-    do = "" if good else "use Python 3.11, 3.12 or 3.13"
-    return Line("Python", ".".join(map(str, version)), do)
+def _complaint(subject: str, error: Exception, do: str = "mend it") -> Line:
+    """A line of an error, whose message may end with what to do."""
+    text, _, own = str(error).partition("; ")
+    return Line(subject, text, own or do)
 
 
-def _gb(size: float) -> str:
-    return f"{size / 1e9:.1f} GB"
+# ---- the machine ---------------------------------------------------------------------------------
 
 
-# ---- what is asked -------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Machine:
+    """Facts about a machine: free bytes by device (cpu, cuda:0, …), names of its GPUs, free bytes
+    of the disk, whether the hub answers, and the speed of the target's device.
+    """
+
+    free: Mapping[str, int]
+    gpus: tuple[str, ...]
+    disk_bytes: int
+    hub: bool
+    speed: Speed | None  # None where that device is not there
 
 
-def _specs(profile: Profile) -> dict[str, ModelSpec]:
-    return {"target": profile.target, "draft": profile.draft}
+def probe(profile: Profile) -> Machine:
+    """The facts of this machine that a profile depends on."""
+    import psutil
+    from huggingface_hub import constants
+    from torch import cuda
 
-
-def _config(profile: Profile, machine: Machine, which: str) -> dict | None:
-    """The model's config.json, else what the profile's notes say of it."""
-    found = machine.models.get(_specs(profile)[which].path, Found())
-    return found.config or profile.notes.get(f"{which}_config")
-
-
-def _quantised(profile: Profile, machine: Machine) -> list[str]:
-    return [
-        which
-        for which in _specs(profile)
-        if "quantization_config" in (_config(profile, machine, which) or {})
-    ]
-
-
-def _held(profile: Profile, machine: Machine) -> tuple[Held, Held] | None:
-    """Both models as the plan holds them; None where it cannot: `_unknown` says why."""
-    return None if _unknown(profile, machine) else _planned(profile, machine)
-
-
-def _planned(profile: Profile, machine: Machine) -> tuple[Held, ...]:
-    return tuple(
-        plan.held(spec, _config(profile, machine, which), len(machine.gpus))
-        for which, spec in _specs(profile).items()
+    limit_threads()
+    gpus = range(cuda.device_count())
+    free = {f"cuda:{i}": cuda.mem_get_info(i)[0] for i in gpus}
+    free["cpu"] = psutil.virtual_memory().available
+    device = device_of(profile.target, len(gpus))
+    return Machine(
+        free,
+        tuple(cuda.get_device_name(i) for i in gpus),
+        shutil.disk_usage(ROOT).free,
+        not constants.HF_HUB_OFFLINE and _answers(constants.ENDPOINT),
+        measured_speed(device) if device in free else None,
     )
 
 
-def _unknown(profile: Profile, machine: Machine) -> str:
-    """Why nothing can be planned; "" where it can."""
-    if not all(_config(profile, machine, which) for which in _specs(profile)):
-        return "not known before config.json is here"
+def _answers(address: str) -> bool:
     try:
-        _planned(profile, machine)
-    except ValueError as error:
-        return f"not known: {error}"
-    return ""
-
-
-def _complaint(subject: str, said: str) -> Line:
-    """A line of a message that ends with what to do."""
-    text, _, do = said.partition("; ")
-    return Line(subject, text, do or "mend it")
+        with urllib.request.urlopen(address, timeout=ASK_S):
+            return True
+    except OSError:
+        return False
 
 
 # ---- lines ---------------------------------------------------------------------------------------
 
 
-def check_python(machine: Machine) -> list[Line]:
-    """Python 3.11 to 3.13."""
-    return [python_line(machine.python)]
+def check_packages(profile: Profile) -> Iterator[Line]:
+    """Python and the packages are in the ranges of pyproject.toml."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    project, python = tomllib.loads(text)["project"], platform.python_version()
+    allowed = project["requires-python"]
+    do = "" if python in SpecifierSet(allowed) else f"use Python {allowed}"
+    yield Line("Python", python, do)
+    needs = project["dependencies"]
+    if any(quantised(profile, which) for which in MODELS):
+        needs = needs + project["optional-dependencies"]["gptq"]
+    lacking = []
+    for need in map(Requirement, needs):
+        try:
+            have = metadata.version(need.name)
+        except metadata.PackageNotFoundError:
+            have = "missing"
+        if have == "missing" or not need.specifier.contains(have, prereleases=True):
+            lacking.append(Line(need.name, have, f"pip install '{need}'"))
+    yield from lacking or [Line("packages", f"all {len(needs)} are in range")]
 
 
-def check_packages(profile: Profile, machine: Machine) -> list[Line]:
-    """One line if all ranges of pyproject.toml hold, else one for each package that is missing or
-    outside.
+def quantised(profile: Profile, which: str) -> bool:
+    """Whether a model is quantised, as far as that is known."""
+    try:
+        return bool(config_of(profile, which).get("quantization_config"))
+    except ValueError:  # a line of the model says it
+        return False
+
+
+def check_device(profile: Profile, which: str, machine: Machine) -> Line:
+    """A model's device is there, and its kernel works on it."""
+    spec = getattr(profile, which)
+    device, backend = device_of(spec, len(machine.gpus)), spec.backend
+    subject = f"{which} on {device}"
+    if device not in machine.free:
+        do = "turn a GPU on, --set device=cuda:0 (both models on one GPU), or --profile tiny"
+        return Line(subject, f"this machine has {len(machine.gpus)} GPUs", do)
+    text, do = f"{machine.free[device] / 1e9:.1f} GB free", ""
+    if device == "cpu" and spec.dtype in ("float16", "bfloat16"):
+        do = "half precision is slow on a CPU: --set dtype=float32"
+    if quantised(profile, which):
+        text += f", 4-bit kernel: {backend}"
+        if device == "cpu" and backend in ("triton", "marlin"):
+            do = f"{backend} needs a GPU: --set backend=torch"
+        elif (
+            device != "cpu"
+            and backend in ("auto", "marlin")
+            and not shutil.which("nvcc")
+        ):
+            do = "Marlin is compiled on first use and nvcc is not here: --set backend=triton"
+    return Line(subject, text, do)
+
+
+def check_model(profile: Profile, which: str, machine: Machine) -> Line:
+    """A model is here, whole, or can be made or fetched."""
+    from speclab.models.pairs import check_folder
+
+    spec = getattr(profile, which)
+    subject, folder = f"{which} {spec.path}", folder_of(spec)
+    if folder is None:
+        return _away(subject, spec.path, machine, "SPECLAB_MODELS")
+    try:
+        check_folder(folder)
+        source, there = source_of(folder), _has_all_weights(folder)
+    except ValueError as error:
+        return _complaint(subject, error)
+    if there:
+        return Line(subject, "is here")
+    do = f"make pair PROFILE={profile.name}" if source else MEND
+    return Line(subject, "its weights are not here", do)
+
+
+def _away(subject: str, name: str, machine: Machine, variable: str) -> Line:
+    """Of a model or data set that is not here."""
+    if machine.hub and name.count("/") == 1:
+        return Line(subject, "will be fetched from the hub")
+    do = f"turn internet on, or attach it and set {variable}"
+    return Line(subject, "not here, and not to be had from the hub", do)
+
+
+def _has_all_weights(folder: Path) -> bool:
+    """All weight files are there: those that an index names, else any."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return any(folder.glob("*.safetensors"))
+    named = read_json(index, MEND).get("weight_map", {})
+    return all((folder / name).is_file() for name in named.values())
+
+
+def check_tokenizers(profile: Profile) -> Iterator[Line]:
+    """Both tokenizers agree on the ids that the models share; no line where one is not here."""
+    from speclab.models.pairs import check_vocabularies, load_tokenizer
+
+    folders = [folder_of(spec) for spec in (profile.target, profile.draft)]
+    if all(folders):
+        try:
+            sizes = [config_of(profile, which).get("vocab_size", 0) for which in MODELS]
+            shared = check_vocabularies(*map(load_tokenizer, folders), sizes)
+            yield Line("tokenizers", f"agree on all {shared} ids")
+        except ValueError as error:
+            yield _complaint("tokenizers", error, "use a draft of the target's family")
+
+
+def check_prompts(
+    profile: Profile, prompts: list[Prompt], machine: Machine
+) -> Iterator[Line]:
+    """The paper's data sets are here or can be fetched; prompts of files were read."""
+    if prompts:
+        yield Line("prompts", f"{len(prompts)} of {profile.prompts}")
+    elif profile.prompts == "paper":
+        for hub_set in HUB_SETS.values():
+            subject, mirror = f"data set {hub_set.name}", os.environ.get(MIRROR)
+            there = cached(hub_set.name, hub_set.revision, "dataset")
+            if mirror:  # data sets come from there alone
+                machine = dataclasses.replace(machine, hub=False)
+                there = (Path(mirror) / hub_set.name).is_dir()
+            away = _away(subject, hub_set.name, machine, MIRROR)
+            yield Line(subject, "is here") if there else away
+
+
+def check_runs(profile: Profile, prompts: list[Prompt]) -> Iterator[Line]:
+    """Which kinds of runs can be read without the models, and which are yet to be recorded; a line
+    for each trace that is damaged.
     """
-    to_make = any(found.to_make for found in machine.models.values())
-    lines, wanted = [], requirements(bool(_quantised(profile, machine)), to_make)
-    for need in wanted:
-        have = machine.packages.get(need.name)
-        if have is None or not need.specifier.contains(have, prereleases=True):
-            lines.append(Line(need.name, have or "missing", f"pip install '{need}'"))
-    main = ", ".join(
-        f"{n} {machine.packages[n]}"
-        for n in ("torch", "transformers", "gptqmodel")
-        if n in machine.packages
-    )
-    return lines or [Line("packages", f"all {len(wanted)} in range ({main})")]
+    from speclab.models.pairs import local_folder
+
+    pair = profile.target, profile.draft
+    named = [local_folder(spec) or len(spec.revision or "") == 40 for spec in pair]
+    if not prompts or not all(named):  # asking for a run would download something
+        yield Line("runs", "not known before models and prompts are here")
+        return
+    kinds = {"runs read without the models": [], "runs to be recorded": []}
+    there, lacking = kinds.values()
+    for kind in runs.KINDS:
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                (there if runs.recorded_run(profile, kind) else lacking).append(kind)
+        except (RunError, ValueError) as error:
+            yield _complaint(f"run {kind}", error)
+    yield from (Line(said, ", ".join(found)) for said, found in kinds.items() if found)
 
 
-def _device_line(which: str, spec: ModelSpec, machine: Machine) -> Line:
-    device = (
-        spec.device if spec.device != "auto" else ("cuda:0" if machine.gpus else "cpu")
-    )
-    subject, index = f"{which} on {device}", int(device.partition(":")[2] or 0)
-    if device == "cpu":
-        slow = spec.dtype in ("float16", "bfloat16")
-        return Line(
-            subject,
-            f"{_gb(machine.ram_bytes)} free",
-            "half precision is slow on a CPU: --set dtype=float32" if slow else "",
-        )
-    if index >= len(machine.gpus):
-        here = f"this machine has {len(machine.gpus)} GPUs"
-        if machine.gpus:
-            return Line(
-                subject,
-                here,
-                "--set device=cuda:0 (both models on one GPU), or take a machine with more",
+def check_writable() -> Iterator[Line]:
+    """Runs and figures can be written."""
+    for place in (runs.RUNS, FIGURES):
+        near = next(p for p in (place, *place.parents) if p.exists() or p.is_symlink())
+        try:
+            with tempfile.TemporaryFile(dir=near):
+                yield Line(place.name, "can be written")
+        except OSError as error:
+            text, do = (
+                f"cannot write {place} ({error.strerror})",
+                "make it a folder of yours",
             )
-        return Line(subject, here, SWITCH)
-    gpu = machine.gpus[index]
-    major, minor = gpu.capability
-    memory_text = f"{_gb(gpu.free_bytes)} of {_gb(gpu.total_bytes)} free"
-    text = f"{gpu.name}, capability {major}.{minor}, {memory_text}"
-    if gpu.capability < (8, 0):
-        old = (
-            "it has no bfloat16: --set dtype=float16"
-            if spec.dtype == "bfloat16"
-            else ""
-        )
-        return Line(
-            subject,
-            f"{text}; no bfloat16, no FlashAttention-2 (neither is used)"
-            if not old
-            else text,
-            old,
-        )
-    return Line(subject, text)
+            yield Line(place.name, text, do)
 
 
-def check_devices(profile: Profile, machine: Machine) -> list[Line]:
-    """The device of each model is there and takes its dtype."""
-    return [
-        _device_line(which, spec, machine) for which, spec in _specs(profile).items()
-    ]
+def check_plan(
+    profile: Profile, machine: Machine, prompts: list[Prompt]
+) -> Iterator[Line]:
+    """Bytes on disk and on each device against what is free there, and minutes."""
+    try:
+        pair = planned_pair(profile, len(machine.gpus))
+    except ValueError as error:
+        yield Line("memory and minutes", f"not known: {error}")
+        return
+    specs, fetched = (profile.target, profile.draft), SPARE_BYTES
+    for model, spec in zip(pair, specs, strict=True):
+        fetched += 0 if folder_of(spec) else model.stored
+    do = "free space, or set HF_HOME to a larger disk"
+    yield _room("disk", fetched, machine.disk_bytes, do)
+    do = "--set block_prompts=<fewer>, shorter prompts, 4 bit, or a smaller pair"
+    for device, need in planned_bytes(profile, pair).items():
+        free = machine.free.get(device)  # None: the line of the device says what to do
+        yield _room(f"memory of {device}", need, free, do)
+    speed, source = machine.speed, "this machine's speed, measured now"
+    if pair[0].device != "cpu" and (not machine.gpus or "T4" in machine.gpus[0]):
+        speed, source = T4, "a T4's usual speed"
+    if speed is None:
+        yield Line("minutes", "not known: the machine's speed was not measured")
+        return
+    chars = [len(prompt.text) for prompt in prompts]
+    usual = mean(chars) / CHARS_PER_TOKEN if chars else USUAL_TOKENS
+    low, high = planned_minutes(profile, pair, speed, usual)
+    yield Line("minutes", f"{low:.1f} to {high:.1f} to record all prompts, by {source}")
 
 
-def check_models(profile: Profile, machine: Machine) -> list[Line]:
-    """Each model is in a folder, in the hub's cache, or can be fetched; revisions that are not
-    pinned are said.
-    """
-    lines = []
-    for which, spec in _specs(profile).items():
-        found, subject = machine.models.get(spec.path, Found()), f"{which} {spec.path}"
-        loose = (
-            "" if spec.revision or found.where == "folder" else "; revision not pinned"
-        )
-        if found.problem:
-            lines.append(_complaint(subject, found.problem))
-        elif found.where and found.whole:
-            lines.append(
-                Line(
-                    subject,
-                    f"in a {found.where}{loose}"
-                    if found.where == "folder"
-                    else f"in the hub's cache{loose}",
-                )
-            )
-        elif found.to_make:
-            text = f"its weights are yet to be made ({_gb(found.to_make)}, once)"
-            do = f"make pair PROFILE={profile.name}"
-            lines.append(Line(subject, text, do))
-        elif found.where == "folder":
-            lines.append(
-                Line(
-                    subject,
-                    "weights are missing or cut",
-                    "copy its *.safetensors again, all that its index names",
-                )
-            )
-        elif machine.hub and spec.path.count("/") == 1:
-            lines.append(Line(subject, f"will be fetched from the hub{loose}"))
-        else:
-            lines.append(
-                Line(
-                    subject,
-                    "not here, and the hub is out of reach",
-                    "turn internet on, or attach it and set SPECLAB_MODELS",
-                )
-            )
-    return lines
+def _room(subject: str, need: int, free: int | None, do: str) -> Line:
+    if free is None:
+        return Line(subject, f"{need / 1e9:.1f} GB needed")
+    text = f"{need / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free"
+    return Line(subject, text, "" if need <= free else do)
 
 
-def check_prompts(profile: Profile, machine: Machine) -> list[Line]:
-    """The paper's data sets are in a folder, in the cache, or can be fetched; other prompts are
-    files.
-    """
-    if profile.prompts == "paper":
-        few = [d for d in profile.domains if PAPER_ROWS[d] < profile.prompts_per_domain]
-        if few:
-            has = ", ".join(f"{domain} {PAPER_ROWS[domain]}" for domain in few)
-            most = min(PAPER_ROWS[domain] for domain in few)
-            asked = f"{profile.prompts_per_domain} a domain are asked, there are {has}"
-            return [Line("prompts", asked, f"--set prompts_per_domain={most}")]
-        missing = [s.name for s in HUB_SETS.values() if s.name not in machine.datasets]
-        if not missing:
-            return [Line("prompts", "the paper's four data sets are here")]
-        if machine.hub and not machine.mirror:
-            return [
-                Line(
-                    "prompts",
-                    f"{len(missing)} of the paper's data sets will be fetched from the hub",
-                )
-            ]
-        return [
-            Line(
-                "prompts",
-                f"not here: {', '.join(missing)}",
-                f"turn internet on, or attach copies and set {MIRROR}",
-            )
-        ]
-    if machine.prompts_problem:
-        do = "mend it, or change prompts or prompts_per_domain (--set, or the profile)"
-        return [Line("prompts", machine.prompts_problem, do)]
-    return [Line("prompts", f"{profile.prompts}, as many as are asked")]
-
-
-def check_runs(profile: Profile, machine: Machine) -> list[Line]:
-    """Which kinds of runs can be read without the models, which are yet to be recorded, and which
-    are damaged.
-    """
-    words = {
-        "shipped": "read without the models (shipped traces)",
-        "recorded": "read without the models (recorded here)",
-        "": "yet to be recorded",
-    }
-    by_place: dict[str, list[str]] = {}
-    for place in (*words, *machine.runs.values()):
-        by_place[place] = [k for k, where in machine.runs.items() if where == place]
-    said = [f"{words[p]}: {', '.join(by_place[p])}" for p in words if by_place[p]]
-    broken = [
-        _complaint(f"runs {', '.join(kinds)}", problem)
-        for problem, kinds in by_place.items()
-        if problem not in words
-    ]
-    if not machine.runs:
-        said = ["not known before models and prompts are here"]
-    return [Line("runs", "; ".join(said)) for _ in said[:1]] + broken
-
-
-def check_disk(profile: Profile, machine: Machine) -> list[Line]:
-    """Room for what will be fetched or made, and some for runs."""
-    need, models = SPARE_BYTES, _held(profile, machine)
-    if models:
-        for spec, model in zip(_specs(profile).values(), models, strict=True):
-            found = machine.models.get(spec.path, Found())
-            need += 0 if found.where else model.shape.weight_bytes(2)
-            need += int(SPARE * found.to_make)
-    do = (
-        ""
-        if machine.disk_bytes >= need
-        else "free space, or set HF_HOME to a larger disk"
-    )
-    return [Line("disk", f"{_gb(machine.disk_bytes)} free, {_gb(need)} needed", do)]
-
-
-def kernel_by_rule(backend: str, capability: tuple[int, int] | None) -> str:
-    """The kernel that GPTQModel 7.6 picks for 4-bit weights, reasoned; `capability` None is a CPU.
-
-    From its table of priorities (Marlin 90, ExLlamaV2 80, Triton 40): Marlin from capability 7.5
-    on.
-    """
-    if backend != "auto":
-        return backend
-    return (
-        "torch"
-        if capability is None
-        else "marlin"
-        if capability >= (7, 5)
-        else "exllama_v2"
-    )
-
-
-def check_kernels(profile: Profile, machine: Machine) -> list[Line]:
-    """Which GPTQ kernel a quantised model gets, and whether it can work here."""
-    lines, models = [], _held(profile, machine)
-    for which in _quantised(profile, machine) if models else []:
-        spec, device = (
-            _specs(profile)[which],
-            models[0 if which == "target" else 1].device,
-        )
-        index = int(device.partition(":")[2] or 0)
-        gpu = (
-            machine.gpus[index]
-            if device != "cpu" and index < len(machine.gpus)
-            else None
-        )
-        own = machine.kernels.get(spec.path)
-        kernel = own or kernel_by_rule(
-            spec.backend,
-            (7, 5) if gpu is None and device != "cpu" else gpu and gpu.capability,
-        )
-        do = ""
-        if "marlin" in kernel.lower() and not machine.nvcc:
-            do = (
-                "it is compiled on first use and nvcc is not here: --set backend=triton"
-            )
-        if device == "cpu" and spec.backend in ("triton", "marlin"):
-            do = f"{spec.backend} needs a GPU: --set backend=torch"
-        note = (
-            "; unpacks all weights at every pass"
-            if any(k in kernel.lower() for k in ("torch", "triton"))
-            else ""
-        )
-        if "triton" in kernel.lower() and gpu and gpu.capability < (8, 0):
-            note += "; Triton promises 8.0 and up: if it fails here, backend=marlin or torch"
-        lines.append(
-            Line(
-                f"kernel of the {which}",
-                f"{kernel} ({'GPTQModel says so' if own else 'reasoned'}){note}",
-                do,
-            )
-        )
-    return lines
-
-
-def _smaller_block(
-    profile: Profile, models: tuple[Held, Held], free: dict[str, int]
-) -> str:
-    for size in range(profile.block_prompts - 1, 0, -1):
-        peaks = plan.peaks(plan.plan(profile.replace(block_prompts=size), *models))
-        if all(need.total <= free[device] for device, need in peaks.items()):
-            return f"--set block_prompts={size}"
-    return "a smaller pair, 4 bit, shorter prompts, or a model a GPU (profile paper)"
-
-
-def check_memory(profile: Profile, machine: Machine) -> list[Line]:
-    """The plan of `memory` against what is free on each device."""
-    models = _held(profile, machine)
-    if models is None:
-        return [Line("memory", _unknown(profile, machine))]
-    free = {f"cuda:{i}": gpu.free_bytes for i, gpu in enumerate(machine.gpus)} | {
-        "cpu": machine.ram_bytes
-    }
-    peaks = plan.peaks(plan.plan(profile, *models))
-    if not all(device in free for device in peaks):
-        return [
-            Line(
-                "memory",
-                "; ".join(f"{d} needs {_gb(n.total)}" for d, n in peaks.items())
-                + " (see devices)",
-            )
-        ]
-    fits = all(need.total <= free[device] for device, need in peaks.items())
-    advice, lines = "" if fits else _smaller_block(profile, models, free), []
-    for device, need in peaks.items():
-        parts = ", ".join(
-            f"{name} {_gb(size)}" for name, size in need.parts.items() if size > 5e7
-        )
-        text = (
-            f"needs {_gb(need.total)} at most, in {need.stage} ({parts}); "
-            f"{_gb(free[device])} free"
-        )
-        lines.append(
-            Line(
-                f"memory of {device}",
-                text,
-                "" if need.total <= free[device] else advice,
-            )
-        )
-    return lines
-
-
-def check_time(profile: Profile, machine: Machine) -> list[Line]:
-    """Minutes that recording takes, reasoned: at this machine's speed as measured just now; at a
-    T4's where that is here, or none is.
-    """
-    models = _held(profile, machine)
-    if models is None:
-        return [Line("time", _unknown(profile, machine))]
-    on_gpu = models[0].device != "cpu"
-    if on_gpu and (not machine.gpus or "T4" in machine.gpus[0].name):
-        speed, source = plan.T4, "a T4's usual speed"
-    elif machine.speed:
-        speed, source = machine.speed, "this machine's speed, measured now"
-    else:
-        return [Line("time", "not known: the machine's speed was not measured")]
-    most = plan.seconds(profile, *models, speed) / 60
-    likely = min(profile.max_prompt_tokens, machine.prompt_chars / CHARS_PER_TOKEN)
-    text = (
-        f"about {plan.seconds(profile, *models, speed, likely) / 60:.1f} min to record, "
-        if likely
-        else ""
-    )
-    longest = profile.max_prompt_tokens
-    limit = f"{most:.1f} if every prompt had {longest} tokens and no text ended early"
-    return [
-        Line(
-            "time",
-            f"{text}{limit} (reasoned from {source}; downloads and loading left out)",
-        )
-    ]
-
-
-def check_threads(machine: Machine) -> list[Line]:
-    """No more threads than cores."""
-    many = machine.threads > machine.cores
-    return [
-        Line(
-            "threads",
-            f"{machine.threads} on {machine.cores} cores",
-            f"export OMP_NUM_THREADS={machine.cores}" if many else "",
-        )
-    ]
+# ---- the page ------------------------------------------------------------------------------------
 
 
 def examine(profile: Profile, machine: Machine) -> list[Line]:
     """Every line about a profile on a machine."""
-    checks = (
-        check_packages,
-        check_devices,
-        check_models,
-        check_prompts,
-        check_runs,
-        check_disk,
-        check_kernels,
-        check_memory,
-        check_time,
-    )
-    return (
-        check_python(machine)
-        + [line for check in checks for line in check(profile, machine)]
-        + check_threads(machine)
-    )
+    prompts, broken = [], []
+    if profile.prompts != "paper":  # those would be downloaded
+        try:
+            prompts = runs.profile_prompts(profile)
+        except ValueError as error:
+            do = "mend it, or change prompts or prompts_per_domain"
+            broken = [_complaint("prompts", error, do)]
+    return [
+        *check_packages(profile),
+        *(check_device(profile, which, machine) for which in MODELS),
+        *(check_model(profile, which, machine) for which in MODELS),
+        *check_tokenizers(profile),
+        *(broken or check_prompts(profile, prompts, machine)),
+        *check_runs(profile, prompts),
+        *check_writable(),
+        *check_plan(profile, machine, prompts),
+    ]
 
 
 def report(profile: Profile) -> tuple[str, int]:
     """The lines about a profile on this machine as text, and how many of them ask for something."""
-    lines = examine(profile, probe(profile))
+    quiet()
+    with contextlib.redirect_stderr(io.StringIO()):  # notices of the libraries
+        lines = examine(profile, probe(profile))
     todo = sum(1 for line in lines if line.do)
-    verdict = (
-        f"{todo} of {len(lines)} lines have something to do" if todo else "all is well"
-    )
-    text = "\n".join(str(line) for line in lines)
-    return f"{text}\n\n{profile.name}: {verdict}", todo
+    verdict = f"{todo} to do" if todo else "all is well"
+    return "\n".join([*map(str, lines), "", f"{profile.name}: {verdict}"]), todo

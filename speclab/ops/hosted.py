@@ -10,12 +10,13 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from speclab.profiles import ROOT, Profile
 from speclab.prompts import HUB_SETS, MIRROR
-from speclab.runs import part_facts, written
+from speclab.runs import written
 
 # data sets, models and outputs of other notebooks, read-only, each in folders that Kaggle chooses
 MOUNTED = Path("/kaggle/input")
@@ -23,7 +24,7 @@ RUNS = ROOT / "data" / "runs"
 GPU = (
     "NvidiaTeslaT4"  # Kaggle's name of GPU T4 x2 (Kaggle/kaggle-cli pull request 1198)
 )
-MODEL_PARTS = 5  # owner/model/framework/variation/version
+MODEL = "owner/model/framework/variation/version"
 
 
 def slug(text: str) -> str:
@@ -40,28 +41,17 @@ def notebook_file(number: str) -> Path:
     ValueError names the ones there are.
     """
     found = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
-    chosen = [
-        path
-        for path in found
-        if path.stem == number
-        or (number.isdecimal() and path.stem[:2] == number.zfill(2))
-    ]
-    if len(chosen) != 1:
-        raise ValueError(
-            f"notebook={number!r}: allowed are {', '.join(path.stem for path in found)}, or their "
-            "numbers"
-        )
-    return chosen[0]
+    asked = number.zfill(2) if number.isdecimal() else number
+    for path in found:
+        if asked in (path.stem, path.stem[:2]):
+            return path
+    names = ", ".join(path.stem for path in found)
+    raise ValueError(f"notebook={number!r}: allowed are {names}, or their numbers")
 
 
-def _sources(name: str, values: list[str], parts: int) -> list[str]:
+def _sources(name: str, values: list[str], form: str = "owner/name") -> list[str]:
     for value in values:
-        if len(value.split("/")) != parts or not all(value.split("/")):
-            form = (
-                "owner/model/framework/variation/version"
-                if parts == MODEL_PARTS
-                else "owner/name"
-            )
+        if value.count("/") != form.count("/"):
             raise ValueError(
                 f"{name} {value!r}: write {form}, as in its address on Kaggle"
             )
@@ -92,83 +82,58 @@ def kernel_metadata(
             "internet off: attach the kit as a data set (--dataset NAME/speclab), nothing can be "
             "fetched"
         )
-    code, title = (
-        notebook_file(notebook).name,
-        f"speclab {notebook_file(notebook).stem.replace('_', ' ')}",
-    )
+    twin = notebook_file(notebook)
+    title = f"speclab {twin.stem.replace('_', ' ')}"
     return {
         "id": f"{user}/{slug(title)}",  # Kaggle makes the slug from the title: they have to agree
         "title": title,
-        "code_file": code,
+        "code_file": twin.name,
         "language": "python",
         "kernel_type": "notebook",
         "is_private": "true",
         "enable_gpu": "true",
         "enable_internet": str(internet).lower(),
         "machine_shape": GPU,
-        "dataset_sources": _sources("dataset", datasets, 2),
+        "dataset_sources": _sources("dataset", datasets),
         "competition_sources": [],
-        "kernel_sources": _sources("kernel", kernels, 2),
-        "model_sources": _sources("model", models, MODEL_PARTS),
+        "kernel_sources": _sources("kernel", kernels),
+        "model_sources": _sources("model", models, MODEL),
     }
 
 
 def with_parameters(
-    book: dict, parameters: dict[str, object], address: str = "", carried: str = ""
-) -> dict:
-    """A notebook (as JSON) with its parameters set in a cell of their own, and the kit's git
-    address known to the bootstrap cell.
+    book: Any, parameters: dict[str, object], address: str = "", carried: str = ""
+) -> Any:
+    """A notebook with its parameters set in a cell of their own, and the kit's git address known
+    to the bootstrap cell.
 
-    carried: text of the file that the parameter `profile` names there; the cell writes it first.
+    carried: text of the file that the parameter `profile` names there; a cell writes it.
     """
-    cells, at = (
-        book["cells"],
-        [
-            i
-            for i, c in enumerate(book["cells"])
-            if "parameters" in c["metadata"].get("tags", [])
-        ],
-    )
-    if len(at) != 1:
-        raise ValueError(
-            f"the notebook has {len(at)} cells tagged `parameters`; exactly one is needed"
-        )
+    from papermill.parameterize import parameterize_notebook
 
-    def cell(name: str, lines: list[str]) -> dict:
-        code = {
-            "cell_type": "code",
-            "id": name,
-            "metadata": {"tags": [name]},
-            "execution_count": None,
-            "outputs": [],
-        }
-        return code | {"source": "\n".join(lines)}
-
-    lines = [f"{name} = {value!r}" for name, value in parameters.items()]
+    book = parameterize_notebook(book, parameters)
     if carried:
         place = f"Path({parameters['profile']!r})"
-        lines += [
-            f"{place}.parent.mkdir(exist_ok=True)",
-            f"{place}.write_text({carried!r}, encoding='utf-8')",
-        ]
-        lines = ["from pathlib import Path", *lines]
-    changed = [
-        *cells[: at[0] + 1],
-        cell("injected-parameters", lines),
-        *cells[at[0] + 1 :],
-    ]
-    if address:
-        first = next(
-            i for i, c in enumerate(changed) if c["cell_type"] == "code"
-        )  # the bootstrap cell
-        changed.insert(
-            first,
-            cell(
-                "kit-address",
-                ["import os", f'os.environ["SPECLAB_REPO"] = {address!r}'],
-            ),
+        source = (
+            "from pathlib import Path\n"
+            f"{place}.parent.mkdir(exist_ok=True)\n"
+            f"{place}.write_text({carried!r}, encoding='utf-8')"
         )
-    return {**book, "cells": changed}
+        _insert(book, "carried-profile", "injected-parameters", source)
+    if address:
+        source = f'import os\nos.environ["SPECLAB_REPO"] = {address!r}'
+        _insert(book, "kit-address", "bootstrap", source)
+    return book
+
+
+def _insert(book: Any, name: str, before: str, source: str) -> None:
+    """A new code cell before the one with that tag."""
+    from nbformat.v4 import new_code_cell
+    from papermill.utils import find_first_tagged_cell_index
+
+    place = find_first_tagged_cell_index(book, before)
+    cell = new_code_cell(source, id=name, metadata={"tags": [name]})
+    book.cells.insert(place, cell)
 
 
 def profile_there(profile: str, settings: Profile) -> tuple[str, str]:
@@ -201,39 +166,44 @@ def write_kernel(
     carried: str = "",
 ) -> None:
     """Write kernel-metadata.json and the notebook it names into a folder."""
+    import nbformat
+    from papermill.iorw import load_notebook_node
+
     from speclab.ops.sources import check_twin
 
     twin = ROOT / "notebooks" / metadata["code_file"]
     if said := check_twin(twin):
         print(said, file=sys.stderr)
-    book = json.loads(twin.read_text(encoding="utf-8"))
+    book = load_notebook_node(str(twin))
     book = with_parameters(book, parameters, address, carried)
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(book, indent=1) + "\n"
-    (folder / metadata["code_file"]).write_text(text, encoding="utf-8")
-    (folder / "kernel-metadata.json").write_text(
-        json.dumps(metadata, indent=1) + "\n", encoding="utf-8"
-    )
+    nbformat.write(book, folder / metadata["code_file"])
+    text = json.dumps(metadata, indent=1) + "\n"
+    (folder / "kernel-metadata.json").write_text(text, encoding="utf-8")
 
 
 # ---- 2. attached models and data sets ------------------------------------------------------------
 
 
 def _attached(name: str, mounted: Path, holds: str) -> Path | None:
-    """The one folder under `mounted` that holds such a file, in or under a folder called like the
-    model.
+    """The one attached folder that is called like a model or data set and holds such a file
+    somewhere below.
     """
     wanted, found = slug(name.split("/")[-1]), []
-    for place in sorted({file.parent for file in mounted.rglob(holds)}):
-        parts = [slug(part) for part in place.relative_to(mounted).parts]
-        if wanted in parts and not any(outer in place.parents for outer in found):
+    for place in _from_above(mounted.rglob("*")):
+        inner = any(outer in place.parents for outer in found)
+        if slug(place.name) == wanted and not inner and any(place.rglob(holds)):
             found.append(place)
     if len(found) > 1:
+        places = ", ".join(map(str, found))
         raise ValueError(
-            f"{name} is attached {len(found)} times: {', '.join(map(str, found))}; detach all but "
-            "one"
+            f"{name} is attached {len(found)} times: {places}; detach all but one"
         )
     return found[0] if found else None
+
+
+def _from_above(places: Iterable[Path]) -> list[Path]:
+    return sorted(places, key=lambda place: (len(place.parts), place))
 
 
 def _link(folder: Path, name: str, place: Path) -> None:
@@ -259,15 +229,16 @@ def attach(
     found = {}
     if not os.environ.get("SPECLAB_MODELS"):
         for spec in (profile.target, profile.draft):
-            if not (ROOT / spec.path).exists() and (
-                place := _attached(spec.path, mounted, "config.json")
-            ):
+            outer = _attached(spec.path, mounted, "config.json")
+            if outer and not (ROOT / spec.path).exists():
+                place = _from_above(outer.rglob("config.json"))[0].parent
                 _link(links / "models", spec.path, place)
                 found[spec.path] = place
         if found:
             os.environ["SPECLAB_MODELS"] = str(links / "models")
     if not os.environ.get(MIRROR) and profile.prompts == "paper":
-        sets = {s.name: _data_folder(s.name, mounted) for s in HUB_SETS.values()}
+        names = [hub_set.name for hub_set in HUB_SETS.values()]
+        sets = {name: _attached(name, mounted, "*") for name in names}
         if all(sets.values()):
             for name, place in sets.items():
                 _link(links / "datasets", name, place)
@@ -276,82 +247,45 @@ def attach(
     return found
 
 
-def _data_folder(name: str, mounted: Path) -> Path | None:
-    """The outermost attached folder that is called like the data set: its own layout (README.md,
-    data/, main/) is inside.
-    """
-    wanted = slug(name.split("/")[-1])
-    return next(
-        (
-            p
-            for p in sorted(mounted.rglob("*"), key=lambda p: len(p.parts))
-            if p.is_dir() and slug(p.name) == wanted
-        ),
-        None,
-    )
-
-
 # ---- 3. runs that outlive a session --------------------------------------------------------------
-
-
-def _saved_runs(folder: Path) -> Iterator[Path]:
-    """Run folders anywhere below: those with settings.json beside parts or a manifest."""
-    for settings in sorted(folder.rglob("settings.json")):
-        if (settings.parent / "parts").is_dir() or (
-            settings.parent / "manifest.json"
-        ).is_file():
-            yield settings.parent
 
 
 def restore(attached: Path = MOUNTED, runs: Path = RUNS) -> list[str]:
     """Copy saved runs into `runs`, so that they go on where they were cut off; returns their names.
 
     attached: a folder below which the last session's data/runs lies, as Kaggle attaches the output
-    of a notebook or a data set made of it. All of a run's folder has to be there (settings.json,
-    parts/, and what is finished). A whole part is never overwritten; a run that is here with other
-    settings is left alone and said. Parts are copied as they are: the recorder checks them.
+    of a notebook or a data set made of it. Nothing that is here is overwritten; a run that is here
+    with other settings is left alone and said. Parts are copied as they are: the recorder checks
+    them.
     """
     done = []
-    for saved in _saved_runs(attached):
-        here = (
-            runs / ("drafts" if saved.parent.name == "drafts" else "") / saved.name
-        )  # the one folder of runs inside runs
-        if (here / "settings.json").is_file() and (
-            here / "settings.json"
-        ).read_bytes() != (saved / "settings.json").read_bytes():
-            print(
-                f"{saved.name}: here with other settings, the saved one is not used",
-                file=sys.stderr,
-            )
-            continue
-        if _copy_run(saved, here):
+    for settings in sorted(attached.rglob("settings.json")):
+        saved = settings.parent
+        # the one folder of runs inside runs
+        here = runs / ("drafts" if saved.parent.name == "drafts" else "") / saved.name
+        own = here / settings.name
+        if own.is_file() and own.read_bytes() != settings.read_bytes():
+            said = "here with other settings, the saved one is not used"
+            print(f"{saved.name}: {said}", file=sys.stderr)
+        elif _copy_new(saved, here):
             done.append(saved.name)
     return done
 
 
-def _copy(source: Path, target: Path) -> None:
-    written(
-        target, lambda path: shutil.copyfile(source, path), "What was copied is kept"
-    )
+def _copy_new(source: Path, target: Path) -> list[Path]:
+    """Copy what `target` does not have, each file whole or not at all; returns what was copied."""
+    copied = []
 
+    def copy(file: str, place: str) -> None:
+        if not os.path.exists(place):
+            kept = "What was copied is kept"
+            written(Path(place), lambda path: shutil.copyfile(file, path), kept)
+            copied.append(Path(place))
 
-def _copy_run(saved: Path, here: Path) -> bool:
-    """Parts that are missing or damaged here, each marker after its tables; then the finished
-    files, the manifest last.
-    """
-    todo = []
-    for marker in sorted(saved.glob("parts/[0-9]*.json")):
-        if part_facts(here, int(marker.stem)) is None:
-            todo += [*sorted(marker.parent.glob(f"{marker.stem}.*.parquet")), marker]
-    names = ("settings.json", "trace.parquet", "nodes.parquet", "manifest.json")
-    todo += [
-        saved / name
-        for name in names
-        if (saved / name).is_file() and not (here / name).is_file()
-    ]
-    for file in todo:
-        _copy(file, here / file.relative_to(saved))
-    return bool(todo)
+    unfinished = shutil.ignore_patterns("*.tmp", ".lock")
+    kinds = {"copy_function": copy, "ignore": unfinished, "dirs_exist_ok": True}
+    shutil.copytree(source, target, **kinds)
+    return copied
 
 
 def keep(folder: Path, runs: Path = RUNS) -> None:
@@ -371,16 +305,7 @@ def keep(folder: Path, runs: Path = RUNS) -> None:
     if runs.is_symlink():
         runs.unlink()
     elif runs.is_dir():
-        restore(runs, folder)
-        shutil.copytree(
-            runs,
-            folder,
-            dirs_exist_ok=True,
-            copy_function=lambda s, d: os.path.exists(d) or shutil.copy2(s, d),
-        )
-        if any(runs.iterdir()):
-            runs.rename(runs.with_name(runs.name + ".before"))
-        else:
-            runs.rmdir()
+        _copy_new(runs, folder)
+        runs.rename(runs.with_name(runs.name + ".before"))
     runs.parent.mkdir(parents=True, exist_ok=True)
     runs.symlink_to(folder, target_is_directory=True)

