@@ -5,6 +5,7 @@ The context advances by the target's own tokens whatever is accepted, so the tra
 depend on the trees. The literal step-by-step procedure is the reference in tests/literal.py.
 """
 
+import itertools
 import resource
 import sys
 import time
@@ -22,7 +23,9 @@ from speclab.models.pairs import Pair, load_pair
 from speclab.profiles import Profile
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import (
+    NonFiniteProbability,
     Sampling,
+    check_finite,
     entropy,
     probabilities,
     rank_key,
@@ -33,10 +36,6 @@ from speclab.sampling import (
 from speclab.tree import Tree
 
 TOP = 8  # draft tokens kept per trace row
-
-
-class NonFiniteProbability(FloatingPointError):
-    """A model gave a probability that is not finite; nothing of it is recorded."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +77,10 @@ def generate(
     or sampled.
 
     The uniforms belong to (seed, prompt_id), so a sampled text does not depend on the batch it was
-    made in.
+    made in. NonFiniteProbability, and ValueError for a prompt with ids that are not shared.
     """
+    for prompt in prompts:
+        model.check_ids(prompt.ids)
     device = model.device
     tokens, positions, seen = (
         x.to(device) for x in _left_padded(prompts, max_new_tokens)
@@ -99,6 +100,7 @@ def generate(
     made = []
     for step in range(max_new_tokens):
         logits = model.logits(hidden[:, -1])
+        check_finite(logits, "target")
         if sampling.greedy:
             token = rank_key(logits).argmax(-1)
         else:
@@ -279,8 +281,9 @@ def record_prompt(
 
     Memory: weights + both KV caches + one packed chunk of at most `max_packed_tokens` nodes; the
     result does not depend on the chunk. Raises NonFiniteProbability (named prompt and position) and
-    ValueError (a node with more children than the draft has tokens to say).
+    ValueError (a node with more children than the draft has tokens to say; ids not shared).
     """
+    pair.target.check_ids(prompt.ids)
     pair.draft.check_branches(int(tree.width.max()))
     n = len(continuation)
     trunk = torch.tensor([*prompt.ids, *continuation[:-1]])
@@ -415,6 +418,8 @@ class Worker:
         """One block: its texts, then the records of each prompt."""
         profile = self.job.profile
         self.pair = self.pair or self._load()
+        for prompt in itertools.chain(*self.job.blocks):  # before any work is done
+            self.pair.target.check_ids(prompt.ids)
         self.packed = self.packed or packed_tokens_for(self.pair, profile)
         began = time.perf_counter()
         block = self.job.blocks[index]

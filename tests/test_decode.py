@@ -18,7 +18,7 @@ from speclab.ops.decode_file import margin_at_difference, plain_difference
 from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.record import generate, record_prompt
 from speclab.replay import prompt_sums, replay
-from speclab.sampling import Sampling
+from speclab.sampling import NonFiniteProbability, Sampling
 from speclab.tree import Tree, chain, static_tree
 
 GREEDY, WARM = Sampling(), Sampling(1.0)
@@ -327,6 +327,7 @@ def test_a_difference_is_reported_with_position_and_margin(random_pair):
         ("greedy", "chain:3", WARM, "temperature 1.0: greedy goes with"),
         ("typical", "chain:3", WARM, "lossless rules are greedy, rejection"),
         ("greedy", "chain:0", GREEDY, "gamma=0"),
+        ("greedy", "chain:04", GREEDY, "chain:GAMMA"),
         ("greedy", "tree:3,2,0", GREEDY, "budget=0"),
         ("greedy", "dynamic:3,2", GREEDY, "dynamic:DEPTH,BRANCHES,BUDGET"),
         ("greedy", "dynamic:0,2,2", GREEDY, "depth=0"),
@@ -348,9 +349,9 @@ def test_what_does_not_go_together_is_named(rule, shape, sampling, words):
 
 
 def test_empty_prompts_and_missing_randomness_are_named():
-    with pytest.raises(AssertionError, match="at least one prompt token"):
+    with pytest.raises(ValueError, match="at least one prompt token"):
         next(decode(toy_pair(), (), "greedy", Shape(chain(1)), GREEDY, 4))
-    with pytest.raises(AssertionError, match="needs a numpy Generator"):
+    with pytest.raises(ValueError, match="needs a numpy Generator"):
         next(decode(toy_pair(), (1,), "rejection", Shape(chain(1)), WARM, 4))
 
 
@@ -496,3 +497,23 @@ def test_a_difference_that_is_there_is_found(random_pair):
     )
     said = plain_difference(random_pair, prompt_of(range(2, 20)), other, 10)
     assert said["position"] == 6 and 0 < said["target_margin"] < 1
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize("which", ["target", "draft"])
+def test_logits_that_are_not_finite_are_one_error_greedy_and_sampled(which, bad):
+    """An argmax of NaN is token 0, and equal to the plain text's token 0."""
+    pair = toy_pair()
+    broken = getattr(pair, which)
+    honest = broken.head
+    broken.head = lambda hidden: honest(hidden).index_fill(-1, torch.tensor([4]), bad)
+    for rule, sampling in (("greedy", GREEDY), ("point-mass", WARM)):
+        with pytest.raises(
+            NonFiniteProbability, match=f"the {which} gave a non-finite"
+        ):
+            decode_prompt(
+                pair, prompt_of((1, 2)), rule, parse_shape("tree:2,2"), sampling, 4
+            )
+        if which == "target":
+            with pytest.raises(NonFiniteProbability, match="the target gave"):
+                generate(pair.target, [prompt_of((1, 2))], 4, {9}, sampling, 0)

@@ -40,7 +40,7 @@ def test_crop_and_keep_roll_back():
     cache.keep(5, [])
     cache.crop(2)
     assert cache.length == 2
-    with pytest.raises(AssertionError, match="crop to 3: the cache holds 2"):
+    with pytest.raises(ValueError, match="crop to 3: the cache holds 2"):
         cache.crop(3)
 
 

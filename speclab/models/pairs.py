@@ -5,6 +5,7 @@ Every check fails with what to do about it.
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,7 +88,7 @@ def load_pair(profile: Profile) -> Pair:
         "draft": model_facts(profile.draft, draft),
         "shared_vocabulary": shared,
     }
-    stops = _stop_ids(target.folder, target.network, tokenizer)
+    stops = _stop_ids(target, tokenizer, shared)
     return Pair(target, draft, tokenizer, stops, facts)
 
 
@@ -227,15 +228,12 @@ def _used(folder: Path, what: str = "config.json or weights") -> Iterator[None]:
     """
     try:
         yield
-    except torch.OutOfMemoryError:
+    except (torch.OutOfMemoryError, ImportError):
         raise
     except Exception as error:
         said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        do = f"{MEND}, or use another"
-        if isinstance(error, ImportError):
-            do = "install the package (`python -m speclab doctor` says which are missing)"
         raise ValueError(
-            f"{folder}: its {what} cannot be used ({said}); {do}"
+            f"{folder}: its {what} cannot be used ({said}); {MEND}, or use another"
         ) from error
 
 
@@ -294,11 +292,7 @@ def loaded_bytes(folder: Path, dtype: torch.dtype, quantised: bool = False) -> f
     config = read_json(folder / "config.json", MEND)
     # the second name is that of older versions; with neither it is 16 bit, as nearly all are
     named = config.get("dtype") or config.get("torch_dtype") or "float16"
-    held = getattr(torch, str(named), None)
-    if not isinstance(held, torch.dtype):
-        raise ValueError(
-            f"{folder / 'config.json'}: dtype={named!r} is no number format of torch; {MEND}"
-        )
+    held = getattr(torch, named)
     joined = 0
     if trimmed.base_folder(folder):
         joined = config.get("vocab_size", 0) * config.get("hidden_size", 0)
@@ -350,25 +344,16 @@ def _load_plain(folder: Path, dtype: torch.dtype) -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    try:
-        with _used(folder):
-            network, info = AutoModelForCausalLM.from_pretrained(
-                folder,
-                dtype=dtype,
-                use_safetensors=True,
-                trust_remote_code=False,
-                attn_implementation="sdpa",
-                output_loading_info=True,  # looked at below: without it the error does not name
-                ignore_mismatched_sizes=True,  # the weight
-            )
-    except ValueError as error:
-        if "attention implementation" in str(
-            error
-        ):  # no attention at all, or one without masks
-            raise _no_cache(
-                folder.name, "it has no scaled dot-product attention"
-            ) from error
-        raise
+    with _used(folder):
+        network, info = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            attn_implementation="sdpa",
+            output_loading_info=True,  # looked at below: without it the error does not name
+            ignore_mismatched_sizes=True,  # the weight
+        )
     _check_weights(folder, info, network.config.num_hidden_layers)
     return network
 
@@ -383,17 +368,15 @@ def _load_trimmed(folder: Path, dtype: torch.dtype) -> Any:
             )
         weight_bytes(base)  # says what to do where they are missing
         check_folder(base)
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    weights, kept = trimmed.trimmed_weights(folder, config.vocab_size)
-    head = trimmed.TrimmedHead(weights[trimmed.HEAD], kept, config.vocab_size)
     with _used(folder):
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        weights, kept = trimmed.trimmed_weights(folder)
+        trimmed.check_kept(folder, kept, config.vocab_size)
         network = AutoModelForCausalLM.from_config(config)
-    network.set_output_embeddings(head)
-    try:
+        network.set_output_embeddings(
+            trimmed.TrimmedHead(weights[trimmed.HEAD], kept, config.vocab_size)
+        )
         network.load_state_dict(weights | {"lm_head.kept": kept})
-    except RuntimeError as error:
-        said = " ".join(str(error).split()[:30])
-        raise ValueError(f"{folder}: {said} …; fetch the model again, whole") from error
     return network.to(dtype)
 
 
@@ -418,40 +401,52 @@ def _check_weights(folder: Path, info: dict, layers: int) -> None:
     them at random and go on), and for layers behind the last that config.json asks for (it would
     leave them out).
     """
-    if any(name.endswith("qweight") for name in info["unexpected_keys"]):
-        raise ValueError(
-            f"{folder}: GPTQ weights, but no quantization_config in config.json and no "
-            "quantize_config.json; fetch the model's folder whole, with all its .json files"
-        )
     lost = [*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])]
     if lost:
         raise ValueError(
             f"{folder}: {len(lost)} weights are missing or of another shape, as "
-            f"{sorted(lost)[:2]}; fetch the model again, whole"
+            f"{sorted(lost)[:2]}; {MEND}"
         )
     for name in info["unexpected_keys"]:
         found = re.search(r"\.layers\.(\d+)\.", name)
         if found and int(found[1]) >= layers:
             raise ValueError(
                 f"{folder}: config.json asks for {layers} layers, the weights have more, as "
-                f"{name}; fetch the model again, whole"
+                f"{name}; {MEND}"
             )
 
 
 def _check_window(config: Any, context: int) -> None:
-    """An error where the model cannot see the whole context at once."""
+    """An error where the model cannot see the whole context at once, or not as a tree places it."""
+    if getattr(config, "alibi", False):
+        raise ValueError(
+            "alibi: its attention falls off by places in the cache, which in a packed tree are not "
+            "those in the text; use a model with rotary positions"
+        )
     window = getattr(config, "sliding_window", None)
     if window and window < context and getattr(config, "use_sliding_window", True):
         raise ValueError(
             f"sliding_window={window} is shorter than the context of {context} tokens: "
             "tree masks would be wrong; shorten the prompts"
         )
-    limit = getattr(config, "max_position_embeddings", None)
+    limit, why = getattr(config, "max_position_embeddings", None), ""
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        limit = rope.get("original_max_position_embeddings", limit)
+        why = " (longrope: behind them what is cached would be turned otherwise)"
     if limit and limit < context:
         raise ValueError(
-            f"the model takes {limit} positions, {context} are asked for; "
+            f"the model takes {limit} positions{why}, {context} are asked for; "
             "lower max_prompt_tokens or max_new_tokens"
         )
+
+
+def _why_it_differs(config: Any) -> str:
+    """Why a network's logits are not those that its body and head give on a packed tree."""
+    for name in ("logit_scale", "logits_scaling", "final_logit_softcapping"):
+        if getattr(config, name, None):
+            return f"its logits are not its head's alone ({name})"
+    return "this architecture does not take 4-D masks"
 
 
 @torch.inference_mode()
@@ -489,7 +484,7 @@ def _probe(model: LanguageModel, name: str) -> None:
     if not gap <= tolerance * max(scale, 1.0):
         raise ValueError(
             f"{name}: a packed tree and its paths differ by {gap:.3g} at logit scale {scale:.3g}: "
-            "this architecture does not take 4-D masks, and cannot be used here"
+            f"{_why_it_differs(model.network.config)}, and it cannot be used here"
         )
 
 
@@ -497,8 +492,17 @@ def _probe(model: LanguageModel, name: str) -> None:
 
 
 def check_vocabularies(target: Any, draft: Any, sizes: tuple[int, int]) -> int:
-    """Number of ids both models share; an error unless the tokenizers agree on each of them."""
+    """Number of ids both models share; an error unless the tokenizers agree on each of them. Says
+    which tokens of the target are left out.
+    """
     shared = min(sizes)
+    named = sorted(target.get_vocab().items(), key=lambda item: item[1])
+    if beyond := [token for token, place in named if shared <= place < sizes[0]]:
+        print(
+            f"{len(beyond)} tokens of the target, as {beyond[:3]}, are not among the draft's "
+            f"{shared} ids: no text can hold them",
+            file=sys.stderr,
+        )
     left, right = (
         {
             (token, place)
@@ -517,16 +521,21 @@ def check_vocabularies(target: Any, draft: Any, sizes: tuple[int, int]) -> int:
     return shared
 
 
-def _stop_ids(folder: Path, network: Any, tokenizer: Any) -> frozenset[int]:
-    named = getattr(network.generation_config, "eos_token_id", None)
-    stops = [tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])]
-    wrong = [stop for stop in stops if not isinstance(stop, int | None)]
-    if wrong:
-        raise ValueError(
-            f"{folder / 'generation_config.json'}: eos_token_id holds {wrong[0]!r}, which is no "
-            f"token id; {MEND}"
-        )
-    return frozenset(stops) - {None}
+def _stop_ids(target: LanguageModel, tokenizer: Any, shared: int) -> frozenset[int]:
+    """The ids that end the target's texts; an error for one that is not shared: it would never
+    come, and plain and speculative texts would run on alike.
+    """
+    named = getattr(target.network.generation_config, "eos_token_id", None)
+    several = named if isinstance(named, list) else [named]
+    stops = [stop for stop in [tokenizer.eos_token_id, *several] if stop is not None]
+    for stop in stops:
+        if not isinstance(stop, int) or stop >= shared:
+            raise ValueError(
+                f"{target.folder}: its texts end with token id {stop!r} (eos_token_id), which is "
+                f"not among the {shared} ids that both models share; use a draft that has it, or "
+                "mend generation_config.json"
+            )
+    return frozenset(stops)
 
 
 # ---- facts ---------------------------------------------------------------------------------------
