@@ -9,7 +9,7 @@ import itertools
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,7 +53,7 @@ class Recorded:
 
 
 def _left_padded(
-    prompts: list[EncodedPrompt], room: int
+    prompts: Sequence[EncodedPrompt], room: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """tokens [B, L], positions [B, L], and who may be seen [B, L + room]: padding stands left and
     is seen by nobody.
@@ -67,7 +67,7 @@ def _left_padded(
 
 def generate(
     model: LanguageModel,
-    prompts: list[EncodedPrompt],
+    prompts: Sequence[EncodedPrompt],
     max_new_tokens: int,
     stop_ids: frozenset[int],
     sampling: Sampling,
@@ -399,17 +399,14 @@ class Worker:
             return self.job.texts
 
         def write(together: int) -> dict:
-            made = []
+            made, new = {}, profile.max_new_tokens
             for i in range(0, len(block), together):
-                made += generate(
-                    pair.target,
-                    list(block[i : i + together]),
-                    profile.max_new_tokens,
-                    pair.stop_ids,
-                    sampling,
-                    profile.seed,
+                prompts = block[i : i + together]
+                texts = generate(
+                    pair.target, prompts, new, pair.stop_ids, sampling, profile.seed
                 )
-            return {p.prompt_id: text for p, text in zip(block, made, strict=True)}
+                made |= zip((p.prompt_id for p in prompts), texts, strict=True)
+            return made
 
         said = "{0} prompts at once (block_prompts={0} says so from the start)"
         return _halving(write, len(block), 1, said)[0]

@@ -180,6 +180,18 @@ class LanguageModel:
         """How many tokens it can give a probability above 0: all, but for a trimmed head."""
         return len(getattr(self.head, "kept", range(self.vocab)))
 
+    @property
+    def positions(self) -> int:
+        """The most tokens of a context. With longrope: those before its angles change, as what is
+        cached would have been turned by others.
+        """
+        config = getattr(self.network, "config", None)
+        limit = getattr(config, "max_position_embeddings", None) or 2**31
+        rope = getattr(config, "rope_parameters", None) or {}
+        if rope.get("rope_type") == "longrope":
+            return rope.get("original_max_position_embeddings", limit)
+        return limit
+
     def check_branches(self, branches: int) -> None:
         """A ValueError where a node shall have more children than there are tokens to be said."""
         if branches > self.tokens_said:

@@ -101,9 +101,7 @@ def check_kept(folder: Path, kept: Tensor, vocab: int) -> None:
             f"(it has {vocab}); use the draft of this target"
         )
     if (kept.diff() <= 0).any():
-        raise ValueError(
-            f"{folder}: `kept` is not ascending, or names a token twice; fetch it again"
-        )
+        raise ValueError(f"{folder}: `kept` is not ascending, or names a token twice")
 
 
 def _joined(rows: Tensor, weights: dict[str, Tensor], kept: Tensor) -> Tensor:

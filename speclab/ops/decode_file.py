@@ -199,6 +199,8 @@ def decode_file(
     """
     limit = profile.max_prompt_tokens
     encoded = encode_prompts(pair.tokenizer, prompts, limit, profile.template)
+    for prompt in encoded:  # before anything is written
+        pair.target.check_ids(prompt.ids)
     longest = max(len(prompt.ids) for prompt in encoded) + profile.max_new_tokens
     for shape in set(shapes):
         check_room(pair, shape, longest)

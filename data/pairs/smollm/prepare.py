@@ -24,7 +24,6 @@ from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save as packed_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
-from speclab.analysis.timing import pass_times
 from torch import Tensor
 from torch.nn.functional import cross_entropy, embedding, linear, rms_norm, silu
 from transformers import LlamaConfig, LlamaModel
@@ -47,6 +46,7 @@ from speclab.models.pairs import (
     load_tokenizer,
     weight_bytes,
 )
+from speclab.models.timing import pass_times
 from speclab.models.trimmed import base_embedding
 from speclab.plain import read_json
 from speclab.profiles import load_profile
