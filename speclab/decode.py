@@ -17,7 +17,7 @@ from speclab.draft import Proposal, Shape, propose
 from speclab.models.model import KVCache, LanguageModel, over_trunk, wait_for
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
-from speclab.sampling import Sampling, probabilities, rank_key
+from speclab.sampling import Sampling, check_finite, probabilities, rank_key
 from speclab.tree import Tree
 from speclab.verify import RULES, Verdict, greedy_path, verify
 
@@ -113,15 +113,16 @@ def decode(
     draft, shape and lossless rule.
 
     shape: see speclab.draft. rng: source of uniforms, needed above temperature 0. caches: of
-    `prefill`, else made here. Raises ValueError for what does not go together.
+    `prefill`, else made here. Raises ValueError for what does not go together or a prompt with ids
+    that are not shared, NonFiniteProbability for a model that breaks down.
     """
     check_rule(rule, shape, sampling)
     if shape.tree is not None:
         pair.draft.check_branches(int(shape.tree.width.max()))
-    assert prompt_ids and max_new_tokens > 0, (
-        "at least one prompt token and one new token"
-    )
-    assert sampling.greedy or rng is not None, "rng: sampling needs a numpy Generator"
+    if not prompt_ids or max_new_tokens < 1:
+        raise ValueError("at least one prompt token and one new token")
+    if not sampling.greedy and rng is None:
+        raise ValueError("rng: sampling needs a numpy Generator")
     target, draft = caches or prefill(pair, prompt_ids, max_new_tokens + shape.room)
     context = list(prompt_ids)
     left = max_new_tokens
@@ -149,6 +150,7 @@ def prefill(
     pair: Pair, prompt_ids: tuple[int, ...], room: int
 ) -> tuple[KVCache, KVCache]:
     """Both models' caches over the prompt but its last token, which is the first block's root."""
+    pair.target.check_ids(prompt_ids)
     caches = (
         pair.target.cache(len(prompt_ids) + room),
         pair.draft.cache(len(prompt_ids) + room),
@@ -189,6 +191,7 @@ def _verdict(
     rng: np.random.Generator | None,
 ) -> Verdict:
     tree, tokens = proposal.tree, proposal.tokens
+    check_finite(logits, "target")
     if rule == "greedy":
         return greedy_path(tree, tokens, rank_key(logits).argmax(-1).cpu().numpy())
     p = probabilities(logits, sampling)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from speclab import tree
 from speclab.models.model import KVCache, LanguageModel, over_trunk
-from speclab.sampling import Sampling, entropy, probabilities, rank_key
+from speclab.sampling import Sampling, check_finite, entropy, probabilities, rank_key
 from speclab.tree import LIMITS, Tree, chain, check_limit, static_tree
 from speclab.verify import RULES, draw_children
 
@@ -67,7 +67,8 @@ class Shape:
                     f"depth={self.depth}, branches={self.branches}: a dynamic tree runs depth "
                     f"times branches tokens, {run}; allowed are up to {most}"
                 )
-        assert not self.stop or self.is_chain, "stop: dynamic gamma goes with a chain"
+        if self.stop and not self.is_chain:
+            raise ValueError("stop: dynamic gamma goes with a chain")
 
     @property
     def is_chain(self) -> bool:
@@ -93,7 +94,7 @@ def parse_shape(text: str) -> Shape:
     a shape.
     """
     tight = re.sub(r" *([:,]) *", r"\1", text.strip(" "))
-    form = re.sub(r"[0-9]{1,9}", "N", tight)
+    form = re.sub(r"[1-9][0-9]{0,8}|0", "N", tight)  # 04 is no number
     if form == "plain":
         return PLAIN
     if form in ("chain:N", "tree:N,N", "tree:N,N,N", "dynamic:N,N,N"):
@@ -164,7 +165,9 @@ class _Text:
             visible = over_trunk(len(self.context), torch.from_numpy(sees))
         new = torch.from_numpy(tokens)[None]
         hidden = self.draft.forward(new, self.cache, positions, visible)
-        return self.draft.logits(hidden[0, -len(sees) :])
+        logits = self.draft.logits(hidden[0, -len(sees) :])
+        check_finite(logits, "draft")
+        return logits
 
 
 def _static(

@@ -5,10 +5,11 @@ The context advances by the target's own tokens whatever is accepted, so the tra
 depend on the trees. The literal step-by-step procedure is the reference in tests/literal.py.
 """
 
+import itertools
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +23,9 @@ from speclab.models.pairs import Pair, load_pair
 from speclab.profiles import Profile
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import (
+    NonFiniteProbability,
     Sampling,
+    check_finite,
     entropy,
     probabilities,
     rank_key,
@@ -33,10 +36,6 @@ from speclab.sampling import (
 from speclab.tree import Tree
 
 TOP = 8  # draft tokens kept per trace row
-
-
-class NonFiniteProbability(FloatingPointError):
-    """A model gave a probability that is not finite; nothing of it is recorded."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Recorded:
 
 
 def _left_padded(
-    prompts: list[EncodedPrompt], room: int
+    prompts: Sequence[EncodedPrompt], room: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """tokens [B, L], positions [B, L], and who may be seen [B, L + room]: padding stands left and
     is seen by nobody.
@@ -68,7 +67,7 @@ def _left_padded(
 
 def generate(
     model: LanguageModel,
-    prompts: list[EncodedPrompt],
+    prompts: Sequence[EncodedPrompt],
     max_new_tokens: int,
     stop_ids: frozenset[int],
     sampling: Sampling,
@@ -78,8 +77,10 @@ def generate(
     or sampled.
 
     The uniforms belong to (seed, prompt_id), so a sampled text does not depend on the batch it was
-    made in.
+    made in. NonFiniteProbability, and ValueError for a prompt with ids that are not shared.
     """
+    for prompt in prompts:
+        model.check_ids(prompt.ids)
     device = model.device
     tokens, positions, seen = (
         x.to(device) for x in _left_padded(prompts, max_new_tokens)
@@ -99,6 +100,7 @@ def generate(
     made = []
     for step in range(max_new_tokens):
         logits = model.logits(hidden[:, -1])
+        check_finite(logits, "target")
         if sampling.greedy:
             token = rank_key(logits).argmax(-1)
         else:
@@ -279,8 +281,9 @@ def record_prompt(
 
     Memory: weights + both KV caches + one packed chunk of at most `max_packed_tokens` nodes; the
     result does not depend on the chunk. Raises NonFiniteProbability (named prompt and position) and
-    ValueError (a node with more children than the draft has tokens to say).
+    ValueError (a node with more children than the draft has tokens to say; ids not shared).
     """
+    pair.target.check_ids(prompt.ids)
     pair.draft.check_branches(int(tree.width.max()))
     n = len(continuation)
     trunk = torch.tensor([*prompt.ids, *continuation[:-1]])
@@ -396,17 +399,14 @@ class Worker:
             return self.job.texts
 
         def write(together: int) -> dict:
-            made = []
+            made, new = {}, profile.max_new_tokens
             for i in range(0, len(block), together):
-                made += generate(
-                    pair.target,
-                    list(block[i : i + together]),
-                    profile.max_new_tokens,
-                    pair.stop_ids,
-                    sampling,
-                    profile.seed,
+                prompts = block[i : i + together]
+                texts = generate(
+                    pair.target, prompts, new, pair.stop_ids, sampling, profile.seed
                 )
-            return {p.prompt_id: text for p, text in zip(block, made, strict=True)}
+                made |= zip((p.prompt_id for p in prompts), texts, strict=True)
+            return made
 
         said = "{0} prompts at once (block_prompts={0} says so from the start)"
         return _halving(write, len(block), 1, said)[0]
@@ -415,6 +415,8 @@ class Worker:
         """One block: its texts, then the records of each prompt."""
         profile = self.job.profile
         self.pair = self.pair or self._load()
+        for prompt in itertools.chain(*self.job.blocks):  # before any work is done
+            self.pair.target.check_ids(prompt.ids)
         self.packed = self.packed or packed_tokens_for(self.pair, profile)
         began = time.perf_counter()
         block = self.job.blocks[index]

@@ -13,6 +13,11 @@ from torch import Tensor
 # per token id: of equal logits (common in half precision) the lowest id ranks first, everywhere
 # alike
 TIE = 1e-12
+COLDEST = 1e-4  # below it logits divided by the temperature overflow float32
+
+
+class NonFiniteProbability(FloatingPointError):
+    """A model gave a probability that is not finite; nothing of it is used."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +32,11 @@ class Sampling:
     top_p: float = 1.0
 
     def __post_init__(self):
-        if not 0 <= self.temperature <= 10 or self.top_k < 0 or not 0 < self.top_p <= 1:
+        warm = self.greedy or COLDEST <= self.temperature <= 10
+        if not warm or self.top_k < 0 or not 0 < self.top_p <= 1:
             raise ValueError(
-                f"{self}: allowed are temperature 0 to 10, top_k from 0 (off), top_p above 0 to 1"
+                f"{self}: allowed are temperature 0 or {COLDEST} to 10, top_k from 0 (off), top_p "
+                "above 0 to 1"
             )
 
     @property
@@ -48,6 +55,17 @@ def rank_key(logits: Tensor) -> Tensor:
     taken from this. [..., vocab]
     """
     return logits.double() - _ties(logits.shape[-1], logits.device)
+
+
+def check_finite(logits: Tensor, which: str) -> None:
+    """NonFiniteProbability where a row of logits [..., vocab] has no finite best: its argmax would
+    be a token all the same, its probabilities none.
+    """
+    if not logits.amax(-1).isfinite().all():
+        raise NonFiniteProbability(
+            f"the {which} gave a non-finite probability; in half precision try dtype=float32 for "
+            "that model"
+        )
 
 
 def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:

@@ -110,9 +110,8 @@ def typical_step(
     """NOT lossless, by design: accept p(x) > min(epsilon, delta exp(-H(p))), H in nats (Medusa,
     arXiv:2401.10774); else a sample of p.
     """
-    assert 0 < epsilon < 1 and 0 < delta < 1, (
-        f"epsilon={epsilon}, delta={delta}: from 0 to 1"
-    )
+    if not (0 < epsilon < 1 and 0 < delta < 1):
+        raise ValueError(f"epsilon={epsilon}, delta={delta}: from 0 to 1")
     threshold = (delta * torch.exp(-entropy(p))).clamp(max=epsilon)
     for token in tokens:
         yield (p[token] > threshold).double()
@@ -156,7 +155,8 @@ def greedy_path(tree: Tree, tokens: np.ndarray, best: np.ndarray) -> Verdict:
 
     tokens, best: int [N + 1], each node's token and the argmax after it. NumPy only.
     """
-    assert len(tokens) == len(best) == tree.size + 1, "one token and one argmax a node"
+    if not len(tokens) == len(best) == tree.size + 1:
+        raise ValueError("one token and one argmax a node")
     node, path, tried = 0, [], 0
     while True:
         children = tree.children(node)
@@ -187,23 +187,21 @@ def verify(
     read; None where the rule needs none (greedy, point-mass, typical). uniforms: [N + 1 or more] in
     [0, 1), consumed from the front: one for each child tried, in that order, the next for the
     emitted token (inverse CDF, `sampling.sample`); greedy: None. settings: epsilon, delta (typical
-    only). Computed in float64 on p's device. What does not fit together is an AssertionError.
+    only). Computed in float64 on p's device. What does not fit together is a ValueError.
     """
     chosen, tokens = RULES[rule], np.asarray(tokens)
-    assert tree.is_chain or not chosen.chain_only, f"rule {rule!r} verifies a chain"
-    assert len(tokens) == len(p) == tree.size + 1, (
-        "one token and one row of p a node, root first"
-    )
+    if chosen.chain_only and not tree.is_chain:
+        raise ValueError(f"rule {rule!r} verifies a chain")
+    if not len(tokens) == len(p) == tree.size + 1:
+        raise ValueError("one token and one row of p a node, root first")
     if chosen.step is None:
-        assert not settings and not p.isnan().any(), (
-            "greedy takes scores without NaN, no settings"
-        )
+        if settings or p.isnan().any():
+            raise ValueError("greedy takes scores without NaN, no settings")
         return greedy_path(tree, tokens, rank_key(p).argmax(-1).cpu().numpy())
     _check_rows("p", p)
     if chosen.needs_q:
-        assert q is not None and q.shape == p.shape, (
-            f"rule {rule!r} needs q, of p's shape"
-        )
+        if q is None or q.shape != p.shape:
+            raise ValueError(f"rule {rule!r} needs q, of p's shape")
         _check_rows("q", q[tree.parent[1:]])
     coins = np.asarray(uniforms, dtype=np.float64)
     _check_uniforms(coins)
@@ -217,8 +215,8 @@ def verify(
     while True:
         children = tree.children(node).tolist()
         ids = tokens[children].tolist()
-        different = len(set(ids)) == len(ids) and min(ids, default=0) >= 0
-        assert different, f"{ids}: not different tokens"
+        if len(set(ids)) < len(ids) or min(ids, default=0) < 0:
+            raise ValueError(f"{ids}: not different tokens")
         left = row(q, node) if chosen.needs_q and children else None
         if chosen.sampled and children:
             _check_drawn(left, ids)
@@ -246,13 +244,11 @@ def draw_children(q: Tensor, count: int, uniforms: np.ndarray | Tensor) -> Tenso
     rest is drawn uniformly from all other tokens: `verify` assumes the same, so shapes stay and
     nothing is lost.
     """
-    assert 1 <= count <= q.shape[-1], (
-        f"count={count}: allowed are 1 to the vocabulary's size"
-    )
+    if not 1 <= count <= q.shape[-1]:
+        raise ValueError(f"count={count}: allowed are 1 to the vocabulary's size")
     coins = torch.as_tensor(uniforms, dtype=torch.float64)
-    assert coins.shape == (*q.shape[:-1], count), (
-        f"uniforms {tuple(coins.shape)}: one a child"
-    )
+    if coins.shape != (*q.shape[:-1], count):
+        raise ValueError(f"uniforms {tuple(coins.shape)}: one a child")
     _check_uniforms(coins)
     taken = torch.empty(*q.shape[:-1], 0, dtype=torch.int64, device=q.device)
     for rank in range(count):
@@ -267,17 +263,20 @@ def draw_children(q: Tensor, count: int, uniforms: np.ndarray | Tensor) -> Tenso
 def _check_rows(name: str, rows: Tensor) -> None:
     fine = (rows >= 0).all() & ((rows.sum(-1) - 1).abs() < SUM_TOLERANCE).all()
     wide = rows.dtype.itemsize >= 4
-    assert wide and fine, (
-        f"{name}: each row must be float32 or float64, from 0, of sum 1"
-    )
+    if not (wide and fine):
+        raise ValueError(
+            f"{name}: each row must be float32 or float64, from 0, of sum 1"
+        )
 
 
 def _check_uniforms(uniforms: np.ndarray | Tensor) -> None:
     fine = (uniforms >= 0) & (uniforms < 1)
-    assert fine.all(), "uniforms: from 0 up to, not including, 1"
+    if not fine.all():
+        raise ValueError("uniforms: from 0 up to, not including, 1")
 
 
 def _check_drawn(q: Tensor, tokens: list[int]) -> None:
     """`draw_children` gives tokens that have mass in q first, others after all that has."""
     first = q[tokens][: (q > 0).sum()]
-    assert (first > 0).all(), f"tokens {tokens}: q gives 0 to one of them"
+    if not (first > 0).all():
+        raise ValueError(f"tokens {tokens}: q gives 0 to one of them")

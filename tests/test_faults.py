@@ -182,7 +182,7 @@ def test_gptq_weights_without_their_configuration_are_refused(tmp_path):
     config = json.loads((folder / "config.json").read_text())
     del config["quantization_config"]
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="GPTQ weights, but no quantization_config"):
+    with pytest.raises(ValueError, match="weights are missing or of another shape"):
         load_model(ModelSpec(str(folder), device="cpu"))
 
 

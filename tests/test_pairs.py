@@ -1,25 +1,27 @@
 """Loading: what is refused, and with which words; what a loaded pair says of itself."""
 
-import copy
 import dataclasses
 import json
 import shutil
 
 import pytest
 import torch
-from conftest import save_random_llama, save_trimmed_draft
+from conftest import save_random_llama
 
-from speclab.__main__ import main
+from speclab.decode import decode_prompt
+from speclab.draft import parse_shape
 from speclab.models import pairs
 from speclab.models.pairs import (
-    SETTINGS,
     check_fits,
     load_model,
     load_pair,
     model_folder,
 )
 from speclab.profiles import ModelSpec, Profile
-from speclab.runs import weights_digest
+from speclab.prompts import Prompt, encode_prompts
+from speclab.record import Job, generate, in_process, record_prompt
+from speclab.sampling import Sampling
+from speclab.tree import static_tree
 
 
 def pair_of(target, draft, **changes):
@@ -37,21 +39,11 @@ def pair_of(target, draft, **changes):
 
 def test_a_pair_knows_itself(random_pair):
     assert random_pair.vocab == 40 and random_pair.stop_ids == {1}
-    facts = random_pair.facts["target"]
-    assert (
-        facts["dtype"] == "float32"
-        and facts["kernel"] == "Linear"
-        and not facts["quantised"]
-    )
-    assert facts["parameters"] == sum(
-        p.numel() for p in random_pair.target.network.parameters()
-    )
-
-
-def test_only_float32_on_the_cpu_is_exact(random_pair):
+    facts, network = random_pair.facts["target"], random_pair.target.network
+    assert (facts["dtype"], facts["kernel"]) == ("float32", "Linear")
+    assert facts["parameters"] == sum(p.numel() for p in network.parameters())
+    half = dataclasses.replace(random_pair.draft, dtype=torch.bfloat16)
     assert random_pair.is_exact
-    half = copy.copy(random_pair.draft)
-    half.dtype = torch.bfloat16
     assert not dataclasses.replace(random_pair, draft=half).is_exact
 
 
@@ -71,7 +63,7 @@ def test_vocabularies_that_differ_are_refused(random_folders, tmp_path):
         pair_of(random_folders[0], other)
 
 
-def test_missing_models_and_weights_say_what_to_do(
+def test_attached_models_are_found_and_missing_ones_say_what_to_do(
     tmp_path, random_folders, monkeypatch
 ):
     with pytest.raises(ValueError, match="make tiny-pair DATA"):
@@ -79,29 +71,12 @@ def test_missing_models_and_weights_say_what_to_do(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ValueError, match="SPECLAB_MODELS"):
         model_folder(ModelSpec("nobody/no-such-model-here"))
-    bare = tmp_path / "bare"
-    shutil.copytree(random_folders[0], bare)
-    (bare / "model.safetensors").rename(bare / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="pickled weights are refused"):
-        load_model(ModelSpec(str(bare), device="cpu"))
-
-
-def test_attached_models_are_found(tmp_path, random_folders, monkeypatch):
-    shutil.copytree(random_folders[0], tmp_path / "owner" / "name")
+    attached = shutil.copytree(random_folders[0], tmp_path / "owner" / "name")
     monkeypatch.setenv("SPECLAB_MODELS", str(tmp_path))
-    assert model_folder(ModelSpec("owner/name")) == tmp_path / "owner" / "name"
-
-
-def test_too_little_memory_is_said_with_both_numbers(random_folders, monkeypatch):
-    import psutil
-
-    monkeypatch.setattr(
-        psutil, "virtual_memory", lambda: type("M", (), {"available": 1000})()
-    )
-    with pytest.raises(
-        ValueError, match=r"about 0.00 GB are needed on cpu, 0.00 GB are free"
-    ):
-        check_fits(random_folders[0], torch.device("cpu"), torch.float32, False)
+    assert model_folder(ModelSpec("owner/name")) == attached
+    (attached / "model.safetensors").rename(attached / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="pickled weights are refused"):
+        load_model(ModelSpec("owner/name", device="cpu"))
 
 
 def test_on_a_cpu_in_float32_a_lean_model_needs_its_weights_twice(
@@ -111,7 +86,7 @@ def test_on_a_cpu_in_float32_a_lean_model_needs_its_weights_twice(
     single = pairs.loaded_bytes(folder, torch.float32)
     monkeypatch.setattr(pairs, "free_bytes", lambda device: 1.5 * single)
     check_fits(folder, device, torch.float16, False)
-    with pytest.raises(ValueError, match="are needed on cpu"):
+    with pytest.raises(ValueError, match=r"0.00 GB are needed on cpu, 0.00 GB are"):
         check_fits(folder, device, torch.float32, False)
 
 
@@ -166,51 +141,26 @@ def test_the_quantised_target_runs_through_the_same_code(tiny_pair):
     )  # close to the full-precision target, and not the same
 
 
-def test_a_model_whose_state_cannot_be_cropped_is_refused(
-    random_folders, tmp_path, monkeypatch
-):
-    from transformers import MambaConfig, MambaForCausalLM
-
+def test_a_model_whose_state_cannot_be_cropped_is_refused(random_folders, monkeypatch):
+    """As a hybrid, whose recurrent layers keep their state elsewhere."""
     from speclab.models.model import KVCache
 
-    MambaForCausalLM(
-        MambaConfig(vocab_size=40, hidden_size=16, state_size=4, num_hidden_layers=2)
-    ).save_pretrained(tmp_path)
-    with pytest.raises(
-        ValueError,
-        match=r"taken back from a key/value cache, and it has no scaled dot-product attention",
-    ):
-        load_model(ModelSpec(str(tmp_path), device="cpu"))
     honest = KVCache.update
-    monkeypatch.setattr(  # as a hybrid does, whose recurrent layers keep their state elsewhere
-        KVCache,
-        "update",
-        lambda self, k, v, i, *_, **__: honest(self, k, v, 0) if i == 0 else (k, v),
-    )
-    monkeypatch.setattr("speclab.models.pairs.knows", lambda network: False)
+
+    def first_only(self, key, value, layer, *_, **__):
+        return honest(self, key, value, 0) if layer == 0 else (key, value)
+
+    monkeypatch.setattr(KVCache, "update", first_only)
     with pytest.raises(ValueError, match=r"only 1 of its 2 layers write to ours"):
-        load_model(ModelSpec(str(random_folders[0]), device="cpu"))
-    monkeypatch.setattr(KVCache, "update", lambda self, *_: self.has_previous_state())
-    with pytest.raises(ValueError, match="it does not run over ours"):
         load_model(ModelSpec(str(random_folders[0]), device="cpu"))
 
 
 # ---- broken folders: one line that names the file ------------------------------------------------
 
-READ = [
-    name
-    for name in SETTINGS
-    if name not in ("special_tokens_map.json", "added_tokens.json")
-]
-BROKEN = {
-    "cut": (b'{"a": [1, ', "is damaged (not JSON"),
-    "empty": (b"", "is damaged (not JSON"),
-    "bytes": (b"\xff\xfe\x00", "is not text in UTF-8"),
-    "list": (b"[]", "an object is needed, a list came"),
-    "null": (b"null", "an object is needed, a NoneType came"),
-    "number": (b"5", "an object is needed, a int came"),
-    "text": (b'"x"', "an object is needed, a str came"),
-}
+READ = (
+    *("config.json", "generation_config.json", "quantize_config.json"),
+    *("model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"),
+)
 
 
 @pytest.fixture
@@ -227,96 +177,124 @@ def refused(target, draft):
     return str(error.value)
 
 
-def setting(name, value):
-    """Change one entry of config.json."""
-
-    def change(folder):
-        path = folder / "config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
-
-    return change
+def set_config(folder, name, value):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
 
 
-@pytest.mark.parametrize("kind", BROKEN)
-@pytest.mark.parametrize("name", READ)
-def test_a_broken_json_file_is_named(copied, random_folders, name, kind):
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        *((name, b'{"a": [1, ', "is damaged (not JSON") for name in READ),
+        ("config.json", b"[]", "an object is needed, a list came"),
+    ],
+)
+def test_a_broken_json_file_is_named(copied, random_folders, name, content, words):
     """Also those that the libraries pass over in silence, as a cut generation_config.json: it holds
     the tokens that end a text.
     """
-    content, words = BROKEN[kind]
     (copied / name).write_bytes(content)
     said = refused(copied, random_folders[1])
     assert f"{copied / name}" in said and words in said and "fetch the model" in said
 
 
-@pytest.mark.parametrize("size", [0, 10, 2000, -1])
-def test_cut_weights_are_named(copied, random_folders, size):
+def test_cut_weights_are_named(copied, random_folders):
     path = copied / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:size])
-    for pair in ((copied, random_folders[1]), (random_folders[0], copied)):
-        assert f"{path} is damaged or cut" in refused(*pair)
+    path.write_bytes(path.read_bytes()[:2000])
+    assert f"{path} is damaged or cut" in refused(copied, random_folders[1])
+
+
+def test_weights_that_are_missing_or_more_are_named(copied, random_folders):
+    """transformers would draw the first at random, and leave out the others."""
+    set_config(copied, "num_hidden_layers", 3)
+    assert "9 weights are missing" in refused(copied, random_folders[1])
+    set_config(copied, "num_hidden_layers", 1)
+    assert "1 layers, the weights have more" in refused(copied, random_folders[1])
+
+
+def test_a_setting_that_is_none_is_named(copied, random_folders):
+    """Raised by the libraries as half a dozen other kinds of errors, some on many lines."""
+    set_config(copied, "hidden_size", "a")
+    said = refused(copied, random_folders[1])
+    assert str(copied) in said and "Field 'hidden_size' expected int, got str" in said
+
+
+# ---- what would be wrong without a word ----------------------------------------------------------
+
+SMALL = {
+    **{"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48},
+    **{"num_hidden_layers": 2, "num_attention_heads": 4, "bos_token_id": 0},
+    **{"eos_token_id": 1, "pad_token_id": 0, "initializer_range": 0.2},
+}
+LATENT = {
+    **{"q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8},
+    **{"qk_nope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 4, "n_group": 1},
+    **{"topk_group": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 2},
+}
+TURNS = {"type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+LONG = {"original_max_position_embeddings": 64, "max_position_embeddings": 4096}
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("name", "changes", "words"),
     [
-        (setting("hidden_size", "a"), "Field 'hidden_size' expected int, got str"),
-        (setting("hidden_size", -5), "hidden size (-5) is not a multiple"),
-        (setting("num_attention_heads", 0), "ZeroDivisionError"),
-        (setting("num_hidden_layers", None), "'num_hidden_layers' expected int"),
-        (setting("model_type", "nosuch"), "model type `nosuch`"),
-        (setting("dtype", "float13"), "float13"),
-        (setting("rope_parameters", 5), "rope_parameters"),
-        (setting("hidden_act", "nosuch"), "nosuch"),
-        (setting("eos_token_id", "x"), "eos_token_id"),
-        (lambda folder: (folder / "config.json").write_text("{}"), "model_type"),
+        ("Falcon", {"alibi": True}, "alibi: its attention falls off by places"),
+        ("Cohere", {"logit_scale": 0.0625}, r"not its head's alone \(logit_scale\)"),
+        (
+            "Granite",
+            {"logits_scaling": 8.0},
+            r"not its head's alone \(logits_scaling\)",
+        ),
+        ("DeepseekV3", LATENT, "keys of width 16, values of 8, as in latent attention"),
+        (
+            "Phi3",
+            LONG | {"rope_scaling": TURNS},
+            r"takes 64 positions before its angles change",
+        ),
+        ("Mamba", {"state_size": 4}, "does not support an attention implementation"),
     ],
 )
-def test_a_setting_that_is_none_is_named(copied, random_folders, change, words):
-    """Raised by the libraries as half a dozen other kinds of errors, some on many lines."""
-    change(copied)
-    said = refused(copied, random_folders[1])
-    assert str(copied) in said and words in said
-
-
-@pytest.mark.parametrize("stops", ["x", ["x"], [1, "x"], {"a": 1}, [[1]]])
-def test_stops_that_are_no_token_ids_are_refused(copied, random_folders, stops):
-    path = copied / "generation_config.json"
-    path.write_text(json.dumps({"eos_token_id": stops}))
-    said = refused(copied, random_folders[1])
-    assert str(path) in said and "which is no token id" in said
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("kept_tokens", "x"), ("embedding_of", 5), ("hidden_size", "a")]
-)
-def test_broken_settings_of_a_trimmed_draft_are_named(
-    random_folders, tmp_path, name, value
+def test_an_architecture_that_cannot_be_used_hears_the_true_reason(
+    tmp_path, name, changes, words
 ):
-    draft = save_trimmed_draft(tmp_path / "draft", random_folders[0], (0, 1, 2, 5))
-    setting(name, value)(draft)
-    said = refused(random_folders[0], draft)
-    assert str(draft) in said and name in said
+    import transformers
+
+    config = getattr(transformers, f"{name}Config")(**(SMALL | changes))
+    network = transformers.AutoModelForCausalLM.from_config(config)
+    network.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=words) as error:
+        load_model(ModelSpec(str(tmp_path), device="cpu"), 65)
+    assert "\n" not in str(error.value)
 
 
-def test_a_broken_model_is_one_line_of_the_command_and_writes_nothing(
-    copied, tmp_path, capsys
+@pytest.fixture
+def larger(tmp_path):
+    """A target whose network and tokenizer have eight ids more than the random draft."""
+    return save_random_llama(tmp_path / "larger", 3, vocab=48, words=45)
+
+
+@pytest.mark.parametrize("stop", [45, "x"])
+def test_a_stop_that_the_draft_does_not_have_is_refused(larger, random_folders, stop):
+    path = larger / "generation_config.json"
+    path.write_text(json.dumps({"eos_token_id": [1, stop]}))
+    said = refused(larger, random_folders[1])
+    assert f"texts end with token id {stop!r}" in said and "among the 40 ids" in said
+
+
+def test_ids_that_only_the_target_has_are_said_and_no_prompt_may_hold_one(
+    larger, random_folders, random_profile, capsys
 ):
-    (copied / "config.json").write_text("[]")
-    out = tmp_path / "run"
-    change = [f"target.path={copied}", f"draft.path={copied}", "device=cpu"]
-    assert main(["record", "--out", str(out), "--set", *change]) == 2
+    pair = pair_of(larger, random_folders[1])
     said = capsys.readouterr().err
-    assert said.startswith(f"speclab: {copied / 'config.json'}: an object is needed")
-    assert said.count("\n") == 1 and not out.exists()
-
-
-@pytest.mark.parametrize(
-    "content", ["[", "[]", "{}", '{"weights": 5}', '{"weights": {"a": 5}}']
-)
-def test_a_broken_source_of_weights_is_named(copied, content):
-    """It is part of the key of a run, and read before anything else."""
-    (copied / "source.json").write_text(content)
-    with pytest.raises(ValueError, match="source.json") as error:
-        weights_digest(copied)
-    assert "git checkout" in str(error.value) and "\n" not in str(error.value)
+    assert "8 tokens of the target, as ['w37', 'w38', 'w39'], are not among" in said
+    [prompt] = encode_prompts(pair.tokenizer, [Prompt("p", "code", "a w44")], 9)
+    shape, tree = parse_shape("chain:2"), static_tree(1, 1)
+    job = Job(random_profile, ((prompt,),))
+    for use in (
+        lambda: list(in_process(job, [0], pair)),
+        lambda: generate(pair.target, [prompt], 2, pair.stop_ids, Sampling(), 0),
+        lambda: record_prompt(pair, prompt, (3, 4), tree, Sampling()),
+        lambda: decode_prompt(pair, prompt, "greedy", shape, Sampling(), 2),
+    ):
+        with pytest.raises(ValueError, match="holds token id 47, and both models sha"):
+            use()

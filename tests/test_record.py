@@ -2,11 +2,12 @@
 sanity and bad input.
 """
 
-import dataclasses
+from types import SimpleNamespace
 
 import literal
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 import torch
 from toy import let_nodes_see_their_cousins, record_block, toy_pair
@@ -100,77 +101,75 @@ def test_equals_the_literal_procedure_on_the_tiny_pair(tiny_pair, domain, new):
     assert_equal_records(tiny_pair, prompts[1], recorded[1], new)
 
 
-def test_trace_columns_are_what_their_definitions_say(random_pair):
-    prompt = prompts_of(range(2, 20))[0]
-    (found,) = record_block(
-        random_pair, [prompt], static_tree(2, 3), GREEDY, 10, 0, 4096
-    )
-    trace, nodes = found.trace, pd.DataFrame(found.nodes)
-    context = list(prompt.ids)
-    for t, token in enumerate(found.continuation):
+def assert_columns(pair, prompt, recorded, kept=None):
+    """Trace columns from plain softmaxes; `kept`: the tokens that a trimmed draft says."""
+    trace, context = recorded.trace, list(prompt.ids)
+    for t, token in enumerate(recorded.continuation):
         p, q = (
             literal.full_logits(m, [context])[0, -1].double().softmax(-1).numpy()
-            for m in (random_pair.target, random_pair.draft)
+            for m in (pair.target, pair.draft)
         )
+        said = range(len(q)) if kept is None else kept
+        order = np.argsort(-q, kind="stable")
+        best, top = np.sort(p)[::-1], order[: min(8, len(said))]
         assert trace["token"][t] == token == p.argmax() == trace["target_top"][t]
-        order = np.argsort(-q)
-        assert (
-            trace["draft_rank"][t] == list(order).index(token)
-            and trace["top_draft_ids"][t].tolist() == order[:8].tolist()
-        )
-        np.testing.assert_allclose(trace["top_draft_q"][t], q[order[:8]], atol=1e-5)
-        np.testing.assert_allclose(trace["top_draft_p"][t], p[order[:8]], atol=1e-5)
+        rank = list(order).index(token) if token in said else len(said)
+        assert trace["draft_rank"][t] == rank
+        assert trace["top_draft_ids"][t].tolist() == top.tolist()
+        floor = np.maximum(q, np.float32(1e-45))
         expected = {
+            "top_draft_q": q[top],
+            "top_draft_p": p[top],
             "p_token": p[token],
             "q_token": q[token],
             "overlap": np.minimum(p, q).sum(),
-            "kl": (p * np.log(p / q)).sum(),
+            "kl": (p * np.log(p / floor)).sum(),
             "target_entropy": -(p * np.log(p)).sum(),
-            "draft_entropy": -(q * np.log(q)).sum(),
-            "target_margin": np.sort(p)[-1] - np.sort(p)[-2],
+            "draft_entropy": -(q[q > 0] * np.log(q[q > 0])).sum(),
+            "target_margin": best[0] - best[1],
         }
         for name, value in expected.items():
-            assert trace[name][t] == pytest.approx(value, abs=2e-4), name
-        first = nodes[(nodes.position == t) & (nodes.depth == 1)]
-        np.testing.assert_allclose(
-            first.target_prob, trace["top_draft_p"][t][:3], atol=1e-5
-        )
+            assert trace[name][t] == pytest.approx(value, rel=1e-3, abs=2e-4), name
+        assert (trace["q_token"][t] == 0) == (token not in said)
         context.append(token)
+    assert np.isin(recorded.nodes["token"], said).all()
+
+
+def test_trace_columns_are_what_their_definitions_say(random_pair):
+    [prompt] = prompts_of(range(2, 20))
+    tree = static_tree(2, 3)
+    (found,) = record_block(random_pair, [prompt], tree, GREEDY, 10, 0, 4096)
+    assert_columns(random_pair, prompt, found)
+    nodes = pd.DataFrame(found.nodes)
+    for t, best in enumerate(found.trace["top_draft_p"]):
+        first = nodes[(nodes.position == t) & (nodes.depth == 1)]
+        np.testing.assert_allclose(first.target_prob, best[:3], atol=1e-5)
 
 
 def test_sampled_text_does_not_depend_on_the_batch_and_its_probabilities_are_processed(
     random_pair,
 ):
-    prompts, sampling = (
-        prompts_of(range(2, 20), [7], range(3, 9)),
-        Sampling(0.8, top_k=5, top_p=0.9),
-    )
-    together = generate(random_pair.target, prompts, 12, frozenset({1}), sampling, 3)
-    assert together == [
-        generate(random_pair.target, [p], 12, frozenset({1}), sampling, 3)[0]
-        for p in prompts
-    ]
-    assert together != generate(
-        random_pair.target, prompts, 12, frozenset({1}), sampling, 4
-    )
+    prompts = prompts_of(range(2, 20), [7], range(3, 9))
+    sampling = Sampling(0.8, top_k=5, top_p=0.9)
+
+    def made(prompts, seed=3):
+        return generate(random_pair.target, prompts, 12, {1}, sampling, seed)
+
+    together = made(prompts)
+    assert together == [made([prompt])[0] for prompt in prompts] != made(prompts, 4)
     found = record_prompt(random_pair, prompts[0], together[0], chain(2), sampling)
-    assert (found.trace["p_token"] > 0).all() and (
-        found.trace["q_token"] == 0
-    ).any()  # some tokens fall outside the draft's top-k
+    assert (found.trace["p_token"] > 0).all()
+    assert (found.trace["q_token"] == 0).any(), "some fall outside the draft's top-k"
     assert found.trace["top_draft_q"][:, 5:].max() == 0
 
 
 def test_the_stop_token_ends_a_text_and_is_recorded(random_pair):
-    prompt = prompts_of(range(2, 20))[0]
-    (free,) = generate(random_pair.target, [prompt], 12, frozenset(), GREEDY, 0)
-    stop = free[4]
-    (text,) = generate(random_pair.target, [prompt], 12, frozenset({stop}), GREEDY, 0)
-    assert text == free[: free.index(stop) + 1]
+    [prompt], target = prompts_of(range(2, 20)), random_pair.target
+    (free,) = generate(target, [prompt], 12, (), GREEDY, 0)
+    (text,) = generate(target, [prompt], 12, {free[4]}, GREEDY, 0)
+    assert text == free[: free.index(free[4]) + 1]
     found = record_prompt(random_pair, prompt, text, static_tree(3, 2, 8), GREEDY)
-    assert (
-        len(found.trace["token"]) == len(text)
-        and found.nodes["position"].max() == len(text) - 1
-    )
+    assert len(found.trace["token"]) == len(text) == found.nodes["position"].max() + 1
 
 
 def test_a_probability_that_is_not_finite_names_prompt_and_position(
@@ -194,36 +193,16 @@ def test_a_probability_that_is_not_finite_names_prompt_and_position(
         record_prompt(random_pair, prompt, text, static_tree(1, 1), GREEDY)
 
 
-def test_a_node_with_more_children_than_tokens_is_refused():
-    pair, (prompt,) = toy_pair(), prompts_of([1, 2])
-    with pytest.raises(ValueError, match="branches=11: the draft can say 10 tokens"):
-        record_prompt(pair, prompt, (3, 4), static_tree(1, 11), GREEDY)
-
-
-def test_a_loaded_pair_gets_the_profiles_packing_where_memory_is_ample(
+def test_a_loaded_pair_gets_the_packing_that_fits_what_is_free(
     random_pair, random_profile, monkeypatch
 ):
-    import psutil
+    def of(available, pair=random_pair):
+        memory = SimpleNamespace(available=available)
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+        return packed_tokens_for(pair, random_profile.replace(max_new_tokens=300))
 
-    assert packed_tokens_for(random_pair, random_profile) == 2048
-    assert packed_tokens_for(toy_pair(), random_profile) == 2048, (
-        "an architecture that the plan does not know"
-    )
-    monkeypatch.setattr(
-        psutil,
-        "virtual_memory",
-        lambda: dataclasses.make_dataclass("M", ["available"])(30_000_000),
-    )
-    wide = random_profile.replace(max_new_tokens=300)
-    assert packed_tokens_for(random_pair, wide) == 512, (
-        "0.051 GB for all 300 positions at once, 0.022 GB for a third"
-    )
-    monkeypatch.setattr(
-        psutil,
-        "virtual_memory",
-        lambda: dataclasses.make_dataclass("M", ["available"])(10_000),
-    )
-    with pytest.raises(
-        ValueError, match=r"cpu: recording needs 0\.\d+ GB beside the weights .* free"
-    ):
-        packed_tokens_for(random_pair, wide)
+    assert of(10**9) == 2048
+    assert of(10_000, toy_pair()) == 2048, "an architecture that it does not know"
+    assert of(30_000_000) == 512, "0.051 GB for all positions, 0.022 GB for a third"
+    with pytest.raises(ValueError, match=r"cpu: recording needs 0\.\d+ GB beside"):
+        of(10_000)

@@ -62,7 +62,14 @@ def test_uniforms_belong_to_the_prompt_and_the_seed():
 
 
 @pytest.mark.parametrize(
-    "values", [{"temperature": -1}, {"top_k": -1}, {"top_p": 0}, {"top_p": 1.1}]
+    "values",
+    [
+        {"temperature": -1},
+        {"temperature": 9e-5},
+        {"top_k": -1},
+        {"top_p": 0},
+        {"top_p": 1.1},
+    ],
 )
 def test_settings_out_of_range_are_refused(values):
     with pytest.raises(ValueError, match="allowed are temperature"):

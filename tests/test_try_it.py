@@ -49,8 +49,8 @@ def request(pair, prompt=PROMPT, **changes):
         ({"rule": "ratio"}, "rule='ratio': lossless rules are greedy"),
         ({"rule": "rejection"}, "greedy goes with temperature 0"),
         ({"temperature": 0.5}, "greedy goes with temperature 0"),
-        ({"temperature": -1.0}, "temperature 0 to 10"),
-        ({"temperature": float("nan")}, "temperature 0 to 10"),
+        ({"temperature": -1.0}, "temperature 0 or 0.0001 to 10"),
+        ({"temperature": float("nan")}, "temperature 0 or 0.0001 to 10"),
         (
             {"rule": "rejection", "temperature": 1.0, "shape": "tree:2,2"},
             "takes a chain of sampled tokens",

@@ -82,7 +82,8 @@ def request(
     if drafted.tree is not None:
         pair.draft.check_branches(int(drafted.tree.width.max()))
     words = Prompt("typed", "", prompt)
-    room = _room(pair) - new_tokens - drafted.room
+    positions = min(pair.target.positions, pair.draft.positions)
+    room = positions - new_tokens - drafted.room
     longest = max(1, min(profile.max_prompt_tokens, room))
     [encoded] = encode_prompts(pair.tokenizer, [words], longest, profile.template)
     if encoded.cut:
@@ -90,6 +91,7 @@ def request(
             f"The prompt is too long: {len(encoded.ids) + encoded.cut} tokens, and {longest} fit "
             f"with {new_tokens} new ones. Shorten it."
         )
+    pair.target.check_ids(encoded.ids)
     return Request(encoded.ids, rule, drafted, sampling, new_tokens, seed)
 
 
@@ -108,14 +110,6 @@ def settings(
     sampling = Sampling(temperature, profile.top_k, profile.top_p)
     check_rule(rule, drafted, sampling)
     return drafted, sampling
-
-
-def _room(pair: Pair) -> int:
-    """How many tokens both models can have in one context."""
-    networks = [pair.target.network, pair.draft.network]
-    configs = [network.config for network in networks if network is not None]
-    limits = [getattr(c, "max_position_embeddings", None) for c in configs]
-    return min([limit for limit in limits if limit], default=2**31)
 
 
 # ---- the text ------------------------------------------------------------------------------------

@@ -40,13 +40,6 @@ class Layer(NamedTuple):
     down: Projection
 
 
-def is_lean(config: dict) -> bool:
-    """Whether a config.json, unquantised, is of ARCHITECTURES: all that is known before loading."""
-    named = config.get("architectures")
-    first = named[0] if isinstance(named, list) and named else None
-    return first in ARCHITECTURES and "quantization_config" not in config
-
-
 def knows(network: Any) -> bool:
     """True for an unquantised network of ARCHITECTURES whose layers are as the body below computes
     them.

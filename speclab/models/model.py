@@ -9,7 +9,7 @@ its body: `body(input_ids, attention_mask, position_ids, past_key_values).last_h
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,13 +44,18 @@ class KVCache:
         """
         end = self.length + key.shape[-2]
         if layer_idx not in self.layers or end > self.layers[layer_idx][0].shape[-2]:
-            self._grow(layer_idx, key, end)
+            self._grow(layer_idx, key, value, end)
         keys, values = self.layers[layer_idx]
         keys[..., self.length : end, :] = key
         values[..., self.length : end, :] = value
         return keys[..., :end, :], values[..., :end, :]
 
-    def _grow(self, layer_idx: int, like: Tensor, end: int) -> None:
+    def _grow(self, layer_idx: int, like: Tensor, value: Tensor, end: int) -> None:
+        if value.shape != like.shape:
+            raise TypeError(
+                f"keys of width {like.shape[-1]}, values of {value.shape[-1]}, as in latent "
+                "attention (MLA)"
+            )
         self.capacity = max(self.capacity, 1 << (end - 1).bit_length())
         fresh = [
             like.new_empty(*like.shape[:-2], self.capacity, like.shape[-1])
@@ -66,9 +71,8 @@ class KVCache:
 
     def crop(self, length: int) -> None:
         """Forget everything from `length` on."""
-        assert 0 <= length <= self.length, (
-            f"crop to {length}: the cache holds {self.length} tokens"
-        )
+        if not 0 <= length <= self.length:
+            raise ValueError(f"crop to {length}: the cache holds {self.length} tokens")
         self.length = length
 
     @torch.inference_mode()
@@ -176,11 +180,33 @@ class LanguageModel:
         """How many tokens it can give a probability above 0: all, but for a trimmed head."""
         return len(getattr(self.head, "kept", range(self.vocab)))
 
+    @property
+    def positions(self) -> int:
+        """The most tokens of a context. With longrope: those before its angles change, as what is
+        cached would have been turned by others.
+        """
+        config = getattr(self.network, "config", None)
+        limit = getattr(config, "max_position_embeddings", None) or 2**31
+        rope = getattr(config, "rope_parameters", None) or {}
+        if rope.get("rope_type") == "longrope":
+            return rope.get("original_max_position_embeddings", limit)
+        return limit
+
     def check_branches(self, branches: int) -> None:
         """A ValueError where a node shall have more children than there are tokens to be said."""
         if branches > self.tokens_said:
             raise ValueError(
                 f"branches={branches}: the draft can say {self.tokens_said} tokens; lower branches"
+            )
+
+    def check_ids(self, ids: Iterable[int]) -> None:
+        """A ValueError for a prompt with an id that the pair does not share."""
+        wrong = max(ids, default=0)
+        if wrong >= self.vocab:
+            raise ValueError(
+                f"a prompt holds token id {wrong}, and both models share the ids below "
+                f"{self.vocab} only: leave that token out of it (a chat template may set it), or "
+                "use a draft with all of the target's ids"
             )
 
     def cache(self, capacity: int = 256) -> KVCache:

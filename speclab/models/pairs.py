@@ -5,6 +5,7 @@ Every check fails with what to do about it.
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from speclab.models import trimmed
-from speclab.models.lean import LeanBody, is_lean, knows
+from speclab.models.lean import ARCHITECTURES, LeanBody, knows
 from speclab.models.model import LanguageModel, Projection
 from speclab.plain import read_json
 from speclab.profiles import ROOT, ModelSpec, Profile
@@ -87,7 +88,7 @@ def load_pair(profile: Profile) -> Pair:
         "draft": model_facts(profile.draft, draft),
         "shared_vocabulary": shared,
     }
-    stops = _stop_ids(target.folder, target.network, tokenizer)
+    stops = _stop_ids(target, tokenizer, shared)
     return Pair(target, draft, tokenizer, stops, facts)
 
 
@@ -108,7 +109,6 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
         network = _load_trimmed(folder, dtype).to(device)
     else:
         network = _load_plain(folder, dtype).to(device)
-    _check_window(network.config, context)
     network.eval().requires_grad_(False)
     head = network.get_output_embeddings()
     with _used(folder):
@@ -124,6 +124,7 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
         folder=folder,
         quantised=quantised,
     )
+    _check_window(model, context)
     _probe(model, spec.path)
     return model
 
@@ -131,18 +132,13 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
 # ---- where it is ---------------------------------------------------------------------------------
 
 
-def _places(spec: ModelSpec) -> list[Path]:
-    places = [Path(spec.path), ROOT / spec.path]
-    if attached := os.environ.get("SPECLAB_MODELS"):
-        places.append(Path(attached) / spec.path)
-    return places
-
-
 def local_folder(spec: ModelSpec) -> Path | None:
     """The folder of a model that is here without the hub: as named, relative to the repository, or
     under SPECLAB_MODELS; one with weights before one without.
     """
-    there = [place for place in _places(spec) if (place / "config.json").is_file()]
+    roots = [Path(), ROOT, Path(os.environ.get("SPECLAB_MODELS") or ROOT)]
+    places = [root / spec.path for root in roots]
+    there = [place for place in places if (place / "config.json").is_file()]
     whole = [place for place in there if any(place.glob("*.safetensors"))]
     return next(iter([*whole, *there]), None)
 
@@ -153,11 +149,10 @@ def model_folder(spec: ModelSpec) -> Path:
     """
     if here := local_folder(spec):
         return here
-    places = _places(spec)
-    if spec.path.count("/") != 1 or any(place.is_dir() for place in places):
+    if spec.path.count("/") != 1 or (ROOT / spec.path).is_dir():
         raise ValueError(
-            f"model {spec.path!r}: no config.json in {', '.join(map(str, places))}; "
-            "for the tiny pair run `make tiny-pair DATA=…`"
+            f"model {spec.path!r}: no config.json in that folder; for the tiny pair run "
+            "`make tiny-pair DATA=…`"
         )
     from huggingface_hub import snapshot_download
 
@@ -166,10 +161,9 @@ def model_folder(spec: ModelSpec) -> Path:
             snapshot_download(spec.path, revision=spec.revision, allow_patterns=WEIGHTS)
         )
     except Exception as error:
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ModelsMissing(
             f"model {spec.path!r} (revision {spec.revision}) is neither a folder nor to be had "
-            f"from the hub: {said}. "
+            f"from the hub: {type(error).__name__}. "
             "Without a network put it under a folder and set SPECLAB_MODELS to that folder"
         ) from error
 
@@ -205,9 +199,10 @@ def check_folder(folder: Path) -> dict:
 
 def check_settings(folder: Path) -> dict:
     """The config.json of a model's folder; ValueError for one of SETTINGS that is no object."""
-    there = [name for name in SETTINGS if (folder / name).is_file()]
-    found = {name: read_json(folder / name, MEND) for name in there}
-    return found.get("config.json", {})
+    for name in SETTINGS:
+        if (folder / name).is_file():
+            read_json(folder / name, MEND)
+    return read_json(folder / "config.json", MEND)
 
 
 def check_tensors(file: Path, do: str = MEND) -> None:
@@ -227,15 +222,12 @@ def _used(folder: Path, what: str = "config.json or weights") -> Iterator[None]:
     """
     try:
         yield
-    except torch.OutOfMemoryError:
+    except (torch.OutOfMemoryError, ImportError):
         raise
     except Exception as error:
         said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        do = f"{MEND}, or use another"
-        if isinstance(error, ImportError):
-            do = "install the package (`python -m speclab doctor` says which are missing)"
         raise ValueError(
-            f"{folder}: its {what} cannot be used ({said}); {do}"
+            f"{folder}: its {what} cannot be used ({said}); {MEND}, or use another"
         ) from error
 
 
@@ -244,9 +236,10 @@ def _used(folder: Path, what: str = "config.json or weights") -> Iterator[None]:
 
 def device_of(spec: ModelSpec) -> torch.device:
     """The device that a model is put on; ValueError for a GPU that is not there."""
+    there = torch.cuda.device_count()
     if spec.device == "auto":
-        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-    device, there = torch.device(spec.device), torch.cuda.device_count()
+        return torch.device("cuda:0" if there else "cpu")
+    device = torch.device(spec.device)
     if device.type == "cuda" and (device.index or 0) >= there:
         raise ValueError(
             f"device={spec.device!r}: this machine has {there} GPUs; name another or device=auto"
@@ -255,9 +248,8 @@ def device_of(spec: ModelSpec) -> torch.device:
 
 
 def _dtype(spec: ModelSpec, device: torch.device) -> torch.dtype:
-    if spec.dtype != "auto":
-        return getattr(torch, spec.dtype)
-    return torch.float32 if device.type == "cpu" else torch.float16
+    auto = "float32" if device.type == "cpu" else "float16"
+    return getattr(torch, auto if spec.dtype == "auto" else spec.dtype)
 
 
 def free_bytes(device: torch.device) -> int:
@@ -276,7 +268,9 @@ def check_fits(
     """An error when the device has fewer bytes free than the weights will take."""
     need = 1.1 * loaded_bytes(folder, dtype, quantised)
     config = read_json(folder / "config.json", MEND)
-    if device.type == "cpu" and dtype == torch.float32 and is_lean(config):
+    named = config.get("architectures") or [None]
+    lean = named[0] in ARCHITECTURES and not quantised
+    if device.type == "cpu" and dtype == torch.float32 and lean:
         need *= 2  # its products' weights are laid out a second time
     free = free_bytes(device)
     if need > free:
@@ -294,15 +288,7 @@ def loaded_bytes(folder: Path, dtype: torch.dtype, quantised: bool = False) -> f
     config = read_json(folder / "config.json", MEND)
     # the second name is that of older versions; with neither it is 16 bit, as nearly all are
     named = config.get("dtype") or config.get("torch_dtype") or "float16"
-    held = getattr(torch, str(named), None)
-    if not isinstance(held, torch.dtype):
-        raise ValueError(
-            f"{folder / 'config.json'}: dtype={named!r} is no number format of torch; {MEND}"
-        )
-    joined = 0
-    if trimmed.base_folder(folder):
-        joined = config.get("vocab_size", 0) * config.get("hidden_size", 0)
-    return (stored / held.itemsize + joined) * dtype.itemsize
+    return stored / getattr(torch, named).itemsize * dtype.itemsize
 
 
 def weight_bytes(folder: Path) -> int:
@@ -329,20 +315,17 @@ def weight_bytes(folder: Path) -> int:
 def _load_quantised(
     folder: Path, spec: ModelSpec, device: torch.device, dtype: torch.dtype
 ) -> Any:
-    with _used(folder):
-        from gptqmodel import BACKEND, GPTQModel
+    from gptqmodel import BACKEND, GPTQModel
 
-        backend = (
-            BACKEND.AUTO if spec.backend == "auto" else BACKEND(f"gptq_{spec.backend}")
-        )
-        loaded = GPTQModel.load(
+    name = "auto" if spec.backend == "auto" else f"gptq_{spec.backend}"
+    with _used(folder):
+        return GPTQModel.load(
             str(folder),
             device=str(device),
-            backend=backend,
+            backend=BACKEND(name),
             dtype=dtype,
             trust_remote_code=False,
-        )
-    return loaded.model
+        ).model
 
 
 def _load_plain(folder: Path, dtype: torch.dtype) -> Any:
@@ -350,25 +333,16 @@ def _load_plain(folder: Path, dtype: torch.dtype) -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    try:
-        with _used(folder):
-            network, info = AutoModelForCausalLM.from_pretrained(
-                folder,
-                dtype=dtype,
-                use_safetensors=True,
-                trust_remote_code=False,
-                attn_implementation="sdpa",
-                output_loading_info=True,  # looked at below: without it the error does not name
-                ignore_mismatched_sizes=True,  # the weight
-            )
-    except ValueError as error:
-        if "attention implementation" in str(
-            error
-        ):  # no attention at all, or one without masks
-            raise _no_cache(
-                folder.name, "it has no scaled dot-product attention"
-            ) from error
-        raise
+    with _used(folder):
+        network, info = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            attn_implementation="sdpa",
+            output_loading_info=True,  # looked at below: without it the error does not name
+            ignore_mismatched_sizes=True,  # the weight
+        )
     _check_weights(folder, info, network.config.num_hidden_layers)
     return network
 
@@ -383,17 +357,15 @@ def _load_trimmed(folder: Path, dtype: torch.dtype) -> Any:
             )
         weight_bytes(base)  # says what to do where they are missing
         check_folder(base)
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    weights, kept = trimmed.trimmed_weights(folder, config.vocab_size)
-    head = trimmed.TrimmedHead(weights[trimmed.HEAD], kept, config.vocab_size)
     with _used(folder):
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        weights, kept = trimmed.trimmed_weights(folder)
+        trimmed.check_kept(folder, kept, config.vocab_size)
         network = AutoModelForCausalLM.from_config(config)
-    network.set_output_embeddings(head)
-    try:
+        network.set_output_embeddings(
+            trimmed.TrimmedHead(weights[trimmed.HEAD], kept, config.vocab_size)
+        )
         network.load_state_dict(weights | {"lm_head.kept": kept})
-    except RuntimeError as error:
-        said = " ".join(str(error).split()[:30])
-        raise ValueError(f"{folder}: {said} …; fetch the model again, whole") from error
     return network.to(dtype)
 
 
@@ -406,52 +378,55 @@ def _frozen(head: Any) -> Any:
     return head
 
 
-def _no_cache(name: str, why: str) -> ValueError:
-    return ValueError(
-        f"{name}: rejected tokens must be taken back from a key/value cache, and {why}; "
-        "use a model of attention layers with such a cache"
-    )
-
-
 def _check_weights(folder: Path, info: dict, layers: int) -> None:
     """An error for weights that the file lacks, or has in another shape (transformers would draw
     them at random and go on), and for layers behind the last that config.json asks for (it would
     leave them out).
     """
-    if any(name.endswith("qweight") for name in info["unexpected_keys"]):
-        raise ValueError(
-            f"{folder}: GPTQ weights, but no quantization_config in config.json and no "
-            "quantize_config.json; fetch the model's folder whole, with all its .json files"
-        )
     lost = [*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])]
     if lost:
         raise ValueError(
             f"{folder}: {len(lost)} weights are missing or of another shape, as "
-            f"{sorted(lost)[:2]}; fetch the model again, whole"
+            f"{sorted(lost)[:2]}; {MEND}"
         )
     for name in info["unexpected_keys"]:
         found = re.search(r"\.layers\.(\d+)\.", name)
         if found and int(found[1]) >= layers:
             raise ValueError(
                 f"{folder}: config.json asks for {layers} layers, the weights have more, as "
-                f"{name}; fetch the model again, whole"
+                f"{name}; {MEND}"
             )
 
 
-def _check_window(config: Any, context: int) -> None:
-    """An error where the model cannot see the whole context at once."""
+def _check_window(model: LanguageModel, context: int) -> None:
+    """An error where the model cannot see the whole context at once, or not as a tree places it."""
+    config, most = model.network.config, model.positions
+    if getattr(config, "alibi", False):
+        raise ValueError(
+            "alibi: its attention falls off by places in the cache, which in a packed tree are not "
+            "those in the text; use a model with rotary positions"
+        )
     window = getattr(config, "sliding_window", None)
     if window and window < context and getattr(config, "use_sliding_window", True):
         raise ValueError(
             f"sliding_window={window} is shorter than the context of {context} tokens: "
             "tree masks would be wrong; shorten the prompts"
         )
-    limit = getattr(config, "max_position_embeddings", None)
-    if limit and limit < context:
+    if most < context:
+        longer = most < config.max_position_embeddings
+        why = " before its angles change (longrope)" if longer else ""
         raise ValueError(
-            f"the model takes {limit} positions, {context} are asked for; "
+            f"the model takes {most} positions{why}, {context} are asked for; "
             "lower max_prompt_tokens or max_new_tokens"
         )
+
+
+def _why_it_differs(config: Any) -> str:
+    """Why a network's logits are not those that its body and head give on a packed tree."""
+    for name in ("logit_scale", "logits_scaling", "final_logit_softcapping"):
+        if getattr(config, name, None):
+            return f"its logits are not its head's alone ({name})"
+    return "this architecture does not take 4-D masks"
 
 
 @torch.inference_mode()
@@ -470,16 +445,14 @@ def _probe(model: LanguageModel, name: str) -> None:
         )
     visible = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 0, 1]], dtype=torch.bool)
     tree, cache = torch.tensor([[root, left, right]]), model.cache()
-    try:
+    with _used(model.folder):  # it may ask our cache for what that does not have
         hidden = model.forward(tree, cache, torch.tensor([0, 1, 1]), visible)
-    except (TypeError, AttributeError, NotImplementedError) as error:
-        # it asks our cache for what a plain one does not have
-        why = f"it does not run over ours ({type(error).__name__}: {error})"
-        raise _no_cache(name, why) from error
     layers = model.network.config.num_hidden_layers
     if len(cache.layers) != layers:
-        raise _no_cache(
-            name, f"only {len(cache.layers)} of its {layers} layers write to ours"
+        raise ValueError(
+            f"{name}: rejected tokens must be taken back from a key/value cache, and only "
+            f"{len(cache.layers)} of its {layers} layers write to ours; use a model of attention "
+            "layers"
         )
     packed = model.head(hidden)[0, 1:].float()
     said = alone.isfinite()  # a trimmed draft cannot say all tokens
@@ -489,7 +462,7 @@ def _probe(model: LanguageModel, name: str) -> None:
     if not gap <= tolerance * max(scale, 1.0):
         raise ValueError(
             f"{name}: a packed tree and its paths differ by {gap:.3g} at logit scale {scale:.3g}: "
-            "this architecture does not take 4-D masks, and cannot be used here"
+            f"{_why_it_differs(model.network.config)}, and it cannot be used here"
         )
 
 
@@ -497,17 +470,18 @@ def _probe(model: LanguageModel, name: str) -> None:
 
 
 def check_vocabularies(target: Any, draft: Any, sizes: tuple[int, int]) -> int:
-    """Number of ids both models share; an error unless the tokenizers agree on each of them."""
-    shared = min(sizes)
-    left, right = (
-        {
-            (token, place)
-            for token, place in tokenizer.get_vocab().items()
-            if place < shared
-        }
-        for tokenizer in (target, draft)
-    )
-    wrong = sorted({token for token, _ in left ^ right})
+    """Number of ids both models share; an error unless the tokenizers agree on each of them. Says
+    which tokens of the target are left out.
+    """
+    shared, named = min(sizes), target.get_vocab()
+    if beyond := sorted(t for t, place in named.items() if shared <= place < sizes[0]):
+        print(
+            f"{len(beyond)} tokens of the target, as {beyond[:3]}, are not among the draft's "
+            f"{shared} ids: no text can hold them",
+            file=sys.stderr,
+        )
+    differ = named.items() ^ draft.get_vocab().items()
+    wrong = sorted({token for token, place in differ if place < shared})
     if wrong:
         raise ValueError(
             f"target and draft have different vocabularies: {len(wrong)} tokens differ, as "
@@ -517,16 +491,21 @@ def check_vocabularies(target: Any, draft: Any, sizes: tuple[int, int]) -> int:
     return shared
 
 
-def _stop_ids(folder: Path, network: Any, tokenizer: Any) -> frozenset[int]:
-    named = getattr(network.generation_config, "eos_token_id", None)
-    stops = [tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])]
-    wrong = [stop for stop in stops if not isinstance(stop, int | None)]
-    if wrong:
-        raise ValueError(
-            f"{folder / 'generation_config.json'}: eos_token_id holds {wrong[0]!r}, which is no "
-            f"token id; {MEND}"
-        )
-    return frozenset(stops) - {None}
+def _stop_ids(target: LanguageModel, tokenizer: Any, shared: int) -> frozenset[int]:
+    """The ids that end the target's texts; an error for one that is not shared: it would never
+    come, and plain and speculative texts would run on alike.
+    """
+    named = getattr(target.network.generation_config, "eos_token_id", None)
+    several = named if isinstance(named, list) else [named]
+    stops = [stop for stop in (tokenizer.eos_token_id, *several) if stop is not None]
+    for stop in stops:
+        if not isinstance(stop, int) or stop >= shared:
+            raise ValueError(
+                f"{target.folder}: its texts end with token id {stop!r} (eos_token_id), which is "
+                f"not among the {shared} ids that both models share; use a draft that has it, or "
+                "mend generation_config.json"
+            )
+    return frozenset(stops)
 
 
 # ---- facts ---------------------------------------------------------------------------------------
@@ -534,10 +513,9 @@ def _stop_ids(folder: Path, network: Any, tokenizer: Any) -> frozenset[int]:
 
 def _kernel(network: Any) -> str:
     """Class of the quantised layers, or of the plain ones."""
-    names = {
-        type(m).__name__ for m in network.modules() if "Linear" in type(m).__name__
-    }
-    return "+".join(sorted(names - {"Linear"} or names))
+    names = {type(module).__name__ for module in network.modules()}
+    linear = {name for name in names if "Linear" in name}
+    return "+".join(sorted(linear - {"Linear"} or linear))
 
 
 def parameter_count(network: Any) -> int:

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import linear
 
 from speclab.models.model import Projection
-from speclab.plain import brief, read_json
+from speclab.plain import read_json
 
 MEND = "fetch the draft again, whole"
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -64,81 +64,32 @@ class FrozenHead:
 
 def base_folder(folder: Path) -> Path | None:
     """The model whose embedding (and tokenizer) a draft reads by; None where it has its own."""
-    config = _config(folder)
-    return (
-        (folder / config["embedding_of"]).resolve()
-        if "embedding_of" in config
-        else None
-    )
+    named = read_json(folder / "config.json", MEND).get("embedding_of")
+    return (folder / named).resolve() if named else None
 
 
 def tokenizer_folder(folder: Path) -> Path:
     """The folder that has a model's tokenizer: its own, or the one that its config.json names."""
-    config = _config(folder)
+    config = read_json(folder / "config.json", MEND)
     named = config.get("tokenizer_of") or config.get("embedding_of")
     return (folder / named).resolve() if named else folder
 
 
 def is_trimmed(folder: Path) -> bool:
     """True for the folder of a draft with a trimmed vocabulary."""
-    return "kept_tokens" in _config(folder)
+    return "kept_tokens" in read_json(folder / "config.json", MEND)
 
 
-def _config(folder: Path) -> dict:
-    path = folder / "config.json"
-    config = read_json(path, MEND)
-    texts = [("embedding_of", str), ("tokenizer_of", str)]
-    for name, kind in [("kept_tokens", int), *texts]:
-        if not isinstance(config.get(name, kind()), kind):
-            raise ValueError(f"{path}: {name} is {brief(config[name])}; {MEND}")
-    return config
-
-
-def trimmed_weights(folder: Path, vocab: int) -> tuple[dict[str, Tensor], Tensor]:
+def trimmed_weights(folder: Path) -> tuple[dict[str, Tensor], Tensor]:
     """The weights of a trimmed draft's network by name, and the kept ids [K]; the embedding is
     joined in float32 with that of the model it reads by. (The loader then holds all of them in the
     number format of config.json, so the joined rows are rounded to it once.)
-
-    ValueError for parts that are missing or of another shape, and for kept ids that are not there,
-    twice or out of order.
     """
-    try:
-        weights = load_file(folder / "model.safetensors")
-        _check_parts(folder, weights)
-        kept = weights.pop("kept").long()
-        check_kept(folder, kept, vocab)
-        if base := base_folder(folder):
-            weights[EMBEDDING] = _joined(base_embedding(base), weights, kept)
-    except SafetensorError as error:
-        raise ValueError(
-            f"{folder}: its weights, or those it reads by, are damaged ({error}); fetch them again"
-        ) from error
-    return weights, kept
-
-
-def _check_parts(folder: Path, weights: dict[str, Tensor]) -> None:
-    """ValueError for a part that is missing or not of the shape that config.json asks for."""
-    config = _config(folder)
-    count, width = config["kept_tokens"], config.get("hidden_size")
-    wanted = {"kept": (count,), HEAD: (count, width)}
+    weights = load_file(folder / "model.safetensors")
+    kept = weights.pop("kept").long()
     if base := base_folder(folder):
-        other = _config(base)
-        wanted |= {
-            "embed_map": (other.get("hidden_size"), width),
-            "embed_kept": (count, width),
-        }
-        here, there = (one.get("vocab_size") for one in (config, other))
-        if here != there:
-            raise ValueError(
-                f"{folder} has {here} tokens, {base}, which it reads by, {there}; use the draft "
-                "of this target"
-            )
-    for name, shape in wanted.items():
-        found = tuple(weights[name].shape) if name in weights else "missing"
-        if found != shape:
-            raise ValueError(
-                f"{folder}: {name} is {found}, config.json asks for {shape}; fetch it again, whole"
-            )
+        weights[EMBEDDING] = _joined(base_embedding(base), weights, kept)
+    return weights, kept
 
 
 def check_kept(folder: Path, kept: Tensor, vocab: int) -> None:
@@ -150,9 +101,7 @@ def check_kept(folder: Path, kept: Tensor, vocab: int) -> None:
             f"(it has {vocab}); use the draft of this target"
         )
     if (kept.diff() <= 0).any():
-        raise ValueError(
-            f"{folder}: `kept` is not ascending, or names a token twice; fetch it again"
-        )
+        raise ValueError(f"{folder}: `kept` is not ascending, or names a token twice")
 
 
 def _joined(rows: Tensor, weights: dict[str, Tensor], kept: Tensor) -> Tensor:
@@ -184,7 +133,8 @@ def save_like(like: Path, network: Any, folder: Path) -> None:
     """Write a network trained from the trimmed draft in `like` in that draft's form, in float16;
     rows of `embed_map` are as they were (see `learn_kept_only`).
     """
-    config, was = _config(like), load_file(like / "model.safetensors")
+    config = read_json(like / "config.json", MEND)
+    was = load_file(like / "model.safetensors")
     weights = {
         name: value.half().contiguous() if value.is_floating_point() else value
         for name, value in network.state_dict().items()

@@ -162,6 +162,8 @@ def decode_file(
     """
     limit = profile.max_prompt_tokens
     encoded = encode_prompts(pair.tokenizer, prompts, limit, profile.template)
+    for prompt in encoded:  # before anything is written
+        pair.target.check_ids(prompt.ids)
     if cut := sum(prompt.cut > 0 for prompt in encoded):
         _tell(f"{cut} of {len(encoded)} prompts were cut to max_prompt_tokens={limit}")
     by_policy = isinstance(settings["drafted"], dict)
