@@ -163,10 +163,9 @@ def test_other_settings_in_the_same_folder_are_refused_and_change_nothing(
     assert len(before) == 4 and json.loads(facts)["seed"] == 0
     capsys.readouterr()
     for options, words in (
-        (("--steps", "1", "--seed", "1"), "seed is 0 there, 1 is asked"),
-        (("--steps", "2"), "steps is 1 there, 2 is asked"),
-        (("--steps", "0"), "steps=0: allowed are whole numbers from 1"),
-        (("--seed", "-1"), "seed=-1: allowed are whole numbers from 0"),
+        (("--steps", "1", "--seed", "1"), "with another seed, text"),
+        (("--steps", "2"), "with another steps"),
+        (("--steps", "0"), "steps=0: allowed are 1 and up"),
     ):
         assert small(*options) == 2
         [line] = [x for x in capsys.readouterr().err.splitlines() if "speclab" in x]

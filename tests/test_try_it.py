@@ -56,17 +56,6 @@ def test_what_cannot_be_done_is_refused_with_its_reason(tiny_pair, changes, said
         request(tiny_pair, **changes)
 
 
-def test_the_longest_prompt_fits_and_one_token_more_does_not(tiny_pair):
-    def count(letters):
-        return len(tiny_pair.tokenizer("a" * letters)["input_ids"])
-
-    most = next(n for n in range(1, 600) if count(n) == 512)
-    assert len(request(tiny_pair, "a" * most).ids) == 512
-    over = next(n for n in range(most, 600) if count(n) == 513)
-    with pytest.raises(ValueError, match="513 tokens, and 512 fit"):
-        request(tiny_pair, "a" * over)
-
-
 def test_the_models_context_bounds_a_prompt_too(random_pair, random_profile):
     """A profile that allows more places than the pair has does not help."""
     most = random_pair.target.network.config.max_position_embeddings
@@ -129,13 +118,8 @@ def test_what_is_said_of_speed_and_of_two_texts():
     quick, slow = made([3, 3], 1.0), made([1] * 6, 3.0)
     said = try_it.speed_in_words(quick, slow)
     assert "**3.00 times as fast as" in said and "the same, token for token" in said
-    said = try_it.speed_in_words(slow, quick)
-    assert "**slower than plain decoding** (0.33 of its speed)" in said
-    last = replace(quick.blocks[-1], step=Step((3, 4, 9), 2, 4, "recovered"))
-    parted = replace(quick, blocks=(quick.blocks[0], last))
-    assert "part at token 6" in try_it.speed_in_words(parted, quick)
-    shorter = replace(quick, blocks=quick.blocks[:1])
-    assert "part at token 4" in try_it.speed_in_words(shorter, quick)
+    assert "(0.33 of its speed)" in try_it.speed_in_words(slow, quick)
+    assert "part at token 4" in try_it.speed_in_words(made([3], 1.0), quick)
 
 
 # ---- the draft of a block ------------------------------------------------------------------------
