@@ -69,7 +69,7 @@ from IPython.display import display
 from speclab.models import pairs
 from speclab.show import figures, notebook, pictures
 from speclab.analysis import try_it
-from speclab.analysis.prompt_cell import PromptCell
+from speclab.analysis.prompt_cell import prompt_cell
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -100,10 +100,10 @@ asked = try_it.request(
 
 # %%
 if notebook.is_open():
-    cell = PromptCell(
+    cell = prompt_cell(
         pair, ctx.profile, prompt, rule, shape, temperature, new_tokens, seed
     )
-    display(cell.box)
+    display(cell)
 
 # %% [markdown]
 # ## 2. The same once, from the parameters

@@ -52,14 +52,8 @@ def data(tmp_path):
             }
         ],
     )
-    chat = [
-        {
-            "messages": [
-                {"role": "user", "content": "Hi there"},
-                {"role": "assistant", "content": "Hello!"},
-            ]
-        }
-    ]
+    turns = [("user", "Hi there"), ("assistant", "Hello!")]
+    chat = [{"messages": [{"role": role, "content": said} for role, said in turns]}]
     for name in (
         "chat_justeval_outputs.jsonl.gz",
         "chat_oasst_en100.jsonl.gz",
@@ -127,22 +121,11 @@ def test_the_overlap_report_is_reproduced():
     assert counts == [4, 747]
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b'{"a": "x"}\n{"a"', "row 2: "),
-        (b'{"b": "x"}\n', "row 1: a is missing, or no str"),
-        (b'{"a": 5}\n', "row 1: a is missing, or no str"),
-        (b"[1]\n", "row 1: a is missing, or no str"),
-        (b"\xff\xfe", "row 0: "),
-        (None, "row 99: Compressed file ended"),
-    ],
-)
-def test_broken_training_text_is_named_with_its_row(tmp_path, content, words):
+def test_broken_training_text_is_named_with_its_row(tmp_path):
     path = tmp_path / "x.jsonl.gz"
-    cut = gzip.compress(b'{"a": "x"}\n' * 99)[:-9]
-    path.write_bytes(cut if content is None else gzip.compress(content))
-    with pytest.raises(ValueError, match="fetch the training text again") as refused:
+    path.write_bytes(gzip.compress(b'{"a": "x"}\n{"a": 5}\n'))
+    with pytest.raises(ValueError, match="row 2: a is missing, or no str"):
         list(corpus.read_jsonl(path, a=str))
-    said = str(refused.value)
-    assert said.startswith(f"{path}, {words}") and "\n" not in said
+    path.write_bytes(gzip.compress(b'{"a": "x"}\n' * 99)[:-9])
+    with pytest.raises(ValueError, match="row 99: .*fetch the training text again"):
+        list(corpus.read_jsonl(path, a=str))

@@ -6,43 +6,43 @@ import copy
 import dataclasses
 import json
 import math
-import os
 import shutil
-import sys
-from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
+from conftest import save_trimmed_draft
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from speclab.decode import decode_prompt
 from speclab.draft import parse_shape
 from speclab.drafts import distil as drafts
 from speclab.drafts.distil import (
     OBJECTIVES,
-    Batches,
     collate,
     distil,
     distillation_loss,
+    numbers_of,
 )
 from speclab.drafts.prompts import training_prompts
 from speclab.drafts.texts import TextConfig, continuations
-from speclab.drafts.train import TrainConfig
+from speclab.drafts.train import FILE, TrainConfig
 from speclab.models.pairs import load_pair, load_tokenizer
 from speclab.profiles import ModelSpec, Profile
 from speclab.prompts import encode_prompts
 from speclab.record import generate
-from speclab.runs import Damaged, RunError
+from speclab.runs import Damaged
 from speclab.sampling import Sampling
 
 CONFIG = TrainConfig(
     steps=4, batch=3, lr_matrix=1e-2, lr_other=1e-2, warmup_steps=1, checkpoint_every=2
 )
+LONGER = dataclasses.replace(CONFIG, steps=24, checkpoint_every=12)
 TEXT = TextConfig(max_prompt_tokens=12, max_new_tokens=8, batch=4)
 PROMPTS = training_prompts(3)
+FINISHED = "facts.json"
 logits = st.lists(st.floats(-4, 4), min_size=3, max_size=3)
 
 
@@ -59,11 +59,10 @@ def with_rows(text, rows):
     return other
 
 
-def float64(*rows):
-    return [
-        torch.tensor([row], dtype=torch.float64, requires_grad=i == 1)
-        for i, row in enumerate(rows)
-    ]
+def float64(left, right):
+    """p and q, of which q learns."""
+    p, q = (torch.tensor([row], dtype=torch.float64) for row in (left, right))
+    return p, q.requires_grad_(True)
 
 
 def softmax(row):
@@ -78,20 +77,18 @@ def by_hand(objective, p, q, token):
     """(value, gradient by the draft's logits) from sums over the words; dq_i/dl_j = q_i (1[i = j] -
     q_j).
     """
+    both = list(zip(p, q, strict=True))
     if objective == "sequence":
         return -math.log(q[token]), [q[i] - (i == token) for i in range(len(q))]
     if objective == "forward-kl":
-        return sum(a * math.log(a / b) for a, b in zip(p, q, strict=True)), [
-            b - a for a, b in zip(p, q, strict=True)
-        ]
+        return sum(a * math.log(a / b) for a, b in both), [b - a for a, b in both]
     if objective == "reverse-kl":
-        value = sum(b * math.log(b / a) for a, b in zip(p, q, strict=True))
-        return value, [b * (math.log(b / a) - value) for a, b in zip(p, q, strict=True)]
-    sign = [0.5 * ((b > a) - (b < a)) for a, b in zip(p, q, strict=True)]
+        value = sum(b * math.log(b / a) for a, b in both)
+        return value, [b * (math.log(b / a) - value) for a, b in both]
+    sign = [0.5 * ((b > a) - (b < a)) for a, b in both]
     mean = sum(b * s for b, s in zip(q, sign, strict=True))
-    return sum(abs(a - b) for a, b in zip(p, q, strict=True)) / 2, [
-        b * (s - mean) for b, s in zip(q, sign, strict=True)
-    ]
+    slope = [b * (s - mean) for b, s in zip(q, sign, strict=True)]
+    return sum(abs(a - b) for a, b in both) / 2, slope
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -100,43 +97,29 @@ def test_value_and_gradient_are_those_of_the_sums(objective, left, right, token)
     p, q = float64(left, right)
     value = OBJECTIVES[objective](p, q, torch.tensor([token]))
     (gradient,) = torch.autograd.grad(value.sum(), q)
-    wanted, slope = by_hand(objective, softmax(left), softmax(right), token)
+    left, right = softmax(left), softmax(right)
+    wanted, slope = by_hand(objective, left, right, token)
     assert value.item() == pytest.approx(wanted, abs=1e-12)
-    if (
-        objective != "total-variation"
-        or min(abs(a - b) for a, b in zip(softmax(left), softmax(right), strict=True))
-        > 1e-9
-    ):
+    kink = min(abs(a - b) for a, b in zip(left, right, strict=True)) <= 1e-9
+    if objective != "total-variation" or not kink:
         assert gradient[0].tolist() == pytest.approx(slope, abs=1e-12)
-
-
-@pytest.mark.parametrize("objective", ["forward-kl", "reverse-kl", "total-variation"])
-def test_zero_where_the_draft_is_the_target_and_above_elsewhere(objective):
-    p, q = float64([0.3, -1.0, 2.0], [0.3, -1.0, 2.0])
-    token = torch.tensor([0])
-    assert OBJECTIVES[objective](p, q, token).item() == pytest.approx(0, abs=1e-15)
-    assert OBJECTIVES[objective](p, q.flip(-1), token).item() > 0.1
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_words_that_the_draft_cannot_say_have_no_infinite_loss(objective):
     """Of three words the draft says the first two."""
     p, q = [0.5, 0.2, 0.3], [0.3, 0.7]
-    logits_p = torch.tensor([p], dtype=torch.float64).log()
-    said = torch.tensor([q], dtype=torch.float64).log().requires_grad_(True)
+    logits_p, said = float64(np.log(p).tolist(), np.log(q).tolist())
     outside = torch.full((1, 1), -torch.inf, dtype=torch.float64)
     logits_q = torch.cat([said, outside], -1)
     value = OBJECTIVES[objective](logits_p, logits_q, torch.tensor([0]))
-    (gradient,) = torch.autograd.grad(value.sum(), said)
-    given_said = [0.5 / 0.7, 0.2 / 0.7]
+    (gradient,) = torch.autograd.grad(value.sum(), said, retain_graph=True)
     if objective == "total-variation":  # the whole vocabulary: 1 minus the overlap
-        assert value.item() == pytest.approx(1 - (0.3 + 0.2), abs=1e-12)
-        sign = [-0.5, 0.5]  # q is below p, then above
-        mean = sum(b * s for b, s in zip(q, sign, strict=True))
-        slope = [b * (s - mean) for b, s in zip(q, sign, strict=True)]
+        wanted = 1 - (0.3 + 0.2)
+        _, slope = by_hand(objective, p[:2], q, 0)
     else:
-        wanted, slope = by_hand(objective, given_said, q, 0)
-        assert value.item() == pytest.approx(wanted, abs=1e-12)
+        wanted, slope = by_hand(objective, [0.5 / 0.7, 0.2 / 0.7], q, 0)
+    assert value.item() == pytest.approx(wanted, abs=1e-12)
     assert gradient[0].tolist() == pytest.approx(slope, abs=1e-12)
     unsaid = OBJECTIVES[objective](logits_p, logits_q, torch.tensor([2]))
     (gradient,) = torch.autograd.grad(unsaid.sum(), said)
@@ -145,86 +128,42 @@ def test_words_that_the_draft_cannot_say_have_no_infinite_loss(objective):
         assert unsaid.item() == 0 and not gradient.any()
 
 
-def test_the_two_divergences_are_not_the_same_number():
-    p, q = float64([0.0, 1.0, 3.0], [2.0, 0.0, 0.5])
-    forward, reverse = (
-        OBJECTIVES[name](p, q, torch.tensor([0])).item()
-        for name in ("forward-kl", "reverse-kl")
-    )
-    assert abs(forward - reverse) > 0.1
-
-
-@given(logits, logits)
-def test_one_minus_total_variation_is_the_overlap(left, right):
-    p, q = float64(left, right)
-    overlap = sum(min(a, b) for a, b in zip(softmax(left), softmax(right), strict=True))
-    assert 1 - OBJECTIVES["total-variation"](
-        p, q, torch.tensor([0])
-    ).item() == pytest.approx(overlap, abs=1e-12)
-
-
-def test_descent_on_total_variation_raises_the_overlap_at_every_step():
-    p, q = float64([0.0, 1.0, 3.0], [2.0, 0.0, 0.5])
-    overlaps = []
-    while (
-        not overlaps or overlaps[-1] < 0.95
-    ):  # near 1 a step of this size jumps over the kink
-        overlaps.append(torch.minimum(p.softmax(-1), q.softmax(-1)).sum().item())
-        (gradient,) = torch.autograd.grad(
-            OBJECTIVES["total-variation"](p, q, torch.tensor([0])).sum(), q
-        )
-        q = (q - 0.2 * gradient).detach().requires_grad_(True)
-    assert (
-        overlaps[0] < 0.4
-        and len(overlaps) > 10
-        and all(b > a for a, b in pairwise(overlaps))
-    )
-
-
 # ---- texts and batches ---------------------------------------------------------------------------
 
 
 def test_texts_are_the_targets_own_and_the_states_give_its_distributions(
     random_pair, text
 ):
-    encoded = {
-        p.prompt_id: p.ids
-        for p in encode_prompts(random_pair.tokenizer, PROMPTS, TEXT.max_prompt_tokens)
-    }
+    encoded = encode_prompts(random_pair.tokenizer, PROMPTS, TEXT.max_prompt_tokens)
+    known = {p.prompt_id: p.ids for p in encoded}
     assert len(text.rows) == 2 * len(PROMPTS)
     for row in text.rows:
-        ids = encoded[row.prompt_id]
-        assert (
-            tuple(row.tokens[: len(ids)]) == ids
-            and row.first == len(ids) - 1
-            and len(row.tokens) <= len(ids) + 8
-        )
-        own = random_pair.target.network(
-            input_ids=torch.from_numpy(row.tokens[None].astype(np.int64))
-        ).logits[0, row.first : -1]
+        ids = known[row.prompt_id]
+        assert tuple(row.tokens[: len(ids)]) == ids and row.first == len(ids) - 1
+        assert len(row.tokens) <= len(ids) + 8
+        tokens = torch.from_numpy(row.tokens[None].astype(np.int64))
+        own = random_pair.target.network(input_ids=tokens).logits[0, row.first : -1]
         kept = random_pair.target.head(torch.from_numpy(row.hidden).float())
         torch.testing.assert_close(kept.softmax(-1), own.softmax(-1), rtol=0, atol=5e-3)
-        assert (
-            row.kind == "sampled"
-            or own.argmax(-1).tolist() == row.tokens[row.first + 1 :].tolist()
-        )
-    greedy, sampled = (
-        {r.tokens.tobytes() for r in text.rows if r.kind == kind}
-        for kind in ("greedy", "sampled")
-    )
-    assert sampled - greedy
+        greedy = own.argmax(-1).tolist() == row.tokens[row.first + 1 :].tolist()
+        assert row.kind == "sampled" or greedy
+    assert len({r.tokens.tobytes() for r in text.rows}) > len(PROMPTS), "some are drawn"
 
 
-def alone(pair, row, objective, first):
+def alone(pair, row, objective):
     """Sum of the objective over a text by itself, from the whole networks, without batch, padding
     or cached states.
     """
     tokens = torch.from_numpy(row.tokens[None].astype(np.int64))
     p, q = (
-        m.network(input_ids=tokens[:, :-1]).logits[0, first:]
-        for m in (pair.target, pair.draft)
+        model.network(input_ids=tokens[:, :-1]).logits[0, row.first :]
+        for model in (pair.target, pair.draft)
     )
-    return OBJECTIVES[objective](p, q, tokens[0, first + 1 :]).sum().item()
+    return OBJECTIVES[objective](p, q, tokens[0, row.first + 1 :]).sum().item()
+
+
+def loss_of(pair, rows, objective):
+    return distillation_loss(pair, pair.draft.network, collate(rows), objective).item()
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -232,86 +171,51 @@ def test_only_the_continuation_carries_loss_and_padding_none(
     random_pair, text, objective
 ):
     rows = [text.rows[0], text.rows[7], text.rows[-1]]
-    assert len({len(r.tokens) for r in rows}) > 1, (
-        "texts of one length would not show padding"
-    )
-    count = sum(len(r.tokens) - 1 - r.first for r in rows)
-    found = distillation_loss(
-        random_pair, random_pair.draft.network, collate(rows), objective
-    ).item()
-    assert found == pytest.approx(
-        sum(alone(random_pair, r, objective, r.first) for r in rows) / count, abs=5e-3
-    )
-
-
-def test_the_prompt_carries_loss_when_asked(random_pair, tmp_path):
-    text = continuations(
-        random_pair,
-        PROMPTS[:2],
-        dataclasses.replace(TEXT, prompt_loss=True, samples=0),
-        tmp_path,
-    )
-    row = text.rows[0]
-    assert row.first == 0 and len(row.hidden) == len(row.tokens) - 1
-    found = distillation_loss(
-        random_pair, random_pair.draft.network, collate([row]), "forward-kl"
-    ).item()
-    assert found == pytest.approx(
-        alone(random_pair, row, "forward-kl", 0) / len(row.hidden), abs=5e-3
-    )
+    assert len({len(r.tokens) for r in rows}) > 1, "else padding would not be seen"
+    total = sum(alone(random_pair, row, objective) for row in rows)
+    mean = total / sum(len(row.tokens) - 1 - row.first for row in rows)
+    assert loss_of(random_pair, rows, objective) == pytest.approx(mean, abs=5e-3)
 
 
 def test_labels_one_place_off_would_be_seen(tiny_pair, tmp_path):
     """The negative control: with the tokens of the next place the trained draft's loss is that of
     text it has never seen.
     """
-    row = continuations(
-        tiny_pair,
-        training_prompts(1, 0, ["math"]),
-        TextConfig(max_new_tokens=32, samples=0),
-        tmp_path,
-    ).rows[0]
-    batch = collate([row])
-    right = distillation_loss(
-        tiny_pair, tiny_pair.draft.network, batch, "sequence"
-    ).item()
+    config, prompts = TextConfig(samples=0), training_prompts(1, 0, ["math"])
+    batch = collate(continuations(tiny_pair, prompts, config, tmp_path).rows)
     off = dataclasses.replace(batch, token=batch.token.roll(1))
-    assert (
-        distillation_loss(tiny_pair, tiny_pair.draft.network, off, "sequence").item()
-        > 2 * right
+    right, wrong = (
+        distillation_loss(tiny_pair, tiny_pair.draft.network, one, "sequence").item()
+        for one in (batch, off)
     )
+    assert wrong > 2 * right
 
 
 def test_held_out_prompts_are_never_trained_on_and_do_not_depend_on_the_order(text):
     trained, held_out = text.split()
-    assert {r.prompt_id for r in held_out}.isdisjoint(
-        r.prompt_id for r in trained
-    ) and len(trained) + len(held_out) == len(text.rows)
-    assert {r.domain for r in held_out} == {"code", "math", "reasoning", "chat"}
+    ids = {row.prompt_id for row in held_out}
+    assert ids.isdisjoint(row.prompt_id for row in trained)
+    assert len(trained) + len(held_out) == len(text.rows)
+    assert {row.domain for row in held_out} == {"code", "math", "reasoning", "chat"}
     again = with_rows(text, text.rows[::-1]).split()[1]
-    assert {r.prompt_id for r in again} == {r.prompt_id for r in held_out}
+    assert {row.prompt_id for row in again} == ids
 
 
 def test_every_text_comes_once_an_epoch_in_an_order_of_the_seed(text):
-    batches = Batches(text.rows, 5, 1)
-    first, second = (
-        [
-            i
-            for s in range(e * batches.per_epoch, (e + 1) * batches.per_epoch)
-            for i in batches.indices(s)
-        ]
-        for e in (0, 1)
-    )
-    assert (
-        sorted(first) == sorted(second) == list(range(len(text.rows)))
-        and first != second
-    )
-    assert [list(Batches(text.rows, 5, 1).indices(s)) for s in range(3)] == [
-        list(batches.indices(s)) for s in range(3)
-    ]
-    assert [list(Batches(text.rows, 5, 2).indices(s)) for s in range(3)] != [
-        list(batches.indices(s)) for s in range(3)
-    ]
+    lengths = [len(row.tokens) for row in text.rows]
+    steps = -(-len(lengths) // 5)
+
+    def epoch(number, seed=1):
+        first = number * steps
+        made = [numbers_of(first + i, lengths, 5, seed) for i in range(steps)]
+        return np.concatenate(made).tolist()
+
+    assert sorted(epoch(0)) == sorted(epoch(1)) == list(range(len(lengths)))
+    assert epoch(0) == epoch(0) != epoch(1) and epoch(0) != epoch(0, seed=2)
+
+
+def tokens_of(text):
+    return [row.tokens.tolist() for row in text.rows]
 
 
 def test_texts_are_made_once_and_a_killed_call_goes_on(
@@ -327,61 +231,42 @@ def test_texts_are_made_once_and_a_killed_call_goes_on(
 
     monkeypatch.setattr("speclab.drafts.texts.generate", killed_at_the_third)
     lazy = continuations(random_pair, PROMPTS, TEXT, tmp_path)
-    assert lazy.key == text.key and not calls and not list(tmp_path.iterdir()), (
-        "nothing is written for the key"
-    )
+    assert lazy.key == text.key
+    assert not calls and not list(tmp_path.iterdir()), "nothing is written for the key"
     with pytest.raises(KeyboardInterrupt):
         lazy.rows  # noqa: B018
-    went_on = continuations(random_pair, PROMPTS, TEXT, tmp_path).rows
-    assert len(calls) == 1 + 6
-    assert [r.tokens.tolist() for r in went_on] == [
-        r.tokens.tolist() for r in text.rows
-    ]
+    went_on = continuations(random_pair, PROMPTS, TEXT, tmp_path)
+    assert tokens_of(went_on) == tokens_of(text) and len(calls) == 1 + 6
     monkeypatch.setattr("speclab.drafts.texts.generate", None)
     again = continuations(random_pair, PROMPTS, TEXT, tmp_path)
-    assert all(
-        np.array_equal(a.hidden, b.hidden)
-        for a, b in zip(again.rows, text.rows, strict=True)
-    )
-    other = continuations(
-        random_pair, PROMPTS, dataclasses.replace(TEXT, seed=1), tmp_path
-    )
-    with pytest.raises(TypeError):
-        other.rows  # noqa: B018
-    assert other.key != text.key
+    for a, b in zip(again.rows, text.rows, strict=True):
+        assert np.array_equal(a.hidden, b.hidden)
 
 
 def test_the_key_changes_with_all_that_makes_the_text(random_pair, text, tmp_path):
-    def key(prompts=PROMPTS, **changes):
+    def key(pair=random_pair, prompts=PROMPTS, **changes):
         config = dataclasses.replace(TEXT, **changes)
-        return continuations(random_pair, prompts, config, tmp_path).key
+        return continuations(pair, prompts, config, tmp_path).key
 
-    swapped = dataclasses.replace(
-        random_pair, target=random_pair.draft, draft=random_pair.target
-    )
+    ends = {"target": random_pair.draft, "draft": random_pair.target}
     ways = [
         key(),
-        key(PROMPTS[:-1]),
+        key(prompts=PROMPTS[:-1]),
         key(samples=2),
+        key(seed=1),
         key(max_new_tokens=7),
+        key(dataclasses.replace(random_pair, **ends)),
         text.only(["math"]).key,
         text.only(["code", "math"]).key,
-        continuations(swapped, PROMPTS, TEXT, tmp_path).key,
     ]
     assert len(set(ways)) == len(ways) and ways[0] == text.key
-    assert text.only(["math", "code"]).key == ways[5]
-    assert not list(tmp_path.iterdir())
+    assert text.only(["math", "code"]).key == ways[-1]
 
 
-def test_a_sample_is_of_all_lengths_and_as_the_whole_text_has_it(
-    random_pair, text, tmp_path
-):
-    greedy = [row for row in text.rows if row.kind == "greedy"]
-    wanted = greedy[:: len(greedy) // 5][:5]
+def test_a_sample_is_of_all_lengths_and_as_the_whole_text_has_it(text, tmp_path):
+    greedy = [row.tokens.tolist() for row in text.rows if row.kind == "greedy"]
     part = dataclasses.replace(text, base=tmp_path).sample(5)
-    assert [row.tokens.tolist() for row in part.rows] == [
-        row.tokens.tolist() for row in wanted
-    ]
+    assert tokens_of(part) == greedy[:: len(greedy) // 5][:5]
     assert part.key != text.key and len(text.sample(99).prompts) == len(PROMPTS)
 
 
@@ -392,161 +277,107 @@ def weights(draft):
     return (draft.folder / "model.safetensors").read_bytes()
 
 
+def load_pair_with(pair, draft):
+    """The pair with another draft, through the real loader."""
+    folders = pair.target.folder, draft
+    specs = [ModelSpec(str(folder), device="cpu") for folder in folders]
+    return load_pair(Profile("trained", *specs, max_prompt_tokens=128))
+
+
+def assert_lossless(pair, shapes, length):
+    for prompt in encode_prompts(pair.tokenizer, training_prompts(1, 5), 32):
+        (plain,) = generate(pair.target, [prompt], length, pair.stop_ids, Sampling(), 0)
+        for shape in map(parse_shape, shapes):
+            made = decode_prompt(pair, prompt, "greedy", shape, Sampling(), length)
+            assert made.token_ids == plain
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_objective_falls_on_the_texts_trained_on(
     random_pair, text, tmp_path, objective
 ):
-    config = dataclasses.replace(CONFIG, steps=40, checkpoint_every=20)
-    trained = distil(random_pair, text, objective, config, tmp_path)
-    assert (
-        trained.curve["step"].tolist() == [0, 20, 40]
-        and trained.curve["loss"].iloc[-1] < 0.9 * trained.curve["loss"].iloc[1]
-    )
-    batch = collate(text.split()[0])
-    after = load_pair_with(random_pair, trained)
-    before = distillation_loss(
-        random_pair, random_pair.draft.network, batch, objective
-    ).item()
-    assert (
-        distillation_loss(after, after.draft.network, batch, objective).item()
-        < 0.9 * before
-    )
-
-
-def load_pair_with(pair, trained):
-    """The pair with a trained draft, through the real loader."""
-    target, draft = (
-        ModelSpec(str(pair.target.folder), device="cpu"),
-        ModelSpec(str(trained.folder), device="cpu"),
-    )
-    return load_pair(Profile("trained", target, draft, max_prompt_tokens=128))
+    trained = distil(random_pair, text, objective, LONGER, tmp_path)
+    assert trained.curve["step"].tolist() == [0, 12, 24]
+    after, rows = load_pair_with(random_pair, trained.folder), text.split()[0]
+    before = loss_of(random_pair, rows, objective)
+    assert loss_of(after, rows, objective) < 0.9 * before
 
 
 def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_one_is_used_again(
     random_pair, text, tmp_path, monkeypatch
 ):
-    whole = distil(random_pair, text, "forward-kl", CONFIG, tmp_path / "whole")
-    calls, real = [], drafts.collate
+    def trained(base="cut", texts=text, config=CONFIG, **options):
+        asked = random_pair, texts, "forward-kl", config, tmp_path / base
+        return distil(*asked, **options)
 
     # batches: before training (two kinds of text, four domains), two steps, a checkpoint, and one
     # step more
-    stop = 8 + 2 + 8 + 2
+    whole, calls, stop = trained("whole"), [], 8 + 2 + 8 + 2
 
     def killed(rows):
         calls.append(1)
         if len(calls) == stop:
             raise KeyboardInterrupt
-        return real(rows)
+        return collate(rows)
 
     monkeypatch.setattr(drafts, "collate", killed)
     with pytest.raises(KeyboardInterrupt):
-        distil(random_pair, text, "forward-kl", CONFIG, tmp_path / "cut")
-    assert list((tmp_path / "cut").rglob("checkpoint.safetensors")) and not list(
-        (tmp_path / "cut").rglob("facts.json")
-    )
-    cut = distil(random_pair, text, "forward-kl", CONFIG, tmp_path / "cut")
+        trained()
+    assert list((tmp_path / "cut").rglob(FILE))
+    assert not list((tmp_path / "cut").rglob(FINISHED))
+    cut = trained()
     assert weights(cut) == weights(whole) and cut.curve["step"].tolist() == [0, 2, 4]
     assert not (cut.folder / "checkpoint").exists()
     monkeypatch.setattr(drafts, "optimise", None)
-    assert (
-        distil(random_pair, text, "forward-kl", CONFIG, tmp_path / "cut").facts
-        == cut.facts
-    )
+    assert trained().facts == cut.facts
     # the same below a folder of shipped drafts; nothing is written for it, and no text is asked for
     shipped = tmp_path / "shipped" / "any-profile"
     shutil.copytree(cut.folder, shipped / cut.folder.name)
     lazy = continuations(random_pair, PROMPTS, TEXT, tmp_path / "no text")
-    read = distil(
-        random_pair,
-        lazy,
-        "forward-kl",
-        CONFIG,
-        tmp_path / "none",
-        shipped=shipped.parent,
-    )
+    read = trained("none", lazy, shipped=shipped.parent)
     assert read.facts == cut.facts and read.folder.parent == shipped
     assert not (tmp_path / "none").exists() and not (tmp_path / "no text").exists()
     with pytest.raises(TypeError):
-        distil(
-            random_pair,
-            text,
-            "forward-kl",
-            dataclasses.replace(CONFIG, seed=1),
-            tmp_path / "cut",
-        )
+        trained(config=dataclasses.replace(CONFIG, seed=1))
 
 
 def test_the_folder_changes_with_all_that_changes_the_weights(
     random_pair, text, tmp_path
 ):
     def folder(objective="sequence", texts=text, **changes):
-        return distil(
-            random_pair,
-            texts,
-            objective,
-            dataclasses.replace(CONFIG, steps=1, **changes),
-            tmp_path,
-        ).folder
+        config = dataclasses.replace(CONFIG, steps=1, **changes)
+        return distil(random_pair, texts, objective, config, tmp_path).folder
 
+    math_only = text.only(["math"])
     ways = [
         folder(),
         folder("forward-kl"),
         folder(seed=1),
         folder(lr_other=1e-3),
-        folder(batch=2),
-        folder(texts=text.only(["math"])),
+        folder(texts=math_only),
     ]
     assert len(set(ways)) == len(ways) and folder() == ways[0]
-
-
-def test_texts_of_some_domains_train_on_those_only(random_pair, text, tmp_path):
-    trained = distil(
-        random_pair, text.only(["math", "reasoning"]), "sequence", CONFIG, tmp_path
-    )
-    assert {c.split()[0] for c in trained.curve.columns if " " in c} == {
-        "math",
-        "reasoning",
-    }
-    assert trained.facts["texts"] == sum(
-        r.domain in ("math", "reasoning") for r in text.split()[0]
-    )
+    facts = json.loads((ways[-1] / FINISHED).read_text())
+    assert facts["texts"] == sum(row.domain == "math" for row in text.split()[0])
 
 
 def test_two_batches_a_step_are_one_of_twice_the_size(random_pair, text, tmp_path):
-    rows = [r for r in text.split()[0] if len(r.hidden) == 8]
-    even = with_rows(text, rows + rows)
-    assert len({len(r.tokens) for r in rows}) >= 1
-    one = distil(
-        random_pair,
-        even,
-        "sequence",
-        dataclasses.replace(CONFIG, steps=1, batch=2 * len(rows)),
-        tmp_path,
-    )
-    two = distil(
-        random_pair,
-        even,
-        "sequence",
-        dataclasses.replace(CONFIG, steps=1, batch=len(rows), accumulate=2),
-        tmp_path,
-    )
-    assert one.facts["config"] != two.facts["config"]
-    a, b = (
-        load_pair_with(random_pair, d).draft.network.state_dict() for d in (one, two)
-    )
-    for name in a:
-        torch.testing.assert_close(a[name], b[name], rtol=0, atol=2e-3, msg=name)
+    rows = [row for row in text.split()[0] if len(row.hidden) == 8]
+    even, count = with_rows(text, rows + rows), len(rows)
+
+    def trained(**sizes):
+        config = dataclasses.replace(CONFIG, steps=1, **sizes)
+        made = distil(random_pair, even, "sequence", config, tmp_path)
+        return load_file(made.folder / "model.safetensors")
+
+    one, two = trained(batch=2 * count), trained(batch=count, accumulate=2)
+    torch.testing.assert_close(one, two, rtol=0, atol=2e-3)
 
 
 def test_gradient_checkpointing_changes_no_number(random_pair, text, tmp_path):
-    plain = distil(random_pair, text, "forward-kl", CONFIG, tmp_path / "plain")
-    saving = distil(
-        random_pair,
-        text,
-        "forward-kl",
-        CONFIG,
-        tmp_path / "saving",
-        gradient_checkpointing=True,
+    plain, saving = (
+        distil(random_pair, text, "forward-kl", CONFIG, tmp_path / str(there), 0, there)
+        for there in (False, True)
     )
     assert weights(plain) == weights(saving)
 
@@ -554,31 +385,16 @@ def test_gradient_checkpointing_changes_no_number(random_pair, text, tmp_path):
 def test_the_tiny_draft_trained_for_two_steps_still_decodes_the_targets_text(
     tiny_pair, tmp_path
 ):
-    text = continuations(
-        tiny_pair, training_prompts(2), TextConfig(max_new_tokens=16), tmp_path
-    )
+    short = TextConfig(max_new_tokens=8)
+    text = continuations(tiny_pair, training_prompts(2), short, tmp_path)
+    config = TrainConfig(steps=2, batch=4, warmup_steps=1)
     before = tiny_pair.draft.network.state_dict()["model.norm.weight"].clone()
-    trained = distil(
-        tiny_pair,
-        text,
-        "total-variation",
-        TrainConfig(steps=2, batch=4, warmup_steps=1),
-        tmp_path,
-    )
-    assert torch.equal(
-        before, tiny_pair.draft.network.state_dict()["model.norm.weight"]
-    ), "the pair's own draft stays as it is"
-    pair = load_pair_with(tiny_pair, trained)
+    trained = distil(tiny_pair, text, "total-variation", config, tmp_path)
+    own = tiny_pair.draft.network.state_dict()["model.norm.weight"]
+    assert torch.equal(before, own), "the pair's own draft stays as it is"
+    pair = load_pair_with(tiny_pair, trained.folder)
     assert not torch.equal(before, pair.draft.network.state_dict()["model.norm.weight"])
-    for prompt in encode_prompts(pair.tokenizer, training_prompts(1, 5), 128):
-        (plain,) = generate(pair.target, [prompt], 24, pair.stop_ids, Sampling(), 0)
-        for shape in ("chain:4", "tree:3,2,8"):
-            assert (
-                decode_prompt(
-                    pair, prompt, "greedy", parse_shape(shape), Sampling(), 24
-                ).token_ids
-                == plain
-            )
+    assert_lossless(pair, ("chain:4", "tree:3,2,8"), 16)
 
 
 @pytest.mark.parametrize(
@@ -595,86 +411,58 @@ def test_a_gpu_that_only_emulates_bfloat16_trains_in_float16(
     with drafts.autocast(torch.device("cuda")):
         assert torch.get_autocast_dtype("cuda") == dtype
     with drafts.autocast(torch.device("cpu")):
-        assert not torch.is_autocast_enabled("cpu"), (
-            "the project's numbers on a CPU are float32"
-        )
+        assert not torch.is_autocast_enabled("cpu"), "numbers on a CPU are float32"
 
 
 # ---- a trimmed vocabulary ------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module", params=["joined", "own"])
-def trimmed_pair(request, random_folders, tmp_path_factory):
-    """The random pair, whose draft says every other word; its embedding joined with the target's,
-    or its own.
+def trimmed_pair(request, random_pair, tmp_path_factory):
+    """The random target and a draft that says every other word; its embedding joined with the
+    target's, or its own.
     """
-    target, draft = random_folders
+    target, own = random_pair.target.folder, request.param == "own"
     folder = tmp_path_factory.mktemp("trimmed") / "draft"
-    folder.mkdir()
-    weights = load_file(draft / "model.safetensors")
-    kept = torch.arange(0, 40, 2)
-    weights["lm_head.weight"] = weights["lm_head.weight"][kept].contiguous()
-    config = json.loads((draft / "config.json").read_text()) | {"kept_tokens": 20}
-    if request.param == "joined":
-        embedding = weights.pop("model.embed_tokens.weight")
-        weights["embed_kept"] = embedding[kept].contiguous()
-        weights["embed_map"] = 0.3 * torch.eye(32)
-        config["embedding_of"] = os.path.relpath(target, folder)
-    else:
-        load_tokenizer(draft).save_pretrained(folder)
-    save_file(weights | {"kept": kept}, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(config))
-    specs = [ModelSpec(str(path), device="cpu") for path in (target, folder)]
-    return load_pair(Profile("trimmed", *specs, max_prompt_tokens=128))
+    kept = tuple(range(0, 40, 2))
+    save_trimmed_draft(folder, target, kept, own)
+    return load_pair_with(random_pair, folder)
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", ["forward-kl", "total-variation"])
 def test_a_trimmed_draft_is_trained_and_stays_one(
     trimmed_pair, text, tmp_path, objective
 ):
-    config = dataclasses.replace(CONFIG, steps=40, checkpoint_every=20)
-    trained = distil(trimmed_pair, text, objective, config, tmp_path)
+    trained = distil(trimmed_pair, text, objective, LONGER, tmp_path)
     assert np.isfinite(trained.curve["objective"]).all()
-    batch = collate(text.split()[0])
-    after = load_pair_with(trimmed_pair, trained)
-    old, new = trimmed_pair.draft.network, after.draft.network
-    before, now = (
-        distillation_loss(pair, pair.draft.network, batch, objective).item()
-        for pair in (trimmed_pair, after)
-    )
-    assert now < 0.95 * before
-    assert torch.equal(new.lm_head.kept, old.lm_head.kept)
-    folders = trimmed_pair.draft.folder, trained.folder
-    names = [set(load_file(f / "model.safetensors")) for f in folders]
-    assert names[0] == names[1], "the same form"
-    rows, was = (n.get_input_embeddings().weight for n in (new, old))
-    said = torch.zeros(40, dtype=torch.bool).index_fill_(0, old.lm_head.kept, True)
-    assert not torch.allclose(rows[said], was[said], atol=1e-3)
-    if "embed_map" in names[0]:  # the others are the target's, and are not stored
-        assert torch.allclose(rows[~said], was[~said], atol=1e-6)
-    for prompt in encode_prompts(after.tokenizer, training_prompts(1, 5), 32):
-        (plain,) = generate(after.target, [prompt], 16, after.stop_ids, Sampling(), 0)
-        shape = parse_shape("chain:3")
-        made = decode_prompt(after, prompt, "greedy", shape, Sampling(), 16)
-        assert made.token_ids == plain
+    after, rows = load_pair_with(trimmed_pair, trained.folder), text.split()[0]
+    before = loss_of(trimmed_pair, rows, objective)
+    assert loss_of(after, rows, objective) < 0.95 * before
+    old, new = trimmed_pair.draft, after.draft
+    kept = old.network.lm_head.kept
+    assert torch.equal(new.network.lm_head.kept, kept)
+    was, now = (load_file(one.folder / "model.safetensors") for one in (old, new))
+    assert was.keys() == now.keys(), "the same form"
+    was, now = (one.network.get_input_embeddings().weight for one in (old, new))
+    said = torch.zeros(40, dtype=torch.bool).index_fill_(0, kept, True)
+    assert not torch.allclose(now[said], was[said], atol=1e-3)
+    if "embed_map" in load_file(old.folder / "model.safetensors"):
+        # the others are the target's, and are not stored
+        assert torch.allclose(now[~said], was[~said], atol=1e-6)
+    assert_lossless(after, ["chain:3"], 16)
 
 
 # ---- what is there is what was written -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "facts.json"])
+@pytest.mark.parametrize("name", ["model.safetensors", FINISHED])
 def test_a_damaged_draft_is_refused_by_name(random_pair, text, tmp_path, name):
     config = dataclasses.replace(CONFIG, steps=1)
     made = distil(random_pair, text, "sequence", config, tmp_path)
     path = made.folder / name
-    whole = path.read_bytes()
-    path.write_bytes(whole.replace(b"0", b"1", 1))
+    path.write_bytes(path.read_bytes().replace(b"0", b"1", 1))
     with pytest.raises(Damaged, match=rf"{name} is .*; remove it, and it is trained"):
         distil(random_pair, text, "sequence", config, tmp_path)
-    path.unlink()
-    if name != "facts.json":
-        with pytest.raises(Damaged, match=rf"{name} is missing"):
-            distil(random_pair, text, "sequence", config, tmp_path)
 
 
 def test_the_tokenizer_of_a_draft_of_the_kit_is_named_not_copied(tiny_pair, tmp_path):
@@ -682,13 +470,6 @@ def test_the_tokenizer_of_a_draft_of_the_kit_is_named_not_copied(tiny_pair, tmp_
     assert not (tmp_path / "tokenizer.json").exists()
     made, own = (load_tokenizer(f) for f in (tmp_path, tiny_pair.draft.folder))
     assert made.get_vocab() == own.get_vocab()
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"tokenizer_of": 3}))
-    with pytest.raises(ValueError, match=r"config.json: tokenizer_of is 3; fetch"):
-        load_tokenizer(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps(config | {"tokenizer_of": "no"}))
-    with pytest.raises(ValueError, match=r"no: its tokenizer cannot be used"):
-        load_tokenizer(tmp_path)
 
 
 # ---- LoRA ----------------------------------------------------------------------------------------
@@ -696,126 +477,45 @@ def test_the_tokenizer_of_a_draft_of_the_kit_is_named_not_copied(tiny_pair, tmp_
 
 def test_adapters_alone_are_trained_and_merged(random_pair, text, tmp_path):
     pytest.importorskip("peft", reason="the extra `lora` is not installed")
-    trained = distil(
-        random_pair,
-        text,
-        "sequence",
-        dataclasses.replace(CONFIG, steps=20, checkpoint_every=20),
-        tmp_path,
-        lora_rank=2,
-    )
-    own, new = (
-        random_pair.draft.network.state_dict(),
-        load_pair_with(random_pair, trained).draft.network.state_dict(),
-    )
+    config = dataclasses.replace(CONFIG, steps=20, checkpoint_every=20)
+    made = distil(random_pair, text, "sequence", config, tmp_path, lora_rank=2)
+    pair = load_pair_with(random_pair, made.folder)
+    own, new = (one.draft.network.state_dict() for one in (random_pair, pair))
     assert own.keys() == new.keys()
-    changed = {
-        name for name in own if not torch.allclose(own[name], new[name], atol=2e-3)
-    }
+    changes = {name: new[name] - own[name] for name in own}
+    changed = {name for name in own if changes[name].abs().max() > 2e-3}
     assert changed and all("proj" in name for name in changed)
     for name in changed:
-        assert torch.linalg.matrix_rank(new[name] - own[name], atol=5e-3) <= 2
-
-
-def test_adapters_without_peft_say_what_to_install(
-    random_pair, text, tmp_path, monkeypatch
-):
-    monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(
-        ImportError,
-        match="lora_rank=2 needs peft: pip install peft, or take lora_rank=0",
-    ):
-        distil(random_pair, text, "sequence", CONFIG, tmp_path, lora_rank=2)
+        assert torch.linalg.matrix_rank(changes[name], atol=5e-3) <= 2
 
 
 # ---- bad input -----------------------------------------------------------------------------------
 
 
-def test_bad_input_is_named(random_pair, text, tmp_path):
-    with pytest.raises(
-        ValueError,
-        match="objective='kl': allowed are sequence, forward-kl, reverse-kl, total-variation",
-    ):
+def test_bad_input_is_named_and_nothing_is_left_of_it(random_pair, text, tmp_path):
+    with pytest.raises(ValueError, match="objective='kl': allowed are sequence, forw"):
         distil(random_pair, text, "kl", CONFIG, tmp_path)
-    with pytest.raises(ValueError, match="training set of no rows: no prompts came"):
-        continuations(random_pair, [], TEXT, tmp_path)
-    with pytest.raises(
-        ValueError, match="training set of no rows: give more prompts, or other domains"
-    ):
-        distil(random_pair, text.only([]), "sequence", CONFIG, tmp_path)
+    for nothing in (text.only([]), continuations(random_pair, [], TEXT, tmp_path)):
+        with pytest.raises(ValueError, match="no rows: give more prompts, or other"):
+            distil(random_pair, nothing, "sequence", CONFIG, tmp_path / "out")
+    other = dataclasses.replace(random_pair, target=random_pair.draft)
+    foreign = continuations(other, PROMPTS, TEXT)
     with pytest.raises(ValueError, match="another target wrote it"):
-        other = dataclasses.replace(random_pair, target=random_pair.draft)
-        distil(random_pair, continuations(other, PROMPTS, TEXT), "sequence", CONFIG)
-    with pytest.raises(
-        ValueError,
-        match="max_prompt_tokens [+] max_new_tokens = 520: the pair takes 512 positions; lower one",
-    ):
-        continuations(
-            random_pair,
-            PROMPTS,
-            dataclasses.replace(TEXT, max_prompt_tokens=512),
-            tmp_path,
-        )
-    with pytest.raises(
-        ValueError, match=r"samples=0.*greedy text, samples from 1, or both"
-    ):
-        TextConfig(greedy=False, samples=0)
-    assert not list(tmp_path.iterdir()), "nothing is left of a refused call"
+        distil(random_pair, foreign, "sequence", CONFIG, tmp_path)
+    long = dataclasses.replace(TEXT, max_prompt_tokens=512)
+    with pytest.raises(ValueError, match="= 520: the pair takes 512 positions"):
+        continuations(random_pair, PROMPTS, long, tmp_path)
+    assert not (tmp_path / "out").exists()
 
 
-def test_a_draft_of_another_tokenizer_is_refused(random_profile, tmp_path):
-    from conftest import save_random_llama
-
-    other = save_random_llama(tmp_path / "other", 3, words=20)
-    with pytest.raises(
-        ValueError, match="target and draft have different vocabularies"
-    ):
-        load_pair(random_profile.replace(draft=ModelSpec(str(other), device="cpu")))
-
-
-def test_a_loss_that_is_not_finite_names_step_and_batch_and_the_last_checkpoint_stays(
-    random_pair, text, tmp_path, monkeypatch
-):
-    real, calls = drafts.distillation_loss, []
-
-    def broken(*args):
-        calls.append(1)
-        return real(*args) * (math.nan if len(calls) == 4 else 1)
-
-    monkeypatch.setattr(drafts, "distillation_loss", broken)
-    with pytest.raises(
-        FloatingPointError,
-        match="sequence: step 3, batch 3: loss nan; last good checkpoint in",
-    ):
-        distil(random_pair, text, "sequence", CONFIG, tmp_path)
-    assert list(tmp_path.rglob("checkpoint.safetensors")) and not list(
-        tmp_path.rglob("facts.json")
-    )
-    monkeypatch.undo()
-    assert (
-        distil(random_pair, text, "sequence", CONFIG, tmp_path).facts["curve"][-1][
-            "step"
-        ]
-        == 4
-    )
-
-
-def test_no_space_for_the_result_says_so_and_keeps_the_checkpoint(
-    random_pair, text, tmp_path, monkeypatch
-):
-    from transformers import LlamaForCausalLM
-
-    def full(*args, **kwargs):
+def test_a_killed_export_keeps_the_checkpoint(random_pair, text, tmp_path, monkeypatch):
+    def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(LlamaForCausalLM, "save_pretrained", full)
-    with pytest.raises(
-        RunError,
-        match=r"No space left on device. The last checkpoint is kept; free space, then run again",
-    ):
-        distil(random_pair, text, "sequence", CONFIG, tmp_path)
-    monkeypatch.undo()
-    monkeypatch.setattr(
-        drafts, "distillation_loss", None
-    )  # the training is done: only the export is left
+    with monkeypatch.context() as patch:
+        patch.setattr(drafts, "_export", full)
+        with pytest.raises(OSError, match="No space left on device"):
+            distil(random_pair, text, "sequence", CONFIG, tmp_path)
+    # the training is done: only the export is left
+    monkeypatch.setattr(drafts, "distillation_loss", None)
     assert weights(distil(random_pair, text, "sequence", CONFIG, tmp_path))

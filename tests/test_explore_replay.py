@@ -16,10 +16,8 @@ PAIRS = ("tiny", "smollm")
 KINDS = ("greedy", "sampled")
 CHAINS = [{"kind": "chain", "gamma": gamma} for gamma in range(1, 17)]
 TREES = [  # depth, branches, budget
-    (1, 2, 2), (1, 5, 5), (1, 16, 16), (2, 2, 3), (2, 2, 6), (2, 3, 4), (2, 3, 12), (2, 16, 272),
-    (3, 2, 5), (3, 2, 8), (3, 2, 14), (3, 3, 39), (3, 4, 20), (3, 1000, 1000), (4, 2, 10),
-    (4, 3, 40), (4, 4, 64), (5, 2, 16), (5, 2, 62), (5, 5, 33), (6, 2, 30), (6, 3, 7), (7, 2, 12),
-    (8, 2, 24), (8, 3, 64), (16, 2, 31),
+    (1, 2, 2), (1, 16, 16), (2, 2, 3), (2, 2, 6), (2, 16, 272), (3, 2, 5), (3, 2, 8), (3, 4, 20),
+    (3, 1000, 1000), (4, 3, 40), (5, 2, 62), (5, 5, 33), (6, 3, 7), (8, 3, 64), (16, 2, 31),
 ]  # fmt: skip
 SHAPES = CHAINS + [
     {"kind": "tree", "depth": d, "branches": b, "budget": n} for d, b, n in TREES
@@ -78,7 +76,7 @@ def test_every_text_at_every_setting(pages, recorded, pair, kind):
     number = KINDS.index(kind)
     trace = recorded[pair][number].trace
     found = pages[pair].evaluate(SUMS_OF_TEXTS, [number, SHAPES, SUMS])
-    assert len(found) == len(SHAPES) >= 40
+    assert len(found) == len(SHAPES)
     assert len(found[0]) == trace["prompt_id"].nunique()
     for shape, sums in zip(SHAPES, found, strict=True):
         if rule_of(kind, shape) == "rejection":
@@ -100,7 +98,7 @@ BLOCKS = """([number, shape]) => {
 }"""
 
 
-@pytest.mark.parametrize("shape", [CHAINS[3], SHAPES[25]], ids=str)
+@pytest.mark.parametrize("shape", [CHAINS[3], SHAPES[22]], ids=str)
 def test_every_block_of_greedy_text(pages, recorded, shape):
     found = pages["smollm"].evaluate(BLOCKS, [0, shape])
     columns = ["start", "remaining", "drafted", "accepted", "emitted", "truncated"]
@@ -135,9 +133,7 @@ def kinds_by_hand(ranks, tree):
     return kinds
 
 
-@pytest.mark.parametrize(
-    "shape", [CHAINS[0], CHAINS[3], SHAPES[23], SHAPES[25]], ids=str
-)
+@pytest.mark.parametrize("shape", [CHAINS[3], SHAPES[22]], ids=str)
 def test_kind_of_every_token(pages, recorded, shape):
     trace = recorded["tiny"][0].trace
     found = pages["tiny"].evaluate(ENDINGS, [0, shape])
@@ -174,7 +170,7 @@ def named(shape):
 @pytest.mark.parametrize("machine", MACHINES, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_speed_ups_are_the_kits(pages, recorded, kind, machine):
-    number, shapes = KINDS.index(kind), [*CHAINS[::3], SHAPES[20], SHAPES[25]]
+    number, shapes = KINDS.index(kind), [*CHAINS[::3], SHAPES[19], SHAPES[22]]
     trace = recorded["smollm"][number].trace
     found = np.array(pages["smollm"].evaluate(SPEEDS, [number, shapes, machine]))
     for place, shape in enumerate(shapes):
@@ -196,7 +192,7 @@ def test_speed_ups_are_the_kits(pages, recorded, kind, machine):
 
 def test_a_block_costs_what_the_kit_says(pages):
     for machine in MACHINES:
-        for shape in SHAPES[::5]:
+        for shape in SHAPES[1::5]:
             got = pages["tiny"].evaluate(
                 """([shape, machine]) => explore.modules["cost.js"].blockPrices(
                   explore.modules["model.js"].treeOf(shape), machine)""",
@@ -217,27 +213,24 @@ def test_the_fastest_is_the_first_of_equals(pages):
 # ---- the rule, and draws -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_the_rule_on_five_words(pages, seed):
     rng = np.random.default_rng(seed)
     p, q = rng.dirichlet(np.ones(5), 2)
-    p[seed % 5] = 0
+    p[seed] = 0
     p /= p.sum()
-    got = pages["tiny"].evaluate(
+    overlap, residual, emitted, none = pages["tiny"].evaluate(
         """([p, q]) => { const r = explore.modules["rule.js"];
           return [r.overlap(p, q), r.residual(p, q), r.emitted(p, q), r.residual(p, p)]; }""",
         [p.tolist(), q.tolist()],
     )
-    overlap = np.minimum(p, q).sum()
-    assert got[0] == pytest.approx(overlap, abs=1e-12)
-    np.testing.assert_allclose(got[1], by_hand.residual(p, q), atol=1e-12)
-    kept = by_hand.emitted(q, by_hand.chance(p, q), by_hand.residual(p, q))
-    np.testing.assert_allclose(got[2], kept, atol=1e-12)
-    np.testing.assert_allclose(got[2], p, atol=1e-12)
-    np.testing.assert_allclose(got[3], p, atol=1e-12)
+    assert overlap == pytest.approx(np.minimum(p, q).sum(), abs=1e-12)
+    np.testing.assert_allclose(residual, by_hand.residual(p, q), atol=1e-12)
+    np.testing.assert_allclose(emitted, p, atol=1e-12)
+    np.testing.assert_allclose(none, p, atol=1e-12)
 
 
-@pytest.mark.parametrize(("alpha", "gamma"), [(0.0, 3), (0.75, 4), (1.0, 5)])
+@pytest.mark.parametrize(("alpha", "gamma"), [(0.75, 4), (1.0, 5)])
 def test_tokens_if_independent(pages, alpha, gamma):
     got = pages["tiny"].evaluate(
         '([a, g]) => explore.modules["rule.js"].blockEfficiency(a, g)', [alpha, gamma]

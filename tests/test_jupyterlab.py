@@ -134,17 +134,10 @@ def said(part, words: str) -> None:
     part.filter(has_text=words).wait_for()
 
 
-def shot(page, name: str) -> None:
-    """A picture of the page, for whoever names a folder to look at it."""
-    if folder := os.environ.get("SPECLAB_SHOTS"):
-        page.screenshot(path=Path(folder) / f"{name}.png")
-
-
-def a_prompt_that_is_typed_is_decoded(page, cell, pair):
+def a_prompt_that_is_typed_is_decoded(cell, pair):
     cell.locator("textarea").fill(PROMPT)
     press(cell, "Decode")
     cell.locator(".speclab-token").first.wait_for()
-    shot(page, "during")
     cell.locator("table").wait_for()
     cell.locator("img").wait_for()
     text = try_it.answer_of(pair, try_it.request(pair, load_profile("tiny"), PROMPT))
@@ -153,7 +146,6 @@ def a_prompt_that_is_typed_is_decoded(page, cell, pair):
     assert cell.locator(".speclab-token").all_text_contents() == shown
     said(cell, f"{text.block_efficiency:.2f} tokens per pass")
     said(cell, "the same, token for token")
-    shot(page, "done")
 
 
 def a_token_shows_its_blocks_draft_by_click_and_by_key(page, cell):
@@ -164,27 +156,24 @@ def a_token_shows_its_blocks_draft_by_click_and_by_key(page, cell):
     page.keyboard.press("Enter")
     said(cell, "Block 5: ")
     assert cell.locator(".speclab-chosen.speclab-first").count() == 1
-    shot(page, "draft")
 
 
-def stop_stops_and_the_cell_goes_on(page, cell):
+def stop_stops_and_the_cell_goes_on(cell):
     typed(cell, "new tokens", "256")
     press(cell, "Decode")
     press(cell, "Stop")
     stopped = cell.get_by_text(re.compile(r"stopped after \d+ tokens"))
     stopped.wait_for()
     assert int(re.search(r"\d+", stopped.inner_text())[0]) < 256
-    shot(page, "stopped")
     typed(cell, "new tokens", "8")
     press(cell, "Decode")
     said(cell, "done: 8 tokens")
 
 
-def a_problem_is_shown_in_place_and_goes_again(page, cell):
+def a_problem_is_shown_in_place_and_goes_again(cell):
     cell.locator("textarea").fill("")
     press(cell, "Decode")
     said(cell.get_by_role("alert"), "The prompt is empty")
-    shot(page, "problem")
     cell.locator("textarea").fill(PROMPT)
     press(cell, "Decode")
     said(cell, "done: 8 tokens")
@@ -196,10 +185,9 @@ def test_somebody_types_presses_stops_and_clicks(page, lab, tiny_pair):
     """One test, since JupyterLab, browser and kernel take most of its time."""
     cell = page.locator(".speclab-cell")
     cell.scroll_into_view_if_needed()
-    shot(page, "start")
-    a_prompt_that_is_typed_is_decoded(page, cell, tiny_pair)
+    a_prompt_that_is_typed_is_decoded(cell, tiny_pair)
     a_token_shows_its_blocks_draft_by_click_and_by_key(page, cell)
-    stop_stops_and_the_cell_goes_on(page, cell)
-    a_problem_is_shown_in_place_and_goes_again(page, cell)
+    stop_stops_and_the_cell_goes_on(cell)
+    a_problem_is_shown_in_place_and_goes_again(cell)
     outside = {u for u in page.asked if not u.startswith((lab, "data:", "blob:"))}
     assert outside == set(), "nothing is asked of the network"

@@ -2,25 +2,24 @@
 and its text is the node's own path.
 """
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import chisquare
 from toy import WORDS, toy_pair
 
-from speclab.analysis import by_hand
 from speclab.decode import decode, decode_prompt
-from speclab.draft import Shape, StopRule, parse_shape, propose
-from speclab.drafts.lookup import MISS, LookupBody, lookup_model, with_lookup
+from speclab.draft import Shape, StopRule, parse_shape
+from speclab.drafts.lookup import MISS, lookup_model, with_lookup
 from speclab.prompts import EncodedPrompt
 from speclab.record import generate, record_prompt
 from speclab.sampling import Sampling, probabilities
 from speclab.tree import chain, static_tree
 
 GREEDY, WARM = Sampling(), Sampling(1.0)
+STOPPED = Shape(chain(6), StopRule("confidence", 0.5))
 
 
 def literal(text, longest=3, candidates=4):
@@ -29,9 +28,8 @@ def literal(text, longest=3, candidates=4):
     """
     found, best = [], 0
     for n in range(longest, 0, -1):
-        for end in range(
-            len(text) - 1, n - 1, -1
-        ):  # the earlier n-gram is text[end - n : end], the most recent first
+        # the earlier n-gram is text[end - n : end], the most recent first
+        for end in range(len(text) - 1, n - 1, -1):
             if len(text) >= n and text[end - n : end] == text[len(text) - n :]:
                 best = max(best, n)
                 if text[end] not in found:
@@ -39,10 +37,19 @@ def literal(text, longest=3, candidates=4):
     return found[:candidates], best
 
 
+def best_of(text):
+    """The token that a literal search says first; 0 where it finds none."""
+    return (literal(text)[0] or [0])[0]
+
+
+def seen(model, text, cache=None):
+    """Hidden states after every token of a text."""
+    return model.forward(torch.tensor([text]), cache or model.cache())[0]
+
+
 def states(text, **settings):
     """(candidates, length) after every token of a text, from one forward pass."""
-    model = lookup_model(max(text) + 1, **settings)
-    hidden = model.forward(torch.tensor([text]), model.cache())[0]
+    hidden = seen(lookup_model(max(text) + 1, **settings), text)
     return [([int(t) for t in row[:-1] if t >= 0], int(row[-1])) for row in hidden]
 
 
@@ -60,63 +67,28 @@ def test_every_state_is_what_a_literal_search_finds(text, longest, candidates):
 def test_by_hand_the_longest_then_the_most_recent_occurrence_wins():
     #       a  b  c  d  b  c  e  a  b  c
     text = [0, 1, 2, 3, 1, 2, 4, 0, 1, 2]
-    assert states(text)[-1] == (
-        [3, 4],
-        3,
-    )  # "abc" stood once, before d; "bc" also before e
-    assert states(text, longest=2)[-1] == (
-        [4, 3],
-        2,
-    )  # both are "bc": the later one first
-    assert states([7, 7])[-1] == (
-        [7],
-        1,
-    )  # an occurrence may end right before the last token
+    # "abc" stood once, before d; "bc" also before e
+    assert states(text)[-1] == ([3, 4], 3)
+    # both are "bc": the later one first
+    assert states(text, longest=2)[-1] == ([4, 3], 2)
+    # an occurrence may end right before the last token
+    assert states([7, 7])[-1] == ([7], 1)
     assert states([5]) == [([], 0)] and states([1, 2, 3])[-1] == ([], 0)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=25))
 def test_q_is_a_distribution_and_its_confidence_is_the_length_of_the_match(text):
     model = lookup_model(9)
-    q = probabilities(
-        model.logits(model.forward(torch.tensor([text]), model.cache())), GREEDY
-    )[0]
+    q = probabilities(model.logits(seen(model, text)), GREEDY)
     assert torch.allclose(q.sum(-1), torch.ones(len(text)), atol=1e-6) and (q > 0).all()
     for row, (found, length) in zip(q, states(text), strict=True):
-        assert (
-            row.topk(len(found)).indices.tolist() == found
-            if found
-            else torch.allclose(row, torch.full((9,), 1 / 9))
-        )
-        rest = (
-            MISS ** (length * len(found)) / 9
-        )  # of each token, on top of what it has as a candidate
-        assert row.max() == pytest.approx(
-            (1 - MISS**length) + rest if found else 1 / 9, abs=1e-6
-        )
-
-
-def test_rejection_sampling_with_it_gives_the_targets_distribution():
-    rng, model = np.random.default_rng(0), lookup_model(6)
-    for text in ([0, 1, 2, 0, 1], [3, 3, 3, 3], [0, 1, 2, 3], [1, 2, 1, 4, 1]):
-        q = (
-            probabilities(
-                model.logits(model.forward(torch.tensor([text]), model.cache()))[
-                    0, -1
-                ].double(),
-                WARM,
-            )
-            .double()
-            .numpy()
-        )
-        q /= q.sum()
-        p = rng.dirichlet(np.full(6, 0.5))
-        assert (
-            by_hand.total_variation(
-                by_hand.emitted(q, by_hand.chance(p, q), by_hand.residual(p, q)), p
-            )
-            < 1e-12
-        )
+        if not found:
+            assert torch.allclose(row, torch.full((9,), 1 / 9))
+            continue
+        assert row.topk(len(found)).indices.tolist() == found
+        # of each token, on top of what it has as a candidate
+        rest = MISS ** (length * len(found)) / 9
+        assert row.max() == pytest.approx(1 - MISS**length + rest, abs=1e-6)
 
 
 def prompt_of(ids):
@@ -124,59 +96,38 @@ def prompt_of(ids):
 
 
 @pytest.mark.parametrize(
-    "shape", ["chain:1", "chain:5", "tree:3,2,8", "tree:2,4", "dynamic:4,3,7", "stop"]
-)
-def test_greedy_text_is_the_plain_text(random_pair, shape):
-    shape = (
-        Shape(chain(6), StopRule("confidence", 0.5))
-        if shape == "stop"
-        else parse_shape(shape)
-    )
-    pair = with_lookup(random_pair)
-    for length in (1, 2, 60):
-        prompt = prompt_of(np.random.default_rng(1).integers(2, 40, length))
-        (plain,) = generate(pair.target, [prompt], 40, pair.stop_ids, GREEDY, 0)
-        assert (
-            decode_prompt(pair, prompt, "greedy", shape, GREEDY, 40).token_ids == plain
-        )
-
-
-# 800 draws see tokens drawn from p after a rejection (0.06 of total variation) in 98 of 100 studies
-@pytest.mark.parametrize("draws", [800, pytest.param(2000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    ("rule", "shape"),
+    "shape",
     [
-        ("rejection", "chain:3"),
-        ("without-replacement", "tree:2,3"),
-        ("point-mass", "tree:2,2"),
+        *map(parse_shape, ("chain:1", "chain:5", "tree:3,2,8", "dynamic:4,3,7")),
+        STOPPED,
     ],
 )
-def test_sampled_first_tokens_have_the_targets_distribution(rule, shape, draws):
-    from scipy.stats import chisquare
+def test_greedy_text_is_the_plain_text(random_pair, shape):
+    pair = with_lookup(random_pair)
+    for length in (1, 60):
+        prompt = prompt_of(np.random.default_rng(1).integers(2, 40, length))
+        (plain,) = generate(pair.target, [prompt], 40, pair.stop_ids, GREEDY, 0)
+        made = decode_prompt(pair, prompt, "greedy", shape, GREEDY, 40)
+        assert made.token_ids == plain
 
-    pair, ids, draws, rng = (
-        with_lookup(toy_pair(stop=-1)),
-        (1, 2, 3, 1, 2),
-        draws,
-        np.random.default_rng(5),
-    )
-    counts = np.zeros(WORDS)
+
+@pytest.mark.parametrize(
+    ("rule", "shape"), [("rejection", "chain:3"), ("without-replacement", "tree:2,3")]
+)
+def test_sampled_first_tokens_have_the_targets_distribution(rule, shape):
+    """800 draws see tokens drawn from p after a rejection (0.06 of total variation) in 98 of 100
+    studies.
+    """
+    pair, ids, draws = with_lookup(toy_pair(stop=-1)), (1, 2, 3, 1, 2), 800
+    rng, counts = np.random.default_rng(5), np.zeros(WORDS)
     for _ in range(draws):
-        counts[
-            next(decode(pair, ids, rule, parse_shape(shape), WARM, 2, rng)).tokens[0]
-        ] += 1
-    p = (
-        pair.target.logits(
-            pair.target.forward(torch.tensor([ids]), pair.target.cache())[0, -1]
-        )
-        .double()
-        .softmax(-1)
-        .numpy()
-    )
+        steps = decode(pair, ids, rule, parse_shape(shape), WARM, 2, rng)
+        counts[next(steps).tokens[0]] += 1
+    logits = pair.target.logits(seen(pair.target, ids)[-1])
+    p = logits.double().softmax(-1).numpy()
     assert chisquare(counts, draws * p).pvalue > 1e-3
-    assert (
-        chisquare(counts, draws * np.roll(p, 1)).pvalue < 1e-3
-    )  # the test sees a wrong distribution
+    wrong = np.roll(p, 1)
+    assert chisquare(counts, draws * wrong).pvalue < 1e-3, "it would be seen"
 
 
 class Copyist:
@@ -195,44 +146,31 @@ class Copyist:
 def test_a_text_that_repeats_is_accepted_and_one_that_does_not_is_not():
     toy = toy_pair(stop=-1)
     toy.target.head = Copyist(4)
-    pair, ids = with_lookup(toy), (0, 1, 2, 3, 0)
-    made = decode_prompt(pair, prompt_of(ids), "greedy", Shape(chain(5)), GREEDY, 24)
-    assert (
-        made.token_ids == tuple(i % 4 for i in range(1, 25))
-        and made.block_efficiency == 6
-    )
+    pair, prompt = with_lookup(toy), prompt_of((0, 1, 2, 3, 0))
+    made = decode_prompt(pair, prompt, "greedy", Shape(chain(5)), GREEDY, 24)
+    assert made.token_ids == tuple(i % 4 for i in range(1, 25))
+    assert made.block_efficiency == 6
     toy.target.head = Copyist(10)
-    fresh = decode_prompt(
-        pair,
-        prompt_of((0,)),
-        "greedy",
-        Shape(chain(5), StopRule("confidence", 0.5)),
-        GREEDY,
-        8,
-    )
-    assert fresh.block_efficiency == 1 and {s.drafted for s in fresh.steps} == {0}, (
-        "nothing matches: nothing is drafted"
-    )
+    fresh = decode_prompt(pair, prompt_of((0,)), "greedy", STOPPED, GREEDY, 8)
+    assert fresh.block_efficiency == 1
+    assert {step.drafted for step in fresh.steps} == {0}, "nothing matches"
 
 
 def test_recorded_ranks_are_those_of_the_literal_search():
     pair, ids = with_lookup(toy_pair(stop=-1)), (1, 2, 3, 1, 2)
     (text,) = generate(pair.target, [prompt_of(ids)], 30, frozenset(), GREEDY, 0)
     found = record_prompt(pair, prompt_of(ids), text, static_tree(2, 2), GREEDY)
+    # 2 + 4 nodes: the third is the best child of the first
+    nodes = found.nodes["token"].reshape(len(text), -1)
     whole = [*ids, *text]
-    for at, (top, rank) in enumerate(
-        zip(found.trace["draft_top"], found.trace["draft_rank"], strict=True)
-    ):
-        candidates, _ = literal(whole[: len(ids) + at])
-        assert top == (candidates or [0])[0]
+    for at, row in enumerate(nodes):
+        before = whole[: len(ids) + at]
+        candidates, _ = literal(before)
+        assert found.trace["draft_top"][at] == best_of(before)
         if text[at] in candidates:
-            assert rank == candidates.index(text[at])
-    children = found.nodes["token"].reshape(
-        len(text), -1
-    )  # 2 + 4 nodes: the third is the best child of the first
-    for at, row in enumerate(children):
-        assert row[2] == (literal([*whole[: len(ids) + at], int(row[0])])[0] or [0])[0]
-        assert row[4] == (literal([*whole[: len(ids) + at], int(row[1])])[0] or [0])[0]
+            assert found.trace["draft_rank"][at] == candidates.index(text[at])
+        assert row[2] == best_of([*before, int(row[0])])
+        assert row[4] == best_of([*before, int(row[1])])
 
 
 def test_a_node_reads_its_own_path_only():
@@ -241,61 +179,30 @@ def test_a_node_reads_its_own_path_only():
     """
     model, trunk = lookup_model(9), [1, 2, 3, 1, 2, 4, 1]
     cache = model.cache()
-    model.forward(torch.tensor([trunk]), cache)
-    visible = torch.cat(
-        [
-            torch.ones(3, len(trunk), dtype=torch.bool),
-            torch.tensor([[1, 0, 0], [0, 1, 0], [0, 1, 1]], dtype=torch.bool),
-        ],
-        1,
-    )
-    at = torch.tensor([7, 7, 8])
-    packed = model.forward(torch.tensor([[2, 4, 1]]), cache, at, visible)[0]
+    seen(model, trunk, cache)
+    own = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 1, 1]], dtype=torch.bool)
+    visible = torch.cat([torch.ones(3, len(trunk), dtype=torch.bool), own], 1)
+    nodes, at = torch.tensor([[2, 4, 1]]), torch.tensor([7, 7, 8])
+    packed = model.forward(nodes, cache, at, visible)[0]
     for row, path in zip(packed, ([2], [4], [4, 1]), strict=True):
-        alone = lookup_model(9)
-        assert torch.equal(
-            row, alone.forward(torch.tensor([[*trunk, *path]]), alone.cache())[0, -1]
-        )
+        assert torch.equal(row, seen(lookup_model(9), [*trunk, *path])[-1])
     cache.crop(len(trunk))
-    wrong = visible.clone()
-    wrong[2, len(trunk)] = True
-    assert not torch.equal(
-        model.forward(torch.tensor([[2, 4, 1]]), cache, at, wrong)[0, 2], packed[2]
-    )
+    visible[2, len(trunk)] = True
+    assert not torch.equal(model.forward(nodes, cache, at, visible)[0, 2], packed[2])
 
 
 def test_the_cache_is_cropped_and_kept_as_any_other():
     model, cache = lookup_model(9), lookup_model(9).cache(4)
-    model.forward(torch.tensor([[1, 2, 3, 1, 2, 5, 6]]), cache)
+    seen(model, [1, 2, 3, 1, 2, 5, 6], cache)
     cache.crop(5)
-    after = model.forward(torch.tensor([[3]]), cache)[0, -1]
-    fresh = model.forward(torch.tensor([[1, 2, 3, 1, 2, 3]]), model.cache())[0, -1]
-    assert torch.equal(after, fresh) and cache.length == 6
+    after = seen(model, [3], cache)[-1]
+    assert torch.equal(after, seen(model, [1, 2, 3, 1, 2, 3])[-1]) and cache.length == 6
     cache.keep(4, [5])  # 1 2 3 1, then the token of slot 5
-    assert torch.equal(
-        model.forward(torch.tensor([[1]]), cache)[0, -1],
-        model.forward(torch.tensor([[1, 2, 3, 1, 3, 1]]), model.cache())[0, -1],
-    )
-    assert model.passes == 5
+    after = seen(model, [1], cache)[-1]
+    assert torch.equal(after, seen(model, [1, 2, 3, 1, 3, 1])[-1]) and model.passes == 5
 
 
-def test_second_children_are_other_occurrences():
-    model, cache, text = lookup_model(9), lookup_model(9).cache(), [1, 2, 1, 3, 1]
-    made = propose(
-        model, cache, text, parse_shape("tree:1,2"), 5, "greedy", GREEDY, None
-    )
-    assert made.tokens[1:].tolist() == [3, 2]
-
-
-def test_facts_and_settings(random_pair):
+def test_it_has_no_weights(random_pair):
     pair = with_lookup(random_pair, longest=2, candidates=1)
-    assert (
-        pair.facts["draft"]["parameters"] == 0
-        and pair.facts["target"] is random_pair.facts["target"]
-    )
-    assert (
-        dataclasses.replace(pair, draft=random_pair.draft, facts=random_pair.facts)
-        == random_pair
-    )
-    with pytest.raises(ValueError, match="longest=0, candidates=4: both"):
-        LookupBody(longest=0)
+    assert pair.facts["draft"]["parameters"] == 0
+    assert pair.facts["target"] is random_pair.facts["target"]

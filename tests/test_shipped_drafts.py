@@ -3,6 +3,7 @@ input; `retrain` makes others.
 """
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,18 +28,14 @@ def no_text(monkeypatch):
     monkeypatch.setattr(distil, "optimise", None)
 
 
-class Tried:
-    """Counts what is tried."""
-
-    def __init__(self, pair, profile):
-        self.pair, self.profile, self.added = pair, profile, []
-
-    def add(self, one):
-        self.added.append(one)
+def tried_of(pair, profile):
+    """`candidates.Tried` that only lists what is tried."""
+    added = []
+    return SimpleNamespace(pair=pair, profile=profile, added=added, add=added.append)
 
 
 def test_the_notebooks_defaults_find_all_of_them(tiny_pair, profile, no_text):
-    tried = Tried(tiny_pair, profile)
+    tried = tried_of(tiny_pair, profile)
     trained = candidates.train(tried, prepare.asked(tiny_pair, profile))
     made = [one for family in trained.values() for one in family.values()]
     assert len(made) == len(tried.added) == 9
@@ -61,7 +58,7 @@ def test_retrain_does_not_read_them(tiny_pair, profile, no_text, monkeypatch):
     monkeypatch.setattr(distil, "distil", spy)
     one = prepare.asked(tiny_pair, profile)[:1]
     for retrain in (False, True):
-        candidates.train(Tried(tiny_pair, profile), one, retrain)
+        candidates.train(tried_of(tiny_pair, profile), one, retrain)
     assert seen == [SHIPPED, None]
 
 
@@ -76,26 +73,13 @@ def test_a_damaged_one_is_refused_and_says_where_to_take_it(
     weights = bytearray((copied / "model.safetensors").read_bytes())
     weights[-1] ^= 1
     (copied / "model.safetensors").write_bytes(weights)
-    with pytest.raises(Damaged, match=r"checksum differs.*git checkout"):
+    with pytest.raises(Damaged, match=r"not what was written; git checkout"):
         distil.distil(*asked, label=one.name, shipped=tmp_path / "drafts")
 
 
-def test_they_are_an_input_of_notebook_08_alone():
-    named = {}
-    for notebook in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
-        code = sources.code_of(sources.cells_of(notebook))
-        files = sources.named_data(ROOT, sources.followed(ROOT, code))
-        named[notebook.stem] = any(path.is_relative_to(SHIPPED) for path in files)
-    assert [name for name, there in named.items() if there] == ["08_better_drafts"]
-
-
-def test_the_card_is_written_between_its_marks(tmp_path):
-    card = tmp_path / "README.md"
-    card.write_text(f"a\n{prepare.CARD_MARKS[0]}\nold\n{prepare.CARD_MARKS[1]}\nb\n")
-    prepare.write_card(card, "| new |")
-    assert card.read_text().split("\n")[1:4] == [
-        prepare.CARD_MARKS[0],
-        "| new |",
-        prepare.CARD_MARKS[1],
-    ]
-    assert card.read_text().startswith("a\n") and card.read_text().endswith("\nb\n")
+@pytest.mark.parametrize(("name", "there"), [("08_", True), ("07_", False)])
+def test_they_are_an_input_of_notebook_08(name, there):
+    [notebook] = (ROOT / "notebooks").glob(f"{name}*.ipynb")
+    code = sources.code_of(sources.cells_of(notebook))
+    files = sources.named_data(ROOT, sources.followed(ROOT, code))
+    assert any(path.is_relative_to(SHIPPED) for path in files) == there

@@ -8,6 +8,7 @@ same prompt beside it; the draft of any block with both models' probabilities.
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import numpy as np
 import pandas as pd
@@ -29,20 +30,12 @@ from speclab.prompts import Prompt, encode_prompts
 from speclab.sampling import Sampling, probabilities
 from speclab.show import figures
 
-# what one looks at, in seconds on a laptop
-LONGEST = 256  # new tokens
-LARGEST = 64  # drafted tokens a block
-
-
 # ---- what is asked -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt, encoded, and how it shall go on; `request` has checked that all this goes together.
-
-    A sampled text belongs to its `seed`.
-    """
+    """A prompt, encoded, and how it shall go on. A sampled text belongs to its `seed`."""
 
     ids: tuple[int, ...]
     rule: str
@@ -74,18 +67,18 @@ def request(
     """
     if not prompt.strip():
         raise ValueError("The prompt is empty: type a few words.")
-    if not 1 <= new_tokens <= LONGEST:
-        raise ValueError(f"new tokens: {new_tokens} is not from 1 to {LONGEST}.")
-    if seed < 0:
-        raise ValueError(f"seed: {seed} is below 0.")
-    drafted, sampling = settings(profile, rule, shape, temperature)
+    if new_tokens < 1:
+        raise ValueError(f"new tokens: {new_tokens} is not 1 or more.")
+    drafted = parse_shape(shape)
+    sampling = Sampling(temperature, profile.top_k, profile.top_p)
+    check_rule(rule, drafted, sampling)
     if drafted.tree is not None:
         pair.draft.check_branches(int(drafted.tree.width.max()))
-    words = Prompt("typed", "", prompt)
     positions = min(pair.target.positions, pair.draft.positions)
     room = positions - new_tokens - drafted.room
     longest = max(1, min(profile.max_prompt_tokens, room))
-    [encoded] = encode_prompts(pair.tokenizer, [words], longest, profile.template)
+    words = [Prompt("typed", "", prompt)]
+    [encoded] = encode_prompts(pair.tokenizer, words, longest, profile.template)
     if encoded.cut:
         raise ValueError(
             f"The prompt is too long: {len(encoded.ids) + encoded.cut} tokens, and {longest} fit "
@@ -93,23 +86,6 @@ def request(
         )
     pair.target.check_ids(encoded.ids)
     return Request(encoded.ids, rule, drafted, sampling, new_tokens, seed)
-
-
-def settings(
-    profile: Profile, rule: str, shape: str, temperature: float
-) -> tuple[Shape, Sampling]:
-    """Shape and sampling of what was typed; ValueError unless they and the rule go together, and
-    for a shape that is larger than one looks at.
-    """
-    drafted = parse_shape(shape)
-    size = max(drafted.size, drafted.depth * drafted.branches)
-    if size > LARGEST:
-        raise ValueError(
-            f"shape={shape!r}: {size} tokens a block, and {LARGEST} are the most here"
-        )
-    sampling = Sampling(temperature, profile.top_k, profile.top_p)
-    check_rule(rule, drafted, sampling)
-    return drafted, sampling
 
 
 # ---- the text ------------------------------------------------------------------------------------
@@ -126,11 +102,10 @@ class Block:
 
 @dataclass(frozen=True)
 class Answer:
-    """A text as far as it is written; `ended`: nobody stopped it."""
+    """A text as far as it is written."""
 
     request: Request
     blocks: tuple[Block, ...]
-    ended: bool = True
 
     @property
     def steps(self) -> list[Step]:
@@ -148,11 +123,6 @@ class Answer:
         return sum(block.time_s for block in self.blocks)
 
     @property
-    def draft_passes(self) -> int:
-        """Passes of the draft model."""
-        return sum(block.draft_passes for block in self.blocks)
-
-    @property
     def block_efficiency(self) -> float:
         """Emitted tokens per target pass."""
         return len(self.token_ids) / len(self.blocks)
@@ -163,34 +133,27 @@ class Answer:
         return len(self.token_ids) / self.time_s
 
 
-def blocks_as_they_come(pair: Pair, asked: Request) -> Iterator[Block]:
-    """The text's blocks as they come. Whoever asks for no more of them has stopped it."""
-    rng = np.random.default_rng(asked.seed)
-    room = asked.new_tokens + asked.shape.room
-    caches = prefill(pair, asked.ids, room)
-    steps = decode(
-        pair,
-        asked.ids,
-        asked.rule,
-        asked.shape,
-        asked.sampling,
-        asked.new_tokens,
-        rng,
-        caches,
-    )
+def as_it_comes(pair: Pair, asked: Request) -> Iterator[Answer]:
+    """The text after each of its blocks. Whoever asks for no more has stopped it."""
+    shape, new, rng = asked.shape, asked.new_tokens, np.random.default_rng(asked.seed)
+    caches = prefill(pair, asked.ids, new + shape.room)
+    steps = decode(pair, asked.ids, asked.rule, shape, asked.sampling, new, rng, caches)
     wait_for(pair.target.device)  # else the first block is charged for the prompt
+    blocks: tuple[Block, ...] = ()
     while True:
         began, before = time.perf_counter(), pair.draft.passes
         step = next(steps, None)
         if step is None:
             return
         spent = time.perf_counter() - began
-        yield Block(step, pair.draft.passes - before, spent)
+        blocks += (Block(step, pair.draft.passes - before, spent),)
+        yield Answer(asked, blocks)
 
 
 def answer_of(pair: Pair, asked: Request) -> Answer:
     """The text at once."""
-    return Answer(asked, tuple(blocks_as_they_come(pair, asked)))
+    *_, whole = as_it_comes(pair, asked)
+    return whole
 
 
 # ---- beside plain decoding -----------------------------------------------------------------------
@@ -198,28 +161,24 @@ def answer_of(pair: Pair, asked: Request) -> Answer:
 
 def beside_plain(text: Answer, plain: Answer) -> pd.DataFrame:
     """Passes, tokens per pass and times of a text and of plain decoding: index `decoding`."""
-    rows = {"with the draft": text, "plain": plain}
-    table = {
-        name: {
+    rows = [
+        {
             "tokens": len(one.token_ids),
             "target_passes": len(one.blocks),
-            "draft_passes": one.draft_passes,
+            "draft_passes": sum(block.draft_passes for block in one.blocks),
             "block_efficiency": one.block_efficiency,
             "time_s": one.time_s,
             "tokens_per_s": one.tokens_per_second,
         }
-        for name, one in rows.items()
-    }
-    frame = pd.DataFrame(table).T.rename_axis("decoding")
-    whole_numbers = ["tokens", "target_passes", "draft_passes"]
-    return frame.astype(dict.fromkeys(whole_numbers, int))
+        for one in (text, plain)
+    ]
+    return pd.DataFrame(rows, pd.Index(["with the draft", "plain"], name="decoding"))
 
 
 def passes_in_words(text: Answer) -> str:
     """Tokens, passes and tokens per pass, as Markdown without a link."""
-    tokens, passes = len(text.token_ids), len(text.blocks)
     return (
-        f"{_counted(tokens, 'token')} in {_counted(passes, 'target pass')}: "
+        f"{len(text.token_ids)} tokens in {len(text.blocks)} target passes: "
         f"**{text.block_efficiency:.2f} tokens per pass**."
     )
 
@@ -227,12 +186,12 @@ def passes_in_words(text: Answer) -> str:
 def speed_in_words(text: Answer, plain: Answer) -> str:
     """How fast that was against plain decoding, and whether the texts are the same."""
     ratio = text.tokens_per_second / plain.tokens_per_second
-    verdict = f"{ratio:.2f} times as fast as" if ratio >= 1 else "slower than"
-    slower = "" if ratio >= 1 else f" ({ratio:.2f} of its speed)"
+    verdict = f"**{ratio:.2f} times as fast as plain decoding**"
+    if ratio < 1:
+        verdict = f"**slower than plain decoding** ({ratio:.2f} of its speed)"
     return (
         f"{text.tokens_per_second:.1f} tokens a second, against "
-        f"{plain.tokens_per_second:.1f}: **{verdict} plain decoding**{slower}, measured once. "
-        f"{_same_text(text, plain)}"
+        f"{plain.tokens_per_second:.1f}: {verdict}, measured once. {_same_text(text, plain)}"
     )
 
 
@@ -244,18 +203,12 @@ def _same_text(text: Answer, plain: Answer) -> str:
         )
     if text.token_ids == plain.token_ids:
         return "Both texts are the same, token for token."
-    pairs = zip(text.token_ids, plain.token_ids, strict=False)
-    equal = [mine == its for mine, its in pairs]
-    place = [*equal, False].index(False) + 1
+    longest = zip_longest(text.token_ids, plain.token_ids)
+    parted = [mine != its for mine, its in longest].index(True) + 1
     return (
-        f"The texts part at token {place}: a packed pass rounds otherwise than a single one, and "
+        f"The texts part at token {parted}: a packed pass rounds otherwise than a single one, and "
         "two tokens were all but equally likely there."
     )
-
-
-def _counted(count: int, what: str) -> str:
-    plural = "es" if what.endswith("s") else "s"
-    return f"{count} {what}{'' if count == 1 else plural}"
 
 
 # ---- the draft of a block ------------------------------------------------------------------------
@@ -264,15 +217,14 @@ def _counted(count: int, what: str) -> str:
 @dataclass(frozen=True)
 class DraftedBlock:
     """A block's draft, looked at: q and p of each drafted token behind its parents (float64 [N +
-    1], the root's is 1), whether it was accepted (bool [N + 1]); `own_p`: p of the token that the
-    target put behind the accepted ones, None where the text ended before.
+    1], the root's is 1); `own_p`: p of the token that the target put behind the accepted ones, None
+    where the text ended before.
     """
 
     step: Step
     context: list[int]
     q: np.ndarray
     p: np.ndarray
-    accepted: np.ndarray
     own_p: float | None
 
 
@@ -280,58 +232,46 @@ def drafted_block(pair: Pair, text: Answer, number: int) -> DraftedBlock:
     """Both models' probabilities in block `number` (from 0), by one pass of each over its context
     and one over its draft. At temperature 0 they are those at temperature 1.
     """
-    step = text.blocks[number].step
-    before = [token for block in text.blocks[:number] for token in block.step.tokens]
-    context = [*text.request.ids, *before]
-    sampling = text.request.sampling
-    p = _after_nodes(pair.target, context, step, sampling)
-    q = _after_nodes(pair.draft, context, step, sampling)
-    path = step.draft.path
-    last = path[-1] if path else 0
+    step, asked = text.steps[number], text.request
+    before = Answer(asked, text.blocks[:number]).token_ids
+    context, tree, tokens = [*asked.ids, *before], step.draft.tree, step.draft.tokens
+
+    def after(model: LanguageModel) -> torch.Tensor:
+        """Its distributions after the root and every drafted node, [N + 1, vocab]."""
+        cache = model.cache(len(context) + step.drafted)
+        if len(context) > 1:
+            model.forward(torch.tensor([context[:-1]]), cache)
+        logits = score_tree(model, cache, context, tree, tokens)
+        return probabilities(logits, asked.sampling).cpu().double()
+
+    def of_nodes(rows: torch.Tensor) -> np.ndarray:
+        return np.append(1.0, rows[tree.parent[1:], tokens[1:]].numpy())
+
+    p, q = after(pair.target), after(pair.draft)
+    last = [0, *step.draft.path][-1]
     own = float(p[last, step.tokens[-1]]) if step.kind != "cut" else None
-    accepted = np.isin(np.arange(step.draft.tree.size + 1), [0, *path])
-    of_nodes = (_of_nodes(rows, step) for rows in (q, p))
-    return DraftedBlock(step, context, *of_nodes, accepted, own)
-
-
-def _after_nodes(
-    model: LanguageModel, context: list[int], step: Step, sampling: Sampling
-) -> torch.Tensor:
-    """A model's next-token distributions after the root and every drafted node, [N + 1, vocab]."""
-    drafted, cache = step.draft, model.cache(len(context) + step.drafted)
-    if len(context) > 1:
-        model.forward(torch.tensor([context[:-1]]), cache)
-    logits = score_tree(model, cache, context, drafted.tree, drafted.tokens)
-    return probabilities(logits, sampling).cpu()
-
-
-def _of_nodes(after: torch.Tensor, step: Step) -> np.ndarray:
-    tree, tokens = step.draft.tree, step.draft.tokens
-    found = after[tree.parent[1:], tokens[1:]].double().numpy()
-    return np.append(1.0, found)
+    return DraftedBlock(step, context, of_nodes(q), of_nodes(p), own)
 
 
 def draw_block(drafted: DraftedBlock, strings: Sequence[str]) -> figures.Figure:
     """The tree as a picture; `strings[id]`: the text of token id."""
-    step = drafted.step
-    tokens = [strings[token] for token in step.draft.tokens[1:]]
-    labels = ["".join(strings[token] for token in drafted.context[-8:]), *tokens]
-    return figures.draw_tree(
-        step.draft.tree, labels, drafted.q, drafted.p, drafted.accepted
-    )
+    draft = drafted.step.draft
+    context = "".join(strings[token] for token in drafted.context[-8:])
+    labels = [context, *(strings[token] for token in draft.tokens[1:])]
+    accepted = np.isin(np.arange(len(drafted.p)), [0, *draft.path])
+    return figures.draw_tree(draft.tree, labels, drafted.q, drafted.p, accepted)
 
 
 def block_in_words(drafted: DraftedBlock, number: int, strings: Sequence[str]) -> str:
     """What became of a block's draft; `number` from 0, said from 1."""
     step = drafted.step
-    kept = f"Block {number + 1}: {step.accepted} of {_counted(step.drafted, 'drafted token')} kept"
+    kept = f"Block {number + 1}: {step.accepted} of {step.drafted} drafted tokens kept"
     if drafted.own_p is None:
         return f"{kept}; the text ends there."
     own = figures.visible(strings[step.tokens[-1]])
-    why = {
-        "recovered": "in place of what it rejected",
-        "bonus": "as a bonus, since nothing was rejected",
-    }[step.kind]
+    why = "as a bonus, since nothing was rejected"
+    if step.kind == "recovered":
+        why = "in place of what it rejected"
     return f"{kept}; the target added {own} (p {drafted.own_p:.2f}) {why}."
 
 
@@ -339,7 +279,8 @@ def telling_block(text: Answer) -> int:
     """The first block, of those where the target kept something and put in its own for the rest,
     with the most kept tokens; where there is none, the first with the most kept tokens.
     """
-    worth = [(step.accepted, step.kind == "recovered") for step in text.steps]
-    both = [kept if kept and mended else -1 for kept, mended in worth]
-    found = both if max(both) > 0 else [kept for kept, _ in worth]
-    return found.index(max(found))
+    worth = [
+        (bool(step.accepted) and step.kind == "recovered", step.accepted)
+        for step in text.steps
+    ]
+    return worth.index(max(worth))

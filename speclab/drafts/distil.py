@@ -14,15 +14,16 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
+from torch.nn.utils.rnn import pad_sequence
 
 from speclab import runs
 from speclab.drafts.texts import FOLDER, Text, TrainingText, hash_of
@@ -30,7 +31,7 @@ from speclab.drafts.train import TrainConfig, optimise
 from speclab.models import trimmed
 from speclab.models.pairs import Pair, load_tokenizer
 from speclab.profiles import ROOT
-from speclab.runs import RunError, locked, weights_digest
+from speclab.runs import locked, weights_digest
 from speclab.sampling import rank_key
 
 SHIPPED = ROOT / "data" / "drafts"  # <profile>/<name of a draft's folder>
@@ -38,13 +39,13 @@ FACTS = "facts.json"
 
 # ---- 1. objectives -------------------------------------------------------------------------------
 
-UNSAID = -100  # a label that cross-entropy leaves out
+UNSAID = -100  # the label that cross-entropy leaves out
 
 
 def _sequence(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
     said = q.detach().gather(-1, token[:, None])[:, 0].isfinite()
     label = token.where(said, UNSAID)
-    return cross_entropy(q, label, reduction="none", ignore_index=UNSAID)
+    return cross_entropy(q, label, reduction="none")
 
 
 def _forward_kl(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
@@ -95,48 +96,32 @@ class Batch:
 
 def collate(rows: Sequence[Text]) -> Batch:
     """A batch of texts. The last token of a text is predicted, never read."""
-    shape = len(rows), max(len(row.tokens) for row in rows) - 1
-    tokens, learned = (
-        torch.zeros(shape, dtype=torch.long),
-        torch.zeros(shape, dtype=torch.bool),
-    )
-    for i, row in enumerate(rows):
-        last = len(row.tokens) - 1
-        tokens[i, :last] = torch.from_numpy(row.tokens[:-1])
-        learned[i, row.first : last] = True
+    read = [torch.from_numpy(row.tokens[:-1]).long() for row in rows]
+    learned = [torch.arange(len(row.tokens) - 1) >= row.first for row in rows]
     predicted = np.concatenate([row.tokens[row.first + 1 :] for row in rows])
     hidden = np.concatenate([row.hidden for row in rows])
     return Batch(
-        tokens, learned, torch.from_numpy(hidden), torch.from_numpy(predicted).long()
+        pad_sequence(read, batch_first=True),
+        pad_sequence(learned, batch_first=True),
+        torch.from_numpy(hidden),
+        torch.from_numpy(predicted).long(),
     )
 
 
-class Batches:
-    """Batches of texts of like length; which texts and in which order depends on (seed, epoch)
-    alone.
+def numbers_of(
+    step: int, lengths: Sequence[int], size: int, seed: int = 0
+) -> np.ndarray:
+    """Numbers of the texts of a step's batch, of like length; which texts and in which order
+    depends on (seed, epoch) alone.
     """
-
-    def __init__(self, rows: Sequence[Text], size: int, seed: int):
-        if not rows:
-            raise ValueError(
-                "training set of no rows: give more prompts, or other domains"
-            )
-        self.rows, self.size, self.seed = rows, size, seed
-        self.lengths = np.array([len(row.tokens) for row in rows])
-        self.per_epoch = -(-len(rows) // size)
-
-    def indices(self, step: int) -> np.ndarray:
-        """Numbers of the texts of one step."""
-        epoch, place = divmod(step, self.per_epoch)
-        rng = np.random.default_rng([self.seed, epoch])
-        order = rng.permutation(len(self.rows))
-        # like lengths together: little padding
-        order = order[np.argsort(self.lengths[order] // 16, kind="stable")]
-        first = self.size * rng.permutation(self.per_epoch)[place]
-        return order[first : first + self.size]
-
-    def __call__(self, step: int) -> Batch:
-        return collate([self.rows[i] for i in self.indices(step)])
+    per_epoch = -(-len(lengths) // size)
+    epoch, place = divmod(step, per_epoch)
+    rng = np.random.default_rng([seed, epoch])
+    order = rng.permutation(len(lengths))
+    # like lengths together: little padding
+    order = order[np.argsort(np.array(lengths)[order] // 16, kind="stable")]
+    first = size * rng.permutation(per_epoch)[place]
+    return order[first : first + size]
 
 
 # ---- 3. training ---------------------------------------------------------------------------------
@@ -146,11 +131,9 @@ def autocast(device: torch.device) -> AbstractContextManager:
     """float32 on a CPU; bfloat16 where a GPU has it in hardware, else float16 (whose gradients
     `optimise` scales).
     """
-    return (
-        nullcontext()
-        if device.type == "cpu"
-        else torch.autocast(device.type, dtype=_half())
-    )
+    if device.type == "cpu":
+        return nullcontext()
+    return torch.autocast(device.type, _half())
 
 
 def _half() -> torch.dtype:
@@ -176,6 +159,11 @@ def both_logits(
     return p, q, batch.token.to(device)
 
 
+def distillation_loss(pair: Pair, network: Any, batch: Batch, objective: str) -> Tensor:
+    """Mean of the objective over the learned positions of a batch."""
+    return OBJECTIVES[objective](*both_logits(pair, network, batch)).mean()
+
+
 @torch.no_grad()
 def held_out_means(
     pair: Pair, network: Any, rows: Sequence[Text], objective: str, size: int = 16
@@ -199,11 +187,9 @@ def held_out_means(
             columns = {name: values.cpu().numpy() for name, values in judged.items()}
             parts.append(pd.DataFrame(columns).assign(domain=domain))
     means = pd.concat(parts).groupby("domain", sort=False).mean()
-    each = {
-        f"{domain} {name}": float(value)
-        for (domain, name), value in means.stack().items()
-    }
-    return means.mean().dropna().to_dict() | each
+    each = means.stack()
+    each.index = [f"{domain} {name}" for domain, name in each.index]
+    return means.mean().dropna().to_dict() | each.astype(float).to_dict()
 
 
 @dataclass(frozen=True)
@@ -244,13 +230,10 @@ def distil(
     a finished draft whose files are not what was written.
     """
     if objective not in OBJECTIVES:
-        raise ValueError(
-            f"objective={objective!r}: allowed are {', '.join(OBJECTIVES)}"
-        )
+        allowed = ", ".join(OBJECTIVES)
+        raise ValueError(f"objective={objective!r}: allowed are {allowed}")
     if text.target != weights_digest(pair.target.folder):
-        raise ValueError(
-            "text: another target wrote it; make it with continuations(pair, ...) of this pair"
-        )
+        raise ValueError("text: another target wrote it, not that of this pair")
     settings = {
         "objective": objective,
         "lora_rank": lora_rank,
@@ -261,36 +244,32 @@ def distil(
     words = "-".join(re.findall(r"[a-z0-9]+", (label or objective).lower()))
     folder = base / f"{words}-{hash_of(settings)}"
     for facts in shipped.glob(f"*/{folder.name}/{FACTS}") if shipped else ():
-        return finished(
-            facts.parent, "take it from the repository again (git checkout)"
-        )
+        return finished(facts.parent, "git checkout brings it again")
     trained_on, held_out = text.split()
-    batches = Batches(
-        trained_on, config.batch, config.seed
-    )  # of no texts: before a file is made
+    if not trained_on:
+        raise ValueError("training set of no rows: give more prompts, or other domains")
+    lengths = [len(row.tokens) for row in trained_on]
+    measure = partial(held_out_means, pair, rows=held_out, objective=objective)
 
-    def measure(network: Any) -> dict[str, float]:
-        return held_out_means(pair, network, held_out, objective)
+    def batch(step: int) -> Batch:
+        numbers = numbers_of(step, lengths, config.batch, config.seed)
+        return collate([trained_on[i] for i in numbers])
 
     def loss(network: Any, batch: Batch, step: int) -> Tensor:
         return distillation_loss(pair, network, batch, objective)
 
     with locked(folder):  # a second process waits, and finds it finished
         if not (folder / FACTS).is_file():
-            network, finish = _trainable(
-                pair, lora_rank, gradient_checkpointing, config.seed
-            )
+            network, finish = _trainable(pair, lora_rank, config.seed)
+            if gradient_checkpointing:
+                network.gradient_checkpointing_enable()
+                network.enable_input_require_grads()
             before = {"step": 0, "minutes": 0.0, "loss": None}
             before |= measure(pair.draft.network)
+            checkpoint, name = folder / "checkpoint", label or objective
+            scaled = pair.draft.device.type != "cpu" and _half() == torch.float16
             log = optimise(
-                network,
-                batches,
-                config,
-                folder / "checkpoint",
-                loss,
-                measure,
-                label or objective,
-                scaled=pair.draft.device.type != "cpu" and _half() == torch.float16,
+                network, batch, config, checkpoint, loss, measure, name, scaled
             )
             _export(finish(), pair, folder)
             facts = settings | {
@@ -300,7 +279,7 @@ def distil(
                 "curve": [before, *(row | {"step": row["step"] + 1} for row in log)],
             }
             write_facts(folder, facts)
-            shutil.rmtree(folder / "checkpoint")
+            shutil.rmtree(checkpoint)
     return finished(folder, "remove it, and it is trained again")
 
 
@@ -316,14 +295,7 @@ def finished(folder: Path, do: str) -> TrainedDraft:
     return TrainedDraft(folder, runs.read_facts(folder / FACTS, do))
 
 
-def distillation_loss(pair: Pair, network: Any, batch: Batch, objective: str) -> Tensor:
-    """Mean of the objective over the learned positions of a batch."""
-    return OBJECTIVES[objective](*both_logits(pair, network, batch)).mean()
-
-
-def _trainable(
-    pair: Pair, lora_rank: int, gradient_checkpointing: bool, seed: int
-) -> tuple[Any, Callable[[], Any]]:
+def _trainable(pair: Pair, lora_rank: int, seed: int) -> tuple[Any, Callable[[], Any]]:
     """A copy of the draft whose weights can be trained, and a function that gives it back as a
     plain network.
     """
@@ -332,27 +304,17 @@ def _trainable(
         p.data = p.data.clone()  # the decoder's fused projections share memory
     if trimmed.base_folder(pair.draft.folder):
         trimmed.learn_kept_only(network)
-    if lora_rank:
+    if lora_rank:  # on every linear layer of the blocks
+        from peft import LoraConfig, get_peft_model
+
         torch.manual_seed(seed)  # adapters start at random
-        finish = _with_adapters(network, lora_rank)
+        adapters = LoraConfig(
+            r=lora_rank, lora_alpha=2 * lora_rank, target_modules="all-linear"
+        )
+        finish = get_peft_model(network, adapters).merge_and_unload
     else:  # an update by AdamW or Muon is too small for half precision
         finish = network.float().requires_grad_(True).float
-    if gradient_checkpointing:
-        network.gradient_checkpointing_enable()
-        network.enable_input_require_grads()
     return network.train(), finish
-
-
-def _with_adapters(network: Any, rank: int) -> Callable[[], Any]:
-    """LoRA on every linear layer of the blocks, in place; returns what merges it."""
-    try:
-        from peft import LoraConfig, get_peft_model
-    except ImportError as error:
-        raise ImportError(
-            f"lora_rank={rank} needs peft: pip install peft, or take lora_rank=0 for a full update"
-        ) from error
-    settings = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
-    return get_peft_model(network, settings).merge_and_unload
 
 
 def _export(network: Any, pair: Pair, folder: Path) -> None:
@@ -360,18 +322,12 @@ def _export(network: Any, pair: Pair, folder: Path) -> None:
     that is) in Hugging Face layout; a draft with a trimmed vocabulary in the form it had.
     """
     own = pair.draft.folder
-    try:
-        if trimmed.is_trimmed(own):
-            trimmed.save_like(own, network, folder)
-        else:
-            if own.resolve().is_relative_to(ROOT):
-                place = os.path.relpath(own.resolve(), folder.resolve())
-                network.config.tokenizer_of = place
-            network.to(torch.float16).save_pretrained(folder, safe_serialization=True)
-        if trimmed.tokenizer_folder(folder) == folder:
-            load_tokenizer(own).save_pretrained(folder)
-    except (OSError, SafetensorError) as error:
-        raise RunError(
-            f"cannot write {folder}: {error}. The last checkpoint is kept; free space, then run "
-            "again"
-        ) from error
+    if trimmed.is_trimmed(own):
+        trimmed.save_like(own, network, folder)
+    else:
+        if own.resolve().is_relative_to(ROOT):
+            place = os.path.relpath(own.resolve(), folder.resolve())
+            network.config.tokenizer_of = place
+        network.to(torch.float16).save_pretrained(folder, safe_serialization=True)
+    if trimmed.tokenizer_folder(folder) == folder:
+        load_tokenizer(own).save_pretrained(folder)

@@ -38,10 +38,6 @@ class LookupBody:
     lean = True  # one token behind the cache needs no mask
 
     def __init__(self, longest: int = 3, candidates: int = 4):
-        if longest < 1 or candidates < 1:
-            raise ValueError(
-                f"longest={longest}, candidates={candidates}: both are whole numbers from 1"
-            )
         self.longest, self.candidates = longest, candidates
 
     def __call__(
@@ -58,12 +54,11 @@ class LookupBody:
         seen = [None] * len(tokens)
         if attention_mask is not None:
             seen = (attention_mask[:, 0] == 0).expand(len(tokens), -1, -1).numpy()
-        found = [
-            self._found(_texts(*row)) for row in zip(tokens, places, seen, strict=True)
-        ]
-        return SimpleNamespace(last_hidden_state=torch.from_numpy(np.stack(found)))
+        rows = zip(tokens, places, seen, strict=True)
+        found = np.stack([self.found(_texts(*row)) for row in rows])
+        return SimpleNamespace(last_hidden_state=torch.from_numpy(found))
 
-    def _found(self, texts: np.ndarray) -> np.ndarray:
+    def found(self, texts: np.ndarray) -> np.ndarray:
         """Hidden states [n, candidates + 1] of texts [n, slots]."""
         before = texts.shape[1] - 1  # places that an earlier occurrence may end at
         length = np.zeros((len(texts), before), np.int32)
@@ -148,32 +143,25 @@ def chains_along(
     where the token is the text's (elsewhere 1: the target is not asked).
     """
     draft, whole = lookup_model(vocab), np.array([*ids, *text])
-    count, width = len(text), len(whole) + gamma
-    at = np.arange(count)
-    # row i holds the prompt and the text before position i, on the right behind -1
-    rows = np.full((count, width), -1)
-    for i in at:
-        known = len(ids) + i
-        rows[i, width - known :] = whole[:known]
-    columns = []
+    at, slots = np.arange(len(text)), np.arange(len(whole))
+    known = len(ids) + at  # how many tokens stand before each position
+    rows = _texts(whole, slots, slots < known[:, None])
+    wanted = np.append(whole, np.full(gamma, -1))
+    levels = []
     for depth in range(1, gamma + 1):
-        hidden = torch.from_numpy(draft.body._found(rows))
-        logits = draft.logits(hidden)
+        logits = draft.logits(torch.from_numpy(draft.body.found(rows)))
         q = probabilities(logits, Sampling())
-        token = rank_key(logits).argmax(-1)
-        place = len(ids) + at + depth - 1
-        wanted = np.append(whole, np.full(gamma, -1))[place]
-        columns.append(
-            {
-                "position": at,
-                "node": depth,
-                "depth": depth,
-                "rank": 0,
-                "token": token.numpy(),
-                "draft_prob": q.max(-1).values.numpy(),
-                "draft_entropy": entropy(q).numpy(),
-                "target_rank": (token.numpy() != wanted).astype(int),
-            }
-        )
-        rows = np.concatenate([rows[:, 1:], token.numpy()[:, None]], axis=1)
-    return pd.concat([pd.DataFrame(part) for part in columns], ignore_index=True)
+        token = rank_key(logits).argmax(-1).numpy()
+        columns = {
+            "position": at,
+            "node": depth,
+            "depth": depth,
+            "rank": 0,
+            "token": token,
+            "draft_prob": q.max(-1).values,
+            "draft_entropy": entropy(q),
+            "target_rank": (token != wanted[known + depth - 1]).astype(int),
+        }
+        levels.append(pd.DataFrame(columns))
+        rows = np.append(rows, token[:, None], axis=1)
+    return pd.concat(levels, ignore_index=True)

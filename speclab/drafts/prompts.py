@@ -28,6 +28,8 @@ PHRASES = yaml.safe_load(
 )
 # <list>, <2..9>; with /a the value is kept and used again
 SLOT = re.compile(r"<([a-z_]+|-?\d+\.\.\d+)(?:/(\w))?>")
+# what stands around every problem of a domain
+WRAPPERS = {"math": MATH_PROMPT, "reasoning": REASONING_PROMPT, "chat": "{}"}
 NGRAM = 13  # words; a training row that shares one with a test row is left out
 TRIES = 200  # drawings in a row that give nothing new before a domain counts as used up
 
@@ -82,9 +84,8 @@ def fill(template: str, rng: random.Random) -> str:
         if ".." in source:
             drawn = str(rng.randint(*map(int, source.split(".."))))
         else:
-            drawn = rng.choice(
-                [w for w in PHRASES["words"][source] if w not in kept.values()]
-            )
+            words = PHRASES["words"][source]
+            drawn = rng.choice([w for w in words if w not in kept.values()])
         if label:
             kept[slot.group()] = drawn
         return drawn
@@ -125,16 +126,19 @@ def code_stub(rng: random.Random) -> str:
     return f'{head}\n    """{docstring}\n    """\n'
 
 
-def _drawn(domain: str, rng: random.Random) -> str:
-    return fill(rng.choice(PHRASES[domain]), rng)
+def composed(domain: str, rng: random.Random) -> str:
+    """A prompt of a domain."""
+    if domain == "code":
+        return code_stub(rng)
+    return WRAPPERS[domain].format(fill(rng.choice(PHRASES[domain]), rng))
 
 
-COMPOSE = {
-    "code": code_stub,
-    "math": lambda rng: MATH_PROMPT.format(_drawn("math", rng)),
-    "reasoning": lambda rng: REASONING_PROMPT.format(_drawn("reasoning", rng)),
-    "chat": lambda rng: _drawn("chat", rng),
-}
+def ngrams(text: str) -> set[tuple[str, ...]]:
+    """The 13-word shingles of a text, lower-cased, punctuation dropped (a shorter text is one
+    shingle).
+    """
+    words = re.findall(r"[a-z0-9]+", text.lower())
+    return {tuple(words[i : i + NGRAM]) for i in range(max(1, len(words) - NGRAM + 1))}
 
 
 def shingles(text: str) -> set[tuple[str, ...]]:
@@ -142,7 +146,7 @@ def shingles(text: str) -> set[tuple[str, ...]]:
     for wrapper in (MATH_PROMPT, REASONING_PROMPT):
         head, tail = wrapper.split("{}")
         if text.startswith(head) and text.endswith(tail):
-            text = text[len(head) : -len(tail)]
+            return ngrams(text[len(head) : -len(tail)])
     return ngrams(text)
 
 
@@ -153,38 +157,20 @@ def training_prompts(
     project prompt; ids `train-math-0-0007`.
 
     A larger `per_domain` keeps the prompts of a smaller one; another seed gives others. ValueError
-    for a number below 1, an unknown domain, or more prompts than the templates can give.
+    for more prompts than the templates can give.
     """
-    if per_domain < 1:
-        raise ValueError(f"per_domain={per_domain}: allowed are whole numbers from 1")
-    if unknown := set(domains) - set(DOMAINS):
-        raise ValueError(
-            f"domains: {', '.join(sorted(unknown))} unknown; use some of {', '.join(DOMAINS)}"
-        )
     judged = set().union(*(shingles(p.text) for p in read_prompts(PROJECT_PROMPTS)))
     prompts = []
     for domain in domains:
         rng, texts = random.Random(f"{seed} {domain}"), {}
         while len(texts) < per_domain:
-            fresh = (COMPOSE[domain](rng) for _ in range(TRIES))
-            text = next(
-                (t for t in fresh if t not in texts and not shingles(t) & judged), None
-            )
+            drawn = (composed(domain, rng) for _ in range(TRIES))
+            fresh = (t for t in drawn if t not in texts and not shingles(t) & judged)
+            text = next(fresh, None)
             if text is None:
-                raise ValueError(
-                    f"per_domain={per_domain}: the templates give only {len(texts)} prompts of "
-                    f"{domain}; ask for fewer"
-                )
-            texts[text] = Prompt(
-                f"train-{domain}-{seed}-{len(texts):04d}", domain, text
-            )
+                there = f"the templates give only {len(texts)} prompts of {domain}"
+                raise ValueError(f"per_domain={per_domain}: {there}; ask for fewer")
+            name = f"train-{domain}-{seed}-{len(texts):04d}"
+            texts[text] = Prompt(name, domain, text)
         prompts += texts.values()
     return prompts
-
-
-def ngrams(text: str) -> set[tuple[str, ...]]:
-    """The 13-word shingles of a text, lower-cased, punctuation dropped (a shorter text is one
-    shingle).
-    """
-    words = re.findall(r"[a-z0-9]+", text.lower())
-    return {tuple(words[i : i + NGRAM]) for i in range(max(1, len(words) - NGRAM + 1))}

@@ -8,7 +8,6 @@ acceptance is measured with it. Its time is that of a float32 model, not of a 4-
 """
 
 import contextlib
-import hashlib
 import importlib.util
 import json
 import logging
@@ -22,12 +21,11 @@ from pathlib import Path
 
 import torch
 
+from speclab.drafts.texts import hash_of
 from speclab.runs import locked, weights_digest, written
 
 # its pool asks for two workers also where there is one core
 os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")
-
-BITS = (2, 3, 4, 8)
 
 
 @dataclass(frozen=True)
@@ -45,23 +43,6 @@ class QuantisedCopy:
 def available() -> bool:
     """True where GPTQModel, an optional extra, is installed."""
     return importlib.util.find_spec("gptqmodel") is not None
-
-
-def _checked(calibration: list[list[int]], bits: int, group_size: int) -> None:
-    if bits not in BITS:
-        raise ValueError(f"bits={bits}: GPTQ takes {', '.join(map(str, BITS))}")
-    if group_size != -1 and group_size < 1:
-        raise ValueError(
-            f"group_size={group_size}: allowed are -1 (a whole row) and whole numbers from 1 that "
-            "divide a layer's inputs"
-        )
-    if not calibration:
-        raise ValueError("calibration is empty: GPTQ needs some rows of tokens")
-    if not available():
-        raise ValueError(
-            'gptqmodel is not installed: pip install "speclab[gptq]" (or go on without quantised '
-            "models)"
-        )
 
 
 @contextlib.contextmanager
@@ -95,23 +76,21 @@ def quantise(
     """Quantise the linear layers of the model in `folder` to `bits`, calibrated on token rows, and
     save it with its tokenizer in `out`.
 
-    Raises ValueError for a bit width or group size GPTQ does not take, without calibration rows, or
-    without GPTQModel.
+    ValueError without calibration rows, and for what GPTQ does not take.
     """
-    _checked(calibration, bits, group_size)
+    if not calibration:
+        raise ValueError("calibration is empty: GPTQ needs some rows of tokens")
     folder, out = Path(folder).resolve(), Path(out).resolve()
     rows = []
     for row in calibration:
         ids = torch.tensor([row])
         rows.append({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
-    settings = {"bits": bits, "group_size": group_size, "offload_to_disk": False}
     with _scratch():
         from gptqmodel import BACKEND, GPTQModel, QuantizeConfig
 
-        config = QuantizeConfig(**settings)
-        model = GPTQModel.load(
-            str(folder), config, device="cpu", trust_remote_code=False
-        )
+        config = QuantizeConfig(bits=bits, group_size=group_size, offload_to_disk=False)
+        options = {"device": "cpu", "trust_remote_code": False}
+        model = GPTQModel.load(str(folder), config, **options)
         model.quantize(rows, batch_size=1, backend=BACKEND.TORCH)
         model.save(str(out))
 
@@ -125,10 +104,7 @@ def dequantise(packed: Path, out: Path) -> None:
         from gptqmodel.utils.model_dequant import dequantize_model
 
         dequantize_model(packed, out, target_dtype=torch.float32)
-    for stale in (
-        "quantize_config.json",
-        "quant_log.csv",
-    ):  # the copy is no quantised model
+    for stale in ("quantize_config.json", "quant_log.csv"):  # it is quantised no more
         (out / stale).unlink(missing_ok=True)
 
 
@@ -145,25 +121,16 @@ def quantised_copy(
     A call that was killed leaves nothing that would be taken for a finished copy. ValueError as
     `quantise`.
     """
-    _checked(calibration, bits, group_size)
-    settings = [
-        weights_digest(Path(folder)),
-        calibration,
-        bits,
-        group_size,
-        version("gptqmodel"),
-    ]
-    digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()
-    place = Path(work) / f"int{bits}-{digest[:16]}"
+    weights, library = weights_digest(Path(folder)), version("gptqmodel")
+    digest = hash_of(weights, calibration, bits, group_size, library)
+    place = Path(work) / f"int{bits}-{digest}"
 
     def make(part: Path) -> None:
         quantise(folder, part / "packed", calibration, bits, group_size)
         dequantise(part / "packed", part / "plain")
 
     _once(place, make)
-    return QuantisedCopy(
-        place / "packed", place / "plain", bits, _weight_bytes(place / "packed")
-    )
+    return _copy(place / "packed", place / "plain")
 
 
 def unpacked(packed: Path, work: Path) -> QuantisedCopy:
@@ -173,10 +140,7 @@ def unpacked(packed: Path, work: Path) -> QuantisedCopy:
     packed = Path(packed)
     place = Path(work) / f"plain-{weights_digest(packed)[:16]}"
     _once(place, lambda part: dequantise(packed, part / "plain"))
-    bits = json.loads((packed / "config.json").read_text())["quantization_config"][
-        "bits"
-    ]
-    return QuantisedCopy(packed, place / "plain", bits, _weight_bytes(packed))
+    return _copy(packed, place / "plain")
 
 
 def _once(place: Path, make: Callable[[Path], None]) -> None:
@@ -194,5 +158,7 @@ def _once(place: Path, make: Callable[[Path], None]) -> None:
             written(place, afresh)
 
 
-def _weight_bytes(folder: Path) -> int:
-    return sum(f.stat().st_size for f in folder.glob("*.safetensors"))
+def _copy(packed: Path, plain: Path) -> QuantisedCopy:
+    config = json.loads((packed / "config.json").read_text())
+    size = sum(file.stat().st_size for file in packed.glob("*.safetensors"))
+    return QuantisedCopy(packed, plain, config["quantization_config"]["bits"], size)

@@ -48,18 +48,6 @@ class TextConfig:
     seed: int = 0
     batch: int = 32
 
-    def __post_init__(self):
-        if (
-            self.batch < 1
-            or self.max_new_tokens < 1
-            or self.samples < 0
-            or not (self.greedy or self.samples)
-        ):
-            raise ValueError(
-                f"{self}: allowed are batch and max_new_tokens from 1, and greedy text, samples "
-                "from 1, or both"
-            )
-
 
 @dataclass(frozen=True)
 class Text:
@@ -111,29 +99,23 @@ class TrainingText:
         """The texts, the shorter prompts first, first the greedy ones. RunError when the folder
         cannot be written; a killed call goes on with the next batch.
         """
-        return tuple(row for row in self._all_rows() if row.domain in self.domains)
-
-    def _all_rows(self) -> list[Text]:
-        config, folder = self.config, self.base / f"text-{self._written}"
-        encoded = self._encoded()
-        starts = range(0, len(encoded), config.batch)
-        blocks = [encoded[i : i + config.batch] for i in starts]
+        config, encoded = self.config, self._encoded()
         variants = [("greedy", Sampling(), 0)] * config.greedy
-        variants += [
-            ("sampled", Sampling(1.0), config.seed + i) for i in range(config.samples)
-        ]
-        rows = []
+        for number in range(config.samples):
+            variants.append(("sampled", Sampling(1.0), config.seed + number))
+        folder, rows = self.base / f"text-{self._written}", []
         with locked(folder):  # a second process waits, and reads what the first wrote
             for number, (kind, sampling, seed) in enumerate(
                 tqdm(variants, desc="target's text", unit="set")
             ):
-                for index, block in enumerate(blocks):
+                for index, start in enumerate(range(0, len(encoded), config.batch)):
+                    block = encoded[start : start + config.batch]
                     path = folder / f"{number:02d}-{index:05d}.safetensors"
                     if not path.is_file():
                         arrays = _continued(self.pair, block, config, sampling, seed)
                         written(path, lambda p, arrays=arrays: save_file(arrays, p))
                     rows += _texts(block, kind, load_file(path))
-        return rows
+        return tuple(row for row in rows if row.domain in self.domains)
 
     def _encoded(self) -> list[EncodedPrompt]:
         """The prompts, short ones first: little padding in a batch."""
@@ -148,7 +130,7 @@ class TrainingText:
     def sample(self, count: int) -> "TrainingText":
         """A text of its own: the greedy continuations of `count` prompts of all lengths."""
         ids = [prompt.prompt_id for prompt in self._encoded()]
-        chosen = set(ids[:: max(1, len(ids) // count)][:count])
+        chosen = ids[:: max(1, len(ids) // count)][:count]
         prompts = tuple(p for p in self.prompts if p.prompt_id in chosen)
         config = replace(self.config, greedy=True, samples=0)
         return replace(self, prompts=prompts, config=config)
@@ -157,13 +139,12 @@ class TrainingText:
         """(trained on, held out): of each domain one prompt in HELD_OUT, at most HELD_OUT_PROMPTS,
         with all its texts; chosen by a hash.
         """
-        held_out: set[str] = set()
-        for domain in {row.domain for row in self.rows}:
+        held_out = []
+        for domain in self.domains:
             ids = {row.prompt_id for row in self.rows if row.domain == domain}
             ids = sorted(ids, key=lambda name: hashlib.sha256(name.encode()).digest())
-            held_out |= set(
-                ids[: min(HELD_OUT_PROMPTS, -(-(len(ids) - 1) // HELD_OUT))]
-            )
+            count = min(HELD_OUT_PROMPTS, -(-(len(ids) - 1) // HELD_OUT))
+            held_out += ids[:count]
         parts: tuple[list[Text], list[Text]] = [], []
         for row in self.rows:
             parts[row.prompt_id in held_out].append(row)
@@ -180,20 +161,14 @@ def continuations(
 
     prompts: `training_prompts`, or `prompts.read_prompts` of your own file; never those the draft
     is judged on. Disk and memory: 2d bytes a trained token (d: the target's width). ValueError for
-    no prompts, and for more tokens than the pair takes.
+    more tokens than the pair takes.
     """
-    if not prompts:
-        raise ValueError(
-            "training set of no rows: no prompts came; give some, as "
-            "training_prompts(per_domain=100)"
-        )
     context = config.max_prompt_tokens + config.max_new_tokens
     configs = (model.network.config for model in (pair.target, pair.draft))
     limit = min(getattr(c, "max_position_embeddings", context) for c in configs)
     if context > limit:
         raise ValueError(
-            f"max_prompt_tokens + max_new_tokens = {context}: the pair takes {limit} positions; "
-            "lower one of them"
+            f"max_prompt_tokens + max_new_tokens = {context}: the pair takes {limit} positions"
         )
     domains = tuple({prompt.domain: None for prompt in prompts})
     return TrainingText(pair, tuple(prompts), config, base, domains)
@@ -201,9 +176,8 @@ def continuations(
 
 def hash_of(*facts: Any) -> str:
     """Sixteen hexadecimal digits that name a folder by the settings of what it holds."""
-    return hashlib.sha256(
-        json.dumps(facts, sort_keys=True, default=str).encode()
-    ).hexdigest()[:16]
+    text = json.dumps(facts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _continued(
@@ -216,14 +190,12 @@ def _continued(
     """Texts of a batch end to end: tokens [sum n], length [B], first [B], hidden [sum of n - 1 -
     first, d].
     """
-    made = generate(
-        pair.target, block, config.max_new_tokens, pair.stop_ids, sampling, seed
-    )
+    new, stops = config.max_new_tokens, pair.stop_ids
+    made = generate(pair.target, block, new, stops, sampling, seed)
     texts = [torch.tensor([*p.ids, *text]) for p, text in zip(block, made, strict=True)]
     first = [0 if config.prompt_loss else len(p.ids) - 1 for p in block]
-    tokens = pad_sequence(
-        texts, batch_first=True
-    )  # on the right: nothing before it sees it
+    # padded on the right: nothing before it sees it
+    tokens = pad_sequence(texts, batch_first=True)
     hidden = pair.target.forward(tokens[:, :-1], pair.target.cache(tokens.shape[1]))
     kept = [h[f : len(t) - 1] for h, f, t in zip(hidden, first, texts, strict=True)]
     return {
@@ -237,11 +209,10 @@ def _continued(
 def _texts(
     block: list[EncodedPrompt], kind: str, arrays: dict[str, np.ndarray]
 ) -> list[Text]:
-    tokens = np.split(arrays["tokens"], np.cumsum(arrays["length"])[:-1])
-    hidden = np.split(
-        arrays["hidden"], np.cumsum(arrays["length"] - 1 - arrays["first"])[:-1]
-    )
+    length, first = arrays["length"], arrays["first"]
+    tokens = np.split(arrays["tokens"], np.cumsum(length)[:-1])
+    hidden = np.split(arrays["hidden"], np.cumsum(length - 1 - first)[:-1])
     return [
-        Text(p.prompt_id, p.domain, kind, int(f), t, h)
-        for p, f, t, h in zip(block, arrays["first"], tokens, hidden, strict=True)
+        Text(prompt.prompt_id, prompt.domain, kind, int(f), t, h)
+        for prompt, f, t, h in zip(block, first, tokens, hidden, strict=True)
     ]

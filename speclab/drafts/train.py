@@ -1,14 +1,14 @@
 """The training loop: Muon for matrices, AdamW for the rest, safe to kill.
 
-Knows a model only as a module with parameters, and batches by their number. Checkpoints are
-safetensors (weights and optimiser state, float32) beside a JSON log; a batch depends on its number
-alone, so that a resumed run goes on as if undisturbed.
+Knows a model only as a module with parameters, and batches by their number. A checkpoint is one
+safetensors file (weights, optimiser state, float32) with the log and the settings in its head; a
+batch depends on its number alone, so that a resumed run goes on as if undisturbed.
 """
 
 import json
 import math
-import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
+from torch.optim import Optimizer
 from tqdm import trange
 
 from speclab.models.pairs import check_tensors
@@ -40,20 +41,9 @@ class TrainConfig:
     accumulate: int = 1  # batches a step
 
     def __post_init__(self):
-        for name in (
-            "steps",
-            "batch",
-            "context",
-            "checkpoint_every",
-            "accumulate",
-            "warmup_steps",
-        ):
+        for name in ("steps", "batch", "warmup_steps", "checkpoint_every"):
             if getattr(self, name) < 1:
-                raise ValueError(
-                    f"{name}={getattr(self, name)}: allowed are whole numbers from 1"
-                )
-        if self.seed < 0:
-            raise ValueError(f"seed={self.seed}: allowed are whole numbers from 0")
+                raise ValueError(f"{name}={getattr(self, name)}: allowed are 1 and up")
 
 
 # ---- optimisers and their rate -------------------------------------------------------------------
@@ -65,156 +55,86 @@ def learning_rate_scale(step: int, config: TrainConfig) -> float:
     return min(1.0, (step + 1) / config.warmup_steps, left)
 
 
+def _learned(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
 def _is_matrix(name: str, weights: torch.Tensor) -> bool:
-    return weights.ndim == 2 and not any(
-        word in name for word in ("embed", "lm_head", "lora_")
-    )
+    elsewhere = ("embed", "lm_head", "lora_")
+    return weights.ndim == 2 and not any(word in name for word in elsewhere)
 
 
-def optimizers(
-    model: torch.nn.Module, config: TrainConfig
-) -> dict[str, torch.optim.Optimizer]:
+def optimizers(model: torch.nn.Module, config: TrainConfig) -> dict[str, Optimizer]:
     """Muon on the matrices of the blocks, AdamW on embeddings, norms and adapters."""
-    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    matrices = [p for name, p in named if _is_matrix(name, p)]
-    rest = [p for name, p in named if not _is_matrix(name, p)]
+    matrices, rest = [], []
+    for name, p in _learned(model).items():
+        (matrices if _is_matrix(name, p) else rest).append(p)
+    adam, muon = torch.optim.AdamW, torch.optim.Muon
     opts = {}
     if rest:
-        opts["adamw"] = torch.optim.AdamW(
-            rest, lr=config.lr_other, betas=(0.9, 0.95), weight_decay=0.0
-        )
+        opts["adamw"] = adam(rest, config.lr_other, (0.9, 0.95), weight_decay=0.0)
     if matrices:
-        opts["muon"] = torch.optim.Muon(matrices, lr=config.lr_matrix, weight_decay=0.0)
+        opts["muon"] = muon(matrices, config.lr_matrix, weight_decay=0.0)
     return opts
-
-
-def _set_rates(
-    opts: dict[str, torch.optim.Optimizer], step: int, config: TrainConfig
-) -> None:
-    peaks = {"muon": config.lr_matrix, "adamw": config.lr_other}
-    for kind, opt in opts.items():
-        opt.param_groups[0]["lr"] = peaks[kind] * learning_rate_scale(step, config)
 
 
 # ---- checkpoints ---------------------------------------------------------------------------------
 
+FILE = "checkpoint.safetensors"
 ANEW = "remove its folder to start anew, or choose another"
 
 
-def _learned(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    return {
-        f"model.{name}": p for name, p in model.named_parameters() if p.requires_grad
-    }
-
-
-def _save(tensors: dict[str, torch.Tensor], facts: dict[str, str], path: Path) -> None:
-    try:
-        save_file(tensors, path, facts)
-    except SafetensorError as error:  # a full disk, as this library says it
-        raise OSError(str(error)) from error
-
-
 def save_checkpoint(
-    folder: Path,
-    step: int,
-    model: torch.nn.Module,
-    opts: dict,
-    log: list[dict],
-    scale: dict | None = None,
-    settings: dict | None = None,
+    folder: Path, model: torch.nn.Module, opts: dict[str, Optimizer], facts: dict
 ) -> None:
-    """Write trained weights, optimiser state and log; RunError when there is no room for it.
-
-    The log stands in the checkpoint too, so that a call killed between the files finds both of one
-    step. scale: state of a GradScaler. settings: what `load_checkpoint` compares.
+    """Write trained weights, optimiser state, and the facts that `load_checkpoint` gives back;
+    RunError when there is no room for it.
     """
-    tensors = {name: p.detach().clone() for name, p in _learned(model).items()}
+    tensors = {f"model.{name}": p.detach() for name, p in _learned(model).items()}
     for kind, opt in opts.items():
         for index, state in opt.state_dict()["state"].items():
             for key, value in state.items():
-                tensors[f"{kind}.{index}.{key}"] = torch.as_tensor(value).contiguous()
-    facts = {
-        "step": str(step),
-        "log": json.dumps(log),
-        "scale": json.dumps(scale or {}),
-        "settings": json.dumps(settings or {}),
-    }
-    kept = f"This was the checkpoint of step {step}, the last good one stays"
-    written(
-        folder / "checkpoint.safetensors",
-        lambda path: _save(tensors, facts, path),
-        kept,
-    )
-    written(
-        folder / "log.json",
-        lambda path: path.write_text(json.dumps(log, indent=1)),
-        kept,
-    )
+                tensors[f"{kind}.{index}.{key}"] = value
+    head = {name: json.dumps(fact) for name, fact in facts.items()}
+    kept = f"This was the checkpoint of step {facts['step']}, the last good one stays"
+
+    def save(path: Path) -> None:
+        try:
+            save_file(tensors, path, head)
+        except SafetensorError as error:  # a full disk, as this library says it
+            raise OSError(str(error)) from error
+
+    written(folder / FILE, save, kept)
 
 
 def load_checkpoint(
-    folder: Path,
-    model: torch.nn.Module,
-    opts: dict,
-    settings: dict | None = None,
-) -> tuple[int, list[dict], dict]:
-    """Restore model and optimisers in place; returns the next step, the log and a GradScaler's
-    state (0, [] and {} when there is none).
+    folder: Path, model: torch.nn.Module, opts: dict[str, Optimizer], settings: dict
+) -> dict:
+    """Restore model and optimisers in place; returns the facts of the checkpoint, {} when there is
+    none.
 
-    RunError: the checkpoint was trained with other `settings`. ValueError: it is damaged, or of
-    another model. Both name the file and what differs.
+    RunError: it was trained with other `settings`. ValueError: it is damaged.
     """
-    path = folder / "checkpoint.safetensors"
+    path = folder / FILE
     if not path.exists():
-        return 0, [], {}
+        return {}
     check_tensors(path, ANEW)
-    try:
-        with safe_open(path, "pt") as opened:
-            facts = opened.metadata()
-        reached, log = int(facts["step"]) + 1, json.loads(facts["log"])
-        scale, there = (
-            json.loads(facts["scale"]),
-            json.loads(facts.get("settings", "{}")),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is no checkpoint ({error!r}); {ANEW}") from None
-    _check_settings(path, there, settings or {})
-    try:
-        _restore(load_file(path), model, opts)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        said = " ".join(str(error).split())
-        raise ValueError(f"{path} is of another model ({said}); {ANEW}") from None
-    return reached, log, scale
-
-
-def _check_settings(path: Path, there: dict, asked: dict) -> None:
-    """RunError where a checkpoint says that it was trained with other settings."""
-    if asked and not there:
-        print(f"{path} does not say its settings: going on from it", file=sys.stderr)
-        return
-    words = [
-        f"{name} is {there.get(name)} there, {value} is asked"
-        for name, value in asked.items()
-        if there.get(name) != value
-    ]
-    if words:
-        raise RunError(f"{path} is of another training ({'; '.join(words)}); {ANEW}")
-
-
-def _restore(
-    tensors: dict[str, torch.Tensor], model: torch.nn.Module, opts: dict
-) -> None:
-    """Copy a checkpoint's tensors into model and optimisers."""
+    with safe_open(path, "pt") as opened:
+        facts = {name: json.loads(fact) for name, fact in opened.metadata().items()}
+    if other := dict(facts["settings"].items() ^ settings.items()):
+        names = ", ".join(sorted(other))
+        raise RunError(f"{path} is of a training with another {names}; {ANEW}")
+    tensors = load_file(path)
     with torch.no_grad():
         for name, p in _learned(model).items():
-            p.copy_(tensors.pop(name))
-    states: dict[str, dict] = {kind: {} for kind in opts}
+            p.copy_(tensors.pop(f"model.{name}"))
+    states = {kind: defaultdict(dict) for kind in opts}
     for name, value in tensors.items():
         kind, index, key = name.split(".", 2)
-        states[kind].setdefault(int(index), {})[key] = value
+        states[kind][int(index)][key] = value
     for kind, opt in opts.items():
-        groups = opt.state_dict()["param_groups"]
-        opt.load_state_dict({"state": states[kind], "param_groups": groups})
+        opt.load_state_dict(opt.state_dict() | {"state": states[kind]})
+    return facts
 
 
 # ---- the loop ------------------------------------------------------------------------------------
@@ -245,8 +165,9 @@ def optimise(
     scaler = torch.amp.GradScaler(device, enabled=scaled)
     settings = asdict(config) | (about or {})
     del settings["checkpoint_every"]  # changes no weight
-    start, log, scale = load_checkpoint(folder, model, opts, settings)
-    scaler.load_state_dict(scale or scaler.state_dict())
+    facts = load_checkpoint(folder, model, opts, settings)
+    start, log = facts.get("step", -1) + 1, facts.get("log", [])
+    scaler.load_state_dict(facts.get("scale") or scaler.state_dict())
     before = log[-1]["minutes"] if log else 0
     began, running = time.perf_counter() - 60 * before, []
     bar = trange(
@@ -258,14 +179,16 @@ def optimise(
         mininterval=5,
     )
     for step in bar:
-        _set_rates(opts, step, config)
+        for opt in opts.values():
+            peak = opt.defaults["lr"]
+            opt.param_groups[0]["lr"] = peak * learning_rate_scale(step, config)
         for number in range(step * config.accumulate, (step + 1) * config.accumulate):
             value = loss(model, batch(number), step)
             running.append(value.item())
             if not math.isfinite(running[-1]):
                 raise FloatingPointError(
-                    f"{label}: step {step}, batch {number}: loss {running[-1]}; last good "
-                    f"checkpoint in {folder}, if one was due; lower the learning rate"
+                    f"{label}: step {step}, batch {number}: loss {running[-1]}; the last good "
+                    f"checkpoint, if one was due, is in {folder}; lower the learning rate"
                 )
             scaler.scale(value / config.accumulate).backward()
         for opt in opts.values():
@@ -278,6 +201,7 @@ def optimise(
             log.append(row | measure(model))
             running = []
             state = scaler.state_dict()
-            save_checkpoint(folder, step, model, opts, log, state, settings)
+            facts = {"step": step, "log": log, "scale": state, "settings": settings}
+            save_checkpoint(folder, model, opts, facts)
             bar.set_postfix(loss=f"{row['loss']:.2f}")
     return log

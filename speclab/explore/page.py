@@ -8,8 +8,8 @@ import base64
 import hashlib
 import html
 import json
-import os
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -58,8 +58,12 @@ def script() -> str:
     return "\n\n".join(["const modules = {};", *map(_as_function, SCRIPTS)])
 
 
+def _asset(name: str) -> str:
+    return (ASSETS / name).read_text(encoding="utf-8")
+
+
 def _as_function(name: str) -> str:
-    text = (ASSETS / name).read_text(encoding="utf-8")
+    text = _asset(name)
     text = re.sub(
         r'^import (\{[^}]*\}) from "\./([\w.]+)";',
         r'const \1 = modules["\2"];',
@@ -120,27 +124,19 @@ def assemble(
     """The HTML of packed runs (None: of the parts that need none).
 
     parts: of PARTS; all of them make the whole page with its head and foot. mark: what is written
-    as its digest. ValueError for an unknown part.
+    as its digest.
     """
-    unknown = [part for part in parts if part not in PARTS]
-    if unknown or not parts:
-        raise ValueError(f"parts={list(parts)}: allowed are {', '.join(PARTS)}")
-    whole = [*parts, *(["whole"] if set(parts) == set(PARTS) else [])]
-    code = "\n" + script() + "\n"
-    fields = {
-        "policy": policy(code),
-        "digest": html.escape(mark),
-        "title": html.escape(title),
-        "lead": html.escape(LEAD),
-        "pair": html.escape(pair),
-        "notes": html.escape(notes),
-        "config": in_script({"parts": whole}),
+    shown = [*parts, "whole"] if set(parts) == set(PARTS) else [*parts]
+    code = script()
+    words = {"digest": mark, "title": title, "lead": LEAD, "pair": pair, "notes": notes}
+    fields = {name: html.escape(text) for name, text in words.items()} | {
+        "policy": policy(f"\n{code}\n"),
+        "config": in_script({"parts": shown}),
         "trace": packed.base64 if packed else "",
-        "style": (ASSETS / "page.css").read_text(encoding="utf-8"),
-        "script": code.strip("\n"),
+        "style": _asset("page.css"),
+        "script": code,
     }
-    template = (ASSETS / "page.html").read_text(encoding="utf-8")
-    return re.sub(r"\{(\w+)\}", lambda found: fields[found[1]], template)
+    return re.sub(r"\{(\w+)\}", lambda found: fields[found[1]], _asset("page.html"))
 
 
 def thinned(make: Callable[[int | None], Packed], largest: int = LARGEST) -> Packed:
@@ -150,25 +146,14 @@ def thinned(make: Callable[[int | None], Packed], largest: int = LARGEST) -> Pac
     whole = make(None)
     if len(whole.base64) <= largest:
         return whole
-    share = largest / len(whole.base64)
-    count = min(whole.prompts - 1, max(1, int(whole.prompts * share)))
-    best = make(
-        count
-    )  # near the most that fit: prompts are about as large as each other
-    while len(best.base64) > largest and count > 1:
-        count -= 1
-        best = make(count)
-    if len(best.base64) > largest:
+    counts = range(1, whole.prompts)
+    fitting = bisect_right(counts, largest, key=lambda n: len(make(n).base64))
+    if not fitting:
         raise ValueError(
             f"one prompt of each domain takes more than {largest / 1e6:g} MB; "
             "record shorter texts (max_new_tokens)"
         )
-    while count + 1 < whole.prompts:
-        larger = make(count + 1)
-        if len(larger.base64) > largest:
-            break
-        count, best = count + 1, larger
-    return best
+    return make(fitting)
 
 
 def page(
@@ -190,37 +175,29 @@ def page(
     room = largest - len(frame.encode()) - 4096  # title, lead and notes
     packed = make(per_domain) if per_domain else thinned(make, room)
     profile = runs[0].manifest["profile"]
+    pair, about = profile["name"], profile.get("description")
     return assemble(
         packed,
-        f"speclab: explore {profile['name']}",
+        f"speclab: explore {pair}",
         parts,
         page_digest(runs),
         _notes(packed, strings is None, largest),
-        _pair(profile),
+        f"The pair {pair}: {about}." if about else f"The pair {pair}.",
     )
-
-
-def _pair(profile: dict) -> str:
-    about = f": {profile['description']}" if profile.get("description") else ""
-    return f"The pair {profile['name']}{about}."
 
 
 def _notes(packed: Packed, nameless: bool, largest: int) -> str:
     temperatures = " and ".join(f"T = {t:g}" for t in packed.temperatures)
-    said = [
-        f"Recorded text at {temperatures}, {packed.prompts} prompts of each domain."
-    ]
+    said = f"Recorded text at {temperatures}, {packed.prompts} prompts of each domain."
     if packed.prompts < packed.recorded:
-        said.append(
-            f"The run holds {packed.recorded} prompts of each domain; in this page are the first "
+        said += (
+            f" The run holds {packed.recorded} prompts of each domain; in this page are the first "
             f"{packed.prompts} of each, so that it has at most {largest / 1e6:g} MB, and every "
             "number on it is of these."
         )
     if nameless:
-        said.append(
-            "The pair's tokenizer was not there: tokens are shown as their ids."
-        )
-    return " ".join(said)
+        said += " The pair's tokenizer was not there: tokens are shown as their ids."
+    return said
 
 
 def _strings(run: Run) -> Sequence[str] | None:
@@ -234,10 +211,9 @@ def _prompts(run: Run) -> Sequence[Prompt]:
     profile = run.manifest["profile"]
     if profile["prompts"] == "paper":  # would be fetched
         return ()
+    count, domains = profile["prompts_per_domain"], tuple(profile["domains"])
     try:
-        found = load_prompts(
-            profile["prompts"], profile["prompts_per_domain"], tuple(profile["domains"])
-        )
+        found = load_prompts(profile["prompts"], count, domains)
     except ValueError:
         return ()
     return found if prompts_digest(found) == run.manifest["prompt_set"] else ()
@@ -266,11 +242,10 @@ def _head(path: Path) -> str:
 def write_page(runs: Sequence[Run], path: Path, largest: int = LARGEST) -> bool:
     """Write the whole page where what it depends on changed; whether it was written.
 
-    ValueError where a folder, or a file that is no such page, is in its place.
+    ValueError where something that is no such page is in its place.
     """
-    if os.path.lexists(path) and MARK not in _head(path):
-        kind = "a folder" if path.is_dir() else "a file of something else"
-        raise ValueError(f"--out {path} is {kind}; name a new file, as explore.html")
+    if path.exists() and MARK not in _head(path):
+        raise ValueError(f"--out {path} is something else; name a new file")
     if is_page_of(path, runs):
         return False
     content = page(runs, largest=largest).encode()

@@ -19,16 +19,15 @@ import pandas as pd
 
 from speclab import replay
 from speclab.runs import Run
-from speclab.tree import Tree, static_tree
+from speclab.tree import static_tree
 
 if TYPE_CHECKING:
     from speclab.prompts import Prompt
 
 TOP = 5  # of the draft's best tokens, at every position
-SHARES = 65535  # a probability is kept as so many parts of one
+MOST = 65535  # what two bytes hold: a probability is kept as so many parts of one
 NATS = 1000  # an entropy as so many parts of a nat
 ALIGNED = 8  # bytes
-LONGEST = 200  # characters of a token's text
 
 
 @dataclass(frozen=True)
@@ -43,17 +42,25 @@ class Packed:
 
 @dataclass(frozen=True)
 class _Text:
-    """A run's rows in order: prompts as they first appear, positions from 0."""
+    """A run's rows in order: prompts as they first appear, positions from 0; `deeper`: its nodes of
+    depth 2 and more, in the order of the rows, none where no whole trees were recorded.
+    """
 
-    run: Run
+    profile: dict
     trace: pd.DataFrame
-    prompt: list[str]
-    domain: list[str]
-    length: list[int]
+    deeper: pd.DataFrame
+    firsts: pd.DataFrame  # a row a prompt
+    recorded: int
 
     @property
-    def temperature(self) -> float:
-        return float(self.run.manifest["profile"]["temperature"])
+    def about(self) -> dict:
+        """What the page is told of a run."""
+        return {
+            "temperature": float(self.profile["temperature"]),
+            "prompt": self.firsts["prompt_id"].astype(str).tolist(),
+            "domain": self.firsts["domain"].astype(str).tolist(),
+            "length": np.bincount(self.trace["number"].astype(int)).tolist(),
+        }
 
 
 def pack_runs(
@@ -71,92 +78,85 @@ def pack_runs(
     (the draft's best tokens, entropies, drawn trees). per_domain: only the first so many prompts
     of each domain. ValueError for other runs, of two pairs, or of a trace that cannot be replayed.
     """
+    _check(runs)
     texts = [_in_order(run, per_domain) for run in runs]
-    _check(texts)
     used = sorted(set().union(*map(_tokens, texts))) if details else []
-    columns, nodes = {}, None
+    columns, shape = {}, None
     for number, text in enumerate(texts):
         for name, values in _columns(text, used, details).items():
             columns[f"{number}.{name}"] = values
-        found = _node_columns(text, used) if details else None
-        if found:
-            nodes = nodes or _recorded_shape(text.run)
-            for name, values in found.items():
-                columns[f"{number}.{name}"] = values
-    asked = {prompt.prompt_id: prompt.text for prompt in prompts}
-    shown = {prompt_id for text in texts for prompt_id in text.prompt}
-    profile = texts[0].run.manifest["profile"]
+        if details and len(text.deeper):
+            shape = shape or _shape(text.profile)
+    about = [text.about for text in texts]
+    shown = {name for one in about for name in one["prompt"]}
+    profile = texts[0].profile
     header = {
         "pair": profile["name"],
         "description": profile["description"] or "",
         "ids": used,
-        "strings": [_string(strings, token) for token in used],
-        "prompts": {name: text for name, text in asked.items() if name in shown},
+        "strings": [strings[token] if strings else f"#{token}" for token in used],
+        "prompts": {p.prompt_id: p.text for p in prompts if p.prompt_id in shown},
         "top": TOP if details else 0,
-        "tree": nodes,
-        "runs": [
-            {
-                "temperature": text.temperature,
-                "prompt": text.prompt,
-                "domain": text.domain,
-                "length": text.length,
-            }
-            for text in texts
-        ],
+        "tree": shape,
+        "runs": about,
     }
     raw = gzip.compress(_layout(header, columns), 9, mtime=0)
     return Packed(
         base64.b64encode(raw).decode(),
-        max(_most(text.domain) for text in texts),
-        max(_most_recorded(run) for run in runs),
-        tuple(text.temperature for text in texts),
+        max(_most(text.firsts) for text in texts),
+        max(text.recorded for text in texts),
+        tuple(one["temperature"] for one in about),
     )
 
 
 # ---- rows ----------------------------------------------------------------------------------------
 
 
-def _in_order(run: Run, per_domain: int | None) -> _Text:
-    trace = run.trace
-    replay.replay(trace, 1)  # its checks: columns, positions, ranks
-    if run.manifest["profile"]["temperature"] > 0:
-        replay.replay_sampled(trace, 1)
-    firsts = trace.drop_duplicates("prompt_id")
-    if per_domain is not None:
-        place = firsts.groupby("domain", sort=False).cumcount()
-        firsts = firsts[place < per_domain]
-    number = pd.Series(range(len(firsts)), index=firsts["prompt_id"])
-    rows = trace.assign(number=trace["prompt_id"].map(number)).dropna(subset=["number"])
-    rows = rows.sort_values(["number", "position"]).reset_index(drop=True)
-    length = np.bincount(rows["number"].astype(int)).tolist()
-    prompt = firsts["prompt_id"].astype(str).tolist()
-    return _Text(run, rows, prompt, firsts["domain"].astype(str).tolist(), length)
-
-
-def _check(texts: Sequence[_Text]) -> None:
-    temperatures = [text.temperature for text in texts]
-    sampled = [t for t in temperatures if t > 0]
-    if not texts or len(texts) > 2 or len(sampled) > 1 or len(texts) - len(sampled) > 1:
+def _check(runs: Sequence[Run]) -> None:
+    profiles = [run.manifest["profile"] for run in runs]
+    temperatures = [profile["temperature"] for profile in profiles]
+    sampled = [temperature > 0 for temperature in temperatures]
+    if sorted(sampled) not in ([False], [True], [False, True]):
         raise ValueError(
             f"runs of temperature {temperatures}: give one run, or one of greedy text "
             "(temperature 0) and one of sampled text"
         )
-    pairs = [
-        [text.run.manifest["profile"][m] for m in ("target", "draft")] for text in texts
-    ]
-    if any(pair != pairs[0] for pair in pairs):
-        raise ValueError(
-            f"runs of two pairs: {texts[0].run.folder} and {texts[1].run.folder}; "
-            "give two runs of one pair"
-        )
+    first, last = ([p["target"], p["draft"]] for p in (profiles[0], profiles[-1]))
+    if first != last:
+        folders = " and ".join(str(run.folder) for run in runs)
+        raise ValueError(f"runs of two pairs: {folders}; give two runs of one pair")
 
 
-def _most(domains: Sequence[str]) -> int:
-    return max(np.unique(domains, return_counts=True)[1].tolist())
+def _in_order(run: Run, per_domain: int | None) -> _Text:
+    trace, profile = run.trace, run.manifest["profile"]
+    replay.replay(trace, 1)  # its checks: columns, positions, ranks
+    if profile["temperature"] > 0:
+        replay.replay_sampled(trace, 1)
+    every = firsts = trace.drop_duplicates("prompt_id")
+    if per_domain is not None:
+        place = firsts.groupby("domain", sort=False).cumcount()
+        firsts = firsts[place < per_domain]
+    number = pd.Series(range(len(firsts)), index=firsts["prompt_id"])
+
+    def ordered(rows: pd.DataFrame, *by: str) -> pd.DataFrame:
+        rows = rows.assign(number=rows["prompt_id"].map(number))
+        return rows.dropna(subset=["number"]).sort_values(["number", "position", *by])
+
+    rows, nodes = ordered(trace), ordered(run.nodes, "node")
+    whole = len(nodes) == len(rows) * _shape(profile)[-1]
+    return _Text(
+        profile, rows, nodes[whole & (nodes["depth"] > 1)], firsts, _most(every)
+    )
 
 
-def _most_recorded(run: Run) -> int:
-    return _most(run.trace.drop_duplicates("prompt_id")["domain"].tolist())
+def _most(firsts: pd.DataFrame) -> int:
+    return int(firsts["domain"].value_counts().max())
+
+
+def _shape(profile: dict) -> list[int]:
+    """Depth, branches and size of the recorded trees."""
+    depth, branches = profile["depth"], profile["branches"]
+    return [depth, branches, static_tree(depth, branches, profile["budget"]).size]
 
 
 # ---- columns -------------------------------------------------------------------------------------
@@ -164,83 +164,45 @@ def _most_recorded(run: Run) -> int:
 
 def _tokens(text: _Text) -> set[int]:
     """Every token id that a page can show of a run."""
-    found = set(text.trace["token"].tolist()) | set(text.trace["target_top"].tolist())
-    for ids in text.trace["top_draft_ids"]:
-        found |= set(ids[:TOP].tolist())
-    deeper = _deeper_nodes(text)
-    return found if deeper is None else found | set(deeper["token"].tolist())
+    trace = text.trace
+    best = [ids[:TOP] for ids in trace["top_draft_ids"]]
+    single = (trace["token"], trace["target_top"], text.deeper["token"])
+    return set(np.concatenate([*single, *best]).astype(int).tolist())
 
 
 def _columns(text: _Text, used: list[int], details: bool) -> dict[str, np.ndarray]:
-    trace = text.trace
+    trace, deeper = text.trace, text.deeper
     columns = {"draft_rank": _whole(trace["draft_rank"])}
-    if text.temperature > 0 or details:
+    if text.profile["temperature"] > 0 or details:
         columns["p_token"] = trace["p_token"].to_numpy(np.float32)
         columns["q_token"] = trace["q_token"].to_numpy(np.float32)
     if not details:
         return columns
     columns["token"] = _numbers(trace["token"], used)
     columns["target_top"] = _numbers(trace["target_top"], used)
-    columns["overlap"] = _shares(trace["overlap"])
-    columns["target_margin"] = _shares(trace["target_margin"])
-    columns["target_entropy"] = _nats(trace["target_entropy"])
-    columns["draft_entropy"] = _nats(trace["draft_entropy"])
-    none = len(used)  # where the draft can say fewer
+    columns["overlap"] = _parts(trace["overlap"])
+    columns["target_margin"] = _parts(trace["target_margin"])
+    columns["target_entropy"] = _parts(trace["target_entropy"], NATS)
+    columns["draft_entropy"] = _parts(trace["draft_entropy"], NATS)
     best = _padded(trace["top_draft_ids"], -1)
-    known = best >= 0
-    numbered = _numbers(np.where(known, best, used[0]).ravel(), used).reshape(
-        best.shape
+    none = len(used)  # where the draft can say fewer
+    columns["top_draft_ids"] = _whole(
+        np.where(best < 0, none, np.searchsorted(used, best))
     )
-    columns["top_draft_ids"] = _whole(np.where(known, numbered, none)).ravel()
-    columns["top_draft_q"] = _shares(_padded(trace["top_draft_q"], 0.0)).ravel()
-    columns["top_draft_p"] = _shares(_padded(trace["top_draft_p"], 0.0)).ravel()
+    columns["top_draft_q"] = _parts(_padded(trace["top_draft_q"], 0.0))
+    columns["top_draft_p"] = _parts(_padded(trace["top_draft_p"], 0.0))
+    # the first level of the trees is among the draft's best tokens
+    if len(deeper):
+        columns["node_token"] = _numbers(deeper["token"], used)
+        columns["node_q"] = _parts(deeper["draft_prob"])
+        columns["node_p"] = _parts(deeper["target_prob"])
     return columns
-
-
-def _node_columns(text: _Text, used: list[int]) -> dict[str, np.ndarray] | None:
-    """The recorded trees below their first level, which is among the draft's best tokens."""
-    deeper = _deeper_nodes(text)
-    if deeper is None:
-        return None
-    return {
-        "node_token": _numbers(deeper["token"], used),
-        "node_q": _shares(deeper["draft_prob"]),
-        "node_p": _shares(deeper["target_prob"]),
-    }
-
-
-def _recorded_shape(run: Run) -> list[int]:
-    tree = _recorded_tree(run)
-    profile = run.manifest["profile"]
-    return [profile["depth"], profile["branches"], tree.size]
-
-
-def _recorded_tree(run: Run) -> Tree:
-    profile = run.manifest["profile"]
-    return static_tree(profile["depth"], profile["branches"], profile["budget"])
-
-
-def _deeper_nodes(text: _Text) -> pd.DataFrame | None:
-    """Nodes of depth 2 and more, in the order of the trace's rows; None where none were recorded,
-    or not the tree that the profile names.
-    """
-    tree, nodes = _recorded_tree(text.run), text.run.nodes
-    number = pd.Series(range(len(text.prompt)), index=text.prompt)
-    rows = nodes.assign(number=nodes["prompt_id"].map(number)).dropna(subset=["number"])
-    rows = rows.sort_values(["number", "position", "node"])
-    whole = len(rows) == len(text.trace) * tree.size
-    if tree.max_depth < 2 or not whole:
-        return None
-    shape = rows[["parent", "rank"]].to_numpy().reshape(-1, tree.size, 2)
-    if not (shape == np.stack([tree.parent[1:], tree.rank[1:]], axis=-1)).all():
-        return None
-    return rows[rows["depth"] > 1]
 
 
 def _whole(values) -> np.ndarray:
     """Integers from 0 in two bytes, or in four where one does not fit."""
     numbers = np.asarray(values, np.int64)
-    return numbers.astype(np.uint16 if numbers.max() < 1 << 16 else np.uint32)
+    return numbers.astype(np.uint16 if numbers.max() <= MOST else np.uint32)
 
 
 def _numbers(tokens, used: list[int]) -> np.ndarray:
@@ -248,44 +210,29 @@ def _numbers(tokens, used: list[int]) -> np.ndarray:
     return _whole(np.searchsorted(used, np.asarray(tokens)))
 
 
-def _shares(values) -> np.ndarray:
-    parts = np.rint(np.asarray(values, float) * SHARES)
-    return np.clip(np.nan_to_num(parts), 0, SHARES).astype(np.uint16)
-
-
-def _nats(values) -> np.ndarray:
-    parts = np.rint(np.asarray(values, float) * NATS)
-    return np.clip(np.nan_to_num(parts), 0, SHARES).astype(np.uint16)
+def _parts(values, of_one: int = MOST) -> np.ndarray:
+    """Numbers as so many parts of one, in two bytes."""
+    parts = np.rint(np.asarray(values, float) * of_one)
+    return np.clip(np.nan_to_num(parts), 0, MOST).astype(np.uint16)
 
 
 def _padded(lists: pd.Series, fill: float) -> np.ndarray:
-    """The first TOP of each list, [positions, TOP]."""
+    """The first TOP of each list, one list behind the other."""
     table = np.full((len(lists), TOP), fill)
     for row, values in zip(table, lists, strict=True):
-        row[: min(TOP, len(values))] = values[:TOP]
-    return table
-
-
-def _string(strings: Mapping[int, str] | Sequence[str] | None, token: int) -> str:
-    if strings is None:
-        return f"#{token}"
-    text = strings[token]
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+        row[: len(values[:TOP])] = values[:TOP]
+    return table.ravel()
 
 
 # ---- bytes ---------------------------------------------------------------------------------------
 
 
 def _layout(header: dict, columns: Mapping[str, np.ndarray]) -> bytes:
-    places, parts, offset = {}, [], 0
+    places, body = {}, b""
     for name, values in columns.items():
-        content = np.ascontiguousarray(values, values.dtype.newbyteorder("<")).tobytes()
-        places[name] = [str(values.dtype), offset, len(values)]
-        filled = content + b"\0" * (-len(content) % ALIGNED)
-        parts.append(filled)
-        offset += len(filled)
-    text = json.dumps(header | {"columns": places}, separators=(",", ":")).encode(
-        "ascii"
-    )
-    text += b" " * (-(len(text) + 4) % ALIGNED)
-    return len(text).to_bytes(4, "little") + text + b"".join(parts)
+        content = values.astype(values.dtype.newbyteorder("<")).tobytes()
+        places[name] = [str(values.dtype), len(body), len(values)]
+        body += content + b"\0" * (-len(content) % ALIGNED)
+    text = json.dumps(header | {"columns": places}, separators=(",", ":"))
+    text += " " * (-(len(text) + 4) % ALIGNED)
+    return len(text).to_bytes(4, "little") + text.encode("ascii") + body

@@ -720,7 +720,8 @@ def train(args: argparse.Namespace) -> None:
         )
 
     folder = args.work / phase
-    optimise(draft, batch, config, folder, loss_of, note, phase, about=about)
+    log = optimise(draft, batch, config, folder, loss_of, note, phase, about=about)
+    write_json(folder / "log.json", log)
 
 
 # ---- look, judged: the text the draft is judged on -----------------------------------------------
