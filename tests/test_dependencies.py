@@ -60,7 +60,7 @@ ONLY = {
     "seaborn": {"show.figures"},
     "transformers": {"models.pairs", "ops.pair"},  # ops.pair: converts GGUF files
     "gptqmodel": {"ops.probe", "models.pairs", "drafts.quantise"},
-    "papermill": {"ops.reproduce"},
+    "papermill": {"ops.reproduce", "ops.parameters"},
     "nbconvert": {"ops.report"},
     "ray": {"ops.engines"},
     "peft": {"drafts.distil"},

@@ -427,7 +427,7 @@ REPRODUCE = rows(
     ("parameter profile", "--parameter profile=smollm", "profile"),
     ("parameter overrides", "--parameter 'overrides={seed: 1}'", "overrides"),
     ("parameter of words", "--parameter gammas=[a]", "gammas"),
-    ("parameter of nothing", "--parameter gammas=[]", "gammas=[] is empty"),
+    ("parameter of nothing", "--parameter gammas=[]", "gammas=[]"),
     ("parameter of another notebook", "--notebook 00 --parameter gammas=[1]", "'gammas'"),
     ("parameter tag", "--parameter 'gammas=!!python/name:os.system'", "not YAML"),
     ("set unknown", "--set gama=3", "unknown parameter 'gama'"),

@@ -10,7 +10,7 @@ from data.drafts import prepare
 from speclab.drafts import distil
 from speclab.drafts.distil import SHIPPED
 from speclab.files import Damaged
-from speclab.ops import sources
+from speclab.ops import reproduce
 from speclab.profiles import ROOT, load_profile
 from speclab.studies.better_drafts import candidates
 
@@ -82,10 +82,9 @@ def test_a_damaged_one_is_refused_and_says_where_to_take_it(
 
 def test_they_are_an_input_of_notebook_08_alone():
     named = {}
-    for notebook in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
-        code = sources.code_of(sources.cells_of(notebook))
-        files = sources.named_data(ROOT, sources.followed(ROOT, code))
-        named[notebook.stem] = any(path.is_relative_to(SHIPPED) for path in files)
+    for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
+        code = reproduce.read(path, {}).code.values()
+        named[path.stem] = SHIPPED in reproduce.data_named(code)
     assert [name for name, there in named.items() if there] == ["08_better_drafts"]
 
 

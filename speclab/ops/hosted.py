@@ -201,11 +201,10 @@ def write_kernel(
     carried: str = "",
 ) -> None:
     """Write kernel-metadata.json and the notebook it names into a folder."""
-    from speclab.ops.sources import check_twin
+    from speclab.ops.reproduce import check_twin
 
     twin = ROOT / "notebooks" / metadata["code_file"]
-    if said := check_twin(twin):
-        print(said, file=sys.stderr)
+    check_twin(twin)
     book = json.loads(twin.read_text(encoding="utf-8"))
     book = with_parameters(book, parameters, address, carried)
     folder.mkdir(parents=True, exist_ok=True)
