@@ -251,7 +251,8 @@ def digest(call: Call, notebook: Notebook) -> str:
     places = [ROOT / "requirements.lock", *tables, *data_named(notebook.code.values())]
     facts = [
         notebook.cells,
-        [(path, plain_code(text)) for path, text in notebook.code.items()],
+        [*notebook.code],
+        [plain_code(path, text) for path, text in notebook.code.items()],
         inputs(call.profile),
         sorted(own.items()),
         [named_by(call.profile, value) for value in parameters.leaves(own)],
@@ -265,10 +266,9 @@ def followed(name: str, own: str) -> dict[str, str]:
     """Code by path: a notebook's own, and that of the modules of the repository that it imports,
     directly or through others, lazy imports included. ValueError for what is not Python.
     """
+    plain_code(name, own)
     finder = ModuleFinder(path=[str(ROOT)], excludes=NOT_FOLLOWED)
-    finder.scan_code(
-        compile(parsed(name, own), name, "exec"), finder.add_module("__main__")
-    )
+    finder.scan_code(compile(own, name, "exec"), finder.add_module("__main__"))
     found = [module.__file__ for module in finder.modules.values() if module.__file__]
     for bad in finder.badmodules:  # one that is no Python is among them
         if not bad.startswith(NOT_FOLLOWED):
@@ -277,26 +277,22 @@ def followed(name: str, own: str) -> dict[str, str]:
     code = {name: own}
     for path in sorted(path for path in map(Path, found) if path.is_file()):
         text = path.read_text(encoding="utf-8")
-        parsed(str(path), text)
         code[path.relative_to(ROOT).as_posix()] = text
+        plain_code(path.relative_to(ROOT).as_posix(), text)
     return code
 
 
 @lru_cache(maxsize=512)
-def parsed(path: str, text: str) -> ast.Module:
-    """The syntax tree of a file's code. ValueError, with file and line, where it is no Python."""
+def plain_code(path: str, text: str) -> str:
+    """A file's syntax tree without docstrings: comments and layout change no outcome. ValueError,
+    with file and line, where it is no Python.
+    """
     try:
-        return ast.parse(text)
+        tree = ast.parse(text)
     except SyntaxError as error:
         raise ValueError(
             f"{path}, line {error.lineno}: {error.msg}; mend it, then call again"
         ) from None
-
-
-@lru_cache(maxsize=512)
-def plain_code(text: str) -> str:
-    """A syntax tree without docstrings: comments and layout change no outcome."""
-    tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, SCOPES) and ast.get_docstring(node) is not None:
             del node.body[0]
@@ -515,6 +511,7 @@ def run_wave(
     finally:
         if pending:
             call.stopped.set()
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # once is enough
         pool.shutdown(wait=False, cancel_futures=True)
         while not all(future.done() for future in pending):  # one may just be starting
             stop_children()

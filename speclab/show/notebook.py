@@ -144,7 +144,7 @@ def start(
     judged: prompts a domain that its intervals are made of; 0: all of the profile's. Also quiets
     the libraries' notices, limits threads and sets the style of figures. Figures go to
     `figures/<profile>` under SPECLAB_OUT (default: the repository). Raises ValueError for a name
-    without a number, an unknown profile or parameter, or too few prompts for intervals.
+    without a number, an unknown profile or parameter, or where `check_enough` says so.
     """
     from speclab.profiles import ROOT, load_profile
     from speclab.show import figures
