@@ -163,8 +163,8 @@ def test_the_template_keeps_its_own_rules():
         ('# %% tags=["parameters"]', "# %%", "0 cells tagged parameters"),
         ("os.chdir(root)", "os.chdir(here)", "bootstrap"),
         (
-            "from speclab import figures",
-            "from speclab.score import *\nfrom speclab import figures",
+            "from speclab import runs",
+            "from speclab.score import *",
             "star import",
         ),
     ],
@@ -230,7 +230,7 @@ def test_bootstrap_elsewhere_says_what_to_do(tmp_path):
 def test_bootstrap_fetches_the_kit(tmp_path):
     origin, away = tmp_path / "origin", tmp_path / "away"
     away.mkdir()
-    (origin / "speclab").mkdir(parents=True)
+    (origin / "speclab" / "show").mkdir(parents=True)
     for name in ("pyproject.toml", "speclab/show/notebook.py"):
         shutil.copy(ROOT / name, origin / name)
     git = ["git", "-c", "user.name=n", "-c", "user.email=e@x", "-C", str(origin)]
