@@ -601,16 +601,14 @@ def finish(call: Call, notebooks: list[Notebook], ended: dict, spent: float) -> 
     ran = [is_new for _, is_new in ended.values()]
     if said := explore.bring_up_to_date(call.profile, call.figures, any(ran)):
         print(f"{explore.NAME:<26} {said}")
-    stamps = [call.stamp(path.stem) for path in sorted(call.build.glob("[0-9]*.json"))]
-    known = [stamp for stamp in stamps if stamp]
-    page = report.write_index(call.build, call.figures, call.profile.name, known)
+    names = sorted(path.stem for path in call.build.glob("[0-9]*.json"))
+    stamps = [stamp for stamp in map(call.stamp, names) if stamp]
+    page = report.write_index(call.build, call.figures, call.profile.name, stamps)
     failed = sum(stamp.status == FAILED for stamp, _ in ended.values())
     if all(ran) and not failed:  # README tells what a whole call takes
         facts = {"seconds": spent, "notebooks": [one.name for one in notebooks]}
         write_json(call.build / report.CALL, facts)
     counts = f"{ran.count(False)} up to date, {failed} failed"
-    where = (
-        f"figures: {os.path.relpath(call.figures)}/ · report: {os.path.relpath(page)}"
-    )
-    print(f"{len(ran)} notebooks ({counts}) in {spent:.0f} s. {where}")
+    where = os.path.relpath(page)
+    print(f"{len(ran)} notebooks ({counts}) in {spent:.0f} s: {where}")
     return min(failed, 1)
