@@ -1,6 +1,7 @@
 """`make reproduce`: run the numbered notebooks, each only when something it depends on changed.
 
-In three waves: those that measure no time, two at once; those that measure time, alone; those that
+In three waves: those that measure no time, two at once (in the order of their numbers: 00 needs no
+run while 01 records what the others read); those that measure time, alone; those that
 read the tables of others. Each runs in a kernel of this interpreter, at the root of the repository,
 and becomes build/<profile>/NN_name.ipynb with its HTML and a stamp NN_name.json; one that failed is
 kept as NN_name.failed.ipynb. One that asks for models which are not there is no failure: its
