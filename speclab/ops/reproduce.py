@@ -205,8 +205,8 @@ def chosen(wanted: list[str]) -> list[Path]:
 
 
 def read(path: Path, given: dict[str, Any]) -> Notebook:
-    """A notebook with the parameters of its that are given. ValueError for a file that is none, and
-    for a value that is not allowed.
+    """A notebook with the parameters of its that are given. ValueError for a file that is none, for
+    a value that is not allowed, and for code that is not Python.
     """
     try:
         book = nbformat.read(path, as_version=4)
@@ -220,7 +220,12 @@ def read(path: Path, given: dict[str, Any]) -> Notebook:
     parameters.check_values(values, known)
     cells = cells_of(book)
     own = "\n".join(text for kind, text in cells if kind == "code")
-    return Notebook(path, cells, followed(path.name, own), known, values)
+    try:
+        return Notebook(path, cells, followed(path.name, own), known, values)
+    except SyntaxError as error:
+        raise ValueError(
+            f"{error.filename}, line {error.lineno}: {error.msg}; mend it, then call again"
+        ) from None
 
 
 def cells_of(book: nbformat.NotebookNode) -> list[tuple[str, str]]:
@@ -265,7 +270,7 @@ def digest(call: Call, notebook: Notebook) -> str:
 
 def followed(name: str, own: str) -> dict[str, str]:
     """Code by path: a notebook's own, and that of the modules of the repository that it imports,
-    directly or through others, lazy imports included. ValueError for what is not Python.
+    directly or through others, lazy imports included. SyntaxError for what is not Python.
     """
     plain_code(name, own)
     finder = ModuleFinder(path=[str(ROOT)], excludes=NOT_FOLLOWED)
@@ -285,15 +290,8 @@ def followed(name: str, own: str) -> dict[str, str]:
 
 @lru_cache(maxsize=512)
 def plain_code(path: str, text: str) -> str:
-    """A file's syntax tree without docstrings: comments and layout change no outcome. ValueError,
-    with file and line, where it is no Python.
-    """
-    try:
-        tree = ast.parse(text)
-    except SyntaxError as error:
-        raise ValueError(
-            f"{path}, line {error.lineno}: {error.msg}; mend it, then call again"
-        ) from None
+    """A file's syntax tree without docstrings: comments and layout change no outcome."""
+    tree = ast.parse(text, path)
     for node in ast.walk(tree):
         if isinstance(node, SCOPES) and ast.get_docstring(node) is not None:
             del node.body[0]
