@@ -95,9 +95,10 @@ from speclab.verify import RULES, verify
 # not used here but for the name of the folder: no model is loaded
 profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change; none changes anything here
-seed: int = 0  # of every random number that is not written out below
-draws: int = 4000  # first words drawn under each rule in section 4
-blocks_each: int = 500  # blocks decoded for each gamma in section 9, about
+seed: int = 0  # 0 to 4294967295; of every random number that is not written out below
+draws: int = 4000  # 100 to 1000000; first words drawn under each rule in section 4
+# blocks decoded for each gamma in section 9, about
+blocks_each: int = 500  # 10 to 100000
 
 # %% [markdown]
 # ## 1. Two models of five words

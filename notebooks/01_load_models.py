@@ -81,9 +81,10 @@ from speclab.studies import load_models as study
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-sample_text: str = "Solving 7x - 15 for x is unbelievably simple."  # shown in tokens
+# shown in tokens
+sample_text: str = "Solving 7x - 15 for x is unbelievably simple."  # any
 # draw the first tree of which the greedy target accepts so many tokens, and rejects the next
-wanted: int = 2
+wanted: int = 2  # 0 to 16
 
 # %%
 ctx = notebook.start("01_load_models", profile, overrides)

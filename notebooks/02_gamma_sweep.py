@@ -82,24 +82,27 @@ from speclab.studies import gamma_sweep as study
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-largest_gamma: int = 16  # every gamma from 1 to this is replayed
-gamma: int = 4  # the one that the sentences below speak of
-decoded_gammas: list = [1, 2, 4, 8, 16]  # these are decoded as well, for real,
-decoded_prompts: int = 2  # with so many prompts a domain
+largest_gamma: int = 16  # 1 to 64; every gamma from 1 to this is replayed
+gamma: int = 4  # 1 to largest_gamma; the one that the sentences below speak of
+decoded_gammas: list = [1, 2, 4, 8, 16]  # 1 to 64; these are decoded as well, for real,
+decoded_prompts: int = 2  # 1 to 1000; with so many prompts a domain
 # c, time of a draft pass over time of a target pass: an assumption (the article's), not a
 # measurement
-cost_ratio: float = 0.05
+cost_ratio: float = 0.05  # 0 to 10
 # 0.29: llama.cpp, TinyLlama and Llama-2-7B, both in half precision (the paper's target is 4-bit,
 # its c is not known)
-other_cost_ratios: list = [0.02, 0.1, 0.29]
+other_cost_ratios: list = [0.02, 0.1, 0.29]  # 0 to 10
 # the article's times of a target pass and of a draft pass, for its own rule
-target_ms: float = 100.0
-draft_ms: float = 5.0
+target_ms: float = 100.0  # 0.001 to 1000000
+draft_ms: float = 5.0  # 0 to 1000000
 # runs by temperature (section 8), and runs at T = 1 that differ in their seed only
-temperatures: dict = {0.3: "sampled-0.3", 0.7: "sampled-0.7"}
-other_seeds: list = ["sampled-seed-1", "sampled-seed-2"]
+temperatures: list = [0.3, 0.7]  # one of 0.3, 0.7
+other_seeds: list = [
+    "sampled-seed-1",
+    "sampled-seed-2",
+]  # one of sampled-seed-1, sampled-seed-2
 # the article's gammas for mathematical proofs and exploratory text, by our nearest domain
-article: dict = {"math": [4, 8], "chat": [2, 4]}
+article: dict = {"math": [4, 8], "chat": [2, 4]}  # 1 to 64
 
 # %% [markdown]
 # Two texts of the target are studied for every prompt. At temperature **T = 0** the target writes
@@ -551,8 +554,8 @@ ctx.say(study.same_choice(best_gammas))
 
 # %%
 texts_by_T = {0.0: recorded["T = 0"].trace}
-for warmth, kind in temperatures.items():
-    texts_by_T[warmth] = runs.load_or_record(ctx.profile, kind).trace
+for warmth in temperatures:
+    texts_by_T[warmth] = runs.load_or_record(ctx.profile, f"sampled-{warmth}").trace
 texts_by_T[1.0] = recorded["T = 1"].trace
 chains_by_T = study.steps_between(texts_by_T, largest_gamma)
 

@@ -87,16 +87,17 @@ from speclab.studies.domain_acceptance import (
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-level: float = 0.05  # two domains are told apart when Holm's p-value is below this
+# two domains are told apart when Holm's p-value is below this
+level: float = 0.05  # 0.0001 to 0.5
 # power: the probability with which a study should find a difference that is there
-likely: float = 0.8
+likely: float = 0.8  # 0.5 to 0.999
 # shorter texts, to see what the estimates owe to the length
-new_tokens: list = [8, 16, 32]
+new_tokens: list = [8, 16, 32]  # 1 to 65536
 # c, a draft pass in target passes, for the break-even lines;
 # 0.29: llama.cpp, TinyLlama and Llama-2-7B
-draft_costs: list = [0.05, 0.29]
+draft_costs: list = [0.05, 0.29]  # 0 to 10
 # simulated studies a domain, to see how far intervals can be trusted
-studies: int = 200
+studies: int = 200  # 10 to 100000
 
 # %%
 ctx = notebook.start("03_domain_acceptance", profile, overrides)

@@ -79,9 +79,9 @@ from speclab.studies import depth_profile as study
 profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 # tokens: standard deviation of the weights in the position curves
-bandwidth: float = 4.0
+bandwidth: float = 4.0  # 0.1 to 1000
 # a position effect is called found when Holm's p-value is below this
-level: float = 0.05
+level: float = 0.05  # 0.0001 to 0.5
 
 # %%
 ctx = notebook.start("04_depth_profile", profile, overrides)

@@ -81,9 +81,10 @@ from speclab.studies import chat_paradox as study
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-domain: str = "chat"  # the domain that is set against the mean of the others
+# the domain that is set against the mean of the others
+domain: str = "chat"  # one of code, math, reasoning, chat
 # quantile bins of target entropy and of token frequency when domains are matched
-bins: int = 8
+bins: int = 8  # 2 to 100
 
 # %%
 ctx = notebook.start("06_chat_paradox", profile, overrides)

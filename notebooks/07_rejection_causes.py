@@ -84,13 +84,13 @@ from speclab.studies import rejection_causes as study
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-gamma: int = 4  # draft tokens in a row
+gamma: int = 4  # 1 to 64; draft tokens in a row
 # a model is sure if its best token has this probability: above 0.5 no other token can have as much
-sure: float = 0.5
-ngram: int = 3  # longest run of tokens that prompt lookup looks for
-picks: int = 10  # random picks that each cause is compared with
-smallest: float = 0.02  # a cause is drawn if it is this share of the rejections
-cases: int = 2  # worst cases shown of each domain
+sure: float = 0.5  # 0.5 to 1
+ngram: int = 3  # 1 to 16; longest run of tokens that prompt lookup looks for
+picks: int = 10  # 1 to 1000; random picks that each cause is compared with
+smallest: float = 0.02  # 0 to 1; a cause is drawn if it is this share of the rejections
+cases: int = 2  # 1 to 100; worst cases shown of each domain
 
 # %%
 ctx = notebook.start("07_rejection_causes", profile, overrides)

@@ -77,31 +77,37 @@ from speclab.studies.better_drafts import accepted, candidates, speed
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-bit_widths: list = [8, 4, 3]  # of the target quantised as its own draft
-calibration_rows: int = 32  # of the target's text, for GPTQ
+# of the target quantised as its own draft
+bit_widths: list = [8, 4, 3]  # one of 2, 3, 4, 8
+calibration_rows: int = 32  # 1 to 10000; of the target's text, for GPTQ
 # of the recorded ones, the first; 0: all. Each further draft must run their texts
-judged_prompts_per_domain: int = 0
+judged_prompts_per_domain: int = 0  # 0 to 100000
 # a GPTQ copy in a folder beside the target's, for section 2; where there is none, it says so
-quantised_target: str = "target-gptq"
+quantised_target: str = "target-gptq"  # any
 # that the target continues, for training and calibration
-train_prompts_per_domain: int = 100
-train_prompts_seed: int = 0  # others with another seed
-retrain: bool = False  # train also the drafts that come with the kit
+train_prompts_per_domain: int = 100  # 1 to 10000
+train_prompts_seed: int = 0  # 0 to 4294967295; others with another seed
+retrain: bool = False  # any; train also the drafts that come with the kit
 # of distillation; the first with all seeds
-objectives: list = ["total-variation", "forward-kl", "reverse-kl", "sequence"]
+objectives: list = [
+    "total-variation",
+    "forward-kl",
+    "reverse-kl",
+    "sequence",
+]  # one of total-variation, forward-kl, reverse-kl, sequence
 # of the first objective and the specialist; the others take the first
-seeds: list = [0, 1, 2]
-steps: int = 150  # of training, a draft
-batch: int = 16  # texts a step
-learning_rate: float = 1e-3  # at its peak
-exit_layers: list = [2, 4]  # of the target, as a draft
-max_gamma: int = 16  # chains of 1 to so many tokens are compared
-pass_repeats: int = 21  # of each single pass that is timed
-timed_prompts_per_domain: int = 2  # decoded for real,
-timed_tokens: int = 32  # at most so many tokens each,
-timed_repeats: int = 1  # so many times where it is timed
-article_int4: float = 0.93  # the article's acceptance of an INT4 self-draft,
-article_small: float = 0.85  # and what a small draft should reach
+seeds: list = [0, 1, 2]  # 0 to 4294967295
+steps: int = 150  # 1 to 100000; of training, a draft
+batch: int = 16  # 1 to 1024; texts a step
+learning_rate: float = 1e-3  # 0.000001 to 1; at its peak
+exit_layers: list = [2, 4]  # 1 to 1000; of the target, as a draft
+max_gamma: int = 16  # 1 to 64; chains of 1 to so many tokens are compared
+pass_repeats: int = 21  # 3 to 1000; of each single pass that is timed
+timed_prompts_per_domain: int = 2  # 1 to 1000; decoded for real,
+timed_tokens: int = 32  # 2 to 65536; at most so many tokens each,
+timed_repeats: int = 1  # 1 to 100; so many times where it is timed
+article_int4: float = 0.93  # 0 to 1; the article's acceptance of an INT4 self-draft,
+article_small: float = 0.85  # 0 to 1; and what a small draft should reach
 
 # %%
 ctx = notebook.start("08_better_drafts", profile, overrides, judged_prompts_per_domain)
@@ -351,8 +357,6 @@ assert either.value >= alone.frame["estimate"].max()
 # several seeds, the first.
 
 # %%
-# from here on times are measured: `make reproduce` lets nothing run beside
-notebook.alone()
 timed = speed.timed_prompts(
     tried, timed_prompts_per_domain, timed_tokens, timed_repeats
 )

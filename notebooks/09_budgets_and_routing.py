@@ -72,37 +72,39 @@ if root == kit:
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-max_gamma: int = 8  # the longest chain to choose from
-budget: int = 8  # nodes of the largest tree to choose from
+max_gamma: int = 8  # 1 to 64; the longest chain to choose from
+budget: int = 8  # 1 to 64; nodes of the largest tree to choose from
 # c of machines that were not measured; there a pass over several tokens costs one
-assumed_c: list = [0.05, 0.1, 0.3]
+assumed_c: list = [0.05, 0.1, 0.3]  # 0.0001 to 10
 # TinyLlama -> Llama-2-7B, both in f16 (llama.cpp issue 8499); the paper's target is 4-bit, and its
 # c is not known
-published_c: float = 0.29
+published_c: float = 0.29  # 0.0001 to 10
 # a setting for each domain must gain more than this to be worth it, named beforehand
-margin: float = 0.01
+margin: float = 0.01  # 0 to 1
 # what each further token adds to a pass of an assumed machine, in passes
-slopes: list = [0.0, 0.1]
+slopes: list = [0.0, 0.1]  # 0 to 10
 # how far a promised or forecast speed-up may be off and still be called right
-price_margin: float = 0.1
+price_margin: float = 0.1  # 0 to 1
 # how the policy finds a domain: classifier, rules, or none (the prompt says it)
-router: str = "classifier"
+router: str = "classifier"  # one of classifier, rules, none
 # shares of the requests
-mix: dict = {"code": 0.4, "math": 0.1, "reasoning": 0.1, "chat": 0.4}
+mix: dict = {"code": 0.4, "math": 0.1, "reasoning": 0.1, "chat": 0.4}  # 0 to 1
 # share of the time that a server would be busy if it never speculated
-load: float = 0.8
-requests: int = 300  # of a simulated stream,
-streams: int = 12  # and how many streams a value is the mean of
-batches: list = [1, 2, 4, 8, 16, 32, 64]  # requests whose blocks are made together
-knee: int = 64  # tokens of a pass up to which an assumed accelerator takes no longer than over one
-pass_repeats: int = 21  # of each single pass that is timed, up to
-pass_tries: int = 3  # times while the clock is disturbed
+load: float = 0.8  # 0.01 to 0.99
+requests: int = 300  # 10 to 1000000; of a simulated stream,
+streams: int = 12  # 2 to 10000; and how many streams a value is the mean of
+# requests whose blocks are made together
+batches: list = [1, 2, 4, 8, 16, 32, 64]  # 1 to 1024
+# tokens of a pass up to which an assumed accelerator takes no longer than over one
+knee: int = 64  # 1 to 100000
+pass_repeats: int = 21  # 3 to 1000; of each single pass that is timed, up to
+pass_tries: int = 3  # 1 to 100; times while the clock is disturbed
 # decoded on other prompts to learn what the loop takes
-probes: list = ["chain:1", "chain:3", "tree:2,2,3", "tree:3,2,8"]
-probe_prompts: int = 2  # a domain,
-probe_repeats: int = 1  # so many times, in swapped orders
-check_prompts: int = 3  # a domain, decoded plainly and by the policy,
-check_repeats: int = 2  # so many times, in swapped orders
+probes: list = ["chain:1", "chain:3", "tree:2,2,3", "tree:3,2,8"]  # any
+probe_prompts: int = 2  # 1 to 1000; a domain,
+probe_repeats: int = 1  # 1 to 100; so many times, in swapped orders
+check_prompts: int = 3  # 1 to 1000; a domain, decoded plainly and by the policy,
+check_repeats: int = 2  # 1 to 100; so many times, in swapped orders
 
 # %%
 import os
@@ -111,7 +113,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import decode, prompts, runs, sampling, stats
-from speclab.models import pairs
+from speclab.models import pairs, timing
 from speclab.show import notebook
 from speclab.analysis import (
     bins,
@@ -120,7 +122,6 @@ from speclab.analysis import (
     policy,
     published,
     router as routers,
-    timing,
 )
 from speclab.explore import page
 from speclab.studies.budgets_and_routing import (
@@ -183,8 +184,6 @@ assert (counted.groupby("setting")["emitted"].sum() == len(trace)).all()
 # most. This looks at the clock only, never at what the prices lead to.
 
 # %%
-# from here on times are measured: `make reproduce` lets nothing run beside
-notebook.alone()
 context = int(np.median([len(prompt.ids) for prompt in encoded])) + limit // 2
 times, rounds = machines.timed_passes(pair, context, pass_repeats, pass_tries)
 

@@ -86,24 +86,25 @@ from speclab.studies import wall_clock as study
 profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 # decoded for real; the other prompts choose the best tree and the stopping rule
-prompts_per_domain_timed: int = 4
-new_tokens: int = 32  # at most, of each timed text
+prompts_per_domain_timed: int = 4  # 1 to 1000
+new_tokens: int = 32  # 2 to 65536; at most, of each timed text
 # of each text by each method, in orders swapped from text to text; the median counts
-repeats: int = 2
-pass_repeats: int = 9  # of each single pass
-gammas: list = [1, 4, 8]  # the chains that are timed
+repeats: int = 2  # 1 to 100
+pass_repeats: int = 9  # 3 to 1000; of each single pass
+gammas: list = [1, 4, 8]  # 1 to 64; the chains that are timed
 # nodes of the trees that are compared with the paper's 2 + 4 + 2 and with a chain of 8
-budget: int = 8
-dynamic: list = [4, 4]  # depth and branches of the dynamic tree of `budget` nodes
+budget: int = 8  # 1 to 64
+# depth and branches of the dynamic tree of `budget` nodes
+dynamic: list = [4, 4]  # 1 to 64
 # a stopping rule is judged on one part of the prompts and fitted on the others
-folds: int = 5
-sampled_gamma: int = 4  # the chain at temperature 1,
-sampled_seeds: int = 2  # decoded so many times
+folds: int = 5  # 2 to 100
+sampled_gamma: int = 4  # 1 to 64; the chain at temperature 1,
+sampled_seeds: int = 2  # 1 to 1000; decoded so many times
 # the article's worked example: acceptance, gamma, and times of a target and of a draft pass
-article_alpha: float = 0.85
-article_gamma: int = 4
-target_ms: float = 100.0
-draft_ms: float = 5.0
+article_alpha: float = 0.85  # 0 to 0.999
+article_gamma: int = 4  # 1 to 64
+target_ms: float = 100.0  # 0.001 to 1000000
+draft_ms: float = 5.0  # 0 to 1000000
 
 # %%
 ctx = notebook.start("10_wall_clock", profile, overrides)
@@ -166,8 +167,6 @@ ctx.say(
 # quartiles of the repeats.
 
 # %%
-# from here on times are measured: `make reproduce` lets nothing run beside
-notebook.alone()
 context = int(np.median([len(prompt.ids) for prompt in timed])) + new_tokens // 2
 times = timing.pass_times(pair, timing.SIZES, context, pass_repeats)
 

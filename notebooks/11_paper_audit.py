@@ -100,17 +100,17 @@ from speclab.studies.paper_audit import (
 profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 # pairs that stand beside it, as they are recorded or shipped; [] for none
-beside: list = ["tiny", "smollm"]
+beside: list = ["tiny", "smollm"]  # any
 # c, a draft pass in target passes, at which speed is asked, and slopes of v(n) = 1 + slope (n - 1)
-cs: list = [0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.29, 0.4, 0.5, 0.7, 1.0]
-slopes: list = [0.0, 0.1]
-article_cost: float = 0.05  # c of the article's example: 5 ms / 100 ms
-f16_cost: float = (
-    0.29  # llama.cpp, TinyLlama and Llama-2-7B, both f16; the paper's is 4-bit
-)
+cs: list = [0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.29, 0.4, 0.5, 0.7, 1.0]  # 0.0001 to 10
+slopes: list = [0.0, 0.1]  # 0 to 10
+article_cost: float = 0.05  # 0.0001 to 10; c of the article's example: 5 ms / 100 ms
+# llama.cpp, TinyLlama and Llama-2-7B, both f16; the paper's is 4-bit
+f16_cost: float = 0.29  # 0.0001 to 10
 # folder of the authors' records; empty: $SPECLAB_AUTHOR_RECORDS, else data/runs/author-records
-author_records: str = ""
-prompts: int = 50  # prompts a domain whose power is asked for: the paper's number
+author_records: str = ""  # any
+# prompts a domain whose power is asked for: the paper's number
+prompts: int = 50  # 2 to 100000
 
 # %%
 ctx = notebook.start("11_paper_audit", profile, overrides)

@@ -75,13 +75,13 @@ from speclab.analysis.prompt_cell import prompt_cell
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change, as {"max_prompt_tokens": 900}
-prompt: str = "How many apples are left if Tom has 12 apples and eats 5?"
+prompt: str = "How many apples are left if Tom has 12 apples and eats 5?"  # any
 # above temperature 0: rejection, point-mass or without-replacement
-rule: str = "greedy"
-shape: str = "chain:4"  # or tree:3,2,8, dynamic:4,4,8, plain
-temperature: float = 0.0
-new_tokens: int = 64  # at most
-seed: int = 0  # of a sampled text
+rule: str = "greedy"  # one of greedy, rejection, point-mass, without-replacement
+shape: str = "chain:4"  # any; as tree:3,2,8, dynamic:4,4,8, plain
+temperature: float = 0.0  # 0 to 10
+new_tokens: int = 64  # 1 to 65536; at most
+seed: int = 0  # 0 to 4294967295; of a sampled text
 
 # %%
 ctx = notebook.start("12_try_it", profile, overrides)
@@ -109,8 +109,6 @@ if notebook.is_open():
 # ## 2. The same once, from the parameters
 
 # %%
-# from here on times are measured: `make reproduce` lets nothing run beside
-notebook.alone()
 text = try_it.answer_of(pair, asked)
 passes = try_it.passes_in_words(text)
 ctx.save(

@@ -71,6 +71,7 @@ from speclab.analysis import rungs
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "tiny"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+largest_gamma: int = 16  # 1 to 64; what is allowed comes first, then what it is
 
 # %%
 ctx = notebook.start("NN_name", profile, overrides)

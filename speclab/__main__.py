@@ -301,8 +301,9 @@ def _decode(
 @option("--force", is_flag=True, help="Run also what is up to date.")
 @option(
     "--workers",
-    type=int,
-    help="Notebooks at once, of those that measure no time (default: 2; at most one a core).",
+    type=click.IntRange(1),
+    help="Notebooks at once, of those that measure no time (default: 2; at most one a core, one "
+    "where there is a GPU).",
 )
 def _reproduce(
     profile: str,
@@ -315,18 +316,16 @@ def _reproduce(
 ) -> int:
     """Run the notebooks whose outcome may have changed, and write the report."""
     from speclab.ops import reproduce as runner
-    from speclab.ops import schedule
     from speclab.profiles import parse_overrides
 
-    at_once = schedule.places(workers)
-    session, chosen = runner.open_session(
+    call, chosen = runner.open_call(
         profile,
         list(notebooks),
         parse_overrides(list(changes)),
         parse_overrides(list(parameters), "--parameter"),
         out,
     )
-    return runner.run_all(session, chosen, force, at_once)
+    return runner.reproduce(call, chosen, force, workers)
 
 
 @verb("pair")

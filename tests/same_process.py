@@ -1,20 +1,19 @@
-"""A notebook's cells run in a shell of the process that was forked for it, in place of a kernel's:
-what every new kernel imports first takes longer than most of our notebooks do when they are small.
+"""A notebook's cells run in a shell of a copy of this process, in place of a kernel's: what every
+new kernel imports first takes longer than most of our notebooks do when they are small.
 """
 
-import contextlib
-import os
+import multiprocessing
 import sys
-import tempfile
-from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from typing import Any
 
 import nbformat
+import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import CapturedIO, capture_output
 from papermill.engines import Engine, papermill_engines
 
-from speclab.ops import reproduce
+FORK = multiprocessing.get_context("fork")
 
 
 class SameProcess(Engine):
@@ -25,22 +24,33 @@ class SameProcess(Engine):
         cls, nb_man: Any, kernel_name: str, **options: Any
     ) -> None:
         """Run cell by cell, up to the first that fails."""
-        shell = InteractiveShell.instance()
-        for index, cell in enumerate(nb_man.nb.cells):
-            if cell.cell_type != "code":
-                continue
-            nb_man.cell_start(cell, index)
-            with capture_output() as said:
-                shell.display_trap.hook = sys.displayhook  # the last line's value too
-                found = shell.run_cell(cell.source)
-            cell.execution_count = index
-            cell.outputs = outputs(said)
-            error = found.error_before_exec or found.error_in_exec
-            if error:
-                cell.outputs.append(told(error, shell))
-                nb_man.cell_exception(cell, index)
-                return
-            nb_man.cell_complete(cell, index)
+        receiver, sender = FORK.Pipe(duplex=False)
+        process = FORK.Process(target=run_cells, args=(nb_man.nb.cells, sender))
+        process.start()
+        sender.close()
+        try:
+            nb_man.nb.cells = receiver.recv()
+        except EOFError:
+            raise RuntimeError("Kernel died") from None
+        finally:
+            process.join()
+
+
+def run_cells(cells: list[Any], sender: Connection) -> None:
+    """Run the cells, up to the first that fails, and send them with their outputs."""
+    shell = InteractiveShell.instance()
+    for index, cell in enumerate(cells):
+        if cell.cell_type != "code":
+            continue
+        with capture_output() as said:
+            shell.display_trap.hook = sys.displayhook  # the last line's value too
+            found = shell.run_cell(cell.source)
+        cell.execution_count = index
+        cell.outputs = outputs(said)
+        if error := found.error_before_exec or found.error_in_exec:
+            cell.outputs.append(told(error, shell))
+            break
+    sender.send(cells)
 
 
 def outputs(said: CapturedIO) -> list[Any]:
@@ -68,13 +78,6 @@ def told(error: BaseException, shell: InteractiveShell) -> Any:
     )
 
 
-@contextlib.contextmanager
-def no_kernel(
-    session: reproduce.Session, threads: int, variables: dict[str, str] | None = None
-) -> Iterator[None]:
-    """In place of `reproduce.kernel`: the same variables, set in this very process."""
-    with tempfile.TemporaryDirectory() as folder:
-        named = reproduce._environment(session, folder, threads)
-        os.environ |= named | (variables or {})
-        papermill_engines.register(None, SameProcess)
-        yield
+def use_no_kernel(patch: pytest.MonkeyPatch) -> None:
+    """Let papermill run cells in copies of this process."""
+    patch.setitem(papermill_engines._engines, None, SameProcess)

@@ -16,7 +16,7 @@ import sys
 import matplotlib.pyplot as plt
 import pytest
 from filelock import FileLock
-from same_process import no_kernel
+from same_process import use_no_kernel
 
 import speclab
 from speclab.__main__ import main
@@ -114,7 +114,7 @@ def light(imported, monkeypatch):
     """`reproduce` without kernels and without the page to explore the runs."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(reproduce, "kernel", no_kernel)
+    use_no_kernel(monkeypatch)
     monkeypatch.setattr(reproduce.explore, "runs_there", lambda profile: [])
 
 
@@ -163,9 +163,3 @@ def test_a_notebook_runs_as_a_user_runs_it(recorded, tmp_path):
 @pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name != AS_A_USER])
 def test_every_notebook_runs_as_a_user_runs_it(name, recorded, tmp_path):
     run_as_a_user(name, tmp_path)
-
-
-def test_a_cell_that_fails_fails_its_notebook(light, tmp_path, capfd):
-    """The negative control of the shell that stands for a kernel."""
-    assert main(command("00_by_hand", tmp_path, ["draws=0"])) == 1
-    assert "failed: cell [" in capfd.readouterr().out

@@ -16,7 +16,7 @@ import pandas as pd
 import papermill
 import pytest
 
-from speclab.profiles import ROOT
+from speclab.profiles import ROOT, load_profile
 from speclab.show import notebook
 
 FOLDER = ROOT / "notebooks"
@@ -163,8 +163,8 @@ def test_the_template_keeps_its_own_rules():
         ('# %% tags=["parameters"]', "# %%", "0 cells tagged parameters"),
         ("os.chdir(root)", "os.chdir(here)", "bootstrap"),
         (
-            "from speclab import figures",
-            "from speclab.score import *\nfrom speclab import figures",
+            "from speclab import runs",
+            "from speclab.score import *",
             "star import",
         ),
     ],
@@ -230,7 +230,7 @@ def test_bootstrap_elsewhere_says_what_to_do(tmp_path):
 def test_bootstrap_fetches_the_kit(tmp_path):
     origin, away = tmp_path / "origin", tmp_path / "away"
     away.mkdir()
-    (origin / "speclab").mkdir(parents=True)
+    (origin / "speclab" / "show").mkdir(parents=True)
     for name in ("pyproject.toml", "speclab/show/notebook.py"):
         shutil.copy(ROOT / name, origin / name)
     git = ["git", "-c", "user.name=n", "-c", "user.email=e@x", "-C", str(origin)]
@@ -243,67 +243,47 @@ def test_bootstrap_fetches_the_kit(tmp_path):
         assert done.stdout.splitlines() == lines, done.stderr
 
 
-def test_install_missing_keeps_torch_and_numpy(tmp_path, monkeypatch):
-    wanted = ["numpy>=1", "torch>=2", "pandas>=1", "not-there-at-all>=1", "tqdm>=999"]
-    (tmp_path / "pyproject.toml").write_text(f"[project]\ndependencies = {wanted}\n")
-    versions = {"numpy": "2.1", "torch": "2.12.0+cu126", "pandas": "2.2", "tqdm": "4.0"}
-
-    def version(name):
-        if name not in versions:
-            raise notebook.metadata.PackageNotFoundError(name)
-        return versions[name]
-
+@pytest.fixture
+def machine(monkeypatch):
+    """Installed versions by name, and what pip was asked for."""
+    versions = {"numpy": "2.1", "torch": "2.12.0+cu126", "tqdm": "4.0"}
     calls = []
-    monkeypatch.setattr(notebook.metadata, "version", version)
-    monkeypatch.setattr(
-        notebook.subprocess, "run", lambda command, check: calls.append(command)
-    )
-    assert notebook.install_missing(tmp_path) == ["not-there-at-all>=1", "tqdm>=999"]
-    assert calls[0][4:] == [
-        "--quiet",
-        "not-there-at-all>=1",
-        "tqdm>=999",
-        "numpy==2.1",
-        "torch==2.12.0+cu126",
-    ]
-    versions.update({"not-there-at-all": "1", "tqdm": "1000"})
-    assert notebook.install_missing(tmp_path) == [] and len(calls) == 1, (
-        "nothing is missing: pip is not called"
-    )
-
-
-def test_an_extra_brings_its_needs_but_not_its_numpy(tmp_path, monkeypatch):
-    text = (
-        '[project]\ndependencies = ["numpy>=1"]\n'
-        '[project.optional-dependencies]\ngptq = ["gptqmodel>=7.6"]\n'
-    )
-    (tmp_path / "pyproject.toml").write_text(text)
-    versions, calls = {"numpy": "2.1", "torch": "2.12", "pillow": "11"}, []
-    needs = [
-        "numpy==2.2.6; python_version < '3.14'",
-        "torch>=2.8",
-        "tokenicer>=0.0.14",
-        "pillow>=11",
-        "vllm>=1; extra == 'vllm'",
-    ]
 
     def version(name):
         if name not in versions:
             raise notebook.metadata.PackageNotFoundError(name)
         return versions[name]
 
+    def asked(command, check):
+        calls.append(command[5:])
+
     monkeypatch.setattr(notebook.metadata, "version", version)
+    monkeypatch.setattr(notebook.subprocess, "run", asked)
+    return versions, calls
+
+
+def test_install_missing_keeps_torch_and_numpy(tmp_path, machine):
+    versions, calls = machine
+    wanted = ["numpy>=1", "torch>=2", "not-there-at-all>=1", "tqdm>=999"]
+    (tmp_path / "pyproject.toml").write_text(f"[project]\ndependencies = {wanted}\n")
+    assert notebook.install_missing(tmp_path) == wanted[2:]
+    assert calls == [[*wanted[2:], "numpy==2.1", "torch==2.12.0+cu126"]]
+    versions.update({"not-there-at-all": "1", "tqdm": "1000"})
+    assert notebook.install_missing(tmp_path) == [] and len(calls) == 1
+
+
+def test_an_extra_brings_its_needs_but_not_its_numpy(tmp_path, machine, monkeypatch):
+    _, calls = machine
+    text = '[project]\ndependencies = ["numpy>=1"]\n[project.optional-dependencies]\n'
+    (tmp_path / "pyproject.toml").write_text(f'{text}gptq = ["gptqmodel>=7.6"]\n')
+    needs = ["numpy==2.2.6; python_version < '3.14'", "torch>=2.8", "tokenicer>=0.0.14"]
+    needs += ["tqdm>=4", "vllm>=1; extra == 'vllm'"]
     monkeypatch.setattr(notebook.metadata, "requires", lambda name: needs)
-    monkeypatch.setattr(
-        notebook.subprocess, "run", lambda command, check: calls.append(command[5:])
-    )
     assert notebook.install_missing(tmp_path, "gptq") == ["gptqmodel>=7.6"]
     assert calls == [
         ["--no-deps", "gptqmodel>=7.6"],
         ["tokenicer>=0.0.14", "numpy==2.1"],
     ]
-    versions["gptqmodel"] = "7.6.0"
-    assert notebook.install_missing(tmp_path, "gptq") == [] and len(calls) == 2
 
 
 def test_a_notebook_on_kaggle_starts_from_what_is_attached(
@@ -338,39 +318,24 @@ def test_context_writes_numbered_figures_tables_and_numbers(
 
     monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
     ctx = notebook.start("03_domain_acceptance", "tiny", {"prompts_per_domain": 20})
-    assert (
-        ctx.profile.prompts_per_domain == 20
-        and ctx.figures == tmp_path / "figures" / "tiny"
-    )
-    figure, axes = figures.subplots(width=figures.ONE_COLUMN, height=1)
-    axes.plot([1, 2])
-    ctx.save(figure, "by-domain", caption="Alpha by domain: 0.5 in code.")
-    assert (
-        shown[0].data == (ctx.figures / "03_by-domain.png").read_bytes()
-        and shown[0].alt == "Alpha by domain: 0.5 in code."
-    )
-    assert shown[1].data == "*Alpha by domain: 0.5 in code.*"
-    captions = json.loads((ctx.figures / "03_captions.json").read_text())
-    assert captions == {"by-domain": "Alpha by domain: 0.5 in code."}
-    ctx.table(
-        pd.DataFrame({"alpha": [0.51249]}, index=pd.Index(["code"], name="domain")),
-        "table-1",
-    )
-    assert "0.512" in shown[2].data and "code" in shown[2].data
+    assert ctx.profile.prompts_per_domain == 20
+    assert ctx.figures == tmp_path / "figures" / "tiny"
+    figure, _ = figures.subplots(width=figures.ONE_COLUMN, height=1)
+    caption = "Alpha by domain: 0.5 in code."
+    ctx.save(figure, "by-domain", caption)
+    ctx.table(pd.DataFrame({"domain": ["code"], "alpha": [0.51249]}), "table-1")
     ctx.record(tau=1.234567, pairs=2)
-    assert json.loads((ctx.figures / "03_numbers.json").read_text()) == {
-        "tau": 1.235,
-        "pairs": 2,
-    }
-    names = {
-        "03_by-domain.png",
-        "03_by-domain.pdf",
-        "03_table-1.csv",
-        "03_table-1.tex",
-        "03_numbers.json",
-        "03_captions.json",
-    }
-    assert {p.name for p in ctx.figures.iterdir()} == names
+    picture, text, table = shown
+    assert picture.data == (ctx.figures / "03_by-domain.png").read_bytes()
+    assert picture.alt == caption and text.data == f"*{caption}*"
+    assert "0.512" in table.data and "code" in table.data
+    for name, held in [
+        ("captions", {"by-domain": caption}),
+        ("numbers", {"tau": 1.235, "pairs": 2}),
+    ]:
+        assert json.loads((ctx.figures / f"03_{name}.json").read_text()) == held
+    ends = {path.name.partition(".")[2] for path in ctx.figures.glob("03_*")}
+    assert ends == {"png", "pdf", "csv", "tex", "json"}
 
 
 def test_a_long_table_is_shown_in_part_and_exported_whole(tmp_path, monkeypatch, shown):
@@ -380,26 +345,6 @@ def test_a_long_table_is_shown_in_part_and_exported_whole(tmp_path, monkeypatch,
     assert shown[0].data.count("<tr") == 11
     assert shown[1].data == "*10 of 40 rows; all of them are in `03_long.csv`.*"
     assert len(pd.read_csv(ctx.figures / "03_long.csv")) == 40
-
-
-def test_estimates_are_drawn_with_their_caption(tmp_path, monkeypatch, shown):
-    from speclab.show.estimates import Estimates
-
-    monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
-    ctx = notebook.start("03_domain_acceptance", "tiny")
-    rows = [("code", g, 1 + g / 4, 1 + g / 5, 1 + g / 3) for g in (1, 2, 3)]
-    tau = Estimates(
-        pd.DataFrame(rows, columns=["domain", "gamma", "estimate", "low", "high"])
-    )
-    ctx.plot(tau, x="gamma", slug="tau", caption="Tokens by gamma.")
-    assert (ctx.figures / "03_tau.pdf").is_file() and shown[
-        1
-    ].data == "*Tokens by gamma.*"
-
-
-def test_start_refuses_a_name_without_a_number():
-    with pytest.raises(ValueError, match="NN_name"):
-        notebook.start("gamma_sweep", "tiny")
 
 
 def test_said_text_is_markdown_and_tables_are_escaped(shown):
@@ -413,21 +358,32 @@ def test_said_text_is_markdown_and_tables_are_escaped(shown):
     )
 
 
-@pytest.mark.parametrize("text", [" ", "0", "two", "-1", "1.5", "²"])
-def test_a_wrong_number_of_threads_is_named(monkeypatch, text):
-    monkeypatch.setenv("OMP_NUM_THREADS", text)
-    with pytest.raises(ValueError, match=f"OMP_NUM_THREADS={text!r}: a whole number"):
-        notebook.limit_threads()
+def test_start_refuses_a_name_without_a_number_and_what_is_too_few():
+    with pytest.raises(ValueError, match="NN_name"):
+        notebook.start("gamma_sweep", "tiny")
+    with pytest.raises(ValueError, match="03_x needs 4 domains, 5 prompts a domain"):
+        notebook.start("03_x", "tiny", {"domains": ["math", "code"]})
+
+
+def test_what_is_enough_for_which_notebook():
+    few = {"domains": ("math",), "prompts_per_domain": 5, "max_new_tokens": 8}
+    profile = load_profile("tiny", few)
+    assert notebook.check_enough("00_by_hand", profile) == 5
+    with pytest.raises(ValueError, match=r"enough for the notebooks 00, 01, 12$"):
+        notebook.check_enough("07_rejection_causes", profile)
+    assert notebook.check_enough("08_x", load_profile("tiny"), judged=6) == 6
 
 
 def test_threads_follow_the_environment(monkeypatch):
     seen = []
-    monkeypatch.setitem(
-        sys.modules, "torch", SimpleNamespace(set_num_threads=seen.append)
-    )
+    torch = SimpleNamespace(set_num_threads=seen.append)
+    monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert notebook.limit_threads() == 3 and seen == [3]
     monkeypatch.delenv("OMP_NUM_THREADS")
-    assert 1 <= notebook.limit_threads() <= 8 and os.environ["OMP_NUM_THREADS"] == str(
-        seen[-1]
-    )
+    assert 1 <= notebook.limit_threads() <= 8
+    assert os.environ["OMP_NUM_THREADS"] == str(seen[-1])
+    for wrong in ("0", "two"):
+        monkeypatch.setenv("OMP_NUM_THREADS", wrong)
+        with pytest.raises(ValueError, match=f"OMP_NUM_THREADS={wrong!r}: a whole"):
+            notebook.limit_threads()

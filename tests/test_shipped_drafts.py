@@ -10,7 +10,7 @@ import pytest
 from data.drafts import prepare
 from speclab.drafts import distil
 from speclab.drafts.distil import SHIPPED
-from speclab.ops import sources
+from speclab.ops import reproduce
 from speclab.profiles import ROOT, load_profile
 from speclab.runs import Damaged
 from speclab.studies.better_drafts import candidates
@@ -77,9 +77,9 @@ def test_a_damaged_one_is_refused_and_says_where_to_take_it(
         distil.distil(*asked, label=one.name, shipped=tmp_path / "drafts")
 
 
-@pytest.mark.parametrize(("name", "there"), [("08_", True), ("07_", False)])
-def test_they_are_an_input_of_notebook_08(name, there):
-    [notebook] = (ROOT / "notebooks").glob(f"{name}*.ipynb")
-    code = sources.code_of(sources.cells_of(notebook))
-    files = sources.named_data(ROOT, sources.followed(ROOT, code))
-    assert any(path.is_relative_to(SHIPPED) for path in files) == there
+def test_they_are_an_input_of_notebook_08_alone():
+    named = {}
+    for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
+        code = reproduce.read(path, {}).code.values()
+        named[path.stem] = SHIPPED in reproduce.data_named(code)
+    assert [name for name, there in named.items() if there] == ["08_better_drafts"]

@@ -11,7 +11,7 @@ import click
 
 from speclab.drafts.distil import SHIPPED, TrainedDraft, distil
 from speclab.models.pairs import Pair, load_model, load_pair
-from speclab.ops.reproduce import defaults
+from speclab.ops.parameters import parameters_of
 from speclab.profiles import ROOT, ModelSpec, Profile, load_profile
 from speclab.runs import RunError
 from speclab.studies.better_drafts.candidates import (
@@ -30,7 +30,8 @@ CARD_MARKS = (
 
 def asked(pair: Pair, profile: Profile) -> list[Training]:
     """The trainings that notebook 08 asks for with this profile."""
-    own = defaults(NOTEBOOK) | profile.notebooks.get(NOTEBOOK.stem, {})
+    defaults = {n: p.default for n, p in parameters_of(NOTEBOOK).items()}
+    own = defaults | profile.notebooks.get(NOTEBOOK.stem, {})
     text = training_text(
         pair, profile, own["train_prompts_per_domain"], own["train_prompts_seed"]
     )

@@ -169,11 +169,10 @@ def write_kernel(
     import nbformat
     from papermill.iorw import load_notebook_node
 
-    from speclab.ops.sources import check_twin
+    from speclab.ops.reproduce import check_twin
 
     twin = ROOT / "notebooks" / metadata["code_file"]
-    if said := check_twin(twin):
-        print(said, file=sys.stderr)
+    check_twin(twin)
     book = load_notebook_node(str(twin))
     book = with_parameters(book, parameters, address, carried)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,633 +1,618 @@
-"""`make reproduce`: run the numbered notebooks headlessly, each only when something it depends on
-changed.
+"""`make reproduce`: run the numbered notebooks, each only when something it depends on changed.
 
-Notebooks run two at a time, each from a process of its own (see `schedule`); where one measures
-time, nothing runs beside it (see `turns`). A notebook runs in a kernel of this very interpreter, at
-the root of the repository, under a temporary name. When it is done it becomes
-build/<profile>/NN_name.ipynb with its HTML and a stamp NN_name.json; a notebook that failed is kept
-as NN_name.failed.ipynb. One that asks for models which are not there (most read recorded runs only)
-is no failure: its figures stay as they are. The stamp holds a hash of all that the notebook's
-outcome depends on (see `sources`).
+In three waves: those that measure no time, two at once (in the order of their numbers: 00 needs no
+run while 01 records what the others read); those that measure time, alone; those that
+read the tables of others. Each runs in a kernel of this interpreter, at the root of the repository,
+and becomes build/<profile>/NN_name.ipynb with its HTML and a stamp NN_name.json; one that failed is
+kept as NN_name.failed.ipynb. One that asks for models which are not there is no failure: its
+figures stay as they are. Whatever stops a call, the same command goes on from the stamps.
+
+A thread waits for each notebook, which is a process of its own anyway: its kernel.
+
+What a notebook's outcome depends on is one hash (`digest`). Code counts as its syntax tree without
+docstrings. The rooms `ops` (where and how a notebook runs) and `explore` (shown in open notebooks
+only), and the command line are not followed: they do not change what comes out.
 """
 
 import ast
 import contextlib
 import dataclasses
-import difflib
+import hashlib
 import json
 import os
 import re
+import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import lru_cache
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import papermill
+import psutil
+from filelock import FileLock, Timeout
+from huggingface_hub import try_to_load_from_cache
+from ipykernel.kernelspec import write_kernel_spec
 from papermill.exceptions import PapermillExecutionError
+from tqdm import tqdm
 
-from speclab import runs
-from speclab.ops import explore, pair, report, schedule, sources, turns
-from speclab.ops.workers import Died, Lines, Relay, Workers
-from speclab.profiles import ROOT, load_profile
-from speclab.show.notebook import THREADS_ALONE, check_enough_prompts, limit_threads
+from speclab.models.pairs import ModelsMissing, local_folder
+from speclab.ops import explore, pair, parameters, report
+from speclab.profiles import ROOT, Profile, load_profile, profile_names
+from speclab.prompts import HUB_SETS, MIRROR, PROJECT_PROMPTS
+from speclab.runs import (
+    PLACE,
+    RunError,
+    sha256_of,
+    shipped,
+    weights_digest,
+    written,
+)
+from speclab.show import notebook as kit
 
-KERNEL = "speclab-reproduce"
-LOOK_S = 1.0  # how often it is looked whether a notebook waits for its turn
+TIMED = ("08", "09", "10", "12")  # they measure time: nothing runs beside them
+NOT_FOLLOWED = ("speclab.ops", "speclab.explore", "speclab.__main__")
+PICTURES = "](../figures/smollm/"  # how the text of a notebook shows a figure
+DATA = re.compile(r"""["']data["']((?:\s*/\s*["'][\w.-]+["'])+)""")
+TABLE = re.compile(r"""["'](\d\d_[\w-]+)(?:\.csv)?["']""")
+RECORDS = "SPECLAB_AUTHOR_RECORDS"
+FOLDERS = ("SPECLAB_MODELS", MIRROR, PLACE, RECORDS)
+SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 DONE, FAILED, NEEDS_MODELS = "done", report.FAILED, report.NEEDS_MODELS
-MODELS_MISSING = "ModelsMissing"  # speclab.models.pairs raises it in the notebook
+STOPPED = "stopped"
 
 
 @dataclass(frozen=True)
-class Session:
-    """What the notebooks of one call share: the repository, the folders they write to, the checked
-    profile and the parameters.
+class Notebook:
+    """A numbered notebook: its cells as (kind, text), all code by path (its own, and that of the
+    modules that it imports), its parameters, and their values in a call.
     """
 
-    root: Path
-    build: Path
-    figures: Path
-    profile: Any
-    parameters: dict[str, Any]
+    path: Path
+    cells: list
+    code: dict[str, str]
+    known: dict[str, parameters.Parameter]
+    values: dict[str, Any]
 
-    def given(self, notebook: Path) -> dict[str, Any]:
-        """The parameters that this notebook has: the profile's for it, and over them the call's."""
-        known = defaults(notebook)
-        asked = self.profile.notebooks.get(notebook.stem, {}) | self.parameters
-        return {
-            name: numbered(name, value, known[name])
-            for name, value in asked.items()
-            if name in known
-        }
-
-    def values(self, notebook: Path) -> dict[str, Any]:
-        """All parameters of this notebook: those that it is given, and its defaults."""
-        return defaults(notebook) | self.given(notebook)
+    @property
+    def name(self) -> str:
+        """As 02_gamma_sweep."""
+        return self.path.stem
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """How a notebook ended; also its stamp on disk.
-
-    `files` are checksums by name in the figures folder, `status` is DONE, FAILED or NEEDS_MODELS.
-    """
+    """How a notebook ended. `files`: checksums of its figures and tables by name."""
 
     name: str
     status: str
     seconds: float
     digest: str
-    files: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str]
     error: str = ""
 
-    def line(self, status: str = "") -> str:
+    def line(self, status: str) -> str:
         """One line for the terminal."""
-        figures = sum(file.endswith(".png") for file in self.files)
-        reason = f": {self.error}" if self.error else ""
-        ending = (status or self.status) + reason
-        return f"{self.name:<26} {self.seconds:7.1f} s  {figures:2d} figures  {ending}"
+        return f"{self.name:<26} {self.seconds:7.1f} s  {status} {self.error}".rstrip()
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call: the checked profile, the folders of its pages and of its figures, and whether it
+    was stopped.
+    """
+
+    profile: Profile
+    build: Path
+    figures: Path
+    stopped: threading.Event = dataclasses.field(default_factory=threading.Event)
+
+    def page(self, name: str, end: str) -> Path:
+        """A file of a notebook in the folder of pages."""
+        return self.build / f"{name}.{end}"
+
+    def results(self, name: str) -> dict[Path, int]:
+        """When each figure and table of a notebook was written."""
+        found = self.figures.glob(f"{name[:2]}_*")
+        return {path: path.stat().st_mtime_ns for path in found}
+
+    def stamp(self, name: str) -> Stamp | None:
+        """The stamp of a notebook's last run; None where there is none that can be read."""
+        try:
+            text = self.page(name, "json").read_text(encoding="utf-8")
+            return Stamp(**json.loads(text))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def is_current(self, stamp: Stamp | None, now: str) -> bool:
+        """Whether the last run had the same inputs and all that it wrote is there as it was, or
+        needed models that are still missing.
+        """
+        if not stamp or stamp.digest != now or stamp.status == FAILED:
+            return False
+        if stamp.status == NEEDS_MODELS:
+            return bool(pair.missing(self.profile))
+        files = content(self.figures / name for name in stamp.files)
+        pages = [self.page(stamp.name, end) for end in ("ipynb", "html")]
+        return dict(files) == stamp.files and all(page.is_file() for page in pages)
 
 
 # ---- what is asked -------------------------------------------------------------------------------
 
 
-def open_session(
+def open_call(
     profile: str,
     wanted: list[str],
-    overrides: dict[str, Any],
-    changes: dict[str, Any],
+    overrides: dict,
+    changes: dict,
     out: Path | None = None,
-) -> tuple[Session, list[Path]]:
-    """What a call of `make reproduce` asks for, checked: the session, and its notebooks.
+) -> tuple[Call, list[Notebook]]:
+    """What a call of `make reproduce` asks for, checked.
 
     profile: a name or a YAML file; wanted: notebooks by number or name, none means all; overrides:
     of the profile's parameters; changes: of the notebooks' parameters; out: where build/ and
-    figures/ go (default: the repository). ValueError for what is not there, and for a notebook that
-    is behind its source.
+    figures/ go (default: the repository). ValueError for what is not there or not allowed, and for
+    a notebook that is behind its source.
     """
-    is_file = profile.endswith((".yaml", ".yml"))
-    name = str(Path(profile).resolve()) if is_file else profile
-    settings = load_profile(name, overrides)
-    for variable in sources.FOLDERS:
-        sources.folder_of(variable)
-    limit_threads()  # says what is wrong with OMP_NUM_THREADS
-    notebooks = chosen(ROOT, wanted)
-    for notebook in notebooks:
-        if said := sources.check_twin(notebook):
-            print(said, flush=True)
-    _check_not_of_pair(changes)
-    parameters = {"profile": name, **changes}
-    if overrides:
-        parameters["overrides"] = overrides
-    check_parameters(notebooks, parameters)
-    for own, values in settings.notebooks.items():
-        _check_not_of_pair(values)
-        check_parameters(chosen(ROOT, [own]), values)
-    place = (out or ROOT).resolve()
-    build, figures = place / "build" / settings.name, place / "figures" / settings.name
-    session = Session(ROOT, build, figures, settings, parameters)
-    for notebook in notebooks:
-        judged = session.values(notebook).get("judged_prompts_per_domain", 0)
-        count = settings.prompts_per_domain
-        check_enough_prompts(notebook.stem, min(judged or count, count))
-    return session, notebooks
-
-
-def chosen(root: Path, wanted: list[str]) -> list[Path]:
-    """The numbered notebooks of the repository, or those named by number or name.
-
-    Raises ValueError when one is not there.
-    """
-    there = sorted((root / "notebooks").glob("[0-9]*.ipynb"))
-    if not there:
-        folder = root / "notebooks"
-        raise ValueError(
-            f"no notebooks [0-9]*.ipynb in {folder}: `make notebooks` writes them from the .py"
-        )
-    names = [path.stem for path in there]
-    for text in wanted:
-        if not any(_means(text, name) for name in names):
-            raise ValueError(
-                f"notebook {text!r}: {_near(text, names)}there are {', '.join(names)}"
-            )
-    return [
-        p for p in there if not wanted or any(_means(text, p.stem) for text in wanted)
+    if profile.endswith((".yaml", ".yml")):
+        profile = str(Path(profile).resolve())
+    settings = load_profile(profile, overrides)
+    kit.limit_threads()  # says what is wrong with OMP_NUM_THREADS
+    check_folders()
+    for name, values in settings.notebooks.items():
+        parameters.check_names(values, read(*chosen([name]), values).known)
+    given = changes | {"profile": profile, "overrides": overrides}
+    notebooks = [
+        read(path, settings.notebooks.get(path.stem, {}) | given)
+        for path in chosen(wanted)
     ]
+    parameters.check_names(changes, {n: 0 for one in notebooks for n in one.known})
+    for one in notebooks:
+        check_twin(one.path)
+        judged = one.values.get("judged_prompts_per_domain", 0)
+        kit.check_enough(one.name, settings, judged)
+    place = (out or ROOT).resolve()
+    folders = [place / kind / settings.name for kind in ("build", "figures")]
+    return Call(settings, *folders), notebooks
 
 
-def _near(text: str, names: Iterable[str]) -> str:
-    """'did you mean …? ' where a name is near, else nothing."""
-    near = difflib.get_close_matches(text, names, 1)
-    return f"did you mean {near[0]!r}? " if near else ""
+def check_folders() -> None:
+    """Let the variables that name folders be absolute. ValueError for one that names none."""
+    for variable in FOLDERS:
+        if named := os.environ.get(variable):
+            folder = Path(named).expanduser().absolute()
+            if not folder.is_dir():
+                raise ValueError(
+                    f"{variable}={named}: no such folder; name one, or unset it"
+                )
+            os.environ[variable] = str(folder)
 
 
-def _means(text: str, name: str) -> bool:
-    plain = Path(text).name.removesuffix(".ipynb").removesuffix(".py")
-    number = name.split("_")[0]
-    alike = plain.lstrip("0") == number.lstrip("0")
-    return plain == name or (plain.isascii() and plain.isdecimal() and alike)
+def chosen(wanted: list[str]) -> list[Path]:
+    """The notebooks of these numbers or names, all without any. ValueError for one not there."""
+    paths = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+    known = {path.stem: path for path in paths}
+    for path in paths:
+        known |= {path.stem[:2]: path, str(int(path.stem[:2])): path}
+    asked = [Path(text).stem for text in wanted]
+    for name in asked:
+        if name not in known:
+            raise parameters.unknown("notebook", name, [path.stem for path in paths])
+    return sorted({known[name] for name in asked}) or paths
 
 
-def _check_not_of_pair(parameters: dict[str, Any]) -> None:
-    """ValueError for a parameter of the notebooks that says which pair: the folders, and what is up
-    to date, would be those of another.
+def read(path: Path, given: dict[str, Any]) -> Notebook:
+    """A notebook with the parameters of its that are given. ValueError for a file that is none, for
+    a value that is not allowed, and for code that is not Python.
     """
-    for name in sources.OF_PAIR:
-        if name in parameters:
-            raise ValueError(
-                f"parameter {name!r} says which pair is studied: give it as --profile and --set "
-                "(make: PROFILE=… SET=…)"
-            )
-
-
-def defaults(notebook: Path) -> dict[str, Any]:
-    """The parameters of a notebook as its cell sets them."""
-    found = papermill.inspect_notebook(notebook).items()
-    return {name: ast.literal_eval(row["default"]) for name, row in found}
-
-
-def numbered(name: str, value: Any, default: Any) -> Any:
-    """A parameter as it came; its names as numbers where the notebook's own has numbers for names
-    (in YAML all are text). ValueError for another name.
-    """
-    numbers = isinstance(default, dict) and any(type(key) is float for key in default)
-    if not (numbers and isinstance(value, dict)):
-        return value
     try:
-        return {float(key): inner for key, inner in value.items()}
-    except ValueError:
+        book = nbformat.read(path, as_version=4)
+    except Exception as error:  # nbformat and its schema have many kinds
         raise ValueError(
-            f"parameter {name}={value!r}: numbers are needed before the colons, as {default!r}"
+            f"{path} is no notebook ({type(error).__name__}); `make notebooks` writes it from its "
+            ".py"
+        ) from None
+    known = parameters.parameters_of(path)
+    values = {name: given.get(name, own.default) for name, own in known.items()}
+    parameters.check_values(values, known)
+    cells = cells_of(book)
+    own = "\n".join(text for kind, text in cells if kind == "code")
+    try:
+        return Notebook(path, cells, followed(path.name, own), known, values)
+    except SyntaxError as error:
+        raise ValueError(
+            f"{error.filename}, line {error.lineno}: {error.msg}; mend it, then call again"
         ) from None
 
 
-def check_parameters(notebooks: list[Path], parameters: dict[str, Any]) -> None:
-    """Raise ValueError for a parameter that none of the notebooks has (papermill only warns), or
-    one of another type than its default.
-    """
-    known = {}
-    for path in notebooks:
-        known |= defaults(path)
-    for name, value in parameters.items():
-        if name not in known:
-            there = ", ".join(known)
-            raise ValueError(
-                f"parameter {name!r}: {_near(name, known)}the notebooks have {there}"
-            )
-        default = known[name]
-        numbered(name, value, default)
-        whole_for_float = isinstance(default, float) and type(value) is int
-        if (
-            default is not None
-            and type(value) is not type(default)
-            and not whole_for_float
-        ):
-            needed = type(default).__name__
-            raise ValueError(
-                f"parameter {name}={value!r}: needed is {needed}, as {default!r}"
-            )
-        _check_elements(name, value, default)
+def cells_of(book: nbformat.NotebookNode) -> list[tuple[str, str]]:
+    """(kind, text) of every cell."""
+    return [(cell.cell_type, cell.source.strip()) for cell in book.cells]
 
 
-def _check_elements(name: str, value: Any, default: Any) -> None:
-    """ValueError for an empty list, and for an element of another kind than those of the notebook's
-    own; whole numbers are numbers.
-    """
-    if not isinstance(default, list) or not default:
+def check_twin(path: Path) -> None:
+    """ValueError where the .py beside an .ipynb was edited and the twin, which runs, is behind."""
+    import jupytext
+
+    source = path.with_suffix(".py")
+    if not source.is_file() or source.stat().st_mtime < path.stat().st_mtime:
         return
-    if not value:
-        raise ValueError(f"parameter {name}=[] is empty: write some, as {default!r}")
-    kinds = {type(one) for one in default}
-    if float in kinds:
-        kinds.add(int)
-    for one in value:
-        if type(one) not in kinds:
-            raise ValueError(
-                f"parameter {name}: {one!r} is not as its own, {default!r}"
-            )
-
-
-# ---- what is up to date --------------------------------------------------------------------------
-
-
-def previous(session: Session, name: str) -> Stamp | None:
-    """The stamp of the notebook's last run, or None where there is none that can be read."""
-    try:
-        values = json.loads(
-            (session.build / f"{name}.json").read_text(encoding="utf-8")
+    if cells_of(jupytext.read(source)) != cells_of(nbformat.read(path, as_version=4)):
+        raise ValueError(
+            f"{source} was edited, and {path.name}, the twin that runs, is behind: "
+            "`make notebooks` writes it anew"
         )
-        return Stamp(**values | {"files": dict(values["files"])})
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
-        return None
 
 
-def is_current(session: Session, stamp: Stamp | None, current: str) -> bool:
-    """True when the last run ended well on the same inputs and everything that it wrote is still
-    there as it was written, or when it needed models that are still missing.
+# ---- what an outcome depends on ------------------------------------------------------------------
+
+
+def digest(call: Call, notebook: Notebook) -> str:
+    """SHA-256 of all that the outcome of a notebook depends on."""
+    own = {k: v for k, v in notebook.values.items() if k not in parameters.OF_PAIR}
+    tables = [call.figures / f"{name}.csv" for name in tables_read(notebook)]
+    places = [ROOT / "requirements.lock", *tables, *data_named(notebook.code.values())]
+    facts = [
+        notebook.cells,
+        [*notebook.code],
+        [plain_code(path, text) for path, text in notebook.code.items()],
+        inputs(call.profile),
+        sorted(own.items()),
+        [named_by(call.profile, value) for value in parameters.leaves(own)],
+        content([*places, *folder_of(RECORDS)]),
+        sys.version_info[:2],
+    ]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def followed(name: str, own: str) -> dict[str, str]:
+    """Code by path: a notebook's own, and that of the modules of the repository that it imports,
+    directly or through others, lazy imports included. SyntaxError for what is not Python.
     """
-    if stamp is None or stamp.digest != current:
-        return False
-    if stamp.status == NEEDS_MODELS:
-        return sources.models_missing(session.root, session.profile)
-    if stamp.status != DONE:
-        return False
-    pages = [session.build / f"{stamp.name}{end}" for end in (".ipynb", ".html")]
-    if not all(path.is_file() and path.stat().st_size for path in pages):
-        return False
-    return stamp.files == _checksums(session.figures, stamp.files)
+    plain_code(name, own)
+    finder = ModuleFinder(path=[str(ROOT)], excludes=NOT_FOLLOWED)
+    finder.scan_code(compile(own, name, "exec"), finder.add_module("__main__"))
+    found = [module.__file__ for module in finder.modules.values() if module.__file__]
+    for bad in finder.badmodules:  # one that is no Python is among them
+        if not bad.startswith(NOT_FOLLOWED):
+            place = ROOT.joinpath(*bad.split("."))
+            found += [place.with_suffix(".py"), place / "__init__.py"]
+    code = {name: own}
+    for path in sorted(path for path in map(Path, found) if path.is_file()):
+        text = path.read_text(encoding="utf-8")
+        code[path.relative_to(ROOT).as_posix()] = text
+        plain_code(path.relative_to(ROOT).as_posix(), text)
+    return code
 
 
-def _checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of files by name, of those that are there."""
-    there = [name for name in names if (folder / name).is_file()]
-    return {name: sources.digest_of(folder / name) for name in there}
+@lru_cache(maxsize=512)
+def plain_code(path: str, text: str) -> str:
+    """A file's syntax tree without docstrings: comments and layout change no outcome."""
+    tree = ast.parse(text, path)
+    for node in ast.walk(tree):
+        if isinstance(node, SCOPES) and ast.get_docstring(node) is not None:
+            del node.body[0]
+    return ast.dump(tree)
+
+
+def data_named(texts: Iterable[str]) -> list[Path]:
+    """Files and folders … / "data" / … that code names; of recorded runs, which have keys, none but
+    the authors' records.
+    """
+    named = {place for text in texts for place in DATA.findall(text)}
+    paths = [ROOT.joinpath("data", *re.findall(r"[\w.-]+", place)) for place in named]
+    return [p for p in paths if "runs" not in p.parts or p.name == "author-records"]
+
+
+def tables_read(notebook: Notebook) -> set[str]:
+    """Names, as "08_self-drafts", of other notebooks' tables that this one or its modules name."""
+    texts = "\n".join(notebook.code.values())
+    return {name for name in TABLE.findall(texts) if name[:2] != notebook.name[:2]}
+
+
+def folder_of(variable: str) -> list[Path]:
+    """The folder that an environment variable names, if any."""
+    return [Path(named)] if (named := os.environ.get(variable)) else []
+
+
+def inputs(profile: Profile) -> list[Any]:
+    """The profile, and what it points at: weights (those that are to be made count as made), the
+    models' settings, prompts, manifests of shipped traces. Nothing is fetched.
+    """
+    places = [
+        PROJECT_PROMPTS if profile.prompts == "project" else ROOT / profile.prompts
+    ]
+    if profile.prompts == "paper":  # revisions of the hub are pinned; copies are files
+        sets = [one.name for one in HUB_SETS.values()]
+        places = [mirror / name for mirror in folder_of(MIRROR) for name in sets]
+    places += [folder / "manifest.json" for folder in shipped(profile, "")]
+    places += (ROOT / "data" / "traces" / profile.name).glob("*/manifest.json")
+    found = [profile]
+    for spec in (profile.target, profile.draft):
+        if folder := local_folder(spec):
+            found.append(weights_digest(folder))
+            places += [p for p in folder.rglob("*") if p.suffix != ".safetensors"]
+        elif spec.path.count("/") == 1:
+            hub = spec.path, "config.json"
+            found.append(str(try_to_load_from_cache(*hub, revision=spec.revision)))
+    return [*found, content(places)]
+
+
+def named_by(profile: Profile, text: Any) -> list[Any]:
+    """What a parameter's text names, if anything: a profile, a file or folder, one beside the
+    target.
+    """
+    if not isinstance(text, str) or not text:
+        return []
+    if text in profile_names():
+        return inputs(load_profile(text))
+    target = local_folder(profile.target) or ROOT / profile.target.path
+    with contextlib.suppress(OSError, ValueError):  # a text that cannot be a name
+        places = [(folder / text).resolve() for folder in (ROOT, target.parent)]
+        return content(place for place in places if not ROOT.is_relative_to(place))
+    return []
+
+
+def content(places: Iterable[Path]) -> list[tuple[str, str]]:
+    """(name, SHA-256) of files, and of all files of folders; of what is not there nothing."""
+    inside = {
+        path.resolve()
+        for place in places
+        for path in ([place] if place.is_file() else place.rglob("*"))
+    }
+    kept = [p for p in inside if p.is_file() and "__pycache__" not in p.parts]
+    return sorted((path.name, sha256_of(path)) for path in kept)
 
 
 # ---- one notebook --------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def kernel(
-    session: Session, threads: int, variables: dict[str, str] | None = None
-) -> Iterator[None]:
-    """A kernel specification for this interpreter in a temporary folder, with more environment
-    `variables`: whatever `python3` means to Jupyter here, it is not asked.
+def run_one(call: Call, notebook: Notebook, now: str) -> Stamp:
+    """Run a notebook; put its pages in place, remove figures that it no longer writes. Where it
+    does not end well, figures and tables stay as they were.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "kernels" / KERNEL
-        place.mkdir(parents=True)
-        launch = [sys.executable, "-m", "ipykernel_launcher", "--log-level=50"]
-        specification = {
-            "argv": [*launch, "-f", "{connection_file}"],
-            "display_name": "speclab",
-            "language": "python",
-            "env": _environment(session, folder, threads) | (variables or {}),
-        }
-        (place / "kernel.json").write_text(json.dumps(specification))
-        with _set({"JUPYTER_PATH": folder, "JUPYTER_RUNTIME_DIR": folder}):
-            yield
+    name, begun = notebook.name, time.monotonic()
+    ages, old = call.results(name), call.stamp(name)
+    before = {path: path.read_bytes() for path in ages}
+    own = [*(old.files if old else ()), f"{name[:2]}_captions.json"]
+    for path in [call.page(name, "json"), *(call.figures / file for file in own)]:
+        path.unlink(missing_ok=True)
+    status, error = execute(call, notebook)
+    new = [path for path, age in call.results(name).items() if age != ages.get(path)]
+    if status != DONE:
+        for path in new:
+            path.unlink()
+        for path, data in before.items():
+            path.write_bytes(data)
+        new = before if status == NEEDS_MODELS else ()
+    spent = time.monotonic() - begun
+    return Stamp(name, status, spent, now, dict(content(new)), error)
 
 
-def _environment(session: Session, folder: str, threads: int) -> dict[str, str]:
-    places = [str(session.root), os.environ.get("PYTHONPATH", "")]
-    named = {name: sources.folder_of(name) for name in sources.FOLDERS}
-    return {name: str(folder) for name, folder in named.items() if folder} | {
-        "PYTHONPATH": os.pathsep.join(filter(None, places)),
-        "OMP_NUM_THREADS": str(threads),
-        THREADS_ALONE: str(limit_threads()),
-        "SPECLAB_OUT": str(session.figures.parents[1]),
-        "IPYTHONDIR": folder,
-        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
-    }
-
-
-@contextlib.contextmanager
-def _set(variables: dict[str, str]) -> Iterator[None]:
-    """Environment variables for the time of a block."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ |= variables
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-def execute(session: Session, notebook: Path, progress: Relay) -> tuple[str, str]:
-    """Run one notebook and put its result in place; returns its status, and where and why it ended
-    in one line ("" when it is done).
-    """
-    name = notebook.stem
-    running = _running(session, name)
-    done, failed = (
-        session.build / f"{name}.ipynb",
-        session.build / f"{name}.failed.ipynb",
-    )
-    shown = "{bar:20} cell {n_fmt} of {total_fmt}, {elapsed}"
+def execute(call: Call, notebook: Notebook) -> tuple[str, str]:
+    """Run a notebook and keep its pages; its status, and where and why it ended ("": well)."""
+    name, values = notebook.name, notebook.values
+    running, done = call.page(f".{name}", "ipynb"), call.page(name, "ipynb")
+    failed = call.page(name, "failed.ipynb")
+    bar = {"desc": name, "leave": False, "disable": not sys.stderr.isatty()}
     try:
         papermill.execute_notebook(
-            notebook,
+            notebook.path,
             running,
-            session.given(notebook),
-            kernel_name=KERNEL,
-            cwd=session.root,
-            progress_bar={
-                "file": progress,
-                "leave": False,
-                "disable": not sys.stderr.isatty(),
-                "bar_format": shown,
-                "ascii": False,
-            },
-            stderr_file=progress,
+            {n: v for n, v in values.items() if v != notebook.known[n].default},
+            kernel_name="speclab",
+            progress_bar=bar,
             start_timeout=300,
-            coalesce_streams=True,
         )
-    except (
-        PapermillExecutionError,
-        RuntimeError,
-    ) as error:  # RuntimeError: the kernel died
-        _remove_results(session, name)
-        if getattr(error, "ename", "") == MODELS_MISSING:
-            return NEEDS_MODELS, _message(error)
-        running.replace(failed)
-        return FAILED, f"{_reason(error)} (see {os.path.relpath(failed)})"
-    else:
-        point_to_figures(session, running)
-        running.replace(done)
+        pictures = Path(os.path.relpath(call.figures, call.build)).as_posix()
+        text = running.read_text(encoding="utf-8")
+        done.write_text(text.replace(PICTURES, f"]({pictures}/"), encoding="utf-8")
         failed.unlink(missing_ok=True)
         report.to_html(done)
         return DONE, ""
+    except (PapermillExecutionError, RuntimeError) as error:  # or the kernel died
+        if call.stopped.is_set():
+            return STOPPED, ""
+        for page in (done, done.with_suffix(".html"), failed):
+            page.unlink(missing_ok=True)
+        said = first_line(getattr(error, "evalue", error))
+        if getattr(error, "ename", "") == ModelsMissing.__name__:
+            return NEEDS_MODELS, said
+        running.replace(failed)
+        return FAILED, f"{place_of(error)}{said} (see {os.path.relpath(failed)})"
     finally:
         running.unlink(missing_ok=True)
 
 
-def point_to_figures(session: Session, executed: Path) -> None:
-    """Let the pictures in the text of an executed notebook be this session's: the sources name
-    those of the committed `tiny`.
-    """
-    folder = Path(os.path.relpath(session.figures, session.build)).as_posix()
-    text = executed.read_text(encoding="utf-8")
-    executed.write_text(
-        text.replace("](../figures/smollm/", f"]({folder}/"), encoding="utf-8"
-    )
+def first_line(said: object) -> str:
+    """The first line of a message."""
+    return next(iter(str(said).strip().splitlines()), "no message")
 
 
-def _reason(error: Exception) -> str:
+def place_of(error: Exception) -> str:
+    """Cell and line of a notebook's error; "" where its kernel died."""
     if not isinstance(error, PapermillExecutionError):
-        return str(error).strip().splitlines()[0]
+        return ""
     trace = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback))
     line = re.search(r"-+> \d+ +(.*)", trace)
-    at = f", at `{line[1].strip()}`" if line else ""
-    return f"cell [{error.exec_count}]: {error.ename}: {_message(error)}{at}"
+    at = f" at `{line[1].strip()}`" if line else ""
+    return f"cell [{error.exec_count}]{at}: {error.ename}: "
 
 
-def _message(error: PapermillExecutionError) -> str:
-    return (str(error.evalue).strip().splitlines() or ["no message"])[0]
-
-
-def _remove_results(session: Session, name: str) -> None:
-    """Of an earlier run, where this one failed."""
-    for end in (".ipynb", ".html", ".failed.ipynb"):
-        (session.build / f"{name}{end}").unlink(missing_ok=True)
-
-
-def _running(session: Session, name: str) -> Path:
-    """Where a notebook is written while it runs."""
-    return session.build / f".{name}.running.ipynb"
-
-
-def run_in_kernel(
-    session: Session,
-    notebook: Path,
-    current: str,
-    threads: int,
-    places: Path,
-    say: Callable[[str], None],
-) -> Stamp:
-    """`run_one` in a kernel of its own with so many threads, its progress told to `say`: what a
-    worker does. places: folder of the turns of this call.
+@contextlib.contextmanager
+def kernels(call: Call) -> Iterator[None]:
+    """Kernels of this interpreter at the root of the repository, whatever `python3` means to
+    Jupyter here; their environment is this process's own.
     """
-    with (
-        turns.turn(places, notebook.stem) as asking,
-        kernel(session, threads, asking),
-    ):
-        return run_one(session, notebook, current, Relay(say))
-
-
-def run_one(session: Session, notebook: Path, current: str, progress: Relay) -> Stamp:
-    """Execute a notebook, find the figures and tables it wrote (NN_*), remove those only its last
-    run wrote, and leave the stamp. Without its models: leave the figures as they were.
-    """
-    name, number = notebook.stem, notebook.stem.split("_")[0]
-    stamp, old = session.build / f"{name}.json", previous(session, name)
-    stamp.unlink(missing_ok=True)
-    kept = {p: p.read_bytes() for p in session.figures.glob(f"{number}_*")}
-    (session.figures / f"{number}_captions.json").unlink(missing_ok=True)
-    before = _ages(session.figures, number)
-    start = time.monotonic()
-    status, error = execute(session, notebook, progress)
-    seconds = time.monotonic() - start
-    after = _ages(session.figures, number)
-    written = sorted(file for file in after if after[file] != before.get(file))
-    if status == DONE and old:
-        for file in set(old.files) - set(written):
-            (session.figures / file).unlink(missing_ok=True)
-    if status == NEEDS_MODELS:
-        _put_back(kept, [session.figures / file for file in written])
-        written = sorted(path.name for path in kept)
-    sums = _checksums(session.figures, written)
-    return _stamped(session, Stamp(name, status, seconds, current, sums, error))
-
-
-def _stamped(session: Session, outcome: Stamp) -> Stamp:
-    """Leave the stamp of a notebook's run."""
-    text = json.dumps(dataclasses.asdict(outcome), indent=1)
-    path = session.build / f"{outcome.name}.json"
-    runs.written(path, lambda path: path.write_text(text, encoding="utf-8"))
-    return outcome
-
-
-def _put_back(kept: dict[Path, bytes], written: list[Path]) -> None:
-    """Files as they were, by path; others that were written go."""
-    for path in {*kept, *written}:
-        if path not in kept:
-            path.unlink(missing_ok=True)
-        elif not path.is_file() or path.read_bytes() != kept[path]:
-            path.write_bytes(kept[path])
-
-
-def _ages(folder: Path, number: str) -> dict[str, int]:
-    """When each file of a notebook was written, by name."""
-    return {path.name: path.stat().st_mtime_ns for path in folder.glob(f"{number}_*")}
+    before = dict(os.environ)
+    places = [str(ROOT), *filter(None, [before.get("PYTHONPATH")])]
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(ROOT):
+        place = Path(folder) / "kernels" / "speclab"
+        write_kernel_spec(place, extra_arguments=["--log-level=50"])
+        jupyters = ("JUPYTER_PATH", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
+        os.environ |= dict.fromkeys(jupyters, folder) | {
+            "PYTHONPATH": os.pathsep.join(places),
+            "SPECLAB_OUT": str(call.figures.parents[1]),
+            "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+        }
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ |= before
 
 
 # ---- all of them ---------------------------------------------------------------------------------
 
 
-Ended = dict[Path, tuple[Stamp, bool]]  # how each ended, and whether it ran now
-
-
-def run_all(
-    session: Session, notebooks: list[Path], force: bool = False, at_once: int = 1
-) -> int:
-    """Run what is not up to date, a line each, and write the report; returns 0, 1 when a notebook
-    failed, 130 when interrupted.
-
-    at_once: notebooks that run at a time (see `schedule`).
+def places(asked: int | None) -> int:
+    """Notebooks that run at once: `asked` (default: two), at most one a core, and one where there
+    is a GPU: its memory may hold one pair only.
     """
-    start = time.monotonic()
-    by_notebook: Ended = {}
-    _get_models(session)
-    session.build.mkdir(parents=True, exist_ok=True)
-    session.figures.mkdir(parents=True, exist_ok=True)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+    if visible and shutil.which("nvidia-smi"):
+        return 1
+    return min(asked or 2, kit.cores_of_this_process())
+
+
+def wave_of(notebook: Notebook, notebooks: list[Notebook]) -> int:
+    """0 for one that measures no time, 1 for one that does, 2 for one that reads tables of others
+    that are asked for too.
+    """
+    read_from = {name[:2] for name in tables_read(notebook)}
+    if read_from & {one.name[:2] for one in notebooks}:
+        return 2
+    return int(notebook.name[:2] in TIMED)
+
+
+def run_wave(
+    call: Call, notebooks: list[Notebook], at_once: int, force: bool, ended: dict
+) -> None:
+    """Run those that are not up to date, a line and a stamp as each ends: into `ended`, with
+    whether it ran. Stopped, no kernel stays.
+    """
+    pool, pending = ThreadPoolExecutor(at_once), set()
     try:
-        _bring_up_to_date(session, notebooks, force, at_once, by_notebook)
+        for one in notebooks:
+            now, stamp = digest(call, one), call.stamp(one.name)
+            if not force and call.is_current(stamp, now):
+                ended[one.name] = stamp, False
+                status = "up to date" if stamp.status == DONE else stamp.status
+                tqdm.write(stamp.line(status))
+            else:
+                pending.add(pool.submit(run_one, call, one, now))
+        while pending:  # a second at a time: on Windows a wait hears no Ctrl-C
+            done, pending = wait(pending, 1, FIRST_COMPLETED)
+            keep(call, [future.result() for future in done], ended)
+    finally:
+        if pending:
+            call.stopped.set()
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # once is enough
+        pool.shutdown(wait=False, cancel_futures=True)
+        while not all(future.done() for future in pending):  # one may just be starting
+            stop_children()
+            time.sleep(0.1)
+        whole = [f for f in pending if not f.cancelled() and not f.exception()]
+        keep(call, [future.result() for future in whole], ended)
+
+
+def stop_children() -> None:
+    """Kill the kernels, and what they started."""
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            child.kill()
+
+
+def keep(call: Call, stamps: list[Stamp], ended: dict) -> None:
+    """Leave the stamps of notebooks that ended, and say so."""
+    for stamp in stamps:
+        if stamp.status != STOPPED:
+            ended[stamp.name] = stamp, True
+            write_json(call.page(stamp.name, "json"), dataclasses.asdict(stamp))
+            tqdm.write(stamp.line(stamp.status))
+
+
+def write_json(path: Path, facts: dict) -> None:
+    """Write a file that appears whole."""
+    text = json.dumps(facts, indent=1)
+    written(path, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+@contextlib.contextmanager
+def only_call(folder: Path) -> Iterator[None]:
+    """One call at a time works for a folder; another one waits."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"another call works in {folder}: this one waits for it", flush=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def reproduce(
+    call: Call, notebooks: list[Notebook], force: bool = False, asked: int | None = None
+) -> int:
+    """Run what is not up to date, and write the report; 0, 1 when a notebook failed, 130 when
+    interrupted.
+
+    asked: notebooks at once, of those that measure no time.
+    """
+    begun, ended = time.monotonic(), {}
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with only_call(call.build), kernels(call):
+            run_waves(call, notebooks, force, places(asked), ended)
+            return finish(call, notebooks, ended, time.monotonic() - begun)
     except KeyboardInterrupt:
-        done = [path.stem for path in notebooks if path in by_notebook]
-        left = [path.stem for path in notebooks if path not in by_notebook]
+        left = [one.name for one in notebooks if one.name not in ended]
         print(
-            f"Interrupted. Finished: {', '.join(done) or 'none'}. Left: {', '.join(left)}. "
-            "The same command goes on from here.",
-            flush=True,
+            f"Interrupted. Left: {', '.join(left)}. The same command goes on from here."
         )
         return 130
-    ended = [by_notebook[notebook] for notebook in notebooks]
-    _explore(session, any(ran for _, ran in ended))
-    page = report.write_index(
-        session.build, session.figures, session.profile.name, all_stamps(session)
-    )
-    failed = sum(outcome.status == FAILED for outcome, _ in ended)
-    missing = sum(outcome.status == NEEDS_MODELS for outcome, _ in ended)
-    current = sum(not ran and outcome.status == DONE for outcome, ran in ended)
-    counts = f"{current} up to date, {failed} failed"
-    if missing:
-        counts += f", {missing} without the models they need"
-    spent = time.monotonic() - start
-    if not failed and all(ran for _, ran in ended):
-        _keep_call(session, notebooks, spent)
-    print(
-        f"{len(ended)} notebooks ({counts}) in {spent:.0f} s. Figures "
-        f"and tables: {os.path.relpath(session.figures)}/ · report: {os.path.relpath(page)}"
-    )
-    return 1 if failed else 0
 
 
-def _keep_call(session: Session, notebooks: list[Path], seconds: float) -> None:
-    """What a call took that ran all that it was asked for."""
-    facts = {"seconds": seconds, "notebooks": [path.stem for path in notebooks]}
-    text = json.dumps(facts, indent=1)
-    runs.written(
-        session.build / report.CALL, lambda path: path.write_text(text, "utf-8")
-    )
-
-
-def _get_models(session: Session) -> None:
-    """Make the profile's models where they can be made; where they cannot, the notebooks that read
-    traces run all the same.
-    """
-    try:
-        pair.make(session.profile)
-    except runs.RunError as error:
-        print(error, flush=True)
-
-
-def _explore(session: Session, ran: bool) -> None:
-    """The page to explore the runs by hand, after the notebooks: they may have recorded them."""
-    start = time.monotonic()
-    done = explore.bring_up_to_date(session.profile, session.figures, ran)
-    if done:
-        print(f"{explore.NAME:<26} {time.monotonic() - start:7.1f} s  {done}")
-
-
-def _bring_up_to_date(
-    session: Session, notebooks: list[Path], force: bool, at_once: int, ended: Ended
+def run_waves(
+    call: Call, notebooks: list[Notebook], force: bool, at_once: int, ended: dict
 ) -> None:
-    """Run each notebook that is not up to date, as the schedule has it; `ended` is filled as they
-    end.
-    """
-    lines = Lines()
-    room = schedule.Room(session.profile, lines.print)
-    after = schedule.waits_for(session.root, notebooks) if at_once > 1 else {}
-    waiting, running = list(notebooks), {}
-    with tempfile.TemporaryDirectory() as folder, Workers(lines) as workers:
-        places = Path(folder)
-        while waiting or running:
-            busy = [
-                path for name, path in running.items() if not turns.waits(places, name)
-            ]
-            idle = [path for path in running.values() if path not in busy]
-            notebook = schedule.next_of(waiting, busy, after, at_once, idle)
-            if notebook:
-                current = digest_now(session, notebook)
-                stamp = previous(session, notebook.stem)
-                if not force and is_current(session, stamp, current):
-                    lines.print(
-                        stamp.line("up to date" if stamp.status == DONE else "")
-                    )
-                    waiting.remove(notebook)
-                    ended[notebook] = stamp, False
-                    continue
-                if not running or room.for_one_more(workers.process_ids):
-                    threads = schedule.threads(limit_threads(), at_once)
-                    job = (session, notebook, current, threads, places)
-                    workers.start(notebook.stem, run_in_kernel, *job)
-                    waiting.remove(notebook)
-                    running[notebook.stem] = notebook
-                    continue
-            ended_now = workers.wait(LOOK_S)
-            if not ended_now:
-                continue  # one may have begun to wait for its turn
-            name, found = ended_now
-            notebook = running.pop(name)
-            if isinstance(found, Died):
-                found = _left_by_the_dead(session, notebook, found)
-            lines.print(found.line())
-            ended[notebook] = found, True
+    """The models where they can be made, then the notebooks; `ended` is filled as they end."""
+    call.figures.mkdir(parents=True, exist_ok=True)
+    try:
+        pair.make(call.profile)
+    except RunError as error:  # notebooks that read traces run all the same
+        print(error, flush=True)
+    threads = kit.limit_threads()  # of one that runs alone
+    for wave, count in enumerate((at_once, 1, 1)):
+        asked = [one for one in notebooks if wave_of(one, notebooks) == wave]
+        os.environ["OMP_NUM_THREADS"] = str(max(threads // count, 1))
+        run_wave(call, asked, count, force, ended)
 
 
-def digest_now(session: Session, notebook: Path) -> str:
-    """The hash of all that a notebook's outcome depends on, as it is now."""
-    values = session.values(notebook)
-    return sources.digest(
-        session.root, session.figures, notebook, session.profile, values
-    )
-
-
-def _left_by_the_dead(session: Session, notebook: Path, error: Died) -> Stamp:
-    """The stamp of a notebook whose process was ended from outside: it failed."""
-    name = notebook.stem
-    running = _running(session, name)
-    _remove_results(session, name)
-    if running.is_file():
-        running.replace(session.build / f"{name}.failed.ipynb")
-    return _stamped(session, Stamp(name, FAILED, 0.0, "", {}, str(error)))
-
-
-def all_stamps(session: Session) -> list[Stamp]:
-    """The last run of every notebook of the profile."""
-    names = [path.stem for path in sorted(session.build.glob("[0-9]*.json"))]
-    return [stamp for name in names if (stamp := previous(session, name))]
+def finish(call: Call, notebooks: list[Notebook], ended: dict, spent: float) -> int:
+    """The page to explore runs and the report; returns 1 when a notebook failed, else 0."""
+    ran = [is_new for _, is_new in ended.values()]
+    if said := explore.bring_up_to_date(call.profile, call.figures, any(ran)):
+        print(f"{explore.NAME:<26} {said}")
+    names = sorted(path.stem for path in call.build.glob("[0-9]*.json"))
+    stamps = [stamp for stamp in map(call.stamp, names) if stamp]
+    page = report.write_index(call.build, call.figures, call.profile.name, stamps)
+    failed = sum(stamp.status == FAILED for stamp, _ in ended.values())
+    if all(ran) and not failed:  # README tells what a whole call takes
+        facts = {"seconds": spent, "notebooks": [one.name for one in notebooks]}
+        write_json(call.build / report.CALL, facts)
+    counts = f"{ran.count(False)} up to date, {failed} failed"
+    where = os.path.relpath(page)
+    print(f"{len(ran)} notebooks ({counts}) in {spent:.0f} s: {where}")
+    return min(failed, 1)

@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import tomllib
 import warnings
 from dataclasses import dataclass
@@ -27,8 +26,20 @@ if TYPE_CHECKING:
     from speclab.show.estimates import Estimates
 
 
-# notebooks without intervals: any number of prompts will do
-NO_INTERVALS = ("00", "01", "12")
+# what a notebook needs at least: domains, prompts of each, new tokens; the others work with any
+# (all domains: the paper's tables name them; three: it decodes two prompts of each for an interval)
+NEEDS = {
+    "02": (3, 5, 2),
+    "03": (4, 5, 2),
+    "04": (4, 5, 2),
+    "05": (4, 5, 2),
+    "06": (2, 5, 2),
+    "07": (1, 5, 16),
+    "08": (3, 5, 2),
+    "09": (3, 5, 2),
+    "10": (2, 5, 2),
+    "11": (4, 5, 2),
+}
 
 
 @dataclass(frozen=True)
@@ -134,7 +145,7 @@ def start(
     judged: prompts a domain that its intervals are made of; 0: all of the profile's. Also quiets
     the libraries' notices, limits threads and sets the style of figures. Figures go to
     `figures/<profile>` under SPECLAB_OUT (default: the repository). Raises ValueError for a name
-    without a number, an unknown profile or parameter, or too few prompts for intervals.
+    without a number, an unknown profile or parameter, or where `check_enough` says so.
     """
     from speclab.profiles import ROOT, load_profile
     from speclab.show import figures
@@ -149,10 +160,7 @@ def start(
         raise ValueError(f"SPECLAB_OUT={out}: no folder; name one, or unset it")
     quiet()
     limit_threads()
-    count = settings.prompts_per_domain
-    judged = min(judged or count, count)
-    check_enough_prompts(notebook, judged)
-    _few_prompts(judged)
+    _few_prompts(check_enough(notebook, settings, judged))
     _hosted(settings)
     figures.use_style()
     return Context(
@@ -160,24 +168,6 @@ def start(
         settings,
         out / "figures" / settings.name,
     )
-
-
-# names a file; while it is there, this notebook waits for the machine
-ASKS = "SPECLAB_ASKS_TO_BE_ALONE"
-THREADS_ALONE = "SPECLAB_THREADS_ALONE"
-
-
-def alone() -> None:
-    """From here on this notebook measures time: where `make reproduce` runs others beside it, wait
-    until they have ended, or wait as well; then take the threads of one that runs alone.
-    """
-    if place := os.environ.pop(ASKS, None):
-        asks = Path(place)
-        asks.touch()
-        while asks.exists():
-            time.sleep(0.05)
-        os.environ["OMP_NUM_THREADS"] = os.environ.get(THREADS_ALONE, "")
-    limit_threads()
 
 
 def _hosted(profile: "Profile") -> None:
@@ -199,18 +189,24 @@ def _hosted(profile: "Profile") -> None:
         install_missing(ROOT, "gptq")
 
 
-def check_enough_prompts(notebook: str, count: int) -> None:
-    """ValueError where a notebook has intervals and so many prompts a domain are too few for them:
-    before anything is recorded.
+def check_enough(notebook: str, profile: "Profile", judged: int = 0) -> int:
+    """The prompts a domain that a notebook's intervals are made of (judged, or all of the
+    profile's). ValueError, before anything is recorded, where domains, prompts or tokens are too
+    few for it.
     """
-    from speclab.stats import MIN_PROMPTS
-
-    if count < MIN_PROMPTS and notebook[:2] not in NO_INTERVALS:
+    count = profile.prompts_per_domain
+    count = min(judged or count, count)
+    had = len(profile.domains), count, profile.max_new_tokens
+    numbers = [f"{number:02d}" for number in range(13)]
+    fit = [n for n in numbers if all(map(int.__ge__, had, NEEDS.get(n, (1, 1, 1))))]
+    if notebook[:2] in NEEDS and notebook[:2] not in fit:
+        words = "{} domains, {} prompts a domain and {} new tokens"
         raise ValueError(
-            f"{notebook} has intervals, and {count} prompts a domain are too few for them: "
-            f"{MIN_PROMPTS} are needed (prompts_per_domain, judged_prompts_per_domain); notebooks "
-            f"{', '.join(NO_INTERVALS)} have none"
+            f"{notebook} needs {words.format(*NEEDS[notebook[:2]])} or more, and has "
+            f"{words.format(*had)} (domains, prompts_per_domain, judged_prompts_per_domain, "
+            f"max_new_tokens); so few are enough for the notebooks {', '.join(fit)}"
         )
+    return count
 
 
 def _few_prompts(count: int) -> None:
