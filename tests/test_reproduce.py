@@ -17,7 +17,7 @@ import nbformat
 import psutil
 import pytest
 from same_process import use_no_kernel
-from speclab.files import RunError
+from speclab.runs import RunError
 
 from speclab.__main__ import main
 from speclab.ops import report, reproduce
