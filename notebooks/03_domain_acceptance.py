@@ -95,8 +95,6 @@ new_tokens: list = [8, 16, 32]
 # c, a draft pass in target passes, for the break-even lines;
 # 0.29: llama.cpp, TinyLlama and Llama-2-7B
 draft_costs: list = [0.05, 0.29]
-# simulated studies a domain, to see how far intervals can be trusted
-studies: int = 200
 
 # %%
 ctx = notebook.start("03_domain_acceptance", profile, overrides)
@@ -628,7 +626,8 @@ for text in (loops.OUTSIDE, loops.SAMPLED):
 # ## 9. How far can such intervals be trusted?
 # A 95 % interval should hold the truth in 95 of 100 studies. Here the truth is known: let this
 # run's prompts be all that there are. A simulated study draws a few of them a domain, with
-# replacement, and makes its interval; how many hold the number of all prompts is its *coverage*.
+# replacement, and makes its interval; how many hold the number of all prompts is its *coverage*
+# (simulated once: `data/coverage/prepare.py`).
 # Four ways to make an interval from the same resamples:
 #
 # | method | bounds |
@@ -642,14 +641,16 @@ for text in (loops.OUTSIDE, loops.SAMPLED):
 # which is a ratio of variances and very skewed, *bootstrap-t*.
 
 # %%
-covered = coverage.coverage_table(coverage.cases(greedy), studies=studies)
+simulated, covered = coverage.coverage_of(ctx.profile.name)
 ctx.export(covered, "coverage")
-notebook.show_table(coverage.coverage_cells(covered), 1)
+keys = ["estimator", "method"]
+cells = covered.pivot(index=keys, columns="n_prompts", values="coverage")
+notebook.show_table((100 * cells).add_suffix(" prompts").reset_index(), 1)
 
 # %%
 least, promised = 100 * covered["coverage"].min(), 95
 ctx.plot(
-    coverage.coverage_in_percent(covered),
+    coverage.in_percent(covered),
     x="n_prompts",
     hue="method",
     columns="estimator",
@@ -660,13 +661,20 @@ ctx.plot(
     x_label="prompts a domain",
     slug="coverage",
     caption="How many of the simulated studies' intervals hold the truth, by prompts a domain "
-    f"(bars: Monte-Carlo error, {studies} studies a domain; line: the promised {promised} %). The "
-    f"lowest is {least:.0f} %.",
+    f"(pair {simulated}; bars: Monte-Carlo error; line: the promised {promised} %). The lowest is "
+    f"{least:.0f} %.",
 )
 
 # %%
-for sentence in coverage.coverage_said(covered).values():
-    ctx.say(sentence)
+own = covered[covered["used"]].groupby("n_prompts")["coverage"].agg(["min", "max"])
+held = [
+    f"{size}: {100 * low:.0f} to {100 * high:.0f} %"
+    for size, low, high in own.itertuples()
+]
+ctx.say(
+    "**Held the truth**, where 95 % is promised, by prompts a domain (the kit's interval of each "
+    f"number): {'; '.join(held)}."
+)
 
 # %%
 ctx.say(

@@ -27,7 +27,7 @@ from speclab import score, stats
 from speclab.analysis import loops
 from speclab.profiles import Profile
 from speclab.runs import profile_prompts
-from speclab.score import column_of, domains_in, require
+from speclab.score import column_of, domains_in
 from speclab.show.estimates import Estimates, stack
 from speclab.stats import RESAMPLES, prompts_of
 
@@ -266,12 +266,9 @@ def of_nodes(nodes: pd.DataFrame) -> Question:
 def _with_covariates(
     frame: pd.DataFrame, trace: pd.DataFrame, lengths: Mapping[str, int]
 ) -> pd.DataFrame:
-    place = ["prompt_id", "position"]
-    again = trace.assign(again=loops.repeats(trace)).set_index(place)["again"]
-    rows = pd.MultiIndex.from_frame(require(frame, place, "frame")[place])
     length = frame["prompt_id"].astype(str).map(dict(lengths)) / CHARACTERS
     assert length.notna().all()
-    in_loop = again.reindex(rows).to_numpy(np.float64)
+    in_loop = loops.marked(frame, loops.marks(trace)).astype(np.float64)
     return frame.assign(**{"prompt length": length, "in a loop": in_loop})
 
 

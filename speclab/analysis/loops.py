@@ -15,10 +15,10 @@ A loop once begun mostly lasts, so the positions outside lie early in their text
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from scipy.linalg import block_diag
 
 from speclab import replay, score, stats
 from speclab.analysis import sweep
@@ -68,49 +68,36 @@ def repeats(trace: pd.DataFrame, n: int = NGRAM) -> pd.Series:
     return pd.Series(found, trace.index, name="repeats")
 
 
+def marks(trace: pd.DataFrame, n: int = NGRAM) -> pd.Series:
+    """`repeats` of a trace of whole texts by prompt_id and position, its index."""
+    place = [trace["prompt_id"], trace["position"]]
+    return pd.Series(repeats(trace, n).to_numpy(), place, name="repeats")
+
+
+def marked(frame: pd.DataFrame, known: pd.Series, at: str = "position") -> np.ndarray:
+    """Does the position `at` of each row repeat, by `marks`? bool (rows,); ValueError for a row of
+    no position of the trace.
+    """
+    place = ["prompt_id", at]
+    rows = pd.MultiIndex.from_frame(require(frame, place, "frame")[place])
+    number = known.index.get_indexer(rows)
+    missing = number < 0
+    if missing.any():
+        raise ValueError(
+            f"{missing.sum()} rows have no position in the trace, the first "
+            f"{dict(zip(place, rows[missing.argmax()], strict=True))}: "
+            "give the trace of the same run"
+        )
+    return known.to_numpy()[number]
+
+
 def outside(
-    frame: pd.DataFrame, trace: pd.DataFrame, at: str = "position", n: int = NGRAM
+    frame: pd.DataFrame, trace: pd.DataFrame, at: str = "position"
 ) -> pd.DataFrame:
     """The rows of `frame` (a trace, nodes, blocks) whose position `at` lies outside loops; `trace`
-    holds the whole texts. ValueError as of `repeats`, and for a row of no position of `trace`.
+    holds the whole texts. ValueError as of `repeats` and `marked`.
     """
-    return Marks.of(trace, n).outside(frame, at)
-
-
-@dataclass(frozen=True)
-class Marks:
-    """Which positions of a trace repeat: `at` [prompts, longest], by the places of `prompts`, is 1
-    where one does, 0 where it does not, and -1 behind a text's end.
-    """
-
-    prompts: pd.Index
-    at: np.ndarray
-
-    @classmethod
-    def of(cls, trace: pd.DataFrame, n: int = NGRAM) -> "Marks":
-        """From a trace of whole texts; ValueError as of `repeats`."""
-        again = repeats(trace, n).to_numpy()
-        row, prompts = pd.factorize(trace["prompt_id"])
-        at = np.full((len(prompts), int(trace["position"].max()) + 1), -1)
-        at[row, trace["position"].to_numpy(int)] = again
-        return cls(pd.Index(prompts), at)
-
-    def outside(self, frame: pd.DataFrame, at: str = "position") -> pd.DataFrame:
-        """The rows of `frame` whose position `at` lies outside loops."""
-        require(frame, ["prompt_id", at], "frame")
-        prompt = self.prompts.get_indexer(frame["prompt_id"])
-        position = frame[at].to_numpy(int)
-        longest = self.at.shape[1]
-        known = (prompt >= 0) & (position >= 0) & (position < longest)
-        mark = self.at[prompt, np.clip(position, 0, longest - 1)]
-        missing = ~known | (mark < 0)
-        if missing.any():
-            first = frame[["prompt_id", at]].iloc[missing.argmax()].to_dict()
-            raise ValueError(
-                f"{missing.sum()} rows have no position in the trace, the first {first}: "
-                "give the trace of the same run"
-            )
-        return frame[mark == 0]
+    return frame[~marked(frame, marks(trace), at)]
 
 
 def share(traces: Mapping[str, pd.DataFrame], n: int = NGRAM) -> Estimates:
@@ -132,10 +119,11 @@ def outside_sums(trace: pd.DataFrame, gammas: Iterable[int]) -> pd.DataFrame:
     """`replay.chain_sums` (greedy rule, visited blocks) of the blocks whose first token lies
     outside loops. Each text has one at least: its first block.
     """
-    parts, marks = {}, Marks.of(trace)
+    parts, known = {}, marks(trace)
     for gamma in gammas:
-        blocks = marks.outside(replay.replay(trace, gamma), "start")
-        parts[gamma] = replay.prompt_sums(blocks)
+        blocks = replay.replay(trace, gamma)
+        outside_loops = ~marked(blocks, known, "start")
+        parts[gamma] = replay.prompt_sums(blocks[outside_loops])
     columns = ["gamma", "prompt_id", "domain", "blocks", "drafted", "accepted"]
     return stack(parts, "gamma")[[*columns, "emitted", "truncated"]]
 
@@ -203,22 +191,15 @@ def _change(
     whole: pd.DataFrame, part: pd.DataFrame, estimator: Estimator
 ) -> tuple[pd.DataFrame, Estimator]:
     """Rows of both frames, and an estimator on them: that of `part` less that of `whole`."""
-    sums = [estimator.columns(frame) for frame in (whole, part)]
-    size = sums[0].shape[1]
-    nothing = [np.zeros_like(one) for one in sums]
-    columns = np.vstack(
-        [np.hstack([sums[0], nothing[0]]), np.hstack([nothing[1], sums[1]])]
-    )
-    rows = pd.DataFrame(columns, columns=[str(i) for i in range(2 * size)])
-    who = pd.concat([whole, part], ignore_index=True)[["prompt_id", "domain"]]
+    both = [whole, part]
+    sums = pd.DataFrame(block_diag(*map(estimator.columns, both)))
+    who = pd.concat(both, ignore_index=True)[["prompt_id", "domain"]]
 
     def value(totals: np.ndarray) -> np.ndarray:
-        return estimator.value(totals[..., size:]) - estimator.value(totals[..., :size])
+        of_whole, of_part = np.split(totals, 2, axis=-1)
+        return estimator.value(of_part) - estimator.value(of_whole)
 
-    change = Estimator(
-        CHANGE, lambda frame: frame[list(rows)].to_numpy(np.float64), value
-    )
-    return who.join(rows), change
+    return who.join(sums), Estimator(CHANGE, lambda rows: rows[list(sums)], value)
 
 
 def in_rows(numbers: Mapping[str, Estimates]) -> pd.DataFrame:

@@ -78,10 +78,9 @@ def redrawn(
                 level=level / family,
                 repeats=repeats,
                 n=n,
-                resamples=1,  # only the test is asked for
             )
             formula = float(design.power(difference, prompts, level, family))
-            rows.append((name, prompts, found.by_test, difference, formula))
+            rows.append((name, prompts, found, difference, formula))
     return pd.DataFrame(
         rows, columns=["estimator", "prompts", "found", "difference", "formula"]
     )
