@@ -122,9 +122,7 @@ def test_rank_acceptance_counts_the_targets_own_tokens():
     ("call", "words"),
     [
         (lambda: best_tree([0.9, 0.9], 4, 2), "sum to 1 at most"),
-        (lambda: best_tree([], 4, 2), "numbers from 0"),
         (lambda: best_tree([0.5], 0, 2), "budget=0"),
-        (lambda: best_tree([0.5], 2, 0), "depth=0"),
         (lambda: COSTS.v(65), "was not measured: sizes run from 1 to 64"),
         (lambda: Costs(1.0, (2, 3), (1, 1), (1, 1)), "ascending whole numbers from 1"),
     ],

@@ -470,12 +470,6 @@ def test_break_even_is_where_the_best_setting_becomes_plain():
     assert even["estimate"]["code"] > even["estimate"]["chat"]
 
 
-def test_assumed_costs():
-    machine = machines.assumed(0.2)
-    assert machine.of_block(chain(4)) == pytest.approx(0.8 + 1) and machine.c(7) == 0.2
-    assert machine.of_block(static_tree(3, 2, 8)) == pytest.approx(0.6 + 1)
-
-
 # ---- other acceptance ----------------------------------------------------------------------------
 
 
@@ -506,16 +500,6 @@ def test_believing_the_truth_costs_nothing():
     assert gain["x1.0001"] == pytest.approx(0, abs=1e-12) and gain["x0.3"] < -0.01
 
 
-def test_no_acceptance_is_believed_above_one():
-    sure = trace_of(
-        {f"{d}-{i}": (d, [0, i, 1]) for d in ("code", "chat") for i in (0, 1)}
-    )
-    low, high = robustness.factors(sure)
-    assert low == 0.9 and high == 1.1
-    always = robustness.factors(trace_of({"a": ("code", [0, 0])}))
-    assert always == (0.9, 1.0)
-
-
 def test_the_papers_regimes_by_hand():
     found = published.regimes(cs=(0.05, 0.29, 0.5)).set_index(["domain", "c"])
     assert found["paper_regime"].groupby("domain", sort=False).first().to_dict() == {
@@ -524,13 +508,6 @@ def test_the_papers_regimes_by_hand():
         "reasoning": "marginal",
         "chat": "positive",
     }
-    math = found.loc[
-        "math", 0.05
-    ]  # 1 + 0.510 + 0.265 + 0.139 tokens a pass for 3 * 0.05 + 1
-    assert math["speedup"] == pytest.approx(1.914 / 1.15) and math[
-        "break_even_c"
-    ] == pytest.approx(0.914 / 3)
-    assert math["regime"] == "positive"
     chat = found.loc["chat", 0.29]
     assert chat["speedup"] == pytest.approx(2.064 / 1.87) and chat[
         "break_even_c"
@@ -541,8 +518,6 @@ def test_the_papers_regimes_by_hand():
     assert found.loc["chat", 0.5]["regime"] == "negative", (
         "E[L] above 1, and slower than plain decoding"
     )
-    dear = published.regimes(cs=(0.05,), verify=1.5, overhead=0.3).set_index("domain")
-    assert dear.loc["math", "break_even_c"] == pytest.approx((1.914 - 1.8) / 3)
 
 
 # ---- bad input -----------------------------------------------------------------------------------
@@ -562,13 +537,4 @@ def test_bad_input_says_what_to_do():
     }
     for message, wrong in cases.items():
         with pytest.raises(ValueError, match=message):
-            wrong()
-    for wrong in (
-        lambda: prices.judged("chain:9"),
-        lambda: prices.judged({"nobody": PLAIN}),
-        lambda: choose.cross_fit(
-            prices, dict.fromkeys(prices.prompts["prompt_id"], "poetry"), folds=2
-        ),
-    ):
-        with pytest.raises((AssertionError, KeyError)):
             wrong()

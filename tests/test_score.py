@@ -291,8 +291,6 @@ def test_ladder_leaves_out_what_a_run_cannot_answer():
     run = make_run(prompts=1)
     bare = SimpleNamespace(nodes=run.nodes.drop(columns="target_rank"), trace=None)
     assert not {"alpha", "mean_accepted"} & set(rungs.ladder(bare).index)
-    with pytest.raises(ValueError, match="neither nodes nor trace"):
-        rungs.ladder(SimpleNamespace(nodes=None, trace=None))
 
 
 @pytest.mark.parametrize(
@@ -300,10 +298,6 @@ def test_ladder_leaves_out_what_a_run_cannot_answer():
     [
         (lambda: score.published_alpha(hand_nodes().iloc[:0]), "nodes is empty"),
         (lambda: score.published_alpha(None), "no nodes frame.*speclab record"),
-        (
-            lambda: score.best_path_alpha(hand_nodes().drop(columns="best_path")),
-            "no column.*best_path",
-        ),
         (
             lambda: score.domains_in(hand_nodes(), ["code", "chat"]),
             r"domain \['chat'\] has no rows.*code",
@@ -313,10 +307,6 @@ def test_ladder_leaves_out_what_a_run_cannot_answer():
                 hand_nodes().assign(target_entropy=np.nan)
             ),
             "'target_entropy' has 16 values",
-        ),
-        (
-            lambda: score.hit(pd.DataFrame({"draft_rank": [0]})),
-            "trace has no column.*top_draft_p",
         ),
     ],
 )

@@ -20,7 +20,6 @@ from speclab.analysis.choose import UNKNOWN, Prices, Settings
 from speclab.cost import Costs
 from speclab.show.estimates import Estimates
 from speclab.stats import RESAMPLES, Interval, prompts_of
-from speclab.tree import PLAIN, chain
 
 C_GRID = (0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 FREE = "v = 1"
@@ -43,12 +42,6 @@ def gain(prices: Prices, folds: int = 5, seed: int = 0, n: int = RESAMPLES) -> I
     spent = choose.refitted_each(prices, [for_all, None], folds, seed, n=n)
     one, each = (costs.sum(axis=1) for costs in spent)
     return Interval.of(one / each - 1, prompts_of(prices.prompts, 1), "the gain")
-
-
-def chain_settings(longest: int) -> Settings:
-    """plain, and chains of 1 to `longest` tokens."""
-    drafts = {f"chain:{gamma}": chain(gamma) for gamma in range(1, longest + 1)}
-    return {choose.PLAIN: PLAIN} | drafts
 
 
 def lines(

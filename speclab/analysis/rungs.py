@@ -14,7 +14,6 @@ from speclab.score import (
     alpha,
     column_of,
     domains_in,
-    require,
 )
 from speclab.stats import RESAMPLES
 
@@ -39,30 +38,15 @@ def ladder_estimators(run, rule: str = "greedy") -> list[tuple[str, Estimator]]:
     """(frame name, estimator) of every rung that `run` (with .nodes and .trace; either may be None)
     can answer.
     """
-    nodes = (
-        [
-            score.published_alpha,
-            score.published_length,
-            score.best_path_alpha,
-            score.alpha_by_rank,
-        ]
-        if run.nodes is not None
-        else []
-    )
-    if run.nodes is not None and (rule == "point-mass" or "target_rank" in run.nodes):
-        nodes += score.tree_estimators(rule).values()
-    trace = (
-        [score.overlap_alpha, score.top_mass, score.hit]
-        if getattr(run, "trace", None) is not None
-        else []
-    )
-    if not nodes and not trace:
-        raise ValueError(
-            "run has neither nodes nor trace: record it with `python -m speclab record`"
-        )
-    return [("nodes", estimator) for estimator in nodes] + [
-        ("trace", estimator) for estimator in trace
-    ]
+    nodes, trace = [], []
+    if run.nodes is not None:
+        nodes = [score.published_alpha, score.published_length, score.best_path_alpha]
+        nodes.append(score.alpha_by_rank)
+        if rule == "point-mass" or "target_rank" in run.nodes:
+            nodes += score.tree_estimators(rule).values()
+    if run.trace is not None:
+        trace = [score.overlap_alpha, score.top_mass, score.hit]
+    return [("nodes", one) for one in nodes] + [("trace", one) for one in trace]
 
 
 def ladder(run, rule: str = "greedy") -> pd.DataFrame:
@@ -86,12 +70,6 @@ def cells(
     `by` names columns of `nodes`, or `bin` = position // bin_size (Tables IV, V and the heat maps).
     One row a cell, sorted.
     """
-    require(
-        nodes,
-        ["position" if column == "bin" else column for column in by]
-        + ["target_entropy"],
-        "nodes",
-    )
     frame = nodes[[column for column in by if column != "bin"]].assign(
         alpha=alpha(nodes), entropy=column_of(nodes, "target_entropy")
     )
@@ -101,13 +79,11 @@ def cells(
         frame["domain"] = pd.Categorical(
             frame["domain"], domains_in(nodes), ordered=True
         )
-    summaries = {
-        "nodes": ("alpha", "size"),
-        "alpha_mean": ("alpha", "mean"),
-        "alpha_sd": ("alpha", "std"),
-    }
     result = frame.groupby(list(by), observed=True).agg(
-        **summaries, target_entropy_mean=("entropy", "mean")
+        nodes=("alpha", "size"),
+        alpha_mean=("alpha", "mean"),
+        alpha_sd=("alpha", "std"),
+        target_entropy_mean=("entropy", "mean"),
     )
     return result.reset_index().astype({"domain": str} if "domain" in by else {})
 
@@ -133,14 +109,11 @@ def ladder_intervals(
     run, rule: str = "greedy", n: int = RESAMPLES, seed: int = 0
 ) -> pd.DataFrame:
     """`ladder` with intervals, in the long form of `by_domain`."""
-    rungs = ladder_estimators(run, rule)
-    return pd.concat(
-        [
-            stats.by_domain(getattr(run, name), estimator, n, seed)
-            for name, estimator in rungs
-        ],
-        ignore_index=True,
-    )
+    parts = [
+        stats.by_domain(getattr(run, name), estimator, n, seed)
+        for name, estimator in ladder_estimators(run, rule)
+    ]
+    return pd.concat(parts, ignore_index=True)
 
 
 def change(family: Estimator) -> Estimator:

@@ -25,26 +25,26 @@ from speclab.show.estimates import stack
 from speclab.stats import RESAMPLES, by_domain, fold_of
 
 MEASURES = ("confidence", "entropy")  # as in speclab.draft.StopRule, which knows torch
-ENTROPIES = [
-    6.0,
-    5.0,
-    4.0,
-    3.5,
-    3.0,
-    2.5,
-    2.0,
-    1.75,
-    1.5,
-    1.25,
-    1.0,
-    0.75,
-    0.5,
-    0.25,
-    0.1,
-]
 THRESHOLDS = {  # tried in the fit; the first never stops
     "confidence": [round(0.05 * i, 2) for i in range(20)],
-    "entropy": [np.inf, *ENTROPIES],
+    "entropy": [
+        np.inf,
+        6,
+        5,
+        4,
+        3.5,
+        3,
+        2.5,
+        2,
+        1.75,
+        1.5,
+        1.25,
+        1,
+        0.75,
+        0.5,
+        0.25,
+        0.1,
+    ],
 }
 FIXED, ORACLE = "best fixed gamma", "oracle"
 METHODS = (FIXED, *MEASURES, ORACLE)
@@ -141,13 +141,9 @@ def _check_chains(rows: pd.DataFrame, depth: int) -> None:
     wrong = (rows["position"] != number // depth) | (rows["node"] != number % depth + 1)
     wrong |= (rows["depth"] != rows["node"]) | (rows["rank"] != 0) | (size % depth > 0)
     if wrong.any():
-        first = rows[wrong].iloc[0]
-        at = ", ".join(
-            f"{k} {first[k]}" for k in ("prompt_id", "position", "node", "rank")
-        )
         raise ValueError(
-            f"nodes are not one chain of {depth} at every position from 0 on ({at}): "
-            "use a run of kind 'chain', whole prompts"
+            f"nodes of prompt {rows.loc[wrong, 'prompt_id'].iloc[0]!r} are not one chain of "
+            f"{depth} at every position from 0 on: use a run of kind 'chain', whole prompts"
         )
 
 
@@ -321,11 +317,10 @@ def compare_rules(
     """
     fold, parts = fold_of(at.domain, folds, seed), []
     for method in METHODS:
-        tried, chosen = (
-            [(np.nan, at.depth, oracle(at, costs))],
-            np.zeros(len(fold), int),
-        )
-        if method != ORACLE:
+        if method == ORACLE:
+            tried = [(np.nan, at.depth, oracle(at, costs))]
+            chosen = np.zeros(len(fold), int)
+        else:
             tried = candidates(at, method)
             chosen = cross_fitted(_prices(at, costs, tried), at.domain, fold)
         rows = []

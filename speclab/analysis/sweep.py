@@ -17,6 +17,7 @@ from speclab import replay
 from speclab.analysis import choose
 from speclab.cost import block_efficiency_iid, speedup_standard
 from speclab.score import Estimator, divide, require
+from speclab.show.estimates import stack
 from speclab.stats import RESAMPLES, by_domain, levels_of, prompts_of
 
 COUNTS = ["blocks", "drafted", "accepted", "emitted"]
@@ -223,15 +224,12 @@ def by_gamma(
     """Every family of `estimators` with prompt-clustered intervals: quantity, domain (and all,
     pooled), gamma, estimate, low, high, …
     """
-    families = {name: family for name, family in known.items() if not family.scalar}
     parts = {
-        name: by_domain(frame, family, n, seed) for name, family in families.items()
+        name: by_domain(frame, family, n, seed)
+        for name, family in known.items()
+        if not family.scalar
     }
-    table = (
-        pd.concat(parts, names=["quantity"])
-        .reset_index("quantity")
-        .reset_index(drop=True)
-    )
+    table = stack(parts, "quantity")
     gamma = table.pop("estimator").str.extract(r"\[(\d+)\]")[0].astype(int)
     table.insert(2, "gamma", gamma)
     return table
@@ -253,10 +251,7 @@ def best_gamma(
         domain: choose.how_sure(draws[:, number], gammas, prompts.by_row[number])
         for number, domain in enumerate(prompts.domains)
     }
-    table = (
-        pd.concat(parts, names=["domain"]).reset_index("domain").reset_index(drop=True)
-    )
-    return table.rename(columns={"setting": "gamma"})
+    return stack(parts, "domain").rename(columns={"setting": "gamma"})
 
 
 def choices(best: pd.DataFrame) -> pd.DataFrame:
