@@ -649,6 +649,7 @@ notebook.show_table((100 * cells).add_suffix(" prompts").reset_index(), 1)
 
 # %%
 least, promised = 100 * covered["coverage"].min(), 95
+studies = covered["studies"].min()
 ctx.plot(
     coverage.in_percent(covered),
     x="n_prompts",
@@ -661,8 +662,8 @@ ctx.plot(
     x_label="prompts a domain",
     slug="coverage",
     caption="How many of the simulated studies' intervals hold the truth, by prompts a domain "
-    f"(pair {simulated}; bars: Monte-Carlo error; line: the promised {promised} %). The lowest is "
-    f"{least:.0f} %.",
+    f"(bars: Monte-Carlo error, {studies} studies a domain; line: the promised {promised} %). The "
+    f"lowest is {least:.0f} %.",
 )
 
 # %%
@@ -672,8 +673,8 @@ held = [
     for size, low, high in own.itertuples()
 ]
 ctx.say(
-    "**Held the truth**, where 95 % is promised, by prompts a domain (the kit's interval of each "
-    f"number): {'; '.join(held)}."
+    f"**Held the truth**, where 95 % is promised, by prompts a domain (pair {simulated}, the kit's "
+    f"interval of each number): {'; '.join(held)}."
 )
 
 # %%

@@ -97,9 +97,6 @@ def test_the_table_counts_domains_together_and_says_what_the_kit_uses():
     each = [coverage.simulated_coverage(one, 8, 30, 99)["held"] for one in means[:3]]
     last = found[found["n_prompts"] == 8]
     assert (last["coverage"] * 90).tolist() == pytest.approx(sum(each).tolist())
-    assert (
-        (found["low"] <= found["coverage"]) & (found["coverage"] <= found["high"])
-    ).all()
     assert found.loc[found["used"], "method"].unique().tolist() == [EXPANDED]
 
 
@@ -108,15 +105,13 @@ def test_a_notebook_says_that_prompts_are_few(monkeypatch, tmp_path):
     monkeypatch.setattr(notebook, "say", said.append)
     monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
     known = pd.read_csv(TABLE)
-    for count, near in ((19, 10), (10, 10), (5, 5), (2, 5)):
-        name = "01_load_models" if count < 5 else "03_domain_acceptance"
-        notebook.start(name, "tiny", {"prompts_per_domain": count})
-        rows = known[known["used"] & (known["n_prompts"] == near)]
-        held = f"{100 * rows['coverage'].min():.0f} to {100 * rows['coverage'].max():.0f} %"
-        assert said[-1].startswith(f"**{count} prompts a domain are few**")
-        assert f"With {near} they held the truth in {held}" in said[-1]
+    rows = known[known["used"] & (known["n_prompts"] == 10)]
+    held = f"{100 * rows['coverage'].min():.0f} to {100 * rows['coverage'].max():.0f} %"
+    notebook.start("03_domain_acceptance", "tiny", {"prompts_per_domain": 19})
+    assert said[-1].startswith("**19 prompts a domain are few**")
+    assert f"With 10 they held the truth in {held}" in said[-1]
     notebook.start("03_domain_acceptance", "tiny", {"prompts_per_domain": 20})
-    assert len(said) == 4
+    assert len(said) == 1
     notebook.start("08_better_drafts", "tiny", {}, 8)
     assert said[-1].startswith("**8 prompts a domain are few**"), "only 8 are judged"
 

@@ -140,14 +140,6 @@ def test_a_resample_is_the_fit_of_the_redrawn_prompts():
     np.testing.assert_allclose(found.coefficients[2], own.coefficients[0], atol=1e-5)
 
 
-def test_prompts_that_do_not_differ_have_no_variance():
-    frame = planted(20, prompt=0.0, row=1.0, rows=(30, 30), seed=1)
-    frame["y"] -= frame.groupby("prompt_id")["y"].transform("mean")
-    fixed = levels.fixed_effects(frame, [], False)
-    found = levels.random_intercept(frame, "y", fixed, n=5)
-    assert found.icc[0] < 1e-4
-
-
 def test_fixed_effects_are_levels_and_centred_covariates():
     frame = pd.DataFrame(
         {
@@ -200,9 +192,6 @@ def test_what_is_measured_is_tidy_and_said():
     terms = set(found.coefficients.at(estimator=levels.PUBLISHED).frame["term"])
     assert {"code", "chat", "target_entropy", "rank 1", "depth 3"} <= terms
     assert not {"prompt length", "in a loop"} & terms, "they do not vary here"
-    both = levels.Measured.stacked({"a": found, "b": found}, "pair")
-    assert both.shares.keys == ["pair", "estimator", "level"]
-    assert both.variances.digits == found.variances.digits
 
 
 def test_what_cannot_be_parted_is_refused():

@@ -118,13 +118,6 @@ def test_blocks_outside_loops_by_hand():
     assert whole[["blocks", "emitted", "accepted"]].tolist() == [4, 9, 6]
 
 
-def test_a_block_that_runs_into_a_loop_counts_whole():
-    # gamma 4: blocks (0 1 2 3) (4 5 6 7 8): the second begins outside and ends in the loop
-    trace = texts(LOOP, ranks=[[0, 0, 0, 5, 0, 0, 0, 0, 0]])
-    sums = loops.outside_sums(trace, [4]).iloc[0]
-    assert sums[["blocks", "emitted"]].tolist() == [2, 9]
-
-
 def test_without_loops_nothing_is_left_out():
     rng = np.random.default_rng(0)
     tokens = [rng.permutation(30).tolist() for _ in range(5)]
@@ -137,12 +130,6 @@ def test_without_loops_nothing_is_left_out():
     pd.testing.assert_frame_equal(
         loops.outside_per_prompt(trace, 3), sweep.replayed(trace, 3)
     )
-
-
-def test_neighbours_are_neighbours_in_the_text():
-    trace = texts([1, 2, 3, 4])
-    apart = sweep.positions(trace[trace["position"] != 1])
-    assert apart["pairs"].tolist() == [1], "positions 0 and 2 do not follow each other"
 
 
 # ---- side by side --------------------------------------------------------------------------------
@@ -195,13 +182,3 @@ def test_too_few_prompts_are_undefined_and_no_error():
     assert beside.at(domain=["math", "all"]).frame["estimate"].isna().all()
     assert beside.at(domain="code", text=loops.OUTSIDE).value == 1
     assert "is undefined in math" in loops.change_in_words("hit[1]", beside)
-
-
-def test_a_domain_without_a_row_outside_is_undefined():
-    other = hits(texts(*[LOOP] * 5, domain="math"))
-    greedy = pd.concat([one_of_each([0] * 9), other], ignore_index=True)
-    part = loops.outside(greedy, greedy)
-    beside = loops.side_by_side(greedy, part[part["domain"] == "code"], greedy, HIT)
-    for text in (loops.OUTSIDE, loops.CHANGE):
-        assert np.isnan(beside.at(domain="math", text=text).value)
-    assert beside.at(domain="math", text=loops.WHOLE).value == 1

@@ -252,16 +252,6 @@ def test_bad_files(tmp_path, changes, message):
     assert str(path) in str(error.value)
 
 
-def test_identity_follows_the_weights(random_profile, random_folders):
-    """The digest is the weights': the same for a copy elsewhere, another for the other model."""
-    found = policy.identity(random_profile)
-    assert set(found) == {"target", "draft"} and found["target"] != found["draft"]
-    swapped = policy.identity(
-        random_profile.replace(target=random_profile.draft, draft=random_profile.target)
-    )
-    assert swapped == {"target": found["draft"], "draft": found["target"]}
-
-
 def verdicts_of(*verdicts):
     """Rows of batches 1, 2, 4, ...: "+" pays, "0" cannot be told, "-" slows; in another order than
     the batches'.
@@ -288,34 +278,3 @@ def verdicts_of(*verdicts):
 )
 def test_where_drafting_stops_holds_at_every_batch_before_or_after(verdicts, expected):
     assert batches.turning(verdicts_of(*verdicts)) == batches.Turning(*expected)
-
-
-def test_router_table_reads_the_card_and_judges_the_prompts():
-    router = routers.load_router()
-    given = [
-        Prompt("a", "code", CODE),
-        Prompt("b", "chat", CHAT),
-        Prompt("c", "math", CHAT),
-    ]
-    table = policies.router_table(router, {"mine": given}).set_index(
-        ["prompts", "form"]
-    )
-    mine, held = (
-        table.loc["mine", "as it is"],
-        table.loc["held out of its training", "removed"],
-    )
-    assert mine["n"] == 3 and mine["right"].startswith("0.667 [0.208, 0.939]"), (
-        "Wilson's interval of 2 in 3, worked by hand"
-    )
-    unsure = sum(
-        route == choose.UNKNOWN for route in router.routes([p.text for p in given])
-    )
-    assert mine["to_default"].startswith(f"{unsure / 3:.3f}")
-    assert (
-        held["right"].startswith(f"{router.card['bare']['accuracy']:.3f}")
-        and held["n"] == 1219
-    )
-    prose = table.loc["technical prose, held out", "as it is"]
-    assert prose["right"] == "undefined" and prose["to_default"].startswith(
-        f"{router.card['text']['prose_refused']:.3f}"
-    )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from statsmodels.stats.power import NormalIndPower
 from test_score import make_run
 
-from speclab import score, stats
+from speclab import score
 from speclab.analysis import power
 from speclab.analysis.power import Design
 
@@ -60,24 +60,6 @@ def test_influence_by_hand():
         [-0.5, 0, -0.5, 0, 1], abs=1e-6
     )
     assert list(found["prompt_id"]) == ["p01", "p02", "p03", "p04", "p10"]
-
-
-def test_influence_gives_the_standard_error_that_the_bootstrap_finds():
-    run = make_run(prompts=30)
-    for estimator in (
-        score.published_alpha,
-        score.published_length,
-        score.tree_estimators()["block_efficiency"],
-    ):
-        found = power.influence(run.nodes, estimator).groupby("domain")[
-            "influence"
-        ].std() / np.sqrt(30)
-        rows = (
-            stats.by_domain(run.nodes, estimator).set_index("domain").loc[found.index]
-        )
-        assert ((rows["high"] - rows["low"]) / (2 * 1.96)).to_numpy() == pytest.approx(
-            found.to_numpy(), rel=0.15
-        )
 
 
 def test_closed_form_by_hand_and_by_statsmodels():
@@ -160,8 +142,8 @@ def test_the_closed_form_agrees_with_the_tests_themselves(mean, prompts):
 def test_false_alarms_are_as_rare_as_promised():
     first, second = levels("code", 60, 2.0, 7), levels("chat", 60, 0.0, 7)
     both = pd.concat([first, second])
-    found = power.simulated_power(both, both, MEAN, 30, repeats=120, n=199)
-    assert found <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 120)
+    found = power.simulated_power(both, both, MEAN, 30, repeats=80, n=99)
+    assert found <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 80)
     found = power.simulated_power(first, second, MEAN, 30, repeats=20, n=99)
     assert found == 1.0, "and a large difference is always found"
 
@@ -200,13 +182,9 @@ def test_one_domains_spread_stands_for_both_sides():
     )
     assert both.sd == pytest.approx(design.sd)
     assert both.high - both.low < design.high - design.low, "ten prompts know more"
-    values = {"chat": 1.0, "code": 2.0, "math": 4.0}
-    rows = power.every_pair(alone, MEAN, values, stand_in="code")
-    assert rows["difference"].tolist() == [-2.0, 1.0, 3.0]
+    rows = power.every_pair(alone, MEAN, {"chat": 1.0, "code": 2.0}, stand_in="code")
+    assert rows["difference"].tolist() == [1.0]
     assert rows["spread"].to_numpy() == pytest.approx(np.sqrt(2.5))
-    assert (rows["spread_high"] * np.sqrt(2)).to_numpy() == pytest.approx(design.high)
-    with pytest.raises(ValueError, match=r"domain \['math'\] has no rows"):
-        power.every_pair(alone, MEAN, values, stand_in="math")
 
 
 @pytest.mark.parametrize("prompts", [5, 50])

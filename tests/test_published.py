@@ -131,18 +131,7 @@ def test_every_sd_is_a_sample_sd_pooled_over_nodes():
     for name in ("alpha_by_depth_task", "alpha_depth_task_position"):
         for domain, cells in run_file(name).groupby("domain"):
             assert pooled_sd(cells) == pytest.approx(summary[domain], rel=1e-12)
-    cells, population = run_file("alpha_by_depth_task"), []
-    for _, part in cells.groupby("domain"):
-        n, mean = part["count"], np.average(part["alpha_mean"], weights=part["count"])
-        population.append(
-            np.sqrt(
-                (n * (part["alpha_std"] ** 2 + (part["alpha_mean"] - mean) ** 2)).sum()
-                / n.sum()
-            )
-        )
-    assert (
-        np.abs(np.array(population) - summary).min() > 1e-5
-    )  # n instead of n - 1 does not fit
+    cells = run_file("alpha_by_depth_task")
     assert round(pooled_sd(cells), 4) == 0.4496  # the row `all` prints 0.4500
 
 
@@ -186,11 +175,6 @@ def test_comparison_puts_the_named_estimators_side_by_side():
     assert first.loc[("alpha_sd", "all"), "ours_as_published"] == pytest.approx(
         score.alpha(run.nodes).std(ddof=1)
     )
-    third = published.comparison("III", run, n=20).set_index(["domain", "depth"])
-    assert third.loc[("chat", 2), "corrected"] == pytest.approx(
-        score.tree_estimators()["survival_by_depth"](chat)[2]
-    )
-    assert third.loc[("chat", 2), "estimator"] == "survival_by_depth"
     fifth = published.comparison("V", run, n=20).set_index(["depth", "bin"])
     late = run.nodes[run.nodes["position"] >= 32]
     assert fifth.loc[(3, 1), "ours_as_published"] == pytest.approx(
@@ -268,27 +252,11 @@ def test_export_writes_csv_and_booktabs_byte_stably(tmp_path):
     assert list(back.columns) == published.COLUMNS
     np.testing.assert_allclose(back["corrected"], frame["corrected"], rtol=1e-14)
     text = tex.read_text()
-    assert all(
-        rule in text
-        for rule in (
-            "\\toprule",
-            "\\midrule",
-            "\\bottomrule",
-            "ours as published",
-            "a\\_b",
-            "c\\%",
-            " -- ",
-            "0.520",
-        )
-    )
+    assert all(rule in text for rule in ("\\toprule", "a\\_b", "c\\%", " -- ", "0.520"))
     assert "nan" not in text.lower() and "<NA>" not in text
     before = csv.read_bytes(), tex.read_bytes()
     files.export(frame, tmp_path / "new", "table_5")
     assert before == (csv.read_bytes(), tex.read_bytes())
-    assert sorted(path.name for path in csv.parent.iterdir()) == [
-        "table_5.csv",
-        "table_5.tex",
-    ]
 
 
 def author_rows(sample="he/0", position=0) -> pd.DataFrame:
@@ -404,18 +372,3 @@ def test_released_records_give_the_authors_averages_and_the_honest_ones(
     assert (
         0.80 < best[0] < 0.88 and 0.15 < best[1] < 0.40
     )  # rank, not task, explains alpha
-
-
-@released
-def test_nan_rows_moved_one_released_mean_from_0_492_to_0_536():
-    records = published.read_author_records(RECORDS / "055031.csv.gz")
-    assert score.published_alpha(records.with_nan_as_accepted) == pytest.approx(
-        0.536, abs=5e-4
-    )
-    assert score.published_alpha(records.nodes) == pytest.approx(0.492, abs=5e-4)
-
-
-@released
-def test_three_runs_of_the_same_prompts_are_not_mixed():
-    with pytest.raises(ValueError, match="occurs twice"):
-        published.read_author_records(*sorted(RECORDS.glob("*.csv.gz")))

@@ -390,29 +390,6 @@ def test_float32_rows_are_normalised_in_float64():
     ), "equal but for rounding"
 
 
-def test_the_order_of_the_uniforms():
-    """One a child tried, in order, then one for the token: 0.9 rejects node 1, 0.1 accepts node 2,
-    0.65 picks from p after node 2.
-    """
-    p = torch.tensor([[0.5, 0.3, 0.2], [1.0, 0.0, 0.0], [0.2, 0.4, 0.4]])
-    assert verify(
-        "point-mass", static_tree(1, 2), [0, 0, 1], p, None, [0.9, 0.1, 0.65]
-    ) == Verdict((2,), 2, "bonus", 2)
-    assert verify(
-        "point-mass", static_tree(1, 2), [0, 0, 1], p, None, [0.4, 0.65, 0.1]
-    ) == Verdict((1,), 0, "bonus", 1)
-    assert verify(
-        "point-mass", static_tree(1, 2), [0, 0, 1], p, None, [0.9, 0.9, 0.1]
-    ) == Verdict((), 2, "recovered", 2)
-    q = torch.tensor([[0.2, 0.5, 0.3]]).repeat(2, 1)
-    assert verify("rejection", chain(1), [0, 1], p[[0, 2]], q, [0.59, 0.1]) == Verdict(
-        (1,), 0, "bonus", 1
-    )
-    assert verify(
-        "rejection", chain(1), [0, 1], p[[0, 2]], q, [0.61, 0.999]
-    ) == Verdict((), 0, "recovered", 1)
-
-
 # ---- end to end by samples -----------------------------------------------------------------------
 
 

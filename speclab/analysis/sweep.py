@@ -163,23 +163,25 @@ class _Quantities:
     c: float
     starts: str
 
-    def count(self, name: str) -> np.ndarray:
-        """One of COUNTS, for every gamma: (..., G)."""
-        first = COUNTS.index(name) * len(self.gammas)
-        return self.totals[..., first : first + len(self.gammas)]
+    @cached_property
+    def sums(self) -> dict[str, np.ndarray]:
+        """Each of COUNTS, for every gamma: (..., G); each of POSITIONS: (..., 1)."""
+        counts = len(COUNTS) * len(self.gammas)
+        by_gamma = np.split(self.totals[..., :counts], len(COUNTS), axis=-1)
+        at = np.split(self.totals[..., counts:], len(POSITIONS), axis=-1)
+        return dict(zip(COUNTS + POSITIONS, [*by_gamma, *at], strict=True))
 
-    def at_positions(self, name: str) -> np.ndarray:
-        """One of POSITIONS: (..., 1)."""
-        place = len(COUNTS) * len(self.gammas) + POSITIONS.index(name)
-        return self.totals[..., place : place + 1]
+    def ratio(self, over: str, under: str) -> np.ndarray:
+        """One of the sums over another."""
+        return divide(self.sums[over], self.sums[under])
 
     @cached_property
     def block_efficiency(self) -> np.ndarray:
-        return divide(self.count("emitted"), self.count("blocks"))
+        return self.ratio("emitted", "blocks")
 
     @property
     def draft_utilisation(self) -> np.ndarray:
-        return divide(self.count("accepted"), self.count("drafted"))
+        return self.ratio("accepted", "drafted")
 
     @property
     def speedup(self) -> np.ndarray:
@@ -189,16 +191,13 @@ class _Quantities:
 
     @cached_property
     def alpha(self) -> np.ndarray:
-        return divide(self.at_positions("accept"), self.at_positions("positions"))
+        return self.ratio("accept", "positions")
 
     @property
     def lag1(self) -> np.ndarray:
-        pairs = self.at_positions("pairs")
-        first = divide(self.at_positions("before"), pairs)
-        second = divide(self.at_positions("after"), pairs)
+        first, second = self.ratio("before", "pairs"), self.ratio("after", "pairs")
         spread = np.sqrt(np.maximum(first * (1 - first) * second * (1 - second), 0.0))
-        both = divide(self.at_positions("both"), pairs)
-        return divide(both - first * second, spread)
+        return divide(self.ratio("both", "pairs") - first * second, spread)
 
     @property
     def iid(self) -> np.ndarray:
