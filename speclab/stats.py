@@ -313,10 +313,6 @@ def fold_of(domain: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
 
     ValueError if a domain has fewer prompts than folds.
     """
-    if folds < 2:
-        raise ValueError(
-            f"folds={folds}: at least 2 are needed, one to judge on and one to fit on"
-        )
     sizes = pd.Series(domain).value_counts()
     if sizes.min() < folds:
         raise ValueError(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from speclab.score import column_of, divide, domains_in, require
+from speclab.score import column_of, divide, domains_in
 from speclab.stats import RESAMPLES, Interval, Prompts, prompts_of
 
 METHODS = ("spearman", "pearson")
@@ -45,23 +45,17 @@ def correlations(
     frame: pd.DataFrame,
     x: str,
     y: str,
-    within: str | None = None,
     methods: Sequence[str] = METHODS,
     n: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """`correlation` in each domain (and each value of `within`, such as rank): domain, [within],
-    method and Interval's fields.
-    """
-    keys = ["domain", within] if within else ["domain"]
-    groups = dict(list(require(frame, keys, "frame").groupby(keys, observed=True)))
-    place = {name: number for number, name in enumerate(domains_in(frame))}
+    """`correlation` in each domain by each method: domain, method and Interval's fields."""
     rows = []
-    for key in sorted(groups, key=lambda key: (place[key[0]], *key[1:])):
+    for domain in domains_in(frame):
+        own = frame[frame["domain"] == domain]
         for method in methods:
-            found = correlation(groups[key], x, y, method, n, seed)
-            head = dict(zip(keys, key, strict=True)) | {"method": method}
-            rows.append(head | vars(found))
+            found = correlation(own, x, y, method, n, seed)
+            rows.append({"domain": domain, "method": method} | vars(found))
     return pd.DataFrame(rows)
 
 

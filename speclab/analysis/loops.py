@@ -43,11 +43,9 @@ def repeats(trace: pd.DataFrame, n: int = NGRAM) -> pd.Series:
     """Does a position's token end a run of `n` tokens that its own text has had before (the two may
     overlap)? bool, aligned with the rows of `trace`, which may be in any order.
 
-    `trace` needs prompt_id, position (counted from 0 in each prompt) and token. ValueError: n below
-    1, missing columns, positions that are missing or there twice.
+    `trace` needs prompt_id, position (counted from 0 in each prompt) and token. ValueError: missing
+    columns, positions that are missing or there twice.
     """
-    if n < 1:
-        raise ValueError(f"n={n}: a run has at least 1 token")
     require(trace, ["prompt_id", "position", "token"], "trace")
     prompt = pd.factorize(trace["prompt_id"])[0]
     order = np.lexsort((trace["position"], prompt))
@@ -68,10 +66,10 @@ def repeats(trace: pd.DataFrame, n: int = NGRAM) -> pd.Series:
     return pd.Series(found, trace.index, name="repeats")
 
 
-def marks(trace: pd.DataFrame, n: int = NGRAM) -> pd.Series:
+def marks(trace: pd.DataFrame) -> pd.Series:
     """`repeats` of a trace of whole texts by prompt_id and position, its index."""
     place = [trace["prompt_id"], trace["position"]]
-    return pd.Series(repeats(trace, n).to_numpy(), place, name="repeats")
+    return pd.Series(repeats(trace).to_numpy(), place, name="repeats")
 
 
 def marked(frame: pd.DataFrame, known: pd.Series, at: str = "position") -> np.ndarray:
@@ -100,13 +98,13 @@ def outside(
     return frame[~marked(frame, marks(trace), at)]
 
 
-def share(traces: Mapping[str, pd.DataFrame], n: int = NGRAM) -> Estimates:
+def share(traces: Mapping[str, pd.DataFrame]) -> Estimates:
     """Share of the positions that repeat, by text (the keys of `traces`), domain and `all` (mean of
     the domains): temperature, domain, estimate, low, high.
     """
     repeated = score.mean_of("repeats")
     parts = {
-        text: by_known_domain(trace.assign(repeats=repeats(trace, n)), repeated)
+        text: by_known_domain(trace.assign(repeats=repeats(trace)), repeated)
         for text, trace in traces.items()
     }
     return Estimates(stack(parts, "temperature"))

@@ -15,7 +15,7 @@ prompts and 98 to 100 % with 5, where percentiles of resampled prompts covered 8
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from math import ceil, comb
+from math import comb
 
 import numpy as np
 import pandas as pd
@@ -55,7 +55,6 @@ class Design:
         (Bonferroni), later ones for less, so that Holm finds this difference with at least this
         probability.
         """
-        _check_prompts(prompts)
         factor = _quantiles(power, level, comparisons) / np.sqrt(prompts)
         return Interval(
             self.sd * factor, self.low * factor, self.high * factor, self.n_prompts
@@ -67,13 +66,14 @@ class Design:
         power: float = 0.8,
         level: float = 0.05,
         comparisons: int = 1,
-    ) -> int:
-        """Prompts a side that find a true `difference` (finite, not 0) with probability `power`;
-        never below the 5 that an interval needs.
+    ) -> np.ndarray:
+        """Prompts a side that find a true `difference` (not 0) with probability `power`, by `sd`,
+        `low` and `high`: int64 [3]; never below the 5 that an interval needs.
         """
-        assert np.isfinite(difference) and difference
         errors = _quantiles(power, level, comparisons)
-        return max(MIN_PROMPTS, ceil((errors * self.sd / abs(difference)) ** 2))
+        spreads = np.array([self.sd, self.low, self.high])
+        needed = np.ceil((errors * spreads / abs(difference)) ** 2)
+        return np.maximum(MIN_PROMPTS, needed).astype(int)
 
     def power(
         self, difference, prompts, level: float = 0.05, comparisons: int = 1
@@ -93,13 +93,6 @@ def _quantiles(power: float, level: float, comparisons: int) -> float:
             f"level={level}, power={power}: needed are 0 < level < power < 1"
         )
     return float(norm.isf(level / comparisons / 2) + norm.ppf(power))
-
-
-def _check_prompts(prompts: int) -> None:
-    if prompts < MIN_PROMPTS:
-        raise ValueError(
-            f"prompts={prompts}: an interval needs at least {MIN_PROMPTS} a side"
-        )
 
 
 def prompt_totals(
@@ -241,10 +234,7 @@ def every_pair(
         spreads = np.array([design.sd, design.low, design.high])
         needed = [pd.NA] * 3
         if difference:
-            designs = [Design(sd, sd, sd, design.n_prompts) for sd in spreads]
-            needed = [
-                one.prompts_needed(difference, power, level, family) for one in designs
-            ]
+            needed = design.prompts_needed(difference, power, level, family)
         numbers = [difference, found.estimate, found.low, found.high, *needed]
         rows.append((estimator.name, first, second, *numbers, *spreads / np.sqrt(2)))
     return pd.DataFrame(rows, columns=PAIR + NEEDED + SPREAD).astype(
@@ -294,7 +284,6 @@ def simulated_power(
 
     Twice the same frame has no difference: what is then found is a false alarm.
     """
-    _check_prompts(prompts)
     sides = [
         prompt_totals(frame.assign(domain="one"), estimator)[1]
         for frame in (first, second)

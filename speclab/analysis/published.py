@@ -55,8 +55,6 @@ def published(table: str) -> pd.DataFrame:
     """Published numbers of one table ('I' to 'VI'): domain, depth, bin (0 = positions 0-31),
     quantity, published.
     """
-    if table not in TABLES:
-        raise ValueError(f"table is {table!r}; the paper has {', '.join(TABLES)}")
     frame = pd.read_csv(DATA / "tables.csv", dtype={"depth": "Int64", "bin": "Int64"})
     return (
         frame[frame["table"] == table]
