@@ -271,13 +271,13 @@ def by_domain(
 
 
 def bootstrap(
-    frame: pd.DataFrame, estimator: Estimator, n: int = RESAMPLES, seed: int = 0
+    frame: pd.DataFrame, estimator: Estimator, n: int = RESAMPLES
 ) -> Interval:
     """Interval of one number over the whole frame, prompts resampled within their domain.
 
     ValueError if the number is undefined on the frame.
     """
-    prompts = prompts_of(frame, n, seed)
+    prompts = prompts_of(frame, n)
     totals, value = scalar_totals(frame, estimator, prompts)
     values = value(prompts.resampled(totals).sum(axis=1))
     return Interval.of(values, prompts, "the statistic")

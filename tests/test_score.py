@@ -200,38 +200,6 @@ def test_trace_estimators_by_hand():
         score.member(score.hit, 4)(trace)
 
 
-def test_cells_and_domain_table_by_hand():
-    other = tree_nodes(ALPHA / 4, [0] * 8, prompt_id="c", position=40, domain="chat")
-    nodes = pd.concat([other, hand_nodes()], ignore_index=True)
-    table = rungs.domain_table(nodes)
-    assert list(table.index) == ["code", "chat", "all", "pooled"]
-    assert table["nodes"].tolist() == [16, 8, 24, 24]
-    assert table["prompts"].tolist() == [1, 1, 2, 2]
-    np.testing.assert_allclose(
-        table["alpha_mean"],
-        [0.5625, 0.28125, 0.421875, (0.5625 * 16 + 0.28125 * 8) / 24],
-    )
-    assert table.loc["code", "alpha_sd"] == pytest.approx(
-        np.std(np.tile(ALPHA, 2), ddof=1)
-    )
-    assert (
-        table.loc["all", "alpha_sd"]
-        == table.loc["pooled", "alpha_sd"]
-        == pytest.approx(np.std(np.r_[ALPHA, ALPHA, ALPHA / 2], ddof=1))
-    )
-    np.testing.assert_allclose(table["target_entropy_mean"], 1.75)
-    bins = rungs.cells(nodes, ["domain", "depth", "bin"])
-    assert bins[["domain", "depth", "bin", "nodes"]].to_numpy().tolist() == [
-        ["code", 1, 0, 4],
-        ["code", 2, 0, 8],
-        ["code", 3, 0, 4],
-        ["chat", 1, 1, 2],
-        ["chat", 2, 1, 4],
-        ["chat", 3, 1, 2],
-    ]
-    np.testing.assert_allclose(bins["alpha_mean"], [0.75, 0.5, 0.5, 0.375, 0.25, 0.25])
-
-
 def test_ladder_has_every_rung_and_its_invariants():
     run = make_run()
     ladder = rungs.ladder(run)

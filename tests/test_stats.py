@@ -41,9 +41,9 @@ def expand(frame, prompts, weight):
 
 def test_an_interval_is_that_of_the_redrawn_rows():
     nodes = make_run().nodes
-    prompts = stats.prompts_of(nodes, 60, seed=3)
+    prompts = stats.prompts_of(nodes, 60)
     for estimator in (score.published_alpha, score.published_length, rungs.alpha_sd):
-        fast = stats.bootstrap(nodes, estimator, n=60, seed=3)
+        fast = stats.bootstrap(nodes, estimator, n=60)
         literal = np.array(
             [estimator(expand(nodes, prompts, weight)) for weight in prompts.weights]
         )
@@ -53,10 +53,10 @@ def test_an_interval_is_that_of_the_redrawn_rows():
 
 def test_by_domain_equals_brute_force_per_domain():
     nodes = make_run().nodes
-    result = stats.by_domain(nodes, score.alpha_by_depth, n=200, seed=1).set_index(
+    result = stats.by_domain(nodes, score.alpha_by_depth, n=200).set_index(
         ["estimator", "domain"]
     )
-    prompts = stats.prompts_of(nodes, 200, seed=1)
+    prompts = stats.prompts_of(nodes, 200)
     resamples = (expand(nodes, prompts, weight) for weight in prompts.weights[1:])
     draws = np.array(
         [

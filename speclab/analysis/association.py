@@ -18,7 +18,6 @@ def correlation(
     y: str,
     method: str = "spearman",
     n: int = RESAMPLES,
-    seed: int = 0,
 ) -> Interval:
     """Spearman or Pearson correlation of two columns over rows, with a prompt-clustered interval
     (`alpha` may be named).
@@ -28,7 +27,7 @@ def correlation(
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; allowed: 'spearman', 'pearson'")
-    prompts = prompts_of(frame, n, seed)
+    prompts = prompts_of(frame, n)
     values = {name: column_of(frame, name) for name in (x, y)}
     constant = [name for name, column in values.items() if np.ptp(column) == 0]
     if constant:
@@ -47,14 +46,13 @@ def correlations(
     y: str,
     methods: Sequence[str] = METHODS,
     n: int = RESAMPLES,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """`correlation` in each domain by each method: domain, method and Interval's fields."""
     rows = []
     for domain in domains_in(frame):
         own = frame[frame["domain"] == domain]
         for method in methods:
-            found = correlation(own, x, y, method, n, seed)
+            found = correlation(own, x, y, method, n)
             rows.append({"domain": domain, "method": method} | vars(found))
     return pd.DataFrame(rows)
 

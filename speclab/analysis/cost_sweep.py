@@ -32,14 +32,14 @@ WORTH, NO_CASE, LOSS, OPEN = (
 )
 
 
-def gain(prices: Prices, folds: int = 5, seed: int = 0, n: int = RESAMPLES) -> Interval:
+def gain(prices: Prices, folds: int = 5, n: int = RESAMPLES) -> Interval:
     """How much faster a setting for each domain is than one for all, as a share (0.02: 2 %), by
     cross-fitted choices that are made again in each of n resamples of the prompts.
 
     ValueError if a domain has fewer prompts than folds.
     """
     for_all = dict.fromkeys(prices.prompts["prompt_id"], UNKNOWN)
-    spent = choose.refitted_each(prices, [for_all, None], folds, seed, n=n)
+    spent = choose.refitted_each(prices, [for_all, None], folds, n=n)
     one, each = (costs.sum(axis=1) for costs in spent)
     return Interval.of(one / each - 1, prompts_of(prices.prompts, 1), "the gain")
 
@@ -58,7 +58,6 @@ def gain_by_cost(
     settings: Settings,
     machines: Mapping[tuple[str, float], Costs],
     folds: int = 5,
-    seed: int = 0,
     n: int = RESAMPLES,
 ) -> Estimates:
     """`gain` on each machine: v, c, estimate, low, high (shares), and the settings chosen on all
@@ -69,7 +68,7 @@ def gain_by_cost(
     rows = []
     for (v, c), costs in machines.items():
         prices = choose.price(counted, settings, costs)
-        found = gain(prices, folds, seed, n)
+        found = gain(prices, folds, n)
         chosen = choose.setting_by_domain(prices)
         one = chosen.pop(UNKNOWN)
         each = ", ".join(f"{domain} {name}" for domain, name in chosen.items())

@@ -1,19 +1,12 @@
 """The ladder of acceptance estimators of a run (GLOSSARY.md), and the published tables' cells."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
 from speclab import score, stats
 from speclab.score import (
-    ALL,
-    POOLED,
-    POSITION_BIN,
     Estimator,
     alpha,
-    column_of,
-    domains_in,
 )
 from speclab.stats import RESAMPLES
 
@@ -61,56 +54,10 @@ def ladder(run, rule: str = "greedy") -> pd.DataFrame:
     )
 
 
-def cells(
-    nodes: pd.DataFrame, by: Sequence[str], bin_size: int = POSITION_BIN
-) -> pd.DataFrame:
-    """Nodes, mean and sample sd (n - 1) of alpha, and mean target entropy (nats) in each cell of
-    `by`.
-
-    `by` names columns of `nodes`, or `bin` = position // bin_size (Tables IV, V and the heat maps).
-    One row a cell, sorted.
-    """
-    frame = nodes[[column for column in by if column != "bin"]].assign(
-        alpha=alpha(nodes), entropy=column_of(nodes, "target_entropy")
-    )
-    if "bin" in by:
-        frame["bin"] = nodes["position"] // bin_size
-    if "domain" in by:
-        frame["domain"] = pd.Categorical(
-            frame["domain"], domains_in(nodes), ordered=True
-        )
-    result = frame.groupby(list(by), observed=True).agg(
-        nodes=("alpha", "size"),
-        alpha_mean=("alpha", "mean"),
-        alpha_sd=("alpha", "std"),
-        target_entropy_mean=("entropy", "mean"),
-    )
-    return result.reset_index().astype({"domain": str} if "domain" in by else {})
-
-
-def domain_table(nodes: pd.DataFrame) -> pd.DataFrame:
-    """Table I: per domain prompts, nodes, mean and sd of alpha, mean target entropy; then `all` (of
-    the means: the mean of domains, as published; else pooled) and `pooled` (over rows).
-    """
-    both = pd.concat([nodes, nodes.assign(domain=POOLED)])
-    table = cells(both, ["domain"]).set_index("domain")
-    table.insert(
-        0, "prompts", both.groupby("domain", observed=True)["prompt_id"].nunique()
-    )
-    each = table.drop(index=POOLED)
-    table.loc[ALL] = each.mean()
-    table.loc[ALL, ["prompts", "nodes", "alpha_sd"]] = table.loc[
-        POOLED, ["prompts", "nodes", "alpha_sd"]
-    ]
-    return table.loc[[*each.index, ALL, POOLED]].astype({"prompts": int, "nodes": int})
-
-
-def ladder_intervals(
-    run, rule: str = "greedy", n: int = RESAMPLES, seed: int = 0
-) -> pd.DataFrame:
+def ladder_intervals(run, rule: str = "greedy", n: int = RESAMPLES) -> pd.DataFrame:
     """`ladder` with intervals, in the long form of `by_domain`."""
     parts = [
-        stats.by_domain(getattr(run, name), estimator, n, seed)
+        stats.by_domain(getattr(run, name), estimator, n)
         for name, estimator in ladder_estimators(run, rule)
     ]
     return pd.concat(parts, ignore_index=True)

@@ -305,9 +305,7 @@ def fitted(
     return tried[int(fastest(1 / _prices(at, costs, tried)[group].sum(axis=0)))]
 
 
-def compare_rules(
-    at: Chains, costs: Costs, folds: int = 5, seed: int = 0
-) -> pd.DataFrame:
+def compare_rules(at: Chains, costs: Costs, folds: int = 5) -> pd.DataFrame:
     """Every method on every prompt, its setting fitted on the other folds' prompts of the same
     domain (the oracle needs no fit).
 
@@ -315,7 +313,7 @@ def compare_rules(
     over its blocks (blocks, drafted, passes, accepted, emitted), and cost in target passes. Speed
     relative to plain decoding is emitted / cost.
     """
-    fold, parts = fold_of(at.domain, folds, seed), []
+    fold, parts = fold_of(at.domain, folds), []
     for method in METHODS:
         if method == ORACLE:
             tried = [(np.nan, at.depth, oracle(at, costs))]
@@ -359,9 +357,7 @@ QUANTITIES: dict[
 }
 
 
-def intervals(
-    compared: pd.DataFrame, n: int = RESAMPLES, seed: int = 0
-) -> pd.DataFrame:
+def intervals(compared: pd.DataFrame, n: int = RESAMPLES) -> pd.DataFrame:
     """Speeds of `compare_rules` with prompt-clustered intervals, all from the same resamples:
     quantity, method, domain, estimate, low, high.
 
@@ -376,7 +372,7 @@ def intervals(
         family = Estimator(
             name, lambda f: f[["emitted", *METHODS]].to_numpy(float), value, False
         )
-        table = by_domain(wide, family, n, seed)
+        table = by_domain(wide, family, n)
         labels = dict(zip(family.labels(len(METHODS)), METHODS, strict=True))
         table["method"] = table["estimator"].map(labels)
         parts[name] = table[table["method"].isin(methods)]

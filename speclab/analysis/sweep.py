@@ -218,13 +218,13 @@ class _Quantities:
 
 
 def by_gamma(
-    frame: pd.DataFrame, known: dict[str, Estimator], n: int = RESAMPLES, seed: int = 0
+    frame: pd.DataFrame, known: dict[str, Estimator], n: int = RESAMPLES
 ) -> pd.DataFrame:
     """Every family of `estimators` with prompt-clustered intervals: quantity, domain (and all,
     pooled), gamma, estimate, low, high, …
     """
     parts = {
-        name: by_domain(frame, family, n, seed)
+        name: by_domain(frame, family, n)
         for name, family in known.items()
         if not family.scalar
     }
@@ -235,12 +235,12 @@ def by_gamma(
 
 
 def best_gamma(
-    frame: pd.DataFrame, speedup: Estimator, n: int = RESAMPLES, seed: int = 0
+    frame: pd.DataFrame, speedup: Estimator, n: int = RESAMPLES
 ) -> pd.DataFrame:
     """How sure the best gamma is, for each domain: domain, gamma, and the rest of
     `choose.how_sure`. gamma 0 is plain decoding, speed-up 1.
     """
-    prompts = prompts_of(frame, n, seed)
+    prompts = prompts_of(frame, n)
     sums = prompts.resampled(
         prompts.totals(speedup.columns(frame))
     )  # [1 + n, domains, columns]
