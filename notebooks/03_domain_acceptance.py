@@ -624,11 +624,11 @@ for text in (loops.OUTSIDE, loops.SAMPLED):
 
 # %% [markdown]
 # ## 9. How far can such intervals be trusted?
-# A 95 % interval should hold the truth in 95 of 100 studies. Here the truth is known: let this
-# run's prompts be all that there are. A simulated study draws a few of them a domain, with
+# A 95 % interval should hold the truth in 95 of 100 studies. Here the truth is known: let a
+# recorded run's prompts be all that there are. A simulated study draws a few of them a domain, with
 # replacement, and makes its interval; how many hold the number of all prompts is its *coverage*
-# (simulated once: `data/coverage/prepare.py`).
-# Four ways to make an interval from the same resamples:
+# (simulated once, on `smollm` and `tiny`: `data/coverage/prepare.py`; another pair is shown that
+# of `smollm`). Four ways to make an interval from the same resamples:
 #
 # | method | bounds |
 # | --- | --- |

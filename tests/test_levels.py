@@ -181,19 +181,6 @@ def test_the_questions_hold_what_they_name():
     }
 
 
-def test_what_is_measured_is_tidy_and_said():
-    run = with_tokens(make_run(prompts=6, positions=8))
-    asked = levels.questions(run, run, dict.fromkeys(run.trace["prompt_id"], 100))
-    found = levels.measure(asked, n=20)
-    shares = found.shares.frame
-    assert shares["estimate"].between(0, 1).all() and shares["low"].between(0, 1).all()
-    assert list(shares["level"].unique()) == list(levels.LEVELS)
-    assert list(found.variances.frame["model"].unique()) == list(levels.MODELS)
-    terms = set(found.coefficients.at(estimator=levels.PUBLISHED).frame["term"])
-    assert {"code", "chat", "target_entropy", "rank 1", "depth 3"} <= terms
-    assert not {"prompt length", "in a loop"} & terms, "they do not vary here"
-
-
 def test_what_cannot_be_parted_is_refused():
     frame = planted(6, rows=(3, 3))
     one = frame[frame["domain"] == "code"]

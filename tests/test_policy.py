@@ -269,11 +269,8 @@ def verdicts_of(*verdicts):
         ("++0-", (2, 8, True)),
         ("+++", (4, None, True)),
         ("--", (None, 1, True)),
-        ("000", (None, None, True)),
         ("+0+-", (1, 8, False)),
-        ("0+-", (None, 4, False)),
         ("+-0-", (1, 8, False)),
-        ("-+", (None, None, False)),
     ],
 )
 def test_where_drafting_stops_holds_at_every_batch_before_or_after(verdicts, expected):

@@ -57,7 +57,6 @@ def gain_by_cost(
     counted: pd.DataFrame,
     settings: Settings,
     machines: Mapping[tuple[str, float], Costs],
-    folds: int = 5,
     n: int = RESAMPLES,
 ) -> Estimates:
     """`gain` on each machine: v, c, estimate, low, high (shares), and the settings chosen on all
@@ -68,7 +67,7 @@ def gain_by_cost(
     rows = []
     for (v, c), costs in machines.items():
         prices = choose.price(counted, settings, costs)
-        found = gain(prices, folds, n)
+        found = gain(prices, n=n)
         chosen = choose.setting_by_domain(prices)
         one = chosen.pop(UNKNOWN)
         each = ", ".join(f"{domain} {name}" for domain, name in chosen.items())
