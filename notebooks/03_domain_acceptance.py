@@ -651,7 +651,7 @@ notebook.show_table((100 * cells).add_suffix(" prompts").reset_index(), 1)
 least, promised = 100 * covered["coverage"].min(), 95
 studies = covered["studies"].min()
 ctx.plot(
-    coverage.in_percent(covered),
+    coverage.coverage_in_percent(covered),
     x="n_prompts",
     hue="method",
     columns="estimator",

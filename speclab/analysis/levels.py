@@ -265,7 +265,7 @@ def _with_covariates(
 ) -> pd.DataFrame:
     length = frame["prompt_id"].astype(str).map(dict(lengths)) / CHARACTERS
     assert length.notna().all()
-    in_loop = loops.marked(frame, loops.marks(trace)).astype(np.float64)
+    in_loop = loops.repeated_at(frame, loops.marks(trace)).astype(np.float64)
     return frame.assign(**{"prompt length": length, "in a loop": in_loop})
 
 

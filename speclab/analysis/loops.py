@@ -72,7 +72,9 @@ def marks(trace: pd.DataFrame) -> pd.Series:
     return pd.Series(repeats(trace).to_numpy(), place, name="repeats")
 
 
-def marked(frame: pd.DataFrame, known: pd.Series, at: str = "position") -> np.ndarray:
+def repeated_at(
+    frame: pd.DataFrame, known: pd.Series, at: str = "position"
+) -> np.ndarray:
     """Does the position `at` of each row repeat, by `marks`? bool (rows,); ValueError for a row of
     no position of the trace.
     """
@@ -93,9 +95,9 @@ def outside(
     frame: pd.DataFrame, trace: pd.DataFrame, at: str = "position"
 ) -> pd.DataFrame:
     """The rows of `frame` (a trace, nodes, blocks) whose position `at` lies outside loops; `trace`
-    holds the whole texts. ValueError as of `repeats` and `marked`.
+    holds the whole texts. ValueError as of `repeats` and `repeated_at`.
     """
-    return frame[~marked(frame, marks(trace), at)]
+    return frame[~repeated_at(frame, marks(trace), at)]
 
 
 def share(traces: Mapping[str, pd.DataFrame]) -> Estimates:
@@ -120,7 +122,7 @@ def outside_sums(trace: pd.DataFrame, gammas: Iterable[int]) -> pd.DataFrame:
     parts, known = {}, marks(trace)
     for gamma in gammas:
         blocks = replay.replay(trace, gamma)
-        outside_loops = ~marked(blocks, known, "start")
+        outside_loops = ~repeated_at(blocks, known, "start")
         parts[gamma] = replay.prompt_sums(blocks[outside_loops])
     columns = ["gamma", "prompt_id", "domain", "blocks", "drafted", "accepted"]
     return stack(parts, "gamma")[[*columns, "emitted", "truncated"]]

@@ -1,13 +1,10 @@
-"""The ladder of acceptance estimators of a run (GLOSSARY.md), and the published tables' cells."""
+"""The ladder of acceptance estimators of a run (GLOSSARY.md)."""
 
 import numpy as np
 import pandas as pd
 
 from speclab import score, stats
-from speclab.score import (
-    Estimator,
-    alpha,
-)
+from speclab.score import Estimator, alpha
 from speclab.stats import RESAMPLES
 
 
@@ -18,9 +15,8 @@ def _moments(nodes: pd.DataFrame) -> np.ndarray:
 
 def _sample_sd(totals: np.ndarray) -> np.ndarray:
     n, total, squares = np.moveaxis(totals, -1, 0)[..., None]
-    return np.sqrt(
-        np.maximum(score.divide(squares - score.divide(total * total, n), n - 1), 0.0)
-    )
+    about_mean = squares - score.divide(total * total, n)
+    return np.sqrt(np.maximum(score.divide(about_mean, n - 1), 0.0))
 
 
 # sample sd (n - 1): the authors' files use it

@@ -23,7 +23,7 @@ def coverage_of(pair: str) -> tuple[str, pd.DataFrame]:
     return shown, rows.drop(columns="pair").reset_index(drop=True)
 
 
-def in_percent(found: pd.DataFrame) -> Estimates:
+def coverage_in_percent(found: pd.DataFrame) -> Estimates:
     """Coverage as estimates in percent by estimator, method and n_prompts."""
     shares = 100 * found[["coverage", "low", "high"]]
     shares = shares.rename(columns={"coverage": "estimate"})
