@@ -32,14 +32,6 @@ def _within(name: str, value, low: float, high: float = np.inf, strict: bool = F
     return value
 
 
-def _pass_cost(gamma, c, verify, overhead):
-    _within("gamma", gamma, 1)
-    _within("c", c, 0)
-    _within("verify", verify, 0, strict=True)
-    _within("overhead", overhead, 0)
-    return gamma * c + verify + overhead
-
-
 def speedup_standard(block_efficiency, gamma, c, verify=1.0, overhead=0.0):
     """Speed-up over plain decoding: block_efficiency / (gamma c + verify + overhead).
 
@@ -47,19 +39,17 @@ def speedup_standard(block_efficiency, gamma, c, verify=1.0, overhead=0.0):
     its nodes. verify = 1 is the usual assumption that a pass over gamma + 1 tokens costs as much as
     over one; measure it. Above 1 is faster. Source: arXiv:2211.17192.
     """
-    return _within("block_efficiency", block_efficiency, 1) / _pass_cost(
-        gamma, c, verify, overhead
-    )
+    _within("block_efficiency", block_efficiency, 1)
+    cost = break_even_block_efficiency(gamma, c, verify, overhead)
+    return block_efficiency / cost
 
 
 def block_efficiency_iid(alpha, gamma):
     """Tokens per target pass if each drafted token were accepted with probability alpha,
     independently: (1 - a^(g+1)) / (1 - a).
     """
-    a, g = (
-        np.asarray(v, np.float64)
-        for v in (_within("alpha", alpha, 0, 1), _within("gamma", gamma, 1))
-    )
+    a = np.asarray(_within("alpha", alpha, 0, 1), np.float64)
+    g = np.asarray(_within("gamma", gamma, 1), np.float64)
     one = a == 1
     return np.where(one, g + 1, (1 - a ** (g + 1)) / np.where(one, 1.0, 1 - a))[()]
 
@@ -89,7 +79,11 @@ def break_even_block_efficiency(gamma, c, verify=1.0, overhead=0.0):
 
     Above gamma + 1 no acceptance is enough.
     """
-    return _pass_cost(gamma, c, verify, overhead)
+    _within("gamma", gamma, 1)
+    _within("c", c, 0)
+    _within("verify", verify, 0, strict=True)
+    _within("overhead", overhead, 0)
+    return gamma * c + verify + overhead
 
 
 def break_even_cost(block_efficiency, gamma, verify=1.0, overhead=0.0):
@@ -97,10 +91,9 @@ def break_even_cost(block_efficiency, gamma, verify=1.0, overhead=0.0):
 
     0 or less: not even a draft that costs nothing helps.
     """
-    _pass_cost(gamma, 0.0, verify, overhead)
-    return (
-        _within("block_efficiency", block_efficiency, 1) - verify - overhead
-    ) / gamma
+    _within("block_efficiency", block_efficiency, 1)
+    free = break_even_block_efficiency(gamma, 0.0, verify, overhead)
+    return (block_efficiency - free) / gamma
 
 
 def break_even_alpha(
@@ -200,6 +193,5 @@ def speedup_tree(block_efficiency: float, tree: Tree, costs: Costs) -> float:
     """Predicted speed-up of a tree (a chain too) on a measured machine: block_efficiency / cost of
     its block.
     """
-    return float(
-        _within("block_efficiency", block_efficiency, 1) / costs.of_block(tree)
-    )
+    _within("block_efficiency", block_efficiency, 1)
+    return float(block_efficiency / costs.of_block(tree))

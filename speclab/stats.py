@@ -88,29 +88,23 @@ class Prompts:
         return np.stack([self.weights[:, own] @ totals[own] for own in members], axis=1)
 
 
-def prompts_of(
-    frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0, cluster: str = "prompt_id"
-) -> Prompts:
+def prompts_of(frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> Prompts:
     """Prompts of a frame, resampled n times within each domain; the same prompts and seed give the
     same weights, whatever the rows.
 
     ValueError if a domain has fewer than 5 prompts: an interval of fewer means nothing.
     """
-    require(frame, [cluster], "frame")
-    if n < 1:
-        raise ValueError(
-            f"n={n} resamples; at least 1 is needed, and 2,000 for an interval"
-        )
+    require(frame, ["prompt_id"], "frame")
     domains, of_row = ("all",), np.zeros(len(frame), int)
     if "domain" in frame:
         domains = domains_in(frame)
         of_row = pd.Categorical(frame["domain"], domains).codes
-    rows = _numbered(frame[cluster])
+    rows = _numbered(frame["prompt_id"])
     domain = np.zeros(rows.max() + 1, int)
     domain[rows] = of_row
     if (domain[rows] != of_row).any():
         raise ValueError(
-            f"a {cluster} occurs in two domains: give every prompt an id of its own"
+            "a prompt_id occurs in two domains: give every prompt an id of its own"
         )
     weights = np.ones((1 + n, len(domain)))
     for number, name in enumerate(domains):
@@ -277,33 +271,15 @@ def by_domain(
 
 
 def bootstrap(
-    frame: pd.DataFrame,
-    statistic: Callable,
-    n: int = RESAMPLES,
-    seed: int = 0,
-    cluster: str = "prompt_id",
+    frame: pd.DataFrame, estimator: Estimator, n: int = RESAMPLES
 ) -> Interval:
     """Interval of one number over the whole frame, prompts resampled within their domain.
 
-    A scalar `Estimator` takes the fast way; any other function of a frame is called on n resampled
-    frames. ValueError if the number is undefined on the frame.
+    ValueError if the number is undefined on the frame.
     """
-    prompts = prompts_of(frame, n, seed, cluster)
-    if isinstance(statistic, Estimator):
-        totals, value = scalar_totals(frame, statistic, prompts)
-        values = value(prompts.resampled(totals).sum(axis=1))
-    else:
-        order, sizes = (
-            np.argsort(prompts.rows, kind="stable"),
-            np.bincount(prompts.rows),
-        )
-        first = np.cumsum(sizes) - sizes
-        values = [statistic(frame)]
-        for weight in prompts.weights[1:].astype(int):
-            drawn = np.repeat(np.arange(len(sizes)), weight)
-            rows = [order[first[i] : first[i] + sizes[i]] for i in drawn]
-            values.append(statistic(frame.iloc[np.concatenate(rows)]))
-        values = np.array(values, np.float64)
+    prompts = prompts_of(frame, n)
+    totals, value = scalar_totals(frame, estimator, prompts)
+    values = value(prompts.resampled(totals).sum(axis=1))
     return Interval.of(values, prompts, "the statistic")
 
 
@@ -328,9 +304,8 @@ def scalar_totals(
         raise ValueError(
             f"{estimator.name} is a family of numbers: use by_domain, or an estimator of one number"
         )
-    return prompts.totals(estimator.columns(frame)), lambda totals: estimator.value(
-        totals
-    )[..., 0]
+    totals = prompts.totals(estimator.columns(frame))
+    return totals, lambda sums: estimator.value(sums)[..., 0]
 
 
 def fold_of(domain: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
@@ -338,19 +313,11 @@ def fold_of(domain: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
 
     ValueError if a domain has fewer prompts than folds.
     """
-    if folds < 2:
-        raise ValueError(
-            f"folds={folds}: at least 2 are needed, one to judge on and one to fit on"
-        )
     sizes = pd.Series(domain).value_counts()
     if sizes.min() < folds:
         raise ValueError(
             f"domain {sizes.idxmin()!r} has {sizes.min()} prompts, folds={folds}: "
             "record more prompts, or take fewer folds"
         )
-    order = (
-        pd.Series(np.random.default_rng(seed).random(len(domain)))
-        .groupby(domain)
-        .rank()
-    )
-    return order.to_numpy().astype(int) % folds
+    drawn = pd.Series(np.random.default_rng(seed).random(len(domain)))
+    return drawn.groupby(domain).rank().to_numpy().astype(int) % folds

@@ -79,7 +79,6 @@ def test_hand_cases():
         0,
         0,
     ]  # 0.9 beats any second level
-    assert best_tree([0.4, 0.3, 0.2], 3, 3, branches=2).tree.width.max() == 2
 
 
 def test_more_budget_is_never_worse_and_the_full_tree_is_the_limit():
@@ -122,9 +121,7 @@ def test_rank_acceptance_counts_the_targets_own_tokens():
     ("call", "words"),
     [
         (lambda: best_tree([0.9, 0.9], 4, 2), "sum to 1 at most"),
-        (lambda: best_tree([], 4, 2), "numbers from 0"),
         (lambda: best_tree([0.5], 0, 2), "budget=0"),
-        (lambda: best_tree([0.5], 2, 0), "depth=0"),
         (lambda: COSTS.v(65), "was not measured: sizes run from 1 to 64"),
         (lambda: Costs(1.0, (2, 3), (1, 1), (1, 1)), "ascending whole numbers from 1"),
     ],

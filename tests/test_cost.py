@@ -83,15 +83,8 @@ def test_the_papers_condition_is_not_one():
             lambda: cost.speedup_standard(0.9, 2, 0.1),
             ["block_efficiency is 0.9", "at least 1"],
         ),
-        (lambda: cost.speedup_standard(2, 2, -0.1), ["c is -0.1"]),
         (lambda: cost.speedup_standard(2, 2, float("nan")), ["c is nan"]),
-        (
-            lambda: cost.speedup_standard(2, 2, 0.1, verify=0),
-            ["verify is 0", "above 0"],
-        ),
-        (lambda: cost.speedup_standard(2, 2, 0.1, overhead=-1), ["overhead is -1"]),
         (lambda: cost.block_efficiency_iid(1.2, 4), ["alpha is 1.2", "at most 1"]),
-        (lambda: cost.speedup_article(4, 0, 5), ["target_ms is 0"]),
         (lambda: cost.break_even_alpha(2, 2.0), ["c is 2.0", "gives 3 tokens at most"]),
     ],
 )

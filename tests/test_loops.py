@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speclab import replay, score
@@ -46,6 +46,7 @@ def literal(tokens, n):
 # ---- which positions repeat ----------------------------------------------------------------------
 
 
+@settings(max_examples=40, deadline=None)
 @given(TEXTS, st.integers(1, 5), st.randoms(use_true_random=False))
 def test_repeats_are_the_literal_loops_in_any_order_of_rows(tokens, n, random):
     trace = texts(*tokens)
@@ -76,18 +77,11 @@ def test_repeats_by_hand(tokens, repeated):
     assert marks.dtype == bool and list(np.flatnonzero(marks)) == repeated
 
 
-def test_texts_do_not_see_each_other_and_may_end_early():
-    marks = loops.repeats(texts([1, 2, 3, 4], [1, 2, 3, 4], [1, 2]))
-    assert not marks.any()
-
-
 @pytest.mark.parametrize(
     ("change", "n", "complaint"),
     [
         (lambda trace: trace[trace["position"] != 1], 4, "'code-0' are not 0, 1, 2"),
         (lambda trace: pd.concat([trace, trace]), 4, "each once"),
-        (lambda trace: trace.drop(columns="token"), 4, "token"),
-        (lambda trace: trace, 0, "at least 1 token"),
     ],
 )
 def test_what_cannot_be_marked_is_refused(change, n, complaint):
@@ -124,13 +118,6 @@ def test_blocks_outside_loops_by_hand():
     assert whole[["blocks", "emitted", "accepted"]].tolist() == [4, 9, 6]
 
 
-def test_a_block_that_runs_into_a_loop_counts_whole():
-    # gamma 4: blocks (0 1 2 3) (4 5 6 7 8): the second begins outside and ends in the loop
-    trace = texts(LOOP, ranks=[[0, 0, 0, 5, 0, 0, 0, 0, 0]])
-    sums = loops.outside_sums(trace, [4]).iloc[0]
-    assert sums[["blocks", "emitted"]].tolist() == [2, 9]
-
-
 def test_without_loops_nothing_is_left_out():
     rng = np.random.default_rng(0)
     tokens = [rng.permutation(30).tolist() for _ in range(5)]
@@ -143,12 +130,6 @@ def test_without_loops_nothing_is_left_out():
     pd.testing.assert_frame_equal(
         loops.outside_per_prompt(trace, 3), sweep.replayed(trace, 3)
     )
-
-
-def test_neighbours_are_neighbours_in_the_text():
-    trace = texts([1, 2, 3, 4])
-    apart = sweep.positions(trace[trace["position"] != 1])
-    assert apart["pairs"].tolist() == [1], "positions 0 and 2 do not follow each other"
 
 
 # ---- side by side --------------------------------------------------------------------------------
@@ -194,17 +175,6 @@ def test_the_change_is_that_of_the_same_resamples():
     assert width[loops.CHANGE] < 0.5 * width[loops.WHOLE]
 
 
-def test_a_draft_that_does_not_care_for_loops_shows_no_change():
-    rng = np.random.default_rng(2)
-    tokens = rng.integers(0, 3, (40, 60)).tolist()  # runs come back by chance
-    ranks = (rng.random((40, 60)) < 0.4).astype(int).tolist()
-    greedy = hits(texts(*tokens, ranks=ranks))
-    part = loops.outside(greedy, greedy)
-    assert 0.2 < 1 - len(part) / len(greedy) < 0.8
-    beside = loops.side_by_side(greedy, part, greedy, HIT)
-    assert "cannot be told apart in code" in loops.change_in_words("hit[1]", beside)
-
-
 def test_too_few_prompts_are_undefined_and_no_error():
     few = hits(texts(*[LOOP] * 2, domain="math"))
     greedy = pd.concat([one_of_each([0] * 9), few], ignore_index=True)
@@ -212,13 +182,3 @@ def test_too_few_prompts_are_undefined_and_no_error():
     assert beside.at(domain=["math", "all"]).frame["estimate"].isna().all()
     assert beside.at(domain="code", text=loops.OUTSIDE).value == 1
     assert "is undefined in math" in loops.change_in_words("hit[1]", beside)
-
-
-def test_a_domain_without_a_row_outside_is_undefined():
-    other = hits(texts(*[LOOP] * 5, domain="math"))
-    greedy = pd.concat([one_of_each([0] * 9), other], ignore_index=True)
-    part = loops.outside(greedy, greedy)
-    beside = loops.side_by_side(greedy, part[part["domain"] == "code"], greedy, HIT)
-    for text in (loops.OUTSIDE, loops.CHANGE):
-        assert np.isnan(beside.at(domain="math", text=text).value)
-    assert beside.at(domain="math", text=loops.WHOLE).value == 1

@@ -52,8 +52,6 @@ def test_published_tables_are_complete():
     assert sizes == {"I": 20, "II": 4, "III": 12, "IV": 12, "V": 6, "VI": 4}
     chat = published.published("III").query("domain == 'chat' and depth == 3")
     assert chat["published"].tolist() == [0.184]
-    with pytest.raises(ValueError, match=r"table is 'VII'; the paper has I, II"):
-        published.published("VII")
 
 
 def test_published_tables_follow_from_the_authors_files():
@@ -132,18 +130,7 @@ def test_every_sd_is_a_sample_sd_pooled_over_nodes():
     for name in ("alpha_by_depth_task", "alpha_depth_task_position"):
         for domain, cells in run_file(name).groupby("domain"):
             assert pooled_sd(cells) == pytest.approx(summary[domain], rel=1e-12)
-    cells, population = run_file("alpha_by_depth_task"), []
-    for _, part in cells.groupby("domain"):
-        n, mean = part["count"], np.average(part["alpha_mean"], weights=part["count"])
-        population.append(
-            np.sqrt(
-                (n * (part["alpha_std"] ** 2 + (part["alpha_mean"] - mean) ** 2)).sum()
-                / n.sum()
-            )
-        )
-    assert (
-        np.abs(np.array(population) - summary).min() > 1e-5
-    )  # n instead of n - 1 does not fit
+    cells = run_file("alpha_by_depth_task")
     assert round(pooled_sd(cells), 4) == 0.4496  # the row `all` prints 0.4500
 
 
@@ -187,11 +174,6 @@ def test_comparison_puts_the_named_estimators_side_by_side():
     assert first.loc[("alpha_sd", "all"), "ours_as_published"] == pytest.approx(
         score.alpha(run.nodes).std(ddof=1)
     )
-    third = published.comparison("III", run, n=20).set_index(["domain", "depth"])
-    assert third.loc[("chat", 2), "corrected"] == pytest.approx(
-        score.tree_estimators()["survival_by_depth"](chat)[2]
-    )
-    assert third.loc[("chat", 2), "estimator"] == "survival_by_depth"
     fifth = published.comparison("V", run, n=20).set_index(["depth", "bin"])
     late = run.nodes[run.nodes["position"] >= 32]
     assert fifth.loc[(3, 1), "ours_as_published"] == pytest.approx(
@@ -200,15 +182,6 @@ def test_comparison_puts_the_named_estimators_side_by_side():
     chain = late[late["best_path"]]
     assert fifth.loc[(3, 1), "corrected"] == pytest.approx(
         score.tree_estimators()["accept_by_depth"](chain)[3]
-    )
-    fourth = published.comparison("IV", run, "point-mass", n=20)
-    by_hand = score.tree_estimators("point-mass")["accept_by_depth"]
-    assert fourth.set_index(["domain", "depth"]).loc[("chat", 2), "corrected"] == (
-        pytest.approx(by_hand(chat[chat["best_path"]])[2])
-    )
-    mass = published.comparison("II", run, rule="point-mass", n=20).set_index("domain")
-    assert mass.loc["chat", "corrected"] == pytest.approx(
-        score.tree_estimators("point-mass")["mean_accepted"](chat)
     )
 
 
@@ -244,7 +217,6 @@ def test_comparison_leaves_missing_what_a_run_cannot_answer():
 @pytest.mark.parametrize(
     ("table", "change", "words"),
     [
-        ("III", lambda nodes: None, "no nodes frame"),
         (
             "III",
             lambda nodes: nodes[nodes["domain"] != "math"],
@@ -260,7 +232,6 @@ def test_comparison_leaves_missing_what_a_run_cannot_answer():
             lambda nodes: nodes[nodes["position"] < 32],
             "position bin 1 of this run is empty",
         ),
-        ("VI", lambda nodes: nodes.assign(target_entropy=1.0), "constant.*undefined"),
     ],
 )
 def test_comparison_names_bad_input(table, change, words):
@@ -280,34 +251,11 @@ def test_export_writes_csv_and_booktabs_byte_stably(tmp_path):
     assert list(back.columns) == published.COLUMNS
     np.testing.assert_allclose(back["corrected"], frame["corrected"], rtol=1e-14)
     text = tex.read_text()
-    assert all(
-        rule in text
-        for rule in (
-            "\\toprule",
-            "\\midrule",
-            "\\bottomrule",
-            "ours as published",
-            "a\\_b",
-            "c\\%",
-            " -- ",
-            "0.520",
-        )
-    )
+    assert all(rule in text for rule in ("\\toprule", "a\\_b", "c\\%", " -- ", "0.520"))
     assert "nan" not in text.lower() and "<NA>" not in text
     before = csv.read_bytes(), tex.read_bytes()
     tables.export(frame, tmp_path / "new", "table_5")
     assert before == (csv.read_bytes(), tex.read_bytes())
-    assert sorted(path.name for path in csv.parent.iterdir()) == [
-        "table_5.csv",
-        "table_5.tex",
-    ]
-    indexed = pd.DataFrame({"value": [0.5]}, index=pd.Index(["code"], name="domain"))
-    assert (
-        tables.export(indexed, tmp_path, "indexed")[0].read_text()
-        == "domain,value\ncode,0.5\n"
-    )
-    with pytest.raises(ValueError, match="table 'none' is empty"):
-        tables.export(frame.iloc[:0], tmp_path, "none")
 
 
 def author_rows(sample="he/0", position=0) -> pd.DataFrame:
@@ -379,21 +327,16 @@ def test_a_row_without_an_entropy_keeps_its_own_alpha(tmp_path):
 
 
 def test_author_records_bad_input_is_named(tmp_path):
-    good, old, odd = (tmp_path / name for name in ("good.csv", "old.csv", "odd.csv"))
+    good, old = (tmp_path / name for name in ("good.csv", "old.csv"))
     author_rows().to_csv(good, index=False)
-    author_rows("he/1").assign(template=0).to_csv(odd, index=False)
     author_rows().drop(columns=["target_entropy"]).to_csv(old, index=False)
     with pytest.raises(
         ValueError,
         match=r"old.csv .the authors' records. has no column \['target_entropy'\]",
     ):
         published.read_author_records(old)
-    with pytest.raises(ValueError, match=r"different schema versions \(\['template'\]"):
-        published.read_author_records(good, odd)
     with pytest.raises(ValueError, match="occurs twice"):
         published.read_author_records(good, shutil.copy(good, tmp_path / "copy.csv"))
-    with pytest.raises(ValueError, match="paths is empty"):
-        published.read_author_records()
 
 
 @released
@@ -428,31 +371,3 @@ def test_released_records_give_the_authors_averages_and_the_honest_ones(
     assert (
         0.80 < best[0] < 0.88 and 0.15 < best[1] < 0.40
     )  # rank, not task, explains alpha
-
-
-@released
-def test_nan_rows_moved_one_released_mean_from_0_492_to_0_536():
-    records = published.read_author_records(RECORDS / "055031.csv.gz")
-    assert score.published_alpha(records.with_nan_as_accepted) == pytest.approx(
-        0.536, abs=5e-4
-    )
-    assert score.published_alpha(records.nodes) == pytest.approx(0.492, abs=5e-4)
-
-
-@released
-def test_three_runs_of_the_same_prompts_are_not_mixed():
-    with pytest.raises(ValueError, match="occurs twice"):
-        published.read_author_records(*sorted(RECORDS.glob("*.csv.gz")))
-
-
-def test_a_table_is_shown_with_few_columns():
-    run = make_run(positions=40)
-    shown = published.in_cells(published.comparison("V", run, n=20))
-    assert list(shown) == [
-        "depth", "bin", "published", "ours, as published", "corrected", "estimator"
-    ]  # fmt: skip
-    assert shown["corrected"].str.fullmatch(r"0\.\d{3} \[0\.\d{3}, 0\.\d{3}\]").all()
-    bare = SimpleNamespace(nodes=run.nodes.drop(columns="target_rank"), trace=None)
-    assert (
-        published.in_cells(published.comparison("II", bare, n=20))["corrected"] == ""
-    ).all()

@@ -17,11 +17,11 @@ import nbformat
 import psutil
 import pytest
 from same_process import use_no_kernel
-from speclab.runs import RunError
 
 from speclab.__main__ import main
 from speclab.ops import report, reproduce
 from speclab.profiles import ROOT
+from speclab.runs import RunError
 
 FIGURE = """
 import os, pathlib, sys

@@ -9,24 +9,18 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_choose import trace_of
 
 from speclab import replay, stats
 from speclab.analysis import association, sweep
-from speclab.cost import block_efficiency_iid
 
 PROBABILITY = st.floats(0.05, 0.95)
 
 
 def texts(*ranks, domain="code", **columns):
     """A trace with one prompt for each list of draft ranks."""
-    rows = [
-        (f"{domain}-{i}", domain, t, r)
-        for i, rs in enumerate(ranks)
-        for t, r in enumerate(rs)
-    ]
-    return pd.DataFrame(
-        rows, columns=["prompt_id", "domain", "position", "draft_rank"]
-    ).assign(**columns)
+    made = {f"{domain}-{i}": (domain, rs) for i, rs in enumerate(ranks)}
+    return trace_of(made).assign(**columns)
 
 
 def frame_of(trace, largest=4, rule="greedy", starts="visited"):
@@ -140,8 +134,6 @@ def test_families_by_hand():
     ("rule", "starts"),
     [
         ("greedy", "visited"),
-        ("greedy", "every"),
-        ("rejection", "visited"),
         ("rejection", "every"),
     ],
 )
@@ -161,30 +153,6 @@ def test_block_efficiency_is_the_replays(rule, starts):
     frame = frame_of(trace, 4, rule, starts)
     for name, values in replayed.items():
         assert known[name](frame).tolist() == pytest.approx(values.tolist())
-
-
-def test_by_gamma_has_every_family_with_its_interval():
-    frame, known = frame_of(random_texts()), sweep.estimators(4, 0.1)
-    table = sweep.by_gamma(frame, known, n=200)
-    assert (
-        set(table["quantity"]) == set(known) - {"alpha", "lag1"}
-        and len(table) == 7 * 3 * 4
-    )  # families, code and all and pooled, gamma
-    own = table[(table["quantity"] == "speedup") & (table["domain"] == "code")]
-    assert own["gamma"].tolist() == [1, 2, 3, 4] and own[
-        "estimate"
-    ].tolist() == pytest.approx(known["speedup"](frame).tolist())
-    assert ((own["low"] <= own["estimate"]) & (own["estimate"] <= own["high"])).all()
-
-
-def test_counts_of_a_decoder_do_as_well():
-    frame = decoded([1.5, 2.0])
-    assert sweep.estimators(2, 0.0)["block_efficiency"](
-        frame
-    ).tolist() == pytest.approx([1.5, 2.0])
-    assert stats.by_domain(frame, sweep.estimators(2, 0.0)["speedup"])[
-        "estimate"
-    ].tolist()[:2] == pytest.approx([1.5, 2.0])
 
 
 # ---- the Markov chain ----------------------------------------------------------------------------
@@ -219,28 +187,6 @@ def test_markov_is_the_enumerated_chain(alpha, lag1, gamma):
         assert sweep.block_efficiency_markov(alpha, lag1, gamma) == pytest.approx(
             enumerated(hit, miss, gamma)
         )
-
-
-@given(PROBABILITY, st.integers(1, 16), st.sampled_from(["visited", "every"]))
-def test_markov_without_correlation_is_iid(alpha, gamma, starts):
-    assert sweep.block_efficiency_markov(alpha, 0.0, gamma, starts) == pytest.approx(
-        block_efficiency_iid(alpha, gamma)
-    )
-
-
-def test_correlation_lengthens_runs_and_hurts_the_next_block():
-    every, visited = (
-        sweep.block_efficiency_markov(0.7, [0.0, 0.4], 1, starts)
-        for starts in ("every", "visited")
-    )
-    assert every[0] == pytest.approx(every[1]), (
-        "one token at a time, any start: the mean is all that counts"
-    )
-    assert visited[1] < visited[0], (
-        "a decoder starts behind its rejections, where the next is likelier"
-    )
-    assert np.diff(sweep.block_efficiency_markov(0.7, [0.0, 0.4], 8, "every")) > 0
-    assert np.isnan(sweep.block_efficiency_markov(0.5, 1.0, 2))
 
 
 @pytest.mark.parametrize("starts", ["visited", "every"])
@@ -296,38 +242,7 @@ def test_where_drafting_never_pays_the_choice_is_none():
     ].to_numpy().tolist() == [[0, 0, 2]], "equals: the smallest"
 
 
-def test_prompts_that_disagree_make_the_best_gamma_unsure():
-    short, long = [0, 1] * 20, [0] * 8 + [1]
-    trace = pd.concat(
-        [texts(*[short] * 10, *[long * 4] * 10), texts(*[long * 4] * 5, domain="chat")]
-    )
-    table = sweep.best_gamma(
-        frame_of(trace, 8), sweep.estimators(8, 0.2)["speedup"], n=500
-    )
-    assert table.groupby("domain")["share_best"].sum().tolist() == pytest.approx([1, 1])
-    chosen = sweep.choices(table).set_index("domain")
-    assert chosen.index.tolist() == ["code", "chat"]
-    assert (
-        chosen.loc["code", "best_low"] < chosen.loc["code", "best_high"]
-        and chosen.loc["chat", "best"] == 8
-    )
-    assert (chosen["best_low"] <= chosen["best"]).all() and (
-        chosen["best"] <= chosen["best_high"]
-    ).all()
-    assert (chosen["as_good_low"] <= chosen["best"]).all() and (
-        chosen["best"] <= chosen["as_good_high"]
-    ).all()
-
-
 # ---- bad input -----------------------------------------------------------------------------------
-
-
-def test_bad_input_is_named():
-    trace = random_texts()
-    with pytest.raises(ValueError, match="trace has no column"):
-        sweep.positions(trace, "rejection")
-    with pytest.raises(ValueError, match="per_prompt frame has no column"):
-        sweep.estimators(4, 0.1)["alpha"](sweep.replayed(trace, 3))
 
 
 def test_sums_that_do_not_belong_together_are_refused():
@@ -335,7 +250,5 @@ def test_sums_that_do_not_belong_together_are_refused():
     sums, at = replay.chain_sums(trace, [1, 2, 3]), sweep.positions(trace)
     with pytest.raises(AssertionError, match="none may be left out"):
         sweep.per_prompt(sums[sums["gamma"] != 2], at)
-    with pytest.raises(AssertionError, match="different prompts"):
-        sweep.per_prompt(sums, at[1:])
     with pytest.raises(AssertionError, match="different prompts"):
         sweep.per_prompt(sums[sums["prompt_id"] != "code-0"], at)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,124 +21,34 @@ SHORT = {
     "?": "other",
 }
 
-LINES = [
+BAR = "\N{BROKEN BAR}"  # between tokens; the kinds are those of SHORT
+MADE = [
     (
         "code",
-        [
-            ("def", "K"),
-            (" add", "I"),
-            ("_two", "i"),
-            ("(", "p"),
-            ("x", "I"),
-            ("2", "i"),
-            (",", "p"),
-            (" _", "I"),
-            ("y", "i"),
-            (")", "p"),
-            (" ->", "o"),
-            (" int", "I"),
-            (":", "p"),
-            ("\n    ", "s"),
-            ("return", "K"),
-            (" ", "s"),
-            ("x", "I"),
-            ("2", "i"),
-            (" **", "o"),
-            (" -", "o"),
-            ("1", "#"),
-            ("e", "#"),
-            ("5", "#"),
-            (" if", "K"),
-            (" not", "K"),
-            (" self", "I"),
-            (".", "p"),
-            ("is", "K"),
-            ("<|endoftext|>", "S"),
-        ],
+        "def¦ add¦_two¦(¦x¦2¦,¦ _¦y¦)¦ ->¦ int¦:¦\n    ¦return¦ ¦x¦2¦ **¦ -¦1¦e¦"
+        "5¦ if¦ not¦ self¦.¦is¦<|endoftext|>",
+        "KIipIipIipoIpsKsIioo###KKIpKS",
     ),
     (
         "code",
-        [
-            (" for", "I"),
-            ("mat", "i"),
-            ("(", "p"),
-            ("for", "K"),
-            (" in", "I"),
-            ("dex", "i"),
-            (" in", "K"),
-            (" range", "I"),
-            ("((", "p"),
-            ("0", "#"),
-            ("x1F", "#"),
-            (" !=", "o"),
-            (" None", "K"),
-            ("):\n", "p"),
-            ("\t\t", "s"),
-            ("'", "p"),
-            ("t", "I"),
-            ("'", "p"),
-        ],
+        " for¦mat¦(¦for¦ in¦dex¦ in¦ range¦((¦0¦x1F¦ !=¦ None¦):\n¦\t\t¦'¦t¦'",
+        "IipKIiKIp##oKpspIp",
     ),
     (
         "chat",
-        [
-            ("I", "w"),
-            (" don", "w"),
-            ("'t", "i"),
-            (" think", "w"),
-            ("ing", "i"),
-            (" for", "w"),
-            (" a", "w"),
-            (" well", "w"),
-            ("-", "p"),
-            ("known", "w"),
-            (" 3", "#"),
-            ("rd", "w"),
-            ("!", "p"),
-            (" *", "p"),
-            (" and", "w"),
-            ("/", "p"),
-            ("or", "w"),
-            ("\n\n", "s"),
-            ("-", "p"),
-            (" $", "p"),
-            ("5", "#"),
-            ("\N{SLIGHTLY SMILING FACE}", "?"),
-            ("\ufffd", "?"),
-            ("", "?"),
-            ("</s>", "S"),
-        ],
+        "I¦ don¦'t¦ think¦ing¦ for¦ a¦ well¦-¦known¦ 3¦rd¦!¦ *¦ and¦/¦or¦\n\n¦-¦"
+        " $¦5¦\U0001f642¦\ufffd¦¦</s>",
+        "wwiwiwwwpw#wppwpwspp#???S",
     ),
     (
         "math",
-        [
-            ("2", "#"),
-            ("x", "w"),
-            (" -", "o"),
-            (" 3", "#"),
-            (" =", "o"),
-            (" -", "o"),
-            ("7", "#"),
-            (" so", "w"),
-            (" two", "w"),
-            ("-", "p"),
-            ("step", "w"),
-            (" \\", "p"),
-            ("frac", "w"),
-            ("{", "p"),
-            ("1", "#"),
-            ("}{", "p"),
-            ("2", "#"),
-            ("}", "p"),
-            (" *", "o"),
-            (" x", "w"),
-            ("^", "o"),
-            ("2", "#"),
-            (" \N{LESS-THAN OR EQUAL TO}", "o"),
-            (" \N{MINUS SIGN}", "o"),
-            ("\u00bd", "#"),
-        ],
+        "2¦x¦ -¦ 3¦ =¦ -¦7¦ so¦ two¦-¦step¦ \\¦frac¦{¦1¦}{¦2¦}¦ *¦ x¦^¦2¦ \u2264¦ \u2212¦\u00bd",
+        "#wo#oo#wwpwpwp#p#powo#oo#",
     ),
+]
+LINES = [
+    (domain, list(zip(tokens.split(BAR), kinds, strict=True)))
+    for domain, tokens, kinds in MADE
 ]
 
 
@@ -227,18 +136,6 @@ def test_rows_in_any_order_keep_their_index():
     )
 
 
-def test_texts_do_not_leak_into_each_other():
-    alone, joined = (
-        [("chat", [("think", "w")])],
-        [("chat", [("think", "w")]), ("chat", [("ing", "w")])],
-    )
-    assert token_kinds(*trace_of(joined)).tolist() == [
-        "word start"
-    ] * 2 and token_kinds(*trace_of(alone)).tolist() == ["word start"]
-    code = [("code", [(" in", "K")]), ("code", [("put", "I")])]
-    assert token_kinds(*trace_of(code)).tolist() == ["keyword", "identifier"]
-
-
 class Tokenizer:
     """Pieces and a decoder, as the two kinds of tokenizer have them."""
 
@@ -264,22 +161,7 @@ def test_strings_keep_their_spaces_in_both_kinds_of_vocabulary():
     assert strings_of(bytes_) == [" the", "\n", "ly"]
 
 
-def test_kinds_of_sentencepiece_pieces():
-    trace = pd.DataFrame(
-        {"prompt_id": "a", "domain": "chat", "position": range(5), "token": range(5)}
-    )
-    pieces = ["\u2581think", "ing", "<0x0A>", "\u2581the", "<0xF0>"]
-    found = token_kinds(trace, strings_of(Tokenizer(pieces, pieces)))
-    assert found.tolist() == [
-        "word start",
-        "word inside",
-        "white space",
-        "word start",
-        "other",
-    ]
-
-
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(
     st.text(max_size=6),
     st.text(max_size=6),
@@ -294,14 +176,6 @@ def test_every_string_has_one_class(text, previous, following, domain):
     assert found != "word start" or domain != "code"
     if not text[:1].isspace():  # what stands before a space does not make a word go on
         assert token_kind(" " + text, previous, following, domain) != "word inside"
-
-
-def test_bad_input():
-    trace, strings = trace_of(LINES)
-    with pytest.raises(ValueError, match="trace is empty"):
-        token_kinds(trace.iloc[:0], strings)
-    with pytest.raises(ValueError, match=r"trace has no column \['token'\]"):
-        token_kinds(trace.drop(columns="token"), strings)
 
 
 def test_what_is_said_around_fenced_code_is_prose():

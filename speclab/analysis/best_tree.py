@@ -16,6 +16,8 @@ from speclab.analysis.choose import fastest
 from speclab.cost import speedup_tree
 from speclab.tree import Tree, check_limit
 
+DEPTHS = (1, 2, 3, 4, 5, 6, 8)  # that are tried for speed
+
 
 @dataclass(frozen=True)
 class Best:
@@ -43,14 +45,12 @@ def expected_block_efficiency(tree: Tree, a: np.ndarray) -> float:
     return float(reached.sum())
 
 
-def best_tree(
-    a: np.ndarray, budget: int, depth: int, branches: int | None = None
-) -> Best:
-    """The tree of at most `budget` drafted nodes, `depth` levels and `branches` children a node
-    with the largest F; a: rank acceptances, numbers from 0 that sum to 1 at most.
+def best_tree(a: np.ndarray, budget: int, depth: int) -> Best:
+    """The tree of at most `budget` drafted nodes, and `depth` levels with the largest
+    F; a: rank acceptances, numbers from 0 that sum to 1 at most.
     """
     check_limit("budget", budget), check_limit("depth", depth)
-    a = np.asarray(a, float)[:branches]
+    a = np.asarray(a, float)
     if not len(a) or not (a >= 0).all() or a.sum() > 1 + 1e-9:
         raise ValueError(
             f"rank acceptances {a}: numbers from 0 that sum to 1 at most are needed"
@@ -92,12 +92,11 @@ def best_tree_for_speed(
     a: np.ndarray,
     cost,
     budgets=(1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 63),
-    depths=(1, 2, 3, 4, 5, 6, 8),
 ) -> Best:
     """The tree with the largest predicted speed-up under measured costs (`cost.Costs`): maximise S,
     not F.
     """
-    trees = [best_tree(a, budget, depth) for budget in budgets for depth in depths]
+    trees = [best_tree(a, budget, depth) for budget in budgets for depth in DEPTHS]
     speeds = [speedup_tree(best.block_efficiency, best.tree, cost) for best in trees]
     best = fastest(speeds)
     return replace(trees[best], speedup=speeds[best])

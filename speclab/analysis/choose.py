@@ -43,9 +43,9 @@ def fastest(speedup: np.ndarray) -> np.ndarray:
     return np.asarray(speedup).argmax(axis=-1)
 
 
-def fastest_rows(table: pd.DataFrame, by: str = "domain") -> pd.DataFrame:
-    """The row of the fastest setting for each value of `by`, from a table with a column speedup."""
-    groups = [part for _, part in table.groupby(by, sort=False, observed=True)]
+def fastest_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """The row of each domain's fastest setting, from a table with a column speedup."""
+    groups = [part for _, part in table.groupby("domain", sort=False, observed=True)]
     return pd.concat([part.iloc[[fastest(part["speedup"])]] for part in groups])
 
 
@@ -232,12 +232,12 @@ def domain_sums(prompts: Prompts, columns: np.ndarray) -> np.ndarray:
     return np.concatenate([sums, sums.sum(axis=1, keepdims=True)], axis=1)
 
 
-def best_setting(prices: Prices, n: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
+def best_setting(prices: Prices, n: int = RESAMPLES) -> pd.DataFrame:
     """`how_sure` for each domain, then `pooled` (one setting for everyone): domain and its columns.
 
     ValueError if a domain has fewer than 5 prompts.
     """
-    prompts = prompts_of(prices.prompts, n, seed)
+    prompts = prompts_of(prices.prompts, n)
     sums = domain_sums(
         prompts, np.column_stack([prices.prompts["emitted"], prices.cost])
     )
@@ -275,7 +275,6 @@ def cross_fit(
     prices: Prices,
     routes: Mapping[str, str] | None = None,
     folds: int = 5,
-    seed: int = 0,
     paid: Prices | None = None,
 ) -> pd.DataFrame:
     """A judged frame in which every prompt's setting is `cross_fitted`.
@@ -287,7 +286,7 @@ def cross_fit(
     ids, domain = (prices.prompts[name].to_numpy() for name in PROMPT)
     label = domain if routes is None else np.array([routes[name] for name in ids])
     assert set(label) <= {*domain, UNKNOWN}, "routes name a domain without prompts"
-    number = cross_fitted(prices.cost, domain, fold_of(domain, folds, seed), label)
+    number = cross_fitted(prices.cost, domain, fold_of(domain, folds), label)
     return (paid or prices).judged(dict(zip(ids, prices.settings[number], strict=True)))
 
 
@@ -295,7 +294,6 @@ def refitted(
     prices: Prices,
     routes: Mapping[str, str] | None = None,
     folds: int = 5,
-    seed: int = 0,
     paid: Prices | None = None,
     n: int = RESAMPLES,
 ) -> np.ndarray:
@@ -304,14 +302,13 @@ def refitted(
     judges it), then of the resamples that `prompts_of` draws. A prompt that is drawn twice stays in
     one fold. Other arguments as of `cross_fit`.
     """
-    return refitted_each(prices, [routes], folds, seed, paid, n)[0]
+    return refitted_each(prices, [routes], folds, paid, n)[0]
 
 
 def refitted_each(
     prices: Prices,
     routings: Sequence[Mapping[str, str] | None],
     folds: int = 5,
-    seed: int = 0,
     paid: Prices | None = None,
     n: int = RESAMPLES,
 ) -> list[np.ndarray]:
@@ -321,9 +318,9 @@ def refitted_each(
         domain if routes is None else np.array([routes[name] for name in ids])
         for routes in routings
     ]
-    fold, own = fold_of(domain, folds, seed), paid or prices
+    fold, own = fold_of(domain, folds), paid or prices
     judged = own.cost[pd.Index(own.prompts["prompt_id"]).get_indexer(ids)]
-    prompts = prompts_of(prices.prompts, n, seed)
+    prompts = prompts_of(prices.prompts, n)
     weights = prompts.weights[:, prompts.rows]
     spent = [np.zeros((len(weights), len(prompts.domains))) for _ in labels]
     for held_out in range(folds):
@@ -347,7 +344,6 @@ def paired_speeds(
     policies: Mapping[str, pd.DataFrame],
     baseline: str,
     n: int = RESAMPLES,
-    seed: int = 0,
     again: Mapping[str, np.ndarray] | None = None,
 ) -> pd.DataFrame:
     """Judged frames over the same prompts: policy, quantity, domain (and all, pooled), estimate,
@@ -355,12 +351,12 @@ def paired_speeds(
 
     quantity: speed (over plain decoding) and minus_baseline (its difference from the policy
     `baseline`, prompts paired); all from the same resamples. again: what a policy costs where its
-    settings are chosen again in every resample (`refitted`, of the same n and seed), by name;
+    settings are chosen again in every resample (`refitted`, of the same n), by name;
     settings of the others are held fixed, so that their intervals leave out what choosing adds.
     """
     again = again or {}
     base = policies[baseline]
-    prompts = prompts_of(base, n, seed)
+    prompts = prompts_of(base, n)
     spent = {}
     for name, judged in policies.items():
         cost = judged.set_index("prompt_id")["cost"].loc[base["prompt_id"]]

@@ -20,7 +20,6 @@ from speclab.analysis.choose import UNKNOWN, Prices, Settings
 from speclab.cost import Costs
 from speclab.show.estimates import Estimates
 from speclab.stats import RESAMPLES, Interval, prompts_of
-from speclab.tree import PLAIN, chain
 
 C_GRID = (0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 FREE = "v = 1"
@@ -33,22 +32,16 @@ WORTH, NO_CASE, LOSS, OPEN = (
 )
 
 
-def gain(prices: Prices, folds: int = 5, seed: int = 0, n: int = RESAMPLES) -> Interval:
+def gain(prices: Prices, folds: int = 5, n: int = RESAMPLES) -> Interval:
     """How much faster a setting for each domain is than one for all, as a share (0.02: 2 %), by
     cross-fitted choices that are made again in each of n resamples of the prompts.
 
     ValueError if a domain has fewer prompts than folds.
     """
     for_all = dict.fromkeys(prices.prompts["prompt_id"], UNKNOWN)
-    spent = choose.refitted_each(prices, [for_all, None], folds, seed, n=n)
+    spent = choose.refitted_each(prices, [for_all, None], folds, n=n)
     one, each = (costs.sum(axis=1) for costs in spent)
     return Interval.of(one / each - 1, prompts_of(prices.prompts, 1), "the gain")
-
-
-def chain_settings(longest: int) -> Settings:
-    """plain, and chains of 1 to `longest` tokens."""
-    drafts = {f"chain:{gamma}": chain(gamma) for gamma in range(1, longest + 1)}
-    return {choose.PLAIN: PLAIN} | drafts
 
 
 def lines(
@@ -64,8 +57,6 @@ def gain_by_cost(
     counted: pd.DataFrame,
     settings: Settings,
     machines: Mapping[tuple[str, float], Costs],
-    folds: int = 5,
-    seed: int = 0,
     n: int = RESAMPLES,
 ) -> Estimates:
     """`gain` on each machine: v, c, estimate, low, high (shares), and the settings chosen on all
@@ -76,7 +67,7 @@ def gain_by_cost(
     rows = []
     for (v, c), costs in machines.items():
         prices = choose.price(counted, settings, costs)
-        found = gain(prices, folds, seed, n)
+        found = gain(prices, n=n)
         chosen = choose.setting_by_domain(prices)
         one = chosen.pop(UNKNOWN)
         each = ", ".join(f"{domain} {name}" for domain, name in chosen.items())

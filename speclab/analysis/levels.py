@@ -27,7 +27,7 @@ from speclab import score, stats
 from speclab.analysis import loops
 from speclab.profiles import Profile
 from speclab.runs import profile_prompts
-from speclab.score import column_of, domains_in, require
+from speclab.score import column_of, domains_in
 from speclab.show.estimates import Estimates, stack
 from speclab.stats import RESAMPLES, prompts_of
 
@@ -59,16 +59,14 @@ OF_POSITION = ("target_entropy", "prompt length", "in a loop")  # covariates
 CHARACTERS = 100  # a step of the covariate `prompt length`
 
 
-def domain_shares(
-    frame: pd.DataFrame, value: str, n: int = RESAMPLES, seed: int = 0
-) -> pd.DataFrame:
+def domain_shares(frame: pd.DataFrame, value: str, n: int = RESAMPLES) -> pd.DataFrame:
     """Share of the variance of a column between domains, over ROWS and over prompt MEANS (a mean
     counts as often as it has rows): level, estimate, low, high, uncorrected.
 
     `uncorrected` is the plain share (eta squared), too high by what prompts differ by chance.
     ValueError: one domain only, fewer than 5 prompts in one.
     """
-    prompts = _of_several_domains(frame, n, seed)
+    prompts = _of_several_domains(frame, n)
     y = column_of(frame, value)
     y = y - y.mean()
     count, total, square = prompts.totals(np.stack([np.ones_like(y), y, y * y], 1)).T
@@ -92,13 +90,13 @@ def domain_shares(
     )
 
 
-def _of_several_domains(frame: pd.DataFrame, n: int, seed: int) -> stats.Prompts:
+def _of_several_domains(frame: pd.DataFrame, n: int) -> stats.Prompts:
     domains = domains_in(frame)
     if len(domains) < 2:
         raise ValueError(
             f"the frame has the domain {list(domains)} only: a share between domains needs two"
         )
-    return prompts_of(frame, n, seed)
+    return prompts_of(frame, n)
 
 
 def _moved_back(draws: np.ndarray, fewest: int) -> tuple[float, float, float]:
@@ -138,7 +136,6 @@ def random_intercept(
     value: str,
     fixed: pd.DataFrame,
     n: int = RESAMPLES // 4,
-    seed: int = 0,
 ) -> RandomIntercept:
     """value = fixed @ coefficients + effect of the prompt + row, by REML (Harville 1977).
 
@@ -148,7 +145,7 @@ def random_intercept(
     y = column_of(frame, value)
     if np.ptp(y) == 0:
         raise ValueError(f"column {value!r} is constant: it has no variance to part")
-    prompts = prompts_of(frame, n, seed)
+    prompts = prompts_of(frame, n)
     block = np.column_stack([fixed.to_numpy(np.float64), y])  # (rows, terms + 1)
     weights, size = prompts.weights, block.shape[1]
     count = np.bincount(prompts.rows).astype(np.float64)
@@ -266,12 +263,9 @@ def of_nodes(nodes: pd.DataFrame) -> Question:
 def _with_covariates(
     frame: pd.DataFrame, trace: pd.DataFrame, lengths: Mapping[str, int]
 ) -> pd.DataFrame:
-    place = ["prompt_id", "position"]
-    again = trace.assign(again=loops.repeats(trace)).set_index(place)["again"]
-    rows = pd.MultiIndex.from_frame(require(frame, place, "frame")[place])
     length = frame["prompt_id"].astype(str).map(dict(lengths)) / CHARACTERS
     assert length.notna().all()
-    in_loop = again.reindex(rows).to_numpy(np.float64)
+    in_loop = loops.repeated_at(frame, loops.marks(trace)).astype(np.float64)
     return frame.assign(**{"prompt length": length, "in a loop": in_loop})
 
 
@@ -321,7 +315,7 @@ def mixed_models(
     asked: Question, n: int = RESAMPLES // 4
 ) -> dict[str, RandomIntercept]:
     """The four MODELS of a question: with and without domain, with and without covariates."""
-    _of_several_domains(asked.frame, 1, 0)
+    _of_several_domains(asked.frame, 1)
     fits = {}
     for model in MODELS:
         covariates = asked.covariates if model in (COVARIATES, BOTH) else ()

@@ -15,10 +15,10 @@ A loop once begun mostly lasts, so the positions outside lie early in their text
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from scipy.linalg import block_diag
 
 from speclab import replay, score, stats
 from speclab.analysis import sweep
@@ -43,11 +43,9 @@ def repeats(trace: pd.DataFrame, n: int = NGRAM) -> pd.Series:
     """Does a position's token end a run of `n` tokens that its own text has had before (the two may
     overlap)? bool, aligned with the rows of `trace`, which may be in any order.
 
-    `trace` needs prompt_id, position (counted from 0 in each prompt) and token. ValueError: n below
-    1, missing columns, positions that are missing or there twice.
+    `trace` needs prompt_id, position (counted from 0 in each prompt) and token. ValueError: missing
+    columns, positions that are missing or there twice.
     """
-    if n < 1:
-        raise ValueError(f"n={n}: a run has at least 1 token")
     require(trace, ["prompt_id", "position", "token"], "trace")
     prompt = pd.factorize(trace["prompt_id"])[0]
     order = np.lexsort((trace["position"], prompt))
@@ -68,58 +66,47 @@ def repeats(trace: pd.DataFrame, n: int = NGRAM) -> pd.Series:
     return pd.Series(found, trace.index, name="repeats")
 
 
+def marks(trace: pd.DataFrame) -> pd.Series:
+    """`repeats` of a trace of whole texts by prompt_id and position, its index."""
+    place = [trace["prompt_id"], trace["position"]]
+    return pd.Series(repeats(trace).to_numpy(), place, name="repeats")
+
+
+def repeated_at(
+    frame: pd.DataFrame, known: pd.Series, at: str = "position"
+) -> np.ndarray:
+    """Does the position `at` of each row repeat, by `marks`? bool (rows,); ValueError for a row of
+    no position of the trace.
+    """
+    place = ["prompt_id", at]
+    rows = pd.MultiIndex.from_frame(require(frame, place, "frame")[place])
+    number = known.index.get_indexer(rows)
+    missing = number < 0
+    if missing.any():
+        raise ValueError(
+            f"{missing.sum()} rows have no position in the trace, the first "
+            f"{dict(zip(place, rows[missing.argmax()], strict=True))}: "
+            "give the trace of the same run"
+        )
+    return known.to_numpy()[number]
+
+
 def outside(
-    frame: pd.DataFrame, trace: pd.DataFrame, at: str = "position", n: int = NGRAM
+    frame: pd.DataFrame, trace: pd.DataFrame, at: str = "position"
 ) -> pd.DataFrame:
     """The rows of `frame` (a trace, nodes, blocks) whose position `at` lies outside loops; `trace`
-    holds the whole texts. ValueError as of `repeats`, and for a row of no position of `trace`.
+    holds the whole texts. ValueError as of `repeats` and `repeated_at`.
     """
-    return Marks.of(trace, n).outside(frame, at)
+    return frame[~repeated_at(frame, marks(trace), at)]
 
 
-@dataclass(frozen=True)
-class Marks:
-    """Which positions of a trace repeat: `at` [prompts, longest], by the places of `prompts`, is 1
-    where one does, 0 where it does not, and -1 behind a text's end.
-    """
-
-    prompts: pd.Index
-    at: np.ndarray
-
-    @classmethod
-    def of(cls, trace: pd.DataFrame, n: int = NGRAM) -> "Marks":
-        """From a trace of whole texts; ValueError as of `repeats`."""
-        again = repeats(trace, n).to_numpy()
-        row, prompts = pd.factorize(trace["prompt_id"])
-        at = np.full((len(prompts), int(trace["position"].max()) + 1), -1)
-        at[row, trace["position"].to_numpy(int)] = again
-        return cls(pd.Index(prompts), at)
-
-    def outside(self, frame: pd.DataFrame, at: str = "position") -> pd.DataFrame:
-        """The rows of `frame` whose position `at` lies outside loops."""
-        require(frame, ["prompt_id", at], "frame")
-        prompt = self.prompts.get_indexer(frame["prompt_id"])
-        position = frame[at].to_numpy(int)
-        longest = self.at.shape[1]
-        known = (prompt >= 0) & (position >= 0) & (position < longest)
-        mark = self.at[prompt, np.clip(position, 0, longest - 1)]
-        missing = ~known | (mark < 0)
-        if missing.any():
-            first = frame[["prompt_id", at]].iloc[missing.argmax()].to_dict()
-            raise ValueError(
-                f"{missing.sum()} rows have no position in the trace, the first {first}: "
-                "give the trace of the same run"
-            )
-        return frame[mark == 0]
-
-
-def share(traces: Mapping[str, pd.DataFrame], n: int = NGRAM) -> Estimates:
+def share(traces: Mapping[str, pd.DataFrame]) -> Estimates:
     """Share of the positions that repeat, by text (the keys of `traces`), domain and `all` (mean of
     the domains): temperature, domain, estimate, low, high.
     """
     repeated = score.mean_of("repeats")
     parts = {
-        text: by_known_domain(trace.assign(repeats=repeats(trace, n)), repeated)
+        text: by_known_domain(trace.assign(repeats=repeats(trace)), repeated)
         for text, trace in traces.items()
     }
     return Estimates(stack(parts, "temperature"))
@@ -132,10 +119,11 @@ def outside_sums(trace: pd.DataFrame, gammas: Iterable[int]) -> pd.DataFrame:
     """`replay.chain_sums` (greedy rule, visited blocks) of the blocks whose first token lies
     outside loops. Each text has one at least: its first block.
     """
-    parts, marks = {}, Marks.of(trace)
+    parts, known = {}, marks(trace)
     for gamma in gammas:
-        blocks = marks.outside(replay.replay(trace, gamma), "start")
-        parts[gamma] = replay.prompt_sums(blocks)
+        blocks = replay.replay(trace, gamma)
+        outside_loops = ~repeated_at(blocks, known, "start")
+        parts[gamma] = replay.prompt_sums(blocks[outside_loops])
     columns = ["gamma", "prompt_id", "domain", "blocks", "drafted", "accepted"]
     return stack(parts, "gamma")[[*columns, "emitted", "truncated"]]
 
@@ -203,22 +191,15 @@ def _change(
     whole: pd.DataFrame, part: pd.DataFrame, estimator: Estimator
 ) -> tuple[pd.DataFrame, Estimator]:
     """Rows of both frames, and an estimator on them: that of `part` less that of `whole`."""
-    sums = [estimator.columns(frame) for frame in (whole, part)]
-    size = sums[0].shape[1]
-    nothing = [np.zeros_like(one) for one in sums]
-    columns = np.vstack(
-        [np.hstack([sums[0], nothing[0]]), np.hstack([nothing[1], sums[1]])]
-    )
-    rows = pd.DataFrame(columns, columns=[str(i) for i in range(2 * size)])
-    who = pd.concat([whole, part], ignore_index=True)[["prompt_id", "domain"]]
+    both = [whole, part]
+    sums = pd.DataFrame(block_diag(*map(estimator.columns, both)))
+    who = pd.concat(both, ignore_index=True)[["prompt_id", "domain"]]
 
     def value(totals: np.ndarray) -> np.ndarray:
-        return estimator.value(totals[..., size:]) - estimator.value(totals[..., :size])
+        of_whole, of_part = np.split(totals, 2, axis=-1)
+        return estimator.value(of_part) - estimator.value(of_whole)
 
-    change = Estimator(
-        CHANGE, lambda frame: frame[list(rows)].to_numpy(np.float64), value
-    )
-    return who.join(rows), change
+    return who.join(sums), Estimator(CHANGE, lambda rows: rows[list(sums)], value)
 
 
 def in_rows(numbers: Mapping[str, Estimates]) -> pd.DataFrame:

@@ -48,6 +48,7 @@ NODES = [
     "rank",
     "token",
 ]  # then the floats, then best_path
+MARGIN = 0.05  # around 1, where a regime is marginal; ours
 PROBABILITIES = ["draft_prob", "target_prob", "target_entropy"]  # float32
 
 
@@ -55,8 +56,6 @@ def published(table: str) -> pd.DataFrame:
     """Published numbers of one table ('I' to 'VI'): domain, depth, bin (0 = positions 0-31),
     quantity, published.
     """
-    if table not in TABLES:
-        raise ValueError(f"table is {table!r}; the paper has {', '.join(TABLES)}")
     frame = pd.read_csv(DATA / "tables.csv", dtype={"depth": "Int64", "bin": "Int64"})
     return (
         frame[frame["table"] == table]
@@ -125,7 +124,7 @@ def _rows(table: str, rule: str) -> list[_Row]:
 
 
 def comparison(
-    table: str, run, rule: str = "greedy", n: int = stats.RESAMPLES, seed: int = 0
+    table: str, run, rule: str = "greedy", n: int = stats.RESAMPLES
 ) -> pd.DataFrame:
     """One row a published number: COLUMNS.
 
@@ -146,16 +145,14 @@ def comparison(
     score.require(run.nodes, ["domain", "prompt_id"], "nodes")
     score.domains_in(run.nodes, [d for d in frame["domain"].unique() if d != ALL])
     if table == "VI":
-        return _correlation_table(frame, run, rule, n, seed)
+        return _correlation_table(frame, run, rule, n)
     ours, right = [], []
     for which_bin in frame["bin"].drop_duplicates():
         for row in _rows(table, rule):
-            ours.append(
-                _estimates(row, row.as_published, run.nodes, which_bin, n, seed)
-            )
+            ours.append(_estimates(row, row.as_published, run.nodes, which_bin, n))
             source = getattr(run, row.source, None)
             if row.corrected is not None and _answers(row.source, source):
-                right.append(_estimates(row, row.corrected, source, which_bin, n, seed))
+                right.append(_estimates(row, row.corrected, source, which_bin, n))
     ours = pd.concat(ours).drop(columns="estimator").rename(columns=AS_OURS)
     both = frame.merge(ours, on=KEYS, how="left")
     if right:
@@ -197,13 +194,12 @@ def _estimates(
     frame: pd.DataFrame,
     which_bin: int,
     n: int,
-    seed: int,
 ) -> pd.DataFrame:
     """KEYS, estimator, estimate, low, high in one position bin (NA: all positions)."""
     if pd.notna(which_bin):
         frame = frame[frame["position"] // POSITION_BIN == which_bin]
     score.require(frame, [], f"position bin {which_bin} of this run")
-    values = stats.by_domain(frame, estimator, n, seed)
+    values = stats.by_domain(frame, estimator, n)
     unused = POOLED if row.whole == ALL else ALL
     values = values[values["domain"] != unused].replace({"domain": {row.whole: ALL}})
     number = values["estimator"].str.extract(r"\[(\d+)\]")[0].astype("Int64")
@@ -218,21 +214,17 @@ def _estimates(
     return values[[*KEYS, "estimator", "estimate", "low", "high"]]
 
 
-def _correlation_table(
-    frame: pd.DataFrame, run, rule: str, n: int, seed: int
-) -> pd.DataFrame:
+def _correlation_table(frame: pd.DataFrame, run, rule: str, n: int) -> pd.DataFrame:
     """Table VI.
 
     The paper says Spearman, the authors' code computes Pearson: our Pearson rows have no published
     number of their own.
     """
     by = ["domain", "method"]
-    ours = association.correlations(
-        run.nodes, "target_entropy", "alpha", n=n, seed=seed
-    )
+    ours = association.correlations(run.nodes, "target_entropy", "alpha", n=n)
     both = ours.rename(columns=AS_OURS)
-    if getattr(run, "trace", None) is not None:
-        right = _exact_correlations(run.trace, rule, n, seed)
+    if run.trace is not None:
+        right = _exact_correlations(run.trace, rule, n)
         both = both.merge(right.rename(columns={"estimate": "corrected"}), on=by)
     both["quantity"] = both["method"] + "_entropy_alpha"
     merged = both.merge(frame, on=["domain", "quantity"], how="left")
@@ -242,9 +234,7 @@ def _correlation_table(
     return merged.reindex(columns=COLUMNS)
 
 
-def _exact_correlations(
-    trace: pd.DataFrame, rule: str, n: int, seed: int
-) -> pd.DataFrame:
+def _exact_correlations(trace: pd.DataFrame, rule: str, n: int) -> pd.DataFrame:
     """Entropy with the exact acceptance of one draft token, by domain and method: missing in a
     domain where that is constant.
     """
@@ -258,7 +248,6 @@ def _exact_correlations(
             y=outcome,
             method=method,
             n=n,
-            seed=seed,
         )
         parts.append(per_domain(trace, measure).assign(method=method))
     return pd.concat(parts).assign(estimator=f"{name} instead of min(1, p/q)")
@@ -300,23 +289,11 @@ def read_author_records(*paths: Path | str) -> AuthorRecords:
     Their node ids count from 0 and a root child's parent is -1; ours count from 1 and the root is
     0. `rank` and `best_path` follow from the order of siblings. `target_rank` and `draft_entropy`
     are not in their records and are left out. Rows whose target_prob or target_entropy is NaN are
-    returned by name in `nan_rows`, never in `nodes`. ValueError: columns missing, files of
-    different schema, one node twice.
+    returned by name in `nan_rows`, never in `nodes`. ValueError: columns missing, one node twice.
     """
-    if not paths:
-        raise ValueError(
-            "paths is empty: name at least one file of the authors' records"
-        )
     frames = {str(path): pd.read_csv(path) for path in paths}
     for path, frame in frames.items():
         score.require(frame, list(AUTHOR_COLUMNS), f"{path} (the authors' records)")
-    columns = [set(frame) for frame in frames.values()]
-    odd = sorted(set.union(*columns) - set.intersection(*columns))
-    if odd:
-        raise ValueError(
-            f"the files are of different schema versions ({odd} not in all of them): read the "
-            "files of one run at a time"
-        )
     records = pd.concat(frames.values(), ignore_index=True)[list(AUTHOR_COLUMNS)]
     records = _with_rank(records.rename(columns=AUTHOR_COLUMNS))
     usable = np.isfinite(records[["target_prob", "target_entropy"]]).all(axis=1)
@@ -347,15 +324,12 @@ def _with_rank(records: pd.DataFrame) -> pd.DataFrame:
 
 def regimes(
     cs: Iterable[float] = (0.05, 0.1, 0.29, 0.5),
-    verify: float = 1.0,
-    overhead: float = 0.0,
-    margin: float = 0.05,
 ) -> pd.DataFrame:
     """The paper's regimes (its E[L] around 1) beside the standard break-even for its own numbers
     (Tables II and III), by domain and c.
 
     published_length, paper_regime; at the paper's depth 3: break_even_c, speedup, regime;
-    best_gamma of 1..3 with best_speedup and best_regime. A value within `margin` (ours) of 1 is
+    best_gamma of 1..3 with best_speedup and best_regime. A value within MARGIN of 1 is
     marginal. The published acceptance is not that of any lossless algorithm (GLOSSARY): this is
     what its numbers would mean if they were, not a prediction for its pair. c = 0.29: TinyLlama ->
     Llama-2-7B in llama.cpp (issue 8499).
@@ -367,28 +341,28 @@ def regimes(
     gammas, rows = survival.columns.to_numpy(int), []
     for domain in DOMAINS:
         length, tau = lengths[domain], 1 + survival.loc[domain].to_numpy(float).cumsum()
-        even = break_even_cost(tau[-1], gammas[-1], verify, overhead)
+        even = break_even_cost(tau[-1], gammas[-1])
         for c in cs:
-            speed = speedup_standard(tau, gammas, c, verify, overhead)
+            speed = speedup_standard(tau, gammas, c)
             best = int(speed.argmax())
             rows.append(
                 {
                     "domain": domain,
                     "c": c,
                     "published_length": length,
-                    "paper_regime": _regime(length, margin),
+                    "paper_regime": _regime(length),
                     "break_even_c": even,
                     "speedup": speed[-1],
-                    "regime": _regime(speed[-1], margin),
+                    "regime": _regime(speed[-1]),
                     "best_gamma": gammas[best],
                     "best_speedup": speed[best],
-                    "best_regime": _regime(speed[best], margin),
+                    "best_regime": _regime(speed[best]),
                 }
             )
     return pd.DataFrame(rows)
 
 
-def _regime(value: float, margin: float) -> str:
-    if abs(value - 1) <= margin:
+def _regime(value: float) -> str:
+    if abs(value - 1) <= MARGIN:
         return "marginal"
     return "positive" if value > 1 else "negative"

@@ -175,7 +175,7 @@ class Router:
 def load_router(folder: str | Path = ROUTING) -> Router:
     """The trained router of a folder, without pickle.
 
-    ValueError if a file is missing or damaged, or does not fit this kit.
+    ValueError if a file is missing or damaged.
     """
     path = Path(folder) / "router.safetensors"
     again = "train it again (python -m data.routing.prepare --data DIR)"
@@ -187,12 +187,6 @@ def load_router(folder: str | Path = ROUTING) -> Router:
             f"no router can be read from {folder}: {error}; "
             f"restore router.safetensors and card.json, or {again}"
         ) from None
-    shapes = {name: values.shape for name, values in tensors.items()}
-    count = len(DOMAINS)
-    if shapes != {"weight": (count, FEATURES), "bias": (count,), "idf": (FEATURES,)}:
-        raise ValueError(
-            f"{path}: tensors {shapes} are not those of this kit's router; {again}"
-        )
     if hashlib.sha256(path.read_bytes()).hexdigest() != card.get("sha256"):
         raise ValueError(
             f"{path} is damaged: its SHA-256 is not the one in card.json; restore it, or {again}"

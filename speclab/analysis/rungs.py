@@ -1,21 +1,10 @@
-"""The ladder of acceptance estimators of a run (GLOSSARY.md), and the published tables' cells."""
-
-from collections.abc import Sequence
+"""The ladder of acceptance estimators of a run (GLOSSARY.md)."""
 
 import numpy as np
 import pandas as pd
 
 from speclab import score, stats
-from speclab.score import (
-    ALL,
-    POOLED,
-    POSITION_BIN,
-    Estimator,
-    alpha,
-    column_of,
-    domains_in,
-    require,
-)
+from speclab.score import Estimator, alpha
 from speclab.stats import RESAMPLES
 
 
@@ -26,9 +15,8 @@ def _moments(nodes: pd.DataFrame) -> np.ndarray:
 
 def _sample_sd(totals: np.ndarray) -> np.ndarray:
     n, total, squares = np.moveaxis(totals, -1, 0)[..., None]
-    return np.sqrt(
-        np.maximum(score.divide(squares - score.divide(total * total, n), n - 1), 0.0)
-    )
+    about_mean = squares - score.divide(total * total, n)
+    return np.sqrt(np.maximum(score.divide(about_mean, n - 1), 0.0))
 
 
 # sample sd (n - 1): the authors' files use it
@@ -39,30 +27,15 @@ def ladder_estimators(run, rule: str = "greedy") -> list[tuple[str, Estimator]]:
     """(frame name, estimator) of every rung that `run` (with .nodes and .trace; either may be None)
     can answer.
     """
-    nodes = (
-        [
-            score.published_alpha,
-            score.published_length,
-            score.best_path_alpha,
-            score.alpha_by_rank,
-        ]
-        if run.nodes is not None
-        else []
-    )
-    if run.nodes is not None and (rule == "point-mass" or "target_rank" in run.nodes):
-        nodes += score.tree_estimators(rule).values()
-    trace = (
-        [score.overlap_alpha, score.top_mass, score.hit]
-        if getattr(run, "trace", None) is not None
-        else []
-    )
-    if not nodes and not trace:
-        raise ValueError(
-            "run has neither nodes nor trace: record it with `python -m speclab record`"
-        )
-    return [("nodes", estimator) for estimator in nodes] + [
-        ("trace", estimator) for estimator in trace
-    ]
+    nodes, trace = [], []
+    if run.nodes is not None:
+        nodes = [score.published_alpha, score.published_length, score.best_path_alpha]
+        nodes.append(score.alpha_by_rank)
+        if rule == "point-mass" or "target_rank" in run.nodes:
+            nodes += score.tree_estimators(rule).values()
+    if run.trace is not None:
+        trace = [score.overlap_alpha, score.top_mass, score.hit]
+    return [("nodes", one) for one in nodes] + [("trace", one) for one in trace]
 
 
 def ladder(run, rule: str = "greedy") -> pd.DataFrame:
@@ -77,70 +50,13 @@ def ladder(run, rule: str = "greedy") -> pd.DataFrame:
     )
 
 
-def cells(
-    nodes: pd.DataFrame, by: Sequence[str], bin_size: int = POSITION_BIN
-) -> pd.DataFrame:
-    """Nodes, mean and sample sd (n - 1) of alpha, and mean target entropy (nats) in each cell of
-    `by`.
-
-    `by` names columns of `nodes`, or `bin` = position // bin_size (Tables IV, V and the heat maps).
-    One row a cell, sorted.
-    """
-    require(
-        nodes,
-        ["position" if column == "bin" else column for column in by]
-        + ["target_entropy"],
-        "nodes",
-    )
-    frame = nodes[[column for column in by if column != "bin"]].assign(
-        alpha=alpha(nodes), entropy=column_of(nodes, "target_entropy")
-    )
-    if "bin" in by:
-        frame["bin"] = nodes["position"] // bin_size
-    if "domain" in by:
-        frame["domain"] = pd.Categorical(
-            frame["domain"], domains_in(nodes), ordered=True
-        )
-    summaries = {
-        "nodes": ("alpha", "size"),
-        "alpha_mean": ("alpha", "mean"),
-        "alpha_sd": ("alpha", "std"),
-    }
-    result = frame.groupby(list(by), observed=True).agg(
-        **summaries, target_entropy_mean=("entropy", "mean")
-    )
-    return result.reset_index().astype({"domain": str} if "domain" in by else {})
-
-
-def domain_table(nodes: pd.DataFrame) -> pd.DataFrame:
-    """Table I: per domain prompts, nodes, mean and sd of alpha, mean target entropy; then `all` (of
-    the means: the mean of domains, as published; else pooled) and `pooled` (over rows).
-    """
-    both = pd.concat([nodes, nodes.assign(domain=POOLED)])
-    table = cells(both, ["domain"]).set_index("domain")
-    table.insert(
-        0, "prompts", both.groupby("domain", observed=True)["prompt_id"].nunique()
-    )
-    each = table.drop(index=POOLED)
-    table.loc[ALL] = each.mean()
-    table.loc[ALL, ["prompts", "nodes", "alpha_sd"]] = table.loc[
-        POOLED, ["prompts", "nodes", "alpha_sd"]
-    ]
-    return table.loc[[*each.index, ALL, POOLED]].astype({"prompts": int, "nodes": int})
-
-
-def ladder_intervals(
-    run, rule: str = "greedy", n: int = RESAMPLES, seed: int = 0
-) -> pd.DataFrame:
+def ladder_intervals(run, rule: str = "greedy", n: int = RESAMPLES) -> pd.DataFrame:
     """`ladder` with intervals, in the long form of `by_domain`."""
-    rungs = ladder_estimators(run, rule)
-    return pd.concat(
-        [
-            stats.by_domain(getattr(run, name), estimator, n, seed)
-            for name, estimator in rungs
-        ],
-        ignore_index=True,
-    )
+    parts = [
+        stats.by_domain(getattr(run, name), estimator, n)
+        for name, estimator in ladder_estimators(run, rule)
+    ]
+    return pd.concat(parts, ignore_index=True)
 
 
 def change(family: Estimator) -> Estimator:

@@ -80,7 +80,6 @@ def paired_difference(
     second: pd.DataFrame,
     estimator: Estimator,
     n: int = PERMUTATIONS,
-    seed: int = 0,
 ) -> Difference:
     """first - second on the same prompts (template on and off, two drafts): prompts resampled
     together, swapped within a prompt.
@@ -95,7 +94,7 @@ def paired_difference(
             "a paired difference needs the same"
         )
     prompts, others = (
-        prompts_of(first, RESAMPLES, seed),
+        prompts_of(first),
         prompts_of(second, 1),
     )  # both number the prompts in the order of their ids
     (one, value), (two, _) = (
@@ -106,9 +105,7 @@ def paired_difference(
         prompts.resampled(two).sum(axis=1)
     )
     swap = (
-        np.random.default_rng([seed, 2])
-        .integers(0, 2, (n, len(one)))
-        .astype(np.float64)
+        np.random.default_rng([0, 2]).integers(0, 2, (n, len(one))).astype(np.float64)
     )
     moved = swap @ (two - one)
     permuted = value(one.sum(axis=0) + moved) - value(two.sum(axis=0) - moved)

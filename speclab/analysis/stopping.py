@@ -25,26 +25,26 @@ from speclab.show.estimates import stack
 from speclab.stats import RESAMPLES, by_domain, fold_of
 
 MEASURES = ("confidence", "entropy")  # as in speclab.draft.StopRule, which knows torch
-ENTROPIES = [
-    6.0,
-    5.0,
-    4.0,
-    3.5,
-    3.0,
-    2.5,
-    2.0,
-    1.75,
-    1.5,
-    1.25,
-    1.0,
-    0.75,
-    0.5,
-    0.25,
-    0.1,
-]
 THRESHOLDS = {  # tried in the fit; the first never stops
     "confidence": [round(0.05 * i, 2) for i in range(20)],
-    "entropy": [np.inf, *ENTROPIES],
+    "entropy": [
+        np.inf,
+        6,
+        5,
+        4,
+        3.5,
+        3,
+        2.5,
+        2,
+        1.75,
+        1.5,
+        1.25,
+        1,
+        0.75,
+        0.5,
+        0.25,
+        0.1,
+    ],
 }
 FIXED, ORACLE = "best fixed gamma", "oracle"
 METHODS = (FIXED, *MEASURES, ORACLE)
@@ -141,13 +141,9 @@ def _check_chains(rows: pd.DataFrame, depth: int) -> None:
     wrong = (rows["position"] != number // depth) | (rows["node"] != number % depth + 1)
     wrong |= (rows["depth"] != rows["node"]) | (rows["rank"] != 0) | (size % depth > 0)
     if wrong.any():
-        first = rows[wrong].iloc[0]
-        at = ", ".join(
-            f"{k} {first[k]}" for k in ("prompt_id", "position", "node", "rank")
-        )
         raise ValueError(
-            f"nodes are not one chain of {depth} at every position from 0 on ({at}): "
-            "use a run of kind 'chain', whole prompts"
+            f"nodes of prompt {rows.loc[wrong, 'prompt_id'].iloc[0]!r} are not one chain of "
+            f"{depth} at every position from 0 on: use a run of kind 'chain', whole prompts"
         )
 
 
@@ -309,9 +305,7 @@ def fitted(
     return tried[int(fastest(1 / _prices(at, costs, tried)[group].sum(axis=0)))]
 
 
-def compare_rules(
-    at: Chains, costs: Costs, folds: int = 5, seed: int = 0
-) -> pd.DataFrame:
+def compare_rules(at: Chains, costs: Costs, folds: int = 5) -> pd.DataFrame:
     """Every method on every prompt, its setting fitted on the other folds' prompts of the same
     domain (the oracle needs no fit).
 
@@ -319,13 +313,12 @@ def compare_rules(
     over its blocks (blocks, drafted, passes, accepted, emitted), and cost in target passes. Speed
     relative to plain decoding is emitted / cost.
     """
-    fold, parts = fold_of(at.domain, folds, seed), []
+    fold, parts = fold_of(at.domain, folds), []
     for method in METHODS:
-        tried, chosen = (
-            [(np.nan, at.depth, oracle(at, costs))],
-            np.zeros(len(fold), int),
-        )
-        if method != ORACLE:
+        if method == ORACLE:
+            tried = [(np.nan, at.depth, oracle(at, costs))]
+            chosen = np.zeros(len(fold), int)
+        else:
             tried = candidates(at, method)
             chosen = cross_fitted(_prices(at, costs, tried), at.domain, fold)
         rows = []
@@ -364,9 +357,7 @@ QUANTITIES: dict[
 }
 
 
-def intervals(
-    compared: pd.DataFrame, n: int = RESAMPLES, seed: int = 0
-) -> pd.DataFrame:
+def intervals(compared: pd.DataFrame, n: int = RESAMPLES) -> pd.DataFrame:
     """Speeds of `compare_rules` with prompt-clustered intervals, all from the same resamples:
     quantity, method, domain, estimate, low, high.
 
@@ -381,7 +372,7 @@ def intervals(
         family = Estimator(
             name, lambda f: f[["emitted", *METHODS]].to_numpy(float), value, False
         )
-        table = by_domain(wide, family, n, seed)
+        table = by_domain(wide, family, n)
         labels = dict(zip(family.labels(len(METHODS)), METHODS, strict=True))
         table["method"] = table["estimator"].map(labels)
         parts[name] = table[table["method"].isin(methods)]

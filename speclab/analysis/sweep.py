@@ -17,6 +17,7 @@ from speclab import replay
 from speclab.analysis import choose
 from speclab.cost import block_efficiency_iid, speedup_standard
 from speclab.score import Estimator, divide, require
+from speclab.show.estimates import stack
 from speclab.stats import RESAMPLES, by_domain, levels_of, prompts_of
 
 COUNTS = ["blocks", "drafted", "accepted", "emitted"]
@@ -162,23 +163,25 @@ class _Quantities:
     c: float
     starts: str
 
-    def count(self, name: str) -> np.ndarray:
-        """One of COUNTS, for every gamma: (..., G)."""
-        first = COUNTS.index(name) * len(self.gammas)
-        return self.totals[..., first : first + len(self.gammas)]
+    @cached_property
+    def sums(self) -> dict[str, np.ndarray]:
+        """Each of COUNTS, for every gamma: (..., G); each of POSITIONS: (..., 1)."""
+        counts = len(COUNTS) * len(self.gammas)
+        by_gamma = np.split(self.totals[..., :counts], len(COUNTS), axis=-1)
+        at = np.split(self.totals[..., counts:], len(POSITIONS), axis=-1)
+        return dict(zip(COUNTS + POSITIONS, [*by_gamma, *at], strict=True))
 
-    def at_positions(self, name: str) -> np.ndarray:
-        """One of POSITIONS: (..., 1)."""
-        place = len(COUNTS) * len(self.gammas) + POSITIONS.index(name)
-        return self.totals[..., place : place + 1]
+    def ratio(self, over: str, under: str) -> np.ndarray:
+        """One of the sums over another."""
+        return divide(self.sums[over], self.sums[under])
 
     @cached_property
     def block_efficiency(self) -> np.ndarray:
-        return divide(self.count("emitted"), self.count("blocks"))
+        return self.ratio("emitted", "blocks")
 
     @property
     def draft_utilisation(self) -> np.ndarray:
-        return divide(self.count("accepted"), self.count("drafted"))
+        return self.ratio("accepted", "drafted")
 
     @property
     def speedup(self) -> np.ndarray:
@@ -188,16 +191,13 @@ class _Quantities:
 
     @cached_property
     def alpha(self) -> np.ndarray:
-        return divide(self.at_positions("accept"), self.at_positions("positions"))
+        return self.ratio("accept", "positions")
 
     @property
     def lag1(self) -> np.ndarray:
-        pairs = self.at_positions("pairs")
-        first = divide(self.at_positions("before"), pairs)
-        second = divide(self.at_positions("after"), pairs)
+        first, second = self.ratio("before", "pairs"), self.ratio("after", "pairs")
         spread = np.sqrt(np.maximum(first * (1 - first) * second * (1 - second), 0.0))
-        both = divide(self.at_positions("both"), pairs)
-        return divide(both - first * second, spread)
+        return divide(self.ratio("both", "pairs") - first * second, spread)
 
     @property
     def iid(self) -> np.ndarray:
@@ -218,32 +218,29 @@ class _Quantities:
 
 
 def by_gamma(
-    frame: pd.DataFrame, known: dict[str, Estimator], n: int = RESAMPLES, seed: int = 0
+    frame: pd.DataFrame, known: dict[str, Estimator], n: int = RESAMPLES
 ) -> pd.DataFrame:
     """Every family of `estimators` with prompt-clustered intervals: quantity, domain (and all,
     pooled), gamma, estimate, low, high, …
     """
-    families = {name: family for name, family in known.items() if not family.scalar}
     parts = {
-        name: by_domain(frame, family, n, seed) for name, family in families.items()
+        name: by_domain(frame, family, n)
+        for name, family in known.items()
+        if not family.scalar
     }
-    table = (
-        pd.concat(parts, names=["quantity"])
-        .reset_index("quantity")
-        .reset_index(drop=True)
-    )
+    table = stack(parts, "quantity")
     gamma = table.pop("estimator").str.extract(r"\[(\d+)\]")[0].astype(int)
     table.insert(2, "gamma", gamma)
     return table
 
 
 def best_gamma(
-    frame: pd.DataFrame, speedup: Estimator, n: int = RESAMPLES, seed: int = 0
+    frame: pd.DataFrame, speedup: Estimator, n: int = RESAMPLES
 ) -> pd.DataFrame:
     """How sure the best gamma is, for each domain: domain, gamma, and the rest of
     `choose.how_sure`. gamma 0 is plain decoding, speed-up 1.
     """
-    prompts = prompts_of(frame, n, seed)
+    prompts = prompts_of(frame, n)
     sums = prompts.resampled(
         prompts.totals(speedup.columns(frame))
     )  # [1 + n, domains, columns]
@@ -253,10 +250,7 @@ def best_gamma(
         domain: choose.how_sure(draws[:, number], gammas, prompts.by_row[number])
         for number, domain in enumerate(prompts.domains)
     }
-    table = (
-        pd.concat(parts, names=["domain"]).reset_index("domain").reset_index(drop=True)
-    )
-    return table.rename(columns={"setting": "gamma"})
+    return stack(parts, "domain").rename(columns={"setting": "gamma"})
 
 
 def choices(best: pd.DataFrame) -> pd.DataFrame:

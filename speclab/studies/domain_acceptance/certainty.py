@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from speclab import stats
+from speclab import score, stats
 from speclab.analysis import power
-from speclab.analysis.rungs import domain_table
 from speclab.score import Estimator
 from speclab.show import figures
 from speclab.show.estimates import Estimates
@@ -23,7 +22,12 @@ def effect_by_domain(nodes: pd.DataFrame, published: Estimates) -> pd.DataFrame:
     independent nodes that say as much. `published`: published_alpha of the domains.
     """
     rows = published.frame.set_index("domain")
-    own = domain_table(nodes).loc[rows.index]
+    alphas = nodes.assign(alpha=score.alpha(nodes)).groupby("domain", observed=True)
+    own = alphas.agg(
+        prompts=("prompt_id", "nunique"),
+        nodes=("alpha", "size"),
+        alpha_sd=("alpha", "std"),
+    ).loc[rows.index]
     half = 1.96 * own["alpha_sd"] / own["nodes"] ** 0.5
     effect = stats.by_domain(
         power.by_prompt(nodes), power.design_effect(), method=stats.BOOTSTRAP_T
@@ -78,10 +82,9 @@ def redrawn(
                 level=level / family,
                 repeats=repeats,
                 n=n,
-                resamples=1,  # only the test is asked for
             )
             formula = float(design.power(difference, prompts, level, family))
-            rows.append((name, prompts, found.by_test, difference, formula))
+            rows.append((name, prompts, found, difference, formula))
     return pd.DataFrame(
         rows, columns=["estimator", "prompts", "found", "difference", "formula"]
     )

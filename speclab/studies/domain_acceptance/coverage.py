@@ -1,252 +1,30 @@
-"""How often a 95 % interval holds the truth when a study has few prompts.
-
-A recorded run's prompts are taken as the population. A study draws some of them a domain, with
-replacement, and makes its interval; the truth is the number of all recorded prompts. What this
-leaves out: a population with rarer, stranger prompts than the recorded ones.
+"""How often a 95 % interval holds the truth when a study has few prompts: simulated once, by
+data/coverage/prepare.py, and read here.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-
-import numpy as np
 import pandas as pd
-from scipy.special import ndtr, ndtri
-from scipy.stats import binomtest
 
-from speclab import replay, score, stats
-from speclab.analysis import power
-from speclab.score import Estimator
+from speclab.profiles import ROOT
 from speclab.show.estimates import Estimates
 
-PROMPTS = (5, 10, 20, 50)  # a domain
-LEVELS = (0.025, 0.975)
-PERCENTILE, BCA = "percentile", "BCa"
-EXPANDED, BOOTSTRAP_T = stats.EXPANDED, stats.BOOTSTRAP_T
-METHODS = (PERCENTILE, EXPANDED, BCA, BOOTSTRAP_T)
+TABLE = ROOT / "data" / "coverage" / "coverage.csv"
 EFFECT = "design effect"
-BLOCK = 100  # studies at once: memory
+ELSEWHERE = "smollm"  # whose simulation stands in for a pair that has none of its own
 
 
-@dataclass(frozen=True)
-class Case:
-    """A number of a population: `totals` [prompts, k] of each domain that it needs, and `value`
-    from their sums [..., domains, k] to [...].
+def coverage_of(pair: str) -> tuple[str, pd.DataFrame]:
+    """The pair whose prompts were simulated, `pair` itself where it was, and its coverage:
+    estimator, n_prompts (a domain), method, coverage with its 95 % Monte-Carlo interval (low,
+    high), width (mean over domains of the median width), studies, used: is it the kit's method?
     """
-
-    name: str
-    totals: tuple[np.ndarray, ...]
-    value: Callable[[np.ndarray], np.ndarray]
-
-    @property
-    def truth(self) -> float:
-        """Of the whole population, every domain weighing the same."""
-        return float(self.value(np.stack([own.mean(axis=0) for own in self.totals])))
-
-
-def mean_in_domain(name: str, frame: pd.DataFrame, estimator: Estimator) -> list[Case]:
-    """An estimator of one number in each domain of a frame."""
-    prompts = stats.prompts_of(frame, 1)
-    totals = prompts.totals(estimator.columns(frame))
-    own = [totals[prompts.domain == d] for d in range(len(prompts.domains))]
-    return [
-        Case(name, (each,), lambda s: estimator.value(s)[..., 0, 0]) for each in own
-    ]
-
-
-def difference(name: str, first: Case, second: Case) -> Case:
-    """One domain's number minus another's: `first` and `second` of one estimator."""
-    both = first.totals + second.totals
-    return Case(
-        name, both, lambda s: first.value(s[..., :1, :]) - second.value(s[..., 1:, :])
-    )
-
-
-def cases(greedy, gamma: int = 4) -> list[Case]:
-    """What is simulated of a greedy run: a mean over positions, a ratio whose prompts differ in
-    length, the difference of two domains (the first and the last), a ratio of variances.
-    """
-    hits = score.with_hits(greedy.trace)
-    mean = mean_in_domain("hit[1]", hits, score.mean_of("hit"))
-    blocks = replay.chain_sums(greedy.trace, [gamma])
-    tau = score.block_estimators()["block_efficiency"]
-    effects = power.by_prompt(greedy.nodes), power.design_effect()
-    return [
-        *mean,
-        *mean_in_domain(f"block_efficiency, chain {gamma}", blocks, tau),
-        difference("hit[1], difference", mean[0], mean[-1]),
-        *mean_in_domain(EFFECT, *effects),
-    ]
-
-
-# ---- the intervals of many studies at once -------------------------------------------------------
-
-
-def bca_bounds(values: np.ndarray, left_out: np.ndarray) -> np.ndarray:
-    """Bias-corrected and accelerated bounds (2, studies): Efron 1987, Better Bootstrap Confidence
-    Intervals, JASA 82. values (1 + n, studies): of the sample, then of its resamples; left_out
-    (domains, prompts, studies): without each prompt.
-    """
-    draws = np.sort(values[1:], axis=0)
-    below = ((draws < values[0]).mean(axis=0) + (draws <= values[0]).mean(axis=0)) / 2
-    bias = ndtri(np.clip(below, 1 / len(draws), 1 - 1 / len(draws)))
-    pull = (left_out.mean(axis=1, keepdims=True) - left_out).reshape(-1, len(bias))
-    spread = np.maximum((pull**2).sum(axis=0), 1e-100)
-    acceleration = (pull**3).sum(axis=0) / (6 * spread**1.5)
-    moved = bias + ndtri(np.array(LEVELS))[:, None]
-    place = ndtr(bias + moved / (1 - acceleration * moved)) * (len(draws) - 1)
-    lower = np.clip(place.astype(int), 0, len(draws) - 2)
-    at, after = (np.take_along_axis(draws, rows, 0) for rows in (lower, lower + 1))
-    return at + (place - lower) * (after - at)
-
-
-def four_intervals(
-    case: Case, drawn: np.ndarray, weights: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Bounds (2, studies) by each method. drawn: the totals of the prompts that each study drew
-    [studies, domains, n, k]; weights [1 + resamples, domains, n], as of `stats.Prompts`.
-    """
-    size = drawn.shape[2]
-    products = (drawn[..., :, None] * drawn[..., None, :]).reshape(*drawn.shape[:3], -1)
-    sums, seconds = (_resampled(weights, one) for one in (drawn, products))
-    values = case.value(sums)
-    errors = stats.standard_errors(
-        sums,
-        seconds.reshape(*sums.shape, -1),
-        np.full(sums.shape[2], size),
-        case.value,
-    )
-    left_out = []
-    for domain in range(drawn.shape[1]):
-        without = np.repeat(sums[:1], size, axis=0)
-        without[:, :, domain] -= drawn[:, domain].swapaxes(0, 1)
-        left_out.append(case.value(without))
-    return {
-        PERCENTILE: np.quantile(values[1:], LEVELS, axis=0),
-        EXPANDED: stats.bounds_of(values[1:], size),
-        BCA: bca_bounds(values, np.stack(left_out)),
-        BOOTSTRAP_T: stats.studentised_bounds(values, errors),
-    }
-
-
-def _resampled(weights: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """Sums [1 + resamples, studies, domains, k] of `totals` [studies, domains, n, k]. Whole numbers
-    are summed by matrix products, others in the order of the prompts: a design effect of resamples
-    without spread hangs on how its sums were rounded.
-    """
-    if (totals % 1 != 0).any():
-        return np.einsum("bdn,sdnk->bsdk", weights, totals, optimize=True)
-    each = [
-        (weights[:, domain] @ totals[:, domain]).swapaxes(0, 1)
-        for domain in range(totals.shape[1])
-    ]
-    return np.stack(each, axis=2)
-
-
-def simulated_coverage(
-    case: Case, n_prompts: int, studies: int, resamples: int, seed: int = 0
-) -> pd.DataFrame:
-    """Studies of `n_prompts` prompts a domain: method, held (how many intervals hold the truth; one
-    that is undefined does not), width (their median).
-    """
-    names = np.repeat([f"domain {d}" for d in range(len(case.totals))], n_prompts)
-    ids = [
-        f"{number:06d}" for number in range(len(names))
-    ]  # in the order of the domains
-    study = pd.DataFrame({"prompt_id": ids, "domain": names})
-    weights = stats.prompts_of(study, resamples, seed).weights
-    weights = weights.reshape(len(weights), len(case.totals), n_prompts)
-    rng, blocks = np.random.default_rng([seed, n_prompts]), []
-    for start in range(0, studies, BLOCK):
-        shape = (min(BLOCK, studies - start), n_prompts)
-        drawn = [own[rng.integers(len(own), size=shape)] for own in case.totals]
-        blocks.append(four_intervals(case, np.stack(drawn, axis=1), weights))
-    rows = []
-    for method in METHODS:
-        low, high = np.concatenate([block[method] for block in blocks], axis=1)
-        holds = (low <= case.truth + 1e-12) & (case.truth - 1e-12 <= high)
-        rows.append((method, int(holds.sum()), pd.Series(high - low).median()))
-    return pd.DataFrame(rows, columns=["method", "held", "width"])
-
-
-def coverage_table(
-    asked: Iterable[Case],
-    prompts: Iterable[int] = PROMPTS,
-    studies: int = 200,
-    resamples: int = 999,
-    seed: int = 0,
-) -> pd.DataFrame:
-    """Coverage: estimator, n_prompts (a domain), method, coverage with its 95 % Monte-Carlo
-    interval (low, high), width (mean over domains of the median width), studies, used: is it
-    the kit's method there? Cases of one name (its domains) are counted together.
-    """
-    parts = []
-    for case in asked:
-        for size in prompts:
-            part = simulated_coverage(case, size, studies, resamples, seed)
-            parts.append(part.assign(estimator=case.name, n_prompts=size, n=studies))
-    keys = ["estimator", "n_prompts", "method"]
-    groups = pd.concat(parts).groupby(keys, sort=False)
-    counts = groups.agg(
-        held=("held", "sum"), studies=("n", "sum"), width=("width", "mean")
-    )
-    found = [
-        binomtest(row.held, row.studies).proportion_ci(method="wilson")
-        for row in counts.itertuples()
-    ]
-    counts["coverage"] = counts["held"] / counts["studies"]
-    counts["low"], counts["high"] = np.array(found).T
-    counts = counts.reset_index()
-    kits = np.where(counts["estimator"] == EFFECT, BOOTSTRAP_T, EXPANDED)
-    counts["used"] = counts["method"] == kits
-    return counts[[*keys, "coverage", "low", "high", "width", "studies", "used"]]
-
-
-# ---- what is shown -------------------------------------------------------------------------------
+    found = pd.read_csv(TABLE, float_precision="round_trip")
+    shown = pair if (found["pair"] == pair).any() else ELSEWHERE
+    rows = found[found["pair"] == shown]
+    return shown, rows.drop(columns="pair").reset_index(drop=True)
 
 
 def coverage_in_percent(found: pd.DataFrame) -> Estimates:
-    """`coverage_table` as estimates in percent by estimator, method and n_prompts."""
-    shares = 100 * found[["coverage", "low", "high"]].set_axis(
-        ["estimate", "low", "high"], axis=1
-    )
+    """Coverage as estimates in percent by estimator, method and n_prompts."""
+    shares = 100 * found[["coverage", "low", "high"]]
+    shares = shares.rename(columns={"coverage": "estimate"})
     return Estimates(found[["estimator", "method", "n_prompts"]].join(shares), digits=0)
-
-
-def coverage_cells(found: pd.DataFrame) -> pd.DataFrame:
-    """Coverage in percent: rows = estimator and method, columns = prompts a domain."""
-    keys = ["estimator", "method"]
-    cells = found.assign(percent=(100 * found["coverage"]).round(1))
-    columns = cells.pivot(index=keys, columns="n_prompts", values="percent")
-    columns = columns.reindex(pd.MultiIndex.from_frame(found[keys].drop_duplicates()))
-    columns.columns = [f"{size} prompts" for size in columns.columns]
-    return columns.reset_index()
-
-
-def sizes_spread(found: pd.DataFrame, method: str, n_prompts: int) -> str:
-    """'91 to 94 %': the least and the greatest coverage of the estimators, EFFECT left out."""
-    rows = found[(found["method"] == method) & (found["n_prompts"] == n_prompts)]
-    covered = 100 * rows.loc[rows["estimator"] != EFFECT, "coverage"]
-    low, high = f"{covered.min():.0f}", f"{covered.max():.0f}"
-    return f"{low} %" if low == high else f"{low} to {high} %"
-
-
-def coverage_said(found: pd.DataFrame) -> Mapping[str, str]:
-    """Sentences by what they are about: the interval of the kit, and that of a design effect."""
-    sizes = sorted(found["n_prompts"].unique())
-    of = {
-        method: "; ".join(
-            f"{size}: {sizes_spread(found, method, size)}" for size in sizes
-        )
-        for method in (PERCENTILE, EXPANDED)
-    }
-    effects = found[found["estimator"] == EFFECT].set_index(["method", "n_prompts"])
-    both = "; ".join(
-        f"{size}: {100 * effects.loc[(EXPANDED, size), 'coverage']:.0f} and "
-        f"{100 * effects.loc[(BOOTSTRAP_T, size), 'coverage']:.0f} %"
-        for size in sizes
-    )
-    return {
-        "all": "**Held the truth**, where 95 % is promised, by prompts a domain (means, ratios, "
-        f"differences). Percentile: {of[PERCENTILE]}. Expanded percentile: {of[EXPANDED]}.",
-        "effect": f"**The design effect**, by expanded percentile and by bootstrap-t. {both}.",
-    }
