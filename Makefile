@@ -47,7 +47,7 @@ test-full: $(READY) ## run all tests
 	@"$(PY)" -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 bench: $(READY) ## speed and memory of the recorder against the literal procedure
-	@"$(PY)" -m tests.bench $(ARGS)
+	@PYTHONPATH=. "$(PY)" tests/bench.py $(ARGS)
 
 bench-shapes: $(READY) ## seconds and memory of recording at the paper's model shapes, random weights
 	@"$(PY)" -m tests.bench_shapes $(ARGS)
