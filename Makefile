@@ -47,13 +47,13 @@ test-full: $(READY) ## run all tests
 	@"$(PY)" -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 bench: $(READY) ## speed and memory of the recorder against the literal procedure
-	@"$(PY)" -m tests.bench $(ARGS)
+	@PYTHONPATH=. "$(PY)" tests/bench.py $(ARGS)
 
 bench-shapes: $(READY) ## seconds and memory of recording at the paper's model shapes, random weights
-	@"$(PY)" -m tests.bench_shapes $(ARGS)
+	@PYTHONPATH=. "$(PY)" tests/gpu_check.py --device cpu --only shapes $(ARGS)
 
-gpu-check: $(READY) ## what a CUDA device makes of it: equality, memory, time (VENV= on a machine with torch and transformers alone); ARGS="--device cuda:1 --only text"
-	@"$(PY)" tests/gpu_check.py $(ARGS)
+gpu-check: $(READY) ## what a CUDA device makes of it: equality, memory, time (VENV=: the active environment, nothing is installed); ARGS="--device cuda:1 --only text"
+	@PYTHONPATH=. "$(PY)" tests/gpu_check.py $(ARGS)
 
 doctor: $(READY) ## what this machine lacks for PROFILE: packages, GPUs, kernels, memory, models, minutes
 	@"$(PY)" -m speclab doctor --profile "$(PROFILE)" $(ARGS)

@@ -1,159 +1,548 @@
-"""`make bench`: the recorder against the literal procedure, measured in one run on this machine;
-prints a table of ratios.
+"""`make bench`: speed on this machine, measured in one run and printed as ratios.
 
-Each case runs in a fresh process, so that peak memory belongs to it. Prompts are cut from the
-project's own, no stop token, so that every case has its full length. The literal procedure is timed
-on every `stride`-th step of a continuation (teacher-forced, spread evenly over it, so its nodes per
-second are those of the whole run).
+1. The recorder against the literal procedure, nodes per second. Each case runs in a fresh process,
+   so that its peak memory is its own; the literal procedure is timed on steps spread over a text.
+2. Decoding: plain, transformers' assisted, own chain and own tree on the same prompts, orders
+   swapped from repeat to repeat. Ratios are medians over prompts of per-prompt ratios to plain
+   greedy decoding by our own loop, with whose text all others are compared. Three pairs: tiny; 112M
+   / 20M parameters of random weights, where passes dominate; and smollm, where its weights are.
+3. What target passes and the recorder reach of this machine's limits, measured before and after
+   them: floating-point operations a second of a square product, bytes a second of a copy.
+
+All of it goes into build/bench.json, from which tables of README.md are written.
 """
 
+import argparse
+import contextlib
 import dataclasses
 import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).parent)]
+import literal
+import pandas as pd
+import torch
+from toy import record_block
+from transformers import LlamaConfig, LlamaForCausalLM
 
-CASES = [(64, 64), (64, 512), (256, 64), (256, 512)]  # new tokens, prompt tokens
+from speclab.cost import Costs
+from speclab.decode import decode_prompt
+from speclab.draft import Shape, StopRule, parse_shape
+from speclab.drafts.lookup import with_lookup
+from speclab.models import timing
+from speclab.models.model import Projection
+from speclab.models.pairs import ModelsMissing, Pair, load_pair, load_tokenizer
+from speclab.profiles import ROOT, ModelSpec, Profile, load_profile
+from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
+from speclab.record import generate, record_prompt
+from speclab.sampling import Sampling
+from speclab.show.notebook import quiet
+from speclab.tree import chain, static_tree
+
+GREEDY = Sampling()
+TREE = (3, 2, 8)  # depth, branches, budget: the paper's
+PROMPTS = list[EncodedPrompt]
+
+# ---- the recorder and the literal procedure ------------------------------------------------------
+
+CASES = ((64, 64), (64, 512), (256, 64), (256, 512))  # new tokens, prompt tokens
 BLOCK = 10  # prompts the recorder takes at once, as in a run
-TREE = (3, 2, 8)
+STEPS = 16  # of a text, that the literal procedure is timed on
 
 
-def _prompts(pair, length: int, count: int) -> list:
-    from speclab.prompts import EncodedPrompt, load_prompts
-
-    text = [
-        t
-        for p in load_prompts("project", 50)
-        for t in pair.tokenizer(p.text)["input_ids"][1:]
-    ]
-    start = pair.tokenizer.bos_token_id
-    return [
-        EncodedPrompt(
-            f"bench-{i}", "code", (start, *text[i * 600 : i * 600 + length - 1]), 0
-        )
-        for i in range(count)
-    ]
+def prompts_of_length(pair: Pair, length: int, count: int) -> PROMPTS:
+    """Prompts of exactly `length` tokens, cut from the project's own."""
+    texts = [pair.tokenizer(prompt.text) for prompt in load_prompts("project", 50)]
+    tokens = [token for text in texts for token in text["input_ids"][1:]]
+    found = []
+    for i in range(count):
+        part = tokens[i * 600 : i * 600 + length - 1]
+        ids = (pair.tokenizer.bos_token_id, *part)
+        found.append(EncodedPrompt(f"bench-{i}", "code", ids, 0))
+    return found
 
 
-def _recorder(pair, new: int, length: int) -> tuple[int, float]:
-    from toy import record_block
-
-    from speclab.sampling import Sampling
-    from speclab.tree import static_tree
-
-    endless = dataclasses.replace(pair, stop_ids=frozenset())
-
-    def work(prompts: list) -> list:
-        return record_block(
-            endless, prompts, static_tree(*TREE), Sampling(), new, 0, 2048
-        )
-
-    prompts = _prompts(pair, length, BLOCK)
-    work(prompts[:1])
+def time_recorder(pair: Pair, new: int, length: int) -> tuple[int, float]:
+    """Node records, and the seconds they took."""
+    prompts = prompts_of_length(pair, length, BLOCK)
+    given = static_tree(*TREE), GREEDY, new, 0, 2048
+    record_block(pair, prompts[:1], *given)
     began = time.perf_counter()
-    nodes = sum(len(r.nodes["node"]) for r in work(prompts))
-    return nodes, time.perf_counter() - began
+    found = record_block(pair, prompts, *given)
+    return sum(len(one.nodes["node"]) for one in found), time.perf_counter() - began
 
 
-def _literal(pair, new: int, length: int) -> tuple[int, float]:
-    import literal
+def time_literal(pair: Pair, new: int, length: int) -> tuple[int, float]:
+    """The same of the literal procedure, on STEPS steps of a text."""
+    (prompt,) = prompts_of_length(pair, length, 1)
+    (text,) = generate(pair.target, [prompt], new, frozenset(), GREEDY, 0)
+    stride = new // STEPS
 
-    from speclab.record import generate
-    from speclab.sampling import Sampling
-
-    (prompt,), stride = _prompts(pair, length, 1), max(1, new // 16)
-    (text,) = generate(pair.target, [prompt], new, frozenset(), Sampling(), 0)
-    literal.measure(pair.target, pair.draft, prompt.ids, 1, frozenset(), *TREE)
-    began, nodes = time.perf_counter(), 0
-    for step in range(stride // 2, new, stride):
-        nodes += len(
-            literal.measure(
-                pair.target, pair.draft, prompt.ids + text[:step], 1, frozenset(), *TREE
-            )[0]
+    def nodes_at(step: int) -> int:
+        context = prompt.ids + text[:step]
+        rows, _ = literal.measure(
+            pair.target, pair.draft, context, 1, frozenset(), *TREE
         )
+        return len(rows)
+
+    nodes_at(0)
+    began = time.perf_counter()
+    nodes = sum(nodes_at(step) for step in range(stride // 2, new, stride))
     return nodes, time.perf_counter() - began
 
 
-def _case(which: str, new: int, length: int) -> None:
-    import torch
+WHICH = {"literal": time_literal, "recorder": time_recorder}
 
-    from speclab.models.pairs import load_pair
-    from speclab.profiles import load_profile
 
+def one_case(which: str, new: int, length: int) -> None:
+    """Time a case in this process and print what was found as JSON."""
     torch.set_num_threads(2)
     pair = load_pair(load_profile("tiny", {"device": "cpu"}))
-    loaded = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    nodes, seconds = {"recorder": _recorder, "literal": _literal}[which](
-        pair, new, length
+    endless = dataclasses.replace(pair, stop_ids=frozenset())
+    nodes, seconds = WHICH[which](endless, new, length)
+    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"nodes_per_s": nodes / seconds, "peak_bytes": peak}))
+
+
+def in_a_process(which: str, new: int, length: int) -> dict:
+    """What a case found, in a fresh process."""
+    call = [sys.executable, __file__, "--case", which, str(new), str(length)]
+    done = subprocess.run(call, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{which} {new} {length} failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def recorder_rows() -> list[dict]:
+    """All cases: nodes per second of both, and peak memory."""
+    rows = []
+    for new, length in CASES:
+        row = {"new_tokens": new, "prompt_tokens": length}
+        for which in WHICH:
+            found = in_a_process(which, new, length)
+            row[f"{which}_nodes_per_s"] = found["nodes_per_s"]
+            row[f"{which}_peak_mb"] = found["peak_bytes"] / 1e6
+        row["ratio"] = row["recorder_nodes_per_s"] / row["literal_nodes_per_s"]
+        rows.append(row)
+    return rows
+
+
+# ---- decoding: the pairs -------------------------------------------------------------------------
+
+GAMMA, LONGEST = 4, 3  # draft tokens; longest n-gram that prompt lookup looks for
+PLAIN = "own plain greedy"
+# scale of what the target's layers behind the draft's add to the residual stream: tokens per pass
+# are then about those of the tiny pair
+QUIET = 0.05
+WIDE = {
+    "vocab_size": 4096,
+    "hidden_size": 768,
+    "intermediate_size": 2048,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 12,
+    "max_position_embeddings": 1024,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "initializer_range": 0.02,
+    "tie_word_embeddings": False,
+}
+
+
+def large_pair(folder: Path) -> Pair:
+    """A random pair whose draft is the target's first two layers and its head; its text means
+    nothing.
+    """
+    torch.manual_seed(0)
+    target = LlamaForCausalLM(LlamaConfig(num_hidden_layers=15, **WIDE))
+    draft = LlamaForCausalLM(LlamaConfig(num_hidden_layers=2, **WIDE))
+    for layer in target.model.layers[2:]:
+        layer.self_attn.o_proj.weight.data.mul_(QUIET)
+        layer.mlp.down_proj.weight.data.mul_(QUIET)
+    shared = draft.state_dict().keys()
+    weights = target.state_dict().items()
+    draft.load_state_dict({name: value for name, value in weights if name in shared})
+    tokenizer = load_tokenizer(ROOT / "data/pairs/tiny/target")
+    for name, model in (("target", target), ("draft", draft)):
+        model.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+    models = [ModelSpec(str(folder / n), device="cpu") for n in ("target", "draft")]
+    return load_pair(Profile("large", *models, max_prompt_tokens=256))
+
+
+# ---- decoding: the methods -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Made:
+    """A text: its tokens, the target passes it took where they are known, and its seconds, prefill
+    included (so that all methods are alike).
+    """
+
+    ids: tuple[int, ...]
+    blocks: int | None
+    time_s: float
+
+
+Method = Callable[[Pair, EncodedPrompt, int], Made]
+
+
+def of_library(pair: Pair, prompt: EncodedPrompt, new: int, **settings: Any) -> Made:
+    """transformers' greedy generation: no sampling defaults, no stop token."""
+    ids, began = torch.tensor([prompt.ids]), time.perf_counter()
+    out = pair.target.network.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=new,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+        use_cache=True,
+        **settings,
     )
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(
-        json.dumps(
-            {
-                "nodes_per_s": nodes / seconds,
-                "peak_bytes": peak * 1024,
-                "above_loaded_bytes": (peak - loaded) * 1024,
-            }
+    seconds = time.perf_counter() - began
+    return Made(tuple(out[0, ids.shape[1] :].tolist()), None, seconds)
+
+
+def assisted(gamma: int) -> Method:
+    """transformers' assisted generation at a constant gamma."""
+
+    def method(pair: Pair, prompt: EncodedPrompt, new: int) -> Made:
+        config = pair.draft.network.generation_config
+        config.num_assistant_tokens = gamma
+        config.num_assistant_tokens_schedule = "constant"
+        config.assistant_confidence_threshold = 0.0
+        return of_library(pair, prompt, new, assistant_model=pair.draft.network)
+
+    return method
+
+
+def library_lookup(gamma: int) -> Method:
+    """transformers' prompt lookup."""
+    settings = {"prompt_lookup_num_tokens": gamma, "max_matching_ngram_size": LONGEST}
+    return lambda pair, prompt, new: of_library(pair, prompt, new, **settings)
+
+
+def own_plain(pair: Pair, prompt: EncodedPrompt, new: int) -> Made:
+    """The kit's plain greedy loop."""
+    began = time.perf_counter()
+    (text,) = generate(pair.target, [prompt], new, frozenset(), GREEDY, 0)
+    return Made(text, len(text), time.perf_counter() - began)
+
+
+def own(shape: str | Shape) -> Method:
+    """The kit's decoder."""
+    asked = parse_shape(shape) if isinstance(shape, str) else shape
+
+    def method(pair: Pair, prompt: EncodedPrompt, new: int) -> Made:
+        found = decode_prompt(pair, prompt, "greedy", asked, GREEDY, new)
+        return Made(found.token_ids, found.target_passes, found.time_s)
+
+    return method
+
+
+def own_lookup(gamma: int) -> Method:
+    """The kit's decoder with prompt lookup as its draft, which proposes only what it found."""
+    method = own(Shape(chain(gamma), StopRule("confidence", 0.5)))
+    return lambda pair, prompt, new: method(with_lookup(pair, LONGEST), prompt, new)
+
+
+def methods_at(gamma: int) -> dict[str, Method]:
+    """What is compared on every pair."""
+    return {
+        PLAIN: own_plain,
+        "transformers greedy": of_library,
+        f"transformers assisted:{gamma}": assisted(gamma),
+        **{f"own {shape}": own(shape) for shape in (f"chain:{gamma}", "tree:3,2,8")},
+    }
+
+
+LOOKUPS = {
+    "transformers prompt lookup:4": library_lookup(4),
+    "own prompt lookup:4": own_lookup(4),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pair, what is compared on it, prompts a domain, repeats, new tokens, and their template."""
+
+    name: str
+    pair: Pair
+    methods: dict[str, Method]
+    per_domain: int
+    repeats: int
+    new: int = 64
+    template: str = "none"
+
+    def encoded(self) -> PROMPTS:
+        """The prompts that are decoded."""
+        prompts = load_prompts("project", self.per_domain)
+        return encode_prompts(self.pair.tokenizer, prompts, 256, self.template)
+
+
+def cases(folder: Path) -> Iterator[Case]:
+    """The pairs, without stop tokens; the random one lies in `folder`, the real one is left out
+    where its weights are not there.
+    """
+    tiny = load_pair(load_profile("tiny", {"device": "cpu"}))
+    yield Case("tiny", _endless(tiny), methods_at(GAMMA), 2, 3)
+    name, large = "112M / 20M random weights", large_pair(folder)
+    yield Case(name, _endless(large), methods_at(GAMMA), 1, 2)
+    profile = load_profile("smollm", {"device": "cpu"})
+    try:
+        real = _endless(load_pair(profile))
+    except ModelsMissing as error:
+        print(f"\nsmollm is left out: {error}")
+        return
+    methods = methods_at(2) | methods_at(GAMMA) | LOOKUPS
+    yield Case("smollm", real, methods, 1, 2, 48, profile.template)
+
+
+def _endless(pair: Pair) -> Pair:
+    return dataclasses.replace(pair, stop_ids=frozenset())
+
+
+# ---- decoding: measured and predicted ------------------------------------------------------------
+
+
+def measure(
+    pair: Pair, prompts: PROMPTS, methods: dict[str, Method], new: int, repeats: int
+) -> pd.DataFrame:
+    """One row a method, prompt and repeat: tokens, blocks, seconds, and whether the text is that
+    of the kit's plain loop.
+    """
+    for work in methods.values():
+        work(pair, prompts[0], min(new, 8))
+    rows, texts = [], {p.prompt_id: own_plain(pair, p, new).ids for p in prompts}
+    for repeat in range(repeats):
+        for prompt in prompts:
+            for name in list(methods)[:: 1 if repeat % 2 == 0 else -1]:
+                made = methods[name](pair, prompt, new)
+                same = made.ids == texts[prompt.prompt_id]
+                row = (name, prompt.prompt_id, repeat, len(made.ids), made.blocks)
+                rows.append((*row, made.time_s, same))
+    columns = ["method", "prompt_id", "repeat", "tokens", "blocks", "time_s", "same"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def costs_of_pair(pair: Pair, prompts: PROMPTS) -> Costs:
+    """Costs of the pair's passes, with the decoder's own time a block."""
+    four = parse_shape("chain:4")
+    texts = [decode_prompt(pair, p, "greedy", four, GREEDY, 32) for p in prompts[:4]]
+    times = timing.pass_times(pair, sizes=(1, 2, 3, 4, 5, 8, 9), repeats=15)
+    return timing.with_median_loop(timing.costs_of(times), texts, four)
+
+
+def summary(costs: Costs, found: pd.DataFrame) -> pd.DataFrame:
+    """One row a method: tokens per second, ratio to plain and, of the kit's chains, to the
+    library's assisted generation, share of texts equal to plain, block efficiency, and of static
+    shapes the share reached of the ratio that passes alone predict.
+    """
+    found = found.assign(rate=found.tokens / found.time_s)
+    rate = found.groupby(["method", "prompt_id"], sort=False).rate.median().unstack(0)
+    table = pd.DataFrame(
+        {
+            "tokens_per_s": rate.median(),
+            "ratio_to_plain": rate.div(rate[PLAIN], axis=0).median(),
+            "same_text": found.groupby("method").same.mean(),
+        }
+    )
+    for name, rows in found[found.method.str.startswith("own ")].groupby("method"):
+        shape = name.removeprefix("own ")
+        library = name.replace("own chain", "transformers assisted")
+        if library in rate and library != name:
+            ratio = (rate[name] / rate[library]).median()
+            table.loc[name, "ratio_to_assisted"] = ratio
+        if name == PLAIN:
+            continue
+        efficiency = rows.tokens.sum() / rows.blocks.sum()
+        table.loc[name, "block_efficiency"] = efficiency
+        if shape.startswith(("chain", "tree")):
+            passes = costs.of_block(parse_shape(shape).tree) - costs.overhead
+            reached = table.loc[name, "ratio_to_plain"] * passes / efficiency
+            table.loc[name, "share_reached"] = reached
+    return table.loc[list(dict.fromkeys(found.method))]
+
+
+# ---- the machine's limits ------------------------------------------------------------------------
+
+SQUARE, COPIED = 1024, 1 << 26  # side of the square product; numbers that are copied
+PASS_TOKENS, CONTEXT = (1, 5), 128  # of the target passes held against the copies
+
+
+def seconds_of(work: Callable[[], Any], repeats: int) -> float:
+    """Median seconds of a call, after one that is not counted."""
+    work()
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return median(times)
+
+
+def limits() -> dict[str, float]:
+    """Operations a second of a square product, bytes a second of a copy (read and written)."""
+    square, source = torch.ones(SQUARE, SQUARE), torch.ones(COPIED)
+    copy = torch.empty_like(source)
+    product_s = seconds_of(lambda: square @ square, 27)
+    copy_s = seconds_of(lambda: copy.copy_(source), 9)
+    return {
+        "operations": 2 * SQUARE**3 / product_s,
+        "bytes": 2 * source.nbytes / copy_s,
+    }
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[dict[str, int]]:
+    """Counts operations of the kit's projections, and bytes of the weights they read, in a block;
+    attention is not counted.
+    """
+    found, plain = {"operations": 0, "bytes": 0}, Projection.__call__
+
+    def call(self: Projection, x: torch.Tensor) -> torch.Tensor:
+        rows = x.numel() // x.shape[-1]
+        found["operations"] += 2 * rows * self.weight.numel()
+        found["bytes"] += self.weight.nbytes
+        return plain(self, x)
+
+    Projection.__call__ = call
+    try:
+        yield found
+    finally:
+        Projection.__call__ = plain
+
+
+def held(what: str, tokens: int, kind: str, work: Callable[[], Any]) -> dict:
+    """What `work` reaches of the machine's limit of a kind (operations or bytes)."""
+    with counted() as done:
+        work()
+    before, spent, after = limits(), seconds_of(work, 9), limits()
+    rate = done[kind] / spent
+    limit = (before[kind] + after[kind]) / 2
+    row = {"what": what, "tokens": tokens, "kind": kind}
+    return row | {
+        "reached_g": rate / 1e9,
+        "limit_g": limit / 1e9,
+        "share": rate / limit,
+    }
+
+
+def pass_share(pair: Pair, tokens: int) -> dict:
+    """A target pass over so many tokens, held against the limit of copies."""
+    model, ids = pair.target, torch.arange(5, 5 + CONTEXT)[None]
+    cache = model.cache(CONTEXT + tokens)
+    model.forward(ids, cache)
+
+    def work() -> None:
+        model.logits(model.forward(ids[:, :tokens], cache))
+        cache.crop(CONTEXT)
+
+    return held("target pass", tokens, "bytes", work)
+
+
+def recorder_share(pair: Pair, prompts: PROMPTS, new: int) -> dict:
+    """The recorder over given texts of `new` tokens, held against the limit of operations."""
+    texts = generate(pair.target, prompts, new, frozenset(), GREEDY, 0)
+    tree = static_tree(*TREE)
+
+    def work() -> None:
+        for prompt, text in zip(prompts, texts, strict=True):
+            record_prompt(pair, prompt, text, tree, GREEDY)
+
+    return held("recorder", new, "operations", work)
+
+
+# what the kit wants to reach, by what is measured and pair
+BARS = {
+    f"own chain:{GAMMA} over assisted:{GAMMA}": {"tiny": 1.6, "smollm": 1.3},
+    f"own chain:{GAMMA} over own plain": {"tiny": 1.0, "smollm": 1.0},
+    "target pass, share of copies": {"tiny": 0.7, "smollm": 0.7},
+    "recorder, share of operations": {"smollm": 0.5},
+    "loop, target passes a block": {"tiny": 0.2},
+}
+AT_MOST = ("loop, target passes a block",)
+
+
+def bars(found: dict[str, Any]) -> pd.DataFrame:
+    """What was found beside what the kit wants to reach: pair, what, measured, bar, is_reached."""
+    rows = []
+    for pair, methods in found["decoder"].items():
+        chains = {row["method"]: row for row in methods}[f"own chain:{GAMMA}"]
+        shares = {(r["what"], r["tokens"]): r["share"] for r in found["limits"][pair]}
+        recorder = [share for (what, _), share in shares.items() if what == "recorder"]
+        there = (
+            chains["ratio_to_assisted"],
+            chains["ratio_to_plain"],
+            shares["target pass", 1],
+            recorder[0],
+            found["overhead"][pair],
         )
-    )
+        for (what, wanted), measured in zip(BARS.items(), there, strict=True):
+            if pair in wanted:
+                bar = wanted[pair]
+                good = measured <= bar if what in AT_MOST else measured >= bar
+                rows.append((pair, what, measured, bar, good))
+    columns = ["pair", "what", "measured", "bar", "is_reached"]
+    return pd.DataFrame(rows, columns=columns)
 
 
-def _run(which: str, new: int, length: int) -> dict:
-    out = subprocess.run(
-        [sys.executable, __file__, which, str(new), str(length)],
-        capture_output=True,
-        text=True,
-    )
-    if out.returncode:
-        sys.exit(f"bench {which} {new} {length} failed:\n{out.stderr}")
-    return json.loads(out.stdout.splitlines()[-1])
+# ---- all of it -----------------------------------------------------------------------------------
+
+
+def show(table: pd.DataFrame) -> list[dict]:
+    """Print a table; its rows for JSON (what is not defined is null, not NaN)."""
+    print(table.to_string(float_format="%.2f", na_rep="", index=False), flush=True)
+    return json.loads(table.to_json(orient="records"))
+
+
+def decoding(folder: Path) -> dict[str, dict]:
+    """By pair: `decoder`, `limits` (rows), `overhead` (the loop's own time in target passes)."""
+    found: dict[str, dict] = {"decoder": {}, "limits": {}, "overhead": {}}
+    for case in cases(folder):
+        prompts = case.encoded()
+        print(
+            f"\ndecoding, {case.name}: greedy, {case.new} new tokens, {len(prompts)} prompts, CPU "
+            f"float32, {torch.get_num_threads()} threads"
+        )
+        made = measure(case.pair, prompts, case.methods, case.new, case.repeats)
+        costs = costs_of_pair(case.pair, prompts)
+        shares = [pass_share(case.pair, tokens) for tokens in PASS_TOKENS]
+        shares.append(recorder_share(case.pair, prompts, case.new))
+        table = summary(costs, made).reset_index(names="method")
+        found["decoder"][case.name] = show(table)
+        found["limits"][case.name] = show(pd.DataFrame(shares))
+        found["overhead"][case.name] = costs.overhead
+        passes = ", ".join(f"v({n}) = {costs.v(n):.2f}" for n in (3, 5, 9))
+        print(f"c = {costs.c():.3f}, {passes}, o = {costs.overhead:.2f}", flush=True)
+    return found
 
 
 def main() -> None:
-    """All cases, one line each; then decoding; all of it into build/bench.json."""
-    cases = []
-    print(
-        f"tiny pair, tree {TREE}, CPU float32, 2 threads; "
-        "nodes per second and peak memory (MB, whole process)"
-    )
-    print(
-        f"{'new':>4} {'prompt':>6} {'literal/s':>10} {'recorder/s':>10} {'ratio':>6} "
-        f"{'literal MB':>10} {'recorder MB':>11}"
-    )
-    for new, length in CASES:
-        slow, fast = _run("literal", new, length), _run("recorder", new, length)
-        ratio = fast["nodes_per_s"] / slow["nodes_per_s"]
-        cases.append(
-            {
-                "new_tokens": new,
-                "prompt_tokens": length,
-                "literal_nodes_per_s": slow["nodes_per_s"],
-                "recorder_nodes_per_s": fast["nodes_per_s"],
-            }
-        )
-        print(
-            f"{new:4} {length:6} {slow['nodes_per_s']:10.1f} "
-            f"{fast['nodes_per_s']:10.0f} {ratio:5.0f}x "
-            f"{slow['peak_bytes'] / 1e6:10.0f} {fast['peak_bytes'] / 1e6:11.0f}",
-            flush=True,
-        )
-    import bench_decode
-    import bench_limits
-
-    found = {"recorder": cases} | bench_decode.main()
-    bars = bench_limits.bars(found)
-    print(f"\n{bars.to_string(float_format='%.2f', index=False)}")
-    found["bars"] = bars.to_dict(orient="records")
-    place = Path(__file__).resolve().parents[1] / "build" / "bench.json"
+    """Everything, into build/bench.json."""
+    quiet()
+    torch.set_num_threads(2)
+    print("recorder and literal procedure, tiny, CPU float32, 2 threads")
+    found: dict[str, Any] = {"recorder": show(pd.DataFrame(recorder_rows()))}
+    with tempfile.TemporaryDirectory() as folder:
+        found |= decoding(Path(folder))
+    print()
+    found["bars"] = show(bars(found))
+    place = ROOT / "build" / "bench.json"
     place.parent.mkdir(exist_ok=True)
     place.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    _case(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])) if len(
-        sys.argv
-    ) == 4 else main()
+    parser = argparse.ArgumentParser("make bench", description=__doc__.split("\n")[0])
+    parser.add_argument("--case", nargs=3, help=argparse.SUPPRESS)
+    given = parser.parse_args().case
+    one_case(given[0], *map(int, given[1:])) if given else main()

@@ -1,49 +1,78 @@
 """`make gpu-check`: what the kit does on a CUDA device, in one command.
 
-Needs torch, transformers, safetensors, tokenizers and numpy; what else a check would need is
-skipped by name. Every check runs in a process of its own, so that one that breaks the device, runs
-out of memory or hangs leaves the others alone. After each of them the JSON file and the page
-beside it are written anew. Without a CUDA device all runs that a CPU can of it.
-
-The checks are in gpu_checks.py; this file imports the standard library only.
+Needs the kit's own packages, and installs nothing; gptqmodel is skipped by name where it is absent.
+Every check runs in a process of its own, so that one that breaks the device, runs out of memory or
+hangs leaves the others alone. After each the JSON file and the page beside it are written anew.
+Without a CUDA device all runs that a CPU can of it.
 """
 
 import argparse
+import contextlib
+import dataclasses
+import gc
+import io
 import json
+import multiprocessing
 import os
+import platform
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
-sys.path[:0] = [str(HERE), str(ROOT)]
+import literal
+import numpy as np
+import psutil
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.initialization import no_init_weights
+
+from speclab.decode import decode_prompt
+from speclab.draft import parse_shape
+from speclab.models import timing
+from speclab.models.lean import LeanBody
+from speclab.models.model import LanguageModel
+from speclab.models.pairs import Pair, free_bytes, load_pair
+from speclab.ops import plan
+from speclab.profiles import MODELS, ROOT, Profile, load_profile
+from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
+from speclab.record import Job, Recorded, Worker, generate, record_prompt
+from speclab.sampling import Sampling
+from speclab.tree import static_tree
+
 LIMIT_S = 1200  # of one check
+GREEDY = Sampling()
+TREE = (3, 2, 8)  # depth, branches, budget: the paper's
+LONGEST = 128  # tokens of a prompt
+SHAPES = ("chain:4", "tree:3,2,8", "dynamic:4,4,8")
+SAMPLED = (
+    ("rejection", "chain:4"),
+    ("point-mass", "tree:3,2,8"),
+    ("without-replacement", "tree:3,2,8"),
+)
+PACKAGES = ("torch", "transformers", "gptqmodel", "numpy", "pandas", "pydantic")
 
-# in the order in which they run, with the question that each answers
-CHECKS = {
-    "pairs": "A pair on the device, or on it and the CPU: the same records as on the CPU?",
-    "packing": "Nodes recorded at once, or a few at a time: the same records?",
-    "text": "Greedy text of chains, static and dynamic trees: that of plain decoding?",
-    "sampling": "Sampled text on the device: the CPU's, with the same random numbers?",
-    "recorder": "The recorder: the records of the literal procedure?",
-    "gptq": "The 4-bit target: does it run, and is its record the literal one?",
-    "processes": "Two pairs in two processes on the device: what one records?",
-    "halving": "Out of memory: does the recorder go on with half, to the same records?",
-    "timing": "What does a pass cost (c, v(n))?",
-    "shapes": "Recording at the paper's shapes: minutes and memory against the plan?",
-}
+
+class Skipped(Exception):
+    """Why a check cannot run here."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a check is asked to do: where (`auto`: the first CUDA device, else the CPU), in which
-    number formats, and how much; None: what suits the device.
+class Settings:
+    """Where the checks run (`auto`: the first CUDA device, else the CPU), in which number formats,
+    and how much: prompts a domain, new tokens of a text that the literal procedure follows (it is
+    slow), new tokens of a decoded text. None: what suits the device.
     """
 
     device: str = "auto"
@@ -52,10 +81,15 @@ class Asked:
     literal_tokens: int | None = None
     tokens: int | None = None
 
-    def on(self, device: str, formats: list[str]) -> "Asked":
+    @property
+    def on_cuda(self) -> bool:
+        """True on a CUDA device."""
+        return self.device.startswith("cuda")
+
+    def on(self, device: str, formats: list[str]) -> "Settings":
         """The same on a device that has these formats, with all set."""
         fast = device != "cpu"
-        return Asked(
+        return Settings(
             device,
             self.formats or tuple(formats),
             self.prompts or (2 if fast else 1),
@@ -64,135 +98,742 @@ class Asked:
         )
 
 
-def options(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
-    top = argparse.ArgumentParser("gpu-check", description=__doc__.split("\n")[0])
-    add = top.add_argument
-    add("--device", default="auto", help="cuda:0, cuda:1, …, cpu; auto: the first GPU")
-    add("--only", nargs="+", choices=CHECKS, metavar="CHECK", help=", ".join(CHECKS))
-    add("--out", type=Path, default=ROOT / "build" / "gpu-check.json", help="a .json")
-    names = ("float32", "float16", "bfloat16")
-    add("--formats", nargs="+", choices=names, help="else all that the device has")
-    for name, what in (
-        ("prompts", "prompts a domain"),
-        ("tokens", "new tokens of a text"),
-        ("literal-tokens", "new tokens that the literal procedure follows"),
-    ):
-        add(f"--{name}", type=int, help=what)
-    add("--child", help=argparse.SUPPRESS)
-    return top.parse_args(arguments)
+@dataclass(frozen=True)
+class Outcome:
+    """What a check found: its status (passed, reported, failed), in a sentence, and as facts."""
+
+    status: str
+    said: str
+    facts: dict
+
+
+# ---- held against each other ---------------------------------------------------------------------
+
+PLACES = ("position", "node", "parent", "depth", "rank", "best_path")
+NUMBERS = ("draft_prob", "target_prob", "draft_entropy", "target_entropy")
+# what rounding explains, by number format: of a margin (logits), a probability, an entropy (nats).
+# Seen on the tiny pair on a CPU: 6e-6, 0.01 and 0.08; a wrong mask gives 1.4 and more in each
+ROUNDING = {torch.float32: 1e-4, torch.float16: 0.06, torch.bfloat16: 0.5}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A choice that fell otherwise (another drafted token, another rank, another token of the
+    text): `what` it was, where, and how far apart the model's logits of the two choices lie.
+    """
+
+    what: str
+    prompt_id: str
+    position: int
+    margin: float
+
+
+@dataclass
+class Compared:
+    """What was held against each other: `rows` in all, of which `unread` hang below another drafted
+    token (they say nothing), the largest `gap` of a number, and the differences.
+    """
+
+    rows: int = 0
+    unread: int = 0
+    gap: float = 0.0
+    differences: list[Difference] = field(default_factory=list)
+
+    def add(self, other: "Compared") -> None:
+        """Take in what another prompt gave."""
+        self.rows += other.rows
+        self.unread += other.unread
+        self.gap = float(np.max([self.gap, other.gap]))  # a NaN stays one
+        self.differences += other.differences
+
+    @property
+    def margin(self) -> float:
+        """The largest margin of a difference; 0 where there is none."""
+        return float(np.max([0.0, *(one.margin for one in self.differences)]))
+
+    def status(self, dtype: torch.dtype) -> str:
+        """`passed`: all choices equal; `reported`: rounding explains those that are not; `failed`:
+        it does not, or a number is further off than it explains.
+        """
+        # a comparison with a NaN is False: that too has failed
+        if not (self.margin <= ROUNDING[dtype] and self.gap <= ROUNDING[dtype]):
+            return "failed"
+        return "reported" if self.differences else "passed"
+
+    def said(self) -> str:
+        """In a few words."""
+        return (
+            f"{self.rows} rows, {len(self.differences)} differences (margin {self.margin:.2g} "
+            f"logits), numbers within {self.gap:.1g}"
+        )
+
+    def facts(self) -> dict:
+        """As JSON has it; of many differences those with the largest margins."""
+        largest = sorted(self.differences, key=lambda one: -one.margin)[:20]
+        return {
+            "rows": self.rows,
+            "rows_below_another_token": self.unread,
+            "largest_number_gap": self.gap,
+            "differences": dict(Counter(one.what for one in self.differences)),
+            "largest": [asdict(one) for one in largest],
+        }
+
+
+def rows_of(recorded: Recorded) -> list[dict]:
+    """Node records, a row each."""
+    columns = {name: values.tolist() for name, values in recorded.nodes.items()}
+    rows = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def literal_rows(
+    pair: Pair, prompt: EncodedPrompt, text: tuple[int, ...]
+) -> tuple[list[dict], list[int]]:
+    """The literal procedure along a given text: its node records, and the token that it would have
+    gone on with at each position.
+    """
+    rows, tokens = [], []
+    for position in range(len(text)):
+        context = prompt.ids + text[:position]
+        found, (token,) = literal.measure(
+            pair.target, pair.draft, context, 1, frozenset(), *TREE
+        )
+        rows += [row | {"position": position} for row in found]
+        tokens.append(token)
+    return rows, tokens
+
+
+def logits_at(model: LanguageModel, context: list[int]) -> torch.Tensor:
+    """Logits behind a context, by one whole pass without a cache."""
+    return literal.full_logits(model, [context])[0, -1]
+
+
+def apart(model: LanguageModel, context: list[int], one: int, other: int) -> float:
+    """How far apart the logits of two tokens lie behind a context."""
+    logits = logits_at(model, context)
+    return float(abs(logits[one] - logits[other]))
+
+
+def compare_rows(
+    pair: Pair,
+    prompt: EncodedPrompt,
+    text: tuple[int, ...],
+    ours: list[dict],
+    theirs: list[dict],
+) -> Compared:
+    """Node records of one text, made in two ways."""
+    found = Compared(rows=len(ours))
+    paths: dict[tuple[int, int], tuple[int, ...] | None] = {}  # None: not the same
+    for our, their in zip(ours, theirs, strict=True):
+        for name in PLACES:
+            if our[name] != their[name]:
+                raise ValueError(f"{name}: {our[name]}, not {their[name]}")
+        position = our["position"]
+        above = paths.get((position, our["parent"]), ())
+        same = above is not None and our["token"] == their["token"]
+        paths[position, our["node"]] = (*above, our["token"]) if same else None
+        if above is None:
+            found.unread += 1
+            continue
+        context = [*prompt.ids, *text[:position], *above]
+        where = (prompt.prompt_id, position)
+        if not same:
+            margin = apart(pair.draft, context, our["token"], their["token"])
+            found.differences.append(Difference("drafted token", *where, margin))
+            continue
+        gaps = [abs(our[name] - their[name]) for name in NUMBERS]
+        found.gap = float(np.max([found.gap, *gaps]))
+        if our["target_rank"] != their["target_rank"]:
+            logits = logits_at(pair.target, context)
+            crossed = literal.best_tokens(logits, len(logits))[our["target_rank"]]
+            margin = float(abs(logits[our["token"]] - logits[crossed]))
+            found.differences.append(Difference("target rank", *where, margin))
+    return found
+
+
+def compare_tokens(
+    pair: Pair, prompt: EncodedPrompt, text: Iterable[int], tokens: Iterable[int]
+) -> Compared:
+    """A text, and the tokens that the target would go on with along it."""
+    text, found = tuple(text), Compared()
+    for position, (our, their) in enumerate(zip(text, tokens, strict=True)):
+        found.rows += 1
+        if our != their:
+            context = [*prompt.ids, *text[:position]]
+            margin = apart(pair.target, context, our, their)
+            one = Difference("token of the text", prompt.prompt_id, position, margin)
+            found.differences.append(one)
+    return found
+
+
+def compare_texts(
+    pair: Pair, prompt: EncodedPrompt, text: tuple[int, ...], plain: tuple[int, ...]
+) -> Compared:
+    """A greedy text against the plain one, up to where they part."""
+    found = Compared(rows=len(plain))
+    pairs = enumerate(zip(text, plain, strict=False))
+    parted = next((at for at, (our, their) in pairs if our != their), None)
+    if parted is not None:
+        ours, theirs = text[: parted + 1], plain[: parted + 1]
+        found.differences += compare_tokens(pair, prompt, ours, theirs).differences
+    elif len(text) != len(plain):
+        at = min(len(text), len(plain))
+        one = Difference("length of the text", prompt.prompt_id, at, float("nan"))
+        found.differences.append(one)
+    return found
+
+
+def compare_recorded(
+    pair: Pair, prompt: EncodedPrompt, one: Recorded, other: Recorded
+) -> Compared:
+    """Two records that wrote their texts themselves: the texts, and the nodes where they are the
+    same.
+    """
+    text = one.continuation
+    found = compare_texts(pair, prompt, text, other.continuation)
+    if not found.differences:
+        found.add(compare_rows(pair, prompt, text, rows_of(one), rows_of(other)))
+    return found
+
+
+# ---- what all checks share -----------------------------------------------------------------------
+
+
+def needs_cuda(settings: Settings, what: str) -> None:
+    """Skipped on a CPU."""
+    if not settings.on_cuda:
+        raise Skipped(f"{what} needs a CUDA device")
+
+
+def worst(statuses: Iterable[str]) -> str:
+    """The worst of several statuses."""
+    order = ("passed", "reported", "failed")
+    return max(statuses, key=order.index, default="passed")
+
+
+def number_formats(device: str) -> list[str]:
+    """float32, float16, and bfloat16 but on GPUs that emulate it (NVIDIA's before Ampere)."""
+    formats = ["float32", "float16", "bfloat16"]
+    if device == "cpu" or torch.version.hip:
+        return formats
+    # torch.cuda.is_bf16_supported would ask the current device
+    native = torch.cuda.get_device_properties(device).major >= 8
+    return formats if native else formats[:2]
+
+
+def tiny_profile(**overrides: Any) -> Profile:
+    """The profile of the pair that lies in the repository."""
+    return load_profile("tiny", {"max_prompt_tokens": LONGEST} | overrides)
+
+
+def some_prompts(pair: Pair, count: int) -> list[EncodedPrompt]:
+    """The first `count` prompts of every domain."""
+    return encode_prompts(pair.tokenizer, load_prompts("project", count), LONGEST)
+
+
+def greedy_text(pair: Pair, prompt: EncodedPrompt, tokens: int) -> tuple[int, ...]:
+    """The target's own text behind a prompt, written alone."""
+    (text,) = generate(pair.target, [prompt], tokens, pair.stop_ids, GREEDY, 0)
+    return text
+
+
+def recorded(
+    pair: Pair, prompt: EncodedPrompt, text: tuple[int, ...], packed: int = 2048
+) -> Recorded:
+    """The record of one prompt over a text."""
+    return record_prompt(pair, prompt, text, static_tree(*TREE), GREEDY, packed)
+
+
+def by_format(settings: Settings, compare: Callable[[Pair, Compared], None]) -> Outcome:
+    """One comparison of the tiny pair for each number format, as an outcome."""
+    found = {name: Compared() for name in settings.formats}
+    for name, compared in found.items():
+        compare(load_pair(tiny_profile(device=settings.device, dtype=name)), compared)
+    return outcome_of(found)
+
+
+def outcome_of(found: dict[str, Compared]) -> Outcome:
+    """Comparisons by name, which begins with the number format, as an outcome."""
+    facts = {}
+    for name, one in found.items():
+        status = one.status(getattr(torch, name.split()[0]))
+        facts[name] = {"status": status} | one.facts()
+    said = "; ".join(f"{name}: {one.said()}" for name, one in found.items())
+    return Outcome(worst(one["status"] for one in facts.values()), said, facts)
+
+
+class Peak:
+    """Seconds of a `with` block, and the most bytes in it beside those that were there: of the
+    process (sampled), or of the GPU's allocator.
+    """
+
+    def __init__(self, place: torch.device):
+        self.place, self.bytes, self.done = place, 0, False
+
+    def now(self) -> int:
+        """Bytes in use."""
+        if self.place.type == "cuda":
+            return torch.cuda.memory_allocated(self.place)
+        return psutil.Process().memory_info().rss
+
+    def _sample(self) -> None:
+        while not self.done:
+            self.most = max(self.most, self.now())
+            time.sleep(0.002)
+
+    def __enter__(self) -> "Peak":
+        self.before = self.most = self.now()
+        self.began = time.perf_counter()
+        if self.place.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.place)
+        else:
+            self.thread = threading.Thread(target=self._sample)
+            self.thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.done = True
+        if self.place.type == "cuda":
+            torch.cuda.synchronize(self.place)
+            self.most = torch.cuda.max_memory_allocated(self.place)
+        else:
+            self.thread.join()
+        self.seconds = time.perf_counter() - self.began
+        self.bytes = self.most - self.before
+
+
+# ---- the checks, cheap ones first ----------------------------------------------------------------
+
+
+def machine(settings: Settings) -> Outcome:
+    """Device and versions. A device named `auto` is chosen here: `facts["device"]`."""
+    device = settings.device
+    if device == "auto":
+        device = "cuda:0" if torch.cuda.is_available() else "cpu"
+    place, there = torch.device(device), torch.cuda.device_count()
+    packages = {name: metadata.version(name) for name in PACKAGES if find_spec(name)}
+    facts: dict[str, Any] = {
+        "device": device,
+        "name": platform.processor() or platform.machine(),
+        "python": platform.python_version(),
+        "packages": packages,
+        "torch_cuda": torch.version.cuda or torch.version.hip,
+    }
+    if place.type == "cuda":
+        if (place.index or 0) >= there:
+            raise ValueError(
+                f"--device {device}: torch sees {there} CUDA devices here; name another, or cpu"
+            )
+        about = torch.cuda.get_device_properties(device)
+        free, total = torch.cuda.mem_get_info(device)
+        facts |= {"name": about.name, "capability": f"{about.major}.{about.minor}"}
+        facts |= {"total_bytes": total, "free_bytes": free}
+    facts["formats"] = number_formats(device)
+    said = f"{device}: {facts['name']}, torch {packages['torch']}"
+    return Outcome("passed", said, facts)
+
+
+def pairs(settings: Settings) -> Outcome:
+    """A pair on the device, or on it and the CPU: the same records as on the CPU?"""
+    needs_cuda(settings, "a pair on it, or on it and the CPU,")
+    here = load_pair(tiny_profile(device="cpu"))
+    prompts = some_prompts(here, 1)
+    texts = [greedy_text(here, prompt, settings.tokens) for prompt in prompts]
+    both = zip(prompts, texts, strict=True)
+    expected = [rows_of(recorded(here, prompt, text)) for prompt, text in both]
+    found = {}
+    places = (settings.device, settings.device), (settings.device, "cpu")
+    for target, draft in (*places, ("cpu", settings.device)):
+        where = {"target.device": target, "draft.device": draft}
+        pair = load_pair(tiny_profile(dtype="float32", **where))
+        one = found[f"float32 {target}, {draft}"] = Compared()
+        for prompt, text, rows in zip(prompts, texts, expected, strict=True):
+            ours = rows_of(recorded(pair, prompt, text))
+            one.add(compare_rows(pair, prompt, text, ours, rows))
+    return outcome_of(found)
+
+
+def packing(settings: Settings) -> Outcome:
+    """Nodes recorded at once, or a few at a time: the same records?"""
+
+    def compare(pair: Pair, found: Compared) -> None:
+        for prompt in some_prompts(pair, 1):
+            text = greedy_text(pair, prompt, settings.tokens)
+            whole = rows_of(recorded(pair, prompt, text))
+            for packed in (1, 30):
+                ours = rows_of(recorded(pair, prompt, text, packed))
+                found.add(compare_rows(pair, prompt, text, ours, whole))
+
+    return by_format(settings, compare)
+
+
+def text(settings: Settings) -> Outcome:
+    """Greedy text of chains, static and dynamic trees: that of plain decoding?"""
+
+    def compare(pair: Pair, found: Compared) -> None:
+        for prompt in some_prompts(pair, settings.prompts):
+            plain = greedy_text(pair, prompt, settings.tokens)
+            for name in SHAPES:
+                shape = parse_shape(name)
+                made = decode_prompt(
+                    pair, prompt, "greedy", shape, GREEDY, settings.tokens
+                )
+                found.add(compare_texts(pair, prompt, made.token_ids, plain))
+
+    return by_format(settings, compare)
+
+
+def sampling(settings: Settings) -> Outcome:
+    """Sampled text on the device: the CPU's, with the same random numbers?"""
+    needs_cuda(settings, "sampled text against the CPU's")
+    warm, facts, statuses = Sampling(1.0), {}, []
+    places = ("cpu", settings.device)
+    both = [load_pair(tiny_profile(device=at, dtype="float32")) for at in places]
+    prompts = some_prompts(both[0], 1)
+    for rule, name in SAMPLED:
+        given = rule, parse_shape(name), warm, settings.tokens, 7
+        equal = 0
+        for prompt in prompts:
+            made = [decode_prompt(pair, prompt, *given).token_ids for pair in both]
+            equal += made[0] == made[1]
+        facts[f"{rule} {name}"] = f"{equal} of {len(prompts)} texts equal"
+        # a random number may fall between two roundings: then a text parts, not most of them
+        all_equal = "passed" if equal == len(prompts) else "reported"
+        statuses.append(all_equal if equal else "failed")
+    said = "; ".join(f"{name}: {words}" for name, words in facts.items())
+    return Outcome(worst(statuses), said, facts)
+
+
+def against_literal(pair: Pair, settings: Settings, found: Compared) -> None:
+    """Records of some prompts against the literal procedure along the same texts."""
+    for prompt in some_prompts(pair, settings.prompts):
+        text = greedy_text(pair, prompt, settings.literal_tokens)
+        theirs, tokens = literal_rows(pair, prompt, text)
+        ours = rows_of(recorded(pair, prompt, text))
+        found.add(compare_rows(pair, prompt, text, ours, theirs))
+        found.add(compare_tokens(pair, prompt, text, tokens))
+
+
+def recorder(settings: Settings) -> Outcome:
+    """The recorder: the records of the literal procedure?"""
+    return by_format(settings, lambda pair, one: against_literal(pair, settings, one))
+
+
+def gptq(settings: Settings) -> Outcome:
+    """The 4-bit target: does it run, and is its record the literal one?"""
+    if find_spec("gptqmodel") is None:
+        raise Skipped("gptqmodel is not installed")
+    quantised = {"path": "data/pairs/tiny/target-gptq", "device": settings.device}
+    profile = tiny_profile(target=quantised, **{"draft.device": settings.device})
+    pair, found = load_pair(profile), Compared()
+    against_literal(pair, settings, found)
+    # its scales are float16, and kernels round to them whatever the number format
+    status = found.status(torch.float16)
+    said = f"kernel {pair.target.kernel}, {pair.target.dtype}: {found.said()}"
+    return Outcome(status, said, {"pair": pair.facts} | found.facts())
+
+
+_TOGETHER: list[Any] = []  # of a worker process: where it waits for the other
+
+
+def _record_part(job: Job, device: str, index: int) -> list[Recorded]:
+    """A block recorded in a process of its own, both processes at the same time."""
+    worker = Worker(job, device)
+    worker.record(index)  # loads the pair
+    _TOGETHER[0].wait(120)
+    return worker.record(index).recorded
+
+
+def processes(settings: Settings) -> Outcome:
+    """Two pairs in two processes on the device: what one records?"""
+    profile = tiny_profile(device=settings.device, max_new_tokens=settings.tokens)
+    pair = load_pair(profile)
+    prompts = some_prompts(pair, 2)
+    half = len(prompts) // 2
+    blocks = tuple(prompts[:half]), tuple(prompts[half:])
+    job = Job(profile, blocks, None, torch.get_num_threads())
+    alone, spawn = Worker(job, pair=pair), multiprocessing.get_context("spawn")
+    meet = _TOGETHER.append, (spawn.Barrier(2),)
+    with ProcessPoolExecutor(2, spawn, *meet) as pool:
+        asked = [pool.submit(_record_part, job, settings.device, i) for i in (0, 1)]
+        done = [one.result() for one in asked]
+    found = Compared()
+    for index, block in enumerate(blocks):
+        both = zip(block, alone.record(index).recorded, done[index], strict=True)
+        for prompt, one, other in both:
+            found.add(compare_recorded(pair, prompt, one, other))
+    return Outcome(found.status(pair.target.dtype), found.said(), found.facts())
+
+
+# of a pair whose texts and whose trees both take hundreds of megabytes
+WIDE = {
+    "hidden_size": 512,
+    "intermediate_size": 2048,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 8,
+    "vocab_size": 32_000,
+    "max_position_embeddings": 1024,
+}
+NOT_OF_A_LLAMA = ("model_type", "quantization_config", "num_hidden_layers")
+
+
+def random_model(
+    config: dict, layers: int, place: torch.device, dtype: torch.dtype
+) -> LanguageModel:
+    """A model of a published configuration with small random weights."""
+    sizes = {name: v for name, v in config.items() if name not in NOT_OF_A_LLAMA}
+    shape = LlamaConfig(**sizes, num_hidden_layers=layers, attn_implementation="sdpa")
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    with no_init_weights(), place:
+        network = LlamaForCausalLM(shape).eval().requires_grad_(False)
+    torch.set_default_dtype(before)
+    generator = torch.Generator(place).manual_seed(0)
+    for weight in network.parameters():
+        if weight.dim() == 1:
+            weight.data.fill_(1)
+        else:
+            weight.data.uniform_(-0.03, 0.03, generator=generator)
+    head = network.get_output_embeddings()
+    return LanguageModel(LeanBody(network), head, head.out_features, dtype, place)
+
+
+def random_prompts(count: int, length: int) -> tuple[EncodedPrompt, ...]:
+    """Prompts of random tokens."""
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(3, 32_000, (count, length), generator=generator).tolist()
+    rows = enumerate(ids)
+    return tuple(EncodedPrompt(f"p{i}", "code", tuple(row), 0) for i, row in rows)
+
+
+def halving(settings: Settings) -> Outcome:
+    """Out of memory: does the recorder go on with half, to the same records?"""
+    needs_cuda(settings, "halving a block that does not fit")
+    place = torch.device(settings.device)
+    models = [random_model(WIDE, layers, place, torch.float32) for layers in (2, 1)]
+    pair, prompts = Pair(*models, None, frozenset(), {}), random_prompts(64, 256)
+    limits = {"max_prompt_tokens": 256, "max_new_tokens": 64, "max_packed_tokens": 384}
+    job = Job(load_profile("paper").replace(**limits), (prompts,))
+    warm = generate(pair.target, list(prompts[:1]), 2, frozenset(), GREEDY, 0)
+    recorded(pair, prompts[0], warm[0])  # the libraries' own workspaces are there now
+    with Peak(place) as writing:
+        generate(pair.target, list(prompts), 64, frozenset(), GREEDY, 0)
+    free = Worker(job, pair=pair).record(0).recorded
+    with Peak(place) as recording:
+        recorded(pair, prompts[0], free[0].continuation, 384)
+    # less than either needs, more than the smallest parts do
+    room = int(0.75 * min(writing.bytes, recording.bytes))
+    torch.cuda.empty_cache()
+    limit = torch.cuda.memory_reserved(place) + room
+    total = torch.cuda.get_device_properties(place).total_memory
+    said = io.StringIO()
+    torch.cuda.set_per_process_memory_fraction(limit / total, place)
+    try:
+        with contextlib.redirect_stderr(said):
+            tight = Worker(job, pair=pair).record(0).recorded
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, place)
+    found = Compared()
+    for prompt, one, other in zip(prompts, tight, free, strict=True):
+        found.add(compare_recorded(pair, prompt, one, other))
+    lines = said.getvalue()
+    halved = "prompts at once" in lines and "max_packed_tokens=" in lines
+    status = found.status(torch.float32) if halved else "failed"
+    sizes = {"texts": writing.bytes, "record": recording.bytes, "allowed": room}
+    words = ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in sizes.items())
+    facts = sizes | found.facts() | {"said": lines.splitlines()}
+    return Outcome(status, f"{words}: {found.said()}", facts)
+
+
+def costs(settings: Settings) -> Outcome:
+    """What does a pass cost (c, v(n))?"""
+    facts = {}
+    for name in ("tiny", "smollm"):
+        profile = load_profile(name, {"device": settings.device})
+        weights = [*(ROOT / profile.target.path).glob("*.safetensors")]
+        if not weights:
+            facts[name] = f"skipped: no weights (make pair PROFILE={name})"
+            continue
+        sizes = (1, 2, 3, 5, 9, 17) + (33, 65, 129) * settings.on_cuda
+        times = timing.pass_times(load_pair(profile), sizes, repeats=7)
+        found = timing.costs_of(times)
+        passes = ", ".join(f"v({n}) = {found.v(n):.2f}" for n in sizes[1:])
+        words = f"target pass {found.target_ms:.2f} ms, c = {found.c():.2f}"
+        facts[name] = f"{words}, {passes}"
+    said = "; ".join(f"{name}: {words}" for name, words in facts.items())
+    return Outcome("passed", said, facts)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of the paper's measurement is recorded: layers of both models, and its prompts."""
+
+    layers: int
+    draft_layers: int
+    prompts: int
+    block: int
+    prompt_tokens: int
+    new: int
+
+    @property
+    def profile(self) -> Profile:
+        """The paper's profile with that much of it."""
+        return load_profile("paper").replace(
+            prompts_per_domain=self.prompts,
+            domains=("code",),
+            block_prompts=self.block,
+            max_prompt_tokens=self.prompt_tokens,
+            max_new_tokens=self.new,
+        )
+
+    @property
+    def configs(self) -> list[dict]:
+        """Both models' shapes, unquantised."""
+        notes, layers = load_profile("paper").notes, (self.layers, self.draft_layers)
+        found = []
+        for which, count in zip(MODELS, layers, strict=True):
+            changes = {"num_hidden_layers": count, "quantization_config": None}
+            found.append(notes[f"{which}_config"] | changes)
+        return found
+
+    def planned(self, device: str, dtype: torch.dtype) -> plan.Planned:
+        """Both models as the plan holds them."""
+        name = str(dtype).removeprefix("torch.")
+        return plan.Planned(*(plan.held(one, name, device) for one in self.configs))
+
+
+ON_A_CPU = Size(1, 1, 2, 2, 64, 8)
+WHOLE = Size(32, 22, 200, 20, 512, 64)
+PAPER_S = 150  # that recording at the paper's shapes may take on a GPU
+
+
+def size_that_fits(device: str, dtype: torch.dtype) -> Size:
+    """As much of the whole as fits the device: first fewer prompts at a time, then fewer layers."""
+    free = 0.95 * free_bytes(torch.device(device))
+    for layers in (32, 24, 16, 8, 4):
+        for block in (20, 10, 4, 1):
+            size = dataclasses.replace(WHOLE, layers=layers, block=block)
+            needed = plan.planned_bytes(size.profile, size.planned(device, dtype))
+            if max(needed.values()) <= free:
+                return size
+    raise ValueError(f"{device}: {free / 1e9:.1f} GB are free, too few for 4 layers")
+
+
+def in_time(size: Size, planned: plan.Planned, speed: plan.Speed) -> Size:
+    """The same with so many prompts, in whole blocks, as the plan gives PAPER_S seconds."""
+    longest = plan.planned_minutes(size.profile, planned, speed)[1]
+    blocks = int(size.prompts * PAPER_S / 60 / longest) // size.block
+    prompts = min(size.prompts, size.block * max(1, blocks))
+    return dataclasses.replace(size, prompts=prompts)
+
+
+def shapes(settings: Settings) -> Outcome:
+    """Recording at the paper's shapes: minutes and memory against the plan?"""
+    device, place = settings.device, torch.device(settings.device)
+    dtype = torch.float16 if settings.on_cuda else torch.bfloat16
+    size = size_that_fits(device, dtype) if settings.on_cuda else ON_A_CPU
+    planned, speed = size.planned(device, dtype), plan.measured_speed(device, dtype)
+    if settings.on_cuda:
+        size = in_time(size, planned, speed)
+    configs = [(one, one["num_hidden_layers"]) for one in size.configs]
+    models = [random_model(config, n, place, dtype) for config, n in configs]
+    pair, profile = Pair(*models, None, frozenset(), {}), size.profile
+    prompts = random_prompts(size.prompts, size.prompt_tokens)
+    blocks = tuple(
+        prompts[i : i + size.block] for i in range(0, size.prompts, size.block)
+    )
+    worker = Worker(Job(profile, blocks), pair=pair)
+    gc.collect()
+    with Peak(place) as peak:
+        for index in range(len(blocks)):
+            worker.record(index)
+    minutes = plan.planned_minutes(profile, planned, speed)[1]
+    weights = sum(model.loaded for model in planned)
+    beside = max(plan.planned_bytes(profile, planned).values()) - weights
+    facts = {"size": asdict(size), "dtype": str(dtype), "speed": asdict(speed)}
+    facts |= {"minutes": peak.seconds / 60, "planned_minutes": minutes}
+    facts |= {"beside_weights_bytes": peak.bytes, "planned_bytes": beside}
+    said = (
+        f"{size.layers} of 32 layers, {size.prompts} of 200 prompts: {peak.seconds / 60:.2f} min, "
+        f"planned {minutes:.2f}; beside the weights {peak.bytes / 1e9:.3g} GB, planned "
+        f"{beside / 1e9:.3g}"
+    )
+    return Outcome("passed", said, facts)
+
+
+ALL = (machine, pairs, packing, text, sampling, recorder, gptq, processes, halving)
+CHECKS = {check.__name__: check for check in (*ALL, costs, shapes)}
+
+
+def judged(name: str, settings: Settings) -> dict:
+    """One check, whatever comes of it: name, status, what was found, seconds, facts."""
+    began = time.perf_counter()
+    try:
+        found = CHECKS[name](settings)
+    except Skipped as reason:
+        found = Outcome("skipped", str(reason), {})
+    except Exception as error:
+        first = (str(error).splitlines() or [""])[0]
+        lines = traceback.format_exc().splitlines()[-30:]
+        said = f"{type(error).__name__}: {first}"
+        found = Outcome("failed", said, {"traceback": lines})
+    seconds = round(time.perf_counter() - began, 3)
+    return {"name": name, "time_s": seconds} | asdict(found)
 
 
 # ---- one check, in a process of its own ----------------------------------------------------------
 
 
-def in_child(name: str, asked: Asked) -> dict:
+def in_child(name: str, settings: Settings) -> dict:
     """What a check found; a process that dies, or takes longer than LIMIT_S, has failed."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
-        command = [sys.executable, __file__, "--child", name, "--out", str(result)]
-        for option, value in asdict(asked).items():
-            values = value if isinstance(value, tuple) else (value,)
-            if value is not None:
-                command += [f"--{option.replace('_', '-')}", *map(str, values)]
+        asked = json.dumps(asdict(settings))
+        command = [sys.executable, __file__, "--child", name, asked, str(result)]
         code, output = _ended(command)
         if result.is_file():
             return json.loads(result.read_text(encoding="utf-8"))
+    seconds = time.monotonic() - began
     why = f"its process ended by signal {-code}" if code < 0 else f"exit status {code}"
-    if code == -signal.SIGKILL and time.monotonic() - began > LIMIT_S:
+    if seconds > LIMIT_S:
         why = f"it took longer than {LIMIT_S} s"
-    return {
-        "name": name,
-        "status": "failed",
-        "said": why,
-        "time_s": round(time.monotonic() - began, 3),
-        "facts": {"output": output.splitlines()[-30:]},
-    }
+    found = Outcome("failed", why, {"output": output.splitlines()[-30:]})
+    return {"name": name, "time_s": round(seconds, 3)} | asdict(found)
 
 
 def _ended(command: list[str]) -> tuple[int, str]:
     """Exit status and output of a command, which is stopped with all that it started after LIMIT_S
     or by Ctrl-C.
     """
-    quiet = {
-        "HF_HUB_OFFLINE": "1",
-        "TRANSFORMERS_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-    }
-    child = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=os.environ | quiet,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
+    quiet = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    child = subprocess.Popen(command, cwd=ROOT, env=os.environ | quiet, **pipes)
     try:
         output, _ = child.communicate(timeout=LIMIT_S)
-    except subprocess.TimeoutExpired:
-        _kill(child)
+    except BaseException as error:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            started = psutil.Process(child.pid).children(recursive=True)
+            for process in (*started, child):
+                process.kill()
         output, _ = child.communicate()
-    except BaseException:
-        _kill(child)
-        raise
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
     return child.returncode, output
-
-
-def _kill(child: subprocess.Popen) -> None:
-    try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    child.wait()
-
-
-def child(asked: argparse.Namespace) -> None:
-    """Run one check here and write what it found."""
-    import gpu_checks
-
-    numbers = asked.prompts, asked.literal_tokens, asked.tokens
-    formats = tuple(asked.formats or ())
-    settings = gpu_checks.Settings(asked.device, formats, *numbers)
-    found = gpu_checks.judged(asked.child, settings)
-    write(asked.out, json.dumps(found))
 
 
 # ---- results -------------------------------------------------------------------------------------
 
 
-def write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(text + "\n", encoding="utf-8")
-    new.replace(path)
-
-
 def page(results: dict) -> str:
     """The results as a short page of Markdown."""
-    machine, lines = results["machine"], ["# GPU check", ""]
-    facts = machine["facts"]
-    lines.append(f"{machine['said']}.")
-    if "packages" in facts:
-        versions = [f"{name} {number}" for name, number in facts["packages"].items()]
-        lines.append(f"{', '.join(versions)}; Python {facts['python']}.")
-    if facts.get("total_bytes"):
-        memory = (
-            f"{facts['total_bytes'] / 1e9:.1f} GB, {facts['free_bytes'] / 1e9:.1f} free"
-        )
-        lines.append(
-            f"Compute capability {facts['capability']}, {memory}, driver {facts['driver']}, "
-            f"CUDA {facts['torch_cuda']}."
-        )
-    lines += ["", f"**{results['summary']}**", ""]
+    lines = ["# GPU check", "", f"{results['machine']['said']}.", ""]
+    lines += [f"**{results['summary']}**", ""]
     lines += ["| check | question | status | s | what was found |"]
     lines += ["| --- | --- | --- | --- | --- |"]
     for one in results["checks"]:
         said = one["said"].replace("|", "\\|").replace("; ", ";<br>")
-        question = CHECKS[one["name"]]
+        question = CHECKS[one["name"]].__doc__
         cells = [one["name"], question, one["status"], f"{one['time_s']:.0f}", said]
         lines.append(f"| {' | '.join(cells)} |")
     lines += [
@@ -200,58 +841,64 @@ def page(results: dict) -> str:
         "*passed*: equal. *reported*: differences at margins that rounding explains (the largest "
         "are in the JSON file). *failed*: differences that it does not explain, or an error.",
     ]
-    return "\n".join(lines)
-
-
-def summary(results: dict) -> str:
-    """How many checks ended how; and on a CPU what that leaves out."""
-    checks = results["checks"]
-    counted: dict[str, list[str]] = {}
-    for one in checks:
-        counted.setdefault(one["status"], []).append(one["name"])
-    words = [
-        f"{len(names)} {status}"
-        + ("" if status == "passed" else f" ({', '.join(names)})")
-        for status, names in counted.items()
-    ]
-    said = ", ".join(words) or "nothing ran"
-    if results["machine"]["facts"].get("device") == "cpu":
-        said = f"no CUDA device: ran on the CPU: {said}"
-    return said + ("; stopped" if results["stopped"] else "")
+    return "\n".join(lines) + "\n"
 
 
 def save(results: dict, out: Path) -> None:
-    """The JSON file and the page beside it."""
-    results["summary"] = summary(results)
-    write(out, json.dumps(results, indent=1))
-    write(out.with_suffix(".md"), page(results))
+    """The JSON file and the page beside it, with how many checks ended how."""
+    counted = Counter(one["status"] for one in results["checks"])
+    said = ", ".join(f"{count} {status}" for status, count in counted.items())
+    if results["machine"]["facts"].get("device") == "cpu":
+        said = f"no CUDA device: ran on the CPU: {said}"
+    results["summary"] = said + ("; stopped" if results["stopped"] else "")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    out.with_suffix(".md").write_text(page(results), encoding="utf-8")
+
+
+def options(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    top = argparse.ArgumentParser("gpu-check", description=__doc__.split("\n")[0])
+    add = top.add_argument
+    checks = [name for name in CHECKS if name != "machine"]
+    add("--device", default="auto", help="cuda:0, cuda:1, …, cpu; auto: the first GPU")
+    add("--only", nargs="+", choices=checks, metavar="CHECK", help=", ".join(checks))
+    add("--out", type=Path, default=ROOT / "build" / "gpu-check.json", help="a .json")
+    names = ("float32", "float16", "bfloat16")
+    add("--formats", nargs="+", choices=names, help="else all that the device has")
+    add("--prompts", type=int, help="prompts a domain")
+    add("--tokens", type=int, help="new tokens of a text")
+    add(
+        "--literal-tokens",
+        type=int,
+        help="new tokens that the literal procedure follows",
+    )
+    add("--child", nargs=3, help=argparse.SUPPRESS)
+    return top.parse_args(arguments)
 
 
 def main(
     arguments: list[str] | None = None,
-    run: Callable[[str, Asked], dict] = in_child,
+    run: Callable[[str, Settings], dict] = in_child,
 ) -> int:
     """All checks, or those of --only; 0 when none failed, 1 otherwise, 130 when stopped."""
     given = options(arguments)
     if given.child:
-        child(given)
+        name, settings, out = given.child
+        found = judged(name, Settings(**json.loads(settings)))
+        Path(out).write_text(json.dumps(found), encoding="utf-8")
         return 0
-    numbers = given.prompts, given.literal_tokens, given.tokens
     formats = tuple(given.formats) if given.formats else None
-    asked = Asked(given.device, formats, *numbers)
-    results: dict = {
-        "machine": {"said": "", "facts": {}},
-        "checks": [],
-        "stopped": True,
-    }
+    numbers = given.prompts, given.literal_tokens, given.tokens
+    asked = Settings(given.device, formats, *numbers)
+    about = run("machine", asked)
+    print(about["said"], flush=True)
+    if about["status"] == "failed":
+        return 1
+    asked = asked.on(about["facts"]["device"], about["facts"]["formats"])
+    results = {"machine": about, "checks": [], "stopped": True}
     try:
-        results["machine"] = run("machine", asked)
-        print(results["machine"]["said"], flush=True)
-        if results["machine"]["status"] == "failed":
-            return 1
-        about = results["machine"]["facts"]
-        asked = asked.on(about["device"], about["formats"])
-        for name in [name for name in CHECKS if name in (given.only or CHECKS)]:
+        for name in given.only or [name for name in CHECKS if name != "machine"]:
             found = run(name, asked)
             results["checks"].append(found)
             save(results, given.out)
@@ -259,7 +906,6 @@ def main(
             print(f"{name:10} {said}", flush=True)
         results["stopped"] = False
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
         return 130
     finally:
         save(results, given.out)
@@ -267,10 +913,8 @@ def main(
     return int(any(one["status"] == "failed" for one in results["checks"]))
 
 
-def _stop(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _stop)  # as by Ctrl-C: no check is left running
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # no check is left running
     sys.exit(main())

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speclab import stats
 from speclab.studies.paper_audit import claims, tables
 from speclab.studies.paper_audit.claims import AT_0, AT_1, FAILS, HOLDS, UNKNOWN
 
@@ -70,25 +69,6 @@ def test_the_shipped_tables_have_what_is_read(tmp_path):
     found = tables.rows([tmp_path, tables.SHIPPED / "tiny.json"])
     for key, rows in found.items():
         assert np.isfinite([row["estimate"] for row in rows]).all(), key
-
-
-def test_the_first_folder_that_has_a_table_counts(tmp_path):
-    folders = [
-        made(tmp_path / name, cell=f"{number} [0.5, 0.6]")
-        for name, number in (("own", 0.51), ("shipped", 0.59))
-    ]
-    (row,) = tables.rows(folders)["self-draft", AT_0]
-    assert row["estimate"] == 0.51
-
-
-def test_too_few_judged_prompts_give_no_number(tmp_path):
-    few = stats.FEW_PROMPTS - 1
-    found = tables.rows([made(tmp_path / "few", prompts=few)])
-    for claim in tables.OF_DRAFTS:
-        (row,) = found[claim, AT_0]
-        assert row["note"] == f"notebook 08 judged {few} prompts a domain: too few"
-    (row,) = found["one-pass", AT_0]
-    assert row["estimate"] == 1.2, "passes are no prompts"
 
 
 def test_a_draft_that_was_not_made_is_missing(tmp_path):

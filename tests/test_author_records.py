@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import http.server
 import threading
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,7 +18,6 @@ from test_score import make_run
 from speclab import score, stats
 from speclab.__main__ import main
 from speclab.analysis import levels, published
-from speclab.show.estimates import Estimates
 from speclab.studies.paper_audit import alpha_parts, author_records, final_run, growth
 
 CONTENT = bytes(range(256)) * 400
@@ -104,26 +102,6 @@ def test_a_cut_connection_leaves_no_file_and_is_gone_on_with(server, tmp_path, r
     assert server.asked == [None, "bytes=70000-"]
 
 
-def test_a_server_that_promises_no_length_is_believed_by_the_git_id_alone(
-    server, tmp_path
-):
-    server.promises = False
-    (path,) = author_records.fetch(tmp_path / "whole", server.base, (FILE,))
-    assert path.read_bytes() == CONTENT
-    server.cut = 70_000
-    with pytest.raises(author_records.FetchError, match="70000 bytes.*or not all of"):
-        author_records.fetch(tmp_path / "cut", server.base, (FILE,))
-    assert names(tmp_path / "cut") == []
-
-
-def test_a_part_that_is_whole_is_not_fetched_again(server, tmp_path):
-    (tmp_path / f".{FILE.name}.part").write_bytes(CONTENT)
-    assert (
-        author_records.fetch(tmp_path, server.base, (FILE,))[0].read_bytes() == CONTENT
-        and server.asked == []
-    )
-
-
 @pytest.mark.parametrize("content", [CONTENT[:-1] + b"x", CONTENT + b"more"])
 def test_other_bytes_are_refused_and_removed(server, tmp_path, content):
     server.content = content
@@ -170,36 +148,6 @@ def test_a_folder_serves_as_address(tmp_path):
     )
 
     author_records.fetch(tmp_path / "no-slash", tmp_path.as_uri(), (FILE,))
-
-
-@pytest.mark.parametrize(
-    "base",
-    ["foo", "foo/", "", "http://", "http://[x/", "http://a b/", "ftp://h/", "/x"],
-)
-def test_a_base_that_is_no_address_is_refused(tmp_path, capsys, base):
-    assert main(["authors", "--out", str(tmp_path / "out"), "--base", base]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"speclab: base={base!r}: the address of the folder")
-    assert said.count("\n") == 1 and not (tmp_path / "out").exists()
-
-
-def test_an_out_that_is_a_file_is_refused(tmp_path, capsys):
-    taken = tmp_path / "taken"
-    taken.write_text("kept")
-    for out in (taken, taken / "below"):
-        assert main(["authors", "--out", str(out)]) == 2
-        said = capsys.readouterr().err
-        assert said.startswith(f"speclab: cannot write {out}: ")
-        assert "choose another folder (--out)" in said and said.count("\n") == 1
-    assert taken.read_text() == "kept"
-
-
-def test_packed_records_that_are_cut_are_named(tmp_path):
-    path = tmp_path / "raw_records_20260411_000001.csv.gz"
-    for content in (gzip.compress(CONTENT)[:-9], b"none"):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"csv.gz is damaged .*: fetch it again"):
-            author_records.read(tmp_path)
 
 
 @released
@@ -483,59 +431,6 @@ def test_within_a_rank_the_released_records_show_strong_opposite_correlations():
         assert table[0] < -0.5 and table[1] > 0.4 and abs(table["all"]) < 0.3
 
 
-def test_what_the_records_hold_is_said(tmp_path):
-    said = author_records.facts_said(
-        author_records.run_facts({"000001": hand_records(tmp_path)})
-    )
-    assert said.startswith(
-        "NaN rows: 10.0 to 10.0 %. In run 000001 the mean of min(1, p/q) is 0.7"
-    )
-    assert "Trees of 2+2+1 nodes: E[L] " in said and said.endswith(
-        "the greedy walk accepts 1.50 tokens per target pass. 000001: 1 to 1 prompts, not all "
-        "domains: directions, not levels."
-    )
-
-
-def test_growth_is_counted_and_said_by_source():
-    grown = pd.DataFrame(
-        [
-            ("a", 1, 3.0, 1.0, 1.0, 1.5),
-            ("a", 2, 9.0, 0.5, 2.0, 2.5),
-            ("a", 3, 9.0, 0.75, 2.0, 2.5),
-        ],
-        columns=["source", *growth.GROWN],
-    )
-    roots = pd.DataFrame(
-        {
-            "pair": "b",
-            "name": "E[L]",
-            "branches": [1, 2],
-            "estimate": [0.5, 0.25],
-            "low": 0.0,
-            "high": 1.0,
-        }
-    )
-    found = growth.growth(grown, roots)
-    assert growth.falls(found) == (2, 3)
-    assert growth.growth_said(found) == (
-        "* a: accepted 1.00 to 2.00, E[L] 1.00 to 0.75; E[L] falls in 1 of 2 steps.\n"
-        "* b, depth 1: E[L] 0.50 to 0.25; E[L] falls in 1 of 1 steps."
-    )
-    assert found.at(quantity=growth.ACCEPTED).never_falls("branches")
-
-
-def test_opposite_ranks_are_said_by_their_intervals():
-    rows = [("this pair", "all", 0.0, -0.1, 0.1), ("this pair", 0, -0.3, -0.4, -0.2)]
-    for high, words in (
-        (0.4, "two strong opposite ones"),
-        (-0.1, "no two ranks are shown"),
-    ):
-        last = ("this pair", 1, high - 0.1, high - 0.2, high)
-        names = ["source", "rank", "estimate", "low", "high"]
-        ranks = Estimates(pd.DataFrame([*rows, last], columns=names))
-        assert words in alpha_parts.opposed_said(ranks, ["this pair"])
-
-
 def test_shares_hold_the_pairs_the_records_and_the_paper(tmp_path):
     run, record = make_run(prompts=stats.FEW_PROMPTS), hand_records(tmp_path)
     few = make_run(prompts=6)
@@ -569,27 +464,6 @@ def test_shares_hold_the_pairs_the_records_and_the_paper(tmp_path):
     assert alpha_parts.means_by_rank({"b": few.nodes}) == (
         f"b {score.published_alpha(few.nodes):.3f} ({first:.3f} and {second:.3f})"
     )
-
-
-def test_the_levels_are_measured_for_each_pair(monkeypatch):
-    run = make_run(prompts=5)
-    run.trace["token"] = run.trace["position"]
-    lengths = dict.fromkeys(run.trace["prompt_id"], 100)
-    monkeypatch.setattr(levels, "characters_of_prompts", lambda profile: lengths)
-    monkeypatch.setattr(levels, "measure", partial(levels.measure, n=10))
-    pair = SimpleNamespace(profile=None, greedy=run, sampled=run)
-    whole = published.AuthorRecords(run.nodes, run.nodes[:0])
-    part = published.AuthorRecords(run.nodes.query("domain == 'code'"), run.nodes[:0])
-    records = {"000001": whole, "000002": part}
-    found = alpha_parts.levels_of_pairs({"a": pair, "b": pair}, records)
-    for table in (found.shares, found.variances, found.coefficients):
-        assert list(table.frame["pair"].unique()) == ["a", "b", "authors' 000001"]
-    numbers = alpha_parts.numbers_of_parts(found, "a")
-    one = found.shares.at(pair="a", level=levels.PROMPTS, estimator=levels.AT_0)
-    assert numbers["domain_share_between_prompts_hit"] == one.value
-    assert len(numbers) == 6
-    theirs = found.shares.at(pair="authors' 000001").frame
-    assert set(theirs["estimator"]) == {levels.PUBLISHED}
 
 
 # ---- the run of the paper ------------------------------------------------------------------------
@@ -669,45 +543,6 @@ def test_the_final_run_is_fetched_cut_gone_on_with_read_and_whole(made, server):
     assert set(one.nodes["domain"]) == set(rows["task_type"]) == set(score.DOMAINS)
 
 
-def test_a_run_is_whole_by_its_domains_and_prompts_whatever_its_name(tmp_path):
-    made_file(tmp_path, "700001")
-    made_file(tmp_path, "700002", prompts=4)
-    whole = author_rows(position=1).fillna(0.5)
-    pd.concat([author_rows(), whole]).to_csv(tmp_path / "700003.csv", index=False)
-    records = author_records.read(tmp_path)
-    assert len(records) == 3 and list(author_records.whole_runs(records)) == ["700001"]
-    facts = author_records.run_facts(records)
-    assert author_records.facts_said(facts).endswith(
-        "700003: 1 to 1 prompts, not all domains: directions, not levels."
-    )
-    assert author_records.facts_said(facts[1:]).endswith("tokens per target pass.")
-
-
-def test_published_numbers_are_told_to_be_a_runs_own_or_not(made):
-    folder, file = made
-    one = author_records.read(folder, (file,))[author_records.FINAL]
-    rows = final_run.against_published(one, folder / "cells")
-    assert rows["cells"].sum() == 4 * 5 + 3 * (12 + 6 + 24)
-    assert (rows["same"] == rows["cells"]).all() and rows["largest"].max() < 1e-6
-    said = final_run.identity_said("061513", rows)
-    assert said.startswith("**The published numbers are those of run 061513**: all 146")
-    usable = published.AuthorRecords(one.nodes, one.nan_rows[:0])
-    spoiled = final_run.against_published(usable, folder / "cells").set_index(
-        "quantity"
-    )
-    assert (spoiled.loc["n_nodes", "same"], spoiled.loc["n_samples", "same"]) == (0, 4)
-    papers = final_run.against_published(one)
-    assert papers["same"].sum() == 0
-    other = "domain != 'chat'"
-    missing = published.AuthorRecords(one.nodes.query(other), one.nan_rows.query(other))
-    lost = final_run.against_published(missing, folder / "cells").set_index("quantity")
-    assert lost.loc["n_samples", "same"] == 3
-    assert np.isnan(lost.loc["n_samples", "largest"])
-    assert "is not the run that was published**: 0 of 146" in final_run.identity_said(
-        "1", papers
-    )
-
-
 def test_tables_of_a_whole_run_have_intervals_and_blanks(made):
     folder, file = made
     one = author_records.read(folder, (file,))[author_records.FINAL]
@@ -721,18 +556,6 @@ def test_tables_of_a_whole_run_have_intervals_and_blanks(made):
     said = final_run.tables_said(one, found.reset_index())
     assert "of 6 differences between domains, " in said and "**E[L]** is " in said
     assert "of Spearman's correlations of these records" in said
-
-
-def test_which_correlation_was_printed_is_told_by_its_distance(made):
-    folder, file = made
-    one = author_records.read(folder, (file,))[author_records.FINAL]
-    found = final_run.tables(one)
-    pearson = found["quantity"] == "pearson_entropy_alpha"
-    as_printed = found[pearson].set_index("domain")["ours_as_published"]
-    of_six = found["table"] == "VI"
-    printed = found["domain"].map(as_printed).where(of_six & ~pearson)
-    made_up = found.assign(published=found["published"].where(~of_six, printed))
-    assert final_run.tables_said(one, made_up).endswith("within 0.000 of Pearson's.")
 
 
 def test_parts_of_a_whole_run_have_intervals(made):

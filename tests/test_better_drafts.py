@@ -5,7 +5,6 @@ hand, every draft lossless.
 import copy
 import dataclasses
 import itertools
-import json
 
 import numpy as np
 import pandas as pd
@@ -30,7 +29,6 @@ from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.record import generate, record_prompt
 from speclab.runs import record_run, texts_of
 from speclab.sampling import Sampling
-from speclab.show.estimates import Estimates
 from speclab.studies.better_drafts import accepted, candidates, speed
 from speclab.studies.better_drafts.candidates import LOOKUP, OWN
 from speclab.tree import chain
@@ -284,51 +282,6 @@ def test_acceptance_and_differences_by_hand():
     ]
 
 
-def test_int4_against_the_article_in_words():
-    rows = [("hit[1]", "INT4 self-draft", "code", 0.95, 0.94, 0.96)]
-    rows += [("hit[1]", "INT4 self-draft", "chat", 0.93, 0.92, 0.94)]
-    rows += [("alpha", "INT4 self-draft", "code", 0.9, 0.89, 0.92)]
-    rows += [("alpha", "INT4 self-draft", "pooled", 0.99, 0.98, 1.0)]
-    levels = estimates_of(rows, "estimator draft domain")
-    assert accepted.int4_sentence(levels, 0.93, "") == (
-        "Against the article's 93%, INT4 is: hit[1]: above it in code; not told apart from it in "
-        "chat. alpha: below it in code."
-    )
-    none = Estimates(levels.frame.assign(draft="INT8 self-draft"))
-    assert "**No INT4 self-draft here**: no GPTQ." in accepted.int4_sentence(
-        none, 0.93, "no GPTQ"
-    )
-    assert "it was not asked for" in accepted.int4_sentence(none, 0.93, "")
-
-
-def estimates_of(rows, keys):
-    """Estimates of rows of keys, estimate, low, high."""
-    return Estimates(
-        pd.DataFrame(rows, columns=[*keys.split(), "estimate", "low", "high"])
-    )
-
-
-def test_a_quantised_target_in_words():
-    rows = [("alpha", "same", "pooled", 0.6, 0.01, 0.005, 0.02)]
-    rows += [("hit[1]", "each its own", "pooled", 0.7, -0.01, -0.02, 0.01)]
-    rows += [("hit[1]", "each its own", "code", 0.7, 0.5, 0.4, 0.6)]
-    shift = estimates_of(rows, "estimator text domain full_precision")
-    assert accepted.shift_sentence(shift) == (
-        "Quantising the target alone, all domains pooled: alpha (same text) 0.600 **+0.010** "
-        "[+0.005, +0.020], more is accepted; hit[1] (each its own text) 0.700 **-0.010** "
-        "[-0.020, +0.010], no difference that these prompts can tell."
-    )
-    assert "Not measured here" in accepted.shift_sentence(None)
-
-
-def test_without_a_quantised_target_beside_this_one_nothing_is_measured(profile):
-    assert accepted.quantised_target(FakeTried({}, profile=profile), "") is None
-    assert (
-        accepted.quantised_target(FakeTried({}, profile=profile), "no-such-folder")
-        is None
-    )
-
-
 # ---- trained -------------------------------------------------------------------------------------
 
 
@@ -379,13 +332,6 @@ def test_no_change_has_no_interval_and_one_seed_gives_the_paired_interval():
     assert (row.difference, row.low, row.high) == pytest.approx(wanted)
 
 
-def test_what_training_changed_needs_the_same_prompts():
-    before = trace_with({"code": [0.5] * 6})
-    for after in ([], [trace_with({"code": [0.5] * 5})]):
-        with pytest.raises(AssertionError):
-            accepted.trained_change(before, after, HIT)
-
-
 def curve(*values):
     """A trained draft whose curve has these (hit[1], overlap) at steps 0, 10, …"""
     rows = [
@@ -415,20 +361,6 @@ def test_learning_curves_are_means_between_the_least_and_the_greatest_seed():
         0.9,
     ]
     assert table.loc["forward-kl", "alpha after"] == pytest.approx(0.7)
-
-
-def test_what_is_better_at_one_temperature_and_worse_at_the_other_is_named():
-    rows = [
-        ("hit[1]", "a", "all", 0.1, 0.05, 0.2),
-        ("hit[1]", "b", "all", 0.1, 0.05, 0.2),
-    ]
-    rows += [
-        ("alpha", "a", "all", -0.1, -0.2, -0.05),
-        ("alpha", "b", "all", -0.1, -0.2, 0.05),
-    ]
-    gains = estimates_of(rows, "estimator draft domain")
-    assert accepted.split_sentence(gains) == "Better at T = 0 and worse at T = 1: a."
-    assert accepted.split_sentence(gains.at(draft="b")).endswith("none of them.")
 
 
 def test_drafts_are_judged_on_the_first_prompts_of_a_whole_run(
@@ -616,13 +548,6 @@ def test_costs_of_candidates(drafts, random_pair):
     assert 0 < found["measured_low"] <= found["measured"] <= found["measured_high"] < 20
 
 
-def test_a_target_that_was_rounded_before_says_so(tmp_path):
-    assert accepted.rounded_before(tmp_path) == ""
-    source = {"model": "owner/name, 4 bit (Q4_1)", "weights": {}}
-    (tmp_path / "source.json").write_text(json.dumps(source))
-    assert "(owner/name, 4 bit (Q4_1))" in accepted.rounded_before(tmp_path)
-
-
 def test_bytes_are_those_of_16_bits_at_most(drafts):
     assert speed.served_bytes(400, 32) == 200
     assert speed.served_bytes(400, 16) == 400
@@ -676,72 +601,6 @@ def test_the_table_holds_each_drafts_own_numbers(drafts, runs_of):
     assert here["estimate"].is_monotonic_decreasing and len(drawn.frame) == 6
 
 
-def table_of(**columns):
-    """A table of drafts a, b, c."""
-    return pd.DataFrame({"draft": ["a", "b", "c"]} | columns)
-
-
-def test_the_best_draft_and_those_that_cannot_be_told_apart_from_it():
-    ends = {"speedup_low": [0.9, 1.2, 1.1], "speedup_high": [1.1, 1.4, 1.25]}
-    table = table_of(speedup=[1.0, 1.3, 1.2], **ends)
-    best, words = speed.top(table, "speedup")
-    assert best["draft"] == "b"
-    assert words == "b (cannot be told apart from it, the intervals overlap: c)"
-    assert speed.top(table.drop(index=2), "speedup")[1] == "b"
-    for low, high, verdict in (
-        (1.5, 1.6, "is faster still"),
-        (1.0, 1.1, "is slower"),
-        (1.1, 1.3, "cannot be told apart from that"),
-    ):
-        stop = {"speedup_low": low, "speedup_high": high}
-        assert speed.stopped_verdict(stop, best) == verdict
-
-
-def test_the_small_draft_has_weights_and_less_than_half_the_targets():
-    table = pd.DataFrame(
-        {
-            "bits": [0, 16, 4, 16],
-            "of_target_parameters": [0, 0.1, 1, 0.6],
-            "hit[1]": [9, 0.6, 8, 7],
-        }
-    )
-    assert speed.small_draft_hit(table) == 0.6
-
-
-@pytest.mark.parametrize(
-    ("share", "words"),
-    [
-        (0.8, "with the processor's caches to itself"),
-        (1.0, ""),
-        (1.2, "the clock was disturbed"),
-    ],
-)
-def test_measured_beside_predicted_in_words(share, words):
-    row = {"draft": "a", "predicted": 1.0, "measured": share}
-    said = speed.measured_sentence(
-        pd.DataFrame([row | {"measured_low": 0.5, "measured_high": 2}])
-    )
-    assert f"a {share:.2f} [0.50, 2.00] (predicted for these texts: 1.00)" in said
-    assert f"Real speed is {100 * share:.0f} % of the predicted one (median)" in said
-    assert words in said and (words or said.endswith(". "))
-
-
-def test_labels_stand_apart_and_near_their_values():
-    assert speed.apart(np.array([0.0, 1.0, 3.0]), 0.5).tolist() == [0, 1, 3]
-    assert speed.apart(np.array([1.0, 1.0, 1.0]), 0.5).tolist() == [0.5, 1, 1.5]
-
-
-def test_the_front_is_drawn_with_a_name_at_every_draft():
-    table = table_of(c=[0.1, 0.1, 1.0], front=[True, False, True])
-    table = table.assign(
-        **{"hit[1]": [0.6, 0.5, 0.9], "hit[1]_low": 0.4, "hit[1]_high": 0.95}
-    )
-    axes = speed.pareto_figure(table).axes[0]
-    assert {text.get_text(): text.get_weight() for text in axes.texts} == {
-        "a": "bold", "b": "normal", "c": "bold",
-    }  # fmt: skip
-
-
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=9)
 )
@@ -776,26 +635,3 @@ def test_every_draft_is_lossless_and_the_check_can_fail(
         FakeTried({}, texts={"greedy": wrong}), drafts, timed, shapes
     )
     assert (table["equal"] == 0).all()
-
-
-@pytest.mark.slow
-def test_every_free_draft_is_lossless_on_the_tiny_pair(tiny_pair):
-    from speclab.profiles import load_profile
-
-    small = load_profile(
-        "tiny", {"device": "cpu", "prompts_per_domain": 5, "max_new_tokens": 32}
-    )
-    free = [
-        candidates.prompt_lookup(tiny_pair, small),
-        candidates.first_layers(tiny_pair, small, 2),
-    ]
-    prompts = encode_prompts(tiny_pair.tokenizer, load_prompts("project", 5), 512)
-    made = generate(tiny_pair.target, prompts, 32, tiny_pair.stop_ids, Sampling(), 0)
-    texts = {prompt.prompt_id: text for prompt, text in zip(prompts, made, strict=True)}
-    shapes = ("chain:4", "tree:3,2,8", "dynamic:4,4,8")
-    for number in range(5):  # one prompt a domain at a time
-        timed = speed.Timed(prompts[number::5], 32, 8)
-        table = speed.lossless(
-            FakeTried({}, texts={"greedy": texts}), free, timed, shapes
-        )
-        assert (table["equal"] == table["texts"]).all() and (table["texts"] == 4).all()

@@ -11,15 +11,10 @@ from speclab.analysis import choose
 from speclab.draft import parse_shape
 from speclab.models import timing
 from speclab.prompts import EncodedPrompt
-from speclab.show import figures
-from speclab.show.estimates import Estimates
 from speclab.stats import Interval
 from speclab.studies.budgets_and_routing import (
-    batches,
     check,
-    gains,
     machines,
-    policies,
     robustness,
 )
 from speclab.tree import PLAIN, chain, static_tree
@@ -78,15 +73,6 @@ def test_passes_are_timed_again_while_the_clock_is_disturbed(
     monkeypatch.setattr(timing, "pass_times", lambda *arguments: next(left))
     found = machines.timed_passes(None, 10, 5, tries=3)
     assert found[0] is measured[kept] and found[1] == rounds
-
-
-def test_a_disturbed_clock_is_said_aloud():
-    costs = machines.LoopCosts(4.0, (1, 16), (0.25, 0.25), (1.0, 1.5), 0.1, 0.2)
-    said = machines.in_words(costs, passes(), 1)
-    assert "c = 0.250" in said and "o = 0.10 for a chain and 0.20 for a tree" in said
-    assert "Warning" not in said
-    bad = machines.LoopCosts(4.0, (1, 16), (0.25, 0.25), (1.0, 0.5), 0.1, 0.2)
-    assert "**Warning**: v falls to 0.50" in machines.in_words(bad, passes(), 3)
 
 
 # ---- the check -----------------------------------------------------------------------------------
@@ -187,94 +173,7 @@ def test_a_promise_is_kept_within_a_margin_only(promised, forecast, words):
 # ---- words ---------------------------------------------------------------------------------------
 
 
-def test_policies_in_words():
-    rows = pd.DataFrame(
-        [
-            ("a", 0.1, 0.05, 0.2),
-            ("b", -0.1, -0.2, -0.05),
-            ("c", 0.0, 0.0, 0.0),
-            ("d", 0, -1, 1),
-        ],
-        columns=["policy", "estimate", "low", "high"],
-    )
-    said = policies.told_each(Estimates(rows), "policy", than="'always'")
-    assert said == (
-        "**faster than** 'always': a (+0.100 [+0.050, +0.200]); "
-        "**slower than** 'always': b (-0.100 [-0.200, -0.050]); "
-        "**in every resample the same as** 'always': c (+0.000 [+0.000, +0.000]); "
-        "**cannot be told apart from** 'always': d (+0.000 [-1.000, +1.000])"
-    )
-
-
-def test_batches_in_words():
-    ends = {"+": (1.1, 1.3), "0": (0.9, 1.1), "-": (0.7, 0.9)}
-    rows = [
-        (2**i, domain, 1.0, *ends[verdict])
-        for domain, verdicts in (("code", "++-"), ("chat", "+0+"), ("math", "0--"))
-        for i, verdict in enumerate(verdicts)
-    ]
-    crowd = Estimates(
-        pd.DataFrame(rows, columns=["batch", "domain", "estimate", "low", "high"])
-    )
-    assert batches.turning_in_words(crowd) == (
-        "in code it pays up to 2, and slows from 4 on; "
-        "in chat it pays up to 1, and cannot be told to slow at 4, but not in one direction; "
-        "in math it cannot be told to pay at 1, and slows from 2 on"
-    )
-
-
-def test_numbers_that_are_recorded():
-    advice = pd.DataFrame(
-        [("code", "chain:3", 1.5, 1.4, 1.6, "yes")],
-        columns=["domain", "setting", "speedup", "low", "high", "speculate"],
-    )
-    assert machines.advice_numbers(advice) == {
-        "code_setting": "chain:3",
-        "code_speedup": 1.5,
-        "code_low": 1.4,
-        "code_high": 1.6,
-        "code_speculate": "yes",
-    }
-
-
 # ---- at which c it is worth knowing the domain --------------------------------------------------
-
-
-def test_machines_of_the_sweep():
-    costs = machines.LoopCosts(5.0, (1, 4), (0.2, 0.3), (1.0, 1.5), 0.1, 0.4)
-    made = gains.machines(costs, [0.05, 1.0], [0.0, 0.5], 0.29)
-    lines = ["v = 1", "v(n) = 1 + 0.5 (n - 1)", gains.MEASURED]
-    assert list(made) == [(v, c) for v in lines for c in (0.05, 0.2, 0.29, 1.0)]
-    assert made[gains.MEASURED, 0.2] == costs
-    dear = made[gains.MEASURED, 1.0]
-    assert (dear.c(), dear.c(4)) == pytest.approx((1.0, 1.5))
-    assert dear.verify == costs.verify and dear.tree_overhead == 0.4
-
-
-def test_gains_in_words_and_drawn():
-    rows = [
-        (settings, v, c, 0.001, *ends)
-        for settings, ends in (("chains", (-0.02, 0.02)), ("all", (-0.005, 0.005)))
-        for v in ("v = 1", gains.MEASURED)
-        for c in (0.1, 0.3)
-    ]
-    names = ["settings", "v", "c", "estimate", "low", "high"]
-    found = Estimates(pd.DataFrame(rows, columns=names))
-    told = gains.gains_told(found, 0.01)["told"]
-    assert told.tolist() == ["cannot be told"] * 4 + ["has no case"] * 4
-    assert gains.at_in_words(found.at(v="v = 1", c=0.1), 0.01) == (
-        "chains +0.1% [-2.0%, +2.0%], a setting for each domain cannot be told; "
-        "all +0.1% [-0.5%, +0.5%], a setting for each domain has no case"
-    )
-    figure = gains.draw_gains(found, 0.01, {"here": 0.2})
-    titles = [  # where the style has it, which other tests may have set
-        axes.get_title(loc="left") or axes.get_title() for axes in figure.axes
-    ]
-    assert titles == ["v = 1", gains.MEASURED]
-    line = figure.axes[0].lines[0]
-    assert line.get_ydata().tolist() == pytest.approx([0.1, 0.1]), "in %"
-    assert [text.get_text() for text in figure.axes[0].texts] == ["here"]
-    figures.plt.close(figure)
 
 
 # ---- at another temperature ----------------------------------------------------------------------

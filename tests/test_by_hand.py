@@ -2,15 +2,12 @@
 seen.
 """
 
-import re
-
 import numpy as np
 import pytest
 import torch
 
 from speclab.analysis import by_hand
 from speclab.cost import block_efficiency_iid
-from speclab.profiles import ROOT
 from speclab.studies import by_hand as study
 from speclab.tree import chain, static_tree
 from speclab.verify import RULES
@@ -182,27 +179,6 @@ def test_the_exact_limit_of_each_rule(name):
     assert by_hand.total_variation(shares, limit) < 0.05
 
 
-def test_words_that_come_from_p_and_others():
-    rng = np.random.default_rng(0)
-    came = {"right": rng.choice(5, 4000, p=P), "wrong": rng.choice(5, 4000, p=Q)}
-    at = study.distances(came, P).frame.set_index(["rule", "words drawn"])["estimate"]
-    assert at["right", 2048] < 0.05 < at["wrong", 2048]
-    assert at["expected of words from p", 512] == pytest.approx(
-        2 * at["expected of words from p", 2048]
-    ), "it shrinks as 1/sqrt(n)"
-
-
-def test_a_tree_coin_by_coin():
-    tree = static_tree(2, 2)
-    nodes = study.node_columns(
-        tree, P_TABLE, Q_TABLE, 4
-    )  # dog and cat, and again below each
-    table = study.coins_of_tree(tree, nodes, WORDS, 4, (1, 2), [0.5, 0.7])
-    assert table["word"].tolist() == ["dog", "cat"]
-    assert table["p among the words left"].tolist() == pytest.approx([0.35, 0.5 / 0.65])
-    assert table["outcome"].tolist() == ["rejected", "accepted"]
-
-
 def test_records_of_a_tree_hung_on_every_word():
     nodes, trace = study.records(static_tree(3, 2, 8), P_TABLE, Q_TABLE)
     assert len(nodes) == 5 * 8 and len(trace) == 5
@@ -250,30 +226,3 @@ def test_flaws_of_the_pseudo_code():
     assert per_pass["no bonus"] == pytest.approx(1 + reached.sum() - reached[-1])
     late = np.minimum(np.tile(np.diag(p), (5, 1)), q)
     assert per_pass["all three"] == pytest.approx(by_hand.survival(late, 0, 3).sum())
-
-
-def test_the_notebook_introduces_every_term_of_the_glossary():
-    terms = re.findall(
-        r"\*\*(.+?)\*\*|`(.+?)`",
-        "\n".join(
-            line.split("|")[1]
-            for line in (ROOT / "GLOSSARY.md").read_text(encoding="utf-8").splitlines()
-            if line.startswith("|")
-        ),
-    )
-    terms = ["".join(term) for term in terms]
-    assert len(terms) > 30, "the glossary's tables were not read"
-    text = (ROOT / "notebooks" / "00_by_hand.py").read_text(encoding="utf-8")
-    bold = (
-        " ".join(re.findall(r"\*\*(.+?)\*\*", re.sub(r"\n# ", " ", text)))
-        .lower()
-        .replace("`", "")
-    )
-    missing = [
-        term
-        for term in terms
-        if not re.search(rf"(?<!\w){re.escape(term.lower())}(?!\w)", bold)
-    ]
-    assert not missing, (
-        f"introduce these in bold where they first appear in notebook 00: {missing}"
-    )

@@ -15,7 +15,6 @@ from test_score import make_run
 from speclab import runs, score, stats
 from speclab.analysis import rungs
 from speclab.profiles import load_profile
-from speclab.show.estimates import Estimates
 from speclab.studies import chat_paradox as study
 
 FEW = 60  # resamples, where the interval's width is not the question
@@ -220,81 +219,6 @@ def test_frequency_elsewhere_is_a_count_over_the_other_prompts(rows):
 # ---- words and tables ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("share", "answer"),
-    [
-        (1.0, "yes"),
-        (0.976, "yes"),
-        (0.975, "cannot be told"),
-        (0.025, "cannot be told"),
-        (0, "no"),
-    ],
-)
-def test_a_domain_is_the_highest_where_nearly_all_resamples_say_so(share, answer):
-    assert study.is_highest(share) == answer
-
-
-def leads_of(entropy: float, acceptance: float) -> Estimates:
-    rows = [
-        {"view": "x", "quantity": name, "estimate": 0.1, "low": 0.0, "high": 0.2}
-        | {"share_highest": share}
-        for name, share in (("entropy", entropy), ("alpha", acceptance))
-    ]
-    return Estimates(pd.DataFrame(rows))
-
-
-def test_a_paradox_needs_both():
-    assert study.state(leads_of(1.0, 1.0)) == "there is a paradox"
-    assert study.state(leads_of(1.0, 0.01)) == "there is no paradox"
-    assert (
-        study.state(leads_of(0.5, 1.0)) == "whether there is a paradox cannot be told"
-    )
-    assert study.lead_sentence(leads_of(1.0, 0.25)) == (
-        "**whether there is a paradox cannot be told.** `entropy` 0.10 [0.00, 0.20], highest in "
-        "100 % of resamples; `alpha` 0.10 [0.00, 0.20], highest in 25 % of resamples"
-    )
-
-
-def test_effect_of_holding_one_thing_fixed():
-    assert study.effect(0.1, 0.2, True) == "moves it towards 0"
-    assert study.effect(-0.2, -0.1, False) == "moves it away from 0"
-    assert study.effect(-0.1, 0.1, True) == "cannot be told from no effect"
-    assert study.effect(np.nan, np.nan, False) == "cannot be tested"
-
-
-def test_verdicts_stand_by_explanation():
-    rows = []
-    for name, after in (
-        ("alpha: entropy", 0.1),
-        ("alpha: rank mix", 0.5),
-        ("a: estimator", 0.2),
-    ):
-        stages = {"before": 0.2, "after": after, "change": after - 0.2}
-        for stage, value in stages.items():
-            sides = {"estimate": value, "low": value - 0.05, "high": value + 0.05}
-            rows.append({"stage": stage} | sides | {"note": "", "held_fixed": name})
-    found = Estimates(pd.DataFrame(rows), digits=3)
-    table = study.effects(found)
-    assert table["test"].tolist() == [
-        "a: estimator",
-        "alpha: rank mix",
-        "alpha: entropy",
-    ]
-    assert table["verdict"].tolist() == [
-        "cannot be told from no effect",
-        "moves it away from 0",
-        "moves it towards 0",
-    ]
-    assert list(table) == ["explanation", "test", "verdict", "change", "low", "high"]
-    mine = study.about(found.at(stage="change"), "alpha")
-    assert (
-        mine.frame["held_fixed"].tolist() == ["entropy", "rank mix"]
-        and mine.digits == 3
-    )
-    drawn = study.stages_drawn(found).frame
-    assert set(drawn.loc[drawn["panel"] == "change", "stage"]) == {"change"}
-
-
 def test_the_papers_own_contrasts():
     printed = study.printed_leads("chat", ["code", "math", "reasoning", "chat"])
     assert printed["published_alpha"] == pytest.approx(
@@ -334,18 +258,6 @@ def test_each_verdict_is_of_the_text_of_its_temperature():
     _, (rows, hit) = tests["published_alpha: estimator"][1]()
     assert hit(rows[rows["domain"] == "chat"]) == 1, "greedy text"
     assert "alpha: prompt format" not in tests, "the other format is greedy text"
-
-
-def test_rungs_stand_beside_the_paper():
-    run = make_run()
-    ladder = study.ladders(run, run, "chat")
-    drawn = study.rungs_drawn(ladder, {"published_alpha": 0.5})
-    paper = drawn.at(pair="published").defined()
-    assert paper.value == 0.5 and paper.frame["rung"].item().startswith(
-        "published_alpha, T = 0 ("
-    )
-    assert set(drawn.frame["unit"]) == {"share of tokens", "tokens per target pass"}
-    assert paper.frame["rung"].item() in set(drawn.at(pair="this pair").frame["rung"])
 
 
 def test_parts_of_the_ranks_add_up():
@@ -395,15 +307,3 @@ def test_the_other_format_is_the_one_that_the_profile_does_not_have():
         assert said.index(f"`{kind}`") < said.index(study.FORMATS[other])
     assert study.plain_first("none", "own", "other") == ("own", "other")
     assert study.plain_first("chat", "own", "other") == ("other", "own")
-
-
-def test_how_long_the_texts_are_in_either_format_is_said_once_a_domain():
-    frame = pd.DataFrame(
-        {
-            "domain": ["code", "chat"] * 2,
-            "tokens_plain": [32.0, 6.2] * 2,
-            "tokens_template": [31.6, 32.0] * 2,
-        }
-    )
-    said = study.lengths_said(Estimates(frame.assign(estimate=0.0, low=0.0, high=0.0)))
-    assert ": code 32 and 32, chat 6 and 32. (" in said

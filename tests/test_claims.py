@@ -14,13 +14,10 @@ from speclab.analysis import published
 from speclab.studies.paper_audit import claims
 from speclab.studies.paper_audit.claims import (
     AT_0,
-    AT_1,
     DEFECT,
     FAILS,
     HOLDS,
-    NO_CONDITION,
     NOT_TESTED,
-    PUBLISHED,
     SOURCES,
     TOO_FEW,
     TURNS,
@@ -175,15 +172,6 @@ def test_room_and_excess_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("ends", "expected"),
-    [((-2, -1), HOLDS), ((1, 2), NO_CONDITION), ((-1, 1), UNKNOWN)],
-)
-def test_what_is_said_to_be_a_condition(ends, expected):
-    of = claim(region=BELOW, decides="necessity")
-    assert claims.verdict(of, measured(of, ends)) == expected
-
-
-@pytest.mark.parametrize(
     ("by_c", "expected"),
     [
         ({0.1: HOLDS, 0.5: HOLDS}, HOLDS),
@@ -238,13 +226,6 @@ def test_no_rows_and_rows_without_number_are_not_tested():
     assert claims.verdict(of, rows) == UNKNOWN, "what is missing cannot hold"
 
 
-def test_verdicts_are_the_known_ones():
-    assert {HOLDS, FAILS, UNKNOWN, TURNS, TOO_FEW, NOT_TESTED} <= set(claims.VERDICTS)
-    assert {NO_CONDITION, DEFECT, "holds", "does not hold"} <= set(claims.VERDICTS)
-    of_pairs = {HOLDS, FAILS, UNKNOWN, TURNS, TOO_FEW, NOT_TESTED, NO_CONDITION}
-    assert set(claims.SIGNS) == of_pairs
-
-
 # ---- where a verdict turns -----------------------------------------------------------------------
 
 
@@ -279,33 +260,6 @@ def test_the_edge_at_which_a_claim_of_less_turns():
     assert moved(of, rows, low, "most") == FAILS
 
 
-def test_two_edges_move_together():
-    of = claim(region=BETWEEN)
-    assert claims.turns(of, measured(of, (0.7, 0.8))) == (
-        "holds with edges 0.2 further out; does not with edges 0.1 further out"
-    )
-    assert claims.turns(of, measured(of, (0.57, 0.59))) == (
-        "holds with edges 0.01 further in; does not with edges 0.03 further in"
-    )
-
-
-def test_a_region_is_not_moved_until_nothing_is_left_of_it():
-    """Around its middle an interval lies outside of no region with that middle."""
-    of = claim(region=BETWEEN)
-    said = claims.turns(of, measured(of, (0.45, 0.55)))
-    assert said == "holds with edges 0.05 further in"
-    said = claims.turns(of, measured(of, (0.1, 0.9)))
-    assert said == "holds with edges 0.3 further out"
-
-
-def test_edges_of_each_row_move_together():
-    of = claim(region=BY_ROW)
-    rows = measured(of, (1.3, 1.3), (0.9, 0.9), names=["chat", "math"])
-    assert claims.turns(of, rows) == (
-        "holds with edges 0.1 further in; does not with edges 0.1 further in"
-    )
-
-
 def test_the_c_at_which_a_claim_about_cost_turns():
     of = claim(decides="cost")
     by_c = {0.05: HOLDS, 0.1: HOLDS, 0.2: UNKNOWN, 0.5: FAILS, 1.0: FAILS}
@@ -325,143 +279,6 @@ def test_what_is_exact_or_not_measured_turns_nowhere():
 
 
 # ---- tables and words ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("numbers", "expected"),
-    [
-        ([(0.1, 0.3), (0.2, 0.6)], "0.20 to 0.40 [0.10, 0.60]"),
-        ([(0.01, 0.03), (0.02, 0.06)], "0.020 to 0.040 [0.010, 0.060]"),
-        ([(11.25, 13.75)], "12.5 [11.2, 13.8]"),
-        ([(5, 7)], "6 [5, 7]"),
-        ([(0.0, 0.0)], "0"),
-        ([(0.2, 0.2), (0.4, 0.4)], "0.20 to 0.40"),
-        ([(0.2, np.nan, np.nan)], "0.20"),
-        ([], ""),
-    ],
-)
-def test_a_cell_shows_the_hull(numbers, expected):
-    assert claims.cell(measured(claim(), *numbers)) == expected
-
-
-def test_a_cell_names_several_estimators_and_says_what_is_missing():
-    rows = measured(claim(), (0.1, 0.3), (0.2, 0.6)).assign(estimator=["a", "b"])
-    assert claims.cell(rows) == "a 0.20 [0.10, 0.30]; b 0.40 [0.20, 0.60]"
-    twice = pd.DataFrame(
-        [claims.not_measured("no chat"), claims.not_measured("no chat")]
-    )
-    assert claims.cell(twice) == "no chat"
-
-
-def of_two_pairs() -> tuple[dict, pd.DataFrame]:
-    """Three claims: x of two pairs and two temperatures, y of one pair, z of none."""
-    listed = {
-        "x": claim(id="x", claim="x rises"),
-        "y": claim(id="y", claim="y rises", decides="cost"),
-        "z": claim(id="z", claim="z holds", about=SOURCES),
-    }
-    x, y, z = listed.values()
-    turning = {0.1: HOLDS, 0.5: FAILS}
-    parts = [
-        measured(z, (1, 1), pair=SOURCES, asked=SOURCES),
-        measured(x, (1, 2), pair="a", asked=PUBLISHED),
-        measured(x, (1, 2), pair="a", asked=AT_0),
-        measured(x, (-2, -1), pair="a", asked=AT_1),
-        at_costs(y, turning, pair="a", asked=AT_0),
-        measured(x, (3, 4), pair="b", asked=AT_0),
-        measured(x, (-1, 1), pair="b", asked=AT_1),
-    ]
-    return listed, claims.verdict_table(listed, pd.concat(parts, ignore_index=True))
-
-
-def test_the_table_names_estimator_region_verdict_and_where_it_turns():
-    listed, found = of_two_pairs()
-    assert len(found) == 7
-    assert found.iloc[2].to_dict() == {
-        "claim": "x", "pair": "a", "asked": AT_0, "source": "paper", "where": "Table I",
-        "said": "x rises", "estimator": "e", "region": "above 0", "measured": "1.50 [1.00, 2.00]",
-        "verdict": HOLDS, "turns": "holds for an edge below 1, does not for one from 2",
-    }  # fmt: skip
-    rows = measured(listed["x"], (1, 2), pair="a")
-    few = claims.verdict_table(listed, rows, {"a": stats.FEW_PROMPTS - 1, "b": 50})
-    assert few["verdict"].tolist() == [TOO_FEW]
-
-
-def test_regions_in_words():
-    said = [claim(region=r).region_said() for r in (ABOVE, BELOW, BETWEEN, BY_ROW)]
-    assert said == ["above 0", "below 0", "0.4 to 0.6", "chat above 1, math below 1"]
-    assert claim(region=(None, None)).region_said() == ""
-
-
-def test_pairs_and_temperatures_stand_side_by_side_and_what_needs_none_apart():
-    _, found = of_two_pairs()
-    wide = claims.signs_beside(found)
-    assert wide.to_dict("records") == [
-        {"claim": "x", "said": "x rises", "a, as published": "✓", "a, T = 0": "✓",
-         "a, T = 1": "✗", "b, T = 0": "✓", "b, T = 1": "?"},
-        {"claim": "y", "said": "y rises", "a, as published": "", "a, T = 0": "c",
-         "a, T = 1": "", "b, T = 0": "", "b, T = 1": ""},
-    ]  # fmt: skip
-    between = found.assign(asked=found["asked"].replace(PUBLISHED, "0 < T < 1"))
-    assert "a, 0 < T < 1" not in claims.signs_beside(between)
-    alone = claims.without_pair(found)
-    assert alone[["claim", "verdict"]].values.tolist() == [["z", "holds"]]
-
-
-def test_the_tally_counts_what_needs_no_pair_apart():
-    _, found = of_two_pairs()
-    assert claims.tally_said(found).splitlines() == [
-        "* **facts that need no pair**: 1 holds.",
-        "* **a, as published**: 1 holds here.",
-        "* **a, T = 0**: 1 holds here, 1 depends on c.",
-        "* **a, T = 1**: 1 does not hold here.",
-        "* **b, T = 0**: 1 holds here.",
-        "* **b, T = 1**: 1 cannot be told here.",
-    ]
-
-
-def test_what_pairs_agree_on_and_what_temperature_changes_is_said():
-    _, found = of_two_pairs()
-    assert claims.agreed_said(found).splitlines() == [
-        "* T = 0, holds on every pair: x.",
-        "* T = 0, does not hold on every pair: none.",
-        "* T = 1, holds on every pair: none.",
-        "* T = 1, does not hold on every pair: none.",
-    ]
-    assert claims.temperatures_said(found).splitlines() == [
-        "* a: 1 of 1 verdicts differ between the temperatures: x (holds here at T = 0, "
-        "does not hold here at T = 1).",
-        "* b: 1 of 1 verdicts differ between the temperatures: x (holds here at T = 0, "
-        "cannot be told here at T = 1).",
-    ]
-
-
-def test_only_the_c_at_which_every_pair_and_slope_agree_is_said():
-    y = claim(id="y", decides="cost")
-    parts = [
-        at_costs(y, {0.1: HOLDS, 0.2: HOLDS, 0.5: FAILS, 1.0: FAILS}, pair="a"),
-        at_costs(y, {0.1: HOLDS, 0.2: UNKNOWN, 0.5: FAILS, 1.0: FAILS}, pair="b"),
-        at_costs(y, {0.1: HOLDS, 0.2: HOLDS, 0.5: UNKNOWN, 1.0: FAILS}, slope=0.1),
-    ]
-    listed = {"x": claim(id="x"), "y": y, "w": claim(id="w", decides="cost")}
-    assert claims.costs_said(listed, pd.concat(parts)) == (
-        "* **y**: holds at 0.1; does not hold at 1."
-    )
-    one = at_costs(y, {0.1: UNKNOWN})
-    assert (
-        claims.costs_said(listed, one)
-        == "* **y**: holds at none; does not hold at none."
-    )
-
-
-def test_what_could_not_be_measured_is_said():
-    head = {"claim": "x", "pair": "a", "asked": AT_0}
-    rows = pd.DataFrame([head | claims.not_measured("no chat")])
-    listed = {"x": claim(id="x"), "w": claim(id="w", untested="needs readers")}
-    assert (
-        claims.open_said(listed, rows) == "* x (a, T = 0): no chat\n* w: needs readers"
-    )
-    assert claims.open_said({}, rows.assign(estimate=1.0)).startswith("Every claim")
 
 
 # ---- the file of claims --------------------------------------------------------------------------
@@ -542,12 +359,3 @@ def test_bad_claims_are_named(tmp_path):
     path.write_text(text.replace("id: gap", "id: level"))
     with pytest.raises(ValueError, match="an id occurs twice"):
         claims.claims(path)
-
-
-def test_an_answer_or_the_reason_why_there_is_none():
-    def refuses(name):
-        raise ValueError(f"no {name}")
-
-    assert claims.answer(lambda: [1]) == [1]
-    (row,) = claims.answer(refuses, "chat")
-    assert row["note"] == "no chat" and np.isnan(row["estimate"])

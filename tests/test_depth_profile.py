@@ -9,17 +9,8 @@ import pandas as pd
 import pytest
 from test_score import make_run, tree_nodes
 
-from speclab import score, stats
-from speclab.show.estimates import Estimates
+from speclab import score
 from speclab.studies import depth_profile as study
-
-
-def numbers(**columns) -> Estimates:
-    """Estimates with intervals of width 0.2 around `estimate`."""
-    frame = pd.DataFrame(columns)
-    return Estimates(
-        frame.assign(low=frame["estimate"] - 0.1, high=frame["estimate"] + 0.1), 3
-    )
 
 
 def uneven(positions=1) -> SimpleNamespace:
@@ -94,43 +85,6 @@ def test_kinds_of_node_and_their_changes_are_paired():
     assert moved.at(domain="chat").value == pytest.approx(0.588 - 0.567)
     both = study.beside_the_paper(changes, moved, list(kinds)[:1])
     assert both.frame["panel"].iloc[0] == "published_alpha,\nthe paper"
-
-
-def test_changes_are_said_by_name_with_the_mean_of_domains():
-    changes = numbers(
-        name="a",
-        domain=["code", "math", "chat", score.ALL, score.POOLED],
-        estimate=[0.2, -0.2, 0, 0.05, 9],
-    )
-    assert study.change_said(changes) == (
-        "* `a`: higher in code; lower in math; cannot be told apart in chat; "
-        "mean of domains 0.050 [-0.050, 0.150]."
-    )
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "words"),
-    [
-        (0.1, 0.2, "lowers"),
-        (-0.2, -0.1, "raises"),
-        (-0.1, 0.1, "cannot be seen to move"),
-    ],
-)
-def test_what_the_cut_does_is_said_the_other_way_round(low, high, words):
-    assert study.cut_said(stats.Interval((low + high) / 2, low, high, 9)) == words
-
-
-def test_gains_are_said_below_depth_1_only():
-    steps = numbers(
-        text="T = 0",
-        name=study.GAIN,
-        depth=[1, 2, 3],
-        domain="code",
-        estimate=[0.0, 0.2, 0.0],
-    )
-    assert study.gains_said(steps) == (
-        "T = 0, depth 2: higher in code. T = 0, depth 3: cannot be told apart in code"
-    )
 
 
 def test_the_heat_map_holds_every_cell():

@@ -14,11 +14,9 @@ from toy import record_block, toy_pair
 
 from speclab import replay, score, stats
 from speclab.analysis import loops
-from speclab.analysis.levels import PROMPTS, PUBLISHED
 from speclab.prompts import EncodedPrompt
 from speclab.runs import Run, RunError
 from speclab.sampling import Sampling
-from speclab.show.estimates import Estimates
 from speclab.studies.domain_acceptance import (
     certainty,
     ladder,
@@ -29,13 +27,6 @@ from speclab.studies.domain_acceptance import (
 from speclab.tree import static_tree
 
 # ---- the ladder ----------------------------------------------------------------------------------
-
-
-def test_an_order_names_equal_values():
-    assert (
-        ladder.order(pd.Series({"code": 1.0, "math": 3.0, "chat": 1.0}))
-        == "math > code = chat"
-    )
 
 
 def test_the_ladder_keeps_its_rungs_in_order_and_averages_three_ways():
@@ -55,66 +46,6 @@ def test_the_ladder_keeps_its_rungs_in_order_and_averages_three_ways():
     assert averages["pooled_over_rows"] == pytest.approx(score.overlap_alpha(run.trace))
     each = run.trace.groupby("prompt_id")["overlap"].mean()
     assert averages["mean_of_prompts"] == pytest.approx(each.mean())
-
-
-def test_orders_and_levels_are_said():
-    same = pd.Series({"a": "code > chat", "b": "code > chat"})
-    assert ladder.orders_said(same) == "agree: **code > chat**"
-    two = pd.Series({"a": "code > chat", "b": "chat > code", "c": "code > chat"})
-    assert ladder.orders_said(two) == (
-        "do not agree, 2 orders occur: **code > chat** (`a`, `c`); **chat > code** (`b`)"
-    )
-    values = pd.DataFrame({"code": [0.1, 0.5], "chat": [0.4, 0.3]}, index=["a", "b"])
-    assert ladder.levels_said(values) == (
-        "code: from 0.10 (`a`) to 0.50 (`b`); chat: from 0.30 (`b`) to 0.40 (`a`)"
-    )
-
-
-def test_pairs_are_told_apart_and_turned_round_by_the_test_alone():
-    rows = [
-        ("published_alpha, T = 0", "code", "chat", 0.2, 0.1, 0.3, 0.01, 0.02),
-        ("published_alpha, T = 0", "code", "math", 0.2, 0.1, 0.3, 0.01, 0.06),
-        ("alpha, T = 1", "code", "chat", -0.2, -0.3, -0.1, 0.01, 0.02),
-        ("alpha, T = 1", "code", "math", -0.2, -0.3, -0.1, 0.01, 0.02),
-    ]
-    names = [
-        "estimator",
-        "first",
-        "second",
-        "difference",
-        "low",
-        "high",
-        "p_value",
-        "p_holm",
-    ]
-    verdicts = ladder.with_verdicts(pd.DataFrame(rows, columns=names), 0.05)
-    assert ladder.told_apart(verdicts).to_dict() == {
-        "published_alpha, T = 0": 1,
-        "alpha, T = 1": 2,
-    }
-    assert ladder.turned(verdicts) == (
-        "told apart with the opposite sign to `published_alpha, T = 0`: "
-        "code − chat (`alpha, T = 1`)"
-    )
-    assert "no pair is told apart with opposite signs" in ladder.turned(
-        verdicts.at(estimator="alpha, T = 1")
-    )
-
-
-def test_break_even_asks_the_whole_interval():
-    tokens = Estimates(
-        pd.DataFrame(
-            {
-                "domain": ["code", "chat"],
-                "estimate": 2.0,
-                "low": [1.9, 1.7],
-                "high": 2.1,
-            }
-        )
-    )
-    assert ladder.break_even_said(tokens, 1.8) == (
-        "the whole interval is above it in code; it cannot be told in chat"
-    )
 
 
 # ---- certainty -----------------------------------------------------------------------------------
@@ -205,30 +136,6 @@ def test_shares_of_a_constant_are_refused():
         variance.variance_shares(factorial().assign(depth=1), factors=("rank", "depth"))
     with pytest.raises(ValueError, match="'alpha' is constant"):
         variance.variance_shares(factorial().assign(alpha=1.0), factors=("rank",))
-
-
-def test_percent_has_the_largest_share_first_and_all_factors_last():
-    shares = variance.variance_shares(factorial(), factors=("depth", "rank"), n=50)
-    found = variance.in_percent(shares, pd.Series({"depth": 0.25}))
-    assert found.at(source=variance.HERE).frame["factor"].tolist() == [
-        "rank",
-        "depth",
-        variance.TOGETHER,
-    ]
-    assert found.at(source=variance.PAPER).value == 25
-    assert found.at(source=variance.HERE, factor="rank").value == pytest.approx(80)
-
-
-def test_the_domains_shapley_share_stands_beside_the_levels():
-    shares = pd.DataFrame(
-        {"factor": ["rank", "domain"], "shapley": [0.2, 0.004], "low": 0.0, "high": 0.5}
-    )
-    rows = [(PUBLISHED, PROMPTS, 0.09, 0.02, 0.2, np.nan)]
-    names = ["estimator", "level", "estimate", "low", "high", "uncorrected"]
-    by_level = Estimates(pd.DataFrame(rows, columns=names))
-    found = variance.domain_by_level(shares, by_level)
-    assert found.at(level=variance.SHAPLEY).value == pytest.approx(0.4)
-    assert str(found.at(level=PROMPTS)) == "9.0 [2.0, 20.0]"
 
 
 def test_the_papers_own_shares_are_small():
@@ -447,27 +354,6 @@ def test_settings_that_cannot_be_asked_are_refused():
         sensitivity.sensitivity(SimpleNamespace(nodes=None, trace=None), {}, 2, 8)
 
 
-def test_changes_are_said_by_variant():
-    moved = pd.DataFrame(
-        {
-            "setting": "new tokens",
-            "variant": ["8 tokens", "8 tokens", "long prompts"],
-            "estimator": ["alpha", "block_efficiency, tree", "alpha"],
-            "change": [0.1, -0.1, 0.0],
-            "change_low": [0.05, -0.2, -0.1],
-            "change_high": [0.15, -0.05, 0.1],
-        }
-    )
-    changes = sensitivity.as_changes(moved)
-    assert sensitivity.settings_said(changes) == (
-        "* 8 tokens: raises alpha; lowers block_efficiency, tree.\n"
-        "* long prompts: cannot be seen to move alpha."
-    )
-    assert changes.at(unit="tokens per target pass").frame["estimator"].tolist() == [
-        "block_efficiency, tree"
-    ]
-
-
 # ---- loops ---------------------------------------------------------------------------------------
 
 
@@ -492,29 +378,6 @@ def test_outside_loops_are_the_positions_before_the_text_goes_round():
     whole = found["hit[1]"].at(domain="code", text=loops.WHOLE).value
     assert whole == found["hit[1]"].at(domain="code", text=loops.SAMPLED).value
     assert "alpha" not in asked, "of no decoder on greedy text"
-
-
-def pairs_of(*verdicts):
-    rows = zip(loop_free.TEXTS, verdicts, strict=True)
-    return pd.DataFrame(
-        [("alpha", text, "code − chat", verdict) for text, verdict in rows],
-        columns=["estimator", "text", "pair", "verdict"],
-    )
-
-
-def test_verdicts_that_change_are_said():
-    found = pairs_of("code > chat", ladder.NOT_APART, "code > chat")
-    assert loop_free.counted(found).iloc[0].tolist()[1:] == [
-        "1 of 1",
-        "0 of 1",
-        "1 of 1",
-    ]
-    said = loop_free.pairs_changed(found, loops.OUTSIDE)
-    assert (
-        "1 of 1 verdicts are others: `alpha` code − chat (code > chat becomes not"
-        in said
-    )
-    assert "every verdict is the same" in loop_free.pairs_changed(found, loops.SAMPLED)
 
 
 def test_domains_of_few_prompts_cannot_be_told():

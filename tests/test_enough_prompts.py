@@ -98,31 +98,6 @@ def test_verdicts_follow_from_the_interval_of_the_spread():
     assert narrow == pytest.approx(0.05 * 0.05 / most, rel=1e-3)
 
 
-def test_the_answer_is_said_for_each_spread_and_what_is_not_known():
-    pairs = {"narrow": pair_of(0.05), "wide": pair_of(0.1)}
-    few = of_spread(0.043, prompts=5, domains=["code"])
-    records = records_of(few)
-    plans = enough_prompts.spreads(pairs, records, PRINTED, PROMPTS)
-    rows = enough_prompts.of_claim(plans)
-    rows = rows[rows["estimator"] == PUBLISHED]
-    said = enough_prompts.enough_said(rows, PROMPTS, records)
-    lines = {line.split(": ")[-1]: line for line in said.splitlines() if ": " in line}
-    assert "(narrow, " in lines["50 prompts a domain are **enough**."]
-    assert "(wide, " in lines["50 prompts a domain are **too few**."]
-    opened = lines["the interval leaves it **open**."]
-    assert opened.startswith("* 0.043 [") and "code's for both; " in opened
-    assert "between chat and math is 0.050" in said and "at most 0.072" in said
-    assert said.endswith("is not decided by the above.")
-    whole = records_of(of_spread(0.05))
-    assert enough_prompts.enough_said(rows, PROMPTS, whole).endswith(
-        "The spread of authors' 000000 is that of the paper's own prompts and pair."
-    )
-    detectable = enough_prompts.numbers_of_plans(rows, "narrow")
-    assert list(detectable) == ["detectable_published_alpha"]
-    cells = enough_prompts.plans_in_cells(rows).iloc[0]
-    assert cells["spread"].startswith("0.050 [") and cells["needed"].startswith("25 [")
-
-
 @released
 def test_the_authors_run_of_five_prompts_cannot_tell():
     records = author_records.read(RECORDS)

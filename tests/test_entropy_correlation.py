@@ -82,11 +82,6 @@ def test_roc_of_what_does_not_vary_is_refused(change, message):
             measure(frame, "signal", "hit")
 
 
-def test_auc_of_too_few_prompts_is_refused():
-    with pytest.raises(ValueError, match="at least 5"):
-        study.auc(noisy(prompts=4), "signal", "hit")
-
-
 # ---- tables and words ----------------------------------------------------------------------------
 
 
@@ -104,36 +99,6 @@ def frames():
 def correlations_of(*rows) -> Estimates:
     columns = ["method", "acceptance", "domain", "estimate", "low", "high"]
     return Estimates(pd.DataFrame(rows, columns=columns))
-
-
-def test_directions_and_opposed_ranks():
-    found = correlations_of(
-        ("spearman", "rank 0", "code", -0.3, -0.4, -0.2),
-        ("spearman", "rank 0", "chat", -0.1, -0.2, 0.1),
-        ("spearman", "rank 1", "code", 0.3, 0.2, 0.4),
-        ("spearman", "rank 1", "chat", 0.3, 0.2, 0.4),
-    )
-    assert study.directions(found).splitlines() == [
-        "* `rank 0`, -0.30 to -0.10: acceptance falls as entropy rises in code; shows no direction "
-        "that can be told in chat.",
-        "* `rank 1`, 0.30 to 0.30: acceptance rises with entropy in code, chat.",
-    ]
-    assert study.opposed(found) == "code"
-    assert study.opposed(found.at(acceptance="rank 0")) == "no domain"
-
-
-def test_spearman_and_pearson_are_compared():
-    found = correlations_of(
-        ("spearman", "hit", "code", -0.3, -0.4, -0.2),
-        ("pearson", "hit", "code", 0.3, 0.2, 0.4),
-        ("spearman", "hit", "chat", -0.3, -0.4, -0.2),
-        ("pearson", "hit", "chat", -0.3, -0.4, 0.2),
-    )
-    said = study.methods_compared(found)
-    assert (
-        "Of 2 correlations" in said and "opposite directions for hit in code;" in said
-    )
-    assert "for 1 only one of the two" in said
 
 
 def test_published_correlations_stand_beside_ours():

@@ -56,24 +56,6 @@ def same(row: dict, value: float) -> None:
 # ---- measures by hand ----------------------------------------------------------------------------
 
 
-def test_few_prompts_give_a_point_and_say_so():
-    frame = pd.concat([texts(math=0), texts(prompts=2, chat=0)]).assign(y=1.0)
-    math, chat = evidence.each_domain(frame, score.mean_of("y"))
-    same(math, 1.0)
-    assert math["note"] == ""
-    assert (chat["estimate"], chat["note"]) == (1.0, "2 prompts: no interval")
-    assert np.isnan(chat["low"])
-
-
-def test_what_is_undefined_in_a_domain_says_so():
-    """No block of chat accepts a first token, so that none tests a second."""
-    trace = texts(length=12, math=0, chat=7)
-    found = evidence.change_by_depth(evidence.Texts(trace, None), 2)
-    math, chat = found
-    assert (math["note"], chat["note"]) == ("", evidence.UNDEFINED)
-    assert np.isnan(chat["estimate"]) and not np.isnan(math["estimate"])
-
-
 def test_gaps_by_hand_and_a_missing_domain_is_named():
     frame = texts(chat=4, math=1)
     (row,) = evidence.gaps(frame, "draft_rank", [("chat", "math")])

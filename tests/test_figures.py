@@ -26,13 +26,6 @@ FRAME = pd.DataFrame(
 )
 
 
-@pytest.fixture(autouse=True)
-def style():
-    figures.use_style()
-    yield
-    figures.plt.close("all")
-
-
 def picture(seed: int = 0):
     figure, axes = figures.subplots(width=figures.ONE_COLUMN, height=2)
     axes.plot(np.random.default_rng(seed).random(20), label="$p$")
@@ -78,16 +71,6 @@ def test_domains_differ_in_colour_marker_and_line():
         to_rgb(c) for c in (*figures.DOMAIN_COLOURS.values(), *figures.OTHER_COLOURS)
     ]
     assert len(set(colours)) == len(colours)
-
-
-def test_style_does_not_depend_on_what_was_set_before():
-    figures.plt.rcParams["font.size"] = 30
-    figures.plt.rcParams["axes.facecolor"] = "red"
-    figures.use_style()
-    assert (
-        figures.plt.rcParams["font.size"] == 8
-        and figures.plt.rcParams["axes.facecolor"] == "white"
-    )
 
 
 @pytest.mark.parametrize("horizontal", [False, True])
@@ -153,14 +136,6 @@ def test_dots_and_looks_of_lines():
     np.testing.assert_allclose(bars, [[[1, 0.9], [1, 1.2]], [[2, 1.9], [2, 2.2]]])
 
 
-def test_a_log_panel_is_labelled_with_plain_numbers():
-    frame = pd.DataFrame({"n": [1, 64], "domain": "code", "estimate": [0.25, 4.0]})
-    axes = figures.facets(frame, "n", log=True).axes[0]
-    assert axes.get_xscale() == axes.get_yscale() == "log"
-    assert axes.xaxis.get_major_formatter()(32) == "32"
-    assert axes.yaxis.get_major_formatter()(0.25) == "0.25"
-
-
 def test_heatmap_writes_its_numbers():
     _, axes = figures.subplots()
     figures.heatmap(
@@ -216,24 +191,3 @@ def test_drawn_tree_takes_any_text_and_a_chain(tmp_path):
     assert figures.save(figure, "01_chain", tmp_path).exists()
     with pytest.raises(ValueError, match="labels has 2 entries: the tree has 5 nodes"):
         figures.draw_tree(chain(4), labels[:2], [0.5] * 5, [0.5] * 5, [True] * 5)
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [(" a\n", "␣a⏎"), ("abcdefghijklmnop", "…defghijklmnop"), ("", "")],
-)
-def test_invisible_characters_are_marked(text, shown):
-    assert figures.visible(text) == shown
-
-
-def test_a_legend_stays_inside_the_figure():
-    figures.use_style()
-    names = [f"gamma {n}" for n in (1, 2, 4, 8)] + ["code", "math", "reasoning", "chat"]
-    figure, axes = figures.subplots()
-    for name in names:
-        axes.plot([0, 1], [0, 1], marker="o", label=name)
-    figures.legend_above(figure, axes)
-    figure.canvas.draw()
-    (legend,) = figure.legends
-    assert legend.get_window_extent().width <= figure.bbox.width
-    assert len(legend.get_texts()) == len(names)

@@ -44,35 +44,7 @@ def table_of(rows, keys, digits=2):
 # ---- one text ------------------------------------------------------------------------------------
 
 
-def test_the_middle_text_is_of_the_longest_ones():
-    long = [[1, 1, 1, 1], [0, 1, 1, 1], [0, 0, 0, 0]]  # 4, 3 and 2 passes with gamma 1
-    trace = texts(*long, [0, 0])
-    assert study.middle_text(replay.replay(trace, 1)) == "code-1"
-    assert study.text_lengths(replay.replay(trace, 1)).tolist() == [4, 4, 4, 2]
-
-
-def test_the_picture_of_a_text_counts_its_passes():
-    trace = texts([0, 0, 1, 0])
-    figure = study.draw_text({g: replay.replay(trace, g) for g in (1, 2)}, "code-0")
-    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert labels == [
-        "gamma 1: 3 passes, 2 of 3 drafts kept",
-        "gamma 2: 2 passes, 3 of 3 drafts kept",
-    ]
-    cells = figure.axes[0].collections[0].get_array().reshape(2, 4)
-    assert cells.tolist() == [[1, 0, 0, 1], [1, 1, 0, 1]], "0: the target's own token"
-
-
 # ---- every gamma ---------------------------------------------------------------------------------
-
-
-def test_half_of_what_the_longest_draft_adds():
-    tau = {"code": [1.2, 1.6, 2.0], "chat": [1.0, 1.0, 1.0]}
-    rows = [
-        ("T = 0", d, g, t, t, t) for d, ts in tau.items() for g, t in enumerate(ts, 1)
-    ]
-    made = table_of(rows, ["temperature", "domain", "gamma"])
-    assert study.half_way(made) == "T = 0: 2 in code, none in chat"
 
 
 def test_curves_are_of_the_domains_and_written_with_five_digits(tmp_path):
@@ -189,29 +161,6 @@ def test_gap_parts_add_up_and_see_the_text_end():
     ).all()
 
 
-def test_the_largest_part_in_words():
-    rows = [
-        ("T = 0", "code", -0.3, -0.1, -0.2, 0.0),
-        ("T = 0", "chat", -0.1, 0.0, -0.2, 0.1),
-    ]
-    names = ["temperature", "domain", "gap", "from_text_end", "from_lag1", "rest"]
-    said = study.largest_part(pd.DataFrame(rows, columns=names))
-    assert said == (
-        "T = 0: -0.20 = -0.05 `from_text_end`, -0.20 `from_lag1`, +0.05 `rest`; "
-        "the largest is `from_lag1`"
-    )
-
-
-def test_only_the_replay_of_visited_blocks_keeps_its_interval():
-    frames, _ = greedy(random_texts())
-    found = study.predictions(study.sweep_curves(frames, 4, 0.1))
-    assert (
-        list(pd.unique(found.frame["curve"])) == list(study.CURVES) == list(study.LOOKS)
-    )
-    sure = found.frame[found.frame["low"].notna()]
-    assert set(sure["curve"]) == {"replay, visited blocks"} and len(sure) == 4
-
-
 # ---- the best gamma ------------------------------------------------------------------------------
 
 
@@ -236,43 +185,6 @@ def test_best_gammas_and_the_articles_range():
         "T = 0, math",
         "T = 1, math",
     ]
-
-
-def test_words_about_best_gammas():
-    assert study.edges(pd.DataFrame({"best": [3]}), 8) == ""
-    assert "plain decoding is the fastest" in study.edges(
-        pd.DataFrame({"best": [0]}), 8
-    )
-    assert "may lie beyond it" in study.edges(pd.DataFrame({"best": [8]}), 8)
-    rows = [
-        ("T = 0", d, "2-4", s)
-        for d, s in zip("abcd", (0.95, 0.5, 0.05, np.nan), strict=True)
-    ]
-    names = ["temperature", "domain", "article", "share_in_article"]
-    said = study.article_verdicts(pd.DataFrame(rows, columns=names)).splitlines()
-    assert len(said) == 3 and "2-4 holds" in said[0]
-    assert "is not decided" in said[1] and "does not hold" in said[2]
-
-
-def test_how_often_one_best_gamma_is_above_another():
-    shares = {"math": (0.0, 0.5, 0.5), "chat": (0.0, 0.25, 0.75)}
-    rows = [
-        ("T = 0", d, g, s) for d, each in shares.items() for g, s in enumerate(each)
-    ]
-    share = pd.DataFrame(rows, columns=["temperature", "domain", "gamma", "share_best"])
-    # math above chat: 2 against 1; the same: both 1, or both 2
-    assert study.larger(share, "math", "chat") == (
-        "T = 0: larger in 12% of the resamples, the same in 50%"
-    )
-
-
-def test_the_articles_rule_has_no_peak():
-    rules = study.two_rules(range(1, 17), 0.85, 100.0, 5.0)
-    assert rules.at(rule="the article's rule", gamma=4).value == pytest.approx(
-        340 / 117
-    )
-    assert rules.at(rule="the article's rule").never_falls("gamma")
-    assert not rules.at(rule="standard model").never_falls("gamma")
 
 
 # ---- between T = 0 and T = 1, and other seeds ----------------------------------------------------
@@ -378,32 +290,6 @@ def test_seeds_beside_prompts():
         assert row["narrower"] == pytest.approx(narrower, rel=0.1)
 
 
-def test_seeds_in_words():
-    rows = [
-        ("alpha", "code", 0.03, 0.02, 0.5, 0.49, 0.51, 0.6),
-        ("alpha", "all", 0.01, 0.02, 0.5, 0.49, 0.51, 0.6),
-    ]
-    names = ["quantity", "domain", "spread", "width", "pooled", "low", "high"]
-    table = pd.DataFrame(rows, columns=[*names, "narrower"])
-    said = study.seeds_in_words(table, 4)
-    assert "wider than one seed's interval in code" in said
-    assert "4 seeds lie 0.010 apart" in said and "0.60 as wide" in said
-    table.loc[0, "spread"] = 0.01
-    assert "in every domain the spread lies within" in study.seeds_in_words(table, 4)
-
-
-def test_numbers_are_named_by_domain_and_text():
-    tau = table_of([("T = 1", "code", 2.0, 1.0, 3.0)], ["temperature", "domain"])
-    best = pd.DataFrame({"temperature": ["T = 1"], "domain": ["code"], "best": [4]})
-    lag1 = pd.DataFrame(
-        {"temperature": ["T = 1"], "domain": ["code"], "lag1": [np.nan]}
-    )
-    assert study.numbers(tau, best, lag1) == {
-        "block_efficiency_code_t1": 2.0,
-        "best_gamma_code_t1": 4,
-    }
-
-
 # ---- loops ---------------------------------------------------------------------------------------
 
 
@@ -441,11 +327,3 @@ def test_outside_loops_the_loop_buys_nothing():
     )
     curves = study.loop_curves(beside, 4).at(text="T = 0 outside loops")
     assert curves.frame["estimate"].tolist() == [1, 1, 1, 1]
-
-
-def test_a_choice_that_stays_is_said_to():
-    rows = [
-        (text, "code", 3, 3, 3) for text in ("T = 0", "T = 0 outside loops", "T = 1")
-    ]
-    said = study.same_choice(table_of(rows, ["text", "domain"]))
-    assert "the same number outside loops in every domain" in said

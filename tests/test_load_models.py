@@ -1,7 +1,5 @@
 """Notebook 01's study: which tree is drawn, what its tables hold, and the words about the pair."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -77,52 +75,6 @@ def test_lengths_of_prompts_by_hand():
     ]
     row = study.lengths_by_domain(Tokenizer(), prompts, templated).loc["chat"]
     assert row.tolist() == [2, 11, 12, 0, 2.0], "a template is no word of the user's"
-
-
-def test_texts_as_a_reader_sees_them():
-    pair = SimpleNamespace(tokenizer=Tokenizer(), stop_ids=frozenset({9}))
-    prompt = EncodedPrompt("a", "chat", (1, 0), 0)
-    said = study.continuation(pair, prompt, "w1 ", (2, 3))
-    assert "w1 ▌w2w3" in said and "2 new tokens, stopped at the limit" in said
-    ended = study.continuation(pair, prompt, "w1 ", (2, 9))
-    assert "ended by the target" in ended
-    assert study.listed(Tokenizer(), [0, 1]) == "`␣`, `w1`"
-    assert study.listed(Tokenizer(), []) == "none"
-    fence = SimpleNamespace(decode=lambda ids: "```")
-    assert study.listed(fence, [0]) == "`` ``` ``"
-
-
-def test_a_template_is_shown_once_and_then_the_user_s_words_only():
-    pair = SimpleNamespace(tokenizer=Tokenizer(), stop_ids=frozenset({9}))
-    prompt = EncodedPrompt("a", "chat", (7, 1, 0, 2, 8), 0)  # w7 and w8: its marks
-    said = study.continuation(pair, prompt, "w1 w2", (3,))
-    assert "~~~~text\nw1 w2\n▌w3\n~~~~" in said
-    cut = study.continuation(pair, prompt, "w1 w2 w4", (3,))
-    assert "~~~~text\nw7w1 w2w8▌w3\n~~~~" in cut, "what the models got"
-    given = study.as_given(Tokenizer(), prompt, "chat")
-    assert "~~~~text\nw7w1 w2w8\n~~~~" in given and "chat template stands" in given
-    assert "as it is" in study.as_given(Tokenizer(), prompt, "none")
-
-
-def test_the_end_of_a_long_prompt_begins_where_a_line_or_a_word_does():
-    assert study.ending("short", 9) == "short"
-    assert study.ending("one\ntwo three four", 13) == "… three four"
-    assert study.ending("one\ntwo three four", 17) == "…\ntwo three four"
-    assert study.ending("x" * 9 + " y", 8) == "…xxxxxx y", "no cut near the end"
-
-
-def test_what_a_trimmed_draft_cannot_say_is_counted_in_the_text():
-    trace = pd.DataFrame({"draft_rank": [0, 9, 10, 11]})
-    assert study.said_by_draft(12, 12, trace) == "The draft can say all 12 of them."
-    said = study.said_by_draft(10, 12, trace)
-    assert "**10** only" in said and "50.0% of the recorded tokens" in said
-
-
-def test_the_copy_of_four_bits_is_told_or_its_absence():
-    models = pd.DataFrame({"memory_mb": [10.0], "kernel": ["Linear"]}, index=["target"])
-    assert "no 4-bit copy" in study.four_bit_sentence(models)
-    models.loc["target, 4 bit"] = [2.5, "Fast"]
-    assert "run as `Fast`; in memory it takes 25%" in study.four_bit_sentence(models)
 
 
 def test_distributions_sum_to_one_and_to_the_overlap():

@@ -229,8 +229,3 @@ def test_real_steps_are_shown_whole(rule, sampling):
 def test_steps_that_make_no_sense_are_refused(steps, complaint):
     with pytest.raises(AssertionError, match=complaint):
         pictures.as_html(steps, STRINGS)
-
-
-def test_a_line_too_short_is_refused():
-    with pytest.raises(AssertionError, match="columns=9"):
-        pictures.layout(STEPS, STRINGS, columns=9)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from test_replay import rates
 
 from speclab import replay
-from speclab.show.estimates import Estimates
 from speclab.studies import rejection_causes as causes
 from speclab.tree import static_tree
 
@@ -127,19 +126,6 @@ def test_only_greedy_runs_are_taken_and_rows_are_put_in_order():
         causes.greedy_trace(run_of(trace.head(0)))
     with pytest.raises(ValueError, match=r"no column \['draft_rank'\]"):
         causes.greedy_trace(run_of(trace.drop(columns="draft_rank")))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"sure": 0.0}, "sure=0.0"),
-        ({"sure": 1.5}, "sure=1.5"),
-        ({"ngram": 0}, "longest=0"),
-    ],
-)
-def test_bad_settings_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        labelled(trace_of([RANKS]), **options)
 
 
 def test_too_few_prompts_are_refused():
@@ -634,22 +620,6 @@ def test_met_rejections_are_the_blocks_that_were_cut(frame):
         assert found["lost"].max() <= after["accepted"].max()
 
 
-def test_worst_cases_lose_most_and_are_one_a_text():
-    trace = pd.concat(
-        [
-            trace_of([[1, 0, 0, 0, 0]], copies=1, q_token=[q] + [0.2] * 4).assign(
-                prompt_id=name
-            )
-            for name, q in (("a", 0.1), ("b", 0.001), ("c", 0.01))
-        ]
-        + [trace_of([[1, 1, 0]], copies=1).assign(prompt_id="d")]
-    )
-    found = causes.worst(labelled(trace.reset_index(drop=True)), 4, count=3)
-    assert found["prompt_id"].tolist() == ["b", "c", "a"] and found[
-        "lost"
-    ].tolist() == [4, 4, 4]
-
-
 def test_cases_are_shown_as_text_and_escaped():
     strings = ["<b>", "$x", "\n", " y"]
     frame = labelled(
@@ -693,109 +663,9 @@ def found(frame):
     )
 
 
-def test_overview_has_what_is_met_and_no_random_for_since(found):
-    table = causes.overview(found)
-    assert list(table)[1:] == [
-        "share",
-        "positions",
-        "rate",
-        "gain",
-        "random",
-        "gain, tree",
-    ]
-    assert "every" in set(table["cause"]) and "kind: keyword" in set(table["cause"])
-    assert "kind: name" not in set(table["cause"]), "never met"
-    since = table["cause"].str.startswith("since")
-    assert since.any() and (table.loc[since, "random"] == "").all()
-
-
-def test_ranking_names_causes_by_family_and_gain(found):
-    table = causes.ranking(found, 0.02)
-    assert not set(causes.REST) & set(table.index)
-    assert table["family"].astype(str).drop_duplicates().tolist() == causes.COMPARED
-    for _, rows in table.groupby("family", observed=True):
-        assert rows["gain"].is_monotonic_decreasing
-        assert rows["drawn"].any(), "the largest class of a family is always drawn"
-    low = found.at(domain="pooled", quantity="excess").frame.set_index("cause")["low"]
-    assert (
-        table["is_cause"] == (low[table.index] > 0) & (table["family"] != "since")
-    ).all()
-    none = table.assign(is_cause=False)
-    assert set(causes.dearest(none).index) == set(none.index[none["tested"]])
-    assert causes.dearest(table)["gain"].is_monotonic_decreasing
-    assert "no cause can be named" in causes.cost_verdict(found, none)
-    named = table.assign(is_cause=table.index == "lookup: wrong")
-    said = causes.cost_verdict(found, named)
-    assert "costs most, in tokens per target pass, is lookup: wrong" in said
-
-
-def test_two_of_two_families():
-    table = pd.DataFrame(
-        {
-            "family": ["kind", "kind", "state", "since"],
-            "gain": [3.0, 2.0, 1.0, 9.0],
-            "tested": [True, True, True, False],
-            "is_cause": [False, True, False, False],
-        },
-        index=["kind: a", "kind: b", "state: c", "since: d"],
-    )
-    assert causes.two_of_two_families(table) == ["kind: b", "state: c"]
-
-
-def test_largest_names_those_that_overlap():
-    rows = [("a", 0.5, 0.4, 0.6), ("b", 0.45, 0.35, 0.55), ("c", 0.1, 0.0, 0.2)]
-    table = Estimates(pd.DataFrame(rows, columns=["cause", "estimate", "low", "high"]))
-    assert causes.largest(table) == (
-        "a 0.50 [0.40, 0.60], b 0.45 [0.35, 0.55] (not to be told apart)"
-    )
-    assert causes.largest(table.at(cause=["b", "c"])) == "b 0.45 [0.35, 0.55]"
-    undefined = table.frame.assign(estimate=np.nan, low=np.nan, high=np.nan)
-    assert causes.largest(Estimates(undefined)) == "undefined"
-
-
-def test_what_is_drawn_of_the_classes(found):
-    ranking = causes.ranking(found, 0.02)
-    drawn = causes.top_causes(found, ranking).frame
-    stars = drawn.loc[drawn["cause"].str.endswith("*"), "cause"].str.removesuffix(" *")
-    wanted = ranking[ranking["drawn"] & ranking["is_cause"]]
-    assert set(stars) == set(wanted.index)
-    random = drawn[
-        drawn["panel"].str.startswith("tokens") & (drawn["mark"] == "compared with")
-    ]
-    assert len(random) and not random["cause"].str.startswith("since").any()
-
-
-def test_promise_and_hazard_references(frame):
-    promises = causes.promises(frame)
-    wide = promises.frame.pivot(
-        index=["domain", "state"], columns="what", values="estimate"
-    )
-    assert (wide["rejected"] - wide["promised"] - wide["gap"]).abs().max() < 1e-12
-    hazard = causes.hazard(frame, longest=4)
-    moved = causes.after_one(hazard, "geometric").at(domain="pooled").frame.iloc[0]
-    first = hazard.at(domain="pooled", distance=1).frame.iloc[0]
-    assert moved["estimate"] == pytest.approx(first["estimate"] - first["geometric"])
-    lines = causes.hazard_lines(hazard).frame
-    assert set(lines["line"]) == {"measured", "texts shuffled", "geometric, same mean"}
-
-
 # ---- loops ---------------------------------------------------------------------------------------
 
 LOOP = [1, 2, 3, 4, 1, 2, 3, 4, 1]  # positions 7 and 8 repeat
-
-
-def test_a_loop_that_is_rejected_holds_its_share():
-    trace = trace_of([[0, 1, 0, 0, 0, 0, 0, 1, 1]], token=LOOP)
-    found = causes.in_loops(labelled(trace, "abcdefghi"), gamma=1, draws=3, n=FEW)
-    at = {
-        name: part.at(domain="pooled").value for name, part in found.groups("quantity")
-    }
-    assert at["share"] == pytest.approx(2 / 3) and at["positions"] == pytest.approx(
-        2 / 9
-    )
-    # blocks (0 1) (2 3) (4 5) (6 7) (8): 7 is a bonus token, 8 is cut by the end or by its rank
-    assert at["gain"] == 0
-    assert "rejected more often than the others" in causes.in_loops_said(found)
 
 
 def test_gains_outside_loops_count_blocks_that_begin_outside():
@@ -821,27 +691,6 @@ def test_outside_loops_is_all_of_a_text_without_any(frame):
     pd.testing.assert_frame_equal(
         causes.gains_outside(ranked, members, 4, n=FEW),
         causes.gains(ranked, members, 4, n=FEW),
-    )
-
-
-def test_causes_beside_loops(frame):
-    classes = ["kind: number", "state: both sure"]
-    members = causes.flags(frame)
-    every = causes.causes_of(
-        causes.shares(frame, members, FEW),
-        causes.gains(frame, members, 4, n=FEW),
-        causes.gains(frame, members, 4, n=FEW),
-    )
-    beside = causes.causes_beside_loops(every, frame, frame, classes, 4, FEW).at(
-        domain="pooled"
-    )
-    assert beside.at(text="T = 0").frame["cause"].nunique() == 2
-    assert set(beside.at(text="T = 1").frame["cause"]) == {"kind: number"}
-    number = beside.at(cause="kind: number", quantity="share")
-    assert number.at(text="T = 0").value == number.at(text="T = 1").value
-    said = causes.largest_by_text(number, classes)
-    assert (
-        said.startswith("T = 0: kind: number") and "T = 0 outside loops: kind" in said
     )
 
 

@@ -81,11 +81,6 @@ def policies_of(trace, costs=COSTS, limit=None):
     }
 
 
-def numbers(found):
-    """Estimates by metric and policy."""
-    return found.frame.set_index(["metric", "policy"])
-
-
 def event_loop(arrival, service):
     """One server, event by event: the slow reference of Lindley's recursion."""
     free, finish = 0.0, []
@@ -282,18 +277,6 @@ SURE_OR_NEVER = trace_of(
 )
 
 
-def test_always_follows_the_mix():
-    """Code likes long chains, chat likes none: the one setting for all follows whoever comes more
-    often.
-    """
-    prices = priced(SURE_OR_NEVER)
-    chosen = [
-        set(serving.best_for_mix(prices, {"code": share, "chat": 1 - share})["setting"])
-        for share in (1.0, 0.9, 0.1)
-    ]
-    assert chosen == [{"chain:3"}, {"chain:3"}, {"plain"}]
-
-
 def test_drift_by_hand():
     prices = priced(SURE_OR_NEVER)
     mixes = {"code": {"code": 1.0}, "chat": {"chat": 1.0}}
@@ -313,12 +296,6 @@ def test_drift_by_hand():
     speeds = found.frame.set_index(["fitted_on", "served"])["estimate"]
     assert speeds.to_dict() == pytest.approx(wanted)
     assert serving.most_lost(found) == pytest.approx(max(fast - 1, 1 - slow))
-
-
-def test_mixes_that_are_mostly_one_domain():
-    assert serving.mostly(["a", "b", "c"], 0.8)["mostly b"] == pytest.approx(
-        {"a": 0.1, "b": 0.8, "c": 0.1}
-    )
 
 
 # ---- a machine and its loop ----------------------------------------------------------------------
@@ -438,17 +415,6 @@ def test_a_full_batch_costs_what_batched_says(costs):
         requests = list(batches.levels_drafted(trace, shape).values())
         done = batches.lockstep(requests, shape, 8, batches.extended(costs, 64))
         assert np.allclose(done, 8 * share), name
-
-
-def test_speculation_stops_paying_in_large_batches():
-    trace = random_trace()
-    best = {
-        batch: choose.setting_by_domain(
-            priced(trace, batches.batched(COSTS, batch, 8))
-        )["code"]
-        for batch in (1, 64)
-    }
-    assert best[1] != "plain" and best[64] == "plain"
 
 
 def test_batches_beside_their_simulation():

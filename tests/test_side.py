@@ -61,12 +61,6 @@ def test_the_smallest_domain_counts():
     assert side.smallest_domains(pairs) == {"made": 1}
 
 
-def test_the_caveat_names_the_pairs_and_the_one_that_is_not_there():
-    said = side.caveat({"tiny": None, "smollm": None})
-    assert "tiny and smollm only" in said and "Llama-2-7B-Chat" in said
-    assert "only" not in side.caveat({"tiny": None, "paper": None})
-
-
 def test_what_stands_beside_is_read_from_what_the_kit_ships(monkeypatch, tmp_path):
     monkeypatch.setattr(runs, "RUNS", tmp_path)
     monkeypatch.setattr(runs, "record_run", lambda *_, **__: pytest.fail("recorded"))

@@ -51,11 +51,6 @@ def test_passes_as_a_table_and_as_curves():
     assert curves.at(unit="ms", n=1).at(**{"pass": "draft"}).value == 2
 
 
-def test_flat_up_to_the_first_dear_pass():
-    assert study.flat_up_to(COSTS) == 4  # v: 1, 1.02, 1.1, 1.3, 1.8
-    assert study.flat_up_to(COSTS, 2.0) == 16 and study.flat_up_to(COSTS, 1.01) == 1
-
-
 def test_the_parts_of_a_block_are_its_price():
     shapes = {
         "chain": FOUR,
@@ -130,20 +125,6 @@ def test_decodings_that_are_not_the_replayed_ones_are_counted():
     )  # one prompt, two repeats
 
 
-def test_a_disturbed_clock_is_said_aloud():
-    assert study.disturbed(1.0) == study.disturbed(1.2) == study.disturbed(0.81) == ""
-    assert all("disturbed" in study.disturbed(plain) for plain in (0.35, 1.3))
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "words"),
-    [(0.1, 0.2, "more"), (-0.2, -0.1, "less"), (-0.1, 0.1, "within")],
-)
-def test_against_chance(low, high, words):
-    gap = pd.Series({"estimate": 0.0, "low": low, "high": high})
-    assert study.against_chance(gap).startswith(words)
-
-
 def test_texts_that_are_not_the_recorded_ones_are_counted():
     trace = pd.DataFrame({"prompt_id": ["a", "a", "b"], "token": [3, 4, 5]})
     texts = [(3, 4), (5,), (3, 5), (5, 5)]
@@ -168,26 +149,6 @@ def test_only_static_shapes_without_a_rule_are_replayed():
     }
     counts = study.replayed_counts(trace, shapes)
     assert list(counts) == ["chain"] and counts["chain"]["blocks"].tolist() == [1]
-
-
-def test_what_a_method_drafts():
-    names = [
-        "method",
-        "domain",
-        "limit",
-        "threshold",
-        "blocks",
-        "drafted",
-        "accepted",
-        "emitted",
-    ]
-    rows = [
-        ("fixed", "code", 2, np.nan, 5, 10, 4, 9),
-        ("fixed", "code", 4, np.nan, 5, 10, 6, 11),
-    ]
-    row = study.what_was_drafted(pd.DataFrame(rows, columns=names)).iloc[0]
-    assert row["median_limit"] == 3 and row["drafted_per_block"] == 2
-    assert row["block_efficiency"] == 2 and row["draft_utilisation"] == 0.5
 
 
 # ---- formulas ------------------------------------------------------------------------------------

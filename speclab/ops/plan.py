@@ -2,7 +2,7 @@
 where shapes are computed, operations counted, and nothing is held.
 
 The plan follows `record` pass by pass, as if every text had its full length; it leaves out what it
-cannot know (fragmentation). tests/bench_shapes.py holds it against measurement.
+cannot know (fragmentation). tests/gpu_check.py holds it against measurement.
 """
 
 import math
@@ -226,11 +226,11 @@ class Speed:
 # NVIDIA's data sheet: 65 TFLOP/s in float16 with tensor cores, 320 GB/s. Sustained is less: at its
 # 70 W a T4 multiplies 4096 x 4096 matrices at 24 TFLOP/s (forums.developer.nvidia.com, topic
 # 264462), a share of 0.37, and copies at about 0.69 of the 320 GB/s (arXiv:1903.07486). What stands
-# between the products costs about a quarter more (as measured on a CPU, tests/bench_shapes.py), and
+# between the products costs about a quarter more (as measured on a CPU, tests/gpu_check.py), and
 # a T4 is no better there: 0.28 and 0.55 are taken. A layer of a transformers model is about 15
 # kernels of 50 microseconds in Python on a hosted CPU: 0.8 ms.
 T4 = Speed(0.28 * 65e12, 0.55 * 320e9)
-# of a bare product's speed that a whole pass reaches (tests/bench_shapes.py: 1.22 to 1.29 times its
+# of a bare product's speed that a whole pass reaches (tests/gpu_check.py: 1.22 to 1.29 times its
 # time, CPU alone)
 SUSTAINED = 0.8
 
