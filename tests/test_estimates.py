@@ -50,48 +50,6 @@ def test_per_domain_keeps_the_order_and_goes_on_past_a_domain_that_cannot_answer
         and "constant" in found["note"].iloc[1]
         and np.isnan(found["low"].iloc[1])
     )
-    within = estimates.per_domain(
-        frame, lambda part: stats.bootstrap(part, score.mean_of("x"), n=FEW), "group"
-    )
-    assert list(within["domain"]) == ["code", "code", "chat", "chat"] and list(
-        within["estimate"]
-    ) == [0, 2, 1, 1]
-    with pytest.raises(ValueError, match="no column"):
-        estimates.per_domain(frame, stats.bootstrap, "rank")
-
-
-def test_direction_speaks_only_of_intervals_that_leave_zero():
-    words = ("above", "below")
-    assert estimates.direction(stats.Interval(0.2, 0.1, 0.3, 5), *words) == "above"
-    assert estimates.direction(stats.Interval(-0.2, -0.3, -0.1, 5), *words) == "below"
-    assert (
-        estimates.direction(stats.Interval(0.2, -0.1, 0.3, 5), *words)
-        == "cannot be told apart from"
-    )
-    assert (
-        estimates.direction(stats.Interval(np.nan, np.nan, np.nan, 5), *words, "?")
-        == "?"
-    )
-
-
-def test_by_direction_names_who_goes_where():
-    rows = pd.DataFrame(
-        {
-            "domain": list("abcd"),
-            "low": [0.1, -0.2, -0.1, np.nan],
-            "high": [0.2, -0.1, 0.1, np.nan],
-        }
-    )
-    assert (
-        estimates.by_direction(rows, "rises in", "falls in", "is flat in")
-        == "rises in a; falls in b; is flat in c; is undefined in d"
-    )
-    assert (
-        estimates.by_direction(
-            rows.assign(low=0.1, high=0.2), "rises in", "falls in", "is flat in"
-        )
-        == "rises in a, b, c, d"
-    )
 
 
 def test_wide_writes_intervals_as_text():
@@ -104,7 +62,7 @@ def test_wide_writes_intervals_as_text():
             "high": [0.625, 1, np.nan, 0],
         }
     )
-    table = estimates.wide(long, ["domain"], "of")
+    table = estimates.Estimates(long).wide("domain", "of")
     assert list(table) == ["domain", "b", "a"] and list(table["domain"]) == [
         "math",
         "code",
@@ -120,18 +78,22 @@ def test_lists_and_sentences_within_a_key():
         ("T = 0", "code", 1.0, 0.5, 1.5),
         ("T = 0", "chat", -1.0, -2.0, -0.5),
         ("T = 1", "code", 0.0, -1.0, 1.0),
+        ("T = 1", "math", np.nan, np.nan, np.nan),
     ]
     columns = ["temperature", "domain", *estimates.NUMBERS]
     table = estimates.Estimates(pd.DataFrame(rows, columns=columns), 1)
     assert [(text, len(part.frame)) for text, part in table.groups("temperature")] == [
         ("T = 0", 2),
-        ("T = 1", 1),
+        ("T = 1", 2),
     ]
     assert table.listed(within="temperature") == (
-        "T = 0: code 1.0 [0.5, 1.5], chat -1.0 [-2.0, -0.5]; T = 1: code 0.0 [-1.0, 1.0]"
+        "T = 0: code 1.0 [0.5, 1.5], chat -1.0 [-2.0, -0.5]; T = 1: code 0.0 [-1.0, 1.0], "
+        "math undefined"
     )
     said = table.sentence("rises in", "falls in", "is open in", within="temperature")
-    assert said == "T = 0: rises in code; falls in chat. T = 1: is open in code"
+    assert said == (
+        "T = 0: rises in code; falls in chat. T = 1: is open in code; is undefined in math"
+    )
 
 
 def test_estimates_of_columns_and_stacked_frames():

@@ -73,18 +73,8 @@ def test_every_token_has_its_kind_block_and_place():
         + ["recovered", "accepted"]
     )
     assert [p.kind for p in found] == kinds, "a cut step ends on an accepted token"
-    assert [(p.block, p.place) for p in found] == [
-        (0, 0),
-        (0, 1),
-        (0, 2),
-        (1, 0),
-        (1, 1),
-        (2, 0),
-        (2, 1),
-        (2, 2),
-        (3, 0),
-        (4, 0),
-    ]
+    spots = "0.0 0.1 0.2 1.0 1.1 2.0 2.1 2.2 3.0 4.0"
+    assert [f"{p.block}.{p.place}" for p in found] == spots.split()
     assert pictures.counts(found) == {"accepted": 7, "recovered": 2, "bonus": 1}
 
 
@@ -119,15 +109,6 @@ def test_html_is_whole_escaped_and_says_every_token():
         "accepted 7" in read.text
         and "recovered 2" in read.text
         and "bonus 1" in read.text
-    )
-
-
-def test_kinds_differ_without_colour():
-    looks = pictures.LOOKS.values()
-    assert (
-        len({(look.line, look.width, look.weight) for look in looks})
-        == len({look.face for look in looks})
-        == 3
     )
 
 
@@ -215,17 +196,6 @@ def test_real_steps_are_shown_whole(rule, sampling):
     assert f" in {len(steps)} target passes" in pictures.as_html(steps, strings)
 
 
-@pytest.mark.parametrize(
-    ("steps", "complaint"),
-    [
-        ([], "nothing was decoded"),
-        ([Step((0, 10), 1, 1, "bonus")], "step 0: token 10 has no text"),
-        ([Step((0, -1), 1, 1, "bonus")], "token -1 has no text"),
-        ([Step((0, 1), 1, 1, "maybe")], "step 0 is .*maybe"),
-        ([Step((0, 1), 0, 1, "recovered")], "step 0 is"),
-        ([Step((0,), 2, 2, "cut")], "step 0 is"),
-    ],
-)
-def test_steps_that_make_no_sense_are_refused(steps, complaint):
-    with pytest.raises(AssertionError, match=complaint):
-        pictures.as_html(steps, STRINGS)
+def test_a_kind_that_there_is_not_is_refused():
+    with pytest.raises(AssertionError, match=r"step 0 is .*maybe"):
+        pictures.as_html([Step((0, 1), 1, 1, "maybe")], STRINGS)

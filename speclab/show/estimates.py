@@ -48,12 +48,11 @@ class Estimates:
         """Curves without intervals: for each name in `lines` its values at the places `at` of `x`,
         told apart by the new column `key`.
         """
-        unsure = {"low": np.nan, "high": np.nan}
-        parts = {
-            name: pd.DataFrame({x: at, "estimate": ys, **unsure})
+        curves = {
+            name: pd.DataFrame({x: at, "estimate": ys, "low": np.nan, "high": np.nan})
             for name, ys in lines.items()
         }
-        return cls(stack(parts, key), digits)
+        return cls(stack(curves, key), digits)
 
     @classmethod
     def of(
@@ -79,11 +78,7 @@ class Estimates:
 
         ValueError if there are none.
         """
-        kept = self.frame
-        for name, wanted in keys.items():
-            require(kept, [name], "estimates")
-            several = isinstance(wanted, list | tuple | set | range)
-            kept = kept[kept[name].isin(list(wanted) if several else [wanted])]
+        kept = self.frame[self._has(keys).all(axis=1)]
         if kept.empty:
             there = {name: list(pd.unique(self.frame[name]))[:8] for name in keys}
             raise ValueError(f"no estimate at {keys}; there are {there}")
@@ -91,11 +86,16 @@ class Estimates:
 
     def without(self, **keys: Any) -> "Estimates":
         """The rows where no named column has the given value, or one of a list of values."""
-        dropped = pd.Series(False, index=self.frame.index)
-        for name, unwanted in keys.items():
-            several = isinstance(unwanted, list | tuple | set | range)
-            dropped |= self.frame[name].isin(list(unwanted) if several else [unwanted])
-        return replace(self, frame=self.frame[~dropped].reset_index(drop=True))
+        kept = self.frame[~self._has(keys).any(axis=1)]
+        return replace(self, frame=kept.reset_index(drop=True))
+
+    def _has(self, keys: Mapping[str, Any]) -> pd.DataFrame:
+        """Whether each named column has the given value, or one of a list of values."""
+        wanted = {
+            name: list(value) if pd.api.types.is_list_like(value) else [value]
+            for name, value in keys.items()
+        }
+        return self.frame[[*keys]].isin(wanted)
 
     def defined(self) -> "Estimates":
         """The rows whose estimate is a number."""
@@ -137,12 +137,12 @@ class Estimates:
         return in_order.merge(table, on=index)
 
     def _cell(self, row: Any) -> str:
+        number, low, high = (
+            f"{value:.{self.digits}f}" for value in (row.estimate, row.low, row.high)
+        )
         if np.isnan(row.estimate):
             return "undefined"
-        if np.isnan(row.low):
-            return f"{row.estimate:.{self.digits}f}"
-        low, high = f"{row.low:.{self.digits}f}", f"{row.high:.{self.digits}f}"
-        return f"{row.estimate:.{self.digits}f} [{low}, {high}]"
+        return number if np.isnan(row.low) else f"{number} [{low}, {high}]"
 
     # ---- put into words --------------------------------------------------------------------------
 
@@ -190,12 +190,15 @@ class Estimates:
         """
         if within:
             wording = (above, below, neither, names, than)
-            parts = [
-                f"{value}: {part.sentence(*wording)}"
-                for value, part in self.groups(within)
-            ]
-            return ". ".join(parts)
-        return by_direction(self.frame, above, below, neither, names, than)
+            parts = self.groups(within)
+            return ". ".join(f"{at}: {part.sentence(*wording)}" for at, part in parts)
+        said: dict[str, list[str]] = {}
+        for row in self.rows():
+            words = UNDEFINED
+            if row.low <= row.high:
+                words = direction(row, above, below, neither, than)
+            said.setdefault(words, []).append(str(getattr(row, names)))
+        return "; ".join(f"{words} {', '.join(who)}" for words, who in said.items())
 
     # ---- compare ---------------------------------------------------------------------------------
 
@@ -205,13 +208,9 @@ class Estimates:
         """
         ordered = self.frame.sort_values(along, kind="stable")
         others = [key for key in self.keys if key != along]
-        if not others:
-            return ordered["estimate"].diff().dropna()
-        return (
-            ordered.groupby(others, sort=False, observed=True)["estimate"]
-            .diff()
-            .dropna()
-        )
+        if others:
+            ordered = ordered.groupby(others, sort=False, observed=True)
+        return ordered["estimate"].diff().dropna()
 
     def never_falls(self, along: str) -> bool:
         """True where no estimate is below the one before it (but for rounding)."""
@@ -240,7 +239,7 @@ def direction(
     interval: Any,
     above: str,
     below: str,
-    neither: str = "cannot be told apart from",
+    neither: str,
     than: float = 0.0,
 ) -> str:
     """`above` or `below` if the whole interval (anything with .low and .high) is on that side of
@@ -251,28 +250,6 @@ def direction(
     if interval.high < than:
         return below
     return neither
-
-
-def by_direction(
-    rows: pd.DataFrame,
-    above: str,
-    below: str,
-    neither: str,
-    names: str = "domain",
-    than: float = 0.0,
-) -> str:
-    """`direction` of every row in one phrase, such as 'falls in code, math; is undefined in chat';
-    a wording ends before the names.
-    """
-    said: dict[str, list[str]] = {}
-    for row in rows.itertuples():
-        wording = (
-            direction(row, above, below, neither, than)
-            if row.low <= row.high
-            else UNDEFINED
-        )
-        said.setdefault(wording, []).append(str(getattr(row, names)))
-    return "; ".join(f"{wording} {', '.join(who)}" for wording, who in said.items())
 
 
 def attempt(measure: Callable[..., Any], *arguments: Any, **options: Any) -> dict:
@@ -288,32 +265,15 @@ def attempt(measure: Callable[..., Any], *arguments: Any, **options: Any) -> dic
 
 
 def per_domain(
-    frame: pd.DataFrame,
-    measure: Callable,
-    within: str | None = None,
-    pooled: bool = False,
+    frame: pd.DataFrame, measure: Callable, pooled: bool = False
 ) -> pd.DataFrame:
-    """`attempt(measure, rows)` in each domain (and each value of `within`, such as rank): domain,
-    [within], fields, note.
+    """`attempt(measure, rows)` in each domain: domain, fields, note.
 
     pooled: all domains together as well, last.
     """
-    require(frame, ["domain", *([within] if within else [])], "frame")
-    rows = []
-    for domain in (*domains_in(frame), *([POOLED] if pooled else [])):
-        part = frame if domain == POOLED else frame[frame["domain"] == domain]
-        groups = part.groupby(within, observed=True) if within else [(None, part)]
-        for level, group in groups:
-            keys = {"domain": domain, within: level} if within else {"domain": domain}
-            rows.append(keys | attempt(measure, group))
+    domains = domains_in(frame)
+    parts = {domain: frame[frame["domain"] == domain] for domain in domains}
+    if pooled:
+        parts[POOLED] = frame
+    rows = [{"domain": at} | attempt(measure, part) for at, part in parts.items()]
     return pd.DataFrame(rows)
-
-
-# ---- the table of a notebook that does not hold an `Estimates` yet -------------------------------
-
-
-def wide(
-    frame: pd.DataFrame, index: list[str], columns: str, digits: int = 2
-) -> pd.DataFrame:
-    """`Estimates.wide` of a frame."""
-    return Estimates(frame, digits).wide(index, columns)

@@ -8,10 +8,10 @@ the texts of token ids. Pure text work: knows no model, no figure; `figures.draw
 
 import html
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from unicodedata import category, combining, east_asian_width
 
 if TYPE_CHECKING:
     from speclab.decode import Step
@@ -98,11 +98,8 @@ def marked(text: str) -> str:
     """Text with white space as signs that can be seen, and every other character of UNSEEN as
     U+FFFD.
     """
-    shown = ""
-    for c in text:
-        unseen = unicodedata.category(c) in UNSEEN
-        shown += MARKS.get(c, "\N{REPLACEMENT CHARACTER}" if unseen else c)
-    return shown
+    shown = {c: "\N{REPLACEMENT CHARACTER}" for c in text if category(c) in UNSEEN}
+    return text.translate(str.maketrans(shown | MARKS))
 
 
 def pieces(steps: Sequence["Step"], token_strings: Sequence[str]) -> list[Piece]:
@@ -111,14 +108,9 @@ def pieces(steps: Sequence["Step"], token_strings: Sequence[str]) -> list[Piece]
     `token_strings[id]` is the text of token id, white space kept. The first `accepted` tokens of a
     step are accepted, the one behind them is the step's `kind`.
     """
-    assert steps, "steps is empty: nothing was decoded, so there is nothing to show"
     found = []
     for block, step in enumerate(steps):
-        assert len(step.tokens) - step.accepted in (0, 1), f"step {block} is {step}"
         for place, token in enumerate(step.tokens):
-            assert 0 <= token < len(token_strings), (
-                f"step {block}: token {token} has no text"
-            )
             kind = "accepted" if place < step.accepted else step.kind
             assert kind in LOOKS, f"step {block} is {step}"
             found.append(Piece(int(token), token_strings[token], kind, block, place))
@@ -186,11 +178,8 @@ def _cells(text: str) -> int:
     """Monospace cells that a text takes: none for a combining mark, two for a wide East Asian
     character.
     """
-    cells = 0
-    for c in text:
-        if not unicodedata.combining(c):
-            cells += 2 if unicodedata.east_asian_width(c) in "WF" else 1
-    return cells
+    seen = [c for c in text if not combining(c)]
+    return len(seen) + sum(east_asian_width(c) in "WF" for c in seen)
 
 
 def layout(
@@ -232,5 +221,4 @@ def strings_of(tokenizer) -> list[str]:
 
 
 def _byte(match: re.Match) -> str:
-    value = int(match.group(1), 16)
-    return chr(value) if value < 128 else "\N{REPLACEMENT CHARACTER}"
+    return bytes.fromhex(match[1]).decode("ascii", "replace")
