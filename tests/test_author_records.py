@@ -17,7 +17,7 @@ from test_score import make_run
 
 from speclab import score, stats
 from speclab.__main__ import main
-from speclab.analysis import levels, published
+from speclab.analysis import published
 from speclab.studies.paper_audit import alpha_parts, author_records, final_run, growth
 
 CONTENT = bytes(range(256)) * 400
@@ -35,119 +35,70 @@ def test_the_git_id_is_gits():
 
 
 @pytest.fixture
+def shop(tmp_path):
+    """(a folder that holds FILE, its address)"""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    (folder / FILE.name).write_bytes(CONTENT)
+    return folder, folder.as_uri()
+
+
+@pytest.fixture
 def server():
-    """A server of one file on this machine: of an answer `.cut` bytes are sent (None: all);
-    `.ranges`: can parts be asked for? `.promises`: does it say how many bytes will come?
-    """
+    """A server of CONTENT on this machine: of its first answer it sends 70,000 bytes."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
-            book, asked = self.server, self.headers.get("Range")
-            book.asked.append(asked)
-            if self.path != f"/{book.name}":
-                return self.send_error(404)
-            start = (
-                int(asked.removeprefix("bytes=").removesuffix("-"))
-                if asked and book.ranges
-                else 0
-            )
-            body = book.content[start:]
-            if start and not body:
-                return self.send_error(416)
+            start = int(self.headers.get("Range", "bytes=0-")[6:-1])
             self.send_response(206 if start else 200)
-            if book.promises:
-                self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Length", str(len(CONTENT) - start))
             self.end_headers()
-            self.wfile.write(body[: book.cut])
+            self.wfile.write(CONTENT[start : None if start else 70_000])
 
-        def log_message(self, *_):
-            pass
-
-    book = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    book.content, book.cut, book.ranges, book.asked = CONTENT, None, True, []
-    book.promises, book.name = True, FILE.name
-    book.base = f"http://127.0.0.1:{book.server_port}/"
-    thread = threading.Thread(target=book.serve_forever, daemon=True)
-    thread.start()
-    yield book
-    book.shutdown()
-    book.server_close()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as book:
+        threading.Thread(target=book.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{book.server_port}/"
+        book.shutdown()
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*"))
 
 
-def test_a_good_file_is_fetched_once(server, tmp_path):
-    (path,) = author_records.fetch(tmp_path / "new", server.base, (FILE,))
+def test_a_good_file_is_fetched_once_and_a_spoiled_one_again(shop, tmp_path):
+    folder, address = shop
+    (path,) = author_records.fetch(tmp_path / "new", address, (FILE,))
     assert path.read_bytes() == CONTENT and names(path.parent) == [FILE.name]
-    author_records.fetch(tmp_path / "new", server.base, (FILE,))
-    assert server.asked == [None], (
-        "a file that is there and right is not asked for again"
-    )
     path.write_bytes(b"spoiled")
-    author_records.fetch(tmp_path / "new", server.base, (FILE,))
+    author_records.fetch(tmp_path / "new", address, (FILE,))
     assert path.read_bytes() == CONTENT
+    (folder / FILE.name).unlink()
+    author_records.fetch(tmp_path / "new", address, (FILE,))  # it is not asked for
 
 
-@pytest.mark.parametrize("ranges", [True, False])
-def test_a_cut_connection_leaves_no_file_and_is_gone_on_with(server, tmp_path, ranges):
-    server.cut, server.ranges = 70_000, ranges
+def test_a_cut_connection_leaves_no_file_and_is_gone_on_with(server, tmp_path):
     with pytest.raises(author_records.FetchError, match="make author-records"):
-        author_records.fetch(tmp_path, server.base, (FILE,))
+        author_records.fetch(tmp_path, server, (FILE,))
     assert names(tmp_path) == [f".{FILE.name}.part"]
-    server.cut = None
-    (path,) = author_records.fetch(tmp_path, server.base, (FILE,))
+    (path,) = author_records.fetch(tmp_path, server, (FILE,))
     assert path.read_bytes() == CONTENT and names(tmp_path) == [FILE.name]
-    assert server.asked == [None, "bytes=70000-"]
 
 
-@pytest.mark.parametrize("content", [CONTENT[:-1] + b"x", CONTENT + b"more"])
-def test_other_bytes_are_refused_and_removed(server, tmp_path, content):
-    server.content = content
-    with pytest.raises(author_records.FetchError, match="not the authors' file"):
-        author_records.fetch(tmp_path, server.base, (FILE,))
-    assert names(tmp_path) == []
+def test_other_bytes_are_refused_and_removed(shop, server, tmp_path):
+    folder, address = shop
+    (folder / FILE.name).write_bytes(CONTENT[:-1] + b"x")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / f".{FILE.name}.part").write_bytes(b"?" * 1000)
+    for out, base in (("a", address), ("b", server)):
+        with pytest.raises(author_records.FetchError, match="not the authors' file"):
+            author_records.fetch(tmp_path / out, base, (FILE,))
+        assert names(tmp_path / out) == []
 
 
-@pytest.mark.parametrize("size", [1000, len(CONTENT), len(CONTENT) + 1])
-def test_a_spoiled_part_is_removed_and_the_next_call_is_good(server, tmp_path, size):
-    (tmp_path / f".{FILE.name}.part").write_bytes(b"?" * size)
-    with pytest.raises(author_records.FetchError, match="not the authors' file"):
-        author_records.fetch(tmp_path, server.base, (FILE,))
-    assert (
-        author_records.fetch(tmp_path, server.base, (FILE,))[0].read_bytes() == CONTENT
-    )
-
-
-def test_absent_file_and_no_network_say_what_to_do(server, tmp_path, capsys):
-    absent = author_records.PublicFile("raw_records_20260411_999999.csv", "0")
-    with pytest.raises(
-        author_records.FetchError, match="404.*SPECLAB_AUTHOR_RECORDS=folder"
-    ):
-        author_records.fetch(tmp_path, server.base, (absent,))
-    closed = server.base
-    server.shutdown()
-    server.server_close()
-    with pytest.raises(
-        author_records.FetchError,
-        match="Without a network, copy the files.*SPECLAB_AUTHOR_RECORDS",
-    ):
-        author_records.fetch(tmp_path, closed, (FILE,))
-    assert main(["authors", "--out", str(tmp_path), "--base", closed]) == 2
-    assert "Without a network" in capsys.readouterr().err and names(tmp_path) == []
-
-
-def test_a_folder_serves_as_address(tmp_path):
-    (tmp_path / FILE.name).write_bytes(CONTENT)
-    assert (
-        author_records.fetch(tmp_path / "out", f"{tmp_path.as_uri()}/", (FILE,))[
-            0
-        ].read_bytes()
-        == CONTENT
-    )
-
-    author_records.fetch(tmp_path / "no-slash", tmp_path.as_uri(), (FILE,))
+def test_what_is_not_there_says_what_to_do(shop, tmp_path, capsys):
+    out, (_, address) = tmp_path / "out", shop
+    assert main(["authors", "--out", str(out), "--base", address]) == 2
+    assert author_records.VARIABLE in capsys.readouterr().err and names(out) == []
 
 
 @released
@@ -166,19 +117,6 @@ def test_git_ids_are_those_of_the_records_and_fetch_takes_them(tmp_path):
     with pytest.raises(author_records.FetchError, match="061513.csv"):
         author_records.fetch(tmp_path / "out", base)  # the run of the paper is not here
     assert len(names(tmp_path / "out")) == 3, "what came before it is kept"
-
-
-def test_the_address_is_a_commit_and_the_files_are_three_runs_and_the_papers():
-    assert (
-        len(author_records.COMMIT) == 40
-        and author_records.COMMIT in author_records.BASE
-        and author_records.BASE.startswith("https://")
-    )
-    runs = [author_records.run_name(file.name) for file in author_records.FILES]
-    assert runs == ["054105", "055031", "060835", author_records.FINAL]
-    assert all(len(file.blob) == 40 for file in author_records.FILES)
-    with pytest.raises(ValueError, match="is no file of records"):
-        author_records.run_name("config.json")
 
 
 def test_records_are_looked_for_where_the_docstring_says(tmp_path, monkeypatch):
@@ -454,16 +392,8 @@ def test_shares_hold_the_pairs_the_records_and_the_paper(tmp_path):
     assert "task" not in set(found.at(source="authors' 000001").frame["factor"]), (
         "one domain"
     )
-    facts = author_records.run_facts({"000001": record})
-    said = alpha_parts.records_said(facts, levels.percent(found), pairs)
-    share = 100 * found.at(source="authors' 000001", factor="rank").value
-    assert said.endswith(f"rank explains {share:.0f} to {share:.0f} % of the variance.")
     ranks = alpha_parts.by_rank({"a": asked["a"]})
     assert list(pd.unique(ranks.frame["rank"])) == ["all", 0, 1]
-    first, second = score.alpha_by_rank(few.nodes)
-    assert alpha_parts.means_by_rank({"b": few.nodes}) == (
-        f"b {score.published_alpha(few.nodes):.3f} ({first:.3f} and {second:.3f})"
-    )
 
 
 # ---- the run of the paper ------------------------------------------------------------------------
@@ -524,20 +454,13 @@ def made(tmp_path_factory):
     return folder, author_records.PublicFile(path.name, blob)
 
 
-def test_the_final_run_is_fetched_cut_gone_on_with_read_and_whole(made, server):
+def test_the_final_run_is_read_and_whole(made):
     folder, file = made
-    server.content, server.name = (folder / file.name).read_bytes(), file.name
-    server.cut = 100_000
-    with pytest.raises(author_records.FetchError, match="connection was cut"):
-        author_records.fetch(folder / "out", server.base, (file,))
-    server.cut = None
-    (path,) = author_records.fetch(folder / "out", server.base, (file,))
-    assert server.asked == [None, "bytes=100000-"]
     with pytest.raises(ValueError, match="not the authors' public file of run 061513"):
-        author_records.read(folder / "out")
-    records = author_records.read(folder / "out", (file,))
+        author_records.read(folder)
+    records = author_records.read(folder, (file,))
     one = author_records.whole_runs(records)[author_records.FINAL]
-    rows = pd.read_csv(path)
+    rows = pd.read_csv(folder / file.name)
     assert len(one.nodes) + one.nan_count == len(rows)
     assert one.nan_count == rows["target_prob"].isna().sum() > 0
     assert set(one.nodes["domain"]) == set(rows["task_type"]) == set(score.DOMAINS)
@@ -553,9 +476,6 @@ def test_tables_of_a_whole_run_have_intervals_and_blanks(made):
     by_domain = final_run.levels(found.reset_index()).at(quantity="alpha_mean")
     code = one.nodes.query("domain == 'code'")
     assert by_domain.at(domain="code").value == score.published_alpha(code)
-    said = final_run.tables_said(one, found.reset_index())
-    assert "of 6 differences between domains, " in said and "**E[L]** is " in said
-    assert "of Spearman's correlations of these records" in said
 
 
 def test_parts_of_a_whole_run_have_intervals(made):
@@ -571,4 +491,3 @@ def test_parts_of_a_whole_run_have_intervals(made):
     ranks = found.at(quantity=final_run.CORRELATION)
     assert ranks.frame["of"].tolist() == ["all nodes", "rank 0", "rank 1"]
     assert (found.frame["low"] < found.frame["high"]).all()
-    assert final_run.parts_said(found).count("rank") == 3

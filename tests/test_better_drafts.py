@@ -89,18 +89,6 @@ def of_both_kinds(traces):
 # ---- candidates and their traces -----------------------------------------------------------------
 
 
-def test_a_candidate_has_the_pairs_target_and_its_own_files_facts(drafts, random_pair):
-    loaded, lookup, early = drafts
-    assert all(one.pair.target is random_pair.target for one in drafts)
-    assert all(one.pair.stop_ids == random_pair.stop_ids for one in drafts)
-    assert loaded.bits == 32  # this toy is stored in float32
-    assert loaded.weight_bytes == random_pair.facts["draft"]["weight_bytes"]
-    assert early.pair.facts["draft"]["layers"] == 1 and early.bits == 32
-    assert speed.weight_facts(loaded)["layers"] == 1
-    assert speed.weight_facts(lookup)["weight_bytes"] == 0
-    assert 0 < speed.weight_facts(early)["of_target_bytes"] < 1
-
-
 def test_first_layers_is_the_network_with_fewer_layers(random_pair, profile):
     early, tokens = (
         candidates.first_layers(random_pair, profile, 1),
@@ -125,24 +113,10 @@ def test_first_layers_is_the_network_with_fewer_layers(random_pair, profile):
     )
 
 
-@pytest.mark.parametrize("layers", [0, 2, 5])
-def test_first_layers_must_leave_some_out(random_pair, profile, layers):
-    with pytest.raises(ValueError, match=f"layers={layers}: .* this one has 2"):
-        candidates.first_layers(random_pair, profile, layers)
-
-
 def test_a_draft_of_another_tokenizer_is_refused(random_pair, profile, tmp_path):
     other = save_random_llama(tmp_path / "other", 4, words=36)
-    with pytest.raises(
-        ValueError, match="target and draft have different vocabularies"
-    ):
+    with pytest.raises(ValueError, match="different vocabularies"):
         candidates.candidate("other", random_pair, profile, other)
-    few = save_random_llama(tmp_path / "few", 4, vocab_size=30, words=27)
-    with pytest.raises(
-        ValueError,
-        match="draft 'few' has 30 token ids, the pair shares 40|different vocabularies",
-    ):
-        candidates.candidate("few", random_pair, profile, few)
 
 
 def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypatch):
@@ -341,26 +315,16 @@ def curve(*values):
 
 
 def test_learning_curves_are_means_between_the_least_and_the_greatest_seed():
-    trained = {
-        "sequence": {
-            "a": curve((0.5, 0.4), (0.6, 0.5)),
-            "b": curve((0.5, 0.4), (0.8, 0.3)),
-        },
-        "forward-kl": {"c": curve((0.5, 0.4), (0.7, 0.6), (0.9, 0.7))},
+    seeds = {
+        "a": curve((0.5, 0.4), (0.6, 0.5)),
+        "b": curve((0.5, 0.4), (0.8, 0.3)),
     }
-    curves = accepted.learning_curves(trained)
+    curves = accepted.learning_curves({"sequence": seeds})
     at_10 = curves.at(draft="sequence", step=10, estimator="hit[1]").frame.iloc[0]
     assert (at_10.estimate, at_10.low, at_10.high) == pytest.approx((0.7, 0.6, 0.8))
-    assert curves.at(
-        draft="sequence", step=10, estimator="alpha"
-    ).value == pytest.approx(0.4)
-    table = accepted.training_table(trained, curves).set_index("draft")
-    assert table.loc["sequence", ["seeds", "minutes"]].tolist() == [2, 4.0]
-    assert table.loc["forward-kl", ["hit[1] before", "hit[1] after"]].tolist() == [
-        0.5,
-        0.9,
-    ]
-    assert table.loc["forward-kl", "alpha after"] == pytest.approx(0.7)
+    table = accepted.training_table({"sequence": seeds}, curves).iloc[0]
+    assert table["hit[1] before"] == 0.5 and table["minutes"] == 4.0
+    assert table["alpha after"] == pytest.approx(0.4)
 
 
 def test_drafts_are_judged_on_the_first_prompts_of_a_whole_run(
@@ -395,9 +359,6 @@ def test_families_are_trained_recorded_and_compared(
     steps = candidates.train_config(1, 3, 1e-3)
     asked = candidates.trainings(text, ["total-variation", "sequence"], [0, 1], steps)
     trained = candidates.train(tried, asked)
-    assert accepted.trained_on(trained).startswith(
-        "5 drafts, 0 of them as they come with the kit; "
-    )
     assert {family: list(names) for family, names in trained.items()} == {
         "total-variation": [
             f"distilled, total-variation, seed {seed}" for seed in (0, 1)
@@ -585,12 +546,6 @@ def test_the_table_holds_each_drafts_own_numbers(drafts, runs_of):
             one.name
         )
         assert (row["speedup"], row["gamma"]) == (best["speedup"], best["gamma"])
-        bytes_only = [
-            speed.fastest_chain(trace, speed.by_bytes(one), [g]) for g in range(1, 5)
-        ]
-        assert row["speedup_by_bytes"] == pytest.approx(
-            max(b["speedup"] for b in bytes_only)
-        )
     assert (
         table.loc["prompt lookup", "front"]
         and table.loc[table["hit[1]"].idxmax(), "front"]

@@ -148,32 +148,20 @@ def test_the_check_by_hand(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("promised", "forecast", "words"),
+    ("promised", "forecast", "kept", "agrees"),
     [
-        ((0.95, 1.05), (0.9, 1.1), ("10%? **kept**", "right", "cannot be told from")),
-        ((0.8, 0.89), (0.8, 0.89), ("**not kept**", "wrong", "more than their price")),
-        ((1.11, 1.3), (1.02, 1.09), ("**not kept**", "right", "less than their price")),
-        ((0.85, 0.95), (0.5, 2.0), ("**cannot be told**", "cannot be told to", "")),
-        ((0.95, 1.2), (1.05, 1.15), ("**cannot be told**", "cannot be told to", "")),
+        ((0.95, 1.05), (0.9, 1.1), "kept", "right"),
+        ((0.8, 0.89), (0.8, 0.89), "not kept", "wrong"),
+        ((1.11, 1.3), (1.02, 1.09), "not kept", "right"),
+        ((0.85, 0.95), (0.5, 2.0), "cannot be told", "cannot be told to be"),
     ],
 )
-def test_a_promise_is_kept_within_a_margin_only(promised, forecast, words):
+def test_a_promise_is_kept_within_a_margin_only(promised, forecast, kept, agrees):
     """A wide interval that holds 1 does not keep a promise: it cannot be told."""
     measured = Interval(1.25, 1.1, 1.4, 12)
     ratios = (Interval(1.0, *ends, 12) for ends in (promised, forecast))
     found = check.Outcome(measured, *ratios, promise=1.2, forecast=1.3)
-    said = found.in_words()
-    assert all(word in said for word in words) and "1.250 [1.100, 1.400]" in said
-    wide = check.Outcome(
-        measured, found.over_promise, found.over_forecast, 1.2, 1.3, margin=2.0
-    )
-    assert (wide.kept, wide.agrees) == ("kept", "right")
-
-
-# ---- words ---------------------------------------------------------------------------------------
-
-
-# ---- at which c it is worth knowing the domain --------------------------------------------------
+    assert found.kept == kept and found.agrees in agrees
 
 
 # ---- at another temperature ----------------------------------------------------------------------

@@ -86,18 +86,10 @@ def test_explained_gives_before_after_and_change_or_the_reason():
         chat=[("a", 0.3), ("b", 0.9)],
     )
     found = study.explained(lambda: study.matched(frame, "x", "group"), n=FEW)
-    assert (
-        list(found["stage"]) == ["before", "after", "change"]
-        and (found["note"] == "").all()
-    )
     assert list(found["estimate"]) == pytest.approx([0.25, 0.1, -0.15])
     apart = frame.assign(group=frame["domain"])
     failed = study.explained(lambda: study.matched(apart, "x", "group"), n=FEW)
-    assert np.isnan(study.least_kept(lambda: study.matched(apart, "x", "group"), apart))
-    assert (
-        failed["estimate"].isna().all()
-        and failed["note"].str.contains("matching needs two or more").all()
-    )
+    assert failed["estimate"].isna().all()
 
 
 def test_contrast_by_hand():
@@ -113,11 +105,6 @@ def test_contrast_by_hand():
             "n_prompts": 20,
             "share_highest": 1.0,
         }
-    )
-    math = study.contrast(frame, score.mean_of("x"), "math", n=FEW)
-    assert (math.estimate, math.share_highest) == (
-        pytest.approx(0.3 - (0.1 + 0.5 + 0.7) / 3),
-        0,
     )
 
 
@@ -147,10 +134,6 @@ def test_bad_contrasts_say_what_is_wrong():
     )
     with pytest.raises(ValueError, match="'poetry'"):
         study.contrast(frame, mean, "poetry")
-    with pytest.raises(ValueError, match="two domains"):
-        study.contrast(frame[frame["domain"] == "chat"], mean)
-    with pytest.raises(ValueError, match=r"undefined in \['chat'\].*matched"):
-        study.contrast(frame, study.standardised_mean("x", "group", frame))
     other = frame.replace({"prompt_id": {"chat-4": "chat-9"}})
     with pytest.raises(AssertionError, match="the same prompts"):
         study.contrast_change((frame, mean), (other, mean))
@@ -163,15 +146,8 @@ def test_a_level_that_most_resamples_lack_is_refused():
         study.contrast(frame, study.standardised_mean("x", "group", frame))
 
 
-def test_pick_and_the_ladder():
+def test_contrasts_of_the_ladder():
     run = make_run()
-    assert score.member(score.hit, 2)(run.trace) == score.hit(run.trace)[2]
-    assert (
-        score.member(score.alpha_by_rank, 0)(run.nodes)
-        == score.alpha_by_rank(run.nodes)[0]
-    )
-    with pytest.raises(ValueError, match="has members 0 to"):
-        score.member(score.alpha_by_rank, 99)(run.nodes)
     table = study.ladder_contrasts(run, n=FEW).set_index("estimator")
     ladder = rungs.ladder(run)
     for name in (
@@ -187,19 +163,6 @@ def test_pick_and_the_ladder():
             ladder.loc[name, "chat"] - others
         )
     assert (table["note"] == "").all() and table["share_highest"].between(0, 1).all()
-
-
-def test_frequency_elsewhere_by_hand():
-    """Prompt a: 1 1 2; prompt b: 1 3.
-
-    In b, token 1 is 2 of the 3 tokens of a; in a, 1 of the 2 of b.
-    """
-    trace = pd.DataFrame({"prompt_id": list("aaabb"), "token": [1, 1, 2, 1, 3]})
-    assert study.frequency_elsewhere(trace).tolist() == pytest.approx(
-        [1 / 2, 1 / 2, 0, 2 / 3, 0]
-    )
-    with pytest.raises(ValueError, match="one prompt"):
-        study.frequency_elsewhere(trace[trace["prompt_id"] == "a"])
 
 
 @given(
@@ -288,13 +251,6 @@ def test_kinds_of_token_and_their_shares():
     assert hits.lies_within(1, 1)
     share = kinds.at(domain="code").frame.set_index("kind")["share"]
     assert share.to_dict() == pytest.approx({"word start": 2 / 3, "white space": 1 / 3})
-    assert (
-        kinds.frame["domain"].tolist() == ["code"] * 2 + ["chat"] * 2 + ["pooled"] * 2
-    )
-    drawn = study.kinds_drawn(hits, kinds)
-    assert drawn.at(
-        panel="share of positions", domain="chat", kind="white space"
-    ).value == (pytest.approx(1 / 3))
 
 
 def test_the_other_format_is_the_one_that_the_profile_does_not_have():
@@ -302,8 +258,5 @@ def test_the_other_format_is_the_one_that_the_profile_does_not_have():
     for own, other in (("none", "chat"), ("chat", "none")):
         kind = study.OTHERWISE[own]
         assert runs.of_kind(profile.replace(template=own), kind).template == other
-        said = study.formats_said(own)
-        assert said.index(study.FORMATS[own]) < said.index(f"`{kind}`")
-        assert said.index(f"`{kind}`") < said.index(study.FORMATS[other])
     assert study.plain_first("none", "own", "other") == ("own", "other")
     assert study.plain_first("chat", "own", "other") == ("other", "own")

@@ -15,7 +15,6 @@ from toy import record_block, toy_pair
 from speclab import replay, score, stats
 from speclab.analysis import loops
 from speclab.prompts import EncodedPrompt
-from speclab.runs import Run, RunError
 from speclab.sampling import Sampling
 from speclab.studies.domain_acceptance import (
     certainty,
@@ -68,17 +67,13 @@ def test_design_effect_stands_beside_the_widths():
     assert naive["high"] - naive["low"] == pytest.approx(width)
 
 
-def test_redrawn_studies_and_curves_have_the_power_of_the_design():
+def test_redrawn_studies_have_the_power_of_the_design():
     frame = pd.concat([levels("code", 40, 0.6, 3), levels("chat", 40, 0.0, 4)])
     table = certainty.redrawn(
         frame, {"x": MEAN}, ("code", "chat"), 0.05, 1, repeats=40, n=99
     )
     assert table["prompts"].tolist() == list(certainty.PROMPTS)
     assert (table["found"] - table["formula"]).abs().max() < 0.2
-    design = certainty.power.between(frame, MEAN, "code", "chat")
-    curves = certainty.power_curves(design, 0.8, 0.05, 1)
-    half = curves[curves["prompts"] == 50].iloc[100]
-    assert half["power"] == pytest.approx(float(design.power(half["difference"], 50)))
 
 
 # ---- what explains the acceptance of a node ------------------------------------------------------
@@ -134,8 +129,6 @@ def test_variance_shares_see_a_curve_and_add_up():
 def test_shares_of_a_constant_are_refused():
     with pytest.raises(ValueError, match=r"factor \['depth'\] is constant"):
         variance.variance_shares(factorial().assign(depth=1), factors=("rank", "depth"))
-    with pytest.raises(ValueError, match="'alpha' is constant"):
-        variance.variance_shares(factorial().assign(alpha=1.0), factors=("rank",))
 
 
 def test_the_papers_own_shares_are_small():
@@ -160,13 +153,6 @@ def test_compare_pairs_the_variants():
     reference = stats.by_domain(base, MEAN).set_index("domain")
     assert found.loc["base", ["estimate", "low", "high"]].to_numpy() == pytest.approx(
         reference[["estimate", "low", "high"]].to_numpy()
-    )
-    part = base[base["prompt_id"].str[-1] < "6"]
-    alone = sensitivity.compare_variants(
-        {"base": base, "part": part}, MEAN, "base"
-    ).set_index(["variant", "domain"])
-    assert alone.loc[("part", "code"), "estimate"] == pytest.approx(
-        MEAN(part[part["domain"] == "code"])
     )
 
 
@@ -292,64 +278,27 @@ def test_thirds_by_hand():
 
 
 def test_sensitivity_of_a_run(long):
-    run = SimpleNamespace(
-        **{
-            name: pd.concat(
-                [
-                    getattr(long, name),
-                    getattr(long, name).assign(
-                        prompt_id="q" + getattr(long, name)["prompt_id"]
-                    ),
-                ],
-                ignore_index=True,
-            )
-            for name in ("trace", "nodes")
-        }
-    )
-    lengths = {
-        prompt: number % 7
-        for number, prompt in enumerate(run.trace["prompt_id"].unique())
-    }
-    found = sensitivity.sensitivity(
-        run, lengths, static_tree(3, 2, 8), 16, limits=(4, 8)
-    )
-    assert (
-        set(found["setting"]) == {"new tokens", "prompt length", "last block"}
-        and found["estimator"].nunique() == 5
-    )
-    whole = found[
-        (found["variant"] == "all tokens") & (found["domain"] == "pooled")
-    ].set_index("estimator")["estimate"]
-    assert whole["published_alpha"] == pytest.approx(score.published_alpha(run.nodes))
-    assert whole["hit[1]"] == pytest.approx((run.trace["draft_rank"] == 0).mean())
-    assert set(
-        sensitivity.sensitivity(run, None, static_tree(3, 2, 8), 16, limits=[1])[
-            "setting"
-        ]
-    ) == {
-        "new tokens",
-        "last block",
-    }
+    twice = {}
+    for name, frame in vars(long).items():
+        again = frame.assign(prompt_id="q" + frame["prompt_id"])
+        twice[name] = pd.concat([frame, again], ignore_index=True)
+    run = SimpleNamespace(**twice)
+    lengths = {p: i % 7 for i, p in enumerate(run.trace["prompt_id"].unique())}
+    tree = static_tree(3, 2, 8)
+    found = sensitivity.sensitivity(run, lengths, tree, 16, limits=(4, 8))
+    assert set(found["setting"]) == {"new tokens", "prompt length", "last block"}
+    found = found[found["domain"] == "pooled"].set_index(["variant", "estimator"])
+    at = found["estimate"]
+    published = score.published_alpha(run.nodes)
+    assert at["all tokens", "published_alpha"] == pytest.approx(published)
     chain = replay.replay(run.trace[run.trace["position"] < 8], 4)
-    eight = found[
-        (found["variant"] == "8 tokens") & (found["domain"] == "pooled")
-    ].set_index("estimator")["estimate"]
-    assert eight["block_efficiency, chain of 4, visited"] == pytest.approx(
-        chain["emitted"].sum() / len(chain)
-    )
-
-
-def test_a_run_folder_without_nodes_says_so(tmp_path):
-    with pytest.raises(RunError, match=r"no nodes.parquet; a run: record it again"):
-        sensitivity.sensitivity(Run(tmp_path, {}), {}, 2, 8)
+    emitted = at["8 tokens", "block_efficiency, chain of 4, visited"]
+    assert emitted == pytest.approx(chain["emitted"].sum() / len(chain))
 
 
 def test_settings_that_cannot_be_asked_are_refused():
     with pytest.raises(ValueError, match=r"limits=\[0\]"):
         sensitivity.cut_texts(make_run().trace, [0])
-    equal = {f"code-{i:03d}": 7 for i in range(15)}
-    with pytest.raises(ValueError, match="'code' are all of one length .constant"):
-        sensitivity.by_length(texts("code", range(15)), equal)
     with pytest.raises(ValueError, match="this run has no nodes frame"):
         sensitivity.sensitivity(SimpleNamespace(nodes=None, trace=None), {}, 2, 8)
 

@@ -120,22 +120,6 @@ def test_only_greedy_runs_are_taken_and_rows_are_put_in_order():
         ValueError, match=r"temperature=1: .* at T = 0 only; use runs.load_or_record"
     ):
         causes.greedy_trace(run_of(trace, 1.0))
-    with pytest.raises(ValueError, match="1 of 50 tokens are not target_top"):
-        causes.greedy_trace(run_of(trace.assign(target_top=np.arange(50) == 7)))
-    with pytest.raises(ValueError, match="trace is empty"):
-        causes.greedy_trace(run_of(trace.head(0)))
-    with pytest.raises(ValueError, match=r"no column \['draft_rank'\]"):
-        causes.greedy_trace(run_of(trace.drop(columns="draft_rank")))
-
-
-def test_too_few_prompts_are_refused():
-    few = labelled(trace_of([RANKS], copies=4))
-    with pytest.raises(
-        ValueError, match="'chat' has 4 prompts; an interval needs at least 5"
-    ):
-        causes.shares(few, causes.flags(few))
-    with pytest.raises(ValueError, match="'chat' has 4 prompts"):
-        causes.gains(few, causes.flags(few), 4)
 
 
 # ---- labels --------------------------------------------------------------------------------------
@@ -338,23 +322,6 @@ def test_shares_by_hand():
     )
 
 
-def test_shares_of_a_family_sum_to_one_and_rates_average_to_the_whole(frame):
-    found = causes.shares(frame, causes.flags(frame), n=FEW)
-    for domain in ("code", "chat", "pooled"):
-        rows = frame if domain == "pooled" else frame[frame["domain"] == domain]
-        share, positions, rate = (
-            pooled(found, name, domain) for name in ("share", "positions", "rate")
-        )
-        for family in causes.FAMILIES:
-            mine = share.index[share.index.str.startswith(f"{family}: ")]
-            assert share[mine].sum() == pytest.approx(1)
-            if family != "found":
-                assert positions[mine].sum() == pytest.approx(1)
-                assert (positions * rate.fillna(0))[mine].sum() == pytest.approx(
-                    rows["rejected"].mean()
-                )
-
-
 def test_without_rejections_there_are_no_shares_and_no_gains():
     frame = labelled(trace_of([[0] * 10]))
     members = causes.flags(frame)
@@ -364,10 +331,6 @@ def test_without_rejections_there_are_no_shares_and_no_gains():
         pooled(found, "rate").dropna()
     ) == {0}
     assert (causes.gains(frame, members, 4, draws=2, n=FEW)["estimate"] == 0).all()
-    assert causes.met(frame, 4).empty and causes.worst(frame, 4).empty
-    assert causes.wider(frame, 4, n=FEW).lies_within(0, 0)
-    with pytest.raises(ValueError, match="frame is empty"):
-        causes.hazard(frame)
 
 
 # ---- what it costs -------------------------------------------------------------------------------
@@ -396,31 +359,6 @@ def test_gains_do_not_add():
     )
     assert gain.tolist() == pytest.approx([1, 10 / 6 - 1, 4]), (
         "one token a pass; two; the first alone, then two; five"
-    )
-
-
-def test_nothing_repaired_is_the_replay_itself_and_everything_fills_every_block(frame):
-    none, every = (
-        causes.counterfactual(frame, np.full(len(frame), value))
-        for value in (False, True)
-    )
-    assert replay.replay(none, 4).equals(replay.replay(frame, 4))
-    assert every.drop(columns="draft_rank").equals(frame.drop(columns="draft_rank")), (
-        "nothing else is touched"
-    )
-    blocks = replay.replay(every, 4)
-    assert (blocks["emitted"] == np.minimum(5, blocks["remaining"])).all()
-    texts = frame.groupby("prompt_id").size()
-    gain = pooled(
-        causes.gains(
-            frame, pd.DataFrame({"every": np.full(len(frame), True)}), 4, n=FEW
-        ),
-        "gain",
-    )["every"]
-    base = rates(replay.prompt_sums(replay.replay(frame, 4)))
-    assert gain == pytest.approx(
-        texts.sum() / np.ceil(texts / 5).sum()
-        - base["emitted"].sum() / base["blocks"].sum()
     )
 
 
@@ -486,23 +424,6 @@ def test_a_class_of_accepted_positions_costs_nothing_and_all_rejections_are_no_r
     assert pooled(found, "surplus").abs().max() == 0, (
         "the pick is of the same domain, so all of a domain's rejections are no choice"
     )
-
-
-def test_rejections_in_a_row_cost_more_than_as_many_at_random():
-    burst = labelled(
-        trace_of([[1] * 8 + [0, 0, 0, 0, 1] * 8])
-    )  # the lone ones stand where the bonus token does, and cost nothing
-    members = pd.DataFrame(
-        {"in a row": burst["position"] < 8, "alone": burst["position"] >= 8}
-    )
-    found = causes.gains(burst, members, 4, draws=5, n=FEW)
-    assert (
-        pooled(found, "surplus")["in a row"] > 0.1
-        and pooled(found, "surplus")["alone"] < -0.1
-    )
-    assert pooled(found, "gain")["alone"] == 0
-    both = found.pivot(index=["cause", "domain"], columns="quantity", values="estimate")
-    assert (both["gain"] - both["random"] - both["surplus"]).abs().max() < 1e-12
 
 
 # ---- wider trees ---------------------------------------------------------------------------------
@@ -603,66 +524,6 @@ def test_met_rejections_and_what_they_lose_by_hand():
     ], "position 9 is the bonus token's"
 
 
-def test_met_rejections_are_the_blocks_that_were_cut(frame):
-    for gamma in (1, 3, 8):
-        found, blocks = causes.met(frame, gamma), replay.replay(frame, gamma)
-        assert (
-            len(found)
-            == (blocks["accepted"] < np.minimum(gamma, blocks["remaining"])).sum()
-        )
-        assert (
-            found["rejected"].all()
-            and found["lost"].between(1, gamma - found["kept"]).all()
-        )
-        after = replay.replay(
-            causes.counterfactual(frame, frame["rejected"] < 2), gamma
-        )  # what could be kept at most
-        assert found["lost"].max() <= after["accepted"].max()
-
-
-def test_cases_are_shown_as_text_and_escaped():
-    strings = ["<b>", "$x", "\n", " y"]
-    frame = labelled(
-        trace_of([[0, 1, 0]], copies=1, token=[2, 1, 3], draft_top=3).assign(
-            prompt_id="<p>"
-        ),
-        strings,
-        prompt=(0, 1),
-    )
-    table = causes.as_text(
-        causes.worst(frame, 4), frame, strings, {"<p>": (0, 1)}, tail=4
-    )
-    row = table.iloc[0]
-    assert (
-        row["context"],
-        row["draft proposed"],
-        row["target wrote"],
-        row["position"],
-        row["lost"],
-    ) == (">$x⏎▮", "␣y", "$x", 1, 2)
-    page = causes.cases_as_html(table)
-    assert (
-        "<code>&gt;$x⏎▮</code>" in page
-        and "&lt;p&gt;" in page
-        and "<b>" not in page
-        and "<p>" not in page
-    )
-
-
-# ---- which causes --------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def found(frame):
-    members = causes.flags(frame)
-    whole = members.assign(every=True)
-    often = causes.shares(frame, members, n=FEW)
-    chain = causes.gains(frame, whole, 4, draws=2, n=FEW)
-    return causes.causes_of(
-        often, chain, causes.gains(frame, whole, static_tree(2, 2), n=FEW)
-    )
-
-
 # ---- loops ---------------------------------------------------------------------------------------
 
 LOOP = [1, 2, 3, 4, 1, 2, 3, 4, 1]  # positions 7 and 8 repeat
@@ -692,9 +553,3 @@ def test_outside_loops_is_all_of_a_text_without_any(frame):
         causes.gains_outside(ranked, members, 4, n=FEW),
         causes.gains(ranked, members, 4, n=FEW),
     )
-
-
-def test_sampled_rows_are_put_in_order():
-    trace = trace_of([[0, 1]], copies=2)
-    ordered = causes.sampled_trace(run_of(trace.iloc[::-1], temperature=1.0))
-    assert ordered["position"].tolist() == [0, 1, 0, 1]

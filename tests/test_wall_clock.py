@@ -2,8 +2,6 @@
 one ideal term would bring.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,18 +11,10 @@ from test_timing import TIMES
 from speclab import draft, tree
 from speclab.models import timing
 from speclab.prompts import EncodedPrompt
-from speclab.show import figures
 from speclab.show.estimates import Estimates
 from speclab.studies import wall_clock as study
 
 FOUR = draft.Shape(tree.chain(4))
-
-
-@pytest.fixture(autouse=True)
-def closed_figures():
-    """No test leaves a figure open."""
-    yield
-    figures.plt.close("all")
 
 
 def test_the_first_prompts_of_each_domain():
@@ -68,9 +58,6 @@ def test_the_parts_of_a_block_are_its_price():
     assert parts.loc["dynamic"].tolist() == pytest.approx([0.2 + 2 * 0.22, 1.3, 0.1])
     assert price["stop"] == pytest.approx(9.2 / 4)
     assert parts.loc["stop", "draft passes"] == pytest.approx(12 / 4 * 0.2)
-    figure = study.draw_blocks(parts.reset_index(), price)
-    widths = [bar.get_width() for bar in figure.axes[0].patches[:4]]
-    assert widths == pytest.approx(parts["draft passes"].tolist())
 
 
 def timed(seconds, tokens=30, blocks=10):
@@ -103,16 +90,6 @@ def test_measured_beside_predicted():
     assert chain["share_of_predicted"] == pytest.approx(1.5 / (3 / price))
     assert chain["share_without_o"] == pytest.approx(0.5 * price * (1 - 0.1 / price))
     assert table.loc["plain", ["predicted", "share_without_o"]].tolist() == [1, 1]
-    whole = table.reset_index()
-    assert study.measured_gains(whole).at(method="chain").value == pytest.approx(1.5)
-    bars = study.speed_bars(whole)
-    assert bars.at(made="predicted").value == pytest.approx(3 / price)
-    assert bars.at(quantity="tokens per target pass").value == pytest.approx(3)
-    by_domain = study.speed_by_domain(each, ["code"])
-    assert by_domain.to_numpy().tolist() == [
-        ["plain", 1.0],
-        ["chain", pytest.approx(1.5)],
-    ]
 
 
 def test_decodings_that_are_not_the_replayed_ones_are_counted():
@@ -157,11 +134,6 @@ def test_only_static_shapes_without_a_rule_are_replayed():
 def test_the_alpha_that_is_needed():
     assert study.needed_alpha(1, 0.5, 1.0, 0.0) == pytest.approx(0.5)  # 1 + a = 1.5
     assert study.needed_alpha(1, 1.5, 1.0, 0.0) == np.inf
-    assert study.needed_here(replace(COSTS, overhead=9.0), (1, 2)) == (
-        "out of reach at gamma 1, out of reach at gamma 2"
-    )
-    free = replace(COSTS, draft=(0.5,) * 5, verify=(1.0,) * 5, overhead=0.0)
-    assert study.needed_here(free, [1]) == "0.50 at gamma 1"
 
 
 def test_break_even_lines_and_points():
@@ -238,18 +210,6 @@ def test_limits_by_hand():
     ]
     assert table.loc["draft always right", "own best"] == pytest.approx(5 / four)
     assert np.isnan(table.loc["draft always right", "low"])
-    added = study.helps(table.reset_index())
-    assert (
-        not {"as measured", "all three"} & set(added.index)
-        and added.is_monotonic_decreasing
-    )
-    bars = study.limit_bars(table.reset_index())
-    assert (
-        bars.at(at="at its own best gamma", what="all three, best gamma 4").value == 2.0
-    )
-    assert (
-        bars.at(at="at gamma 1, the best as measured").frame["low"].notna().sum() == 5
-    )
 
 
 def test_tokens_per_pass_of_all_prompts():
