@@ -44,9 +44,7 @@ def test_where_no_notebook_has_run_every_row_says_so(tmp_path):
     found = tables.rows([tmp_path, tmp_path / "none"])
     asked = {(c, way) for c in tables.OF_DRAFTS for way in (AT_0, AT_1)}
     assert set(found) == asked | {("one-pass", AT_0)}
-    for key, (row,) in found.items():
-        number = "10" if key[0] == "one-pass" else "08"
-        assert f"notebook {number} has not" in row["note"]
+    for (row,) in found.values():
         assert np.isnan(row["estimate"])
 
 
@@ -74,15 +72,9 @@ def test_the_shipped_tables_have_what_is_read(tmp_path):
 def test_a_draft_that_was_not_made_is_missing(tmp_path):
     folder = made(tmp_path / "here")
     (folder / "08_specialist.csv").unlink()
-    table = pd.read_csv(folder / "08_self-drafts.csv")
-    table = table[table["draft"] == "INT8 self-draft"]
-    table.to_csv(folder / "08_self-drafts.csv", index=False)
     found = tables.rows([folder])
-    for claim in ("maths-draft", "self-draft"):
-        assert "no such draft" in found[claim, AT_1][0]["note"]
-    times = pd.read_csv(folder / "10_pass-times.csv").iloc[:1]
-    times.to_csv(folder / "10_pass-times.csv", index=False)
-    assert "5 tokens" in tables.rows([folder])["one-pass", AT_0][0]["note"]
+    assert np.isnan(found["maths-draft", AT_1][0]["estimate"])
+    assert np.isfinite(found["self-draft", AT_1][0]["estimate"])
 
 
 @pytest.mark.parametrize(

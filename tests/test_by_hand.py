@@ -74,13 +74,6 @@ def test_a_replacement_may_depend_on_the_rejected_word():
     )
 
 
-def test_running_error_by_hand():
-    p = np.array([0.5, 0.5])
-    np.testing.assert_allclose(
-        study.running_error(np.array([0, 1, 1, 1]), p), [0.5, 0, 1 / 6, 0.25]
-    )
-
-
 def test_survival_is_a_sum_over_paths():
     p, q = rows(1), rows(2)
     both = np.minimum(p, q)
@@ -91,10 +84,8 @@ def test_survival_is_a_sum_over_paths():
         for b in range(5)
         for c in range(5)
     ]
-    assert found[0] == pytest.approx(both[3].sum()) and found[2] == pytest.approx(
-        sum(paths)
-    )
-    assert (np.diff(found) <= 0).all()
+    assert found[0] == pytest.approx(both[3].sum())
+    assert found[2] == pytest.approx(sum(paths))
     same = np.tile(np.minimum(P, Q), (5, 1))
     assert 1 + by_hand.survival(same, 0, 4).sum() == pytest.approx(
         block_efficiency_iid(0.75, 4)
@@ -203,14 +194,6 @@ def test_the_decoder_on_tables_counts_what_the_formula_says():
     assert (
         abs(counted.loc[3, "counted"] - formula[2])
         < 4 * counted.loc[3, "standard error"]
-    )
-    drawn = study.words_per_pass(counted, formula, 0.75)
-    assert drawn.at(what="no bonus", gamma=3).value == pytest.approx(
-        formula[2] - 0.75**3
-    )
-    row = next(drawn.at(what="counted").rows())
-    assert row.high - row.estimate == pytest.approx(
-        1.96 * counted.loc[3, "standard error"]
     )
 
 

@@ -25,10 +25,6 @@ def uneven(positions=1) -> SimpleNamespace:
     return SimpleNamespace(nodes=pd.concat(nodes, ignore_index=True), trace=None)
 
 
-def test_the_shape_of_a_tree_is_its_nodes_by_depth():
-    assert study.shape(uneven()) == "2 + 4 + 2"
-
-
 @pytest.mark.parametrize("rule", ["greedy", "point-mass"])
 def test_the_chain_has_the_conditional_shares_of_the_ladder(rule):
     chain = study.best_path_chain(make_run().nodes, rule)
@@ -62,7 +58,6 @@ def test_a_mixture_bends_though_nothing_depends_on_depth():
     assert table["all nodes, 2 + 4 + 2"].tolist() == pytest.approx([0.6, 0.5, 0.6])
     assert study.mixing_error(table, "2 + 4 + 2") < 1e-9
     assert study.mixing_error(table + 0.1, "2 + 4 + 2") > 0.01, "a wrong share is seen"
-    assert "under other branches 0.400" in study.course(means)
     assert study.cut_at_the_end(cut, cut).estimate == 0
 
 
@@ -79,12 +74,6 @@ def test_kinds_of_node_and_their_changes_are_paired():
         assert changes.at(name=name, domain="chat").value == pytest.approx(
             rows[3] - rows[1]
         )
-    printed = study.printed_profile(score.DOMAINS)
-    assert list(pd.unique(printed.frame["domain"])) == list(score.DOMAINS)
-    moved = study.printed_change(printed)
-    assert moved.at(domain="chat").value == pytest.approx(0.588 - 0.567)
-    both = study.beside_the_paper(changes, moved, list(kinds)[:1])
-    assert both.frame["panel"].iloc[0] == "published_alpha,\nthe paper"
 
 
 def test_the_heat_map_holds_every_cell():
@@ -103,11 +92,6 @@ def test_the_heat_map_holds_every_cell():
     pooled = nodes[(nodes["depth"] == 1) & (nodes["position"] < 2)]
     value = cells.loc[("published_alpha", 1, score.ALL, 0), "mean"]
     assert value == pytest.approx(score.published_alpha(pooled))
-    path = nodes[nodes["best_path"] & (nodes["domain"] == "chat")]
-    late = path[path["position"] >= 4]
-    share = score.tree_estimators()["accept_by_depth"](late)
-    value = cells.loc[(study.BEST_PATH["T = 0"], 2, "chat", 2), "mean"]
-    assert value == pytest.approx(share[2], nan_ok=True)
     wide = cells["mean"].unstack("depth")
     assert study.largest_step(cells.reset_index()).to_dict() == pytest.approx(
         (wide[3] - wide[1]).abs().groupby("estimator").max().to_dict()
@@ -159,15 +143,9 @@ def test_position_effects_compare_the_same_prompts():
     effects = study.position_effects(asked)
     assert effects["domain"].tolist() == ["code"], "chat has four long texts only"
     assert effects["estimate"].tolist() == [1.0]
-    assert study.effects_said(study.effects_found(effects, 0.05), len(effects)) == (
-        "`x` rises in code: +1.000 [+1.000, +1.000]"
-    )
-    seen = study.effects_said(effects[:0], len(effects))
-    assert seen == "no position effect can be told from 0"
     short = {"x": (frame[frame["position"] < 9], score.mean_of("x"))}
     none = study.position_effects(short)
     assert len(none) == 0 and len(study.effects_found(none, 0.05)) == 0
-    assert study.effects_said(none, 0).startswith("nothing to test, no domain has 5")
 
 
 def test_long_texts_are_enough_when_every_domain_that_has_any_has_five():

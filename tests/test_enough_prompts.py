@@ -69,8 +69,6 @@ def test_every_source_and_estimator_has_every_pair_of_domains():
         {"a": 0.02, "b": 0.1, "authors' 000000": 0.05, "authors' 000001": 0.05},
         rel=1e-3,
     )
-    lent = plans.groupby("source")["of_domain"].unique().map(list).to_dict()
-    assert lent["authors' 000001"] == ["code"] and lent["authors' 000000"] == [""]
 
 
 def test_verdicts_follow_from_the_interval_of_the_spread():
@@ -89,9 +87,6 @@ def test_verdicts_follow_from_the_interval_of_the_spread():
         "wide": enough_prompts.NO,
         "near": enough_prompts.UNSURE,
     }
-    for row in named.itertuples():
-        assert (row.spread_high <= most) == (row.verdict == enough_prompts.YES)
-        assert (row.spread_low > most) == (row.verdict == enough_prompts.NO)
     found = enough_prompts.detectable(rows)
     assert found.keys == ["source", "estimator"]
     narrow = found.at(source="narrow", estimator=PUBLISHED).value

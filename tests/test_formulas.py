@@ -9,7 +9,7 @@ import pytest
 from speclab import cost
 from speclab.analysis import by_hand, published
 from speclab.studies.paper_audit import claims, evidence, formulas
-from speclab.studies.paper_audit.claims import DEFECT, NO_CONDITION, SOURCES
+from speclab.studies.paper_audit.claims import NO_CONDITION, SOURCES
 
 LISTED = claims.claims()
 SOURCE_CLAIMS = {name: one for name, one in LISTED.items() if one.about == SOURCES}
@@ -119,20 +119,7 @@ def test_the_root_has_two_children():
     assert verdict_of("top-k", region=(1.5, 2.5)) == "holds"
 
 
-def test_a_missing_number_counts_as_sure_acceptance_in_their_code():
-    (row,) = formulas.rows_without_pair(LISTED["nan"])
-    assert row["estimate"] == 1.0
-    assert verdict_of("nan") == DEFECT
-
-
 # ---- what is read off ----------------------------------------------------------------------------
-
-
-def test_the_articles_numbers_by_hand():
-    (example,) = formulas.rows_without_pair(LISTED["example"])
-    assert example["estimate"] == pytest.approx(340 / 112 - 340 / 117)
-    (best,) = formulas.rows_without_pair(LISTED["best-case"])
-    assert best["estimate"] == pytest.approx(400 / 120 - 5 / 1.2)
 
 
 @pytest.mark.parametrize(
@@ -142,8 +129,6 @@ def test_the_articles_numbers_by_hand():
         ("run-time", {"seconds": 12600}, "holds"),
         ("devices", {"second_gpu_gb": 0.0}, "does not hold"),
         ("devices", {"second_gpu_gb": 2.2}, "holds"),
-        ("entropy-kind", {"rank_share": 0.0}, "does not hold"),
-        ("entropy-kind", {"rank_share": 1.0}, "holds"),
         ("sampled-prompts", {"drawn_at_random": 1.0}, "holds"),
         ("example", {"printed": [340, 117], "rule": [3.4, 100, 5]}, "holds"),
         ("best-case", {"printed": [500, 120], "c": 0.05}, "holds"),

@@ -6,7 +6,7 @@ import pytest
 
 from speclab.prompts import EncodedPrompt, Prompt
 from speclab.studies import load_models as study
-from speclab.tree import chain, static_tree
+from speclab.tree import static_tree
 
 TREE = static_tree(2, 2)  # nodes 1, 2 at depth 1; 3, 4 below 1; 5, 6 below 2
 
@@ -50,17 +50,6 @@ def test_the_tree_drawn_rejects_below_what_it_accepts():
     )
 
 
-def test_first_prompt_of_each_domain():
-    prompts = [
-        EncodedPrompt(name, domain, (1,), 0)
-        for name, domain in ("ax", "bx", "cy", "dx")
-    ]
-    assert [prompt.prompt_id for prompt in study.first_of_each_domain(prompts)] == [
-        "a",
-        "c",
-    ]
-
-
 def test_lengths_of_prompts_by_hand():
     prompts = [Prompt("a", "chat", "four"), Prompt("b", "chat", "sixsix")]
     encoded = [
@@ -90,23 +79,3 @@ def test_distributions_sum_to_one_and_to_the_overlap():
     assert list(table.index) == ["w1", "w2", "all others"]
     assert table["smaller"].tolist() == pytest.approx([0.3, 0.3, 0.1])
     assert table[["p", "q"]].sum().tolist() == pytest.approx([1, 1])
-
-
-def test_manifest_by_hand():
-    facts = {
-        "rows": {"trace": 1000, "nodes": 4000},
-        "time_s": 2.0,
-        "peak_bytes": {"cpu": 5e6},
-        "libraries": {"torch": "2", "transformers": "5"},
-        "profile": {"max_prompt_tokens": 64, "template": "none"},
-        "prompts": 10,
-        "prompts_cut": 1,
-        "key": "k",
-    }
-    models = pd.DataFrame({"memory_mb": [3.0, 1.0]}, index=["target", "draft"])
-    value = study.manifest(facts, chain(4), models)["value"]
-    assert value["prompts"] == "10 (1 cut to 64 tokens)"
-    assert (
-        value["nodes per second"] == "2,000" and value["tree"] == "1 + 1 + 1 + 1 nodes"
-    )
-    assert value["weights in memory (MB)"] == "target 3.0, draft 1.0"
