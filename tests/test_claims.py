@@ -72,16 +72,13 @@ def at_costs(of, verdicts, slope=0.0, **more) -> pd.DataFrame:
     [
         (ABOVE, 0.1, 0.2, HOLDS),
         (ABOVE, -0.2, -0.1, FAILS),
-        (ABOVE, -0.1, 0.1, UNKNOWN),
         (ABOVE, 0.0, 0.1, UNKNOWN),  # the edge is outside the region
         (ABOVE, -0.1, 0.0, FAILS),
         (BELOW, -0.2, -0.1, HOLDS),
         (BELOW, 0.1, 0.2, FAILS),
-        (BELOW, -0.1, 0.1, UNKNOWN),
         (BELOW, 0.0, 0.1, FAILS),
         (BETWEEN, 0.45, 0.55, HOLDS),
         (BETWEEN, 0.7, 0.8, FAILS),
-        (BETWEEN, 0.2, 0.3, FAILS),
         (BETWEEN, 0.55, 0.65, UNKNOWN),
         (BETWEEN, 0.3, 0.7, UNKNOWN),
         (ABOVE, np.nan, np.nan, UNKNOWN),

@@ -92,10 +92,6 @@ def test_the_heat_map_holds_every_cell():
     pooled = nodes[(nodes["depth"] == 1) & (nodes["position"] < 2)]
     value = cells.loc[("published_alpha", 1, score.ALL, 0), "mean"]
     assert value == pytest.approx(score.published_alpha(pooled))
-    wide = cells["mean"].unstack("depth")
-    assert study.largest_step(cells.reset_index()).to_dict() == pytest.approx(
-        (wide[3] - wide[1]).abs().groupby("estimator").max().to_dict()
-    )
 
 
 def test_a_smooth_curve_of_a_constant_is_flat_and_ends_with_the_fifth_text():

@@ -270,16 +270,6 @@ def test_answers_are_the_named_estimators(pair, found):
     given = last[(first == 0) & (second == 0)]
     change = (given == 0).mean() - (first == 0).mean()
     assert at["depth", AT_0, "code"] == pytest.approx(change)
-    both = [greedy.trace, sampled.trace]
-    length = [
-        score.block_estimators()["mean_accepted"](
-            replay.prompt_sums(
-                replay.replay(one.query("domain == 'code'"), pair.profile.tree)
-            )
-        )
-        for one in both
-    ]
-    assert at["temperature", AT_1, "code"] == pytest.approx(length[1] - length[0])
 
 
 def test_what_a_run_cannot_answer_is_not_judged(pair):

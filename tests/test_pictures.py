@@ -145,11 +145,6 @@ def test_the_picture_has_a_box_a_text_and_a_block_bar_each(tmp_path):
     assert [p.get_linestyle() for p in axes.patches] == ["solid"] * 4 + [
         "dashed"
     ] and len(axes.lines) == 2
-    faces = [matplotlib.colors.to_hex(p.get_facecolor()).upper() for p in axes.patches]
-    assert faces == [
-        pictures.LOOKS[kind].face
-        for kind in ("accepted", "accepted", "recovered", "accepted", "bonus")
-    ]
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw(renderer)
     for text, patch in zip(axes.texts, axes.patches, strict=True):
