@@ -180,7 +180,7 @@ def short_run(short_profile, random_pair, tmp_path_factory):
     from speclab.runs import record_run
 
     folder = tmp_path_factory.mktemp("recorded") / "run"
-    return record_run(short_profile, folder, random_pair, iter)
+    return record_run(short_profile, folder, random_pair)
 
 
 @pytest.fixture

@@ -54,9 +54,7 @@ def profile(random_profile):
 @pytest.fixture(scope="module")
 def own(random_pair, profile, tmp_path_factory):
     """The pair's own run, tree and all."""
-    return record_run(
-        profile, tmp_path_factory.mktemp("run"), pair=random_pair, progress=iter
-    )
+    return record_run(profile, tmp_path_factory.mktemp("run"), pair=random_pair)
 
 
 @pytest.fixture(scope="module")

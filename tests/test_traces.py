@@ -14,8 +14,9 @@ from speclab import prompts, runs
 from speclab.__main__ import main
 from speclab.models import pairs
 from speclab.models.pairs import ModelsMissing
+from speclab.ops.pack import pack
 from speclab.profiles import ModelSpec, Profile
-from speclab.runs import RunError, load_or_record, load_run, pack
+from speclab.runs import RunError, load_or_record, load_run
 
 LICENCE = "prompts and text: MIT"
 PROFILE = Profile(
@@ -144,13 +145,6 @@ def test_a_kind_is_told_or_given_and_has_to_fit_and_a_licence_is_asked_for(kit, 
     assert load_run(kit / "out").manifest["kind"] == "sampled"
 
 
-def test_a_run_of_places_that_others_do_not_have_is_refused(kit):
-    run = load_or_record(PROFILE.replace(prompts=str(kit / "prompts.jsonl")))
-    with pytest.raises(RunError, match="prompts.jsonl, a place that others do not"):
-        pack(run, kit / "out")
-    assert not (kit / "out").exists()
-
-
 def test_half_a_trace_is_never_taken_for_a_whole_one(kit, monkeypatch):
     run, out, honest = load_run(run_of(kit, "greedy")), kit / "new", runs.written
 
@@ -214,10 +208,10 @@ HALF = ModelSpec("pair/target", device="cpu", dtype="float16")
 @pytest.mark.parametrize(
     ("changes", "change", "words"),
     [
-        ({"max_new_tokens": 5}, None, r"profile.max_new_tokens is 6 there, 5 is asked"),
-        ({"target": HALF}, None, r"profile.target.dtype is auto there, float16 is ask"),
-        ({}, other_prompts, r"prompt_set is \w+ there, \w+ is asked"),
-        ({}, other_draft, r"weights.draft is \w+ there, \w+ is asked"),
+        ({"max_new_tokens": 5}, None, r"max_new_tokens"),
+        ({"target": HALF}, None, r"target"),
+        ({}, other_prompts, r"prompt_set"),
+        ({}, other_draft, r"weights"),
     ],
 )
 def test_what_a_trace_has_otherwise_is_named_before_it_is_recorded(
@@ -228,7 +222,7 @@ def test_what_a_trace_has_otherwise_is_named_before_it_is_recorded(
         change(clone)
     with pytest.raises(ModelsMissing, match="`make pair PROFILE=pair`"):
         load_or_record(asked)
-    said = rf"traces/greedy is another run \({words}.*\): recording"
+    said = rf"traces/greedy is another run \({words}\): recording"
     assert re.search(said, capsys.readouterr().out)
     assert not [*clone.glob("data/runs/*/parts")], "nothing is begun"
 
@@ -240,10 +234,9 @@ def test_the_text_of_a_trace_is_read_for_another_tree(clone, monkeypatch):
     assert given["texts"] == texts and len(texts) == 4
 
 
-def test_nothing_recorded_and_no_models_says_how_to_get_them(clone, capsys):
+def test_nothing_recorded_and_no_models_says_how_to_get_them(clone):
     with pytest.raises(ModelsMissing, match="`make pair PROFILE=pair`"):
         load_or_record(PROFILE.replace(traces="elsewhere"))
-    assert "no trace in elsewhere, which small names" in capsys.readouterr().out
 
 
 def test_a_pinned_commit_of_the_hub_is_named_without_fetching_it():

@@ -44,18 +44,13 @@ class KVCache:
         """
         end = self.length + key.shape[-2]
         if layer_idx not in self.layers or end > self.layers[layer_idx][0].shape[-2]:
-            self._grow(layer_idx, key, value, end)
+            self._grow(layer_idx, key, end)
         keys, values = self.layers[layer_idx]
         keys[..., self.length : end, :] = key
         values[..., self.length : end, :] = value
         return keys[..., :end, :], values[..., :end, :]
 
-    def _grow(self, layer_idx: int, like: Tensor, value: Tensor, end: int) -> None:
-        if value.shape != like.shape:
-            raise TypeError(
-                f"keys of width {like.shape[-1]}, values of {value.shape[-1]}, as in latent "
-                "attention (MLA)"
-            )
+    def _grow(self, layer_idx: int, like: Tensor, end: int) -> None:
         self.capacity = max(self.capacity, 1 << (end - 1).bit_length())
         fresh = [
             like.new_empty(*like.shape[:-2], self.capacity, like.shape[-1])
