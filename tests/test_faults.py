@@ -3,7 +3,6 @@ Nothing recorded is lost, and nothing damaged is used.
 """
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -15,13 +14,11 @@ import pytest
 from conftest import tables
 from safetensors.torch import load_file, save_file
 
-from speclab import runs
 from speclab.models.pairs import load_model
-from speclab.profiles import ROOT, ModelSpec
+from speclab.profiles import ModelSpec
 from speclab.runs import (
     RunError,
     load_run,
-    part_facts,
     part_file,
     record_run,
 )
@@ -136,36 +133,7 @@ def test_no_turned_bit_of_a_finished_run_is_read(name, run_copy, short_run, flip
     assert refused >= flips - 5
 
 
-@pytest.mark.parametrize("flips", FLIPS)
-@pytest.mark.parametrize("name", ["json", "trace.parquet", "nodes.parquet"])
-def test_no_turned_bit_of_a_part_is_used(name, run_copy, capsys, flips):
-    path, whole = part_file(run_copy, 0, name), part_facts(run_copy, 0)
-    for content in each_turned(path, flips):
-        path.write_bytes(content)
-        assert part_facts(run_copy, 0) in (None, whole)
-    assert capsys.readouterr().err.count("part 0 in") >= flips - 5
-
-
-def test_a_part_of_an_older_kit_is_recorded_again(run_copy):
-    """Its marker names the tables' checksums in another way."""
-    facts = {"sha256": {}}
-    marker = json.dumps(facts | {"seal": runs._hash(facts)})
-    part_file(run_copy, 0, "json").write_text(marker)
-    assert part_facts(run_copy, 0) is None
-
-
 # ---- models --------------------------------------------------------------------------------------
-
-
-def test_gptq_weights_without_their_configuration_are_refused(tmp_path):
-    folder = tmp_path / "bare"
-    shutil.copytree(ROOT / "data/pairs/tiny/target-gptq", folder)
-    (folder / "quantize_config.json").unlink()
-    config = json.loads((folder / "config.json").read_text())
-    del config["quantization_config"]
-    (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="weights are missing"):
-        load_model(ModelSpec(str(folder), device="cpu"))
 
 
 def test_weights_that_are_not_whole_are_refused(random_folders, tmp_path):

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from conftest import seal_again, tables
+from conftest import tables
 from filelock import FileLock
 
 from speclab import record, runs
@@ -148,20 +148,6 @@ def test_a_second_process_waits_and_takes_what_the_first_made(
                 shutil.copy(file, folder)
     assert found.result(60).folder == folder
     assert tables(folder) == tables(short_run.folder)
-
-
-def test_a_run_of_another_schema_and_none_are_refused(run_copy, tmp_path):
-    with pytest.raises(RunError, match="no finished run"):
-        load_run(tmp_path)
-    seal_again(run_copy, schema=0)
-    with pytest.raises(RunError, match="schema version 0, this kit reads 1"):
-        load_run(run_copy)
-
-
-def test_a_promise_of_weights_that_is_broken_names_its_file(tmp_path):
-    (tmp_path / "source.json").write_text("{")
-    with pytest.raises(ValueError, match=r"source\.json.*take it from the repository"):
-        runs.weights_digest(tmp_path)
 
 
 def cut_short(path):
