@@ -225,7 +225,7 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
 
     if check and rule != "greedy":
         raise ValueError(f"--check compares greedy texts, not those of --rule {rule}")
-    if policy and shape is not None:
+    if policy and shape:
         raise ValueError(f"--policy {policy} names the shapes; leave out --shape")
     overrides = parse_overrides(changes)
     settings = load_profile(profile, overrides)
@@ -235,11 +235,11 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
             raise ValueError(f"--set {name}: decode does not read it; it reads {read}")
     # all of this before the models are loaded
     plan = policies.load(policy, policies.identity(settings)) if policy else None
-    shape = "chain:4" if shape is None else shape
-    drafted = policies.what_decides(plan) if plan else shape
+    named = [plan.default, *plan.domains.values()] if plan else [shape or "chain:4"]
+    drafted = policies.what_decides(plan) if plan else named[0]
     sampling = Sampling(settings.temperature, settings.top_k, settings.top_p)
-    for named in (plan.default, *plan.domains.values()) if plan else (shape,):
-        check_rule(rule, parse_shape(named), sampling)
+    for one in named:
+        check_rule(rule, parse_shape(one), sampling)
     wanted = read_prompts(prompts, optional=("domain",))
     if not wanted:
         raise ValueError(f"{prompts}: no prompt in it")
@@ -249,7 +249,7 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
         click.echo(f"{len(wanted)} texts in {out}: all of an earlier call")
         return
     shapes = [
-        policies.shape_for(plan, prompt) if plan else parse_shape(shape)
+        policies.shape_for(plan, prompt) if plan else parse_shape(drafted)
         for prompt in wanted
     ]
     out.parent.mkdir(parents=True, exist_ok=True)  # an error before anything is loaded

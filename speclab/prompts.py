@@ -154,37 +154,33 @@ def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
                 yield f"{file}, line {number}", line
 
 
-def _hub_rows(hub_set: HubSet) -> Iterator[dict]:
-    """Rows of a hub set in order, from the mirror if one is named (and then never from the hub)."""
+def _paper_prompts(domain: str) -> Iterator[Prompt]:
+    """The paper's prompts of a domain, in order, from the mirror if one is named (and then never
+    from the hub); ids as `code-HumanEval/0`, `math-0`: the set's own, or the row counted from 0.
+    """
     from datasets import load_dataset
 
+    hub_set = HUB_SETS[domain]
     location, revision = hub_set.name, hub_set.revision
     if mirror := os.environ.get(MIRROR):
         location, revision = str(Path(mirror).absolute() / hub_set.name), None
     try:
-        yield from load_dataset(
+        rows = load_dataset(
             location,
             hub_set.config,
             split=hub_set.split,
             revision=revision,
             streaming=hub_set.streaming,
         )
+        for index, row in enumerate(rows):
+            if text := hub_set.text(row):
+                yield Prompt(f"{domain}-{row.get('task_id', index)}", domain, text)
     # the hub client has many kinds of errors; none of them says what a reader can do
     except Exception as error:
         raise ValueError(
             f"{hub_set.name} cannot be read from {location}: {type(error).__name__}: {error}. "
             f"Check the network, or set {MIRROR} to a folder with copies, <folder>/<owner>/<name>"
         ) from error
-
-
-def _paper_prompts(domain: str) -> Iterator[Prompt]:
-    """The paper's prompts of a domain, in order; ids as `code-HumanEval/0`, `math-0`: the set's own
-    id, or the row counted from 0.
-    """
-    hub_set = HUB_SETS[domain]
-    for index, row in enumerate(_hub_rows(hub_set)):
-        if text := hub_set.text(row):
-            yield Prompt(f"{domain}-{row.get('task_id', index)}", domain, text)
 
 
 def load_prompts(

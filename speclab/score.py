@@ -47,10 +47,7 @@ def domains_in(
     present = set(require(frame, ["domain"], "frame")["domain"].unique())
     absent = [domain for domain in wanted or () if domain not in present]
     if absent:
-        raise ValueError(
-            f"domain {absent} has no rows; the frame has {sorted(map(str, present))}: "
-            "record the missing prompts"
-        )
+        raise ValueError(f"domain {absent} has no rows: record the missing prompts")
     known = tuple(domain for domain in DOMAINS if domain in present)
     return known + tuple(sorted(present - set(known)))
 
@@ -61,9 +58,8 @@ def alpha(nodes: pd.DataFrame) -> np.ndarray:
     A value that is not finite is a ValueError, never averaged or taken as 1.
     """
     require(nodes, ["target_prob", "draft_prob"], "nodes")
-    target, draft = (
-        nodes[name].to_numpy(np.float64) for name in ("target_prob", "draft_prob")
-    )
+    target = nodes["target_prob"].to_numpy(np.float64)
+    draft = nodes["draft_prob"].to_numpy(np.float64)
     bad = ~(np.isfinite(target) & np.isfinite(draft) & (draft > 0) & (target >= 0))
     if bad.any():
         raise ValueError(
@@ -230,12 +226,10 @@ def reach(nodes: pd.DataFrame, rule: str = "greedy") -> np.ndarray:
     (T > 0, deterministic children): the product of the target's probabilities along the path, exact
     for the point-mass rule. A row whose parent is not among the rows is a ValueError.
     """
-    if rule not in ("greedy", "point-mass"):
-        raise ValueError(
-            f"rule is {rule!r}; allowed: 'greedy' (T = 0), "
-            "'point-mass' (T > 0, deterministic children)"
-        )
-    column = "target_rank" if rule == "greedy" else "target_prob"
+    columns = {"greedy": "target_rank", "point-mass": "target_prob"}
+    if rule not in columns:
+        raise ValueError(f"rule is {rule!r}; allowed: {', '.join(columns)}")
+    column = columns[rule]
     require(
         nodes, ["prompt_id", "position", "node", "parent", "depth", column], "nodes"
     )
@@ -256,16 +250,12 @@ def _parent_rows(nodes: pd.DataFrame) -> np.ndarray:
     keys = pd.Index(first + nodes["node"].to_numpy())
     if keys.has_duplicates:
         raise ValueError(
-            "nodes holds the same (prompt_id, position, node) twice: were two runs put together? "
-            "Keep one"
+            "nodes holds the same (prompt_id, position, node) twice: keep one run"
         )
     rows = keys.get_indexer(first + nodes["parent"].to_numpy())
     orphan = (rows < 0) & (nodes["depth"].to_numpy() > 1)
     if orphan.any():
-        raise ValueError(
-            f"{orphan.sum()} nodes have no parent row, the first at row {orphan.argmax()}: "
-            "keep whole trees"
-        )
+        raise ValueError(f"{orphan.sum()} nodes have no parent row: keep whole trees")
     return rows
 
 
@@ -368,13 +358,12 @@ def member(estimator: Estimator, index: int) -> Estimator:
     ValueError (when called) if there is no such member.
     """
 
+    place = index - estimator.first
+
     def value(totals: np.ndarray) -> np.ndarray:
         members = estimator.value(totals)
-        if not 0 <= index - estimator.first < members.shape[-1]:
-            last = estimator.first + members.shape[-1] - 1
-            raise ValueError(
-                f"{estimator.name} has members {estimator.first} to {last}; {index} was asked for"
-            )
-        return members[..., [index - estimator.first]]
+        if not 0 <= place < members.shape[-1]:
+            raise ValueError(f"{estimator.name} has no member {index}")
+        return members[..., [place]]
 
     return Estimator(f"{estimator.name}[{index}]", estimator.columns, value)

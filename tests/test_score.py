@@ -194,7 +194,7 @@ def test_trace_estimators_by_hand():
     np.testing.assert_allclose(score.hit(trace), [0.5, 0.5, 1.0])
     assert score.hit(trace)[3] == 1.0
     assert score.top_mass(trace)[1] == pytest.approx(0.3)
-    with pytest.raises(ValueError, match="hit has members 1 to 3; 4"):
+    with pytest.raises(ValueError, match="hit has no member 4"):
         score.member(score.hit, 4)(trace)
 
 
@@ -218,7 +218,7 @@ def test_ladder_has_every_rung_and_its_invariants():
         (lambda: score.published_alpha(None), "nodes has no column"),
         (
             lambda: score.domains_in(hand_nodes(), ["code", "chat"]),
-            r"domain \['chat'\] has no rows.*code",
+            r"domain \['chat'\] has no rows",
         ),
         (
             lambda: score.mean_of("target_entropy")(

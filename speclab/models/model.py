@@ -89,14 +89,10 @@ def _laid_out(weight: Tensor) -> Tensor | None:
     """A copy of a float32 weight on a CPU, laid out as oneDNN multiplies it fastest; None where
     that library is not there. (torch has it for compiled models, hence the underscores.)
     """
-    library = torch.ops.mkldnn
-    known = torch.backends.mkldnn.is_available() and hasattr(
-        library, "_linear_pointwise"
-    )
+    known = torch.backends.mkldnn.is_available()
     if weight.device.type != "cpu" or weight.dtype != torch.float32 or not known:
         return None
-    with torch.no_grad():
-        return library._reorder_linear_weight(weight.detach())
+    return torch.ops.mkldnn._reorder_linear_weight(weight.detach())
 
 
 class Projection:
@@ -200,8 +196,7 @@ class LanguageModel:
         if wrong >= self.vocab:
             raise ValueError(
                 f"a prompt holds token id {wrong}, and both models share the ids below "
-                f"{self.vocab} only: leave that token out of it (a chat template may set it), or "
-                "use a draft with all of the target's ids"
+                f"{self.vocab} only: leave that token out of it, or use another draft"
             )
 
     def cache(self, capacity: int = 256) -> KVCache:

@@ -157,7 +157,7 @@ def load_tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     place = trimmed.tokenizer_folder(folder)
-    with _used(place, "tokenizer"):
+    with _used(place):
         return AutoTokenizer.from_pretrained(place, trust_remote_code=False)
 
 
@@ -189,7 +189,7 @@ def check_tensors(file: Path, do: str = MEND) -> None:
 
 
 @contextmanager
-def _used(folder: Path, what: str = "config.json or weights") -> Iterator[None]:
+def _used(folder: Path) -> Iterator[None]:
     """Whatever a library finds wrong with a model's files is a ValueError of one line that names
     them.
     """
@@ -200,7 +200,7 @@ def _used(folder: Path, what: str = "config.json or weights") -> Iterator[None]:
     except Exception as error:
         said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         raise ValueError(
-            f"{folder}: its {what} cannot be used ({said}); {MEND}, or use another"
+            f"{folder}: its files cannot be used ({said}); {MEND}, or use another"
         ) from error
 
 
@@ -238,26 +238,20 @@ def free_bytes(device: torch.device) -> int:
 def check_fits(
     folder: Path, device: torch.device, dtype: torch.dtype, quantised: bool
 ) -> None:
-    """An error when the device has fewer bytes free than the weights will take."""
-    need, free = 1.1 * loaded_bytes(folder, dtype, quantised), free_bytes(device)
-    if device.type == "cpu" and dtype == torch.float32 and not quantised:
-        need *= 2  # most products' weights are laid out a second time
+    """An error when the device has fewer bytes free than the weights will take in `dtype`."""
+    need, free = 1.1 * weight_bytes(folder), free_bytes(device)
+    if not quantised:
+        config = read_json(folder / "config.json", MEND)
+        # the second name is that of older versions; with neither it is 16 bit, as nearly all are
+        stored = config.get("dtype") or config.get("torch_dtype") or "float16"
+        need *= dtype.itemsize / getattr(torch, stored).itemsize
+        if device.type == "cpu" and dtype == torch.float32:
+            need *= 2  # most products' weights are laid out a second time
     if need > free:
         raise ValueError(
             f"{folder.name}: about {need / 1e9:.2f} GB are needed on {device}, "
             f"{free / 1e9:.2f} GB are free; use a smaller pair, 4 bit, or another device"
         )
-
-
-def loaded_bytes(folder: Path, dtype: torch.dtype, quantised: bool = False) -> float:
-    """Bytes that a model's weights take in `dtype`, from its files and its config.json."""
-    stored = weight_bytes(folder)
-    if quantised:
-        return stored
-    config = read_json(folder / "config.json", MEND)
-    # the second name is that of older versions; with neither it is 16 bit, as nearly all are
-    named = config.get("dtype") or config.get("torch_dtype") or "float16"
-    return stored / getattr(torch, named).itemsize * dtype.itemsize
 
 
 def weight_bytes(folder: Path) -> int:
@@ -410,8 +404,8 @@ def _probe(model: LanguageModel, name: str) -> None:
 
 def check_vocabularies(target: Any, draft: Any, sizes: tuple[int, int]) -> int:
     """Number of ids both models share; an error unless the tokenizers agree on each of them."""
-    shared, named = min(sizes), target.get_vocab()
-    differ = named.items() ^ draft.get_vocab().items()
+    shared = min(sizes)
+    differ = target.get_vocab().items() ^ draft.get_vocab().items()
     wrong = sorted({token for token, place in differ if place < shared})
     if wrong:
         raise ValueError(
@@ -428,15 +422,14 @@ def _stop_ids(target: LanguageModel, tokenizer: Any, shared: int) -> frozenset[i
     """
     named = getattr(target.network.generation_config, "eos_token_id", None)
     several = named if isinstance(named, list) else [named]
-    stops = [stop for stop in (tokenizer.eos_token_id, *several) if stop is not None]
-    for stop in stops:
-        if not isinstance(stop, int) or stop >= shared:
-            raise ValueError(
-                f"{target.folder}: its texts end with token id {stop!r} (eos_token_id), which is "
-                f"not among the {shared} ids that both models share; use a draft that has it, or "
-                "mend generation_config.json"
-            )
-    return frozenset(stops)
+    stops = frozenset([tokenizer.eos_token_id, *several]) - {None}
+    if beyond := [stop for stop in stops if stop not in range(shared)]:
+        raise ValueError(
+            f"{target.folder}: its texts end with token id {beyond[0]!r} (eos_token_id), not among "
+            f"the {shared} ids that both models share; use a draft that has it, or mend "
+            "generation_config.json"
+        )
+    return stops
 
 
 # ---- facts ---------------------------------------------------------------------------------------
