@@ -189,7 +189,6 @@ AGAIN = f"record --profile tiny --set {FEW} device=cpu --out run"
     [
         ("metrics nowhere", "nowhere"),
         ("metrics run --shape plain", "plain"),
-        ("metrics run --rule rejection", "rejection"),
         ("explore run run --out new.html", "greedy"),
         ("explore run --out prompts.jsonl", "prompts.jsonl"),
         (PACK, "--kind"),
@@ -260,7 +259,6 @@ def test_out_that_is_a_file_is_refused_as_a_notebook_starts(place, monkeypatch):
     ("error", "word"),
     [
         (ValueError("one\n  two"), "speclab: one two\n"),
-        (MemoryError(), "MemoryError"),
         (runs.RunError("record it"), "record it"),
         (ModuleNotFoundError("No module named 'psutil'"), "'psutil'"),
         (click.Abort(), "goes on from there"),

@@ -153,11 +153,6 @@ def test_a_broken_line_is_named_with_its_file_and_number(tmp_path, bad, message)
         read_prompts(path)
 
 
-def test_a_domain_may_be_left_out_where_it_is_not_asked_for(tmp_path):
-    path = write(tmp_path, '{"prompt_id": "x", "prompt": "y"}')
-    assert read_prompts(path, optional=("domain",)) == [Prompt("x", "", "y")]
-
-
 def test_a_relative_name_in_a_profile_is_read_from_the_repository(
     tmp_path, monkeypatch
 ):
@@ -274,16 +269,6 @@ PROMPTS = st.lists(
 def test_digests_are_equal_exactly_when_the_prompts_are(one, other):
     assert (prompts_digest(one) == prompts_digest(other)) == (one == other)
     assert re.fullmatch("[0-9a-f]{64}", prompts_digest(one))
-
-
-def test_digest_of_a_known_list_and_of_moved_borders():
-    assert (
-        prompts_digest([])
-        == "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"
-    )  # sha256 of "[]"
-    assert prompts_digest([Prompt("a", "code", "bc")]) != prompts_digest(
-        [Prompt("ab", "code", "c")]
-    )
 
 
 # ---------------------------------------------------------------- token ids

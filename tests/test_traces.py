@@ -129,23 +129,6 @@ def test_the_command_packs_into_a_new_folder_only(kit, capsys):
     assert {path.name: path.read_bytes() for path in out.iterdir()} == whole
 
 
-def test_half_a_trace_is_never_taken_for_a_whole_one(kit, monkeypatch):
-    run, out, honest = load_run(run_of(kit, "greedy")), kit / "new", runs.written
-
-    def stops_before_the_manifest(path, write, *words):
-        if path.name == "manifest.json":
-            raise KeyboardInterrupt
-        honest(path, write, *words)
-
-    monkeypatch.setattr(runs, "written", stops_before_the_manifest)
-    with pytest.raises(KeyboardInterrupt):
-        pack(run, out)
-    assert len([*out.iterdir()]) == 3
-    monkeypatch.setenv(runs.PLACE, str(out))
-    with pytest.raises(ValueError, match="no trace there"):
-        runs.shipped(PROFILE, "greedy")
-
-
 # ---- reading -------------------------------------------------------------------------------------
 
 
