@@ -231,8 +231,7 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
     settings = load_profile(profile, overrides)
     for name in overrides:
         if name.partition(".")[0] not in DECODE_READS:
-            read = ", ".join(DECODE_READS)
-            raise ValueError(f"--set {name}: decode does not read it; it reads {read}")
+            raise ValueError(f"--set {name}: decode does not read it; leave it out")
     # all of this before the models are loaded
     plan = policies.load(policy, policies.identity(settings)) if policy else None
     named = [plan.default, *plan.domains.values()] if plan else [shape or "chain:4"]
