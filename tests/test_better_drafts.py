@@ -147,7 +147,7 @@ def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypat
     """Along the same texts every column is the recorder's, bit for bit."""
     texts, runs = texts_of(own), {"greedy": own}
     runs["sampled"] = record_run(
-        profile.replace(temperature=1.0), work / "run", drafts[0].pair, iter
+        profile.replace(temperature=1.0), work / "run", drafts[0].pair
     )
     for kind, one in itertools.product(runs, drafts):
         small = profile.replace(temperature=float(kind == "sampled"))
@@ -158,7 +158,6 @@ def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypat
             small.replace(depth=1, branches=1, budget=1),
             work / f"{one.name} {kind}",
             one.pair,
-            iter,
             texts,
         ).trace
         again["confidence"] = [q[0] for q in again["top_draft_q"]]
