@@ -200,7 +200,6 @@ def test_chains_of_prompt_lookup_are_the_recorders(drafts, own, profile, work):
         profile.replace(depth=3, branches=1, budget=3),
         work / "chains",
         one.pair,
-        iter,
         texts_of(own),
     ).nodes
     by = ["prompt_id", "position", "node"]
