@@ -49,16 +49,7 @@ class Command(click.Command):
         return super().parse_args(context, given)
 
 
-def path(text: str) -> Path:
-    """A path, not an empty one: that would be the folder that one is in."""
-    if not text.strip():
-        raise click.BadParameter(f"{text!r} is empty; give a path")
-    return Path(text)
-
-
-PLACE = path
-
-
+PLACE = click.Path(path_type=Path)
 SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
 
 
@@ -141,7 +132,8 @@ def _record(profile, kind, changes, out, engine, devices, workers) -> None:
 )
 def _pack(run, out, kind, licence) -> None:
     """Write the finished run in the folder RUN as a trace to give away: tables, manifest, card."""
-    from speclab.runs import load_run, pack
+    from speclab.ops.pack import pack
+    from speclab.runs import load_run
 
     folder = pack(load_run(run), out, kind, licence)
     size = sum(path.stat().st_size for path in folder.iterdir())
@@ -173,7 +165,7 @@ def _explore(folders, out) -> None:
     "--rule",
     help="greedy, rejection or point-mass (default: by the run's temperature).",
 )
-def _metrics(run: Path, shape: str, rule: str | None) -> None:
+def _metrics(run, shape, rule) -> None:
     """Print what is accepted of the run or trace in the folder RUN under other engines' names."""
     import json
 
@@ -202,8 +194,6 @@ def _metrics(run: Path, shape: str, rule: str | None) -> None:
     metavar="FILE",
     help="Of notebook 09: a shape for each prompt, in place of --shape.",
 )
-@option("--temperature", type=float, help="As --set temperature=.")
-@option("--seed", type=int, help="As --set seed=.")
 @option(
     "--prompts", type=PLACE, required=True, help="JSON lines with prompt_id and prompt."
 )
@@ -220,9 +210,7 @@ def _metrics(run: Path, shape: str, rule: str | None) -> None:
 )
 @option("--force", is_flag=True, help="Write anew what is in --out.")
 @CHANGES
-def _decode(
-    profile, rule, shape, policy, temperature, seed, prompts, check, out, force, changes
-) -> None:
+def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -> None:
     """Decode prompts speculatively, one JSON line each.
 
     Goes on where an earlier call with the same settings stopped: they stand in OUT.settings.json.
@@ -237,23 +225,20 @@ def _decode(
 
     if check and rule != "greedy":
         raise ValueError(f"--check compares greedy texts, not those of --rule {rule}")
-    if policy and shape is not None:
+    if policy and shape:
         raise ValueError(f"--policy {policy} names the shapes; leave out --shape")
-    given = {"temperature": temperature, "seed": seed}
-    set_too = [f"{name}={value}" for name, value in given.items() if value is not None]
-    overrides = parse_overrides([*changes, *set_too])
+    overrides = parse_overrides(changes)
     settings = load_profile(profile, overrides)
     for name in overrides:
         if name.partition(".")[0] not in DECODE_READS:
-            read = ", ".join(DECODE_READS)
-            raise ValueError(f"--set {name}: decode does not read it; it reads {read}")
+            raise ValueError(f"--set {name}: decode does not read it; leave it out")
     # all of this before the models are loaded
     plan = policies.load(policy, policies.identity(settings)) if policy else None
-    shape = "chain:4" if shape is None else shape
-    drafted = policies.what_decides(plan) if plan else shape
+    named = [plan.default, *plan.domains.values()] if plan else [shape or "chain:4"]
+    drafted = policies.what_decides(plan) if plan else named[0]
     sampling = Sampling(settings.temperature, settings.top_k, settings.top_p)
-    for named in (plan.default, *plan.domains.values()) if plan else (shape,):
-        check_rule(rule, parse_shape(named), sampling)
+    for one in named:
+        check_rule(rule, parse_shape(one), sampling)
     wanted = read_prompts(prompts, optional=("domain",))
     if not wanted:
         raise ValueError(f"{prompts}: no prompt in it")
@@ -263,9 +248,10 @@ def _decode(
         click.echo(f"{len(wanted)} texts in {out}: all of an earlier call")
         return
     shapes = [
-        policies.shape_for(plan, prompt) if plan else parse_shape(shape)
+        policies.shape_for(plan, prompt) if plan else parse_shape(drafted)
         for prompt in wanted
     ]
+    out.parent.mkdir(parents=True, exist_ok=True)  # an error before anything is loaded
     pair = load_pair(settings)
     exact = pair.is_exact and not pair.target.quantised
     check = rule == "greedy" and (check or not exact)
@@ -305,18 +291,9 @@ def _decode(
     help="Notebooks at once, of those that measure no time (default: 2; at most one a core, one "
     "where there is a GPU).",
 )
-def _reproduce(
-    profile: str,
-    notebooks: tuple,
-    changes: tuple,
-    parameters: tuple,
-    out: Path | None,
-    force: bool,
-    workers: int | None,
-) -> int:
+def _reproduce(profile, notebooks, changes, parameters, out, force, workers) -> int:
     """Run the notebooks whose outcome may have changed, and write the report."""
     from speclab.ops import reproduce as runner
-    from speclab.profiles import parse_overrides
 
     call, chosen = runner.open_call(
         profile,
@@ -363,8 +340,7 @@ def _authors(out, base) -> None:
     """Fetch the node records that the paper's authors published (checked by their git ids)."""
     from speclab.studies.paper_audit import author_records as records
 
-    base = records.BASE if base is None else base
-    for fetched in records.fetch(out or records.FOLDER, base):
+    for fetched in records.fetch(out or records.FOLDER, base or records.BASE):
         click.echo(fetched)
 
 

@@ -8,7 +8,7 @@ that is a number refuses.
 import difflib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -66,28 +66,28 @@ def parse_json(text: str | bytes) -> Any:
     return json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_number)
 
 
+def _read(path: Path | str, parse: Callable[[bytes], Any], do: str) -> Any:
+    try:
+        return parse(Path(path).read_bytes())
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"{path} is damaged or cannot be read ({error}); {do}"
+        ) from None
+
+
 def read_yaml(path: Path | str, do: str) -> Any:
     """A YAML file as plain values; ValueError that names the file; do: what the reader can do."""
-    try:
-        return parse_yaml(Path(path).read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path}: not valid YAML ({error}); {do}") from None
+    return _read(path, parse_yaml, do)
 
 
 def read_json(path: Path | str, do: str, kind: type = dict) -> Any:
     """A JSON file as plain values; ValueError that names the file, also where the whole is not of
     `kind`; do: what the reader can do.
     """
-    try:
-        value = parse_json(Path(path).read_bytes())
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror}); {do}") from None
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged (not JSON: {error}); {do}") from None
+    value = _read(path, parse_json, do)
     if not isinstance(value, kind):
-        named = "a list" if kind is list else "an object"
         came = type(value).__name__
-        raise ValueError(f"{path}: {named} is needed, a {came} came; {do}")
+        raise ValueError(f"{path}: a {kind.__name__} is needed, a {came} came; {do}")
     return value
 
 

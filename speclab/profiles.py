@@ -108,10 +108,10 @@ def load_profile(name: str | Path, overrides: dict | None = None) -> Profile:
         allowed = near(str(name), profile_names())
         raise ValueError(f"profile={str(name)!r}: {allowed} or a YAML file")
     values = read_yaml(path, f"write it as {FOLDER.name}/tiny.yaml is written")
-    if not isinstance(values, dict) or not set(MODELS) <= set(values):
+    if not isinstance(values, dict):
         raise ValueError(f"{path}: a profile needs at least `target` and `draft`")
     values = {"name": path.stem} | values
-    values |= {model: _settings(values[model]) for model in MODELS}
+    values |= {model: _settings(values.get(model)) for model in MODELS}
     _change(values, overrides or {})
     for model in MODELS:
         values[model] = checked(ModelSpec, values[model], f"{path.name}: {model}")

@@ -48,7 +48,7 @@ class _Row:
 
     prompt_id: Annotated[str, Field(min_length=1)]
     prompt: Annotated[str, Field(pattern=r"\S")]
-    domain: Literal[DOMAINS] | None = None
+    domain: Literal[("", *DOMAINS)] = ""
 
 
 @dataclass(frozen=True)
@@ -65,23 +65,20 @@ class EncodedPrompt:
 
 @dataclass(frozen=True)
 class HubSet:
-    """Where one domain of the paper comes from and how a row becomes a prompt; `revision` None =
-    the hub's current one.
-    """
+    """Where one domain of the paper comes from and how a row becomes a prompt ("": it is none)."""
 
     name: str
     config: str | None
     split: str
+    revision: str
     text: Callable[[dict], str]
-    min_chars: int = 0
     streaming: bool = False
-    revision: str | None = None
 
 
 def _first_user_message(row: dict) -> str:
-    return next(
-        (m["content"].strip() for m in row["messages"] if m["role"] == "user"), ""
-    )
+    """It is taken from ten characters on."""
+    users = [m["content"].strip() for m in row["messages"] if m["role"] == "user"]
+    return users[0] if users and len(users[0]) >= 10 else ""
 
 
 # Source: arXiv:2604.14682 and the authors' loaders; rows in the order of the set. Only the first
@@ -92,31 +89,30 @@ HUB_SETS = {
         "openai/openai_humaneval",
         "openai_humaneval",
         "test",
+        "7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544",
         lambda row: row["prompt"],
-        revision="7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544",
     ),
     "math": HubSet(
         "EleutherAI/hendrycks_math",
         "algebra",
         "test",
+        "21a5633873b6a120296cce3e2df9d5550074f4a3",
         lambda row: MATH_PROMPT.format(row["problem"]),
-        revision="21a5633873b6a120296cce3e2df9d5550074f4a3",
     ),
     "reasoning": HubSet(
         "openai/gsm8k",
         "main",
         "test",
+        "740312add88f781978c0658806c59bc2815b9866",
         lambda row: REASONING_PROMPT.format(row["question"]),
-        revision="740312add88f781978c0658806c59bc2815b9866",
     ),
     "chat": HubSet(
         "HuggingFaceH4/ultrachat_200k",
         None,
         "train_sft",
+        "8049631c405ae6576f93f445c6b8166f76f5505a",
         _first_user_message,
-        min_chars=10,
         streaming=True,
-        revision="8049631c405ae6576f93f445c6b8166f76f5505a",
     ),
 }
 
@@ -129,77 +125,62 @@ def read_prompts(path: Path | str, optional: Sequence[str] = ()) -> list[Prompt]
     unknown or empty field, an unknown domain, or an id used twice. optional: ("domain",) where the
     domain may be missing (it is "" then).
     """
-    prompts, places = [], {}
-    for file in _prompt_files(Path(path)):
-        for number, line in enumerate(file.read_bytes().splitlines(), start=1):
-            if not line.strip():
-                continue
-            where = f"{file}, line {number}"
-            prompt = _prompt(line, where, "domain" in optional)
-            taken_by = places.setdefault(prompt.prompt_id, where)
-            if taken_by != where:
-                raise ValueError(
-                    f"{where}: prompt_id {prompt.prompt_id!r} is taken by {taken_by}; "
-                    "give each its own"
-                )
-            prompts.append(prompt)
-    return prompts
+    prompts = {}
+    for where, line in _lines(Path(path)):
+        try:
+            values = parse_json(line)
+        except ValueError as error:
+            raise ValueError(f"{where}: not valid JSON ({error})") from None
+        row = checked(_Row, values, where)
+        if not row.domain and "domain" not in optional:
+            raise ValueError(f"{where}: missing field domain")
+        if row.prompt_id in prompts:
+            raise ValueError(f"{where}: prompt_id {row.prompt_id!r} is taken")
+        prompts[row.prompt_id] = Prompt(row.prompt_id, row.domain, row.prompt)
+    return list(prompts.values())
 
 
-def _prompt_files(path: Path) -> list[Path]:
+def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Where each line stands, and the line."""
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not files or not files[0].exists():
         raise ValueError(
             f"no prompts at {path}: use 'project', 'paper', an existing .jsonl file, "
             "or a folder that holds some"
         )
-    return files
+    for file in files:
+        for number, line in enumerate(file.read_bytes().splitlines(), start=1):
+            if line.strip():
+                yield f"{file}, line {number}", line
 
 
-def _prompt(line: bytes, where: str, without_domain: bool) -> Prompt:
-    try:
-        values = parse_json(line)
-    except ValueError as error:
-        raise ValueError(f"{where}: not valid JSON ({error})") from None
-    row = checked(_Row, values, where)
-    if row.domain is None and not without_domain:
-        raise ValueError(f"{where}: missing field domain")
-    return Prompt(row.prompt_id, row.domain or "", row.prompt)
-
-
-def _hub_rows(hub_set: HubSet) -> Iterator[dict]:
-    """Rows of a hub set in order, from the mirror if one is named (and then never from the hub)."""
+def _paper_prompts(domain: str) -> Iterator[Prompt]:
+    """The paper's prompts of a domain, in order, from the mirror if one is named (and then never
+    from the hub); ids as `code-HumanEval/0`, `math-0`: the set's own, or the row counted from 0.
+    """
     from datasets import load_dataset
 
+    hub_set = HUB_SETS[domain]
     location, revision = hub_set.name, hub_set.revision
     if mirror := os.environ.get(MIRROR):
-        location = str(Path(mirror).expanduser().absolute() / hub_set.name)
-        revision = None
+        location, revision = str(Path(mirror).absolute() / hub_set.name), None
     try:
-        yield from load_dataset(
+        rows = load_dataset(
             location,
             hub_set.config,
             split=hub_set.split,
             revision=revision,
             streaming=hub_set.streaming,
         )
+        for index, row in enumerate(rows):
+            if text := hub_set.text(row):
+                yield Prompt(f"{domain}-{row.get('task_id', index)}", domain, text)
     # the hub client has many kinds of errors; none of them says what a reader can do
     except Exception as error:
         raise ValueError(
             f"{hub_set.name} cannot be read from {location}: {type(error).__name__}: {error}. "
             f"Check the network, or set {MIRROR} to a folder with copies, <folder>/<owner>/<name>"
         ) from error
-
-
-def _paper_prompts(domain: str) -> Iterator[Prompt]:
-    """The paper's prompts of a domain, in order; ids as `code-HumanEval/0`, `math-0`: the set's own
-    id, or the row counted from 0.
-    """
-    hub_set = HUB_SETS[domain]
-    for index, row in enumerate(_hub_rows(hub_set)):
-        text = hub_set.text(row)
-        if len(text) >= hub_set.min_chars:
-            yield Prompt(f"{domain}-{row.get('task_id', index)}", domain, text)
 
 
 def load_prompts(
@@ -252,8 +233,7 @@ def encode_prompts(
     "chat" = the tokenizer's chat template around the text as one user message, open for the answer.
     A longer prompt keeps its first `max_tokens` tokens, as the authors' right truncation does
     (under "chat" this cuts the template's end too), and `cut` counts what was removed. Raises
-    ValueError for a bad argument, a tokenizer without a chat template, or a prompt without any
-    token.
+    ValueError for a bad argument, or a tokenizer without a chat template.
     """
     if template not in TEMPLATES:
         raise ValueError(f"template={template!r}: allowed are {', '.join(TEMPLATES)}")
@@ -262,20 +242,15 @@ def encode_prompts(
             "template is 'chat', but the tokenizer has no chat_template: set template: none, "
             "or use a chat-tuned pair"
         )
-    return [_encode(tokenizer, prompt, max_tokens, template) for prompt in prompts]
-
-
-def _encode(tokenizer, prompt: Prompt, max_tokens: int, template: str) -> EncodedPrompt:
-    if template == "chat":
-        message = {"role": "user", "content": prompt.text}
-        ids = tokenizer.apply_chat_template(
-            [message], add_generation_prompt=True, return_dict=False
-        )
-    else:
-        ids = tokenizer(prompt.text)["input_ids"]
-    if not ids:
-        raise ValueError(
-            f"prompt {prompt.prompt_id!r} has no token: give it a text the tokenizer knows"
-        )
-    cut = max(0, len(ids) - max_tokens)
-    return EncodedPrompt(prompt.prompt_id, prompt.domain, tuple(ids[:max_tokens]), cut)
+    encoded = []
+    for prompt in prompts:
+        if template == "chat":
+            message = {"role": "user", "content": prompt.text}
+            ids = tokenizer.apply_chat_template(
+                [message], add_generation_prompt=True, return_dict=False
+            )
+        else:
+            ids = tokenizer(prompt.text)["input_ids"]
+        kept, cut = tuple(ids[:max_tokens]), max(0, len(ids) - max_tokens)
+        encoded.append(EncodedPrompt(prompt.prompt_id, prompt.domain, kept, cut))
+    return encoded

@@ -5,17 +5,17 @@ The context advances by the target's own tokens whatever is accepted, so the tra
 depend on the trees. The literal step-by-step procedure is the reference in tests/literal.py.
 """
 
-import itertools
 import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 from speclab.models.model import KVCache, LanguageModel
 from speclab.models.packing import ROWS, SMALLEST, packed_tokens_for
@@ -58,11 +58,13 @@ def _left_padded(
     """tokens [B, L], positions [B, L], and who may be seen [B, L + room]: padding stands left and
     is seen by nobody.
     """
-    longest = max(len(p.ids) for p in prompts)
-    tokens = torch.tensor([p.ids[:1] * (longest - len(p.ids)) + p.ids for p in prompts])
-    first = torch.tensor([[longest - len(p.ids)] for p in prompts])
-    positions = (torch.arange(longest) - first).clamp(min=0)
-    return tokens, positions, torch.arange(longest + room) >= first
+    rows = [torch.tensor(prompt.ids) for prompt in prompts]
+    tokens = pad_sequence(rows, True, padding_side="left")
+    seen = pad_sequence(
+        [torch.ones_like(row) for row in rows], True, padding_side="left"
+    )
+    positions = (seen.cumsum(1) - 1).clamp(min=0)
+    return tokens, positions, pad(seen, (0, room), value=1).bool()
 
 
 def generate(
@@ -353,22 +355,6 @@ def peak_bytes() -> dict[str, int]:
     return peaks
 
 
-def _halving(
-    work: Callable[[int], Any], size: int, smallest: int, said: str
-) -> tuple[Any, int]:
-    """`work(size)` and the size it ran with; out of memory halves the size, says so and goes on."""
-    while True:
-        try:
-            return work(size), size
-        except torch.OutOfMemoryError:
-            if size <= smallest:
-                raise
-            size //= 2
-        # after the except block: the error holds the tensors that did not fit
-        torch.cuda.empty_cache()
-        print(f"out of memory: going on with {said.format(size)}", file=sys.stderr)
-
-
 class Worker:
     """Holds a job and, from its first block on, the pair (both models on `device` if one is given).
 
@@ -377,7 +363,10 @@ class Worker:
 
     def __init__(self, job: Job, device: str | None = None, pair: Pair | None = None):
         self.job, self.device, self.pair = job, device, pair
-        self.packed = None  # nodes at a time; an earlier block may have had to go lower
+        # nodes and prompts at a time; an earlier block may have had to go lower
+        self.packed, self.together = None, max(map(len, job.blocks))
+        of = job.profile
+        self.sampling = Sampling(of.temperature, of.top_k, of.top_p)
 
     def _load(self) -> Pair:
         if self.job.threads:
@@ -385,55 +374,59 @@ class Worker:
         profile = self.job.profile
         if self.device:
             target = replace(profile.target, device=self.device)
-            profile = profile.replace(
-                target=target, draft=replace(profile.draft, device=self.device)
-            )
+            draft = replace(profile.draft, device=self.device)
+            profile = profile.replace(target=target, draft=draft)
         return load_pair(profile)
 
-    def _texts(self, block: tuple[EncodedPrompt, ...], sampling: Sampling) -> dict:
-        """Continuations by prompt_id: those of the job, or written here; out of memory halves the
-        prompts that are written together (a text does not depend on its neighbours).
+    def _texts(self, block: Sequence[EncodedPrompt]) -> dict:
+        """Continuations by prompt_id: those of the job, or written here, `together` at a time (a
+        text does not depend on its neighbours).
         """
-        pair, profile = self.pair, self.job.profile
         if self.job.texts is not None:
             return self.job.texts
+        pair, profile, texts = self.pair, self.job.profile, {}
+        for i in range(0, len(block), self.together):
+            prompts = block[i : i + self.together]
+            new, seed = profile.max_new_tokens, profile.seed
+            made = generate(
+                pair.target, prompts, new, pair.stop_ids, self.sampling, seed
+            )
+            texts |= zip((p.prompt_id for p in prompts), made, strict=True)
+        return texts
 
-        def write(together: int) -> dict:
-            made, new = {}, profile.max_new_tokens
-            for i in range(0, len(block), together):
-                prompts = block[i : i + together]
-                texts = generate(
-                    pair.target, prompts, new, pair.stop_ids, sampling, profile.seed
-                )
-                made |= zip((p.prompt_id for p in prompts), texts, strict=True)
-            return made
-
-        said = "{0} prompts at once (block_prompts={0} says so from the start)"
-        return _halving(write, len(block), 1, said)[0]
+    def _recorded(self, block: Sequence[EncodedPrompt]) -> list[Recorded]:
+        """A block's texts, then the records of each prompt; out of memory halves what is done at
+        once, says so and begins the block again.
+        """
+        tree, sampling = self.job.profile.tree, self.sampling
+        while True:
+            try:
+                texts = self._texts(block)
+                return [
+                    record_prompt(
+                        self.pair, p, texts[p.prompt_id], tree, sampling, self.packed
+                    )
+                    for p in block
+                ]
+            except torch.OutOfMemoryError:
+                if self.packed <= SMALLEST and self.together == 1:
+                    raise
+            # after the except block: the error holds the tensors that did not fit
+            torch.cuda.empty_cache()
+            self.packed = max(self.packed // 2, SMALLEST)
+            self.together = max(self.together // 2, 1)
+            print(
+                f"out of memory: going on with max_packed_tokens={self.packed}, "
+                f"block_prompts={self.together}",
+                file=sys.stderr,
+            )
 
     def record(self, index: int) -> Done:
         """One block: its texts, then the records of each prompt."""
-        profile = self.job.profile
         self.pair = self.pair or self._load()
-        for prompt in itertools.chain(*self.job.blocks):  # before any work is done
-            self.pair.target.check_ids(prompt.ids)
-        self.packed = self.packed or packed_tokens_for(self.pair, profile)
+        self.packed = self.packed or packed_tokens_for(self.pair, self.job.profile)
         began = time.perf_counter()
-        block = self.job.blocks[index]
-        sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
-        texts = self._texts(block, sampling)
-
-        def work(packed: int) -> list[Recorded]:
-            return [
-                record_prompt(
-                    self.pair, p, texts[p.prompt_id], profile.tree, sampling, packed
-                )
-                for p in block
-            ]
-
-        recorded, self.packed = _halving(
-            work, self.packed, SMALLEST, "max_packed_tokens={}"
-        )
+        recorded = self._recorded(self.job.blocks[index])
         facts = {
             "time_s": time.perf_counter() - began,
             "pair": self.pair.facts,

@@ -15,7 +15,7 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property, partial
 from importlib.metadata import version
@@ -27,7 +27,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
-from jinja2 import Template
 from tqdm import tqdm
 
 from speclab.plain import read_json
@@ -129,59 +128,30 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-@contextmanager
-def _told(place: Path, do: str) -> Iterator[None]:
-    """A RunError that names the place and what to do, where it cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        said = error.strerror or error
-        raise RunError(f"cannot write {place}: {said}{do}") from error
-
-
-def make_folder(folder: Path, do: str = "choose another folder (--out)") -> None:
-    """Make a folder where there is none; RunError, with what to `do`, when it cannot be made."""
-    with _told(folder, f"; {do}"):
-        folder.mkdir(parents=True, exist_ok=True)
-
-
-def written(
-    path: Path, write: Callable[[Path], Any], kept: str = "Finished blocks are kept"
-) -> None:
-    """Write under a temporary name and rename; an error names the file and says what is not lost.
+def written(path: Path, write: Callable[[Path], Any]) -> None:
+    """Write under a temporary name and rename: the file appears whole, or not at all.
 
     Half a file is removed: it would take the room that the user makes.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
-    do = f". {kept}; free space or choose another folder (--out), then run again"
-    with _told(path, do):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            write(temporary)
-            temporary.replace(path)
-        finally:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
+    try:
+        write(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 @contextmanager
-def locked(folder: Path, wait: bool = True) -> Iterator[None]:
-    """One process at a time works in `folder`, which is made if need be; others wait for it, or,
-    where they are not to `wait`, are refused. RunError, also when it cannot be written.
-    """
-    make_folder(folder)
+def locked(folder: Path) -> Iterator[None]:
+    """One process at a time works in `folder`, which is made if need be; others wait for it."""
+    folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock")
-    with _told(folder, "; choose another folder (--out)"):
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            if not wait:
-                raise RunError(
-                    f"{folder} is being written by another run; wait for it or choose another "
-                    "folder (--out)"
-                ) from None
-            print(f"{folder.name} is in use: waiting for it", file=sys.stderr)
-            lock.acquire()
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"{folder.name} is in use: waiting for it", file=sys.stderr)
+        lock.acquire()
     try:
         yield
     finally:
@@ -459,8 +429,6 @@ def shipped(profile: Profile, kind: str) -> list[Path]:
         raise ValueError(
             f"{PLACE}={named}: no trace there; name a folder that has some"
         )
-    if not folders:
-        say_once(f"no trace in {profile.traces}, which {profile.name} names")
     return sorted(folders, key=lambda folder: (folder.name != kind, folder))
 
 
@@ -505,24 +473,19 @@ def load_or_record(
     _say_misfit(asked, kind)
     same = kind in SAME_TEXT and recorded_run(profile, SAME_TEXT[kind])
     texts = texts_of(same) if same else None
-    return record_run(asked, folder, texts=texts, engine=engine, wait=True, kind=kind)
+    return record_run(asked, folder, texts=texts, engine=engine, kind=kind)
 
 
 def _say_misfit(asked: Profile, kind: str) -> None:
     """Say what the shipped trace of this kind has otherwise than asked, if there is one."""
     wanted = json.loads(json.dumps(_identity(asked, profile_prompts(asked))))
-    wanted = pd.json_normalize(wanted).iloc[0]  # flat: `profile.target.dtype`
+    wanted |= wanted.pop("profile")
     for trace in map(load_run, shipped(asked, kind)):
-        there = pd.json_normalize(trace.manifest).iloc[0]
+        there = trace.manifest | trace.manifest["profile"]
         if there.get("kind") == kind:
-            words = [
-                f"{name} is {there.get(name)} there, {value} is asked"
-                for name, value in wanted.items()
-                if there.get(name) != value
-            ]
-            say_once(
-                f"{_short(trace.folder)} is another run ({'; '.join(words)}): recording"
-            )
+            differ = [name for name in wanted if there.get(name) != wanted[name]]
+            said = f"{_short(trace.folder)} is another run ({', '.join(differ)})"
+            say_once(f"{said}: recording")
 
 
 def _short(folder: Path) -> Path:
@@ -547,46 +510,40 @@ def record_run(
     profile: Profile,
     folder: Path,
     pair=None,
-    progress: Callable | None = None,
     texts: dict | None = None,
     engine: "Engine | None" = None,
-    wait: bool = False,
     kind: str | None = None,
 ) -> Run:
     """Record a profile into a folder, block by block; goes on where an earlier call stopped and
     ends with the same bytes.
 
-    pair: loaded already, for the default engine (this process). progress: wraps the iterator of
-    blocks (default: a progress bar). texts: continuations by prompt_id, of an earlier run of the
-    same target over the same prompts; None generates them. engine: who runs the blocks, see
-    speclab.ops.engines. wait: for another process that records into the folder, and take what it
-    made. kind: what the manifest calls it. RunError: folder in use, not writable, or holding
-    another run. NonFiniteProbability: a model broke down.
+    pair: loaded already, for the default engine (this process). texts: continuations by prompt_id,
+    of an earlier run of the same target over the same prompts; None generates them. engine: who
+    runs the blocks, see speclab.ops.engines. kind: what the manifest calls it. Where another
+    process records into the folder, what it made is taken. RunError: the folder holds another run.
+    NonFiniteProbability: a model broke down.
     """
     from speclab.record import in_process
 
     folder, prompts = Path(folder), profile_prompts(profile)
     key = run_key(profile, prompts)
-    settings = _settings(key, profile)
-    _check_same_run(folder, settings)  # before anything is written there
     finished = folder / "manifest.json"
     was_there = finished.is_file()  # then it is damaged: to be mended
-    with locked(folder, wait):
-        if wait and not was_there and finished.is_file():
+    with locked(folder):
+        if not was_there and finished.is_file():
             return load_run(folder)  # another process has just finished it
-        _check_same_run(folder, settings)
-        written(folder / "settings.json", lambda path: path.write_bytes(settings))
+        _write_settings(folder / "settings.json", key, profile)
         job = _job(profile, prompts, texts)
         engine = engine or partial(in_process, pair=pair)
-        parts = _record_parts(job, folder, engine, progress)
+        parts = _record_parts(job, folder, engine)
         manifest = _identity(profile, prompts) | {"key": key, "kind": kind}
         manifest |= _facts(job, parts) | {"rows": _assemble(folder, len(parts))}
         write_facts(finished, manifest, [folder / name for name in TABLES])
     return load_run(folder)
 
 
-def _settings(key: str, profile: Profile) -> bytes:
-    """The settings file of a run."""
+def _write_settings(path: Path, key: str, profile: Profile) -> None:
+    """Write the settings of a run; RunError where the folder holds a run with others."""
     import torch
 
     settings = {"key": key, "block_prompts": profile.block_prompts}
@@ -595,21 +552,17 @@ def _settings(key: str, profile: Profile) -> bytes:
     for name in ("target", "draft"):
         if getattr(profile, name).device == "auto" and torch.cuda.is_available():
             settings[name] = "cuda"
-    return json.dumps(settings).encode()
-
-
-def _check_same_run(folder: Path, settings: bytes) -> None:
-    """RunError when the folder holds a run with other settings."""
-    path = folder / "settings.json"
-    if path.is_file() and path.read_bytes() != settings:
+    content = json.dumps(settings).encode()
+    if path.is_file() and path.read_bytes() != content:
         raise RunError(
-            f"{folder} holds a run with other settings; choose another folder (--out) or remove "
-            "this one"
+            f"{path.parent} holds a run with other settings; choose another folder (--out) or "
+            "remove this one"
         )
+    written(path, lambda place: place.write_bytes(content))
 
 
 def _job(profile: Profile, prompts: list[Prompt], texts: dict | None) -> "Job":
-    """The work of a recording; prompts that are cut are said."""
+    """The work of a recording."""
     import torch
 
     from speclab.models.pairs import load_tokenizer, model_folder
@@ -618,34 +571,21 @@ def _job(profile: Profile, prompts: list[Prompt], texts: dict | None) -> "Job":
     tokenizer = load_tokenizer(model_folder(profile.target))
     longest = profile.max_prompt_tokens
     encoded = encode_prompts(tokenizer, prompts, longest, profile.template)
-    cuts = sum(prompt.cut > 0 for prompt in encoded)
-    if cuts:
-        print(
-            f"{cuts} of {len(encoded)} prompts were cut to max_prompt_tokens={longest}",
-            file=sys.stderr,
-        )
     size = profile.block_prompts
     blocks = tuple(tuple(encoded[i : i + size]) for i in range(0, len(encoded), size))
     return Job(profile, blocks, texts, torch.get_num_threads())
 
 
-def _record_parts(
-    job: "Job", folder: Path, engine: "Engine", progress: Callable | None
-) -> list[dict]:
+def _record_parts(job: "Job", folder: Path, engine: "Engine") -> list[dict]:
     """Facts of every block; those without a whole part file are recorded by the engine, each
     written as it is done.
     """
-    from speclab.models.pairs import model_folder, weight_bytes
-
     facts = [part_facts(folder, index) for index in range(len(job.blocks))]
     missing = [index for index, known in enumerate(facts) if known is None]
     if not missing:
         return facts
-    for spec in (job.profile.target, job.profile.draft):
-        weight_bytes(model_folder(spec))  # ModelsMissing, before any worker begins
     said, count = f"record {job.profile.name}", len(missing)
-    bar = partial(tqdm, desc=said, unit="block", total=count)
-    for done in (progress or bar)(engine(job, missing)):
+    for done in tqdm(engine(job, missing), said, count, unit="block"):
         facts[done.index] = done.facts
         block = job.blocks[done.index]
         write_part(folder, done.index, block, done.recorded, done.facts)
@@ -682,111 +622,3 @@ def _facts(job: "Job", parts: list[dict]) -> dict:
         "machine": platform.machine(),
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-
-
-# ---- packing: a finished run as a folder to give away --------------------------------------------
-
-PAGE = """\
-# Trace: {{ profile.name }}, {{ kind }}
-
-{{ profile.description or profile.name }}.
-What the draft gives the text that the target wrote, position by position: recorded once with
-speclab, to be studied without the models.
-This card is written from `manifest.json`, which has every setting, by `python -m speclab pack`.
-
-| | target | draft |
-| --- | --- | --- |
-{% for fact in ("path", "revision", "architecture", "parameters", "layers", "width", "dtype") -%}
-| {{ fact }} | {{ pair.target[fact] }} | {{ pair.draft[fact] }} |
-{% endfor -%}
-| weights (digest) | {{ weights.target }} | {{ weights.draft }} |
-
-| setting | |
-| --- | --- |
-| domains | {{ profile.domains | join(", ") }} |
-{% for name in ("template", "prompts", "prompts_per_domain", "max_prompt_tokens", "max_new_tokens",
-                "depth", "branches", "budget", "temperature", "top_k", "top_p", "seed") -%}
-| {{ name }} | {{ profile[name] }} |
-{% endfor -%}
-| prompts recorded, of them cut | {{ prompts }}, {{ prompts_cut }} |
-| prompt set (SHA-256) | {{ prompt_set }} |
-| run key | {{ key }} |
-| recorded | {{ finished }} |
-| with | {% for name in libraries %}{{ name }} {{ libraries[name] }} {% endfor %}|
-
-| file | a row is | rows |
-| --- | --- | --- |
-| `trace.parquet` | a position of a text: the target's token and how the draft ranks it \
-| {{ rows.trace }} |
-| `nodes.parquet` | a node of the draft tree that hangs on each position | {{ rows.nodes }} |
-
-Columns as in the kit's GLOSSARY.md (schema version {{ schema }}); Parquet, zstd.
-Licence of the text: {{ licence }}
-
-Read it with `speclab.runs.load_run("FOLDER")`, which checks the checksums, or with any reader of
-Parquet. `make reproduce` reads it where the run key is the one above: from the folder that a
-profile names as `traces`, or with `SPECLAB_TRACES=FOLDER`.
-"""
-
-
-def pack(
-    run: Run, out: Path, kind: str | None = None, licence: str | None = None
-) -> Path:
-    """Write a finished run as a trace into the new folder `out`, its manifest last.
-
-    kind: one of KINDS; None takes the one that it was recorded as. licence: of the text, in a line;
-    None takes `licence` of the profile's notes. RunError: `out` holds something, or the run names
-    folders of this machine (nobody else could ask for it). ValueError: no licence, or no run of
-    this kind.
-    """
-    profile = run.manifest["profile"] | {"traces": None, "recorded": []}
-    kind = kind or run.manifest.get("kind")
-    if kind not in KINDS or profile | KINDS[kind] != profile:
-        raise ValueError(
-            f"{run.folder} is no run of kind {kind!r}; give --kind with one of {', '.join(KINDS)}"
-        )
-    licence = licence or profile["notes"].get("licence")
-    if not licence:
-        raise ValueError(
-            f"profile {profile['name']} does not say the licence of the text: add `licence` to "
-            "its notes, or give --licence with a line about the prompts and the target's text"
-        )
-    _check_portable(profile)
-    make_folder(out)
-    if any(out.iterdir()):
-        raise RunError(f"{out} is not empty; choose a new folder (--out)")
-    for name in TABLES:
-        written(out / name, partial(_pack_table, run.folder / name), "The run is kept")
-    manifest = run.manifest | {"profile": profile, "kind": kind, "licence": licence}
-    card = Template(PAGE, keep_trailing_newline=True).render(manifest)
-    written(out / "README.md", lambda path: path.write_text(card, encoding="utf-8"))
-    write_facts(out / "manifest.json", manifest, [out / name for name in TABLES])
-    return out
-
-
-def _check_portable(profile: dict) -> None:
-    paths = [profile["target"]["path"], profile["draft"]["path"], profile["prompts"]]
-    for path in paths:
-        if Path(path).is_absolute():
-            raise RunError(
-                f"the run was recorded with {path}, a place that others do not have: name it "
-                "relative to the repository (models also by SPECLAB_MODELS), and record again"
-            )
-
-
-def _pack_table(path: Path, packed: Path) -> None:
-    """Write one table of a run anew, smaller and with the same values.
-
-    Bytes of float32 columns are stored by their place in the number, which packs 40 % better.
-    """
-    columns = list(pq.ParquetFile(path).schema)
-    floats = [column.path for column in columns if column.physical_type == "FLOAT"]
-    others = [column.path for column in columns if column.path not in floats]
-    pq.write_table(
-        pq.read_table(path),
-        packed,
-        compression="zstd",
-        compression_level=19,
-        use_dictionary=others,
-        use_byte_stream_split=floats,
-    )

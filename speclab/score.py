@@ -9,6 +9,7 @@ are Eq. 1-3 of arXiv:2604.14682v1.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,16 +26,10 @@ def require(
     """`frame` itself, once it is known to have rows and `columns`; ValueError naming `name` and
     what is missing otherwise.
     """
-    if frame is None:
-        raise ValueError(
-            f"this run has no {name} frame, which must hold {list(columns)}: "
-            "record it with `python -m speclab record`"
-        )
-    missing = [column for column in columns if column not in frame]
+    missing = [column for column in columns if frame is None or column not in frame]
     if missing:
         raise ValueError(
-            f"{name} has no column {missing}; it has {list(frame)}: "
-            "this estimate needs records that hold them"
+            f"{name} has no column {missing}: this estimate needs records that hold them"
         )
     if frame.empty:
         raise ValueError(
@@ -52,10 +47,7 @@ def domains_in(
     present = set(require(frame, ["domain"], "frame")["domain"].unique())
     absent = [domain for domain in wanted or () if domain not in present]
     if absent:
-        raise ValueError(
-            f"domain {absent} has no rows; the frame has {sorted(map(str, present))}: "
-            "record the missing prompts"
-        )
+        raise ValueError(f"domain {absent} has no rows: record the missing prompts")
     known = tuple(domain for domain in DOMAINS if domain in present)
     return known + tuple(sorted(present - set(known)))
 
@@ -66,15 +58,13 @@ def alpha(nodes: pd.DataFrame) -> np.ndarray:
     A value that is not finite is a ValueError, never averaged or taken as 1.
     """
     require(nodes, ["target_prob", "draft_prob"], "nodes")
-    target, draft = (
-        nodes[name].to_numpy(np.float64) for name in ("target_prob", "draft_prob")
-    )
+    target = nodes["target_prob"].to_numpy(np.float64)
+    draft = nodes["draft_prob"].to_numpy(np.float64)
     bad = ~(np.isfinite(target) & np.isfinite(draft) & (draft > 0) & (target >= 0))
     if bad.any():
-        names = [name for name in ("prompt_id", "position", "node") if name in nodes]
         raise ValueError(
             f"target_prob / draft_prob is undefined in {bad.sum()} of {len(nodes)} nodes, "
-            f"first {nodes.loc[bad, names].iloc[0].to_dict()}: drop or re-record"
+            f"first row {bad.argmax()}: drop or re-record"
         )
     return np.minimum(target / draft, 1.0)
 
@@ -191,39 +181,36 @@ def _hit(trace: pd.DataFrame) -> np.ndarray:
     return (column_of(trace, "draft_rank")[:, None] < children).astype(np.float64)
 
 
-def _alpha_by_depth(nodes: pd.DataFrame) -> np.ndarray:
-    return _with_count(alpha(nodes), _levels(nodes))
-
-
 def _chain(totals: np.ndarray) -> np.ndarray:
     return np.cumprod(quotient(totals), axis=-1)
 
 
-published_alpha = Estimator(
-    "published_alpha", lambda nodes: _with_count(alpha(nodes)), quotient
+def _alphas(
+    name: str,
+    member: Callable[[pd.DataFrame], np.ndarray] | None = None,
+    value: Callable[[np.ndarray], np.ndarray] = quotient,
+    **family: Any,
+) -> Estimator:
+    """An estimator of alpha, over the nodes that are a `member` (rows, m) (default: all)."""
+
+    def columns(nodes: pd.DataFrame) -> np.ndarray:
+        return _with_count(alpha(nodes), member and member(nodes))
+
+    return Estimator(name, columns, value, **family)
+
+
+published_alpha = _alphas("published_alpha")
+alpha_by_depth = _alphas("alpha_by_depth", _levels, scalar=False)
+alpha_by_rank = _alphas(
+    "alpha_by_rank", lambda nodes: _levels(nodes, "rank", 0), scalar=False, first=0
 )
-alpha_by_depth = Estimator("alpha_by_depth", _alpha_by_depth, quotient, scalar=False)
-alpha_by_rank = Estimator(
-    "alpha_by_rank",
-    lambda nodes: _with_count(alpha(nodes), _levels(nodes, "rank", 0)),
-    quotient,
-    scalar=False,
-    first=0,
+published_chain = _alphas("published_chain", _levels, _chain, scalar=False)
+published_length = _alphas(
+    "published_length", _levels, lambda totals: _chain(totals).sum(-1, keepdims=True)
 )
-published_chain = Estimator("published_chain", _alpha_by_depth, _chain, scalar=False)
-published_length = Estimator(
-    "published_length",
-    _alpha_by_depth,
-    lambda totals: _chain(totals).sum(-1, keepdims=True),
-)
-best_path_alpha = Estimator(
-    "best_path_alpha", lambda nodes: _with_count(alpha(nodes), _best(nodes)), quotient
-)
-best_path_by_depth = Estimator(
-    "best_path_alpha",
-    lambda n: _with_count(alpha(n), _levels(n) & _best(n)),
-    quotient,
-    scalar=False,
+best_path_alpha = _alphas("best_path_alpha", _best)
+best_path_by_depth = _alphas(
+    "best_path_alpha", lambda nodes: _levels(nodes) & _best(nodes), scalar=False
 )
 overlap_alpha = mean_of("overlap", "alpha")
 top_mass = Estimator(
@@ -239,12 +226,10 @@ def reach(nodes: pd.DataFrame, rule: str = "greedy") -> np.ndarray:
     (T > 0, deterministic children): the product of the target's probabilities along the path, exact
     for the point-mass rule. A row whose parent is not among the rows is a ValueError.
     """
-    if rule not in ("greedy", "point-mass"):
-        raise ValueError(
-            f"rule is {rule!r}; allowed: 'greedy' (T = 0), "
-            "'point-mass' (T > 0, deterministic children)"
-        )
-    column = "target_rank" if rule == "greedy" else "target_prob"
+    columns = {"greedy": "target_rank", "point-mass": "target_prob"}
+    if rule not in columns:
+        raise ValueError(f"rule is {rule!r}; allowed: {', '.join(columns)}")
+    column = columns[rule]
     require(
         nodes, ["prompt_id", "position", "node", "parent", "depth", column], "nodes"
     )
@@ -258,27 +243,19 @@ def reach(nodes: pd.DataFrame, rule: str = "greedy") -> np.ndarray:
 
 
 def _parent_rows(nodes: pd.DataFrame) -> np.ndarray:
-    """Row number of each node's parent; meaningless at depth 1."""
+    """Row number of each node's parent; -1 at depth 1."""
     ids = [c for c in ("domain", "prompt_id", "position") if c in nodes]
-    step = int(nodes["node"].max()) + 1
-    tree = (
-        nodes.groupby(ids, sort=False, observed=True).ngroup().to_numpy(np.int64) * step
-    )
-    keys = tree + nodes["node"].to_numpy()
-    order = np.argsort(keys, kind="stable")
-    if (np.diff(keys[order]) == 0).any():
+    tree = nodes.groupby(ids, sort=False, observed=True).ngroup()
+    first = tree.to_numpy(np.int64) * (int(nodes["node"].max()) + 1)
+    keys = pd.Index(first + nodes["node"].to_numpy())
+    if keys.has_duplicates:
         raise ValueError(
-            "nodes holds the same (prompt_id, position, node) twice: were two runs put together? "
-            "Keep one"
+            "nodes holds the same (prompt_id, position, node) twice: keep one run"
         )
-    wanted = tree + nodes["parent"].to_numpy()
-    rows = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
-    orphan = (keys[rows] != wanted) & (nodes["depth"].to_numpy() > 1)
+    rows = keys.get_indexer(first + nodes["parent"].to_numpy())
+    orphan = (rows < 0) & (nodes["depth"].to_numpy() > 1)
     if orphan.any():
-        raise ValueError(
-            f"{orphan.sum()} nodes have no parent row, the first at row {orphan.argmax()}: "
-            "keep whole trees"
-        )
+        raise ValueError(f"{orphan.sum()} nodes have no parent row: keep whole trees")
     return rows
 
 
@@ -290,27 +267,23 @@ def _shares_of_blocks(
     """
 
     def given_the_one_before(t: np.ndarray) -> np.ndarray:
-        return divide(
-            t[..., :-4], np.concatenate([t[..., -2:-1], t[..., :-5]], axis=-1)
+        before = np.concatenate([t[..., -2:-1], t[..., :-5]], axis=-1)
+        return divide(t[..., :-4], before)
+
+    def ratio(name: str, over: int, under: int) -> Estimator:
+        return Estimator(
+            name, columns, lambda t: divide(t[..., [over]], t[..., [under]])
         )
 
+    def survival(t: np.ndarray) -> np.ndarray:
+        return divide(t[..., :-4], t[..., -2:-1])
+
     found = [
-        Estimator(
-            "survival_by_depth",
-            columns,
-            lambda t: divide(t[..., :-4], t[..., -2:-1]),
-            False,
-        ),
+        Estimator("survival_by_depth", columns, survival, False),
         Estimator("accept_by_depth", columns, given_the_one_before, False),
-        Estimator(
-            "mean_accepted", columns, lambda t: divide(t[..., -4:-3], t[..., -2:-1])
-        ),
-        Estimator(
-            "block_efficiency", columns, lambda t: divide(t[..., -3:-2], t[..., -2:-1])
-        ),
-        Estimator(
-            "draft_utilisation", columns, lambda t: divide(t[..., -4:-3], t[..., -1:])
-        ),
+        ratio("mean_accepted", -4, -2),
+        ratio("block_efficiency", -3, -2),
+        ratio("draft_utilisation", -4, -1),
     ]
     return {estimator.name: estimator for estimator in found}
 
@@ -385,13 +358,12 @@ def member(estimator: Estimator, index: int) -> Estimator:
     ValueError (when called) if there is no such member.
     """
 
+    place = index - estimator.first
+
     def value(totals: np.ndarray) -> np.ndarray:
         members = estimator.value(totals)
-        if not 0 <= index - estimator.first < members.shape[-1]:
-            last = estimator.first + members.shape[-1] - 1
-            raise ValueError(
-                f"{estimator.name} has members {estimator.first} to {last}; {index} was asked for"
-            )
-        return members[..., [index - estimator.first]]
+        if not 0 <= place < members.shape[-1]:
+            raise ValueError(f"{estimator.name} has no member {index}")
+        return members[..., [place]]
 
     return Estimator(f"{estimator.name}[{index}]", estimator.columns, value)

@@ -13,8 +13,6 @@ import pytest
 import torch
 from hypothesis import settings
 
-from speclab.runs import write_facts
-
 sys.path.insert(0, str(Path(__file__).parent))
 ROOT = Path(__file__).resolve().parents[1]
 # those with tests that take long: begun first, so that no worker is left with one at the end
@@ -180,7 +178,7 @@ def short_run(short_profile, random_pair, tmp_path_factory):
     from speclab.runs import record_run
 
     folder = tmp_path_factory.mktemp("recorded") / "run"
-    return record_run(short_profile, folder, random_pair, iter)
+    return record_run(short_profile, folder, random_pair)
 
 
 @pytest.fixture
@@ -209,13 +207,3 @@ def tiny_pair():
     from speclab.profiles import load_profile
 
     return load_pair(load_profile("tiny", {"device": "cpu"}))
-
-
-def seal_again(folder, **changes):
-    """A manifest with some entries changed, and the checksums of the files as they stand now: what
-    somebody would have who changes a run on purpose.
-    """
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text()) | changes
-    del manifest["seal"]
-    write_facts(path, manifest, [*folder.glob("*.parquet")])

@@ -637,7 +637,7 @@ def halving(settings: Settings) -> Outcome:
     for prompt, one, other in zip(prompts, tight, free, strict=True):
         found.add(compare_recorded(pair, prompt, one, other))
     lines = said.getvalue()
-    halved = "prompts at once" in lines and "max_packed_tokens=" in lines
+    halved = "block_prompts=" in lines and "max_packed_tokens=" in lines
     status = found.status(torch.float32) if halved else "failed"
     sizes = {"texts": writing.bytes, "record": recording.bytes, "allowed": room}
     words = ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in sizes.items())

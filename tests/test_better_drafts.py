@@ -54,9 +54,7 @@ def profile(random_profile):
 @pytest.fixture(scope="module")
 def own(random_pair, profile, tmp_path_factory):
     """The pair's own run, tree and all."""
-    return record_run(
-        profile, tmp_path_factory.mktemp("run"), pair=random_pair, progress=iter
-    )
+    return record_run(profile, tmp_path_factory.mktemp("run"), pair=random_pair)
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +121,7 @@ def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypat
     """Along the same texts every column is the recorder's, bit for bit."""
     texts, runs = texts_of(own), {"greedy": own}
     runs["sampled"] = record_run(
-        profile.replace(temperature=1.0), work / "run", drafts[0].pair, iter
+        profile.replace(temperature=1.0), work / "run", drafts[0].pair
     )
     for kind, one in itertools.product(runs, drafts):
         small = profile.replace(temperature=float(kind == "sampled"))
@@ -134,7 +132,6 @@ def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypat
             small.replace(depth=1, branches=1, budget=1),
             work / f"{one.name} {kind}",
             one.pair,
-            iter,
             texts,
         ).trace
         again["confidence"] = [q[0] for q in again["top_draft_q"]]
@@ -172,7 +169,6 @@ def test_chains_of_prompt_lookup_are_the_recorders(drafts, own, profile, work):
         profile.replace(depth=3, branches=1, budget=3),
         work / "chains",
         one.pair,
-        iter,
         texts_of(own),
     ).nodes
     by = ["prompt_id", "position", "node"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speclab.profiles import FOLDER, Profile, load_profile
-from speclab.prompts import DOMAINS, Prompt, read_prompts
+from speclab.prompts import DOMAINS, read_prompts
 
 TINY = yaml.safe_load((FOLDER / "tiny.yaml").read_text())
 ROW = {"prompt_id": "a", "domain": "code", "prompt": "def f():"}
@@ -55,15 +55,3 @@ def test_prompts_are_read_or_refused_by_name(changed, rest, file):
     path = file.with_suffix(".jsonl")
     path.write_bytes(json.dumps(ROW | changed).encode() + b"\n" + rest)
     assert path.name in refusal(read_prompts, path)
-
-
-@given(rows=st.lists(st.text(max_size=30).filter(str.strip), min_size=1, max_size=4))
-def test_what_json_can_say_comes_back(rows, file):
-    """Any text is a prompt, whatever separators it holds: nothing is cut and nothing is changed."""
-    wanted = [Prompt(f"{n}", "code", text) for n, text in enumerate(rows)]
-    lines = [ROW | {"prompt_id": p.prompt_id, "prompt": p.text} for p in wanted]
-    path = file.with_suffix(".jsonl")
-    for ascii_only in (True, False):
-        texts = [json.dumps(line, ensure_ascii=ascii_only) for line in lines]
-        path.write_bytes("\n".join(texts).encode())
-        assert read_prompts(path) == wanted

@@ -4,7 +4,6 @@ came, no traceback, no model loaded, nothing written.
 A row stands for a kind of mistake: a command, and a word of the line that is said.
 """
 
-import json
 import shlex
 import shutil
 import subprocess
@@ -15,11 +14,10 @@ from pathlib import Path
 import click
 import pytest
 
-from data.routing import prepare
 from speclab import runs
 from speclab.__main__ import cli, main
 from speclab.models import pairs
-from speclab.ops import hosted, pair
+from speclab.ops import pair
 from speclab.profiles import ROOT, load_profile, parse_overrides
 from speclab.show import notebook
 
@@ -44,11 +42,6 @@ def flipped(content: bytes) -> bytes:
     """A file with one bit of its middle byte turned."""
     middle = len(content) // 2
     return content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :]
-
-
-def field(name: str, value: object) -> Callable[[bytes], bytes]:
-    """A JSON file with one field changed."""
-    return lambda content: json.dumps(json.loads(content) | {name: value}).encode()
 
 
 def damage(path: Path, recipe: Callable) -> None:
@@ -111,12 +104,9 @@ DECODE = "decode --profile profile.yaml --prompts prompts.jsonl --out new.jsonl"
 COMMANDS = {
     "": {
         "": "Missing command",
-        "nonsense": "nonsense",
         "doctor --nonsense": "--nonsense",
-        "doctor tiny": "tiny",
         "doctor --profile tyni": "did you mean 'tiny'",
         "decode --out new": "--prompts",
-        "metrics ''": "'RUN'",
         "authors --base foo --out new": "foo",
         "hosted restore nowhere": "nowhere",
         "hosted keep prompts.jsonl": "prompts.jsonl",
@@ -124,60 +114,41 @@ COMMANDS = {
     DECODE: {
         "--profile nowhere.yaml": "nowhere.yaml",
         "--set max_new_token=3": "did you mean 'max_new_tokens'",
-        "--set max_new_tokens": "max_new_tokens",
-        "--set seed=3 --seed 3": "seed",
+        "--set seed=3 seed=3": "seed",
         "--set seed=[1": "seed=[1",
-        "--set target=": "path=None",
         "--set device=cuda:99": "cuda:99",
         "--set depth=5": "depth",
-        "--seed -1": "seed=-1",
-        "--seed 1.5": "1.5",
-        "--rule GREEDY": "GREEDY",
-        "--rule rejection": "rejection",
-        "--rule rejection --temperature 1e-5": "temperature=1e-05",
-        "--rule rejection --temperature nan": "temperature=",
-        "--rule rejection --temperature 1 --shape tree:3,2,8": "tree",
-        "--rule rejection --temperature 1 --check": "--check",
-        "--temperature 0.7": "greedy",
-        "--shape ''": "shape=''",
-        "--shape chain": "chain",
+        "--rule rejection --set temperature=1e-5": "temperature=1e-05",
+        "--rule rejection --set temperature=1 --shape tree:3,2,8": "tree",
+        "--rule rejection --set temperature=1 --check": "--check",
+        "--set temperature=0.7": "greedy",
         "--shape chain:0": "gamma=0",
         "--shape tree:9,9": "budget",
         "--policy policy.json --shape plain": "--shape",
         "--policy policy.json": "another pair",
-        "--policy prompts.jsonl": "prompts.jsonl",
         "--prompts empty": "empty",
-        "--prompts blank.jsonl": "blank.jsonl",
         "--prompts results.jsonl": "results.jsonl, line 1",
-        "--out ''": "--out",
         "--out empty": "empty",
-        "--out prompts.jsonl/x": "prompts.jsonl/x",
+        "--out prompts.jsonl/x": "prompts.jsonl",
         "--out empty/../prompts.jsonl": "prompts.jsonl",
-        "--out profile.yaml": "profile.yaml",
         "--out results.jsonl": "--force",
     },
     "record --profile profile.yaml --out new": {
         "--kind greddy": "greddy",
         "--kind sampled --set temperature=0.5": "temperature",
         "--engine spark": "spark",
-        "--devices cpu:x": "cpu:x",
         "--workers 2": "--workers",
         "--set name=../../x": "name='../../x'",
-        "--set budget=65536": "budget=65536",
         "--set prompts_per_domain=51": "51",
-        "--out prompts.jsonl": "prompts.jsonl",
         "--profile twice.yaml": "'seed' comes twice",
     },
     "reproduce --out new": {
         "--notebook 99": "99",
         "--parameter gama=3": "did you mean 'gamma'",
-        "--parameter gammas=3": "gammas",
         "--notebook 00 --parameter gammas=[1]": "gammas",
-        "--set gama=3": "gama",
     },
     "hosted kaggle --out new --user a": {
         "--notebook 02": "--repo",
-        "--notebook 99 --repo https://x/y": "99",
         "--notebook 02 --repo https://x/y --no-internet": "--no-internet",
         "--notebook 02 --repo https://x/y --model a/b": "a/b",
     },
@@ -193,7 +164,6 @@ COMMANDS = {
     ],
 )
 def test_the_command_line(command, word, place, refused):
-    (place / "blank.jsonl").write_text("\n")
     (place / "twice.yaml").write_text(PROFILE + "seed: 1\nseed: 2")
     refused(command, word)
 
@@ -206,7 +176,7 @@ def recorded(tmp_path_factory):
     """A folder with a `run` of the tiny pair, one prompt."""
     folder = tmp_path_factory.mktemp("recorded")
     profile = load_profile("tiny", parse_overrides([*FEW.split(), "device=cpu"]))
-    runs.record_run(profile, folder / "run", progress=iter)
+    runs.record_run(profile, folder / "run")
     return folder
 
 
@@ -219,11 +189,10 @@ AGAIN = f"record --profile tiny --set {FEW} device=cpu --out run"
     [
         ("metrics nowhere", "nowhere"),
         ("metrics run --shape plain", "plain"),
-        ("metrics run --rule rejection", "rejection"),
         ("explore run run --out new.html", "greedy"),
         ("explore run --out prompts.jsonl", "prompts.jsonl"),
         (PACK, "--kind"),
-        (f"{PACK} --kind chain", "depth=8"),
+        (f"{PACK} --kind chain", "no run of kind 'chain'"),
         ("pack run --kind greedy --out new", "--licence"),
         (f"{PACK} --kind greedy --out run", "run"),
         (f"{AGAIN} --set seed=7", "other settings"),
@@ -235,32 +204,28 @@ def test_verbs_of_runs(command, word, recorded, place, refused):
 
 
 @pytest.mark.parametrize(
-    ("command", "file", "recipe"),
+    ("command", "file", "recipe", "word"),
     [
-        ("metrics run", "manifest.json", half),
-        ("metrics run", "manifest.json", field("schema", 2)),
-        ("metrics run", "trace.parquet", flipped),
-        (AGAIN, "settings.json", half),
+        ("metrics run", "manifest.json", half, "manifest.json"),
+        ("metrics run", "trace.parquet", flipped, "trace.parquet"),
+        (AGAIN, "settings.json", half, "other settings"),
     ],
 )
-def test_a_damaged_run(command, file, recipe, recorded, place, refused):
+def test_a_damaged_run(command, file, recipe, word, recorded, place, refused):
     shutil.copytree(recorded / "run", place / "run")
     damage(place / "run" / file, recipe)
-    refused(command, file)
+    refused(command, word)
 
 
 # ---- the machine ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "recipe", [half, field("weights", None), field("weights", {"../x": {"bytes": 1}})]
-)
-def test_the_source_of_weights(recipe, place, refused, monkeypatch):
+def test_the_source_of_weights(place, refused, monkeypatch):
     monkeypatch.setattr(pair, "_download", lambda _: pytest.fail("it is fetched"))
     (place / "target").mkdir()
     for name in ("config.json", "source.json"):
         shutil.copy(ROOT / "data/pairs/smollm/target" / name, place / "target")
-    damage(place / "target" / "source.json", recipe)
+    damage(place / "target" / "source.json", half)
     profile = PROFILE.replace("data/pairs/tiny/target", str(place / "target"))
     (place / "profile.yaml").write_text(profile)
     refused("pair --profile profile.yaml", "source.json")
@@ -294,7 +259,6 @@ def test_out_that_is_a_file_is_refused_as_a_notebook_starts(place, monkeypatch):
     ("error", "word"),
     [
         (ValueError("one\n  two"), "speclab: one two\n"),
-        (MemoryError(), "MemoryError"),
         (runs.RunError("record it"), "record it"),
         (ModuleNotFoundError("No module named 'psutil'"), "'psutil'"),
         (click.Abort(), "goes on from there"),
@@ -333,20 +297,3 @@ def test_without_its_checks_nothing_starts():
 
 
 # ---- Kaggle, Colab and the router's data ---------------------------------------------------------
-
-
-def test_keep_takes_trained_drafts_along(tmp_path):
-    folder, drive = tmp_path / "runs", tmp_path / "drive"
-    names = ["drafts/recorded/settings.json", "drafts/trained/facts.json"]
-    for name in names:
-        (folder / name).parent.mkdir(parents=True)
-        (folder / name).write_text("{}")
-    hosted.keep(drive, folder)
-    found = sorted(p.relative_to(drive).as_posix() for p in drive.rglob("*.json"))
-    assert found == names and folder.resolve() == drive
-
-
-def test_the_router_names_text_that_is_not_there(tmp_path, capsys):
-    places = ["--data", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]
-    assert prepare.main(places) == 2
-    assert capsys.readouterr().err.startswith("speclab: ")

@@ -56,9 +56,3 @@ def test_a_broken_file_is_named_with_what_to_do(content, tmp_path):
     for wrong in (path, tmp_path, tmp_path / "nowhere"):
         with pytest.raises(ValueError, match=DO):
             read_json(wrong, DO)
-
-
-def test_what_an_editor_does_to_a_text_changes_nothing(tmp_path):
-    path = tmp_path / "a.json"
-    path.write_bytes(b'\xef\xbb\xbf{"a": "\xc3\xa4"}\r\n')
-    assert read_json(path, DO) == read_yaml(path, DO) == {"a": "ä"}

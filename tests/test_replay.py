@@ -657,89 +657,6 @@ def test_sweep_equals_replay_gamma_by_gamma():
 # ---------------------------------------------------------------- bad input
 
 
-@pytest.mark.parametrize(
-    "gamma",
-    [
-        0,
-        True,
-        65,
-    ],
-)
-def test_bad_gamma(gamma):
-    for call in (
-        lambda: replay(ranks(0, 0), gamma),
-        lambda: replay_sampled(ranks(0, 0), gamma),
-        lambda: chain_sums(ranks(0, 0), [gamma]),
-    ):
-        with pytest.raises(ValueError, match="gamma=.* whole numbers from 1"):
-            call()
-
-
-@pytest.mark.parametrize(
-    "positions",
-    [
-        [0, 1, 3],
-        [0, 0, 1],
-        [0, 1, np.nan],
-    ],
-)
-def test_missing_positions_name_the_prompt(positions):
-    trace = pd.concat(
-        [
-            ranks(0, 0, prompt="fine"),
-            ranks(0, 0, 0, prompt="broken").assign(position=positions),
-        ]
-    )
-    with pytest.raises(
-        ValueError, match="prompt 'broken' has position .* needs 0..n-1"
-    ):
-        replay(trace, 2)
-
-
-def bad(column, value):
-    trace = as_trace(
-        {"a": {"draft_rank": [0.0, 0.0], "p_token": [0.5, 0.5], "q_token": [0.5, 0.5]}}
-    )
-    trace[column] = trace[column].astype(
-        object if column in ("prompt_id", "domain") else float
-    )
-    trace.loc[1, column] = value
-    return trace
-
-
-@pytest.mark.parametrize(
-    ("column", "value", "message"),
-    [
-        ("draft_rank", -1, "draft_rank = -1.0 at prompt 'a', position 1"),
-        ("draft_rank", np.nan, "draft_rank = nan"),
-        ("p_token", 0.0, r"p_token = 0.0 .* in \(0, 1\]"),
-        ("q_token", -0.1, r"q_token = -0.1 .* in \[0, 1\]"),
-        ("domain", "chat", "prompt 'a' has two domains"),
-    ],
-)
-def test_bad_values(column, value, message):
-    with pytest.raises(ValueError, match=message):
-        replay_sampled(bad(column, value), 2) if column.endswith("token") else replay(
-            bad(column, value), 2
-        )
-
-
-def test_other_bad_input():
-    trace = ranks(0, 1)
-    for call, message in [
-        (
-            lambda: replay_sampled(trace, 2),
-            r"lacks the columns \['p_token', 'q_token'\]",
-        ),
-        (
-            lambda: replay(trace, 2, starts="some"),
-            "starts = 'some' is unknown; allowed: visited, every",
-        ),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            call()
-
-
 def test_rejection_rule_refuses_greedy_text():
     columns = {
         "token": [4] * 30,
@@ -768,3 +685,19 @@ def test_counted_blocks_are_those_of_the_replay_of_each_rank(shape):
     for each, counted in zip(others, counts.T, strict=True):
         blocks = replay(trace.assign(draft_rank=each), shape)
         np.testing.assert_array_equal(counted, prompt_sums(blocks)["blocks"])
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ({"position": [0, 1, 3]}, "prompt 'x' has position .* needs 0..n-1"),
+        ({"draft_rank": [0, -1, 0]}, "draft_rank = -1"),
+        ({"domain": ["code", "chat", "code"]}, "prompt 'x' has two domains"),
+    ],
+)
+def test_a_broken_trace_and_a_wrong_gamma_are_refused(broken, message):
+    trace = ranks(0, 0, 0, prompt="x")
+    with pytest.raises(ValueError, match=message):
+        replay(trace.assign(**broken), 2)
+    with pytest.raises(ValueError, match="gamma=.* whole numbers from 1"):
+        replay(trace, 0)

@@ -11,7 +11,6 @@ from test_decode import assert_equal_to_plain_and_replay, assert_plain
 from test_record import assert_equal_records
 from test_tiny_pair import check_committed
 
-from data.pairs.smollm import prepare
 from speclab import runs
 from speclab.draft import parse_shape
 from speclab.models.pairs import ModelsMissing, load_pair, load_tokenizer
@@ -50,17 +49,6 @@ def prompts(pair):
 
 
 # ---- how the draft was made ----------------------------------------------------------------------
-
-
-def test_a_step_does_not_change_what_a_later_one_has_read(tmp_path):
-    path, kept = tmp_path / "text.safetensors", tmp_path / "kept.safetensors"
-    for content in (b"one", b"two"):  # nobody has read it yet
-        prepare.settled(path, content, "kept.safetensors")
-    kept.write_bytes(b"made of it")
-    prepare.settled(path, b"two", "kept.safetensors")
-    with pytest.raises(ValueError, match=r"would change, and .*kept.safetensors was"):
-        prepare.settled(path, b"three", "kept.safetensors")
-    assert path.read_bytes() == b"two"
 
 
 # ---- files, without the weights ------------------------------------------------------------------

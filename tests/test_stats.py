@@ -162,45 +162,6 @@ def test_bootstrap_t_by_hand():
         stats.by_domain(clustered(), score.mean_of("x"), method="bca")
 
 
-def test_ratio_weighs_prompts_by_their_length():
-    frame = clustered(prompts=5, rows=2).assign(x=1.0)
-    longer = frame[frame["prompt_id"] == "code-000"].assign(x=3.0)
-    frame = pd.concat([frame, longer, longer], ignore_index=True)
-    row = stats.by_domain(frame, score.mean_of("x"), n=100).iloc[0]
-    assert row["estimate"] == pytest.approx((10 + 12) / 14)
-    assert row["per_prompt"] == pytest.approx((4 * 1 + (2 + 12) / 6) / 5)
-
-
-def test_weights_follow_prompts_not_rows():
-    run = make_run()
-    nodes, trace = stats.prompts_of(run.nodes, 50), stats.prompts_of(run.trace, 50)
-    np.testing.assert_array_equal(nodes.weights, trace.weights)
-    other = stats.prompts_of(run.nodes, 50, seed=8)
-    assert (other.weights != nodes.weights).any()
-
-
-def test_prompts_are_numbered_in_the_order_of_their_ids_text():
-    ids = ["b", 10, "a", 9, "10", "b", "c"]
-    frame = pd.DataFrame({"prompt_id": pd.Series(ids, dtype=object)})
-    expected = pd.factorize(pd.Series(ids, dtype=object).astype(str), sort=True)[0]
-    np.testing.assert_array_equal(stats.prompts_of(frame, 1).rows, expected)
-
-
-def test_resamples_are_drawn_once_and_are_the_drawn_ones():
-    frame = pd.concat(
-        [clustered(prompts=6, rows=2), clustered(prompts=7, rows=2, domain="math")]
-    )
-    first = stats.prompts_of(frame, 30, seed=2)
-    literal = [
-        np.random.default_rng([2, number]).multinomial(size, np.ones(size) / size, 30)
-        for number, size in enumerate((6, 7))
-    ]
-    np.testing.assert_array_equal(first.weights[1:], np.hstack(literal))
-    first.weights[:] = 0  # a caller's own
-    again = stats.prompts_of(frame, 30, seed=2)
-    np.testing.assert_array_equal(again.weights[1:], np.hstack(literal))
-
-
 def test_quantiles_are_those_of_nanquantile():
     draws = np.random.default_rng(0).normal(size=(100, 3, 2))
     holes = draws.copy()
@@ -255,22 +216,6 @@ def test_ranks_with_few_and_with_many_ties(digits):
         theirs.append(scipy_stats.spearmanr(one[rows], other[rows]).statistic)
     ours = association._spearman(one, other, prompts)
     np.testing.assert_allclose(ours, theirs, atol=1e-12)
-
-
-def test_correlation_interval_and_its_columns():
-    frame = clustered(prompts=30, seed=4)
-    frame["z"] = np.exp(frame["x"])
-    rising = association.correlation(frame, "x", "z", n=200)
-    assert (
-        rising.estimate,
-        rising.low,
-        rising.high,
-        rising.n_prompts,
-    ) == pytest.approx((1, 1, 1, 30))
-    assert association.correlation(frame, "x", "z", "pearson", n=200).estimate < 0.99
-    none = association.correlation(frame, "x", "y", n=500)
-    assert none.low < 0 < none.high
-    assert str(stats.Interval(0.5649, 0.551, 0.5788, 50)) == "0.565 [0.551, 0.579]"
 
 
 def test_correlation_within_rank_can_turn_the_sign():
@@ -361,26 +306,6 @@ def test_paired_difference_sees_what_an_unpaired_test_cannot():
         (
             lambda: stats.bootstrap(clustered(prompts=3), score.mean_of("x")),
             "'code' has 3 prompts.*at least 5.*record 2 more",
-        ),
-        (
-            lambda: association.correlation(clustered().assign(y=1.0), "x", "y"),
-            r"column \['y'\] is constant.*undefined",
-        ),
-        (
-            lambda: significance.differences(
-                clustered(), score.mean_of("x"), ["code", "chat"]
-            ),
-            r"domain \['chat'\] has no rows",
-        ),
-        (
-            lambda: stats.bootstrap(make_run().nodes, score.alpha_by_depth),
-            "alpha_by_depth is a family",
-        ),
-        (
-            lambda: significance.paired_difference(
-                clustered(), clustered(prompts=21), score.mean_of("x")
-            ),
-            "1 prompts are in one.*'code-020'",
         ),
         (
             lambda: stats.prompts_of(

@@ -2,14 +2,10 @@
 
 import numpy as np
 import pytest
-import torch
 from conftest import ROOT
 from safetensors.torch import load_file
 from toy import record_block
 
-from data.corpus import Document
-from data.pairs.tiny import prepare
-from speclab.drafts.train import TrainConfig
 from speclab.prompts import DOMAINS, Prompt, encode_prompts, load_prompts
 from speclab.sampling import Sampling
 from speclab.tree import static_tree
@@ -63,30 +59,3 @@ def test_acceptance_is_between_0_4_and_0_9_in_every_domain_and_domains_differ(
         overlaps[prompt.domain] += found.trace["overlap"].tolist()
     means = [np.mean(of_domain) for of_domain in overlaps.values()]
     assert 0.4 <= min(means) < max(means) - 0.05 and max(means) <= 0.9, means
-
-
-def test_held_out_rows_are_consecutive_and_one_token_longer_than_the_context(tiny_pair):
-    docs = [
-        Document("code", "a b c d e f g " * 9, True),
-        Document("code", "never", False),
-    ]
-    config = TrainConfig(steps=1, context=8)
-    rows = prepare.held_out_rows(tiny_pair.tokenizer, docs, config)["code"]
-    tokens = prepare.encode(tiny_pair.tokenizer, docs[:1])
-    assert rows.shape == ((len(tokens) - 1) // 8, 9)
-    assert rows[1].tolist() == tokens[8:17].tolist()
-
-
-def test_the_end_of_a_users_turn_is_not_learned_from_the_given_step_on(
-    tiny_pair, monkeypatch
-):
-    seen, tokenizer = [], tiny_pair.tokenizer
-    loss_of = lambda model, rows, ignored: seen.append(ignored)  # noqa: E731
-    monkeypatch.setattr(prepare, "next_token_loss", loss_of)
-    text = "<s><|user|>Hi there</s><|assistant|>Hello!</s>"
-    rows = torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]])
-    loss = prepare.turn_loss(tokenizer, mask_from=2)
-    loss(None, rows, 1), loss(None, rows, 2)
-    labels = tokenizer.convert_ids_to_tokens(rows[0, 1:])
-    first = labels.index("</s>")
-    assert seen[0] is None and seen[1][0].nonzero().flatten().tolist() == [first]

@@ -87,16 +87,13 @@ ANEW = "remove its folder to start anew, or choose another"
 def save_checkpoint(
     folder: Path, model: torch.nn.Module, opts: dict[str, Optimizer], facts: dict
 ) -> None:
-    """Write trained weights, optimiser state, and the facts that `load_checkpoint` gives back;
-    RunError when there is no room for it.
-    """
+    """Write trained weights, optimiser state, and the facts that `load_checkpoint` gives back."""
     tensors = {f"model.{name}": p.detach() for name, p in _learned(model).items()}
     for kind, opt in opts.items():
         for index, state in opt.state_dict()["state"].items():
             for key, value in state.items():
                 tensors[f"{kind}.{index}.{key}"] = value
     head = {name: json.dumps(fact) for name, fact in facts.items()}
-    kept = f"This was the checkpoint of step {facts['step']}, the last good one stays"
 
     def save(path: Path) -> None:
         try:
@@ -104,7 +101,7 @@ def save_checkpoint(
         except SafetensorError as error:  # a full disk, as this library says it
             raise OSError(str(error)) from error
 
-    written(folder / FILE, save, kept)
+    written(folder / FILE, save)
 
 
 def load_checkpoint(

@@ -249,7 +249,7 @@ def write_page(runs: Sequence[Run], path: Path, largest: int = LARGEST) -> bool:
     if is_page_of(path, runs):
         return False
     content = page(runs, largest=largest).encode()
-    written(path, lambda place: place.write_bytes(content), "Other files are kept")
+    written(path, lambda place: place.write_bytes(content))
     return True
 
 

@@ -44,18 +44,13 @@ class KVCache:
         """
         end = self.length + key.shape[-2]
         if layer_idx not in self.layers or end > self.layers[layer_idx][0].shape[-2]:
-            self._grow(layer_idx, key, value, end)
+            self._grow(layer_idx, key, end)
         keys, values = self.layers[layer_idx]
         keys[..., self.length : end, :] = key
         values[..., self.length : end, :] = value
         return keys[..., :end, :], values[..., :end, :]
 
-    def _grow(self, layer_idx: int, like: Tensor, value: Tensor, end: int) -> None:
-        if value.shape != like.shape:
-            raise TypeError(
-                f"keys of width {like.shape[-1]}, values of {value.shape[-1]}, as in latent "
-                "attention (MLA)"
-            )
+    def _grow(self, layer_idx: int, like: Tensor, end: int) -> None:
         self.capacity = max(self.capacity, 1 << (end - 1).bit_length())
         fresh = [
             like.new_empty(*like.shape[:-2], self.capacity, like.shape[-1])
@@ -94,14 +89,10 @@ def _laid_out(weight: Tensor) -> Tensor | None:
     """A copy of a float32 weight on a CPU, laid out as oneDNN multiplies it fastest; None where
     that library is not there. (torch has it for compiled models, hence the underscores.)
     """
-    library = torch.ops.mkldnn
-    known = torch.backends.mkldnn.is_available() and hasattr(
-        library, "_linear_pointwise"
-    )
+    known = torch.backends.mkldnn.is_available()
     if weight.device.type != "cpu" or weight.dtype != torch.float32 or not known:
         return None
-    with torch.no_grad():
-        return library._reorder_linear_weight(weight.detach())
+    return torch.ops.mkldnn._reorder_linear_weight(weight.detach())
 
 
 class Projection:
@@ -205,8 +196,7 @@ class LanguageModel:
         if wrong >= self.vocab:
             raise ValueError(
                 f"a prompt holds token id {wrong}, and both models share the ids below "
-                f"{self.vocab} only: leave that token out of it (a chat template may set it), or "
-                "use a draft with all of the target's ids"
+                f"{self.vocab} only: leave that token out of it, or use another draft"
             )
 
     def cache(self, capacity: int = 256) -> KVCache:

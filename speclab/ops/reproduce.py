@@ -591,7 +591,7 @@ def run_waves(
     call.figures.mkdir(parents=True, exist_ok=True)
     try:
         pair.make(call.profile)
-    except RunError as error:  # notebooks that read traces run all the same
+    except (RunError, OSError) as error:  # notebooks that read traces run all the same
         print(error, flush=True)
     threads = kit.limit_threads()  # of one that runs alone
     for wave, count in enumerate((at_once, 1, 1)):

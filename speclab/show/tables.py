@@ -27,6 +27,6 @@ def export(
     write_tex = partial(
         latex.to_latex, index=False, escape=True, na_rep="--", float_format=decimals
     )
-    written(table, write_csv, "Other tables are kept")
-    written(page, write_tex, "Other tables are kept")
+    written(table, write_csv)
+    written(page, write_tex)
     return table, page

@@ -30,7 +30,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from data.corpus import ASSISTANT, END, USER, Document, documents
 from speclab.drafts.quantise import quantise
 from speclab.drafts.train import TrainConfig, optimise
-from speclab.runs import RunError, make_folder
+from speclab.runs import RunError
 
 VOCABULARY = 4096
 CALIBRATION_ROWS = 64
@@ -236,7 +236,7 @@ def build_tiny_pair(
     config = configs["target"]
     docs = documents(data, seed)
     for folder in (work, out):  # before hours of training
-        make_folder(folder)
+        folder.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer(work, docs)
     stream = Stream(encode(tokenizer, [d for d in docs if not d.held_out]), config)
     about = {"text": hashlib.sha256(stream.tokens.tobytes()).hexdigest()[:16]}

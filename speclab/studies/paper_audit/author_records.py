@@ -26,7 +26,6 @@ from speclab import score, stats
 from speclab.analysis.published import AuthorRecords, read_author_records
 from speclab.profiles import ROOT
 from speclab.prompts import DOMAINS
-from speclab.runs import make_folder
 from speclab.studies.paper_audit.growth import TREE, argmax_bounds
 
 COMMIT = "aa679a3f8a1b7593afe5f858cc798fd7f826d4f6"
@@ -87,12 +86,12 @@ def fetch(
     """Fetch the files into a folder; returns their paths.
 
     A file that is there and right is kept, a started one goes on where it stopped. Nothing appears
-    under its own name before its git id is right. ValueError: `base` is no address. RunError: a
-    folder that cannot be made. FetchError: no network, not found, other bytes.
+    under its own name before its git id is right. ValueError: `base` is no address.
+    FetchError: no network, not found, other bytes.
     """
     out, base = Path(out), _folder_address(base)
     was_there = out.is_dir()
-    make_folder(out, "choose another folder (--out)")
+    out.mkdir(parents=True, exist_ok=True)
     try:
         for file in files:
             path, part = out / file.name, out / f".{file.name}.part"

