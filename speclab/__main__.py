@@ -432,13 +432,12 @@ def _kaggle(
     if repo and no_internet:
         raise ValueError("--repo needs the internet: leave it out, or --no-internet")
     overrides = parse_overrides(changes)
-    named, text = hosted.profile_there(profile, load_profile(profile, overrides))
-    parameters = {"profile": named} | ({"overrides": overrides} if overrides else {})
+    load_profile(profile, overrides)
     metadata = hosted.kernel_metadata(
         notebook, user, not no_internet, list(datasets), list(models), list(kernels)
     )
     folder = out or ROOT / "build" / "kaggle"
-    hosted.write_kernel(folder, metadata, parameters, repo, text)
+    hosted.write_kernel(folder, metadata, profile, overrides, repo)
     click.echo(f"{folder} is written; next: kaggle kernels push -p {folder}")
 
 

@@ -27,7 +27,7 @@ def version(name):
     """The lowest version that pyproject.toml allows, of every package, but for VERSIONS."""
     have = VERSIONS.get(name, LOWEST[name])
     if have is None:
-        raise doctor.metadata.PackageNotFoundError(name)
+        raise doctor.PackageNotFoundError(name)
     return have
 
 
@@ -46,7 +46,7 @@ LOWEST = lowest()
 @pytest.fixture(autouse=True)
 def empty(tmp_path, monkeypatch):
     """A machine with every package, and without a hub, its cache, or variables of the kit."""
-    monkeypatch.setattr(doctor.metadata, "version", version)
+    monkeypatch.setattr(doctor, "version", version)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("speclab.runs.RUNS", tmp_path / "runs")

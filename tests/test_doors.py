@@ -179,7 +179,6 @@ COMMANDS = {
         "--notebook 02": "--repo",
         "--notebook 99 --repo https://x/y": "99",
         "--notebook 02 --repo https://x/y --no-internet": "--no-internet",
-        "--notebook 02 --repo https://x/y --model a/b": "a/b",
     },
 }
 

@@ -12,7 +12,7 @@ import tomllib
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import metadata
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +79,8 @@ def packages(profile: Profile) -> str:
 
 def _in_range(need: Requirement) -> bool:
     try:
-        have = metadata.version(need.name)
-    except metadata.PackageNotFoundError:
+        have = version(need.name)
+    except PackageNotFoundError:
         return False
     return need.specifier.contains(have, prereleases=True)
 
