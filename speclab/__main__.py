@@ -110,7 +110,11 @@ CHANGES = option(
     metavar="DEVICE …",
     help="local: one process and one pair each, as cuda:0 cuda:1.",
 )
-@option("--workers", type=int, help="ray: actors (default: one a GPU, else one a CPU).")
+@option(
+    "--workers",
+    type=click.IntRange(1),
+    help="ray: actors (default: one a GPU, else one a CPU).",
+)
 def _record(profile, kind, changes, out, engine, devices, workers) -> None:
     """Record trace, nodes and manifest of a profile."""
     from speclab import runs
@@ -257,7 +261,8 @@ def _decode(
     wanted = read_prompts(prompts, optional=("domain",))
     if not wanted:
         raise ValueError(f"{prompts}: no prompt in it")
-    files.refuse_inputs(out, prompts, [Path(profile), *([policy] if policy else [])])
+    read = [prompts, *prompts.glob("*.jsonl"), Path(profile)]
+    files.refuse_inputs(out, [*read, policy] if policy else read)
     asked = files.settings_of(settings, wanted, rule, drafted, check)
     if len(files.lines_there(out, asked, wanted, force)) == len(wanted):
         click.echo(f"{len(wanted)} texts in {out}: all of an earlier call")
