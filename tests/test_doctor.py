@@ -17,36 +17,16 @@ from speclab.prompts import HUB_SETS
 
 PAPER, T4, TINY = (load_profile(name) for name in ("paper", "t4", "tiny"))
 SMOLLM = load_profile("smollm")
-VERSIONS = {}  # of packages that are here in another version; None: not at all
+IN_RANGE = doctor._in_range
 CPU = {"cpu": 30e9}
 ONE = CPU | {"cuda:0": 15e9}
 TWO = ONE | {"cuda:1": 15e9}
 
 
-def version(name):
-    """The lowest version that pyproject.toml allows, of every package, but for VERSIONS."""
-    have = VERSIONS.get(name, LOWEST[name])
-    if have is None:
-        raise doctor.PackageNotFoundError(name)
-    return have
-
-
-def lowest():
-    project = doctor.tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    needs = [*project["dependencies"], *project["optional-dependencies"]["gptq"]]
-    found = {}
-    for need in map(Requirement, needs):
-        [found[need.name]] = [s.version for s in need.specifier if s.operator == ">="]
-    return found
-
-
-LOWEST = lowest()
-
-
 @pytest.fixture(autouse=True)
 def empty(tmp_path, monkeypatch):
     """A machine with every package, and without a hub, its cache, or variables of the kit."""
-    monkeypatch.setattr(doctor, "version", version)
+    monkeypatch.setattr(doctor, "_in_range", lambda need: True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("speclab.runs.RUNS", tmp_path / "runs")
@@ -98,11 +78,14 @@ def test_what_a_machine_lacks_is_said_with_what_to_do(profile, machine, subject,
     assert found and words in found[0]
 
 
-@pytest.mark.parametrize(("name", "have"), [("torch", "2.5.1"), ("gptqmodel", None)])
-def test_a_package_that_lacks_or_is_too_old_is_said(name, have, monkeypatch):
-    monkeypatch.setitem(VERSIONS, name, have)
+def test_packages_that_lack_or_are_too_old_are_said(monkeypatch):
+    for need in ("torch>=99", "no-such-package"):
+        assert not IN_RANGE(Requirement(need))
+    assert IN_RANGE(Requirement("torch>=2,<99"))
+    monkeypatch.setattr(doctor, "_in_range", lambda need: need.name != "gptqmodel")
     [(subject, do)] = todo(PAPER)
-    assert subject == "packages" and do.startswith(f"pip install '{name}")
+    assert subject == "packages" and do.startswith("pip install 'gptqmodel")
+    assert todo(TINY, CPU) == [], "only a quantised pair needs it"
 
 
 def test_data_sets_are_looked_for_in_the_mirror_alone(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import jupytext
 import pytest
@@ -61,10 +62,8 @@ def test_the_metadata_have_kaggles_keys_and_forms():
 def test_every_notebook_has_a_title_whose_slug_is_its_id():
     for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
         found = kernel_metadata(path.stem, "ann")
-        assert (
-            found["id"] == f"ann/{slug(found['title'])}"
-            and 5 <= len(found["title"]) <= 50
-        )  # Kaggle's limits
+        assert found["id"] == f"ann/{slug(found['title'])}"
+        assert 5 <= len(found["title"]) <= 50  # Kaggle's limits
 
 
 @pytest.mark.parametrize(
@@ -111,8 +110,6 @@ def test_the_command_writes_a_folder_to_push(tmp_path, capsys):
     given = given_by(cells["injected-parameters"][1])
     assert given == {"profile": "paper", "overrides": {"prompts_per_domain": 5}}
     assert "https://example.org/kit" in cells["hosted"][1]
-    assert main([*call, "--profile", "t5"]) == 2
-    assert "did you mean 't4'" in capsys.readouterr().err
 
 
 def test_a_profile_file_goes_along(tmp_path, monkeypatch):
@@ -155,10 +152,6 @@ def put(folder, name="config.json"):
 @pytest.mark.parametrize(
     ("target", "draft"),
     [
-        (
-            "my-models/TheBloke/Llama-2-7B-Chat-GPTQ",
-            "my-models/TinyLlama/TinyLlama-1.1B-Chat-v1.0",
-        ),  # a data set with the hub's layout
         (
             "datasets/ann/llama-2-7b-chat-gptq",
             "datasets/ann/tinyllama-1-1b-chat-v1-0",
@@ -203,33 +196,20 @@ def test_nothing_attached_changes_nothing_and_two_copies_are_refused(
         match=r"TheBloke/Llama-2-7B-Chat-GPTQ is attached 2 times: .*detach all but one",
     ):
         attach(T4, tmp_path / "input", tmp_path / "links")
-    with pytest.raises(
-        ValueError, match="neither a folder nor to be had from the hub.*SPECLAB_MODELS"
-    ):
-        model_folder(T4.draft)
 
 
 def test_attached_data_sets_are_read_only_when_all_four_are_there(
     tmp_path, environment
 ):
     paper, mounted = load_profile("paper"), tmp_path / "input"
-    names = [s.name for s in HUB_SETS.values()]
-    for name in names[:3]:
-        put(
-            mounted / "datasets" / "ann" / slug(name.split("/")[1]) / "main",
-            "test.parquet",
-        )
-    assert (
-        attach(paper, mounted, tmp_path / "links") == {}
-        and "SPECLAB_DATASETS" not in os.environ
-    )
-    put(mounted / names[3].split("/")[1] / "data", "train.parquet")
+    names = [one.name for one in HUB_SETS.values()]
+    for name in names:
+        assert attach(paper, mounted, tmp_path / "links") == {}
+        put(mounted / "datasets" / slug(name.split("/")[1]) / "main", "test.parquet")
     assert set(attach(paper, mounted, tmp_path / "links")) == set(names)
     for name in names:
-        assert any((tmp_path / "links/SPECLAB_DATASETS" / name).rglob("*.parquet")), (
-            name
-        )
-    assert os.environ["SPECLAB_DATASETS"] == str(tmp_path / "links/SPECLAB_DATASETS")
+        place = Path(os.environ["SPECLAB_DATASETS"], name)
+        assert (place / "test.parquet").is_file()
 
 
 def bootstrap(away, mounted, before="", **variables):
@@ -264,11 +244,11 @@ def put_kit(folder, version="0.1.0"):
 NO_PIP = "import subprocess; subprocess.run = None"  # whoever calls pip or git fails
 
 
-@pytest.mark.parametrize("mount", ["speclab", "datasets/ann/kit/speclab-main"])
-def test_the_bootstrap_cell_finds_an_attached_kit_and_reinstalls_nothing(
-    tmp_path, mount
-):
-    away, kit = tmp_path / "working", put_kit(tmp_path / "input" / mount)
+def test_the_bootstrap_cell_finds_an_attached_kit_and_reinstalls_nothing(tmp_path):
+    away, kit = (
+        tmp_path / "working",
+        put_kit(tmp_path / "input/datasets/ann/kit/speclab-main"),
+    )
     for place in (*kit.rglob("*"), kit):  # as Kaggle mounts it
         place.chmod(0o555 if place.is_dir() else 0o444)
     fetched = away / "speclab-kit"
@@ -309,18 +289,6 @@ def test_a_wrong_address_is_one_line_and_leaves_nothing(tmp_path):
         said = f"No kit here: SPECLAB_REPO={address}: {why}.\n"
         assert (done.returncode, done.stderr) == (1, said)
         assert not list(away.iterdir())
-    done = bootstrap(away, tmp_path / "input")
-    assert "set SPECLAB_REPO to the kit's git address, or attach" in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-def test_a_folder_in_the_way_is_named_and_kept(tmp_path):
-    kit = put_kit(tmp_path / "input" / "speclab")
-    mine = put(tmp_path / "away" / "speclab-kit", "mine.txt")
-    done = bootstrap(tmp_path / "away", tmp_path / "input", NO_PIP)
-    assert done.stderr == f"No kit here: {mine} is in the way, remove it.\n"
-    assert (mine / "mine.txt").is_file() and kit.is_dir()
-    assert [path.name for path in (tmp_path / "away").iterdir()] == ["speclab-kit"]
 
 
 # ---- runs that go on -----------------------------------------------------------------------------
