@@ -209,7 +209,7 @@ def test_attached_data_sets_are_read_only_when_all_four_are_there(
     assert set(attach(paper, mounted, tmp_path / "links")) == set(names)
     for name in names:
         place = Path(os.environ["SPECLAB_DATASETS"], name)
-        assert (place / "test.parquet").is_file()
+        assert (place / "main" / "test.parquet").is_file()
 
 
 def bootstrap(away, mounted, before="", **variables):

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 
 from speclab import runs
 from speclab.ops import plan
-from speclab.profiles import ROOT, ModelSpec, Profile
+from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
 from speclab.prompts import HUB_SETS, MIRROR
 from speclab.show.notebook import limit_threads, quiet
 
@@ -129,7 +129,7 @@ def tokenizers(profile: Profile) -> str:
     folders = [plan.folder_of(spec) for spec in (profile.target, profile.draft)]
     if not all(folders):
         return UNKNOWN
-    sizes = [plan.config_of(profile, name)["vocab_size"] for name in plan.MODELS]
+    sizes = [plan.config_of(profile, name)["vocab_size"] for name in MODELS]
     shared = check_vocabularies(*map(load_tokenizer, folders), sizes)
     return f"agree on all {shared} ids"
 
