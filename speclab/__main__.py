@@ -101,7 +101,11 @@ CHANGES = option(
     metavar="DEVICE …",
     help="local: one process and one pair each, as cuda:0 cuda:1.",
 )
-@option("--workers", type=int, help="ray: actors (default: one a GPU, else one a CPU).")
+@option(
+    "--workers",
+    type=click.IntRange(1),
+    help="ray: actors (default: one a GPU, else one a CPU).",
+)
 def _record(profile, kind, changes, out, engine, devices, workers) -> None:
     """Record trace, nodes and manifest of a profile."""
     from speclab import runs
@@ -242,7 +246,8 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
     wanted = read_prompts(prompts, optional=("domain",))
     if not wanted:
         raise ValueError(f"{prompts}: no prompt in it")
-    files.refuse_inputs(out, prompts, [Path(profile), *([policy] if policy else [])])
+    read = [prompts, *prompts.glob("*.jsonl"), Path(profile)]
+    files.refuse_inputs(out, [*read, policy] if policy else read)
     asked = files.settings_of(settings, wanted, rule, drafted, check)
     if len(files.lines_there(out, asked, wanted, force)) == len(wanted):
         click.echo(f"{len(wanted)} texts in {out}: all of an earlier call")
@@ -408,13 +413,12 @@ def _kaggle(
     if repo and no_internet:
         raise ValueError("--repo needs the internet: leave it out, or --no-internet")
     overrides = parse_overrides(changes)
-    named, text = hosted.profile_there(profile, load_profile(profile, overrides))
-    parameters = {"profile": named} | ({"overrides": overrides} if overrides else {})
+    load_profile(profile, overrides)
     metadata = hosted.kernel_metadata(
         notebook, user, not no_internet, list(datasets), list(models), list(kernels)
     )
     folder = out or ROOT / "build" / "kaggle"
-    hosted.write_kernel(folder, metadata, parameters, repo, text)
+    hosted.write_kernel(folder, metadata, profile, overrides, repo)
     click.echo(f"{folder} is written; next: kaggle kernels push -p {folder}")
 
 

@@ -150,7 +150,6 @@ COMMANDS = {
     "hosted kaggle --out new --user a": {
         "--notebook 02": "--repo",
         "--notebook 02 --repo https://x/y --no-internet": "--no-internet",
-        "--notebook 02 --repo https://x/y --model a/b": "a/b",
     },
 }
 
@@ -238,7 +237,6 @@ def test_the_source_of_weights(place, refused, monkeypatch):
         ("SPECLAB_DATASETS", "nowhere", "record --set prompts=paper --out new"),
         ("SPECLAB_MODELS", "nowhere", "record --set target.path=a/b --out new"),
         ("OMP_NUM_THREADS", "0", "reproduce --out new"),
-        ("RAY_ADDRESS", "nonsense", "record --engine ray --out new"),
     ],
 )
 def test_the_environment(variable, value, command, refused, monkeypatch):

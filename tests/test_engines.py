@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 from functools import partial
 
 import psutil
@@ -89,6 +88,7 @@ def test_two_processes_write_the_same_bytes(profile, whole, tmp_path):
     assert contents(run.folder) == whole and run.manifest["peak_bytes"]["process"] > 0
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_loses_nothing_that_was_done(profile, whole, tmp_path):
     dying = kill_after_the_first_block(
         partial(on_devices, devices=["cpu"]), "spawn_main"
@@ -125,6 +125,7 @@ def cluster(monkeypatch):
     ray.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(280)
 def test_a_local_ray_cluster_writes_the_same_bytes_when_a_worker_is_killed(
     profile, whole, tmp_path, cluster
@@ -138,6 +139,7 @@ def test_a_local_ray_cluster_writes_the_same_bytes_when_a_worker_is_killed(
         recorded(profile, tmp_path / "three", partial(on_ray, workers=3))
 
 
+@pytest.mark.slow
 def test_an_error_of_a_worker_arrives_as_it_was(profile, random_folders, tmp_path):
     broken = tmp_path / "broken"
     shutil.copytree(random_folders[1], broken)
@@ -154,36 +156,10 @@ def test_an_error_of_a_worker_arrives_as_it_was(profile, random_folders, tmp_pat
 
 def test_what_this_machine_lacks_is_said_first(capsys, tmp_path, monkeypatch):
     assert engine_of("local", [], None) is None
+    assert engine_of("ray", [], 2) is not None
     out = tmp_path / "run"
     assert main(["record", "--devices", "cuda:77", "--out", str(out)]) == 2
     assert "device='cuda:77': this machine has" in capsys.readouterr().err
     monkeypatch.setattr(engines, "find_spec", lambda name: None)
     assert main(["record", "--engine", "ray", "--out", str(out)]) == 2
     assert "pip install 'ray" in capsys.readouterr().err and not out.exists()
-
-
-# ---- RAY_ADDRESS ---------------------------------------------------------------------------------
-
-
-def test_an_address_that_nobody_answers_is_refused_before_anything_is_written(
-    tmp_path, monkeypatch, capsys
-):
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        closed = gone.getsockname()[1]
-    out = tmp_path / "run"
-    for address in (f"ray://127.0.0.1:{closed}", "foo", "host:port", "host:99999"):
-        monkeypatch.setenv("RAY_ADDRESS", address)
-        assert main(["record", "--engine", "ray", "--out", str(out)]) == 2
-        said = capsys.readouterr().err
-        assert said.startswith(f"speclab: RAY_ADDRESS={address}: ")
-        assert "unset RAY_ADDRESS" in said and said.count("\n") == 1
-        assert not out.exists()
-
-
-def test_whoever_answers_and_no_address_at_all_are_left_to_ray(monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        engines.check_ray_address(f"127.0.0.1:{server.getsockname()[1]}")
-    for address in ("", "auto", "local", "other://place"):
-        engines.check_ray_address(address)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert engine_of("ray", [], 2) is not None

@@ -19,14 +19,26 @@ KNOWN = ("llama", "qwen2", "mistral")  # gated MLP, grouped-query attention, RMS
 LOGIT_BYTES = 44
 
 
+def head_dim(config: Any) -> int:
+    """Entries of one head's keys."""
+    own = getattr(config, "head_dim", None)
+    return own or config.hidden_size // config.num_attention_heads
+
+
+def token_bytes(config: Any, itemsize: int) -> int:
+    """Bytes of a token's keys and values in all layers."""
+    heads = config.num_hidden_layers * config.num_key_value_heads
+    return 2 * heads * head_dim(config) * itemsize
+
+
 def pass_bytes(config: Any, itemsize: int, n: int, behind: int = 0) -> int:
     """Activations of one pass over n tokens behind others, an upper bound. Of a token: the residual
     stream (its norm in float32) and the larger of attention (rotated copies) and MLP (gate, up,
     their product); of two tokens: mask and scores.
     """
     heads, width = config.num_attention_heads, config.hidden_size
-    head_dim = getattr(config, "head_dim", None) or width // heads
-    attention = 3 * (heads + 2 * config.num_key_value_heads) * head_dim * itemsize
+    both = heads + 2 * config.num_key_value_heads
+    attention = 3 * both * head_dim(config) * itemsize
     mlp = 4 * config.intermediate_size * itemsize
     token = width * (3 * itemsize + 8) + max(attention, mlp)
     pair = 3 + itemsize + heads * (4 + itemsize)
@@ -51,15 +63,12 @@ def chunk_bytes(
 
     config: of a KNOWN architecture, with Hugging Face's names; itemsize: bytes of a number.
     """
-    heads, width = config.num_attention_heads, config.hidden_size
-    head_dim = getattr(config, "head_dim", None) or width // heads
     new, levels = profile.max_new_tokens, level_sizes(profile.tree)
     trunk = profile.max_prompt_tokens + new - 1
     positions = min(new, max(1, packed // max(1, sum(levels))))
     nodes = positions * sum(levels)
     # a cache holds twice the trunk, then grows to powers of two
     slots = 2 * trunk if nodes <= trunk else 1 << (trunk + nodes - 1).bit_length()
-    token_bytes = 2 * config.num_hidden_layers * config.num_key_value_heads * head_dim
     largest, behind = pass_bytes(config, itemsize, trunk), trunk
     for count in levels:
         n = positions * count
@@ -68,8 +77,10 @@ def chunk_bytes(
     unpacked = unpacked_bytes(config, itemsize) if quantised else 0
     rows = min(ROWS, new * max([1, *levels]))
     return {
-        "KV cache": slots * token_bytes * itemsize,
-        "activations": largest + unpacked + width * itemsize * (new + nodes),
+        "KV cache": slots * token_bytes(config, itemsize),
+        "activations": largest
+        + unpacked
+        + config.hidden_size * itemsize * (new + nodes),
         "logits": rows * config.vocab_size * logit_bytes,
     }
 

@@ -52,13 +52,12 @@ def settings_of(
     models = {}
     for name, weights in pair_digests(profile).items():
         spec = getattr(profile, name)
-        held = {
+        models[name] = {
             "dtype": spec.dtype,
             "device": str(device_of(spec)),
             "backend": spec.backend,
             "weights": weights,
         }
-        models |= {f"{name}.{key}": value for key, value in held.items()}
     names = ["template", "max_prompt_tokens", "max_new_tokens", "temperature"]
     if profile.temperature > 0:
         names += ["top_k", "top_p", "seed"]
@@ -67,11 +66,10 @@ def settings_of(
     return models | asked | given | {"prompts": prompts_digest(prompts)}
 
 
-def refuse_inputs(out: Path, prompts: Path, others: Sequence[Path] = ()) -> None:
-    """ValueError where the result, or the settings beside it, would be written over what is read:
-    the prompts, files of their folder, or `others`; links are followed.
+def refuse_inputs(out: Path, read: Sequence[Path]) -> None:
+    """ValueError where the result, or the settings beside it, would be written over what is read;
+    links are followed.
     """
-    read = [prompts, *(prompts.glob("*.jsonl") if prompts.is_dir() else ()), *others]
     for path in (out, settings_file(out)):
         for given in read:
             if path.exists() and given.exists() and path.samefile(given):
@@ -154,9 +152,9 @@ def decode_file(
     goes on behind the lines of an earlier call with the same `settings` (of `settings_of`), cuts
     half a line, and says which prompts were cut.
 
-    shapes: one a prompt; where a policy chose them, a line says `drafted`, the most tokens a block.
+    shapes: one a prompt; a line says `drafted`, the most tokens of a block.
     check: each greedy text is compared with plain greedy decoding, and a line says
-    `plain_difference` (see `margin_at_difference`). force: starts anew, whatever is there. Returns
+    `plain_difference` (see there). force: starts anew, whatever is there. Returns
     how many texts differ; they are told on standard error as well. ValueError if the file holds
     something else or is being written.
     """
@@ -166,7 +164,6 @@ def decode_file(
         pair.target.check_ids(prompt.ids)
     if cut := sum(prompt.cut > 0 for prompt in encoded):
         _tell(f"{cut} of {len(encoded)} prompts were cut to max_prompt_tokens={limit}")
-    by_policy = isinstance(settings["drafted"], dict)
     out.parent.mkdir(parents=True, exist_ok=True)
     with _locked(out):
         there = lines_there(out, settings, prompts, force)
@@ -181,21 +178,16 @@ def decode_file(
             bar = tqdm(left, "decode", len(encoded), initial=len(there), unit="prompt")
             for prompt, shape in bar:
                 row = decoded_row(pair, prompt, rule, shape, profile, check)
-                if by_policy:
-                    row["drafted"] = shape.size
                 result.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
                 result.flush()
                 rows.append(row)
-    return told_differences(rows, pair.facts["target"]["dtype"]) if check else 0
-
-
-def told_differences(rows: Sequence[dict], dtype: str) -> int:
-    """How many checked texts differ from plain greedy decoding; told on standard error."""
+    if not check:
+        return 0
     differ = sum(row["plain_difference"] is not None for row in rows)
-    said = f"{len(rows) - differ} of {len(rows)} equal"
-    if differ:
-        said += ", the others say where and at which margin (plain_difference)"
-    _tell(f"compared with plain greedy decoding in {dtype}: {said}")
+    _tell(
+        f"compared with plain greedy decoding in {pair.facts['target']['dtype']}: "
+        f"{len(rows) - differ} of {len(rows)} equal (plain_difference: where, at which margin)"
+    )
     return differ
 
 
@@ -216,6 +208,7 @@ def decoded_row(
         "prompt_id": found.prompt_id,
         "text": text,
         "token_ids": list(found.token_ids),
+        "drafted": shape.size,
         "accepted_per_step": [step.accepted for step in found.steps],
         "target_passes": found.target_passes,
         "draft_passes": found.draft_passes,
@@ -234,30 +227,18 @@ def _tell(text: str) -> None:
 def plain_difference(
     pair: Pair, prompt: EncodedPrompt, found: Decoded, max_new_tokens: int
 ) -> dict | None:
-    """Where a greedy text leaves the plain one: `position`, and the target's margin there; None
-    where they are equal.
-    """
-    (plain,) = generate(
-        pair.target, [prompt], max_new_tokens, pair.stop_ids, Sampling(), 0
-    )
-    return margin_at_difference(pair, prompt, found.token_ids, plain)
-
-
-def margin_at_difference(
-    pair: Pair,
-    prompt: EncodedPrompt,
-    token_ids: tuple[int, ...],
-    plain: tuple[int, ...],
-) -> dict | None:
-    """Where a speculative text leaves the plain one: `position`, and `target_margin`, the target's
-    p of the best token minus p of the second there; None when they are equal.
+    """Where a greedy text leaves the plain one: `position`, and `target_margin`, the target's p of
+    the best token minus p of the second there; None where they are equal.
 
     In half precision a packed pass rounds otherwise than a single one: a difference at a small
     margin is rounding, at a large one a bug.
     """
-    if token_ids == plain:
+    (plain,) = generate(
+        pair.target, [prompt], max_new_tokens, pair.stop_ids, Sampling(), 0
+    )
+    if found.token_ids == plain:
         return None
-    equal = [a == b for a, b in zip(token_ids, plain, strict=False)]
+    equal = [a == b for a, b in zip(found.token_ids, plain, strict=False)]
     position = [*equal, False].index(False)
     text = torch.tensor([[*prompt.ids, *plain[:position]]])
     hidden = pair.target.forward(text, pair.target.cache())

@@ -9,8 +9,6 @@ in any order.
 """
 
 import multiprocessing
-import os
-import socket
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -23,8 +21,6 @@ from speclab.profiles import ModelSpec
 from speclab.record import Done, Engine, Job, Worker
 from speclab.runs import RunError
 
-ANSWER_S = 5  # that a Ray cluster has to answer
-MEND_RAY = "start one there (`ray start --head`), or unset RAY_ADDRESS to start one on this machine"
 NO_RAY = "engine 'ray' needs the package ray: pip install 'ray>=2.60,<3'"
 LOST = "a worker died ({error}); finished blocks are kept, the same command goes on from there"
 
@@ -102,26 +98,9 @@ def on_ray(job: Job, indices: list[int], workers: int | None = None) -> Iterator
             ray.shutdown()
 
 
-def check_ray_address(address: str) -> None:
-    """ValueError, within ANSWER_S seconds, for a RAY_ADDRESS that is none or where nobody listens
-    (Ray itself tries for minutes).
-    """
-    where = address.removeprefix("ray://")
-    if where in ("", "auto", "local") or "://" in where:  # other ways to name a cluster
-        return
-    host, _, port = where.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), ANSWER_S).close()
-    except (OSError, ValueError, OverflowError) as error:
-        raise ValueError(
-            f"RAY_ADDRESS={address}: nobody answers there ({error}); {MEND_RAY}"
-        ) from None
-
-
 def engine_of(name: str, devices: list[str], workers: int | None) -> Engine | None:
-    """The engine of the command line's options; None: this process.
-
-    ValueError for what does not go together, and for a RAY_ADDRESS that nobody answers.
+    """The engine of the command line's options; None: this process. ValueError for what does not go
+    together.
     """
     if name not in ("local", "ray"):
         raise ValueError(f"engine={name!r}: allowed are local and ray")
@@ -129,13 +108,10 @@ def engine_of(name: str, devices: list[str], workers: int | None) -> Engine | No
         raise ValueError(
             "--devices goes with --engine local, --workers with --engine ray"
         )
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers={workers}: allowed are whole numbers from 1")
     for device in devices:  # before anything is loaded or written
         device_of(ModelSpec("any", device=device))
     if name == "ray":
         if not find_spec("ray"):
             raise ValueError(NO_RAY)
-        check_ray_address(os.environ.get("RAY_ADDRESS", ""))
         return partial(on_ray, workers=workers)
     return partial(on_devices, devices=devices) if devices else None

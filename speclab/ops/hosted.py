@@ -12,7 +12,6 @@ import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from speclab.profiles import ROOT, Profile
 from speclab.prompts import HUB_SETS, MIRROR
@@ -24,7 +23,6 @@ RUNS = ROOT / "data" / "runs"
 GPU = (
     "NvidiaTeslaT4"  # Kaggle's name of GPU T4 x2 (Kaggle/kaggle-cli pull request 1198)
 )
-MODEL = "owner/model/framework/variation/version"
 
 
 def slug(text: str) -> str:
@@ -33,29 +31,6 @@ def slug(text: str) -> str:
 
 
 # ---- 1. kernel-metadata.json ---------------------------------------------------------------------
-
-
-def notebook_file(number: str) -> Path:
-    """The .ipynb twin of a notebook given by its number or name.
-
-    ValueError names the ones there are.
-    """
-    found = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
-    asked = number.zfill(2) if number.isdecimal() else number
-    for path in found:
-        if asked in (path.stem, path.stem[:2]):
-            return path
-    names = ", ".join(path.stem for path in found)
-    raise ValueError(f"notebook={number!r}: allowed are {names}, or their numbers")
-
-
-def _sources(name: str, values: list[str], form: str = "owner/name") -> list[str]:
-    for value in values:
-        if value.count("/") != form.count("/"):
-            raise ValueError(
-                f"{name} {value!r}: write {form}, as in its address on Kaggle"
-            )
-    return list(values)
 
 
 def kernel_metadata(
@@ -72,6 +47,8 @@ def kernel_metadata(
     whose output is attached (an earlier session of this one, to go on from). Without internet the
     kit itself has to be among `datasets`.
     """
+    from speclab.ops.reproduce import chosen
+
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", user):
         raise ValueError(
             f"user={user!r}: the name in the address of your Kaggle profile, lower case letters, "
@@ -82,7 +59,7 @@ def kernel_metadata(
             "internet off: attach the kit as a data set (--dataset NAME/speclab), nothing can be "
             "fetched"
         )
-    twin = notebook_file(notebook)
+    [twin] = chosen([notebook])
     title = f"speclab {twin.stem.replace('_', ' ')}"
     return {
         "id": f"{user}/{slug(title)}",  # Kaggle makes the slug from the title: they have to agree
@@ -94,87 +71,44 @@ def kernel_metadata(
         "enable_gpu": "true",
         "enable_internet": str(internet).lower(),
         "machine_shape": GPU,
-        "dataset_sources": _sources("dataset", datasets),
+        "dataset_sources": list(datasets),
         "competition_sources": [],
-        "kernel_sources": _sources("kernel", kernels),
-        "model_sources": _sources("model", models, MODEL),
+        "kernel_sources": list(kernels),
+        "model_sources": list(models),
     }
-
-
-def with_parameters(
-    book: Any, parameters: dict[str, object], address: str = "", carried: str = ""
-) -> Any:
-    """A notebook with its parameters set in a cell of their own, and the kit's git address known
-    to the bootstrap cell.
-
-    carried: text of the file that the parameter `profile` names there; a cell writes it.
-    """
-    from papermill.parameterize import parameterize_notebook
-
-    book = parameterize_notebook(book, parameters)
-    if carried:
-        place = f"Path({parameters['profile']!r})"
-        source = (
-            "from pathlib import Path\n"
-            f"{place}.parent.mkdir(exist_ok=True)\n"
-            f"{place}.write_text({carried!r}, encoding='utf-8')"
-        )
-        _insert(book, "carried-profile", "injected-parameters", source)
-    if address:
-        source = f'import os\nos.environ["SPECLAB_REPO"] = {address!r}'
-        _insert(book, "kit-address", "bootstrap", source)
-    return book
-
-
-def _insert(book: Any, name: str, before: str, source: str) -> None:
-    """A new code cell before the one with that tag."""
-    from nbformat.v4 import new_code_cell
-    from papermill.utils import find_first_tagged_cell_index
-
-    place = find_first_tagged_cell_index(book, before)
-    cell = new_code_cell(source, id=name, metadata={"tags": [name]})
-    book.cells.insert(place, cell)
-
-
-def profile_there(profile: str, settings: Profile) -> tuple[str, str]:
-    """How a profile that is called `profile` here is called there, and for a file its text: it goes
-    along in the notebook. ValueError when its settings name files that do not.
-    """
-    named = {
-        "prompts": settings.prompts,
-        "target.path": settings.target.path,
-        "draft.path": settings.draft.path,
-    }
-    for name, path in named.items():
-        away = Path(path).is_absolute() or ".." in Path(path).parts
-        if away and not path.startswith("/kaggle/"):
-            raise ValueError(
-                f"{name}={path}: a place on this machine; attach it as a data set or model, and "
-                f"name it as it is there (--set {name}=/kaggle/input/…; a model: owner/name)"
-            )
-    if not profile.endswith((".yaml", ".yml")):
-        return profile, ""
-    file = Path(profile)
-    return f"build/{file.name}", file.read_text(encoding="utf-8-sig")
 
 
 def write_kernel(
     folder: Path,
     metadata: dict,
-    parameters: dict[str, object],
+    profile: str,
+    overrides: dict[str, object],
     address: str = "",
-    carried: str = "",
 ) -> None:
-    """Write kernel-metadata.json and the notebook it names into a folder."""
+    """Write kernel-metadata.json and the notebook it names, with its parameters set, into a folder.
+
+    A cell before all others says the kit's git address to the bootstrap cell, and writes a profile
+    that is a file here beside the folder of the kit.
+    """
     import nbformat
     from papermill.iorw import load_notebook_node
+    from papermill.parameterize import parameterize_notebook
 
     from speclab.ops.reproduce import check_twin
 
     twin = ROOT / "notebooks" / metadata["code_file"]
     check_twin(twin)
-    book = load_notebook_node(str(twin))
-    book = with_parameters(book, parameters, address, carried)
+    first = "import os\nfrom pathlib import Path\n"
+    if address:
+        first += f'os.environ["SPECLAB_REPO"] = {address!r}\n'
+    if profile.endswith((".yaml", ".yml")):
+        text, name = Path(profile).read_text(encoding="utf-8-sig"), Path(profile).name
+        first += f"Path({name!r}).write_text({text!r}, encoding='utf-8')\n"
+        profile = f"../{name}"
+    given = {"profile": profile} | ({"overrides": overrides} if overrides else {})
+    book = parameterize_notebook(load_notebook_node(str(twin)), given)
+    tagged = {"id": "hosted", "metadata": {"tags": ["hosted"]}}
+    book.cells.insert(0, nbformat.v4.new_code_cell(first, **tagged))
     folder.mkdir(parents=True, exist_ok=True)
     nbformat.write(book, folder / metadata["code_file"])
     text = json.dumps(metadata, indent=1) + "\n"
@@ -184,33 +118,23 @@ def write_kernel(
 # ---- 2. attached models and data sets ------------------------------------------------------------
 
 
-def _attached(name: str, mounted: Path, holds: str) -> Path | None:
-    """The one attached folder that is called like a model or data set and holds such a file
-    somewhere below.
-    """
-    wanted, found = slug(name.split("/")[-1]), []
-    for place in _from_above(mounted.rglob("*")):
-        inner = any(outer in place.parents for outer in found)
-        if slug(place.name) == wanted and not inner and any(place.rglob(holds)):
-            found.append(place)
-    if len(found) > 1:
-        places = ", ".join(map(str, found))
-        raise ValueError(
-            f"{name} is attached {len(found)} times: {places}; detach all but one"
-        )
-    return found[0] if found else None
-
-
 def _from_above(places: Iterable[Path]) -> list[Path]:
     return sorted(places, key=lambda place: (len(place.parts), place))
 
 
-def _link(folder: Path, name: str, place: Path) -> None:
-    link = folder / name
-    link.parent.mkdir(parents=True, exist_ok=True)
-    if link.is_symlink():
-        link.unlink()
-    link.symlink_to(place, target_is_directory=True)
+def _attached(name: str, mounted: Path, holds: str) -> Path | None:
+    """Where such a file lies in the one attached folder that is called like a model or data set."""
+    wanted, found = slug(name.split("/")[-1]), {}
+    for place in _from_above(mounted.rglob("*")):
+        inner = any(outer in place.parents for outer in found)
+        if slug(place.name) == wanted and not inner and any(place.rglob(holds)):
+            found[place] = _from_above(place.rglob(holds))[0].parent
+    if len(found) > 1:
+        raise ValueError(
+            f"{name} is attached {len(found)} times: {', '.join(map(str, found))}; detach all but "
+            "one"
+        )
+    return next(iter(found.values()), None)
 
 
 def attach(
@@ -225,24 +149,24 @@ def attach(
     already set; data sets only when all four are there). Returns what was found. ValueError:
     attached twice.
     """
+    specs = (profile.target, profile.draft)
+    models = [spec.path for spec in specs if not (ROOT / spec.path).exists()]
+    sets = [one.name for one in HUB_SETS.values()] if profile.prompts == "paper" else []
+    wanted = {"SPECLAB_MODELS": (models, "config.json"), MIRROR: (sets, "*")}
     found = {}
-    if not os.environ.get("SPECLAB_MODELS"):
-        for spec in (profile.target, profile.draft):
-            outer = _attached(spec.path, mounted, "config.json")
-            if outer and not (ROOT / spec.path).exists():
-                place = _from_above(outer.rglob("config.json"))[0].parent
-                _link(links / "models", spec.path, place)
-                found[spec.path] = place
-        if found:
-            os.environ["SPECLAB_MODELS"] = str(links / "models")
-    if not os.environ.get(MIRROR) and profile.prompts == "paper":
-        names = [hub_set.name for hub_set in HUB_SETS.values()]
-        sets = {name: _attached(name, mounted, "*") for name in names}
-        if all(sets.values()):
-            for name, place in sets.items():
-                _link(links / "datasets", name, place)
-            found |= sets
-            os.environ[MIRROR] = str(links / "datasets")
+    for variable, (names, holds) in wanted.items():
+        if os.environ.get(variable):
+            continue
+        places = {name: _attached(name, mounted, holds) for name in names}
+        there = {name: place for name, place in places.items() if place}
+        if there and (variable != MIRROR or len(there) == len(names)):
+            for name, place in there.items():
+                link = links / variable / name
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.unlink(missing_ok=True)
+                link.symlink_to(place, target_is_directory=True)
+            os.environ[variable] = str(links / variable)
+            found |= there
     return found
 
 

