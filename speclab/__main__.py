@@ -318,14 +318,14 @@ def _reproduce(
     from speclab.ops import reproduce as runner
     from speclab.profiles import parse_overrides
 
-    call, chosen = runner.open_call(
+    call = runner.open_call(
         profile,
         list(notebooks),
         parse_overrides(list(changes)),
         parse_overrides(list(parameters), "--parameter"),
         out,
     )
-    return runner.reproduce(call, chosen, force, workers)
+    return runner.reproduce(call, force, workers)
 
 
 @verb("pair")

@@ -116,13 +116,6 @@ def test_a_notebook_says_that_prompts_are_few(monkeypatch, tmp_path):
     assert said[-1].startswith("**8 prompts a domain are few**"), "only 8 are judged"
 
 
-@pytest.mark.parametrize(("asked", "judged"), [(4, 0), (4, 50), (50, 4)])
-def test_a_notebook_with_intervals_refuses_too_few_prompts_at_once(asked, judged):
-    with pytest.raises(ValueError, match=r"4 prompts a domain are too few .*: 5 are"):
-        overrides = {"prompts_per_domain": asked}
-        notebook.start("08_better_drafts", "tiny", overrides, judged)
-
-
 def test_the_committed_table_shows_what_is_claimed_of_it():
     known = pd.read_csv(TABLE)
     keys = ["pair", "estimator", "n_prompts"]

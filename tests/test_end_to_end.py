@@ -30,7 +30,6 @@ SMALL = ["prompts_per_domain=6", "max_new_tokens=16"]
 PARAMETERS = {
     "00_by_hand": ["draws=1000", "blocks_each=50"],
     "02_gamma_sweep": ["largest_gamma=4", "decoded_prompts=2"],
-    "03_domain_acceptance": ["studies=20"],
     "07_rejection_causes": ["picks=3"],
     "08_better_drafts": [
         "bit_widths=[4]",
