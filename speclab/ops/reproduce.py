@@ -412,8 +412,7 @@ def run_one(call: Call, notebook: Notebook, now: str) -> None:
 
 def say(stamp: Stamp, status: str) -> None:
     """One line for the terminal."""
-    line = f"{stamp.name:<26} {stamp.seconds:7.1f} s  {status} {stamp.error}"
-    tqdm.write(line.rstrip())
+    tqdm.write(f"{stamp.name:<26} {stamp.seconds:7.1f} s  {status} {stamp.error}")
 
 
 def execute(call: Call, notebook: Notebook) -> tuple[str, str]:
