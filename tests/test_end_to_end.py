@@ -26,21 +26,20 @@ from speclab.runs import KINDS, load_or_record
 from speclab.show import figures
 
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.py"))
-SMALL = ["prompts_per_domain=5", "max_new_tokens=16"]
+SMALL = ["prompts_per_domain=6", "max_new_tokens=16"]
 PARAMETERS = {
     "00_by_hand": "draws=200 blocks_each=10",
-    "02_gamma_sweep": "largest_gamma=2 gamma=2 decoded_gammas=[1,2] decoded_prompts=1",
-    "03_domain_acceptance": "new_tokens=[8,16]",
-    "07_rejection_causes": "picks=2",
-    "08_better_drafts": "bit_widths=[4] calibration_rows=2 train_prompts_per_domain=2 steps=2 "
-    "objectives=[total-variation] seeds=[0,1] batch=2 exit_layers=[2] max_gamma=2 pass_repeats=3 "
-    "timed_prompts_per_domain=1 timed_tokens=4",
-    "09_budgets_and_routing": "max_gamma=2 budget=3 requests=20 streams=2 batches=[1,4] "
-    "pass_repeats=3 pass_tries=1 probe_prompts=1 check_prompts=1 check_repeats=1",
-    "10_wall_clock": "prompts_per_domain_timed=2 new_tokens=8 repeats=2 pass_repeats=3 "
-    "gammas=[1,2] budget=3 folds=2 sampled_gamma=2 sampled_seeds=1",
+    "02_gamma_sweep": "largest_gamma=4 decoded_prompts=2",
+    "07_rejection_causes": "picks=3",
+    "08_better_drafts": "bit_widths=[4] calibration_rows=4 train_prompts_per_domain=4 steps=4 "
+    "objectives=[total-variation] seeds=[0,1] batch=4 exit_layers=[2] max_gamma=4 pass_repeats=3 "
+    "timed_prompts_per_domain=2 timed_tokens=8 timed_repeats=1",
+    "09_budgets_and_routing": "max_gamma=3 budget=4 requests=40 streams=3 batches=[1,4] "
+    "pass_repeats=3 probe_prompts=1 probe_repeats=1 check_prompts=2 check_repeats=1",
+    "10_wall_clock": "prompts_per_domain_timed=2 new_tokens=12 repeats=2 pass_repeats=3 "
+    "gammas=[1,4] folds=2",
     "11_paper_audit": "cs=[0.05,0.29,1.0] beside=[tiny]",
-    "12_try_it": "new_tokens=8",
+    "12_try_it": "new_tokens=16",
 }
 AS_A_USER = "01_load_models"
 PARAMETERS_AS_A_USER = {"11_paper_audit": ""}  # with the whole of the pairs beside it
