@@ -300,14 +300,14 @@ def _reproduce(profile, notebooks, changes, parameters, out, force, workers) -> 
     """Run the notebooks whose outcome may have changed, and write the report."""
     from speclab.ops import reproduce as runner
 
-    call, chosen = runner.open_call(
+    call = runner.open_call(
         profile,
         list(notebooks),
         parse_overrides(list(changes)),
         parse_overrides(list(parameters), "--parameter"),
         out,
     )
-    return runner.reproduce(call, chosen, force, workers)
+    return runner.reproduce(call, force, workers)
 
 
 @verb("pair")

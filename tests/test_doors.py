@@ -19,7 +19,6 @@ from speclab.__main__ import cli, main
 from speclab.models import pairs
 from speclab.ops import pair
 from speclab.profiles import ROOT, load_profile, parse_overrides
-from speclab.show import notebook
 
 FEW = "prompts_per_domain=1 domains=[code] max_new_tokens=4"
 PROMPT = '{"prompt_id": "a", "domain": "code", "prompt": "def f():"}\n'
@@ -236,18 +235,11 @@ def test_the_source_of_weights(place, refused, monkeypatch):
         ("SPECLAB_TRACES", "nowhere", f"record --profile tiny --set {FEW}"),
         ("SPECLAB_DATASETS", "nowhere", "record --set prompts=paper --out new"),
         ("SPECLAB_MODELS", "nowhere", "record --set target.path=a/b --out new"),
-        ("OMP_NUM_THREADS", "0", "reproduce --out new"),
     ],
 )
 def test_the_environment(variable, value, command, refused, monkeypatch):
     monkeypatch.setenv(variable, value)
     refused(command, variable)
-
-
-def test_out_that_is_a_file_is_refused_as_a_notebook_starts(place, monkeypatch):
-    monkeypatch.setenv("SPECLAB_OUT", "prompts.jsonl")
-    with pytest.raises(ValueError, match="SPECLAB_OUT"):
-        notebook.start("02_gamma_sweep", "tiny")
 
 
 # ---- the one line --------------------------------------------------------------------------------

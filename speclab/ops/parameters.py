@@ -5,15 +5,15 @@ be the name of another parameter), `one of a, b`, or `any`; of a list or dict ea
 """
 
 import ast
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import papermill
+from pydantic import Field, TypeAdapter, ValidationError
 
-from speclab.plain import brief
+from speclab.plain import brief, near
 
 OF_PAIR = ("profile", "overrides")  # the checked profile stands for them
 
@@ -34,13 +34,6 @@ def parameters_of(notebook: Path) -> dict[str, Parameter]:
     }
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> ValueError:
-    """The error that there is no such name, with those that there are."""
-    near = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return ValueError(f"{what} {name!r}: {hint}there are {', '.join(known)}")
-
-
 def check_names(given: Iterable[str], known: Iterable[str]) -> None:
     """ValueError for a parameter that is not there (papermill only warns), or that says which pair
     is studied: the folders would be those of another.
@@ -52,50 +45,40 @@ def check_names(given: Iterable[str], known: Iterable[str]) -> None:
                 "(make: PROFILE=… SET=…)"
             )
         if name not in known:
-            raise unknown("parameter", name, known)
+            raise ValueError(f"unknown parameter {name!r}: {near(name, known)}")
 
 
 def check_values(values: dict[str, Any], known: dict[str, Parameter]) -> None:
     """ValueError for a value that is not written as its default, or is not allowed."""
     for name, own in known.items():
-        value, said = values[name], ""
         if name in OF_PAIR:
             continue
-        if not is_alike(value, own):
-            said = f"needed is {type(own.default).__name__}, as {own.default!r}"
-        elif not all(is_allowed(one, own.allowed, values) for one in leaves(value)):
-            said = f"allowed is {own.allowed}"
-        if said:
-            raise ValueError(f"parameter {name}={brief(value)}: {said}")
+        try:
+            kind = kind_of(own.default, own.allowed, values)
+            TypeAdapter(kind).validate_python(values[name], strict=True)
+        except ValidationError:
+            raise ValueError(
+                f"parameter {name}={brief(values[name])}: allowed is {own.allowed}, written as "
+                f"{own.default!r}"
+            ) from None
 
 
-def is_alike(value: Any, own: Parameter) -> bool:
-    """Whether a value, and what it holds, is of the default's type; whole numbers are numbers, and
-    only where anything is allowed may a list be empty.
+def kind_of(default: Any, allowed: str, values: dict[str, Any]) -> Any:
+    """The type of what is allowed, for pydantic: that of the default (whole numbers are numbers
+    too), its first element that of all. Only where anything is allowed may a list be empty.
+
+    values: of all parameters, for ranges that end at one of them.
     """
-    kinds = {type(one) for one in leaves(own.default)}
-    if float in kinds:
-        kinds.add(int)
-    found = {type(one) for one in leaves(value)}
-    containers = [isinstance(one, (list, dict)) for one in (value, own.default)]
-    same = type(value) is type(own.default) or not any(containers)
-    return same and found <= kinds and (bool(found) or own.allowed == "any")
-
-
-def leaves(value: Any) -> list[Any]:
-    """A value, or the values in a list or dict."""
-    if not isinstance(value, (list, dict)):
-        return [value]
-    inner = value.values() if isinstance(value, dict) else value
-    return [leaf for one in inner for leaf in leaves(one)]
-
-
-def is_allowed(value: Any, allowed: str, values: dict[str, Any]) -> bool:
-    """Whether a number or text is within what is allowed; values: of all parameters."""
+    if isinstance(default, (list, dict)):
+        first = next(iter(default.values() if isinstance(default, dict) else default))
+        inner = kind_of(first, allowed, values)
+        kind = dict[str, inner] if isinstance(default, dict) else list[inner]
+        return Annotated[kind, Field(min_length=int(allowed != "any"))]
     choice = allowed.removeprefix("one of ")
     if choice != allowed:
-        return str(value) in choice.split(", ")
+        return Literal[tuple(type(default)(word) for word in choice.split(", "))]
     low, to, high = allowed.partition(" to ")
     if not to:
-        return True
-    return float(values.get(low, low)) <= value <= float(values.get(high, high))
+        return type(default)
+    ends = [type(default)(values.get(end, end)) for end in (low, high)]
+    return Annotated[type(default), Field(ge=ends[0], le=ends[1])]

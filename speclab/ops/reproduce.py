@@ -1,11 +1,12 @@
 """`make reproduce`: run the numbered notebooks, each only when something it depends on changed.
 
-In three waves: those that measure no time, two at once (in the order of their numbers: 00 needs no
-run while 01 records what the others read); those that measure time, alone; those that
-read the tables of others. Each runs in a kernel of this interpreter, at the root of the repository,
-and becomes build/<profile>/NN_name.ipynb with its HTML and a stamp NN_name.json; one that failed is
-kept as NN_name.failed.ipynb. One that asks for models which are not there is no failure: its
-figures stay as they are. Whatever stops a call, the same command goes on from the stamps.
+In three waves: those that measure no time, two at once, what took longest before first (without a
+stamp in the order of their numbers: 00 needs no run while 01 records what the others read); those
+that measure time, alone; those that read the tables of others. Each runs in a kernel of this
+interpreter, at the root of the repository, and becomes build/<profile>/NN_name.ipynb with its HTML
+and a stamp NN_name.json; one that failed is kept as NN_name.failed.ipynb. One that asks for models
+which are not there is no failure: its figures stay as they are. Whatever stops a call, the same
+command goes on from the stamps.
 
 A thread waits for each notebook, which is a process of its own anyway: its kernel.
 
@@ -16,7 +17,6 @@ only), and the command line are not followed: they do not change what comes out.
 
 import ast
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
@@ -28,29 +28,38 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
+import jupytext
 import nbformat
 import papermill
 import psutil
-from filelock import FileLock, Timeout
 from huggingface_hub import try_to_load_from_cache
 from ipykernel.kernelspec import write_kernel_spec
 from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
 from speclab.models.pairs import ModelsMissing, local_folder
-from speclab.ops import explore, pair, parameters, report
+from speclab.ops import explore, pair, report
+from speclab.ops.parameters import (
+    OF_PAIR,
+    Parameter,
+    check_names,
+    check_values,
+    parameters_of,
+)
+from speclab.plain import near
 from speclab.profiles import ROOT, Profile, load_profile, profile_names
 from speclab.prompts import HUB_SETS, MIRROR, PROJECT_PROMPTS
 from speclab.runs import (
     PLACE,
     RunError,
+    locked,
     sha256_of,
     shipped,
     weights_digest,
@@ -79,7 +88,7 @@ class Notebook:
     path: Path
     cells: list
     code: dict[str, str]
-    known: dict[str, parameters.Parameter]
+    known: dict[str, Parameter]
     values: dict[str, Any]
 
     @property
@@ -99,21 +108,20 @@ class Stamp:
     files: dict[str, str]
     error: str = ""
 
-    def line(self, status: str) -> str:
-        """One line for the terminal."""
-        return f"{self.name:<26} {self.seconds:7.1f} s  {status} {self.error}".rstrip()
-
 
 @dataclass(frozen=True)
 class Call:
-    """One call: the checked profile, the folders of its pages and of its figures, and whether it
-    was stopped.
+    """One call: the checked profile, what is asked for, the folders of its pages and of its
+    figures; stamps by name of what was up to date and of what ran; and whether it was stopped.
     """
 
     profile: Profile
+    notebooks: list[Notebook]
     build: Path
     figures: Path
-    stopped: threading.Event = dataclasses.field(default_factory=threading.Event)
+    current: dict[str, Stamp] = field(default_factory=dict)
+    ran: dict[str, Stamp] = field(default_factory=dict)
+    stopped: threading.Event = field(default_factory=threading.Event)
 
     def page(self, name: str, end: str) -> Path:
         """A file of a notebook in the folder of pages."""
@@ -131,6 +139,11 @@ class Call:
             return Stamp(**json.loads(text))
         except (OSError, ValueError, TypeError):
             return None
+
+    def seconds(self, notebook: Notebook) -> float:
+        """What a notebook took in its last run, 0 where that is not known."""
+        stamp = self.stamp(notebook.name)
+        return stamp.seconds if stamp else 0
 
     def is_current(self, stamp: Stamp | None, now: str) -> bool:
         """Whether the last run had the same inputs and all that it wrote is there as it was, or
@@ -154,7 +167,7 @@ def open_call(
     overrides: dict,
     changes: dict,
     out: Path | None = None,
-) -> tuple[Call, list[Notebook]]:
+) -> Call:
     """What a call of `make reproduce` asks for, checked.
 
     profile: a name or a YAML file; wanted: notebooks by number or name, none means all; overrides:
@@ -165,47 +178,49 @@ def open_call(
     if profile.endswith((".yaml", ".yml")):
         profile = str(Path(profile).resolve())
     settings = load_profile(profile, overrides)
-    kit.limit_threads()  # says what is wrong with OMP_NUM_THREADS
     check_folders()
     for name, values in settings.notebooks.items():
-        parameters.check_names(values, read(*chosen([name]), values).known)
+        check_names(values, read(*chosen([name]), values).known)
     given = changes | {"profile": profile, "overrides": overrides}
     notebooks = [
         read(path, settings.notebooks.get(path.stem, {}) | given)
         for path in chosen(wanted)
     ]
-    parameters.check_names(changes, {n: 0 for one in notebooks for n in one.known})
+    check_names(changes, {n: 0 for one in notebooks for n in one.known})
     for one in notebooks:
         check_twin(one.path)
         judged = one.values.get("judged_prompts_per_domain", 0)
         kit.check_enough(one.name, settings, judged)
     place = (out or ROOT).resolve()
     folders = [place / kind / settings.name for kind in ("build", "figures")]
-    return Call(settings, *folders), notebooks
+    return Call(settings, notebooks, *folders)
 
 
 def check_folders() -> None:
     """Let the variables that name folders be absolute. ValueError for one that names none."""
     for variable in FOLDERS:
-        if named := os.environ.get(variable):
-            folder = Path(named).expanduser().absolute()
+        for folder in named_folder(variable):
             if not folder.is_dir():
                 raise ValueError(
-                    f"{variable}={named}: no such folder; name one, or unset it"
+                    f"{variable}={folder}: no such folder; name one, or unset it"
                 )
             os.environ[variable] = str(folder)
+
+
+def named_folder(variable: str) -> list[Path]:
+    """The folder that an environment variable names, if any."""
+    named = os.environ.get(variable)
+    return [Path(named).expanduser().absolute()] if named else []
 
 
 def chosen(wanted: list[str]) -> list[Path]:
     """The notebooks of these numbers or names, all without any. ValueError for one not there."""
     paths = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
-    known = {path.stem: path for path in paths}
-    for path in paths:
-        known |= {path.stem[:2]: path, str(int(path.stem[:2])): path}
-    asked = [Path(text).stem for text in wanted]
+    known = {name: path for path in paths for name in (path.stem, path.stem[:2])}
+    asked = [Path(text).stem.zfill(2) for text in wanted]
     for name in asked:
         if name not in known:
-            raise parameters.unknown("notebook", name, [path.stem for path in paths])
+            raise ValueError(f"no notebook {name!r}: {near(name, known)}")
     return sorted({known[name] for name in asked}) or paths
 
 
@@ -214,16 +229,15 @@ def read(path: Path, given: dict[str, Any]) -> Notebook:
     a value that is not allowed, and for code that is not Python.
     """
     try:
-        book = nbformat.read(path, as_version=4)
+        cells = cells_of(nbformat.read(path, as_version=4))
     except Exception as error:  # nbformat and its schema have many kinds
         raise ValueError(
             f"{path} is no notebook ({type(error).__name__}); `make notebooks` writes it from its "
             ".py"
         ) from None
-    known = parameters.parameters_of(path)
+    known = parameters_of(path)
     values = {name: given.get(name, own.default) for name, own in known.items()}
-    parameters.check_values(values, known)
-    cells = cells_of(book)
+    check_values(values, known)
     own = "\n".join(text for kind, text in cells if kind == "code")
     try:
         return Notebook(path, cells, followed(path.name, own), known, values)
@@ -240,8 +254,6 @@ def cells_of(book: nbformat.NotebookNode) -> list[tuple[str, str]]:
 
 def check_twin(path: Path) -> None:
     """ValueError where the .py beside an .ipynb was edited and the twin, which runs, is behind."""
-    import jupytext
-
     source = path.with_suffix(".py")
     if not source.is_file() or source.stat().st_mtime < path.stat().st_mtime:
         return
@@ -257,17 +269,16 @@ def check_twin(path: Path) -> None:
 
 def digest(call: Call, notebook: Notebook) -> str:
     """SHA-256 of all that the outcome of a notebook depends on."""
-    own = {k: v for k, v in notebook.values.items() if k not in parameters.OF_PAIR}
+    own = {k: v for k, v in notebook.values.items() if k not in OF_PAIR}
     tables = [call.figures / f"{name}.csv" for name in tables_read(notebook)]
     places = [ROOT / "requirements.lock", *tables, *data_named(notebook.code.values())]
     facts = [
         notebook.cells,
-        [*notebook.code],
-        [plain_code(path, text) for path, text in notebook.code.items()],
+        [(path, plain_code(path, text)) for path, text in notebook.code.items()],
         inputs(call.profile),
         sorted(own.items()),
-        [named_by(call.profile, value) for value in parameters.leaves(own)],
-        content([*places, *folder_of(RECORDS)]),
+        [named_by(call.profile, str(leaf)) for leaf in leaves(own) if leaf],
+        content([*places, *named_folder(RECORDS)]),
         sys.version_info[:2],
     ]
     return hashlib.sha256(repr(facts).encode()).hexdigest()
@@ -280,16 +291,13 @@ def followed(name: str, own: str) -> dict[str, str]:
     plain_code(name, own)
     finder = ModuleFinder(path=[str(ROOT)], excludes=NOT_FOLLOWED)
     finder.scan_code(compile(own, name, "exec"), finder.add_module("__main__"))
-    found = [module.__file__ for module in finder.modules.values() if module.__file__]
-    for bad in finder.badmodules:  # one that is no Python is among them
-        if not bad.startswith(NOT_FOLLOWED):
-            place = ROOT.joinpath(*bad.split("."))
-            found += [place.with_suffix(".py"), place / "__init__.py"]
     code = {name: own}
-    for path in sorted(path for path in map(Path, found) if path.is_file()):
-        text = path.read_text(encoding="utf-8")
-        code[path.relative_to(ROOT).as_posix()] = text
-        plain_code(path.relative_to(ROOT).as_posix(), text)
+    for module in sorted({*finder.modules, *finder.badmodules}):  # bad: maybe no Python
+        place = module.replace(".", "/")
+        for path in (f"{place}.py", f"{place}/__init__.py"):
+            if (ROOT / path).is_file() and not module.startswith(NOT_FOLLOWED):
+                code[path] = (ROOT / path).read_text(encoding="utf-8")
+                plain_code(path, code[path])
     return code
 
 
@@ -318,11 +326,6 @@ def tables_read(notebook: Notebook) -> set[str]:
     return {name for name in TABLE.findall(texts) if name[:2] != notebook.name[:2]}
 
 
-def folder_of(variable: str) -> list[Path]:
-    """The folder that an environment variable names, if any."""
-    return [Path(named)] if (named := os.environ.get(variable)) else []
-
-
 def inputs(profile: Profile) -> list[Any]:
     """The profile, and what it points at: weights (those that are to be made count as made), the
     models' settings, prompts, manifests of shipped traces. Nothing is fetched.
@@ -332,9 +335,8 @@ def inputs(profile: Profile) -> list[Any]:
     ]
     if profile.prompts == "paper":  # revisions of the hub are pinned; copies are files
         sets = [one.name for one in HUB_SETS.values()]
-        places = [mirror / name for mirror in folder_of(MIRROR) for name in sets]
+        places = [mirror / name for mirror in named_folder(MIRROR) for name in sets]
     places += [folder / "manifest.json" for folder in shipped(profile, "")]
-    places += (ROOT / "data" / "traces" / profile.name).glob("*/manifest.json")
     found = [profile]
     for spec in (profile.target, profile.draft):
         if folder := local_folder(spec):
@@ -346,12 +348,10 @@ def inputs(profile: Profile) -> list[Any]:
     return [*found, content(places)]
 
 
-def named_by(profile: Profile, text: Any) -> list[Any]:
+def named_by(profile: Profile, text: str) -> list[Any]:
     """What a parameter's text names, if anything: a profile, a file or folder, one beside the
     target.
     """
-    if not isinstance(text, str) or not text:
-        return []
     if text in profile_names():
         return inputs(load_profile(text))
     target = local_folder(profile.target) or ROOT / profile.target.path
@@ -359,6 +359,14 @@ def named_by(profile: Profile, text: Any) -> list[Any]:
         places = [(folder / text).resolve() for folder in (ROOT, target.parent)]
         return content(place for place in places if not ROOT.is_relative_to(place))
     return []
+
+
+def leaves(value: Any) -> list[Any]:
+    """A value, or the values in a list or dict."""
+    if not isinstance(value, (list, dict)):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value
+    return [leaf for one in inner for leaf in leaves(one)]
 
 
 def content(places: Iterable[Path]) -> list[tuple[str, str]]:
@@ -375,15 +383,15 @@ def content(places: Iterable[Path]) -> list[tuple[str, str]]:
 # ---- one notebook --------------------------------------------------------------------------------
 
 
-def run_one(call: Call, notebook: Notebook, now: str) -> Stamp:
-    """Run a notebook; put its pages in place, remove figures that it no longer writes. Where it
-    does not end well, figures and tables stay as they were.
+def run_one(call: Call, notebook: Notebook, now: str) -> None:
+    """Run a notebook; put its pages and its stamp in place, remove figures that it no longer
+    writes. Where it does not end well, figures and tables stay as they were.
     """
     name, begun = notebook.name, time.monotonic()
     ages, old = call.results(name), call.stamp(name)
     before = {path: path.read_bytes() for path in ages}
-    own = [*(old.files if old else ()), f"{name[:2]}_captions.json"]
-    for path in [call.page(name, "json"), *(call.figures / file for file in own)]:
+    own = [call.figures / file for file in (old.files if old else ())]
+    for path in [call.page(name, "json"), *own]:
         path.unlink(missing_ok=True)
     status, error = execute(call, notebook)
     new = [path for path, age in call.results(name).items() if age != ages.get(path)]
@@ -393,58 +401,62 @@ def run_one(call: Call, notebook: Notebook, now: str) -> Stamp:
         for path, data in before.items():
             path.write_bytes(data)
         new = before if status == NEEDS_MODELS else ()
-    spent = time.monotonic() - begun
-    return Stamp(name, status, spent, now, dict(content(new)), error)
+    if status != STOPPED:
+        spent = time.monotonic() - begun
+        stamp = Stamp(name, status, spent, now, dict(content(new)), error)
+        text = json.dumps(asdict(stamp), indent=1)
+        written(call.page(name, "json"), lambda path: path.write_text(text))
+        call.ran[name] = stamp
+        say(stamp, status)
+
+
+def say(stamp: Stamp, status: str) -> None:
+    """One line for the terminal."""
+    tqdm.write(f"{stamp.name:<26} {stamp.seconds:7.1f} s  {status} {stamp.error}")
 
 
 def execute(call: Call, notebook: Notebook) -> tuple[str, str]:
     """Run a notebook and keep its pages; its status, and where and why it ended ("": well)."""
     name, values = notebook.name, notebook.values
-    running, done = call.page(f".{name}", "ipynb"), call.page(name, "ipynb")
-    failed = call.page(name, "failed.ipynb")
+    done, failed = call.page(name, "ipynb"), call.page(name, "failed.ipynb")
+    changed = {n: v for n, v in values.items() if v != notebook.known[n].default}
     bar = {"desc": name, "leave": False, "disable": not sys.stderr.isatty()}
     try:
         papermill.execute_notebook(
             notebook.path,
-            running,
-            {n: v for n, v in values.items() if v != notebook.known[n].default},
+            failed,
+            changed,
             kernel_name="speclab",
             progress_bar=bar,
             start_timeout=300,
         )
         pictures = Path(os.path.relpath(call.figures, call.build)).as_posix()
-        text = running.read_text(encoding="utf-8")
+        text = failed.read_text(encoding="utf-8")
         done.write_text(text.replace(PICTURES, f"]({pictures}/"), encoding="utf-8")
-        failed.unlink(missing_ok=True)
         report.to_html(done)
-        return DONE, ""
+        status, said = DONE, ""
     except (PapermillExecutionError, RuntimeError) as error:  # or the kernel died
-        if call.stopped.is_set():
-            return STOPPED, ""
-        for page in (done, done.with_suffix(".html"), failed):
-            page.unlink(missing_ok=True)
-        said = first_line(getattr(error, "evalue", error))
-        if getattr(error, "ename", "") == ModelsMissing.__name__:
-            return NEEDS_MODELS, said
-        running.replace(failed)
-        return FAILED, f"{place_of(error)}{said} (see {os.path.relpath(failed)})"
-    finally:
-        running.unlink(missing_ok=True)
+        status, said = (STOPPED, "") if call.stopped.is_set() else ending(error)
+    if status in (FAILED, NEEDS_MODELS):
+        done.unlink(missing_ok=True)
+        done.with_suffix(".html").unlink(missing_ok=True)
+    if status == FAILED:
+        return FAILED, f"{said} (see {os.path.relpath(failed)})"
+    failed.unlink(missing_ok=True)
+    return status, said
 
 
-def first_line(said: object) -> str:
-    """The first line of a message."""
-    return next(iter(str(said).strip().splitlines()), "no message")
-
-
-def place_of(error: Exception) -> str:
-    """Cell and line of a notebook's error; "" where its kernel died."""
+def ending(error: Exception) -> tuple[str, str]:
+    """The status that an error means; cell, line and what it says."""
     if not isinstance(error, PapermillExecutionError):
-        return ""
+        return FAILED, str(error)
+    said = error.evalue.partition("\n")[0]
+    if error.ename == ModelsMissing.__name__:
+        return NEEDS_MODELS, said
     trace = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback))
     line = re.search(r"-+> \d+ +(.*)", trace)
     at = f" at `{line[1].strip()}`" if line else ""
-    return f"cell [{error.exec_count}]{at}: {error.ename}: "
+    return FAILED, f"cell [{error.exec_count}]{at}: {error.ename}: {said}"
 
 
 @contextlib.contextmanager
@@ -453,13 +465,11 @@ def kernels(call: Call) -> Iterator[None]:
     Jupyter here; their environment is this process's own.
     """
     before = dict(os.environ)
-    places = [str(ROOT), *filter(None, [before.get("PYTHONPATH")])]
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(ROOT):
         place = Path(folder) / "kernels" / "speclab"
         write_kernel_spec(place, extra_arguments=["--log-level=50"])
         jupyters = ("JUPYTER_PATH", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
         os.environ |= dict.fromkeys(jupyters, folder) | {
-            "PYTHONPATH": os.pathsep.join(places),
             "SPECLAB_OUT": str(call.figures.parents[1]),
             "PYDEVD_DISABLE_FILE_VALIDATION": "1",
         }
@@ -493,126 +503,87 @@ def wave_of(notebook: Notebook, notebooks: list[Notebook]) -> int:
     return int(notebook.name[:2] in TIMED)
 
 
-def run_wave(
-    call: Call, notebooks: list[Notebook], at_once: int, force: bool, ended: dict
-) -> None:
-    """Run those that are not up to date, a line and a stamp as each ends: into `ended`, with
-    whether it ran. Stopped, no kernel stays.
+def run_wave(call: Call, wave: list[Notebook], at_once: int, force: bool) -> None:
+    """Run those that are not up to date. Stopped, no kernel stays."""
+    with ThreadPoolExecutor(at_once) as pool:
+        pending = set()
+        try:
+            for one in wave:
+                now, stamp = digest(call, one), call.stamp(one.name)
+                if not force and call.is_current(stamp, now):
+                    call.current[one.name] = stamp
+                    say(stamp, "up to date" if stamp.status == DONE else stamp.status)
+                else:
+                    pending.add(pool.submit(run_one, call, one, now))
+            while pending:  # a second at a time: on Windows a wait hears no Ctrl-C
+                done, pending = wait(pending, 1, FIRST_COMPLETED)
+                for future in done:
+                    future.result()  # an error of the runner itself ends the call
+        finally:
+            if pending:
+                stop(call, pool, pending)
+
+
+def stop(call: Call, pool: ThreadPoolExecutor, pending: set[Future]) -> None:
+    """Start no notebook more, and kill kernels and what they started until all have ended: one may
+    just be starting.
     """
-    pool, pending = ThreadPoolExecutor(at_once), set()
-    try:
-        for one in notebooks:
-            now, stamp = digest(call, one), call.stamp(one.name)
-            if not force and call.is_current(stamp, now):
-                ended[one.name] = stamp, False
-                status = "up to date" if stamp.status == DONE else stamp.status
-                tqdm.write(stamp.line(status))
-            else:
-                pending.add(pool.submit(run_one, call, one, now))
-        while pending:  # a second at a time: on Windows a wait hears no Ctrl-C
-            done, pending = wait(pending, 1, FIRST_COMPLETED)
-            keep(call, [future.result() for future in done], ended)
-    finally:
-        if pending:
-            call.stopped.set()
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # once is enough
-        pool.shutdown(wait=False, cancel_futures=True)
-        while not all(future.done() for future in pending):  # one may just be starting
-            stop_children()
-            time.sleep(0.1)
-        whole = [f for f in pending if not f.cancelled() and not f.exception()]
-        keep(call, [future.result() for future in whole], ended)
+    call.stopped.set()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # once is enough
+    pool.shutdown(wait=False, cancel_futures=True)
+    while not all(future.done() for future in pending):
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                child.kill()
+        time.sleep(0.1)
 
 
-def stop_children() -> None:
-    """Kill the kernels, and what they started."""
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            child.kill()
-
-
-def keep(call: Call, stamps: list[Stamp], ended: dict) -> None:
-    """Leave the stamps of notebooks that ended, and say so."""
-    for stamp in stamps:
-        if stamp.status != STOPPED:
-            ended[stamp.name] = stamp, True
-            write_json(call.page(stamp.name, "json"), dataclasses.asdict(stamp))
-            tqdm.write(stamp.line(stamp.status))
-
-
-def write_json(path: Path, facts: dict) -> None:
-    """Write a file that appears whole."""
-    text = json.dumps(facts, indent=1)
-    written(path, lambda path: path.write_text(text, encoding="utf-8"))
-
-
-@contextlib.contextmanager
-def only_call(folder: Path) -> Iterator[None]:
-    """One call at a time works for a folder; another one waits."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        print(f"another call works in {folder}: this one waits for it", flush=True)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def reproduce(
-    call: Call, notebooks: list[Notebook], force: bool = False, asked: int | None = None
-) -> int:
+def reproduce(call: Call, force: bool = False, asked: int | None = None) -> int:
     """Run what is not up to date, and write the report; 0, 1 when a notebook failed, 130 when
     interrupted.
 
     asked: notebooks at once, of those that measure no time.
     """
-    begun, ended = time.monotonic(), {}
+    begun = time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with only_call(call.build), kernels(call):
-            run_waves(call, notebooks, force, places(asked), ended)
-            return finish(call, notebooks, ended, time.monotonic() - begun)
+        with locked(call.build), kernels(call):
+            run_waves(call, force, places(asked))
+            return finish(call, time.monotonic() - begun)
     except KeyboardInterrupt:
-        left = [one.name for one in notebooks if one.name not in ended]
-        print(
-            f"Interrupted. Left: {', '.join(left)}. The same command goes on from here."
-        )
+        ended = call.current | call.ran
+        left = ", ".join(one.name for one in call.notebooks if one.name not in ended)
+        print(f"Interrupted. Left: {left}. The same command goes on from here.")
         return 130
 
 
-def run_waves(
-    call: Call, notebooks: list[Notebook], force: bool, at_once: int, ended: dict
-) -> None:
-    """The models where they can be made, then the notebooks; `ended` is filled as they end."""
+def run_waves(call: Call, force: bool, at_once: int) -> None:
+    """The models where they can be made, then the notebooks."""
     call.figures.mkdir(parents=True, exist_ok=True)
     try:
         pair.make(call.profile)
     except (RunError, OSError) as error:  # notebooks that read traces run all the same
         print(error, flush=True)
     threads = kit.limit_threads()  # of one that runs alone
+    longest_first = sorted(call.notebooks, key=call.seconds, reverse=True)
     for wave, count in enumerate((at_once, 1, 1)):
-        asked = [one for one in notebooks if wave_of(one, notebooks) == wave]
+        asked = [one for one in longest_first if wave_of(one, call.notebooks) == wave]
         os.environ["OMP_NUM_THREADS"] = str(max(threads // count, 1))
-        run_wave(call, asked, count, force, ended)
+        run_wave(call, asked, count, force)
 
 
-def finish(call: Call, notebooks: list[Notebook], ended: dict, spent: float) -> int:
+def finish(call: Call, spent: float) -> int:
     """The page to explore runs and the report; returns 1 when a notebook failed, else 0."""
-    ran = [is_new for _, is_new in ended.values()]
-    if said := explore.bring_up_to_date(call.profile, call.figures, any(ran)):
+    if said := explore.bring_up_to_date(call.profile, call.figures, bool(call.ran)):
         print(f"{explore.NAME:<26} {said}")
     names = sorted(path.stem for path in call.build.glob("[0-9]*.json"))
     stamps = [stamp for stamp in map(call.stamp, names) if stamp]
     page = report.write_index(call.build, call.figures, call.profile.name, stamps)
-    failed = sum(stamp.status == FAILED for stamp, _ in ended.values())
-    if all(ran) and not failed:  # README tells what a whole call takes
-        facts = {"seconds": spent, "notebooks": [one.name for one in notebooks]}
-        write_json(call.build / report.CALL, facts)
-    counts = f"{ran.count(False)} up to date, {failed} failed"
+    failed = sum(stamp.status == FAILED for stamp in call.ran.values())
+    if not call.current and not failed:  # README tells what a whole call takes
+        facts = {"seconds": spent, "notebooks": sorted(call.ran)}
+        (call.build / report.CALL).write_text(json.dumps(facts))
+    counts = f"{len(call.current)} up to date, {failed} failed"
     where = os.path.relpath(page)
-    print(f"{len(ran)} notebooks ({counts}) in {spent:.0f} s: {where}")
+    print(f"{len(call.notebooks)} notebooks ({counts}) in {spent:.0f} s: {where}")
     return min(failed, 1)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tomllib
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,17 +42,21 @@ NEEDS = {
 }
 
 
+PLATFORMS = ("torch", "numpy")  # a hosted platform's own stay
+
+
 @dataclass(frozen=True)
 class Context:
-    """One notebook's run: its two-digit `number`, the `profile`, and the folder its figures and
-    tables go to.
+    """One notebook's run: its two-digit `number`, the `profile`, the folder its figures and tables
+    go to, and the figures' captions.
     """
 
     number: str
     profile: "Profile"
     figures: Path
+    captions: dict[str, str] = field(default_factory=dict)
 
-    def save(self, figure: "Figure", slug: str, caption: str = "") -> None:
+    def save(self, figure: "Figure", slug: str, caption: str) -> None:
         """Write NN_slug.png and .pdf into the figures folder and show the picture as it was
         written, its caption under it.
 
@@ -60,27 +64,22 @@ class Context:
         is also the picture's text for those who cannot see it, and stands in the report
         (NN_captions.json).
         """
-        from IPython.display import Image, Markdown, display
+        from IPython.display import Image, display
 
         from speclab.show import figures
 
         inches = figure.get_size_inches()[0]
         path = figures.save(figure, f"{self.number}_{slug}", self.figures)
-        text = caption or slug.replace("-", " ")
-        display(Image(path.read_bytes(), width=round(110 * inches), alt=text))
-        if caption:
-            display(Markdown(f"*{caption}*"))
-            self._keep_caption(slug, caption)
+        display(Image(path.read_bytes(), width=round(110 * inches), alt=caption))
+        say(f"*{caption}*")
+        self.captions[slug] = caption
+        self._write("captions", dict(sorted(self.captions.items())))
 
-    def _keep_caption(self, slug: str, caption: str) -> None:
-        from speclab.plain import read_json
-
-        path = self.figures / f"{self.number}_captions.json"
-        known = read_json(path, "remove it") if path.is_file() else {}
-        kept = dict(sorted((known | {slug: caption}).items()))
-        path.write_text(
-            json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+    def _write(self, slug: str, facts: dict[str, Any]) -> None:
+        self.figures.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
+        path = self.figures / f"{self.number}_{slug}.json"
+        path.write_text(text, encoding="utf-8")
 
     def plot(
         self, estimates: "Estimates", x: str, slug: str, caption: str, **options: Any
@@ -102,12 +101,12 @@ class Context:
         """Export a table (NN_slug.csv and .tex) and show its first `rows` rows with `digits`
         decimals.
         """
-        self.export(table, slug)
         frame = getattr(table, "frame", table)
+        self.export(frame, slug)
         show_table(frame.head(rows), digits)
         if len(frame) > rows:
-            where = f"{self.number}_{slug}.csv"
-            say(f"*{rows} of {len(frame)} rows; all of them are in `{where}`.*")
+            whole = f"`{self.number}_{slug}.csv`"
+            say(f"*{rows} of {len(frame)} rows; all of them are in {whole}.*")
 
     def export(self, table: "pd.DataFrame | Estimates", slug: str) -> None:
         """Write NN_slug.csv and .tex into the figures folder without showing anything."""
@@ -130,10 +129,7 @@ class Context:
             name: float(f"{value:.4g}") if isinstance(value, float) else value
             for name, value in numbers.items()
         }
-        self.figures.mkdir(parents=True, exist_ok=True)
-        (self.figures / f"{self.number}_numbers.json").write_text(
-            json.dumps(rounded, indent=1) + "\n", encoding="utf-8"
-        )
+        self._write("numbers", rounded)
 
 
 def start(
@@ -144,30 +140,20 @@ def start(
 
     judged: prompts a domain that its intervals are made of; 0: all of the profile's. Also quiets
     the libraries' notices, limits threads and sets the style of figures. Figures go to
-    `figures/<profile>` under SPECLAB_OUT (default: the repository). Raises ValueError for a name
-    without a number, an unknown profile or parameter, or where `check_enough` says so.
+    `figures/<profile>` under SPECLAB_OUT (default: the repository). Raises ValueError for an
+    unknown profile or parameter, or where `check_enough` says so.
     """
     from speclab.profiles import ROOT, load_profile
     from speclab.show import figures
 
-    if not (notebook[:2].isdigit() and notebook[2:3] == "_"):
-        raise ValueError(
-            f"notebook={notebook!r}: a notebook is called NN_name, as 02_gamma_sweep"
-        )
     settings = load_profile(profile, overrides)
     out = Path(os.environ.get("SPECLAB_OUT") or ROOT)
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"SPECLAB_OUT={out}: no folder; name one, or unset it")
     quiet()
     limit_threads()
     _few_prompts(check_enough(notebook, settings, judged))
     _hosted(settings)
     figures.use_style()
-    return Context(
-        notebook[:2],
-        settings,
-        out / "figures" / settings.name,
-    )
+    return Context(notebook[:2], settings, out / "figures" / settings.name)
 
 
 def _hosted(profile: "Profile") -> None:
@@ -179,13 +165,10 @@ def _hosted(profile: "Profile") -> None:
     from speclab.profiles import ROOT
 
     if hosted.MOUNTED.is_dir():
-        found, saved = hosted.attach(profile), hosted.restore()
-        print(
-            f"attached: {', '.join([*found, *saved]) or 'nothing that this profile needs'}"
-        )
-    if ROOT.name == "speclab-kit" and "quantization_config" in profile.notes.get(
-        "target_config", {}
-    ):
+        found = ", ".join([*hosted.attach(profile), *hosted.restore()])
+        print(f"attached: {found or 'nothing that this profile needs'}")
+    target = profile.notes.get("target_config", {})
+    if ROOT.name == "speclab-kit" and "quantization_config" in target:
         install_missing(ROOT, "gptq")
 
 
@@ -199,10 +182,11 @@ def check_enough(notebook: str, profile: "Profile", judged: int = 0) -> int:
     had = len(profile.domains), count, profile.max_new_tokens
     numbers = [f"{number:02d}" for number in range(13)]
     fit = [n for n in numbers if all(map(int.__ge__, had, NEEDS.get(n, (1, 1, 1))))]
-    if notebook[:2] in NEEDS and notebook[:2] not in fit:
+    number = notebook[:2]
+    if number in NEEDS and number not in fit:
         words = "{} domains, {} prompts a domain and {} new tokens"
         raise ValueError(
-            f"{notebook} needs {words.format(*NEEDS[notebook[:2]])} or more, and has "
+            f"{notebook} needs {words.format(*NEEDS[number])} or more, and has "
             f"{words.format(*had)} (domains, prompts_per_domain, judged_prompts_per_domain, "
             f"max_new_tokens); so few are enough for the notebooks {', '.join(fit)}"
         )
@@ -220,14 +204,15 @@ def _few_prompts(count: int) -> None:
 
     if count >= stats.FEW_PROMPTS:
         return
-    found = pd.read_csv(ROOT / "data" / "coverage" / "coverage.csv")
-    near = max(n for n in found["n_prompts"] if n <= max(count, stats.MIN_PROMPTS))
-    rows = found[(found["n_prompts"] == near) & found["used"]]
-    least, most = 100 * rows["coverage"].min(), 100 * rows["coverage"].max()
+    known = pd.read_csv(ROOT / "data" / "coverage" / "coverage.csv")
+    known = known[known["used"] & (known["n_prompts"] <= max(count, stats.MIN_PROMPTS))]
+    near = known["n_prompts"].max()
+    held = 100 * known.loc[known["n_prompts"] == near, "coverage"]
     say(
         f"**{count} prompts a domain are few**: intervals say 95 % and cover less. With {near} "
-        f"they held the truth in {least:.0f} to {most:.0f} % of simulated studies (notebook 03); "
-        f"below {stats.MIN_PROMPTS} there are none. Record {stats.FEW_PROMPTS} or more."
+        f"they held the truth in {held.min():.0f} to {held.max():.0f} % of simulated studies "
+        f"(notebook 03); below {stats.MIN_PROMPTS} there are none. Record {stats.FEW_PROMPTS} or "
+        "more."
     )
 
 
@@ -276,12 +261,8 @@ def limit_threads() -> int:
     times slower was measured on two cores.
     """
     wanted = min(max(cores_of_this_process() - 1, 1), 8)
-    text = os.environ.get("OMP_NUM_THREADS") or str(wanted)
-    first = text.split(",")[0].strip()
-    if not first.isdecimal() or int(first) < 1:
-        raise ValueError(f"OMP_NUM_THREADS={text!r}: a whole number from 1 is needed")
-    count = int(first)
-    os.environ["OMP_NUM_THREADS"] = text
+    count = int(os.environ.get("OMP_NUM_THREADS") or wanted)
+    os.environ["OMP_NUM_THREADS"] = str(count)
     if "torch" in sys.modules:  # it read the variable when it was imported
         sys.modules["torch"].set_num_threads(count)
     return count
@@ -302,71 +283,49 @@ def show_table(frame: "pd.DataFrame", digits: int = 3) -> None:
     """
     from IPython.display import HTML, display
 
-    plain = frame.index.name is None and frame.index.equals(
-        frame.reset_index(drop=True).index
+    plain = frame.index.name is None and list(frame.index) == list(range(len(frame)))
+    shown = frame.to_html(
+        index=not plain, float_format=f"{{:.{digits}f}}".format, na_rep="", border=0
     )
-    display(
-        HTML(
-            frame.to_html(
-                index=not plain,
-                float_format=f"{{:.{digits}f}}".format,
-                na_rep="",
-                border=0,
-            )
-        )
-    )
+    display(HTML(shown))
 
 
-def _installed(requirement: Requirement) -> bool:
-    try:
-        return requirement.specifier.contains(
-            metadata.version(requirement.name), prereleases=True
-        )
-    except metadata.PackageNotFoundError:
-        return False
-
-
-def _pip(*arguments: str) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", *arguments], check=True
-    )
-
-
-def install_missing(root: Path, extra: str | None = None) -> list[str]:
-    """pip-install what pyproject.toml under `root` asks for and this Python lacks; returns the
-    requirements that were installed.
+def install_missing(root: Path, extra: str = "") -> None:
+    """pip-install what pyproject.toml under `root` asks for and this Python lacks.
 
     For hosted notebooks: torch and numpy stay as the platform has them wherever they are within the
     ranges. extra: an optional set, whose own needs are installed but for torch and numpy (GPTQModel
     asks for one exact numpy, and works with others).
     """
-    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))[
-        "project"
-    ]
-    wanted, kept = (
-        project["optional-dependencies"][extra] if extra else project["dependencies"],
-        [],
-    )
-    for need in map(Requirement, project["dependencies"]):
-        if need.name in ("torch", "numpy") and _installed(need):
-            kept.append(f"{need.name}=={metadata.version(need.name)}")
-    missing = [text for text in wanted if not _installed(Requirement(text))]
+    text = (root / "pyproject.toml").read_text(encoding="utf-8")
+    project = tomllib.loads(text)["project"]
+    of_kit = needs = [*map(Requirement, project["dependencies"])]
+    if extra:
+        wanted = project["optional-dependencies"][extra]
+        _pip("--no-deps", *wanted)
+        needs = [need for name in wanted for need in _needs_of(name)]
+    missing = [f"{need.name}{need.specifier}" for need in needs if not _is_met(need)]
+    kept = [n.name for n in of_kit if n.name in PLATFORMS and _is_met(n)]
     if missing:
-        _pip(*(["--no-deps"] if extra else []), *missing, *([] if extra else kept))
-    if extra and missing:
-        needs = [
-            Requirement(text)
-            for name in missing
-            for text in metadata.requires(Requirement(name).name) or []
-        ]
-        needs = [
-            n
-            for n in needs
-            if n.name not in ("torch", "numpy")
-            and (n.marker is None or n.marker.evaluate({"extra": ""}))
-        ]
-        if more := sorted(
-            {f"{n.name}{n.specifier}" for n in needs if not _installed(n)}
-        ):
-            _pip(*more, *kept)
-    return missing
+        _pip(*missing, *(f"{name}=={metadata.version(name)}" for name in kept))
+
+
+def _pip(*arguments: str) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "--quiet"]
+    subprocess.run([*pip, *arguments], check=True)
+
+
+def _is_met(need: Requirement) -> bool:
+    try:
+        version = metadata.version(need.name)
+    except metadata.PackageNotFoundError:
+        return False
+    return need.specifier.contains(version, prereleases=True)
+
+
+def _needs_of(package: str) -> list[Requirement]:
+    """What an installed package asks for, but for torch, numpy and extras."""
+    asked = metadata.requires(Requirement(package).name) or []
+    needs = [need for need in map(Requirement, asked) if need.name not in PLATFORMS]
+    here = {"extra": ""}
+    return [n for n in needs if n.marker is None or n.marker.evaluate(here)]
