@@ -3,15 +3,12 @@ that is not finite.
 """
 
 import dataclasses
-import json
 import resource
 import signal
 
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file
 
 from data.pairs.tiny.prepare import Stream, losses, next_token_loss
 from speclab.drafts.train import FILE, TrainConfig, learning_rate_scale, optimise
@@ -42,11 +39,6 @@ def run(folder, config=CONFIG, batch=None, loss=next_tokens, **changes):
 
     made = batch or stream.batch
     return model, optimise(model, made, config, folder, loss, measure, **changes)
-
-
-def same_weights(one, other, tolerance=0):
-    weights = one.state_dict(), other.state_dict()
-    torch.testing.assert_close(*weights, rtol=tolerance, atol=tolerance)
 
 
 @pytest.fixture(scope="module")
@@ -80,16 +72,17 @@ def test_the_loss_falls_and_the_log_has_one_row_a_checkpoint(tmp_path):
 def test_a_killed_run_resumes_to_the_same_weights(cut, whole):
     resumed, log = run(cut)
     assert [row["step"] for row in log] == [3, 7]
-    same_weights(resumed, whole)
+    weights = resumed.state_dict(), whole.state_dict()
+    torch.testing.assert_close(*weights, rtol=0, atol=0)
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
     def broken(model, rows, step):
         return next_token_loss(model, rows) * (float("nan") if step == 5 else 1)
 
-    with pytest.raises(FloatingPointError, match="step 5, batch 5: loss nan"):
+    with pytest.raises(FloatingPointError, match="step 5: loss nan"):
         run(tmp_path, loss=broken)
-    kept = load_file(tmp_path / FILE)
+    kept = torch.load(tmp_path / FILE)["model"]
     assert all(torch.isfinite(v).all() for v in kept.values())
 
 
@@ -124,20 +117,6 @@ def test_a_checkpoint_of_another_training_is_not_gone_on_from(
     assert [row["step"] for row in run(cut, more_often)[1]] == [3, 5, 7]
 
 
-def test_a_damaged_checkpoint_is_named(cut):
-    path = cut / FILE
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=f"{path} is damaged or cut"):
-        run(cut)
-
-
-def test_scaled_gradients_train_to_the_same_weights_and_resume(tmp_path, whole):
-    scaled, _ = run(tmp_path, scaled=True)
-    same_weights(scaled, whole, 1e-3)
-    with safe_open(tmp_path / FILE, "pt") as opened:
-        assert json.loads(opened.metadata()["scale"])["_growth_tracker"] == CONFIG.steps
-
-
 def test_every_row_comes_once_an_epoch_and_depends_on_seed_and_step_alone():
     config = TrainConfig(steps=1, batch=1, context=16)
     stream = Stream(TOKENS, config)
@@ -160,10 +139,3 @@ def test_ignored_labels_carry_no_loss():
     ignored[0] = True
     both = next_token_loss(model, rows, ignored), next_token_loss(model, rows[1:])
     torch.testing.assert_close(*both, rtol=1e-2, atol=1e-2)
-
-
-def test_too_little_text_and_bad_settings_are_named():
-    with pytest.raises(ValueError, match="training set of 5 tokens: at least 17"):
-        Stream(TOKENS[:5], CONFIG)
-    with pytest.raises(ValueError, match="batch=0: allowed are 1 and up"):
-        TrainConfig(steps=1, batch=0)

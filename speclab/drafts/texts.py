@@ -11,13 +11,12 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.numpy import load_file, save_file
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
@@ -41,10 +40,8 @@ class TextConfig:
 
     max_prompt_tokens: int = 512
     max_new_tokens: int = 64
-    greedy: bool = True
     samples: int = 1
     template: str = "none"
-    prompt_loss: bool = False  # train on the tokens of the prompt too
     seed: int = 0
     batch: int = 32
 
@@ -80,11 +77,6 @@ class TrainingText:
     base: Path
     domains: tuple[str, ...]
 
-    @cached_property
-    def target(self) -> str:
-        """Digest of the weights of the target that writes."""
-        return weights_digest(self.pair.target.folder)
-
     @property
     def key(self) -> str:
         """Hash of all that makes the rows, to be had without them."""
@@ -92,7 +84,13 @@ class TrainingText:
 
     @property
     def _written(self) -> str:
-        return hash_of(self.target, prompts_digest(self.prompts), asdict(self.config))
+        always = {
+            "greedy": True,
+            "prompt_loss": False,
+        }  # in the names of shipped drafts
+        config = asdict(self.config) | always
+        target = weights_digest(self.pair.target.folder)
+        return hash_of(target, prompts_digest(self.prompts), config)
 
     @cached_property
     def rows(self) -> tuple[Text, ...]:
@@ -100,21 +98,23 @@ class TrainingText:
         cannot be written; a killed call goes on with the next batch.
         """
         config, encoded = self.config, self._encoded()
-        variants = [("greedy", Sampling(), 0)] * config.greedy
+        variants = [("greedy", Sampling(), 0)]
         for number in range(config.samples):
             variants.append(("sampled", Sampling(1.0), config.seed + number))
         folder, rows = self.base / f"text-{self._written}", []
         with locked(folder):  # a second process waits, and reads what the first wrote
-            for number, (kind, sampling, seed) in enumerate(
-                tqdm(variants, desc="target's text", unit="set")
-            ):
-                for index, start in enumerate(range(0, len(encoded), config.batch)):
+            for number, (kind, *drawn) in enumerate(tqdm(variants, "target's text")):
+                for start in range(0, len(encoded), config.batch):
                     block = encoded[start : start + config.batch]
-                    path = folder / f"{number:02d}-{index:05d}.safetensors"
+                    index = start // config.batch
+                    path = folder / f"{number:02d}-{index:05d}.pt"
                     if not path.is_file():
-                        arrays = _continued(self.pair, block, config, sampling, seed)
-                        written(path, lambda p, arrays=arrays: save_file(arrays, p))
-                    rows += _texts(block, kind, load_file(path))
+                        made = _continued(self.pair, block, config, *drawn)
+                        written(path, partial(torch.save, made))
+                    for prompt, row in zip(block, torch.load(path), strict=True):
+                        tokens, hidden = (part.numpy() for part in row)
+                        about = prompt.prompt_id, prompt.domain, kind
+                        rows.append(Text(*about, len(prompt.ids) - 1, tokens, hidden))
         return tuple(row for row in rows if row.domain in self.domains)
 
     def _encoded(self) -> list[EncodedPrompt]:
@@ -132,8 +132,7 @@ class TrainingText:
         ids = [prompt.prompt_id for prompt in self._encoded()]
         chosen = ids[:: max(1, len(ids) // count)][:count]
         prompts = tuple(p for p in self.prompts if p.prompt_id in chosen)
-        config = replace(self.config, greedy=True, samples=0)
-        return replace(self, prompts=prompts, config=config)
+        return replace(self, prompts=prompts, config=replace(self.config, samples=0))
 
     def split(self) -> tuple[list[Text], list[Text]]:
         """(trained on, held out): of each domain one prompt in HELD_OUT, at most HELD_OUT_PROMPTS,
@@ -164,8 +163,7 @@ def continuations(
     more tokens than the pair takes.
     """
     context = config.max_prompt_tokens + config.max_new_tokens
-    configs = (model.network.config for model in (pair.target, pair.draft))
-    limit = min(getattr(c, "max_position_embeddings", context) for c in configs)
+    limit = min(pair.target.positions, pair.draft.positions)
     if context > limit:
         raise ValueError(
             f"max_prompt_tokens + max_new_tokens = {context}: the pair takes {limit} positions"
@@ -186,33 +184,16 @@ def _continued(
     config: TextConfig,
     sampling: Sampling,
     seed: int,
-) -> dict[str, np.ndarray]:
-    """Texts of a batch end to end: tokens [sum n], length [B], first [B], hidden [sum of n - 1 -
-    first, d].
-    """
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Tokens and hidden states of each text of a batch, as `Text` has them."""
     new, stops = config.max_new_tokens, pair.stop_ids
     made = generate(pair.target, block, new, stops, sampling, seed)
     texts = [torch.tensor([*p.ids, *text]) for p, text in zip(block, made, strict=True)]
-    first = [0 if config.prompt_loss else len(p.ids) - 1 for p in block]
     # padded on the right: nothing before it sees it
     tokens = pad_sequence(texts, batch_first=True)
     hidden = pair.target.forward(tokens[:, :-1], pair.target.cache(tokens.shape[1]))
-    kept = [h[f : len(t) - 1] for h, f, t in zip(hidden, first, texts, strict=True)]
-    return {
-        "tokens": torch.cat(texts).numpy().astype(np.int32),
-        "length": np.array([len(t) for t in texts]),
-        "first": np.array(first),
-        "hidden": torch.cat(kept).to("cpu", torch.float16).numpy(),
-    }
-
-
-def _texts(
-    block: list[EncodedPrompt], kind: str, arrays: dict[str, np.ndarray]
-) -> list[Text]:
-    length, first = arrays["length"], arrays["first"]
-    tokens = np.split(arrays["tokens"], np.cumsum(length)[:-1])
-    hidden = np.split(arrays["hidden"], np.cumsum(length - 1 - first)[:-1])
-    return [
-        Text(prompt.prompt_id, prompt.domain, kind, int(f), t, h)
-        for prompt, f, t, h in zip(block, first, tokens, hidden, strict=True)
-    ]
+    rows = []
+    for prompt, text, states in zip(block, texts, hidden, strict=True):
+        kept = states[len(prompt.ids) - 1 : len(text) - 1]
+        rows.append((text.int(), kept.to("cpu", torch.float16, copy=True)))
+    return rows

@@ -1,27 +1,23 @@
 """The training loop: Muon for matrices, AdamW for the rest, safe to kill.
 
 Knows a model only as a module with parameters, and batches by their number. A checkpoint is one
-safetensors file (weights, optimiser state, float32) with the log and the settings in its head; a
+file of weights, optimiser state, log and settings; a
 batch depends on its number alone, so that a resumed run goes on as if undisturbed.
 """
 
-import json
 import math
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
 from torch.optim import Optimizer
 from tqdm import trange
 
-from speclab.models.pairs import check_tensors
 from speclab.runs import RunError, written
 
 
@@ -38,12 +34,6 @@ class TrainConfig:
     decay_share: float = 0.4
     checkpoint_every: int = 200
     seed: int = 0
-    accumulate: int = 1  # batches a step
-
-    def __post_init__(self):
-        for name in ("steps", "batch", "warmup_steps", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: allowed are 1 and up")
 
 
 # ---- optimisers and their rate -------------------------------------------------------------------
@@ -55,32 +45,26 @@ def learning_rate_scale(step: int, config: TrainConfig) -> float:
     return min(1.0, (step + 1) / config.warmup_steps, left)
 
 
-def _learned(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    return {name: p for name, p in model.named_parameters() if p.requires_grad}
-
-
-def _is_matrix(name: str, weights: torch.Tensor) -> bool:
-    elsewhere = ("embed", "lm_head", "lora_")
-    return weights.ndim == 2 and not any(word in name for word in elsewhere)
+def _learned(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {n: p.data for n, p in model.named_parameters() if p.requires_grad}
 
 
 def optimizers(model: torch.nn.Module, config: TrainConfig) -> dict[str, Optimizer]:
-    """Muon on the matrices of the blocks, AdamW on embeddings, norms and adapters."""
+    """Muon on the matrices of the blocks, AdamW on embeddings, head and norms."""
     matrices, rest = [], []
-    for name, p in _learned(model).items():
-        (matrices if _is_matrix(name, p) else rest).append(p)
+    for name, p in model.named_parameters():
+        outside = p.ndim != 2 or "embed" in name or "lm_head" in name
+        (rest if outside else matrices).append(p)
     adam, muon = torch.optim.AdamW, torch.optim.Muon
-    opts = {}
-    if rest:
-        opts["adamw"] = adam(rest, config.lr_other, (0.9, 0.95), weight_decay=0.0)
-    if matrices:
-        opts["muon"] = muon(matrices, config.lr_matrix, weight_decay=0.0)
-    return opts
+    return {
+        "adamw": adam(rest, config.lr_other, (0.9, 0.95), weight_decay=0.0),
+        "muon": muon(matrices, config.lr_matrix, weight_decay=0.0),
+    }
 
 
 # ---- checkpoints ---------------------------------------------------------------------------------
 
-FILE = "checkpoint.safetensors"
+FILE = "checkpoint.pt"
 ANEW = "remove its folder to start anew, or choose another"
 
 
@@ -90,50 +74,30 @@ def save_checkpoint(
     """Write trained weights, optimiser state, and the facts that `load_checkpoint` gives back;
     RunError when there is no room for it.
     """
-    tensors = {f"model.{name}": p.detach() for name, p in _learned(model).items()}
-    for kind, opt in opts.items():
-        for index, state in opt.state_dict()["state"].items():
-            for key, value in state.items():
-                tensors[f"{kind}.{index}.{key}"] = value
-    head = {name: json.dumps(fact) for name, fact in facts.items()}
+    states = {kind: opt.state_dict() for kind, opt in opts.items()}
+    content = BytesIO()  # a full disk is then said by the file system
+    torch.save({"model": _learned(model), "facts": facts} | states, content)
     kept = f"This was the checkpoint of step {facts['step']}, the last good one stays"
-
-    def save(path: Path) -> None:
-        try:
-            save_file(tensors, path, head)
-        except SafetensorError as error:  # a full disk, as this library says it
-            raise OSError(str(error)) from error
-
-    written(folder / FILE, save, kept)
+    written(folder / FILE, lambda path: path.write_bytes(content.getbuffer()), kept)
 
 
 def load_checkpoint(
     folder: Path, model: torch.nn.Module, opts: dict[str, Optimizer], settings: dict
 ) -> dict:
     """Restore model and optimisers in place; returns the facts of the checkpoint, {} when there is
-    none.
-
-    RunError: it was trained with other `settings`. ValueError: it is damaged.
+    none. RunError: it was trained with other `settings`.
     """
     path = folder / FILE
     if not path.exists():
         return {}
-    check_tensors(path, ANEW)
-    with safe_open(path, "pt") as opened:
-        facts = {name: json.loads(fact) for name, fact in opened.metadata().items()}
+    there = torch.load(path, "cpu", weights_only=True)
+    facts = there["facts"]
     if other := dict(facts["settings"].items() ^ settings.items()):
         names = ", ".join(sorted(other))
         raise RunError(f"{path} is of a training with another {names}; {ANEW}")
-    tensors = load_file(path)
-    with torch.no_grad():
-        for name, p in _learned(model).items():
-            p.copy_(tensors.pop(f"model.{name}"))
-    states = {kind: defaultdict(dict) for kind in opts}
-    for name, value in tensors.items():
-        kind, index, key = name.split(".", 2)
-        states[kind][int(index)][key] = value
+    model.load_state_dict(there["model"], strict=False)
     for kind, opt in opts.items():
-        opt.load_state_dict(opt.state_dict() | {"state": states[kind]})
+        opt.load_state_dict(there[kind])
     return facts
 
 
@@ -148,60 +112,45 @@ def optimise(
     loss: Callable[[torch.nn.Module, Any, int], torch.Tensor],
     measure: Callable[[torch.nn.Module], dict[str, float]],
     label: str = "train",
-    scaled: bool = False,
     about: dict | None = None,
 ) -> list[dict]:
     """Train `model` in place on `loss(model, batch(number), step)` and return the log.
 
-    A step takes the mean of `accumulate` batches. One row of the log a checkpoint: step, minutes,
-    loss, what `measure(model)` gives. scaled: scale gradients, for float16 on a GPU. about: what
+    One row of the log a checkpoint: step, minutes, loss, what `measure(model)` gives. about: what
     else makes a training another one (as a digest of its text): like the settings of `config` it
     must be the same in a checkpoint that is gone on from (RunError).
     Raises FloatingPointError at a loss that is not finite, and RunError when a checkpoint cannot be
     written; the last good checkpoint stays.
     """
     opts = optimizers(model, config)
-    device = next(model.parameters()).device.type
-    scaler = torch.amp.GradScaler(device, enabled=scaled)
     settings = asdict(config) | (about or {})
     del settings["checkpoint_every"]  # changes no weight
     facts = load_checkpoint(folder, model, opts, settings)
     start, log = facts.get("step", -1) + 1, facts.get("log", [])
-    scaler.load_state_dict(facts.get("scale") or scaler.state_dict())
     before = log[-1]["minutes"] if log else 0
     began, running = time.perf_counter() - 60 * before, []
-    bar = trange(
-        start,
-        config.steps,
-        initial=start,
-        total=config.steps,
-        desc=label,
-        mininterval=5,
-    )
+    bar = trange(start, config.steps, desc=label, mininterval=5)
     for step in bar:
         for opt in opts.values():
             peak = opt.defaults["lr"]
             opt.param_groups[0]["lr"] = peak * learning_rate_scale(step, config)
-        for number in range(step * config.accumulate, (step + 1) * config.accumulate):
-            value = loss(model, batch(number), step)
-            running.append(value.item())
-            if not math.isfinite(running[-1]):
-                raise FloatingPointError(
-                    f"{label}: step {step}, batch {number}: loss {running[-1]}; the last good "
-                    f"checkpoint, if one was due, is in {folder}; lower the learning rate"
-                )
-            scaler.scale(value / config.accumulate).backward()
+        value = loss(model, batch(step), step)
+        running.append(value.item())
+        if not math.isfinite(running[-1]):
+            raise FloatingPointError(
+                f"{label}: step {step}: loss {running[-1]}; the last good "
+                f"checkpoint, if one was due, is in {folder}; lower the learning rate"
+            )
+        value.backward()
         for opt in opts.values():
-            scaler.step(opt)
+            opt.step()
             opt.zero_grad(set_to_none=True)
-        scaler.update()
         if (step + 1) % config.checkpoint_every == 0 or step + 1 == config.steps:
             minutes = round((time.perf_counter() - began) / 60, 2)
             row = {"step": step, "minutes": minutes, "loss": float(np.mean(running))}
             log.append(row | measure(model))
             running = []
-            state = scaler.state_dict()
-            facts = {"step": step, "log": log, "scale": state, "settings": settings}
+            facts = {"step": step, "log": log, "settings": settings}
             save_checkpoint(folder, model, opts, facts)
             bar.set_postfix(loss=f"{row['loss']:.2f}")
     return log

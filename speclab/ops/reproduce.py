@@ -603,7 +603,7 @@ def run_waves(
 def finish(call: Call, notebooks: list[Notebook], ended: dict, spent: float) -> int:
     """The page to explore runs and the report; returns 1 when a notebook failed, else 0."""
     ran = [is_new for _, is_new in ended.values()]
-    if said := explore.bring_up_to_date(call.profile, call.figures, any(ran)):
+    if said := explore.bring_up_to_date(call.profile, call.figures):
         print(f"{explore.NAME:<26} {said}")
     names = sorted(path.stem for path in call.build.glob("[0-9]*.json"))
     stamps = [stamp for stamp in map(call.stamp, names) if stamp]
