@@ -440,14 +440,6 @@ def test_parts_in_a_frame(browser, tmp_path, parts, monkeypatch):
     shown.close()
 
 
-def test_a_headless_run_keeps_the_static_picture(monkeypatch, tmp_path):
-    outputs = []
-    monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
-    monkeypatch.setattr("IPython.display.display", outputs.append)
-    page.show("bench")
-    assert outputs == []
-
-
 # ---- make reproduce, and the command line --------------------------------------------------------
 
 
@@ -460,14 +452,7 @@ def test_nothing_else_is_overwritten(tmp_path):
     assert notes.read_text() == "mine"
 
 
-def test_the_runs_of_a_profile_are_its_recorded_ones():
-    there = explore.runs_there(load_profile("smollm"))
-    assert [run.manifest["profile"]["temperature"] for run in there] == [0, 1]
-    few = load_profile("smollm", {"prompts_per_domain": 3})
-    assert explore.runs_there(few) == [], "nothing is recorded for a page"
-
-
-def test_the_command_line(tmp_path, monkeypatch, capsys):
+def test_the_command_line(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "tokenizer_of", lambda run: None)
     file = tmp_path / "made" / "explore.html"
     traces = [str(TRACES / "tiny" / kind) for kind in ("sampled", "greedy")]
@@ -476,5 +461,3 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     trace = re.search(r'id="trace">([^<]*)<', text)[1]
     header = header_of(SimpleNamespace(base64=trace))
     assert [run["temperature"] for run in header["runs"]] == [0, 1]
-    assert main(["explore", traces[0], traces[0], "--out", str(file)]) == 2
-    assert "one of greedy text" in capsys.readouterr().err

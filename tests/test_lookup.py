@@ -14,9 +14,9 @@ from speclab.decode import decode, decode_prompt
 from speclab.draft import Shape, StopRule, parse_shape
 from speclab.drafts.lookup import MISS, lookup_model, with_lookup
 from speclab.prompts import EncodedPrompt
-from speclab.record import generate, record_prompt
+from speclab.record import generate
 from speclab.sampling import Sampling, probabilities
-from speclab.tree import chain, static_tree
+from speclab.tree import chain
 
 GREEDY, WARM = Sampling(), Sampling(1.0)
 STOPPED = Shape(chain(6), StopRule("confidence", 0.5))
@@ -35,11 +35,6 @@ def literal(text, longest=3, candidates=4):
                 if text[end] not in found:
                     found.append(text[end])
     return found[:candidates], best
-
-
-def best_of(text):
-    """The token that a literal search says first; 0 where it finds none."""
-    return (literal(text)[0] or [0])[0]
 
 
 def seen(model, text, cache=None):
@@ -151,23 +146,6 @@ def test_a_text_that_repeats_is_accepted_and_one_that_does_not_is_not():
     fresh = decode_prompt(pair, prompt_of((0,)), "greedy", STOPPED, GREEDY, 8)
     assert fresh.block_efficiency == 1
     assert {step.drafted for step in fresh.steps} == {0}, "nothing matches"
-
-
-def test_recorded_ranks_are_those_of_the_literal_search():
-    pair, ids = with_lookup(toy_pair(stop=-1)), (1, 2, 3, 1, 2)
-    (text,) = generate(pair.target, [prompt_of(ids)], 30, frozenset(), GREEDY, 0)
-    found = record_prompt(pair, prompt_of(ids), text, static_tree(2, 2), GREEDY)
-    # 2 + 4 nodes: the third is the best child of the first
-    nodes = found.nodes["token"].reshape(len(text), -1)
-    whole = [*ids, *text]
-    for at, row in enumerate(nodes):
-        before = whole[: len(ids) + at]
-        candidates, _ = literal(before)
-        assert found.trace["draft_top"][at] == best_of(before)
-        if text[at] in candidates:
-            assert found.trace["draft_rank"][at] == candidates.index(text[at])
-        assert row[2] == best_of([*before, int(row[0])])
-        assert row[4] == best_of([*before, int(row[1])])
 
 
 def test_a_node_reads_its_own_path_only():
