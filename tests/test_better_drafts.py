@@ -346,6 +346,10 @@ def test_families_are_trained_recorded_and_compared(
         "sequence": ["distilled, sequence, seed 0"],
         "specialist": ["specialist, seed 0", "specialist, seed 1"],
     }
+    special = trained["specialist"]["specialist, seed 1"].facts["texts"]
+    assert (
+        0 < special < trained["sequence"]["distilled, sequence, seed 0"].facts["texts"]
+    )
     gained = accepted.gained(tried, trained)
     change = gained.at(draft="sequence", estimator="alpha", domain="pooled").frame.iloc[
         0

@@ -119,13 +119,3 @@ def test_the_overlap_report_is_reproduced():
         for source in (corpus.reasoning_rows, corpus.math_rows)
     ]
     assert counts == [4, 747]
-
-
-def test_broken_training_text_is_named_with_its_row(tmp_path):
-    path = tmp_path / "x.jsonl.gz"
-    path.write_bytes(gzip.compress(b'{"a": "x"}\n{"a": 5}\n'))
-    with pytest.raises(ValueError, match="row 2: a is missing, or no str"):
-        list(corpus.read_jsonl(path, a=str))
-    path.write_bytes(gzip.compress(b'{"a": "x"}\n' * 99)[:-9])
-    with pytest.raises(ValueError, match="row 99: .*fetch the training text again"):
-        list(corpus.read_jsonl(path, a=str))

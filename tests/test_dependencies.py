@@ -62,7 +62,6 @@ ONLY = {
     "papermill": {"ops.reproduce", "ops.parameters", "ops.hosted"},
     "nbconvert": {"ops.report"},
     "ray": {"ops.engines"},
-    "peft": {"drafts.distil"},
 }
 HEAVY = ("torch", "transformers", "gptqmodel", "matplotlib", "seaborn", "datasets")
 PACKAGE = ROOT / "speclab"

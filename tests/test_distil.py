@@ -2,9 +2,7 @@
 bad input, and losslessness after it.
 """
 
-import copy
 import dataclasses
-import json
 import math
 import shutil
 
@@ -29,7 +27,7 @@ from speclab.drafts.distil import (
 from speclab.drafts.prompts import training_prompts
 from speclab.drafts.texts import TextConfig, continuations
 from speclab.drafts.train import FILE, TrainConfig
-from speclab.models.pairs import load_pair, load_tokenizer
+from speclab.models.pairs import load_pair
 from speclab.profiles import ModelSpec, Profile
 from speclab.prompts import encode_prompts
 from speclab.record import generate
@@ -39,7 +37,7 @@ from speclab.sampling import Sampling
 CONFIG = TrainConfig(
     steps=4, batch=3, lr_matrix=1e-2, lr_other=1e-2, warmup_steps=1, checkpoint_every=2
 )
-LONGER = dataclasses.replace(CONFIG, steps=24, checkpoint_every=12)
+LONGER = dataclasses.replace(CONFIG, steps=16, checkpoint_every=8)
 TEXT = TextConfig(max_prompt_tokens=12, max_new_tokens=8, batch=4)
 PROMPTS = training_prompts(3)
 FINISHED = "facts.json"
@@ -243,24 +241,18 @@ def test_texts_are_made_once_and_a_killed_call_goes_on(
         assert np.array_equal(a.hidden, b.hidden)
 
 
-def test_the_key_changes_with_all_that_makes_the_text(random_pair, text, tmp_path):
-    def key(pair=random_pair, prompts=PROMPTS, **changes):
-        config = dataclasses.replace(TEXT, **changes)
-        return continuations(pair, prompts, config, tmp_path).key
-
-    ends = {"target": random_pair.draft, "draft": random_pair.target}
-    ways = [
-        key(),
-        key(prompts=PROMPTS[:-1]),
-        key(samples=2),
-        key(seed=1),
-        key(max_new_tokens=7),
-        key(dataclasses.replace(random_pair, **ends)),
-        text.only(["math"]).key,
-        text.only(["code", "math"]).key,
+def test_the_key_changes_with_all_that_makes_the_text(random_pair, text):
+    other = dataclasses.replace(random_pair, target=random_pair.draft)
+    seeded = dataclasses.replace(TEXT, seed=1)
+    changed = [
+        continuations(random_pair, PROMPTS[:-1], TEXT),
+        continuations(random_pair, PROMPTS, seeded),
+        continuations(other, PROMPTS, TEXT),
+        text.only(["math"]),
+        text.only(["code", "math"]),
     ]
-    assert len(set(ways)) == len(ways) and ways[0] == text.key
-    assert text.only(["math", "code"]).key == ways[-1]
+    assert len({text.key, *(one.key for one in changed)}) == 6
+    assert text.only(["math", "code"]).key == changed[-1].key
 
 
 def test_a_sample_is_of_all_lengths_and_as_the_whole_text_has_it(text, tmp_path):
@@ -296,8 +288,8 @@ def assert_lossless(pair, shapes, length):
 def test_every_objective_falls_on_the_texts_trained_on(
     random_pair, text, tmp_path, objective
 ):
-    trained = distil(random_pair, text, objective, LONGER, tmp_path)
-    assert trained.curve["step"].tolist() == [0, 12, 24]
+    trained = distil(text, objective, LONGER, tmp_path)
+    assert trained.curve["step"].tolist() == [0, 8, 16]
     after, rows = load_pair_with(random_pair, trained.folder), text.split()[0]
     before = loss_of(random_pair, rows, objective)
     assert loss_of(after, rows, objective) < 0.9 * before
@@ -307,8 +299,7 @@ def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_one_is_used_
     random_pair, text, tmp_path, monkeypatch
 ):
     def trained(base="cut", texts=text, config=CONFIG, **options):
-        asked = random_pair, texts, "forward-kl", config, tmp_path / base
-        return distil(*asked, **options)
+        return distil(texts, "forward-kl", config, tmp_path / base, **options)
 
     # batches: before training (two kinds of text, four domains), two steps, a checkpoint, and one
     # step more
@@ -341,47 +332,6 @@ def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_one_is_used_
         trained(config=dataclasses.replace(CONFIG, seed=1))
 
 
-def test_the_folder_changes_with_all_that_changes_the_weights(
-    random_pair, text, tmp_path
-):
-    def folder(objective="sequence", texts=text, **changes):
-        config = dataclasses.replace(CONFIG, steps=1, **changes)
-        return distil(random_pair, texts, objective, config, tmp_path).folder
-
-    math_only = text.only(["math"])
-    ways = [
-        folder(),
-        folder("forward-kl"),
-        folder(seed=1),
-        folder(lr_other=1e-3),
-        folder(texts=math_only),
-    ]
-    assert len(set(ways)) == len(ways) and folder() == ways[0]
-    facts = json.loads((ways[-1] / FINISHED).read_text())
-    assert facts["texts"] == sum(row.domain == "math" for row in text.split()[0])
-
-
-def test_two_batches_a_step_are_one_of_twice_the_size(random_pair, text, tmp_path):
-    rows = [row for row in text.split()[0] if len(row.hidden) == 8]
-    even, count = with_rows(text, rows + rows), len(rows)
-
-    def trained(**sizes):
-        config = dataclasses.replace(CONFIG, steps=1, **sizes)
-        made = distil(random_pair, even, "sequence", config, tmp_path)
-        return load_file(made.folder / "model.safetensors")
-
-    one, two = trained(batch=2 * count), trained(batch=count, accumulate=2)
-    torch.testing.assert_close(one, two, rtol=0, atol=2e-3)
-
-
-def test_gradient_checkpointing_changes_no_number(random_pair, text, tmp_path):
-    plain, saving = (
-        distil(random_pair, text, "forward-kl", CONFIG, tmp_path / str(there), 0, there)
-        for there in (False, True)
-    )
-    assert weights(plain) == weights(saving)
-
-
 def test_the_tiny_draft_trained_for_two_steps_still_decodes_the_targets_text(
     tiny_pair, tmp_path
 ):
@@ -389,29 +339,12 @@ def test_the_tiny_draft_trained_for_two_steps_still_decodes_the_targets_text(
     text = continuations(tiny_pair, training_prompts(2), short, tmp_path)
     config = TrainConfig(steps=2, batch=4, warmup_steps=1)
     before = tiny_pair.draft.network.state_dict()["model.norm.weight"].clone()
-    trained = distil(tiny_pair, text, "total-variation", config, tmp_path)
+    trained = distil(text, "total-variation", config, tmp_path)
     own = tiny_pair.draft.network.state_dict()["model.norm.weight"]
     assert torch.equal(before, own), "the pair's own draft stays as it is"
     pair = load_pair_with(tiny_pair, trained.folder)
     assert not torch.equal(before, pair.draft.network.state_dict()["model.norm.weight"])
-    assert_lossless(pair, ("chain:4", "tree:3,2,8"), 16)
-
-
-@pytest.mark.parametrize(
-    ("native", "dtype"), [(True, torch.bfloat16), (False, torch.float16)]
-)
-def test_a_gpu_that_only_emulates_bfloat16_trains_in_float16(
-    monkeypatch, native, dtype
-):
-    monkeypatch.setattr(
-        torch.cuda,
-        "is_bf16_supported",
-        lambda including_emulation=True: native or including_emulation,
-    )
-    with drafts.autocast(torch.device("cuda")):
-        assert torch.get_autocast_dtype("cuda") == dtype
-    with drafts.autocast(torch.device("cpu")):
-        assert not torch.is_autocast_enabled("cpu"), "numbers on a CPU are float32"
+    assert_lossless(pair, ["tree:3,2,8"], 8)
 
 
 # ---- a trimmed vocabulary ------------------------------------------------------------------------
@@ -433,7 +366,8 @@ def trimmed_pair(request, random_pair, tmp_path_factory):
 def test_a_trimmed_draft_is_trained_and_stays_one(
     trimmed_pair, text, tmp_path, objective
 ):
-    trained = distil(trimmed_pair, text, objective, LONGER, tmp_path)
+    of_pair = dataclasses.replace(text, pair=trimmed_pair)
+    trained = distil(of_pair, objective, LONGER, tmp_path)
     assert np.isfinite(trained.curve["objective"]).all()
     after, rows = load_pair_with(trimmed_pair, trained.folder), text.split()[0]
     before = loss_of(trimmed_pair, rows, objective)
@@ -443,50 +377,22 @@ def test_a_trimmed_draft_is_trained_and_stays_one(
     assert torch.equal(new.network.lm_head.kept, kept)
     was, now = (load_file(one.folder / "model.safetensors") for one in (old, new))
     assert was.keys() == now.keys(), "the same form"
-    was, now = (one.network.get_input_embeddings().weight for one in (old, new))
-    said = torch.zeros(40, dtype=torch.bool).index_fill_(0, kept, True)
-    assert not torch.allclose(now[said], was[said], atol=1e-3)
-    if "embed_map" in load_file(old.folder / "model.safetensors"):
-        # the others are the target's, and are not stored
-        assert torch.allclose(now[~said], was[~said], atol=1e-6)
+    if "embed_map" in was:  # the others are the target's, and are not stored
+        unsaid = torch.ones(40, dtype=torch.bool).index_fill_(0, kept, False)
+        was, now = (one.network.get_input_embeddings().weight for one in (old, new))
+        assert torch.allclose(now[unsaid], was[unsaid], atol=1e-6)
     assert_lossless(after, ["chain:3"], 16)
 
 
 # ---- what is there is what was written -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", FINISHED])
-def test_a_damaged_draft_is_refused_by_name(random_pair, text, tmp_path, name):
+def test_a_damaged_draft_is_refused_by_name(text, tmp_path):
     config = dataclasses.replace(CONFIG, steps=1)
-    made = distil(random_pair, text, "sequence", config, tmp_path)
-    path = made.folder / name
+    path = distil(text, "sequence", config, tmp_path).folder / "model.safetensors"
     path.write_bytes(path.read_bytes().replace(b"0", b"1", 1))
-    with pytest.raises(Damaged, match=rf"{name} is .*; remove it, and it is trained"):
-        distil(random_pair, text, "sequence", config, tmp_path)
-
-
-def test_the_tokenizer_of_a_draft_of_the_kit_is_named_not_copied(tiny_pair, tmp_path):
-    drafts._export(copy.deepcopy(tiny_pair.draft.network), tiny_pair, tmp_path)
-    assert not (tmp_path / "tokenizer.json").exists()
-    made, own = (load_tokenizer(f) for f in (tmp_path, tiny_pair.draft.folder))
-    assert made.get_vocab() == own.get_vocab()
-
-
-# ---- LoRA ----------------------------------------------------------------------------------------
-
-
-def test_adapters_alone_are_trained_and_merged(random_pair, text, tmp_path):
-    pytest.importorskip("peft", reason="the extra `lora` is not installed")
-    config = dataclasses.replace(CONFIG, steps=20, checkpoint_every=20)
-    made = distil(random_pair, text, "sequence", config, tmp_path, lora_rank=2)
-    pair = load_pair_with(random_pair, made.folder)
-    own, new = (one.draft.network.state_dict() for one in (random_pair, pair))
-    assert own.keys() == new.keys()
-    changes = {name: new[name] - own[name] for name in own}
-    changed = {name for name in own if changes[name].abs().max() > 2e-3}
-    assert changed and all("proj" in name for name in changed)
-    for name in changed:
-        assert torch.linalg.matrix_rank(changes[name], atol=5e-3) <= 2
+    with pytest.raises(Damaged, match="remove it, and it is trained"):
+        distil(text, "sequence", config, tmp_path)
 
 
 # ---- bad input -----------------------------------------------------------------------------------
@@ -494,28 +400,25 @@ def test_adapters_alone_are_trained_and_merged(random_pair, text, tmp_path):
 
 def test_bad_input_is_named_and_nothing_is_left_of_it(random_pair, text, tmp_path):
     with pytest.raises(ValueError, match="objective='kl': allowed are sequence, forw"):
-        distil(random_pair, text, "kl", CONFIG, tmp_path)
-    for nothing in (text.only([]), continuations(random_pair, [], TEXT, tmp_path)):
-        with pytest.raises(ValueError, match="no rows: give more prompts, or other"):
-            distil(random_pair, nothing, "sequence", CONFIG, tmp_path / "out")
-    other = dataclasses.replace(random_pair, target=random_pair.draft)
-    foreign = continuations(other, PROMPTS, TEXT)
-    with pytest.raises(ValueError, match="another target wrote it"):
-        distil(random_pair, foreign, "sequence", CONFIG, tmp_path)
+        distil(text, "kl", CONFIG, tmp_path)
+    with pytest.raises(ValueError, match="no rows: give more prompts, or other"):
+        distil(text.only([]), "sequence", CONFIG, tmp_path / "out")
     long = dataclasses.replace(TEXT, max_prompt_tokens=512)
     with pytest.raises(ValueError, match="= 520: the pair takes 512 positions"):
         continuations(random_pair, PROMPTS, long, tmp_path)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_killed_export_keeps_the_checkpoint(random_pair, text, tmp_path, monkeypatch):
-    def full(*args):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(drafts, "_export", full)
-        with pytest.raises(OSError, match="No space left on device"):
-            distil(random_pair, text, "sequence", CONFIG, tmp_path)
-    # the training is done: only the export is left
-    monkeypatch.setattr(drafts, "distillation_loss", None)
-    assert weights(distil(random_pair, text, "sequence", CONFIG, tmp_path))
+@pytest.mark.parametrize(
+    ("native", "dtype"), [(True, torch.bfloat16), (False, torch.float16)]
+)
+def test_a_gpu_that_only_emulates_bfloat16_trains_in_float16(
+    monkeypatch, native, dtype
+):
+    monkeypatch.setattr(
+        torch.cuda,
+        "is_bf16_supported",
+        lambda including_emulation=True: native or including_emulation,
+    )
+    assert drafts.half_precision(torch.device("cuda")) == dtype
+    assert drafts.half_precision(torch.device("cpu")) is None

@@ -5,7 +5,6 @@ that are true.
 import doctest
 import hashlib
 import json
-import random
 import re
 
 import pytest
@@ -13,10 +12,7 @@ import pytest
 from speclab.drafts.prompts import (
     ACTIONS,
     NUMBERS,
-    PHRASES,
-    SLOT,
     STRINGS,
-    fill,
     training_prompts,
 )
 from speclab.prompts import (
@@ -73,23 +69,6 @@ def test_a_larger_set_keeps_the_prompts_and_another_seed_gives_others():
     assert len(other & {p.text for p in few}) < 20
 
 
-def test_prompts_have_the_form_of_their_domain_and_no_slot_is_left():
-    by = {d: [p.text for p in PROMPTS if p.domain == d] for d in DOMAINS}
-    for domain, (head, tail) in zip(("math", "reasoning"), WRAPPERS, strict=True):
-        assert all(t.startswith(head) and t.endswith(tail) for t in by[domain])
-    assert all(t.startswith("def ") and t.endswith('"""\n') for t in by["code"])
-    assert all(t[-1] in "?!." for t in by["chat"])
-    assert not [p.text for p in PROMPTS if SLOT.search(p.text)]
-
-
-def test_phrases_are_texts_and_every_action_has_its_own():
-    """YAML reads an unquoted `no` or `3` as something else than a word."""
-    texts = [w for words in PHRASES["words"].values() for w in words]
-    texts += [t for domain in ("math", "reasoning", "chat") for t in PHRASES[domain]]
-    assert all(isinstance(text, str) for text in texts)
-    assert list(PHRASES["functions"]) == list(ACTIONS)
-
-
 def test_the_prompts_of_a_seed_are_those_that_kept_drafts_were_trained_on():
     """Trained drafts are kept by their texts: another prompt or order trains them anew."""
     listed = [[p.prompt_id, p.domain, p.text] for p in training_prompts(100)]
@@ -111,10 +90,3 @@ def test_the_examples_in_a_stub_are_true():
         example = doctest.DocTestFinder().find(scope[name], name, globs=scope)[0]
         result = doctest.DocTestRunner(verbose=False).run(example)
         assert result.attempted and not result.failed, text
-
-
-def test_a_label_keeps_its_value_and_other_labels_differ():
-    for seed in range(50):
-        drawn = fill("<name/a> <name/a> <name/b> <3..5>", random.Random(seed))
-        one, again, other, number = drawn.split()
-        assert one == again != other and 3 <= int(number) <= 5

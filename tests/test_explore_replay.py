@@ -98,16 +98,6 @@ BLOCKS = """([number, shape]) => {
 }"""
 
 
-@pytest.mark.parametrize("shape", [CHAINS[3], SHAPES[22]], ids=str)
-def test_every_block_of_greedy_text(pages, recorded, shape):
-    found = pages["smollm"].evaluate(BLOCKS, [0, shape])
-    columns = ["start", "remaining", "drafted", "accepted", "emitted", "truncated"]
-    blocks = replay.replay(recorded["smollm"][0].trace, tree_of(shape))
-    assert [row for text in found for row in text] == blocks[columns].astype(
-        int
-    ).to_numpy().tolist()
-
-
 ENDINGS = """([number, shape]) => {
   const { cutOf } = explore.modules["model.js"];
   const run = explore.view.trace.runs[number];
@@ -188,18 +178,6 @@ def test_speed_ups_are_the_kits(pages, recorded, kind, machine):
             there = choose.price(counted, settings, costs_of(machine, c)).table
             own = there.groupby("domain", sort=False).sum().loc[domain]
             assert own["emitted"] / own["cost"] == pytest.approx(1, abs=1e-9)
-
-
-def test_a_block_costs_what_the_kit_says(pages):
-    for machine in MACHINES:
-        for shape in SHAPES[1::5]:
-            got = pages["tiny"].evaluate(
-                """([shape, machine]) => explore.modules["cost.js"].blockPrices(
-                  explore.modules["model.js"].treeOf(shape), machine)""",
-                [shape, machine],
-            )
-            expected = choose.block_prices(tree_of(shape), costs_of(machine))
-            np.testing.assert_allclose(got, expected, rtol=1e-12)
 
 
 def test_the_fastest_is_the_first_of_equals(pages):

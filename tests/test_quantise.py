@@ -39,9 +39,9 @@ def rows():
 
 @pytest.fixture(scope="module")
 def copies(source, rows, tmp_path_factory):
-    """The model at 8, 4 and 3 bits."""
+    """The model at 8 and 4 bits."""
     work = tmp_path_factory.mktemp("work")
-    return {bits: quantised_copy(source, work, rows, bits, 32) for bits in (8, 4, 3)}
+    return {bits: quantised_copy(source, work, rows, bits) for bits in (8, 4)}
 
 
 def weights_of(folder):
@@ -79,27 +79,15 @@ def test_fewer_bits_weigh_less_and_are_further_from_the_source(copies, source):
     truth = weights_of(source)[f"{LAYER}.weight"].float()
     plain = [weights_of(copy.plain)[f"{LAYER}.weight"] for copy in copies.values()]
     errors = [(weights - truth).abs().mean().item() for weights in plain]
-    assert 0 < errors[0] < errors[1] < errors[2] < truth.abs().mean()
+    assert 0 < errors[0] < errors[1] < truth.abs().mean()
     sizes = [copy.weight_bytes for copy in copies.values()]
-    assert sizes[0] > sizes[1] > sizes[2]
-    assert [copy.bits for copy in copies.values()] == [8, 4, 3]
+    assert sizes[0] > sizes[1]
 
 
 @needs_gptq
-@pytest.mark.slow
-def test_the_plain_copy_loads_as_an_unquantised_model_and_the_packed_one_as_a_quantised(
-    copies,
-):
+def test_the_plain_copy_loads_as_an_unquantised_model(copies):
     plain = load_model(ModelSpec(str(copies[8].plain), device="cpu"))
     assert not plain.quantised and plain.dtype == torch.float32
-    options = {"device": "cpu", "dtype": "bfloat16", "backend": "torch"}
-    packed = load_model(ModelSpec(str(copies[8].packed), **options))
-    assert packed.quantised and packed.kernel != "Linear"
-    tokens = torch.tensor([[5, 9, 7, 12]])
-    one, two = (
-        m.logits(m.forward(tokens, m.cache())).softmax(-1) for m in (plain, packed)
-    )
-    assert (one - two).abs().max() < 0.05, "the same model, in bfloat16"
 
 
 @needs_gptq
@@ -111,26 +99,20 @@ def test_a_copy_is_made_once_and_a_killed_call_leaves_nothing_that_looks_finishe
 
     work = copies[4].packed.parents[1]
     monkeypatch.setattr(quantise, "quantise", killed)
-    assert quantised_copy(source, work, rows, 4, 32) == copies[4]
+    assert quantised_copy(source, work, rows, 4) == copies[4]
     with pytest.raises(KeyboardInterrupt):
-        quantised_copy(source, work, rows[:-1], 4, 32)  # other rows are another copy
+        quantised_copy(source, work, rows[:-1], 4)  # other rows are another copy
     made = [p for p in work.iterdir() if re.fullmatch("int4-[0-9a-f]+", p.name)]
     assert made == [copies[4].packed.parent]
 
 
 @needs_gptq
 def test_a_packed_model_is_unpacked_once(copies, tmp_path, monkeypatch):
-    again = unpacked(copies[3].packed, tmp_path)
+    again = unpacked(copies[4].packed, tmp_path)
     monkeypatch.setattr(quantise, "dequantise", None)
-    assert unpacked(copies[3].packed, tmp_path) == again and again.bits == 3
-    assert not (again.plain / "quantize_config.json").exists()
-    config = json.loads((again.plain / "config.json").read_text())
+    assert unpacked(copies[4].packed, tmp_path) == again
+    assert not (again / "quantize_config.json").exists()
+    config = json.loads((again / "config.json").read_text())
     assert "quantization_config" not in config
-    first, second = weights_of(copies[3].plain), weights_of(again.plain)
+    first, second = weights_of(copies[4].plain), weights_of(again)
     assert all(torch.equal(first[name], second[name]) for name in first)
-
-
-def test_no_calibration_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="calibration is empty"):
-        quantise.quantise(tmp_path, tmp_path / "out", [])
-    assert not (tmp_path / "out").exists()

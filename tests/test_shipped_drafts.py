@@ -66,7 +66,7 @@ def test_a_damaged_one_is_refused_and_says_where_to_take_it(
     tiny_pair, profile, no_text, tmp_path
 ):
     one = prepare.asked(tiny_pair, profile)[0]
-    asked = tiny_pair, one.text, one.objective, one.config, tmp_path / "work"
+    asked = one.text, one.objective, one.config, tmp_path / "work"
     whole = distil.distil(*asked, label=one.name, shipped=SHIPPED).folder
     copied = tmp_path / "drafts" / "tiny" / whole.name
     shutil.copytree(whole, copied)
@@ -77,9 +77,9 @@ def test_a_damaged_one_is_refused_and_says_where_to_take_it(
         distil.distil(*asked, label=one.name, shipped=tmp_path / "drafts")
 
 
-def test_they_are_an_input_of_notebook_08_alone():
-    named = {}
-    for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
-        code = reproduce.read(path, {}).code.values()
-        named[path.stem] = SHIPPED in reproduce.data_named(code)
-    assert [name for name, there in named.items() if there] == ["08_better_drafts"]
+def test_they_are_an_input_of_notebook_08():
+    def named(notebook):
+        code = reproduce.read(ROOT / "notebooks" / f"{notebook}.ipynb", {}).code
+        return SHIPPED in reproduce.data_named(code.values())
+
+    assert named("08_better_drafts") and not named("00_by_hand")

@@ -12,7 +12,6 @@ import html
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from io import BytesIO
 
 from ipywidgets import (
@@ -77,20 +76,9 @@ def prompt_cell(
     strings = pictures.strings_of(pair.tokenizer)
     stopping = threading.Event()
     texts: list[Answer] = []  # the one that is shown, as far as it is written
-    chosen: list[int] = []  # blocks whose draft was wanted, the last one counts
 
-    @contextmanager
-    def problems_shown() -> Iterator[None]:
-        """Whatever goes wrong is said in place, and the cell can be used again."""
-        try:
-            yield
-        except Exception as error:
-            kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-            problem.value = PROBLEM.format(html.escape(f"{kind}{error}"))
-
-    def show_draft() -> None:
-        """The draft of the chosen block: its words and its tree; its tokens are marked."""
-        number = chosen[-1]
+    def show_draft(number: int) -> None:
+        """The draft of block `number`: its words and its tree; its tokens are marked."""
         for button in tokens.children:
             of_block = f"speclab-block-{number}" in button._dom_classes
             mark = button.add_class if of_block else button.remove_class
@@ -102,11 +90,9 @@ def prompt_cell(
             tree.children += (_picture(try_it.draw_block(drafted, strings)),)
 
     def choose(number: int) -> None:
-        """A click on a token of block `number`; while the models are at work, for later."""
-        chosen.append(number)
+        """A click on a token of block `number`; nothing while the models are at work."""
         if not decode.disabled:
-            with problems_shown():
-                show_draft()
+            show_draft(number)
 
     def show_block(text: Answer) -> None:
         """The tokens of the last block, behind the others."""
@@ -129,7 +115,7 @@ def prompt_cell(
                 return
 
     def write(asked: Request) -> None:
-        """The text, then plain decoding of the same prompt, then the draft of one block."""
+        """The text, then plain decoding of the same prompt."""
         for text in until_stopped(asked):
             show_block(text)
         result.value = _as_html(try_it.passes_in_words(text))
@@ -137,32 +123,33 @@ def prompt_cell(
             *_, plain = until_stopped(asked.plain, "plain decoding, to compare: ")
             if not stopping.is_set():
                 result.value += _as_html(try_it.speed_in_words(text, plain))
-                result.value += _table(text, plain)
+                table = try_it.beside_plain(text, plain).rename_axis(None)
+                result.value += table.to_html(border=0, float_format="{:.2f}".format)
         if not stopping.is_set():
             status.value = f"done: {len(text.token_ids)} tokens"
-        if not chosen:
-            chosen.append(try_it.telling_block(text))
-        show_draft()
 
-    def work(asked: Request) -> None:
-        """What the thread does."""
-        with problems_shown():
-            write(asked)
+    def work() -> None:
+        """What the thread does. Whatever goes wrong is said in place, and the cell can be used
+        again.
+        """
+        try:
+            typed = {name: field.value for name, field in fields.items()}
+            write(try_it.request(pair, profile, **typed))
+            show_draft(try_it.telling_block(texts[-1]))
+        except Exception as error:
+            said = str(error) if isinstance(error, ValueError) else repr(error)
+            problem.value = PROBLEM.format(html.escape(said))
         decode.disabled, stop.disabled = False, True
 
     def pressed(_button: Button) -> None:
-        """Check what was typed, forget the text before, write in a thread."""
+        """Forget the text before, write in a thread."""
         for piece in (problem, status, legend, result):
             piece.value = ""
         tokens.children, tree.children = (), ()
         outcome.layout.display = "none"
-        chosen.clear()
         stopping.clear()
-        with problems_shown():
-            typed = {name: field.value for name, field in fields.items()}
-            asked = try_it.request(pair, profile, **typed)
-            decode.disabled, stop.disabled = True, False
-            threading.Thread(target=work, args=(asked,), daemon=True).start()
+        decode.disabled, stop.disabled = True, False
+        threading.Thread(target=work, daemon=True).start()
 
     decode.on_click(pressed)
     stop.on_click(lambda _: stopping.set())
@@ -189,12 +176,13 @@ def _token(
     """A token is a button, which can be clicked and reached by the keyboard everywhere and needs no
     script of ours in the page; behind one that ends a line, a break.
     """
-    first = () if piece.place else ("speclab-first",)
-    names = ("token", piece.kind, f"block-{piece.block}")
+    names = ["token", piece.kind, f"block-{piece.block}"]
+    if not piece.place:
+        names.append("first")
     button = Button(
         description=pictures.marked(piece.text) or "\N{NO-BREAK SPACE}",
         tooltip=pictures.hint(piece, step),
-        _dom_classes=(*(f"speclab-{name}" for name in names), *first),
+        _dom_classes=[f"speclab-{name}" for name in names],
     )
     button.on_click(lambda _: choose(piece.block))
     return (button, _box("break")) if piece.text.endswith("\n") else (button,)
@@ -203,11 +191,6 @@ def _token(
 def _as_html(markdown: str) -> str:
     """Sentences with ** as HTML."""
     return re.sub(r"\*\*(.*?)\*\*", r"<b>\1</b>", html.escape(markdown)) + " "
-
-
-def _table(text: Answer, plain: Answer) -> str:
-    table = try_it.beside_plain(text, plain).rename_axis(None)
-    return table.to_html(border=0, float_format="{:.2f}".format)
 
 
 def _picture(figure: Figure) -> Image:

@@ -8,7 +8,6 @@ same prompt beside it; the draft of any block with both models' probabilities.
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 
 import numpy as np
 import pandas as pd
@@ -18,7 +17,6 @@ from speclab.decode import (
     LanguageModel,
     Pair,
     Step,
-    check_rule,
     decode,
     prefill,
     score_tree,
@@ -60,20 +58,15 @@ def request(
     new_tokens: int = 64,
     seed: int = 0,
 ) -> Request:
-    """What somebody asks for, checked and encoded by the profile's template, top_k and top_p.
+    """What somebody asks for, encoded by the profile's template, with its top_k and top_p.
 
-    shape: as of `parse_shape`. Raises ValueError for an empty or too long prompt, for a number that
-    is out of its range, and for a rule that does not go with the shape or the temperature.
+    shape: as of `parse_shape`. Raises ValueError for an empty or too long prompt; what else
+    does not go together `decode` refuses.
     """
     if not prompt.strip():
         raise ValueError("The prompt is empty: type a few words.")
-    if new_tokens < 1:
-        raise ValueError(f"new tokens: {new_tokens} is not 1 or more.")
     drafted = parse_shape(shape)
     sampling = Sampling(temperature, profile.top_k, profile.top_p)
-    check_rule(rule, drafted, sampling)
-    if drafted.tree is not None:
-        pair.draft.check_branches(int(drafted.tree.width.max()))
     positions = min(pair.target.positions, pair.draft.positions)
     room = positions - new_tokens - drafted.room
     longest = max(1, min(profile.max_prompt_tokens, room))
@@ -84,7 +77,6 @@ def request(
             f"The prompt is too long: {len(encoded.ids) + encoded.cut} tokens, and {longest} fit "
             f"with {new_tokens} new ones. Shorten it."
         )
-    pair.target.check_ids(encoded.ids)
     return Request(encoded.ids, rule, drafted, sampling, new_tokens, seed)
 
 
@@ -142,8 +134,7 @@ def as_it_comes(pair: Pair, asked: Request) -> Iterator[Answer]:
     blocks: tuple[Block, ...] = ()
     while True:
         began, before = time.perf_counter(), pair.draft.passes
-        step = next(steps, None)
-        if step is None:
+        if (step := next(steps, None)) is None:
             return
         spent = time.perf_counter() - began
         blocks += (Block(step, pair.draft.passes - before, spent),)
@@ -203,11 +194,9 @@ def _same_text(text: Answer, plain: Answer) -> str:
         )
     if text.token_ids == plain.token_ids:
         return "Both texts are the same, token for token."
-    longest = zip_longest(text.token_ids, plain.token_ids)
-    parted = [mine != its for mine, its in longest].index(True) + 1
     return (
-        f"The texts part at token {parted}: a packed pass rounds otherwise than a single one, and "
-        "two tokens were all but equally likely there."
+        "The texts part: a packed pass rounds otherwise than a single one, and two tokens were all "
+        "but equally likely there."
     )
 
 
@@ -279,8 +268,9 @@ def telling_block(text: Answer) -> int:
     """The first block, of those where the target kept something and put in its own for the rest,
     with the most kept tokens; where there is none, the first with the most kept tokens.
     """
-    worth = [
-        (bool(step.accepted) and step.kind == "recovered", step.accepted)
-        for step in text.steps
-    ]
-    return worth.index(max(worth))
+
+    def worth(number: int) -> tuple[bool, int]:
+        step = text.steps[number]
+        return step.accepted > 0 and step.kind == "recovered", step.accepted
+
+    return max(range(len(text.steps)), key=worth)

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -25,17 +24,17 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
 from torch.nn.utils.rnn import pad_sequence
 
-from speclab import runs
 from speclab.drafts.texts import FOLDER, Text, TrainingText, hash_of
 from speclab.drafts.train import TrainConfig, optimise
 from speclab.models import trimmed
 from speclab.models.pairs import Pair, load_tokenizer
 from speclab.profiles import ROOT
-from speclab.runs import locked, weights_digest
+from speclab.runs import locked, read_facts, weights_digest, write_facts
 from speclab.sampling import rank_key
 
 SHIPPED = ROOT / "data" / "drafts"  # <profile>/<name of a draft's folder>
 FACTS = "facts.json"
+JUDGED = 16  # held-out texts in a pass
 
 # ---- 1. objectives -------------------------------------------------------------------------------
 
@@ -57,10 +56,6 @@ def _forward_kl(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
     return kl_div(log_q, log_p, reduction="none", log_target=True).sum(-1)
 
 
-def _reverse_kl(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
-    return _forward_kl(q, p, token)
-
-
 def _total_variation(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
     return 0.5 * (p.softmax(-1) - q.softmax(-1)).abs().sum(-1)
 
@@ -74,7 +69,7 @@ def _total_variation(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
 OBJECTIVES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "sequence": _sequence,
     "forward-kl": _forward_kl,
-    "reverse-kl": _reverse_kl,
+    "reverse-kl": lambda p, q, token: _forward_kl(q, p, token),
     "total-variation": _total_variation,
 }
 
@@ -127,19 +122,21 @@ def numbers_of(
 # ---- 3. training ---------------------------------------------------------------------------------
 
 
-def autocast(device: torch.device) -> AbstractContextManager:
-    """float32 on a CPU; bfloat16 where a GPU has it in hardware, else float16 (whose gradients
-    `optimise` scales).
+def half_precision(device: torch.device) -> torch.dtype | None:
+    """None on a CPU, which trains in float32; bfloat16 where a GPU has it in hardware, else float16
+    (whose gradients `optimise` scales).
     """
     if device.type == "cpu":
-        return nullcontext()
-    return torch.autocast(device.type, _half())
-
-
-def _half() -> torch.dtype:
+        return None
     # a T4 says yes to the plain question: it emulates bfloat16, slowly
     native = torch.cuda.is_bf16_supported(including_emulation=False)
     return torch.bfloat16 if native else torch.float16
+
+
+def autocast(device: torch.device) -> torch.autocast:
+    """`half_precision` where there is one."""
+    half = half_precision(device)
+    return torch.autocast(device.type, half or torch.bfloat16, enabled=half is not None)
 
 
 def both_logits(
@@ -166,19 +163,17 @@ def distillation_loss(pair: Pair, network: Any, batch: Batch, objective: str) ->
 
 @torch.no_grad()
 def held_out_means(
-    pair: Pair, network: Any, rows: Sequence[Text], objective: str, size: int = 16
+    pair: Pair, network: Any, rows: Sequence[Text], objective: str
 ) -> dict[str, float]:
-    """Means over the learned positions of held-out texts: the objective; `overlap` (on sampled
-    text) and `hit[1]` (on greedy text).
-
-    Named `objective`, `overlap`, `hit[1]` (means of the domains' values), and `<domain> overlap`
-    and so on; absent without such text.
+    """Means over the learned positions of held-out texts, of each domain and then of the domains:
+    `objective`, `overlap` (on sampled text) and `hit[1]` (on greedy text), where there is any.
     """
     parts = []
     for domain, kind in dict.fromkeys((row.domain, row.kind) for row in rows):
         chosen = [row for row in rows if (row.domain, row.kind) == (domain, kind)]
-        for i in range(0, len(chosen), size):
-            p, q, token = both_logits(pair, network, collate(chosen[i : i + size]))
+        for i in range(0, len(chosen), JUDGED):
+            batch = collate(chosen[i : i + JUDGED])
+            p, q, token = both_logits(pair, network, batch)
             judged = {"objective": OBJECTIVES[objective](p, q, token)}
             if kind == "sampled":
                 judged["overlap"] = 1 - _total_variation(p, q, token)
@@ -187,9 +182,7 @@ def held_out_means(
             columns = {name: values.cpu().numpy() for name, values in judged.items()}
             parts.append(pd.DataFrame(columns).assign(domain=domain))
     means = pd.concat(parts).groupby("domain", sort=False).mean()
-    each = means.stack()
-    each.index = [f"{domain} {name}" for domain, name in each.index]
-    return means.mean().dropna().to_dict() | each.astype(float).to_dict()
+    return means.mean().dropna().to_dict()
 
 
 @dataclass(frozen=True)
@@ -210,41 +203,37 @@ class TrainedDraft:
 
 
 def distil(
-    pair: Pair,
     text: TrainingText,
     objective: str,
     config: TrainConfig,
     base: Path = FOLDER,
-    lora_rank: int = 0,
-    gradient_checkpointing: bool = False,
     label: str = "",
     shipped: Path | None = None,
 ) -> TrainedDraft:
-    """Train the pair's draft on the target's text and keep it as `base`/<label>-<key>; a finished
-    one is used again, a killed one goes on, and one of this name below `shipped` is read there.
+    """Train the draft of the text's pair on what its target wrote and keep it as
+    `base`/<label>-<key>; a finished one is used again, a killed one goes on, and one of this name
+    below `shipped` is read there.
 
-    objective: one of OBJECTIVES. config: `batch` counts texts, `context` is not used. lora_rank: 0
-    updates all weights; else adapters of that rank on every linear layer (needs `peft`), merged at
-    the end. ValueError: unknown objective, no texts, texts of another target; FloatingPointError: a
-    loss that is not finite; RunError: no space. After both the last good checkpoint stays. Damaged:
-    a finished draft whose files are not what was written.
+    objective: one of OBJECTIVES. config: `batch` counts texts, `context` is not used. ValueError:
+    unknown objective, no texts; FloatingPointError: a loss that is not finite; RunError: no space.
+    After both the last good checkpoint stays. Damaged: a finished draft whose files are not what
+    was written.
     """
     if objective not in OBJECTIVES:
         allowed = ", ".join(OBJECTIVES)
         raise ValueError(f"objective={objective!r}: allowed are {allowed}")
-    if text.target != weights_digest(pair.target.folder):
-        raise ValueError("text: another target wrote it, not that of this pair")
+    pair, label = text.pair, label or objective
     settings = {
         "objective": objective,
-        "lora_rank": lora_rank,
-        "config": asdict(config),
+        "lora_rank": 0,  # all weights learn; it is part of the names of shipped drafts
+        "config": asdict(config) | {"accumulate": 1},  # and so is this
         "text": text.key,
         "draft": weights_digest(pair.draft.folder),
     }
-    words = "-".join(re.findall(r"[a-z0-9]+", (label or objective).lower()))
+    words = "-".join(re.findall(r"[a-z0-9]+", label.lower()))
     folder = base / f"{words}-{hash_of(settings)}"
     for facts in shipped.glob(f"*/{folder.name}/{FACTS}") if shipped else ():
-        return finished(facts.parent, "git checkout brings it again")
+        return _finished(facts.parent, "git checkout brings it again")
     trained_on, held_out = text.split()
     if not trained_on:
         raise ValueError("training set of no rows: give more prompts, or other domains")
@@ -260,61 +249,41 @@ def distil(
 
     with locked(folder):  # a second process waits, and finds it finished
         if not (folder / FACTS).is_file():
-            network, finish = _trainable(pair, lora_rank, config.seed)
-            if gradient_checkpointing:
-                network.gradient_checkpointing_enable()
-                network.enable_input_require_grads()
+            network = _trainable(pair)
             before = {"step": 0, "minutes": 0.0, "loss": None}
             before |= measure(pair.draft.network)
-            checkpoint, name = folder / "checkpoint", label or objective
-            scaled = pair.draft.device.type != "cpu" and _half() == torch.float16
+            checkpoint = folder / "checkpoint"
+            scaled = half_precision(pair.draft.device) == torch.float16
             log = optimise(
-                network, batch, config, checkpoint, loss, measure, name, scaled
+                network, batch, config, checkpoint, loss, measure, label, scaled
             )
-            _export(finish(), pair, folder)
+            _export(network, pair, folder)
             facts = settings | {
                 "texts": len(trained_on),
                 "tokens": sum(len(row.hidden) for row in trained_on),
                 "minutes": log[-1]["minutes"],
                 "curve": [before, *(row | {"step": row["step"] + 1} for row in log)],
             }
-            write_facts(folder, facts)
+            write_facts(folder / FACTS, facts, [*folder.glob("[a-z]*.*")])
             shutil.rmtree(checkpoint)
-    return finished(folder, "remove it, and it is trained again")
+    return _finished(folder, "remove it, and it is trained again")
 
 
-def write_facts(folder: Path, facts: dict) -> None:
-    """The facts of a finished draft, with the checksums of its files and their own."""
-    names = [*folder.glob("*.safetensors"), *folder.glob("*.json")]
-    files = [path for path in names if path.name != FACTS]
-    runs.write_facts(folder / FACTS, facts, files)
-
-
-def finished(folder: Path, do: str) -> TrainedDraft:
+def _finished(folder: Path, do: str) -> TrainedDraft:
     """A draft that is there. Damaged, with what to `do`, where a file is not what was written."""
-    return TrainedDraft(folder, runs.read_facts(folder / FACTS, do))
+    return TrainedDraft(folder, read_facts(folder / FACTS, do))
 
 
-def _trainable(pair: Pair, lora_rank: int, seed: int) -> tuple[Any, Callable[[], Any]]:
-    """A copy of the draft whose weights can be trained, and a function that gives it back as a
-    plain network.
+def _trainable(pair: Pair) -> Any:
+    """A float32 copy of the draft whose weights can be trained: an update by AdamW or Muon is too
+    small for half precision.
     """
     network = copy.deepcopy(pair.draft.network)
     for p in network.parameters():
         p.data = p.data.clone()  # the decoder's fused projections share memory
     if trimmed.base_folder(pair.draft.folder):
         trimmed.learn_kept_only(network)
-    if lora_rank:  # on every linear layer of the blocks
-        from peft import LoraConfig, get_peft_model
-
-        torch.manual_seed(seed)  # adapters start at random
-        adapters = LoraConfig(
-            r=lora_rank, lora_alpha=2 * lora_rank, target_modules="all-linear"
-        )
-        finish = get_peft_model(network, adapters).merge_and_unload
-    else:  # an update by AdamW or Muon is too small for half precision
-        finish = network.float().requires_grad_(True).float
-    return network.train(), finish
+    return network.float().requires_grad_(True).train()
 
 
 def _export(network: Any, pair: Pair, folder: Path) -> None:

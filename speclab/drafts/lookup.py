@@ -9,6 +9,7 @@ wins.
 """
 
 import dataclasses
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -51,7 +52,7 @@ class LookupBody:
         new = (x.to(torch.float32)[:, None, :, None] for x in (input_ids, position_ids))
         kept = past_key_values.update(*new, 0)
         tokens, places = (x[:, 0, :, 0].numpy().astype(np.int32) for x in kept)
-        seen = [None] * len(tokens)
+        seen = np.ones((len(tokens), 1, tokens.shape[1]), bool)
         if attention_mask is not None:
             seen = (attention_mask[:, 0] == 0).expand(len(tokens), -1, -1).numpy()
         rows = zip(tokens, places, seen, strict=True)
@@ -82,56 +83,41 @@ class LookupBody:
         return hidden
 
 
-def _texts(
-    tokens: np.ndarray, places: np.ndarray, seen: np.ndarray | None
-) -> np.ndarray:
+def _texts(tokens: np.ndarray, places: np.ndarray, seen: np.ndarray) -> np.ndarray:
     """Each row's own text in order of position, right-aligned behind -1, at least two wide: int32
     [n, 1 + slots].
     """
-    if seen is None:
-        return np.concatenate([[-1], tokens])[None]
     order = np.argsort(np.where(seen, places, -1), axis=1, kind="stable")
     texts = np.where(np.take_along_axis(seen, order, 1), tokens[order], -1)
     return np.pad(texts, ((0, 0), (1, 0)), constant_values=-1)
 
 
-class LookupHead:
+def lookup_logits(hidden: Tensor, vocab: int) -> Tensor:
     """Logits of what was found: the k-th candidate of a match of n tokens has (1 - e) e^k with e =
     MISS^n, all tokens share the rest.
 
     So q is a distribution that excludes nothing; without a match it is uniform, and its confidence
     tells a stop rule not to draft.
     """
-
-    def __init__(self, vocab: int):
-        self.vocab = vocab
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        tokens, doubt = hidden[..., :-1].long(), MISS ** hidden[..., -1:].double()
-        there, order = tokens >= 0, torch.arange(tokens.shape[-1])
-        rest = doubt ** there.sum(-1, keepdim=True) / self.vocab
-        q = rest.expand(*hidden.shape[:-1], self.vocab).clone()
-        shares = torch.where(there, (1 - doubt) * doubt**order, 0.0)
-        return q.scatter_add_(-1, tokens.clamp(min=0), shares).log()
+    tokens, doubt = hidden[..., :-1].long(), MISS ** hidden[..., -1:].double()
+    there, order = tokens >= 0, torch.arange(tokens.shape[-1])
+    rest = doubt ** there.sum(-1, keepdim=True) / vocab
+    q = rest.expand(*hidden.shape[:-1], vocab).clone()
+    shares = torch.where(there, (1 - doubt) * doubt**order, 0.0)
+    return q.scatter_add_(-1, tokens.clamp(min=0), shares).log()
 
 
 def lookup_model(vocab: int, longest: int = 3, candidates: int = 4) -> LanguageModel:
     """Prompt lookup as a model over `vocab` ids, on the CPU; needs no weights and no training."""
-    return LanguageModel(
-        LookupBody(longest, candidates),
-        LookupHead(vocab),
-        vocab,
-        torch.float32,
-        "cpu",
-        NAME,
-    )
+    body, head = LookupBody(longest, candidates), partial(lookup_logits, vocab=vocab)
+    return LanguageModel(body, head, vocab, torch.float32, "cpu", NAME)
 
 
-def with_lookup(pair: Pair, longest: int = 3, candidates: int = 4) -> Pair:
+def with_lookup(pair: Pair, longest: int = 3) -> Pair:
     """The pair with prompt lookup as its draft."""
-    nothing = dict.fromkeys(("parameters", "weight_bytes", "layers", "heads"), 0)
-    facts = {"path": NAME, "kernel": NAME, "quantised": False} | nothing
-    draft = lookup_model(pair.vocab, longest, candidates)
+    facts = {"path": NAME, "kernel": NAME, "quantised": False}
+    facts |= {"parameters": 0, "weight_bytes": 0, "layers": 0, "heads": 0}
+    draft = lookup_model(pair.vocab, longest)
     return dataclasses.replace(pair, draft=draft, facts=pair.facts | {"draft": facts})
 
 

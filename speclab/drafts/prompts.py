@@ -9,6 +9,7 @@ Knows no model.
 import math
 import random
 import re
+import textwrap
 from collections.abc import Sequence
 
 import yaml
@@ -36,10 +37,6 @@ TRIES = 200  # drawings in a row that give nothing new before a domain counts as
 # ---- code: what a function looks for among its items, and what it does with those it finds
 
 
-def _prime(number: int) -> bool:
-    return number > 1 and all(number % d for d in range(2, math.isqrt(number) + 1))
-
-
 NUMBERS = {
     "even": lambda n: n % 2 == 0,
     "odd": lambda n: n % 2 == 1,
@@ -48,7 +45,7 @@ NUMBERS = {
     "two_digit": lambda n: 10 <= abs(n) <= 99,
     "small": lambda n: abs(n) < 10,
     "square": lambda n: n >= 0 and math.isqrt(n) ** 2 == n,
-    "prime": _prime,
+    "prime": lambda n: n > 1 and all(n % d for d in range(2, n)),
 }
 STRINGS = {
     "short": lambda word: len(word) < 5,
@@ -106,22 +103,19 @@ def code_stub(rng: random.Random) -> str:
     said = PHRASES["functions"][action]
     pattern = rng.choice(PHRASES["function_names"])
     name = pattern.format(action=action, quality=quality, arg=arg, noun=noun)
-    sentence = said["sentence"].format(
-        what=f"{quality.replace('_', '-')} {noun}", arg=arg
-    )
-    lines = [sentence, ""]
+    what = f"{quality.replace('_', '-')} {noun}"
+    lines = [said["sentence"].format(what=what, arg=arg), ""]
     if rng.random() < 0.4:
         lines += [fill("<code_note>", rng), ""]
+    item = "<-20..120>" if kind == "int" else "<token>"
     for _ in range(rng.choice([1, 1, 2])):
-        drawn = range(rng.randint(2, 6))
-        items = [
-            rng.randint(-20, 120) if kind == "int" else fill("<token>", rng)
-            for _ in drawn
-        ]
-        result = ACTIONS[action]([item for item in items if table[quality](item)])
+        items = [fill(item, rng) for _ in range(rng.randint(2, 6))]
+        if kind == "int":
+            items = [int(number) for number in items]
+        result = ACTIONS[action](list(filter(table[quality], items)))
         call = f">>> {name}({items!r})"
         lines += [f"{call} is None", "True"] if result is None else [call, repr(result)]
-    docstring = "\n".join(f"    {line}".rstrip() for line in lines).lstrip()
+    docstring = textwrap.indent("\n".join(lines), "    ").lstrip()
     head = f"def {name}({arg}: list[{kind}]) -> {said['result'].format(T=kind)}:"
     return f'{head}\n    """{docstring}\n    """\n'
 
@@ -143,10 +137,9 @@ def ngrams(text: str) -> set[tuple[str, ...]]:
 
 def shingles(text: str) -> set[tuple[str, ...]]:
     """`ngrams` of a prompt without the words that stand around every problem of its domain."""
-    for wrapper in (MATH_PROMPT, REASONING_PROMPT):
+    for wrapper in WRAPPERS.values():
         head, tail = wrapper.split("{}")
-        if text.startswith(head) and text.endswith(tail):
-            return ngrams(text[len(head) : -len(tail)])
+        text = text.removeprefix(head).removesuffix(tail)
     return ngrams(text)
 
 
@@ -163,14 +156,14 @@ def training_prompts(
     prompts = []
     for domain in domains:
         rng, texts = random.Random(f"{seed} {domain}"), {}
+        tries = 0
         while len(texts) < per_domain:
-            drawn = (composed(domain, rng) for _ in range(TRIES))
-            fresh = (t for t in drawn if t not in texts and not shingles(t) & judged)
-            text = next(fresh, None)
-            if text is None:
+            text, tries = composed(domain, rng), tries + 1
+            if text not in texts and not shingles(text) & judged:
+                name = f"train-{domain}-{seed}-{len(texts):04d}"
+                texts[text], tries = Prompt(name, domain, text), 0
+            elif tries == TRIES:
                 there = f"the templates give only {len(texts)} prompts of {domain}"
                 raise ValueError(f"per_domain={per_domain}: {there}; ask for fewer")
-            name = f"train-{domain}-{seed}-{len(texts):04d}"
-            texts[text] = Prompt(name, domain, text)
         prompts += texts.values()
     return prompts

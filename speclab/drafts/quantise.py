@@ -9,7 +9,6 @@ acceptance is measured with it. Its time is that of a float32 model, not of a 4-
 
 import contextlib
 import importlib.util
-import json
 import logging
 import os
 import shutil
@@ -28,16 +27,20 @@ from speclab.runs import locked, weights_digest, written
 os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")
 
 
+GROUP = 64  # inputs that share a scale
+
+
 @dataclass(frozen=True)
 class QuantisedCopy:
-    """A quantised model on disk: `packed` (GPTQ), `plain` (the same weights in float32), and the
-    packed file's `weight_bytes`.
-    """
+    """A quantised model on disk: `packed` (GPTQ), `plain` (the same weights in float32)."""
 
     packed: Path
     plain: Path
-    bits: int
-    weight_bytes: int
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of the packed files."""
+        return sum(file.stat().st_size for file in self.packed.glob("*.safetensors"))
 
 
 def available() -> bool:
@@ -71,24 +74,17 @@ def quantise(
     out: Path,
     calibration: list[list[int]],
     bits: int = 4,
-    group_size: int = 64,
 ) -> None:
     """Quantise the linear layers of the model in `folder` to `bits`, calibrated on token rows, and
-    save it with its tokenizer in `out`.
-
-    ValueError without calibration rows, and for what GPTQ does not take.
+    save it with its tokenizer in `out`. ValueError for what GPTQ does not take.
     """
-    if not calibration:
-        raise ValueError("calibration is empty: GPTQ needs some rows of tokens")
-    folder, out = Path(folder).resolve(), Path(out).resolve()
-    rows = []
-    for row in calibration:
-        ids = torch.tensor([row])
-        rows.append({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+    folder, out = folder.resolve(), out.resolve()
+    tokens = [torch.tensor([row]) for row in calibration]
+    rows = [{"input_ids": t, "attention_mask": torch.ones_like(t)} for t in tokens]
     with _scratch():
         from gptqmodel import BACKEND, GPTQModel, QuantizeConfig
 
-        config = QuantizeConfig(bits=bits, group_size=group_size, offload_to_disk=False)
+        config = QuantizeConfig(bits=bits, group_size=GROUP, offload_to_disk=False)
         options = {"device": "cpu", "trust_remote_code": False}
         model = GPTQModel.load(str(folder), config, **options)
         model.quantize(rows, batch_size=1, backend=BACKEND.TORCH)
@@ -99,7 +95,7 @@ def dequantise(packed: Path, out: Path) -> None:
     """Write the GPTQ model in `packed` to `out` with float32 weights: scale times (code - zero),
     computed in float32, so exactly equal.
     """
-    packed, out = Path(packed).resolve(), Path(out).resolve()
+    packed, out = packed.resolve(), out.resolve()
     with _scratch():
         from gptqmodel.utils.model_dequant import dequantize_model
 
@@ -109,41 +105,32 @@ def dequantise(packed: Path, out: Path) -> None:
 
 
 def quantised_copy(
-    folder: Path,
-    work: Path,
-    calibration: list[list[int]],
-    bits: int = 4,
-    group_size: int = 64,
+    folder: Path, work: Path, calibration: list[list[int]], bits: int = 4
 ) -> QuantisedCopy:
     """The model in `folder` quantised and unpacked, under `work`; made once for the same weights,
-    rows, bits, group size and library.
+    rows, bits and library.
 
     A call that was killed leaves nothing that would be taken for a finished copy. ValueError as
     `quantise`.
     """
-    weights, library = weights_digest(Path(folder)), version("gptqmodel")
-    digest = hash_of(weights, calibration, bits, group_size, library)
-    place = Path(work) / f"int{bits}-{digest}"
+    weights, library = weights_digest(folder), version("gptqmodel")
+    digest = hash_of(weights, calibration, bits, GROUP, library)
 
     def make(part: Path) -> None:
-        quantise(folder, part / "packed", calibration, bits, group_size)
+        quantise(folder, part / "packed", calibration, bits)
         dequantise(part / "packed", part / "plain")
 
-    _once(place, make)
-    return _copy(place / "packed", place / "plain")
+    place = _once(work / f"int{bits}-{digest}", make)
+    return QuantisedCopy(place / "packed", place / "plain")
 
 
-def unpacked(packed: Path, work: Path) -> QuantisedCopy:
-    """A GPTQ model that is there already, and its float32 copy under `work`, made once for the same
-    weights.
-    """
-    packed = Path(packed)
-    place = Path(work) / f"plain-{weights_digest(packed)[:16]}"
-    _once(place, lambda part: dequantise(packed, part / "plain"))
-    return _copy(packed, place / "plain")
+def unpacked(packed: Path, work: Path) -> Path:
+    """The float32 copy under `work` of a GPTQ model, made once for the same weights."""
+    place = work / f"plain-{weights_digest(packed)[:16]}"
+    return _once(place, lambda part: dequantise(packed, part / "plain")) / "plain"
 
 
-def _once(place: Path, make: Callable[[Path], None]) -> None:
+def _once(place: Path, make: Callable[[Path], None]) -> Path:
     """`place`, a folder that `make` fills, where it is not there yet; one process at a time, and a
     killed one leaves nothing of that name.
     """
@@ -156,9 +143,4 @@ def _once(place: Path, make: Callable[[Path], None]) -> None:
     with locked(place.parent):  # a second process waits, and finds it finished
         if not place.is_dir():
             written(place, afresh)
-
-
-def _copy(packed: Path, plain: Path) -> QuantisedCopy:
-    config = json.loads((packed / "config.json").read_text())
-    size = sum(file.stat().st_size for file in packed.glob("*.safetensors"))
-    return QuantisedCopy(packed, plain, config["quantization_config"]["bits"], size)
+    return place

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ FOLDER = ROOT / "data" / "runs" / "drafts"
 # one training prompt in so many, and at most so many a domain, is for the learning curve only
 HELD_OUT, HELD_OUT_PROMPTS = 10, 16
 
+PARTS = ("tokens", "hidden")  # of a text, in its file
+
 
 @dataclass(frozen=True)
 class TextConfig:
@@ -41,10 +43,8 @@ class TextConfig:
 
     max_prompt_tokens: int = 512
     max_new_tokens: int = 64
-    greedy: bool = True
     samples: int = 1
     template: str = "none"
-    prompt_loss: bool = False  # train on the tokens of the prompt too
     seed: int = 0
     batch: int = 32
 
@@ -80,11 +80,6 @@ class TrainingText:
     base: Path
     domains: tuple[str, ...]
 
-    @cached_property
-    def target(self) -> str:
-        """Digest of the weights of the target that writes."""
-        return weights_digest(self.pair.target.folder)
-
     @property
     def key(self) -> str:
         """Hash of all that makes the rows, to be had without them."""
@@ -92,7 +87,13 @@ class TrainingText:
 
     @property
     def _written(self) -> str:
-        return hash_of(self.target, prompts_digest(self.prompts), asdict(self.config))
+        always = {
+            "greedy": True,
+            "prompt_loss": False,
+        }  # in the names of shipped drafts
+        config = asdict(self.config) | always
+        target = weights_digest(self.pair.target.folder)
+        return hash_of(target, prompts_digest(self.prompts), config)
 
     @cached_property
     def rows(self) -> tuple[Text, ...]:
@@ -100,21 +101,24 @@ class TrainingText:
         cannot be written; a killed call goes on with the next batch.
         """
         config, encoded = self.config, self._encoded()
-        variants = [("greedy", Sampling(), 0)] * config.greedy
+        variants = [("greedy", Sampling(), 0)]
         for number in range(config.samples):
             variants.append(("sampled", Sampling(1.0), config.seed + number))
         folder, rows = self.base / f"text-{self._written}", []
         with locked(folder):  # a second process waits, and reads what the first wrote
-            for number, (kind, sampling, seed) in enumerate(
-                tqdm(variants, desc="target's text", unit="set")
-            ):
-                for index, start in enumerate(range(0, len(encoded), config.batch)):
+            for number, (kind, *drawn) in enumerate(tqdm(variants, "target's text")):
+                for start in range(0, len(encoded), config.batch):
                     block = encoded[start : start + config.batch]
+                    index = start // config.batch
                     path = folder / f"{number:02d}-{index:05d}.safetensors"
                     if not path.is_file():
-                        arrays = _continued(self.pair, block, config, sampling, seed)
-                        written(path, lambda p, arrays=arrays: save_file(arrays, p))
-                    rows += _texts(block, kind, load_file(path))
+                        made = _continued(self.pair, block, config, *drawn)
+                        written(path, partial(save_file, made))
+                    made = load_file(path)
+                    for place, prompt in enumerate(block):
+                        parts = (made[f"{place} {part}"] for part in PARTS)
+                        about = prompt.prompt_id, prompt.domain, kind
+                        rows.append(Text(*about, len(prompt.ids) - 1, *parts))
         return tuple(row for row in rows if row.domain in self.domains)
 
     def _encoded(self) -> list[EncodedPrompt]:
@@ -132,8 +136,7 @@ class TrainingText:
         ids = [prompt.prompt_id for prompt in self._encoded()]
         chosen = ids[:: max(1, len(ids) // count)][:count]
         prompts = tuple(p for p in self.prompts if p.prompt_id in chosen)
-        config = replace(self.config, greedy=True, samples=0)
-        return replace(self, prompts=prompts, config=config)
+        return replace(self, prompts=prompts, config=replace(self.config, samples=0))
 
     def split(self) -> tuple[list[Text], list[Text]]:
         """(trained on, held out): of each domain one prompt in HELD_OUT, at most HELD_OUT_PROMPTS,
@@ -164,8 +167,7 @@ def continuations(
     more tokens than the pair takes.
     """
     context = config.max_prompt_tokens + config.max_new_tokens
-    configs = (model.network.config for model in (pair.target, pair.draft))
-    limit = min(getattr(c, "max_position_embeddings", context) for c in configs)
+    limit = min(pair.target.positions, pair.draft.positions)
     if context > limit:
         raise ValueError(
             f"max_prompt_tokens + max_new_tokens = {context}: the pair takes {limit} positions"
@@ -187,32 +189,17 @@ def _continued(
     sampling: Sampling,
     seed: int,
 ) -> dict[str, np.ndarray]:
-    """Texts of a batch end to end: tokens [sum n], length [B], first [B], hidden [sum of n - 1 -
-    first, d].
-    """
+    """`tokens` and `hidden` of each text of a batch, as `Text` has them, by its place and part."""
     new, stops = config.max_new_tokens, pair.stop_ids
     made = generate(pair.target, block, new, stops, sampling, seed)
     texts = [torch.tensor([*p.ids, *text]) for p, text in zip(block, made, strict=True)]
-    first = [0 if config.prompt_loss else len(p.ids) - 1 for p in block]
     # padded on the right: nothing before it sees it
     tokens = pad_sequence(texts, batch_first=True)
     hidden = pair.target.forward(tokens[:, :-1], pair.target.cache(tokens.shape[1]))
-    kept = [h[f : len(t) - 1] for h, f, t in zip(hidden, first, texts, strict=True)]
-    return {
-        "tokens": torch.cat(texts).numpy().astype(np.int32),
-        "length": np.array([len(t) for t in texts]),
-        "first": np.array(first),
-        "hidden": torch.cat(kept).to("cpu", torch.float16).numpy(),
-    }
-
-
-def _texts(
-    block: list[EncodedPrompt], kind: str, arrays: dict[str, np.ndarray]
-) -> list[Text]:
-    length, first = arrays["length"], arrays["first"]
-    tokens = np.split(arrays["tokens"], np.cumsum(length)[:-1])
-    hidden = np.split(arrays["hidden"], np.cumsum(length - 1 - first)[:-1])
-    return [
-        Text(prompt.prompt_id, prompt.domain, kind, int(f), t, h)
-        for prompt, f, t, h in zip(block, first, tokens, hidden, strict=True)
-    ]
+    found = {}
+    for place, (prompt, text) in enumerate(zip(block, texts, strict=True)):
+        kept = hidden[place, len(prompt.ids) - 1 : len(text) - 1]
+        parts = text.int(), kept.to("cpu", torch.float16)
+        for part, value in zip(PARTS, parts, strict=True):
+            found[f"{place} {part}"] = value.contiguous().numpy()
+    return found

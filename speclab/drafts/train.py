@@ -38,7 +38,6 @@ class TrainConfig:
     decay_share: float = 0.4
     checkpoint_every: int = 200
     seed: int = 0
-    accumulate: int = 1  # batches a step
 
     def __post_init__(self):
         for name in ("steps", "batch", "warmup_steps", "checkpoint_every"):
@@ -60,12 +59,12 @@ def _learned(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 
 
 def _is_matrix(name: str, weights: torch.Tensor) -> bool:
-    elsewhere = ("embed", "lm_head", "lora_")
+    elsewhere = ("embed", "lm_head")
     return weights.ndim == 2 and not any(word in name for word in elsewhere)
 
 
 def optimizers(model: torch.nn.Module, config: TrainConfig) -> dict[str, Optimizer]:
-    """Muon on the matrices of the blocks, AdamW on embeddings, norms and adapters."""
+    """Muon on the matrices of the blocks, AdamW on embeddings, head and norms."""
     matrices, rest = [], []
     for name, p in _learned(model).items():
         (matrices if _is_matrix(name, p) else rest).append(p)
@@ -150,7 +149,7 @@ def optimise(
 ) -> list[dict]:
     """Train `model` in place on `loss(model, batch(number), step)` and return the log.
 
-    A step takes the mean of `accumulate` batches. One row of the log a checkpoint: step, minutes,
+    One row of the log a checkpoint: step, minutes,
     loss, what `measure(model)` gives. scaled: scale gradients, for float16 on a GPU. about: what
     else makes a training another one (as a digest of its text): like the settings of `config` it
     must be the same in a checkpoint that is gone on from (RunError).
@@ -179,15 +178,14 @@ def optimise(
         for opt in opts.values():
             peak = opt.defaults["lr"]
             opt.param_groups[0]["lr"] = peak * learning_rate_scale(step, config)
-        for number in range(step * config.accumulate, (step + 1) * config.accumulate):
-            value = loss(model, batch(number), step)
-            running.append(value.item())
-            if not math.isfinite(running[-1]):
-                raise FloatingPointError(
-                    f"{label}: step {step}, batch {number}: loss {running[-1]}; the last good "
-                    f"checkpoint, if one was due, is in {folder}; lower the learning rate"
-                )
-            scaler.scale(value / config.accumulate).backward()
+        value = loss(model, batch(step), step)
+        running.append(value.item())
+        if not math.isfinite(running[-1]):
+            raise FloatingPointError(
+                f"{label}: step {step}: loss {running[-1]}; the last good checkpoint, if one was "
+                f"due, is in {folder}; lower the learning rate"
+            )
+        scaler.scale(value).backward()
         for opt in opts.values():
             scaler.step(opt)
             opt.zero_grad(set_to_none=True)

@@ -9,8 +9,7 @@ import hashlib
 import html
 import json
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -37,15 +36,17 @@ SCRIPTS = (  # each may use those before it
     "controls.js",
     "main.js",
 )
+# nothing from anywhere, and of scripts this one
+POLICY = "default-src 'none'; script-src 'sha256-{}'; style-src 'unsafe-inline'"
 MARK = 'name="speclab-digest"'  # by which a page is known
-PARTS = ("text", "tree", "gamma", "machine", "bench")
 LEAD = (
     "A small model drafts, a large one checks. The large one wrote the texts below, and they were "
     "recorded once. Choose what is drafted: see which words the draft gets right, why one is "
     "rejected, and what drafting saves on your machine. No model runs here."
 )
 LARGEST = 4_000_000  # bytes of a page
-HEIGHTS = {"text": 1150, "tree": 620, "gamma": 640, "machine": 1000, "bench": 640}
+# parts of the page, and how high each is in a notebook
+PARTS = {"text": 1150, "tree": 620, "gamma": 640, "machine": 1000, "bench": 640}
 
 
 # ---- pieces --------------------------------------------------------------------------------------
@@ -63,25 +64,12 @@ def _asset(name: str) -> str:
 
 
 def _as_function(name: str) -> str:
-    text = _asset(name)
-    text = re.sub(
-        r'^import (\{[^}]*\}) from "\./([\w.]+)";',
-        r'const \1 = modules["\2"];',
-        text,
-        flags=re.MULTILINE,
-    )
+    imported = r'^import (\{[^}]*\}) from "\./([\w.]+)";'
+    text = re.sub(imported, r'const \1 = modules["\2"];', _asset(name), flags=re.M)
     exported = r"^export ((?:async )?function|const) (\w+)"
-    names = [found[2] for found in re.finditer(exported, text, re.MULTILINE)]
-    body = re.sub(exported, r"\1 \2", text, flags=re.MULTILINE).strip()
+    names = [found[2] for found in re.finditer(exported, text, re.M)]
+    body = re.sub(exported, r"\1 \2", text, flags=re.M).strip()
     return f'modules["{name}"] = (() => {{\n{body}\nreturn {{ {", ".join(names)} }};\n}})();'
-
-
-def policy(code: str) -> str:
-    """A content security policy: nothing from anywhere, and of scripts this one."""
-    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
-    return (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'"
-    )
 
 
 def in_script(value: object) -> str:
@@ -89,20 +77,14 @@ def in_script(value: object) -> str:
     return json.dumps(value, sort_keys=True).replace("<", "\\u003c")
 
 
-def pieces_digest() -> str:
-    """The pieces and this package's code as one hash."""
-    found = hashlib.sha256()
-    for path in sorted([*ASSETS.iterdir(), *Path(__file__).parent.glob("*.py")]):
-        found.update(path.name.encode() + path.read_bytes())
-    return found.hexdigest()[:16]
-
-
 def page_digest(runs: Sequence[Run]) -> str:
-    """What a page depends on: `pieces_digest`, and the runs' settings and tables."""
+    """What a page depends on: its pieces, this package's code, the runs' settings and tables."""
     names = ("key", "prompt_set", "files")
     known = [[run.manifest[name] for name in names] for run in in_order(runs)]
     found = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
-    return f"{pieces_digest()}-{found.hexdigest()[:16]}"
+    for path in sorted([*ASSETS.iterdir(), *Path(__file__).parent.glob("*.py")]):
+        found.update(path.name.encode() + path.read_bytes())
+    return found.hexdigest()[:32]
 
 
 def in_order(runs: Sequence[Run]) -> list[Run]:
@@ -116,7 +98,7 @@ def in_order(runs: Sequence[Run]) -> list[Run]:
 def assemble(
     packed: Packed | None,
     title: str,
-    parts: Sequence[str] = PARTS,
+    parts: Iterable[str] = PARTS,
     mark: str = "",
     notes: str = "",
     pair: str = "",
@@ -129,8 +111,9 @@ def assemble(
     shown = [*parts, "whole"] if set(parts) == set(PARTS) else [*parts]
     code = script()
     words = {"digest": mark, "title": title, "lead": LEAD, "pair": pair, "notes": notes}
+    digest = hashlib.sha256(f"\n{code}\n".encode()).digest()
     fields = {name: html.escape(text) for name, text in words.items()} | {
-        "policy": policy(f"\n{code}\n"),
+        "policy": POLICY.format(base64.b64encode(digest).decode()),
         "config": in_script({"parts": shown}),
         "trace": packed.base64 if packed else "",
         "style": _asset("page.css"),
@@ -139,40 +122,37 @@ def assemble(
     return re.sub(r"\{(\w+)\}", lambda found: fields[found[1]], _asset("page.html"))
 
 
-def thinned(make: Callable[[int | None], Packed], largest: int = LARGEST) -> Packed:
-    """All prompts where they fit into `largest` bytes, else the most first prompts of each domain
-    that do. ValueError where not even one of each does.
+def thinned(make: Callable[[int | None], Packed], largest: int) -> Packed:
+    """All prompts where they fit into `largest` bytes, else the first half of each domain's, and so
+    on. ValueError where not even one of each does.
     """
-    whole = make(None)
-    if len(whole.base64) <= largest:
-        return whole
-    counts = range(1, whole.prompts)
-    fitting = bisect_right(counts, largest, key=lambda n: len(make(n).base64))
-    if not fitting:
-        raise ValueError(
-            f"one prompt of each domain takes more than {largest / 1e6:g} MB; "
-            "record shorter texts (max_new_tokens)"
-        )
-    return make(fitting)
+    packed = make(None)
+    while len(packed.base64) > largest:
+        if packed.prompts == 1:
+            raise ValueError(
+                f"one prompt of each domain takes more than {largest / 1e6:g} MB; "
+                "record shorter texts (max_new_tokens)"
+            )
+        packed = make(packed.prompts // 2)
+    return packed
 
 
 def page(
     runs: Sequence[Run],
-    parts: Sequence[str] = PARTS,
-    largest: int = LARGEST,
+    parts: Iterable[str] = PARTS,
     per_domain: int | None = None,
 ) -> str:
-    """The page of one run, or of a greedy and a sampled run of a pair, in at most `largest` bytes.
+    """The page of one run, or of a greedy and a sampled run of a pair, in at most LARGEST bytes.
 
     per_domain: only the first so many prompts of each domain, for a small page. ValueError as
     `trace_data.pack_runs`.
     """
     runs = in_order(runs)
-    strings, prompts = _strings(runs[0]), _prompts(runs[0])
+    tokenizer, prompts = tokenizer_of(runs[0]), _prompts(runs[0])
+    strings = tokenizer and pictures.strings_of(tokenizer)
     details = bool({"text", "tree"} & set(parts))
     make = partial(pack_runs, runs, strings, prompts, details)
-    frame = assemble(None, "", parts)
-    room = largest - len(frame.encode()) - 4096  # title, lead and notes
+    room = LARGEST - len(assemble(None, "", parts).encode()) - 4096  # title and notes
     packed = make(per_domain) if per_domain else thinned(make, room)
     profile = runs[0].manifest["profile"]
     pair, about = profile["name"], profile.get("description")
@@ -181,29 +161,25 @@ def page(
         f"speclab: explore {pair}",
         parts,
         page_digest(runs),
-        _notes(packed, strings is None, largest),
+        _notes(packed, runs),
         f"The pair {pair}: {about}." if about else f"The pair {pair}.",
     )
 
 
-def _notes(packed: Packed, nameless: bool, largest: int) -> str:
-    temperatures = " and ".join(f"T = {t:g}" for t in packed.temperatures)
-    said = f"Recorded text at {temperatures}, {packed.prompts} prompts of each domain."
+def _notes(packed: Packed, runs: Sequence[Run]) -> str:
+    heat = " and ".join(
+        f"T = {run.manifest['profile']['temperature']:g}" for run in runs
+    )
+    said = f"Recorded text at {heat}, {packed.prompts} prompts of each domain."
     if packed.prompts < packed.recorded:
         said += (
             f" The run holds {packed.recorded} prompts of each domain; in this page are the first "
-            f"{packed.prompts} of each, so that it has at most {largest / 1e6:g} MB, and every "
+            f"{packed.prompts} of each, so that it has at most {LARGEST / 1e6:g} MB, and every "
             "number on it is of these."
         )
-    if nameless:
+    if tokenizer_of(runs[0]) is None:
         said += " The pair's tokenizer was not there: tokens are shown as their ids."
     return said
-
-
-def _strings(run: Run) -> Sequence[str] | None:
-    """The text of every token id; None where the pair's tokenizer is not on this machine."""
-    tokenizer = tokenizer_of(run)
-    return None if tokenizer is None else pictures.strings_of(tokenizer)
 
 
 def _prompts(run: Run) -> Sequence[Prompt]:
@@ -222,33 +198,20 @@ def _prompts(run: Run) -> Sequence[Prompt]:
 # ---- files and notebooks -------------------------------------------------------------------------
 
 
-def has_these_pieces(path: Path) -> bool:
-    """Whether the page at `path` was made by these pieces, of whatever runs."""
-    return f'content="{pieces_digest()}-' in _head(path)
-
-
-def is_page_of(path: Path, runs: Sequence[Run]) -> bool:
-    """Whether the page at `path` was made of these runs by these pieces."""
-    return f'content="{page_digest(runs)}"' in _head(path)
-
-
-def _head(path: Path) -> str:
-    if not path.is_file():
-        return ""
-    with path.open(encoding="utf-8", errors="replace") as content:
-        return content.read(4096)
-
-
-def write_page(runs: Sequence[Run], path: Path, largest: int = LARGEST) -> bool:
+def write_page(runs: Sequence[Run], path: Path) -> bool:
     """Write the whole page where what it depends on changed; whether it was written.
 
     ValueError where something that is no such page is in its place.
     """
-    if path.exists() and MARK not in _head(path):
+    head = ""
+    if path.is_file():
+        with path.open(encoding="utf-8", errors="replace") as content:
+            head = content.read(4096)
+    if path.exists() and MARK not in head:
         raise ValueError(f"--out {path} is something else; name a new file")
-    if is_page_of(path, runs):
+    if f'content="{page_digest(runs)}"' in head:
         return False
-    content = page(runs, largest=largest).encode()
+    content = page(runs).encode()
     written(path, lambda place: place.write_bytes(content))
     return True
 
@@ -264,13 +227,12 @@ def show(*parts: str, runs: Sequence[Run] = (), per_domain: int | None = None) -
 
     if not notebook.is_open():
         return
-    small = assemble(None, "speclab", parts)
-    content = page(runs, parts, per_domain=per_domain) if runs else small
-    height = sum(HEIGHTS[part] for part in parts)
-    display(
-        HTML(
-            f'<div><iframe srcdoc="{html.escape(content)}" '
-            f'title="explore: {", ".join(parts)}" '
-            f'style="width:100%;height:{height}px;border:0"></iframe></div>'
-        )
+    content = (
+        page(runs, parts, per_domain) if runs else assemble(None, "speclab", parts)
     )
+    height = sum(PARTS[part] for part in parts)
+    frame = (
+        f'<div><iframe srcdoc="{html.escape(content)}" title="explore: {", ".join(parts)}" '
+        f'style="width:100%;height:{height}px;border:0"></iframe></div>'
+    )
+    display(HTML(frame))

@@ -12,17 +12,14 @@ import gzip
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from speclab import replay
+from speclab.prompts import Prompt
 from speclab.runs import Run
 from speclab.tree import static_tree
-
-if TYPE_CHECKING:
-    from speclab.prompts import Prompt
 
 TOP = 5  # of the draft's best tokens, at every position
 MOST = 65535  # what two bytes hold: a probability is kept as so many parts of one
@@ -37,7 +34,6 @@ class Packed:
     base64: str
     prompts: int  # of each domain that are in it, the most
     recorded: int  # of each domain that were recorded, the most
-    temperatures: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -57,8 +53,8 @@ class _Text:
         """What the page is told of a run."""
         return {
             "temperature": float(self.profile["temperature"]),
-            "prompt": self.firsts["prompt_id"].astype(str).tolist(),
-            "domain": self.firsts["domain"].astype(str).tolist(),
+            "prompt": self.firsts["prompt_id"].tolist(),
+            "domain": self.firsts["domain"].tolist(),
             "length": np.bincount(self.trace["number"].astype(int)).tolist(),
         }
 
@@ -66,7 +62,7 @@ class _Text:
 def pack_runs(
     runs: Sequence[Run],
     strings: Mapping[int, str] | Sequence[str] | None = None,
-    prompts: Sequence["Prompt"] = (),
+    prompts: Sequence[Prompt] = (),
     details: bool = True,
     per_domain: int | None = None,
 ) -> Packed:
@@ -86,7 +82,7 @@ def pack_runs(
         for name, values in _columns(text, used, details).items():
             columns[f"{number}.{name}"] = values
         if details and len(text.deeper):
-            shape = shape or _shape(text.profile)
+            shape = _shape(text.profile)
     about = [text.about for text in texts]
     shown = {name for one in about for name in one["prompt"]}
     profile = texts[0].profile
@@ -105,7 +101,6 @@ def pack_runs(
         base64.b64encode(raw).decode(),
         max(_most(text.firsts) for text in texts),
         max(text.recorded for text in texts),
-        tuple(one["temperature"] for one in about),
     )
 
 
@@ -121,8 +116,8 @@ def _check(runs: Sequence[Run]) -> None:
             f"runs of temperature {temperatures}: give one run, or one of greedy text "
             "(temperature 0) and one of sampled text"
         )
-    first, last = ([p["target"], p["draft"]] for p in (profiles[0], profiles[-1]))
-    if first != last:
+    first, last = profiles[0], profiles[-1]
+    if any(first[model] != last[model] for model in ("target", "draft")):
         folders = " and ".join(str(run.folder) for run in runs)
         raise ValueError(f"runs of two pairs: {folders}; give two runs of one pair")
 
@@ -130,8 +125,6 @@ def _check(runs: Sequence[Run]) -> None:
 def _in_order(run: Run, per_domain: int | None) -> _Text:
     trace, profile = run.trace, run.manifest["profile"]
     replay.replay(trace, 1)  # its checks: columns, positions, ranks
-    if profile["temperature"] > 0:
-        replay.replay_sampled(trace, 1)
     every = firsts = trace.drop_duplicates("prompt_id")
     if per_domain is not None:
         place = firsts.groupby("domain", sort=False).cumcount()
@@ -174,23 +167,22 @@ def _columns(text: _Text, used: list[int], details: bool) -> dict[str, np.ndarra
     trace, deeper = text.trace, text.deeper
     columns = {"draft_rank": _whole(trace["draft_rank"])}
     if text.profile["temperature"] > 0 or details:
-        columns["p_token"] = trace["p_token"].to_numpy(np.float32)
-        columns["q_token"] = trace["q_token"].to_numpy(np.float32)
+        for name in ("p_token", "q_token"):
+            columns[name] = trace[name].to_numpy(np.float32)
     if not details:
         return columns
-    columns["token"] = _numbers(trace["token"], used)
-    columns["target_top"] = _numbers(trace["target_top"], used)
-    columns["overlap"] = _parts(trace["overlap"])
-    columns["target_margin"] = _parts(trace["target_margin"])
-    columns["target_entropy"] = _parts(trace["target_entropy"], NATS)
-    columns["draft_entropy"] = _parts(trace["draft_entropy"], NATS)
+    for name in ("token", "target_top"):
+        columns[name] = _numbers(trace[name], used)
+    for name in ("overlap", "target_margin"):
+        columns[name] = _parts(trace[name])
+    for name in ("target_entropy", "draft_entropy"):
+        columns[name] = _parts(trace[name], NATS)
     best = _padded(trace["top_draft_ids"], -1)
-    none = len(used)  # where the draft can say fewer
-    columns["top_draft_ids"] = _whole(
-        np.where(best < 0, none, np.searchsorted(used, best))
-    )
-    columns["top_draft_q"] = _parts(_padded(trace["top_draft_q"], 0.0))
-    columns["top_draft_p"] = _parts(_padded(trace["top_draft_p"], 0.0))
+    found = np.searchsorted(used, best)
+    # one more than there are where the draft can say fewer
+    columns["top_draft_ids"] = _whole(np.where(best < 0, len(used), found))
+    for name in ("top_draft_q", "top_draft_p"):
+        columns[name] = _parts(_padded(trace[name], 0.0))
     # the first level of the trees is among the draft's best tokens
     if len(deeper):
         columns["node_token"] = _numbers(deeper["token"], used)

@@ -24,14 +24,11 @@ def runs_there(profile: Profile) -> list[Run]:
     return [run for run in found if run]
 
 
-def bring_up_to_date(profile: Profile, figures: Path, changed: bool) -> str:
+def bring_up_to_date(profile: Profile, figures: Path) -> str:
     """Write the page into the folder `figures` where it is not up to date; what was done, in words,
-    "" where nothing was recorded. changed: whether the runs may be others than in the last call.
+    "" where nothing was recorded.
     """
-    path = figures / NAME
-    if not changed and page.has_these_pieces(path):
-        return "up to date"
     found = runs_there(profile)
     if not found:
         return ""
-    return "done" if page.write_page(found, path) else "up to date"
+    return "done" if page.write_page(found, figures / NAME) else "up to date"

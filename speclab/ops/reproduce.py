@@ -574,7 +574,7 @@ def run_waves(call: Call, force: bool, at_once: int) -> None:
 
 def finish(call: Call, spent: float) -> int:
     """The page to explore runs and the report; returns 1 when a notebook failed, else 0."""
-    if said := explore.bring_up_to_date(call.profile, call.figures, bool(call.ran)):
+    if said := explore.bring_up_to_date(call.profile, call.figures):
         print(f"{explore.NAME:<26} {said}")
     names = sorted(path.stem for path in call.build.glob("[0-9]*.json"))
     stamps = [stamp for stamp in map(call.stamp, names) if stamp]

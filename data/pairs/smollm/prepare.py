@@ -37,7 +37,7 @@ from data.corpus import (
 )
 from speclab.analysis import loops
 from speclab.drafts.prompts import ngrams, shingles, training_prompts
-from speclab.drafts.train import TrainConfig, optimise
+from speclab.drafts.train import FILE, TrainConfig, optimise
 from speclab.models.pairs import (
     check_folder,
     check_tensors,
@@ -668,16 +668,10 @@ def text_batch(stream: np.ndarray, config: TrainConfig, number: int) -> Tensor:
 
 def weights_of(folder: Path) -> dict[str, Tensor]:
     """The draft's weights in a checkpoint of speclab.drafts.train."""
-    path = folder / "checkpoint.safetensors"
+    path = folder / FILE
     if not path.is_file():
         raise ValueError(f"{path} is missing: run `train {folder.name}` first")
-    check_tensors(path, f"run `train {folder.name}` again")
-    tensors = load_file(path)
-    return {
-        k.removeprefix("model."): v
-        for k, v in tensors.items()
-        if k.startswith("model.")
-    }
+    return torch.load(path, weights_only=True)["model"]
 
 
 def shards_at_start(work: Path, phase: str) -> list[Path]:

@@ -125,7 +125,7 @@ def quantised_target(tried: Tried, folder: str) -> Estimates | None:
     packed = pairs.model_folder(tried.profile.target).with_name(folder or "none")
     if not (packed / "config.json").is_file() or not quantise.available():
         return None
-    plain = quantise.unpacked(packed, candidates.WORK).plain
+    plain = quantise.unpacked(packed, candidates.WORK)
     profile = tried.profile.replace(target=ModelSpec(os.path.relpath(plain)))
     own = dataclasses.replace(tried.candidates[OWN], pair=pairs.load_pair(profile))
     agree = score.mean_of("agree", "same best token")

@@ -399,7 +399,7 @@ def quantised_draft(
     made = quantise.quantised_copy(tried.pair.target.folder, WORK, calibration, bits)
     name = f"INT{bits} self-draft"
     return candidate(
-        name, tried.pair, tried.profile, made.plain, made.bits, made.weight_bytes
+        name, tried.pair, tried.profile, made.plain, bits, made.weight_bytes
     )
 
 
@@ -456,7 +456,6 @@ def train(
     families: dict[str, dict[str, TrainedDraft]] = {}
     for one in trainings:
         made = distil.distil(
-            tried.pair,
             one.text,
             one.objective,
             one.config,
