@@ -200,7 +200,7 @@ def test_records_are_looked_for_where_the_docstring_says(tmp_path, monkeypatch):
     monkeypatch.setenv(author_records.VARIABLE, str(tmp_path / "variable"))
     assert list(author_records.read()) == ["222222"]
     found = author_records.read(tmp_path / "given")
-    assert list(found) == ["333333"] and found["333333"].nan_count == 1
+    assert list(found) == ["333333"] and len(found["333333"].nan_rows) == 1
 
 
 @pytest.mark.parametrize("run", ["054105", author_records.FINAL])
@@ -538,8 +538,8 @@ def test_the_final_run_is_fetched_cut_gone_on_with_read_and_whole(made, server):
     records = author_records.read(folder / "out", (file,))
     one = author_records.whole_runs(records)[author_records.FINAL]
     rows = pd.read_csv(path)
-    assert len(one.nodes) + one.nan_count == len(rows)
-    assert one.nan_count == rows["target_prob"].isna().sum() > 0
+    assert len(one.nodes) + len(one.nan_rows) == len(rows)
+    assert len(one.nan_rows) == rows["target_prob"].isna().sum() > 0
     assert set(one.nodes["domain"]) == set(rows["task_type"]) == set(score.DOMAINS)
 
 

@@ -184,7 +184,7 @@ def test_the_questions_hold_what_they_name():
 def test_what_cannot_be_parted_is_refused():
     frame = planted(6, rows=(3, 3))
     one = frame[frame["domain"] == "code"]
-    with pytest.raises(ValueError, match=r"\['code'\] only: a share between domains"):
+    with pytest.raises(ValueError, match="a share between domains needs two"):
         levels.domain_shares(one, "y")
     with pytest.raises(ValueError, match="'y' is constant"):
         fixed = levels.fixed_effects(frame, [], True)

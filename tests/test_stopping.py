@@ -269,22 +269,6 @@ def test_the_oracle_is_the_cheapest_of_all(costs):
         ] == pytest.approx(cheapest(at, costs), abs=1e-12)
 
 
-@pytest.mark.parametrize("noise", [0.5, 1.5])
-def test_no_rule_beats_the_oracle(noise):
-    at = stopping.chains(recorded(noise)[3]["nodes"], NEW)
-    best = stopping.prompt_costs(at, stopping.oracle(at, COSTS), COSTS)
-    rules = [stopping.fixed(at, g) for g in range(1, 9)]
-    rules += [
-        stopping.stopped(at, m, x, limit)
-        for m in stopping.MEASURES
-        for x in stopping.THRESHOLDS[m][::3]
-        for limit in (1, 4, 8)
-    ]
-    assert all(
-        (stopping.prompt_costs(at, rule, COSTS) >= best - 1e-9).all() for rule in rules
-    )
-
-
 # ---- fits ----------------------------------------------------------------------------------------
 
 
@@ -356,15 +340,10 @@ def test_speeds_gains_and_the_closed_gap():
         )
     gap = speed.loc[stopping.ORACLE] - speed.loc[stopping.FIXED]
     gain = speed.loc["confidence"] - speed.loc[stopping.FIXED]
+    assert 0 < gain["chat"] <= gap["chat"]
     assert table["minus_fixed", "confidence", "chat"] == pytest.approx(gain["chat"])
-    assert (
-        table["closed", "confidence", "chat"]
-        == pytest.approx(gain["chat"] / gap["chat"])
-        and 0 < gain["chat"] / gap["chat"] <= 1
-    )
-    assert gap["code"] < 1e-9 or table["closed", "confidence", "code"] == pytest.approx(
-        gain["code"] / gap["code"]
-    )
+    share = gain["chat"] / gap["chat"]
+    assert table["closed", "confidence", "chat"] == pytest.approx(share)
 
 
 def test_no_gap_leaves_its_share_undefined():
@@ -386,11 +365,11 @@ def test_no_gap_leaves_its_share_undefined():
 def test_what_is_not_a_chain_is_named():
     good = nodes_of(TEN)
     branching = good.assign(rank=(good["node"] == 2).astype(int))
-    with pytest.raises(ValueError, match="nodes has no column"):
-        stopping.chains(good.drop(columns="draft_entropy"))
     for bad in (branching, good[good["position"] != 3], good[:-1]):
         with pytest.raises(ValueError, match="'a' are not one chain of 4"):
             stopping.chains(bad)
+    with pytest.raises(ValueError, match="max_new_tokens=9: a text has 10 tokens"):
+        stopping.chains(good, 9)
 
 
 def test_text_that_is_not_greedy_is_refused():
@@ -398,21 +377,5 @@ def test_text_that_is_not_greedy_is_refused():
         "fine": TEN["a"],
         "drawn": ("code", [sure(4), sure(0), sure(4), sure(0), sure(4), sure(0)]),
     }
-    with pytest.raises(ValueError, match="'drawn' is not the target's greedy text"):
+    with pytest.raises(ValueError, match="need a run at temperature 0"):
         stopping.chains(nodes_of(texts))
-
-
-def test_numbers_out_of_range_are_named():
-    at = stopping.chains(nodes_of(TEN))
-    for work, words in [
-        (
-            lambda: stopping.chains(nodes_of(TEN), 9),
-            "max_new_tokens=9: a text has 10 tokens",
-        ),
-        (
-            lambda: stopping.oracle(at, Costs(1.0, (1, 2), (0.1, 0.1), (1.0, 1.0))),
-            "a pass over 3 tokens was not measured",
-        ),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            work()
