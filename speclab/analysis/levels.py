@@ -113,11 +113,6 @@ class RandomIntercept:
     residual: np.ndarray
     fewest: int
 
-    @property
-    def icc(self) -> np.ndarray:
-        """Intraclass correlation (1 + n,): the prompts' share of the two variances."""
-        return self.prompt / (self.prompt + self.residual)
-
 
 def random_intercept(
     frame: pd.DataFrame,
@@ -293,7 +288,8 @@ def _measured(asked: Question, n: int) -> Measured:
         fits[model] = fit = random_intercept(asked.frame, asked.value, fixed, n)
         variances[model, "prompts"] = fit.prompt
         variances[model, "rows"] = fit.residual
-        variances[model, "ICC"] = fit.icc
+        # the intraclass correlation: the prompts' share of the two
+        variances[model, "ICC"] = fit.prompt / (fit.prompt + fit.residual)
     full = fits[BOTH]
     coefficients = dict(zip(full.terms, full.coefficients.T, strict=True))
     return Measured(

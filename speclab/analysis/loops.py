@@ -83,8 +83,7 @@ def repeated_at(
     if missing.any():
         raise ValueError(
             f"{missing.sum()} rows have no position in the trace, the first "
-            f"{dict(zip(place, rows[missing.argmax()], strict=True))}: "
-            "give the trace of the same run"
+            f"{rows[missing.argmax()]}: give the trace of the same run"
         )
     return known.to_numpy()[number]
 

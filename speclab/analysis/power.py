@@ -13,7 +13,7 @@ prompts and 98 to 100 % with 5, where percentiles of resampled prompts covered 8
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
 
@@ -282,12 +282,10 @@ def simulated_power(
     rng, p_values = np.random.default_rng([seed, 3]), []
     for _ in range(repeats):
         drawn = np.concatenate([rng.choice(side, prompts) for side in sides])
-        redrawn = Estimator(
-            estimator.name, lambda rows, drawn=drawn: drawn[rows.index], estimator.value
+        redrawn = replace(
+            estimator, columns=lambda rows, drawn=drawn: drawn[rows.index]
         )
-        seed_of_test = int(rng.integers(2**31))
-        tested = significance.differences(
-            study, redrawn, n=n, seed=seed_of_test, resamples=1
-        )
+        again = {"n": n, "seed": int(rng.integers(2**31)), "resamples": 1}
+        tested = significance.differences(study, redrawn, **again)
         p_values.append(tested["p_value"].item())
     return float((np.array(p_values) < level).mean())

@@ -37,8 +37,6 @@ def differences(
     """
     chosen = tuple(domains or domains_in(frame))
     domains_in(frame, chosen)
-    if len(chosen) < 2:
-        raise ValueError(f"domains is {chosen}: a difference needs two")
     prompts = prompts_of(frame, resamples, seed)
     totals, value = scalar_totals(frame, estimator, prompts)
     resampled = value(prompts.resampled(totals))

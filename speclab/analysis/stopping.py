@@ -132,10 +132,11 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int | None = None) -> Chains:
 
 def _check_chains(rows: pd.DataFrame, depth: int) -> None:
     """ValueError unless sorted rows are whole chains at positions 0, 1, … of each prompt."""
-    number = rows.groupby("code").cumcount()
-    size = rows.groupby("code")["code"].transform("size")
-    wrong = (rows["position"] != number // depth) | (rows["node"] != number % depth + 1)
-    wrong |= (rows["depth"] != rows["node"]) | (rows["rank"] != 0) | (size % depth > 0)
+    texts = rows.groupby("code")["code"]
+    position, level = divmod(texts.cumcount(), depth)
+    wrong = (rows["position"] != position) | (texts.transform("size") % depth > 0)
+    wrong |= (rows[["node", "depth"]].sub(level + 1, axis=0) != 0).any(axis=1)
+    wrong |= rows["rank"] != 0
     if wrong.any():
         raise ValueError(
             f"nodes of prompt {rows.loc[wrong, 'prompt_id'].iloc[0]!r} are not one chain of "
@@ -159,9 +160,7 @@ def fixed(at: Chains, gamma: int) -> Drafts:
     """Always `gamma` tokens (1 to the chains' depth), fewer only where the text's end leaves no
     room.
     """
-    assert 1 <= gamma <= at.depth, (
-        f"gamma={gamma}: the recorded chains have {at.depth} tokens"
-    )
+    assert 1 <= gamma <= at.depth, f"the recorded chains have {at.depth} tokens"
     drafted = np.minimum(at.room, gamma)
     return Drafts(drafted, drafted)
 
@@ -170,13 +169,11 @@ def stopped(at: Chains, measure: str, threshold: float, limit: int) -> Drafts:
     """`speclab.draft.StopRule` on a chain of `limit`: stop before the token whose confidence is
     below, or entropy above, the threshold.
     """
-    assert measure in MEASURES, measure
     most = fixed(at, limit).drafted
-    going = (
-        at.confidence >= threshold
-        if measure == "confidence"
-        else at.entropy <= threshold
-    )
+    going = {
+        "confidence": at.confidence >= threshold,
+        "entropy": at.entropy <= threshold,
+    }[measure]
     drafted = np.minimum(going.cumprod(axis=-1).sum(axis=-1), most)
     return Drafts(drafted, np.minimum(drafted + 1, most))
 
@@ -191,9 +188,8 @@ def oracle(at: Chains, costs: Costs) -> Drafts:
     prompts, longest = at.run.shape
     k = np.arange(at.depth + 1)[:, None]  # tokens to draft
     price = block_cost(costs, k, k)
-    ahead = np.zeros(
-        (prompts, longest + at.depth + 1)
-    )  # cheapest cost from each position on
+    # the cheapest cost from each position on
+    ahead = np.zeros((prompts, longest + at.depth + 1))
     drafted, everyone = np.zeros((prompts, longest), int), np.arange(prompts)
     for t in range(longest - 1, -1, -1):
         emitted = np.minimum(np.minimum(k, at.run[:, t]) + 1, at.left[:, t])
