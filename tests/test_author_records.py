@@ -137,7 +137,8 @@ def test_records_are_looked_for_where_the_docstring_says(tmp_path, monkeypatch):
     assert list(author_records.read()) == ["111111"]
     monkeypatch.setenv(author_records.VARIABLE, str(tmp_path / "variable"))
     assert list(author_records.read()) == ["222222"]
-    assert list(author_records.read(tmp_path / "given")) == ["333333"]
+    found = author_records.read(tmp_path / "given")
+    assert list(found) == ["333333"] and len(found["333333"].nan_rows) == 1
 
 
 def test_records_that_bear_a_known_name_must_be_the_public_file(tmp_path):
@@ -396,8 +397,8 @@ def test_the_final_run_is_read_and_whole(made):
     records = author_records.read(folder, (file,))
     one = author_records.whole_runs(records)[author_records.FINAL]
     rows = pd.read_csv(folder / file.name)
-    assert len(one.nodes) + one.nan_count == len(rows)
-    assert one.nan_count == rows["target_prob"].isna().sum() > 0
+    assert len(one.nodes) + len(one.nan_rows) == len(rows)
+    assert len(one.nan_rows) == rows["target_prob"].isna().sum() > 0
     assert set(one.nodes["domain"]) == set(rows["task_type"]) == set(score.DOMAINS)
 
 

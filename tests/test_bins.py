@@ -29,8 +29,6 @@ def test_signals_by_hand():
     assert found[
         ["hit", "confidence", "top_p", "draft_certainty", "target_certainty"]
     ].to_numpy().tolist() == [[1, 0.9, 0.7, -0.5, -0.1], [0, 0.4, 0.2, -1.5, -2.0]]
-    with pytest.raises(ValueError, match="top_draft_q"):
-        bins.signals(trace.drop(columns="top_draft_q"))
 
 
 def test_quantile_bins_by_hand():
@@ -42,13 +40,6 @@ def test_quantile_bins_by_hand():
     for wrong, count in ((frame.assign(x=2.0), 2), (frame, 1)):
         with pytest.raises(ValueError, match="values that differ"):
             bins.quantile_bins(wrong, "x", count)
-
-
-def test_equal_bins_by_hand():
-    frame = pd.DataFrame({"q": [0.0, 0.49, 0.5, 1.0]})
-    assert bins.equal_bins(frame, "q", 2).tolist() == [0, 0, 1, 1]
-    with pytest.raises(AssertionError, match="probabilities"):
-        bins.equal_bins(frame * 2, "q", 2)
 
 
 def test_group_means_by_hand():

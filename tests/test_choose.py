@@ -211,20 +211,12 @@ def test_choices_and_regret_by_hand():
         "oracle": choose.with_hindsight(prices),
     }
     found = choose.paired_speeds(judged, "uniform", n=50)
-    found = found.set_index(["policy", "quantity", "domain"])["estimate"]
-    for policy, passes in (
-        (PLAIN, 36),
-        ("uniform", 28),
-        ("per-domain", 26),
-        ("oracle", 24),
-    ):
-        assert found[policy, "speed", "pooled"] == pytest.approx(36 / passes)
-    assert found["oracle", "minus_baseline", "pooled"] == pytest.approx(
-        36 / 24 - 36 / 28
-    )
-    assert found["per-domain", "minus_baseline", "code"] == pytest.approx(0)
-    assert found["per-domain", "speed", "chat"] == 1
-    assert found["per-domain", "minus_baseline", "chat"] == pytest.approx(1 - 12 / 14)
+    found = found.set_index(["quantity", "domain", "policy"])["estimate"]
+    speeds = dict(zip(judged, (1, 36 / 28, 36 / 26, 36 / 24), strict=True))
+    assert found["speed", "pooled"].to_dict() == pytest.approx(speeds, abs=1e-9)
+    gain = found["minus_baseline", "pooled", "oracle"]
+    assert gain == pytest.approx(36 / 24 - 36 / 28)
+    assert found["minus_baseline", "chat", "per-domain"] == pytest.approx(1 - 12 / 14)
 
 
 def test_the_interval_of_a_difference_is_paired():
@@ -251,20 +243,6 @@ def test_the_interval_of_a_difference_is_paired():
     )
 
 
-def test_bootstrap_shares_sum_to_one_and_certainty_is_one():
-    table = priced(random_trace(), SETTINGS, COSTS)
-    found = choose.best_setting(table, n=300)
-    assert found.groupby("domain")["share_best"].sum().to_dict() == pytest.approx(
-        {"code": 1, "chat": 1, "pooled": 1}
-    )
-    top = found.loc[found.groupby("domain")["speedup"].idxmax()]
-    assert (
-        (top["behind"] == 0).all()
-        and (found["behind"] >= 0).all()
-        and (found["low"] <= found["speedup"]).all()
-    )
-
-
 def test_the_definition_of_the_fastest_setting():
     """The highest speed-up, the first of equals; how often it is that, and how far others are."""
     assert choose.fastest(np.array([[1.0, 2.0, 2.0], [3.0, 1.0, 2.0]])).tolist() == [
@@ -284,17 +262,6 @@ def test_the_definition_of_the_fastest_setting():
     assert found.loc[1, ["low", "high"]].tolist() == pytest.approx(
         np.quantile([1.6, 1.3, 1.2], stats.levels_of(9))
     )
-
-
-def test_the_fastest_row_of_each_domain():
-    rows = [
-        ("code", "a", 1.0),
-        ("code", "b", 2.0),
-        ("chat", "a", 3.0),
-        ("chat", "b", 3.0),
-    ]
-    table = pd.DataFrame(rows, columns=["domain", "setting", "speedup"])
-    assert choose.fastest_rows(table)["setting"].tolist() == ["b", "a"]
 
 
 def test_cross_fitted_by_hand():
@@ -408,23 +375,3 @@ def test_the_papers_regimes_by_hand():
     assert found.loc["chat", 0.5]["regime"] == "negative", (
         "E[L] above 1, and slower than plain decoding"
     )
-
-
-# ---- bad input -----------------------------------------------------------------------------------
-
-
-def test_bad_input_says_what_to_do():
-    trace = random_trace(prompts=4)
-    prices = priced(trace, SETTINGS, COSTS)
-    small = Costs(10.0, (1, 2), (0.2, 0.2), (1.0, 1.1))
-    cases = {
-        "trace is empty": lambda: choose.block_counts(trace[:0], SETTINGS),
-        "a pass over 3 tokens was not measured": lambda: priced(trace, SETTINGS, small),
-        "has 4 prompts, folds=5": lambda: choose.cross_fit(prices),
-        "has 4 prompts; an interval needs at least 5": lambda: choose.best_setting(
-            prices
-        ),
-    }
-    for message, wrong in cases.items():
-        with pytest.raises(ValueError, match=message):
-            wrong()

@@ -78,8 +78,7 @@ def test_verdicts_follow_from_the_interval_of_the_spread():
     np.testing.assert_allclose(rows["difference"], -0.05)
     most = enough_prompts.limit(rows, PROMPTS)
     assert most == pytest.approx(0.0718, abs=1e-4)
-    two = 2**0.5 * most
-    edge = power.Design(two, two, two, 50)
+    edge = power.Design(np.full(3, 2**0.5 * most))
     assert edge.power(0.05, PROMPTS, comparisons=6) == pytest.approx(0.8, abs=1e-3)
     named = rows[rows["estimator"] == PUBLISHED].set_index("source")
     assert named["verdict"].to_dict() == {

@@ -119,8 +119,6 @@ def test_the_fit_is_that_of_statsmodels(prompt, domains):
     for term, value in zip(found.terms, found.coefficients[0], strict=True):
         own = names.get(term, f"domain[{term}]")
         assert value == pytest.approx(slow.fe_params[own], abs=1e-4)
-    expected = found.prompt[0] / (found.prompt[0] + found.residual[0])
-    assert found.icc[0] == pytest.approx(expected)
 
 
 def test_a_resample_is_the_fit_of_the_redrawn_prompts():
@@ -174,17 +172,12 @@ def test_the_questions_hold_what_they_name():
     for one in (asked[levels.PUBLISHED], asked[levels.AT_1]):
         loop = one.frame.groupby("position")["in a loop"].unique()
         assert [list(values) for values in loop] == [[0.0]] * 5 + [[1.0]] * 3
-    assert set(asked[levels.PUBLISHED].frame["depth"]) == {
-        "depth 1",
-        "depth 2",
-        "depth 3",
-    }
 
 
 def test_what_cannot_be_parted_is_refused():
     frame = planted(6, rows=(3, 3))
     one = frame[frame["domain"] == "code"]
-    with pytest.raises(ValueError, match=r"\['code'\] only: a share between domains"):
+    with pytest.raises(ValueError, match="a share between domains needs two"):
         levels.domain_shares(one, "y")
     with pytest.raises(ValueError, match="'y' is constant"):
         fixed = levels.fixed_effects(frame, [], True)

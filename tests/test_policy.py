@@ -11,7 +11,6 @@ from test_choose import trace_of
 from speclab.analysis import choose, policy
 from speclab.analysis import router as routers
 from speclab.analysis.policy import Policy
-from speclab.cost import Costs
 from speclab.draft import PLAIN, parse_shape
 from speclab.prompts import DOMAINS, Prompt
 from speclab.studies.budgets_and_routing import batches, machines, policies
@@ -102,20 +101,6 @@ def test_the_classifier_decides_or_leaves_it_to_the_default(monkeypatch):
         )
 
 
-def test_summary_keeps_what_decides():
-    costs = Costs(2.34567, (1, 4, 8), (0.25, 0.3, 0.4), (1.0, 1.3, 1.7), 0.12345)
-    wanted = {
-        "device": "cpu",
-        "target_ms": 2.346,
-        "c": 0.25,
-        "overhead": 0.1235,
-        "v(2)": 1.1,
-        "v(4)": 1.3,
-        "v(8)": 1.7,
-    }
-    assert policy.machine_facts(costs, "cpu") == wanted
-
-
 def test_policies_by_hand():
     """Who knows the domain drafts for code alone, who asks the wrong router does the reverse."""
     trace = trace_of(TEXTS)
@@ -131,49 +116,16 @@ def test_policies_by_hand():
         costs,
         routes,
     )
-    assert list(found) == [
-        "never",
-        "always",
-        "per-domain",
-        "lost",
-        "wrong",
-        "online",
-        "oracle",
-    ]
-    passes = {
-        name: frame.groupby("domain")["target_passes"].mean().to_dict()
-        for name, frame in found.items()
-    }
-    plain, drafted = {"code": 12, "chat": 12}, {"code": 3, "chat": 12}
-    assert passes == {
-        "never": plain,
-        "always": drafted,
-        "per-domain": drafted,
-        "lost": drafted,
-        "wrong": plain,
-        "online": drafted,
-        "oracle": drafted,
-    }
-    drafts = {
-        name: frame.groupby("domain")["draft_passes"].mean().to_dict()
-        for name, frame in found.items()
-    }
-    assert drafts["per-domain"] == {"code": 9, "chat": 0} and drafts["online"] == {
-        "code": 9,
-        "chat": 6,
-    }, "online looks at two blocks first"
-    assert (
-        drafts["wrong"]["code"] == 0
-        and drafts["wrong"]["chat"] == drafts["always"]["chat"] == 9 * 3 + 3 + 2 + 1
-    )
-    assert all(
-        (
-            found["oracle"]["cost"].to_numpy()
-            <= frame.set_index("prompt_id").loc[found["oracle"]["prompt_id"], "cost"]
-            + 1e-9
-        ).all()
-        for frame in found.values()
-    )
+    sums = pd.concat(found, names=["policy"]).groupby(["policy", "domain"])
+    means = sums[["target_passes", "draft_passes"]].mean()
+    passes = means["target_passes"].unstack()[["code", "chat"]].T.to_dict("list")
+    plain = {"never": [12, 12], "wrong": [12, 12]}
+    assert passes == {name: [3, 12] for name in found} | plain
+    drafts = means["draft_passes"].unstack()[["code", "chat"]].T.to_dict("list")
+    assert drafts["per-domain"] == [9, 0]
+    assert drafts["online"] == [9, 6], "it looks at two blocks first"
+    assert drafts["always"] == [9, 9 * 3 + 3 + 2 + 1]
+    assert drafts["wrong"] == [0, 9 * 3 + 3 + 2 + 1]
 
 
 def test_recommendations_by_hand():
@@ -191,37 +143,14 @@ def test_recommendations_by_hand():
         {"cheap": machines.assumed(0.1), "dear": machines.assumed(2.0)},
     )
     found = found.set_index(["machine", "domain"])
-    code, chat, dear = (
-        found.loc[("cheap", "code")],
-        found.loc[("cheap", "chat")],
-        found.loc[("dear", "code")],
-    )
-    assert (code["setting"], code["gamma"], code["tree"], code["speculate"]) == (
-        "chain:3",
-        3,
-        "tree:2,2,4",
-        "yes",
-    )
+    said = found[["setting", "gamma", "tree", "speculate"]]
+    drafted = ["chain:3", 3, "tree:2,2,4", "yes"]
+    assert said.loc["cheap", "code"].tolist() == drafted
+    assert said.loc["cheap", "chat"].tolist() == ["plain", 0, "none", "no"]
+    assert said.loc["dear", "code"].tolist() == ["plain", 0, "none", "no"]
+    code = found.loc["cheap", "code"]
     assert code["speedup"] == pytest.approx(4 / 1.3) and code["share_best"] == 1
-    assert (
-        chat["setting"],
-        chat["gamma"],
-        chat["tree"],
-        chat["speculate"],
-        chat["speedup"],
-    ) == (
-        "plain",
-        0,
-        "none",
-        "no",
-        1,
-    )
-    assert (dear["setting"], dear["speculate"], dear["low"], dear["high"]) == (
-        "plain",
-        "no",
-        1,
-        1,
-    )
+    assert (found.loc["dear", ["speedup", "low", "high"]] == 1).all(axis=None)
 
 
 def test_a_policy_for_another_pair_says_which_model(tmp_path, name="draft"):
@@ -235,14 +164,10 @@ def test_a_policy_for_another_pair_says_which_model(tmp_path, name="draft"):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 2}, "version: Input should be 1, not '2'"),
-        (
-            {"domains": {"prose": "plain"}},
-            "domains.prose.*should be 'code', 'math'.*, not 'prose'",
-        ),
-        ({"domains": {"code": "chain:0"}}, "domains.code: .*gamma=0"),
-        ({"router": None}, "router: Field required"),
-        ({"extra": 1}, "extra: Unexpected keyword argument"),
+        ({"version": 2}, "version=2: Input should be 1"),
+        ({"domains": {"prose": "plain"}}, "domains.prose"),
+        ({"domains": {"code": "chain:0"}}, "domains.code=.*gamma=0"),
+        ({"router": None}, "missing field router"),
     ],
 )
 def test_bad_files(tmp_path, changes, message):

@@ -84,23 +84,6 @@ def walked(at, drafts, *names):
     return stopping.blocks(at, drafts)[list(names)].to_numpy().tolist()
 
 
-def test_fixed_gamma_by_hand():
-    at = stopping.chains(nodes_of(TEN))
-    names = ("start", "drafted", "accepted", "emitted")
-    assert walked(at, stopping.fixed(at, 2), *names) == [
-        [0, 2, 2, 3],
-        [3, 2, 0, 1],
-        [4, 2, 2, 3],
-        [7, 2, 2, 3],
-    ]
-    # the last block accepts all three tokens that remain and has no bonus token
-    assert walked(at, stopping.fixed(at, 4), *names) == [
-        [0, 4, 3, 4],
-        [4, 4, 2, 3],
-        [7, 3, 3, 3],
-    ]
-
-
 def test_a_stopping_rule_by_hand_pays_the_pass_that_stopped_it():
     at = stopping.chains(nodes_of(TEN))
     rule = stopping.stopped(at, "confidence", 0.5, 4)
@@ -269,22 +252,6 @@ def test_the_oracle_is_the_cheapest_of_all(costs):
         ] == pytest.approx(cheapest(at, costs), abs=1e-12)
 
 
-@pytest.mark.parametrize("noise", [0.5, 1.5])
-def test_no_rule_beats_the_oracle(noise):
-    at = stopping.chains(recorded(noise)[3]["nodes"], NEW)
-    best = stopping.prompt_costs(at, stopping.oracle(at, COSTS), COSTS)
-    rules = [stopping.fixed(at, g) for g in range(1, 9)]
-    rules += [
-        stopping.stopped(at, m, x, limit)
-        for m in stopping.MEASURES
-        for x in stopping.THRESHOLDS[m][::3]
-        for limit in (1, 4, 8)
-    ]
-    assert all(
-        (stopping.prompt_costs(at, rule, COSTS) >= best - 1e-9).all() for rule in rules
-    )
-
-
 # ---- fits ----------------------------------------------------------------------------------------
 
 
@@ -305,24 +272,16 @@ def many(count=10, domains=("code", "chat")):
 def test_settings_are_fitted_on_other_prompts():
     at = many()
     found = stopping.compare_rules(at, COSTS, folds=5)
-    assert (
-        set(found["method"]) == set(stopping.METHODS)
-        and (found.groupby("method").size() == 20).all()
+    assert found["method"].value_counts().to_dict() == dict.fromkeys(
+        stopping.METHODS, 20
     )
     fold = stats.fold_of(at.domain, 5)
-    assert all(
-        np.bincount(fold[at.domain == d]).tolist() == [2] * 5 for d in ("code", "chat")
-    )
     for row in found[found["method"] == "confidence"].itertuples():
         others = (at.domain == row.domain) & (fold != row.fold)
         threshold, limit, drafts = stopping.fitted(at, COSTS, "confidence", others)
         assert (row.threshold, row.limit) == (threshold, limit)
-        assert (
-            row.cost
-            == stopping.prompt_costs(at, drafts, COSTS)[
-                at.prompt_id.tolist().index(row.prompt_id)
-            ]
-        )
+        cost = stopping.prompt_costs(at, drafts, COSTS)
+        assert row.cost == cost[at.prompt_id == row.prompt_id].item()
 
 
 def test_a_fit_cannot_see_its_own_prompt():
@@ -356,15 +315,10 @@ def test_speeds_gains_and_the_closed_gap():
         )
     gap = speed.loc[stopping.ORACLE] - speed.loc[stopping.FIXED]
     gain = speed.loc["confidence"] - speed.loc[stopping.FIXED]
+    assert 0 < gain["chat"] <= gap["chat"]
     assert table["minus_fixed", "confidence", "chat"] == pytest.approx(gain["chat"])
-    assert (
-        table["closed", "confidence", "chat"]
-        == pytest.approx(gain["chat"] / gap["chat"])
-        and 0 < gain["chat"] / gap["chat"] <= 1
-    )
-    assert gap["code"] < 1e-9 or table["closed", "confidence", "code"] == pytest.approx(
-        gain["code"] / gap["code"]
-    )
+    share = gain["chat"] / gap["chat"]
+    assert table["closed", "confidence", "chat"] == pytest.approx(share)
 
 
 def test_no_gap_leaves_its_share_undefined():
@@ -386,11 +340,11 @@ def test_no_gap_leaves_its_share_undefined():
 def test_what_is_not_a_chain_is_named():
     good = nodes_of(TEN)
     branching = good.assign(rank=(good["node"] == 2).astype(int))
-    with pytest.raises(ValueError, match="nodes has no column"):
-        stopping.chains(good.drop(columns="draft_entropy"))
     for bad in (branching, good[good["position"] != 3], good[:-1]):
         with pytest.raises(ValueError, match="'a' are not one chain of 4"):
             stopping.chains(bad)
+    with pytest.raises(ValueError, match="max_new_tokens=9: a text has 10 tokens"):
+        stopping.chains(good, 9)
 
 
 def test_text_that_is_not_greedy_is_refused():
@@ -398,21 +352,5 @@ def test_text_that_is_not_greedy_is_refused():
         "fine": TEN["a"],
         "drawn": ("code", [sure(4), sure(0), sure(4), sure(0), sure(4), sure(0)]),
     }
-    with pytest.raises(ValueError, match="'drawn' is not the target's greedy text"):
+    with pytest.raises(ValueError, match="need a run at temperature 0"):
         stopping.chains(nodes_of(texts))
-
-
-def test_numbers_out_of_range_are_named():
-    at = stopping.chains(nodes_of(TEN))
-    for work, words in [
-        (
-            lambda: stopping.chains(nodes_of(TEN), 9),
-            "max_new_tokens=9: a text has 10 tokens",
-        ),
-        (
-            lambda: stopping.oracle(at, Costs(1.0, (1, 2), (0.1, 0.1), (1.0, 1.0))),
-            "a pass over 3 tokens was not measured",
-        ),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            work()

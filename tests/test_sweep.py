@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_choose import trace_of
 
-from speclab import replay, stats
+from speclab import stats
 from speclab.analysis import association, sweep
 
 PROBABILITY = st.floats(0.05, 0.95)
@@ -130,31 +130,6 @@ def test_families_by_hand():
     )
 
 
-@pytest.mark.parametrize(
-    ("rule", "starts"),
-    [
-        ("greedy", "visited"),
-        ("rejection", "every"),
-    ],
-)
-def test_block_efficiency_is_the_replays(rule, starts):
-    rng = np.random.default_rng(3)
-    trace = random_texts().assign(
-        p_token=lambda t: rng.uniform(0.2, 1, len(t)),
-        q_token=lambda t: rng.uniform(0, 1, len(t)),
-        overlap=0.5,
-    )
-    sums = replay.chain_sums(trace, range(1, 5), rule, starts).groupby("gamma").sum()
-    replayed = {
-        "block_efficiency": sums["emitted"] / sums["blocks"],
-        "draft_utilisation": sums["accepted"] / sums["drafted"],
-    }
-    known = sweep.estimators(4, 0.1, starts)
-    frame = frame_of(trace, 4, rule, starts)
-    for name, values in replayed.items():
-        assert known[name](frame).tolist() == pytest.approx(values.tolist())
-
-
 # ---- the Markov chain ----------------------------------------------------------------------------
 
 
@@ -240,15 +215,3 @@ def test_where_drafting_never_pays_the_choice_is_none():
     assert sweep.choices(free)[
         ["best", "as_good_low", "as_good_high"]
     ].to_numpy().tolist() == [[0, 0, 2]], "equals: the smallest"
-
-
-# ---- bad input -----------------------------------------------------------------------------------
-
-
-def test_sums_that_do_not_belong_together_are_refused():
-    trace = random_texts()
-    sums, at = replay.chain_sums(trace, [1, 2, 3]), sweep.positions(trace)
-    with pytest.raises(AssertionError, match="none may be left out"):
-        sweep.per_prompt(sums[sums["gamma"] != 2], at)
-    with pytest.raises(AssertionError, match="different prompts"):
-        sweep.per_prompt(sums[sums["prompt_id"] != "code-0"], at)

@@ -4,6 +4,7 @@ hub_mirror/; half a minute).
 
 import argparse
 import hashlib
+import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from safetensors.numpy import save_file
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
@@ -150,12 +152,27 @@ def main(argv: list[str] | None = None) -> int:
     try:
         args.out.mkdir(parents=True, exist_ok=True)
         router = judged(training_prompts(args.data))
-        router.save(args.out)
+        save(router, args.out)
     except (ValueError, OSError) as error:
         print(f"speclab: {error}", file=sys.stderr)
         return 2
     print((args.out / "card.json").read_text(), end="")
     return 0
+
+
+def save(router: Router, folder: Path) -> None:
+    """router.safetensors (float16, no text) and card.json with its SHA-256."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "router.safetensors"
+    # save_file writes the buffer as it lies in memory: scikit-learn's is column by column
+    tensors = {
+        name: np.ascontiguousarray(getattr(router, name), np.float16)
+        for name in ("weight", "bias", "idf")
+    }
+    save_file(tensors, path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    facts = {"sha256": digest, "threshold": router.threshold, **router.card}
+    (folder / "card.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 
 def judged(prompts: pd.DataFrame) -> Router:

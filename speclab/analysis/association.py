@@ -1,6 +1,7 @@
 """Correlations of two columns over rows, with the prompt as the unit."""
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -25,8 +26,7 @@ def correlation(
     Spearman ranks every resample anew, ties at their mean rank: exact. ValueError if a column is
     constant.
     """
-    if method not in METHODS:
-        raise ValueError(f"method is {method!r}; allowed: 'spearman', 'pearson'")
+    correlate = {"spearman": _spearman, "pearson": _pearson}[method]
     prompts = prompts_of(frame, n)
     values = {name: column_of(frame, name) for name in (x, y)}
     constant = [name for name, column in values.items() if np.ptp(column) == 0]
@@ -35,7 +35,6 @@ def correlation(
             f"column {constant} is constant: its correlation is undefined; "
             "choose rows where it varies"
         )
-    correlate = _spearman if method == "spearman" else _pearson
     draws = correlate(values[x], values[y], prompts)
     return Interval.of(draws, prompts, f"the correlation of {x} and {y}")
 
@@ -49,11 +48,9 @@ def correlations(
 ) -> pd.DataFrame:
     """`correlation` in each domain by each method: domain, method and Interval's fields."""
     rows = []
-    for domain in domains_in(frame):
-        own = frame[frame["domain"] == domain]
-        for method in methods:
-            found = correlation(own, x, y, method, n)
-            rows.append({"domain": domain, "method": method} | vars(found))
+    for domain, method in product(domains_in(frame), methods):
+        found = correlation(frame[frame["domain"] == domain], x, y, method, n)
+        rows.append({"domain": domain, "method": method} | vars(found))
     return pd.DataFrame(rows)
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from speclab.analysis.choose import fastest
 from speclab.cost import speedup_tree
-from speclab.tree import Tree, check_limit
+from speclab.tree import Tree
 
 DEPTHS = (1, 2, 3, 4, 5, 6, 8)  # that are tried for speed
 
@@ -37,24 +37,10 @@ def rank_acceptance(trace: pd.DataFrame, ranks: int = 8) -> np.ndarray:
     return np.array([(trace["draft_rank"] == k).mean() for k in range(ranks)])
 
 
-def expected_block_efficiency(tree: Tree, a: np.ndarray) -> float:
-    """F(T) of a tree under rank-acceptances a, at least one a rank of the tree."""
-    reached = np.ones(tree.size + 1)
-    for node in range(1, tree.size + 1):
-        reached[node] = reached[tree.parent[node]] * a[tree.rank[node]]
-    return float(reached.sum())
-
-
 def best_tree(a: np.ndarray, budget: int, depth: int) -> Best:
     """The tree of at most `budget` drafted nodes, and `depth` levels with the largest
     F; a: rank acceptances, numbers from 0 that sum to 1 at most.
     """
-    check_limit("budget", budget), check_limit("depth", depth)
-    a = np.asarray(a, float)
-    if not len(a) or not (a >= 0).all() or a.sum() > 1 + 1e-9:
-        raise ValueError(
-            f"rank acceptances {a}: numbers from 0 that sum to 1 at most are needed"
-        )
 
     @cache
     def family(rank: int, size: int, levels: int) -> tuple[float, tuple]:
@@ -73,9 +59,8 @@ def best_tree(a: np.ndarray, budget: int, depth: int) -> Best:
         value, _, best = max(tried)
         return value, best
 
-    _, children = family(0, budget, depth)
-    tree = _breadth_first(children)
-    return Best(tree, expected_block_efficiency(tree, a))
+    value, children = family(0, budget, depth)
+    return Best(_breadth_first(children), float(1 + value))
 
 
 def _breadth_first(children: tuple) -> Tree:

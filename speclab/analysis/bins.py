@@ -112,15 +112,13 @@ def calibration_error(confidence: str, outcome: str, bins: int = 10) -> Estimato
     """
 
     def columns(frame: pd.DataFrame) -> np.ndarray:
-        member = equal_bins(frame, confidence, bins).to_numpy()[:, None] == np.arange(
-            bins
-        )
         gap = column_of(frame, outcome) - column_of(frame, confidence)
-        return np.column_stack([gap[:, None] * member, np.ones(len(frame))])
+        in_bin = frame.assign(gap=gap, bin=equal_bins(frame, confidence, bins))
+        return in_levels("gap", "bin", range(bins))(in_bin)
 
     def value(totals: np.ndarray) -> np.ndarray:
-        distance = np.abs(totals[..., :-1]).sum(-1, keepdims=True)
-        return divide(distance, totals[..., -1:])
+        distance, count = np.split(np.abs(totals), 2, axis=-1)
+        return divide(distance.sum(-1, keepdims=True), count.sum(-1, keepdims=True))
 
     return Estimator("calibration_error", columns, value)
 

@@ -9,7 +9,7 @@ prompt_id, domain, setting, emitted, cost (in target passes over one token), tar
 draft_passes. NumPy and pandas only.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +18,7 @@ import pandas as pd
 
 from speclab import replay
 from speclab.cost import Costs
-from speclab.score import ALL, POOLED, across, divide, domains_in, require
+from speclab.score import ALL, POOLED, across, domains_in, quotient, require
 from speclab.show.estimates import stack
 from speclab.stats import RESAMPLES, Prompts, bounds_of, fold_of, prompts_of
 from speclab.tree import Tree
@@ -79,6 +79,20 @@ def how_sure(speedup: np.ndarray, settings: Sequence, n_prompts: int) -> pd.Data
     )
 
 
+def sure_by_domain(
+    speedup: np.ndarray, settings: Sequence, prompts: Prompts
+) -> pd.DataFrame:
+    """`how_sure` for each domain, then for POOLED: domain and its columns, from speed-ups [1 + n,
+    domains (+ 1), settings].
+    """
+    parts = {
+        domain: how_sure(speedup[:, number], settings, prompts.by_row[number])
+        for number, domain in enumerate([*prompts.domains, POOLED])
+        if number < speedup.shape[1]
+    }
+    return stack(parts, "domain")
+
+
 def cross_fitted(
     cost: np.ndarray,
     domain: np.ndarray,
@@ -92,14 +106,24 @@ def cross_fitted(
     prompt. taken_for: the domain that each prompt is taken for (None: its own); where that is
     UNKNOWN, the choice is made on the prompts of all domains.
     """
-    taken_for = domain if taken_for is None else taken_for
     chosen = np.zeros(len(cost), int)
+    for here, others in _chosen_together(domain, fold, taken_for):
+        chosen[here] = fastest(1 / cost[others].sum(axis=0))
+    return chosen
+
+
+def _chosen_together(
+    domain: np.ndarray, fold: np.ndarray, taken_for: np.ndarray | None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(prompts that share a choice, prompts that it is made on), masks: those of one fold that are
+    taken for one domain, and the other folds' of that domain, of all where it is UNKNOWN.
+    """
+    taken_for = domain if taken_for is None else taken_for
     for held_out in pd.unique(fold):
         for label in pd.unique(taken_for):
-            fitted_on = (fold != held_out) & ((domain == label) | (label == UNKNOWN))
+            of_label = (domain == label) | (label == UNKNOWN)
             here = (fold == held_out) & (taken_for == label)
-            chosen[here] = fastest(1 / cost[fitted_on].sum(axis=0))
-    return chosen
+            yield here, (fold != held_out) & of_label
 
 
 # ---- replayed and priced -------------------------------------------------------------------------
@@ -233,20 +257,14 @@ def domain_sums(prompts: Prompts, columns: np.ndarray) -> np.ndarray:
 
 
 def best_setting(prices: Prices, n: int = RESAMPLES) -> pd.DataFrame:
-    """`how_sure` for each domain, then `pooled` (one setting for everyone): domain and its columns.
+    """`sure_by_domain` of the priced settings; `pooled`: one setting for everyone.
 
     ValueError if a domain has fewer than 5 prompts.
     """
     prompts = prompts_of(prices.prompts, n)
-    sums = domain_sums(
-        prompts, np.column_stack([prices.prompts["emitted"], prices.cost])
-    )
-    speedup = sums[..., :1] / sums[..., 1:]
-    parts = {
-        domain: how_sure(speedup[:, number], prices.settings, prompts.by_row[number])
-        for number, domain in enumerate([*prompts.domains, POOLED])
-    }
-    return stack(parts, "domain")
+    emitted = domain_sums(prompts, prices.prompts[["emitted"]].to_numpy())
+    speedup = emitted / domain_sums(prompts, prices.cost)
+    return sure_by_domain(speedup, prices.settings, prompts)
 
 
 def setting_by_domain(prices: Prices) -> dict[str, str]:
@@ -254,12 +272,9 @@ def setting_by_domain(prices: Prices) -> dict[str, str]:
     whose domain is not known).
     """
     domain = prices.prompts["domain"]
-    groups = {name: domain == name for name in domains_in(prices.prompts)}
-    groups[UNKNOWN] = domain.notna()
-    best = {
-        name: fastest(1 / prices.cost[rows].sum(axis=0))
-        for name, rows in groups.items()
-    }
+    groups = {name: prices.cost[domain == name] for name in domains_in(prices.prompts)}
+    groups[UNKNOWN] = prices.cost
+    best = {name: fastest(1 / costs.sum(axis=0)) for name, costs in groups.items()}
     return {name: str(prices.settings[number]) for name, number in best.items()}
 
 
@@ -283,11 +298,18 @@ def cross_fit(
     which the choice is judged, if they are others (another temperature, another machine) of the
     same prompts. ValueError if a domain has fewer prompts than folds.
     """
-    ids, domain = (prices.prompts[name].to_numpy() for name in PROMPT)
-    label = domain if routes is None else np.array([routes[name] for name in ids])
+    ids, domain, label = _labelled(prices, routes)
     assert set(label) <= {*domain, UNKNOWN}, "routes name a domain without prompts"
     number = cross_fitted(prices.cost, domain, fold_of(domain, folds), label)
     return (paid or prices).judged(dict(zip(ids, prices.settings[number], strict=True)))
+
+
+def _labelled(
+    prices: Prices, routes: Mapping[str, str] | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each prompt: its id, its domain, and the domain that it is taken for."""
+    ids, domain = (prices.prompts[name].to_numpy() for name in PROMPT)
+    return ids, domain, domain if routes is None else np.array([*map(routes.get, ids)])
 
 
 def refitted(
@@ -302,42 +324,23 @@ def refitted(
     judges it), then of the resamples that `prompts_of` draws. A prompt that is drawn twice stays in
     one fold. Other arguments as of `cross_fit`.
     """
-    return refitted_each(prices, [routes], folds, paid, n)[0]
-
-
-def refitted_each(
-    prices: Prices,
-    routings: Sequence[Mapping[str, str] | None],
-    folds: int = 5,
-    paid: Prices | None = None,
-    n: int = RESAMPLES,
-) -> list[np.ndarray]:
-    """`refitted` for each of several routes, fitted on the same sums."""
-    ids, domain = (prices.prompts[name].to_numpy() for name in PROMPT)
-    labels = [
-        domain if routes is None else np.array([routes[name] for name in ids])
-        for routes in routings
-    ]
-    fold, own = fold_of(domain, folds), paid or prices
+    ids, domain, label = _labelled(prices, routes)
+    own = paid or prices
     judged = own.cost[pd.Index(own.prompts["prompt_id"]).get_indexer(ids)]
     prompts = prompts_of(prices.prompts, n)
     weights = prompts.weights[:, prompts.rows]
-    spent = [np.zeros((len(weights), len(prompts.domains))) for _ in labels]
-    for held_out in range(folds):
-        sums = {}
-        for name in prompts.domains:
-            rows = (fold != held_out) & (domain == name)
-            sums[name] = weights[:, rows] @ prices.cost[rows]
-        sums[UNKNOWN] = sum(sums.values())
-        for label, costs in zip(labels, spent, strict=True):
-            for taken_for in pd.unique(label):
-                chosen = fastest(-sums[taken_for])
-                for number, name in enumerate(prompts.domains):
-                    rows = (fold == held_out) & (label == taken_for) & (domain == name)
-                    if rows.any():
-                        cost = weights[:, rows] @ judged[rows]
-                        costs[:, number] += cost[np.arange(len(cost)), chosen]
-    return spent
+    by_domain = [domain == name for name in prompts.domains]
+
+    def summed(cost: np.ndarray, among: np.ndarray) -> np.ndarray:
+        """Of each domain, [domains, 1 + n, settings]."""
+        rows = [among & own for own in by_domain]
+        return np.stack([weights[:, own] @ cost[own] for own in rows])
+
+    spent = np.zeros((len(by_domain), 1 + n))
+    for here, others in _chosen_together(domain, fold_of(domain, folds), label):
+        chosen = fastest(-summed(prices.cost, others).sum(axis=0))
+        spent += summed(judged, here)[:, np.arange(1 + n), chosen]
+    return spent.T
 
 
 def paired_speeds(
@@ -357,36 +360,28 @@ def paired_speeds(
     again = again or {}
     base = policies[baseline]
     prompts = prompts_of(base, n)
-    spent = {}
+
+    def summed(values: pd.Series) -> np.ndarray:
+        columns = values.loc[base["prompt_id"]].to_numpy()[:, None]
+        return prompts.resampled(prompts.totals(columns))
+
+    emitted, speeds = summed(base.set_index("prompt_id")["emitted"]), {}
     for name, judged in policies.items():
-        cost = judged.set_index("prompt_id")["cost"].loc[base["prompt_id"]]
-        fixed = prompts.resampled(prompts.totals(cost.to_numpy()[:, None]))[..., 0]
-        spent[name] = again.get(name, fixed)
-    emitted = prompts.resampled(prompts.totals(base[["emitted"]].to_numpy()))[..., 0]
+        cost = summed(judged.set_index("prompt_id")["cost"])
+        if name in again:
+            cost = again[name][..., None]
+        speeds[name] = across(quotient, np.concatenate([emitted, cost], -1))[..., 0]
     counts = np.bincount(prompts.domain)
-    numbered = {"domain": [*prompts.domains, ALL, POOLED]}
-    numbered["n_prompts"] = [*counts, counts.sum(), counts.sum()]
-    parts = []
-    for name, cost in spent.items():
-        sums = np.stack([emitted, cost, spent[baseline]], axis=-1)
-        for quantity, value in _QUANTITIES.items():
-            if quantity == "minus_baseline" and name == baseline:
-                continue
-            draws = across(value, sums)[..., 0]
-            low, high = bounds_of(draws[1:], prompts.by_row)
-            found = {"policy": name, "quantity": quantity} | numbered
-            found |= {"estimate": draws[0], "low": low, "high": high}
-            parts.append(pd.DataFrame(found))
-    table = pd.concat(parts, ignore_index=True)
-    numbers = ["estimate", "low", "high"]
-    table[numbers] = table[numbers].round(9) + 0.0  # and no -0
-    return table[["policy", "quantity", "domain", *numbers, "n_prompts"]]
-
-
-# of sums [..., 3] of emitted tokens, of a policy's cost and of the baseline's
-_QUANTITIES = {
-    "speed": lambda sums: divide(sums[..., :1], sums[..., 1:2]),
-    "minus_baseline": lambda sums: (
-        divide(sums[..., :1], sums[..., 1:2]) - divide(sums[..., :1], sums[..., 2:])
-    ),
-}
+    parts = {}
+    for name, speed in speeds.items():
+        parts[name, "speed"] = speed
+        if name != baseline:
+            parts[name, "minus_baseline"] = speed - speeds[baseline]
+    tables = {}
+    for key, draws in parts.items():
+        low, high = bounds_of(draws[1:], prompts.by_row)
+        numbers = {"estimate": draws[0], "low": low, "high": high}
+        table = pd.DataFrame(numbers, [*prompts.domains, ALL, POOLED])
+        table = table.round(9) + 0.0  # and no -0
+        tables[key] = table.assign(n_prompts=[*counts, counts.sum(), counts.sum()])
+    return pd.concat(tables, names=["policy", "quantity", "domain"]).reset_index()

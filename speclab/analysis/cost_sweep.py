@@ -10,9 +10,7 @@ NumPy and pandas only.
 """
 
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 
-import numpy as np
 import pandas as pd
 
 from speclab.analysis import choose
@@ -24,12 +22,8 @@ from speclab.stats import RESAMPLES, Interval, prompts_of
 C_GRID = (0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 FREE = "v = 1"
 MARGIN = 0.01  # a gain within it is none that anybody would act on
-WORTH, NO_CASE, LOSS, OPEN = (
-    "is worth it",
-    "has no case",
-    "loses",
-    "cannot be told",
-)
+WORTH, LOSS, NO_CASE, OPEN = "is worth it", "loses", "has no case", "cannot be told"
+VERDICTS = (WORTH, LOSS, NO_CASE, OPEN)
 
 
 def gain(prices: Prices, folds: int = 5, n: int = RESAMPLES) -> Interval:
@@ -39,8 +33,10 @@ def gain(prices: Prices, folds: int = 5, n: int = RESAMPLES) -> Interval:
     ValueError if a domain has fewer prompts than folds.
     """
     for_all = dict.fromkeys(prices.prompts["prompt_id"], UNKNOWN)
-    spent = choose.refitted_each(prices, [for_all, None], folds, n=n)
-    one, each = (costs.sum(axis=1) for costs in spent)
+    one, each = (
+        choose.refitted(prices, routes, folds, n=n).sum(axis=1)
+        for routes in (for_all, None)
+    )
     return Interval.of(one / each - 1, prompts_of(prices.prompts, 1), "the gain")
 
 
@@ -64,17 +60,15 @@ def gain_by_cost(
 
     counted: `choose.block_counts` of settings. machines: by (v in words, c), such as `lines`.
     """
-    rows = []
-    for (v, c), costs in machines.items():
+    rows = {}
+    for place, costs in machines.items():
         prices = choose.price(counted, settings, costs)
-        found = gain(prices, n=n)
         chosen = choose.setting_by_domain(prices)
         one = chosen.pop(UNKNOWN)
         each = ", ".join(f"{domain} {name}" for domain, name in chosen.items())
-        numbers = found.estimate, found.low, found.high
-        rows.append((v, c, *numbers, one, each))
-    names = ["v", "c", "estimate", "low", "high", "one", "each"]
-    return Estimates(pd.DataFrame(rows, columns=names), digits=3)
+        rows[place] = vars(gain(prices, n=n)) | {"one": one, "each": each}
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis(["v", "c"])
+    return Estimates(table.drop(columns="n_prompts").reset_index(), digits=3)
 
 
 def told(interval: Interval | pd.Series, margin: float = MARGIN) -> str:
@@ -91,25 +85,24 @@ def told(interval: Interval | pd.Series, margin: float = MARGIN) -> str:
     return OPEN
 
 
-def stretches(found: Estimates, margin: float = MARGIN) -> dict[str, str]:
-    """At which c of one kind of v each verdict of `told` stands, in words, by verdict: 'c = 0.02 to
-    0.1, and 0.5' (neighbours of the grid joined).
-    """
-    rows = found.frame.sort_values("c")
-    verdicts = [told(row, margin) for row in rows.itertuples()]
-    run = np.cumsum([True, *(a != b for a, b in pairwise(verdicts))])
-    said: dict[str, list[str]] = {}
-    for _, own in rows.assign(verdict=verdicts).groupby(run, sort=False):
-        ends = dict.fromkeys(f"{c:.2g}" for c in (own["c"].iloc[0], own["c"].iloc[-1]))
-        said.setdefault(own["verdict"].iloc[0], []).append(" to ".join(ends))
-    in_order = [v for v in (WORTH, LOSS, NO_CASE, OPEN) if v in said]
-    return {verdict: "c = " + ", and ".join(said[verdict]) for verdict in in_order}
-
-
 def stretches_in_words(found: Estimates, what: str, margin: float = MARGIN) -> str:
-    """`stretches` of every kind of v, a line each: '* v = 1: WHAT is worth it at c = …'."""
-    said = []
+    """At which c each verdict of `told` stands, a line a kind of v: '* v = 1: WHAT is worth it at
+    c = 0.02 to 0.1, and 0.5; …' (neighbours of the grid joined).
+    """
+    lines = []
     for v, part in found.groups("v"):
-        each = stretches(part, margin).items()
-        said.append(f"* {v}: {what} " + "; ".join(f"{w} at {at}" for w, at in each))
-    return "\n".join(said)
+        rows = part.frame.sort_values("c")
+        rows["verdict"] = [told(row, margin) for row in rows.itertuples()]
+        run = (rows["verdict"] != rows["verdict"].shift()).cumsum()
+        ends = rows.groupby([run.rename("run"), "verdict"])["c"].agg(["first", "last"])
+        said = []
+        for verdict in VERDICTS:
+            own = ends[ends.index.get_level_values("verdict") == verdict]
+            places = [
+                " to ".join(dict.fromkeys(f"{c:.2g}" for c in pair))
+                for pair in own.to_numpy()
+            ]
+            if places:
+                said.append(f"{verdict} at c = {', and '.join(places)}")
+        lines.append(f"* {v}: {what} {'; '.join(said)}")
+    return "\n".join(lines)

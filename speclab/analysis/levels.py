@@ -18,7 +18,8 @@ the estimate, and cut at 0. NumPy and pandas.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,7 +29,7 @@ from speclab.analysis import loops
 from speclab.profiles import Profile
 from speclab.runs import profile_prompts
 from speclab.score import column_of, domains_in
-from speclab.show.estimates import Estimates, stack
+from speclab.show.estimates import NUMBERS, Estimates
 from speclab.stats import RESAMPLES, prompts_of
 
 ROWS, MEANS = "nodes, positions", "prompt means"
@@ -36,19 +37,14 @@ PROMPTS, GIVEN = "prompts", "prompts, covariates held"
 LEVELS = (ROWS, MEANS, PROMPTS, GIVEN)
 NOTHING, DOMAIN = "nothing", "domain"
 COVARIATES, BOTH = "covariates", "covariates and domain"
-MODELS = (NOTHING, DOMAIN, COVARIATES, BOTH)
+MODELS = {  # has it the covariates, and the domain?
+    NOTHING: (False, False),
+    DOMAIN: (False, True),
+    COVARIATES: (True, False),
+    BOTH: (True, True),
+}
 LEVEL = "level of all"  # the fixed effect of a model without domains
-LEAST, MOST, STEPS = (
-    np.log(1e-6),
-    np.log(1e2),
-    32,
-)  # search for the log ratio of the variances
 PUBLISHED, AT_0, AT_1 = "published_alpha, T = 0", "hit[1], T = 0", "alpha, T = 1"
-UNITS = {
-    PUBLISHED: "nodes",
-    AT_0: "positions",
-    AT_1: "positions",
-}  # the rows of an estimator
 SHORT = {
     PUBLISHED: "published_alpha",
     AT_0: "hit",
@@ -66,7 +62,11 @@ def domain_shares(frame: pd.DataFrame, value: str, n: int = RESAMPLES) -> pd.Dat
     `uncorrected` is the plain share (eta squared), too high by what prompts differ by chance.
     ValueError: one domain only, fewer than 5 prompts in one.
     """
-    prompts = _of_several_domains(frame, n)
+    prompts = prompts_of(frame, n)
+    if len(prompts.domains) < 2:
+        raise ValueError(
+            f"the frame has the domain {prompts.domains} only: a share between domains needs two"
+        )
     y = column_of(frame, value)
     y = y - y.mean()
     count, total, square = prompts.totals(np.stack([np.ones_like(y), y, y * y], 1)).T
@@ -82,21 +82,9 @@ def domain_shares(frame: pd.DataFrame, value: str, n: int = RESAMPLES) -> pd.Dat
     found = []
     for level, variation in whole.items():
         share = (between - (domains - 1) * error) / (variation + error)
-        found.append(
-            (level, *_moved_back(share, prompts.fewest), between[0] / variation[0])
-        )
-    return pd.DataFrame(
-        found, columns=["level", "estimate", "low", "high", "uncorrected"]
-    )
-
-
-def _of_several_domains(frame: pd.DataFrame, n: int) -> stats.Prompts:
-    domains = domains_in(frame)
-    if len(domains) < 2:
-        raise ValueError(
-            f"the frame has the domain {list(domains)} only: a share between domains needs two"
-        )
-    return prompts_of(frame, n)
+        uncorrected = between[0] / variation[0]
+        found.append((level, *_moved_back(share, prompts.fewest), uncorrected))
+    return pd.DataFrame(found, columns=["level", *NUMBERS, "uncorrected"])
 
 
 def _moved_back(draws: np.ndarray, fewest: int) -> tuple[float, float, float]:
@@ -124,11 +112,6 @@ class RandomIntercept:
     prompt: np.ndarray
     residual: np.ndarray
     fewest: int
-
-    @property
-    def icc(self) -> np.ndarray:
-        """Intraclass correlation (1 + n,): the prompts' share of the two variances."""
-        return self.prompt / (self.prompt + self.residual)
 
 
 def random_intercept(
@@ -182,9 +165,11 @@ def random_intercept(
 
 
 def _least(criterion, size: int) -> np.ndarray:
-    """Where a function of one peak is least, for each of `size` draws at once: thirds."""
-    low, high = np.full(size, LEAST), np.full(size, MOST)
-    for _ in range(STEPS):
+    """The log ratio of the variances at which a function of one peak is least, for each of `size`
+    draws at once: thirds.
+    """
+    low, high = np.full(size, np.log(1e-6)), np.full(size, np.log(1e2))
+    for _ in range(32):
         third = (high - low) / 3
         first, second = low + third, high - third
         nearer = criterion(first) < criterion(second)
@@ -199,20 +184,14 @@ def fixed_effects(
     are then those of a mean row); a covariate of words is a column for each value but the first,
     one that does not vary is left out.
     """
-    first = (
-        {name: frame["domain"] == name for name in domains_in(frame)}
-        if domains
-        else {LEVEL: np.ones(len(frame))}
-    )
-    columns = pd.DataFrame(first, index=frame.index).astype(np.float64)
+    of_row = frame["domain"] if domains else pd.Series(LEVEL, frame.index)
+    names = domains_in(frame) if domains else [LEVEL]
+    columns = pd.DataFrame({name: of_row == name for name in names}).astype(np.float64)
     varying = [name for name in covariates if frame[name].nunique() > 1]
-    if varying:
-        words = {"prefix": "", "prefix_sep": ""}
-        more = pd.get_dummies(
-            frame[varying], drop_first=True, dtype=np.float64, **words
-        )
-        columns = columns.join(more - more.mean())
-    return columns
+    if not varying:
+        return columns
+    more = pd.get_dummies(frame[varying], "", "", drop_first=True, dtype=np.float64)
+    return columns.join(more - more.mean())
 
 
 # ---- what the notebooks ask ----------------------------------------------------------------------
@@ -285,79 +264,66 @@ class Measured:
     @classmethod
     def stacked(cls, parts: "Mapping[str, Measured]", key: str) -> "Measured":
         """Several as one; the new first column `key` holds their names."""
-        tables = {}
-        for field in fields(cls):
-            named = {name: getattr(one, field.name) for name, one in parts.items()}
-            digits = next(iter(named.values())).digits
-            tables[field.name] = Estimates.stacked(named, key, digits)
-        return cls(**tables)
+
+        def of(table: str, digits: int = 3) -> Estimates:
+            named = {name: getattr(one, table) for name, one in parts.items()}
+            return Estimates.stacked(named, key, digits)
+
+        return cls(of("shares"), of("variances", 4), of("coefficients"))
 
 
 def measure(asked: Mapping[str, Question], n: int = RESAMPLES // 4) -> Measured:
     """Every question's shares, variances and coefficients, prompts resampled."""
-    shares, variances, coefficients = {}, {}, {}
-    for name, one in asked.items():
-        fits = mixed_models(one, n)
-        shares[name] = pd.concat(
-            [domain_shares(one.frame, one.value), shares_explained(fits)],
-            ignore_index=True,
-        )
-        variances[name] = _variances(fits)
-        coefficients[name] = _coefficients(fits[BOTH])
-    return Measured(
-        Estimates(stack(shares, "estimator"), digits=3),
-        Estimates(stack(variances, "estimator"), digits=4),
-        Estimates(stack(coefficients, "estimator"), digits=3),
+    return Measured.stacked(
+        {name: _measured(one, n) for name, one in asked.items()}, "estimator"
     )
 
 
-def mixed_models(
-    asked: Question, n: int = RESAMPLES // 4
-) -> dict[str, RandomIntercept]:
-    """The four MODELS of a question: with and without domain, with and without covariates."""
-    _of_several_domains(asked.frame, 1)
-    fits = {}
-    for model in MODELS:
-        covariates = asked.covariates if model in (COVARIATES, BOTH) else ()
-        fixed = fixed_effects(asked.frame, covariates, model in (DOMAIN, BOTH))
-        fits[model] = random_intercept(asked.frame, asked.value, fixed, n)
-    return fits
+def _measured(asked: Question, n: int) -> Measured:
+    shares = domain_shares(asked.frame, asked.value)
+    fits, variances = {}, {}
+    for model, (with_covariates, with_domain) in MODELS.items():
+        covariates = asked.covariates if with_covariates else ()
+        fixed = fixed_effects(asked.frame, covariates, with_domain)
+        fits[model] = fit = random_intercept(asked.frame, asked.value, fixed, n)
+        variances[model, "prompts"] = fit.prompt
+        variances[model, "rows"] = fit.residual
+        # the intraclass correlation: the prompts' share of the two
+        variances[model, "ICC"] = fit.prompt / (fit.prompt + fit.residual)
+    full = fits[BOTH]
+    coefficients = dict(zip(full.terms, full.coefficients.T, strict=True))
+    return Measured(
+        Estimates(pd.concat([shares, _explained(fits)], ignore_index=True)),
+        _with_intervals(variances, ["model", "quantity"], full.fewest),
+        _with_intervals(coefficients, ["term"], full.fewest),
+    )
 
 
-def shares_explained(fits: Mapping[str, RandomIntercept]) -> pd.DataFrame:
+def _explained(fits: Mapping[str, RandomIntercept]) -> pd.DataFrame:
     """By what part the variance of the prompts' effect shrinks when the domain joins the model, as
     it stands (PROMPTS) and with the covariates in it already (GIVEN): level, estimate, low, high.
     """
     rows = []
-    for level, without, joined in (
-        (PROMPTS, NOTHING, DOMAIN),
-        (GIVEN, COVARIATES, BOTH),
-    ):
+    joins = {PROMPTS: (NOTHING, DOMAIN), GIVEN: (COVARIATES, BOTH)}
+    for level, (without, joined) in joins.items():
         draws = 1 - fits[joined].prompt / fits[without].prompt
         rows.append((level, *_moved_back(draws, fits[joined].fewest)))
-    return pd.DataFrame(rows, columns=["level", "estimate", "low", "high"])
+    return pd.DataFrame(rows, columns=["level", *NUMBERS])
 
 
-def _variances(fits: Mapping[str, RandomIntercept]) -> pd.DataFrame:
-    rows = []
-    for model, fit in fits.items():
-        quantities = {"prompts": fit.prompt, "rows": fit.residual, "ICC": fit.icc}
-        for quantity, draws in quantities.items():
-            rows.append(
-                (model, quantity, draws[0], *stats.bounds_of(draws[1:], fit.fewest))
-            )
-    return pd.DataFrame(rows, columns=["model", "quantity", "estimate", "low", "high"])
-
-
-def _coefficients(fit: RandomIntercept) -> pd.DataFrame:
-    low, high = stats.bounds_of(fit.coefficients[1:], fit.fewest)
-    numbers = {"estimate": fit.coefficients[0], "low": low, "high": high}
-    return pd.DataFrame({"term": fit.terms} | numbers)
+def _with_intervals(
+    draws: Mapping[Any, np.ndarray], keys: list[str], fewest: int
+) -> Estimates:
+    """Numbers by name, each (1 + n,): itself and its resamples."""
+    every = np.stack(list(draws.values()), axis=1)
+    numbers = np.stack([every[0], *stats.bounds_of(every[1:], fewest)], axis=1)
+    names = pd.DataFrame(list(draws), columns=keys)
+    return Estimates(names.join(pd.DataFrame(numbers, columns=NUMBERS)))
 
 
 def percent(found: Estimates, digits: int = 1) -> Estimates:
     """The same times 100."""
-    scaled = 100 * found.frame[["estimate", "low", "high"]]
+    scaled = 100 * found.frame[NUMBERS]
     return Estimates(found.frame.assign(**scaled), digits)
 
 
@@ -366,8 +332,9 @@ def shares_said(shares: Estimates) -> str:
     lines = []
     for name, rows in percent(shares).groups("estimator"):
         of = {level: str(rows.at(level=level)) for level in LEVELS}
+        unit = "nodes" if name == PUBLISHED else "positions"
         lines.append(
-            f"* `{name}`: the domain explains {of[ROWS]} % of the variance of {UNITS[name]}, "
+            f"* `{name}`: the domain explains {of[ROWS]} % of the variance of {unit}, "
             f"{of[MEANS]} % of that of prompt means, and **{of[PROMPTS]} %** of that between "
             f"prompts ({of[GIVEN]} % with the covariates held)."
         )

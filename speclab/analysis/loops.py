@@ -23,7 +23,7 @@ from scipy.linalg import block_diag
 from speclab import replay, score, stats
 from speclab.analysis import sweep
 from speclab.score import Estimator, domains_in, require
-from speclab.show.estimates import Estimates, stack
+from speclab.show.estimates import NUMBERS, Estimates, stack
 from speclab.stats import MIN_PROMPTS, RESAMPLES
 
 NGRAM = 4  # tokens of a run that counts as said again
@@ -47,20 +47,18 @@ def repeats(trace: pd.DataFrame, n: int = NGRAM) -> pd.Series:
     columns, positions that are missing or there twice.
     """
     require(trace, ["prompt_id", "position", "token"], "trace")
-    prompt = pd.factorize(trace["prompt_id"])[0]
-    order = np.lexsort((trace["position"], prompt))
-    text = trace[["position", "token"]].iloc[order].assign(prompt=prompt[order])
-    text = text.reset_index(drop=True)
-    expected = text.groupby("prompt").cumcount()
-    if (text["position"] != expected).any():
-        row = order[(text["position"] != expected).argmax()]
+    order = np.lexsort((trace["position"], pd.factorize(trace["prompt_id"])[0]))
+    text = trace[["prompt_id", "position", "token"]].iloc[order].reset_index(drop=True)
+    place = text.groupby("prompt_id", observed=True).cumcount()
+    wrong = text["position"] != place
+    if wrong.any():
         raise ValueError(
-            f"trace: the positions of prompt {trace['prompt_id'].iloc[row]!r} are not 0, 1, 2, …, "
-            "each once: mark whole texts, and filter afterwards"
+            f"trace: the positions of prompt {text['prompt_id'][wrong.argmax()]!r} are not 0, 1, "
+            "2, …, each once: mark whole texts, and filter afterwards"
         )
-    of_text = text.groupby("prompt")["token"]
+    of_text = text.groupby("prompt_id", observed=True)["token"]
     run = pd.DataFrame({f"{back} before": of_text.shift(back) for back in range(n)})
-    again = run.assign(prompt=text["prompt"]).duplicated() & (expected >= n - 1)
+    again = run.assign(prompt=text["prompt_id"]).duplicated() & (place >= n - 1)
     found = np.zeros(len(trace), bool)
     found[order] = again
     return pd.Series(found, trace.index, name="repeats")
@@ -85,8 +83,7 @@ def repeated_at(
     if missing.any():
         raise ValueError(
             f"{missing.sum()} rows have no position in the trace, the first "
-            f"{dict(zip(place, rows[missing.argmax()], strict=True))}: "
-            "give the trace of the same run"
+            f"{rows[missing.argmax()]}: give the trace of the same run"
         )
     return known.to_numpy()[number]
 
@@ -147,17 +144,16 @@ def by_known_domain(
     wanted = list(domains or domains_in(frame))
     prompts = frame.groupby("domain", observed=True)["prompt_id"].nunique()
     prompts = prompts.reindex(wanted, fill_value=0)
-    enough = list(prompts.index[prompts >= MIN_PROMPTS])
-    names = [*wanted, score.ALL]
-    table = pd.DataFrame(index=pd.Index(names, name="domain"))
-    if enough:
-        known = frame[frame["domain"].isin(enough)]
-        found = stats.by_domain(known, estimator, RESAMPLES).set_index("domain")
-        table = table.join(found[["estimate", "low", "high"]])
-    table = table.reindex(columns=["estimate", "low", "high"])
+    enough = prompts.index[prompts >= MIN_PROMPTS]
+    table = pd.DataFrame({"domain": [*wanted, score.ALL]})
+    known = frame[frame["domain"].isin(enough)]
+    found = pd.DataFrame(columns=["domain", *NUMBERS])
+    if len(enough):
+        found = stats.by_domain(known, estimator, RESAMPLES)[["domain", *NUMBERS]]
+    table = table.merge(found, on="domain", how="left")
     if len(enough) < len(wanted):
-        table.loc[score.ALL] = np.nan
-    return table.assign(n_prompts=[*prompts, prompts.sum()]).reset_index()
+        table.loc[table["domain"] == score.ALL, NUMBERS] = np.nan
+    return table.assign(n_prompts=[*prompts, prompts.sum()])
 
 
 def side_by_side(
@@ -183,7 +179,7 @@ def side_by_side(
         SAMPLED: by_known_domain(sampled, of_sampled or estimator),
     }
     undefined = rows[OUTSIDE]["estimate"].isna().to_numpy()
-    rows[CHANGE].loc[undefined, ["estimate", "low", "high"]] = np.nan
+    rows[CHANGE].loc[undefined, NUMBERS] = np.nan
     return Estimates(stack(rows, "text"))
 
 
@@ -206,8 +202,8 @@ def in_rows(numbers: Mapping[str, Estimates]) -> pd.DataFrame:
     """Several numbers of `side_by_side`, by name, as one tidy table: number, text, domain,
     estimate, low, high.
     """
-    columns = ["number", "text", "domain", "estimate", "low", "high"]
-    return Estimates.stacked(numbers, "number").frame[columns]
+    found = Estimates.stacked(numbers, "number").frame
+    return found[["number", "text", "domain", *NUMBERS]]
 
 
 def texts_in_cells(numbers: Mapping[str, Estimates]) -> pd.DataFrame:

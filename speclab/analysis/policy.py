@@ -9,13 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict
 from pydantic.dataclasses import dataclass
 
 from speclab.analysis import router
 from speclab.cost import Costs
 from speclab.draft import Shape, parse_shape
-from speclab.plain import read_json
+from speclab.plain import checked, read_json
 from speclab.profiles import Profile
 from speclab.prompts import DOMAINS, Prompt
 from speclab.runs import written
@@ -82,13 +82,7 @@ def load(path: str | Path, pair: Mapping[str, str] | None = None) -> Policy:
     pair (says which model).
     """
     content = read_json(path, "notebook 09 writes a policy")
-    try:
-        policy = TypeAdapter(Policy).validate_json(json.dumps(content))
-    except ValidationError as error:
-        wrong = "; ".join(_problem(one) for one in error.errors())
-        raise ValueError(
-            f"{path} is no policy: {wrong}. Notebook 09 writes one"
-        ) from None
+    policy = checked(Policy, content, f"{path} is no policy (notebook 09 writes one)")
     for name, digest in (pair or {}).items():
         made_for = policy.pair.get(name, "none")
         if made_for != digest:
@@ -98,12 +92,6 @@ def load(path: str | Path, pair: Mapping[str, str] | None = None) -> Policy:
                 "or make a policy for this one (notebook 09)"
             )
     return policy
-
-
-def _problem(error: Mapping) -> str:
-    """One of pydantic's errors as 'router: Input should be …, not 7'."""
-    field = ".".join(map(str, error["loc"])) or "the file"
-    return f"{field}: {error['msg']}, not {str(error['input'])[:60]!r}"
 
 
 def setting_for(policy: Policy, prompt: Prompt) -> str:

@@ -13,7 +13,7 @@ prompts and 98 to 100 % with 5, where percentiles of resampled prompts covered 8
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
 
@@ -23,24 +23,20 @@ from scipy.stats import norm, trim_mean
 
 from speclab.analysis import significance
 from speclab.score import Estimator, column_of, divide, domains_in
-from speclab.stats import MIN_PROMPTS, STEP, Interval, prompts_of
+from speclab.stats import MIN_PROMPTS, STEP, prompts_of
 
 NEEDED = ["needed", "needed_low", "needed_high"]
-SPREAD = ["spread", "spread_low", "spread_high"]
-PAIR = ["estimator", "first", "second", "difference", "detectable", "low", "high"]
+PLAN = ["estimator", "first", "second", "difference", "detectable", "low", "high"]
+PLAN += [*NEEDED, "spread", "spread_low", "spread_high"]
 
 
 @dataclass(frozen=True)
 class Design:
     """A comparison of two sides: `sd` / sqrt(prompts) is the standard error of the difference with
-    `prompts` prompts a side. [low, high] is the 95 % interval of `sd`, `n_prompts` the prompts a
-    side that it comes from.
+    `prompts` prompts a side; float64 [3]: its estimate, and low and high of its 95 % interval.
     """
 
-    sd: float
-    low: float
-    high: float
-    n_prompts: int
+    sd: np.ndarray
 
     def detectable(
         self,
@@ -48,17 +44,15 @@ class Design:
         power: float = 0.8,
         level: float = 0.05,
         comparisons: int = 1,
-    ) -> Interval:
-        """Smallest true difference that a two-sided test at `level` finds with probability `power`.
+    ) -> np.ndarray:
+        """Smallest true difference that a two-sided test at `level` finds with probability `power`,
+        by `sd`: float64 [3].
 
         `comparisons`: tests in the family. The first of Holm's steps asks for level / comparisons
         (Bonferroni), later ones for less, so that Holm finds this difference with at least this
         probability.
         """
-        factor = _quantiles(power, level, comparisons) / np.sqrt(prompts)
-        return Interval(
-            self.sd * factor, self.low * factor, self.high * factor, self.n_prompts
-        )
+        return self.sd * _quantiles(power, level, comparisons) / np.sqrt(prompts)
 
     def prompts_needed(
         self,
@@ -67,12 +61,11 @@ class Design:
         level: float = 0.05,
         comparisons: int = 1,
     ) -> np.ndarray:
-        """Prompts a side that find a true `difference` (not 0) with probability `power`, by `sd`,
-        `low` and `high`: int64 [3]; never below the 5 that an interval needs.
+        """Prompts a side that find a true `difference` (not 0) with probability `power`, by `sd`:
+        int64 [3]; never below the 5 that an interval needs.
         """
         errors = _quantiles(power, level, comparisons)
-        spreads = np.array([self.sd, self.low, self.high])
-        needed = np.ceil((errors * spreads / abs(difference)) ** 2)
+        needed = np.ceil((errors * self.sd / abs(difference)) ** 2)
         return np.maximum(MIN_PROMPTS, needed).astype(int)
 
     def power(
@@ -82,7 +75,7 @@ class Design:
         may be arrays.
         """
         limit = norm.isf(level / comparisons / 2)
-        shift = np.abs(difference) * np.sqrt(prompts) / self.sd
+        shift = np.abs(difference) * np.sqrt(prompts) / self.sd[0]
         return norm.sf(limit - shift) + norm.cdf(-limit - shift)
 
 
@@ -115,13 +108,14 @@ def influence(frame: pd.DataFrame, estimator: Estimator) -> pd.DataFrame:
     """
     assert estimator.scalar
     ids, totals = prompt_totals(frame, estimator)
-    values = np.zeros(len(ids))
-    for rows in ids.groupby("domain", sort=False).indices.values():
-        total = totals[rows].sum(axis=0)
-        up = estimator.value(total + STEP * totals[rows])[:, 0]
-        down = estimator.value(total - STEP * totals[rows])[:, 0]
-        values[rows] = len(rows) * (up - down) / (2 * STEP)
-    undefined = sorted(set(ids["domain"][~np.isfinite(values)]))
+    domain, sums = ids["domain"], pd.DataFrame(totals)
+    of_domain = sums.groupby(domain).transform("sum").to_numpy()
+    up, down = (
+        estimator.value(of_domain + step * totals)[:, 0] for step in (STEP, -STEP)
+    )
+    size = domain.groupby(domain).transform("size").to_numpy()
+    values = size * (up - down) / (2 * STEP)
+    undefined = sorted(set(domain[~np.isfinite(values)]))
     if undefined:
         raise ValueError(
             f"{estimator.name} is undefined in {undefined}: nothing to divide by there"
@@ -136,27 +130,25 @@ def design_effect(name: str = "published_alpha") -> Estimator:
     `stats.BOOTSTRAP_T`.
     """
 
+    def columns(frame: pd.DataFrame) -> np.ndarray:
+        s, n, q = frame[["s", "n", "q"]].to_numpy(np.float64).T
+        return np.stack([s * s, s * n, n * n, s, n, q], axis=1)
+
     def effect(totals: np.ndarray) -> np.ndarray:
         ss, sn, nn, s, n, q = np.moveaxis(totals, -1, 0)[..., None]
         mean = divide(s, n)
         return divide(ss - 2 * mean * sn + mean**2 * nn, q - n * mean**2)
 
-    sums = ["ss", "sn", "nn", "s", "n", "q"]
-    return Estimator(
-        f"design effect of {name}",
-        lambda frame: frame[sums].to_numpy(np.float64),
-        effect,
-    )
+    return Estimator(f"design effect of {name}", columns, effect)
 
 
 def by_prompt(frame: pd.DataFrame, value: str = "alpha") -> pd.DataFrame:
     """One row a prompt for `design_effect`: prompt_id, domain, n (rows), s (sum), q (sum of
-    squares), and the products ss, sn, nn.
+    squares).
     """
     y, who = column_of(frame, value), ["domain", "prompt_id"]
     rows = frame[who].assign(n=1.0, s=y, q=y * y)
-    sums = rows.groupby(who, observed=True).sum().reset_index()
-    return sums.assign(ss=sums["s"] ** 2, sn=sums["s"] * sums["n"], nn=sums["n"] ** 2)
+    return rows.groupby(who, observed=True).sum().reset_index()
 
 
 def between(
@@ -172,23 +164,24 @@ def between(
     sides = [
         found.loc[found["domain"] == name, "influence"].to_numpy() for name in names
     ]
-    return _design(sides, f"{estimator.name} is the same in every prompt (constant)")
+    return _design(sides)
 
 
-def _design(sides: list[np.ndarray], constant: str) -> Design:
+def _design(sides: list[np.ndarray]) -> Design:
     """From the prompts' influences on each side, or on the one that stands for both."""
     variances, centres, errors = np.array([_variance(values) for values in sides]).T
     if variances.sum() <= 1e-18:
         raise ValueError(
-            f"{constant}: there is no spread to plan with; record prompts that differ"
+            "the estimate is the same in every prompt: there is no spread to plan with; "
+            "record prompts that differ"
         )
-    a_side = 2 / len(sides)
     centre = centres.sum()
     error = np.sqrt(((centres * errors) ** 2).sum()) / centre
     reach = np.exp(norm.isf(0.025) * error)
-    low, high = np.sqrt(a_side * centre / reach), np.sqrt(a_side * centre * reach)
-    sd = np.sqrt(a_side * variances.sum())
-    return Design(float(sd), float(low), float(high), min(map(len, sides)))
+    a_side = 2 / len(sides)
+    return Design(
+        np.sqrt(a_side * np.array([variances.sum(), centre / reach, centre * reach]))
+    )
 
 
 def _variance(values: np.ndarray) -> tuple[float, float, float]:
@@ -212,34 +205,29 @@ def every_pair(
     level: float = 0.05,
     stand_in: str | None = None,
 ) -> pd.DataFrame:
-    """Every pair of the domains that `values` (such as published ones) names: PAIR, NEEDED, SPREAD.
+    """Every pair of the domains that `values` (such as published ones) names: the columns PLAN.
 
     `difference`: of `values`. `detectable` is the smallest difference that `prompts` prompts a
     domain find (interval: of the spread), in the family of all pairs; `needed` the prompts a domain
     that find `difference`, missing where it is 0; `spread` the standard deviation between the
     prompts of a domain, both sides' root mean square. stand_in: the domain whose spread is taken
-    for those that the frame lacks. ValueError: a domain missing, fewer than two, and as `between`.
+    for those that the frame lacks. ValueError: a domain missing, and as `between`.
     """
-    values = dict(values)
-    present = domains_in(frame, [stand_in] if stand_in else list(values))
-    known = {name: name if name in present else stand_in for name in values}
-    domains = domains_in(pd.DataFrame({"domain": list(values)}))
-    if len(domains) < 2:
-        raise ValueError(f"domains is {domains}: a difference needs two")
+    present = domains_in(frame, [stand_in] if stand_in else list(values.keys()))
+    domains = domains_in(pd.DataFrame({"domain": list(values.keys())}))
     family, rows = comb(len(domains), 2), []
     for first, second in combinations(domains, 2):
-        design = between(frame, estimator, known[first], known[second])
+        sides = [name if name in present else stand_in for name in (first, second)]
+        design = between(frame, estimator, *sides)
         difference = float(values[first] - values[second])
         found = design.detectable(prompts, power, level, family)
-        spreads = np.array([design.sd, design.low, design.high])
         needed = [pd.NA] * 3
         if difference:
             needed = design.prompts_needed(difference, power, level, family)
-        numbers = [difference, found.estimate, found.low, found.high, *needed]
-        rows.append((estimator.name, first, second, *numbers, *spreads / np.sqrt(2)))
-    return pd.DataFrame(rows, columns=PAIR + NEEDED + SPREAD).astype(
-        dict.fromkeys(NEEDED, "Int64")
-    )
+        numbers = [difference, *found, *needed, *design.sd / np.sqrt(2)]
+        rows.append((estimator.name, first, second, *numbers))
+    plans = pd.DataFrame(rows, columns=PLAN)
+    return plans.astype(dict.fromkeys(NEEDED, "Int64"))
 
 
 def pairs_said(plans: pd.DataFrame, prompts: int) -> str:
@@ -294,12 +282,10 @@ def simulated_power(
     rng, p_values = np.random.default_rng([seed, 3]), []
     for _ in range(repeats):
         drawn = np.concatenate([rng.choice(side, prompts) for side in sides])
-        redrawn = Estimator(
-            estimator.name, lambda rows, drawn=drawn: drawn[rows.index], estimator.value
+        redrawn = replace(
+            estimator, columns=lambda rows, drawn=drawn: drawn[rows.index]
         )
-        seed_of_test = int(rng.integers(2**31))
-        tested = significance.differences(
-            study, redrawn, n=n, seed=seed_of_test, resamples=1
-        )
+        again = {"n": n, "seed": int(rng.integers(2**31)), "resamples": 1}
+        tested = significance.differences(study, redrawn, **again)
         p_values.append(tested["p_value"].item())
     return float((np.array(p_values) < level).mean())

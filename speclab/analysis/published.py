@@ -7,6 +7,7 @@ estimator stand side by side.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from speclab.cost import break_even_cost, speedup_standard
 from speclab.profiles import ROOT
 from speclab.prompts import DOMAINS
 from speclab.score import ALL, POOLED, POSITION_BIN, Estimator
-from speclab.show.estimates import per_domain
+from speclab.show.estimates import per_domain, stack
 
 DATA = ROOT / "data" / "paper"
 TABLES = ("I", "II", "III", "IV", "V", "VI")
@@ -57,12 +58,8 @@ def published(table: str) -> pd.DataFrame:
     quantity, published.
     """
     frame = pd.read_csv(DATA / "tables.csv", dtype={"depth": "Int64", "bin": "Int64"})
-    return (
-        frame[frame["table"] == table]
-        .drop(columns="table")
-        .rename(columns={"value": "published"})
-        .reset_index(drop=True)
-    )
+    rows = frame[frame["table"] == table].rename(columns={"value": "published"})
+    return rows.drop(columns="table").reset_index(drop=True)
 
 
 @dataclass(frozen=True)
@@ -147,12 +144,11 @@ def comparison(
     if table == "VI":
         return _correlation_table(frame, run, rule, n)
     ours, right = [], []
-    for which_bin in frame["bin"].drop_duplicates():
-        for row in _rows(table, rule):
-            ours.append(_estimates(row, row.as_published, run.nodes, which_bin, n))
-            source = getattr(run, row.source, None)
-            if row.corrected is not None and _answers(row.source, source):
-                right.append(_estimates(row, row.corrected, source, which_bin, n))
+    for which_bin, row in product(frame["bin"].drop_duplicates(), _rows(table, rule)):
+        ours.append(_estimates(row, row.as_published, run.nodes, which_bin, n))
+        source = getattr(run, row.source)
+        if row.corrected is not None and _answers(row.source, source):
+            right.append(_estimates(row, row.corrected, source, which_bin, n))
     ours = pd.concat(ours).drop(columns="estimator").rename(columns=AS_OURS)
     both = frame.merge(ours, on=KEYS, how="left")
     if right:
@@ -165,17 +161,16 @@ def in_cells(table: pd.DataFrame) -> pd.DataFrame:
     """A `comparison` with few columns, to be shown: its keys, published, and either estimate with
     its interval as one text, '0.637 [0.612, 0.663]'; what is missing is blank.
     """
-    keys = [
-        key for key in KEYS if table[key].notna().any() and table[key].nunique() > 1
-    ]
+    keys = [key for key in KEYS if table[key].nunique() > 1]
+    columns = {
+        "ours, as published": OURS,
+        "corrected": ["corrected", "low", "high"],
+    }
     shown = table[[*keys, "published"]].copy()
-    for name, numbers in (
-        ("ours, as published", OURS),
-        ("corrected", ["corrected", "low", "high"]),
-    ):
+    for name, numbers in columns.items():
         shown[name] = [
-            "" if pd.isna(value) else f"{value:.3f} [{low:.3f}, {high:.3f}]"
-            for value, low, high in table[numbers].itertuples(index=False)
+            "" if pd.isna(row[0]) else str(stats.Interval(*row, 0))
+            for row in table[numbers].itertuples(index=False)
         ]
     return shown.assign(estimator=table["estimator"]).reset_index(drop=True)
 
@@ -240,23 +235,20 @@ def _exact_correlations(trace: pd.DataFrame, rule: str, n: int) -> pd.DataFrame:
     """
     outcome, name = ("hit", "hit[1]") if rule == "greedy" else ("overlap", "overlap")
     trace = score.with_hits(trace)
-    parts = []
-    for method in association.METHODS:
-        measure = partial(
-            association.correlation,
-            x="target_entropy",
-            y=outcome,
-            method=method,
-            n=n,
-        )
-        parts.append(per_domain(trace, measure).assign(method=method))
-    return pd.concat(parts).assign(estimator=f"{name} instead of min(1, p/q)")
+
+    def of(method: str) -> pd.DataFrame:
+        options = {"x": "target_entropy", "y": outcome, "method": method, "n": n}
+        return per_domain(trace, partial(association.correlation, **options))
+
+    parts = {method: of(method) for method in association.METHODS}
+    return stack(parts, "method").assign(estimator=f"{name} instead of min(1, p/q)")
 
 
 @dataclass(frozen=True)
 class AuthorRecords:
     """A run as the authors published it: usable nodes, no trace, and the rows left out because
-    their probability or entropy is NaN.
+    their probability or entropy is NaN (where the probability is, the authors' code took their
+    alpha as 1).
     """
 
     nodes: pd.DataFrame
@@ -264,22 +256,14 @@ class AuthorRecords:
     trace: None = None
 
     @property
-    def nan_count(self) -> int:
-        """Rows left out; where the probability is NaN the authors' code took their alpha as 1."""
-        return len(self.nan_rows)
-
-    @property
     def with_nan_as_accepted(self) -> pd.DataFrame:
         """All rows, as the authors averaged them: a NaN probability as accepted (p = q, so alpha is
         1), a NaN entropy left NaN.
         """
         p, q = self.nan_rows["target_prob"], self.nan_rows["draft_prob"]
-        filled = self.nan_rows.assign(target_prob=p.fillna(q))
-        return (
-            pd.concat([self.nodes, filled])
-            .sort_values(["prompt_id", "position", "node"], kind="stable")
-            .reset_index(drop=True)
-        )
+        rows = pd.concat([self.nodes, self.nan_rows.assign(target_prob=p.fillna(q))])
+        place = ["prompt_id", "position", "node"]
+        return rows.sort_values(place, kind="stable", ignore_index=True)
 
 
 def read_author_records(*paths: Path | str) -> AuthorRecords:
@@ -291,10 +275,10 @@ def read_author_records(*paths: Path | str) -> AuthorRecords:
     are not in their records and are left out. Rows whose target_prob or target_entropy is NaN are
     returned by name in `nan_rows`, never in `nodes`. ValueError: columns missing, one node twice.
     """
-    frames = {str(path): pd.read_csv(path) for path in paths}
-    for path, frame in frames.items():
-        score.require(frame, list(AUTHOR_COLUMNS), f"{path} (the authors' records)")
-    records = pd.concat(frames.values(), ignore_index=True)[list(AUTHOR_COLUMNS)]
+    names = list(AUTHOR_COLUMNS)
+    records = pd.concat(
+        [pd.read_csv(path, usecols=names)[names] for path in paths], ignore_index=True
+    )
     records = _with_rank(records.rename(columns=AUTHOR_COLUMNS))
     usable = np.isfinite(records[["target_prob", "target_entropy"]]).all(axis=1)
     parts = [records[kept].reset_index(drop=True) for kept in (usable, ~usable)]
@@ -339,26 +323,24 @@ def regimes(
         index="domain", columns="depth", values="published"
     )
     gammas, rows = survival.columns.to_numpy(int), []
-    for domain in DOMAINS:
-        length, tau = lengths[domain], 1 + survival.loc[domain].to_numpy(float).cumsum()
-        even = break_even_cost(tau[-1], gammas[-1])
-        for c in cs:
-            speed = speedup_standard(tau, gammas, c)
-            best = int(speed.argmax())
-            rows.append(
-                {
-                    "domain": domain,
-                    "c": c,
-                    "published_length": length,
-                    "paper_regime": _regime(length),
-                    "break_even_c": even,
-                    "speedup": speed[-1],
-                    "regime": _regime(speed[-1]),
-                    "best_gamma": gammas[best],
-                    "best_speedup": speed[best],
-                    "best_regime": _regime(speed[best]),
-                }
-            )
+    for domain, c in product(DOMAINS, cs):
+        tau = 1 + survival.loc[domain].to_numpy(float).cumsum()
+        speed = speedup_standard(tau, gammas, c)
+        best = int(speed.argmax())
+        rows.append(
+            {
+                "domain": domain,
+                "c": c,
+                "published_length": lengths[domain],
+                "paper_regime": _regime(lengths[domain]),
+                "break_even_c": break_even_cost(tau[-1], gammas[-1]),
+                "speedup": speed[-1],
+                "regime": _regime(speed[-1]),
+                "best_gamma": gammas[best],
+                "best_speedup": speed[best],
+                "best_regime": _regime(speed[best]),
+            }
+        )
     return pd.DataFrame(rows)
 
 

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 from scipy.special import softmax
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.preprocessing import normalize
@@ -156,43 +155,21 @@ class Router:
         """The route of each text."""
         return self.guesses(texts)["route"].tolist()
 
-    def save(self, folder: Path) -> None:
-        """router.safetensors (float16, no text) and card.json with its SHA-256."""
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "router.safetensors"
-        # save_file writes the buffer as it lies in memory: scikit-learn's is column by column
-        names = ("weight", "bias", "idf")
-        tensors = {
-            name: np.ascontiguousarray(getattr(self, name), np.float16)
-            for name in names
-        }
-        save_file(tensors, path)
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        facts = {"sha256": digest, "threshold": self.threshold, **self.card}
-        (folder / "card.json").write_text(json.dumps(facts, indent=1) + "\n")
-
 
 def load_router(folder: str | Path = ROUTING) -> Router:
     """The trained router of a folder, without pickle.
 
-    ValueError if a file is missing or damaged.
+    ValueError if its weights are damaged.
     """
     path = Path(folder) / "router.safetensors"
-    again = "train it again (python -m data.routing.prepare --data DIR)"
-    try:
-        card = json.loads((Path(folder) / "card.json").read_text())
-        tensors = load_file(path)
-    except (OSError, ValueError, SafetensorError) as error:
+    card = json.loads((Path(folder) / "card.json").read_text())
+    if hashlib.sha256(path.read_bytes()).hexdigest() != card["sha256"]:
         raise ValueError(
-            f"no router can be read from {folder}: {error}; "
-            f"restore router.safetensors and card.json, or {again}"
-        ) from None
-    if hashlib.sha256(path.read_bytes()).hexdigest() != card.get("sha256"):
-        raise ValueError(
-            f"{path} is damaged: its SHA-256 is not the one in card.json; restore it, or {again}"
+            f"{path} is damaged: its SHA-256 is not the one in card.json; restore it, or train it "
+            "again (python -m data.routing.prepare --data DIR)"
         )
-    weights = {name: values.astype(np.float32) for name, values in tensors.items()}
-    return Router(**weights, threshold=float(card["threshold"]), card=card)
+    weights = {name: part.astype(np.float32) for name, part in load_file(path).items()}
+    return Router(**weights, threshold=card["threshold"], card=card)
 
 
 def routed(prompts: pd.DataFrame, router: Router) -> pd.DataFrame:

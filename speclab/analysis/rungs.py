@@ -27,15 +27,17 @@ def ladder_estimators(run, rule: str = "greedy") -> list[tuple[str, Estimator]]:
     """(frame name, estimator) of every rung that `run` (with .nodes and .trace; either may be None)
     can answer.
     """
-    nodes, trace = [], []
+    found = []
     if run.nodes is not None:
         nodes = [score.published_alpha, score.published_length, score.best_path_alpha]
         nodes.append(score.alpha_by_rank)
         if rule == "point-mass" or "target_rank" in run.nodes:
             nodes += score.tree_estimators(rule).values()
+        found += [("nodes", one) for one in nodes]
     if run.trace is not None:
-        trace = [score.overlap_alpha, score.top_mass, score.hit]
-    return [("nodes", one) for one in nodes] + [("trace", one) for one in trace]
+        trace = (score.overlap_alpha, score.top_mass, score.hit)
+        found += [("trace", one) for one in trace]
+    return found
 
 
 def ladder(run, rule: str = "greedy") -> pd.DataFrame:

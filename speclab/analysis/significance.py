@@ -37,23 +37,16 @@ def differences(
     """
     chosen = tuple(domains or domains_in(frame))
     domains_in(frame, chosen)
-    if len(chosen) < 2:
-        raise ValueError(f"domains is {chosen}: a difference needs two")
     prompts = prompts_of(frame, resamples, seed)
     totals, value = scalar_totals(frame, estimator, prompts)
-    resampled, rng, rows = (
-        value(prompts.resampled(totals)),
-        np.random.default_rng([seed, 1]),
-        [],
-    )
+    resampled = value(prompts.resampled(totals))
+    rng, rows = np.random.default_rng([seed, 1]), []
     for first, second in combinations(chosen, 2):
         a, b = prompts.domains.index(first), prompts.domains.index(second)
         spread = resampled[:, a] - resampled[:, b]
         both = totals[np.isin(prompts.domain, [a, b])]
         size = int((prompts.domain == a).sum())
-        picked = (rng.random((n, len(both))).argsort(axis=1) < size).astype(
-            np.float64
-        ) @ both
+        picked = (rng.random((n, len(both))).argsort(axis=1) < size) @ both
         p_value = _p_value(spread[0], value(picked) - value(both.sum(axis=0) - picked))
         bounds = bounds_of(spread[1:], min(size, len(both) - size))
         rows.append((first, second, spread[0], *bounds, p_value))
@@ -93,20 +86,13 @@ def paired_difference(
             f"{len(unmatched)} prompts are in one frame only, such as {min(unmatched)!r}; "
             "a paired difference needs the same"
         )
-    prompts, others = (
-        prompts_of(first),
-        prompts_of(second, 1),
-    )  # both number the prompts in the order of their ids
-    (one, value), (two, _) = (
-        scalar_totals(first, estimator, prompts),
-        scalar_totals(second, estimator, others),
-    )
-    spread = value(prompts.resampled(one).sum(axis=1)) - value(
-        prompts.resampled(two).sum(axis=1)
-    )
-    swap = (
-        np.random.default_rng([0, 2]).integers(0, 2, (n, len(one))).astype(np.float64)
-    )
+    # both number the prompts in the order of their ids
+    prompts, others = prompts_of(first), prompts_of(second, 1)
+    one, value = scalar_totals(first, estimator, prompts)
+    two, _ = scalar_totals(second, estimator, others)
+    sums = (prompts.resampled(totals).sum(axis=1) for totals in (one, two))
+    spread = np.subtract(*map(value, sums))
+    swap = np.random.default_rng([0, 2]).integers(0, 2, (n, len(one)))
     moved = swap @ (two - one)
     permuted = value(one.sum(axis=0) + moved) - value(two.sum(axis=0) - moved)
     return Difference(

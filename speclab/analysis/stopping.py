@@ -12,7 +12,6 @@ takes k draft passes; a rule that stops before its limit has made one more, the 
 distribution it looked at and refused.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +20,6 @@ import pandas as pd
 from speclab.analysis.choose import cross_fitted, fastest
 from speclab.cost import Costs
 from speclab.score import Estimator, divide, require
-from speclab.show.estimates import stack
 from speclab.stats import RESAMPLES, by_domain, fold_of
 
 MEASURES = ("confidence", "entropy")  # as in speclab.draft.StopRule, which knows torch
@@ -104,9 +102,9 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int | None = None) -> Chains:
     prompt, position = each["code"][:, 0], each["position"][:, 0]
     length = np.bincount(prompt)
     limit = length[:, None] if max_new_tokens is None else max_new_tokens
-    if max_new_tokens is not None and max_new_tokens < length.max():
+    if np.any(limit < length[:, None]):
         raise ValueError(
-            f"max_new_tokens={max_new_tokens}: a text has {length.max()} tokens; "
+            f"max_new_tokens={limit}: a text has {length.max()} tokens; "
             "give the limit it was recorded with, or more"
         )
 
@@ -117,12 +115,10 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int | None = None) -> Chains:
 
     accepted = (each["target_rank"] == 0).cumprod(axis=1).sum(axis=1)
     left, run = grid(length[prompt] - position), grid(accepted)
-    inside = left > 0
-    ahead = limit - np.arange(
-        length.max()
-    )  # tokens up to the limit, from each position on
-    room = np.minimum(np.where(inside, ahead, 0), depth)
-    _check_greedy(run, left, ids)
+    # tokens up to the limit, from each position on
+    ahead = limit - np.arange(length.max())
+    room = np.minimum(np.where(left > 0, ahead, 0), depth)
+    _check_greedy(run, left)
     return Chains(
         prompt_id=np.asarray(ids),
         domain=each["domain"][position == 0, 0],
@@ -136,10 +132,11 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int | None = None) -> Chains:
 
 def _check_chains(rows: pd.DataFrame, depth: int) -> None:
     """ValueError unless sorted rows are whole chains at positions 0, 1, … of each prompt."""
-    number = rows.groupby("code").cumcount()
-    size = rows.groupby("code")["code"].transform("size")
-    wrong = (rows["position"] != number // depth) | (rows["node"] != number % depth + 1)
-    wrong |= (rows["depth"] != rows["node"]) | (rows["rank"] != 0) | (size % depth > 0)
+    texts = rows.groupby("code")["code"]
+    position, level = divmod(texts.cumcount(), depth)
+    wrong = (rows["position"] != position) | (texts.transform("size") % depth > 0)
+    wrong |= (rows[["node", "depth"]].sub(level + 1, axis=0) != 0).any(axis=1)
+    wrong |= rows["rank"] != 0
     if wrong.any():
         raise ValueError(
             f"nodes of prompt {rows.loc[wrong, 'prompt_id'].iloc[0]!r} are not one chain of "
@@ -147,14 +144,14 @@ def _check_chains(rows: pd.DataFrame, depth: int) -> None:
         )
 
 
-def _check_greedy(run: np.ndarray, left: np.ndarray, ids: np.ndarray) -> None:
+def _check_greedy(run: np.ndarray, left: np.ndarray) -> None:
     """ValueError if the chains do not hang on greedy text: there a run of r accepted tokens leaves
     one of r - 1 at the next position (half precision may break a tie otherwise here and there).
     """
     broken = (run[:, 1:] < run[:, :-1] - 1) & (left[:, 1:] > 0)
     if broken.sum() > 0.01 * (left > 0).sum():
         raise ValueError(
-            f"prompt {ids[broken.any(axis=1).argmax()]!r} is not the target's greedy text; "
+            "the nodes do not hang on the target's greedy text: "
             "chains need a run at temperature 0"
         )
 
@@ -163,9 +160,7 @@ def fixed(at: Chains, gamma: int) -> Drafts:
     """Always `gamma` tokens (1 to the chains' depth), fewer only where the text's end leaves no
     room.
     """
-    assert 1 <= gamma <= at.depth, (
-        f"gamma={gamma}: the recorded chains have {at.depth} tokens"
-    )
+    assert 1 <= gamma <= at.depth, f"the recorded chains have {at.depth} tokens"
     drafted = np.minimum(at.room, gamma)
     return Drafts(drafted, drafted)
 
@@ -174,13 +169,11 @@ def stopped(at: Chains, measure: str, threshold: float, limit: int) -> Drafts:
     """`speclab.draft.StopRule` on a chain of `limit`: stop before the token whose confidence is
     below, or entropy above, the threshold.
     """
-    assert measure in MEASURES, measure
     most = fixed(at, limit).drafted
-    going = (
-        at.confidence >= threshold
-        if measure == "confidence"
-        else at.entropy <= threshold
-    )
+    going = {
+        "confidence": at.confidence >= threshold,
+        "entropy": at.entropy <= threshold,
+    }[measure]
     drafted = np.minimum(going.cumprod(axis=-1).sum(axis=-1), most)
     return Drafts(drafted, np.minimum(drafted + 1, most))
 
@@ -195,9 +188,8 @@ def oracle(at: Chains, costs: Costs) -> Drafts:
     prompts, longest = at.run.shape
     k = np.arange(at.depth + 1)[:, None]  # tokens to draft
     price = block_cost(costs, k, k)
-    ahead = np.zeros(
-        (prompts, longest + at.depth + 1)
-    )  # cheapest cost from each position on
+    # the cheapest cost from each position on
+    ahead = np.zeros((prompts, longest + at.depth + 1))
     drafted, everyone = np.zeros((prompts, longest), int), np.arange(prompts)
     for t in range(longest - 1, -1, -1):
         emitted = np.minimum(np.minimum(k, at.run[:, t]) + 1, at.left[:, t])
@@ -213,9 +205,7 @@ def oracle(at: Chains, costs: Costs) -> Drafts:
 
 def block_cost(costs: Costs, drafted: np.ndarray, passes: np.ndarray) -> np.ndarray:
     """Target passes that a block costs, elementwise: passes * c + v(drafted + 1) + overhead."""
-    verify = np.array(
-        [costs.v(k + 1) for k in range(int(np.max(drafted, initial=0)) + 1)]
-    )
+    verify = np.array([costs.v(k + 1) for k in range(np.max(drafted) + 1)])
     return passes * costs.c() + verify[drafted] + costs.overhead
 
 
@@ -224,12 +214,10 @@ def _visited(at: Chains, drafts: Drafts) -> np.ndarray:
     lasts; [prompts, longest].
     """
     emitted = np.minimum(np.minimum(at.run, drafts.drafted) + 1, at.left)
-    length, seen = at.left[:, 0], np.zeros(emitted.shape, bool)
-    place, live = np.zeros(len(length), int), np.arange(len(length))
-    while len(live):
-        seen[live, place[live]] = True
-        place[live] += emitted[live, place[live]]
-        live = live[place[live] < length[live]]
+    seen, following = np.zeros(emitted.shape, bool), np.zeros(len(emitted), int)
+    for t in range(emitted.shape[1]):
+        seen[:, t] = (following == t) & (at.left[:, t] > 0)
+        following += np.where(seen[:, t], emitted[:, t], 0)
     return seen
 
 
@@ -245,22 +233,19 @@ def blocks(at: Chains, drafts: Drafts) -> pd.DataFrame:
     """The blocks that a decoder visits, one row each: prompt_id, domain, start, drafted, passes,
     accepted, emitted.
     """
-    prompt, start = np.nonzero(_visited(at, drafts))
+    visited = _visited(at, drafts)
+    prompt, start = np.nonzero(visited)
     accepted = np.minimum(at.run, drafts.drafted)
-    counts = {
-        "drafted": drafts.drafted,
-        "passes": drafts.passes,
-        "accepted": accepted,
-        "emitted": np.minimum(accepted + 1, at.left),
-    }
-    who = {
-        "prompt_id": at.prompt_id[prompt],
-        "domain": at.domain[prompt],
-        "start": start,
-    }
     return pd.DataFrame(
-        who
-        | {name: values[prompt, start].astype(int) for name, values in counts.items()}
+        {
+            "prompt_id": at.prompt_id[prompt],
+            "domain": at.domain[prompt],
+            "start": start,
+            "drafted": drafts.drafted[visited],
+            "passes": drafts.passes[visited],
+            "accepted": accepted[visited],
+            "emitted": np.minimum(accepted + 1, at.left)[visited],
+        }
     )
 
 
@@ -276,10 +261,15 @@ def totals(at: Chains, drafts: Drafts, costs: Costs) -> pd.DataFrame:
 # ---- fitted on other prompts ---------------------------------------------------------------------
 
 
-def candidates(at: Chains, method: str) -> list[tuple[float, int, Drafts]]:
+def candidates(
+    at: Chains, costs: Costs, method: str
+) -> list[tuple[float, int, Drafts]]:
     """(threshold, limit, drafts) of the rules to choose from: limits from 1 to the depth of the
-    chains, thresholds from THRESHOLDS (a fixed gamma is a limit without one: NaN).
+    chains, thresholds from THRESHOLDS (a fixed gamma is a limit without one: NaN); the oracle is
+    the only one of its kind.
     """
+    if method == ORACLE:
+        return [(np.nan, at.depth, oracle(at, costs))]
     limits = range(1, at.depth + 1)
     if method == FIXED:
         return [(np.nan, limit, fixed(at, limit)) for limit in limits]
@@ -301,8 +291,8 @@ def fitted(
     at: Chains, costs: Costs, method: str, group: np.ndarray
 ) -> tuple[float, int, Drafts]:
     """(threshold, limit, drafts) of a method that is the fastest on a group of prompts (a mask)."""
-    tried = candidates(at, method)
-    return tried[int(fastest(1 / _prices(at, costs, tried)[group].sum(axis=0)))]
+    tried = candidates(at, costs, method)
+    return tried[fastest(1 / _prices(at, costs, tried)[group].sum(axis=0))]
 
 
 def compare_rules(at: Chains, costs: Costs, folds: int = 5) -> pd.DataFrame:
@@ -315,46 +305,32 @@ def compare_rules(at: Chains, costs: Costs, folds: int = 5) -> pd.DataFrame:
     """
     fold, parts = fold_of(at.domain, folds), []
     for method in METHODS:
-        if method == ORACLE:
-            tried = [(np.nan, at.depth, oracle(at, costs))]
-            chosen = np.zeros(len(fold), int)
-        else:
-            tried = candidates(at, method)
-            chosen = cross_fitted(_prices(at, costs, tried), at.domain, fold)
+        tried = candidates(at, costs, method)
+        chosen = cross_fitted(_prices(at, costs, tried), at.domain, fold)
         rows = []
         for number in np.unique(chosen):
             threshold, limit, drafts = tried[number]
             judged = totals(at, drafts, costs).assign(method=method, fold=fold)
-            rows.append(
-                judged.assign(threshold=threshold, limit=limit)[chosen == number]
-            )
+            rule = judged.assign(threshold=threshold, limit=limit)
+            rows.append(rule[chosen == number])
         parts.append(pd.concat(rows).sort_index())
     return pd.concat(parts, ignore_index=True)
 
 
-def _speeds(sums: np.ndarray) -> np.ndarray:
-    """Speeds of METHODS from sums (..., 1 + methods): emitted, then each method's cost."""
-    return divide(sums[..., :1], sums[..., 1:])
+def _compared(sums: np.ndarray) -> np.ndarray:
+    """The numbers of QUANTITIES from sums (..., 1 + methods): emitted, then each method's cost."""
+    speed = divide(sums[..., :1], sums[..., 1:])
+    gain = (speed - speed[..., :1])[..., 1:]
+    most = gain[..., -1:]
+    closed = divide(gain[..., :-1], np.where(most > 1e-9, most, 0.0))
+    return np.concatenate([speed, gain, closed], axis=-1)
 
 
-def _gains(sums: np.ndarray) -> np.ndarray:
-    """How much faster each method is than the best fixed gamma."""
-    return _speeds(sums) - _speeds(sums)[..., :1]
-
-
-def _closed(sums: np.ndarray) -> np.ndarray:
-    """Each method's share of the oracle's gain."""
-    gain = _gains(sums)
-    return divide(gain, np.where(gain[..., -1:] > 1e-9, gain[..., -1:], 0.0))
-
-
-QUANTITIES: dict[
-    str, tuple[Callable, tuple[str, ...]]
-] = {  # and the methods that each speaks of
-    "speed": (_speeds, METHODS),
-    "minus_fixed": (_gains, METHODS[1:]),
-    "closed": (_closed, MEASURES),
-}
+QUANTITIES = [  # and the method that each speaks of
+    *(("speed", method) for method in METHODS),
+    *(("minus_fixed", method) for method in METHODS[1:]),
+    *(("closed", method) for method in MEASURES),
+]
 
 
 def intervals(compared: pd.DataFrame, n: int = RESAMPLES) -> pd.DataFrame:
@@ -367,14 +343,13 @@ def intervals(compared: pd.DataFrame, n: int = RESAMPLES) -> pd.DataFrame:
     """
     keys = ["prompt_id", "domain", "emitted"]
     wide = compared.pivot(index=keys, columns="method", values="cost").reset_index()
-    parts = {}
-    for name, (value, methods) in QUANTITIES.items():
-        family = Estimator(
-            name, lambda f: f[["emitted", *METHODS]].to_numpy(float), value, False
-        )
-        table = by_domain(wide, family, n)
-        labels = dict(zip(family.labels(len(METHODS)), METHODS, strict=True))
-        table["method"] = table["estimator"].map(labels)
-        parts[name] = table[table["method"].isin(methods)]
-    columns = ["quantity", "method", "domain", "estimate", "low", "high", "n_prompts"]
-    return stack(parts, "quantity")[columns]
+    sums = ["emitted", *METHODS]
+    family = Estimator("of", lambda rows: rows[sums].to_numpy(float), _compared, False)
+    found = by_domain(wide, family, n)
+    numbers = found[["domain", "estimate", "low", "high", "n_prompts"]]
+    named = QUANTITIES * (len(found) // len(QUANTITIES))
+    table = pd.DataFrame(named, columns=["quantity", "method"]).join(numbers)
+    # speed, minus_fixed, closed
+    return table.sort_values(
+        "quantity", ascending=False, kind="stable", ignore_index=True
+    )

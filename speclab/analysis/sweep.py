@@ -7,8 +7,7 @@ quantity is a `score.Estimator` family whose members are gamma = 1, 2, …, and 
 its prompt-clustered intervals. NumPy and pandas only.
 """
 
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -79,10 +78,6 @@ def per_prompt(sums: pd.DataFrame, at: pd.DataFrame) -> pd.DataFrame:
     `sums` has gamma = 1..G without a gap, prompt_id, domain and COUNTS: a `replay.chain_sums`, or
     the same counts from decoding.
     """
-    gammas = sorted(sums["gamma"].unique())
-    assert gammas == list(range(1, len(gammas) + 1)), (
-        f"gamma = {gammas}: none may be left out"
-    )
     table = sums.pivot(index=["prompt_id", "domain"], columns="gamma", values=COUNTS)
     table.columns = [f"{name}_{gamma}" for name, gamma in table.columns]
     merged = table.reset_index().merge(at, on=["prompt_id", "domain"])
@@ -142,7 +137,7 @@ def estimators(largest: int, c: float, starts: str = "visited") -> dict[str, Est
         return require(frame, wanted, "per_prompt frame")[wanted].to_numpy(np.float64)
 
     def value(name: str, totals: np.ndarray) -> np.ndarray:
-        return getattr(_Quantities(totals, gammas, c, starts), name)
+        return _quantities(totals, gammas, c, starts)[name]
 
     return {
         name: Estimator(
@@ -152,69 +147,38 @@ def estimators(largest: int, c: float, starts: str = "visited") -> dict[str, Est
     }
 
 
-@dataclass(frozen=True)
-class _Quantities:
+def _quantities(
+    totals: np.ndarray, gammas: np.ndarray, c: float, starts: str
+) -> dict[str, np.ndarray]:
     """All that follows from sums (..., 4 G + 6) over prompts: COUNTS, each for every gamma, then
-    POSITIONS. Each is computed when it is asked for.
+    POSITIONS; by name, (..., G) or (..., 1).
     """
-
-    totals: np.ndarray
-    gammas: np.ndarray
-    c: float
-    starts: str
-
-    @cached_property
-    def sums(self) -> dict[str, np.ndarray]:
-        """Each of COUNTS, for every gamma: (..., G); each of POSITIONS: (..., 1)."""
-        counts = len(COUNTS) * len(self.gammas)
-        by_gamma = np.split(self.totals[..., :counts], len(COUNTS), axis=-1)
-        at = np.split(self.totals[..., counts:], len(POSITIONS), axis=-1)
-        return dict(zip(COUNTS + POSITIONS, [*by_gamma, *at], strict=True))
-
-    def ratio(self, over: str, under: str) -> np.ndarray:
-        """One of the sums over another."""
-        return divide(self.sums[over], self.sums[under])
-
-    @cached_property
-    def block_efficiency(self) -> np.ndarray:
-        return self.ratio("emitted", "blocks")
-
-    @property
-    def draft_utilisation(self) -> np.ndarray:
-        return self.ratio("accepted", "drafted")
-
-    @property
-    def speedup(self) -> np.ndarray:
+    counts = len(COUNTS) * len(gammas)
+    blocks, drafted, accepted, emitted = np.split(totals[..., :counts], 4, axis=-1)
+    at = dict(
+        zip(POSITIONS, np.moveaxis(totals[..., counts:, None], -2, 0), strict=True)
+    )
+    alpha = divide(at["accept"], at["positions"])
+    before, after, both = (
+        divide(at[name], at["pairs"]) for name in ("before", "after", "both")
+    )
+    spread = np.sqrt(np.maximum(before * (1 - before) * after * (1 - after), 0.0))
+    lag1 = divide(both - before * after, spread)
+    tau = divide(emitted, blocks)
+    iid = block_efficiency_iid(alpha, gammas)
+    markov = block_efficiency_markov(alpha, np.nan_to_num(lag1), gammas, starts)
+    return {
+        "block_efficiency": tau,
+        "draft_utilisation": divide(accepted, drafted),
         # an expectation of one token a pass may come out a rounding error below it
-        tau = np.maximum(self.block_efficiency, 1.0)
-        return speedup_standard(tau, self.gammas, self.c)
-
-    @cached_property
-    def alpha(self) -> np.ndarray:
-        return self.ratio("accept", "positions")
-
-    @property
-    def lag1(self) -> np.ndarray:
-        first, second = self.ratio("before", "pairs"), self.ratio("after", "pairs")
-        spread = np.sqrt(np.maximum(first * (1 - first) * second * (1 - second), 0.0))
-        return divide(self.ratio("both", "pairs") - first * second, spread)
-
-    @property
-    def iid(self) -> np.ndarray:
-        return block_efficiency_iid(self.alpha, self.gammas)
-
-    @property
-    def markov(self) -> np.ndarray:
-        lag1 = np.nan_to_num(self.lag1)
-        return block_efficiency_markov(self.alpha, lag1, self.gammas, self.starts)
-
-    @property
-    def minus_iid(self) -> np.ndarray:
-        return self.block_efficiency - self.iid
-
-    @property
-    def minus_markov(self) -> np.ndarray:
-        return self.block_efficiency - self.markov
+        "speedup": speedup_standard(np.maximum(tau, 1.0), gammas, c),
+        "iid": iid,
+        "markov": markov,
+        "minus_iid": tau - iid,
+        "minus_markov": tau - markov,
+        "alpha": alpha,
+        "lag1": lag1,
+    }
 
 
 def by_gamma(
@@ -245,12 +209,8 @@ def best_gamma(
         prompts.totals(speedup.columns(frame))
     )  # [1 + n, domains, columns]
     draws = np.insert(speedup.value(sums), 0, 1.0, axis=-1)
-    gammas = range(draws.shape[-1])
-    parts = {
-        domain: choose.how_sure(draws[:, number], gammas, prompts.by_row[number])
-        for number, domain in enumerate(prompts.domains)
-    }
-    return stack(parts, "domain").rename(columns={"setting": "gamma"})
+    best = choose.sure_by_domain(draws, range(draws.shape[-1]), prompts)
+    return best.rename(columns={"setting": "gamma"})
 
 
 def choices(best: pd.DataFrame) -> pd.DataFrame:

@@ -94,7 +94,7 @@ def power_curves(
     design: power.Design, likely: float, level: float, family: int
 ) -> pd.DataFrame:
     """Power by true difference, for each of PROMPTS: prompts, difference, power."""
-    widest = design.detectable(16, likely, level, family).estimate
+    widest = design.detectable(16, likely, level, family)[0]
     grid = [
         (prompts, widest * step / 200) for prompts in PROMPTS for step in range(201)
     ]

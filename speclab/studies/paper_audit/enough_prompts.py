@@ -119,10 +119,8 @@ def limit(rows: pd.DataFrame, prompts: int) -> float:
     (in the family of all pairs of the paper's domains).
     """
     family = comb(len(DOMAINS), 2)
-    of_one = power.Design(
-        2**0.5, 2**0.5, 2**0.5, prompts
-    )  # a spread of 1 on both sides
-    least = of_one.detectable(prompts, comparisons=family).estimate
+    of_one = power.Design(np.full(3, 2**0.5))  # a spread of 1 on both sides
+    least = of_one.detectable(prompts, comparisons=family)[0]
     return float(rows["difference"].abs().iloc[0] / least)
 
 
