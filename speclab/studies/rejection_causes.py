@@ -21,11 +21,10 @@ from speclab.analysis import bins, loops
 from speclab.analysis.token_kinds import BEFORE, token_kinds
 from speclab.drafts.lookup import lookup_model
 from speclab.replay import blocks_by_prompt, replay
-from speclab.score import POOLED, Estimator, divide, require
+from speclab.score import POOLED, Estimator, divide, quotient, require
 from speclab.show import figures
-from speclab.show.estimates import Estimates, direction, stack
+from speclab.show.estimates import NUMBERS, Estimates, direction, stack
 from speclab.show.pictures import MARKS, marked
-from speclab.stats import RESAMPLES
 from speclab.tree import Tree
 
 # each a partition of the positions (`found`: of the rejected ones), so that its shares sum to 1
@@ -69,6 +68,32 @@ COMPARED = [
 _ENDS = tuple(".!?\N{HORIZONTAL ELLIPSIS}")
 _CLOSERS = "\"')]*\N{RIGHT DOUBLE QUOTATION MARK}"
 _INSIDE = tuple(",&-/")
+
+SHUFFLES = 20
+# of each quantity that `top_causes` draws, its panel and mark
+_OFTEN, _COST = (
+    "share of rejections, of all positions",
+    "tokens per pass won, as many at random",
+)
+DRAWN = {
+    "share": (_OFTEN, "the class"),
+    "positions": (_OFTEN, "compared with"),
+    "gain": (_COST, "the class"),
+    "random": (_COST, "compared with"),
+}
+CASE = {  # columns of `as_text`
+    "prompt_id": "prompt",
+    "position": "position",
+    "context": "context",
+    "draft_top": "draft proposed",
+    "confidence": "its q",
+    "top_p": "its p",
+    "token": "target wrote",
+    "p_token": "p",
+    "q_token": "q",
+    "draft_rank": "rank",
+    "lost": "lost",
+}
 
 MORE_REJECTED = (
     "are rejected more often than other positions:",
