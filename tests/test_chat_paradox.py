@@ -17,9 +17,6 @@ from speclab.analysis import rungs
 from speclab.profiles import load_profile
 from speclab.studies import chat_paradox as study
 
-FEW = 60  # resamples, where the interval's width is not the question
-
-
 # ---- standardisation and contrasts ---------------------------------------------------------------
 
 
@@ -49,13 +46,15 @@ def test_standardising_removes_what_the_mix_made_and_only_that():
         chat=[("a", 0.3), ("b", 0.9)],
     )
     equal = study.standardised_mean("x", "group", frame)
-    assert study.contrast(frame, score.mean_of("x"), n=FEW).estimate == pytest.approx(
+    assert study.contrast(frame, score.mean_of("x"), "chat").estimate == pytest.approx(
         0.6 - 0.35
     )
-    assert study.contrast(frame, equal, n=FEW).estimate == pytest.approx(0.1), (
+    assert study.contrast(frame, equal, "chat").estimate == pytest.approx(0.1), (
         "the same 0.1 in both levels"
     )
-    change = study.contrast_change((frame, score.mean_of("x")), (frame, equal), n=FEW)
+    change = study.contrast_change(
+        (frame, score.mean_of("x")), (frame, equal), "chat"
+    )
     assert (change.estimate, change.low, change.high) == pytest.approx(
         (-0.15,) * 3
     ) and change.n_prompts == 15
@@ -85,14 +84,14 @@ def test_explained_gives_before_after_and_change_or_the_reason():
         math=[("a", 0.2)] * 3 + [("b", 0.8)],
         chat=[("a", 0.3), ("b", 0.9)],
     )
-    found = study.explained(lambda: study.matched(frame, "x", "group"), n=FEW)
+    found = study.explained(lambda: study.matched(frame, "x", "group"), "chat")
     assert (
         list(found["stage"]) == ["before", "after", "change"]
         and (found["note"] == "").all()
     )
     assert list(found["estimate"]) == pytest.approx([0.25, 0.1, -0.15])
     apart = frame.assign(group=frame["domain"])
-    failed = study.explained(lambda: study.matched(apart, "x", "group"), n=FEW)
+    failed = study.explained(lambda: study.matched(apart, "x", "group"), "chat")
     assert np.isnan(study.least_kept(lambda: study.matched(apart, "x", "group"), apart))
     assert (
         failed["estimate"].isna().all()
@@ -104,7 +103,7 @@ def test_contrast_by_hand():
     frame = frame_of(
         code=[("a", 0.1)], math=[("a", 0.3)], reasoning=[("a", 0.5)], chat=[("a", 0.7)]
     )
-    found = study.contrast(frame, score.mean_of("x"), n=FEW)
+    found = study.contrast(frame, score.mean_of("x"), "chat")
     assert vars(found) == pytest.approx(
         {
             "estimate": 0.4,
@@ -114,7 +113,7 @@ def test_contrast_by_hand():
             "share_highest": 1.0,
         }
     )
-    math = study.contrast(frame, score.mean_of("x"), "math", n=FEW)
+    math = study.contrast(frame, score.mean_of("x"), "math")
     assert (math.estimate, math.share_highest) == (
         pytest.approx(0.3 - (0.1 + 0.5 + 0.7) / 3),
         0,
@@ -123,7 +122,7 @@ def test_contrast_by_hand():
 
 def test_contrast_interval_equals_brute_force():
     frame, estimator = noisy(), score.mean_of("signal")
-    prompts = stats.prompts_of(frame, 200)
+    prompts = stats.prompts_of(frame)
     draws = []
     for weight in prompts.weights[1:]:
         part = frame.iloc[
@@ -133,7 +132,7 @@ def test_contrast_interval_equals_brute_force():
             part.groupby("domain")["signal"].mean()[["chat", "code"]].to_numpy()
         )
     chat, code = np.array(draws).T
-    found = study.contrast(frame, estimator, n=200)
+    found = study.contrast(frame, estimator, "chat")
     assert [found.low, found.high] == pytest.approx(
         np.quantile(chat - code, stats.levels_of(min(np.bincount(prompts.domain))))
     )
@@ -148,19 +147,19 @@ def test_bad_contrasts_say_what_is_wrong():
     with pytest.raises(ValueError, match="'poetry'"):
         study.contrast(frame, mean, "poetry")
     with pytest.raises(ValueError, match="two domains"):
-        study.contrast(frame[frame["domain"] == "chat"], mean)
+        study.contrast(frame[frame["domain"] == "chat"], mean, "chat")
     with pytest.raises(ValueError, match=r"undefined in \['chat'\].*matched"):
-        study.contrast(frame, study.standardised_mean("x", "group", frame))
+        study.contrast(frame, study.standardised_mean("x", "group", frame), "chat")
     other = frame.replace({"prompt_id": {"chat-4": "chat-9"}})
     with pytest.raises(AssertionError, match="the same prompts"):
-        study.contrast_change((frame, mean), (other, mean))
+        study.contrast_change((frame, mean), (other, mean), "chat")
 
 
 def test_a_level_that_most_resamples_lack_is_refused():
     frame = frame_of(code=[("a", 1.0)], chat=[("a", 1.0)])
     frame.loc[frame["prompt_id"].isin(["code-0", "chat-0"]), "group"] = "b"
     with pytest.raises(ValueError, match="too few rows"):
-        study.contrast(frame, study.standardised_mean("x", "group", frame))
+        study.contrast(frame, study.standardised_mean("x", "group", frame), "chat")
 
 
 def test_pick_and_the_ladder():
@@ -172,7 +171,7 @@ def test_pick_and_the_ladder():
     )
     with pytest.raises(ValueError, match="has members 0 to"):
         score.member(score.alpha_by_rank, 99)(run.nodes)
-    table = study.ladder_contrasts(run, n=FEW).set_index("estimator")
+    table = study.ladder_contrasts(run, "chat").set_index("estimator")
     ladder = rungs.ladder(run)
     for name in (
         "published_alpha",

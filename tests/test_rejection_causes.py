@@ -15,7 +15,6 @@ from speclab import replay
 from speclab.studies import rejection_causes as causes
 from speclab.tree import static_tree
 
-FEW = 60  # resamples, where the interval's width is not the question
 RANKS = [
     0,
     1,
@@ -325,7 +324,7 @@ def test_every_family_is_a_partition(seed):
 def test_shares_by_hand():
     frame = labelled(trace_of([RANKS]))
     found = causes.shares(
-        frame, pd.DataFrame({"first five": frame["position"] < 5, "none": False}), n=FEW
+        frame, pd.DataFrame({"first five": frame["position"] < 5, "none": False})
     )
     assert pooled(found, "share").tolist() == pytest.approx([2 / 3, 0])
     assert pooled(found, "positions").tolist() == pytest.approx([1 / 2, 0])
@@ -339,7 +338,7 @@ def test_shares_by_hand():
 
 
 def test_shares_of_a_family_sum_to_one_and_rates_average_to_the_whole(frame):
-    found = causes.shares(frame, causes.flags(frame), n=FEW)
+    found = causes.shares(frame, causes.flags(frame))
     for domain in ("code", "chat", "pooled"):
         rows = frame if domain == "pooled" else frame[frame["domain"] == domain]
         share, positions, rate = (
@@ -359,15 +358,15 @@ def test_without_rejections_there_are_no_shares_and_no_gains():
     frame = labelled(trace_of([[0] * 10]))
     members = causes.flags(frame)
     assert not members.filter(like="found").to_numpy().any()
-    found = causes.shares(frame, members, n=FEW)
+    found = causes.shares(frame, members)
     assert pooled(found, "share").isna().all() and set(
         pooled(found, "rate").dropna()
     ) == {0}
-    assert (causes.gains(frame, members, 4, draws=2, n=FEW)["estimate"] == 0).all()
+    assert (causes.gains(frame, members, 4, draws=2)["estimate"] == 0).all()
     assert causes.met(frame, 4).empty and causes.worst(frame, 4).empty
-    assert causes.wider(frame, 4, n=FEW).lies_within(0, 0)
+    assert causes.wider(frame, 4).lies_within(0, 0)
     with pytest.raises(ValueError, match="frame is empty"):
-        causes.hazard(frame)
+        causes.hazard(frame, 8)
 
 
 # ---- what it costs -------------------------------------------------------------------------------
@@ -379,7 +378,7 @@ def test_gains_by_hand():
         {f"at {t}": frame["position"] == t for t in (0, 1, 4, 9)}
         | {"1 and 4": frame["position"].isin([1, 4])}
     )
-    gain = pooled(causes.gains(frame, members, 4, n=FEW), "gain")
+    gain = pooled(causes.gains(frame, members, 4), "gain")
     # Right at 1: [0-3, bonus 4], [5-8, bonus 9]. Right at 4 alone: [0, 1*], [2-5, bonus 6], [7, 8,
     # 9*]: as many as before.
     assert gain.tolist() == pytest.approx([0, 10 / 2 - 10 / 3, 0, 0, 10 / 2 - 10 / 3])
@@ -390,7 +389,7 @@ def test_gains_do_not_add():
     even = frame["position"] % 2 == 0
     gain = pooled(
         causes.gains(
-            frame, pd.DataFrame({"even": even, "odd": ~even, "every": True}), 4, n=FEW
+            frame, pd.DataFrame({"even": even, "odd": ~even, "every": True}), 4
         ),
         "gain",
     )
@@ -413,7 +412,7 @@ def test_nothing_repaired_is_the_replay_itself_and_everything_fills_every_block(
     texts = frame.groupby("prompt_id").size()
     gain = pooled(
         causes.gains(
-            frame, pd.DataFrame({"every": np.full(len(frame), True)}), 4, n=FEW
+            frame, pd.DataFrame({"every": np.full(len(frame), True)}), 4
         ),
         "gain",
     )["every"]
@@ -427,7 +426,7 @@ def test_nothing_repaired_is_the_replay_itself_and_everything_fills_every_block(
 @pytest.mark.parametrize("shape", [1, 4, static_tree(3, 2, 8)])
 def test_gains_are_the_difference_of_two_summaries(frame, shape):
     members = causes.flags(frame)[["kind: number", "state: both unsure"]]
-    found = causes.gains(frame, members, shape, n=FEW)
+    found = causes.gains(frame, members, shape)
     for cause in members:
         after, before = (
             rates(replay.prompt_sums(replay.replay(rows, shape))).set_index("domain")[
@@ -479,7 +478,6 @@ def test_a_class_of_accepted_positions_costs_nothing_and_all_rejections_are_no_r
         ),
         4,
         draws=3,
-        n=FEW,
     )
     assert pooled(found, "gain")["accepted"] == pooled(found, "random")["accepted"] == 0
     assert pooled(found, "random")["rejected"] == pooled(found, "gain")["rejected"] > 0
@@ -495,7 +493,7 @@ def test_rejections_in_a_row_cost_more_than_as_many_at_random():
     members = pd.DataFrame(
         {"in a row": burst["position"] < 8, "alone": burst["position"] >= 8}
     )
-    found = causes.gains(burst, members, 4, draws=5, n=FEW)
+    found = causes.gains(burst, members, 4, draws=5)
     assert (
         pooled(found, "surplus")["in a row"] > 0.1
         and pooled(found, "surplus")["alone"] < -0.1
@@ -544,7 +542,7 @@ def test_siblings_save_one_rejection_a_block(ranks, gamma, width):
 
 
 def test_wider_trees_by_hand(frame):
-    found = causes.wider(labelled(trace_of([[1] * 10])), 4, (1, 2), n=FEW).frame
+    found = causes.wider(labelled(trace_of([[1] * 10])), 4, (1, 2)).frame
     rows = found[found["domain"] == "pooled"].set_index(["shape", "width"])["estimate"]
     assert rows.to_dict() == {
         ("siblings", 1): 0,
@@ -552,7 +550,7 @@ def test_wider_trees_by_hand(frame):
         ("full", 1): 0,
         ("full", 2): 4,
     }
-    every = causes.wider(frame, 3, n=FEW).frame.pivot(
+    every = causes.wider(frame, 3).frame.pivot(
         index=["domain", "width"], columns="shape", values="estimate"
     )
     assert (every["full"] >= every["siblings"] - 1e-12).all()
@@ -570,7 +568,7 @@ def test_wider_trees_by_hand(frame):
 
 
 def test_hazard_of_a_regular_text():
-    found = causes.hazard(labelled(trace_of([[0, 0, 1] * 6]))).frame
+    found = causes.hazard(labelled(trace_of([[0, 0, 1] * 6])), 8).frame
     rows = found[found["domain"] == "pooled"].set_index("distance")
     assert rows["estimate"].to_dict() == {1: 0, 2: 0, 3: 1} and rows[
         "geometric"
@@ -656,10 +654,10 @@ def test_cases_are_shown_as_text_and_escaped():
 def found(frame):
     members = causes.flags(frame)
     whole = members.assign(every=True)
-    often = causes.shares(frame, members, n=FEW)
-    chain = causes.gains(frame, whole, 4, draws=2, n=FEW)
+    often = causes.shares(frame, members)
+    chain = causes.gains(frame, whole, 4, draws=2)
     return causes.causes_of(
-        often, chain, causes.gains(frame, whole, static_tree(2, 2), n=FEW)
+        often, chain, causes.gains(frame, whole, static_tree(2, 2))
     )
 
 
@@ -674,12 +672,12 @@ def test_gains_outside_loops_count_blocks_that_begin_outside():
     at_0 = pd.DataFrame(
         {"first": frame["position"] == 0, "last": frame["position"] > 6}
     )
-    found = causes.gains_outside(frame, at_0, gamma=2, n=FEW)
+    found = causes.gains_outside(frame, at_0, gamma=2)
     gain = pooled(found, "gain")
     # now (0) (1 2 3) (4 5 6) (7) (8): 7 tokens in 3 blocks begin outside
     # first: (0 1 2) (3 4 5) (6) (7) (8): 7 in 3; last: (0) (1 2 3) (4 5 6) (7 8): 7 in 3
     assert gain.tolist() == [0, 0]
-    whole = pooled(causes.gains(frame, at_0, 2, n=FEW), "gain")
+    whole = pooled(causes.gains(frame, at_0, 2), "gain")
     assert whole["last"] == pytest.approx(9 / 4 - 9 / 5), (
         "the loop's blocks count there"
     )
@@ -689,8 +687,8 @@ def test_outside_loops_is_all_of_a_text_without_any(frame):
     ranked = frame.assign(token=np.arange(len(frame)))  # no token occurs twice
     members = causes.flags(ranked)[["kind: number", "since: right after"]]
     pd.testing.assert_frame_equal(
-        causes.gains_outside(ranked, members, 4, n=FEW),
-        causes.gains(ranked, members, 4, n=FEW),
+        causes.gains_outside(ranked, members, 4),
+        causes.gains(ranked, members, 4),
     )
 
 
