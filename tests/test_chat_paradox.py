@@ -52,9 +52,7 @@ def test_standardising_removes_what_the_mix_made_and_only_that():
     assert study.contrast(frame, equal, "chat").estimate == pytest.approx(0.1), (
         "the same 0.1 in both levels"
     )
-    change = study.contrast_change(
-        (frame, score.mean_of("x")), (frame, equal), "chat"
-    )
+    change = study.contrast_change((frame, score.mean_of("x")), (frame, equal), "chat")
     assert (change.estimate, change.low, change.high) == pytest.approx(
         (-0.15,) * 3
     ) and change.n_prompts == 15

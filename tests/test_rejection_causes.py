@@ -411,9 +411,7 @@ def test_nothing_repaired_is_the_replay_itself_and_everything_fills_every_block(
     assert (blocks["emitted"] == np.minimum(5, blocks["remaining"])).all()
     texts = frame.groupby("prompt_id").size()
     gain = pooled(
-        causes.gains(
-            frame, pd.DataFrame({"every": np.full(len(frame), True)}), 4
-        ),
+        causes.gains(frame, pd.DataFrame({"every": np.full(len(frame), True)}), 4),
         "gain",
     )["every"]
     base = rates(replay.prompt_sums(replay.replay(frame, 4)))
@@ -656,9 +654,7 @@ def found(frame):
     whole = members.assign(every=True)
     often = causes.shares(frame, members)
     chain = causes.gains(frame, whole, 4, draws=2)
-    return causes.causes_of(
-        often, chain, causes.gains(frame, whole, static_tree(2, 2))
-    )
+    return causes.causes_of(often, chain, causes.gains(frame, whole, static_tree(2, 2)))
 
 
 # ---- loops ---------------------------------------------------------------------------------------

@@ -229,8 +229,6 @@ def entropy_and_acceptance(
     return figure
 
 
-
-
 # ---- the ladder ----------------------------------------------------------------------------------
 
 
@@ -484,8 +482,6 @@ def effects(found: Estimates) -> pd.DataFrame:
     by_place = table["explanation"].map(order.index).argsort(kind="stable")
     columns = ["explanation", "test", "verdict", "change", "low", "high"]
     return table.iloc[by_place][columns].reset_index(drop=True)
-
-
 
 
 def about(found: Estimates, estimator: str) -> Estimates:

@@ -126,9 +126,7 @@ def tau_of(largest: int) -> score.Estimator:
     return sweep.estimators(largest, 0.0)["block_efficiency"]
 
 
-def curves_of(
-    frame: pd.DataFrame, known: dict[str, score.Estimator]
-) -> pd.DataFrame:
+def curves_of(frame: pd.DataFrame, known: dict[str, score.Estimator]) -> pd.DataFrame:
     """`sweep.by_gamma` without the means over domains."""
     table = sweep.by_gamma(frame, known)
     return table[table["domain"].isin(frame["domain"])]
@@ -515,7 +513,10 @@ def loop_numbers(
     of `loops.side_by_side`), and at an assumed c the best gamma, whose interval holds 95 % of the
     resamples' choices.
     """
-    tau, speedup = score.member(tau_of(largest), gamma), sweep.estimators(largest, c)["speedup"]
+    tau, speedup = (
+        score.member(tau_of(largest), gamma),
+        sweep.estimators(largest, c)["speedup"],
+    )
     best = {
         text: sweep.choices(sweep.best_gamma(frame, speedup))
         for text, frame in texts.items()
@@ -663,10 +664,14 @@ def seed_spread(
             stats.by_domain(frame, estimator).set_index("domain")[NUMBERS]
             for frame in (pd.concat(frames.values()), *frames.values())
         )
-        table = pd.DataFrame({n: one["estimate"] for n, one in zip(frames, each, strict=True)})
+        table = pd.DataFrame(
+            {n: one["estimate"] for n, one in zip(frames, each, strict=True)}
+        )
         width = sum(one["high"] - one["low"] for one in each) / len(each)
         table["spread"] = table.max(axis=1) - table.min(axis=1)
-        table[["width", "pooled", "low", "high"]] = whole.assign(width=width)[["width", *NUMBERS]]
+        table[["width", "pooled", "low", "high"]] = whole.assign(width=width)[
+            ["width", *NUMBERS]
+        ]
         table["narrower"] = score.divide(whole["high"] - whole["low"], width)
         parts[estimator.name] = table.drop(index=score.POOLED).reset_index()
     return stack(parts, "quantity")
@@ -679,9 +684,13 @@ def seeds_in_words(seeds: pd.DataFrame, count: int) -> str:
         mean = rows["domain"] == score.ALL
         (whole,) = rows[mean].itertuples()
         wide = rows[~mean & (rows["spread"] > rows["width"])]["domain"]
-        within = "in every domain the spread lies within the width of one seed's interval"
+        within = (
+            "in every domain the spread lies within the width of one seed's interval"
+        )
         if len(wide):
-            within = f"the spread is wider than one seed's interval in {', '.join(wide)}"
+            within = (
+                f"the spread is wider than one seed's interval in {', '.join(wide)}"
+            )
         said.append(
             f"* `{quantity}`, mean of the domains: the {count} seeds lie {whole.spread:.3f} "
             f"apart, where one seed's interval is {whole.width:.3f} wide; {within}. Pooled: "

@@ -210,8 +210,6 @@ def lookup(
     return np.concatenate(labels)
 
 
-
-
 def _kinds(frame: pd.DataFrame, strings: Sequence[str]) -> tuple[list[str], list[str]]:
     """Labels of `kind` (a capital letter inside a sentence of prose begins a name; 'I' alone is
     none) and of `begins`.
