@@ -239,6 +239,11 @@ def stack(parts: Mapping[Any, pd.DataFrame], key: str | list[str]) -> pd.DataFra
     return pd.concat(parts, names=names).reset_index(names).reset_index(drop=True)
 
 
+def without_interval(frame: pd.DataFrame, values: Any) -> pd.DataFrame:
+    """The rows with other numbers, of which no interval is known."""
+    return frame.assign(estimate=values, low=np.nan, high=np.nan)
+
+
 def direction(
     interval: Any,
     above: str,

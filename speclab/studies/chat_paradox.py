@@ -15,7 +15,7 @@ from speclab import score
 from speclab.analysis import bins, published, rungs, significance, token_kinds
 from speclab.score import POOLED, Estimator, domains_in, member, quotient
 from speclab.show import figures
-from speclab.show.estimates import NUMBERS, Estimates, attempt, stack
+from speclab.show.estimates import NUMBERS, Estimates, attempt, stack, without_interval
 from speclab.stats import (
     MIN_PROMPTS,
     Interval,
@@ -267,9 +267,7 @@ def rungs_drawn(ladder: Estimates, printed: Mapping[str, float]) -> Estimates:
     share = ours["share_highest"].map(" ({:.0%})".format)
     ours["rung"] = ours["estimator"] + ", " + ours["text"] + share
     paper = ours[(ours["text"] == "T = 0") & ours["estimator"].isin(printed)]
-    paper = paper.assign(
-        estimate=paper["estimator"].map(printed), low=np.nan, high=np.nan
-    )
+    paper = without_interval(paper, paper["estimator"].map(printed))
     both = stack({"this pair": ours, "published": paper}, "pair")
     in_tokens = both["estimator"].isin(IN_TOKENS)
     units = {"share of tokens": ~in_tokens, "tokens per target pass": in_tokens}
@@ -338,11 +336,10 @@ def kinds_drawn(at_0: Estimates, at_1: Estimates) -> Estimates:
     panel each.
     """
     zero, one = (kinds.without(domain=POOLED).frame for kinds in (at_0, at_1))
-    shares = zero.assign(estimate=zero["share"], low=np.nan, high=np.nan)
     panels = {
         "hit[1] (T = 0)": zero,
         "alpha (T = 1)": one,
-        "share of positions": shares,
+        "share of positions": without_interval(zero, zero["share"]),
     }
     return Estimates.stacked(panels, "panel")
 

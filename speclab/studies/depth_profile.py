@@ -11,7 +11,13 @@ from speclab import replay, score, stats
 from speclab.analysis import published, rungs, significance
 from speclab.score import ALL, POSITION_BIN, Estimator
 from speclab.show import figures
-from speclab.show.estimates import NUMBERS, Estimates, direction, stack
+from speclab.show.estimates import (
+    NUMBERS,
+    Estimates,
+    direction,
+    stack,
+    without_interval,
+)
 from speclab.tree import static_tree
 
 TREE = ["prompt_id", "position"]
@@ -98,13 +104,9 @@ def change_by_kind(asked: dict[str, Question]) -> Estimates:
 def printed_profile(domains: Sequence[str]) -> Estimates:
     """The paper's own Table IV by domain and depth, as published_alpha without intervals."""
     table = published.published("IV").astype({"depth": int}).set_index("domain")
-    table = without_interval(table.loc[list(domains)].reset_index(), "published")
+    table = table.loc[list(domains)].reset_index()
+    table = without_interval(table, table["published"])
     return Estimates(table[["domain", "depth", *NUMBERS]], digits=3)
-
-
-def without_interval(table: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The column `name` as an estimate without its interval."""
-    return table.assign(estimate=table[name], low=np.nan, high=np.nan)
 
 
 def printed_change(printed: Estimates) -> Estimates:

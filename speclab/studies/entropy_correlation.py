@@ -13,7 +13,7 @@ from speclab import score, stats
 from speclab.analysis import association, bins, published
 from speclab.score import POOLED, column_of, divide
 from speclab.show import figures
-from speclab.show.estimates import Estimates, per_domain, stack
+from speclab.show.estimates import Estimates, per_domain, stack, without_interval
 from speclab.stats import Interval, Prompts, interval_of, prompts_of
 
 SIGNALS = {
@@ -319,7 +319,7 @@ def reliability_figure(reliability: Estimates) -> figures.Figure:
     """What came of a confidence (above) and how often it is met (below), one column a view."""
     came = reliability.without(domain=POOLED).frame
     total = came.groupby(["view", "domain"])["rows"].transform("sum")
-    met = came.assign(estimate=came["rows"] / total, low=np.nan, high=np.nan)
+    met = without_interval(came, came["rows"] / total)
     figure = figures.facets(
         stack({"what came of it": came, "share of positions": met}, "panel"),
         "confidence",

@@ -3,7 +3,7 @@ greedy text (T = 0) and of a sampled one (T = 1), replayed and decoded.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from speclab.prompts import EncodedPrompt
 from speclab.runs import Run
 from speclab.sampling import Sampling
 from speclab.show import figures, notebook
-from speclab.show.estimates import NUMBERS, Estimates, stack
+from speclab.show.estimates import NUMBERS, Estimates, stack, without_interval
 from speclab.tree import chain
 
 RULES = {
@@ -157,12 +157,14 @@ def half_way(tau: Estimates) -> str:
     """
     said = []
     for text, part in tau.groups("temperature"):
-        wide = part.frame.pivot(index="gamma", columns="domain", values="estimate")
-        gain = wide[pd.unique(part.frame["domain"])] - 1
-        first = (gain >= gain.iloc[-1] / 2).idxmax().where(gain.iloc[-1] > 0, "none")
-        said.append(
-            f"{text}: " + ", ".join(f"{g} in {domain}" for domain, g in first.items())
-        )
+        found = []
+        for domain, own in part.groups("domain"):
+            gain = own.frame.set_index("gamma")["estimate"] - 1
+            enough = gain >= gain.iloc[-1] / 2
+            found.append(
+                f"{enough.idxmax() if gain.iloc[-1] > 0 else 'none'} in {domain}"
+            )
+        said.append(f"{text}: {', '.join(found)}")
     return ". ".join(said)
 
 
@@ -215,23 +217,19 @@ def decoded_sweep(
     with chains at the temperature of `text` (a key of RULES).
     """
     sampling, rows = Sampling(float(text == "T = 1")), []
-    for gamma in gammas:
+    for gamma, prompt in product(gammas, prompts):
         shape = Shape(chain(gamma))
-        for prompt in prompts:
-            made = decode_prompt(
-                pair, prompt, RULES[text], shape, sampling, max_new_tokens, seed
-            )
-            rows.append(
-                {
-                    "gamma": gamma,
-                    "prompt_id": prompt.prompt_id,
-                    "domain": prompt.domain,
-                    "blocks": len(made.steps),
-                    "drafted": sum(step.drafted for step in made.steps),
-                    "accepted": sum(step.accepted for step in made.steps),
-                    "emitted": len(made.token_ids),
-                }
-            )
+        made = decode_prompt(
+            pair, prompt, RULES[text], shape, sampling, max_new_tokens, seed
+        )
+        counts = {
+            "blocks": made.target_passes,
+            "drafted": sum(step.drafted for step in made.steps),
+            "accepted": sum(step.accepted for step in made.steps),
+            "emitted": len(made.token_ids),
+        }
+        whose = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
+        rows.append({"gamma": gamma} | whose | counts)
     return pd.DataFrame(rows)
 
 
@@ -286,7 +284,7 @@ def two_counts(table: pd.DataFrame) -> Estimates:
     """
     columns = ["temperature", "gamma", "decoded", "low", "high"]
     counted = table[columns].rename(columns={"decoded": "estimate"})
-    read = counted.assign(estimate=table["replayed"], low=np.nan, high=np.nan)
+    read = without_interval(counted, table["replayed"])
     return Estimates.stacked({"replayed": read, "decoded": counted}, "made")
 
 
@@ -297,13 +295,11 @@ def predictions(known: Estimates) -> Estimates:
     """The curves of `block_efficiency`, replayed and predicted (CURVES), in one table with the key
     `curve`; only the replay of visited blocks keeps its interval.
     """
-    parts = {
-        name: known.at(quantity=quantity, average=average)
-        for name, (quantity, average, *_) in CURVES.items()
-    }
-    table = Estimates.stacked(parts, "curve").frame
-    table.loc[table["curve"] != next(iter(CURVES)), ["low", "high"]] = np.nan
-    return Estimates(table)
+    parts = {}
+    for name, (quantity, average, *_) in CURVES.items():
+        rows = known.at(quantity=quantity, average=average).frame
+        parts[name] = without_interval(rows, rows["estimate"]) if parts else rows
+    return Estimates.stacked(parts, "curve")
 
 
 def gap_parts(
@@ -346,10 +342,11 @@ def largest_part(parts: pd.DataFrame) -> str:
     """The gap and its three parts in the mean of the domains, in words, for each temperature."""
     names, said = ["from_text_end", "from_lag1", "rest"], []
     for text, rows in parts.groupby("temperature", sort=False):
-        mean = rows[["gap", *names]].mean()
-        sums = ", ".join(f"{mean[name]:+.2f} `{name}`" for name in names)
+        gap, *means = rows[["gap", *names]].mean()
+        pairs = zip(means, names, strict=True)
+        sums = ", ".join(f"{mean:+.2f} `{name}`" for mean, name in pairs)
         most = rows[names].abs().mean().idxmax()
-        said.append(f"{text}: {mean['gap']:+.2f} = {sums}; the largest is `{most}`")
+        said.append(f"{text}: {gap:+.2f} = {sums}; the largest is `{most}`")
     return ". ".join(said)
 
 
@@ -418,23 +415,17 @@ def draw_shares(
     """How often each gamma is the fastest, a line for each temperature and domain; the article's
     gammas are framed.
     """
-    grid = share.pivot(
-        index=["temperature", "domain"], columns="gamma", values="share_best"
-    )
-    grid = grid.loc[share.set_index(grid.index.names).index.unique()]
-    named = grid.where(grid >= 0.005).set_axis(
-        [", ".join(names) for names in grid.index]
-    )
+    keys = ["temperature", "domain"]
+    grid = share.pivot(index=keys, columns="gamma", values="share_best")
+    grid = grid.loc[share.set_index(keys).index.unique()]
+    shown = grid.where(grid >= 0.005).set_axis(grid.index.map(", ".join))
     figure, axes = figures.subplots(height=0.9 + 0.24 * len(grid))
-    figures.heatmap(named, axes, "share of resamples", low=0, high=1)
+    figures.heatmap(shown, axes, "share of resamples", low=0, high=1)
+    orange = figures.OTHER_COLOURS[1]
+    frame = {"facecolor": "none", "edgecolor": orange, "linewidth": 2}
     for row, (_, domain) in enumerate(grid.index):
         if domain in article:
             low, high = article[domain]
-            frame = {
-                "facecolor": "none",
-                "edgecolor": figures.OTHER_COLOURS[1],
-                "linewidth": 2,
-            }
             axes.broken_barh([(low, high - low + 1)], (row, 1), clip_on=False, **frame)
     axes.set(xlabel="gamma (0: plain decoding; frame: the article's gamma)", ylabel="")
     return figure

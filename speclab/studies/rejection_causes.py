@@ -23,7 +23,13 @@ from speclab.drafts.lookup import lookup_model
 from speclab.replay import blocks_by_prompt, replay
 from speclab.score import POOLED, Estimator, divide, quotient, require
 from speclab.show import figures
-from speclab.show.estimates import NUMBERS, Estimates, direction, stack
+from speclab.show.estimates import (
+    NUMBERS,
+    Estimates,
+    direction,
+    stack,
+    without_interval,
+)
 from speclab.show.pictures import MARKS, marked
 from speclab.tree import Tree
 
@@ -581,11 +587,10 @@ def _with_pooled(frame: pd.DataFrame) -> pd.DataFrame:
 def hazard_lines(hazard: Estimates) -> Estimates:
     """What was measured, and the two references without their own intervals, by domain."""
     measured = hazard.without(domain=POOLED).frame
-    plain = measured.assign(low=np.nan, high=np.nan)
     lines = {
         "measured": measured,
-        "texts shuffled": plain.assign(estimate=plain["shuffled"]),
-        "geometric, same mean": plain.assign(estimate=plain["geometric"]),
+        "texts shuffled": without_interval(measured, measured["shuffled"]),
+        "geometric, same mean": without_interval(measured, measured["geometric"]),
     }
     return Estimates.stacked(lines, "line")
 

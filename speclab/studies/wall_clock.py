@@ -23,7 +23,7 @@ from speclab.record import record_prompt
 from speclab.sampling import Sampling
 from speclab.score import Estimator, divide, quotient
 from speclab.show import estimates, figures
-from speclab.show.estimates import NUMBERS, Estimates, stack
+from speclab.show.estimates import NUMBERS, Estimates, stack, without_interval
 from speclab.tree import chain
 
 SPANS = {"draft passes": "#56B4E9", "target pass": "#444444", "loop": "#E69F00"}
@@ -236,14 +236,14 @@ def speed_bars(table: pd.DataFrame) -> Estimates:
     """
     drafted = table[table["method"] != "plain"]
     tau = drafted[["method", "block_efficiency", "tau_low", "tau_high"]]
-    predicted = drafted[["method"]].assign(estimate=drafted["predicted"])
+    predicted = without_interval(drafted[["method"]], drafted["predicted"])
     speed = "speed-up over plain decoding"
     parts = {
         ("tokens per target pass", "measured"): tau.set_axis(
             ["method", *NUMBERS], axis=1
         ),
         (speed, "measured"): measured_gains(table).frame,
-        (speed, "predicted"): predicted.assign(low=np.nan, high=np.nan),
+        (speed, "predicted"): predicted,
     }
     return Estimates(stack(parts, ["quantity", "made"]))
 
@@ -405,7 +405,7 @@ def limit_bars(table: pd.DataFrame) -> Estimates:
     labels = table["made ideal"] + ", best gamma " + gamma
     numbers = table[["same gamma", "low", "high"]].set_axis(NUMBERS, axis=1)
     own = pd.concat([labels.rename("what"), numbers], axis=1)
-    free = own.assign(estimate=table["own best"], low=np.nan, high=np.nan)
+    free = without_interval(own, table["own best"])
     parts = {
         f"at gamma {gamma[0]}, the best as measured": own,
         "at its own best gamma": free,
