@@ -71,7 +71,7 @@ def pass_table(times: pd.DataFrame, costs: Costs) -> pd.DataFrame:
     by_model = timing.quartiles(times).set_index("model")
     for model in ("target", "draft"):
         found = by_model.loc[model, ["ms", "low", "high"]].add_prefix(f"{model}_")
-        table = table.join(found.reset_index(drop=True))
+        table[list(found)] = found.to_numpy()
     return table
 
 
@@ -158,8 +158,8 @@ def replayed_counts(
 def unlike(speeds: pd.DataFrame, counts: Mapping[str, pd.DataFrame]) -> int:
     """Timed decodings (`timing.decoded_speed`) whose tokens or blocks are not the replayed ones."""
     names = {"emitted": "tokens_replayed", "blocks": "blocks_replayed"}
-    replayed = stack(counts, "method").rename(columns=names)
-    both = speeds.merge(replayed, on=["method", "prompt_id"])
+    replayed = stack(counts, "method")[["method", "prompt_id", *names]]
+    both = speeds.merge(replayed.rename(columns=names), on=["method", "prompt_id"])
     pairs = [both[name] != both[f"{name}_replayed"] for name in ("tokens", "blocks")]
     return int((pairs[0] | pairs[1]).sum())
 
