@@ -306,7 +306,8 @@ def _by_cause(
     found.insert(0, "cause", keys.get_level_values(2))
     found["quantity"] = keys.get_level_values(1)
     found = found.sort_values("quantity", kind="stable", ignore_index=True)
-    return found.assign(quantity=found["quantity"].map(quantities.__getitem__))
+    names = [quantities[place] for place in found["quantity"]]
+    return found.assign(quantity=np.array(names, object))
 
 
 # ---- what it costs -------------------------------------------------------------------------------
