@@ -307,7 +307,7 @@ def _by_cause(
     found["quantity"] = keys.get_level_values(1)
     found = found.sort_values("quantity", kind="stable", ignore_index=True)
     names = [quantities[place] for place in found["quantity"]]
-    return found.assign(quantity=np.array(names, object))
+    return found.assign(quantity=names).astype({"quantity": object})
 
 
 # ---- what it costs -------------------------------------------------------------------------------
