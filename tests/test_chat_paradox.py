@@ -17,9 +17,6 @@ from speclab.analysis import rungs
 from speclab.profiles import load_profile
 from speclab.studies import chat_paradox as study
 
-FEW = 60  # resamples, where the interval's width is not the question
-
-
 # ---- standardisation and contrasts ---------------------------------------------------------------
 
 
@@ -49,13 +46,13 @@ def test_standardising_removes_what_the_mix_made_and_only_that():
         chat=[("a", 0.3), ("b", 0.9)],
     )
     equal = study.standardised_mean("x", "group", frame)
-    assert study.contrast(frame, score.mean_of("x"), n=FEW).estimate == pytest.approx(
+    assert study.contrast(frame, score.mean_of("x"), "chat").estimate == pytest.approx(
         0.6 - 0.35
     )
-    assert study.contrast(frame, equal, n=FEW).estimate == pytest.approx(0.1), (
+    assert study.contrast(frame, equal, "chat").estimate == pytest.approx(0.1), (
         "the same 0.1 in both levels"
     )
-    change = study.contrast_change((frame, score.mean_of("x")), (frame, equal), n=FEW)
+    change = study.contrast_change((frame, score.mean_of("x")), (frame, equal), "chat")
     assert (change.estimate, change.low, change.high) == pytest.approx(
         (-0.15,) * 3
     ) and change.n_prompts == 15
@@ -85,10 +82,10 @@ def test_explained_gives_before_after_and_change_or_the_reason():
         math=[("a", 0.2)] * 3 + [("b", 0.8)],
         chat=[("a", 0.3), ("b", 0.9)],
     )
-    found = study.explained(lambda: study.matched(frame, "x", "group"), n=FEW)
+    found = study.explained(lambda: study.matched(frame, "x", "group"), "chat")
     assert list(found["estimate"]) == pytest.approx([0.25, 0.1, -0.15])
     apart = frame.assign(group=frame["domain"])
-    failed = study.explained(lambda: study.matched(apart, "x", "group"), n=FEW)
+    failed = study.explained(lambda: study.matched(apart, "x", "group"), "chat")
     assert failed["estimate"].isna().all()
 
 
@@ -96,7 +93,7 @@ def test_contrast_by_hand():
     frame = frame_of(
         code=[("a", 0.1)], math=[("a", 0.3)], reasoning=[("a", 0.5)], chat=[("a", 0.7)]
     )
-    found = study.contrast(frame, score.mean_of("x"), n=FEW)
+    found = study.contrast(frame, score.mean_of("x"), "chat")
     assert vars(found) == pytest.approx(
         {
             "estimate": 0.4,
@@ -110,7 +107,7 @@ def test_contrast_by_hand():
 
 def test_contrast_interval_equals_brute_force():
     frame, estimator = noisy(), score.mean_of("signal")
-    prompts = stats.prompts_of(frame, 200)
+    prompts = stats.prompts_of(frame)
     draws = []
     for weight in prompts.weights[1:]:
         part = frame.iloc[
@@ -120,7 +117,7 @@ def test_contrast_interval_equals_brute_force():
             part.groupby("domain")["signal"].mean()[["chat", "code"]].to_numpy()
         )
     chat, code = np.array(draws).T
-    found = study.contrast(frame, estimator, n=200)
+    found = study.contrast(frame, estimator, "chat")
     assert [found.low, found.high] == pytest.approx(
         np.quantile(chat - code, stats.levels_of(min(np.bincount(prompts.domain))))
     )
@@ -136,19 +133,19 @@ def test_bad_contrasts_say_what_is_wrong():
         study.contrast(frame, mean, "poetry")
     other = frame.replace({"prompt_id": {"chat-4": "chat-9"}})
     with pytest.raises(AssertionError, match="the same prompts"):
-        study.contrast_change((frame, mean), (other, mean))
+        study.contrast_change((frame, mean), (other, mean), "chat")
 
 
 def test_a_level_that_most_resamples_lack_is_refused():
     frame = frame_of(code=[("a", 1.0)], chat=[("a", 1.0)])
     frame.loc[frame["prompt_id"].isin(["code-0", "chat-0"]), "group"] = "b"
     with pytest.raises(ValueError, match="too few rows"):
-        study.contrast(frame, study.standardised_mean("x", "group", frame))
+        study.contrast(frame, study.standardised_mean("x", "group", frame), "chat")
 
 
 def test_contrasts_of_the_ladder():
     run = make_run()
-    table = study.ladder_contrasts(run, n=FEW).set_index("estimator")
+    table = study.ladder_contrasts(run, "chat").set_index("estimator")
     ladder = rungs.ladder(run)
     for name in (
         "published_alpha",

@@ -14,9 +14,6 @@ from speclab.analysis import association
 from speclab.show.estimates import Estimates
 from speclab.studies import entropy_correlation as study
 
-FEW = 60  # resamples, where the interval's width is not the question
-
-
 # ---- ROC -----------------------------------------------------------------------------------------
 
 
@@ -27,7 +24,7 @@ def test_auc_by_hand():
         [(f"p{i}", "code", s, y) for i in range(5) for s, y in rows],
         columns=["prompt_id", "domain", "signal", "hit"],
     )
-    found = study.auc(frame, "signal", "hit", n=FEW)
+    found = study.auc(frame, "signal", "hit")
     assert (found.estimate, found.low, found.high, found.n_prompts) == (
         0.75,
         0.75,
@@ -35,9 +32,9 @@ def test_auc_by_hand():
         5,
     )
     reversed_ = frame.assign(signal=-frame["signal"])
-    assert study.auc(reversed_, "signal", "hit", n=FEW).estimate == 0.25
+    assert study.auc(reversed_, "signal", "hit").estimate == 0.25
     ties = frame.assign(signal=[0, 0, 0, 1] * 5)
-    assert study.auc(ties, "signal", "hit", n=FEW).estimate == 0.75, "ties one half"
+    assert study.auc(ties, "signal", "hit").estimate == 0.75, "ties one half"
     curve = study.roc(frame, "signal", "hit")
     assert np.trapezoid(
         curve["true_positive"], curve["false_positive"]
@@ -58,10 +55,10 @@ def test_auc_of_every_resample_equals_sklearn(domain):
 
 def test_auc_difference_is_of_the_same_resamples():
     frame = noisy()
-    both = [study.auc(frame, name, "hit", n=FEW) for name in ("signal", "other")]
-    difference = study.auc(frame, "signal", "hit", minus="other", n=FEW)
+    both = [study.auc(frame, name, "hit") for name in ("signal", "other")]
+    difference = study.auc(frame, "signal", "hit", minus="other")
     assert difference.estimate == pytest.approx(both[0].estimate - both[1].estimate)
-    nothing = study.auc(frame, "signal", "hit", minus="signal", n=FEW)
+    nothing = study.auc(frame, "signal", "hit", minus="signal")
     assert nothing == stats.Interval(0.0, 0.0, 0.0, 16)
     assert difference.low > 0, "the other signal is noise"
 

@@ -15,7 +15,6 @@ from speclab import replay
 from speclab.studies import rejection_causes as causes
 from speclab.tree import static_tree
 
-FEW = 60  # resamples, where the interval's width is not the question
 RANKS = [
     0,
     1,
@@ -309,7 +308,7 @@ def test_every_family_is_a_partition(seed):
 def test_shares_by_hand():
     frame = labelled(trace_of([RANKS]))
     found = causes.shares(
-        frame, pd.DataFrame({"first five": frame["position"] < 5, "none": False}), n=FEW
+        frame, pd.DataFrame({"first five": frame["position"] < 5, "none": False})
     )
     assert pooled(found, "share").tolist() == pytest.approx([2 / 3, 0])
     assert pooled(found, "positions").tolist() == pytest.approx([1 / 2, 0])
@@ -322,15 +321,32 @@ def test_shares_by_hand():
     )
 
 
+def test_shares_of_a_family_sum_to_one_and_rates_average_to_the_whole(frame):
+    found = causes.shares(frame, causes.flags(frame))
+    for domain in ("code", "chat", "pooled"):
+        rows = frame if domain == "pooled" else frame[frame["domain"] == domain]
+        share, positions, rate = (
+            pooled(found, name, domain) for name in ("share", "positions", "rate")
+        )
+        for family in causes.FAMILIES:
+            mine = share.index[share.index.str.startswith(f"{family}: ")]
+            assert share[mine].sum() == pytest.approx(1)
+            if family != "found":
+                assert positions[mine].sum() == pytest.approx(1)
+                assert (positions * rate.fillna(0))[mine].sum() == pytest.approx(
+                    rows["rejected"].mean()
+                )
+
+
 def test_without_rejections_there_are_no_shares_and_no_gains():
     frame = labelled(trace_of([[0] * 10]))
     members = causes.flags(frame)
     assert not members.filter(like="found").to_numpy().any()
-    found = causes.shares(frame, members, n=FEW)
+    found = causes.shares(frame, members)
     assert pooled(found, "share").isna().all() and set(
         pooled(found, "rate").dropna()
     ) == {0}
-    assert (causes.gains(frame, members, 4, draws=2, n=FEW)["estimate"] == 0).all()
+    assert (causes.gains(frame, members, 4, draws=2)["estimate"] == 0).all()
 
 
 # ---- what it costs -------------------------------------------------------------------------------
@@ -342,7 +358,7 @@ def test_gains_by_hand():
         {f"at {t}": frame["position"] == t for t in (0, 1, 4, 9)}
         | {"1 and 4": frame["position"].isin([1, 4])}
     )
-    gain = pooled(causes.gains(frame, members, 4, n=FEW), "gain")
+    gain = pooled(causes.gains(frame, members, 4), "gain")
     # Right at 1: [0-3, bonus 4], [5-8, bonus 9]. Right at 4 alone: [0, 1*], [2-5, bonus 6], [7, 8,
     # 9*]: as many as before.
     assert gain.tolist() == pytest.approx([0, 10 / 2 - 10 / 3, 0, 0, 10 / 2 - 10 / 3])
@@ -353,7 +369,7 @@ def test_gains_do_not_add():
     even = frame["position"] % 2 == 0
     gain = pooled(
         causes.gains(
-            frame, pd.DataFrame({"even": even, "odd": ~even, "every": True}), 4, n=FEW
+            frame, pd.DataFrame({"even": even, "odd": ~even, "every": True}), 4
         ),
         "gain",
     )
@@ -362,10 +378,33 @@ def test_gains_do_not_add():
     )
 
 
+def test_nothing_repaired_is_the_replay_itself_and_everything_fills_every_block(frame):
+    none, every = (
+        causes.counterfactual(frame, np.full(len(frame), value))
+        for value in (False, True)
+    )
+    assert replay.replay(none, 4).equals(replay.replay(frame, 4))
+    assert every.drop(columns="draft_rank").equals(frame.drop(columns="draft_rank")), (
+        "nothing else is touched"
+    )
+    blocks = replay.replay(every, 4)
+    assert (blocks["emitted"] == np.minimum(5, blocks["remaining"])).all()
+    texts = frame.groupby("prompt_id").size()
+    gain = pooled(
+        causes.gains(frame, pd.DataFrame({"every": np.full(len(frame), True)}), 4),
+        "gain",
+    )["every"]
+    base = rates(replay.prompt_sums(replay.replay(frame, 4)))
+    assert gain == pytest.approx(
+        texts.sum() / np.ceil(texts / 5).sum()
+        - base["emitted"].sum() / base["blocks"].sum()
+    )
+
+
 @pytest.mark.parametrize("shape", [1, 4, static_tree(3, 2, 8)])
 def test_gains_are_the_difference_of_two_summaries(frame, shape):
     members = causes.flags(frame)[["kind: number", "state: both unsure"]]
-    found = causes.gains(frame, members, shape, n=FEW)
+    found = causes.gains(frame, members, shape)
     for cause in members:
         after, before = (
             rates(replay.prompt_sums(replay.replay(rows, shape))).set_index("domain")[
@@ -417,13 +456,29 @@ def test_a_class_of_accepted_positions_costs_nothing_and_all_rejections_are_no_r
         ),
         4,
         draws=3,
-        n=FEW,
     )
     assert pooled(found, "gain")["accepted"] == pooled(found, "random")["accepted"] == 0
     assert pooled(found, "random")["rejected"] == pooled(found, "gain")["rejected"] > 0
     assert pooled(found, "surplus").abs().max() == 0, (
         "the pick is of the same domain, so all of a domain's rejections are no choice"
     )
+
+
+def test_rejections_in_a_row_cost_more_than_as_many_at_random():
+    burst = labelled(
+        trace_of([[1] * 8 + [0, 0, 0, 0, 1] * 8])
+    )  # the lone ones stand where the bonus token does, and cost nothing
+    members = pd.DataFrame(
+        {"in a row": burst["position"] < 8, "alone": burst["position"] >= 8}
+    )
+    found = causes.gains(burst, members, 4, draws=5)
+    assert (
+        pooled(found, "surplus")["in a row"] > 0.1
+        and pooled(found, "surplus")["alone"] < -0.1
+    )
+    assert pooled(found, "gain")["alone"] == 0
+    both = found.pivot(index=["cause", "domain"], columns="quantity", values="estimate")
+    assert (both["gain"] - both["random"] - both["surplus"]).abs().max() < 1e-12
 
 
 # ---- wider trees ---------------------------------------------------------------------------------
@@ -465,7 +520,7 @@ def test_siblings_save_one_rejection_a_block(ranks, gamma, width):
 
 
 def test_wider_trees_by_hand(frame):
-    found = causes.wider(labelled(trace_of([[1] * 10])), 4, (1, 2), n=FEW).frame
+    found = causes.wider(labelled(trace_of([[1] * 10])), 4, (1, 2)).frame
     rows = found[found["domain"] == "pooled"].set_index(["shape", "width"])["estimate"]
     assert rows.to_dict() == {
         ("siblings", 1): 0,
@@ -487,7 +542,7 @@ def test_wider_trees_by_hand(frame):
 
 
 def test_hazard_of_a_regular_text():
-    found = causes.hazard(labelled(trace_of([[0, 0, 1] * 6]))).frame
+    found = causes.hazard(labelled(trace_of([[0, 0, 1] * 6])), 8).frame
     rows = found[found["domain"] == "pooled"].set_index("distance")
     assert rows["estimate"].to_dict() == {1: 0, 2: 0, 3: 1} and rows[
         "geometric"
@@ -520,6 +575,64 @@ def test_met_rejections_and_what_they_lose_by_hand():
     ], "position 9 is the bonus token's"
 
 
+def test_met_rejections_are_the_blocks_that_were_cut(frame):
+    for gamma in (1, 3, 8):
+        found, blocks = causes.met(frame, gamma), replay.replay(frame, gamma)
+        assert (
+            len(found)
+            == (blocks["accepted"] < np.minimum(gamma, blocks["remaining"])).sum()
+        )
+        assert (
+            found["rejected"].all()
+            and found["lost"].between(1, gamma - found["kept"]).all()
+        )
+        after = replay.replay(
+            causes.counterfactual(frame, frame["rejected"] < 2), gamma
+        )  # what could be kept at most
+        assert found["lost"].max() <= after["accepted"].max()
+
+
+def test_cases_are_shown_as_text_and_escaped():
+    strings = ["<b>", "$x", "\n", " y"]
+    frame = labelled(
+        trace_of([[0, 1, 0]], copies=1, token=[2, 1, 3], draft_top=3).assign(
+            prompt_id="<p>"
+        ),
+        strings,
+        prompt=(0, 1),
+    )
+    table = causes.as_text(
+        causes.worst(frame, 4), frame, strings, {"<p>": (0, 1)}, tail=4
+    )
+    row = table.iloc[0]
+    assert (
+        row["context"],
+        row["draft proposed"],
+        row["target wrote"],
+        row["position"],
+        row["lost"],
+    ) == (">$x⏎▮", "␣y", "$x", 1, 2)
+    page = causes.cases_as_html(table)
+    assert (
+        "<code>&gt;$x⏎▮</code>" in page
+        and "&lt;p&gt;" in page
+        and "<b>" not in page
+        and "<p>" not in page
+    )
+
+
+# ---- which causes --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def found(frame):
+    members = causes.flags(frame)
+    whole = members.assign(every=True)
+    often = causes.shares(frame, members)
+    chain = causes.gains(frame, whole, 4, draws=2)
+    return causes.causes_of(often, chain, causes.gains(frame, whole, static_tree(2, 2)))
+
+
 # ---- loops ---------------------------------------------------------------------------------------
 
 LOOP = [1, 2, 3, 4, 1, 2, 3, 4, 1]  # positions 7 and 8 repeat
@@ -531,12 +644,12 @@ def test_gains_outside_loops_count_blocks_that_begin_outside():
     at_0 = pd.DataFrame(
         {"first": frame["position"] == 0, "last": frame["position"] > 6}
     )
-    found = causes.gains_outside(frame, at_0, gamma=2, n=FEW)
+    found = causes.gains_outside(frame, at_0, gamma=2)
     gain = pooled(found, "gain")
     # now (0) (1 2 3) (4 5 6) (7) (8): 7 tokens in 3 blocks begin outside
     # first: (0 1 2) (3 4 5) (6) (7) (8): 7 in 3; last: (0) (1 2 3) (4 5 6) (7 8): 7 in 3
     assert gain.tolist() == [0, 0]
-    whole = pooled(causes.gains(frame, at_0, 2, n=FEW), "gain")
+    whole = pooled(causes.gains(frame, at_0, 2), "gain")
     assert whole["last"] == pytest.approx(9 / 4 - 9 / 5), (
         "the loop's blocks count there"
     )
@@ -546,6 +659,6 @@ def test_outside_loops_is_all_of_a_text_without_any(frame):
     ranked = frame.assign(token=np.arange(len(frame)))  # no token occurs twice
     members = causes.flags(ranked)[["kind: number", "since: right after"]]
     pd.testing.assert_frame_equal(
-        causes.gains_outside(ranked, members, 4, n=FEW),
-        causes.gains(ranked, members, 4, n=FEW),
+        causes.gains_outside(ranked, members, 4),
+        causes.gains(ranked, members, 4),
     )

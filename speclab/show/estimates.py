@@ -230,9 +230,17 @@ class Estimates:
         return replace(self, frame=self.frame.loc[best].reset_index(drop=True))
 
 
-def stack(parts: Mapping[Any, pd.DataFrame], key: str) -> pd.DataFrame:
-    """Several frames as one, rows numbered anew; the new first column `key` holds their names."""
-    return pd.concat(parts, names=[key]).reset_index(key).reset_index(drop=True)
+def stack(parts: Mapping[Any, pd.DataFrame], key: str | list[str]) -> pd.DataFrame:
+    """Several frames as one, rows numbered anew; the new first column `key` holds their names
+    (several columns where the names are tuples).
+    """
+    names = [key] if isinstance(key, str) else key
+    return pd.concat(parts, names=names).reset_index(names).reset_index(drop=True)
+
+
+def without_interval(frame: pd.DataFrame, values: Any) -> pd.DataFrame:
+    """The rows with other numbers, of which no interval is known."""
+    return frame.assign(estimate=values, low=np.nan, high=np.nan)
 
 
 def direction(

@@ -42,22 +42,10 @@ def rule_table(p: np.ndarray, q: np.ndarray, words: Sequence[str]) -> pd.DataFra
     recovered (probabilities of coming out so), and their sum, emitted.
     """
     kept, left = by_hand.chance(p, q), by_hand.residual(p, q)
-    table = pd.DataFrame(
-        {"p": p, "q": q, "min(1, p/q)": kept, "residual": left}, index=words
-    )
-    table["accepted"] = q * kept
-    table["recovered"] = (1 - float(np.minimum(p, q).sum())) * left
-    return table.assign(emitted=table["accepted"] + table["recovered"])
-
-
-def _stack(
-    axes: figures.Axes, words: Sequence[str], parts: Mapping[str, tuple]
-) -> None:
-    """Bars on top of each other: label -> (heights, matplotlib's options)."""
-    bottom = np.zeros(len(words))
-    for label, (heights, look) in parts.items():
-        axes.bar(words, heights, bottom=bottom, label=label, **look)
-        bottom = bottom + heights
+    recovered = (1 - np.minimum(p, q).sum()) * left
+    columns = {"p": p, "q": q, "min(1, p/q)": kept, "residual": left}
+    columns |= {"accepted": q * kept, "recovered": recovered}
+    return pd.DataFrame(columns, words).assign(emitted=q * kept + recovered)
 
 
 def draw_rule(table: pd.DataFrame) -> figures.Figure:
@@ -65,30 +53,29 @@ def draw_rule(table: pd.DataFrame) -> figures.Figure:
     green = {"color": LOOKS["accepted"].face, "edgecolor": LOOKS["accepted"].edge}
     orange = {"color": LOOKS["recovered"].face, "edgecolor": "black"}
     white = {"color": "white", "edgecolor": "#444444", "hatch": "/////"}
+    wanted = {"markersize": 24, "markeredgewidth": 2.2, "label": "p, what is wanted"}
     kept, recovered = table["accepted"], table["recovered"]
+    kept_bars = ("kept: min(p, q)", kept, green)
     panels = {
-        "1  Draw from q, keep with min(1, p/q)": {
-            "kept: min(p, q)": (kept, green),
-            "rejected: the rest of q": (table["q"] - kept, white),
-        },
-        "2  If rejected: residual": {"_": (table["residual"], orange)},
-        "3  What comes out: p": {
-            "kept: min(p, q)": (kept, green),
-            f"recovered: {recovered.sum():.2f} × residual": (recovered, orange),
-        },
+        "1  Draw from q, keep with min(1, p/q)": [
+            kept_bars,
+            ("rejected: the rest of q", table["q"] - kept, white),
+        ],
+        "2  If rejected: residual": [("_", table["residual"], orange)],
+        "3  What comes out: p": [
+            kept_bars,
+            (f"recovered: {recovered.sum():.2f} × residual", recovered, orange),
+        ],
     }
     figure, grid = figures.subplots(1, 3, height=2.7, sharey=True)
-    for axes, (title, parts) in zip(grid, panels.items(), strict=True):
-        _stack(axes, table.index, parts)
+    for axes, (title, bars) in zip(grid, panels.items(), strict=True):
+        bottom = 0
+        for label, heights, look in bars:
+            axes.bar(table.index, heights, bottom=bottom, label=label, **look)
+            bottom = heights
         axes.set(title=title, ylim=(0, 0.9), xlabel="next word")
-        if title[0] != "2":
-            axes.plot(
-                table["p"],
-                "k_",
-                markersize=24,
-                markeredgewidth=2.2,
-                label="p, what is wanted",
-            )
+        if len(bars) > 1:
+            axes.plot(table["p"], "k_", **wanted)
     grid[0].set_ylabel("probability")
     figures.legend_above(figure, *grid)
     return figure
@@ -125,24 +112,21 @@ def coin_table(
     word, p, q, min(1, p/q), coin, outcome. The last line of a block is the recovered or
     bonus word that `verify` gives.
     """
-    parts = {}
-    for number, (last, drafted, coins) in enumerate(written, 1):
+    rows, names = [], dict(enumerate(words))
+    for block, (last, drafted, coins) in enumerate(written, 1):
         verdict = verified(p_table, q_table, last, drafted, coins)
-        before, word = np.array([last, *drafted[:-1]]), np.array(drafted)
-        table = pd.DataFrame(
-            {"after": before, "word": word, "p": p_table[before, word]}
-        )
-        table["q"] = q_table[before, word]
-        table["min(1, p/q)"] = np.minimum(1, table["p"] / table["q"])
-        table["coin"] = coins[: len(drafted)]
-        kept = table["coin"] < table["min(1, p/q)"]
-        table["outcome"] = np.where(kept, "accepted", "rejected")
-        table = table[: verdict.tried]  # the first rejection ends the block
-        end = {"after": [last, *drafted][len(verdict.path)], "word": verdict.token}
-        end |= {"coin": coins[verdict.tried], "outcome": verdict.kind}
-        parts[number] = pd.concat([table, pd.DataFrame([end])])
-    names = dict(enumerate(words))
-    return stack(parts, "block").replace({"after": names, "word": names})
+        after = [last, *drafted]
+        for before, word, coin in zip(
+            after, drafted[: verdict.tried], coins, strict=False
+        ):
+            p, q = p_table[before, word], q_table[before, word]
+            outcome = "accepted" if coin < min(1, p / q) else "rejected"
+            rows.append((block, before, word, p, q, min(1, p / q), coin, outcome))
+        end = after[len(verdict.path)], verdict.token
+        blank, coin = [np.nan] * 3, coins[verdict.tried]
+        rows.append((block, *end, *blank, coin, verdict.kind))
+    columns = ["block", "after", "word", "p", "q", "min(1, p/q)", "coin", "outcome"]
+    return pd.DataFrame(rows, columns=columns).replace({"after": names, "word": names})
 
 
 def as_step(verdict: Verdict, drafted: Sequence[int]) -> Step:
@@ -160,28 +144,27 @@ def first_words(
     """Draft one word (drawn from q, or q's best where the rule takes no draws), verify it, note the
     word that comes out; `count` times.
     """
-    rows, came = (torch.from_numpy(np.stack([row, row])) for row in (p, q)), []
-    p_rows, q_rows = rows
+    p_rows, q_rows = (torch.from_numpy(np.stack([row, row])) for row in (p, q))
+    child, came = int(q.argmax()), []
     for _ in range(count):
-        child = int(q.argmax())
         if RULES[rule].sampled:
             child = int(draw_children(q_rows[0], 1, rng.random(1))[0])
-        verdict = verify(
-            rule, chain(1), np.array([0, child]), p_rows, q_rows, rng.random(2)
-        )
+        tokens = np.array([0, child])
+        verdict = verify(rule, chain(1), tokens, p_rows, q_rows, rng.random(2))
         came.append(child if verdict.path else verdict.token)
     return np.array(came)
 
 
 def exact_limit(rule: str, p: np.ndarray, q: np.ndarray) -> np.ndarray:
     """Distribution of that word: exact, without a draw."""
-    drawn = q if RULES[rule].sampled else np.eye(len(q))[q.argmax()]
+    words = np.eye(len(p))
+    drawn = q if RULES[rule].sampled else words[q.argmax()]
     limit = np.zeros(len(p))
     for child in np.flatnonzero(drawn):
         step = RULES[rule].step(torch.from_numpy(p), torch.from_numpy(q), [int(child)])
         chance, rest = (values.numpy() for values in step)
         kept = np.full(len(p), chance)
-        limit += drawn[child] * by_hand.emitted(np.eye(len(p))[child], kept, rest)
+        limit += drawn[child] * by_hand.emitted(words[child], kept, rest)
     return limit
 
 
@@ -221,7 +204,7 @@ def distances(came: Mapping[str, np.ndarray], p: np.ndarray) -> Estimates:
     and what is expected of words that come from p.
     """
     draws = len(next(iter(came.values())))
-    n = 2 ** np.arange(3, int(np.log2(max(draws, 8))) + 1)
+    n = 2 ** np.arange(3, draws.bit_length())
     lines = {rule: running_error(words, p)[n - 1] for rule, words in came.items()}
     lines["expected of words from p"] = expected_error(p, n)
     return Estimates.exact("rule", lines, "words drawn", n)
@@ -251,17 +234,14 @@ def node_columns(
     above, token = tokens[tree.parent[1:]], tokens[1:]
     ranks = np.argsort(np.argsort(-p, axis=-1, kind="stable"), axis=-1)
     names = ("parent", "depth", "rank", "best_path")
-    columns = {"node": np.arange(1, tree.size + 1)}
-    return (
-        columns
-        | {name: getattr(tree, name)[1:] for name in names}
-        | {
-            "token": token,
-            "draft_prob": q[above, token],
-            "target_prob": p[above, token],
-            "target_rank": ranks[above, token],
-        }
-    )
+    return {
+        "node": np.arange(1, tree.size + 1),
+        **{name: getattr(tree, name)[1:] for name in names},
+        "token": token,
+        "draft_prob": q[above, token],
+        "target_prob": p[above, token],
+        "target_rank": ranks[above, token],
+    }
 
 
 def coins_of_tree(
@@ -275,26 +255,18 @@ def coins_of_tree(
     """The nodes that the point-mass rule tries, in order, each with its coin: node, after, word,
     rank, p, p among the words left (those of rejected siblings are gone), coin, outcome.
     """
-    rows, tokens, gone = [], [last, *nodes["token"]], 0.0
-    for node, coin in zip(tried, coins, strict=False):
-        p, rank = nodes["target_prob"][node - 1], tree.rank[node]
-        gone = gone if rank else 0.0
-        chance = p / (1 - gone)
-        outcome = "accepted" if coin < chance else "rejected"
-        after, word = words[tokens[tree.parent[node]]], words[tokens[node]]
-        rows.append((node, after, word, rank, p, chance, coin, outcome))
-        gone += p
-    names = [
-        "node",
-        "after",
-        "word",
-        "rank",
-        "p",
-        "p among the words left",
-        "coin",
-        "outcome",
-    ]
-    return pd.DataFrame(rows, columns=names)
+    at = np.array(tried)
+    above = np.array([last, *nodes["token"]])[tree.parent[at]]
+    table = pd.DataFrame({"node": at, "after": above, "word": nodes["token"][at - 1]})
+    names = dict(enumerate(words))
+    table = table.replace({"after": names, "word": names})
+    table["rank"], table["p"] = tree.rank[at], nodes["target_prob"][at - 1]
+    siblings = table.groupby(tree.parent[at])["p"]
+    gone = siblings.transform(lambda p: p.shift(fill_value=0.0).cumsum())
+    table["p among the words left"] = table["p"] / (1 - gone)
+    table["coin"] = coins[: len(at)]
+    kept = table["coin"] < table["p among the words left"]
+    return table.assign(outcome=np.where(kept, "accepted", "rejected"))
 
 
 # ---- estimators ----------------------------------------------------------------------------------
@@ -304,31 +276,28 @@ def records(
     tree: Tree, p_table: np.ndarray, q_table: np.ndarray
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The frames `nodes` and `trace` of the tree hung once on each word, at temperature 0."""
-    count = len(p_table)
     parts = {
-        w: pd.DataFrame(node_columns(tree, p_table, q_table, w)) for w in range(count)
+        word: pd.DataFrame(node_columns(tree, p_table, q_table, word))
+        for word in range(len(p_table))
+    }
+    order = np.argsort(-q_table, axis=1, kind="stable")
+    best = p_table.argmax(1)[:, None]
+    trace = {
+        "overlap": np.minimum(p_table, q_table).sum(1),
+        "top_draft_p": list(np.take_along_axis(p_table, order, 1)),
+        "draft_rank": np.argmax(order == best, axis=1),
     }
     nodes = stack(parts, "position").assign(prompt_id="five words")
-    order = np.argsort(-q_table, axis=1, kind="stable")
-    trace = pd.DataFrame(
-        {
-            "overlap": np.minimum(p_table, q_table).sum(1),
-            "top_draft_p": list(np.take_along_axis(p_table, order, 1)),
-            "draft_rank": np.argmax(order == p_table.argmax(1)[:, None], axis=1),
-        }
-    )
-    return nodes, trace
+    return nodes, pd.DataFrame(trace)
 
 
 def acceptances(nodes: pd.DataFrame, trace: pd.DataFrame) -> pd.Series:
     """Every estimator of acceptance that needs no walk through the tree, by name."""
-    values = {
-        e.name: e(nodes)
-        for e in (score.published_alpha, score.published_length, score.best_path_alpha)
-    }
-    values["alpha"] = score.overlap_alpha(trace)
-    for family in (score.top_mass, score.hit):
-        values |= {f"{family.name}[{k}]": family(trace)[k] for k in (1, 2)}
+    of_nodes = (score.published_alpha, score.published_length, score.best_path_alpha)
+    families = (score.top_mass, score.hit)
+    members = [score.member(family, k) for family in families for k in (1, 2)]
+    values = {estimator.name: estimator(nodes) for estimator in of_nodes}
+    values |= {one.name: one(trace) for one in (score.overlap_alpha, *members)}
     return pd.Series(values, name="value").rename_axis("estimator")
 
 
@@ -369,10 +338,11 @@ def table_pair(p_table: np.ndarray, q_table: np.ndarray) -> Pair:
 
 def greedy_text(p_table: np.ndarray, last: int, length: int) -> list[int]:
     """What the target alone writes at temperature 0 after the word `last`."""
-    text = [last]
+    text = []
     for _ in range(length):
-        text.append(int(p_table[text[-1]].argmax()))
-    return text[1:]
+        last = int(p_table[last].argmax())
+        text.append(last)
+    return text
 
 
 def counted_blocks(
@@ -381,16 +351,12 @@ def counted_blocks(
     """Words per target pass as the decoder counts them at temperature 1, index gamma: counted,
     standard error, blocks. `blocks`: words to decode with each gamma.
     """
-    rows = {}
+    rows, warm = {}, Sampling(1.0)
     for gamma, length in blocks.items():
-        steps = decode(
-            pair, (last,), "rejection", Shape(chain(gamma)), Sampling(1.0), length, rng
-        )
-        sizes = np.array(
-            [len(step.tokens) for step in steps][:-1]
-        )  # the last one is cut
-        error = sizes.std(ddof=1) / np.sqrt(len(sizes))
-        rows[gamma] = (sizes.mean(), error, len(sizes))
+        shape = Shape(chain(gamma))
+        steps = decode(pair, (last,), "rejection", shape, warm, length, rng)
+        whole = pd.Series([len(step.tokens) for step in steps][:-1])  # the last is cut
+        rows[gamma] = (whole.mean(), whole.sem(), len(whole))
     table = pd.DataFrame(rows, index=["counted", "standard error", "blocks"]).T
     return table.astype({"blocks": int}).rename_axis("gamma")
 
@@ -427,36 +393,28 @@ def flaws(
     distribution, total variation to p, and words per target pass.
     """
     p, q = p_table[last], q_table[last]
-    late = np.tile(
-        np.diag(p_table), (len(p), 1)
-    )  # p of x, read after x instead of before it
-    kept, left, wrong = (
-        by_hand.chance(p, q),
-        by_hand.residual(p, q),
-        by_hand.chance(late[last], q),
+    after_itself = np.diag(p_table)  # p of x, read after x instead of before it
+    late = np.broadcast_to(after_itself, p_table.shape)
+    left, missing = by_hand.residual(p, q), by_hand.residual(p_table, q)
+    kept, wrong = by_hand.chance(p, q), by_hand.chance(after_itself, q)
+    right_chain, wrong_chain = (
+        by_hand.survival(np.minimum(table, q_table), last, gamma)
+        for table in (p_table, late)
     )
-    right_chain = by_hand.survival(np.minimum(p_table, q_table), last, gamma)
-    wrong_chain = by_hand.survival(np.minimum(late, q_table), last, gamma)
-    tau = 1 + right_chain.sum()
+    tau, whole = 1 + right_chain.sum(), right_chain[-1]  # whole: no draft rejected
     variants = {
         "as it should be": (by_hand.emitted(q, kept, left), tau),
-        "no residual: drafted anew": (
-            q * kept / (q * kept).sum(),
-            tau - 1 + right_chain[-1],
-        ),
+        "no residual: drafted anew": (q * kept / (q * kept).sum(), tau - 1 + whole),
         "no residual: drawn from p": (by_hand.emitted(q, kept, p), tau),
-        "no bonus": (by_hand.emitted(q, kept, left), tau - right_chain[-1]),
+        "no bonus": (by_hand.emitted(q, kept, left), tau - whole),
         "p read one position late": (
-            by_hand.emitted(q, wrong, by_hand.residual(p_table, q)),
+            by_hand.emitted(q, wrong, missing),
             1 + wrong_chain.sum(),
         ),
         "all three": (q * wrong / (q * wrong).sum(), wrong_chain.sum()),
     }
-    table = pd.DataFrame(
-        {name: out for name, (out, _) in variants.items()}, index=words
-    ).T
-    table["total variation"] = [
-        by_hand.total_variation(out, p) for out, _ in variants.values()
-    ]
-    table["words per pass"] = [float(count) for _, count in variants.values()]
-    return table.rename_axis("procedure")
+    outs = np.stack([out for out, _ in variants.values()])
+    names = pd.Index(variants, name="procedure")
+    table = pd.DataFrame(outs, names, words)
+    table["total variation"] = by_hand.total_variation(outs, p)
+    return table.assign(**{"words per pass": [count for _, count in variants.values()]})

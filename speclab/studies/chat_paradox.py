@@ -13,12 +13,11 @@ import pandas as pd
 
 from speclab import score
 from speclab.analysis import bins, published, rungs, significance, token_kinds
-from speclab.score import POOLED, Estimator, domains_in, member, quotient, require
+from speclab.score import POOLED, Estimator, domains_in, member, quotient
 from speclab.show import figures
-from speclab.show.estimates import NUMBERS, Estimates, attempt, stack
+from speclab.show.estimates import NUMBERS, Estimates, attempt, stack, without_interval
 from speclab.stats import (
     MIN_PROMPTS,
-    RESAMPLES,
     Interval,
     Prompts,
     interval_of,
@@ -84,52 +83,41 @@ class Contrast(Interval):
     share_highest: float
 
 
-def contrast(
-    frame: pd.DataFrame,
-    estimator: Estimator,
-    domain: str = "chat",
-    n: int = RESAMPLES,
-    seed: int = 0,
-) -> Contrast:
+def contrast(frame: pd.DataFrame, estimator: Estimator, domain: str) -> Contrast:
     """`domain` minus the mean of the other domains' values.
 
     ValueError: a domain missing, undefined, or with fewer than 5 prompts.
     """
-    draws, highest, prompts = _contrasts(frame, estimator, domain, n, seed)
+    draws, highest, prompts = _contrasts(frame, estimator, domain)
     interval = interval_of(draws, prompts, estimator.name)
     return Contrast(**vars(interval), share_highest=float(highest.mean()))
 
 
-def contrast_change(
-    before: tuple, after: tuple, domain: str = "chat", n: int = RESAMPLES, seed: int = 0
-) -> Interval:
+def contrast_change(before: tuple, after: tuple, domain: str) -> Interval:
     """Contrast of `after` minus contrast of `before`, pairs (frame, estimator) over the same
     prompts, which are resampled together.
     """
-    first, _, prompts = _contrasts(*before, domain, n, seed)
-    second, *_ = _contrasts(*after, domain, n, seed)
     same = set(before[0]["prompt_id"]) == set(after[0]["prompt_id"])
     assert same, "a paired change needs the same prompts"
+    (first, _, prompts), (second, *_) = (
+        _contrasts(*question, domain) for question in (before, after)
+    )
     what = f"the change from {before[1].name} to {after[1].name}"
     return interval_of(second - first, prompts, what)
 
 
 def _contrasts(
-    frame: pd.DataFrame, estimator: Estimator, domain: str, n: int, seed: int
+    frame: pd.DataFrame, estimator: Estimator, domain: str
 ) -> tuple[np.ndarray, np.ndarray, Prompts]:
     """(1 + n,) domain - mean of the others; (n,) is it the highest?; the prompts."""
-    domains = domains_in(frame, [domain])
+    domains, prompts = domains_in(frame, [domain]), prompts_of(frame)
     if len(domains) < 2:
         raise ValueError(
             f"there is {domain} only: a contrast needs two domains or more"
         )
-    prompts = prompts_of(frame, n, seed)
-    values = estimator.value(
-        prompts.resampled(prompts.totals(estimator.columns(frame)))
-    )[..., 0]
-    undefined = [
-        name for name, first in zip(domains, values[0], strict=True) if np.isnan(first)
-    ]
+    totals = prompts.totals(estimator.columns(frame))
+    values = estimator.value(prompts.resampled(totals))[..., 0]
+    undefined = [domains[place] for place in np.flatnonzero(np.isnan(values[0]))]
     if undefined:
         raise ValueError(
             f"{estimator.name} is undefined in {undefined} (an empty bin? see matched)"
@@ -201,10 +189,8 @@ def printed_leads(domain: str, domains: list[str]) -> dict[str, float]:
         "expected_accepted_length": "published_length",
     }
     table = pd.concat([published.published(name) for name in ("I", "II")])
-    table = table.pivot(index="domain", columns="quantity", values="published").loc[
-        domains
-    ]
-    table = table.rename(columns=names)
+    table = table.pivot(index="domain", columns="quantity", values="published")
+    table = table.loc[domains].rename(columns=names)
     return (table.loc[domain] - table.drop(index=domain).mean()).to_dict()
 
 
@@ -226,15 +212,16 @@ def entropy_and_acceptance(
     for axes, (title, (source, columns, label)) in zip(
         grid, panels.items(), strict=True
     ):
-        at = source.set_index(["domain", "quantity"])
+        at = source.set_index(["domain", "quantity"])[columns].astype(float)
         for name in domains:
-            x, x_reach = _ends(at.loc[(name, "target_entropy_mean"), columns])
-            y, y_reach = _ends(at.loc[(name, "alpha_mean"), columns])
+            rows = at.loc[name].loc[["target_entropy_mean", "alpha_mean"]].to_numpy()
+            place, (x_reach, y_reach) = rows[:, 0], abs(rows[:, 1:] - rows[:, :1])
+            reach = {"xerr": x_reach[:, None], "yerr": y_reach[:, None]}
             style = figures.style_of(name) | {"linestyle": "none", "label": name}
-            axes.errorbar(x, y, xerr=x_reach, yerr=y_reach, elinewidth=1.2, **style)
+            axes.errorbar(*place, **reach, elinewidth=1.2, **style)
             if name == domain:
                 axes.annotate(
-                    name, (x, y), (5, 5), textcoords="offset points", weight="bold"
+                    name, place, (5, 5), textcoords="offset points", weight="bold"
                 )
         axes.margins(0.3, 0.15)
         axes.set(title=title, xlabel="entropy (nats)", ylabel=label)
@@ -242,30 +229,18 @@ def entropy_and_acceptance(
     return figure
 
 
-def _ends(interval: pd.Series) -> tuple[float, list]:
-    value, low, high = interval
-    return value, [[value - low], [high - value]]
-
-
 # ---- the ladder ----------------------------------------------------------------------------------
 
 
-def ladder_contrasts(
-    run,
-    domain: str = "chat",
-    rule: str = "greedy",
-    members: int = 2,
-    n: int = RESAMPLES,
-    seed: int = 0,
-) -> pd.DataFrame:
-    """`contrast` of every rung of the ladder (of a family the first `members`): estimator,
+def ladder_contrasts(run, domain: str, rule: str = "greedy") -> pd.DataFrame:
+    """`contrast` of every rung of the ladder (of a family the first two members): estimator,
     Contrast's fields, note.
     """
     rows = []
     for source, family in rungs.ladder_estimators(run, rule):
-        several = [member(family, family.first + i) for i in range(members)]
-        for rung in [family] if family.scalar else several:
-            found = attempt(contrast, getattr(run, source), rung, domain, n, seed)
+        first_two = [member(family, family.first + place) for place in (0, 1)]
+        for rung in [family] if family.scalar else first_two:
+            found = attempt(contrast, getattr(run, source), rung, domain)
             rows.append({"estimator": rung.name} | found)
     return pd.DataFrame(rows)
 
@@ -292,9 +267,7 @@ def rungs_drawn(ladder: Estimates, printed: Mapping[str, float]) -> Estimates:
     share = ours["share_highest"].map(" ({:.0%})".format)
     ours["rung"] = ours["estimator"] + ", " + ours["text"] + share
     paper = ours[(ours["text"] == "T = 0") & ours["estimator"].isin(printed)]
-    paper = paper.assign(
-        estimate=paper["estimator"].map(printed), low=np.nan, high=np.nan
-    )
+    paper = without_interval(paper, paper["estimator"].map(printed))
     both = stack({"this pair": ours, "published": paper}, "pair")
     in_tokens = both["estimator"].isin(IN_TOKENS)
     units = {"share of tokens": ~in_tokens, "tokens per target pass": in_tokens}
@@ -308,11 +281,7 @@ def rank_parts(nodes: pd.DataFrame, domain: str) -> pd.DataFrame:
     """What `published_alpha`'s contrast is made of: rank, share of nodes, each rank's own contrast,
     and their product `part`.
     """
-    share = (
-        nodes.groupby("domain")["rank"]
-        .value_counts(normalize=True)
-        .unstack(fill_value=0.0)
-    )
+    share = pd.crosstab(nodes["domain"], nodes["rank"], normalize="index")
     own = [
         contrast(nodes, member(score.alpha_by_rank, r), domain).estimate for r in share
     ]
@@ -330,23 +299,23 @@ def with_tokens(trace: pd.DataFrame, strings: list[str]) -> pd.DataFrame:
     """
     same = {"keyword": "word start", "identifier": "word start"}
     kinds = token_kinds.token_kinds(trace, strings).astype(str).replace(same)
-    hit = trace["draft_rank"] == 0
-    return trace.assign(kind=kinds, frequency=frequency_elsewhere(trace), hit=hit)
+    frequency = frequency_elsewhere(trace)
+    return score.with_hits(trace).assign(kind=kinds, frequency=frequency)
 
 
 def frequency_elsewhere(trace: pd.DataFrame) -> pd.Series:
     """Share of the tokens of all other prompts that are this row's token: how common it is, without
     the row's own text.
     """
-    require(trace, ["prompt_id", "token"], "trace")
-    length = trace.groupby("prompt_id")["token"].transform("size")
+    length, own, every = (
+        trace.groupby(keys)["token"].transform("size")
+        for keys in ("prompt_id", ["prompt_id", "token"], "token")
+    )
     if (length == len(trace)).any():
         raise ValueError(
             "trace holds one prompt: there are no other prompts to count in"
         )
-    own = trace.groupby(["prompt_id", "token"])["token"].transform("size")
-    every = trace.groupby("token")["token"].transform("size")
-    return ((every - own) / (len(trace) - length)).rename("frequency_elsewhere")
+    return (every - own) / (len(trace) - length)
 
 
 def by_kind(trace: pd.DataFrame, acceptance: str) -> Estimates:
@@ -354,13 +323,12 @@ def by_kind(trace: pd.DataFrame, acceptance: str) -> Estimates:
     its share of the positions: domain, kind, estimate, low, high, rows, n_prompts, share.
     """
     frame = bins.group_means(trace, acceptance, "kind").frame
-    share = trace.groupby("domain")["kind"].value_counts(normalize=True).rename("share")
-    frame = frame.merge(share.reset_index(), on=["domain", "kind"], how="left")
+    frame["share"] = frame["rows"] / frame["domain"].map(trace.value_counts("domain"))
     order = [*domains_in(trace), POOLED, *trace["kind"].value_counts().index]
     in_order = frame.sort_values(
-        ["domain", "kind"], key=lambda names: names.map(order.index)
+        ["domain", "kind"], key=lambda names: names.map(order.index), ignore_index=True
     )
-    return Estimates(in_order.reset_index(drop=True))
+    return Estimates(in_order)
 
 
 def kinds_drawn(at_0: Estimates, at_1: Estimates) -> Estimates:
@@ -368,13 +336,12 @@ def kinds_drawn(at_0: Estimates, at_1: Estimates) -> Estimates:
     panel each.
     """
     zero, one = (kinds.without(domain=POOLED).frame for kinds in (at_0, at_1))
-    shares = zero.assign(estimate=zero["share"], low=np.nan, high=np.nan)
     panels = {
         "hit[1] (T = 0)": zero,
         "alpha (T = 1)": one,
-        "share of positions": shares,
+        "share of positions": without_interval(zero, zero["share"]),
     }
-    return Estimates(stack(panels, "panel"))
+    return Estimates.stacked(panels, "panel")
 
 
 # ---- what explains the contrast ------------------------------------------------------------------
@@ -451,17 +418,15 @@ def tests_of(
     return tests | {"hit[1]: prompt format": (trace, lambda: formats)}
 
 
-def explained(
-    pair: Callable[[], Pair], domain: str = "chat", n: int = RESAMPLES, seed: int = 0
-) -> pd.DataFrame:
+def explained(pair: Callable[[], Pair], domain: str) -> pd.DataFrame:
     """The contrast `before` and `after` something is held fixed, and its `change`: stage,
     Interval's fields, note. `pair()` gives the two (frame, estimator), as `matched` does; where it
     or a contrast cannot be made, the note says why.
     """
     stages = {
-        "before": lambda: contrast(*pair()[0], domain, n, seed),
-        "after": lambda: contrast(*pair()[1], domain, n, seed),
-        "change": lambda: contrast_change(*pair(), domain, n, seed),
+        "before": lambda: contrast(*pair()[0], domain),
+        "after": lambda: contrast(*pair()[1], domain),
+        "change": lambda: contrast_change(*pair(), domain),
     }
     return pd.DataFrame(
         [{"stage": name} | attempt(stage) for name, stage in stages.items()]
@@ -498,24 +463,22 @@ def effects(found: Estimates) -> pd.DataFrame:
     """What each test says of its explanation: explanation, test, verdict, change, low, high; tests
     of one explanation together.
     """
-    by_stage = found.frame.set_index(["stage", "held_fixed"])
-    first, after = by_stage.loc["before", "estimate"], by_stage.loc["after", "estimate"]
-    change = by_stage.loc["change", ["estimate", "low", "high"]]
-    table = change.rename(columns={"estimate": "change"}).reset_index(names="test")
-    nearer = (after.abs() < first.abs()).to_numpy()
-    table.insert(1, "verdict", list(map(effect, table["low"], table["high"], nearer)))
-    explanation = table["test"].str.split(": ").str[1].map(EXPLANATIONS)
-    table.insert(0, "explanation", explanation)
-    order = list(dict.fromkeys(EXPLANATIONS.values()))
-    by_place = table["explanation"].map(order.index)
-    return table.iloc[by_place.argsort(kind="stable")].reset_index(drop=True)
-
-
-def effect(low: float, high: float, nearer: bool) -> str:
-    """What holding one thing fixed does to a contrast, by the interval of the change."""
-    if low > 0 or high < 0:
-        return "moves it towards 0" if nearer else "moves it away from 0"
-    return "cannot be told from no effect" if low <= high else "cannot be tested"
+    size = found.frame.pivot(index="held_fixed", columns="stage", values="estimate")
+    names = {"held_fixed": "test", "estimate": "change"}
+    table = found.at(stage="change").frame.rename(columns=names)
+    nearer = (size["after"].abs() < size["before"].abs())[table["test"]].to_numpy()
+    cases = {
+        "cannot be tested": table["change"].isna(),
+        "cannot be told from no effect": (table["low"] <= 0) & (table["high"] >= 0),
+        "moves it towards 0": nearer,
+    }
+    away = "moves it away from 0"
+    table["verdict"] = np.select(list(cases.values()), list(cases), away)
+    table["explanation"] = table["test"].str.split(": ").str[1].map(EXPLANATIONS)
+    order = list(EXPLANATIONS.values())
+    by_place = table["explanation"].map(order.index).argsort(kind="stable")
+    columns = ["explanation", "test", "verdict", "change", "low", "high"]
+    return table.iloc[by_place][columns].reset_index(drop=True)
 
 
 def about(found: Estimates, estimator: str) -> Estimates:
@@ -556,23 +519,18 @@ def formats(plain, template) -> Estimates:
     """Template minus plain of two greedy runs, paired by prompt: domain, estimator, estimate, low,
     high, n_prompts, p_value, note, tokens_plain, tokens_template (a text's mean length).
     """
-    sources = {
-        "published_alpha": ("nodes", score.published_alpha),
-        "hit[1]": ("trace", member(score.hit, 1)),
-    }
+    asked = {"nodes": score.published_alpha, "trace": member(score.hit, 1)}
     rows = []
-    for name, (source, estimator) in sources.items():
+    for source, estimator in asked.items():
         new, old = getattr(template, source), getattr(plain, source)
         for domain in domains_in(plain.trace):
             pair = new[new["domain"] == domain], old[old["domain"] == domain]
             found = attempt(significance.paired_difference, *pair, estimator)
-            rows.append({"domain": domain, "estimator": name} | found)
+            rows.append({"domain": domain, "estimator": estimator.name} | found)
     frame = pd.DataFrame(rows)
-    for name, one in (("tokens_plain", plain), ("tokens_template", template)):
-        lengths = (
-            one.trace.groupby(["domain", "prompt_id"]).size().groupby("domain").mean()
-        )
-        frame[name] = frame["domain"].map(lengths)
+    for name, run in (("tokens_plain", plain), ("tokens_template", template)):
+        lengths = run.trace.groupby(["domain", "prompt_id"]).size()
+        frame[name] = frame["domain"].map(lengths.groupby("domain").mean())
     return Estimates(frame)
 
 

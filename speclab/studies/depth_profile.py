@@ -2,7 +2,7 @@
 of a tree does to a mean, acceptance where the parent was accepted, and the place in the text.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,13 @@ from speclab import replay, score, stats
 from speclab.analysis import published, rungs, significance
 from speclab.score import ALL, POSITION_BIN, Estimator
 from speclab.show import figures
-from speclab.show.estimates import Estimates, direction, stack
+from speclab.show.estimates import (
+    NUMBERS,
+    Estimates,
+    direction,
+    stack,
+    without_interval,
+)
 from speclab.tree import static_tree
 
 TREE = ["prompt_id", "position"]
@@ -50,25 +56,23 @@ def kinds(cut, full, warm, depth: int, branches: int) -> dict[str, Question]:
     (`cut`), the complete one (`full`), and the paper's at T = 1 (`warm`). Names with HYBRID are
     min(1, p/q) on greedy text; `accept_by_depth` is under the rule of its own text.
     """
-    tree = score.tree_estimators()["accept_by_depth"]
-    path = {rule: score.best_path_accept_by_depth(rule) for rule in RULES.values()}
-    blocks = replay.replay(warm.trace, static_tree(depth, branches), "every")
-    complete = replay.prompt_sums(blocks, "room")
+    tree, blocks = score.tree_estimators(), score.block_estimators()
+    cold_path, warm_path = map(score.best_path_accept_by_depth, RULES.values())
+    starts = replay.replay(warm.trace, static_tree(depth, branches), "every")
+    complete = replay.prompt_sums(starts, "room")
     cut_shape, full_shape = shape(cut), shape(full)
     under_best = cut.nodes["parent"].isin(best_path(cut.nodes))
     second = cut.nodes[under_best & (cut.nodes["rank"] == 1)]
+    accepted, name = f"accept_by_depth, {full_shape}", "accept_by_depth"
     return {
         f"published_alpha, {cut_shape}": (cut.nodes, score.alpha_by_depth),
         f"published_alpha, {full_shape}": (full.nodes, score.alpha_by_depth),
-        BEST_PATH["T = 0"]: (cut.nodes, path["greedy"]),
-        BEST_PATH["T = 1"]: (warm.nodes, path["point-mass"]),
+        BEST_PATH["T = 0"]: (cut.nodes, cold_path),
+        BEST_PATH["T = 1"]: (warm.nodes, warm_path),
         f"best_path_alpha, {HYBRID}": (cut.nodes, score.best_path_by_depth),
         f"its second child, {HYBRID}": (second, score.alpha_by_depth),
-        f"accept_by_depth, {full_shape}, T = 0": (full.nodes, tree),
-        f"accept_by_depth, {full_shape}, T = 1": (
-            complete,
-            score.block_estimators()["accept_by_depth"],
-        ),
+        f"{accepted}, T = 0": (full.nodes, tree[name]),
+        f"{accepted}, T = 1": (complete, blocks[name]),
     }
 
 
@@ -79,15 +83,10 @@ def best_path(nodes: pd.DataFrame) -> set[int]:
 
 def by_depth(asked: dict[str, Question]) -> Estimates:
     """Estimates by name, domain and depth."""
-    found = stack(
-        {name: stats.by_domain(*question) for name, question in asked.items()}, "name"
-    )
-    found["depth"] = (
-        found["estimator"].str.extract(r"\[(\d+)\]", expand=False).astype(int)
-    )
-    return Estimates(
-        found[["name", "domain", "depth", "estimate", "low", "high"]], digits=3
-    )
+    parts = {name: stats.by_domain(*question) for name, question in asked.items()}
+    found = stack(parts, "name")
+    found["depth"] = found["estimator"].str.extract(r"\[(\d+)\]")[0].astype(int)
+    return Estimates(found[["name", "domain", "depth", *NUMBERS]], digits=3)
 
 
 def change_by_kind(asked: dict[str, Question]) -> Estimates:
@@ -98,24 +97,23 @@ def change_by_kind(asked: dict[str, Question]) -> Estimates:
         name: stats.by_domain(frame, rungs.change(family))
         for name, (frame, family) in asked.items()
     }
-    columns = ["name", "domain", "estimate", "low", "high", "n_prompts"]
+    columns = ["name", "domain", *NUMBERS, "n_prompts"]
     return Estimates(stack(parts, "name")[columns], digits=3)
 
 
 def printed_profile(domains: Sequence[str]) -> Estimates:
     """The paper's own Table IV by domain and depth, as published_alpha without intervals."""
-    table = published.published("IV").rename(columns={"published": "estimate"})
-    table = table.set_index("domain").loc[list(domains)].reset_index()
-    table = table.astype({"depth": int}).assign(low=np.nan, high=np.nan)
-    return Estimates(table[["domain", "depth", "estimate", "low", "high"]], digits=3)
+    table = published.published("IV").astype({"depth": int}).set_index("domain")
+    table = table.loc[list(domains)].reset_index()
+    table = without_interval(table, table["published"])
+    return Estimates(table[["domain", "depth", *NUMBERS]], digits=3)
 
 
 def printed_change(printed: Estimates) -> Estimates:
     """Depth 3 less depth 1 of the paper's profile, by domain."""
-    wide = printed.frame.pivot(index="domain", columns="depth", values="estimate")
-    rows = (wide[3] - wide[1]).loc[pd.unique(printed.frame["domain"])]
-    frame = rows.rename("estimate").reset_index().assign(low=np.nan, high=np.nan)
-    return Estimates(frame, digits=3)
+    last, first = (printed.at(depth=depth).frame for depth in (3, 1))
+    change = last.assign(estimate=last["estimate"] - first["estimate"])
+    return Estimates(change.drop(columns="depth"), digits=3)
 
 
 def beside_the_paper(
@@ -158,9 +156,8 @@ def mixtures(cut, full) -> Estimates:
         name: (rows, score.alpha_by_depth) for name, rows in mixed.items() if len(rows)
     }
     means = by_depth(asked).at(domain=ALL).defined()
-    means.frame.loc[
-        means.frame["name"].str.startswith("all nodes"), ["low", "high"]
-    ] = np.nan
+    whole = means.frame["name"].str.startswith("all nodes")
+    means.frame.loc[whole, ["low", "high"]] = np.nan
     return means
 
 
@@ -169,9 +166,8 @@ def mixture_table(means: Estimates, cut, full) -> pd.DataFrame:
     on_path, shares = best_path(cut.nodes), {}
     for run in (cut, full):
         other = ~run.nodes["parent"].isin(on_path)
-        shares[f"other branches, {shape(run)}"] = other.groupby(
-            run.nodes["depth"]
-        ).mean()
+        share = other.groupby(run.nodes["depth"]).mean()
+        shares[f"other branches, {shape(run)}"] = share
     curves = means.frame.pivot(index="depth", columns="name", values="estimate")
     return pd.DataFrame(shares).join(curves)
 
@@ -198,10 +194,11 @@ def cut_said(gap: stats.Interval) -> str:
 
 def course(means: Estimates) -> str:
     """'under the best path 0.622 → 0.646 → 0.650, under other branches …', by name."""
-    parts = []
-    for name, rows in means.groups("name"):
-        numbers = [f"{row.estimate:.{means.digits}f}" for row in rows.rows()]
-        parts.append(f"{name} {' → '.join(numbers)}")
+    digits = f"{{:.{means.digits}f}}".format
+    parts = [
+        f"{name} {' → '.join(rows.frame['estimate'].map(digits))}"
+        for name, rows in means.groups("name")
+    ]
     return ", ".join(parts)
 
 
@@ -240,16 +237,15 @@ ALONG = {
 
 def along_best_path(cut, warm) -> Estimates:
     """ALONG by text (T = 0, greedy rule; T = 1, point-mass rule), name, depth and domain."""
-    parts = []
-    for text, run in zip(RULES, (cut, warm), strict=True):
-        levels = best_path_chain(run.nodes, RULES[text]).groupby("depth")
+    parts = {}
+    for (text, rule), run in zip(RULES.items(), (cut, warm), strict=True):
+        levels = best_path_chain(run.nodes, rule).groupby("depth")
         for name, estimator in ALONG.items():
             for depth, rows in levels:
-                found = stats.by_domain(rows, estimator)
-                parts.append(found.assign(text=text, name=name, depth=depth))
-    frame = pd.concat(parts, ignore_index=True)
-    columns = ["text", "name", "depth", "domain", "estimate", "low", "high"]
-    return Estimates(frame[columns]).without(domain=[ALL, score.POOLED])
+                parts[text, name, depth] = stats.by_domain(rows, estimator)
+    keys = ["text", "name", "depth"]
+    frame = stack(parts, keys)[[*keys, "domain", *NUMBERS]]
+    return Estimates(frame).without(domain=[ALL, score.POOLED])
 
 
 def gains_said(steps: Estimates) -> str:
@@ -273,12 +269,12 @@ def heat_map(nodes: pd.DataFrame, size: int) -> pd.DataFrame:
     (T = 0, greedy rule): estimator, depth, domain (`all`: pooled), bin, mean (missing where there
     is no such node).
     """
-    bins = range(int(nodes["position"].max()) // size + 1)
-    domains = [*score.domains_in(nodes), ALL]
-    depths = range(1, int(nodes["depth"].max()) + 1)
-    every = pd.MultiIndex.from_product(
-        [depths, domains, bins], names=["depth", "domain", "bin"]
-    )
+    levels = {
+        "depth": range(1, int(nodes["depth"].max()) + 1),
+        "domain": [*score.domains_in(nodes), ALL],
+        "bin": range(int(nodes["position"].max()) // size + 1),
+    }
+    every = pd.MultiIndex.from_product(levels.values(), names=levels)
     path = best_path_chain(nodes, "greedy")
     asked = {
         "published_alpha": nodes.assign(mean=score.alpha(nodes)),
@@ -286,9 +282,9 @@ def heat_map(nodes: pd.DataFrame, size: int) -> pd.DataFrame:
     }
     parts = {}
     for name, rows in asked.items():
-        both = pd.concat([rows, rows.assign(domain=ALL)])
-        cells = both.groupby(["depth", "domain", both["position"] // size])["mean"]
-        parts[name] = cells.mean().rename_axis(every.names).reindex(every).reset_index()
+        rows = rows.assign(bin=rows["position"] // size)
+        cells = pd.concat([rows, rows.assign(domain=ALL)]).groupby([*levels])["mean"]
+        parts[name] = cells.mean().reindex(every).reset_index()
     return stack(parts, "estimator")
 
 
@@ -300,9 +296,8 @@ def heat_map_picture(cells: pd.DataFrame, size: int) -> figures.Figure:
     for axes, (name, rows) in zip(panels, maps, strict=True):
         tokens = [f"{size * one + 1}-{size * (one + 1)}" for one in rows["bin"]]
         label = rows["domain"] + "\n" + tokens
-        wide = rows.assign(label=label).pivot(
-            index="depth", columns="label", values="mean"
-        )
+        rows = rows.assign(label=label)
+        wide = rows.pivot(index="depth", columns="label", values="mean")
         figures.heatmap(wide[pd.unique(label)], axes, name, 3, low, high)
         axes.set(xlabel="", ylabel="depth")
     return figure
@@ -343,28 +338,23 @@ def smooth(
         window = np.exp(-(distance**2) / (2 * bandwidth**2))
         return np.hstack([window * estimator.columns(rows)[:, :1], window])
 
-    found = stats.by_domain(
-        frame, Estimator("mean", columns, score.quotient, scalar=False)
-    )
+    mean = Estimator("mean", columns, score.quotient, scalar=False)
+    found = stats.by_domain(frame, mean)
     found["token"] = np.tile(grid, len(found) // len(grid)) + 1
     ends = frame.groupby(["domain", "prompt_id"])["position"].max()
     ends = ends.groupby("domain").nlargest(stats.MIN_PROMPTS).groupby(level=0).min()
     kept = found[found["token"] - 1 <= found["domain"].map(ends)]
-    return kept[["domain", "token", "estimate", "low", "high"]]
-
-
-def _bins(frame: pd.DataFrame, estimator: Estimator, size: int) -> Iterator[tuple]:
-    for place, rows in frame.groupby(frame["position"] // size):
-        yield BINS, int((place + 0.5) * size), estimator(rows), np.nan, np.nan
+    return kept[["domain", "token", *NUMBERS]]
 
 
 def along_text(asked: dict[str, Question], bandwidth: float, size: int) -> Estimates:
     """`smooth` by name, domain and token, with the means of the bins of all domains as BINS."""
     parts = {}
     for name, (frame, estimator) in asked.items():
-        curves = smooth(frame, estimator, bandwidth)
-        bins = pd.DataFrame(_bins(frame, estimator, size), columns=list(curves))
-        parts[name] = pd.concat([curves, bins])
+        groups = frame.groupby(frame["position"] // size)
+        bins = {int((place + 0.5) * size): estimator(rows) for place, rows in groups}
+        means = Estimates.exact("domain", {BINS: [*bins.values()]}, "token", [*bins])
+        parts[name] = pd.concat([smooth(frame, estimator, bandwidth), means.frame])
     return Estimates.stacked(parts, "name", digits=3)
 
 

@@ -13,8 +13,8 @@ from speclab import score, stats
 from speclab.analysis import association, bins, published
 from speclab.score import POOLED, column_of, divide
 from speclab.show import figures
-from speclab.show.estimates import Estimates, per_domain
-from speclab.stats import RESAMPLES, Interval, Prompts, interval_of, prompts_of
+from speclab.show.estimates import Estimates, per_domain, stack, without_interval
+from speclab.stats import Interval, Prompts, interval_of, prompts_of
 
 SIGNALS = {
     "confidence": "draft confidence",
@@ -75,11 +75,12 @@ def entropy_correlations(
     """
     views = {"min(1, p/q), all nodes": (nodes, "alpha")} | views_of_ranks(nodes)
     views |= {OVERLAP: (sampled, "overlap"), HIT: (trace, "hit")}
-    parts = {}
-    for method in association.METHODS:
-        for name, (rows, outcome) in views.items():
-            parts[method, name] = _correlated(rows, "target_entropy", outcome, method)
-    return _stacked(parts, ["method", "acceptance"])
+    parts = {
+        (method, name): _correlated(rows, "target_entropy", outcome, method)
+        for method in association.METHODS
+        for name, (rows, outcome) in views.items()
+    }
+    return Estimates(stack(parts, ["method", "acceptance"]))
 
 
 def signal_correlations(trace: pd.DataFrame, sampled: pd.DataFrame) -> Estimates:
@@ -87,23 +88,23 @@ def signal_correlations(trace: pd.DataFrame, sampled: pd.DataFrame) -> Estimates
     text (T = 1) and `hit` on greedy (T = 0): signal, correlation (method and outcome), domain and
     pooled, estimate, low, high, note.
     """
-    parts = {}
-    for signal in IN_TIME:
-        for rows, outcome in ((sampled, "overlap"), (trace, "hit")):
-            for method in association.METHODS:
-                found = _correlated(rows, signal, outcome, method, pooled=True)
-                parts[SIGNALS[signal], f"{method}, {outcome}"] = found
-    return _stacked(parts, ["signal", "correlation"])
+    parts = {
+        (SIGNALS[signal], f"{method}, {outcome}"): _correlated(
+            rows, signal, outcome, method, pooled=True
+        )
+        for signal in IN_TIME
+        for rows, outcome in ((sampled, "overlap"), (trace, "hit"))
+        for method in association.METHODS
+    }
+    return Estimates(stack(parts, ["signal", "correlation"]))
 
 
 def beside_published(correlations: Estimates) -> Estimates:
     """The correlations with those that the paper printed (`published`, Spearman)."""
     printed = published.published("VI").rename(columns={"published": "estimate"})
     printed = printed.assign(method="spearman", acceptance="published")
-    frame = pd.concat([correlations.frame, printed])
-    return Estimates(
-        frame[frame["domain"].isin(correlations.frame["domain"])]
-    ).defined()
+    both = Estimates(pd.concat([correlations.frame, printed]))
+    return both.at(domain=list(correlations.frame["domain"])).defined()
 
 
 def _correlated(
@@ -111,11 +112,6 @@ def _correlated(
 ) -> pd.DataFrame:
     measure = partial(association.correlation, x=x, y=y, method=method)
     return per_domain(rows, measure, pooled=pooled)
-
-
-def _stacked(parts: Mapping[tuple, pd.DataFrame], keys: list[str]) -> Estimates:
-    table = pd.concat(parts, names=keys).reset_index(keys)
-    return Estimates(table.reset_index(drop=True))
 
 
 def directions(correlations: Estimates) -> str:
@@ -134,12 +130,9 @@ def opposed(correlations: Estimates) -> str:
     'no domain'.
     """
     frame = correlations.frame
-    ranks = frame[frame["acceptance"].str.contains("rank")].groupby(
-        "domain", sort=False
-    )
-    both = [
-        name for name, rows in ranks if rows["low"].max() > 0 and rows["high"].min() < 0
-    ]
+    ranks = frame[frame["acceptance"].str.contains("rank")]
+    ends = ranks.groupby("domain", sort=False).agg({"low": "max", "high": "min"})
+    both = ends.index[(ends["low"] > 0) & (ends["high"] < 0)]
     return ", ".join(both) or "no domain"
 
 
@@ -150,11 +143,11 @@ def methods_compared(correlations: Estimates) -> str:
     table = frame.assign(side=side).pivot(
         index=["acceptance", "domain"], columns="method", values="side"
     )
-    unlike = table.index[table["spearman"] * table["pearson"] < 0].map(" in ".join)
-    alone = (table["spearman"] == 0) != (table["pearson"] == 0)
+    unlike = table.index[table.prod(axis=1) < 0].map(" in ".join)
+    alone = ((table == 0).sum(axis=1) == 1).sum()
     return (
         f"Of {len(table)} correlations the two point in opposite directions for "
-        f"{', '.join(unlike) or 'none'}; for {alone.sum()} only one of the two shows a direction "
+        f"{', '.join(unlike) or 'none'}; for {alone} only one of the two shows a direction "
         "that can be told."
     )
 
@@ -205,18 +198,13 @@ def roc(frame: pd.DataFrame, signal: str, outcome: str) -> pd.DataFrame:
 
 
 def auc(
-    frame: pd.DataFrame,
-    signal: str,
-    outcome: str,
-    minus: str | None = None,
-    n: int = RESAMPLES,
-    seed: int = 0,
+    frame: pd.DataFrame, signal: str, outcome: str, minus: str | None = None
 ) -> Interval:
     """Area under the ROC curve: P(the signal is larger at an accepted than at a rejected row), ties
     one half; 0.5 = no information. With `minus`, the difference to that signal's area on the same
     resamples. ValueError as in `roc`, and for fewer than 5 prompts.
     """
-    prompts = prompts_of(frame, n, seed)
+    prompts = prompts_of(frame)
     draws = auc_draws(frame, signal, outcome, prompts)
     if minus:
         draws = draws - auc_draws(frame, minus, outcome, prompts)
@@ -331,12 +319,9 @@ def reliability_figure(reliability: Estimates) -> figures.Figure:
     """What came of a confidence (above) and how often it is met (below), one column a view."""
     came = reliability.without(domain=POOLED).frame
     total = came.groupby(["view", "domain"])["rows"].transform("sum")
-    met = came.assign(estimate=came["rows"] / total, low=np.nan, high=np.nan)
-    both = pd.concat(
-        [came.assign(panel="what came of it"), met.assign(panel="share of positions")]
-    )
+    met = without_interval(came, came["rows"] / total)
     figure = figures.facets(
-        both,
+        stack({"what came of it": came, "share of positions": met}, "panel"),
         "confidence",
         rows="panel",
         columns="view",

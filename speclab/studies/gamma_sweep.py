@@ -3,7 +3,7 @@ greedy text (T = 0) and of a sampled one (T = 1), replayed and decoded.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from speclab.prompts import EncodedPrompt
 from speclab.runs import Run
 from speclab.sampling import Sampling
 from speclab.show import figures, notebook
-from speclab.show.estimates import Estimates, stack
+from speclab.show.estimates import NUMBERS, Estimates, stack, without_interval
 from speclab.tree import chain
 
 RULES = {
@@ -39,11 +39,11 @@ LOOKS = {
 BEST = "best gamma"
 BESIDE = ["gamma", "decoded", "low", "high", "replayed", "difference"]
 BESIDE += ["difference_low", "difference_high", "prompts", "unequal"]
-PREDICTED = ("iid", "iid_low", "iid_high", "markov", "markov_low", "markov_high")
 
 # chains by what is drafted, and the rule that verifies it at T > 0
 DRAFTS = {"drawn tokens": "rejection", "best tokens": "point-mass"}
 COUNTED = "best token, counted"  # hit[1]: whether the text's token is the draft's best
+GOT = score.mean_of("got")
 TOKEN, TOKEN_OUTSIDE = "one token", "one token, outside loops"
 
 Frames = dict[tuple[str, str], pd.DataFrame]  # by text and average: one row a prompt
@@ -56,9 +56,9 @@ def middle_text(blocks: pd.DataFrame) -> str:
     """The prompt whose text is the one to show: of the longest texts the one with the middle number
     of tokens per pass.
     """
-    sums = replay.prompt_sums(blocks)
-    longest = sums[sums["emitted"] == sums["emitted"].max()].set_index("prompt_id")
-    ordered = (longest["emitted"] / longest["blocks"]).sort_values(kind="stable")
+    sums = replay.prompt_sums(blocks).set_index("prompt_id")
+    longest = sums[sums["emitted"] == sums["emitted"].max()]
+    ordered = longest.sort_values("blocks", ascending=False, kind="stable")
     return ordered.index[(len(ordered) - 1) // 2]
 
 
@@ -83,9 +83,9 @@ def draw_text(blocks: Mapping[int, pd.DataFrame], prompt: str) -> figures.Figure
     axes.pcolormesh(drafted, cmap="Blues_r", vmax=1.6, edgecolors="white", linewidth=2)
     axes.set_yticks(np.arange(len(blocks)) + 0.5, labels)
     axes.invert_yaxis()
-    axes.set(xlabel=figures.AXIS_LABELS["position"])
     axes.set(
-        title="light: a draft that was kept · dark: the target's own token, which ends a pass"
+        xlabel=figures.AXIS_LABELS["position"],
+        title="light: a draft that was kept · dark: the target's own token, which ends a pass",
     )
     return figure
 
@@ -121,28 +121,33 @@ def replay_both(recorded: Mapping[str, Run], largest: int) -> Frames:
     }
 
 
+def tau_of(largest: int) -> score.Estimator:
+    """`block_efficiency` by gamma = 1..largest, of a `sweep.replayed`."""
+    return sweep.estimators(largest, 0.0)["block_efficiency"]
+
+
+def curves_of(frame: pd.DataFrame, known: dict[str, score.Estimator]) -> pd.DataFrame:
+    """`sweep.by_gamma` without the means over domains."""
+    table = sweep.by_gamma(frame, known)
+    return table[table["domain"].isin(frame["domain"])]
+
+
 def sweep_curves(frames: Frames, largest: int, c: float) -> Estimates:
     """Every quantity of `sweep.by_gamma` with its interval, by temperature, average, domain and
     gamma; `c` is the assumed draft pass / target pass.
     """
-    parts = []
-    for (text, starts), frame in frames.items():
-        table = sweep.by_gamma(frame, sweep.estimators(largest, c, starts))
-        own = table[
-            table["domain"].isin(frame["domain"])
-        ]  # without the means over domains
-        parts.append(own.assign(temperature=text, average=starts))
-    rows = pd.concat(parts, ignore_index=True)
+    parts = {
+        (text, starts): curves_of(frame, sweep.estimators(largest, c, starts))
+        for (text, starts), frame in frames.items()
+    }
+    rows = stack(parts, ["temperature", "average"])
     return Estimates(rows[[*KEYS, *rows.columns.drop(KEYS)]])
 
 
 def write_curves(curves: Estimates, path: Path) -> None:
     """All of `curves` as a CSV file of five significant digits."""
-    columns = [
-        *curves.frame.columns.drop(["temperature", "average"]),
-        "temperature",
-        "average",
-    ]
+    last = ["temperature", "average"]
+    columns = [*curves.frame.columns.drop(last), *last]
     curves.frame.to_csv(path, columns=columns, index=False, float_format="%.5g")
 
 
@@ -152,13 +157,35 @@ def half_way(tau: Estimates) -> str:
     """
     said = []
     for text, part in tau.groups("temperature"):
-        wide = part.frame.pivot(index="gamma", columns="domain", values="estimate")
-        gain = wide[pd.unique(part.frame["domain"])] - 1
-        first = (gain >= gain.iloc[-1] / 2).idxmax().where(gain.iloc[-1] > 0, "none")
-        said.append(
-            f"{text}: " + ", ".join(f"{g} in {domain}" for domain, g in first.items())
-        )
+        found = []
+        for domain, own in part.groups("domain"):
+            gain = own.frame.set_index("gamma")["estimate"] - 1
+            enough = gain >= gain.iloc[-1] / 2
+            found.append(
+                f"{enough.idxmax() if gain.iloc[-1] > 0 else 'none'} in {domain}"
+            )
+        said.append(f"{text}: {', '.join(found)}")
     return ". ".join(said)
+
+
+def paired(
+    first: pd.DataFrame,
+    second: pd.DataFrame,
+    estimator: score.Estimator,
+    *more: str,
+) -> pd.DataFrame:
+    """`paired_difference` (first - second) of each domain, and of those in `more`: domain,
+    estimate, low, high, n_prompts.
+    """
+    rows = []
+    for domain in (*score.domains_in(first), *more):
+        both = [
+            frame if domain == score.POOLED else frame[frame["domain"] == domain]
+            for frame in (first, second)
+        ]
+        found = significance.paired_difference(*both, estimator, n=1)
+        rows.append({"domain": domain} | vars(found))
+    return pd.DataFrame(rows).drop(columns="p_value")
 
 
 def every_minus_visited(frames: Frames, largest: int, gamma: int) -> Estimates:
@@ -167,15 +194,12 @@ def every_minus_visited(frames: Frames, largest: int, gamma: int) -> Estimates:
 
     Without a p-value: a test by swapping needs as many blocks on both sides.
     """
-    tau = score.member(sweep.estimators(largest, 0.0)["block_efficiency"], gamma)
-    rows = []
-    for text in RULES:
-        every, visited = frames[text, "every"], frames[text, "visited"]
-        for domain in score.domains_in(every):
-            mine = (frame[frame["domain"] == domain] for frame in (every, visited))
-            gap = significance.paired_difference(*mine, tau)
-            rows.append({"temperature": text, "domain": domain} | vars(gap))
-    return Estimates(pd.DataFrame(rows).drop(columns="p_value"))
+    tau = score.member(tau_of(largest), gamma)
+    parts = {
+        text: paired(frames[text, "every"], frames[text, "visited"], tau)
+        for text in RULES
+    }
+    return Estimates.stacked(parts, "temperature")
 
 
 # ---- decoded, not only replayed ------------------------------------------------------------------
@@ -193,23 +217,19 @@ def decoded_sweep(
     with chains at the temperature of `text` (a key of RULES).
     """
     sampling, rows = Sampling(float(text == "T = 1")), []
-    for gamma in gammas:
+    for gamma, prompt in product(gammas, prompts):
         shape = Shape(chain(gamma))
-        for prompt in prompts:
-            made = decode_prompt(
-                pair, prompt, RULES[text], shape, sampling, max_new_tokens, seed
-            )
-            rows.append(
-                {
-                    "gamma": gamma,
-                    "prompt_id": prompt.prompt_id,
-                    "domain": prompt.domain,
-                    "blocks": len(made.steps),
-                    "drafted": sum(step.drafted for step in made.steps),
-                    "accepted": sum(step.accepted for step in made.steps),
-                    "emitted": len(made.token_ids),
-                }
-            )
+        made = decode_prompt(
+            pair, prompt, RULES[text], shape, sampling, max_new_tokens, seed
+        )
+        counts = {
+            "blocks": made.target_passes,
+            "drafted": sum(step.drafted for step in made.steps),
+            "accepted": sum(step.accepted for step in made.steps),
+            "emitted": len(made.token_ids),
+        }
+        whose = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
+        rows.append({"gamma": gamma} | whose | counts)
     return pd.DataFrame(rows)
 
 
@@ -225,29 +245,20 @@ def decoded_beside(decoded: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFram
         "decoded and replayed gammas differ"
     )
     tau = score.block_estimators()["block_efficiency"]
-    counts, own, gap, rows = ["blocks", "drafted", "accepted", "emitted"], [], [], []
+    counts, rows = ["blocks", "drafted", "accepted", "emitted"], []
     for gamma, real in decoded.groupby("gamma"):
-        real = real.set_index("prompt_id")[counts].sort_index()
-        read = (
-            replayed[replayed["gamma"] == gamma]
-            .set_index("prompt_id")[counts]
-            .sort_index()
+        real, read = (
+            frame.set_index("prompt_id")[counts]
+            for frame in (real, replayed[replayed["gamma"] == gamma])
         )
-        own.append(vars(stats.bootstrap(real.reset_index(), tau)))
-        gap.append(
-            vars(
-                significance.paired_difference(
-                    real.reset_index(), read.reset_index(), tau
-                )
-            )
-        )
+        both = real.reset_index(), read.reset_index()
+        own = stats.bootstrap(both[0], tau)
+        gap = significance.paired_difference(*both, tau, n=1)
         off = (real - read)[["blocks", "emitted"]].abs()
-        rows.append((gamma, tau(read), len(real), int((off > 1e-9).any(axis=1).sum())))
-    ends = ["estimate", "low", "high"]
-    table = pd.DataFrame(rows, columns=["gamma", "replayed", "prompts", "unequal"])
-    table[["decoded", "low", "high"]] = pd.DataFrame(own)[ends]
-    table[["difference", "difference_low", "difference_high"]] = pd.DataFrame(gap)[ends]
-    return table[BESIDE]
+        unequal = (off > 1e-9).any(axis=1).sum()
+        made = gamma, own.estimate, own.low, own.high, tau(read)
+        rows.append((*made, gap.estimate, gap.low, gap.high, len(real), unequal))
+    return pd.DataFrame(rows, columns=BESIDE)
 
 
 def decoded_beside_replayed(
@@ -271,12 +282,9 @@ def two_counts(table: pd.DataFrame) -> Estimates:
     """The replay's and the decoder's tokens per pass of `decoded_beside_replayed`, by the key
     `made`.
     """
-    read = table[["temperature", "gamma"]].assign(
-        estimate=table["replayed"], low=np.nan, high=np.nan
-    )
-    counted = table[["temperature", "gamma"]].assign(
-        estimate=table["decoded"], low=table["low"], high=table["high"]
-    )
+    columns = ["temperature", "gamma", "decoded", "low", "high"]
+    counted = table[columns].rename(columns={"decoded": "estimate"})
+    read = without_interval(counted, table["replayed"])
     return Estimates.stacked({"replayed": read, "decoded": counted}, "made")
 
 
@@ -287,13 +295,11 @@ def predictions(known: Estimates) -> Estimates:
     """The curves of `block_efficiency`, replayed and predicted (CURVES), in one table with the key
     `curve`; only the replay of visited blocks keeps its interval.
     """
-    parts = {
-        name: known.at(quantity=quantity, average=average)
-        for name, (quantity, average, *_) in CURVES.items()
-    }
-    table = Estimates.stacked(parts, "curve").frame
-    table.loc[table["curve"] != next(iter(CURVES)), ["low", "high"]] = np.nan
-    return Estimates(table)
+    parts = {}
+    for name, (quantity, average, *_) in CURVES.items():
+        rows = known.at(quantity=quantity, average=average).frame
+        parts[name] = without_interval(rows, rows["estimate"]) if parts else rows
+    return Estimates.stacked(parts, "curve")
 
 
 def gap_parts(
@@ -307,43 +313,40 @@ def gap_parts(
     (prompts that differ, longer memory). Beside them alpha and lag1; `_low`, `_high`: intervals.
     """
     known, parts = sweep.estimators(largest, 0.0), {}
-    for name in ("minus_iid", "iid", "markov"):
-        known[name] = score.member(known[name], gamma)
-    columns = {
-        "alpha": "alpha",
-        "lag1": "lag1",
-        "minus_iid": "gap",
-        "iid": "iid",
-        "markov": "markov",
-    }
+    gap, iid, markov = (
+        score.member(known[name], gamma) for name in ("minus_iid", "iid", "markov")
+    )
+    shown = {"alpha": known["alpha"], "lag1": known["lag1"], "gap": gap}
     for text, run in recorded.items():
         frame = frames[text, "visited"]
         table = pd.DataFrame(index=pd.Index(score.domains_in(frame), name="domain"))
-        for name, column in columns.items():
-            found = stats.by_domain(frame, known[name]).set_index("domain")
-            table[column] = found["estimate"]
-            table[[f"{column}_low", f"{column}_high"]] = found[["low", "high"]]
-        chance = run.trace["domain"].map(
-            table["alpha"]
-        )  # accepted with alpha everywhere
+        for name, estimator in shown.items():
+            found = stats.by_domain(frame, estimator).set_index("domain")
+            table[[name, f"{name}_low", f"{name}_high"]] = found[NUMBERS]
+        independent, chain = (
+            stats.by_domain(frame, one).set_index("domain")["estimate"]
+            for one in (iid, markov)
+        )
+        chance = run.trace["domain"].map(table["alpha"])  # of acceptance, everywhere
         alike = run.trace.assign(p_token=1.0, q_token=chance)
         replayed = replay.chain_sums(alike, [gamma], "rejection").groupby("domain")
         sums = replayed[["emitted", "blocks"]].sum()
-        table["from_text_end"] = sums["emitted"] / sums["blocks"] - table["iid"]
-        table["from_lag1"] = table["markov"] - table["iid"]
+        table["from_text_end"] = sums["emitted"] / sums["blocks"] - independent
+        table["from_lag1"] = chain - independent
         table["rest"] = table["gap"] - table["from_text_end"] - table["from_lag1"]
         parts[text] = table.reset_index()
-    return stack(parts, "temperature").drop(columns=[*PREDICTED])
+    return stack(parts, "temperature")
 
 
 def largest_part(parts: pd.DataFrame) -> str:
     """The gap and its three parts in the mean of the domains, in words, for each temperature."""
     names, said = ["from_text_end", "from_lag1", "rest"], []
     for text, rows in parts.groupby("temperature", sort=False):
-        mean = rows[["gap", *names]].mean()
-        sums = ", ".join(f"{mean[name]:+.2f} `{name}`" for name in names)
+        gap, *means = rows[["gap", *names]].mean()
+        pairs = zip(means, names, strict=True)
+        sums = ", ".join(f"{mean:+.2f} `{name}`" for mean, name in pairs)
         most = rows[names].abs().mean().idxmax()
-        said.append(f"{text}: {mean['gap']:+.2f} = {sums}; the largest is `{most}`")
+        said.append(f"{text}: {gap:+.2f} = {sums}; the largest is `{most}`")
     return ". ".join(said)
 
 
@@ -381,11 +384,12 @@ def best_by_domain(
     none).
     """
     parts = {text: sweep.choices(rows) for text, rows in share.groupby("temperature")}
-    best = stack(parts, "temperature")
     ranges = {domain: f"{low}-{high}" for domain, (low, high) in article.items()}
+    best = stack(parts, "temperature")
     best["article"] = best["domain"].map(ranges)
     low, high = (
-        share["domain"].map(lambda d, i=i: article.get(d, (1, 0))[i]) for i in (0, 1)
+        share["domain"].map({domain: ends[i] for domain, ends in article.items()})
+        for i in (0, 1)
     )
     inside = share[share["gamma"].between(low, high)]
     sums = inside.groupby(["temperature", "domain"])["share_best"].sum()
@@ -396,16 +400,13 @@ def at_other_costs(
     frames: Frames, largest: int, costs: Sequence[float]
 ) -> pd.DataFrame:
     """The best gamma and the range of 95 % of the resamples, as '5 (4-6)', a column for each c."""
-    found = {
-        f"best_at_c_{c:g}": best_by_domain(best_shares(frames, largest, c), {})
-        for c in costs
-    }
-    return pd.DataFrame(
-        {
-            name: [f"{r.best} ({r.best_low}-{r.best_high})" for r in best.itertuples()]
-            for name, best in found.items()
-        }
-    )
+    cells = {}
+    for c in costs:
+        best = best_by_domain(best_shares(frames, largest, c), {})
+        cells[f"best_at_c_{c:g}"] = [
+            f"{row.best} ({row.best_low}-{row.best_high})" for row in best.itertuples()
+        ]
+    return pd.DataFrame(cells)
 
 
 def draw_shares(
@@ -414,23 +415,17 @@ def draw_shares(
     """How often each gamma is the fastest, a line for each temperature and domain; the article's
     gammas are framed.
     """
-    grid = share.pivot(
-        index=["temperature", "domain"], columns="gamma", values="share_best"
-    )
-    grid = grid.loc[share.set_index(grid.index.names).index.unique()]
-    named = grid.where(grid >= 0.005).set_axis(
-        [", ".join(names) for names in grid.index]
-    )
+    keys = ["temperature", "domain"]
+    grid = share.pivot(index=keys, columns="gamma", values="share_best")
+    grid = grid.loc[share.set_index(keys).index.unique()]
+    shown = grid.where(grid >= 0.005).set_axis(grid.index.map(", ".join))
     figure, axes = figures.subplots(height=0.9 + 0.24 * len(grid))
-    figures.heatmap(named, axes, "share of resamples", low=0, high=1)
+    figures.heatmap(shown, axes, "share of resamples", low=0, high=1)
+    orange = figures.OTHER_COLOURS[1]
+    frame = {"facecolor": "none", "edgecolor": orange, "linewidth": 2}
     for row, (_, domain) in enumerate(grid.index):
         if domain in article:
             low, high = article[domain]
-            frame = {
-                "facecolor": "none",
-                "edgecolor": figures.OTHER_COLOURS[1],
-                "linewidth": 2,
-            }
             axes.broken_barh([(low, high - low + 1)], (row, 1), clip_on=False, **frame)
     axes.set(xlabel="gamma (0: plain decoding; frame: the article's gamma)", ylabel="")
     return figure
@@ -497,14 +492,9 @@ def chains_beside_loops(
 
 def loop_curves(texts: Mapping[str, pd.DataFrame], largest: int) -> Estimates:
     """`block_efficiency` by text, domain and gamma."""
-    known = {"block_efficiency": sweep.estimators(largest, 0.0)["block_efficiency"]}
-    parts = {}
-    for text, frame in texts.items():
-        table = sweep.by_gamma(frame, known)
-        parts[text] = table[table["domain"].isin(frame["domain"])]
-    rows = stack(parts, "text")
-    keys = ["text", "domain", "gamma"]
-    return Estimates(rows[[*keys, "estimate", "low", "high"]])
+    known = {"block_efficiency": tau_of(largest)}
+    parts = {text: curves_of(frame, known) for text, frame in texts.items()}
+    return Estimates(stack(parts, "text")[["text", "domain", "gamma", *NUMBERS]])
 
 
 def loop_numbers(
@@ -514,10 +504,12 @@ def loop_numbers(
     of `loops.side_by_side`), and at an assumed c the best gamma, whose interval holds 95 % of the
     resamples' choices.
     """
-    known = sweep.estimators(largest, c)
-    tau = score.member(known["block_efficiency"], gamma)
+    tau, speedup = (
+        score.member(tau_of(largest), gamma),
+        sweep.estimators(largest, c)["speedup"],
+    )
     best = {
-        text: sweep.choices(sweep.best_gamma(frame, known["speedup"]))
+        text: sweep.choices(sweep.best_gamma(frame, speedup))
         for text, frame in texts.items()
     }
     return {
@@ -528,21 +520,18 @@ def loop_numbers(
 
 def same_choice(best: Estimates) -> str:
     """Is the best gamma of each domain, on these prompts, another outside loops? In words."""
-    wide = best.frame.pivot(index="domain", columns="text", values="estimate")
-    wide = wide.loc[pd.unique(best.frame["domain"])].astype(int)
-    moved = wide[wide[loops.WHOLE] != wide[loops.OUTSIDE]]
-    if moved.empty:
-        return (
-            "On these prompts the best gamma is the same number outside loops in every domain; the "
-            "table's ranges say how sure each is."
-        )
-    said = [
-        f"{domain} ({whole} becomes {outside})"
-        for domain, whole, outside in zip(
-            moved.index, moved[loops.WHOLE], moved[loops.OUTSIDE], strict=True
-        )
+    greedy = {text: best.at(text=text).rows() for text in (loops.WHOLE, loops.OUTSIDE)}
+    moved = [
+        f"{whole.domain} ({whole.estimate:.0f} becomes {outside.estimate:.0f})"
+        for whole, outside in zip(*greedy.values(), strict=True)
+        if whole.estimate != outside.estimate
     ]
-    return f"On these prompts the best gamma is another outside loops in {', '.join(said)}."
+    if moved:
+        return f"On these prompts the best gamma is another outside loops in {', '.join(moved)}."
+    return (
+        "On these prompts the best gamma is the same number outside loops in every domain; the "
+        "table's ranges say how sure each is."
+    )
 
 
 # ---- between T = 0 and T = 1, and other seeds ----------------------------------------------------
@@ -577,29 +566,23 @@ def tau_by_temperature(
     frames: Mapping[tuple[str, float], pd.DataFrame], largest: int
 ) -> Estimates:
     """`block_efficiency` of `steps_between`: draft, T, domain (and `all`, their mean), gamma."""
-    known = {"block_efficiency": sweep.estimators(largest, 0.0)["block_efficiency"]}
-    parts = []
-    for (draft, T), frame in frames.items():
-        table = sweep.by_gamma(frame, known).assign(draft=draft, T=T)
-        parts.append(table[table["domain"] != score.POOLED])
-    rows = pd.concat(parts, ignore_index=True)
-    names = ["draft", "T", "domain", "gamma", "estimate", "low", "high"]
-    return Estimates(rows[names])
+    known = {"block_efficiency": tau_of(largest)}
+    parts = {key: sweep.by_gamma(frame, known) for key, frame in frames.items()}
+    rows = stack(parts, ["draft", "T"])[["draft", "T", "domain", "gamma", *NUMBERS]]
+    return Estimates(rows).without(domain=score.POOLED)
 
 
 def token_by_temperature(texts: Mapping[float, pd.DataFrame]) -> Estimates:
     """Mean of `one_token`: draft, T, domain (and `all`). A drawn token: alpha; the best one:
     top_mass[1], and counted on the text (hit[1]).
     """
-    got, parts = score.mean_of("got"), []
-    for draft in (*DRAFTS, COUNTED):
-        for T, trace in texts.items():
-            table = stats.by_domain(one_token(trace, T, draft), got)
-            own = table[table["domain"] != score.POOLED]
-            parts.append(own.assign(draft=draft, T=T))
-    rows = pd.concat(parts, ignore_index=True)
-    names = ["draft", "T", "domain", "estimate", "low", "high"]
-    return Estimates(rows[names], digits=3)
+    parts = {
+        (draft, T): stats.by_domain(one_token(trace, T, draft), GOT)
+        for draft in (*DRAFTS, COUNTED)
+        for T, trace in texts.items()
+    }
+    rows = stack(parts, ["draft", "T"])[["draft", "T", "domain", *NUMBERS]]
+    return Estimates(rows, digits=3).without(domain=score.POOLED)
 
 
 def steps(
@@ -612,27 +595,20 @@ def steps(
     positions and at those outside loops; tokens per pass at gamma), draft, step, domain (and pooled
     over all prompts).
     """
-    tau = score.member(sweep.estimators(largest, 0.0)["block_efficiency"], gamma)
-    got, rows = score.mean_of("got"), []
+    tau, parts = score.member(tau_of(largest), gamma), {}
     for draft in DRAFTS:
         tokens = {T: one_token(trace, T, draft) for T, trace in texts.items()}
         outside = {T: loops.outside(one, one) for T, one in tokens.items()}
         passes = {T: frames[draft, T] for T in texts}
+        asked = {TOKEN: tokens, TOKEN_OUTSIDE: outside, tau.name: passes}
         for colder, warmer in pairwise(sorted(texts)):
-            for name, own, asked in (
-                (TOKEN, tokens, got),
-                (TOKEN_OUTSIDE, outside, got),
-                (tau.name, passes, tau),
-            ):
-                both = own[warmer], own[colder]
-                for domain in (*score.domains_in(both[0]), score.POOLED):
-                    pooled = domain == score.POOLED
-                    parts = [f if pooled else f[f["domain"] == domain] for f in both]
-                    found = significance.paired_difference(*parts, asked, n=1)
-                    step = f"T = {colder:g} to {warmer:g}"
-                    keys = {"quantity": name, "draft": draft, "step": step}
-                    rows.append(keys | {"domain": domain} | vars(found))
-    return Estimates(pd.DataFrame(rows).drop(columns="p_value"), digits=3)
+            step = f"T = {colder:g} to {warmer:g}"
+            for name, own in asked.items():
+                estimator = tau if own is passes else GOT
+                parts[name, draft, step] = paired(
+                    own[warmer], own[colder], estimator, score.POOLED
+                )
+    return Estimates(stack(parts, ["quantity", "draft", "step"]), digits=3)
 
 
 def falls_with_temperature(changes: Estimates) -> str:
@@ -669,39 +645,36 @@ def seed_spread(
     narrower is near 1 where prompts make an estimate unsure, near 1 / sqrt(seeds) where the draw of
     the text does.
     """
-    tau = score.member(sweep.estimators(largest, 0.0)["block_efficiency"], gamma)
+    tau = score.member(tau_of(largest), gamma)
     alike = {
         name: sweep.replayed(t, largest, "rejection") for name, t in traces.items()
     }
-    rows = []
+    parts = {}
     for estimator, frames in ((score.overlap_alpha, traces), (tau, alike)):
-        each = {
-            name: stats.by_domain(frame, estimator) for name, frame in frames.items()
-        }
-        pooled = stats.by_domain(pd.concat(frames.values()), estimator)
-        for number, domain in enumerate(pooled["domain"]):
-            if domain == score.POOLED:
-                continue
-            own = pd.DataFrame([table.iloc[number] for table in each.values()])
-            whole = pooled.iloc[number]
-            width = (own["high"] - own["low"]).mean()
-            row = {"quantity": estimator.name, "domain": domain}
-            row |= dict(zip(each, own["estimate"], strict=True))
-            row |= {"spread": own["estimate"].max() - own["estimate"].min()}
-            row |= {"width": width, "pooled": whole["estimate"]}
-            row |= {"low": whole["low"], "high": whole["high"]}
-            narrower = score.divide(whole["high"] - whole["low"], width)
-            rows.append(row | {"narrower": float(narrower)})
-    return pd.DataFrame(rows)
+        whole, *each = (
+            stats.by_domain(frame, estimator).set_index("domain")[NUMBERS]
+            for frame in (pd.concat(frames.values()), *frames.values())
+        )
+        table = pd.DataFrame(
+            {n: one["estimate"] for n, one in zip(frames, each, strict=True)}
+        )
+        width = sum(one["high"] - one["low"] for one in each) / len(each)
+        table["spread"] = table.max(axis=1) - table.min(axis=1)
+        table[["width", "pooled", "low", "high"]] = whole.assign(width=width)[
+            ["width", *NUMBERS]
+        ]
+        table["narrower"] = score.divide(whole["high"] - whole["low"], width)
+        parts[estimator.name] = table.drop(index=score.POOLED).reset_index()
+    return stack(parts, "quantity")
 
 
 def seeds_in_words(seeds: pd.DataFrame, count: int) -> str:
     """`seed_spread` in a sentence for each quantity: is the spread within one seed's width?"""
     said = []
     for quantity, rows in seeds.groupby("quantity", sort=False):
-        whole = rows[rows["domain"] == score.ALL].iloc[0]
-        domains = rows[rows["domain"] != score.ALL]
-        wide = domains[domains["spread"] > domains["width"]]["domain"]
+        mean = rows["domain"] == score.ALL
+        (whole,) = rows[mean].itertuples()
+        wide = rows[~mean & (rows["spread"] > rows["width"])]["domain"]
         within = (
             "in every domain the spread lies within the width of one seed's interval"
         )
@@ -710,10 +683,10 @@ def seeds_in_words(seeds: pd.DataFrame, count: int) -> str:
                 f"the spread is wider than one seed's interval in {', '.join(wide)}"
             )
         said.append(
-            f"* `{quantity}`, mean of the domains: the {count} seeds lie {whole['spread']:.3f} "
-            f"apart, where one seed's interval is {whole['width']:.3f} wide; {within}. Pooled: "
-            f"{whole['pooled']:.3f} [{whole['low']:.3f}, {whole['high']:.3f}], "
-            f"{whole['narrower']:.2f} as wide (1 if prompts were all of the doubt, "
+            f"* `{quantity}`, mean of the domains: the {count} seeds lie {whole.spread:.3f} "
+            f"apart, where one seed's interval is {whole.width:.3f} wide; {within}. Pooled: "
+            f"{whole.pooled:.3f} [{whole.low:.3f}, {whole.high:.3f}], "
+            f"{whole.narrower:.2f} as wide (1 if prompts were all of the doubt, "
             f"{count**-0.5:.2f} if the draw of the texts were)"
         )
     return "\n".join(said)

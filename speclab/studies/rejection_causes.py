@@ -21,11 +21,16 @@ from speclab.analysis import bins, loops
 from speclab.analysis.token_kinds import BEFORE, token_kinds
 from speclab.drafts.lookup import lookup_model
 from speclab.replay import blocks_by_prompt, replay
-from speclab.score import POOLED, Estimator, divide, require
+from speclab.score import POOLED, Estimator, divide, quotient, require
 from speclab.show import figures
-from speclab.show.estimates import Estimates, direction, stack
+from speclab.show.estimates import (
+    NUMBERS,
+    Estimates,
+    direction,
+    stack,
+    without_interval,
+)
 from speclab.show.pictures import MARKS, marked
-from speclab.stats import RESAMPLES
 from speclab.tree import Tree
 
 # each a partition of the positions (`found`: of the rejected ones), so that its shares sum to 1
@@ -69,6 +74,32 @@ COMPARED = [
 _ENDS = tuple(".!?\N{HORIZONTAL ELLIPSIS}")
 _CLOSERS = "\"')]*\N{RIGHT DOUBLE QUOTATION MARK}"
 _INSIDE = tuple(",&-/")
+
+SHUFFLES = 20
+# of each quantity that `top_causes` draws, its panel and mark
+_OFTEN, _COST = (
+    "share of rejections, of all positions",
+    "tokens per pass won, as many at random",
+)
+DRAWN = {
+    "share": (_OFTEN, "the class"),
+    "positions": (_OFTEN, "compared with"),
+    "gain": (_COST, "the class"),
+    "random": (_COST, "compared with"),
+}
+CASE = {  # columns of `as_text`
+    "prompt_id": "prompt",
+    "position": "position",
+    "context": "context",
+    "draft_top": "draft proposed",
+    "confidence": "its q",
+    "top_p": "its p",
+    "token": "target wrote",
+    "p_token": "p",
+    "q_token": "q",
+    "draft_rank": "rank",
+    "lost": "lost",
+}
 
 MORE_REJECTED = (
     "are rejected more often than other positions:",
@@ -114,9 +145,7 @@ def greedy_trace(run) -> pd.DataFrame:
             f"trace: {other} of {len(trace)} tokens are not target_top, so its text is not greedy: "
             "record it at T = 0"
         )
-    return trace.sort_values(
-        ["prompt_id", "position"], kind="stable", ignore_index=True
-    )
+    return sampled_trace(run)
 
 
 def label(
@@ -133,25 +162,24 @@ def label(
     strings[id]: the text of token id (`pictures.strings_of`); prompt_tokens: each prompt's token
     ids. `sure`: the probability of its own best token from which a model counts as sure; above 0.5
     no other token can have as much. `ngram`: the longest run of tokens that prompt lookup looks
-    for. ValueError for sure outside (0, 1] and ngram below 1.
+    for.
     """
-    if not 0 < sure <= 1:
-        raise ValueError(f"sure={sure!r}: allowed are probabilities above 0, up to 1")
     frame = bins.signals(trace)
     frame["rejected"] = (frame["draft_rank"] > 0).astype(float)
     frame["distance"] = distance(frame)
-    prompt_length = frame["prompt_id"].map(
-        {name: len(ids) for name, ids in prompt_tokens.items()}
-    )
+    target, draft = frame["p_token"] >= sure, frame["confidence"] >= sure
+    both, only_target, only_draft, neither = FAMILIES["state"]
+    states = [both, only_target, only_draft]
     kind, begins = _kinds(frame, strings)
+    given = [len(prompt_tokens[name]) for name in frame["prompt_id"]]
     labels = {
         "kind": kind,
         "begins": begins,
-        "state": _states(frame["p_token"] >= sure, frame["confidence"] >= sure),
+        "state": np.select([target & draft, target, draft], states, neither),
         "lookup": lookup(frame, prompt_tokens, ngram),
         "since": _binned(frame["distance"], "since", "none yet"),
         "place": _binned(frame["position"], "place"),
-        "context": _binned(frame["position"] + prompt_length, "context"),
+        "context": _binned(frame["position"] + given, "context"),
         "found": _binned(frame["draft_rank"], "found"),
     }
     for name, values in labels.items():
@@ -164,8 +192,8 @@ def distance(frame: pd.DataFrame) -> np.ndarray:
     none yet. Rows in order.
     """
     row = pd.Series(np.arange(len(frame)), frame.index)
-    last = row.where(frame["rejected"] > 0).groupby(frame["prompt_id"]).ffill()
-    before = last.groupby(frame["prompt_id"]).shift()
+    last = row.where(frame["rejected"] > 0).groupby(frame["prompt_id"])
+    before = last.ffill().groupby(frame["prompt_id"]).shift()
     return (row - before).fillna(0).to_numpy(np.int64)
 
 
@@ -188,13 +216,6 @@ def lookup(
     return np.concatenate(labels)
 
 
-def _states(target: pd.Series, draft: pd.Series) -> np.ndarray:
-    both, only_target, only_draft, neither = FAMILIES["state"]
-    return np.select(
-        [target & draft, target, draft], [both, only_target, only_draft], neither
-    )
-
-
 def _kinds(frame: pd.DataFrame, strings: Sequence[str]) -> tuple[list[str], list[str]]:
     """Labels of `kind` (a capital letter inside a sentence of prose begins a name; 'I' alone is
     none) and of `begins`.
@@ -203,14 +224,11 @@ def _kinds(frame: pd.DataFrame, strings: Sequence[str]) -> tuple[list[str], list
     rows = zip(frame["token"], frame["position"], frame["domain"], strict=True)
     before = ""
     for row, (token, position, domain) in enumerate(rows):
-        before = before if position else ""
-        text = strings[token]
+        before, text = before if position else "", strings[token]
         core = text.strip()
-        visible = core and kinds[row] != "end of text"
-        begun = (
-            _begins(before, position, domain) if visible or not position else "nothing"
-        )
-        begins.append(begun)
+        seen = core and kinds[row] != "end of text"
+        begun = _begins(before, domain) if seen and position else "nothing"
+        begins.append(begun if position else "text")
         last = before.rstrip()[-1:]
         inside = begun == "nothing" and (last.isalnum() or last in _INSIDE)
         if kinds[row] == "word start" and inside and core[0].isupper() and core != "I":
@@ -219,10 +237,8 @@ def _kinds(frame: pd.DataFrame, strings: Sequence[str]) -> tuple[list[str], list
     return kinds, begins
 
 
-def _begins(before: str, position: int, domain: str) -> str:
+def _begins(before: str, domain: str) -> str:
     """What a token that can be seen is the first of."""
-    if position == 0:
-        return "text"
     if before.rstrip(" \t")[-1:] in ("", "\n"):
         return "line"
     ended = before.rstrip().rstrip(_CLOSERS).endswith(_ENDS)
@@ -245,9 +261,7 @@ def flags(frame: pd.DataFrame) -> pd.DataFrame:
 # ---- how often -----------------------------------------------------------------------------------
 
 
-def shares(
-    frame: pd.DataFrame, members: pd.DataFrame, n: int = RESAMPLES, seed: int = 0
-) -> pd.DataFrame:
+def shares(frame: pd.DataFrame, members: pd.DataFrame) -> pd.DataFrame:
     """How often each class is met: cause, domain (and all, pooled), estimate, low, high, n_prompts,
     quantity.
 
@@ -258,9 +272,7 @@ def shares(
     """
     size = members.shape[1]
     member, rejected = members.to_numpy(float), frame["rejected"].to_numpy()[:, None]
-    table = np.concatenate(
-        [member * rejected, member, rejected, np.ones_like(rejected)], axis=1
-    )
+    table = np.hstack([member * rejected, member, rejected, np.ones_like(rejected)])
 
     def value(totals: np.ndarray) -> list[np.ndarray]:
         of_class, positions = totals[..., :size], totals[..., size:-2]
@@ -269,7 +281,7 @@ def shares(
         return [share, expected, divide(of_class, positions), share - expected]
 
     quantities = ["share", "positions", "rate", "excess"]
-    return _by_cause(frame, table, value, list(members), quantities, n, seed)
+    return _by_cause(frame, table, value, list(members), quantities)
 
 
 def _by_cause(
@@ -278,8 +290,6 @@ def _by_cause(
     value: Callable[[np.ndarray], list[np.ndarray]],
     causes: list,
     quantities: list[str],
-    n: int,
-    seed: int,
 ) -> pd.DataFrame:
     """`stats.by_domain` of several quantities of every cause. `table` (rows, k) is summed; of the
     sums `value` makes one array (..., causes) a quantity.
@@ -290,14 +300,14 @@ def _by_cause(
         lambda totals: np.concatenate(value(totals), -1),
         scalar=False,
     )
-    found = stats.by_domain(frame, family, n, seed).drop(
-        columns=["estimator", "per_prompt"]
-    )
-    keys = pd.MultiIndex.from_product([found["domain"].unique(), quantities, causes])
+    found = stats.by_domain(frame, family)[["domain", *NUMBERS, "n_prompts"]]
+    domains = pd.unique(found["domain"])
+    keys = pd.MultiIndex.from_product([domains, range(len(quantities)), causes])
     found.insert(0, "cause", keys.get_level_values(2))
-    found["quantity"] = pd.Categorical(keys.get_level_values(1), quantities)
+    found["quantity"] = keys.get_level_values(1)
     found = found.sort_values("quantity", kind="stable", ignore_index=True)
-    return found.astype({"quantity": object})
+    names = [quantities[place] for place in found["quantity"]]
+    return found.assign(quantity=names).astype({"quantity": object})
 
 
 # ---- what it costs -------------------------------------------------------------------------------
@@ -311,12 +321,7 @@ def counterfactual(frame: pd.DataFrame, where: np.ndarray) -> pd.DataFrame:
 
 
 def gains(
-    frame: pd.DataFrame,
-    members: pd.DataFrame,
-    shape: int | Tree,
-    draws: int = 0,
-    n: int = RESAMPLES,
-    seed: int = 0,
+    frame: pd.DataFrame, members: pd.DataFrame, shape: int | Tree, draws: int = 0
 ) -> pd.DataFrame:
     """Tokens per target pass that each class costs: block_efficiency if its positions were never
     rejected, minus block_efficiency.
@@ -326,13 +331,12 @@ def gains(
     rejections of the same domain picked at random (mean of `draws` picks), and `surplus` = gain -
     random. Never below 0 for a chain; a tree's next block may begin worse.
     """
-    rng, rank = np.random.default_rng([seed, 3]), frame["draft_rank"].to_numpy()
-    rejected = frame["rejected"].to_numpy() > 0 if draws else None
+    rng, rank = np.random.default_rng([0, 3]), frame["draft_rank"].to_numpy()
     domains = list(frame.groupby("domain").indices.values())
     never = []  # rows that are taken never to have been rejected
     for name in members:
         where = members[name].to_numpy()
-        picks = [_as_many(rejected, where, domains, rng) for _ in range(draws)]
+        picks = [_as_many(rank > 0, where, domains, rng) for _ in range(draws)]
         never += [where, *picks]
     ranks = [np.where(rows, 0, rank) for rows in never]
     counts = blocks_by_prompt(frame, shape, ranks)
@@ -340,7 +344,7 @@ def gains(
     blocks = {"gain": counts[..., 0]}
     if draws:
         blocks["random"] = counts[..., 1:].mean(axis=2)
-    return _gained(frame, shape, blocks, list(members), n, seed)
+    return _gained(frame, shape, blocks, list(members))
 
 
 def _blocks(frame: pd.DataFrame, shape: int | Tree) -> np.ndarray:
@@ -353,30 +357,23 @@ def _gained(
     shape: int | Tree,
     blocks: Mapping[str, np.ndarray],
     causes: list,
-    n: int,
-    seed: int,
 ) -> pd.DataFrame:
     """Emitted / blocks - emitted / blocks now, paired, for each of `blocks` [prompts, causes]; and
     `surplus`, gain - random, where both are there. A text has as many tokens however it is cut.
     """
-    texts = (
-        frame.groupby("prompt_id", sort=False)["domain"]
-        .agg(["first", "size"])
-        .reset_index()
+    texts = frame.groupby("prompt_id", sort=False, as_index=False).agg(
+        domain=("domain", "first"), size=("domain", "size")
     )
-    texts = texts.rename(columns={"first": "domain"})
     table = np.column_stack([*blocks.values(), _blocks(frame, shape), texts["size"]])
+    quantities = [*blocks, *(["surplus"] if "random" in blocks else [])]
 
     def value(totals: np.ndarray) -> list[np.ndarray]:
         efficiency = divide(totals[..., -1:], totals[..., :-1])
-        *after, now = np.split(
-            efficiency, len(causes) * np.arange(1, len(blocks) + 1), axis=-1
-        )
-        gained = [each - now for each in after]
+        after = np.split(efficiency[..., :-1], len(blocks), axis=-1)
+        gained = [each - efficiency[..., -1:] for each in after]
         return [*gained, after[0] - after[1]] if "random" in blocks else gained
 
-    quantities = [*blocks, "surplus"] if "random" in blocks else [*blocks]
-    return _by_cause(texts, table, value, causes, quantities, n, seed)
+    return _by_cause(texts, table, value, causes, quantities)
 
 
 def _as_many(
@@ -406,11 +403,7 @@ def comb(depth: int, width: int) -> Tree:
 
 
 def wider(
-    frame: pd.DataFrame,
-    gamma: int,
-    widths: Sequence[int] = (1, 2, 3, 5, 9, 65),
-    n: int = RESAMPLES,
-    seed: int = 0,
+    frame: pd.DataFrame, gamma: int, widths: Sequence[int] = (1, 2, 3, 5, 9, 65)
 ) -> Estimates:
     """Tokens per target pass that trees of depth gamma gain on the chain: width, domain (and all,
     pooled), estimate, low, high, n_prompts, shape.
@@ -420,14 +413,13 @@ def wider(
     never happen: the ceiling of its width, whatever its size.
     """
     rank = frame["draft_rank"].to_numpy()
+    siblings = [_blocks(frame, comb(gamma, width)) for width in widths]
+    never = [np.where(rank < width, 0, rank) for width in widths]
     blocks = {
-        "siblings": [_blocks(frame, comb(gamma, width)) for width in widths],
-        "full": [
-            _blocks(counterfactual(frame, rank < width), gamma) for width in widths
-        ],
+        "siblings": np.array(siblings).T,
+        "full": blocks_by_prompt(frame, gamma, never),
     }
-    by_shape = {shape: np.array(each).T for shape, each in blocks.items()}
-    found = _gained(frame, gamma, by_shape, list(widths), n, seed)
+    found = _gained(frame, gamma, blocks, list(widths))
     return Estimates(found.rename(columns={"cause": "width", "quantity": "shape"}))
 
 
@@ -449,11 +441,11 @@ def overview(causes: Estimates) -> pd.DataFrame:
     `since` is not compared with random.
     """
     pooled = causes.at(domain=POOLED)
-    shown = pooled.without(quantity=["excess", "surplus"])
-    met = pooled.at(quantity="positions").frame.set_index("cause")["estimate"]
-    frame = shown.frame[shown.frame["cause"].map(met).fillna(1) > 0]
-    since = frame["cause"].str.startswith("since") & (frame["quantity"] == "random")
-    return Estimates(frame[~since]).wide("cause", "quantity").fillna("")
+    absent = pooled.at(quantity="positions").frame.query("estimate == 0")["cause"]
+    shown = pooled.without(quantity=["excess", "surplus"]).without(cause=list(absent))
+    since = shown.frame["cause"].str.startswith("since")
+    kept = shown.frame[~since | (shown.frame["quantity"] != "random")]
+    return Estimates(kept).wide("cause", "quantity").fillna("")
 
 
 def ranking(causes: Estimates, smallest: float) -> pd.DataFrame:
@@ -494,9 +486,7 @@ def two_of_two_families(ranking: pd.DataFrame) -> list[str]:
 
 def largest(estimates: Estimates) -> str:
     """The class of the largest number, and those whose intervals overlap with its own."""
-    known = estimates.frame.dropna(subset="estimate").sort_values(
-        "estimate", ascending=False
-    )
+    known = estimates.defined().frame.sort_values("estimate", ascending=False)
     near = known[known["high"] >= known["low"].head(1).sum()]
     said = Estimates(near).listed("cause") if len(near) else "undefined"
     return f"{said} (not to be told apart)" if len(near) > 1 else said
@@ -507,22 +497,13 @@ def top_causes(causes: Estimates, ranking: pd.DataFrame) -> Estimates:
     beside that of as many rejections at random; a star marks a cause.
     """
     drawn = ranking[ranking["drawn"]]
-    panels = {
-        "share of rejections, of all positions": ("share", "positions"),
-        "tokens per pass won, as many at random": ("gain", "random"),
-    }
-    parts = []
-    for panel, quantities in panels.items():
-        for quantity, mark in zip(
-            quantities, ("the class", "compared with"), strict=True
-        ):
-            rows = causes.at(domain=POOLED, quantity=quantity).frame.set_index("cause")
-            rows = rows.loc[drawn.index].assign(panel=panel, mark=mark)
-            known = drawn["tested"] if quantity == "random" else slice(None)
-            parts.append(rows.loc[known])
-    frame = pd.concat(parts).reset_index()
-    star = frame["cause"].map(drawn["is_cause"]).map({True: " *", False: ""})
-    return Estimates(frame.assign(cause=frame["cause"] + star))
+    rows = causes.at(domain=POOLED, quantity=list(DRAWN)).frame.set_index("cause")
+    rows = rows.loc[drawn.index].join(drawn[["tested", "is_cause"]]).reset_index()
+    rows = rows[rows["tested"] | (rows["quantity"] != "random")]
+    looks = pd.DataFrame([DRAWN[name] for name in rows["quantity"]], rows.index)
+    rows = rows.assign(panel=looks[0], mark=looks[1])
+    star = rows["is_cause"].map({True: " *", False: ""})
+    return Estimates(rows.assign(cause=rows["cause"] + star))
 
 
 def of_family(estimates: Estimates, family: str) -> Estimates:
@@ -547,11 +528,9 @@ def promises(frame: pd.DataFrame) -> Estimates:
     """
     promised = 1 - frame["confidence"]
     frame = frame.assign(promised=promised, gap=frame["rejected"] - promised)
-    parts = {
-        name: bins.group_means(frame, name, "state").frame
-        for name in ("rejected", "promised", "gap")
-    }
-    return Estimates(stack(parts, "what"))
+    names = ("rejected", "promised", "gap")
+    parts = {name: bins.group_means(frame, name, "state") for name in names}
+    return Estimates.stacked(parts, "what")
 
 
 def who_was_sure(frame: pd.DataFrame, sure: float) -> figures.Figure:
@@ -561,8 +540,8 @@ def who_was_sure(frame: pd.DataFrame, sure: float) -> figures.Figure:
     axes.plot(
         missed["confidence"], missed["p_token"], ".", color="#444444", alpha=0.35, ms=2
     )
-    axes.axvline(sure, color="black", linewidth=0.8)
-    axes.axhline(sure, color="black", linewidth=0.8)
+    for line in (axes.axvline, axes.axhline):
+        line(sure, color="black", linewidth=0.8)
     axes.set(
         xlabel="draft's q of its own best token",
         ylabel="target's p of its own best token",
@@ -575,60 +554,53 @@ def who_was_sure(frame: pd.DataFrame, sure: float) -> figures.Figure:
 # ---- bursts --------------------------------------------------------------------------------------
 
 
-def hazard(
-    frame: pd.DataFrame, longest: int = 12, shuffles: int = 20, seed: int = 0
-) -> Estimates:
+def hazard(frame: pd.DataFrame, longest: int) -> Estimates:
     """Chance of a rejection by distance since the last one: domain (and pooled), distance,
     estimate, low, high, rows, n_prompts, geometric, shuffled.
 
     `geometric`: the constant hazard of a geometric distribution of the same mean: rejections over
     positions, of those that follow one in their text. `shuffled`: the mean hazard when each text's
-    positions are put in random order: what is left is that some texts are harder than others. A
-    distance met in fewer than 5 prompts has no row. ValueError without any rejection.
+    positions are put in random order (SHUFFLES times): what is left is that some texts are harder
+    than others. A distance met in fewer than 5 prompts has no row. ValueError without any
+    rejection.
     """
     later = frame[frame["distance"] > 0]
     near = later[later["distance"] <= longest]
-    found = bins.group_means(near, "rejected", "distance", seed=seed).frame
-    rate = {
-        **later.groupby("domain")["rejected"].mean(),
-        POOLED: later["rejected"].mean(),
-    }
+    found = bins.group_means(near, "rejected", "distance").frame
+    rate = _with_pooled(later).groupby("domain")["rejected"].mean()
     found["geometric"] = found["domain"].map(rate)
 
-    rng, prompt = np.random.default_rng([seed, 4]), pd.factorize(frame["prompt_id"])[0]
-    rejected, parts = frame["rejected"].to_numpy(), []
-    for _ in range(shuffles):
+    rng, prompt = np.random.default_rng([0, 4]), pd.factorize(frame["prompt_id"])[0]
+    parts = []
+    for _ in range(SHUFFLES):
         order = np.lexsort((rng.random(len(frame)), prompt))
-        mixed = frame.assign(rejected=rejected[order])
+        mixed = frame.assign(rejected=frame["rejected"].to_numpy()[order])
         parts.append(mixed.assign(distance=distance(mixed)))
-    mixed = pd.concat(parts)
-    both = pd.concat([mixed, mixed.assign(domain=POOLED)])
-    shuffled = (
-        both.groupby(["domain", "distance"])["rejected"].mean().rename("shuffled")
-    )
-    return Estimates(
-        found.merge(shuffled.reset_index(), on=["domain", "distance"], how="left")
-    )
+    both = _with_pooled(pd.concat(parts)).groupby(["domain", "distance"])["rejected"]
+    return Estimates(found.join(both.mean().rename("shuffled"), ["domain", "distance"]))
+
+
+def _with_pooled(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows, and once more under the domain `pooled`."""
+    return pd.concat([frame, frame.assign(domain=POOLED)])
 
 
 def hazard_lines(hazard: Estimates) -> Estimates:
     """What was measured, and the two references without their own intervals, by domain."""
     measured = hazard.without(domain=POOLED).frame
-    plain = measured.assign(low=np.nan, high=np.nan)
     lines = {
         "measured": measured,
-        "texts shuffled": plain.assign(estimate=plain["shuffled"]),
-        "geometric, same mean": plain.assign(estimate=plain["geometric"]),
+        "texts shuffled": without_interval(measured, measured["shuffled"]),
+        "geometric, same mean": without_interval(measured, measured["geometric"]),
     }
-    return Estimates(stack(lines, "line"))
+    return Estimates.stacked(lines, "line")
 
 
 def after_one(hazard: Estimates, reference: str) -> Estimates:
     """The hazard right after a rejection less that of a reference column, by domain and pooled."""
     frame = hazard.at(distance=1).frame
-    shift = frame[reference]
-    moved = {name: frame[name] - shift for name in ("estimate", "low", "high")}
-    return Estimates(frame.assign(**moved))
+    frame[NUMBERS] = frame[NUMBERS].sub(frame[reference], axis=0)
+    return Estimates(frame)
 
 
 # ---- single cases --------------------------------------------------------------------------------
@@ -657,8 +629,7 @@ def worst(frame: pd.DataFrame, gamma: int, count: int = 3) -> pd.DataFrame:
     likely: `shock` = p log(p / q) of the token, its part of KL(p‖q).
     """
     found = met(frame, gamma)
-    least = np.finfo(np.float32).tiny
-    ratio = found["p_token"] / found["q_token"].clip(lower=least)
+    ratio = found["p_token"] / found["q_token"].clip(np.finfo(np.float32).tiny)
     found["shock"] = found["p_token"] * np.log(ratio)
     found = found.sort_values(["lost", "shock"], ascending=False, kind="stable")
     found = found.drop_duplicates("prompt_id")
@@ -675,26 +646,17 @@ def as_text(
     """`worst` as a table of texts: the last `tail` characters of the context, its end marked ▮, the
     two tokens, p, q and rank.
     """
-    texts = {name: rows.tolist() for name, rows in frame.groupby("prompt_id")["token"]}
-    contexts = []
+    texts, contexts = frame.groupby("prompt_id")["token"].agg(list), []
     for name, position in zip(cases["prompt_id"], cases["position"], strict=True):
         tokens = [*prompt_tokens[name], *texts[name][:position]]
         text = "".join(strings[token] for token in tokens)[-tail:]
         contexts.append(text.replace("\n", MARKS["\n"]) + "▮")
-    columns = {
-        "prompt": cases["prompt_id"],
-        "position": cases["position"],
-        "context": contexts,
-        "draft proposed": [marked(strings[token]) for token in cases["draft_top"]],
-        "its q": cases["confidence"],
-        "its p": cases["top_p"],
-        "target wrote": [marked(strings[token]) for token in cases["token"]],
-        "p": cases["p_token"],
-        "q": cases["q_token"],
-        "rank": cases["draft_rank"],
-        "lost": cases["lost"],
-    }
-    return pd.DataFrame(columns)
+    draft, target = (
+        [marked(strings[token]) for token in cases[name]]
+        for name in ("draft_top", "token")
+    )
+    shown = cases.assign(context=contexts, draft_top=draft, token=target)
+    return shown[[*CASE]].rename(columns=CASE)
 
 
 def cases_as_html(table: pd.DataFrame) -> str:
@@ -722,12 +684,10 @@ def sampled_trace(run) -> pd.DataFrame:
     )
 
 
-def in_loops(
-    frame: pd.DataFrame, gamma: int, draws: int, n: int = RESAMPLES
-) -> Estimates:
+def in_loops(frame: pd.DataFrame, gamma: int, draws: int) -> Estimates:
     """`shares` and `gains` of one class, the positions that repeat (`loops.repeats`)."""
     member = loops.repeats(frame).to_frame("in a loop")
-    parts = [shares(frame, member, n), gains(frame, member, gamma, draws, n)]
+    parts = [shares(frame, member), gains(frame, member, gamma, draws)]
     return Estimates(pd.concat(parts, ignore_index=True))
 
 
@@ -751,28 +711,20 @@ def in_loops_said(found: Estimates) -> str:
 
 
 def gains_outside(
-    frame: pd.DataFrame,
-    members: pd.DataFrame,
-    gamma: int,
-    n: int = RESAMPLES,
-    seed: int = 0,
+    frame: pd.DataFrame, members: pd.DataFrame, gamma: int
 ) -> pd.DataFrame:
     """`gains` of a chain, counted over the blocks whose first token lies outside loops, in both
     replays. May be below 0: with fewer rejections other blocks begin there.
     """
-    whole = [members[name].to_numpy() for name in members]
-    replays = [counterfactual(frame, where) for where in whole] + [frame]
+    replays = [counterfactual(frame, members[name]) for name in members] + [frame]
     sums = [loops.outside_sums(one, [gamma]) for one in replays]
-    blocks = [one["blocks"].to_numpy() for one in sums]
-    emitted = [one["emitted"].to_numpy() for one in sums]
-    table = np.column_stack([*emitted, *blocks])
+    table = np.column_stack([one[n] for n in ("emitted", "blocks") for one in sums])
 
     def value(totals: np.ndarray) -> list[np.ndarray]:
-        per_pass = divide(*np.split(totals, 2, axis=-1))
+        per_pass = quotient(totals)
         return [per_pass[..., :-1] - per_pass[..., -1:]]
 
-    texts = sums[-1][["prompt_id", "domain"]]
-    return _by_cause(texts, table, value, list(members), ["gain"], n, seed)
+    return _by_cause(sums[-1], table, value, list(members), ["gain"])
 
 
 def causes_beside_loops(
@@ -781,7 +733,6 @@ def causes_beside_loops(
     drawn: pd.DataFrame,
     classes: Sequence[str],
     gamma: int,
-    n: int = RESAMPLES,
 ) -> Estimates:
     """`share` and `gain` of some classes in the whole greedy texts (from `causes_of`), outside
     loops there (`gains_outside`), and in the sampled texts (`label` of `sampled_trace`; the classes
@@ -791,17 +742,15 @@ def causes_beside_loops(
     there = [name for name in classes if not name.startswith("state: ")]
     sampled = flags(drawn)[there]
     parts = {
-        loops.WHOLE: [causes.at(cause=list(classes)).frame],
-        loops.OUTSIDE: [
-            shares(frame[out], members[out], n),
-            gains_outside(frame, members, gamma, n),
-        ],
-        loops.SAMPLED: [shares(drawn, sampled, n), gains(drawn, sampled, gamma, n=n)],
+        (loops.WHOLE, 0): causes.at(cause=list(classes)).frame,
+        (loops.OUTSIDE, 0): shares(frame[out], members[out]),
+        (loops.OUTSIDE, 1): gains_outside(frame, members, gamma),
+        (loops.SAMPLED, 0): shares(drawn, sampled),
+        (loops.SAMPLED, 1): gains(drawn, sampled, gamma),
     }
-    rows = stack({text: pd.concat(each) for text, each in parts.items()}, "text")
-    rows = rows[rows["quantity"].isin(["share", "gain"])]
-    keys = ["quantity", "text", "cause", "domain"]
-    return Estimates(rows[[*keys, *rows.columns.drop(keys)]].reset_index(drop=True))
+    rows = stack(parts, ["text", "part"])
+    keys = ["quantity", "text", "cause", "domain", *NUMBERS, "n_prompts"]
+    return Estimates(rows[keys]).at(quantity=["share", "gain"])
 
 
 def largest_by_text(found: Estimates, classes: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ Prices are in units of a target pass over one token; the times come from `analys
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ from speclab.record import record_prompt
 from speclab.sampling import Sampling
 from speclab.score import Estimator, divide, quotient
 from speclab.show import estimates, figures
-from speclab.show.estimates import Estimates, stack
+from speclab.show.estimates import NUMBERS, Estimates, stack, without_interval
 from speclab.tree import chain
 
 SPANS = {"draft passes": "#56B4E9", "target pass": "#444444", "loop": "#E69F00"}
@@ -67,10 +68,10 @@ def ratio(frame: pd.DataFrame, over: str, under: str) -> stats.Interval:
 def pass_table(times: pd.DataFrame, costs: Costs) -> pd.DataFrame:
     """n, c(n), v(n), and milliseconds of both models' passes over n tokens: median, quartiles."""
     table = pd.DataFrame({"n": costs.sizes, "c(n)": costs.draft, "v(n)": costs.verify})
+    by_model = timing.quartiles(times).set_index("model")
     for model in ("target", "draft"):
-        for name in ("ms", "low", "high"):
-            column = timing.quartiles(times).set_index("model").loc[model, name]
-            table[f"{model}_{name}"] = column.to_numpy()
+        found = by_model.loc[model, ["ms", "low", "high"]].add_prefix(f"{model}_")
+        table[list(found)] = found.to_numpy()
     return table
 
 
@@ -79,9 +80,8 @@ def pass_curves(times: pd.DataFrame, costs: Costs) -> Estimates:
     (there v(n), c(n), and what v = 1 and v = n would be).
     """
     ms = timing.quartiles(times).rename(columns={"model": "pass", "ms": "estimate"})
-    numbers = ["estimate", "low", "high"]
-    ratios = ms.assign(**(ms[numbers] / costs.target_ms))
-    lines = {"v = 1": np.ones(len(costs.sizes)), "v = n": np.array(costs.sizes, float)}
+    ratios = ms.assign(**(ms[NUMBERS] / costs.target_ms))
+    lines = {"v = 1": 1.0, "v = n": np.array(costs.sizes, float)}
     ideal = Estimates.exact("pass", lines, "n", costs.sizes).frame
     units = {"ms": ms, "target passes over one token": pd.concat([ratios, ideal])}
     return Estimates.stacked(units, "unit")
@@ -148,22 +148,20 @@ def replayed_counts(
     trace: pd.DataFrame, shapes: Mapping[str, Shape]
 ) -> dict[str, pd.DataFrame]:
     """Sums over the blocks of each static shape without a stopping rule, one row a prompt."""
-    static = {name: s.tree for name, s in shapes.items() if s.tree and not s.stop}
     return {
-        name: replay.prompt_sums(replay.replay(trace, t)) for name, t in static.items()
+        name: replay.prompt_sums(replay.replay(trace, shape.tree))
+        for name, shape in shapes.items()
+        if shape.tree and not shape.stop
     }
 
 
 def unlike(speeds: pd.DataFrame, counts: Mapping[str, pd.DataFrame]) -> int:
     """Timed decodings (`timing.decoded_speed`) whose tokens or blocks are not the replayed ones."""
-    replayed = stack(counts, "method")[["method", "prompt_id", "emitted", "blocks"]]
-    both = speeds.merge(
-        replayed, on=["method", "prompt_id"], suffixes=("", "_replayed")
-    )
-    differ = (both["tokens"] != both["emitted"]) | (
-        both["blocks"] != both["blocks_replayed"]
-    )
-    return int(differ.sum())
+    names = {"emitted": "tokens_replayed", "blocks": "blocks_replayed"}
+    replayed = stack(counts, "method")[["method", "prompt_id", *names]]
+    both = speeds.merge(replayed.rename(columns=names), on=["method", "prompt_id"])
+    pairs = [both[name] != both[f"{name}_replayed"] for name in ("tokens", "blocks")]
+    return int((pairs[0] | pairs[1]).sum())
 
 
 def unlike_texts(speeds: pd.DataFrame, trace: pd.DataFrame) -> int:
@@ -177,11 +175,8 @@ def medians(speeds: pd.DataFrame) -> pd.DataFrame:
     time of plain decoding beside (plain_s).
     """
     keys = ["method", "prompt_id", "domain"]
-    each = (
-        speeds.groupby(keys, sort=False)[["tokens", "blocks", "time_s"]]
-        .median()
-        .reset_index()
-    )
+    groups = speeds.groupby(keys, sort=False, as_index=False)
+    each = groups[["tokens", "blocks", "time_s"]].median()
     plain = each[each["method"] == "plain"].set_index("prompt_id")["time_s"]
     return each.assign(plain_s=each["prompt_id"].map(plain))
 
@@ -192,33 +187,27 @@ def speed_table(each: pd.DataFrame, parts: pd.DataFrame, costs: Costs) -> pd.Dat
     predicted = block_efficiency / price of a block (`block_parts`). block_cost, in target passes:
     measured, then predicted. share_without_o: of the speed-up that a loop without cost would have.
     """
-    price = {"plain": 1.0} | dict(
-        zip(parts["method"], parts[[*SPANS]].sum(axis=1), strict=True)
-    )
-    rows = []
-    for name, part in each.groupby("method", sort=False):
-        seconds, blocks = part["time_s"].sum(), part["blocks"].sum()
-        gain, tau = ratio(part, "plain_s", "time_s"), ratio(part, "tokens", "blocks")
-        rows.append(
-            {
-                "method": name,
-                "tokens_per_s": part["tokens"].sum() / seconds,
-                "block_efficiency": tau.estimate,
-                "tau_low": tau.low,
-                "tau_high": tau.high,
-                "speedup": gain.estimate,
-                "low": gain.low,
-                "high": gain.high,
-                "predicted": tau.estimate / price[name],
-                "block_cost": 1e3 * seconds / blocks / costs.target_ms,
-                "block_cost_predicted": price[name],
-            }
-        )
-    table = pd.DataFrame(rows)
-    loop = np.where(table["method"] == "plain", 0.0, costs.overhead)
+    groups = each.groupby("method", sort=False)
+    sums = groups[["tokens", "blocks", "time_s"]].sum()
+    loop = parts.set_index("method")["loop"].reindex(sums.index, fill_value=0.0)
+    spans = parts.set_index("method")[[*SPANS]].sum(axis=1)
+    price = spans.reindex(sums.index, fill_value=1.0)  # plain: one target pass
+    numbers = [
+        (ratio(part, "tokens", "blocks"), ratio(part, "plain_s", "time_s"))
+        for _, part in groups
+    ]
+    table = pd.DataFrame({"tokens_per_s": sums["tokens"] / sums["time_s"]})
+    columns = ["block_efficiency", "tau_low", "tau_high", "speedup", "low", "high"]
+    table[columns] = [
+        (tau.estimate, tau.low, tau.high, gain.estimate, gain.low, gain.high)
+        for tau, gain in numbers
+    ]
+    table["predicted"] = table["block_efficiency"] / price
+    table["block_cost"] = 1e3 * sums["time_s"] / sums["blocks"] / costs.target_ms
+    table["block_cost_predicted"] = price
     table["share_of_predicted"] = table["speedup"] / table["predicted"]
-    without = 1 - loop / table["block_cost_predicted"]
-    return table.assign(share_without_o=table["share_of_predicted"] * without)
+    table["share_without_o"] = table["share_of_predicted"] * (1 - loop / price)
+    return table.reset_index()
 
 
 def disturbed(plain: float, most: float = 1.25) -> str:
@@ -235,11 +224,10 @@ def disturbed(plain: float, most: float = 1.25) -> str:
 
 def measured_gains(table: pd.DataFrame) -> Estimates:
     """The measured speed-ups of `speed_table` with their intervals, by method, without plain."""
-    names = {"speedup": "estimate"}
-    drafted = (
-        table[table["method"] != "plain"].rename(columns=names).reset_index(drop=True)
+    numbers = table[["method", "speedup", "low", "high"]]
+    return Estimates(numbers.set_axis(["method", *NUMBERS], axis=1)).without(
+        method="plain"
     )
-    return Estimates(drafted[["method", "estimate", "low", "high"]])
 
 
 def speed_bars(table: pd.DataFrame) -> Estimates:
@@ -247,19 +235,17 @@ def speed_bars(table: pd.DataFrame) -> Estimates:
     (measured, predicted), method.
     """
     drafted = table[table["method"] != "plain"]
-    gain = measured_gains(table).frame.assign(made="measured")
     tau = drafted[["method", "block_efficiency", "tau_low", "tau_high"]]
-    tau = tau.set_axis(["method", "estimate", "low", "high"], axis=1).assign(
-        made="measured"
-    )
-    lines = {"predicted": drafted["predicted"]}
-    predicted = Estimates.exact("made", lines, "method", drafted["method"]).frame
-    speed = pd.concat([gain, predicted])
-    found = stack(
-        {"tokens per target pass": tau, "speed-up over plain decoding": speed},
-        "quantity",
-    )
-    return Estimates(found[["quantity", "made", "method", "estimate", "low", "high"]])
+    predicted = without_interval(drafted[["method"]], drafted["predicted"])
+    speed = "speed-up over plain decoding"
+    parts = {
+        ("tokens per target pass", "measured"): tau.set_axis(
+            ["method", *NUMBERS], axis=1
+        ),
+        (speed, "measured"): measured_gains(table).frame,
+        (speed, "predicted"): predicted,
+    }
+    return Estimates(stack(parts, ["quantity", "made"]))
 
 
 def speed_by_domain(each: pd.DataFrame, domains: Sequence[str]) -> pd.DataFrame:
@@ -295,13 +281,12 @@ def needed_alpha(gamma: int, c: float, verify: float, overhead: float) -> float:
 
 def needed_here(costs: Costs, gammas: Sequence[int]) -> str:
     """The break-even alpha of each gamma at the measured costs, in words."""
-    found = {
-        g: needed_alpha(g, costs.c(), costs.v(g + 1), costs.overhead) for g in gammas
-    }
-    said = {
-        g: f"{a:.2f}" if np.isfinite(a) else "out of reach" for g, a in found.items()
-    }
-    return ", ".join(f"{alpha} at gamma {g}" for g, alpha in said.items())
+    said = []
+    for g in gammas:
+        alpha = needed_alpha(g, costs.c(), costs.v(g + 1), costs.overhead)
+        shown = f"{alpha:.2f}" if np.isfinite(alpha) else "out of reach"
+        said.append(f"{shown} at gamma {g}")
+    return ", ".join(said)
 
 
 def break_even_lines(costs: Costs, hit: Estimates, gammas: Sequence[int]) -> Estimates:
@@ -309,25 +294,21 @@ def break_even_lines(costs: Costs, hit: Estimates, gammas: Sequence[int]) -> Est
     v = 1 and o = 0; as measured) and gamma; and the points of `hit` (by domain), drawn side by side
     at the measured c.
     """
-    c, rows = np.linspace(0, 1, 61), []
     textbook = replace(costs, verify=(1.0,) * len(costs.sizes), overhead=0.0)
-    places = np.arange(len(hit.frame)) - (len(hit.frame) - 1) / 2
-    points = hit.frame.rename(columns={"domain": "series"}).assign(
-        c=costs.c() + 0.014 * places
-    )
-    for title, used in {
-        "v = 1, o = 0: the textbook": textbook,
-        "v, o as measured": costs,
-    }.items():
+    titles = {"v = 1, o = 0: the textbook": textbook, "v, o as measured": costs}
+    c, places = np.linspace(0, 1, 61), np.arange(len(hit.frame))
+    points = hit.frame.rename(columns={"domain": "series"})
+    points["c"] = costs.c() + 0.014 * (places - places.mean())
+    parts = {}
+    for title, used in titles.items():
         lines = {
             f"gamma {g}": [needed_alpha(g, x, used.v(g + 1), used.overhead) for x in c]
             for g in gammas
         }
         needed = Estimates.exact("series", lines, "c", c).frame
-        rows += [needed[np.isfinite(needed["estimate"])].assign(costs=title)]
-        rows += [points.assign(costs=title)]
-    keys = ["costs", "series", "c", "estimate", "low", "high"]
-    return Estimates(pd.concat(rows, ignore_index=True)[keys])
+        needed = needed[np.isfinite(needed["estimate"])]
+        parts[title] = pd.concat([needed, points])
+    return Estimates(stack(parts, "costs")[["costs", "series", "c", *NUMBERS]])
 
 
 def worked_example(
@@ -337,37 +318,25 @@ def worked_example(
     target_ms, draft_ms), and on this pair at the same gamma: its alpha, its tokens per pass tau,
     its costs.
     """
-    a, g, target_ms, draft_ms = given
-    c, here, ms = draft_ms / target_ms, costs.c(), costs.target_ms
-    article, standard, iid = (
-        cost.speedup_article,
-        cost.speedup_standard,
-        cost.speedup_iid,
-    )
-    typical = (
-        article(a * g, target_ms, draft_ms),
-        article(max(alpha, 1e-9) * g, ms, here * ms),
-    )
-    best = article(g, target_ms, draft_ms), article(g, ms, here * ms)
-    whole = standard(g + 1, g, c), standard(g + 1, g, here)
-    priced = standard(tau, g, here, costs.v(g + 1), costs.overhead)
+    a, g, *ms = given
+    c, here = ms[1] / ms[0], costs.c()
+    ours = costs.target_ms, here * costs.target_ms
+    best = [cost.speedup_article(g, *times) for times in (ms, ours)]
+    typical = [
+        cost.speedup_article(a * g, *ms),
+        cost.speedup_article(max(alpha, 1e-9) * g, *ours),
+    ]
+    iid = cost.speedup_iid(a, g, c), cost.speedup_iid(alpha, g, here)
+    whole = [cost.speedup_standard(g + 1, g, ratio) for ratio in (c, here)]
+    replayed = cost.speedup_standard(tau, g, here)
+    priced = cost.speedup_standard(tau, g, here, costs.v(g + 1), costs.overhead)
     rows = [
         ("article, best case", "e T / (t e + T), e = gamma", *best),
         ("article, typical case", "the same, e = alpha gamma", *typical),
         ("article, as it prints the typical case", "340 / 112", 340 / 112, np.nan),
-        (
-            "standard, i.i.d.",
-            "(1 - a^(g+1)) / ((1 - a)(g c + 1))",
-            iid(a, g, c),
-            iid(alpha, g, here),
-        ),
+        ("standard, i.i.d.", "(1 - a^(g+1)) / ((1 - a)(g c + 1))", *iid),
         ("standard, all accepted", "(g + 1) / (g c + 1)", *whole),
-        (
-            "standard, replayed tokens per pass",
-            "tau / (g c + 1)",
-            np.nan,
-            standard(tau, g, here),
-        ),
+        ("standard, replayed tokens per pass", "tau / (g c + 1)", np.nan, replayed),
         ("and v and o as measured", "tau / (g c + v(g + 1) + o)", np.nan, priced),
     ]
     return pd.DataFrame(
@@ -382,18 +351,16 @@ def counterfactuals(costs: Costs) -> dict[str, Costs]:
     """The measured costs, and the same with one term of the model made ideal: c = 0, v = 1, o = 0,
     then all three.
     """
-    size = len(costs.sizes)
-    free = {"draft": (0.0,) * size}
-    flat = {"verify": (1.0,) * size}
+    free = {"draft": (0.0,) * len(costs.sizes)}
+    flat = {"verify": (1.0,) * len(costs.sizes)}
     lean = {"overhead": 0.0}
-    changes = {
-        "as measured": {},
-        "free draft (c = 0)": free,
-        "free verification (v = 1)": flat,
-        "lean loop (o = 0)": lean,
-        "all three": free | flat | lean,
+    return {
+        "as measured": costs,
+        "free draft (c = 0)": replace(costs, **free),
+        "free verification (v = 1)": replace(costs, **flat),
+        "lean loop (o = 0)": replace(costs, **lean),
+        "all three": replace(costs, **free, **flat, **lean),
     }
-    return {name: replace(costs, **change) for name, change in changes.items()}
 
 
 def tokens_per_pass(trace: pd.DataFrame, gammas: Sequence[int]) -> pd.DataFrame:
@@ -411,39 +378,39 @@ def limits(taus: pd.DataFrame, costs: Costs) -> pd.DataFrame:
     """Predicted speed-up of chains with one term made ideal at a time: made ideal, same gamma (the
     one that is best as measured; low, high), own best, gamma (the one that is best then).
     """
-    grid = pd.DataFrame(index=taus.index)
-    for name, used in counterfactuals(costs).items():
-        grid[name] = taus["estimate"] / [used.of_block(chain(g)) for g in taus.index]
-    grid["draft always right"] = [
-        (g + 1) / costs.of_block(chain(g)) for g in taus.index
+    gammas, tau = taus.index, taus["estimate"]
+    grid = pd.DataFrame(
+        {
+            name: tau / [used.of_block(chain(g)) for g in gammas]
+            for name, used in counterfactuals(costs).items()
+        }
+    )
+    grid["draft always right"] = (gammas + 1) / [
+        costs.of_block(chain(g)) for g in gammas
     ]
-    best = pd.Series(taus.index[fastest(grid.T)], index=grid.columns)
+    best = pd.Series(gammas[fastest(grid.T)], index=grid.columns)
     now = best["as measured"]
     table = pd.DataFrame(
         {"same gamma": grid.loc[now], "own best": grid.max(), "gamma": best}
     )
     for end in ("low", "high"):
-        table[end] = (
-            table["same gamma"] * taus.loc[now, end] / taus.loc[now, "estimate"]
-        )
+        table[end] = table["same gamma"] * taus.loc[now, end] / tau[now]
     table.loc["draft always right", ["low", "high"]] = np.nan
     return table.rename_axis("made ideal").reset_index()
 
 
 def limit_bars(table: pd.DataFrame) -> Estimates:
     """`limits`, to be drawn: at (the gamma that is best as measured, its own best), what."""
-    labels = [f"{row[0]}, best gamma {row[3]}" for row in table.itertuples(index=False)]
-    own = table.assign(what=labels)[["what", "same gamma", "low", "high"]]
-    own = own.rename(columns={"same gamma": "estimate"})
-    free = pd.DataFrame({"what": labels, "estimate": table["own best"], "low": np.nan})
-    gamma = table["gamma"].iloc[0]
-    names = {
-        f"at gamma {gamma}, the best as measured": own,
+    gamma = table["gamma"].astype(str)
+    labels = table["made ideal"] + ", best gamma " + gamma
+    numbers = table[["same gamma", "low", "high"]].set_axis(NUMBERS, axis=1)
+    own = pd.concat([labels.rename("what"), numbers], axis=1)
+    free = without_interval(own, table["own best"])
+    parts = {
+        f"at gamma {gamma[0]}, the best as measured": own,
         "at its own best gamma": free,
     }
-    return Estimates.stacked(
-        {name: part.reindex(own.columns, axis=1) for name, part in names.items()}, "at"
-    )
+    return Estimates.stacked(parts, "at")
 
 
 def helps(table: pd.DataFrame) -> pd.Series:
@@ -468,24 +435,18 @@ def sampled(
     """Chains decoded at T = 1, and what the replay expects of the very same texts, a row a text:
     prompt_id, emitted, decoded (target passes), blocks (expected).
     """
-    warm, parts, passes = Sampling(1.0), [], {}
-    for seed in range(seeds):
-        for prompt in prompts:
-            shape, text = Shape(chain(gamma)), f"{prompt.prompt_id}, seed {seed}"
-            made = decode_prompt(
-                pair, prompt, "rejection", shape, warm, new_tokens, seed
-            )
-            scored = record_prompt(pair, prompt, made.token_ids, chain(1), warm).trace
-            names = ("position", "token", "target_top", "p_token", "q_token")
-            rows = pd.DataFrame({name: scored[name] for name in names})
-            parts.append(rows.assign(prompt_id=text, domain=prompt.domain))
-            passes[text] = (prompt.prompt_id, made.target_passes)
-    sums = replay.prompt_sums(
-        replay.replay_sampled(pd.concat(parts, ignore_index=True), gamma)
-    )
-    counted = pd.DataFrame(passes, index=["prompt_id", "decoded"]).T.astype(
-        {"decoded": int}
-    )
+    warm, shape, parts, passes = Sampling(1.0), Shape(chain(gamma)), [], {}
+    for seed, prompt in product(range(seeds), prompts):
+        text = f"{prompt.prompt_id}, seed {seed}"
+        made = decode_prompt(pair, prompt, "rejection", shape, warm, new_tokens, seed)
+        scored = record_prompt(pair, prompt, made.token_ids, chain(1), warm).trace
+        names = ("position", "token", "target_top", "p_token", "q_token")
+        rows = pd.DataFrame({name: scored[name] for name in names})
+        parts.append(rows.assign(prompt_id=text, domain=prompt.domain))
+        passes[text] = {"prompt_id": prompt.prompt_id, "decoded": made.target_passes}
+    texts = pd.concat(parts, ignore_index=True)
+    sums = replay.prompt_sums(replay.replay_sampled(texts, gamma))
+    counted = pd.DataFrame.from_dict(passes, orient="index")
     return sums.rename(columns={"prompt_id": "text"}).join(counted, on="text")
 
 
