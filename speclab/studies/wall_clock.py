@@ -55,10 +55,8 @@ def ratio(frame: pd.DataFrame, over: str, under: str) -> stats.Interval:
     """Ratio of the sums of two columns with its 95 % interval, prompts of all domains resampled
     together: those of one domain are too few.
     """
-    columns = Estimator(
-        over, lambda rows: rows[[over, under]].to_numpy(float), quotient
-    )
-    return stats.bootstrap(frame.drop(columns="domain", errors="ignore"), columns)
+    rows = frame.drop(columns="domain", errors="ignore")
+    return stats.bootstrap(rows, ratio_of(over, under))
 
 
 # ---- the price of a block ------------------------------------------------------------------------

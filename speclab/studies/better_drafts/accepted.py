@@ -346,9 +346,7 @@ def copying(tried: Tried, name: str = LOOKUP) -> Estimates:
     matched = (trace["confidence"] > 0.5).astype(float)
     either = right | (own["draft_rank"] == 0)
     trace = trace.assign(matched=matched, copied=right * matched, either=either)
-    where = score.Estimator(
-        RIGHT, lambda rows: rows[["copied", "matched"]].to_numpy(float), score.quotient
-    )
+    where = score.ratio_of("copied", "matched", RIGHT)
     asked = (score.mean_of("matched", MATCHED), where, score.mean_of("either", EITHER))
     return Estimates(
         pd.concat([stats.by_domain(trace, estimator) for estimator in asked])

@@ -193,17 +193,10 @@ def _fastest(sums: pd.DataFrame, end: str = "") -> dict[str, float | int]:
     total = sums.groupby("gamma")[["emitted", "cost"]].sum()
     best = total.index[choose.fastest(total["emitted"] / total["cost"])]
     rows = sums[sums["gamma"] == best]
-    tokens, speedup = _ratio(rows, "emitted", "blocks"), _ratio(rows, "emitted", "cost")
+    tokens = stats.bootstrap(rows, score.ratio_of("emitted", "blocks"))
+    speedup = stats.bootstrap(rows, score.ratio_of("emitted", "cost"))
     head = {f"gamma{end}": int(best)} | _fields(f"block_efficiency{end}", tokens)
     return head | _fields(f"speedup{end}", speedup)
-
-
-def _ratio(rows: pd.DataFrame, top: str, under: str) -> Interval:
-    columns = [top, under]
-    sums = score.Estimator(
-        top, lambda frame: frame[columns].to_numpy(float), score.quotient
-    )
-    return stats.bootstrap(rows, sums)
 
 
 def _fields(name: str, interval: Interval) -> dict[str, float]:
@@ -335,7 +328,8 @@ def decoded_speedup(
         .unstack("method")
         .reset_index()
     )
-    return _fields("measured", _ratio(each, "plain", "chain"))
+    speedup = stats.bootstrap(each, score.ratio_of("plain", "chain"))
+    return _fields("measured", speedup)
 
 
 def measured(
