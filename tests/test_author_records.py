@@ -21,51 +21,37 @@ from speclab.analysis import levels, published
 from speclab.studies.paper_audit import alpha_parts, author_records, final_run, growth
 
 CONTENT = bytes(range(256)) * 400
-FILE = author_records.PublicFile(
-    "raw_records_20260411_000001.csv",
-    hashlib.sha1(b"blob 102400\0" + CONTENT).hexdigest(),
-)
+NAME = "raw_records_20260411_000001.csv"
+FILE = {NAME: hashlib.sha1(b"blob 102400\0" + CONTENT).hexdigest()}
 
 
 def test_the_git_id_is_gits():
     """The id of 'hello\\n' is printed by `git hash-object` on any machine."""
     hello = "ce013625030ba8dba906f756967f9e9ca394464a"
     assert author_records.blob_id(b"hello\n") == hello
-    assert author_records.blob_id(CONTENT) == FILE.blob
+    assert author_records.blob_id(CONTENT) == FILE[NAME]
 
 
 @pytest.fixture
 def server():
-    """A server of one file on this machine: of an answer `.cut` bytes are sent (None: all);
-    `.ranges`: can parts be asked for? `.promises`: does it say how many bytes will come?
-    """
+    """A server of one file on this machine, that promises all of it and sends `.cut` bytes."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
-            book, asked = self.server, self.headers.get("Range")
-            book.asked.append(asked)
-            if self.path != f"/{book.name}":
+            book = self.server
+            book.asked += 1
+            if self.path != f"/{NAME}":
                 return self.send_error(404)
-            start = (
-                int(asked.removeprefix("bytes=").removesuffix("-"))
-                if asked and book.ranges
-                else 0
-            )
-            body = book.content[start:]
-            if start and not body:
-                return self.send_error(416)
-            self.send_response(206 if start else 200)
-            if book.promises:
-                self.send_header("Content-Length", str(len(body)))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(book.content)))
             self.end_headers()
-            self.wfile.write(body[: book.cut])
+            self.wfile.write(book.content[: book.cut])
 
         def log_message(self, *_):
             pass
 
     book = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    book.content, book.cut, book.ranges, book.asked = CONTENT, None, True, []
-    book.promises, book.name = True, FILE.name
+    book.content, book.cut, book.asked = CONTENT, None, 0
     book.base = f"http://127.0.0.1:{book.server_port}/"
     thread = threading.Thread(target=book.serve_forever, daemon=True)
     thread.start()
@@ -79,104 +65,67 @@ def names(folder: Path) -> list[str]:
 
 
 def test_a_good_file_is_fetched_once(server, tmp_path):
-    (path,) = author_records.fetch(tmp_path / "new", server.base, (FILE,))
-    assert path.read_bytes() == CONTENT and names(path.parent) == [FILE.name]
-    author_records.fetch(tmp_path / "new", server.base, (FILE,))
-    assert server.asked == [None], (
-        "a file that is there and right is not asked for again"
-    )
+    (path,) = author_records.fetch(tmp_path / "new", server.base, FILE)
+    assert path.read_bytes() == CONTENT and names(path.parent) == [NAME]
+    author_records.fetch(tmp_path / "new", server.base, FILE)
+    assert server.asked == 1, "a file that is there and right is not asked for again"
     path.write_bytes(b"spoiled")
-    author_records.fetch(tmp_path / "new", server.base, (FILE,))
+    author_records.fetch(tmp_path / "new", server.base, FILE)
     assert path.read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("ranges", [True, False])
-def test_a_cut_connection_leaves_no_file_and_is_gone_on_with(server, tmp_path, ranges):
-    server.cut, server.ranges = 70_000, ranges
+def test_a_cut_connection_leaves_no_file(server, tmp_path):
+    server.cut = 70_000
     with pytest.raises(author_records.FetchError, match="make author-records"):
-        author_records.fetch(tmp_path, server.base, (FILE,))
-    assert names(tmp_path) == [f".{FILE.name}.part"]
-    server.cut = None
-    (path,) = author_records.fetch(tmp_path, server.base, (FILE,))
-    assert path.read_bytes() == CONTENT and names(tmp_path) == [FILE.name]
-    assert server.asked == [None, "bytes=70000-"]
-
-
-@pytest.mark.parametrize("content", [CONTENT[:-1] + b"x", CONTENT + b"more"])
-def test_other_bytes_are_refused_and_removed(server, tmp_path, content):
-    server.content = content
-    with pytest.raises(author_records.FetchError, match="not the authors' file"):
-        author_records.fetch(tmp_path, server.base, (FILE,))
+        author_records.fetch(tmp_path, server.base, FILE)
     assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize("size", [1000, len(CONTENT), len(CONTENT) + 1])
-def test_a_spoiled_part_is_removed_and_the_next_call_is_good(server, tmp_path, size):
-    (tmp_path / f".{FILE.name}.part").write_bytes(b"?" * size)
+@pytest.mark.parametrize("content", [CONTENT[:-1] + b"x", CONTENT + b"more"])
+def test_other_bytes_are_refused(server, tmp_path, content):
+    server.content = content
     with pytest.raises(author_records.FetchError, match="not the authors' file"):
-        author_records.fetch(tmp_path, server.base, (FILE,))
-    assert (
-        author_records.fetch(tmp_path, server.base, (FILE,))[0].read_bytes() == CONTENT
-    )
+        author_records.fetch(tmp_path, server.base, FILE)
+    assert names(tmp_path) == []
 
 
 def test_absent_file_and_no_network_say_what_to_do(server, tmp_path, capsys):
-    absent = author_records.PublicFile("raw_records_20260411_999999.csv", "0")
+    fetch, absent = author_records.fetch, {"raw_records_20260411_999999.csv": "0"}
     with pytest.raises(
         author_records.FetchError, match="404.*SPECLAB_AUTHOR_RECORDS=folder"
     ):
-        author_records.fetch(tmp_path, server.base, (absent,))
+        fetch(tmp_path, server.base, absent)
     closed = server.base
     server.shutdown()
     server.server_close()
-    with pytest.raises(
-        author_records.FetchError,
-        match="Without a network, copy the files.*SPECLAB_AUTHOR_RECORDS",
-    ):
-        author_records.fetch(tmp_path, closed, (FILE,))
     assert main(["authors", "--out", str(tmp_path), "--base", closed]) == 2
     assert "Without a network" in capsys.readouterr().err and names(tmp_path) == []
 
 
-def test_a_folder_serves_as_address(tmp_path):
-    (tmp_path / FILE.name).write_bytes(CONTENT)
-    assert (
-        author_records.fetch(tmp_path / "out", f"{tmp_path.as_uri()}/", (FILE,))[
-            0
-        ].read_bytes()
-        == CONTENT
-    )
-
-    author_records.fetch(tmp_path / "no-slash", tmp_path.as_uri(), (FILE,))
-
-
 @released
 def test_git_ids_are_those_of_the_records_and_fetch_takes_them(tmp_path):
-    short = [
-        file for file in author_records.FILES if author_records.FINAL not in file.name
-    ]
-    for file in short:
-        run = author_records.run_name(file.name)
+    """A folder serves as address."""
+    short = {
+        name: blob
+        for name, blob in author_records.FILES.items()
+        if author_records.FINAL not in name
+    }
+    for name, blob in short.items():
+        run = author_records.run_name(name)
         content = gzip.decompress((RECORDS / f"{run}.csv.gz").read_bytes())
-        assert author_records.blob_id(content) == file.blob
-        (tmp_path / file.name).write_bytes(content)
-    base = f"{tmp_path.as_uri()}/"
-    paths = author_records.fetch(tmp_path / "out", base, tuple(short))
-    assert [path.name for path in paths] == [file.name for file in short]
+        assert author_records.blob_id(content) == blob
+        (tmp_path / name).write_bytes(content)
+    base = tmp_path.as_uri()
+    paths = author_records.fetch(tmp_path / "out", base, short)
+    assert [path.name for path in paths] == list(short)
     with pytest.raises(author_records.FetchError, match="061513.csv"):
         author_records.fetch(tmp_path / "out", base)  # the run of the paper is not here
     assert len(names(tmp_path / "out")) == 3, "what came before it is kept"
 
 
-def test_the_address_is_a_commit_and_the_files_are_three_runs_and_the_papers():
-    assert (
-        len(author_records.COMMIT) == 40
-        and author_records.COMMIT in author_records.BASE
-        and author_records.BASE.startswith("https://")
-    )
-    runs = [author_records.run_name(file.name) for file in author_records.FILES]
+def test_the_files_are_three_runs_and_the_papers():
+    runs = [author_records.run_name(name) for name in author_records.FILES]
     assert runs == ["054105", "055031", "060835", author_records.FINAL]
-    assert all(len(file.blob) == 40 for file in author_records.FILES)
     with pytest.raises(ValueError, match="is no file of records"):
         author_records.run_name("config.json")
 
@@ -209,8 +158,7 @@ def test_records_that_bear_a_known_name_must_be_the_public_file(tmp_path, run):
     with pytest.raises(ValueError, match=f"not the authors' public file of run {run}"):
         author_records.read(tmp_path)
     blob = author_records.blob_id((tmp_path / f"{run}.csv").read_bytes())
-    known = author_records.PublicFile(f"raw_{run}.csv", blob)
-    assert list(author_records.read(tmp_path, (known,))) == [run]
+    assert list(author_records.read(tmp_path, {f"raw_{run}.csv": blob})) == [run]
 
 
 def hand_records(tmp_path) -> published.AuthorRecords:
@@ -476,7 +424,7 @@ def made_file(folder: Path, run: str = author_records.FINAL, **of_run) -> Path:
     """A file of node records as the authors' script writes it: four domains, some NaN rows taken as
     accepted.
     """
-    nodes = make_run(**{"prompts": 5, "positions": 40} | of_run).nodes
+    nodes = make_run(**{"prompts": stats.FEW_PROMPTS, "positions": 40} | of_run).nodes
     rows = nodes.assign(token=nodes.index).rename(columns=THEIRS)
     rows[["node_id", "parent_id"]] -= 1
     rows.loc[::97, ["target_prob", "target_entropy"]] = np.nan
@@ -513,7 +461,7 @@ def made_cells(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """(folder, its file's PublicFile) of a made run that bears the name of the paper's."""
+    """(folder, its file's name and git id) of a made run that bears the name of the paper's."""
     folder = tmp_path_factory.mktemp("made")
     path = made_file(folder)
     made_cells(path)
@@ -521,21 +469,15 @@ def made(tmp_path_factory):
         (folder / "cells").mkdir(exist_ok=True)
         name.rename(folder / "cells" / name.name)
     blob = author_records.blob_id(path.read_bytes())
-    return folder, author_records.PublicFile(path.name, blob)
+    return folder, {path.name: blob}
 
 
-def test_the_final_run_is_fetched_cut_gone_on_with_read_and_whole(made, server):
+def test_the_final_run_is_fetched_read_and_whole(made):
     folder, file = made
-    server.content, server.name = (folder / file.name).read_bytes(), file.name
-    server.cut = 100_000
-    with pytest.raises(author_records.FetchError, match="connection was cut"):
-        author_records.fetch(folder / "out", server.base, (file,))
-    server.cut = None
-    (path,) = author_records.fetch(folder / "out", server.base, (file,))
-    assert server.asked == [None, "bytes=100000-"]
+    (path,) = author_records.fetch(folder / "out", folder.as_uri(), file)
     with pytest.raises(ValueError, match="not the authors' public file of run 061513"):
         author_records.read(folder / "out")
-    records = author_records.read(folder / "out", (file,))
+    records = author_records.read(folder / "out", file)
     one = author_records.whole_runs(records)[author_records.FINAL]
     rows = pd.read_csv(path)
     assert len(one.nodes) + one.nan_count == len(rows)
@@ -545,7 +487,7 @@ def test_the_final_run_is_fetched_cut_gone_on_with_read_and_whole(made, server):
 
 def test_tables_of_a_whole_run_have_intervals_and_blanks(made):
     folder, file = made
-    one = author_records.read(folder, (file,))[author_records.FINAL]
+    one = author_records.read(folder, file)[author_records.FINAL]
     found = final_run.tables(one).set_index("table")
     assert list(pd.unique(found.index)) == list(published.TABLES)
     assert found["ours_low"].notna().all()
@@ -560,7 +502,7 @@ def test_tables_of_a_whole_run_have_intervals_and_blanks(made):
 
 def test_parts_of_a_whole_run_have_intervals(made):
     folder, file = made
-    one = author_records.read(folder, (file,))[author_records.FINAL]
+    one = author_records.read(folder, file)[author_records.FINAL]
     found = final_run.parts(one)
     shares = found.at(quantity=final_run.SHARE)
     nodes = one.nodes.assign(alpha=score.alpha(one.nodes))

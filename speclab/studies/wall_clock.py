@@ -20,7 +20,7 @@ from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.record import record_prompt
 from speclab.sampling import Sampling
-from speclab.score import Estimator, divide, quotient
+from speclab.score import Estimator, divide, ratio_of
 from speclab.show import estimates, figures
 from speclab.show.estimates import Estimates, stack
 from speclab.tree import chain
