@@ -13,6 +13,7 @@ import torch
 from conftest import save_random_llama
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import ArrowException
 from toy import toy_pair
 
 from speclab import score
@@ -137,12 +138,6 @@ def test_a_draft_of_another_tokenizer_is_refused(random_pair, profile, tmp_path)
         ValueError, match="target and draft have different vocabularies"
     ):
         candidates.candidate("other", random_pair, profile, other)
-    few = save_random_llama(tmp_path / "few", 4, vocab_size=30, words=27)
-    with pytest.raises(
-        ValueError,
-        match="draft 'few' has 30 token ids, the pair shares 40|different vocabularies",
-    ):
-        candidates.candidate("few", random_pair, profile, few)
 
 
 def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypatch):
@@ -182,15 +177,15 @@ def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypat
     pd.testing.assert_frame_equal(again, loaded)
 
 
-def test_a_damaged_trace_is_made_again(drafts, own, profile, work, capsys):
+def test_a_damaged_trace_is_refused(drafts, own, profile, work):
     asked = drafts[1], profile, "greedy", texts_of(own)
-    first = candidates.judged(*asked)
+    candidates.judged(*asked)
     (path,) = work.glob("greedy/*.parquet")
     content = bytearray(path.read_bytes())
     content[40] ^= 1
     path.write_bytes(content)
-    pd.testing.assert_frame_equal(candidates.judged(*asked), first)
-    assert f"{path} is damaged" in capsys.readouterr().err
+    with pytest.raises((OSError, ArrowException)):
+        candidates.judged(*asked)
 
 
 def test_chains_of_prompt_lookup_are_the_recorders(drafts, own, profile, work):

@@ -24,7 +24,7 @@ from speclab import replay, score, stats
 from speclab.analysis import sweep
 from speclab.score import Estimator, domains_in, require
 from speclab.show.estimates import Estimates, stack
-from speclab.stats import MIN_PROMPTS, RESAMPLES
+from speclab.stats import MIN_PROMPTS
 
 NGRAM = 4  # tokens of a run that counts as said again
 WHOLE, OUTSIDE, SAMPLED = "T = 0", "T = 0 outside loops", "T = 1"
@@ -138,10 +138,13 @@ def outside_per_prompt(trace: pd.DataFrame, largest: int) -> pd.DataFrame:
 
 
 def by_known_domain(
-    frame: pd.DataFrame, estimator: Estimator, domains: Iterable[str] | None = None
+    frame: pd.DataFrame,
+    estimator: Estimator,
+    domains: Iterable[str] | None = None,
+    method: str = stats.EXPANDED,
 ) -> pd.DataFrame:
-    """`stats.by_domain` of an estimator of one number, without `pooled`: domain, estimate, low,
-    high, n_prompts. A domain (default: those of the frame) with fewer prompts than an interval
+    """`stats.by_domain` (`method` is its) of an estimator of one number, without `pooled`: domain,
+    estimate, low, high, n_prompts. A domain (default: those of the frame) with fewer prompts than an interval
     needs is undefined (NaN), and so is then the mean of all: it cannot be told.
     """
     wanted = list(domains or domains_in(frame))
@@ -152,7 +155,7 @@ def by_known_domain(
     table = pd.DataFrame(index=pd.Index(names, name="domain"))
     if enough:
         known = frame[frame["domain"].isin(enough)]
-        found = stats.by_domain(known, estimator, RESAMPLES).set_index("domain")
+        found = stats.by_domain(known, estimator, method=method).set_index("domain")
         table = table.join(found[["estimate", "low", "high"]])
     table = table.reindex(columns=["estimate", "low", "high"])
     if len(enough) < len(wanted):

@@ -23,7 +23,7 @@ from speclab import score, stats
 from speclab.analysis.published import AuthorRecords, read_author_records
 from speclab.profiles import ROOT
 from speclab.prompts import DOMAINS
-from speclab.runs import make_folder, written
+from speclab.runs import written
 from speclab.studies.paper_audit.growth import TREE, argmax_bounds
 
 COMMIT = "aa679a3f8a1b7593afe5f858cc798fd7f826d4f6"
@@ -71,7 +71,6 @@ def fetch(
     right. RunError: a folder that cannot be made. FetchError: no network, not found, other bytes.
     """
     out = Path(out)
-    make_folder(out, "choose another folder (--out)")
     for name, blob in files.items():
         path = out / name
         if path.is_file() and blob_id(path.read_bytes()) == blob:

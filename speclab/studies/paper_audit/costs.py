@@ -147,7 +147,8 @@ class ChainSpeeds:
 def best_gamma_rows(chains: ChainSpeeds, domain: str, grid: Grid) -> list[dict]:
     """The fastest gamma in a domain, by cost."""
     return grid.rows(
-        "best gamma", lambda *cost: {domain: chains.interval(chains.best(domain, *cost))}
+        "best gamma",
+        lambda *cost: {domain: chains.interval(chains.best(domain, *cost))},
     )
 
 
