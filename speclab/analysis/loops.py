@@ -144,8 +144,8 @@ def by_known_domain(
     method: str = stats.EXPANDED,
 ) -> pd.DataFrame:
     """`stats.by_domain` (`method` is its) of an estimator of one number, without `pooled`: domain,
-    estimate, low, high, n_prompts. A domain (default: those of the frame) with fewer prompts than an interval
-    needs is undefined (NaN), and so is then the mean of all: it cannot be told.
+    estimate, low, high, n_prompts. A domain (default: those of the frame) with fewer prompts than
+    an interval needs is undefined (NaN), and so is then the mean of all: it cannot be told.
     """
     wanted = list(domains or domains_in(frame))
     prompts = frame.groupby("domain", observed=True)["prompt_id"].nunique()

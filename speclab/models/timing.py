@@ -150,3 +150,9 @@ def quartiles(times: pd.DataFrame) -> pd.DataFrame:
     """Median and quartiles of each case of `pass_times`: model, n, ms, low, high."""
     found = times.groupby(["model", "n"])["ms"].quantile([0.5, 0.25, 0.75]).unstack()
     return found.set_axis(["ms", "low", "high"], axis=1).reset_index()
+
+
+def spread(times: pd.DataFrame) -> float:
+    """Largest quartile range of a case, relative to its median: how far to trust the ratios."""
+    found = quartiles(times)
+    return float(((found["high"] - found["low"]) / found["ms"]).max())

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -381,6 +382,18 @@ def quantised_draft(
     )
 
 
+class Training(NamedTuple):
+    """One draft that is trained: its family (an objective, or the specialist) and name, what it
+    learns, and from which text.
+    """
+
+    family: str
+    name: str
+    objective: str
+    text: TrainingText
+    config: TrainConfig
+
+
 def train_config(steps: int, batch: int, learning_rate: float) -> TrainConfig:
     """Steps of `batch` texts; a fifteenth of them warms up, five times the draft is measured."""
     return TrainConfig(
@@ -398,23 +411,23 @@ def trainings(
     objectives: Sequence[str],
     seeds: Sequence[int],
     config: TrainConfig,
-) -> Iterator[tuple[str, str, str, TrainingText, TrainConfig]]:
-    """Drafts that are trained: (family, name, objective, text, settings). The first objective and
-    the specialist, which learns SPECIALTY only and the same objective, with every seed; the other
-    objectives with the first.
+) -> Iterator[Training]:
+    """The first objective and the specialist, which learns SPECIALTY only and the same objective,
+    with every seed; the other objectives with the first.
     """
     first = objectives[0]
     for family in objectives:
         for seed in seeds if family == first else seeds[:1]:
             name = f"distilled, {family}, seed {seed}"
-            yield family, name, family, text, replace(config, seed=seed)
+            yield Training(family, name, family, text, replace(config, seed=seed))
     for seed in seeds:
         settings, rows = replace(config, seed=seed), text.only(SPECIALTY)
-        yield SPECIALIST, f"{SPECIALIST}, seed {seed}", first, rows, settings
+        name = f"{SPECIALIST}, seed {seed}"
+        yield Training(SPECIALIST, name, first, rows, settings)
 
 
 def train(
-    tried: Tried, trainings: Iterable[tuple], retrain: bool = False
+    tried: Tried, trainings: Iterable[Training], retrain: bool = False
 ) -> dict[str, dict[str, TrainedDraft]]:
     """Trained drafts, tried: by family and by name. Those that come with the kit are read, unless
     `retrain`.
