@@ -133,14 +133,13 @@ def first_layers(pair: Pair, profile: Profile, layers: int) -> Candidate:
     """The target's own first layers, with its last norm and head, as a draft (early exit,
     untrained); nothing is loaded or copied.
 
-    ValueError where the target's body is not that of `speclab.models.lean`, or has no layers to
-    leave out.
+    The target's body is that of `speclab.models.lean`. ValueError: it has no layers to leave out.
     """
     target, body = pair.target, copy.copy(pair.target.body)
-    if not getattr(body, "lean", False) or not 1 <= layers < len(body.layers):
+    if not 1 <= layers < len(body.layers):
         raise ValueError(
-            f"layers={layers}: a lean target of more layers than that is needed; this one has "
-            f"{target.network.config.num_hidden_layers}"
+            f"layers={layers}: a target of more layers than that is needed; this one has "
+            f"{len(body.layers)}"
         )
     body.layers = body.layers[:layers]
     draft = LanguageModel(
@@ -184,16 +183,9 @@ class Remembered:
     def __getattr__(self, name: str):
         return getattr(self._model, name)
 
-    def forward(
-        self,
-        tokens: Tensor,
-        cache: KVCache,
-        positions: Tensor | None = None,
-        visible: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, tokens: Tensor, cache: KVCache) -> Tensor:
         """As the model's, for whole texts only: not behind a cache, and without a mask."""
-        whole = not cache.length and positions is None and visible is None
-        assert whole, "whole texts only: else take the model itself"
+        assert not cache.length, "whole texts only: else take the model itself"
         key = tuple(tokens.flatten().tolist())
         if key not in self._kept:
             self._kept[key] = self._model.forward(tokens, cache).to("cpu")
@@ -221,7 +213,7 @@ def judged(
         if path.is_file():
             return pd.read_parquet(path, page_checksum_verification=True)
         sampling = Sampling(small.temperature, small.top_k, small.top_p)
-        encoded = _encoded(one.pair, small)
+        encoded = encoded_prompts(one.pair, small)
         texts = texts or _own_texts(one.pair, small, encoded, sampling)
         parts = [
             _along(one.pair, p, texts[p.prompt_id], sampling, target) for p in encoded
@@ -233,7 +225,8 @@ def judged(
     return trace
 
 
-def _encoded(pair: Pair, profile: Profile) -> list[EncodedPrompt]:
+def encoded_prompts(pair: Pair, profile: Profile) -> list[EncodedPrompt]:
+    """The prompts of a profile as the pair reads them."""
     known, longest = runs.profile_prompts(profile), profile.max_prompt_tokens
     return encode_prompts(pair.tokenizer, known, longest, profile.template)
 
@@ -341,7 +334,7 @@ class Tried:
         reads them.
         """
         texts, parts = self.texts["greedy"], []
-        for prompt in _encoded(self.pair, self.profile):
+        for prompt in encoded_prompts(self.pair, self.profile):
             nodes = lookup.chains_along(
                 prompt.ids, texts[prompt.prompt_id], gamma, self.pair.vocab
             )

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import isotonic_regression
 
-from speclab import prompts, replay, score, stats
+from speclab import replay, score, stats
 from speclab.analysis import choose, stopping
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
@@ -26,6 +26,7 @@ from speclab.studies.better_drafts.candidates import (
     OWN,
     Candidate,
     Tried,
+    encoded_prompts,
     stored_bits,
 )
 from speclab.tree import chain
@@ -65,17 +66,10 @@ def timed_prompts(
     tried: Tried, per_domain: int, new_tokens: int, repeats: int = 2
 ) -> Timed:
     """The first prompts of each domain; context: a median prompt with half a continuation."""
-    profile = tried.profile
-    known = prompts.load_prompts(
-        profile.prompts, profile.prompts_per_domain, profile.domains
-    )
-    tokenizer, longest = tried.pair.tokenizer, profile.max_prompt_tokens
-    encoded = prompts.encode_prompts(tokenizer, known, longest, profile.template)
-    chosen = [
-        p
-        for d in tried.domains
-        for p in [e for e in encoded if e.domain == d][:per_domain]
-    ]
+    profile, encoded = tried.profile, encoded_prompts(tried.pair, tried.profile)
+    chosen = []
+    for domain in tried.domains:
+        chosen += [prompt for prompt in encoded if prompt.domain == domain][:per_domain]
     median = int(np.median([len(p.ids) for p in encoded]))
     context = median + profile.max_new_tokens // 2
     return Timed(chosen, min(new_tokens, profile.max_new_tokens), context, repeats)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from speclab import prompts, replay, score, stats
+from speclab import prompts, replay, runs, score, stats
 from speclab.analysis.power import prompt_totals
 from speclab.models import pairs
 from speclab.profiles import Profile
@@ -188,9 +188,7 @@ def prompt_lengths(profile: Profile) -> dict[str, int] | None:
     """Tokens of each prompt of a profile; None where a domain has too few prompts for thirds."""
     if profile.prompts_per_domain < 3 * MIN_PROMPTS:
         return None
-    texts = prompts.load_prompts(
-        profile.prompts, profile.prompts_per_domain, profile.domains
-    )
+    texts = runs.profile_prompts(profile)
     tokenizer = pairs.load_tokenizer(pairs.model_folder(profile.target))
     encoded = prompts.encode_prompts(
         tokenizer, texts, profile.max_prompt_tokens, profile.template

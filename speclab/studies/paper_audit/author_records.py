@@ -194,22 +194,18 @@ def facts_said(facts: pd.DataFrame) -> str:
     nan, short = 100 * facts["nan_share"], facts[facts["domains"] < len(DOMAINS)]
     worst = facts.loc[nan.idxmax()]
     ranked = facts.sort_values("published_length", ascending=False)
-    lengths = ", ".join(f"{value:.2f}" for value in ranked["published_length"])
-    walked = ", ".join(f"{value:.2f}" for value in ranked["nan_rejected"])
-    return (
+    lengths = ", ".join(ranked["published_length"].map("{:.2f}".format))
+    walked = ", ".join(ranked["nan_rejected"].map("{:.2f}".format))
+    said = (
         f"NaN rows: {nan.min():.1f} to {nan.max():.1f} %. In run {worst['run']} the mean of "
         f"min(1, p/q) is {worst['alpha_nan_as_accepted']:.3f} with them as accepted and "
         f"{worst['alpha_without_nan']:.3f} without. Trees of {', '.join(ranked['levels'])} nodes: "
         f"E[L] {lengths}; the greedy walk accepts {walked} tokens per target pass."
-        + _short_said(short)
     )
-
-
-def _short_said(short: pd.DataFrame) -> str:
     if short.empty:
-        return ""
+        return said
     least, most = short["prompts"].min(), short["prompts"].max()
     return (
-        f" {', '.join(short['run'])}: {least} to {most} prompts, not all domains: directions, not "
-        "levels."
+        f"{said} {', '.join(short['run'])}: {least} to {most} prompts, not all domains: "
+        "directions, not levels."
     )

@@ -152,8 +152,10 @@ def costs_picture(
     )
     for axes, name in zip(panels, ids, strict=True):
         of_claim = rows[rows["claim"] == name]
+        groups = dict(list(of_claim.groupby(["pair", "asked", "slope"])))
         for height, bar in enumerate(reversed(bars)):
-            _bar(axes, of_claim, bar, height)
+            if bar in groups:
+                _bar(axes, groups[bar], height)
         for (what, c), line in zip(marked.items(), (":", "--", "-."), strict=False):
             axes.axvline(c, color="black", linewidth=0.8, linestyle=line, label=what)
         names = [f"{pair}, {way}, v slope {slope:g}" for pair, way, slope in bars[::-1]]
@@ -169,15 +171,9 @@ def costs_picture(
     return figure
 
 
-def _bar(axes, rows: pd.DataFrame, bar: tuple, height: int) -> None:
+def _bar(axes, rows: pd.DataFrame, height: int) -> None:
     """One bar: from each c of the grid half-way (in logarithms) to its neighbours."""
-    pair, way, slope = bar
-    own = rows[
-        (rows["pair"] == pair) & (rows["asked"] == way) & (rows["slope"] == slope)
-    ]
-    if own.empty:
-        return
-    found = by_cost(own)
+    found = by_cost(rows)
     logs = np.log(found["c"].to_numpy())
     middles = (logs[1:] + logs[:-1]) / 2
     edges = np.exp([2 * logs[0] - middles[0], *middles, 2 * logs[-1] - middles[-1]])
