@@ -124,7 +124,8 @@ class Costs:
     ratios to it.
 
     sizes: tokens a pass, ascending from 1; draft, verify: a draft and a target pass over so many
-    tokens, [len(sizes)]; overhead: the loop's own time a block. Between sizes the ratios are
+    tokens, [len(sizes)]; overhead: the loop's own time a block, tree_overhead: of a tree,
+    where that is another. Between sizes the ratios are
     interpolated; beyond the last they are refused.
     """
 
@@ -133,6 +134,7 @@ class Costs:
     draft: tuple[float, ...]
     verify: tuple[float, ...]
     overhead: float = 0.0
+    tree_overhead: float | None = None
 
     def __post_init__(self):
         ascending = list(self.sizes) == sorted({1, *self.sizes})
@@ -175,6 +177,12 @@ class Costs:
         """A target pass over n tokens, in target passes over one."""
         return self._at(self.verify, n)
 
+    def loop(self, chain: bool) -> float:
+        """What the loop itself takes a block of a chain, or of a tree."""
+        return (
+            self.overhead if chain or self.tree_overhead is None else self.tree_overhead
+        )
+
     def of_block(self, tree: Tree) -> float:
         """Cost of one block of a tree or chain: a draft pass for each level that has children, one
         target pass, the overhead.
@@ -185,7 +193,7 @@ class Costs:
         return (
             sum(self.c(width) for width in inner)
             + self.v(tree.size + 1)
-            + self.overhead
+            + self.loop(tree.is_chain)
         )
 
 

@@ -177,7 +177,7 @@ def _child_rows(
     }
 
 
-def _reduced(rows: int, reduce: Callable[[slice], dict]) -> dict[str, Tensor]:
+def reduced(rows: int, reduce: Callable[[slice], dict]) -> dict[str, Tensor]:
     """`reduce(slice)` over all rows, ROWS at a time, concatenated on the CPU."""
     parts = [reduce(slice(i, i + ROWS)) for i in range(0, rows, ROWS)]
     return {name: torch.cat([part[name].cpu() for part in parts]) for name in parts[0]}
@@ -243,7 +243,7 @@ def _chunk_nodes(
     parents, levels = np.array([0]), []
     for depth in range(1, tree.max_depth + 1):
         width = int(tree.width[parents].max())
-        children = _reduced(
+        children = reduced(
             len(hidden[0]),
             lambda part, hidden=hidden, width=width: _child_rows(
                 *_distributions(pair, hidden, part, sampling), width
@@ -294,7 +294,7 @@ def record_prompt(
     hidden = [rows[len(prompt.ids) - 1 :] for rows in _hidden(pair, caches, trunk)]
     text = torch.tensor(continuation, device=pair.target.device)
     top = min(TOP, pair.draft.tokens_said)
-    found = _reduced(
+    found = reduced(
         n,
         lambda part: _trace_rows(
             *_distributions(pair, hidden, part, sampling), text[part], top

@@ -128,6 +128,13 @@ def mean_of(column: str, name: str | None = None) -> Estimator:
     )
 
 
+def ratio_of(over: str, under: str, name: str | None = None) -> Estimator:
+    """Estimator of the sum of one column over that of another."""
+    return Estimator(
+        name or over, lambda rows: rows[[over, under]].to_numpy(float), quotient
+    )
+
+
 def column_of(frame: pd.DataFrame, name: str) -> np.ndarray:
     """A column as finite float64 (rows,); `alpha` is derived where it is not stored.
 

@@ -42,7 +42,7 @@ def made(folder, prompts=50, cell="0.92 [0.91, 0.93]"):
 
 def test_where_no_notebook_has_run_every_row_says_so(tmp_path):
     found = tables.rows([tmp_path, tmp_path / "none"])
-    asked = {(c, way) for c in tables.OF_DRAFTS for way in (AT_0, AT_1)}
+    asked = {(c, way) for c in tables.TABLES for way in (AT_0, AT_1)}
     assert set(found) == asked | {("one-pass", AT_0)}
     for (row,) in found.values():
         assert np.isnan(row["estimate"])

@@ -21,102 +21,113 @@ from speclab.analysis import published
 from speclab.studies.paper_audit import alpha_parts, author_records, final_run, growth
 
 CONTENT = bytes(range(256)) * 400
-FILE = author_records.PublicFile(
-    "raw_records_20260411_000001.csv",
-    hashlib.sha1(b"blob 102400\0" + CONTENT).hexdigest(),
-)
+NAME = "raw_records_20260411_000001.csv"
+FILE = {NAME: hashlib.sha1(b"blob 102400\0" + CONTENT).hexdigest()}
 
 
 def test_the_git_id_is_gits():
     """The id of 'hello\\n' is printed by `git hash-object` on any machine."""
     hello = "ce013625030ba8dba906f756967f9e9ca394464a"
     assert author_records.blob_id(b"hello\n") == hello
-    assert author_records.blob_id(CONTENT) == FILE.blob
-
-
-@pytest.fixture
-def shop(tmp_path):
-    """(a folder that holds FILE, its address)"""
-    folder = tmp_path / "shop"
-    folder.mkdir()
-    (folder / FILE.name).write_bytes(CONTENT)
-    return folder, folder.as_uri()
+    assert author_records.blob_id(CONTENT) == FILE[NAME]
 
 
 @pytest.fixture
 def server():
-    """A server of CONTENT on this machine: of its first answer it sends 70,000 bytes."""
+    """A server of one file on this machine, that promises all of it and sends `.cut` bytes."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
-            start = int(self.headers.get("Range", "bytes=0-")[6:-1])
-            self.send_response(206 if start else 200)
-            self.send_header("Content-Length", str(len(CONTENT) - start))
+            book = self.server
+            book.asked += 1
+            if self.path != f"/{NAME}":
+                return self.send_error(404)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(book.content)))
             self.end_headers()
-            self.wfile.write(CONTENT[start : None if start else 70_000])
+            self.wfile.write(book.content[: book.cut])
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as book:
-        threading.Thread(target=book.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{book.server_port}/"
-        book.shutdown()
+        def log_message(self, *_):
+            pass
+
+    book = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    book.content, book.cut, book.asked = CONTENT, None, 0
+    book.base = f"http://127.0.0.1:{book.server_port}/"
+    thread = threading.Thread(target=book.serve_forever, daemon=True)
+    thread.start()
+    yield book
+    book.shutdown()
+    book.server_close()
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*"))
 
 
-def test_a_good_file_is_fetched_once_and_a_spoiled_one_again(shop, tmp_path):
-    folder, address = shop
-    (path,) = author_records.fetch(tmp_path / "new", address, (FILE,))
-    assert path.read_bytes() == CONTENT and names(path.parent) == [FILE.name]
+def test_a_good_file_is_fetched_once(server, tmp_path):
+    (path,) = author_records.fetch(tmp_path / "new", server.base, FILE)
+    assert path.read_bytes() == CONTENT and names(path.parent) == [NAME]
+    author_records.fetch(tmp_path / "new", server.base, FILE)
+    assert server.asked == 1, "a file that is there and right is not asked for again"
     path.write_bytes(b"spoiled")
-    author_records.fetch(tmp_path / "new", address, (FILE,))
+    author_records.fetch(tmp_path / "new", server.base, FILE)
     assert path.read_bytes() == CONTENT
-    (folder / FILE.name).unlink()
-    author_records.fetch(tmp_path / "new", address, (FILE,))  # it is not asked for
 
 
-def test_a_cut_connection_leaves_no_file_and_is_gone_on_with(server, tmp_path):
+def test_a_cut_connection_leaves_no_file(server, tmp_path):
+    server.cut = 70_000
     with pytest.raises(author_records.FetchError, match="make author-records"):
-        author_records.fetch(tmp_path, server, (FILE,))
-    assert names(tmp_path) == [f".{FILE.name}.part"]
-    (path,) = author_records.fetch(tmp_path, server, (FILE,))
-    assert path.read_bytes() == CONTENT and names(tmp_path) == [FILE.name]
+        author_records.fetch(tmp_path, server.base, FILE)
+    assert names(tmp_path) == []
 
 
-def test_other_bytes_are_refused_and_removed(shop, server, tmp_path):
-    folder, address = shop
-    (folder / FILE.name).write_bytes(CONTENT[:-1] + b"x")
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / f".{FILE.name}.part").write_bytes(b"?" * 1000)
-    for out, base in (("a", address), ("b", server)):
-        with pytest.raises(author_records.FetchError, match="not the authors' file"):
-            author_records.fetch(tmp_path / out, base, (FILE,))
-        assert names(tmp_path / out) == []
+@pytest.mark.parametrize("content", [CONTENT[:-1] + b"x", CONTENT + b"more"])
+def test_other_bytes_are_refused(server, tmp_path, content):
+    server.content = content
+    with pytest.raises(author_records.FetchError, match="not the authors' file"):
+        author_records.fetch(tmp_path, server.base, FILE)
+    assert names(tmp_path) == []
 
 
-def test_what_is_not_there_says_what_to_do(shop, tmp_path, capsys):
-    out, (_, address) = tmp_path / "out", shop
-    assert main(["authors", "--out", str(out), "--base", address]) == 2
-    assert author_records.VARIABLE in capsys.readouterr().err and names(out) == []
+def test_absent_file_and_no_network_say_what_to_do(server, tmp_path, capsys):
+    fetch, absent = author_records.fetch, {"raw_records_20260411_999999.csv": "0"}
+    with pytest.raises(
+        author_records.FetchError, match="404.*SPECLAB_AUTHOR_RECORDS=folder"
+    ):
+        fetch(tmp_path, server.base, absent)
+    closed = server.base
+    server.shutdown()
+    server.server_close()
+    assert main(["authors", "--out", str(tmp_path), "--base", closed]) == 2
+    assert "Without a network" in capsys.readouterr().err and names(tmp_path) == []
 
 
 @released
 def test_git_ids_are_those_of_the_records_and_fetch_takes_them(tmp_path):
-    short = [
-        file for file in author_records.FILES if author_records.FINAL not in file.name
-    ]
-    for file in short:
-        run = author_records.run_name(file.name)
+    """A folder serves as address."""
+    short = {
+        name: blob
+        for name, blob in author_records.FILES.items()
+        if author_records.FINAL not in name
+    }
+    for name, blob in short.items():
+        run = author_records.run_name(name)
         content = gzip.decompress((RECORDS / f"{run}.csv.gz").read_bytes())
-        assert author_records.blob_id(content) == file.blob
-        (tmp_path / file.name).write_bytes(content)
-    base = f"{tmp_path.as_uri()}/"
-    paths = author_records.fetch(tmp_path / "out", base, tuple(short))
-    assert [path.name for path in paths] == [file.name for file in short]
+        assert author_records.blob_id(content) == blob
+        (tmp_path / name).write_bytes(content)
+    base = tmp_path.as_uri()
+    paths = author_records.fetch(tmp_path / "out", base, short)
+    assert [path.name for path in paths] == list(short)
     with pytest.raises(author_records.FetchError, match="061513.csv"):
         author_records.fetch(tmp_path / "out", base)  # the run of the paper is not here
     assert len(names(tmp_path / "out")) == 3, "what came before it is kept"
+
+
+def test_the_files_are_three_runs_and_the_papers():
+    runs = [author_records.run_name(name) for name in author_records.FILES]
+    assert runs == ["054105", "055031", "060835", author_records.FINAL]
+    with pytest.raises(ValueError, match="is no file of records"):
+        author_records.run_name("config.json")
 
 
 def test_records_are_looked_for_where_the_docstring_says(tmp_path, monkeypatch):
@@ -147,8 +158,7 @@ def test_records_that_bear_a_known_name_must_be_the_public_file(tmp_path):
     with pytest.raises(ValueError, match=f"not the authors' public file of run {run}"):
         author_records.read(tmp_path)
     blob = author_records.blob_id((tmp_path / f"{run}.csv").read_bytes())
-    known = author_records.PublicFile(f"raw_{run}.csv", blob)
-    assert list(author_records.read(tmp_path, (known,))) == [run]
+    assert list(author_records.read(tmp_path, {f"raw_{run}.csv": blob})) == [run]
 
 
 def hand_records(tmp_path) -> published.AuthorRecords:
@@ -372,7 +382,7 @@ THEIRS = {ours: theirs for theirs, ours in published.AUTHOR_COLUMNS.items()}
 
 def made_file(folder: Path) -> Path:
     """A file of node records as the authors' script writes it: four domains, some NaN rows."""
-    nodes = make_run(prompts=5, positions=40).nodes
+    nodes = make_run(prompts=stats.FEW_PROMPTS, positions=40).nodes
     rows = nodes.assign(token=nodes.index).rename(columns=THEIRS)
     rows[["node_id", "parent_id"]] -= 1
     rows.loc[::97, ["target_prob", "target_entropy"]] = np.nan
@@ -383,20 +393,21 @@ def made_file(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """(folder, its file's PublicFile) of a made run that bears the name of the paper's."""
+    """(folder, its file's name and git id) of a made run that bears the name of the paper's."""
     folder = tmp_path_factory.mktemp("made")
     path = made_file(folder)
     blob = author_records.blob_id(path.read_bytes())
-    return folder, author_records.PublicFile(path.name, blob)
+    return folder, {path.name: blob}
 
 
-def test_the_final_run_is_read_and_whole(made):
+def test_the_final_run_is_fetched_read_and_whole(made):
     folder, file = made
+    (path,) = author_records.fetch(folder / "out", folder.as_uri(), file)
     with pytest.raises(ValueError, match="not the authors' public file of run 061513"):
-        author_records.read(folder)
-    records = author_records.read(folder, (file,))
+        author_records.read(folder / "out")
+    records = author_records.read(folder / "out", file)
     one = author_records.whole_runs(records)[author_records.FINAL]
-    rows = pd.read_csv(folder / file.name)
+    rows = pd.read_csv(path)
     assert len(one.nodes) + len(one.nan_rows) == len(rows)
     assert len(one.nan_rows) == rows["target_prob"].isna().sum() > 0
     assert set(one.nodes["domain"]) == set(rows["task_type"]) == set(score.DOMAINS)
@@ -404,7 +415,7 @@ def test_the_final_run_is_read_and_whole(made):
 
 def test_tables_of_a_whole_run_have_intervals_and_blanks(made):
     folder, file = made
-    one = author_records.read(folder, (file,))[author_records.FINAL]
+    one = author_records.read(folder, file)[author_records.FINAL]
     found = final_run.tables(one).set_index("table")
     assert list(pd.unique(found.index)) == list(published.TABLES)
     assert found["ours_low"].notna().all()
@@ -416,7 +427,7 @@ def test_tables_of_a_whole_run_have_intervals_and_blanks(made):
 
 def test_parts_of_a_whole_run_have_intervals(made):
     folder, file = made
-    one = author_records.read(folder, (file,))[author_records.FINAL]
+    one = author_records.read(folder, file)[author_records.FINAL]
     found = final_run.parts(one)
     shares = found.at(quantity=final_run.SHARE)
     assert shares.lies_within(0, 1)

@@ -149,10 +149,10 @@ def test_a_row_that_no_region_names_is_free():
 def test_intervals_are_widened_by_the_quantile_of_so_many_rows():
     rows = measured(claim(), (1.0, 0.0, 3.0), (5.0, 5.0, 5.0))
     longer = norm.ppf(1 - 0.05 / 4) / norm.ppf(1 - 0.05 / 2)
-    wide = claims.widened(rows)
+    wide = np.transpose(claims.widened(rows))
     np.testing.assert_allclose(wide, [[1 - longer, 1 + 2 * longer], [5, 5]])
     one = rows.iloc[:1]
-    np.testing.assert_allclose(claims.widened(one), [[0.0, 3.0]])
+    np.testing.assert_allclose(np.transpose(claims.widened(one)), [[0.0, 3.0]])
 
 
 # ---- ways to decide ------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def moved(of, rows, edge, side) -> str:
 def test_the_edge_at_which_a_claim_of_more_turns():
     of = claim()
     rows = measured(of, (-0.3, -0.1), (0.1, 1))
-    low, high = rows["low"].min(), claims.widened(rows)[:, 1].min()
+    low, high = rows["low"].min(), claims.widened(rows)[1].min()
     assert claims.turns(of, rows) == (
         f"holds for an edge below {low:.3g}, does not for one from {high:.3g}"
     )
@@ -237,7 +237,7 @@ def test_the_edge_at_which_a_claim_of_more_turns():
 def test_the_edge_at_which_a_claim_of_less_turns():
     of = claim(region=BELOW)
     rows = measured(of, (-0.4, -0.2), (-0.5, 0.1))
-    low, high = claims.widened(rows)[:, 0].max(), 0.1
+    low, high = claims.widened(rows)[0].max(), 0.1
     assert claims.turns(of, rows) == (
         f"holds for an edge above {high:.3g}, does not for one up to {low:.3g}"
     )
@@ -302,12 +302,7 @@ def test_the_papers_own_numbers_by_hand_and_that_its_claims_follow_from_them():
         assert claims.judge(judged) == HOLDS, name
 
 
-def test_bad_claims_are_named(tmp_path):
-    text = claims.CLAIMS.read_text()
-    path = tmp_path / "claims.yaml"
-    path.write_text(text.replace("decides: necessity", "decides: taste"))
-    with pytest.raises(ValueError, match=r"'threshold'\] have an unknown `decides`"):
-        claims.claims(path)
-    path.write_text(text.replace("id: gap", "id: level"))
-    with pytest.raises(ValueError, match="an id occurs twice"):
-        claims.claims(path)
+def test_every_claim_has_an_id_of_its_own_and_a_known_way_to_decide():
+    assert claims.CLAIMS.read_text().count("- {id: ") == len(claims.claims())
+    ways = {one.decides for one in claims.claims().values()}
+    assert ways <= {"interval", "necessity", "cost", "defect"}

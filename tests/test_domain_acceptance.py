@@ -320,7 +320,7 @@ def test_outside_loops_are_the_positions_before_the_text_goes_round():
     expected = dict(zip(("hit[1]", "block_efficiency"), early, strict=True))
     for name, frame in expected.items():
         code = found[name].at(domain="code", text=loops.OUTSIDE).value
-        own = asked[name].estimator(frame[frame["domain"] == "code"])
+        own = asked[name][loops.OUTSIDE][1](frame[frame["domain"] == "code"])
         assert code == pytest.approx(own)
     whole = found["hit[1]"].at(domain="code", text=loops.WHOLE).value
     assert whole == found["hit[1]"].at(domain="code", text=loops.SAMPLED).value

@@ -199,4 +199,4 @@ def verdicts_of(*verdicts):
     ],
 )
 def test_where_drafting_stops_holds_at_every_batch_before_or_after(verdicts, expected):
-    assert batches.turning(verdicts_of(*verdicts)) == batches.Turning(*expected)
+    assert batches.turning(verdicts_of(*verdicts)) == expected

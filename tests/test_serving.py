@@ -17,7 +17,7 @@ from speclab.studies.budgets_and_routing import batches, machines, serving
 from speclab.tree import PLAIN as NOTHING
 from speclab.tree import chain, static_tree
 
-COSTS = machines.LoopCosts(
+COSTS = Costs(
     10.0,
     (1, 2, 4, 8, 16, 32, 64),
     (0.2, 0.2, 0.22, 0.3, 0.4, 0.6, 1.0),
@@ -25,7 +25,7 @@ COSTS = machines.LoopCosts(
     0.1,
     0.1,
 )
-LOOP = machines.LoopCosts(10.0, COSTS.sizes, COSTS.draft, COSTS.verify, 0.1, 0.7)
+LOOP = Costs(10.0, COSTS.sizes, COSTS.draft, COSTS.verify, 0.1, 0.7)
 BARE = Costs(10.0, COSTS.sizes, COSTS.draft, COSTS.verify)
 SETTINGS = {
     "plain": NOTHING,
@@ -334,7 +334,7 @@ def test_extrapolation_goes_on_with_the_last_slope():
     assert (wide.v(128), wide.c(128)) == pytest.approx(
         (5 + 64 * 2 / 32, 1 + 64 * 0.4 / 32)
     ) and wide.v(96) == pytest.approx(7)
-    falling = machines.LoopCosts(1.0, (1, 32, 64), (0.2, 0.5, 0.4), (1.0, 3.0, 2.0))
+    falling = Costs(1.0, (1, 32, 64), (0.2, 0.5, 0.4), (1.0, 3.0, 2.0))
     assert batches.extended(falling, 128).v(128) == 2.0, (
         "noise does not make larger passes cheaper"
     )

@@ -24,7 +24,7 @@ from speclab import replay, score, stats
 from speclab.analysis import sweep
 from speclab.score import Estimator, domains_in, require
 from speclab.show.estimates import NUMBERS, Estimates, stack
-from speclab.stats import MIN_PROMPTS, RESAMPLES
+from speclab.stats import MIN_PROMPTS
 
 NGRAM = 4  # tokens of a run that counts as said again
 WHOLE, OUTSIDE, SAMPLED = "T = 0", "T = 0 outside loops", "T = 1"
@@ -135,11 +135,14 @@ def outside_per_prompt(trace: pd.DataFrame, largest: int) -> pd.DataFrame:
 
 
 def by_known_domain(
-    frame: pd.DataFrame, estimator: Estimator, domains: Iterable[str] | None = None
+    frame: pd.DataFrame,
+    estimator: Estimator,
+    domains: Iterable[str] | None = None,
+    method: str = stats.EXPANDED,
 ) -> pd.DataFrame:
-    """`stats.by_domain` of an estimator of one number, without `pooled`: domain, estimate, low,
-    high, n_prompts. A domain (default: those of the frame) with fewer prompts than an interval
-    needs is undefined (NaN), and so is then the mean of all: it cannot be told.
+    """`stats.by_domain` (`method` is its) of an estimator of one number, without `pooled`: domain,
+    estimate, low, high, n_prompts. A domain (default: those of the frame) with fewer prompts than
+    an interval needs is undefined (NaN), and so is then the mean of all: it cannot be told.
     """
     wanted = list(domains or domains_in(frame))
     prompts = frame.groupby("domain", observed=True)["prompt_id"].nunique()
@@ -149,7 +152,8 @@ def by_known_domain(
     known = frame[frame["domain"].isin(enough)]
     found = pd.DataFrame(columns=["domain", *NUMBERS])
     if len(enough):
-        found = stats.by_domain(known, estimator, RESAMPLES)[["domain", *NUMBERS]]
+        found = stats.by_domain(known, estimator, method=method)
+        found = found[["domain", *NUMBERS]]
     table = table.merge(found, on="domain", how="left")
     if len(enough) < len(wanted):
         table.loc[table["domain"] == score.ALL, NUMBERS] = np.nan

@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 
-from speclab.score import Estimator, domains_in
+from speclab.score import POOLED, Estimator, domains_in
 from speclab.stats import RESAMPLES, Interval, bounds_of, prompts_of, scalar_totals
 
 PERMUTATIONS = 10_000
@@ -99,6 +99,26 @@ def paired_difference(
         **vars(Interval.of(spread, prompts, "the difference")),
         p_value=_p_value(spread[0], permuted),
     )
+
+
+def paired_by_domain(
+    first: pd.DataFrame,
+    second: pd.DataFrame,
+    estimator: Estimator,
+    n: int = PERMUTATIONS,
+) -> pd.DataFrame:
+    """`paired_difference` in each domain and pooled: domain, estimate, low, high, n_prompts,
+    p_value.
+    """
+    rows = []
+    for domain in (*domains_in(first), POOLED):
+        sides = [
+            frame if domain == POOLED else frame[frame["domain"] == domain]
+            for frame in (first, second)
+        ]
+        found = paired_difference(*sides, estimator, n)
+        rows.append({"domain": domain} | vars(found))
+    return pd.DataFrame(rows)
 
 
 def _p_value(observed: float, permuted: np.ndarray) -> float:

@@ -21,7 +21,7 @@ from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.record import record_prompt
 from speclab.sampling import Sampling
-from speclab.score import Estimator, divide, quotient
+from speclab.score import Estimator, divide, ratio_of
 from speclab.show import estimates, figures
 from speclab.show.estimates import NUMBERS, Estimates, stack, without_interval
 from speclab.tree import chain
@@ -56,10 +56,8 @@ def ratio(frame: pd.DataFrame, over: str, under: str) -> stats.Interval:
     """Ratio of the sums of two columns with its 95 % interval, prompts of all domains resampled
     together: those of one domain are too few.
     """
-    columns = Estimator(
-        over, lambda rows: rows[[over, under]].to_numpy(float), quotient
-    )
-    return stats.bootstrap(frame.drop(columns="domain", errors="ignore"), columns)
+    rows = frame.drop(columns="domain", errors="ignore")
+    return stats.bootstrap(rows, ratio_of(over, under))
 
 
 # ---- the price of a block ------------------------------------------------------------------------

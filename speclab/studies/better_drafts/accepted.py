@@ -45,14 +45,9 @@ def acceptance(tried: Tried, names: Sequence[str]) -> Estimates:
         for kind, estimator in ESTIMATORS.items()
         for name in names
     }
-    table = (
-        pd.concat(levels, names=["of", "draft"])
-        .reset_index("draft")
-        .reset_index(drop=True)
-    )
-    return Estimates(
-        table[["estimator", "draft", "domain", "estimate", "low", "high"]], 3
-    )
+    table = pd.concat(levels, names=["of", "draft"]).reset_index("draft")
+    columns = ["estimator", "draft", "domain", "estimate", "low", "high"]
+    return Estimates(table[columns].reset_index(drop=True), 3)
 
 
 def against(
@@ -70,14 +65,7 @@ def against(
         assert trace["token"].tolist() == base["token"].tolist(), (
             "traces of other texts"
         )
-    rows = []
-    for domain in (*score.domains_in(trace), score.POOLED):
-        mine, its = (_of(frame, domain) for frame in (trace, base))
-        rows.append(
-            {"domain": domain}
-            | vars(significance.paired_difference(mine, its, estimator))
-        )
-    return pd.DataFrame(rows)
+    return significance.paired_by_domain(trace, base, estimator)
 
 
 def _of(frame: pd.DataFrame, domain: str) -> pd.DataFrame:
@@ -337,18 +325,16 @@ def specialist_against(
 # ---- 4. copying ----------------------------------------------------------------------------------
 
 
-def copying(tried: Tried, name: str = LOOKUP) -> Estimates:
+def copying(tried: Tried) -> Estimates:
     """Where prompt lookup found something, how often it was right there, and how often it or the
     own draft was: estimator, domain, estimate, low, high.
     """
-    trace, own = tried.trace(name, "greedy"), tried.trace(OWN, "greedy")
+    trace, own = tried.trace(LOOKUP, "greedy"), tried.trace(OWN, "greedy")
     right = trace["draft_rank"] == 0
     matched = (trace["confidence"] > 0.5).astype(float)
     either = right | (own["draft_rank"] == 0)
     trace = trace.assign(matched=matched, copied=right * matched, either=either)
-    where = score.Estimator(
-        RIGHT, lambda rows: rows[["copied", "matched"]].to_numpy(float), score.quotient
-    )
+    where = score.ratio_of("copied", "matched", RIGHT)
     asked = (score.mean_of("matched", MATCHED), where, score.mean_of("either", EITHER))
     return Estimates(
         pd.concat([stats.by_domain(trace, estimator) for estimator in asked])

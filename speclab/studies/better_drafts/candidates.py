@@ -5,18 +5,16 @@ them.
 """
 
 import copy
-import dataclasses
 import json
 import math
 import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -37,7 +35,7 @@ from speclab.models.pairs import (
 )
 from speclab.profiles import ROOT, ModelSpec, Profile
 from speclab.prompts import EncodedPrompt, encode_prompts
-from speclab.record import generate
+from speclab.record import generate, reduced
 from speclab.runs import locked, written
 from speclab.sampling import Sampling, probabilities, rank_key, rank_of
 
@@ -49,7 +47,6 @@ OWN, INT4, LOOKUP, SPECIALIST = (
     "specialist",
 )
 SPECIALTY = ("math", "reasoning")  # where the specialist is at home
-ROWS = 512  # positions whose distributions are held at a time
 # acceptance of the draft's best token at T = 0, and of a sampled one at T = 1
 HIT = score.Estimator(
     "hit[1]",
@@ -90,14 +87,14 @@ def candidate(
     """The model in `path` as a draft of the pair's target; `bits` and `weight_bytes` default to its
     files'.
 
-    Raises ValueError if its tokenizer is not the target's, or it lacks ids that the pair shares.
+    Raises ValueError if its tokenizer is not the target's.
     """
     path = Path(path)
     if path.is_relative_to(
         ROOT
     ):  # so that the keys of its runs are those of another machine
         path = path.relative_to(ROOT)
-    spec = dataclasses.replace(profile.draft, path=str(path), revision=None)
+    spec = replace(profile.draft, path=str(path), revision=None)
     draft = load_model(
         spec, profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
     )
@@ -105,11 +102,6 @@ def candidate(
     draft.vocab = check_vocabularies(
         pair.tokenizer, load_tokenizer(draft.folder), sizes
     )
-    if draft.vocab < pair.vocab:
-        raise ValueError(
-            f"draft {name!r} has {draft.vocab} token ids, the pair shares {pair.vocab}: use a "
-            "draft of the target's vocabulary"
-        )
     facts = model_facts(spec, draft)
     size = weight_bytes or facts["weight_bytes"]
     bits = bits or stored_bits(draft, facts)
@@ -134,21 +126,20 @@ def stored_bits(model: LanguageModel, facts: Mapping) -> int:
 
 
 def _with_draft(pair: Pair, draft: LanguageModel, facts: dict) -> Pair:
-    return dataclasses.replace(pair, draft=draft, facts=pair.facts | {"draft": facts})
+    return replace(pair, draft=draft, facts=pair.facts | {"draft": facts})
 
 
 def first_layers(pair: Pair, profile: Profile, layers: int) -> Candidate:
     """The target's own first layers, with its last norm and head, as a draft (early exit,
     untrained); nothing is loaded or copied.
 
-    ValueError where the target's body is not that of `speclab.models.lean`, or has no layers to
-    leave out.
+    The target's body is that of `speclab.models.lean`. ValueError: it has no layers to leave out.
     """
     target, body = pair.target, copy.copy(pair.target.body)
-    if not getattr(body, "lean", False) or not 1 <= layers < len(body.layers):
+    if not 1 <= layers < len(body.layers):
         raise ValueError(
-            f"layers={layers}: a lean target of more layers than that is needed; this one has "
-            f"{target.network.config.num_hidden_layers}"
+            f"layers={layers}: a target of more layers than that is needed; this one has "
+            f"{len(body.layers)}"
         )
     body.layers = body.layers[:layers]
     draft = LanguageModel(
@@ -192,16 +183,9 @@ class Remembered:
     def __getattr__(self, name: str):
         return getattr(self._model, name)
 
-    def forward(
-        self,
-        tokens: Tensor,
-        cache: KVCache,
-        positions: Tensor | None = None,
-        visible: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, tokens: Tensor, cache: KVCache) -> Tensor:
         """As the model's, for whole texts only: not behind a cache, and without a mask."""
-        whole = not cache.length and positions is None and visible is None
-        assert whole, "whole texts only: else take the model itself"
+        assert not cache.length, "whole texts only: else take the model itself"
         key = tuple(tokens.flatten().tolist())
         if key not in self._kept:
             self._kept[key] = self._model.forward(tokens, cache).to("cpu")
@@ -226,36 +210,23 @@ def judged(
     words = re.findall(r"[a-z0-9]+", f"{one.name} {label}".lower())
     path = WORK / kind / f"{'-'.join(words)}-{runs.run_key(small)}.parquet"
     with locked(path.parent):  # a second process waits, and finds it there
-        if (there := _kept(path)) is not None:
-            return there
+        if path.is_file():
+            return pd.read_parquet(path, page_checksum_verification=True)
         sampling = Sampling(small.temperature, small.top_k, small.top_p)
-        encoded = _encoded(one.pair, small)
+        encoded = encoded_prompts(one.pair, small)
         texts = texts or _own_texts(one.pair, small, encoded, sampling)
         parts = [
-            part
-            for p in encoded
-            for part in _along(one.pair, p, texts[p.prompt_id], sampling, target)
+            _along(one.pair, p, texts[p.prompt_id], sampling, target) for p in encoded
         ]
-        columns = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
-        trace = pd.DataFrame(columns)
+        trace = pd.concat(parts, ignore_index=True)
         assert np.isfinite(trace["confidence"]).all(), f"{one.name} gives no numbers"
         options = {"index": False, "write_page_checksum": True}
         written(path, lambda part: trace.to_parquet(part, **options))
     return trace
 
 
-def _kept(path: Path) -> pd.DataFrame | None:
-    """A trace that is there; None where there is none, said aloud where it is damaged."""
-    if not path.is_file():
-        return None
-    try:
-        return pd.read_parquet(path, page_checksum_verification=True)
-    except (OSError, pa.ArrowException) as error:
-        print(f"{path} is damaged ({error}): made again", file=sys.stderr)
-        return None
-
-
-def _encoded(pair: Pair, profile: Profile) -> list[EncodedPrompt]:
+def encoded_prompts(pair: Pair, profile: Profile) -> list[EncodedPrompt]:
+    """The prompts of a profile as the pair reads them."""
     known, longest = runs.profile_prompts(profile), profile.max_prompt_tokens
     return encode_prompts(pair.tokenizer, known, longest, profile.template)
 
@@ -281,35 +252,37 @@ def _along(
     text: tuple[int, ...],
     sampling: Sampling,
     target: LanguageModel | Remembered | None,
-) -> list[dict[str, np.ndarray]]:
-    """The columns of `judged` for one text, ROWS positions a part."""
-    tokens = torch.tensor([[*prompt.ids, *text[:-1]]])
-    first, parts = len(prompt.ids) - 1, []
+) -> pd.DataFrame:
+    """The columns of `judged` for one text."""
+    tokens, said = torch.tensor([[*prompt.ids, *text[:-1]]]), torch.tensor(text)
+    models = [pair.draft, target] if target else [pair.draft]
+    hidden = [
+        model.forward(tokens, model.cache(tokens.shape[1]))[0, len(prompt.ids) - 1 :]
+        for model in models
+    ]
 
-    def states(model: LanguageModel | Remembered) -> Tensor:
-        return model.forward(tokens, model.cache(tokens.shape[1]))[0, first:]
-
-    hidden = states(pair.draft)
-    of_target = states(target) if target else None
-    for at in torch.arange(len(text)).split(ROWS):
-        logits, token = pair.draft.logits(hidden[at]).cpu(), torch.tensor(text)[at]
-        key, q = rank_key(logits), probabilities(logits, sampling)
-        part = {
-            "position": at,
-            "token": token,
-            "draft_rank": rank_of(key, token),
+    def columns(part: slice) -> dict[str, Tensor]:
+        logits = [
+            model.logits(rows[part]).cpu()
+            for model, rows in zip(models, hidden, strict=True)
+        ]
+        key, q = rank_key(logits[0]), probabilities(logits[0], sampling)
+        found = {
+            "token": said[part],
+            "draft_rank": rank_of(key, said[part]),
             "draft_top": key.argmax(-1),
             "confidence": q.max(-1).values,
         }
-        if target:
-            logits = target.logits(of_target[at]).cpu()
-            p = probabilities(logits, sampling)
-            part["target_top"] = rank_key(logits).argmax(-1)
-            part["overlap"] = torch.minimum(p, q).sum(-1).clamp(max=1)
-        who = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
-        named = {name: np.array([value] * len(at)) for name, value in who.items()}
-        parts.append(named | {name: values.numpy() for name, values in part.items()})
-    return parts
+        for of_target in logits[1:]:
+            p = probabilities(of_target, sampling)
+            found["target_top"] = rank_key(of_target).argmax(-1)
+            found["overlap"] = torch.minimum(p, q).sum(-1).clamp(max=1)
+        return found
+
+    who = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
+    found = reduced(len(text), columns)
+    numbers = {name: values.numpy() for name, values in found.items()}
+    return pd.DataFrame(who | {"position": range(len(text))} | numbers)
 
 
 class Tried:
@@ -323,9 +296,8 @@ class Tried:
     def __init__(self, profile: Profile, pair: Pair, per_domain: int = 0):
         # recorded whole, the part is taken: no run is made for fewer prompts
         own = {kind: runs.load_or_record(profile, kind) for kind in ESTIMATORS}
-        judged = min(
-            per_domain or profile.prompts_per_domain, profile.prompts_per_domain
-        )
+        known = profile.prompts_per_domain
+        judged = min(per_domain or known, known)
         self.profile = profile.replace(prompts_per_domain=judged)
         self.pair, self.recorded = pair, own["greedy"].manifest["prompts"]
         self.candidates = {OWN: candidate(OWN, pair, profile, profile.draft.path)}
@@ -362,7 +334,7 @@ class Tried:
         reads them.
         """
         texts, parts = self.texts["greedy"], []
-        for prompt in _encoded(self.pair, self.profile):
+        for prompt in encoded_prompts(self.pair, self.profile):
             nodes = lookup.chains_along(
                 prompt.ids, texts[prompt.prompt_id], gamma, self.pair.vocab
             )
@@ -403,8 +375,7 @@ def quantised_draft(
     )
 
 
-@dataclass(frozen=True)
-class Training:
+class Training(NamedTuple):
     """One draft that is trained: its family (an objective, or the specialist) and name, what it
     learns, and from which text.
     """
@@ -437,32 +408,27 @@ def trainings(
     """The first objective and the specialist, which learns SPECIALTY only and the same objective,
     with every seed; the other objectives with the first.
     """
-    for family in [*objectives, SPECIALIST]:
-        special = family == SPECIALIST
-        objective = objectives[0] if special else family
-        rows = text.only(SPECIALTY) if special else text
-        words = family if special else f"distilled, {family}"
-        for seed in seeds if objective == objectives[0] else seeds[:1]:
-            seeded = dataclasses.replace(config, seed=seed)
-            yield Training(family, f"{words}, seed {seed}", objective, rows, seeded)
+    first = objectives[0]
+    for family in objectives:
+        for seed in seeds if family == first else seeds[:1]:
+            name = f"distilled, {family}, seed {seed}"
+            yield Training(family, name, family, text, replace(config, seed=seed))
+    for seed in seeds:
+        settings, rows = replace(config, seed=seed), text.only(SPECIALTY)
+        name = f"{SPECIALIST}, seed {seed}"
+        yield Training(SPECIALIST, name, first, rows, settings)
 
 
 def train(
-    tried: Tried, trainings: Iterator[Training], retrain: bool = False
+    tried: Tried, trainings: Iterable[Training], retrain: bool = False
 ) -> dict[str, dict[str, TrainedDraft]]:
     """Trained drafts, tried: by family and by name. Those that come with the kit are read, unless
     `retrain`.
     """
     families: dict[str, dict[str, TrainedDraft]] = {}
-    for one in trainings:
-        made = distil.distil(
-            one.text,
-            one.objective,
-            one.config,
-            WORK,
-            label=one.name,
-            shipped=None if retrain else SHIPPED,
-        )
-        tried.add(candidate(one.name, tried.pair, tried.profile, made.folder))
-        families.setdefault(one.family, {})[one.name] = made
+    shipped = None if retrain else SHIPPED
+    for family, name, objective, text, config in trainings:
+        made = distil.distil(text, objective, config, WORK, label=name, shipped=shipped)
+        tried.add(candidate(name, tried.pair, tried.profile, made.folder))
+        families.setdefault(family, {})[name] = made
     return families

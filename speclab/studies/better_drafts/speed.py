@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import isotonic_regression
 
-from speclab import prompts, replay, score, stats
+from speclab import replay, score, stats
 from speclab.analysis import choose, stopping
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
@@ -26,6 +26,7 @@ from speclab.studies.better_drafts.candidates import (
     OWN,
     Candidate,
     Tried,
+    encoded_prompts,
     stored_bits,
 )
 from speclab.tree import chain
@@ -65,17 +66,10 @@ def timed_prompts(
     tried: Tried, per_domain: int, new_tokens: int, repeats: int = 2
 ) -> Timed:
     """The first prompts of each domain; context: a median prompt with half a continuation."""
-    profile = tried.profile
-    known = prompts.load_prompts(
-        profile.prompts, profile.prompts_per_domain, profile.domains
-    )
-    tokenizer, longest = tried.pair.tokenizer, profile.max_prompt_tokens
-    encoded = prompts.encode_prompts(tokenizer, known, longest, profile.template)
-    chosen = [
-        p
-        for d in tried.domains
-        for p in [e for e in encoded if e.domain == d][:per_domain]
-    ]
+    profile, encoded = tried.profile, encoded_prompts(tried.pair, tried.profile)
+    chosen = []
+    for domain in tried.domains:
+        chosen += [prompt for prompt in encoded if prompt.domain == domain][:per_domain]
     median = int(np.median([len(p.ids) for p in encoded]))
     context = median + profile.max_new_tokens // 2
     return Timed(chosen, min(new_tokens, profile.max_new_tokens), context, repeats)
@@ -193,17 +187,10 @@ def _fastest(sums: pd.DataFrame, end: str = "") -> dict[str, float | int]:
     total = sums.groupby("gamma")[["emitted", "cost"]].sum()
     best = total.index[choose.fastest(total["emitted"] / total["cost"])]
     rows = sums[sums["gamma"] == best]
-    tokens, speedup = _ratio(rows, "emitted", "blocks"), _ratio(rows, "emitted", "cost")
+    tokens = stats.bootstrap(rows, score.ratio_of("emitted", "blocks"))
+    speedup = stats.bootstrap(rows, score.ratio_of("emitted", "cost"))
     head = {f"gamma{end}": int(best)} | _fields(f"block_efficiency{end}", tokens)
     return head | _fields(f"speedup{end}", speedup)
-
-
-def _ratio(rows: pd.DataFrame, top: str, under: str) -> Interval:
-    columns = [top, under]
-    sums = score.Estimator(
-        top, lambda frame: frame[columns].to_numpy(float), score.quotient
-    )
-    return stats.bootstrap(rows, sums)
 
 
 def _fields(name: str, interval: Interval) -> dict[str, float]:
@@ -335,7 +322,8 @@ def decoded_speedup(
         .unstack("method")
         .reset_index()
     )
-    return _fields("measured", _ratio(each, "plain", "chain"))
+    speedup = stats.bootstrap(each, score.ratio_of("plain", "chain"))
+    return _fields("measured", speedup)
 
 
 def measured(

@@ -7,7 +7,7 @@ together: a draft pass a level over all their nodes, and one target pass over al
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 
 import numpy as np
@@ -15,25 +15,23 @@ import pandas as pd
 
 from speclab.analysis import choose
 from speclab.analysis.choose import PLAIN, Settings
+from speclab.cost import Costs
 from speclab.score import POOLED
 from speclab.show.estimates import Estimates, direction
-from speclab.studies.budgets_and_routing.machines import LoopCosts, assumed, that_draft
+from speclab.studies.budgets_and_routing.machines import that_draft
 from speclab.tree import Tree
 
 SIMULATED = "simulated: a batch that empties"
 
 
-def flat_until(knee: int, c: float) -> LoopCosts:
+def flat_until(knee: int, c: float) -> Costs:
     """An assumed accelerator: a pass takes no longer until it holds `knee` tokens, and then grows
     in proportion; a draft pass costs c of it.
     """
-    sizes = (1, knee, 16 * knee)
-    return replace(
-        assumed(c), sizes=sizes, draft=(c, c, 16 * c), verify=(1.0, 1.0, 16.0)
-    )
+    return Costs(1.0, (1, knee, 16 * knee), (c, c, 16 * c), (1.0, 1.0, 16.0))
 
 
-def extended(costs: LoopCosts, largest: int) -> LoopCosts:
+def extended(costs: Costs, largest: int) -> Costs:
     """`costs` up to passes over `largest` tokens.
 
     Beyond the last measured size this is an extrapolation: a straight line with the slope from the
@@ -53,7 +51,7 @@ def extended(costs: LoopCosts, largest: int) -> LoopCosts:
     return replace(costs, sizes=sizes, draft=draft, verify=verify)
 
 
-def batched(costs: LoopCosts, batch: int, nodes: int) -> LoopCosts:
+def batched(costs: Costs, batch: int, nodes: int) -> Costs:
     """The machine as one request sees it in batches of `batch` that are always full, all drafting
     trees of the same shape.
 
@@ -64,20 +62,20 @@ def batched(costs: LoopCosts, batch: int, nodes: int) -> LoopCosts:
     """
     wide, sizes = extended(costs, batch * nodes), tuple(range(1, nodes + 1))
     one = wide.v(batch)
-    return LoopCosts(
+    return Costs(
         costs.target_ms * one / batch,
         sizes,
         tuple(wide.c(n * batch) / one for n in sizes),
         tuple(wide.v(n * batch) / one for n in sizes),
         costs.overhead / one,
-        costs.tree_overhead / one,
+        costs.loop(False) / one,
     )
 
 
 def by_batch(
     counted: pd.DataFrame,
     settings: Settings,
-    machines: Mapping[str, LoopCosts],
+    machines: Mapping[str, Costs],
     batches: Sequence[int],
     n: int = 500,
 ) -> Estimates:
@@ -93,16 +91,8 @@ def by_batch(
             tokens = [batch * (shapes[name].size + 1) for name in best["setting"]]
             parts.append(best.assign(machine=machine, batch=batch, pass_tokens=tokens))
     table = pd.concat(parts, ignore_index=True).rename(columns={"speedup": "estimate"})
-    names = [
-        "machine",
-        "batch",
-        "domain",
-        "estimate",
-        "low",
-        "high",
-        "setting",
-        "pass_tokens",
-    ]
+    keys, numbers = ["machine", "batch", "domain"], ["estimate", "low", "high"]
+    names = [*keys, *numbers, "setting", "pass_tokens"]
     return Estimates(table[names])
 
 
@@ -131,7 +121,7 @@ def levels_drafted(
 
 
 def lockstep(
-    requests: Sequence[np.ndarray], shape: Tree, batch: int, costs: LoopCosts
+    requests: Sequence[np.ndarray], shape: Tree, batch: int, costs: Costs
 ) -> float:
     """When the last of the requests (`levels_drafted` of each), all waiting from the start, is done
     on a server that makes the blocks of up to `batch` of them together; in target passes.
@@ -166,7 +156,7 @@ def lockstep_speeds(
     crowd: Estimates,
     trace: pd.DataFrame,
     settings: Settings,
-    costs: LoopCosts,
+    costs: Costs,
     max_new_tokens: int,
 ) -> Estimates:
     """`lockstep` of the same texts and settings as one machine's rows of `by_batch`, all arriving
@@ -206,7 +196,7 @@ def with_simulation(crowd: Estimates, simulation: Estimates) -> Estimates:
     )
 
 
-def largest_priced(crowd: Estimates, costs: LoopCosts) -> int:
+def largest_priced(crowd: Estimates, costs: Costs) -> int:
     """The largest batch whose target passes were all measured; larger ones are `extended`."""
     largest = crowd.frame.groupby("batch")["pass_tokens"].max()
     return int(largest.index[largest <= costs.sizes[-1]].max())
@@ -222,32 +212,20 @@ def one_at_a_time_agrees(crowd: Estimates, simulation: Estimates) -> bool:
 # ---- where to stop -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Turning:
+def turning(rows: pd.DataFrame) -> tuple[int | None, int | None, bool]:
     """Up to which batch drafting pays and from which it slows, each holding at every batch before
-    or after too (None: at none); steady: as batches grow, it never turns from losing to undecided
-    or paying, nor from undecided to paying.
-    """
-
-    pays_to: int | None
-    off_from: int | None
-    steady: bool
-
-
-def turning(rows: pd.DataFrame) -> Turning:
-    """Where drafting must stop, from speed-ups by batch (batch, low, high): an interval wholly
-    above 1 pays, one wholly below 1 slows.
+    or after too (None: at none); and whether it never turns, as batches grow, from losing to
+    undecided or paying, nor from undecided to paying. From speed-ups by batch (batch, low, high):
+    an interval wholly above 1 pays, one wholly below 1 slows.
     """
     rows = rows.sort_values("batch")
     verdict = [direction(row, 1, -1, 0, than=1) for row in rows.itertuples()]
     batches = rows["batch"].tolist()
     paying = len([*takewhile(lambda one: one == 1, verdict)])
     slowing = len([*takewhile(lambda one: one == -1, reversed(verdict))])
-    return Turning(
-        batches[paying - 1] if paying else None,
-        batches[-slowing] if slowing else None,
-        verdict == sorted(verdict, reverse=True),
-    )
+    pays_to = batches[paying - 1] if paying else None
+    off_from = batches[-slowing] if slowing else None
+    return pays_to, off_from, verdict == sorted(verdict, reverse=True)
 
 
 def turning_in_words(crowd: Estimates) -> str:
@@ -255,13 +233,13 @@ def turning_in_words(crowd: Estimates) -> str:
     groups = crowd.without(domain=POOLED).frame.groupby("domain", sort=False)
     said = []
     for domain, rows in groups:
-        turn, least, most = turning(rows), rows["batch"].min(), rows["batch"].max()
-        unsteady = "" if turn.steady else ", but not in one direction"
-        pays = f"cannot be told to pay at {least}"
-        slows = f"cannot be told to slow at {most}"
-        if turn.pays_to:
-            pays = f"pays up to {turn.pays_to}"
-        if turn.off_from:
-            slows = f"slows from {turn.off_from} on"
+        pays_to, off_from, steady = turning(rows)
+        unsteady = "" if steady else ", but not in one direction"
+        pays = f"cannot be told to pay at {rows['batch'].min()}"
+        slows = f"cannot be told to slow at {rows['batch'].max()}"
+        if pays_to:
+            pays = f"pays up to {pays_to}"
+        if off_from:
+            slows = f"slows from {off_from} on"
         said.append(f"in {domain} it {pays}, and {slows}{unsteady}")
     return "; ".join(said)

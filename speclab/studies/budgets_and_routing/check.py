@@ -15,7 +15,7 @@ from speclab.draft import Shape, parse_shape
 from speclab.models import timing
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt, Prompt
-from speclab.score import Estimator, quotient
+from speclab.score import ratio_of
 from speclab.show import figures
 from speclab.show.estimates import direction
 from speclab.stats import Interval, bootstrap
@@ -136,22 +136,20 @@ class Outcome:
 
 def outcome(each: pd.DataFrame, margin: float = 0.1) -> Outcome:
     """The speed-ups of all checked prompts together; intervals resample prompts."""
+    rows = each.drop(columns="domain")
+    measured, over_promise, over_forecast = (
+        bootstrap(rows, ratio_of(seconds, "policy_s"))
+        for seconds in ("plain_s", "promised_s", "forecast_s")
+    )
     plain_s = each["plain_s"].sum()
     return Outcome(
-        _ratio(each, "plain_s", "policy_s"),
-        _ratio(each, "promised_s", "policy_s"),
-        _ratio(each, "forecast_s", "policy_s"),
+        measured,
+        over_promise,
+        over_forecast,
         float(plain_s / each["promised_s"].sum()),
         float(plain_s / each["forecast_s"].sum()),
         margin,
     )
-
-
-def _ratio(each: pd.DataFrame, over: str, under: str) -> Interval:
-    of_sums = Estimator(
-        over, lambda rows: rows[[over, under]].to_numpy(float), quotient
-    )
-    return bootstrap(each[["prompt_id", over, under]], of_sums)
 
 
 def check_table(each: pd.DataFrame, plan: policy.Policy) -> pd.DataFrame:

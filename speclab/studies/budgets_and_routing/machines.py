@@ -1,11 +1,11 @@
 """What a block costs on a machine, and what should be drafted there for which domain (section 1).
 
-A machine is a `LoopCosts`: measured here, or assumed. Speeds are predicted: replayed tokens over
+A machine is a `Costs`: measured here, or assumed. Speeds are predicted: replayed tokens over
 the price of their blocks.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -57,31 +57,9 @@ def that_draft(settings: Settings) -> dict[str, Tree]:
 # ---- the clock -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class LoopCosts(Costs):
-    """Costs of a machine whose decoding loop takes longer over a tree than over a chain:
-    `tree_overhead` a block, a chain `overhead`.
-    """
-
-    tree_overhead: float = 0.0
-
-    def loop(self, chain: bool) -> float:
-        """What the loop itself takes a block of a chain, or of a tree."""
-        return self.overhead if chain else self.tree_overhead
-
-    def of_block(self, shape: Tree) -> float:
-        """Cost of one block of a tree or chain, as `Costs.of_block`."""
-        return super().of_block(shape) + (self.loop(shape.is_chain) - self.overhead)
-
-
-def assumed(
-    c: float, per_token: float = 0.0, overhead: float = 0.0, target_ms: float = 1.0
-) -> LoopCosts:
-    """A machine that was not measured: a draft pass of any width costs c, and
-    v(n) = 1 + per_token (n - 1) for n up to 256.
-    """
-    line = LoopCosts.on_a_line(c, per_token, overhead, target_ms)
-    return replace(line, tree_overhead=overhead)
+def assumed(c: float) -> Costs:
+    """A machine that was not measured: a draft pass of any width costs c, v = 1, o = 0."""
+    return Costs.on_a_line(c)
 
 
 def timed_passes(
@@ -106,7 +84,7 @@ def _is_steady(times: pd.DataFrame) -> bool:
 
 def with_measured_loop(
     costs: Costs, speeds: pd.DataFrame, shapes: Mapping[str, Shape]
-) -> LoopCosts:
+) -> Costs:
     """c and v of `costs` with the loop's own time, from texts decoded in turn
     (`timing.decoded_speed`, methods named as the shapes, and plain).
 
@@ -128,12 +106,10 @@ def with_measured_loop(
     chain, branched = (
         max(0.0, float(np.median(own))) if own else 0.0 for own in loops.values()
     )
-    return LoopCosts(
-        costs.target_ms, costs.sizes, costs.draft, costs.verify, chain, branched
-    )
+    return replace(costs, overhead=chain, tree_overhead=branched)
 
 
-def in_words(costs: LoopCosts, times: pd.DataFrame, rounds: int) -> str:
+def in_words(costs: Costs, times: pd.DataFrame, rounds: int) -> str:
     """The measured prices in a sentence, and a warning where the clock was disturbed."""
     passes = ", ".join(f"v({n}) = {costs.v(n):.2f}" for n in (2, 4, 9))
     said = (

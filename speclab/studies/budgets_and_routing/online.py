@@ -78,9 +78,7 @@ def first_blocks(at: Walks, setting: int, blocks: int) -> tuple[np.ndarray, np.n
     return place, accepted / seen
 
 
-def online(
-    at: Walks, first: str, blocks: int = 2, folds: int = 5, seed: int = 0
-) -> pd.DataFrame:
+def online(at: Walks, first: str, blocks: int = 2, folds: int = 5) -> pd.DataFrame:
     """A judged frame of the online policy: `blocks` blocks of the setting `first`, then the one
     whose predicted cost per token is least.
 
@@ -89,7 +87,7 @@ def online(
     towards those prompts as far as they say. `first` must draft, or there is nothing to see.
     Changing the setting costs nothing: both caches stay.
     """
-    fold, look = fold_of(at.domain, folds, seed), at.settings.index(first)
+    fold, look = fold_of(at.domain, folds), at.settings.index(first)
     place, seen = first_blocks(at, look, blocks)
     chosen = np.full(len(at.length), look)
     for held_out in range(folds):

@@ -158,24 +158,27 @@ def router_table(router: Router, sets: Mapping[str, Sequence[Prompt]]) -> pd.Dat
     undefined) held out of its training, then each of `sets`, judged now. Shares with Wilson's 95 %
     interval (one observation a prompt).
     """
-    held_out = router.card["held_out"]
-    of_a_domain = sum(count for name, count in held_out.items() if name != UNKNOWN)
+    held_out, card = router.card["held_out"], router.card["text"]
+    of_a_domain = sum(held_out.values()) - held_out.get(UNKNOWN, 0)
     rows = []
-    for form, name in (("as it is", "text"), ("removed", "bare")):
+    for form, name in FORMS.items():
         facts = router.card[name]
         shares = facts["accuracy"], 1 - facts["kept"]
         rows.append(("held out of its training", form, of_a_domain, *shares))
-    refused = router.card["text"]["prose_refused"]
-    rows.append(
-        ("technical prose, held out", "as it is", held_out[UNKNOWN], np.nan, refused)
-    )
+    prose = held_out[UNKNOWN], np.nan, card["prose_refused"]
+    rows.append(("technical prose, held out", "as it is", *prose))
     for title, prompts in sets.items():
-        for form, bare in (("as it is", False), ("removed", True)):
-            found = routed(text_frame(prompts, bare), router)
+        for form, name in FORMS.items():
+            found = routed(text_frame(prompts, name == "bare"), router)
             shares = found["correct"].mean(), (found["route"] == UNKNOWN).mean()
             rows.append((title, form, len(found), *shares))
-    named = [(*row[:3], _share(row[3], row[2]), _share(row[4], row[2])) for row in rows]
-    return pd.DataFrame(named, columns=["prompts", "form", "n", "right", "to_default"])
+    table = pd.DataFrame(rows, columns=["prompts", "form", "n", "right", "to_default"])
+    for share in ("right", "to_default"):
+        table[share] = table[share].combine(table["n"], _share)
+    return table
+
+
+FORMS = {"as it is": "text", "removed": "bare"}  # as the router's card names them
 
 
 def _share(share: float, n: int) -> str:

@@ -49,7 +49,7 @@ def check_mix(mix: Mapping[str, float], domains: Sequence[str]) -> np.ndarray:
 
 
 def best_for_mix(
-    prices: Prices, mix: Mapping[str, float], folds: int = 5, seed: int = 0
+    prices: Prices, mix: Mapping[str, float], folds: int = 5
 ) -> pd.DataFrame:
     """One setting for everybody, the fastest for a mix of domains: a judged frame, each prompt's
     chosen on the other folds' prompts. (`choose.cross_fit` takes the mix as it was recorded.)
@@ -57,7 +57,7 @@ def best_for_mix(
     domains = domains_in(prices.prompts)
     shares = check_mix(mix, domains)
     ids, domain = (prices.prompts[name].to_numpy() for name in PROMPT)
-    fold = fold_of(domain, folds, seed)
+    fold = fold_of(domain, folds)
     chosen = {}
     for held_out in range(folds):
         others = fold != held_out
@@ -69,8 +69,9 @@ def best_for_mix(
     return prices.judged({name: chosen[name] for name in ids})
 
 
-def mostly(domains: Sequence[str], share: float = 0.7) -> dict[str, dict[str, float]]:
-    """Mixes in which one domain has this share and the others share the rest."""
+def mostly(domains: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Mixes in which one domain has 70 % and the others share the rest."""
+    share = 0.7
     rest = (1 - share) / (len(domains) - 1)
     return {
         f"mostly {d}": {e: share if e == d else rest for e in domains} for d in domains

@@ -11,7 +11,7 @@ from speclab import score
 from speclab.analysis import significance
 from speclab.analysis.rungs import ladder_intervals
 from speclab.show import figures
-from speclab.show.estimates import Estimates
+from speclab.show.estimates import Estimates, stack
 
 SHARES = (
     "published_alpha, T = 0",
@@ -186,36 +186,27 @@ def domain_differences(greedy, sampled) -> pd.DataFrame:
     `significance.differences`.
     """
     per_pass = score.tree_estimators()["block_efficiency"]
-    parts = {
-        "published_alpha, T = 0": significance.differences(
-            greedy.nodes, score.published_alpha
-        ),
-        "hit[1], T = 0": significance.differences(
-            greedy.trace, score.member(score.hit, 1)
-        ),
-        "alpha, T = 1": significance.differences(sampled.trace, score.overlap_alpha),
-        "block_efficiency, T = 0": significance.differences(greedy.nodes, per_pass),
+    asked = {
+        "published_alpha, T = 0": (greedy.nodes, score.published_alpha),
+        "hit[1], T = 0": (greedy.trace, score.member(score.hit, 1)),
+        "alpha, T = 1": (sampled.trace, score.overlap_alpha),
+        "block_efficiency, T = 0": (greedy.nodes, per_pass),
     }
-    return (
-        pd.concat(parts, names=["estimator"])
-        .reset_index("estimator")
-        .reset_index(drop=True)
-    )
+    parts = {name: significance.differences(*one) for name, one in asked.items()}
+    return stack(parts, "estimator")
 
 
 def with_verdicts(found: pd.DataFrame, level: float) -> Estimates:
     """`domain_differences` as estimates by estimator, pair ('code − math') and verdict: APART where
     Holm's p is below `level`, else NOT_APART.
     """
-    pair = found["first"] + " − " + found["second"]
-    verdict = np.where(found["p_holm"] < level, APART, NOT_APART)
-    frame = pd.DataFrame(
-        {"estimator": found["estimator"], "pair": pair, "verdict": verdict}
+    rows = found.assign(
+        pair=found["first"] + " − " + found["second"],
+        verdict=np.where(found["p_holm"] < level, APART, NOT_APART),
+        estimate=found["difference"],
     )
-    values = found[["difference", "low", "high"]].rename(
-        columns={"difference": "estimate"}
-    )
-    return Estimates(frame.join(values), digits=3)
+    columns = ["estimator", "pair", "verdict", "estimate", "low", "high"]
+    return Estimates(rows[columns], digits=3)
 
 
 def told_apart(verdicts: Estimates) -> pd.Series:

@@ -2,7 +2,7 @@
 whole greedy texts, of what lies outside loops there, and of the sampled texts.
 """
 
-from dataclasses import dataclass
+from itertools import combinations
 
 import pandas as pd
 
@@ -17,13 +17,9 @@ UNTOLD = "cannot be told"
 TEXTS = (loops.WHOLE, loops.OUTSIDE, loops.SAMPLED)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """An estimator, its rule at T = 1 where that is another, and the rows of each of TEXTS."""
-
-    estimator: Estimator
-    at_1: Estimator
-    frames: tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]
+Asked = dict[
+    str, tuple[pd.DataFrame, Estimator]
+]  # by text: its rows, and what is asked
 
 
 def main_estimators(greedy, sampled) -> dict[str, Asked]:
@@ -33,24 +29,28 @@ def main_estimators(greedy, sampled) -> dict[str, Asked]:
     """
     traces = (greedy.trace, loops.outside(greedy.trace, greedy.trace), sampled.trace)
     nodes = (greedy.nodes, loops.outside(greedy.nodes, greedy.trace), sampled.nodes)
-    per_pass, at_1 = (
+    per_pass = [
         score.tree_estimators(rule)["block_efficiency"]
-        for rule in ("greedy", "point-mass")
-    )
-    hit = score.member(score.hit, 1)
+        for rule in ("greedy", "greedy", "point-mass")
+    ]
+    asked = {
+        "hit[1]": (traces, [score.member(score.hit, 1)] * 3),
+        "published_alpha": (nodes, [score.published_alpha] * 3),
+        "block_efficiency": (nodes, per_pass),
+    }
     return {
-        "hit[1]": Asked(hit, hit, traces),
-        "published_alpha": Asked(score.published_alpha, score.published_alpha, nodes),
-        "block_efficiency": Asked(per_pass, at_1, nodes),
+        name: dict(zip(TEXTS, zip(*of_texts, strict=True), strict=True))
+        for name, of_texts in asked.items()
     }
 
 
 def three_estimates(asked: dict[str, Asked]) -> dict[str, Estimates]:
     """Each estimator by text and domain (`loops.side_by_side`)."""
-    return {
-        name: loops.side_by_side(*one.frames, one.estimator, one.at_1)
-        for name, one in asked.items()
-    }
+    found = {}
+    for name, of_texts in asked.items():
+        frames, (whole, _, at_1) = zip(*of_texts.values(), strict=True)
+        found[name] = loops.side_by_side(*frames, whole, at_1)
+    return found
 
 
 def pairs_told_apart(asked: dict[str, Asked], level: float) -> pd.DataFrame:
@@ -58,17 +58,12 @@ def pairs_told_apart(asked: dict[str, Asked], level: float) -> pd.DataFrame:
     ('code > chat', NOT_APART, or UNTOLD where too few prompts are left).
     """
     parts = {}
-    for name, one in asked.items():
-        estimators = (one.estimator, one.estimator, one.at_1)
-        of_texts = zip(TEXTS, one.frames, estimators, strict=True)
-        domains = domains_in(one.frames[0])
-        parts[name] = stack(
-            {
-                text: _verdicts(frame, estimator, domains, level)
-                for text, frame, estimator in of_texts
-            },
-            "text",
-        )
+    for name, of_texts in asked.items():
+        domains = domains_in(of_texts[loops.WHOLE][0])
+        verdicts = {
+            text: _verdicts(*one, domains, level) for text, one in of_texts.items()
+        }
+        parts[name] = stack(verdicts, "text")
     return stack(parts, "estimator")
 
 
@@ -77,11 +72,7 @@ def _verdicts(
 ) -> pd.DataFrame:
     prompts = frame.groupby("domain")["prompt_id"].nunique()
     known = [name for name in domains if prompts.get(name, 0) >= MIN_PROMPTS]
-    rows = {
-        f"{first} − {second}": UNTOLD
-        for number, first in enumerate(domains)
-        for second in domains[number + 1 :]
-    }
+    rows = {" − ".join(pair): UNTOLD for pair in combinations(domains, 2)}
     if len(known) > 1:
         own = frame[frame["domain"].isin(known)]
         for row in significance.differences(own, estimator, known).itertuples():

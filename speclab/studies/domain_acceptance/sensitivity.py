@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from speclab import prompts, replay, score, stats
+from speclab import prompts, replay, runs, score, stats
 from speclab.analysis.power import prompt_totals
 from speclab.models import pairs
 from speclab.profiles import Profile
 from speclab.score import Estimator, member, require
-from speclab.show.estimates import Estimates
+from speclab.show.estimates import Estimates, stack
 from speclab.stats import MIN_PROMPTS, RESAMPLES
 
 THIRDS = ("short prompts", "middling prompts", "long prompts")
@@ -36,33 +36,23 @@ def compare_variants(
     for name, frame in variants.items():
         ids, totals = prompt_totals(frame, estimator)
         sums[name] = pd.DataFrame(totals, pd.MultiIndex.from_frame(ids))
-    prompts_of_all = pd.concat(sums.values()).index.unique().sort_values()
-    ids = prompts_of_all.to_frame(index=False)
-    totals = {
-        name: frame.reindex(prompts_of_all, fill_value=0.0).to_numpy()
-        for name, frame in sums.items()
-    }
-    size = totals[base].shape[1]
+    wide = pd.concat(sums, axis=1).fillna(0.0).sort_index()
+    ids = wide.index.to_frame(index=False)
 
-    def difference(both: np.ndarray) -> np.ndarray:
-        return estimator.value(both[..., :size]) - estimator.value(both[..., size:])
+    def value_and_change(totals: np.ndarray) -> np.ndarray:
+        value, before = map(estimator.value, np.split(totals, 2, axis=-1))
+        return np.concatenate([value, value - before], axis=-1)
 
     parts = {}
-    for name, own in totals.items():
-        both = np.hstack([own, totals[base]])
-        itself = Estimator(estimator.name, lambda _, own=own: own, estimator.value)
-        change = Estimator("change", lambda _, both=both: both, difference)
-        value = stats.by_domain(ids, itself, n, seed)[
-            ["domain", "estimate", "low", "high"]
-        ]
-        moved = stats.by_domain(ids, change, n, seed)[["estimate", "low", "high"]]
-        moved.columns = ["change", "change_low", "change_high"]
-        parts[name] = value.join(moved)
-    return (
-        pd.concat(parts, names=["variant"])
-        .reset_index("variant")
-        .reset_index(drop=True)
-    )
+    for name in variants:
+        both = wide[[name]].join(wide[[base]], rsuffix=" as the base").to_numpy()
+        asked = Estimator("", lambda _, both=both: both, value_and_change, scalar=False)
+        found = stats.by_domain(ids, asked, n, seed)
+        found = found[["domain", "estimate", "low", "high"]]
+        value, change = (found.iloc[m::2].reset_index(drop=True) for m in (0, 1))
+        names = ["change", "change_low", "change_high"]
+        parts[name] = value.join(change.drop(columns="domain").set_axis(names, axis=1))
+    return stack(parts, "variant")
 
 
 def cut_texts(frame: pd.DataFrame, limits: Sequence[int]) -> dict[str, pd.DataFrame]:
@@ -198,9 +188,7 @@ def prompt_lengths(profile: Profile) -> dict[str, int] | None:
     """Tokens of each prompt of a profile; None where a domain has too few prompts for thirds."""
     if profile.prompts_per_domain < 3 * MIN_PROMPTS:
         return None
-    texts = prompts.load_prompts(
-        profile.prompts, profile.prompts_per_domain, profile.domains
-    )
+    texts = runs.profile_prompts(profile)
     tokenizer = pairs.load_tokenizer(pairs.model_folder(profile.target))
     encoded = prompts.encode_prompts(
         tokenizer, texts, profile.max_prompt_tokens, profile.template
@@ -220,21 +208,15 @@ def moved(settings: pd.DataFrame) -> pd.DataFrame:
 def as_changes(moved: pd.DataFrame) -> Estimates:
     """`moved` as estimates of the change, by setting, variant and estimator, with its `unit`."""
     tokens = moved["estimator"].str.startswith("block_efficiency")
-    frame = moved[["setting", "variant", "estimator"]].assign(
-        unit=np.where(tokens, "tokens per target pass", "share of tokens"),
-        estimate=moved["change"],
-        low=moved["change_low"],
-        high=moved["change_high"],
-    )
-    return Estimates(frame, digits=3)
+    unit = np.where(tokens, "tokens per target pass", "share of tokens")
+    keys = ["setting", "variant", "estimator", "unit"]
+    return Estimates.of(moved.assign(unit=unit), "change", keys, digits=3)
 
 
 def settings_said(rows: Estimates) -> str:
     """One line a variant: which estimators it raises, lowers, cannot be seen to move."""
-    lines = []
-    for variant in pd.unique(rows.frame["variant"]):
-        words = rows.at(variant=variant).sentence(
-            "raises", "lowers", "cannot be seen to move", names="estimator"
-        )
-        lines.append(f"* {variant}: {words}.")
-    return "\n".join(lines)
+    words = "raises", "lowers", "cannot be seen to move", "estimator"
+    return "\n".join(
+        f"* {variant}: {of_variant.sentence(*words)}."
+        for variant, of_variant in rows.groups("variant")
+    )

@@ -9,7 +9,7 @@ import pandas as pd
 
 from speclab.analysis import levels, published
 from speclab.score import ALL, column_of, require
-from speclab.show.estimates import Estimates
+from speclab.show.estimates import Estimates, stack
 from speclab.stats import RESAMPLES, Prompts, interval_of, prompts_of
 
 FACTORS = ("rank", "depth", "domain", "position", "target_entropy", "draft_entropy")
@@ -130,16 +130,10 @@ def in_percent(shares: pd.DataFrame, alone: pd.Series) -> Estimates:
     """
     falling = shares.sort_values("shapley", ascending=False)
     last = falling["factor"] == TOGETHER
-    here = pd.concat([falling[~last], falling[last]]).assign(
-        source=HERE, estimate=falling["shapley"]
-    )
-    paper = (
-        alone.rename_axis("factor")
-        .rename("estimate")
-        .reset_index()
-        .assign(source=PAPER)
-    )
-    both = pd.concat([here, paper], ignore_index=True)
+    here = pd.concat([falling[~last], falling[last]])
+    here = here.rename(columns={"shapley": "estimate"})
+    paper = pd.DataFrame({"factor": alone.index, "estimate": alone.to_numpy()})
+    both = stack({HERE: here, PAPER: paper}, "source")
     numbers = 100 * both[["estimate", "low", "high"]]
     return Estimates(both[["factor", "source"]].join(numbers))
 

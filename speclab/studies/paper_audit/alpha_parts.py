@@ -58,11 +58,9 @@ def shares_by_source(asked: Mapping[str, pd.DataFrame]) -> Estimates:
             rows = pd.DataFrame({"estimate": point, "low": np.nan, "high": np.nan})
         parts.append(rows.assign(factor=list(FACTORS), source=source))
     cells = pd.read_csv(published.DATA / "run_alpha_depth_task_position.csv")
-    paper = {
-        factor: published_shares(cells, column) for factor, column in IN_CELLS.items()
-    }
-    paper = pd.Series(paper, name="estimate").rename_axis("factor").reset_index()
-    parts.append(paper.assign(source=PAPER, low=np.nan, high=np.nan))
+    of_paper = [published_shares(cells, column) for column in IN_CELLS.values()]
+    paper = pd.DataFrame({"factor": list(IN_CELLS), "estimate": of_paper})
+    parts.append(paper.assign(source=PAPER))
     frame = pd.concat(parts)[["factor", "source", "estimate", "low", "high"]]
     return Estimates(frame[frame["estimate"] > 1e-9].reset_index(drop=True))
 

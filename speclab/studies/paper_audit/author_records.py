@@ -13,11 +13,8 @@ import hashlib
 import http.client
 import os
 import re
-import urllib.parse
 import urllib.request
-import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -26,42 +23,27 @@ from speclab import score, stats
 from speclab.analysis.published import AuthorRecords, read_author_records
 from speclab.profiles import ROOT
 from speclab.prompts import DOMAINS
+from speclab.runs import written
 from speclab.studies.paper_audit.growth import TREE, argmax_bounds
 
 COMMIT = "aa679a3f8a1b7593afe5f858cc798fd7f826d4f6"
 BASE = f"https://raw.githubusercontent.com/saifmb0/tree-acceptance/{COMMIT}/results/"
 FOLDER = ROOT / "data" / "runs" / "author-records"
 VARIABLE, TARGET = "SPECLAB_AUTHOR_RECORDS", "make author-records"
-CHUNK, TIMEOUT_S = 1 << 16, 30
+TIMEOUT_S = 30
 
 
 class FetchError(RuntimeError):
     """A file could not be fetched, or is not the file it should be; the message says what to do."""
 
 
-@dataclass(frozen=True)
-class PublicFile:
-    """One public file: its name under BASE and its git blob id (`blob_id`)."""
-
-    name: str
-    blob: str
-
-
 FINAL = "061513"  # the run that the paper reports
-FILES = (
-    PublicFile(
-        "raw_records_20260411_054105.csv", "7d2036cdb94e6515892bc38181e4d4a251869fdd"
-    ),
-    PublicFile(
-        "raw_records_20260411_055031.csv", "72a0f47e8797b9e0031b501be37ada05ea833fbf"
-    ),
-    PublicFile(
-        "raw_records_20260411_060835.csv", "33575e4a2e23d3ed2ad16d2dca3adf0b58f9726f"
-    ),
-    PublicFile(
-        "raw_records_20260411_061513.csv", "b2922ea18dcb04ed0aec5ce7e1ba4cdecfe7eea8"
-    ),
-)
+FILES = {  # git blob ids (`blob_id`) by name under BASE
+    "raw_records_20260411_054105.csv": "7d2036cdb94e6515892bc38181e4d4a251869fdd",
+    "raw_records_20260411_055031.csv": "72a0f47e8797b9e0031b501be37ada05ea833fbf",
+    "raw_records_20260411_060835.csv": "33575e4a2e23d3ed2ad16d2dca3adf0b58f9726f",
+    "raw_records_20260411_061513.csv": "b2922ea18dcb04ed0aec5ce7e1ba4cdecfe7eea8",
+}
 
 
 def run_name(name: str) -> str:
@@ -81,99 +63,43 @@ def blob_id(content: bytes) -> str:
 
 
 def fetch(
-    out: Path | str = FOLDER, base: str = BASE, files: tuple[PublicFile, ...] = FILES
+    out: Path | str = FOLDER, base: str = BASE, files: Mapping[str, str] = FILES
 ) -> list[Path]:
-    """Fetch the files into a folder; returns their paths.
+    """Fetch the files (git ids by name) into a folder; returns their paths.
 
-    A file that is there and right is kept, a started one goes on where it stopped. Nothing appears
-    under its own name before its git id is right. ValueError: `base` is no address.
-    FetchError: no network, not found, other bytes.
+    A file that is there and right is kept; nothing appears under its own name before its git id is
+    right. RunError: a folder that cannot be made. FetchError: no network, not found, other bytes.
     """
-    out, base = Path(out), _folder_address(base)
-    was_there = out.is_dir()
-    out.mkdir(parents=True, exist_ok=True)
+    out = Path(out)
+    for name, blob in files.items():
+        path = out / name
+        if path.is_file() and blob_id(path.read_bytes()) == blob:
+            continue
+        content = _download(f"{base.rstrip('/')}/{name}")
+        if blob_id(content) != blob:
+            raise FetchError(
+                f"{name}: {len(content)} bytes of git id {blob_id(content)}, but the file has "
+                f"{blob}: not the authors' file of that commit, or not all of it; "
+                f"run `{TARGET}` again, or look at what answers at that address"
+            )
+        written(path, lambda part, content=content: part.write_bytes(content))
+    return [out / name for name in files]
+
+
+def _download(url: str) -> bytes:
     try:
-        for file in files:
-            path, part = out / file.name, out / f".{file.name}.part"
-            if _is(path, file):
-                continue
-            if not _is(part, file):
-                _check(part, file, _download(base + file.name, part))
-            os.replace(part, path)
-    except FetchError:
-        if not was_there and not any(out.iterdir()):
-            out.rmdir()
-        raise
-    return [out / file.name for file in files]
-
-
-def _folder_address(base: str) -> str:
-    """The address of the folder that holds the files, with a slash at its end."""
-    try:
-        parts = urllib.parse.urlsplit(base)
-        known = parts.scheme in ("http", "https") and parts.hostname
-        known = known or (parts.scheme == "file" and parts.path)
-    except ValueError:  # brackets that hold no IPv6 address
-        known = False
-    if not known or any(letter.isspace() for letter in base):
-        raise ValueError(
-            f"base={base!r}: the address of the folder with the files is needed, as "
-            f"https://HOST/FOLDER/ or file:///FOLDER/ (default: {BASE})"
-        )
-    return base.rstrip("/") + "/"
-
-
-def _is(path: Path, file: PublicFile) -> bool:
-    return path.is_file() and blob_id(path.read_bytes()) == file.blob
-
-
-def _download(url: str, part: Path) -> int | None:
-    """Append what `part` lacks, or all of it where the server cannot go on in the middle.
-
-    Returns the length in bytes that the server promised, if it did.
-    """
-    start = part.stat().st_size if part.is_file() else 0
-    headers = {"Range": f"bytes={start}-"} if start else {}
-    request = urllib.request.Request(url, headers=headers)
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-            going_on = getattr(answer, "status", None) == 206
-            with part.open("ab" if going_on else "wb") as file:
-                while chunk := answer.read(CHUNK):
-                    file.write(chunk)
-            promised = answer.headers["Content-Length"]
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+            return answer.read()
     except (OSError, http.client.HTTPException) as error:
-        if getattr(error, "code", None) == 416:  # `part` is longer than the file
-            return start
         raise FetchError(
             f"{url}: {error}. Is the repository still public? Without a network, copy the files "
             f"from another machine into a folder and set {VARIABLE}=folder; what was fetched is "
             f"kept, and `{TARGET}` goes on from there"
         ) from None
-    return int(promised) + start * going_on if promised else None
-
-
-def _check(part: Path, file: PublicFile, promised: int | None) -> None:
-    """FetchError unless the bytes are the file's; fewer than promised are kept to go on with, wrong
-    ones removed.
-    """
-    content = part.read_bytes()
-    if promised and len(content) < promised:
-        raise FetchError(
-            f"{file.name}: {len(content)} of {promised} bytes came; the connection was cut. "
-            f"Run `{TARGET}` again: it goes on"
-        )
-    if blob_id(content) != file.blob:
-        part.unlink()
-        raise FetchError(
-            f"{file.name}: {len(content)} bytes of git id {blob_id(content)}, but the file has "
-            f"{file.blob}: not the authors' file of that commit, or not all of it. It was removed; "
-            f"run `{TARGET}` again, or look at what answers at that address"
-        )
 
 
 def read(
-    folder: Path | str | None = None, files: tuple[PublicFile, ...] = FILES
+    folder: Path | str | None = None, files: Mapping[str, str] = FILES
 ) -> dict[str, AuthorRecords]:
     """The authors' runs by name, from `folder`, else $SPECLAB_AUTHOR_RECORDS, else
     data/runs/author-records: {} if that is not there.
@@ -189,15 +115,11 @@ def read(
             f"{where} holds no .csv or .csv.gz of the authors' records: name another folder, or "
             f"run `{TARGET}`"
         )
-    known = {run_name(file.name): file.blob for file in files}
+    known = {run_name(name): blob for name, blob in files.items()}
     records = {}
     for path in paths:
         run, content = run_name(path.name), path.read_bytes()
-        try:
-            plain = gzip.decompress(content) if path.suffix == ".gz" else content
-        except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"{path} is damaged ({error}): fetch it again") from None
-        found = blob_id(plain)
+        found = blob_id(gzip.decompress(content) if path.suffix == ".gz" else content)
         if found != known.get(run, found):
             raise ValueError(
                 f"{path} is not the authors' public file of run {run} (git id {found}): fetch "
@@ -272,22 +194,18 @@ def facts_said(facts: pd.DataFrame) -> str:
     nan, short = 100 * facts["nan_share"], facts[facts["domains"] < len(DOMAINS)]
     worst = facts.loc[nan.idxmax()]
     ranked = facts.sort_values("published_length", ascending=False)
-    lengths = ", ".join(f"{value:.2f}" for value in ranked["published_length"])
-    walked = ", ".join(f"{value:.2f}" for value in ranked["nan_rejected"])
-    return (
+    lengths = ", ".join(ranked["published_length"].map("{:.2f}".format))
+    walked = ", ".join(ranked["nan_rejected"].map("{:.2f}".format))
+    said = (
         f"NaN rows: {nan.min():.1f} to {nan.max():.1f} %. In run {worst['run']} the mean of "
         f"min(1, p/q) is {worst['alpha_nan_as_accepted']:.3f} with them as accepted and "
         f"{worst['alpha_without_nan']:.3f} without. Trees of {', '.join(ranked['levels'])} nodes: "
         f"E[L] {lengths}; the greedy walk accepts {walked} tokens per target pass."
-        + _short_said(short)
     )
-
-
-def _short_said(short: pd.DataFrame) -> str:
     if short.empty:
-        return ""
+        return said
     least, most = short["prompts"].min(), short["prompts"].max()
     return (
-        f" {', '.join(short['run'])}: {least} to {most} prompts, not all domains: directions, not "
-        "levels."
+        f"{said} {', '.join(short['run'])}: {least} to {most} prompts, not all domains: "
+        "directions, not levels."
     )

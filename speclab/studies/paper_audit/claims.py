@@ -49,7 +49,6 @@ SOURCES = "sources"  # in place of a pair: arithmetic, a log, code or an example
 KEYS = ["claim", "pair", "asked"]
 NUMBER = ["estimator", "row", "estimate", "low", "high", "note"]
 COLUMNS = [*KEYS, "c", "slope", *NUMBER, "least", "most"]
-DECIDES = ("interval", "necessity", "cost", "defect")
 LEVEL = 0.05  # of every interval and verdict
 
 
@@ -102,16 +101,9 @@ def _edges(least: float | None, most: float | None) -> str:
 
 
 def claims(path: Path = CLAIMS) -> dict[str, Claim]:
-    """The claims by id, in the file's order. ValueError: an id twice, an unknown way to decide."""
+    """The claims by id, in the file's order."""
     entries = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    found = [Claim(**entry) for entry in entries]
-    odd = [claim.id for claim in found if claim.decides not in DECIDES]
-    if odd or len({claim.id for claim in found}) < len(found):
-        raise ValueError(
-            f"{path}: claims {odd} have an unknown `decides` ({', '.join(DECIDES)}), or an id "
-            "occurs twice"
-        )
-    return {claim.id: claim for claim in found}
+    return {entry["id"]: Claim(**entry) for entry in entries}
 
 
 def row_of(
@@ -140,41 +132,30 @@ def not_measured(reason: str) -> dict:
 IN_REGION = ["estimate", "low", "high", "least", "most"]
 
 
-def widened(rows: pd.DataFrame) -> np.ndarray:
-    """Intervals [rows, 2] at level 0.05 / rows: each half is longer by the ratio of the normal
-    quantiles (Bonferroni); of one row, the interval itself.
+def _ends(rows: pd.DataFrame) -> np.ndarray:
+    """IN_REGION [5, rows]."""
+    return rows[IN_REGION].to_numpy(np.float64).T
+
+
+def widened(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Both ends of the intervals at level 0.05 / rows: each half is longer by the ratio of the
+    normal quantiles (Bonferroni); of one row, the interval itself.
     """
-    return _widened(*rows[IN_REGION[:3]].to_numpy(np.float64).T)
-
-
-def _widened(estimate: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    if len(estimate) == 1:
-        return np.stack([low, high], axis=1)
-    longer = ndtri(LEVEL / len(estimate) / 2) / ndtri(LEVEL / 2)
-    return np.stack(
-        [estimate - longer * (estimate - low), estimate + longer * (high - estimate)],
-        axis=1,
-    )
+    estimate, low, high, *_ = _ends(rows)
+    longer = ndtri(LEVEL / len(rows) / 2) / ndtri(LEVEL / 2)
+    return estimate - longer * (estimate - low), estimate + longer * (high - estimate)
 
 
 def room(rows: pd.DataFrame) -> float:
     """How far every edge could move in before the claim no longer holds; 0 or less: it does not."""
-    return _room(rows[IN_REGION].to_numpy(np.float64))
-
-
-def _room(ends: np.ndarray) -> float:
-    _, low, high, least, most = ends.T
+    _, low, high, least, most = _ends(rows)
     return float(np.minimum(low - least, most - high).min())
 
 
 def excess(rows: pd.DataFrame) -> float:
     """How far every edge could move out and the claim still does not hold; below 0: not shown."""
-    return _excess(rows[IN_REGION].to_numpy(np.float64))
-
-
-def _excess(ends: np.ndarray) -> float:
-    estimate, low, high, least, most = ends.T
-    low, high = _widened(estimate, low, high).T
+    *_, least, most = _ends(rows)
+    low, high = widened(rows)
     return float(np.fmax.reduce(np.maximum(least - high, low - most)))
 
 
@@ -182,13 +163,11 @@ def judge(rows: pd.DataFrame) -> str:
     """HOLDS, FAILS or UNKNOWN from rows with estimate, low, high and their region least, most; an
     edge itself lies outside. A row without interval cannot hold; no rows are NOT_TESTED.
     """
-    return NOT_TESTED if rows.empty else _judge(rows[IN_REGION].to_numpy(np.float64))
-
-
-def _judge(ends: np.ndarray) -> str:
-    if _room(ends) > 0:
+    if rows.empty:
+        return NOT_TESTED
+    if room(rows) > 0:
         return HOLDS
-    return FAILS if _excess(ends) >= 0 else UNKNOWN
+    return FAILS if excess(rows) >= 0 else UNKNOWN
 
 
 def verdict(claim: Claim, rows: pd.DataFrame, prompts: int | None = None) -> str:
@@ -217,12 +196,9 @@ def verdict(claim: Claim, rows: pd.DataFrame, prompts: int | None = None) -> str
 
 def by_cost(rows: pd.DataFrame) -> pd.DataFrame:
     """The verdict at each (slope, c): slope, c, verdict, by slope and rising c."""
-    costs, group = np.unique(
-        rows[["slope", "c"]].to_numpy(np.float64), axis=0, return_inverse=True
-    )
-    ends = rows[IN_REGION].to_numpy(np.float64)
-    verdicts = [_judge(ends[group == number]) for number in range(len(costs))]
-    return pd.DataFrame(costs, columns=["slope", "c"]).assign(verdict=verdicts)
+    groups = rows.groupby(["slope", "c"], sort=True)
+    found = [(*cost, judge(of_cost)) for cost, of_cost in groups]
+    return pd.DataFrame(found, columns=["slope", "c", "verdict"])
 
 
 # ---- where a verdict turns -----------------------------------------------------------------------
@@ -235,16 +211,14 @@ def turns(claim: Claim, rows: pd.DataFrame) -> str:
         return ""
     if claim.decides == "cost":
         return turns_at_cost(by_cost(known))
-    least, most = known["least"].unique(), known["most"].unique()
-    low, high = widened(known).T
-    if len(least) == 1 and np.isfinite(least[0]) and np.isinf(most).all():
-        holds, fails = known["low"].min(), high.min()
-        return f"holds for an edge below {holds:.3g}, does not for one from {fails:.3g}"
-    if len(most) == 1 and np.isfinite(most[0]) and np.isinf(least).all():
-        holds, fails = known["high"].max(), low.max()
-        return (
-            f"holds for an edge above {holds:.3g}, does not for one up to {fails:.3g}"
-        )
+    low, high = widened(known)
+    for edge, other, holds, fails, below, from_ in (
+        ("least", "most", known["low"].min(), high.min(), "below", "from"),
+        ("most", "least", known["high"].max(), low.max(), "above", "up to"),
+    ):
+        of_all = known[edge].nunique() == 1 and np.isfinite(known[edge]).all()
+        if of_all and np.isinf(known[other]).all():
+            return f"holds for an edge {below} {holds:.3g}, does not for one {from_} {fails:.3g}"
     holds, fails = -room(known), excess(known)
     said = f"holds with edges {_moved(holds)}"
     nothing_left = -fails >= ((known["most"] - known["least"]) / 2).min()

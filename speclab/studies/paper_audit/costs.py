@@ -7,7 +7,7 @@ one c, each number is asked at every c and slope of a grid. Replayed: on greedy 
 on sampled text for drawn tokens under the rejection rule.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ import pandas as pd
 
 from speclab import stats
 from speclab.analysis import choose, cost_sweep
-from speclab.score import Estimator, divide, domains_in, quotient
+from speclab.score import Estimator, divide, domains_in, quotient, ratio_of
 from speclab.stats import Interval, Prompts, prompts_of
 from speclab.studies.paper_audit.claims import row_of
 
@@ -35,15 +35,21 @@ class Grid:
         """(c, slope), one after the other."""
         return ((c, slope) for slope in self.slopes for c in self.cs)
 
+    def rows(
+        self, name: str, found: Callable[[float, float], Mapping[str, Interval]]
+    ) -> list[dict]:
+        """Rows of evidence of what is found at each c and slope, by row (a domain)."""
+        return [
+            {"c": c, "slope": slope}
+            | row_of(name, row, of_row.estimate, of_row.low, of_row.high)
+            for c, slope in self.each()
+            for row, of_row in found(c, slope).items()
+        ]
+
 
 def chain_block_cost(gammas: np.ndarray, c: float, slope: float) -> np.ndarray:
     """Target passes that a block of gamma drafted tokens costs: gamma c + v(gamma + 1)."""
     return gammas * c + 1 + slope * gammas
-
-
-def at_cost(row: dict, c: float, slope: float) -> dict:
-    """A row of evidence with its costs."""
-    return {"c": c, "slope": slope} | row
 
 
 def speed_ups(
@@ -52,22 +58,15 @@ def speed_ups(
     """Speed-up of a chain of `gamma` over plain decoding, by domain and cost. sums: per prompt, as
     of `replay.chain_sums`.
     """
-    tau = Estimator(
-        "block_efficiency",
-        lambda frame: frame[["emitted", "blocks"]].to_numpy(np.float64),
-        quotient,
-    )
-    of_gamma = sums[sums["gamma"] == gamma]
-    found = stats.by_domain(of_gamma, tau).set_index("domain")
     domains_in(sums, list(domains))
-    rows = []
-    for c, slope in grid.each():
-        price = chain_block_cost(np.array(gamma), c, slope)
-        for domain in domains:
-            numbers = found.loc[domain, ["estimate", "low", "high"]] / price
-            row = row_of(f"speed-up, chain of {gamma}", domain, *numbers)
-            rows.append(at_cost(row, c, slope))
-    return rows
+    found = stats.by_domain(sums[sums["gamma"] == gamma], ratio_of("emitted", "blocks"))
+    tau = found.set_index("domain")[["estimate", "low", "high"]]
+
+    def at(c: float, slope: float) -> dict[str, pd.Series]:
+        speeds = tau / chain_block_cost(gamma, c, slope)
+        return {domain: speeds.loc[domain] for domain in domains}
+
+    return grid.rows(f"speed-up, chain of {gamma}", at)
 
 
 def rule_error(
@@ -81,28 +80,25 @@ def rule_error(
     of_prompts = counted.astype({"one": float}).groupby("prompt_id").sum()
     of_gamma = sums[sums["gamma"] == gamma].merge(of_prompts, on="prompt_id")
     names = ["emitted", "blocks", "one", "positions"]
-    c, slope = np.array(list(grid.each())).T
-    price = chain_block_cost(np.array(gamma), c, slope)
+    asked = list(grid.each())
+    c, slope = np.array(asked).T
+    price = chain_block_cost(gamma, c, slope)
 
     def error(totals: np.ndarray) -> np.ndarray:
         emitted, blocks, one, positions = np.moveaxis(totals, -1, 0)[..., None]
         e = gamma * divide(one, positions)
         return divide(e / (e * c + 1), divide(emitted, blocks) / price)
 
+    name = f"rule / replay, chain of {gamma}"
     off = Estimator(
-        f"rule / replay, chain of {gamma}",
-        lambda frame: frame[names].to_numpy(np.float64),
-        error,
-        scalar=False,
+        name, lambda frame: frame[names].to_numpy(np.float64), error, scalar=False
     )
     found = stats.by_domain(of_gamma, off)
     at = {domain: found[found["domain"] == domain] for domain in domains_in(of_gamma)}
-    rows = []
-    for place, cost in enumerate(grid.each()):
-        for domain, of_domain in at.items():
-            numbers = of_domain.iloc[place][["estimate", "low", "high"]]
-            rows.append(at_cost(row_of(off.name, domain, *numbers), *cost))
-    return rows
+    return grid.rows(
+        name,
+        lambda *cost: {name: rows.iloc[asked.index(cost)] for name, rows in at.items()},
+    )
 
 
 # ---- the best gamma ------------------------------------------------------------------------------
@@ -123,18 +119,12 @@ class ChainSpeeds:
     def of(cls, sums: pd.DataFrame) -> "ChainSpeeds":
         """From per-prompt sums (`replay.chain_sums`)."""
         wide = sums.pivot(index=["prompt_id", "domain"], columns="gamma")
-        emitted, blocks = wide["emitted"], wide["blocks"]
+        both = wide[["emitted", "blocks"]].to_numpy()
         prompts = prompts_of(wide.index.to_frame(index=False))
-        both = np.hstack([emitted.to_numpy(), blocks.to_numpy()])
         tau = quotient(prompts.resampled(prompts.totals(both)))
-        plain = np.ones((*tau.shape[:2], 1))
-        gammas = np.array([0, *blocks.columns])
-        return cls(
-            prompts.domains,
-            gammas,
-            np.concatenate([plain, tau], axis=-1),
-            prompts,
-        )
+        with_plain = np.insert(tau, 0, 1.0, axis=-1)
+        gammas = np.array([0, *wide["blocks"].columns])
+        return cls(prompts.domains, gammas, with_plain, prompts)
 
     def best(self, domain: str, c: float, slope: float) -> np.ndarray:
         """The fastest gamma in a domain [1 + n]: chosen again in every resample. ValueError if the
@@ -145,34 +135,33 @@ class ChainSpeeds:
             raise ValueError(
                 f"domain [{domain!r}] has no rows; the texts have {known}: record its prompts"
             )
-        speed = self.tau[:, self.domains.index(domain)] / chain_block_cost(
-            self.gammas, c, slope
-        )
+        price = chain_block_cost(self.gammas, c, slope)
+        speed = self.tau[:, self.domains.index(domain)] / price
         return self.gammas[choose.fastest(speed)]
+
+    def interval(self, draws: np.ndarray) -> Interval:
+        """The interval of gammas chosen [1 + n]."""
+        return Interval.of(draws, self.prompts, "best gamma")
 
 
 def best_gamma_rows(chains: ChainSpeeds, domain: str, grid: Grid) -> list[dict]:
     """The fastest gamma in a domain, by cost."""
-    rows = []
-    for c, slope in grid.each():
-        found = Interval.of(chains.best(domain, c, slope), chains.prompts, "best gamma")
-        row = row_of("best gamma", domain, found.estimate, found.low, found.high)
-        rows.append(at_cost(row, c, slope))
-    return rows
+    return grid.rows(
+        "best gamma",
+        lambda *cost: {domain: chains.interval(chains.best(domain, *cost))},
+    )
 
 
 def gamma_contrast(
     chains: ChainSpeeds, first: str, second: str, grid: Grid
 ) -> list[dict]:
     """The fastest gamma in one domain less that in another, by cost."""
-    rows = []
-    for c, slope in grid.each():
-        draws = chains.best(first, c, slope) - chains.best(second, c, slope)
-        found = Interval.of(draws, chains.prompts, "difference of best gammas")
-        numbers = (found.estimate, found.low, found.high)
-        row = row_of("best gamma, difference", f"{first} - {second}", *numbers)
-        rows.append(at_cost(row, c, slope))
-    return rows
+
+    def at(*cost: float) -> dict[str, Interval]:
+        draws = chains.best(first, *cost) - chains.best(second, *cost)
+        return {f"{first} - {second}": chains.interval(draws)}
+
+    return grid.rows("best gamma, difference", at)
 
 
 def best_gamma_table(chains: ChainSpeeds, grid: Grid) -> pd.DataFrame:
@@ -194,19 +183,18 @@ def budget_gains(sums: pd.DataFrame, grid: Grid) -> list[dict]:
     Sums of part of the blocks (outside loops) emit not quite as many tokens under every gamma:
     their cost is taken for as many as under the first.
     """
-    wide = sums.pivot(index=["prompt_id", "domain"], columns="gamma")
-    blocks, emitted = wide["blocks"], wide["emitted"]
-    first = emitted.iloc[:, 0]
-    rows = []
-    for c, slope in grid.each():
-        costs = blocks * chain_block_cost(blocks.columns.to_numpy(), c, slope)
-        costs = costs.mul(first, axis=0) / emitted
-        parts = {
-            f"chain:{gamma}": pd.DataFrame({"emitted": first, "cost": costs[gamma]})
-            for gamma in costs
-        }
-        found = cost_sweep.gain(choose.Prices(pd.concat(parts, names=["setting"])))
-        numbers = found.estimate, found.low, found.high
-        row = row_of("gain of a gamma a domain", "all", *numbers)
-        rows.append(at_cost(row, c, slope))
-    return rows
+    chains = sums.sort_values(["gamma", "prompt_id"])
+    first = chains[chains["gamma"] == chains["gamma"].iloc[0]]
+    first = first.set_index("prompt_id")["emitted"]
+    chains = chains.assign(
+        setting="chain:" + chains["gamma"].astype(str),
+        as_many=chains["prompt_id"].map(first),
+    ).set_index(["setting", "prompt_id", "domain"])
+
+    def at(c: float, slope: float) -> dict[str, Interval]:
+        price = chains["blocks"] * chain_block_cost(chains["gamma"], c, slope)
+        cost = price * chains["as_many"] / chains["emitted"]
+        table = pd.DataFrame({"emitted": chains["as_many"], "cost": cost})
+        return {"all": cost_sweep.gain(choose.Prices(table))}
+
+    return grid.rows("gain of a gamma a domain", at)

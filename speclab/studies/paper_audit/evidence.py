@@ -146,20 +146,14 @@ def each_domain(
     a point without interval, and says so.
     """
     point = score.point_estimates(frame, estimator).iloc[0]
-    prompts = frame.groupby("domain")["prompt_id"].nunique()
-    sure = frame[frame["domain"].map(prompts) >= stats.MIN_PROMPTS]
-    found = point[:0]
-    if len(sure):
-        found = stats.by_domain(sure, estimator, method=method).set_index("domain")
+    found = loops.by_known_domain(frame, estimator, method=method).set_index("domain")
     rows = []
     for domain in score.domains_in(frame):
-        if domain in found.index:
-            numbers = found.loc[domain, ["estimate", "low", "high"]]
-            note = "" if np.isfinite(numbers["low"]) else UNDEFINED
-        else:
-            numbers = (point[domain], np.nan, np.nan)
-            note = f"{prompts[domain]} prompts: no interval"
-        rows.append(row_of(estimator.name, domain, *numbers, note))
+        _, low, high, prompts = found.loc[domain]
+        note = "" if np.isfinite(low) else UNDEFINED
+        if prompts < stats.MIN_PROMPTS:
+            note = f"{prompts:.0f} prompts: no interval"
+        rows.append(row_of(estimator.name, domain, point[domain], low, high, note))
     return rows
 
 
@@ -211,12 +205,9 @@ def late_by_depth(nodes: pd.DataFrame, depths: Iterable[int] = (1, 3)) -> list[d
     return rows
 
 
-def same_prompts_late(
-    frame: pd.DataFrame, value: str, bin_size: int = POSITION_BIN
-) -> list[dict]:
+def same_prompts_late(frame: pd.DataFrame, value: str) -> list[dict]:
     """`late_minus_early` of `both_bins`."""
-    late = late_minus_early(value, bin_size)
-    return whole(both_bins(frame, bin_size), late, "same prompts")
+    return whole(both_bins(frame), late_minus_early(value), "same prompts")
 
 
 def unsure_positions(frame: pd.DataFrame, share: float) -> pd.DataFrame:
@@ -231,21 +222,19 @@ def agreement_where_unsure(frame: pd.DataFrame, value: str) -> list[dict]:
     return gaps(unsure, value, CHAT_FIRST)
 
 
-def numbers_less_others(
-    trace: pd.DataFrame, strings: Sequence[str], domain: str = "math"
-) -> list[dict]:
-    """hit[1] of a domain's tokens that are numbers less that of its other tokens. On sampled text:
+def numbers_less_others(trace: pd.DataFrame, strings: Sequence[str]) -> list[dict]:
+    """hit[1] of math's tokens that are numbers less that of its other tokens. On sampled text:
     of the draft's best token, under point-mass.
     """
-    score.domains_in(trace, [domain])
-    rows = score.with_hits(trace[trace["domain"] == domain])
+    score.domains_in(trace, ["math"])
+    rows = score.with_hits(trace[trace["domain"] == "math"])
     number = token_kinds(rows, strings) == "number"
     difference = first_less_second(
         "hit",
         "hit[1], numbers - others",
         lambda frame: [frame["number"], ~frame["number"]],
     )
-    return whole(rows.assign(number=number.to_numpy()), difference, domain)
+    return whole(rows.assign(number=number.to_numpy()), difference, "math")
 
 
 def share_between_prompts(rows: pd.DataFrame, value: str) -> list[dict]:
@@ -287,11 +276,13 @@ def warmer_less_greedy(
     rows = []
     for temperature, trace in sampled.items():
         warm = replay.prompt_sums(replay.replay(trace, tree))
-        for domain in score.domains_in(cold):
-            parts = [sums[sums["domain"] == domain] for sums in (warm, cold)]
-            found = significance.paired_difference(*parts, accepted, n=1)
-            name = f"mean_accepted, T = {temperature:g} - T = 0"
-            rows.append(row_of(name, domain, found.estimate, found.low, found.high))
+        found = significance.paired_by_domain(warm, cold, accepted, n=1)
+        name = f"mean_accepted, T = {temperature:g} - T = 0"
+        rows += [
+            row_of(name, row.domain, row.estimate, row.low, row.high)
+            for row in found.itertuples()
+            if row.domain != score.POOLED
+        ]
     return rows
 
 
@@ -304,11 +295,10 @@ def told_by_rule(prompts: Sequence[Prompt]) -> list[dict]:
             "taken": [RULE.search(prompt.text) is None for prompt in prompts],
         }
     )
-    rows = rows.assign(right=rows["chat"] == rows["taken"])
     right = score.mean_of("right", "share told right")
-    return whole(rows[rows["chat"]], right, "chat") + whole(
-        rows[~rows["chat"]], right, "the others"
-    )
+    rows = rows.assign(right=rows["chat"] == rows["taken"])
+    of_chat, others = rows[rows["chat"]], rows[~rows["chat"]]
+    return whole(of_chat, right, "chat") + whole(others, right, "the others")
 
 
 # ---- which claim is asked what -------------------------------------------------------------------
@@ -432,22 +422,10 @@ def evidence(
 
     strings: the text of each token (`pictures.strings_of`). others: rows that runs do not give
     (`tables.rows`), by claim and way to ask. Where a run cannot answer (a domain missing, short
-    texts, a constant column) the row is empty and its `note` says why. ValueError: a claim that
-    nothing measures.
+    texts, a constant column) the row is empty and its `note` says why.
     """
-    asked = measures(pair, strings, grid)
     given = {key: partial(list, rows) for key, rows in (others or {}).items()}
-    asked = asked | given
-    silent = [
-        claim.id
-        for claim in listed.values()
-        if claim.about != SOURCES
-        and not claim.untested
-        and claim.id not in {one for one, _ in asked}
-    ]
-    if silent:
-        raise ValueError(f"claims {silent} are measured nowhere: say how in `measures`")
-    return in_frame(listed, name, asked)
+    return in_frame(listed, name, measures(pair, strings, grid) | given)
 
 
 def in_frame(

@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from speclab import score, stats
+from speclab import score
 from speclab.analysis import published, significance
 from speclab.analysis.levels import percent as in_percent
 from speclab.analysis.published import AuthorRecords
 from speclab.show.estimates import Estimates
 from speclab.studies.paper_audit import alpha_parts
-from speclab.studies.paper_audit.estimators import shares_alone, sums_in_cells
 
 TOLERANCE = 1e-6  # ours are float32
 LEVEL = 0.05
@@ -143,18 +142,14 @@ def parts(one: AuthorRecords) -> Estimates:
     """What alpha is made of in the usable rows: quantity ('share of the variance',
     'correlation with entropy'), of (the factor; all nodes or one rank), estimate, low, high.
     """
-    nodes = one.nodes.assign(
-        alpha=score.alpha(one.nodes), bin=one.nodes["position"] // score.POSITION_BIN
-    )
-    cells = sums_in_cells(nodes, "alpha", alpha_parts.FACTORS.values())
-    estimator = shares_alone(cells, alpha_parts.FACTORS.values())
-    shares = stats.by_domain(cells, estimator).query(f"domain == '{score.POOLED}'")
-    ranks = alpha_parts.rank_correlations(nodes)
+    nodes_of = alpha_parts.sources({}, {"run": one})
+    shares = alpha_parts.shares_by_source(nodes_of).without(source=alpha_parts.PAPER)
+    ranks = alpha_parts.by_rank(nodes_of).frame
     rank_names = np.where(
         ranks["rank"] == "all", alpha_parts.EVERY, "rank " + ranks["rank"].astype(str)
     )
     both = {
-        SHARE: shares.assign(of=list(alpha_parts.FACTORS)),
+        SHARE: shares.frame.rename(columns={"factor": "of"}),
         CORRELATION: ranks.assign(of=rank_names),
     }
     found = Estimates.stacked(both, "quantity")

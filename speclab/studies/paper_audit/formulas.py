@@ -87,36 +87,10 @@ def root_children() -> float:
 
 def rows_without_pair(claim: Claim) -> list[dict]:
     """The rows of a claim about sources. KeyError: none is measured here."""
-    if claim.fact is not None:
-        name, row, number = READ_OFF[claim.id]
-        return [exact(name, row, number(claim.fact))]
-    if claim.id in pseudo_code():
-        words = "words per pass lost" if claim.id == "bonus" else "total variation"
-        return [exact(words, "three words", pseudo_code()[claim.id])]
-    return WORKED[claim.id]()
-
-
-def _threshold() -> list[dict]:
-    name = "accepted tokens at break-even - 1"
-    return [exact(name, f"c {c:g}", necessary_length(c) - 1) for c in COSTS]
-
-
-def _eq1() -> list[dict]:
-    away = by_hand.total_variation(best_token_output(), P_TABLE[0])
-    return [exact("total variation from p", "three words", float(away))]
-
-
-def _nan() -> list[dict]:
-    return [exact("alpha of a node without a number", "Python", min(1.0, float("nan")))]
-
-
-WORKED: Mapping[str, Callable[[], list[dict]]] = {
-    "threshold": _threshold,
-    "eq1": _eq1,
-    "cubic": lambda: [exact("power of the gap in E[L]", "chat, math", amplification())],
-    "top-k": lambda: [exact("children of the root", "counts", root_children())],
-    "nan": _nan,
-}
+    name, row, number = EXACT[claim.id]
+    if claim.id == "threshold":
+        return [exact(name, f"c {c:g}", number(c)) for c in COSTS]
+    return [exact(name, row, number(claim.fact))]
 
 
 def _ceiling(fact: Mapping) -> float:
@@ -125,8 +99,34 @@ def _ceiling(fact: Mapping) -> float:
     return float(np.divide(*fact["printed"]) - best)
 
 
-# numbers read off the authors' code or log, or off the article's example: estimator, row, number
-READ_OFF: Mapping[str, tuple] = {
+def _flaw(name: str, words: str = "total variation") -> tuple:
+    return words, "three words", lambda fact: pseudo_code()[name]
+
+
+# numbers that are exact, some read off the authors' code or log, or off the article's example:
+# estimator, row, number (of the claim's `fact`; of `threshold` by c)
+EXACT: Mapping[str, tuple[str, str, Callable]] = {
+    "threshold": (
+        "accepted tokens at break-even - 1",
+        "c",
+        lambda c: necessary_length(c) - 1,
+    ),
+    "eq1": (
+        "total variation from p",
+        "three words",
+        lambda fact: by_hand.total_variation(best_token_output(), P_TABLE[0]),
+    ),
+    "cubic": ("power of the gap in E[L]", "chat, math", lambda fact: amplification()),
+    "top-k": ("children of the root", "counts", lambda fact: root_children()),
+    "nan": (
+        "alpha of a node without a number",
+        "Python",
+        lambda fact: min(1.0, float("nan")),
+    ),
+    "residual": _flaw("residual"),
+    "positions": _flaw("positions"),
+    "bonus": _flaw("bonus", "words per pass lost"),
+    "prompt-blind": _flaw("prompt-blind"),
     "entropy-kind": (
         "share of rank correlations in the authors' code",
         "code",

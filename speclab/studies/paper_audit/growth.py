@@ -103,9 +103,7 @@ def growth(grown: pd.DataFrame, roots: pd.DataFrame) -> Estimates:
         low=grown["accepted_low"],
         high=grown["accepted_high"],
     )
-    length = grown.assign(
-        quantity=LENGTH, estimate=grown["published_length"], low=np.nan, high=np.nan
-    )
+    length = grown.assign(quantity=LENGTH, estimate=grown["published_length"])
     ours = roots.rename(columns={"name": "quantity"}).assign(
         source=roots["pair"] + ", depth 1"
     )

@@ -3,7 +3,7 @@ it holds; and the verdicts on what depends on cost, by c.
 """
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,9 @@ from speclab.studies.paper_audit.claims import (
     FAILS,
     HOLDS,
     NO_CONDITION,
+    NOT_TESTED,
     PUBLISHED,
+    SIGNS,
     SOURCES,
     TOO_FEW,
     UNKNOWN,
@@ -25,13 +27,7 @@ from speclab.studies.paper_audit.claims import (
 )
 
 GREEN, GREY, RED, BLUE = "#DDEBD9", "#777777", "#C14A00", "#0072B2"
-MARKS = {
-    HOLDS: ("✓", "#00714F"),
-    FAILS: ("✗", RED),
-    UNKNOWN: ("?", "#666666"),
-    NO_CONDITION: ("✗", RED),
-    TOO_FEW: ("few", "#666666"),
-}
+COLOURS = {HOLDS: "#00714F", FAILS: RED, NO_CONDITION: RED}  # of marks, others grey
 LANES = {  # way to ask: its height in a strip, and how it is drawn
     PUBLISHED: (1.0, {"marker": "o", "color": GREY, "markerfacecolor": "white"}),
     AT_0: (0.0, {"marker": "o", "color": "black"}),
@@ -107,7 +103,8 @@ def _lane(axes, rows: pd.DataFrame, lane: float, look: dict, label: str) -> None
 
 
 def _mark(axes, verdict: str, lane: float) -> None:
-    mark, colour = MARKS.get(verdict, ("", "black"))
+    mark = SIGNS.get(verdict, "") if verdict != NOT_TESTED else ""
+    colour = COLOURS.get(verdict, "#666666")
     place = {"transform": axes.get_yaxis_transform(), "verticalalignment": "center"}
     axes.text(1.02, 1.15 * lane, mark, color=colour, fontsize=6, **place)
 
@@ -140,7 +137,6 @@ def costs_picture(
     evidence: pd.DataFrame,
     marked: Mapping[str, float],
     caveat: str,
-    asked: Iterable[str] = (AT_0, AT_1),
 ) -> figures.Figure:
     """Verdicts by c: a panel a claim about cost, a bar for each pair, temperature and slope of v,
     coloured by its verdict along c (logarithmic).
@@ -148,7 +144,7 @@ def costs_picture(
     marked: c by what it is of, drawn as lines.
     """
     ids = [claim.id for claim in listed.values() if claim.decides == "cost"]
-    rows = evidence[evidence["claim"].isin(ids) & evidence["asked"].isin(list(asked))]
+    rows = evidence[evidence["claim"].isin(ids) & evidence["asked"].isin([AT_0, AT_1])]
     ids = [name for name in ids if name in set(rows["claim"])]
     bars = list(rows.groupby(["pair", "asked", "slope"], sort=False).groups)
     figure, panels = figures.subplots(
@@ -156,8 +152,10 @@ def costs_picture(
     )
     for axes, name in zip(panels, ids, strict=True):
         of_claim = rows[rows["claim"] == name]
+        groups = dict(list(of_claim.groupby(["pair", "asked", "slope"])))
         for height, bar in enumerate(reversed(bars)):
-            _bar(axes, of_claim, bar, height)
+            if bar in groups:
+                _bar(axes, groups[bar], height)
         for (what, c), line in zip(marked.items(), (":", "--", "-."), strict=False):
             axes.axvline(c, color="black", linewidth=0.8, linestyle=line, label=what)
         names = [f"{pair}, {way}, v slope {slope:g}" for pair, way, slope in bars[::-1]]
@@ -173,15 +171,9 @@ def costs_picture(
     return figure
 
 
-def _bar(axes, rows: pd.DataFrame, bar: tuple, height: int) -> None:
+def _bar(axes, rows: pd.DataFrame, height: int) -> None:
     """One bar: from each c of the grid half-way (in logarithms) to its neighbours."""
-    pair, way, slope = bar
-    own = rows[
-        (rows["pair"] == pair) & (rows["asked"] == way) & (rows["slope"] == slope)
-    ]
-    if own.empty:
-        return
-    found = by_cost(own)
+    found = by_cost(rows)
     logs = np.log(found["c"].to_numpy())
     middles = (logs[1:] + logs[:-1]) / 2
     edges = np.exp([2 * logs[0] - middles[0], *middles, 2 * logs[-1] - middles[-1]])

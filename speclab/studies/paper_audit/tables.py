@@ -21,7 +21,6 @@ from speclab.studies.paper_audit.claims import (
 )
 
 WAYS = {"hit[1]": AT_0, "alpha": AT_1}  # an exported estimator: the way it is asked
-OF_DRAFTS = ("self-draft", "own-outputs", "maths-draft")
 SHIPPED = ROOT / "data" / "measured"  # tables of pairs without committed figures
 VERIFIED = 5  # tokens of a pass that verifies four drafted ones
 
@@ -37,9 +36,9 @@ def rows(places: Iterable[Path]) -> dict[tuple[str, str], list[dict]]:
     """
     places = list(places)
     found = {}
-    distilled = _table(places, "08_distillation")
+    distilled = _table(places, TABLES["own-outputs"])
     judged = 0 if distilled is None else int(distilled["n_prompts"].min())
-    for claim in OF_DRAFTS:
+    for claim in TABLES:
         for estimator, way in WAYS.items():
             found[claim, way] = _of_drafts(places, claim, estimator, judged)
     found["one-pass", AT_0] = _one_pass(_table(places, "10_pass-times"))
@@ -64,51 +63,50 @@ def _of_drafts(
         return [not_measured("notebook 08 has not run for this pair")]
     if judged < stats.FEW_PROMPTS:
         return [not_measured(f"notebook 08 judged {judged} prompts a domain: too few")]
-    if claim == "self-draft":
-        found = _text_cells(_table(places, "08_self-drafts"), estimator)
-    elif claim == "own-outputs":
-        found = _distilled(_table(places, "08_distillation"), estimator)
-    else:
-        found = _specialist(_table(places, "08_specialist"), estimator)
+    table = _table(places, TABLES[claim])
+    found = []
+    if table is not None:
+        found = READ[claim](table[table["estimator"] == estimator], estimator)
     return found or [not_measured("notebook 08 has no such draft for this pair")]
 
 
-def _text_cells(table: pd.DataFrame | None, estimator: str) -> list[dict]:
+def _self_draft(table: pd.DataFrame, estimator: str) -> list[dict]:
     """Of cells '0.95 [0.94, 0.96]', by domain."""
-    if table is None:
-        return []
-    asked = (table["draft"] == "INT4 self-draft") & (table["estimator"] == estimator)
-    found = []
-    for line in table[asked].to_dict("records"):
-        for domain in DOMAINS:
-            numbers = re.findall(r"[\d.]+", str(line.get(domain, "")))
-            if numbers:
-                found.append(row_of(estimator, domain, *numbers))
-    return found
+    lines = table[table["draft"] == "INT4 self-draft"].to_dict("records")
+    numbers = {
+        domain: re.findall(r"[\d.]+", str(line.get(domain, "")))
+        for line in lines
+        for domain in DOMAINS
+    }
+    return [
+        row_of(estimator, domain, *ends) for domain, ends in numbers.items() if ends
+    ]
 
 
-def _distilled(table: pd.DataFrame | None, estimator: str) -> list[dict]:
+def _distilled(table: pd.DataFrame, estimator: str) -> list[dict]:
     """Change by training on the target's text, mean of the domains, of each objective."""
-    if table is None:
-        return []
-    asked = (table["domain"] == score.ALL) & (table["estimator"] == estimator)
-    name = f"{estimator}, distilled - before"
-    return [
-        row_of(name, line.draft, line.difference, line.low, line.high)
-        for line in table[asked].itertuples()
-    ]
+    name, rows = f"{estimator}, distilled - before", table[table["domain"] == score.ALL]
+    ends = rows[["draft", "difference", "low", "high"]]
+    return [row_of(name, *line) for line in ends.itertuples(index=False)]
 
 
-def _specialist(table: pd.DataFrame | None, estimator: str) -> list[dict]:
+def _specialist(table: pd.DataFrame, estimator: str) -> list[dict]:
     """Change in math by training on mathematics instead of every domain."""
-    if table is None:
-        return []
-    asked = (table["domain"] == "math") & (table["estimator"] == estimator)
-    name = f"{estimator}, specialist - all domains"
-    return [
-        row_of(name, line.domain, line.estimate, line.low, line.high)
-        for line in table[asked].itertuples()
-    ]
+    name, rows = f"{estimator}, specialist - all domains", table["domain"] == "math"
+    ends = table.loc[rows, ["domain", "estimate", "low", "high"]]
+    return [row_of(name, *line) for line in ends.itertuples(index=False)]
+
+
+TABLES = {
+    "self-draft": "08_self-drafts",
+    "own-outputs": "08_distillation",
+    "maths-draft": "08_specialist",
+}
+READ = {
+    "self-draft": _self_draft,
+    "own-outputs": _distilled,
+    "maths-draft": _specialist,
+}
 
 
 def _one_pass(table: pd.DataFrame | None) -> list[dict]:
