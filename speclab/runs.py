@@ -534,6 +534,9 @@ def record_run(
             return load_run(folder)  # another process has just finished it
         _write_settings(folder / "settings.json", key, profile)
         job = _job(profile, prompts, texts)
+        if cut := sum(prompt.cut > 0 for block in job.blocks for prompt in block):
+            longest = profile.max_prompt_tokens
+            print(f"{cut} prompts are cut to {longest} tokens", file=sys.stderr)
         engine = engine or partial(in_process, pair=pair)
         parts = _record_parts(job, folder, engine)
         manifest = _identity(profile, prompts) | {"key": key, "kind": kind}

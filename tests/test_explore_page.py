@@ -15,8 +15,7 @@ from browser import READY, chromium, opened
 from speclab import runs
 from speclab.__main__ import main
 from speclab.explore import page, trace_data
-from speclab.ops import explore
-from speclab.profiles import ROOT, load_profile
+from speclab.profiles import ROOT
 from speclab.runs import Run
 
 TRACES = ROOT / "data" / "traces"
@@ -126,18 +125,27 @@ def test_the_most_prompts_that_fit_are_kept(monkeypatch):
     assert 1 <= kept < 40
 
 
-def test_written_only_where_something_changed(tmp_path, monkeypatch):
+def test_written_only_where_something_changed(tmp_path):
     file, both = tmp_path / "explore.html", [made_run(), made_run(1.0)]
     assert page.write_page(both, file)
     first = file.read_bytes()
     assert not page.write_page(both, file)
     file.write_bytes(re.sub(rb'content="\w{32}"', b'content="of other runs"', first))
     assert page.write_page(both, file) and file.read_bytes() == first
-    monkeypatch.setattr(explore, "runs_there", lambda profile: both[:1])
-    said = [explore.bring_up_to_date(load_profile("tiny"), tmp_path) for _ in range(2)]
-    assert said == ["done", "up to date"]
-    monkeypatch.setattr(explore, "runs_there", lambda profile: [])
-    assert explore.bring_up_to_date(load_profile("tiny"), tmp_path) == ""
+
+
+def test_a_profiles_runs_are_explored_where_they_are_there(tmp_path, capsys):
+    """As `make reproduce` asks: of smollm the shipped traces, though their key needs the weights'
+    promise only; of a profile whose models are nowhere nothing is written.
+    """
+    file = tmp_path / "explore.html"
+    for said in ("done", "up to date"):
+        assert main(["explore", "--profile", "smollm", "--out", str(file)]) == 0
+        assert said in capsys.readouterr().out
+    file.unlink()
+    assert main(["explore", "--profile", "t4", "--out", str(file)]) == 0
+    assert not file.exists()
+    assert main(["explore", "--out", str(file)]) == 2
 
 
 def test_the_committed_page_has_the_pieces_of_today():

@@ -21,7 +21,6 @@ from same_process import use_no_kernel
 from speclab.__main__ import main
 from speclab.ops import reproduce
 from speclab.profiles import ROOT
-from speclab.runs import RunError
 
 FIGURE = """
 import os, pathlib, sys
@@ -105,7 +104,6 @@ def ages(root: Path) -> dict[str, int]:
 def root(tmp_path, monkeypatch):
     """The root of a repository without notebooks, on a machine of four cores without a GPU."""
     monkeypatch.setattr(reproduce, "ROOT", tmp_path)
-    monkeypatch.setattr(reproduce.explore, "runs_there", lambda profile: [])
     monkeypatch.setattr(reproduce.kit, "cores_of_this_process", lambda: 4)
     monkeypatch.setattr(reproduce.shutil, "which", lambda name: None)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
@@ -396,12 +394,6 @@ def test_a_notebook_without_its_models_is_no_failure_and_runs_when_they_are_ther
     source = json.dumps(pinned | {"weights": made})
     weights.with_name("source.json").write_text(source)
     places = [f"{n}.path={kit / 'weights' / n}" for n in ("target", "draft")]
-
-    def refused(profile):
-        if reproduce.pair.missing(profile):
-            raise RunError("pip cannot fetch it; put it there by hand")
-
-    monkeypatch.setattr(reproduce.pair, "make", refused)
     figures = kit / "figures" / "tiny"
     committed = {"01_plot.png": b"as committed", "01_captions.json": b'{"plot": "so"}'}
     committed["01_named.csv"] = b"1\n"
@@ -624,7 +616,6 @@ def started(root: Path) -> subprocess.Popen:
         "from speclab.ops import reproduce; "
         "reproduce.kit.cores_of_this_process = lambda: 4; "
         "reproduce.shutil.which = lambda name: None; "
-        "reproduce.explore.runs_there = lambda profile: []; "
         "reproduce.ROOT = p.Path(sys.argv[1]); "
         "sys.exit(main(['reproduce', '--out', *sys.argv[1:]]))"
     )

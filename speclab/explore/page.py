@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 
 from speclab.explore.trace_data import Packed, pack_runs
+from speclab.profiles import Profile
 from speclab.prompts import Prompt, load_prompts, prompts_digest
-from speclab.runs import Run, tokenizer_of, written
+from speclab.runs import Run, RunError, recorded_run, tokenizer_of, written
 from speclab.show import notebook, pictures
 
 ASSETS = Path(__file__).parent / "assets"
@@ -196,6 +197,15 @@ def _prompts(run: Run) -> Sequence[Prompt]:
 
 
 # ---- files and notebooks -------------------------------------------------------------------------
+
+
+def runs_there(profile: Profile) -> list[Run]:
+    """The greedy and the sampled run of a profile that are there; nothing is recorded."""
+    try:
+        found = [recorded_run(profile, kind) for kind in ("greedy", "sampled")]
+    except (RunError, ValueError):
+        return []  # its key is not to be had, or it is damaged: the notebooks have said so
+    return [run for run in found if run]
 
 
 def write_page(runs: Sequence[Run], path: Path) -> bool:

@@ -5,6 +5,7 @@ Every check fails with what to do about it.
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -355,16 +356,31 @@ def _check_weights(folder: Path, info: dict, layers: int) -> None:
 
 
 def _check_window(model: LanguageModel, context: int) -> None:
-    """An error where the model cannot see the whole context at once."""
+    """An error where the model cannot see the whole context at once, or not as a tree places it."""
     config, most = model.network.config, model.positions
+    if getattr(config, "alibi", False):
+        raise ValueError(
+            "alibi: its attention falls off by places in the cache, which in a packed tree are not "
+            "those in the text; use a model with rotary positions"
+        )
     window = getattr(config, "sliding_window", None)
     if window and getattr(config, "use_sliding_window", True):
         most = min(most, window)  # tree masks would be wrong behind it
     if most < context:
+        longer = most < config.max_position_embeddings
+        why = " at once, or before its angles change," if longer else ","
         raise ValueError(
-            f"the model takes {most} positions, {context} are asked for; "
+            f"the model takes {most} positions{why} {context} are asked for; "
             "lower max_prompt_tokens or max_new_tokens"
         )
+
+
+def _why_it_differs(config: Any) -> str:
+    """Why a network's logits are not those that its body and head give on a packed tree."""
+    for name in ("logit_scale", "logits_scaling", "final_logit_softcapping"):
+        if getattr(config, name, None):
+            return f"its logits are not its head's alone ({name})"
+    return "its weights are damaged, or this architecture does not take 4-D masks"
 
 
 @torch.inference_mode()
@@ -394,8 +410,7 @@ def _probe(model: LanguageModel, name: str) -> None:
     if not gap <= tolerance * max(scale, 1.0):  # also where one is no number
         raise ValueError(
             f"{name}: a packed tree and its paths differ by {gap:.3g} at logit scale {scale:.3g}: "
-            "its weights are damaged, or it does not take 4-D masks, places by rotary positions "
-            "and logits that are its head's alone; it cannot be used here"
+            f"{_why_it_differs(model.network.config)}; it cannot be used here"
         )
 
 
@@ -403,9 +418,17 @@ def _probe(model: LanguageModel, name: str) -> None:
 
 
 def check_vocabularies(target: Any, draft: Any, sizes: tuple[int, int]) -> int:
-    """Number of ids both models share; an error unless the tokenizers agree on each of them."""
-    shared = min(sizes)
-    differ = target.get_vocab().items() ^ draft.get_vocab().items()
+    """Number of ids both models share; an error unless the tokenizers agree on each of them. Says
+    which tokens of the target are left out.
+    """
+    shared, named = min(sizes), target.get_vocab()
+    if beyond := sorted(t for t, place in named.items() if shared <= place < sizes[0]):
+        print(
+            f"{len(beyond)} tokens of the target, as {beyond[:3]}, are not among the draft's "
+            f"{shared} ids: no text can hold them",
+            file=sys.stderr,
+        )
+    differ = named.items() ^ draft.get_vocab().items()
     wrong = sorted({token for token, place in differ if place < shared})
     if wrong:
         raise ValueError(

@@ -87,10 +87,10 @@ def write_index(
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     pages = jinja2.Environment(loader=loader, trim_blocks=True, autoescape=True)
     pages.filters["inline"] = inline
-    explore = figures / "explore.html"
+    explore = Path(os.path.relpath(figures / "explore.html", build)).as_posix()
     text = pages.get_template("report.html.j2").render(
         profile=profile,
-        explore=explore.is_file() and Path(os.path.relpath(explore, build)).as_posix(),
+        explore=explore,
         notebooks=[facts_of(outcome, build, figures) for outcome in outcomes],
         FAILED=FAILED,
         NEEDS_MODELS=NEEDS_MODELS,

@@ -45,7 +45,7 @@ from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
 from speclab.models.pairs import ModelsMissing, local_folder
-from speclab.ops import explore, pair, report
+from speclab.ops import pair, report
 from speclab.ops.parameters import (
     OF_PAIR,
     Parameter,
@@ -58,7 +58,6 @@ from speclab.profiles import ROOT, Profile, load_profile, profile_names
 from speclab.prompts import HUB_SETS, MIRROR, PROJECT_PROMPTS
 from speclab.runs import (
     PLACE,
-    RunError,
     locked,
     sha256_of,
     shipped,
@@ -558,12 +557,8 @@ def reproduce(call: Call, force: bool = False, asked: int | None = None) -> int:
 
 
 def run_waves(call: Call, force: bool, at_once: int) -> None:
-    """The models where they can be made, then the notebooks."""
+    """The notebooks, a wave after the other."""
     call.figures.mkdir(parents=True, exist_ok=True)
-    try:
-        pair.make(call.profile)
-    except (RunError, OSError) as error:  # notebooks that read traces run all the same
-        print(error, flush=True)
     threads = kit.limit_threads()  # of one that runs alone
     longest_first = sorted(call.notebooks, key=call.seconds, reverse=True)
     for wave, count in enumerate((at_once, 1, 1)):
@@ -573,9 +568,7 @@ def run_waves(call: Call, force: bool, at_once: int) -> None:
 
 
 def finish(call: Call, spent: float) -> int:
-    """The page to explore runs and the report; returns 1 when a notebook failed, else 0."""
-    if said := explore.bring_up_to_date(call.profile, call.figures):
-        print(f"{explore.NAME:<26} {said}")
+    """The report; returns 1 when a notebook failed, else 0."""
     names = sorted(path.stem for path in call.build.glob("[0-9]*.json"))
     stamps = [stamp for stamp in map(call.stamp, names) if stamp]
     page = report.write_index(call.build, call.figures, call.profile.name, stamps)
