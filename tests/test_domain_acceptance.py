@@ -297,8 +297,6 @@ def test_sensitivity_of_a_run(long):
 def test_settings_that_cannot_be_asked_are_refused():
     with pytest.raises(ValueError, match=r"limits=\[0\]"):
         sensitivity.cut_texts(make_run().trace, [0])
-    with pytest.raises(ValueError, match="this run has no nodes frame"):
-        sensitivity.sensitivity(SimpleNamespace(nodes=None, trace=None), {}, 2, 8)
 
 
 # ---- loops ---------------------------------------------------------------------------------------

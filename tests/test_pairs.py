@@ -197,8 +197,8 @@ LONG = {"original_max_position_embeddings": 64, "max_position_embeddings": 4096}
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("Falcon", {"alibi": True}, "cannot be used"),
-        ("Granite", {"logits_scaling": 8.0}, "paths differ"),
+        ("Falcon", {"alibi": True}, "alibi: its attention"),
+        ("Granite", {"logits_scaling": 8.0}, "logits_scaling"),
         ("DeepseekV3", LATENT, "cannot be used"),
         ("Phi3", LONG | {"rope_scaling": TURNS}, "takes 64 positions"),
         ("Mamba", {"state_size": 4}, "does not support an attention implementation"),

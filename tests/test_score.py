@@ -143,7 +143,7 @@ def test_point_mass_walk_by_hand():
     nodes, tree = hand_nodes(), score.tree_estimators("point-mass")
     np.testing.assert_allclose(tree["survival_by_depth"](nodes), [0.75, 0.425, 0.0125])
     assert tree["mean_accepted"](nodes) == pytest.approx(1.1875)
-    with pytest.raises(ValueError, match=r"rule is 'typical'.*'greedy'"):
+    with pytest.raises(ValueError, match=r"rule is 'typical'; allowed: greedy"):
         score.reach(nodes, "typical")
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 from speclab.drafts.texts import hash_of
-from speclab.runs import locked, weights_digest, written
+from speclab.runs import locked, weights_digest
 
 # its pool asks for two workers also where there is one core
 os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")
@@ -142,5 +142,7 @@ def _once(place: Path, make: Callable[[Path], None]) -> Path:
 
     with locked(place.parent):  # a second process waits, and finds it finished
         if not place.is_dir():
-            written(place, afresh)
+            part = place.with_name(place.name + ".part")
+            afresh(part)
+            part.rename(place)
     return place

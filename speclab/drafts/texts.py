@@ -110,7 +110,7 @@ class TrainingText:
                 for start in range(0, len(encoded), config.batch):
                     block = encoded[start : start + config.batch]
                     index = start // config.batch
-                    path = folder / f"{number:02d}-{index:05d}.safetensors"
+                    path = folder / f"{number:02d}-{index:05d}-texts.safetensors"
                     if not path.is_file():
                         made = _continued(self.pair, block, config, *drawn)
                         written(path, partial(save_file, made))
