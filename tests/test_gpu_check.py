@@ -130,6 +130,7 @@ def test_a_process_that_dies_or_hangs_has_failed(monkeypatch, tmp_path, code, wo
     assert (found["status"], found["said"]) == ("failed", words)
 
 
+@pytest.mark.slow
 def test_sigterm_stops_what_a_check_has_started(tmp_path):
     out = tmp_path / "o.json"
     command = [sys.executable, "tests/gpu_check.py", "--out", str(out), "--device"]
