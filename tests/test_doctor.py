@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 
 from speclab.__main__ import main
 from speclab.ops import doctor
-from speclab.ops.doctor import answer, examine
+from speclab.ops.doctor import answered, examine
 from speclab.ops.plan import Speed
 from speclab.profiles import ROOT, ModelSpec, load_profile
 from speclab.prompts import HUB_SETS
@@ -101,7 +101,7 @@ def test_data_sets_are_looked_for_in_the_mirror_alone(tmp_path, monkeypatch):
 
 def of_folder(folder):
     """The line of a model in a folder."""
-    return answer("model", doctor.model, ModelSpec(str(folder)), True)
+    return answered("model", doctor.model, ModelSpec(str(folder)), True)
 
 
 def test_models_are_found_where_the_loader_finds_them(tmp_path, monkeypatch):
@@ -155,7 +155,7 @@ def test_tokenizers_that_differ_are_said(tmp_path, random_folders):
 def test_a_folder_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "a-file").touch()
     for place in (tmp_path / "a-file" / "runs", tmp_path / "new"):
-        line = answer("runs", doctor.writable, place)
+        line = answered("runs", doctor.writable, place)
         assert (f"{place} cannot be written" == line.text) == (place.name == "runs")
     assert not (tmp_path / "new").exists(), "nothing is made"
 
@@ -167,7 +167,7 @@ def test_broken_prompts_and_too_many_are_said(tmp_path):
         ({"prompts": str(path)}, f"{path}, line 2: not valid JSON"),
         ({"prompts_per_domain": 100_000}, "domain code has 50, asked for 100000"),
     ):
-        line = answer("prompts", doctor.prompts, TINY.replace(**change))
+        line = answered("prompts", doctor.prompts, TINY.replace(**change))
         assert line.do and words in line.text
 
 
@@ -180,7 +180,7 @@ def test_runs_are_looked_for_where_they_are_read(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECLAB_TRACES", str(traces))
     with (traces / "sampled" / "nodes.parquet").open("ab") as spoiled:
         spoiled.write(b"x")
-    line = answer("runs", doctor.recorded, TINY)
+    line = answered("runs", doctor.recorded, TINY)
     assert line.do and "nodes.parquet is damaged" in line.text
 
 

@@ -79,7 +79,7 @@ def test_a_damaged_one_is_refused_and_says_where_to_take_it(
 
 def test_they_are_an_input_of_notebook_08():
     def named(notebook):
-        code = reproduce.read(ROOT / "notebooks" / f"{notebook}.ipynb", {}).code
+        code = reproduce.notebook_of(ROOT / "notebooks" / f"{notebook}.ipynb", {}).code
         return SHIPPED in reproduce.data_named(code.values())
 
     assert named("08_better_drafts") and not named("00_by_hand")

@@ -43,7 +43,7 @@ class Line:
         return f"ok  {self.subject}: {self.text}"
 
 
-def answer(subject: str, question: Callable[..., str], *about: Any) -> Line:
+def answered(subject: str, question: Callable[..., str], *about: Any) -> Line:
     """The line of a question."""
     try:
         return Line(subject, question(*about))
@@ -186,25 +186,27 @@ def examine(
     """Every line about a profile on a machine: `free` bytes by device (cpu, cuda:0, …), whether the
     hub answers, and the speed of the target's device (None where that is not there).
     """
-    yield answer("packages", packages, profile)
+    yield answered("packages", packages, profile)
     for spec in (profile.target, profile.draft):
-        yield answer(f"model {spec.path}", model, spec, hub)
-    yield answer("tokenizers", tokenizers, profile)
+        yield answered(f"model {spec.path}", model, spec, hub)
+    yield answered("tokenizers", tokenizers, profile)
     if profile.prompts == "paper":
         for one in HUB_SETS.values():
-            yield answer(f"data set {one.name}", data_set, one.name, one.revision, hub)
+            yield answered(
+                f"data set {one.name}", data_set, one.name, one.revision, hub
+            )
     else:
-        yield answer("prompts", prompts, profile)
-    yield answer("runs", recorded, profile)
+        yield answered("prompts", prompts, profile)
+    yield answered("runs", recorded, profile)
     for place in (runs.RUNS, FIGURES):
-        yield answer(f"folder {place.name}", writable, place)
+        yield answered(f"folder {place.name}", writable, place)
     try:
         pair = plan.planned_pair(profile, len(free) - 1)
     except ValueError as error:
         yield Line("memory and minutes", f"not known: {error}")
         return
     for device, need in plan.planned_bytes(profile, pair).items():
-        yield answer(f"memory of {device}", memory, need, free.get(device))
+        yield answered(f"memory of {device}", memory, need, free.get(device))
     yield Line("minutes", minutes(profile, pair, speed))
 
 
@@ -219,7 +221,7 @@ def report(profile: Profile) -> tuple[str, int]:
     gpus = torch.cuda.device_count()
     devices = ["cpu", *(f"cuda:{i}" for i in range(gpus))]
     free = {device: free_bytes(torch.device(device)) for device in devices}
-    device = plan.device_of(profile.target, gpus)
+    device = plan.planned_device(profile.target, gpus)
     with contextlib.redirect_stderr(io.StringIO()):  # notices of the libraries
         speed = plan.measured_speed(device) if device in free else None
         lines = list(examine(profile, free, _hub_answers(), speed))

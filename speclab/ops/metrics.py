@@ -117,7 +117,7 @@ def sums_of(trace: pd.DataFrame, shape: Shape, rule: str) -> pd.DataFrame:
 
 def summary(sums: pd.DataFrame) -> dict[str, Any]:
     """Figures of per-prompt sums: `pooled`, `mean_of_requests`, `by_domain`, `by_request`."""
-    counted = counts(sums)
+    counted = counted_figures(sums)
     requests = figures(counted)
 
     def over(prompts: np.ndarray) -> dict[str, Figures]:
@@ -137,7 +137,7 @@ def summary(sums: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def counts(sums: pd.DataFrame) -> Figures:
+def counted_figures(sums: pd.DataFrame) -> Figures:
     """Counts by prompt. `accepted_by_depth`: blocks that accepted at least d tokens;
     `blocks_by_accepted`: blocks that accepted exactly 0, 1, … tokens.
     """

@@ -144,7 +144,7 @@ def config_of(profile: Profile, which: str) -> dict:
     return read_json(folder / "config.json", MEND)
 
 
-def device_of(spec: ModelSpec, gpus: int) -> str:
+def planned_device(spec: ModelSpec, gpus: int) -> str:
     """The device of a model on a machine with that many GPUs."""
     first = "cuda:0" if gpus else "cpu"
     return {"auto": first, "cuda": "cuda:0"}.get(spec.device, spec.device)
@@ -160,7 +160,7 @@ def planned_pair(profile: Profile, gpus: int = 2) -> Planned:
         spec, config = getattr(profile, which), config_of(profile, which)
         if not config:
             raise ValueError("config.json is not here yet")
-        device = device_of(spec, gpus)
+        device = planned_device(spec, gpus)
         auto = "float32" if device == "cpu" else "float16"
         dtype = auto if spec.dtype == "auto" else spec.dtype
         pair.append(held(config, dtype, device))

@@ -179,10 +179,10 @@ def open_call(
     settings = load_profile(profile, overrides)
     check_folders()
     for name, values in settings.notebooks.items():
-        check_names(values, read(*chosen([name]), values).known)
+        check_names(values, notebook_of(*chosen([name]), values).known)
     given = changes | {"profile": profile, "overrides": overrides}
     notebooks = [
-        read(path, settings.notebooks.get(path.stem, {}) | given)
+        notebook_of(path, settings.notebooks.get(path.stem, {}) | given)
         for path in chosen(wanted)
     ]
     check_names(changes, {n: 0 for one in notebooks for n in one.known})
@@ -223,7 +223,7 @@ def chosen(wanted: list[str]) -> list[Path]:
     return sorted({known[name] for name in asked}) or paths
 
 
-def read(path: Path, given: dict[str, Any]) -> Notebook:
+def notebook_of(path: Path, given: dict[str, Any]) -> Notebook:
     """A notebook with the parameters of its that are given. ValueError for a file that is none, for
     a value that is not allowed, and for code that is not Python.
     """
@@ -406,10 +406,10 @@ def run_one(call: Call, notebook: Notebook, now: str) -> None:
         text = json.dumps(asdict(stamp), indent=1)
         written(call.page(name, "json"), lambda path: path.write_text(text))
         call.ran[name] = stamp
-        say(stamp, status)
+        tell(stamp, status)
 
 
-def say(stamp: Stamp, status: str) -> None:
+def tell(stamp: Stamp, status: str) -> None:
     """One line for the terminal."""
     tqdm.write(f"{stamp.name:<26} {stamp.seconds:7.1f} s  {status} {stamp.error}")
 
@@ -435,7 +435,7 @@ def execute(call: Call, notebook: Notebook) -> tuple[str, str]:
         report.to_html(done)
         status, said = DONE, ""
     except (PapermillExecutionError, RuntimeError) as error:  # or the kernel died
-        status, said = (STOPPED, "") if call.stopped.is_set() else ending(error)
+        status, said = (STOPPED, "") if call.stopped.is_set() else how_it_ended(error)
     if status in (FAILED, NEEDS_MODELS):
         done.unlink(missing_ok=True)
         done.with_suffix(".html").unlink(missing_ok=True)
@@ -445,7 +445,7 @@ def execute(call: Call, notebook: Notebook) -> tuple[str, str]:
     return status, said
 
 
-def ending(error: Exception) -> tuple[str, str]:
+def how_it_ended(error: Exception) -> tuple[str, str]:
     """The status that an error means; cell, line and what it says."""
     if not isinstance(error, PapermillExecutionError):
         return FAILED, str(error)
@@ -511,7 +511,7 @@ def run_wave(call: Call, wave: list[Notebook], at_once: int, force: bool) -> Non
                 now, stamp = digest(call, one), call.stamp(one.name)
                 if not force and call.is_current(stamp, now):
                     call.current[one.name] = stamp
-                    say(stamp, "up to date" if stamp.status == DONE else stamp.status)
+                    tell(stamp, "up to date" if stamp.status == DONE else stamp.status)
                 else:
                     pending.add(pool.submit(run_one, call, one, now))
             while pending:  # a second at a time: on Windows a wait hears no Ctrl-C
