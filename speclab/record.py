@@ -5,13 +5,13 @@ The context advances by the target's own tokens whatever is accepted, so the tra
 depend on the trees. The literal step-by-step procedure is the reference in tests/literal.py.
 """
 
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import psutil
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -348,8 +348,14 @@ class Job:
 
 def peak_bytes() -> dict[str, int]:
     """Most memory this process has held, and its models on each GPU."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    peaks = {"process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
+    if sys.platform == "win32":
+        peaks = {"process": psutil.Process().memory_info().peak_wset}
+    else:
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        peaks = {"process": most * unit}
     for i in range(torch.cuda.device_count()):
         peaks[f"cuda:{i}"] = torch.cuda.max_memory_allocated(i)
     return peaks
