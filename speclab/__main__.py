@@ -163,6 +163,7 @@ def _explore(folders, profile, changes, out) -> None:
         found = page.runs_there(load_profile(profile, parse_overrides(changes)))
     if found:
         is_new = page.write_page(found, out)
+        out.touch()  # `make reproduce` asks whether anything is newer
         click.echo(f"{out}: {'done' if is_new else 'up to date'}; open it in a browser")
 
 
