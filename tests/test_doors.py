@@ -122,6 +122,7 @@ COMMANDS = {
         "--rule rejection --set temperature=1 --check": "--check",
         "--set temperature=0.7": "greedy",
         "--shape chain:0": "gamma=0",
+        "--shape chain:04": "chain:04",
         "--shape tree:9,9": "budget",
         "--policy policy.json --shape plain": "--shape",
         "--policy policy.json": "another pair",

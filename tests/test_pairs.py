@@ -230,9 +230,10 @@ def test_a_stop_that_the_draft_does_not_have_is_refused(larger, random_folders, 
 
 
 def test_no_prompt_may_hold_an_id_that_only_the_target_has(
-    larger, random_folders, random_profile
+    larger, random_folders, random_profile, capsys
 ):
     pair = pair_of(larger, random_folders[1])
+    assert "8 tokens of the target" in capsys.readouterr().err
     [prompt] = encode_prompts(pair.tokenizer, [Prompt("p", "code", "a w44")], 9)
     shape, tree = parse_shape("chain:2"), static_tree(1, 1)
     job = Job(random_profile, ((prompt,),))

@@ -203,3 +203,10 @@ def test_the_command_line_records(short_profile, tmp_path, capsys):
     assert main([*words, "--set", *sets]) == 0
     assert "nodes in" in capsys.readouterr().out
     assert load_run(out).manifest["kind"] == "sampled"
+
+
+def test_prompts_that_are_cut_are_said(short_profile, random_pair, tmp_path, capsys):
+    shorter = short_profile.replace(max_prompt_tokens=2)
+    run = record_run(shorter, tmp_path / "run", random_pair)
+    cut = run.manifest["prompts_cut"]
+    assert cut > 0 and f"{cut} prompts are cut to 2 tokens" in capsys.readouterr().err
