@@ -383,7 +383,7 @@ assert list(verdict.path) == by_coins and verdict.tried == len(rows)
 # takes all, and the target writes its best word each time.
 #
 # * **`published_alpha`**: mean of min(1, p/q) over all nodes; **`published_length`**: its running
-#   products by depth, added up; **`best_path_alpha`**: the mean over the best path only. No
+#   products by depth, added up; **`best_path_ratio`**: the mean over the best path only. No
 #   algorithm accepts with these probabilities.
 # * **`alpha`**: mean `overlap`, exact for one drawn word. **`top_mass[k]`**: the p of the draft's k
 #   best words, exact for k children under `point-mass`. **`hit[k]`**: how often the target's own

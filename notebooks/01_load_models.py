@@ -244,7 +244,7 @@ assert emitted[: len(path)] == path and 1 <= len(emitted) <= tree.max_depth + 1
 # over the tokens that q may draw is the **overlap** of the two distributions, the sum over all
 # tokens of min(p, q): 1 if they are the same, 0 if they share nothing.
 #
-# The column `alpha` above is min(1, p/q) of each node. Mind the names: the paper averages this
+# The column `ratio` above is min(1, p/q) of each node. Mind the names: the paper averages this
 # column over all nodes and calls it acceptance (`published_alpha` in this kit). But a tree's tokens
 # are not drawn from q, they are its favourites: nothing accepts them with that probability. The
 # exact acceptance of one drawn token is the overlap; the mean of that over positions is the
@@ -270,17 +270,17 @@ assert abs(first["draft_prob"] - both["q"].iloc[0]) < 1e-3
 ctx.say(
     f"**At depth 1 of this tree.** The draft's favourite has q = {first['draft_prob']:.3f} and p = "
     f"{first['target_prob']:.3f}. If it is what was drawn, it is kept with probability "
-    f"min(1, p/q) = {first['alpha']:.3f}. Over all that could be drawn, a token is kept with "
+    f"min(1, p/q) = {first['ratio']:.3f}. Over all that could be drawn, a token is kept with "
     f"probability **{share:.3f}**: the overlap, of which {both['smaller'].iloc[-1]:.3f} comes from "
     "the tokens that are not shown. (How a rejected token is replaced, so that the text stays the "
     "target's: notebook 00.)"
 )
 
 # %%
-alpha = one["alpha"].mean()
-by_rank = one.groupby("rank")["alpha"].mean()
+alpha = one["ratio"].mean()
+by_rank = one.groupby("rank")["ratio"].mean()
 ctx.say(
-    f"**Over the whole tree.** The mean of `alpha` is {alpha:.3f} over all {tree.size} nodes, by "
+    f"**Over the whole tree.** The mean of `ratio` is {alpha:.3f} over all {tree.size} nodes, by "
     f"rank {', '.join(by_rank.map('{:.3f}'.format))}; the greedy target accepted {len(path)} of "
     f"{tree.size}. One tree proves nothing: notebook 03 compares them over all positions."
 )

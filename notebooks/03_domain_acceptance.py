@@ -195,7 +195,7 @@ ctx.say(
 # | name | accepted share or number, exact for |
 # | --- | --- |
 # | `published_alpha` | no lossless algorithm: mean of min(1, p/q) over all nodes |
-# | `best_path_alpha` | no lossless algorithm: the same mean over the draft's best tokens |
+# | `best_path_ratio` | no lossless algorithm: the same mean over the draft's best tokens |
 # | `hit[k]` | T = 0: the target's own token is among the draft's k best |
 # | `alpha` | T = 1: one token drawn from the draft, sum over tokens of min(p, q) |
 # | `top_mass[k]` | T = 1: the draft's k best tokens, as a tree has them (point-mass rule) |

@@ -153,7 +153,7 @@ if study.enough(late):
 # target (point-mass rule: with the target's probability p of it). The last rows of the picture ask
 # it of the complete tree: is one of the children accepted? (T = 1: replayed, starts with room for
 # the whole tree.) Two rows in between are a curiosity: the mean of min(1, p/q) of the best path's
-# nodes (`best_path_alpha`) and of their second siblings, a *T = 1 rule on greedy text*, which no
+# nodes (`best_path_ratio`) and of their second siblings, a *T = 1 rule on greedy text*, which no
 # decoder meets. They show what rank does to the published mean and answer nothing else.
 
 # %%

@@ -94,7 +94,7 @@ own_format = ctx.profile.template
 other = runs.load_or_record(ctx.profile, study.OTHERWISE[own_format])
 
 # %%
-nodes = greedy.nodes.assign(alpha=score.alpha(greedy.nodes))
+nodes = greedy.nodes.assign(ratio=score.ratio(greedy.nodes))
 domains = list(score.domains_in(nodes, [domain]))
 ctx.say(
     f"{domain} is set against {', '.join(name for name in domains if name != domain)}. "

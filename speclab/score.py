@@ -52,7 +52,7 @@ def domains_in(
     return known + tuple(sorted(present - set(known)))
 
 
-def alpha(nodes: pd.DataFrame) -> np.ndarray:
+def ratio(nodes: pd.DataFrame) -> np.ndarray:
     """min(1, p/q) of each node, float64 (rows,).
 
     A value that is not finite is a ValueError, never averaged or taken as 1.
@@ -118,7 +118,7 @@ def quotient(totals: np.ndarray) -> np.ndarray:
 
 
 def mean_of(column: str, name: str | None = None) -> Estimator:
-    """Estimator of the mean of a column (booleans are shares); `alpha` is derived where it is not
+    """Estimator of the mean of a column (booleans are shares); `ratio` is derived where it is not
     stored.
     """
     return Estimator(
@@ -136,12 +136,12 @@ def ratio_of(over: str, under: str, name: str | None = None) -> Estimator:
 
 
 def column_of(frame: pd.DataFrame, name: str) -> np.ndarray:
-    """A column as finite float64 (rows,); `alpha` is derived where it is not stored.
+    """A column as finite float64 (rows,); `ratio` is derived where it is not stored.
 
     ValueError names what is not finite.
     """
-    if name == "alpha" and name not in frame:
-        return alpha(frame)
+    if name == "ratio" and name not in frame:
+        return ratio(frame)
     values = require(frame, [name], "frame")[name].to_numpy(np.float64)
     if not np.isfinite(values).all():
         raise ValueError(
@@ -192,34 +192,36 @@ def _chain(totals: np.ndarray) -> np.ndarray:
     return np.cumprod(quotient(totals), axis=-1)
 
 
-def _alphas(
+def _ratios(
     name: str,
     member: Callable[[pd.DataFrame], np.ndarray] | None = None,
     value: Callable[[np.ndarray], np.ndarray] = quotient,
     **family: Any,
 ) -> Estimator:
-    """An estimator of alpha, over the nodes that are a `member` (rows, m) (default: all)."""
+    """An estimator of `ratio`, over the nodes that are a `member` (rows, m) (default: all)."""
 
     def columns(nodes: pd.DataFrame) -> np.ndarray:
-        return _with_count(alpha(nodes), member and member(nodes))
+        return _with_count(ratio(nodes), member and member(nodes))
 
     return Estimator(name, columns, value, **family)
 
 
-published_alpha = _alphas("published_alpha")
-alpha_by_depth = _alphas("alpha_by_depth", _levels, scalar=False)
-alpha_by_rank = _alphas(
-    "alpha_by_rank", lambda nodes: _levels(nodes, "rank", 0), scalar=False, first=0
+published_alpha = _ratios("published_alpha")
+ratio_by_depth = _ratios("ratio_by_depth", _levels, scalar=False)
+ratio_by_rank = _ratios(
+    "ratio_by_rank", lambda nodes: _levels(nodes, "rank", 0), scalar=False, first=0
 )
-published_chain = _alphas("published_chain", _levels, _chain, scalar=False)
-published_length = _alphas(
+published_chain = _ratios("published_chain", _levels, _chain, scalar=False)
+published_length = _ratios(
     "published_length", _levels, lambda totals: _chain(totals).sum(-1, keepdims=True)
 )
-best_path_alpha = _alphas("best_path_alpha", _best)
-best_path_by_depth = _alphas(
-    "best_path_alpha", lambda nodes: _levels(nodes) & _best(nodes), scalar=False
+best_path_ratio = _ratios("best_path_ratio", _best)
+best_path_ratio_by_depth = _ratios(
+    "best_path_ratio_by_depth",
+    lambda nodes: _levels(nodes) & _best(nodes),
+    scalar=False,
 )
-overlap_alpha = mean_of("overlap", "alpha")
+alpha = mean_of("overlap", "alpha")
 top_mass = Estimator(
     "top_mass", lambda trace: _with_count(_top_mass(trace)), quotient, scalar=False
 )

@@ -5,8 +5,8 @@ independent: intervals resample prompts within a domain, and tests move whole pr
 rows (`score.Estimator`) become per-prompt sums times a matrix of prompt weights.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -18,6 +18,8 @@ from speclab.score import Estimator, domains_in, require
 
 RESAMPLES, MIN_PROMPTS = 2000, 5
 FEW_PROMPTS = 20  # a domain; intervals of fewer cover less than they say (notebook 03)
+NUMBERS = ("estimate", "low", "high")
+UNDEFINED = "undefined here, or in over 5 % of the resamples: too few such rows"
 EXPANDED, BOOTSTRAP_T = "expanded percentile", "bootstrap-t"
 STEP = (
     1e-4  # relative change in a derivative, whose error is of the order of its square
@@ -36,7 +38,7 @@ class Interval:
     n_prompts: int
 
     @classmethod
-    def of(cls, draws: np.ndarray, prompts: "Prompts", what: str) -> "Interval":
+    def of(cls, draws: np.ndarray, prompts: "Resampling", what: str) -> "Interval":
         """The interval of draws (1 + n,): the estimate, then its resamples; ValueError if `what` is
         undefined on the frame itself.
         """
@@ -52,7 +54,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Prompts:
+class Resampling:
     """Each row's prompt (rows,), each prompt's domain number (prompts,), and weights (1 + n,
     prompts): all 1, then n resamples.
     """
@@ -88,7 +90,7 @@ class Prompts:
         return np.stack([self.weights[:, own] @ totals[own] for own in members], axis=1)
 
 
-def prompts_of(frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> Prompts:
+def resampling_of(frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> Resampling:
     """Prompts of a frame, resampled n times within each domain; the same prompts and seed give the
     same weights, whatever the rows.
 
@@ -115,7 +117,7 @@ def prompts_of(frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> Prompt
                 f"record {MIN_PROMPTS - size} more"
             )
         weights[1:, domain == number] = _times_drawn(size, n, seed, number)
-    return Prompts(rows, domain, domains, weights)
+    return Resampling(rows, domain, domains, weights)
 
 
 def _numbered(ids: pd.Series) -> np.ndarray:
@@ -235,7 +237,7 @@ def by_domain(
         raise ValueError(
             f"method is {method!r}; allowed: {EXPANDED!r}, {BOOTSTRAP_T!r}"
         )
-    prompts = prompts_of(frame, n, seed)
+    prompts = resampling_of(frame, n, seed)
     totals = prompts.totals(estimator.columns(frame))
 
     def value(sums: np.ndarray) -> np.ndarray:  # (1 + n, domains + 2, m)
@@ -270,6 +272,97 @@ def by_domain(
     )
 
 
+@dataclass(frozen=True)
+class Draws:
+    """Numbers by name, of a sample and of its resamples, the same resamples for all of them.
+
+    `draws[name]` is a frame (1 + n, domains + 2): row 0 the sample, then the resamples; a column
+    for each domain, `all` and `pooled`. What is made of several (a difference, a ratio, a rank) is
+    plain pandas on these frames; `table` gives it its interval. Mind pandas' means: skipna=False.
+
+    notes: by name, why a number cannot be had (its values are missing then).
+    """
+
+    values: dict[str, pd.DataFrame]
+    prompts: Resampling
+    notes: dict[str, str]
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        return self.values[name]
+
+    def table(
+        self,
+        draws: Mapping[str, pd.DataFrame | pd.Series] | None = None,
+        key: str = "name",
+    ) -> pd.DataFrame:
+        """A row for each of `draws` (default: of the values themselves), or for each of its
+        columns: key, [domain], estimate, low, high, n_prompts, note.
+
+        Undefined here or in over 5 % of the resamples: missing, and the note says so.
+        """
+        rows = []
+        for name, found in (self.values if draws is None else draws).items():
+            if isinstance(found, pd.Series):
+                rows.append({key: name} | self._row(name, found))
+                continue
+            for domain, one in found.items():
+                rows.append(
+                    {key: name, "domain": domain} | self._row(name, one, domain)
+                )
+        return pd.DataFrame(rows)
+
+    def _row(self, name: str, draws: pd.Series, domain: str | None = None) -> dict:
+        own = np.bincount(self.prompts.domain)
+        sizes = dict(zip(self.prompts.domains, own, strict=True))
+        low, high = bounds_of(draws.to_numpy()[1:], sizes.get(domain, own.min()))
+        numbers, note = [draws.iloc[0], low, high], ""
+        if not np.isfinite(numbers).all():
+            numbers, note = [np.nan] * 3, self.notes.get(name, UNDEFINED)
+        count = int(sizes.get(domain, own.sum()))
+        return dict(zip(NUMBERS, numbers, strict=True)) | {
+            "n_prompts": count,
+            "note": note,
+        }
+
+
+def jointly(
+    asked: Mapping[str, tuple[pd.DataFrame, Estimator]],
+    same: bool = True,
+    n: int = RESAMPLES,
+    seed: int = 0,
+) -> Draws:
+    """Several numbers, each an estimator of one number on a frame of its own, over the same
+    prompts, which are resampled once for all of them.
+
+    same: a ValueError where one frame lacks a prompt that another has; with False such a prompt
+    counts nothing there. The seed of a domain's resamples is [seed, its number among the domains
+    asked]: filter to some domains before, never between, numbers that are to be compared.
+    """
+    keys = [
+        [name for name in ("prompt_id", "domain") if name in frame]
+        for frame, _ in asked.values()
+    ]
+    ids = [frame[own] for own, (frame, _) in zip(keys, asked.values(), strict=True)]
+    prompts = resampling_of(pd.concat(ids), n, seed)
+    of_frame = np.split(prompts.rows, np.cumsum([len(frame) for frame in ids])[:-1])
+    columns = [*prompts.domains, score.ALL, score.POOLED]
+    values, notes = {}, {}
+    for rows, (name, (frame, estimator)) in zip(of_frame, asked.items(), strict=True):
+        missing = len(prompts.domain) - len(np.unique(rows))
+        if same and missing:
+            raise ValueError(
+                f"{name}: {missing} prompts are missing that another frame has; give frames of the "
+                "same prompts, or same=False where they are different ones"
+            )
+        try:
+            totals, _ = scalar_totals(frame, estimator, replace(prompts, rows=rows))
+            found = score.across(estimator.value, prompts.resampled(totals))[..., 0]
+        except ValueError as error:
+            notes[name], found = str(error), np.full((1 + n, len(columns)), np.nan)
+        values[name] = pd.DataFrame(found, columns=columns)
+    return Draws(values, prompts, notes)
+
+
 def bootstrap(
     frame: pd.DataFrame, estimator: Estimator, n: int = RESAMPLES
 ) -> Interval:
@@ -277,13 +370,13 @@ def bootstrap(
 
     ValueError if the number is undefined on the frame.
     """
-    prompts = prompts_of(frame, n)
+    prompts = resampling_of(frame, n)
     totals, value = scalar_totals(frame, estimator, prompts)
     values = value(prompts.resampled(totals).sum(axis=1))
     return Interval.of(values, prompts, "the statistic")
 
 
-def interval_of(draws: np.ndarray, prompts: Prompts, what: str) -> Interval:
+def interval_of(draws: np.ndarray, prompts: Resampling, what: str) -> Interval:
     """The interval of draws (1 + n,): the estimate, then its resamples.
 
     ValueError if `what` is undefined, here or in over 5 % of them.
@@ -297,7 +390,7 @@ def interval_of(draws: np.ndarray, prompts: Prompts, what: str) -> Interval:
 
 
 def scalar_totals(
-    frame: pd.DataFrame, estimator: Estimator, prompts: Prompts
+    frame: pd.DataFrame, estimator: Estimator, prompts: Resampling
 ) -> tuple[np.ndarray, Callable]:
     """Per-prompt sums (prompts, k) of an estimator of one number, and that number of totals."""
     if not estimator.scalar:

@@ -38,8 +38,10 @@ def text(*ranks, prompt="p", domain="code") -> pd.DataFrame:
 
 def test_change_gap_and_late_minus_early_by_hand():
     nodes = hand_nodes()
-    assert rungs.change(score.alpha_by_depth)(nodes) == pytest.approx(0.5 - 0.75)
-    assert rungs.change(score.best_path_by_depth)(nodes) == pytest.approx(1.0 - 0.5)
+    assert rungs.change(score.ratio_by_depth)(nodes) == pytest.approx(0.5 - 0.75)
+    assert rungs.change(score.best_path_ratio_by_depth)(nodes) == pytest.approx(
+        1.0 - 0.5
+    )
     assert estimators.gap("y", "code", "chat")(small()) == pytest.approx(4 - 1)
     assert estimators.gap("y", "chat", "code")(small()) == pytest.approx(1 - 4)
     assert estimators.late_minus_early("y")(small()) == pytest.approx(3 - 2)

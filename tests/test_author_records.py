@@ -317,14 +317,14 @@ def test_trees_of_depth_one_by_hand():
 
 def test_shares_from_the_published_cells_by_hand():
     values = pd.DataFrame(
-        {"f": ["a", "a", "a", "b", "b"], "alpha": [0.0, 1, 0.5, 1, 0.6]}
+        {"f": ["a", "a", "a", "b", "b"], "ratio": [0.0, 1, 0.5, 1, 0.6]}
     )
     cells = (
-        values.groupby("f")["alpha"]
+        values.groupby("f")["ratio"]
         .agg(count="size", alpha_mean="mean", alpha_std="std")
         .reset_index()
     )
-    slow = values.groupby("f")["alpha"].transform("mean").var() / values["alpha"].var()
+    slow = values.groupby("f")["ratio"].transform("mean").var() / values["ratio"].var()
     assert alpha_parts.published_shares(cells, "f") == pytest.approx(slow)
 
 
@@ -364,9 +364,9 @@ def test_shares_hold_the_pairs_the_records_and_the_paper(tmp_path):
         alpha_parts.PAPER,
     ]
     one = found.at(source="a", factor="rank").frame.iloc[0]
-    nodes = run.nodes.assign(alpha=score.alpha(run.nodes))
-    mean = nodes.groupby("rank")["alpha"].transform("mean")
-    assert one["estimate"] == pytest.approx(mean.var() / nodes["alpha"].var())
+    nodes = run.nodes.assign(ratio=score.ratio(run.nodes))
+    mean = nodes.groupby("rank")["ratio"].transform("mean")
+    assert one["estimate"] == pytest.approx(mean.var() / nodes["ratio"].var())
     assert one["low"] <= one["estimate"] <= one["high"]
     assert found.at(source="b").frame["low"].isna().all(), "too few prompts"
     assert "task" not in set(found.at(source="authors' 000001").frame["factor"]), (

@@ -107,7 +107,7 @@ def test_contrast_by_hand():
 
 def test_contrast_interval_equals_brute_force():
     frame, estimator = noisy(), score.mean_of("signal")
-    prompts = stats.prompts_of(frame)
+    prompts = stats.resampling_of(frame)
     draws = []
     for weight in prompts.weights[1:]:
         part = frame.iloc[
@@ -151,7 +151,7 @@ def test_contrasts_of_the_ladder():
         "published_alpha",
         "alpha",
         "hit[2]",
-        "alpha_by_rank[0]",
+        "ratio_by_rank[0]",
         "published_length",
         "mean_accepted",
     ):
@@ -205,7 +205,7 @@ def test_each_verdict_is_of_the_text_of_its_temperature():
     assert study.state(leads.at(view=study.AT_1)) == "there is no paradox"
     assert leads.at(quantity="hit[1]").value == pytest.approx(1)
     assert leads.at(quantity="alpha").value == pytest.approx(-0.8)
-    nodes = run.nodes.assign(alpha=score.alpha(run.nodes))
+    nodes = run.nodes.assign(ratio=score.ratio(run.nodes))
     traces = [
         one.trace.assign(hit=one.trace["draft_rank"] == 0) for one in (greedy, sampled)
     ]

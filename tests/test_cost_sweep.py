@@ -58,7 +58,7 @@ def test_every_resample_is_a_cross_fitted_choice_of_its_own_prompts():
     """The same from frames that hold each drawn prompt as often as it was drawn."""
     prices = noisy(2, prompts=8)
     found = choose.refitted(prices, n=6)
-    prompts = choose.prompts_of(prices.prompts, 6)
+    prompts = choose.resampling_of(prices.prompts, 6)
     domain = prices.prompts["domain"].to_numpy()
     fold = choose.fold_of(domain, 5)
     weights = prompts.weights[:, prompts.rows].astype(int)

@@ -43,7 +43,7 @@ def test_intervals_of_many_studies_are_those_that_the_kit_makes():
         )
         for one in drawn
     ]
-    weights = stats.prompts_of(frames[0], 200).weights
+    weights = stats.resampling_of(frames[0], 200).weights
     found = coverage.four_intervals(case, drawn, weights[:, None])
     for method in (EXPANDED, BOOTSTRAP_T):
         for study, frame in enumerate(frames):

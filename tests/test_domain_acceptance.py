@@ -35,14 +35,12 @@ def test_the_ladder_keeps_its_rungs_in_order_and_averages():
     values = ladder.point_table(rungs)
     assert list(values) == list(score.DOMAINS)
     code = run.trace[run.trace["domain"] == "code"]
-    assert values.loc["alpha, T = 1", "code"] == pytest.approx(
-        score.overlap_alpha(code)
-    )
+    assert values.loc["alpha, T = 1", "code"] == pytest.approx(score.alpha(code))
     averages = ladder.averages(rungs).loc["alpha, T = 1"]
     assert averages["mean_of_domains"] == pytest.approx(
         values.loc["alpha, T = 1"].mean()
     )
-    assert averages["pooled_over_rows"] == pytest.approx(score.overlap_alpha(run.trace))
+    assert averages["pooled_over_rows"] == pytest.approx(score.alpha(run.trace))
 
 
 # ---- certainty -----------------------------------------------------------------------------------
@@ -61,7 +59,7 @@ def test_design_effect_stands_beside_the_widths():
     both = certainty.both_intervals(rows, table)
     naive = both.at(interval=certainty.INDEPENDENT, domain="code").frame.iloc[0]
     code = run.nodes[run.nodes["domain"] == "code"]
-    width = 2 * 1.96 * score.alpha(code).std(ddof=1) / np.sqrt(len(code))
+    width = 2 * 1.96 * score.ratio(code).std(ddof=1) / np.sqrt(len(code))
     assert naive["high"] - naive["low"] == pytest.approx(width)
 
 
@@ -88,7 +86,7 @@ def factorial() -> pd.DataFrame:
             "depth": depth,
         }
     )
-    return frame.assign(alpha=2.0 * rank + depth, copy=rank)
+    return frame.assign(ratio=2.0 * rank + depth, copy=rank)
 
 
 def test_variance_shares_by_hand():
@@ -114,7 +112,7 @@ def test_variance_shares_split_what_two_factors_share():
 def test_variance_shares_see_a_curve_and_add_up():
     nodes = make_run(prompts=8).nodes
     nodes["curve"] = np.random.default_rng(0).uniform(-1, 1, len(nodes))
-    nodes["alpha"] = nodes["curve"] ** 2 + 0.1 * nodes["rank"]
+    nodes["ratio"] = nodes["curve"] ** 2 + 0.1 * nodes["rank"]
     shares = variance.variance_shares(
         nodes, factors=("rank", "domain", "position", "curve"), n=50
     ).set_index("factor")

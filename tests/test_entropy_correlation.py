@@ -45,7 +45,7 @@ def test_auc_by_hand():
 def test_auc_of_every_resample_equals_sklearn(domain):
     frame = noisy()
     frame = frame if domain is None else frame[frame["domain"] == domain]
-    prompts = stats.prompts_of(frame, 20)
+    prompts = stats.resampling_of(frame, 20)
     slow = [
         roc_auc_score(frame["hit"], frame["signal"], sample_weight=weight[prompts.rows])
         for weight in prompts.weights

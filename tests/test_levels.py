@@ -9,7 +9,7 @@ import statsmodels.formula.api as smf
 from test_score import make_run
 
 from speclab.analysis import levels
-from speclab.stats import prompts_of
+from speclab.stats import resampling_of
 
 SPACE = np.array([1, -1, 0.5, -0.5]) / np.sqrt(0.625)  # four domains, variance 1
 
@@ -126,7 +126,7 @@ def test_a_resample_is_the_fit_of_the_redrawn_prompts():
     found = levels.random_intercept(
         frame, "y", levels.fixed_effects(frame, ["x"], True), n=3
     )
-    weights = prompts_of(frame, 3).weights[2].astype(int)
+    weights = resampling_of(frame, 3).weights[2].astype(int)
     parts = []
     for copies, (name, rows) in zip(weights, frame.groupby("prompt_id"), strict=True):
         parts += [rows.assign(prompt_id=f"{name}-{copy}") for copy in range(copies)]

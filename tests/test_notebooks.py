@@ -243,14 +243,18 @@ def test_a_notebook_on_kaggle_starts_from_what_is_attached(
     assert "attached: data/pairs/tiny/target, tiny-greedy-1" in capsys.readouterr().out
     monkeypatch.setattr(hosted, "MOUNTED", tmp_path / "none")
     notebook.start("02_gamma_sweep", "tiny")
-    assert capsys.readouterr().out == ""
+    assert "attached" not in capsys.readouterr().out
 
 
 @pytest.fixture
 def shown(monkeypatch):
     """What was displayed."""
     found = []
-    monkeypatch.setattr("IPython.display.display", found.append)
+
+    def display(what, display_id=None):
+        found.append(what)
+
+    monkeypatch.setattr("IPython.display.display", display)
     return found
 
 
@@ -268,7 +272,7 @@ def test_context_writes_numbered_figures_tables_and_numbers(
     ctx.save(figure, "by-domain", caption)
     ctx.table(pd.DataFrame({"domain": ["code"], "alpha": [0.51249]}), "table-1")
     ctx.record(tau=1.234567, pairs=2)
-    picture, text, table = shown
+    _answer, picture, text, table = shown
     assert picture.data == (ctx.figures / "03_by-domain.png").read_bytes()
     assert picture.alt == caption and text.data == f"*{caption}*"
     assert "0.512" in table.data and "code" in table.data
@@ -285,8 +289,8 @@ def test_a_long_table_is_shown_in_part_and_exported_whole(tmp_path, monkeypatch,
     monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
     ctx = notebook.start("03_domain_acceptance", "tiny")
     ctx.table(pd.DataFrame({"alpha": range(40)}), "long", rows=10)
-    assert shown[0].data.count("<tr") == 11
-    assert shown[1].data == "*10 of 40 rows; all of them are in `03_long.csv`.*"
+    assert shown[1].data.count("<tr") == 11
+    assert shown[2].data == "*10 of 40 rows; all of them are in `03_long.csv`.*"
     assert len(pd.read_csv(ctx.figures / "03_long.csv")) == 40
 
 

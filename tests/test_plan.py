@@ -50,7 +50,7 @@ def of_pair(pair):
     return Planned(*(held(config, "float32", "cpu") for config in configs))
 
 
-def prompts_of(count, length):
+def resampling_of(count, length):
     ids = [tuple(3 + (i + j) % 30 for j in range(length)) for i in range(count)]
     return [EncodedPrompt(f"p{i}", "code", row, 0) for i, row in enumerate(ids)]
 
@@ -147,7 +147,7 @@ def test_planned_caches_are_the_recorders(
         )
     profile, prompts = (
         small(random_profile, length, new, packed),
-        prompts_of(3, length),
+        resampling_of(3, length),
     )
     texts = record.generate(random_pair.target, prompts, new, frozenset(), GREEDY, 0)
     record.record_prompt(
@@ -179,7 +179,7 @@ def test_planned_passes_are_the_recorders(
     for model in models:
         monkeypatch.setattr(model, "passes", 0)
     endless = dataclasses.replace(random_pair, stop_ids=frozenset())
-    prompts = prompts_of(block, length)
+    prompts = resampling_of(block, length)
     record_block(endless, prompts, profile.tree, GREEDY, new, 0, packed)
     launches = Speed(inf, inf, 1.0)  # a second a layer, all else takes no time
     expected = sum(m.passes * m.network.config.num_hidden_layers for m in models)

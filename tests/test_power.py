@@ -188,5 +188,5 @@ def test_prompts_without_a_spread_plan_nothing():
 def test_an_estimator_that_is_undefined_in_a_domain_is_named():
     nodes = make_run().nodes
     nodes["best_path"] = nodes["best_path"] & (nodes["domain"] != "math")
-    with pytest.raises(ValueError, match=r"best_path_alpha is undefined in \['math'\]"):
-        power.influence(nodes, score.best_path_alpha)
+    with pytest.raises(ValueError, match=r"best_path_ratio is undefined in \['math'\]"):
+        power.influence(nodes, score.best_path_ratio)

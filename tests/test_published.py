@@ -25,7 +25,7 @@ def run_file(name: str) -> pd.DataFrame:
 
 
 def cell_totals(cells: pd.DataFrame, by: str, m: int) -> np.ndarray:
-    """(domains, 2m): sums and counts of alpha by depth, as `alpha_by_depth.columns` would add them
+    """(domains, 2m): sums and counts of alpha by depth, as `ratio_by_depth.columns` would add them
     up.
     """
     ordered = cells.sort_values(["domain", "depth"])
@@ -163,7 +163,7 @@ def test_comparison_puts_the_named_estimators_side_by_side():
         score.published_alpha(chat)
     )
     at_0 = score.point_estimates(run.trace, score.hit).loc["hit[1]", "all"]
-    at_1 = score.point_estimates(run.trace, score.overlap_alpha).loc["alpha", "all"]
+    at_1 = score.point_estimates(run.trace, score.alpha).loc["alpha", "all"]
     sampled = published.comparison("I", run, "point-mass", n=20)
     sampled = sampled.set_index(["quantity", "domain"])
     for table, value, name in ((first, at_0, "hit[1]"), (sampled, at_1, "alpha")):
@@ -171,12 +171,12 @@ def test_comparison_puts_the_named_estimators_side_by_side():
         assert row["corrected"] == pytest.approx(value) and row["estimator"] == name
     assert first.loc[("nodes", "all"), "ours_as_published"] == len(run.nodes)
     assert first.loc[("alpha_sd", "all"), "ours_as_published"] == pytest.approx(
-        score.alpha(run.nodes).std(ddof=1)
+        score.ratio(run.nodes).std(ddof=1)
     )
     fifth = published.comparison("V", run, n=20).set_index(["depth", "bin"])
     late = run.nodes[run.nodes["position"] >= 32]
     assert fifth.loc[(3, 1), "ours_as_published"] == pytest.approx(
-        score.alpha_by_depth(late)[3]
+        score.ratio_by_depth(late)[3]
     )
     chain = late[late["best_path"]]
     assert fifth.loc[(3, 1), "corrected"] == pytest.approx(
@@ -288,7 +288,7 @@ def test_a_row_without_an_entropy_keeps_its_own_alpha(tmp_path):
     rows.to_csv(tmp_path / "a.csv", index=False)
     records = published.read_author_records(tmp_path / "a.csv")
     assert records.nan_rows["node"].tolist() == [3, 4]
-    alpha = score.alpha(records.with_nan_as_accepted)
+    alpha = score.ratio(records.with_nan_as_accepted)
     np.testing.assert_allclose(alpha, [0.5, 1, 0.1, 1, 0.1], rtol=1e-6)
 
 
@@ -318,7 +318,7 @@ def test_released_records_give_the_authors_averages_and_the_honest_ones(
         raw["acceptance_prob"].mean(), rel=1e-6
     )
     by_depth = raw.groupby("tree_depth")["acceptance_prob"].mean()
-    np.testing.assert_allclose(score.alpha_by_depth(as_authors), by_depth, rtol=1e-6)
+    np.testing.assert_allclose(score.ratio_by_depth(as_authors), by_depth, rtol=1e-6)
     np.testing.assert_allclose(
         score.published_length(as_authors), by_depth.cumprod().sum(), rtol=1e-6
     )
@@ -326,7 +326,7 @@ def test_released_records_give_the_authors_averages_and_the_honest_ones(
         raw.dropna()["acceptance_prob"].mean(), rel=1e-6
     )
     assert score.published_alpha(records.nodes) < score.published_alpha(as_authors)
-    best = score.alpha_by_rank(records.nodes)
+    best = score.ratio_by_rank(records.nodes)
     assert (
         0.80 < best[0] < 0.88 and 0.15 < best[1] < 0.40
     )  # rank, not task, explains alpha

@@ -21,7 +21,7 @@ from speclab.tree import chain, static_tree
 GREEDY = Sampling()
 
 
-def prompts_of(*ids):
+def resampling_of(*ids):
     return [EncodedPrompt(f"p{i}", "code", tuple(x), 0) for i, x in enumerate(ids)]
 
 
@@ -55,7 +55,7 @@ def assert_equal_records(
 @pytest.mark.parametrize("tree", [(3, 2, 8), (1, 1, 1), (4, 3, 20), (2, 5, 30)])
 @pytest.mark.parametrize("packed", [1, 9, 4096])
 def test_equals_the_literal_procedure_on_the_toy_whatever_the_packing(tree, packed):
-    pair, prompts = toy_pair(), prompts_of([1, 2, 3, 4], [5])
+    pair, prompts = toy_pair(), resampling_of([1, 2, 3, 4], [5])
     for prompt, recorded in zip(
         prompts,
         record_block(pair, prompts, static_tree(*tree), GREEDY, 9, 0, packed),
@@ -69,7 +69,7 @@ def test_equals_the_literal_procedure_on_a_random_llama_pair_past_64_cached_posi
     random_pair, packed
 ):
     rng = np.random.default_rng(0)
-    prompts = prompts_of(rng.integers(2, 40, 90), rng.integers(2, 40, 3))
+    prompts = resampling_of(rng.integers(2, 40, 90), rng.integers(2, 40, 3))
     recorded = record_block(
         random_pair, prompts, static_tree(3, 2, 8), GREEDY, 12, 0, packed
     )
@@ -82,7 +82,7 @@ def test_a_wrong_mask_is_seen(random_pair, monkeypatch):
     fail.
     """
     let_nodes_see_their_cousins(monkeypatch)
-    (prompt,) = prompts_of(range(2, 30))
+    (prompt,) = resampling_of(range(2, 30))
     (recorded,) = record_block(
         random_pair, [prompt], static_tree(3, 2, 8), GREEDY, 6, 0, 4096
     )
@@ -136,7 +136,7 @@ def assert_columns(pair, prompt, recorded, kept=None):
 
 
 def test_trace_columns_are_what_their_definitions_say(random_pair):
-    [prompt] = prompts_of(range(2, 20))
+    [prompt] = resampling_of(range(2, 20))
     tree = static_tree(2, 3)
     (found,) = record_block(random_pair, [prompt], tree, GREEDY, 10, 0, 4096)
     assert_columns(random_pair, prompt, found)
@@ -149,7 +149,7 @@ def test_trace_columns_are_what_their_definitions_say(random_pair):
 def test_sampled_text_does_not_depend_on_the_batch_and_its_probabilities_are_processed(
     random_pair,
 ):
-    prompts = prompts_of(range(2, 20), [7], range(3, 9))
+    prompts = resampling_of(range(2, 20), [7], range(3, 9))
     sampling = Sampling(0.8, top_k=5, top_p=0.9)
 
     def made(prompts, seed=3):
@@ -164,7 +164,7 @@ def test_sampled_text_does_not_depend_on_the_batch_and_its_probabilities_are_pro
 
 
 def test_the_stop_token_ends_a_text_and_is_recorded(random_pair):
-    [prompt], target = prompts_of(range(2, 20)), random_pair.target
+    [prompt], target = resampling_of(range(2, 20)), random_pair.target
     (free,) = generate(target, [prompt], 12, (), GREEDY, 0)
     (text,) = generate(target, [prompt], 12, {free[4]}, GREEDY, 0)
     assert text == free[: free.index(free[4]) + 1]

@@ -92,24 +92,24 @@ def make_run(prompts=6, positions=5, seed=0, shift=0.0) -> SimpleNamespace:
 
 def test_published_estimators_by_hand():
     nodes = hand_nodes()
-    np.testing.assert_allclose(score.alpha(nodes), np.tile(ALPHA, 2))
+    np.testing.assert_allclose(score.ratio(nodes), np.tile(ALPHA, 2))
     assert score.published_alpha(nodes) == pytest.approx(4.5 / 8)
-    np.testing.assert_allclose(score.alpha_by_depth(nodes), [0.75, 0.5, 0.5])
+    np.testing.assert_allclose(score.ratio_by_depth(nodes), [0.75, 0.5, 0.5])
     np.testing.assert_allclose(score.published_chain(nodes), [0.75, 0.375, 0.1875])
     assert score.published_length(nodes) == pytest.approx(1.3125)
-    assert score.best_path_alpha(nodes) == pytest.approx((0.5 + 0.2 + 1.0) / 3)
-    np.testing.assert_allclose(score.best_path_by_depth(nodes), [0.5, 0.2, 1.0])
-    assert dict(score.alpha_by_rank(nodes)) == pytest.approx({0: 2.3 / 4, 1: 2.2 / 4})
+    assert score.best_path_ratio(nodes) == pytest.approx((0.5 + 0.2 + 1.0) / 3)
+    np.testing.assert_allclose(score.best_path_ratio_by_depth(nodes), [0.5, 0.2, 1.0])
+    assert dict(score.ratio_by_rank(nodes)) == pytest.approx({0: 2.3 / 4, 1: 2.2 / 4})
     assert rungs.alpha_sd(nodes.iloc[:8]) == pytest.approx(np.sqrt(0.91875 / 7))
 
 
 def test_alpha_is_capped_at_one_and_never_takes_nan_for_one():
     nodes = tree_nodes([0.9] + [0.1] * 7, [0] * 8)
-    assert score.alpha(nodes)[0] == 1.0
+    assert score.ratio(nodes)[0] == 1.0
     with pytest.raises(ValueError, match="undefined in 1 of 8 nodes, first row 2"):
         score.published_alpha(nodes.assign(target_prob=[0.9, 0.1, np.nan] + [0.1] * 5))
     with pytest.raises(ValueError, match="undefined in 8 of 8"):
-        score.alpha(nodes.assign(draft_prob=0.0))
+        score.ratio(nodes.assign(draft_prob=0.0))
 
 
 def test_greedy_walk_by_hand():
@@ -189,7 +189,7 @@ def test_trace_estimators_by_hand():
             "top_draft_p": [[0.5, 0.2, 0.1], [0.1, 0.3, 0.2]],
         }
     )
-    assert score.overlap_alpha(trace) == pytest.approx(0.6)
+    assert score.alpha(trace) == pytest.approx(0.6)
     np.testing.assert_allclose(score.top_mass(trace), [0.3, 0.55, 0.7])
     np.testing.assert_allclose(score.hit(trace), [0.5, 0.5, 1.0])
     assert score.hit(trace)[3] == 1.0

@@ -41,7 +41,7 @@ def expand(frame, prompts, weight):
 
 def test_an_interval_is_that_of_the_redrawn_rows():
     nodes = make_run().nodes
-    prompts = stats.prompts_of(nodes, 60)
+    prompts = stats.resampling_of(nodes, 60)
     for estimator in (score.published_alpha, score.published_length, rungs.alpha_sd):
         fast = stats.bootstrap(nodes, estimator, n=60)
         literal = np.array(
@@ -53,37 +53,37 @@ def test_an_interval_is_that_of_the_redrawn_rows():
 
 def test_by_domain_equals_brute_force_per_domain():
     nodes = make_run().nodes
-    result = stats.by_domain(nodes, score.alpha_by_depth, n=200).set_index(
+    result = stats.by_domain(nodes, score.ratio_by_depth, n=200).set_index(
         ["estimator", "domain"]
     )
-    prompts = stats.prompts_of(nodes, 200)
+    prompts = stats.resampling_of(nodes, 200)
     resamples = (expand(nodes, prompts, weight) for weight in prompts.weights[1:])
     draws = np.array(
         [
             [
-                score.alpha_by_depth(part)
+                score.ratio_by_depth(part)
                 for _, part in one.groupby("domain", sort=False)
             ]
             for one in resamples
         ]
     )
     for number, domain in enumerate(score.DOMAINS):
-        row = result.loc[("alpha_by_depth[2]", domain)]
+        row = result.loc[("ratio_by_depth[2]", domain)]
         np.testing.assert_allclose(
             row[["low", "high"]].astype(float),
             np.quantile(draws[:, number, 1], stats.levels_of(6)),
         )
         assert row["estimate"] == pytest.approx(
-            score.alpha_by_depth(nodes[nodes["domain"] == domain])[2]
+            score.ratio_by_depth(nodes[nodes["domain"] == domain])[2]
         )
         assert row["n_prompts"] == 6
-    mean = result.loc[("alpha_by_depth[2]", "all")]
+    mean = result.loc[("ratio_by_depth[2]", "all")]
     np.testing.assert_allclose(
         mean[["low", "high"]].astype(float),
         np.quantile(draws[:, :, 1].mean(axis=1), stats.levels_of(6)),
     )
-    assert result.loc[("alpha_by_depth[1]", "pooled"), "estimate"] == pytest.approx(
-        score.alpha_by_depth(nodes)[1]
+    assert result.loc[("ratio_by_depth[1]", "pooled"), "estimate"] == pytest.approx(
+        score.ratio_by_depth(nodes)[1]
     )
 
 
@@ -118,7 +118,7 @@ def test_levels_by_hand():
 
 def test_a_domain_goes_by_its_own_prompts_and_all_by_the_fewest():
     both = pd.concat([clustered(6), clustered(30, domain="chat", seed=1)])
-    prompts = stats.prompts_of(both, 10)
+    prompts = stats.resampling_of(both, 10)
     assert prompts.domains == ("code", "chat") and prompts.fewest == 6
     assert prompts.by_row.tolist() == [6, 30, 6, 6]
     row = stats.by_domain(both, score.mean_of("x"), n=300).iloc[0]
@@ -129,7 +129,7 @@ def test_a_domain_goes_by_its_own_prompts_and_all_by_the_fewest():
 def test_standard_errors_by_hand_and_of_every_resample():
     """Of a mean over prompts of one length: the sample's own s / sqrt(n), in every resample."""
     frame = pd.concat([clustered(8, 3), clustered(6, 3, domain="chat", seed=1)])
-    prompts = stats.prompts_of(frame, 40)
+    prompts = stats.resampling_of(frame, 40)
     totals = prompts.totals(score.mean_of("x").columns(frame))
     products = prompts.resampled(totals[:, [0, 0, 0, 1]] * totals[:, [0, 1, 1, 1]])
     errors = stats.standard_errors(
@@ -181,7 +181,7 @@ def test_correlation_of_every_resample_equals_scipys(method):
     frame["y"] = np.minimum(1, frame["x"] + frame["y"]).round(
         1
     )  # many ties, as alpha has at 1
-    prompts = stats.prompts_of(frame, 40, seed=2)
+    prompts = stats.resampling_of(frame, 40, seed=2)
     ours = {"spearman": association._spearman, "pearson": association._pearson}[method](
         frame["x"].round(0).to_numpy(), frame["y"].to_numpy(), prompts
     )
@@ -209,7 +209,7 @@ def test_ranks_with_few_and_with_many_ties(digits):
     frame = pd.concat([frame, frame[-5:]])  # ties in a prompt, unequal lengths
     one = (frame["x"] + rng.normal(size=len(frame))).round(digits[0]).to_numpy()
     other = frame["x"].round(digits[1]).to_numpy()
-    prompts = stats.prompts_of(frame, 25, seed=1)
+    prompts = stats.resampling_of(frame, 25, seed=1)
     theirs = []
     for weight in prompts.weights:
         rows = np.repeat(np.arange(len(frame)), weight[prompts.rows].astype(int))
@@ -231,10 +231,10 @@ def test_correlation_within_rank_can_turn_the_sign():
             "x": x,
         }
     )
-    frame["alpha"] = 0.6 - 0.5 * rank + 0.1 * (x - 2 * rank)
-    assert association.correlation(frame, "x", "alpha", n=200).high < 0
+    frame["ratio"] = 0.6 - 0.5 * rank + 0.1 * (x - 2 * rank)
+    assert association.correlation(frame, "x", "ratio", n=200).high < 0
     for _, own in frame.groupby("rank"):
-        assert (association.correlations(own, "x", "alpha", n=200)["low"] > 0.9).all()
+        assert (association.correlations(own, "x", "ratio", n=200)["low"] > 0.9).all()
 
 
 def test_differences_find_a_real_one_and_only_that():
@@ -308,7 +308,7 @@ def test_paired_difference_sees_what_an_unpaired_test_cannot():
             "'code' has 3 prompts.*at least 5.*record 2 more",
         ),
         (
-            lambda: stats.prompts_of(
+            lambda: stats.resampling_of(
                 pd.concat([clustered(), clustered().assign(domain="chat")])
             ),
             "prompt_id occurs in two domains",

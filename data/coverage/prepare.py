@@ -48,7 +48,7 @@ class Case:
 
 def mean_in_domain(name: str, frame: pd.DataFrame, estimator: Estimator) -> list[Case]:
     """An estimator of one number in each domain of a frame."""
-    prompts = stats.prompts_of(frame, 1)
+    prompts = stats.resampling_of(frame, 1)
     totals = prompts.totals(estimator.columns(frame))
     own = [totals[prompts.domain == d] for d in range(len(prompts.domains))]
     return [
@@ -106,7 +106,7 @@ def four_intervals(
     case: Case, drawn: np.ndarray, weights: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Bounds (2, studies) by each method. drawn: the totals of the prompts that each study drew
-    [studies, domains, n, k]; weights [1 + resamples, domains, n], as of `stats.Prompts`.
+    [studies, domains, n, k]; weights [1 + resamples, domains, n], as of `stats.Resampling`.
     """
     size = drawn.shape[2]
     products = (drawn[..., :, None] * drawn[..., None, :]).reshape(*drawn.shape[:3], -1)
@@ -156,7 +156,7 @@ def simulated_coverage(
         f"{number:06d}" for number in range(len(names))
     ]  # in the order of the domains
     study = pd.DataFrame({"prompt_id": ids, "domain": names})
-    weights = stats.prompts_of(study, resamples, seed).weights
+    weights = stats.resampling_of(study, resamples, seed).weights
     weights = weights.reshape(len(weights), len(case.totals), n_prompts)
     rng, blocks = np.random.default_rng([seed, n_prompts]), []
     for start in range(0, studies, BLOCK):

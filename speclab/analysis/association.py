@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from speclab.score import column_of, divide, domains_in
-from speclab.stats import RESAMPLES, Interval, Prompts, prompts_of
+from speclab.stats import RESAMPLES, Interval, Resampling, resampling_of
 
 METHODS = ("spearman", "pearson")
 TIES_AT_ONCE = 1000  # memory
@@ -21,13 +21,13 @@ def correlation(
     n: int = RESAMPLES,
 ) -> Interval:
     """Spearman or Pearson correlation of two columns over rows, with a prompt-clustered interval
-    (`alpha` may be named).
+    (`ratio` may be named).
 
     Spearman ranks every resample anew, ties at their mean rank: exact. ValueError if a column is
     constant.
     """
     correlate = {"spearman": _spearman, "pearson": _pearson}[method]
-    prompts = prompts_of(frame, n)
+    prompts = resampling_of(frame, n)
     values = {name: column_of(frame, name) for name in (x, y)}
     constant = [name for name, column in values.items() if np.ptp(column) == 0]
     if constant:
@@ -54,7 +54,7 @@ def correlations(
     return pd.DataFrame(rows)
 
 
-def _pearson(x: np.ndarray, y: np.ndarray, prompts: Prompts) -> np.ndarray:
+def _pearson(x: np.ndarray, y: np.ndarray, prompts: Resampling) -> np.ndarray:
     """Correlations (1 + n,): of the sample, then of each resample, from weighted moments (centred
     first: no cancellation).
     """
@@ -67,7 +67,7 @@ def _pearson(x: np.ndarray, y: np.ndarray, prompts: Prompts) -> np.ndarray:
     return divide(xy - sx * sy / count, np.sqrt(spread))
 
 
-def _spearman(x: np.ndarray, y: np.ndarray, prompts: Prompts) -> np.ndarray:
+def _spearman(x: np.ndarray, y: np.ndarray, prompts: Resampling) -> np.ndarray:
     """Correlations (1 + n,) of mid-ranks.
 
     A row's rank in a resample is linear in the prompts' weights, so the product of its ranks is a

@@ -20,7 +20,7 @@ from speclab import replay
 from speclab.cost import Costs
 from speclab.score import ALL, POOLED, across, domains_in, quotient, require
 from speclab.show.estimates import stack
-from speclab.stats import RESAMPLES, Prompts, bounds_of, fold_of, prompts_of
+from speclab.stats import RESAMPLES, Resampling, bounds_of, fold_of, resampling_of
 from speclab.tree import Tree
 
 PLAIN = "plain"  # the setting whose tree is `speclab.tree.PLAIN`: it drafts nothing
@@ -80,7 +80,7 @@ def how_sure(speedup: np.ndarray, settings: Sequence, n_prompts: int) -> pd.Data
 
 
 def sure_by_domain(
-    speedup: np.ndarray, settings: Sequence, prompts: Prompts
+    speedup: np.ndarray, settings: Sequence, prompts: Resampling
 ) -> pd.DataFrame:
     """`how_sure` for each domain, then for POOLED: domain and its columns, from speed-ups [1 + n,
     domains (+ 1), settings].
@@ -248,7 +248,7 @@ def price(counted: pd.DataFrame, settings: Settings, costs: Costs) -> Prices:
 # ---- choices -------------------------------------------------------------------------------------
 
 
-def domain_sums(prompts: Prompts, columns: np.ndarray) -> np.ndarray:
+def domain_sums(prompts: Resampling, columns: np.ndarray) -> np.ndarray:
     """Sums (1 + n, domains + 1, k) over each domain, then over all, of the sample and of each
     resample.
     """
@@ -261,7 +261,7 @@ def best_setting(prices: Prices, n: int = RESAMPLES) -> pd.DataFrame:
 
     ValueError if a domain has fewer than 5 prompts.
     """
-    prompts = prompts_of(prices.prompts, n)
+    prompts = resampling_of(prices.prompts, n)
     emitted = domain_sums(prompts, prices.prompts[["emitted"]].to_numpy())
     speedup = emitted / domain_sums(prompts, prices.cost)
     return sure_by_domain(speedup, prices.settings, prompts)
@@ -321,13 +321,13 @@ def refitted(
 ) -> np.ndarray:
     """What the policy of `cross_fit` costs each domain's prompts, its settings chosen again in
     each of n resamples: float64 [1 + n, domains], first of the sample itself (as `cross_fit`
-    judges it), then of the resamples that `prompts_of` draws. A prompt that is drawn twice stays in
+    judges it), then of the resamples that `resampling_of` draws. A prompt drawn twice stays in
     one fold. Other arguments as of `cross_fit`.
     """
     ids, domain, label = _labelled(prices, routes)
     own = paid or prices
     judged = own.cost[pd.Index(own.prompts["prompt_id"]).get_indexer(ids)]
-    prompts = prompts_of(prices.prompts, n)
+    prompts = resampling_of(prices.prompts, n)
     weights = prompts.weights[:, prompts.rows]
     by_domain = [domain == name for name in prompts.domains]
 
@@ -359,7 +359,7 @@ def paired_speeds(
     """
     again = again or {}
     base = policies[baseline]
-    prompts = prompts_of(base, n)
+    prompts = resampling_of(base, n)
 
     def summed(values: pd.Series) -> np.ndarray:
         columns = values.loc[base["prompt_id"]].to_numpy()[:, None]

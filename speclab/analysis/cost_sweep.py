@@ -17,7 +17,7 @@ from speclab.analysis import choose
 from speclab.analysis.choose import UNKNOWN, Prices, Settings
 from speclab.cost import Costs
 from speclab.show.estimates import Estimates
-from speclab.stats import RESAMPLES, Interval, prompts_of
+from speclab.stats import RESAMPLES, Interval, resampling_of
 
 C_GRID = (0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 FREE = "v = 1"
@@ -37,7 +37,7 @@ def gain(prices: Prices, folds: int = 5, n: int = RESAMPLES) -> Interval:
         choose.refitted(prices, routes, folds, n=n).sum(axis=1)
         for routes in (for_all, None)
     )
-    return Interval.of(one / each - 1, prompts_of(prices.prompts, 1), "the gain")
+    return Interval.of(one / each - 1, resampling_of(prices.prompts, 1), "the gain")
 
 
 def lines(

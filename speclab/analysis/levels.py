@@ -30,7 +30,7 @@ from speclab.profiles import Profile
 from speclab.runs import profile_prompts
 from speclab.score import column_of, domains_in
 from speclab.show.estimates import NUMBERS, Estimates
-from speclab.stats import RESAMPLES, prompts_of
+from speclab.stats import RESAMPLES, resampling_of
 
 ROWS, MEANS = "nodes, positions", "prompt means"
 PROMPTS, GIVEN = "prompts", "prompts, covariates held"
@@ -62,7 +62,7 @@ def domain_shares(frame: pd.DataFrame, value: str, n: int = RESAMPLES) -> pd.Dat
     `uncorrected` is the plain share (eta squared), too high by what prompts differ by chance.
     ValueError: one domain only, fewer than 5 prompts in one.
     """
-    prompts = prompts_of(frame, n)
+    prompts = resampling_of(frame, n)
     if len(prompts.domains) < 2:
         raise ValueError(
             f"the frame has the domain {prompts.domains} only: a share between domains needs two"
@@ -123,12 +123,12 @@ def random_intercept(
     """value = fixed @ coefficients + effect of the prompt + row, by REML (Harville 1977).
 
     fixed: a numeric column a term, a row for each of `frame`, an intercept (or a column a domain)
-    among them. ValueError as `stats.prompts_of`, and if the value is constant.
+    among them. ValueError as `stats.resampling_of`, and if the value is constant.
     """
     y = column_of(frame, value)
     if np.ptp(y) == 0:
         raise ValueError(f"column {value!r} is constant: it has no variance to part")
-    prompts = prompts_of(frame, n)
+    prompts = resampling_of(frame, n)
     block = np.column_stack([fixed.to_numpy(np.float64), y])  # (rows, terms + 1)
     weights, size = prompts.weights, block.shape[1]
     count = np.bincount(prompts.rows).astype(np.float64)
@@ -231,12 +231,12 @@ def questions(greedy, sampled, lengths: Mapping[str, int]) -> dict[str, Question
 def of_nodes(nodes: pd.DataFrame) -> Question:
     """min(1, p/q) of nodes, with rank, depth, and those of OF_POSITION that they hold."""
     frame = nodes.assign(
-        alpha=score.alpha(nodes),
+        ratio=score.ratio(nodes),
         rank="rank " + nodes["rank"].astype(str),
         depth="depth " + nodes["depth"].astype(str),
     )
     there = [name for name in OF_POSITION if name in nodes]
-    return Question(frame, "alpha", ("rank", "depth", *there))
+    return Question(frame, "ratio", ("rank", "depth", *there))
 
 
 def _with_covariates(

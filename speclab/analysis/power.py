@@ -23,7 +23,7 @@ from scipy.stats import norm, trim_mean
 
 from speclab.analysis import significance
 from speclab.score import Estimator, column_of, divide, domains_in
-from speclab.stats import MIN_PROMPTS, STEP, prompts_of
+from speclab.stats import MIN_PROMPTS, STEP, resampling_of
 
 NEEDED = ["needed", "needed_low", "needed_high"]
 PLAN = ["estimator", "first", "second", "difference", "detectable", "low", "high"]
@@ -95,7 +95,7 @@ def prompt_totals(
     each prompt's rows, [prompts, k]).
     """
     ids = frame[["prompt_id", "domain"]].astype(str).drop_duplicates()
-    totals = prompts_of(frame, 1).totals(estimator.columns(frame))
+    totals = resampling_of(frame, 1).totals(estimator.columns(frame))
     return ids.sort_values("prompt_id", ignore_index=True), totals
 
 
@@ -142,7 +142,7 @@ def design_effect(name: str = "published_alpha") -> Estimator:
     return Estimator(f"design effect of {name}", columns, effect)
 
 
-def by_prompt(frame: pd.DataFrame, value: str = "alpha") -> pd.DataFrame:
+def by_prompt(frame: pd.DataFrame, value: str = "ratio") -> pd.DataFrame:
     """One row a prompt for `design_effect`: prompt_id, domain, n (rows), s (sum), q (sum of
     squares).
     """

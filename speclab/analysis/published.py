@@ -78,7 +78,7 @@ class _Row:
 def _rows(table: str, rule: str) -> list[_Row]:
     tree = score.tree_estimators(rule)
     path = score.best_path_accept_by_depth(rule)
-    one_token = score.member(score.hit, 1) if rule == "greedy" else score.overlap_alpha
+    one_token = score.member(score.hit, 1) if rule == "greedy" else score.alpha
     return {
         "I": [
             _Row(
@@ -115,8 +115,8 @@ def _rows(table: str, rule: str) -> list[_Row]:
                 tree["survival_by_depth"],
             )
         ],
-        "IV": [_Row("alpha_mean", score.alpha_by_depth, "nodes", path)],
-        "V": [_Row("alpha_mean", score.alpha_by_depth, "nodes", path, whole=POOLED)],
+        "IV": [_Row("alpha_mean", score.ratio_by_depth, "nodes", path)],
+        "V": [_Row("alpha_mean", score.ratio_by_depth, "nodes", path, whole=POOLED)],
     }[table]
 
 
@@ -216,7 +216,7 @@ def _correlation_table(frame: pd.DataFrame, run, rule: str, n: int) -> pd.DataFr
     number of their own.
     """
     by = ["domain", "method"]
-    ours = association.correlations(run.nodes, "target_entropy", "alpha", n=n)
+    ours = association.correlations(run.nodes, "target_entropy", "ratio", n=n)
     both = ours.rename(columns=AS_OURS)
     if run.trace is not None:
         right = _exact_correlations(run.trace, rule, n)

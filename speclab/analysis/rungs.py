@@ -4,12 +4,12 @@ import numpy as np
 import pandas as pd
 
 from speclab import score, stats
-from speclab.score import Estimator, alpha
+from speclab.score import Estimator, ratio
 from speclab.stats import RESAMPLES
 
 
 def _moments(nodes: pd.DataFrame) -> np.ndarray:
-    a = alpha(nodes)
+    a = ratio(nodes)
     return np.stack([np.ones_like(a), a, a * a], axis=1)
 
 
@@ -29,13 +29,13 @@ def ladder_estimators(run, rule: str = "greedy") -> list[tuple[str, Estimator]]:
     """
     found = []
     if run.nodes is not None:
-        nodes = [score.published_alpha, score.published_length, score.best_path_alpha]
-        nodes.append(score.alpha_by_rank)
+        nodes = [score.published_alpha, score.published_length, score.best_path_ratio]
+        nodes.append(score.ratio_by_rank)
         if rule == "point-mass" or "target_rank" in run.nodes:
             nodes += score.tree_estimators(rule).values()
         found += [("nodes", one) for one in nodes]
     if run.trace is not None:
-        trace = (score.overlap_alpha, score.top_mass, score.hit)
+        trace = (score.alpha, score.top_mass, score.hit)
         found += [("trace", one) for one in trace]
     return found
 

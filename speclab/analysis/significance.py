@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from speclab.score import POOLED, Estimator, domains_in
-from speclab.stats import RESAMPLES, Interval, bounds_of, prompts_of, scalar_totals
+from speclab.stats import RESAMPLES, Interval, bounds_of, resampling_of, scalar_totals
 
 PERMUTATIONS = 10_000
 
@@ -37,7 +37,7 @@ def differences(
     """
     chosen = tuple(domains or domains_in(frame))
     domains_in(frame, chosen)
-    prompts = prompts_of(frame, resamples, seed)
+    prompts = resampling_of(frame, resamples, seed)
     totals, value = scalar_totals(frame, estimator, prompts)
     resampled = value(prompts.resampled(totals))
     rng, rows = np.random.default_rng([seed, 1]), []
@@ -87,7 +87,7 @@ def paired_difference(
             "a paired difference needs the same"
         )
     # both number the prompts in the order of their ids
-    prompts, others = prompts_of(first), prompts_of(second, 1)
+    prompts, others = resampling_of(first), resampling_of(second, 1)
     one, value = scalar_totals(first, estimator, prompts)
     two, _ = scalar_totals(second, estimator, others)
     sums = (prompts.resampled(totals).sum(axis=1) for totals in (one, two))

@@ -17,7 +17,7 @@ from speclab.analysis import choose
 from speclab.cost import block_efficiency_iid, speedup_standard
 from speclab.score import Estimator, divide, require
 from speclab.show.estimates import stack
-from speclab.stats import RESAMPLES, by_domain, levels_of, prompts_of
+from speclab.stats import RESAMPLES, by_domain, levels_of, resampling_of
 
 COUNTS = ["blocks", "drafted", "accepted", "emitted"]
 POSITIONS = ["positions", "accept", "pairs", "before", "after", "both"]
@@ -204,7 +204,7 @@ def best_gamma(
     """How sure the best gamma is, for each domain: domain, gamma, and the rest of
     `choose.how_sure`. gamma 0 is plain decoding, speed-up 1.
     """
-    prompts = prompts_of(frame, n)
+    prompts = resampling_of(frame, n)
     sums = prompts.resampled(
         prompts.totals(speedup.columns(frame))
     )  # [1 + n, domains, columns]

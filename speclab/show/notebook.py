@@ -42,6 +42,7 @@ NEEDS = {
 }
 
 
+ANSWER = "answer"  # the place of a notebook's first output, filled at its end
 PLATFORMS = ("torch", "numpy")  # a hosted platform's own stay
 
 
@@ -55,6 +56,7 @@ class Context:
     profile: "Profile"
     figures: Path
     captions: dict[str, str] = field(default_factory=dict)
+    numbers: dict[str, Any] = field(default_factory=dict)
 
     def save(self, figure: "Figure", slug: str, caption: str) -> None:
         """Write NN_slug.png and .pdf into the figures folder and show the picture as it was
@@ -125,11 +127,20 @@ class Context:
         """Write the notebook's main numbers to NN_numbers.json in the figures folder, floats to 4
         significant digits.
         """
-        rounded = {
-            name: float(f"{value:.4g}") if isinstance(value, float) else value
-            for name, value in numbers.items()
-        }
-        self._write("numbers", rounded)
+        for name, value in numbers.items():
+            whole = not isinstance(value, float)
+            self.numbers[name] = value if whole else float(f"{value:.4g}")
+        self._write("numbers", self.numbers)
+
+    def answer(self, text: str) -> None:
+        """One or two computed sentences that answer the notebook's question, with the number and on
+        which pair. They take the place of its first output, and stand in NN_numbers.json, in the
+        report and in README's table.
+        """
+        from IPython.display import Markdown, update_display
+
+        update_display(Markdown(f"**Answer.** {text}"), display_id=ANSWER)
+        self.record(answer=text)
 
 
 def start(
@@ -143,6 +154,8 @@ def start(
     `figures/<profile>` under SPECLAB_OUT (default: the repository). Raises ValueError for an
     unknown profile or parameter, or where `check_enough` says so.
     """
+    from IPython.display import Markdown, display
+
     from speclab.profiles import ROOT, load_profile
     from speclab.show import figures
 
@@ -153,6 +166,7 @@ def start(
     _few_prompts(check_enough(notebook, settings, judged))
     _hosted(settings)
     figures.use_style()
+    display(Markdown("*The answer is computed at the end.*"), display_id=ANSWER)
     return Context(notebook[:2], settings, out / "figures" / settings.name)
 
 

@@ -293,11 +293,11 @@ def records(
 
 def acceptances(nodes: pd.DataFrame, trace: pd.DataFrame) -> pd.Series:
     """Every estimator of acceptance that needs no walk through the tree, by name."""
-    of_nodes = (score.published_alpha, score.published_length, score.best_path_alpha)
+    of_nodes = (score.published_alpha, score.published_length, score.best_path_ratio)
     families = (score.top_mass, score.hit)
     members = [score.member(family, k) for family in families for k in (1, 2)]
     values = {estimator.name: estimator(nodes) for estimator in of_nodes}
-    values |= {one.name: one(trace) for one in (score.overlap_alpha, *members)}
+    values |= {one.name: one(trace) for one in (score.alpha, *members)}
     return pd.Series(values, name="value").rename_axis("estimator")
 
 

@@ -19,9 +19,9 @@ from speclab.show.estimates import NUMBERS, Estimates, attempt, stack, without_i
 from speclab.stats import (
     MIN_PROMPTS,
     Interval,
-    Prompts,
+    Resampling,
     interval_of,
-    prompts_of,
+    resampling_of,
 )
 
 Pair = tuple[tuple[pd.DataFrame, Estimator], tuple[pd.DataFrame, Estimator]]
@@ -47,7 +47,7 @@ WITH_TEMPLATE = (
 )
 # the rungs of the ladder that are drawn
 RUNGS = {
-    "T = 0": "published_alpha alpha_by_rank[0] alpha_by_rank[1] best_path_alpha hit[1] "
+    "T = 0": "published_alpha ratio_by_rank[0] ratio_by_rank[1] best_path_ratio hit[1] "
     "hit[2] published_length mean_accepted",
     "T = 1": "alpha top_mass[1] top_mass[2] mean_accepted",
 }
@@ -108,9 +108,9 @@ def contrast_change(before: tuple, after: tuple, domain: str) -> Interval:
 
 def _contrasts(
     frame: pd.DataFrame, estimator: Estimator, domain: str
-) -> tuple[np.ndarray, np.ndarray, Prompts]:
+) -> tuple[np.ndarray, np.ndarray, Resampling]:
     """(1 + n,) domain - mean of the others; (n,) is it the highest?; the prompts."""
-    domains, prompts = domains_in(frame, [domain]), prompts_of(frame)
+    domains, prompts = domains_in(frame, [domain]), resampling_of(frame)
     if len(domains) < 2:
         raise ValueError(
             f"there is {domain} only: a contrast needs two domains or more"
@@ -152,7 +152,7 @@ def leads(greedy, sampled, domain: str) -> Estimates:
         (AT_0, "entropy", greedy.trace, entropy),
         (AT_0, "hit[1]", greedy.trace, member(score.hit, 1)),
         (AT_1, "entropy", sampled.trace, entropy),
-        (AT_1, "alpha", sampled.trace, score.overlap_alpha),
+        (AT_1, "alpha", sampled.trace, score.alpha),
     ]
     rows = [
         {"view": view, "quantity": name} | vars(contrast(frame, estimator, domain))
@@ -283,7 +283,7 @@ def rank_parts(nodes: pd.DataFrame, domain: str) -> pd.DataFrame:
     """
     share = pd.crosstab(nodes["domain"], nodes["rank"], normalize="index")
     own = [
-        contrast(nodes, member(score.alpha_by_rank, r), domain).estimate for r in share
+        contrast(nodes, member(score.ratio_by_rank, r), domain).estimate for r in share
     ]
     table = pd.DataFrame({"share": share.mean(), "contrast": own})
     table["spread_of_share"] = share.max() - share.min()
@@ -395,15 +395,15 @@ def tests_of(
         for rows in (trace, sampled)
     )
     as_published, hit = (nodes, score.published_alpha), member(score.hit, 1)
-    rank_0 = (nodes, member(score.alpha_by_rank, 0))
+    rank_0 = (nodes, member(score.ratio_by_rank, 0))
     otherwise = (other.nodes, score.published_alpha)
     tests = {
         "published_alpha: estimator": (nodes, lambda: (as_published, (trace, hit))),
-        "published_alpha: rank mix": (nodes, lambda: matched(nodes, "alpha", "rank")),
+        "published_alpha: rank mix": (nodes, lambda: matched(nodes, "ratio", "rank")),
         "published_alpha: rank 0 only": (nodes, lambda: (as_published, rank_0)),
         "published_alpha: entropy": (
             nodes,
-            lambda: matched(nodes, "alpha", "entropy_bin"),
+            lambda: matched(nodes, "ratio", "entropy_bin"),
         ),
         "published_alpha: prompt format": (nodes, lambda: (as_published, otherwise)),
     }

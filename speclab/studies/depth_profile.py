@@ -65,12 +65,12 @@ def kinds(cut, full, warm, depth: int, branches: int) -> dict[str, Question]:
     second = cut.nodes[under_best & (cut.nodes["rank"] == 1)]
     accepted, name = f"accept_by_depth, {full_shape}", "accept_by_depth"
     return {
-        f"published_alpha, {cut_shape}": (cut.nodes, score.alpha_by_depth),
-        f"published_alpha, {full_shape}": (full.nodes, score.alpha_by_depth),
+        f"published_alpha, {cut_shape}": (cut.nodes, score.ratio_by_depth),
+        f"published_alpha, {full_shape}": (full.nodes, score.ratio_by_depth),
         BEST_PATH["T = 0"]: (cut.nodes, cold_path),
         BEST_PATH["T = 1"]: (warm.nodes, warm_path),
-        f"best_path_alpha, {HYBRID}": (cut.nodes, score.best_path_by_depth),
-        f"its second child, {HYBRID}": (second, score.alpha_by_depth),
+        f"best_path_ratio, {HYBRID}": (cut.nodes, score.best_path_ratio_by_depth),
+        f"its second child, {HYBRID}": (second, score.ratio_by_depth),
         f"{accepted}, T = 0": (full.nodes, tree[name]),
         f"{accepted}, T = 1": (complete, blocks[name]),
     }
@@ -153,7 +153,7 @@ def mixtures(cut, full) -> Estimates:
         f"all nodes, {shape(full)}": full.nodes,
     }
     asked = {
-        name: (rows, score.alpha_by_depth) for name, rows in mixed.items() if len(rows)
+        name: (rows, score.ratio_by_depth) for name, rows in mixed.items() if len(rows)
     }
     means = by_depth(asked).at(domain=ALL).defined()
     whole = means.frame["name"].str.startswith("all nodes")
@@ -277,7 +277,7 @@ def heat_map(nodes: pd.DataFrame, size: int) -> pd.DataFrame:
     every = pd.MultiIndex.from_product(levels.values(), names=levels)
     path = best_path_chain(nodes, "greedy")
     asked = {
-        "published_alpha": nodes.assign(mean=score.alpha(nodes)),
+        "published_alpha": nodes.assign(mean=score.ratio(nodes)),
         BEST_PATH["T = 0"]: path.assign(mean=path["accepted"])[path["reached"] == 1],
     }
     parts = {}
@@ -321,7 +321,7 @@ def asked_of_texts(cut, warm) -> dict[str, Question]:
     return {
         "published_alpha": (cut.nodes, score.published_alpha),
         "hit[1], T = 0": (trace, score.mean_of("hit")),
-        "alpha, T = 1": (warm.trace, score.overlap_alpha),
+        "alpha, T = 1": (warm.trace, score.alpha),
     }
 
 

@@ -14,7 +14,7 @@ from speclab.analysis import association, bins, published
 from speclab.score import POOLED, column_of, divide
 from speclab.show import figures
 from speclab.show.estimates import Estimates, per_domain, stack, without_interval
-from speclab.stats import Interval, Prompts, interval_of, prompts_of
+from speclab.stats import Interval, Resampling, interval_of, resampling_of
 
 SIGNALS = {
     "confidence": "draft confidence",
@@ -47,8 +47,8 @@ TOO_SURE = (
 
 
 def frames(run) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The nodes of a run with `alpha` = min(1, p/q), and its trace with `bins.signals`."""
-    nodes = run.nodes.assign(alpha=score.alpha(run.nodes))
+    """The nodes of a run with `ratio` = min(1, p/q), and its trace with `bins.signals`."""
+    nodes = run.nodes.assign(ratio=score.ratio(run.nodes))
     return nodes, bins.signals(run.trace)
 
 
@@ -63,7 +63,7 @@ def named(prefix: str, rows: pd.DataFrame, column: str) -> dict[str, float]:
 def views_of_ranks(nodes: pd.DataFrame) -> dict[str, tuple[pd.DataFrame, str]]:
     """The nodes of each rank and the column that says how acceptable they are."""
     ranks = nodes.groupby("rank")
-    return {f"min(1, p/q), rank {rank}": (rows, "alpha") for rank, rows in ranks}
+    return {f"min(1, p/q), rank {rank}": (rows, "ratio") for rank, rows in ranks}
 
 
 def entropy_correlations(
@@ -73,7 +73,7 @@ def entropy_correlations(
     estimate, low, high, note. `trace` (greedy text) and `sampled` (text of T = 1) have
     `bins.signals`; each exact acceptance is of the text of its temperature.
     """
-    views = {"min(1, p/q), all nodes": (nodes, "alpha")} | views_of_ranks(nodes)
+    views = {"min(1, p/q), all nodes": (nodes, "ratio")} | views_of_ranks(nodes)
     views |= {OVERLAP: (sampled, "overlap"), HIT: (trace, "hit")}
     parts = {
         (method, name): _correlated(rows, "target_entropy", outcome, method)
@@ -204,7 +204,7 @@ def auc(
     one half; 0.5 = no information. With `minus`, the difference to that signal's area on the same
     resamples. ValueError as in `roc`, and for fewer than 5 prompts.
     """
-    prompts = prompts_of(frame)
+    prompts = resampling_of(frame)
     draws = auc_draws(frame, signal, outcome, prompts)
     if minus:
         draws = draws - auc_draws(frame, minus, outcome, prompts)
@@ -212,7 +212,7 @@ def auc(
 
 
 def auc_draws(
-    frame: pd.DataFrame, signal: str, outcome: str, prompts: Prompts
+    frame: pd.DataFrame, signal: str, outcome: str, prompts: Resampling
 ) -> np.ndarray:
     """(1 + n,) areas, of the sample and of each resample."""
     values, yes = _two_outcomes(frame, signal, outcome)

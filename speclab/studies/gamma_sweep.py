@@ -650,7 +650,7 @@ def seed_spread(
         name: sweep.replayed(t, largest, "rejection") for name, t in traces.items()
     }
     parts = {}
-    for estimator, frames in ((score.overlap_alpha, traces), (tau, alike)):
+    for estimator, frames in ((score.alpha, traces), (tau, alike)):
         whole, *each = (
             stats.by_domain(frame, estimator).set_index("domain")[NUMBERS]
             for frame in (pd.concat(frames.values()), *frames.values())

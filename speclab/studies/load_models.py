@@ -223,7 +223,7 @@ def scored_anew(
     text: tuple[int, ...],
 ) -> pd.DataFrame:
     """The nodes of one tree of a prompt's recorded text, scored anew and compared with the `stored`
-    ones (which have `accepted`); with `text`, `accepted` and `alpha` = min(1, p/q).
+    ones (which have `accepted`); with `text`, `accepted` and `ratio` = min(1, p/q).
     """
     recorded = pd.DataFrame(record_prompt(pair, prompt, text, tree, GREEDY).nodes)
     again = recorded[recorded["position"] == stored["position"].iloc[0]].set_index(
@@ -235,7 +235,7 @@ def scored_anew(
     assert gap < (1e-4 if pair.is_exact else 0.05)
     return again.assign(
         accepted=stored["accepted"] == 1,
-        alpha=score.alpha(again),
+        ratio=score.ratio(again),
         text=[pair.tokenizer.decode([token]) for token in again["token"]],
     )
 
@@ -248,9 +248,9 @@ def tree_figure(tree: Tree, nodes: pd.DataFrame, context: str) -> figures.Figure
 
 
 def node_table(nodes: pd.DataFrame) -> pd.DataFrame:
-    """The nodes: index node; parent, depth, rank, token, q, p, target_rank, alpha, accepted."""
+    """The nodes: index node; parent, depth, rank, token, q, p, target_rank, ratio, accepted."""
     names = {"text": "token", "draft_prob": "q", "target_prob": "p"}
-    columns = ["parent", "depth", "rank", *names, "target_rank", "alpha", "accepted"]
+    columns = ["parent", "depth", "rank", *names, "target_rank", "ratio", "accepted"]
     shown = nodes.set_index("node")[columns]
     return shown.assign(text=shown["text"].map(figures.visible)).rename(columns=names)
 

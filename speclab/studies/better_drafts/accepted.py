@@ -17,7 +17,7 @@ from speclab.models import pairs
 from speclab.profiles import ModelSpec
 from speclab.show import estimates
 from speclab.show.estimates import Estimates
-from speclab.stats import RESAMPLES, bounds_of, prompts_of
+from speclab.stats import RESAMPLES, bounds_of, resampling_of
 from speclab.studies.better_drafts import candidates
 from speclab.studies.better_drafts.candidates import (
     ESTIMATORS,
@@ -242,10 +242,10 @@ def trained_change(
     assert after and all(set(trace["prompt_id"]) == ids for trace in after), (
         "other prompts"
     )
-    prompts = prompts_of(before, n, seed)
+    prompts = resampling_of(before, n, seed)
 
     def values(trace: pd.DataFrame) -> np.ndarray:  # (1 + n, domains + 2)
-        totals = prompts_of(trace, 1).totals(estimator.columns(trace))
+        totals = resampling_of(trace, 1).totals(estimator.columns(trace))
         return score.across(estimator.value, prompts.resampled(totals))[..., 0]
 
     at_first, at_last = values(before), np.stack([values(trace) for trace in after])

@@ -55,7 +55,7 @@ HIT = score.Estimator(
     ),
     score.quotient,
 )
-ALPHA = score.overlap_alpha
+ALPHA = score.alpha
 ESTIMATORS = {"greedy": HIT, "sampled": ALPHA}  # what is read from a run of each kind
 
 

@@ -18,7 +18,7 @@ from speclab.models import timing
 from speclab.models.pairs import Pair
 from speclab.score import POOLED, domains_in
 from speclab.show.estimates import Estimates, stack
-from speclab.stats import RESAMPLES, bounds_of, prompts_of
+from speclab.stats import RESAMPLES, bounds_of, resampling_of
 from speclab.tree import Tree
 
 C_GRID = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
@@ -264,7 +264,7 @@ def break_even(
     free, paid = (
         choose.price(counted, that_draft(settings), assumed(c)) for c in (0.0, 1.0)
     )
-    prompts = prompts_of(free.prompts, n)
+    prompts = resampling_of(free.prompts, n)
     emitted = choose.domain_sums(prompts, free.prompts[["emitted"]].to_numpy(float))
     fixed = choose.domain_sums(prompts, free.cost)
     passes = choose.domain_sums(prompts, paid.cost - free.cost)

@@ -21,7 +21,7 @@ import pandas as pd
 from speclab.analysis.choose import PROMPT, SUMS, Prices, fastest
 from speclab.score import domains_in
 from speclab.show.estimates import Estimates
-from speclab.stats import RESAMPLES, bounds_of, fold_of, prompts_of
+from speclab.stats import RESAMPLES, bounds_of, fold_of, resampling_of
 
 NEVER = "never"
 METRICS = ("tokens_per_s", "p50_s", "p95_s", "passes_saved", "drafts_per_token")
@@ -90,7 +90,7 @@ def drift(
     frames = {name: best_for_mix(prices, mix) for name, mix in mixes.items()}
     rows = []
     for fitted_on, frame in (frames | {"per-domain": per_domain}).items():
-        prompts = prompts_of(frame, n)
+        prompts = resampling_of(frame, n)
         sums = prompts.resampled(
             prompts.totals(frame[["emitted", "cost"]].to_numpy(float))
         )
@@ -202,7 +202,7 @@ def simulate(
     sums = np.stack(
         [frame[SUMS].to_numpy(float).T for frame in in_order]
     )  # [policies, 4, prompts]
-    prompts = prompts_of(
+    prompts = resampling_of(
         policies[NEVER][PROMPT], n, seed
     )  # in the order of their ids, too
     share = check_mix(mix, prompts.domains) / np.bincount(prompts.domain)

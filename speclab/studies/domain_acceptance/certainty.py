@@ -22,13 +22,13 @@ def effect_by_domain(nodes: pd.DataFrame, published: Estimates) -> pd.DataFrame:
     independent nodes that say as much. `published`: published_alpha of the domains.
     """
     rows = published.frame.set_index("domain")
-    alphas = nodes.assign(alpha=score.alpha(nodes)).groupby("domain", observed=True)
+    alphas = nodes.assign(ratio=score.ratio(nodes)).groupby("domain", observed=True)
     own = alphas.agg(
         prompts=("prompt_id", "nunique"),
-        nodes=("alpha", "size"),
-        alpha_sd=("alpha", "std"),
+        nodes=("ratio", "size"),
+        ratio_sd=("ratio", "std"),
     ).loc[rows.index]
-    half = 1.96 * own["alpha_sd"] / own["nodes"] ** 0.5
+    half = 1.96 * own["ratio_sd"] / own["nodes"] ** 0.5
     effect = stats.by_domain(
         power.by_prompt(nodes), power.design_effect(), method=stats.BOOTSTRAP_T
     ).set_index("domain")

@@ -15,7 +15,7 @@ from speclab.show.estimates import Estimates, stack
 
 SHARES = (
     "published_alpha, T = 0",
-    "best_path_alpha, T = 0",
+    "best_path_ratio, T = 0",
     "hit[1], T = 0",
     "hit[2], T = 0",
     "published_alpha, T = 1",
@@ -28,7 +28,7 @@ LENGTHS = (
     "block_efficiency, T = 0",
     "block_efficiency, T = 1",
 )
-OF_NO_LOSSLESS = ("published_alpha", "best_path_alpha", "published_length")
+OF_NO_LOSSLESS = ("published_alpha", "best_path_ratio", "published_length")
 APART, NOT_APART = "told apart", "not told apart"
 
 
@@ -189,7 +189,7 @@ def domain_differences(greedy, sampled) -> pd.DataFrame:
     asked = {
         "published_alpha, T = 0": (greedy.nodes, score.published_alpha),
         "hit[1], T = 0": (greedy.trace, score.member(score.hit, 1)),
-        "alpha, T = 1": (sampled.trace, score.overlap_alpha),
+        "alpha, T = 1": (sampled.trace, score.alpha),
         "block_efficiency, T = 0": (greedy.nodes, per_pass),
     }
     parts = {name: significance.differences(*one) for name, one in asked.items()}

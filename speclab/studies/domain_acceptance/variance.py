@@ -10,7 +10,7 @@ import pandas as pd
 from speclab.analysis import levels, published
 from speclab.score import ALL, column_of, require
 from speclab.show.estimates import Estimates, stack
-from speclab.stats import RESAMPLES, Prompts, interval_of, prompts_of
+from speclab.stats import RESAMPLES, Resampling, interval_of, resampling_of
 
 FACTORS = ("rank", "depth", "domain", "position", "target_entropy", "draft_entropy")
 TOGETHER = "all factors"
@@ -25,7 +25,7 @@ def varying(nodes: pd.DataFrame) -> list[str]:
 
 def variance_shares(
     frame: pd.DataFrame,
-    outcome: str = "alpha",
+    outcome: str = "ratio",
     factors: Sequence[str] = FACTORS,
     bins: int = 8,
     n: int = RESAMPLES // 4,
@@ -52,7 +52,7 @@ def variance_shares(
     constant = [name for name in factors if name not in owner]
     if constant:
         raise ValueError(f"factor {constant} is constant: leave it out of factors")
-    prompts = prompts_of(frame, n, seed)
+    prompts = resampling_of(frame, n, seed)
     block = np.column_stack([np.ones(len(y)), y - y.mean(), design])
     own = [prompts.rows == number for number in range(prompts.weights.shape[1])]
     grams = np.tensordot(
@@ -90,7 +90,7 @@ def _r_squared(grams: np.ndarray, columns: list[int]) -> np.ndarray:
     return 1.0 - residual / total
 
 
-def _shares(r2: dict[frozenset, np.ndarray], factor: str, prompts: Prompts) -> tuple:
+def _shares(r2: dict[frozenset, np.ndarray], factor: str, prompts: Resampling) -> tuple:
     """A row of `variance_shares`: the gain in R2 when `factor` joins each subset of the others."""
     gains = {s: r2[s | {factor}] - r2[s] for s in r2 if factor not in s}
     others = max(map(len, gains))
@@ -101,7 +101,7 @@ def _shares(r2: dict[frozenset, np.ndarray], factor: str, prompts: Prompts) -> t
     return factor, gains[frozenset()][0], last[0], *_numbers(shapley, prompts)
 
 
-def _numbers(draws: np.ndarray, prompts: Prompts) -> tuple[float, float, float]:
+def _numbers(draws: np.ndarray, prompts: Resampling) -> tuple[float, float, float]:
     found = interval_of(draws, prompts, "a share of variance")
     return found.estimate, found.low, found.high
 

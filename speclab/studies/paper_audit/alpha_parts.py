@@ -36,8 +36,8 @@ def sources(
     found = {name: runs.greedy.nodes for name, runs in pairs.items()}
     found |= {f"authors' {run}": one.nodes for run, one in records.items()}
     for source, nodes in found.items():
-        alpha, place = score.alpha(nodes), nodes["position"] // score.POSITION_BIN
-        found[source] = nodes.assign(alpha=alpha, bin=place)
+        ratio, place = score.ratio(nodes), nodes["position"] // score.POSITION_BIN
+        found[source] = nodes.assign(ratio=ratio, bin=place)
     return found
 
 
@@ -48,7 +48,7 @@ def shares_by_source(asked: Mapping[str, pd.DataFrame]) -> Estimates:
     """
     parts = []
     for source, nodes in asked.items():
-        cells = sums_in_cells(nodes, "alpha", FACTORS.values())
+        cells = sums_in_cells(nodes, "ratio", FACTORS.values())
         estimator = shares_alone(cells, FACTORS.values())
         prompts = cells.groupby("domain", observed=True)["prompt_id"].nunique()
         if prompts.min() >= stats.FEW_PROMPTS:
@@ -80,14 +80,14 @@ def rank_correlations(nodes: pd.DataFrame) -> pd.DataFrame:
     """Spearman of min(1, p/q) and target entropy over all nodes and within each rank: rank ('all',
     0, 1, …), estimate, low, high; from fewer prompts than `stats.FEW_PROMPTS` without interval.
     """
-    nodes, rows = nodes.assign(alpha=score.alpha(nodes)), []
+    nodes, rows = nodes.assign(ratio=score.ratio(nodes)), []
     for rank, part in [("all", nodes), *nodes.groupby("rank")]:
         if part["prompt_id"].nunique() < stats.FEW_PROMPTS:
-            point = part["alpha"].corr(part["target_entropy"], "spearman")
+            point = part["ratio"].corr(part["target_entropy"], "spearman")
             rows.append((rank, point, np.nan, np.nan))
         else:
             found = association.correlation(
-                part, "target_entropy", "alpha", n=stats.RESAMPLES // 4
+                part, "target_entropy", "ratio", n=stats.RESAMPLES // 4
             )
             rows.append((rank, found.estimate, found.low, found.high))
     return pd.DataFrame(rows, columns=["rank", "estimate", "low", "high"])
@@ -106,7 +106,7 @@ def means_by_rank(asked: Mapping[str, pd.DataFrame]) -> str:
     """The mean of alpha over all nodes and by rank, in words: a list by source."""
     found = []
     for source, nodes in asked.items():
-        means = " and ".join(f"{mean:.3f}" for mean in score.alpha_by_rank(nodes))
+        means = " and ".join(f"{mean:.3f}" for mean in score.ratio_by_rank(nodes))
         found.append(f"{source} {score.published_alpha(nodes):.3f} ({means})")
     return ", ".join(found)
 

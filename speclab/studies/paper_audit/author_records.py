@@ -164,7 +164,7 @@ def run_facts(records: Mapping[str, AuthorRecords]) -> pd.DataFrame:
         every, key = one.with_nan_as_accepted, [*TREE, "node"]
         low, high = argmax_bounds(whole_trees(one))
         certain = argmax_bounds(one.nodes)[0][[*key, "target_rank"]]
-        by_rank = score.alpha_by_rank(one.nodes)
+        by_rank = score.ratio_by_rank(one.nodes)
         rows.append(
             {
                 "run": run,

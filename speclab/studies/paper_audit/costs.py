@@ -16,7 +16,7 @@ import pandas as pd
 from speclab import stats
 from speclab.analysis import choose, cost_sweep
 from speclab.score import Estimator, divide, domains_in, quotient, ratio_of
-from speclab.stats import Interval, Prompts, prompts_of
+from speclab.stats import Interval, Resampling, resampling_of
 from speclab.studies.paper_audit.claims import row_of
 
 GAMMAS = tuple(range(1, 17))  # where the best gamma is looked for
@@ -113,14 +113,14 @@ class ChainSpeeds:
     domains: tuple[str, ...]
     gammas: np.ndarray
     tau: np.ndarray
-    prompts: Prompts
+    prompts: Resampling
 
     @classmethod
     def of(cls, sums: pd.DataFrame) -> "ChainSpeeds":
         """From per-prompt sums (`replay.chain_sums`)."""
         wide = sums.pivot(index=["prompt_id", "domain"], columns="gamma")
         both = wide[["emitted", "blocks"]].to_numpy()
-        prompts = prompts_of(wide.index.to_frame(index=False))
+        prompts = resampling_of(wide.index.to_frame(index=False))
         tau = quotient(prompts.resampled(prompts.totals(both)))
         with_plain = np.insert(tau, 0, 1.0, axis=-1)
         gammas = np.array([0, *wide["blocks"].columns])

@@ -21,7 +21,7 @@ from speclab.studies.paper_audit.side import PairRuns
 ESTIMATORS = {
     PUBLISHED: score.published_alpha,
     AT_0: score.mean_of("hit", "hit[1]"),
-    AT_1: score.overlap_alpha,
+    AT_1: score.alpha,
 }
 AUTHORS = "authors' {}"
 YES, NO, UNSURE = "enough", "too few", "cannot be told"

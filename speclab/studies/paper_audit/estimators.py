@@ -14,7 +14,7 @@ from speclab.analysis import power, rungs
 from speclab.score import POSITION_BIN, Estimator, column_of, divide, quotient, require
 
 # names of the means of a column
-MEANS = {"alpha": "published_alpha", "overlap": "alpha", "hit": "hit[1]"}
+MEANS = {"ratio": "published_alpha", "overlap": "alpha", "hit": "hit[1]"}
 
 
 def first_less_second(value: str, name: str, groups: Callable) -> Estimator:
@@ -106,7 +106,7 @@ def share_gap(cells: pd.DataFrame, first: str, second: str) -> Estimator:
     return Estimator(f"share of {first} - of {second}", shares.columns, difference)
 
 
-def named_design_effect(value: str = "alpha") -> Estimator:
+def named_design_effect(value: str = "ratio") -> Estimator:
     """`power.design_effect` under the name that the mean of a column has in GLOSSARY.md."""
     return power.design_effect(MEANS.get(value, value))
 

@@ -99,8 +99,8 @@ class Texts:
 
     @cached_property
     def hung(self) -> pd.DataFrame:
-        """The nodes, with their `alpha`."""
-        return self.kept(self.nodes.assign(alpha=score.alpha(self.nodes)))
+        """The nodes, with their `ratio`."""
+        return self.kept(self.nodes.assign(ratio=score.ratio(self.nodes)))
 
     def chain(self, gamma: int) -> pd.DataFrame:
         """Visited blocks of a chain; under rejection expectations."""
@@ -157,7 +157,7 @@ def each_domain(
     return rows
 
 
-def of_design(rows: pd.DataFrame, value: str = "alpha") -> list[dict]:
+def of_design(rows: pd.DataFrame, value: str = "ratio") -> list[dict]:
     """The design effect of a column's mean, one row a domain."""
     return each_domain(
         by_prompt(rows, value), named_design_effect(value), stats.BOOTSTRAP_T
@@ -199,7 +199,7 @@ def chat_leads(frame: pd.DataFrame, value: str) -> list[dict]:
 
 def late_by_depth(nodes: pd.DataFrame, depths: Iterable[int] = (1, 3)) -> list[dict]:
     """`late_minus_early` of the nodes at each depth."""
-    late, rows = late_minus_early("alpha"), []
+    late, rows = late_minus_early("ratio"), []
     for depth in depths:
         rows += whole(nodes[nodes["depth"] == depth], late, f"depth {depth}")
     return rows
@@ -307,19 +307,19 @@ def told_by_rule(prompts: Sequence[Prompt]) -> list[dict]:
 def as_published(pair: PairRuns) -> dict[str, partial]:
     """The paper's own procedure, on the trees of greedy text."""
     nodes = at_0(pair).hung
-    entropy = partial(correlated, nodes, "target_entropy", "alpha", "pearson")
+    entropy = partial(correlated, nodes, "target_entropy", "ratio", "pearson")
     return {
         "level": partial(each_domain, nodes, score.published_alpha),
-        "gap": partial(gaps, nodes, "alpha", [("chat", "math")]),
-        "order": partial(gaps, nodes, "alpha", NEIGHBOURS),
-        "paradox": partial(chat_leads, nodes, "alpha"),
+        "gap": partial(gaps, nodes, "ratio", [("chat", "math")]),
+        "order": partial(gaps, nodes, "ratio", NEIGHBOURS),
+        "paradox": partial(chat_leads, nodes, "ratio"),
         "length": partial(each_domain, nodes, score.published_length),
-        "depth": partial(each_domain, nodes, rungs.change(score.alpha_by_depth)),
+        "depth": partial(each_domain, nodes, rungs.change(score.ratio_by_depth)),
         "position": partial(late_by_depth, nodes),
         "depth-2": partial(late_by_depth, nodes, [2]),
         "entropy-sign": entropy,
         "entropy-weak": entropy,
-        "task-depth": partial(domain_less_depth, nodes, "alpha"),
+        "task-depth": partial(domain_less_depth, nodes, "ratio"),
         "independence": partial(of_design, nodes),
     }
 
@@ -522,16 +522,16 @@ def record_evidence(records: Mapping[str, AuthorRecords]) -> pd.DataFrame:
     """
     rows = []
     for run, one in records.items():
-        nodes = one.nodes.assign(alpha=score.alpha(one.nodes))
+        nodes = one.nodes.assign(ratio=score.ratio(one.nodes))
         found = {
             "level": each_domain(nodes, score.published_alpha),
             "length": each_domain(nodes, score.published_length),
-            "depth": each_domain(nodes, rungs.change(score.alpha_by_depth)),
+            "depth": each_domain(nodes, rungs.change(score.ratio_by_depth)),
         }
         if nodes["position"].max() >= POSITION_BIN:
-            found["position"] = each_domain(nodes, late_minus_early("alpha"))
+            found["position"] = each_domain(nodes, late_minus_early("ratio"))
         if nodes["prompt_id"].nunique() >= stats.MIN_PROMPTS:
-            pearson = correlated(nodes, "target_entropy", "alpha", "pearson")
+            pearson = correlated(nodes, "target_entropy", "ratio", "pearson")
             found |= {"entropy-sign": pearson, "entropy-weak": pearson}
             found["independence"] = of_design(nodes)
         for claim, answers in found.items():

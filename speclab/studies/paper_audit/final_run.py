@@ -21,15 +21,15 @@ TOLERANCE = 1e-6  # ours are float32
 LEVEL = 0.05
 SHARE, CORRELATION = "share of the variance", "correlation with entropy"
 ALPHA = {
-    "alpha_mean": ("alpha", "mean"),
-    "alpha_std": ("alpha", "std"),
-    "count": ("alpha", "count"),
+    "alpha_mean": ("ratio", "mean"),
+    "alpha_std": ("ratio", "std"),
+    "count": ("ratio", "count"),
 }
 SUMMARY = {
     "n_samples": ("prompt_id", "nunique"),
-    "n_nodes": ("alpha", "count"),
-    "mean_alpha": ("alpha", "mean"),
-    "std_alpha": ("alpha", "std"),
+    "n_nodes": ("ratio", "count"),
+    "mean_alpha": ("ratio", "mean"),
+    "std_alpha": ("ratio", "std"),
     "mean_entropy": ("target_entropy", "mean"),
 }
 # the authors' files of the run: their keys, and how their numbers come from the nodes
@@ -55,7 +55,7 @@ def against_published(
     """
     nodes = one.with_nan_as_accepted
     nodes = nodes.assign(
-        alpha=score.alpha(nodes),
+        ratio=score.ratio(nodes),
         task_type=nodes["domain"],
         position_bin=nodes["position"] // score.POSITION_BIN,
     )

@@ -1,0 +1,130 @@
+"""A recorded text of one temperature, and what is exact on it for a lossless decoder.
+
+Every study asks its numbers of a `Text`, so that no estimator of one temperature is ever used on
+text of another.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from speclab import replay, score
+from speclab.runs import Run
+from speclab.score import Estimator
+
+# by temperature: name, label, acceptance of one drafted token (a column of positions), rule of a
+# tree's deterministic children, rule of a drafted chain
+KINDS = {
+    0.0: ("T = 0", "greedy text (T = 0)", "hit", "greedy", "greedy"),
+    1.0: ("T = 1", "sampled text (T = 1)", "overlap", "point-mass", "rejection"),
+}
+PLACE = ["prompt_id", "seed", "position"]
+
+
+@dataclass(frozen=True)
+class Text:
+    """Recorded texts of one temperature, one a prompt and seed.
+
+    What is averaged are the positions that `where` kept (all at first), the nodes that hang there,
+    and the visited blocks that begin there; the texts themselves stay whole, since a decoder walks
+    through all of them. `cut` shortens the texts instead.
+
+    value: acceptance of one drafted token, "hit" (T = 0) or "overlap" (T = 1: a drawn token), a
+    column of `positions`. rule: of a tree's deterministic children; chain_rule: of drafted chains.
+    trace: all positions, with `hit` and `seed`. nodes: the recorded trees, of the first run only
+    (other seeds are recorded with one node a position). keep: bool (rows of trace,), or None.
+    """
+
+    name: str
+    label: str
+    value: str
+    rule: str
+    chain_rule: str
+    trace: pd.DataFrame
+    nodes: pd.DataFrame
+    keep: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, run: Run, *others: Run) -> "Text":
+        """Of recorded runs of one temperature (0 or 1): the first with its trees, others (further
+        seeds) with their texts.
+        """
+        temperatures = {
+            one.manifest["profile"]["temperature"] for one in (run, *others)
+        }
+        if len(temperatures) > 1 or not temperatures <= set(KINDS):
+            raise ValueError(
+                f"texts of the temperatures {sorted(temperatures)}: a Text is of one, "
+                f"{' or '.join(f'{t:g}' for t in KINDS)}"
+            )
+        how = KINDS[temperatures.pop()]
+        seeds = [one.manifest["profile"]["seed"] for one in (run, *others)]
+        traces = [
+            one.trace.assign(seed=seed)
+            for seed, one in zip(seeds, (run, *others), strict=True)
+        ]
+        trace = score.with_hits(pd.concat(traces, ignore_index=True))
+        nodes = run.nodes.assign(ratio=score.ratio(run.nodes), seed=seeds[0])
+        return cls(*how, trace, nodes)
+
+    @property
+    def acceptance(self) -> Estimator:
+        """The exact acceptance of one drafted token: hit[1] at T = 0, alpha at T = 1."""
+        return score.mean_of(
+            self.value, {"hit": "hit[1]", "overlap": "alpha"}[self.value]
+        )
+
+    @property
+    def deterministic(self) -> Estimator:
+        """The exact acceptance of the draft's best token: hit[1] at T = 0, top_mass[1] at T = 1."""
+        family = score.hit if self.rule == "greedy" else score.top_mass
+        return score.member(family, 1)
+
+    def with_columns(self, **columns: Callable | pd.Series) -> "Text":
+        """More is known of each position (aligned with `trace`)."""
+        return replace(self, trace=self.trace.assign(**columns))
+
+    def where(self, keep: pd.Series) -> "Text":
+        """Only the positions for which `keep` (aligned with `trace`) holds, of those kept."""
+        kept = keep.to_numpy(bool)
+        return replace(self, keep=kept if self.keep is None else kept & self.keep)
+
+    def cut(self, tokens: int) -> "Text":
+        """The texts as if they had ended after so many tokens; their blocks end there too."""
+        short = self.trace["position"] < tokens
+        keep = None if self.keep is None else self.keep[short]
+        nodes = self.nodes[self.nodes["position"] < tokens]
+        return replace(
+            self, trace=self.trace[short].reset_index(drop=True), nodes=nodes, keep=keep
+        )
+
+    def kept(self, frame: pd.DataFrame, at: str = "position") -> pd.DataFrame:
+        """The rows of a frame (nodes, blocks) that belong to the positions kept."""
+        if self.keep is None:
+            return frame
+        places = pd.MultiIndex.from_frame(frame[["prompt_id", "seed", at]])
+        return frame[places.isin(pd.MultiIndex.from_frame(self.positions[PLACE]))]
+
+    @cached_property
+    def positions(self) -> pd.DataFrame:
+        """The positions kept, with `hit`."""
+        return self.trace if self.keep is None else self.trace[self.keep]
+
+    @cached_property
+    def hung(self) -> pd.DataFrame:
+        """The nodes that hang there, with `ratio`."""
+        return self.kept(self.nodes)
+
+    def blocks(self, shape: Any, starts: str = "visited") -> pd.DataFrame:
+        """Blocks of a draft tree's shape, or of chains of so many tokens, that begin there."""
+        drawn = isinstance(shape, int) and self.chain_rule == "rejection"
+        walk = replay.replay_sampled if drawn else replay.replay
+        of_seed = [
+            walk(text, shape, starts).assign(seed=seed)
+            for seed, text in self.trace.groupby("seed", sort=False)
+        ]
+        return self.kept(pd.concat(of_seed, ignore_index=True), "start")

@@ -1,0 +1,109 @@
+"""One `Text` and one resampling of prompts: against `stats.by_domain`, seed by seed, by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from speclab import replay, runs, score, stats
+from speclab.analysis.texts import Text
+from speclab.profiles import load_profile
+
+PROFILE = load_profile("smollm")
+
+
+def recorded(kind):
+    return runs.load_or_record(
+        PROFILE.replace(temperature=0.0) if kind == "greedy" else PROFILE, kind
+    )
+
+
+@pytest.fixture(scope="module")
+def greedy():
+    return Text.of(recorded("greedy"))
+
+
+@pytest.fixture(scope="module")
+def sampled():
+    kinds = ("sampled", "sampled-seed-1", "sampled-seed-2")
+    return Text.of(*map(recorded, kinds))
+
+
+def test_numbers_asked_together_are_those_asked_alone(greedy):
+    asked = {
+        "hit": (greedy.positions, greedy.acceptance),
+        "published": (greedy.hung, score.published_alpha),
+    }
+    together = stats.jointly(asked, n=200).table()
+    for name, (frame, estimator) in asked.items():
+        alone = stats.by_domain(frame, estimator, n=200)
+        own = together[together["name"] == name]
+        columns = ["estimate", "low", "high", "n_prompts"]
+        np.testing.assert_allclose(own[columns], alone[columns])
+
+
+def test_a_difference_is_paired_by_prompt(greedy):
+    asked = dict.fromkeys(("one", "two"), (greedy.positions, greedy.acceptance))
+    draws = stats.jointly(asked, n=200)
+    nothing = draws.table({"two - one": draws["two"] - draws["one"]})
+    assert (nothing[["estimate", "low", "high"]] == 0).all(axis=None)
+
+
+def test_a_missing_prompt_is_said(greedy):
+    short = greedy.positions[greedy.positions["prompt_id"] != "math-00"]
+    assert len(short) < len(greedy.positions)
+    asked = {
+        "whole": (greedy.positions, greedy.acceptance),
+        "short": (short, greedy.acceptance),
+    }
+    with pytest.raises(ValueError, match="short: 1 prompts are missing"):
+        stats.jointly(asked, n=10)
+    apart = stats.jointly(asked, same=False, n=10)
+    left = short.groupby("domain")["hit"].mean()
+    assert apart["short"].loc[0, "math"] == pytest.approx(left["math"])
+
+
+def test_what_cannot_be_had_is_missing_and_says_why(greedy):
+    nothing = score.ratio_of("zero", "zero")
+    frame = greedy.positions.assign(zero=0.0)
+    row = stats.jointly({"none": (frame, nothing)}, n=10).table().iloc[0]
+    assert np.isnan(row["estimate"]) and row["note"] == stats.UNDEFINED
+    family = stats.jointly({"hits": (greedy.positions, score.hit)}, n=10)
+    assert "family of numbers" in family.notes["hits"]
+
+
+def test_seeds_are_texts_of_one_prompt(sampled):
+    assert sampled.positions["seed"].nunique() == 3
+    one = recorded("sampled-seed-1").trace
+    seed = recorded("sampled-seed-1").manifest["profile"]["seed"]
+    blocks = sampled.blocks(3)
+    pd.testing.assert_frame_equal(
+        blocks[blocks["seed"] == seed].drop(columns="seed").reset_index(drop=True),
+        replay.replay_sampled(one, 3),
+    )
+    drawn = stats.jointly({"alpha": (sampled.positions, sampled.acceptance)}, n=10)
+    by_hand = sampled.trace.groupby("domain")["overlap"].mean()
+    assert drawn["alpha"].loc[0, "code"] == pytest.approx(by_hand["code"])
+
+
+def test_where_keeps_positions_nodes_and_blocks_that_begin_there(greedy):
+    even = greedy.where(greedy.trace["position"] % 2 == 0)
+    assert (even.positions["position"] % 2 == 0).all()
+    assert (even.hung["position"] % 2 == 0).all()
+    whole, kept = greedy.blocks(4), even.blocks(4)
+    assert len(kept) == (whole["start"] % 2 == 0).sum()
+    less = even.where(greedy.trace["position"] < 10).positions
+    assert less["position"].max() == 8
+
+
+def test_a_cut_text_is_replayed_to_its_new_end(greedy):
+    short = greedy.cut(10)
+    run = greedy.trace[greedy.trace["position"] < 10]
+    pd.testing.assert_frame_equal(
+        short.blocks(4).drop(columns="seed"), replay.replay(run, 4)
+    )
+    assert short.hung["position"].max() == 9
+
+
+def test_texts_of_two_temperatures_are_refused():
+    with pytest.raises(ValueError, match="a Text is of one"):
+        Text.of(recorded("greedy"), recorded("sampled"))
