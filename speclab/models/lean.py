@@ -137,6 +137,16 @@ class LeanBody:
             x = x + layer.down(silu(gate) * up)
         return SimpleNamespace(last_hidden_state=self._norm(x, self.norm))
 
+    @property
+    def projections(self) -> list[Projection]:
+        """Those of all layers."""
+        return [
+            part
+            for layer in self.layers
+            for part in layer
+            if isinstance(part, Projection)
+        ]
+
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         if x.device.type != "cpu" or x.dtype != torch.float32:
             return rms_norm(x, weight.shape, weight, self.eps)

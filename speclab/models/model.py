@@ -9,14 +9,18 @@ its body: `body(input_ids, attention_mask, position_ids, past_key_values).last_h
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear, pad
+
+CLEARLY = 0.9  # oneDNN multiplies one row where its time is below this share of MKL's
+LARGE = 64 * 2**20  # bytes of weights that no cache holds
 
 
 class KVCache:
@@ -100,9 +104,10 @@ class Projection:
     they are; on a CPU several times as fast for the few tokens of a decoding step.
 
     There a copy of the weights is kept in oneDNN's layout, for three rows and more. One or two rows
-    go through MKL as `weight @ x.T`, two columns at least: one alone takes it longer (measured:
-    `make bench`). oneDNN prepares itself for each new number of rows: many are filled up to a
-    multiple of STEP.
+    go through MKL as `weight @ x.T` (two columns at least: one alone takes it longer), or through
+    oneDNN as well (`few_by_mkl` = False): which of them is faster depends on the machine, and
+    `take_fastest` asks it. oneDNN prepares itself for each new number of rows: many are filled up
+    to a multiple of STEP.
     """
 
     STEP = 32
@@ -110,13 +115,15 @@ class Projection:
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         self.weight, self.bias = weight, bias
         self.out_features = weight.shape[0]
+        self.few_by_mkl = True
         self._copy = _laid_out(weight)
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._copy is None or x.dtype != torch.float32:
             return linear(x, self.weight, self.bias)
         rows = x.reshape(-1, x.shape[-1])
-        found = self._few(rows) if len(rows) <= 2 else self._many(rows)
+        few = self.few_by_mkl and len(rows) <= 2
+        found = self._few(rows) if few else self._many(rows)
         return found.view(*x.shape[:-1], -1)
 
     def _few(self, x: Tensor) -> Tensor:
@@ -131,6 +138,30 @@ class Projection:
         library = torch.ops.mkldnn
         found = library._linear_pointwise(x, self._copy, self.bias, "none", [], "")
         return found[:count]
+
+
+def take_fastest(projections: Sequence[Projection], repeats: int = 5) -> None:
+    """Measure how one row goes through a model's float32 projections faster on this CPU, and send
+    it that way from now on: plain decoding, which every speed-up is a ratio to, is made of such
+    products. oneDNN is taken where its median time is below CLEARLY that of MKL.
+
+    The two round differently, so every load on a machine must choose the same: hence the margin,
+    and models that fit into a cache (below LARGE bytes), whose times are noise, stay with MKL.
+    """
+    own = [projection for projection in projections if projection._copy is not None]
+    if sum(projection.weight.nbytes for projection in own) < LARGE:
+        return
+    seconds: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(repeats):
+        for by_mkl, kept in seconds.items():
+            began = time.perf_counter()
+            for projection in own:
+                projection.few_by_mkl = by_mkl
+                projection(projection.weight[:1])
+            kept.append(time.perf_counter() - began)
+    by_mkl = median(seconds[False]) >= CLEARLY * median(seconds[True])
+    for projection in own:
+        projection.few_by_mkl = by_mkl
 
 
 def wait_for(device: torch.device) -> None:

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from speclab.models import trimmed
 from speclab.models.lean import LeanBody, knows
-from speclab.models.model import LanguageModel, Projection
+from speclab.models.model import LanguageModel, Projection, take_fastest
 from speclab.plain import read_json
 from speclab.profiles import ROOT, ModelSpec, Profile
 
@@ -115,6 +115,7 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
         folder=folder,
         quantised=quantised,
     )
+    take_fastest(_projections(model))
     _check_window(model, context)
     _probe(model, spec.path)
     return model
@@ -327,6 +328,13 @@ def _load_trimmed(folder: Path, dtype: torch.dtype) -> Any:
         )
         network.load_state_dict(weights | {"lm_head.kept": kept})
     return network.to(dtype)
+
+
+def _projections(model: LanguageModel) -> list[Projection]:
+    """The products of a pass that the kit computes itself."""
+    of_head = getattr(model.head, "product", model.head)
+    layers = getattr(model.body, "projections", [])
+    return [part for part in (*layers, of_head) if isinstance(part, Projection)]
 
 
 def _frozen(head: Any) -> Any:

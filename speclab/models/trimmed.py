@@ -56,10 +56,10 @@ class FrozenHead:
 
     def __init__(self, head: TrimmedHead):
         self.kept, self.out_features = head.kept, head.out_features
-        self._spread, self._product = head.spread, Projection(head.weight)
+        self._spread, self.product = head.spread, Projection(head.weight)
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        return self._spread(self._product(hidden))
+        return self._spread(self.product(hidden))
 
 
 def base_folder(folder: Path) -> Path | None:
