@@ -27,6 +27,9 @@ MATH_PROMPT = (
 REASONING_PROMPT = "Show your reasoning step by step.\nQ: {}\nA:"
 REPOSITORY = Path(__file__).resolve().parent.parent
 PROJECT_PROMPTS = REPOSITORY / "data" / "prompts"
+CHOSE_THE_DRAFT = (
+    8  # of each domain: they chose how long smollm's draft was trained, and are easier
+)
 # environment variable: a folder with copies of the hub sets, <folder>/<owner>/<name>
 MIRROR = "SPECLAB_DATASETS"
 
@@ -213,6 +216,22 @@ def load_prompts(
                 f"asked for {per_domain}: ask for fewer or add"
             )
         chosen += found
+    return chosen
+
+
+def decoded_prompts(
+    prompts: Sequence, per_domain: int, first: int = CHOSE_THE_DRAFT
+) -> list:
+    """The prompts (anything with a `domain`) that are decoded for real where not all are:
+    `per_domain` of each domain, evenly spread over those from number `first` on, from 0; domains
+    in order of appearance. Of a domain with fewer prompts than that, its last ones.
+    """
+    chosen = []
+    for domain in dict.fromkeys(prompt.domain for prompt in prompts):
+        own = [prompt for prompt in prompts if prompt.domain == domain]
+        count = min(per_domain, len(own))
+        left = own[min(first, len(own) - count) :]
+        chosen += [left[(2 * k + 1) * len(left) // (2 * count)] for k in range(count)]
     return chosen
 
 

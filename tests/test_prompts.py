@@ -20,6 +20,7 @@ from speclab.prompts import (
     REASONING_PROMPT,
     EncodedPrompt,
     Prompt,
+    decoded_prompts,
     encode_prompts,
     load_prompts,
     prompts_digest,
@@ -315,3 +316,18 @@ def test_encoding_refuses_what_it_cannot_do():
     for template, word in (("chat", "no chat_template"), ("chta", "template='chta'")):
         with pytest.raises(ValueError, match=word):
             encode_prompts(tokenizer, prompts, 9, template)
+
+
+def test_decoded_prompts_are_spread_evenly_behind_those_that_chose_the_draft():
+    both = [Prompt(f"{d}-{i}", d, "") for i in range(20) for d in ("code", "chat")]
+
+    def numbers(per_domain, prompts=both, **options):
+        chosen = decoded_prompts(prompts, per_domain, **options)
+        assert [p.domain for p in chosen] == sorted([p.domain for p in chosen])[::-1]
+        return [int(p.prompt_id[5:]) for p in chosen if p.domain == "code"]
+
+    assert numbers(3) == [10, 14, 18]  # the middles of 8-11, 12-15 and 16-19
+    assert numbers(12) == list(range(8, 20)) and numbers(99) == list(range(20))
+    assert numbers(15) == list(range(5, 20)), "too few are left: the last ones"
+    assert numbers(2, first=0) == [5, 15] and numbers(0) == []
+    assert numbers(2, prompts=both[:6]) == [1, 2]
