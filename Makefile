@@ -4,7 +4,7 @@
 # VENV=folder      that environment is used as it is; nothing is installed
 # VENV=            the active environment (conda, Colab, Kaggle) is used as it is; nothing is installed
 PYTHON ?= python3
-PROFILE ?= tiny
+PROFILE ?= smollm
 WORKERS ?= 2
 OUT ?= .
 VENV ?= .venv

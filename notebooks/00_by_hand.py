@@ -15,7 +15,7 @@
 # of it. The numbers for two models that fit on a page are computed below: how much is kept in
 # section 2, that nothing is lost in section 4, words per run of the target in section 9.
 #
-# ![Draw from q, keep or replace: together p](../figures/smollm/00_rule.png)
+# ![Draw from q, keep or replace: together p](../figures/smollm/00/rule.png)
 #
 # The kit studies two sources. The paper is *Acceptance Dynamics Across Cognitive Domains in
 # Speculative Decoding* (arXiv:2604.14682): it publishes how often the drafts of a small model are
@@ -27,7 +27,7 @@
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* nothing: both models are
 # tables in this notebook, the parameter `profile` only names the folder · *writes*
-# `figures/<profile>/00_*`.
+# `figures/<profile>/00/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -74,7 +74,7 @@ if root == kit:
     print(f"speclab {version} in {root}, {origin}")
     install_missing(root)
 
-# %%
+# %% jupyter={"source_hidden": true}
 import numpy as np
 import pandas as pd
 from IPython.display import HTML, display
@@ -93,7 +93,7 @@ from speclab.verify import RULES, verify
 
 # %% tags=["parameters"]
 # not used here but for the name of the folder: no model is loaded
-profile: str = "tiny"
+profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change; none changes anything here
 seed: int = 0  # 0 to 4294967295; of every random number that is not written out below
 draws: int = 4000  # 100 to 1000000; first words drawn under each rule in section 4

@@ -15,11 +15,11 @@
 # the text is the target's, in fewer passes. The picture is one such proposal, a tree; how many
 # tokens that pass gives is computed in section 4.
 #
-# ![A drafted tree with both models' probabilities at every node](../figures/smollm/01_tree.png)
+# ![A drafted tree with both models' probabilities at every node](../figures/smollm/01/tree.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are there · *reads* the
 # pair of the profile and its run `greedy` (recorded if it is not there) · *writes*
-# `figures/<profile>/01_*`.
+# `figures/<profile>/01/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -66,7 +66,7 @@ if root == kit:
     print(f"speclab {version} in {root}, {origin}")
     install_missing(root)
 
-# %%
+# %% jupyter={"source_hidden": true}
 from IPython.display import HTML, display
 from IPython.utils.capture import capture_output
 
@@ -79,7 +79,7 @@ from speclab.studies import load_models as study
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "tiny"
+profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 # shown in tokens
 sample_text: str = "Solving 7x - 15 for x is unbelievably simple."  # any

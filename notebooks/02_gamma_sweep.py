@@ -15,12 +15,12 @@
 # is **assumed** here and measured in notebook 10. The picture shows what does not depend on costs:
 # `block_efficiency`, the tokens per target pass.
 #
-# ![Tokens per target pass against gamma](../figures/smollm/02_block-efficiency.png)
+# ![Tokens per target pass against gamma](../figures/smollm/02/block-efficiency.png)
 #
 # *Runs on* any machine · *minutes* about one on 2 cores · *reads* the runs `greedy` (temperature T
 # = 0) and `sampled` (T = 1) of the profile, for section 8 also `sampled-0.3`, `sampled-0.7` (text
 # at those temperatures) and two more seeds at T = 1, recorded if they are not there · *writes*
-# `figures/<profile>/02_*`.
+# `figures/<profile>/02/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -67,7 +67,7 @@ if root == kit:
     print(f"speclab {version} in {root}, {origin}")
     install_missing(root)
 
-# %%
+# %% jupyter={"source_hidden": true}
 import numpy as np
 
 from speclab import cost, prompts, replay, runs
@@ -80,7 +80,7 @@ from speclab.studies import gamma_sweep as study
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "tiny"
+profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 largest_gamma: int = 16  # 1 to 64; every gamma from 1 to this is replayed
 gamma: int = 4  # 1 to largest_gamma; the one that the sentences below speak of
@@ -175,9 +175,7 @@ assert all(study.text_lengths(rows).equals(lengths) for rows in blocks.values())
 # %%
 frames = study.replay_both(recorded, largest_gamma)
 curves = study.sweep_curves(frames, largest_gamma, cost_ratio)
-study.write_curves(
-    curves, ctx.figures / "02_sweep.csv"
-)  # every quantity at every gamma
+study.write_curves(curves, ctx.figures / "sweep.csv")  # every quantity at every gamma
 
 # %%
 tau = curves.at(quantity="block_efficiency", average="visited")

@@ -17,11 +17,11 @@
 # token in the draft's ranking, and how much more of what differs between prompts it explains than
 # of what differs between nodes, in section 5.
 #
-# ![Four domains under each estimator, and their order](../figures/smollm/03_ladder.png)
+# ![Four domains under each estimator, and their order](../figures/smollm/03/ladder.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy`
 # (temperature T = 0) and `sampled` (T = 1) of the profile, recorded if they are not there ·
-# *writes* `figures/<profile>/03_*`.
+# *writes* `figures/<profile>/03/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -68,7 +68,7 @@ if root == kit:
     print(f"speclab {version} in {root}, {origin}")
     install_missing(root)
 
-# %%
+# %% jupyter={"source_hidden": true}
 import pandas as pd
 
 from speclab import cost, runs, score, stats
@@ -85,7 +85,7 @@ from speclab.studies.domain_acceptance import (
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "tiny"
+profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 # two domains are told apart when Holm's p-value is below this
 level: float = 0.05  # 0.0001 to 0.5

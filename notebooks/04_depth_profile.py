@@ -17,11 +17,11 @@
 # point-mass rule at T = 1); and what a decoder gains from depth, the chance to get that far
 # (`survival_by_depth`), can only fall (section 4).
 #
-# ![Change from depth 1 to the deepest level, by domain](../figures/smollm/04_change.png)
+# ![Change from depth 1 to the deepest level, by domain](../figures/smollm/04/change.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are there · *reads* the
 # runs `greedy` (the paper's tree, temperature T = 0), `balanced` (T = 0, the same tree without the
-# cut) and `sampled` (T = 1), recorded if they are not there · *writes* `figures/<profile>/04_*`.
+# cut) and `sampled` (T = 1), recorded if they are not there · *writes* `figures/<profile>/04/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -68,7 +68,7 @@ if root == kit:
     print(f"speclab {version} in {root}, {origin}")
     install_missing(root)
 
-# %%
+# %% jupyter={"source_hidden": true}
 from speclab import runs, score
 from speclab.show import notebook
 from speclab.analysis import published
@@ -76,7 +76,7 @@ from speclab.studies import depth_profile as study
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "tiny"
+profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 # tokens: standard deviation of the weights in the position curves
 bandwidth: float = 4.0  # 0.1 to 1000

@@ -18,11 +18,11 @@
 # sections 3 and 4 ask what a decoder needs: does the draft's own confidence foretell acceptance,
 # and can it be taken at its word?
 #
-# ![Acceptance against target entropy](../figures/smollm/05_acceptance-by-entropy.png)
+# ![Acceptance against target entropy](../figures/smollm/05/acceptance-by-entropy.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are there · *reads* the
 # runs `greedy` (T = 0) and `sampled` (T = 1) of the profile, recorded if they are not there ·
-# *writes* `figures/<profile>/05_*`.
+# *writes* `figures/<profile>/05/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -69,7 +69,7 @@ if root == kit:
     print(f"speclab {version} in {root}, {origin}")
     install_missing(root)
 
-# %%
+# %% jupyter={"source_hidden": true}
 from speclab import runs, score
 from speclab.show import notebook
 from speclab.analysis import published
@@ -77,7 +77,7 @@ from speclab.studies import entropy_correlation as study
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "tiny"
+profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 bins: int = 8  # 2 to 100; quantile bins of target entropy in the curves of section 2
 # equal bins of the draft's confidence in the reliability diagrams of section 4

@@ -17,13 +17,13 @@
 # acceptance of one draft token at either temperature, each on its own text and against that text's
 # entropy: `hit[1]` (T = 0, greedy text) and `alpha` (T = 1, sampled text).
 #
-# ![Entropy and acceptance of four domains](../figures/smollm/06_entropy-and-acceptance.png)
+# ![Entropy and acceptance of four domains](../figures/smollm/06/entropy-and-acceptance.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are there · *reads* the
 # runs `greedy` (T = 0), `sampled` (T = 1) and the same prompts in the other format
 # (`chat-template`; where the profile gives its prompts in the target's chat template,
 # `plain-template`) of the profile, recorded if they are not there · *writes*
-# `figures/<profile>/06_*`.
+# `figures/<profile>/06/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -70,7 +70,7 @@ if root == kit:
     print(f"speclab {version} in {root}, {origin}")
     install_missing(root)
 
-# %%
+# %% jupyter={"source_hidden": true}
 from speclab import runs, score
 from speclab.models import pairs
 from speclab.show import notebook, pictures
@@ -79,7 +79,7 @@ from speclab.studies import chat_paradox as study
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "tiny"
+profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 # the domain that is set against the mean of the others
 domain: str = "chat"  # one of code, math, reasoning, chat

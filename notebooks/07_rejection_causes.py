@@ -19,11 +19,11 @@
 # comparison with random, and never has a star: what follows a rejection opens a block and costs
 # more even if rejections are independent.
 #
-# ![Share of the rejections and what each cause costs](../figures/smollm/07_top-causes.png)
+# ![Share of the rejections and what each cause costs](../figures/smollm/07/top-causes.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy` (T = 0) and
 # `sampled` (T = 1) of the profile, recorded if they are not there, and the profile's prompts ·
-# *writes* `figures/<profile>/07_*`.
+# *writes* `figures/<profile>/07/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -70,7 +70,7 @@ if root == kit:
     print(f"speclab {version} in {root}, {origin}")
     install_missing(root)
 
-# %%
+# %% jupyter={"source_hidden": true}
 from IPython.display import HTML, display
 
 from speclab import prompts, replay, runs, score, stats
@@ -82,7 +82,7 @@ from speclab.studies import rejection_causes as study
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "tiny"
+profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 gamma: int = 4  # 1 to 64; draft tokens in a row
 # a model is sure if its best token has this probability: above 0.5 no other token can have as much

@@ -16,12 +16,12 @@
 # picture; the sentence at its end says which agrees most and which is fastest here, as far as these
 # prompts can tell.
 #
-# ![Acceptance against the price of a pass, every draft tried](../figures/smollm/08_pareto.png)
+# ![Acceptance against the price of a pass, every draft tried](../figures/smollm/08/pareto.png)
 #
 # *Runs on* any machine (GPTQ needs the extra `gptq`; without it those rows say so) · *minutes*
 # about five on 2 cores the first time, two when its drafts and records are there · *reads* the
 # runs `greedy` and `sampled` of the profile and the trained drafts in `data/drafts`, loads the
-# pair, makes the others in `data/runs/drafts` · *writes* `figures/<profile>/08_*`.
+# pair, makes the others in `data/runs/drafts` · *writes* `figures/<profile>/08/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -68,14 +68,14 @@ if root == kit:
     print(f"speclab {version} in {root}, {origin}")
     install_missing(root)
 
-# %%
+# %% jupyter={"source_hidden": true}
 from speclab.models import pairs
 from speclab.show import notebook
 from speclab.studies.better_drafts import accepted, candidates, speed
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "tiny"
+profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 # of the target quantised as its own draft
 bit_widths: list = [8, 4, 3]  # one of 2, 3, 4, 8

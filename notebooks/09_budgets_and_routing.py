@@ -16,11 +16,11 @@
 # drafting must stop, and how wrong the numbers may be; section 7 reads the paper's own regimes. The
 # sentences with the numbers stand there.
 #
-# ![Speed-up of each policy, by domain](../figures/smollm/09_policies.png)
+# ![Speed-up of each policy, by domain](../figures/smollm/09/policies.png)
 #
 # *Runs on* any machine; prices and recommendations marked 'measured here' speak of that machine ·
 # *minutes* one or two · *reads* the runs `greedy` and `sampled` of the profile, recorded if they
-# are not there, `data/routing`, and loads the pair · *writes* `figures/<profile>/09_*`, among them
+# are not there, `data/routing`, and loads the pair · *writes* `figures/<profile>/09/`, among them
 # `09_policy.json` for `python -m speclab decode --policy FILE`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
@@ -70,7 +70,7 @@ if root == kit:
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "tiny"
+profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 max_gamma: int = 8  # 1 to 64; the longest chain to choose from
 budget: int = 8  # 1 to 64; nodes of the largest tree to choose from
@@ -106,7 +106,7 @@ probe_repeats: int = 1  # 1 to 100; so many times, in swapped orders
 check_prompts: int = 3  # 1 to 1000; a domain, decoded plainly and by the policy,
 check_repeats: int = 2  # 1 to 100; so many times, in swapped orders
 
-# %%
+# %% jupyter={"source_hidden": true}
 import os
 
 import numpy as np
@@ -240,14 +240,14 @@ made = policy.Policy(
     router=router,
     run=greedy.manifest["key"],
 )
-policy.write_policy(made, ctx.figures / "09_policy.json")
+policy.write_policy(made, ctx.figures / "policy.json")
 
 # %% [markdown]
 # ### How a policy is used
 # Load it for a pair. A policy that was made for another pair is refused:
 
 # %%
-plan = policy.load(ctx.figures / "09_policy.json", policy.identity(base))
+plan = policy.load(ctx.figures / "policy.json", policy.identity(base))
 assert plan == made
 
 # %% [markdown]
@@ -272,7 +272,7 @@ ctx.say(
 
 # %% [markdown]
 # From the command line, for a file of prompts: `python -m speclab decode --policy
-# figures/PROFILE/09_policy.json --prompts FILE --out OUT`.
+# figures/PROFILE/09/policy.json --prompts FILE --out OUT`.
 #
 # ### Other hardware
 # The best setting by c, with v = 1 and o = 0:
@@ -747,7 +747,7 @@ ctx.record(
 #    the load, but waiting grows without bound as a server comes near its limit, so a faster policy
 #    shortens the queue far more than the service.</details>
 # 3. *Take the policy to the command line.* `python -m speclab decode --policy
-#    figures/PROFILE/09_policy.json --prompts FILE --out OUT`; then the same with the profile of
+#    figures/PROFILE/09/policy.json --prompts FILE --out OUT`; then the same with the profile of
 #    another pair. <details><summary>Answer</summary>The second is refused: a policy carries digests
 #    of both models' weights, because acceptance is a pair's own.</details>
 #

@@ -16,12 +16,12 @@
 # price, or acceptance itself, holds this pair back most. The sentences with the numbers stand
 # there.
 #
-# ![Tokens per target pass, and the speed-up](../figures/smollm/10_speed.png)
+# ![Tokens per target pass, and the speed-up](../figures/smollm/10/speed.png)
 #
 # *Runs on* any machine, and speaks of that machine only: times differ from run to run, so nothing
 # below asserts a time · *minutes* about one on 2 cores · *reads* the runs `greedy`, `chain` and
 # `sampled` of the profile, recorded if they are not there, and loads the pair · *writes*
-# `figures/<profile>/10_*`.
+# `figures/<profile>/10/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -68,7 +68,7 @@ if root == kit:
     print(f"speclab {version} in {root}, {origin}")
     install_missing(root)
 
-# %%
+# %% jupyter={"source_hidden": true}
 import numpy as np
 
 from speclab import cost, decode, draft, prompts, replay, runs, score, stats, tree
@@ -83,7 +83,7 @@ from speclab.studies import wall_clock as study
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "tiny"
+profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 # decoded for real; the other prompts choose the best tree and the stopping rule
 prompts_per_domain_timed: int = 4  # 1 to 1000

@@ -17,13 +17,13 @@
 # example) is tallied apart: the mean of min(1, p/q) over the draft's best tokens is the acceptance
 # of no lossless algorithm, and E[L] can fall while the tree that it describes gets better.
 #
-# ![Each claim's number, where it would hold, and the verdict](../figures/smollm/11_claims.png)
+# ![Each claim's number, where it would hold, and the verdict](../figures/smollm/11/claims.png)
 #
 # *Runs on* any machine · *minutes* about two on 2 cores · *reads* the runs `greedy` and `balanced`
 # (T = 0) and `sampled`, `sampled-0.3`, `sampled-0.7`, `sampled-seed-1`, `sampled-seed-2` of the
 # profile and of the pairs beside it, recorded if they are not there, and the authors' public
 # records if they are (`make author-records`); rows of drafts and of pass times appear once
-# notebooks 08 and 10 have run · *writes* `figures/<profile>/11_*`.
+# notebooks 08 and 10 have run · *writes* `figures/<profile>/11/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -70,7 +70,7 @@ if root == kit:
     print(f"speclab {version} in {root}, {origin}")
     install_missing(root)
 
-# %%
+# %% jupyter={"source_hidden": true}
 import pandas as pd
 
 from speclab import cost, score
@@ -97,7 +97,7 @@ from speclab.studies.paper_audit import (
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "tiny"
+profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 # pairs that stand beside it, as they are recorded or shipped; [] for none
 beside: list = ["tiny", "smollm"]  # any
@@ -127,7 +127,7 @@ strings = {
     for name, pair in pairs.items()
 }
 exported = {
-    name: tables.rows(tables.places_of(name, ctx.figures.parent)) for name in pairs
+    name: tables.rows(tables.places_of(name, ctx.figures.parents[1])) for name in pairs
 }
 
 # %%

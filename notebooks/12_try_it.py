@@ -13,10 +13,10 @@
 # tokens a pass gives, and whether that is faster here, the cell of section 1 says for any prompt
 # that you type. The picture is the prompt of the parameters; its numbers are computed in section 2.
 #
-# ![A text, its tokens coloured by where they come from](../figures/smollm/12_tokens.png)
+# ![A text, its tokens coloured by where they come from](../figures/smollm/12/tokens.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the pair of the profile ·
-# *writes* `figures/<profile>/12_*`.
+# *writes* `figures/<profile>/12/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -63,7 +63,7 @@ if root == kit:
     print(f"speclab {version} in {root}, {origin}")
     install_missing(root)
 
-# %%
+# %% jupyter={"source_hidden": true}
 from IPython.display import display
 
 from speclab.models import pairs
@@ -73,7 +73,7 @@ from speclab.analysis.prompt_cell import prompt_cell
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "tiny"
+profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"max_prompt_tokens": 900}
 prompt: str = "How many apples are left if Tom has 12 apples and eats 5?"  # any
 # above temperature 0: rejection, point-mass or without-replacement

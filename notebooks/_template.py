@@ -12,10 +12,10 @@
 # **Answer.** One sentence without a typed number: the sentence with the number is computed below,
 # and this one says where. (Which estimator is meant: a name from GLOSSARY.md.)
 #
-# ![The figure that carries the answer](../figures/smollm/NN_slug.png)
+# ![The figure that carries the answer](../figures/smollm/NN/slug.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the run `greedy` of the
-# profile (recorded if it is not there) · *writes* `figures/<profile>/NN_*`.
+# profile (recorded if it is not there) · *writes* `figures/<profile>/NN/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -62,14 +62,14 @@ if root == kit:
     print(f"speclab {version} in {root}, {origin}")
     install_missing(root)
 
-# %%
+# %% jupyter={"source_hidden": true}
 from speclab import runs
 from speclab.show import figures, notebook
 from speclab.analysis import rungs
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "tiny"
+profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 largest_gamma: int = 16  # 1 to 64; what is allowed comes first, then what it is
 

@@ -64,7 +64,9 @@ def verb(name: str, group: click.Group = cli) -> Callable:
 
 
 PROFILE = option(
-    "--profile", default="tiny", help="A name from notebooks/profiles, or a YAML file."
+    "--profile",
+    default="smollm",
+    help="A name from notebooks/profiles, or a YAML file.",
 )
 CHANGES = option(
     "--set",

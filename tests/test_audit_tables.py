@@ -12,7 +12,8 @@ LISTED = claims.claims()
 
 def made(folder, prompts=50, cell="0.92 [0.91, 0.93]"):
     """The four tables, as the notebooks export them."""
-    folder.mkdir(exist_ok=True)
+    for number in ("08", "10"):
+        (folder / number).mkdir(parents=True, exist_ok=True)
     estimators = ["alpha", "hit[1]"]
     drafts = ["INT8 self-draft", "INT4 self-draft"]
     cells = [
@@ -20,23 +21,23 @@ def made(folder, prompts=50, cell="0.92 [0.91, 0.93]"):
         for e in estimators
         for d in drafts
     ]
-    pd.DataFrame(cells).to_csv(folder / "08_self-drafts.csv", index=False)
+    pd.DataFrame(cells).to_csv(folder / "08/self-drafts.csv", index=False)
     distilled = [
         {"estimator": e, "draft": "FKL", "domain": domain, "difference": number,
          "low": number - 0.25, "high": number + 0.25, "n_prompts": prompts}
         for e, number in zip(estimators, (0.5, -0.5), strict=True)
         for domain in ("math", "all")
     ]  # fmt: skip
-    pd.DataFrame(distilled).to_csv(folder / "08_distillation.csv", index=False)
+    pd.DataFrame(distilled).to_csv(folder / "08/distillation.csv", index=False)
     specialist = [
         {"estimator": e, "domain": domain, "estimate": number, "low": 0.0, "high": 0.1}
         for e in estimators
         for domain, number in (("math", 0.06), ("chat", -0.2))
     ]
-    pd.DataFrame(specialist).to_csv(folder / "08_specialist.csv", index=False)
+    pd.DataFrame(specialist).to_csv(folder / "08/specialist.csv", index=False)
     times = {"n": [1, 5], "target_low": [9, 11], "target_high": [11, 13]}
     times = pd.DataFrame(times | {"v(n)": [1.0, 1.2]})
-    times.to_csv(folder / "10_pass-times.csv", index=False)
+    times.to_csv(folder / "10/pass-times.csv", index=False)
     return folder
 
 
@@ -71,7 +72,7 @@ def test_the_shipped_tables_have_what_is_read(tmp_path):
 
 def test_a_draft_that_was_not_made_is_missing(tmp_path):
     folder = made(tmp_path / "here")
-    (folder / "08_specialist.csv").unlink()
+    (folder / "08/specialist.csv").unlink()
     found = tables.rows([folder])
     assert np.isnan(found["maths-draft", AT_1][0]["estimate"])
     assert np.isfinite(found["self-draft", AT_1][0]["estimate"])

@@ -91,7 +91,7 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "prompts.jsonl").write_text(PROMPT)
     (tmp_path / "results.jsonl").write_text('{"prompt_id": "z"}\n')
     (tmp_path / "empty").mkdir()
-    shutil.copy(ROOT / "figures/smollm/09_policy.json", tmp_path / "policy.json")
+    shutil.copy(ROOT / "figures/smollm/09/policy.json", tmp_path / "policy.json")
     return tmp_path
 
 

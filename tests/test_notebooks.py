@@ -108,8 +108,8 @@ def test_the_template_keeps_its_own_rules():
             "# # NN. A statement",
             "question mark",
         ),
-        ('profile: str = "tiny"', 'profile = "tiny"', "not annotated"),
-        ('profile: str = "tiny"', 'profile: str = "ti" * 2', "not a literal"),
+        ('profile: str = "smollm"', 'profile = "smollm"', "not annotated"),
+        ('profile: str = "smollm"', 'profile: str = "ti" * 2', "not a literal"),
         ('# %% tags=["parameters"]', "# %%", "0 cells tagged parameters"),
         ("os.chdir(root)", "os.chdir(here)", "bootstrap"),
         (
@@ -266,22 +266,22 @@ def test_context_writes_numbered_figures_tables_and_numbers(
     monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
     ctx = notebook.start("03_domain_acceptance", "tiny", {"prompts_per_domain": 20})
     assert ctx.profile.prompts_per_domain == 20
-    assert ctx.figures == tmp_path / "figures" / "tiny"
+    assert ctx.figures == tmp_path / "figures" / "tiny" / "03"
     figure, _ = figures.subplots(width=figures.ONE_COLUMN, height=1)
     caption = "Alpha by domain: 0.5 in code."
     ctx.save(figure, "by-domain", caption)
     ctx.table(pd.DataFrame({"domain": ["code"], "alpha": [0.51249]}), "table-1")
     ctx.record(tau=1.234567, pairs=2)
     _answer, picture, text, table = shown
-    assert picture.data == (ctx.figures / "03_by-domain.png").read_bytes()
+    assert picture.data == (ctx.figures / "by-domain.png").read_bytes()
     assert picture.alt == caption and text.data == f"*{caption}*"
     assert "0.512" in table.data and "code" in table.data
     for name, held in [
         ("captions", {"by-domain": caption}),
         ("numbers", {"tau": 1.235, "pairs": 2}),
     ]:
-        assert json.loads((ctx.figures / f"03_{name}.json").read_text()) == held
-    ends = {path.name.partition(".")[2] for path in ctx.figures.glob("03_*")}
+        assert json.loads((ctx.figures / f"{name}.json").read_text()) == held
+    ends = {path.name.partition(".")[2] for path in ctx.figures.iterdir()}
     assert ends == {"png", "pdf", "csv", "tex", "json"}
 
 
@@ -290,8 +290,8 @@ def test_a_long_table_is_shown_in_part_and_exported_whole(tmp_path, monkeypatch,
     ctx = notebook.start("03_domain_acceptance", "tiny")
     ctx.table(pd.DataFrame({"alpha": range(40)}), "long", rows=10)
     assert shown[1].data.count("<tr") == 11
-    assert shown[2].data == "*10 of 40 rows; all of them are in `03_long.csv`.*"
-    assert len(pd.read_csv(ctx.figures / "03_long.csv")) == 40
+    assert shown[2].data == "*10 of 40 rows; all of them are in `03/long.csv`.*"
+    assert len(pd.read_csv(ctx.figures / "long.csv")) == 40
 
 
 def test_said_text_is_markdown_and_tables_are_escaped(shown):

@@ -24,10 +24,11 @@ from speclab.profiles import ROOT
 
 FIGURE = """
 import os, pathlib, sys
-folder = pathlib.Path(os.environ["SPECLAB_OUT"], "figures", profile)
-(folder / "{number}_plot.png").write_bytes(b"not really a picture")
+folder = pathlib.Path(os.environ["SPECLAB_OUT"], "figures", profile, "{number}")
+folder.mkdir(parents=True, exist_ok=True)
+(folder / "plot.png").write_bytes(b"not really a picture")
 facts = [sys.executable, os.getcwd(), os.environ["OMP_NUM_THREADS"]]
-(folder / "{number}_facts.csv").write_text(",".join(facts))
+(folder / "facts.csv").write_text(",".join(facts))
 """
 PARAMETERS = """profile: str = "paper"
 overrides: dict = {}  # of the profile
@@ -49,7 +50,7 @@ KIT = {  # what notebook 01 imports, what those import, and what it does not
     "speclab/ops/hosted.py": "x = 1\n",
     "speclab/studies/__init__.py": "",
     "speclab/studies/good.py": "from speclab import ROOT\nDATA = ROOT / 'data' / 'paper'\nTABLE = "
-    "'08_named.csv'\n",
+    "'08/named.csv'\n",
     "speclab/studies/other.py": "def late():\n    from speclab import lazy\n",
     "data/paper/table.csv": "1\n",
     "data/routing/card.json": "{}\n",
@@ -59,9 +60,9 @@ KIT = {  # what notebook 01 imports, what those import, and what it does not
     "weights/target/model.safetensors": "1",
     "weights/draft/config.json": "{}",
     "weights/draft/model.safetensors": "1",
-    "figures/tiny/08_named.csv": "1\n",
-    "figures/tiny/08_other.csv": "1\n",
-    "figures/tiny/01_named.csv": "1\n",
+    "figures/tiny/08/named.csv": "1\n",
+    "figures/tiny/08/other.csv": "1\n",
+    "figures/tiny/01/named.csv": "1\n",
     "requirements.lock": "a==1\n",
     "mine.csv": "1",
     "README.md": "",
@@ -114,7 +115,7 @@ def root(tmp_path, monkeypatch):
 
 @pytest.fixture
 def repository(root):
-    title = "# 01. Does <it> run?\n![a](../figures/smollm/01_plot.png)"
+    title = "# 01. Does <it> run?\n![a](../figures/smollm/01/plot.png)"
     write(root, "01_good", FIGURE.format(number="01"), title)
     write(root, "02_also_good", FIGURE.format(number="02"))
     return root
@@ -133,11 +134,11 @@ def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):
     made = {f"{name}.{end}" for name in names for end in ("ipynb", "html", "json")}
     found = {path.name for path in build.iterdir()}
     assert found == made | {".lock", "call.json", "index.html"}
-    facts = (figures / "01_facts.csv").read_text().split(",")
+    facts = (figures / "01" / "facts.csv").read_text().split(",")
     assert facts[:2] == [sys.executable, str(repository)]
     assert "2 notebooks (0 up to date, 0 failed)" in capsys.readouterr().out
     text = (build / "01_good.ipynb").read_text()
-    assert "![a](../../figures/tiny/01_plot.png)" in text, "pictures of this call"
+    assert "![a](../../figures/tiny/01/plot.png)" in text, "pictures of this call"
     page = (build / "index.html").read_text()
     assert "01. Does &lt;it&gt; run?" in page and "data:image/png;base64," in page
     for file in build.glob("*.html"):
@@ -157,7 +158,7 @@ def test_only_what_changed_runs_again(repository, capsys):
     second = ages(repository)
     assert second["01_good"] == first["01_good"]
     assert second["02_also_good"] > first["02_also_good"]
-    (repository / "figures" / "tiny" / "01_plot.png").unlink()
+    (repository / "figures" / "tiny" / "01" / "plot.png").unlink()
     assert run(repository) == 0
     third = ages(repository)
     assert third["01_good"] > second["01_good"]
@@ -211,9 +212,9 @@ def digest_of(kit: Path, parameters: dict | None = None, **changes) -> str:
         ("weights/target/model.safetensors", "2", True),
         ("weights/draft/model.safetensors", "2", True),
         ("weights/draft/tokenizer_config.json", "{}", True),
-        ("figures/tiny/08_named.csv", "2\n", True),
-        ("figures/tiny/08_other.csv", "2\n", False),
-        ("figures/tiny/01_named.csv", "2\n", False),
+        ("figures/tiny/08/named.csv", "2\n", True),
+        ("figures/tiny/08/other.csv", "2\n", False),
+        ("figures/tiny/01/named.csv", "2\n", False),
         ("requirements.lock", "a==2\n", True),
         ("mine.csv", "2", True),
         ("README.md", "more", False),
@@ -343,9 +344,9 @@ def test_every_parameter_of_the_kit_says_what_is_allowed():
 @pytest.mark.usefixtures("light")
 def test_a_failed_notebook_is_kept_and_the_others_run(repository, capsys):
     assert run(repository, "--notebook", "01") == 0
-    plot = repository / "figures" / "tiny" / "01_plot.png"
+    plot = repository / "figures" / "tiny" / "01" / "plot.png"
     body = (
-        "import pathlib\npathlib.Path('figures/tiny/01_plot.png').write_text('half')\n"
+        "import pathlib\npathlib.Path('figures/tiny/01/plot.png').write_text('half')\n"
     )
     write(repository, "01_good", f"{body}x = 1\nassert x == 2, 'x is not two'")
     assert run(repository) == 1
@@ -372,8 +373,8 @@ def test_a_dead_kernel_is_a_failed_notebook_and_leaves_the_other_alone(repositor
 
 ASKS_FOR_MODELS = """
 import json
-(folder / "01_captions.json").write_text(json.dumps({"plot": "half"}))
-(folder / "01_more.csv").write_text("half")
+(folder / "captions.json").write_text(json.dumps({"plot": "half"}))
+(folder / "more.csv").write_text("half")
 class ModelsMissing(ValueError): pass
 if not list((pathlib.Path.cwd() / "weights" / "target").glob("*.safetensors")):
     raise ModelsMissing("no weights yet; `make pair PROFILE=tiny` gets <them>")
@@ -394,16 +395,16 @@ def test_a_notebook_without_its_models_is_no_failure_and_runs_when_they_are_ther
     source = json.dumps(pinned | {"weights": made})
     weights.with_name("source.json").write_text(source)
     places = [f"{n}.path={kit / 'weights' / n}" for n in ("target", "draft")]
-    figures = kit / "figures" / "tiny"
-    committed = {"01_plot.png": b"as committed", "01_captions.json": b'{"plot": "so"}'}
-    committed["01_named.csv"] = b"1\n"
+    figures = kit / "figures" / "tiny" / "01"
+    committed = {"plot.png": b"as committed", "captions.json": b'{"plot": "so"}'}
+    committed["named.csv"] = b"1\n"
     for name, content in committed.items():
         (figures / name).write_bytes(content)
     for _ in range(2):
         assert run(kit, "--set", *places) == 0
         out = capsys.readouterr().out
         assert "needs the models no weights yet" in out
-        found = {path.name: path.read_bytes() for path in figures.glob("01_*")}
+        found = {path.name: path.read_bytes() for path in figures.iterdir()}
         assert found == committed
         assert not list((kit / "build/tiny").glob("01_*.ipynb"))
     assert "2 notebooks (2 up to date, 0 failed)" in out, "not run in vain"
@@ -412,7 +413,7 @@ def test_a_notebook_without_its_models_is_no_failure_and_runs_when_they_are_ther
     assert run(kit, "--set", *places) == 0
     assert stamps(kit)["01_good"]["status"] == "done"
     assert ages(kit)["02_also_good"] == first, "they were promised"
-    assert (figures / "01_plot.png").read_bytes() == b"not really a picture"
+    assert (figures / "plot.png").read_bytes() == b"not really a picture"
     weights.write_bytes(b"others")
     assert run(kit, "--set", *places) == 0
     assert "(0 up to date" in capsys.readouterr().out, "not the promised weights"
@@ -421,18 +422,18 @@ def test_a_notebook_without_its_models_is_no_failure_and_runs_when_they_are_ther
 @pytest.mark.usefixtures("light")
 def test_a_figure_that_is_no_longer_written_goes(repository):
     assert run(repository, "--notebook", "1") == 0
-    figures = repository / "figures" / "tiny"
-    (figures / "01_mine.txt").write_text("not written by a notebook")
+    figures = repository / "figures" / "tiny" / "01"
+    (figures / "mine.txt").write_text("not written by a notebook")
     write(repository, "01_good", "pass")
     assert run(repository, "--notebook", "01_good") == 0
-    assert sorted(p.name for p in figures.iterdir()) == ["01_mine.txt"]
+    assert sorted(p.name for p in figures.iterdir()) == ["mine.txt"]
 
 
 @pytest.mark.usefixtures("light")
 def test_what_was_written_and_is_no_longer_so_is_written_again(repository):
     build, figures = repository / "build" / "tiny", repository / "figures" / "tiny"
     assert run(repository, "--notebook", "1") == 0
-    for lost in (figures / "01_facts.csv", build / "01_good.html"):
+    for lost in (figures / "01" / "facts.csv", build / "01_good.html"):
         lost.unlink()
         assert run(repository, "--notebook", "1") == 0 and lost.is_file()
     (build / "01_good.json").write_text("{")
@@ -570,7 +571,7 @@ def test_two_run_at_a_time_and_nothing_beside_what_is_measured(root, monkeypatch
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     for name in ("02_a", "03_b", "08_timed", "10_timed"):
         write_span(root, name, 0.5)
-    write_span(root, "04_reader", 0.1, "needs = '08_table'")
+    write_span(root, "04_reader", 0.1, "needs = '08/table'")
     assert run(root) == 0
     found = spans(root)
     assert len(found) == 5 and overlap(found["02"], found["03"])
@@ -617,7 +618,7 @@ def started(root: Path) -> subprocess.Popen:
         "reproduce.kit.cores_of_this_process = lambda: 4; "
         "reproduce.shutil.which = lambda name: None; "
         "reproduce.ROOT = p.Path(sys.argv[1]); "
-        "sys.exit(main(['reproduce', '--out', *sys.argv[1:]]))"
+        "sys.exit(main(['reproduce', '--profile', 'tiny', '--out', *sys.argv[1:]]))"
     )
     return subprocess.Popen(
         [sys.executable, "-c", script, str(root)],
@@ -645,7 +646,9 @@ def is_running(process_id: int) -> bool:
 
 SLEEPS = """
 import os, pathlib, time
-pathlib.Path("figures/tiny/{number}_plot.png").write_bytes(b"half")
+folder = pathlib.Path("figures/tiny/{number}")
+folder.mkdir(parents=True, exist_ok=True)
+(folder / "plot.png").write_bytes(b"half")
 pathlib.Path("{number}.pid").write_text(str(os.getpid()))
 time.sleep(120)
 """
@@ -673,7 +676,7 @@ def test_stopped_nothing_runs_on_and_the_next_call_goes_on(root, how, monkeypatc
         assert process.returncode == 130
         assert "Left: 02_sleeps, 03_sleeps" in out
         assert {p.name for p in build.glob("*.ipynb")} == {"00_first.ipynb"}
-        assert not list((root / "figures/tiny").glob("0[23]_*")), "nothing half is left"
+        assert not list((root / "figures/tiny").glob("0[23]/*")), "nothing half is left"
     use_no_kernel(monkeypatch)
     first = ages(root)["00_first"]
     for number in ("02", "03"):

@@ -110,13 +110,14 @@ def facts_of(outcome: Any, build: Path, figures: Path) -> dict[str, Any]:
         return facts
     folder = ROOT / "notebooks" if outcome.status == NEEDS_MODELS else build
     title, answer = title_and_answer(folder / f"{name}.ipynb")
-    pictures = [figures / file for file in outcome.files if file.endswith(".png")]
+    own = figures / name[:2]
+    pictures = [own / file for file in outcome.files if file.endswith(".png")]
     return facts | {
         "title": title or name,
         "answer": answer,
         "tables": sum(file.endswith(".csv") for file in outcome.files),
-        "captions": read_captions(figures, name.split("_")[0]),
-        "pictures": {path.stem.partition("_")[2]: encoded(path) for path in pictures},
+        "captions": read_captions(own),
+        "pictures": {path.stem: encoded(path) for path in pictures},
     }
 
 
@@ -141,9 +142,9 @@ def inline(markdown: str) -> str:
     return re.sub(r"\*([^*]+)\*", r"<i>\1</i>", text)
 
 
-def read_captions(figures: Path, number: str) -> dict[str, str]:
+def read_captions(figures: Path) -> dict[str, str]:
     """The captions of one notebook's figures, by slug."""
-    path = figures / f"{number}_captions.json"
+    path = figures / "captions.json"
     return read_json(path, "run that notebook again") if path.is_file() else {}
 
 

@@ -70,7 +70,7 @@ TIMED = ("08", "09", "10", "12")  # they measure time: nothing runs beside them
 NOT_FOLLOWED = ("speclab.ops", "speclab.explore", "speclab.__main__")
 PICTURES = "](../figures/smollm/"  # how the text of a notebook shows a figure
 DATA = re.compile(r"""["']data["']((?:\s*/\s*["'][\w.-]+["'])+)""")
-TABLE = re.compile(r"""["'](\d\d_[\w-]+)(?:\.csv)?["']""")
+TABLE = re.compile(r"""["'](\d\d/[\w-]+)(?:\.csv)?["']""")
 RECORDS = "SPECLAB_AUTHOR_RECORDS"
 FOLDERS = ("SPECLAB_MODELS", MIRROR, PLACE, RECORDS)
 SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -126,9 +126,13 @@ class Call:
         """A file of a notebook in the folder of pages."""
         return self.build / f"{name}.{end}"
 
+    def exported(self, name: str) -> Path:
+        """The folder of a notebook's figures and tables."""
+        return self.figures / name[:2]
+
     def results(self, name: str) -> dict[Path, int]:
         """When each figure and table of a notebook was written."""
-        found = self.figures.glob(f"{name[:2]}_*")
+        found = self.exported(name).glob("*")
         return {path: path.stat().st_mtime_ns for path in found}
 
     def stamp(self, name: str) -> Stamp | None:
@@ -152,7 +156,7 @@ class Call:
             return False
         if stamp.status == NEEDS_MODELS:
             return bool(pair.missing(self.profile))
-        files = content(self.figures / name for name in stamp.files)
+        files = content(self.exported(stamp.name) / file for file in stamp.files)
         pages = [self.page(stamp.name, end) for end in ("ipynb", "html")]
         return dict(files) == stamp.files and all(page.is_file() for page in pages)
 
@@ -320,7 +324,7 @@ def data_named(texts: Iterable[str]) -> list[Path]:
 
 
 def tables_read(notebook: Notebook) -> set[str]:
-    """Names, as "08_self-drafts", of other notebooks' tables that this one or its modules name."""
+    """Names, as "08/self-drafts", of other notebooks' tables that this one or its modules name."""
     texts = "\n".join(notebook.code.values())
     return {name for name in TABLE.findall(texts) if name[:2] != notebook.name[:2]}
 
@@ -389,7 +393,7 @@ def run_one(call: Call, notebook: Notebook, now: str) -> None:
     name, begun = notebook.name, time.monotonic()
     ages, old = call.results(name), call.stamp(name)
     before = {path: path.read_bytes() for path in ages}
-    own = [call.figures / file for file in (old.files if old else ())]
+    own = [call.exported(name) / file for file in (old.files if old else ())]
     for path in [call.page(name, "json"), *own]:
         path.unlink(missing_ok=True)
     status, error = execute(call, notebook)

@@ -48,30 +48,29 @@ PLATFORMS = ("torch", "numpy")  # a hosted platform's own stay
 
 @dataclass(frozen=True)
 class Context:
-    """One notebook's run: its two-digit `number`, the `profile`, the folder its figures and tables
-    go to, and the figures' captions.
+    """One notebook's run: the `profile`, the folder its figures and tables go to, the figures'
+    captions and the main numbers.
     """
 
-    number: str
     profile: "Profile"
     figures: Path
     captions: dict[str, str] = field(default_factory=dict)
     numbers: dict[str, Any] = field(default_factory=dict)
 
     def save(self, figure: "Figure", slug: str, caption: str) -> None:
-        """Write NN_slug.png and .pdf into the figures folder and show the picture as it was
+        """Write slug.png and .pdf into the figures folder and show the picture as it was
         written, its caption under it.
 
         caption: one sentence that says what is drawn and what is seen; its numbers are computed. It
         is also the picture's text for those who cannot see it, and stands in the report
-        (NN_captions.json).
+        (captions.json).
         """
         from IPython.display import Image, display
 
         from speclab.show import figures
 
         inches = figure.get_size_inches()[0]
-        path = figures.save(figure, f"{self.number}_{slug}", self.figures)
+        path = figures.save(figure, slug, self.figures)
         display(Image(path.read_bytes(), width=round(110 * inches), alt=caption))
         say(f"*{caption}*")
         self.captions[slug] = caption
@@ -80,7 +79,7 @@ class Context:
     def _write(self, slug: str, facts: dict[str, Any]) -> None:
         self.figures.mkdir(parents=True, exist_ok=True)
         text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
-        path = self.figures / f"{self.number}_{slug}.json"
+        path = self.figures / f"{slug}.json"
         path.write_text(text, encoding="utf-8")
 
     def plot(
@@ -100,22 +99,22 @@ class Context:
         digits: int = 3,
         rows: int = 12,
     ) -> None:
-        """Export a table (NN_slug.csv and .tex) and show its first `rows` rows with `digits`
+        """Export a table (slug.csv and .tex) and show its first `rows` rows with `digits`
         decimals.
         """
         frame = getattr(table, "frame", table)
         self.export(frame, slug)
         show_table(frame.head(rows), digits)
         if len(frame) > rows:
-            whole = f"`{self.number}_{slug}.csv`"
+            whole = f"`{self.figures.name}/{slug}.csv`"
             say(f"*{rows} of {len(frame)} rows; all of them are in {whole}.*")
 
     def export(self, table: "pd.DataFrame | Estimates", slug: str) -> None:
-        """Write NN_slug.csv and .tex into the figures folder without showing anything."""
+        """Write slug.csv and .tex into the figures folder without showing anything."""
         from speclab.show import tables
 
         frame = getattr(table, "frame", table)
-        tables.export(frame, self.figures, f"{self.number}_{slug}")
+        tables.export(frame, self.figures, slug)
 
     def say(self, text: str) -> None:
         """Show a computed sentence (Markdown): numbers in a notebook's text come from here and are
@@ -124,7 +123,7 @@ class Context:
         say(text)
 
     def record(self, **numbers: float | int | str) -> None:
-        """Write the notebook's main numbers to NN_numbers.json in the figures folder, floats to 4
+        """Write the notebook's main numbers to numbers.json in the figures folder, floats to 4
         significant digits.
         """
         for name, value in numbers.items():
@@ -134,7 +133,7 @@ class Context:
 
     def answer(self, text: str) -> None:
         """One or two computed sentences that answer the notebook's question, with the number and on
-        which pair. They take the place of its first output, and stand in NN_numbers.json, in the
+        which pair. They take the place of its first output, and stand in numbers.json, in the
         report and in README's table.
         """
         from IPython.display import Markdown, update_display
@@ -151,7 +150,7 @@ def start(
 
     judged: prompts a domain that its intervals are made of; 0: all of the profile's. Also quiets
     the libraries' notices, limits threads and sets the style of figures. Figures go to
-    `figures/<profile>` under SPECLAB_OUT (default: the repository). Raises ValueError for an
+    `figures/<profile>/NN` under SPECLAB_OUT (default: the repository). Raises ValueError for an
     unknown profile or parameter, or where `check_enough` says so.
     """
     from IPython.display import Markdown, display
@@ -167,7 +166,7 @@ def start(
     _hosted(settings)
     figures.use_style()
     display(Markdown("*The answer is computed at the end.*"), display_id=ANSWER)
-    return Context(notebook[:2], settings, out / "figures" / settings.name)
+    return Context(settings, out / "figures" / settings.name / notebook[:2])
 
 
 def _hosted(profile: "Profile") -> None:

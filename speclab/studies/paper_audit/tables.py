@@ -41,7 +41,7 @@ def rows(places: Iterable[Path]) -> dict[tuple[str, str], list[dict]]:
     for claim in TABLES:
         for estimator, way in WAYS.items():
             found[claim, way] = _of_drafts(places, claim, estimator, judged)
-    found["one-pass", AT_0] = _one_pass(_table(places, "10_pass-times"))
+    found["one-pass", AT_0] = _one_pass(_table(places, "10/pass-times"))
     return found
 
 
@@ -98,9 +98,9 @@ def _specialist(table: pd.DataFrame, estimator: str) -> list[dict]:
 
 
 TABLES = {
-    "self-draft": "08_self-drafts",
-    "own-outputs": "08_distillation",
-    "maths-draft": "08_specialist",
+    "self-draft": "08/self-drafts",
+    "own-outputs": "08/distillation",
+    "maths-draft": "08/specialist",
 }
 READ = {
     "self-draft": _self_draft,
