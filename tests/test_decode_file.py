@@ -54,7 +54,7 @@ def command(tmp_path):
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     out = tmp_path / "out"
     named = ["--prompts", str(tmp_path / "prompts.jsonl"), "--out", str(out)]
-    return ["decode", *named, "--set", "max_new_tokens=4"], out
+    return ["decode", "--profile", "tiny", *named, "--set", "max_new_tokens=4"], out
 
 
 def refuse(profile):

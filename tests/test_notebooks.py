@@ -17,6 +17,7 @@ import pandas as pd
 import papermill
 import pytest
 
+from speclab.ops import report
 from speclab.profiles import ROOT, load_profile
 from speclab.show import notebook
 
@@ -283,6 +284,45 @@ def test_context_writes_numbered_figures_tables_and_numbers(
         assert json.loads((ctx.figures / f"{name}.json").read_text()) == held
     ends = {path.name.partition(".")[2] for path in ctx.figures.iterdir()}
     assert ends == {"png", "pdf", "csv", "tex", "json"}
+
+
+ANSWERED = """
+from speclab.show import notebook
+ctx = notebook.start("03_domain_acceptance", "tiny")
+ctx.say("In between.")
+"""
+
+
+def test_the_answer_is_the_first_output_and_code_is_behind_a_switch(
+    tmp_path, monkeypatch
+):
+    """Under papermill, in a kernel, and in the HTML that nbconvert writes."""
+    monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
+    source, done = tmp_path / "source.ipynb", tmp_path / "done.ipynb"
+    (tmp_path / "dot.png").write_bytes(b"not really a picture")
+    book = nbformat.v4.new_notebook(
+        cells=[
+            nbformat.v4.new_markdown_cell("# A question?\n![a dot](dot.png)"),
+            nbformat.v4.new_code_cell(ANSWERED),
+            nbformat.v4.new_code_cell("ctx.answer('It is **0.5** here.')"),
+        ]
+    )
+    nbformat.write(book, source)
+    papermill.execute_notebook(
+        source, done, kernel_name="python3", cwd=ROOT, progress_bar=False
+    )
+    _, first, last = nbformat.read(done, as_version=4).cells
+    shown = [output["data"]["text/markdown"] for output in first.outputs]
+    assert shown == ["**Answer.** It is **0.5** here.", "In between."]
+    assert last.outputs == []
+    numbers = tmp_path / "figures" / "tiny" / "03" / "numbers.json"
+    assert json.loads(numbers.read_text()) == {"answer": "It is **0.5** here."}
+    page = report.to_html(done).read_text(encoding="utf-8")
+    said, answer, between = map(
+        page.index, ('id="show-code"', "</strong> It is", "In between.</p>")
+    )
+    assert said < page.index("<main>") < answer < between
+    assert "data:image/png;base64,bm90IHJ" in page and "computed at the end" not in page
 
 
 def test_a_long_table_is_shown_in_part_and_exported_whole(tmp_path, monkeypatch, shown):

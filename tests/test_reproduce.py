@@ -23,10 +23,12 @@ from speclab.ops import reproduce
 from speclab.profiles import ROOT
 
 FIGURE = """
-import os, pathlib, sys
+import json, os, pathlib, sys
 folder = pathlib.Path(os.environ["SPECLAB_OUT"], "figures", profile, "{number}")
 folder.mkdir(parents=True, exist_ok=True)
 (folder / "plot.png").write_bytes(b"not really a picture")
+answer = {{"answer": "It **is** `0.5` <here>."}}
+(folder / "numbers.json").write_text(json.dumps(answer))
 facts = [sys.executable, os.getcwd(), os.environ["OMP_NUM_THREADS"]]
 (folder / "facts.csv").write_text(",".join(facts))
 """
@@ -141,6 +143,11 @@ def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):
     assert "![a](../../figures/tiny/01/plot.png)" in text, "pictures of this call"
     page = (build / "index.html").read_text()
     assert "01. Does &lt;it&gt; run?" in page and "data:image/png;base64," in page
+    light = (figures / "index.html").read_text()
+    assert 'src="01/plot.png"' in light and "base64" not in light
+    for text in (page, light):
+        assert "<li>It <b>is</b> <code>0.5</code> &lt;here&gt;. <a href=" in text
+    assert "data:image/png;base64," in (build / "01_good.html").read_text()
     for file in build.glob("*.html"):
         text = file.read_text()
         assert "<script src=" not in text and "cdn" not in text, "asks the network"

@@ -1,7 +1,7 @@
-"""What a reader opens after `make reproduce`: the HTML of each executed notebook, and one page with
-every question, answer and figure.
+"""What a reader opens after `make reproduce`: the HTML of each executed notebook, and one page that
+says what was found, with every figure. They need no network and no other file.
 
-The files need no network and no other file.
+A light copy of that page, its pictures by link, lies beside the figures.
 """
 
 import base64
@@ -17,10 +17,11 @@ import nbformat
 from nbconvert import HTMLExporter
 
 from speclab.plain import read_json
-from speclab.profiles import ROOT
+from speclab.profiles import ROOT, Profile
 
 FAILED, NEEDS_MODELS = "failed", "needs the models"  # how a notebook may end
 CALL = "call.json"  # beside the stamps: seconds of a call that ran all it was asked for
+PICTURE = re.compile(r"!\[([^\]]*)\]\(([^()\s]+\.png)\)")  # in Markdown
 NETWORK = (  # addresses that nbconvert's page would ask for
     "require_js_url",
     "jquery_url",
@@ -29,109 +30,145 @@ NETWORK = (  # addresses that nbconvert's page would ask for
     "widget_renderer_url",
     "jupyter_widgets_base_url",
 )
-NOTEBOOK_STYLE = """<style>
+HEAD = """<style>
 body.jp-Notebook { max-width: 62rem; margin: 0 auto; }
 .jp-CodeMirrorEditor pre, .highlight pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 .jp-RenderedHTMLCommon table { display: block; overflow-x: auto; }
-details.folded summary { color: #777; cursor: pointer; }
+#show-code:not(:checked) ~ main .jp-CodeCell > .jp-Cell-inputWrapper,
+#show-code:not(:checked) ~ main .jp-CodeCell.jp-mod-noOutputs { display: none; }
+#show-code { position: absolute; opacity: 0; }
+label[for=show-code] { position: sticky; top: .4rem; z-index: 9; float: right; cursor: pointer; }
+label[for=show-code] { padding: .2rem .6rem; border: 1px solid #bbb; border-radius: 4px; }
+#show-code:checked + label { background: #e3f3ed; }
+#show-code:focus-visible + label { outline: 2px solid #00543d; }
+@media print { label[for=show-code] { display: none; } }
 </style></head>"""
+SWITCH = """<input type="checkbox" id="show-code"><label for="show-code">show code</label>
+<main>"""
 
 
 # ---- one notebook --------------------------------------------------------------------------------
 
 
 def to_html(notebook: Path) -> Path:
-    """Write an executed notebook as HTML beside it; code wraps inside the page, cells tagged
-    `hide-input` are folded.
+    """Write an executed notebook as HTML beside it: its code is hidden behind one switch at the
+    top, and its pictures stand in the page.
 
     Without formulas it asks the network for nothing; with them for MathJax only, and shows their
     source where there is none.
     """
     book = nbformat.read(notebook, as_version=4)
-    book.cells = [
-        folded(cell) if "hide-input" in cell.metadata.get("tags", []) else cell
-        for cell in book.cells
-    ]
+    texts = [cell for cell in book.cells if cell.cell_type == "markdown"]
     options = dict.fromkeys(NETWORK, "")
-    if not any(
-        "$" in cell.source for cell in book.cells if cell.cell_type == "markdown"
-    ):
+    if not any("$" in cell.source for cell in texts):
         options["mathjax_url"] = ""
-    page, _ = HTMLExporter(**options).from_notebook_node(
-        book, resources={"metadata": {"name": notebook.stem}}
-    )
+    for cell in texts:
+        cell.source = with_pictures(cell.source, notebook.parent)
+    resources = {"metadata": {"name": notebook.stem}}
+    page, _ = HTMLExporter(**options).from_notebook_node(book, resources=resources)
     page = re.sub(r'<script src="">\s*</script>', "", page)
-    page = page.replace("</head>", NOTEBOOK_STYLE, 1)
+    page = page.replace("</head>", HEAD, 1).replace("<main>", SWITCH, 1)
     target = notebook.with_suffix(".html")
     target.write_text(page, encoding="utf-8")
     return target
 
 
-def folded(cell: Any) -> Any:
-    """A code cell as text that opens when it is clicked; its outputs are dropped."""
-    code = html.escape(cell.source)
-    summary = "<summary>set-up (folded)</summary>"
-    source = f'<details class="folded">{summary}<pre>{code}</pre></details>'
-    return nbformat.v4.new_markdown_cell(source)
+def with_pictures(markdown: str, folder: Path) -> str:
+    """Markdown whose pictures, by paths from `folder`, are in the text itself."""
+
+    def embedded(found: re.Match) -> str:
+        alt, path = found.groups()
+        picture = folder / path
+        return f"![{alt}]({encoded(picture)})" if picture.is_file() else found[0]
+
+    return PICTURE.sub(embedded, markdown)
+
+
+def encoded(picture: Path) -> str:
+    """The address of a picture that holds the picture."""
+    return "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
 
 
 # ---- the page of a profile -----------------------------------------------------------------------
 
 
 def write_index(
-    build: Path, figures: Path, profile: str, outcomes: Sequence[Any]
+    build: Path, figures: Path, profile: Profile, outcomes: Sequence[Any]
 ) -> Path:
-    """Write build/index.html: for each notebook its question, its answer, links and figures with
-    captions, or the error that ended it (`report.html.j2`).
+    """Write build/index.html (`report.html.j2`): what was measured, the answers of the notebooks,
+    then of each its figures with captions, or the error that ended it.
     """
-    loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    pages = jinja2.Environment(loader=loader, trim_blocks=True, autoescape=True)
-    pages.filters["inline"] = inline
     explore = Path(os.path.relpath(figures / "explore.html", build)).as_posix()
+    found = []
+    for outcome in outcomes:
+        name = outcome.name
+        page = build / f"{name}.ipynb"
+        if not page.is_file():
+            page = ROOT / "notebooks" / f"{name}.ipynb"
+        seen = facts_of(page, figures / name[:2]) if outcome.status != FAILED else {}
+        for one in seen.get("pictures", ()):
+            one["address"] = encoded(one["path"])
+        found.append({"title": name} | seen | {"outcome": outcome})
+    return _write(build / "index.html", profile, found, explore)
+
+
+def write_light(figures: Path, profile: Profile) -> Path:
+    """Write figures/index.html: the same of all figures that are there, by link, for whoever
+    browses a clone.
+    """
+    found = []
+    for notebook in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
+        folder = figures / notebook.name[:2]
+        seen = facts_of(notebook, folder)
+        for one in seen["pictures"]:
+            one["address"] = one["path"].relative_to(figures).as_posix()
+        if seen["pictures"]:
+            found.append(seen)
+    return _write(figures / "index.html", profile, found, "explore.html")
+
+
+def _write(page: Path, profile: Profile, notebooks: list[dict], explore: str) -> Path:
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    pages = jinja2.Environment(
+        loader=loader, trim_blocks=True, lstrip_blocks=True, autoescape=True
+    )
+    pages.filters |= {"inline": inline, "plain": plain}
     text = pages.get_template("report.html.j2").render(
         profile=profile,
         explore=explore,
-        notebooks=[facts_of(outcome, build, figures) for outcome in outcomes],
+        notebooks=notebooks,
         FAILED=FAILED,
         NEEDS_MODELS=NEEDS_MODELS,
     )
-    page = build / "index.html"
     page.write_text(text, encoding="utf-8")
     return page
 
 
-def facts_of(outcome: Any, build: Path, figures: Path) -> dict[str, Any]:
-    """What the page says of a notebook: of one without its models the figures that it left before,
-    of a failed one neither its question nor figures.
+def facts_of(notebook: Path, figures: Path) -> dict[str, Any]:
+    """What the page says of a notebook whose figures and tables are in a folder: the question in
+    its title, its answer ("": none yet), and its pictures, that of its first cell first.
     """
-    name = outcome.name
-    facts = {"outcome": outcome, "title": name, "status": outcome.status}
-    if outcome.status == FAILED:
-        return facts
-    folder = ROOT / "notebooks" if outcome.status == NEEDS_MODELS else build
-    title, answer = title_and_answer(folder / f"{name}.ipynb")
-    own = figures / name[:2]
-    pictures = [own / file for file in outcome.files if file.endswith(".png")]
-    return facts | {
-        "title": title or name,
-        "answer": answer,
-        "tables": sum(file.endswith(".csv") for file in outcome.files),
-        "captions": read_captions(own),
-        "pictures": {path.stem: encoded(path) for path in pictures},
+    is_there = notebook.is_file()
+    text = nbformat.read(notebook, as_version=4).cells[0].source if is_there else ""
+    title = re.search(r"^# (.+)$", text, re.MULTILINE)
+    first = [Path(path).stem for _, path in PICTURE.findall(text)]
+    captions = _read(figures / "captions.json")
+    pictures = [
+        {"path": path, "caption": captions.get(path.stem, path.stem.replace("-", " "))}
+        for path in sorted(figures.glob("*.png"), key=lambda p: p.stem not in first)
+    ]
+    return {
+        "name": notebook.stem,
+        "outcome": None,
+        "title": title[1] if title else notebook.stem,
+        "answer": _read(figures / "numbers.json").get("answer", ""),
+        "tables": sorted(path.name for path in figures.glob("*.csv")),
+        "pictures": pictures,
     }
 
 
-def title_and_answer(notebook: Path) -> tuple[str, str]:
-    """The question in a notebook's first heading, and the paragraph that answers it, empty where
-    there is none.
-    """
-    if not notebook.is_file():
-        return "", ""
-    cells = nbformat.read(notebook, as_version=4).cells
-    text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
-    title = re.search(r"^# (.+)$", text, re.MULTILINE)
-    answer = re.search(r"^\*\*Answer\.\*\*\s+((?:.+\n?)+)", text, re.MULTILINE)
-    return (title[1] if title else "", answer[1] if answer else "")
+def _read(path: Path) -> dict[str, Any]:
+    return read_json(path, "run that notebook again") if path.is_file() else {}
 
 
 def inline(markdown: str) -> str:
@@ -142,12 +179,6 @@ def inline(markdown: str) -> str:
     return re.sub(r"\*([^*]+)\*", r"<i>\1</i>", text)
 
 
-def read_captions(figures: Path) -> dict[str, str]:
-    """The captions of one notebook's figures, by slug."""
-    path = figures / "captions.json"
-    return read_json(path, "run that notebook again") if path.is_file() else {}
-
-
-def encoded(picture: Path) -> str:
-    """A picture in text, to stand in a page."""
-    return base64.b64encode(picture.read_bytes()).decode()
+def plain(markdown: str) -> str:
+    """A paragraph without marks."""
+    return re.sub(r"[`*]", "", markdown)

@@ -575,7 +575,8 @@ def finish(call: Call, spent: float) -> int:
     """The report; returns 1 when a notebook failed, else 0."""
     names = sorted(path.stem for path in call.build.glob("[0-9]*.json"))
     stamps = [stamp for stamp in map(call.stamp, names) if stamp]
-    page = report.write_index(call.build, call.figures, call.profile.name, stamps)
+    page = report.write_index(call.build, call.figures, call.profile, stamps)
+    report.write_light(call.figures, call.profile)
     failed = sum(stamp.status == FAILED for stamp in call.ran.values())
     if not call.current and not failed:  # README tells what a whole call takes
         facts = {"seconds": spent, "notebooks": sorted(call.ran)}

@@ -162,10 +162,11 @@ def start(
     out = Path(os.environ.get("SPECLAB_OUT") or ROOT)
     quiet()
     limit_threads()
-    _few_prompts(check_enough(notebook, settings, judged))
+    count = check_enough(notebook, settings, judged)
+    display(Markdown("*The answer is computed at the end.*"), display_id=ANSWER)
+    _few_prompts(count)
     _hosted(settings)
     figures.use_style()
-    display(Markdown("*The answer is computed at the end.*"), display_id=ANSWER)
     return Context(settings, out / "figures" / settings.name / notebook[:2])
 
 
