@@ -1,16 +1,18 @@
-"""`make readme`: every number of README.md and every name of GLOSSARY.md's last table, written
-between marks (`tests/readme.md.j2` holds the blocks); a test holds the pages equal to the files
-that were measured:
+"""`make readme`: the numbers of README.md and GLOSSARY.md, written between marks
+(`tests/readme.md.j2` holds the blocks); a test holds the pages equal to what was measured:
 
 * figures/smollm/measured.json and data/measured/tiny.json: seconds of each notebook, of a call that
   ran all of them, and of one recording, collected here from build/ and data/runs (where a run or a
   trace of it is); that of `tiny`, whose figures are not committed, also holds the tables that
-  README.md and notebook 11 read, line by line, and what `make bench` measured (build/bench.json);
-* figures/smollm/03/ladder-values.csv and 03/loop-share.csv: what notebook 03 found on that pair;
+  notebook 11 reads, line by line, what `make bench` measured (build/bench.json), and the seconds of
+  `make test` (given by hand);
+* figures/smollm/NN/numbers.json: the notebooks' answers;
+* data/traces/smollm: estimates of acceptance, and what README.md's lines of Python print;
 * data/engines/names.yaml: other engines' names.
 """
 
 import argparse
+import contextlib
 import io
 import json
 import re
@@ -20,18 +22,25 @@ from typing import Any
 import jinja2
 import pandas as pd
 
+from speclab import score, stats
+from speclab.analysis.loops import repeats
+from speclab.analysis.texts import Text
 from speclab.ops import metrics
 from speclab.ops.report import CALL
 from speclab.profiles import ROOT, load_profile, profile_names
 from speclab.prompts import DOMAINS
+from speclab.replay import prompt_sums
+from speclab.runs import load_run
 
 MEASURED = {  # by pair, in the order of the columns
     "smollm": Path("figures", "smollm", "measured.json"),
     "tiny": Path("data", "measured", "tiny.json"),
 }
-LADDER, LOOPS = "03/ladder-values", "03/loop-share"
 OF_PAPER = ("08/distillation", "08/self-drafts", "08/specialist", "10/pass-times")
 PAGES = ("README.md", "GLOSSARY.md")
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+TRACES = ROOT / "data" / "traces" / "smollm"
+SAMPLED = ("sampled", "sampled-seed-1", "sampled-seed-2")
 MARKS = re.compile(r"(<!-- (\w+): by `make readme` -->\n).*?(<!-- /\2 -->)", re.DOTALL)
 
 
@@ -86,16 +95,11 @@ def recording(pair: str, root: Path) -> dict[str, Any]:
 
 
 def lines_of(figures: Path) -> dict[str, list[str]]:
-    """The exported tables that are read of a pair without committed figures, line by line; those
-    for README.md with the mean of the domains alone.
-    """
-    found = {}
-    for name in (LADDER, LOOPS, *OF_PAPER):
-        head, *rows = (figures / f"{name}.csv").read_text("utf-8").splitlines()
-        if name not in OF_PAPER:
-            rows = [row for row in rows if ",all," in row]
-        found[name] = [head, *rows]
-    return found
+    """The exported tables that are read of a pair without committed figures, line by line."""
+    return {
+        name: (figures / f"{name}.csv").read_text("utf-8").splitlines()
+        for name in OF_PAPER
+    }
 
 
 def read(path: Path) -> Any:
@@ -103,11 +107,11 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def measure(alone: Path | None = None) -> None:
+def measure(alone: Path | None = None, tests_s: float | None = None) -> None:
     """Write the measured files of both pairs.
 
-    alone: the folder that `make reproduce PROFILE=smollm OUT=folder` wrote where the models were
-    not there; None keeps the seconds of the last one.
+    alone: the folder that `make reproduce OUT=folder` wrote where the models were not there;
+    tests_s: seconds of `make test`. None keeps the last ones.
     """
     known = {pair: read(ROOT / path) for pair, path in MEASURED.items()}
     found = {pair: collect(pair) for pair in MEASURED}
@@ -115,6 +119,7 @@ def measure(alone: Path | None = None) -> None:
     found["smollm"]["from_traces"] = seconds or known["smollm"]["from_traces"]
     bench = ROOT / "build" / "bench.json"
     found["tiny"]["bench"] = read(bench) if bench.is_file() else known["tiny"]["bench"]
+    found["tiny"]["tests_s"] = tests_s or known["tiny"]["tests_s"]
     found["tiny"]["tables"] = lines_of(ROOT / "figures" / "tiny")
     for pair, path in MEASURED.items():
         text = json.dumps(found[pair], indent=1, ensure_ascii=False)
@@ -127,17 +132,17 @@ def measure(alone: Path | None = None) -> None:
 def values() -> dict[str, Any]:
     """What the template reads, from measured files."""
     measured = {pair: read(ROOT / path) for pair, path in MEASURED.items()}
-    tables = measured["tiny"]["tables"]
-    exported = {
-        "smollm": [ROOT / "figures" / "smollm" / f"{n}.csv" for n in (LADDER, LOOPS)],
-        "tiny": [io.StringIO("\n".join(tables[name])) for name in (LADDER, LOOPS)],
-    }
+    greedy, sampled = texts()
     return {
         **measured,
         "measured": measured,
         "bench": measured["tiny"]["bench"],
-        "questions": {name: question(name) for name in measured["tiny"]["seconds"]},
-        "ladder": {pair: estimates(*files) for pair, files in exported.items()},
+        "questions": {name: question(name) for name in measured["smollm"]["seconds"]},
+        "answers": {name: answer(name) for name in measured["smollm"]["seconds"]},
+        "minutes": lambda seconds: f"{sum(seconds.values()) / 60:.0f}",
+        "printed": printed(),
+        "prompts": greedy.trace["prompt_id"].nunique(),
+        "estimates": estimates(greedy, sampled),
         "paper": published(),
         "profiles": [facts_of(name) for name in profile_names()],
         "engines": metrics.groups(),
@@ -150,12 +155,45 @@ def question(notebook: str) -> str:
     return re.search(r"^# # \d+\. (.+)$", source, re.MULTILINE)[1]
 
 
-def estimates(ladder: Any, loops: Any) -> dict[str, Any]:
-    """Rows of notebook 03, the mean of the domains, by 'estimator, text'."""
-    values, shares = pd.read_csv(ladder), pd.read_csv(loops)
-    shares = shares.assign(estimator="loops", text=shares["temperature"])
-    rows = pd.concat([values, shares]).query("domain == 'all'")
-    return {f"{row.estimator}, {row.text}": row for row in rows.itertuples()}
+def answer(notebook: str) -> str:
+    """What the notebook last answered on `smollm`, "" where it has not."""
+    path = ROOT / "figures" / "smollm" / notebook[:2] / "numbers.json"
+    return read(path).get("answer", "") if path.is_file() else ""
+
+
+def printed() -> str:
+    """What README.md's lines of Python print."""
+    [lines] = PYTHON.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.chdir(ROOT):
+        exec(lines, {})
+    return said.getvalue().strip()
+
+
+def texts() -> tuple[Text, Text]:
+    """The shipped texts of `smollm`: greedy, and at T = 1 with three seeds."""
+    runs = {kind: load_run(TRACES / kind) for kind in ("greedy", *SAMPLED)}
+    return Text.of(runs["greedy"]), Text.of(*(runs[kind] for kind in SAMPLED))
+
+
+def estimates(greedy: Text, sampled: Text) -> dict[str, Any]:
+    """Means of the domains with their intervals, by name: what README.md shows of a pair."""
+    tree = load_profile("smollm").tree
+    per_pass = score.block_estimators()["block_efficiency"]
+    in_loops = greedy.trace.assign(in_loop=repeats(greedy.trace))
+    found = stats.jointly(
+        {
+            "`published_alpha`, T = 0": (greedy.hung, score.published_alpha),
+            "`hit[1]`, T = 0": (greedy.positions, score.member(score.hit, 1)),
+            "`hit[2]`, T = 0": (greedy.positions, score.member(score.hit, 2)),
+            "`alpha`, T = 1": (sampled.positions, sampled.acceptance),
+            "`published_length`, T = 0": (greedy.hung, score.published_length),
+            "`block_efficiency`, T = 0": (prompt_sums(greedy.blocks(tree)), per_pass),
+            "`block_efficiency`, T = 1": (prompt_sums(sampled.blocks(tree)), per_pass),
+            "positions in loops, T = 0": (in_loops, score.mean_of("in_loop")),
+        }
+    )
+    table = found.table().query("domain == 'all'")
+    return {row.name: row for row in table.itertuples(index=False)}
 
 
 def published() -> dict[str, float]:
@@ -164,8 +202,8 @@ def published() -> dict[str, float]:
     domains = values[values["domain"].isin(DOMAINS) & values["depth"].isna()]
     means = domains.groupby(["table", "quantity"])["value"].mean()
     return {
-        "published_alpha, T = 0": means["I", "alpha_mean"],
-        "published_length, T = 0": means["II", "expected_accepted_length"],
+        "`published_alpha`, T = 0": means["I", "alpha_mean"],
+        "`published_length`, T = 0": means["II", "expected_accepted_length"],
     }
 
 
@@ -206,7 +244,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     said = "OUT of a `make reproduce PROFILE=smollm` without the models: its seconds"
     parser.add_argument("--alone", type=Path, metavar="FOLDER", help=said)
-    measure(parser.parse_args(arguments).alone)
+    parser.add_argument("--tests", type=float, help="seconds that `make test` took")
+    given = parser.parse_args(arguments)
+    measure(given.alone, given.tests)
     for page in PAGES:
         text = filled((ROOT / page).read_text(encoding="utf-8"), values())
         (ROOT / page).write_text(text, encoding="utf-8")

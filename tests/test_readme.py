@@ -7,7 +7,8 @@ import pytest
 import readme
 
 from speclab.__main__ import cli
-from speclab.profiles import ROOT
+from speclab.profiles import ROOT, load_profile
+from speclab.prompts import DOMAINS
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -36,7 +37,7 @@ def test_every_path_that_it_names_exists():
     names = set(
         re.findall(r"`((?:speclab|data|tests|notebooks|figures)/[\w./-]*)`", TEXT)
     )
-    names |= set(re.findall(r"\]\(((?!http)[^)]+)\)", TEXT))
+    names |= set(re.findall(r"\]\(((?!http)[^)#]+)", TEXT))
     not_files = {
         "data/runs/",
         "notebooks/NN_question.py",
@@ -80,3 +81,35 @@ def test_what_is_collected_of_a_finished_run(tmp_path):
     (tmp_path / "notebooks" / "02_b.ipynb").write_text("{}")
     with pytest.raises(ValueError, match="02_b has no finished run"):
         readme.collect("tiny", tmp_path)
+
+
+def test_your_own_pair_is_a_profile(tmp_path):
+    [lines] = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+    assert len(lines.splitlines()) == 10
+    (tmp_path / "my.yaml").write_text(lines)
+    tree = load_profile(str(tmp_path / "my.yaml")).tree
+    assert [level.size for level in map(tree.level, (1, 2, 3))] == [2, 4, 2]
+
+
+def test_the_lines_of_python_are_a_chains_tokens_per_pass(values):
+    """Gamma 1 by hand: a pass at each position that does not follow a kept draft."""
+    trace = readme.load_run(readme.TRACES / "greedy").trace
+    passes = {domain: [0, 0] for domain in DOMAINS}
+    for (_, domain), text in trace.sort_values("position").groupby(
+        ["prompt_id", "domain"]
+    ):
+        ranks, at = text["draft_rank"].tolist(), 0
+        while at < len(ranks):
+            passes[domain][0] += 1
+            at += 2 if ranks[at] == 0 else 1
+        passes[domain][1] += len(ranks)
+    by_hand = {d: round(n / count, 2) for d, (count, n) in sorted(passes.items())}
+    first = values["printed"].splitlines()[0]
+    assert first == f"gamma 1: {by_hand} tokens a pass"
+
+
+def test_block_efficiency_is_of_visited_blocks(values):
+    row = values["estimates"]["`block_efficiency`, T = 0"]
+    assert [row.estimate, row.low, row.high] == pytest.approx(
+        [2.370, 2.325, 2.416], abs=6e-4
+    )
