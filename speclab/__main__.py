@@ -342,7 +342,7 @@ def _pair(profile, changes, optional) -> None:
     except (RunError, OSError) as error:
         if not optional:
             raise
-        click.echo(error)  # notebooks that read traces run all the same
+        click.echo(f"{error}. What reads recordings runs all the same.")
         return
     for path in made:
         click.echo(path)
@@ -381,7 +381,18 @@ def _authors(out, base) -> None:
 
 @cli.group("hosted", no_args_is_help=False)
 def _hosted() -> None:
-    """Kaggle and Colab: notebooks to push, recordings that outlive a session."""
+    """Kaggle and Colab: notebooks to push, recordings that outlive a session.
+
+    A notebook that is opened there fetches the kit in its first cell (SPECLAB_REPO=address, else an
+    attached data set) and installs what is missing; torch and numpy stay the platform's.
+
+    Kaggle: `hosted kaggle --notebook 02 --user NAME --dataset NAME/speclab`, then `kaggle kernels
+    push -p build/kaggle`. Without internet attach kit, models and data sets: they are found by
+    name. To go on after a session attach its output (--kernel NAME/speclab-02-gamma-sweep).
+
+    Colab: mount Drive, then `hosted keep /content/drive/MyDrive/speclab`: each part is safe as soon
+    as it is written.
+    """
 
 
 @verb("kaggle", _hosted)

@@ -247,6 +247,65 @@ def test_a_token_is_explained(tiny):
     assert "rejected and" in details.inner_text()
 
 
+def test_the_address_leads_back_to_the_place(tiny, browser):
+    pick(tiny, "T = 1")
+    pick(tiny, "tree")
+    slide(tiny, "depth", 5)
+    tiny.locator("#words .token").nth(7).click()
+    state = "JSON.stringify([explore.view.run.prompt[explore.view.state.text], \
+      explore.view.state.run, explore.view.state.shape, explore.view.state.position])"
+    again = browser.new_page()
+    again.goto(tiny.url)
+    again.wait_for_selector(READY)
+    assert again.evaluate(state) == tiny.evaluate(state)
+    again.evaluate("location.hash = '#text=none&T=1&draft=chain:99'")
+    assert again.evaluate(state) == tiny.evaluate(state), "no such place: nothing moves"
+    again.close()
+
+
+def test_words_and_the_next_rejection_are_found(tiny):
+    at = """() => { const { view } = explore;
+      return [view.state.text, view.state.position]; }"""
+    tokens = "explore.view.column('token')"
+    last = tiny.evaluate(f"explore.view.trace.strings[{tokens}.at(-2)].trim()")
+    tiny.evaluate("explore.act.find('no such words anywhere')")
+    assert tiny.locator("#found").inner_text() == "in no text"
+    tiny.locator("#find").fill(last.upper())
+    tiny.locator("#find").press("Enter")
+    text, position = tiny.evaluate(at)
+    shown = tiny.evaluate(f"[...{tokens}].map((t) => explore.view.trace.strings[t])")
+    assert (
+        last.lower() in "".join(shown[position:])[: len(shown[position] + last)].lower()
+    )
+    tiny.locator("#next-rejection").click()
+    kinds = tiny.evaluate("explore.view.cut.tokens.map((t) => t.kind)")
+    later = [i for i, kind in enumerate(kinds) if kind == "recovered" and i > position]
+    first = kinds.index("recovered")
+    assert tiny.evaluate(at) == [text, later[0] if later else first]
+
+
+def test_the_same_text_stands_beside_under_another_gamma(tiny):
+    tiny.locator("#beside-part summary").click()
+    slide(tiny, "beside", 4)
+    classes = "all => all.map(e => e.className)"
+    beside = tiny.locator("#beside-words .token").evaluate_all(classes)
+    assert beside == words(tiny), "gamma 4 is shown already"
+    slide(tiny, "beside", 2)
+    passes = tiny.evaluate(
+        """explore.modules["model.js"].textSums(explore.view.run,
+      explore.view.state.text, { kind: "chain", gamma: 2 }).blocks"""
+    )
+    assert tiny.locator("#beside-words .block").count() == passes
+
+
+def test_a_machine_that_was_measured_is_one_press_away(tmp_path):
+    assert page.machine_of(tmp_path) is None
+    (tmp_path / "numbers.json").write_text('{"c": 0.06, "overhead": -0.1}')
+    rows = "n,v(n)\n1,1.0\n2,1.04\n3,1.2\n4,1.01\n"
+    (tmp_path / "pass-times.csv").write_text(rows)
+    assert page.machine_of(tmp_path) == {"c": 0.06, "o": 0.0, "knee": 2}
+
+
 def test_temperature_one_is_an_expectation_with_a_seeded_draw(tiny):
     prompt = "explore.view.run.prompt[explore.view.state.text]"
     asked = tiny.evaluate(prompt)

@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
+
 from speclab.explore.trace_data import Packed, pack_runs
+from speclab.plain import read_json
 from speclab.profiles import Profile
 from speclab.prompts import Prompt, load_prompts, prompts_digest
 from speclab.runs import Run, RunError, recorded_run, tokenizer_of, written
@@ -26,6 +29,7 @@ SCRIPTS = (  # each may use those before it
     "cost.js",
     "rule.js",
     "model.js",
+    "address.js",
     "dom.js",
     "text_view.js",
     "details_view.js",
@@ -46,6 +50,8 @@ LEAD = (
     "rejected, and what drafting saves on your machine. No model runs here."
 )
 LARGEST = 4_000_000  # bytes of a page
+FLAT = 1.05  # a pass that takes at most so many of one token's is as cheap
+Machine = dict[str, float] | None
 # parts of the page, and how high each is in a notebook
 PARTS = {"text": 1150, "tree": 620, "gamma": 640, "machine": 1000, "bench": 640}
 
@@ -78,10 +84,13 @@ def in_script(value: object) -> str:
     return json.dumps(value, sort_keys=True).replace("<", "\\u003c")
 
 
-def page_digest(runs: Sequence[Run]) -> str:
-    """What a page depends on: its pieces, this package's code, the runs' settings and tables."""
+def page_digest(runs: Sequence[Run], measured: Machine = None) -> str:
+    """What a page depends on: its pieces, this package's code, the runs' settings and tables, and
+    what notebook 10 measured.
+    """
     names = ("key", "prompt_set", "files")
     known = [[run.manifest[name] for name in names] for run in in_order(runs)]
+    known.append([measured])
     found = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
     for path in sorted([*ASSETS.iterdir(), *Path(__file__).parent.glob("*.py")]):
         found.update(path.name.encode() + path.read_bytes())
@@ -103,11 +112,12 @@ def assemble(
     mark: str = "",
     notes: str = "",
     pair: str = "",
+    measured: Machine = None,
 ) -> str:
     """The HTML of packed runs (None: of the parts that need none).
 
     parts: of PARTS; all of them make the whole page with its head and foot. mark: what is written
-    as its digest.
+    as its digest. measured: as of `machine_of`.
     """
     shown = [*parts, "whole"] if set(parts) == set(PARTS) else [*parts]
     code = script()
@@ -115,7 +125,7 @@ def assemble(
     digest = hashlib.sha256(f"\n{code}\n".encode()).digest()
     fields = {name: html.escape(text) for name, text in words.items()} | {
         "policy": POLICY.format(base64.b64encode(digest).decode()),
-        "config": in_script({"parts": shown}),
+        "config": in_script({"parts": shown, "measured": measured}),
         "trace": packed.base64 if packed else "",
         "style": _asset("page.css"),
         "script": code,
@@ -142,11 +152,12 @@ def page(
     runs: Sequence[Run],
     parts: Iterable[str] = PARTS,
     per_domain: int | None = None,
+    measured: Machine = None,
 ) -> str:
     """The page of one run, or of a greedy and a sampled run of a pair, in at most LARGEST bytes.
 
-    per_domain: only the first so many prompts of each domain, for a small page. ValueError as
-    `trace_data.pack_runs`.
+    measured: as of `machine_of`. per_domain: only the first so many prompts of each domain, for a
+    small page. ValueError as `trace_data.pack_runs`.
     """
     runs = in_order(runs)
     tokenizer, prompts = tokenizer_of(runs[0]), _prompts(runs[0])
@@ -161,9 +172,10 @@ def page(
         packed,
         f"speclab: explore {pair}",
         parts,
-        page_digest(runs),
+        page_digest(runs, measured),
         _notes(packed, runs),
         f"The pair {pair}: {about}." if about else f"The pair {pair}.",
+        measured,
     )
 
 
@@ -208,8 +220,25 @@ def runs_there(profile: Profile) -> list[Run]:
     return [run for run in found if run]
 
 
+def machine_of(exported: Path) -> Machine:
+    """What notebook 10, whose exports lie in this folder, measured: c and o in target passes over
+    one token, and the `knee`, the most tokens of a pass that takes no longer; None without it.
+    """
+    if not (exported / "pass-times.csv").is_file():
+        return None
+    passes = pd.read_csv(exported / "pass-times.csv").set_index("n")
+    numbers = read_json(exported / "numbers.json", "run notebook 10 again")
+    flat = passes.index[(passes["v(n)"] <= FLAT).cummin()]
+    return {
+        "c": numbers["c"],
+        "o": max(numbers["overhead"], 0.0),
+        "knee": int(flat.max()),
+    }
+
+
 def write_page(runs: Sequence[Run], path: Path) -> bool:
-    """Write the whole page where what it depends on changed; whether it was written.
+    """Write the whole page where what it depends on changed; whether it was written. What notebook
+    10 measured is read from the folder `10` beside it.
 
     ValueError where something that is no such page is in its place.
     """
@@ -219,9 +248,10 @@ def write_page(runs: Sequence[Run], path: Path) -> bool:
             head = content.read(4096)
     if path.exists() and MARK not in head:
         raise ValueError(f"--out {path} is something else; name a new file")
-    if f'content="{page_digest(runs)}"' in head:
+    measured = machine_of(path.parent / "10")
+    if f'content="{page_digest(runs, measured)}"' in head:
         return False
-    content = page(runs).encode()
+    content = page(runs, measured=measured).encode()
     written(path, lambda place: place.write_bytes(content))
     return True
 

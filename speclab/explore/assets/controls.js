@@ -68,8 +68,8 @@ export function drawSettings(view) {
   put("rule", `Rule: ${words[ruleOf(run, shape)]}`);
 }
 
-/** What the sliders and buttons do, once. */
-export function listen(view, act) {
+/** What the sliders and buttons do, once. measured: the machine of notebook 10, if it is known. */
+export function listen(view, act, measured) {
   const on = (id, event, run) => byId(id).addEventListener(event, run);
   const number = (event) => Number(event.target.value);
   on("text", "change", (event) => act.change({ text: number(event), position: null }));
@@ -94,6 +94,12 @@ export function listen(view, act) {
   on("next-block", "click", () => act.stepBy(1));
   on("all-blocks", "click", () => act.step(null));
   on("play", "click", () => act.play());
+  on("next-rejection", "click", () => act.nextRejection());
+  on("find", "keydown", (event) => {
+    if (event.key === "Enter") act.find(event.target.value.trim());
+  });
+  on("beside", "input", (event) => act.beside(number(event)));
+  on("beside-part", "toggle", () => act.beside(view.state.beside));
   const machine = (change) => act.machine({ ...view.state.machine, ...change });
   on("c", "input", (event) => machine({ c: number(event) }));
   on("knee", "input", (event) => machine({ knee: KNEES[number(event)] }));
@@ -101,6 +107,11 @@ export function listen(view, act) {
   for (const name of Object.keys(MACHINES)) {
     on(name, "click", () => act.machine({ ...MACHINES[name] }));
   }
+  byId("measured").hidden = !measured;
+  on("measured", "click", () => {
+    const knee = KNEES.filter((known) => known <= measured.knee).pop();
+    act.machine({ ...measured, knee });
+  });
   on("same", "click", () => act.bench({ q: [...view.state.bench.p] }));
   on("reset", "click", () => act.bench(null));
   on("words", "keydown", (event) => {

@@ -34,6 +34,8 @@ export function factsAt(view, position) {
   return facts;
 }
 
+const NEVER = "the draft can never say this token";
+
 function ordinal(rank) {
   return rank === 0 ? "first choice" : `choice of rank ${rank}`;
 }
@@ -62,7 +64,7 @@ function whyGreedy(view, token, facts) {
   const unsaid = facts.q === 0;
   const given = facts.q === null ? "" : ` (${valued("q", facts.q)})`;
   const place = unsaid
-    ? ", which the draft can never say"
+    ? `, and ${NEVER}`
     : `, only the draft's ${ordinal(facts.rank)}${given}`;
   if (!best) return [...wanted, place, ". So the drafted token is rejected."];
   const tried = view.cut.blocks[token.block].rejected;
@@ -92,19 +94,19 @@ function whyRejection(view, token, facts) {
     facts.detailed ? `: here ${share(facts.overlap)} of all draws are kept (the overlap). ` : ". "];
   const given = ["Given that ", say(facts.token), " came out, it had been drafted and kept with ",
     `probability min(1, q/p) = ${share(kept)}. `];
-  const draw = token.kind === "accepted"
-    ? `In this draw (seed ${view.state.seed}) it had.`
-    : `In this draw (seed ${view.state.seed}) another token was drafted and rejected, and `;
-  const parts = [...law, ...given, draw];
-  if (token.kind === "accepted") return parts;
-  parts.push("this one came from the residual.");
-  const most = mostRejected(facts);
+  const accepted = token.kind === "accepted";
+  const drawn = accepted
+    ? ["Drawn from q and kept: ", say(facts.token)]
+    : ["Drawn, rejected, replaced: the residual gave ", say(facts.token)];
+  const parts = [...law, ...given];
+  const most = accepted ? null : mostRejected(facts);
   if (most) {
     const part = `${Math.round((100 * (most.q - most.p)) / (1 - facts.overlap))} %`;
-    parts.push(" Most often rejected here: ", say(most.token),
+    parts.push("Most often rejected here: ", say(most.token),
       ` (${valued("q", most.q)}, but ${valued("p", most.p)}), ${part} of the rejections.`);
   }
-  return parts;
+  return [...drawn, ` (seed ${view.state.seed}).`,
+    el("details", null, el("summary", null, "How likely was that?"), el("p", null, parts))];
 }
 
 function whyPointMass(view, token, facts) {
@@ -114,7 +116,7 @@ function whyPointMass(view, token, facts) {
       "stands in the tree: kept."];
   }
   return ["The target drew ", own, facts.q === 0
-    ? ", which the draft can never say"
+    ? `, and ${NEVER}`
     : `, which is the draft's ${ordinal(facts.rank)} and does not stand in the tree`,
     ": what was drafted is rejected."];
 }
@@ -170,7 +172,7 @@ function choices(view, facts) {
 }
 
 function numbers(view, facts, token) {
-  const said = facts.q === 0 ? "never said" : facts.rank;
+  const said = facts.q === 0 ? NEVER : facts.rank;
   const rows = [
     ["p, target", facts.p === null ? null : share(facts.p)],
     ["q, draft", facts.q === null ? null : facts.q === 0 ? "0" : share(facts.q)],
@@ -195,7 +197,7 @@ export function drawDetails(view, position) {
       el("span", { class: `token ${token.kind}`, dir: "auto" },
         shortened(marked(text), 40) || "∅"),
       el("span", { class: "kind" }, token.kind)),
-    el("p", { class: "why" }, whyOf(view, token, facts)),
+    el("div", { class: "why" }, whyOf(view, token, facts)),
     facts.detailed ? choices(view, facts) : null,
     numbers(view, facts, token));
 }

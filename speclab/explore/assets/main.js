@@ -1,5 +1,6 @@
 // The page: what is chosen (state), what follows from it (view), and when each part is drawn.
 
+import { addressOf, stateAt } from "./address.js";
 import { BENCH, drawBench, writeBench } from "./bench_view.js";
 import { drawChoices, drawSettings, listen } from "./controls.js";
 import { canUnpack, columnOf, unpack } from "./data.js";
@@ -7,8 +8,10 @@ import { drawDetails } from "./details_view.js";
 import { byId, put } from "./dom.js";
 import { chainOf, drawGamma } from "./gamma_view.js";
 import { drawMachine, MACHINES } from "./machine_view.js";
-import { cutOf, domainsOf, middleText, textsOf } from "./model.js";
-import { drawLegend, drawStep, drawSummary, drawText, markChosen } from "./text_view.js";
+import { cutOf, domainsOf, findIn, middleText, textsOf } from "./model.js";
+import {
+  drawBeside, drawLegend, drawStep, drawSummary, drawText, markChosen,
+} from "./text_view.js";
 import { drawTree } from "./tree_view.js";
 
 const PLAYING_MS = 900; // a block
@@ -23,6 +26,7 @@ const view = {
     position: null,
     step: null,
     seed: 1,
+    beside: 1,
     machine: { ...MACHINES.accelerator },
     bench: structuredClone(BENCH),
   },
@@ -49,9 +53,14 @@ function drawToken(position) {
   if (shows("tree")) drawTree(view, view.cut.tokens[position].block);
 }
 
+function remember() {
+  if (shows("whole")) history.replaceState(null, "", addressOf(view));
+}
+
 function drawTextPart() {
   if (!shows("text")) return;
   drawText(view, act);
+  drawBeside(view);
   drawLegend(view);
   drawSummary(view);
   drawStep(view);
@@ -75,6 +84,7 @@ function drawAll() {
   drawToken(view.state.position);
   drawCharts();
   drawWords();
+  remember();
 }
 
 function gammaOf(shape) {
@@ -116,6 +126,23 @@ const act = {
     view.state.position = Math.min(last, Math.max(0, position));
     markChosen(view.state.position, focus);
     drawToken(view.state.position);
+    remember();
+  },
+  nextRejection() {
+    const { cut: { tokens }, state } = view;
+    const rejected = tokens.filter((token) => token.kind === "recovered");
+    const next = rejected.find((token) => token.position > state.position) ?? rejected[0];
+    if (next) act.select(next.position, true);
+  },
+  find(words) {
+    const { run, state } = view;
+    const place = words && findIn(run, view.trace.strings, words, state.text, state.position);
+    put("found", place || !words ? "" : "in no text");
+    if (place) act.change(place);
+  },
+  beside(gamma) {
+    view.state.beside = gamma;
+    drawBeside(view);
   },
   preview(position) {
     drawToken(position ?? view.state.position);
@@ -212,9 +239,11 @@ async function start() {
   } else {
     view.trace = await unpack(packed);
     view.state.text = middleText(view.run, domainsOf(view.run)[0], view.state.shape);
+    Object.assign(view.state, shows("whole") ? stateAt(location.hash, view.trace) : {});
     cut();
-    listen(view, act);
+    listen(view, act, config.measured);
     drawAll();
+    addEventListener("hashchange", () => act.change(stateAt(location.hash, view.trace)));
   }
   watchWidth();
   document.body.dataset.ready = "yes";

@@ -75,6 +75,23 @@ export function textsOf(run, domain) {
   return domain === null ? all : all.filter((text) => run.domain[text] === domain);
 }
 
+/** The next place behind a token of a text where these words stand in this or another text; null
+ * where they stand in none. */
+export function findIn(run, strings, words, text, position) {
+  const wanted = words.toLowerCase();
+  const count = run.length.length;
+  for (let step = 0; step <= count; step++) {
+    const at = (text + step) % count;
+    const tokens = Array.from(columnOf(run, at, "token"), (token) => strings[token]);
+    const from = step === 0 ? tokens.slice(0, position + 1).join("").length : 0;
+    const found = tokens.join("").toLowerCase().indexOf(wanted, from);
+    if (found < 0) continue;
+    let end = 0;
+    return { text: at, position: tokens.findIndex((token) => (end += token.length) > found) };
+  }
+  return null;
+}
+
 /** Among the longest texts, the one whose tokens per pass are in the middle. */
 export function middleText(run, domain, shape) {
   const texts = textsOf(run, domain);

@@ -1,7 +1,7 @@
 // The text as its blocks cut it, and the buttons that step through them.
 
-import { el, fixed, plural, put, readable, seen, shortened, word } from "./dom.js";
-import { ruleOf, textSums, tokensPerPass } from "./model.js";
+import { byId, el, fixed, plural, put, readable, seen, shortened, word } from "./dom.js";
+import { cutOf, ruleOf, textSums, tokensPerPass } from "./model.js";
 
 const LONGEST = 60; // characters of a token that are shown in the text
 const WRAPPED = 24; // a longer one may be broken over lines
@@ -17,45 +17,63 @@ function breaks(view, token) {
   return !(/[\p{L}\p{M}]$/u.test(before) && /^[\p{L}\p{M}]/u.test(tokenText(view, token.position)));
 }
 
-function tokenButton(view, token, act) {
+function shownToken(view, token, attributes) {
   const text = tokenText(view, token.position);
   const long = text.length > WRAPPED || text.includes("\n");
-  const chosen = token.position === view.state.position;
-  const label = `${text.trim() || "white space"}, ${token.kind}, block ${token.block + 1}`;
   return el(
     "span",
-    {
-      class: `token ${token.kind}${long ? " long" : ""}`,
-      role: "button",
-      tabindex: chosen ? 0 : -1,
-      "aria-pressed": chosen,
-      "aria-label": label,
-      "data-position": token.position,
-      onclick: () => act.select(token.position),
-      onfocus: () => act.preview(token.position),
-      onmouseenter: () => act.preview(token.position),
-      onmouseleave: () => act.preview(null),
-    },
+    { class: `token ${token.kind}${long ? " long" : ""}`, ...attributes },
     readable(shortened(text, LONGEST)).replace(/\n$/, ""),
   );
 }
 
-/** The coloured text. */
-export function drawText(view, act) {
-  const { blocks, tokens } = view.cut;
-  const shown = blocks.map((block, number) => {
-    const step = view.state.step;
+function tokenButton(view, token, act) {
+  const text = tokenText(view, token.position);
+  const chosen = token.position === view.state.position;
+  const label = `${text.trim() || "white space"}, ${token.kind}, block ${token.block + 1}`;
+  return shownToken(view, token, {
+    role: "button",
+    tabindex: chosen ? 0 : -1,
+    "aria-pressed": chosen,
+    "aria-label": label,
+    "data-position": token.position,
+    onclick: () => act.select(token.position),
+    onfocus: () => act.preview(token.position),
+    onmouseenter: () => act.preview(token.position),
+    onmouseleave: () => act.preview(null),
+  });
+}
+
+function coloured(view, { blocks, tokens }, step, drawn) {
+  return blocks.map((block, number) => {
     const later = step !== null && number > step;
     const now = step === number;
     const own = tokens.filter((token) => token.block === number);
     const name = `block${later ? " later" : ""}${now ? " now" : ""}`;
     return el("span", { class: name }, own.flatMap((token) => [
       breaks(view, token) ? el("wbr") : null,
-      tokenButton(view, token, act),
+      drawn(token),
       /\n$/.test(readable(tokenText(view, token.position))) ? el("br") : null,
     ]));
   });
-  put("words", shown);
+}
+
+/** The coloured text. */
+export function drawText(view, act) {
+  put("words", coloured(view, view.cut, view.state.step, (token) => tokenButton(view, token, act)));
+}
+
+/** The same text under another gamma, where that is open. */
+export function drawBeside(view) {
+  if (!byId("beside-part").open) return;
+  const { run, state } = view;
+  const cut = cutOf(run, state.text, { kind: "chain", gamma: state.beside }, state.seed);
+  const passes = cut.blocks.length;
+  const tokens = cut.tokens.length;
+  put("beside-value", state.beside);
+  put("beside-summary", `${plural(passes, "target pass", "target passes")} for `
+    + `${plural(tokens, "token")}: ${fixed(tokens / passes)} tokens a pass.`);
+  put("beside-words", coloured(view, cut, null, (token) => shownToken(view, token)));
 }
 
 /** The token that is chosen now, marked without writing the text anew. */
