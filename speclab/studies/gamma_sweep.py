@@ -215,7 +215,8 @@ def one_token(text: Text) -> stats.Draws:
     """
     pairs = neighbours(text)
     asked = {name: (pairs, score.mean_of(name)) for name in ("before", "after", "both")}
-    return stats.jointly(asked | {"alpha": (text.positions, text.acceptance)})
+    asked |= {"alpha": (text.positions, text.acceptance)}
+    return stats.jointly(asked, same=False)  # a text of one token has no neighbours
 
 
 def lag1(drawn: stats.Draws) -> pd.DataFrame:
