@@ -29,7 +29,7 @@ PURE = (
     "analysis.by_hand",
     "analysis.best_tree",
     "analysis.published",
-    "analysis.sweep",
+    "analysis.texts",
     "analysis.loops",
     "analysis.levels",
     "analysis.stopping",
@@ -233,13 +233,13 @@ def test_a_notebook_imports_its_own_study_only(notebook):
     [
         (
             "score",
-            "from speclab.analysis import sweep",
-            "score (core) imports analysis.sweep (analysis)",
+            "from speclab.analysis import texts",
+            "score (core) imports analysis.texts (analysis)",
         ),
         (
-            "analysis.sweep",
+            "analysis.texts",
             "import speclab.drafts.train",
-            "analysis.sweep (analysis) imports drafts.train (drafts)",
+            "analysis.texts (analysis) imports drafts.train (drafts)",
         ),
         (
             "show.notebook",

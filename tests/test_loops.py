@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speclab import replay, score
-from speclab.analysis import loops, sweep
+from speclab.analysis import loops
 
 HIT = score.mean_of("hit", "hit[1]")
 TEXTS = st.lists(
@@ -117,9 +117,6 @@ def test_without_loops_nothing_is_left_out():
     columns = list(loops.outside_sums(trace, [1, 3]))
     pd.testing.assert_frame_equal(
         loops.outside_sums(trace, [1, 3]), replay.chain_sums(trace, [1, 3])[columns]
-    )
-    pd.testing.assert_frame_equal(
-        loops.outside_per_prompt(trace, 3), sweep.replayed(trace, 3)
     )
 
 

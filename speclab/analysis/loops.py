@@ -21,7 +21,6 @@ import pandas as pd
 from scipy.linalg import block_diag
 
 from speclab import replay, score, stats
-from speclab.analysis import sweep
 from speclab.score import Estimator, domains_in, require
 from speclab.show.estimates import NUMBERS, Estimates, stack
 from speclab.stats import MIN_PROMPTS
@@ -123,12 +122,6 @@ def outside_sums(trace: pd.DataFrame, gammas: Iterable[int]) -> pd.DataFrame:
         parts[gamma] = replay.prompt_sums(blocks[outside_loops])
     columns = ["gamma", "prompt_id", "domain", "blocks", "drafted", "accepted"]
     return stack(parts, "gamma")[[*columns, "emitted", "truncated"]]
-
-
-def outside_per_prompt(trace: pd.DataFrame, largest: int) -> pd.DataFrame:
-    """`sweep.per_prompt` at gamma = 1..largest of the blocks and the positions outside loops."""
-    sums = outside_sums(trace, range(1, largest + 1))
-    return sweep.per_prompt(sums, sweep.positions(outside(trace, trace)))
 
 
 # ---- side by side --------------------------------------------------------------------------------

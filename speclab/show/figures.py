@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from speclab.show.pictures import LOOKS, Layout, Look, counts, marked
 from speclab.tree import Tree
@@ -214,7 +214,7 @@ def facets(
     value. limits: of the estimate's axis. share_y: one scale of it for all panels, or for each
     "row". looks: matplotlib's line options by value of `hue`, over those of `style_of`. dots:
     values of `hue` that are drawn as separate points with bars, as counts beside a prediction. log:
-    both axes in powers of 2. Values of every key are drawn in order of appearance; the panels are
+    both axes logarithmic. Values of every key are drawn in order of appearance; the panels are
     the figure's axes, row by row.
     """
     down = pd.unique(frame[rows]) if rows else [None]
@@ -244,7 +244,7 @@ def facets(
             interval_bars(part, axes, x, hue, lying, series)
         axes.set_title(", ".join(title))
         if log:
-            _powers_of_two(axes)
+            _logarithmic(axes)
     for axes in grid.flat:  # once all is drawn: an open end then fits every panel
         if reference is not None:
             draw = axes.axvline if lying else axes.axhline
@@ -265,9 +265,12 @@ def facets(
     return figure
 
 
-def _powers_of_two(axes: Axes) -> None:
+def _logarithmic(axes: Axes) -> None:
+    """Powers of 2 across; 1, 2, 5, 10, … upwards."""
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log", base=2)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_minor_locator(NullLocator())
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter("{x:g}")
 
