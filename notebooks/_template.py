@@ -63,8 +63,11 @@ if root == kit:
     install_missing(root)
 
 # %% jupyter={"source_hidden": true}
+import numpy as np
+
 from speclab import runs
-from speclab.show import figures, notebook
+from speclab.show import notebook
+from speclab.show.estimates import Estimates
 from speclab.analysis import rungs
 
 # %% tags=["parameters"]
@@ -82,22 +85,30 @@ run = runs.load_or_record(ctx.profile, "greedy")
 # One or two sentences: what is computed, on which records, and what would surprise us.
 
 # %%
-table = rungs.ladder(run)
-ctx.table(table, "ladder")
+ladder = Estimates(rungs.ladder_intervals(run))
+ctx.table(ladder.wide("estimator", "domain"), "ladder")
+
+# %% [markdown]
+# The formula that is taught, by hand:
 
 # %%
-fig, ax = figures.subplots(width=figures.ONE_COLUMN)
-table.T.plot.bar(ax=ax)
-ax.set(xlabel="domain", ylabel="probability or tokens (see the table)")
-ctx.save(fig, "slug")
+alpha = ladder.at(estimator="alpha", domain=ctx.profile.domains)
+by_hand = run.trace.groupby("domain")["overlap"].mean()
+assert np.allclose(by_hand[alpha.frame["domain"]], alpha.frame["estimate"])
 
 # %%
-best = table.loc["alpha"].idxmax()
-notebook.say(f"`alpha` is highest in **{best}**: {table.loc['alpha', best]:.2f}.")
-assert table.loc["alpha"].between(0, 1).all()
+ctx.plot(
+    alpha,
+    x="domain",
+    kind="points",
+    y="alpha",
+    slug="slug",
+    caption=f"alpha by domain: {alpha.span()}.",
+)
 
 # %%
-ctx.record(highest_alpha=float(table.loc["alpha", best]), highest_alpha_domain=best)
+ctx.record(largest_alpha=float(alpha.frame["estimate"].max()))
+ctx.answer(f"`alpha` lies between {alpha.span()} on {ctx.profile.name}.")
 
 # %% [markdown]
 # ## Try it

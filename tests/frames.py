@@ -1,7 +1,11 @@
 """Hand-made frames that several test files share."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
+
+from speclab.analysis.texts import Text
 
 
 def frame_of(**domains) -> pd.DataFrame:
@@ -31,3 +35,9 @@ def noisy(prompts=8, rows=30, seed=0) -> pd.DataFrame:
     frame["other"] = rng.normal(0, 1, len(frame))
     frame["hit"] = (frame["signal"] + rng.normal(0, 1, len(frame)) > 0).astype(float)
     return frame
+
+
+def text_of(run: SimpleNamespace, temperature: float = 0.0) -> Text:
+    """The `Text` of a made run (.nodes, .trace) of so high a temperature."""
+    profile = {"temperature": temperature, "seed": 0}
+    return Text.of(SimpleNamespace(**vars(run), manifest={"profile": profile}))

@@ -1,154 +1,100 @@
-"""Depth: the chain's conditional shares against the ladder's own, mixtures by hand, and the words
-that the numbers get.
-"""
+"""Depth: the chain's shares against the ladder's own, mixtures by hand, the place in the text."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from frames import text_of
 from test_score import make_run, tree_nodes
 
 from speclab import score
 from speclab.studies import depth_profile as study
 
 
-def uneven(positions=1) -> SimpleNamespace:
-    """Five prompts of one domain; nodes under the best path are worth 0.6, the others 0.4."""
-    parent = tree_nodes(0, 0)["parent"]
-    worth = np.where(parent.isin([0, 1, 3]), 0.6, 0.4)
-    nodes = [
-        tree_nodes(worth, 0, f"p{i}", position, draft_prob=1.0)
-        for i in range(5)
-        for position in range(positions)
-    ]
-    return SimpleNamespace(nodes=pd.concat(nodes, ignore_index=True), trace=None)
+def warm_and_cold(positions=6):
+    return text_of(make_run(positions=positions)), text_of(make_run(seed=1), 1.0)
 
 
-@pytest.mark.parametrize("rule", ["greedy", "point-mass"])
-def test_the_chain_has_the_conditional_shares_of_the_ladder(rule):
-    chain = study.best_path_chain(make_run().nodes, rule)
-    ladder = score.tree_estimators(rule)["accept_by_depth"](chain)
-    for depth, rows in chain.groupby("depth"):
-        own = study.ALONG["accept_by_depth"](rows)
-        assert own == pytest.approx(ladder[depth])
-        gain = study.ALONG[study.GAIN](rows)
-        assert gain == pytest.approx(own - study.ALONG["unconditional"](rows))
-
-
-def test_survival_along_the_best_path_never_rises():
-    run = make_run()
-    steps = study.along_best_path(run, run)
-    assert set(steps.frame["text"]) == {"T = 0", "T = 1"}
+def test_the_best_path_has_the_conditional_shares_of_the_ladder():
+    texts = warm_and_cold()
+    steps = study.along_best_path(texts)
+    for text in texts:
+        chain = text.nodes[text.nodes["best_path"] & (text.nodes["domain"] == "chat")]
+        ladder = score.tree_estimators(text.rule)["accept_by_depth"](chain)
+        own = steps.at(text=text.name, domain="chat")
+        found = own.frame.pivot(index="depth", columns="name", values="estimate")
+        assert found["accept_by_depth"].tolist() == pytest.approx(ladder.tolist())
+        gain = found["accept_by_depth"] - found["unconditional"]
+        np.testing.assert_allclose(found[study.GAIN], gain)
+        assert found.loc[1, study.GAIN] == 0, "nothing is above depth 1"
     survival = steps.at(name="survival_by_depth").defined()
     assert (survival.steps("depth") <= 1e-12).all()
-    first = steps.at(depth=1, name="unconditional").frame["estimate"]
-    assert (
-        first.tolist()
-        == steps.at(depth=1, name="accept_by_depth").frame["estimate"].tolist()
-    )
 
 
 def test_a_mixture_bends_though_nothing_depends_on_depth():
-    cut = uneven()
-    means = study.mixtures(cut, cut)
+    """Nodes under the best path are worth 0.6, the others 0.4."""
+    worth = np.where(tree_nodes(0, 0)["parent"].isin([0, 1, 3]), 0.6, 0.4)
+    nodes = [tree_nodes(worth, 0, f"p{i}", 0, draft_prob=1.0) for i in range(5)]
+    nodes = pd.concat(nodes, ignore_index=True)
+    trace = make_run().trace
+    text = text_of(SimpleNamespace(nodes=nodes, trace=trace))
+    means = study.mixtures([text]).at(tree="2 + 4 + 2")
     assert means.at(name="under the best path").span() == "0.600 to 0.600"
-    table = study.mixture_table(means, cut, cut)
-    assert table["other branches, 2 + 4 + 2"].tolist() == [0, 0.5, 0]
-    assert table["all nodes, 2 + 4 + 2"].tolist() == pytest.approx([0.6, 0.5, 0.6])
-    assert study.mixing_error(table, "2 + 4 + 2") < 1e-9
-    assert study.mixing_error(table + 0.1, "2 + 4 + 2") > 0.01, "a wrong share is seen"
-    assert study.cut_at_the_end(cut, cut).estimate == 0
+    assert means.at(name="under other branches").frame["depth"].tolist() == [2]
+    every = means.at(name="all nodes").frame["estimate"]
+    assert every.tolist() == pytest.approx([0.6, 0.5, 0.6])
 
 
-def test_kinds_of_node_and_their_changes_are_paired():
-    run = make_run(positions=6)
-    tokens = run.trace["top_draft_p"].map(len).max()
-    assert tokens >= 2
-    kinds = study.kinds(run, run, run, 3, 2)
+def test_kinds_of_node_are_each_of_its_own_text_and_their_changes_paired():
+    cold, warm = warm_and_cold()
+    kinds = study.kinds(cold, cold, warm, 3, 2)
+    for text in (cold, warm):
+        rows, family = kinds[study.BEST_PATH[text.name]]
+        assert rows is text.nodes
+        chain = score.tree_estimators(text.rule)["accept_by_depth"]
+        np.testing.assert_allclose(family(rows), chain(rows[rows["best_path"]]))
     profiles, changes = study.by_depth(kinds), study.change_by_kind(kinds)
-    for name in list(kinds)[:4]:
-        rows = profiles.at(name=name, domain="chat").frame.set_index("depth")[
-            "estimate"
-        ]
-        assert changes.at(name=name, domain="chat").value == pytest.approx(
-            rows[3] - rows[1]
-        )
+    for name in kinds:
+        rows = profiles.at(name=name, domain="chat").frame.set_index("depth")
+        change = rows.loc[3, "estimate"] - rows.loc[1, "estimate"]
+        found = changes.at(name=name, domain="chat").value
+        assert found == pytest.approx(change, nan_ok=True)
 
 
-def test_the_heat_map_holds_every_cell():
-    nodes = make_run(positions=5).nodes
-    size = study.bin_size(nodes, 2)
-    assert size == 2 and study.bin_size(nodes, 4) == 4
-    cells = study.heat_map(nodes, size).set_index(
-        ["estimator", "depth", "domain", "bin"]
-    )
-    part = nodes[
-        (nodes["domain"] == "chat") & (nodes["depth"] == 3) & (nodes["position"] >= 4)
+def test_places_have_the_numbers_of_their_own_nodes():
+    text, _ = warm_and_cold(positions=12)
+    few = text.nodes["prompt_id"].isin(["chat-0", "chat-1"])
+    nodes = text.nodes[~few | (text.nodes["position"] < 8)]
+    asked = study.by_place(SimpleNamespace(nodes=nodes, rule=text.rule))
+    assert list(asked) == [study.FIRST, study.MIDDLE]
+    rows, _ = asked[study.MIDDLE]
+    assert rows["position"].min() == 8 and "chat" not in set(rows["domain"])
+
+
+def long_texts(last: int) -> SimpleNamespace:
+    """Six prompts a domain, of 40 tokens; of chat, four. Accepted: the first 8, and from 33 on."""
+    rows = [
+        (f"{domain}{i}", domain, t, t < 8 or t >= 32)
+        for domain, long in (("code", 6), ("chat", 4))
+        for i in range(6)
+        for t in range(last if i < long else 10)
     ]
-    assert len(cells) == 2 * 3 * 5 * 3
-    value = cells.loc[("published_alpha", 3, "chat", 2), "mean"]
-    assert value == pytest.approx(score.published_alpha(part))
-    pooled = nodes[(nodes["depth"] == 1) & (nodes["position"] < 2)]
-    value = cells.loc[("published_alpha", 1, score.ALL, 0), "mean"]
-    assert value == pytest.approx(score.published_alpha(pooled))
-
-
-def test_a_smooth_curve_of_a_constant_is_flat_and_ends_with_the_fifth_text():
-    frame = pd.DataFrame(
-        [
-            ("code", f"p{i}", t, 0.5)
-            for i in range(6)
-            for t in range(9 if i < 5 else 40)
-        ],
-        columns=["domain", "prompt_id", "position", "x"],
-    )
-    found = study.smooth(frame, score.mean_of("x"), 4.0)
-    assert found["estimate"].to_numpy() == pytest.approx(0.5)
-    assert found.loc[found["domain"] == "code", "token"].max() == 9
-    along = study.along_text({"x": (frame, score.mean_of("x"))}, 4.0, 20)
-    assert along.at(domain=study.BINS).frame["token"].tolist() == [10, 30]
-
-
-def test_each_estimator_is_asked_of_the_text_of_its_temperature():
-    cut, warm = make_run(positions=6), make_run(positions=4, seed=1)
-    asked = study.asked_of_texts(cut, warm)
-    assert [len(frame) for frame, _ in asked.values()] == [
-        len(cut.nodes),
-        len(cut.trace),
-        len(warm.trace),
-    ]
-    kinds = study.kinds(cut, cut, warm, 3, 2)
-    for text, run in (("T = 0", cut), ("T = 1", warm)):
-        rows, family = kinds[study.BEST_PATH[text]]
-        assert rows is run.nodes
-        chain = score.tree_estimators(study.RULES[text])["accept_by_depth"]
-        expected = chain(rows[rows["best_path"]])
-        np.testing.assert_allclose(family(rows), expected)
+    frame = pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "hit"])
+    trace = frame.assign(draft_rank=np.where(frame.pop("hit"), 0, 1))
+    return SimpleNamespace(nodes=make_run().nodes, trace=trace)
 
 
 def test_position_effects_compare_the_same_prompts():
-    rows = [
-        (f"{domain}{i}", domain, t, float(t >= 32))
-        for domain, long in (("code", 6), ("chat", 4))
-        for i in range(6)
-        for t in range(40 if i < long else 10)
-    ]
-    frame = pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "x"])
-    asked = {"x": (frame, score.mean_of("x"))}
-    effects = study.position_effects(asked)
-    assert effects["domain"].tolist() == ["code"], "chat has four long texts only"
-    assert effects["estimate"].tolist() == [1.0]
-    short = {"x": (frame[frame["position"] < 9], score.mean_of("x"))}
-    none = study.position_effects(short)
-    assert len(none) == 0 and len(study.effects_found(none, 0.05)) == 0
+    effects = study.position_effects([text_of(long_texts(40))])
+    assert set(effects["domain"]) == {"code"}, "chat has four long texts only"
+    assert effects["what"].str[:8].tolist() == ["tokens 1", "tokens f"]
+    assert effects["estimate"].tolist() == [1.0, 1.0]
+    assert study.position_effects([text_of(long_texts(9))]).empty
 
 
-def test_long_texts_are_enough_when_every_domain_that_has_any_has_five():
-    nodes = make_run(positions=34).nodes
-    assert study.enough(study.long_texts(nodes))
-    few = nodes[
-        (nodes["position"] < 32) | ~nodes["prompt_id"].isin(["chat-0", "chat-1"])
-    ]
-    assert not study.enough(study.long_texts(few))
-    assert not study.enough(study.long_texts(nodes[nodes["position"] < 32]))
+def test_acceptance_along_the_text_has_the_first_tokens_apart():
+    along = study.along_text([text_of(long_texts(40))])
+    code = along.at(domain="code").frame
+    assert code["tokens"].tolist() == ["1-8", "9-16", "17-32", "33-64"]
+    assert code["estimate"].tolist() == [1, 0, 0, 1]

@@ -127,7 +127,7 @@ def test_sampling_is_compared_in_accepted_tokens_of_the_tree():
     (row,) = evidence.warmer_less_greedy(pair, {1.0: pair.sampled.trace})
     same(row, 0 - 3)
     assert row["estimator"] == "mean_accepted, T = 1 - T = 0"
-    with pytest.raises(ValueError, match="prompts are in one frame only"):
+    with pytest.raises(ValueError, match="prompts are missing"):
         evidence.warmer_less_greedy(pair, {1.0: texts(prompts=6, code=7)})
 
 

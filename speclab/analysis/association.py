@@ -1,16 +1,16 @@
 """Correlations of two columns over rows, with the prompt as the unit."""
 
 from collections.abc import Sequence
-from itertools import product
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from speclab.score import column_of, divide, domains_in
+from speclab.score import column_of, divide
+from speclab.show.estimates import per_domain, stack
 from speclab.stats import RESAMPLES, Interval, Resampling, resampling_of
 
 METHODS = ("spearman", "pearson")
-TIES_AT_ONCE = 1000  # memory
 
 
 def correlation(
@@ -26,7 +26,6 @@ def correlation(
     Spearman ranks every resample anew, ties at their mean rank: exact. ValueError if a column is
     constant.
     """
-    correlate = {"spearman": _spearman, "pearson": _pearson}[method]
     prompts = resampling_of(frame, n)
     values = {name: column_of(frame, name) for name in (x, y)}
     constant = [name for name, column in values.items() if np.ptp(column) == 0]
@@ -35,7 +34,7 @@ def correlation(
             f"column {constant} is constant: its correlation is undefined; "
             "choose rows where it varies"
         )
-    draws = correlate(values[x], values[y], prompts)
+    draws = correlation_draws(values[x], values[y], prompts, method)
     return Interval.of(draws, prompts, f"the correlation of {x} and {y}")
 
 
@@ -45,74 +44,39 @@ def correlations(
     y: str,
     methods: Sequence[str] = METHODS,
     n: int = RESAMPLES,
+    pooled: bool = False,
 ) -> pd.DataFrame:
-    """`correlation` in each domain by each method: domain, method and Interval's fields."""
-    rows = []
-    for domain, method in product(domains_in(frame), methods):
-        found = correlation(frame[frame["domain"] == domain], x, y, method, n)
-        rows.append({"domain": domain, "method": method} | vars(found))
-    return pd.DataFrame(rows)
+    """`correlation` by each method in each domain: method, domain, Interval's fields and a note;
+    missing, with the reason as the note, where a column is constant in a domain.
 
-
-def _pearson(x: np.ndarray, y: np.ndarray, prompts: Resampling) -> np.ndarray:
-    """Correlations (1 + n,): of the sample, then of each resample, from weighted moments (centred
-    first: no cancellation).
+    pooled: of all domains together as well, last.
     """
-    x, y = (v - v.mean() for v in (x, y))
-    totals = prompts.totals(
-        np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
-    )
-    count, sx, sy, xx, yy, xy = prompts.resampled(totals).sum(axis=1).T
-    spread = np.maximum((xx - sx * sx / count) * (yy - sy * sy / count), 0.0)
-    return divide(xy - sx * sy / count, np.sqrt(spread))
+    parts = {}
+    for method in methods:
+        measure = partial(correlation, x=x, y=y, method=method, n=n)
+        parts[method] = per_domain(frame, measure, pooled)
+    return stack(parts, "method")
 
 
-def _spearman(x: np.ndarray, y: np.ndarray, prompts: Resampling) -> np.ndarray:
-    """Correlations (1 + n,) of mid-ranks.
+def correlation_draws(
+    x: np.ndarray, y: np.ndarray, prompts: Resampling, method: str
+) -> np.ndarray:
+    """Correlations (1 + n,): of the sample, then of each resample."""
+    ranked = {"spearman": True, "pearson": False}[method]
+    levels = [np.unique(values, return_inverse=True)[1] for values in (x, y)]
+    draws = []
+    for times_drawn in prompts.weights:
+        weight = times_drawn[prompts.rows]
+        pair = [midranks(level, weight) for level in levels] if ranked else [x, y]
+        covariance = np.cov(pair, aweights=weight)
+        spread = np.sqrt(covariance[0, 0] * covariance[1, 1])
+        draws.append(divide(covariance[0, 1], spread))
+    return np.array(draws)
 
-    A row's rank in a resample is linear in the prompts' weights, so the product of its ranks is a
-    cubic form in the weights: the rows are ranked once, against each prompt, and a resample costs
-    no pass over the rows. The spread of ranks follows from their ties alone.
+
+def midranks(level: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Rank of each row among rows that count `weight` times (rows,), ties at their mean: the weight
+    below it, and half of its ties'. level: each row's place among the distinct values (rows,).
     """
-    rows, weights = prompts.rows, prompts.weights
-    level_x, equal_x = _levels(x, rows)
-    level_y, equal_y = _levels(y, rows)
-    below_x, below_y = _twice_below(equal_x), _twice_below(equal_y)
-    products = np.zeros(len(weights))
-    for prompt, weight in enumerate(weights.T):
-        own = rows == prompt
-        table = below_x[level_x[own]].T @ below_y[level_y[own]]  # prompts by prompts
-        products += weight * ((weights @ table) * weights).sum(axis=1)
-    # twice a mid-rank is, on average, the size of the resample
-    centre = (weights @ np.bincount(rows)) ** 3
-    xx, yy = ((centre - _cubed_ties(one, weights)) / 3 for one in (equal_x, equal_y))
-    return divide(products - centre, np.sqrt(np.maximum(xx * yy, 0.0)))
-
-
-def _levels(values: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each row's distinct value, by its place among them in rising order (rows,); and how many rows
-    of each prompt hold each distinct value, float64 (levels, prompts).
-    """
-    level = np.unique(values, return_inverse=True)[1]
-    size = rows.max() + 1
-    counts = np.bincount(level * size + rows, minlength=(level.max() + 1) * size)
-    return level, counts.reshape(-1, size).astype(np.float64)
-
-
-def _twice_below(equal: np.ndarray) -> np.ndarray:
-    """For each distinct value (levels, prompts) twice the number of a prompt's values that are
-    below it, equal ones counted half.
-    """
-    return 2 * equal.cumsum(axis=0) - equal
-
-
-def _cubed_ties(equal: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Sum over the distinct values of the cubed weight of the rows that hold it, for every set of
-    weights: (n,). Most values of a real number are met in one prompt alone.
-    """
-    shared = (equal > 0).sum(axis=1) > 1
-    cubes = weights**3 @ (equal[~shared] ** 3).sum(axis=0)
-    tied = equal[shared]
-    for start in range(0, len(tied), TIES_AT_ONCE):
-        cubes += ((weights @ tied[start : start + TIES_AT_ONCE].T) ** 3).sum(axis=1)
-    return cubes
+    tied = np.bincount(level, weight)
+    return (tied.cumsum() - tied / 2)[level]

@@ -48,9 +48,8 @@ def equal_bins(frame: pd.DataFrame, column: str, bins: int = 10) -> pd.Series:
     last.
     """
     values = column_of(frame, column)
-    assert values.min() >= 0 and values.max() <= 1 + 1e-6, (
-        f"{column!r} holds no probabilities"
-    )
+    if values.min() < 0 or values.max() > 1 + 1e-6:
+        raise ValueError(f"{column!r} holds no probabilities")
     cut = np.minimum((values * bins).astype(int), bins - 1)
     return pd.Series(cut, index=frame.index, name=f"{column}_bin")
 
@@ -76,26 +75,24 @@ def group_means(
     group: str,
     x: str | None = None,
     n: int = RESAMPLES,
-    seed: int = 0,
 ) -> Estimates:
     """Mean of `value` in each level of `group` (a bin, a kind of token), per domain and pooled:
     domain, group, estimate, low, high, rows, n_prompts, [x: its mean there]. Levels with rows of
     fewer than 5 prompts are left out; ValueError if that leaves none.
     """
     require(frame, ["domain", "prompt_id", group], "frame")
-    both = pd.concat([frame, frame.assign(domain=POOLED)]).groupby(
-        ["domain", group], observed=True
-    )
+    keys = ["domain", group]
+    both = pd.concat([frame, frame.assign(domain=POOLED)]).groupby(keys, observed=True)
     facts = {"rows": ("prompt_id", "size"), "n_prompts": ("prompt_id", "nunique")}
     facts |= {x: (x, "mean")} if x else {}
-    counts = both.agg(**facts).reset_index().astype({group: object})
 
     levels = frame.groupby(group, observed=True).size().index.tolist()
     means = Estimator(value, in_levels(value, group, levels), quotient, scalar=False)
-    found = by_domain(frame, means, n, seed)[["domain", "estimate", "low", "high"]]
+    found = by_domain(frame, means, n)[["domain", "estimate", "low", "high"]]
     found.insert(1, group, levels * (len(found) // len(levels)))
 
-    found = found.merge(counts, on=["domain", group])
+    counts = both.agg(**facts).reset_index().astype({group: object})
+    found = found.merge(counts, on=keys)
     found = found[found["n_prompts"] >= MIN_PROMPTS].reset_index(drop=True)
     if found.empty:
         raise ValueError(
@@ -108,7 +105,7 @@ def group_means(
 def calibration_error(confidence: str, outcome: str, bins: int = 10) -> Estimator:
     """Expected calibration error: mean over rows of |mean outcome - mean confidence| of the row's
     bin of confidence (equal parts of 0..1; an empty bin counts nothing). Never below 0 and pushed
-    up by noise, so its interval is no test of 0: see `calibration_gap`.
+    up by noise, so its interval is no test of 0: the mean of outcome - confidence is.
     """
 
     def columns(frame: pd.DataFrame) -> np.ndarray:
@@ -121,15 +118,3 @@ def calibration_error(confidence: str, outcome: str, bins: int = 10) -> Estimato
         return divide(distance.sum(-1, keepdims=True), count.sum(-1, keepdims=True))
 
     return Estimator("calibration_error", columns, value)
-
-
-def calibration_gap(confidence: str, outcome: str) -> Estimator:
-    """Mean of outcome - confidence: below 0 the draft is too sure of itself, above 0 not sure
-    enough.
-    """
-
-    def columns(frame: pd.DataFrame) -> np.ndarray:
-        gap = column_of(frame, outcome) - column_of(frame, confidence)
-        return np.column_stack([gap, np.ones(len(frame))])
-
-    return Estimator("calibration_gap", columns, quotient)

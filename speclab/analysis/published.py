@@ -6,7 +6,6 @@ estimator stand side by side.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from speclab.cost import break_even_cost, speedup_standard
 from speclab.profiles import ROOT
 from speclab.prompts import DOMAINS
 from speclab.score import ALL, POOLED, POSITION_BIN, Estimator
-from speclab.show.estimates import per_domain, stack
 
 DATA = ROOT / "data" / "paper"
 TABLES = ("I", "II", "III", "IV", "V", "VI")
@@ -235,13 +233,8 @@ def _exact_correlations(trace: pd.DataFrame, rule: str, n: int) -> pd.DataFrame:
     """
     outcome, name = ("hit", "hit[1]") if rule == "greedy" else ("overlap", "overlap")
     trace = score.with_hits(trace)
-
-    def of(method: str) -> pd.DataFrame:
-        options = {"x": "target_entropy", "y": outcome, "method": method, "n": n}
-        return per_domain(trace, partial(association.correlation, **options))
-
-    parts = {method: of(method) for method in association.METHODS}
-    return stack(parts, "method").assign(estimator=f"{name} instead of min(1, p/q)")
+    found = association.correlations(trace, "target_entropy", outcome, n=n)
+    return found.assign(estimator=f"{name} instead of min(1, p/q)")
 
 
 @dataclass(frozen=True)

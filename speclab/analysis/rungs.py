@@ -4,19 +4,19 @@ import numpy as np
 import pandas as pd
 
 from speclab import score, stats
-from speclab.score import Estimator, ratio
+from speclab.score import Estimator
 from speclab.stats import RESAMPLES
 
 
 def _moments(nodes: pd.DataFrame) -> np.ndarray:
-    a = ratio(nodes)
-    return np.stack([np.ones_like(a), a, a * a], axis=1)
+    value = score.ratio(nodes)
+    return np.stack([np.ones_like(value), value, value**2], axis=1)
 
 
 def _sample_sd(totals: np.ndarray) -> np.ndarray:
-    n, total, squares = np.moveaxis(totals, -1, 0)[..., None]
-    about_mean = squares - score.divide(total * total, n)
-    return np.sqrt(np.maximum(score.divide(about_mean, n - 1), 0.0))
+    count, total, squares = (totals[..., [column]] for column in range(3))
+    variance = score.divide(squares - score.divide(total**2, count), count - 1)
+    return np.sqrt(np.maximum(variance, 0.0))
 
 
 # sample sd (n - 1): the authors' files use it
@@ -27,33 +27,19 @@ def ladder_estimators(run, rule: str = "greedy") -> list[tuple[str, Estimator]]:
     """(frame name, estimator) of every rung that `run` (with .nodes and .trace; either may be None)
     can answer.
     """
-    found = []
+    nodes, trace = [], []
     if run.nodes is not None:
-        nodes = [score.published_alpha, score.published_length, score.best_path_ratio]
+        nodes += [score.published_alpha, score.published_length, score.best_path_ratio]
         nodes.append(score.ratio_by_rank)
         if rule == "point-mass" or "target_rank" in run.nodes:
             nodes += score.tree_estimators(rule).values()
-        found += [("nodes", one) for one in nodes]
     if run.trace is not None:
-        trace = (score.alpha, score.top_mass, score.hit)
-        found += [("trace", one) for one in trace]
-    return found
-
-
-def ladder(run, rule: str = "greedy") -> pd.DataFrame:
-    """The ladder of acceptance estimators of a run: rows = estimators, columns = domains, `all`,
-    `pooled`.
-    """
-    return pd.concat(
-        [
-            score.point_estimates(getattr(run, name), estimator)
-            for name, estimator in ladder_estimators(run, rule)
-        ]
-    )
+        trace = [score.alpha, score.top_mass, score.hit]
+    return [("nodes", one) for one in nodes] + [("trace", one) for one in trace]
 
 
 def ladder_intervals(run, rule: str = "greedy", n: int = RESAMPLES) -> pd.DataFrame:
-    """`ladder` with intervals, in the long form of `by_domain`."""
+    """The ladder of acceptance estimators of a run, in the long form of `by_domain`."""
     parts = [
         stats.by_domain(getattr(run, name), estimator, n)
         for name, estimator in ladder_estimators(run, rule)

@@ -1,5 +1,5 @@
 """Notebook 05: does uncertainty predict rejection? Correlations with the target's entropy, curves
-over it, ROC curves of what is known before verification, and calibration.
+over it, what is known before verification, and calibration.
 """
 
 from collections.abc import Mapping
@@ -7,32 +7,30 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from sklearn.metrics import roc_curve
 
-from speclab import score, stats
+from speclab import stats
 from speclab.analysis import association, bins, published
-from speclab.score import POOLED, column_of, divide
-from speclab.show import figures
-from speclab.show.estimates import Estimates, per_domain, stack, without_interval
+from speclab.analysis.texts import Text
+from speclab.score import column_of, divide, mean_of
+from speclab.show.estimates import Estimates, per_domain
 from speclab.stats import Interval, Resampling, interval_of, resampling_of
 
+# what may foretell acceptance; the last is known only after the target pass
 SIGNALS = {
     "confidence": "draft confidence",
     "draft_certainty": "draft entropy, reversed",
     "target_certainty": "target entropy, reversed",
 }
-IN_TIME = ("confidence", "draft_certainty")  # what is known before the target pass
-GREY = "#8A8A8A"
 OVERLAP, HIT = "overlap (T = 1)", "hit (T = 0)"
 RISE_OR_FALL = (
     "rises with entropy in",
     "falls as entropy rises in",
-    "shows no direction that can be told in",
+    "cannot be told from constant in",
 )
 FORETELLS = (
     "foretells acceptance in",
     "misleads in",
-    "cannot be shown to tell anything in",
+    "cannot be told from chance in",
 )
 BETTER = (
     "foretells better than",
@@ -42,167 +40,67 @@ BETTER = (
 TOO_SURE = (
     "is too modest in",
     "is too sure in",
-    "cannot be shown to be too sure or too modest in",
+    "cannot be told from calibrated on average in",
 )
 
-
-def frames(run) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The nodes of a run with `ratio` = min(1, p/q), and its trace with `bins.signals`."""
-    nodes = run.nodes.assign(ratio=score.ratio(run.nodes))
-    return nodes, bins.signals(run.trace)
+Views = Mapping[str, tuple[pd.DataFrame, str]]  # by name: rows, column that is averaged
 
 
-def named(prefix: str, rows: pd.DataFrame, column: str) -> dict[str, float]:
-    """A column of numbers by domain, as names for the notebook's record."""
-    return dict(zip(prefix + "_" + rows["domain"], rows[column], strict=True))
-
-
-# ---- correlations --------------------------------------------------------------------------------
-
-
-def views_of_ranks(nodes: pd.DataFrame) -> dict[str, tuple[pd.DataFrame, str]]:
-    """The nodes of each rank and the column that says how acceptable they are."""
-    ranks = nodes.groupby("rank")
-    return {f"min(1, p/q), rank {rank}": (rows, "ratio") for rank, rows in ranks}
-
-
-def entropy_correlations(
-    nodes: pd.DataFrame, trace: pd.DataFrame, sampled: pd.DataFrame
-) -> Estimates:
-    """Correlation of the target's entropy with each kind of acceptance: method, acceptance, domain,
-    estimate, low, high, note. `trace` (greedy text) and `sampled` (text of T = 1) have
-    `bins.signals`; each exact acceptance is of the text of its temperature.
+def acceptances(greedy: Text, sampled: Text) -> Views:
+    """Kinds of acceptance: min(1, p/q) of the nodes hung on greedy text, all and by rank, and the
+    exact acceptance of one drafted token, each on the text of its own temperature.
     """
-    views = {"min(1, p/q), all nodes": (nodes, "ratio")} | views_of_ranks(nodes)
-    views |= {OVERLAP: (sampled, "overlap"), HIT: (trace, "hit")}
-    parts = {
-        (method, name): _correlated(rows, "target_entropy", outcome, method)
-        for method in association.METHODS
-        for name, (rows, outcome) in views.items()
-    }
-    return Estimates(stack(parts, ["method", "acceptance"]))
+    views = {"min(1, p/q), all nodes": (greedy.hung, "ratio")}
+    for rank, nodes in greedy.hung.groupby("rank"):
+        views[f"min(1, p/q), rank {rank}"] = (nodes, "ratio")
+    for name, text in ((OVERLAP, sampled), (HIT, greedy)):
+        views[name] = (text.positions, text.value)
+    return views
 
 
-def signal_correlations(trace: pd.DataFrame, sampled: pd.DataFrame) -> Estimates:
-    """Correlation of each signal that is known in time with exact acceptance, `overlap` on sampled
-    text (T = 1) and `hit` on greedy (T = 0): signal, correlation (method and outcome), domain and
-    pooled, estimate, low, high, note.
+def entropy_correlations(views: Views) -> Estimates:
+    """Spearman's correlation of the target's entropy with each kind of acceptance: acceptance,
+    domain, estimate, low, high, n_prompts, note.
     """
     parts = {
-        (SIGNALS[signal], f"{method}, {outcome}"): _correlated(
-            rows, signal, outcome, method, pooled=True
-        )
-        for signal in IN_TIME
-        for rows, outcome in ((sampled, "overlap"), (trace, "hit"))
-        for method in association.METHODS
+        name: association.correlations(rows, "target_entropy", column, ["spearman"])
+        for name, (rows, column) in views.items()
     }
-    return Estimates(stack(parts, ["signal", "correlation"]))
+    found = Estimates.stacked(parts, "acceptance")
+    return Estimates(found.frame.drop(columns="method"))
 
 
 def beside_published(correlations: Estimates) -> Estimates:
-    """The correlations with those that the paper printed (`published`, Spearman)."""
+    """The correlations with those that the paper printed (`published`)."""
     printed = published.published("VI").rename(columns={"published": "estimate"})
-    printed = printed.assign(method="spearman", acceptance="published")
-    both = Estimates(pd.concat([correlations.frame, printed]))
+    parts = [correlations.frame, printed.assign(acceptance="published")]
+    both = Estimates(pd.concat(parts, ignore_index=True))
     return both.at(domain=list(correlations.frame["domain"])).defined()
 
 
-def _correlated(
-    rows: pd.DataFrame, x: str, y: str, method: str, pooled: bool = False
-) -> pd.DataFrame:
-    measure = partial(association.correlation, x=x, y=y, method=method)
-    return per_domain(rows, measure, pooled=pooled)
-
-
-def directions(correlations: Estimates) -> str:
-    """A line for each kind of acceptance: least to greatest correlation, and where it rises and
-    falls.
+def curves(views: Views, count: int) -> Estimates:
+    """Mean acceptance in `count` quantile bins of target entropy (of each text its own):
+    acceptance, domain and pooled, entropy_bin, estimate, low, high, rows, n_prompts, target_entropy
+    (mean of the bin).
     """
-    lines = [
-        f"* `{name}`, {mine.span()}: acceptance {mine.sentence(*RISE_OR_FALL)}."
-        for name, mine in correlations.groups("acceptance")
-    ]
-    return "\n".join(lines)
+    parts = {}
+    for name, (rows, column) in views.items():
+        level = bins.quantile_bins(rows, "target_entropy", count)
+        rows = rows.assign(entropy_bin=level)
+        parts[name] = bins.group_means(rows, column, "entropy_bin", "target_entropy")
+    return Estimates.stacked(parts, "acceptance")
 
 
-def opposed(correlations: Estimates) -> str:
-    """The domains in which acceptance rises with entropy at one rank and falls at another, or
-    'no domain'.
-    """
-    frame = correlations.frame
-    ranks = frame[frame["acceptance"].str.contains("rank")]
-    ends = ranks.groupby("domain", sort=False).agg({"low": "max", "high": "min"})
-    both = ends.index[(ends["low"] > 0) & (ends["high"] < 0)]
-    return ", ".join(both) or "no domain"
-
-
-def methods_compared(correlations: Estimates) -> str:
-    """What Spearman and Pearson say that the other does not."""
-    frame = correlations.frame
-    side = (frame["low"] > 0).astype(int) - (frame["high"] < 0).astype(int)
-    table = frame.assign(side=side).pivot(
-        index=["acceptance", "domain"], columns="method", values="side"
-    )
-    unlike = table.index[table.prod(axis=1) < 0].map(" in ".join)
-    alone = ((table == 0).sum(axis=1) == 1).sum()
-    return (
-        f"Of {len(table)} correlations the two point in opposite directions for "
-        f"{', '.join(unlike) or 'none'}; for {alone} only one of the two shows a direction "
-        "that can be told."
-    )
-
-
-# ---- curves over entropy -------------------------------------------------------------------------
-
-
-def curves(
-    nodes: pd.DataFrame, trace: pd.DataFrame, sampled: pd.DataFrame, count: int
-) -> Estimates:
-    """Mean acceptance in `count` quantile bins of target entropy (of each text its own): domain and
-    pooled, entropy_bin, estimate, low, high, rows, n_prompts, target_entropy (mean of the bin),
-    acceptance. `trace` is of greedy text, `sampled` of T = 1.
-    """
-    nodes, trace, sampled = (
-        rows.assign(entropy_bin=bins.quantile_bins(rows, "target_entropy", count))
-        for rows in (nodes, trace, sampled)
-    )
-    views = dict(list(views_of_ranks(nodes).items())[:2])
-    views |= {
-        "alpha = mean overlap (T = 1)": (sampled, "overlap"),
-        "hit[1] (T = 0)": (trace, "hit"),
-    }
-    parts = []
-    for name, (rows, outcome) in views.items():
-        means = bins.group_means(rows, outcome, "entropy_bin", x="target_entropy")
-        parts.append(means.frame.assign(acceptance=name))
-    return Estimates(pd.concat(parts, ignore_index=True))
-
-
-def panels(curves: Estimates) -> Estimates:
-    """The curves of the domains, under names that fit over a panel."""
-    frame = curves.frame.replace({"alpha = mean overlap (T = 1)": "alpha (T = 1)"})
-    return Estimates(frame).without(domain=POOLED)
-
-
-# ---- ROC -----------------------------------------------------------------------------------------
-
-
-def roc(frame: pd.DataFrame, signal: str, outcome: str) -> pd.DataFrame:
-    """ROC curve over rows: false_positive, true_positive (rates), threshold.
-
-    ValueError unless both outcomes occur and the signal varies.
-    """
-    values, yes = _two_outcomes(frame, signal, outcome)
-    columns = ("false_positive", "true_positive", "threshold")
-    return pd.DataFrame(dict(zip(columns, roc_curve(yes, values), strict=True)))
+# ---- what is known beforehand --------------------------------------------------------------------
 
 
 def auc(
-    frame: pd.DataFrame, signal: str, outcome: str, minus: str | None = None
+    frame: pd.DataFrame, signal: str, outcome: str = "hit", minus: str | None = None
 ) -> Interval:
     """Area under the ROC curve: P(the signal is larger at an accepted than at a rejected row), ties
     one half; 0.5 = no information. With `minus`, the difference to that signal's area on the same
-    resamples. ValueError as in `roc`, and for fewer than 5 prompts.
+    resamples. ValueError unless both outcomes occur and the signal varies; for fewer than 5
+    prompts.
     """
     prompts = resampling_of(frame)
     draws = auc_draws(frame, signal, outcome, prompts)
@@ -214,125 +112,67 @@ def auc(
 def auc_draws(
     frame: pd.DataFrame, signal: str, outcome: str, prompts: Resampling
 ) -> np.ndarray:
-    """(1 + n,) areas, of the sample and of each resample."""
-    values, yes = _two_outcomes(frame, signal, outcome)
-    level = np.unique(values, return_inverse=True)[1]
-    draws = []
-    for weight in prompts.weights:
-        weight = weight[prompts.rows]
-        accepted = np.bincount(level, weight * yes)
-        rejected = np.bincount(level, weight * ~yes)
-        below = rejected.cumsum() - rejected / 2  # ties count one half
-        draws.append(divide(accepted @ below, accepted.sum() * rejected.sum()))
-    return np.array(draws)
-
-
-def _two_outcomes(
-    frame: pd.DataFrame, signal: str, outcome: str
-) -> tuple[np.ndarray, np.ndarray]:
-    values, yes = column_of(frame, signal), column_of(frame, outcome)
-    held = sorted(set(yes.tolist()))[:3]
+    """(1 + n,) areas, of the sample and of each resample (Mann and Whitney's U over all pairs)."""
+    values, came = column_of(frame, signal), column_of(frame, outcome)
+    held = sorted(set(came.tolist()))[:3]
     if held != [0.0, 1.0] or np.ptp(values) == 0:
         raise ValueError(
             f"outcome {outcome!r} holds {held}, not both 0 and 1, or signal {signal!r} is constant"
         )
-    return values, yes == 1
+    level = np.unique(values, return_inverse=True)[1]
+    draws = []
+    for times_drawn in prompts.weights:
+        weight = times_drawn[prompts.rows]
+        accepted = weight * came
+        pairs_of_accepted = accepted.sum() ** 2 / 2
+        above = accepted @ association.midranks(level, weight) - pairs_of_accepted
+        draws.append(divide(above, accepted.sum() * (weight - accepted).sum()))
+    return np.array(draws)
 
 
 def areas(trace: pd.DataFrame) -> Estimates:
     """`auc` of every signal for `hit`: signal, domain and pooled, estimate, low, high, note."""
     parts = {}
     for signal, name in SIGNALS.items():
-        measure = partial(auc, signal=signal, outcome="hit")
-        parts[name] = per_domain(trace, measure, pooled=True)
+        parts[name] = per_domain(trace, partial(auc, signal=signal), pooled=True)
     return Estimates.stacked(parts, "signal")
 
 
 def lead_of_confidence(trace: pd.DataFrame) -> Estimates:
-    """AUC of the draft's confidence less that of each other signal, all domains: signal, estimate,
+    """AUC of the draft's confidence less that of each other signal, all prompts: signal, estimate,
     low, high.
     """
     first, *others = SIGNALS
     rows = [
-        {"signal": SIGNALS[other]} | vars(auc(trace, first, "hit", minus=other))
+        {"signal": SIGNALS[other]} | vars(auc(trace, first, minus=other))
         for other in others
     ]
     return Estimates(pd.DataFrame(rows), digits=3)
 
 
-def roc_figure(trace: pd.DataFrame, areas: Estimates) -> figures.Figure:
-    """Left the ROC curves over all domains, right the areas of each domain."""
-    figure, (left, right) = figures.subplots(1, 2, height=3.1, width_ratios=[1, 1.35])
-    left.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
-    for index, (signal, name) in enumerate(SIGNALS.items()):
-        curve = roc(trace, signal, "hit")
-        style = figures.style_of(name, index) | {"marker": ""}
-        left.plot(curve["false_positive"], curve["true_positive"], **style)
-    left.set_aspect("equal")
-    left.set_title("ROC, all domains")
-    left.set(
-        xlabel="share of rejected positions above",
-        ylabel="share of accepted positions above",
-    )
-    figures.interval_bars(areas.defined().frame, right, "domain", hue="signal")
-    right.axhline(0.5, color=GREY, linewidth=0.8)
-    right.set(
-        title="area under the curve", ylabel="AUC (line: tells nothing)", ylim=(None, 1)
-    )
-    figures.legend_above(figure, right)
-    return figure
-
-
 # ---- calibration ---------------------------------------------------------------------------------
-
-Views = Mapping[
-    str, tuple[pd.DataFrame, str]
-]  # name: trace with `bins.signals`, outcome
 
 
 def reliability(views: Views, count: int) -> Estimates:
-    """Mean outcome in `count` equal bins of the draft's confidence: domain and pooled, bin,
-    estimate, low, high, rows, n_prompts, confidence (mean of the bin), view.
+    """Mean outcome in `count` equal bins of the draft's confidence: view, domain and pooled, bin,
+    estimate, low, high, rows, n_prompts, confidence (mean of the bin).
     """
-    parts = []
-    for view, (trace, outcome) in views.items():
-        trace = trace.assign(bin=bins.equal_bins(trace, "confidence", count))
-        means = bins.group_means(trace, outcome, "bin", x="confidence")
-        parts.append(means.frame.assign(view=view))
-    return Estimates(pd.concat(parts, ignore_index=True))
+    parts = {}
+    for view, (rows, outcome) in views.items():
+        rows = rows.assign(bin=bins.equal_bins(rows, "confidence", count))
+        parts[view] = bins.group_means(rows, outcome, "bin", "confidence")
+    return Estimates.stacked(parts, "view")
 
 
 def calibration(views: Views, count: int) -> Estimates:
-    """Calibration error (over `count` bins) and gap of each view: view, estimator, domain, all and
-    pooled, estimate, low, high.
+    """Calibration error (over `count` bins) and gap, the mean of outcome less confidence, of each
+    view: view, estimator, domain, all and pooled, estimate, low, high.
     """
+    error = partial(bins.calibration_error, "confidence", bins=count)
     parts = {}
-    for view, (trace, outcome) in views.items():
-        error = bins.calibration_error("confidence", outcome, count)
-        gap = bins.calibration_gap("confidence", outcome)
-        found = [stats.by_domain(trace, estimator) for estimator in (error, gap)]
-        parts[view] = pd.concat(found)
+    for view, (rows, outcome) in views.items():
+        gap = column_of(rows, outcome) - column_of(rows, "confidence")
+        rows = rows.assign(gap=gap)
+        asked = (error(outcome), mean_of("gap", "calibration_gap"))
+        parts[view] = pd.concat([stats.by_domain(rows, one) for one in asked])
     return Estimates.stacked(parts, "view", digits=3)
-
-
-def reliability_figure(reliability: Estimates) -> figures.Figure:
-    """What came of a confidence (above) and how often it is met (below), one column a view."""
-    came = reliability.without(domain=POOLED).frame
-    total = came.groupby(["view", "domain"])["rows"].transform("sum")
-    met = without_interval(came, came["rows"] / total)
-    figure = figures.facets(
-        stack({"what came of it": came, "share of positions": met}, "panel"),
-        "confidence",
-        rows="panel",
-        columns="view",
-        y="",
-        x_label="draft confidence q",
-        height=2,
-        share_y=False,
-    )
-    for axes in figure.axes[:2]:
-        axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
-        axes.set_ylim(0, 1)
-    for axes in figure.axes[2:4]:
-        axes.set_ylim(0, 1.1 * met["estimate"].max())
-    return figure
