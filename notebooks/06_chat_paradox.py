@@ -189,11 +189,9 @@ ctx.export(kinds.wide("kind", "domain").fillna("too few"), "token-kinds")
 
 # %%
 of_domains = kinds.without(domain=score.POOLED).frame
-keys = ["domain", "kind"]
-at_1_too = of_domains[keys].merge(kinds_at_1.frame, "left", keys)  # the same kinds
 panels = {
     "hit[1] (T = 0)": of_domains,
-    "alpha (T = 1)": at_1_too,
+    "alpha (T = 1)": kinds_at_1.without(domain=score.POOLED),
     "share of positions": without_interval(of_domains, of_domains["share"]),
 }
 most = of_domains[of_domains["domain"] == domain].nlargest(1, "share").iloc[0]
