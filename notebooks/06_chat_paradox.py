@@ -9,21 +9,18 @@
 # %% [markdown]
 # # 6. Is chat really the easiest domain, although its entropy is highest?
 #
-# **Answer.** The verdict for the pair at hand is the computed sentence at the end of section 4; the
-# picture shows the question and the answer (in a page that was run, for its own pair; in the
-# source, for the kit's small one). In the paper (left) chat stands highest and furthest right: the
-# highest mean of min(1, p/q) and the highest target entropy, while in each domain acceptance falls
-# with entropy. Beside it the same procedure on this pair (`published_alpha`), and the exact
-# acceptance of one draft token at either temperature, each on its own text and against that text's
-# entropy: `hit[1]` (T = 0, greedy text) and `alpha` (T = 1, sampled text).
+# In the paper chat has the highest mean of min(1, p/q) *and* the highest target entropy, while
+# within each domain acceptance falls as entropy rises (notebook 05): easiest where the target is
+# most undecided. Is that so on this pair, by what number, and what is left of it when entropy, kind
+# of token or the draft's vocabulary is held fixed?
 #
 # ![Entropy and acceptance of four domains](../figures/smollm/06/entropy-and-acceptance.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are there · *reads* the
-# runs `greedy` (T = 0), `sampled` (T = 1) and the same prompts in the other format
-# (`chat-template`; where the profile gives its prompts in the target's chat template,
-# `plain-template`) of the profile, recorded if they are not there · *writes*
-# `figures/<profile>/06/`.
+# runs `greedy` (T = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (T = 1) and the same
+# prompts in the other format (`chat-template`; where the profile gives its prompts in the target's
+# chat template, `plain-template`), recorded if they are not there · *writes*
+# `figures/<profile>/06/*`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -70,11 +67,15 @@ if root == kit:
     print(f"speclab {version} in {root}, {origin}")
     install_missing(root)
 
-# %% jupyter={"source_hidden": true}
-from speclab import runs, score
+# %%
+import numpy as np
+
+from speclab import runs, score, stats
+from speclab.analysis import published, significance
+from speclab.analysis.texts import Text
 from speclab.models import pairs
 from speclab.show import notebook, pictures
-from speclab.analysis import published
+from speclab.show.estimates import Estimates, without_interval
 from speclab.studies import chat_paradox as study
 
 # %% tags=["parameters"]
@@ -88,145 +89,114 @@ bins: int = 8  # 2 to 100
 
 # %%
 ctx = notebook.start("06_chat_paradox", profile, overrides)
-greedy = runs.load_or_record(ctx.profile, "greedy")
-sampled = runs.load_or_record(ctx.profile, "sampled")
 own_format = ctx.profile.template
-other = runs.load_or_record(ctx.profile, study.OTHERWISE[own_format])
+greedy_run = runs.load_or_record(ctx.profile, "greedy")
+other_run = runs.load_or_record(ctx.profile, study.OTHERWISE[own_format])
+seeds = [
+    runs.load_or_record(ctx.profile, kind)
+    for kind in ("sampled", "sampled-seed-1", "sampled-seed-2")
+]
+greedy, other, sampled = Text.of(greedy_run), Text.of(other_run), Text.of(*seeds)
 
 # %%
-nodes = greedy.nodes.assign(ratio=score.ratio(greedy.nodes))
-domains = list(score.domains_in(nodes, [domain]))
+domains = list(score.domains_in(greedy.nodes, [domain]))
+others = ", ".join(name for name in domains if name != domain)
 ctx.say(
-    f"{domain} is set against {', '.join(name for name in domains if name != domain)}. "
-    f"{study.formats_said(own_format)}"
+    f"{domain} is set against {others}. The prompts of this profile are given "
+    f"{study.FORMATS[own_format]}. Texts at T = 1: {sampled.trace['seed'].nunique()} seeds."
 )
 
 # %% [markdown]
 # ## 1. Is there a paradox on this pair at all?
-# Two things make the paradox: of all domains this one has the highest target entropy (the target is
-# most undecided there; the unit is the nat, notebook 05), and the highest acceptance. (Notebook 05
-# has the third: whether acceptance falls as entropy rises.) How far from the others a domain stands
-# is written as one number, the **contrast**: its value minus the mean of the other domains' values.
-#
+# Two things make the paradox: of all domains this one has the highest target entropy (in nats), and
+# the highest acceptance. How far a domain stands from the others is one number, the **contrast**:
+# its value minus the mean of the other domains' values.
+
+# %%
+means = greedy.positions.groupby("domain")["hit"].mean()
+by_hand = means[domain] - means.drop(domain).mean()
+
+# %%
+leads = study.leads([greedy, sampled], domain)
+at_0, at_1 = (leads.at(quantity=text.acceptance.name) for text in (greedy, sampled))
+assert np.isclose(by_hand, at_0.value)
+
+# %% [markdown]
 # Its 95 % interval, as every interval here, **resamples prompts**: as many prompts of each domain
 # as there are get drawn anew, some twice and some never, 2,000 times. The paradox is said to be
 # there if the domain is highest in both, entropy and acceptance, in more than 97.5 % of these
 # resamples, and not to be there if it is so in one of them in fewer than 2.5 %.
 #
-# In the table, `published` is the paper's number, `ours_as_published` the same procedure on this
-# pair over all nodes of the draft trees, `corrected` the estimator named beside it, over the
-# positions of the target's own text: greedy text first (T = 0), then sampled text (T = 1).
+# Acceptance is asked in three ways: by the paper's procedure over all nodes of the draft trees
+# (`published_alpha`, no decoder's acceptance), and exactly, of one draft token: `hit[1]` on the
+# target's greedy text (T = 0), `alpha` on sampled text (T = 1).
+
+# %%
+for view, two in leads.groups("view"):
+    parts = [
+        f"`{name}` {row}, highest in {row.frame['share_highest'].item():.0%} of resamples"
+        for name, row in two.groups("quantity")
+    ]
+    ctx.say(f"* By {view}: **{study.state(two)}**. {'; '.join(parts)}.")
 
 # %%
 asked = ["alpha_mean", "target_entropy_mean"]
 table, table_sampled = (
     whole[whole["quantity"].isin(asked)].reset_index(drop=True)
     for whole in (
-        published.comparison("I", greedy),
-        published.comparison("I", sampled, rule="point-mass"),
+        published.comparison("I", text, text.rule) for text in (greedy, sampled)
     )
 )
 ctx.export(table.drop(columns=["depth", "bin"]), "table-1")
-notebook.show_table(published.in_cells(table))
-
-# %%
 ctx.export(table_sampled.drop(columns=["depth", "bin"]), "table-1-sampled")
-notebook.show_table(published.in_cells(table_sampled))
 
 # %%
-leads = study.leads(greedy, sampled, domain)
-for view, two in leads.groups("view"):
-    ctx.say(f"* This pair, by {view}: {study.lead_sentence(two)}.")
-
-# %%
-printed = study.printed_leads(domain, domains)
+printed = table.pivot(index="domain", columns="quantity", values="published")
+printed = printed.loc[domains]
+printed = printed.loc[domain] - printed.drop(index=domain).mean()
 ctx.save(
     study.entropy_and_acceptance(table, table_sampled, domains, domain),
     "entropy-and-acceptance",
-    caption="Entropy and acceptance of each domain, in the paper and on this pair. In the paper "
-    f"{domain} has {printed['entropy']:+.2f} nats and {printed['published_alpha']:+.3f} against "
-    "the mean of the others; "
-    f"here, by its procedure, {study.state(leads.at(view=study.AS_PUBLISHED))}; by hit[1] at T = 0 "
-    f"{study.state(leads.at(view=study.AT_0))}; by alpha at T = 1 "
-    f"{study.state(leads.at(view=study.AT_1))}.",
+    caption="Entropy and acceptance of each domain, all on one scale, in the paper and on this "
+    f"pair. In the paper {domain} has {printed['target_entropy_mean']:+.2f} nats and "
+    f"{printed['alpha_mean']:+.3f} against the mean of the others; here {at_0} by hit[1] at T = 0 "
+    f"and {at_1} by alpha at T = 1.",
 )
 
 # %% [markdown]
-# ## 2. Under which estimator?
-# The same contrast for every rung of the ladder of estimators (GLOSSARY.md). The rungs of
-# temperature T = 0 (the likeliest token is always taken) come from the target's greedy text (in the
-# exported table `alpha` and `top_mass` of that text are T = 1 rules on greedy text, and the
-# acceptance of no decoder); those of T = 1 from text sampled from its distribution p, where a
-# tree's tokens are accepted under the *point-mass* rule: proposed for certain, not drawn.
-
-# %%
-ladder = study.ladders(greedy, sampled, domain)
-ctx.export(ladder, "ladder-contrasts-values")
-ctx.table(ladder.wide("estimator", "text"), "ladder-contrasts", rows=20)
-
-# %% [markdown]
-# Behind each rung drawn stands the share of resamples in which the domain is the highest of all:
-# 25 % would be a draw between four.
-
-# %%
-rungs = study.rungs_drawn(ladder, printed)
-ours = rungs.at(pair="this pair").defined()
-ctx.plot(
-    rungs,
-    x="rung",
-    hue="pair",
-    columns="unit",
-    kind="bars",
-    y=f"{domain} − mean of the others",
-    x_label="",
-    height=2.8,
-    reference=0,
-    share_y=False,
-    slug="ladder-contrasts",
-    caption=f"The contrast of {domain} under each estimator, and the share of resamples in which "
-    f"it is the highest; crosses: the paper. From {ours.span()} here.",
-)
-
-# %%
-ctx.say(f"{domain} {ours.sentence(*study.ABOVE_OR_BELOW, names='rung')}.")
-
-# %% [markdown]
-# `published_alpha` mixes ranks: the draft's best children (rank 0), its second-best, and so on.
-# Each rank's own contrast, times its share of the nodes, is its part of the whole:
-
-# %%
-parts = study.rank_parts(nodes, domain)
-lead = leads.at(quantity="published_alpha").value
-notebook.show_table(parts)
-assert abs(parts["part"].sum() - lead) < 1e-9 or parts["spread_of_share"].max() > 1e-9
-
-# %% [markdown]
-# ## 3. What kinds of token is each domain made of?
+# ## 2. What kinds of token is each domain made of?
 # A domain may be easy because of what it is made of: the second half of a word may be easier to
 # guess than the first. Each token of the target's text gets a kind (`speclab.analysis.token_kinds`;
 # what begins a word, a name or a keyword is one kind, so that code and prose can be compared), and
-# a frequency: its share among the tokens of all *other* prompts. Kinds with rows of fewer than five
+# a frequency: its share among the tokens of all *other* prompts. A draft whose output layer is
+# trimmed **can never say** most tokens of the vocabulary (`draft_rank` is then the number of those
+# that it can): there q = 0, and every such token is rejected. Kinds with rows of fewer than five
 # prompts in a domain have no point.
 
 # %%
 tokenizer = pairs.load_tokenizer(pairs.model_folder(ctx.profile.target))
 strings = pictures.strings_of(tokenizer)
-trace, sampled_trace = (
-    study.with_tokens(run.trace, strings) for run in (greedy, sampled)
+can_say = greedy_run.manifest["pair"]["draft"]["tokens_said"]
+greedy, sampled = (
+    study.with_tokens(text, strings, can_say, bins) for text in (greedy, sampled)
 )
 
 # %%
-kinds = study.by_kind(trace, "hit")
-kinds_at_1 = study.by_kind(sampled_trace, "overlap")
+kinds, kinds_at_1 = study.by_kind(greedy), study.by_kind(sampled)
 ctx.export(kinds, "token-kinds-values")
 ctx.export(kinds_at_1, "token-kinds-values-sampled")
-ctx.table(kinds.wide("kind", "domain").fillna("too few"), "token-kinds")
+ctx.export(kinds.wide("kind", "domain").fillna("too few"), "token-kinds")
 
 # %%
-own = kinds.at(domain=domain).frame.sort_values("share", ascending=False)
-most = own.iloc[0]
+of_domains = kinds.without(domain=score.POOLED).frame
+panels = {
+    "hit[1] (T = 0)": of_domains,
+    "alpha (T = 1)": kinds_at_1.without(domain=score.POOLED),
+    "share of positions": without_interval(of_domains, of_domains["share"]),
+}
+most = of_domains[of_domains["domain"] == domain].nlargest(1, "share").iloc[0]
 ctx.plot(
-    study.kinds_drawn(kinds, kinds_at_1),
+    Estimates.stacked(panels, "panel"),
     x="kind",
     rows="panel",
     kind="points",
@@ -235,120 +205,104 @@ ctx.plot(
     height=1.7,
     slug="token-kinds",
     caption="Acceptance of one draft token by kind of token, at T = 0 (greedy text) and T = 1 "
-    "(sampled text), and how often the greedy text meets a kind. Its most frequent kind in "
+    "(sampled text), and how often the greedy text meets a kind. The most frequent kind in "
     f"{domain} is {most['kind']}: {most['share']:.0%} of the positions.",
 )
 
 # %%
-common = trace.groupby("domain")["frequency"].mean().map("{:.1%}".format)
-ctx.say(
-    "A token is, on average, this share of the tokens of the other prompts: "
-    f"{', '.join(common.index + ' ' + common)}."
-)
+positions = greedy.positions
+positions = positions.assign(never=1 - positions["said"], rejected=~positions["hit"])
+asked = {"frequency elsewhere": score.mean_of("frequency")}
+if positions["never"].any():
+    asked["never said, of the tokens"] = score.mean_of("never")
+    asked["never said, of the rejections"] = score.ratio_of("never", "rejected")
+draws = stats.jointly({name: (positions, of) for name, of in asked.items()})
+tokens = Estimates(draws.table(), digits=3).at(domain=domains)
+ctx.table(tokens.wide("domain", "name"), "tokens")
 
 # %% [markdown]
-# ## 4. What explains the contrast? One thing at a time held fixed
+# ## 3. What explains the contrast? One thing at a time held fixed
 # | held fixed | how |
 # | --- | --- |
-# | estimator | `hit[1]` instead of `published_alpha`, at the same positions (T = 0) |
+# | estimator | `hit[1]` instead of `published_alpha` (T = 0) |
 # | rank 0 only | `published_alpha` over the draft's best children only |
-# | rank mix, entropy, token kind, token frequency | *direct standardisation*, below |
-# | prompt format | the same prompts in the other format (section 5), in pairs (T = 0) |
-#
-# Entropy and the tokens are held fixed at either temperature on its own text: `hit[1]` on greedy
-# text, `alpha` on sampled text. The rows of `published_alpha` ask what made the published number;
-# they are no acceptance.
+# | entropy, token kind, token frequency | *direct standardisation*, below |
+# | tokens never said | accepted tokens per token *that the draft can say* |
 #
 # **Direct standardisation** asks what a domain's mean would be if it had another mix: its mean in
 # each bin of entropy, say, weighted not by how often the domain meets that bin but by how often all
 # domains together do. Then the domains differ in the means within bins only. Bins are *quantile
 # bins*: they hold equally many positions. Matching needs levels that every domain has (rows of five
-# prompts or more); `least_kept` is the smallest share of a domain's rows in such levels, and
-# `before` is computed on these rows, so that a change is not one of rows.
-#
-# `before` and `after` are contrasts as above, `change` their difference on the same resamples.
-# Something explains the contrast if holding it fixed changes it towards 0.
+# prompts or more); `before` is computed on the same rows, so that a change is not one of rows. By
+# hand, for entropy:
 
 # %%
-tests = study.tests_of(nodes, trace, sampled_trace, other, bins)
+in_bins = positions.groupby(["domain", "entropy_bin"])["hit"].mean().unstack()
+how_often = positions["entropy_bin"].value_counts(normalize=True)
+fixed = in_bins.mul(how_often).sum(
+    axis=1, skipna=False
+)  # each at the same mix of entropies
+by_hand = fixed[domain] - fixed.drop(domain).mean()
+
+# %%
+tests = study.held_fixed(greedy, sampled, bins)
 found = study.explanations(tests, domain)
 ctx.export(found, "explanations-values")
+at_equal = found.at(estimator="hit[1]", held_fixed="entropy").frame.set_index("stage")
+if np.isclose(
+    at_equal.loc["before", "estimate"], at_0.value
+):  # every domain has all bins
+    assert np.isclose(by_hand, at_equal.loc["after", "estimate"])
+
+# %% [markdown]
+# `before` and `after` are contrasts, `change` is their difference on the same resamples. Something
+# explains the contrast in part if holding it fixed moves it towards 0.
 
 # %%
-wide = found.wide("held_fixed", "stage")
-wide["least_kept"] = [study.least_kept(pair, whole) for whole, pair in tests.values()]
-ctx.table(wide, "explanations")
-
-# %%
+ctx.table(study.verdicts(found), "explanations", rows=20)
 change = found.at(stage="change")
 for row in change.rows():
     if row.note:
-        ctx.say(f"* {row.held_fixed}: {row.note}")
+        ctx.say(f"* {row.estimator}, {row.held_fixed}: {row.note}")
 
 # %%
 ctx.plot(
-    study.stages_drawn(found),
+    change.defined(),
     x="held_fixed",
-    hue="stage",
-    rows="panel",
+    hue="estimator",
     kind="bars",
-    y=f"{domain} − mean of the other domains",
+    y=f"change of the contrast of {domain}",
     x_label="held fixed",
+    height=2.6,
     reference=0,
     slug="explanations",
-    caption=f"The contrast of {domain} before and after one thing is held fixed, and its change "
-    f"({change.span()}); the paper's own contrast is {printed['published_alpha']:+.3f}.",
-)
-
-# %%
-points = found.frame.pivot(index="held_fixed", columns="stage", values="estimate")
-apart = points["after"] - points["before"] - points["change"]
-assert apart.abs().max() < 1e-8
-
-# %% [markdown]
-# The five candidate explanations of the paradox, each by itself:
-
-# %%
-verdicts = study.effects(found)
-ctx.table(verdicts, "verdicts")
-assert len(verdicts) == len(tests), "every test belongs to one of the five"
-
-# %%
-for view, two in leads.groups("view"):
-    estimator = two.frame["quantity"].iloc[-1]
-    moves = study.about(change, estimator).sentence(
-        *study.RISES_OR_FALLS, names="held_fixed"
-    )
-    ctx.say(
-        f"**Verdict by {view}: {study.state(two)}.** The contrast of `{estimator}` {moves}."
-    )
-
-# %%
-shares = leads.without(quantity="entropy").frame.set_index("quantity")["share_highest"]
-answers = shares.map(study.is_highest)
-ctx.say(
-    f"**Is {domain} the easiest domain on this pair?** At T = 0, by `hit[1]` on greedy text: "
-    f"{answers['hit[1]']}; at T = 1, by `alpha` on sampled text: {answers['alpha']}. By the "
-    f"paper's procedure (`published_alpha`, no decoder's acceptance): {answers['published_alpha']}."
+    caption=f"How the contrast of {domain} changes when one thing is held fixed. Before, it is "
+    f"{leads.at(quantity='published_alpha')} by published_alpha, {at_0} by hit[1], {at_1} by "
+    "alpha: a bar on the other side of 0 takes a part of it away.",
 )
 
 # %% [markdown]
-# ## 5. Prompt format, domain by domain
+# ## 4. The same prompts in the other format
 # The paper gave a chat-tuned target its prompts as plain text. The same prompts in the target's
-# chat template make another text. Whichever of the two formats the profile has, the difference is
-# template minus plain, paired by prompt; its interval resamples the pairs.
+# chat template make another text, and a draft that was trained on one form meets the other as a
+# stranger. The difference is template minus plain, paired by prompt; its interval resamples the
+# pairs.
 
 # %%
-plain, template = study.plain_first(own_format, greedy, other)
-formats = study.formats(plain, template)
-ctx.table(study.without_empty_notes(formats), "template")
-
-# %%
-ctx.say(study.lengths_said(formats))
+plain, template = (greedy, other) if own_format == "none" else (other, greedy)
+frames = {
+    "published_alpha": (template.nodes, plain.nodes, score.published_alpha),
+    "hit[1]": (template.positions, plain.positions, plain.acceptance),
+}
+formats = Estimates.stacked(
+    {name: significance.paired_by_domain(*frame) for name, frame in frames.items()},
+    "estimator",
+).without(domain=score.POOLED)
+ctx.export(formats, "template")
 
 # %%
 ctx.plot(
-    formats.defined(),
+    formats,
     x="domain",
     hue="estimator",
     kind="points",
@@ -360,23 +314,46 @@ ctx.plot(
 )
 
 # %%
-state = [study.state(two) for _, two in leads.groups("view")]
-moved = change.defined().frame
-names = "change_" + moved["held_fixed"].str.replace(r"[\[\]]", "", regex=True)
-names = names.str.replace(": ", "_").str.replace(" ", "_")
+both = {"plain text": plain, "the template": template}
+draws = stats.jointly(
+    {name: (text.positions, text.acceptance) for name, text in both.items()}
+)
+in_format = {name: study.contrast(draws[name], domain) for name in both}
+in_format = Estimates(draws.table(in_format), digits=3)
+lengths = [
+    f"{name} {text.trace.groupby('prompt_id').size().mean():.0f}"
+    for name, text in both.items()
+]
+ctx.say(
+    f"The contrast of `hit[1]` is {in_format.listed('name')}. Mean tokens of a text: "
+    f"{', '.join(lengths)}. (Where a target ends plain texts at once, few positions stand behind "
+    "them, and mostly first ones.)"
+)
+
+# %%
+highest = leads.without(quantity="entropy").frame.set_index("quantity")["share_highest"]
+answers = highest.map(study.told)
+entropy = leads.at(quantity="entropy")
+moved = change.at(estimator="hit[1]").defined()
+most = moved.frame.loc[moved.frame["estimate"].abs().idxmax(), "held_fixed"]
+ctx.answer(
+    f"Is {domain} the easiest of these prompt sets on `{ctx.profile.name}`? At T = 0 by `hit[1]`: "
+    f"{answers['hit[1]']}, {at_0} against the mean of the others; at T = 1 by `alpha`: "
+    f"{answers['alpha']}, {at_1}. Its target entropy is {entropy.frame['estimate'][1]:+.2f} nats "
+    f"against theirs. Of what was held fixed, {most} moves the contrast at T = 0 most, by "
+    f"{moved.at(held_fixed=most)}."
+)
+
+# %%
+names = moved.frame["held_fixed"].str.replace(" ", "_")
 ctx.record(
-    contrast_published_alpha=lead,
-    contrast_hit1=leads.at(quantity="hit[1]").value,
-    contrast_alpha=leads.at(quantity="alpha").value,
-    contrast_entropy_nodes=leads.at(quantity="entropy", view=study.AS_PUBLISHED).value,
-    contrast_entropy_text=leads.at(quantity="entropy", view=study.AT_0).value,
-    share_highest_published_alpha=shares["published_alpha"].item(),
-    share_highest_hit1=shares["hit[1]"].item(),
-    share_highest_alpha=shares["alpha"].item(),
-    state_published_alpha=state[0],
-    state_hit1=state[1],
-    state_alpha=state[2],
-    **dict(zip(names, moved["estimate"], strict=True)),
+    contrast_published_alpha=leads.at(quantity="published_alpha").value,
+    contrast_hit1=at_0.value,
+    contrast_alpha=at_1.value,
+    contrast_entropy_nodes=float(entropy.frame["estimate"][0]),
+    contrast_entropy_text=float(entropy.frame["estimate"][1]),
+    **{f"highest_{name}": answer for name, answer in answers.items()},
+    **dict(zip("change_hit1_" + names, moved.frame["estimate"], strict=True)),
 )
 
 # %% [markdown]
@@ -399,22 +376,20 @@ ctx.record(
 # contrasts of one estimator add up to 0, so some domain is always above and another below; an
 # interval says whether that means anything.</details>
 #
-# 3. Match on entropy with `bins = 2`, then with `bins = 20`. What happens to `after`, and what to
-#    `least_kept`?
+# 3. Match on entropy with `bins = 2`, then with `bins = 20`. What happens to `after`?
 #
 # <details><summary>What happens</summary>
 # Two bins match little: within a half, domains still differ in entropy, so `after` mostly stays
-# nearer to `before`. Twenty match closely, but bins that a domain lacks drop out: `least_kept` can
-# fall. That is the price of matching.</details>
+# nearer to `before`. Twenty match closely, but bins that a domain lacks drop out, with their rows.
+# That is the price of matching.</details>
 
 # %% [markdown]
-# ## What we saw, what this does not show, what is next
-# * What we saw: the sentences of sections 1 and 4. Whether a domain is 'easy' belongs to an
-#   estimator, to a mix of ranks, entropies and tokens, and to a prompt format.
-# * What this does not show: a cause. Things are held fixed one at a time, and entropy, kind and
-#   frequency of a token go together, so their changes must not be added. The target's own text
-#   decides both entropy and token: matching on them also removes what the domain does *through*
-#   them. The template changes the text, not only its format. Intervals are 95 % each, not all at
-#   once.
+# ## What this does not show, what is next
+# * A cause. Things are held fixed one at a time; entropy, kind and frequency of a token go
+#   together, so their changes must not be added. The target's own text decides both entropy and
+#   token: matching on them also removes what the domain does *through* them. Only the tokens never
+#   said are rejected for certain because of the draft's head.
+# * A domain. These are four prompt sets, in the form that the draft was trained on; section 4 shows
+#   how much the form alone moves. Intervals are 95 % each, not all at once.
 # * Next: notebook 07 looks at single rejections and their causes; notebook 11 takes the paper's
 #   claims one by one.

@@ -9,21 +9,16 @@
 # %% [markdown]
 # # 7. What causes rejections, and which cause costs most?
 #
-# **Answer.** The verdict for the pair at hand is the computed sentence of section 9; the picture is
-# that of the kit's own small pair. Left: what the rejected positions are, and how often such
-# positions occur at all. Right: how many tokens per target pass would be won if a draft were never
-# wrong there, beside the gain from as many rejections picked at random. Where the two marks on the
-# left agree, a class holds its rejections only because so many positions are of it; classes with a
-# star are rejected more often than other positions are. Where the two marks on the right differ,
-# its rejections stand where they hurt more, or less, than others. `since` is left out of the
-# comparison with random, and never has a star: what follows a rejection opens a block and costs
-# more even if rejections are independent.
+# A rejection ends a block, and every token that was drafted behind it is lost. Before a draft is
+# made better (notebook 08) or stopped in time (09), it is worth knowing where it fails: at numbers,
+# at the first word of a sentence, where it is unsure of itself, where its vocabulary lacks the
+# token? And a class of positions that holds many rejections need not be the one that costs most.
 #
-# ![Share of the rejections and what each cause costs](../figures/smollm/07/top-causes.png)
+# ![Share of the rejections and what each class costs](../figures/smollm/07/top-causes.png)
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy` (T = 0) and
-# `sampled` (T = 1) of the profile, recorded if they are not there, and the profile's prompts ·
-# *writes* `figures/<profile>/07/`.
+# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy` (T = 0),
+# `sampled`, `sampled-seed-1` and `sampled-seed-2` (T = 1) of the profile, recorded if they are not
+# there, and the profile's prompts · *writes* `figures/<profile>/07/*`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -70,14 +65,17 @@ if root == kit:
     print(f"speclab {version} in {root}, {origin}")
     install_missing(root)
 
-# %% jupyter={"source_hidden": true}
+# %%
+import numpy as np
 from IPython.display import HTML, display
 
 from speclab import prompts, replay, runs, score, stats
-from speclab.models import pairs
-from speclab.show import notebook, pictures
 from speclab.analysis import loops
+from speclab.analysis.texts import Text
+from speclab.models import pairs
 from speclab.score import POOLED
+from speclab.show import notebook, pictures
+from speclab.show.estimates import Estimates
 from speclab.studies import rejection_causes as study
 
 # %% tags=["parameters"]
@@ -88,18 +86,22 @@ gamma: int = 4  # 1 to 64; draft tokens in a row
 # a model is sure if its best token has this probability: above 0.5 no other token can have as much
 sure: float = 0.5  # 0.5 to 1
 ngram: int = 3  # 1 to 16; longest run of tokens that prompt lookup looks for
-picks: int = 10  # 1 to 1000; random picks that each cause is compared with
-smallest: float = 0.02  # 0 to 1; a cause is drawn if it is this share of the rejections
+smallest: float = 0.02  # 0 to 1; a class is drawn if it is this share of the rejections
 cases: int = 2  # 1 to 100; worst cases shown of each domain
 
 # %%
 ctx = notebook.start("07_rejection_causes", profile, overrides)
-trace = study.greedy_trace(runs.load_or_record(ctx.profile, "greedy"))
-tokenizer = pairs.load_tokenizer(pairs.model_folder(ctx.profile.target))
-strings = pictures.strings_of(tokenizer)
+recorded = [
+    runs.load_or_record(ctx.profile, kind)
+    for kind in ("greedy", "sampled", "sampled-seed-1", "sampled-seed-2")
+]
+greedy, sampled = Text.of(recorded[0]), Text.of(*recorded[1:])
+can_say = recorded[0].manifest["pair"]["draft"]["tokens_said"]
 
 # %%
 p = ctx.profile
+tokenizer = pairs.load_tokenizer(pairs.model_folder(p.target))
+strings = pictures.strings_of(tokenizer)
 texts = runs.profile_prompts(p)
 encoded = prompts.encode_prompts(tokenizer, texts, p.max_prompt_tokens, p.template)
 prompt_tokens = {prompt.prompt_id: prompt.ids for prompt in encoded}
@@ -117,163 +119,184 @@ prompt_tokens = {prompt.prompt_id: prompt.ids for prompt in encoded}
 # | `begins` | the first of the continuation (`text`), or of a `line` or `sentence` (seen) |
 # | `state` | which model gave its own best token a probability of `sure` or more |
 # | `lookup` | what prompt lookup proposes: the `right` token, a `wrong` one, `no match` |
-# | `since` | positions since the last rejection (`right after` one: 1) |
-# | `place`, `context` | position in the continuation; with the prompt's tokens added |
 # | `found` | rank of the target's token under the draft, of rejected positions only |
 #
-# *Both sure* and *only draft sure*, rejected: the draft was sure and wrong. Prompt lookup proposes
-# what followed the latest occurrence of the last `ngram` tokens (or, if there is none, of fewer) in
-# prompt and text so far; it needs no model.
+# A draft with a trimmed output layer **can never say** most tokens of the vocabulary: there it is
+# rejected for certain (`found: never`). Prompt lookup proposes what followed the latest occurrence
+# of the last `ngram` tokens (or, if there is none, of fewer) in prompt and text so far; it needs no
+# model. How a rejection gets its class, and what share of the rejections has it, by hand:
 
 # %%
-frame = study.label(trace, strings, prompt_tokens, sure, ngram)
-members, met = study.flags(frame), study.met(frame, gamma)
-domains, total = list(score.domains_in(frame)), int(frame["rejected"].sum())
+trace = greedy.trace
+rejected = trace["draft_rank"] > 0
+target_sure = trace["p_token"] >= sure
+draft_sure = trace["top_draft_q"].str[0] >= sure
+by_hand = (target_sure & ~draft_sure)[rejected].mean()  # state: only target sure
+
+# %%
+frame = study.label(greedy, strings, prompt_tokens, can_say, sure, ngram)
+members = study.flags(frame)
+often = study.shares(frame, members)
+share = Estimates(often).at(quantity="share")
+total, domains = int(rejected.sum()), list(score.domains_in(frame))
+assert not total or np.isclose(
+    by_hand, share.at(cause="state: only target sure", domain=POOLED).value
+)
 
 # %%
 rate = stats.by_domain(frame, score.mean_of("rejected"))
 ctx.say(
     f"{total:,} of {len(frame):,} positions are rejected: a share of "
-    f"{study.Estimates(rate).at(domain=domains).listed()}. A chain of gamma = {gamma} meets "
-    f"{len(met):,} of them; the others fall where the bonus token stands."
-)
-
-# %% [markdown]
-# What a class costs is a **counterfactual replay**: the same text once more, as if the draft had
-# been right at every position of the class, and everything else unchanged. At T = 0 (the likeliest
-# token is always taken) this is exact, since the text does not depend on the draft. The **gain** is
-# `block_efficiency` (tokens per target pass, blocks as a decoder visits them) with this less
-# `block_efficiency` without it. Intervals (95 %) **resample prompts**: as many as there are get
-# drawn anew, 2,000 times, the same in both replays. *Random* is the same for as many rejections of
-# the same domains picked at random; the row `every` is a draft that is right everywhere.
-
-# %%
-whole = members.assign(every=True)
-often = study.shares(frame, members)
-chain = study.gains(frame, whole, gamma, draws=picks)
-tree = study.gains(frame, whole, ctx.profile.tree)
-
-# %%
-causes = study.causes_of(often, chain, tree)
-ctx.export(causes, "causes-values")
-ctx.table(study.overview(causes), "causes")
-
-# %%
-for quantity in ("share", "gain"):
-    ctx.export(
-        causes.at(quantity=quantity).wide("cause", "domain"), f"{quantity}-by-domain"
-    )
-
-# %%
-pooled = causes.at(domain=POOLED)
-share, gain = pooled.at(quantity="share"), pooled.at(quantity="gain")
-for family in study.FAMILIES:
-    of_one = study.of_family(share, family).frame["estimate"].sum()
-    assert not total or abs(of_one - 1) < 1e-9
-assert (gain.frame["estimate"] > -1e-12).all(), (
-    "being right more often costs a chain nothing"
+    f"{Estimates(rate).at(domain=domains).listed()}. A text has {p.max_new_tokens} tokens at most."
 )
 
 # %% [markdown]
 # ## 2. Which classes hold the rejections, and which cost most?
-# Drawn are classes that hold at least `smallest` of the rejections, or the most of their family,
-# the dearest of each family first, without *nothing*, *no match* and *none yet*. Only a class that
-# is rejected more often than other positions (its share of the rejections less its share of the
-# positions is above 0 with its whole interval; with a star) will be called a **cause** below: any
-# other class holds rejections as any sample of positions would. `since` is left out of the
-# comparison with random, and is never called a cause: what follows a rejection opens a block and
-# costs more even if rejections are independent. Whether one rejection follows another is the
-# question of section 7.
+# What a class costs is a **counterfactual replay**: the same text once more, as if the draft had
+# been right at every position of the class, and everything else unchanged. At T = 0 (the likeliest
+# token is always taken) this is exact, since the text does not depend on the draft. The **gain** is
+# `block_efficiency` (tokens per target pass, blocks as a decoder visits them) with this less
+# `block_efficiency` without it:
 
 # %%
-ranking = study.ranking(causes, smallest)
+mended = frame.assign(
+    draft_rank=frame["draft_rank"].mask(frame["kind"] == "word start", 0)
+)
+before, after = (replay.replay(rows, gamma) for rows in (frame, mended))
+by_hand = after["emitted"].sum() / len(after) - before["emitted"].sum() / len(before)
+
+# %%
+costs = study.gains(frame, members.assign(every=True), gamma)
+causes = Estimates.stacked({"often": often, "costs": costs}, "part")
+gain = causes.at(quantity="gain")
+assert np.isclose(by_hand, gain.at(cause="kind: word start", domain=POOLED).value)
+assert gain.frame["estimate"].min() > -1e-12, (
+    "being right more often costs a chain nothing"
+)
+
+# %% [markdown]
+# Intervals (95 %) **resample prompts**: as many as there are get drawn anew, 2,000 times, the same
+# in both replays. The row `every` is a draft that is right everywhere. A class with a star is
+# rejected more often than other positions (its share of the rejections less its share of the
+# positions is above 0 with its whole interval); only these are called **causes** below: any other
+# class holds rejections as any sample of positions would.
+
+# %%
+ctx.export(causes.frame.drop(columns="part"), "causes-values")
+for quantity in ("share", "gain"):
+    wide = causes.at(quantity=quantity).wide("cause", "domain")
+    ctx.export(wide, f"{quantity}-by-domain")
+pooled = causes.at(domain=POOLED)
+ranking = study.ranking(pooled, smallest)
 drawn = ranking[ranking["drawn"]]
-tested = list(drawn.index[drawn["tested"]])
 
 # %%
-kinds = study.of_family(share, "kind")
+shown = ["share", "positions", "rate", "gain"]
+table = pooled.at(quantity=shown, cause=[*drawn.index, "every"])
+ctx.table(table.wide("cause", "quantity").fillna(""), "causes", rows=30)
+
+# %%
+stars = {name: f"{name} *" if drawn["is_cause"][name] else name for name in drawn.index}
+bars = pooled.at(quantity=["share", "positions", "gain"], cause=list(drawn.index)).frame
+of_gain = bars["quantity"] == "gain"
+bars["panel"] = np.where(of_gain, "gain, tokens per target pass", "share of the …")
+bars["mark"] = bars["quantity"].replace({"share": "rejections"})
+bars["cause"] = bars["cause"].map(stars)
+order = list(stars.values())
+bars = bars.sort_values(
+    "cause", key=lambda names: names.map(order.index), kind="stable"
+)
+kinds, states = (
+    study.of_family(pooled.at(quantity="share"), family) for family in ("kind", "state")
+)
 ctx.plot(
-    study.top_causes(causes, ranking),
+    Estimates(bars),
     x="cause",
     hue="mark",
     columns="panel",
     kind="bars",
-    y="share, or tokens per target pass",
+    y=" ",
     x_label=" ",
-    height=0.2 * len(drawn),
+    height=0.24 * len(drawn),
     reference=0,
+    share_y=False,
     slug="top-causes",
-    caption="Left, what the rejected positions are, and how often such positions occur; right, "
-    "what is won if a draft is never wrong there, and by as many rejections picked at random. "
-    f"Star: rejected more often than others. By kind the largest share is {study.largest(kinds)}.",
+    caption="Left, what share of the rejections is of a class, and of all positions; right, what "
+    f"is won if a draft is never wrong there (gamma = {gamma}). Star: rejected more often than "
+    f"other positions. Kinds with most rejections: {study.largest(kinds)}.",
 )
 
 # %%
-costs = study.of_family(gain, "kind")
-rates = study.of_family(pooled.at(quantity="rate"), "kind").at(cause=tested)
+of_kind = study.of_family(gain.at(domain=POOLED), "kind")
 ctx.say(
-    f"The kind that costs most, in tokens per target pass, is {study.largest(costs)}. Of the kinds "
-    f"drawn the most often rejected is {study.largest(rates)}, as a share of its positions."
+    f"The kinds that cost most, in tokens per target pass: {study.largest(of_kind)}. A perfect "
+    f"draft would gain {gain.at(cause='every', domain=POOLED)}."
 )
-
-# %%
-compared = pooled.at(cause=tested)
-excess, surplus = (compared.at(quantity=name) for name in ("excess", "surplus"))
-ctx.say(f"* These {excess.sentence(*study.MORE_REJECTED, names='cause')}.")
-ctx.say(f"* These {surplus.sentence(*study.COSTS_MORE, names='cause')}.")
 
 # %% [markdown]
-# ## 3. Is it the same in all domains, and at all places?
+# **Who was sure?** The line between sure and unsure is `sure`: from a probability of 0.5 on no
+# other token can have more. *Only target sure* and *both unsure* are both what a better draft can
+# mend: at T = 0 the target's favourite counts, however slight its lead, though a slight lead is
+# harder to learn. *Both sure* and *only draft sure* are a draft that is sure and wrong, which no
+# rule that stops at low confidence can see coming. `found: never` is mended by no training, only by
+# a larger output layer.
+
+# %% [markdown]
+# ## 3. Is it the same in all four prompt sets?
 
 # %%
-each = causes.at(quantity="share", domain=domains)
+each = share.at(domain=domains)
 by_kind = study.of_family(each.at(cause=list(drawn.index)), "kind")
-first = [f"{name}: {study.largest(rows)}" for name, rows in by_kind.groups("domain")]
+first = [f"{name}: {study.largest(rows, 1)}" for name, rows in by_kind.groups("domain")]
 ctx.plot(
     by_kind,
     x="name",
     kind="points",
-    y="share of the\ndomain's rejections",
+    y="share of the\nset's rejections",
     x_label="kind of token",
     slug="kinds-by-domain",
-    caption=f"Share of each domain's rejections by kind of token. The largest: {'; '.join(first)}.",
+    caption=f"Share of each set's rejections by kind of token. The largest: {'; '.join(first)}.",
+)
+
+# %%
+by_state = study.of_family(each, "state")
+ctx.plot(
+    by_state,
+    x="name",
+    kind="points",
+    y="share of the\nset's rejections",
+    x_label="state",
+    slug="states-by-domain",
+    caption="Share of each set's rejections by which model was sure: only target sure in "
+    f"{by_state.at(name='only target sure').listed()}.",
 )
 
 # %% [markdown]
-# How often is a position rejected, by its place in the continuation and by the length of its
-# context (prompt and continuation)? Classes met in fewer than five prompts of a domain have no
-# point.
+# **A longer context.** The share rejected by the length of the context (prompt and text so far) has
+# to be read within a set of prompts: the sets differ in length *and* in difficulty, and pooled over
+# all of them length stands for the set (Simpson's paradox). Classes met in fewer than five prompts
+# of a set have no point.
 
 # %%
-rate = pooled.at(quantity="rate")
-ctx.plot(
-    study.rejected_by(frame, "place"),
-    x="place",
-    kind="points",
-    y="share rejected",
-    x_label="position in the continuation",
-    slug="rate-by-place",
-    caption="Share of positions rejected, by place: of the first token of a continuation "
-    f"{rate.at(cause='place: 0')}, of the next three {rate.at(cause='place: 1-3')}.",
-)
+is_long = frame["length"] > frame["length"].median()
+halves = {"short": frame[~is_long], "long": frame[is_long]}
+mean = score.mean_of("rejected")
+draws = stats.jointly({name: (rows, mean) for name, rows in halves.items()}, same=False)
+longer = Estimates(draws.table({"long - short": draws["long"] - draws["short"]}))
 
 # %%
-by_length = study.of_family(rate, "context").defined()
+by_length = study.rejected_by_context(frame)
 ctx.plot(
-    study.rejected_by(frame, "context"),
+    by_length,
     x="context",
     kind="points",
     y="share rejected",
     x_label="tokens of context",
     slug="rate-by-context",
-    caption=f"Share of positions rejected, by length of context: {by_length.listed('name')}.",
-)
-
-# %%
-first, next_three = gain.at(cause="place: 0"), gain.at(cause="place: 1-3")
-ctx.say(
-    f"A draft that was right at the first token would gain {first} tokens per target pass, at the "
-    f"next three {next_three}."
+    caption="Share of positions rejected by length of context, within each set and pooled. Beyond "
+    f"{frame['length'].median():.0f} tokens less up to there, within a set: "
+    f"{longer.at(domain=domains).listed()}; pooled, where length stands for the set: "
+    f"{longer.at(domain=POOLED)}.",
 )
 
 # %% [markdown]
@@ -283,268 +306,181 @@ ctx.say(
 # they share rejections, which pulls the other way.
 
 # %%
-two = study.two_of_two_families(ranking)
+first = ranking.sort_values(["is_cause", "gain"], ascending=False)
+two = list(first.drop_duplicates("family").index[:2])
 together = members[two].any(axis=1).to_frame("together")
-both = study.Estimates(study.gains(frame, together, gamma)).at(domain=POOLED)
-apart = gain.at(cause=two)
+both = Estimates(study.gains(frame, together, gamma)).at(domain=POOLED)
+alone = gain.at(cause=two, domain=POOLED)
 ctx.say(
-    f"**Two that overlap.** Alone they gain {apart}, {apart.frame['estimate'].sum():.2f} in all; "
-    f"both together gain {both}."
+    f"**Two that overlap.** Alone they gain {alone.listed('cause')}, "
+    f"{alone.frame['estimate'].sum():.2f} in all; both together gain {both}."
 )
 
 # %%
+one_by_one = of_kind.frame["estimate"].sum()
 ctx.say(
-    f"**All kinds.** One at a time they add up to {costs.frame['estimate'].sum():.2f}; all at once "
-    f"they gain {gain.at(cause='every')}: a perfect draft, gamma + 1 tokens per pass, less at the "
-    "ends of texts."
-)
-perfect = replay.replay(study.counterfactual(frame, members.any(axis=1)), gamma)
-assert (perfect["emitted"] == perfect["remaining"].clip(upper=gamma + 1)).all()
-
-# %%
-dear = study.dearest(ranking)
-on_tree = pooled.at(quantity="gain, tree")
-ctx.say(
-    f"**On the profile's tree** ({p.tree.size} nodes, depth {p.tree.max_depth}) the dearest "
-    f"class is {study.largest(on_tree.at(cause=list(dear.index)))}. A perfect draft "
-    f"would gain {on_tree.at(cause='every')}."
+    f"**All kinds.** One at a time they add up to {one_by_one:.2f}; all at once they gain "
+    f"{gain.at(cause='every', domain=POOLED)}: a perfect draft, gamma + 1 tokens per pass, less at "
+    "the ends of texts."
 )
 
 # %% [markdown]
 # ## 5. Where would the target's token have been found?
-# If the draft's best token is wrong, the target's may be its second, or its tenth: the **rank**.
+# If the draft's best token is wrong, the target's may be its second, or its tenth: the **rank**. Or
+# it is a token that this draft can never say.
 
 # %%
-second = share.at(cause="found: rank 1")
+by_rank = study.of_family(each, "found")
+never = by_rank.at(name="never")
+has_never = never.frame["estimate"].gt(0).any()
+lost = gain.at(cause=study.NEVER, domain=POOLED)
+said = f"never: {never.listed()}; these cost {lost} tokens per target pass"
 ctx.plot(
-    study.of_family(each, "found"),
+    by_rank if has_never else by_rank.without(name="never"),
     x="name",
     kind="points",
-    y="share of the\ndomain's rejections",
+    y="share of the\nset's rejections",
     x_label="found at",
     slug="rank-where-found",
-    caption="Rank of the target's token under the draft, of rejected positions: the draft's second "
-    f"choice in a share of {second}.",
+    caption="Rank of the target's token under the draft, of rejected positions. The draft's second "
+    f"choice: {by_rank.at(name='rank 1').listed()}; "
+    f"{said if has_never else 'this draft can say every token'}.",
 )
 
 # %% [markdown]
-# What do wider trees of the same depth win? *Siblings* keeps the best path and puts the next best
-# tokens beside it, width times gamma nodes in all: it saves the rejection that ends the block, then
-# its path ends too. *Full* has that many children at every node: so many nodes that, from width 3
-# on, it is a ceiling and no proposal.
+# Another place to look is the prompt and the text so far, which costs no draft model at all: prompt
+# lookup. A rule that any decoder could follow: where the draft's confidence (q of its best token)
+# is under a threshold and lookup has a match, propose what lookup found. (In a chain a proposal
+# counts only if all before it were accepted, so lookup sees the text as it is, and the replay is
+# exact.)
 
 # %%
-wider = study.wider(frame, gamma)
-ctx.export(wider, "wider-trees")
-saved = wider.at(domain=POOLED)
-siblings = saved.at(shape="siblings")
+right, matches = frame["lookup"] == "right", frame["lookup"] != "no match"
+thresholds = np.round(np.arange(0.1, 1.01, 0.1), 1)
+ranks = {
+    threshold: np.where(
+        matches & (frame["confidence"] < threshold),
+        ~right,  # what counts is whether the proposal is right (0) or wrong
+        frame["draft_rank"],
+    )
+    for threshold in thresholds
+}
+mixed = Estimates(study.gained(frame, gamma, ranks)).at(domain=domains)
+ctx.export(mixed, "lookup-where-unsure")
+
+# %%
+unsure = frame[matches & (frame["confidence"] < sure)]
+unsure = unsure.assign(copied=right[unsure.index], drafted=1 - unsure["rejected"])
+of_lookup, of_draft = (
+    Estimates(stats.by_domain(unsure, score.mean_of(name))).at(domain=domains)
+    for name in ("copied", "drafted")
+)
+at_sure = min(thresholds, key=lambda threshold: abs(threshold - sure))
 ctx.plot(
-    saved,
-    x="width",
-    hue="shape",
-    kind="points",
-    y="gain on the chain,\ntokens per target pass",
-    x_label="children of a node (width)",
-    slug="wider-trees",
-    caption=f"What wider trees win. One sibling at each depth ({2 * gamma} nodes, not {gamma}) "
-    f"wins {siblings.at(width=2)} tokens per target pass, eight win {siblings.at(width=9)}.",
+    mixed,
+    x="cause",
+    y="gain on the draft alone,\ntokens per target pass",
+    x_label="lookup's token where the draft's confidence is under",
+    reference=0,
+    slug="lookup-where-unsure",
+    caption="Draft plus lookup where the draft is unsure, beside the draft alone (gamma = "
+    f"{gamma}). At a threshold of {at_sure:g}: {mixed.at(cause=at_sure).listed()}.",
 )
 
-# %% [markdown]
-# Another place to look is the prompt and the text so far, which costs no draft model at all: the
-# family `lookup`.
-
 # %%
-right = pooled.at(cause="lookup: right")
-looked = right.at(quantity="share")
 ctx.say(
-    f"**Prompt lookup** has the token at a share of {right.at(quantity='positions')} of all "
-    f"positions (the draft at {1 - total / len(frame):.2f}) and of {looked} of the rejections; a "
-    "rule that always knew which of the two to trust would gain "
-    f"{right.at(quantity='gain')} tokens per target pass."
+    f"Where the draft's confidence is under {sure:g} and lookup has a match "
+    f"({len(unsure) / len(frame):.0%} of the positions), lookup is right at "
+    f"{of_lookup.listed()}, the draft at {of_draft.listed()}."
 )
 
 # %% [markdown]
-# ## 6. Who was sure?
-# Each rejection by what the two models thought of their own best token: the draft of the token that
-# it proposed, the target of the one that it wrote. *Only target sure* is what a better draft can
-# mend. *Both unsure* is where the target has no clear favourite: another token would have been
-# nearly as good to it, but a lossless decoder may not take it. *Both sure* and *only draft sure*
-# are a draft that is sure and wrong, which no rule that stops at low confidence can see coming. The
-# line between sure and unsure is `sure`: from a probability of 0.5 on no other token can have more.
-
-# %%
-states = study.of_family(share, "state")
-ctx.save(
-    study.who_was_sure(frame, sure),
-    "who-was-sure",
-    caption="Every rejection: what the target gave the token that it wrote against what the draft "
-    f"gave the token that it proposed. Shares: {states.listed('name')}.",
-)
-
-# %% [markdown]
-# How often are such positions rejected, beside what the draft's confidence promised (1 − q on
-# average)? Above its promise, the draft was too sure (notebook 05 has the whole reliability
-# diagram).
-
-# %%
-promises = study.promises(frame)
-ctx.table(promises.wide(["what", "domain"], "state").fillna("too few"), "states")
-
-# %%
-overall = promises.at(domain=POOLED)
-gap = overall.at(what="gap").sentence(*study.PROMISE, names="state")
-ctx.plot(
-    overall.without(what="gap"),
-    x="state",
-    hue="what",
-    kind="points",
-    y="share of positions",
-    slug="promises",
-    caption=f"Rejected, and promised by the draft's confidence: it is rejected {gap}.",
-)
-
-# %% [markdown]
-# ## 7. Do rejections come in bursts?
-# The **hazard** is the chance that a position is rejected, by its distance to the last rejection.
-# If rejections were independent and equally likely everywhere, the hazard would be flat (the
-# distances would follow a *geometric* distribution, as the throws of a die between two sixes do). A
-# hazard that starts above that line and falls means bursts. But texts that differ in difficulty do
-# the same without any burst: most of what is right after a rejection is in hard texts. The line
-# *texts shuffled* shows how much: the same texts, each with its positions in random order.
-
-# %%
-if total:
-    hazard = study.hazard(frame, longest=8)
-    ctx.export(hazard, "hazard")
-    right_after = hazard.at(distance=1)
-
-# %%
-if total:
-    ctx.plot(
-        study.hazard_lines(hazard),
-        x="distance",
-        hue="line",
-        columns="domain",
-        y="share rejected",
-        x_label="since the last",
-        limits=(0, None),
-        slug="hazard",
-        caption="Share rejected by the number of positions since the last rejection; right after "
-        f"one: {right_after}.",
-    )
-
-# %%
-for reference in ("geometric", "shuffled") if total else ():
-    apart = study.after_one(hazard, reference).without(domain=POOLED)
-    ctx.say(
-        f"* Right after a rejection, against `{reference}`: the next is rejected "
-        f"{apart.sentence(*study.AFTER_ONE)}."
-    )
-
-# %% [markdown]
-# ## 8. The dearest single cases
+# ## 6. The dearest single cases
 # A block that is cut loses the draft tokens that would have been kept from the cut on: *lost*
-# counts them, gamma at most. Of the rejections that lose most, these are the ones where the target
-# was surest of what the draft thought least likely (p log(p/q) of the target's token, its part of
-# the Kullback-Leibler divergence KL(p‖q), which says how far q is from p). One per text, `cases` of
-# each domain. *context* ends at the position (▮); ⏎ is a line end, ␣ a space; *its q* and *its p*
-# are what draft and target gave the draft's token; *p*, *q* and *rank* are of the target's token.
+# counts them, gamma at most. Of the rejections of tokens that the draft can say, and that lose
+# most, these are the ones where the target was surest of what the draft thought least likely (p
+# log(p/q) of the target's token, its part of the Kullback-Leibler divergence KL(p‖q), which says
+# how far q is from p). One per text, `cases` of each set. *context* ends at the position (▮); ⏎ is
+# a line end, ␣ a space; *its q* and *its p* are what draft and target gave the draft's token; *p*,
+# *q* and *rank* are of the target's token.
 
 # %%
-chosen = study.worst(frame, gamma, cases)
-texts = study.as_text(chosen, frame, strings, prompt_tokens)
-display(HTML(study.cases_as_html(texts)))
-assert texts["lost"].is_monotonic_decreasing or texts.empty
-
-# %%
-lost = met["lost"].value_counts(normalize=True).sort_index()
-ctx.say(
-    f"Shares of the rejections met that lose 1, 2, … draft tokens: "
-    f"{', '.join(lost.map('{:.0%}'.format))}."
-)
+met = study.met(frame, gamma)  # others stand where a bonus token does
+chosen = study.worst(met[met["found"] != "never"], cases)
+table = study.as_text(chosen, frame, strings, prompt_tokens, tail=60)
+display(HTML(study.cases_as_html(table)))
 
 # %% [markdown]
-# ## 9. Verdict
+# ## 7. Outside loops, and at T = 1
+# Greedy text runs into loops, and what a draft does there says little about language (notebook 13).
+# A position lies *outside loops* unless its token ends a run of four tokens that the same text has
+# had before. At T = 1 (three seeds) a position counts as rejected where the sampled token is not
+# the draft's best: the point-mass rule, exact for a drafted token that is not drawn.
 
 # %%
-ctx.say(
-    f"**Verdict.** The largest share of the rejections: of the kinds {study.largest(kinds)}, of "
-    f"the states {study.largest(states)}. {study.cost_verdict(causes, ranking)}"
-)
-
-# %% [markdown]
-# The dearest of each family, in tokens per target pass:
-
-# %%
-columns = ["share", "positions", "gain", "random"]
-notebook.show_table(dear.drop_duplicates("family")[columns])
-
-# %% [markdown]
-# ## 10. Do loops carry the verdict?
-# Greedy text runs into loops, and what a draft does there says little about language (notebook 02,
-# section 7). A position *repeats* when its token ends a run of four tokens that the same text has
-# had before; the others lie *outside loops*.
-
-# %%
-at_1 = study.sampled_trace(runs.load_or_record(ctx.profile, "sampled"))
-repeated = loops.share({"T = 0": trace, "T = 1": at_1})
-ctx.export(repeated, "loop-share")
-notebook.show_table(repeated.wide("temperature", "domain"))
-ctx.say(loops.said(repeated))
-ctx.say(study.in_loops_said(study.in_loops(frame, gamma, picks)))
-
-# %% [markdown]
-# Outside loops: shares are of the rejections at positions outside, gains are counted over the
-# blocks whose first token lies outside. At T = 1 a position counts as rejected where the sampled
-# token is not the draft's best (the point-mass rule, exact for a drafted token that is not drawn);
-# `state` has no label there.
-
-# %%
-sampled = study.label(at_1, strings, prompt_tokens, sure, ngram)
-outside = loops.outside(frame, trace)
-rejected = loops.side_by_side(frame, outside, sampled, score.mean_of("rejected"))
-beside = study.causes_beside_loops(causes, frame, sampled, tested, gamma)
+outside = ~loops.repeats(frame)
+at_1 = study.label(sampled, strings, prompt_tokens, can_say, sure, ngram)
+parts = {
+    "T = 0": often,
+    "T = 0 outside loops": study.shares(frame[outside], members[outside]),
+    "T = 1": study.shares(at_1, study.flags(at_1)),
+}
+beside = Estimates.stacked(parts, "text").at(quantity="share", domain=POOLED)
 ctx.export(beside, "loops")
-ctx.say(loops.change_in_words("Share of the positions rejected", rejected))
 
 # %%
-by_text = beside.at(domain=POOLED)
-of_share, of_gain = (by_text.at(quantity=name) for name in ("share", "gain"))
-kinds_drawn = [name for name in tested if name.startswith("kind: ")]
+classes = [name for name in drawn.index if not name.startswith("state: ")]
+frames = {"T = 0": frame, "T = 0 outside loops": frame[outside], "T = 1": at_1}
+rates = {
+    text: stats.by_domain(rows, score.mean_of("rejected"))
+    for text, rows in frames.items()
+}
+rates = Estimates.stacked(rates, "text").at(domain=POOLED)
 ctx.plot(
-    by_text,
+    beside.at(cause=classes),
     x="cause",
     hue="text",
-    columns="quantity",
     kind="bars",
-    y="share of rejections, or tokens per target pass",
+    y="share of the rejections",
     x_label=" ",
-    height=0.25 * len(tested),
+    height=0.25 * len(classes),
     reference=0,
     slug="loops",
-    caption="Share of the rejections and gain of each class, in the whole greedy texts, outside "
-    "loops, and at T = 1. The kind with the largest share: "
-    f"{study.largest_by_text(of_share, kinds_drawn)}.",
+    caption="Share of the rejections of each class, in the greedy texts, outside loops there, and "
+    f"in sampled texts. Rejected are {rates.listed('text')} of the positions. In loops lie "
+    f"{1 - outside.mean():.0%} of the greedy ones, in texts of {p.max_new_tokens} tokens at most.",
 )
-ctx.say(f"Dearest of the classes: {study.largest_by_text(of_gain, tested)}.")
 
 # %%
-most = [
-    rows.frame.fillna(0).set_index("cause")["estimate"].idxmax()
-    for rows in (kinds, states)
-]
+found = ranking[ranking["is_cause"]].sort_values("gain", ascending=False)
+every = gain.at(cause="every", domain=POOLED)
+verdict = "none is rejected more often than other positions: no cause can be named"
+if len(found):
+    dearest = found.index[0]
+    after_it = gain.at(cause=list(found.index[1:2]) or dearest, domain=POOLED)
+    verdict = (
+        f"`{dearest}` costs most, {share.at(cause=dearest, domain=POOLED)} of the rejections: "
+        f"never wrong there, a draft would gain {gain.at(cause=dearest, domain=POOLED)} tokens per "
+        f"target pass (next: {after_it.listed('cause')}; wrong nowhere: {every})"
+    )
+if has_never:
+    verdict += (
+        f"; tokens that the draft can never say are {share.at(cause=study.NEVER, domain=POOLED)} "
+        f"and cost {lost}"
+    )
+ctx.answer(
+    f"On these prompt sets and `{p.name}` (T = 0, gamma = {gamma}), of the classes asked for "
+    f"{verdict}."
+)
+
+# %%
 names = "share_" + drawn.index.str.replace(": ", "_").str.replace(" ", "_")
 ctx.record(
     rejected_share=float(frame["rejected"].mean()),
     rejections=total,
-    met=len(met),
-    most_kind=most[0],
-    most_state=most[1],
-    dearest=dear.index[0] if ranking["is_cause"].any() else "none",
-    gain_dearest=float(dear["gain"].iloc[0]),
-    gain_every=gain.at(cause="every").value,
-    lookup_right_of_rejections=looked.value,
+    dearest=found.index[0] if len(found) else "none",
+    gain_dearest=float(found["gain"].iloc[0]) if len(found) else 0.0,
+    gain_every=every.value,
     **dict(zip(names, drawn["share"], strict=True)),
 )
 
@@ -570,24 +506,14 @@ ctx.record(
 # These classes do not overlap, so they share no rejection, and where a number stands near a word a
 # block needs both: the gain together is at least about the sum. Classes of two families overlap,
 # and there it is mostly less.</details>
-#
-# 3. Set `gamma = 1`, then `gamma = 8`. What happens to *surplus* (gain less random) of `since:
-#    right after`, and why? (The table `07_causes-values` has it.)
-#
-# <details><summary>What happens</summary>
-# With gamma = 1 each block tries one token, and what was rejected before matters little. With a
-# long draft, a rejection that follows another makes a block of a single token, the least that there
-# is: mending it is worth more than mending one that ends a long block. This is so even if
-# rejections are independent, so `since` is left out above.</details>
 
 # %% [markdown]
-# ## What we saw, what this does not show, what is next
-# * What we saw: the sentences above; section 10 says what of them loops carry. The rejections by
-#   class, what each class costs, where the right token would have been found.
-# * What this does not show: a cause in the strict sense. Classes go together (a number is often
-#   where the target is unsure), and gains of overlapping classes do not add. The counterfactual
-#   draft is right at once and for nothing; a real better draft changes everywhere. `since` is taken
-#   from the text as it was: with fewer rejections, other positions would follow one. Kinds are told
-#   from the tokens' text alone. T = 0 only: at T > 0 a rejection is a matter of chance (`alpha`).
-#   Intervals are 95 % each, not all at once.
+# ## What this does not show, what is next
+# * A cause in the strict sense, but for the tokens never said. Classes go together (a number is
+#   often where the target is unsure), and gains of overlapping classes do not add. The
+#   counterfactual draft is right at once and for nothing; a real better draft changes everywhere.
+#   Kinds are told from the tokens' text alone.
+# * What a class costs at T = 1, where a rejection is a matter of chance (`alpha`), and in longer
+#   texts. Intervals are 95 % each, not all at once; the classes that are drawn were not chosen
+#   beforehand.
 # * Next: notebook 08 makes better drafts; notebook 09 stops drafting where the draft is not sure.

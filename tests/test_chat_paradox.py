@@ -1,8 +1,6 @@
 """Notebook 06's study: contrasts and standardised means against hand-computed cases or independent
-ones, and the words that they get.
+ones.
 """
-
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,242 +11,194 @@ from hypothesis import strategies as st
 from test_score import make_run
 
 from speclab import runs, score, stats
-from speclab.analysis import rungs
+from speclab.analysis.texts import KINDS, Text
 from speclab.profiles import load_profile
 from speclab.studies import chat_paradox as study
 
-# ---- standardisation and contrasts ---------------------------------------------------------------
+# x by domain and group: chat is 0.1 higher in either group, and meets the harder one less often
+MIXED = frame_of(
+    code=[("a", 0.2)] * 3 + [("b", 0.8)],
+    math=[("a", 0.2)] * 3 + [("b", 0.8)],
+    chat=[("a", 0.3), ("b", 0.9)],
+)
 
 
-def test_standardised_mean_by_hand():
-    """code holds three rows of a (0.2) and one of b (0.8): crude 0.35; with the reference's halves
-    0.5.
-    """
-    frame = frame_of(
-        code=[("a", 0.2)] * 3 + [("b", 0.8)], chat=[("a", 0.2), ("b", 0.8)]
-    )
-    reference = pd.DataFrame({"group": ["a", "b"]})
-    code = frame[frame["domain"] == "code"]
-    assert score.mean_of("x")(code) == pytest.approx(0.35)
-    assert study.standardised_mean("x", "group", reference)(code) == pytest.approx(0.5)
-    assert study.standardised_mean("x", "group", code)(code) == pytest.approx(0.35), (
-        "to its own shares: nothing changes"
-    )
-    assert np.isnan(
-        study.standardised_mean("x", "group", reference)(code[code["group"] == "a"])
-    ), "a level without rows"
+def contrast_of(frame, estimator, domain="chat"):
+    draws = stats.jointly({"x": (frame, estimator)})
+    found = study.contrast(draws["x"], domain)
+    return draws.table({"x": found}).iloc[0], draws["x"]
+
+
+def explained(frame, group="group"):
+    tests = {("x", group): lambda: study.matched(frame, "x", group)}
+    return study.explanations(tests, "chat").frame.set_index("stage")
+
+
+def test_a_standardised_mean_by_hand():
+    """Of all rows 0.7 are of group a: 0.7 · 0.2 + 0.3 · 0.8 in code, crude 0.35."""
+    (kept, mean), (_, equal) = study.matched(MIXED, "x", "group")
+    code = kept[kept["domain"] == "code"]
+    assert (mean(code), equal(code)) == pytest.approx((0.35, 0.38))
+    assert np.isnan(equal(code[code["group"] == "a"])), "a level without rows"
 
 
 def test_standardising_removes_what_the_mix_made_and_only_that():
-    frame = frame_of(
-        code=[("a", 0.2)] * 3 + [("b", 0.8)],
-        math=[("a", 0.2)] * 3 + [("b", 0.8)],
-        chat=[("a", 0.3), ("b", 0.9)],
+    found = explained(MIXED)
+    assert found["estimate"].to_dict() == pytest.approx(
+        {"before": 0.6 - 0.35, "after": 0.1, "change": -0.15}
     )
-    equal = study.standardised_mean("x", "group", frame)
-    assert study.contrast(frame, score.mean_of("x"), "chat").estimate == pytest.approx(
-        0.6 - 0.35
+    change = found.loc["change"]
+    assert (change["low"], change["high"]) == pytest.approx((-0.15, -0.15))
+    verdict = study.verdicts(
+        study.explanations(
+            {("x", "group"): lambda: study.matched(MIXED, "x", "group")}, "chat"
+        )
     )
-    assert study.contrast(frame, equal, "chat").estimate == pytest.approx(0.1), (
-        "the same 0.1 in both levels"
-    )
-    change = study.contrast_change((frame, score.mean_of("x")), (frame, equal), "chat")
-    assert (change.estimate, change.low, change.high) == pytest.approx(
-        (-0.15,) * 3
-    ) and change.n_prompts == 15
+    assert verdict["verdict"].item() == "towards 0"
 
 
-def test_matched_keeps_what_all_domains_share():
+def test_matching_keeps_what_all_domains_share_and_refuses_a_single_level():
     frame = frame_of(
         code=[("a", 1.0), ("b", 1.0), ("d", 2.0), ("d", 2.0)],
         chat=[("a", 1.0), ("c", 1.0), ("d", 2.0)],
     )
     (before, mean), (after, equal) = study.matched(frame, "x", "group")
     assert set(before["group"]) == {"a", "d"} and len(before) == 25 and after is before
-    assert (mean(before), equal(before)) == pytest.approx((1.6, 1.6)), (
-        "both domains together are the reference"
-    )
-    assert study.least_kept(
-        lambda: study.matched(frame, "x", "group"), frame
-    ) == pytest.approx(2 / 3)
+    assert (mean(before), equal(before)) == pytest.approx((1.6, 1.6))
     frame.loc[0, "group"] = "b"  # code: a in four prompts only, so that d alone is left
     with pytest.raises(ValueError, match="1 level of 'group'.*two or more"):
         study.matched(frame, "x", "group")
-
-
-def test_explained_gives_before_after_and_change_or_the_reason():
-    frame = frame_of(
-        code=[("a", 0.2)] * 3 + [("b", 0.8)],
-        math=[("a", 0.2)] * 3 + [("b", 0.8)],
-        chat=[("a", 0.3), ("b", 0.9)],
-    )
-    found = study.explained(lambda: study.matched(frame, "x", "group"), "chat")
-    assert list(found["estimate"]) == pytest.approx([0.25, 0.1, -0.15])
-    apart = frame.assign(group=frame["domain"])
-    failed = study.explained(lambda: study.matched(apart, "x", "group"), "chat")
+    failed = explained(frame)
     assert failed["estimate"].isna().all()
+    assert failed["note"].str.contains("1 level of 'group'").all()
+
+
+def test_a_level_that_most_resamples_lack_is_undefined():
+    frame = frame_of(code=[("a", 1.0), ("b", 2.0)], chat=[("a", 1.0), ("b", 2.0)])
+    _, (_, equal) = study.matched(frame, "x", "group")
+    rare = frame.drop(
+        frame.index[(frame["prompt_id"] != "chat-0") & (frame["group"] == "b")]
+    )
+    row, _ = contrast_of(rare, equal)
+    assert np.isnan(row["estimate"]) and row["note"] == stats.UNDEFINED
 
 
 def test_contrast_by_hand():
     frame = frame_of(
         code=[("a", 0.1)], math=[("a", 0.3)], reasoning=[("a", 0.5)], chat=[("a", 0.7)]
     )
-    found = study.contrast(frame, score.mean_of("x"), "chat")
-    assert vars(found) == pytest.approx(
-        {
-            "estimate": 0.4,
-            "low": 0.4,
-            "high": 0.4,
-            "n_prompts": 20,
-            "share_highest": 1.0,
-        }
-    )
+    row, draws = contrast_of(frame, score.mean_of("x"))
+    assert list(row[["estimate", "low", "high"]]) == pytest.approx([0.4] * 3)
+    assert study.share_highest(draws, "chat") == 1
+    assert study.share_highest(draws, "math") == 0
 
 
 def test_contrast_interval_equals_brute_force():
-    frame, estimator = noisy(), score.mean_of("signal")
+    frame = noisy()
     prompts = stats.resampling_of(frame)
     draws = []
     for weight in prompts.weights[1:]:
-        part = frame.iloc[
-            np.repeat(np.arange(len(frame)), weight[prompts.rows].astype(int))
-        ]
-        draws.append(
-            part.groupby("domain")["signal"].mean()[["chat", "code"]].to_numpy()
-        )
+        times = weight[prompts.rows].astype(int)
+        part = frame.iloc[np.repeat(np.arange(len(frame)), times)]
+        means = part.groupby("domain")["signal"].mean()
+        draws.append(means[["chat", "code"]].to_numpy())
     chat, code = np.array(draws).T
-    found = study.contrast(frame, estimator, "chat")
-    assert [found.low, found.high] == pytest.approx(
-        np.quantile(chat - code, stats.levels_of(min(np.bincount(prompts.domain))))
-    )
-    assert found.share_highest == (chat > code).mean()
+    row, found = contrast_of(frame, score.mean_of("signal"))
+    levels = stats.levels_of(min(np.bincount(prompts.domain)))
+    assert [row["low"], row["high"]] == pytest.approx(np.quantile(chat - code, levels))
+    assert study.share_highest(found, "chat") == (chat > code).mean()
 
 
-def test_bad_contrasts_say_what_is_wrong():
-    frame, mean = (
-        frame_of(code=[("a", 1.0), ("b", 2.0)], chat=[("a", 1.0)]),
-        score.mean_of("x"),
-    )
-    with pytest.raises(ValueError, match="'poetry'"):
-        study.contrast(frame, mean, "poetry")
-    other = frame.replace({"prompt_id": {"chat-4": "chat-9"}})
-    with pytest.raises(AssertionError, match="the same prompts"):
-        study.contrast_change((frame, mean), (other, mean), "chat")
-
-
-def test_a_level_that_most_resamples_lack_is_refused():
-    frame = frame_of(code=[("a", 1.0)], chat=[("a", 1.0)])
-    frame.loc[frame["prompt_id"].isin(["code-0", "chat-0"]), "group"] = "b"
-    with pytest.raises(ValueError, match="too few rows"):
-        study.contrast(frame, study.standardised_mean("x", "group", frame), "chat")
-
-
-def test_contrasts_of_the_ladder():
-    run = make_run()
-    table = study.ladder_contrasts(run, "chat").set_index("estimator")
-    found = rungs.ladder_intervals(run, n=5)
-    ladder = found.pivot(index="estimator", columns="domain", values="estimate")
-    for name in (
-        "published_alpha",
-        "alpha",
-        "hit[2]",
-        "ratio_by_rank[0]",
-        "published_length",
-        "mean_accepted",
-    ):
-        others = ladder.loc[name, ["code", "math", "reasoning"]].mean()
-        assert table.loc[name, "estimate"] == pytest.approx(
-            ladder.loc[name, "chat"] - others
-        )
-    assert (table["note"] == "").all() and table["share_highest"].between(0, 1).all()
-
-
-@given(
-    st.lists(
-        st.tuples(st.sampled_from("abc"), st.integers(0, 4)), min_size=2, max_size=40
-    )
+tokens_of_texts = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(0, 4)), min_size=2, max_size=40
 )
+
+
+@given(tokens_of_texts)
 def test_frequency_elsewhere_is_a_count_over_the_other_prompts(rows):
     trace = pd.DataFrame(rows, columns=["prompt_id", "token"])
-    if trace["prompt_id"].nunique() > 1:
-        slow = [
-            (trace.loc[trace["prompt_id"] != p, "token"] == t).mean() for p, t in rows
-        ]
-        np.testing.assert_allclose(study.frequency_elsewhere(trace), slow)
+    if trace["prompt_id"].nunique() == 1:
+        with pytest.raises(ValueError, match="one prompt"):
+            study.frequency_elsewhere(trace)
+        return
+    slow = [(trace.loc[trace["prompt_id"] != p, "token"] == t).mean() for p, t in rows]
+    np.testing.assert_allclose(study.frequency_elsewhere(trace), slow)
 
 
-# ---- words and tables ----------------------------------------------------------------------------
+# ---- texts ---------------------------------------------------------------------------------------
 
 
-def test_the_papers_own_contrasts():
-    printed = study.printed_leads("chat", ["code", "math", "reasoning", "chat"])
-    assert printed["published_alpha"] == pytest.approx(
-        0.565 - (0.5382 + 0.5181 + 0.5321) / 3
-    )
-    assert {"entropy", "published_length"} <= set(printed)
+def text_of(temperature, trace, nodes):
+    trace = score.with_hits(trace).assign(seed=0)
+    nodes = nodes.assign(ratio=score.ratio(nodes), seed=0)
+    return Text(*KINDS[temperature], trace, nodes)
 
 
-def test_each_verdict_is_of_the_text_of_its_temperature():
-    """Chat always hits at T = 0 and never overlaps at T = 1: the two verdicts differ."""
+@pytest.fixture
+def texts():
+    """Chat always hits at T = 0 and hardly overlaps at T = 1: the two verdicts differ. Its draft
+    can say ranks below 3.
+    """
     run = make_run(prompts=6, positions=6)
     chat = run.trace["domain"] == "chat"
-    bound = run.trace.assign(target_entropy=np.where(chat, 2.0, 1.0), kind="a")
-    bound["frequency"] = np.arange(len(bound)) % 7
-    greedy, sampled = (
-        SimpleNamespace(
-            nodes=run.nodes,
-            trace=bound.assign(draft_rank=np.where(chat, rank, 1), overlap=overlap),
-        )
-        for rank, overlap in ((0, 0.9), (0, np.where(chat, 0.1, 0.9)))
+    trace = run.trace.assign(
+        target_entropy=np.where(chat, 2.0, 1.0) + np.arange(len(chat)) % 5 / 100,
+        token=np.random.default_rng(0).choice(3, len(chat), p=[0.5, 0.3, 0.2]),
     )
-    leads = study.leads(greedy, sampled, "chat")
-    assert study.state(leads.at(view=study.AT_0)) == "there is a paradox"
-    assert study.state(leads.at(view=study.AT_1)) == "there is no paradox"
+    others = np.where(np.arange(len(chat)) % 4, 1, 3)
+    at_0 = trace.assign(draft_rank=np.where(chat, 0, others), overlap=0.9)
+    at_1 = trace.assign(draft_rank=others, overlap=np.where(chat, 0.1, 0.9))
+    return [
+        study.with_tokens(text_of(t, rows, run.nodes), list("abc"), 3, 2)
+        for t, rows in ((0.0, at_0), (1.0, at_1))
+    ]
+
+
+def test_each_verdict_is_of_the_text_of_its_temperature(texts):
+    leads = study.leads(texts, "chat")
+    states = [study.state(two) for _, two in leads.groups("view")]
+    assert states[1:] == ["there is a paradox", "there is no paradox"]
     assert leads.at(quantity="hit[1]").value == pytest.approx(1)
     assert leads.at(quantity="alpha").value == pytest.approx(-0.8)
-    nodes = run.nodes.assign(ratio=score.ratio(run.nodes))
-    traces = [
-        one.trace.assign(hit=one.trace["draft_rank"] == 0) for one in (greedy, sampled)
-    ]
-    tests = study.tests_of(nodes, *traces, greedy, 2)
-    for name, (rows, _) in tests.items():
-        own = {"hit[1]": traces[0], "alpha": traces[1]}.get(name.split(":")[0], nodes)
-        assert len(rows) == len(own) and rows["domain"].equals(own["domain"])
-    matched = tests["alpha: token frequency"][1]()[0][0]
-    assert matched["overlap"].min() == 0.1, "sampled text"
-    _, (rows, hit) = tests["published_alpha: estimator"][1]()
+    published = leads.at(quantity="published_alpha").value
+    means = texts[0].nodes.groupby("domain")["ratio"].mean()
+    assert published == pytest.approx(means["chat"] - means.drop("chat").mean())
+
+    tests = study.held_fixed(*texts, 2)
+    (rows, _), _ = tests["alpha", "token frequency"]()
+    assert rows["overlap"].min() == 0.1, "sampled text"
+    _, (rows, hit) = tests["published_alpha", "estimator"]()
     assert hit(rows[rows["domain"] == "chat"]) == 1, "greedy text"
-    assert "alpha: prompt format" not in tests, "the other format is greedy text"
+    _, (rows, first) = tests["published_alpha", "rank 0 only"]()
+    best = rows.loc[rows["rank"] == 0, "ratio"].mean()
+    assert first(rows) == pytest.approx(best)
 
 
-def test_parts_of_the_ranks_add_up():
-    nodes = make_run().nodes
-    parts = study.rank_parts(nodes, "chat")
-    assert parts["share"].sum() == pytest.approx(1)
-    lead = study.contrast(nodes, score.published_alpha, "chat").estimate
-    if parts["spread_of_share"].max() < 1e-9:
-        assert parts["part"].sum() == pytest.approx(lead)
+def test_tokens_that_the_draft_cannot_say_are_left_out_of_the_count(texts):
+    tests = study.held_fixed(*texts, 2)
+    for text in texts:
+        name = text.acceptance.name
+        (rows, before), (_, after) = tests[name, study.NEVER_SAID]()
+        can_be_said = rows["draft_rank"] < 3
+        accepted = rows[text.value].sum()
+        assert 0 < can_be_said.sum() < len(rows)
+        assert before(rows) == pytest.approx(accepted / len(rows))
+        assert after(rows) == pytest.approx(accepted / can_be_said.sum())
+    everything = [text.with_columns(said=1.0) for text in texts]
+    named = {what for _, what in study.held_fixed(*everything, 2)}
+    assert study.NEVER_SAID not in named, "nothing to hold fixed: not a row of zeros"
 
 
-def test_kinds_of_token_and_their_shares():
-    rows = [
-        (f"{domain}-{i}", domain, position, token, 0.5)
-        for domain in ("code", "chat")
-        for i in range(5)
-        for position, token in enumerate([0, 1, 0])
-    ]
-    columns = ["prompt_id", "domain", "position", "token", "overlap"]
-    frame = pd.DataFrame(rows, columns=columns).assign(draft_rank=0)
-    trace = study.with_tokens(frame, [" for", "\n"])
-    assert set(trace["kind"]) == {"word start", "white space"}, (
+def test_kinds_of_token_and_their_shares(texts):
+    spoken = texts[0].with_columns(token=lambda rows: rows["position"] % 3 % 2)
+    text = study.with_tokens(spoken, [" for", "\n"], 3, 2)
+    assert set(text.positions["kind"]) == {"word start", "white space"}, (
         "a keyword begins a word"
     )
-    kinds = study.by_kind(trace, "overlap")
-    assert kinds.lies_within(0.5, 0.5)
-    hits = study.by_kind(trace, "hit")
-    assert hits.lies_within(1, 1)
+    kinds = study.by_kind(text)
     share = kinds.at(domain="code").frame.set_index("kind")["share"]
     assert share.to_dict() == pytest.approx({"word start": 2 / 3, "white space": 1 / 3})
+    assert kinds.at(domain="chat").lies_within(1, 1)
 
 
 def test_the_other_format_is_the_one_that_the_profile_does_not_have():
@@ -256,5 +206,3 @@ def test_the_other_format_is_the_one_that_the_profile_does_not_have():
     for own, other in (("none", "chat"), ("chat", "none")):
         kind = study.OTHERWISE[own]
         assert runs.of_kind(profile.replace(template=own), kind).template == other
-    assert study.plain_first("none", "own", "other") == ("own", "other")
-    assert study.plain_first("chat", "own", "other") == ("other", "own")

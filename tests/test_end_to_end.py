@@ -29,7 +29,6 @@ SMALL = ["prompts_per_domain=6", "max_new_tokens=16"]
 PARAMETERS = {
     "00_by_hand": "draws=200 blocks_each=10",
     "02_gamma_sweep": "largest_gamma=4 decoded_prompts=2",
-    "07_rejection_causes": "picks=3",
     "08_better_drafts": "bit_widths=[4] calibration_rows=4 train_prompts_per_domain=4 steps=4 "
     "objectives=[total-variation] seeds=[0,1] batch=4 exit_layers=[2] max_gamma=4 pass_repeats=3 "
     "timed_prompts_per_domain=2 timed_tokens=8 timed_repeats=1",

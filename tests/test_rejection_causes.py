@@ -2,8 +2,6 @@
 replays against blocks counted by hand.
 """
 
-from types import SimpleNamespace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,22 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_replay import rates
 
-from speclab import replay
+from speclab import replay, score
+from speclab.analysis.texts import KINDS, Text
+from speclab.show.estimates import Estimates
 from speclab.studies import rejection_causes as causes
-from speclab.tree import static_tree
 
-RANKS = [
-    0,
-    1,
-    0,
-    0,
-    2,
-    0,
-    0,
-    0,
-    0,
-    3,
-]  # chain of 4: [0, 1*], [2, 3, 4*], [5 6 7 8, bonus 9]: 3 blocks, rejections met at 1 and 4
+# chain of 4: [0, 1*], [2, 3, 4*], [5 6 7 8, bonus 9]: 3 blocks, rejections met at 1 and 4
+RANKS = [0, 1, 0, 0, 2, 0, 0, 0, 0, 3]
+SAID = 100  # tokens that the draft can say
+WORDS = ("7", " =", "for", " the", "ly", "\n")
 
 
 def trace_of(texts, domains=("chat",), copies=5, **columns) -> pd.DataFrame:
@@ -36,13 +27,10 @@ def trace_of(texts, domains=("chat",), copies=5, **columns) -> pd.DataFrame:
     rows = []
     for domain in domains:
         for number, ranks in enumerate(texts):
-            part = pd.DataFrame(
-                {"domain": domain, "position": range(len(ranks)), "draft_rank": ranks}
-                | columns
-            )
-            rows += [
-                part.assign(prompt_id=f"{domain}-{number}-{i}") for i in range(copies)
-            ]
+            own = {"domain": domain, "position": range(len(ranks)), "draft_rank": ranks}
+            part = pd.DataFrame(own | columns)
+            names = [f"{domain}-{number}-{i}" for i in range(copies)]
+            rows += [part.assign(prompt_id=name) for name in names]
     frame = pd.concat(rows, ignore_index=True)
     free = {
         "token": 0,
@@ -51,28 +39,26 @@ def trace_of(texts, domains=("chat",), copies=5, **columns) -> pd.DataFrame:
         "q_token": 0.2,
         "target_entropy": 1.0,
         "draft_entropy": 1.0,
+        "seed": 42,
+        "sure": 0.4,
     }
-    frame = frame.assign(
-        **{name: value for name, value in free.items() if name not in frame}
-    )
-    frame["target_top"] = frame["token"]
-    sure = frame.pop("sure") if "sure" in frame else pd.Series(0.4, frame.index)
+    for name, value in free.items():
+        frame[name] = frame.get(name, value)
     return frame.assign(
-        top_draft_q=[np.array([q, 0.1]) for q in sure],
+        top_draft_q=[np.array([q, 0.1]) for q in frame.pop("sure")],
         top_draft_p=[np.array([0.3, 0.1])] * len(frame),
     )
 
 
 def labelled(trace, strings=("a", "b"), prompt=(0,), **options) -> pd.DataFrame:
-    return causes.label(
-        trace, strings, dict.fromkeys(trace["prompt_id"], prompt), **options
-    )
+    text = Text(*KINDS[0.0], score.with_hits(trace), nodes=pd.DataFrame())
+    given = dict.fromkeys(trace["prompt_id"], prompt)
+    return causes.label(text, strings, given, SAID, **options)
 
 
-def pooled(found, quantity, domain="pooled") -> pd.Series:
-    return found[
-        (found["domain"] == domain) & (found["quantity"] == quantity)
-    ].set_index("cause")["estimate"]
+def pooled(found, quantity="gain", domain="pooled") -> pd.Series:
+    rows = found[(found["domain"] == domain) & (found["quantity"] == quantity)]
+    return rows.set_index("cause")["estimate"]
 
 
 def random_trace(seed=0, prompts=12, longest=40) -> pd.DataFrame:
@@ -81,19 +67,15 @@ def random_trace(seed=0, prompts=12, longest=40) -> pd.DataFrame:
     for i in range(prompts):
         size = int(rng.integers(5, longest))
         part = trace_of(
-            [rng.geometric(0.6, size) - 1],
+            [rng.choice([0, 1, 2, 5, SAID], size, p=[0.6, 0.2, 0.1, 0.05, 0.05])],
             copies=1,
             token=rng.integers(0, 6, size),
             p_token=rng.random(size),
             sure=rng.random(size),
         )
-        parts.append(
-            part.assign(prompt_id=f"p{i:02d}", domain="code" if i % 2 else "chat")
-        )
+        domain = "code" if i % 2 else "chat"
+        parts.append(part.assign(prompt_id=f"p{i:02d}", domain=domain))
     return pd.concat(parts, ignore_index=True)
-
-
-WORDS = ("7", " =", "for", " the", "ly", "\n")
 
 
 @pytest.fixture(scope="module")
@@ -101,24 +83,8 @@ def frame():
     return labelled(random_trace(), WORDS, prompt=(1, 2, 3))
 
 
-# ---- what is refused -----------------------------------------------------------------------------
-
-
-def run_of(trace, temperature=0.0):
-    return SimpleNamespace(
-        trace=trace, manifest={"profile": {"temperature": temperature}}
-    )
-
-
-def test_only_greedy_runs_are_taken_and_rows_are_put_in_order():
-    trace = trace_of([RANKS])
-    assert causes.greedy_trace(run_of(trace.sample(frac=1, random_state=0))).equals(
-        causes.greedy_trace(run_of(trace))
-    )
-    with pytest.raises(
-        ValueError, match=r"temperature=1: .* at T = 0 only; use runs.load_or_record"
-    ):
-        causes.greedy_trace(run_of(trace, 1.0))
+def mended(frame, where):
+    return frame.assign(draft_rank=np.where(where, 0, frame["draft_rank"]))
 
 
 # ---- labels --------------------------------------------------------------------------------------
@@ -126,9 +92,8 @@ def test_only_greedy_runs_are_taken_and_rows_are_put_in_order():
 
 def texts_to_labels(text, domain="chat"):
     strings = sorted(set(text))
-    trace = trace_of(
-        [[0] * len(text)], (domain,), 1, token=[strings.index(piece) for piece in text]
-    )
+    tokens = [strings.index(piece) for piece in text]
+    trace = trace_of([[0] * len(text)], (domain,), 1, token=tokens)
     found = labelled(trace, strings)
     return list(found["kind"]), list(found["begins"])
 
@@ -219,25 +184,20 @@ def test_kinds_and_beginnings_of_code():
 def test_a_text_does_not_go_on_from_the_one_before():
     strings = ["Yes", ".", " So", "\n"]
     first, second = (
-        trace_of([[0] * 2], copies=1, token=[0, 3]),
-        trace_of([[0] * 2], copies=1, token=[2, 2]).assign(prompt_id="z"),
+        trace_of([[0] * 2], copies=1, token=pair) for pair in ([0, 3], [2, 2])
     )
-    assert list(
-        labelled(pd.concat([first, second], ignore_index=True), strings)["begins"]
-    ) == [
-        "text",
-        "nothing",
-        "text",
-        "nothing",
-    ]
+    for apart in ({"prompt_id": "z"}, {"seed": 43}):
+        both = pd.concat([first, second.assign(**apart)], ignore_index=True)
+        found = labelled(both.sample(frac=1, random_state=0), strings)
+        assert list(found["begins"]) == ["text", "nothing", "text", "nothing"]
 
 
-def test_states_ranks_places_and_distances_by_hand():
+def test_states_ranks_and_contexts_by_hand():
     trace = trace_of(
-        [[0, 1, 0, 2, 3, 4, 0, 8, 9, 64, 65]],
+        [[0, 1, 0, 2, 3, 4, 0, 8, 9, 64, 65, SAID]],
         copies=1,
-        p_token=[0.5, 0.49, 0.9, 0.1] + [0.6] * 7,
-        sure=[0.5, 0.9, 0.1, 0.49] + [0.4] * 7,
+        p_token=[0.5, 0.49, 0.9, 0.1] + [0.6] * 8,
+        sure=[0.5, 0.9, 0.1, 0.49] + [0.4] * 8,
     )
     found = labelled(trace, prompt=[0] * 60)
     assert list(found["state"][:5]) == [
@@ -256,35 +216,11 @@ def test_states_ranks_places_and_distances_by_hand():
         "ranks 9-64",
         "ranks 9-64",
         "beyond 64",
+        "never",
     ]
     assert found["found"].isna().tolist() == (found["draft_rank"] == 0).tolist()
-    assert list(found["distance"]) == [0, 0, 1, 2, 1, 1, 1, 2, 1, 1, 1]
-    assert list(found["since"][:5]) == [
-        "none yet",
-        "none yet",
-        "right after",
-        "2-3",
-        "right after",
-    ]
-    assert list(found["place"]) == ["0"] + ["1-3"] * 3 + ["4-15"] * 7
-    assert list(found["context"]) == ["under 64"] * 4 + ["64-127"] * 7
+    assert list(found["context"]) == ["under 64"] * 4 + ["64-127"] * 8
     assert list(labelled(trace, sure=0.95)["state"].unique()) == ["both unsure"]
-
-
-@given(
-    st.lists(st.lists(st.booleans(), min_size=1, max_size=12), min_size=1, max_size=4)
-)
-def test_distance_is_what_a_slow_count_says(texts):
-    frame = pd.DataFrame(
-        [(str(i), float(hit)) for i, text in enumerate(texts) for hit in text],
-        columns=["prompt_id", "rejected"],
-    )
-    slow = []
-    for text in texts:
-        for t in range(len(text)):
-            back = [d for d in range(1, t + 1) if text[t - d]]
-            slow.append(back[0] if back else 0)
-    assert causes.distance(frame).tolist() == slow
 
 
 def test_lookup_reads_the_prompt_and_only_the_past():
@@ -295,8 +231,8 @@ def test_lookup_reads_the_prompt_and_only_the_past():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_family_is_a_partition(seed):
-    members = causes.flags(labelled(random_trace(seed), WORDS, prompt=(1, 2, 3)))
-    rejected = random_trace(seed)["draft_rank"].to_numpy() > 0
+    found = labelled(random_trace(seed), WORDS, prompt=(1, 2, 3))
+    members, rejected = causes.flags(found), found["rejected"].to_numpy()
     for family in causes.FAMILIES:
         count = members.filter(regex=f"^{family}: ").sum(axis=1).to_numpy()
         assert (count == (rejected if family == "found" else 1)).all(), family
@@ -307,15 +243,13 @@ def test_every_family_is_a_partition(seed):
 
 def test_shares_by_hand():
     frame = labelled(trace_of([RANKS]))
-    found = causes.shares(
-        frame, pd.DataFrame({"first five": frame["position"] < 5, "none": False})
-    )
+    members = pd.DataFrame({"first five": frame["position"] < 5, "none": False})
+    found = causes.shares(frame, members)
     assert pooled(found, "share").tolist() == pytest.approx([2 / 3, 0])
     assert pooled(found, "positions").tolist() == pytest.approx([1 / 2, 0])
     assert pooled(found, "excess").tolist() == pytest.approx([2 / 3 - 1 / 2, 0])
-    assert pooled(found, "rate")["first five"] == pytest.approx(2 / 5) and np.isnan(
-        pooled(found, "rate")["none"]
-    )
+    rate = pooled(found, "rate")
+    assert rate["first five"] == pytest.approx(2 / 5) and np.isnan(rate["none"])
     assert (found["low"].dropna() == found["high"].dropna()).all(), (
         "prompts that are all alike leave no doubt"
     )
@@ -333,20 +267,31 @@ def test_shares_of_a_family_sum_to_one_and_rates_average_to_the_whole(frame):
             assert share[mine].sum() == pytest.approx(1)
             if family != "found":
                 assert positions[mine].sum() == pytest.approx(1)
-                assert (positions * rate.fillna(0))[mine].sum() == pytest.approx(
-                    rows["rejected"].mean()
-                )
+            overall = (positions * rate.fillna(0))[mine].sum()
+            assert overall == pytest.approx(rows["rejected"].mean())
 
 
 def test_without_rejections_there_are_no_shares_and_no_gains():
     frame = labelled(trace_of([[0] * 10]))
     members = causes.flags(frame)
-    assert not members.filter(like="found").to_numpy().any()
     found = causes.shares(frame, members)
-    assert pooled(found, "share").isna().all() and set(
-        pooled(found, "rate").dropna()
-    ) == {0}
-    assert (causes.gains(frame, members, 4, draws=2)["estimate"] == 0).all()
+    assert pooled(found, "share").isna().all()
+    assert set(pooled(found, "rate").dropna()) == {0}
+    assert (causes.gains(frame, members, 4)["estimate"] == 0).all()
+
+
+def test_what_is_rejected_more_often_is_a_cause_and_what_is_rare_is_not_drawn(frame):
+    members = causes.flags(frame)
+    parts = [causes.shares(frame, members), causes.gains(frame, members, 4)]
+    ranking = causes.ranking(Estimates(pd.concat(parts, ignore_index=True)), 0.1)
+    assert causes.NEVER in ranking.index and "found: rank 1" not in ranking.index
+    assert not set(causes.NO_CAUSE) & set(ranking.index)
+    never = ranking.loc[causes.NEVER]
+    assert never["is_cause"] and never["rate"] == 1
+    drawn = ranking.loc[ranking["drawn"], "share"]
+    assert (drawn >= 0.1).sum() >= len(drawn) - 5, "or the most of its family"
+    for _, rows in ranking.groupby("family", observed=True):
+        assert rows["gain"].is_monotonic_decreasing
 
 
 # ---- what it costs -------------------------------------------------------------------------------
@@ -354,11 +299,9 @@ def test_without_rejections_there_are_no_shares_and_no_gains():
 
 def test_gains_by_hand():
     frame = labelled(trace_of([RANKS]))
-    members = pd.DataFrame(
-        {f"at {t}": frame["position"] == t for t in (0, 1, 4, 9)}
-        | {"1 and 4": frame["position"].isin([1, 4])}
-    )
-    gain = pooled(causes.gains(frame, members, 4), "gain")
+    at = {f"at {t}": frame["position"] == t for t in (0, 1, 4, 9)}
+    at["1 and 4"] = frame["position"].isin([1, 4])
+    gain = pooled(causes.gains(frame, pd.DataFrame(at), 4))
     # Right at 1: [0-3, bonus 4], [5-8, bonus 9]. Right at 4 alone: [0, 1*], [2-5, bonus 6], [7, 8,
     # 9*]: as many as before.
     assert gain.tolist() == pytest.approx([0, 10 / 2 - 10 / 3, 0, 0, 10 / 2 - 10 / 3])
@@ -367,201 +310,66 @@ def test_gains_by_hand():
 def test_gains_do_not_add():
     frame = labelled(trace_of([[1, 1] * 5]))
     even = frame["position"] % 2 == 0
-    gain = pooled(
-        causes.gains(
-            frame, pd.DataFrame({"even": even, "odd": ~even, "every": True}), 4
-        ),
-        "gain",
-    )
+    members = pd.DataFrame({"even": even, "odd": ~even, "every": True})
+    gain = pooled(causes.gains(frame, members, 4))
     assert gain.tolist() == pytest.approx([1, 10 / 6 - 1, 4]), (
         "one token a pass; two; the first alone, then two; five"
     )
 
 
-def test_nothing_repaired_is_the_replay_itself_and_everything_fills_every_block(frame):
-    none, every = (
-        causes.counterfactual(frame, np.full(len(frame), value))
-        for value in (False, True)
-    )
-    assert replay.replay(none, 4).equals(replay.replay(frame, 4))
-    assert every.drop(columns="draft_rank").equals(frame.drop(columns="draft_rank")), (
-        "nothing else is touched"
-    )
-    blocks = replay.replay(every, 4)
-    assert (blocks["emitted"] == np.minimum(5, blocks["remaining"])).all()
+def test_other_ranks_may_lose_what_they_do_not_gain():
+    frame = labelled(trace_of([RANKS]))
+    ranks = {
+        "worse": np.ones(len(frame), int),
+        "as it is": frame["draft_rank"].to_numpy(),
+    }
+    gain = pooled(causes.gained(frame, 4, ranks))
+    assert gain.tolist() == pytest.approx([1 - 10 / 3, 0])
+
+
+def test_everything_mended_fills_every_block(frame):
     texts = frame.groupby("prompt_id").size()
     gain = pooled(
-        causes.gains(frame, pd.DataFrame({"every": np.full(len(frame), True)}), 4),
-        "gain",
-    )["every"]
-    base = rates(replay.prompt_sums(replay.replay(frame, 4)))
-    assert gain == pytest.approx(
-        texts.sum() / np.ceil(texts / 5).sum()
-        - base["emitted"].sum() / base["blocks"].sum()
+        causes.gains(frame, pd.DataFrame({"every": frame["rejected"] < 2}), 4)
     )
+    base = rates(replay.prompt_sums(replay.replay(frame, 4)))
+    perfect = texts.sum() / np.ceil(texts / 5).sum()
+    now = base["emitted"].sum() / base["blocks"].sum()
+    assert gain["every"] == pytest.approx(perfect - now)
 
 
-@pytest.mark.parametrize("shape", [1, 4, static_tree(3, 2, 8)])
-def test_gains_are_the_difference_of_two_summaries(frame, shape):
+@pytest.mark.parametrize("gamma", [1, 4])
+def test_gains_are_the_difference_of_two_summaries(frame, gamma):
     members = causes.flags(frame)[["kind: number", "state: both unsure"]]
-    found = causes.gains(frame, members, shape)
+    found = causes.gains(frame, members, gamma)
     for cause in members:
         after, before = (
-            rates(replay.prompt_sums(replay.replay(rows, shape))).set_index("domain")[
-                "block_efficiency"
-            ]
-            for rows in (causes.counterfactual(frame, members[cause].to_numpy()), frame)
+            rates(replay.prompt_sums(replay.replay(rows, gamma))).set_index("domain")
+            for rows in (mended(frame, members[cause]), frame)
         )
         mine = found[found["cause"] == cause].set_index("domain")["estimate"]
-        for domain in ("code", "chat"):
-            assert mine[domain] == pytest.approx(after[domain] - before[domain])
+        change = (after - before.loc[after.index])["block_efficiency"]
+        assert mine[["code", "chat"]].tolist() == pytest.approx(
+            change[["code", "chat"]].tolist()
+        )
+
+
+positions = st.tuples(st.integers(0, 2), st.booleans(), st.booleans())
 
 
 @settings(deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 2), st.booleans(), st.booleans()),
-        min_size=1,
-        max_size=40,
-    ),
-    st.integers(1, 6),
-)
+@given(st.lists(positions, min_size=1, max_size=40), st.integers(1, 6))
 def test_repairing_more_never_costs_a_chain_a_block(rows, gamma):
     ranks, first, second = (np.array(column) for column in zip(*rows, strict=True))
     trace = trace_of([ranks], copies=1)
-    blocks = [
-        len(replay.replay(causes.counterfactual(trace, where), gamma))
-        for where in (first & False, first, first | second)
-    ]
-    assert blocks[0] >= blocks[1] >= blocks[2]
+
+    def blocks(where):
+        return len(replay.replay(mended(trace, where), gamma))
+
+    none = blocks(first & False)
+    assert none >= blocks(first) >= blocks(first | second)
     one = np.arange(len(ranks)) == np.argmax(ranks > 0)
-    assert blocks[0] - len(replay.replay(causes.counterfactual(trace, one), gamma)) in (
-        0,
-        1,
-    ), "one rejection costs a pass at most"
-
-
-def test_a_class_of_accepted_positions_costs_nothing_and_all_rejections_are_no_random_pick(
-    frame,
-):
-    rejected = frame["rejected"] > 0
-    found = causes.gains(
-        frame,
-        pd.DataFrame(
-            {
-                "accepted": ~rejected,
-                "rejected": rejected,
-                "code": rejected & (frame["domain"] == "code"),
-            }
-        ),
-        4,
-        draws=3,
-    )
-    assert pooled(found, "gain")["accepted"] == pooled(found, "random")["accepted"] == 0
-    assert pooled(found, "random")["rejected"] == pooled(found, "gain")["rejected"] > 0
-    assert pooled(found, "surplus").abs().max() == 0, (
-        "the pick is of the same domain, so all of a domain's rejections are no choice"
-    )
-
-
-def test_rejections_in_a_row_cost_more_than_as_many_at_random():
-    burst = labelled(
-        trace_of([[1] * 8 + [0, 0, 0, 0, 1] * 8])
-    )  # the lone ones stand where the bonus token does, and cost nothing
-    members = pd.DataFrame(
-        {"in a row": burst["position"] < 8, "alone": burst["position"] >= 8}
-    )
-    found = causes.gains(burst, members, 4, draws=5)
-    assert (
-        pooled(found, "surplus")["in a row"] > 0.1
-        and pooled(found, "surplus")["alone"] < -0.1
-    )
-    assert pooled(found, "gain")["alone"] == 0
-    both = found.pivot(index=["cause", "domain"], columns="quantity", values="estimate")
-    assert (both["gain"] - both["random"] - both["surplus"]).abs().max() < 1e-12
-
-
-# ---- wider trees ---------------------------------------------------------------------------------
-
-
-def test_comb_is_the_best_path_with_siblings():
-    tree = causes.comb(2, 3)
-    assert tree.parent.tolist() == [-1, 0, 0, 0, 1, 1, 1] and tree.rank.tolist() == [
-        0,
-        0,
-        1,
-        2,
-        0,
-        1,
-        2,
-    ]
-    assert (
-        causes.comb(1, 4).parent.tolist() == static_tree(1, 4).parent.tolist()
-        and causes.comb(5, 1).is_chain
-    )
-
-
-@given(
-    st.lists(st.integers(0, 4), min_size=1, max_size=30),
-    st.integers(1, 5),
-    st.integers(1, 4),
-)
-def test_siblings_save_one_rejection_a_block(ranks, gamma, width):
-    blocks = replay.replay(
-        trace_of([ranks], copies=1), causes.comb(gamma, width), "every"
-    )
-    for start, accepted in zip(blocks["start"], blocks["accepted"], strict=True):
-        run = next(
-            (i for i, rank in enumerate(ranks[start : start + gamma]) if rank),
-            len(ranks[start : start + gamma]),
-        )
-        saved = run < gamma and start + run < len(ranks) and ranks[start + run] < width
-        assert accepted == run + saved
-
-
-def test_wider_trees_by_hand(frame):
-    found = causes.wider(labelled(trace_of([[1] * 10])), 4, (1, 2)).frame
-    rows = found[found["domain"] == "pooled"].set_index(["shape", "width"])["estimate"]
-    assert rows.to_dict() == {
-        ("siblings", 1): 0,
-        ("siblings", 2): 1,
-        ("full", 1): 0,
-        ("full", 2): 4,
-    }
-    # A full tree really is what the shortened chain says it is.
-    tree = replay.replay(frame, static_tree(3, 2))
-    assert (
-        tree["accepted"].tolist()
-        == replay.replay(causes.counterfactual(frame, frame["draft_rank"] < 2), 3)[
-            "accepted"
-        ].tolist()
-    )
-
-
-# ---- burstiness ----------------------------------------------------------------------------------
-
-
-def test_hazard_of_a_regular_text():
-    found = causes.hazard(labelled(trace_of([[0, 0, 1] * 6])), 8).frame
-    rows = found[found["domain"] == "pooled"].set_index("distance")
-    assert rows["estimate"].to_dict() == {1: 0, 2: 0, 3: 1} and rows[
-        "geometric"
-    ].unique() == pytest.approx([5 / 15])
-    assert rows.loc[1, "shuffled"] > 0.2, "a shuffled text is not regular"
-
-
-def test_texts_that_differ_look_bursty_and_the_shuffle_knows_it():
-    ranks = (
-        np.random.default_rng(0).random((20, 200)) < np.repeat([0.7, 0.1], 10)[:, None]
-    )  # independent within each text
-    found = causes.hazard(
-        labelled(trace_of(ranks.astype(int).tolist(), copies=1)), longest=4
-    ).frame
-    rows = found[found["domain"] == "pooled"].set_index("distance")
-    assert rows.loc[1, "estimate"] > rows.loc[1, "geometric"] + 0.1
-    assert rows["estimate"].to_numpy() == pytest.approx(
-        rows["shuffled"].to_numpy(), abs=0.06
-    )
+    assert none - blocks(one) in (0, 1), "one rejection costs a pass at most"
 
 
 # ---- single cases --------------------------------------------------------------------------------
@@ -569,96 +377,26 @@ def test_texts_that_differ_look_bursty_and_the_shuffle_knows_it():
 
 def test_met_rejections_and_what_they_lose_by_hand():
     found = causes.met(labelled(trace_of([RANKS], copies=1)), 4)
-    assert found[["position", "kept", "lost"]].to_numpy().tolist() == [
-        [1, 1, 3],
-        [4, 2, 2],
-    ], "position 9 is the bonus token's"
+    by_hand = [[1, 1, 3], [4, 2, 2]]  # position 9 is the bonus token's
+    assert found[["position", "kept", "lost"]].to_numpy().tolist() == by_hand
 
 
-def test_met_rejections_are_the_blocks_that_were_cut(frame):
-    for gamma in (1, 3, 8):
-        found, blocks = causes.met(frame, gamma), replay.replay(frame, gamma)
-        assert (
-            len(found)
-            == (blocks["accepted"] < np.minimum(gamma, blocks["remaining"])).sum()
-        )
-        assert (
-            found["rejected"].all()
-            and found["lost"].between(1, gamma - found["kept"]).all()
-        )
-        after = replay.replay(
-            causes.counterfactual(frame, frame["rejected"] < 2), gamma
-        )  # what could be kept at most
-        assert found["lost"].max() <= after["accepted"].max()
+@pytest.mark.parametrize("gamma", [1, 3, 8])
+def test_met_rejections_are_the_blocks_that_were_cut(frame, gamma):
+    found, blocks = causes.met(frame, gamma), replay.replay(frame, gamma)
+    cut = blocks["accepted"] < np.minimum(gamma, blocks["remaining"])
+    assert len(found) == cut.sum() and found["rejected"].all()
+    assert found["lost"].between(1, gamma - found["kept"]).all()
 
 
 def test_cases_are_shown_as_text_and_escaped():
     strings = ["<b>", "$x", "\n", " y"]
-    frame = labelled(
-        trace_of([[0, 1, 0]], copies=1, token=[2, 1, 3], draft_top=3).assign(
-            prompt_id="<p>"
-        ),
-        strings,
-        prompt=(0, 1),
-    )
-    table = causes.as_text(
-        causes.worst(frame, 4), frame, strings, {"<p>": (0, 1)}, tail=4
-    )
-    row = table.iloc[0]
-    assert (
-        row["context"],
-        row["draft proposed"],
-        row["target wrote"],
-        row["position"],
-        row["lost"],
-    ) == (">$x⏎▮", "␣y", "$x", 1, 2)
+    trace = trace_of([[0, 1, 0]], copies=1, token=[2, 1, 3], draft_top=3)
+    frame = labelled(trace.assign(prompt_id="<p>"), strings, prompt=(0, 1))
+    chosen = causes.worst(causes.met(frame, 4))
+    table = causes.as_text(chosen, frame, strings, {"<p>": (0, 1)}, tail=4)
+    shown = ["context", "draft proposed", "target wrote", "position", "lost"]
+    assert table.iloc[0][shown].tolist() == [">$x⏎▮", "␣y", "$x", 1, 2]
     page = causes.cases_as_html(table)
-    assert (
-        "<code>&gt;$x⏎▮</code>" in page
-        and "&lt;p&gt;" in page
-        and "<b>" not in page
-        and "<p>" not in page
-    )
-
-
-# ---- which causes --------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def found(frame):
-    members = causes.flags(frame)
-    whole = members.assign(every=True)
-    often = causes.shares(frame, members)
-    chain = causes.gains(frame, whole, 4, draws=2)
-    return causes.causes_of(often, chain, causes.gains(frame, whole, static_tree(2, 2)))
-
-
-# ---- loops ---------------------------------------------------------------------------------------
-
-LOOP = [1, 2, 3, 4, 1, 2, 3, 4, 1]  # positions 7 and 8 repeat
-
-
-def test_gains_outside_loops_count_blocks_that_begin_outside():
-    trace = trace_of([[1, 0, 0, 0, 0, 0, 1, 1, 1]], token=LOOP)
-    frame = labelled(trace, "abcdefghi")
-    at_0 = pd.DataFrame(
-        {"first": frame["position"] == 0, "last": frame["position"] > 6}
-    )
-    found = causes.gains_outside(frame, at_0, gamma=2)
-    gain = pooled(found, "gain")
-    # now (0) (1 2 3) (4 5 6) (7) (8): 7 tokens in 3 blocks begin outside
-    # first: (0 1 2) (3 4 5) (6) (7) (8): 7 in 3; last: (0) (1 2 3) (4 5 6) (7 8): 7 in 3
-    assert gain.tolist() == [0, 0]
-    whole = pooled(causes.gains(frame, at_0, 2), "gain")
-    assert whole["last"] == pytest.approx(9 / 4 - 9 / 5), (
-        "the loop's blocks count there"
-    )
-
-
-def test_outside_loops_is_all_of_a_text_without_any(frame):
-    ranked = frame.assign(token=np.arange(len(frame)))  # no token occurs twice
-    members = causes.flags(ranked)[["kind: number", "since: right after"]]
-    pd.testing.assert_frame_equal(
-        causes.gains_outside(ranked, members, 4),
-        causes.gains(ranked, members, 4),
-    )
+    assert "<code>&gt;$x⏎▮</code>" in page and "&lt;p&gt;" in page
+    assert "<b>" not in page and "<p>" not in page

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -125,6 +126,15 @@ def test_context_decides():
         token_kind("s", "dog'") == "word inside"
         and token_kind("dog", "the '") == token_kind("dog", "'") == "word start"
     )
+
+
+def test_texts_of_one_prompt_are_told_apart_by_their_seed():
+    trace, strings = trace_of(LINES[:1])
+    twice = pd.concat([trace.assign(seed=1), trace.assign(seed=2)], ignore_index=True)
+    kinds = token_kinds(twice, strings)
+    assert kinds.tolist() == token_kinds(trace, strings).tolist() * 2
+    with pytest.raises(ValueError, match="a position twice"):
+        token_kinds(twice.drop(columns="seed"), strings)
 
 
 def test_rows_in_any_order_keep_their_index():

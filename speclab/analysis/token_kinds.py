@@ -100,12 +100,18 @@ def token_kinds(trace: pd.DataFrame, strings: Sequence[str]) -> pd.Series:
     categories KINDS.
 
     strings[id] is the text of token id (`pictures.strings_of`); the first token of a text is taken
-    to follow white space. ValueError for an empty trace and missing columns.
+    to follow white space. A prompt has one text, or one of each `seed`. ValueError for an empty
+    trace, missing columns, and texts that are mixed up.
     """
     require(trace, ["prompt_id", "domain", "position", "token"], "trace")
+    text = [name for name in ("prompt_id", "seed") if name in trace]
+    if trace.duplicated([*text, "position"]).any():
+        raise ValueError(
+            "trace holds a position twice: tell the texts of a prompt apart by a column 'seed'"
+        )
     kinds = pd.Series(index=trace.index, dtype=object, name="token_kind")
     ordered = trace.sort_values("position")
-    for _, rows in ordered.groupby("prompt_id", sort=False):
+    for _, rows in ordered.groupby(text, sort=False):
         texts = [strings[token] for token in rows["token"]]
         domains = _domains(texts, rows["domain"].iloc[0])
         before = ""

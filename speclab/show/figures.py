@@ -120,14 +120,17 @@ def interval_bars(
     hue: str = "domain",
     horizontal: bool = False,
     series: Sequence | None = None,
+    groups: Sequence | None = None,
 ) -> None:
     """Points with confidence intervals: one group per value of `x`, one point in it per value of
     `hue`, both in order of appearance.
 
     NaN ends of an interval draw the point alone. `horizontal` puts the groups on the y axis.
-    series: all values of `hue`, where this frame may lack some.
+    series, groups: all values of `hue` and of `x`, where this frame may lack some (panels share
+    their ticks).
     """
-    groups, series = pd.unique(frame[x]), list(series or pd.unique(frame[hue]))
+    groups = pd.unique(frame[x]) if groups is None else groups
+    series = list(series or pd.unique(frame[hue]))
     error = "xerr" if horizontal else "yerr"
     apart = 0.7 / max(len(series), 3)
     for index, rows, style in _each(frame, hue, series):
@@ -241,7 +244,7 @@ def facets(
         if kind == "lines":
             lines_with_bands(part, axes, x, hue, series, looks, dots)
         else:
-            interval_bars(part, axes, x, hue, lying, series)
+            interval_bars(part, axes, x, hue, lying, series, pd.unique(frame[x]))
         axes.set_title(", ".join(title))
         if log:
             _logarithmic(axes)

@@ -1,164 +1,89 @@
 """Notebook 06: is one domain the easiest although its entropy is highest? Its contrast with the
-others under every estimator, before and after something is held fixed.
+others, before and after something is held fixed.
 
 Source of direct standardisation: any text on epidemiology.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from speclab import score
-from speclab.analysis import bins, published, rungs, significance, token_kinds
-from speclab.score import POOLED, Estimator, domains_in, member, quotient
+from speclab import score, stats
+from speclab.analysis import bins
+from speclab.analysis.published import OURS
+from speclab.analysis.texts import Text
+from speclab.analysis.token_kinds import token_kinds
+from speclab.score import ALL, POOLED, Estimator, domains_in, member
 from speclab.show import figures
-from speclab.show.estimates import NUMBERS, Estimates, attempt, stack, without_interval
-from speclab.stats import (
-    MIN_PROMPTS,
-    Interval,
-    Resampling,
-    interval_of,
-    resampling_of,
-)
+from speclab.show.estimates import NUMBERS, Estimates, stack
 
-Pair = tuple[tuple[pd.DataFrame, Estimator], tuple[pd.DataFrame, Estimator]]
-Tests = Mapping[str, tuple[pd.DataFrame, Callable[[], Pair]]]
+Question = tuple[pd.DataFrame, Estimator]
+Pair = tuple[Question, Question]
 
 AS_PUBLISHED = "the paper's procedure"
-AT_0 = "hit[1], on greedy text (T = 0)"
-AT_1 = "alpha, on sampled text (T = 1)"
-ABOVE_OR_BELOW = (
-    "is above the other domains by",
-    "is below the other domains by",
-    "cannot be told apart from the other domains by",
-)
-RISES_OR_FALLS = (
-    "rises by holding fixed",
-    "falls by holding fixed",
-    "cannot be told to move by holding fixed",
-)
+STAGES = ["before", "after", "change"]
 WITH_TEMPLATE = (
     "higher with the template in",
     "lower with the template in",
-    "not to be told apart in",
+    "not to be told from equal in",
 )
-# the rungs of the ladder that are drawn
-RUNGS = {
-    "T = 0": "published_alpha ratio_by_rank[0] ratio_by_rank[1] best_path_ratio hit[1] "
-    "hit[2] published_length mean_accepted",
-    "T = 1": "alpha top_mass[1] top_mass[2] mean_accepted",
-}
-IN_TOKENS = ("published_length", "mean_accepted")
 # how prompts are given, by a profile's template, and the kind of run that gives them otherwise
 FORMATS = {"none": "as plain text", "chat": "in the target's chat template"}
 OTHERWISE = {"none": "chat-template", "chat": "plain-template"}
+NEVER_SAID = "tokens never said"
 MATCHED = {
     "entropy": "entropy_bin",
     "token kind": "kind",
     "token frequency": "frequency_bin",
-}
-EXPLANATIONS = {
-    "estimator": "the estimator",
-    "rank mix": "the rank mix",
-    "rank 0 only": "the rank mix",
-    "entropy": "the entropy distribution",
-    "prompt format": "the prompt format",
-    "token kind": "lexical predictability",
-    "token frequency": "lexical predictability",
 }
 
 
 # ---- contrasts -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Contrast(Interval):
-    """One domain minus the mean of the others, as an Interval, and the share of resamples in which
-    that domain is the highest.
+def contrast(values: pd.DataFrame, domain: str) -> pd.Series:
+    """A domain's value less the mean of the other domains', in every draw of `stats.Draws`."""
+    each = values.drop(columns=[ALL, POOLED])
+    return each[domain] - each.drop(columns=domain).mean(axis=1, skipna=False)
+
+
+def share_highest(values: pd.DataFrame, domain: str) -> float:
+    """Share of the resamples in which a domain's value is the highest."""
+    others = values.drop(columns=[ALL, POOLED, domain])
+    return float((values[domain] > others.max(axis=1))[1:].mean())
+
+
+def leads(texts: list[Text], domain: str) -> Estimates:
+    """The domain's contrast in entropy and in acceptance, by the paper's procedure on the first
+    text, and by the exact acceptance of one draft token on each: view, quantity, estimate, low,
+    high, n_prompts, note, share_highest.
     """
-
-    share_highest: float
-
-
-def contrast(frame: pd.DataFrame, estimator: Estimator, domain: str) -> Contrast:
-    """`domain` minus the mean of the other domains' values.
-
-    ValueError: a domain missing, undefined, or with fewer than 5 prompts.
-    """
-    draws, highest, prompts = _contrasts(frame, estimator, domain)
-    interval = interval_of(draws, prompts, estimator.name)
-    return Contrast(**vars(interval), share_highest=float(highest.mean()))
-
-
-def contrast_change(before: tuple, after: tuple, domain: str) -> Interval:
-    """Contrast of `after` minus contrast of `before`, pairs (frame, estimator) over the same
-    prompts, which are resampled together.
-    """
-    same = set(before[0]["prompt_id"]) == set(after[0]["prompt_id"])
-    assert same, "a paired change needs the same prompts"
-    (first, _, prompts), (second, *_) = (
-        _contrasts(*question, domain) for question in (before, after)
-    )
-    what = f"the change from {before[1].name} to {after[1].name}"
-    return interval_of(second - first, prompts, what)
-
-
-def _contrasts(
-    frame: pd.DataFrame, estimator: Estimator, domain: str
-) -> tuple[np.ndarray, np.ndarray, Resampling]:
-    """(1 + n,) domain - mean of the others; (n,) is it the highest?; the prompts."""
-    domains, prompts = domains_in(frame, [domain]), resampling_of(frame)
-    if len(domains) < 2:
-        raise ValueError(
-            f"there is {domain} only: a contrast needs two domains or more"
+    views = {AS_PUBLISHED: (texts[0].nodes, score.published_alpha)}
+    for text in texts:
+        views[f"{text.acceptance.name}, on {text.label}"] = (
+            text.positions,
+            text.acceptance,
         )
-    totals = prompts.totals(estimator.columns(frame))
-    values = estimator.value(prompts.resampled(totals))[..., 0]
-    undefined = [domains[place] for place in np.flatnonzero(np.isnan(values[0]))]
-    if undefined:
-        raise ValueError(
-            f"{estimator.name} is undefined in {undefined} (an empty bin? see matched)"
+    parts = {}
+    for view, (rows, acceptance) in views.items():
+        entropy = score.mean_of("target_entropy")
+        draws = stats.jointly(
+            {"entropy": (rows, entropy), acceptance.name: (rows, acceptance)}
         )
-    place = domains.index(domain)
-    own, others = values[:, place], np.delete(values, place, axis=1)
-    highest = own[1:] > others[1:].max(axis=1)
-    return own - others.mean(axis=1), highest, prompts
+        found = {name: contrast(draws[name], domain) for name in draws.values}
+        highest = {name: share_highest(draws[name], domain) for name in draws.values}
+        table = draws.table(found, "quantity")
+        parts[view] = table.assign(share_highest=table["quantity"].map(highest))
+    return Estimates.stacked(parts, "view", digits=3)
 
 
-def is_highest(share: float) -> str:
-    """'yes' where a domain is the highest in more than 97.5 % of the resamples, 'no' where in fewer
-    than 2.5 %, else 'cannot be told'.
-    """
+def told(share: float) -> str:
+    """'yes' where it holds in more than 97.5 % of the resamples, 'no' where in fewer than 2.5 %."""
     if share > 0.975:
         return "yes"
     return "no" if share < 0.025 else "cannot be told"
-
-
-# ---- is there a paradox? -------------------------------------------------------------------------
-
-
-def leads(greedy, sampled, domain: str) -> Estimates:
-    """The domain's contrast in entropy and in acceptance, by the paper's procedure and by the exact
-    acceptance of one draft token at either temperature, on its own text: view, quantity, estimate,
-    low, high, n_prompts, share_highest.
-    """
-    entropy = score.mean_of("target_entropy")
-    asked = [
-        (AS_PUBLISHED, "entropy", greedy.nodes, entropy),
-        (AS_PUBLISHED, "published_alpha", greedy.nodes, score.published_alpha),
-        (AT_0, "entropy", greedy.trace, entropy),
-        (AT_0, "hit[1]", greedy.trace, member(score.hit, 1)),
-        (AT_1, "entropy", sampled.trace, entropy),
-        (AT_1, "alpha", sampled.trace, score.alpha),
-    ]
-    rows = [
-        {"view": view, "quantity": name} | vars(contrast(frame, estimator, domain))
-        for view, name, frame, estimator in asked
-    ]
-    return Estimates(pd.DataFrame(rows), digits=3)
 
 
 def state(leads: Estimates) -> str:
@@ -169,138 +94,65 @@ def state(leads: Estimates) -> str:
         "yes": "there is a paradox",
         "no": "there is no paradox",
         "cannot be told": "whether there is a paradox cannot be told",
-    }[is_highest(leads.frame["share_highest"].min())]
-
-
-def lead_sentence(leads: Estimates) -> str:
-    """Each contrast of a view, and how often the domain is the highest of all."""
-    parts = [
-        f"`{name}` {row}, highest in {100 * row.frame['share_highest'].item():.0f} % of resamples"
-        for name, row in leads.groups("quantity")
-    ]
-    return f"**{state(leads)}.** " + "; ".join(parts)
-
-
-def printed_leads(domain: str, domains: list[str]) -> dict[str, float]:
-    """The paper's own contrasts of a domain (Tables I and II), by estimator; `entropy` too."""
-    names = {
-        "target_entropy_mean": "entropy",
-        "alpha_mean": "published_alpha",
-        "expected_accepted_length": "published_length",
-    }
-    table = pd.concat([published.published(name) for name in ("I", "II")])
-    table = table.pivot(index="domain", columns="quantity", values="published")
-    table = table.loc[domains].rename(columns=names)
-    return (table.loc[domain] - table.drop(index=domain).mean()).to_dict()
+    }[told(leads.frame["share_highest"].min())]
 
 
 def entropy_and_acceptance(
     table: pd.DataFrame, sampled: pd.DataFrame, domains: list[str], domain: str
 ) -> figures.Figure:
-    """Each domain's mean entropy and acceptance: in the paper, on this pair as published, and by
-    the exact acceptance at either temperature. `table` and `sampled` are the comparisons of Table I
-    with the greedy run and, under 'point-mass', with the sampled one.
+    """Each domain's mean entropy and acceptance, all panels on one scale: in the paper, on this
+    pair as published, and by the exact acceptance at either temperature. `table` and `sampled` are
+    the comparisons of Table I with the greedy text and, under 'point-mass', with the sampled one.
     """
-    corrected = ["corrected", "low", "high"]
+    exact = ["corrected", "low", "high"]
     panels = {
-        "the paper": (table, ["published"] * 3, "published_alpha"),
-        "this pair,\nas published": (table, published.OURS, "published_alpha"),
-        "greedy text\n(T = 0)": (table, corrected, "hit[1]"),
-        "sampled text\n(T = 1)": (sampled, corrected, "alpha"),
+        "the paper,\npublished_alpha": (table, ["published"] * 3),
+        "this pair,\npublished_alpha": (table, OURS),
+        "greedy text (T = 0),\nhit[1]": (table, exact),
+        "sampled text (T = 1),\nalpha": (sampled, exact),
     }
-    figure, grid = figures.subplots(1, len(panels), height=2.7)
-    for axes, (title, (source, columns, label)) in zip(
-        grid, panels.items(), strict=True
-    ):
-        at = source.set_index(["domain", "quantity"])[columns].astype(float)
+    figure, grid = figures.subplots(
+        1, len(panels), height=2.7, sharex=True, sharey=True
+    )
+    for axes, (title, (source, columns)) in zip(grid, panels.items(), strict=True):
+        numbers = source.set_index(["quantity", "domain"])[columns].astype(float)
         for name in domains:
-            rows = at.loc[name].loc[["target_entropy_mean", "alpha_mean"]].to_numpy()
-            place, (x_reach, y_reach) = rows[:, 0], abs(rows[:, 1:] - rows[:, :1])
-            reach = {"xerr": x_reach[:, None], "yerr": y_reach[:, None]}
+            x = numbers.loc[("target_entropy_mean", name)].to_numpy()
+            y = numbers.loc[("alpha_mean", name)].to_numpy()
+            xerr, yerr = (np.abs(ends[1:] - ends[0])[:, None] for ends in (x, y))
             style = figures.style_of(name) | {"linestyle": "none", "label": name}
-            axes.errorbar(*place, **reach, elinewidth=1.2, **style)
+            axes.errorbar(x[0], y[0], yerr, xerr, elinewidth=1.2, **style)
             if name == domain:
-                axes.annotate(
-                    name, place, (5, 5), textcoords="offset points", weight="bold"
-                )
-        axes.margins(0.3, 0.15)
-        axes.set(title=title, xlabel="entropy (nats)", ylabel=label)
+                place = {"textcoords": "offset points", "weight": "bold"}
+                axes.annotate(name, (x[0], y[0]), (5, 5), **place)
+        axes.set(title=title, xlabel="target entropy (nats)")
+    grid[0].margins(0.2, 0.1)
+    grid[0].set_ylabel("acceptance")
     figures.legend_above(figure, grid[1])
     return figure
-
-
-# ---- the ladder ----------------------------------------------------------------------------------
-
-
-def ladder_contrasts(run, domain: str, rule: str = "greedy") -> pd.DataFrame:
-    """`contrast` of every rung of the ladder (of a family the first two members): estimator,
-    Contrast's fields, note.
-    """
-    rows = []
-    for source, family in rungs.ladder_estimators(run, rule):
-        first_two = [member(family, family.first + place) for place in (0, 1)]
-        for rung in [family] if family.scalar else first_two:
-            found = attempt(contrast, getattr(run, source), rung, domain)
-            rows.append({"estimator": rung.name} | found)
-    return pd.DataFrame(rows)
-
-
-def ladders(greedy, sampled, domain: str) -> Estimates:
-    """`ladder_contrasts` of greedy text (T = 0) and of sampled text (T = 1, point-mass rule):
-    estimator, estimate, low, high, n_prompts, share_highest, note, text.
-    """
-    zero = ladder_contrasts(greedy, domain).assign(text="T = 0")
-    one = ladder_contrasts(sampled, domain, "point-mass").assign(text="T = 1")
-    return Estimates(pd.concat([zero, one], ignore_index=True), digits=3)
-
-
-def rungs_drawn(ladder: Estimates, printed: Mapping[str, float]) -> Estimates:
-    """The rungs that are drawn, with the paper's own contrasts beside: unit, pair, rung (its share
-    of resamples in which the domain is highest), estimate, low, high. Every unit names every rung;
-    the numbers are missing under the other.
-    """
-    parts = [
-        ladder.at(text=text, estimator=names.split()).frame
-        for text, names in RUNGS.items()
-    ]
-    ours = pd.concat(parts).dropna(subset="estimate")
-    share = ours["share_highest"].map(" ({:.0%})".format)
-    ours["rung"] = ours["estimator"] + ", " + ours["text"] + share
-    paper = ours[(ours["text"] == "T = 0") & ours["estimator"].isin(printed)]
-    paper = without_interval(paper, paper["estimator"].map(printed))
-    both = stack({"this pair": ours, "published": paper}, "pair")
-    in_tokens = both["estimator"].isin(IN_TOKENS)
-    units = {"share of tokens": ~in_tokens, "tokens per target pass": in_tokens}
-    parts = {
-        unit: both.assign(**both[NUMBERS].where(its)) for unit, its in units.items()
-    }
-    return Estimates(stack(parts, "unit")[["unit", "pair", "rung", *NUMBERS]])
-
-
-def rank_parts(nodes: pd.DataFrame, domain: str) -> pd.DataFrame:
-    """What `published_alpha`'s contrast is made of: rank, share of nodes, each rank's own contrast,
-    and their product `part`.
-    """
-    share = pd.crosstab(nodes["domain"], nodes["rank"], normalize="index")
-    own = [
-        contrast(nodes, member(score.ratio_by_rank, r), domain).estimate for r in share
-    ]
-    table = pd.DataFrame({"share": share.mean(), "contrast": own})
-    table["spread_of_share"] = share.max() - share.min()
-    return table.assign(part=table["share"] * table["contrast"])
 
 
 # ---- what each domain is made of -----------------------------------------------------------------
 
 
-def with_tokens(trace: pd.DataFrame, strings: list[str]) -> pd.DataFrame:
-    """The trace with each token's `kind` (what begins a word, a name or a keyword is one kind, so
-    that code and prose can be compared), `frequency` among the other prompts' tokens, and `hit`.
+def with_tokens(text: Text, strings: list[str], said: int, count: int) -> Text:
+    """The text with each token's `kind` (what begins a word, a name or a keyword is one kind, so
+    that code and prose can be compared), its `frequency` among the tokens of all other prompts,
+    whether it is one of the tokens that the draft can say (`said`, so many), and the quantile bins,
+    `count`, of its entropy and frequency.
     """
+    rows = text.trace
     same = {"keyword": "word start", "identifier": "word start"}
-    kinds = token_kinds.token_kinds(trace, strings).astype(str).replace(same)
-    frequency = frequency_elsewhere(trace)
-    return score.with_hits(trace).assign(kind=kinds, frequency=frequency)
+    kind = token_kinds(rows, strings).astype(str).replace(same)
+    text = text.with_columns(
+        kind=kind,
+        said=(rows["draft_rank"] < said).astype(float),
+        frequency=frequency_elsewhere(rows),
+    )
+    return text.with_columns(
+        entropy_bin=bins.quantile_bins(rows, "target_entropy", count),
+        frequency_bin=bins.quantile_bins(text.trace, "frequency", count),
+    )
 
 
 def frequency_elsewhere(trace: pd.DataFrame) -> pd.Series:
@@ -318,237 +170,117 @@ def frequency_elsewhere(trace: pd.DataFrame) -> pd.Series:
     return (every - own) / (len(trace) - length)
 
 
-def by_kind(trace: pd.DataFrame, acceptance: str) -> Estimates:
-    """Mean of a column that says what is accepted (`hit`, `overlap`) for each kind of token, with
-    its share of the positions: domain, kind, estimate, low, high, rows, n_prompts, share.
+def by_kind(text: Text) -> Estimates:
+    """Acceptance of each kind of token, with its share of the positions: domain, kind, estimate,
+    low, high, rows, n_prompts, share.
     """
-    frame = bins.group_means(trace, acceptance, "kind").frame
-    frame["share"] = frame["rows"] / frame["domain"].map(trace.value_counts("domain"))
-    order = [*domains_in(trace), POOLED, *trace["kind"].value_counts().index]
+    rows = text.positions
+    frame = bins.group_means(rows, text.value, "kind").frame
+    frame["share"] = frame["rows"] / frame["domain"].map(rows.value_counts("domain"))
+    order = [*domains_in(rows), POOLED, *rows["kind"].value_counts().index]
     in_order = frame.sort_values(
         ["domain", "kind"], key=lambda names: names.map(order.index), ignore_index=True
     )
     return Estimates(in_order)
 
 
-def kinds_drawn(at_0: Estimates, at_1: Estimates) -> Estimates:
-    """Acceptance of each kind at T = 0 and T = 1, and its frequency in the greedy text, for one
-    panel each.
-    """
-    zero, one = (kinds.without(domain=POOLED).frame for kinds in (at_0, at_1))
-    panels = {
-        "hit[1] (T = 0)": zero,
-        "alpha (T = 1)": one,
-        "share of positions": without_interval(zero, zero["share"]),
-    }
-    return Estimates.stacked(panels, "panel")
-
-
 # ---- what explains the contrast ------------------------------------------------------------------
 
 
-def standardised_mean(value: str, group: str, reference: pd.DataFrame) -> Estimator:
-    """Direct standardisation: the mean of `value` if the levels of `group` had the shares that they
-    have among the rows of `reference` (taken as fixed). Undefined for rows that lack one of its
-    levels: see `matched`.
+def shared(frame: pd.DataFrame, group: str) -> pd.DataFrame:
+    """The rows in levels of `group` that have rows of 5 prompts or more in every domain (common
+    support). ValueError if that is one level or none.
     """
-    shares = reference[group].value_counts(normalize=True)
-    shares = shares[shares > 0]
-    weights = shares.to_numpy()[:, None]
-    columns = bins.in_levels(value, group, shares.index.tolist())
-    return Estimator(
-        f"{value} at equal {group}", columns, lambda totals: quotient(totals) @ weights
-    )
+    prompts = frame.groupby([group, "domain"], observed=True)["prompt_id"].nunique()
+    everywhere = (prompts.unstack(fill_value=0) >= stats.MIN_PROMPTS).all(axis=1)
+    if everywhere.sum() < 2:
+        raise ValueError(
+            f"{everywhere.sum()} level of {group!r} has rows of {stats.MIN_PROMPTS} prompts in "
+            "every domain: matching needs two or more"
+        )
+    return frame[frame[group].map(everywhere)]
 
 
 def matched(frame: pd.DataFrame, value: str, group: str) -> Pair:
-    """Before and after matching the domains on `group`: (rows, mean of `value`) and (rows, its
-    standardised mean). The rows, the reference too, are those in levels with rows of 5 prompts or
-    more in every domain (common support). ValueError if that is one level or none.
+    """Before and after direct standardisation: the mean of `value`, and what it would be if the
+    levels of `group` had in each domain the shares that they have in all rows (taken as fixed);
+    both over the `shared` rows.
     """
-    prompts = frame.groupby([group, "domain"], observed=True)["prompt_id"].nunique()
-    everywhere = (prompts.unstack(fill_value=0) >= MIN_PROMPTS).all(axis=1)
-    shared = everywhere.index[everywhere]
-    if len(shared) < 2:
-        raise ValueError(
-            f"{len(shared)} level of {group!r} has rows of {MIN_PROMPTS} prompts in every domain: "
-            "matching needs two or more"
-        )
-    kept = frame[frame[group].isin(shared)]
-    return (kept, score.mean_of(value)), (kept, standardised_mean(value, group, kept))
-
-
-def tests_of(
-    nodes: pd.DataFrame, trace: pd.DataFrame, sampled: pd.DataFrame, other, count: int
-) -> Tests:
-    """What is held fixed, one at a time: name -> (all rows, before and after it is). `trace` and
-    `sampled` (greedy and sampled text) are of `with_tokens`; hit[1] is asked of the first, alpha of
-    the second. `other` is the greedy run of the same prompts in the other format; `count`: quantile
-    bins that are matched.
-    """
-    nodes = nodes.assign(entropy_bin=bins.quantile_bins(nodes, "target_entropy", count))
-    trace, sampled = (
-        rows.assign(
-            entropy_bin=bins.quantile_bins(rows, "target_entropy", count),
-            frequency_bin=bins.quantile_bins(rows, "frequency", count),
-        )
-        for rows in (trace, sampled)
+    kept = shared(frame, group)
+    shares = kept[group].value_counts(normalize=True)
+    weights = shares.to_numpy()[:, None]
+    fixed = Estimator(
+        f"{value} at equal {group}",
+        bins.in_levels(value, group, shares.index.tolist()),
+        lambda totals: score.quotient(totals) @ weights,
     )
-    as_published, hit = (nodes, score.published_alpha), member(score.hit, 1)
-    rank_0 = (nodes, member(score.ratio_by_rank, 0))
-    otherwise = (other.nodes, score.published_alpha)
+    return (kept, score.mean_of(value)), (kept, fixed)
+
+
+def held_fixed(
+    greedy: Text, sampled: Text, count: int
+) -> dict[tuple, Callable[[], Pair]]:
+    """What is held fixed, one at a time: (estimator, held_fixed) -> what gives (rows, estimator)
+    before and after it is. The texts are of `with_tokens`.
+
+    Tokens that the draft can never say are taken out of the count of tokens; at T = 1 too, since
+    alpha is the mean of min(1, q/p) over the tokens of sampled text, and 0 of those.
+    """
+    nodes = greedy.nodes.assign(
+        entropy_bin=bins.quantile_bins(greedy.nodes, "target_entropy", count)
+    )
+    name, published = score.published_alpha.name, (nodes, score.published_alpha)
+    exact, best = (greedy.positions, greedy.acceptance), member(score.ratio_by_rank, 0)
     tests = {
-        "published_alpha: estimator": (nodes, lambda: (as_published, (trace, hit))),
-        "published_alpha: rank mix": (nodes, lambda: matched(nodes, "ratio", "rank")),
-        "published_alpha: rank 0 only": (nodes, lambda: (as_published, rank_0)),
-        "published_alpha: entropy": (
-            nodes,
-            lambda: matched(nodes, "ratio", "entropy_bin"),
-        ),
-        "published_alpha: prompt format": (nodes, lambda: (as_published, otherwise)),
+        (name, "estimator"): lambda: (published, exact),
+        (name, "rank 0 only"): lambda: (published, (nodes, best)),
+        (name, "entropy"): partial(matched, nodes, "ratio", "entropy_bin"),
     }
-    for estimator, rows, outcome in (
-        ("hit[1]", trace, "hit"),
-        ("alpha", sampled, "overlap"),
-    ):
-        for name, group in MATCHED.items():
-            pair = partial(matched, rows, outcome, group)
-            tests[f"{estimator}: {name}"] = (rows, pair)
-    formats = ((trace, hit), (other.trace, hit))
-    return tests | {"hit[1]: prompt format": (trace, lambda: formats)}
+    for text in (greedy, sampled):
+        rows, name = text.positions, text.acceptance.name
+        for what, group in MATCHED.items():
+            tests[name, what] = partial(matched, rows, text.value, group)
+        if not rows["said"].all():
+            tests[name, NEVER_SAID] = partial(without_unsaid, text)
+    return tests
 
 
-def explained(pair: Callable[[], Pair], domain: str) -> pd.DataFrame:
-    """The contrast `before` and `after` something is held fixed, and its `change`: stage,
-    Interval's fields, note. `pair()` gives the two (frame, estimator), as `matched` does; where it
-    or a contrast cannot be made, the note says why.
+def without_unsaid(text: Text) -> Pair:
+    """Before and after tokens that the draft cannot say are left out of the count of tokens."""
+    of_said = score.ratio_of(text.value, "said")
+    return (text.positions, text.acceptance), (text.positions, of_said)
+
+
+def explanations(tests: Mapping[tuple, Callable[[], Pair]], domain: str) -> Estimates:
+    """The contrast `before` and `after` something is held fixed, and its `change`: estimator,
+    held_fixed, stage, estimate, low, high, n_prompts, note. Where there is no such pair, the note
+    says why.
     """
-    stages = {
-        "before": lambda: contrast(*pair()[0], domain),
-        "after": lambda: contrast(*pair()[1], domain),
-        "change": lambda: contrast_change(*pair(), domain),
-    }
-    return pd.DataFrame(
-        [{"stage": name} | attempt(stage) for name, stage in stages.items()]
-    )
+    parts = {}
+    for name, pair in tests.items():
+        try:
+            draws = stats.jointly(dict(zip(STAGES[:2], pair(), strict=True)))
+        except ValueError as error:
+            missing = dict.fromkeys(NUMBERS, np.nan) | {"note": str(error)}
+            parts[name] = pd.DataFrame([{"stage": stage} | missing for stage in STAGES])
+            continue
+        before, after = (contrast(values, domain) for values in draws.values.values())
+        stages = {"before": before, "after": after, "change": after - before}
+        parts[name] = draws.table(stages, "stage")
+    return Estimates(stack(parts, ["estimator", "held_fixed"]), digits=3)
 
 
-def explanations(tests: Tests, domain: str) -> Estimates:
-    """`explained` of every test: stage, estimate, low, high, n_prompts, share_highest, note,
-    held_fixed.
-
-    A change that cannot be (equal rank mixes) is 0, not a rounding error with a sign.
+def verdicts(found: Estimates) -> pd.DataFrame:
+    """What each change says, from `explanations`: estimator, held_fixed, before, after, change,
+    verdict.
     """
-    parts = [
-        explained(pair, domain).assign(held_fixed=name)
-        for name, (_, pair) in tests.items()
-    ]
-    frame = pd.concat(parts, ignore_index=True).round(9).replace(-0.0, 0.0)
-    return Estimates(frame, digits=3)
-
-
-def least_kept(pair: Callable[[], Pair], whole: pd.DataFrame) -> float:
-    """Smallest share of a domain's rows of `whole` that a pair's first frame holds; NaN where the
-    pair cannot be made.
-    """
-    try:
-        kept = pair()[0][0]
-    except ValueError:
-        return np.nan
-    share = kept["domain"].value_counts() / whole["domain"].value_counts()
-    return float(share.fillna(0.0).min())
-
-
-def effects(found: Estimates) -> pd.DataFrame:
-    """What each test says of its explanation: explanation, test, verdict, change, low, high; tests
-    of one explanation together.
-    """
-    size = found.frame.pivot(index="held_fixed", columns="stage", values="estimate")
-    names = {"held_fixed": "test", "estimate": "change"}
-    table = found.at(stage="change").frame.rename(columns=names)
-    nearer = (size["after"].abs() < size["before"].abs())[table["test"]].to_numpy()
+    keys = ["estimator", "held_fixed"]
+    size = found.frame.pivot(index=keys, columns="stage", values="estimate").abs()
+    change = found.at(stage="change").frame.set_index(keys)
     cases = {
-        "cannot be tested": table["change"].isna(),
-        "cannot be told from no effect": (table["low"] <= 0) & (table["high"] >= 0),
-        "moves it towards 0": nearer,
+        "cannot be tested": change["estimate"].isna(),
+        "cannot be told from no effect": (change["low"] <= 0) & (change["high"] >= 0),
+        "towards 0": (size["after"] < size["before"])[change.index],
     }
-    away = "moves it away from 0"
-    table["verdict"] = np.select(list(cases.values()), list(cases), away)
-    table["explanation"] = table["test"].str.split(": ").str[1].map(EXPLANATIONS)
-    order = list(EXPLANATIONS.values())
-    by_place = table["explanation"].map(order.index).argsort(kind="stable")
-    columns = ["explanation", "test", "verdict", "change", "low", "high"]
-    return table.iloc[by_place][columns].reset_index(drop=True)
-
-
-def about(found: Estimates, estimator: str) -> Estimates:
-    """What is held fixed under one estimator, without its name before each."""
-    names = found.frame["held_fixed"].str.split(": ", expand=True)
-    frame = found.frame.assign(held_fixed=names[1])[names[0] == estimator]
-    return Estimates(frame, found.digits)
-
-
-def stages_drawn(found: Estimates) -> Estimates:
-    """Before, after and change, in two panels."""
-    frame = found.defined().frame
-    panel = np.where(frame["stage"] == "change", "change", "before and after")
-    return Estimates(frame.assign(panel=panel))
-
-
-# ---- prompt format -------------------------------------------------------------------------------
-
-
-def formats_said(template: str) -> str:
-    """How the profile's own prompts are given, and how those of the other run."""
-    own = FORMATS[template]
-    (other,) = set(FORMATS.values()) - {own}
-    return (
-        f"The prompts of this profile are given {own}; in the run `{OTHERWISE[template]}` the same "
-        f"prompts are given {other}."
-    )
-
-
-def plain_first(template: str, own, other) -> tuple:
-    """The two runs, the one of plain prompts before the one in the chat template: `own` is that of
-    the profile's `template`.
-    """
-    return (own, other) if template == "none" else (other, own)
-
-
-def formats(plain, template) -> Estimates:
-    """Template minus plain of two greedy runs, paired by prompt: domain, estimator, estimate, low,
-    high, n_prompts, p_value, note, tokens_plain, tokens_template (a text's mean length).
-    """
-    asked = {"nodes": score.published_alpha, "trace": member(score.hit, 1)}
-    rows = []
-    for source, estimator in asked.items():
-        new, old = getattr(template, source), getattr(plain, source)
-        for domain in domains_in(plain.trace):
-            pair = new[new["domain"] == domain], old[old["domain"] == domain]
-            found = attempt(significance.paired_difference, *pair, estimator)
-            rows.append({"domain": domain, "estimator": estimator.name} | found)
-    frame = pd.DataFrame(rows)
-    for name, run in (("tokens_plain", plain), ("tokens_template", template)):
-        lengths = run.trace.groupby(["domain", "prompt_id"]).size()
-        frame[name] = frame["domain"].map(lengths.groupby("domain").mean())
-    return Estimates(frame)
-
-
-def lengths_said(formats: Estimates) -> str:
-    """How long the texts are in either format, and what that means where they differ."""
-    rows = formats.frame.drop_duplicates("domain").itertuples()
-    lengths = [
-        f"{row.domain} {row.tokens_plain:.0f} and {row.tokens_template:.0f}"
-        for row in rows
-    ]
-    return (
-        f"Mean tokens of a text, as plain text and in the template: {', '.join(lengths)}. (A "
-        "chat-tuned target may end a plain text at once. Where the two lengths are far apart, few "
-        "positions stand behind the shorter, and mostly first ones.)"
-    )
-
-
-def without_empty_notes(formats: Estimates) -> pd.DataFrame:
-    """The table of formats, its notes left out where there are none."""
-    frame = formats.frame
-    return frame if frame["note"].any() else frame.drop(columns="note")
+    verdict = np.select(list(cases.values()), list(cases), "away from 0")
+    return found.wide(keys, "stage").assign(verdict=verdict)
