@@ -87,12 +87,11 @@ assumed_c: float = 0.1  # 0.0001 to 10
 pass_repeats: int = 21  # 3 to 1000; of each single pass that is timed, up to
 pass_tries: int = 3  # 1 to 100; times while the clock is disturbed
 # decoded to learn what the loop takes
-probes: list = ["chain:1", "chain:3", "tree:2,2,3", "tree:3,2,8"]  # any
+probes: list = ["chain:3", "tree:2,2,3"]  # any
 probe_prompts: int = 2  # 1 to 1000; a domain
 
 # %% jupyter={"source_hidden": true}
 import numpy as np
-import pandas as pd
 
 from speclab import prompts, runs
 from speclab.models import pairs
@@ -182,19 +181,18 @@ assert np.allclose(done, serving.finish_times(arrival, service))
 served = serving.simulate(judged, mix, costs.target_ms, load, requests, streams)
 result = served.table(key="policy").rename(columns={"domain": "metric"})
 ctx.table(Estimates(result).wide("policy", "metric"), "stream")
-fastest = pd.concat([one["tokens_per_s"].iloc[:1] for one in served.values.values()])
-assert served["oracle"].loc[0, "tokens_per_s"] >= fastest.max() * 0.999
+bound = served["oracle"]["tokens_per_s"] + 1e-9
+fixed = [name for name in served.values if name != "online"]
+assert all((served[name]["tokens_per_s"] <= bound).all() for name in fixed)
 
 # %%
-ratios = {
-    name: served[name] / served["always"]
-    for name in served.values
-    if name not in ("never", "always")
-}
+others = [name for name in served.values if name not in ("never", "always")]
+same = [name for name in others if served[name].equals(served["always"])]
+ratios = {name: served[name] / served["always"] for name in others if name not in same}
 relative = served.table(ratios, "policy").rename(columns={"domain": "metric"})
 relative = Estimates(relative, digits=3)
 ctx.plot(
-    relative,
+    relative.at(policy=["per-domain", "online", "oracle"]),
     x="metric",
     hue="policy",
     kind="points",
@@ -211,6 +209,10 @@ verdicts = rate.sentence(
     "**more** with", "**less** with", "not told apart with", "policy"
 )
 ctx.say(f"Tokens per second, against 'always': {verdicts}. {rate.listed('policy')}.")
+if same:
+    ctx.say(
+        f"Drafts the same as 'always', so that nothing can differ: {', '.join(same)}."
+    )
 
 # %%
 saved = served["always"] / served["never"]
@@ -297,11 +299,10 @@ unsure = (
 )
 best = relative.at(metric="tokens_per_s", policy="per-domain")
 ctx.answer(
-    f"On {base.name} and this machine, a server that drafts by one setting gives "
-    f"{saved.at(metric='tokens_per_s')} times the tokens per second of one that never drafts, and "
-    f"at load {load:g} its 95 % latency is {saved.at(metric='p95_s')} of that one's; a setting for "
-    f"each domain gives {best} times the tokens of one for all. In full batches: "
-    f"{stops['measured here']}{unsure}."
+    f"On {base.name} and this machine{unsure}, drafting by one setting gives "
+    f"{saved.at(metric='tokens_per_s')} times the tokens per second and, at load {load:g}, "
+    f"{saved.at(metric='p95_s')} of the 95 % latency; a setting for each prompt set {best} times "
+    f"the tokens of one for all. In full batches {stops['measured here']}."
 )
 ctx.record(
     c=costs.c(),
