@@ -1,18 +1,12 @@
-"""The gain of a setting for each domain by cost: by hand, chosen again in the resamples, and what
-is said of a margin.
-"""
+"""The gain of a setting for each domain: by hand, and chosen again in the resamples."""
 
 import numpy as np
 import pandas as pd
 import pytest
-from test_choose import random_trace, table_of
+from test_choose import table_of
 
 from speclab.analysis import choose, cost_sweep
-from speclab.analysis.choose import PLAIN, UNKNOWN
-from speclab.cost import Costs
-from speclab.stats import Interval
-from speclab.tree import PLAIN as NOTHING
-from speclab.tree import chain
+from speclab.analysis.choose import UNKNOWN
 
 
 def two_domains(code, chat, prompts=10):
@@ -87,18 +81,16 @@ def test_an_interval_of_speeds_holds_what_choosing_adds():
     prices = noisy(4)
     ids = prices.prompts["prompt_id"]
     chosen = choose.setting_by_domain(prices)
-    frames = {"one": prices.judged(chosen[UNKNOWN])}
-    frames["each"] = prices.judged(dict.fromkeys(ids, chosen[UNKNOWN]))
-    fixed = choose.paired_speeds(frames, "one").set_index(["quantity", "domain"])
-    numbers = fixed.loc[("minus_baseline", "pooled"), ["estimate", "low", "high"]]
-    assert (numbers == 0).all(), "the negative control: [0, 0] and no doubt"
-    again = {
-        "one": choose.refitted(prices, dict.fromkeys(ids, UNKNOWN)),
-        "each": choose.refitted(prices),
-    }
-    found = choose.paired_speeds(frames, "one", again=again)
-    row = found.query("quantity == 'minus_baseline' and domain == 'pooled'").iloc[0]
-    assert row["low"] < 0 < row["high"]
+    one = choose.Choice(prices.judged(chosen[UNKNOWN]))
+    fixed = choose.speeds({"one": one, "each": one})
+    assert (fixed["each"] == fixed["one"]).all(axis=None), "the negative control"
+    for_all = dict.fromkeys(ids, UNKNOWN)
+    found = choose.speeds(
+        {"one": choose.fit(prices, for_all), "each": choose.fit(prices)}
+    )
+    gained = found["each"]["pooled"] - found["one"]["pooled"]
+    low, high = gained.iloc[1:].quantile([0.025, 0.975])
+    assert low < 0 < high
 
 
 # ---- the gain ------------------------------------------------------------------------------------
@@ -122,35 +114,3 @@ def test_domains_that_are_alike_gain_nothing():
     assert np.mean([found.estimate for found in alike]) < 0.005
     apart = [cost_sweep.gain(noisy(seed, apart=1.5), n=300) for seed in range(5)]
     assert all(found.low > 0 for found in apart)
-
-
-def test_a_draft_that_is_free_or_too_dear():
-    trace = random_trace(hit=(0.95, 0.3))
-    settings = {PLAIN: NOTHING} | {f"chain:{g}": chain(g) for g in range(1, 5)}
-    counted = choose.block_counts(trace, settings)
-    machines = cost_sweep.lines([0.3, 5.0], slopes=(0.0, 0.5))
-    assert machines["v(n) = 1 + 0.5 (n - 1)", 0.3].v(5) == pytest.approx(3)
-    assert machines["v = 1", 0.3] == Costs.on_a_line(0.3)
-    found = cost_sweep.gain_by_cost(counted, settings, machines, n=50)
-    assert found.keys == ["v", "c"] and found.at(v="v = 1", c=0.3).value > 0.02
-    dear = found.at(c=5.0).frame
-    assert (dear[["estimate", "low", "high"]] == 0).all(axis=None)
-    assert set(dear["each"]) == {"code plain, chat plain"}
-
-
-# ---- words ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "word"),
-    [
-        (0.011, 0.03, cost_sweep.WORTH),
-        (0.01, 0.03, cost_sweep.OPEN),
-        (-0.01, 0.01, cost_sweep.NO_CASE),
-        (-0.02, 0.005, cost_sweep.OPEN),
-        (-0.03, -0.011, cost_sweep.LOSS),
-        (np.nan, np.nan, cost_sweep.OPEN),
-    ],
-)
-def test_what_is_told_of_a_margin(low, high, word):
-    assert cost_sweep.told(Interval(0.0, low, high, 50), 0.01) == word

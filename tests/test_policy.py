@@ -4,16 +4,16 @@ import json
 from dataclasses import asdict, replace
 
 import numpy as np
-import pandas as pd
 import pytest
 from test_choose import trace_of
 
 from speclab.analysis import choose, policy
 from speclab.analysis import router as routers
 from speclab.analysis.policy import Policy
+from speclab.cost import Costs
 from speclab.draft import PLAIN, parse_shape
 from speclab.prompts import DOMAINS, Prompt
-from speclab.studies.budgets_and_routing import batches, machines, policies
+from speclab.studies.budgets_and_routing import machines, policies
 from speclab.tree import PLAIN as NOTHING
 from speclab.tree import chain, static_tree
 
@@ -102,34 +102,43 @@ def test_the_classifier_decides_or_leaves_it_to_the_default(monkeypatch):
 
 
 def test_policies_by_hand():
-    """Who knows the domain drafts for code alone, who asks the wrong router does the reverse."""
+    """Who knows the domain drafts for code alone, who asks the wrong router does the reverse; to
+    believe that all is accepted is to draft for everybody.
+    """
     trace = trace_of(TEXTS)
-    known, costs = {"plain": NOTHING, "chain:3": chain(3)}, machines.assumed(0.1)
+    known, costs = {"plain": NOTHING, "chain:3": chain(3)}, Costs.on_a_line(0.1)
     routes = {
         "lost": dict.fromkeys(TEXTS, routers.UNKNOWN),
         "wrong": {p: "chat" if d == "code" else "code" for p, (d, _) in TEXTS.items()},
     }
-    found = policies.judged_policies(
-        trace,
-        choose.block_counts(trace, known),
-        known,
-        costs,
-        routes,
-    )
-    sums = pd.concat(found, names=["policy"]).groupby(["policy", "domain"])
-    means = sums[["target_passes", "draft_passes"]].mean()
-    passes = means["target_passes"].unstack()[["code", "chat"]].T.to_dict("list")
-    plain = {"never": [12, 12], "wrong": [12, 12]}
-    assert passes == {name: [3, 12] for name in found} | plain
-    drafts = means["draft_passes"].unstack()[["code", "chat"]].T.to_dict("list")
-    assert drafts["per-domain"] == [9, 0]
-    assert drafts["online"] == [9, 6], "it looks at two blocks first"
-    assert drafts["always"] == [9, 9 * 3 + 3 + 2 + 1]
-    assert drafts["wrong"] == [0, 9 * 3 + 3 + 2 + 1]
+    counted = choose.block_counts(trace, known)
+    hoped = {"hoped": choose.block_counts(trace.assign(draft_rank=0), known)}
+    found = policies.judged_policies(trace, counted, known, costs, 12, routes, hoped)
+    means = {
+        name: one.judged.groupby("domain")["cost"].mean()[["code", "chat"]].tolist()
+        for name, one in found.items()
+    }
+    code, chat = (
+        3 * 1.3,
+        9 * 1.3 + 1.3 + 1.2 + 1.1,
+    )  # three blocks, or twelve cut at the end
+    assert means == {
+        name: pytest.approx(pair)
+        for name, pair in {
+            "never": [12, 12],
+            "always": [code, chat],
+            "per-domain": [code, 12],
+            "lost": [code, chat],
+            "wrong": [12, chat],
+            "hoped": [code, chat],
+            "online": [code, 10 + 2 * 1.3],  # it looks at two blocks first
+            "oracle": [code, 12],
+        }.items()
+    }
 
 
 def test_recommendations_by_hand():
-    """With a cheap draft the longest chain against none at all."""
+    """With a cheap draft the longest chain against none at all; nothing is told by a bad clock."""
     trace = trace_of(TEXTS)
     known = {
         "plain": NOTHING,
@@ -137,20 +146,19 @@ def test_recommendations_by_hand():
         "chain:3": chain(3),
         "tree:2,2,4": static_tree(2, 2, 4),
     }
-    found = machines.recommend(
-        choose.block_counts(trace, known),
-        known,
-        {"cheap": machines.assumed(0.1), "dear": machines.assumed(2.0)},
-    )
-    found = found.set_index(["machine", "domain"])
-    said = found[["setting", "gamma", "tree", "speculate"]]
-    drafted = ["chain:3", 3, "tree:2,2,4", "yes"]
-    assert said.loc["cheap", "code"].tolist() == drafted
-    assert said.loc["cheap", "chat"].tolist() == ["plain", 0, "none", "no"]
-    assert said.loc["dear", "code"].tolist() == ["plain", 0, "none", "no"]
+    cheap, dear = Costs.on_a_line(0.1), Costs.on_a_line(2.0)
+    disturbed = replace(cheap, verify=(1.0, 0.9))
+    places = {"cheap": cheap, "dear": dear, "disturbed": disturbed}
+    advice = machines.recommend(choose.block_counts(trace, known), known, places).frame
+    found = advice.set_index(["machine", "domain"])
+    said = found[["setting", "speculate"]]
+    assert said.loc["cheap", "code"].tolist() == ["chain:3", "yes"]
+    assert said.loc["cheap", "chat"].tolist() == ["plain", "no"]
+    assert said.loc["dear", "code"].tolist() == ["plain", "no"]
+    assert set(found.loc["disturbed", "speculate"]) == {machines.REFUSED}
     code = found.loc["cheap", "code"]
-    assert code["speedup"] == pytest.approx(4 / 1.3) and code["share_best"] == 1
-    assert (found.loc["dear", ["speedup", "low", "high"]] == 1).all(axis=None)
+    assert code["estimate"] == pytest.approx(4 / 1.3) and code["share_best"] == 1
+    assert (found.loc["dear", ["estimate", "low", "high"]] == 1).all(axis=None)
 
 
 def test_a_policy_for_another_pair_says_which_model(tmp_path, name="draft"):
@@ -175,28 +183,3 @@ def test_bad_files(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message) as error:
         policy.load(path)
     assert str(path) in str(error.value)
-
-
-def verdicts_of(*verdicts):
-    """Rows of batches 1, 2, 4, ...: "+" pays, "0" cannot be told, "-" slows; in another order than
-    the batches'.
-    """
-    ends = {"+": (1.1, 1.3), "0": (0.9, 1.1), "-": (0.7, 0.9)}
-    return pd.DataFrame(
-        [(2**i, *ends[v]) for i, v in enumerate(verdicts)],
-        columns=["batch", "low", "high"],
-    )[::-1]
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "expected"),
-    [
-        ("++0-", (2, 8, True)),
-        ("+++", (4, None, True)),
-        ("--", (None, 1, True)),
-        ("+0+-", (1, 8, False)),
-        ("+-0-", (1, 8, False)),
-    ],
-)
-def test_where_drafting_stops_holds_at_every_batch_before_or_after(verdicts, expected):
-    assert batches.turning(verdicts_of(*verdicts)) == expected

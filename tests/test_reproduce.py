@@ -319,7 +319,12 @@ def of_the_kit() -> list[reproduce.Notebook]:
 
 def test_the_kits_own_notebooks_follow_their_studies_and_take_their_turns():
     notebooks = of_the_kit()
-    measures = ("timing.pass_times", "timing.decoded_speed", "speed_in_words")
+    measures = (
+        "timing.pass_times",
+        "timing.decoded_speed",
+        "speed_in_words",
+        "machines.measured(",
+    )
     wave = {one.name: reproduce.wave_of(one, notebooks) for one in notebooks}
     for one in notebooks:
         assert "speclab/show/notebook.py" in one.code

@@ -14,7 +14,7 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
-from test_choose import COSTS, SETTINGS, table_of, trace_of
+from test_choose import COSTS, SETTINGS, trace_of
 
 from data.routing import prepare
 from speclab.analysis import choose
@@ -22,7 +22,7 @@ from speclab.analysis import router as routers
 from speclab.analysis.choose import PLAIN, UNKNOWN
 from speclab.analysis.router import load_router, rules, strip_form
 from speclab.prompts import DOMAINS, MATH_PROMPT, REASONING_PROMPT, load_prompts
-from speclab.studies.budgets_and_routing import online, policies
+from speclab.studies.budgets_and_routing import online
 from speclab.tree import chain
 
 PROSE = (  # of none of the four domains
@@ -42,17 +42,6 @@ PROSE = (  # of none of the four domains
 @pytest.fixture(scope="module")
 def router():
     return load_router()
-
-
-def frame_of(prompts, bare=False):
-    texts = [strip_form(p.text) if bare else p.text for p in prompts]
-    return pd.DataFrame(
-        {
-            "prompt_id": [p.prompt_id for p in prompts],
-            "domain": [p.domain for p in prompts],
-            "text": texts,
-        }
-    )
 
 
 # ---- rules and form ------------------------------------------------------------------------------
@@ -111,7 +100,9 @@ def test_the_router_knows_the_projects_prompts_with_and_without_form(router):
     The card's held-out numbers are of other text; these are lower bounds, with room.
     """
     for bare, least in ((False, 0.95), (True, 0.9)):
-        found = routers.routed(frame_of(load_prompts("project", 50), bare), router)
+        found = routers.routed(
+            routers.text_frame(load_prompts("project", 50), bare), router
+        )
         assert found["correct"].mean() >= least
         assert (
             (found["route"] != found["domain"]) & (found["route"] != UNKNOWN)
@@ -340,8 +331,7 @@ def test_walks_from_the_start_cost_what_the_table_says():
         prices = choose.price(counted, SETTINGS, COSTS)
         assert list(at.settings) == list(prices.settings)
         assert list(at.prompt_id) == list(prices.prompts["prompt_id"])
-        made = prices.table[["cost", "target_passes", "draft_passes"]].to_numpy()
-        assert at.to_go[:, :, 0].reshape(-1, 3) == pytest.approx(made)
+        assert pytest.approx(prices.cost) == at.to_go[:, :, 0].T
         assert (at.to_go[:, np.arange(20), at.length] == 0).all()
 
 
@@ -385,19 +375,6 @@ def test_online_does_not_look_ahead():
         other = online.text_walks(trace.assign(draft_rank=turned), SETTINGS, COSTS)
         after = online.online(other, "chain:2", 2).set_index("prompt_id")["setting"]
         assert after[prompt] == before[prompt]
-
-
-def test_wrong_routes_by_hand():
-    costs = {"code": {PLAIN: 10.0, "a": 5.0}, "chat": {PLAIN: 10.0, "a": 20.0}}
-    prices = table_of(
-        {f"{d}-{i}": (d, own) for d, own in costs.items() for i in range(6)}
-    )
-    found = policies.wrong_routes(prices, folds=2).frame
-    loss = found.set_index(["taken_for", "domain"])["estimate"]
-    assert loss["code", "chat"] == 0.5 - 1 and loss["chat", "code"] == 1 - 2
-    assert loss["code", "code"] == 0 == loss[UNKNOWN, "chat"]
-    doubled = policies.wrong_routes(prices, scale=2.0, folds=2)
-    assert policies.square(doubled).loc["chat", "code"] == -1
 
 
 # ---- bad input -----------------------------------------------------------------------------------

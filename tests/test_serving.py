@@ -1,6 +1,4 @@
-"""The mixed stream: queues by hand and against an event loop, conservation, batches, mixes, drift,
-bad input.
-"""
+"""The mixed stream: queues by hand and against an event loop, mixes, batches, bad input."""
 
 import numpy as np
 import pandas as pd
@@ -9,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speclab.analysis import choose
+from speclab.analysis.choose import Choice
 from speclab.cost import Costs
 from speclab.draft import Shape
 from speclab.score import Estimator, quotient
 from speclab.stats import bootstrap
-from speclab.studies.budgets_and_routing import batches, machines, serving
+from speclab.studies.budgets_and_routing import machines, serving
 from speclab.tree import PLAIN as NOTHING
 from speclab.tree import chain, static_tree
 
@@ -69,16 +68,17 @@ def priced(trace, costs=COSTS, limit=None):
 
 
 def policies_of(trace, costs=COSTS, limit=None):
-    """Judged frames of the usual policies."""
+    """The usual policies, settings held fixed."""
     prices = priced(trace, costs, limit)
     best = choose.setting_by_domain(prices)
     domain = prices.prompts.set_index("prompt_id")["domain"]
-    return {
+    frames = {
         "never": prices.judged("plain"),
         "always": prices.judged("chain:3"),
         "oracle": choose.with_hindsight(prices),
         "per-domain": prices.judged(domain.map(best).to_dict()),
     }
+    return {name: Choice(frame) for name, frame in frames.items()}
 
 
 def event_loop(arrival, service):
@@ -119,25 +119,23 @@ def test_a_stream_of_three_requests_by_hand():
     prices = priced(trace)
     # chain of 1: blocks (0, miss) and (0, end): two passes over two tokens, a draft pass each; 2
     # (0.2 + 1.1 + 0.1) = 2.8 target passes
-    policies = {"never": prices.judged("plain"), "one": prices.judged("chain:1")}
+    names = {"never": "plain", "one": "chain:1"}
     found = serving.simulate(
-        policies, {"code": 1.0}, COSTS.target_ms, load=0.5, requests=3, seeds=1, n=20
+        {name: Choice(prices.judged(setting)) for name, setting in names.items()},
+        {"code": 1.0},
+        COSTS.target_ms,
+        load=0.5,
+        requests=3,
+        streams=1,
+        n=20,
     )
-    values = found.table().frame.pivot(
-        index="metric", columns="policy", values="estimate"
-    )
-    assert values.loc["tokens_per_s", "never"] == pytest.approx(100) and values.loc[
-        "tokens_per_s", "one"
-    ] == pytest.approx(300 / 2.8)
-    assert values.loc["passes_saved"].to_list() == pytest.approx([0, 1 / 3])
-    assert values.loc["drafts_per_token"].to_list() == pytest.approx([0, 2 / 3])
-    _, arrival = serving.draw(
-        np.ones((21, 5)), 3 / 0.5, 3, np.random.default_rng([0, 0])
-    )  # 3 tokens a request at half load
+    # 3 tokens a request at half load
+    rng = np.random.default_rng([0, 0])
+    _, arrival = serving.draw(np.ones((21, 5)), 3 / 0.5, 3, rng)
     for name, service in (("never", 3.0), ("one", 2.8)):
         latency = (event_loop(arrival[0], [service] * 3) - arrival[0]) * 0.01
-        assert values.loc["p50_s", name] == pytest.approx(np.quantile(latency, 0.5))
-        assert values.loc["p95_s", name] == pytest.approx(np.quantile(latency, 0.95))
+        wanted = [300 / service, *np.quantile(latency, [0.5, 0.95])]
+        assert found[name].iloc[0].tolist() == pytest.approx(wanted)
 
 
 def test_draws_follow_the_mix_and_the_load():
@@ -156,126 +154,61 @@ def test_draws_follow_the_mix_and_the_load():
 # ---- policies and streams ------------------------------------------------------------------------
 
 
-def test_tokens_served_are_tokens_recorded():
-    trace = random_trace()
-    for limit in (None, 30):
-        policies = policies_of(trace, limit=limit)
-        never, always = policies["never"], policies["always"]
-        for name, frame in policies.items():
-            assert frame["emitted"].sum() == len(trace), name
-        assert (never["target_passes"] == never["emitted"]).all()
-        assert not never["draft_passes"].any()
-        assert (always["target_passes"] <= never["target_passes"]).all()
-        levels = batches.levels_drafted(trace, SETTINGS["chain:3"], limit)
-        assert sum(map(len, levels.values())) == always["target_passes"].sum()
-        assert sum(map(sum, levels.values())) == always["draft_passes"].sum()
-
-
-def test_the_oracle_is_never_slower():
-    for seed in range(3):
-        policies = policies_of(random_trace(seed=seed))
-        found = serving.simulate(
-            policies, MIX, 10.0, requests=40, seeds=2, n=50, seed=seed
-        )
-        for name in ("never", "always", "per-domain"):
-            assert (found.of("oracle")[0] >= found.of(name)[0] - 1e-9).all()
-            assert (found.of("oracle")[1:3] <= found.of(name)[1:3] + 1e-9).all()
-        assert found.is_fastest("oracle", but="per-domain")
-        assert not found.is_fastest("always", but="never"), (
-            "the control: it is not the oracle"
-        )
+def test_the_oracle_is_never_slower_in_any_stream():
+    policies = policies_of(random_trace())
+    found = serving.simulate(policies, MIX, 10.0, requests=40, streams=2, n=50)
+    for name in ("never", "always", "per-domain"):
+        ahead = found["oracle"] - found[name]
+        assert (ahead["tokens_per_s"] >= -1e-9).all()
+        assert (ahead[["p50_s", "p95_s"]] <= 1e-9).all(axis=None)
 
 
 def test_a_mix_of_one_domain_is_that_domain_alone():
+    """Same prompts, same seeds, whatever else was recorded."""
     trace = random_trace()
     both = policies_of(trace)
     alone = policies_of(trace[trace["domain"] == "code"])
-    options = {"requests": 200, "seeds": 2, "n": 300}
+    options = {"requests": 200, "streams": 2, "n": 30}
     mixed, single = (
-        serving.simulate(p, {"code": 1.0}, 10.0, **options).table().frame
-        for p in (both, alone)
+        serving.simulate(one, {"code": 1.0}, 10.0, **options) for one in (both, alone)
     )
-    joined = mixed.merge(single, on=["metric", "policy"])
-    speed = joined[
-        joined["metric"].isin(["tokens_per_s", "passes_saved", "drafts_per_token"])
-    ]
-    assert np.allclose(speed["estimate_x"], speed["estimate_y"]), (
-        "same prompts, same seeds, whatever else was recorded"
-    )
+    for name in both:
+        speeds = mixed[name]["tokens_per_s"], single[name]["tokens_per_s"]
+        assert speeds[0][0] == pytest.approx(speeds[1][0])
 
 
 def test_estimates_meet_the_exact_speed_and_its_interval():
     """Against the closed form: tokens per second of work is a ratio of mix-weighted means, its
     interval a bootstrap of prompts.
     """
-    trace = random_trace(12, domains=("code",))
-    policies = policies_of(trace)
-    found = (
-        serving.simulate(policies, {"code": 1.0}, 10.0, requests=800, seeds=6, n=400)
-        .table()
-        .frame.set_index(["metric", "policy"])
-    )
-    speed = Estimator(
-        "speed", lambda f: f[["emitted", "cost"]].to_numpy(float), quotient
-    )
-    exact = bootstrap(policies["always"], speed)
-    row = found.loc["tokens_per_s", "always"]
+    policies = policies_of(random_trace(12, domains=("code",)))
+    found = serving.simulate(policies, {"code": 1.0}, 10.0, 0.8, 800, 6, n=400)
+    row = found.table().set_index(["name", "domain"]).loc["always", "tokens_per_s"]
+    speed = Estimator("speed", lambda f: f[["emitted", "cost"]].to_numpy(), quotient)
+    exact = bootstrap(policies["always"].judged, speed)
     assert row["estimate"] == pytest.approx(100 * exact.estimate, rel=0.01)
-    assert row["high"] - row["low"] == pytest.approx(
-        100 * (exact.high - exact.low), rel=0.25
-    )
-
-
-def test_against_a_policy():
-    policies = policies_of(random_trace())
-    outcome = serving.simulate(policies, MIX, 10.0, requests=30, seeds=1, n=60)
-    own = outcome.table("never").frame.set_index(["metric", "policy"])
-    assert (own.loc[("tokens_per_s", "never"), ["estimate", "low", "high"]] == 1).all()
-    assert (own.loc[("passes_saved", "never"), ["estimate", "low", "high"]] == 0).all()
+    width = 100 * (exact.high - exact.low)
+    assert row["high"] - row["low"] == pytest.approx(width, rel=0.25)
 
 
 def test_more_load_waits_longer_and_works_no_faster():
     policies = policies_of(random_trace())
     low, high = (
-        serving.simulate(policies, MIX, 10.0, load=load, n=20)
-        .table()
-        .frame.set_index(["metric", "policy"])
+        serving.simulate(policies, MIX, 10.0, load=load, n=20)["never"].iloc[0]
         for load in (0.3, 1.5)
     )
-    assert (
-        high.loc[("p95_s", "never"), "estimate"]
-        > 2 * low.loc[("p95_s", "never"), "estimate"]
-    )
-    assert high.loc[("tokens_per_s", "never"), "estimate"] == pytest.approx(
-        low.loc[("tokens_per_s", "never"), "estimate"]
-    )
+    assert high["p95_s"] > 2 * low["p95_s"]
+    assert high["tokens_per_s"] == pytest.approx(low["tokens_per_s"])
 
 
-SURE_OR_NEVER = trace_of(
-    {f"code-{i}": ("code", [0] * 12) for i in range(5)}
-    | {f"chat-{i}": ("chat", [9] * 12) for i in range(5)}
-)
-
-
-def test_drift_by_hand():
-    prices = priced(SURE_OR_NEVER)
-    mixes = {"code": {"code": 1.0}, "chat": {"chat": 1.0}}
-    found = serving.drift(prices, mixes, choose.cross_fit(prices), n=50)
-    block = 3 * 0.2 + 1.2 + 0.1  # a chain of 3 and its pass over four tokens
-    fast = 12 / (3 * block)
-    # no draft is accepted; the last two blocks are cut short
-    slow = 12 / (10 * block + (2 * 0.2 + 1.15 + 0.1) + (0.2 + 1.1 + 0.1))
-    wanted = {
-        ("code", "code"): fast,
-        ("code", "chat"): slow,
-        ("chat", "code"): 1,
-        ("chat", "chat"): 1,
-        ("per-domain", "code"): fast,
-        ("per-domain", "chat"): 1,
-    }
-    speeds = found.frame.set_index(["fitted_on", "served"])["estimate"]
-    assert speeds.to_dict() == pytest.approx(wanted)
-    assert serving.most_lost(found) == pytest.approx(max(fast - 1, 1 - slow))
+def test_one_setting_is_the_best_for_its_mix():
+    """Code accepts everything, chat nothing: a mix of chat alone is best served plainly."""
+    texts = {f"code-{i}": ("code", [0] * 12) for i in range(5)}
+    texts |= {f"chat-{i}": ("chat", [9] * 12) for i in range(5)}
+    prices = priced(trace_of(texts))
+    for mix, setting in (({"code": 1.0}, "chain:3"), ({"chat": 1.0}, "plain")):
+        chosen = serving.best_for_mix(prices, mix).judged["setting"]
+        assert set(chosen) == {setting}
 
 
 # ---- a machine and its loop ----------------------------------------------------------------------
@@ -330,12 +263,12 @@ def test_the_loops_own_time_by_hand():
 
 
 def test_extrapolation_goes_on_with_the_last_slope():
-    wide = batches.extended(COSTS, 128)
+    wide = serving.extended(COSTS, 128)
     assert (wide.v(128), wide.c(128)) == pytest.approx(
         (5 + 64 * 2 / 32, 1 + 64 * 0.4 / 32)
     ) and wide.v(96) == pytest.approx(7)
     falling = Costs(1.0, (1, 32, 64), (0.2, 0.5, 0.4), (1.0, 3.0, 2.0))
-    assert batches.extended(falling, 128).v(128) == 2.0, (
+    assert serving.extended(falling, 128).v(128) == 2.0, (
         "noise does not make larger passes cheaper"
     )
     with pytest.raises(ValueError, match="was not measured"):
@@ -344,68 +277,42 @@ def test_extrapolation_goes_on_with_the_last_slope():
 
 @pytest.mark.parametrize("costs", [COSTS, LOOP])
 def test_a_batch_of_one_is_no_batch(costs):
-    trace, one = random_trace(), batches.batched(costs, 1, 16)
+    trace, one = random_trace(), serving.batched(costs, 1, 16)
     assert one.target_ms == costs.target_ms
     assert np.allclose(*(priced(trace, c).cost for c in (costs, one)))
 
 
-@pytest.mark.parametrize("setting", list(SETTINGS))
 @pytest.mark.parametrize("costs", [COSTS, LOOP])
-@settings(max_examples=8, deadline=None)
-@given(seed=st.integers(0, 1000))
-def test_lockstep_of_one_serves_one_after_the_other(costs, setting, seed):
-    trace = random_trace(5, seed)
-    prices = priced(trace, costs)
-    levels = batches.levels_drafted(trace, SETTINGS[setting])
-    done = batches.lockstep(list(levels.values()), SETTINGS[setting], 1, costs)
-    column = list(prices.settings).index(setting)
-    assert done == pytest.approx(prices.cost[:, column].sum())
-
-
-def test_lockstep_of_two_by_hand():
-    """Three requests, two at a time: a chain of 3 and one of 1, and when the first leaves the third
-    joins, whose text ends after one more block.
+def test_a_full_batch_by_hand(costs):
+    """Eight equal requests at once, whose texts are two blocks of a tree of two levels (1 + 2 + 2
+    nodes): two draft passes over 8 and 16 tokens, and a pass over 40, each for all of them.
     """
-    requests = [np.array([3]), np.array([1, 2]), np.array([3])]
-    first = (
-        2 * 0.2 + 0.2 + COSTS.c(2) - 0.2 + COSTS.v(4 + 2) + 0.1
-    )  # both draft, then one alone
-    second = COSTS.c(2) + COSTS.c(2) + 0.2 + COSTS.v(3 + 4) + 0.1
-    found = batches.lockstep(requests, chain(3), 2, COSTS)
-    assert found == pytest.approx(first + second)
-    plain = [np.zeros(3, int), np.zeros(1, int), np.zeros(1, int)]
-    assert batches.lockstep(plain, NOTHING, 2, COSTS) == pytest.approx(
-        2 * COSTS.v(2) + 1
+    trace = trace_of({f"p{i}": ("code", [0, 0, 0] * 2) for i in range(8)})
+    shared = serving.batched(costs, 8, 8)
+    tree = SETTINGS["tree:2,2,4"]
+    inner = int((tree.width[tree.level(1)] > 0).sum())
+    block = (
+        costs.c(8)
+        + costs.c(8 * inner)
+        + costs.v(8 * (tree.size + 1))
+        + costs.loop(False)
     )
+    column = list(SETTINGS).index("tree:2,2,4")
+    share = priced(trace, shared, limit=99).cost[0, column]
+    assert share * shared.target_ms * 8 == pytest.approx(2 * block * costs.target_ms)
 
 
-@pytest.mark.parametrize("costs", [COSTS, LOOP])
-def test_a_full_batch_costs_what_batched_says(costs):
-    """Eight equal requests at once: the lock-step server takes eight times each one's share."""
-    trace = trace_of({f"p{i}": ("code", [0, 0, 2, 0, 0, 0, 1, 0, 0]) for i in range(8)})
-    shared = batches.batched(costs, 8, 8)
-    prices = priced(trace, shared)
-    for column, (name, shape) in enumerate(SETTINGS.items()):
-        share = prices.cost[0, column] * shared.target_ms / costs.target_ms
-        requests = list(batches.levels_drafted(trace, shape).values())
-        done = batches.lockstep(requests, shape, 8, batches.extended(costs, 64))
-        assert np.allclose(done, 8 * share), name
-
-
-def test_batches_beside_their_simulation():
-    trace = random_trace()
-    counted = choose.block_counts(trace, SETTINGS)
-    crowd = batches.by_batch(counted, SETTINGS, {"here": COSTS}, [1, 4, 16], n=50)
-    unforeseen = choose.block_counts(trace, SETTINGS, max_new_tokens=30)
-    same_limit = batches.by_batch(
-        unforeseen, SETTINGS, {"here": COSTS}, [1, 4, 16], n=50
-    )
-    alone = batches.lockstep_speeds(same_limit, trace, SETTINGS, COSTS, 30)
-    assert batches.one_at_a_time_agrees(same_limit, alone)
-    size = {name: 16 * (shape.size + 1) for name, shape in SETTINGS.items()}
+def test_the_best_setting_of_a_batch_and_its_passes():
+    counted = choose.block_counts(random_trace(), SETTINGS)
+    crowd = serving.by_batch(counted, SETTINGS, {"here": COSTS}, [1, 16], n=50)
     rows = crowd.at(batch=16).frame
+    size = {name: 16 * (shape.size + 1) for name, shape in SETTINGS.items()}
     assert rows["pass_tokens"].tolist() == [size[name] for name in rows["setting"]]
-    assert batches.largest_priced(crowd, COSTS) in (4, 16)
+    drafts = {name: shape for name, shape in SETTINGS.items() if shape.size}
+    alone = choose.best_setting(choose.price(counted, drafts, COSTS), 50)
+    best = alone.groupby("domain")["speedup"].max()
+    found = crowd.at(batch=1).frame.set_index("domain")["estimate"]
+    assert found.to_dict() == pytest.approx(best.to_dict())
 
 
 # ---- bad input -----------------------------------------------------------------------------------
@@ -419,6 +326,6 @@ def test_bad_input_says_what_to_do():
     }.items():
         with pytest.raises(ValueError, match=message):
             serving.simulate(policies, mix, 10.0, n=5, requests=5)
-    fewer = policies | {"other": policies["always"].iloc[1:]}
+    fewer = policies | {"other": Choice(policies["always"].judged.iloc[1:])}
     with pytest.raises(AssertionError):
         serving.simulate(fewer, MIX, 10.0, n=5, requests=5)

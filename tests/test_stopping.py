@@ -38,20 +38,10 @@ def nodes_of(texts, depth=4):
     for name, (domain, positions) in texts.items():
         for t, (run, confidence, *entropies) in enumerate(positions):
             entropy = entropies[0] if entropies else [1 - c for c in confidence]
-            rows += [
-                (
-                    name,
-                    domain,
-                    t,
-                    d,
-                    d,
-                    0,
-                    confidence[d - 1],
-                    entropy[d - 1],
-                    int(d > run),
-                )
-                for d in range(1, depth + 1)
-            ]
+            for d in range(1, depth + 1):
+                place = (name, domain, t, d, d, 0)
+                sureness = (confidence[d - 1], entropy[d - 1])
+                rows.append((*place, *sureness, int(d > run)))
     return pd.DataFrame(rows, columns=stopping.COLUMNS)
 
 
@@ -61,23 +51,7 @@ def sure(run, depth=4):
 
 
 # ten tokens: three accepted, a miss, then two accepted, a miss, then two accepted and the end
-TEN = {
-    "a": (
-        "code",
-        [
-            sure(3),
-            sure(2),
-            sure(1),
-            sure(0),
-            sure(2),
-            sure(1),
-            sure(0),
-            sure(4),
-            sure(4),
-            sure(4),
-        ],
-    )
-}
+TEN = {"a": ("code", [*map(sure, [3, 2, 1, 0, 2, 1, 0, 4, 4, 4])])}
 
 
 def walked(at, drafts, *names):
@@ -124,35 +98,20 @@ def test_the_threshold_itself_does_not_stop():
 @cache
 def recorded(noise):
     """The toy pair, its prompts and greedy texts, and the recorded chains and trace."""
-    pair, starts = (
-        toy_pair(noise),
-        [(1, 2, 3), (5,), (3, 5), (8, 0), (6, 5), (0, 4), (3, 3, 7)],
-    )
+    pair = toy_pair(noise)
+    starts = [(1, 2, 3), (5,), (3, 5), (8, 0), (6, 5), (0, 4), (3, 3, 7)]
     prompts = [EncodedPrompt(f"p{i}", "code", ids, 0) for i, ids in enumerate(starts)]
-    texts = [
-        generate(pair.target, [p], NEW, pair.stop_ids, GREEDY, 0)[0] for p in prompts
-    ]
-    found = [
-        (p, record_prompt(pair, p, text, chain(8), GREEDY))
-        for p, text in zip(prompts, texts, strict=True)
-    ]
-    frames = {"trace": [], "nodes": []}
-    for name, parts in frames.items():
-        for prompt, one in found:
-            columns = {
-                column: list(values) for column, values in getattr(one, name).items()
-            }
-            parts.append(
-                pd.DataFrame(columns).assign(
-                    prompt_id=prompt.prompt_id, domain=prompt.domain
-                )
+    texts = generate(pair.target, prompts, NEW, pair.stop_ids, GREEDY, 0)
+    parts = {"trace": [], "nodes": []}
+    for prompt, text in zip(prompts, texts, strict=True):
+        made = record_prompt(pair, prompt, text, chain(8), GREEDY)
+        for name, frames in parts.items():
+            table = {key: list(value) for key, value in getattr(made, name).items()}
+            frame = pd.DataFrame(table)
+            frames.append(
+                frame.assign(prompt_id=prompt.prompt_id, domain=prompt.domain)
             )
-    return (
-        pair,
-        prompts,
-        texts,
-        {name: pd.concat(parts) for name, parts in frames.items()},
-    )
+    return pair, prompts, texts, {name: pd.concat(own) for name, own in parts.items()}
 
 
 def test_the_toy_texts_end_both_ways():
@@ -165,15 +124,9 @@ def test_the_toy_texts_end_both_ways():
 @pytest.mark.parametrize("noise", [0.5, 1.5])
 @pytest.mark.parametrize(
     ("measure", "threshold"),
-    [
-        ("confidence", 0.0),
-        ("confidence", 0.6),
-        ("confidence", 1.1),
-        ("entropy", 1.4),
-        ("entropy", 0.8),
-    ],
+    [("confidence", 0.6), ("confidence", 1.1), ("entropy", 1.4), ("entropy", 0.8)],
 )
-@pytest.mark.parametrize("limit", [1, 3, 8])
+@pytest.mark.parametrize("limit", [1, 8])
 def test_stopping_rules_equal_the_decoder(noise, measure, threshold, limit):
     pair, prompts, texts, frames = recorded(noise)
     at = stopping.chains(frames["nodes"], NEW)
@@ -195,7 +148,7 @@ def test_stopping_rules_equal_the_decoder(noise, measure, threshold, limit):
 
 
 @pytest.mark.parametrize("noise", [0.5, 1.5])
-@pytest.mark.parametrize("gamma", [1, 2, 5, 8])
+@pytest.mark.parametrize("gamma", [1, 5])
 def test_fixed_gamma_equals_the_replay(noise, gamma):
     frames = recorded(noise)[3]
     at = stopping.chains(frames["nodes"])
@@ -301,7 +254,7 @@ def test_a_fit_cannot_see_its_own_prompt():
     assert found.loc[("odd", stopping.FIXED), "blocks"] == 6
 
 
-def test_speeds_gains_and_the_closed_gap():
+def test_speeds_and_gains():
     at = many()
     compared = stopping.compare_rules(at, COSTS)
     table = stopping.intervals(compared, n=200).set_index(
@@ -317,21 +270,6 @@ def test_speeds_gains_and_the_closed_gap():
     gain = speed.loc["confidence"] - speed.loc[stopping.FIXED]
     assert 0 < gain["chat"] <= gap["chat"]
     assert table["minus_fixed", "confidence", "chat"] == pytest.approx(gain["chat"])
-    share = gain["chat"] / gap["chat"]
-    assert table["closed", "confidence", "chat"] == pytest.approx(share)
-
-
-def test_no_gap_leaves_its_share_undefined():
-    texts = {
-        f"p{i}": ("code", [sure(min(4, 5 - t)) for t in range(5)]) for i in range(6)
-    }  # four accepted, a bonus token, the end
-    table = stopping.intervals(
-        stopping.compare_rules(stopping.chains(nodes_of(texts)), FLAT), n=50
-    ).set_index(["quantity", "method", "domain"])
-    assert table.loc[
-        ("minus_fixed", stopping.ORACLE, "code"), "estimate"
-    ] == pytest.approx(0, abs=1e-12)
-    assert np.isnan(table.loc[("closed", "entropy", "code"), "estimate"])
 
 
 # ---- bad input -----------------------------------------------------------------------------------

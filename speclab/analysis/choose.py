@@ -20,7 +20,14 @@ from speclab import replay
 from speclab.cost import Costs
 from speclab.score import ALL, POOLED, across, domains_in, quotient, require
 from speclab.show.estimates import stack
-from speclab.stats import RESAMPLES, Resampling, bounds_of, fold_of, resampling_of
+from speclab.stats import (
+    RESAMPLES,
+    Draws,
+    Resampling,
+    bounds_of,
+    fold_of,
+    resampling_of,
+)
 from speclab.tree import Tree
 
 PLAIN = "plain"  # the setting whose tree is `speclab.tree.PLAIN`: it drafts nothing
@@ -28,6 +35,17 @@ UNKNOWN = "unknown"  # the label of a prompt of no known domain
 PROMPT = ["prompt_id", "domain"]
 SUMS = ["emitted", "cost", "target_passes", "draft_passes"]
 Settings = Mapping[str, Tree]
+
+
+def chains_of(settings: Settings) -> dict[str, Tree]:
+    """The settings without branches: plain and the chains."""
+    return {name: shape for name, shape in settings.items() if shape.is_chain}
+
+
+def that_draft(settings: Settings) -> dict[str, Tree]:
+    """The settings without plain."""
+    return {name: shape for name, shape in settings.items() if shape.size}
+
 
 # ---- the fastest setting: the one definition -----------------------------------------------------
 
@@ -343,45 +361,40 @@ def refitted(
     return spent.T
 
 
-def paired_speeds(
-    policies: Mapping[str, pd.DataFrame],
-    baseline: str,
-    n: int = RESAMPLES,
-    again: Mapping[str, np.ndarray] | None = None,
-) -> pd.DataFrame:
-    """Judged frames over the same prompts: policy, quantity, domain (and all, pooled), estimate,
-    low, high, n_prompts; to 9 decimals.
-
-    quantity: speed (over plain decoding) and minus_baseline (its difference from the policy
-    `baseline`, prompts paired); all from the same resamples. again: what a policy costs where its
-    settings are chosen again in every resample (`refitted`, of the same n), by name;
-    settings of the others are held fixed, so that their intervals leave out what choosing adds.
+@dataclass(frozen=True)
+class Choice:
+    """What a policy makes of each prompt: a `judged` frame; `cost`: float64 [1 + n, domains], where
+    its settings are chosen again in every resample (`refitted`). None: they are held fixed, and
+    intervals leave out what choosing adds.
     """
-    again = again or {}
-    base = policies[baseline]
-    prompts = resampling_of(base, n)
 
-    def summed(values: pd.Series) -> np.ndarray:
-        columns = values.loc[base["prompt_id"]].to_numpy()[:, None]
-        return prompts.resampled(prompts.totals(columns))
+    judged: pd.DataFrame
+    cost: np.ndarray | None = None
 
-    emitted, speeds = summed(base.set_index("prompt_id")["emitted"]), {}
-    for name, judged in policies.items():
-        cost = summed(judged.set_index("prompt_id")["cost"])
-        if name in again:
-            cost = again[name][..., None]
-        speeds[name] = across(quotient, np.concatenate([emitted, cost], -1))[..., 0]
-    counts = np.bincount(prompts.domain)
-    parts = {}
-    for name, speed in speeds.items():
-        parts[name, "speed"] = speed
-        if name != baseline:
-            parts[name, "minus_baseline"] = speed - speeds[baseline]
-    tables = {}
-    for key, draws in parts.items():
-        low, high = bounds_of(draws[1:], prompts.by_row)
-        numbers = {"estimate": draws[0], "low": low, "high": high}
-        table = pd.DataFrame(numbers, [*prompts.domains, ALL, POOLED])
-        table = table.round(9) + 0.0  # and no -0
-        tables[key] = table.assign(n_prompts=[*counts, counts.sum(), counts.sum()])
-    return pd.concat(tables, names=["policy", "quantity", "domain"]).reset_index()
+
+def fit(
+    prices: Prices,
+    routes: Mapping[str, str] | None = None,
+    folds: int = 5,
+    paid: Prices | None = None,
+    n: int = RESAMPLES,
+) -> Choice:
+    """`cross_fit` of the prices with its cost in n resamples (`refitted`); arguments as of both."""
+    asked = (prices, routes, folds, paid)
+    return Choice(cross_fit(*asked), refitted(*asked, n))
+
+
+def speeds(policies: Mapping[str, Choice], n: int = RESAMPLES) -> Draws:
+    """How many times as fast as plain decoding each policy is, to 9 decimals; all over the same
+    prompts and from the same n resamples.
+    """
+    ids = next(iter(policies.values())).judged[PROMPT]
+    prompts, values = resampling_of(ids, n), {}
+    for name, choice in policies.items():
+        rows = choice.judged.set_index("prompt_id").loc[ids["prompt_id"]]
+        sums = prompts.resampled(prompts.totals(rows[["emitted", "cost"]].to_numpy()))
+        if choice.cost is not None:
+            sums[..., 1] = choice.cost
+        found = across(quotient, sums)[..., 0].round(9)
+        values[name] = pd.DataFrame(found, columns=[*prompts.domains, ALL, POOLED])
+    return Draws(values, prompts, {})

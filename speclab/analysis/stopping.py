@@ -19,8 +19,9 @@ import pandas as pd
 
 from speclab.analysis.choose import cross_fitted, fastest
 from speclab.cost import Costs
-from speclab.score import Estimator, divide, require
-from speclab.stats import RESAMPLES, by_domain, fold_of
+from speclab.score import ratio_of, require
+from speclab.show.estimates import stack
+from speclab.stats import RESAMPLES, fold_of, jointly
 
 MEASURES = ("confidence", "entropy")  # as in speclab.draft.StopRule, which knows torch
 THRESHOLDS = {  # tried in the fit; the first never stops
@@ -317,39 +318,21 @@ def compare_rules(at: Chains, costs: Costs, folds: int = 5) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _compared(sums: np.ndarray) -> np.ndarray:
-    """The numbers of QUANTITIES from sums (..., 1 + methods): emitted, then each method's cost."""
-    speed = divide(sums[..., :1], sums[..., 1:])
-    gain = (speed - speed[..., :1])[..., 1:]
-    most = gain[..., -1:]
-    closed = divide(gain[..., :-1], np.where(most > 1e-9, most, 0.0))
-    return np.concatenate([speed, gain, closed], axis=-1)
-
-
-QUANTITIES = [  # and the method that each speaks of
-    *(("speed", method) for method in METHODS),
-    *(("minus_fixed", method) for method in METHODS[1:]),
-    *(("closed", method) for method in MEASURES),
-]
-
-
 def intervals(compared: pd.DataFrame, n: int = RESAMPLES) -> pd.DataFrame:
     """Speeds of `compare_rules` with prompt-clustered intervals, all from the same resamples:
-    quantity, method, domain, estimate, low, high.
+    quantity, method, domain, estimate, low, high, n_prompts, note.
 
-    quantity: speed (relative to plain), minus_fixed (paired difference to the best fixed gamma),
-    closed (share of the gap from the best fixed gamma to the oracle; NaN where there is no gap).
+    quantity: speed (relative to plain), minus_fixed (paired difference to the best fixed gamma).
     Settings are not fitted anew in a resample.
     """
-    keys = ["prompt_id", "domain", "emitted"]
-    wide = compared.pivot(index=keys, columns="method", values="cost").reset_index()
-    sums = ["emitted", *METHODS]
-    family = Estimator("of", lambda rows: rows[sums].to_numpy(float), _compared, False)
-    found = by_domain(wide, family, n)
-    numbers = found[["domain", "estimate", "low", "high", "n_prompts"]]
-    named = QUANTITIES * (len(found) // len(QUANTITIES))
-    table = pd.DataFrame(named, columns=["quantity", "method"]).join(numbers)
-    # speed, minus_fixed, closed
-    return table.sort_values(
-        "quantity", ascending=False, kind="stable", ignore_index=True
-    )
+    asked = {
+        method: (compared[compared["method"] == method], ratio_of("emitted", "cost"))
+        for method in METHODS
+    }
+    speed = jointly(asked, n=n)
+    gain = {method: speed[method] - speed[FIXED] for method in METHODS[1:]}
+    parts = {
+        "speed": speed.table(key="method"),
+        "minus_fixed": speed.table(gain, "method"),
+    }
+    return stack(parts, "quantity")

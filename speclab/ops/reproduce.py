@@ -66,7 +66,7 @@ from speclab.runs import (
 )
 from speclab.show import notebook as kit
 
-TIMED = ("08", "09", "10", "12")  # they measure time: nothing runs beside them
+TIMED = ("08", "09", "10", "12", "14")  # they measure time: nothing runs beside them
 NOT_FOLLOWED = ("speclab.ops", "speclab.explore", "speclab.__main__")
 PICTURES = "](../figures/smollm/"  # how the text of a notebook shows a figure
 DATA = re.compile(r"""["']data["']((?:\s*/\s*["'][\w.-]+["'])+)""")

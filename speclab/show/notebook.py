@@ -39,6 +39,7 @@ NEEDS = {
     "09": (3, 5, 2),
     "10": (2, 5, 2),
     "11": (4, 5, 2),
+    "14": (3, 5, 2),
 }
 
 
@@ -194,7 +195,7 @@ def check_enough(notebook: str, profile: "Profile", judged: int = 0) -> int:
     count = profile.prompts_per_domain
     count = min(judged or count, count)
     had = len(profile.domains), count, profile.max_new_tokens
-    numbers = [f"{number:02d}" for number in range(13)]
+    numbers = [f"{number:02d}" for number in range(15)]
     fit = [n for n in numbers if all(map(int.__ge__, had, NEEDS.get(n, (1, 1, 1))))]
     number = notebook[:2]
     if number in NEEDS and number not in fit:

@@ -1,10 +1,11 @@
-"""What a block costs on a machine, and what should be drafted there for which domain (section 1).
+"""What a block costs on a machine, and what should be drafted there for which domain (notebook 09,
+sections 1 and 2; notebook 14 asks for the same machine).
 
-A machine is a `Costs`: measured here, or assumed. Speeds are predicted: replayed tokens over
-the price of their blocks.
+A machine is a `Costs`: measured here, or assumed (`Costs.on_a_line`). Speeds are predicted:
+replayed tokens over the price of their blocks.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,14 +17,16 @@ from speclab.cost import Costs
 from speclab.draft import Shape, parse_shape
 from speclab.models import timing
 from speclab.models.pairs import Pair
-from speclab.score import POOLED, domains_in
-from speclab.show.estimates import Estimates, stack
-from speclab.stats import RESAMPLES, bounds_of, resampling_of
+from speclab.prompts import EncodedPrompt
+from speclab.score import POOLED
+from speclab.show.estimates import NUMBERS, Estimates, stack
+from speclab.stats import RESAMPLES, Draws, resampling_of
 from speclab.tree import Tree
 
-C_GRID = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
-CHAINS, ALL_SETTINGS = "best chain", "best chain or tree"
-LEAST_V = 0.95  # a pass over several tokens cannot cost less than over one
+LEAST_V = (
+    0.97  # a pass over several tokens cannot cost less than over one, but for the clock
+)
+REFUSED = "refused: the clock was disturbed"
 
 
 def settings_up_to(max_gamma: int, budget: int) -> dict[str, Tree]:
@@ -44,22 +47,7 @@ def settings_up_to(max_gamma: int, budget: int) -> dict[str, Tree]:
     return dict(different.values())
 
 
-def chains_of(settings: Settings) -> dict[str, Tree]:
-    """The settings without branches: plain and the chains."""
-    return {name: shape for name, shape in settings.items() if shape.is_chain}
-
-
-def that_draft(settings: Settings) -> dict[str, Tree]:
-    """The settings without plain."""
-    return {name: shape for name, shape in settings.items() if shape.size}
-
-
 # ---- the clock -----------------------------------------------------------------------------------
-
-
-def assumed(c: float) -> Costs:
-    """A machine that was not measured: a draft pass of any width costs c, v = 1, o = 0."""
-    return Costs.on_a_line(c)
 
 
 def timed_passes(
@@ -77,9 +65,41 @@ def timed_passes(
     return best, len(rounds)
 
 
+def is_trusted(costs: Costs) -> bool:
+    """Whether no v(n) is below LEAST_V: else nothing is concluded about speed."""
+    return min(costs.verify) >= LEAST_V
+
+
 def _is_steady(times: pd.DataFrame) -> bool:
-    """No v(n) below LEAST_V, and no pass whose quartiles lie further apart than its median."""
-    return min(timing.costs_of(times).verify) >= LEAST_V and timing.spread(times) <= 1
+    """Trusted, and no pass whose quartiles lie further apart than its median."""
+    return is_trusted(timing.costs_of(times)) and timing.spread(times) <= 1
+
+
+def shapes_of(settings: Iterable[str]) -> dict[str, Shape]:
+    """The different settings that draft, by name."""
+    shapes = {name: parse_shape(name) for name in settings}
+    return {name: shape for name, shape in shapes.items() if shape.size}
+
+
+def measured(
+    pair: Pair,
+    encoded: Sequence[EncodedPrompt],
+    probed: Sequence[EncodedPrompt],
+    probes: Iterable[str],
+    new_tokens: int,
+    repeats: int,
+    tries: int,
+) -> tuple[Costs, str]:
+    """The prices of this machine, and what is to be said of them: single passes are timed behind a
+    median prompt with half a continuation (`timed_passes`), the loop from `probed` prompts that are
+    decoded once with the shapes `probes` (`with_measured_loop`).
+    """
+    context = int(np.median([len(prompt.ids) for prompt in encoded])) + new_tokens // 2
+    times, rounds = timed_passes(pair, context, repeats, tries)
+    shapes = shapes_of(probes)
+    speeds = timing.decoded_speed(pair, list(probed), shapes, new_tokens, repeats=1)
+    costs = with_measured_loop(timing.costs_of(times), speeds, shapes)
+    return costs, _in_words(costs, timing.spread(times), rounds)
 
 
 def with_measured_loop(
@@ -109,19 +129,19 @@ def with_measured_loop(
     return replace(costs, overhead=chain, tree_overhead=branched)
 
 
-def in_words(costs: Costs, times: pd.DataFrame, rounds: int) -> str:
-    """The measured prices in a sentence, and a warning where the clock was disturbed."""
+def _in_words(costs: Costs, spread: float, rounds: int) -> str:
     passes = ", ".join(f"v({n}) = {costs.v(n):.2f}" for n in (2, 4, 9))
+    loops = f"{costs.overhead:.2f} for a chain and {costs.loop(False):.2f} for a tree"
     said = (
-        f"Measured here: c = {costs.c():.3f}, {passes}, o = {costs.overhead:.2f} for a chain and "
-        f"{costs.tree_overhead:.2f} for a tree. Largest spread of a timed pass: "
-        f"{100 * timing.spread(times):.0f} % (rounds timed: {rounds})."
+        f"Measured here: c = {costs.c():.3f}, {passes}, o = {loops}. Largest spread of a timed "
+        f"pass: {spread:.0%} (rounds timed: {rounds})."
     )
-    if min(costs.verify) >= LEAST_V:
+    if is_trusted(costs):
         return said
-    return said + (
-        f" **Warning**: v falls to {min(costs.verify):.2f}, but a pass over several tokens cannot "
-        "cost less than over one: the clock was disturbed; run this again."
+    return (
+        f"{said} **No verdict on speed here**: v falls to {min(costs.verify):.2f}, below "
+        f"{LEAST_V}, but a pass over several tokens cannot cost less than over one. The clock was "
+        "disturbed; run this again."
     )
 
 
@@ -133,73 +153,34 @@ def recommend(
     settings: Settings,
     machines: Mapping[str, Costs],
     n: int = RESAMPLES,
-) -> pd.DataFrame:
-    """What to draft, by machine and domain, from `choose.block_counts` of settings with plain.
-
-    machine, domain, setting (the fastest of all), share_best (of the resamples of prompts in which
-    it is), gamma of the fastest chain and name of the fastest tree (0 and "none" where none is
-    faster than plain), speculate ("yes", "no", "cannot be told": where the interval lies to 1), and
-    speedup, low, high, each prompt judged by the setting that was fastest on other prompts of its
-    domain, which is chosen again in every resample.
+) -> Estimates:
+    """What to draft, from `choose.block_counts` of settings with plain: machine, domain, setting
+    (the fastest of all), share_best (of the resamples of prompts in which it is), and its speed-up,
+    each prompt judged by the setting that was fastest on other prompts of its domain, which is
+    chosen again in every resample; `speculate` (`_speculate`).
     """
-    chains, rows = chains_of(settings), []
+    parts = {}
     for machine, costs in machines.items():
         prices = choose.price(counted, settings, costs)
-        sure = choose.best_setting(prices, n)
-        own = {"own": choose.cross_fit(prices)}
-        again = {"own": choose.refitted(prices, n=n)}
-        honest = choose.paired_speeds(own, "own", n, again=again).set_index("domain")
-        for domain in domains_in(prices.prompts):
-            own = sure[sure["domain"] == domain]
-            top = choose.fastest_rows(own).iloc[0]
-            is_chain = own["setting"].isin(list(chains))
-            speed = honest.loc[domain]
-            rows.append(
-                {
-                    "machine": machine,
-                    "domain": domain,
-                    "setting": top["setting"],
-                    "share_best": top["share_best"],
-                    "gamma": settings[_faster_than_plain(own[is_chain])].size,
-                    "tree": _faster_than_plain(own[~is_chain]).replace(PLAIN, "none"),
-                    "speculate": _speculate(top, speed),
-                    "speedup": speed["estimate"],
-                    "low": speed["low"],
-                    "high": speed["high"],
-                }
-            )
-    return pd.DataFrame(rows)
+        best = choose.fastest_rows(choose.best_setting(prices, n))
+        judged = choose.speeds({"own": choose.fit(prices, n=n)}, n).table()
+        best = best[best["domain"] != POOLED][["domain", "setting", "share_best"]]
+        table = best.merge(judged[["domain", *NUMBERS]], on="domain")
+        told = [_speculate(row, costs) for row in table.itertuples()]
+        parts[machine] = table.assign(speculate=told)
+    return Estimates.stacked(parts, "machine")
 
 
-def _faster_than_plain(rows: pd.DataFrame) -> str:
-    """The fastest of these settings, or plain."""
-    faster = rows[rows["speedup"] > 1]
-    return PLAIN if faster.empty else choose.fastest_rows(faster)["setting"].iloc[0]
-
-
-def _speculate(top: pd.Series, speed: pd.Series) -> str:
-    """ "no" also where plain itself is the fastest in 95 % of the resamples."""
-    surely_plain = top["setting"] == PLAIN and top["share_best"] >= 0.95
-    if surely_plain or speed["high"] < 1:
+def _speculate(row, costs: Costs) -> str:
+    """Yes, no or cannot be told, by the interval's side of 1 (no also where plain itself is the
+    fastest in 95 % of the resamples); REFUSED where the prices are not trusted.
+    """
+    if not is_trusted(costs):
+        return REFUSED
+    surely_plain = row.setting == PLAIN and row.share_best >= 0.95
+    if surely_plain or row.high < 1:
         return "no"
-    return "yes" if speed["low"] > 1 else "cannot be told"
-
-
-def predicted(advice: pd.DataFrame) -> Estimates:
-    """`recommend`'s speed-ups by machine and domain."""
-    return Estimates(
-        advice.rename(columns={"speedup": "estimate"})[
-            ["machine", "domain", "estimate", "low", "high", "setting", "speculate"]
-        ]
-    )
-
-
-def advice_numbers(advice: pd.DataFrame) -> dict[str, float | str]:
-    """The main numbers of one machine's recommendations, as `code_speedup`, for ctx.record."""
-    rows = advice.set_index("domain")[
-        ["setting", "speedup", "low", "high", "speculate"]
-    ]
-    return {f"{domain}_{name}": value for (domain, name), value in rows.stack().items()}
+    return "yes" if row.low > 1 else "cannot be told"
 
 
 # ---- other hardware ------------------------------------------------------------------------------
@@ -208,76 +189,37 @@ def advice_numbers(advice: pd.DataFrame) -> dict[str, float | str]:
 def best_by_c(
     counted: pd.DataFrame,
     settings: Settings,
-    cs: Iterable[float] = C_GRID,
+    cs: Iterable[float],
     n: int = RESAMPLES // 4,
-) -> pd.DataFrame:
-    """The fastest setting by c, for a user with other hardware (`assumed`: v = 1, o = 0): c, domain
-    (and pooled), setting, levels and the columns of `choose.how_sure`.
+) -> Estimates:
+    """The fastest setting by c, for a user with other hardware (v = 1, o = 0): c, domain, its
+    speed-up on the prompts that chose it, and `setting`.
     """
-    parts = []
+    parts = {}
     for c in cs:
-        best = choose.best_setting(choose.price(counted, settings, assumed(c)), n)
-        parts.append(choose.fastest_rows(best).assign(c=c))
-    table = pd.concat(parts, ignore_index=True)
-    return table.assign(levels=[settings[name].max_depth for name in table["setting"]])
-
-
-def curves_by_kind(counted: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """`best_by_c` of the chains alone and of all settings; `allowed` says which."""
-    kinds = {CHAINS: chains_of(settings), ALL_SETTINGS: settings}
-    parts = {name: best_by_c(counted, allowed) for name, allowed in kinds.items()}
-    return stack(parts, "allowed")
-
-
-def cells_by_c(by_c: pd.DataFrame) -> pd.DataFrame:
-    """The table of `curves_by_kind`: a row a kind and c, cells such as 'chain:4 1.56'."""
-    cells = by_c["setting"] + " " + by_c["speedup"].map("{:.2f}".format)
-    wide = by_c.assign(cell=cells).pivot(
-        index=["allowed", "c"], columns="domain", values="cell"
-    )
-    return wide[list(pd.unique(by_c["domain"]))].rename_axis(columns=None).reset_index()
-
-
-def panels_by_c(by_c: pd.DataFrame) -> Estimates:
-    """What to draw of `curves_by_kind`: the gamma of the best chain (0: do not speculate), and the
-    speed-ups; panel, c, domain.
-    """
-    rows = by_c[by_c["domain"] != POOLED].rename(columns={"speedup": "estimate"})
-    chain = rows[rows["allowed"] == CHAINS]
-    gamma = chain.assign(estimate=chain["levels"], low=np.nan, high=np.nan)
-    parts = {"gamma of the best chain": gamma} | {
-        f"speed-up of the {name}": rows[rows["allowed"] == name]
-        for name in (CHAINS, ALL_SETTINGS)
-    }
-    table = Estimates.stacked(parts, "panel").frame
-    return Estimates(table[["panel", "c", "domain", "estimate", "low", "high"]])
+        prices = choose.price(counted, settings, Costs.on_a_line(c))
+        parts[c] = choose.fastest_rows(choose.best_setting(prices, n))
+    rows = stack(parts, "c").rename(columns={"speedup": "estimate"})
+    columns = ["c", "domain", *NUMBERS, "setting"]
+    return Estimates(rows[columns]).without(domain=POOLED)
 
 
 def break_even(
     counted: pd.DataFrame, settings: Settings, n: int = RESAMPLES
 ) -> Estimates:
     """The c above which no setting is faster than plain decoding (v = 1, o = 0), by domain (and
-    pooled); `setting`: the last that pays.
+    pooled).
 
     Exact: a cost is linear in c. A bound at 0 or below says that not even a free draft helps.
     """
     free, paid = (
-        choose.price(counted, that_draft(settings), assumed(c)) for c in (0.0, 1.0)
+        choose.price(counted, choose.that_draft(settings), Costs.on_a_line(c))
+        for c in (0.0, 1.0)
     )
     prompts = resampling_of(free.prompts, n)
     emitted = choose.domain_sums(prompts, free.prompts[["emitted"]].to_numpy(float))
     fixed = choose.domain_sums(prompts, free.cost)
     passes = choose.domain_sums(prompts, paid.cost - free.cost)
     even = (emitted - fixed) / passes
-    low, high = bounds_of(even[1:].max(axis=-1), prompts.fewest)
-    return Estimates(
-        pd.DataFrame(
-            {
-                "domain": [*prompts.domains, POOLED],
-                "estimate": even[0].max(axis=-1),
-                "low": low,
-                "high": high,
-                "setting": free.settings[even[0].argmax(axis=-1)],
-            }
-        )
-    )
+    draws = pd.DataFrame(even.max(axis=-1), columns=[*prompts.domains, POOLED])
+    return Estimates(Draws({}, prompts, {}).table({"break-even c": draws}, "quantity"))

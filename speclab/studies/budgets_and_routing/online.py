@@ -1,5 +1,5 @@
 """Online routing: what to draft for a text from what its own first blocks accepted, without a
-classifier; replayed exactly on a trace (section 3).
+classifier; replayed exactly on a trace (notebooks 09, section 3, and 14).
 
 It drafts with a first setting, looks at what the first blocks accepted, and then takes the setting
 that is cheapest for such texts, by a line fitted on the other folds' prompts.
@@ -22,8 +22,8 @@ class Walks:
     """Every setting from every position of every text.
 
     emitted: tokens of a block that starts there, int [settings, prompts, longest]; to_go: what it
-    takes from there to the text's end, float [settings, prompts, longest + 1, 3] (0 at the end and
-    behind it): cost, target passes, draft passes.
+    costs from there to the text's end, float [settings, prompts, longest + 1] (0 at the end and
+    behind it).
     """
 
     prompt_id: np.ndarray
@@ -47,20 +47,17 @@ def text_walks(
     code, ids = pd.factorize(texts["prompt_id"])
     start, length = texts["start"].to_numpy(), np.bincount(code)
     emitted = np.zeros((len(settings), len(ids), length.max()), int)
-    to_go = np.zeros((len(settings), len(ids), length.max() + 1, 3))
+    to_go = np.zeros((len(settings), len(ids), length.max() + 1))
     for s, shape in enumerate(settings.values()):
         blocks = choose.blocks_of(
             trace, shape, max_new_tokens=max_new_tokens, starts="every"
         )
         levels = blocks["levels"].to_numpy()  # rows in the order of `texts`
-        block_cost = choose.block_prices(shape, costs)[levels]
         emitted[s, code, start] = blocks["emitted"]
-        to_go[s, code, start] = np.stack(
-            [block_cost, np.ones(len(levels)), levels], axis=1
-        )
+        to_go[s, code, start] = choose.block_prices(shape, costs)[levels]
     s, p = np.ogrid[: len(settings), : len(ids)]
     for t in range(length.max() - 1, -1, -1):  # a block, and what follows it
-        to_go[:, :, t] += to_go[s, p, t + emitted[:, :, t]] * (t < length)[:, None]
+        to_go[:, :, t] += to_go[s, p, t + emitted[:, :, t]] * (t < length)
     domain = texts["domain"].to_numpy()[start == 0]
     return Walks(np.asarray(ids), domain, length, tuple(settings), emitted, to_go)
 
@@ -96,16 +93,13 @@ def online(at: Walks, first: str, blocks: int = 2, folds: int = 5) -> pd.DataFra
         chosen[here] = best[here]
     everyone = np.arange(len(at.length))
     before = at.to_go[look, everyone, 0] - at.to_go[look, everyone, place]
-    cost, target_passes, draft_passes = (before + at.to_go[chosen, everyone, place]).T
     return pd.DataFrame(
         {
             "prompt_id": at.prompt_id,
             "domain": at.domain,
             "setting": np.array(at.settings)[chosen],
             "emitted": at.length.astype(float),
-            "cost": cost,
-            "target_passes": target_passes,
-            "draft_passes": draft_passes,
+            "cost": before + at.to_go[chosen, everyone, place],
         }
     )
 
@@ -117,7 +111,7 @@ def _cheapest(
     at `place` and accepted `seen`; the lines are fitted on the prompts `fit`.
     """
     left = at.length - place
-    rate = (at.to_go[:, np.arange(len(left)), place, 0] / np.maximum(left, 1)).T
+    rate = (at.to_go[:, np.arange(len(left)), place] / np.maximum(left, 1)).T
     design, weight = np.column_stack([np.ones(len(left)), seen]), np.sqrt(left)[:, None]
     fit = fit & (left > 0)
     line = np.linalg.lstsq((design * weight)[fit], (rate * weight)[fit])[0]

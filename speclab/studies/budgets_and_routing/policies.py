@@ -1,32 +1,33 @@
-"""Is it worth knowing the domain? Every policy of section 3 on every prompt, what a wrong route
-costs, and how often a router is right.
+"""Who knows what of a prompt, and what that is worth: every policy on every prompt (notebooks 09,
+section 3, and 14), what is told of a gain, and a policy's promise beside the clock (09, section 2).
 """
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binomtest
 
-from speclab.analysis import choose
-from speclab.analysis.choose import PLAIN, UNKNOWN, Settings
-from speclab.analysis.router import Router, routed, strip_form
+from speclab.analysis import choose, policy
+from speclab.analysis.choose import PLAIN, UNKNOWN, Choice, Prices, Settings
+from speclab.analysis.significance import holm
+from speclab.analysis.texts import Text
 from speclab.cost import Costs
-from speclab.prompts import DOMAINS, Prompt
-from speclab.score import POOLED, domains_in
+from speclab.draft import parse_shape
+from speclab.models import timing
+from speclab.models.pairs import Pair
+from speclab.prompts import EncodedPrompt, Prompt
 from speclab.show import figures
-from speclab.show.estimates import Estimates, direction
-from speclab.studies.budgets_and_routing import machines, online, serving
+from speclab.stats import Interval
+from speclab.studies.budgets_and_routing import machines, online
 
-ALWAYS = "always"
-SAME = "in every resample the same as"
+NEVER, ALWAYS, ONLINE, ORACLE = "never", "always", "online", "oracle"
+PER_DOMAIN = "per-domain"
+WORTH, LOSS, NO_CASE, OPEN = "is worth it", "loses", "has no case", "cannot be told"
+LEVEL = 0.05
+NEVER_ACCEPTED = np.iinfo(np.int32).max  # a rank that no tree has
 
 
-def text_frame(prompts: Sequence[Prompt], bare: bool = False) -> pd.DataFrame:
-    """Prompts as prompt_id, domain, text; bare: without the form that gives the domain away."""
-    frame = pd.DataFrame([(p.prompt_id, p.domain, p.text) for p in prompts])
-    frame.columns = ["prompt_id", "domain", "text"]
-    return frame.assign(text=frame["text"].map(strip_form)) if bare else frame
+# ---- every policy --------------------------------------------------------------------------------
 
 
 def judged_policies(
@@ -34,209 +35,169 @@ def judged_policies(
     counted: pd.DataFrame,
     settings: Settings,
     costs: Costs,
-    routes: Mapping[str, Mapping[str, str]],
-    max_new_tokens: int | None = None,
-    blocks: int = 2,
-) -> dict[str, pd.DataFrame]:
-    """What every policy costs every prompt on a machine: a judged frame by policy, settings fitted
-    on other prompts than they are judged on (but the oracle's).
+    max_new_tokens: int,
+    routes: Mapping[str, Mapping[str, str]] = {},
+    beliefs: Mapping[str, pd.DataFrame] = {},
+) -> dict[str, Choice]:
+    """What every policy costs every prompt on a machine, settings fitted on other prompts than they
+    are judged on (but the oracle's) and chosen again in every resample (but for the first of
+    ONLINE, and the oracle's).
 
-    never (plain), always (one setting, the best for all prompts), per-domain (the true domain's),
-    one for each of `routes` (a router's name -> prompt_id -> domain or UNKNOWN), online
-    (`online.online`: `blocks` blocks by the best setting that drafts), oracle (each prompt's own
-    best). counted: `choose.block_counts` of the trace and settings, plain among them.
+    NEVER (plain), ALWAYS (one setting, the best for all prompts), PER_DOMAIN (the true domain's),
+    one for each of `routes` (a router's name -> prompt_id -> domain or UNKNOWN), one for each of
+    `beliefs` (per domain too, but chosen from these counts, which may be wrong), ONLINE
+    (`online.online`: two blocks by the best setting that drafts), ORACLE (each prompt's own best).
+    counted: `choose.block_counts` of the trace and settings, plain among them.
     """
     prices = choose.price(counted, settings, costs)
-    frames = {serving.NEVER: prices.judged(PLAIN)}
-    for name, taken_for in _that_choose(prices, routes).items():
-        frames[name] = choose.cross_fit(prices, taken_for)
-    drafts = choose.price(counted, machines.that_draft(settings), costs)
+    for_all = dict.fromkeys(prices.prompts["prompt_id"], UNKNOWN)
+    found = {NEVER: Choice(prices.judged(PLAIN))}
+    for name, taken_for in {ALWAYS: for_all, PER_DOMAIN: None, **routes}.items():
+        found[name] = choose.fit(prices, taken_for)
+    for name, believed in beliefs.items():
+        wrong = choose.price(believed, settings, costs)
+        found[name] = choose.fit(wrong, paid=prices)
+    drafts = choose.price(counted, choose.that_draft(settings), costs)
     first = choose.setting_by_domain(drafts)[UNKNOWN]
     walks = online.text_walks(trace, settings, costs, max_new_tokens)
-    frames["online"] = online.online(walks, first, blocks)
-    frames["oracle"] = choose.with_hindsight(prices)
-    return frames
+    found[ONLINE] = Choice(online.online(walks, first))
+    found[ORACLE] = Choice(choose.with_hindsight(prices))
+    return found
 
 
-def _that_choose(
-    prices: choose.Prices, routes: Mapping[str, Mapping[str, str]]
-) -> dict[str, Mapping[str, str] | None]:
-    """What each policy that fits settings takes a prompt for (None: its own domain)."""
-    for_all = dict.fromkeys(prices.prompts["prompt_id"], UNKNOWN)
-    return {ALWAYS: for_all, "per-domain": None, **routes}
+def perturb(trace: pd.DataFrame, factor: float, seed: int = 0) -> pd.DataFrame:
+    """A trace whose share of positions with draft_rank 0 is `factor` times as large, in
+    expectation, in every domain (or 1, if that is less); what is believed of acceptance, wrongly.
+
+    Below 1 some first-rank positions, drawn at random, are missed by every tree; above 1 some
+    others become first-rank. T = 0 and point-mass only.
+    """
+    rank = trace["draft_rank"]
+    hit = rank == 0
+    drawn = np.random.default_rng(seed).random(len(trace))
+    if factor <= 1:
+        missed = hit & (drawn >= factor)
+        return trace.assign(draft_rank=rank.mask(missed, NEVER_ACCEPTED))
+    share = hit.groupby(trace["domain"], observed=True).transform("mean")
+    gained = (factor - 1) * share / (1 - share).clip(1e-12)
+    return trace.assign(draft_rank=rank.mask(~hit & (drawn < gained), 0))
 
 
-def chosen_again(
-    counted: pd.DataFrame,
-    settings: Settings,
-    costs: Costs,
-    routes: Mapping[str, Mapping[str, str]],
-) -> dict[str, np.ndarray]:
-    """`choose.refitted` of every policy of `judged_policies` that fits settings, by name."""
-    prices = choose.price(counted, settings, costs)
-    return {
-        name: choose.refitted(prices, taken_for)
-        for name, taken_for in _that_choose(prices, routes).items()
+def sampled_prices(
+    sampled: Text, settings: Settings, costs: Costs, max_new_tokens: int
+) -> Prices:
+    """Prices on sampled texts, a prompt's seeds together: chains by the rejection rule, trees by
+    point mass.
+    """
+    chains = choose.chains_of(settings)
+    trees = {name: shape for name, shape in settings.items() if name not in chains}
+    kinds = (chains, sampled.chain_rule), (trees, sampled.rule)
+    counted = [
+        choose.block_counts(text, shapes, rule, max_new_tokens)
+        for _, text in sampled.trace.groupby("seed")
+        for shapes, rule in kinds
+    ]
+    return choose.price(pd.concat(counted, ignore_index=True), settings, costs)
+
+
+# ---- what is told of a gain ----------------------------------------------------------------------
+
+
+def told_of_gains(gains: pd.DataFrame, margin: float) -> pd.DataFrame:
+    """What resampled gains (1 + n, places) say of a margin, both named beforehand: a row a place,
+    with `p_holm` and `told`.
+
+    Three claims are tested at each place, each by twice the share of resamples that contradict it:
+    the gain is above the margin (WORTH), below minus the margin (LOSS), or between both (NO_CASE:
+    the larger p of its two sides). Holm's correction is over the places. `told` is the claim with
+    p_holm below 5 %, else OPEN; p_holm is the least of the three.
+    """
+    n = len(gains)
+    draws = gains.iloc[1:]
+    high, low = draws >= margin, draws <= -margin
+    against = {
+        WORTH: 1 + (draws <= margin).sum(),
+        LOSS: 1 + (draws >= -margin).sum(),
+        NO_CASE: 1 + np.maximum(high.sum(), low.sum()),
     }
+    p_values = pd.DataFrame(
+        {
+            claim: holm(np.minimum(1.0, 2 * count.to_numpy() / n))
+            for claim, count in against.items()
+        },
+        index=gains.columns,
+    )
+    told = p_values.idxmin(axis=1).where(p_values.min(axis=1) < LEVEL, OPEN)
+    return pd.DataFrame({"p_holm": p_values.min(axis=1), "told": told})
 
 
-def speeds(
-    frames: Mapping[str, Mapping[str, pd.DataFrame]],
-    baseline: str = ALWAYS,
-    again: Mapping[str, Mapping[str, np.ndarray]] | None = None,
-) -> Estimates:
-    """`choose.paired_speeds` of judged frames by machine: machine, policy, quantity, domain.
+# ---- a promise beside the clock ------------------------------------------------------------------
 
-    again: `chosen_again` by machine; without it every setting is held fixed in the resamples.
+
+def decoded(
+    pair: Pair,
+    plan: policy.Policy,
+    known: Sequence[Prompt],
+    encoded: Sequence[EncodedPrompt],
+    max_new_tokens: int,
+    repeats: int,
+) -> pd.DataFrame:
+    """The encoded prompts decoded plainly and by what `plan` gives them, in swapped orders, medians
+    of the repeats: prompt_id, domain, setting, tokens, blocks, policy_s, plain_s.
     """
-    again = again or {}
-    parts = {
-        name: choose.paired_speeds(own, baseline, again=again.get(name))
-        for name, own in frames.items()
-    }
-    return Estimates.stacked(parts, "machine", digits=3)
+    prompts = {prompt.prompt_id: prompt for prompt in known}
+    groups: dict[str, list[EncodedPrompt]] = {}
+    for one in encoded:
+        setting = policy.setting_for(plan, prompts[one.prompt_id])
+        groups.setdefault(setting, []).append(one)
+    parts = {}
+    for setting, own in groups.items():
+        shape = {"policy": parse_shape(setting)}
+        speeds = timing.decoded_speed(pair, own, shape, max_new_tokens, repeats)
+        by = ["method", "prompt_id", "domain"]
+        medians = speeds.groupby(by)[["tokens", "blocks", "time_s"]].median()
+        each = medians.loc["policy"].rename(columns={"time_s": "policy_s"})
+        parts[setting] = each.assign(plain_s=medians.loc["plain", "time_s"])
+    every = pd.concat(parts, names=["setting"]).reset_index().set_index("prompt_id")
+    return every.loc[[one.prompt_id for one in encoded]].reset_index()
 
 
-def pooled_changes(found: Estimates, **keys) -> Estimates:
-    """The differences from the baseline, pooled over all prompts."""
-    return found.at(quantity="minus_baseline", domain=POOLED, **keys)
-
-
-def told_change(change, above: str, below: str) -> str:
-    """`estimates.direction` of a policy's change; SAME where it is 0 in every resample (equal
-    settings in each).
+def with_promise(each: pd.DataFrame, prices: Prices) -> pd.DataFrame:
+    """`decoded` with the seconds that the same blocks take at the prices the policy was made from
+    (promised_s, in units of the prompt's own plain tokens), and `differs`: the replay's blocks or
+    tokens are not the decoder's.
     """
-    neither = SAME if change.low == change.high == 0 else "cannot be told apart from"
-    return direction(change, above, below, neither)
-
-
-def told_each(found: Estimates, names: str, than: str) -> str:
-    """Which rows are faster or slower than `than`, in one phrase: each wording of `told_change`,
-    and the names (values of the key `names`) it holds for, with their numbers.
-    """
-    said: dict[str, list[str]] = {}
-    for row in found.rows():
-        name = f"{getattr(row, names)} ({row.estimate:+.3f} [{row.low:+.3f}, {row.high:+.3f}])"
-        said.setdefault(told_change(row, "faster than", "slower than"), []).append(name)
-    return "; ".join(
-        f"**{word}** {than}: {', '.join(who)}" for word, who in said.items()
+    setting = dict(zip(each["prompt_id"], each["setting"], strict=True))
+    replayed = prices.judged(setting)
+    counts = replayed[["emitted", "target_passes"]].to_numpy()
+    token_s = each["plain_s"] / each["tokens"]
+    return each.assign(
+        promised_s=token_s * replayed["cost"].to_numpy(),
+        differs=(each[["tokens", "blocks"]].to_numpy() != counts).any(axis=1),
     )
 
 
-def oracle_is_bound(frames: Mapping[str, pd.DataFrame]) -> bool:
-    """No prompt is cheaper under its domain's setting than under its own best."""
-    own, best = (
-        frames[name].sort_values("prompt_id")["cost"]
-        for name in ("per-domain", "oracle")
-    )
-    return bool((best.to_numpy() <= own.to_numpy() + 1e-9).all())
-
-
-def gap_numbers(gaps: Estimates) -> dict[str, float]:
-    """The main differences from 'always' for ctx.record, as `oracle_minus_always`."""
-    rows = gaps.at(policy=["per-domain", "classifier", "online", "oracle"]).rows()
-    return {
-        f"{row.policy}_minus_always".replace("-", "_"): row.estimate for row in rows
-    }
-
-
-def ahead(gaps: Estimates) -> Estimates:
-    """The policies that draft, with short names of machines, for a figure."""
-    rows = gaps.without(policy=[serving.NEVER, "rules"]).frame
-    short = rows["machine"].str.replace(r"measured | \(.*", "", regex=True)
-    return Estimates(rows.assign(machine=short), digits=3)
-
-
-# ---- routers -------------------------------------------------------------------------------------
-
-
-def router_table(router: Router, sets: Mapping[str, Sequence[Prompt]]) -> pd.DataFrame:
-    """How often a router is right, and how often not sure enough, with and without the prompts'
-    form: prompts, form, n, right, to_default.
-
-    First what its card says of the prompts and of the technical prose (of no domain: right is
-    undefined) held out of its training, then each of `sets`, judged now. Shares with Wilson's 95 %
-    interval (one observation a prompt).
+def kept(ratio: Interval, margin: float, costs: Costs) -> str:
+    """What became of a promise, from measured over promised speed: 'kept' if all of the interval
+    lies within the margin around 1, 'not kept' if all of it lies outside, on one side, else OPEN;
+    `machines.REFUSED` where the prices are not trusted.
     """
-    held_out, card = router.card["held_out"], router.card["text"]
-    of_a_domain = sum(held_out.values()) - held_out.get(UNKNOWN, 0)
-    rows = []
-    for form, name in FORMS.items():
-        facts = router.card[name]
-        shares = facts["accuracy"], 1 - facts["kept"]
-        rows.append(("held out of its training", form, of_a_domain, *shares))
-    prose = held_out[UNKNOWN], np.nan, card["prose_refused"]
-    rows.append(("technical prose, held out", "as it is", *prose))
-    for title, prompts in sets.items():
-        for form, name in FORMS.items():
-            found = routed(text_frame(prompts, name == "bare"), router)
-            shares = found["correct"].mean(), (found["route"] == UNKNOWN).mean()
-            rows.append((title, form, len(found), *shares))
-    table = pd.DataFrame(rows, columns=["prompts", "form", "n", "right", "to_default"])
-    for share in ("right", "to_default"):
-        table[share] = table[share].combine(table["n"], _share)
-    return table
+    if not machines.is_trusted(costs):
+        return machines.REFUSED
+    least, most = 1 - margin, 1 + margin
+    if least <= ratio.low and ratio.high <= most:
+        return "kept"
+    return "not kept" if ratio.high < least or ratio.low > most else OPEN
 
 
-FORMS = {"as it is": "text", "removed": "bare"}  # as the router's card names them
-
-
-def _share(share: float, n: int) -> str:
-    """A share of n with its interval, as text."""
-    if np.isnan(share):
-        return "undefined"
-    interval = binomtest(round(share * n), n).proportion_ci(method="wilson")
-    return f"{share:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
-
-
-def confusion(found: pd.DataFrame) -> pd.DataFrame:
-    """Prompts of a frame (domain, route): true domains down, routes across, UNKNOWN last."""
-    table = pd.crosstab(found["domain"], found["route"])
-    columns = [*DOMAINS, UNKNOWN]
-    return table.reindex(index=domains_in(found), columns=columns, fill_value=0)
-
-
-def wrong_routes(
-    prices: choose.Prices, scale: float = 1.0, folds: int = 5
-) -> Estimates:
-    """What a wrong route changes: the speed-up (times `scale`) of prompts of `domain` that are
-    taken for `taken_for` (each domain, and UNKNOWN) minus that of the right route; domain,
-    taken_for.
-
-    Positive: the other domain's setting happens to be faster on these prompts. Settings are chosen
-    again in every resample.
-    """
-    ids, domains = prices.prompts["prompt_id"], domains_in(prices.prompts)
-    labels = {label: dict.fromkeys(ids, label) for label in (*domains, UNKNOWN)}
-    frames, again = {}, {}
-    for name, routes in ({"right": None} | labels).items():
-        frames[name] = choose.cross_fit(prices, routes, folds)
-        again[name] = choose.refitted(prices, routes, folds)
-    table = choose.paired_speeds(frames, "right", again=again)
-    found = Estimates(table.rename(columns={"policy": "taken_for"}))
-    rows = found.at(quantity="minus_baseline", domain=list(domains)).frame
-    numbers = ["estimate", "low", "high"]
-    rows[numbers] = (rows[numbers] * scale).round(6) + 0.0
-    return Estimates(rows.drop(columns="quantity"), digits=3)
-
-
-def square(lost: Estimates) -> pd.DataFrame:
-    """`wrong_routes` as a table: true domains down, what they are taken for across."""
-    rows, columns = (
-        list(pd.unique(lost.frame[name])) for name in ("domain", "taken_for")
-    )
-    table = lost.frame.pivot(index="domain", columns="taken_for", values="estimate")
-    return table.loc[rows, columns]
-
-
-def draw_heat(
-    tables: Mapping[str, pd.DataFrame], unit: str, digits: int
-) -> figures.Figure:
-    """Tables of true domain by route as heat maps below each other, by title."""
-    figure, grid = figures.subplots(
-        len(tables), 1, height=0.4 + 1.6 * len(tables), squeeze=False
-    )
-    for axes, (title, table) in zip(grid[:, 0], tables.items(), strict=True):
-        figures.heatmap(table, axes, unit, digits)
-        axes.set(title=title, xlabel="taken for", ylabel="domain")
+def draw_check(each: pd.DataFrame) -> figures.Figure:
+    """Measured against promised speed-up, a point a prompt. On the line: as promised."""
+    figure, axes = figures.subplots(height=3.0)
+    for domain, rows in each.groupby("domain", sort=False):
+        look = figures.style_of(domain) | {"linestyle": "none", "label": domain}
+        promised = rows["plain_s"] / rows["promised_s"]
+        axes.plot(promised, rows["plain_s"] / rows["policy_s"], **look)
+    axes.axline((1, 1), slope=1, color="black", linewidth=0.8, zorder=1)
+    axes.set(xlabel="promised speed-up (T = 0)", ylabel="measured speed-up")
+    figures.legend_above(figure, axes)
     return figure

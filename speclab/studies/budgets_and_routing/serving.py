@@ -1,10 +1,10 @@
 """A server with a mix of domains, simulated over recorded texts: what a policy of speculation is
-worth in tokens per second and latency (section 4), and when the mix drifts (section 6).
+worth in tokens per second and latency, and at which batch size drafting must stop (notebook 14).
 
-A request is a recorded prompt; its service time is what it costs under a policy, in a *judged*
-frame (`speclab.analysis.choose`). Requests arrive as a Poisson process (at random, one independent
-of the other, at a constant mean rate), first come first served, one at a time; prefill, network and
-memory limits are left out.
+A request is a recorded prompt; its service time is what it costs under a policy
+(`speclab.analysis.choose`). Requests arrive as a Poisson process (at random, one independent of the
+other, at a constant mean rate), first come first served, one at a time; prefill, network and memory
+limits are left out.
 
 Intervals: prompts are resampled within their domain (outside), and each resample serves streams
 drawn from it with fresh seeds (inside), whose mean counts. So an interval covers which prompts were
@@ -12,23 +12,20 @@ recorded and what the seeds left of chance. All policies serve the same streams.
 only.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from speclab.analysis.choose import PROMPT, SUMS, Prices, fastest
+from speclab.analysis import choose
+from speclab.analysis.choose import PROMPT, Choice, Prices, Settings, fastest
+from speclab.cost import Costs
 from speclab.score import domains_in
-from speclab.show.estimates import Estimates
-from speclab.stats import RESAMPLES, bounds_of, fold_of, resampling_of
+from speclab.show.estimates import NUMBERS, Estimates, stack
+from speclab.stats import RESAMPLES, Draws, fold_of, resampling_of
 
-NEVER = "never"
-METRICS = ("tokens_per_s", "p50_s", "p95_s", "passes_saved", "drafts_per_token")
-SHARES = (
-    "passes_saved",
-    "drafts_per_token",
-)  # may be 0: compared by difference, not ratio
+METRICS = ["tokens_per_s", "p50_s", "p95_s"]
 
 
 def check_mix(mix: Mapping[str, float], domains: Sequence[str]) -> np.ndarray:
@@ -48,11 +45,9 @@ def check_mix(mix: Mapping[str, float], domains: Sequence[str]) -> np.ndarray:
 # ---- one setting for a mix -----------------------------------------------------------------------
 
 
-def best_for_mix(
-    prices: Prices, mix: Mapping[str, float], folds: int = 5
-) -> pd.DataFrame:
-    """One setting for everybody, the fastest for a mix of domains: a judged frame, each prompt's
-    chosen on the other folds' prompts. (`choose.cross_fit` takes the mix as it was recorded.)
+def best_for_mix(prices: Prices, mix: Mapping[str, float], folds: int = 5) -> Choice:
+    """One setting for everybody, the fastest for a mix of domains, each prompt's chosen on the
+    other folds' prompts. (`choose.cross_fit` takes the mix as it was recorded.)
     """
     domains = domains_in(prices.prompts)
     shares = check_mix(mix, domains)
@@ -66,51 +61,7 @@ def best_for_mix(
         ]
         best = prices.settings[fastest(1 / (shares @ np.array(means)))]
         chosen |= dict.fromkeys(ids[fold == held_out], best)
-    return prices.judged({name: chosen[name] for name in ids})
-
-
-def mostly(domains: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Mixes in which one domain has 70 % and the others share the rest."""
-    share = 0.7
-    rest = (1 - share) / (len(domains) - 1)
-    return {
-        f"mostly {d}": {e: share if e == d else rest for e in domains} for d in domains
-    }
-
-
-def drift(
-    prices: Prices,
-    mixes: Mapping[str, Mapping[str, float]],
-    per_domain: pd.DataFrame,
-    n: int = RESAMPLES,
-) -> Estimates:
-    """Speed-up of one setting fitted to one mix and served another: fitted_on, served; then of
-    `per_domain` (a judged frame), which was fitted to no mix.
-    """
-    frames = {name: best_for_mix(prices, mix) for name, mix in mixes.items()}
-    rows = []
-    for fitted_on, frame in (frames | {"per-domain": per_domain}).items():
-        prompts = resampling_of(frame, n)
-        sums = prompts.resampled(
-            prompts.totals(frame[["emitted", "cost"]].to_numpy(float))
-        )
-        means = sums / np.bincount(prompts.domain)[:, None]
-        for served, mix in mixes.items():
-            tokens, cost = np.tensordot(
-                means, check_mix(mix, prompts.domains), (1, 0)
-            ).T
-            speed = tokens / cost
-            bounds = bounds_of(speed[1:], prompts.fewest)
-            rows.append((fitted_on, served, speed[0], *bounds))
-    names = ["fitted_on", "served", "estimate", "low", "high"]
-    return Estimates(pd.DataFrame(rows, columns=names), digits=3)
-
-
-def most_lost(drifted: Estimates) -> float:
-    """The most that one setting loses when the mix becomes another than it was fitted to."""
-    grid = drifted.frame.pivot(index="fitted_on", columns="served", values="estimate")
-    own = grid.loc[grid.columns, grid.columns]
-    return float((np.diag(own) - own).max(axis=None))
+    return Choice(prices.judged({name: chosen[name] for name in ids}))
 
 
 # ---- the stream ----------------------------------------------------------------------------------
@@ -126,43 +77,6 @@ def finish_times(arrival: np.ndarray, service: np.ndarray) -> np.ndarray:
     return done + np.maximum.accumulate(arrival - (done - service), axis=-1)
 
 
-@dataclass(frozen=True)
-class Served:
-    """What streams gave: `values` [policies, METRICS, 1 + resamples], of the recorded prompts
-    themselves first; `n_prompts`: those of the smallest domain.
-    """
-
-    policies: tuple[str, ...]
-    values: np.ndarray
-    n_prompts: int
-
-    def of(self, policy: str) -> np.ndarray:
-        """[METRICS, 1 + resamples] of one policy."""
-        return self.values[self.policies.index(policy)]
-
-    def table(self, against: str | None = None) -> Estimates:
-        """metric, policy; `against` a policy: ratios to it (differences for SHARES)."""
-        values = self.values
-        if against is not None:
-            base = self.of(against)
-            differ = np.isin(METRICS, SHARES)[:, None]
-            values = np.where(
-                differ, values - base, values / np.where(differ, 1.0, base)
-            )
-        low, high = bounds_of(np.moveaxis(values[..., 1:], -1, 0), self.n_prompts)
-        keys = pd.MultiIndex.from_product(
-            [self.policies, METRICS], names=["policy", "metric"]
-        )
-        numbers = {"estimate": values[..., 0], "low": low, "high": high}
-        flat = {name: part.ravel() for name, part in numbers.items()}
-        return Estimates(pd.DataFrame(flat, keys).reset_index(), digits=3)
-
-    def is_fastest(self, policy: str, but: str) -> bool:
-        """No policy (`but` one left out) gives more tokens per second, in any stream."""
-        others = [self.of(name)[0] for name in self.policies if name != but]
-        return bool((np.array(others) <= self.of(policy)[0] + 1e-9).all())
-
-
 def draw(
     shares: np.ndarray, gap: float, requests: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -176,55 +90,125 @@ def draw(
 
 
 def simulate(
-    policies: Mapping[str, pd.DataFrame],
+    policies: Mapping[str, Choice],
     mix: Mapping[str, float],
     target_ms: float,
     load: float = 0.8,
     requests: int = 300,
-    seeds: int = 4,
+    streams: int = 4,
     n: int = RESAMPLES,
     seed: int = 0,
-) -> Served:
-    """Serve streams of a mix under each policy (judged frames by name, "never" among them), one
-    request at a time.
+) -> Draws:
+    """Serve streams of a mix under each policy ("never" among them), one request at a time: for
+    each a frame of draws, columns METRICS. Settings are held fixed in the resamples.
 
     load: share of the time that "never", plain decoding, would be busy. tokens_per_s: tokens per
     second of work, what a server gives that never waits; p50_s, p95_s: latency, waiting included,
-    from an empty server on; passes_saved: 1 - target passes / tokens; drafts_per_token: draft
-    passes a token. Each is the mean over `seeds` streams of `requests`. ValueError: see
+    from an empty server on. Each is the mean over `streams` of so many `requests`. ValueError: see
     `check_mix`.
     """
-    assert load > 0 and min(requests, seeds) > 0
-    in_order = [frame.sort_values("prompt_id") for frame in policies.values()]
-    assert all(
-        list(one["prompt_id"]) == list(in_order[0]["prompt_id"]) for one in in_order
-    )
-    sums = np.stack(
-        [frame[SUMS].to_numpy(float).T for frame in in_order]
-    )  # [policies, 4, prompts]
-    prompts = resampling_of(
-        policies[NEVER][PROMPT], n, seed
-    )  # in the order of their ids, too
+    assert load > 0 and min(requests, streams) > 0
+    frames = [one.judged.sort_values("prompt_id") for one in policies.values()]
+    ids = frames[0]["prompt_id"].to_list()
+    assert all(frame["prompt_id"].to_list() == ids for frame in frames)
+    work = np.stack([frame[["emitted", "cost"]].to_numpy(float).T for frame in frames])
+    prompts = resampling_of(frames[0][PROMPT], n, seed)  # in the order of their ids too
     share = check_mix(mix, prompts.domains) / np.bincount(prompts.domain)
     probability = share[prompts.domain]
-    plain_cost = sums[list(policies).index(NEVER), SUMS.index("cost")]
+    plain_cost = work[list(policies).index("never"), 1]
     gap = float(probability @ plain_cost) / load
-    total = np.zeros((len(policies), len(METRICS), n + 1))
-    for number in range(seeds):
+    total = np.zeros((len(policies), n + 1, len(METRICS)))
+    for number in range(streams):
         rng = np.random.default_rng([seed, number])
         which, arrival = draw(prompts.weights * probability, gap, requests, rng)
-        total += [_measured(own[:, which], arrival, target_ms / 1e3) for own in sums]
-    return Served(tuple(policies), total / seeds, prompts.fewest)
+        total += [_served(*own[:, which], arrival, target_ms / 1e3) for own in work]
+    means = zip(policies, total / streams, strict=True)
+    values = {name: pd.DataFrame(mean, columns=METRICS) for name, mean in means}
+    return Draws(values, prompts, {})
 
 
-def _measured(sums: np.ndarray, arrival: np.ndarray, pass_s: float) -> np.ndarray:
-    """METRICS of streams, [METRICS, rows]: SUMS of requests [4, rows, requests], their arrival
-    times, and the seconds of a target pass.
-    """
-    emitted, cost, target_passes, draft_passes = sums.sum(axis=-1)
-    service = sums[SUMS.index("cost")]
-    waiting = finish_times(arrival, service) - arrival
+def _served(
+    emitted: np.ndarray, cost: np.ndarray, arrival: np.ndarray, pass_s: float
+) -> np.ndarray:
+    """METRICS of streams, [rows, METRICS], from [rows, requests] each and the seconds of a pass."""
+    waiting = finish_times(arrival, cost) - arrival
     median, late = np.quantile(waiting, [0.5, 0.95], axis=-1) * pass_s
-    tokens_per_s = emitted / (cost * pass_s)
-    saved, drafts = 1 - target_passes / emitted, draft_passes / emitted
-    return np.stack([tokens_per_s, median, late, saved, drafts])
+    rate = emitted.sum(axis=-1) / (cost.sum(axis=-1) * pass_s)
+    return np.stack([rate, median, late], axis=-1)
+
+
+# ---- full batches --------------------------------------------------------------------------------
+# Requests whose blocks are made together: a draft pass a level over all their nodes, one target
+# pass over all their tokens.
+
+
+def flat_until(knee: int, c: float) -> Costs:
+    """An assumed accelerator: a pass takes no longer until it holds `knee` tokens, and then grows
+    in proportion; a draft pass costs c of it.
+    """
+    return Costs(1.0, (1, knee, 16 * knee), (c, c, 16 * c), (1.0, 1.0, 16.0))
+
+
+def extended(costs: Costs, largest: int) -> Costs:
+    """`costs` up to passes over `largest` tokens.
+
+    Beyond the last measured size this is an extrapolation: a straight line with the slope from the
+    largest size of at most half of it to the last one; it never falls.
+    """
+    last = costs.sizes[-1]
+    if largest <= last or last == 1:
+        return costs
+    half = max(n for n in costs.sizes if n <= last / 2)
+
+    def onward(ratio: Callable[[int], float]) -> float:
+        slope = max(ratio(last) - ratio(half), 0.0) / (last - half)
+        return ratio(last) + slope * (largest - last)
+
+    sizes = (*costs.sizes, int(largest))
+    draft, verify = (*costs.draft, onward(costs.c)), (*costs.verify, onward(costs.v))
+    return replace(costs, sizes=sizes, draft=draft, verify=verify)
+
+
+def batched(costs: Costs, batch: int, nodes: int) -> Costs:
+    """The machine as one request sees it in batches of `batch` that are always full, all drafting
+    trees of the same shape.
+
+    Its target pass over one token is its share of one over `batch` tokens (target_ms v(batch) /
+    batch), and the others are ratios to it: v(n batch) / v(batch), c(n batch) / v(batch), the
+    overhead of a block once a batch. `nodes`: tokens of the largest pass a request needs. Passes
+    beyond the measured sizes are `extended`.
+    """
+    wide, sizes = extended(costs, batch * nodes), tuple(range(1, nodes + 1))
+    one = wide.v(batch)
+    return Costs(
+        costs.target_ms * one / batch,
+        sizes,
+        tuple(wide.c(n * batch) / one for n in sizes),
+        tuple(wide.v(n * batch) / one for n in sizes),
+        costs.overhead / one,
+        costs.loop(False) / one,
+    )
+
+
+def by_batch(
+    counted: pd.DataFrame,
+    settings: Settings,
+    machines: Mapping[str, Costs],
+    batches: Sequence[int],
+    n: int = 500,
+) -> Estimates:
+    """Speed-up of the best drafting setting in full batches: machine, batch, domain (and pooled);
+    `setting`, and `pass_tokens` of its target pass over the whole batch. It is chosen on the
+    prompts that judge it, and held fixed in their resamples.
+    """
+    shapes, parts = choose.that_draft(settings), {}
+    largest = 1 + max(shape.size for shape in shapes.values())
+    for machine, costs in machines.items():
+        for batch in batches:
+            prices = choose.price(counted, shapes, batched(costs, batch, largest))
+            best = choose.fastest_rows(choose.best_setting(prices, n))
+            tokens = [batch * (shapes[name].size + 1) for name in best["setting"]]
+            parts[machine, batch] = best.assign(pass_tokens=tokens)
+    table = stack(parts, ["machine", "batch"]).rename(columns={"speedup": "estimate"})
+    keys = ["machine", "batch", "domain"]
+    return Estimates(table[[*keys, *NUMBERS, "setting", "pass_tokens"]])

@@ -1,0 +1,330 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 14. What does a server gain?
+#
+# A server serves many requests with one machine: some wait while others are decoded, and some may
+# be decoded together. So a faster block shortens the queue as well as the service, a large batch
+# leaves no room for drafts, and a setting that was chosen from wrong or old numbers serves
+# everybody.
+#
+# ![Latency and tokens per second of each policy](../figures/smollm/14/stream.png)
+#
+# *Runs on* any machine; what is 'measured here' speaks of that machine · *minutes* one or two ·
+# *reads* the runs `greedy`, `sampled` and two more seeds of the profile, recorded if they are not
+# there, and loads the pair to time it · *writes* `figures/<profile>/14/`.
+
+# %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
+# Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
+# repository's root.
+import os, shutil, subprocess, sys
+from pathlib import Path
+
+here, kit, is_kit = (
+    Path.cwd(),
+    Path("speclab-kit").resolve(),
+    "speclab/show/notebook.py",
+)
+root = next((p for p in (here, *here.parents, kit) if (p / is_kit).is_file()), None)
+origin = "here already; remove it to fetch another"
+if root is None:
+    address, half = os.environ.get("SPECLAB_REPO"), Path("speclab-kit.half").resolve()
+    attached = min(Path("/kaggle/input").rglob(is_kit), default=None)
+    why = "set SPECLAB_REPO to the kit's git address, or attach the kit as a data set"
+    shutil.rmtree(half, ignore_errors=True)
+    if address:  # wins over what is attached
+        os.environ["GIT_TERMINAL_PROMPT"], origin = "0", f"from {address}"
+        git = ["git", "clone", "--depth", "1", address, str(half)]
+        said = subprocess.run(git, capture_output=True, text=True).stderr
+        said = said.partition("fatal: ")[2].split("\n")[0] or "no kit is there"
+        why = f"SPECLAB_REPO={address}: {said}"
+    elif attached:  # read-only; the copy is not
+        origin = f"from {attached.parents[2]}"
+        shutil.copytree(attached.parents[2], half, copy_function=shutil.copyfile)
+        for folder, *_ in os.walk(half):
+            os.chmod(folder, 0o755)
+    if kit.exists():
+        why = f"{kit} is in the way, remove it"
+    if kit.exists() or not (half / is_kit).is_file():
+        shutil.rmtree(half, ignore_errors=True)
+        raise SystemExit(f"No kit here: {why}.")
+    root = half.rename(kit)
+os.chdir(root)
+sys.path.insert(0, str(root))
+if root == kit:
+    from speclab.show.notebook import install_missing
+
+    about = Path("pyproject.toml").read_text(encoding="utf-8")
+    version = about.partition('version = "')[2].partition('"')[0]
+    print(f"speclab {version} in {root}, {origin}")
+    install_missing(root)
+
+# %% tags=["parameters"]
+# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
+profile: str = "smollm"
+overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+max_gamma: int = 8  # 1 to 64; the longest chain to choose from
+budget: int = 8  # 1 to 64; nodes of the largest tree to choose from
+# shares of the requests
+mix: dict = {"code": 0.4, "math": 0.1, "reasoning": 0.1, "chat": 0.4}  # 0 to 1
+# another mix, which one setting was fitted to before the requests changed
+mix_before: dict = {"math": 0.7, "reasoning": 0.3}  # 0 to 1
+# share of the time that a server would be busy if it never speculated
+load: float = 0.8  # 0.01 to 0.99
+requests: int = 300  # 10 to 1000000; of a simulated stream,
+streams: int = 12  # 2 to 10000; and how many streams a value is the mean of
+# requests whose blocks are made together
+batches: list = [1, 2, 4, 8, 16, 32, 64]  # 1 to 1024
+# an assumed accelerator: tokens of a pass up to which it takes no longer than over one, and its c
+knee: int = 64  # 1 to 100000
+assumed_c: float = 0.1  # 0.0001 to 10
+pass_repeats: int = 21  # 3 to 1000; of each single pass that is timed, up to
+pass_tries: int = 3  # 1 to 100; times while the clock is disturbed
+# decoded to learn what the loop takes
+probes: list = ["chain:3", "tree:2,2,3"]  # any
+probe_prompts: int = 2  # 1 to 1000; a domain
+
+# %% jupyter={"source_hidden": true}
+import numpy as np
+
+from speclab import prompts, runs
+from speclab.models import pairs
+from speclab.show import notebook
+from speclab.show.estimates import Estimates, stack
+from speclab.analysis import choose
+from speclab.analysis.texts import Text
+from speclab.studies.budgets_and_routing import machines, policies, serving
+
+# %% [markdown]
+# ## What is served
+# The recorded greedy texts, each under every *setting* (nothing, a chain, a static tree), at the
+# prices of this machine as notebook 09 measures them: **c** is a draft pass, **v(n)** a target pass
+# over n tokens, **o** the loop's own time, in target passes over one token.
+
+# %%
+ctx = notebook.start("14_serving", profile, overrides)
+base = ctx.profile.replace(temperature=0.0)
+limit = base.max_new_tokens
+trace = runs.load_or_record(base, "greedy").trace
+pair = pairs.load_pair(base)
+
+# %%
+known = prompts.load_prompts(base.prompts, base.prompts_per_domain, base.domains)
+encoded = prompts.encode_prompts(
+    pair.tokenizer, known, base.max_prompt_tokens, base.template
+)
+probed = prompts.decoded_prompts(encoded, probe_prompts)
+costs, measured = machines.measured(
+    pair, encoded, probed, probes, limit, pass_repeats, pass_tries
+)
+ctx.say(measured)
+
+# %%
+settings = machines.settings_up_to(max_gamma, budget)
+counted = choose.block_counts(trace, settings, max_new_tokens=limit)
+prices = choose.price(counted, settings, costs)
+
+# %% [markdown]
+# The policies: **never** drafts nothing; **always** drafts by the one setting that is best for the
+# mix of requests; **per-domain** by the setting of each request's domain; **online** looks at a
+# text's first two blocks; the **oracle** knows each text in advance, a bound. Each setting is
+# chosen on other prompts than it is judged on. Two more choose per domain from acceptance that is
+# **wrong**: as if the draft's first choice were right a tenth less (x0.9) or more (x1.1) often than
+# it is. One serves by a setting that was best for **another mix**.
+
+# %%
+beliefs = {
+    f"per-domain (x{factor:g})": choose.block_counts(
+        policies.perturb(trace, factor), settings, max_new_tokens=limit
+    )
+    for factor in (0.9, 1.1)
+}
+judged = policies.judged_policies(
+    trace, counted, settings, costs, limit, beliefs=beliefs
+)
+judged["always"] = serving.best_for_mix(prices, mix)
+judged["always (other mix)"] = serving.best_for_mix(prices, mix_before)
+
+# %% [markdown]
+# ## 1. What does a stream of requests gain?
+# Requests arrive as a **Poisson** process (at random, each independent of the others, at a constant
+# mean rate) at a server that serves one at a time; prefill is left out. `load`: a server that never
+# speculates would be busy that share of the time.
+#
+# ### By hand: a queue
+# A request is done after the later of its arrival and the end of the one before, plus its service
+# time; its latency is what it takes from its arrival on.
+
+# %%
+rng = np.random.default_rng(0)
+service = judged["never"].judged["cost"].to_numpy()
+arrival = rng.exponential(service.mean() / load, len(service)).cumsum()
+done, free_from = [], 0.0
+for came, takes in zip(arrival, service, strict=True):
+    free_from = max(came, free_from) + takes
+    done.append(free_from)
+assert np.allclose(done, serving.finish_times(arrival, service))
+
+# %% [markdown]
+# ### Streams of the mix
+# Each value is the mean of `streams` streams; all policies serve the same ones. `p50_s` and `p95_s`
+# are latencies, waiting included; `tokens_per_s` is of work. Intervals resample prompts; settings
+# are held fixed in them.
+
+# %%
+served = serving.simulate(judged, mix, costs.target_ms, load, requests, streams)
+result = served.table(key="policy").rename(columns={"domain": "metric"})
+ctx.table(Estimates(result).wide("policy", "metric"), "stream")
+bound = served["oracle"]["tokens_per_s"] + 1e-9
+fixed = [name for name in served.values if name != "online"]
+assert all((served[name]["tokens_per_s"] <= bound).all() for name in fixed)
+
+# %%
+others = [name for name in served.values if name not in ("never", "always")]
+same = [name for name in others if served[name].equals(served["always"])]
+ratios = {name: served[name] / served["always"] for name in others if name not in same}
+relative = served.table(ratios, "policy").rename(columns={"domain": "metric"})
+relative = Estimates(relative, digits=3)
+ctx.plot(
+    relative.at(policy=["per-domain", "online", "oracle"]),
+    x="metric",
+    hue="policy",
+    kind="points",
+    y="relative to 'always'",
+    reference=1,
+    slug="stream",
+    caption="Tokens per second of work (more is better), and latency in the median and at 95 % "
+    f"(less is better), at load {load:g}, relative to one setting for the mix.",
+)
+
+# %%
+rate = relative.at(metric="tokens_per_s")
+verdicts = rate.sentence(
+    "**more** with", "**less** with", "not told apart with", "policy"
+)
+ctx.say(f"Tokens per second, against 'always': {verdicts}. {rate.listed('policy')}.")
+if same:
+    ctx.say(
+        f"Drafts the same as 'always', so that nothing can differ: {', '.join(same)}."
+    )
+
+# %%
+saved = served["always"] / served["never"]
+saved = served.table({"always": saved}, "policy").rename(columns={"domain": "metric"})
+saved = Estimates(saved, digits=2)
+ctx.say(
+    f"And 'always' against never drafting: tokens per second x {saved.at(metric='tokens_per_s')}, "
+    f"median latency x {saved.at(metric='p50_s')}, at 95 % x {saved.at(metric='p95_s')}."
+)
+
+# %% [markdown]
+# ## 2. At which batch size must drafting stop?
+# With `batch` requests in one pass, a block verifies batch × (gamma + 1) tokens at once, and plain
+# decoding already fills the machine with batch tokens. Batches are always full here and are priced
+# with c(n) and v(n); passes beyond the largest measured one lie on a straight line with the last
+# slope. Beside this machine an **assumed** accelerator, whose pass takes no longer until it holds
+# `knee` tokens. The best setting is chosen on the prompts that judge it (slightly flattering).
+
+# %%
+flat = f"assumed: v(n) = max(1, n / {knee})"
+crowded = {"measured here": costs, flat: serving.flat_until(knee, assumed_c)}
+crowd = serving.by_batch(counted, settings, crowded, batches)
+ctx.export(crowd, "batches")
+ctx.plot(
+    crowd.without(domain="pooled"),
+    x="batch",
+    columns="machine",
+    kind="points",
+    y="speed-up, best drafting setting",
+    reference=1,
+    slug="batches",
+    caption=f"Speed-up by batch, from {crowd.span()}: below the line drafting slows the server.",
+)
+
+# %%
+pays = "drafting **pays** at batches of", "**slows** at", "cannot be told at"
+stops = {
+    name: part.at(domain="pooled").sentence(*pays, names="batch", than=1)
+    for name, part in crowd.groups("machine")
+}
+beyond = crowd.at(machine="measured here").frame["pass_tokens"] > costs.sizes[-1]
+ctx.say(
+    "Over all prompts. "
+    + ". ".join(f"{name}: {said}" for name, said in stops.items())
+    + "."
+)
+ctx.say(
+    f"{int(beyond.sum())} of {len(beyond)} values of this machine are extrapolated."
+)
+
+# %% [markdown]
+# ## 3. What if it was chosen at another temperature?
+# Settings chosen on greedy texts (T = 0) serve texts sampled at T = 1, of three seeds, beside
+# settings chosen on such texts. Every resample of the prompts chooses again.
+
+# %%
+kinds = ("sampled", "sampled-seed-1", "sampled-seed-2")
+sampled = Text.of(*(runs.load_or_record(ctx.profile, kind) for kind in kinds))
+warm = policies.sampled_prices(sampled, settings, costs, limit)
+hot = choose.speeds(
+    {
+        "chosen at T = 1": choose.fit(warm),
+        "chosen at T = 0": choose.fit(prices, paid=warm),
+    }
+)
+
+# %%
+lost = {"change": hot["chosen at T = 0"] - hot["chosen at T = 1"]}
+tables = {
+    "times plain": hot.table(key="policy"),
+    "difference": hot.table(lost, "policy"),
+}
+robust = Estimates(stack(tables, "quantity"), digits=3).without(domain="all")
+ctx.table(robust.wide(["quantity", "policy"], "domain"), "temperature")
+change = robust.at(policy="change", domain="pooled")
+verdict = change.sentence("gains", "loses", "cannot be told to change", "policy")
+ctx.say(
+    f"Chosen at T = 0 and served at T = 1, speed-up {verdict.split(' change')[0]}: {change}."
+)
+
+# %%
+unsure = (
+    "" if machines.is_trusted(costs) else f" ({machines.REFUSED}; no verdict on speed)"
+)
+best = relative.at(metric="tokens_per_s", policy="per-domain")
+ctx.answer(
+    f"On {base.name} and this machine{unsure}, drafting by one setting gives "
+    f"{saved.at(metric='tokens_per_s')} times the tokens per second and, at load {load:g}, "
+    f"{saved.at(metric='p95_s')} of the 95 % latency; a setting for each prompt set {best} times "
+    f"the tokens of one for all. In full batches {stops['measured here']}."
+)
+ctx.record(
+    c=costs.c(),
+    always_over_never=saved.at(metric="tokens_per_s").value,
+    latency_always_over_never=saved.at(metric="p95_s").value,
+    per_domain_over_always=best.value,
+    chosen_at_0_served_at_1=change.value,
+)
+
+# %% [markdown]
+# ### Try it
+# 1. *A server that is nearly full.* Set `load` to 0.95. Which policy gains most, and in which
+#    metric? <details><summary>Answer</summary>Latency: tokens per second of work do not depend on
+#    the load, but waiting grows without bound as a server comes near its limit, so a faster policy
+#    shortens the queue far more than the service.</details>
+# 2. *A larger machine.* Set `knee` to 256. At which batch does drafting stop now?
+#    <details><summary>Answer</summary>About four times as late: what counts is batch × (gamma + 1)
+#    against the knee.</details>
+#
+# ### What we saw, what this does not show, what is next
+# * The server is a model: no prefill, no memory limit, no scheduler but first come first served;
+#   batches are always full, and a packed pass over one text stands for one over several.
+# * Texts are of 64 tokens, of four prompt sets in the form that the draft was trained on.
+# * Energy was not measured.
+# * Next: [10, wall clock](10_wall_clock.ipynb) takes the price of a block apart.
