@@ -6,6 +6,7 @@ pass over the drafted tokens / over one, overhead = the loop's own time / target
 broadcast (numbers, arrays or Series); nothing is fitted here.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -116,6 +117,23 @@ def break_even_alpha(
 
 
 # ---- measured costs ------------------------------------------------------------------------------
+
+LEAST_V = 0.97  # of an honest clock: a pass over several tokens costs no less than one over one
+
+
+def disturbed(verify: Iterable[float]) -> str:
+    """Why measured v(n) carry no verdict on speed, in one sentence; '' where they may.
+
+    verify: target passes over several tokens in passes over one, as `Costs.verify`.
+    """
+    least = min(verify)
+    if least >= LEAST_V:
+        return ""
+    return (
+        f"**No verdict on speed**: a target pass over several tokens took {least:.2f} of one over "
+        f"a single token, and cannot take less (at least {LEAST_V:g} is asked for): other work "
+        "disturbed the clock. Run this notebook alone on a quiet machine."
+    )
 
 
 @dataclass(frozen=True)

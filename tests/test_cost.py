@@ -92,3 +92,8 @@ def test_bad_input_is_named(call, words):
     with pytest.raises(ValueError) as error:
         call()
     assert all(word in str(error.value) for word in words), error.value
+
+
+def test_a_clock_that_makes_several_tokens_cheaper_than_one_carries_no_verdict():
+    assert cost.disturbed((1.0, 0.97, 1.4)) == ""
+    assert "took 0.92 of one" in cost.disturbed([1.0, 0.96, 0.92])

@@ -298,8 +298,8 @@ def test_every_objective_falls_on_the_texts_trained_on(
 def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_one_is_used_again(
     random_pair, text, tmp_path, monkeypatch
 ):
-    def trained(base="cut", texts=text, config=CONFIG, **options):
-        return distil(texts, "forward-kl", config, tmp_path / base, **options)
+    def trained(base="cut", config=CONFIG):
+        return distil(text, "forward-kl", config, tmp_path / base)
 
     # batches: before training (two kinds of text, four domains), two steps, a checkpoint, and one
     # step more
@@ -321,13 +321,13 @@ def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_one_is_used_
     assert not (cut.folder / "checkpoint").exists()
     monkeypatch.setattr(drafts, "optimise", None)
     assert trained().facts == cut.facts
-    # the same below a folder of shipped drafts; nothing is written for it, and no text is asked for
-    shipped = tmp_path / "shipped" / "any-profile"
-    shutil.copytree(cut.folder, shipped / cut.folder.name)
+    # the same among the shipped drafts; no text is asked for
+    place = tmp_path / "shipped" / "any-profile" / cut.folder.name
+    shutil.copytree(cut.folder, place)
     lazy = continuations(random_pair, PROMPTS, TEXT, tmp_path / "no text")
-    read = trained("none", lazy, shipped=shipped.parent)
-    assert read.facts == cut.facts and read.folder.parent == shipped
-    assert not (tmp_path / "none").exists() and not (tmp_path / "no text").exists()
+    read = drafts.shipped(lazy, "forward-kl", CONFIG, tmp_path / "shipped")
+    assert read.facts == cut.facts and read.folder == place
+    assert not (tmp_path / "no text").exists()
     with pytest.raises(TypeError):
         trained(config=dataclasses.replace(CONFIG, seed=1))
 

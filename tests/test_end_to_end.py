@@ -35,7 +35,7 @@ PARAMETERS = {
     "09_budgets_and_routing": "max_gamma=3 budget=4 pass_repeats=3 pass_tries=1 probe_prompts=1 "
     "check_prompts=2 check_repeats=1",
     "10_wall_clock": "prompts_per_domain_timed=2 new_tokens=12 repeats=2 pass_repeats=3 "
-    "gammas=[1,4] folds=2 sampled_seeds=1",
+    "gammas=[1,4] folds=2",
     "11_paper_audit": "cs=[0.05,0.29,1.0] beside=[tiny]",
     "12_try_it": "new_tokens=16",
     "14_serving": "max_gamma=3 budget=4 requests=40 streams=3 batches=[1,4] pass_repeats=3 "

@@ -1,7 +1,8 @@
 """The drafts that come with the kit are those that notebook 08 asks for, whole, and count as its
-input; `retrain` makes others.
+input; `train` makes others.
 """
 
+import dataclasses
 import shutil
 from types import SimpleNamespace
 
@@ -36,7 +37,7 @@ def tried_of(pair, profile):
 
 def test_the_notebooks_defaults_find_all_of_them(tiny_pair, profile, no_text):
     tried = tried_of(tiny_pair, profile)
-    trained = candidates.train(tried, prepare.asked(tiny_pair, profile))
+    trained = candidates.trained_drafts(tried, prepare.asked(tiny_pair, profile))
     made = [one for family in trained.values() for one in family.values()]
     assert len(made) == len(tried.added) == 9
     assert {one.folder for one in made} == {
@@ -48,33 +49,35 @@ def test_the_notebooks_defaults_find_all_of_them(tiny_pair, profile, no_text):
     assert prepare.card_table(made) in card, "python -m data.drafts.prepare"
 
 
-def test_retrain_does_not_read_them(tiny_pair, profile, no_text, monkeypatch):
-    seen, real = [], distil.distil
-
-    def spy(*args, shipped, **options):
-        seen.append(shipped)
-        return real(*args, shipped=SHIPPED, **options)
-
-    monkeypatch.setattr(distil, "distil", spy)
-    one = prepare.asked(tiny_pair, profile)[:1]
-    for retrain in (False, True):
-        candidates.train(tried_of(tiny_pair, profile), one, retrain)
-    assert seen == [SHIPPED, None]
+def test_what_does_not_come_with_the_kit_is_left_out_or_trained(
+    tiny_pair, profile, no_text, monkeypatch
+):
+    one = prepare.asked(tiny_pair, profile)[0]
+    other = [one._replace(config=dataclasses.replace(one.config, steps=7))]
+    tried = tried_of(tiny_pair, profile)
+    assert candidates.trained_drafts(tried, other) == {} and not tried.added
+    seen, asked = [], (one.text, one.objective, one.config)
+    there = distil.shipped(*asked, label=one.name)
+    monkeypatch.setattr(
+        distil, "distil", lambda *asked, **options: seen.append(asked) or there
+    )
+    candidates.trained_drafts(tried, [one], train=True)
+    assert seen[0][2] == one.config, "trained, although it comes with the kit"
 
 
 def test_a_damaged_one_is_refused_and_says_where_to_take_it(
     tiny_pair, profile, no_text, tmp_path
 ):
     one = prepare.asked(tiny_pair, profile)[0]
-    asked = one.text, one.objective, one.config, tmp_path / "work"
-    whole = distil.distil(*asked, label=one.name, shipped=SHIPPED).folder
+    asked = one.text, one.objective, one.config
+    whole = distil.shipped(*asked, label=one.name).folder
     copied = tmp_path / "drafts" / "tiny" / whole.name
     shutil.copytree(whole, copied)
     weights = bytearray((copied / "model.safetensors").read_bytes())
     weights[-1] ^= 1
     (copied / "model.safetensors").write_bytes(weights)
     with pytest.raises(Damaged, match=r"git checkout"):
-        distil.distil(*asked, label=one.name, shipped=tmp_path / "drafts")
+        distil.shipped(*asked, tmp_path / "drafts", one.name)
 
 
 def test_they_are_an_input_of_notebook_08():

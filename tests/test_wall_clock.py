@@ -2,27 +2,21 @@
 one ideal term would bring.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 from test_stopping import COSTS
 from test_timing import TIMES
 
-from speclab import draft, tree
+from speclab import draft, score, stats, tree
+from speclab.cost import Costs
 from speclab.models import timing
-from speclab.prompts import EncodedPrompt
 from speclab.show.estimates import Estimates
 from speclab.studies import wall_clock as study
 
 FOUR = draft.Shape(tree.chain(4))
-
-
-def test_the_first_prompts_of_each_domain():
-    prompts = [
-        EncodedPrompt(f"{d}{i}", d, (1,), 0) for i in range(3) for d in ("code", "chat")
-    ]
-    chosen = study.first_of_each(prompts, ["chat", "code"], 2)
-    assert [p.prompt_id for p in chosen] == ["chat0", "chat1", "code0", "code1"]
 
 
 def test_passes_as_a_table_and_as_curves():
@@ -72,107 +66,61 @@ def timed(seconds, tokens=30, blocks=10):
     return pd.DataFrame(rows, columns=names)
 
 
-def test_measured_beside_predicted():
-    each = study.medians(timed({"plain": 0.3, "chain": 0.2}))
-    assert each["plain_s"].tolist() == [0.3] * 12
-    parts = study.block_parts({"chain": FOUR}, COSTS)
-    table = study.speed_table(each, parts, COSTS).set_index("method")
-    price = COSTS.of_block(FOUR.tree)
-    chain = table.loc["chain"]
-    assert chain[
-        ["block_efficiency", "speedup", "low", "high"]
-    ].tolist() == pytest.approx([3, 1.5, 1.5, 1.5])
-    assert chain["tokens_per_s"] == pytest.approx(150)
-    assert chain["predicted"] == pytest.approx(3 / price)
-    assert chain["block_cost"] == pytest.approx(
-        20 / 10
-    )  # 20 ms a block, 10 ms a target pass
-    assert chain["share_of_predicted"] == pytest.approx(1.5 / (3 / price))
-    assert chain["share_without_o"] == pytest.approx(0.5 * price * (1 - 0.1 / price))
-    assert table.loc["plain", ["predicted", "share_without_o"]].tolist() == [1, 1]
-
-
-def test_decodings_that_are_not_the_replayed_ones_are_counted():
-    counts = {
-        "chain": pd.DataFrame({"prompt_id": [f"p{i}" for i in range(6)], "emitted": 30})
-    }
-    counts["chain"]["blocks"] = [10, 10, 10, 10, 10, 9]
-    assert (
-        study.unlike(timed({"plain": 0.3, "chain": 0.2}), counts) == 2
-    )  # one prompt, two repeats
-
-
-def test_texts_that_are_not_the_recorded_ones_are_counted():
-    trace = pd.DataFrame({"prompt_id": ["a", "a", "b"], "token": [3, 4, 5]})
-    texts = [(3, 4), (5,), (3, 5), (5, 5)]
-    speeds = pd.DataFrame({"prompt_id": ["a", "b", "a", "b"], "text": texts})
-    assert study.unlike_texts(speeds, trace) == 2
-
-
-def test_only_static_shapes_without_a_rule_are_replayed():
-    trace = pd.DataFrame(
-        {
-            "prompt_id": "a",
-            "domain": "code",
-            "position": range(3),
-            "draft_rank": [0, 0, 1],
-        }
+def test_speed_ups_and_their_leads_are_paired_by_prompt():
+    seconds = {"plain": 0.3, "chain": 0.2, "tree": 0.25}
+    each = study.medians(timed(seconds))
+    assert each["plain_s"].tolist() == [0.3] * 18
+    speed = study.drawn(each, "method", "plain_s", "time_s")
+    assert speed.iloc[0].to_dict() == pytest.approx(
+        {"plain": 1, "chain": 1.5, "tree": 1.2}
     )
-    stop = draft.Shape(tree.chain(2), draft.StopRule("confidence", 0.5))
-    shapes = {
-        "chain": draft.Shape(tree.chain(2)),
-        "stop": stop,
-        "dynamic": draft.Shape(None, None, 2, 2, 2),
-    }
-    counts = study.replayed_counts(trace, shapes)
-    assert list(counts) == ["chain"] and counts["chain"]["blocks"].tolist() == [1]
+    gain = study.intervals(speed, "method", 6).at(method="chain").frame
+    assert gain[["low", "high"]].to_numpy().tolist() == [pytest.approx([1.5, 1.5])]
+    slower = each.assign(time_s=each["time_s"] * (1 + 0.1 * (each.index % 6)))
+    speed = study.drawn(slower.assign(plain_s=0.3), "method", "plain_s", "time_s")
+    lead = study.intervals(speed[["chain"]].sub(speed["tree"], axis=0), "method", 6)
+    share = speed["chain"] / speed["tree"]
+    assert np.allclose(share, 1.25), "the same prompts in each resample"
+    assert lead.frame["low"].item() > 0
+
+
+def test_a_ratio_and_its_interval_are_those_of_the_bootstrap():
+    rng = np.random.default_rng(1)
+    rows = [
+        ("chain", f"{d}{i}", d, *rng.integers(1, 30, 2)) for d in "ab" for i in range(7)
+    ]
+    columns = ["method", "prompt_id", "domain", "tokens", "blocks"]
+    each = pd.DataFrame(rows, columns=columns)
+    drawn = study.drawn(each, "method", "tokens", "blocks")
+    found = study.intervals(drawn, "method", len(each)).frame.iloc[0]
+    rows = each.drop(columns="domain")
+    wanted = stats.bootstrap(rows, score.ratio_of("tokens", "blocks"))
+    assert (found.estimate, found.low, found.high) == pytest.approx(
+        (wanted.estimate, wanted.low, wanted.high)
+    )
 
 
 # ---- formulas ------------------------------------------------------------------------------------
 
 
 def test_the_alpha_that_is_needed():
-    assert study.needed_alpha(1, 0.5, 1.0, 0.0) == pytest.approx(0.5)  # 1 + a = 1.5
-    assert study.needed_alpha(1, 1.5, 1.0, 0.0) == np.inf
+    free = Costs(1.0, (1, 64), (0.1, 0.1), (1.0, 1.0))
+    assert study.needed_alpha(1, 0.5, free) == pytest.approx(0.5)  # 1 + a = 1.5
+    assert np.isnan(study.needed_alpha(1, 1.5, free))
 
 
 def test_break_even_lines_and_points():
-    hit = Estimates(
-        pd.DataFrame(
-            {
-                "domain": ["code", "chat"],
-                "estimate": [0.6, 0.5],
-                "low": 0.4,
-                "high": 0.7,
-            }
-        )
-    )
+    numbers = {"estimate": [0.6, 0.5], "low": 0.4, "high": 0.7}
+    hit = Estimates(pd.DataFrame({"domain": ["code", "chat"]} | numbers))
     found = study.break_even_lines(COSTS, hit, (1, 4))
-    textbook = found.at(costs="v = 1, o = 0: the textbook")
-    line = textbook.at(series="gamma 1").frame
-    assert line["estimate"].tolist() == pytest.approx(line["c"].tolist()), (
-        "1 + a = 1 + c"
-    )
-    points = textbook.at(series=["code", "chat"]).frame
-    assert points["c"].mean() == pytest.approx(COSTS.c()) and points[
-        "estimate"
-    ].tolist() == [
-        0.6,
-        0.5,
-    ]
-    dear = found.at(costs="v, o as measured", series="gamma 4").frame
+    line = found.at(series="gamma 1").frame
+    price = line["c"] + COSTS.v(2) + COSTS.overhead
+    assert 1 + line["estimate"].to_numpy() == pytest.approx(price.to_numpy())
+    points = found.at(series=["code", "chat"]).frame
+    assert points["c"].mean() == pytest.approx(COSTS.c())
+    assert points["estimate"].tolist() == [0.6, 0.5]
+    dear = found.at(series="gamma 4").frame
     assert dear["c"].max() < 1, "beyond it not even alpha = 1 is enough"
-
-
-def test_the_worked_example():
-    example = study.worked_example((0.85, 4, 100.0, 5.0), 0.5, 2.0, COSTS)
-    article = example["article's example"]
-    assert article.iloc[:3].tolist() == pytest.approx([400 / 120, 340 / 117, 340 / 112])
-    assert article.iloc[4] == pytest.approx(5 / 1.2) and article.iloc[5:].isna().all()
-    here = example["this pair here"]
-    assert here.iloc[5:].tolist() == pytest.approx(
-        [2 / 1.8, 2 / (0.8 + COSTS.v(5) + 0.1)]
-    )
 
 
 # ---- what limits speed ---------------------------------------------------------------------------
@@ -182,13 +130,11 @@ def test_costs_made_ideal():
     made = study.counterfactuals(COSTS)
     four = [(used.c(4), used.v(16), used.overhead) for used in made.values()]
     assert next(iter(made)) == "as measured"
-    assert four == [
-        (0.22, 1.8, 0.1),
-        (0, 1.8, 0.1),
-        (0.22, 1, 0.1),
-        (0.22, 1.8, 0),
-        (0, 1, 0),
-    ]
+    ideal = [(0, 1.8, 0.1), (0.22, 1, 0.1), (0.22, 1.8, 0), (0, 1, 0)]
+    assert four == [(0.22, 1.8, 0.1), *ideal]
+    cheap = replace(COSTS, verify=(1.0, *(0.98,) * (len(COSTS.sizes) - 1)))
+    free = study.counterfactuals(cheap)["free verification (v = 1)"]
+    assert free.v(2) == 0.98, "what is made ideal never costs more"
 
 
 def test_limits_by_hand():
@@ -210,35 +156,3 @@ def test_limits_by_hand():
     ]
     assert table.loc["draft always right", "own best"] == pytest.approx(5 / four)
     assert np.isnan(table.loc["draft always right", "low"])
-
-
-def test_tokens_per_pass_of_all_prompts():
-    rows = [
-        (f"p{i}", "code", t, r) for i in range(6) for t, r in enumerate([0, 0, 1, 0])
-    ]
-    trace = pd.DataFrame(
-        rows, columns=["prompt_id", "domain", "position", "draft_rank"]
-    )
-    table = study.tokens_per_pass(trace, [1, 2])
-    assert table.index.tolist() == [1, 2]
-    assert table["estimate"].tolist() == pytest.approx([4 / 3, 2])
-
-
-# ---- sampling ------------------------------------------------------------------------------------
-
-
-def test_sampled_texts_are_replayed_and_compared(random_pair):
-    prompts = [
-        EncodedPrompt(f"p{i}", "code", tuple(range(2, 9 + i)), 0) for i in range(5)
-    ]
-    made = study.sampled(random_pair, prompts, 2, 6, 2)
-    assert len(made) == 10 and made["prompt_id"].value_counts().eq(2).all()
-    assert (
-        (made["blocks"] >= made["emitted"] / 3) & (made["blocks"] <= made["emitted"])
-    ).all()
-    assert (made["decoded"] <= made["emitted"]).all()
-    table = study.sampled_table(made, made)
-    sums = made[["emitted", "decoded", "blocks"]].sum()
-    assert table.loc["decoded", "estimate"] == pytest.approx(
-        sums["emitted"] / sums["decoded"]
-    )

@@ -208,11 +208,9 @@ def distil(
     config: TrainConfig,
     base: Path = FOLDER,
     label: str = "",
-    shipped: Path | None = None,
 ) -> TrainedDraft:
     """Train the draft of the text's pair on what its target wrote and keep it as
-    `base`/<label>-<key>; a finished one is used again, a killed one goes on, and one of this name
-    below `shipped` is read there.
+    `base`/<label>-<key>; a finished one is used again, a killed one goes on.
 
     objective: one of OBJECTIVES. config: `batch` counts texts, `context` is not used. ValueError:
     unknown objective, no texts; FloatingPointError: a loss that is not finite; RunError: no space.
@@ -223,17 +221,8 @@ def distil(
         allowed = ", ".join(OBJECTIVES)
         raise ValueError(f"objective={objective!r}: allowed are {allowed}")
     pair, label = text.pair, label or objective
-    settings = {
-        "objective": objective,
-        "lora_rank": 0,  # all weights learn; it is part of the names of shipped drafts
-        "config": asdict(config) | {"accumulate": 1},  # and so is this
-        "text": text.key,
-        "draft": weights_digest(pair.draft.folder),
-    }
-    words = "-".join(re.findall(r"[a-z0-9]+", label.lower()))
-    folder = base / f"{words}-{hash_of(settings)}"
-    for facts in shipped.glob(f"*/{folder.name}/{FACTS}") if shipped else ():
-        return _finished(facts.parent, "git checkout brings it again")
+    settings = _settings(text, objective, config)
+    folder = base / _name(label, settings)
     trained_on, held_out = text.split()
     if not trained_on:
         raise ValueError("training set of no rows: give more prompts, or other domains")
@@ -267,6 +256,38 @@ def distil(
             write_facts(folder / FACTS, facts, [*folder.glob("[a-z]*.*")])
             shutil.rmtree(checkpoint)
     return _finished(folder, "remove it, and it is trained again")
+
+
+def shipped(
+    text: TrainingText,
+    objective: str,
+    config: TrainConfig,
+    base: Path = SHIPPED,
+    label: str = "",
+) -> TrainedDraft | None:
+    """The draft that `distil` would train to the same settings, where it comes with the kit; None
+    where it does not. Damaged as `distil`.
+    """
+    name = _name(label or objective, _settings(text, objective, config))
+    for facts in base.glob(f"*/{name}/{FACTS}"):
+        return _finished(facts.parent, "git checkout brings it again")
+    return None
+
+
+def _settings(text: TrainingText, objective: str, config: TrainConfig) -> dict:
+    """All that changes a trained draft."""
+    return {
+        "objective": objective,
+        "lora_rank": 0,  # all weights learn; it is part of the names of shipped drafts
+        "config": asdict(config) | {"accumulate": 1},  # and so is this
+        "text": text.key,
+        "draft": weights_digest(text.pair.draft.folder),
+    }
+
+
+def _name(label: str, settings: dict) -> str:
+    words = "-".join(re.findall(r"[a-z0-9]+", label.lower()))
+    return f"{words}-{hash_of(settings)}"
 
 
 def _finished(folder: Path, do: str) -> TrainedDraft:

@@ -17,6 +17,7 @@ from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.record import generate
 from speclab.sampling import Sampling
+from speclab.tree import chain
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 48, 64)
 
@@ -144,6 +145,26 @@ def with_median_loop(costs: Costs, decoded: list[Decoded], shape: Shape) -> Cost
     """The costs with the loop's own time: the median over texts decoded with `shape`."""
     loops = [measured_overhead([text], shape, costs) for text in decoded]
     return replace(costs, overhead=float(np.median(loops)))
+
+
+def measured_costs(
+    pair: Pair,
+    prompts: list[EncodedPrompt],
+    new_tokens: int,
+    sizes: tuple[int, ...] = SIZES,
+    context: int = 128,
+    repeats: int = 21,
+) -> Costs:
+    """Costs of this machine, with the loop's own time of a chain of 4, from texts of these prompts
+    that are decoded for it.
+    """
+    four = Shape(chain(4))
+    texts = [
+        decode_prompt(pair, prompt, "greedy", four, Sampling(), new_tokens)
+        for prompt in prompts
+    ]
+    times = pass_times(pair, sizes, context, repeats)
+    return with_median_loop(costs_of(times), texts, four)
 
 
 def quartiles(times: pd.DataFrame) -> pd.DataFrame:

@@ -1,28 +1,22 @@
 """Notebook 10: the price of a block in measured times, the speed of real decoding beside what the
 price predicts, and what limits it.
 
-Prices are in units of a target pass over one token; the times come from `analysis.timing`.
+Prices are in units of a target pass over one token; the times come from `models.timing`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pandas as pd
 
-from speclab import cost, replay, stats
+from speclab import cost, stats
 from speclab.analysis.choose import fastest
 from speclab.cost import Costs
-from speclab.decode import decode_prompt
 from speclab.draft import Shape
 from speclab.models import timing
-from speclab.models.pairs import Pair
-from speclab.prompts import EncodedPrompt
-from speclab.record import record_prompt
-from speclab.sampling import Sampling
-from speclab.score import Estimator, divide, ratio_of
-from speclab.show import estimates, figures
+from speclab.score import POOLED, divide, ratio_of
+from speclab.show import figures
 from speclab.show.estimates import NUMBERS, Estimates, stack, without_interval
 from speclab.tree import chain
 
@@ -31,33 +25,7 @@ IDEAL = {  # looks of the two ideals beside the measured passes
     "v = 1": {"marker": "", "color": "black", "linestyle": "-", "linewidth": 0.8},
     "v = n": {"marker": "", "color": "black", "linestyle": ":", "linewidth": 0.8},
 }
-SHOWN = [
-    "method",
-    "block_efficiency",
-    "speedup",
-    "low",
-    "high",
-    "predicted",
-    "share_of_predicted",
-]
-
-
-def first_of_each(
-    encoded: Sequence[EncodedPrompt], domains: Sequence[str], count: int
-) -> list[EncodedPrompt]:
-    """The first `count` prompts of each domain."""
-    chosen = []
-    for domain in domains:
-        chosen += [prompt for prompt in encoded if prompt.domain == domain][:count]
-    return chosen
-
-
-def ratio(frame: pd.DataFrame, over: str, under: str) -> stats.Interval:
-    """Ratio of the sums of two columns with its 95 % interval, prompts of all domains resampled
-    together: those of one domain are too few.
-    """
-    rows = frame.drop(columns="domain", errors="ignore")
-    return stats.bootstrap(rows, ratio_of(over, under))
+NOW, RIGHT = "as measured", "draft always right"
 
 
 # ---- the price of a block ------------------------------------------------------------------------
@@ -85,14 +53,6 @@ def pass_curves(times: pd.DataFrame, costs: Costs) -> Estimates:
     return Estimates.stacked(units, "unit")
 
 
-def flat_up_to(costs: Costs, most: float = 1.25) -> int:
-    """The largest measured n up to which every target pass costs at most `most` times one over one
-    token.
-    """
-    dear = [n for n in costs.sizes if costs.v(n) > most]
-    return max(n for n in costs.sizes if not dear or n < dear[0])
-
-
 def block_parts(
     shapes: Mapping[str, Shape], costs: Costs, stopped: pd.DataFrame | None = None
 ) -> pd.DataFrame:
@@ -117,9 +77,7 @@ def block_parts(
     return pd.DataFrame(rows, columns=["method", *SPANS])
 
 
-def draw_blocks(
-    parts: pd.DataFrame, measured: pd.Series | None = None
-) -> figures.Figure:
+def draw_blocks(parts: pd.DataFrame, measured: pd.Series) -> figures.Figure:
     """One block's time of each shape as spans: its draft passes, its target pass, the loop; a mark
     where the measured time of a block ends (target passes, in the order of `parts`).
     """
@@ -128,8 +86,7 @@ def draw_blocks(
     for name, colour in SPANS.items():
         axes.barh(parts["method"], parts[name], left=ends, color=colour, label=name)
         ends = ends + parts[name]
-    if measured is not None:
-        axes.plot(measured, parts["method"], "k|", markersize=12, label="measured")
+    axes.plot(measured, parts["method"], "k|", markersize=12, label="measured")
     axes.axvline(1, color="black", linewidth=0.7)
     axes.set(
         xlabel="time of one block, in target passes over one token (1: plain decoding)"
@@ -139,33 +96,7 @@ def draw_blocks(
     return figure
 
 
-# ---- decoding, replayed and timed ----------------------------------------------------------------
-
-
-def replayed_counts(
-    trace: pd.DataFrame, shapes: Mapping[str, Shape]
-) -> dict[str, pd.DataFrame]:
-    """Sums over the blocks of each static shape without a stopping rule, one row a prompt."""
-    return {
-        name: replay.prompt_sums(replay.replay(trace, shape.tree))
-        for name, shape in shapes.items()
-        if shape.tree and not shape.stop
-    }
-
-
-def unlike(speeds: pd.DataFrame, counts: Mapping[str, pd.DataFrame]) -> int:
-    """Timed decodings (`timing.decoded_speed`) whose tokens or blocks are not the replayed ones."""
-    names = {"emitted": "tokens_replayed", "blocks": "blocks_replayed"}
-    replayed = stack(counts, "method")[["method", "prompt_id", *names]]
-    both = speeds.merge(replayed.rename(columns=names), on=["method", "prompt_id"])
-    pairs = [both[name] != both[f"{name}_replayed"] for name in ("tokens", "blocks")]
-    return int((pairs[0] | pairs[1]).sum())
-
-
-def unlike_texts(speeds: pd.DataFrame, trace: pd.DataFrame) -> int:
-    """How many of the timed texts (`timing.decoded_speed`) are not the recorded greedy text."""
-    recorded = trace.groupby("prompt_id")["token"].agg(tuple)
-    return int((speeds["text"] != speeds["prompt_id"].map(recorded)).sum())
+# ---- decoded for real ----------------------------------------------------------------------------
 
 
 def medians(speeds: pd.DataFrame) -> pd.DataFrame:
@@ -179,71 +110,24 @@ def medians(speeds: pd.DataFrame) -> pd.DataFrame:
     return each.assign(plain_s=each["prompt_id"].map(plain))
 
 
-def speed_table(each: pd.DataFrame, parts: pd.DataFrame, costs: Costs) -> pd.DataFrame:
-    """Measured beside predicted, a row for each method of `medians`, plain first.
-
-    predicted = block_efficiency / price of a block (`block_parts`). block_cost, in target passes:
-    measured, then predicted. share_without_o: of the speed-up that a loop without cost would have.
+def drawn(frame: pd.DataFrame, key: str, over: str, under: str) -> pd.DataFrame:
+    """The ratio of the sums of two columns, a column a value of `key`: row 0 the sample, then
+    resamples of its prompts, those of all domains together (of one domain there are too few).
     """
-    groups = each.groupby("method", sort=False)
-    sums = groups[["tokens", "blocks", "time_s"]].sum()
-    loop = parts.set_index("method")["loop"].reindex(sums.index, fill_value=0.0)
-    spans = parts.set_index("method")[[*SPANS]].sum(axis=1)
-    price = spans.reindex(sums.index, fill_value=1.0)  # plain: one target pass
-    numbers = [
-        (ratio(part, "tokens", "blocks"), ratio(part, "plain_s", "time_s"))
-        for _, part in groups
-    ]
-    table = pd.DataFrame({"tokens_per_s": sums["tokens"] / sums["time_s"]})
-    columns = ["block_efficiency", "tau_low", "tau_high", "speedup", "low", "high"]
-    table[columns] = [
-        (tau.estimate, tau.low, tau.high, gain.estimate, gain.low, gain.high)
-        for tau, gain in numbers
-    ]
-    table["predicted"] = table["block_efficiency"] / price
-    table["block_cost"] = 1e3 * sums["time_s"] / sums["blocks"] / costs.target_ms
-    table["block_cost_predicted"] = price
-    table["share_of_predicted"] = table["speedup"] / table["predicted"]
-    table["share_without_o"] = table["share_of_predicted"] * (1 - loop / price)
-    return table.reset_index()
-
-
-def disturbed(plain: float, most: float = 1.25) -> str:
-    """A warning where plain decoding did not take about one target pass a token: the clock was
-    another one when passes were timed alone; '' where it did.
-    """
-    if 1 / most <= plain <= most:
-        return ""
-    return (
-        "**The clock was disturbed**: a pass did not take then what it took in section 1. Measured "
-        "speed-ups are of one run and stand; compare them with predictions on a quiet machine."
-    )
-
-
-def measured_gains(table: pd.DataFrame) -> Estimates:
-    """The measured speed-ups of `speed_table` with their intervals, by method, without plain."""
-    numbers = table[["method", "speedup", "low", "high"]]
-    return Estimates(numbers.set_axis(["method", *NUMBERS], axis=1)).without(
-        method="plain"
-    )
-
-
-def speed_bars(table: pd.DataFrame) -> Estimates:
-    """`speed_table` without plain, to be drawn: quantity (tokens per target pass, speed-up), made
-    (measured, predicted), method.
-    """
-    drafted = table[table["method"] != "plain"]
-    tau = drafted[["method", "block_efficiency", "tau_low", "tau_high"]]
-    predicted = without_interval(drafted[["method"]], drafted["predicted"])
-    speed = "speed-up over plain decoding"
-    parts = {
-        ("tokens per target pass", "measured"): tau.set_axis(
-            ["method", *NUMBERS], axis=1
-        ),
-        (speed, "measured"): measured_gains(table).frame,
-        (speed, "predicted"): predicted,
+    whole = frame.drop(columns="domain", errors="ignore")
+    asked = {
+        name: (rows, ratio_of(over, under))
+        for name, rows in whole.groupby(key, sort=False)
     }
-    return Estimates(stack(parts, ["quantity", "made"]))
+    draws = stats.jointly(asked)
+    return pd.DataFrame({name: draws[name][POOLED] for name in asked})
+
+
+def intervals(draws: pd.DataFrame, key: str, n_prompts: int) -> Estimates:
+    """The columns of `drawn`, or what was made of them, with 95 % intervals."""
+    low, high = stats.bounds_of(draws.to_numpy()[1:], n_prompts)
+    rows = {key: list(draws), "estimate": draws.iloc[0].to_numpy()}
+    return Estimates(pd.DataFrame(rows | {"low": low, "high": high}))
 
 
 def speed_by_domain(each: pd.DataFrame, domains: Sequence[str]) -> pd.DataFrame:
@@ -266,94 +150,40 @@ def what_was_drafted(compared: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index()
 
 
-# ---- formulas ------------------------------------------------------------------------------------
+# ---- what a draft needs, and what limits speed ---------------------------------------------------
 
 
-def needed_alpha(gamma: int, c: float, verify: float, overhead: float) -> float:
-    """`cost.break_even_alpha`, infinite where even alpha = 1 is too little."""
-    need = cost.break_even_block_efficiency(gamma, c, verify, overhead)
-    if need > gamma + 1:
-        return np.inf
-    return cost.break_even_alpha(gamma, c, verify, overhead)
-
-
-def needed_here(costs: Costs, gammas: Sequence[int]) -> str:
-    """The break-even alpha of each gamma at the measured costs, in words."""
-    said = []
-    for g in gammas:
-        alpha = needed_alpha(g, costs.c(), costs.v(g + 1), costs.overhead)
-        shown = f"{alpha:.2f}" if np.isfinite(alpha) else "out of reach"
-        said.append(f"{shown} at gamma {g}")
-    return ", ".join(said)
+def needed_alpha(gamma: int, c: float, costs: Costs) -> float:
+    """`cost.break_even_alpha` of a chain at this c and the v and o of `costs`; missing where even
+    alpha = 1 is too little.
+    """
+    price = gamma, c, costs.v(gamma + 1), costs.overhead
+    if cost.break_even_block_efficiency(*price) > gamma + 1:
+        return np.nan
+    return cost.break_even_alpha(*price)
 
 
 def break_even_lines(costs: Costs, hit: Estimates, gammas: Sequence[int]) -> Estimates:
-    """For each c the alpha at which speculation neither gains nor loses, by `costs` (the textbook's
-    v = 1 and o = 0; as measured) and gamma; and the points of `hit` (by domain), drawn side by side
-    at the measured c.
+    """For each c and gamma the alpha at which speculation neither gains nor loses, and the points
+    of `hit` (by domain), side by side at the measured c.
     """
-    textbook = replace(costs, verify=(1.0,) * len(costs.sizes), overhead=0.0)
-    titles = {"v = 1, o = 0: the textbook": textbook, "v, o as measured": costs}
     c, places = np.linspace(0, 1, 61), np.arange(len(hit.frame))
     points = hit.frame.rename(columns={"domain": "series"})
     points["c"] = costs.c() + 0.014 * (places - places.mean())
-    parts = {}
-    for title, used in titles.items():
-        lines = {
-            f"gamma {g}": [needed_alpha(g, x, used.v(g + 1), used.overhead) for x in c]
-            for g in gammas
-        }
-        needed = Estimates.exact("series", lines, "c", c).frame
-        needed = needed[np.isfinite(needed["estimate"])]
-        parts[title] = pd.concat([needed, points])
-    return Estimates(stack(parts, "costs")[["costs", "series", "c", *NUMBERS]])
-
-
-def worked_example(
-    given: tuple[float, int, float, float], alpha: float, tau: float, costs: Costs
-) -> pd.DataFrame:
-    """The article's rule and the standard model on the article's example (`given`: alpha, gamma,
-    target_ms, draft_ms), and on this pair at the same gamma: its alpha, its tokens per pass tau,
-    its costs.
-    """
-    a, g, *ms = given
-    c, here = ms[1] / ms[0], costs.c()
-    ours = costs.target_ms, here * costs.target_ms
-    best = [cost.speedup_article(g, *times) for times in (ms, ours)]
-    typical = [
-        cost.speedup_article(a * g, *ms),
-        cost.speedup_article(max(alpha, 1e-9) * g, *ours),
-    ]
-    iid = cost.speedup_iid(a, g, c), cost.speedup_iid(alpha, g, here)
-    whole = [cost.speedup_standard(g + 1, g, ratio) for ratio in (c, here)]
-    replayed = cost.speedup_standard(tau, g, here)
-    priced = cost.speedup_standard(tau, g, here, costs.v(g + 1), costs.overhead)
-    rows = [
-        ("article, best case", "e T / (t e + T), e = gamma", *best),
-        ("article, typical case", "the same, e = alpha gamma", *typical),
-        ("article, as it prints the typical case", "340 / 112", 340 / 112, np.nan),
-        ("standard, i.i.d.", "(1 - a^(g+1)) / ((1 - a)(g c + 1))", *iid),
-        ("standard, all accepted", "(g + 1) / (g c + 1)", *whole),
-        ("standard, replayed tokens per pass", "tau / (g c + 1)", np.nan, replayed),
-        ("and v and o as measured", "tau / (g c + v(g + 1) + o)", np.nan, priced),
-    ]
-    return pd.DataFrame(
-        rows, columns=["rule", "formula", "article's example", "this pair here"]
-    )
-
-
-# ---- what limits speed ---------------------------------------------------------------------------
+    lines = {f"gamma {g}": [needed_alpha(g, x, costs) for x in c] for g in gammas}
+    needed = Estimates.exact("series", lines, "c", c).defined().frame
+    return Estimates(pd.concat([needed, points])[["series", "c", *NUMBERS]])
 
 
 def counterfactuals(costs: Costs) -> dict[str, Costs]:
-    """The measured costs, and the same with one term of the model made ideal: c = 0, v = 1, o = 0,
-    then all three.
+    """The measured costs, and the same with one term of the model made ideal: c = 0, v = 1 (or what
+    it is, where that is less), o = 0, then all three.
     """
     free = {"draft": (0.0,) * len(costs.sizes)}
-    flat = {"verify": (1.0,) * len(costs.sizes)}
+    flat = {"verify": tuple(np.minimum(costs.verify, 1.0).tolist())}
     lean = {"overhead": 0.0}
     return {
-        "as measured": costs,
+        NOW: costs,
         "free draft (c = 0)": replace(costs, **free),
         "free verification (v = 1)": replace(costs, **flat),
         "lean loop (o = 0)": replace(costs, **lean),
@@ -361,118 +191,37 @@ def counterfactuals(costs: Costs) -> dict[str, Costs]:
     }
 
 
-def tokens_per_pass(trace: pd.DataFrame, gammas: Sequence[int]) -> pd.DataFrame:
-    """Replayed `block_efficiency` at T = 0 of the prompts of all domains, index gamma: estimate,
-    low, high.
-    """
-    sums = replay.chain_sums(trace, gammas)
-    rows = {
-        g: vars(ratio(part, "emitted", "blocks")) for g, part in sums.groupby("gamma")
-    }
-    return pd.DataFrame(rows).T.rename_axis("gamma")
-
-
 def limits(taus: pd.DataFrame, costs: Costs) -> pd.DataFrame:
     """Predicted speed-up of chains with one term made ideal at a time: made ideal, same gamma (the
     one that is best as measured; low, high), own best, gamma (the one that is best then).
+
+    taus: tokens per target pass with low and high, index gamma.
     """
-    gammas, tau = taus.index, taus["estimate"]
+    tau, shapes = taus["estimate"], [chain(gamma) for gamma in taus.index]
     grid = pd.DataFrame(
         {
-            name: tau / [used.of_block(chain(g)) for g in gammas]
+            name: tau / [used.of_block(shape) for shape in shapes]
             for name, used in counterfactuals(costs).items()
         }
     )
-    grid["draft always right"] = (gammas + 1) / [
-        costs.of_block(chain(g)) for g in gammas
-    ]
-    best = pd.Series(gammas[fastest(grid.T)], index=grid.columns)
-    now = best["as measured"]
-    table = pd.DataFrame(
-        {"same gamma": grid.loc[now], "own best": grid.max(), "gamma": best}
-    )
-    for end in ("low", "high"):
-        table[end] = table["same gamma"] * taus.loc[now, end] / tau[now]
-    table.loc["draft always right", ["low", "high"]] = np.nan
+    grid[RIGHT] = (taus.index + 1) / [costs.of_block(shape) for shape in shapes]
+    best = pd.Series(taus.index[fastest(grid.T)], index=grid.columns)
+    now = best[NOW]
+    same, share = grid.loc[now], taus.loc[now, ["low", "high"]] / tau[now]
+    table = pd.DataFrame({"same gamma": same, "own best": grid.max(), "gamma": best})
+    table["low"], table["high"] = same * share["low"], same * share["high"]
+    table.loc[RIGHT, ["low", "high"]] = np.nan
     return table.rename_axis("made ideal").reset_index()
 
 
 def limit_bars(table: pd.DataFrame) -> Estimates:
     """`limits`, to be drawn: at (the gamma that is best as measured, its own best), what."""
     gamma = table["gamma"].astype(str)
-    labels = table["made ideal"] + ", best gamma " + gamma
+    what = (table["made ideal"] + " [best gamma " + gamma + "]").rename("what")
     numbers = table[["same gamma", "low", "high"]].set_axis(NUMBERS, axis=1)
-    own = pd.concat([labels.rename("what"), numbers], axis=1)
-    free = without_interval(own, table["own best"])
+    own = pd.concat([what, numbers], axis=1)
     parts = {
         f"at gamma {gamma[0]}, the best as measured": own,
-        "at its own best gamma": free,
+        "at its own best gamma": without_interval(own, table["own best"]),
     }
-    return Estimates.stacked(parts, "at")
-
-
-def helps(table: pd.DataFrame) -> pd.Series:
-    """What each single change would add to the speed-up at the gamma that is best as measured, the
-    largest first.
-    """
-    gain = table.set_index("made ideal")["same gamma"]
-    added = (gain - gain["as measured"]).drop(["as measured", "all three"])
-    return added.sort_values(ascending=False)
-
-
-# ---- sampling ------------------------------------------------------------------------------------
-
-
-def sampled(
-    pair: Pair,
-    prompts: Sequence[EncodedPrompt],
-    gamma: int,
-    new_tokens: int,
-    seeds: int,
-) -> pd.DataFrame:
-    """Chains decoded at T = 1, and what the replay expects of the very same texts, a row a text:
-    prompt_id, emitted, decoded (target passes), blocks (expected).
-    """
-    warm, shape, parts, passes = Sampling(1.0), Shape(chain(gamma)), [], {}
-    for seed, prompt in product(range(seeds), prompts):
-        text = f"{prompt.prompt_id}, seed {seed}"
-        made = decode_prompt(pair, prompt, "rejection", shape, warm, new_tokens, seed)
-        scored = record_prompt(pair, prompt, made.token_ids, chain(1), warm).trace
-        names = ("position", "token", "target_top", "p_token", "q_token")
-        rows = pd.DataFrame({name: scored[name] for name in names})
-        parts.append(rows.assign(prompt_id=text, domain=prompt.domain))
-        passes[text] = {"prompt_id": prompt.prompt_id, "decoded": made.target_passes}
-    texts = pd.concat(parts, ignore_index=True)
-    sums = replay.prompt_sums(replay.replay_sampled(texts, gamma))
-    counted = pd.DataFrame.from_dict(passes, orient="index")
-    return sums.rename(columns={"prompt_id": "text"}).join(counted, on="text")
-
-
-def against_chance(gap: pd.Series) -> str:
-    """What a difference of decoded and expected is, by its interval (low, high)."""
-    return estimates.direction(
-        gap,
-        "more than chance allows",
-        "less than chance allows",
-        "within what chance allows",
-    )
-
-
-def sampled_table(made: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
-    """Tokens per pass of `sampled`, decoded and expected, their difference, and the expectation on
-    the recorded sampled texts (`kept`: sums of their replay), with intervals.
-    """
-    gap = Estimator(
-        "gap",
-        lambda f: f[["emitted", "decoded", "blocks"]].to_numpy(float),
-        lambda t: t[..., :1] / t[..., 1:2] - t[..., :1] / t[..., 2:],
-    )
-    told = {
-        "decoded": ratio(made, "emitted", "decoded"),
-        "expected, the same texts": ratio(made, "emitted", "blocks"),
-        "decoded - expected": stats.bootstrap(made.drop(columns="domain"), gap),
-        "expected, the recorded texts": ratio(kept, "emitted", "blocks"),
-    }
-    return pd.DataFrame(
-        [vars(found) for found in told.values()], pd.Index(told, name="what")
-    )
+    return Estimates(stack(parts, "at"))

@@ -1,0 +1,393 @@
+"""What a draft is worth: what the target accepts of it, what training changed, its price, the
+fastest chain with it, and how fast that is for real.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from speclab import replay, score, stats
+from speclab.analysis import choose, significance, stopping
+from speclab.cost import Costs
+from speclab.decode import decode_prompt
+from speclab.draft import StopRule, parse_shape
+from speclab.drafts.distil import TrainedDraft
+from speclab.models import timing
+from speclab.prompts import DOMAINS, EncodedPrompt
+from speclab.sampling import Sampling
+from speclab.score import ALL, POOLED, ratio_of
+from speclab.show.estimates import Estimates, stack, without_interval
+from speclab.studies.better_drafts.candidates import (
+    ALPHA,
+    ESTIMATORS,
+    HIT,
+    LOOKUP,
+    OWN,
+    SPECIALIST,
+    Candidate,
+    Tried,
+)
+from speclab.tree import chain
+
+CONFIDENT = StopRule("confidence", 0.5)  # draft nothing where nothing matched
+STOPPED = f"{LOOKUP} (stop rule)"
+MATCHED, RIGHT, EITHER = (
+    "something matched",
+    "right where it matched",
+    "it or the own draft is right",
+)
+SPEEDUP, TOKENS = ratio_of("emitted", "cost"), ratio_of("emitted", "blocks")
+
+
+# ---- accepted ------------------------------------------------------------------------------------
+
+
+def acceptance(tried: Tried, names: Sequence[str]) -> Estimates:
+    """hit[1] at T = 0 and alpha at T = 1 of some drafts: estimator, draft, domain (then `all`,
+    `pooled`), estimate, low, high.
+    """
+    levels = {
+        (estimator.name, name): stats.by_domain(tried.trace(name, kind), estimator)
+        for kind, estimator in ESTIMATORS.items()
+        for name in names
+    }
+    table = stack(
+        {key: part.drop(columns="estimator") for key, part in levels.items()},
+        ["estimator", "draft"],
+    )
+    columns = ["estimator", "draft", "domain", "estimate", "low", "high"]
+    return Estimates(table[columns], 3)
+
+
+def copying(tried: Tried) -> Estimates:
+    """Where prompt lookup found something, how often it was right there, and how often it or the
+    own draft was: estimator, domain, estimate, low, high.
+    """
+    trace, own = tried.trace(LOOKUP, "greedy"), tried.trace(OWN, "greedy")
+    right = trace["draft_rank"] == 0
+    matched = (trace["confidence"] > 0.5).astype(float)
+    either = right | (own["draft_rank"] == 0)
+    trace = trace.assign(matched=matched, copied=right * matched, either=either)
+    where = ratio_of("copied", "matched", RIGHT)
+    asked = (score.mean_of("matched", MATCHED), where, score.mean_of("either", EITHER))
+    return Estimates(
+        pd.concat([stats.by_domain(trace, estimator) for estimator in asked])
+    )
+
+
+# ---- trained -------------------------------------------------------------------------------------
+
+
+def own_curve(training: Mapping[str, Sequence[Mapping]]) -> Estimates:
+    """The learning curve of a pair's own draft, from the logs in its card, phase after phase:
+    estimator, domain (and `all`), step (of all phases), estimate; no intervals.
+    """
+    logs, before = [], 0
+    for log in map(pd.DataFrame, training.values()):
+        logs.append(log.assign(step=log["step"] + 1 + before))
+        before = logs[-1]["step"].max()
+    whole = {"hit": f"{ALL} hit", "alpha": f"{ALL} alpha"}
+    curve = pd.concat(logs).dropna(subset="hit").rename(columns=whole)
+    parts = {}
+    for estimator, end in (("hit[1]", "hit"), ("alpha", "alpha")):
+        for domain in (*DOMAINS, ALL):
+            numbers = curve[["step", f"{domain} {end}"]].set_axis(
+                ["step", "value"], axis=1
+            )
+            parts[estimator, domain] = without_interval(numbers, numbers["value"])
+    return Estimates(stack(parts, ["estimator", "domain"]).drop(columns="value"), 3)
+
+
+def learning_curves(trained: Mapping[str, Mapping[str, TrainedDraft]]) -> Estimates:
+    """Acceptance on held-out training prompts by training steps: estimator, draft, step, estimate
+    (mean of the seeds), low, high (the least and the greatest seed).
+    """
+    curves = [
+        made.curve.assign(draft=family)
+        for family, drafts in trained.items()
+        for made in drafts.values()
+    ]
+    curve = pd.concat(curves).groupby(["draft", "step"], sort=False)
+    columns = {"mean": "estimate", "min": "low", "max": "high"}
+    parts = {}
+    for estimator, column in (("hit[1]", "hit[1]"), ("alpha", "overlap")):
+        numbers = curve[column].agg(list(columns)).rename(columns=columns)
+        parts[estimator] = numbers.reset_index()
+    return Estimates.stacked(parts, "estimator", digits=3)
+
+
+def trained_change(
+    before: pd.DataFrame,
+    after: Sequence[pd.DataFrame],
+    estimator: score.Estimator,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """What training changed, by domain, with intervals over prompts and training seeds.
+
+    before: a trace; after: one trace a seed, over the same prompts. Columns: domain (and `all`,
+    `pooled`), before, after, difference (mean over seeds), low, high, seed_low, seed_high (the
+    smallest and largest difference of a single seed), n_prompts, n_seeds.
+
+    The bootstrap has two levels: each resample draws prompts within the domain (the same for all
+    runs, so that they are paired) and seeds. Three seeds show their spread; they do not measure it
+    well.
+    """
+    names, seeds = range(len(after)), len(after)
+    asked = {name: (after[name], estimator) for name in names}
+    draws = stats.jointly({"before": (before, estimator)} | asked)
+    first = draws["before"]
+    each = np.stack([draws[name] - first for name in names])
+    rng = np.random.default_rng([seed, 3])
+    times = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=len(first) - 1)
+    drawn = np.einsum("ns,snd->nd", times / seeds, each[:, 1:])
+    whole = np.vstack([each[:, 0].mean(axis=0), drawn])
+    found = draws.table({"change": pd.DataFrame(whole, columns=first.columns)})
+    return pd.DataFrame(
+        {
+            "domain": found["domain"],
+            "before": first.iloc[0].to_numpy(),
+            "after": np.mean([draws[name].iloc[0] for name in names], axis=0),
+            "difference": found["estimate"],
+            "low": found["low"],
+            "high": found["high"],
+            "seed_low": each[:, 0].min(axis=0),
+            "seed_high": each[:, 0].max(axis=0),
+            "n_prompts": found["n_prompts"],
+            "n_seeds": seeds,
+        }
+    )
+
+
+def gained(
+    tried: Tried, trained: Mapping[str, Mapping[str, TrainedDraft]]
+) -> Estimates:
+    """`trained_change` of every family at T = 0 and T = 1: estimator, draft, domain, before, after,
+    estimate (the difference), and its other columns.
+    """
+    parts = {}
+    for kind, estimator in ESTIMATORS.items():
+        before = tried.trace(OWN, kind)
+        for family, drafts in trained.items():
+            after = [tried.trace(name, kind) for name in drafts]
+            change = trained_change(before, after, estimator)
+            parts[estimator.name, family] = change
+    table = stack(parts, ["estimator", "draft"])
+    return Estimates(table.rename(columns={"difference": "estimate"}), 3)
+
+
+def specialist_against(
+    tried: Tried, trained: Mapping[str, Mapping[str, TrainedDraft]], family: str
+) -> Estimates:
+    """The specialist minus a family that learnt every domain, seeds averaged: estimator, domain,
+    estimate, low, high, p_value.
+    """
+    parts = {}
+    for kind, estimator in ESTIMATORS.items():
+        mine, its = (
+            pd.concat([tried.trace(name, kind) for name in trained[of]])
+            for of in (SPECIALIST, family)
+        )
+        found = significance.paired_by_domain(mine, its, estimator)
+        parts[estimator.name] = found.drop(columns="n_prompts")
+    return Estimates.stacked(parts, "estimator", digits=3)
+
+
+# ---- the price, and the fastest chain ------------------------------------------------------------
+
+
+def pass_costs(
+    candidates: Iterable[Candidate], context: int = 128, repeats: int = 15
+) -> dict[str, float]:
+    """c of each candidate on this machine: median draft pass over median target pass, both measured
+    in one run in random orders.
+
+    Drafts of one architecture do the same work, whatever their weights: the first is measured for
+    all, so that noise ranks none of them.
+    """
+    measured: dict[tuple, float] = {}
+    prices = {}
+    for one in candidates:
+        facts, draft = one.pair.facts["draft"], one.pair.draft
+        size = facts["parameters"], facts["layers"], facts["heads"]
+        work = (*size, draft.dtype, draft.kernel)
+        if work not in measured:
+            times = timing.pass_times(one.pair, (1,), context, repeats)
+            measured[work] = timing.costs_of(times).c()
+        prices[one.name] = measured[work]
+    return prices
+
+
+def with_c(costs: Costs, c: float) -> Costs:
+    """The costs of the same target with another draft."""
+    return dataclasses.replace(costs, draft=(c,) * len(costs.sizes))
+
+
+def share_of_bytes(one: Candidate) -> float:
+    """Stored bytes of a draft over those of its target, two bytes a weight at most: what is wider
+    would not be served so.
+    """
+    draft, target = one.pair.facts["draft"], one.pair.facts["target"]
+    own = min(one.weight_bytes, 2 * draft["parameters"])
+    return own / min(target["weight_bytes"], 2 * target["parameters"])
+
+
+def best_chain(
+    trace: pd.DataFrame, costs: Costs, gammas: Iterable[int]
+) -> tuple[int, pd.DataFrame]:
+    """The gamma whose chain `costs` predict to be fastest on a trace at T = 0, and its sums over
+    the visited blocks of each prompt: emitted, blocks, cost (target passes).
+    """
+    sums = replay.chain_sums(trace, gammas)
+    price = {gamma: costs.of_block(chain(gamma)) for gamma in sums["gamma"].unique()}
+    return _fastest(sums.assign(cost=sums["blocks"] * sums["gamma"].map(price)))
+
+
+def best_stopped(
+    nodes: pd.DataFrame,
+    costs: Costs,
+    max_new_tokens: int,
+    limits: Iterable[int] | None = None,
+) -> tuple[int, pd.DataFrame]:
+    """As `best_chain`, for chains that stop by the rule CONFIDENT; from `nodes` of a run of
+    chains.
+
+    limits: the longest chain a block may have, each is tried (None: up to the recorded length); the
+    best one is the gamma.
+    """
+    at = stopping.chains(nodes, max_new_tokens)
+    sums = []
+    for limit in limits or range(1, at.depth + 1):
+        rule = stopping.stopped(at, CONFIDENT.measure, CONFIDENT.threshold, limit)
+        sums.append(stopping.totals(at, rule, costs).assign(gamma=limit))
+    return _fastest(pd.concat(sums))
+
+
+def _fastest(sums: pd.DataFrame) -> tuple[int, pd.DataFrame]:
+    total = sums.groupby("gamma")[["emitted", "cost"]].sum()
+    best = total.index[choose.fastest(total["emitted"] / total["cost"])]
+    return int(best), sums[sums["gamma"] == best]
+
+
+# ---- all drafts beside each other ----------------------------------------------------------------
+
+
+def first_seeds(tried: Tried) -> list[Candidate]:
+    """The drafts of the table: of a family with several seeds, the first seed."""
+    first: dict[str, Candidate] = {}
+    for name, one in tried.candidates.items():
+        first.setdefault(short_name(name), one)
+    return list(first.values())
+
+
+def short_name(name: str) -> str:
+    """A draft's name in tables and figures."""
+    return name.split(", seed")[0].replace("target's first", "first")
+
+
+@dataclasses.dataclass(frozen=True)
+class Compared:
+    """Drafts beside each other, over the same prompts of all domains.
+
+    table: a row a draft: draft, layers, parameters, weight_bytes, of_target_bytes, c, gamma and
+    gamma_by_bytes, and with low and high hit[1], alpha, block_efficiency and speedup (predicted),
+    and these two where bytes are time. draws: the same numbers of the sample (row 0) and of its
+    resamples, columns (draft, quantity); fewest: prompts of the smallest domain.
+    """
+
+    table: pd.DataFrame
+    draws: pd.DataFrame
+    fewest: int
+
+    def leader(self, quantity: str) -> tuple[str, list[str]]:
+        """The draft of the largest number, and those that cannot be told apart from it: over the
+        same resampled prompts their difference may be 0.
+        """
+        values = self.draws.xs(quantity, axis=1, level=1)
+        best = values.iloc[0].idxmax()
+        behind = values.drop(columns=best).rsub(values[best], axis=0)
+        low, _ = stats.bounds_of(behind.to_numpy()[1:], self.fewest)
+        return best, list(behind.columns[~(low > 0)])
+
+    def said(self, quantity: str) -> str:
+        """`leader` in words, with its number."""
+        best, near = self.leader(quantity)
+        number = Estimates.of(self.table, quantity, ["draft"]).at(draft=best)
+        tied = f" (not told apart from it: {'; '.join(near)})" if near else ""
+        return f"{best} {number}{tied}"
+
+
+def compared(
+    tried: Tried,
+    drafts: Iterable[Candidate],
+    price: Mapping[str, float],
+    costs: Costs,
+    gammas: Sequence[int],
+    chains: pd.DataFrame,
+) -> Compared:
+    """Every draft at its own best gamma, by the measured costs (c from `price`) and where a pass
+    costs the bytes of its weights (v = 1, o = 0).
+
+    chains: prompt lookup's (`Tried.lookup_chains`), for a row of it with its stop rule.
+    """
+    rows, asked, new = [], {}, tried.profile.max_new_tokens
+    for one in drafts:
+        greedy, sampled = (tried.trace(one.name, kind) for kind in ESTIMATORS)
+        ways = {
+            short_name(one.name): lambda on, text=greedy: best_chain(text, on, gammas)
+        }
+        if one.name == LOOKUP:
+            ways[STOPPED] = lambda on: best_stopped(chains, on, new)
+        share, c = share_of_bytes(one), price[one.name]
+        by_bytes = Costs(1.0, (1, 64), (share, share), (1.0, 1.0))
+        machines = {"": with_c(costs, c), "_by_bytes": by_bytes}
+        facts = {
+            name: one.pair.facts["draft"][name] for name in ("layers", "parameters")
+        }
+        facts |= {"weight_bytes": one.weight_bytes, "of_target_bytes": share, "c": c}
+        for draft, way in ways.items():
+            asked |= {
+                (draft, HIT.name): (greedy, HIT),
+                (draft, ALPHA.name): (sampled, ALPHA),
+            }
+            row = {"draft": draft} | facts
+            for end, machine in machines.items():
+                row[f"gamma{end}"], sums = way(machine)
+                asked[draft, f"speedup{end}"] = sums, SPEEDUP
+                asked[draft, f"block_efficiency{end}"] = sums, TOKENS
+            rows.append(row)
+    draws = stats.jointly(asked)
+    pooled = pd.DataFrame({key: draws[key][POOLED] for key in asked})
+    table, fewest = pd.DataFrame(rows), draws.prompts.fewest
+    low, high = stats.bounds_of(pooled.to_numpy()[1:], fewest)
+    for end, values in {"": pooled.iloc[0], "_low": low, "_high": high}.items():
+        numbers = pd.Series(np.asarray(values), pooled.columns).unstack()
+        table = table.join(numbers.add_suffix(end), on="draft")
+    return Compared(table, pooled, fewest)
+
+
+# ---- decoded for real ----------------------------------------------------------------------------
+
+
+def lossless(
+    tried: Tried,
+    drafts: Iterable[Candidate],
+    prompts: Iterable[EncodedPrompt],
+    shapes: Iterable[str],
+    new_tokens: int,
+) -> pd.DataFrame:
+    """Greedy decoding of some prompts with every draft and shape against the target's own texts:
+    draft, shape, prompt_id, is_equal.
+    """
+    known, rows = tried.texts["greedy"], []
+    for one in drafts:
+        for name in shapes:
+            for prompt in prompts:
+                shape = parse_shape(name)
+                made = decode_prompt(
+                    one.pair, prompt, "greedy", shape, Sampling(), new_tokens
+                )
+                equal = made.token_ids == known[prompt.prompt_id][:new_tokens]
+                rows.append((one.name, name, prompt.prompt_id, equal))
+    return pd.DataFrame(rows, columns=["draft", "shape", "prompt_id", "is_equal"])
