@@ -10,8 +10,9 @@ import pandas as pd
 from test_score import BEST, DEPTH, PARENT, RANK
 
 from speclab import score
+from speclab.analysis.texts import Text
 from speclab.profiles import load_profile
-from speclab.studies.paper_audit.side import PairRuns
+from speclab.studies.paper_audit.measures import Pair
 
 VOCAB = 10
 STRINGS = [str(i) if i % 2 == 0 else f" {chr(97 + i)}" for i in range(VOCAB)]
@@ -53,9 +54,9 @@ def made_run(seed=0, sampled=False, prompts=6, length=40, tables=0) -> SimpleNam
         target_entropy=_entropy(own[:, 0]),
         draft_entropy=_entropy(own[:, 1]),
     )
-    return SimpleNamespace(
-        trace=trace, nodes=_trees(at, p, q, text[:, :length], length)
-    )
+    manifest = {"profile": {"temperature": 1.0 * sampled, "seed": seed}}
+    nodes = _trees(at, p, q, text[:, :length], length)
+    return SimpleNamespace(trace=trace, nodes=nodes, manifest=manifest)
 
 
 def _trees(at, p, q, text, length) -> pd.DataFrame:
@@ -103,15 +104,17 @@ def _rank(p: np.ndarray, token: np.ndarray) -> np.ndarray:
     return (p > p[np.arange(len(p)), token][:, None]).sum(axis=1)
 
 
-def made_pair(prompts=6, length=40, tables=0) -> PairRuns:
-    """Runs at T = 0, at T = 1 (three seeds), and one that stands for T = 0.3."""
-    greedy = made_run(prompts=prompts, length=length, tables=tables)
-    drawn = [made_run(seed, True, prompts, length, tables) for seed in range(1, 5)]
-    return PairRuns(
-        load_profile("tiny"),
-        greedy,
-        greedy,
-        drawn[0],
-        {0.3: drawn[1]},
-        (drawn[2], drawn[3]),
+def made_text(*seeds: int, prompts=6, length=40, tables=0) -> Text:
+    """Texts of the made pair: greedy, or sampled with these seeds."""
+    made = {"prompts": prompts, "length": length, "tables": tables}
+    runs = [made_run(seed, True, **made) for seed in seeds] or [made_run(**made)]
+    return Text.of(*runs)
+
+
+def made_pair(prompts=6, length=40, tables=0) -> Pair:
+    """Texts at T = 0 and at T = 1 (three seeds), and one that stands for T = 0.3."""
+    made = {"prompts": prompts, "length": length, "tables": tables}
+    greedy, sampled = made_text(**made), made_text(1, 2, 3, **made)
+    return Pair(
+        load_profile("tiny"), greedy, sampled, {0.3: made_run(4, True, **made).trace}
     )

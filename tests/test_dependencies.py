@@ -41,7 +41,7 @@ PURE = (
     "analysis.association",
     "analysis.rungs",
     "analysis.significance",
-    "studies.paper_audit.evidence",
+    "studies.paper_audit.measures",
     "studies.paper_audit.claims",
     "studies.paper_audit.author_records",
     "studies.budgets_and_routing.online",

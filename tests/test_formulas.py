@@ -8,7 +8,7 @@ import pytest
 
 from speclab import cost
 from speclab.analysis import by_hand, published
-from speclab.studies.paper_audit import claims, evidence, formulas
+from speclab.studies.paper_audit import claims, formulas, measures
 from speclab.studies.paper_audit.claims import NO_CONDITION, SOURCES
 
 LISTED = claims.claims()
@@ -18,7 +18,7 @@ SOURCE_CLAIMS = {name: one for name, one in LISTED.items() if one.about == SOURC
 def verdict_of(name: str, **changes) -> str:
     """The verdict on a claim as it is listed, or changed."""
     listed = {name: replace(LISTED[name], **changes)}
-    return claims.verdict(listed[name], evidence.of_sources(listed))
+    return claims.verdict(listed[name], measures.of_sources(listed))
 
 
 # ---- the article's pseudo-code -------------------------------------------------------------------
@@ -83,6 +83,27 @@ def test_the_best_token_is_right_where_the_draft_knows_one_word_only():
     sure = np.array([0.0, 1.0, 0.0])
     p = formulas.P_TABLE[0]
     np.testing.assert_allclose(formulas.best_token_output(p, sure), p)
+
+
+# ---- context commitment --------------------------------------------------------------------------
+
+
+def test_a_token_drafted_deeper_is_accepted_as_often_as_one_drafted_first_there():
+    """Any tables: 0. A draft that knew at depth 2 what it had drafted would not be this one."""
+    rng = np.random.default_rng(0)
+    p, q = rng.dirichlet(np.ones(5), (2, 5))
+    assert formulas.commitment(p, q) == pytest.approx(0.0)
+    kept = np.minimum(p, q)
+    paths = {
+        pair: kept[0, pair[0]] * kept[pair] for pair in product(range(5), repeat=2)
+    }
+    given = sum(paths.values()) / kept[0].sum()
+    deeper = (
+        given
+        - sum(kept[0, word] * kept[word].sum() for word in range(5)) / kept[0].sum()
+    )
+    assert deeper == pytest.approx(0.0) and given != pytest.approx(kept[0].sum())
+    assert verdict_of("commitment") == "does not hold"
 
 
 # ---- lengths, thresholds, counts -----------------------------------------------------------------

@@ -1,6 +1,5 @@
 """The published numbers, the authors' identities under our functions, and their record files."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,12 +11,7 @@ from speclab import score
 from speclab.analysis import published, rungs
 from speclab.show import tables
 
-RECORDS = Path(__file__).resolve().parents[2] / "shared" / "paper" / "author_records"
 KEYS = {"task_type": "domain", "position_bin": "bin"}
-released = pytest.mark.skipif(
-    not RECORDS.is_dir(),
-    reason="needs ../shared/paper/author_records, which carry no licence to be copied here",
-)
 
 
 def run_file(name: str) -> pd.DataFrame:
@@ -204,15 +198,6 @@ def test_entropy_is_set_beside_the_acceptance_of_the_runs_own_temperature():
         assert math.isna().all() == (rule == "greedy")
 
 
-def test_comparison_leaves_missing_what_a_run_cannot_answer():
-    run = make_run(positions=40)
-    bare = SimpleNamespace(nodes=run.nodes.drop(columns="target_rank"), trace=None)
-    for table in published.TABLES:
-        frame = published.comparison(table, bare, n=20)
-        assert frame["corrected"].isna().all()
-        assert frame["ours_as_published"].notna().all()
-
-
 def test_exports_are_byte_stable_and_hold_every_digit(tmp_path):
     frame = published.comparison("V", make_run(positions=40), n=20)
     files = tables.export(frame, tmp_path / "new", "table_5")
@@ -222,111 +207,3 @@ def test_exports_are_byte_stable_and_hold_every_digit(tmp_path):
     before = [file.read_bytes() for file in files]
     tables.export(frame, tmp_path / "new", "table_5")
     assert before == [file.read_bytes() for file in files]
-
-
-def author_rows(sample="he/0", position=0) -> pd.DataFrame:
-    """Two root children, two children of the first, one of its second child; the fourth row's
-    probability is NaN.
-    """
-    rows = [
-        (1, 0, -1, 0.6, 0.3),
-        (1, 1, -1, 0.2, 0.4),
-        (2, 2, 0, 0.5, 0.5),
-        (2, 3, 0, 0.3, np.nan),
-        (3, 4, 3, 0.9, 0.09),
-    ]
-    frame = pd.DataFrame(
-        rows,
-        columns=["tree_depth", "node_id", "parent_id", "draft_prob", "target_prob"],
-    )
-    frame["acceptance_prob"] = np.fmin(
-        1, (frame["target_prob"] / frame["draft_prob"]).fillna(1)
-    )
-    frame["target_entropy"] = frame["target_prob"] + 1
-    return frame.assign(
-        sample_id=sample,
-        task_type="code",
-        token_position=position,
-        position_bin=0,
-        token_id=range(5, 10),
-    )
-
-
-def test_author_schema_becomes_a_nodes_frame(tmp_path):
-    author_rows().iloc[::-1].to_csv(tmp_path / "a.csv.gz", index=False)
-    records = published.read_author_records(tmp_path / "a.csv.gz")
-    assert records.nodes[["node", "parent", "depth", "rank", "token"]].to_numpy().tolist() == [
-        [1, 0, 1, 0, 5], [2, 0, 1, 1, 6], [3, 1, 2, 0, 7], [5, 4, 3, 0, 9],
-    ]  # fmt: skip
-    assert records.nodes["best_path"].tolist() == [True, False, True, False]
-    assert "target_rank" not in records.nodes and "draft_entropy" not in records.nodes
-    assert len(records.nan_rows) == 1
-    assert records.nan_rows[["prompt_id", "position", "node"]].to_numpy().tolist() == [
-        ["he/0", 0, 4]
-    ]
-    assert score.published_alpha(records.nodes) == pytest.approx(
-        (0.5 + 1 + 1 + 0.1) / 4
-    )
-    assert score.published_alpha(records.with_nan_as_accepted) == pytest.approx(
-        author_rows()["acceptance_prob"].mean()
-    )
-    two = author_rows("he/1")
-    two.to_csv(tmp_path / "b.csv", index=False)
-    assert (
-        len(
-            published.read_author_records(
-                tmp_path / "a.csv.gz", tmp_path / "b.csv"
-            ).nodes
-        )
-        == 8
-    )
-
-
-def test_a_row_without_an_entropy_keeps_its_own_alpha(tmp_path):
-    rows = author_rows()
-    rows.loc[2, ["target_prob", "target_entropy"]] = 0.05, np.nan
-    rows.to_csv(tmp_path / "a.csv", index=False)
-    records = published.read_author_records(tmp_path / "a.csv")
-    assert records.nan_rows["node"].tolist() == [3, 4]
-    alpha = score.ratio(records.with_nan_as_accepted)
-    np.testing.assert_allclose(alpha, [0.5, 1, 0.1, 1, 0.1], rtol=1e-6)
-
-
-def test_two_files_of_the_same_rows_are_refused(tmp_path):
-    author_rows().to_csv(tmp_path / "a.csv", index=False)
-    with pytest.raises(ValueError, match="occurs twice"):
-        published.read_author_records(tmp_path / "a.csv", tmp_path / "a.csv")
-
-
-@released
-@pytest.mark.parametrize(
-    ("name", "rows", "nan_rows"),
-    [("054105", 2368, 7), ("055031", 1264, 108), ("060835", 2432, 6)],
-)
-def test_released_records_give_the_authors_averages_and_the_honest_ones(
-    name, rows, nan_rows
-):
-    raw = pd.read_csv(RECORDS / f"{name}.csv.gz")
-    records = published.read_author_records(RECORDS / f"{name}.csv.gz")
-    assert (len(records.nodes) + len(records.nan_rows), len(records.nan_rows)) == (
-        rows,
-        nan_rows,
-    )
-    assert (raw.loc[raw["target_prob"].isna(), "acceptance_prob"] == 1).all()
-    as_authors = records.with_nan_as_accepted
-    assert score.published_alpha(as_authors) == pytest.approx(
-        raw["acceptance_prob"].mean(), rel=1e-6
-    )
-    by_depth = raw.groupby("tree_depth")["acceptance_prob"].mean()
-    np.testing.assert_allclose(score.ratio_by_depth(as_authors), by_depth, rtol=1e-6)
-    np.testing.assert_allclose(
-        score.published_length(as_authors), by_depth.cumprod().sum(), rtol=1e-6
-    )
-    assert score.published_alpha(records.nodes) == pytest.approx(
-        raw.dropna()["acceptance_prob"].mean(), rel=1e-6
-    )
-    assert score.published_alpha(records.nodes) < score.published_alpha(as_authors)
-    best = score.ratio_by_rank(records.nodes)
-    assert (
-        0.80 < best[0] < 0.88 and 0.15 < best[1] < 0.40
-    )  # rank, not task, explains alpha

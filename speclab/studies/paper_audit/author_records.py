@@ -1,5 +1,5 @@
-"""The authors' public node records: fetched, checked by their git ids, read, and asked what they
-hold.
+"""The authors' public node records: fetched, checked by their git ids, and read as a `Text`, so
+that they are asked what a pair's trees are asked.
 
 The files are `results/raw_records_20260411_*.csv` of the public repository saifmb0/tree-acceptance:
 three short runs on HumanEval prompts, and FINAL, the run of the paper. They carry no licence, so
@@ -15,16 +15,16 @@ import os
 import re
 import urllib.request
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
-from speclab import score, stats
-from speclab.analysis.published import AuthorRecords, read_author_records
+from speclab import score
+from speclab.analysis.texts import Text
 from speclab.profiles import ROOT
-from speclab.prompts import DOMAINS
 from speclab.runs import written
-from speclab.studies.paper_audit.growth import TREE, argmax_bounds
 
 COMMIT = "aa679a3f8a1b7593afe5f858cc798fd7f826d4f6"
 BASE = f"https://raw.githubusercontent.com/saifmb0/tree-acceptance/{COMMIT}/results/"
@@ -98,6 +98,89 @@ def _download(url: str) -> bytes:
         ) from None
 
 
+# ---- one file ------------------------------------------------------------------------------------
+
+TREE = ["prompt_id", "position"]
+COLUMNS = {  # theirs: ours
+    "sample_id": "prompt_id",
+    "task_type": "domain",
+    "token_position": "position",
+    "node_id": "node",
+    "parent_id": "parent",
+    "tree_depth": "depth",
+    "token_id": "token",
+    "draft_prob": "draft_prob",
+    "target_prob": "target_prob",
+    "target_entropy": "target_entropy",
+}
+
+
+@dataclass(frozen=True)
+class AuthorRecords:
+    """A run as the authors published it: its usable nodes, and the rows left out because their
+    probability or entropy is NaN (where the probability is, the authors' code took their ratio as
+    1).
+    """
+
+    nodes: pd.DataFrame
+    nan_rows: pd.DataFrame
+
+    @property
+    def text(self) -> Text:
+        """The usable nodes as a text that can be asked as published; it has no trace."""
+        nodes = self.nodes.assign(ratio=score.ratio(self.nodes), seed=0)
+        rules = ("greedy", "greedy")
+        return Text(
+            "T = 0", "the authors' text", "ratio", *rules, pd.DataFrame(), nodes
+        )
+
+    @property
+    def smallest_domain(self) -> int:
+        """Prompts of it."""
+        return int(self.nodes.groupby("domain")["prompt_id"].nunique().min())
+
+    @property
+    def with_nan_as_accepted(self) -> pd.DataFrame:
+        """All rows, as the authors averaged them: a NaN probability as accepted (p = q, so the
+        ratio is 1), a NaN entropy left NaN.
+        """
+        p, q = self.nan_rows["target_prob"], self.nan_rows["draft_prob"]
+        rows = pd.concat([self.nodes, self.nan_rows.assign(target_prob=p.fillna(q))])
+        return rows.sort_values([*TREE, "node"], kind="stable", ignore_index=True)
+
+
+def read_file(path: Path | str) -> AuthorRecords:
+    """A run's node records in the schema of the authors' public files (csv or csv.gz).
+
+    Their node ids count from 0 and a root child's parent is -1; ours count from 1 and the root is
+    0. `rank` and `best_path` follow from the order of siblings. `target_rank` and `draft_entropy`
+    are not in their records and are left out. ValueError: columns missing, one node twice.
+    """
+    records = pd.read_csv(path, usecols=list(COLUMNS))[list(COLUMNS)]
+    records = _with_rank(records.rename(columns=COLUMNS))
+    usable = np.isfinite(records[["target_prob", "target_entropy"]]).all(axis=1)
+    parts = [records[kept].reset_index(drop=True) for kept in (usable, ~usable)]
+    return AuthorRecords(*parts)
+
+
+def _with_rank(records: pd.DataFrame) -> pd.DataFrame:
+    records[["node", "parent"]] += 1
+    if records.duplicated([*TREE, "node"]).any():
+        raise ValueError(
+            "the same (sample_id, token_position, node_id) occurs twice: keep one run a file"
+        )
+    score.domains_in(records)
+    records = records.sort_values([*TREE, "node"], kind="stable", ignore_index=True)
+    siblings = records.groupby([*TREE, "parent"], sort=False)["draft_prob"]
+    records["rank"] = siblings.rank(method="first", ascending=False).astype("int32") - 1
+    # a best path is a chain of best children: score.reach walks any indicator of that form
+    records["best_path"] = score.reach(records.assign(target_rank=records["rank"])) == 1
+    return records
+
+
+# ---- a folder ------------------------------------------------------------------------------------
+
+
 def read(
     folder: Path | str | None = None, files: Mapping[str, str] = FILES
 ) -> dict[str, AuthorRecords]:
@@ -125,87 +208,27 @@ def read(
                 f"{path} is not the authors' public file of run {run} (git id {found}): fetch "
                 "it, or rename it"
             )
-        records[run] = read_author_records(path)
+        records[run] = read_file(path)
     return records
 
 
-def whole_runs(records: Mapping[str, AuthorRecords]) -> dict[str, AuthorRecords]:
-    """The runs that hold all four domains, each with prompts enough for an interval."""
-    found = {}
-    for run, one in records.items():
-        prompts = one.nodes.groupby("domain")["prompt_id"].nunique()
-        if (prompts.reindex(DOMAINS, fill_value=0) >= stats.MIN_PROMPTS).all():
-            found[run] = one
-    return found
-
-
-# ---- what the records can tell -------------------------------------------------------------------
-
-
-def whole_trees(records: AuthorRecords) -> pd.DataFrame:
-    """The nodes of trees without a NaN row: only they can be walked.
-
-    ValueError if every tree has one.
+def facts(records: Mapping[str, AuthorRecords]) -> pd.DataFrame:
+    """One row a run: run, domains, prompts, rows, nan_share; the mean of min(1, p/q) with NaN rows
+    as accepted (as the authors' code did) and without; E[L] as published.
     """
-    broken = pd.MultiIndex.from_frame(records.nan_rows[TREE])
-    kept = records.nodes[~pd.MultiIndex.from_frame(records.nodes[TREE]).isin(broken)]
-    return score.require(kept.reset_index(drop=True), [], "trees without a NaN row")
-
-
-def run_facts(records: Mapping[str, AuthorRecords]) -> pd.DataFrame:
-    """One row a run: run, levels (nodes by depth), domains, prompts, rows, nan_rows, their share;
-    the mean of min(1, p/q) with NaN rows as accepted (as the authors' code did) and without; ranks
-    0 and 1; E[L] as published; and the accepted tokens of the greedy walk: nan_rejected (all trees,
-    certain only, NaN rows not accepted), and accepted_low, accepted_high over trees without a NaN
-    row.
-    """
-    walked, rows = score.tree_estimators()["mean_accepted"], []
+    rows = []
     for run, one in records.items():
-        every, key = one.with_nan_as_accepted, [*TREE, "node"]
-        low, high = argmax_bounds(whole_trees(one))
-        certain = argmax_bounds(one.nodes)[0][[*key, "target_rank"]]
-        by_rank = score.ratio_by_rank(one.nodes)
+        every = one.with_nan_as_accepted
         rows.append(
             {
                 "run": run,
-                "levels": "+".join(map(str, every.groupby("depth")["node"].nunique())),
                 "domains": every["domain"].nunique(),
                 "prompts": every["prompt_id"].nunique(),
                 "rows": len(every),
-                "nan_rows": len(one.nan_rows),
                 "nan_share": len(one.nan_rows) / len(every),
-                "alpha_nan_as_accepted": score.published_alpha(every),
-                "alpha_without_nan": score.published_alpha(one.nodes),
-                "rank_0": by_rank[0],
-                "rank_1": by_rank[1],
+                "nan_as_accepted": score.published_alpha(every),
+                "without_nan": score.published_alpha(one.nodes),
                 "published_length": score.published_length(every),
-                "nan_rejected": walked(
-                    every.merge(certain, "left", key).fillna({"target_rank": 1})
-                ),
-                "accepted_low": walked(low),
-                "accepted_high": walked(high),
             }
         )
     return pd.DataFrame(rows)
-
-
-def facts_said(facts: pd.DataFrame) -> str:
-    """What `run_facts` shows: the share of NaN rows and what they did, E[L] against the walk."""
-    nan, short = 100 * facts["nan_share"], facts[facts["domains"] < len(DOMAINS)]
-    worst = facts.loc[nan.idxmax()]
-    ranked = facts.sort_values("published_length", ascending=False)
-    lengths = ", ".join(ranked["published_length"].map("{:.2f}".format))
-    walked = ", ".join(ranked["nan_rejected"].map("{:.2f}".format))
-    said = (
-        f"NaN rows: {nan.min():.1f} to {nan.max():.1f} %. In run {worst['run']} the mean of "
-        f"min(1, p/q) is {worst['alpha_nan_as_accepted']:.3f} with them as accepted and "
-        f"{worst['alpha_without_nan']:.3f} without. Trees of {', '.join(ranked['levels'])} nodes: "
-        f"E[L] {lengths}; the greedy walk accepts {walked} tokens per target pass."
-    )
-    if short.empty:
-        return said
-    least, most = short["prompts"].min(), short["prompts"].max()
-    return (
-        f"{said} {', '.join(short['run'])}: {least} to {most} prompts, not all domains: "
-        "directions, not levels."
-    )

@@ -6,15 +6,12 @@ if *every* row's 95 % interval lies in its region, which needs no correction (Be
 parameter hypothesis testing and acceptance sampling); it does not hold if *one* row's interval,
 widened for so many rows (Bonferroni), lies outside. Else it cannot be told. A claim of equality
 ("weak", "near", "the same") has a region of two edges, the margin, which is named beforehand: an
-interval that merely reaches 0 shows no equality.
-
-Each verdict is of one pair, one temperature and one estimator, and says at which edge (of a cost:
-at which c) it turns.
+interval that merely reaches 0 shows no equality. Each verdict is of one pair, one temperature and
+one estimator.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, log10
 from pathlib import Path
 
 import numpy as np
@@ -30,21 +27,17 @@ CLAIMS = ROOT / "data" / "paper" / "claims.yaml"
 HOLDS, FAILS, UNKNOWN = "holds here", "does not hold here", "cannot be told here"
 TURNS, TOO_FEW, NOT_TESTED = "depends on c", "too few prompts here", "not tested here"
 NO_CONDITION, DEFECT = "not a condition of anything", "defect"
-VERDICTS = (
-    HOLDS,
-    TURNS,
-    UNKNOWN,
-    FAILS,
-    TOO_FEW,
-    NOT_TESTED,
-    "holds",
-    "does not hold",
-    NO_CONDITION,
-    DEFECT,
-)
+SIGNS = {  # of a table of many verdicts
+    HOLDS: "✓",
+    FAILS: "✗",
+    NO_CONDITION: "✗",
+    UNKNOWN: "?",
+    TURNS: "c",
+    TOO_FEW: "few",
+    NOT_TESTED: "–",
+}
 # how a number was asked for: by the paper's procedure (T = 0), or by what is exact at a temperature
 PUBLISHED, AT_0, AT_1 = "as published", "T = 0", "T = 1"
-ASKED = (PUBLISHED, AT_0, AT_1)
 SOURCES = "sources"  # in place of a pair: arithmetic, a log, code or an example decides
 KEYS = ["claim", "pair", "asked"]
 NUMBER = ["estimator", "row", "estimate", "low", "high", "note"]
@@ -59,8 +52,9 @@ class Claim:
 
     about: "pair", or "sources" where no run is asked. decides: "interval", "necessity" (the number
     is said to be a condition of something), "cost" (a verdict for every c), or "defect" (nothing is
-    claimed: what is wrong in a procedure, and what it costs). margin: why these edges. fact:
-    numbers read off a log, code or an example. untested: why nothing here answers it.
+    claimed: what is wrong in a procedure, and what it costs). margin: why these edges. published,
+    exact: how runs are asked (`measures.evaluate`). fact: numbers read off a log, code or an
+    example. untested: why nothing here answers it.
     """
 
     id: str
@@ -72,6 +66,8 @@ class Claim:
     about: str = "pair"
     decides: str = "interval"
     margin: str = ""
+    published: Sequence[Mapping] = ()
+    exact: Sequence[Mapping] = ()
     fact: Mapping | None = None
     untested: str = ""
 
@@ -93,10 +89,8 @@ class Claim:
 
 
 def _edges(least: float | None, most: float | None) -> str:
-    if least is None and most is None:
-        return ""
     if least is None:
-        return f"below {most:g}"
+        return "" if most is None else f"below {most:g}"
     return f"above {least:g}" if most is None else f"{least:g} to {most:g}"
 
 
@@ -104,6 +98,9 @@ def claims(path: Path = CLAIMS) -> dict[str, Claim]:
     """The claims by id, in the file's order."""
     entries = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     return {entry["id"]: Claim(**entry) for entry in entries}
+
+
+# ---- numbers -------------------------------------------------------------------------------------
 
 
 def row_of(
@@ -126,37 +123,56 @@ def not_measured(reason: str) -> dict:
     return row_of("", "", np.nan, np.nan, np.nan, reason)
 
 
+def in_frame(
+    listed: Mapping[str, Claim],
+    pair: str,
+    asked: Mapping[tuple[str, str], Callable[[], list[dict]]],
+) -> pd.DataFrame:
+    """What the functions (by claim and way to ask) answer, as one frame: COLUMNS, in the order of
+    `listed`. One that raises ValueError cannot answer: its row is empty, and its note the reason.
+    """
+    rows = []
+    for claim, (name, way) in (
+        (c, key) for c in listed for key in asked if key[0] == c
+    ):
+        head = {"claim": claim, "pair": pair, "asked": way}
+        try:
+            found = asked[name, way]()
+        except ValueError as error:
+            found = [not_measured(str(error))]
+        rows += [head | row for row in found]
+    frame = pd.DataFrame(rows, columns=COLUMNS[:-2])
+    edges = [
+        listed[claim].bounds(row)
+        for claim, row in zip(frame["claim"], frame["row"], strict=True)
+    ]
+    least, most = np.array(edges, np.float64).reshape(-1, 2).T
+    return frame.assign(least=least, most=most)
+
+
 # ---- verdicts ------------------------------------------------------------------------------------
 
 
-IN_REGION = ["estimate", "low", "high", "least", "most"]
-
-
-def _ends(rows: pd.DataFrame) -> np.ndarray:
-    """IN_REGION [5, rows]."""
-    return rows[IN_REGION].to_numpy(np.float64).T
-
-
-def widened(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+def widened(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """Both ends of the intervals at level 0.05 / rows: each half is longer by the ratio of the
     normal quantiles (Bonferroni); of one row, the interval itself.
     """
-    estimate, low, high, *_ = _ends(rows)
     longer = ndtri(LEVEL / len(rows) / 2) / ndtri(LEVEL / 2)
-    return estimate - longer * (estimate - low), estimate + longer * (high - estimate)
+    estimate = rows["estimate"]
+    low = estimate - longer * (estimate - rows["low"])
+    return low, estimate + longer * (rows["high"] - estimate)
 
 
 def room(rows: pd.DataFrame) -> float:
     """How far every edge could move in before the claim no longer holds; 0 or less: it does not."""
-    _, low, high, least, most = _ends(rows)
-    return float(np.minimum(low - least, most - high).min())
+    inside = np.minimum(rows["low"] - rows["least"], rows["most"] - rows["high"])
+    return float(inside.min(skipna=False))
 
 
 def excess(rows: pd.DataFrame) -> float:
     """How far every edge could move out and the claim still does not hold; below 0: not shown."""
-    *_, least, most = _ends(rows)
     low, high = widened(rows)
-    return float(np.fmax.reduce(np.maximum(least - high, low - most)))
+    return float(np.maximum(rows["least"] - high, low - rows["most"]).max())
 
 
 def judge(rows: pd.DataFrame) -> str:
@@ -201,46 +217,10 @@ def by_cost(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["slope", "c", "verdict"])
 
 
-# ---- where a verdict turns -----------------------------------------------------------------------
-
-
-def turns(claim: Claim, rows: pd.DataFrame) -> str:
-    """At which edge (of a cost: at which c) the verdict on these rows turns, in words."""
-    known = rows.dropna(subset=["estimate", "low", "high"])
-    if known.empty or claim.about == SOURCES or len(known) < len(rows):
-        return ""
-    if claim.decides == "cost":
-        return turns_at_cost(by_cost(known))
-    low, high = widened(known)
-    for edge, other, holds, fails, below, from_ in (
-        ("least", "most", known["low"].min(), high.min(), "below", "from"),
-        ("most", "least", known["high"].max(), low.max(), "above", "up to"),
-    ):
-        of_all = known[edge].nunique() == 1 and np.isfinite(known[edge]).all()
-        if of_all and np.isinf(known[other]).all():
-            return f"holds for an edge {below} {holds:.3g}, does not for one {from_} {fails:.3g}"
-    holds, fails = -room(known), excess(known)
-    said = f"holds with edges {_moved(holds)}"
-    nothing_left = -fails >= ((known["most"] - known["least"]) / 2).min()
-    return said if nothing_left else f"{said}; does not with edges {_moved(fails)}"
-
-
-def _moved(outwards: float) -> str:
-    return f"{abs(outwards):.3g} further {'out' if outwards > 0 else 'in'}"
-
-
-def turns_at_cost(verdicts: pd.DataFrame) -> str:
-    """`by_cost` in words: for each slope of v the ranges of c (as asked) and their verdict."""
-    lines = []
-    for slope, rows in verdicts.groupby("slope", sort=True):
-        change = rows["verdict"] != rows["verdict"].shift()
-        parts = []
-        for _, run in rows.groupby(change.cumsum()):
-            first, last = run["c"].iloc[0], run["c"].iloc[-1]
-            span = f"{first:g}" if first == last else f"{first:g} to {last:g}"
-            parts.append(f"{run['verdict'].iloc[0].removesuffix(' here')} at c {span}")
-        lines.append(f"v(n) = 1 + {slope:g} (n - 1): {', '.join(parts)}")
-    return "; ".join(lines)
+def at_every_slope(rows: pd.DataFrame, verdict: str) -> str:
+    """The c at which a claim about cost has this verdict for every slope: '0.05, 0.1'."""
+    found = by_cost(rows).groupby("c")["verdict"].agg(set)
+    return ", ".join(f"{c:g}" for c, verdicts in found.items() if verdicts == {verdict})
 
 
 # ---- tables --------------------------------------------------------------------------------------
@@ -254,31 +234,22 @@ def cell(rows: pd.DataFrame) -> str:
     known = rows.dropna(subset="estimate")
     if known.empty:
         return "; ".join(dict.fromkeys(rows["note"]))
-    spans = {name: _span(part) for name, part in known.groupby("estimator", sort=False)}
-    if len(spans) == 1:
-        return spans.popitem()[1]
-    return "; ".join(f"{name} {span}" for name, span in spans.items())
+    parts = []
+    for name, part in known.groupby("estimator", sort=False):
+        ends = [
+            _number(end) for end in (part["estimate"].min(), part["estimate"].max())
+        ]
+        text = " to ".join(dict.fromkeys(ends))
+        if (part["low"] < part["high"]).any():
+            text += f" [{_number(part['low'].min())}, {_number(part['high'].max())}]"
+        parts.append(text if known["estimator"].nunique() == 1 else f"{name} {text}")
+    return "; ".join(parts)
 
 
-def _span(rows: pd.DataFrame) -> str:
-    numbers = rows[["estimate", "low", "high"]].to_numpy(np.float64)
-    digits = _digits(numbers[np.isfinite(numbers)])
-    ends = [
-        f"{value:.{digits}f}" for value in (numbers[:, 0].min(), numbers[:, 0].max())
-    ]
-    text = " to ".join(dict.fromkeys(ends))
-    if (rows["low"] == rows["high"]).all() or rows["low"].isna().all():
-        return text
-    low, high = np.nanmin(numbers[:, 1]), np.nanmax(numbers[:, 2])
-    return f"{text} [{low:.{digits}f}, {high:.{digits}f}]"
-
-
-def _digits(values: np.ndarray) -> int:
-    """Decimals for two figures of the largest number; none where all are whole."""
-    largest = np.abs(values).max()
-    if (values % 1 == 0).all():
-        return 0
-    return 1 if largest >= 10 else max(2, 1 + ceil(-log10(largest)))
+def _number(value: float) -> str:
+    if value == round(value):
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}"
 
 
 def verdict_table(
@@ -287,14 +258,16 @@ def verdict_table(
     prompts: Mapping[str, int] | None = None,
 ) -> pd.DataFrame:
     """One row for each claim, pair and way to ask: KEYS, source, where, said, estimator, region,
-    measured, verdict, turns.
+    measured, verdict; where it turns: `room` and `excess`, of a claim about cost the c at which it
+    `holds_at` and `fails_at` for every slope.
 
     evidence: COLUMNS. prompts: of each pair's smallest domain.
     """
     lines = []
     for keys, rows in evidence.groupby(KEYS, sort=False):
         name, pair, _ = keys
-        claim = listed[name]
+        claim, known = listed[name], rows.dropna(subset="estimate")
+        by_c = claim.decides == "cost" and not known.empty
         lines.append(
             dict(zip(KEYS, keys, strict=True))
             | {
@@ -305,121 +278,27 @@ def verdict_table(
                 "region": claim.region_said(),
                 "measured": cell(rows),
                 "verdict": verdict(claim, rows, (prompts or {}).get(pair)),
-                "turns": turns(claim, rows),
+                "room": np.nan if by_c else room(rows),
+                "excess": np.nan if by_c else excess(rows),
+                "holds_at": at_every_slope(known, HOLDS) if by_c else "",
+                "fails_at": at_every_slope(known, FAILS) if by_c else "",
             }
         )
     return pd.DataFrame(lines)
 
 
-SIGNS = {  # of a table of many verdicts
-    HOLDS: "✓",
-    FAILS: "✗",
-    NO_CONDITION: "✗",
-    UNKNOWN: "?",
-    TURNS: "c",
-    TOO_FEW: "few",
-    NOT_TESTED: "–",
-}
-
-
 def signs_beside(verdicts: pd.DataFrame) -> pd.DataFrame:
     """The verdicts bound to a pair side by side, as SIGNS: claim, said, and a column for each pair
-    and way of ASKED; '' where nothing is asked.
+    and way to ask; '' where nothing is asked.
     """
-    bound = verdicts[(verdicts["pair"] != SOURCES) & verdicts["asked"].isin(ASKED)]
-    columns = bound["pair"] + ", " + bound["asked"]
-    signs = bound.assign(column=columns, sign=bound["verdict"].map(SIGNS))
-    wide = signs.pivot(index=["claim", "said"], columns="column", values="sign")
-    order = list(dict.fromkeys(columns))
-    shown = wide[order].rename_axis(columns=None).reset_index().fillna("")
+    bound = verdicts[verdicts["asked"].isin([PUBLISHED, AT_0, AT_1])]
+    bound = bound.assign(
+        column=bound["pair"] + ", " + bound["asked"], sign=bound["verdict"].map(SIGNS)
+    )
+    wide = bound.pivot(index=["claim", "said"], columns="column", values="sign")
+    wide = wide[list(pd.unique(bound["column"]))].rename_axis(columns=None).fillna("")
     in_order = bound[["claim", "said"]].drop_duplicates()
-    return in_order.merge(shown, on=["claim", "said"])
-
-
-def without_pair(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """The claims and defects that no pair is asked about, with few columns."""
-    rows = verdicts[verdicts["pair"] == SOURCES]
-    columns = ["claim", "said", "estimator", "measured", "verdict"]
-    return rows[columns].reset_index(drop=True)
-
-
-def tally_said(verdicts: pd.DataFrame) -> str:
-    """The tally in words, a line for each pair and way to ask, in the order of `verdicts`."""
-    lines = []
-    for (pair, asked), rows in verdicts.groupby(["pair", "asked"], sort=False):
-        counts = rows["verdict"].value_counts()
-        parts = [f"{counts[name]} {name}" for name in VERDICTS if name in counts]
-        head = "facts that need no pair" if pair == SOURCES else f"{pair}, {asked}"
-        lines.append(f"* **{head}**: {', '.join(parts)}.")
-    return "\n".join(lines)
-
-
-def agreed_said(verdicts: pd.DataFrame) -> str:
-    """Which claims hold, and which do not, on every pair by what is exact at a temperature."""
-    lines = []
-    for asked, rows in _exact_ones(verdicts).groupby("asked", sort=False):
-        wide = rows.pivot(index="claim", columns="pair", values="verdict").dropna()
-        for name in (HOLDS, FAILS):
-            ids = wide.index[(wide == name).all(axis=1)]
-            said = name.removesuffix(" here")
-            lines.append(
-                f"* {asked}, {said} on every pair: {', '.join(ids) or 'none'}."
-            )
-    return "\n".join(lines)
-
-
-def temperatures_said(verdicts: pd.DataFrame) -> str:
-    """Which claims have another verdict at T = 1 than at T = 0, a line a pair."""
-    lines = []
-    for pair, rows in _exact_ones(verdicts).groupby("pair", sort=False):
-        wide = rows.pivot(index="claim", columns="asked", values="verdict")
-        both = wide.reindex(columns=[AT_0, AT_1]).dropna()
-        both = both[(both != NOT_TESTED).all(axis=1)]
-        other = both[both[AT_0] != both[AT_1]]
-        said = [
-            f"{name} ({cold} at T = 0, {warm} at T = 1)"
-            for name, cold, warm in other.itertuples(name=None)
-        ]
-        lines.append(
-            f"* {pair}: {len(other)} of {len(both)} verdicts differ between the temperatures: "
-            f"{'; '.join(said) or 'none'}."
-        )
-    return "\n".join(lines)
-
-
-def _exact_ones(verdicts: pd.DataFrame) -> pd.DataFrame:
-    of_pairs = verdicts["pair"] != SOURCES
-    return verdicts[of_pairs & verdicts["asked"].isin([AT_0, AT_1])]
-
-
-def costs_said(listed: Mapping[str, Claim], evidence: pd.DataFrame) -> str:
-    """At which c each claim about cost has one verdict for every pair, temperature and slope that
-    was asked; a line a claim.
-    """
-    lines = []
-    for claim in listed.values():
-        rows = evidence[evidence["claim"] == claim.id]
-        if claim.decides != "cost" or rows.empty:
-            continue
-        bars = [by_cost(part) for _, part in rows.groupby(["pair", "asked"])]
-        verdicts = pd.concat(bars).groupby("c")["verdict"].agg(set)
-        parts = []
-        for name in (HOLDS, FAILS):
-            cs = [f"{c:g}" for c, known in verdicts.items() if known == {name}]
-            parts.append(f"{name.removesuffix(' here')} at {', '.join(cs) or 'none'}")
-        lines.append(f"* **{claim.id}**: {'; '.join(parts)}.")
-    return "\n".join(lines)
-
-
-def open_said(listed: Mapping[str, Claim], evidence: pd.DataFrame) -> str:
-    """One line a claim that could not be measured, with the reason."""
-    rows = evidence[evidence["estimate"].isna()]
-    lines = [
-        f"* {row.claim} ({row.pair}, {row.asked}): {row.note}"
-        for row in rows.itertuples()
-    ]
-    lines += [f"* {c.id}: {c.untested}" for c in listed.values() if c.untested]
-    return "\n".join(lines) or "Every claim that was asked has an answer."
+    return in_order.merge(wide.reset_index(), on=["claim", "said"])
 
 
 def printed() -> pd.DataFrame:
@@ -434,7 +313,7 @@ def printed() -> pd.DataFrame:
     rho = published("VI").set_index("domain")["published"]
     found = {
         "level": alpha,
-        "gap": alpha[["chat"]] - alpha["math"],
+        "gap": pd.Series({"chat - math": alpha["chat"] - alpha["math"]}),
         "order": -alpha.sort_values(ascending=False).diff().dropna(),
         "length": published("II").set_index("domain")["published"],
         "depth": depth[3] - depth[1],
@@ -445,11 +324,3 @@ def printed() -> pd.DataFrame:
         "paradox": alpha["chat"] - alpha.drop("chat"),
     }
     return pd.concat(found, names=["claim", "row"]).rename("estimate").reset_index()
-
-
-def answer(measure: Callable[..., list[dict]], *arguments) -> list[dict]:
-    """What `measure` gives, or the reason why this run cannot answer."""
-    try:
-        return measure(*arguments)
-    except ValueError as error:
-        return [not_measured(str(error))]

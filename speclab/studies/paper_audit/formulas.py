@@ -55,6 +55,18 @@ def best_token_output(
     return kept * drawn + (1 - kept) * by_hand.residual(p, q)
 
 
+def commitment(
+    p: np.ndarray = P_TABLE, q: np.ndarray = Q_TABLE, last: int = 0
+) -> float:
+    """Acceptance of the second drafted token, the first one accepted, less that of a token drafted
+    first at the same places (after the accepted words): all paths of two words.
+    """
+    kept = np.minimum(p, q)
+    once, twice = by_hand.survival(kept, last, 2)
+    accepted = kept[last] / once  # which word was accepted
+    return float(twice / once - accepted @ kept.sum(axis=1))
+
+
 def necessary_length(c: float, depth: int = PAPER_DEPTH) -> float:
     """Accepted tokens per pass at which a draft of `depth` passes breaks even, v = 1: depth c."""
     return cost.break_even_block_efficiency(depth, c) - 1
@@ -117,6 +129,11 @@ EXACT: Mapping[str, tuple[str, str, Callable]] = {
         lambda fact: by_hand.total_variation(best_token_output(), P_TABLE[0]),
     ),
     "cubic": ("power of the gap in E[L]", "chat, math", lambda fact: amplification()),
+    "commitment": (
+        "accepted deeper - accepted first, same places",
+        "three words",
+        lambda fact: commitment(),
+    ),
     "top-k": ("children of the root", "counts", lambda fact: root_children()),
     "nan": (
         "alpha of a node without a number",

@@ -1,0 +1,679 @@
+"""What the runs of a pair say to the claims, in numbers with intervals over resampled prompts.
+
+A claim is asked as published (the paper's procedure on greedy text), and by what is exact for a
+lossless decoder: at T = 0 on greedy text, at T = 1 on text of three seeds that was sampled at
+T = 1: `alpha` and chains of drawn tokens (rejection rule), and of the paper's tree, whose tokens
+are the draft's best, what the point-mass rule accepts (trees are recorded of the first seed alone).
+`evaluate` answers what claims.yaml says in data; the functions after it are the claims that need
+more. Claims about speed are asked at every c, a draft pass in target passes, and every slope of
+v(n) = 1 + slope (n - 1): both are the machine's and the pair's, and the paper names neither (0.29,
+often quoted for its models, is of both in f16, where its target is in 4 bit).
+"""
+
+import io
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from speclab import replay, runs, score, stats
+from speclab.analysis import association, choose, cost_sweep, power, rungs
+from speclab.analysis.texts import Text
+from speclab.analysis.token_kinds import token_kinds
+from speclab.plain import read_json
+from speclab.profiles import ROOT, Profile, load_profile
+from speclab.prompts import DOMAINS, Prompt
+from speclab.score import POOLED, POSITION_BIN, Estimator, divide
+from speclab.stats import Draws, jointly
+from speclab.studies.paper_audit.claims import (
+    AT_0,
+    AT_1,
+    PUBLISHED,
+    SOURCES,
+    Claim,
+    in_frame,
+    not_measured,
+    row_of,
+)
+from speclab.studies.paper_audit.formulas import (
+    ARTICLE_GAMMA,
+    PAPER_DEPTH,
+    rows_without_pair,
+)
+from speclab.tree import Tree, chain
+
+BETWEEN = "0 < T < 1"  # a way to ask that one claim has: text at temperatures between
+WARMER = {0.3: "sampled-0.3", 0.7: "sampled-0.7"}  # kinds of run by temperature
+SAMPLED = ("sampled", "sampled-seed-1", "sampled-seed-2")  # kinds of run at T = 1
+GAMMAS = range(1, 17)  # where the best gamma is looked for
+# a prompt with a digit, a word or a sign of code, or a formula is not taken for chat
+RULE = re.compile(r"\d|\b(def|class|function|return|code|Python)\b|[{}\\=]")
+Answer = Callable[[], list[dict]]
+
+
+# ---- the texts of a pair -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The recorded texts of a pair: greedy, sampled (T = 1, three seeds), and traces by the
+    temperatures between.
+    """
+
+    profile: Profile
+    greedy: Text
+    sampled: Text
+    warmer: Mapping[float, pd.DataFrame]
+
+    @property
+    def smallest_domain(self) -> int:
+        """Prompts of it."""
+        return int(self.greedy.trace.groupby("domain")["prompt_id"].nunique().min())
+
+
+def texts_of(profile: Profile) -> Pair:
+    """The texts of a profile: read where they are recorded or shipped, else recorded now."""
+    load = runs.load_or_record
+    return Pair(
+        profile,
+        Text.of(load(profile.replace(temperature=0.0), "greedy")),
+        Text.of(*(load(profile, kind) for kind in SAMPLED)),
+        {t: load(profile, kind).trace for t, kind in WARMER.items()},
+    )
+
+
+def pairs_beside(profile: Profile, beside: Iterable[str] = ()) -> dict[str, Pair]:
+    """`texts_of` the profile and of each named in `beside`, by name, the profile's own first; one
+    that is named twice counts once. `beside` stands as its files say: changes of the notebook's own
+    profile (fewer prompts, …) are not theirs; what is shipped of it is read.
+    """
+    found = {profile.name: texts_of(profile)}
+    for name in beside:
+        if name not in found:
+            found[name] = texts_of(_as_shipped(load_profile(name)))
+    return found
+
+
+def _as_shipped(profile: Profile) -> Profile:
+    """The profile with the traces that the kit ships of it, also where it records its own."""
+    shipped = f"data/traces/{profile.name}"
+    if not profile.traces and (ROOT / shipped).is_dir():
+        profile = profile.replace(traces=shipped)
+    return profile.replace(recorded=())
+
+
+def with_numbers(text: Text, strings: Sequence[str]) -> Text:
+    """The text, its positions marked where the token is a number of mathematics (`number`).
+
+    strings: the text of each token (`pictures.strings_of`).
+    """
+    math = text.trace[text.trace["domain"] == "math"]
+    number = pd.Series(False, text.trace.index)
+    for _, rows in math.groupby("seed"):
+        number[rows.index] = token_kinds(rows, strings) == "number"
+    return text.with_columns(number=number)
+
+
+# ---- what claims.yaml names ----------------------------------------------------------------------
+
+
+def unsure(positions: pd.DataFrame, share: float) -> pd.DataFrame:
+    """The share of each domain's positions that has the highest target entropy."""
+    of_domain = positions.groupby("domain", observed=True)["target_entropy"]
+    edge = of_domain.transform("quantile", 1 - share)
+    return positions[positions["target_entropy"] >= edge]
+
+
+def unsure_half(positions: pd.DataFrame) -> pd.DataFrame:
+    """The positions whose entropy is above the median of all domains."""
+    entropy = positions["target_entropy"]
+    return positions[entropy > entropy.median()]
+
+
+def long_texts(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the prompts whose texts reach the second bin, so that early and late are the same
+    prompts. ValueError if none does.
+    """
+    longest = frame.groupby("prompt_id")["position"].transform("max")
+    name = f"positions from {POSITION_BIN} on, their prompts"
+    return score.require(frame[longest >= POSITION_BIN], ["domain"], name)
+
+
+def pairs_of_tokens(text: Text) -> pd.DataFrame:
+    """Chains of two that start at every position and end in the text: survival_1, survival_2."""
+    blocks = text.blocks(2, starts="every")
+    return blocks[blocks["remaining"] >= 2].rename(columns={"start": "position"})
+
+
+ROWS: Mapping[str, Callable[[Text], pd.DataFrame]] = {
+    "nodes": lambda text: text.hung,
+    "nodes at depth 1": lambda text: text.hung[text.hung["depth"] == 1],
+    "nodes at depth 2": lambda text: text.hung[text.hung["depth"] == 2],
+    "nodes at depth 3": lambda text: text.hung[text.hung["depth"] == 3],
+    "positions": lambda text: text.positions,
+    "long texts": lambda text: long_texts(text.positions),
+    "pairs of tokens in long texts": lambda text: long_texts(pairs_of_tokens(text)),
+    "unsure half": lambda text: unsure_half(text.positions),
+    "unsure quarter": lambda text: unsure(text.positions, 0.25),
+    "math": lambda text: text.positions[text.positions["domain"] == "math"],
+    "chain of 8": lambda text: replay.prompt_sums(text.blocks(8), ends="room"),
+}
+OF_TREES = ("nodes", "nodes at depth 1", "nodes at depth 2", "nodes at depth 3")
+NUMBERS: Mapping[str, Callable[[Text], Estimator]] = {
+    "published_alpha": lambda text: score.published_alpha,
+    "published_length": lambda text: score.published_length,
+    "target_entropy": lambda text: score.mean_of("target_entropy", "target_entropy"),
+    "acceptance": lambda text: text.acceptance,
+    "acceptance at depth 2": lambda text: score.ratio_of("survival_2", "survival_1"),
+    "mean_accepted": lambda text: score.tree_estimators(text.rule)["mean_accepted"],
+    "change of ratio_by_depth": lambda text: rungs.change(score.ratio_by_depth),
+    "change along the best path": lambda text: rungs.change(
+        score.best_path_accept_by_depth(text.rule)
+    ),
+    "change along the chain": lambda text: rungs.change(
+        score.block_estimators()["accept_by_depth"]
+    ),
+}
+CONTRASTS: Mapping[
+    str, Callable[[pd.DataFrame], pd.Series]
+] = {  # the first side's rows
+    "late - early": lambda rows: rows["position"] >= POSITION_BIN,
+    "numbers - others": lambda rows: rows["number"],
+}
+
+
+def evaluate(
+    text: Text,
+    of: str,
+    number: str,
+    contrast: str | Sequence[Sequence[str]] = "each domain",
+    over: str = "",
+    correlation: Sequence[str] = (),
+) -> list[dict]:
+    """Rows of evidence for one entry of a claim's `published` or `exact`.
+
+    of: the rows, a name of ROWS. number: the estimator, one of NUMBERS. contrast: each domain;
+    pairs of domains (first less second); or one of CONTRASTS, over all domains together. over: the
+    number by which it is divided. correlation: (method, with which column) in each domain instead.
+    ValueError where the text cannot answer.
+    """
+    rows = ROWS[of](text)
+    if correlation:
+        return correlated(rows, text, number, *correlation)
+    estimator = NUMBERS[number](text)
+    if contrast == "each domain" and over:
+        both = {"number": (rows, estimator), "over": (rows, NUMBERS[over](text))}
+        draws = jointly(both)
+        return rows_of(f"{number} / {over}", draws, draws["number"] / draws["over"])
+    if contrast == "each domain":
+        draws = jointly({"number": (rows, estimator)})
+        return rows_of(estimator.name, draws, draws["number"])
+    if isinstance(contrast, str):
+        first = CONTRASTS[contrast](rows).to_numpy(bool)
+        sides = {"first": (rows[first], estimator), "second": (rows[~first], estimator)}
+        draws = jointly(sides, same=False)
+        change = draws["first"][POOLED] - draws["second"][POOLED]
+        return rows_of(f"{estimator.name}, {contrast}", draws, {of: change})
+    return [row for pair in contrast for row in gap(rows, estimator, *pair)]
+
+
+def gap(
+    rows: pd.DataFrame, estimator: Estimator, first: str, second: str
+) -> list[dict]:
+    """A number of one domain less that of another. ValueError if a domain is missing."""
+    score.domains_in(rows, (first, second))
+    both = rows[rows["domain"].isin((first, second))]
+    draws = jointly({"number": (both, estimator)})
+    change = draws["number"][first] - draws["number"][second]
+    return rows_of(estimator.name, draws, {f"{first} - {second}": change})
+
+
+def correlated(
+    rows: pd.DataFrame, text: Text, number: str, method: str, other: str
+) -> list[dict]:
+    """Correlation of a number's column with another column, in each domain."""
+    column = text.value if number == "acceptance" else number
+    found = association.correlations(rows, other, column, methods=[method])
+    name = f"{method.title()} of {number} and {other}"
+    ends = found[["domain", "estimate", "low", "high"]]
+    return [row_of(name, *row) for row in ends.itertuples(index=False)]
+
+
+def rows_of(
+    estimator: str, draws: Draws, found: pd.DataFrame | Mapping[str, pd.Series]
+) -> list[dict]:
+    """Rows of evidence of what was made of draws: by domain (a frame), or by name."""
+    if isinstance(found, pd.DataFrame):
+        own = found[list(draws.prompts.domains)]
+        table = draws.table({"": own}).rename(columns={"domain": "row"})
+    else:
+        table = draws.table(found, key="row")
+    ends = table[["row", "estimate", "low", "high", "note"]]
+    return [row_of(estimator, *row) for row in ends.itertuples(index=False)]
+
+
+# ---- claims that need more -----------------------------------------------------------------------
+
+
+def share_between(rows: pd.DataFrame, value: str, factor: str) -> Estimator:
+    """Share of the variance of a column between the levels that a factor has in `rows`."""
+    known = np.sort(rows[factor].unique())
+
+    def columns(frame: pd.DataFrame) -> np.ndarray:
+        y = score.column_of(frame, value)[:, None]
+        member = frame[[factor]].to_numpy() == known
+        return np.hstack([y * member, member, y * y])
+
+    def share(totals: np.ndarray) -> np.ndarray:
+        sums, counts, squares = np.split(totals, [len(known), 2 * len(known)], axis=-1)
+        of_mean = divide(sums.sum(-1) ** 2, counts.sum(-1))
+        between = np.nansum(divide(sums**2, counts), axis=-1) - of_mean
+        return divide(between, squares[..., 0] - of_mean)[..., None]
+
+    return Estimator(f"share of {factor}", columns, share)
+
+
+def domain_less_depth(rows: pd.DataFrame, value: str) -> list[dict]:
+    """Share of the variance of a column between domains less that between depths."""
+    factors = ("domain", "depth")
+    draws = jointly(
+        {name: (rows, share_between(rows, value, name)) for name in factors}
+    )
+    difference = draws["domain"][POOLED] - draws["depth"][POOLED]
+    return rows_of("share of domain - of depth", draws, {"all": difference})
+
+
+def tested(blocks: pd.DataFrame) -> pd.DataFrame:
+    """One row for each drafted token of a chain's blocks (`replay.replay`) whose predecessors were
+    all accepted, which is when a decoder tests it: prompt_id, domain, depth, kept.
+    """
+    levels = [name for name in blocks if str(name).startswith("survival_")]
+    parts, before = [], np.ones(len(blocks))
+    for depth, name in enumerate(levels, 1):
+        asked = (before == 1) & (blocks["remaining"] >= depth)
+        rows = blocks.loc[asked, ["prompt_id", "domain"]]
+        parts.append(rows.assign(depth=depth, kept=blocks.loc[asked, name]))
+        before = blocks[name]
+    return pd.concat(parts, ignore_index=True)
+
+
+def share_between_prompts(text: Text) -> list[dict]:
+    """Share of the variance of the prompts' acceptance that lies between domains.
+
+    Of greedy text omega squared of the prompts' means. Of sampled text means of several seeds are
+    multiplied with each other instead of with themselves: what the draw of a text adds to the mean
+    of its prompt is not common to two draws. Resampled prompts double the chance part of a share,
+    so the draws are moved back by their mean excess over the estimate.
+    """
+    where = ["prompt_id", "domain", "seed"]
+    means = text.positions.groupby(where, observed=True)[text.value].mean().unstack()
+    pairs = list(combinations(means, 2))
+    if not pairs and text.rule != "greedy":
+        raise ValueError(
+            "one sampled text a prompt: its draw would count as the prompt's"
+        )
+    pairs = pairs or [(seed, seed) for seed in means]
+    asked = {}
+    for first, second in pairs:
+        rows = means[[first]].set_axis(["x"], axis=1).assign(y=means[second])
+        rows = rows.assign(xy=rows["x"] * rows["y"]).reset_index()
+        asked |= {
+            (first, second, name): (rows, score.mean_of(name))
+            for name in ("x", "y", "xy")
+        }
+    draws = jointly(asked)
+    within = between = 0.0
+    sizes = np.bincount(draws.prompts.domain)
+    domains = list(draws.prompts.domains)
+    for pair in pairs:
+        x, y, xy = (draws[*pair, name][domains] for name in ("x", "y", "xy"))
+        within = within + (xy - x * y) @ sizes
+        of_all = ((x @ sizes) * (y @ sizes)) / sizes.sum()
+        between = between + (x * y) @ sizes - of_all
+    error = within / (sizes.sum() - len(sizes))
+    share = (between - (len(sizes) - 1) * error) / (between + within + error)
+    share[1:] -= share[1:].mean() - share[0]
+    name = f"share of the domain, prompts' {text.acceptance.name}"
+    return rows_of(name, draws, {"all": share.clip(0, 1)})
+
+
+def design_effect(rows: pd.DataFrame, value: str, name: str) -> list[dict]:
+    """So many rows of a prompt are worth one, by domain; 1 where they are independent."""
+    estimator = power.design_effect(name)
+    sums = power.by_prompt(rows, value)
+    found = stats.by_domain(sums, estimator, method=stats.BOOTSTRAP_T)
+    ends = found[["domain", "estimate", "low", "high"]].set_index("domain")
+    return [row_of(estimator.name, d, *ends.loc[d]) for d in score.domains_in(rows)]
+
+
+def warmer_less_greedy(
+    greedy: Text, tree: Tree, warm: Mapping[float, pd.DataFrame]
+) -> list[dict]:
+    """Accepted tokens per target pass of the paper's tree on sampled text (blocks by temperature)
+    less on greedy text, by domain, prompts paired: the tree's children under point-mass.
+    """
+    accepted, rows = score.block_estimators()["mean_accepted"], []
+    cold = replay.prompt_sums(greedy.blocks(tree))
+    for temperature, blocks in warm.items():
+        sums = replay.prompt_sums(blocks)
+        draws = jointly({"warm": (sums, accepted), "cold": (cold, accepted)})
+        name = f"mean_accepted, T = {temperature:g} - T = 0"
+        rows += rows_of(name, draws, draws["warm"] - draws["cold"])
+    return rows
+
+
+def told_by_rule(prompts: Sequence[Prompt]) -> list[dict]:
+    """Share of the prompts of chat that RULE takes for chat, and of the others that it does not."""
+    rows = pd.DataFrame([vars(prompt) for prompt in prompts])
+    taken = [RULE.search(text) is None for text in rows["text"]]
+    rows = rows.assign(right=taken == (rows["domain"] == "chat"))
+    found = []
+    for name, part in rows.groupby(
+        np.where(rows["domain"] == "chat", "chat", "the others")
+    ):
+        draws = jointly({name: (part, score.mean_of("right", "share told right"))})
+        found += rows_of("share told right", draws, {name: draws[name][POOLED]})
+    return found
+
+
+# ---- claims about speed --------------------------------------------------------------------------
+
+
+def block_cost(gamma: int, c: float, slope: float) -> float:
+    """Target passes that a block of gamma drafted tokens costs: gamma c + v(gamma + 1)."""
+    return gamma * c + 1 + slope * gamma
+
+
+def chain_sums(text: Text) -> pd.DataFrame:
+    """Per-prompt sums of the blocks of chains of GAMMAS, of all seeds: gamma, prompt_id, domain,
+    blocks, emitted, ….
+    """
+    sums = {gamma: replay.prompt_sums(text.blocks(gamma)) for gamma in GAMMAS}
+    return pd.concat(sums, names=["gamma"]).reset_index("gamma")
+
+
+def speed_claims(text: Text, grid: Sequence[tuple[float, float]]) -> dict[str, Answer]:
+    """The claims that depend on c, by id, each a function that gives its rows at every (c, slope)
+    of the grid: replayed chains, the best gamma chosen again in every resample.
+    """
+    sums = chain_sums(text)
+    per_pass = score.ratio_of("emitted", "blocks")
+    asked = {gamma: (sums[sums["gamma"] == gamma], per_pass) for gamma in GAMMAS}
+    draws = jointly(asked | {"acceptance": (text.positions, text.acceptance)})
+
+    def speed(gamma: int, c: float, slope: float) -> pd.DataFrame:
+        return draws[gamma] / block_cost(gamma, c, slope)
+
+    def best(domain: str, c: float, slope: float) -> pd.Series:
+        plain = {0: np.ones(len(draws[1]))}
+        every = plain | {gamma: speed(gamma, c, slope)[domain] for gamma in GAMMAS}
+        return pd.Series(choose.fastest(pd.DataFrame(every).to_numpy()))
+
+    def chains_pay(c: float, slope: float) -> dict[str, pd.Series]:
+        return speed(PAPER_DEPTH, c, slope)[["math", "code"]].to_dict("series")
+
+    def longer(first: str, second: str, c: float, slope: float) -> dict[str, pd.Series]:
+        difference = best(first, c, slope) - best(second, c, slope)
+        return {f"{first} - {second}": difference}
+
+    def rule(c: float, slope: float) -> dict[str, pd.Series]:
+        counted = ARTICLE_GAMMA * draws["acceptance"]
+        off = counted / (counted * c + 1) / speed(ARTICLE_GAMMA, c, slope)
+        return off[list(draws.prompts.domains)].to_dict("series")
+
+    def rows(name: str, found: Callable) -> Answer:
+        said = f"{name}, {text.chain_rule} rule"
+        return lambda: [
+            {"c": c, "slope": slope} | row
+            for c, slope in grid
+            for row in rows_of(said, draws, found(c, slope))
+        ]
+
+    contrast = "best gamma, difference"
+    return {
+        "routing": rows(f"speed-up, chain of {PAPER_DEPTH}", chains_pay),
+        "deeper-chat": rows(contrast, partial(longer, "chat", "math")),
+        "gamma-contrast": rows(contrast, partial(longer, "math", "chat")),
+        "gamma-proofs": rows("best gamma", lambda *at: {"math": best("math", *at)}),
+        "gamma-open": rows("best gamma", lambda *at: {"chat": best("chat", *at)}),
+        "rule": rows(f"rule / replay, chain of {ARTICLE_GAMMA}", rule),
+        "budgets": partial(budget_gains, sums, grid, text.chain_rule),
+    }
+
+
+def budget_gains(
+    sums: pd.DataFrame, grid: Sequence[tuple[float, float]], rule: str
+) -> list[dict]:
+    """How much faster a gamma for each domain is than one for all, as a share, by cost
+    (`cost_sweep.gain`: cross-fitted, and chosen again in every resample).
+
+    Sums of part of the blocks (outside loops) emit not quite as many tokens under every gamma:
+    their cost is taken for as many as under the first.
+    """
+    chains = sums.sort_values(["gamma", "prompt_id"])
+    first = chains[chains["gamma"] == chains["gamma"].iloc[0]]
+    as_many = chains["prompt_id"].map(first.set_index("prompt_id")["emitted"])
+    setting = "chain:" + chains["gamma"].astype(str)
+    chains = chains.assign(setting=setting, as_many=as_many)
+    chains = chains.set_index(["setting", "prompt_id", "domain"])
+    rows = []
+    for c, slope in grid:
+        price = chains["blocks"] * block_cost(chains["gamma"], c, slope)
+        cost = price * chains["as_many"] / chains["emitted"]
+        table = pd.DataFrame({"emitted": chains["as_many"], "cost": cost})
+        gain = cost_sweep.gain(choose.Prices(table))
+        ends = gain.estimate, gain.low, gain.high
+        row = row_of(f"gain of a gamma a domain, {rule} rule", "all", *ends)
+        rows.append({"c": c, "slope": slope} | row)
+    return rows
+
+
+# ---- every claim ---------------------------------------------------------------------------------
+
+
+def asked_of(
+    text: Text, listed: Mapping[str, Claim], entries: str
+) -> dict[str, Answer]:
+    """The claims whose measure is data (`entries`: "published" or "exact"), by id."""
+
+    def answer(measures: Sequence[Mapping]) -> list[dict]:
+        return [row for one in measures for row in evaluate(text, **one)]
+
+    named = {name: getattr(claim, entries) for name, claim in listed.items()}
+    return {
+        name: partial(answer, measures) for name, measures in named.items() if measures
+    }
+
+
+def as_published(text: Text, listed: Mapping[str, Claim]) -> dict[str, Answer]:
+    """The paper's own procedure, on the trees of greedy text, by claim; also the authors' own."""
+    return asked_of(text, listed, "published") | {
+        "task-depth": lambda: domain_less_depth(text.hung, "ratio"),
+        "independence": lambda: design_effect(text.hung, "ratio", "published_alpha"),
+    }
+
+
+def exact_at(
+    text: Text, listed: Mapping[str, Claim], grid: Sequence[tuple[float, float]]
+) -> dict[str, Answer]:
+    """What is exact for a lossless decoder at the temperature of these texts, by claim."""
+    name = text.acceptance.name
+    return asked_of(text, listed, "exact") | {
+        "task-depth": lambda: domain_less_depth(
+            tested(text.blocks(chain(PAPER_DEPTH))), "kept"
+        ),
+        "task-first": lambda: share_between_prompts(text),
+        "independence": lambda: design_effect(text.positions, text.value, name),
+        **speed_claims(text, grid),
+    }
+
+
+def evidence(
+    pair: Pair,
+    listed: Mapping[str, Claim],
+    grid: Sequence[tuple[float, float]],
+    others: Mapping[tuple[str, str], list[dict]],
+) -> pd.DataFrame:
+    """Every row of the claims about a pair: `claims.COLUMNS`, in the order of the claims.
+
+    others: rows that runs do not give (`exported`), by claim and way to ask. Where a run cannot
+    answer (a domain missing, short texts, a constant column) the row is empty and its `note` says
+    why.
+    """
+    tree = pair.profile.tree
+    at_1 = {1.0: pair.sampled.blocks(tree)}
+    between = {t: replay.replay(trace, tree) for t, trace in pair.warmer.items()}
+    warmer = partial(warmer_less_greedy, pair.greedy, tree)
+    prompts = runs.profile_prompts(pair.profile)
+    ways = {
+        PUBLISHED: as_published(pair.greedy, listed),
+        AT_0: exact_at(pair.greedy, listed, grid)
+        | {"rules-route": lambda: told_by_rule(prompts)},
+        AT_1: exact_at(pair.sampled, listed, grid)
+        | {"temperature": lambda: warmer(at_1)},
+        BETWEEN: {"temperature": lambda: warmer(between)},
+    }
+    asked = {(claim, way): ask for way, of in ways.items() for claim, ask in of.items()}
+    asked |= {key: partial(list, rows) for key, rows in others.items()}
+    return in_frame(listed, pair.profile.name, asked)
+
+
+def of_records(run: str, text: Text, listed: Mapping[str, Claim]) -> pd.DataFrame:
+    """What the nodes of one of the authors' runs say, asked as published: `claims.COLUMNS`."""
+    asked = as_published(text, listed)
+    return in_frame(
+        listed, run, {(name, PUBLISHED): ask for name, ask in asked.items()}
+    )
+
+
+def asked_again(
+    text: Text,
+    pair: str,
+    listed: Mapping[str, Claim],
+    grid: Sequence[tuple[float, float]],
+    trees: bool = True,
+) -> pd.DataFrame:
+    """`evidence` of what is exact alone, asked of other texts of a pair: outside loops, of one
+    seed. trees: whether they are there; a run of a further seed has none.
+    """
+    way = AT_0 if text.rule == "greedy" else AT_1
+    of_trees = {
+        name
+        for name, claim in listed.items()
+        if any(one["of"] in OF_TREES for one in claim.exact)
+    }
+    asked = exact_at(text, listed, grid)
+    kept = {
+        (name, way): ask for name, ask in asked.items() if trees or name not in of_trees
+    }
+    return in_frame(listed, pair, kept)
+
+
+def of_sources(listed: Mapping[str, Claim]) -> pd.DataFrame:
+    """The rows of the claims that need no pair (`formulas`): `claims.COLUMNS`."""
+    about = [claim for claim in listed.values() if claim.about == SOURCES]
+    asked = {(one.id, SOURCES): partial(rows_without_pair, one) for one in about}
+    return in_frame(listed, SOURCES, asked)
+
+
+# ---- tables of notebooks 08 and 10 ---------------------------------------------------------------
+
+WAYS = {"hit[1]": AT_0, "alpha": AT_1}  # an exported estimator: the way it is asked
+SHIPPED = ROOT / "data" / "measured"  # tables of pairs without committed figures
+VERIFIED = 5  # tokens of a pass that verifies four drafted ones
+LEAST_COST = (
+    0.97  # of a pass over several tokens, in passes over one; less is a disturbed clock
+)
+DRAFTS = {  # claim: table, and what its number is
+    "self-draft": ("08/self-drafts", ""),
+    "own-outputs": ("08/distillation", ", distilled - before"),
+    "maths-draft": ("08/specialist", ", specialist - all domains"),
+}
+
+
+def places_of(pair: str, figures: Path) -> list[Path]:
+    """Where a pair's exported tables may be: the session's own, then what is committed."""
+    return [figures / pair, ROOT / "figures" / pair, SHIPPED / f"{pair}.json"]
+
+
+def exported(places: Sequence[Path]) -> dict[tuple[str, str], list[dict]]:
+    """By claim and way to ask, from the first of `places` (folders, or files of SHIPPED) that has a
+    table; where none has it, or it judged too few prompts for a verdict, a row that says so.
+    """
+    found = {("one-pass", AT_0): _one_pass(_table(places, "10/pass-times"))}
+    distilled = _table(places, "08/distillation")
+    judged = 0 if distilled is None else int(distilled["n_prompts"].min())
+    for claim, (name, suffix) in DRAFTS.items():
+        table = _table(places, name)
+        for estimator, way in WAYS.items():
+            rows = [not_measured("notebook 08 has no such draft for this pair")]
+            if not judged:
+                rows = [not_measured("notebook 08 has not run for this pair")]
+            elif judged < stats.FEW_PROMPTS:
+                rows = [not_measured(f"notebook 08 judged {judged} prompts a domain")]
+            elif table is not None:
+                own = table[table["estimator"] == estimator]
+                rows = READ[claim](own, estimator + suffix) or rows
+            found[claim, way] = rows
+    return found
+
+
+def _table(places: Iterable[Path], name: str) -> pd.DataFrame | None:
+    for place in places:
+        if (place / f"{name}.csv").is_file():
+            return pd.read_csv(place / f"{name}.csv")
+        if place.suffix == ".json" and place.is_file():
+            held = read_json(place, "take the committed one")["tables"]
+            if name in held:
+                return pd.read_csv(io.StringIO("\n".join(held[name])))
+    return None
+
+
+def _self_draft(table: pd.DataFrame, name: str) -> list[dict]:
+    """Of cells '0.95 [0.94, 0.96]', by domain."""
+    of_int4 = table[table["draft"] == "INT4 self-draft"]
+    return [
+        row_of(name, domain, *re.findall(r"[\d.]+", cell))
+        for domain in DOMAINS
+        if domain in of_int4
+        for cell in of_int4[domain].dropna()
+    ]
+
+
+def _distilled(table: pd.DataFrame, name: str) -> list[dict]:
+    """Change by training on the target's text, mean of the domains, of each objective."""
+    ends = table[table["domain"] == score.ALL][["draft", "difference", "low", "high"]]
+    return [row_of(name, *line) for line in ends.itertuples(index=False)]
+
+
+def _specialist(table: pd.DataFrame, name: str) -> list[dict]:
+    """Change in math by training on mathematics instead of every domain."""
+    ends = table[table["domain"] == "math"][["domain", "estimate", "low", "high"]]
+    return [row_of(name, *line) for line in ends.itertuples(index=False)]
+
+
+READ = {
+    "self-draft": _self_draft,
+    "own-outputs": _distilled,
+    "maths-draft": _specialist,
+}
+
+
+def _one_pass(table: pd.DataFrame | None) -> list[dict]:
+    """v(5) with the range that its two measured times allow."""
+    if table is None or VERIFIED not in set(table["n"]):
+        return [not_measured("notebook 10 has not measured a pass over 5 tokens here")]
+    cheapest = table["v(n)"].min()
+    if cheapest < LEAST_COST:
+        said = f"refused: a pass over several tokens was measured at {cheapest:.2f} of one over one"
+        return [not_measured(said)]
+    at = table.set_index("n")
+    one, five = at.loc[1], at.loc[VERIFIED]
+    low = five["target_low"] / one["target_high"]
+    high = five["target_high"] / one["target_low"]
+    return [row_of("v(5)", "this machine", five["v(n)"], low, high)]

@@ -1,0 +1,583 @@
+"""What runs say to the claims: measures by hand on made texts, and that no answer at one
+temperature is read from text of another.
+"""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+from made_pair import STRINGS, made_pair, made_text
+
+from speclab import replay, runs, score
+from speclab.analysis.texts import KINDS, Text
+from speclab.profiles import ROOT, load_profile
+from speclab.prompts import Prompt
+from speclab.studies.paper_audit import claims, measures
+from speclab.studies.paper_audit.claims import (
+    AT_0,
+    AT_1,
+    FAILS,
+    HOLDS,
+    NOT_TESTED,
+    PUBLISHED,
+    SOURCES,
+    TURNS,
+    UNKNOWN,
+)
+
+LISTED = claims.claims()
+GRID = [(0.1, 0.0)]
+FREE = [(0.05, 0.0), (5.0, 0.0)]
+
+
+def texts(length=12, prompts=5, **ranks) -> pd.DataFrame:
+    """A trace of `prompts` equal texts a domain: domain = the draft's rank of every token, or of
+    each.
+    """
+    parts = [
+        pd.DataFrame({"draft_rank": rank, "position": range(length)}).assign(
+            domain=domain, prompt_id=f"{domain}-{i}", seed=0
+        )
+        for domain, rank in ranks.items()
+        for i in range(prompts)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def greedy(trace: pd.DataFrame) -> Text:
+    return Text(*KINDS[0.0], score.with_hits(trace), None)
+
+
+def same(row: dict, value: float) -> None:
+    """Equal prompts: the interval is a point."""
+    found = [row[name] for name in ("estimate", "low", "high")]
+    assert found == pytest.approx([value] * 3)
+
+
+# ---- rows, contrasts -----------------------------------------------------------------------------
+
+
+def test_a_gap_by_hand_and_a_missing_domain_is_named():
+    text = greedy(texts(chat=[0, 0, 0, 1] * 3, math=[0, 1, 1, 1] * 3))
+    asked = {"of": "positions", "number": "acceptance"}
+    (row,) = measures.evaluate(text, **asked, contrast=[["chat", "math"]])
+    same(row, 0.75 - 0.25)
+    assert (row["row"], row["estimator"]) == ("chat - math", "hit[1]")
+    with pytest.raises(ValueError, match=r"domain \['reasoning'\] has no rows"):
+        measures.evaluate(text, **asked, contrast=[["chat", "reasoning"]])
+
+
+def test_unsure_positions_are_the_top_of_each_domain_or_of_all():
+    frame = texts(length=8, prompts=1, chat=0, math=0)
+    scale = frame["domain"].map({"chat": 1.0, "math": 10.0})
+    frame = frame.assign(target_entropy=frame["position"] * scale)
+    found = measures.unsure(frame, 0.25)
+    both = found.groupby("domain")["position"].agg(list).to_dict()
+    assert both == {"chat": [6, 7], "math": [6, 7]}
+    half = measures.unsure_half(frame)
+    assert half.groupby("domain").size().to_dict() == {"chat": 1, "math": 7}
+
+
+def test_numbers_are_told_from_other_tokens_of_every_seed():
+    frame = texts(length=10, math=[0, 9, 0, 9, 0, 0, 9, 9, 9, 9], chat=0)
+    frame = frame.assign(token=frame["position"])  # even: numbers
+    text = greedy(pd.concat([frame, frame.assign(seed=1)], ignore_index=True))
+    text = measures.with_numbers(text, STRINGS)
+    (row,) = measures.evaluate(text, "math", "acceptance", "numbers - others")
+    same(row, 3 / 5 - 1 / 5)
+
+
+def test_late_and_early_are_of_the_same_prompts():
+    """chat, which stops early, has no part in it."""
+    late = texts(length=40, code=[1] * 32 + [0] * 8)
+    text = greedy(pd.concat([texts(length=20, chat=0), late], ignore_index=True))
+    (row,) = measures.evaluate(text, "long texts", "acceptance", "late - early")
+    same(row, 1.0)
+    of_pairs = "pairs of tokens in long texts"
+    (row,) = measures.evaluate(text, of_pairs, "acceptance at depth 2", "late - early")
+    assert np.isnan(row["estimate"]), "no first token is accepted early"
+    with pytest.raises(ValueError, match="positions from 32 on"):
+        measures.evaluate(
+            greedy(texts(chat=0)), "long texts", "acceptance", "late - early"
+        )
+
+
+def test_the_change_along_a_chain_is_asked_of_accepted_prefixes_with_room():
+    """Without room for the last block depth 2 would seem worse."""
+    text = greedy(texts(length=12, code=[0, 1] * 6, math=0))
+    sums = replay.prompt_sums(text.blocks(2), ends="room")
+    change = measures.NUMBERS["change along the chain"](text)
+    found = score.point_estimates(sums, change).iloc[0]
+    assert found[["code", "math"]].tolist() == pytest.approx([-1.0, 0.0])
+
+
+def test_tested_tokens_by_hand():
+    """Blocks from 0 (one kept, the next rejected), 2 (the first rejected, so that the second is not
+    tested), 3 (both kept) and 6 (the text's last token).
+    """
+    trace = texts(length=7, prompts=1, code=[0, 1, 1, 0, 0, 0, 0])
+    found = measures.tested(replay.replay(trace, 2))
+    assert found.query("depth == 1")["kept"].tolist() == [1, 0, 1, 1]
+    assert found.query("depth == 2")["kept"].tolist() == [0, 1]
+
+
+# ---- variance ------------------------------------------------------------------------------------
+
+
+def test_shares_are_the_variance_of_group_means():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"y": rng.random(200), "f": rng.integers(0, 5, 200)})
+    slow = frame.groupby("f")["y"].transform("mean").var() / frame["y"].var()
+    share = measures.share_between(frame, "y", "f")
+    assert share(frame) == pytest.approx(slow)
+    one = frame[frame["f"] == 1]
+    assert share(one) == pytest.approx(0.0), (
+        "levels that a resample lacks count nothing"
+    )
+
+
+def nested(of_domain, of_prompt, of_text, seeds, rng) -> Text:
+    """Texts whose `overlap` is a sum of a level of the domain, of the prompt and of the text."""
+    rows = [
+        (f"{domain}-{prompt}", domain, seed, position)
+        for domain, prompt in product("abcd", range(60))
+        for seed, position in product(range(seeds), range(2))
+    ]
+    trace = pd.DataFrame(rows, columns=["prompt_id", "domain", "seed", "position"])
+    level = trace["domain"].map(dict(zip("abcd", (-1.5, -0.5, 0.5, 1.5), strict=True)))
+    trace["overlap"] = of_domain * level / np.sqrt(1.25)
+    for who, sd in ((["prompt_id"], of_prompt), (["prompt_id", "seed"], of_text)):
+        number = trace.groupby(who).ngroup()
+        trace["overlap"] += sd * rng.normal(size=number.max() + 1)[number]
+    return Text(*KINDS[1.0], trace, None)
+
+
+def test_the_draw_of_a_text_is_no_difference_between_prompts():
+    """True share 1 / (1 + 0.5): the texts' own part, however large, is taken out."""
+    rng, found = np.random.default_rng(1), []
+    for _ in range(4):
+        (row,) = measures.share_between_prompts(nested(1.0, 0.5**0.5, 1.5, 3, rng))
+        found.append(row["estimate"])
+        assert row["low"] < row["estimate"] < row["high"]
+    assert np.mean(found) == pytest.approx(1 / 1.5, abs=0.06)
+    with pytest.raises(ValueError, match="its draw would count as the prompt's"):
+        measures.share_between_prompts(nested(1.0, 0.7, 1.5, 1, rng))
+
+
+def test_of_greedy_text_the_share_is_omega_squared():
+    rng = np.random.default_rng(2)
+    text = nested(1.0, 1.0, 0.0, 1, rng)
+    text = replace(text, value="overlap", rule="greedy")
+    (row,) = measures.share_between_prompts(text)
+    means = text.trace.groupby(["domain", "prompt_id"])["overlap"].mean()
+    of_domain = means.groupby("domain").mean()
+    between = 60 * ((of_domain - means.mean()) ** 2).sum()
+    within = means.groupby("domain").var(ddof=0).sum() * 60
+    error = within / (240 - 4)
+    assert row["estimate"] == pytest.approx(
+        (between - 3 * error) / (between + within + error)
+    )
+
+
+# ---- other claims --------------------------------------------------------------------------------
+
+
+def test_sampling_is_compared_in_accepted_tokens_of_the_tree():
+    """All of 8 tokens in two passes of 4, 3 of them drafted; against none."""
+    tree = load_profile("tiny").tree
+    warm = {1.0: replay.replay(texts(length=5, code=7), tree)}
+    (row,) = measures.warmer_less_greedy(greedy(texts(length=8, code=0)), tree, warm)
+    same(row, 0 - 3)
+    assert row["estimator"] == "mean_accepted, T = 1 - T = 0"
+
+
+def test_a_rule_is_asked_of_chat_and_of_the_others():
+    said = {
+        "chat": "How are you today?",
+        "code": "def f(): pass",
+        "math": "What is 2 + 2?",
+    }
+    prompts = [
+        Prompt(f"{domain}-{i}", domain, text)
+        for domain, text in said.items()
+        for i in range(10)
+    ]
+    prompts += [Prompt(f"plain-{i}", "math", "What is a prime?") for i in range(20)]
+    chat, others = measures.told_by_rule(prompts)
+    same(chat, 1.0)
+    assert (others["row"], others["estimate"]) == ("the others", pytest.approx(0.5))
+
+
+# ---- speed ---------------------------------------------------------------------------------------
+
+
+def speeds(trace: pd.DataFrame, claim: str, grid) -> list[dict]:
+    return measures.speed_claims(greedy(trace), grid)[claim]()
+
+
+def verdict(rows: list[dict], of: str) -> str:
+    """The verdict on a listed claim of these rows."""
+    edges = [LISTED[of].bounds(row["row"]) for row in rows]
+    least, most = zip(*edges, strict=True)
+    return claims.verdict(LISTED[of], pd.DataFrame(rows).assign(least=least, most=most))
+
+
+def test_speed_ups_and_the_rule_by_hand():
+    """math: 10 tokens in 3 blocks (4, 4, 2), or in 2 of gamma 4; code: in 10."""
+    trace = texts(length=10, math=0, code=1)
+    rows = speeds(trace, "routing", [(0.29, 0.0), (0.29, 0.1)])
+    assert [row["row"] for row in rows] == ["math", "code"] * 2
+    for row, price in zip(rows, (1.87, 1.87, 2.17, 2.17), strict=True):
+        same(row, (10 / 3 if row["row"] == "math" else 1) / price)
+    rows = speeds(trace, "rule", [(0.05, 0.0), (0.05, 0.1)])
+    ratios = {(row["row"], row["slope"]): row for row in rows}
+    same(ratios["math", 0.0], (4 / 1.2) / (5 / 1.2))
+    same(ratios["math", 0.1], (4 / 1.2) / (5 / 1.6))
+    same(ratios["code", 0.0], 0.0)  # no hit: no token that the rule counts
+
+
+def test_best_gammas_by_hand_and_their_verdicts():
+    trace = texts(length=16, math=0, chat=1)
+    cheap, dear = speeds(trace, "gamma-proofs", FREE)
+    same(cheap, 15)  # one block of 16 tokens at 1.75 target passes
+    same(dear, 0)  # a draft pass costs more than it could save
+    for row in speeds(trace, "gamma-open", FREE):
+        same(row, 0)  # nothing is accepted: plain decoding
+    rows = speeds(trace, "gamma-contrast", FREE)
+    same(rows[0], 15)
+    assert verdict(rows, "gamma-contrast") == TURNS
+    assert verdict(rows[:1], "gamma-contrast") == HOLDS
+    assert verdict(rows[1:], "gamma-contrast") == FAILS
+    other = speeds(trace, "deeper-chat", FREE)
+    assert verdict(other[:1], "deeper-chat") == FAILS
+    (free,) = speeds(texts(length=10, math=0), "gamma-proofs", [(0.0, 0.0)])
+    same(free, 9)  # one block from gamma 9 on: the first of equals
+
+
+def test_gammas_that_the_prompts_do_not_agree_on_cannot_be_told():
+    """Half of the texts want long chains, half plain decoding."""
+    trace = texts(12, 20, math=0, chat=0)
+    number = trace["prompt_id"].str.split("-").str[1].astype(int)
+    trace["draft_rank"] = (number % 2 == 0) * 1
+    assert (
+        verdict(speeds(trace, "gamma-contrast", [(0.2, 0.0)]), "gamma-contrast")
+        == UNKNOWN
+    )
+
+
+def of_gammas(trace: pd.DataFrame, *gammas: int) -> pd.DataFrame:
+    return replay.chain_sums(trace, gammas)
+
+
+def test_budget_gains_by_hand():
+    # gamma 1, c 0.25: math 5 blocks of 1.25, chat 10; gamma 4: math 2 blocks of 2, chat 10. One
+    # gamma: 1 (6.25 + 12.5 against 4 + 20), in every resample of so many prompts
+    two = of_gammas(texts(10, 20, math=0, chat=1), 1, 4)
+    row, free = measures.budget_gains(two, [(0.25, 0.0), (0.0, 0.0)], "greedy")
+    assert row["estimate"] == pytest.approx(18.75 / 16.5 - 1)
+    assert row["low"] <= row["estimate"] <= row["high"]
+    same(free, 0.0)  # drafts that cost nothing: 4 for everybody
+
+
+def test_a_gain_is_not_fitted_on_the_prompts_it_is_counted_on():
+    """Of equal domains a gamma each is noise: fitted on the same prompts it could only gain."""
+    rng, gains = np.random.default_rng(3), []
+    for _ in range(6):
+        trace = texts(30, 8, math=0, chat=0)
+        trace["draft_rank"] = (rng.random(len(trace)) < 0.3).astype(int)
+        sums = of_gammas(trace, *measures.GAMMAS)
+        (row,) = measures.budget_gains(sums, GRID, "greedy")
+        gains.append(row["estimate"])
+    assert min(gains) < 0 and np.mean(gains) < 0.005
+
+
+def test_gains_of_part_of_the_blocks_are_those_of_as_many_tokens():
+    """gamma 1 kept 2 tokens in 1 block a prompt, gamma 4 all 10 in 2: for 2 tokens, 0.4 blocks."""
+    two = of_gammas(texts(10, math=0, chat=1), 1, 4)
+    part = (two["domain"] == "math") & (two["gamma"] == 1)
+    two.loc[part, ["emitted", "blocks"]] = [2, 1]
+    (row,) = measures.budget_gains(two, [(0.25, 0.0)], "greedy")
+    # one gamma: 1 (1.25 + 12.5 against 0.8 + 20); each: 4 for math
+    assert row["estimate"] == pytest.approx(13.75 / 13.3 - 1)
+
+
+def test_sums_of_chains_are_those_of_all_seeds_or_of_the_blocks_kept():
+    text = made_text(1, 2, prompts=5, length=20)
+    found = measures.chain_sums(text).groupby("gamma")[["blocks", "emitted"]].sum()
+    of_seed = [
+        replay.chain_sums(one, measures.GAMMAS, "rejection")
+        for _, one in text.trace.groupby("seed")
+    ]
+    slow = pd.concat(of_seed).groupby("gamma")[["blocks", "emitted"]].sum()
+    pd.testing.assert_frame_equal(found, slow)
+    early = greedy(texts(length=10, math=0)).where(
+        pd.Series([True] * 5 + [False] * 5).repeat(5)
+    )
+    assert (measures.chain_sums(early)["blocks"] <= 5).all()
+
+
+# ---- every claim ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pair():
+    made = made_pair(prompts=5, length=36)
+    numbered = {
+        name: measures.with_numbers(getattr(made, name), STRINGS)
+        for name in ("greedy", "sampled")
+    }
+    return replace(made, **numbered)
+
+
+@pytest.fixture(scope="module")
+def found(pair):
+    return measures.evidence(pair, LISTED, GRID, {})
+
+
+def numbers(found: pd.DataFrame, *ways, but=()) -> pd.DataFrame:
+    rows = found[found["asked"].isin(ways) & ~found["claim"].isin(but)]
+    keys = ["claim", "asked", "estimator", "row"]
+    return rows.set_index(keys)[["estimate", "low", "high"]]
+
+
+def test_every_claim_is_asked_somewhere(found):
+    asked = set(found["claim"]) | {claim for claim, _ in measures.exported([])}
+    for one in LISTED.values():
+        assert (one.id in asked) == (one.about != SOURCES and not one.untested), one.id
+    known = found.dropna(subset=["low", "high"])
+    assert (known["low"] <= known["high"]).all() and len(known) > 120
+
+
+def test_no_answer_at_one_temperature_is_read_from_text_of_the_other(pair, found):
+    """The text of the other temperature is another pair's, and a column that the exact answers at
+    this one may not need is not there."""
+    other = measures.with_numbers(
+        made_text(5, 6, prompts=5, length=36, tables=7), STRINGS
+    )
+    bare = replace(pair.greedy, trace=pair.greedy.trace.drop(columns="overlap"))
+    again = measures.evidence(
+        replace(pair, greedy=bare, sampled=other), LISTED, GRID, {}
+    )
+    ways = (PUBLISHED, AT_0)
+    pd.testing.assert_frame_equal(numbers(again, *ways), numbers(found, *ways))
+    assert not numbers(again, AT_1).equals(numbers(found, AT_1)), "that text is another"
+    cold = measures.with_numbers(made_text(prompts=5, length=36, tables=7), STRINGS)
+    again = measures.evidence(replace(pair, greedy=cold), LISTED, GRID, {})
+    but = ("temperature",)  # a difference of both
+    pd.testing.assert_frame_equal(
+        numbers(again, AT_1, but=but), numbers(found, AT_1, but=but)
+    )
+    assert not numbers(again, AT_0).equals(numbers(found, AT_0)), "that text is another"
+
+
+def test_no_answer_at_0_is_a_probability_but_the_papers_own(pair, found):
+    """Only E[L], whose definition is min(1, p/q), may ask for the nodes' probabilities."""
+    nodes = pair.greedy.nodes.assign(target_prob=0.5, draft_prob=0.5, ratio=1.0)
+    asked = measures.exact_at(replace(pair.greedy, nodes=nodes), LISTED, GRID)
+    at = found[found["asked"] == AT_0].groupby("claim")["estimate"].agg(list)
+    differ = [
+        name
+        for name in ("level", "length", "eq3", "depth", "position", "gap")
+        if [row["estimate"] for row in asked[name]()] != pytest.approx(at[name])
+    ]
+    assert differ == ["eq3"]
+
+
+def test_answers_are_the_named_estimators(pair, found):
+    at = found.set_index(["claim", "asked", "row"])["estimate"]
+    cold, warm = (
+        text.trace.query("domain == 'code'") for text in (pair.greedy, pair.sampled)
+    )
+    hit = (cold["draft_rank"] == 0).mean()
+    assert (
+        at["level", AT_0, "code"]
+        == at["small-draft", AT_0, "code"]
+        == pytest.approx(hit)
+    )
+    assert at["level", AT_1, "code"] == pytest.approx(warm["overlap"].mean()), (
+        "all seeds"
+    )
+    for way, text in ((AT_0, pair.greedy), (AT_1, pair.sampled)):
+        nodes = text.nodes.query("domain == 'code'")
+        accepted = score.tree_estimators(text.rule)["mean_accepted"](nodes)
+        assert at["length", way, "code"] == pytest.approx(accepted)
+        ratio = score.published_length(nodes) / accepted
+        assert at["eq3", way, "code"] == pytest.approx(ratio)
+    path = pair.greedy.nodes.query("best_path and domain == 'code'")
+    ranks = path.pivot(
+        index=["prompt_id", "position"], columns="depth", values="target_rank"
+    )
+    given = ranks[(ranks[1] == 0) & (ranks[2] == 0)][3]
+    change = (given == 0).mean() - (ranks[1] == 0).mean()
+    assert at["depth", AT_0, "code"] == pytest.approx(change)
+    of_code = pair.greedy.nodes.query("domain == 'code'")
+    pearson = of_code["ratio"].corr(of_code["target_entropy"])
+    assert at["entropy-sign", PUBLISHED, "code"] == pytest.approx(pearson)
+
+
+def test_chains_at_t_1_are_of_drawn_tokens_and_say_so(pair, found):
+    at = found[found["row"] == "math"].set_index(["claim", "asked"])
+    for way, rule in ((AT_0, "greedy"), (AT_1, "rejection")):
+        row = at.loc[("routing", way)]
+        assert row["estimator"] == f"speed-up, chain of 3, {rule} rule"
+    parts = [
+        replay.chain_sums(one, [3], "rejection").query("domain == 'math'")
+        for _, one in pair.sampled.trace.groupby("seed")
+    ]
+    sums = pd.concat(parts)[["emitted", "blocks"]].sum()
+    assert row["estimate"] == pytest.approx(sums["emitted"] / sums["blocks"] / 1.3)
+
+
+def test_what_a_run_cannot_answer_is_not_judged(pair):
+    part = pair.greedy.where(pair.greedy.trace["domain"] != "chat")
+    listed = {name: LISTED[name] for name in ("gap", "level")}
+    asked = measures.asked_of(part, listed, "exact")
+    asked = {(name, AT_0): ask for name, ask in asked.items()}
+    rows = claims.in_frame(listed, "made", asked)
+    assert rows[rows["estimate"].isna()]["claim"].tolist() == ["gap"]
+    verdicts = claims.verdict_table(listed, rows).set_index("claim")["verdict"]
+    assert verdicts["gap"] == NOT_TESTED != verdicts["level"]
+
+
+def test_claims_asked_of_part_of_a_text_or_of_a_seed(pair):
+    listed = {name: LISTED[name] for name in ("level", "gap", "length", "task-first")}
+    early = pair.greedy.where(pair.greedy.trace["position"] < 13)
+    rows = measures.asked_again(early, "made", listed, GRID)
+    at = rows.set_index(["claim", "asked", "row"])["estimate"]
+    own = pair.greedy.trace.query("position < 13 and domain == 'code'")
+    assert at["level", AT_0, "code"] == pytest.approx(own["hit"].mean())
+    nodes = pair.greedy.nodes.query("position < 13 and domain == 'code'")
+    accepted = score.tree_estimators()["mean_accepted"](nodes)
+    assert at["length", AT_0, "code"] == pytest.approx(accepted)
+    seeds = pair.sampled.trace["seed"]
+    of_seed = pair.sampled.where(seeds == 2)
+    rows = measures.asked_again(of_seed, "made", listed, GRID, trees=False)
+    known = rows.dropna(subset="estimate")
+    assert set(known["claim"]) == {"level", "gap"}, (
+        "no trees, and one text says no share"
+    )
+    math = pair.sampled.trace[seeds == 2].query("domain == 'math'")["overlap"].mean()
+    assert rows.set_index(["claim", "row"])["estimate"][
+        "level", "math"
+    ] == pytest.approx(math)
+
+
+def test_what_stands_beside_is_read_from_what_the_kit_ships(monkeypatch, tmp_path):
+    asked = []
+    load = runs.load_or_record
+
+    def note(profile, kind):
+        run = load(profile, kind)
+        asked.append(run.folder.parent)
+        return run
+
+    monkeypatch.setattr(runs, "RUNS", tmp_path)
+    monkeypatch.setattr(runs, "record_run", lambda *_, **__: pytest.fail("recorded"))
+    monkeypatch.setattr(measures.runs, "load_or_record", note)
+    pairs = measures.pairs_beside(load_profile("smollm"), ["tiny", "smollm"])
+    assert list(pairs) == ["smollm", "tiny"], "the own first, and once"
+    folders = [ROOT / "data" / "traces" / name for name in pairs for _ in range(6)]
+    assert asked == folders
+    for pair in pairs.values():
+        assert pair.smallest_domain == 50 and pair.sampled.trace["seed"].nunique() == 3
+
+
+def test_what_needs_no_pair_has_a_row_and_a_verdict_each():
+    rows = measures.of_sources(LISTED)
+    about = [one.id for one in LISTED.values() if one.about == SOURCES]
+    assert list(dict.fromkeys(rows["claim"])) == about
+    verdicts = claims.verdict_table(LISTED, rows)["verdict"]
+    assert set(verdicts) <= {"holds", "does not hold", "defect", claims.NO_CONDITION}
+
+
+# ---- tables of notebooks 08 and 10 ---------------------------------------------------------------
+
+
+def made(folder, prompts=50, cell="0.92 [0.91, 0.93]", five=1.2):
+    """The four tables, as the notebooks export them."""
+    (folder / "08").mkdir(parents=True)
+    (folder / "10").mkdir()
+    estimators, drafts = ["alpha", "hit[1]"], ["INT8 self-draft", "INT4 self-draft"]
+    cells = [
+        {"estimator": e, "draft": d, "math": cell if "4" in d else "1.00 [1.00, 1.00]"}
+        for e in estimators
+        for d in drafts
+    ]
+    distilled = [
+        {"estimator": e, "draft": "FKL", "domain": domain, "difference": number,
+         "low": number - 0.25, "high": number + 0.25, "n_prompts": prompts}
+        for e, number in zip(estimators, (0.5, -0.5), strict=True)
+        for domain in ("math", "all")
+    ]  # fmt: skip
+    specialist = [
+        {"estimator": e, "domain": domain, "estimate": number, "low": 0.0, "high": 0.1}
+        for e in estimators
+        for domain, number in (("math", 0.06), ("chat", -0.2))
+    ]
+    times = {
+        "n": [1, 5],
+        "target_low": [9, 11],
+        "target_high": [11, 13],
+        "v(n)": [1.0, five],
+    }
+    for name, table in (
+        ("08/self-drafts", cells),
+        ("08/distillation", distilled),
+        ("08/specialist", specialist),
+        ("10/pass-times", times),
+    ):
+        pd.DataFrame(table).to_csv(folder / f"{name}.csv", index=False)
+    return folder
+
+
+def test_where_no_notebook_has_run_or_too_few_prompts_every_row_says_so(tmp_path):
+    found = measures.exported([tmp_path, tmp_path / "none"])
+    asked = {(c, way) for c in measures.DRAFTS for way in (AT_0, AT_1)}
+    assert set(found) == asked | {("one-pass", AT_0)}
+    few = measures.exported([made(tmp_path / "few", prompts=8)])
+    for (row,) in [*found.values(), *(few[key] for key in asked)]:
+        assert np.isnan(row["estimate"]) and row["note"]
+
+
+def test_rows_of_the_tables_by_hand(tmp_path):
+    found = measures.exported([tmp_path / "none", made(tmp_path / "here")])
+    (row,) = found["self-draft", AT_1]
+    assert row == claims.row_of("alpha", "math", 0.92, 0.91, 0.93)
+    (row,) = found["own-outputs", AT_1]
+    assert row == claims.row_of("alpha, distilled - before", "FKL", 0.5, 0.25, 0.75)
+    (row,) = found["own-outputs", AT_0]
+    assert (row["estimator"], row["estimate"]) == ("hit[1], distilled - before", -0.5)
+    (row,) = found["maths-draft", AT_0]
+    assert (row["row"], row["estimate"]) == ("math", 0.06)
+    (row,) = found["one-pass", AT_0]
+    assert row == claims.row_of("v(5)", "this machine", 1.2, 11 / 11, 13 / 9)
+
+
+def test_a_clock_on_which_a_longer_pass_is_cheaper_carries_no_verdict(tmp_path):
+    (row,) = measures.exported([made(tmp_path / "cheap", five=0.96)])["one-pass", AT_0]
+    assert np.isnan(row["estimate"]) and "measured at 0.96" in row["note"]
+    (row,) = measures.exported([made(tmp_path / "same", five=0.98)])["one-pass", AT_0]
+    assert row["estimate"] == 0.98
+
+
+def test_the_shipped_tables_have_what_is_read(tmp_path):
+    found = measures.exported([tmp_path, measures.SHIPPED / "tiny.json"])
+    for key, rows in found.items():
+        assert np.isfinite([row["estimate"] for row in rows]).all(), key
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        ("0.92 [0.91, 0.93]", HOLDS),
+        ("0.99 [0.985, 1.00]", FAILS),
+        ("0.90 [0.87, 0.93]", UNKNOWN),
+    ],
+)
+def test_a_self_draft_is_judged_by_the_intervals_it_comes_with(
+    tmp_path, cell, expected
+):
+    found = measures.exported([made(tmp_path / "here", cell=cell)])
+    assert verdict(found["self-draft", AT_1], "self-draft") == expected
