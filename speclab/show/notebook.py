@@ -39,6 +39,7 @@ NEEDS = {
     "09": (3, 5, 2),
     "10": (2, 5, 2),
     "11": (4, 5, 2),
+    "13": (4, 5, 2),
 }
 
 
@@ -193,7 +194,7 @@ def check_enough(notebook: str, profile: "Profile", judged: int = 0) -> int:
     count = profile.prompts_per_domain
     count = min(judged or count, count)
     had = len(profile.domains), count, profile.max_new_tokens
-    numbers = [f"{number:02d}" for number in range(13)]
+    numbers = [f"{number:02d}" for number in range(14)]
     fit = [n for n in numbers if all(map(int.__ge__, had, NEEDS.get(n, (1, 1, 1))))]
     number = notebook[:2]
     if number in NEEDS and number not in fit:
@@ -208,7 +209,7 @@ def check_enough(notebook: str, profile: "Profile", judged: int = 0) -> int:
 
 def _few_prompts(count: int) -> None:
     """Says what intervals are worth where there are few prompts a domain: by the simulation of
-    notebook 03 (data/coverage).
+    notebook 13 (data/coverage).
     """
     import pandas as pd
 
@@ -224,7 +225,7 @@ def _few_prompts(count: int) -> None:
     say(
         f"**{count} prompts a domain are few**: intervals say 95 % and cover less. With {near} "
         f"they held the truth in {held.min():.0f} to {held.max():.0f} % of simulated studies "
-        f"(notebook 03); below {stats.MIN_PROMPTS} there are none. Record {stats.FEW_PROMPTS} or "
+        f"(notebook 13); below {stats.MIN_PROMPTS} there are none. Record {stats.FEW_PROMPTS} or "
         "more."
     )
 
