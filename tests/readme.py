@@ -6,7 +6,7 @@ that were measured:
   ran all of them, and of one recording, collected here from build/ and data/runs (where a run or a
   trace of it is); that of `tiny`, whose figures are not committed, also holds the tables that
   README.md and notebook 11 read, line by line, and what `make bench` measured (build/bench.json);
-* figures/smollm/03/ladder-values.csv and 03/loop-share.csv: what notebook 03 found on that pair;
+* figures/smollm/03/ladder-values.csv and 13/loop-share.csv: what notebooks 03 and 13 found on that pair;
 * data/engines/names.yaml: other engines' names.
 """
 
@@ -29,7 +29,7 @@ MEASURED = {  # by pair, in the order of the columns
     "smollm": Path("figures", "smollm", "measured.json"),
     "tiny": Path("data", "measured", "tiny.json"),
 }
-LADDER, LOOPS = "03/ladder-values", "03/loop-share"
+LADDER, LOOPS = "03/ladder-values", "13/loop-share"
 OF_PAPER = ("08/distillation", "08/self-drafts", "08/specialist", "10/pass-times")
 PAGES = ("README.md", "GLOSSARY.md")
 MARKS = re.compile(r"(<!-- (\w+): by `make readme` -->\n).*?(<!-- /\2 -->)", re.DOTALL)
