@@ -17,6 +17,9 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks" / "profiles"
 MODELS = ("target", "draft")
 OF_BOTH = ("dtype", "device", "backend")
+SAW_PAPER = (
+    ROOT / "data" / "pairs" / "smollm" / "draft"
+)  # trained on the paper's prompts
 COLDEST = 1e-4  # the lowest temperature above 0: below it, logits overflow
 
 
@@ -82,6 +85,12 @@ class Profile:
 
     def __post_init__(self):
         static_tree(self.depth, self.branches, self.budget)  # says what is too much
+        if self.prompts == "paper" and ROOT / self.draft.path == SAW_PAPER:
+            raise ValueError(
+                "prompts='paper' with the draft of smollm: all of the paper's chat prompts were "
+                "among its training prompts, so its acceptance there says nothing; use 'project' "
+                "or a file of your own"
+            )
 
     @property
     def tree(self) -> Tree:

@@ -17,7 +17,7 @@ from speclab import score
 from speclab.score import Estimator, domains_in, require
 
 RESAMPLES, MIN_PROMPTS = 2000, 5
-FEW_PROMPTS = 20  # a domain; intervals of fewer cover less than they say (notebook 03)
+FEW_PROMPTS = 20  # a domain; intervals of fewer cover less than they say (notebook 13)
 NUMBERS = ("estimate", "low", "high")
 UNDEFINED = "undefined here, or in over 5 % of the resamples: too few such rows"
 EXPANDED, BOOTSTRAP_T = "expanded percentile", "bootstrap-t"

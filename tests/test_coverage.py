@@ -12,7 +12,7 @@ from data.coverage import prepare as coverage
 from data.coverage.prepare import BOOTSTRAP_T, EXPANDED, PERCENTILE, Case
 from speclab import score, stats
 from speclab.show import notebook
-from speclab.studies.domain_acceptance.coverage import EFFECT, TABLE, coverage_of
+from speclab.studies.how_sure import EFFECT, TABLE, coverage_of
 
 
 def mean_case(values: np.ndarray, name: str = "mean") -> Case:

@@ -111,6 +111,12 @@ def test_what_came_and_what_is_allowed_is_said_in_a_line(overrides, words):
     assert all(word in said for word in words) and "\n" not in said
 
 
+def test_a_draft_is_not_judged_on_prompts_that_it_was_trained_on():
+    with pytest.raises(ValueError, match="were among its training prompts"):
+        load_profile("smollm", {"prompts": "paper"})
+    assert load_profile("tiny", {"prompts": "paper"}).prompts == "paper"
+
+
 @pytest.mark.parametrize("text", ["a: [", "- 1", "target: x", "target: !!set {a}"])
 def test_a_broken_file_is_named(tmp_path, text):
     path = tmp_path / "mine.yaml"

@@ -20,7 +20,7 @@ from speclab.analysis import power
 from speclab.profiles import load_profile
 from speclab.score import Estimator
 from speclab.stats import BOOTSTRAP_T, EXPANDED
-from speclab.studies.domain_acceptance.coverage import EFFECT, TABLE
+from speclab.studies.how_sure import EFFECT, TABLE
 
 PAIRS = ("tiny", "smollm")
 PROMPTS = (5, 10, 20, 50)  # a domain

@@ -16,12 +16,10 @@ from speclab import replay, score
 from speclab.runs import Run
 from speclab.score import Estimator
 
-# by temperature: name, label, acceptance of one drafted token (a column of positions), rule of a
-# tree's deterministic children, rule of a drafted chain
-KINDS = {
-    0.0: ("T = 0", "greedy text (T = 0)", "hit", "greedy", "greedy"),
-    1.0: ("T = 1", "sampled text (T = 1)", "overlap", "point-mass", "rejection"),
-}
+# at T = 0 and above: acceptance of one drafted token (a column of positions), rule of a tree's
+# deterministic children, rule of a drafted chain
+GREEDY = ("hit", "greedy", "greedy")
+SAMPLED = ("overlap", "point-mass", "rejection")
 PLACE = ["prompt_id", "seed", "position"]
 
 
@@ -33,7 +31,7 @@ class Text:
     and the visited blocks that begin there; the texts themselves stay whole, since a decoder walks
     through all of them. `cut` shortens the texts instead.
 
-    value: acceptance of one drafted token, "hit" (T = 0) or "overlap" (T = 1: a drawn token), a
+    value: acceptance of one drafted token, "hit" (T = 0) or "overlap" (T > 0: a drawn token), a
     column of `positions`. rule: of a tree's deterministic children; chain_rule: of drafted chains.
     trace: all positions, with `hit` and `seed`. nodes: the recorded trees, of the first run only
     (other seeds are recorded with one node a position). keep: bool (rows of trace,), or None.
@@ -50,18 +48,18 @@ class Text:
 
     @classmethod
     def of(cls, run: Run, *others: Run) -> "Text":
-        """Of recorded runs of one temperature (0 or 1): the first with its trees, others (further
+        """Of recorded runs of one temperature: the first with its trees, others (further
         seeds) with their texts.
         """
         temperatures = {
             one.manifest["profile"]["temperature"] for one in (run, *others)
         }
-        if len(temperatures) > 1 or not temperatures <= set(KINDS):
+        if len(temperatures) > 1:
             raise ValueError(
-                f"texts of the temperatures {sorted(temperatures)}: a Text is of one, "
-                f"{' or '.join(f'{t:g}' for t in KINDS)}"
+                f"texts of the temperatures {sorted(temperatures)}: a Text is of one"
             )
-        how = KINDS[temperatures.pop()]
+        name = f"T = {temperatures.pop():g}"
+        kind, how = ("greedy", GREEDY) if name == "T = 0" else ("sampled", SAMPLED)
         seeds = [one.manifest["profile"]["seed"] for one in (run, *others)]
         traces = [
             one.trace.assign(seed=seed)
@@ -69,11 +67,11 @@ class Text:
         ]
         trace = score.with_hits(pd.concat(traces, ignore_index=True))
         nodes = run.nodes.assign(ratio=score.ratio(run.nodes), seed=seeds[0])
-        return cls(*how, trace, nodes)
+        return cls(name, f"{kind} text ({name})", *how, trace, nodes)
 
     @property
     def acceptance(self) -> Estimator:
-        """The exact acceptance of one drafted token: hit[1] at T = 0, alpha at T = 1."""
+        """The exact acceptance of one drafted token: hit[1] at T = 0, alpha above."""
         return score.mean_of(
             self.value, {"hit": "hit[1]", "overlap": "alpha"}[self.value]
         )

@@ -135,12 +135,17 @@ def ngrams(text: str) -> set[tuple[str, ...]]:
     return {tuple(words[i : i + NGRAM]) for i in range(max(1, len(words) - NGRAM + 1))}
 
 
-def shingles(text: str) -> set[tuple[str, ...]]:
-    """`ngrams` of a prompt without the words that stand around every problem of its domain."""
+def without_wrapper(text: str) -> str:
+    """A prompt without the words that stand around every problem of its domain."""
     for wrapper in WRAPPERS.values():
         head, tail = wrapper.split("{}")
         text = text.removeprefix(head).removesuffix(tail)
-    return ngrams(text)
+    return text
+
+
+def shingles(text: str) -> set[tuple[str, ...]]:
+    """`ngrams` of a prompt `without_wrapper`."""
+    return ngrams(without_wrapper(text))
 
 
 def training_prompts(

@@ -146,8 +146,10 @@ def interval_bars(
     ticks = axes.yaxis if horizontal else axes.xaxis
     ticks.set_ticks(range(len(groups)), labels=[str(g) for g in groups])
     ticks.grid(False)
-    if horizontal and not axes.yaxis_inverted():
-        axes.invert_yaxis()
+    if horizontal:
+        for line in range(1, len(groups)):  # no group drifts into the next
+            axes.axhline(line - 0.5, color="#cccccc", linewidth=0.6, zorder=0.5)
+        axes.set_ylim(len(groups) - 0.5, -0.5)
 
 
 def lines_with_bands(

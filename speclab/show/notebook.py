@@ -39,6 +39,7 @@ NEEDS = {
     "09": (3, 5, 2),
     "10": (2, 5, 2),
     "11": (4, 5, 2),
+    "13": (4, 5, 2),
     "14": (3, 5, 2),
 }
 
@@ -210,7 +211,7 @@ def check_enough(notebook: str, profile: "Profile", judged: int = 0) -> int:
 
 def _few_prompts(count: int) -> None:
     """Says what intervals are worth where there are few prompts a domain: by the simulation of
-    notebook 03 (data/coverage).
+    notebook 13 (data/coverage).
     """
     import pandas as pd
 
@@ -226,7 +227,7 @@ def _few_prompts(count: int) -> None:
     say(
         f"**{count} prompts a domain are few**: intervals say 95 % and cover less. With {near} "
         f"they held the truth in {held.min():.0f} to {held.max():.0f} % of simulated studies "
-        f"(notebook 03); below {stats.MIN_PROMPTS} there are none. Record {stats.FEW_PROMPTS} or "
+        f"(notebook 13); below {stats.MIN_PROMPTS} there are none. Record {stats.FEW_PROMPTS} or "
         "more."
     )
 

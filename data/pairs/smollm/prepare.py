@@ -53,6 +53,7 @@ from speclab.prompts import DOMAINS, PROJECT_PROMPTS, read_prompts
 from speclab.runs import RunError, load_or_record, written
 from speclab.score import mean_of
 from speclab.show.estimates import stack
+from speclab.stats import by_domain
 
 HERE = Path(__file__).parent
 TARGET = HERE / "target"
@@ -855,7 +856,7 @@ def acceptance() -> pd.DataFrame:
             hit=rank == 0, said=rank < says, repeats=loops.repeats(run.trace)
         )
         rows = trace[~trace["repeats"]] if outside else trace
-        parts[name] = loops.by_known_domain(rows, mean_of(column))
+        parts[name] = by_domain(rows, mean_of(column)).query("domain != @POOLED")
     return stack(parts, "row")
 
 

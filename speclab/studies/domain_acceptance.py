@@ -1,0 +1,258 @@
+"""What 'acceptance' can mean on one pair: the ladder of estimators, which domains differ under each
+of them, how sure so many nodes can be, and how much prompts of one domain differ.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from speclab import replay, score, stats
+from speclab.analysis import power, significance
+from speclab.analysis.texts import Text
+from speclab.score import Estimator
+from speclab.show import figures
+from speclab.show.estimates import Estimates, stack
+from speclab.tree import Tree
+
+Asked = dict[str, tuple[pd.DataFrame, Estimator]]
+
+OF_NO_LOSSLESS = ("published_alpha", "best_path_ratio", "published_length")
+MAIN = (
+    "published_alpha, T = 0",
+    "hit[1], T = 0",
+    "alpha, T = 1",
+    "block_efficiency, T = 0",
+)
+APART, NOT_APART = "told apart", "not told apart"
+INDEPENDENT, CLUSTERED = "nodes as independent", "prompts resampled"
+
+
+# ---- the ladder ----------------------------------------------------------------------------------
+
+
+def shares_of_tokens(at_0: Text, at_1: Text) -> Asked:
+    """The rungs that are a share of tokens, by name. What needs nodes is of the first seed."""
+    best, two = (score.member(score.hit, k) for k in (1, 2))
+    mass = [score.member(score.top_mass, k) for k in (1, 2)]
+    return {
+        "published_alpha, T = 0": (at_0.hung, score.published_alpha),
+        "best_path_ratio, T = 0": (at_0.hung, score.best_path_ratio),
+        "hit[1], T = 0": (at_0.positions, best),
+        "hit[2], T = 0": (at_0.positions, two),
+        "published_alpha, T = 1": (at_1.hung, score.published_alpha),
+        "alpha, T = 1": (at_1.positions, score.alpha),
+        "top_mass[1], T = 1": (at_1.positions, mass[0]),
+        "top_mass[2], T = 1": (at_1.positions, mass[1]),
+    }
+
+
+def tokens_per_pass(at_0: Text, at_1: Text, tree: Tree) -> Asked:
+    """The rungs in tokens per target pass, by name: the paper's E[L], and what the recorded tree
+    emits a block, over the blocks that a decoder visits.
+    """
+    per_block = score.block_estimators()["block_efficiency"]
+    visited = [replay.prompt_sums(text.blocks(tree)) for text in (at_0, at_1)]
+    return {
+        "published_length, T = 0": (at_0.hung, score.published_length),
+        "block_efficiency, T = 0": (visited[0], per_block),
+        "block_efficiency, T = 1": (visited[1], per_block),
+    }
+
+
+def ladder(asked: Asked) -> Estimates:
+    """Every rung by domain: name, estimator, text, domain, estimate, low, high, per_prompt,
+    n_prompts.
+    """
+    rows = stack({name: stats.by_domain(*one) for name, one in asked.items()}, "name")
+    text = rows["name"].str.rpartition(", ")[2]
+    rows.insert(2, "text", text)
+    return Estimates(rows, digits=3)
+
+
+def differences(asked: Asked) -> pd.DataFrame:
+    """Every pair of domains under every rung: name, then the columns of
+    `significance.differences`.
+    """
+    parts = {name: significance.differences(*one) for name, one in asked.items()}
+    return stack(parts, "name")
+
+
+def with_verdicts(found: pd.DataFrame, level: float) -> pd.DataFrame:
+    """`differences` with pair ('code − math') and verdict: APART where Holm's p is below `level`,
+    else NOT_APART.
+    """
+    apart = found["p_holm"] < level
+    return found.assign(
+        pair=found["first"] + " − " + found["second"],
+        verdict=np.where(apart, APART, NOT_APART),
+    )
+
+
+def sure_signs(found: pd.DataFrame) -> pd.DataFrame:
+    """A row a rung, a column a pair: 1 or -1 where the pair is told apart, else 0."""
+    sign = np.sign(found["difference"]) * (found["verdict"] == APART)
+    wide = found.assign(sign=sign).pivot(index="name", columns="pair", values="sign")
+    return wide.loc[pd.unique(found["name"]), pd.unique(found["pair"])]
+
+
+def turned(signs: pd.DataFrame) -> list[str]:
+    """Pairs that one rung tells apart one way and another the other way: 'code − math (…, …)'."""
+    found = []
+    for pair, sign in signs.items():
+        above, below = sign.index[sign > 0], sign.index[sign < 0]
+        if len(above) and len(below):
+            found.append(f"{pair} (`{above[0]}` above 0, `{below[0]}` below)")
+    return found
+
+
+def places(found: pd.DataFrame) -> pd.DataFrame:
+    """Place of each domain under each rung, 1 = highest: one more than the domains that are told to
+    be above, and half of one for each that is not told apart (so ties share their place).
+    """
+    domains = list(pd.unique(found[["first", "second"]].to_numpy().ravel()))
+    place = pd.DataFrame(1.0, index=pd.unique(found["name"]), columns=domains)
+    for row in found.itertuples():
+        lower = row.second if row.difference > 0 else row.first
+        if row.verdict == APART:
+            place.loc[row.name, lower] += 1
+        else:
+            place.loc[row.name, [row.first, row.second]] += 0.5
+    return place
+
+
+def order(values: Mapping[str, float], signs: Mapping[str, float]) -> str:
+    """Domains from the highest value down: `>` between neighbours that are told apart, else `≈`;
+    of neighbours that are not, the project's order.
+
+    values: by domain, in that order. signs: a row of `sure_signs`, by pair.
+    """
+    tied: list[list[str]] = []
+    for name in sorted(values, key=values.get, reverse=True):
+        before = tied[-1][-1] if tied else name
+        pairs = f"{before} − {name}", f"{name} − {before}"
+        if not tied or any(signs.get(pair, 0) for pair in pairs):
+            tied.append([])
+        tied[-1].append(name)
+    known = list(values)
+    return " > ".join(" ≈ ".join(sorted(group, key=known.index)) for group in tied)
+
+
+def orders(rungs: Estimates, signs: pd.DataFrame) -> pd.Series:
+    """`order` of each rung, by name."""
+    own = rungs.without(domain=[score.ALL, score.POOLED]).frame
+    values = own.pivot(index="name", columns="domain", values="estimate")
+    values = values[list(pd.unique(own["domain"]))]
+    said = {
+        name: order(dict(values.loc[name]), dict(signs.loc[name]))
+        for name in signs.index
+    }
+    return pd.Series(said)
+
+
+def ladder_picture(
+    shares: Estimates, lengths: Estimates, place: pd.DataFrame
+) -> figures.Figure:
+    """Levels with their intervals (left) and places among the domains (right), shares above tokens
+    per pass; grey: not the acceptance of any lossless algorithm.
+    """
+    figure, grid = figures.subplots(
+        2, 2, height=5.4, sharey="row", width_ratios=[2.2, 1], height_ratios=[8, 3]
+    )
+    for (left, right), rungs in zip(grid, (shares, lengths), strict=True):
+        levels = rungs.without(domain=[score.ALL, score.POOLED]).frame
+        at = [place.loc[row.name, row.domain] for row in levels.itertuples(index=False)]
+        ranks = levels.assign(estimate=at, low=np.nan, high=np.nan)
+        for axes, rows in ((left, levels), (right, ranks)):
+            figures.interval_bars(rows, axes, x="name", horizontal=True)
+            for row, name in enumerate(pd.unique(rows["name"])):
+                if name.startswith(OF_NO_LOSSLESS):
+                    axes.axhspan(row - 0.5, row + 0.5, color="#efefef", zorder=0)
+        last = place.shape[1]
+        right.set(xlim=(0.5, last + 0.5), xticks=range(1, last + 1))
+        right.tick_params(left=False)
+    grid[0, 0].set(
+        title="level (grey: of no lossless algorithm)",
+        xlabel="share of tokens",
+        xlim=(0, 1),
+    )
+    grid[0, 1].set(title="place (shared if not told apart)")
+    grid[1, 0].set(xlabel="tokens per target pass (published_length: E[L])")
+    grid[1, 1].set(xlabel="1 = highest")
+    figures.legend_above(figure, grid[0, 0])
+    return figure
+
+
+# ---- how sure ------------------------------------------------------------------------------------
+
+
+def effect_by_domain(nodes: pd.DataFrame, published: Estimates) -> pd.DataFrame:
+    """By domain: prompts, nodes, half widths of the interval for independent nodes
+    (1.96 sd / sqrt(n)) and of the prompt-clustered one, design_effect with low and high, and the
+    independent nodes that say as much. `published`: published_alpha of the domains.
+    """
+    rows = published.frame.set_index("domain")
+    own = nodes.groupby("domain", observed=True).agg(
+        prompts=("prompt_id", "nunique"),
+        nodes=("ratio", "size"),
+        ratio_sd=("ratio", "std"),
+    )
+    own = own.loc[rows.index]
+    effect = stats.by_domain(
+        power.by_prompt(nodes), power.design_effect(), method=stats.BOOTSTRAP_T
+    ).set_index("domain")
+    return own[["prompts", "nodes"]].assign(
+        half_width_nodes=1.96 * own["ratio_sd"] / own["nodes"] ** 0.5,
+        half_width_prompts=(rows["high"] - rows["low"]) / 2,
+        design_effect=effect["estimate"],
+        low=effect["low"],
+        high=effect["high"],
+        effective_nodes=(own["nodes"] / effect["estimate"]).round(),
+    )
+
+
+def both_intervals(published: Estimates, effect: pd.DataFrame) -> Estimates:
+    """published_alpha by domain with either `interval` of `effect_by_domain`."""
+    rows = published.frame[["domain", "estimate", "low", "high"]]
+    half = rows["domain"].map(effect["half_width_nodes"])
+    naive = rows.assign(low=rows["estimate"] - half, high=rows["estimate"] + half)
+    return Estimates.stacked(
+        {INDEPENDENT: naive, CLUSTERED: rows}, "interval", digits=3
+    )
+
+
+# ---- prompts -------------------------------------------------------------------------------------
+
+
+def of_prompts(text: Text) -> pd.DataFrame:
+    """Acceptance of one drafted token in each prompt, all its texts together: domain, prompt_id,
+    value.
+    """
+    keys = ["domain", "prompt_id"]
+    means = text.positions.groupby(keys, observed=True, sort=False)[text.value].mean()
+    return means.astype(float).rename("value").reset_index()
+
+
+def strip_picture(parts: Mapping[str, pd.DataFrame]) -> figures.Figure:
+    """One dot a prompt by domain, a panel for each of `parts` (`of_prompts` by name); bars: means
+    of prompts.
+    """
+    figure, panels = figures.subplots(
+        1, len(parts), height=2.9, sharey=True, squeeze=False
+    )
+    rng = np.random.default_rng(0)
+    for axes, (name, values) in zip(panels[0], parts.items(), strict=True):
+        domains = score.domains_in(values)
+        for place, domain in enumerate(domains):
+            own = values.loc[values["domain"] == domain, "value"]
+            style = figures.style_of(domain) | {"linestyle": "none", "markersize": 3}
+            axes.plot(
+                place + rng.uniform(-0.3, 0.3, len(own)), own, alpha=0.65, **style
+            )
+            axes.hlines(own.mean(), place - 0.38, place + 0.38, color="black", zorder=3)
+        axes.set(
+            title=name, xticks=range(len(domains)), xticklabels=domains, ylim=(-0.03, 1)
+        )
+        axes.grid(False, axis="x")
+    panels[0, 0].set_ylabel("acceptance of one drafted token,\none dot a prompt")
+    return figure

@@ -1,0 +1,138 @@
+"""How sure: the end of a text against a longer one, loops by position, redrawn studies, and what a
+draft had seen.
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_power import MEAN, levels
+from toy import record_block, toy_pair
+
+from data.pairs.smollm import prepare
+from speclab import replay, score
+from speclab.analysis.texts import GREEDY, Text
+from speclab.drafts.prompts import training_prompts
+from speclab.profiles import load_profile
+from speclab.prompts import EncodedPrompt, Prompt
+from speclab.runs import profile_prompts
+from speclab.sampling import Sampling
+from speclab.studies import how_sure as study
+from speclab.tree import static_tree
+
+TREE = static_tree(3, 2, 8)
+
+
+def recorded(max_new_tokens, prompts=20) -> Text:
+    """Greedy texts of the toy pair; those of 8 new tokens are the beginnings of those of 16."""
+    ids = [
+        EncodedPrompt(
+            f"p{i:02d}", "code" if i % 2 else "chat", (1 + i % 9, i // 9 + 1, 3), 0
+        )
+        for i in range(prompts)
+    ]
+    found = record_block(toy_pair(0.6), ids, TREE, Sampling(), max_new_tokens, 0, 4096)
+    frames = {"trace": [], "nodes": []}
+    for prompt, one in zip(ids, found, strict=True):
+        for name, parts in frames.items():
+            columns = {k: list(values) for k, values in getattr(one, name).items()}
+            who = {"prompt_id": prompt.prompt_id, "domain": prompt.domain, "seed": 0}
+            parts.append(pd.DataFrame(columns).assign(**who))
+    trace, nodes = (pd.concat(parts, ignore_index=True) for parts in frames.values())
+    return Text("T = 0", "greedy", *GREEDY, score.with_hits(trace), nodes)
+
+
+@pytest.fixture(scope="module")
+def short():
+    return recorded(8)
+
+
+@pytest.fixture(scope="module")
+def long():
+    return recorded(16)
+
+
+@pytest.mark.parametrize("name", ["trace", "nodes"])
+def test_a_cut_text_is_exactly_the_run_of_fewer_new_tokens(short, long, name):
+    cut = getattr(long.cut(8), name).reset_index(drop=True)
+    columns = [c for c in cut if cut[c].dtype != object]
+    pd.testing.assert_frame_equal(
+        cut[columns], getattr(short, name)[columns], atol=1e-6
+    )
+    assert len(cut) < len(getattr(long, name)), "some texts do go on"
+
+
+def test_an_uncut_block_is_the_block_of_the_longer_text(short, long):
+    """Starts of the short texts lie in the long ones too: there the cut block goes on."""
+    place = ["prompt_id", "start"]
+    blocks = replay.replay(short.trace, TREE)
+    cut = blocks[blocks["truncated"] & (blocks["start"] + blocks["remaining"] == 8)]
+    later = replay.replay(long.trace, TREE, "every")
+    later = later[~later["truncated"]]
+    both = cut.merge(later, on=place, suffixes=("", "_later"))
+    more = (both["emitted_later"] - both["emitted"]).set_axis(both["prompt_id"])
+    sums = [replay.prompt_sums(blocks), study.uncut(short, TREE)]
+    counted, uncut = (one.set_index("prompt_id")["emitted"] for one in sums)
+    assert (more > 1).any(), "an extension beyond the bonus token occurs"
+    assert (uncut - counted)[more.index].tolist() == more.tolist()
+    assert (uncut >= counted).all()
+
+
+def test_nodes_of_another_tree_are_refused(short):
+    with pytest.raises(ValueError, match="not those of this tree"):
+        study.uncut(short, static_tree(4, 1, 4))
+
+
+def test_loops_by_position_by_hand():
+    """Five texts that go round after two tokens: from position 5 on every position repeats."""
+    ids = [f"code-{i}" for i in range(5)]
+    trace = pd.DataFrame(
+        {
+            "prompt_id": np.repeat(ids, 8),
+            "domain": "code",
+            "seed": 0,
+            "position": np.tile(range(8), 5),
+            "token": np.tile([1, 2] * 4, 5),
+        }
+    )
+    text = SimpleNamespace(trace=trace)
+    found = study.loops_by_position({"T = 0": text}, width=4)
+    assert found.at(position=2.0).value == 0
+    assert found.at(position=6.0).value == pytest.approx(3 / 4)
+
+
+def test_redrawn_studies_have_the_power_of_the_design():
+    frame = pd.concat([levels("code", 40, 0.6, 3), levels("chat", 40, 0.0, 4)])
+    found = study.redrawn({"x": (frame, MEAN)}, (25, 50), 0.05, 1, repeats=40, n=99)
+    assert found["prompts"].tolist() == [25, 50]
+    assert (found["found"] - found["formula"]).abs().max() < 0.2
+
+
+# ---- seen ----------------------------------------------------------------------------------------
+
+
+def test_seen_by_hand(monkeypatch):
+    own = [Prompt("x", "chat", "one two three four, FIVE"), Prompt("y", "chat", "six")]
+    monkeypatch.setattr(study.runs, "profile_prompts", lambda profile: own)
+    known = [
+        Prompt("t1", "chat", "two three four"),
+        Prompt("t2", "chat", "a one two three four"),
+    ]
+    found = study.seen(load_profile("smollm"), known)
+    assert found["seen"].tolist() == pytest.approx([2 / 3, 0])
+    assert found["nearest"].iloc[0] == "t2"
+
+
+def test_a_prompt_that_was_trained_on_is_seen_whole():
+    profile = load_profile("smollm", {"prompts_per_domain": 2})
+    found = study.seen(profile, [*training_prompts(5), *profile_prompts(profile)])
+    assert (found["seen"] == 1).all()
+
+
+def test_the_composed_prompts_are_those_that_the_draft_was_trained_on():
+    profile = load_profile("smollm")
+    known = profile.notes["trained_on"]
+    assert known == {"seed": prepare.SEED, "composed": prepare.COMPOSED}
+    assert len(study.composed_prompts(profile)) == sum(prepare.COMPOSED.values())
+    assert study.composed_prompts(load_profile("tiny")) is None
