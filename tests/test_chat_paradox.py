@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_score import make_run
 
 from speclab import runs, score, stats
-from speclab.analysis.texts import KINDS, Text
+from speclab.analysis.texts import Text, kind_of
 from speclab.profiles import load_profile
 from speclab.studies import chat_paradox as study
 
@@ -131,7 +131,7 @@ def test_frequency_elsewhere_is_a_count_over_the_other_prompts(rows):
 def text_of(temperature, trace, nodes):
     trace = score.with_hits(trace).assign(seed=0)
     nodes = nodes.assign(ratio=score.ratio(nodes), seed=0)
-    return Text(*KINDS[temperature], trace, nodes)
+    return Text(*kind_of(temperature), trace, nodes)
 
 
 @pytest.fixture

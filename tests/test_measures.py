@@ -11,7 +11,7 @@ import pytest
 from made_pair import STRINGS, made_pair, made_text
 
 from speclab import replay, runs, score
-from speclab.analysis.texts import KINDS, Text
+from speclab.analysis.texts import Text, kind_of
 from speclab.profiles import ROOT, load_profile
 from speclab.prompts import Prompt
 from speclab.studies.paper_audit import claims, measures
@@ -47,7 +47,7 @@ def texts(length=12, prompts=5, **ranks) -> pd.DataFrame:
 
 
 def greedy(trace: pd.DataFrame) -> Text:
-    return Text(*KINDS[0.0], score.with_hits(trace), None)
+    return Text(*kind_of(0.0), score.with_hits(trace), None)
 
 
 def same(row: dict, value: float) -> None:
@@ -151,7 +151,7 @@ def nested(of_domain, of_prompt, of_text, seeds, rng) -> Text:
     for who, sd in ((["prompt_id"], of_prompt), (["prompt_id", "seed"], of_text)):
         number = trace.groupby(who).ngroup()
         trace["overlap"] += sd * rng.normal(size=number.max() + 1)[number]
-    return Text(*KINDS[1.0], trace, None)
+    return Text(*kind_of(1.0), trace, None)
 
 
 def test_the_draw_of_a_text_is_no_difference_between_prompts():

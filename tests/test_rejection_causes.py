@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from test_replay import rates
 
 from speclab import replay, score
-from speclab.analysis.texts import KINDS, Text
+from speclab.analysis.texts import Text, kind_of
 from speclab.show.estimates import Estimates
 from speclab.studies import rejection_causes as causes
 
@@ -51,7 +51,7 @@ def trace_of(texts, domains=("chat",), copies=5, **columns) -> pd.DataFrame:
 
 
 def labelled(trace, strings=("a", "b"), prompt=(0,), **options) -> pd.DataFrame:
-    text = Text(*KINDS[0.0], score.with_hits(trace), nodes=pd.DataFrame())
+    text = Text(*kind_of(0.0), score.with_hits(trace), nodes=pd.DataFrame())
     given = dict.fromkeys(trace["prompt_id"], prompt)
     return causes.label(text, strings, given, SAID, **options)
 

@@ -23,6 +23,14 @@ SAMPLED = ("overlap", "point-mass", "rejection")
 PLACE = ["prompt_id", "seed", "position"]
 
 
+def kind_of(temperature: float) -> tuple[str, ...]:
+    """Of texts of a temperature: name, label, value, rule and chain_rule of a `Text`."""
+    name = f"T = {temperature:g}"
+    if temperature == 0:
+        return (name, f"greedy text ({name})", *GREEDY)
+    return (name, f"sampled text ({name})", *SAMPLED)
+
+
 @dataclass(frozen=True)
 class Text:
     """Recorded texts of one temperature, one a prompt and seed.
@@ -58,8 +66,6 @@ class Text:
             raise ValueError(
                 f"texts of the temperatures {sorted(temperatures)}: a Text is of one"
             )
-        name = f"T = {temperatures.pop():g}"
-        kind, how = ("greedy", GREEDY) if name == "T = 0" else ("sampled", SAMPLED)
         seeds = [one.manifest["profile"]["seed"] for one in (run, *others)]
         traces = [
             one.trace.assign(seed=seed)
@@ -67,7 +73,7 @@ class Text:
         ]
         trace = score.with_hits(pd.concat(traces, ignore_index=True))
         nodes = run.nodes.assign(ratio=score.ratio(run.nodes), seed=seeds[0])
-        return cls(name, f"{kind} text ({name})", *how, trace, nodes)
+        return cls(*kind_of(temperatures.pop()), trace, nodes)
 
     @property
     def acceptance(self) -> Estimator:
