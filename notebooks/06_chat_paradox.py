@@ -20,7 +20,7 @@
 # runs `greedy` (T = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (T = 1) and the same
 # prompts in the other format (`chat-template`; where the profile gives its prompts in the target's
 # chat template, `plain-template`), recorded if they are not there · *writes*
-# `figures/<profile>/06/*`.
+# `figures/<profile>/06/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -67,7 +67,7 @@ if root == kit:
     print(f"speclab {version} in {root}, {origin}")
     install_missing(root)
 
-# %%
+# %% jupyter={"source_hidden": true}
 import numpy as np
 
 from speclab import runs, score, stats

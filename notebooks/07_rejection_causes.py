@@ -18,7 +18,7 @@
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy` (T = 0),
 # `sampled`, `sampled-seed-1` and `sampled-seed-2` (T = 1) of the profile, recorded if they are not
-# there, and the profile's prompts · *writes* `figures/<profile>/07/*`.
+# there, and the profile's prompts · *writes* `figures/<profile>/07/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -65,7 +65,7 @@ if root == kit:
     print(f"speclab {version} in {root}, {origin}")
     install_missing(root)
 
-# %%
+# %% jupyter={"source_hidden": true}
 import numpy as np
 from IPython.display import HTML, display
 
