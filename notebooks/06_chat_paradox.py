@@ -169,9 +169,9 @@ ctx.save(
 # guess than the first. Each token of the target's text gets a kind (`speclab.analysis.token_kinds`;
 # what begins a word, a name or a keyword is one kind, so that code and prose can be compared), and
 # a frequency: its share among the tokens of all *other* prompts. A draft whose output layer is
-# trimmed **can never say** most tokens of the vocabulary (`draft_rank` is then the number of those
-# that it can): there q = 0, and every such token is rejected. Kinds with rows of fewer than five
-# prompts in a domain have no point.
+# trimmed **can never say** the tokens that it lacks (`draft_rank` is then the number of those that
+# it has): there q = 0, and every such token is rejected. Kinds with rows of fewer than five prompts
+# in a domain have no point.
 
 # %%
 tokenizer = pairs.load_tokenizer(pairs.model_folder(ctx.profile.target))

@@ -121,7 +121,7 @@ prompt_tokens = {prompt.prompt_id: prompt.ids for prompt in encoded}
 # | `lookup` | what prompt lookup proposes: the `right` token, a `wrong` one, `no match` |
 # | `found` | rank of the target's token under the draft, of rejected positions only |
 #
-# A draft with a trimmed output layer **can never say** most tokens of the vocabulary: there it is
+# A draft with a trimmed output layer **can never say** the tokens that it lacks: there it is
 # rejected for certain (`found: never`). Prompt lookup proposes what followed the latest occurrence
 # of the last `ngram` tokens (or, if there is none, of fewer) in prompt and text so far; it needs no
 # model. How a rejection gets its class, and what share of the rejections has it, by hand:
@@ -401,8 +401,8 @@ ctx.say(
 # most, these are the ones where the target was surest of what the draft thought least likely (p
 # log(p/q) of the target's token, its part of the Kullback-Leibler divergence KL(p‖q), which says
 # how far q is from p). One per text, `cases` of each set. *context* ends at the position (▮); ⏎ is
-# a line end, ␣ a space; *its q* and *its p* are what draft and target gave the draft's token; *p*,
-# *q* and *rank* are of the target's token.
+# a line end, ␣ a space; *its q* is the draft's of its own token, *p* and *rank* are of the target's
+# token.
 
 # %%
 met = study.met(frame, gamma)  # others stand where a bonus token does

@@ -67,10 +67,8 @@ CASE = {  # columns of `as_text`
     "context": "context",
     "draft_top": "draft proposed",
     "confidence": "its q",
-    "top_p": "its p",
     "token": "target wrote",
     "p_token": "p",
-    "q_token": "q",
     "draft_rank": "rank",
     "lost": "lost",
 }
