@@ -6,13 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from frames import frame_of, noisy
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_score import make_run
 
-from speclab import runs, score, stats
+from speclab import score, stats
 from speclab.analysis.texts import Text, kind_of
-from speclab.profiles import load_profile
 from speclab.studies import chat_paradox as study
 
 # x by domain and group: chat is 0.1 higher in either group, and meets the harder one less often
@@ -24,7 +23,7 @@ MIXED = frame_of(
 
 
 def contrast_of(frame, estimator, domain="chat"):
-    draws = stats.jointly({"x": (frame, estimator)})
+    draws = stats.jointly({"x": (frame, estimator)}, n=200)
     found = study.contrast(draws["x"], domain)
     return draws.table({"x": found}).iloc[0], draws["x"]
 
@@ -49,12 +48,6 @@ def test_standardising_removes_what_the_mix_made_and_only_that():
     )
     change = found.loc["change"]
     assert (change["low"], change["high"]) == pytest.approx((-0.15, -0.15))
-    verdict = study.verdicts(
-        study.explanations(
-            {("x", "group"): lambda: study.matched(MIXED, "x", "group")}, "chat"
-        )
-    )
-    assert verdict["verdict"].item() == "towards 0"
 
 
 def test_matching_keeps_what_all_domains_share_and_refuses_a_single_level():
@@ -73,29 +66,9 @@ def test_matching_keeps_what_all_domains_share_and_refuses_a_single_level():
     assert failed["note"].str.contains("1 level of 'group'").all()
 
 
-def test_a_level_that_most_resamples_lack_is_undefined():
-    frame = frame_of(code=[("a", 1.0), ("b", 2.0)], chat=[("a", 1.0), ("b", 2.0)])
-    _, (_, equal) = study.matched(frame, "x", "group")
-    rare = frame.drop(
-        frame.index[(frame["prompt_id"] != "chat-0") & (frame["group"] == "b")]
-    )
-    row, _ = contrast_of(rare, equal)
-    assert np.isnan(row["estimate"]) and row["note"] == stats.UNDEFINED
-
-
-def test_contrast_by_hand():
-    frame = frame_of(
-        code=[("a", 0.1)], math=[("a", 0.3)], reasoning=[("a", 0.5)], chat=[("a", 0.7)]
-    )
-    row, draws = contrast_of(frame, score.mean_of("x"))
-    assert list(row[["estimate", "low", "high"]]) == pytest.approx([0.4] * 3)
-    assert study.share_highest(draws, "chat") == 1
-    assert study.share_highest(draws, "math") == 0
-
-
 def test_contrast_interval_equals_brute_force():
     frame = noisy()
-    prompts = stats.resampling_of(frame)
+    prompts = stats.resampling_of(frame, n=200)
     draws = []
     for weight in prompts.weights[1:]:
         times = weight[prompts.rows].astype(int)
@@ -114,6 +87,7 @@ tokens_of_texts = st.lists(
 )
 
 
+@settings(max_examples=40, deadline=None)
 @given(tokens_of_texts)
 def test_frequency_elsewhere_is_a_count_over_the_other_prompts(rows):
     trace = pd.DataFrame(rows, columns=["prompt_id", "token"])
@@ -160,18 +134,11 @@ def test_each_verdict_is_of_the_text_of_its_temperature(texts):
     assert states[1:] == ["there is a paradox", "there is no paradox"]
     assert leads.at(quantity="hit[1]").value == pytest.approx(1)
     assert leads.at(quantity="alpha").value == pytest.approx(-0.8)
-    published = leads.at(quantity="published_alpha").value
-    means = texts[0].nodes.groupby("domain")["ratio"].mean()
-    assert published == pytest.approx(means["chat"] - means.drop("chat").mean())
-
     tests = study.held_fixed(*texts, 2)
     (rows, _), _ = tests["alpha", "token frequency"]()
     assert rows["overlap"].min() == 0.1, "sampled text"
     _, (rows, hit) = tests["published_alpha", "estimator"]()
     assert hit(rows[rows["domain"] == "chat"]) == 1, "greedy text"
-    _, (rows, first) = tests["published_alpha", "rank 0 only"]()
-    best = rows.loc[rows["rank"] == 0, "ratio"].mean()
-    assert first(rows) == pytest.approx(best)
 
 
 def test_tokens_that_the_draft_cannot_say_are_left_out_of_the_count(texts):
@@ -187,22 +154,3 @@ def test_tokens_that_the_draft_cannot_say_are_left_out_of_the_count(texts):
     everything = [text.with_columns(said=1.0) for text in texts]
     named = {what for _, what in study.held_fixed(*everything, 2)}
     assert study.NEVER_SAID not in named, "nothing to hold fixed: not a row of zeros"
-
-
-def test_kinds_of_token_and_their_shares(texts):
-    spoken = texts[0].with_columns(token=lambda rows: rows["position"] % 3 % 2)
-    text = study.with_tokens(spoken, [" for", "\n"], 3, 2)
-    assert set(text.positions["kind"]) == {"word start", "white space"}, (
-        "a keyword begins a word"
-    )
-    kinds = study.by_kind(text)
-    share = kinds.at(domain="code").frame.set_index("kind")["share"]
-    assert share.to_dict() == pytest.approx({"word start": 2 / 3, "white space": 1 / 3})
-    assert kinds.at(domain="chat").lies_within(1, 1)
-
-
-def test_the_other_format_is_the_one_that_the_profile_does_not_have():
-    profile = load_profile("tiny")
-    for own, other in (("none", "chat"), ("chat", "none")):
-        kind = study.OTHERWISE[own]
-        assert runs.of_kind(profile.replace(template=own), kind).template == other
