@@ -233,16 +233,6 @@ def test_gains_by_hand():
     assert gain.tolist() == pytest.approx([0, 10 / 2 - 10 / 3, 0, 0, 10 / 2 - 10 / 3])
 
 
-def test_gains_do_not_add():
-    frame = labelled(trace_of([[1, 1] * 5]))
-    even = frame["position"] % 2 == 0
-    members = pd.DataFrame({"even": even, "odd": ~even, "every": True})
-    gain = pooled(causes.gains(frame, members, 4))
-    assert gain.tolist() == pytest.approx([1, 10 / 6 - 1, 4]), (
-        "one token a pass; two; the first alone, then two; five"
-    )
-
-
 def test_other_ranks_may_lose_what_they_do_not_gain():
     frame = labelled(trace_of([RANKS]))
     ranks = {

@@ -179,22 +179,10 @@ def test_every_string_has_one_class(text, previous, following, domain):
 
 
 def test_what_is_said_around_fenced_code_is_prose():
-    texts = [
-        "```",
-        "python",
-        "\n",
-        "for",
-        " x",
-        "\n",
-        "```",
-        "\n",
-        "Here",
-        " for",
-        " once",
-    ]
-    fenced = pd.DataFrame(
-        {"prompt_id": "a", "domain": "code", "position": range(11), "token": range(11)}
-    )
+    texts = "```¦python¦\n¦for¦ x¦\n¦```¦\n¦Here¦ for¦ once".split(BAR)
+    rows = range(len(texts))
+    fenced = pd.DataFrame({"position": rows, "token": rows})
+    fenced = fenced.assign(prompt_id="a", domain="code")
     kinds = token_kinds(fenced, texts)
     assert kinds[3] == "keyword" and kinds[4] == "identifier"
     assert kinds[8:].tolist() == ["word start"] * 3, "prose after the closing fence"
