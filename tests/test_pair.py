@@ -180,21 +180,6 @@ def test_killed_in_the_middle_it_is_made_by_the_next_call(profile, monkeypatch):
     assert_made_and_tidy(profile)
 
 
-def test_a_disk_that_takes_no_more_is_named_and_the_wheel_is_kept(profile, shelf):
-    """The kernel refuses to let a file of the process grow, in a process of its own."""
-    resource = pytest.importorskip("resource")
-    in_cache(profile, shelf)
-
-    def without_room():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
-        with pytest.raises(OSError):
-            make(profile)
-
-    assert os.waitstatus_to_exitcode(os.waitpid(forked(without_room), 0)[1]) == 0
-    make(profile)
-    assert_made_and_tidy(profile)
-
-
 def test_of_two_at_once_one_makes_it_and_the_other_waits(
     profile, tmp_path, monkeypatch
 ):
@@ -220,58 +205,6 @@ def test_a_pair_that_is_whole_needs_nothing(capsys):
 
 
 # ---- the real reader, the real wheel -------------------------------------------------------------
-
-
-@pytest.mark.skipif(not find_spec("gguf"), reason="needs the package gguf")
-def test_a_gguf_file_is_read_by_its_names_in_transformers(tmp_path, capsys):
-    """A random Llama written by GGUF's own writer; a tied head is left out."""
-    import gguf
-    import numpy as np
-
-    width, inner, vocab, rng = 32, 64, 50, np.random.default_rng(0)
-    writer = gguf.GGUFWriter(tmp_path / "toy.gguf", "llama")
-    for name, value in {
-        "context_length": 64,
-        "embedding_length": width,
-        "block_count": 1,
-        "feed_forward_length": inner,
-        "head_count": 4,
-        "head_count_kv": 2,
-        "vocab_size": vocab,
-    }.items():
-        getattr(writer, f"add_{name}")(value)
-    writer.add_layer_norm_rms_eps(1e-5)
-    shapes = {
-        "token_embd": (vocab, width),
-        "output_norm": (width,),
-        "blk.0.attn_norm": (width,),
-        "blk.0.ffn_norm": (width,),
-        "blk.0.attn_q": (width, width),
-        "blk.0.attn_k": (width // 2, width),
-        "blk.0.attn_v": (width // 2, width),
-        "blk.0.attn_output": (width, width),
-        "blk.0.ffn_gate": (inner, width),
-        "blk.0.ffn_up": (inner, width),
-        "blk.0.ffn_down": (width, inner),
-    }
-    parts = {
-        name: rng.normal(size=shape).astype(np.float32)
-        for name, shape in shapes.items()
-    }
-    for name, part in parts.items():
-        writer.add_tensor(f"{name}.weight", part)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    found = pair._read(tmp_path / "toy.gguf")
-    assert "lm_head.weight" not in found and len(found) == len(shapes)
-    np.testing.assert_array_equal(
-        found["model.embed_tokens.weight"], parts["token_embd"]
-    )
-    down = found["model.layers.0.mlp.down_proj.weight"]
-    np.testing.assert_array_equal(down, parts["blk.0.ffn_down"])
-    assert "it/s" not in capsys.readouterr().err, "no bar where there is no terminal"
 
 
 @pytest.mark.slow
