@@ -12,9 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from conftest import ROOT
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from test_faults import forked
 
 from speclab.__main__ import main
@@ -62,7 +63,7 @@ def profile(tmp_path, shelf, monkeypatch):
     target.mkdir(parents=True)
     (target / "config.json").write_text("{}")
     save = tmp_path / "made.safetensors"
-    pair._save(WEIGHTS, save)
+    save_file(WEIGHTS, save, {"format": "pt"})
     made = {"sha256": sha256_of(save)}
     facts = {
         "wheel": "toy-model==0.1",
@@ -160,14 +161,14 @@ def test_other_bytes_than_the_promised_are_kept_and_said(profile, monkeypatch, c
 
 def test_killed_in_the_middle_it_is_made_by_the_next_call(profile, monkeypatch):
     reached = Path(profile.target.path) / "reached"
-    honest = pair._save
+    honest = safetensors.torch.save_file
 
-    def stuck(weights, path):
+    def stuck(weights, path, metadata):
         path.write_bytes(b"half of it")
         reached.touch()
         time.sleep(60)
 
-    monkeypatch.setattr(pair, "_save", stuck)
+    monkeypatch.setattr("safetensors.torch.save_file", stuck)
     pid = forked(lambda: make(profile))
     deadline = time.monotonic() + 60
     while not reached.exists() and time.monotonic() < deadline:
@@ -175,7 +176,7 @@ def test_killed_in_the_middle_it_is_made_by_the_next_call(profile, monkeypatch):
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     assert reached.exists() and len(missing(profile)) == 1
-    monkeypatch.setattr(pair, "_save", honest)
+    monkeypatch.setattr("safetensors.torch.save_file", honest)
     make(profile)
     assert_made_and_tidy(profile)
 

@@ -83,6 +83,9 @@ def subplots(
 def save(figure: Figure, name: str, folder: Path) -> Path:
     """Write `folder/name.png` and `.pdf`, byte-stable, and return the PNG's path."""
     folder.mkdir(parents=True, exist_ok=True)
+    if layout := figure.get_layout_engine():
+        layout.execute(figure)  # once for both files: it takes longer than drawing
+        figure.set_layout_engine("none")
     figure.savefig(
         folder / f"{name}.pdf",
         metadata={"CreationDate": None, "Creator": None, "Producer": None},
