@@ -209,8 +209,6 @@ def _metrics(run, shape, rule) -> None:
     metavar="FILE",
     help="Of notebook 09: a shape for each prompt, in place of --shape.",
 )
-@option("--temperature", type=float, help="As --set temperature=.")
-@option("--seed", type=int, help="As --set seed=.")
 @option(
     "--prompts", type=PLACE, required=True, help="JSON lines with prompt_id and prompt."
 )
@@ -227,9 +225,7 @@ def _metrics(run, shape, rule) -> None:
 )
 @option("--force", is_flag=True, help="Write anew what is in --out.")
 @CHANGES
-def _decode(
-    profile, rule, shape, policy, temperature, seed, prompts, check, out, force, changes
-) -> None:
+def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -> None:
     """Decode prompts speculatively, one JSON line each.
 
     Goes on where an earlier call with the same settings stopped: they stand in OUT.settings.json.
@@ -246,9 +242,7 @@ def _decode(
         raise ValueError(f"--check compares greedy texts, not those of --rule {rule}")
     if policy and shape:
         raise ValueError(f"--policy {policy} names the shapes; leave out --shape")
-    given = {"temperature": temperature, "seed": seed}
-    set_too = [f"{name}={value}" for name, value in given.items() if value is not None]
-    overrides = parse_overrides([*changes, *set_too])
+    overrides = parse_overrides(changes)
     settings = load_profile(profile, overrides)
     for name in overrides:
         if name.partition(".")[0] not in DECODE_READS:

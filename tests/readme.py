@@ -133,12 +133,13 @@ def values() -> dict[str, Any]:
     """What the template reads, from measured files."""
     measured = {pair: read(ROOT / path) for pair, path in MEASURED.items()}
     greedy, sampled = texts()
+    names = [path.stem for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))]
     return {
         **measured,
         "measured": measured,
         "bench": measured["tiny"]["bench"],
-        "questions": {name: question(name) for name in measured["smollm"]["seconds"]},
-        "answers": {name: answer(name) for name in measured["smollm"]["seconds"]},
+        "questions": {name: question(name) for name in names},
+        "answers": {name: answer(name) for name in names},
         "minutes": lambda seconds: f"{sum(seconds.values()) / 60:.0f}",
         "printed": printed(),
         "prompts": greedy.trace["prompt_id"].nunique(),
@@ -156,9 +157,10 @@ def question(notebook: str) -> str:
 
 
 def answer(notebook: str) -> str:
-    """What the notebook last answered on `smollm`, "" where it has not."""
+    """The first sentence of what the notebook last answered on `smollm`, "" where it has not."""
     path = ROOT / "figures" / "smollm" / notebook[:2] / "numbers.json"
-    return read(path).get("answer", "") if path.is_file() else ""
+    said = read(path).get("answer", "") if path.is_file() else ""
+    return re.split(r"(?<=\.) (?=[A-Z`])", said)[0]
 
 
 def printed() -> str:

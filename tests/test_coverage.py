@@ -79,12 +79,8 @@ def test_a_notebook_says_that_prompts_are_few(monkeypatch, tmp_path):
     said = []
     monkeypatch.setattr(notebook, "say", said.append)
     monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
-    known = pd.read_csv(TABLE)
-    rows = known[known["used"] & (known["n_prompts"] == 10)]
-    held = f"{100 * rows['coverage'].min():.0f} to {100 * rows['coverage'].max():.0f} %"
     notebook.start("03_domain_acceptance", "tiny", {"prompts_per_domain": 19})
     assert said[-1].startswith("**19 prompts a domain are few**")
-    assert f"With 10 they held the truth in {held}" in said[-1]
     notebook.start("03_domain_acceptance", "tiny", {"prompts_per_domain": 20})
     assert len(said) == 1
     notebook.start("08_better_drafts", "tiny", {}, 8)

@@ -7,7 +7,6 @@ import os
 import signal
 
 import pytest
-from filelock import FileLock
 from test_faults import forked
 
 from speclab.__main__ import main
@@ -192,12 +191,3 @@ def test_a_whole_result_needs_no_models(command, monkeypatch, capsys):
     monkeypatch.setattr(pairs, "load_pair", refuse)
     assert main(arguments) == 0 and out.read_bytes() == content
     assert f"2 texts in {out}: all of an earlier call" in capsys.readouterr().out
-
-
-def test_two_calls_never_write_one_file(decoded, tmp_path):
-    with (
-        FileLock(tmp_path / ".out.lock"),
-        pytest.raises(ValueError, match="is being written by another call"),
-    ):
-        decoded()
-    assert not (tmp_path / "out").exists()

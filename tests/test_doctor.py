@@ -13,7 +13,6 @@ from speclab.ops import doctor
 from speclab.ops.doctor import answered, examine
 from speclab.ops.plan import Speed
 from speclab.profiles import ROOT, ModelSpec, load_profile
-from speclab.prompts import HUB_SETS
 
 PAPER, T4, TINY = (load_profile(name) for name in ("paper", "t4", "tiny"))
 SMOLLM = load_profile("smollm")
@@ -88,33 +87,12 @@ def test_packages_that_lack_or_are_too_old_are_said(monkeypatch):
     assert todo(TINY, CPU) == [], "only a quantised pair needs it"
 
 
-def test_data_sets_are_looked_for_in_the_mirror_alone(tmp_path, monkeypatch):
-    for hub_set in list(HUB_SETS.values())[1:]:
-        (tmp_path / hub_set.name).mkdir(parents=True)
-    monkeypatch.setenv("SPECLAB_DATASETS", str(tmp_path))
-    [(subject, _)] = todo(PAPER)
-    assert subject == f"data set {next(iter(HUB_SETS.values())).name}"
-
-
 # ---- models, prompts, runs -----------------------------------------------------------------------
 
 
 def of_folder(folder):
     """The line of a model in a folder."""
     return answered("model", doctor.model, ModelSpec(str(folder)), True)
-
-
-def test_models_are_found_where_the_loader_finds_them(tmp_path, monkeypatch):
-    spec = ModelSpec("owner/name", revision="0" * 40)
-    assert doctor.plan.folder_of(spec) is None
-    snapshot = tmp_path / "hub" / "models--owner--name" / "snapshots" / spec.revision
-    snapshot.mkdir(parents=True)
-    assert doctor.plan.folder_of(spec) == snapshot
-    folder = tmp_path / "attached" / "owner" / "name"
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text('{"model_type": "llama"}')
-    monkeypatch.setenv("SPECLAB_MODELS", str(tmp_path / "attached"))
-    assert doctor.plan.folder_of(spec) == folder
 
 
 def test_what_is_broken_of_a_model_is_said(tmp_path, random_folders):
@@ -127,14 +105,6 @@ def test_what_is_broken_of_a_model_is_said(tmp_path, random_folders):
         shutil.copy(ROOT / SMOLLM.target.path / name, folder)
     weights.unlink()
     assert "`make pair PROFILE=" in of_folder(folder).do
-
-
-def test_a_config_that_cannot_be_planned_with_still_ends_with_lines():
-    changed = T4.notes["target_config"] | {"model_type": "gpt2"}
-    notes = T4.notes | {"target_config": changed}
-    for other, words in ((notes, "model_type='gpt2'"), ({}, "config.json is not here")):
-        line = lines_of(T4.replace(notes=other))["memory and minutes"]
-        assert words in line.text and not line.do
 
 
 def test_tokenizers_that_differ_are_said(tmp_path, random_folders):
@@ -158,17 +128,6 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path):
         line = answered("runs", doctor.writable, place)
         assert (f"{place} cannot be written" == line.text) == (place.name == "runs")
     assert not (tmp_path / "new").exists(), "nothing is made"
-
-
-def test_broken_prompts_and_too_many_are_said(tmp_path):
-    path = tmp_path / "prompts.jsonl"
-    path.write_text('{"prompt_id": "a", "domain": "code", "prompt": "x"}\n{"promp')
-    for change, words in (
-        ({"prompts": str(path)}, f"{path}, line 2: not valid JSON"),
-        ({"prompts_per_domain": 100_000}, "domain code has 50, asked for 100000"),
-    ):
-        line = answered("prompts", doctor.prompts, TINY.replace(**change))
-        assert line.do and words in line.text
 
 
 def test_runs_are_looked_for_where_they_are_read(tmp_path, monkeypatch):

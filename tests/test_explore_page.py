@@ -83,13 +83,6 @@ def test_packing_is_byte_stable_whatever_the_order_of_the_rows():
     assert trace_data.pack_runs([mixed, both[1]]).base64 == packed
 
 
-def test_ranks_beyond_two_bytes_are_kept():
-    run = made_run()
-    run.trace["draft_rank"] = run.trace["draft_rank"].replace(2, 150_000)
-    kinds = header_of(trace_data.pack_runs([run]))["columns"]
-    assert kinds["0.draft_rank"][0] == "uint32" and kinds["0.token"][0] == "uint16"
-
-
 @pytest.mark.parametrize("temperatures", [[0.0, 0.0], [1.0, 0.7], []])
 def test_other_runs_are_refused(temperatures):
     with pytest.raises(ValueError, match="give one run, or one of greedy text"):
@@ -469,16 +462,6 @@ def test_odd_tokens_are_shown_and_never_run(browser, tmp_path):
     shown.close()
 
 
-def test_one_run_has_no_switch_and_a_text_may_be_one_token(browser, tmp_path):
-    shown, wrong = show_made(browser, tmp_path, [made_run(1.0, length=1)])
-    assert shown.locator("#temperature-row").is_hidden()
-    tokens = shown.locator("#words .token")
-    assert tokens.count() == 1 and tokens.first.inner_text().startswith("#")
-    shown.evaluate("explore.act.change({ shape: { kind: 'chain', gamma: 16 } })")
-    assert wrong == []
-    shown.close()
-
-
 # ---- parts, as notebooks show them ---------------------------------------------------------------
 
 
@@ -508,15 +491,6 @@ def test_parts_in_a_frame(browser, tmp_path, parts, monkeypatch):
 
 
 # ---- make reproduce, and the command line --------------------------------------------------------
-
-
-def test_nothing_else_is_overwritten(tmp_path):
-    notes = tmp_path / "notes.html"
-    notes.write_text("mine")
-    for place in (notes, tmp_path):
-        with pytest.raises(ValueError, match="name a new file"):
-            page.write_page([made_run()], place)
-    assert notes.read_text() == "mine"
 
 
 def test_the_command_line(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from browser import chromium, opened
 
-from speclab import cost, replay, runs
+from speclab import replay, runs
 from speclab.analysis import by_hand, choose
 from speclab.cost import Costs
 from speclab.explore import page, trace_data
@@ -180,14 +180,6 @@ def test_speed_ups_are_the_kits(pages, recorded, kind, machine):
             assert own["emitted"] / own["cost"] == pytest.approx(1, abs=1e-9)
 
 
-def test_the_fastest_is_the_first_of_equals(pages):
-    values = [1, 1.5, 1.2, 1.5]
-    found = pages["tiny"].evaluate(
-        '(v) => explore.modules["cost.js"].fastest(v)', values
-    )
-    assert found == choose.fastest(values) == 1
-
-
 # ---- the rule, and draws -------------------------------------------------------------------------
 
 
@@ -206,14 +198,6 @@ def test_the_rule_on_five_words(pages, seed):
     np.testing.assert_allclose(residual, by_hand.residual(p, q), atol=1e-12)
     np.testing.assert_allclose(emitted, p, atol=1e-12)
     np.testing.assert_allclose(none, p, atol=1e-12)
-
-
-@pytest.mark.parametrize(("alpha", "gamma"), [(0.75, 4), (1.0, 5)])
-def test_tokens_if_independent(pages, alpha, gamma):
-    got = pages["tiny"].evaluate(
-        '([a, g]) => explore.modules["rule.js"].blockEfficiency(a, g)', [alpha, gamma]
-    )
-    assert got == pytest.approx(cost.block_efficiency_iid(alpha, gamma))
 
 
 def test_draws_average_to_the_expectation(pages):

@@ -12,7 +12,7 @@ import pytest
 
 from speclab.prompts import DOMAINS
 from speclab.show import figures
-from speclab.tree import chain, static_tree
+from speclab.tree import static_tree
 
 FRAME = pd.DataFrame(
     [
@@ -115,16 +115,6 @@ def test_lines_with_bands_dots_and_looks():
     np.testing.assert_allclose(bars, [[[1, 0.9], [1, 1.2]], [[2, 1.9], [2, 2.2]]])
 
 
-def test_heatmap_writes_its_numbers():
-    _, axes = figures.subplots()
-    figures.heatmap(
-        pd.DataFrame([[0.123, np.nan]], index=["code"], columns=["1-32", "33-64"]),
-        axes,
-        "alpha",
-    )
-    assert [t.get_text() for t in axes.texts] == ["0.12"]
-
-
 def test_drawn_tree_shows_every_token_with_its_probabilities():
     tree = static_tree(3, 2, 8)
     labels = [f" t{i}" for i in range(9)]
@@ -146,9 +136,3 @@ def test_drawn_tree_shows_every_token_with_its_probabilities():
     heights = [boxes[n].get_y() for n in tree.children(1)]
     assert heights == sorted(heights), "the draft's best on top: the y axis points down"
     assert axes.yaxis_inverted()
-
-
-def test_drawn_tree_takes_any_text_and_a_chain(tmp_path):
-    labels = ["$", "$x_", "\n\t", "<|user|>", "ünïcödé"]
-    figure = figures.draw_tree(chain(4), labels, [0.5] * 5, [0.5] * 5, [True] * 5)
-    assert figures.save(figure, "01_chain", tmp_path).exists()

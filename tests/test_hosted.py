@@ -14,7 +14,7 @@ import pytest
 
 from speclab import record
 from speclab.__main__ import main
-from speclab.models.pairs import load_pair, model_folder
+from speclab.models.pairs import model_folder
 from speclab.ops.hosted import (
     attach,
     keep,
@@ -59,25 +59,6 @@ def test_the_metadata_have_kaggles_keys_and_forms():
     assert offline["enable_internet"] == "false"
 
 
-def test_every_notebook_has_a_title_whose_slug_is_its_id():
-    for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
-        found = kernel_metadata(path.stem, "ann")
-        assert found["id"] == f"ann/{slug(found['title'])}"
-        assert 5 <= len(found["title"]) <= 50  # Kaggle's limits
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("02", "Ann B"), "user='Ann B': the name in the address"),
-        (("02", "ann", False), "internet off: attach the kit as a data set"),
-    ],
-)
-def test_bad_arguments_are_named(arguments, words):
-    with pytest.raises(ValueError, match=words):
-        kernel_metadata(*arguments)
-
-
 def pushed(folder):
     """The cells of the one notebook in a folder to push, by tag, with their places."""
     metadata = json.loads((folder / "kernel-metadata.json").read_text())
@@ -110,25 +91,6 @@ def test_the_command_writes_a_folder_to_push(tmp_path, capsys):
     given = given_by(cells["injected-parameters"][1])
     assert given == {"profile": "paper", "overrides": {"prompts_per_domain": 5}}
     assert "https://example.org/kit" in cells["hosted"][1]
-
-
-def test_a_profile_file_goes_along(tmp_path, monkeypatch):
-    file = tmp_path / "own.yaml"
-    text = '# it\'s "mine"\ntarget: owner/big\ndraft: owner/small\n'
-    file.write_text(text)
-    call = ["hosted", "kaggle", "--notebook", "02", "--user", "ann", "--repo", "x"]
-    call += ["--out", str(tmp_path / "k"), "--profile", str(file)]
-    assert main([*call, "--set", "depth=2"]) == 0
-    cells = pushed(tmp_path / "k")
-    (tmp_path / "there" / "speclab-kit").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "there")
-    monkeypatch.setenv("SPECLAB_REPO", "")
-    exec(cells["hosted"][1])
-    monkeypatch.chdir("speclab-kit")
-    given = given_by(cells["injected-parameters"][1])
-    assert given == {"profile": "../own.yaml", "overrides": {"depth": 2}}
-    assert (tmp_path / "there" / "own.yaml").read_text() == text
-    assert load_profile(given["profile"]).target.path == "owner/big"
 
 
 # ---- attached models and data sets ---------------------------------------------------------------
@@ -396,25 +358,6 @@ def test_colab_keeps_runs_on_a_disk_that_stays(
     assert contents(record_run(profile, local / "run", random_pair).folder) == whole
     keep(drive, local)  # a second time changes nothing
     assert local.resolve() == drive and contents(drive / "run") == whole
-
-
-def test_a_profile_runs_from_an_attached_folder(
-    random_folders, random_profile, tmp_path, environment
-):
-    """End to end: hub ids, no network, models mounted in Kaggle's way."""
-    from speclab.profiles import ModelSpec
-
-    for folder, name in zip(
-        random_folders, ("big-model-7b", "small-model-1b"), strict=True
-    ):
-        shutil.copytree(folder, tmp_path / "input/datasets/ann" / name)
-    target, draft = (
-        ModelSpec(name, device="cpu")
-        for name in ("Org/Big-Model-7B", "Org/Small.Model-1B")
-    )
-    profile = random_profile.replace(target=target, draft=draft)
-    attach(profile, tmp_path / "input", tmp_path / "links")
-    assert load_pair(profile).facts["target"]["path"] == "Org/Big-Model-7B"
 
 
 @pytest.mark.parametrize("folder", ["data", "data/runs/inside"])

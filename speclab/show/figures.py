@@ -8,7 +8,6 @@ a figure reads in grey too.
 """
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,6 +83,9 @@ def subplots(
 def save(figure: Figure, name: str, folder: Path) -> Path:
     """Write `folder/name.png` and `.pdf`, byte-stable, and return the PNG's path."""
     folder.mkdir(parents=True, exist_ok=True)
+    if layout := figure.get_layout_engine():
+        layout.execute(figure)  # once for both files: it takes longer than drawing
+        figure.set_layout_engine("none")
     figure.savefig(
         folder / f"{name}.pdf",
         metadata={"CreationDate": None, "Creator": None, "Producer": None},
@@ -324,17 +326,14 @@ def legend_above(figure: Figure, *panels: Axes) -> None:
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
         found |= dict(zip(labels, handles, strict=True)) | found
-    inches = sum(0.45 + 0.065 * len(label) for label in found)
-    fewest = max(1, math.ceil(inches / figure.get_size_inches()[0]))
-    for rows in range(fewest, max(len(found), fewest) + 1):  # the guess may be too few
-        columns = math.ceil(len(found) / rows)
+    for columns in range(len(found), 0, -1):
         legend = figure.legend(
             found.values(), found, loc="outside upper center", ncols=columns
         )
-        wide = legend.get_window_extent().width
-        if wide <= figure.bbox.width or columns <= 1:
+        if legend.get_window_extent().width <= figure.bbox.width:
             break
-        legend.remove()
+        if columns > 1:
+            legend.remove()
 
 
 def visible(text: str, width: int = 14) -> str:

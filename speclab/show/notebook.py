@@ -196,40 +196,26 @@ def check_enough(notebook: str, profile: "Profile", judged: int = 0) -> int:
     count = profile.prompts_per_domain
     count = min(judged or count, count)
     had = len(profile.domains), count, profile.max_new_tokens
-    numbers = [f"{number:02d}" for number in range(15)]
-    fit = [n for n in numbers if all(map(int.__ge__, had, NEEDS.get(n, (1, 1, 1))))]
-    number = notebook[:2]
-    if number in NEEDS and number not in fit:
+    needed = NEEDS.get(notebook[:2], (1, 1, 1))
+    if any(map(int.__lt__, had, needed)):
         words = "{} domains, {} prompts a domain and {} new tokens"
         raise ValueError(
-            f"{notebook} needs {words.format(*NEEDS[number])} or more, and has "
-            f"{words.format(*had)} (domains, prompts_per_domain, judged_prompts_per_domain, "
-            f"max_new_tokens); so few are enough for the notebooks {', '.join(fit)}"
+            f"{notebook} needs {words.format(*needed)} or more, and has {words.format(*had)} "
+            "(domains, prompts_per_domain, judged_prompts_per_domain, max_new_tokens)"
         )
     return count
 
 
 def _few_prompts(count: int) -> None:
-    """Says what intervals are worth where there are few prompts a domain: by the simulation of
-    notebook 13 (data/coverage).
-    """
-    import pandas as pd
-
+    """Says what intervals are worth where there are few prompts a domain."""
     from speclab import stats
-    from speclab.profiles import ROOT
 
-    if count >= stats.FEW_PROMPTS:
-        return
-    known = pd.read_csv(ROOT / "data" / "coverage" / "coverage.csv")
-    known = known[known["used"] & (known["n_prompts"] <= max(count, stats.MIN_PROMPTS))]
-    near = known["n_prompts"].max()
-    held = 100 * known.loc[known["n_prompts"] == near, "coverage"]
-    say(
-        f"**{count} prompts a domain are few**: intervals say 95 % and cover less. With {near} "
-        f"they held the truth in {held.min():.0f} to {held.max():.0f} % of simulated studies "
-        f"(notebook 13); below {stats.MIN_PROMPTS} there are none. Record {stats.FEW_PROMPTS} or "
-        "more."
-    )
+    if count < stats.FEW_PROMPTS:
+        say(
+            f"**{count} prompts a domain are few**: intervals say 95 % and cover less (simulated "
+            f"in notebook 13); below {stats.MIN_PROMPTS} there are none. Record "
+            f"{stats.FEW_PROMPTS} or more."
+        )
 
 
 def is_open() -> bool:
