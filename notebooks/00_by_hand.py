@@ -25,7 +25,7 @@
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* nothing: both models are
 # tables in this notebook, the parameter `profile` only names the folder · *writes*
-# `figures/<profile>/00`.
+# `figures/<profile>/00/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the

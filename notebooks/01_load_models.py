@@ -188,7 +188,12 @@ texts = record.generate(
 )
 written = list(zip(firsts, texts, strict=True))
 for prompt, text in written[1:-1] or written:
-    ctx.say(study.continuation(pair, asked[prompt.prompt_id], text))
+    words = asked[prompt.prompt_id].text[-400:]  # the end of what the user wrote
+    reply = tokenizer.decode(text, skip_special_tokens=True)
+    ctx.say(
+        f"**{prompt.domain}**, prompt `{prompt.prompt_id}`; {len(text)} new tokens\n\n"
+        f"~~~~text\n{words}▌{reply}\n~~~~"
+    )
 
 # %%
 recorded = runs.texts_of(run)

@@ -112,14 +112,13 @@ def first_words(
 
 def exact_limit(rule: str, p: np.ndarray, q: np.ndarray) -> np.ndarray:
     """Distribution of that word: exact, without a draw."""
-    words = np.eye(len(p))
+    words, p_row, q_row = np.eye(len(p)), torch.from_numpy(p), torch.from_numpy(q)
     drawn = q if RULES[rule].sampled else words[q.argmax()]
     limit = np.zeros(len(p))
     for child in np.flatnonzero(drawn):
-        step = RULES[rule].step(torch.from_numpy(p), torch.from_numpy(q), [int(child)])
-        chance, rest = (values.numpy() for values in step)
-        kept = np.full(len(p), chance)
-        limit += drawn[child] * by_hand.emitted(words[child], kept, rest)
+        kept, rest = RULES[rule].step(p_row, q_row, [int(child)])
+        out = float(kept) * words[child] + (1 - float(kept)) * rest.numpy()
+        limit += drawn[child] * out
     return limit
 
 

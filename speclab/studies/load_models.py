@@ -13,14 +13,13 @@ from speclab import score
 from speclab.models import pairs
 from speclab.models.model import LanguageModel
 from speclab.profiles import ROOT
-from speclab.prompts import EncodedPrompt, Prompt
+from speclab.prompts import EncodedPrompt
 from speclab.record import record_prompt
 from speclab.sampling import Sampling
 from speclab.show import figures
 from speclab.tree import Tree
 
 GREEDY = Sampling()
-SHOWN = 400  # characters of a prompt that are shown
 
 
 # ---- the models ----------------------------------------------------------------------------------
@@ -99,17 +98,6 @@ def lengths_by_domain(encoded: Sequence[EncodedPrompt]) -> pd.DataFrame:
         shortest=("tokens", "min"),
         longest=("tokens", "max"),
         prompts_cut=("cut", "sum"),
-    )
-
-
-def continuation(pair: pairs.Pair, prompt: Prompt, text: Sequence[int]) -> str:
-    """The end of the user's words, without a template, ▌, and what the target wrote; Markdown."""
-    end = "ended by the target" if text[-1] in pair.stop_ids else "stopped at the limit"
-    cut = "…" if len(prompt.text) > SHOWN else ""
-    written = pair.tokenizer.decode(text, skip_special_tokens=True)
-    return (
-        f"**{prompt.domain}**, prompt `{prompt.prompt_id}`; {len(text)} new tokens, {end}\n\n"
-        f"~~~~text\n{cut}{prompt.text[-SHOWN:]}▌{written}\n~~~~"
     )
 
 
