@@ -25,7 +25,7 @@
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* nothing: both models are
 # tables in this notebook, the parameter `profile` only names the folder · *writes*
-# `figures/<profile>/00`.
+# `figures/<profile>/00/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -85,6 +85,7 @@ from speclab.decode import decode
 from speclab.draft import parse_shape
 from speclab.explore import page
 from speclab.sampling import Sampling
+from speclab.show.estimates import Estimates
 from speclab.studies import by_hand as study
 from speclab.tree import static_tree
 from speclab.verify import RULES, verify
@@ -516,9 +517,13 @@ counted["formula"] = formula[counted.index - 1]
 ctx.table(counted, "words-per-pass")
 
 # %%
+mean, reach = counted["counted"], 1.96 * counted["standard error"]
+count = pd.DataFrame({"estimate": mean, "low": mean - reach, "high": mean + reach})
+curve = Estimates.exact("what", {"formula": formula}, "gamma", gammas).frame
+both = pd.concat([curve, count.reset_index().assign(what="counted")])
 most = 1 / (1 - alpha)
 ctx.plot(
-    study.words_per_pass(counted, formula),
+    Estimates(both),
     "gamma",
     "words-per-pass",
     "Words per target pass by gamma: the formula, and the decoder's counts with 95 % intervals. No "

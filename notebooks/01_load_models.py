@@ -9,11 +9,10 @@
 # %% [markdown]
 # # 1. What is a draft/target pair, and what would the target accept?
 #
-# **Answer.** Two language models over one vocabulary: a small one, the **draft**, proposes tokens,
-# and a large one, the **target**, checks them all in a single pass. In greedy decoding it accepts
-# the longest path of proposals that it would have written itself, and adds one token of its own:
-# the text is the target's, in fewer passes. The picture is one such proposal, a tree; how many
-# tokens that pass gives is computed in section 4.
+# Two language models over one vocabulary: a small one, the **draft**, proposes tokens, and a large
+# one, the **target**, checks them all in a single pass. In greedy decoding it accepts the longest
+# path of proposals that it would have written itself, and adds one token of its own: the text is
+# the target's, in fewer passes. The picture is one such proposal, a tree.
 #
 # ![A drafted tree with both models' probabilities at every node](../figures/smollm/01/tree.png)
 #
@@ -67,7 +66,9 @@ if root == kit:
     install_missing(root)
 
 # %% jupyter={"source_hidden": true}
-from IPython.display import HTML, display
+import numpy as np
+import pandas as pd
+from IPython.display import display
 from IPython.utils.capture import capture_output
 
 from speclab import decode, draft, prompts, record, runs, score
@@ -85,6 +86,8 @@ overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_do
 sample_text: str = "Solving 7x - 15 for x is unbelievably simple."  # any
 # draw the first tree of which the greedy target accepts so many tokens, and rejects the next
 wanted: int = 2  # 0 to 16
+# draw p and q at a position with about this overlap
+wanted_overlap: float = 0.6  # 0 to 1
 
 # %%
 ctx = notebook.start("01_load_models", profile, overrides)
@@ -109,15 +112,20 @@ ctx.table(models, "pair", digits=1)
 
 # %%
 size = {name: pair.facts[name]["parameters"] for name in ("target", "draft")}
+said = pair.facts["draft"]["tokens_said"]
+unsaid = (run.trace["draft_rank"] >= said).mean()
 ctx.say(
     f"The target has **{size['target'] / size['draft']:.1f} times** the parameters of the draft; "
-    f"both share {pair.vocab:,} token ids. {study.four_bit_sentence(models)}"
+    f"both share {pair.vocab:,} token ids. The draft can say {said:,} of them, and {unsaid:.1%} of "
+    "the tokens of the recorded texts are none of these."
 )
 assert pair.target.vocab == pair.draft.vocab == pair.vocab
 
-# %%
-said = pair.facts["draft"]["tokens_said"]
-ctx.say(study.said_by_draft(said, pair.vocab, run.trace))
+# %% [markdown]
+# A **trimmed** draft says fewer tokens than it reads, those that the target writes often, which
+# makes it faster. All others have q = 0: they are never drafted, and the text is the target's all
+# the same, since the target puts in what is missing. (Of such a draft read `overlap`, not `kl`,
+# which is infinite where q = 0 and p is not.)
 
 # %% [markdown]
 # ## 2. What the models read: tokens
@@ -136,50 +144,62 @@ ctx.say(
 ctx.say(f"The models see {', '.join(map(str, ids))}.")
 
 # %% [markdown]
-# A prompt is such a row of tokens too. This is the shortest of the first ones, as the models get
-# it:
+# A prompt is such a row of tokens too. With `template: chat` the target's own chat template stands
+# around the user's words, with the marks that this model was trained on; with `none` a prompt is
+# given as it is. This is the shortest of the first ones, as the models get it:
 
 # %%
-p = ctx.profile
-every = runs.profile_prompts(p)
-encoded = prompts.encode_prompts(tokenizer, every, p.max_prompt_tokens, p.template)
-firsts = study.first_of_each_domain(encoded)
+settings = ctx.profile
+every = runs.profile_prompts(settings)
+encoded = prompts.encode_prompts(
+    tokenizer, every, settings.max_prompt_tokens, settings.template
+)
+firsts = [next(one for one in encoded if one.domain == at) for at in settings.domains]
 
 # %%
 shortest = min(firsts, key=lambda prompt: len(prompt.ids))
-ctx.say(study.as_given(tokenizer, shortest, p.template))
+ctx.say(
+    f"Template `{settings.template}`, prompt `{shortest.prompt_id}`, {len(shortest.ids)} tokens:"
+    f"\n\n~~~~text\n{tokenizer.decode(shortest.ids)}\n~~~~"
+)
 
 # %% [markdown]
-# How many tokens have the prompts of each domain? (`characters_per_token` counts the user's words
-# without a template.)
+# How many tokens have the prompts of each domain?
 
 # %%
-ctx.table(study.lengths_by_domain(tokenizer, every, encoded), "prompts", digits=2)
+ctx.table(study.lengths_by_domain(encoded), "prompts", digits=2)
 
 # %% [markdown]
 # ## 3. What the target writes
 # The first prompt of each domain, continued by the target alone, greedily: the most likely token at
 # every step (this is called temperature T = 0), until it writes its end mark or the limit is
-# reached. ▌ stands between the end of what the user wrote and the continuation. Speculative
-# decoding will write exactly this.
+# reached. Speculative decoding will write exactly this. Two of them are shown (section 6 shows
+# others); ▌ stands between the end of what the user wrote and the continuation.
 
 # %%
-words = {prompt.prompt_id: prompt.text for prompt in every}
+asked = {prompt.prompt_id: prompt for prompt in every}
 texts = record.generate(
-    pair.target, firsts, p.max_new_tokens, pair.stop_ids, study.GREEDY, p.seed
+    pair.target,
+    firsts,
+    settings.max_new_tokens,
+    pair.stop_ids,
+    study.GREEDY,
+    settings.seed,
 )
-for prompt, text in zip(firsts, texts, strict=True):
-    ctx.say(study.continuation(pair, prompt, words[prompt.prompt_id], text))
-    assert len(text) == p.max_new_tokens or text[-1] in pair.stop_ids
+written = list(zip(firsts, texts, strict=True))
+for prompt, text in written[1:-1] or written:
+    words = asked[prompt.prompt_id].text[-400:]  # the end of what the user wrote
+    reply = tokenizer.decode(text, skip_special_tokens=True)
+    ctx.say(
+        f"**{prompt.domain}**, prompt `{prompt.prompt_id}`; {len(text)} new tokens\n\n"
+        f"~~~~text\n{words}▌{reply}\n~~~~"
+    )
 
 # %%
 recorded = runs.texts_of(run)
-same = [
-    recorded[prompt.prompt_id] == text
-    for prompt, text in zip(firsts, texts, strict=True)
-]
+same = [recorded[prompt.prompt_id] == text for prompt, text in written]
 ctx.say(
-    f"{sum(same)} of these {len(firsts)} continuations are, token for token, those of the recorded "
+    f"{sum(same)} of these {len(same)} continuations are, token for token, those of the recorded "
     "run."
 )
 
@@ -216,11 +236,15 @@ one = study.scored_anew(pair, tree, stored, prompt, text)
 path = one.loc[one["accepted"], "token"].tolist()
 emitted = list(text[at : at + len(path) + 1])
 context = tokenizer.decode([*prompt.ids, *text[:at]])
-ctx.save(
-    study.tree_figure(tree, one, context),
-    "tree",
-    caption=f"One drafted tree: of its {tree.size} tokens the greedy target accepts {len(path)}.",
+picture = figures.draw_tree(
+    tree,
+    [context, *one["text"]],
+    [1, *one["draft_prob"]],
+    [1, *one["target_prob"]],
+    [True, *one["accepted"]],
 )
+caption = f"One drafted tree: of its {tree.size} tokens the greedy target accepts {len(path)}."
+ctx.save(picture, "tree", caption)
 
 # %%
 ctx.table(study.node_table(one), "tree-nodes")
@@ -250,46 +274,59 @@ assert emitted[: len(path)] == path and 1 <= len(emitted) <= tree.max_depth + 1
 # exact acceptance of one drawn token is the overlap; the mean of that over positions is the
 # estimator `alpha`.
 
+# %% [markdown]
+# Here is a position of a recorded text at which the two overlap about as much as `wanted_overlap`
+# says. Both models read the same tokens and give their distributions of the next one:
+
 # %%
-position = run.trace.set_index(["prompt_id", "position"]).loc[(where, at)]
-both, share = study.distributions(position, tokenizer), float(position["overlap"])
+here, at_token = study.place_of_overlap(run.trace, wanted_overlap)
+before = next(one for one in encoded if one.prompt_id == here).ids
+before = [*before, *recorded[here][:at_token]]
+p, q = (study.next_token(model, before) for model in (pair.target, pair.draft))
+
+# %%
+overlap = np.minimum(p, q).sum()
+said = q > 0
+kept = np.minimum(1, p[said] / q[said])  # of each token that can be drawn
+assert np.isclose((q[said] * kept).sum(), overlap), "the mean of what is kept"
+stored = run.trace.query("prompt_id == @here and position == @at_token")[
+    "overlap"
+].item()
+assert abs(stored - overlap) < (1e-4 if pair.is_exact else 0.05)
+
+# %%
 ctx.save(
-    study.overlap_figure(both),
+    study.overlap_figure(study.favourites(p, q, tokenizer)),
     "overlap",
-    caption=f"Probability of the next token under draft and target; hatched: overlap, {share:.3f}.",
+    caption=f"The token at position {at_token} of prompt {here}. Grey: what both give it, in all "
+    f"{overlap:.2f}, the overlap; blue: what the draft gives too much, {1 - overlap:.2f} in all, "
+    "rejected where it is drawn; orange: what it gives too little, as much, recovered instead.",
 )
 
 # %%
-first = one.iloc[0]
-assert (both["smaller"] <= both[["p", "q"]].min(axis=1) + 1e-4).all()
-assert abs(both["smaller"].sum() - share) < 1e-4
-assert abs(first["target_prob"] - both["p"].iloc[0]) < 1e-3
-assert abs(first["draft_prob"] - both["q"].iloc[0]) < 1e-3
-
-# %%
+best = q.argmax()
+ratio = min(1, p[best] / q[best])
 ctx.say(
-    f"**At depth 1 of this tree.** The draft's favourite has q = {first['draft_prob']:.3f} and p = "
-    f"{first['target_prob']:.3f}. If it is what was drawn, it is kept with probability "
-    f"min(1, p/q) = {first['ratio']:.3f}. Over all that could be drawn, a token is kept with "
-    f"probability **{share:.3f}**: the overlap, of which {both['smaller'].iloc[-1]:.3f} comes from "
-    "the tokens that are not shown. (How a rejected token is replaced, so that the text stays the "
-    "target's: notebook 00.)"
+    f"The draft's favourite has q = {q[best]:.2f} and p = {p[best]:.2f}. If it is what was drawn, "
+    f"it is kept with probability min(1, p/q) = {ratio:.2f}. Over all that could be drawn, a token "
+    f"is kept with probability **{overlap:.2f}**. (How a rejected token is replaced, so that the "
+    "text stays the target's: notebook 00.)"
 )
 
 # %%
-alpha = one["ratio"].mean()
-by_rank = one.groupby("rank")["ratio"].mean()
+mean_ratio = one["ratio"].mean()
 ctx.say(
-    f"**Over the whole tree.** The mean of `ratio` is {alpha:.3f} over all {tree.size} nodes, by "
-    f"rank {', '.join(by_rank.map('{:.3f}'.format))}; the greedy target accepted {len(path)} of "
-    f"{tree.size}. One tree proves nothing: notebook 03 compares them over all positions."
+    f"The mean of `ratio` over the tree of section 4 is {mean_ratio:.2f}; the greedy target "
+    f"accepted {len(path)} of its {tree.size} tokens. One tree proves nothing: notebook 03 "
+    "compares them over all positions."
 )
 
 # %% [markdown]
 # ## 6. The whole text, as a decoder makes it
-# Tree after tree, the decoder writes the continuation of this prompt. A bar stands before each
-# target pass. Coloured are the tokens that were **accepted** from the draft, **recovered** by the
-# target after a rejection, or added as a **bonus** when a whole path was accepted.
+# Tree after tree, the decoder writes the continuation of the prompt of section 4. A bar stands
+# before each target pass. Coloured are the tokens that were **accepted** from the draft,
+# **recovered** by the target after a rejection, or added as a **bonus** when a whole path was
+# accepted.
 
 # %%
 steps = []
@@ -299,8 +336,6 @@ for step in decode.decode(pair, prompt.ids, "greedy", shape, study.GREEDY, limit
 
 # %%
 strings = pictures.strings_of(tokenizer)
-display(HTML(pictures.as_html(steps, strings)))
-
 # %%
 written = tuple(token for step in steps for token in step.tokens)
 ctx.save(
@@ -348,11 +383,19 @@ if notebook.is_open():
 # read: what they ask of it needs no model any more.
 
 # %%
-ctx.table(study.manifest(run.manifest, tree, models), "manifest")
-rows = run.manifest["rows"]
-assert rows["nodes"] == rows["trace"] * tree.size and run.manifest["prompts"] == len(
-    every
-)
+facts = run.manifest
+rows = facts["rows"]
+values = {
+    "prompts": facts["prompts"],
+    "prompts that were cut": facts["prompts_cut"],
+    "template": facts["profile"]["template"],
+    "positions (rows of trace)": f"{rows['trace']:,}",
+    "drafted nodes (rows of nodes)": f"{rows['nodes']:,}",
+    "seconds": f"{facts['time_s']:.0f}",
+    "libraries": f"torch {facts['libraries']['torch']}",
+}
+ctx.table(pd.Series(values, name="value").rename_axis("fact").to_frame(), "manifest")
+assert rows["nodes"] == rows["trace"] * tree.size and facts["prompts"] == len(every)
 
 # %%
 ctx.record(
@@ -362,10 +405,20 @@ ctx.record(
     position=int(at),
     accepted=len(path),
     tokens_in_this_pass=len(emitted),
-    overlap_at_depth_1=share,
-    mean_alpha_of_the_tree=float(alpha),
+    overlap_shown=float(overlap),
+    mean_ratio_of_the_tree=float(mean_ratio),
+    tokens_per_pass_of_the_text=len(written) / len(steps),
     positions=rows["trace"],
     nodes=rows["nodes"],
+)
+
+# %%
+millions = {name: f"{count / 1e6:.0f} million" for name, count in size.items()}
+ctx.answer(
+    f"On the pair `{settings.name}`: a draft of {millions['draft']} parameters for a target of "
+    f"{millions['target']}. Of the {tree.size} tokens of the tree drawn a greedy target accepts "
+    f"{len(path)} and adds one; tree after tree it writes that text of {len(written)} tokens in "
+    f"{len(steps)} passes, {len(written) / len(steps):.2f} tokens a pass."
 )
 
 # %% [markdown]
@@ -373,7 +426,7 @@ ctx.record(
 # Say beforehand what will happen, then look.
 #
 # 1. By hand: at the root, a draft has q = 0.6 and 0.3 for its two favourites A and B, and the
-#    target p = 0.3 and 0.5. What does a greedy target accept? What is `alpha` of each node? And the
+#    target p = 0.3 and 0.5. What does a greedy target accept? What is `ratio` of each node? And the
 #    overlap, if all other tokens have q = 0.1 and p = 0.2 together, each with p above q?
 #
 # <details><summary>What happens</summary>

@@ -19,7 +19,7 @@
 #
 # *Runs on* any machine · *minutes* about one on 2 cores · *reads* the runs `greedy` (temperature T
 # = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (T = 1, three seeds) of the profile,
-# recorded if they are not there · *writes* `figures/<profile>/02`.
+# recorded if they are not there · *writes* `figures/<profile>/02/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the

@@ -3,7 +3,7 @@
 core      trees, verification, sampling; drafting, decoding; recording, replay, scores, statistics
 models    the only room that knows networks: loading, passes, packing, what a pass costs
 show      what a reader sees: estimates, figures, pictures, the start of a notebook
-analysis  what several notebooks need: sweeps, choosing a setting, stopping, timing, power
+analysis  what several notebooks need: texts, choosing a setting, stopping, timing, power
 studies   what one notebook needs, under the notebook's own name
 drafts    making drafts: distillation, quantisation, prompt lookup
 explore   the page to explore a recorded run by hand, in a browser without a kernel

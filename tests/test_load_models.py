@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speclab.prompts import EncodedPrompt, Prompt
+from speclab.prompts import EncodedPrompt
 from speclab.studies import load_models as study
 from speclab.tree import static_tree
 
@@ -12,13 +12,10 @@ TREE = static_tree(2, 2)  # nodes 1, 2 at depth 1; 3, 4 below 1; 5, 6 below 2
 
 
 class Tokenizer:
-    """Token 0 is a space, token i the word wi."""
+    """Token i is the word wi."""
 
-    def decode(self, ids, skip_special_tokens=False):
-        return "".join(" " if i == 0 else f"w{i}" for i in ids)
-
-    def __call__(self, text):
-        return {"input_ids": list(text[::2])}
+    def decode(self, ids):
+        return "".join(f"w{i}" for i in ids)
 
 
 def nodes_of(*trees) -> pd.DataFrame:
@@ -51,31 +48,25 @@ def test_the_tree_drawn_rejects_below_what_it_accepts():
 
 
 def test_lengths_of_prompts_by_hand():
-    prompts = [Prompt("a", "chat", "four"), Prompt("b", "chat", "sixsix")]
     encoded = [
         EncodedPrompt("a", "chat", (1, 2), 0),
         EncodedPrompt("b", "chat", (1, 2, 3), 4),
     ]
-    row = study.lengths_by_domain(Tokenizer(), prompts, encoded).loc["chat"]
-    assert row.tolist() == [2, 2, 3, 1, 2.0], "2 + 3 tokens of the user's words"
-    templated = [
-        EncodedPrompt(one.prompt_id, "chat", (*range(9), *one.ids), 0)
-        for one in encoded
-    ]
-    row = study.lengths_by_domain(Tokenizer(), prompts, templated).loc["chat"]
-    assert row.tolist() == [2, 11, 12, 0, 2.0], "a template is no word of the user's"
+    row = study.lengths_by_domain(encoded).loc["chat"]
+    assert row.tolist() == [2, 2, 3, 1]
 
 
-def test_distributions_sum_to_one_and_to_the_overlap():
-    position = pd.Series(
-        {
-            "top_draft_q": np.array([0.6, 0.3]),
-            "top_draft_p": np.array([0.3, 0.5]),
-            "top_draft_ids": np.array([1, 2]),
-            "overlap": 0.7,
-        }
-    )
-    table = study.distributions(position, Tokenizer())
+def test_favourites_and_all_others_sum_to_the_whole():
+    q, p = np.array([0.05, 0.6, 0.3, 0.05]), np.array([0.15, 0.3, 0.5, 0.05])
+    table = study.favourites(p, q, Tokenizer(), count=2)
     assert list(table.index) == ["w1", "w2", "all others"]
-    assert table["smaller"].tolist() == pytest.approx([0.3, 0.3, 0.1])
+    assert table["shared"].tolist() == pytest.approx([0.3, 0.3, 0.1])
     assert table[["p", "q"]].sum().tolist() == pytest.approx([1, 1])
+
+
+def test_the_place_of_an_overlap_shares_the_second_choice():
+    q = [np.array([0.6, second]) for second in (0.1, 0.3, 0.4)]
+    trace = pd.DataFrame({"prompt_id": "a", "position": range(3)})
+    trace = trace.assign(overlap=[0.59, 0.61, 0.9], top_draft_q=q, top_draft_p=q)
+    assert study.place_of_overlap(trace, 0.6) == ("a", 1)
+    assert study.place_of_overlap(trace, 1.0) == ("a", 2), "else the nearest one"

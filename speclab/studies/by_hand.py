@@ -112,14 +112,12 @@ def first_words(
 
 def exact_limit(rule: str, p: np.ndarray, q: np.ndarray) -> np.ndarray:
     """Distribution of that word: exact, without a draw."""
-    words = np.eye(len(p))
+    words, limit = np.eye(len(p)), np.zeros(len(p))
     drawn = q if RULES[rule].sampled else words[q.argmax()]
-    limit = np.zeros(len(p))
+    rows = torch.from_numpy(p), torch.from_numpy(q)
     for child in np.flatnonzero(drawn):
-        step = RULES[rule].step(torch.from_numpy(p), torch.from_numpy(q), [int(child)])
-        chance, rest = (values.numpy() for values in step)
-        kept = np.full(len(p), chance)
-        limit += drawn[child] * by_hand.emitted(words[child], kept, rest)
+        kept, rest = RULES[rule].step(*rows, [int(child)])
+        limit += drawn[child] * (kept * words[child] + (1 - kept) * rest).numpy()
     return limit
 
 
@@ -243,16 +241,7 @@ def counted_blocks(
         shape = Shape(chain(gamma))
         steps = decode(pair, (last,), "rejection", shape, warm, length, rng)
         whole = pd.Series([len(step.tokens) for step in steps][:-1])  # the last is cut
-        rows[gamma] = (whole.mean(), whole.sem(), len(whole))
-    table = pd.DataFrame(rows, index=["counted", "standard error", "blocks"]).T
-    return table.astype({"blocks": int}).rename_axis("gamma")
-
-
-def words_per_pass(counted: pd.DataFrame, formula: np.ndarray) -> Estimates:
-    """The formula at gamma = 1, 2, … and the counts with 95 % intervals, by the key `what`."""
-    gamma = np.arange(1, len(formula) + 1)
-    curve = Estimates.exact("what", {"formula": formula}, "gamma", gamma)
-    mean, reach = counted["counted"], 1.96 * counted["standard error"]
-    count = pd.DataFrame({"estimate": mean, "low": mean - reach, "high": mean + reach})
-    rows = count.reset_index().assign(what="counted")
-    return Estimates(pd.concat([curve.frame, rows], ignore_index=True))
+        rows[gamma] = whole.agg(["mean", "sem", "size"])
+    names = {"mean": "counted", "sem": "standard error", "size": "blocks"}
+    table = pd.DataFrame(rows).T.rename(columns=names).rename_axis("gamma")
+    return table.astype({"blocks": int})

@@ -7,18 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+import torch
 
 from speclab import score
 from speclab.models import pairs
+from speclab.models.model import LanguageModel
 from speclab.profiles import ROOT
-from speclab.prompts import EncodedPrompt, Prompt
+from speclab.prompts import EncodedPrompt
 from speclab.record import record_prompt
 from speclab.sampling import Sampling
 from speclab.show import figures
 from speclab.tree import Tree
 
 GREEDY = Sampling()
-SHOWN = 400  # characters of a prompt that are shown
 
 
 # ---- the models ----------------------------------------------------------------------------------
@@ -69,35 +70,6 @@ def four_bit_copy(spec) -> tuple | None:
     return pairs.model_facts(spec, model), model
 
 
-def four_bit_sentence(models: pd.DataFrame) -> str:
-    """How the 4-bit copy runs and what it takes, or that there is none."""
-    if "target, 4 bit" not in models.index:
-        return "There is no 4-bit copy of the target, so none is shown."
-    copy, target = models.loc["target, 4 bit"], models.loc["target"]
-    share = copy["memory_mb"] / target["memory_mb"]
-    return (
-        f"The 4-bit copy's layers run as `{copy['kernel']}`; in memory it takes {share:.0%} of "
-        "what the target takes."
-    )
-
-
-def said_by_draft(said: int, vocab: int, trace: pd.DataFrame) -> str:
-    """How many tokens of the vocabulary a draft can say, and of a trimmed one how many of the
-    recorded text's tokens it cannot.
-    """
-    if said >= vocab:
-        return f"The draft can say all {vocab:,} of them."
-    unsaid = (trace["draft_rank"] >= said).mean()
-    return (
-        f"The draft reads all of them, but can say **{said:,}** only: its output layer is trimmed "
-        "to tokens that the target writes often, which makes it faster. All others have q = 0: "
-        "they are never drafted, and the text is the target's all the same, since the target puts "
-        f"in what is missing ({unsaid:.1%} of the recorded tokens). One column of the records "
-        "says nothing about such a draft: `kl`, which is infinite where q = 0 and p is not (a "
-        "floor under q is all that keeps it finite). Read `overlap` instead."
-    )
-
-
 # ---- tokens and texts ----------------------------------------------------------------------------
 
 
@@ -107,92 +79,26 @@ def visible_pieces(tokenizer, ids: Iterable[int]) -> list[str]:
 
 
 def listed(tokenizer, ids: Iterable[int]) -> str:
-    """Tokens in a sentence."""
-    return ", ".join(map(_as_code, visible_pieces(tokenizer, ids))) or "none"
+    """Tokens in a sentence, as Markdown code (also where one holds the mark of code)."""
+    pieces = (f"`` {piece} ``" for piece in visible_pieces(tokenizer, ids))
+    return ", ".join(pieces) or "none"
 
 
-def _as_code(piece: str) -> str:
-    """A piece as Markdown code, also where it holds the mark of code."""
-    return f"`` {piece} ``" if "`" in piece else f"`{piece}`"
-
-
-def lengths_by_domain(
-    tokenizer, prompts: Sequence[Prompt], encoded: Sequence[EncodedPrompt]
-) -> pd.DataFrame:
-    """By domain: prompts, shortest and longest in tokens, prompts_cut, and characters_per_token of
-    the user's words (without a template).
-    """
+def lengths_by_domain(encoded: Sequence[EncodedPrompt]) -> pd.DataFrame:
+    """By domain: prompts, shortest and longest in tokens, prompts_cut."""
     frame = pd.DataFrame(
         {
-            "domain": [prompt.domain for prompt in prompts],
-            "characters": [len(prompt.text) for prompt in prompts],
-            "words": [len(tokenizer(prompt.text)["input_ids"]) for prompt in prompts],
+            "domain": [one.domain for one in encoded],
             "tokens": [len(one.ids) for one in encoded],
             "cut": [one.cut > 0 for one in encoded],
         }
     )
-    domains = frame.groupby("domain", sort=False)
-    table = domains.agg(
+    return frame.groupby("domain", sort=False).agg(
         prompts=("tokens", "size"),
         shortest=("tokens", "min"),
         longest=("tokens", "max"),
         prompts_cut=("cut", "sum"),
     )
-    return table.assign(
-        characters_per_token=domains["characters"].sum() / domains["words"].sum()
-    )
-
-
-def first_of_each_domain(encoded: Sequence[EncodedPrompt]) -> list[EncodedPrompt]:
-    """The first prompt of each domain, domains in order."""
-    first = {}
-    for prompt in encoded:
-        first.setdefault(prompt.domain, prompt)
-    return list(first.values())
-
-
-def as_given(tokenizer, prompt: EncodedPrompt, template: str) -> str:
-    """What the models get for a prompt, its marks too, as Markdown."""
-    around = {
-        "none": "The profile's `template` is none: a prompt is given as it is.",
-        "chat": "The profile's `template` is chat: the target's own chat template stands around "
-        "the user's words, with the marks that this model was trained on, and the answer begins "
-        "where it ends.",
-    }[template]
-    return (
-        f"{around} Prompt `{prompt.prompt_id}`, {len(prompt.ids)} tokens:\n\n"
-        f"~~~~text\n{tokenizer.decode(prompt.ids)}\n~~~~"
-    )
-
-
-def continuation(
-    pair: pairs.Pair, prompt: EncodedPrompt, words: str, text: Sequence[int]
-) -> str:
-    """The end of a prompt's `words` (the user's, without a template), ▌, and what the target wrote,
-    as Markdown. Of a prompt that was cut, what the models got is shown.
-    """
-    end = "ended by the target" if text[-1] in pair.stop_ids else "stopped at the limit"
-    given = pair.tokenizer.decode(prompt.ids)
-    shown = words if words in given else given
-    gap = "" if given.endswith(shown) else "\n"
-    written = pair.tokenizer.decode(text, skip_special_tokens=True)
-    return (
-        f"**{prompt.domain}**, prompt `{prompt.prompt_id}` of {len(prompt.ids)} tokens; "
-        f"{len(text)} new tokens, {end}\n\n~~~~text\n"
-        f"{ending(shown)}{gap}▌{written}\n~~~~"
-    )
-
-
-def ending(text: str, longest: int = SHOWN) -> str:
-    """The last `longest` characters of a text or fewer, from where a line or else a word begins."""
-    if len(text) <= longest:
-        return text
-    end = text[-longest:]
-    for mark in ("\n", " "):
-        _, found, rest = end.partition(mark)
-        if len(rest) > longest / 2:
-            return f"…{found}{rest}"
-    return f"…{end}"
 
 
 # ---- one tree ------------------------------------------------------------------------------------
@@ -240,13 +146,6 @@ def scored_anew(
     )
 
 
-def tree_figure(tree: Tree, nodes: pd.DataFrame, context: str) -> figures.Figure:
-    """The tree with both models' probabilities and the accepted path (of `scored_anew`)."""
-    draft, target = [1, *nodes["draft_prob"]], [1, *nodes["target_prob"]]
-    labels, accepted = [context, *nodes["text"]], [True, *nodes["accepted"]]
-    return figures.draw_tree(tree, labels, draft, target, accepted)
-
-
 def node_table(nodes: pd.DataFrame) -> pd.DataFrame:
     """The nodes: index node; parent, depth, rank, token, q, p, target_rank, ratio, accepted."""
     names = {"text": "token", "draft_prob": "q", "target_prob": "p"}
@@ -258,70 +157,57 @@ def node_table(nodes: pd.DataFrame) -> pd.DataFrame:
 # ---- p, q, overlap -------------------------------------------------------------------------------
 
 
-def distributions(position: pd.Series, tokenizer) -> pd.DataFrame:
-    """p, q and the smaller of both for the draft's favourites at a position of the trace, and for
-    all others together: index the token as a reader sees it.
+def place_of_overlap(trace: pd.DataFrame, wanted: float) -> tuple[str, int]:
+    """(prompt_id, position) to show: of the positions whose overlap is within 0.02 of `wanted` (or
+    the nearest one) that where the draft's second choice is shared most.
     """
-    table = pd.DataFrame({"q": position["top_draft_q"], "p": position["top_draft_p"]})
-    table = table.set_index(
-        pd.Index(visible_pieces(tokenizer, position["top_draft_ids"]))
-    )
-    table["smaller"] = table.min(axis=1)
-    whole = pd.Series({"q": 1.0, "p": 1.0, "smaller": position["overlap"]})
-    others = (whole - table.sum()).rename("all others")
-    return pd.concat([table, others.to_frame().T]).clip(lower=0)
+    off = (trace["overlap"] - wanted).abs()
+    near = trace[off <= max(0.02, off.min())]
+    shared = [
+        min(q[1], p[1])
+        for q, p in zip(near["top_draft_q"], near["top_draft_p"], strict=True)
+    ]
+    found = near.iloc[int(np.argmax(shared))]
+    return found["prompt_id"], int(found["position"])
+
+
+def next_token(model: LanguageModel, ids: Sequence[int]) -> np.ndarray:
+    """Distribution of the token after `ids`, float64 [vocab]."""
+    hidden = model.forward(torch.tensor([ids]), model.cache())
+    return torch.softmax(model.logits(hidden[0, -1]).double(), -1).cpu().numpy()
+
+
+def favourites(p: np.ndarray, q: np.ndarray, tokenizer, count: int = 8) -> pd.DataFrame:
+    """q and p of the draft's `count` best tokens and of all others together: index the token as a
+    reader sees it. `shared` is the sum of min(p, q).
+    """
+    best = np.argsort(-q)[:count]
+    table = pd.DataFrame({"q": q, "p": p, "shared": np.minimum(p, q)})
+    others = table.drop(index=best).sum().rename("all others")
+    shown = table.loc[best].set_axis(visible_pieces(tokenizer, best))
+    return pd.concat([shown, others.to_frame().T])
 
 
 def overlap_figure(table: pd.DataFrame) -> figures.Figure:
-    """p and q as bars, what they share hatched."""
-    figure, axes = figures.subplots(width=figures.ONE_COLUMN, height=2.9)
-    place = np.arange(len(table))
-    axes.barh(place - 0.19, table["q"], height=0.36, color="#56B4E9", label="q (draft)")
-    axes.barh(
-        place + 0.19, table["p"], height=0.36, color="#E69F00", label="p (target)"
+    """`favourites` as bars: what both give, and what only one of them gives."""
+    shared = table["shared"]
+    parts = pd.DataFrame(
+        {
+            "both: min(p, q), the overlap": shared,
+            "draft alone: rejected": table["q"] - shared,
+            "target alone: recovered": table["p"] - shared,
+        }
     )
-    hatched = {
-        "facecolor": "none",
-        "edgecolor": "black",
-        "hatch": "//////",
-        "linewidth": 0,
-    }
-    axes.barh(place, table["smaller"], height=0.74, label="min(p, q)", **hatched)
-    axes.set_yticks(place, table.index, family="DejaVu Sans Mono")
+    figure, axes = figures.subplots(height=2.8)
+    colours = ["#999999", "#56B4E9", "#E69F00"]
+    parts.plot.barh(stacked=True, ax=axes, color=colours, width=0.8, legend=False)
+    axes.set_yticks(range(len(table)), table.index, family="DejaVu Sans Mono")
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.set(
-        xlabel="probability of the next token (depth 1)",
+        xlim=(0, None),
+        xlabel="probability of the next token",
         ylabel="the draft's favourites, best on top",
     )
-    axes.legend(loc="center right")
+    figures.legend_above(figure, axes)
     return figure
-
-
-# ---- the run -------------------------------------------------------------------------------------
-
-
-def manifest(facts: Mapping, tree: Tree, models: pd.DataFrame) -> pd.DataFrame:
-    """What a run recorded, on what, and in what time: index fact; value. `facts`: its manifest."""
-    rows, seconds = facts["rows"], facts["time_s"]
-    levels = (str(len(tree.level(depth))) for depth in range(1, tree.max_depth + 1))
-    peaks = (f"{name} {size / 1e6:,.0f}" for name, size in facts["peak_bytes"].items())
-    libraries = (
-        f"{name} {facts['libraries'][name]}" for name in ("torch", "transformers")
-    )
-    weights = models["memory_mb"]
-    longest = facts["profile"]["max_prompt_tokens"]
-    values = {
-        "prompts": f"{facts['prompts']} ({facts['prompts_cut']} cut to {longest} tokens)",
-        "template": facts["profile"]["template"],
-        "positions (rows of trace)": f"{rows['trace']:,}",
-        "drafted nodes (rows of nodes)": f"{rows['nodes']:,}",
-        "tree": " + ".join(levels) + " nodes",
-        "seconds": f"{seconds:.0f}",
-        "nodes per second": f"{rows['nodes'] / seconds:,.0f}",
-        "peak memory (MB)": ", ".join(peaks),
-        "weights in memory (MB)": f"target {weights['target']:.1f}, draft {weights['draft']:.1f}",
-        "libraries": ", ".join(libraries),
-        "key": facts["key"],
-    }
-    return pd.Series(values, name="value").rename_axis("fact").to_frame()
