@@ -9,8 +9,8 @@
 # %% [markdown]
 # # NN. Which question does this notebook answer?
 #
-# **Answer.** One sentence without a typed number: the sentence with the number is computed below,
-# and this one says where. (Which estimator is meant: a name from GLOSSARY.md.)
+# One paragraph: why this is asked, and under which estimator (a name from GLOSSARY.md). The answer
+# itself is computed: `ctx.answer` in the last code cell fills the first output.
 #
 # ![The figure that carries the answer](../figures/smollm/NN/slug.png)
 #
@@ -65,10 +65,10 @@ if root == kit:
 # %% jupyter={"source_hidden": true}
 import numpy as np
 
-from speclab import runs
+from speclab import runs, stats
+from speclab.analysis.texts import Text
 from speclab.show import notebook
 from speclab.show.estimates import Estimates
-from speclab.analysis import rungs
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -78,37 +78,42 @@ largest_gamma: int = 16  # 1 to 64; what is allowed comes first, then what it is
 
 # %%
 ctx = notebook.start("NN_name", profile, overrides)
-run = runs.load_or_record(ctx.profile, "greedy")
+at_0 = ctx.profile.replace(temperature=0.0)
+text = Text.of(runs.load_or_record(at_0, "greedy"))
 
 # %% [markdown]
 # ## A sub-question
 # One or two sentences: what is computed, on which records, and what would surprise us.
 
 # %%
-ladder = Estimates(rungs.ladder_intervals(run))
-ctx.table(ladder.wide("estimator", "domain"), "ladder")
+found = Estimates(stats.by_domain(text.positions, text.acceptance))
+ctx.table(found.wide("estimator", "domain"), "acceptance")
 
 # %% [markdown]
 # The formula that is taught, by hand:
 
 # %%
-alpha = ladder.at(estimator="alpha", domain=ctx.profile.domains)
-by_hand = run.trace.groupby("domain")["overlap"].mean()
-assert np.allclose(by_hand[alpha.frame["domain"]], alpha.frame["estimate"])
+each = found.at(domain=list(ctx.profile.domains))
+trace = text.trace
+by_hand = (trace["draft_rank"] == 0).groupby(trace["domain"]).mean()
+assert np.allclose(by_hand[each.frame["domain"]], each.frame["estimate"])
 
 # %%
 ctx.plot(
-    alpha,
+    each,
     x="domain",
     kind="points",
-    y="alpha",
+    y="hit[1] (T = 0)",
     slug="slug",
-    caption=f"alpha by domain: {alpha.span()}.",
+    caption=f"hit[1] by domain: {each.span()}.",
 )
 
 # %%
-ctx.record(largest_alpha=float(alpha.frame["estimate"].max()))
-ctx.answer(f"`alpha` lies between {alpha.span()} on {ctx.profile.name}.")
+ctx.record(largest_hit=float(each.frame["estimate"].max()))
+ctx.answer(
+    f"On {ctx.profile.name} the draft's best token is accepted (`hit[1]`, T = 0) in "
+    f"{each.listed()}."
+)
 
 # %% [markdown]
 # ## Try it

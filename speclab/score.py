@@ -216,11 +216,6 @@ published_length = _ratios(
     "published_length", _levels, lambda totals: _chain(totals).sum(-1, keepdims=True)
 )
 best_path_ratio = _ratios("best_path_ratio", _best)
-best_path_ratio_by_depth = _ratios(
-    "best_path_ratio_by_depth",
-    lambda nodes: _levels(nodes) & _best(nodes),
-    scalar=False,
-)
 alpha = mean_of("overlap", "alpha")
 top_mass = Estimator(
     "top_mass", lambda trace: _with_count(_top_mass(trace)), quotient, scalar=False

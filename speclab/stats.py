@@ -376,19 +376,6 @@ def bootstrap(
     return Interval.of(values, prompts, "the statistic")
 
 
-def interval_of(draws: np.ndarray, prompts: Resampling, what: str) -> Interval:
-    """The interval of draws (1 + n,): the estimate, then its resamples.
-
-    ValueError if `what` is undefined, here or in over 5 % of them.
-    """
-    if np.isnan(draws[0]) or np.isnan(draws).mean() > 0.05:
-        raise ValueError(
-            f"{what} is undefined here, or in over 5 % of the resamples: "
-            "too few rows; record more prompts or take fewer bins"
-        )
-    return Interval.of(draws, prompts, what)
-
-
 def scalar_totals(
     frame: pd.DataFrame, estimator: Estimator, prompts: Resampling
 ) -> tuple[np.ndarray, Callable]:

@@ -98,7 +98,6 @@ def test_published_estimators_by_hand():
     np.testing.assert_allclose(score.published_chain(nodes), [0.75, 0.375, 0.1875])
     assert score.published_length(nodes) == pytest.approx(1.3125)
     assert score.best_path_ratio(nodes) == pytest.approx((0.5 + 0.2 + 1.0) / 3)
-    np.testing.assert_allclose(score.best_path_ratio_by_depth(nodes), [0.5, 0.2, 1.0])
     assert dict(score.ratio_by_rank(nodes)) == pytest.approx({0: 2.3 / 4, 1: 2.2 / 4})
     assert rungs.alpha_sd(nodes.iloc[:8]) == pytest.approx(np.sqrt(0.91875 / 7))
 
@@ -198,18 +197,19 @@ def test_trace_estimators_by_hand():
         score.member(score.hit, 4)(trace)
 
 
-def test_ladder_has_every_rung_and_its_invariants():
+def test_families_never_turn_and_all_is_the_mean_of_domains():
     run = make_run()
-    found = rungs.ladder_intervals(run, n=5)
-    ladder = found.pivot(index="estimator", columns="domain", values="estimate")
-    assert set(ladder.columns) == {*score.DOMAINS, "all", "pooled"}
-    rungs_named = {"alpha", "top_mass[8]", "hit[1]", "accept_by_depth[2]"}
-    assert rungs_named <= set(ladder.index)
-    for name, sign in (("survival_by_depth", -1), ("hit", 1), ("top_mass", 1)):
-        rows = ladder[ladder.index.str.startswith(name + "[")].to_numpy()
-        assert (sign * np.diff(rows, axis=0) >= -1e-12).all()
-    assert ladder.loc["block_efficiency"].between(1, 4).all()
-    np.testing.assert_allclose(ladder["all"], ladder[list(score.DOMAINS)].mean(axis=1))
+    tree = score.tree_estimators()
+    for frame, family, sign in (
+        (run.nodes, tree["survival_by_depth"], -1),
+        (run.trace, score.hit, 1),
+        (run.trace, score.top_mass, 1),
+    ):
+        found = score.point_estimates(frame, family)
+        assert (sign * np.diff(found.to_numpy(), axis=0) >= -1e-12).all()
+        mean = found[list(score.DOMAINS)].mean(axis=1)
+        np.testing.assert_allclose(found["all"], mean)
+    assert 1 <= tree["block_efficiency"](run.nodes) <= 4
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from speclab.analysis import association, bins, published
 from speclab.analysis.texts import Text
 from speclab.score import column_of, divide, mean_of
 from speclab.show.estimates import Estimates, per_domain
-from speclab.stats import Interval, Resampling, interval_of, resampling_of
+from speclab.stats import Interval, Resampling, resampling_of
 
 # what may foretell acceptance; the last is known only after the target pass
 SIGNALS = {
@@ -106,7 +106,7 @@ def auc(
     draws = auc_draws(frame, signal, outcome, prompts)
     if minus:
         draws = draws - auc_draws(frame, minus, outcome, prompts)
-    return interval_of(draws, prompts, f"the area under the curve of {signal}")
+    return Interval.of(draws, prompts, f"the area under the curve of {signal}")
 
 
 def auc_draws(
