@@ -380,14 +380,10 @@ ctx.say(
     f"(Standard deviations of `alpha`: {of_text:.3f} between texts of one prompt, "
     f"{of_prompt:.3f} between prompts of one set, {of_domain:.3f} between sets.) With one text a "
     "prompt the draw of the text counts as the prompt's, and the share would seem to be "
-    f"{percent(of_one)}. At T = 0 there is one text a prompt, and its positions take the part of "
-    f"the texts: {percent(parts['hit[1], T = 0'])} for `hit[1]`, "
+    f"{percent(of_one)}. At T = 0 a prompt has one text, always the same; of "
+    f"the differences between these: {percent(parts['hit[1], T = 0'])} for `hit[1]`, "
     f"{percent(parts['published_alpha, T = 0'])} for `published_alpha`."
 )
-
-# %% [markdown]
-# A large share does not make prompts of one domain alike: within a text tokens differ far more than
-# prompts do, so a domain's mean is a poor guide to one token and to one short text.
 
 # %%
 values = by_domain.frame.pivot(index="name", columns="domain", values="estimate")

@@ -7,29 +7,25 @@ from scipy.special import stdtrit
 from test_score import make_run
 
 from speclab import replay, score
-from speclab.analysis.texts import Text
+from speclab.analysis.texts import Text, kind_of
 from speclab.studies import domain_acceptance as study
 from speclab.tree import static_tree
 
 TREE = static_tree(3, 2, 8)
 
 
-def text_of(kind="greedy", prompts=6, seeds=(0,)) -> Text:
+def text_of(temperature=0.0, prompts=6, seeds=(0,)) -> Text:
     """A made-up run as a text."""
     run = make_run(prompts=prompts)
     trace = pd.concat(
         [run.trace.assign(seed=seed) for seed in seeds], ignore_index=True
     )
     nodes = run.nodes.assign(ratio=score.ratio(run.nodes), seed=seeds[0])
-    how = {
-        "greedy": ("T = 0", "greedy", "hit", "greedy", "greedy"),
-        "sampled": ("T = 1", "sampled", "overlap", "point-mass", "rejection"),
-    }
-    return Text(*how[kind], score.with_hits(trace), nodes)
+    return Text(*kind_of(temperature), score.with_hits(trace), nodes)
 
 
 def test_the_ladder_names_estimator_and_text():
-    at_0, at_1 = text_of(), text_of("sampled", seeds=(0, 1))
+    at_0, at_1 = text_of(), text_of(1.0, seeds=(0, 1))
     asked = study.shares_of_tokens(at_0, at_1)
     rungs = study.ladder(asked)
     assert list(pd.unique(rungs.frame["name"])) == list(asked)
@@ -115,7 +111,7 @@ def test_design_effect_stands_beside_the_widths():
 
 
 def test_a_prompt_is_the_mean_of_all_its_texts():
-    text = text_of("sampled", seeds=(0, 1))
+    text = text_of(1.0, seeds=(0, 1))
     text = text.with_columns(overlap=text.trace["seed"].astype(float))
     found = study.of_prompts(text)
     assert len(found) == 24 and (found["value"] == 0.5).all()

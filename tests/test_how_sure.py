@@ -12,7 +12,7 @@ from toy import record_block, toy_pair
 
 from data.pairs.smollm import prepare
 from speclab import replay, score
-from speclab.analysis.texts import GREEDY, Text
+from speclab.analysis.texts import Text, kind_of
 from speclab.drafts.prompts import training_prompts
 from speclab.profiles import load_profile
 from speclab.prompts import EncodedPrompt, Prompt
@@ -40,7 +40,7 @@ def recorded(max_new_tokens, prompts=20) -> Text:
             who = {"prompt_id": prompt.prompt_id, "domain": prompt.domain, "seed": 0}
             parts.append(pd.DataFrame(columns).assign(**who))
     trace, nodes = (pd.concat(parts, ignore_index=True) for parts in frames.values())
-    return Text("T = 0", "greedy", *GREEDY, score.with_hits(trace), nodes)
+    return Text(*kind_of(0.0), score.with_hits(trace), nodes)
 
 
 @pytest.fixture(scope="module")

@@ -35,17 +35,20 @@ def planted(
 
 
 def test_the_share_by_hand():
-    """Prompt means 0-4 and 2-6, two rows each, one above and one below: the mean square of rows is
-    2, that of prompts about their domain 5, about all of them 60 / 9 (halves: of means).
+    """Prompt means 0-4 and 2-6, two texts each, one above and one below: the mean square of texts
+    is 2, that of prompts about their domain 5, about all of them 60 / 9 (halves: of means).
     """
     means = [*range(5), *range(2, 7)]
     rows = [
-        (f"p{i}", "code" if i < 5 else "chat", mean + off)
+        (f"p{i}", "code" if i < 5 else "chat", off, mean + off)
         for i, mean in enumerate(means)
         for off in (-1, 1)
     ]
-    frame = pd.DataFrame(rows, columns=["prompt_id", "domain", "y"])
+    frame = pd.DataFrame(rows, columns=["prompt_id", "domain", "seed", "y"])
     found = levels.domain_share(frame, "y", n=50)
+    assert levels.domain_share(frame.drop(columns="seed"), "y", n=50).estimate == (
+        pytest.approx(1 - (5 / 2) / (60 / 9 / 2))
+    ), "one text a prompt: of the means"
     within, whole = (5 - 2) / 2, (60 / 9 - 2) / 2
     assert found.estimate == pytest.approx(1 - within / whole)
 
@@ -58,8 +61,8 @@ def variances(frame, domains):
     return fit.cov_re.iloc[0, 0]
 
 
-def test_the_share_of_equally_long_texts_is_that_of_statsmodels():
-    frame = planted(8, domain=0.8, rows=(6, 6), seed=3)
+def test_the_share_is_that_of_statsmodels():
+    frame = texts(0.8, 1.0, 1.0, seeds=6, prompts=8, rows=1, seed=3)
     found = levels.domain_share(frame, "y", n=50)
     own = 1 - variances(frame, True) / variances(frame, False)
     assert found.estimate == pytest.approx(own, abs=1e-4)
@@ -89,7 +92,8 @@ def test_the_draw_of_a_text_is_not_the_prompts():
     """Planted: domains 0.5, prompts 0.25, texts 0.5. The negative control is one text a prompt,
     whose draw counts as the prompt's.
     """
-    truth, with_text = 0.25 / (0.25 + 0.0625), 0.25 / (0.25 + 0.0625 + 0.25)
+    of_text = 0.25 + 1 / 16  # its draw, and its 16 rows
+    truth, with_text = 0.25 / (0.25 + 0.0625), 0.25 / (0.25 + 0.0625 + of_text)
     many, one = [], []
     for seed in range(20):
         frame = texts(0.5, 0.25, 0.5, seed=seed)

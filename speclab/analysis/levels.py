@@ -1,14 +1,14 @@
 """What the domain explains of the differences between prompts.
 
-A prompt is measured several times: at T = 0 by the positions of its one text, at T = 1 by the texts
-that were sampled after it. What differs between a prompt's own measurements is noise (of the
-position, of the draw of the text), what they have in common is the prompt's. The share is that of
-the common part which lies between domains: 1 - variance of prompts within domains / variance of
-prompts at all, the variances those of a random intercept. With one sampled text a prompt the draw
-of the text would count as the prompt's, and the share would be too low.
+A prompt is measured by the means of its texts. At T = 0 it has one text, always the same. At T = 1
+another text would have another mean: what the texts of a prompt have in common is the prompt's,
+what differs between them is chance. The share is that of the common part which lies between
+domains: 1 - variance of prompts within domains / variance of all prompts, the variances those of a
+random intercept (the prompt, its texts nested in it). With one sampled text a prompt the draw of
+the text would count as the prompt's, and the share would be too low.
 
-The variances are those of the analysis of variance, which for equally many measurements a prompt
-are REML's (Searle, Casella and McCulloch 1992, Variance Components): statsmodels' MixedLM is the
+The variances are those of the analysis of variance, which for equally many texts a prompt are
+REML's (Searle, Casella and McCulloch 1992, Variance Components): statsmodels' MixedLM is the
 reference of the tests, and takes seconds where this takes sums of prompts, which can be resampled.
 NumPy and pandas.
 """
@@ -21,34 +21,27 @@ from speclab.score import column_of
 from speclab.stats import RESAMPLES, Interval, resampling_of
 
 
-def measurements(positions: pd.DataFrame, value: str) -> pd.DataFrame:
-    """What measures a prompt: its positions where it has one text, the means of its texts where it
-    has several (column `seed`): prompt_id, domain, the column `value`.
-    """
-    if "seed" not in positions or positions["seed"].nunique() == 1:
-        return positions[["prompt_id", "domain", value]]
-    of_text = ["prompt_id", "domain", "seed"]
-    means = positions.groupby(of_text, observed=True, sort=False)[value].mean()
-    return means.reset_index()
-
-
 def domain_share(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> Interval:
     """Share of the variance between prompts (of the column `value`) that the domain explains, with
-    its interval over resampled prompts.
+    its interval over resampled prompts; a prompt has a text for each `seed` of the rows.
 
     Resampled prompts double the chance part of a share (that of the sample, and that of the
     resample): the draws are moved back by their mean excess over the estimate, and cut at 0 and 1.
     ValueError: one domain only, fewer than 5 prompts in one, or a constant column.
     """
-    frame = measurements(positions, value)
-    prompts = resampling_of(frame, n)
+    of_text = [name for name in ("prompt_id", "domain", "seed") if name in positions]
+    means = positions.assign(**{value: column_of(positions, value)})
+    means = (
+        means.groupby(of_text, observed=True, sort=False)[value].mean().reset_index()
+    )
+    prompts = resampling_of(means, n)
     if len(prompts.domains) < 2:
         raise ValueError(
             f"the frame has the domain {prompts.domains} only: a share between domains needs two"
         )
-    y = column_of(frame, value)
+    y = means[value].to_numpy()
     y = y - y.mean()
-    if not y.any():
+    if np.ptp(y) == 0:
         raise ValueError(f"column {value!r} is constant: it has no variance to part")
     one = np.ones_like(y)
     count, total, square = prompts.totals(np.stack([one, y, y * y], axis=1)).T
@@ -64,17 +57,18 @@ def domain_share(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> Int
 
 
 def prompt_variance(sums: np.ndarray) -> np.ndarray:
-    """Variance (...) of the prompts about the level of their group, without that of a prompt's own
-    measurements; may be negative by chance.
+    """Variance (...) of the prompts about the level of their group, without that between a prompt's
+    own texts (0 where each has one); may be negative by chance.
 
     sums (..., groups, 6): over a group's prompts, of 1, n, n^2, S, Q and S^2 / n, with n, S and Q
-    the number, sum and sum of squares of a prompt's measurements.
+    the number, sum and sum of squares of a prompt's texts.
     """
     prompts, n, n_squared, total, square, of_prompts = np.moveaxis(sums, -1, 0)
-    groups = sums.shape[-2]
-    own = (square - of_prompts).sum(axis=-1)
-    own = own / (n.sum(axis=-1) - prompts.sum(axis=-1))
+    groups, more_texts = sums.shape[-2], (n - prompts).sum(axis=-1)
+    between_texts = (square - of_prompts).sum(axis=-1) / np.maximum(more_texts, 1)
     between = (of_prompts - total**2 / n).sum(axis=-1)
-    by_chance = (prompts.sum(axis=-1) - groups) * own
-    measured = (n - n_squared / n).sum(axis=-1)  # of a prompt, but for its group's mean
+    by_chance = (prompts.sum(axis=-1) - groups) * between_texts
+    measured = (n - n_squared / n).sum(
+        axis=-1
+    )  # texts of a prompt, but for its group's level
     return (between - by_chance) / measured

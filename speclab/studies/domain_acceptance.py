@@ -207,7 +207,7 @@ def effect_by_domain(nodes: pd.DataFrame, published: Estimates) -> pd.DataFrame:
         design_effect=effect["estimate"],
         low=effect["low"],
         high=effect["high"],
-        effective_nodes=(own["nodes"] / effect["estimate"]).round(),
+        effective_nodes=(own["nodes"] / effect["estimate"]).round().astype("Int64"),
     )
 
 
