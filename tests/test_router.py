@@ -4,7 +4,6 @@ online routing against the table.
 
 import gzip
 import json
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -79,18 +78,6 @@ def test_form_is_stripped_and_what_is_left_is_the_task():
     )
 
 
-def test_no_project_prompt_keeps_its_form():
-    left = [strip_form(p.text) for p in load_prompts("project", 50)]
-    assert not [
-        text
-        for text in left
-        if re.search(
-            r"\bdef \w+\(|>>>|^Q:|\bA:$|^Problem:|step by step\.|intermediate steps",
-            text,
-        )
-    ]
-
-
 # ---- the committed router ------------------------------------------------------------------------
 
 
@@ -117,15 +104,6 @@ def test_open_set_prose_is_less_sure_and_mostly_refused(router):
     assert routes.count(UNKNOWN) >= 7
     assert UNKNOWN not in replace(router, threshold=0.0).routes(PROSE)
     assert set(replace(router, threshold=1.01).routes(PROSE)) == {UNKNOWN}
-
-
-def test_the_files_hold_numbers_only():
-    raw = (routers.ROUTING / "router.safetensors").read_bytes()
-    size = int.from_bytes(raw[:8], "little")
-    header = json.loads(raw[8 : 8 + size])
-    assert set(header) == {"weight", "bias", "idf"}, "no metadata either"
-    numbers = sum(int(np.prod(entry["shape"])) for entry in header.values())
-    assert len(raw) == 8 + size + 2 * numbers < 300_000
 
 
 # ---- training on made-up text --------------------------------------------------------------------
@@ -186,15 +164,6 @@ def test_probabilities_are_those_of_the_scikit_learn_pipeline():
     assert prepare.train(rows, cs=(10.0,)).probabilities(PROSE) == pytest.approx(
         pipeline.predict_proba(PROSE), abs=1e-6
     )
-
-
-def test_held_out_prompts_are_not_fitted_on():
-    rows = made_up()
-    rows.loc[rows["held_out"], "domain"] = np.roll(
-        rows.loc[rows["held_out"], "domain"], 8
-    )  # wrong labels, a domain further on
-    router = replace(prepare.train(rows, cs=(10.0,)), threshold=0.0)
-    assert router.routes(list(WORDS.values())) == list(DOMAINS)
 
 
 def jsonl(path, rows):
