@@ -196,7 +196,7 @@ def check_enough(notebook: str, profile: "Profile", judged: int = 0) -> int:
     count = profile.prompts_per_domain
     count = min(judged or count, count)
     had = len(profile.domains), count, profile.max_new_tokens
-    numbers = [f"{number:02d}" for number in range(15)]
+    numbers = sorted({"00", "01", "12", *NEEDS})
     fit = [n for n in numbers if all(map(int.__ge__, had, NEEDS.get(n, (1, 1, 1))))]
     number = notebook[:2]
     if number in NEEDS and number not in fit:
