@@ -141,20 +141,6 @@ def test_the_oracle_is_never_slower_in_any_stream():
         assert (ahead[["p50_s", "p95_s"]] <= 1e-9).all(axis=None)
 
 
-def test_a_mix_of_one_domain_is_that_domain_alone():
-    """Same prompts, same seeds, whatever else was recorded."""
-    trace = random_trace()
-    both = policies_of(trace)
-    alone = policies_of(trace[trace["domain"] == "code"])
-    options = {"requests": 200, "streams": 2, "n": 30}
-    mixed, single = (
-        serving.simulate(one, {"code": 1.0}, 10.0, **options) for one in (both, alone)
-    )
-    for name in both:
-        speeds = mixed[name]["tokens_per_s"], single[name]["tokens_per_s"]
-        assert speeds[0][0] == pytest.approx(speeds[1][0])
-
-
 def test_estimates_meet_the_exact_speed_and_its_interval():
     """Against the closed form: tokens per second of work is a ratio of mix-weighted means, its
     interval a bootstrap of prompts.
@@ -167,16 +153,6 @@ def test_estimates_meet_the_exact_speed_and_its_interval():
     assert row["estimate"] == pytest.approx(100 * exact.estimate, rel=0.01)
     width = 100 * (exact.high - exact.low)
     assert row["high"] - row["low"] == pytest.approx(width, rel=0.25)
-
-
-def test_more_load_waits_longer_and_works_no_faster():
-    policies = policies_of(random_trace())
-    low, high = (
-        serving.simulate(policies, MIX, 10.0, load=load, n=20)["never"].iloc[0]
-        for load in (0.3, 1.5)
-    )
-    assert high["p95_s"] > 2 * low["p95_s"]
-    assert high["tokens_per_s"] == pytest.approx(low["tokens_per_s"])
 
 
 def test_one_setting_is_the_best_for_its_mix():

@@ -75,12 +75,6 @@ def made(kinds, seconds=1.0):
     return try_it.Answer(asked, tuple(try_it.Block(step, 4, one) for step in steps))
 
 
-def test_comparison_by_hand():
-    text, plain = made([(2, "bonus")] * 2, 2.0), made([(0, "bonus")] * 6, 3.0)
-    table = try_it.beside_plain(text, plain)
-    assert table.loc["with the draft"].tolist() == [6, 2, 8, 3.0, 2.0, 3.0]
-
-
 # ---- the draft of a block ------------------------------------------------------------------------
 
 
@@ -191,21 +185,15 @@ def test_a_press_shows_text_numbers_and_the_draft_of_a_block(cell, greedy):
         assert cell.of_class("chosen") == cell.of_class(f"block-{number}")
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "said"),
-    [
-        ("shape", "<b>", "shape=&#x27;&lt;b&gt;&#x27;: allowed are"),
-        ("temperature", 1.0, "greedy goes with temperature 0"),
-    ],
-)
-def test_a_problem_is_said_in_place_and_the_cell_stays_alive(cell, field, value, said):
-    before = cell.parts[field].value
-    cell.parts[field].value = value
+def test_a_problem_is_said_in_place_and_the_cell_stays_alive(cell):
+    said = "shape=&#x27;&lt;b&gt;&#x27;: allowed are"
+    before = cell.parts["shape"].value
+    cell.parts["shape"].value = "<b>"
     cell.press()
     cell.wait()
     assert said in cell.problem.value and 'role="alert"' in cell.problem.value
     assert not cell.tokens.children
-    cell.parts[field].value = before
+    cell.parts["shape"].value = before
     cell.press()
     cell.wait()
     assert cell.tokens.children and not cell.problem.value
