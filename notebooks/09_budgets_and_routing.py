@@ -406,7 +406,7 @@ ctx.say(
 
 # %%
 by_place = "; ".join(
-    f"{gains.at(machine=name)} % at {name} {row.told}" for name, row in told.iterrows()
+    f"{gains.at(machine=name)} % at {name}: {row.told}" for name, row in told.iterrows()
 )
 drafts = ", ".join(f"{row.domain} {row.setting}" for row in own.rows())
 speed = table_here.at(policy="per-domain", domain="pooled")
@@ -419,7 +419,7 @@ ctx.answer(
     f"On {base.name} and this machine (c = {costs.c():.2f}) the best settings are {drafts}: "
     f"{verdict}. A setting for each prompt set instead of one for all gains "
     f"{gains.at(machine=here)} % here; is it worth more than {margin:.0%} on the machines named "
-    f"beforehand? {by_place}."
+    f"beforehand, by Holm? {by_place}."
 )
 ctx.record(
     c=costs.c(),

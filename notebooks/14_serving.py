@@ -206,7 +206,7 @@ ctx.plot(
 # %%
 rate = relative.at(metric="tokens_per_s")
 verdicts = rate.sentence(
-    "**more** with", "**less** with", "not told apart with", "policy"
+    "**more** with", "**less** with", "cannot be told apart:", "policy", than=1
 )
 ctx.say(f"Tokens per second, against 'always': {verdicts}. {rate.listed('policy')}.")
 if same:
@@ -280,18 +280,16 @@ hot = choose.speeds(
 )
 
 # %%
-lost = {"change": hot["chosen at T = 0"] - hot["chosen at T = 1"]}
+lost = {"speed-up": hot["chosen at T = 0"] - hot["chosen at T = 1"]}
 tables = {
     "times plain": hot.table(key="policy"),
     "difference": hot.table(lost, "policy"),
 }
 robust = Estimates(stack(tables, "quantity"), digits=3).without(domain="all")
 ctx.table(robust.wide(["quantity", "policy"], "domain"), "temperature")
-change = robust.at(policy="change", domain="pooled")
+change = robust.at(policy="speed-up", domain="pooled")
 verdict = change.sentence("gains", "loses", "cannot be told to change", "policy")
-ctx.say(
-    f"Chosen at T = 0 and served at T = 1, speed-up {verdict.split(' change')[0]}: {change}."
-)
+ctx.say(f"A choice at T = 0 that serves T = 1 {verdict}, over all prompts: {change}.")
 
 # %%
 unsure = (

@@ -3,7 +3,6 @@
 from itertools import product
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,10 +10,9 @@ from hypothesis import strategies as st
 from speclab.analysis.best_tree import (
     best_tree,
     best_tree_for_speed,
-    rank_acceptance,
 )
 from speclab.cost import Costs, speedup_tree
-from speclab.tree import Tree, chain, static_tree
+from speclab.tree import Tree
 
 COSTS = Costs(
     10.0,
@@ -69,25 +67,6 @@ def test_the_programme_finds_the_best_of_all_trees(weights, budget, depth):
     assert best.tree.size <= budget and best.tree.max_depth <= depth
 
 
-def test_hand_cases():
-    assert expected_block_efficiency(chain(2), [0.5]) == pytest.approx(1.75)
-    assert expected_block_efficiency(static_tree(3, 2, 8), [0.6, 0.2]) == pytest.approx(
-        1 + 0.8 + 0.64 + 0.36 * 0.8
-    )
-    assert best_tree([0.9, 0.05], 3, 3).tree.parent.tolist() == [
-        -1,
-        0,
-        1,
-        2,
-    ]  # a sure draft: a chain
-    assert best_tree([0.4, 0.3, 0.2], 3, 3).tree.parent.tolist() == [
-        -1,
-        0,
-        0,
-        0,
-    ]  # 0.9 beats any second level
-
-
 def test_speed_weighs_what_a_tree_costs():
     sure, costly = (
         best_tree_for_speed([0.8, 0.1], COSTS),
@@ -101,16 +80,3 @@ def test_speed_weighs_what_a_tree_costs():
     assert (
         best_tree_for_speed([0.2, 0.1], costly).tree.size == 1
     )  # the least there is to draft
-    by_hand = 1.8 / (0.2 + COSTS.v(2) + 0.1)
-    assert speedup_tree(1.8, chain(1), COSTS) == pytest.approx(by_hand)
-    assert COSTS.of_block(static_tree(3, 2, 8)) == pytest.approx(
-        0.2 + 0.2 + 0.2 + COSTS.v(9) + 0.1
-    )
-
-
-def test_rank_acceptance_counts_the_targets_own_tokens():
-    assert rank_acceptance(pd.DataFrame({"draft_rank": [0, 0, 1, 9]}), 3).tolist() == [
-        0.5,
-        0.25,
-        0,
-    ]

@@ -42,16 +42,21 @@ def test_the_first_row_is_the_cross_fitted_choice(routes):
         "unknown": dict.fromkeys(ids, UNKNOWN),
         "crossed": {name: other[name.split("-")[0]] for name in ids},
     }[routes]
-    found = choose.refitted(prices, taken_for, n=20)
-    assert found.shape == (21, 2)
-    judged = choose.cross_fit(prices, taken_for).groupby("domain")["cost"].sum()
-    assert found[0].tolist() == pytest.approx(judged[["code", "chat"]].tolist())
+    found = choose.fit(prices, taken_for, n=20)
+    assert found.cost.shape == (21, 2)
+    judged = found.judged.groupby("domain")["cost"].sum()
+    assert found.cost[0].tolist() == pytest.approx(judged[["code", "chat"]].tolist())
+    domain = prices.prompts["domain"].to_numpy()
+    label = None if taken_for is None else ids.map(taken_for).to_numpy()
+    fold = choose.fold_of(domain, 5)
+    number = choose.cross_fitted(prices.cost, domain, fold, label)
+    assert found.judged["setting"].tolist() == prices.settings[number].tolist()
 
 
 def test_every_resample_is_a_cross_fitted_choice_of_its_own_prompts():
     """The same from frames that hold each drawn prompt as often as it was drawn."""
     prices = noisy(2, prompts=8)
-    found = choose.refitted(prices, n=6)
+    found = choose.fit(prices, n=6).cost
     prompts = choose.resampling_of(prices.prompts, 6)
     domain = prices.prompts["domain"].to_numpy()
     fold = choose.fold_of(domain, 5)
@@ -70,8 +75,8 @@ def test_prices_of_another_order_are_paid_by_the_right_prompt():
     prices = noisy(3)
     turned = choose.Prices(prices.table.sort_index(ascending=False).sort_index(level=0))
     assert turned.prompts["prompt_id"].tolist() != prices.prompts["prompt_id"].tolist()
-    same = choose.refitted(prices, paid=prices, n=10)
-    assert choose.refitted(prices, paid=turned, n=10) == pytest.approx(same)
+    same = choose.fit(prices, paid=prices, n=10).cost
+    assert choose.fit(prices, paid=turned, n=10).cost == pytest.approx(same)
 
 
 def test_an_interval_of_speeds_holds_what_choosing_adds():

@@ -21,12 +21,8 @@ from speclab.sampling import Sampling, probabilities
 def test_drafting_nothing_is_plain_greedy_decoding():
     pair = toy_pair()
     for seed in range(5):
-        prompt = EncodedPrompt(
-            "p",
-            "code",
-            tuple(np.random.default_rng(seed).integers(0, 9, 4).tolist()),
-            0,
-        )
+        ids = np.random.default_rng(seed).integers(0, 9, 4).tolist()
+        prompt = EncodedPrompt("p", "code", tuple(ids), 0)
         found = decode_prompt(pair, prompt, "greedy", PLAIN, Sampling(), 20)
         assert (
             found.token_ids
@@ -71,7 +67,7 @@ def test_decode_by_policy(tmp_path, capsys):
         made = policy.Policy(pair, {}, "chain:1", domains, "none", "k")
         policy.write_policy(made, file)
         places = ["--policy", file, "--prompts", prompts, "--out", out]
-        settings = ["--set", "max_new_tokens=12", "--check"]
+        settings = ["--profile", "tiny", "--set", "max_new_tokens=12", "--check"]
         return main(["decode", *map(str, places), *settings])
 
     own = policy.identity(load_profile("tiny"))

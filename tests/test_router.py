@@ -4,7 +4,6 @@ online routing against the table.
 
 import gzip
 import json
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -79,18 +78,6 @@ def test_form_is_stripped_and_what_is_left_is_the_task():
     )
 
 
-def test_no_project_prompt_keeps_its_form():
-    left = [strip_form(p.text) for p in load_prompts("project", 50)]
-    assert not [
-        text
-        for text in left
-        if re.search(
-            r"\bdef \w+\(|>>>|^Q:|\bA:$|^Problem:|step by step\.|intermediate steps",
-            text,
-        )
-    ]
-
-
 # ---- the committed router ------------------------------------------------------------------------
 
 
@@ -117,15 +104,6 @@ def test_open_set_prose_is_less_sure_and_mostly_refused(router):
     assert routes.count(UNKNOWN) >= 7
     assert UNKNOWN not in replace(router, threshold=0.0).routes(PROSE)
     assert set(replace(router, threshold=1.01).routes(PROSE)) == {UNKNOWN}
-
-
-def test_the_files_hold_numbers_only():
-    raw = (routers.ROUTING / "router.safetensors").read_bytes()
-    size = int.from_bytes(raw[:8], "little")
-    header = json.loads(raw[8 : 8 + size])
-    assert set(header) == {"weight", "bias", "idf"}, "no metadata either"
-    numbers = sum(int(np.prod(entry["shape"])) for entry in header.values())
-    assert len(raw) == 8 + size + 2 * numbers < 300_000
 
 
 # ---- training on made-up text --------------------------------------------------------------------
@@ -167,34 +145,22 @@ def test_training_learns_and_a_saved_router_is_the_same(tmp_path):
 
 def test_probabilities_are_those_of_the_scikit_learn_pipeline():
     rows = made_up()
-    words = {
-        "token_pattern": routers.TOKENS,
-        "ngram_range": (1, 2),
-        "n_features": routers.FEATURES,
-    }
-    hashed = HashingVectorizer(**words, alternate_sign=False, norm=None)
-    pipeline = make_pipeline(
-        hashed,
-        TfidfTransformer(),
-        LogisticRegression(C=10.0, class_weight="balanced", max_iter=2000),
+    hashed = HashingVectorizer(
+        token_pattern=routers.TOKENS,
+        ngram_range=(1, 2),
+        n_features=routers.FEATURES,
+        alternate_sign=False,
+        norm=None,
     )
-    both = pd.concat([rows.assign(text=rows[name]) for name in ("text", "bare")]).query(
-        "not held_out"
-    )
+    fitted = LogisticRegression(C=10.0, class_weight="balanced", max_iter=2000)
+    pipeline = make_pipeline(hashed, TfidfTransformer(), fitted)
+    kept = rows[~rows["held_out"]]
+    both = pd.concat([kept.assign(text=kept[name]) for name in ("text", "bare")])
     both = both.drop_duplicates(["prompt_id", "text"])
     pipeline.fit(both["text"], pd.Categorical(both["domain"], DOMAINS).codes)
     assert prepare.train(rows, cs=(10.0,)).probabilities(PROSE) == pytest.approx(
         pipeline.predict_proba(PROSE), abs=1e-6
     )
-
-
-def test_held_out_prompts_are_not_fitted_on():
-    rows = made_up()
-    rows.loc[rows["held_out"], "domain"] = np.roll(
-        rows.loc[rows["held_out"], "domain"], 8
-    )  # wrong labels, a domain further on
-    router = replace(prepare.train(rows, cs=(10.0,)), threshold=0.0)
-    assert router.routes(list(WORDS.values())) == list(DOMAINS)
 
 
 def jsonl(path, rows):
@@ -209,91 +175,46 @@ def data(tmp_path):
     leaked = (
         "one two three four five six seven eight nine ten eleven twelve thirteen apples"
     )
-    train, mirror, body = (
-        tmp_path / "train",
-        tmp_path / "hub_mirror",
-        "    value = start\n    value += 40 * start\n    return value\n",
-    )
+    train, mirror = tmp_path / "train", tmp_path / "hub_mirror"
+    humaneval = mirror / "openai/openai_humaneval/openai_humaneval/test.jsonl.gz"
+    algebra = mirror / "EleutherAI/hendrycks_math/algebra/test.jsonl.gz"
     jsonl(mirror / "openai/gsm8k/main/test.jsonl.gz", [{"question": leaked}])
-    jsonl(
-        mirror / "openai/openai_humaneval/openai_humaneval/test.jsonl.gz",
-        [{"prompt": "def nothing(): pass"}],
+    jsonl(humaneval, [{"prompt": "def nothing(): pass"}])
+    jsonl(algebra, [{"problem": "x"}])
+    numbers = range(60)
+    asked = [leaked, *(f"Ann has {n} apples. How many are left?" for n in numbers)]
+    answered = [{"question": q, "answer": "1\n#### 1"} for q in asked]
+    jsonl(train / "gsm8k_main_train.jsonl.gz", answered)
+    problems = [f"Find the root of $x = {n}$." for n in numbers]
+    solved = [{"problem": problem, "solution": "s"} for problem in problems]
+    jsonl(train / "hendrycks_math_all_train.jsonl.gz", solved)
+    source = (
+        "def f{n}(start):\n"
+        '    """Sort the list and parse its index {n} with all of the care that it needs."""\n'
+        "    value = start\n    value += 40 * start\n    return value\n"
     )
-    jsonl(
-        mirror / "EleutherAI/hendrycks_math/algebra/test.jsonl.gz", [{"problem": "x"}]
-    )
-    questions = [
-        leaked,
-        *(f"Ann has {n} apples. How many are left?" for n in range(60)),
-    ]
-    jsonl(
-        train / "gsm8k_main_train.jsonl.gz",
-        [{"question": q, "answer": "1\n#### 1"} for q in questions],
-    )
-    problems = [
-        {"problem": f"Find the root of $x = {n}$.", "solution": "s"} for n in range(60)
-    ]
-    jsonl(train / "hendrycks_math_all_train.jsonl.gz", problems)
-    described = (
-        "Sort the list and parse its index {n} with all of the care that it needs."
-    )
-    head = f'def f{{n}}(start):\n    """{described}"""\n'
-    sources = [head.format(n=n) + body for n in range(60)]
-    jsonl(
-        train / "code_python_permissive.jsonl.gz",
-        [{"content": source} for source in sources],
-    )
+    sources = [{"content": source.format(n=n)} for n in numbers]
+    jsonl(train / "code_python_permissive.jsonl.gz", sources)
     jsonl(train / "mbpp_train_val_prompt.jsonl", [])
     for name in prepare.CHATS:
-        jsonl(
-            train / name,
-            [
-                {
-                    "messages": [
-                        {
-                            "role": "user",
-                            "content": f"Hello {name} {n}, how is the film?",
-                        }
-                    ]
-                }
-                for n in range(30)
-            ],
-        )
-    prose = [
-        f"The harbour was quiet that morning, and boat {n} lay waiting there for the tide to turn."
-        for n in range(9)
-    ]
-    jsonl(
-        train / "prose_technical.jsonl.gz",
-        [{"text": "\n\n".join([*prose, "this = code; " * 20])}],
-    )
+        words = [f"Hello {name} {n}, how is the film?" for n in range(30)]
+        turns = [[{"role": "user", "content": said}] for said in words]
+        jsonl(train / name, [{"messages": turn} for turn in turns])
+    quiet = "The harbour was quiet that morning, and boat {} lay waiting there for the tide to "
+    harbour = quiet + "turn."
+    prose = [*map(harbour.format, range(9)), "this = code; " * 20]
+    jsonl(train / "prose_technical.jsonl.gz", [{"text": "\n\n".join(prose)}])
     return tmp_path
 
 
 def test_training_text_is_read_leaks_left_out_and_prose_never_trained_on(data):
     found = prepare.training_prompts(data)
-    counts = found["domain"].value_counts()
-    assert counts.to_dict() == {
-        "chat": 120,
-        "code": 60,
-        "math": 60,
-        "reasoning": 60,
-        UNKNOWN: 9,
-    }
-    assert (
-        not found["text"].str.contains("thirteen").any()
-        and found["prompt_id"].is_unique
-    )
-    assert (
-        found.loc[found["domain"] == "reasoning", "bare"]
-        .str.startswith("Ann has")
-        .all()
-    )
-    assert (
-        found.loc[found["domain"] == "code", "bare"]
-        .str.startswith("Sort the list")
-        .all()
-    )
+    counts = found["domain"].value_counts().to_dict()
+    assert counts == {"chat": 120, "code": 60, "math": 60, "reasoning": 60, UNKNOWN: 9}
+    assert not found["text"].str.contains("thirteen").any(), "it leaked"
+    for domain, words in (("reasoning", "Ann has"), ("code", "Sort the list")):
+        own = found.loc[found["domain"] == domain, "bare"]
+        assert own.str.startswith(words).all()
     router = prepare.train(found)
     changed = found.assign(text=found["text"].where(found["domain"] != UNKNOWN, "x"))
     assert (prepare.train(changed).weight == router.weight).all()
@@ -346,13 +267,10 @@ def test_online_routing_by_hand():
     at = online.text_walks(TWO_KINDS, choices, COSTS)
     found = online.online(at, "chain:2", blocks=1, folds=3).set_index("prompt_id")
     block = COSTS.of_block(chain(2))
-    assert found.loc["p0", "setting"] == PLAIN and found.loc[
-        "p0", "cost"
-    ] == pytest.approx(block + 19)
+    assert found.loc[["p0", "p1"], "setting"].tolist() == [PLAIN, "chain:4"]
     # 3 tokens at first, then 17 of them by fives: three whole blocks, and a last one of two levels
-    assert found.loc["p1", "setting"] == "chain:4" and found.loc[
-        "p1", "cost"
-    ] == pytest.approx(2 * block + 3 * COSTS.of_block(chain(4)))
+    wanted = [block + 19, 2 * block + 3 * COSTS.of_block(chain(4))]
+    assert found.loc[["p0", "p1"], "cost"].tolist() == pytest.approx(wanted)
     place, seen = online.first_blocks(at, 1, 3)
     assert place.tolist() == [3, 9] * 6 and seen.tolist() == [0, 2] * 6
     assert online.first_blocks(at, 1, 99)[0].tolist() == [20] * 12

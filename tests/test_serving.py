@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_choose import trace_of
 
 from speclab.analysis import choose
 from speclab.analysis.choose import Choice
@@ -33,16 +34,6 @@ SETTINGS = {
     "tree:2,2,4": static_tree(2, 2, 4),
 }
 MIX = {"code": 0.7, "chat": 0.3}
-
-
-def trace_of(ranks):
-    """A trace from {prompt_id: (domain, draft ranks)}."""
-    rows = [
-        (name, domain, t, rank)
-        for name, (domain, texts) in ranks.items()
-        for t, rank in enumerate(texts)
-    ]
-    return pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "draft_rank"])
 
 
 def random_trace(per_domain=7, seed=0, domains=("code", "chat")):
@@ -138,19 +129,6 @@ def test_a_stream_of_three_requests_by_hand():
         assert found[name].iloc[0].tolist() == pytest.approx(wanted)
 
 
-def test_draws_follow_the_mix_and_the_load():
-    shares = np.array([[0.1, 0.0, 0.9], [1.0, 0.0, 0.0]])
-    which, arrival = serving.draw(shares, 2.0, 20_000, np.random.default_rng(1))
-    assert np.bincount(which[0], minlength=3) / 20_000 == pytest.approx(
-        [0.1, 0, 0.9], abs=0.01
-    )
-    assert (
-        (which[1] == 0).all()
-        and (np.diff(arrival) > 0).all()
-        and arrival[0, -1] / 20_000 == pytest.approx(2.0, rel=0.05)
-    )
-
-
 # ---- policies and streams ------------------------------------------------------------------------
 
 
@@ -161,20 +139,6 @@ def test_the_oracle_is_never_slower_in_any_stream():
         ahead = found["oracle"] - found[name]
         assert (ahead["tokens_per_s"] >= -1e-9).all()
         assert (ahead[["p50_s", "p95_s"]] <= 1e-9).all(axis=None)
-
-
-def test_a_mix_of_one_domain_is_that_domain_alone():
-    """Same prompts, same seeds, whatever else was recorded."""
-    trace = random_trace()
-    both = policies_of(trace)
-    alone = policies_of(trace[trace["domain"] == "code"])
-    options = {"requests": 200, "streams": 2, "n": 30}
-    mixed, single = (
-        serving.simulate(one, {"code": 1.0}, 10.0, **options) for one in (both, alone)
-    )
-    for name in both:
-        speeds = mixed[name]["tokens_per_s"], single[name]["tokens_per_s"]
-        assert speeds[0][0] == pytest.approx(speeds[1][0])
 
 
 def test_estimates_meet_the_exact_speed_and_its_interval():
@@ -189,16 +153,6 @@ def test_estimates_meet_the_exact_speed_and_its_interval():
     assert row["estimate"] == pytest.approx(100 * exact.estimate, rel=0.01)
     width = 100 * (exact.high - exact.low)
     assert row["high"] - row["low"] == pytest.approx(width, rel=0.25)
-
-
-def test_more_load_waits_longer_and_works_no_faster():
-    policies = policies_of(random_trace())
-    low, high = (
-        serving.simulate(policies, MIX, 10.0, load=load, n=20)["never"].iloc[0]
-        for load in (0.3, 1.5)
-    )
-    assert high["p95_s"] > 2 * low["p95_s"]
-    assert high["tokens_per_s"] == pytest.approx(low["tokens_per_s"])
 
 
 def test_one_setting_is_the_best_for_its_mix():
@@ -222,26 +176,17 @@ def test_the_loops_own_time_by_hand():
     rows = []
     for repeat, slow in enumerate((1.0, 1.0, 7.0)):  # one repeat met a busy machine
         for prompt, extra in (("a", 0.0), ("b", 0.1), ("c", 0.4)):
-            rows += [
-                (name, repeat, prompt, "code", 20, blocks, slow * 0.01 * blocks * cost)
-                for name, blocks, cost in (
-                    ("plain", 20, 1.0),
-                    ("chain:1", 12, 1.6 + extra),
-                    ("tree:2,2,4", 10, 2.5 + extra),
+            prices = {
+                "plain": (20, 1.0),
+                "chain:1": (12, 1.6 + extra),
+                "tree:2,2,4": (10, 2.5 + extra),
+            }
+            for name, (blocks, cost) in prices.items():
+                rows.append(
+                    (name, repeat, prompt, 20, blocks, slow * 0.01 * blocks * cost)
                 )
-            ]
-    speeds = pd.DataFrame(
-        rows,
-        columns=[
-            "method",
-            "repeat",
-            "prompt_id",
-            "domain",
-            "tokens",
-            "blocks",
-            "time_s",
-        ],
-    )
+    names = "method repeat prompt_id tokens blocks time_s"
+    speeds = pd.DataFrame(rows, columns=names.split())
     trees = {"chain:1": chain(1), "tree:2,2,4": static_tree(2, 2, 4)}
     shapes = {name: Shape(tree) for name, tree in trees.items()}
     found = machines.with_measured_loop(BARE, speeds, shapes)
@@ -273,13 +218,6 @@ def test_extrapolation_goes_on_with_the_last_slope():
     )
     with pytest.raises(ValueError, match="was not measured"):
         COSTS.v(65)
-
-
-@pytest.mark.parametrize("costs", [COSTS, LOOP])
-def test_a_batch_of_one_is_no_batch(costs):
-    trace, one = random_trace(), serving.batched(costs, 1, 16)
-    assert one.target_ms == costs.target_ms
-    assert np.allclose(*(priced(trace, c).cost for c in (costs, one)))
 
 
 @pytest.mark.parametrize("costs", [COSTS, LOOP])

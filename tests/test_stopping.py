@@ -114,13 +114,6 @@ def recorded(noise):
     return pair, prompts, texts, {name: pd.concat(own) for name, own in parts.items()}
 
 
-def test_the_toy_texts_end_both_ways():
-    ends = {len(text) == NEW for noise in (0.5, 1.5) for text in recorded(noise)[2]}
-    assert ends == {True, False}, (
-        "without both, the tests below would not see the end of a text"
-    )
-
-
 @pytest.mark.parametrize("noise", [0.5, 1.5])
 @pytest.mark.parametrize(
     ("measure", "threshold"),
@@ -235,23 +228,6 @@ def test_settings_are_fitted_on_other_prompts():
         assert (row.threshold, row.limit) == (threshold, limit)
         cost = stopping.prompt_costs(at, drafts, COSTS)
         assert row.cost == cost[at.prompt_id == row.prompt_id].item()
-
-
-def test_a_fit_cannot_see_its_own_prompt():
-    """Negative control: a prompt unlike all others is decoded with the others' setting, not with
-    its own best.
-    """
-    texts = {f"p{i}": ("code", [sure(0)] * 12) for i in range(9)} | {
-        "odd": ("code", [sure(4)] * 12)
-    }
-    found = stopping.compare_rules(
-        stopping.chains(nodes_of(texts)), COSTS, folds=5
-    ).set_index(["prompt_id", "method"])
-    assert (
-        found.loc[("odd", stopping.FIXED), "limit"] == 1
-        and found.loc[("odd", stopping.ORACLE), "blocks"] == 3
-    )
-    assert found.loc[("odd", stopping.FIXED), "blocks"] == 6
 
 
 def test_speeds_and_gains():

@@ -304,68 +304,11 @@ def with_hindsight(prices: Prices) -> pd.DataFrame:
     return prices.judged(dict(zip(prices.prompts["prompt_id"], best, strict=True)))
 
 
-def cross_fit(
-    prices: Prices,
-    routes: Mapping[str, str] | None = None,
-    folds: int = 5,
-    paid: Prices | None = None,
-) -> pd.DataFrame:
-    """A judged frame in which every prompt's setting is `cross_fitted`.
-
-    routes: prompt_id -> the domain it is taken for (or UNKNOWN); None: its own. paid: the prices at
-    which the choice is judged, if they are others (another temperature, another machine) of the
-    same prompts. ValueError if a domain has fewer prompts than folds.
-    """
-    ids, domain, label = _labelled(prices, routes)
-    assert set(label) <= {*domain, UNKNOWN}, "routes name a domain without prompts"
-    number = cross_fitted(prices.cost, domain, fold_of(domain, folds), label)
-    return (paid or prices).judged(dict(zip(ids, prices.settings[number], strict=True)))
-
-
-def _labelled(
-    prices: Prices, routes: Mapping[str, str] | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each prompt: its id, its domain, and the domain that it is taken for."""
-    ids, domain = (prices.prompts[name].to_numpy() for name in PROMPT)
-    return ids, domain, domain if routes is None else np.array([*map(routes.get, ids)])
-
-
-def refitted(
-    prices: Prices,
-    routes: Mapping[str, str] | None = None,
-    folds: int = 5,
-    paid: Prices | None = None,
-    n: int = RESAMPLES,
-) -> np.ndarray:
-    """What the policy of `cross_fit` costs each domain's prompts, its settings chosen again in
-    each of n resamples: float64 [1 + n, domains], first of the sample itself (as `cross_fit`
-    judges it), then of the resamples that `resampling_of` draws. A prompt drawn twice stays in
-    one fold. Other arguments as of `cross_fit`.
-    """
-    ids, domain, label = _labelled(prices, routes)
-    own = paid or prices
-    judged = own.cost[pd.Index(own.prompts["prompt_id"]).get_indexer(ids)]
-    prompts = resampling_of(prices.prompts, n)
-    weights = prompts.weights[:, prompts.rows]
-    by_domain = [domain == name for name in prompts.domains]
-
-    def summed(cost: np.ndarray, among: np.ndarray) -> np.ndarray:
-        """Of each domain, [domains, 1 + n, settings]."""
-        rows = [among & own for own in by_domain]
-        return np.stack([weights[:, own] @ cost[own] for own in rows])
-
-    spent = np.zeros((len(by_domain), 1 + n))
-    for here, others in _chosen_together(domain, fold_of(domain, folds), label):
-        chosen = fastest(-summed(prices.cost, others).sum(axis=0))
-        spent += summed(judged, here)[:, np.arange(1 + n), chosen]
-    return spent.T
-
-
 @dataclass(frozen=True)
 class Choice:
-    """What a policy makes of each prompt: a `judged` frame; `cost`: float64 [1 + n, domains], where
-    its settings are chosen again in every resample (`refitted`). None: they are held fixed, and
-    intervals leave out what choosing adds.
+    """What a policy makes of each prompt: a `judged` frame; `cost`: float64 [1 + n, domains], of
+    the sample and of resamples in each of which its settings are chosen again. None: they are held
+    fixed, and intervals leave out what choosing adds.
     """
 
     judged: pd.DataFrame
@@ -379,9 +322,31 @@ def fit(
     paid: Prices | None = None,
     n: int = RESAMPLES,
 ) -> Choice:
-    """`cross_fit` of the prices with its cost in n resamples (`refitted`); arguments as of both."""
-    asked = (prices, routes, folds, paid)
-    return Choice(cross_fit(*asked), refitted(*asked, n))
+    """Every prompt's setting `cross_fitted`, and chosen again in each of the n resamples that
+    `resampling_of` draws; a prompt drawn twice stays in one fold.
+
+    routes: prompt_id -> the domain it is taken for (or UNKNOWN); None: its own. paid: the prices at
+    which the choice is judged, if they are others (another temperature, another machine) of the
+    same prompts. ValueError if a domain has fewer prompts than folds.
+    """
+    ids, domain = (prices.prompts[name].to_numpy() for name in PROMPT)
+    label = domain if routes is None else np.array([routes[name] for name in ids])
+    assert set(label) <= {*domain, UNKNOWN}, "routes name a domain without prompts"
+    own = paid or prices
+    judged = own.cost[pd.Index(own.prompts["prompt_id"]).get_indexer(ids)]
+    prompts = resampling_of(prices.prompts, n)
+    weights = prompts.weights[:, prompts.rows]
+    number, every = np.zeros(len(ids), int), np.arange(1 + n)
+    spent = np.zeros((1 + n, len(prompts.domains)))
+    for here, others in _chosen_together(domain, fold_of(domain, folds), label):
+        cost = weights[:, others] @ prices.cost[others]
+        best = fastest(-cost.round(9))  # [1 + n], first of the sample itself
+        number[here] = best[0]
+        for d, name in enumerate(prompts.domains):
+            of = here & (domain == name)
+            spent[:, d] += (weights[:, of] @ judged[of])[every, best]
+    chosen = dict(zip(ids, prices.settings[number], strict=True))
+    return Choice(own.judged(chosen), spent)
 
 
 def speeds(policies: Mapping[str, Choice], n: int = RESAMPLES) -> Draws:

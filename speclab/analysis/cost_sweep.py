@@ -22,7 +22,7 @@ def gain(prices: Prices, folds: int = 5, n: int = RESAMPLES) -> Interval:
     """
     for_all = dict.fromkeys(prices.prompts["prompt_id"], UNKNOWN)
     one, each = (
-        choose.refitted(prices, routes, folds, n=n).sum(axis=1)
+        choose.fit(prices, routes, folds, n=n).cost.sum(axis=1)
         for routes in (for_all, None)
     )
     return Interval.of(one / each - 1, resampling_of(prices.prompts, 1), "the gain")

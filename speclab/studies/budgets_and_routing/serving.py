@@ -47,7 +47,7 @@ def check_mix(mix: Mapping[str, float], domains: Sequence[str]) -> np.ndarray:
 
 def best_for_mix(prices: Prices, mix: Mapping[str, float], folds: int = 5) -> Choice:
     """One setting for everybody, the fastest for a mix of domains, each prompt's chosen on the
-    other folds' prompts. (`choose.cross_fit` takes the mix as it was recorded.)
+    other folds' prompts. (`choose.fit` takes the mix as it was recorded.)
     """
     domains = domains_in(prices.prompts)
     shares = check_mix(mix, domains)
