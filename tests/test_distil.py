@@ -407,18 +407,3 @@ def test_bad_input_is_named_and_nothing_is_left_of_it(random_pair, text, tmp_pat
     with pytest.raises(ValueError, match="= 520: the pair takes 512 positions"):
         continuations(random_pair, PROMPTS, long, tmp_path)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("native", "dtype"), [(True, torch.bfloat16), (False, torch.float16)]
-)
-def test_a_gpu_that_only_emulates_bfloat16_trains_in_float16(
-    monkeypatch, native, dtype
-):
-    monkeypatch.setattr(
-        torch.cuda,
-        "is_bf16_supported",
-        lambda including_emulation=True: native or including_emulation,
-    )
-    assert drafts.half_precision(torch.device("cuda")) == dtype
-    assert drafts.half_precision(torch.device("cpu")) is None
