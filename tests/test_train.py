@@ -135,18 +135,3 @@ def test_the_learning_rate_warms_up_stays_and_decays_to_zero():
     config = TrainConfig(steps=100, warmup_steps=10, decay_share=0.4)
     scales = [learning_rate_scale(step, config) for step in (0, 9, 59, 80, 100)]
     assert scales == pytest.approx([0.1, 1, 1, 0.5, 0])
-
-
-def test_ignored_labels_carry_no_loss():
-    model, rows = fresh(), torch.randint(0, 32, (2, 9))
-    ignored = torch.zeros(2, 8, dtype=torch.bool)
-    ignored[0] = True
-    both = next_token_loss(model, rows, ignored), next_token_loss(model, rows[1:])
-    torch.testing.assert_close(*both, rtol=1e-2, atol=1e-2)
-
-
-def test_too_little_text_and_bad_settings_are_named():
-    with pytest.raises(ValueError, match="training set of 5 tokens: at least 17"):
-        Stream(TOKENS[:5], CONFIG)
-    with pytest.raises(ValueError, match="batch=0: allowed are 1 and up"):
-        TrainConfig(steps=1, batch=0)
