@@ -2,12 +2,13 @@
 
 1. The recorder against the literal procedure, nodes per second. Each case runs in a fresh process,
    so that its peak memory is its own; the literal procedure is timed on steps spread over a text.
-2. Decoding: plain, transformers' assisted, own chain and own tree on the same prompts, orders
-   swapped from repeat to repeat. Ratios are medians over prompts of per-prompt ratios to plain
-   greedy decoding by our own loop, with whose text all others are compared. Three pairs: tiny; 112M
-   / 20M parameters of random weights, where passes dominate; and smollm, where its weights are.
-3. What target passes and the recorder reach of this machine's limits, measured before and after
-   them: floating-point operations a second of a square product, bytes a second of a copy.
+2. Decoding: plain, transformers' assisted, own chain and own tree on the same prompts, spread over
+   those behind the first eight (which are easier), orders swapped from repeat to repeat. Ratios are
+   medians over prompts of per-prompt ratios to plain greedy decoding by our own loop, with whose
+   text all others are compared. Two pairs: tiny, and smollm, where its weights are.
+3. What a target pass over one token and the recorder reach of this machine's limits: a read of all
+   weights that the pass uses, on one thread and on two; floating-point operations a second of a
+   square product.
 
 All of it goes into build/bench.json, from which tables of README.md are written.
 """
@@ -19,11 +20,9 @@ import json
 import resource
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -31,17 +30,21 @@ import literal
 import pandas as pd
 import torch
 from toy import record_block
-from transformers import LlamaConfig, LlamaForCausalLM
 
-from speclab.cost import Costs
+from speclab.cost import Costs, disturbed
 from speclab.decode import decode_prompt
 from speclab.draft import Shape, StopRule, parse_shape
 from speclab.drafts.lookup import with_lookup
 from speclab.models import timing
 from speclab.models.model import Projection
-from speclab.models.pairs import ModelsMissing, Pair, load_pair, load_tokenizer
-from speclab.profiles import ROOT, ModelSpec, Profile, load_profile
-from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
+from speclab.models.pairs import ModelsMissing, Pair, load_pair
+from speclab.profiles import ROOT, load_profile
+from speclab.prompts import (
+    EncodedPrompt,
+    decoded_prompts,
+    encode_prompts,
+    load_prompts,
+)
 from speclab.record import generate, record_prompt
 from speclab.sampling import Sampling
 from speclab.show.notebook import quiet
@@ -135,49 +138,10 @@ def recorder_rows() -> list[dict]:
     return rows
 
 
-# ---- decoding: the pairs -------------------------------------------------------------------------
+# ---- decoding -----------------------------------------------------------------------------------
 
 GAMMA, LONGEST = 4, 3  # draft tokens; longest n-gram that prompt lookup looks for
 PLAIN = "own plain greedy"
-# scale of what the target's layers behind the draft's add to the residual stream: tokens per pass
-# are then about those of the tiny pair
-QUIET = 0.05
-WIDE = {
-    "vocab_size": 4096,
-    "hidden_size": 768,
-    "intermediate_size": 2048,
-    "num_attention_heads": 12,
-    "num_key_value_heads": 12,
-    "max_position_embeddings": 1024,
-    "bos_token_id": 0,
-    "eos_token_id": 1,
-    "initializer_range": 0.02,
-    "tie_word_embeddings": False,
-}
-
-
-def large_pair(folder: Path) -> Pair:
-    """A random pair whose draft is the target's first two layers and its head; its text means
-    nothing.
-    """
-    torch.manual_seed(0)
-    target = LlamaForCausalLM(LlamaConfig(num_hidden_layers=15, **WIDE))
-    draft = LlamaForCausalLM(LlamaConfig(num_hidden_layers=2, **WIDE))
-    for layer in target.model.layers[2:]:
-        layer.self_attn.o_proj.weight.data.mul_(QUIET)
-        layer.mlp.down_proj.weight.data.mul_(QUIET)
-    shared = draft.state_dict().keys()
-    weights = target.state_dict().items()
-    draft.load_state_dict({name: value for name, value in weights if name in shared})
-    tokenizer = load_tokenizer(ROOT / "data/pairs/tiny/target")
-    for name, model in (("target", target), ("draft", draft)):
-        model.save_pretrained(folder / name)
-        tokenizer.save_pretrained(folder / name)
-    models = [ModelSpec(str(folder / n), device="cpu") for n in ("target", "draft")]
-    return load_pair(Profile("large", *models, max_prompt_tokens=256))
-
-
-# ---- decoding: the methods -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -284,18 +248,14 @@ class Case:
 
     def encoded(self) -> PROMPTS:
         """The prompts that are decoded."""
-        prompts = load_prompts("project", self.per_domain)
+        prompts = decoded_prompts(load_prompts("project", 50), self.per_domain)
         return encode_prompts(self.pair.tokenizer, prompts, 256, self.template)
 
 
-def cases(folder: Path) -> Iterator[Case]:
-    """The pairs, without stop tokens; the random one lies in `folder`, the real one is left out
-    where its weights are not there.
-    """
+def cases() -> Iterator[Case]:
+    """The pairs, without stop tokens; the real one is left out where its weights are not there."""
     tiny = load_pair(load_profile("tiny", {"device": "cpu"}))
     yield Case("tiny", _endless(tiny), methods_at(GAMMA), 2, 3)
-    name, large = "112M / 20M random weights", large_pair(folder)
-    yield Case(name, _endless(large), methods_at(GAMMA), 1, 2)
     profile = load_profile("smollm", {"device": "cpu"})
     try:
         real = _endless(load_pair(profile))
@@ -333,14 +293,6 @@ def measure(
     return pd.DataFrame(rows, columns=columns)
 
 
-def costs_of_pair(pair: Pair, prompts: PROMPTS) -> Costs:
-    """Costs of the pair's passes, with the decoder's own time a block."""
-    four = parse_shape("chain:4")
-    texts = [decode_prompt(pair, p, "greedy", four, GREEDY, 32) for p in prompts[:4]]
-    times = timing.pass_times(pair, sizes=(1, 2, 3, 4, 5, 8, 9), repeats=15)
-    return timing.with_median_loop(timing.costs_of(times), texts, four)
-
-
 def summary(costs: Costs, found: pd.DataFrame) -> pd.DataFrame:
     """One row a method: tokens per second, ratio to plain and, of the kit's chains, to the
     library's assisted generation, share of texts equal to plain, block efficiency, and of static
@@ -374,8 +326,8 @@ def summary(costs: Costs, found: pd.DataFrame) -> pd.DataFrame:
 
 # ---- the machine's limits ------------------------------------------------------------------------
 
-SQUARE, COPIED = 1024, 1 << 26  # side of the square product; numbers that are copied
-PASS_TOKENS, CONTEXT = (1, 5), 128  # of the target passes held against the copies
+SQUARE, CONTEXT = 1024, 128  # side of the square product; tokens in the cache
+THREADS = (1, 2)
 
 
 def seconds_of(work: Callable[[], Any], repeats: int) -> float:
@@ -389,29 +341,13 @@ def seconds_of(work: Callable[[], Any], repeats: int) -> float:
     return median(times)
 
 
-def limits() -> dict[str, float]:
-    """Operations a second of a square product, bytes a second of a copy (read and written)."""
-    square, source = torch.ones(SQUARE, SQUARE), torch.ones(COPIED)
-    copy = torch.empty_like(source)
-    product_s = seconds_of(lambda: square @ square, 27)
-    copy_s = seconds_of(lambda: copy.copy_(source), 9)
-    return {
-        "operations": 2 * SQUARE**3 / product_s,
-        "bytes": 2 * source.nbytes / copy_s,
-    }
-
-
 @contextlib.contextmanager
-def counted() -> Iterator[dict[str, int]]:
-    """Counts operations of the kit's projections, and bytes of the weights they read, in a block;
-    attention is not counted.
-    """
-    found, plain = {"operations": 0, "bytes": 0}, Projection.__call__
+def used() -> Iterator[list[tuple[int, torch.Tensor]]]:
+    """(rows, weight) of each product of the kit's projections in a block; attention is left out."""
+    found, plain = [], Projection.__call__
 
     def call(self: Projection, x: torch.Tensor) -> torch.Tensor:
-        rows = x.numel() // x.shape[-1]
-        found["operations"] += 2 * rows * self.weight.numel()
-        found["bytes"] += self.weight.nbytes
+        found.append((x.numel() // x.shape[-1], self.weight))
         return plain(self, x)
 
     Projection.__call__ = call
@@ -421,51 +357,56 @@ def counted() -> Iterator[dict[str, int]]:
         Projection.__call__ = plain
 
 
-def held(what: str, tokens: int, kind: str, work: Callable[[], Any]) -> dict:
-    """What `work` reaches of the machine's limit of a kind (operations or bytes)."""
-    with counted() as done:
-        work()
-    before, spent, after = limits(), seconds_of(work, 9), limits()
-    rate = done[kind] / spent
-    limit = (before[kind] + after[kind]) / 2
-    row = {"what": what, "tokens": tokens, "kind": kind}
-    return row | {
-        "reached_g": rate / 1e9,
-        "limit_g": limit / 1e9,
-        "share": rate / limit,
-    }
-
-
-def pass_share(pair: Pair, tokens: int) -> dict:
-    """A target pass over so many tokens, held against the limit of copies."""
-    model, ids = pair.target, torch.arange(5, 5 + CONTEXT)[None]
-    cache = model.cache(CONTEXT + tokens)
-    model.forward(ids, cache)
+def token_share(pair: Pair, threads: int) -> dict:
+    """A target pass over one token beside a read of all weights that it uses, on so many threads:
+    share = seconds of the read over those of the pass.
+    """
+    model, ids = pair.target, torch.arange(5, 6 + CONTEXT)[None] % pair.vocab
+    cache = model.cache(CONTEXT + 1)
+    model.forward(ids[:, :-1], cache)
 
     def work() -> None:
-        model.logits(model.forward(ids[:, :tokens], cache))
+        model.logits(model.forward(ids[:, -1:], cache))
         cache.crop(CONTEXT)
 
-    return held("target pass", tokens, "bytes", work)
+    with used() as products:
+        work()
+    weights = [weight for _, weight in products]
+    torch.set_num_threads(threads)
+    read_s = seconds_of(lambda: [weight.sum() for weight in weights], 9)
+    pass_s = seconds_of(work, 9)
+    torch.set_num_threads(max(THREADS))
+    row = {"what": "one token", "threads": threads, "share": read_s / pass_s}
+    return row | {"read_ms": 1e3 * read_s, "pass_ms": 1e3 * pass_s}
 
 
 def recorder_share(pair: Pair, prompts: PROMPTS, new: int) -> dict:
-    """The recorder over given texts of `new` tokens, held against the limit of operations."""
+    """The recorder over given texts of `new` tokens: its operations a second over those of a square
+    product, measured before and after it.
+    """
     texts = generate(pair.target, prompts, new, frozenset(), GREEDY, 0)
-    tree = static_tree(*TREE)
+    tree, square = static_tree(*TREE), torch.ones(SQUARE, SQUARE)
 
     def work() -> None:
         for prompt, text in zip(prompts, texts, strict=True):
             record_prompt(pair, prompt, text, tree, GREEDY)
 
-    return held("recorder", new, "operations", work)
+    with used() as products:
+        work()
+    done = sum(2 * rows * weight.numel() for rows, weight in products)
+    before = seconds_of(lambda: square @ square, 27)
+    spent = seconds_of(work, 9)
+    after = seconds_of(lambda: square @ square, 27)
+    limit = 2 * SQUARE**3 / ((before + after) / 2)
+    row = {"what": "recorder", "threads": torch.get_num_threads()}
+    return row | {"share": done / spent / limit}
 
 
 # what the kit wants to reach, by what is measured and pair
 BARS = {
     f"own chain:{GAMMA} over assisted:{GAMMA}": {"tiny": 1.6, "smollm": 1.3},
     f"own chain:{GAMMA} over own plain": {"tiny": 1.0, "smollm": 1.0},
-    "target pass, share of copies": {"tiny": 0.7, "smollm": 0.7},
+    "one token, 2 threads, share of a read": {"smollm": 0.5},
     "recorder, share of operations": {"smollm": 0.5},
     "loop, target passes a block": {"tiny": 0.2},
 }
@@ -477,13 +418,12 @@ def bars(found: dict[str, Any]) -> pd.DataFrame:
     rows = []
     for pair, methods in found["decoder"].items():
         chains = {row["method"]: row for row in methods}[f"own chain:{GAMMA}"]
-        shares = {(r["what"], r["tokens"]): r["share"] for r in found["limits"][pair]}
-        recorder = [share for (what, _), share in shares.items() if what == "recorder"]
+        shares = {(r["what"], r["threads"]): r["share"] for r in found["limits"][pair]}
         there = (
             chains["ratio_to_assisted"],
             chains["ratio_to_plain"],
-            shares["target pass", 1],
-            recorder[0],
+            shares["one token", 2],
+            shares["recorder", 2],
             found["overhead"][pair],
         )
         for (what, wanted), measured in zip(BARS.items(), there, strict=True):
@@ -504,25 +444,27 @@ def show(table: pd.DataFrame) -> list[dict]:
     return json.loads(table.to_json(orient="records"))
 
 
-def decoding(folder: Path) -> dict[str, dict]:
+def decoding() -> dict[str, dict]:
     """By pair: `decoder`, `limits` (rows), `overhead` (the loop's own time in target passes)."""
     found: dict[str, dict] = {"decoder": {}, "limits": {}, "overhead": {}}
-    for case in cases(folder):
-        prompts = case.encoded()
+    for case in cases():
+        pair, prompts = case.pair, case.encoded()
         print(
             f"\ndecoding, {case.name}: greedy, {case.new} new tokens, {len(prompts)} prompts, CPU "
             f"float32, {torch.get_num_threads()} threads"
         )
-        made = measure(case.pair, prompts, case.methods, case.new, case.repeats)
-        costs = costs_of_pair(case.pair, prompts)
-        shares = [pass_share(case.pair, tokens) for tokens in PASS_TOKENS]
-        shares.append(recorder_share(case.pair, prompts, case.new))
+        made = measure(pair, prompts, case.methods, case.new, case.repeats)
+        costs = timing.measured_costs(pair, prompts[:4], 32, (1, 2, 3, 4, 5, 8, 9))
+        shares = [token_share(pair, threads) for threads in THREADS]
+        shares.append(recorder_share(pair, prompts, case.new))
         table = summary(costs, made).reset_index(names="method")
         found["decoder"][case.name] = show(table)
         found["limits"][case.name] = show(pd.DataFrame(shares))
         found["overhead"][case.name] = costs.overhead
         passes = ", ".join(f"v({n}) = {costs.v(n):.2f}" for n in (3, 5, 9))
         print(f"c = {costs.c():.3f}, {passes}, o = {costs.overhead:.2f}", flush=True)
+        if refused := disturbed(costs.verify):
+            print(refused)
     return found
 
 
@@ -532,8 +474,7 @@ def main() -> None:
     torch.set_num_threads(2)
     print("recorder and literal procedure, tiny, CPU float32, 2 threads")
     found: dict[str, Any] = {"recorder": show(pd.DataFrame(recorder_rows()))}
-    with tempfile.TemporaryDirectory() as folder:
-        found |= decoding(Path(folder))
+    found |= decoding()
     print()
     found["bars"] = show(bars(found))
     place = ROOT / "build" / "bench.json"

@@ -31,7 +31,6 @@ from speclab.models.pairs import load_pair
 from speclab.profiles import ModelSpec, Profile
 from speclab.prompts import encode_prompts
 from speclab.record import generate
-from speclab.runs import Damaged
 from speclab.sampling import Sampling
 
 CONFIG = TrainConfig(
@@ -255,13 +254,6 @@ def test_the_key_changes_with_all_that_makes_the_text(random_pair, text):
     assert text.only(["math", "code"]).key == changed[-1].key
 
 
-def test_a_sample_is_of_all_lengths_and_as_the_whole_text_has_it(text, tmp_path):
-    greedy = [row.tokens.tolist() for row in text.rows if row.kind == "greedy"]
-    part = dataclasses.replace(text, base=tmp_path).sample(5)
-    assert tokens_of(part) == greedy[:: len(greedy) // 5][:5]
-    assert part.key != text.key and len(text.sample(99).prompts) == len(PROMPTS)
-
-
 # ---- training ------------------------------------------------------------------------------------
 
 
@@ -282,17 +274,6 @@ def assert_lossless(pair, shapes, length):
         for shape in map(parse_shape, shapes):
             made = decode_prompt(pair, prompt, "greedy", shape, Sampling(), length)
             assert made.token_ids == plain
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_every_objective_falls_on_the_texts_trained_on(
-    random_pair, text, tmp_path, objective
-):
-    trained = distil(text, objective, LONGER, tmp_path)
-    assert trained.curve["step"].tolist() == [0, 8, 16]
-    after, rows = load_pair_with(random_pair, trained.folder), text.split()[0]
-    before = loss_of(random_pair, rows, objective)
-    assert loss_of(after, rows, objective) < 0.9 * before
 
 
 def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_one_is_used_again(
@@ -330,21 +311,6 @@ def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_one_is_used_
     assert not (tmp_path / "no text").exists()
     with pytest.raises(TypeError):
         trained(config=dataclasses.replace(CONFIG, seed=1))
-
-
-def test_the_tiny_draft_trained_for_two_steps_still_decodes_the_targets_text(
-    tiny_pair, tmp_path
-):
-    short = TextConfig(max_new_tokens=8)
-    text = continuations(tiny_pair, training_prompts(2), short, tmp_path)
-    config = TrainConfig(steps=2, batch=4, warmup_steps=1)
-    before = tiny_pair.draft.network.state_dict()["model.norm.weight"].clone()
-    trained = distil(text, "total-variation", config, tmp_path)
-    own = tiny_pair.draft.network.state_dict()["model.norm.weight"]
-    assert torch.equal(before, own), "the pair's own draft stays as it is"
-    pair = load_pair_with(tiny_pair, trained.folder)
-    assert not torch.equal(before, pair.draft.network.state_dict()["model.norm.weight"])
-    assert_lossless(pair, ["tree:3,2,8"], 8)
 
 
 # ---- a trimmed vocabulary ------------------------------------------------------------------------
@@ -387,14 +353,6 @@ def test_a_trimmed_draft_is_trained_and_stays_one(
 # ---- what is there is what was written -----------------------------------------------------------
 
 
-def test_a_damaged_draft_is_refused_by_name(text, tmp_path):
-    config = dataclasses.replace(CONFIG, steps=1)
-    path = distil(text, "sequence", config, tmp_path).folder / "model.safetensors"
-    path.write_bytes(path.read_bytes().replace(b"0", b"1", 1))
-    with pytest.raises(Damaged, match="remove it, and it is trained"):
-        distil(text, "sequence", config, tmp_path)
-
-
 # ---- bad input -----------------------------------------------------------------------------------
 
 
@@ -407,18 +365,3 @@ def test_bad_input_is_named_and_nothing_is_left_of_it(random_pair, text, tmp_pat
     with pytest.raises(ValueError, match="= 520: the pair takes 512 positions"):
         continuations(random_pair, PROMPTS, long, tmp_path)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("native", "dtype"), [(True, torch.bfloat16), (False, torch.float16)]
-)
-def test_a_gpu_that_only_emulates_bfloat16_trains_in_float16(
-    monkeypatch, native, dtype
-):
-    monkeypatch.setattr(
-        torch.cuda,
-        "is_bf16_supported",
-        lambda including_emulation=True: native or including_emulation,
-    )
-    assert drafts.half_precision(torch.device("cuda")) == dtype
-    assert drafts.half_precision(torch.device("cpu")) is None

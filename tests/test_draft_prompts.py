@@ -16,7 +16,6 @@ from speclab.drafts.prompts import (
     training_prompts,
 )
 from speclab.prompts import (
-    DOMAINS,
     MATH_PROMPT,
     PROJECT_PROMPTS,
     REASONING_PROMPT,
@@ -35,12 +34,6 @@ def words(text):
         text = text.removeprefix(head).removesuffix(tail)
     found = re.findall(r"[a-z0-9]+", text.lower())
     return {" ".join(found[i : i + 13]) for i in range(max(1, len(found) - 12))}
-
-
-def test_every_domain_has_its_number_and_no_prompt_comes_twice():
-    assert [p.domain for p in PROMPTS] == [d for d in DOMAINS for _ in range(200)]
-    assert len({p.text for p in PROMPTS}) == len(PROMPTS)
-    assert len({p.prompt_id for p in PROMPTS}) == len(PROMPTS)
 
 
 def test_no_prompt_shares_thirteen_words_in_a_row_with_one_that_drafts_are_judged_on():

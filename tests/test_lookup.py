@@ -59,18 +59,6 @@ def test_every_state_is_what_a_literal_search_finds(text, longest, candidates):
     ]
 
 
-def test_by_hand_the_longest_then_the_most_recent_occurrence_wins():
-    #       a  b  c  d  b  c  e  a  b  c
-    text = [0, 1, 2, 3, 1, 2, 4, 0, 1, 2]
-    # "abc" stood once, before d; "bc" also before e
-    assert states(text)[-1] == ([3, 4], 3)
-    # both are "bc": the later one first
-    assert states(text, longest=2)[-1] == ([4, 3], 2)
-    # an occurrence may end right before the last token
-    assert states([7, 7])[-1] == ([7], 1)
-    assert states([5]) == [([], 0)] and states([1, 2, 3])[-1] == ([], 0)
-
-
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=25))
 def test_q_is_a_distribution_and_its_confidence_is_the_length_of_the_match(text):
     model = lookup_model(9)
@@ -122,32 +110,6 @@ def test_sampled_first_tokens_have_the_targets_distribution():
     assert chisquare(counts, draws * wrong).pvalue < 1e-3, "it would be seen"
 
 
-class Copyist:
-    """A toy head whose next token is a fixed function of the last one, so that text repeats itself
-    with a period of `period`.
-    """
-
-    def __init__(self, period):
-        self.period = period
-
-    def __call__(self, hidden):
-        following = (hidden[..., -1].long()) % self.period  # hidden holds token + 1
-        return 10.0 * torch.nn.functional.one_hot(following, WORDS).float()
-
-
-def test_a_text_that_repeats_is_accepted_and_one_that_does_not_is_not():
-    toy = toy_pair(stop=-1)
-    toy.target.head = Copyist(4)
-    pair, prompt = with_lookup(toy), prompt_of((0, 1, 2, 3, 0))
-    made = decode_prompt(pair, prompt, "greedy", Shape(chain(5)), GREEDY, 24)
-    assert made.token_ids == tuple(i % 4 for i in range(1, 25))
-    assert made.block_efficiency == 6
-    toy.target.head = Copyist(10)
-    fresh = decode_prompt(pair, prompt_of((0,)), "greedy", STOPPED, GREEDY, 8)
-    assert fresh.block_efficiency == 1
-    assert {step.drafted for step in fresh.steps} == {0}, "nothing matches"
-
-
 def test_a_node_reads_its_own_path_only():
     """A packed tree against its paths one by one; with a mask that shows the sibling too the states
     are others.
@@ -164,14 +126,3 @@ def test_a_node_reads_its_own_path_only():
     cache.crop(len(trunk))
     visible[2, len(trunk)] = True
     assert not torch.equal(model.forward(nodes, cache, at, visible)[0, 2], packed[2])
-
-
-def test_the_cache_is_cropped_and_kept_as_any_other():
-    model, cache = lookup_model(9), lookup_model(9).cache(4)
-    seen(model, [1, 2, 3, 1, 2, 5, 6], cache)
-    cache.crop(5)
-    after = seen(model, [3], cache)[-1]
-    assert torch.equal(after, seen(model, [1, 2, 3, 1, 2, 3])[-1]) and cache.length == 6
-    cache.keep(4, [5])  # 1 2 3 1, then the token of slot 5
-    after = seen(model, [1], cache)[-1]
-    assert torch.equal(after, seen(model, [1, 2, 3, 1, 3, 1])[-1]) and model.passes == 5

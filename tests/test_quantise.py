@@ -2,7 +2,6 @@
 and a copy is made once.
 """
 
-import json
 import re
 
 import numpy as np
@@ -12,7 +11,7 @@ from conftest import save_random_llama
 from safetensors.torch import load_file
 
 from speclab.drafts import quantise
-from speclab.drafts.quantise import available, quantised_copy, unpacked
+from speclab.drafts.quantise import available, quantised_copy
 from speclab.models.pairs import load_model
 from speclab.profiles import ModelSpec
 
@@ -104,15 +103,3 @@ def test_a_copy_is_made_once_and_a_killed_call_leaves_nothing_that_looks_finishe
         quantised_copy(source, work, rows[:-1], 4)  # other rows are another copy
     made = [p for p in work.iterdir() if re.fullmatch("int4-[0-9a-f]+", p.name)]
     assert made == [copies[4].packed.parent]
-
-
-@needs_gptq
-def test_a_packed_model_is_unpacked_once(copies, tmp_path, monkeypatch):
-    again = unpacked(copies[4].packed, tmp_path)
-    monkeypatch.setattr(quantise, "dequantise", None)
-    assert unpacked(copies[4].packed, tmp_path) == again
-    assert not (again / "quantize_config.json").exists()
-    config = json.loads((again / "config.json").read_text())
-    assert "quantization_config" not in config
-    first, second = weights_of(copies[4].plain), weights_of(again)
-    assert all(torch.equal(first[name], second[name]) for name in first)

@@ -5,18 +5,18 @@ time is asserted.
 import pandas as pd
 import pytest
 
-from speclab.decode import Decoded, Step, decode_prompt
+from speclab.decode import Decoded, Step
 from speclab.draft import Shape
 from speclab.models.timing import (
     costs_of,
     decoded_speed,
+    measured_costs,
     measured_overhead,
     pass_times,
     quartiles,
     with_median_loop,
 )
 from speclab.prompts import EncodedPrompt
-from speclab.sampling import Sampling
 from speclab.tree import chain
 
 TIMES = pd.DataFrame(
@@ -54,10 +54,9 @@ def test_everything_is_measured_on_a_real_pair(random_pair):
     prompts = [
         EncodedPrompt(f"p{i}", "code", tuple(range(2, 20 + i)), 0) for i in range(2)
     ]
-    times, shape = pass_times(random_pair, (1, 3, 8), 16, 2), Shape(chain(4))
+    times = pass_times(random_pair, (1, 3, 8), 16, 2)
     assert len(times) == 2 * 3 * 2 and (times.ms > 0).all()
-    made = decode_prompt(random_pair, prompts[0], "greedy", shape, Sampling(), 8)
-    costs = with_median_loop(costs_of(times), [made], shape)
+    costs = measured_costs(random_pair, prompts, 8, (1, 3, 8), 16, 2)
     assert costs.v(1) == 1 and costs.overhead >= 0 and costs.c(3) > 0
     speed = decoded_speed(random_pair, prompts, {"chain 2": Shape(chain(2))}, 10, 2)
     assert len(speed) == 2 * 2 * 2 and (speed.blocks <= speed.tokens).all()

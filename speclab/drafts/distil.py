@@ -122,36 +122,18 @@ def numbers_of(
 # ---- 3. training ---------------------------------------------------------------------------------
 
 
-def half_precision(device: torch.device) -> torch.dtype | None:
-    """None on a CPU, which trains in float32; bfloat16 where a GPU has it in hardware, else float16
-    (whose gradients `optimise` scales).
-    """
-    if device.type == "cpu":
-        return None
-    # a T4 says yes to the plain question: it emulates bfloat16, slowly
-    native = torch.cuda.is_bf16_supported(including_emulation=False)
-    return torch.bfloat16 if native else torch.float16
-
-
-def autocast(device: torch.device) -> torch.autocast:
-    """`half_precision` where there is one."""
-    half = half_precision(device)
-    return torch.autocast(device.type, half or torch.bfloat16, enabled=half is not None)
-
-
 def both_logits(
     pair: Pair, network: Any, batch: Batch
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(p logits [n, vocab], q logits [n, vocab], token [n]) of the learned positions, float32 on
-    the draft's device.
+    the draft's device: a draft is trained in float32 everywhere.
     """
     device, target = pair.draft.device, pair.target
     with torch.no_grad():
         p = target.head(batch.hidden.to(target.device, target.dtype))
-    with autocast(device):
-        tokens = batch.tokens.to(device)
-        states = network.base_model(input_ids=tokens, use_cache=False).last_hidden_state
-        q = network.get_output_embeddings()(states[batch.learned.to(device)])
+    tokens = batch.tokens.to(device)
+    states = network.base_model(input_ids=tokens, use_cache=False).last_hidden_state
+    q = network.get_output_embeddings()(states[batch.learned.to(device)])
     p, q = (logits[..., : pair.vocab].float().to(device) for logits in (p, q))
     return p, q, batch.token.to(device)
 
@@ -242,10 +224,7 @@ def distil(
             before = {"step": 0, "minutes": 0.0, "loss": None}
             before |= measure(pair.draft.network)
             checkpoint = folder / "checkpoint"
-            scaled = half_precision(pair.draft.device) == torch.float16
-            log = optimise(
-                network, batch, config, checkpoint, loss, measure, label, scaled
-            )
+            log = optimise(network, batch, config, checkpoint, loss, measure, label)
             _export(network, pair, folder)
             facts = settings | {
                 "texts": len(trained_on),

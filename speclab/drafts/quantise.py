@@ -13,7 +13,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -116,33 +116,16 @@ def quantised_copy(
     weights, library = weights_digest(folder), version("gptqmodel")
     digest = hash_of(weights, calibration, bits, GROUP, library)
 
-    def make(part: Path) -> None:
-        quantise(folder, part / "packed", calibration, bits)
-        dequantise(part / "packed", part / "plain")
-
-    place = _once(work / f"int{bits}-{digest}", make)
-    return QuantisedCopy(place / "packed", place / "plain")
-
-
-def unpacked(packed: Path, work: Path) -> Path:
-    """The float32 copy under `work` of a GPTQ model, made once for the same weights."""
-    place = work / f"plain-{weights_digest(packed)[:16]}"
-    return _once(place, lambda part: dequantise(packed, part / "plain")) / "plain"
-
-
-def _once(place: Path, make: Callable[[Path], None]) -> Path:
-    """`place`, a folder that `make` fills, where it is not there yet; one process at a time, and a
-    killed one leaves nothing of that name.
-    """
-
-    def afresh(part: Path) -> None:
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir()
-        make(part)
-
-    with locked(place.parent):  # a second process waits, and finds it finished
+    place = work / f"int{bits}-{digest}"
+    copied = QuantisedCopy(place / "packed", place / "plain")
+    with locked(work):  # a second process waits, and finds it finished
         if not place.is_dir():
-            part = place.with_name(place.name + ".part")
-            afresh(part)
-            part.rename(place)
-    return place
+            part = QuantisedCopy(
+                *(work / f"{place.name}.part" / n for n in ("packed", "plain"))
+            )
+            shutil.rmtree(part.packed.parent, ignore_errors=True)
+            part.packed.parent.mkdir()
+            quantise(folder, part.packed, calibration, bits)
+            dequantise(part.packed, part.plain)
+            part.packed.parent.rename(place)
+    return copied
