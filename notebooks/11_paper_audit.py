@@ -77,6 +77,7 @@ from speclab import cost, score
 from speclab.analysis import loops, published
 from speclab.show import notebook
 from speclab.models.pairs import load_tokenizer, model_folder
+from speclab.prompts import DOMAINS
 from speclab.show.pictures import strings_of
 from speclab.studies.paper_audit import (
     author_records as authors,
@@ -122,13 +123,14 @@ found = [measures.of_sources(listed)]
 for name, pair in pairs.items():
     tables = measures.exported(measures.places_of(name, ctx.figures.parents[1]))
     found.append(measures.evidence(pair, listed, grid, tables))
-for run, one in records.items():
+whole = {run: one for run, one in records.items() if one.domains == len(DOMAINS)}
+for run, one in whole.items():
     found.append(measures.of_records(f"authors' {run}", one.text, listed))
 found = pd.concat(found, ignore_index=True)
 
 # %%
 prompts = {name: pair.smallest_domain for name, pair in pairs.items()}
-prompts |= {f"authors' {run}": one.smallest_domain for run, one in records.items()}
+prompts |= {f"authors' {run}": one.smallest_domain for run, one in whole.items()}
 verdicts = claims.verdict_table(listed, found, prompts)
 beyond = f"Measured on {' and '.join(pairs)}; nothing here is of the paper's own pair"
 ctx.export(found, "evidence")
