@@ -266,7 +266,9 @@ for name, rows in by_c.groupby("claim", sort=False):
     for words, column in (("holds", "holds_at"), ("does not", "fails_at")):
         everywhere = set.intersection(*(set(cs.split(", ")) for cs in rows[column]))
         ordered = sorted(filter(None, everywhere), key=float)
-        said.append(f"{words} at c = {', '.join(ordered) or 'none'}")
+        said.append(
+            f"{words} at c = {', '.join(ordered)}" if ordered else f"{words} at none"
+        )
     lines.append(f"* **{name}**: {'; '.join(said)}.")
 ctx.say(
     "On every pair, at both temperatures, whatever the slope:\n\n" + "\n".join(lines)

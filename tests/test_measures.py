@@ -173,8 +173,8 @@ def test_of_greedy_text_the_share_is_omega_squared():
 def test_sampling_is_compared_in_accepted_tokens_of_the_tree():
     """All of 8 tokens in two passes of 4, 3 of them drafted; against none."""
     tree = load_profile("tiny").tree
-    warm = {1.0: replay.replay(texts(length=5, code=7), tree)}
-    (row,) = measures.warmer_less_greedy(greedy(texts(length=8, code=0)), tree, warm)
+    warm = Text(*kind_of(1.0), texts(length=5, code=7), None)
+    (row,) = measures.warmer_less_greedy(tree, greedy(texts(length=8, code=0)), warm)
     same(row, 0 - 3)
     assert row["estimator"] == "mean_accepted, T = 1 - T = 0"
 

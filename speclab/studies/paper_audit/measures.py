@@ -48,7 +48,7 @@ from speclab.studies.paper_audit.formulas import (
 from speclab.tree import Tree, chain
 
 BETWEEN = "0 < T < 1"  # a way to ask that one claim has: text at temperatures between
-WARMER = {0.3: "sampled-0.3", 0.7: "sampled-0.7"}  # kinds of run by temperature
+WARMER = ("sampled-0.3", "sampled-0.7")  # kinds of run at temperatures between
 SAMPLED = ("sampled", "sampled-seed-1", "sampled-seed-2")  # kinds of run at T = 1
 GAMMAS = range(1, 17)  # where the best gamma is looked for
 # a prompt with a digit, a word or a sign of code, or a formula is not taken for chat
@@ -61,14 +61,14 @@ Answer = Callable[[], list[dict]]
 
 @dataclass(frozen=True)
 class PairTexts:
-    """The recorded texts of a pair: greedy, sampled (T = 1, three seeds), and traces by the
+    """The recorded texts of a pair: greedy, sampled (T = 1, three seeds), and those of the
     temperatures between.
     """
 
     profile: Profile
     greedy: Text
     sampled: Text
-    warmer: Mapping[float, pd.DataFrame]
+    warmer: tuple[Text, ...]
 
     @property
     def smallest_domain(self) -> int:
@@ -83,7 +83,7 @@ def recorded_texts(profile: Profile) -> PairTexts:
         profile,
         Text.of(load(profile.replace(temperature=0.0), "greedy")),
         Text.of(*(load(profile, kind) for kind in SAMPLED)),
-        {t: load(profile, kind).trace for t, kind in WARMER.items()},
+        tuple(Text.of(load(profile, kind)) for kind in WARMER),
     )
 
 
@@ -355,18 +355,16 @@ def dependence(rows: pd.DataFrame, value: str, name: str) -> list[dict]:
     return [row_of(estimator.name, d, *ends.loc[d]) for d in score.domains_in(rows)]
 
 
-def warmer_less_greedy(
-    greedy: Text, tree: Tree, warm: Mapping[float, pd.DataFrame]
-) -> list[dict]:
-    """Accepted tokens per target pass of the paper's tree on sampled text (blocks by temperature)
-    less on greedy text, by domain, prompts paired: the tree's children under point-mass.
+def warmer_less_greedy(tree: Tree, greedy: Text, *warmer: Text) -> list[dict]:
+    """Accepted tokens per target pass of the paper's tree on sampled texts less on greedy text, by
+    domain, prompts paired: the tree's children under point-mass.
     """
     accepted, rows = score.block_estimators()["mean_accepted"], []
     cold = replay.prompt_sums(greedy.blocks(tree))
-    for temperature, blocks in warm.items():
-        sums = replay.prompt_sums(blocks)
+    for text in warmer:
+        sums = replay.prompt_sums(text.blocks(tree))
         draws = jointly({"warm": (sums, accepted), "cold": (cold, accepted)})
-        name = f"mean_accepted, T = {temperature:g} - T = 0"
+        name = f"mean_accepted, {text.name} - {greedy.name}"
         rows += evidence_rows(name, draws, draws["warm"] - draws["cold"])
     return rows
 
@@ -529,18 +527,15 @@ def evidence(
     answer (a domain missing, short texts, a constant column) the row is empty and its `note` says
     why.
     """
-    tree = pair.profile.tree
-    at_1 = {1.0: pair.sampled.blocks(tree)}
-    between = {t: replay.replay(trace, tree) for t, trace in pair.warmer.items()}
-    warmer = partial(warmer_less_greedy, pair.greedy, tree)
+    warmer = partial(warmer_less_greedy, pair.profile.tree, pair.greedy)
     prompts = runs.profile_prompts(pair.profile)
     ways = {
         PUBLISHED: as_published(pair.greedy, listed),
         AT_0: exact_at(pair.greedy, listed, grid)
         | {"rules-route": lambda: told_by_rule(prompts)},
         AT_1: exact_at(pair.sampled, listed, grid)
-        | {"temperature": lambda: warmer(at_1)},
-        BETWEEN: {"temperature": lambda: warmer(between)},
+        | {"temperature": lambda: warmer(pair.sampled)},
+        BETWEEN: {"temperature": lambda: warmer(*pair.warmer)},
     }
     asked = {(claim, way): ask for way, of in ways.items() for claim, ask in of.items()}
     asked |= {key: partial(list, rows) for key, rows in others.items()}
