@@ -77,6 +77,7 @@ from speclab import cost, score
 from speclab.analysis import loops, published
 from speclab.show import notebook
 from speclab.models.pairs import load_tokenizer, model_folder
+from speclab.prompts import DOMAINS
 from speclab.show.pictures import strings_of
 from speclab.studies.paper_audit import (
     author_records as authors,
@@ -122,13 +123,14 @@ found = [measures.of_sources(listed)]
 for name, pair in pairs.items():
     tables = measures.exported(measures.places_of(name, ctx.figures.parents[1]))
     found.append(measures.evidence(pair, listed, grid, tables))
-for run, one in records.items():
+whole = {run: one for run, one in records.items() if one.domains == len(DOMAINS)}
+for run, one in whole.items():
     found.append(measures.of_records(f"authors' {run}", one.text, listed))
 found = pd.concat(found, ignore_index=True)
 
 # %%
 prompts = {name: pair.smallest_domain for name, pair in pairs.items()}
-prompts |= {f"authors' {run}": one.smallest_domain for run, one in records.items()}
+prompts |= {f"authors' {run}": one.smallest_domain for run, one in whole.items()}
 verdicts = claims.verdict_table(listed, found, prompts)
 beyond = f"Measured on {' and '.join(pairs)}; nothing here is of the paper's own pair"
 ctx.export(found, "evidence")
@@ -264,7 +266,9 @@ for name, rows in by_c.groupby("claim", sort=False):
     for words, column in (("holds", "holds_at"), ("does not", "fails_at")):
         everywhere = set.intersection(*(set(cs.split(", ")) for cs in rows[column]))
         ordered = sorted(filter(None, everywhere), key=float)
-        said.append(f"{words} at c = {', '.join(ordered) or 'none'}")
+        said.append(
+            f"{words} at c = {', '.join(ordered)}" if ordered else f"{words} at none"
+        )
     lines.append(f"* **{name}**: {'; '.join(said)}.")
 ctx.say(
     "On every pair, at both temperatures, whatever the slope:\n\n" + "\n".join(lines)

@@ -147,16 +147,6 @@ def test_git_ids_are_those_of_the_records_and_fetch_takes_them(tmp_path):
     base = tmp_path.as_uri()
     paths = author_records.fetch(tmp_path / "out", base, short)
     assert [path.name for path in paths] == list(short)
-    with pytest.raises(author_records.FetchError, match="061513.csv"):
-        author_records.fetch(tmp_path / "out", base)  # the run of the paper is not here
-    assert len(names(tmp_path / "out")) == 3, "what came before it is kept"
-
-
-def test_the_files_are_three_runs_and_the_papers():
-    runs = [author_records.run_name(name) for name in author_records.FILES]
-    assert runs == ["054105", "055031", "060835", author_records.FINAL]
-    with pytest.raises(ValueError, match="is no file of records"):
-        author_records.run_name("config.json")
 
 
 def test_records_are_looked_for_where_the_docstring_says(tmp_path, monkeypatch):
@@ -214,15 +204,6 @@ def test_author_schema_becomes_a_nodes_frame(tmp_path):
     assert score.published_alpha(own) == pytest.approx((0.5 + 1 + 1 + 0.1) / 4)
     expected = author_rows()["acceptance_prob"].mean()
     assert score.published_alpha(every) == pytest.approx(expected)
-
-
-def test_a_row_without_an_entropy_keeps_its_own_ratio(tmp_path):
-    rows = author_rows()
-    rows.loc[2, ["target_prob", "target_entropy"]] = 0.05, np.nan
-    (one,) = read(tmp_path, rows).values()
-    assert one.nan_rows["node"].tolist() == [3, 4]
-    ratio = score.ratio(one.with_nan_as_accepted)
-    np.testing.assert_allclose(ratio, [0.5, 1, 0.1, 1, 0.1], rtol=1e-6)
 
 
 def test_two_rows_of_one_node_are_refused(tmp_path):

@@ -146,10 +146,7 @@ def test_the_root_has_two_children():
 @pytest.mark.parametrize(
     ("name", "fact", "expected"),
     [
-        ("run-time", {"seconds": 11027}, "does not hold"),
         ("run-time", {"seconds": 12600}, "holds"),
-        ("devices", {"second_gpu_gb": 0.0}, "does not hold"),
-        ("devices", {"second_gpu_gb": 2.2}, "holds"),
         ("sampled-prompts", {"drawn_at_random": 1.0}, "holds"),
         ("example", {"printed": [340, 117], "rule": [3.4, 100, 5]}, "holds"),
         ("best-case", {"printed": [500, 120], "c": 0.05}, "holds"),

@@ -135,6 +135,11 @@ class AuthorRecords:
         )
 
     @property
+    def domains(self) -> int:
+        """How many it has."""
+        return self.nodes["domain"].nunique()
+
+    @property
     def smallest_domain(self) -> int:
         """Prompts of it."""
         return int(self.nodes.groupby("domain")["prompt_id"].nunique().min())

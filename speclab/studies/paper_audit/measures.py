@@ -48,7 +48,7 @@ from speclab.studies.paper_audit.formulas import (
 from speclab.tree import Tree, chain
 
 BETWEEN = "0 < T < 1"  # a way to ask that one claim has: text at temperatures between
-WARMER = {0.3: "sampled-0.3", 0.7: "sampled-0.7"}  # kinds of run by temperature
+WARMER = ("sampled-0.3", "sampled-0.7")  # kinds of run at temperatures between
 SAMPLED = ("sampled", "sampled-seed-1", "sampled-seed-2")  # kinds of run at T = 1
 GAMMAS = range(1, 17)  # where the best gamma is looked for
 # a prompt with a digit, a word or a sign of code, or a formula is not taken for chat
@@ -60,15 +60,15 @@ Answer = Callable[[], list[dict]]
 
 
 @dataclass(frozen=True)
-class Pair:
-    """The recorded texts of a pair: greedy, sampled (T = 1, three seeds), and traces by the
+class PairTexts:
+    """The recorded texts of a pair: greedy, sampled (T = 1, three seeds), and those of the
     temperatures between.
     """
 
     profile: Profile
     greedy: Text
     sampled: Text
-    warmer: Mapping[float, pd.DataFrame]
+    warmer: tuple[Text, ...]
 
     @property
     def smallest_domain(self) -> int:
@@ -76,26 +76,26 @@ class Pair:
         return int(self.greedy.trace.groupby("domain")["prompt_id"].nunique().min())
 
 
-def texts_of(profile: Profile) -> Pair:
+def recorded_texts(profile: Profile) -> PairTexts:
     """The texts of a profile: read where they are recorded or shipped, else recorded now."""
     load = runs.load_or_record
-    return Pair(
+    return PairTexts(
         profile,
         Text.of(load(profile.replace(temperature=0.0), "greedy")),
         Text.of(*(load(profile, kind) for kind in SAMPLED)),
-        {t: load(profile, kind).trace for t, kind in WARMER.items()},
+        tuple(Text.of(load(profile, kind)) for kind in WARMER),
     )
 
 
-def pairs_beside(profile: Profile, beside: Iterable[str] = ()) -> dict[str, Pair]:
-    """`texts_of` the profile and of each named in `beside`, by name, the profile's own first; one
-    that is named twice counts once. `beside` stands as its files say: changes of the notebook's own
-    profile (fewer prompts, …) are not theirs; what is shipped of it is read.
+def pairs_beside(profile: Profile, beside: Iterable[str] = ()) -> dict[str, PairTexts]:
+    """`recorded_texts` of the profile and of each named in `beside`, by name, the profile's own
+    first; one that is named twice counts once. `beside` stands as its files say: changes of the
+    notebook's own profile (fewer prompts, …) are not theirs; what is shipped of it is read.
     """
-    found = {profile.name: texts_of(profile)}
+    found = {profile.name: recorded_texts(profile)}
     for name in beside:
         if name not in found:
-            found[name] = texts_of(_as_shipped(load_profile(name)))
+            found[name] = recorded_texts(_as_shipped(load_profile(name)))
     return found
 
 
@@ -135,7 +135,7 @@ def unsure_half(positions: pd.DataFrame) -> pd.DataFrame:
     return positions[entropy > entropy.median()]
 
 
-def long_texts(frame: pd.DataFrame) -> pd.DataFrame:
+def of_long_texts(frame: pd.DataFrame) -> pd.DataFrame:
     """Rows of the prompts whose texts reach the second bin, so that early and late are the same
     prompts. ValueError if none does.
     """
@@ -156,8 +156,8 @@ ROWS: Mapping[str, Callable[[Text], pd.DataFrame]] = {
     "nodes at depth 2": lambda text: text.hung[text.hung["depth"] == 2],
     "nodes at depth 3": lambda text: text.hung[text.hung["depth"] == 3],
     "positions": lambda text: text.positions,
-    "long texts": lambda text: long_texts(text.positions),
-    "pairs of tokens in long texts": lambda text: long_texts(pairs_of_tokens(text)),
+    "long texts": lambda text: of_long_texts(text.positions),
+    "pairs of tokens in long texts": lambda text: of_long_texts(pairs_of_tokens(text)),
     "unsure half": lambda text: unsure_half(text.positions),
     "unsure quarter": lambda text: unsure(text.positions, 0.25),
     "math": lambda text: text.positions[text.positions["domain"] == "math"],
@@ -209,16 +209,18 @@ def evaluate(
     if contrast == "each domain" and over:
         both = {"number": (rows, estimator), "over": (rows, NUMBERS[over](text))}
         draws = jointly(both)
-        return rows_of(f"{number} / {over}", draws, draws["number"] / draws["over"])
+        return evidence_rows(
+            f"{number} / {over}", draws, draws["number"] / draws["over"]
+        )
     if contrast == "each domain":
         draws = jointly({"number": (rows, estimator)})
-        return rows_of(estimator.name, draws, draws["number"])
+        return evidence_rows(estimator.name, draws, draws["number"])
     if isinstance(contrast, str):
         first = CONTRASTS[contrast](rows).to_numpy(bool)
         sides = {"first": (rows[first], estimator), "second": (rows[~first], estimator)}
         draws = jointly(sides, same=False)
         change = draws["first"][POOLED] - draws["second"][POOLED]
-        return rows_of(f"{estimator.name}, {contrast}", draws, {of: change})
+        return evidence_rows(f"{estimator.name}, {contrast}", draws, {of: change})
     return [row for pair in contrast for row in gap(rows, estimator, *pair)]
 
 
@@ -230,7 +232,7 @@ def gap(
     both = rows[rows["domain"].isin((first, second))]
     draws = jointly({"number": (both, estimator)})
     change = draws["number"][first] - draws["number"][second]
-    return rows_of(estimator.name, draws, {f"{first} - {second}": change})
+    return evidence_rows(estimator.name, draws, {f"{first} - {second}": change})
 
 
 def correlated(
@@ -244,7 +246,7 @@ def correlated(
     return [row_of(name, *row) for row in ends.itertuples(index=False)]
 
 
-def rows_of(
+def evidence_rows(
     estimator: str, draws: Draws, found: pd.DataFrame | Mapping[str, pd.Series]
 ) -> list[dict]:
     """Rows of evidence of what was made of draws: by domain (a frame), or by name."""
@@ -280,12 +282,14 @@ def share_between(rows: pd.DataFrame, value: str, factor: str) -> Estimator:
 
 def domain_less_depth(rows: pd.DataFrame, value: str) -> list[dict]:
     """Share of the variance of a column between domains less that between depths."""
+    if rows["domain"].nunique() < 2:
+        raise ValueError("one domain only: a share between domains needs two")
     factors = ("domain", "depth")
     draws = jointly(
         {name: (rows, share_between(rows, value, name)) for name in factors}
     )
     difference = draws["domain"][POOLED] - draws["depth"][POOLED]
-    return rows_of("share of domain - of depth", draws, {"all": difference})
+    return evidence_rows("share of domain - of depth", draws, {"all": difference})
 
 
 def tested(blocks: pd.DataFrame) -> pd.DataFrame:
@@ -339,10 +343,10 @@ def share_between_prompts(text: Text) -> list[dict]:
     share = (between - (len(sizes) - 1) * error) / (between + within + error)
     share[1:] -= share[1:].mean() - share[0]
     name = f"share of the domain, prompts' {text.acceptance.name}"
-    return rows_of(name, draws, {"all": share.clip(0, 1)})
+    return evidence_rows(name, draws, {"all": share.clip(0, 1)})
 
 
-def design_effect(rows: pd.DataFrame, value: str, name: str) -> list[dict]:
+def dependence(rows: pd.DataFrame, value: str, name: str) -> list[dict]:
     """So many rows of a prompt are worth one, by domain; 1 where they are independent."""
     estimator = power.design_effect(name)
     sums = power.by_prompt(rows, value)
@@ -351,19 +355,17 @@ def design_effect(rows: pd.DataFrame, value: str, name: str) -> list[dict]:
     return [row_of(estimator.name, d, *ends.loc[d]) for d in score.domains_in(rows)]
 
 
-def warmer_less_greedy(
-    greedy: Text, tree: Tree, warm: Mapping[float, pd.DataFrame]
-) -> list[dict]:
-    """Accepted tokens per target pass of the paper's tree on sampled text (blocks by temperature)
-    less on greedy text, by domain, prompts paired: the tree's children under point-mass.
+def warmer_less_greedy(tree: Tree, greedy: Text, *warmer: Text) -> list[dict]:
+    """Accepted tokens per target pass of the paper's tree on sampled texts less on greedy text, by
+    domain, prompts paired: the tree's children under point-mass.
     """
     accepted, rows = score.block_estimators()["mean_accepted"], []
     cold = replay.prompt_sums(greedy.blocks(tree))
-    for temperature, blocks in warm.items():
-        sums = replay.prompt_sums(blocks)
+    for text in warmer:
+        sums = replay.prompt_sums(text.blocks(tree))
         draws = jointly({"warm": (sums, accepted), "cold": (cold, accepted)})
-        name = f"mean_accepted, T = {temperature:g} - T = 0"
-        rows += rows_of(name, draws, draws["warm"] - draws["cold"])
+        name = f"mean_accepted, {text.name} - {greedy.name}"
+        rows += evidence_rows(name, draws, draws["warm"] - draws["cold"])
     return rows
 
 
@@ -377,19 +379,19 @@ def told_by_rule(prompts: Sequence[Prompt]) -> list[dict]:
         np.where(rows["domain"] == "chat", "chat", "the others")
     ):
         draws = jointly({name: (part, score.mean_of("right", "share told right"))})
-        found += rows_of("share told right", draws, {name: draws[name][POOLED]})
+        found += evidence_rows("share told right", draws, {name: draws[name][POOLED]})
     return found
 
 
 # ---- claims about speed --------------------------------------------------------------------------
 
 
-def block_cost(gamma: int, c: float, slope: float) -> float:
+def chain_cost(gamma: int, c: float, slope: float) -> float:
     """Target passes that a block of gamma drafted tokens costs: gamma c + v(gamma + 1)."""
     return gamma * c + 1 + slope * gamma
 
 
-def chain_sums(text: Text) -> pd.DataFrame:
+def sums_of_chains(text: Text) -> pd.DataFrame:
     """Per-prompt sums of the blocks of chains of GAMMAS, of all seeds: gamma, prompt_id, domain,
     blocks, emitted, ….
     """
@@ -401,13 +403,13 @@ def speed_claims(text: Text, grid: Sequence[tuple[float, float]]) -> dict[str, A
     """The claims that depend on c, by id, each a function that gives its rows at every (c, slope)
     of the grid: replayed chains, the best gamma chosen again in every resample.
     """
-    sums = chain_sums(text)
+    sums = sums_of_chains(text)
     per_pass = score.ratio_of("emitted", "blocks")
     asked = {gamma: (sums[sums["gamma"] == gamma], per_pass) for gamma in GAMMAS}
     draws = jointly(asked | {"acceptance": (text.positions, text.acceptance)})
 
     def speed(gamma: int, c: float, slope: float) -> pd.DataFrame:
-        return draws[gamma] / block_cost(gamma, c, slope)
+        return draws[gamma] / chain_cost(gamma, c, slope)
 
     def best(domain: str, c: float, slope: float) -> pd.Series:
         plain = {0: np.ones(len(draws[1]))}
@@ -431,7 +433,7 @@ def speed_claims(text: Text, grid: Sequence[tuple[float, float]]) -> dict[str, A
         return lambda: [
             {"c": c, "slope": slope} | row
             for c, slope in grid
-            for row in rows_of(said, draws, found(c, slope))
+            for row in evidence_rows(said, draws, found(c, slope))
         ]
 
     contrast = "best gamma, difference"
@@ -463,7 +465,7 @@ def budget_gains(
     chains = chains.set_index(["setting", "prompt_id", "domain"])
     rows = []
     for c, slope in grid:
-        price = chains["blocks"] * block_cost(chains["gamma"], c, slope)
+        price = chains["blocks"] * chain_cost(chains["gamma"], c, slope)
         cost = price * chains["as_many"] / chains["emitted"]
         table = pd.DataFrame({"emitted": chains["as_many"], "cost": cost})
         gain = cost_sweep.gain(choose.Prices(table))
@@ -494,7 +496,7 @@ def as_published(text: Text, listed: Mapping[str, Claim]) -> dict[str, Answer]:
     """The paper's own procedure, on the trees of greedy text, by claim; also the authors' own."""
     return asked_of(text, listed, "published") | {
         "task-depth": lambda: domain_less_depth(text.hung, "ratio"),
-        "independence": lambda: design_effect(text.hung, "ratio", "published_alpha"),
+        "independence": lambda: dependence(text.hung, "ratio", "published_alpha"),
     }
 
 
@@ -508,13 +510,13 @@ def exact_at(
             tested(text.blocks(chain(PAPER_DEPTH))), "kept"
         ),
         "task-first": lambda: share_between_prompts(text),
-        "independence": lambda: design_effect(text.positions, text.value, name),
+        "independence": lambda: dependence(text.positions, text.value, name),
         **speed_claims(text, grid),
     }
 
 
 def evidence(
-    pair: Pair,
+    pair: PairTexts,
     listed: Mapping[str, Claim],
     grid: Sequence[tuple[float, float]],
     others: Mapping[tuple[str, str], list[dict]],
@@ -525,18 +527,15 @@ def evidence(
     answer (a domain missing, short texts, a constant column) the row is empty and its `note` says
     why.
     """
-    tree = pair.profile.tree
-    at_1 = {1.0: pair.sampled.blocks(tree)}
-    between = {t: replay.replay(trace, tree) for t, trace in pair.warmer.items()}
-    warmer = partial(warmer_less_greedy, pair.greedy, tree)
+    warmer = partial(warmer_less_greedy, pair.profile.tree, pair.greedy)
     prompts = runs.profile_prompts(pair.profile)
     ways = {
         PUBLISHED: as_published(pair.greedy, listed),
         AT_0: exact_at(pair.greedy, listed, grid)
         | {"rules-route": lambda: told_by_rule(prompts)},
         AT_1: exact_at(pair.sampled, listed, grid)
-        | {"temperature": lambda: warmer(at_1)},
-        BETWEEN: {"temperature": lambda: warmer(between)},
+        | {"temperature": lambda: warmer(pair.sampled)},
+        BETWEEN: {"temperature": lambda: warmer(*pair.warmer)},
     }
     asked = {(claim, way): ask for way, of in ways.items() for claim, ask in of.items()}
     asked |= {key: partial(list, rows) for key, rows in others.items()}
