@@ -271,7 +271,8 @@ by_hand = survived.groupby("domain").sum() / reached.groupby("domain").sum()
 steps = study.along_best_path([cut, warm])
 kit = steps.at(text="T = 0", name="accept_by_depth").frame
 kit = kit.pivot(index="domain", columns="depth", values="estimate")
-assert np.allclose(by_hand, kit.loc[by_hand.index])
+kit = kit.loc[by_hand.index]  # missing where too few blocks get so far for an interval
+assert np.allclose(by_hand.where(kit.notna()), kit, equal_nan=True)
 
 # %%
 ctx.export(steps, "conditional")

@@ -92,7 +92,7 @@ def beside_the_paper(
         "published_alpha,\nthe paper": without_interval(printed, printed["estimate"])
     }
     for name in names:
-        own = ours.at(name=name, domain=domains).defined().frame
+        own = ours.at(name=name, domain=domains).frame.dropna(subset="estimate")
         parts[name.replace(", ", ",\n", 1)] = own.drop(columns="name")
     return Estimates.stacked(parts, "panel", ours.digits)
 
