@@ -38,19 +38,14 @@ def test_group_means_by_hand():
     frame["z"] = frame["x"] * 10
     frame["group"] = pd.Categorical(frame["group"], ["b", "a", "unused"])
     found = bins.group_means(frame, "x", "group", x="z", n=FEW).frame
-    rows = [
-        ("code", "a", 4, 5, 5, 40),
-        ("chat", "b", 6, 5, 5, 60),
-        ("chat", "a", 2, 10, 5, 20),
-        ("pooled", "b", 6, 5, 5, 60),
-        ("pooled", "a", 8 / 3, 15, 10, 80 / 3),
-    ]
     columns = ["domain", "group", "estimate", "rows", "n_prompts", "z"]
-    expected = pd.DataFrame(rows, columns=columns)
-    pd.testing.assert_frame_equal(
-        found[columns].astype({"group": str}), expected, check_dtype=False
-    )
-    assert (found["low"] <= found["estimate"] + 1e-12).all()
+    assert found[columns].astype(str).agg(" ".join, axis=1).tolist() == [
+        "code a 4.0 5 5 40.0",
+        "chat b 6.0 5 5 60.0",
+        "chat a 2.0 10 5 20.0",
+        "pooled b 6.0 5 5 60.0",
+        f"pooled a {8 / 3} 15 10 {80 / 3}",
+    ]
 
 
 def test_group_means_leave_out_levels_of_too_few_prompts():
