@@ -233,14 +233,14 @@ for name, own in ends.groupby("temperature"):
 # decoder's:
 
 # %%
-parts = {}
+gaps = {}
 for name, text in texts.items():
     every = study.chain_counts(text, [gamma], "every")
     visited = counts[name][counts[name]["gamma"] == gamma]
     asked = {"every": (every, study.TAU), "visited": (visited, study.TAU)}
     drawn = stats.jointly(asked)
-    parts[name] = drawn.table({"gap": drawn["every"] - drawn["visited"]})
-gap = Estimates.stacked(parts, "temperature").without(domain=["all", "pooled"])
+    gaps[name] = drawn.table({"gap": drawn["every"] - drawn["visited"]})
+gap = Estimates.stacked(gaps, "temperature").without(domain=["all", "pooled"])
 ctx.export(gap, "every-minus-visited")
 
 # %%
@@ -324,22 +324,22 @@ ctx.say(
 # %%
 one_token = {name: study.one_token(text) for name, text in texts.items()}
 lag1 = {name: study.lag1(drawn) for name, drawn in one_token.items()}
-parts = {name: one_token[name].table({"lag1": lag1[name]}, "formula") for name in texts}
-correlation = Estimates.stacked(parts, "temperature").without(domain=["all", "pooled"])
+lags = {name: one_token[name].table({"lag1": lag1[name]}, "formula") for name in texts}
+correlation = Estimates.stacked(lags, "temperature").without(domain=["all", "pooled"])
 
 # %%
-parts = {}
+misses = {}
 for name, drawn in one_token.items():
     alpha, runs_too = drawn["alpha"], lag1[name].fillna(0)
     iid = {g: (1 - alpha ** (g + 1)) / (1 - alpha) for g in gammas}
     markov = {g: study.block_efficiency_markov(alpha, runs_too, g) for g in gammas}
     for formula, predicted in (("i.i.d.", iid), ("chain of this lag1", markov)):
         missed = {g: tau[name][g] - predicted[g] for g in gammas}
-        parts[name, f"replay minus {formula}"] = drawn.table(missed, key="gamma")
+        misses[name, f"replay minus {formula}"] = drawn.table(missed, key="gamma")
     assert np.allclose(iid[gamma], cost.block_efficiency_iid(alpha, gamma))
 
 # %%
-missed = Estimates(stack(parts, ["temperature", "formula"]))
+missed = Estimates(stack(misses, ["temperature", "formula"]))
 missed = missed.without(domain=["all", "pooled"])
 ctx.plot(
     missed,
@@ -357,13 +357,13 @@ ctx.plot(
 )
 
 # %%
-at_gamma = missed.at(gamma=gamma)
-why = Estimates(pd.concat([correlation.frame, at_gamma.frame], ignore_index=True))
+missed_there = missed.at(gamma=gamma)
+why = Estimates(pd.concat([correlation.frame, missed_there.frame], ignore_index=True))
 ctx.export(why, "why-not-iid")
 notebook.show_table(why.wide(["temperature", "formula"], "domain"))
 
 # %%
-verdict = at_gamma.at(formula="replay minus i.i.d.").sentence(
+verdict = missed_there.at(formula="replay minus i.i.d.").sentence(
     "more in", "fewer in", "not to be told from the formula's in", within="temperature"
 )
 ctx.say(f"Tokens per pass at gamma = {gamma} against the i.i.d. formula: {verdict}.")
@@ -381,10 +381,10 @@ ctx.say(f"Tokens per pass at gamma = {gamma} against the i.i.d. formula: {verdic
 used = study.curves(
     {name: study.by_gamma(own, study.UTILISATION) for name, own in counts.items()}
 )
-few, many = used.at(gamma=1), used.at(gamma=largest_gamma)
+shortest, longest = used.at(gamma=1), used.at(gamma=largest_gamma)
 caption = (
-    f"Share of the draft tokens that are kept, by gamma: {few.span()} with gamma = 1, "
-    f"{many.span()} with gamma = {largest_gamma}."
+    f"Share of the draft tokens that are kept, by gamma: {shortest.span()} with gamma = 1, "
+    f"{longest.span()} with gamma = {largest_gamma}."
 )
 ctx.plot(
     used,
