@@ -406,7 +406,7 @@ ctx.record(
 hit = by_domain.at(name="hit[1], T = 0")
 least, best = values.loc["hit[1], T = 0"].idxmin(), values.loc["hit[1], T = 0"].idxmax()
 ctx.answer(
-    f"On `{ctx.profile.name}` `hit[1]` at T = 0 runs from {hit.at(domain=least)} ({least}) to "
+    f"On `{ctx.profile.name}`, `hit[1]` at T = 0 runs from {hit.at(domain=least)} ({least}) to "
     f"{hit.at(domain=best)} ({best}), the paper's `published_alpha` from "
     f"{published_alpha.at(domain=least)} to {published_alpha.at(domain=best)}; each of the "
     f"{len(orders)} estimators tells at least {told.min()} of the {pairs} pairs of prompt sets "
