@@ -406,7 +406,7 @@ ctx.record(
 hit = by_domain.at(name="hit[1], T = 0")
 least, best = values.loc["hit[1], T = 0"].idxmin(), values.loc["hit[1], T = 0"].idxmax()
 ctx.answer(
-    f"On `{ctx.profile.name}` `hit[1]` at T = 0 runs from {hit.at(domain=least)} ({least}) to "
+    f"On `{ctx.profile.name}`, `hit[1]` at T = 0 runs from {hit.at(domain=least)} ({least}) to "
     f"{hit.at(domain=best)} ({best}), the paper's `published_alpha` from "
     f"{published_alpha.at(domain=least)} to {published_alpha.at(domain=best)}; each of the "
     f"{len(orders)} estimators tells at least {told.min()} of the {pairs} pairs of prompt sets "
@@ -436,11 +436,12 @@ ctx.answer(
 # the same: its unit is the prompt, and there are no more prompts than before.</details>
 #
 # 3. In section 5, take the first two texts of each prompt (`at_1.where(at_1.trace["seed"] != 2)`).
-#    What happens to the share, and what to its interval?
+#    What happens to the share?
 #
 # <details><summary>What happens</summary>
-# The share stays about the same, because the chance of the texts is taken away whatever their
-# number; the interval grows, because two texts say less about that chance than three.</details>
+# The chance of the texts is taken away whatever their number, so both aim at the same share. But
+# two texts say less about that chance than three: the share moves, within what its interval
+# allows.</details>
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next

@@ -152,21 +152,6 @@ def test_the_draw_of_a_text_is_no_difference_between_prompts():
         measures.share_between_prompts(nested(1.0, 0.7, 1.5, 1, rng))
 
 
-def test_of_greedy_text_the_share_is_omega_squared():
-    rng = np.random.default_rng(2)
-    text = nested(1.0, 1.0, 0.0, 1, rng)
-    text = replace(text, value="overlap", rule="greedy")
-    (row,) = measures.share_between_prompts(text)
-    means = text.trace.groupby(["domain", "prompt_id"])["overlap"].mean()
-    of_domain = means.groupby("domain").mean()
-    between = 60 * ((of_domain - means.mean()) ** 2).sum()
-    within = means.groupby("domain").var(ddof=0).sum() * 60
-    error = within / (240 - 4)
-    assert row["estimate"] == pytest.approx(
-        (between - 3 * error) / (between + within + error)
-    )
-
-
 # ---- other claims --------------------------------------------------------------------------------
 
 

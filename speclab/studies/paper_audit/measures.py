@@ -15,14 +15,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from speclab import replay, runs, score, stats
-from speclab.analysis import association, choose, cost_sweep, power, rungs
+from speclab.analysis import association, choose, cost_sweep, levels, power, rungs
 from speclab.analysis.texts import Text
 from speclab.analysis.token_kinds import token_kinds
 from speclab.plain import read_json
@@ -307,43 +306,16 @@ def tested(blocks: pd.DataFrame) -> pd.DataFrame:
 
 
 def share_between_prompts(text: Text) -> list[dict]:
-    """Share of the variance of the prompts' acceptance that lies between domains.
-
-    Of greedy text omega squared of the prompts' means. Of sampled text means of several seeds are
-    multiplied with each other instead of with themselves: what the draw of a text adds to the mean
-    of its prompt is not common to two draws. Resampled prompts double the chance part of a share,
-    so the draws are moved back by their mean excess over the estimate.
+    """Share of the variance of the prompts' acceptance that lies between domains; ValueError for
+    sampled text of one seed.
     """
-    where = ["prompt_id", "domain", "seed"]
-    means = text.positions.groupby(where, observed=True)[text.value].mean().unstack()
-    pairs = list(combinations(means, 2))
-    if not pairs and text.rule != "greedy":
+    if text.rule != "greedy" and text.positions["seed"].nunique() == 1:
         raise ValueError(
             "one sampled text a prompt: its draw would count as the prompt's"
         )
-    pairs = pairs or [(seed, seed) for seed in means]
-    asked = {}
-    for first, second in pairs:
-        rows = means[[first]].set_axis(["x"], axis=1).assign(y=means[second])
-        rows = rows.assign(xy=rows["x"] * rows["y"]).reset_index()
-        asked |= {
-            (first, second, name): (rows, score.mean_of(name))
-            for name in ("x", "y", "xy")
-        }
-    draws = jointly(asked)
-    within = between = 0.0
-    sizes = np.bincount(draws.prompts.domain)
-    domains = list(draws.prompts.domains)
-    for pair in pairs:
-        x, y, xy = (draws[*pair, name][domains] for name in ("x", "y", "xy"))
-        within = within + (xy - x * y) @ sizes
-        of_all = ((x @ sizes) * (y @ sizes)) / sizes.sum()
-        between = between + (x * y) @ sizes - of_all
-    error = within / (sizes.sum() - len(sizes))
-    share = (between - (len(sizes) - 1) * error) / (between + within + error)
-    share[1:] -= share[1:].mean() - share[0]
+    found = levels.domain_share(text.positions, text.value)
     name = f"share of the domain, prompts' {text.acceptance.name}"
-    return evidence_rows(name, draws, {"all": share.clip(0, 1)})
+    return [row_of(name, "all", found.estimate, found.low, found.high)]
 
 
 def dependence(rows: pd.DataFrame, value: str, name: str) -> list[dict]:
