@@ -72,11 +72,6 @@ def necessary_length(c: float, depth: int = PAPER_DEPTH) -> float:
     return cost.break_even_block_efficiency(depth, c) - 1
 
 
-def turning_cost(depth: int = PAPER_DEPTH) -> float:
-    """The c at which 1 accepted token per pass is break-even, v = 1: 1 / depth."""
-    return cost.break_even_cost(2.0, depth)
-
-
 def amplification() -> float:
     """The power with which a ratio of acceptances comes back in E[L], from the printed numbers of
     chat and math: log of the ratio of E[L] over log of the ratio of alpha.
