@@ -539,14 +539,13 @@ ctx.record(
     small_draft_hit=small_hit,
     lossless_texts=int(equal.sum()),
 )
+speed = (
+    refused
+    or f"the fastest here, as predicted, is {numbers['speedup']} times plain decoding"
+)
 ctx.answer(
-    f"On {ctx.profile.name} the draft that agrees most is {numbers['hit[1]']}"
-    + (
-        f". {refused}"
-        if refused
-        else f"; the fastest here, as predicted, {numbers['speedup']}"
-    )
-    + f" ({len(tried.prompts)} prompts, T = 0)."
+    f"On {ctx.profile.name} ({len(tried.prompts)} prompts, T = 0) the draft whose best token is most "
+    f"often the target's is {numbers['hit[1]']}; {speed}."
 )
 
 # %% [markdown]
