@@ -539,13 +539,10 @@ ctx.record(
     small_draft_hit=small_hit,
     lossless_texts=int(equal.sum()),
 )
-speed = (
-    refused
-    or f"the fastest here, as predicted, is {numbers['speedup']} times plain decoding"
-)
+fast = f"the fastest here, as predicted, is {numbers['speedup']} times plain decoding"
 ctx.answer(
-    f"On {ctx.profile.name} ({len(tried.prompts)} prompts, T = 0) the draft whose best token is most "
-    f"often the target's is {numbers['hit[1]']}; {speed}."
+    f"On {ctx.profile.name} ({len(tried.prompts)} prompts, T = 0) the draft whose best token is "
+    f"most often the target's is {numbers['hit[1]']}; {refused or fast}."
 )
 
 # %% [markdown]
