@@ -53,12 +53,8 @@ def acceptance(tried: Tried, names: Sequence[str]) -> Estimates:
         for kind, estimator in ESTIMATORS.items()
         for name in names
     }
-    table = stack(
-        {key: part.drop(columns="estimator") for key, part in levels.items()},
-        ["estimator", "draft"],
-    )
-    columns = ["estimator", "draft", "domain", "estimate", "low", "high"]
-    return Estimates(table[columns], 3)
+    plain = {key: part.drop(columns="estimator") for key, part in levels.items()}
+    return Estimates(stack(plain, ["estimator", "draft"]), 3)
 
 
 def copying(tried: Tried) -> Estimates:
@@ -88,32 +84,30 @@ def own_curve(training: Mapping[str, Sequence[Mapping]]) -> Estimates:
     for log in map(pd.DataFrame, training.values()):
         logs.append(log.assign(step=log["step"] + 1 + before))
         before = logs[-1]["step"].max()
-    whole = {"hit": f"{ALL} hit", "alpha": f"{ALL} alpha"}
-    curve = pd.concat(logs).dropna(subset="hit").rename(columns=whole)
-    parts = {}
+    curve, parts = pd.concat(logs).dropna(subset="hit"), {}
     for estimator, end in (("hit[1]", "hit"), ("alpha", "alpha")):
         for domain in (*DOMAINS, ALL):
-            numbers = curve[["step", f"{domain} {end}"]].set_axis(
-                ["step", "value"], axis=1
-            )
-            parts[estimator, domain] = without_interval(numbers, numbers["value"])
-    return Estimates(stack(parts, ["estimator", "domain"]).drop(columns="value"), 3)
+            column = end if domain == ALL else f"{domain} {end}"
+            numbers = without_interval(curve[["step"]], curve[column])
+            parts[estimator, domain] = numbers
+    return Estimates(stack(parts, ["estimator", "domain"]), 3)
 
 
 def learning_curves(trained: Mapping[str, Mapping[str, TrainedDraft]]) -> Estimates:
-    """Acceptance on held-out training prompts by training steps: estimator, draft, step, estimate
-    (mean of the seeds), low, high (the least and the greatest seed).
+    """What training changed in acceptance on held-out training prompts, by steps: estimator, draft,
+    step, estimate (mean of the seeds), low, high (the least and the greatest seed).
     """
-    curves = [
-        made.curve.assign(draft=family)
-        for family, drafts in trained.items()
-        for made in drafts.values()
-    ]
-    curve = pd.concat(curves).groupby(["draft", "step"], sort=False)
+    curves = {}
+    for family, drafts in trained.items():
+        for name, made in drafts.items():
+            curve = made.curve.set_index("step")[["hit[1]", "overlap"]]
+            curves[family, name] = curve - curve.iloc[0]
+    change = pd.concat(curves, names=["draft", "seed"])
+    change = change.groupby(["draft", "step"], sort=False)
     columns = {"mean": "estimate", "min": "low", "max": "high"}
     parts = {}
     for estimator, column in (("hit[1]", "hit[1]"), ("alpha", "overlap")):
-        numbers = curve[column].agg(list(columns)).rename(columns=columns)
+        numbers = change[column].agg(list(columns)).rename(columns=columns)
         parts[estimator] = numbers.reset_index()
     return Estimates.stacked(parts, "estimator", digits=3)
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from speclab.analysis import choose
 from speclab.analysis.choose import PLAIN, Settings
-from speclab.cost import Costs
+from speclab.cost import LEAST_V, Costs
 from speclab.draft import Shape, parse_shape
 from speclab.models import timing
 from speclab.models.pairs import Pair
@@ -23,9 +23,6 @@ from speclab.show.estimates import NUMBERS, Estimates, stack
 from speclab.stats import RESAMPLES, Draws, resampling_of
 from speclab.tree import Tree
 
-LEAST_V = (
-    0.97  # a pass over several tokens cannot cost less than over one, but for the clock
-)
 REFUSED = "refused: the clock was disturbed"
 
 

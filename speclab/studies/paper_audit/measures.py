@@ -24,6 +24,7 @@ from speclab import replay, runs, score, stats
 from speclab.analysis import association, choose, cost_sweep, levels, power, rungs
 from speclab.analysis.texts import Text
 from speclab.analysis.token_kinds import token_kinds
+from speclab.cost import LEAST_V
 from speclab.plain import read_json
 from speclab.profiles import ROOT, Profile, load_profile
 from speclab.prompts import DOMAINS, Prompt
@@ -557,9 +558,6 @@ def of_sources(listed: Mapping[str, Claim]) -> pd.DataFrame:
 WAYS = {"hit[1]": AT_0, "alpha": AT_1}  # an exported estimator: the way it is asked
 SHIPPED = ROOT / "data" / "measured"  # tables of pairs without committed figures
 VERIFIED = 5  # tokens of a pass that verifies four drafted ones
-LEAST_COST = (
-    0.97  # of a pass over several tokens, in passes over one; less is a disturbed clock
-)
 DRAFTS = {  # claim: table, and what its number is
     "self-draft": ("08/self-drafts", ""),
     "own-outputs": ("08/distillation", ", distilled - before"),
@@ -577,8 +575,11 @@ def exported(places: Sequence[Path]) -> dict[tuple[str, str], list[dict]]:
     table; where none has it, or it judged too few prompts for a verdict, a row that says so.
     """
     found = {("one-pass", AT_0): _one_pass(_table(places, "10/pass-times"))}
-    distilled = _table(places, "08/distillation")
-    judged = 0 if distilled is None else int(distilled["n_prompts"].min())
+    drafts = [_table(places, name) for name in ("08/self-drafts", "08/distillation")]
+    counts = [
+        t["n_prompts"].min() for t in drafts if t is not None and "n_prompts" in t
+    ]
+    judged = int(counts[0]) if counts else 0
     for claim, (name, suffix) in DRAFTS.items():
         table = _table(places, name)
         for estimator, way in WAYS.items():
@@ -640,7 +641,7 @@ def _one_pass(table: pd.DataFrame | None) -> list[dict]:
     if table is None or VERIFIED not in set(table["n"]):
         return [not_measured("notebook 10 has not measured a pass over 5 tokens here")]
     cheapest = table["v(n)"].min()
-    if cheapest < LEAST_COST:
+    if cheapest < LEAST_V:
         said = f"refused: a pass over several tokens was measured at {cheapest:.2f} of one over one"
         return [not_measured(said)]
     at = table.set_index("n")
