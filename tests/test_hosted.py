@@ -93,6 +93,25 @@ def test_the_command_writes_a_folder_to_push(tmp_path, capsys):
     assert "https://example.org/kit" in cells["hosted"][1]
 
 
+def test_a_profile_file_goes_along(tmp_path, monkeypatch):
+    file = tmp_path / "own.yaml"
+    text = '# it\'s "mine"\ntarget: owner/big\ndraft: owner/small\n'
+    file.write_text(text)
+    call = ["hosted", "kaggle", "--notebook", "02", "--user", "ann", "--repo", "x"]
+    call += ["--out", str(tmp_path / "k"), "--profile", str(file)]
+    assert main([*call, "--set", "depth=2"]) == 0
+    cells = pushed(tmp_path / "k")
+    (tmp_path / "there" / "speclab-kit").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "there")
+    monkeypatch.setenv("SPECLAB_REPO", "")
+    exec(cells["hosted"][1])
+    monkeypatch.chdir("speclab-kit")
+    given = given_by(cells["injected-parameters"][1])
+    assert given == {"profile": "../own.yaml", "overrides": {"depth": 2}}
+    assert (tmp_path / "there" / "own.yaml").read_text() == text
+    assert load_profile(given["profile"]).target.path == "owner/big"
+
+
 # ---- attached models and data sets ---------------------------------------------------------------
 
 

@@ -44,6 +44,9 @@ def rule_breaks(source):
         breaks.append("the title asks no question mark")
     if any(re.search(r"import \*", cell.source) for cell in cells(source)):
         breaks.append("a star import")
+    imports = next(c for c in cells(source) if re.match("import|from", c.source))
+    if "jupyter" not in imports.metadata:
+        breaks.append("the imports are not folded")
     if tagged(source, "bootstrap") != tagged(TEMPLATE, "bootstrap"):
         breaks.append("the bootstrap cell is not the template's")
     parameters = tagged(source, "parameters")
