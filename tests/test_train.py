@@ -9,6 +9,7 @@ import signal
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from data.pairs.tiny.prepare import Stream, losses, next_token_loss
 from speclab.drafts.train import FILE, TrainConfig, learning_rate_scale, optimise
@@ -86,7 +87,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_
 
     with pytest.raises(FloatingPointError, match="step 5: loss nan"):
         run(tmp_path, loss=broken)
-    kept = torch.load(tmp_path / FILE, weights_only=True)["model"]
+    kept = load_file(tmp_path / FILE)
     assert all(torch.isfinite(weights).all() for weights in kept.values())
 
 
@@ -119,6 +120,13 @@ def test_a_checkpoint_of_another_training_is_not_gone_on_from(
     assert (cut / FILE).read_bytes() == before
     more_often = dataclasses.replace(CONFIG, checkpoint_every=2)
     assert [row["step"] for row in run(cut, more_often)[1]] == [3, 5, 7]
+
+
+def test_a_damaged_checkpoint_is_named(cut):
+    path = cut / FILE
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=f"{path} is damaged or cut"):
+        run(cut)
 
 
 def test_every_row_comes_once_an_epoch_and_depends_on_seed_and_step_alone():

@@ -1,14 +1,14 @@
 """The training loop: Muon for matrices, AdamW for the rest, safe to kill.
 
 Knows a model only as a module with parameters, and batches by their number. A checkpoint is one
-file (trained weights, optimiser state, log, settings); a batch depends on its number alone, so that
-a resumed run goes on as if undisturbed.
+safetensors file (weights, optimiser state, float32) with the log and the settings in its head; a
+batch depends on its number alone, so that a resumed run goes on as if undisturbed.
 """
 
-import io
 import json
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,9 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
 from torch.optim import Optimizer
 from tqdm import trange
 
+from speclab.models.pairs import check_tensors
 from speclab.runs import RunError, written
 
 
@@ -76,31 +79,58 @@ def optimizers(model: torch.nn.Module, config: TrainConfig) -> dict[str, Optimiz
 
 # ---- checkpoints ---------------------------------------------------------------------------------
 
-FILE = "checkpoint.pt"
+FILE = "checkpoint.safetensors"
 ANEW = "remove its folder to start anew, or choose another"
 
 
-def save_checkpoint(folder: Path, kept: dict) -> None:
-    """Write weights, optimiser state and facts, as `load_checkpoint` gives them back."""
-    content = io.BytesIO()
-    torch.save(kept, content)
-    written(folder / FILE, lambda part: part.write_bytes(content.getvalue()))
+def save_checkpoint(
+    folder: Path, model: torch.nn.Module, opts: dict[str, Optimizer], facts: dict
+) -> None:
+    """Write trained weights, optimiser state, and the facts that `load_checkpoint` gives back."""
+    tensors = {f"model.{name}": p.detach() for name, p in _learned(model).items()}
+    for kind, opt in opts.items():
+        for index, state in opt.state_dict()["state"].items():
+            for key, value in state.items():
+                tensors[f"{kind}.{index}.{key}"] = value
+    head = {name: json.dumps(fact) for name, fact in facts.items()}
+
+    def save(path: Path) -> None:
+        try:
+            save_file(tensors, path, head)
+        except SafetensorError as error:  # a full disk, as this library says it
+            raise OSError(str(error)) from error
+
+    written(folder / FILE, save)
 
 
-def load_checkpoint(folder: Path, settings: dict) -> dict:
-    """What was kept; {} when there is no checkpoint. Tensors and plain values only.
+def load_checkpoint(
+    folder: Path, model: torch.nn.Module, opts: dict[str, Optimizer], settings: dict
+) -> dict:
+    """Restore model and optimisers in place; returns the facts of the checkpoint, {} when there is
+    none.
 
-    RunError: it was trained with other `settings`.
+    RunError: it was trained with other `settings`. ValueError: it is damaged.
     """
     path = folder / FILE
     if not path.exists():
         return {}
-    kept = torch.load(path, weights_only=True)
-    kept |= json.loads(kept["facts"])  # numbers of any kind, as text
-    if other := dict(kept["settings"].items() ^ settings.items()):
+    check_tensors(path, ANEW)
+    with safe_open(path, "pt") as opened:
+        facts = {name: json.loads(fact) for name, fact in opened.metadata().items()}
+    if other := dict(facts["settings"].items() ^ settings.items()):
         names = ", ".join(sorted(other))
         raise RunError(f"{path} is of a training with another {names}; {ANEW}")
-    return kept
+    tensors = load_file(path)
+    with torch.no_grad():
+        for name, p in _learned(model).items():
+            p.copy_(tensors.pop(f"model.{name}"))
+    states = {kind: defaultdict(dict) for kind in opts}
+    for name, value in tensors.items():
+        kind, index, key = name.split(".", 2)
+        states[kind][int(index)][key] = value
+    for kind, opt in opts.items():
+        opt.load_state_dict(opt.state_dict() | {"state": states[kind]})
+    return facts
 
 
 # ---- the loop ------------------------------------------------------------------------------------
@@ -126,17 +156,10 @@ def optimise(
     written; the last good checkpoint stays.
     """
     opts = optimizers(model, config)
-    learned = _learned(model)
     settings = asdict(config) | (about or {})
     del settings["checkpoint_every"]  # changes no weight
-    kept = load_checkpoint(folder, settings)
-    start, log = kept.get("step", -1) + 1, kept.get("log", [])
-    if kept:
-        with torch.no_grad():
-            for name, p in learned.items():
-                p.copy_(kept["model"][name])
-        for kind, opt in opts.items():
-            opt.load_state_dict(kept["opts"][kind])
+    facts = load_checkpoint(folder, model, opts, settings)
+    start, log = facts.get("step", -1) + 1, facts.get("log", [])
     before = log[-1]["minutes"] if log else 0
     began, running = time.perf_counter() - 60 * before, []
     bar = trange(
@@ -167,9 +190,7 @@ def optimise(
             row = {"step": step, "minutes": minutes, "loss": float(np.mean(running))}
             log.append(row | measure(model))
             running = []
-            facts = json.dumps({"step": step, "log": log, "settings": settings})
-            weights = {name: p.detach() for name, p in learned.items()}
-            states = {kind: opt.state_dict() for kind, opt in opts.items()}
-            save_checkpoint(folder, {"facts": facts, "model": weights, "opts": states})
+            facts = {"step": step, "log": log, "settings": settings}
+            save_checkpoint(folder, model, opts, facts)
             bar.set_postfix(loss=f"{row['loss']:.2f}")
     return log

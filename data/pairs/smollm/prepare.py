@@ -672,7 +672,9 @@ def weights_of(folder: Path) -> dict[str, Tensor]:
     path = folder / FILE
     if not path.is_file():
         raise ValueError(f"{path} is missing: run `train {folder.name}` first")
-    return torch.load(path, weights_only=True)["model"]
+    check_tensors(path, f"run `train {folder.name}` again")
+    learned = {k: v for k, v in load_file(path).items() if k.startswith("model.")}
+    return {name.removeprefix("model."): value for name, value in learned.items()}
 
 
 def shards_at_start(work: Path, phase: str) -> list[Path]:
