@@ -295,7 +295,8 @@ ctx.say(f"A choice at T = 0 that serves T = 1 {verdict}, over all prompts: {chan
 unsure = (
     "" if machines.is_trusted(costs) else f" ({machines.REFUSED}; no verdict on speed)"
 )
-best = relative.at(metric="tokens_per_s", policy="per-domain")
+gain = {"per-domain": served["per-domain"] / served["always"]}
+best = Estimates(served.table(gain, "policy"), digits=3).at(domain="tokens_per_s")
 ctx.answer(
     f"On {base.name} and this machine{unsure}, drafting by one setting gives "
     f"{saved.at(metric='tokens_per_s')} times the tokens per second and, at load {load:g}, "

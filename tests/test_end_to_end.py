@@ -42,7 +42,7 @@ PARAMETERS = {
     "14_serving": "max_gamma=3 budget=4 requests=40 streams=3 batches=[1,4] pass_repeats=3 "
     "pass_tries=1 probe_prompts=1",
 }
-AS_A_USER = "01_load_models"
+AS_A_USER = "00_by_hand"  # others in kernels: test_jupyterlab, and the slow ones
 PARAMETERS_AS_A_USER = {"11_paper_audit": ""}  # with the whole of the pairs beside it
 
 
