@@ -8,7 +8,6 @@ Without a CUDA device all runs that a CPU can of it.
 
 import argparse
 import contextlib
-import dataclasses
 import gc
 import io
 import json
@@ -40,10 +39,9 @@ from transformers.initialization import no_init_weights
 
 from speclab.decode import decode_prompt
 from speclab.draft import parse_shape
-from speclab.models import timing
 from speclab.models.lean import LeanBody
 from speclab.models.model import LanguageModel
-from speclab.models.pairs import Pair, free_bytes, load_pair
+from speclab.models.pairs import Pair, load_pair
 from speclab.ops import plan
 from speclab.profiles import MODELS, ROOT, Profile, load_profile
 from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
@@ -645,25 +643,6 @@ def halving(settings: Settings) -> Outcome:
     return Outcome(status, f"{words}: {found.said()}", facts)
 
 
-def costs(settings: Settings) -> Outcome:
-    """What does a pass cost (c, v(n))?"""
-    facts = {}
-    for name in ("tiny", "smollm"):
-        profile = load_profile(name, {"device": settings.device})
-        weights = [*(ROOT / profile.target.path).glob("*.safetensors")]
-        if not weights:
-            facts[name] = f"skipped: no weights (make pair PROFILE={name})"
-            continue
-        sizes = (1, 2, 3, 5, 9, 17) + (33, 65, 129) * settings.on_cuda
-        times = timing.pass_times(load_pair(profile), sizes, repeats=7)
-        found = timing.costs_of(times)
-        passes = ", ".join(f"v({n}) = {found.v(n):.2f}" for n in sizes[1:])
-        words = f"target pass {found.target_ms:.2f} ms, c = {found.c():.2f}"
-        facts[name] = f"{words}, {passes}"
-    said = "; ".join(f"{name}: {words}" for name, words in facts.items())
-    return Outcome("passed", said, facts)
-
-
 @dataclass(frozen=True)
 class Size:
     """How much of the paper's measurement is recorded: layers of both models, and its prompts."""
@@ -703,38 +682,15 @@ class Size:
 
 
 ON_A_CPU = Size(1, 1, 2, 2, 64, 8)
-WHOLE = Size(32, 22, 200, 20, 512, 64)
-PAPER_S = 150  # that recording at the paper's shapes may take on a GPU
-
-
-def size_that_fits(device: str, dtype: torch.dtype) -> Size:
-    """As much of the whole as fits the device: first fewer prompts at a time, then fewer layers."""
-    free = 0.95 * free_bytes(torch.device(device))
-    for layers in (32, 24, 16, 8, 4):
-        for block in (20, 10, 4, 1):
-            size = dataclasses.replace(WHOLE, layers=layers, block=block)
-            needed = plan.planned_bytes(size.profile, size.planned(device, dtype))
-            if max(needed.values()) <= free:
-                return size
-    raise ValueError(f"{device}: {free / 1e9:.1f} GB are free, too few for 4 layers")
-
-
-def in_time(size: Size, planned: plan.Planned, speed: plan.Speed) -> Size:
-    """The same with so many prompts, in whole blocks, as the plan gives PAPER_S seconds."""
-    longest = plan.planned_minutes(size.profile, planned, speed)[1]
-    blocks = int(size.prompts * PAPER_S / 60 / longest) // size.block
-    prompts = min(size.prompts, size.block * max(1, blocks))
-    return dataclasses.replace(size, prompts=prompts)
+ON_CUDA = Size(8, 8, 20, 10, 512, 64)  # a part that a T4 holds and does in minutes
 
 
 def shapes(settings: Settings) -> Outcome:
     """Recording at the paper's shapes: minutes and memory against the plan?"""
     device, place = settings.device, torch.device(settings.device)
     dtype = torch.float16 if settings.on_cuda else torch.bfloat16
-    size = size_that_fits(device, dtype) if settings.on_cuda else ON_A_CPU
+    size = ON_CUDA if settings.on_cuda else ON_A_CPU
     planned, speed = size.planned(device, dtype), plan.measured_speed(device, dtype)
-    if settings.on_cuda:
-        size = in_time(size, planned, speed)
     configs = [(one, one["num_hidden_layers"]) for one in size.configs]
     models = [random_model(config, n, place, dtype) for config, n in configs]
     pair, profile = Pair(*models, None, frozenset(), {}), size.profile
@@ -762,7 +718,7 @@ def shapes(settings: Settings) -> Outcome:
 
 
 ALL = (machine, pairs, packing, text, sampling, recorder, gptq, processes, halving)
-CHECKS = {check.__name__: check for check in (*ALL, costs, shapes)}
+CHECKS = {check.__name__: check for check in (*ALL, shapes)}
 
 
 def judged(name: str, settings: Settings) -> dict:
