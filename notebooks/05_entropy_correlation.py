@@ -190,7 +190,7 @@ drawn = {
     "alpha (T = 1)": views[study.OVERLAP],
     "hit[1] (T = 0)": views[study.HIT],
 }
-curves = study.curves(drawn, entropy_bins)
+curves = study.acceptance_in_bins(drawn, entropy_bins)
 pooled = curves.at(domain=score.POOLED)
 ctx.export(curves, "curves")
 notebook.show_table(pooled.wide("entropy_bin", "acceptance"))

@@ -365,7 +365,7 @@ ranks = {
     )
     for threshold in thresholds
 }
-mixed = Estimates(study.gained(frame, gamma, ranks)).at(domain=domains)
+mixed = Estimates(study.tokens_gained(frame, gamma, ranks)).at(domain=domains)
 ctx.export(mixed, "lookup-where-unsure")
 
 # %%

@@ -441,7 +441,9 @@ page.show("machine", runs=[greedy, sampled])
 
 # %%
 compared = stopping.compare_rules(every, costs, folds)
-found = Estimates(stopping.intervals(compared), digits=3).at(domain=[*domains, "all"])
+found = Estimates(stopping.speeds_of_rules(compared), digits=3).at(
+    domain=[*domains, "all"]
+)
 wide = found.wide(["quantity", "method"], "domain").sort_values(["quantity", "method"])
 ctx.export(wide.reset_index(drop=True), "stopping")
 ctx.export(study.what_was_drafted(compared), "stopping-blocks")
