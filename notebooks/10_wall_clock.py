@@ -579,9 +579,9 @@ ctx.record(
 apart = f" (not told apart from it: {', '.join(tied)})" if tied else ""
 ctx.answer(
     refused
-    or f"On {ctx.profile.name}, on this machine ({len(timed)} prompts, T = 0), the fastest shape as "
-    f"measured is {lead_of}{apart}. The shapes reach {share.min():.2f} to {share.max():.2f} of the "
-    "speed-up that their tokens per pass and the price of a block predict. Of that price, "
+    or f"On {ctx.profile.name}, on this machine ({len(timed)} prompts, T = 0), the fastest shape "
+    f"as measured is {lead_of}{apart}. The shapes reach {share.min():.2f} to {share.max():.2f} of "
+    "the speed-up that their tokens per pass and the price of a block predict. Of that price, "
     f"{added.index[0]} would add most ({added.iloc[0]:+.2f}); drafts that are always right would "
     f"reach {same[study.RIGHT]:.2f}."
 )
