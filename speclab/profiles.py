@@ -65,7 +65,6 @@ class Profile:
     top_k: int = Field(0, ge=0, le=1_000_000)
     top_p: float = Field(1.0, ge=1e-6, le=1)
     seed: int = Field(42, ge=0, lt=2**32)
-    position_bin: int = Field(32, ge=1, le=65_536)
     block_prompts: int = Field(10, ge=1, le=1024)
     max_packed_tokens: int = Field(2048, ge=1, le=1_000_000)
     # shipped recordings, a folder for each kind; relative to the repository

@@ -36,9 +36,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from speclab.tree import Tree, chain, check_limit
 
 STARTS = ("visited", "every")
-ENDS = ("all", "untruncated", "room")
+ENDS = ("all", "room")
 RULES = ("greedy", "point-mass", "rejection")
-_SUMS = ["blocks", "drafted", "accepted", "emitted", "truncated"]
+COUNTS = ("drafted", "accepted", "emitted", "truncated")
 
 
 @dataclass(frozen=True)
@@ -110,41 +110,24 @@ def prompt_sums(blocks: pd.DataFrame, ends: str = "all") -> pd.DataFrame:
     bootstrap of prompts.
 
     Columns prompt_id, domain, blocks (target passes), drafted, accepted, emitted, truncated,
-    survival_1 .. survival_depth: weighted sums. `ends`: "all" = as a decoder counts; "untruncated"
-    = without the block that the text's end cut (biased low: only long blocks are cut); "room" =
-    only starts with more than `depth` tokens left, where nothing can be cut. A prompt without such
-    a start keeps a row of zeros.
+    survival_1 .. survival_depth: weighted sums. `ends`: "all" = as a decoder counts; "room" = only
+    starts with more than `depth` tokens left, where nothing can be cut (to leave out the blocks
+    that are cut would be biased low: only long ones are). A prompt without such a start keeps a row
+    of zeros.
     """
     survival = [name for name in blocks if str(name).startswith("survival_")]
-    return _summed(blocks, ends, len(survival), survival)
+    if _among("ends", ends, ENDS) == "room":
+        room = blocks["remaining"] > len(survival)
+        blocks = blocks.assign(weight=blocks["weight"] * room)
+    return _summed(blocks, survival)
 
 
-def _summed(
-    blocks: pd.DataFrame, ends: str, depth: int, survival: list[str]
-) -> pd.DataFrame:
-    """`prompt_sums` of blocks whose draft has `depth` levels, with the named survival columns."""
-    _among("ends", ends, ENDS)
-    remaining, weight, truncated = (
-        blocks[name].to_numpy(float) for name in ("remaining", "weight", "truncated")
-    )
-    if ends == "room":
-        weight = weight * (remaining > depth)
-    # A cut block accepts and emits exactly `remaining` tokens: its share of each expectation can be
-    # taken out again.
-    cut = weight * truncated if ends == "untruncated" else np.zeros(len(blocks))
-    kept = weight - cut
-    sums = {
-        "blocks": kept,
-        "drafted": kept * blocks["drafted"].to_numpy(),
-        "accepted": weight * blocks["accepted"].to_numpy() - cut * remaining,
-        "emitted": weight * blocks["emitted"].to_numpy() - cut * remaining,
-        "truncated": np.zeros(len(blocks))
-        if ends == "untruncated"
-        else kept * truncated,
-    }
-    for level, name in enumerate(survival, 1):
-        sums[name] = weight * blocks[name].to_numpy(float) - cut * (level <= remaining)
-    who = ["prompt_id", "domain"]
+def _summed(blocks: pd.DataFrame, survival: Sequence[str] = ()) -> pd.DataFrame:
+    """`prompt_sums` of all blocks, with the named survival columns."""
+    who, weight = ["prompt_id", "domain"], blocks["weight"].to_numpy(float)
+    sums = {"blocks": weight}
+    for name in (*COUNTS, *survival):
+        sums[name] = weight * blocks[name].to_numpy(float)
     frame = pd.concat([blocks[who], pd.DataFrame(sums, index=blocks.index)], axis=1)
     return frame.groupby(who, sort=False, observed=True).sum().reset_index()
 
@@ -154,7 +137,6 @@ def chain_sums(
     gammas: Iterable[int] = range(1, 17),
     rule: str = "greedy",
     starts: str = "visited",
-    ends: str = "all",
 ) -> pd.DataFrame:
     """Per-prompt sums of a chain for each gamma: columns gamma, prompt_id, domain, blocks, drafted,
     accepted, emitted, truncated.
@@ -174,7 +156,7 @@ def chain_sums(
         columns, _ = _columns_of_blocks(
             texts, survival[..., :gamma], np.arange(1, gamma + 1), starts
         )
-        parts[gamma] = _summed(pd.DataFrame(columns), ends, gamma, [])
+        parts[gamma] = _summed(pd.DataFrame(columns))
     return pd.concat(parts, names=["gamma"]).reset_index("gamma").reset_index(drop=True)
 
 

@@ -315,7 +315,6 @@ NOT_IN_KEY = (
     "notes",
     "block_prompts",
     "max_packed_tokens",
-    "position_bin",
     "traces",
     "recorded",
     "notebooks",

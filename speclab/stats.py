@@ -315,11 +315,7 @@ def jointly(
     counts nothing there. The seed of a domain's resamples is its number among the domains asked:
     filter to some domains before, never between, numbers that are to be compared.
     """
-    keys = [
-        [name for name in ("prompt_id", "domain") if name in frame]
-        for frame, _ in asked.values()
-    ]
-    ids = [frame[own] for own, (frame, _) in zip(keys, asked.values(), strict=True)]
+    ids = [frame.filter(["prompt_id", "domain"]) for frame, _ in asked.values()]
     prompts = resampling_of(pd.concat(ids), n)
     of_frame = np.split(prompts.rows, np.cumsum([len(frame) for frame in ids])[:-1])
     columns = [*prompts.domains, score.ALL, score.POOLED]
@@ -365,7 +361,7 @@ def scalar_totals(
     return totals, lambda sums: estimator.value(sums)[..., 0]
 
 
-def fold_of(domain: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
+def fold_of(domain: np.ndarray, folds: int) -> np.ndarray:
     """A fold 0..folds-1 for each prompt, evenly within its domain, at random.
 
     ValueError if a domain has fewer prompts than folds.
@@ -376,5 +372,5 @@ def fold_of(domain: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
             f"domain {sizes.idxmin()!r} has {sizes.min()} prompts, folds={folds}: "
             "record more prompts, or take fewer folds"
         )
-    drawn = pd.Series(np.random.default_rng(seed).random(len(domain)))
+    drawn = pd.Series(np.random.default_rng(0).random(len(domain)))
     return drawn.groupby(domain).rank().to_numpy().astype(int) % folds

@@ -2,7 +2,7 @@
 
 Needs the kit's own packages, and installs nothing; gptqmodel is skipped by name where it is absent.
 Every check runs in a process of its own, so that one that breaks the device, runs out of memory or
-hangs leaves the others alone. After each the JSON file and the page beside it are written anew.
+hangs leaves the others alone. After each the JSON file is written anew.
 Without a CUDA device all runs that a CPU can of it.
 """
 
@@ -69,31 +69,30 @@ class Skipped(Exception):
 @dataclass(frozen=True)
 class Settings:
     """Where the checks run (`auto`: the first CUDA device, else the CPU), in which number formats,
-    and how much: prompts a domain, new tokens of a text that the literal procedure follows (it is
-    slow), new tokens of a decoded text. None: what suits the device.
+    and how much: new tokens of a text that the literal procedure follows (it is slow), new tokens
+    of a decoded text. None: what suits the device.
     """
 
     device: str = "auto"
-    formats: tuple[str, ...] | None = None
-    prompts: int | None = None
     literal_tokens: int | None = None
     tokens: int | None = None
+    formats: tuple[str, ...] = ()
 
     @property
     def on_cuda(self) -> bool:
         """True on a CUDA device."""
         return self.device.startswith("cuda")
 
+    @property
+    def prompts(self) -> int:
+        """Prompts a domain."""
+        return 2 if self.on_cuda else 1
+
     def on(self, device: str, formats: list[str]) -> "Settings":
         """The same on a device that has these formats, with all set."""
-        fast = device != "cpu"
-        return Settings(
-            device,
-            self.formats or tuple(formats),
-            self.prompts or (2 if fast else 1),
-            self.literal_tokens or (24 if fast else 2),
-            self.tokens or (64 if fast else 12),
-        )
+        usual = (2, 12) if device == "cpu" else (24, 64)
+        literal_tokens = self.literal_tokens or usual[0]
+        return Settings(device, literal_tokens, self.tokens or usual[1], formats)
 
 
 @dataclass(frozen=True)
@@ -747,27 +746,8 @@ def _ended(command: list[str]) -> tuple[int, str]:
 # ---- results -------------------------------------------------------------------------------------
 
 
-def page(results: dict) -> str:
-    """The results as a short page of Markdown."""
-    lines = ["# GPU check", "", f"{results['machine']['said']}.", ""]
-    lines += [f"**{results['summary']}**", ""]
-    lines += ["| check | question | status | s | what was found |"]
-    lines += ["| --- | --- | --- | --- | --- |"]
-    for one in results["checks"]:
-        said = one["said"].replace("|", "\\|").replace("; ", ";<br>")
-        question = CHECKS[one["name"]].__doc__
-        cells = [one["name"], question, one["status"], f"{one['time_s']:.0f}", said]
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += [
-        "",
-        "*passed*: equal. *reported*: differences at margins that rounding explains (the largest "
-        "are in the JSON file). *failed*: differences that it does not explain, or an error.",
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def save(results: dict, out: Path) -> None:
-    """The JSON file and the page beside it, with how many checks ended how."""
+    """The JSON file, with how many checks ended how."""
     counted = Counter(one["status"] for one in results["checks"])
     said = ", ".join(f"{count} {status}" for status, count in counted.items())
     if results["machine"]["facts"].get("device") == "cpu":
@@ -775,7 +755,6 @@ def save(results: dict, out: Path) -> None:
     results["summary"] = said + ("; stopped" if results["stopped"] else "")
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    out.with_suffix(".md").write_text(page(results), encoding="utf-8")
 
 
 def options(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -786,9 +765,6 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--device", default="auto", help="cuda:0, cuda:1, …, cpu; auto: the first GPU")
     add("--only", nargs="+", choices=checks, metavar="CHECK", help=", ".join(checks))
     add("--out", type=Path, default=ROOT / "build" / "gpu-check.json", help="a .json")
-    names = ("float32", "float16", "bfloat16")
-    add("--formats", nargs="+", choices=names, help="else all that the device has")
-    add("--prompts", type=int, help="prompts a domain")
     add("--tokens", type=int, help="new tokens of a text")
     add(
         "--literal-tokens",
@@ -810,9 +786,7 @@ def main(
         found = judged(name, Settings(**json.loads(settings)))
         Path(out).write_text(json.dumps(found), encoding="utf-8")
         return 0
-    formats = tuple(given.formats) if given.formats else None
-    numbers = given.prompts, given.literal_tokens, given.tokens
-    asked = Settings(given.device, formats, *numbers)
+    asked = Settings(given.device, given.literal_tokens, given.tokens)
     about = run("machine", asked)
     print(about["said"], flush=True)
     if about["status"] == "failed":
@@ -831,7 +805,7 @@ def main(
         return 130
     finally:
         save(results, given.out)
-        print(f"{results['summary']}\n{given.out}, {given.out.with_suffix('.md')}")
+        print(f"{results['summary']}\n{given.out}")
     return int(any(one["status"] == "failed" for one in results["checks"]))
 
 

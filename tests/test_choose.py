@@ -238,7 +238,7 @@ def planted(fold):
 
 
 def test_cross_fit_never_sees_its_own_prompts():
-    fold = fold_of(np.array(["code"] * 10), 2, 0)
+    fold = fold_of(np.array(["code"] * 10), 2)
     table = planted(fold)
     leaky = table.judged(choose.setting_by_domain(table)["code"])
     assert pooled(leaky) > 1.5, (

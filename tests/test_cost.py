@@ -31,14 +31,6 @@ def test_iid_block_efficiency_is_the_geometric_sum():
     np.testing.assert_allclose(both, [1.5, 4.0])
 
 
-def test_iid_block_efficiency_agrees_with_simulation():
-    rng = np.random.default_rng(0)
-    accepted = np.cumprod(rng.random((200_000, 5)) < 0.7, axis=1).sum(axis=1)
-    assert cost.block_efficiency_iid(0.7, 5) == pytest.approx(
-        1 + accepted.mean(), abs=0.02
-    )
-
-
 def test_standard_model_counts_verify_and_overhead():
     assert cost.speedup_standard(3.0, 4, 0.1) == pytest.approx(3 / 1.4)
     assert cost.speedup_standard(
@@ -78,11 +70,6 @@ def test_the_papers_condition_is_not_one():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: cost.speedup_standard(2, 0, 0.1), ["gamma is 0", "at least 1"]),
-        (
-            lambda: cost.speedup_standard(0.9, 2, 0.1),
-            ["block_efficiency is 0.9", "at least 1"],
-        ),
         (lambda: cost.speedup_standard(2, 2, float("nan")), ["c is nan"]),
         (lambda: cost.block_efficiency_iid(1.2, 4), ["alpha is 1.2", "at most 1"]),
         (lambda: cost.break_even_alpha(2, 2.0), ["c is 2.0", "gives 3 tokens at most"]),

@@ -220,13 +220,10 @@ def test_a_difference_is_reported_with_position_and_margin(random_pair):
     ("rule", "shape", "sampling", "words"),
     [
         ("rejection", "tree:3,2,8", WARM, "takes a chain"),
-        ("rejection", "dynamic:3,2,8", WARM, "takes a chain"),
         ("without-replacement", "dynamic:3,2,8", WARM, "takes a static tree"),
         ("rejection", "chain:3", GREEDY, "temperature 0.0: greedy goes with"),
-        ("greedy", "chain:3", WARM, "temperature 1.0: greedy goes with"),
         ("typical", "chain:3", WARM, "lossless rules are greedy, rejection"),
         ("greedy", "dynamic:3,2", GREEDY, "dynamic:DEPTH,BRANCHES,BUDGET"),
-        ("greedy", "dynamic:0,2,2", GREEDY, "depth=0"),
     ],
 )
 def test_what_does_not_go_together_is_named(rule, shape, sampling, words):

@@ -51,7 +51,7 @@ def ran(out, *arguments, run=here):
     return code, json.loads(out.read_text())
 
 
-def test_a_call_writes_file_and_page_and_names_what_a_cpu_cannot_do(out, on_the_toy):
+def test_a_call_writes_its_file_and_names_what_a_cpu_cannot_do(out, on_the_toy):
     names = ["packing", "text", "recorder", "pairs", "halving", "sampling"]
     code, results = ran(out, "--tokens", "6", "--only", *names)
     assert code == 0 and not results["stopped"]
@@ -59,7 +59,6 @@ def test_a_call_writes_file_and_page_and_names_what_a_cpu_cannot_do(out, on_the_
     skipped = dict.fromkeys(("pairs", "halving", "sampling"), "skipped")
     assert status == skipped | dict.fromkeys(("packing", "text", "recorder"), "passed")
     assert results["checks"][0]["facts"]["float32"]["rows"] > 50
-    assert out.with_suffix(".md").read_text().count("\n| ") == 2 + len(names)
 
 
 @pytest.mark.parametrize("name", ["packing", "recorder"])

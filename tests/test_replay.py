@@ -153,27 +153,13 @@ def test_end_of_text_by_hand():
     counts = ["blocks", "drafted", "accepted", "emitted", "truncated"]
     found = {
         ends: prompt_sums(blocks, ends).iloc[0][counts].tolist()
-        for ends in ("all", "untruncated", "room")
+        for ends in ("all", "room")
     }
     # accepted 0 2 2 2* 1*, emitted 1 3 3 2* 1* (* cut); room for 3 tokens at the starts 0, 1, 2
     assert found == {
         "all": [5, 9, 7, 10, 2],
-        "untruncated": [3, 6, 4, 7, 0],
         "room": [3, 6, 4, 7, 0],
     }
-
-
-def test_leaving_out_cut_blocks_is_biased_low():
-    # Negative control for ends="untruncated": with every draft accepted, a long block is cut, and
-    # only the failures would be left.
-    trace = ranks(*[0] * 9, 1, *[0] * 6)
-    tau = {
-        ends: rates(prompt_sums(replay(trace, 7, "every"), ends))[
-            "block_efficiency"
-        ].item()
-        for ends in ("untruncated", "room")
-    }
-    assert tau["untruncated"] < tau["room"]
 
 
 def test_sampled_by_hand():
@@ -636,10 +622,10 @@ def test_sweep_equals_replay_gamma_by_gamma():
     trace = two_domains().assign(
         p_token=0.5, q_token=lambda t: 0.5 / (1 + t["draft_rank"])
     )
-    for rule, starts, ends in itertools.product(
-        ["greedy", "rejection"], ["visited", "every"], ["all", "untruncated", "room"]
+    for rule, starts in itertools.product(
+        ["greedy", "rejection"], ["visited", "every"]
     ):
-        swept = chain_sums(trace, range(1, 6), rule, starts, ends)
+        swept = chain_sums(trace, range(1, 6), rule, starts)
         assert swept["gamma"].unique().tolist() == [1, 2, 3, 4, 5]
         for gamma, part in swept.groupby("gamma"):
             blocks = (
@@ -648,7 +634,7 @@ def test_sweep_equals_replay_gamma_by_gamma():
                 else replay_sampled(trace, gamma, starts)
             )
             own = part.drop(columns="gamma").reset_index(drop=True)
-            pd.testing.assert_frame_equal(own, prompt_sums(blocks, ends)[list(own)])
+            pd.testing.assert_frame_equal(own, prompt_sums(blocks)[list(own)])
     pd.testing.assert_frame_equal(
         chain_sums(trace, [2], "greedy"), chain_sums(trace, [2], "point-mass")
     )

@@ -185,25 +185,6 @@ def test_correlation_of_every_resample_equals_scipys(method, digits):
     np.testing.assert_allclose(ours, theirs, atol=1e-12)
 
 
-def test_correlation_within_rank_can_turn_the_sign():
-    """Simpson: alpha falls with x over both ranks together, and rises within each."""
-    rng = np.random.default_rng(0)
-    rank = np.tile([0, 1], 200)
-    x = rng.random(400) + 2 * rank
-    frame = pd.DataFrame(
-        {
-            "prompt_id": np.repeat([f"p{i}" for i in range(20)], 20),
-            "domain": "math",
-            "rank": rank,
-            "x": x,
-        }
-    )
-    frame["ratio"] = 0.6 - 0.5 * rank + 0.1 * (x - 2 * rank)
-    assert association.correlation(frame, "x", "ratio", n=200).high < 0
-    for _, own in frame.groupby("rank"):
-        assert (association.correlations(own, "x", "ratio", n=200)["low"] > 0.9).all()
-
-
 def test_differences_find_a_real_one_and_only_that():
     nodes = make_run(prompts=12, shift=0.6).nodes
     result = significance.differences(nodes, score.published_alpha, n=2000).set_index(

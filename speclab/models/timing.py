@@ -61,14 +61,14 @@ def pass_times(
     return pd.DataFrame(rows, columns=["model", "n", "repeat", "ms"])
 
 
-def costs_of(times: pd.DataFrame, overhead: float = 0.0) -> Costs:
+def costs_of(times: pd.DataFrame) -> Costs:
     """Medians of `pass_times` as Costs."""
     median = times.groupby(["n", "model"])["ms"].median().unstack()
     one = float(median["target"].iloc[0])
     draft, verify = (
         tuple((median[model] / one).tolist()) for model in ("draft", "target")
     )
-    return Costs(one, tuple(map(int, median.index)), draft, verify, overhead)
+    return Costs(one, tuple(map(int, median.index)), draft, verify)
 
 
 def plain_time(
