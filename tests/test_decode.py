@@ -240,7 +240,15 @@ def test_in_half_precision_a_difference_is_reported_and_never_hidden(
     known = load_prompts("project", 1)
     lines = [json.dumps({"prompt_id": p.prompt_id, "prompt": p.text}) for p in known]
     given.write_text("\n".join(lines))
-    places = ["--prompts", str(given), "--out", str(out), "--force"]
+    places = [
+        "--profile",
+        "tiny",
+        "--prompts",
+        str(given),
+        "--out",
+        str(out),
+        "--force",
+    ]
 
     def rows_of(*options):
         assert main(["decode", *places, *options]) == 0
