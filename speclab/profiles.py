@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from speclab.plain import STRICT, checked, near, parse_yaml, read_yaml
@@ -20,7 +20,6 @@ OF_BOTH = ("dtype", "device", "backend")
 SAW_PAPER = (
     ROOT / "data" / "pairs" / "smollm" / "draft"
 )  # trained on the paper's prompts
-COLDEST = 1e-4  # the lowest temperature above 0: below it, logits overflow
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -55,7 +54,7 @@ class Profile:
     # project, paper, or a .jsonl file or folder of such files
     prompts: str = Field("project", min_length=1)
     prompts_per_domain: int = Field(50, ge=1, le=100_000)
-    domains: tuple[Literal[DOMAINS], ...] = Field(DOMAINS, strict=False)
+    domains: tuple[Literal[DOMAINS], ...] = Field(DOMAINS, min_length=1, strict=False)
     max_prompt_tokens: int = Field(512, ge=1, le=131_072)
     max_new_tokens: int = Field(64, ge=1, le=65_536)
     depth: int = 3
@@ -74,13 +73,6 @@ class Profile:
     # parameters of single notebooks that `make reproduce` sets for this pair, by their names
     notebooks: dict[str, dict] = Field(default_factory=dict, repr=False)
     notes: dict = dataclasses.field(default_factory=dict, compare=False)
-
-    @field_validator("temperature")
-    @classmethod
-    def _neither_signed_nor_tiny(cls, value: float) -> float:
-        if 0 < value < COLDEST:
-            raise ValueError(f"allowed are 0 and numbers from {COLDEST}")
-        return value + 0.0  # -0.0 is 0.0, also in the key of a run
 
     def __post_init__(self):
         static_tree(self.depth, self.branches, self.budget)  # says what is too much

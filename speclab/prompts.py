@@ -195,10 +195,6 @@ def load_prompts(
     folder for `read_prompts`, relative to the repository. Raises ValueError if a set cannot be read
     or holds fewer prompts than asked.
     """
-    if not domains or len(set(domains)) < len(domains):
-        raise ValueError(
-            f"domains={list(domains)}: write each once, one or more of {', '.join(DOMAINS)}"
-        )
     everything = []
     if source != "paper":
         file = PROJECT_PROMPTS if source == "project" else REPOSITORY / source

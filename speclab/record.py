@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from speclab.models.model import KVCache, LanguageModel
-from speclab.models.packing import ROWS, SMALLEST, packed_tokens_for
+from speclab.models.packing import ROWS, SMALLEST
 from speclab.models.pairs import Pair, load_pair
 from speclab.profiles import Profile
 from speclab.prompts import EncodedPrompt
@@ -358,7 +358,8 @@ class Worker:
     def __init__(self, job: Job, device: str | None = None, pair: Pair | None = None):
         self.job, self.device, self.pair = job, device, pair
         # nodes and prompts at a time; an earlier block may have had to go lower
-        self.packed, self.together = None, max(map(len, job.blocks))
+        self.packed = job.profile.max_packed_tokens
+        self.together = max(map(len, job.blocks))
         of = job.profile
         self.sampling = Sampling(of.temperature, of.top_k, of.top_p)
 
@@ -418,7 +419,6 @@ class Worker:
     def record(self, index: int) -> Done:
         """One block: its texts, then the records of each prompt."""
         self.pair = self.pair or self._load()
-        self.packed = self.packed or packed_tokens_for(self.pair, self.job.profile)
         began = time.perf_counter()
         recorded = self._recorded(self.job.blocks[index])
         facts = {

@@ -100,7 +100,7 @@ def test_overrides_are_read_from_the_command_line():
         ({"top_p": float("nan")}, ["top_p=nan", "finite"]),
         ({"budget": 0}, ["budget=0"]),
         ({"domains": ["maths"]}, ["domains.0='maths'", "'math'"]),
-        ({"temperature": 9e-5}, ["temperature=9e-05"]),
+        ({"domains": []}, ["domains=[]"]),
         ({"seed": -1, "top_k": -1}, ["seed=-1", "top_k=-1"]),  # each is said
     ],
 )

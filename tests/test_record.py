@@ -2,17 +2,13 @@
 sanity and bad input.
 """
 
-from types import SimpleNamespace
-
 import literal
 import numpy as np
 import pandas as pd
-import psutil
 import pytest
 import torch
 from toy import let_nodes_see_their_cousins, record_block, toy_pair
 
-from speclab.models.packing import packed_tokens_for
 from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.record import NonFiniteProbability, generate, record_prompt
 from speclab.sampling import Sampling
@@ -191,18 +187,3 @@ def test_a_probability_that_is_not_finite_names_prompt_and_position(
         NonFiniteProbability, match="the draft gave .* prompt math-07, position 6"
     ):
         record_prompt(random_pair, prompt, text, static_tree(1, 1), GREEDY)
-
-
-def test_a_loaded_pair_gets_the_packing_that_fits_what_is_free(
-    random_pair, random_profile, monkeypatch
-):
-    def of(available, pair=random_pair):
-        memory = SimpleNamespace(available=available)
-        monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
-        return packed_tokens_for(pair, random_profile.replace(max_new_tokens=300))
-
-    assert of(10**9) == 2048
-    assert of(10_000, toy_pair()) == 2048, "an architecture that it does not know"
-    assert of(30_000_000) == 512, "0.051 GB for all positions, 0.022 GB for a third"
-    with pytest.raises(ValueError, match=r"cpu: recording needs 0\.\d+ GB beside"):
-        of(10_000)

@@ -1,5 +1,5 @@
-"""How many nodes can be recorded at once: the bytes of a packed chunk from a model's configuration,
-held against what is free.
+"""The bytes of a packed chunk from a model's configuration: what the plan holds against what is
+free. The recorder itself halves a chunk where memory runs out.
 """
 
 from collections import Counter
@@ -100,30 +100,3 @@ def beside_weights(pair: "Pair", profile: Profile, packed: int) -> Counter:
         parts = chunk_bytes(config, size, profile, packed, logits, model.quantised)
         need[model.device] += sum(parts.values())
     return need
-
-
-def packed_tokens_for(pair: "Pair", profile: Profile) -> int:
-    """The largest of max_packed_tokens, a half, a quarter, … with which recording fits what is free
-    beside the loaded pair; the profile's own value for an architecture that is not KNOWN.
-
-    ValueError when not even SMALLEST tokens fit.
-    """
-    from speclab.models.pairs import free_bytes
-
-    packed = profile.max_packed_tokens
-    for model in (pair.target, pair.draft):
-        if model.network is None or model.network.config.model_type not in KNOWN:
-            return packed
-    while True:
-        need = beside_weights(pair, profile, packed)
-        short = [device for device in need if need[device] > free_bytes(device)]
-        if not short:
-            return packed
-        if packed // 2 < SMALLEST:
-            bytes_needed, bytes_free = need[short[0]] / 1e9, free_bytes(short[0]) / 1e9
-            raise ValueError(
-                f"{short[0]}: recording needs {bytes_needed:.2f} GB beside the weights even with "
-                f"max_packed_tokens={packed}, {bytes_free:.2f} GB are free; lower "
-                "max_prompt_tokens, max_new_tokens or budget, or use another device"
-            )
-        packed //= 2
