@@ -84,14 +84,12 @@ def break_even_block_efficiency(gamma, c, verify=1.0, overhead=0.0):
     return gamma * c + verify + overhead
 
 
-def break_even_cost(block_efficiency, gamma, verify=1.0, overhead=0.0):
-    """The c at which the speed-up is 1; a dearer draft slows decoding.
-
-    0 or less: not even a draft that costs nothing helps.
+def break_even_cost(block_efficiency, gamma):
+    """The c at which the speed-up is 1, where v = 1 and the loop costs nothing; a dearer draft
+    slows decoding.
     """
     _within("block_efficiency", block_efficiency, 1)
-    free = break_even_block_efficiency(gamma, 0.0, verify, overhead)
-    return (block_efficiency - free) / gamma
+    return (block_efficiency - break_even_block_efficiency(gamma, 0.0)) / gamma
 
 
 def break_even_alpha(
@@ -202,14 +200,8 @@ class Costs:
         """Cost of one block of a tree or chain: a draft pass for each level that has children, one
         target pass, the overhead.
         """
-        inner = [
-            int((tree.width[tree.level(d)] > 0).sum()) for d in range(tree.max_depth)
-        ]
-        return (
-            sum(self.c(width) for width in inner)
-            + self.v(tree.size + 1)
-            + self.loop(tree.is_chain)
-        )
+        drafting = sum(self.c(len(level.parents)) for level in tree.levels)
+        return drafting + self.v(tree.size + 1) + self.loop(tree.is_chain)
 
 
 def speedup_tree(block_efficiency: float, tree: Tree, costs: Costs) -> float:

@@ -47,8 +47,7 @@ def pass_bytes(config: Any, itemsize: int, n: int, behind: int = 0) -> int:
 
 def level_sizes(tree: Tree) -> list[int]:
     """Nodes with children of each level below the root: what a pass over that level packs."""
-    depths = range(1, tree.max_depth)
-    return [int((tree.width[tree.level(depth)] > 0).sum()) for depth in depths]
+    return [len(level.parents) for level in tree.levels[1:]]
 
 
 def chunk_bytes(

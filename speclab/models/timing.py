@@ -71,28 +71,6 @@ def costs_of(times: pd.DataFrame) -> Costs:
     return Costs(one, tuple(map(int, median.index)), draft, verify)
 
 
-def plain_time(
-    pair: Pair, prompt: EncodedPrompt, max_new_tokens: int
-) -> tuple[float, tuple[int, ...]]:
-    """Seconds of plain greedy decoding behind the prefill, and the text it gave: the loop of
-    `record.generate`, one prompt.
-    """
-    target, texts = pair.target, []
-
-    def prefill() -> None:
-        target.forward(
-            torch.tensor([prompt.ids]), target.cache(len(prompt.ids) + max_new_tokens)
-        )
-
-    def whole() -> None:
-        texts.extend(
-            generate(target, [prompt], max_new_tokens, pair.stop_ids, Sampling(), 0)
-        )
-
-    before = timed(prefill, target.device)
-    return timed(whole, target.device) - before, texts[0]
-
-
 def decoded_speed(
     pair: Pair,
     prompts: list[EncodedPrompt],
@@ -124,12 +102,21 @@ def decoded_speed(
 def _run_one(
     pair: Pair, prompt: EncodedPrompt, shape: Shape, max_new_tokens: int
 ) -> tuple[tuple[int, ...], int, float]:
-    """The text, its blocks, and the seconds behind the prefill."""
-    if not shape.size:
-        seconds, text = plain_time(pair, prompt, max_new_tokens)
-        return text, len(text), seconds
-    found = decode_prompt(pair, prompt, "greedy", shape, Sampling(), max_new_tokens)
-    return found.token_ids, found.target_passes, found.time_s - found.prefill_time_s
+    """The text, its blocks, and the seconds behind the prefill; of PLAIN in the loop of
+    `record.generate`, whose prefill is timed alone.
+    """
+    if shape.size:
+        found = decode_prompt(pair, prompt, "greedy", shape, Sampling(), max_new_tokens)
+        return found.token_ids, found.target_passes, found.time_s - found.prefill_time_s
+    target, texts = pair.target, []
+    cache, ids = (
+        target.cache(len(prompt.ids) + max_new_tokens),
+        torch.tensor([prompt.ids]),
+    )
+    before = timed(lambda: target.forward(ids, cache), target.device)
+    asked = target, [prompt], max_new_tokens, pair.stop_ids, Sampling(), 0
+    seconds = timed(lambda: texts.extend(generate(*asked)), target.device)
+    return texts[0], len(texts[0]), seconds - before
 
 
 def with_median_loop(costs: Costs, decoded: list[Decoded], shape: Shape) -> Costs:
