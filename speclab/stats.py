@@ -343,10 +343,9 @@ def bootstrap(
 
     ValueError if the number is undefined on the frame.
     """
-    prompts = resampling_of(frame, n)
-    totals, value = scalar_totals(frame, estimator, prompts)
-    values = value(prompts.resampled(totals).sum(axis=1))
-    return Interval.of(values, prompts, "the statistic")
+    draws = jointly({"it": (frame, estimator)}, n=n)
+    what = draws.notes.get("it", estimator.name)
+    return Interval.of(draws["it"][score.POOLED].to_numpy(), draws.prompts, what)
 
 
 def scalar_totals(

@@ -109,10 +109,8 @@ def _run_one(
         found = decode_prompt(pair, prompt, "greedy", shape, Sampling(), max_new_tokens)
         return found.token_ids, found.target_passes, found.time_s - found.prefill_time_s
     target, texts = pair.target, []
-    cache, ids = (
-        target.cache(len(prompt.ids) + max_new_tokens),
-        torch.tensor([prompt.ids]),
-    )
+    ids = torch.tensor([prompt.ids])
+    cache = target.cache(len(prompt.ids) + max_new_tokens)
     before = timed(lambda: target.forward(ids, cache), target.device)
     asked = target, [prompt], max_new_tokens, pair.stop_ids, Sampling(), 0
     seconds = timed(lambda: texts.extend(generate(*asked)), target.device)
