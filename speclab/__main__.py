@@ -300,14 +300,13 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
     type=PLACE,
     help="Folder for build/ and figures/ (default: the repository).",
 )
-@option("--force", is_flag=True, help="Run also what is up to date.")
 @option(
     "--workers",
     type=click.IntRange(1),
     help="Notebooks at once, of those that measure no time (default: 2; at most one a core, one "
     "where there is a GPU).",
 )
-def _reproduce(profile, notebooks, changes, parameters, out, force, workers) -> int:
+def _reproduce(profile, notebooks, changes, parameters, out, workers) -> int:
     """Run the notebooks whose outcome may have changed, and write the report."""
     from speclab.ops import reproduce as runner
 
@@ -318,7 +317,7 @@ def _reproduce(profile, notebooks, changes, parameters, out, force, workers) -> 
         parse_overrides(list(parameters), "--parameter"),
         out,
     )
-    return runner.reproduce(call, force, workers)
+    return runner.reproduce(call, workers)
 
 
 @verb("pair")

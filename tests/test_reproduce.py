@@ -135,7 +135,7 @@ def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):
     names = ["01_good", "02_also_good"]
     made = {f"{name}.{end}" for name in names for end in ("ipynb", "html", "json")}
     found = {path.name for path in build.iterdir()}
-    assert found == made | {".lock", "call.json", "index.html"}
+    assert found == made | {".lock", "index.html"}
     facts = (figures / "01" / "facts.csv").read_text().split(",")
     assert facts[:2] == [sys.executable, str(repository)]
     assert "2 notebooks (0 up to date, 0 failed)" in capsys.readouterr().out
@@ -173,10 +173,7 @@ def test_only_what_changed_runs_again(repository, capsys):
     assert third["01_good"] > second["01_good"]
     assert third["02_also_good"] == second["02_also_good"]
     assert run(repository, "--parameter", "gamma=8", "--notebook", "01") == 0
-    fourth = ages(repository)
-    assert fourth["01_good"] > third["01_good"]
-    assert run(repository, "--parameter", "gamma=8", "--notebook", "01", "--force") == 0
-    assert ages(repository)["01_good"] > fourth["01_good"]
+    assert ages(repository)["01_good"] > third["01_good"]
 
 
 # ---- what an outcome depends on ------------------------------------------------------------------
@@ -355,7 +352,7 @@ def test_a_failed_notebook_is_kept_and_the_others_run(repository, capsys):
     assert (build / "01_good.failed.ipynb").exists()
     assert not (build / "01_good.ipynb").exists()
     assert plot.read_bytes() == b"not really a picture", "figures stay as they were"
-    assert "cell [3] at `assert x == 2, 'x is not two'`" in capsys.readouterr().out
+    assert "cell [3]: AssertionError: x is not two" in capsys.readouterr().out
     assert "x is not two" in (build / "index.html").read_text()
     assert run(repository) == 1, "a failure is not up to date"
     assert "1 up to date, 1 failed" in capsys.readouterr().out
