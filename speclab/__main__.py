@@ -5,7 +5,6 @@ is asked for. An error that the user can mend is one line that says what to do, 
 """
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from speclab import missing
@@ -31,24 +30,6 @@ STOPPED = (
 option = click.option
 
 
-class Command(click.Command):
-    """A command whose repeatable options take several values at once: `--set a=1 b=2` is `--set a=1
-    --set b=2`.
-    """
-
-    def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
-        """Repeat the name of such an option before each of its values."""
-        several = [o.opts[0] for o in self.params if getattr(o, "multiple", False)]
-        given, option = [], ""
-        for argument in arguments:
-            if argument.startswith("--"):
-                option = argument
-            elif option in several and given[-1] != option:
-                given.append(option)
-            given.append(argument)
-        return super().parse_args(context, given)
-
-
 PLACE = click.Path(path_type=Path)
 SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
 
@@ -58,11 +39,7 @@ def cli() -> None:
     """Study kit for speculative decoding."""
 
 
-def verb(name: str, group: click.Group = cli) -> Callable:
-    """A verb of the command line: the function below it, with the options above it."""
-    return group.command(name, cls=Command)
-
-
+verb = cli.command  # the function below it, with the options above it
 PROFILE = option(
     "--profile",
     default="smollm",
@@ -72,7 +49,7 @@ CHANGES = option(
     "--set",
     "changes",
     multiple=True,
-    metavar="KEY=VALUE …",
+    metavar="KEY=VALUE",
     help="Change parameters of the profile.",
 )
 
@@ -94,13 +71,14 @@ CHANGES = option(
 )
 @option(
     "--engine",
+    type=click.Choice(["local", "ray"]),
     default="local",
-    help="local, or ray: actors on the cluster of RAY_ADDRESS, else of this machine.",
+    help="ray: actors on the cluster of RAY_ADDRESS, else of this machine.",
 )
 @option(
     "--devices",
     multiple=True,
-    metavar="DEVICE …",
+    metavar="DEVICE",
     help="local: one process and one pair each, as cuda:0 cuda:1.",
 )
 @option(
@@ -284,7 +262,7 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
     "--notebook",
     "notebooks",
     multiple=True,
-    metavar="NN …",
+    metavar="NN",
     help="Numbers or names (default: all).",
 )
 @CHANGES
@@ -292,7 +270,7 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
     "--parameter",
     "parameters",
     multiple=True,
-    metavar="NAME=VALUE …",
+    metavar="NAME=VALUE",
     help="Change parameters of the notebooks.",
 )
 @option(
@@ -388,7 +366,7 @@ def _hosted() -> None:
     """
 
 
-@verb("kaggle", _hosted)
+@_hosted.command("kaggle")
 @option("--notebook", required=True, help="Number or name, as 02.")
 @option("--user", required=True, help="Your name on Kaggle.")
 @option(
@@ -403,21 +381,21 @@ def _hosted() -> None:
     "--dataset",
     "datasets",
     multiple=True,
-    metavar="OWNER/NAME …",
+    metavar="OWNER/NAME",
     help="Attach data sets.",
 )
 @option(
     "--model",
     "models",
     multiple=True,
-    metavar="OWNER/MODEL/FRAMEWORK/VARIATION/VERSION …",
+    metavar="OWNER/MODEL/FRAMEWORK/VARIATION/VERSION",
     help="Attach models.",
 )
 @option(
     "--kernel",
     "kernels",
     multiple=True,
-    metavar="OWNER/NAME …",
+    metavar="OWNER/NAME",
     help="Attach the output of notebooks.",
 )
 @option("--out", type=PLACE, help="Folder (default: build/kaggle).")
@@ -441,8 +419,6 @@ def _kaggle(
             "how shall the notebook get the kit? --repo ADDRESS (git, internet on), or --dataset "
             "NAME/speclab (attached)"
         )
-    if repo and no_internet:
-        raise ValueError("--repo needs the internet: leave it out, or --no-internet")
     overrides = parse_overrides(changes)
     load_profile(profile, overrides)
     metadata = hosted.kernel_metadata(
@@ -453,21 +429,20 @@ def _kaggle(
     click.echo(f"{folder} is written; next: kaggle kernels push -p {folder}")
 
 
-@verb("restore", _hosted)
-@click.argument("folder", type=PLACE, required=False)
+@_hosted.command("restore")
+@click.argument(
+    "folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default="/kaggle/input",
+)
 def _restore(folder) -> None:
-    """Copy saved runs from FOLDER (default: what Kaggle attached) into data/runs."""
+    """Copy saved runs from FOLDER (where Kaggle attaches them) into data/runs."""
     from speclab.ops import hosted
 
-    folder = folder or hosted.MOUNTED
-    if not folder.is_dir():
-        raise ValueError(
-            f"{folder}: no such folder; attach the last session's output first"
-        )
     click.echo(f"restored: {', '.join(hosted.restore(folder)) or 'nothing new'}")
 
 
-@verb("keep", _hosted)
+@_hosted.command("keep")
 @click.argument("folder", type=PLACE)
 def _keep(folder) -> None:
     """Keep data/runs in FOLDER, on a disk that outlives the session."""

@@ -49,11 +49,6 @@ def kernel_metadata(
     """
     from speclab.ops.reproduce import chosen
 
-    if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", user):
-        raise ValueError(
-            f"user={user!r}: the name in the address of your Kaggle profile, lower case letters, "
-            "digits and dashes"
-        )
     [twin] = chosen([notebook])
     title = f"speclab {twin.stem.replace('_', ' ')}"
     return {
@@ -120,7 +115,9 @@ def _attached(name: str, mounted: Path, holds: str) -> Path | None:
         above = [place for place in file.parents if place.is_relative_to(mounted)]
         called_so = [place for place in above if slug(place.name) == wanted]
         if called_so:
-            found.setdefault(called_so[-1], file.parent)  # the outermost; first the shallowest file
+            found.setdefault(
+                called_so[-1], file.parent
+            )  # the outermost; first the shallowest file
     if len(found) > 1:
         raise ValueError(
             f"{name} is attached {len(found)} times: {', '.join(map(str, found))}; detach all but "
@@ -212,8 +209,7 @@ def keep(folder: Path, runs: Path = RUNS) -> None:
     What `runs` holds is copied there first; the old folder stays beside it as runs.before.
     """
     here, folder = runs.parent.resolve() / runs.name, Path(folder).resolve()
-    inside = not runs.is_symlink() and folder.is_relative_to(here)
-    if inside or here.is_relative_to(folder):
+    if folder.is_relative_to(here) or here.is_relative_to(folder):
         raise ValueError(
             f"folder {folder}: this is data/runs, or one holds the other; name a folder on the "
             "disk that outlives the session"
