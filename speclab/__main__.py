@@ -50,7 +50,7 @@ CHANGES = option(
     "changes",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Change parameters of the profile.",
+    help="Change a parameter of the profile; again for more.",
 )
 
 
@@ -79,7 +79,7 @@ CHANGES = option(
     "--devices",
     multiple=True,
     metavar="DEVICE",
-    help="local: one process and one pair each, as cuda:0 cuda:1.",
+    help="local: a process and a pair of its own on this device; again for more.",
 )
 @option(
     "--workers",
@@ -263,7 +263,7 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
     "notebooks",
     multiple=True,
     metavar="NN",
-    help="Numbers or names (default: all).",
+    help="Number or name; again for more (default: all).",
 )
 @CHANGES
 @option(
@@ -271,7 +271,7 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
     "parameters",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Change parameters of the notebooks.",
+    help="Change a parameter of the notebooks; again for more.",
 )
 @option(
     "--out",
@@ -382,21 +382,21 @@ def _hosted() -> None:
     "datasets",
     multiple=True,
     metavar="OWNER/NAME",
-    help="Attach data sets.",
+    help="Attach a data set; again for more.",
 )
 @option(
     "--model",
     "models",
     multiple=True,
     metavar="OWNER/MODEL/FRAMEWORK/VARIATION/VERSION",
-    help="Attach models.",
+    help="Attach a model; again for more.",
 )
 @option(
     "--kernel",
     "kernels",
     multiple=True,
     metavar="OWNER/NAME",
-    help="Attach the output of notebooks.",
+    help="Attach the output of a notebook; again for more.",
 )
 @option("--out", type=PLACE, help="Folder (default: build/kaggle).")
 def _kaggle(

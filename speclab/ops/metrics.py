@@ -172,7 +172,7 @@ def value_of(found: dict[str, Any], figure: str | None) -> Any:
     if name not in found:
         return [found[each] for each in found if each.startswith(f"{name}[")]
     value = found[name]
-    return value * 100 if name != figure and value is not None else value
+    return round(value * 100, 6) if name != figure and value is not None else value
 
 
 def under_their_names(found: dict[str, Any]) -> dict[str, dict]:
