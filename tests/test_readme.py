@@ -70,13 +70,12 @@ def test_what_is_collected_of_a_finished_run(tmp_path):
     for path, held in {
         tmp_path / "notebooks" / "01_a.ipynb": {},
         build / "01_a.json": {"status": "done", "seconds": 3.4},
-        build / "call.json": {"seconds": 2.6, "notebooks": ["01_a"]},
         run / "manifest.json": manifest,
     }.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(held))
     recording = {"time_s": 12.3, "positions": 9, "peak_bytes": 8}
-    kept = {"seconds": {"01_a": 3}, "call_s": 3, "recording": recording}
+    kept = {"seconds": {"01_a": 3}, "recording": recording}
     assert readme.collect("tiny", tmp_path) == kept
     (tmp_path / "notebooks" / "02_b.ipynb").write_text("{}")
     with pytest.raises(ValueError, match="02_b has no finished run"):

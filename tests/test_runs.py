@@ -200,7 +200,7 @@ def test_the_command_line_records(short_profile, tmp_path, capsys):
         f"draft.path={short_profile.draft.path}",
     ]
     words = ["record", "--profile", "tiny", "--kind", "sampled", "--out", str(out)]
-    assert main([*words, "--set", *sets]) == 0
+    assert main([*words, *(f"--set={change}" for change in sets)]) == 0
     assert "nodes in" in capsys.readouterr().out
     assert load_run(out).manifest["kind"] == "sampled"
 

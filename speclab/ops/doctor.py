@@ -11,7 +11,6 @@ import os
 import tomllib
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -24,42 +23,17 @@ from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
 from speclab.prompts import HUB_SETS, MIRROR
 from speclab.show.notebook import limit_threads, quiet
 
-FIGURES = ROOT / "figures"
 ASK_S = 3  # seconds that the hub has to answer
 UNKNOWN = "not known before models and prompts are here"
 
 
-@dataclass(frozen=True)
-class Line:
-    """One answer; `do` says what has to be done, and is empty when all is well."""
-
-    subject: str
-    text: str
-    do: str = ""
-
-    def __str__(self) -> str:
-        if self.do:
-            return f"do  {self.subject}: {self.text}\n    -> {self.do}"
-        return f"ok  {self.subject}: {self.text}"
-
-
-def answered(subject: str, question: Callable[..., str], *about: Any) -> Line:
-    """The line of a question."""
+def answered(subject: str, question: Callable[..., str], *about: Any) -> str:
+    """The line of a question: `ok` with what is well, or `do` with what has to be done."""
     try:
-        return Line(subject, question(*about))
+        return f"ok  {subject}: {question(*about)}"
     except (runs.RunError, ValueError) as error:
         text, _, do = str(error).partition("; ")
-        return Line(subject, text, do or "mend it")
-
-
-def _hub_answers() -> bool:
-    from huggingface_hub import constants
-
-    try:
-        with urllib.request.urlopen(constants.ENDPOINT, timeout=ASK_S):
-            return not constants.HF_HUB_OFFLINE
-    except OSError:
-        return False
+        return f"do  {subject}: {text}\n    -> {do or 'mend it'}"
 
 
 # ---- questions -----------------------------------------------------------------------------------
@@ -72,17 +46,77 @@ def packages(profile: Profile) -> str:
     needs = project["dependencies"]
     if "quantization_config" in profile.notes.get("target_config", {}):
         needs = needs + project["optional-dependencies"]["gptq"]
-    if lacking := [f"'{need}'" for need in needs if not _in_range(Requirement(need))]:
+    if lacking := [f"'{need}'" for need in needs if not in_range(need)]:
         raise ValueError(f"{len(lacking)} are lacking; pip install {' '.join(lacking)}")
     return f"all {len(needs)} are in range"
 
 
-def _in_range(need: Requirement) -> bool:
+def in_range(need: str) -> bool:
+    """Whether a package is here in a range, as `torch>=2`."""
+    asked = Requirement(need)
     try:
-        have = version(need.name)
+        return asked.specifier.contains(version(asked.name), prereleases=True)
     except PackageNotFoundError:
         return False
-    return need.specifier.contains(have, prereleases=True)
+
+
+def model(spec: ModelSpec, hub: bool) -> str:
+    """Is a model here, whole, or can it be made or fetched?"""
+    from speclab.models.pairs import check_folder, weight_bytes
+
+    folder = plan.folder_of(spec)
+    if folder is None:
+        return _away(spec.path, hub, "SPECLAB_MODELS")
+    check_folder(folder)
+    weight_bytes(folder)
+    return "is here"
+
+
+def data_set(name: str, revision: str, hub: bool) -> str:
+    """Is one of the paper's data sets here, or can it be fetched?"""
+    if mirror := os.environ.get(MIRROR):  # data sets come from there alone
+        there, hub = Path(mirror, name).is_dir(), False
+    else:
+        there = plan.cached(name, revision, "dataset")
+    return "is here" if there else _away(name, hub, MIRROR)
+
+
+def _away(name: str, hub: bool, variable: str) -> str:
+    if hub and name.count("/") == 1:
+        return "will be fetched from the hub"
+    raise ValueError(
+        "not here, and not to be had from the hub; turn internet on, or attach it and set "
+        f"{variable}"
+    )
+
+
+def tokenizers(profile: Profile) -> str:
+    """Do both tokenizers agree on the ids that the models share?"""
+    from speclab.models.pairs import check_vocabularies, load_tokenizer
+
+    folders = [plan.folder_of(getattr(profile, name)) for name in MODELS]
+    if not all(folders):
+        return UNKNOWN
+    sizes = [plan.config_of(profile, name)["vocab_size"] for name in MODELS]
+    shared = check_vocabularies(*map(load_tokenizer, folders), sizes)
+    return f"agree on all {shared} ids"
+
+
+def prompts(profile: Profile) -> str:
+    """Can the prompts of files be read?"""
+    return f"{len(runs.profile_prompts(profile))} of {profile.prompts}"
+
+
+def recorded(profile: Profile) -> str:
+    """Which kinds of runs can be read without the models?"""
+    from speclab.models.pairs import local_folder
+
+    pair = profile.target, profile.draft
+    named = [local_folder(spec) or len(spec.revision or "") == 40 for spec in pair]
+    if profile.prompts == "paper" or not all(named):  # to ask would download something
+        return UNKNOWN
+    there = [kind for kind in runs.KINDS if runs.recorded_run(profile, kind)]
+    return f"read without the models: {', '.join(there) or 'none'}"
 
 
 def memory(need: int, free: int | None) -> str:
@@ -101,88 +135,12 @@ def memory(need: int, free: int | None) -> str:
     return text
 
 
-def model(spec: ModelSpec, hub: bool) -> str:
-    """Is a model here, whole, or can it be made or fetched?"""
-    from speclab.models.pairs import check_folder, weight_bytes
-
-    folder = plan.folder_of(spec)
-    if folder is None:
-        return _away(spec.path, hub, "SPECLAB_MODELS")
-    check_folder(folder)
-    weight_bytes(folder)
-    return "is here"
-
-
-def _away(name: str, hub: bool, variable: str) -> str:
-    if hub and name.count("/") == 1:
-        return "will be fetched from the hub"
-    raise ValueError(
-        "not here, and not to be had from the hub; turn internet on, or attach it and set "
-        f"{variable}"
-    )
-
-
-def tokenizers(profile: Profile) -> str:
-    """Do both tokenizers agree on the ids that the models share?"""
-    from speclab.models.pairs import check_vocabularies, load_tokenizer
-
-    folders = [plan.folder_of(spec) for spec in (profile.target, profile.draft)]
-    if not all(folders):
-        return UNKNOWN
-    sizes = [plan.config_of(profile, name)["vocab_size"] for name in MODELS]
-    shared = check_vocabularies(*map(load_tokenizer, folders), sizes)
-    return f"agree on all {shared} ids"
-
-
-def prompts(profile: Profile) -> str:
-    """Can the prompts of files be read?"""
-    return f"{len(runs.profile_prompts(profile))} of {profile.prompts}"
-
-
-def data_set(name: str, revision: str, hub: bool) -> str:
-    """Is one of the paper's data sets here, or can it be fetched?"""
-    mirror = os.environ.get(MIRROR)  # where it is set, data sets come from there alone
-    there = (
-        Path(mirror, name).is_dir()
-        if mirror
-        else plan.cached(name, revision, "dataset")
-    )
-    return "is here" if there else _away(name, hub and not mirror, MIRROR)
-
-
-def recorded(profile: Profile) -> str:
-    """Which kinds of runs can be read without the models?"""
-    from speclab.models.pairs import local_folder
-
-    pair = profile.target, profile.draft
-    named = [local_folder(spec) or len(spec.revision or "") == 40 for spec in pair]
-    if profile.prompts == "paper" or not all(named):  # to ask would download something
-        return UNKNOWN
-    there = [kind for kind in runs.KINDS if runs.recorded_run(profile, kind)]
-    return f"read without the models: {', '.join(there) or 'none'}"
-
-
-def writable(place: Path) -> str:
-    """Can runs, or figures, be written?"""
-    near = next(path for path in (place, *place.parents) if path.exists())
-    if not near.is_dir() or not os.access(near, os.W_OK):
-        raise ValueError(f"{place} cannot be written; make it a folder of yours")
-    return "can be written"
-
-
-def minutes(profile: Profile, pair: plan.Planned, speed: plan.Speed | None) -> str:
-    """How long does a recording take?"""
-    low, high = plan.planned_minutes(profile, pair, speed or plan.T4)
-    whose = "this machine's speed" if speed else "a T4's usual speed"
-    return f"{low:.1f} to {high:.1f} to record all prompts, by {whose}"
-
-
 # ---- the page ------------------------------------------------------------------------------------
 
 
 def examine(
     profile: Profile, free: Mapping[str, int], hub: bool, speed: plan.Speed | None
-) -> Iterator[Line]:
+) -> Iterator[str]:
     """Every line about a profile on a machine: `free` bytes by device (cpu, cuda:0, …), whether the
     hub answers, and the speed of the target's device (None where that is not there).
     """
@@ -192,22 +150,21 @@ def examine(
     yield answered("tokenizers", tokenizers, profile)
     if profile.prompts == "paper":
         for one in HUB_SETS.values():
-            yield answered(
-                f"data set {one.name}", data_set, one.name, one.revision, hub
-            )
+            asked = one.name, one.revision, hub
+            yield answered(f"data set {one.name}", data_set, *asked)
     else:
         yield answered("prompts", prompts, profile)
     yield answered("runs", recorded, profile)
-    for place in (runs.RUNS, FIGURES):
-        yield answered(f"folder {place.name}", writable, place)
     try:
         pair = plan.planned_pair(profile, len(free) - 1)
     except ValueError as error:
-        yield Line("memory and minutes", f"not known: {error}")
+        yield f"ok  memory and minutes: not known: {error}"
         return
     for device, need in plan.planned_bytes(profile, pair).items():
         yield answered(f"memory of {device}", memory, need, free.get(device))
-    yield Line("minutes", minutes(profile, pair, speed))
+    low, high = plan.planned_minutes(profile, pair, speed or plan.T4)
+    whose = "this machine's" if speed else "a T4's usual"
+    yield f"ok  minutes: {low:.1f} to {high:.1f} to record all prompts, by {whose} speed"
 
 
 def report(profile: Profile) -> tuple[str, int]:
@@ -225,6 +182,16 @@ def report(profile: Profile) -> tuple[str, int]:
     with contextlib.redirect_stderr(io.StringIO()):  # notices of the libraries
         speed = plan.measured_speed(device) if device in free else None
         lines = list(examine(profile, free, _hub_answers(), speed))
-    todo = sum(1 for line in lines if line.do)
+    todo = sum(line.startswith("do") for line in lines)
     verdict = f"{todo} to do" if todo else "all is well"
-    return "\n".join([*map(str, lines), "", f"{profile.name}: {verdict}"]), todo
+    return "\n".join([*lines, "", f"{profile.name}: {verdict}"]), todo
+
+
+def _hub_answers() -> bool:
+    from huggingface_hub import constants
+
+    try:
+        with urllib.request.urlopen(constants.ENDPOINT, timeout=ASK_S):
+            return not constants.HF_HUB_OFFLINE
+    except OSError:
+        return False

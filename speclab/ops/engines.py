@@ -102,8 +102,6 @@ def engine_of(name: str, devices: list[str], workers: int | None) -> Engine | No
     """The engine of the command line's options; None: this process. ValueError for what does not go
     together.
     """
-    if name not in ("local", "ray"):
-        raise ValueError(f"engine={name!r}: allowed are local and ray")
     if (devices and name == "ray") or (workers is not None and name == "local"):
         raise ValueError(
             "--devices goes with --engine local, --workers with --engine ray"

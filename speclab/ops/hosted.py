@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from speclab.profiles import ROOT, Profile
@@ -49,16 +49,6 @@ def kernel_metadata(
     """
     from speclab.ops.reproduce import chosen
 
-    if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", user):
-        raise ValueError(
-            f"user={user!r}: the name in the address of your Kaggle profile, lower case letters, "
-            "digits and dashes"
-        )
-    if not internet and not datasets:
-        raise ValueError(
-            "internet off: attach the kit as a data set (--dataset NAME/speclab), nothing can be "
-            "fetched"
-        )
     [twin] = chosen([notebook])
     title = f"speclab {twin.stem.replace('_', ' ')}"
     return {
@@ -118,17 +108,16 @@ def write_kernel(
 # ---- 2. attached models and data sets ------------------------------------------------------------
 
 
-def _from_above(places: Iterable[Path]) -> list[Path]:
-    return sorted(places, key=lambda place: (len(place.parts), place))
-
-
 def _attached(name: str, mounted: Path, holds: str) -> Path | None:
     """Where such a file lies in the one attached folder that is called like a model or data set."""
     wanted, found = slug(name.split("/")[-1]), {}
-    for place in _from_above(mounted.rglob("*")):
-        inner = any(outer in place.parents for outer in found)
-        if slug(place.name) == wanted and not inner and any(place.rglob(holds)):
-            found[place] = _from_above(place.rglob(holds))[0].parent
+    for file in sorted(mounted.rglob(holds), key=lambda file: (len(file.parts), file)):
+        above = [place for place in file.parents if place.is_relative_to(mounted)]
+        called_so = [place for place in above if slug(place.name) == wanted]
+        if called_so:
+            found.setdefault(
+                called_so[-1], file.parent
+            )  # the outermost; first the shallowest file
     if len(found) > 1:
         raise ValueError(
             f"{name} is attached {len(found)} times: {', '.join(map(str, found))}; detach all but "
@@ -152,21 +141,27 @@ def attach(
     specs = (profile.target, profile.draft)
     models = [spec.path for spec in specs if not (ROOT / spec.path).exists()]
     sets = [one.name for one in HUB_SETS.values()] if profile.prompts == "paper" else []
-    wanted = {"SPECLAB_MODELS": (models, "config.json"), MIRROR: (sets, "*")}
-    found = {}
-    for variable, (names, holds) in wanted.items():
-        if os.environ.get(variable):
-            continue
-        places = {name: _attached(name, mounted, holds) for name in names}
-        there = {name: place for name, place in places.items() if place}
-        if there and (variable != MIRROR or len(there) == len(names)):
-            for name, place in there.items():
-                link = links / variable / name
-                link.parent.mkdir(parents=True, exist_ok=True)
-                link.unlink(missing_ok=True)
-                link.symlink_to(place, target_is_directory=True)
-            os.environ[variable] = str(links / variable)
-            found |= there
+    found = _linked("SPECLAB_MODELS", models, "config.json", mounted, links)
+    mirrored = [name for name in sets if _attached(name, mounted, "*")]
+    if mirrored == sets:
+        found |= _linked(MIRROR, sets, "*", mounted, links)
+    return found
+
+
+def _linked(
+    variable: str, names: list[str], holds: str, mounted: Path, links: Path
+) -> dict[str, Path]:
+    """Link what is attached of these names, and let a variable name the links."""
+    if os.environ.get(variable):
+        return {}
+    places = {name: _attached(name, mounted, holds) for name in names}
+    found = {name: place for name, place in places.items() if place}
+    for name, place in found.items():
+        link = links / variable / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(place, target_is_directory=True)
+        os.environ[variable] = str(links / variable)
     return found
 
 
@@ -195,19 +190,16 @@ def restore(attached: Path = MOUNTED, runs: Path = RUNS) -> list[str]:
     return done
 
 
-def _copy_new(source: Path, target: Path) -> list[Path]:
-    """Copy what `target` does not have, each file whole or not at all; returns what was copied."""
-    copied = []
-
-    def copy(file: str, place: str) -> None:
-        if not os.path.exists(place):
-            written(Path(place), lambda path: shutil.copyfile(file, path))
-            copied.append(Path(place))
-
-    unfinished = shutil.ignore_patterns("*.tmp", ".lock")
-    kinds = {"copy_function": copy, "ignore": unfinished, "dirs_exist_ok": True}
-    shutil.copytree(source, target, **kinds)
-    return copied
+def _copy_new(source: Path, target: Path) -> int:
+    """Copy what `target` does not have, each file whole or not at all; returns how many files."""
+    new = 0
+    for file in source.rglob("*"):
+        place = target / file.relative_to(source)
+        whole = file.is_file() and file.suffix != ".tmp" and file.name != ".lock"
+        if whole and not place.exists():
+            written(place, partial(shutil.copyfile, file))
+            new += 1
+    return new
 
 
 def keep(folder: Path, runs: Path = RUNS) -> None:
@@ -217,8 +209,7 @@ def keep(folder: Path, runs: Path = RUNS) -> None:
     What `runs` holds is copied there first; the old folder stays beside it as runs.before.
     """
     here, folder = runs.parent.resolve() / runs.name, Path(folder).resolve()
-    inside = not runs.is_symlink() and folder.is_relative_to(here)
-    if inside or here.is_relative_to(folder):
+    if folder.is_relative_to(here) or here.is_relative_to(folder):
         raise ValueError(
             f"folder {folder}: this is data/runs, or one holds the other; name a folder on the "
             "disk that outlives the session"

@@ -2,8 +2,8 @@
 
 What an engine calls what stands in data/engines/names.yaml: a name is bound to one of the figures
 below, so no engine has code of its own. The figures are counts of a replay (`speclab.replay`,
-visited blocks) and the RATIOS of counts, pooled, by domain and by request (a prompt). The mean of
-the requests' ratios is another number than the pooled ratio, which weights a request by its blocks.
+visited blocks) and ratios of counts, pooled, by domain and by request (a prompt). The mean of the
+requests' ratios is another number than the pooled ratio, which weights a request by its blocks.
 
 The end of a text: a block that it cuts counts with the tokens accepted inside the text. `drafted`
 are the tokens drafted inside it, `drafted_whole` those of the whole shape in every block, which is
@@ -11,11 +11,9 @@ what an engine counts that drafts past the end (vLLM, SGLang). Such an engine al
 accepts behind the end; no trace tells that, and only the `truncated` blocks can differ by it.
 """
 
-import re
-from collections.abc import Mapping
+import json
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import yaml
 
@@ -25,19 +23,8 @@ from speclab.draft import Shape, parse_shape
 from speclab.profiles import ROOT
 from speclab.runs import Run
 from speclab.sampling import Sampling
-from speclab.score import divide
 
 NAMES = ROOT / "data" / "engines" / "names.yaml"
-RATIOS = {  # each figure that is a quotient of counts: its parts
-    "mean_accepted": ("accepted", "blocks"),
-    "mean_accepted_and_bonus": ("accepted_and_bonus", "blocks"),
-    "block_efficiency": ("emitted", "blocks"),
-    "draft_utilisation": ("accepted", "drafted"),
-    "draft_utilisation_whole": ("accepted", "drafted_whole"),
-    "accepted_per_verified": ("accepted_and_bonus", "verified"),
-    "survival_by_depth": ("accepted_by_depth", "blocks"),
-    "accept_by_depth": ("accepted_by_depth", "reached_by_depth"),
-}
 EXACT = {
     "greedy": "exact: the counts of the greedy decoder on these prompts",
     "point-mass": "exact for these sampled texts, drafted by the draft's best tokens",
@@ -50,16 +37,12 @@ SAYS = {
     "vLLM and SGLang do, which also count what they accept behind the end: no trace tells that",
     "text_start": "the first block drafts the text's first token; a server takes that token from "
     "the prefill and drafts behind it",
-    "by_depth": "entry d - 1 is depth d (of a tree: its level); survival_by_depth is joint, "
+    "by_depth": "[d]: at depth d (of a tree: its level); survival_by_depth is joint, "
     "accept_by_depth conditional",
     "requests": "pooled: sums over all prompts before dividing; mean_of_requests: of the prompts' "
     "own figures, each prompt counting the same",
 }
 COUNTS = ("blocks", "drafted", "drafted_whole", "accepted", "emitted", "truncated")
-
-Figures = dict[
-    str, Any
-]  # by name: a number; by depth, by prompt: an array (depths, prompts)
 
 
 # ---- a run's figures -----------------------------------------------------------------------------
@@ -74,16 +57,16 @@ def metrics_of(run: Run, shape: str, rule: str | None = None) -> dict[str, Any]:
     """
     drafted, temperature = parse_shape(shape), run.manifest["profile"]["temperature"]
     rule = rule_for(drafted, temperature, rule)
-    found = summary(sums_of(run.trace, drafted, rule))
-    head = {
+    found = summary(counts_of(run.trace, drafted, rule))
+    return {
         "run": run.folder.name,
         "temperature": temperature,
         "shape": shape,
         "rule": rule,
         "says": {"exact": EXACT[rule], **SAYS},
         "engines": under_their_names(found),
+        **found,
     }
-    return plain(head | found)
 
 
 def rule_for(shape: Shape, temperature: float, rule: str | None = None) -> str:
@@ -105,69 +88,70 @@ def rule_for(shape: Shape, temperature: float, rule: str | None = None) -> str:
     return rule
 
 
-def sums_of(trace: pd.DataFrame, shape: Shape, rule: str) -> pd.DataFrame:
-    """Per-prompt sums of the visited blocks, with `drafted_whole`."""
+def counts_of(trace: pd.DataFrame, shape: Shape, rule: str) -> pd.DataFrame:
+    """Counts over the visited blocks, a row a prompt (prompt_id, domain). `accepted_by_depth[d]`:
+    blocks that accepted at least d tokens; `blocks_by_accepted[n]`: those that accepted exactly n.
+    """
     if rule == "rejection":
         blocks = replay.replay_sampled(trace, shape.size)
     else:
         blocks = replay.replay(trace, shape.tree)
-    sums = replay.prompt_sums(blocks)
-    return sums.assign(drafted_whole=sums["blocks"] * shape.size)
-
-
-def summary(sums: pd.DataFrame) -> dict[str, Any]:
-    """Figures of per-prompt sums: `pooled`, `mean_of_requests`, `by_domain`, `by_request`."""
-    counted = counted_figures(sums)
-    requests = figures(counted)
-
-    def over(prompts: np.ndarray) -> dict[str, Figures]:
-        pooled = {name: each[..., prompts].sum(-1) for name, each in counted.items()}
-        means = {name: mean(each[..., prompts]) for name, each in requests.items()}
-        return {"pooled": figures(pooled), "mean_of_requests": means}
-
-    who = sums[["prompt_id", "domain"]].to_dict("records")
-    domains = sums["domain"].to_numpy()
-    return {
-        **over(np.full(len(sums), True)),
-        "by_domain": {name: over(domains == name) for name in dict.fromkeys(domains)},
-        "by_request": [
-            person | {name: each[..., place] for name, each in requests.items()}
-            for place, person in enumerate(who)
-        ],
-    }
-
-
-def counted_figures(sums: pd.DataFrame) -> Figures:
-    """Counts by prompt. `accepted_by_depth`: blocks that accepted at least d tokens;
-    `blocks_by_accepted`: blocks that accepted exactly 0, 1, … tokens.
-    """
-    found = {name: sums[name].to_numpy(float) for name in COUNTS}
+    sums = replay.prompt_sums(blocks).set_index(["prompt_id", "domain"])
+    counts = sums.assign(drafted_whole=sums["blocks"] * shape.size)[[*COUNTS]]
     survival = [name for name in sums if str(name).startswith("survival_")]
-    by_depth = sums[survival].to_numpy(float).T
-    at_least = np.vstack([found["blocks"], by_depth, np.zeros(len(sums))])
-    exactly = -np.diff(at_least, axis=0)
-    return {**found, "accepted_by_depth": by_depth, "blocks_by_accepted": exactly}
+    at_least = sums["blocks"]
+    for depth, name in enumerate(survival, 1):
+        counts[f"accepted_by_depth[{depth}]"] = sums[name]
+        counts[f"blocks_by_accepted[{depth - 1}]"] = at_least - sums[name]
+        at_least = sums[name]
+    counts[f"blocks_by_accepted[{len(survival)}]"] = at_least
+    return counts
 
 
-def figures(counted: Mapping[str, Any]) -> Figures:
-    """Counts, of a prompt or of many, and their RATIOS; NaN: nothing to divide by."""
-    blocks, by_depth = counted["blocks"], counted["accepted_by_depth"]
-    parts = {
-        **counted,
-        "accepted_and_bonus": counted["accepted"] + blocks,
-        "verified": counted["drafted_whole"] + blocks,
-        "reached_by_depth": np.concatenate([blocks[None], by_depth[:-1]]),
+def figures(counts: pd.DataFrame) -> pd.DataFrame:
+    """Counts, of prompts or summed over prompts (a row each), and their ratios; NaN: nothing to
+    divide by.
+    """
+    blocks, accepted = counts["blocks"], counts["accepted"]
+    with_bonus = accepted + blocks
+    found = counts.assign(
+        mean_accepted=accepted / blocks,
+        mean_accepted_and_bonus=with_bonus / blocks,
+        block_efficiency=counts["emitted"] / blocks,
+        draft_utilisation=accepted / counts["drafted"],
+        draft_utilisation_whole=accepted / counts["drafted_whole"],
+        accepted_per_verified=with_bonus / (counts["drafted_whole"] + blocks),
+    )
+    reached = blocks
+    for name in [name for name in counts if name.startswith("accepted_by_depth")]:
+        depth = name.removeprefix("accepted_by_depth")
+        found[f"survival_by_depth{depth}"] = counts[name] / blocks
+        found[f"accept_by_depth{depth}"] = counts[name] / reached
+        reached = counts[name]
+    return found
+
+
+def summary(counts: pd.DataFrame) -> dict[str, Any]:
+    """Figures of counts, as JSON takes them: `pooled`, `mean_of_requests` (of those where a figure
+    is defined), both also `by_domain`, and `by_request`.
+    """
+
+    def over(prompts: pd.DataFrame) -> dict[str, dict]:
+        pooled = figures(prompts.sum().to_frame().T)
+        means = figures(prompts).mean().to_frame().T
+        return {"pooled": rows(pooled)[0], "mean_of_requests": rows(means)[0]}
+
+    domains = counts.groupby("domain", sort=False)
+    return {
+        **over(counts),
+        "by_domain": {name: over(prompts) for name, prompts in domains},
+        "by_request": rows(figures(counts).reset_index()),
     }
-    ratios = {
-        name: divide(parts[above], parts[below])
-        for name, (above, below) in RATIOS.items()
-    }
-    return {**counted, **ratios}
 
 
-def mean(by_prompt: np.ndarray) -> np.ndarray:
-    """The mean over the prompts where a figure is defined."""
-    return divide(np.nansum(by_prompt, -1), (~np.isnan(by_prompt)).sum(-1))
+def rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """A frame's rows: 6 decimals, None where undefined."""
+    return json.loads(frame.to_json(orient="records", double_precision=6))
 
 
 # ---- the engines' names --------------------------------------------------------------------------
@@ -178,18 +162,20 @@ def groups() -> list[dict[str, Any]]:
     return yaml.safe_load(NAMES.read_text(encoding="utf-8"))
 
 
-def value_of(found: Figures, figure: str | None) -> Any:
-    """A figure as names.yaml writes it: `name`, `name[d]` (from 1), either with ` %`; None for
-    none.
+def value_of(found: dict[str, Any], figure: str | None) -> Any:
+    """A figure as names.yaml writes it: its name, ` %` for percent, a list for one that has an
+    entry a depth; None for none, or nothing to divide by.
     """
     if figure is None:
         return None
-    name, depth, percent = re.fullmatch(r"(\w+)(?:\[(\d+)\])?( %)?", figure).groups()
-    value = found[name][int(depth) - 1] if depth else found[name]
-    return value * 100 if percent else value
+    name = figure.removesuffix(" %")
+    if name not in found:
+        return [found[each] for each in found if each.startswith(f"{name}[")]
+    value = found[name]
+    return round(value * 100, 6) if name != figure and value is not None else value
 
 
-def under_their_names(found: Mapping[str, Any]) -> dict[str, dict]:
+def under_their_names(found: dict[str, Any]) -> dict[str, dict]:
     """The run's figures by engine, place and its name there: pooled, or of an engine that prints
     each request the mean of requests.
     """
@@ -201,18 +187,3 @@ def under_their_names(found: Mapping[str, Any]) -> dict[str, dict]:
             name: value_of(ours, figure) for name, figure in group["names"].items()
         }
     return named
-
-
-def plain(value: Any) -> Any:
-    """The same as JSON takes it: arrays as lists, 6 decimals, null where undefined."""
-    if isinstance(value, dict):
-        return {name: plain(inside) for name, inside in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
-    if isinstance(value, list):
-        return [plain(inside) for inside in value]
-    if isinstance(value, float):
-        if np.isnan(value):
-            return None
-        return int(value) if value.is_integer() else round(value, 6)
-    return value

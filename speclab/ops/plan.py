@@ -26,12 +26,13 @@ USUAL_TOKENS = 150  # of a prompt
 @dataclass(frozen=True)
 class Held:
     """A model as a profile holds it: `network` on the meta device; `packed`: bytes of a weight of
-    its products where GPTQ packs them, else 0.
+    its products where GPTQ packs them, else 0; `products`: weights of its layers' products.
     """
 
     network: Any
     device: str
-    packed: float = 0.0
+    packed: float
+    products: int
 
     @property
     def dtype(self) -> Any:
@@ -44,22 +45,16 @@ class Held:
         return self.packed > 0
 
     @property
-    def products(self) -> int:
-        """Weights of the layers' products."""
-        weights = self.network.base_model.layers.parameters()
-        return sum(weight.numel() for weight in weights if weight.dim() == 2)
+    def head(self) -> int:
+        """Weights of the output layer."""
+        return self.network.get_output_embeddings().weight.numel()
 
     @property
     def stored(self) -> int:
         """Bytes of the weights."""
-        each = self.packed or self.dtype.itemsize
+        itemsize = self.dtype.itemsize
         others = self.network.num_parameters() - self.products
-        return int(self.products * each) + others * self.dtype.itemsize
-
-    @property
-    def head(self) -> int:
-        """Weights of the output layer."""
-        return self.network.get_output_embeddings().weight.numel()
+        return int(self.products * (self.packed or itemsize)) + others * itemsize
 
     @property
     def loaded(self) -> int:
@@ -96,20 +91,20 @@ def held(config: Mapping[str, Any], dtype: str, device: str) -> Held:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    if config.get("model_type") not in packing.KNOWN:
-        known = ", ".join(packing.KNOWN)
-        raise ValueError(f"model_type={config.get('model_type')!r}: known are {known}")
-    quantised = config.get("quantization_config") or {}
+    kind = config.get("model_type")
+    if kind not in packing.KNOWN:
+        raise ValueError(f"model_type={kind!r}: known are {', '.join(packing.KNOWN)}")
+    plain = dict(config)
+    quantised = plain.pop("quantization_config", None) or {}
     packed = quantised.get("bits", 0) / 8
     if packed:  # a group has a float16 scale and a zero point
         packed += (2 + packed) / max(32, quantised.get("group_size", 128))
-    plain = {k: v for k, v in config.items() if k != "quantization_config"}
-    settings = AutoConfig.for_model(**plain)
+    settings, dtype = AutoConfig.for_model(**plain), getattr(torch, dtype)
     with torch.device("meta"):
-        network = AutoModelForCausalLM.from_config(
-            settings, dtype=getattr(torch, dtype)
-        )
-    return Held(network, device, packed)
+        network = AutoModelForCausalLM.from_config(settings, dtype=dtype)
+    weights = network.base_model.layers.parameters()
+    products = sum(weight.numel() for weight in weights if weight.dim() == 2)
+    return Held(network, device, packed, products)
 
 
 # ---- where models are ----------------------------------------------------------------------------
@@ -225,24 +220,19 @@ def block_seconds(
     profile: Profile, pair: Planned, speed: Speed, prompt_tokens: int
 ) -> float:
     """Seconds to record one block of prompts of a length, every text in full."""
-    new, block = profile.max_new_tokens, _prompts_and_block(profile)[1]
+    new, (_, block) = profile.max_new_tokens, _prompts_and_block(profile)
     levels = packing.level_sizes(profile.tree)
     together = max(1, profile.max_packed_tokens // max(1, sum(levels)))
     chunks, trunk = math.ceil(new / together), prompt_tokens + new - 1
-    # how often, and the pass: batch, tokens, tokens before them
-    write = [
-        (1, (block, prompt_tokens, 0)),
-        (new - 1, (block, 1, prompt_tokens + new // 2)),
-    ]
-    score = [(block, (1, trunk, 0))]
-    score += [(block * chunks, (1, new * size // chunks, trunk)) for size in levels]
     rows = block * new * (2 + sum(levels))
-    total = 0.0
-    for model, passes in zip(pair, (write + score, score), strict=True):
-        total += sum(count * _seconds(model, speed, *sizes) for count, sizes in passes)
+    steps = (new - 1) * _seconds(pair.target, speed, block, 1, prompt_tokens + new // 2)
+    total = _seconds(pair.target, speed, block, prompt_tokens, 0) + steps  # the texts
+    for model in pair:
+        passes = [_seconds(model, speed, 1, new * n // chunks, trunk) for n in levels]
+        scored = _seconds(model, speed, 1, trunk, 0) + chunks * sum(passes)
         moved = model.network.config.vocab_size * LOGIT_TRAFFIC
         row = 2 * model.head / speed.flops_per_s + moved / speed.bytes_per_s
-        total += rows * row
+        total += block * scored + rows * row
     return total
 
 
@@ -265,10 +255,11 @@ def planned_minutes(
     """
     prompts, block = _prompts_and_block(profile)
     longest = profile.max_prompt_tokens
-    lengths = min(USUAL_TOKENS, longest), longest
-    seconds = (block_seconds(profile, pair, speed, length) for length in lengths)
-    low, high = (one * prompts / block / 60 for one in seconds)
-    return low, high
+
+    def minutes(length: int) -> float:
+        return block_seconds(profile, pair, speed, length) * prompts / block / 60
+
+    return minutes(min(USUAL_TOKENS, longest)), minutes(longest)
 
 
 def measured_speed(device: str, dtype: Any = None) -> Speed:
@@ -280,15 +271,15 @@ def measured_speed(device: str, dtype: Any = None) -> Speed:
 
     from speclab.models.model import timed
 
-    place, on_cpu = torch.device(device), device == "cpu"
-    dtype = dtype or (torch.float32 if on_cpu else torch.float16)
-    weight = torch.ones(8192, 8192, device=place, dtype=dtype)
+    place = torch.device(device)
+    rows, usual, layer_s = 4096, torch.float16, Speed.layer_s
+    if device == "cpu":
+        rows, usual, layer_s = 64, torch.float32, 0.2e-3
+    weight = torch.ones(8192, 8192, device=place, dtype=dtype or usual)
 
     def seconds(rows: int) -> float:
         times = [timed(lambda: weight[:rows] @ weight.T, place) for _ in range(6)]
         return median(times[1:]) / SUSTAINED  # the first warms up
 
-    rows = 64 if on_cpu else 4096
     flops_per_s = 2 * rows * weight.numel() / seconds(rows)
-    layer_s = 0.2e-3 if on_cpu else Speed.layer_s
     return Speed(flops_per_s, weight.nbytes / seconds(1), layer_s)

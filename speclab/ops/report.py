@@ -20,7 +20,6 @@ from speclab.plain import read_json
 from speclab.profiles import ROOT, Profile
 
 FAILED, NEEDS_MODELS = "failed", "needs the models"  # how a notebook may end
-CALL = "call.json"  # beside the stamps: seconds of a call that ran all it was asked for
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^()\s]+\.png)\)")  # in Markdown
 NETWORK = (  # addresses that nbconvert's page would ask for
     "require_js_url",

@@ -440,9 +440,8 @@ def execute(call: Call, notebook: Notebook) -> tuple[str, str]:
         status, said = DONE, ""
     except (PapermillExecutionError, RuntimeError) as error:  # or the kernel died
         status, said = (STOPPED, "") if call.stopped.is_set() else how_it_ended(error)
-    if status in (FAILED, NEEDS_MODELS):
-        done.unlink(missing_ok=True)
-        done.with_suffix(".html").unlink(missing_ok=True)
+        for page in (done, done.with_suffix(".html")):
+            page.unlink(missing_ok=True)
     if status == FAILED:
         return FAILED, f"{said} (see {os.path.relpath(failed)})"
     failed.unlink(missing_ok=True)
@@ -450,16 +449,13 @@ def execute(call: Call, notebook: Notebook) -> tuple[str, str]:
 
 
 def how_it_ended(error: Exception) -> tuple[str, str]:
-    """The status that an error means; cell, line and what it says."""
+    """The status that an error means; the cell, and what it says."""
     if not isinstance(error, PapermillExecutionError):
         return FAILED, str(error)
     said = error.evalue.partition("\n")[0]
     if error.ename == ModelsMissing.__name__:
         return NEEDS_MODELS, said
-    trace = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback))
-    line = re.search(r"-+> \d+ +(.*)", trace)
-    at = f" at `{line[1].strip()}`" if line else ""
-    return FAILED, f"cell [{error.exec_count}]{at}: {error.ename}: {said}"
+    return FAILED, f"cell [{error.exec_count}]: {error.ename}: {said}"
 
 
 @contextlib.contextmanager
@@ -506,14 +502,14 @@ def wave_of(notebook: Notebook, notebooks: list[Notebook]) -> int:
     return int(notebook.name[:2] in TIMED)
 
 
-def run_wave(call: Call, wave: list[Notebook], at_once: int, force: bool) -> None:
+def run_wave(call: Call, wave: list[Notebook], at_once: int) -> None:
     """Run those that are not up to date. Stopped, no kernel stays."""
     with ThreadPoolExecutor(at_once) as pool:
         pending = set()
         try:
             for one in wave:
                 now, stamp = digest(call, one), call.stamp(one.name)
-                if not force and call.is_current(stamp, now):
+                if call.is_current(stamp, now):
                     call.current[one.name] = stamp
                     tell(stamp, "up to date" if stamp.status == DONE else stamp.status)
                 else:
@@ -541,7 +537,7 @@ def stop(call: Call, pool: ThreadPoolExecutor, pending: set[Future]) -> None:
         time.sleep(0.1)
 
 
-def reproduce(call: Call, force: bool = False, asked: int | None = None) -> int:
+def reproduce(call: Call, asked: int | None = None) -> int:
     """Run what is not up to date, and write the report; 0, 1 when a notebook failed, 130 when
     interrupted.
 
@@ -551,7 +547,7 @@ def reproduce(call: Call, force: bool = False, asked: int | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with locked(call.build), kernels(call):
-            run_waves(call, force, places(asked))
+            run_waves(call, places(asked))
             return finish(call, time.monotonic() - begun)
     except KeyboardInterrupt:
         ended = call.current | call.ran
@@ -560,7 +556,7 @@ def reproduce(call: Call, force: bool = False, asked: int | None = None) -> int:
         return 130
 
 
-def run_waves(call: Call, force: bool, at_once: int) -> None:
+def run_waves(call: Call, at_once: int) -> None:
     """The notebooks, a wave after the other."""
     call.figures.mkdir(parents=True, exist_ok=True)
     threads = kit.limit_threads()  # of one that runs alone
@@ -568,7 +564,7 @@ def run_waves(call: Call, force: bool, at_once: int) -> None:
     for wave, count in enumerate((at_once, 1, 1)):
         asked = [one for one in longest_first if wave_of(one, call.notebooks) == wave]
         os.environ["OMP_NUM_THREADS"] = str(max(threads // count, 1))
-        run_wave(call, asked, count, force)
+        run_wave(call, asked, count)
 
 
 def finish(call: Call, spent: float) -> int:
@@ -578,9 +574,6 @@ def finish(call: Call, spent: float) -> int:
     page = report.write_index(call.build, call.figures, call.profile, stamps)
     report.write_light(call.figures, call.profile)
     failed = sum(stamp.status == FAILED for stamp in call.ran.values())
-    if not call.current and not failed:  # README tells what a whole call takes
-        facts = {"seconds": spent, "notebooks": sorted(call.ran)}
-        (call.build / report.CALL).write_text(json.dumps(facts))
     counts = f"{len(call.current)} up to date, {failed} failed"
     where = os.path.relpath(page)
     print(f"{len(call.notebooks)} notebooks ({counts}) in {spent:.0f} s: {where}")
