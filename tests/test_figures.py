@@ -72,18 +72,6 @@ def test_interval_bars_draw_estimates_and_ends(horizontal):
     assert [t.get_text() for t in ticks] == ["alpha", "hit[1]"]
 
 
-def test_panels_that_lack_a_group_keep_the_places_of_all():
-    half = (
-        FRAME.assign(panel="both"),
-        FRAME[FRAME["estimator"] == "hit[1]"].assign(panel="one"),
-    )
-    figure = figures.facets(
-        pd.concat(half), "estimator", columns="panel", kind="points"
-    )
-    places = figure.axes[1].containers[0].lines[0].get_xydata()[:, 0]
-    assert (np.abs(places - 1) < 0.5).all(), "under hit[1], the second"
-
-
 def test_lines_with_bands_dots_and_looks():
     frame = pd.DataFrame(
         {

@@ -100,10 +100,6 @@ def test_papermill_sees_every_parameter(source):
     assert {"profile", "overrides"} <= names
 
 
-def test_the_template_keeps_its_own_rules():
-    assert rule_breaks(TEMPLATE) == []
-
-
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
@@ -207,23 +203,6 @@ def test_an_extra_brings_its_needs_but_not_its_numpy(tmp_path, pip, monkeypatch)
     assert pip[1] == ["tokenicer>=0.0.14", "numpy==2.1"]
 
 
-def test_a_notebook_on_kaggle_starts_from_what_is_attached(
-    tmp_path, monkeypatch, capsys
-):
-    from speclab.ops import hosted
-
-    monkeypatch.setattr(hosted, "MOUNTED", tmp_path)
-    monkeypatch.setattr(
-        hosted, "attach", lambda profile: {profile.target.path: tmp_path}
-    )
-    monkeypatch.setattr(hosted, "restore", lambda: ["tiny-greedy-1"])
-    notebook.start("02_gamma_sweep", "tiny")
-    assert "attached: data/pairs/tiny/target, tiny-greedy-1" in capsys.readouterr().out
-    monkeypatch.setattr(hosted, "MOUNTED", tmp_path / "none")
-    notebook.start("02_gamma_sweep", "tiny")
-    assert "attached" not in capsys.readouterr().out
-
-
 @pytest.fixture
 def shown(monkeypatch):
     """What was displayed."""
@@ -300,15 +279,6 @@ def test_the_answer_is_the_first_output_and_code_is_behind_a_switch(
     )
     assert said < page.index("<main>") < answer < between
     assert "data:image/png;base64,bm90IHJ" in page and "computed at the end" not in page
-
-
-def test_a_long_table_is_shown_in_part_and_exported_whole(tmp_path, monkeypatch, shown):
-    monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
-    ctx = notebook.start("03_domain_acceptance", "tiny")
-    ctx.table(pd.DataFrame({"alpha": range(40)}), "long", rows=10)
-    assert shown[1].data.count("<tr") == 11
-    assert shown[2].data == "*10 of 40 rows; all of them are in `03/long.csv`.*"
-    assert len(pd.read_csv(ctx.figures / "long.csv")) == 40
 
 
 def test_what_is_enough_for_which_notebook():
