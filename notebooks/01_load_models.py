@@ -231,8 +231,9 @@ emitted = list(text[at : at + len(path) + 1])
 context = tokenizer.decode([*prompt.ids, *text[:at]])
 
 # %%
-columns = one[["text", "draft_prob", "target_prob", "accepted"]].to_numpy()
-picture = figures.draw_tree(tree, *np.vstack([[context, 1, 1, True], columns]).T)
+trunk = {"text": context, "draft_prob": 1, "target_prob": 1, "accepted": True}
+drawn = pd.concat([pd.DataFrame([trunk]), one])
+picture = figures.draw_tree(tree, *(drawn[name] for name in trunk))
 caption = f"One drafted tree: of its {tree.size} tokens the greedy target accepts {len(path)}."
 ctx.save(picture, "tree", caption)
 
