@@ -177,16 +177,12 @@ ctx.table(study.lengths_by_domain(encoded), "prompts", digits=2)
 # others); ▌ stands between the end of what the user wrote and the continuation.
 
 # %%
-asked = {prompt.prompt_id: prompt for prompt in every}
-texts = record.generate(
-    pair.target,
-    firsts,
-    settings.max_new_tokens,
-    pair.stop_ids,
-    study.GREEDY,
-    settings.seed,
-)
+limits = settings.max_new_tokens, pair.stop_ids, study.GREEDY, settings.seed
+texts = record.generate(pair.target, firsts, *limits)
 written = list(zip(firsts, texts, strict=True))
+
+# %%
+asked = {prompt.prompt_id: prompt for prompt in every}
 for prompt, text in written[1:-1] or written:
     words = asked[prompt.prompt_id].text[-400:]  # the end of what the user wrote
     reply = tokenizer.decode(text, skip_special_tokens=True)
@@ -219,11 +215,8 @@ ctx.say(
 
 # %%
 nodes = run.nodes.assign(accepted=score.reach(run.nodes))
-blank = [
-    token
-    for token in nodes["token"].unique()
-    if not tokenizer.decode([int(token)]).strip()
-]
+drafted = nodes["token"].unique()
+blank = [token for token in drafted if not tokenizer.decode([int(token)]).strip()]
 where, at = study.wanted_tree(nodes, tree, wanted, blank)
 
 # %%
@@ -236,13 +229,11 @@ one = study.scored_anew(pair, tree, stored, prompt, text)
 path = one.loc[one["accepted"], "token"].tolist()
 emitted = list(text[at : at + len(path) + 1])
 context = tokenizer.decode([*prompt.ids, *text[:at]])
-picture = figures.draw_tree(
-    tree,
-    [context, *one["text"]],
-    [1, *one["draft_prob"]],
-    [1, *one["target_prob"]],
-    [True, *one["accepted"]],
-)
+
+# %%
+trunk = {"text": context, "draft_prob": 1, "target_prob": 1, "accepted": True}
+drawn = pd.concat([pd.DataFrame([trunk]), one])
+picture = figures.draw_tree(tree, *(drawn[name] for name in trunk))
 caption = f"One drafted tree: of its {tree.size} tokens the greedy target accepts {len(path)}."
 ctx.save(picture, "tree", caption)
 
@@ -250,12 +241,11 @@ ctx.save(picture, "tree", caption)
 ctx.table(study.node_table(one), "tree-nodes")
 
 # %%
-added = emitted[len(path) :]
+said = [study.listed(tokenizer, tokens) for tokens in (path, emitted[len(path) :])]
 ctx.say(
     f"This is position {at} of prompt `{where}`. The greedy target accepts **{len(path)}** of the "
-    f"{tree.size} drafted tokens ({study.listed(tokenizer, path)}) and adds its own: "
-    f"{study.listed(tokenizer, added)}. **This pass gives {len(emitted)} tokens**, where a pass of "
-    "plain decoding gives one."
+    f"{tree.size} drafted tokens ({said[0]}) and adds its own: {said[1]}. **This pass gives "
+    f"{len(emitted)} tokens**, where a pass of plain decoding gives one."
 )
 assert emitted[: len(path)] == path and 1 <= len(emitted) <= tree.max_depth + 1
 
@@ -289,10 +279,8 @@ overlap = np.minimum(p, q).sum()
 said = q > 0
 kept = np.minimum(1, p[said] / q[said])  # of each token that can be drawn
 assert np.isclose((q[said] * kept).sum(), overlap), "the mean of what is kept"
-stored = run.trace.query("prompt_id == @here and position == @at_token")[
-    "overlap"
-].item()
-assert abs(stored - overlap) < (1e-4 if pair.is_exact else 0.05)
+stored = run.trace.query("prompt_id == @here and position == @at_token")
+assert abs(stored["overlap"].item() - overlap) < (1e-4 if pair.is_exact else 0.05)
 
 # %%
 ctx.save(
@@ -336,7 +324,6 @@ for step in decode.decode(pair, prompt.ids, "greedy", shape, study.GREEDY, limit
 
 # %%
 strings = pictures.strings_of(tokenizer)
-# %%
 written = tuple(token for step in steps for token in step.tokens)
 ctx.save(
     figures.draw_tokens(pictures.layout(steps, strings)),
@@ -389,10 +376,9 @@ values = {
     "prompts": facts["prompts"],
     "prompts that were cut": facts["prompts_cut"],
     "template": facts["profile"]["template"],
-    "positions (rows of trace)": f"{rows['trace']:,}",
-    "drafted nodes (rows of nodes)": f"{rows['nodes']:,}",
-    "seconds": f"{facts['time_s']:.0f}",
-    "libraries": f"torch {facts['libraries']['torch']}",
+    "positions (rows of trace)": rows["trace"],
+    "drafted nodes (rows of nodes)": rows["nodes"],
+    "seconds": round(facts["time_s"]),
 }
 ctx.table(pd.Series(values, name="value").rename_axis("fact").to_frame(), "manifest")
 assert rows["nodes"] == rows["trace"] * tree.size and facts["prompts"] == len(every)
@@ -401,12 +387,7 @@ assert rows["nodes"] == rows["trace"] * tree.size and facts["prompts"] == len(ev
 ctx.record(
     parameters_target=size["target"],
     parameters_draft=size["draft"],
-    prompt_id=str(where),
-    position=int(at),
     accepted=len(path),
-    tokens_in_this_pass=len(emitted),
-    overlap_shown=float(overlap),
-    mean_ratio_of_the_tree=float(mean_ratio),
     tokens_per_pass_of_the_text=len(written) / len(steps),
     positions=rows["trace"],
     nodes=rows["nodes"],

@@ -123,6 +123,8 @@ found = [measures.of_sources(listed)]
 for name, pair in pairs.items():
     tables = measures.exported(measures.places_of(name, ctx.figures.parents[1]))
     found.append(measures.evidence(pair, listed, grid, tables))
+
+# %%
 whole = {run: one for run, one in records.items() if one.domains == len(DOMAINS)}
 for run, one in whole.items():
     found.append(measures.of_records(f"authors' {run}", one.text, listed))
@@ -150,17 +152,13 @@ notebook.show_table(claims.signs_beside(verdicts))
 
 # %%
 counts = verdicts.groupby(["pair", "asked"], sort=False)["verdict"].value_counts()
+of_pairs = verdicts[verdicts["pair"].isin(pairs)].set_index("asked")
 for asked in (claims.AT_0, claims.AT_1):
-    of_pairs = verdicts[(verdicts["asked"] == asked) & verdicts["pair"].isin(pairs)]
-    wide = of_pairs.pivot(index="claim", columns="pair", values="verdict").dropna()
-    agreed = {
-        verdict: ", ".join(wide.index[(wide == verdict).all(axis=1)]) or "none"
-        for verdict in (claims.HOLDS, claims.FAILS)
-    }
-    ctx.say(
-        f"* {asked}, on {' and '.join(pairs)} alike: holds {agreed[claims.HOLDS]}; does not hold "
-        f"{agreed[claims.FAILS]}."
-    )
+    wide = of_pairs.loc[asked].pivot(index="claim", columns="pair", values="verdict")
+    for verdict in (claims.HOLDS, claims.FAILS):
+        alike = wide.index[(wide == verdict).all(axis=1)]
+        listing = ", ".join(alike) or "none"
+        ctx.say(f"* {asked}, on {' and '.join(pairs)} alike {verdict}: {listing}.")
 
 # %% [markdown]
 # The rule for a claim of several rows (domains, differences): it **holds** if *every* row's 95 %
@@ -192,9 +190,8 @@ redrawn = {}
 for number, domain in enumerate(["math", "chat"]):
     of_prompts = hits.loc[domain]
     rng, n = np.random.default_rng([0, number]), len(of_prompts)
-    times = rng.multinomial(
-        n, np.full(n, 1 / n), size=2000
-    )  # how often each prompt is drawn
+    # how often each prompt is drawn
+    times = rng.multinomial(n, np.full(n, 1 / n), size=2000)
     redrawn[domain] = times @ of_prompts["sum"] / (times @ of_prompts["size"])
 
 # %%
@@ -210,6 +207,8 @@ elif high <= least or most <= low:
     verdict = claims.FAILS
 else:
     verdict = claims.UNKNOWN
+
+# %%
 ctx.say(
     f"hit[1] of chat less math on {ctx.profile.name}: {estimate:.3f} [{low:.3f}, {high:.3f}]; the "
     f"region is {listed['gap'].region_said()}: it **{verdict}**. The paper prints "
@@ -259,19 +258,14 @@ ctx.save(
 
 # %%
 by_c = verdicts[verdicts["claim"].map(lambda name: listed[name].decides == "cost")]
-lines = []
+ctx.say("On every pair, at both temperatures, whatever the slope:")
 for name, rows in by_c.groupby("claim", sort=False):
     said = []
     for words, column in (("holds", "holds_at"), ("does not", "fails_at")):
-        everywhere = set.intersection(*(set(cs.split(", ")) for cs in rows[column]))
-        ordered = sorted(filter(None, everywhere), key=float)
-        said.append(
-            f"{words} at c = {', '.join(ordered)}" if ordered else f"{words} at none"
-        )
-    lines.append(f"* **{name}**: {'; '.join(said)}.")
-ctx.say(
-    "On every pair, at both temperatures, whatever the slope:\n\n" + "\n".join(lines)
-)
+        everywhere = set.intersection(*(set(at.split(", ")) for at in rows[column]))
+        ordered = sorted(everywhere - {""}, key=float)
+        said.append(f"{words} at c = {', '.join(ordered) or 'none'}")
+    ctx.say(f"* **{name}**: {'; '.join(said)}.")
 
 # %% [markdown]
 # ### The article's rule
@@ -280,15 +274,12 @@ ctx.say(
 # little).
 
 # %%
-at_article = (found["claim"] == "rule") & (found["c"] == article_cost)
-off = found[at_article & (found["slope"] == slopes[0])]
-if len(off):
-    spans = off.groupby("pair", sort=False)["estimate"].agg(["min", "max"])
-    said = "; ".join(
-        f"{row.Index} {row.min:.2f} to {row.max:.2f}" for row in spans.itertuples()
-    )
+flat = slopes[0]
+off = found.query("claim == 'rule' and c == @article_cost and slope == @flat")
+for name, ratios in off.groupby("pair", sort=False)["estimate"]:
     ctx.say(
-        f"At c = {article_cost:g} the rule is so many times what the replay gives: {said}."
+        f"* {name}: at c = {article_cost:g} the rule is {ratios.min():.2f} to {ratios.max():.2f} "
+        "times what the replay gives."
     )
 
 # %% [markdown]
@@ -306,12 +297,10 @@ notebook.show_table(free[["claim", "said", "estimator", "measured", "verdict"]])
 # %%
 depth = formulas.PAPER_DEPTH
 lengths = published.published("II").set_index("domain")["published"]
-ends = (lengths / depth).round(
-    2
-)  # c at which depth c = E[L]: one token more than is accepted
-assert np.isclose(
-    cost.break_even_cost(1 + lengths["math"], depth), lengths["math"] / depth
-)
+ends = lengths / depth  # c at which depth c = E[L]: one token more than is accepted
+assert np.isclose(cost.break_even_cost(1 + lengths["math"], depth), ends["math"])
+
+# %%
 ctx.say(
     "**Is E[L] > 1 needed for a speed-up?** Plain decoding gives one token a target pass, a tree "
     f"one more than it gets accepted: at depth {depth} and v = 1 it pays from {depth} c accepted "
@@ -369,6 +358,8 @@ both = both[both["verdict"] != claims.NOT_TESTED]
 ctx.export(
     both[[*keys, "text", "measured", "verdict", "verdict_before"]], "asked-again"
 )
+
+# %%
 for (name, text), rows in both.groupby(["pair", "text"], sort=False):
     other = rows[rows["verdict"] != rows["verdict_before"]]
     turned = other[other["verdict_before"].isin([claims.HOLDS, claims.FAILS])]
@@ -403,11 +394,15 @@ for asked in (claims.PUBLISHED, claims.AT_0, claims.AT_1):
     held, fell = numbers.get(claims.HOLDS, 0), numbers.get(claims.FAILS, 0)
     tally[asked] = f"{held} hold and {fell} do not ({asked})"
 gaps = of_pair.xs("gap", level="claim")["measured"]
+
+# %%
 ctx.answer(
     f"On {ctx.profile.name}, of the claims that a pair can decide, {', '.join(tally.values())}. "
     f"Acceptance in chat less that in math, in the paper {listed['gap'].number}, is "
     f"{gaps['T = 0']} at T = 0 and {gaps['T = 1']} at T = 1."
 )
+
+# %%
 ctx.record(
     **{f"{pair} {asked}: {name}": int(n) for (pair, asked, name), n in counts.items()}
 )

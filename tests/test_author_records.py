@@ -1,4 +1,4 @@
-"""Fetching the authors' files (a local server: good, cut, resumed, wrong, absent) and what their
+"""Fetching the authors' files (a local server: good, wrong, absent) and what their
 records can tell, by hand and on them.
 """
 
@@ -63,7 +63,7 @@ def test_the_git_id_is_gits():
 
 @pytest.fixture
 def server():
-    """A server of one file on this machine, that promises all of it and sends `.cut` bytes."""
+    """A server of one file on this machine, `.content`."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -74,13 +74,13 @@ def server():
             self.send_response(200)
             self.send_header("Content-Length", str(len(book.content)))
             self.end_headers()
-            self.wfile.write(book.content[: book.cut])
+            self.wfile.write(book.content)
 
         def log_message(self, *_):
             pass
 
     book = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    book.content, book.cut, book.asked = CONTENT, None, 0
+    book.content, book.asked = CONTENT, 0
     book.base = f"http://127.0.0.1:{book.server_port}/"
     thread = threading.Thread(target=book.serve_forever, daemon=True)
     thread.start()
@@ -101,13 +101,6 @@ def test_a_good_file_is_fetched_once(server, tmp_path):
     path.write_bytes(b"spoiled")
     author_records.fetch(tmp_path / "new", server.base, FILE)
     assert path.read_bytes() == CONTENT
-
-
-def test_a_cut_connection_leaves_no_file(server, tmp_path):
-    server.cut = 70_000
-    with pytest.raises(author_records.FetchError, match="make author-records"):
-        author_records.fetch(tmp_path, server.base, FILE)
-    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("content", [CONTENT[:-1] + b"x", CONTENT + b"more"])
@@ -147,28 +140,6 @@ def test_git_ids_are_those_of_the_records_and_fetch_takes_them(tmp_path):
     base = tmp_path.as_uri()
     paths = author_records.fetch(tmp_path / "out", base, short)
     assert [path.name for path in paths] == list(short)
-
-
-def test_records_are_looked_for_where_the_docstring_says(tmp_path, monkeypatch):
-    monkeypatch.delenv(author_records.VARIABLE, raising=False)
-    monkeypatch.setattr(author_records, "FOLDER", tmp_path / "default")
-    assert author_records.read() == {}, "a fresh machine has none"
-    with pytest.raises(
-        ValueError, match="holds no .csv or .csv.gz.*make author-records"
-    ):
-        author_records.read(tmp_path / "nowhere")
-    for folder, run in (
-        ("default", "111111"),
-        ("variable", "222222"),
-        ("given", "333333"),
-    ):
-        (tmp_path / folder).mkdir()
-        author_rows().to_csv(tmp_path / folder / f"{run}.csv.gz", index=False)
-    assert list(author_records.read()) == ["111111"]
-    monkeypatch.setenv(author_records.VARIABLE, str(tmp_path / "variable"))
-    assert list(author_records.read()) == ["222222"]
-    found = author_records.read(tmp_path / "given")
-    assert list(found) == ["333333"] and len(found["333333"].nan_rows) == 1
 
 
 def test_records_that_bear_a_known_name_must_be_the_public_file(tmp_path):

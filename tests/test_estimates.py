@@ -94,26 +94,3 @@ def test_lists_and_sentences_within_a_key():
     assert said == (
         "T = 0: rises in code; falls in chat. T = 1: is open in code; is undefined in math"
     )
-
-
-def test_estimates_of_columns_and_stacked_frames():
-    table = pd.DataFrame(
-        {"domain": ["code"], "best": [4], "best_low": [3], "best_high": [5]}
-    )
-    assert (
-        estimates.Estimates.of(table, "best", ["domain"], 0).listed() == "code 4 [3, 5]"
-    )
-    both = estimates.stack({"T = 0": table, "T = 1": table}, "temperature")
-    assert both.columns[0] == "temperature" and both.index.tolist() == [0, 1]
-    assert estimates.Estimates.of(both, "best", ["temperature", "domain"]).keys == [
-        "temperature",
-        "domain",
-    ]
-
-
-def test_exact_curves_have_no_intervals():
-    curves = estimates.Estimates.exact(
-        "rule", {"flat": [1, 1], "up": [1, 2]}, "n", [4, 8]
-    )
-    assert curves.keys == ["rule", "n"] and curves.at(rule="up", n=8).value == 2
-    assert curves.frame[["low", "high"]].isna().all(axis=None)

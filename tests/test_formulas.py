@@ -42,12 +42,6 @@ def test_the_right_procedure_has_none_of_the_flaws():
     assert (found["residual"], found["bonus"]) == pytest.approx((0.0, 1.0))
 
 
-def test_a_draft_whose_next_word_hangs_on_nothing_misses_no_prompt():
-    alike = np.tile(formulas.Q_TABLE[0], (3, 1))
-    found = formulas.pseudo_code(formulas.P_TABLE, alike)
-    assert found["prompt-blind"] == pytest.approx(0.0)
-
-
 # ---- Eq. 1 on the best token ---------------------------------------------------------------------
 
 
@@ -76,13 +70,6 @@ def test_a_drawn_token_gives_the_targets_distribution_where_the_best_does_not():
             came[instead] += chance * (1 - kept[word])
         np.testing.assert_allclose(came, expected)
     assert by_hand.total_variation(formulas.best_token_output(p, q), p) > 0.01
-
-
-def test_the_best_token_is_right_where_the_draft_knows_one_word_only():
-    """The control: then the best token is the drawn one."""
-    sure = np.array([0.0, 1.0, 0.0])
-    p = formulas.P_TABLE[0]
-    np.testing.assert_allclose(formulas.best_token_output(p, sure), p)
 
 
 # ---- context commitment --------------------------------------------------------------------------
@@ -140,19 +127,6 @@ def test_the_root_has_two_children():
 
 
 # ---- what is read off ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "fact", "expected"),
-    [
-        ("run-time", {"seconds": 12600}, "holds"),
-        ("sampled-prompts", {"drawn_at_random": 1.0}, "holds"),
-        ("example", {"printed": [340, 117], "rule": [3.4, 100, 5]}, "holds"),
-        ("best-case", {"printed": [500, 120], "c": 0.05}, "holds"),
-    ],
-)
-def test_a_fact_is_judged_as_it_is_written(name, fact, expected):
-    assert verdict_of(name, fact=fact) == expected
 
 
 def test_every_claim_of_sources_is_measured_and_exact():

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from made_pair import STRINGS, made_pair, made_text
 
-from speclab import replay, runs, score
+from speclab import replay, score
 from speclab.analysis.texts import Text, kind_of
-from speclab.profiles import ROOT, load_profile
+from speclab.profiles import load_profile
 from speclab.prompts import Prompt
 from speclab.studies.paper_audit import claims, measures
 from speclab.studies.paper_audit.claims import (
@@ -227,29 +227,14 @@ def test_best_gammas_by_hand_and_their_verdicts():
     same(free, 9)  # one block from gamma 9 on: the first of equals
 
 
-def of_gammas(trace: pd.DataFrame, *gammas: int) -> pd.DataFrame:
-    return replay.chain_sums(trace, gammas)
-
-
 def test_budget_gains_by_hand():
     # gamma 1, c 0.25: math 5 blocks of 1.25, chat 10; gamma 4: math 2 blocks of 2, chat 10. One
     # gamma: 1 (6.25 + 12.5 against 4 + 20), in every resample of so many prompts
-    two = of_gammas(texts(10, 20, math=0, chat=1), 1, 4)
+    two = replay.chain_sums(texts(10, 20, math=0, chat=1), [1, 4])
     row, free = measures.budget_gains(two, [(0.25, 0.0), (0.0, 0.0)], "greedy")
     assert row["estimate"] == pytest.approx(18.75 / 16.5 - 1)
     assert row["low"] <= row["estimate"] <= row["high"]
     same(free, 0.0)  # drafts that cost nothing: 4 for everybody
-
-
-def test_sums_of_chains_are_those_of_all_seeds_or_of_the_blocks_kept():
-    text = made_text(1, 2, prompts=5, length=20)
-    found = measures.sums_of_chains(text).groupby("gamma")[["blocks", "emitted"]].sum()
-    of_seed = [
-        replay.chain_sums(one, measures.GAMMAS, "rejection")
-        for _, one in text.trace.groupby("seed")
-    ]
-    slow = pd.concat(of_seed).groupby("gamma")[["blocks", "emitted"]].sum()
-    pd.testing.assert_frame_equal(found, slow)
 
 
 # ---- every claim ---------------------------------------------------------------------------------
@@ -306,19 +291,6 @@ def test_no_answer_at_one_temperature_is_read_from_text_of_the_other(pair, found
     assert not numbers(again, AT_0).equals(numbers(found, AT_0)), "that text is another"
 
 
-def test_no_answer_at_0_is_a_probability_but_the_papers_own(pair, found):
-    """Only E[L], whose definition is min(1, p/q), may ask for the nodes' probabilities."""
-    nodes = pair.greedy.nodes.assign(target_prob=0.5, draft_prob=0.5, ratio=1.0)
-    asked = measures.exact_at(replace(pair.greedy, nodes=nodes), LISTED, GRID)
-    at = found[found["asked"] == AT_0].groupby("claim")["estimate"].agg(list)
-    differ = [
-        name
-        for name in ("level", "length", "eq3", "depth", "position", "gap")
-        if [row["estimate"] for row in asked[name]()] != pytest.approx(at[name])
-    ]
-    assert differ == ["eq3"]
-
-
 def test_answers_are_the_named_estimators(pair, found):
     at = found.set_index(["claim", "asked", "row"])["estimate"]
     cold, warm = (
@@ -342,49 +314,6 @@ def test_answers_are_the_named_estimators(pair, found):
     of_code = pair.greedy.nodes.query("domain == 'code'")
     pearson = of_code["ratio"].corr(of_code["target_entropy"])
     assert at["entropy-sign", PUBLISHED, "code"] == pytest.approx(pearson)
-
-
-def test_claims_asked_of_part_of_a_text_or_of_a_seed(pair):
-    listed = {name: LISTED[name] for name in ("level", "gap", "length", "task-first")}
-    early = pair.greedy.where(pair.greedy.trace["position"] < 13)
-    rows = measures.asked_again(early, "made", listed, GRID)
-    at = rows.set_index(["claim", "asked", "row"])["estimate"]
-    own = pair.greedy.trace.query("position < 13 and domain == 'code'")
-    assert at["level", AT_0, "code"] == pytest.approx(own["hit"].mean())
-    nodes = pair.greedy.nodes.query("position < 13 and domain == 'code'")
-    accepted = score.tree_estimators()["mean_accepted"](nodes)
-    assert at["length", AT_0, "code"] == pytest.approx(accepted)
-    seeds = pair.sampled.trace["seed"]
-    of_seed = pair.sampled.where(seeds == 2)
-    rows = measures.asked_again(of_seed, "made", listed, GRID, trees=False)
-    known = rows.dropna(subset="estimate")
-    assert set(known["claim"]) == {"level", "gap"}, (
-        "no trees, and one text says no share"
-    )
-    math = pair.sampled.trace[seeds == 2].query("domain == 'math'")["overlap"].mean()
-    assert rows.set_index(["claim", "row"])["estimate"][
-        "level", "math"
-    ] == pytest.approx(math)
-
-
-def test_what_stands_beside_is_read_from_what_the_kit_ships(monkeypatch, tmp_path):
-    asked = []
-    load = runs.load_or_record
-
-    def note(profile, kind):
-        run = load(profile, kind)
-        asked.append(run.folder.parent)
-        return run
-
-    monkeypatch.setattr(runs, "RUNS", tmp_path)
-    monkeypatch.setattr(runs, "record_run", lambda *_, **__: pytest.fail("recorded"))
-    monkeypatch.setattr(measures.runs, "load_or_record", note)
-    pairs = measures.pairs_beside(load_profile("smollm"), ["tiny", "smollm"])
-    assert list(pairs) == ["smollm", "tiny"], "the own first, and once"
-    folders = [ROOT / "data" / "traces" / name for name in pairs for _ in range(6)]
-    assert asked == folders
-    for pair in pairs.values():
-        assert pair.smallest_domain == 50 and pair.sampled.trace["seed"].nunique() == 3
 
 
 # ---- tables of notebooks 08 and 10 ---------------------------------------------------------------
@@ -417,12 +346,8 @@ def made(folder, prompts=50, cell="0.92 [0.91, 0.93]", five=1.2):
         "target_high": [11, 13],
         "v(n)": [1.0, five],
     }
-    for name, table in (
-        ("08/self-drafts", cells),
-        ("08/distillation", distilled),
-        ("08/specialist", specialist),
-        ("10/pass-times", times),
-    ):
+    names = ("08/self-drafts", "08/distillation", "08/specialist", "10/pass-times")
+    for name, table in zip(names, (cells, distilled, specialist, times), strict=True):
         pd.DataFrame(table).to_csv(folder / f"{name}.csv", index=False)
     return folder
 

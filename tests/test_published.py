@@ -30,13 +30,6 @@ def cell_totals(cells: pd.DataFrame, by: str, m: int) -> np.ndarray:
     return np.concatenate([total.reshape(-1, m), count.reshape(-1, m)], axis=1)
 
 
-def test_published_tables_are_complete():
-    sizes = {table: len(published.published(table)) for table in published.TABLES}
-    assert sizes == {"I": 20, "II": 4, "III": 12, "IV": 12, "V": 6, "VI": 4}
-    chat = published.published("III").query("domain == 'chat' and depth == 3")
-    assert chat["published"].tolist() == [0.184]
-
-
 def test_published_tables_follow_from_the_authors_files():
     depth = run_file("alpha_by_depth_task")
     for table, frame, value, keys in (
@@ -100,28 +93,6 @@ def test_table_v_pools_over_domains():
     )
     mean_of_domains = cells.groupby(["depth", "bin"])["alpha_mean"].mean().to_numpy()
     assert np.abs(mean_of_domains - theirs["alpha_mean"]).max() > 1e-4
-
-
-def test_comparison_has_a_row_for_every_published_number():
-    run = make_run(prompts=6, positions=40)
-    for table in published.TABLES:
-        frame, printed = (
-            published.comparison(table, run, n=50),
-            published.published(table),
-        )
-        assert list(frame.columns) == published.COLUMNS
-        matched = frame.merge(
-            printed, on=["domain", "depth", "bin", "quantity", "published"]
-        )
-        assert len(matched) == len(printed)
-        for value, low, high in (published.OURS, ["corrected", "low", "high"]):
-            known = frame[frame[value].notna()]
-            assert len(known) >= len(printed) * (0.5 if value == "corrected" else 1)
-            assert (known[low] <= known[high]).all()
-    assert list(frame["quantity"].unique()) == [
-        "spearman_entropy_alpha",
-        "pearson_entropy_alpha",
-    ]
 
 
 def test_comparison_puts_the_named_estimators_side_by_side():

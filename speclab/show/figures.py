@@ -18,9 +18,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import FancyBboxPatch, Patch
+from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
+from speclab.show.estimates import NUMBERS
 from speclab.show.pictures import LOOKS, Layout, Look, counts, marked
 from speclab.tree import Tree
 
@@ -138,9 +139,8 @@ def interval_bars(
     for index, rows, style in _each(frame, hue, series):
         middle = pd.Index(groups).get_indexer(rows[x])
         place = middle + (index - (len(series) - 1) / 2) * apart
-        value = rows["estimate"].to_numpy(float)
-        ends = rows["low"].astype(float), rows["high"].astype(float)
-        reach = np.clip([value - ends[0], ends[1] - value], 0, None)
+        value, low, high = rows[NUMBERS].to_numpy(float).T
+        reach = np.clip([value - low, high - value], 0, None)
         spots = (value, place) if horizontal else (place, value)
         bars = {} if np.isnan(reach).all() else {error: reach}
         style |= {"linestyle": "none", "capsize": 2, "elinewidth": 1.2}
@@ -170,15 +170,14 @@ def lines_with_bands(
         rows = rows.sort_values(x)
         name = style["label"]
         style |= looks.get(name, {})
+        value, *ends = rows[NUMBERS].to_numpy(float).T
+        colour = {"color": style["color"]}
         if name in dots:
             style["linestyle"] = "none"
-        axes.plot(rows[x], rows["estimate"], **style)
-        ends = rows["low"].astype(float), rows["high"].astype(float)
-        colour = style["color"]
-        if name in dots:
-            axes.vlines(rows[x], *ends, color=colour, linewidth=1.2)
+            axes.vlines(rows[x], *ends, **colour, linewidth=1.2)
         else:
-            axes.fill_between(rows[x], *ends, color=colour, alpha=0.15, linewidth=0)
+            axes.fill_between(rows[x], *ends, **colour, alpha=0.15, linewidth=0)
+        axes.plot(rows[x], value, **style)
     if pd.api.types.is_integer_dtype(frame[x]):
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
 
@@ -283,12 +282,7 @@ def _logarithmic(axes: Axes) -> None:
 
 
 def heatmap(
-    frame: pd.DataFrame,
-    axes: Axes,
-    label: str,
-    digits: int = 2,
-    low: float = 0,
-    high: float = 1,
+    frame: pd.DataFrame, axes: Axes, label: str, low: float = 0, high: float = 1
 ) -> None:
     """A table of numbers as colours with the numbers written in; NaN cells stay blank.
 
@@ -296,24 +290,8 @@ def heatmap(
     """
     import seaborn as sns  # takes a second, and few notebooks draw one
 
-    sns.heatmap(
-        frame,
-        ax=axes,
-        annot=True,
-        fmt=f".{digits}f",
-        cmap="cividis",
-        vmin=low,
-        vmax=high,
-        linewidths=0.5,
-        cbar_kws={"label": label},
-        annot_kws={"size": 8},
-    )
-    mesh = axes.collections[0]
-    shown = mesh.get_facecolors()[~np.ma.getmaskarray(mesh.get_array()).ravel()]
-    light = np.atleast_1d(sns.utils.relative_luminance(shown))
-    for text, value in zip(axes.texts, light, strict=True):
-        # seaborn takes white also on middle tones, where it is hard to read
-        text.set_color("black" if value > 0.18 else "white")
+    scale = {"cmap": "Blues", "vmin": low, "vmax": high, "cbar_kws": {"label": label}}
+    sns.heatmap(frame, ax=axes, annot=True, fmt=".2f", linewidths=0.5, **scale)
     axes.tick_params(length=0, labelrotation=0)
     axes.grid(False)
 
@@ -327,13 +305,11 @@ def legend_above(figure: Figure, *panels: Axes) -> None:
         handles, labels = axes.get_legend_handles_labels()
         found |= dict(zip(labels, handles, strict=True)) | found
     for columns in range(len(found), 0, -1):
-        legend = figure.legend(
-            found.values(), found, loc="outside upper center", ncols=columns
-        )
+        figure.legends.clear()
+        place = {"loc": "outside upper center", "ncols": columns}
+        legend = figure.legend(found.values(), found, **place)
         if legend.get_window_extent().width <= figure.bbox.width:
             break
-        if columns > 1:
-            legend.remove()
 
 
 def visible(text: str, width: int = 14) -> str:
@@ -380,22 +356,20 @@ def _fill(look: Look) -> dict:
 
 
 def _boxed(
-    axes: Axes,
-    corner: tuple[float, float],
-    size: tuple[float, float],
-    look: Look,
-    corners: tuple[float, float],
-    text: str,
-    line: float,
-    **letters: Any,
+    axes: Axes, x: float, y: float, text: str, look: Look, **letters: Any
 ) -> None:
-    """A rounded box with a text in its middle, on `line`; corners: radius and aspect."""
-    shape = f"round,pad=0,rounding_size={corners[0]}"
-    style = _fill(look) | {"boxstyle": shape, "mutation_aspect": corners[1]}
-    axes.add_patch(FancyBboxPatch(corner, *size, **style))
-    style = {"family": "DejaVu Sans Mono", "weight": look.weight} | letters
-    middle = corner[0] + size[0] / 2
-    axes.text(middle, line, text, ha="center", parse_math=False, **style)
+    """A text in the middle of a rounded box; an empty one is a blank, which has a box too."""
+    axes.text(
+        x,
+        y,
+        text or " ",
+        ha="center",
+        parse_math=False,
+        family="DejaVu Sans Mono",
+        weight=look.weight,
+        bbox=_fill(look) | {"boxstyle": "round,pad=0.25"},
+        **letters,
+    )
 
 
 def draw_tree(
@@ -418,16 +392,12 @@ def draw_tree(
     )
     nodes = zip(tree.parent, labels, draft_prob, target_prob, accepted, strict=True)
     for node, (up, label, q, p, taken) in enumerate(nodes):
-        x, spot, here = depth[node], y[node], bool(taken or not node)
-        line = spot
+        x, text, here = depth[node], visible(label), bool(taken or not node)
         if node:
-            ends = [depth[up] + 0.36, x - 0.36], [y[up], spot]
+            ends = [depth[up] + 0.25, x - 0.25], [y[up], y[node]]
             axes.plot(*ends, zorder=0, **TO[here])
-            odds = f"q {q:.2f}   p {p:.2f}"
-            axes.text(x, spot + 0.17, odds, ha="center", va="center", fontsize=7)
-            line = spot - 0.15
-        box = (x - 0.36, spot - 0.36), (0.72, 0.72), NODES[here], (0.08, 1)
-        _boxed(axes, *box, visible(label), line, va="center")
+            text += f"\nq {q:.2f}  p {p:.2f}"
+        _boxed(axes, x, y[node], text, NODES[here], va="center", linespacing=1.3)
     axes.set(
         xlim=(-0.42, deepest + 0.42),
         ylim=(leaves - 0.5, -0.5),
@@ -458,18 +428,16 @@ def draw_tokens(layout: Layout) -> Figure:
     axes.set_axis_off()
     size = TWO_COLUMNS * 72 / layout.columns / 0.64
     for box in layout.boxes:
-        x, y = box.column, box.row
-        corner, wide = (x + 0.1, y + 0.1), (box.width - 0.2, 0.8)
-        shape = corner, wide, LOOKS[box.piece.kind], (0.3, 0.4)
-        _boxed(axes, *shape, box.text, y + 0.64, va="baseline", fontsize=size)
+        middle, line = box.column + box.width / 2, box.row + 0.64
+        look = LOOKS[box.piece.kind]
+        _boxed(axes, middle, line, box.text, look, va="baseline", fontsize=size)
         if not box.piece.place:
-            ends = [x - 0.4] * 2, [y + 0.05, y + 0.95]
-            axes.plot(*ends, color="#444444", linewidth=1.6, clip_on=False)
+            x, ends = box.column - 0.4, [box.row + 0.05, box.row + 0.95]
+            axes.plot([x, x], ends, color="#444444", linewidth=1.6, clip_on=False)
     kinds = counts([box.piece for box in layout.boxes])
     keys = [Patch(label=f"{k} {n}", **_fill(LOOKS[k])) for k, n in kinds.items()]
-    blocks = layout.boxes[-1].piece.block + 1
-    bar = {"color": "#444444", "marker": "|", "markersize": 8, "markeredgewidth": 1.4}
-    label = f"blocks (target passes) {blocks}"
-    keys.append(Line2D([], [], linestyle="none", label=label, **bar))
+    blocks = f"blocks (target passes) {layout.boxes[-1].piece.block + 1}"
+    bar = {"color": "#444444", "marker": "|", "markersize": 8, "linestyle": "none"}
+    keys.append(Line2D([], [], label=blocks, **bar))
     figure.legend(handles=keys, loc="outside lower left", ncols=4, handlelength=1.6)
     return figure

@@ -193,15 +193,14 @@ def check_enough(notebook: str, profile: "Profile", judged: int = 0) -> int:
     profile's). ValueError, before anything is recorded, where domains, prompts or tokens are too
     few for it.
     """
-    count = profile.prompts_per_domain
-    count = min(judged or count, count)
+    every = profile.prompts_per_domain
+    count = min(judged or every, every)
     had = len(profile.domains), count, profile.max_new_tokens
     needed = NEEDS.get(notebook[:2], (1, 1, 1))
     if any(map(int.__lt__, had, needed)):
-        words = "{} domains, {} prompts a domain and {} new tokens"
         raise ValueError(
-            f"{notebook} needs {words.format(*needed)} or more, and has {words.format(*had)} "
-            "(domains, prompts_per_domain, judged_prompts_per_domain, max_new_tokens)"
+            f"{notebook} needs {needed} or more (domains, prompts_per_domain or "
+            f"judged_prompts_per_domain, max_new_tokens), and has {had}"
         )
     return count
 
@@ -250,9 +249,8 @@ def quiet() -> None:
 
 def cores_of_this_process() -> int:
     """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    of_process = getattr(os, "sched_getaffinity", None)  # macOS and Windows lack it
+    return len(of_process(0)) if of_process else os.cpu_count() or 1
 
 
 def limit_threads() -> int:
@@ -285,11 +283,10 @@ def show_table(frame: "pd.DataFrame", digits: int = 3) -> None:
     """
     from IPython.display import HTML, display
 
-    plain = frame.index.name is None and list(frame.index) == list(range(len(frame)))
-    shown = frame.to_html(
-        index=not plain, float_format=f"{{:.{digits}f}}".format, na_rep="", border=0
-    )
-    display(HTML(shown))
+    numbered = type(frame.index).__name__ == "RangeIndex"
+    decimals = f"{{:.{digits}f}}".format
+    cells = {"float_format": decimals, "na_rep": "", "border": 0}
+    display(HTML(frame.to_html(index=not numbered, **cells)))
 
 
 def install_missing(root: Path, extra: str = "") -> None:
@@ -307,9 +304,9 @@ def install_missing(root: Path, extra: str = "") -> None:
         _pip("--no-deps", *wanted)
         needs = [need for name in wanted for need in _needs_of(name)]
     missing = [f"{need.name}{need.specifier}" for need in needs if not _is_met(need)]
-    kept = [n.name for n in of_kit if n.name in PLATFORMS and _is_met(n)]
+    own = [need.name for need in of_kit if need.name in PLATFORMS and _is_met(need)]
     if missing:
-        _pip(*missing, *(f"{name}=={metadata.version(name)}" for name in kept))
+        _pip(*missing, *(f"{name}=={metadata.version(name)}" for name in own))
 
 
 def _pip(*arguments: str) -> None:

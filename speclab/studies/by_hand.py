@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import torch
-from scipy.stats import chisquare
 
 from speclab.analysis import by_hand
 from speclab.decode import Step, decode
@@ -34,8 +33,10 @@ def draw_rule(table: pd.DataFrame) -> figures.Figure:
     """What becomes of one drafted word, as three panels: what is drawn from q and kept, the
     residual, what comes out. `table` has a row a word: p, q, residual, accepted, recovered.
     """
-    green = {"color": LOOKS["accepted"].face, "edgecolor": LOOKS["accepted"].edge}
-    orange = {"color": LOOKS["recovered"].face, "edgecolor": "black"}
+    green, orange = (
+        {"color": LOOKS[kind].face, "edgecolor": LOOKS[kind].edge}
+        for kind in ("accepted", "recovered")
+    )
     white = {"color": "white", "edgecolor": "#444444", "hatch": "/////"}
     wanted = {"markersize": 24, "markeredgewidth": 2.2, "label": "p, what is wanted"}
     kept, recovered = table["accepted"], table["recovered"]
@@ -68,11 +69,6 @@ def draw_rule(table: pd.DataFrame) -> figures.Figure:
 # ---- blocks, coin by coin ------------------------------------------------------------------------
 
 
-def rows_of(table: np.ndarray, tokens: np.ndarray) -> torch.Tensor:
-    """The rows of a table after each of these words, as `verify` takes them."""
-    return torch.from_numpy(table)[tokens]
-
-
 def block(
     p_table: np.ndarray,
     q_table: np.ndarray,
@@ -82,7 +78,7 @@ def block(
 ) -> Step:
     """What `verify` makes of a chain of words after the word `last`, with the coins written out."""
     tokens = np.array([last, *drafted])
-    rows = (rows_of(table, tokens) for table in (p_table, q_table))
+    rows = (torch.from_numpy(table)[tokens] for table in (p_table, q_table))
     shape = chain(len(drafted))
     verdict = verify("rejection", shape, tokens, *rows, np.array(coins))
     count = len(verdict.path)
@@ -99,13 +95,13 @@ def first_words(
     """Draft one word (drawn from q, or q's best where the rule takes no draws), verify it, note the
     word that comes out; `count` times.
     """
-    p_rows, q_rows = (torch.from_numpy(np.stack([row, row])) for row in (p, q))
+    rows = [torch.from_numpy(np.stack([row, row])) for row in (p, q)]
     child, came = int(q.argmax()), []
     for _ in range(count):
         if RULES[rule].sampled:
-            child = int(draw_children(q_rows[0], 1, rng.random(1))[0])
+            child = int(draw_children(rows[1][0], 1, rng.random(1))[0])
         tokens = np.array([0, child])
-        verdict = verify(rule, chain(1), tokens, p_rows, q_rows, rng.random(2))
+        verdict = verify(rule, chain(1), tokens, *rows, rng.random(2))
         came.append(child if verdict.path else verdict.token)
     return np.array(came)
 
@@ -121,32 +117,15 @@ def exact_limit(rule: str, p: np.ndarray, q: np.ndarray) -> np.ndarray:
     return limit
 
 
-def lossless_table(
-    came: Mapping[str, np.ndarray], p: np.ndarray, q: np.ndarray
-) -> pd.DataFrame:
-    """How far each rule leads from p: exact limit (total variation), and a chi-square test of the
-    words that came out against p.
-    """
-    rows = {}
-    for rule, words in came.items():
-        counts = np.bincount(words, minlength=len(p))[p > 0]
-        rows[rule] = {
-            "exact limit": float(by_hand.total_variation(exact_limit(rule, p, q), p)),
-            "chi-square p-value": chisquare(counts, len(words) * p[p > 0]).pvalue,
-        }
-    return pd.DataFrame(rows).T.rename_axis("rule")
-
-
 def distances(came: Mapping[str, np.ndarray], p: np.ndarray) -> Estimates:
     """Total variation between p and the shares of the first n words, at n = 8, 16, 32, …, by rule;
     and what is expected of words that come from p.
     """
     draws = len(next(iter(came.values())))
-    n = 2 ** np.arange(3, draws.bit_length())
-    lines = {}
+    n, lines = 2 ** np.arange(3, draws.bit_length()), {}
     for rule, words in came.items():
-        shares = [np.bincount(words[:first], minlength=len(p)) / first for first in n]
-        lines[rule] = by_hand.total_variation(np.stack(shares), p)
+        counts = np.eye(len(p))[words].cumsum(axis=0)[n - 1]
+        lines[rule] = by_hand.total_variation(counts / n[:, None], p)
     # the mean of |share - p| for many words
     apart = np.sqrt(2 * p * (1 - p) / np.pi).sum() / 2
     lines["expected of words from p"] = apart / np.sqrt(n)
@@ -194,19 +173,15 @@ def records(
     tree: Tree, p_table: np.ndarray, q_table: np.ndarray
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The frames `nodes` and `trace` of the tree hung once on each word, at temperature 0."""
-    parts = {
-        word: pd.DataFrame(node_columns(tree, p_table, q_table, word))
-        for word in range(len(p_table))
-    }
+    hung = [node_columns(tree, p_table, q_table, word) for word in range(len(p_table))]
+    nodes = stack(dict(enumerate(map(pd.DataFrame, hung))), "position")
     order = np.argsort(-q_table, axis=1, kind="stable")
-    best = p_table.argmax(1)[:, None]
     trace = {
         "overlap": np.minimum(p_table, q_table).sum(1),
         "top_draft_p": list(np.take_along_axis(p_table, order, 1)),
-        "draft_rank": np.argmax(order == best, axis=1),
+        "draft_rank": np.argmax(order == p_table.argmax(1)[:, None], axis=1),
     }
-    nodes = stack(parts, "position").assign(prompt_id="five words")
-    return nodes, pd.DataFrame(trace)
+    return nodes.assign(prompt_id="five words"), pd.DataFrame(trace)
 
 
 # ---- the kit's decoder on tables -----------------------------------------------------------------
@@ -241,7 +216,7 @@ def counted_blocks(
         shape = Shape(chain(gamma))
         steps = decode(pair, (last,), "rejection", shape, warm, length, rng)
         whole = pd.Series([len(step.tokens) for step in steps][:-1])  # the last is cut
-        rows[gamma] = whole.agg(["mean", "sem", "size"])
-    names = {"mean": "counted", "sem": "standard error", "size": "blocks"}
-    table = pd.DataFrame(rows).T.rename(columns=names).rename_axis("gamma")
+        rows[gamma] = whole.mean(), whole.sem(), len(whole)
+    columns = ["counted", "standard error", "blocks"]
+    table = pd.DataFrame(rows, columns).T.rename_axis("gamma")
     return table.astype({"blocks": int})

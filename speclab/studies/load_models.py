@@ -42,14 +42,8 @@ def models(pair: pairs.Pair, four_bit: tuple | None = None) -> pd.DataFrame:
 def _model(facts: Mapping, model) -> dict:
     network = model.network
     held = sum(tensor.nbytes for tensor in [*network.parameters(), *network.buffers()])
-    head = facts["width"] / facts["heads"]
-    cached = (
-        2
-        * facts["layers"]
-        * head
-        * network.config.num_key_value_heads
-        * model.dtype.itemsize
-    )
+    heads = network.config.num_key_value_heads / facts["heads"]
+    cached = 2 * facts["layers"] * facts["width"] * heads * model.dtype.itemsize
     kept = ("layers", "width", "heads", "dtype", "device", "kernel")
     return {
         "parameters": f"{facts['parameters']:,}",
@@ -86,19 +80,11 @@ def listed(tokenizer, ids: Iterable[int]) -> str:
 
 def lengths_by_domain(encoded: Sequence[EncodedPrompt]) -> pd.DataFrame:
     """By domain: prompts, shortest and longest in tokens, prompts_cut."""
-    frame = pd.DataFrame(
-        {
-            "domain": [one.domain for one in encoded],
-            "tokens": [len(one.ids) for one in encoded],
-            "cut": [one.cut > 0 for one in encoded],
-        }
-    )
-    return frame.groupby("domain", sort=False).agg(
-        prompts=("tokens", "size"),
-        shortest=("tokens", "min"),
-        longest=("tokens", "max"),
-        prompts_cut=("cut", "sum"),
-    )
+    rows = [(one.domain, len(one.ids), one.cut > 0) for one in encoded]
+    frame = pd.DataFrame(rows, columns=["domain", "tokens", "cut"])
+    groups = frame.groupby("domain", sort=False)
+    table = groups["tokens"].agg(prompts="size", shortest="min", longest="max")
+    return table.assign(prompts_cut=groups["cut"].sum())
 
 
 # ---- one tree ------------------------------------------------------------------------------------

@@ -113,6 +113,12 @@ def row_of(
     return dict(zip(NUMBER, (estimator, row, *numbers, note), strict=True))
 
 
+def rows_of(estimator: str, table: pd.DataFrame, row: str = "domain") -> list[dict]:
+    """`row_of` each line of a table: its column `row`, estimate, low, high and, if there, note."""
+    named = table.rename(columns={row: "row"}).assign(estimator=estimator)
+    return named.reindex(columns=NUMBER, fill_value="").to_dict("records")
+
+
 def exact(estimator: str, row: str, value: float) -> dict:
     """A number that no sampling made: its interval is a point."""
     return row_of(estimator, row, value, value, value)
@@ -132,22 +138,18 @@ def in_frame(
     `listed`. One that raises ValueError cannot answer: its row is empty, and its note the reason.
     """
     rows = []
-    for claim, (name, way) in (
-        (c, key) for c in listed for key in asked if key[0] == c
-    ):
-        head = {"claim": claim, "pair": pair, "asked": way}
+    for claim, way in (key for name in listed for key in asked if key[0] == name):
         try:
-            found = asked[name, way]()
+            found = asked[claim, way]()
         except ValueError as error:
             found = [not_measured(str(error))]
-        rows += [head | row for row in found]
-    frame = pd.DataFrame(rows, columns=COLUMNS[:-2])
-    edges = [
-        listed[claim].bounds(row)
-        for claim, row in zip(frame["claim"], frame["row"], strict=True)
-    ]
-    least, most = np.array(edges, np.float64).reshape(-1, 2).T
-    return frame.assign(least=least, most=most)
+        for row in found:
+            edges = zip(
+                ("least", "most"), listed[claim].bounds(row["row"]), strict=True
+            )
+            head = {"claim": claim, "pair": pair, "asked": way}
+            rows.append(head | row | dict(edges))
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 # ---- verdicts ------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ from speclab.studies.paper_audit.claims import (
     in_frame,
     not_measured,
     row_of,
+    rows_of,
 )
 from speclab.studies.paper_audit.formulas import (
     ARTICLE_GAMMA,
@@ -52,7 +53,7 @@ WARMER = ("sampled-0.3", "sampled-0.7")  # kinds of run at temperatures between
 SAMPLED = ("sampled", "sampled-seed-1", "sampled-seed-2")  # kinds of run at T = 1
 GAMMAS = range(1, 17)  # where the best gamma is looked for
 # a prompt with a digit, a word or a sign of code, or a formula is not taken for chat
-RULE = re.compile(r"\d|\b(def|class|function|return|code|Python)\b|[{}\\=]")
+RULE = re.compile(r"\d|\b(?:def|class|function|return|code|Python)\b|[{}\\=]")
 Answer = Callable[[], list[dict]]
 
 
@@ -206,12 +207,11 @@ def evaluate(
     if correlation:
         return correlated(rows, text, number, *correlation)
     estimator = NUMBERS[number](text)
-    if contrast == "each domain" and over:
+    if over:
         both = {"number": (rows, estimator), "over": (rows, NUMBERS[over](text))}
         draws = jointly(both)
-        return evidence_rows(
-            f"{number} / {over}", draws, draws["number"] / draws["over"]
-        )
+        ratio = draws["number"] / draws["over"]
+        return evidence_rows(f"{number} / {over}", draws, ratio)
     if contrast == "each domain":
         draws = jointly({"number": (rows, estimator)})
         return evidence_rows(estimator.name, draws, draws["number"])
@@ -241,9 +241,7 @@ def correlated(
     """Correlation of a number's column with another column, in each domain."""
     column = text.value if number == "acceptance" else number
     found = association.correlations(rows, other, column, methods=[method])
-    name = f"{method.title()} of {number} and {other}"
-    ends = found[["domain", "estimate", "low", "high"]]
-    return [row_of(name, *row) for row in ends.itertuples(index=False)]
+    return rows_of(f"{method.title()} of {number} and {other}", found)
 
 
 def evidence_rows(
@@ -252,11 +250,8 @@ def evidence_rows(
     """Rows of evidence of what was made of draws: by domain (a frame), or by name."""
     if isinstance(found, pd.DataFrame):
         own = found[list(draws.prompts.domains)]
-        table = draws.table({"": own}).rename(columns={"domain": "row"})
-    else:
-        table = draws.table(found, key="row")
-    ends = table[["row", "estimate", "low", "high", "note"]]
-    return [row_of(estimator, *row) for row in ends.itertuples(index=False)]
+        return rows_of(estimator, draws.table({"": own}))
+    return rows_of(estimator, draws.table(found, key="row"), "row")
 
 
 # ---- claims that need more -----------------------------------------------------------------------
@@ -324,8 +319,8 @@ def dependence(rows: pd.DataFrame, value: str, name: str) -> list[dict]:
     estimator = power.design_effect(name)
     sums = power.by_prompt(rows, value)
     found = stats.by_domain(sums, estimator, method=stats.BOOTSTRAP_T)
-    ends = found[["domain", "estimate", "low", "high"]].set_index("domain")
-    return [row_of(estimator.name, d, *ends.loc[d]) for d in score.domains_in(rows)]
+    domains = score.domains_in(rows)
+    return rows_of(estimator.name, found[found["domain"].isin(domains)])
 
 
 def warmer_less_greedy(tree: Tree, greedy: Text, *warmer: Text) -> list[dict]:
@@ -345,14 +340,13 @@ def warmer_less_greedy(tree: Tree, greedy: Text, *warmer: Text) -> list[dict]:
 def told_by_rule(prompts: Sequence[Prompt]) -> list[dict]:
     """Share of the prompts of chat that RULE takes for chat, and of the others that it does not."""
     rows = pd.DataFrame([vars(prompt) for prompt in prompts])
-    taken = [RULE.search(text) is None for text in rows["text"]]
-    rows = rows.assign(right=taken == (rows["domain"] == "chat"))
-    found = []
-    for name, part in rows.groupby(
-        np.where(rows["domain"] == "chat", "chat", "the others")
-    ):
-        draws = jointly({name: (part, score.mean_of("right", "share told right"))})
-        found += evidence_rows("share told right", draws, {name: draws[name][POOLED]})
+    is_chat = rows["domain"] == "chat"
+    taken = ~rows["text"].str.contains(RULE)
+    rows = rows.assign(right=taken == is_chat)
+    right, found = score.mean_of("right", "share told right"), []
+    for name, part in (("chat", rows[is_chat]), ("the others", rows[~is_chat])):
+        draws = jointly({name: (part, right)})
+        found += evidence_rows(right.name, draws, {name: draws[name][POOLED]})
     return found
 
 
@@ -558,10 +552,10 @@ def of_sources(listed: Mapping[str, Claim]) -> pd.DataFrame:
 WAYS = {"hit[1]": AT_0, "alpha": AT_1}  # an exported estimator: the way it is asked
 SHIPPED = ROOT / "data" / "measured"  # tables of pairs without committed figures
 VERIFIED = 5  # tokens of a pass that verifies four drafted ones
-DRAFTS = {  # claim: table, and what its number is
-    "self-draft": ("08/self-drafts", ""),
-    "own-outputs": ("08/distillation", ", distilled - before"),
-    "maths-draft": ("08/specialist", ", specialist - all domains"),
+DRAFTS = {  # claim: table, what its number is, of which rows
+    "self-draft": ("08/self-drafts", "", {"draft": "INT4 self-draft"}),
+    "own-outputs": ("08/distillation", ", distilled - before", {"domain": score.ALL}),
+    "maths-draft": ("08/specialist", ", specialist - all domains", {"domain": "math"}),
 }
 
 
@@ -574,24 +568,19 @@ def exported(places: Sequence[Path]) -> dict[tuple[str, str], list[dict]]:
     """By claim and way to ask, from the first of `places` (folders, or files of SHIPPED) that has a
     table; where none has it, or it judged too few prompts for a verdict, a row that says so.
     """
+    tables = {name: _table(places, name) for name, *_ in DRAFTS.values()}
+    judged = pd.concat([pd.DataFrame({"n_prompts": [np.inf]}), *tables.values()])
+    judged, why = judged["n_prompts"].min(), "has no such draft for this pair"
+    if judged == np.inf:
+        tables, why = {}, "has not run for this pair"
+    elif judged < stats.FEW_PROMPTS:
+        tables, why = {}, f"judged {judged:.0f} prompts a domain"
     found = {("one-pass", AT_0): _one_pass(_table(places, "10/pass-times"))}
-    drafts = [_table(places, name) for name in ("08/self-drafts", "08/distillation")]
-    counts = [
-        t["n_prompts"].min() for t in drafts if t is not None and "n_prompts" in t
-    ]
-    judged = int(counts[0]) if counts else 0
-    for claim, (name, suffix) in DRAFTS.items():
-        table = _table(places, name)
+    for claim, (name, suffix, of) in DRAFTS.items():
         for estimator, way in WAYS.items():
-            rows = [not_measured("notebook 08 has no such draft for this pair")]
-            if not judged:
-                rows = [not_measured("notebook 08 has not run for this pair")]
-            elif judged < stats.FEW_PROMPTS:
-                rows = [not_measured(f"notebook 08 judged {judged} prompts a domain")]
-            elif table is not None:
-                own = table[table["estimator"] == estimator]
-                rows = READ[claim](own, estimator + suffix) or rows
-            found[claim, way] = rows
+            asked = {"estimator": estimator} | of
+            rows = _of_draft(tables.get(name), estimator + suffix, asked)
+            found[claim, way] = rows or [not_measured(f"notebook 08 {why}")]
     return found
 
 
@@ -606,34 +595,20 @@ def _table(places: Iterable[Path], name: str) -> pd.DataFrame | None:
     return None
 
 
-def _self_draft(table: pd.DataFrame, name: str) -> list[dict]:
-    """Of cells '0.95 [0.94, 0.96]', by domain."""
-    of_int4 = table[table["draft"] == "INT4 self-draft"]
+def _of_draft(table: pd.DataFrame | None, name: str, asked: Mapping) -> list[dict]:
+    """The rows asked for: cells '0.95 [0.94, 0.96]' by domain, or changes by draft or domain."""
+    if table is None:
+        return []
+    own = table[(table[[*asked]] == pd.Series(asked)).all(axis=1)]
+    if "domain" in own:
+        changes = own.rename(columns={"difference": "estimate"})
+        return rows_of(name, changes, "draft" if "draft" in own else "domain")
     return [
         row_of(name, domain, *re.findall(r"[\d.]+", cell))
         for domain in DOMAINS
-        if domain in of_int4
-        for cell in of_int4[domain].dropna()
+        if domain in own
+        for cell in own[domain].dropna()
     ]
-
-
-def _distilled(table: pd.DataFrame, name: str) -> list[dict]:
-    """Change by training on the target's text, mean of the domains, of each objective."""
-    ends = table[table["domain"] == score.ALL][["draft", "difference", "low", "high"]]
-    return [row_of(name, *line) for line in ends.itertuples(index=False)]
-
-
-def _specialist(table: pd.DataFrame, name: str) -> list[dict]:
-    """Change in math by training on mathematics instead of every domain."""
-    ends = table[table["domain"] == "math"][["domain", "estimate", "low", "high"]]
-    return [row_of(name, *line) for line in ends.itertuples(index=False)]
-
-
-READ = {
-    "self-draft": _self_draft,
-    "own-outputs": _distilled,
-    "maths-draft": _specialist,
-}
 
 
 def _one_pass(table: pd.DataFrame | None) -> list[dict]:
