@@ -292,7 +292,7 @@ class Compared:
         """`leader` in words, with its number in this unit."""
         best, tied = self.leader(quantity)
         number = Estimates.of(self.table, quantity, ["draft"]).at(draft=best)
-        return f"{best}, {number} {unit}; {choose.lead_in_words(tied)}"
+        return f"{best} ({number} {unit}); {choose.lead_in_words(tied)}"
 
 
 def compared(
