@@ -70,7 +70,7 @@ if root == kit:
 import numpy as np
 import pandas as pd
 
-from speclab import cost, prompts, replay, runs, stats
+from speclab import cost, prompts, replay, runs
 from speclab.analysis.texts import Text
 from speclab.explore import page
 from speclab.models import pairs
@@ -142,18 +142,18 @@ while start < len(ranks):
     start += emitted
 
 # %%
-blocks = {g: replay.replay(mine, g) for g in gammas}
+blocks = {g: replay.replay(mine, g) for g in shown_gammas}
 assert by_hand == blocks[gamma]["emitted"].tolist()
-assert all(own["emitted"].sum() == len(mine) for own in blocks.values()), "one text"
 ctx.say(f"With gamma = {gamma} its blocks give {', '.join(map(str, by_hand))} tokens.")
 
 # %%
-caption = (
-    f"The text of prompt {chosen} at T = 0, a cell a token. With gamma = 1 it takes "
-    f"{len(blocks[1])} target passes, with gamma = {gamma} {len(blocks[gamma])}, with gamma = "
-    f"{largest_gamma} {len(blocks[largest_gamma])}."
+passes_of = [f"with gamma = {g} {len(own)}" for g, own in blocks.items()]
+ctx.save(
+    study.draw_text(blocks),
+    "one-text",
+    f"The text of prompt {chosen} at T = 0, a cell a token. Target passes: "
+    f"{', '.join(passes_of)}.",
 )
-ctx.save(study.draw_text({g: blocks[g] for g in shown_gammas}), "one-text", caption)
 
 # %%
 # Any recorded text and any gamma or tree, without a kernel. (A headless run shows the picture.)
@@ -186,15 +186,12 @@ ctx.table(shown.wide(["temperature", "gamma"], "domain"), "block-efficiency")
 
 # %%
 last = passes.at(gamma=largest_gamma)
-caption = (
-    f"Tokens per target pass by gamma, replayed; bands: 95 %, prompts resampled. At gamma = "
-    f"{largest_gamma} these prompt sets reach {last.span()}."
-)
 ctx.plot(
     passes,
     "gamma",
     "block-efficiency",
-    caption,
+    f"Tokens per target pass by gamma, replayed; bands: 95 %, prompts resampled. At gamma = "
+    f"{largest_gamma} these prompt sets reach {last.span()}.",
     columns="temperature",
     y="block_efficiency",
 )
@@ -210,22 +207,18 @@ each = {
     name: study.means_of_prompts(own[own["gamma"] == gamma])
     for name, own in counts.items()
 }
-caption = (
+ctx.save(
+    study.draw_prompts(each, at_gamma),
+    "prompts",
     f"Tokens per target pass at gamma = {gamma}, a dot a prompt (T = 1: its three texts together; "
     "dots of one set are spread upwards and downwards only to be seen). Black: `block_efficiency` "
-    "of the set with its 95 % interval."
+    "of the set with its 95 % interval.",
 )
-ctx.save(study.draw_prompts(each, at_gamma), "prompts", caption)
 
 # %%
-prompt_table = stack(each, "temperature").groupby(["temperature", "domain"], sort=False)
-ends = prompt_table["tau"].agg(["min", "median", "max"])
-ctx.export(ends.reset_index(), "prompts")
-for name, own in ends.groupby("temperature"):
-    said = [
-        f"{row.Index[1]} {row.min:.1f} to {row.max:.1f}" for row in own.itertuples()
-    ]
-    ctx.say(f"Single prompts at {name}: {', '.join(said)} tokens per pass.")
+of_prompts = stack(each, "temperature").groupby(["temperature", "domain"], sort=False)
+ends = of_prompts["tau"].agg(["min", "median", "max"]).reset_index()
+ctx.table(ends, "prompts", 1)
 
 # %% [markdown]
 # ### Where does a block begin?
@@ -236,15 +229,12 @@ for name, own in ends.groupby("temperature"):
 # %%
 gaps = {}
 for name, text in texts.items():
-    every = study.chain_counts(text, [gamma], "every")
-    visited = counts[name][counts[name]["gamma"] == gamma]
-    asked = {"every": (every, study.TAU), "visited": (visited, study.TAU)}
-    drawn = stats.jointly(asked)
-    gaps[name] = drawn.table({"gap": drawn["every"] - drawn["visited"]})
-gap = Estimates.stacked(gaps, "temperature").without(domain=["all", "pooled"])
-ctx.export(gap, "every-minus-visited")
+    every = study.by_gamma(study.chain_counts(text, [gamma], "every"), study.TAU)
+    gaps[name] = {gamma: every[gamma] - tau[name][gamma]}
 
 # %%
+gap = study.curves(tau, gaps)
+ctx.export(gap, "every-minus-visited")
 verdict = gap.sentence(
     "it is higher in",
     "it is lower in",
@@ -290,15 +280,15 @@ notebook.show_table(compared.wide(["temperature", "gamma"], "made"))
 
 # %%
 keys = ["gamma", "prompt_id"]
-both = decoded["T = 0"].merge(replayed["T = 0"], on=keys, suffixes=("", "_read"))
-unequal = (both["blocks"] != both["blocks_read"]) | (
-    both["emitted"] != both["emitted_read"]
-)
+counted = [*keys, "blocks", "emitted"]
+both = decoded["T = 0"].merge(replayed["T = 0"], on=keys)
+equal = decoded["T = 0"].merge(replayed["T = 0"], on=counted)
+unequal = len(both) - len(equal)
 ctx.say(
-    f"**T = 0:** blocks or tokens differ from the replay's in {unequal.sum()} of {len(both)} "
-    "decodings (prompts × gammas)."
+    f"**T = 0:** blocks or tokens differ from the replay's in {unequal} of {len(both)} decodings "
+    "(prompts × gammas)."
 )
-assert not pair.is_exact or not unequal.any(), "greedy: decoded = replayed"
+assert not pair.is_exact or not unequal, "greedy: decoded = replayed"
 
 # %%
 off = compared.at(temperature="T = 1", made="difference")
@@ -331,13 +321,18 @@ correlation = Estimates.stacked(lags, "temperature").without(domain=["all", "poo
 # %%
 misses = {}
 for name, drawn in one_token.items():
-    alpha, runs_too = drawn["alpha"], lag1[name].fillna(0)
-    iid = {g: (1 - alpha ** (g + 1)) / (1 - alpha) for g in gammas}
-    markov = {g: study.block_efficiency_markov(alpha, runs_too, g) for g in gammas}
-    for formula, predicted in (("i.i.d.", iid), ("chain of this lag1", markov)):
-        missed = {g: tau[name][g] - predicted[g] for g in gammas}
-        misses[name, f"replay minus {formula}"] = drawn.table(missed, key="gamma")
-    assert np.allclose(iid[gamma], cost.block_efficiency_iid(alpha, gamma))
+    alpha, own = drawn["alpha"], tau[name]
+    iid = {g: own[g] - (1 - alpha ** (g + 1)) / (1 - alpha) for g in gammas}
+    misses[name, "replay minus i.i.d."] = drawn.table(iid, key="gamma")
+    assert np.allclose(own[gamma] - iid[gamma], cost.block_efficiency_iid(alpha, gamma))
+
+# %%
+for name, drawn in one_token.items():
+    alpha, lag = drawn["alpha"], lag1[name].fillna(0)
+    of_chain = {
+        g: tau[name][g] - study.block_efficiency_markov(alpha, lag, g) for g in gammas
+    }
+    misses[name, "replay minus chain of this lag1"] = drawn.table(of_chain, key="gamma")
 
 # %%
 missed = Estimates(stack(misses, ["temperature", "formula"]))
@@ -382,16 +377,12 @@ ctx.say(f"Tokens per pass at gamma = {gamma} against the i.i.d. formula: {verdic
 used = study.curves(
     {name: study.by_gamma(own, study.UTILISATION) for name, own in counts.items()}
 )
-shortest, longest = used.at(gamma=1), used.at(gamma=largest_gamma)
-caption = (
-    f"Share of the draft tokens that are kept, by gamma: {shortest.span()} with gamma = 1, "
-    f"{longest.span()} with gamma = {largest_gamma}."
-)
 ctx.plot(
     used,
     "gamma",
     "draft-utilisation",
-    caption,
+    f"Share of the draft tokens that are kept, by gamma: {used.at(gamma=1).span()} with gamma = 1, "
+    f"{used.at(gamma=largest_gamma).span()} with gamma = {largest_gamma}.",
     columns="temperature",
     y="draft_utilisation",
     limits=(0, 1),
@@ -411,25 +402,20 @@ assert used.lies_within(0, 1)
 
 # %%
 c, v, o = cost_ratio, 1, 0
-speed = {
-    name: {g: own[g] / (g * c + v + o) for g in gammas} for name, own in tau.items()
-}
-for name, own in tau.items():
-    kits = study.speed_ups(own, gammas, cost_ratio)
-    assert np.allclose(speed[name][gamma], kits[gamma])
+own = tau["T = 0"][gamma]
+speed_by_hand = own / (gamma * c + v + o)
+assert np.allclose(speed_by_hand, cost.speedup_standard(own, gamma, c))
 
 # %%
+speed = {name: study.speed_ups(own, gammas, cost_ratio) for name, own in tau.items()}
 speed_up = study.curves(tau, speed)
 peaks = speed_up.highest(["temperature", "domain"])
-caption = (
-    f"Estimated speed-up over plain decoding by gamma, at an assumed c = {cost_ratio:g}; bands: 95 "
-    f"%, prompts resampled. The peaks reach {peaks.span()}."
-)
 ctx.plot(
     speed_up,
     "gamma",
     "speed-up",
-    caption,
+    f"Estimated speed-up over plain decoding by gamma, at an assumed c = {cost_ratio:g}; bands: 95 "
+    f"%, prompts resampled. The peaks reach {peaks.span()}.",
     columns="temperature",
     y="speedup",
     reference=1,
@@ -442,11 +428,12 @@ ctx.plot(
 
 # %%
 share = {name: study.best_shares(own, speed[name]) for name, own in tau.items()}
-caption = (
-    f"How often each gamma is the fastest among resamples of the prompts, at an assumed c = "
-    f"{cost_ratio:g}."
+ctx.save(
+    study.draw_shares(stack(share, "temperature")),
+    "best-gamma",
+    "How often each gamma is the fastest among resamples of the prompts, at an assumed c = "
+    f"{cost_ratio:g}.",
 )
-ctx.save(study.draw_shares(stack(share, "temperature")), "best-gamma", caption)
 
 # %% [markdown]
 # The best gamma at this and at other costs of a draft pass, with the range of 95 % of the

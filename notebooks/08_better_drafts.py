@@ -79,7 +79,7 @@ from speclab.drafts import quantise
 from speclab.models import pairs, timing
 from speclab.prompts import decoded_prompts
 from speclab.show import notebook
-from speclab.show.estimates import Estimates, stack
+from speclab.show.estimates import Estimates, stack, without_interval
 from speclab.studies.better_drafts import candidates, worth
 
 # %% tags=["parameters"]
@@ -247,7 +247,10 @@ curve = None
 if card.is_file():
     training = json.loads(card.read_text(encoding="utf-8"))["training"]
     curve = worth.own_curve(training)
-    ends = {name: len(log) and log[-1]["step"] + 1 for name, log in training.items()}
+    phases = [f"{name} {log[-1]['step'] + 1} steps" for name, log in training.items()]
+
+# %%
+if curve:
     ctx.plot(
         curve,
         x="step",
@@ -256,20 +259,12 @@ if card.is_file():
         x_label="training steps of the pair's own draft",
         slug="own-curve",
         caption="Acceptance while the pair's own draft was trained, on the first eight prompts of "
-        f"each domain; phases: {', '.join(f'{name} {n} steps' for name, n in ends.items())}.",
+        f"each domain; phases: {', '.join(phases)}.",
     )
-
-# %%
-if curve:
-    whole_mean = curve.at(domain="all", estimator="hit[1]").frame
-    before = whole_mean[whole_mean["step"] <= next(iter(ends.values()))][
-        "estimate"
-    ].iloc[-1]
+    last = curve.at(domain="all", estimator="hit[1]").frame["estimate"].iloc[-1]
     ctx.say(
-        f"On those prompts hit[1] was {before:.2f} at the end of the first phase and "
-        f"{whole_mean['estimate'].iloc[-1]:.2f} at the end of the last; on all "
-        f"{tried.recorded} prompts the finished draft has "
-        f"{typical.at(prompts='all prompts', domain='all', estimator='hit[1]')}."
+        f"On those prompts hit[1] was {last:.2f} at the end; on all {tried.recorded} prompts the "
+        f"finished draft has {typical.at(prompts='all prompts', domain='all', estimator='hit[1]')}."
     )
 
 # %% [markdown]
@@ -283,12 +278,11 @@ config = candidates.train_config(steps, batch, learning_rate)
 asked = candidates.trainings(text, objectives, seeds, config)
 trained = candidates.trained_drafts(tried, asked, train)
 made = [one.facts for family in trained.values() for one in family.values()]
+minutes, texts = (sum(facts[name] for facts in made) for name in ("minutes", "texts"))
 ctx.say(
-    f"{len(made)} drafts, trained in {sum(facts['minutes'] for facts in made):.0f} minutes "
-    f"together, each on up to {max(facts['texts'] for facts in made)} continuations."
+    f"{len(made)} drafts, trained in {minutes:.0f} minutes together, on {texts} continuations."
     if made
-    else f"No further trained draft of {ctx.profile.name} comes with the kit, and none was trained "
-    "here."
+    else f"No trained draft of {ctx.profile.name} comes with the kit, and none was trained here."
 )
 
 # %%
@@ -311,20 +305,17 @@ if trained:
 # resample prompts and, where there are several, seeds.
 
 # %%
-outcomes = "higher with", "lower with", "not told apart from before with"
 if trained:
     gained = worth.gained(tried, trained)
     ctx.export(gained.frame.rename(columns={"estimate": "difference"}), "distillation")
     shown = gained.at(domain=[*domains, "all"])
     notebook.show_table(shown.wide(["estimator", "draft"], "domain"))
-    verdict = gained.at(domain="all").sentence(
-        *outcomes, names="draft", within="estimator"
-    )
-    ctx.say(f"Mean of the domains, against before: {verdict}.")
-    assert (gained.frame["seed_low"] <= gained.frame["seed_high"]).all()
 
 # %%
+outcomes = "higher with", "lower with", "not told apart from before with"
 if trained:
+    verdict = gained.at(domain="all").sentence(*outcomes, "draft", within="estimator")
+    ctx.say(f"Mean of the domains, against before: {verdict}.")
     ctx.plot(
         gained.at(domain=domains),
         x="domain",
@@ -375,22 +366,20 @@ notebook.show_table(
 )
 
 # %%
+lookup = tried.trace(candidates.LOOKUP, "greedy")
+gap = significance.paired_by_domain(lookup, greedy, candidates.HIT)
+gap = Estimates(gap, 3).at(domain=domains)
+ctx.say(
+    f"Against the own draft, prompt lookup accepts at T = 0 {gap.sentence(*words)}: {gap}."
+)
+
+# %%
 copies = worth.copying(tried)
 ctx.export(copies.wide("estimator", "domain"), "lookup")
-gap = significance.paired_by_domain(
-    tried.trace(candidates.LOOKUP, "greedy"), greedy, candidates.HIT
-)
-gap = Estimates(gap, 3).at(domain=domains)
-right = copies.at(domain="pooled", estimator=worth.RIGHT)
-either = copies.at(domain="pooled", estimator=worth.EITHER)
-matched = copies.at(domain="pooled", estimator=worth.MATCHED)
-ctx.say(
-    f"Against the own draft, prompt lookup accepts at T = 0 {gap.sentence(*words)}: {gap}. "
-    f"Something matched in {matched} of the positions, and it was right in {right} of those. It "
-    f"or the own draft was right in {either} of all positions."
-)
+pooled = copies.at(domain="pooled")
 alone = levels.at(estimator="hit[1]", domain="pooled", draft=free[:2])
-assert either.value >= alone.frame["estimate"].max()
+ctx.say(f"Share of the positions, domains pooled: {pooled.listed('estimator')}.")
+assert pooled.at(estimator=worth.EITHER).value >= alone.frame["estimate"].max()
 
 # %% [markdown]
 # ## 4. Which draft?
@@ -400,13 +389,14 @@ assert either.value >= alone.frame["estimate"].max()
 
 # %%
 gamma, blocks = 3, 0
-for _, ranks in greedy.groupby("prompt_id", sort=False)["draft_rank"]:
-    is_right = (ranks == 0).to_list()
-    place = 0
+for _, hits in greedy.groupby("prompt_id")["hit"]:
+    is_right, place = hits.to_list(), 0
     while place < len(is_right):
         drafted = [*is_right[place : place + gamma], False]
         place += drafted.index(False) + 1
         blocks += 1
+
+# %%
 by_hand = len(greedy) / blocks
 _, sums = worth.best_chain(greedy, cost.Costs.on_a_line(0.1), [gamma])
 assert np.isclose(by_hand, sums["emitted"].sum() / sums["blocks"].sum())
@@ -449,33 +439,29 @@ chains = tried.lookup_chains(min(6, max_gamma))
 found = worth.compared(tried, drafts, price, costs, range(1, max_gamma + 1), chains)
 table = found.table
 ctx.export(table, "drafts")
-shown = [
-    "draft",
-    "weight_bytes",
-    "c",
-    "hit[1]",
-    "alpha",
-    "gamma",
-    "block_efficiency",
-    "speedup",
-]
-notebook.show_table(table[shown])
-assert (table["speedup"] > 0).all()
+shown = ["draft", "weight_bytes", "c", "hit[1]", "alpha", "gamma", "block_efficiency"]
+notebook.show_table(table[[*shown, "speedup"]])
+
+# %%
 own = table.set_index("draft").loc[candidates.OWN]
 if own["gamma"] == gamma:
     assert np.isclose(own["block_efficiency"], by_hand)
 
 # %%
 cheapest_first = table.sort_values("c")
-price_alone = cheapest_first[["draft", "c"]].rename(columns={"c": "estimate"})
+hits, speedups = (
+    Estimates.of(cheapest_first, name, ["draft"]).frame
+    for name in ("hit[1]", "speedup")
+)
 panels = {
-    "c: a draft pass, in target passes": price_alone.assign(low=np.nan, high=np.nan),
-    "hit[1], domains pooled": Estimates.of(cheapest_first, "hit[1]", ["draft"]).frame,
-    "speed-up, predicted": Estimates.of(cheapest_first, "speedup", ["draft"]).frame,
+    "c: a draft pass, in target passes": without_interval(hits, cheapest_first["c"]),
+    "hit[1], domains pooled": hits,
+    "speed-up, predicted": speedups,
 }
-numbered = stack(panels, "number").assign(bars="bars: 95 % intervals")
+
+# %%
 ctx.plot(
-    Estimates(numbered),
+    Estimates(stack(panels, "number").assign(bars="bars: 95 % intervals")),
     x="draft",
     hue="bars",
     columns="number",
@@ -506,18 +492,17 @@ assert not pair.is_exact or equal.all(), "same text, whatever drafts"
 # %% [markdown]
 # ### The choice
 
-
 # %%
-numbers = {name: found.said(name) for name in ("hit[1]", "speedup", "speedup_by_bytes")}
-
-# %%
-by_draft = table.set_index("draft")
-fastest, near = found.leader("speedup")
-ctx.say(
-    f"**Agrees most**: {numbers['hit[1]']} of the draft's best tokens are the target's."
+most = found.said("hit[1]", "of its best tokens are the target's")
+times = "times plain decoding"
+speed = refused or (
+    f"Predicted to be the fastest on this machine is {found.said('speedup', times)}."
 )
-ctx.say(refused or f"**Fastest on this machine**, as predicted: {numbers['speedup']}.")
-ctx.say(f"**Fastest where bytes are time**, a bound: {numbers['speedup_by_bytes']}.")
+ctx.say(f"The draft that agrees most with the target is {most}.")
+ctx.say(speed)
+ctx.say(
+    f"Where bytes are time, a bound, it is {found.said('speedup_by_bytes', times)}."
+)
 
 # %%
 whole_size = pair.facts["target"]["parameters"]
@@ -529,19 +514,20 @@ ctx.say(
 )
 
 # %%
-agrees, _ = found.leader("hit[1]")
+fastest, near = found.leader("speedup")
 ctx.record(
-    agrees_most=agrees,
+    agrees_most=found.leader("hit[1]")[0],
     fastest=fastest,
     not_told_apart="; ".join(near),
-    speedup=float(by_draft["speedup"][fastest]),
+    speedup=float(table["speedup"].max()),
     small_draft_hit=small_hit,
     lossless_texts=int(equal.sum()),
 )
-fast = f"the fastest here, as predicted, is {numbers['speedup']} times plain decoding"
+
+# %%
 ctx.answer(
-    f"On {ctx.profile.name} ({len(tried.prompts)} prompts, T = 0) the draft whose best token is "
-    f"most often the target's is {numbers['hit[1]']}; {refused or fast}."
+    f"On {ctx.profile.name} ({len(tried.prompts)} prompts, T = 0) the draft that agrees most with "
+    f"the target is {most}. {speed}"
 )
 
 # %% [markdown]

@@ -70,12 +70,12 @@ if root == kit:
 import numpy as np
 
 from speclab import cost, decode, draft, prompts, replay, runs, score, stats, tree
-from speclab.analysis import best_tree, stopping
+from speclab.analysis import best_tree, choose, stopping
 from speclab.explore import page
 from speclab.models import pairs, timing
 from speclab.sampling import Sampling
 from speclab.show import notebook
-from speclab.show.estimates import Estimates, stack
+from speclab.show.estimates import Estimates, stack, without_interval
 from speclab.studies import wall_clock as study
 
 # %% tags=["parameters"]
@@ -125,19 +125,19 @@ domains = list(score.domains_in(greedy.trace))
 # %%
 ids = [prompt.prompt_id for prompt in timed]
 new_tokens = min(new_tokens, settings.max_new_tokens)
-short = greedy.trace.query("prompt_id in @ids and position < @new_tokens")
+trace = score.with_hits(greedy.trace)
+short = trace.query("prompt_id in @ids and position < @new_tokens")
 all_timed = len(timed) == len(encoded)
-others = greedy.trace if all_timed else greedy.trace.query("prompt_id not in @ids")
+others = trace if all_timed else trace.query("prompt_id not in @ids")
 
 # %%
-target, drafter = pair.facts["target"], pair.facts["draft"]
-of_timed = score.with_hits(short)["hit"].mean()
-of_all = score.with_hits(greedy.trace)["hit"].mean()
+target = pair.facts["target"]
+sizes = {name: pair.facts[name]["parameters"] / 1e6 for name in ("target", "draft")}
 ctx.say(
     f"{len(timed)} prompts are timed, up to {new_tokens} tokens each; the draft's best token is "
-    f"the target's in {of_timed:.3f} of these positions, in {of_all:.3f} of those of all "
-    f"{len(encoded)} prompts. Target: {target['parameters'] / 1e6:.3g}M parameters, draft: "
-    f"{drafter['parameters'] / 1e6:.3g}M, in {target['dtype']} on {target['device']}; threads: "
+    f"the target's in {short['hit'].mean():.3f} of these positions, in {trace['hit'].mean():.3f} "
+    f"of those of all {len(encoded)} prompts. Target: {sizes['target']:.3g}M parameters, draft: "
+    f"{sizes['draft']:.3g}M, in {target['dtype']} on {target['device']}; threads: "
     f"{notebook.limit_threads()}."
 )
 
@@ -228,12 +228,14 @@ threshold, limit, drafts = stopping.fitted(every, costs, "confidence", other)
 stops = bool((drafts.drafted != stopping.fixed(every, limit).drafted).any())
 
 # %%
-lengths = dict.fromkeys([*gammas, limit])
-shapes = {f"chain of {gamma}": draft.Shape(tree.chain(gamma)) for gamma in lengths}
+chains = {gamma: tree.chain(gamma) for gamma in [*gammas, limit]}
+shapes = {f"chain of {gamma}": draft.Shape(own) for gamma, own in chains.items()}
 rule = f"chain of {limit} (stop rule)"
 if stops:
     stop = draft.StopRule("confidence", threshold)
-    shapes[rule] = draft.Shape(tree.chain(limit), stop)
+    shapes[rule] = draft.Shape(chains[limit], stop)
+
+# %%
 shapes |= {
     "paper's 2 + 4 + 2": draft.Shape(tree.static_tree(3, 2, 8)),
     f"best static ({best.tree.size} nodes)": draft.Shape(best.tree),
@@ -291,12 +293,9 @@ assert not pair.is_exact or unlike.sum() == differ == 0, "same text, same counts
 
 # %%
 each = study.medians(speeds)
-first, gamma = next(iter(shapes)), gammas[0]
-sums = (
-    each.set_index("method")
-    .loc[[first], ["tokens", "blocks", "time_s", "plain_s"]]
-    .sum()
-)
+gamma = gammas[0]
+first = f"chain of {gamma}"
+sums = each[each["method"] == first].sum(numeric_only=True)
 tokens_per_pass = sums["tokens"] / sums["blocks"]
 price_of_block = gamma * costs.c() + costs.v(gamma + 1) + costs.overhead
 predicted_by_hand = tokens_per_pass / price_of_block
@@ -304,9 +303,8 @@ measured_by_hand = sums["plain_s"] / sums["time_s"]
 
 # %% [markdown]
 # All shapes, from their totals. Intervals **resample** the timed prompts (drawn again with
-# replacement, the number computed anew) of all domains together: those of one domain are too few,
-# so the table by domain has none. (The prediction prices whole blocks; the last block of a text is
-# often cut and costs less.)
+# replacement, the number computed anew) of all domains together: those of one domain are too few.
+# (The prediction prices whole blocks; the last block of a text is often cut and costs less.)
 
 # %%
 tau = study.drawn(each, "method", "tokens", "blocks")
@@ -323,48 +321,38 @@ table["share_of_predicted"] = table["speedup"] / table["predicted"]
 ctx.table(table.reset_index(), "speed", 2)
 assert np.isclose(predicted_by_hand, table["predicted"][first])
 assert np.isclose(measured_by_hand, table["speedup"][first])
-assert np.isclose(
-    predicted_by_hand, cost.speedup_tree(tokens_per_pass, tree.chain(gamma), costs)
-)
-
-# %%
-ctx.table(study.speed_by_domain(each, domains), "speed-by-domain", 2)
 
 # %% [markdown]
-# A shape is called the fastest only if its lead over every other one is told apart from 0, prompts
-# paired.
+# The fastest as measured is that of these prompts. Its lead over each other shape has an interval,
+# prompts paired: where that reaches 0, the lead cannot be told from 0.
 
 # %%
 drafted = table.drop(index="plain")
-fastest, most = drafted["speedup"].idxmax(), drafted["block_efficiency"].idxmax()
-rivals = speed.drop(columns=["plain", fastest])
-lead = study.intervals(-rivals.sub(speed[fastest], axis=0), "method", len(timed))
-tied = lead.frame.loc[~(lead.frame["low"] > 0), "method"].to_list()
+most = drafted["block_efficiency"].idxmax()
+fastest, tied = choose.leader(speed.drop(columns="plain"), len(timed))
+crown = (
+    f"{fastest} was the fastest shape as measured, {gain.at(method=fastest)} times plain decoding; "
+    f"{choose.lead_in_words(tied)}"
+)
 
 # %%
-drawn_speeds = {
-    ("tokens per target pass", "measured"): study.intervals(tau, "method", len(timed)),
-    ("speed-up over plain decoding", "measured"): gain,
-    ("speed-up over plain decoding", "predicted"): Estimates(
-        table.reset_index()[["method", "predicted"]]
-        .rename(columns={"predicted": "estimate"})
-        .assign(low=np.nan, high=np.nan)
+both_ways = {
+    ("tokens per target pass", "measured"): study.intervals(
+        tau, "method", len(timed)
+    ).frame,
+    ("speed-up over plain decoding", "measured"): gain.frame,
+    ("speed-up over plain decoding", "predicted"): without_interval(
+        gain.frame, table["predicted"].to_numpy()
     ),
 }
-bars = stack(
-    {key: part.frame for key, part in drawn_speeds.items()}, ["quantity", "made"]
-)
+bars = Estimates(stack(both_ways, ["quantity", "made"])).without(method="plain")
+
+# %%
 ctx.plot(
-    Estimates(bars).without(method="plain"),
+    bars,
     "method",
     "speed",
-    f"Tokens per target pass, and the speed-up they become. Most tokens per pass: {most}; fastest "
-    f"as measured: {fastest}, {gain.at(method=fastest)} times plain decoding"
-    + (
-        f", not told apart from {len(tied)} of {len(lead.frame)} others."
-        if tied
-        else "."
-    ),
+    f"Tokens per target pass, and the speed-up they become. Most tokens per pass: {most}.",
     hue="made",
     columns="quantity",
     kind="bars",
@@ -376,24 +364,18 @@ ctx.plot(
 )
 
 # %%
-verdict = gain.without(method="plain").sentence(
+against_plain = gain.without(method="plain").sentence(
     "faster than plain:",
     "slower than plain:",
     "not to be told apart from plain:",
     "method",
     than=1,
 )
-lead_of = f"{fastest}, {gain.at(method=fastest)} times plain decoding"
-crown = f"**Fastest**: {lead_of}"
-if tied:
-    crown = (
-        f"**Which shape is the fastest these {len(timed)} prompts cannot tell**: as measured it is "
-        f"{lead_of}, and its lead over {', '.join(tied)} may be 0"
-    )
 ctx.say(
     refused
-    or f"{crown}. **Most tokens per pass**: {most}, {drafted['block_efficiency'][most]:.2f}; its "
-    f"speed-up is {drafted['speedup'][most]:.2f}. With 95 % intervals: {verdict}."
+    or f"On these {len(timed)} prompts {crown}. **Most tokens per pass**: {most}, "
+    f"{drafted['block_efficiency'][most]:.2f}; its speed-up is {drafted['speedup'][most]:.2f}. "
+    f"With 95 % intervals: {against_plain}."
 )
 
 # %% [markdown]
@@ -408,8 +390,7 @@ share = drafted["share_of_predicted"]
 ctx.save(
     study.draw_blocks(parts, block_cost[parts["method"]]),
     "predicted",
-    f"Price of a block of each shape, and its measured time. The shapes reach {share.min():.2f} to "
-    f"{share.max():.2f} of the predicted speed-up.",
+    "Price of a block of each shape, and its measured time.",
 )
 
 # %%
@@ -446,7 +427,6 @@ found = Estimates(stopping.speeds_of_rules(compared), digits=3).at(
 )
 wide = found.wide(["quantity", "method"], "domain").sort_values(["quantity", "method"])
 ctx.export(wide.reset_index(drop=True), "stopping")
-ctx.export(study.what_was_drafted(compared), "stopping-blocks")
 
 # %%
 replayed_speed = found.at(quantity="speed", domain=domains)
@@ -489,11 +469,11 @@ assert (paid.sub(paid["oracle"], axis=0) > -1e-9).all(axis=None), (
 # where the draft's best token is the target's), at this machine's c (side by side, to be seen).
 
 # %%
-accepted = score.with_hits(greedy.trace)
-hit = Estimates(
-    stats.by_domain(accepted, score.mean_of("hit")).drop(columns="estimator")
-)
+acceptance = stats.by_domain(trace, score.mean_of("hit"))
+hit = Estimates(acceptance.drop(columns="estimator"))
 asked = (1, 2, 4, 8)
+
+# %%
 ctx.plot(
     study.break_even_lines(costs, hit.at(domain=domains), asked),
     "c",
@@ -543,8 +523,7 @@ ctx.plot(
     study.limit_bars(limits),
     "what",
     "limits",
-    f"Predicted speed-up with one term made ideal at a time. Of the price, most "
-    f"would come from: {added.index[0]}.",
+    "Predicted speed-up with one term made ideal at a time.",
     hue="at",
     kind="bars",
     y="predicted speed-up",
@@ -576,14 +555,14 @@ ctx.record(
     predicted=float(drafted["predicted"][fastest]),
     helps_most=str(added.index[0]),
 )
-apart = f" (not told apart from it: {', '.join(tied)})" if tied else ""
+
+# %%
 ctx.answer(
     refused
-    or f"On {ctx.profile.name}, on this machine ({len(timed)} prompts, T = 0), the fastest shape "
-    f"as measured is {lead_of}{apart}. The shapes reach {share.min():.2f} to {share.max():.2f} of "
-    "the speed-up that their tokens per pass and the price of a block predict. Of that price, "
-    f"{added.index[0]} would add most ({added.iloc[0]:+.2f}); drafts that are always right would "
-    f"reach {same[study.RIGHT]:.2f}."
+    or f"On {ctx.profile.name} and this machine ({len(timed)} prompts, T = 0) {crown}. The shapes "
+    f"reach {share.min():.2f} to {share.max():.2f} of the speed-up that is predicted from their "
+    f"tokens per pass and the price of a block; of that price, {added.index[0]} would add most "
+    f"({added.iloc[0]:+.2f})."
 )
 
 # %% [markdown]

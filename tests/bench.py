@@ -1,7 +1,7 @@
 """`make bench`: speed on this machine, measured in one run and printed as ratios.
 
-1. The recorder against the literal procedure, nodes per second. Each case runs in a fresh process,
-   so that its peak memory is its own; the literal procedure is timed on steps spread over a text.
+1. The recorder against the literal procedure, nodes per second; the literal procedure is timed on
+   steps spread over a text.
 2. Decoding: plain, transformers' assisted, own chain and own tree on the same prompts, spread over
    those behind the first eight (which are easier), orders swapped from repeat to repeat. Ratios are
    medians over prompts of per-prompt ratios to plain greedy decoding by our own loop, with whose
@@ -13,13 +13,9 @@
 All of it goes into build/bench.json, from which tables of README.md are written.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import json
-import resource
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -73,17 +69,18 @@ def prompts_of_length(pair: Pair, length: int, count: int) -> PROMPTS:
     return found
 
 
-def time_recorder(pair: Pair, new: int, length: int) -> tuple[int, float]:
-    """Node records, and the seconds they took."""
+def recorder_speed(pair: Pair, new: int, length: int) -> float:
+    """Node records a second."""
     prompts = prompts_of_length(pair, length, BLOCK)
     given = static_tree(*TREE), GREEDY, new, 0, 2048
     record_block(pair, prompts[:1], *given)
     began = time.perf_counter()
     found = record_block(pair, prompts, *given)
-    return sum(len(one.nodes["node"]) for one in found), time.perf_counter() - began
+    seconds = time.perf_counter() - began
+    return sum(len(one.nodes["node"]) for one in found) / seconds
 
 
-def time_literal(pair: Pair, new: int, length: int) -> tuple[int, float]:
+def literal_speed(pair: Pair, new: int, length: int) -> float:
     """The same of the literal procedure, on STEPS steps of a text."""
     (prompt,) = prompts_of_length(pair, length, 1)
     (text,) = generate(pair.target, [prompt], new, frozenset(), GREEDY, 0)
@@ -99,43 +96,30 @@ def time_literal(pair: Pair, new: int, length: int) -> tuple[int, float]:
     nodes_at(0)
     began = time.perf_counter()
     nodes = sum(nodes_at(step) for step in range(stride // 2, new, stride))
-    return nodes, time.perf_counter() - began
+    return nodes / (time.perf_counter() - began)
 
 
-WHICH = {"literal": time_literal, "recorder": time_recorder}
-
-
-def one_case(which: str, new: int, length: int) -> None:
-    """Time a case in this process and print what was found as JSON."""
-    torch.set_num_threads(2)
-    pair = load_pair(load_profile("tiny", {"device": "cpu"}))
-    endless = dataclasses.replace(pair, stop_ids=frozenset())
-    nodes, seconds = WHICH[which](endless, new, length)
-    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"nodes_per_s": nodes / seconds, "peak_bytes": peak}))
-
-
-def in_a_process(which: str, new: int, length: int) -> dict:
-    """What a case found, in a fresh process."""
-    call = [sys.executable, __file__, "--case", which, str(new), str(length)]
-    done = subprocess.run(call, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{which} {new} {length} failed:\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def recorder_rows() -> list[dict]:
-    """All cases: nodes per second of both, and peak memory."""
-    rows = []
-    for new, length in CASES:
-        row = {"new_tokens": new, "prompt_tokens": length}
-        for which in WHICH:
-            found = in_a_process(which, new, length)
-            row[f"{which}_nodes_per_s"] = found["nodes_per_s"]
-            row[f"{which}_peak_mb"] = found["peak_bytes"] / 1e6
-        row["ratio"] = row["recorder_nodes_per_s"] / row["literal_nodes_per_s"]
-        rows.append(row)
-    return rows
+def recorder_rows(pair: Pair) -> pd.DataFrame:
+    """All cases: nodes per second of both, and their ratio."""
+    rows = [
+        (
+            new,
+            length,
+            literal_speed(pair, new, length),
+            recorder_speed(pair, new, length),
+        )
+        for new, length in CASES
+    ]
+    columns = [
+        "new_tokens",
+        "prompt_tokens",
+        "literal_nodes_per_s",
+        "recorder_nodes_per_s",
+    ]
+    table = pd.DataFrame(rows, columns=columns)
+    return table.assign(
+        ratio=table["recorder_nodes_per_s"] / table["literal_nodes_per_s"]
+    )
 
 
 # ---- decoding -----------------------------------------------------------------------------------
@@ -201,12 +185,11 @@ def own_plain(pair: Pair, prompt: EncodedPrompt, new: int) -> Made:
     return Made(text, len(text), time.perf_counter() - began)
 
 
-def own(shape: str | Shape) -> Method:
+def own(shape: Shape) -> Method:
     """The kit's decoder."""
-    asked = parse_shape(shape) if isinstance(shape, str) else shape
 
     def method(pair: Pair, prompt: EncodedPrompt, new: int) -> Made:
-        found = decode_prompt(pair, prompt, "greedy", asked, GREEDY, new)
+        found = decode_prompt(pair, prompt, "greedy", shape, GREEDY, new)
         return Made(found.token_ids, found.target_passes, found.time_s)
 
     return method
@@ -224,7 +207,8 @@ def methods_at(gamma: int) -> dict[str, Method]:
         PLAIN: own_plain,
         "transformers greedy": of_library,
         f"transformers assisted:{gamma}": assisted(gamma),
-        **{f"own {shape}": own(shape) for shape in (f"chain:{gamma}", "tree:3,2,8")},
+        f"own chain:{gamma}": own(Shape(chain(gamma))),
+        "own tree:3,2,8": own(Shape(static_tree(*TREE))),
     }
 
 
@@ -254,19 +238,20 @@ class Case:
 
 def cases() -> Iterator[Case]:
     """The pairs, without stop tokens; the real one is left out where its weights are not there."""
-    tiny = load_pair(load_profile("tiny", {"device": "cpu"}))
-    yield Case("tiny", _endless(tiny), methods_at(GAMMA), 2, 3)
-    profile = load_profile("smollm", {"device": "cpu"})
+    yield Case("tiny", endless("tiny"), methods_at(GAMMA), 2, 3)
     try:
-        real = _endless(load_pair(profile))
+        real = endless("smollm")
     except ModelsMissing as error:
         print(f"\nsmollm is left out: {error}")
         return
     methods = methods_at(2) | methods_at(GAMMA) | LOOKUPS
-    yield Case("smollm", real, methods, 1, 2, 48, profile.template)
+    template = load_profile("smollm").template
+    yield Case("smollm", real, methods, 1, 2, 48, template)
 
 
-def _endless(pair: Pair) -> Pair:
+def endless(profile: str) -> Pair:
+    """The pair of a profile on the CPU, without stop tokens."""
+    pair = load_pair(load_profile(profile, {"device": "cpu"}))
     return dataclasses.replace(pair, stop_ids=frozenset())
 
 
@@ -427,12 +412,10 @@ def bars(found: dict[str, Any]) -> pd.DataFrame:
             found["overhead"][pair],
         )
         for (what, wanted), measured in zip(BARS.items(), there, strict=True):
-            if pair in wanted:
-                bar = wanted[pair]
-                good = measured <= bar if what in AT_MOST else measured >= bar
-                rows.append((pair, what, measured, bar, good))
-    columns = ["pair", "what", "measured", "bar", "is_reached"]
-    return pd.DataFrame(rows, columns=columns)
+            rows.append((pair, what, measured, wanted.get(pair)))
+    table = pd.DataFrame(rows, columns=["pair", "what", "measured", "bar"]).dropna()
+    over, most = table["measured"] - table["bar"], table["what"].isin(AT_MOST)
+    return table.assign(is_reached=over.where(~most, -over) >= 0)
 
 
 # ---- all of it -----------------------------------------------------------------------------------
@@ -473,7 +456,7 @@ def main() -> None:
     quiet()
     torch.set_num_threads(2)
     print("recorder and literal procedure, tiny, CPU float32, 2 threads")
-    found: dict[str, Any] = {"recorder": show(pd.DataFrame(recorder_rows()))}
+    found: dict[str, Any] = {"recorder": show(recorder_rows(endless("tiny")))}
     found |= decoding()
     print()
     found["bars"] = show(bars(found))
@@ -483,7 +466,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser("make bench", description=__doc__.split("\n")[0])
-    parser.add_argument("--case", nargs=3, help=argparse.SUPPRESS)
-    given = parser.parse_args().case
-    one_case(given[0], *map(int, given[1:])) if given else main()
+    main()

@@ -11,7 +11,9 @@ from test_record import resampling_of
 from toy import toy_pair
 
 from speclab.cost import Costs
+from speclab.draft import Shape
 from speclab.models.model import Projection
+from speclab.tree import chain
 
 COSTS = Costs(10.0, (1, 5, 9), (0.1, 0.1, 0.1), (1.0, 1.5, 2.0), 0.1)
 
@@ -50,7 +52,8 @@ def test_a_text_that_differs_is_counted():
         return bench.Made((*made.ids[:-1], 99), None, made.time_s)
 
     own = "own chain:2"
-    methods = {PLAIN: bench.own_plain, own: bench.own("chain:2"), "wrong": wrong}
+    asked = bench.own(Shape(chain(2)))
+    methods = {PLAIN: bench.own_plain, own: asked, "wrong": wrong}
     found = measure(pair, prompts, methods, 12, 2)
     assert len(found) == 12
     same = found.groupby("method").same.mean().to_dict()

@@ -300,3 +300,14 @@ def test_perturbed_acceptance_is_off_by_the_factor_in_every_domain():
         )
     assert policies.perturb(trace, 1.0).equals(trace)
     assert not (policies.perturb(trace, 0.0)["draft_rank"] == 0).any()
+
+
+def test_a_leader_and_those_over_which_its_lead_cannot_be_told_from_0():
+    rng = np.random.default_rng(0)
+    noise, others = rng.normal(0, 0.1, (2, 500))
+    # the prompts of 'behind' are the same ones: told apart
+    columns = {"best": 1.0 + noise, "behind": 0.9 + noise, "near": 0.99 + others}
+    draws = pd.DataFrame(columns)
+    draws.iloc[0] = [1.0, 0.9, 0.99]
+    assert choose.leader(draws, 50) == ("best", ["near"])
+    assert choose.leader(draws[["best", "behind"]], 50) == ("best", [])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from speclab.decode import decode_prompt
-from speclab.draft import parse_shape
+from speclab.draft import Shape
 from speclab.drafts import distil as drafts
 from speclab.drafts.distil import (
     OBJECTIVES,
@@ -32,6 +32,7 @@ from speclab.profiles import ModelSpec, Profile
 from speclab.prompts import encode_prompts
 from speclab.record import generate
 from speclab.sampling import Sampling
+from speclab.tree import chain
 
 CONFIG = TrainConfig(
     steps=4, batch=3, lr_matrix=1e-2, lr_other=1e-2, warmup_steps=1, checkpoint_every=2
@@ -58,8 +59,8 @@ def with_rows(text, rows):
 
 def float64(left, right):
     """p and q, of which q learns."""
-    p, q = (torch.tensor([row], dtype=torch.float64) for row in (left, right))
-    return p, q.requires_grad_(True)
+    p, q = torch.tensor([left, right], dtype=torch.float64)[:, None]
+    return p, q.clone().requires_grad_(True)
 
 
 def softmax(row):
@@ -106,9 +107,9 @@ def test_value_and_gradient_are_those_of_the_sums(objective, left, right, token)
 def test_words_that_the_draft_cannot_say_have_no_infinite_loss(objective):
     """Of three words the draft says the first two."""
     p, q = [0.5, 0.2, 0.3], [0.3, 0.7]
-    logits_p, said = float64(np.log(p).tolist(), np.log(q).tolist())
-    outside = torch.full((1, 1), -torch.inf, dtype=torch.float64)
-    logits_q = torch.cat([said, outside], -1)
+    logits_p = torch.tensor([p], dtype=torch.float64).log()
+    said = torch.tensor([q], dtype=torch.float64).log().requires_grad_(True)
+    logits_q = torch.nn.functional.pad(said, (0, 1), value=-torch.inf)
     value = OBJECTIVES[objective](logits_p, logits_q, torch.tensor([0]))
     (gradient,) = torch.autograd.grad(value.sum(), said, retain_graph=True)
     if objective == "total-variation":  # the whole vocabulary: 1 minus the overlap
@@ -137,7 +138,6 @@ def test_texts_are_the_targets_own_and_the_states_give_its_distributions(
     for row in text.rows:
         ids = known[row.prompt_id]
         assert tuple(row.tokens[: len(ids)]) == ids and row.first == len(ids) - 1
-        assert len(row.tokens) <= len(ids) + 8
         tokens = torch.from_numpy(row.tokens[None].astype(np.int64))
         own = random_pair.target.network(input_ids=tokens).logits[0, row.first : -1]
         kept = random_pair.target.head(torch.from_numpy(row.hidden).float())
@@ -242,16 +242,14 @@ def test_texts_are_made_once_and_a_killed_call_goes_on(
 
 def test_the_key_changes_with_all_that_makes_the_text(random_pair, text):
     other = dataclasses.replace(random_pair, target=random_pair.draft)
-    seeded = dataclasses.replace(TEXT, seed=1)
+    longer = dataclasses.replace(TEXT, max_new_tokens=9)
     changed = [
         continuations(random_pair, PROMPTS[:-1], TEXT),
-        continuations(random_pair, PROMPTS, seeded),
+        continuations(random_pair, PROMPTS, longer),
         continuations(other, PROMPTS, TEXT),
         text.only(["math"]),
-        text.only(["code", "math"]),
     ]
-    assert len({text.key, *(one.key for one in changed)}) == 6
-    assert text.only(["math", "code"]).key == changed[-1].key
+    assert len({text.key, *(one.key for one in changed)}) == 5
 
 
 # ---- training ------------------------------------------------------------------------------------
@@ -268,12 +266,12 @@ def load_pair_with(pair, draft):
     return load_pair(Profile("trained", *specs, max_prompt_tokens=128))
 
 
-def assert_lossless(pair, shapes, length):
+def assert_lossless(pair):
+    shape = Shape(chain(3))
     for prompt in encode_prompts(pair.tokenizer, training_prompts(1, 5), 32):
-        (plain,) = generate(pair.target, [prompt], length, pair.stop_ids, Sampling(), 0)
-        for shape in map(parse_shape, shapes):
-            made = decode_prompt(pair, prompt, "greedy", shape, Sampling(), length)
-            assert made.token_ids == plain
+        (plain,) = generate(pair.target, [prompt], 16, pair.stop_ids, Sampling(), 0)
+        made = decode_prompt(pair, prompt, "greedy", shape, Sampling(), 16)
+        assert made.token_ids == plain
 
 
 def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_one_is_used_again(
@@ -282,9 +280,8 @@ def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_one_is_used_
     def trained(base="cut", config=CONFIG):
         return distil(text, "forward-kl", config, tmp_path / base)
 
-    # batches: before training (two kinds of text, four domains), two steps, a checkpoint, and one
-    # step more
-    whole, calls, stop = trained("whole"), [], 8 + 2 + 8 + 2
+    # batches: before training, two steps, a checkpoint, and one step more
+    whole, calls, stop = trained("whole"), [], 1 + 2 + 1 + 2
 
     def killed(rows):
         calls.append(1)
@@ -339,18 +336,15 @@ def test_a_trimmed_draft_is_trained_and_stays_one(
     before = loss_of(trimmed_pair, rows, objective)
     assert loss_of(after, rows, objective) < 0.95 * before
     old, new = trimmed_pair.draft, after.draft
-    kept = old.network.lm_head.kept
-    assert torch.equal(new.network.lm_head.kept, kept)
+    assert torch.equal(new.network.lm_head.kept, old.network.lm_head.kept)
     was, now = (load_file(one.folder / "model.safetensors") for one in (old, new))
     assert was.keys() == now.keys(), "the same form"
-    if "embed_map" in was:  # the others are the target's, and are not stored
-        unsaid = torch.ones(40, dtype=torch.bool).index_fill_(0, kept, False)
+    if (
+        "embed_map" in was
+    ):  # words that it does not say are the target's, and are not stored
         was, now = (one.network.get_input_embeddings().weight for one in (old, new))
-        assert torch.allclose(now[unsaid], was[unsaid], atol=1e-6)
-    assert_lossless(after, ["chain:3"], 16)
-
-
-# ---- what is there is what was written -----------------------------------------------------------
+        assert torch.allclose(now[1::2], was[1::2], atol=1e-6)
+    assert_lossless(after)
 
 
 # ---- bad input -----------------------------------------------------------------------------------

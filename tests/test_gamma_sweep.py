@@ -46,19 +46,11 @@ def random_text(seed=0, prompts=8, length=30, miss=0.35):
 def counted(tau, prompts=6, blocks=100):
     """Counts as a decoder would give them: tau[gamma - 1] tokens a pass in every prompt."""
     rows = [
-        (
-            gamma,
-            f"code-{i}",
-            "code",
-            blocks,
-            blocks * gamma,
-            blocks * (t - 1),
-            blocks * t,
-        )
+        (gamma, f"code-{i}", "code", blocks, blocks * t)
         for gamma, t in enumerate(tau, 1)
         for i in range(prompts)
     ]
-    names = ["gamma", "prompt_id", "domain", "blocks", "drafted", "accepted", "emitted"]
+    names = ["gamma", "prompt_id", "domain", "blocks", "emitted"]
     return pd.DataFrame(rows, columns=names)
 
 
@@ -81,11 +73,8 @@ def test_counts_by_hand():
 
 def test_a_prompt_has_its_texts_together():
     """1 token in 1 pass and 4 in 2: 5 in 3, not the mean of the two ratios."""
-    one, other = (
-        counted([1.0], prompts=1, blocks=1),
-        counted([2.0], prompts=1, blocks=2),
-    )
-    assert study.means_of_prompts(pd.concat([one, other]))["tau"].tolist() == [5 / 3]
+    texts = [counted([tau], prompts=1, blocks=tau) for tau in (1, 2)]
+    assert study.means_of_prompts(pd.concat(texts))["tau"].tolist() == [5 / 3]
 
 
 # ---- decoded beside replayed ---------------------------------------------------------------------
@@ -120,14 +109,9 @@ def test_decoded_beside_replayed():
     slower = replayed.copy()
     slower.loc[slower.index[0], "blocks"] += 2  # gamma 1, one prompt
     table = study.beside(slower, replayed).set_index(["gamma", "made"])
-    total = slower[slower["gamma"] == 1][["emitted", "blocks"]].sum()
-    assert table.loc[(1, "decoded"), "estimate"] == pytest.approx(
-        total["emitted"] / total["blocks"]
-    )
     gap = table.loc[(1, "difference")]
-    assert gap["low"] < gap["estimate"] < 0 == gap["high"], (
-        "in a resample without that prompt nothing differs"
-    )
+    # in a resample without that prompt nothing differs
+    assert gap["low"] < gap["estimate"] < 0 == gap["high"]
     with pytest.raises(ValueError, match="1 prompts are missing"):
         study.beside(replayed[replayed["prompt_id"] != "code-0"], replayed)
 
@@ -164,13 +148,10 @@ def test_lag1_is_pearsons_correlation_of_neighbours():
     assert by_hand["alpha"].loc[0, "code"] == 15 / 21, "the text of one token too"
 
 
-@pytest.mark.parametrize(("rank", "tau"), [(1, [1, 1, 1]), (0, [2, 3, 4])])
-def test_without_spread_lag1_is_undefined_and_the_chain_is_independent(rank, tau):
+@pytest.mark.parametrize("rank", [0, 1])
+def test_without_spread_lag1_is_undefined(rank):
     drawn = study.one_token(text_of(*[[rank] * 12] * 5))
     assert study.lag1(drawn).isna().all(axis=None)
-    alpha = drawn["alpha"].loc[0, "code"]
-    found = study.block_efficiency_markov(alpha, 0, [1, 2, 3])
-    assert found.tolist() == block_efficiency_iid(alpha, [1, 2, 3]).tolist() == tau
 
 
 # ---- the Markov chain ----------------------------------------------------------------------------
@@ -224,12 +205,9 @@ def test_markov_is_what_a_replay_of_such_a_text_gives():
 def test_best_gamma_of_equal_prompts_is_certain():
     tau = study.by_gamma(counted([1.5, 1.9, 2.0]), study.TAU)
     table = study.best_shares(tau, study.speed_ups(tau, [1, 2, 3], 0.1))
-    assert table["gamma"].tolist() == [0, 1, 2, 3]
     speed = [1, 1.5 / 1.1, 1.9 / 1.2, 2 / 1.3]
     assert table["speedup"].tolist() == pytest.approx(speed)
     assert table["share_best"].tolist() == [0, 0, 1, 0]
-    for name in ("behind", "behind_low", "behind_high"):
-        assert table[name].tolist() == pytest.approx(1.9 / 1.2 - np.array(speed))
     (chosen,) = study.choices(table).to_numpy().tolist()
     assert chosen == ["code", 2, 2, 2, 1.0, pytest.approx(1.9 / 1.2), 2, 2]
 

@@ -151,20 +151,23 @@ def held_out_means(
     `objective`, `overlap` (on sampled text) and `hit[1]` (on greedy text), where there is any.
     """
     parts = []
-    for domain, kind in dict.fromkeys((row.domain, row.kind) for row in rows):
-        chosen = [row for row in rows if (row.domain, row.kind) == (domain, kind)]
-        for i in range(0, len(chosen), JUDGED):
-            batch = collate(chosen[i : i + JUDGED])
-            p, q, token = both_logits(pair, network, batch)
-            judged = {"objective": OBJECTIVES[objective](p, q, token)}
-            if kind == "sampled":
-                judged["overlap"] = 1 - _total_variation(p, q, token)
-            else:
-                judged["hit[1]"] = (rank_key(q).argmax(-1) == token).float()
-            columns = {name: values.cpu().numpy() for name, values in judged.items()}
-            parts.append(pd.DataFrame(columns).assign(domain=domain))
-    means = pd.concat(parts).groupby("domain", sort=False).mean()
-    return means.mean().dropna().to_dict()
+    for i in range(0, len(rows), JUDGED):
+        chosen = rows[i : i + JUDGED]
+        p, q, token = both_logits(pair, network, collate(chosen))
+        tokens = [len(row.hidden) for row in chosen]
+        columns = {
+            "domain": np.repeat([row.domain for row in chosen], tokens),
+            "greedy": np.repeat([row.kind == "greedy" for row in chosen], tokens),
+            "objective": OBJECTIVES[objective](p, q, token).cpu(),
+            "overlap": 1 - _total_variation(p, q, token).cpu(),
+            "hit[1]": (rank_key(q).argmax(-1) == token).float().cpu(),
+        }
+        parts.append(pd.DataFrame(columns))
+    judged = pd.concat(parts)
+    greedy = judged.pop("greedy")
+    judged["overlap"] = judged["overlap"].mask(greedy)
+    judged["hit[1]"] = judged["hit[1]"].where(greedy)
+    return judged.groupby("domain").mean().mean().dropna().to_dict()
 
 
 @dataclass(frozen=True)
@@ -234,7 +237,8 @@ def distil(
             }
             write_facts(folder / FACTS, facts, [*folder.glob("[a-z]*.*")])
             shutil.rmtree(checkpoint)
-    return _finished(folder, "remove it, and it is trained again")
+    done = read_facts(folder / FACTS, "remove it, and it is trained again")
+    return TrainedDraft(folder, done)
 
 
 def shipped_draft(
@@ -248,8 +252,9 @@ def shipped_draft(
     where it does not. Damaged as `distil`.
     """
     name = _name(label or objective, _settings(text, objective, config))
-    for facts in base.glob(f"*/{name}/{FACTS}"):
-        return _finished(facts.parent, "git checkout brings it again")
+    for path in base.glob(f"*/{name}/{FACTS}"):
+        facts = read_facts(path, "git checkout brings it again")
+        return TrainedDraft(path.parent, facts)
     return None
 
 
@@ -267,11 +272,6 @@ def _settings(text: TrainingText, objective: str, config: TrainConfig) -> dict:
 def _name(label: str, settings: dict) -> str:
     words = "-".join(re.findall(r"[a-z0-9]+", label.lower()))
     return f"{words}-{hash_of(settings)}"
-
-
-def _finished(folder: Path, do: str) -> TrainedDraft:
-    """A draft that is there. Damaged, with what to `do`, where a file is not what was written."""
-    return TrainedDraft(folder, read_facts(folder / FACTS, do))
 
 
 def _trainable(pair: Pair) -> Any:

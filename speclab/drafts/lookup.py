@@ -38,7 +38,7 @@ class LookupBody:
 
     lean = True  # one token behind the cache needs no mask
 
-    def __init__(self, longest: int = 3, candidates: int = 4):
+    def __init__(self, longest: int, candidates: int):
         self.longest, self.candidates = longest, candidates
 
     def __call__(
@@ -125,29 +125,26 @@ def chains_along(
     ids: tuple[int, ...], text: tuple[int, ...], gamma: int, vocab: int
 ) -> pd.DataFrame:
     """Prompt lookup's greedy chains of gamma tokens at every position of a greedy text behind the
-    prompt `ids`: position, node, depth, rank, token, draft_prob, draft_entropy, and target_rank, 0
-    where the token is the text's (elsewhere 1: the target is not asked).
+    prompt `ids`: position, node, depth, rank, draft_prob, draft_entropy, and target_rank, 0 where
+    the token is the text's (elsewhere 1: the target is not asked).
     """
     draft, whole = lookup_model(vocab), np.array([*ids, *text])
-    at, slots = np.arange(len(text)), np.arange(len(whole))
-    known = len(ids) + at  # how many tokens stand before each position
-    rows = _texts(whole, slots, slots < known[:, None])
+    slots = np.arange(len(whole))
+    known = slots[len(ids) :, None]  # how many tokens stand before each position
+    rows = _texts(whole, slots, slots < known)
     wanted = np.append(whole, np.full(gamma, -1))
     levels = []
-    for depth in range(1, gamma + 1):
+    for depth in range(gamma):
         logits = draft.logits(torch.from_numpy(draft.body.found(rows)))
         q = probabilities(logits, Sampling())
         token = rank_key(logits).argmax(-1).numpy()
         columns = {
-            "position": at,
-            "node": depth,
-            "depth": depth,
-            "rank": 0,
-            "token": token,
+            "position": range(len(text)),
             "draft_prob": q.max(-1).values,
             "draft_entropy": entropy(q),
-            "target_rank": (token != wanted[known + depth - 1]).astype(int),
+            "target_rank": (token != wanted[known[:, 0] + depth]).astype(int),
         }
-        levels.append(pd.DataFrame(columns))
+        depths = {"node": depth + 1, "depth": depth + 1, "rank": 0}
+        levels.append(pd.DataFrame(columns).assign(**depths))
         rows = np.append(rows, token[:, None], axis=1)
     return pd.concat(levels, ignore_index=True)

@@ -45,7 +45,6 @@ class TextConfig:
     max_new_tokens: int = 64
     samples: int = 1
     template: str = "none"
-    seed: int = 0
     batch: int = 32
 
 
@@ -87,10 +86,8 @@ class TrainingText:
 
     @property
     def _written(self) -> str:
-        always = {
-            "greedy": True,
-            "prompt_loss": False,
-        }  # in the names of shipped drafts
+        # in the names of shipped drafts
+        always = {"greedy": True, "prompt_loss": False, "seed": 0}
         config = asdict(self.config) | always
         target = weights_digest(self.pair.target.folder)
         return hash_of(target, prompts_digest(self.prompts), config)
@@ -102,8 +99,7 @@ class TrainingText:
         """
         config, encoded = self.config, self._encoded()
         variants = [("greedy", Sampling(), 0)]
-        for number in range(config.samples):
-            variants.append(("sampled", Sampling(1.0), config.seed + number))
+        variants += [("sampled", Sampling(1.0), seed) for seed in range(config.samples)]
         folder, rows = self.base / f"text-{self._written}", []
         with locked(folder):  # a second process waits, and reads what the first wrote
             for number, (kind, *drawn) in enumerate(tqdm(variants, "target's text")):

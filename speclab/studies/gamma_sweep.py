@@ -177,16 +177,15 @@ def beside(decoded: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFrame:
 
     ValueError if the prompts differ.
     """
-    parts = {}
-    for gamma, rows in decoded.groupby("gamma"):
-        same = replayed[replayed["gamma"] == gamma]
-        asked = {"decoded": (rows, TAU), "replayed": (same, TAU)}
+    made, parts = {"decoded": decoded, "replayed": replayed}, {}
+    for gamma in decoded["gamma"].unique():
         # two prompts a domain are too few to resample within it
-        asked = {
-            name: (own.drop(columns="domain"), f) for name, (own, f) in asked.items()
+        rows = {
+            name: own[own["gamma"] == gamma].drop(columns="domain")
+            for name, own in made.items()
         }
-        draws = stats.jointly(asked)
-        pooled = {name: draws[name][POOLED] for name in asked}
+        draws = stats.jointly({name: (own, TAU) for name, own in rows.items()})
+        pooled = {name: draws[name][POOLED] for name in made}
         pooled["difference"] = pooled["decoded"] - pooled["replayed"]
         parts[gamma] = draws.table(pooled, key="made")
     return stack(parts, "gamma")
@@ -279,26 +278,17 @@ def choices(best: pd.DataFrame) -> pd.DataFrame:
     least and the largest gamma that cannot be told apart from the best (the interval of `behind`
     reaches 0).
     """
+    columns = ["domain", "best", "best_low", "best_high", "share", "speedup"]
     rows = []
     for domain, table in best.groupby("domain", sort=False):
-        top = table.iloc[choose.fastest(table["speedup"])]
+        top, gammas = choose.fastest(table["speedup"]), table["gamma"].to_numpy()
         reached = table["share_best"].cumsum() + 1e-12
         levels = stats.levels_of(table["n_prompts"].iloc[0])
-        low, high = (table["gamma"][reached >= level].iloc[0] for level in levels)
-        as_good = table["gamma"][table["behind_low"] <= 0]
-        rows.append(
-            {
-                "domain": domain,
-                "best": int(top["gamma"]),
-                "best_low": int(low),
-                "best_high": int(high),
-                "share": top["share_best"],
-                "speedup": top["speedup"],
-                "as_good_low": int(as_good.min()),
-                "as_good_high": int(as_good.max()),
-            }
-        )
-    return pd.DataFrame(rows)
+        chosen = gammas[[top, *np.searchsorted(reached, levels)]]
+        numbers = table[["share_best", "speedup"]].iloc[top]
+        as_good = gammas[table["behind_low"] <= 0]
+        rows.append((domain, *chosen, *numbers, as_good.min(), as_good.max()))
+    return pd.DataFrame(rows, columns=[*columns, "as_good_low", "as_good_high"])
 
 
 def best_by_cost(

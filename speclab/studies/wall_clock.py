@@ -15,7 +15,7 @@ from speclab.analysis.choose import fastest
 from speclab.cost import Costs
 from speclab.draft import Shape
 from speclab.models import timing
-from speclab.score import POOLED, divide, ratio_of
+from speclab.score import POOLED, ratio_of
 from speclab.show import figures
 from speclab.show.estimates import NUMBERS, Estimates, stack, without_interval
 from speclab.tree import chain
@@ -128,26 +128,6 @@ def intervals(draws: pd.DataFrame, key: str, n_prompts: int) -> Estimates:
     low, high = stats.bounds_of(draws.to_numpy()[1:], n_prompts)
     rows = {key: list(draws), "estimate": draws.iloc[0].to_numpy()}
     return Estimates(pd.DataFrame(rows | {"low": low, "high": high}))
-
-
-def speed_by_domain(each: pd.DataFrame, domains: Sequence[str]) -> pd.DataFrame:
-    """Measured speed-up of each method in each domain (too few prompts for intervals)."""
-    sums = each.groupby(["method", "domain"], sort=False)[["plain_s", "time_s"]].sum()
-    gain = (sums["plain_s"] / sums["time_s"]).unstack(sort=False)[list(domains)]
-    return gain.rename_axis(columns=None).reset_index()
-
-
-def what_was_drafted(compared: pd.DataFrame) -> pd.DataFrame:
-    """What each method of `stopping.compare_rules` drafts in each domain: medians of its fitted
-    settings, drafted_per_block, block_efficiency, draft_utilisation.
-    """
-    groups = compared.groupby(["method", "domain"], sort=False)
-    table = groups[["limit", "threshold"]].median().add_prefix("median_")
-    sums = groups[["blocks", "drafted", "accepted", "emitted"]].sum()
-    table["drafted_per_block"] = sums["drafted"] / sums["blocks"]
-    table["block_efficiency"] = sums["emitted"] / sums["blocks"]
-    table["draft_utilisation"] = divide(sums["accepted"], sums["drafted"])
-    return table.reset_index()
 
 
 # ---- what a draft needs, and what limits speed ---------------------------------------------------

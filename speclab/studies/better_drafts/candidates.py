@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 from torch import Tensor
 
@@ -48,15 +47,8 @@ OWN, INT4, LOOKUP = "own draft", "INT4 self-draft", "prompt lookup"
 SPECIALIST = "specialist"
 SPECIALTY = ("math", "reasoning")  # where the specialist is at home
 # acceptance of the draft's best token at T = 0, and of a sampled one at T = 1
-HIT = score.Estimator(
-    "hit[1]",
-    lambda rows: np.column_stack([rows["draft_rank"] == 0, np.ones(len(rows))]).astype(
-        float
-    ),
-    score.quotient,
-)
-ALPHA = score.alpha
-ESTIMATORS = {"greedy": HIT, "sampled": ALPHA}  # what is read from a run of each kind
+HIT = score.mean_of("hit", "hit[1]")
+ESTIMATORS = {"greedy": HIT, "sampled": score.alpha}  # of a run of each kind
 COLUMNS = ("position", "token", "draft_rank", "draft_top", "target_top", "overlap")
 
 
@@ -211,7 +203,7 @@ class Tried:
         ids = [prompt.prompt_id for prompt in self.prompts]
         self._traces, self.texts = {}, {}
         for kind, run in own.items():
-            rows, texts = run.trace, runs.texts_of(run)
+            rows, texts = score.with_hits(run.trace), runs.texts_of(run)
             judged_rows = rows[rows["prompt_id"].isin(ids)].reset_index(drop=True)
             self._traces[kind] = {OWN: judged_rows}
             self.texts[kind] = {prompt_id: texts[prompt_id] for prompt_id in ids}
@@ -228,10 +220,10 @@ class Tried:
         self.candidates[one.name] = one
         for kind in ESTIMATORS:
             trace = judged(one, self.profile, kind, self.texts[kind], self._target)
-            self._traces[kind][one.name] = trace
+            self._traces[kind][one.name] = score.with_hits(trace)
 
     def trace(self, name: str, kind: str) -> pd.DataFrame:
-        """The trace of a draft over the texts of a kind of run."""
+        """The trace of a draft over the texts of a kind of run, with `hit`."""
         return self._traces[kind][name]
 
     def lookup_chains(self, gamma: int) -> pd.DataFrame:

@@ -4,6 +4,7 @@ fastest chain with it, and how fast that is for real.
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -20,9 +21,7 @@ from speclab.sampling import Sampling
 from speclab.score import ALL, POOLED, ratio_of
 from speclab.show.estimates import Estimates, stack, without_interval
 from speclab.studies.better_drafts.candidates import (
-    ALPHA,
     ESTIMATORS,
-    HIT,
     LOOKUP,
     OWN,
     SPECIALIST,
@@ -62,10 +61,10 @@ def copying(tried: Tried) -> Estimates:
     own draft was: estimator, domain, estimate, low, high.
     """
     trace, own = tried.trace(LOOKUP, "greedy"), tried.trace(OWN, "greedy")
-    right = trace["draft_rank"] == 0
-    matched = (trace["confidence"] > 0.5).astype(float)
-    either = right | (own["draft_rank"] == 0)
-    trace = trace.assign(matched=matched, copied=right * matched, either=either)
+    matched = trace["confidence"] > 0.5
+    either = trace["hit"] | own["hit"]
+    copied = trace["hit"] & matched
+    trace = trace.assign(matched=matched, copied=copied, either=either)
     where = ratio_of("copied", "matched", RIGHT)
     asked = (score.mean_of("matched", MATCHED), where, score.mean_of("either", EITHER))
     return Estimates(
@@ -97,19 +96,16 @@ def learning_curves(trained: Mapping[str, Mapping[str, TrainedDraft]]) -> Estima
     """What training changed in acceptance on held-out training prompts, by steps: estimator, draft,
     step, estimate (mean of the seeds), low, high (the least and the greatest seed).
     """
-    curves = {}
+    changes = []
     for family, drafts in trained.items():
-        for name, made in drafts.items():
-            curve = made.curve.set_index("step")[["hit[1]", "overlap"]]
-            curves[family, name] = curve - curve.iloc[0]
-    change = pd.concat(curves, names=["draft", "seed"])
-    change = change.groupby(["draft", "step"], sort=False)
-    columns = {"mean": "estimate", "min": "low", "max": "high"}
-    parts = {}
-    for estimator, column in (("hit[1]", "hit[1]"), ("alpha", "overlap")):
-        numbers = change[column].agg(list(columns)).rename(columns=columns)
-        parts[estimator] = numbers.reset_index()
-    return Estimates.stacked(parts, "estimator", digits=3)
+        for made in drafts.values():
+            curve = made.curve.set_index("step").rename(columns={"overlap": "alpha"})
+            change = curve[["hit[1]", "alpha"]] - curve[["hit[1]", "alpha"]].iloc[0]
+            changes.append(change.assign(draft=family).reset_index())
+    rows = pd.concat(changes).melt(["draft", "step"], var_name="estimator")
+    groups = rows.groupby(["estimator", "draft", "step"], sort=False)["value"]
+    numbers = groups.agg(estimate="mean", low="min", high="max")
+    return Estimates(numbers.reset_index(), 3)
 
 
 def trained_change(
@@ -239,20 +235,14 @@ def best_chain(
 
 
 def best_stopped(
-    nodes: pd.DataFrame,
-    costs: Costs,
-    max_new_tokens: int,
-    limits: Iterable[int] | None = None,
+    nodes: pd.DataFrame, costs: Costs, max_new_tokens: int
 ) -> tuple[int, pd.DataFrame]:
     """As `best_chain`, for chains that stop by the rule CONFIDENT; from `nodes` of a run of
-    chains.
-
-    limits: the longest chain a block may have, each is tried (None: up to the recorded length); the
-    best one is the gamma.
+    chains. Every limit up to the recorded length is tried; the best one is the gamma.
     """
     at = stopping.chains(nodes, max_new_tokens)
     sums = []
-    for limit in limits or range(1, at.depth + 1):
+    for limit in range(1, at.depth + 1):
         rule = stopping.stopped(at, CONFIDENT.measure, CONFIDENT.threshold, limit)
         sums.append(stopping.totals(at, rule, costs).assign(gamma=limit))
     return _fastest(pd.concat(sums))
@@ -295,21 +285,14 @@ class Compared:
     fewest: int
 
     def leader(self, quantity: str) -> tuple[str, list[str]]:
-        """The draft of the largest number, and those that cannot be told apart from it: over the
-        same resampled prompts their difference may be 0.
-        """
-        values = self.draws.xs(quantity, axis=1, level=1)
-        best = values.iloc[0].idxmax()
-        behind = values.drop(columns=best).rsub(values[best], axis=0)
-        low, _ = stats.bounds_of(behind.to_numpy()[1:], self.fewest)
-        return best, list(behind.columns[~(low > 0)])
+        """`choose.leader` of a quantity."""
+        return choose.leader(self.draws.xs(quantity, axis=1, level=1), self.fewest)
 
-    def said(self, quantity: str) -> str:
-        """`leader` in words, with its number."""
-        best, near = self.leader(quantity)
+    def said(self, quantity: str, unit: str) -> str:
+        """`leader` in words, with its number in this unit."""
+        best, tied = self.leader(quantity)
         number = Estimates.of(self.table, quantity, ["draft"]).at(draft=best)
-        tied = f" (not told apart from it: {'; '.join(near)})" if near else ""
-        return f"{best} {number}{tied}"
+        return f"{best} ({number} {unit}); {choose.lead_in_words(tied)}"
 
 
 def compared(
@@ -327,25 +310,26 @@ def compared(
     """
     rows, asked, new = [], {}, tried.profile.max_new_tokens
     for one in drafts:
-        greedy, sampled = (tried.trace(one.name, kind) for kind in ESTIMATORS)
+        texts = {kind: tried.trace(one.name, kind) for kind in ESTIMATORS}
         ways = {
-            short_name(one.name): lambda on, text=greedy: best_chain(text, on, gammas)
+            short_name(one.name): partial(best_chain, texts["greedy"], gammas=gammas)
         }
         if one.name == LOOKUP:
-            ways[STOPPED] = lambda on: best_stopped(chains, on, new)
+            ways[STOPPED] = partial(best_stopped, chains, max_new_tokens=new)
         share, c = share_of_bytes(one), price[one.name]
-        by_bytes = Costs(1.0, (1, 64), (share, share), (1.0, 1.0))
-        machines = {"": with_c(costs, c), "_by_bytes": by_bytes}
-        facts = {
-            name: one.pair.facts["draft"][name] for name in ("layers", "parameters")
+        machines = {"": with_c(costs, c), "_by_bytes": Costs.on_a_line(share)}
+        facts = one.pair.facts["draft"]
+        known = {
+            "layers": facts["layers"],
+            "parameters": facts["parameters"],
+            "weight_bytes": one.weight_bytes,
+            "of_target_bytes": share,
+            "c": c,
         }
-        facts |= {"weight_bytes": one.weight_bytes, "of_target_bytes": share, "c": c}
         for draft, way in ways.items():
-            asked |= {
-                (draft, HIT.name): (greedy, HIT),
-                (draft, ALPHA.name): (sampled, ALPHA),
-            }
-            row = {"draft": draft} | facts
+            row = {"draft": draft} | known
+            for kind, estimator in ESTIMATORS.items():
+                asked[draft, estimator.name] = texts[kind], estimator
             for end, machine in machines.items():
                 row[f"gamma{end}"], sums = way(machine)
                 asked[draft, f"speedup{end}"] = sums, SPEEDUP
