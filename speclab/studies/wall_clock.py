@@ -138,7 +138,7 @@ def speed_by_domain(each: pd.DataFrame, domains: Sequence[str]) -> pd.DataFrame:
 
 
 def what_was_drafted(compared: pd.DataFrame) -> pd.DataFrame:
-    """What each method of `stopping.compare_rules` drafts in each domain: medians of its fitted
+    """What each method of `stopping.fit` drafts in each domain: medians of its fitted
     settings, drafted_per_block, block_efficiency, draft_utilisation.
     """
     groups = compared.groupby(["method", "domain"], sort=False)
