@@ -235,7 +235,7 @@ page.show("machine", runs=[greedy])
 # %%
 chosen = choose.setting_by_domain(prices)
 made = policy.Policy(
-    pair=policy.identity(base),
+    pair=runs.pair_digests(base),
     costs=policy.machine_facts(costs, pair.facts["target"]["device"]),
     default=chosen.pop(choose.UNKNOWN),
     domains=chosen,
@@ -243,7 +243,7 @@ made = policy.Policy(
     run=greedy.manifest["key"],
 )
 policy.write_policy(made, ctx.figures / "policy.json")
-plan = policy.load(ctx.figures / "policy.json", policy.identity(base))
+plan = policy.load(ctx.figures / "policy.json", runs.pair_digests(base))
 assert plan == made
 ctx.say(
     f"Prompt `{known[0].prompt_id}` drafts by `{policy.setting_for(plan, known[0])}`."

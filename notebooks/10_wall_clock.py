@@ -213,7 +213,7 @@ ctx.plot(
 # block by cumulated draft probability (EAGLE-2's rule);
 
 # %%
-rank = best_tree.rank_acceptance(others)
+rank = [(others["draft_rank"] == k).mean() for k in range(8)]
 best = best_tree.best_tree_for_speed(rank, costs, range(1, budget + 1))
 
 # %% [markdown]
@@ -236,7 +236,7 @@ if stops:
     shapes[rule] = draft.Shape(tree.chain(limit), stop)
 shapes |= {
     "paper's 2 + 4 + 2": draft.Shape(tree.static_tree(3, 2, 8)),
-    f"best static ({best.tree.size} nodes)": draft.Shape(best.tree),
+    f"best static ({best.size} nodes)": draft.Shape(best),
     f"dynamic ({budget} nodes)": draft.Shape(None, None, *dynamic, budget),
 }
 ctx.say(

@@ -11,7 +11,6 @@ from speclab.analysis import choose, policy
 from speclab.analysis import router as routers
 from speclab.analysis.policy import Policy
 from speclab.cost import Costs
-from speclab.draft import PLAIN, parse_shape
 from speclab.prompts import DOMAINS, Prompt
 from speclab.studies.budgets_and_routing import machines, policies
 from speclab.tree import PLAIN as NOTHING
@@ -59,14 +58,10 @@ def test_round_trip(tmp_path):
 
 
 def test_a_prompt_says_its_domain():
-    found = {d: policy.shape_for(MADE, Prompt("p", d, "text")) for d in (*DOMAINS, "")}
-    sizes = {name: shape.tree.size for name, shape in found.items()}
-    assert sizes == {"code": 5, "math": 8, "reasoning": 2, "chat": 0, "": 2}, (
+    asked = {d: Prompt("p", d, "text") for d in (*DOMAINS, "")}
+    found = {name: policy.setting_for(MADE, prompt) for name, prompt in asked.items()}
+    assert found == MADE.domains | {"reasoning": "chain:2", "": "chain:2"}, (
         "a domain that the policy does not name, or no domain, is the default"
-    )
-    assert (
-        found["math"].tree.parent.tolist()
-        == parse_shape("tree:3,2,8").tree.parent.tolist()
     )
 
 
@@ -78,7 +73,7 @@ def test_rules_see_the_text_only():
     assert policy.setting_for(by_rules, Prompt("p", "chat", CODE)) == "chain:5", (
         "not what the prompt says of itself"
     )
-    assert policy.shape_for(by_rules, Prompt("p", "code", CHAT)) == PLAIN
+    assert policy.setting_for(by_rules, Prompt("p", "code", CHAT)) == "plain"
     assert policy.setting_for(by_rules, Prompt("p", "code", "xyzzy")) == "chain:2"
 
 

@@ -9,7 +9,6 @@ import pytest
 from ipywidgets import Image
 
 from speclab.analysis import try_it
-from speclab.analysis.prompt_cell import prompt_cell
 from speclab.decode import Step
 from speclab.draft import parse_shape
 from speclab.profiles import load_profile
@@ -25,7 +24,8 @@ WARM = {"rule": "rejection", "temperature": 1.0}
 
 
 def request(pair, prompt=PROMPT, **changes):
-    return try_it.request(pair, TINY, prompt, **{"new_tokens": 12} | changes)
+    asked = try_it.START | {"new_tokens": 12} | changes
+    return try_it.request(pair, TINY, **{"prompt": prompt} | asked)
 
 
 @pytest.fixture(scope="module")
@@ -61,18 +61,14 @@ def test_a_greedy_text_is_the_targets(tiny_pair, shape):
     target, stops = tiny_pair.target, tiny_pair.stop_ids
     [alone] = generate(target, [prompt], 12, stops, Sampling(), 0)
     assert text.token_ids == alone and text.time_s > 0
-    assert text.block_efficiency == len(alone) / len(text.blocks)
+    assert text.block_efficiency == len(alone) / len(text.steps)
 
 
-# ---- beside plain decoding -----------------------------------------------------------------------
-
-
-def made(kinds, seconds=1.0):
+def made(kinds):
     """A text of blocks that kept so many of four drafted tokens, each of a kind."""
     asked = try_it.Request((1,), "greedy", parse_shape("chain:4"), Sampling(), 64)
     steps = [Step((1,) * (kept + 1), kept, 4, kind) for kept, kind in kinds]
-    one = seconds / len(steps)
-    return try_it.Answer(asked, tuple(try_it.Block(step, 4, one) for step in steps))
+    return try_it.Answer(asked, tuple(steps), 4 * len(steps), 1.0)
 
 
 # ---- the draft of a block ------------------------------------------------------------------------
@@ -127,7 +123,7 @@ class Hands:
     """Somebody at the cell: its fields and buttons by their names, and what it shows."""
 
     def __init__(self, pair):
-        self.box = prompt_cell(pair, TINY, PROMPT, new_tokens=12)
+        self.box = try_it.prompt_cell(pair, TINY, PROMPT, new_tokens=12)
         _, prompt, settings, _, row, self.problem, self.outcome = self.box.children
         self.tokens, self.legend, self.result, self.tree = self.outcome.children
         decode, stop, self.status = row.children
@@ -174,7 +170,7 @@ def test_a_press_shows_text_numbers_and_the_draft_of_a_block(cell, greedy):
     assert len(shown) == len(greedy.token_ids)
     accepted = sum(step.accepted for step in greedy.steps)
     assert len(cell.of_class("accepted")) == accepted
-    assert len(cell.of_class("first")) == len(greedy.blocks)
+    assert len(cell.of_class("first")) == len(greedy.steps)
     assert f"<b>{greedy.block_efficiency:.2f} tokens per pass</b>" in cell.result.value
     assert "<table" in cell.result.value and "token for token" in cell.result.value
     assert isinstance(cell.tree.children[1], Image) and cell.of_class("chosen")

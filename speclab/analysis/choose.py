@@ -188,7 +188,11 @@ class Prices:
     @cached_property
     def cost(self) -> np.ndarray:
         """Target passes over one token, [prompts, settings]."""
-        return self.table["cost"].to_numpy().reshape(len(self.settings), -1).T
+        return self.by_prompt("cost")
+
+    def by_prompt(self, name: str) -> np.ndarray:
+        """A column of the table, [prompts, settings]."""
+        return self.table[name].to_numpy().reshape(len(self.settings), -1).T
 
     def judged(self, setting: str | Mapping[str, str]) -> pd.DataFrame:
         """A judged frame of one setting for every prompt, or of prompt_id -> setting (prompts that

@@ -5,7 +5,8 @@ A run of kind `chain` holds, at every position of the target's greedy text, the 
 chain with its confidence and entropy and what the target says of it. So every rule that stops a
 chain early is replayed exactly, without a model: `chains` reads the run; `fixed`, `stopped` and
 `oracle` say what a rule drafts at each position; `totals` sums the blocks that a decoder with this
-rule would make; `fit` chooses a rule. NumPy and pandas only. Dynamic gamma by a threshold: arXiv:2405.04304.
+rule would make; `fit` chooses a rule. NumPy and pandas only. Dynamic gamma by a threshold:
+arXiv:2405.04304.
 
 Cost of a block, in target passes: c per draft pass + v(drafted + 1) + overhead. A chain of k tokens
 takes k draft passes; a rule that stops before its limit has made one more, the pass whose
