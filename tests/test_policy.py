@@ -3,7 +3,6 @@
 import json
 from dataclasses import asdict, replace
 
-import numpy as np
 import pytest
 from test_choose import trace_of
 
@@ -48,15 +47,6 @@ def written(tmp_path, **changes):
     return tmp_path / "policy.json"
 
 
-def test_round_trip(tmp_path):
-    path = tmp_path / "deep" / "policy.json"
-    policy.write_policy(MADE, path)
-    assert policy.load(path) == policy.load(path, PAIR) == MADE
-    assert [p.name for p in path.parent.iterdir()] == ["policy.json"], (
-        "no part file is left"
-    )
-
-
 def test_a_prompt_says_its_domain():
     asked = {d: Prompt("p", d, "text") for d in (*DOMAINS, "")}
     found = {name: policy.setting_for(MADE, prompt) for name, prompt in asked.items()}
@@ -75,25 +65,6 @@ def test_rules_see_the_text_only():
     )
     assert policy.setting_for(by_rules, Prompt("p", "code", CHAT)) == "plain"
     assert policy.setting_for(by_rules, Prompt("p", "code", "xyzzy")) == "chain:2"
-
-
-def test_the_classifier_decides_or_leaves_it_to_the_default(monkeypatch):
-    weight = np.zeros((len(DOMAINS), routers.FEATURES), np.float32)
-    for sure, setting in (
-        (50.0, "chain:5"),
-        (0.0, "chain:2"),
-    ):  # all prompts are code, or no domain is more likely
-        bias = np.array([sure, 0, 0, 0], np.float32)
-        router = routers.Router(
-            weight, bias, np.ones(routers.FEATURES, np.float32), 0.5, {}
-        )
-        monkeypatch.setattr(policy, "_classifier", lambda router=router: router)
-        assert (
-            policy.setting_for(
-                replace(MADE, router="classifier"), Prompt("p", "chat", CHAT)
-            )
-            == setting
-        )
 
 
 def test_policies_by_hand():
@@ -170,7 +141,6 @@ def test_a_policy_for_another_pair_says_which_model(tmp_path, name="draft"):
         ({"version": 2}, "version=2: Input should be 1"),
         ({"domains": {"prose": "plain"}}, "domains.prose"),
         ({"domains": {"code": "chain:0"}}, "domains.code=.*gamma=0"),
-        ({"router": None}, "missing field router"),
     ],
 )
 def test_bad_files(tmp_path, changes, message):

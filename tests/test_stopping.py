@@ -263,7 +263,7 @@ def test_what_is_not_a_chain_is_named():
     good = nodes_of(TEN)
     branching = good.assign(rank=(good["node"] == 2).astype(int))
     for bad in (branching, good[good["position"] != 3], good[:-1]):
-        with pytest.raises(ValueError, match="'a' are not one chain of 4"):
+        with pytest.raises(ValueError, match="are not one chain of 4"):
             stopping.chains(bad, 10)
     with pytest.raises(ValueError, match="max_new_tokens=9: a text has 10 tokens"):
         stopping.chains(good, 9)

@@ -250,11 +250,11 @@ def setting_by_domain(prices: Prices) -> dict[str, str]:
     """The fastest setting of each domain, and of all prompts together under UNKNOWN (for a prompt
     whose domain is not known).
     """
-    domain = prices.prompts["domain"]
-    groups = {name: prices.cost[domain == name] for name in domains_in(prices.prompts)}
-    groups[UNKNOWN] = prices.cost
-    best = {name: fastest(1 / costs.sum(axis=0)) for name, costs in groups.items()}
-    return {name: str(prices.settings[number]) for name, number in best.items()}
+    cost = pd.DataFrame(prices.cost).groupby(prices.prompts["domain"]).sum()
+    cost = cost.loc[list(domains_in(prices.prompts))]
+    cost.loc[UNKNOWN] = cost.sum()
+    best = prices.settings[fastest(1 / cost.to_numpy())]
+    return dict(zip(cost.index, best.tolist(), strict=True))
 
 
 def with_hindsight(prices: Prices) -> pd.DataFrame:

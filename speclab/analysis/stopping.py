@@ -97,9 +97,18 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int) -> Chains:
     code, ids = pd.factorize(require(nodes, COLUMNS, "nodes")["prompt_id"])
     rows = nodes[COLUMNS].assign(code=code).sort_values(["code", "position", "node"])
     depth = int(rows["depth"].max())
-    _check_chains(rows, depth)
+    not_chains = ValueError(
+        f"the nodes are not one chain of {depth} at every position from 0 on: use a run of kind "
+        "'chain', whole prompts"
+    )
+    if len(rows) % depth:
+        raise not_chains
     each = {name: rows[name].to_numpy().reshape(-1, depth) for name in rows}
     prompt, position = each["code"][:, 0], each["position"][:, 0]
+    in_order = position == pd.Series(prompt).groupby(prompt).cumcount()
+    in_levels = (each["depth"] == np.arange(1, depth + 1)) & (each["rank"] == 0)
+    if not (in_order.all() and in_levels.all()):
+        raise not_chains
     length = np.bincount(prompt)
     if max_new_tokens < length.max():
         raise ValueError(
@@ -131,21 +140,6 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int) -> Chains:
         confidence=grid(each["draft_prob"]),
         entropy=grid(each["draft_entropy"]),
     )
-
-
-def _check_chains(rows: pd.DataFrame, depth: int) -> None:
-    """ValueError unless sorted rows are whole chains at positions 0, 1, … of each prompt."""
-    texts = rows.groupby("code")["code"]
-    position, level = divmod(texts.cumcount(), depth)
-    place = pd.DataFrame({"position": position, "depth": level + 1, "rank": 0})
-    wrong = (rows[[*place]] != place).any(axis=1) | (
-        texts.transform("size") % depth > 0
-    )
-    if wrong.any():
-        raise ValueError(
-            f"nodes of prompt {rows.loc[wrong, 'prompt_id'].iloc[0]!r} are not one chain of "
-            f"{depth} at every position from 0 on: use a run of kind 'chain', whole prompts"
-        )
 
 
 def fixed(at: Chains, gamma: int) -> Drafts:

@@ -32,13 +32,11 @@ def check_mix(mix: Mapping[str, float], domains: Sequence[str]) -> np.ndarray:
     """Shares of `domains` in a mix, float64; ValueError for a domain without prompts, a share below
     0 or a sum that is not 1.
     """
-    if unknown := sorted(set(mix) - set(domains)):
+    shares = np.array([mix.get(name, 0.0) for name in domains])
+    if set(mix) - set(domains) or (shares < 0).any() or abs(shares.sum() - 1) > 1e-6:
         raise ValueError(
-            f"mix names {unknown}: there are prompts of {', '.join(domains)} only"
+            f"mix is {mix}: shares from 0 of {', '.join(domains)} that sum to 1 are needed"
         )
-    shares = np.array([mix.get(name, 0.0) for name in domains], np.float64)
-    if not (shares >= 0).all() or abs(shares.sum() - 1) > 1e-6:
-        raise ValueError(f"mix is {dict(mix)}: shares from 0 that sum to 1 are needed")
     return shares
 
 
