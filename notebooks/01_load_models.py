@@ -74,7 +74,7 @@ from IPython.utils.capture import capture_output
 from speclab import decode, draft, prompts, record, runs, score
 from speclab.models import pairs
 from speclab.show import figures, notebook, pictures
-from speclab.analysis.prompt_cell import prompt_cell
+from speclab.analysis import try_it
 from speclab.explore import page
 from speclab.studies import load_models as study
 
@@ -362,7 +362,7 @@ ctx.save(
 
 # %%
 if notebook.is_open():
-    display(prompt_cell(pair, ctx.profile, sample_text))
+    display(try_it.prompt_cell(pair, ctx.profile, sample_text))
 
 # %% [markdown]
 # ## 7. What was recorded

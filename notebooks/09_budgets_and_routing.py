@@ -115,6 +115,8 @@ ctx = notebook.start("09_budgets_and_routing", profile, overrides)
 base = ctx.profile.replace(temperature=0.0)
 limit = base.max_new_tokens
 greedy = runs.load_or_record(base, "greedy")
+
+# %%
 trace = greedy.trace
 pair = pairs.load_pair(base)
 
@@ -134,6 +136,8 @@ encoded = prompts.encode_prompts(
     pair.tokenizer, known, base.max_prompt_tokens, base.template
 )
 probed = prompts.decoded_prompts(encoded, probe_prompts)
+
+# %%
 others = [prompt for prompt in encoded if prompt not in probed]
 checked = prompts.decoded_prompts(others, check_prompts)
 
@@ -168,6 +172,8 @@ prices = choose.price(counted, settings, costs)
 chains = counted[counted["setting"].str.startswith("chain:")]
 gamma = chains["levels"]
 block = gamma * costs.c() + gamma.map(lambda n: costs.v(n + 1)) + costs.overhead
+
+# %%
 spent = chains["blocks"] * block.where(gamma > 0, 1.0)
 by = [chains["domain"], chains["setting"]]
 speedup = chains["emitted"].groupby(by, sort=False).sum() / spent.groupby(by).sum()
@@ -178,6 +184,8 @@ drafted = {name: settings[name] for name in by_hand.columns}
 by_kit = choose.best_setting(choose.price(counted, drafted, costs), n=100)
 by_kit = by_kit.pivot(index="domain", columns="setting", values="speedup")
 assert np.allclose(by_hand, by_kit.loc[by_hand.index, by_hand.columns])
+
+# %%
 ctx.say(
     "The best gamma here, by the formula: "
     + ", ".join(f"{d} {by_hand.loc[d].idxmax()[6:]}" for d in base.domains)
@@ -197,6 +205,8 @@ advice = machines.recommend(counted, settings, places)
 own = advice.at(machine=this_machine)
 ctx.export(advice, "recommendations")
 keys = ["machine", "domain", "setting", "share_best", "speculate"]
+
+# %%
 shown = Estimates(advice.frame.assign(of="speed-up")).wide(keys, "of")
 notebook.show_table(shown, digits=2)
 
@@ -209,6 +219,8 @@ notebook.show_table(shown, digits=2)
 by_c = machines.best_by_c(counted, settings, np.geomspace(0.02, 1, 10).round(3))
 even = machines.break_even(counted, settings)
 ctx.export(by_c, "by-c")
+
+# %%
 figure = figures.facets(by_c.frame, "c", y="speed-up of the best setting", reference=1)
 figure.axes[0].set_xscale("log")
 ticks = [0.02, 0.05, 0.1, 0.2, 0.5, 1]
@@ -220,6 +232,8 @@ ctx.save(
     caption="Speed-up of the best setting by c (bands: 95 %, prompts resampled). No setting pays "
     f"above c = {even.listed()}.",
 )
+
+# %%
 assert (by_c.steps("c") <= 1e-9).all(), "a dearer draft is never better"
 
 # %%
@@ -235,7 +249,7 @@ page.show("machine", runs=[greedy])
 # %%
 chosen = choose.setting_by_domain(prices)
 made = policy.Policy(
-    pair=policy.identity(base),
+    pair=runs.pair_digests(base),
     costs=policy.machine_facts(costs, pair.facts["target"]["device"]),
     default=chosen.pop(choose.UNKNOWN),
     domains=chosen,
@@ -243,8 +257,12 @@ made = policy.Policy(
     run=greedy.manifest["key"],
 )
 policy.write_policy(made, ctx.figures / "policy.json")
-plan = policy.load(ctx.figures / "policy.json", policy.identity(base))
+
+# %%
+plan = policy.load(ctx.figures / "policy.json", runs.pair_digests(base))
 assert plan == made
+
+# %%
 ctx.say(
     f"Prompt `{known[0].prompt_id}` drafts by `{policy.setting_for(plan, known[0])}`."
 )
@@ -269,6 +287,8 @@ assert wrong == 0 or not pair.is_exact
 # %%
 rows = each.drop(columns="domain")
 found = stats.bootstrap(rows, score.ratio_of("plain_s", "policy_s"))
+
+# %%
 ratio = stats.bootstrap(rows, score.ratio_of("promised_s", "policy_s"))
 promised = float(each["plain_s"].sum() / each["promised_s"].sum())
 promise = policies.kept(ratio, price_margin, costs)
@@ -324,6 +344,8 @@ ours = speeds[this_machine]
 table_here = Estimates(ours.table(key="policy"), digits=3).without(
     policy="never", domain="all"
 )
+
+# %%
 ctx.table(table_here.wide("policy", "domain"), "policies")
 ctx.plot(
     table_here.without(policy="rules"),
@@ -346,6 +368,8 @@ pooled = {
 }
 ahead = Estimates(ours.table(pooled, "policy"), digits=3)
 ctx.export(ahead, "ahead-of-always")
+
+# %%
 verdicts = ahead.sentence(
     "**faster** than 'always':",
     "**slower** than 'always':",
@@ -354,6 +378,8 @@ verdicts = ahead.sentence(
 )
 ctx.say(f"{verdicts}. Differences in speed-up: {ahead.listed('policy')}.")
 fixed = ahead.without(policy="online")  # which changes its setting within a text
+
+# %%
 assert ahead.at(policy="oracle").value >= fixed.frame["estimate"].max() - 1e-9
 
 # %% [markdown]
@@ -371,6 +397,8 @@ gain = pd.DataFrame(
         for name, draws in speeds.items()
     }
 )
+
+# %%
 told = policies.told_of_gains(gain[list(assumed)], margin)
 table = ours.table(dict(gain.items()), "machine").drop(columns=["n_prompts", "note"])
 table = table.merge(told, left_on="machine", right_index=True, how="left")
@@ -389,6 +417,8 @@ figure = figures.facets(
     reference=0,
 )
 figure.axes[0].axhspan(-100 * margin, 100 * margin, color="#dddddd", zorder=0)
+
+# %%
 gains = Estimates(percent, digits=1)
 ctx.save(
     figure,
@@ -411,18 +441,16 @@ by_place = "; ".join(
     f"{gains.at(machine=name)} % at {name}: {row.told}" for name, row in told.iterrows()
 )
 drafts = ", ".join(f"{row.domain} {row.setting}" for row in own.rows())
+
+# %%
 speed = table_here.at(policy="per-domain", domain="pooled")
 verdict = (
     f"by its prices {speed} times as fast as plain decoding, the promise: {promise}"
 )
 if not machines.is_trusted(costs):
     verdict = f"speed {machines.REFUSED}"
-ctx.answer(
-    f"On {base.name} and this machine (c = {costs.c():.2f}) the best settings are {drafts}: "
-    f"{verdict}. A setting for each prompt set instead of one for all gains "
-    f"{gains.at(machine=this_machine)} % here; is it worth more than {margin:.0%} on the machines "
-    f"named beforehand, by Holm? {by_place}."
-)
+
+# %%
 ctx.record(
     c=costs.c(),
     overhead=costs.overhead,
@@ -436,6 +464,14 @@ ctx.record(
     gain_here=float(gain[this_machine].iloc[0]),
     **{f"{row.domain}_setting": row.setting for row in own.rows()},
     **{f"{row.domain}_speedup": row.estimate for row in own.rows()},
+)
+
+# %%
+ctx.answer(
+    f"On {base.name} and this machine (c = {costs.c():.2f}) the best settings are {drafts}: "
+    f"{verdict}. A setting for each prompt set instead of one for all gains "
+    f"{gains.at(machine=this_machine)} % here; is it worth more than {margin:.0%} on the machines "
+    f"named beforehand, by Holm? {by_place}."
 )
 
 # %% [markdown]

@@ -213,7 +213,7 @@ ctx.plot(
 # block by cumulated draft probability (EAGLE-2's rule);
 
 # %%
-rank = best_tree.rank_acceptance(others)
+rank = [(others["draft_rank"] == k).mean() for k in range(8)]
 best = best_tree.best_tree_for_speed(rank, costs, range(1, budget + 1))
 
 # %% [markdown]
@@ -238,7 +238,7 @@ if stops:
 # %%
 shapes |= {
     "paper's 2 + 4 + 2": draft.Shape(tree.static_tree(3, 2, 8)),
-    f"best static ({best.tree.size} nodes)": draft.Shape(best.tree),
+    f"best static ({best.size} nodes)": draft.Shape(best),
     f"dynamic ({budget} nodes)": draft.Shape(None, None, *dynamic, budget),
 }
 ctx.say(
@@ -421,10 +421,20 @@ page.show("machine", runs=[greedy, sampled])
 # Gamma, limit and threshold are fitted on other prompts of the domain than they are judged on.
 
 # %%
-compared = stopping.compare_rules(every, costs, folds)
-found = Estimates(stopping.speeds_of_rules(compared), digits=3).at(
-    domain=[*domains, "all"]
-)
+fits = {
+    method: stopping.fit(every, costs, method, folds) for method in stopping.METHODS
+}
+judged = {method: choice.judged for method, choice in fits.items()}
+compared = stack(judged, "method")
+rates = choose.speeds(fits)
+gains = {name: rates[name] - rates[stopping.FIXED] for name in stopping.METHODS[1:]}
+quantities = {
+    "speed": rates.table(key="method"),
+    "minus_fixed": rates.table(gains, "method"),
+}
+found = Estimates(stack(quantities, "quantity"), digits=3).at(domain=[*domains, "all"])
+
+# %%
 wide = found.wide(["quantity", "method"], "domain").sort_values(["quantity", "method"])
 ctx.export(wide.reset_index(drop=True), "stopping")
 
@@ -588,8 +598,9 @@ ctx.answer(
 # the noise of the clock; the replayed counts never do.</details>
 #
 # 3. In section 3, charge a stopping rule only for the tokens that it keeps: take `drafts =
-#    stopping.stopped(every, "confidence", 0.4, 8)`, then compare `stopping.prompt_costs(every,
-#    drafts, costs)` with that of `stopping.Drafts(drafts.drafted, drafts.drafted)`.
+#    stopping.stopped(every, "confidence", 0.4, 8)`, then compare the `cost` of
+#    `stopping.totals(every, drafts, costs)` with that of `stopping.Drafts(drafts.drafted,
+#    drafts.drafted)`.
 #
 # <details><summary>What happens</summary>
 # The second is never dearer. The difference is c for every block that was stopped before its limit:
@@ -604,5 +615,5 @@ ctx.answer(
 # * What this does not show: other machines, other pairs (a larger target makes o small, and on a
 #   GPU v(n) stays near 1 for longer), batches of several texts, long contexts, or memory. The
 #   intervals cover the choice of prompts; of the clock's noise they cover only what medians of a
-#   few repeats leave in. Settings of section 3 are not fitted anew in each resample.
+#   few repeats leave in. Settings of section 3 are fitted anew in each resample.
 # * Next: notebook 11 takes the paper's claims one by one.

@@ -69,7 +69,6 @@ from IPython.display import display
 from speclab.models import pairs
 from speclab.show import figures, notebook, pictures
 from speclab.analysis import try_it
-from speclab.analysis.prompt_cell import prompt_cell
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -87,9 +86,9 @@ seed: int = 0  # 0 to 4294967295; of a sampled text
 ctx = notebook.start("12_try_it", profile, overrides)
 pair = pairs.load_pair(ctx.profile)
 strings = pictures.strings_of(pair.tokenizer)
-asked = try_it.request(
-    pair, ctx.profile, prompt, rule, shape, temperature, new_tokens, seed
-)
+typed = {"prompt": prompt, "rule": rule, "shape": shape, "temperature": temperature}
+typed |= {"new_tokens": new_tokens, "seed": seed}
+asked = try_it.request(pair, ctx.profile, **typed)
 
 # %% [markdown]
 # ## 1. Type
@@ -100,10 +99,7 @@ asked = try_it.request(
 
 # %%
 if notebook.is_open():
-    cell = prompt_cell(
-        pair, ctx.profile, prompt, rule, shape, temperature, new_tokens, seed
-    )
-    display(cell)
+    display(try_it.prompt_cell(pair, ctx.profile, **typed))
 
 # %% [markdown]
 # ## 2. The same once, from the parameters
@@ -154,7 +150,7 @@ ctx.answer(
 )
 ctx.record(
     tokens=len(text.token_ids),
-    target_passes=len(text.blocks),
+    target_passes=len(text.steps),
     block_efficiency=text.block_efficiency,
     speed_ratio=ratio,
 )

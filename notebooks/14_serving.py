@@ -111,6 +111,8 @@ from speclab.studies.budgets_and_routing import machines, policies, serving
 ctx = notebook.start("14_serving", profile, overrides)
 base = ctx.profile.replace(temperature=0.0)
 limit = base.max_new_tokens
+
+# %%
 trace = runs.load_or_record(base, "greedy").trace
 pair = pairs.load_pair(base)
 
@@ -120,6 +122,8 @@ encoded = prompts.encode_prompts(
     pair.tokenizer, known, base.max_prompt_tokens, base.template
 )
 probed = prompts.decoded_prompts(encoded, probe_prompts)
+
+# %%
 costs, measured = machines.measured(
     pair, encoded, probed, probes, limit, pass_repeats, pass_tries
 )
@@ -128,6 +132,8 @@ ctx.say(measured)
 # %%
 settings = machines.settings_up_to(max_gamma, budget)
 counted = choose.block_counts(trace, settings, max_new_tokens=limit)
+
+# %%
 prices = choose.price(counted, settings, costs)
 
 # %% [markdown]
@@ -145,9 +151,13 @@ beliefs = {
     )
     for factor in (0.9, 1.1)
 }
+
+# %%
 judged = policies.judged_policies(
     trace, counted, settings, costs, limit, beliefs=beliefs
 )
+
+# %%
 judged["always"] = serving.best_for_mix(prices, mix)
 judged["always (other mix)"] = serving.best_for_mix(prices, mix_before)
 
@@ -165,6 +175,8 @@ judged["always (other mix)"] = serving.best_for_mix(prices, mix_before)
 rng = np.random.default_rng(0)
 service = judged["never"].judged["cost"].to_numpy()
 arrival = rng.exponential(service.mean() / load, len(service)).cumsum()
+
+# %%
 done, free_from = [], 0.0
 for came, takes in zip(arrival, service, strict=True):
     free_from = max(came, free_from) + takes
@@ -189,6 +201,8 @@ assert all((served[name]["tokens_per_s"] <= bound).all() for name in fixed)
 others = [name for name in served.values if name not in ("never", "always")]
 same = [name for name in others if served[name].equals(served["always"])]
 ratios = {name: served[name] / served["always"] for name in others}
+
+# %%
 relative = served.table(ratios, "policy").rename(columns={"domain": "metric"})
 relative = Estimates(relative, digits=3)
 ctx.plot(
@@ -208,6 +222,8 @@ rate = relative.at(metric="tokens_per_s").without(policy=same)
 verdicts = rate.sentence(
     "**more** with", "**less** with", "cannot be told apart:", "policy", than=1
 )
+
+# %%
 ctx.say(f"Tokens per second, against 'always': {verdicts}. {rate.listed('policy')}.")
 if same:
     ctx.say(
@@ -218,6 +234,8 @@ if same:
 saved = served["always"] / served["never"]
 saved = served.table({"always": saved}, "policy").rename(columns={"domain": "metric"})
 saved = Estimates(saved, digits=2)
+
+# %%
 ctx.say(
     f"And 'always' against never drafting: tokens per second x {saved.at(metric='tokens_per_s')}, "
     f"median latency x {saved.at(metric='p50_s')}, at 95 % x {saved.at(metric='p95_s')}."
@@ -236,6 +254,8 @@ flat = f"assumed: v(n) = max(1, n / {knee})"
 crowded = {"measured here": costs, flat: serving.flat_until(knee, assumed_c)}
 crowd = serving.by_batch(counted, settings, crowded, batches)
 ctx.export(crowd, "batches")
+
+# %%
 ctx.plot(
     crowd.without(domain="pooled"),
     x="batch",
@@ -253,6 +273,8 @@ stops = {
     name: part.at(domain="pooled").sentence(*pays, names="batch", than=1)
     for name, part in crowd.groups("machine")
 }
+
+# %%
 beyond = crowd.at(machine="measured here").frame["pass_tokens"] > costs.sizes[-1]
 ctx.say(
     "Over all prompts. "
@@ -271,6 +293,8 @@ ctx.say(
 # %%
 kinds = ("sampled", "sampled-seed-1", "sampled-seed-2")
 sampled = Text.of(*(runs.load_or_record(ctx.profile, kind) for kind in kinds))
+
+# %%
 warm = policies.sampled_prices(sampled, settings, costs, limit)
 hot = choose.speeds(
     {
@@ -286,7 +310,11 @@ tables = {
     "difference": hot.table(lost, "policy"),
 }
 robust = Estimates(stack(tables, "quantity"), digits=3).without(domain="all")
+
+# %%
 ctx.table(robust.wide(["quantity", "policy"], "domain"), "temperature")
+
+# %%
 change = robust.at(policy="speed-up", domain="pooled")
 verdict = change.sentence("gains", "loses", "cannot be told to change", "policy")
 ctx.say(f"A choice at T = 0 that serves T = 1 {verdict}, over all prompts: {change}.")
@@ -297,18 +325,22 @@ unsure = (
 )
 gain = {"per-domain": served["per-domain"] / served["always"]}
 best = Estimates(served.table(gain, "policy"), digits=3).at(domain="tokens_per_s")
-ctx.answer(
-    f"On {base.name} and this machine{unsure}, drafting by one setting gives "
-    f"{saved.at(metric='tokens_per_s')} times the tokens per second and, at load {load:g}, "
-    f"{saved.at(metric='p95_s')} of the 95 % latency; a setting for each prompt set {best} times "
-    f"the tokens of one for all. In full batches {stops['measured here']}."
-)
+
+# %%
 ctx.record(
     c=costs.c(),
     always_over_never=saved.at(metric="tokens_per_s").value,
     latency_always_over_never=saved.at(metric="p95_s").value,
     per_domain_over_always=best.value,
     chosen_at_0_served_at_1=change.value,
+)
+
+# %%
+ctx.answer(
+    f"On {base.name} and this machine{unsure}, drafting by one setting gives "
+    f"{saved.at(metric='tokens_per_s')} times the tokens per second and, at load {load:g}, "
+    f"{saved.at(metric='p95_s')} of the 95 % latency; a setting for each prompt set {best} times "
+    f"the tokens of one for all. In full batches {stops['measured here']}."
 )
 
 # %% [markdown]

@@ -214,6 +214,7 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
     from speclab.models.pairs import load_pair
     from speclab.ops import decode_file as files
     from speclab.prompts import read_prompts
+    from speclab.runs import pair_digests
     from speclab.sampling import Sampling
 
     if check and rule != "greedy":
@@ -226,9 +227,15 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
         if name.partition(".")[0] not in DECODE_READS:
             raise ValueError(f"--set {name}: decode does not read it; leave it out")
     # all of this before the models are loaded
-    plan = policies.load(policy, policies.identity(settings)) if policy else None
+    plan = policies.load(policy, pair_digests(settings)) if policy else None
     named = [plan.default, *plan.domains.values()] if plan else [shape or "chain:4"]
-    drafted = policies.what_decides(plan) if plan else named[0]
+    drafted = named[0]
+    if plan:
+        drafted = {
+            "router": plan.router,
+            "default": plan.default,
+            "domains": plan.domains,
+        }
     sampling = Sampling(settings.temperature, settings.top_k, settings.top_p)
     for one in named:
         check_rule(rule, parse_shape(one), sampling)
@@ -242,7 +249,7 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
         click.echo(f"{len(wanted)} texts in {out}: all of an earlier call")
         return
     shapes = [
-        policies.shape_for(plan, prompt) if plan else parse_shape(drafted)
+        parse_shape(policies.setting_for(plan, prompt) if plan else drafted)
         for prompt in wanted
     ]
     out.parent.mkdir(parents=True, exist_ok=True)  # an error before anything is loaded

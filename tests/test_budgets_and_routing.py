@@ -8,12 +8,11 @@ import pandas as pd
 import pytest
 from statsmodels.stats.multitest import multipletests
 
-from speclab.analysis import choose, policy
+from speclab.analysis import choose
 from speclab.analysis.texts import Text, kind_of
 from speclab.cost import Costs
 from speclab.draft import parse_shape
 from speclab.models import timing
-from speclab.prompts import EncodedPrompt, Prompt
 from speclab.stats import Interval
 from speclab.studies.budgets_and_routing import machines, policies
 from speclab.tree import PLAIN, chain, static_tree
@@ -30,7 +29,6 @@ def test_settings_are_different_trees_and_named_as_they_parse():
     for name, shape in settings.items():
         assert parse_shape(name).tree.parent.tolist() == shape.parent.tolist()
         assert shape.size <= 4
-    assert list(choose.chains_of(settings)) == list(settings)[:4]
     assert list(choose.that_draft(settings)) == list(settings)[1:]
 
 
@@ -76,49 +74,28 @@ def test_passes_are_timed_again_while_the_clock_is_disturbed(
 
 # ---- a promise beside the clock ------------------------------------------------------------------
 
-PROMPTS = [
-    EncodedPrompt(f"{d}-{i}", d, (1, 2), 0) for d in ("code", "chat") for i in range(6)
-]
 
-
-def test_the_check_by_hand(monkeypatch):
-    """Twelve texts of ten tokens, 1 ms a plain token: code drafts by a chain that takes 5 blocks
-    and 6 ms, chat decodes plainly.
+def test_the_check_by_hand():
+    """Twelve texts of ten tokens, 1 ms a plain token: code drafts by a chain that takes 5 blocks,
+    chat decodes plainly.
     """
-
-    def decoded_speed(pair, prompts, shapes, limit, repeats):
-        own = (5, 0.006) if shapes["policy"].size else (10, 0.010)
-        methods = {"plain": (10, 0.010), "policy": own}
-        rows = [
-            (name, 0, p.prompt_id, p.domain, 10, *counts)
-            for p in prompts
-            for name, counts in methods.items()
-        ]
-        names = "method repeat prompt_id domain tokens blocks time_s"
-        return pd.DataFrame(rows, columns=names.split())
-
-    monkeypatch.setattr(timing, "decoded_speed", decoded_speed)
-    plan = policy.Policy({}, {}, "plain", {"code": "chain:1"}, "none", "run")
-    known = [Prompt(p.prompt_id, p.domain, "text") for p in PROMPTS]
-    each = policies.decoded(None, plan, known, PROMPTS, 10, 1)
-    assert each["prompt_id"].tolist() == [p.prompt_id for p in PROMPTS]
-    rows = [
-        (name, p.prompt_id, p.domain, levels, blocks, 10.0)
-        for name, levels, blocks in (("plain", 0, 10.0), ("chain:1", 1, 5.0))
-        for p in PROMPTS
-    ]
+    texts = [(f"{domain}-{i}", domain) for domain in ("code", "chat") for i in range(6)]
+    kinds = (("plain", 0, 10.0), ("chain:1", 1, 5.0))
+    rows = [(name, *text, *own, 10.0) for name, *own in kinds for text in texts]
     names = "setting prompt_id domain levels blocks emitted"
     counted = pd.DataFrame(rows, columns=names.split())
     settings = {"plain": PLAIN, "chain:1": chain(1)}
     # the machine that promised: a block of the chain costs 0.5 + 1
     prices = choose.price(counted, settings, Costs.on_a_line(0.5))
-    each = policies.with_promise(each, prices)
+    made = {"code": ("chain:1", 5), "chat": ("plain", 10)}
+    decoded = [(name, *made[domain], 10, 0.01) for name, domain in texts]
+    names = "prompt_id setting blocks tokens plain_s"
+    decoded = pd.DataFrame(decoded, columns=names.split())
+    each = policies.with_promise(decoded, prices)
     assert not each["differs"].any()
     assert each["promised_s"].tolist() == pytest.approx([0.0075] * 6 + [0.010] * 6)
-    assert each["policy_s"].tolist() == [0.006] * 6 + [0.010] * 6
-    other = counted.assign(blocks=counted["blocks"] + 1)
-    wrong = choose.price(other, settings, Costs.on_a_line(0.5))
-    assert policies.with_promise(each, wrong)["differs"].all()
+    wrong = decoded.assign(blocks=decoded["blocks"] + 1)
+    assert policies.with_promise(wrong, prices)["differs"].all()
 
 
 @pytest.mark.parametrize(

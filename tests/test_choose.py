@@ -215,11 +215,10 @@ def test_the_definition_of_the_fastest_setting():
     """The highest speed-up, the first of equals; how often it is that, and how far others are."""
     speeds = np.array([[1.0, 2.0, 2.0], [3.0, 1.0, 2.0]])
     assert choose.fastest(speeds).tolist() == [1, 0]
-    sample, resamples = (
-        [1.0, 1.5, 1.4],
-        [[1.0, 1.6, 1.2], [1.0, 1.3, 1.3], [1, 1.2, 1.5]],
-    )
-    found = choose.how_sure(np.array([sample, *resamples]), ["plain", "a", "b"], 9)
+    drawn = np.array([[1, 1.5, 1.4], [1, 1.6, 1.2], [1, 1.3, 1.3], [1, 1.2, 1.5]])
+    texts = pd.DataFrame({"prompt_id": range(9), "domain": "code"})
+    prompts = stats.resampling_of(texts, 3)
+    found = choose.how_sure(drawn[:, None], ["plain", "a", "b"], prompts)
     assert found["share_best"].tolist() == pytest.approx([0, 2 / 3, 1 / 3])
     levels = stats.levels_of(9)
     behind = found.loc[2, ["behind", "behind_low", "behind_high"]].tolist()
@@ -247,6 +246,113 @@ def test_cross_fit_never_sees_its_own_prompts():
     honest = choose.fit(table, folds=2, n=1).judged
     assert honest["cost"].tolist() == [10.5] * 10
     assert honest["setting"].tolist() == [f"s_{1 - f}" for f in fold]
+
+
+# ---- chosen again in every resample --------------------------------------------------------------
+
+
+def two_domains(code, chat, prompts=10):
+    """Prices of the settings a and b: every prompt of a domain costs the same."""
+    rows = {"code": dict(zip("ab", code, strict=True))}
+    rows["chat"] = dict(zip("ab", chat, strict=True))
+    return table_of(
+        {f"{d}-{i}": (d, row) for d, row in rows.items() for i in range(prompts)}
+    )
+
+
+def noisy(seed, prompts=20, apart=0.0):
+    """Two domains and two settings; `apart` is how much cheaper each domain's own one is."""
+    rng, texts = np.random.default_rng(seed), {}
+    for domain, own in (("code", "a"), ("chat", "b")):
+        for i in range(prompts):
+            costs = dict(zip("ab", 10 + rng.normal(0, 1, 2), strict=True))
+            costs[own] -= apart
+            texts[f"{domain}-{i}"] = (domain, costs)
+    return table_of(texts)
+
+
+OTHER = {"code": "chat", "chat": "code"}
+
+
+@pytest.mark.parametrize(
+    "taken_for",
+    [lambda domain: domain, lambda domain: UNKNOWN, OTHER.get],
+    ids=["own", "unknown", "crossed"],
+)
+def test_every_resample_is_a_cross_fitted_choice_of_its_own_prompts(taken_for):
+    """The same prompt by prompt, from lists that hold each drawn prompt as often as it was
+    drawn.
+    """
+    prices = noisy(2, prompts=8)
+    ids, domain = (prices.prompts[name].to_numpy() for name in choose.PROMPT)
+    label = [taken_for(name) for name in domain]
+    found = choose.fit(prices, dict(zip(ids, label, strict=True)), n=6)
+    weights = stats.resampling_of(prices.prompts, 6).weights
+    weights = weights[:, stats.resampling_of(prices.prompts, 6).rows].astype(int)
+    assert (weights[1:] != 1).any(axis=1).all()
+    fold = fold_of(domain, 5)
+    for row, (spent, weight) in enumerate(zip(found.cost, weights, strict=True)):
+        own, chosen = {"code": 0.0, "chat": 0.0}, []
+        for i, times in enumerate(weight):
+            others = (fold != fold[i]) & (
+                np.isin(domain, label[i]) | (label[i] == UNKNOWN)
+            )
+            drawn = np.repeat(prices.cost[others], weight[others], axis=0)
+            chosen.append(choose.fastest(1 / drawn.sum(axis=0)))
+            own[domain[i]] += times * prices.cost[i, chosen[-1]]
+        assert spent.tolist() == pytest.approx([own["code"], own["chat"]])
+        if row == 0:
+            assert found.judged["setting"].tolist() == prices.settings[chosen].tolist()
+
+
+def test_prices_of_another_order_are_paid_by_the_right_prompt():
+    prices = noisy(3)
+    turned = choose.Prices(prices.table.sort_index(ascending=False).sort_index(level=0))
+    assert turned.prompts["prompt_id"].tolist() != prices.prompts["prompt_id"].tolist()
+    same = choose.fit(prices, paid=prices, n=10).cost
+    assert choose.fit(prices, paid=turned, n=10).cost == pytest.approx(same)
+
+
+def test_an_interval_of_speeds_holds_what_choosing_adds():
+    """Two settings that are as good in the mean of all prompts: held fixed, one of them is compared
+    with itself and nothing is unsure; chosen again, something is.
+    """
+    prices = noisy(4)
+    ids = prices.prompts["prompt_id"]
+    chosen = choose.setting_by_domain(prices)
+    one = choose.Choice(prices.judged(chosen[UNKNOWN]))
+    fixed = choose.speeds({"one": one, "each": one})
+    assert (fixed["each"] == fixed["one"]).all(axis=None), "the negative control"
+    for_all = dict.fromkeys(ids, UNKNOWN)
+    found = choose.speeds(
+        {"one": choose.fit(prices, for_all), "each": choose.fit(prices)}
+    )
+    gained = found["each"]["pooled"] - found["one"]["pooled"]
+    low, high = gained.iloc[1:].quantile([0.025, 0.975])
+    assert low < 0 < high
+
+
+# ---- the gain ------------------------------------------------------------------------------------
+
+
+def test_the_gain_by_hand():
+    """One setting for all: a, 10 + 16 = 26 a pair of prompts; one for each: 10 + 12 = 22."""
+    found = choose.gain(two_domains(code=(10, 20), chat=(16, 12)), n=50)
+    assert found.estimate == pytest.approx(26 / 22 - 1)
+    assert found.low == found.high == pytest.approx(found.estimate)
+    same = choose.gain(two_domains(code=(10, 20), chat=(10, 20)), n=50)
+    assert (same.estimate, same.low, same.high) == (0, 0, 0)
+
+
+def test_domains_that_are_alike_gain_nothing():
+    """The negative control: a choice from fewer prompts is no better, so no interval lies above 0;
+    domains that differ by as much as the noise are found.
+    """
+    alike = [choose.gain(noisy(seed), n=300) for seed in range(20)]
+    assert sum(found.low > 0 for found in alike) <= 1
+    assert np.mean([found.estimate for found in alike]) < 0.005
+    apart = [choose.gain(noisy(seed, apart=1.5), n=300) for seed in range(5)]
+    assert all(found.low > 0 for found in apart)
 
 
 # ---- other machines ------------------------------------------------------------------------------

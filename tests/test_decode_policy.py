@@ -15,6 +15,7 @@ from speclab.draft import PLAIN
 from speclab.profiles import load_profile
 from speclab.prompts import EncodedPrompt
 from speclab.record import generate
+from speclab.runs import pair_digests
 from speclab.sampling import Sampling, probabilities
 
 
@@ -70,7 +71,7 @@ def test_decode_by_policy(tmp_path, capsys):
         settings = ["--profile", "tiny", "--set", "max_new_tokens=12", "--check"]
         return main(["decode", *map(str, places), *settings])
 
-    own = policy.identity(load_profile("tiny"))
+    own = pair_digests(load_profile("tiny"))
     assert decoded(own, {"code": "chain:3", "chat": "plain"}) == 0
     found = list(map(json.loads, out.read_text().splitlines()))
     assert [row["drafted"] for row in found] == [3, 0, 1]

@@ -90,14 +90,6 @@ def test_every_text_at_every_setting(pages, recorded, pair, kind):
         )
 
 
-BLOCKS = """([number, shape]) => {
-  const { cutOf } = explore.modules["model.js"];
-  const run = explore.view.trace.runs[number];
-  return run.length.map((_, text) => cutOf(run, text, shape, 1).blocks.map(
-    (b) => [b.start, b.remaining, b.drafted, b.accepted, b.emitted, Number(b.truncated)]));
-}"""
-
-
 ENDINGS = """([number, shape]) => {
   const { cutOf } = explore.modules["model.js"];
   const run = explore.view.trace.runs[number];

@@ -142,7 +142,8 @@ def a_prompt_that_is_typed_is_decoded(cell, pair):
     cell.locator(".speclab-token").first.wait_for()
     cell.locator("table").wait_for()
     cell.locator("img").wait_for()
-    text = try_it.answer_of(pair, try_it.request(pair, load_profile("tiny"), PROMPT))
+    asked = try_it.request(pair, load_profile("tiny"), PROMPT, **try_it.START)
+    text = try_it.answer_of(pair, asked)
     strings = strings_of(pair.tokenizer)
     shown = [marked(strings[token]) for token in text.token_ids]
     assert cell.locator(".speclab-token").all_text_contents() == shown

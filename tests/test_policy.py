@@ -3,7 +3,6 @@
 import json
 from dataclasses import asdict, replace
 
-import numpy as np
 import pytest
 from test_choose import trace_of
 
@@ -11,7 +10,6 @@ from speclab.analysis import choose, policy
 from speclab.analysis import router as routers
 from speclab.analysis.policy import Policy
 from speclab.cost import Costs
-from speclab.draft import PLAIN, parse_shape
 from speclab.prompts import DOMAINS, Prompt
 from speclab.studies.budgets_and_routing import machines, policies
 from speclab.tree import PLAIN as NOTHING
@@ -49,24 +47,11 @@ def written(tmp_path, **changes):
     return tmp_path / "policy.json"
 
 
-def test_round_trip(tmp_path):
-    path = tmp_path / "deep" / "policy.json"
-    policy.write_policy(MADE, path)
-    assert policy.load(path) == policy.load(path, PAIR) == MADE
-    assert [p.name for p in path.parent.iterdir()] == ["policy.json"], (
-        "no part file is left"
-    )
-
-
 def test_a_prompt_says_its_domain():
-    found = {d: policy.shape_for(MADE, Prompt("p", d, "text")) for d in (*DOMAINS, "")}
-    sizes = {name: shape.tree.size for name, shape in found.items()}
-    assert sizes == {"code": 5, "math": 8, "reasoning": 2, "chat": 0, "": 2}, (
+    asked = {d: Prompt("p", d, "text") for d in (*DOMAINS, "")}
+    found = {name: policy.setting_for(MADE, prompt) for name, prompt in asked.items()}
+    assert found == MADE.domains | {"reasoning": "chain:2", "": "chain:2"}, (
         "a domain that the policy does not name, or no domain, is the default"
-    )
-    assert (
-        found["math"].tree.parent.tolist()
-        == parse_shape("tree:3,2,8").tree.parent.tolist()
     )
 
 
@@ -78,27 +63,8 @@ def test_rules_see_the_text_only():
     assert policy.setting_for(by_rules, Prompt("p", "chat", CODE)) == "chain:5", (
         "not what the prompt says of itself"
     )
-    assert policy.shape_for(by_rules, Prompt("p", "code", CHAT)) == PLAIN
+    assert policy.setting_for(by_rules, Prompt("p", "code", CHAT)) == "plain"
     assert policy.setting_for(by_rules, Prompt("p", "code", "xyzzy")) == "chain:2"
-
-
-def test_the_classifier_decides_or_leaves_it_to_the_default(monkeypatch):
-    weight = np.zeros((len(DOMAINS), routers.FEATURES), np.float32)
-    for sure, setting in (
-        (50.0, "chain:5"),
-        (0.0, "chain:2"),
-    ):  # all prompts are code, or no domain is more likely
-        bias = np.array([sure, 0, 0, 0], np.float32)
-        router = routers.Router(
-            weight, bias, np.ones(routers.FEATURES, np.float32), 0.5, {}
-        )
-        monkeypatch.setattr(policy, "_classifier", lambda router=router: router)
-        assert (
-            policy.setting_for(
-                replace(MADE, router="classifier"), Prompt("p", "chat", CHAT)
-            )
-            == setting
-        )
 
 
 def test_policies_by_hand():
@@ -175,7 +141,6 @@ def test_a_policy_for_another_pair_says_which_model(tmp_path, name="draft"):
         ({"version": 2}, "version=2: Input should be 1"),
         ({"domains": {"prose": "plain"}}, "domains.prose"),
         ({"domains": {"code": "chain:0"}}, "domains.code=.*gamma=0"),
-        ({"router": None}, "missing field router"),
     ],
 )
 def test_bad_files(tmp_path, changes, message):

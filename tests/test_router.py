@@ -220,16 +220,6 @@ def test_training_text_is_read_leaks_left_out_and_prose_never_trained_on(data):
     assert (prepare.train(changed).weight == router.weight).all()
 
 
-def test_the_command_writes_a_router_that_loads(data, tmp_path, capsys):
-    assert prepare.main(["--data", str(data), "--out", str(tmp_path / "out")]) == 0
-    card = load_router(tmp_path / "out").card
-    assert (
-        json.loads(capsys.readouterr().out) == card
-        and card["text"]["accuracy"] == 1.0
-        and str(data) not in json.dumps(card)
-    )
-
-
 # ---- online --------------------------------------------------------------------------------------
 
 

@@ -256,14 +256,7 @@ def test_the_best_setting_of_a_batch_and_its_passes():
 # ---- bad input -----------------------------------------------------------------------------------
 
 
-def test_bad_input_says_what_to_do():
-    policies = policies_of(random_trace())
-    for message, mix in {
-        "sum to 1": {"code": 0.5, "chat": 0.4},
-        "names .*prose": {"prose": 1.0},
-    }.items():
-        with pytest.raises(ValueError, match=message):
-            serving.simulate(policies, mix, 10.0, n=5, requests=5)
-    fewer = policies | {"other": Choice(policies["always"].judged.iloc[1:])}
-    with pytest.raises(AssertionError):
-        serving.simulate(fewer, MIX, 10.0, n=5, requests=5)
+@pytest.mark.parametrize("mix", [{"code": 0.5, "chat": 0.4}, {"prose": 1.0}])
+def test_a_mix_is_of_shares_of_known_domains(mix):
+    with pytest.raises(ValueError, match="shares from 0 of code, chat that sum to 1"):
+        serving.check_mix(mix, ("code", "chat"))

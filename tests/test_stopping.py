@@ -11,7 +11,7 @@ import pytest
 from toy import toy_pair
 
 from speclab import stats
-from speclab.analysis import stopping
+from speclab.analysis import choose, stopping
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
 from speclab.draft import Shape, StopRule
@@ -54,12 +54,34 @@ def sure(run, depth=4):
 TEN = {"a": ("code", [*map(sure, [3, 2, 1, 0, 2, 1, 0, 4, 4, 4])])}
 
 
+def blocks(at, drafts):
+    """The visited blocks, one row each."""
+    seen = stopping.visited(at, drafts)
+    prompt, start = np.nonzero(seen)
+    drafted, accepted = drafts.drafted[seen], np.minimum(at.run, drafts.drafted)[seen]
+    emitted = np.minimum(accepted + 1, at.left[seen])
+    columns = (
+        at.prompt_id[prompt],
+        start,
+        drafted,
+        drafts.passes[seen],
+        accepted,
+        emitted,
+    )
+    names = ["prompt_id", "start", "drafted", "passes", "accepted", "emitted"]
+    return pd.DataFrame(dict(zip(names, columns, strict=True)))
+
+
 def walked(at, drafts, *names):
-    return stopping.blocks(at, drafts)[list(names)].to_numpy().tolist()
+    return blocks(at, drafts)[list(names)].to_numpy().tolist()
+
+
+def cost_of(at, drafts, costs):
+    return stopping.totals(at, drafts, costs)["cost"].to_numpy()
 
 
 def test_a_stopping_rule_by_hand_pays_the_pass_that_stopped_it():
-    at = stopping.chains(nodes_of(TEN))
+    at = stopping.chains(nodes_of(TEN), 10)
     rule = stopping.stopped(at, "confidence", 0.5, 4)
     assert walked(at, rule, "start", "drafted", "passes", "accepted", "emitted") == [
         [0, 3, 4, 3, 4],
@@ -74,7 +96,7 @@ def test_a_stopping_rule_by_hand_pays_the_pass_that_stopped_it():
         [7, 2, 2],
     ]
     # 3 + 2 + 3 drafted tokens, 4 + 3 + 3 passes of 0.25, three target passes with 0.5 overhead each
-    assert stopping.prompt_costs(at, rule, FLAT).tolist() == [10 * 0.25 + 3 * 1.5]
+    assert cost_of(at, rule, FLAT).tolist() == [10 * 0.25 + 3 * 1.5]
     assert stopping.block_cost(
         COSTS, np.array([0, 3]), np.array([1, 4])
     ) == pytest.approx([0.2 + 1.0 + 0.1, 0.8 + 1.1 + 0.1])
@@ -82,7 +104,7 @@ def test_a_stopping_rule_by_hand_pays_the_pass_that_stopped_it():
 
 def test_the_threshold_itself_does_not_stop():
     at = stopping.chains(
-        nodes_of({"a": ("code", [(2, [0.5, 0.25], [1.0, 2.0])] * 3)}, depth=2)
+        nodes_of({"a": ("code", [(2, [0.5, 0.25], [1.0, 2.0])] * 3)}, depth=2), 3
     )
 
     def first(measure, value):
@@ -123,7 +145,7 @@ def recorded(noise):
 def test_stopping_rules_equal_the_decoder(noise, measure, threshold, limit):
     pair, prompts, texts, frames = recorded(noise)
     at = stopping.chains(frames["nodes"], NEW)
-    found = stopping.blocks(at, stopping.stopped(at, measure, threshold, limit))
+    found = blocks(at, stopping.stopped(at, measure, threshold, limit))
     for prompt, text in zip(prompts, texts, strict=True):
         decoded = decode_prompt(
             pair,
@@ -144,17 +166,14 @@ def test_stopping_rules_equal_the_decoder(noise, measure, threshold, limit):
 @pytest.mark.parametrize("gamma", [1, 5])
 def test_fixed_gamma_equals_the_replay(noise, gamma):
     frames = recorded(noise)[3]
-    at = stopping.chains(frames["nodes"])
-    names = ["prompt_id", "start", "drafted", "accepted", "emitted"]
-    found, reference = (
-        stopping.blocks(at, stopping.fixed(at, gamma)),
-        replay(frames["trace"], gamma),
-    )
+    at = stopping.chains(frames["nodes"], NEW)
+    names = ["prompt_id", "start", "accepted", "emitted"]
+    found = blocks(at, stopping.fixed(at, gamma))
+    reference = replay(frames["trace"], gamma)
     pd.testing.assert_frame_equal(found[names], reference[names], check_dtype=False)
     never = stopping.stopped(at, "confidence", 0.0, gamma)
-    assert (never.drafted == stopping.fixed(at, gamma).drafted).all() and (
-        never.passes == never.drafted
-    ).all(), "no stop, no extra pass"
+    assert (never.drafted == stopping.fixed(at, gamma).drafted).all()
+    assert (never.passes == never.drafted).all(), "no stop, no extra pass"
 
 
 # ---- the oracle ----------------------------------------------------------------------------------
@@ -164,9 +183,7 @@ def cheapest(at, costs):
     """Brute force over every number of drafted tokens at every position, one text."""
     every = [range(int(r) + 1) for r in at.room[0]]
     return min(
-        stopping.prompt_costs(at, stopping.Drafts(np.array([k]), np.array([k])), costs)[
-            0
-        ]
+        cost_of(at, stopping.Drafts(np.array([k]), np.array([k])), costs)[0]
         for k in product(*every)
     )
 
@@ -191,11 +208,11 @@ def test_the_oracle_is_the_cheapest_of_all(costs):
         hits = rng.random(6) < 0.6
         runs = [int(np.cumprod([*hits[t:], True, True]).sum()) for t in range(6)]
         at = stopping.chains(
-            nodes_of({"a": ("code", [sure(min(r, 3), 3) for r in runs])}, depth=3)
+            nodes_of({"a": ("code", [sure(min(r, 3), 3) for r in runs])}, depth=3), 6
         )
-        assert stopping.prompt_costs(at, stopping.oracle(at, costs), costs)[
-            0
-        ] == pytest.approx(cheapest(at, costs), abs=1e-12)
+        assert cost_of(at, stopping.oracle(at, costs), costs)[0] == pytest.approx(
+            cheapest(at, costs), abs=1e-12
+        )
 
 
 # ---- fits ----------------------------------------------------------------------------------------
@@ -217,35 +234,26 @@ def many(count=10, domains=("code", "chat")):
 
 def test_settings_are_fitted_on_other_prompts():
     at = many()
-    found = stopping.compare_rules(at, COSTS, folds=5)
-    assert found["method"].value_counts().to_dict() == dict.fromkeys(
-        stopping.METHODS, 20
-    )
-    fold = stats.fold_of(at.domain, 5)
-    for row in found[found["method"] == "confidence"].itertuples():
-        others = (at.domain == row.domain) & (fold != row.fold)
+    found = stopping.fit(at, COSTS, "confidence", n=20)
+    fold = dict(zip(at.prompt_id, stats.fold_of(at.domain, 5), strict=True))
+    folds = np.array([*fold.values()])
+    for row in found.judged.itertuples():
+        others = (at.domain == row.domain) & (folds != fold[row.prompt_id])
         threshold, limit, drafts = stopping.fitted(at, COSTS, "confidence", others)
         assert (row.threshold, row.limit) == (threshold, limit)
-        cost = stopping.prompt_costs(at, drafts, COSTS)
+        cost = cost_of(at, drafts, COSTS)
         assert row.cost == cost[at.prompt_id == row.prompt_id].item()
 
 
-def test_speeds_and_gains():
+def test_a_rule_gains_no_more_than_the_oracle():
     at = many()
-    compared = stopping.compare_rules(at, COSTS)
-    table = stopping.speeds_of_rules(compared, n=200).set_index(
-        ["quantity", "method", "domain"]
-    )["estimate"]
-    sums = compared.groupby(["method", "domain"])[["emitted", "cost"]].sum()
-    speed = (sums["emitted"] / sums["cost"]).unstack()
-    for method, domain in product(stopping.METHODS, ("code", "chat")):
-        assert table["speed", method, domain] == pytest.approx(
-            speed.loc[method, domain]
-        )
-    gap = speed.loc[stopping.ORACLE] - speed.loc[stopping.FIXED]
-    gain = speed.loc["confidence"] - speed.loc[stopping.FIXED]
-    assert 0 < gain["chat"] <= gap["chat"]
-    assert table["minus_fixed", "confidence", "chat"] == pytest.approx(gain["chat"])
+    names = stopping.FIXED, "confidence", stopping.ORACLE
+    fits = {name: stopping.fit(at, COSTS, name, n=20) for name in names}
+    fixed, rule, best = choose.speeds(fits, n=20).values.values()
+    assert 0 < (rule - fixed).loc[0, "chat"] <= (best - fixed).loc[0, "chat"]
+    assert (best >= rule - 1e-8).all(axis=None) and (best >= fixed - 1e-8).all(
+        axis=None
+    )
 
 
 # ---- bad input -----------------------------------------------------------------------------------
@@ -255,8 +263,8 @@ def test_what_is_not_a_chain_is_named():
     good = nodes_of(TEN)
     branching = good.assign(rank=(good["node"] == 2).astype(int))
     for bad in (branching, good[good["position"] != 3], good[:-1]):
-        with pytest.raises(ValueError, match="'a' are not one chain of 4"):
-            stopping.chains(bad)
+        with pytest.raises(ValueError, match="are not one chain of 4"):
+            stopping.chains(bad, 10)
     with pytest.raises(ValueError, match="max_new_tokens=9: a text has 10 tokens"):
         stopping.chains(good, 9)
 
@@ -267,4 +275,4 @@ def test_text_that_is_not_greedy_is_refused():
         "drawn": ("code", [sure(4), sure(0), sure(4), sure(0), sure(4), sure(0)]),
     }
     with pytest.raises(ValueError, match="need a run at temperature 0"):
-        stopping.chains(nodes_of(texts))
+        stopping.chains(nodes_of(texts), 10)

@@ -2,14 +2,12 @@
 of a block; and the cell with its buttons, driven without a browser.
 """
 
-import threading
 import time
 
 import pytest
 from ipywidgets import Image
 
 from speclab.analysis import try_it
-from speclab.analysis.prompt_cell import prompt_cell
 from speclab.decode import Step
 from speclab.draft import parse_shape
 from speclab.profiles import load_profile
@@ -25,7 +23,8 @@ WARM = {"rule": "rejection", "temperature": 1.0}
 
 
 def request(pair, prompt=PROMPT, **changes):
-    return try_it.request(pair, TINY, prompt, **{"new_tokens": 12} | changes)
+    asked = try_it.START | {"new_tokens": 12} | changes
+    return try_it.request(pair, TINY, **{"prompt": prompt} | asked)
 
 
 @pytest.fixture(scope="module")
@@ -61,18 +60,14 @@ def test_a_greedy_text_is_the_targets(tiny_pair, shape):
     target, stops = tiny_pair.target, tiny_pair.stop_ids
     [alone] = generate(target, [prompt], 12, stops, Sampling(), 0)
     assert text.token_ids == alone and text.time_s > 0
-    assert text.block_efficiency == len(alone) / len(text.blocks)
+    assert text.block_efficiency == len(alone) / len(text.steps)
 
 
-# ---- beside plain decoding -----------------------------------------------------------------------
-
-
-def made(kinds, seconds=1.0):
+def made(kinds):
     """A text of blocks that kept so many of four drafted tokens, each of a kind."""
     asked = try_it.Request((1,), "greedy", parse_shape("chain:4"), Sampling(), 64)
     steps = [Step((1,) * (kept + 1), kept, 4, kind) for kept, kind in kinds]
-    one = seconds / len(steps)
-    return try_it.Answer(asked, tuple(try_it.Block(step, 4, one) for step in steps))
+    return try_it.Answer(asked, tuple(steps), 4 * len(steps), 1.0)
 
 
 # ---- the draft of a block ------------------------------------------------------------------------
@@ -127,7 +122,7 @@ class Hands:
     """Somebody at the cell: its fields and buttons by their names, and what it shows."""
 
     def __init__(self, pair):
-        self.box = prompt_cell(pair, TINY, PROMPT, new_tokens=12)
+        self.box = try_it.prompt_cell(pair, TINY, PROMPT, new_tokens=12)
         _, prompt, settings, _, row, self.problem, self.outcome = self.box.children
         self.tokens, self.legend, self.result, self.tree = self.outcome.children
         decode, stop, self.status = row.children
@@ -174,7 +169,7 @@ def test_a_press_shows_text_numbers_and_the_draft_of_a_block(cell, greedy):
     assert len(shown) == len(greedy.token_ids)
     accepted = sum(step.accepted for step in greedy.steps)
     assert len(cell.of_class("accepted")) == accepted
-    assert len(cell.of_class("first")) == len(greedy.blocks)
+    assert len(cell.of_class("first")) == len(greedy.steps)
     assert f"<b>{greedy.block_efficiency:.2f} tokens per pass</b>" in cell.result.value
     assert "<table" in cell.result.value and "token for token" in cell.result.value
     assert isinstance(cell.tree.children[1], Image) and cell.of_class("chosen")
@@ -199,49 +194,14 @@ def test_a_problem_is_said_in_place_and_the_cell_stays_alive(cell):
     assert cell.tokens.children and not cell.problem.value
 
 
-class Slowly:
-    """`try_it.as_it_comes`, of which each block waits until it is let through."""
-
-    def __init__(self):
-        self.real, self.gate = try_it.as_it_comes, threading.Semaphore(0)
-        self.given = threading.Semaphore(0)
-
-    def __call__(self, pair, asked):
-        for text in self.real(pair, asked):
-            self.given.release()
-            assert self.gate.acquire(timeout=WAIT)
-            yield text
-
-    def let(self, count):
-        """`count` blocks through, and the next one is waiting."""
-        assert self.given.acquire(timeout=WAIT)
-        for _ in range(count):
-            self.gate.release()
-            assert self.given.acquire(timeout=WAIT)
-
-
-@pytest.fixture
-def slowly(monkeypatch):
-    """Decoding that goes on when the test says so."""
-    made = Slowly()
-    monkeypatch.setattr(try_it, "as_it_comes", made)
-    yield made
-    made.gate.release(1000)
-
-
-def test_stop_ends_the_text_behind_the_block_at_work(cell, slowly):
+def test_stop_ends_the_text_behind_the_block_at_work(cell):
     cell.press()
-    slowly.let(2)
-    assert cell.busy and not cell.parts["Stop"].disabled
-    assert len(cell.of_class("first")) == 2, "what there is is shown already"
     cell.press("Stop")
-    slowly.gate.release()
     cell.wait()
-    assert len(cell.of_class("first")) == 3
+    assert len(cell.of_class("first")) == 1
     count = len(cell.of_class("token"))
     assert cell.status.value == f"stopped after {count} tokens"
     assert "tokens per pass" in cell.result.value and "<table" not in cell.result.value
-    slowly.gate.release(1000)
     cell.press()
     cell.wait()
     assert "<table" in cell.result.value, "and the next press goes to the end"

@@ -6,40 +6,22 @@ NumPy and pandas only. A child of rank k is accepted with probability a[k] where
 = sum over its nodes, root included, of the product of a along the path.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 import numpy as np
-import pandas as pd
 
 from speclab.analysis.choose import fastest
-from speclab.cost import speedup_tree
+from speclab.cost import Costs, speedup_tree
 from speclab.tree import Tree
 
 DEPTHS = (1, 2, 3, 4, 5, 6, 8)  # that are tried for speed
 
 
-@dataclass(frozen=True)
-class Best:
-    """A tree and what is expected of it: emitted tokens per target pass, and the speed-up it was
-    chosen for (NaN: not asked).
-    """
-
-    tree: Tree
-    block_efficiency: float
-    speedup: float = float("nan")
-
-
-def rank_acceptance(trace: pd.DataFrame, ranks: int = 8) -> np.ndarray:
-    """P(the target's own token has rank k under the draft) for k = 0..ranks-1, at T = 0 child k's
-    acceptance; float64 [ranks].
-    """
-    return np.array([(trace["draft_rank"] == k).mean() for k in range(ranks)])
-
-
-def best_tree(a: np.ndarray, budget: int, depth: int) -> Best:
+def best_tree(a: Sequence[float], budget: int, depth: int) -> tuple[Tree, float]:
     """The tree of at most `budget` drafted nodes, and `depth` levels with the largest
-    F; a: rank acceptances, numbers from 0 that sum to 1 at most.
+    F, and F; a[k]: P(the target's own token has rank k under the draft), at T = 0 the acceptance
+    of child k.
     """
 
     @cache
@@ -60,7 +42,7 @@ def best_tree(a: np.ndarray, budget: int, depth: int) -> Best:
         return value, best
 
     value, children = family(0, budget, depth)
-    return Best(_breadth_first(children), float(1 + value))
+    return _breadth_first(children), float(1 + value)
 
 
 def _breadth_first(children: tuple) -> Tree:
@@ -74,14 +56,9 @@ def _breadth_first(children: tuple) -> Tree:
 
 
 def best_tree_for_speed(
-    a: np.ndarray,
-    cost,
-    budgets=(1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 63),
-) -> Best:
-    """The tree with the largest predicted speed-up under measured costs (`cost.Costs`): maximise S,
-    not F.
-    """
-    trees = [best_tree(a, budget, depth) for budget in budgets for depth in DEPTHS]
-    speeds = [speedup_tree(best.block_efficiency, best.tree, cost) for best in trees]
-    best = fastest(speeds)
-    return replace(trees[best], speedup=speeds[best])
+    a: Sequence[float], costs: Costs, budgets: Iterable[int]
+) -> Tree:
+    """The tree with the largest predicted speed-up under measured costs: maximise S, not F."""
+    tried = [best_tree(a, budget, depth) for budget in budgets for depth in DEPTHS]
+    speeds = [speedup_tree(expected, tree, costs) for tree, expected in tried]
+    return tried[fastest(speeds)][0]

@@ -14,9 +14,8 @@ from pydantic.dataclasses import dataclass
 
 from speclab.analysis import router
 from speclab.cost import Costs
-from speclab.draft import Shape, parse_shape
+from speclab.draft import parse_shape
 from speclab.plain import checked, read_json
-from speclab.profiles import Profile
 from speclab.prompts import DOMAINS, Prompt
 from speclab.runs import written
 
@@ -34,11 +33,11 @@ class Policy:
     """What to draft: `domains` (domain -> setting) and the `default` for every other prompt; a
     setting is what `draft.parse_shape` reads.
 
-    pair: digests of both models' weights, by "target" and "draft" (`identity`); costs: the machine
-    it was chosen for (`machine_facts`); router: how a prompt's domain is found: "none" (it says so
-    itself), "rules" or "classifier" (`speclab.analysis.router`); run: key of the recorded run it
-    was made from. ValueError (pydantic's) that names each wrong field, what is allowed and what
-    came.
+    pair: digests of both models' weights, by "target" and "draft" (`runs.pair_digests`); costs: the
+    machine it was chosen for (`machine_facts`); router: how a prompt's domain is found: "none" (it
+    says so itself), "rules" or "classifier" (`speclab.analysis.router`); run: key of the recorded
+    run it was made from. ValueError (pydantic's) that names each wrong field, what is allowed and
+    what came.
     """
 
     pair: dict[str, str]
@@ -48,13 +47,6 @@ class Policy:
     router: Literal["none", "rules", "classifier"]
     run: str
     version: Literal[1] = 1
-
-
-def identity(profile: Profile) -> dict[str, str]:
-    """Digests of the weights of a profile's pair: what a policy is bound to."""
-    from speclab.runs import pair_digests
-
-    return pair_digests(profile)
 
 
 def machine_facts(costs: Costs, device: str) -> dict[str, float | str]:
@@ -75,7 +67,7 @@ def write_policy(policy: Policy, path: Path) -> None:
 
 
 def load(path: str | Path, pair: Mapping[str, str] | None = None) -> Policy:
-    """The policy of a file; `pair`, the `identity` of the pair it is meant for, is compared with
+    """The policy of a file; `pair`, the digests of the pair it is meant for, is compared with
     the one it was made for.
 
     ValueError naming the file: not there, no policy (says which field is wrong), made for another
@@ -88,8 +80,8 @@ def load(path: str | Path, pair: Mapping[str, str] | None = None) -> Policy:
         if made_for != digest:
             raise ValueError(
                 f"{path} was made for another pair: its {name} is {made_for[:12]}…, this one's "
-                f"{digest[:12]}…; acceptance is a pair's own, so take the profile it was made for, "
-                "or make a policy for this one (notebook 09)"
+                f"{digest[:12]}…; take the profile it was made for, or make a policy for this one "
+                "(notebook 09)"
             )
     return policy
 
@@ -104,17 +96,6 @@ def setting_for(policy: Policy, prompt: Prompt) -> str:
     elif policy.router == "classifier":
         (domain,) = _classifier().routes([prompt.text])
     return policy.domains.get(domain, policy.default)
-
-
-def shape_for(policy: Policy, prompt: Prompt) -> Shape:
-    """What to draft for a prompt: the shape of its setting."""
-    return parse_shape(setting_for(policy, prompt))
-
-
-def what_decides(policy: Policy) -> dict:
-    """What decides the shape of a prompt, as JSON has it."""
-    names = ("router", "default", "domains")
-    return {name: getattr(policy, name) for name in names}
 
 
 _classifier = cache(router.load_router)

@@ -109,17 +109,14 @@ def pack_runs(
 
 def _check(runs: Sequence[Run]) -> None:
     profiles = [run.manifest["profile"] for run in runs]
-    temperatures = [profile["temperature"] for profile in profiles]
-    sampled = [temperature > 0 for temperature in temperatures]
-    if sorted(sampled) not in ([False], [True], [False, True]):
+    sampled = {profile["temperature"] > 0 for profile in profiles}
+    pairs = {str((profile["target"], profile["draft"])) for profile in profiles}
+    if len(runs) != len(sampled) or len(pairs) != 1:
+        folders = ", ".join(str(run.folder) for run in runs)
         raise ValueError(
-            f"runs of temperature {temperatures}: give one run, or one of greedy text "
-            "(temperature 0) and one of sampled text"
+            f"runs {folders}: give one run, or one of greedy text (temperature 0) and one of "
+            "sampled text, both of one pair"
         )
-    first, last = profiles[0], profiles[-1]
-    if any(first[model] != last[model] for model in ("target", "draft")):
-        folders = " and ".join(str(run.folder) for run in runs)
-        raise ValueError(f"runs of two pairs: {folders}; give two runs of one pair")
 
 
 def _in_order(run: Run, per_domain: int | None) -> _Text:

@@ -268,7 +268,7 @@ def best_shares(tau: stats.Draws, speed: ByGamma) -> pd.DataFrame:
     domains = [*tau.prompts.domains]
     each = [own[domains].to_numpy() for own in speed.values()]
     draws = np.stack([np.ones_like(each[0]), *each], axis=-1)  # [1 + n, domains, G + 1]
-    table = choose.sure_by_domain(draws, [0, *speed], tau.prompts)
+    table = choose.how_sure(draws, [0, *speed], tau.prompts)
     return table.rename(columns={"setting": "gamma"})
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from speclab.analysis import choose
 from speclab.analysis.choose import PLAIN, Settings
-from speclab.cost import LEAST_V, Costs
+from speclab.cost import Costs, disturbed
 from speclab.draft import Shape, parse_shape
 from speclab.models import timing
 from speclab.models.pairs import Pair
@@ -50,32 +50,27 @@ def settings_up_to(max_gamma: int, budget: int) -> dict[str, Tree]:
 def timed_passes(
     pair: Pair, context: int, repeats: int, tries: int
 ) -> tuple[pd.DataFrame, int]:
-    """`timing.pass_times`, taken again up to `tries` times while the clock is disturbed: the first
-    undisturbed round, or else the one of least spread; and how many rounds were taken.
+    """`timing.pass_times`, taken again up to `tries` times while the clock is disturbed (v(n) below
+    LEAST_V, or quartiles further apart than their median): the first undisturbed round, or else the
+    one of least spread; and how many rounds were taken.
 
     This looks at the clock only, never at what the prices lead to.
     """
     rounds = []
-    while len(rounds) < tries and not any(map(_is_steady, rounds)):
-        rounds.append(timing.pass_times(pair, timing.SIZES, context, repeats))
-    best = min(rounds, key=lambda times: (not _is_steady(times), timing.spread(times)))
+    for _ in range(tries):
+        times = timing.pass_times(pair, timing.SIZES, context, repeats)
+        spread = timing.spread(times)
+        steady = is_trusted(timing.costs_of(times)) and spread <= 1
+        rounds.append((not steady, spread, times))
+        if steady:
+            break
+    *_, best = min(rounds, key=lambda one: one[:2])
     return best, len(rounds)
 
 
 def is_trusted(costs: Costs) -> bool:
     """Whether no v(n) is below LEAST_V: else nothing is concluded about speed."""
-    return min(costs.verify) >= LEAST_V
-
-
-def _is_steady(times: pd.DataFrame) -> bool:
-    """Trusted, and no pass whose quartiles lie further apart than its median."""
-    return is_trusted(timing.costs_of(times)) and timing.spread(times) <= 1
-
-
-def shapes_of(settings: Iterable[str]) -> dict[str, Shape]:
-    """The different settings that draft, by name."""
-    shapes = {name: parse_shape(name) for name in settings}
-    return {name: shape for name, shape in shapes.items() if shape.size}
+    return not disturbed(costs.verify)
 
 
 def measured(
@@ -93,10 +88,15 @@ def measured(
     """
     context = int(np.median([len(prompt.ids) for prompt in encoded])) + new_tokens // 2
     times, rounds = timed_passes(pair, context, repeats, tries)
-    shapes = shapes_of(probes)
+    shapes = {name: parse_shape(name) for name in probes}
     speeds = timing.decoded_speed(pair, list(probed), shapes, new_tokens, repeats=1)
     costs = with_measured_loop(timing.costs_of(times), speeds, shapes)
-    return costs, _in_words(costs, timing.spread(times), rounds)
+    passes = ", ".join(f"v({n}) = {costs.v(n):.2f}" for n in (2, 4, 9))
+    loops = f"{costs.overhead:.2f} for a chain and {costs.loop(False):.2f} for a tree"
+    return costs, (
+        f"Measured here: c = {costs.c():.3f}, {passes}, o = {loops}. Largest spread of a timed "
+        f"pass: {timing.spread(times):.0%} (rounds timed: {rounds}). {disturbed(costs.verify)}"
+    )
 
 
 def with_measured_loop(
@@ -116,30 +116,14 @@ def with_measured_loop(
     token_s = (each["time_s"] / each["tokens"]).loc[PLAIN]
     block_s = each["time_s"] / each["blocks"]
     bare = replace(costs, overhead=0.0)
-    loops: dict[bool, list[float]] = {True: [], False: []}
+    loops = {True: [], False: []}
     for name, shape in shapes.items():
         left = block_s.loc[name] / token_s - bare.of_block(shape.tree)
         loops[shape.tree.is_chain] += left.to_list()
     chain, branched = (
-        max(0.0, float(np.median(own))) if own else 0.0 for own in loops.values()
+        max(0.0, float(np.median(own or [0.0]))) for own in loops.values()
     )
     return replace(costs, overhead=chain, tree_overhead=branched)
-
-
-def _in_words(costs: Costs, spread: float, rounds: int) -> str:
-    passes = ", ".join(f"v({n}) = {costs.v(n):.2f}" for n in (2, 4, 9))
-    loops = f"{costs.overhead:.2f} for a chain and {costs.loop(False):.2f} for a tree"
-    said = (
-        f"Measured here: c = {costs.c():.3f}, {passes}, o = {loops}. Largest spread of a timed "
-        f"pass: {spread:.0%} (rounds timed: {rounds})."
-    )
-    if is_trusted(costs):
-        return said
-    return (
-        f"{said} **No verdict on speed here**: v falls to {min(costs.verify):.2f}, below "
-        f"{LEAST_V}, but a pass over several tokens cannot cost less than over one. The clock was "
-        "disturbed; run this again."
-    )
 
 
 # ---- what to draft -------------------------------------------------------------------------------
@@ -209,14 +193,12 @@ def break_even(
 
     Exact: a cost is linear in c. A bound at 0 or below says that not even a free draft helps.
     """
-    free, paid = (
-        choose.price(counted, choose.that_draft(settings), Costs.on_a_line(c))
-        for c in (0.0, 1.0)
-    )
+    drafting = choose.that_draft(settings)
+    free = choose.price(counted, drafting, Costs.on_a_line(0.0))
     prompts = resampling_of(free.prompts, n)
     emitted = choose.domain_sums(prompts, free.prompts[["emitted"]].to_numpy(float))
     fixed = choose.domain_sums(prompts, free.cost)
-    passes = choose.domain_sums(prompts, paid.cost - free.cost)
+    passes = choose.domain_sums(prompts, free.by_prompt("draft_passes"))
     even = (emitted - fixed) / passes
     draws = pd.DataFrame(even.max(axis=-1), columns=[*prompts.domains, POOLED])
     return Estimates(Draws({}, prompts, {}).table({"break-even c": draws}, "quantity"))

@@ -89,8 +89,8 @@ def sampled_prices(
     """Prices on sampled texts, a prompt's seeds together: chains by the rejection rule, trees by
     point mass.
     """
-    chains = choose.chains_of(settings)
-    trees = {name: shape for name, shape in settings.items() if name not in chains}
+    chains = {name: shape for name, shape in settings.items() if shape.is_chain}
+    trees = {name: shape for name, shape in settings.items() if not shape.is_chain}
     kinds = (chains, sampled.chain_rule), (trees, sampled.rule)
     counted = [
         choose.block_counts(text, shapes, rule, max_new_tokens)

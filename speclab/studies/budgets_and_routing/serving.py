@@ -19,11 +19,11 @@ import numpy as np
 import pandas as pd
 
 from speclab.analysis import choose
-from speclab.analysis.choose import PROMPT, Choice, Prices, Settings, fastest
+from speclab.analysis.choose import PROMPT, UNKNOWN, Choice, Prices, Settings
 from speclab.cost import Costs
 from speclab.score import domains_in
 from speclab.show.estimates import NUMBERS, Estimates, stack
-from speclab.stats import RESAMPLES, Draws, fold_of, resampling_of
+from speclab.stats import RESAMPLES, Draws, resampling_of
 
 METRICS = ["tokens_per_s", "p50_s", "p95_s"]
 
@@ -32,36 +32,29 @@ def check_mix(mix: Mapping[str, float], domains: Sequence[str]) -> np.ndarray:
     """Shares of `domains` in a mix, float64; ValueError for a domain without prompts, a share below
     0 or a sum that is not 1.
     """
-    if unknown := sorted(set(mix) - set(domains)):
+    shares = np.array([mix.get(name, 0.0) for name in domains])
+    if set(mix) - set(domains) or (shares < 0).any() or abs(shares.sum() - 1) > 1e-6:
         raise ValueError(
-            f"mix names {unknown}: there are prompts of {', '.join(domains)} only"
+            f"mix is {mix}: shares from 0 of {', '.join(domains)} that sum to 1 are needed"
         )
-    shares = np.array([mix.get(name, 0.0) for name in domains], np.float64)
-    if not (shares >= 0).all() or abs(shares.sum() - 1) > 1e-6:
-        raise ValueError(f"mix is {dict(mix)}: shares from 0 that sum to 1 are needed")
     return shares
 
 
 # ---- one setting for a mix -----------------------------------------------------------------------
 
 
-def best_for_mix(prices: Prices, mix: Mapping[str, float], folds: int = 5) -> Choice:
-    """One setting for everybody, the fastest for a mix of domains, each prompt's chosen on the
-    other folds' prompts. (`choose.fit` takes the mix as it was recorded.)
+def best_for_mix(prices: Prices, mix: Mapping[str, float]) -> Choice:
+    """One setting for everybody, the fastest for a mix of domains, cross-fitted. (`choose.fit`
+    takes the mix as it was recorded: here each domain's costs weigh as much as its share.)
     """
-    domains = domains_in(prices.prompts)
-    shares = check_mix(mix, domains)
-    ids, domain = (prices.prompts[name].to_numpy() for name in PROMPT)
-    fold = fold_of(domain, folds)
-    chosen = {}
-    for held_out in range(folds):
-        others = fold != held_out
-        means = [
-            prices.cost[others & (domain == name)].mean(axis=0) for name in domains
-        ]
-        best = prices.settings[fastest(1 / (shares @ np.array(means)))]
-        chosen |= dict.fromkeys(ids[fold == held_out], best)
-    return Choice(prices.judged({name: chosen[name] for name in ids}))
+    prompts = prices.prompts
+    domains = domains_in(prompts)
+    counts = prompts["domain"].value_counts()[list(domains)]
+    weight = pd.Series(check_mix(mix, domains), domains) / counts
+    of_row = prices.table.index.get_level_values("domain").map(weight)
+    weighed = Prices(prices.table.mul(of_row, axis=0))
+    for_all = dict.fromkeys(prompts["prompt_id"], UNKNOWN)
+    return choose.fit(weighed, for_all, paid=prices, n=1)
 
 
 # ---- the stream ----------------------------------------------------------------------------------
@@ -107,7 +100,6 @@ def simulate(
     from an empty server on. Each is the mean over `streams` of so many `requests`. ValueError: see
     `check_mix`.
     """
-    assert load > 0 and min(requests, streams) > 0
     frames = [one.judged.sort_values("prompt_id") for one in policies.values()]
     ids = frames[0]["prompt_id"].to_list()
     assert all(frame["prompt_id"].to_list() == ids for frame in frames)
@@ -156,7 +148,7 @@ def extended(costs: Costs, largest: int) -> Costs:
     largest size of at most half of it to the last one; it never falls.
     """
     last = costs.sizes[-1]
-    if largest <= last or last == 1:
+    if largest <= last:
         return costs
     half = max(n for n in costs.sizes if n <= last / 2)
 
@@ -164,9 +156,12 @@ def extended(costs: Costs, largest: int) -> Costs:
         slope = max(ratio(last) - ratio(half), 0.0) / (last - half)
         return ratio(last) + slope * (largest - last)
 
-    sizes = (*costs.sizes, int(largest))
-    draft, verify = (*costs.draft, onward(costs.c)), (*costs.verify, onward(costs.v))
-    return replace(costs, sizes=sizes, draft=draft, verify=verify)
+    return replace(
+        costs,
+        sizes=(*costs.sizes, int(largest)),
+        draft=(*costs.draft, onward(costs.c)),
+        verify=(*costs.verify, onward(costs.v)),
+    )
 
 
 def batched(costs: Costs, batch: int, nodes: int) -> Costs:

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, runs, score, stats
-from speclab.analysis import association, choose, cost_sweep, levels, power, rungs
+from speclab.analysis import association, choose, levels, power, rungs
 from speclab.analysis.texts import Text
 from speclab.analysis.token_kinds import token_kinds
 from speclab.cost import LEAST_V
@@ -419,7 +419,7 @@ def budget_gains(
     sums: pd.DataFrame, grid: Sequence[tuple[float, float]], rule: str
 ) -> list[dict]:
     """How much faster a gamma for each domain is than one for all, as a share, by cost
-    (`cost_sweep.gain`: cross-fitted, and chosen again in every resample).
+    (`choose.gain`: cross-fitted, and chosen again in every resample).
 
     Sums of part of the blocks (outside loops) emit not quite as many tokens under every gamma:
     their cost is taken for as many as under the first.
@@ -435,7 +435,7 @@ def budget_gains(
         price = chains["blocks"] * chain_cost(chains["gamma"], c, slope)
         cost = price * chains["as_many"] / chains["emitted"]
         table = pd.DataFrame({"emitted": chains["as_many"], "cost": cost})
-        gain = cost_sweep.gain(choose.Prices(table))
+        gain = choose.gain(choose.Prices(table))
         ends = gain.estimate, gain.low, gain.high
         row = row_of(f"gain of a gamma a domain, {rule} rule", "all", *ends)
         rows.append({"c": c, "slope": slope} | row)
