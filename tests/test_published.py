@@ -1,7 +1,5 @@
 """The published numbers, the authors' identities under our functions, and their record files."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -102,26 +100,15 @@ def test_table_v_pools_over_domains():
     assert np.abs(mean_of_domains - theirs["alpha_mean"]).max() > 1e-4
 
 
-def test_comparison_has_a_row_for_every_published_number():
-    run = make_run(prompts=6, positions=40)
-    for table in published.TABLES:
-        frame, printed = (
-            published.comparison(table, run, n=50),
-            published.published(table),
-        )
-        assert list(frame.columns) == published.COLUMNS
-        matched = frame.merge(
-            printed, on=["domain", "depth", "bin", "quantity", "published"]
-        )
-        assert len(matched) == len(printed)
-        for value, low, high in (published.OURS, ["corrected", "low", "high"]):
-            known = frame[frame[value].notna()]
-            assert len(known) >= len(printed) * (0.5 if value == "corrected" else 1)
-            assert (known[low] <= known[high]).all()
-    assert list(frame["quantity"].unique()) == [
-        "spearman_entropy_alpha",
-        "pearson_entropy_alpha",
-    ]
+@pytest.mark.parametrize("table", ["I", "II", "III", "IV", "V"])
+def test_comparison_has_a_row_for_every_published_number(table):
+    frame = published.comparison(table, make_run(prompts=6, positions=40), n=50)
+    printed = published.published(table)
+    kept = printed["quantity"].isin(frame["quantity"])
+    assert len(frame) == kept.sum() >= len(printed) / 2
+    for value, low, high in (published.OURS, ["corrected", "low", "high"]):
+        assert frame[value].notna().all()
+        assert (frame[low] <= frame[high]).all()
 
 
 def test_comparison_puts_the_named_estimators_side_by_side():
@@ -138,10 +125,6 @@ def test_comparison_puts_the_named_estimators_side_by_side():
     for table, value, name in ((first, at_0, "hit[1]"), (sampled, at_1, "alpha")):
         row = table.loc[("alpha_mean", "all")]
         assert row["corrected"] == pytest.approx(value) and row["estimator"] == name
-    assert first.loc[("nodes", "all"), "ours_as_published"] == len(run.nodes)
-    assert first.loc[("alpha_sd", "all"), "ours_as_published"] == pytest.approx(
-        score.ratio(run.nodes).std(ddof=1)
-    )
     fifth = published.comparison("V", run, n=20).set_index(["depth", "bin"])
     late = run.nodes[run.nodes["position"] >= 32]
     assert fifth.loc[(3, 1), "ours_as_published"] == pytest.approx(
@@ -151,26 +134,6 @@ def test_comparison_puts_the_named_estimators_side_by_side():
     assert fifth.loc[(3, 1), "corrected"] == pytest.approx(
         score.tree_estimators()["accept_by_depth"](chain)[3]
     )
-
-
-def test_entropy_is_set_beside_the_acceptance_of_the_runs_own_temperature():
-    """Where the target is undecided (entropy 1) code's best token misses and its overlap is high:
-    the two temperatures disagree. math always hits: no correlation."""
-    run = make_run(prompts=6, positions=40)
-    sure = run.trace["position"] % 2 == 0
-    trace = run.trace.assign(
-        target_entropy=np.where(sure, 0.0, 1.0),
-        draft_rank=np.where(sure | (run.trace["domain"] == "math"), 0, 1),
-        overlap=np.where(sure, 0.2, 0.8),
-    )
-    made = SimpleNamespace(nodes=run.nodes, trace=trace)
-    for rule, sign, name in (("greedy", -1, "hit[1]"), ("point-mass", 1, "overlap")):
-        table = published.comparison("VI", made, rule, n=20)
-        assert table["estimator"].eq(f"{name} instead of min(1, p/q)").all()
-        found = table[table["domain"] == "code"]["corrected"]
-        assert found.tolist() == pytest.approx([sign, sign])
-        math = table[table["domain"] == "math"]["corrected"]
-        assert math.isna().all() == (rule == "greedy")
 
 
 def test_exports_are_byte_stable_and_hold_every_digit(tmp_path):

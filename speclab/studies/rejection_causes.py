@@ -226,7 +226,7 @@ def _by_cause(
     return stack(parts, "quantity")
 
 
-def gained(
+def gain_of_ranks(
     frame: pd.DataFrame, gamma: int, ranks: Mapping[str, np.ndarray]
 ) -> pd.DataFrame:
     """Tokens per target pass of a chain of gamma if the draft ranks were others, less those of the
@@ -248,11 +248,11 @@ def gained(
 
 
 def gains(frame: pd.DataFrame, members: pd.DataFrame, gamma: int) -> pd.DataFrame:
-    """What each class costs: `gained` if its positions were never rejected (draft_rank 0), all else
-    unchanged. Never below 0.
+    """What each class costs: `gain_of_ranks` if its positions were never rejected (draft_rank 0),
+    all else unchanged. Never below 0.
     """
     rank = frame["draft_rank"]
-    return gained(
+    return gain_of_ranks(
         frame, gamma, {name: np.where(members[name], 0, rank) for name in members}
     )
 

@@ -240,7 +240,7 @@ def correlated(
 ) -> list[dict]:
     """Correlation of a number's column with another column, in each domain."""
     column = text.value if number == "acceptance" else number
-    found = association.correlations(rows, other, column, methods=[method])
+    found = association.correlations(rows, other, column, method)
     name = f"{method.title()} of {number} and {other}"
     ends = found[["domain", "estimate", "low", "high"]]
     return [row_of(name, *row) for row in ends.itertuples(index=False)]
