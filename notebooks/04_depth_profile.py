@@ -89,6 +89,8 @@ ctx = notebook.start("04_depth_profile", profile, overrides)
 cut = Text.recorded(ctx.profile, "greedy")
 full = Text.recorded(ctx.profile, "balanced")
 warm = Text.recorded(ctx.profile, *SEEDS)
+
+# %%
 domains = list(score.domains_in(cut.nodes))
 deepest = int(cut.nodes["depth"].max())
 
@@ -126,6 +128,8 @@ assert table_4["ours_as_published"].between(0, 1).all()
 # %%
 late = cut.nodes[cut.nodes["position"] >= score.POSITION_BIN]
 late = late.groupby("domain")["prompt_id"].nunique().reindex(domains, fill_value=0)
+
+# %%
 reached = ", ".join(f"{domain} {count}" for domain, count in late.items())
 ctx.say(f"Prompts with so long a text: {reached}.")
 
@@ -176,6 +180,8 @@ changes = study.change_by_kind(kinds)
 ctx.export(changes, "change")
 whole = changes.at(domain=score.ALL)
 as_published = whole.at(name=next(iter(kinds)))
+
+# %%
 path_0, path_1 = (whole.at(name=name) for name in study.BEST_PATH.values())
 
 # %%
@@ -209,6 +215,8 @@ ctx.say("**The deepest level beside depth 1**:\n\n" + "\n".join(said))
 # %%
 means = study.mixtures([cut, full])
 table = means.frame.pivot(index=["tree", "depth"], columns="name", values="estimate")
+
+# %%
 for text in (cut, full):
     outside = ~study.under_best_path(text)
     share = outside.groupby(text.nodes["depth"]).mean()
@@ -244,6 +252,8 @@ asked = {
     name: (text.nodes[text.nodes["depth"] == deepest], score.published_alpha)
     for name, text in {"cut": cut, "complete": full}.items()
 }
+
+# %%
 draws = stats.jointly(asked)
 gap = (draws["complete"] - draws["cut"])[score.POOLED]
 gap = Estimates(draws.table({"complete - cut": gap}), digits=3)
@@ -270,6 +280,8 @@ ctx.say(
 chain = cut.nodes[cut.nodes["best_path"]]
 index = ["domain", "prompt_id", "position"]
 hits = chain.assign(hit=chain["target_rank"] == 0)
+
+# %%
 survived = hits.pivot(index=index, columns="depth", values="hit").cumprod(axis=1)
 reached = survived.shift(axis=1, fill_value=1)  # a hit at all depths above
 by_hand = survived.groupby("domain").sum() / reached.groupby("domain").sum()
@@ -278,6 +290,8 @@ by_hand = survived.groupby("domain").sum() / reached.groupby("domain").sum()
 steps = study.along_best_path([cut, warm])
 kit = steps.at(text="T = 0", name="accept_by_depth").frame
 kit = kit.pivot(index="domain", columns="depth", values="estimate").loc[by_hand.index]
+
+# %%
 known = kit.notna()  # missing where too few blocks get so far for an interval
 assert np.allclose(by_hand.where(known), kit, equal_nan=True)
 
@@ -304,6 +318,8 @@ ctx.plot(
 gain = steps.at(name=study.GAIN).without(depth=1).frame
 where = gain["text"] + ", depth " + gain["depth"].astype(str)
 gain = Estimates(gain.assign(where=where))
+
+# %%
 ctx.say(
     "**Acceptance where the parent was accepted, beside acceptance everywhere**: "
     f"{gain.sentence(*study.WORDS, within='where')}. So what rises with depth is, to this extent, "

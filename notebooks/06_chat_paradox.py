@@ -97,6 +97,8 @@ sampled = Text.recorded(ctx.profile, *SEEDS)
 # %%
 domains = list(score.domains_in(greedy.nodes, [domain]))
 others = ", ".join(name for name in domains if name != domain)
+
+# %%
 ctx.say(
     f"{domain} is set against {others}. The prompts of this profile are given "
     f"{study.FORMATS[own_format]}. Texts at T = 1: {sampled.trace['seed'].nunique()} seeds."
@@ -138,6 +140,8 @@ for view, two in leads.groups("view"):
 # %%
 shown = ["alpha_mean", "target_entropy_mean"]
 whole = [published.comparison("I", text, text.rule) for text in (greedy, sampled)]
+
+# %%
 table, table_sampled = (
     rows[rows["quantity"].isin(shown)].reset_index(drop=True) for rows in whole
 )
@@ -171,6 +175,8 @@ ctx.save(
 # %%
 tokenizer = pairs.load_tokenizer(pairs.model_folder(ctx.profile.target))
 strings = pictures.strings_of(tokenizer)
+
+# %%
 run = runs.load_or_record(ctx.profile, "greedy")
 can_say = run.manifest["pair"]["draft"]["tokens_said"]
 greedy, sampled = (
@@ -210,6 +216,8 @@ ctx.plot(
 # %%
 positions = greedy.positions
 positions = positions.assign(never=1 - positions["said"], rejected=~positions["hit"])
+
+# %%
 asked = {"frequency elsewhere": score.mean_of("frequency")}
 if positions["never"].any():
     asked["never said, of the tokens"] = score.mean_of("never")
@@ -240,12 +248,16 @@ ctx.table(tokens.wide("domain", "name"), "tokens")
 in_bins = positions.groupby(["domain", "entropy_bin"])["hit"].mean().unstack()
 how_often = positions["entropy_bin"].value_counts(normalize=True)
 fixed = (in_bins * how_often).sum(axis=1, skipna=False)  # at the same mix of entropies
+
+# %%
 by_hand = fixed[domain] - fixed.drop(domain).mean()
 
 # %%
 tests = study.held_fixed(greedy, sampled, bins)
 found = study.explanations(tests, domain)
 ctx.export(found, "explanations-values")
+
+# %%
 at_equal = found.at(estimator="hit[1]", held_fixed="entropy")
 before, after = (at_equal.at(stage=stage).value for stage in ("before", "after"))
 if np.isclose(before, at_0.value):  # every domain has all bins
@@ -291,6 +303,8 @@ frames = {
     "published_alpha": (template.nodes, plain.nodes, score.published_alpha),
     "hit[1]": (template.positions, plain.positions, plain.acceptance),
 }
+
+# %%
 paired = {name: significance.paired_by_domain(*one) for name, one in frames.items()}
 formats = Estimates.stacked(paired, "estimator").without(domain=score.POOLED)
 ctx.export(formats, "template")
@@ -313,6 +327,8 @@ both = {"plain text": plain, "the template": template}
 draws = stats.jointly(
     {name: (text.positions, text.acceptance) for name, text in both.items()}
 )
+
+# %%
 in_format = {name: study.contrast(draws[name], domain) for name in both}
 in_format = Estimates(draws.table(in_format), digits=3)
 
@@ -322,6 +338,8 @@ ctx.say(f"The contrast of `hit[1]` is {in_format.listed('name')}.")
 highest = leads.without(quantity="entropy").frame.set_index("quantity")["share_highest"]
 answers = highest.map(study.told)
 entropy = leads.at(quantity="entropy")
+
+# %%
 moved = change.at(estimator="hit[1]").defined()
 most = moved.frame.loc[moved.frame["estimate"].abs().idxmax(), "held_fixed"]
 

@@ -101,6 +101,8 @@ p = ctx.profile
 tokenizer = pairs.load_tokenizer(pairs.model_folder(p.target))
 strings = pictures.strings_of(tokenizer)
 texts = runs.profile_prompts(p)
+
+# %%
 encoded = prompts.encode_prompts(tokenizer, texts, p.max_prompt_tokens, p.template)
 prompt_tokens = {prompt.prompt_id: prompt.ids for prompt in encoded}
 
@@ -129,6 +131,8 @@ trace = greedy.trace
 rejected = trace["draft_rank"] > 0
 target_sure = trace["p_token"] >= sure
 draft_sure = trace["top_draft_q"].str[0] >= sure
+
+# %%
 by_hand = (target_sure & ~draft_sure)[rejected].mean()  # state: only target sure
 total = int(rejected.sum())
 
@@ -162,6 +166,8 @@ ctx.say(
 # %%
 rank = frame["draft_rank"].mask(frame["kind"] == "word start", 0)
 mended = frame.assign(draft_rank=rank)
+
+# %%
 before, after = (replay.replay(rows, gamma) for rows in (frame, mended))
 by_hand = after["emitted"].sum() / len(after) - before["emitted"].sum() / len(before)
 
@@ -169,6 +175,8 @@ by_hand = after["emitted"].sum() / len(after) - before["emitted"].sum() / len(be
 costs = study.gains(frame, members.assign(every=True), gamma)
 causes = Estimates.stacked({"often": often, "costs": costs}, "part")
 gain = causes.at(quantity="gain")
+
+# %%
 assert np.isclose(by_hand, gain.at(cause="kind: word start", domain=POOLED).value)
 assert gain.frame["estimate"].min() > -1e-12, "being right more often costs nothing"
 
@@ -195,6 +203,8 @@ bars = pooled.at(quantity=["share", "positions", "gain"], cause=list(drawn.index
 of_gain = bars["quantity"] == "gain"
 bars["panel"] = np.where(of_gain, "gain, tokens per target pass", "share of the …")
 bars["mark"] = bars["quantity"].replace({"share": "rejections"})
+
+# %%
 bars["place"] = bars["cause"].map(drawn.index.get_loc)
 bars = bars.sort_values("place", kind="stable").drop(columns="place")
 bars["cause"] += bars["cause"].map(drawn["is_cause"]).map({True: " *", False: ""})
@@ -240,6 +250,8 @@ ctx.say(
 each = share.at(domain=domains)
 by_kind = study.of_family(each.at(cause=list(drawn.index)), "kind")
 first = [f"{name}: {study.largest(rows, 1)}" for name, rows in by_kind.groups("domain")]
+
+# %%
 ctx.plot(
     by_kind,
     x="name",
@@ -273,6 +285,8 @@ ctx.plot(
 # %%
 is_long = frame["length"] > frame["length"].median()
 halves = {"short": frame[~is_long], "long": frame[is_long]}
+
+# %%
 draws = stats.jointly({name: (rows, mean) for name, rows in halves.items()}, same=False)
 longer = Estimates(draws.table({"long - short": draws["long"] - draws["short"]}))
 
@@ -301,6 +315,8 @@ ctx.plot(
 first = ranking.sort_values(["is_cause", "gain"], ascending=False)
 two = list(first.drop_duplicates("family").index[:2])
 together = members[two].any(axis=1).to_frame("together")
+
+# %%
 both = Estimates(study.gains(frame, together, gamma)).at(domain=POOLED)
 alone = gain.at(cause=two, domain=POOLED)
 ctx.say(
@@ -358,16 +374,10 @@ ranks = {  # what counts is whether the proposal is right (0) or wrong
     threshold: np.where(matches & (confidence < threshold), ~right, rank)
     for threshold in thresholds
 }
-mixed = Estimates(study.gain_of_ranks(frame, gamma, ranks)).at(domain=domains)
-ctx.export(mixed, "lookup-where-unsure")
 
 # %%
-unsure = frame[matches & (frame["confidence"] < sure)]
-unsure = unsure.assign(copied=right[unsure.index], drafted=1 - unsure["rejected"])
-of_lookup, of_draft = (
-    Estimates(stats.by_domain(unsure, score.mean_of(name))).at(domain=domains)
-    for name in ("copied", "drafted")
-)
+mixed = Estimates(study.gain_of_ranks(frame, gamma, ranks)).at(domain=domains)
+ctx.export(mixed, "lookup-where-unsure")
 
 # %%
 at_sure = thresholds[np.abs(thresholds - sure).argmin()]
@@ -380,13 +390,6 @@ ctx.plot(
     slug="lookup-where-unsure",
     caption="Draft plus lookup where the draft is unsure, beside the draft alone (gamma = "
     f"{gamma}). At a threshold of {at_sure:g}: {mixed.at(cause=at_sure).listed()}.",
-)
-
-# %%
-ctx.say(
-    f"Where the draft's confidence is under {sure:g} and lookup has a match "
-    f"({len(unsure) / len(frame):.0%} of the positions), lookup is right at "
-    f"{of_lookup.listed()}, the draft at {of_draft.listed()}."
 )
 
 # %% [markdown]
@@ -420,6 +423,8 @@ parts = {
     "T = 0 outside loops": study.shares(frame[outside], members[outside]),
     "T = 1": study.shares(at_1, study.flags(at_1)),
 }
+
+# %%
 beside = Estimates.stacked(parts, "text").at(quantity="share", domain=POOLED)
 ctx.export(beside, "loops")
 
@@ -427,6 +432,8 @@ ctx.export(beside, "loops")
 frames = {"T = 0": frame, "T = 0 outside loops": frame[outside], "T = 1": at_1}
 rates = {text: stats.by_domain(rows, mean) for text, rows in frames.items()}
 rates = Estimates.stacked(rates, "text").at(domain=POOLED)
+
+# %%
 classes = [name for name in drawn.index if not name.startswith("state: ")]
 
 # %%

@@ -151,6 +151,8 @@ ctx.plot(
 
 # %%
 own = percent[percent["used"]].groupby("n_prompts")["estimate"].agg(["min", "max"])
+
+# %%
 held = [f"{size}: {low:.0f} to {high:.0f} %" for size, low, high in own.itertuples()]
 ctx.say(
     f"**The kit's own intervals held the truth** by prompts a domain (pair {simulated}) in "
@@ -172,6 +174,8 @@ ctx.say(
 first, second = domains[:2]
 whole = at_0.trace.groupby("prompt_id").filter(lambda text: len(text) == longest)
 means = whole.groupby(["domain", "prompt_id"])["hit"].mean()
+
+# %%
 error = np.sqrt((means[first].var() + means[second].var()) / 50)
 limit, true = norm.isf(level / 6 / 2), 0.05  # six tests; a difference of 0.05
 by_hand = norm.sf(limit - true / error) + norm.cdf(-limit - true / error)
@@ -191,6 +195,8 @@ asked = {
     "published_alpha": (at_0.hung, score.published_alpha),
     "block_efficiency": study.visited(at_0, ctx.profile.tree),
 }
+
+# %%
 paper = pd.concat([published.published(table) for table in ("I", "II")])
 paper = paper.pivot(index="domain", columns="quantity", values="published").loc[domains]
 
@@ -200,6 +206,8 @@ parts = [
     power.every_pair(*question, paper[column], 50, likely, level)
     for question, column in zip(asked.values(), columns, strict=True)
 ]
+
+# %%
 plans = pd.concat(parts, ignore_index=True)
 family = len(parts[0])
 ctx.table(plans, "power")
@@ -240,6 +248,8 @@ asked = {
     f"seed {seed}": (rows, score.alpha)
     for seed, rows in at_1.positions.groupby("seed", sort=False)
 }
+
+# %%
 draws = stats.jointly(asked | {"three seeds": (at_1.positions, score.alpha)})
 alphas = Estimates(draws.table(key="texts"), digits=3)
 ctx.export(alphas, "seeds")
@@ -248,6 +258,8 @@ notebook.show_table(alphas.without(domain=score.POOLED).wide("texts", "domain"))
 # %%
 of_prompts = at_1.trace.groupby(["prompt_id", "seed"])["overlap"].mean().unstack()
 p_seed = friedmanchisquare(*of_prompts.to_numpy().T).pvalue
+
+# %%
 together = draws["three seeds"][score.ALL]
 away = {name: draws[name][score.ALL] - together for name in asked}
 moved = Estimates(draws.table(away, key="texts"), digits=3)
@@ -272,6 +284,8 @@ ctx.say(
 between = {T: Text.recorded(ctx.profile, f"sampled-{T}") for T in ("0.3", "0.7")}
 warm = {"0": at_0, **between, "1": at_1}
 draws, found = study.by_text(warm, gamma, "T")
+
+# %%
 found = Estimates(found.frame.astype({"T": float}), digits=3)
 ctx.export(found, "temperatures")
 
@@ -320,6 +334,8 @@ marked, sampled = (
     one.with_columns(repeats=loops.repeats(one.trace)) for one in (at_0, at_1)
 )
 sizes = [*(n for n in sorted(new_tokens) if n < longest), longest]
+
+# %%
 cut = {f"{n} tokens": marked.cut(n) for n in sizes}
 outside = {name: one.where(~one.trace["repeats"]) for name, one in cut.items()}
 per_pass = f"tokens per pass, gamma {gamma}"
@@ -336,6 +352,8 @@ asked = {
 # %%
 draws = {quantity: stats.jointly(one) for quantity, one in asked.items()}
 by_length = {quantity: one.table(key="length") for quantity, one in draws.items()}
+
+# %%
 by_length = Estimates.stacked(by_length, "quantity").without(domain=score.POOLED)
 ctx.export(by_length, "length-values")
 notebook.show_table(by_length.wide(["quantity", "length"], "domain"))
@@ -350,6 +368,8 @@ for one in (marked, sampled):
 # %%
 looping = Estimates.stacked(looping, "text").without(domain=score.POOLED)
 at_the_end = looping.at(text="T = 0", position=looping.frame["position"].max())
+
+# %%
 ctx.plot(
     looping,
     x="position",
@@ -397,8 +417,8 @@ tests = [
 apart = [(one["p_holm"] < level).sum() for one in tests]
 same = (tests[0]["difference"] * tests[1]["difference"] > 0).all()
 ctx.say(
-    f"By `hit[1]` {apart[0]} of {family} pairs of domains are told apart on the whole greedy "
-    f"texts, {apart[1]} outside loops, "
+    f"By `hit[1]` {apart[0]} of {len(tests[0])} pairs of domains are told apart on the whole "
+    f"greedy texts, {apart[1]} outside loops, "
     f"{'each in the same direction' if same else 'not all in the same direction'}."
 )
 
@@ -431,12 +451,16 @@ ctx.say(
 # %%
 long = pd.Series({prompt.prompt_id: len(prompt.text) for prompt in texts})
 set_of = at_0.trace.groupby("prompt_id")["domain"].first()
+
+# %%
 rank = long[set_of.index].groupby(set_of).rank(method="first", pct=True)
 third = at_0.trace["prompt_id"].map(np.ceil(3 * rank))
 
 # %%
 names = {1: "short prompts", 2: "middling prompts", 3: "long prompts"}
 asked = {name: (at_0.trace[third == n], at_0.acceptance) for n, name in names.items()}
+
+# %%
 said = f"thirds of {count} prompts a domain are too few for an interval"
 if count >= 3 * stats.MIN_PROMPTS:
     draws = stats.jointly(asked, same=False)
@@ -497,6 +521,8 @@ ctx.table(router.router_table(classifier, sets), "router")
 routed = router.routed(router.text_frame(texts), classifier)
 bare = router.routed(router.text_frame(texts, bare=True), classifier)
 error = bins.calibration_error("confidence", "correct")
+
+# %%
 ctx.say(
     f"**The router's** calibration error is {stats.bootstrap(routed, error)} on this profile's "
     f"prompts, their form removed {stats.bootstrap(bare, error)}."
