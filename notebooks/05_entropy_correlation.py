@@ -200,7 +200,7 @@ drawn = {
 }
 
 # %%
-curves = study.by_entropy(drawn, entropy_bins)
+curves = study.acceptance_in_bins(drawn, entropy_bins)
 pooled = curves.at(domain=score.POOLED)
 ctx.export(curves, "curves")
 notebook.show_table(pooled.wide("entropy_bin", "acceptance"))

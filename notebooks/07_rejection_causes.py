@@ -376,7 +376,7 @@ ranks = {  # what counts is whether the proposal is right (0) or wrong
 }
 
 # %%
-mixed = Estimates(study.gain_of_ranks(frame, gamma, ranks)).at(domain=domains)
+mixed = Estimates(study.tokens_gained(frame, gamma, ranks)).at(domain=domains)
 ctx.export(mixed, "lookup-where-unsure")
 
 # %%

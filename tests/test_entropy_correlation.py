@@ -61,7 +61,7 @@ def test_each_acceptance_is_asked_of_the_text_of_its_temperature():
     undefined = found[found["estimate"].isna()]
     assert set(undefined["acceptance"]) == {study.HIT}
     assert undefined["note"].str.contains("constant").all()
-    curves = study.by_entropy(views, 3)
+    curves = study.acceptance_in_bins(views, 3)
     assert curves.lies_within(0, 1) and set(curves.frame["entropy_bin"]) == {0, 1, 2}
 
 

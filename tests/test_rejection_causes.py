@@ -225,7 +225,7 @@ def test_other_ranks_may_lose_what_they_do_not_gain():
         "worse": np.ones(len(frame), int),
         "as it is": frame["draft_rank"].to_numpy(),
     }
-    gain = pooled(causes.gain_of_ranks(frame, 4, ranks))
+    gain = pooled(causes.tokens_gained(frame, 4, ranks))
     assert gain.tolist() == pytest.approx([1 - 10 / 3, 0])
 
 

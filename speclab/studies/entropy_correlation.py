@@ -83,7 +83,7 @@ def beside_published(correlations: Estimates) -> Estimates:
     return both.at(domain=list(correlations.frame["domain"])).defined()
 
 
-def by_entropy(views: Views, count: int) -> Estimates:
+def acceptance_in_bins(views: Views, count: int) -> Estimates:
     """Mean acceptance in `count` quantile bins of target entropy (of each text its own):
     acceptance, domain and pooled, entropy_bin, estimate, low, high, rows, n_prompts, target_entropy
     (mean of the bin).

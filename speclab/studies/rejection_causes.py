@@ -226,7 +226,7 @@ def _by_cause(
     return stack(parts, "quantity")
 
 
-def gain_of_ranks(
+def tokens_gained(
     frame: pd.DataFrame, gamma: int, ranks: Mapping[str, np.ndarray]
 ) -> pd.DataFrame:
     """Tokens per target pass of a chain of gamma if the draft ranks were others, less those of the
@@ -248,11 +248,11 @@ def gain_of_ranks(
 
 
 def gains(frame: pd.DataFrame, members: pd.DataFrame, gamma: int) -> pd.DataFrame:
-    """What each class costs: `gain_of_ranks` if its positions were never rejected (draft_rank 0),
+    """What each class costs: `tokens_gained` if its positions were never rejected (draft_rank 0),
     all else unchanged. Never below 0.
     """
     rank = frame["draft_rank"]
-    return gain_of_ranks(
+    return tokens_gained(
         frame, gamma, {name: np.where(members[name], 0, rank) for name in members}
     )
 
