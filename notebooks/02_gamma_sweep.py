@@ -207,7 +207,8 @@ assert passes.never_falls("gamma"), "a longer draft never costs a decoder a toke
 # %%
 at_gamma = passes.at(gamma=gamma)
 each = {
-    name: study.of_prompts(own[own["gamma"] == gamma]) for name, own in counts.items()
+    name: study.means_of_prompts(own[own["gamma"] == gamma])
+    for name, own in counts.items()
 }
 caption = (
     f"Tokens per target pass at gamma = {gamma}, a dot a prompt (T = 1: its three texts together; "
@@ -414,7 +415,7 @@ speed = {
     name: {g: own[g] / (g * c + v + o) for g in gammas} for name, own in tau.items()
 }
 for name, own in tau.items():
-    kits = study.speeds(own, gammas, cost_ratio)
+    kits = study.speed_ups(own, gammas, cost_ratio)
     assert np.allclose(speed[name][gamma], kits[gamma])
 
 # %%

@@ -441,7 +441,9 @@ page.show("machine", runs=[greedy, sampled])
 
 # %%
 compared = stopping.compare_rules(every, costs, folds)
-found = Estimates(stopping.intervals(compared), digits=3).at(domain=[*domains, "all"])
+found = Estimates(stopping.speeds_of_rules(compared), digits=3).at(
+    domain=[*domains, "all"]
+)
 wide = found.wide(["quantity", "method"], "domain").sort_values(["quantity", "method"])
 ctx.export(wide.reset_index(drop=True), "stopping")
 ctx.export(study.what_was_drafted(compared), "stopping-blocks")
@@ -574,12 +576,14 @@ ctx.record(
     predicted=float(drafted["predicted"][fastest]),
     helps_most=str(added.index[0]),
 )
+apart = f" (not told apart from it: {', '.join(tied)})" if tied else ""
 ctx.answer(
     refused
-    or f"On {ctx.profile.name}, on this machine and {len(timed)} prompts at T = 0, {crown}. The "
-    f"shapes reach {share.min():.2f} to {share.max():.2f} of the speed-up that their tokens per "
-    f"pass and the price of a block predict. Of that price, {added.index[0]} would add most "
-    f"({added.iloc[0]:+.2f}); drafts that are always right would reach {same[study.RIGHT]:.2f}."
+    or f"On {ctx.profile.name}, on this machine ({len(timed)} prompts, T = 0), the fastest shape "
+    f"as measured is {lead_of}{apart}. The shapes reach {share.min():.2f} to {share.max():.2f} of "
+    "the speed-up that their tokens per pass and the price of a block predict. Of that price, "
+    f"{added.index[0]} would add most ({added.iloc[0]:+.2f}); drafts that are always right would "
+    f"reach {same[study.RIGHT]:.2f}."
 )
 
 # %% [markdown]

@@ -23,12 +23,9 @@ def _within(name: str, value, low: float, high: float = np.inf, strict: bool = F
     entries = np.asarray(value, np.float64)
     inside = (entries > low) if strict else (entries >= low)
     if not (inside & (entries <= high) & np.isfinite(entries)).all():
-        allowed = f"{'above' if strict else 'at least'} {low:g}"
-        if np.isfinite(high):
-            allowed += f" and at most {high:g}"
         raise ValueError(
-            f"{name} is {value}; it must be {allowed}: "
-            "check that it was measured, and in which unit"
+            f"{name} is {value}; it must be {'above' if strict else 'at least'} {low:g} and at "
+            f"most {high:g}: check that it was measured, and in which unit"
         )
     return value
 

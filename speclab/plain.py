@@ -49,10 +49,6 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict:
     return found
 
 
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
-
-
 def parse_yaml(text: str | bytes) -> Any:
     """A YAML text as plain values. ValueError (without the file's name)."""
     try:
@@ -63,7 +59,7 @@ def parse_yaml(text: str | bytes) -> Any:
 
 def parse_json(text: str | bytes) -> Any:
     """A JSON text as plain values. ValueError (without the file's name)."""
-    return json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_number)
+    return json.loads(text, object_pairs_hook=_each_once)
 
 
 def _read(path: Path | str, parse: Callable[[bytes], Any], do: str) -> Any:

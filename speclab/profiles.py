@@ -158,8 +158,6 @@ def parse_overrides(items: list[str], option: str = "--set") -> dict:
         key = key.strip()
         if not equals or not key:
             raise ValueError(f"{option} {item}: write KEY=VALUE, as max_new_tokens=32")
-        if key in found:
-            raise ValueError(f"{option} {key} comes twice: write it once")
         try:
             found[key] = parse_yaml(value)
         except ValueError as error:

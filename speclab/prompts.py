@@ -20,7 +20,6 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from speclab.plain import STRICT, checked, parse_json
 
 DOMAINS = ("code", "math", "reasoning", "chat")
-TEMPLATES = ("none", "chat")
 MATH_PROMPT = (
     "Solve as a math problem. Show all intermediate steps.\nProblem: {}\nSolution:"
 )
@@ -251,11 +250,9 @@ def encode_prompts(
     template: "none" = the text as it is, with the special tokens the tokenizer adds (the paper);
     "chat" = the tokenizer's chat template around the text as one user message, open for the answer.
     A longer prompt keeps its first `max_tokens` tokens, as the authors' right truncation does
-    (under "chat" this cuts the template's end too), and `cut` counts what was removed. Raises
-    ValueError for a bad argument, or a tokenizer without a chat template.
+    (under "chat" this cuts the template's end too), and `cut` counts what was removed. ValueError
+    for a tokenizer without a chat template.
     """
-    if template not in TEMPLATES:
-        raise ValueError(f"template={template!r}: allowed are {', '.join(TEMPLATES)}")
     if template == "chat" and not getattr(tokenizer, "chat_template", None):
         raise ValueError(
             "template is 'chat', but the tokenizer has no chat_template: set template: none, "

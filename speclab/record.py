@@ -209,22 +209,18 @@ def _hidden(
     ]
 
 
-def _visible(
-    tree: Tree, trunk_length: int, contexts: Tensor, levels: list[np.ndarray]
-) -> Tensor:
-    """bool [m * k, trunk + nodes so far]: each node of the last level sees its position's trunk
-    prefix and its own ancestors.
+def _visible(tree: Tree, trunk_length: int, contexts: Tensor, depth: int) -> Tensor:
+    """bool [m * k, trunk + nodes so far]: each parent at a depth sees its position's trunk prefix
+    and its own ancestors.
     """
+    level = tree.levels[depth]
     own = torch.eye(len(contexts), dtype=torch.bool)
-    prefix = (torch.arange(trunk_length) < contexts[:, None]).repeat_interleave(
-        len(levels[-1]), 0
-    )
-    ancestors = [
-        torch.from_numpy(tree.ancestors[np.ix_(levels[-1], level)]) for level in levels
-    ]
-    return torch.cat(
-        [prefix, *(torch.kron(own, block).bool() for block in ancestors)], 1
-    )
+    prefix = torch.arange(trunk_length) < contexts[:, None]
+    ends = np.cumsum([len(above.parents) for above in tree.levels[1:depth]])
+    blocks = np.split(level.sees, ends, axis=1)  # what a pass before has run
+    ancestors = [torch.kron(own, torch.from_numpy(block)) for block in blocks]
+    rows = prefix.repeat_interleave(len(level.parents), 0)
+    return torch.cat([rows, *(block.bool() for block in ancestors)], 1)
 
 
 def _chunk_nodes(
@@ -240,31 +236,23 @@ def _chunk_nodes(
     """
     m, trunk_length = len(contexts), caches[0].length
     columns: dict[str, Tensor] = {}
-    parents, levels = np.array([0]), []
-    for depth in range(1, tree.max_depth + 1):
-        width = int(tree.width[parents].max())
+    for depth, level in enumerate(tree.levels):
+        k, width = len(level.parents), int(level.widths.max())
+        if depth:
+            tokens = columns["token"][:, level.parents - 1].reshape(-1)
+            places = (contexts + depth - 1).repeat_interleave(k)
+            visible = _visible(tree, trunk_length, contexts, depth)
+            hidden = _hidden(pair, caches, tokens, places, visible)
         children = reduced(
             len(hidden[0]),
             lambda part, hidden=hidden, width=width: _child_rows(
                 *_distributions(pair, hidden, part, sampling), width
             ),
         )
-        nodes = tree.level(depth)
-        row = np.searchsorted(parents, tree.parent[nodes])
         for name, values in children.items():
-            column = columns.setdefault(
-                name, torch.empty(m, tree.size, dtype=values.dtype)
-            )
-            column[:, nodes - 1] = values.view(m, len(parents), width)[
-                :, row, tree.rank[nodes]
-            ]
-        parents = nodes[tree.width[nodes] > 0]
-        if len(parents):
-            levels.append(parents)
-            tokens = columns["token"][:, parents - 1].reshape(-1)
-            places = (contexts + depth - 1).repeat_interleave(len(parents))
-            visible = _visible(tree, trunk_length, contexts, levels)
-            hidden = _hidden(pair, caches, tokens, places, visible)
+            empty = torch.empty(m, tree.size, dtype=values.dtype)
+            found = values.view(m, k, width)[:, level.row, level.rank]
+            columns.setdefault(name, empty)[:, level.children - 1] = found
     for cache in caches:
         cache.crop(trunk_length)
     return columns

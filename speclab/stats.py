@@ -101,7 +101,8 @@ def resampling_of(frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> Res
     if "domain" in frame:
         domains = domains_in(frame)
         of_row = pd.Categorical(frame["domain"], domains).codes
-    rows = _numbered(frame["prompt_id"])
+    ids = frame["prompt_id"].astype(str)
+    rows, _ = pd.factorize(ids, sort=True, use_na_sentinel=False)
     domain = np.zeros(rows.max() + 1, int)
     domain[rows] = of_row
     if (domain[rows] != of_row).any():
@@ -118,13 +119,6 @@ def resampling_of(frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> Res
             )
         weights[1:, domain == number] = _times_drawn(size, n, seed, number)
     return Resampling(rows, domain, domains, weights)
-
-
-def _numbered(ids: pd.Series) -> np.ndarray:
-    """Each row's number (rows,) among the distinct ids in the order of their text."""
-    code, distinct = pd.factorize(ids, use_na_sentinel=False)
-    texts = np.asarray(distinct, object).astype(str)
-    return np.unique(texts, return_inverse=True)[1][code]
 
 
 @lru_cache(maxsize=32)  # a notebook asks hundreds of times for the same resamples
@@ -196,11 +190,8 @@ def standard_errors(
     maps (..., domains, k) to (..., out), `out` being one axis or several.
     """
     n = np.asarray(sizes)[:, None, None]
-    spread = sums[..., :, None] * sums[..., None, :]
-    spread /= n
-    np.subtract(products, spread, out=spread)  # in place: these are large
-    spread *= n
-    spread /= n - 1
+    spread = products - sums[..., :, None] * sums[..., None, :] / n
+    spread = spread * n / (n - 1)
     scale = np.abs(sums).max(axis=tuple(range(sums.ndim - 2)))
     variance = 0.0
     for domain in range(len(sizes)):
@@ -213,7 +204,7 @@ def standard_errors(
         out = slopes[0].shape
         slope = np.stack(slopes).reshape(len(slopes), *sums.shape[:-2], -1)
         pulled = np.einsum("...jl,l...m->j...m", spread[..., domain, :, :], slope)
-        variance = variance + (slope * pulled).sum(axis=0)
+        variance += (slope * pulled).sum(axis=0)
     return np.sqrt(np.maximum(variance, 0.0)).reshape(out)
 
 
@@ -221,23 +212,16 @@ def by_domain(
     frame: pd.DataFrame,
     estimator: Estimator,
     n: int = RESAMPLES,
-    seed: int = 0,
     method: str = EXPANDED,
 ) -> pd.DataFrame:
-    """Estimates with intervals, long: estimator, domain, estimate, low, high, per_prompt,
-    n_prompts.
+    """Estimates with intervals, long: estimator, domain, estimate, low, high, n_prompts.
 
-    Domains of the frame, then `all` (mean of the domain values) and `pooled` (over rows).
-    `per_prompt` is the mean over prompts of each prompt's own value: it differs where prompts
-    differ in length. An undefined member (nothing to divide by) is NaN. `method`: EXPANDED
-    (`bounds_of`; a domain's by its own prompts, the last two by the fewest), or BOOTSTRAP_T
-    (`studentised_bounds`).
+    Domains of the frame, then `all` (mean of the domain values) and `pooled` (over rows). An
+    undefined member (nothing to divide by) is NaN. `method`: EXPANDED (`bounds_of`; a domain's by
+    its own prompts, the last two by the fewest), or BOOTSTRAP_T (`studentised_bounds`).
     """
-    if method not in (EXPANDED, BOOTSTRAP_T):
-        raise ValueError(
-            f"method is {method!r}; allowed: {EXPANDED!r}, {BOOTSTRAP_T!r}"
-        )
-    prompts = resampling_of(frame, n, seed)
+    assert method in (EXPANDED, BOOTSTRAP_T)
+    prompts = resampling_of(frame, n)
     totals = prompts.totals(estimator.columns(frame))
 
     def value(sums: np.ndarray) -> np.ndarray:  # (1 + n, domains + 2, m)
@@ -252,11 +236,6 @@ def by_domain(
         low, high = studentised_bounds(values, errors)
     else:
         low, high = bounds_of(values[1:], prompts.by_row)
-    each = estimator.value(totals)
-    own = np.stack(
-        [each[prompts.domain == d].mean(axis=0) for d in range(len(prompts.domains))]
-    )
-    own = np.vstack([own, own.mean(axis=0), each.mean(axis=0)])
     names = [*prompts.domains, score.ALL, score.POOLED]
     labels = estimator.labels(values.shape[-1])
     return pd.DataFrame(
@@ -266,7 +245,6 @@ def by_domain(
             "estimate": values[0].ravel(),
             "low": low.ravel(),
             "high": high.ravel(),
-            "per_prompt": own.ravel(),
             "n_prompts": np.repeat([*counts, counts.sum(), counts.sum()], len(labels)),
         }
     )
@@ -329,21 +307,20 @@ def jointly(
     asked: Mapping[str, tuple[pd.DataFrame, Estimator]],
     same: bool = True,
     n: int = RESAMPLES,
-    seed: int = 0,
 ) -> Draws:
     """Several numbers, each an estimator of one number on a frame of its own, over the same
     prompts, which are resampled once for all of them.
 
     same: a ValueError where one frame lacks a prompt that another has; with False such a prompt
-    counts nothing there. The seed of a domain's resamples is [seed, its number among the domains
-    asked]: filter to some domains before, never between, numbers that are to be compared.
+    counts nothing there. The seed of a domain's resamples is its number among the domains asked:
+    filter to some domains before, never between, numbers that are to be compared.
     """
     keys = [
         [name for name in ("prompt_id", "domain") if name in frame]
         for frame, _ in asked.values()
     ]
     ids = [frame[own] for own, (frame, _) in zip(keys, asked.values(), strict=True)]
-    prompts = resampling_of(pd.concat(ids), n, seed)
+    prompts = resampling_of(pd.concat(ids), n)
     of_frame = np.split(prompts.rows, np.cumsum([len(frame) for frame in ids])[:-1])
     columns = [*prompts.domains, score.ALL, score.POOLED]
     values, notes = {}, {}

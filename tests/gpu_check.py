@@ -8,7 +8,6 @@ Without a CUDA device all runs that a CPU can of it.
 
 import argparse
 import contextlib
-import dataclasses
 import gc
 import io
 import json
@@ -40,10 +39,9 @@ from transformers.initialization import no_init_weights
 
 from speclab.decode import decode_prompt
 from speclab.draft import parse_shape
-from speclab.models import timing
 from speclab.models.lean import LeanBody
 from speclab.models.model import LanguageModel
-from speclab.models.pairs import Pair, free_bytes, load_pair
+from speclab.models.pairs import Pair, load_pair
 from speclab.ops import plan
 from speclab.profiles import MODELS, ROOT, Profile, load_profile
 from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
@@ -645,103 +643,27 @@ def halving(settings: Settings) -> Outcome:
     return Outcome(status, f"{words}: {found.said()}", facts)
 
 
-def costs(settings: Settings) -> Outcome:
-    """What does a pass cost (c, v(n))?"""
-    facts = {}
-    for name in ("tiny", "smollm"):
-        profile = load_profile(name, {"device": settings.device})
-        weights = [*(ROOT / profile.target.path).glob("*.safetensors")]
-        if not weights:
-            facts[name] = f"skipped: no weights (make pair PROFILE={name})"
-            continue
-        sizes = (1, 2, 3, 5, 9, 17) + (33, 65, 129) * settings.on_cuda
-        times = timing.pass_times(load_pair(profile), sizes, repeats=7)
-        found = timing.costs_of(times)
-        passes = ", ".join(f"v({n}) = {found.v(n):.2f}" for n in sizes[1:])
-        words = f"target pass {found.target_ms:.2f} ms, c = {found.c():.2f}"
-        facts[name] = f"{words}, {passes}"
-    said = "; ".join(f"{name}: {words}" for name, words in facts.items())
-    return Outcome("passed", said, facts)
-
-
-@dataclass(frozen=True)
-class Size:
-    """How much of the paper's measurement is recorded: layers of both models, and its prompts."""
-
-    layers: int
-    draft_layers: int
-    prompts: int
-    block: int
-    prompt_tokens: int
-    new: int
-
-    @property
-    def profile(self) -> Profile:
-        """The paper's profile with that much of it."""
-        return load_profile("paper").replace(
-            prompts_per_domain=self.prompts,
-            domains=("code",),
-            block_prompts=self.block,
-            max_prompt_tokens=self.prompt_tokens,
-            max_new_tokens=self.new,
-        )
-
-    @property
-    def configs(self) -> list[dict]:
-        """Both models' shapes, unquantised."""
-        notes, layers = load_profile("paper").notes, (self.layers, self.draft_layers)
-        found = []
-        for which, count in zip(MODELS, layers, strict=True):
-            changes = {"num_hidden_layers": count, "quantization_config": None}
-            found.append(notes[f"{which}_config"] | changes)
-        return found
-
-    def planned(self, device: str, dtype: torch.dtype) -> plan.Planned:
-        """Both models as the plan holds them."""
-        name = str(dtype).removeprefix("torch.")
-        return plan.Planned(*(plan.held(one, name, device) for one in self.configs))
-
-
-ON_A_CPU = Size(1, 1, 2, 2, 64, 8)
-WHOLE = Size(32, 22, 200, 20, 512, 64)
-PAPER_S = 150  # that recording at the paper's shapes may take on a GPU
-
-
-def size_that_fits(device: str, dtype: torch.dtype) -> Size:
-    """As much of the whole as fits the device: first fewer prompts at a time, then fewer layers."""
-    free = 0.95 * free_bytes(torch.device(device))
-    for layers in (32, 24, 16, 8, 4):
-        for block in (20, 10, 4, 1):
-            size = dataclasses.replace(WHOLE, layers=layers, block=block)
-            needed = plan.planned_bytes(size.profile, size.planned(device, dtype))
-            if max(needed.values()) <= free:
-                return size
-    raise ValueError(f"{device}: {free / 1e9:.1f} GB are free, too few for 4 layers")
-
-
-def in_time(size: Size, planned: plan.Planned, speed: plan.Speed) -> Size:
-    """The same with so many prompts, in whole blocks, as the plan gives PAPER_S seconds."""
-    longest = plan.planned_minutes(size.profile, planned, speed)[1]
-    blocks = int(size.prompts * PAPER_S / 60 / longest) // size.block
-    prompts = min(size.prompts, size.block * max(1, blocks))
-    return dataclasses.replace(size, prompts=prompts)
+# layers of both models, and how much of the measurement: what a T4 does in minutes, and less
+ON_CUDA = 8, {"prompts_per_domain": 20, "max_prompt_tokens": 512, "max_new_tokens": 64}
+ON_A_CPU = 1, {"prompts_per_domain": 2, "max_prompt_tokens": 64, "max_new_tokens": 8}
 
 
 def shapes(settings: Settings) -> Outcome:
     """Recording at the paper's shapes: minutes and memory against the plan?"""
     device, place = settings.device, torch.device(settings.device)
     dtype = torch.float16 if settings.on_cuda else torch.bfloat16
-    size = size_that_fits(device, dtype) if settings.on_cuda else ON_A_CPU
-    planned, speed = size.planned(device, dtype), plan.measured_speed(device, dtype)
-    if settings.on_cuda:
-        size = in_time(size, planned, speed)
-    configs = [(one, one["num_hidden_layers"]) for one in size.configs]
-    models = [random_model(config, n, place, dtype) for config, n in configs]
-    pair, profile = Pair(*models, None, frozenset(), {}), size.profile
-    prompts = random_prompts(size.prompts, size.prompt_tokens)
-    blocks = tuple(
-        prompts[i : i + size.block] for i in range(0, size.prompts, size.block)
-    )
+    layers, limits = ON_CUDA if settings.on_cuda else ON_A_CPU
+    profile = load_profile("paper").replace(domains=("code",), **limits)
+    changes = {"num_hidden_layers": layers, "quantization_config": None}
+    configs = [profile.notes[f"{which}_config"] | changes for which in MODELS]
+    name = str(dtype).removeprefix("torch.")
+    planned = plan.Planned(*(plan.held(one, name, device) for one in configs))
+    speed = plan.measured_speed(device, dtype)
+    models = [random_model(config, layers, place, dtype) for config in configs]
+    pair = Pair(*models, None, frozenset(), {})
+    prompts = random_prompts(profile.prompts_per_domain, profile.max_prompt_tokens)
+    size = profile.block_prompts
+    blocks = tuple(prompts[i : i + size] for i in range(0, len(prompts), size))
     worker = Worker(Job(profile, blocks), pair=pair)
     gc.collect()
     with Peak(place) as peak:
@@ -750,19 +672,19 @@ def shapes(settings: Settings) -> Outcome:
     minutes = plan.planned_minutes(profile, planned, speed)[1]
     weights = sum(model.loaded for model in planned)
     beside = max(plan.planned_bytes(profile, planned).values()) - weights
-    facts = {"size": asdict(size), "dtype": str(dtype), "speed": asdict(speed)}
+    facts = {"layers": layers, "dtype": name, "speed": asdict(speed)} | limits
     facts |= {"minutes": peak.seconds / 60, "planned_minutes": minutes}
     facts |= {"beside_weights_bytes": peak.bytes, "planned_bytes": beside}
     said = (
-        f"{size.layers} of 32 layers, {size.prompts} of 200 prompts: {peak.seconds / 60:.2f} min, "
-        f"planned {minutes:.2f}; beside the weights {peak.bytes / 1e9:.3g} GB, planned "
+        f"{layers} layers, {len(prompts)} prompts: {peak.seconds / 60:.2f} min, planned "
+        f"{minutes:.2f}; beside the weights {peak.bytes / 1e9:.3g} GB, planned "
         f"{beside / 1e9:.3g}"
     )
     return Outcome("passed", said, facts)
 
 
 ALL = (machine, pairs, packing, text, sampling, recorder, gptq, processes, halving)
-CHECKS = {check.__name__: check for check in (*ALL, costs, shapes)}
+CHECKS = {check.__name__: check for check in (*ALL, shapes)}
 
 
 def judged(name: str, settings: Settings) -> dict:

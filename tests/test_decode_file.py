@@ -53,7 +53,7 @@ def command(tmp_path):
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     out = tmp_path / "out"
     named = ["--prompts", str(tmp_path / "prompts.jsonl"), "--out", str(out)]
-    return ["decode", "--profile", "tiny", *named, "--set", "max_new_tokens=4"], out
+    return ["decode", *named, "--profile", "tiny", "--set", "max_new_tokens=4"], out
 
 
 def refuse(profile):
@@ -162,7 +162,7 @@ def test_cut_anywhere_it_ends_as_if_it_had_not_been(rule, decoded, tmp_path, cap
         assert out.read_bytes().startswith(kept), "finished lines stay, times and all"
         assert ("4 of 4 equal" in capsys.readouterr().err) == is_greedy
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["out", "out.settings.json"]
+    assert names == [".out.lock", "out", "out.settings.json"]
 
 
 @pytest.mark.parametrize("at", [0, 3])

@@ -306,7 +306,7 @@ def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_one_is_used_
     place = tmp_path / "shipped" / "any-profile" / cut.folder.name
     shutil.copytree(cut.folder, place)
     lazy = continuations(random_pair, PROMPTS, TEXT, tmp_path / "no text")
-    read = drafts.shipped(lazy, "forward-kl", CONFIG, tmp_path / "shipped")
+    read = drafts.shipped_draft(lazy, "forward-kl", CONFIG, tmp_path / "shipped")
     assert read.facts == cut.facts and read.folder == place
     assert not (tmp_path / "no text").exists()
     with pytest.raises(TypeError):

@@ -228,8 +228,16 @@ def test_the_source_of_weights(place, refused, monkeypatch):
     ("variable", "value", "command"),
     [
         ("SPECLAB_TRACES", "nowhere", f"record --profile tiny --set {FEW}"),
-        ("SPECLAB_DATASETS", "nowhere", "record --set prompts=paper --out new"),
-        ("SPECLAB_MODELS", "nowhere", "record --set target.path=a/b --out new"),
+        (
+            "SPECLAB_DATASETS",
+            "nowhere",
+            "record --profile tiny --set prompts=paper --out new",
+        ),
+        (
+            "SPECLAB_MODELS",
+            "nowhere",
+            "record --profile tiny --set target.path=a/b --out new",
+        ),
     ],
 )
 def test_the_environment(variable, value, command, refused, monkeypatch):

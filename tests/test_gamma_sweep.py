@@ -85,7 +85,7 @@ def test_a_prompt_has_its_texts_together():
         counted([1.0], prompts=1, blocks=1),
         counted([2.0], prompts=1, blocks=2),
     )
-    assert study.of_prompts(pd.concat([one, other]))["tau"].tolist() == [5 / 3]
+    assert study.means_of_prompts(pd.concat([one, other]))["tau"].tolist() == [5 / 3]
 
 
 # ---- decoded beside replayed ---------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_markov_is_what_a_replay_of_such_a_text_gives():
 
 def test_best_gamma_of_equal_prompts_is_certain():
     tau = study.by_gamma(counted([1.5, 1.9, 2.0]), study.TAU)
-    table = study.best_shares(tau, study.speeds(tau, [1, 2, 3], 0.1))
+    table = study.best_shares(tau, study.speed_ups(tau, [1, 2, 3], 0.1))
     assert table["gamma"].tolist() == [0, 1, 2, 3]
     speed = [1, 1.5 / 1.1, 1.9 / 1.2, 2 / 1.3]
     assert table["speedup"].tolist() == pytest.approx(speed)

@@ -108,7 +108,7 @@ def test_results_are_written_after_each_check_and_ctrl_c_keeps_them(out):
             raise KeyboardInterrupt
         return MACHINE | {"name": name}
 
-    code, results = ran(out, "--only", "packing", "text", "costs", run=run)
+    code, results = ran(out, "--only", "packing", "text", "shapes", run=run)
     assert code == 130 and results["stopped"]
     assert [one["name"] for one in results["checks"]] == ["packing"]
 
@@ -161,7 +161,6 @@ def difference(margin):
     [
         (Compared(rows=8), torch.float32, "passed"),
         (Compared(8, 0, 5e-5, [difference(1e-5)]), torch.float32, "reported"),
-        (Compared(8, 0, 0.0, [difference(0.05)]), torch.float32, "failed"),
         (Compared(8, 0, 0.0, [difference(0.05)]), torch.float16, "reported"),
         (Compared(8, 0, 0.01), torch.float32, "failed"),
         (Compared(8, 0, float("nan")), torch.float16, "failed"),
@@ -190,24 +189,3 @@ def test_records_that_differ_are_told_with_margins_and_what_hangs_below_is_not_r
     context = list(prompt.ids)
     apart = gpu_check.apart(pair.draft, context, first["token"], second["token"])
     assert found.differences[0].margin == pytest.approx(apart) and apart > 0
-
-
-def test_as_much_of_the_papers_shapes_as_fits_a_device(monkeypatch):
-    def size(gigabytes):
-        monkeypatch.setattr(gpu_check, "free_bytes", lambda device: 1e9 * gigabytes)
-        return gpu_check.size_that_fits("cuda:0", torch.float16)
-
-    whole = size(80)
-    assert (whole.layers, whole.draft_layers, whole.block) == (32, 22, 20)
-    assert size(24).layers == 32, "7B and 1.1B in float16 take 15.7 GB"
-    assert 8 <= size(15).layers < 32
-    with pytest.raises(ValueError, match=r"cuda:0: 1\.9 GB are free, too few"):
-        size(2)
-
-
-def test_so_many_prompts_as_the_plan_gives_time_for():
-    planned = gpu_check.WHOLE.planned("cuda:0", torch.float16)
-    few = gpu_check.in_time(gpu_check.WHOLE, planned, gpu_check.plan.T4).prompts
-    assert few % 20 == 0 and 20 <= few < 200
-    fast = gpu_check.plan.Speed(1e15, 3e12, 1e-5)
-    assert gpu_check.in_time(gpu_check.WHOLE, planned, fast).prompts == 200

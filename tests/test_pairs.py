@@ -198,7 +198,7 @@ LONG = {"original_max_position_embeddings": 64, "max_position_embeddings": 4096}
     ("name", "changes", "words"),
     [
         ("Falcon", {"alibi": True}, "alibi: its attention"),
-        ("Granite", {"logits_scaling": 8.0}, "logits_scaling"),
+        ("Granite", {"logits_scaling": 8.0}, "not its head's alone"),
         ("DeepseekV3", LATENT, "cannot be used"),
         ("Phi3", LONG | {"rope_scaling": TURNS}, "takes 64 positions"),
         ("Mamba", {"state_size": 4}, "does not support an attention implementation"),

@@ -87,7 +87,7 @@ def test_overrides_reach_one_model_or_both():
 def test_overrides_are_read_from_the_command_line():
     found = parse_overrides(["gamma=4", "dtype=float32", "budget=null"])
     assert found == {"gamma": 4, "dtype": "float32", "budget": None}
-    for wrong in (["gamma"], ["=3"], ["gamma=1", "gamma =2"], ["gamma=[1"]):
+    for wrong in (["gamma"], ["=3"], ["gamma=[1"]):
         with pytest.raises(ValueError, match=r"--set .*gamma|--set =3"):
             parse_overrides(wrong)
 

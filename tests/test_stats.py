@@ -152,10 +152,6 @@ def test_bootstrap_t_by_hand():
     assert bounds == pytest.approx([1 - 0.5 * high, 1 - 0.5 * low])
     unsure = stats.studentised_bounds(values, np.array([0.5, 0.0, 0.0, 0.0]))
     assert np.isnan(unsure).all(), "resamples without spread say nothing"
-    with pytest.raises(
-        ValueError, match="method is 'bca'; allowed: 'expanded percentile', 'boot"
-    ):
-        stats.by_domain(clustered(), score.mean_of("x"), method="bca")
 
 
 def test_quantiles_are_those_of_nanquantile():

@@ -233,7 +233,7 @@ def test_settings_are_fitted_on_other_prompts():
 def test_speeds_and_gains():
     at = many()
     compared = stopping.compare_rules(at, COSTS)
-    table = stopping.intervals(compared, n=200).set_index(
+    table = stopping.speeds_of_rules(compared, n=200).set_index(
         ["quantity", "method", "domain"]
     )["estimate"]
     sums = compared.groupby(["method", "domain"])[["emitted", "cost"]].sum()

@@ -11,7 +11,6 @@ from speclab.models.timing import (
     costs_of,
     decoded_speed,
     measured_costs,
-    measured_overhead,
     pass_times,
     quartiles,
     with_median_loop,
@@ -41,11 +40,9 @@ def test_the_overhead_is_what_blocks_took_beyond_their_passes():
     costs, step, shape = costs_of(TIMES), Step((1,), 0, 1, "recovered"), Shape(chain(1))
     texts = [Decoded("p", (1,) * 10, (step,) * 10, 10, t, 0.1) for t in (1.0, 2.0, 9.0)]
     passes = 2 / 11 + costs.v(2)
-    found = measured_overhead(texts[:1], shape, costs)  # 90 ms a block
-    assert found == pytest.approx(90 / 11 - passes)
     fast = Decoded("p", (1,), (step,), 1, 0.001, 0.0)
-    assert measured_overhead([fast], shape, costs) == 0
-    loop = with_median_loop(costs, texts, shape)
+    assert with_median_loop(costs, [fast], shape).overhead == 0
+    loop = with_median_loop(costs, texts, shape)  # 90, 190 and 890 ms a block
     assert loop.overhead == pytest.approx(190 / 11 - passes)
     assert loop.verify == costs.verify
 

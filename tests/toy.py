@@ -118,8 +118,8 @@ def let_nodes_see_their_cousins(monkeypatch) -> None:
     """A wrong mask in the recorder, for negative controls: nodes see their siblings and cousins."""
     honest = record._visible
 
-    def everything(tree, length, contexts, levels):
-        visible = honest(tree, length, contexts, levels)
+    def everything(tree, length, contexts, depth):
+        visible = honest(tree, length, contexts, depth)
         visible[:, length:] = True
         return visible
 

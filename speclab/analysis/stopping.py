@@ -318,7 +318,7 @@ def compare_rules(at: Chains, costs: Costs, folds: int = 5) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def intervals(compared: pd.DataFrame, n: int = RESAMPLES) -> pd.DataFrame:
+def speeds_of_rules(compared: pd.DataFrame, n: int = RESAMPLES) -> pd.DataFrame:
     """Speeds of `compare_rules` with prompt-clustered intervals, all from the same resamples:
     quantity, method, domain, estimate, low, high, n_prompts, note.
 

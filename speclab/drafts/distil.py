@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
 from torch.nn.utils.rnn import pad_sequence
 
-from speclab.drafts.texts import FOLDER, Text, TrainingText, hash_of
+from speclab.drafts.texts import FOLDER, Example, TrainingText, hash_of
 from speclab.drafts.train import TrainConfig, optimise
 from speclab.models import trimmed
 from speclab.models.pairs import Pair, load_tokenizer
@@ -89,7 +89,7 @@ class Batch:
     token: Tensor
 
 
-def collate(rows: Sequence[Text]) -> Batch:
+def collate(rows: Sequence[Example]) -> Batch:
     """A batch of texts. The last token of a text is predicted, never read."""
     read = [torch.from_numpy(row.tokens[:-1]).long() for row in rows]
     learned = [torch.arange(len(row.tokens) - 1) >= row.first for row in rows]
@@ -145,7 +145,7 @@ def distillation_loss(pair: Pair, network: Any, batch: Batch, objective: str) ->
 
 @torch.no_grad()
 def held_out_means(
-    pair: Pair, network: Any, rows: Sequence[Text], objective: str
+    pair: Pair, network: Any, rows: Sequence[Example], objective: str
 ) -> dict[str, float]:
     """Means over the learned positions of held-out texts, of each domain and then of the domains:
     `objective`, `overlap` (on sampled text) and `hit[1]` (on greedy text), where there is any.
@@ -237,7 +237,7 @@ def distil(
     return _finished(folder, "remove it, and it is trained again")
 
 
-def shipped(
+def shipped_draft(
     text: TrainingText,
     objective: str,
     config: TrainConfig,

@@ -50,7 +50,7 @@ class TextConfig:
 
 
 @dataclass(frozen=True)
-class Text:
+class Example:
     """One continued prompt.
 
     tokens: prompt and continuation, int32 [n]; positions from `first` on are trained on; hidden:
@@ -96,7 +96,7 @@ class TrainingText:
         return hash_of(target, prompts_digest(self.prompts), config)
 
     @cached_property
-    def rows(self) -> tuple[Text, ...]:
+    def rows(self) -> tuple[Example, ...]:
         """The texts, the shorter prompts first, first the greedy ones. RunError when the folder
         cannot be written; a killed call goes on with the next batch.
         """
@@ -118,7 +118,7 @@ class TrainingText:
                     for place, prompt in enumerate(block):
                         parts = (made[f"{place} {part}"] for part in PARTS)
                         about = prompt.prompt_id, prompt.domain, kind
-                        rows.append(Text(*about, len(prompt.ids) - 1, *parts))
+                        rows.append(Example(*about, len(prompt.ids) - 1, *parts))
         return tuple(row for row in rows if row.domain in self.domains)
 
     def _encoded(self) -> list[EncodedPrompt]:
@@ -138,7 +138,7 @@ class TrainingText:
         prompts = tuple(p for p in self.prompts if p.prompt_id in chosen)
         return replace(self, prompts=prompts, config=replace(self.config, samples=0))
 
-    def split(self) -> tuple[list[Text], list[Text]]:
+    def split(self) -> tuple[list[Example], list[Example]]:
         """(trained on, held out): of each domain one prompt in HELD_OUT, at most HELD_OUT_PROMPTS,
         with all its texts; chosen by a hash.
         """
@@ -148,7 +148,7 @@ class TrainingText:
             ids = sorted(ids, key=lambda name: hashlib.sha256(name.encode()).digest())
             count = min(HELD_OUT_PROMPTS, -(-(len(ids) - 1) // HELD_OUT))
             held_out += ids[:count]
-        parts: tuple[list[Text], list[Text]] = [], []
+        parts: tuple[list[Example], list[Example]] = [], []
         for row in self.rows:
             parts[row.prompt_id in held_out].append(row)
         return parts
@@ -189,7 +189,7 @@ def _continued(
     sampling: Sampling,
     seed: int,
 ) -> dict[str, np.ndarray]:
-    """`tokens` and `hidden` of each text of a batch, as `Text` has them, by its place and part."""
+    """`tokens` and `hidden` of each text of a batch, as in `Example`, by its place and part."""
     new, stops = config.max_new_tokens, pair.stop_ids
     made = generate(pair.target, block, new, stops, sampling, seed)
     texts = [torch.tensor([*p.ids, *text]) for p, text in zip(block, made, strict=True)]

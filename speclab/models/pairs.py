@@ -375,20 +375,10 @@ def _check_window(model: LanguageModel, context: int) -> None:
     if window and getattr(config, "use_sliding_window", True):
         most = min(most, window)  # tree masks would be wrong behind it
     if most < context:
-        longer = most < config.max_position_embeddings
-        why = " at once, or before its angles change," if longer else ","
         raise ValueError(
-            f"the model takes {most} positions{why} {context} are asked for; "
-            "lower max_prompt_tokens or max_new_tokens"
+            f"the model takes {most} positions (at once, and before its angles change), {context} "
+            "are asked for; lower max_prompt_tokens or max_new_tokens"
         )
-
-
-def _why_it_differs(config: Any) -> str:
-    """Why a network's logits are not those that its body and head give on a packed tree."""
-    for name in ("logit_scale", "logits_scaling", "final_logit_softcapping"):
-        if getattr(config, name, None):
-            return f"its logits are not its head's alone ({name})"
-    return "its weights are damaged, or this architecture does not take 4-D masks"
 
 
 @torch.inference_mode()
@@ -418,7 +408,8 @@ def _probe(model: LanguageModel, name: str) -> None:
     if not gap <= tolerance * max(scale, 1.0):  # also where one is no number
         raise ValueError(
             f"{name}: a packed tree and its paths differ by {gap:.3g} at logit scale {scale:.3g}: "
-            f"{_why_it_differs(model.network.config)}; it cannot be used here"
+            "its logits are not its head's alone, its weights are damaged, or this architecture "
+            "does not take 4-D masks; it cannot be used here"
         )
 
 

@@ -71,15 +71,6 @@ def costs_of(times: pd.DataFrame, overhead: float = 0.0) -> Costs:
     return Costs(one, tuple(map(int, median.index)), draft, verify, overhead)
 
 
-def measured_overhead(decoded: list[Decoded], shape: Shape, costs: Costs) -> float:
-    """The loop's own time a block, in target passes: what blocks took beyond the passes they made;
-    0 when it drowns in the noise.
-    """
-    blocks = sum(d.target_passes for d in decoded)
-    spent = sum(d.time_s - d.prefill_time_s for d in decoded) * 1e3 / costs.target_ms
-    return max(0.0, spent / blocks - (costs.of_block(shape.tree) - costs.overhead))
-
-
 def plain_time(
     pair: Pair, prompt: EncodedPrompt, max_new_tokens: int
 ) -> tuple[float, tuple[int, ...]]:
@@ -142,8 +133,15 @@ def _run_one(
 
 
 def with_median_loop(costs: Costs, decoded: list[Decoded], shape: Shape) -> Costs:
-    """The costs with the loop's own time: the median over texts decoded with `shape`."""
-    loops = [measured_overhead([text], shape, costs) for text in decoded]
+    """The costs with the loop's own time a block: what the blocks of a text took beyond the passes
+    they made (0 when it drowns in the noise), the median over texts decoded with `shape`.
+    """
+    passes = costs.of_block(shape.tree) - costs.overhead
+    blocks_ms = [
+        1e3 * (text.time_s - text.prefill_time_s) / text.target_passes
+        for text in decoded
+    ]
+    loops = np.maximum(0.0, np.divide(blocks_ms, costs.target_ms) - passes)
     return replace(costs, overhead=float(np.median(loops)))
 
 

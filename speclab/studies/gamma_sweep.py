@@ -102,7 +102,7 @@ def curves(
     return Estimates.stacked(parts, "temperature").without(domain=[ALL, POOLED])
 
 
-def of_prompts(counts: pd.DataFrame) -> pd.DataFrame:
+def means_of_prompts(counts: pd.DataFrame) -> pd.DataFrame:
     """Tokens per target pass of each prompt (its seeds together): prompt_id, domain, tau."""
     sums = counts.groupby(["domain", "prompt_id"], sort=False)[["emitted", "blocks"]]
     sums = sums.sum().reset_index()
@@ -112,8 +112,8 @@ def of_prompts(counts: pd.DataFrame) -> pd.DataFrame:
 def draw_prompts(
     prompts: Mapping[str, pd.DataFrame], means: Estimates
 ) -> figures.Figure:
-    """`of_prompts` of each text as a strip of dots by domain, with the domain's own number and its
-    interval (`means`, by temperature and domain).
+    """`means_of_prompts` of each text as a strip of dots by domain, with the domain's own number
+    and its interval (`means`, by temperature and domain).
     """
     figure, panels = figures.subplots(1, len(prompts), height=2.6, sharex=True)
     for axes, (text, own) in zip(panels, prompts.items(), strict=True):
@@ -256,7 +256,7 @@ def block_efficiency_markov(alpha, lag1, gamma):
 # ---- the best gamma ------------------------------------------------------------------------------
 
 
-def speeds(tau: stats.Draws, gammas: Iterable[int], c: float) -> ByGamma:
+def speed_ups(tau: stats.Draws, gammas: Iterable[int], c: float) -> ByGamma:
     """The standard estimate of the speed-up at an assumed c, v = 1, o = 0."""
     # an expectation of one token a pass may come out a rounding error below it
     return {g: cost.speedup_standard(tau[g].clip(lower=1.0), g, c) for g in gammas}
@@ -307,7 +307,7 @@ def best_by_cost(
     """`choices` of each text at each assumed c: temperature, c, domain, best, …"""
     parts = {}
     for (text, draws), c in product(tau.items(), costs):
-        parts[text, c] = choices(best_shares(draws, speeds(draws, gammas, c)))
+        parts[text, c] = choices(best_shares(draws, speed_ups(draws, gammas, c)))
     return stack(parts, ["temperature", "c"])
 
 

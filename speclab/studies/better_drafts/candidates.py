@@ -326,7 +326,7 @@ def trained_drafts(
         if train:
             made = distil.distil(*asked, WORK, label=name)
         else:
-            made = distil.shipped(*asked, label=name)
+            made = distil.shipped_draft(*asked, label=name)
         if made:
             tried.add(candidate(name, tried.pair, tried.profile, made.folder))
             families.setdefault(one.family, {})[name] = made
