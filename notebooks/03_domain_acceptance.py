@@ -70,10 +70,11 @@ if root == kit:
 import numpy as np
 import pandas as pd
 
-from speclab import runs, score, stats
-from speclab.analysis import levels, published
-from speclab.analysis.texts import Text
+from speclab import score, stats
+from speclab.analysis import levels, published, significance
+from speclab.analysis.texts import SEEDS, Text
 from speclab.show import notebook
+from speclab.show.estimates import Estimates, stack
 from speclab.studies import domain_acceptance as study
 
 # %% tags=["parameters"]
@@ -85,18 +86,18 @@ level: float = 0.05  # 0.0001 to 0.5
 
 # %%
 ctx = notebook.start("03_domain_acceptance", profile, overrides)
-greedy = runs.load_or_record(ctx.profile.replace(temperature=0.0), "greedy")
-seeds = ("sampled", "sampled-seed-1", "sampled-seed-2")
-sampled = [runs.load_or_record(ctx.profile, kind) for kind in seeds]
-at_0, at_1 = Text.of(greedy), Text.of(*sampled)
+at_0 = Text.recorded(ctx.profile, "greedy")
+at_1 = Text.recorded(ctx.profile, *SEEDS)
 nodes, domains = at_0.hung, list(score.domains_in(at_0.trace))
 
 # %%
 # the ladder of estimators, by domain: told in section 2, asked again in the others
 asked_shares = study.shares_of_tokens(at_0, at_1)
-asked_lengths = study.tokens_per_pass(at_0, at_1, ctx.profile.tree)
+asked_lengths = study.numbers_of_tokens(at_0, at_1, ctx.profile.tree)
 shares, lengths = study.ladder(asked_shares), study.ladder(asked_lengths)
-rungs = study.Estimates(pd.concat([shares.frame, lengths.frame]), digits=3)
+
+# %%
+rungs = Estimates(pd.concat([shares.frame, lengths.frame]), digits=3)
 by_domain = rungs.at(domain=domains)
 published_alpha = shares.at(name="published_alpha, T = 0", domain=domains)
 
@@ -115,6 +116,8 @@ published_alpha = shares.at(name="published_alpha, T = 0", domain=domains)
 # %%
 ratio = np.minimum(1, nodes["target_prob"].astype(float) / nodes["draft_prob"])
 table_1 = ratio.groupby(nodes["domain"]).mean()
+
+# %%
 by_depth = ratio.groupby([nodes["domain"], nodes["depth"]]).mean().unstack("depth")
 table_3 = by_depth.cumprod(axis=1)
 table_2 = table_3.sum(axis=1)
@@ -131,23 +134,18 @@ for name in domains:
 # as `corrected`, the estimator that is exact at the text's temperature (here T = 0): what a decoder
 # gets accepted of one draft token (`hit[1]`), of a path, of a tree. The pairs differ, so the
 # columns are not expected to agree in level. Intervals are 95 %, from resampled prompts
-# (section 4).
+# (section 4). Table III is in `03/table-3.csv`.
 
 # %%
-tables = {name: published.comparison(name, greedy) for name in ("I", "II", "III")}
+tables = {name: published.comparison(name, at_0) for name in ("I", "II", "III")}
 for name, table in tables.items():
     kept = table[table["quantity"] != "nodes"].dropna(axis=1, how="all")
     ctx.export(kept, f"table-{len(name)}")
+
+# %%
 means = tables["I"][tables["I"]["quantity"] == "alpha_mean"]
 notebook.show_table(published.in_cells(means))
 notebook.show_table(published.in_cells(tables["II"]))
-
-# %%
-gap = means.set_index("domain").loc[domains].eval("corrected - ours_as_published")
-ctx.say(
-    f"At T = 0 `hit[1]` differs from `published_alpha` by {gap.min():+.3f} ({gap.idxmin()}) to "
-    f"{gap.max():+.3f} ({gap.idxmax()}). Table III is in `03/table-3.csv`."
-)
 
 # %% [markdown]
 # ## 2. The ladder of estimators
@@ -175,13 +173,16 @@ ctx.say(
 trace = at_0.trace
 hit_1 = (trace["draft_rank"] == 0).groupby(trace["domain"]).mean()
 hit_2 = (trace["draft_rank"] < 2).groupby(trace["domain"]).mean()
+
+# %%
 alpha = at_1.trace["overlap"].astype(float).groupby(at_1.trace["domain"]).mean()
 
 # %%
 by_hand = {"hit[1], T = 0": hit_1, "hit[2], T = 0": hit_2, "alpha, T = 1": alpha}
 for name, own in by_hand.items():
-    known = shares.at(name=name, domain=domains).frame.set_index("domain")["estimate"]
-    assert np.allclose(own[domains], known[domains])
+    assert np.allclose(
+        own[domains], shares.at(name=name, domain=domains).frame.estimate
+    )
 assert (hit_1 <= hit_2).all()  # two children never catch less than one
 
 # %%
@@ -199,15 +200,19 @@ ctx.table(by_domain.wide("name", "domain"), "ladder")
 # in the figure: a tie is a tie.
 
 # %%
-found = study.differences(asked_shares | asked_lengths)
-found = study.with_verdicts(found, level)
-ctx.export(found, "differences")
-assert (found["p_holm"] >= found["p_value"] - 1e-12).all()
+asked = asked_shares | asked_lengths
+tested = {name: significance.differences(*one) for name, one in asked.items()}
 
 # %%
-signs, place = study.sure_signs(found), study.places(found)
+found = study.with_verdicts(stack(tested, "name"), level)
+ctx.export(found, "differences")
+
+# %%
+signs, place = study.sure_signs(found), study.shared_places(found)
 told, turned = signs.abs().sum(axis=1).astype(int), study.turned(signs)
 orders = study.orders(rungs, signs)
+
+# %%
 conflict = f"no two of the {len(orders)} estimators tell a pair apart in opposite ways"
 if turned:
     conflict = f"told apart in opposite ways: {'; '.join(turned)}"
@@ -224,23 +229,23 @@ ctx.save(
 
 # %%
 groups = orders.groupby(orders, sort=False).groups
+
+# %%
 listed = [f"**{text}** (`{'`, `'.join(names)}`)" for text, names in groups.items()]
+less = "" if turned else "Where these differ, one of them tells less: "
 ctx.say(
-    f"**Order** (`≈`: neighbours that are not told apart): {'; '.join(listed)}. Where these "
-    f"differ, one of them tells less: {conflict}."
-    if not turned
-    else f"**Order** (`≈`: neighbours that are not told apart): {'; '.join(listed)}; {conflict}."
+    f"**Order** (`≈`: neighbours that are not told apart): {'; '.join(listed)}. {less}{conflict}."
 )
 
 # %%
 main = found[found["name"].isin(study.MAIN)]
-verdicts = study.Estimates.of(
-    main.rename(columns={"low": "difference_low", "high": "difference_high"}),
-    "difference",
-    ["name", "pair", "verdict"],
-    digits=3,
-)
-pairs = found["pair"].nunique()
+main = main.rename(columns={"difference": "estimate"})
+
+# %%
+verdicts = Estimates(main[["name", "pair", "verdict", "estimate", "low", "high"]], 3)
+pairs, told_by_main = found["pair"].nunique(), told[[*study.MAIN]]
+
+# %%
 ctx.plot(
     verdicts,
     x="pair",
@@ -254,13 +259,8 @@ ctx.plot(
     slug="differences",
     caption="Difference of each pair of domains under four estimators (shares of tokens; tokens "
     f"per pass on the right) with 95 % intervals: of {pairs} pairs, "
-    f"{told[[*study.MAIN]].min()} to {told[[*study.MAIN]].max()} are told apart.",
+    f"{told_by_main.min()} to {told_by_main.max()} are told apart.",
 )
-
-# %%
-untold = verdicts.without(verdict=study.APART)
-listed = [f"{part.listed('pair')} (`{name}`)" for name, part in untold.groups("name")]
-ctx.say(f"**Not told apart** by these four: {'; '.join(listed) or 'no pair'}.")
 
 # %% [markdown]
 # ## 4. How sure can so many nodes make us?
@@ -272,15 +272,16 @@ ctx.say(f"**Not told apart** by these four: {'; '.join(listed) or 'no pair'}.")
 # %%
 own = nodes[nodes["domain"] == domains[0]]
 sums = own["ratio"].groupby(own["prompt_id"]).agg(["sum", "size"])
-times_drawn = np.random.default_rng([0, 0]).multinomial(
-    len(sums), np.full(len(sums), 1 / len(sums)), size=stats.RESAMPLES
-)
+rng, alike = np.random.default_rng([0, 0]), np.full(len(sums), 1 / len(sums))
+
+# %%
+times_drawn = rng.multinomial(len(sums), alike, size=stats.RESAMPLES)
 resampled = (times_drawn @ sums["sum"]) / (times_drawn @ sums["size"])
 interval = np.quantile(resampled, stats.levels_of(len(sums)))
 
 # %%
 kit = published_alpha.at(domain=domains[0]).frame
-assert np.allclose(interval, kit[["low", "high"]].to_numpy())
+assert np.allclose(interval, kit[["low", "high"]])
 
 # %% [markdown]
 # (The kit takes a little more than the middle 95 % where prompts are few: notebook 13.) The ratio
@@ -312,23 +313,17 @@ ctx.plot(
 # text that the draft's best token hits, at T = 1 the `alpha` of its three sampled texts together.
 
 # %%
-strips = {text.label: study.of_prompts(text) for text in (at_0, at_1)}
-spans = {
-    name: part.groupby("domain", sort=False)["value"].agg(["min", "max"])
-    for name, part in strips.items()
-}
+strips = {text.label: study.prompt_means(text) for text in (at_0, at_1)}
+spans = strips[at_0.label].groupby("domain", sort=False)["value"].agg(["min", "max"])
+spans = [f"{low:.2f} to {high:.2f} in {name}" for name, low, high in spans.itertuples()]
+
+# %%
 ctx.save(
     study.strip_picture(strips),
     "prompts",
     caption="Acceptance of one drafted token in each prompt (hit[1] on the left, alpha on the "
-    "right; bars: means). At T = 0 prompts run from "
-    + ", ".join(
-        f"{row.min:.2f} to {row.max:.2f} in {row.Index}"
-        for row in spans[at_0.label].itertuples()
-    )
-    + ".",
+    f"right; bars: means). At T = 0 prompts run from {', '.join(spans)}.",
 )
-ctx.export(study.stack(strips, "text"), "prompts")
 
 # %% [markdown]
 # What part of the differences between prompts does the domain explain? The dots of T = 1 still hold
@@ -337,81 +332,61 @@ ctx.export(study.stack(strips, "text"), "prompts")
 # vanishes when every domain has a level of its own:
 
 # %%
-texts = (
-    at_1.positions.groupby(["domain", "prompt_id", "seed"])["overlap"].mean().unstack()
-)
+texts = at_1.positions.groupby(["domain", "prompt_id", "seed"])["overlap"].mean()
+texts = texts.unstack()
 prompts = texts.mean(axis=1)
 chance = texts.var(axis=1).mean() / texts.shape[1]  # of the mean of a prompt's texts
+
+# %%
 at_all = prompts.var() - chance
 in_domains = prompts.groupby("domain").var().mean() - chance
+
+# %%
 share = levels.domain_share(at_1.positions, "overlap")
 assert np.isclose(1 - in_domains / at_all, share.estimate, atol=1e-4)
 
 # %%
-first_text = at_1.where(at_1.trace["seed"] == ctx.profile.seed)
+first = at_1.where(at_1.trace["seed"] == ctx.profile.seed).positions
 parts = {
     "alpha, T = 1, three texts a prompt": share,
-    "alpha, T = 1, one text a prompt": levels.domain_share(
-        first_text.positions, "overlap"
-    ),
+    "alpha, T = 1, one text a prompt": levels.domain_share(first, "overlap"),
     "hit[1], T = 0": levels.domain_share(at_0.positions, "hit"),
     "published_alpha, T = 0": levels.domain_share(nodes, "ratio"),
 }
-explained = study.Estimates(
-    pd.DataFrame([{"estimator": name} | vars(one) for name, one in parts.items()])
-)
-ctx.export(explained, "domain-share")
-
 
 # %%
-def percent(found):
-    """'90 % [84, 97]'."""
-    return (
-        f"{100 * found.estimate:.0f} % [{100 * found.low:.0f}, {100 * found.high:.0f}]"
-    )
+rows = pd.DataFrame(map(vars, parts.values()), index=pd.Index(parts, name="estimator"))
+ctx.export(rows.reset_index(), "domain-share")
 
+# %%
+explained = (100 * rows[["estimate", "low", "high"]]).reset_index()
+explained = [str(one) for _, one in Estimates(explained, 0).groups("estimator")]
+of_three, of_one, of_hit, of_published = explained
 
+# %%
 of_text, of_prompt, of_domain = np.sqrt(
     [chance * texts.shape[1], max(in_domains, 0), at_all - in_domains]
 )
-of_one = parts["alpha, T = 1, one text a prompt"]
 ctx.say(
-    f"**At T = 1 the prompt set explains {percent(share)}** of what differs between prompts. "
+    f"**At T = 1 the prompt set explains {of_three} %** of what differs between prompts. "
     f"(Standard deviations of `alpha`: {of_text:.3f} between texts of one prompt, "
     f"{of_prompt:.3f} between prompts of one set, {of_domain:.3f} between sets.) With one text a "
     "prompt the draw of the text counts as the prompt's, and the share would seem to be "
-    f"{percent(of_one)}. At T = 0 a prompt has one text, always the same; of "
-    f"the differences between these: {percent(parts['hit[1], T = 0'])} for `hit[1]`, "
-    f"{percent(parts['published_alpha, T = 0'])} for `published_alpha`."
-)
-
-# %%
-values = by_domain.frame.pivot(index="name", columns="domain", values="estimate")
-recorded = {"published_alpha": "published_alpha, T = 0", "hit": "hit[1], T = 0"}
-recorded |= {"alpha": "alpha, T = 1", "block_efficiency": "block_efficiency, T = 0"}
-ctx.record(
-    **{
-        f"{short}_{domain}": float(values.loc[name, domain])
-        for short, name in recorded.items()
-        for domain in domains
-    },
-    pairs_apart_published_alpha=int(told["published_alpha, T = 0"]),
-    pairs_apart_hit=int(told["hit[1], T = 0"]),
-    pairs_turned=len(turned),
-    largest_design_effect=float(worst["design_effect"]),
-    domain_share_between_prompts_alpha=share.estimate,
+    f"{of_one} %. At T = 0 a prompt has one text, always the same; of the differences between "
+    f"these: {of_hit} % for `hit[1]`, {of_published} % for `published_alpha`."
 )
 
 # %%
 hit = by_domain.at(name="hit[1], T = 0")
-least, best = values.loc["hit[1], T = 0"].idxmin(), values.loc["hit[1], T = 0"].idxmax()
+ranked = hit.frame.sort_values("estimate")["domain"]
+least, best = ranked.iloc[0], ranked.iloc[-1]
 ctx.answer(
     f"On `{ctx.profile.name}`, `hit[1]` at T = 0 runs from {hit.at(domain=least)} ({least}) to "
     f"{hit.at(domain=best)} ({best}), the paper's `published_alpha` from "
     f"{published_alpha.at(domain=least)} to {published_alpha.at(domain=best)}; each of the "
     f"{len(orders)} estimators tells at least {told.min()} of the {pairs} pairs of prompt sets "
     f"apart, and {'some are' if turned else 'none is'} told apart in opposite ways by two of them. "
-    f"The set explains {percent(share)} of what differs between prompts at T = 1."
+    f"The set explains {of_three} % of what differs between prompts at T = 1."
 )
 
 # %% [markdown]

@@ -70,9 +70,9 @@ if root == kit:
 # %% jupyter={"source_hidden": true}
 import numpy as np
 
-from speclab import runs, score, stats
+from speclab import score, stats
 from speclab.analysis import published
-from speclab.analysis.texts import Text
+from speclab.analysis.texts import SEEDS, Text
 from speclab.show import notebook
 from speclab.show.estimates import Estimates, direction
 from speclab.studies import depth_profile as study
@@ -86,11 +86,11 @@ level: float = 0.05  # 0.0001 to 0.5
 
 # %%
 ctx = notebook.start("04_depth_profile", profile, overrides)
-at_0 = ctx.profile.replace(temperature=0.0)
-cut = Text.of(runs.load_or_record(at_0, "greedy"))
-full = Text.of(runs.load_or_record(at_0, "balanced"))
-seeds = ("sampled", "sampled-seed-1", "sampled-seed-2")
-warm = Text.of(*(runs.load_or_record(ctx.profile, kind) for kind in seeds))
+cut = Text.recorded(ctx.profile, "greedy")
+full = Text.recorded(ctx.profile, "balanced")
+warm = Text.recorded(ctx.profile, *SEEDS)
+
+# %%
 domains = list(score.domains_in(cut.nodes))
 deepest = int(cut.nodes["depth"].max())
 
@@ -127,14 +127,17 @@ assert table_4["ours_as_published"].between(0, 1).all()
 
 # %%
 late = cut.nodes[cut.nodes["position"] >= score.POSITION_BIN]
-late = late.groupby("domain")["prompt_id"].nunique()
+late = late.groupby("domain")["prompt_id"].nunique().reindex(domains, fill_value=0)
+
+# %%
+reached = ", ".join(f"{domain} {count}" for domain, count in late.items())
+ctx.say(f"Prompts with so long a text: {reached}.")
+
+# %%
 if late.min() >= stats.MIN_PROMPTS:
     table_5 = published.comparison("V", cut)
     ctx.export(table_5.dropna(axis=1, how="all"), "table-5")
     notebook.show_table(published.in_cells(table_5).drop(columns="estimator"))
-ctx.say(
-    f"Prompts with so long a text: {', '.join(f'{d} {late.get(d, 0)}' for d in domains)}."
-)
 
 # %% [markdown]
 # ## 2. The profile as published, and with the kind of node held fixed
@@ -152,6 +155,11 @@ ctx.say(
 kinds = study.kinds(cut, full, warm, ctx.profile.depth, ctx.profile.branches)
 profiles = study.by_depth(kinds)
 ctx.export(profiles, "profiles")
+cold, hot = (
+    profiles.at(name=name, domain=domains).span() for name in study.BEST_PATH.values()
+)
+
+# %%
 ctx.plot(
     study.beside_the_paper(profiles, list(kinds)[:4]),
     x="depth",
@@ -160,8 +168,7 @@ ctx.plot(
     slug="depth-profile",
     caption="Profile by depth in the paper, in the same tree here, in the complete tree (means of "
     "min(1, p/q)), and what is accepted along the best path given all above: at T = 0 "
-    f"{profiles.at(name=study.BEST_PATH['T = 0'], domain=domains).span()}, at T = 1 "
-    f"{profiles.at(name=study.BEST_PATH['T = 1'], domain=domains).span()}.",
+    f"{cold}, at T = 1 {hot}.",
 )
 
 # %% [markdown]
@@ -173,7 +180,11 @@ changes = study.change_by_kind(kinds)
 ctx.export(changes, "change")
 whole = changes.at(domain=score.ALL)
 as_published = whole.at(name=next(iter(kinds)))
-on_best_path = {text: whole.at(name=name) for text, name in study.BEST_PATH.items()}
+
+# %%
+path_0, path_1 = (whole.at(name=name) for name in study.BEST_PATH.values())
+
+# %%
 ctx.plot(
     study.beside_the_paper(changes, list(kinds), change=True),
     x="panel",
@@ -185,7 +196,7 @@ ctx.plot(
     slug="change",
     caption="Change from depth 1 to the deepest level by kind of node, with 95 % intervals: mean "
     f"of the domains as published {as_published}, accepted along the best path "
-    f"{on_best_path['T = 0']} at T = 0 and {on_best_path['T = 1']} at T = 1.",
+    f"{path_0} at T = 0 and {path_1} at T = 1.",
 )
 
 # %%
@@ -204,15 +215,17 @@ ctx.say("**The deepest level beside depth 1**:\n\n" + "\n".join(said))
 # %%
 means = study.mixtures([cut, full])
 table = means.frame.pivot(index=["tree", "depth"], columns="name", values="estimate")
+
+# %%
 for text in (cut, full):
     outside = ~study.under_best_path(text)
     share = outside.groupby(text.nodes["depth"]).mean()
     table.loc[study.shape(text), "share of other branches"] = share.to_numpy()
 
+# %%
 share = table["share of other branches"]
-others = table["under other branches"].where(share > 0, 0.0)
-mixture = (1 - share) * table["under the best path"] + share * others
-assert np.allclose(mixture, table["all nodes"])
+inside, others = table["under the best path"], table["under other branches"].fillna(0)
+assert np.allclose((1 - share) * inside + share * others, table["all nodes"])
 ctx.table(table.reset_index(), "mixture")
 
 # %%
@@ -236,12 +249,16 @@ ctx.plot(
 
 # %%
 asked = {
-    text: (of.nodes[of.nodes["depth"] == deepest], score.published_alpha)
-    for text, of in (("cut", cut), ("complete", full))
+    name: (text.nodes[text.nodes["depth"] == deepest], score.published_alpha)
+    for name, text in {"cut": cut, "complete": full}.items()
 }
+
+# %%
 draws = stats.jointly(asked)
-difference = draws.table({"complete - cut": draws["complete"] - draws["cut"]})
-gap = Estimates(difference, digits=3).at(domain=score.POOLED)
+gap = (draws["complete"] - draws["cut"])[score.POOLED]
+gap = Estimates(draws.table({"complete - cut": gap}), digits=3)
+
+# %%
 moved = direction(
     next(gap.rows()), "lowers", "raises", "cannot be told to move from no change"
 )
@@ -261,22 +278,28 @@ ctx.say(
 
 # %%
 chain = cut.nodes[cut.nodes["best_path"]]
-hits = chain.assign(hit=chain["target_rank"] == 0).pivot(
-    index=["domain", "prompt_id", "position"], columns="depth", values="hit"
-)
-survived = hits.cumprod(axis=1)  # hit at this depth and at all above
-reached = survived.shift(axis=1, fill_value=1)
+index = ["domain", "prompt_id", "position"]
+hits = chain.assign(hit=chain["target_rank"] == 0)
+
+# %%
+survived = hits.pivot(index=index, columns="depth", values="hit").cumprod(axis=1)
+reached = survived.shift(axis=1, fill_value=1)  # a hit at all depths above
 by_hand = survived.groupby("domain").sum() / reached.groupby("domain").sum()
 
+# %%
 steps = study.along_best_path([cut, warm])
 kit = steps.at(text="T = 0", name="accept_by_depth").frame
-kit = kit.pivot(index="domain", columns="depth", values="estimate")
-kit = kit.loc[by_hand.index]  # missing where too few blocks get so far for an interval
-assert np.allclose(by_hand.where(kit.notna()), kit, equal_nan=True)
+kit = kit.pivot(index="domain", columns="depth", values="estimate").loc[by_hand.index]
+
+# %%
+known = kit.notna()  # missing where too few blocks get so far for an interval
+assert np.allclose(by_hand.where(known), kit, equal_nan=True)
 
 # %%
 ctx.export(steps, "conditional")
-survival = steps.at(name="survival_by_depth")
+survival = steps.at(name="survival_by_depth", depth=deepest)
+
+# %%
 ctx.plot(
     steps.without(name=study.GAIN),
     x="depth",
@@ -288,23 +311,19 @@ ctx.plot(
     height=1.9,
     slug="conditional",
     caption="Acceptance along the best path at any place, where the parent was accepted, and of "
-    f"the whole path, which falls to {survival.at(depth=deepest).span()} at depth {deepest}.",
+    f"the whole path, which falls to {survival.span()} at depth {deepest}.",
 )
 
 # %%
-gain = steps.at(name=study.GAIN).without(depth=1)
-where = gain.frame["text"] + ", depth " + gain.frame["depth"].astype(str)
-gain = Estimates(gain.frame.assign(where=where))
+gain = steps.at(name=study.GAIN).without(depth=1).frame
+where = gain["text"] + ", depth " + gain["depth"].astype(str)
+gain = Estimates(gain.assign(where=where))
+
+# %%
 ctx.say(
     "**Acceptance where the parent was accepted, beside acceptance everywhere**: "
     f"{gain.sentence(*study.WORDS, within='where')}. So what rises with depth is, to this extent, "
     "the choice of places that are easy anyway."
-)
-
-# %%
-ctx.say(
-    f"**Blocks whose best path is accepted down to depth {deepest}**: "
-    f"{survival.at(depth=deepest).listed(within='text')}."
 )
 
 # %% [markdown]
@@ -315,9 +334,12 @@ ctx.say(
 
 # %%
 places = study.by_place(cut)
-in_places = study.by_depth(places).without(domain=[score.ALL, score.POOLED])
+whole_pair = [score.ALL, score.POOLED]
+in_places = study.by_depth(places).without(domain=whole_pair)
+rise = study.change_by_kind(places).without(domain=whole_pair)
 ctx.export(in_places, "depth-and-position")
-rise = study.change_by_kind(places).without(domain=[score.ALL, score.POOLED])
+
+# %%
 ctx.plot(
     in_places.defined(),
     x="depth",
@@ -328,6 +350,8 @@ ctx.plot(
     caption="accept_by_depth along the best path at T = 0, by the place of the tree in the text: "
     f"from depth 1 to depth {deepest} it changes by {rise.span()}.",
 )
+
+# %%
 everywhere = changes.at(name=study.BEST_PATH["T = 0"], domain=domains)
 ctx.say(
     f"Depth {deepest} beside depth 1, {rise.sentence(*study.WORDS, within='name')}. All places "
@@ -345,6 +369,8 @@ along = study.along_text([cut, warm])
 ctx.export(along, "position")
 assert along.lies_within(0, 1)
 first = along.at(tokens=f"1-{study.START}")
+
+# %%
 ctx.plot(
     along,
     x="tokens",
@@ -373,33 +399,19 @@ if len(effects):
     notebook.show_table(shown)
 
 # %%
-found = effects[effects["p_holm"] < level] if len(effects) else effects
-said = []
-for (what, name), rows in found.groupby(["what", "estimator"]) if len(found) else ():
-    said.append(f"* {name}, {what}: {Estimates(rows, digits=3).listed()}")
+said = "none"
+if len(effects) and (effects["p_holm"] < level).any():
+    found = effects[effects["p_holm"] < level]
+    found = found.assign(where=found["estimator"] + ", " + found["what"])
+    said = Estimates(found, digits=3).listed(within="where")
 ctx.say(
-    f"**Found**, of {len(effects)} tests with Holm's p below {level:g}, the same prompts:\n\n"
-    + ("\n".join(said) or "none")
+    f"**Found**, of {len(effects)} tests with Holm's p below {level:g}, the same prompts: {said}."
 )
-
-# %%
-numbers = {
-    "change_published": as_published,
-    "change_best_path": on_best_path["T = 0"],
-    "change_best_path_t1": on_best_path["T = 1"],
-    "complete_less_cut": gap,
-}
-for name, one in numbers.items():
-    row = next(one.rows())
-    ctx.record(
-        **{f"{name}_{end}": getattr(row, end) for end in ("estimate", "low", "high")}
-    )
-ctx.record(position_effects_tested=len(effects), position_effects_found=len(found))
 
 # %%
 ctx.answer(
     f"On {ctx.profile.name} acceptance given that all above was accepted changes from depth 1 to "
-    f"depth {deepest} by {on_best_path['T = 0']} at T = 0 and {on_best_path['T = 1']} at T = 1 "
+    f"depth {deepest} by {path_0} at T = 0 and {path_1} at T = 1 "
     f"(the draft's best path, mean of the prompt sets). The mean that was published changes by "
     f"{as_published}; not cutting the tree is enough to move its last value by {gap}."
 )

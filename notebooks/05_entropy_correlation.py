@@ -73,7 +73,7 @@ from sklearn.metrics import roc_auc_score
 
 from speclab import prompts, runs, score, stats
 from speclab.analysis import association, bins
-from speclab.analysis.texts import Text
+from speclab.analysis.texts import SEEDS, Text
 from speclab.models import pairs
 from speclab.show import notebook
 from speclab.show.estimates import Estimates, without_interval
@@ -90,10 +90,11 @@ confidence_bins: int = 10  # 2 to 100
 
 # %%
 ctx = notebook.start("05_entropy_correlation", profile, overrides)
-greedy = Text.of(runs.load_or_record(ctx.profile.replace(temperature=0.0), "greedy"))
-seeds = ("sampled", "sampled-seed-1", "sampled-seed-2")
-sampled = Text.of(*(runs.load_or_record(ctx.profile, kind) for kind in seeds))
+greedy = Text.recorded(ctx.profile, "greedy")
+sampled = Text.recorded(ctx.profile, *SEEDS)
 domains = list(score.domains_in(greedy.trace))
+
+# %%
 ctx.say(
     f"{len(greedy.nodes):,} drafted nodes at {len(greedy.trace):,} positions of "
     f"{greedy.trace['prompt_id'].nunique()} greedy texts, and {len(sampled.trace):,} positions of "
@@ -116,10 +117,14 @@ one = sampled.positions[sampled.positions["domain"] == domains[0]]
 ranks = one[["target_entropy", "overlap"]].rank()
 by_hand = np.corrcoef(ranks["target_entropy"], ranks["overlap"])[0, 1]
 
+# %%
 prompt_of_row, names = pd.factorize(one["prompt_id"], sort=True)
-rng, redrawn = np.random.default_rng([0, 0]), []
+rng, alike = np.random.default_rng([0, 0]), np.full(len(names), 1 / len(names))
+redrawn = []
+
+# %%
 for _ in range(200):
-    times_drawn = rng.multinomial(len(names), np.full(len(names), 1 / len(names)))
+    times_drawn = rng.multinomial(len(names), alike)
     again = one.loc[one.index.repeat(times_drawn[prompt_of_row])]
     redrawn.append(again["target_entropy"].corr(again["overlap"], "spearman"))
 low, high = np.quantile(redrawn, stats.levels_of(len(names)))
@@ -147,8 +152,11 @@ ctx.table(both.wide("domain", "acceptance"), "correlations")
 assert correlations.lies_within(-1, 1)
 
 # %%
-at_0, at_1 = (correlations.at(acceptance=name) for name in (study.HIT, study.OVERLAP))
+at_0 = correlations.at(acceptance=study.HIT)
+at_1 = correlations.at(acceptance=study.OVERLAP)
 printed = both.at(acceptance="published")
+
+# %%
 ctx.plot(
     both,
     x="domain",
@@ -189,16 +197,18 @@ drawn = {
     "alpha (T = 1)": views[study.OVERLAP],
     "hit[1] (T = 0)": views[study.HIT],
 }
+
+# %%
 curves = study.acceptance_in_bins(drawn, entropy_bins)
 pooled = curves.at(domain=score.POOLED)
 ctx.export(curves, "curves")
 notebook.show_table(pooled.wide("entropy_bin", "acceptance"))
-assert curves.lies_within(0, 1)
 
 # %%
 hits = pooled.at(acceptance="hit[1] (T = 0)")
 least, most = hits.frame["entropy_bin"].agg(["min", "max"])
-surest, least_sure = (hits.at(entropy_bin=place) for place in (least, most))
+
+# %%
 ctx.plot(
     curves.without(domain=score.POOLED),
     x="target_entropy",
@@ -207,8 +217,8 @@ ctx.plot(
     limits=(0, 1),
     slug="acceptance-by-entropy",
     caption="Acceptance where the target is sure (left) and where it is not (right). At T = 0 the "
-    f"draft's best token is accepted at {surest} of the surest positions and at {least_sure} of "
-    "the least sure.",
+    f"draft's best token is accepted at {hits.at(entropy_bin=least)} of the surest positions and "
+    f"at {hits.at(entropy_bin=most)} of the least sure.",
 )
 
 # %% [markdown]
@@ -222,15 +232,18 @@ ctx.plot(
 
 # %%
 trace = bins.signals(greedy.positions)
+is_hit = trace["hit"] == 1
 accepted, rejected = (
-    np.sort(trace.loc[trace["hit"] == hit, "confidence"]) for hit in (1, 0)
+    trace["confidence"][is_hit],
+    trace["confidence"][~is_hit].sort_values(),
 )
-below = np.searchsorted(
-    rejected, accepted, "left"
-)  # rejected ones with less confidence
-not_above = np.searchsorted(rejected, accepted, "right")
+
+# %%
+below = rejected.searchsorted(accepted, "left")  # rejected ones with less confidence
+not_above = rejected.searchsorted(accepted, "right")
 by_hand = (below + not_above).mean() / 2 / len(rejected)
 
+# %%
 everywhere = study.auc(trace, "confidence")
 assert np.isclose(by_hand, everywhere.estimate)
 assert np.isclose(by_hand, roc_auc_score(trace["hit"], trace["confidence"]))
@@ -238,6 +251,8 @@ assert np.isclose(by_hand, roc_auc_score(trace["hit"], trace["confidence"]))
 # %%
 areas = study.areas(trace)
 ctx.export(areas.wide("domain", "signal"), "auc")
+
+# %%
 ctx.plot(
     areas.defined(),
     x="domain",
@@ -251,7 +266,6 @@ ctx.plot(
     caption="How well three signals tell accepted from rejected positions at T = 0: over all "
     f"prompts draft confidence has an AUC of {everywhere}.",
 )
-assert areas.lies_within(0, 1)
 
 # %%
 confidence = areas.at(signal="draft confidence", domain=domains)
@@ -282,14 +296,17 @@ ctx.export(reliability, "reliability")
 assert reliability.lies_within(0, 1)
 
 # %%
-came = reliability.without(domain=score.POOLED).frame
 diagonal = pd.DataFrame({"domain": "calibrated", "confidence": [0.0, 1.0]})
 diagonal = without_interval(diagonal, diagonal["confidence"])
-lines = [came, *(diagonal.assign(view=view) for view in forecasts)]
+lines = [diagonal.assign(view=view) for view in forecasts]
+lines = [reliability.without(domain=score.POOLED).frame, *lines]
+
+# %%
 calibration = study.calibration(forecasts, confidence_bins)
-errors, gaps = (
-    calibration.at(estimator=f"calibration_{name}") for name in ("error", "gap")
-)
+errors = calibration.at(estimator="calibration_error")
+gaps = calibration.at(estimator="calibration_gap")
+
+# %%
 ctx.plot(
     Estimates(pd.concat(lines, ignore_index=True)),
     x="confidence",
@@ -328,26 +345,33 @@ ctx.say(f"The draft, on average: {too_sure}.")
 p = ctx.profile
 tokenizer = pairs.load_tokenizer(pairs.model_folder(p.target))
 asked = runs.profile_prompts(p)
+
+# %%
 encoded = prompts.encode_prompts(tokenizer, asked, p.max_prompt_tokens, p.template)
 tokens = pd.Series({prompt.prompt_id: len(prompt.ids) for prompt in encoded})
 
 # %%
-points, by_length = {}, {}
+points = {}
 for text in (greedy, sampled):
     means = text.positions.groupby(["domain", "prompt_id"], as_index=False)[text.value]
     rows = means.mean().rename(columns={text.value: "accepted"})
     rows["prompt_tokens"] = rows["prompt_id"].map(tokens)
-    of_text = f"{text.acceptance.name} ({text.name})"
-    points[of_text] = without_interval(rows, rows["accepted"])
-    by_length[of_text] = association.correlations(
-        rows, "prompt_tokens", "accepted", ["spearman"], pooled=True
-    )
+    points[f"{text.acceptance.name} ({text.name})"] = rows
+
+# %%
+by_length = {
+    of_text: association.correlations(rows, "prompt_tokens", "accepted", pooled=True)
+    for of_text, rows in points.items()
+}
+
+# %%
 lengths = Estimates.stacked(by_length, "acceptance")
+dots = {of: without_interval(rows, rows["accepted"]) for of, rows in points.items()}
 ctx.table(lengths.wide("domain", "acceptance"), "prompt-length")
 
 # %%
 ctx.plot(
-    Estimates.stacked(points, "acceptance"),
+    Estimates.stacked(dots, "acceptance"),
     x="prompt_tokens",
     columns="acceptance",
     dots=domains,
@@ -361,37 +385,11 @@ ctx.plot(
 )
 
 # %%
-within = lengths.at(domain=domains).sentence(
-    "rises with it in",
-    "falls with it in",
-    "cannot be told from constant in",
-    within="acceptance",
-)
+within = lengths.at(domain=domains).sentence(*study.WITH_LENGTH, within="acceptance")
 ctx.say(
     f"**Prompt length.** Within a prompt set acceptance, by {within}. These are "
     f"{2 * len(domains)} intervals of 95 % each: that one of them misses 0 by chance would be no "
     "surprise."
-)
-
-# %%
-all_nodes = correlations.at(acceptance="min(1, p/q), all nodes")
-gap_0, gap_1 = gaps.at(domain=score.POOLED).frame["estimate"]
-by_domain = {
-    f"spearman_{name}_{row.domain}": row.estimate
-    for name, rows in (
-        ("published_alpha", all_nodes),
-        ("overlap", at_1),
-        ("hit", at_0),
-    )
-    for row in rows.rows()
-}
-ctx.record(
-    **by_domain,
-    auc_draft_confidence=everywhere.estimate,
-    auc_gain_over_draft_entropy=lead.at(signal="draft entropy, reversed").value,
-    auc_gain_over_target_entropy=lead.at(signal="target entropy, reversed").value,
-    calibration_gap_t0=gap_0,
-    calibration_gap_t1=gap_1,
 )
 
 # %%

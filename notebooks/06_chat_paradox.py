@@ -72,7 +72,7 @@ import numpy as np
 
 from speclab import runs, score, stats
 from speclab.analysis import published, significance
-from speclab.analysis.texts import Text
+from speclab.analysis.texts import SEEDS, Text
 from speclab.models import pairs
 from speclab.show import notebook, pictures
 from speclab.show.estimates import Estimates, without_interval
@@ -90,17 +90,15 @@ bins: int = 8  # 2 to 100
 # %%
 ctx = notebook.start("06_chat_paradox", profile, overrides)
 own_format = ctx.profile.template
-greedy_run = runs.load_or_record(ctx.profile, "greedy")
-other_run = runs.load_or_record(ctx.profile, study.OTHERWISE[own_format])
-seeds = [
-    runs.load_or_record(ctx.profile, kind)
-    for kind in ("sampled", "sampled-seed-1", "sampled-seed-2")
-]
-greedy, other, sampled = Text.of(greedy_run), Text.of(other_run), Text.of(*seeds)
+greedy = Text.recorded(ctx.profile, "greedy")
+other = Text.recorded(ctx.profile, study.OTHERWISE[own_format])
+sampled = Text.recorded(ctx.profile, *SEEDS)
 
 # %%
 domains = list(score.domains_in(greedy.nodes, [domain]))
 others = ", ".join(name for name in domains if name != domain)
+
+# %%
 ctx.say(
     f"{domain} is set against {others}. The prompts of this profile are given "
     f"{study.FORMATS[own_format]}. Texts at T = 1: {sampled.trace['seed'].nunique()} seeds."
@@ -140,20 +138,21 @@ for view, two in leads.groups("view"):
     ctx.say(f"* By {view}: **{study.state(two)}**. {'; '.join(parts)}.")
 
 # %%
-asked = ["alpha_mean", "target_entropy_mean"]
+shown = ["alpha_mean", "target_entropy_mean"]
+whole = [published.comparison("I", text, text.rule) for text in (greedy, sampled)]
+
+# %%
 table, table_sampled = (
-    whole[whole["quantity"].isin(asked)].reset_index(drop=True)
-    for whole in (
-        published.comparison("I", text, text.rule) for text in (greedy, sampled)
-    )
+    rows[rows["quantity"].isin(shown)].reset_index(drop=True) for rows in whole
 )
 ctx.export(table.drop(columns=["depth", "bin"]), "table-1")
-ctx.export(table_sampled.drop(columns=["depth", "bin"]), "table-1-sampled")
 
 # %%
 printed = table.pivot(index="domain", columns="quantity", values="published")
 printed = printed.loc[domains]
 printed = printed.loc[domain] - printed.drop(index=domain).mean()
+
+# %%
 ctx.save(
     study.entropy_and_acceptance(table, table_sampled, domains, domain),
     "entropy-and-acceptance",
@@ -176,7 +175,10 @@ ctx.save(
 # %%
 tokenizer = pairs.load_tokenizer(pairs.model_folder(ctx.profile.target))
 strings = pictures.strings_of(tokenizer)
-can_say = greedy_run.manifest["pair"]["draft"]["tokens_said"]
+
+# %%
+run = runs.load_or_record(ctx.profile, "greedy")
+can_say = run.manifest["pair"]["draft"]["tokens_said"]
 greedy, sampled = (
     study.with_tokens(text, strings, can_say, bins) for text in (greedy, sampled)
 )
@@ -185,7 +187,6 @@ greedy, sampled = (
 kinds, kinds_at_1 = study.by_kind(greedy), study.by_kind(sampled)
 ctx.export(kinds, "token-kinds-values")
 ctx.export(kinds_at_1, "token-kinds-values-sampled")
-ctx.export(kinds.wide("kind", "domain").fillna("too few"), "token-kinds")
 
 # %%
 of_domains = kinds.without(domain=score.POOLED).frame
@@ -194,7 +195,10 @@ panels = {
     "alpha (T = 1)": kinds_at_1.without(domain=score.POOLED),
     "share of positions": without_interval(of_domains, of_domains["share"]),
 }
-most = of_domains[of_domains["domain"] == domain].nlargest(1, "share").iloc[0]
+own = of_domains[of_domains["domain"] == domain]
+most = own.loc[own["share"].idxmax()]
+
+# %%
 ctx.plot(
     Estimates.stacked(panels, "panel"),
     x="kind",
@@ -212,10 +216,14 @@ ctx.plot(
 # %%
 positions = greedy.positions
 positions = positions.assign(never=1 - positions["said"], rejected=~positions["hit"])
+
+# %%
 asked = {"frequency elsewhere": score.mean_of("frequency")}
 if positions["never"].any():
     asked["never said, of the tokens"] = score.mean_of("never")
     asked["never said, of the rejections"] = score.ratio_of("never", "rejected")
+
+# %%
 draws = stats.jointly({name: (positions, of) for name, of in asked.items()})
 tokens = Estimates(draws.table(), digits=3).at(domain=domains)
 ctx.table(tokens.wide("domain", "name"), "tokens")
@@ -239,20 +247,21 @@ ctx.table(tokens.wide("domain", "name"), "tokens")
 # %%
 in_bins = positions.groupby(["domain", "entropy_bin"])["hit"].mean().unstack()
 how_often = positions["entropy_bin"].value_counts(normalize=True)
-fixed = in_bins.mul(how_often).sum(
-    axis=1, skipna=False
-)  # each at the same mix of entropies
+fixed = (in_bins * how_often).sum(axis=1, skipna=False)  # at the same mix of entropies
+
+# %%
 by_hand = fixed[domain] - fixed.drop(domain).mean()
 
 # %%
 tests = study.held_fixed(greedy, sampled, bins)
 found = study.explanations(tests, domain)
 ctx.export(found, "explanations-values")
-at_equal = found.at(estimator="hit[1]", held_fixed="entropy").frame.set_index("stage")
-if np.isclose(
-    at_equal.loc["before", "estimate"], at_0.value
-):  # every domain has all bins
-    assert np.isclose(by_hand, at_equal.loc["after", "estimate"])
+
+# %%
+at_equal = found.at(estimator="hit[1]", held_fixed="entropy")
+before, after = (at_equal.at(stage=stage).value for stage in ("before", "after"))
+if np.isclose(before, at_0.value):  # every domain has all bins
+    assert np.isclose(by_hand, after)
 
 # %% [markdown]
 # `before` and `after` are contrasts, `change` is their difference on the same resamples. Something
@@ -294,10 +303,10 @@ frames = {
     "published_alpha": (template.nodes, plain.nodes, score.published_alpha),
     "hit[1]": (template.positions, plain.positions, plain.acceptance),
 }
-formats = Estimates.stacked(
-    {name: significance.paired_by_domain(*frame) for name, frame in frames.items()},
-    "estimator",
-).without(domain=score.POOLED)
+
+# %%
+paired = {name: significance.paired_by_domain(*one) for name, one in frames.items()}
+formats = Estimates.stacked(paired, "estimator").without(domain=score.POOLED)
 ctx.export(formats, "template")
 
 # %%
@@ -318,42 +327,29 @@ both = {"plain text": plain, "the template": template}
 draws = stats.jointly(
     {name: (text.positions, text.acceptance) for name, text in both.items()}
 )
+
+# %%
 in_format = {name: study.contrast(draws[name], domain) for name in both}
 in_format = Estimates(draws.table(in_format), digits=3)
-lengths = [
-    f"{name} {text.trace.groupby('prompt_id').size().mean():.0f}"
-    for name, text in both.items()
-]
-ctx.say(
-    f"The contrast of `hit[1]` is {in_format.listed('name')}. Mean tokens of a text: "
-    f"{', '.join(lengths)}. (Where a target ends plain texts at once, few positions stand behind "
-    "them, and mostly first ones.)"
-)
+
+ctx.say(f"The contrast of `hit[1]` is {in_format.listed('name')}.")
 
 # %%
 highest = leads.without(quantity="entropy").frame.set_index("quantity")["share_highest"]
 answers = highest.map(study.told)
 entropy = leads.at(quantity="entropy")
+
+# %%
 moved = change.at(estimator="hit[1]").defined()
 most = moved.frame.loc[moved.frame["estimate"].abs().idxmax(), "held_fixed"]
+
+# %%
 ctx.answer(
     f"Is {domain} the easiest of these prompt sets on `{ctx.profile.name}`? At T = 0 by `hit[1]`: "
     f"{answers['hit[1]']}, {at_0} against the mean of the others; at T = 1 by `alpha`: "
     f"{answers['alpha']}, {at_1}. Its target entropy is {entropy.frame['estimate'][1]:+.2f} nats "
     f"against theirs. Of what was held fixed, {most} moves the contrast at T = 0 most, by "
     f"{moved.at(held_fixed=most)}."
-)
-
-# %%
-names = moved.frame["held_fixed"].str.replace(" ", "_")
-ctx.record(
-    contrast_published_alpha=leads.at(quantity="published_alpha").value,
-    contrast_hit1=at_0.value,
-    contrast_alpha=at_1.value,
-    contrast_entropy_nodes=float(entropy.frame["estimate"][0]),
-    contrast_entropy_text=float(entropy.frame["estimate"][1]),
-    **{f"highest_{name}": answer for name, answer in answers.items()},
-    **dict(zip("change_hit1_" + names, moved.frame["estimate"], strict=True)),
 )
 
 # %% [markdown]

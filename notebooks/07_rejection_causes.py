@@ -71,7 +71,7 @@ from IPython.display import HTML, display
 
 from speclab import prompts, replay, runs, score, stats
 from speclab.analysis import loops
-from speclab.analysis.texts import Text
+from speclab.analysis.texts import SEEDS, Text
 from speclab.models import pairs
 from speclab.score import POOLED
 from speclab.show import notebook, pictures
@@ -91,18 +91,18 @@ cases: int = 2  # 1 to 100; worst cases shown of each domain
 
 # %%
 ctx = notebook.start("07_rejection_causes", profile, overrides)
-recorded = [
-    runs.load_or_record(ctx.profile, kind)
-    for kind in ("greedy", "sampled", "sampled-seed-1", "sampled-seed-2")
-]
-greedy, sampled = Text.of(recorded[0]), Text.of(*recorded[1:])
-can_say = recorded[0].manifest["pair"]["draft"]["tokens_said"]
+greedy = Text.recorded(ctx.profile, "greedy")
+sampled = Text.recorded(ctx.profile, *SEEDS)
+run = runs.load_or_record(ctx.profile, "greedy")
+can_say = run.manifest["pair"]["draft"]["tokens_said"]
 
 # %%
 p = ctx.profile
 tokenizer = pairs.load_tokenizer(pairs.model_folder(p.target))
 strings = pictures.strings_of(tokenizer)
 texts = runs.profile_prompts(p)
+
+# %%
 encoded = prompts.encode_prompts(tokenizer, texts, p.max_prompt_tokens, p.template)
 prompt_tokens = {prompt.prompt_id: prompt.ids for prompt in encoded}
 
@@ -131,20 +131,25 @@ trace = greedy.trace
 rejected = trace["draft_rank"] > 0
 target_sure = trace["p_token"] >= sure
 draft_sure = trace["top_draft_q"].str[0] >= sure
+
+# %%
 by_hand = (target_sure & ~draft_sure)[rejected].mean()  # state: only target sure
+total = int(rejected.sum())
 
 # %%
 frame = study.label(greedy, strings, prompt_tokens, can_say, sure, ngram)
 members = study.flags(frame)
 often = study.shares(frame, members)
-share = Estimates(often).at(quantity="share")
-total, domains = int(rejected.sum()), list(score.domains_in(frame))
-assert not total or np.isclose(
-    by_hand, share.at(cause="state: only target sure", domain=POOLED).value
-)
+domains = list(score.domains_in(frame))
 
 # %%
-rate = stats.by_domain(frame, score.mean_of("rejected"))
+share = Estimates(often).at(quantity="share")
+known = share.at(cause="state: only target sure", domain=POOLED).value
+assert not total or np.isclose(by_hand, known)
+
+# %%
+mean = score.mean_of("rejected")
+rate = stats.by_domain(frame, mean)
 ctx.say(
     f"{total:,} of {len(frame):,} positions are rejected: a share of "
     f"{Estimates(rate).at(domain=domains).listed()}. A text has {p.max_new_tokens} tokens at most."
@@ -159,9 +164,10 @@ ctx.say(
 # `block_efficiency` without it:
 
 # %%
-mended = frame.assign(
-    draft_rank=frame["draft_rank"].mask(frame["kind"] == "word start", 0)
-)
+rank = frame["draft_rank"].mask(frame["kind"] == "word start", 0)
+mended = frame.assign(draft_rank=rank)
+
+# %%
 before, after = (replay.replay(rows, gamma) for rows in (frame, mended))
 by_hand = after["emitted"].sum() / len(after) - before["emitted"].sum() / len(before)
 
@@ -169,10 +175,10 @@ by_hand = after["emitted"].sum() / len(after) - before["emitted"].sum() / len(be
 costs = study.gains(frame, members.assign(every=True), gamma)
 causes = Estimates.stacked({"often": often, "costs": costs}, "part")
 gain = causes.at(quantity="gain")
+
+# %%
 assert np.isclose(by_hand, gain.at(cause="kind: word start", domain=POOLED).value)
-assert gain.frame["estimate"].min() > -1e-12, (
-    "being right more often costs a chain nothing"
-)
+assert gain.frame["estimate"].min() > -1e-12, "being right more often costs nothing"
 
 # %% [markdown]
 # Intervals (95 %) **resample prompts**: as many as there are get drawn anew, 2,000 times, the same
@@ -183,9 +189,6 @@ assert gain.frame["estimate"].min() > -1e-12, (
 
 # %%
 ctx.export(causes.frame.drop(columns="part"), "causes-values")
-for quantity in ("share", "gain"):
-    wide = causes.at(quantity=quantity).wide("cause", "domain")
-    ctx.export(wide, f"{quantity}-by-domain")
 pooled = causes.at(domain=POOLED)
 ranking = study.ranking(pooled, smallest)
 drawn = ranking[ranking["drawn"]]
@@ -196,19 +199,18 @@ table = pooled.at(quantity=shown, cause=[*drawn.index, "every"])
 ctx.table(table.wide("cause", "quantity").fillna(""), "causes", rows=30)
 
 # %%
-stars = {name: f"{name} *" if drawn["is_cause"][name] else name for name in drawn.index}
 bars = pooled.at(quantity=["share", "positions", "gain"], cause=list(drawn.index)).frame
 of_gain = bars["quantity"] == "gain"
 bars["panel"] = np.where(of_gain, "gain, tokens per target pass", "share of the …")
 bars["mark"] = bars["quantity"].replace({"share": "rejections"})
-bars["cause"] = bars["cause"].map(stars)
-order = list(stars.values())
-bars = bars.sort_values(
-    "cause", key=lambda names: names.map(order.index), kind="stable"
-)
-kinds, states = (
-    study.of_family(pooled.at(quantity="share"), family) for family in ("kind", "state")
-)
+
+# %%
+bars["place"] = bars["cause"].map(drawn.index.get_loc)
+bars = bars.sort_values("place", kind="stable").drop(columns="place")
+bars["cause"] += bars["cause"].map(drawn["is_cause"]).map({True: " *", False: ""})
+
+# %%
+kinds = study.of_family(pooled.at(quantity="share"), "kind")
 ctx.plot(
     Estimates(bars),
     x="cause",
@@ -248,6 +250,8 @@ ctx.say(
 each = share.at(domain=domains)
 by_kind = study.of_family(each.at(cause=list(drawn.index)), "kind")
 first = [f"{name}: {study.largest(rows, 1)}" for name, rows in by_kind.groups("domain")]
+
+# %%
 ctx.plot(
     by_kind,
     x="name",
@@ -260,6 +264,7 @@ ctx.plot(
 
 # %%
 by_state = study.of_family(each, "state")
+only_target = by_state.at(name="only target sure").listed()
 ctx.plot(
     by_state,
     x="name",
@@ -268,7 +273,7 @@ ctx.plot(
     x_label="state",
     slug="states-by-domain",
     caption="Share of each set's rejections by which model was sure: only target sure in "
-    f"{by_state.at(name='only target sure').listed()}.",
+    f"{only_target}.",
 )
 
 # %% [markdown]
@@ -280,7 +285,8 @@ ctx.plot(
 # %%
 is_long = frame["length"] > frame["length"].median()
 halves = {"short": frame[~is_long], "long": frame[is_long]}
-mean = score.mean_of("rejected")
+
+# %%
 draws = stats.jointly({name: (rows, mean) for name, rows in halves.items()}, same=False)
 longer = Estimates(draws.table({"long - short": draws["long"] - draws["short"]}))
 
@@ -309,6 +315,8 @@ ctx.plot(
 first = ranking.sort_values(["is_cause", "gain"], ascending=False)
 two = list(first.drop_duplicates("family").index[:2])
 together = members[two].any(axis=1).to_frame("together")
+
+# %%
 both = Estimates(study.gains(frame, together, gamma)).at(domain=POOLED)
 alone = gain.at(cause=two, domain=POOLED)
 ctx.say(
@@ -334,7 +342,11 @@ by_rank = study.of_family(each, "found")
 never = by_rank.at(name="never")
 has_never = never.frame["estimate"].gt(0).any()
 lost = gain.at(cause=study.NEVER, domain=POOLED)
-said = f"never: {never.listed()}; these cost {lost} tokens per target pass"
+said = "this draft can say every token"
+if has_never:
+    said = f"never: {never.listed()}; these cost {lost} tokens per target pass"
+
+# %%
 ctx.plot(
     by_rank if has_never else by_rank.without(name="never"),
     x="name",
@@ -344,7 +356,7 @@ ctx.plot(
     slug="rank-where-found",
     caption="Rank of the target's token under the draft, of rejected positions. The draft's second "
     f"choice: {by_rank.at(name='rank 1').listed()}; "
-    f"{said if has_never else 'this draft can say every token'}.",
+    f"{said}.",
 )
 
 # %% [markdown]
@@ -356,26 +368,19 @@ ctx.plot(
 
 # %%
 right, matches = frame["lookup"] == "right", frame["lookup"] != "no match"
+confidence, rank = frame["confidence"], frame["draft_rank"]
 thresholds = np.round(np.arange(0.1, 1.01, 0.1), 1)
-ranks = {
-    threshold: np.where(
-        matches & (frame["confidence"] < threshold),
-        ~right,  # what counts is whether the proposal is right (0) or wrong
-        frame["draft_rank"],
-    )
+ranks = {  # what counts is whether the proposal is right (0) or wrong
+    threshold: np.where(matches & (confidence < threshold), ~right, rank)
     for threshold in thresholds
 }
+
+# %%
 mixed = Estimates(study.tokens_gained(frame, gamma, ranks)).at(domain=domains)
 ctx.export(mixed, "lookup-where-unsure")
 
 # %%
-unsure = frame[matches & (frame["confidence"] < sure)]
-unsure = unsure.assign(copied=right[unsure.index], drafted=1 - unsure["rejected"])
-of_lookup, of_draft = (
-    Estimates(stats.by_domain(unsure, score.mean_of(name))).at(domain=domains)
-    for name in ("copied", "drafted")
-)
-at_sure = min(thresholds, key=lambda threshold: abs(threshold - sure))
+at_sure = thresholds[np.abs(thresholds - sure).argmin()]
 ctx.plot(
     mixed,
     x="cause",
@@ -385,13 +390,6 @@ ctx.plot(
     slug="lookup-where-unsure",
     caption="Draft plus lookup where the draft is unsure, beside the draft alone (gamma = "
     f"{gamma}). At a threshold of {at_sure:g}: {mixed.at(cause=at_sure).listed()}.",
-)
-
-# %%
-ctx.say(
-    f"Where the draft's confidence is under {sure:g} and lookup has a match "
-    f"({len(unsure) / len(frame):.0%} of the positions), lookup is right at "
-    f"{of_lookup.listed()}, the draft at {of_draft.listed()}."
 )
 
 # %% [markdown]
@@ -425,17 +423,20 @@ parts = {
     "T = 0 outside loops": study.shares(frame[outside], members[outside]),
     "T = 1": study.shares(at_1, study.flags(at_1)),
 }
+
+# %%
 beside = Estimates.stacked(parts, "text").at(quantity="share", domain=POOLED)
 ctx.export(beside, "loops")
 
 # %%
-classes = [name for name in drawn.index if not name.startswith("state: ")]
 frames = {"T = 0": frame, "T = 0 outside loops": frame[outside], "T = 1": at_1}
-rates = {
-    text: stats.by_domain(rows, score.mean_of("rejected"))
-    for text, rows in frames.items()
-}
+rates = {text: stats.by_domain(rows, mean) for text, rows in frames.items()}
 rates = Estimates.stacked(rates, "text").at(domain=POOLED)
+
+# %%
+classes = [name for name in drawn.index if not name.startswith("state: ")]
+
+# %%
 ctx.plot(
     beside.at(cause=classes),
     x="cause",
@@ -453,35 +454,24 @@ ctx.plot(
 
 # %%
 found = ranking[ranking["is_cause"]].sort_values("gain", ascending=False)
-every = gain.at(cause="every", domain=POOLED)
+part, worth = share.at(domain=POOLED), gain.at(domain=POOLED)
 verdict = "none is rejected more often than other positions: no cause can be named"
 if len(found):
-    dearest = found.index[0]
-    after_it = gain.at(cause=list(found.index[1:2]) or dearest, domain=POOLED)
+    dearest, *after_it = found.index[:2]
+    next_one = worth.at(cause=after_it or dearest).listed("cause")
     verdict = (
-        f"`{dearest}` costs most, {share.at(cause=dearest, domain=POOLED)} of the rejections: "
-        f"never wrong there, a draft would gain {gain.at(cause=dearest, domain=POOLED)} tokens per "
-        f"target pass (next: {after_it.listed('cause')}; wrong nowhere: {every})"
+        f"`{dearest}` costs most, {part.at(cause=dearest)} of the rejections: never wrong there, a "
+        f"draft would gain {worth.at(cause=dearest)} tokens per target pass (next: {next_one}; "
+        f"wrong nowhere: {worth.at(cause='every')})"
     )
+
+# %%
 if has_never:
-    verdict += (
-        f"; tokens that the draft can never say are {share.at(cause=study.NEVER, domain=POOLED)} "
-        f"and cost {lost}"
-    )
+    never_said = part.at(cause=study.NEVER)
+    verdict += f"; tokens that the draft can never say are {never_said} and cost {lost}"
 ctx.answer(
     f"On these prompt sets and `{p.name}` (T = 0, gamma = {gamma}), of the classes asked for "
     f"{verdict}."
-)
-
-# %%
-names = "share_" + drawn.index.str.replace(": ", "_").str.replace(" ", "_")
-ctx.record(
-    rejected_share=float(frame["rejected"].mean()),
-    rejections=total,
-    dearest=found.index[0] if len(found) else "none",
-    gain_dearest=float(found["gain"].iloc[0]) if len(found) else 0.0,
-    gain_every=every.value,
-    **dict(zip(names, drawn["share"], strict=True)),
 )
 
 # %% [markdown]

@@ -18,8 +18,8 @@
 #
 # *Runs on* any machine · *minutes* about one on 2 cores · *reads* the runs `greedy` (T = 0),
 # `sampled-0.3`, `sampled-0.7`, `sampled`, `sampled-seed-1` and `sampled-seed-2` of the profile,
-# recorded if they are not there, and the simulated studies of `data/coverage` · *writes*
-# `figures/<profile>/13/`.
+# recorded if they are not there, the simulated studies of `data/coverage` and the router of
+# `data/routing` · *writes* `figures/<profile>/13/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -67,15 +67,18 @@ if root == kit:
     install_missing(root)
 
 # %% jupyter={"source_hidden": true}
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
 from scipy.stats import friedmanchisquare, norm
 
-from speclab import replay, runs, score, stats
-from speclab.analysis import association, loops, power, published, significance
-from speclab.analysis.texts import Text
+from speclab import runs, score, stats
+from speclab.analysis import association, bins, loops, power, published, router
+from speclab.analysis import significance
+from speclab.analysis.texts import SEEDS, Text
 from speclab.show import notebook
-from speclab.show.estimates import Estimates, per_domain
+from speclab.show.estimates import Estimates
 from speclab.studies import how_sure as study
 
 # %% tags=["parameters"]
@@ -95,14 +98,14 @@ gamma: int = 4  # 1 to 64
 
 # %%
 ctx = notebook.start("13_how_sure", profile, overrides)
-greedy = runs.load_or_record(ctx.profile.replace(temperature=0.0), "greedy")
-kinds = {0.3: "sampled-0.3", 0.7: "sampled-0.7", 1.0: "sampled"}
-sampled = {T: runs.load_or_record(ctx.profile, kind) for T, kind in kinds.items()}
-seeds = [runs.load_or_record(ctx.profile, f"sampled-seed-{n}") for n in (1, 2)]
-at_0, at_1 = Text.of(greedy), Text.of(sampled[1.0], *seeds)
+at_0 = Text.recorded(ctx.profile, "greedy")
+at_1 = Text.recorded(ctx.profile, *SEEDS)
+
+# %%
 domains = list(score.domains_in(at_0.trace))
 count = at_0.trace.groupby("domain")["prompt_id"].nunique().min()
 longest = ctx.profile.max_new_tokens
+texts = runs.profile_prompts(ctx.profile)
 
 # %% [markdown]
 # ## 1. Does a 95 % interval hold the truth in 95 of 100 studies?
@@ -124,8 +127,11 @@ longest = ctx.profile.max_new_tokens
 # %%
 simulated, covered = study.coverage_of(ctx.profile.name)
 ctx.export(covered, "coverage")
-percent = covered.assign(**(100 * covered[["coverage", "low", "high"]]))
-percent = percent.rename(columns={"coverage": "estimate"})
+percent = covered.rename(columns={"coverage": "estimate"})
+percent[["estimate", "low", "high"]] *= 100
+lowest = percent["estimate"].min()
+
+# %%
 keys = ["estimator", "method", "n_prompts"]
 ctx.plot(
     Estimates(percent[[*keys, "estimate", "low", "high"]]),
@@ -134,17 +140,19 @@ ctx.plot(
     columns="estimator",
     kind="points",
     reference=95,
-    limits=(min(percent["estimate"].min(), 80) - 2, 101),
+    limits=(min(lowest, 80) - 2, 101),
     y="truth held, % of studies",
     x_label="prompts a domain",
     slug="coverage",
     caption="How many of the simulated studies' intervals hold the truth, by prompts a domain "
     f"(bars: Monte-Carlo error, {covered['studies'].min()} studies or more; line: the promised "
-    f"95 %). The lowest is {percent['estimate'].min():.0f} %.",
+    f"95 %). The lowest is {lowest:.0f} %.",
 )
 
 # %%
 own = percent[percent["used"]].groupby("n_prompts")["estimate"].agg(["min", "max"])
+
+# %%
 held = [f"{size}: {low:.0f} to {high:.0f} %" for size, low, high in own.itertuples()]
 ctx.say(
     f"**The kit's own intervals held the truth** by prompts a domain (pair {simulated}) in "
@@ -162,24 +170,19 @@ ctx.say(
 # domain; the test needs a difference beyond the quantile of its level, at the first and strictest
 # step of Holm's correction:
 
-
 # %%
-def power_by_hand(frame, first, second, difference, prompts, tests):
-    means = frame.groupby(["domain", "prompt_id"])["hit"].mean()
-    error = np.sqrt((means[first].var() + means[second].var()) / prompts)
-    limit = norm.isf(level / tests / 2)
-    return norm.sf(limit - difference / error) + norm.cdf(-limit - difference / error)
-
-
 first, second = domains[:2]
 whole = at_0.trace.groupby("prompt_id").filter(lambda text: len(text) == longest)
-hit_1 = score.mean_of("hit", "hit[1]")
-design = power.between(whole, hit_1, first, second)
-assert np.isclose(
-    design.power(0.05, 50, level, 6),
-    power_by_hand(whole, first, second, 0.05, 50, 6),
-    rtol=1e-4,
-)
+means = whole.groupby(["domain", "prompt_id"])["hit"].mean()
+
+# %%
+error = np.sqrt((means[first].var() + means[second].var()) / 50)
+limit, true = norm.isf(level / 6 / 2), 0.05  # six tests; a difference of 0.05
+by_hand = norm.sf(limit - true / error) + norm.cdf(-limit - true / error)
+
+# %%
+design = power.between(whole, score.mean_of("hit", "hit[1]"), first, second)
+assert np.isclose(by_hand, design.power(true, 50, level, 6), rtol=1e-4)
 
 # %% [markdown]
 # (Of texts of one length, where a mean of positions is a mean of prompts; the kit's function knows
@@ -190,34 +193,31 @@ assert np.isclose(
 # %%
 asked = {
     "published_alpha": (at_0.hung, score.published_alpha),
-    "block_efficiency": study.tokens_per_pass(at_0, ctx.profile.tree),
+    "block_efficiency": study.visited(at_0, ctx.profile.tree),
 }
+
+# %%
 paper = pd.concat([published.published(table) for table in ("I", "II")])
 paper = paper.pivot(index="domain", columns="quantity", values="published").loc[domains]
-paper = {
-    "published_alpha": paper["alpha_mean"],
-    "block_efficiency": paper["expected_accepted_length"],
-}
+
+# %%
+columns = ["alpha_mean", "expected_accepted_length"]
 parts = [
-    power.every_pair(*asked[name], values, 50, likely, level)
-    for name, values in paper.items()
+    power.every_pair(*question, paper[column], 50, likely, level)
+    for question, column in zip(asked.values(), columns, strict=True)
 ]
+
+# %%
 plans = pd.concat(parts, ignore_index=True)
+family = len(parts[0])
 ctx.table(plans, "power")
 
 # %%
-family = len(plans) // len(parts)
 for name, rows in plans.groupby("estimator", sort=False):
-    enough, least = (
-        (rows["needed"] <= 50).sum(),
-        rows.loc[rows["difference"].abs().idxmin()],
-    )
     ctx.say(
         f"* `{name}`: 50 prompts a domain find a difference of {rows['detectable'].min():.3f} to "
         f"{rows['detectable'].max():.3f} with probability {likely:g}, by pair of domains: enough "
-        f"for {enough} of the paper's {len(rows)}. Its smallest, {abs(least['difference']):.3f} "
-        f"({least['first']}, {least['second']}), needs {least['needed']:,} "
-        f"[{least['needed_low']:,}, {least['needed_high']:,}]."
+        f"for {(rows['needed'] <= 50).sum()} of the paper's {family}."
     )
 
 # %% [markdown]
@@ -227,27 +227,16 @@ for name, rows in plans.groupby("estimator", sort=False):
 # %%
 redrawn = study.redrawn(asked, redrawn_prompts, level, family)
 ctx.table(redrawn, "redrawn")
-one_of = redrawn.groupby("estimator", sort=False)[["first", "second"]].first()
-designs = {
-    name: power.between(*asked[name], *pair)
-    for name, pair in zip(one_of.index, one_of.to_numpy(), strict=True)
-}
-off = (
-    (redrawn["found"] - redrawn["formula"])
-    .groupby(redrawn["prompts"])
-    .agg(["min", "max"])
-)
-said = [
-    f"{row.min:+.2f} to {row.max:+.2f} with {row.Index} prompts"
-    for row in off.itertuples()
-]
+off = redrawn["found"] - redrawn["formula"]
+
+# %%
 ctx.save(
-    study.power_picture(designs, redrawn, plans, level, family),
+    study.power_picture(asked, redrawn, plans, level, family),
     "power",
     caption="Power by true difference and prompts a domain: the formula (lines) and the test "
     "itself on redrawn studies (circles); dotted lines stand at the differences between the "
     "paper's domains. The test's power less the formula's: "
-    f"{'; '.join(said)}.",
+    f"{off.min():+.2f} to {off.max():+.2f}.",
 )
 
 # %% [markdown]
@@ -255,11 +244,13 @@ ctx.save(
 # A sampled text is one draw. The same prompts were sampled with three seeds:
 
 # %%
-by_seed = {
-    f"seed {seed}": (at_1.where(at_1.trace["seed"] == seed).positions, score.alpha)
-    for seed in at_1.trace["seed"].unique()
+asked = {
+    f"seed {seed}": (rows, score.alpha)
+    for seed, rows in at_1.positions.groupby("seed", sort=False)
 }
-draws = stats.jointly(by_seed | {"three seeds": (at_1.positions, score.alpha)})
+
+# %%
+draws = stats.jointly(asked | {"three seeds": (at_1.positions, score.alpha)})
 alphas = Estimates(draws.table(key="texts"), digits=3)
 ctx.export(alphas, "seeds")
 notebook.show_table(alphas.without(domain=score.POOLED).wide("texts", "domain"))
@@ -267,8 +258,13 @@ notebook.show_table(alphas.without(domain=score.POOLED).wide("texts", "domain"))
 # %%
 of_prompts = at_1.trace.groupby(["prompt_id", "seed"])["overlap"].mean().unstack()
 p_seed = friedmanchisquare(*of_prompts.to_numpy().T).pvalue
-away = {name: (draws[name] - draws["three seeds"])[[score.ALL]] for name in by_seed}
+
+# %%
+together = draws["three seeds"][score.ALL]
+away = {name: draws[name][score.ALL] - together for name in asked}
 moved = Estimates(draws.table(away, key="texts"), digits=3)
+
+# %%
 ctx.say(
     f"**Seeds.** Against the three together, the mean of the domains moves by "
     f"{moved.listed('texts')} (prompts paired); Friedman's test over prompts, whether seeds differ "
@@ -285,12 +281,15 @@ ctx.say(
 # `alpha` of a drawn one; chains are drafted by the same rule.
 
 # %%
-warm = (
-    {"0": at_0} | {f"{T:g}": Text.of(run) for T, run in sampled.items()} | {"1": at_1}
-)
+between = {T: Text.recorded(ctx.profile, f"sampled-{T}") for T in ("0.3", "0.7")}
+warm = {"0": at_0, **between, "1": at_1}
 draws, found = study.by_text(warm, gamma, "T")
+
+# %%
 found = Estimates(found.frame.astype({"T": float}), digits=3)
 ctx.export(found, "temperatures")
+
+# %%
 ctx.plot(
     found.without(domain=[score.ALL, score.POOLED]),
     x="T",
@@ -307,12 +306,10 @@ ctx.plot(
 for quantity, one in draws.items():
     steps = {
         f"T = {cold} to {hot}": (one[hot] - one[cold])[domains]
-        for cold, hot in zip(list(warm)[:-1], list(warm)[1:], strict=True)
+        for cold, hot in pairwise(warm)
     }
     steps = Estimates(one.table(steps, key="step"), digits=3)
-    said = steps.sentence(
-        "rises in", "falls in", "cannot be told from 0 in", within="step"
-    )
+    said = steps.sentence(*study.RISES, within="step")
     ctx.say(f"**{quantity}.** {said}.")
 
 # %% [markdown]
@@ -333,28 +330,46 @@ for end in range(len(tokens)):
 assert again == loops.repeats(text).tolist()
 
 # %%
-sizes = sorted({*(n for n in new_tokens if n < longest), longest})
-cut = {f"{n} tokens": at_0.cut(n) for n in sizes}
-parts = {"hit[1]": {}, "hit[1] outside loops": {}, "share in loops": {}}
-parts[f"tokens per pass, gamma {gamma}"] = {}
-for name, one in cut.items():
-    repeats = loops.repeats(one.trace)
-    outside = one.where(~repeats)
-    marked = one.trace.assign(repeats=repeats)
-    parts["hit[1]"][name] = one.positions, one.acceptance
-    parts["hit[1] outside loops"][name] = outside.positions, one.acceptance
-    parts["share in loops"][name] = marked, score.mean_of("repeats")
-    parts[f"tokens per pass, gamma {gamma}"][name] = study.tokens_per_pass(one, gamma)
-draws = {quantity: stats.jointly(asked) for quantity, asked in parts.items()}
-by_length = {quantity: one.table(key="length") for quantity, one in draws.items()}
-by_length = Estimates.stacked(by_length, "quantity")
-ctx.export(by_length, "length-values")
-notebook.show_table(
-    by_length.without(domain=score.POOLED).wide(["quantity", "length"], "domain")
+marked, sampled = (
+    one.with_columns(repeats=loops.repeats(one.trace)) for one in (at_0, at_1)
 )
+sizes = [*(n for n in sorted(new_tokens) if n < longest), longest]
 
 # %%
-looping = study.loops_by_position({"T = 0": at_0, "T = 1": at_1})
+cut = {f"{n} tokens": marked.cut(n) for n in sizes}
+outside = {name: one.where(~one.trace["repeats"]) for name, one in cut.items()}
+per_pass = f"tokens per pass, gamma {gamma}"
+
+# %%
+hit_1, repeated = at_0.acceptance, score.mean_of("repeats")
+asked = {
+    "hit[1]": {n: (one.positions, hit_1) for n, one in cut.items()},
+    "hit[1] outside loops": {n: (one.positions, hit_1) for n, one in outside.items()},
+    "share in loops": {n: (one.trace, repeated) for n, one in cut.items()},
+    per_pass: {n: study.visited(one, gamma) for n, one in cut.items()},
+}
+
+# %%
+draws = {quantity: stats.jointly(one) for quantity, one in asked.items()}
+by_length = {quantity: one.table(key="length") for quantity, one in draws.items()}
+
+# %%
+by_length = Estimates.stacked(by_length, "quantity").without(domain=score.POOLED)
+ctx.export(by_length, "length-values")
+notebook.show_table(by_length.wide(["quantity", "length"], "domain"))
+
+# %%
+width, looping = 8, {}  # tokens that are taken together
+for one in (marked, sampled):
+    middle = one.trace["position"] // width * width + width / 2
+    rows = one.trace.assign(position=middle)
+    looping[one.name] = bins.group_means(rows, "repeats", "position")
+
+# %%
+looping = Estimates.stacked(looping, "text").without(domain=score.POOLED)
+at_the_end = looping.at(text="T = 0", position=looping.frame["position"].max())
+
+# %%
 ctx.plot(
     looping,
     x="position",
@@ -363,51 +378,47 @@ ctx.plot(
     y="share of positions that repeat",
     slug="length",
     caption=f"Share of the positions that repeat, by their place in texts of {longest} tokens: at "
-    "the end of the greedy ones "
-    f"{looping.at(text='T = 0', position=looping.frame['position'].max()).listed()}.",
+    f"the end of the greedy ones {at_the_end.listed()}.",
 )
 
 # %%
-share = {"T = 0": at_0, "T = 1": at_1}
-share = {
-    name: (one.trace.assign(repeats=loops.repeats(one.trace)), score.mean_of("repeats"))
-    for name, one in share.items()
-}
+share = {one.name: (one.trace, repeated) for one in (marked, sampled)}
 in_loops = Estimates(stats.jointly(share).table(key="temperature"), digits=3)
-ctx.export(in_loops.without(domain=score.POOLED), "loop-share")
+in_loops = in_loops.without(domain=score.POOLED)
+ctx.export(in_loops, "loop-share")
+
+# %%
 half, most = list(cut)[-2:]
-lost = {
-    quantity: Estimates(one.table({"": one[most] - one[half]}), digits=3).at(
-        domain=domains
-    )
-    for quantity, one in draws.items()
-}
+longer = {}
+for quantity, one in draws.items():
+    change = one.table({quantity: (one[most] - one[half])[domains]})
+    longer[quantity] = Estimates(change, digits=3).listed()
+
+# %%
+at_all = in_loops.at(domain=score.ALL)
 ctx.say(
     f"**In texts of {longest} tokens** this share of the positions repeats (mean of the domains): "
-    f"{in_loops.at(domain=score.ALL).listed('temperature')}. From {half} to {most} the tokens per "
-    f"pass of a chain of {gamma} change by {lost[f'tokens per pass, gamma {gamma}'].listed()}, and "
-    f"`hit[1]` outside loops by {lost['hit[1] outside loops'].listed()}. So every number here "
-    f"belongs to texts of {longest} tokens: longer ones were not recorded, and what they would "
-    "give cannot be told from these."
+    f"{at_all.listed('temperature')}. From {half} to {most} the tokens per pass of a chain of "
+    f"{gamma} change by {longer[per_pass]}, and `hit[1]` outside loops by "
+    f"{longer['hit[1] outside loops']}. So every number here belongs to texts of {longest} tokens: "
+    "longer ones were not recorded, and what they would give cannot be told from these."
 )
 
 # %% [markdown]
 # Do loops carry the differences between the domains?
 
 # %%
-outside = at_0.where(~loops.repeats(at_0.trace))
-tested = {"whole texts": at_0.positions, "outside loops": outside.positions}
-tested = {
-    name: significance.differences(frame, at_0.acceptance)
-    for name, frame in tested.items()
-}
-apart = {name: one["p_holm"] < level for name, one in tested.items()}
-same = (
-    tested["whole texts"]["difference"] * tested["outside loops"]["difference"] > 0
-).all()
+tests = [
+    significance.differences(one[most].positions, at_0.acceptance)
+    for one in (cut, outside)
+]
+
+# %%
+apart = [(one["p_holm"] < level).sum() for one in tests]
+same = (tests[0]["difference"] * tests[1]["difference"] > 0).all()
 ctx.say(
-    f"By `hit[1]` {apart['whole texts'].sum()} of {family} pairs of domains are told apart on the "
-    f"whole greedy texts, {apart['outside loops'].sum()} outside loops, "
+    f"By `hit[1]` {apart[0]} of {len(tests[0])} pairs of domains are told apart on the whole "
+    f"greedy texts, {apart[1]} outside loops, "
     f"{'each in the same direction' if same else 'not all in the same direction'}."
 )
 
@@ -418,45 +429,49 @@ ctx.say(
 # each domain.
 
 # %%
-per_block = score.block_estimators()["block_efficiency"]
 tree = ctx.profile.tree
+counted, per_block = study.visited(at_0, tree)
 ends = {
-    "as counted": (replay.prompt_sums(at_0.blocks(tree)), per_block),
+    "as counted": (counted, per_block),
     "had the texts gone on": (study.uncut(at_0, tree), per_block),
 }
+
+# %%
 draws = stats.jointly(ends)
-gain = {"more": draws["had the texts gone on"] - draws["as counted"]}
-gain = Estimates(draws.table(gain)).at(domain=score.ALL)
-ended = Estimates(draws.table(key="end"))
+more = draws["had the texts gone on"] - draws["as counted"]
+gain, ended = Estimates(draws.table({"more": more})), Estimates(draws.table(key="end"))
 ctx.export(ended, "last-block")
-ended = ended.at(domain=score.ALL)
+
+# %%
 ctx.say(
     f"**The end of a text.** Tokens per pass of the recorded tree, mean of the domains: "
-    f"{ended.listed('end')}; {gain} more."
+    f"{ended.at(domain=score.ALL).listed('end')}; {gain.at(domain=score.ALL)} more."
 )
 
 # %%
-texts = runs.profile_prompts(ctx.profile)
-long = pd.Series({p.prompt_id: len(p.text) for p in texts}, name="characters")
-ids = at_0.trace[["prompt_id", "domain"]].drop_duplicates().join(long, on="prompt_id")
-rank = ids.groupby("domain")["characters"].rank(method="first", pct=True)
-third = dict(zip(ids["prompt_id"], np.ceil(3 * rank).astype(int), strict=True))
+long = pd.Series({prompt.prompt_id: len(prompt.text) for prompt in texts})
+set_of = at_0.trace.groupby("prompt_id")["domain"].first()
+
+# %%
+rank = long[set_of.index].groupby(set_of).rank(method="first", pct=True)
+third = at_0.trace["prompt_id"].map(np.ceil(3 * rank))
+
+# %%
 names = {1: "short prompts", 2: "middling prompts", 3: "long prompts"}
+asked = {name: (at_0.trace[third == n], at_0.acceptance) for n, name in names.items()}
+
+# %%
+said = f"thirds of {count} prompts a domain are too few for an interval"
 if count >= 3 * stats.MIN_PROMPTS:
-    at = at_0.trace["prompt_id"].map(third)
-    asked = {name: (at_0.trace[at == n], at_0.acceptance) for n, name in names.items()}
     draws = stats.jointly(asked, same=False)
-    change = {name: draws[name] - draws["short prompts"] for name in list(asked)[1:]}
+    change = {name: draws[name] - draws["short prompts"] for name in asked}
     change = Estimates(draws.table(change, key="prompts"), digits=3).at(
         domain=score.ALL
     )
-    ctx.export(Estimates(draws.table(key="prompts")), "prompt-length")
-    ctx.say(
-        "**Prompt length.** `hit[1]` against short prompts, mean of the domains: "
-        f"{change.listed('prompts')}."
-    )
-else:
-    ctx.say(f"Thirds of {count} prompts a domain are too few for an interval.")
+    said = change.without(prompts="short prompts").listed("prompts")
+ctx.say(
+    f"**Prompt length.** `hit[1]` against short prompts, mean of the domains: {said}."
+)
 
 # %% [markdown]
 # ## 7. Had the draft seen these prompts?
@@ -467,46 +482,60 @@ else:
 
 # %%
 trained_on = study.composed_prompts(ctx.profile)
-if trained_on is None:
-    ctx.say(
-        f"Which prompts the draft of `{ctx.profile.name}` was trained on is not known here: what "
-        "it had seen cannot be said."
-    )
+if trained_on:
+    seen = study.seen(ctx.profile, trained_on)
+    ctx.export(seen.sort_values("seen", ascending=False), "seen")
 else:
-    met = study.seen(ctx.profile, trained_on)
-    hits = at_0.trace.groupby("prompt_id")["hit"].mean().rename("hit[1]")
-    met = met.join(hits, on="prompt_id")
-    ctx.export(met.sort_values("seen", ascending=False), "seen")
-    rho = per_domain(met, lambda rows: association.correlation(rows, "seen", "hit[1]"))
-    rho = Estimates(rho[["domain", "estimate", "low", "high"]])
-    nearest = met.loc[met["seen"].idxmax()]
-    spread = met.groupby("domain", sort=False)["seen"].agg(["median", "max"])
-    notebook.show_table(spread.reset_index(), 2)
-    words = "is hit more often in", "is hit less often in", "cannot be told from 0 in"
-    ctx.say(
-        f"**Seen.** At most {100 * nearest['seen']:.0f} % of a prompt (`{nearest['prompt_id']}`); "
-        f"{(met['seen'] >= 0.5).sum()} of {len(met)} prompts share half or more. Spearman's "
-        f"correlation of `seen` with `hit[1]` within a domain: {rho.listed()}; "
-        f"what is more like a training prompt {rho.sentence(*words)}. "
-        "Likeness in form and having been seen are one here: both come from templates."
-    )
+    ctx.say(f"What the draft of `{ctx.profile.name}` was trained on is not known here.")
 
 # %%
-at_all = in_loops.at(temperature="T = 0", domain=score.ALL)
-paper = plans[plans["estimator"] == "published_alpha"]
-ctx.record(
-    detectable_published_alpha=float(paper["detectable"].max()),
-    paper_pairs_enough=int((paper["needed"] <= 50).sum()),
-    seed_p_value=float(p_seed),
-    loops=at_all.value,
-    new_tokens=longest,
+if trained_on:
+    hits = at_0.trace.groupby("prompt_id")["hit"].mean().rename("hit[1]")
+    both = seen.join(hits, on="prompt_id")
+    rho = Estimates(association.correlations(both, "seen", "hit[1]"))
+
+# %%
+if trained_on:
+    nearest = seen.loc[seen["seen"].idxmax()]
+    ctx.say(
+        f"**Seen.** At most {100 * nearest['seen']:.0f} % of a prompt (`{nearest['prompt_id']}`); "
+        f"{(seen['seen'] >= 0.5).sum()} of {len(seen)} prompts share half or more. Spearman's "
+        f"correlation of `seen` with `hit[1]` within a domain: {rho.listed()}; what is more like "
+        f"a training prompt {rho.sentence(*study.HIT_MORE)}. Likeness in form and having been "
+        "seen are one here: both come from templates."
+    )
+
+# %% [markdown]
+# ## 8. Can a router be taken at its word?
+# Notebook 09 lets a classifier of the prompt's text choose what is drafted. It was trained on other
+# prompts, and is judged with and without the form that gives a domain away. `right`: its most
+# likely domain is the true one; `to_default`: not sure enough. It is calibrated if what it calls
+# 90 % is right in 90 % of the cases; the error is the mean distance from that.
+
+# %%
+classifier = router.load_router()
+sets = {f"this profile's ({ctx.profile.prompts})": texts}
+ctx.table(router.router_table(classifier, sets), "router")
+
+# %%
+routed = router.routed(router.text_frame(texts), classifier)
+bare = router.routed(router.text_frame(texts, bare=True), classifier)
+error = bins.calibration_error("confidence", "correct")
+
+# %%
+ctx.say(
+    f"**The router's** calibration error is {stats.bootstrap(routed, error)} on this profile's "
+    f"prompts, their form removed {stats.bootstrap(bare, error)}."
 )
+
+# %%
 few = own[own.index <= count].iloc[-1]
+enough = (parts[0]["needed"] <= 50).sum()
 ctx.answer(
     f"With {count} prompts a domain on `{ctx.profile.name}`, 95 % intervals hold the truth in "
-    f"{few['min']:.0f} to {few['max']:.0f} % of simulated studies; of the paper's {len(paper)} "
-    f"differences between domains 50 prompts would find {(paper['needed'] <= 50).sum()} with "
-    f"probability {likely:g}. All of it is of texts of {longest} tokens ({at_all} of the greedy "
+    f"{few['min']:.0f} to {few['max']:.0f} % of simulated studies; of the paper's {family} "
+    f"differences between domains 50 prompts would find {enough} with probability {likely:g}. All "
+    f"of it is of texts of {longest} tokens ({at_all.at(temperature='T = 0')} of the greedy "
     "positions in loops), and what longer ones would give is not known."
 )
 
@@ -534,6 +563,6 @@ ctx.answer(
 # * What we saw: the sentences above. Prompts decide what can be told; what the seed and the length
 #   of the texts change stands in no interval of resampled prompts.
 # * What this does not show: other prompts than these sets, longer texts, another draft's training
-#   set; what a router's probabilities are worth (notebook 09).
+#   set; what a router wins (notebook 09).
 # * Next: notebook 03 and the others read their intervals this way; notebook 11 asks which of the
 #   paper's claims hold.

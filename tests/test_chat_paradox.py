@@ -5,12 +5,12 @@ ones.
 import numpy as np
 import pandas as pd
 import pytest
-from frames import frame_of, noisy
+from frames import frame_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_score import make_run
 
-from speclab import score, stats
+from speclab import score
 from speclab.analysis.texts import Text, kind_of
 from speclab.studies import chat_paradox as study
 
@@ -20,12 +20,6 @@ MIXED = frame_of(
     math=[("a", 0.2)] * 3 + [("b", 0.8)],
     chat=[("a", 0.3), ("b", 0.9)],
 )
-
-
-def contrast_of(frame, estimator, domain="chat"):
-    draws = stats.jointly({"x": (frame, estimator)}, n=200)
-    found = study.contrast(draws["x"], domain)
-    return draws.table({"x": found}).iloc[0], draws["x"]
 
 
 def explained(frame, group="group"):
@@ -64,22 +58,6 @@ def test_matching_keeps_what_all_domains_share_and_refuses_a_single_level():
     failed = explained(frame)
     assert failed["estimate"].isna().all()
     assert failed["note"].str.contains("1 level of 'group'").all()
-
-
-def test_contrast_interval_equals_brute_force():
-    frame = noisy()
-    prompts = stats.resampling_of(frame, n=200)
-    draws = []
-    for weight in prompts.weights[1:]:
-        times = weight[prompts.rows].astype(int)
-        part = frame.iloc[np.repeat(np.arange(len(frame)), times)]
-        means = part.groupby("domain")["signal"].mean()
-        draws.append(means[["chat", "code"]].to_numpy())
-    chat, code = np.array(draws).T
-    row, found = contrast_of(frame, score.mean_of("signal"))
-    levels = stats.levels_of(min(np.bincount(prompts.domain)))
-    assert [row["low"], row["high"]] == pytest.approx(np.quantile(chat - code, levels))
-    assert study.share_highest(found, "chat") == (chat > code).mean()
 
 
 tokens_of_texts = st.lists(

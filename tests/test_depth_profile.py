@@ -46,22 +46,6 @@ def test_a_mixture_bends_though_nothing_depends_on_depth():
     assert every.tolist() == pytest.approx([0.6, 0.5, 0.6])
 
 
-def test_kinds_of_node_are_each_of_its_own_text_and_their_changes_paired():
-    cold, warm = warm_and_cold()
-    kinds = study.kinds(cold, cold, warm, 3, 2)
-    for text in (cold, warm):
-        rows, family = kinds[study.BEST_PATH[text.name]]
-        assert rows is text.nodes
-        chain = score.tree_estimators(text.rule)["accept_by_depth"]
-        np.testing.assert_allclose(family(rows), chain(rows[rows["best_path"]]))
-    profiles, changes = study.by_depth(kinds), study.change_by_kind(kinds)
-    for name in kinds:
-        rows = profiles.at(name=name, domain="chat").frame.set_index("depth")
-        change = rows.loc[3, "estimate"] - rows.loc[1, "estimate"]
-        found = changes.at(name=name, domain="chat").value
-        assert found == pytest.approx(change, nan_ok=True)
-
-
 def test_places_have_the_numbers_of_their_own_nodes():
     text, _ = warm_and_cold(positions=12)
     few = text.nodes["prompt_id"].isin(["chat-0", "chat-1"])

@@ -37,7 +37,7 @@ def test_the_ladder_names_estimator_and_text():
 
 def test_tokens_per_pass_are_of_the_blocks_that_a_decoder_visits():
     at_0 = text_of()
-    frame, estimator = study.tokens_per_pass(at_0, at_0, TREE)[
+    frame, estimator = study.numbers_of_tokens(at_0, at_0, TREE)[
         "block_efficiency, T = 0"
     ]
     blocks = replay.replay(at_0.trace, TREE)
@@ -66,7 +66,7 @@ AGAINST = SURE | {("a", "b"): (-0.2, 0.001)}
 
 
 def test_places_are_shared_where_nothing_is_told_apart():
-    place = study.places(verdicts(sure=SURE, tie=TIE))
+    place = study.shared_places(verdicts(sure=SURE, tie=TIE))
     assert place.loc["sure"].tolist() == [1, 2, 3]
     assert place.loc["tie"].tolist() == [1.5, 1.5, 3]
 
@@ -79,15 +79,6 @@ def test_a_tie_is_no_other_order():
     assert study.order({"a": 2, "b": 3, "c": 1}, dict(signs.loc["tie"])) == "a ≈ b > c"
     against = study.turned(study.sure_signs(verdicts(sure=SURE, against=AGAINST)))
     assert against == ["a − b (`sure` above 0, `against` below)"]
-
-
-def test_orders_are_of_each_rung():
-    at_0 = text_of(prompts=8)
-    asked = {"hit[1], T = 0": (at_0.positions, at_0.acceptance)}
-    found = study.with_verdicts(study.differences(asked), 0.05)
-    said = study.orders(study.ladder(asked), study.sure_signs(found))
-    names = said["hit[1], T = 0"].replace("≈", ">").split(" > ")
-    assert sorted(names) == sorted(score.DOMAINS)
 
 
 # ---- how sure, prompts ---------------------------------------------------------------------------
@@ -113,5 +104,5 @@ def test_design_effect_stands_beside_the_widths():
 def test_a_prompt_is_the_mean_of_all_its_texts():
     text = text_of(1.0, seeds=(0, 1))
     text = text.with_columns(overlap=text.trace["seed"].astype(float))
-    found = study.of_prompts(text)
+    found = study.prompt_means(text)
     assert len(found) == 24 and (found["value"] == 0.5).all()

@@ -136,7 +136,7 @@ def test_lag1_is_pearsons_correlation_of_neighbours():
     text = random_text()
     pairs = study.neighbours(text)
     pairs = pairs.astype({"before": bool, "after": bool})
-    theirs = association.correlations(pairs, "before", "after", methods=["pearson"])
+    theirs = association.correlations(pairs, "before", "after", "pearson")
     drawn = study.one_token(text)
     ours = drawn.table({"lag1": study.lag1(drawn)})
     numbers = ["estimate", "low", "high"]

@@ -1,10 +1,7 @@
-"""How sure: the end of a text against a longer one, loops by position, redrawn studies, and what a
+"""How sure: the end of a text against a longer one, redrawn studies, and what a
 draft had seen.
 """
 
-from types import SimpleNamespace
-
-import numpy as np
 import pandas as pd
 import pytest
 from test_power import MEAN, levels
@@ -84,24 +81,6 @@ def test_nodes_of_another_tree_are_refused(short):
         study.uncut(short, static_tree(4, 1, 4))
 
 
-def test_loops_by_position_by_hand():
-    """Five texts that go round after two tokens: from position 5 on every position repeats."""
-    ids = [f"code-{i}" for i in range(5)]
-    trace = pd.DataFrame(
-        {
-            "prompt_id": np.repeat(ids, 8),
-            "domain": "code",
-            "seed": 0,
-            "position": np.tile(range(8), 5),
-            "token": np.tile([1, 2] * 4, 5),
-        }
-    )
-    text = SimpleNamespace(trace=trace)
-    found = study.loops_by_position({"T = 0": text}, width=4)
-    assert found.at(position=2.0).value == 0
-    assert found.at(position=6.0).value == pytest.approx(3 / 4)
-
-
 def test_redrawn_studies_have_the_power_of_the_design():
     frame = pd.concat([levels("code", 40, 0.6, 3), levels("chat", 40, 0.0, 4)])
     found = study.redrawn({"x": (frame, MEAN)}, (25, 50), 0.05, 1, repeats=40, n=99)
@@ -135,4 +114,4 @@ def test_the_composed_prompts_are_those_that_the_draft_was_trained_on():
     known = profile.notes["trained_on"]
     assert known == {"seed": prepare.SEED, "composed": prepare.COMPOSED}
     assert len(study.composed_prompts(profile)) == sum(prepare.COMPOSED.values())
-    assert study.composed_prompts(load_profile("tiny")) is None
+    assert study.composed_prompts(load_profile("tiny")) == []

@@ -7,11 +7,9 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_replay import rates
 
 from speclab import replay, score
 from speclab.analysis.texts import Text, kind_of
-from speclab.show.estimates import Estimates
 from speclab.studies import rejection_causes as causes
 
 # chain of 4: [0, 1*], [2, 3, 4*], [5 6 7 8, bonus 9]: 3 blocks, rejections met at 1 and 4
@@ -208,18 +206,6 @@ def test_without_rejections_there_are_no_shares_and_no_gains():
     assert (causes.gains(frame, members, 4)["estimate"] == 0).all()
 
 
-def test_what_is_rejected_more_often_is_a_cause_and_what_is_rare_is_not_drawn(frame):
-    members = causes.flags(frame)
-    parts = [causes.shares(frame, members), causes.gains(frame, members, 4)]
-    ranking = causes.ranking(Estimates(pd.concat(parts, ignore_index=True)), 0.1)
-    assert causes.NEVER in ranking.index and "found: rank 1" not in ranking.index
-    assert not set(causes.NO_CAUSE) & set(ranking.index)
-    never = ranking.loc[causes.NEVER]
-    assert never["is_cause"] and never["rate"] == 1
-    few = ranking[~ranking["drawn"]]
-    assert (few["share"] < 0.1).all()
-
-
 # ---- what it costs -------------------------------------------------------------------------------
 
 
@@ -241,22 +227,6 @@ def test_other_ranks_may_lose_what_they_do_not_gain():
     }
     gain = pooled(causes.tokens_gained(frame, 4, ranks))
     assert gain.tolist() == pytest.approx([1 - 10 / 3, 0])
-
-
-@pytest.mark.parametrize("gamma", [1, 4])
-def test_gains_are_the_difference_of_two_summaries(frame, gamma):
-    members = causes.flags(frame)[["kind: number", "state: both unsure"]]
-    found = causes.gains(frame, members, gamma)
-    for cause in members:
-        after, before = (
-            rates(replay.prompt_sums(replay.replay(rows, gamma))).set_index("domain")
-            for rows in (mended(frame, members[cause]), frame)
-        )
-        mine = found[found["cause"] == cause].set_index("domain")["estimate"]
-        change = (after - before.loc[after.index])["block_efficiency"]
-        assert mine[["code", "chat"]].tolist() == pytest.approx(
-            change[["code", "chat"]].tolist()
-        )
 
 
 positions = st.tuples(st.integers(0, 2), st.booleans(), st.booleans())
@@ -284,14 +254,6 @@ def test_met_rejections_and_what_they_lose_by_hand():
     found = causes.met(labelled(trace_of([RANKS], copies=1)), 4)
     by_hand = [[1, 1, 3], [4, 2, 2]]  # position 9 is the bonus token's
     assert found[["position", "kept", "lost"]].to_numpy().tolist() == by_hand
-
-
-@pytest.mark.parametrize("gamma", [1, 3, 8])
-def test_met_rejections_are_the_blocks_that_were_cut(frame, gamma):
-    found, blocks = causes.met(frame, gamma), replay.replay(frame, gamma)
-    cut = blocks["accepted"] < np.minimum(gamma, blocks["remaining"])
-    assert len(found) == cut.sum() and found["rejected"].all()
-    assert found["lost"].between(1, gamma - found["kept"]).all()
 
 
 def test_cases_are_shown_as_text_and_escaped():

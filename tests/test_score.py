@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speclab import score
-from speclab.analysis import rungs
 
 PARENT, RANK, DEPTH = (
     [0, 0, 1, 1, 2, 2, 3, 3],
@@ -99,7 +98,6 @@ def test_published_estimators_by_hand():
     assert score.published_length(nodes) == pytest.approx(1.3125)
     assert score.best_path_ratio(nodes) == pytest.approx((0.5 + 0.2 + 1.0) / 3)
     assert dict(score.ratio_by_rank(nodes)) == pytest.approx({0: 2.3 / 4, 1: 2.2 / 4})
-    assert rungs.alpha_sd(nodes.iloc[:8]) == pytest.approx(np.sqrt(0.91875 / 7))
 
 
 def test_alpha_is_capped_at_one_and_never_takes_nan_for_one():

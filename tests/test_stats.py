@@ -9,7 +9,7 @@ from scipy import stats as scipy_stats
 from test_score import make_run
 
 from speclab import score, stats
-from speclab.analysis import association, rungs, significance
+from speclab.analysis import association, significance
 
 
 def clustered(
@@ -38,7 +38,7 @@ def expand(frame, prompts, weight):
 def test_an_interval_is_that_of_the_redrawn_rows():
     nodes = make_run().nodes
     prompts = stats.resampling_of(nodes, 60)
-    for estimator in (score.published_alpha, score.published_length, rungs.alpha_sd):
+    for estimator in (score.published_alpha, score.published_length):
         fast = stats.bootstrap(nodes, estimator, n=60)
         literal = np.array(
             [estimator(expand(nodes, prompts, weight)) for weight in prompts.weights]
@@ -167,7 +167,7 @@ def test_quantiles_are_those_of_nanquantile():
     assert np.isnan(stats.bounds_of(holes[:, 2, 1], 12)).all()
 
 
-@pytest.mark.parametrize("method", association.METHODS)
+@pytest.mark.parametrize("method", ["spearman", "pearson"])
 @pytest.mark.parametrize("digits", [(0, 0), (1, 9), (9, 9)])
 def test_correlation_of_every_resample_equals_scipys(method, digits):
     """With many ties, as alpha has at 1, and with none; in a prompt, and shared by prompts."""

@@ -1,16 +1,13 @@
 """Correlations of two columns over rows, with the prompt as the unit."""
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from speclab.score import column_of, divide
-from speclab.show.estimates import per_domain, stack
+from speclab.show.estimates import per_domain
 from speclab.stats import RESAMPLES, Interval, Resampling, resampling_of
-
-METHODS = ("spearman", "pearson")
 
 
 def correlation(
@@ -39,23 +36,14 @@ def correlation(
 
 
 def correlations(
-    frame: pd.DataFrame,
-    x: str,
-    y: str,
-    methods: Sequence[str] = METHODS,
-    n: int = RESAMPLES,
-    pooled: bool = False,
+    frame: pd.DataFrame, x: str, y: str, method: str = "spearman", pooled: bool = False
 ) -> pd.DataFrame:
-    """`correlation` by each method in each domain: method, domain, Interval's fields and a note;
-    missing, with the reason as the note, where a column is constant in a domain.
+    """`correlation` in each domain: domain, Interval's fields and a note; missing, with the reason
+    as the note, where a column is constant in a domain.
 
     pooled: of all domains together as well, last.
     """
-    parts = {}
-    for method in methods:
-        measure = partial(correlation, x=x, y=y, method=method, n=n)
-        parts[method] = per_domain(frame, measure, pooled)
-    return stack(parts, "method")
+    return per_domain(frame, partial(correlation, x=x, y=y, method=method), pooled)
 
 
 def correlation_draws(

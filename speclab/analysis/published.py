@@ -7,11 +7,9 @@ estimator stand side by side.
 from dataclasses import dataclass
 from itertools import product
 
-import numpy as np
 import pandas as pd
 
 from speclab import score, stats
-from speclab.analysis import association, rungs
 from speclab.profiles import ROOT
 from speclab.score import ALL, POOLED, POSITION_BIN, Estimator
 
@@ -40,8 +38,8 @@ class _Row:
 
     quantity: str
     as_published: Estimator
-    source: str = "nodes"
-    corrected: Estimator | None = None
+    source: str
+    corrected: Estimator
     whole: str = ALL  # how the paper's row `all` comes about: mean of domains, or pooled over rows
 
 
@@ -51,17 +49,7 @@ def _rows(table: str, rule: str) -> list[_Row]:
     one_token = score.member(score.hit, 1) if rule == "greedy" else score.alpha
     return {
         "I": [
-            _Row(
-                "nodes",
-                Estimator(
-                    "nodes",
-                    lambda nodes: np.ones((len(nodes), 1)),
-                    lambda totals: totals,
-                ),
-                whole=POOLED,
-            ),
             _Row("alpha_mean", score.published_alpha, "trace", one_token),
-            _Row("alpha_sd", rungs.alpha_sd, whole=POOLED),
             _Row(
                 "target_entropy_mean",
                 score.mean_of("target_entropy"),
@@ -93,7 +81,7 @@ def _rows(table: str, rule: str) -> list[_Row]:
 def comparison(
     table: str, run, rule: str = "greedy", n: int = stats.RESAMPLES
 ) -> pd.DataFrame:
-    """One row a published number: COLUMNS.
+    """One row a published number of Tables I (its means) to V: COLUMNS.
 
     `run` has .nodes and .trace. `rule` is that of the run's own
     temperature, else `corrected` is the acceptance of no decoder: 'greedy' for text of T = 0,
@@ -102,29 +90,22 @@ def comparison(
     `ours_as_published` repeats the published procedure on the run (interval ours_low, ours_high);
     `corrected` is the estimator named in `estimator` (interval low, high): in Table I the exact
     acceptance of one draft token (greedy: hit[1]; point-mass: alpha) and the text's own entropy;
-    II, III what the same tree gets accepted; IV, V accept_by_depth along the best path; VI
-    correlation of entropy and hit (greedy) or overlap (point-mass). What the run cannot answer is
-    missing. `all` is the mean of domains for Table I's means, pooled over rows elsewhere, as in
-    the paper. ValueError: no nodes, a domain of the paper missing, fewer than 5 prompts in a
-    domain, no position in a bin.
+    II, III what the same tree gets accepted; IV, V accept_by_depth along the best path (VI:
+    notebook 05). What the run cannot answer is missing. `all` is the mean of domains, in Table V
+    pooled over rows, as in the paper. ValueError: no nodes, a domain of the paper missing, fewer
+    than 5 prompts in a domain, no position in a bin.
     """
     frame = published(table)
     score.require(run.nodes, ["domain", "prompt_id"], "nodes")
     score.domains_in(run.nodes, [d for d in frame["domain"].unique() if d != ALL])
-    if table == "VI":
-        return _correlation_table(frame, run, rule, n)
     ours, right = [], []
     for which_bin, row in product(frame["bin"].drop_duplicates(), _rows(table, rule)):
         ours.append(_estimates(row, row.as_published, run.nodes, which_bin, n))
         source = getattr(run, row.source)
-        if row.corrected is not None:
-            right.append(_estimates(row, row.corrected, source, which_bin, n))
+        right.append(_estimates(row, row.corrected, source, which_bin, n))
     ours = pd.concat(ours).drop(columns="estimator").rename(columns=AS_OURS)
-    both = frame.merge(ours, on=KEYS, how="left")
-    if right:
-        corrected = pd.concat(right).rename(columns={"estimate": "corrected"})
-        both = both.merge(corrected, on=KEYS, how="left")
-    return both.reindex(columns=COLUMNS)
+    right = pd.concat(right).rename(columns={"estimate": "corrected"})
+    return frame.merge(ours, on=KEYS).merge(right, on=KEYS, how="left")[COLUMNS]
 
 
 def in_cells(table: pd.DataFrame) -> pd.DataFrame:
@@ -169,32 +150,3 @@ def _estimates(
         estimator=estimator.name,
     )
     return values[[*KEYS, "estimator", "estimate", "low", "high"]]
-
-
-def _correlation_table(frame: pd.DataFrame, run, rule: str, n: int) -> pd.DataFrame:
-    """Table VI.
-
-    The paper says Spearman, the authors' code computes Pearson: our Pearson rows have no published
-    number of their own.
-    """
-    by = ["domain", "method"]
-    ours = association.correlations(run.nodes, "target_entropy", "ratio", n=n)
-    right = _exact_correlations(run.trace, rule, n)
-    right = right.rename(columns={"estimate": "corrected"})
-    both = ours.rename(columns=AS_OURS).merge(right, on=by)
-    both["quantity"] = both["method"] + "_entropy_alpha"
-    merged = both.merge(frame, on=["domain", "quantity"], how="left")
-    merged = merged.sort_values(
-        "quantity", ascending=False, kind="stable", ignore_index=True
-    )
-    return merged.reindex(columns=COLUMNS)
-
-
-def _exact_correlations(trace: pd.DataFrame, rule: str, n: int) -> pd.DataFrame:
-    """Entropy with the exact acceptance of one draft token, by domain and method: missing in a
-    domain where that is constant.
-    """
-    outcome, name = ("hit", "hit[1]") if rule == "greedy" else ("overlap", "overlap")
-    trace = score.with_hits(trace)
-    found = association.correlations(trace, "target_entropy", outcome, n=n)
-    return found.assign(estimator=f"{name} instead of min(1, p/q)")

@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, score
-from speclab.runs import Run
+from speclab.profiles import Profile
+from speclab.runs import Run, load_or_record
 from speclab.score import Estimator
 
 # at T = 0 and above: acceptance of one drafted token (a column of positions), rule of a tree's
@@ -21,6 +22,7 @@ from speclab.score import Estimator
 GREEDY = ("hit", "greedy", "greedy")
 SAMPLED = ("overlap", "point-mass", "rejection")
 PLACE = ["prompt_id", "seed", "position"]
+SEEDS = ("sampled", "sampled-seed-1", "sampled-seed-2")  # kinds of run at T = 1
 
 
 def kind_of(temperature: float) -> tuple[str, ...]:
@@ -74,6 +76,12 @@ class Text:
         trace = score.with_hits(pd.concat(traces, ignore_index=True))
         nodes = run.nodes.assign(ratio=score.ratio(run.nodes), seed=seeds[0])
         return cls(*kind_of(temperatures.pop()), trace, nodes)
+
+    @classmethod
+    def recorded(cls, profile: Profile, *kinds: str) -> "Text":
+        """Of a profile's runs of these kinds (`runs.KINDS`), which are recorded if not there."""
+        greedy = profile.replace(temperature=0.0)
+        return cls.of(*(load_or_record(greedy, kind) for kind in kinds))
 
     @property
     def acceptance(self) -> Estimator:

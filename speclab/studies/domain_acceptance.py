@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
-from speclab.analysis import power, significance
+from speclab.analysis import power
 from speclab.analysis.texts import Text
 from speclab.score import Estimator
 from speclab.show import figures
@@ -47,7 +47,7 @@ def shares_of_tokens(at_0: Text, at_1: Text) -> Asked:
     }
 
 
-def tokens_per_pass(at_0: Text, at_1: Text, tree: Tree) -> Asked:
+def numbers_of_tokens(at_0: Text, at_1: Text, tree: Tree) -> Asked:
     """The rungs in tokens per target pass, by name: the paper's E[L], and what the recorded tree
     emits a block, over the blocks that a decoder visits.
     """
@@ -70,17 +70,9 @@ def ladder(asked: Asked) -> Estimates:
     return Estimates(rows, digits=3)
 
 
-def differences(asked: Asked) -> pd.DataFrame:
-    """Every pair of domains under every rung: name, then the columns of
-    `significance.differences`.
-    """
-    parts = {name: significance.differences(*one) for name, one in asked.items()}
-    return stack(parts, "name")
-
-
 def with_verdicts(found: pd.DataFrame, level: float) -> pd.DataFrame:
-    """`differences` with pair ('code − math') and verdict: APART where Holm's p is below `level`,
-    else NOT_APART.
+    """`significance.differences` by name, with pair ('code − math') and verdict: APART where
+    Holm's p is below `level`, else NOT_APART.
     """
     apart = found["p_holm"] < level
     return found.assign(
@@ -106,7 +98,7 @@ def turned(signs: pd.DataFrame) -> list[str]:
     return found
 
 
-def places(found: pd.DataFrame) -> pd.DataFrame:
+def shared_places(found: pd.DataFrame) -> pd.DataFrame:
     """Place of each domain under each rung, 1 = highest: one more than the domains that are told to
     be above, and half of one for each that is not told apart (so ties share their place).
     """
@@ -224,7 +216,7 @@ def both_intervals(published: Estimates, effect: pd.DataFrame) -> Estimates:
 # ---- prompts -------------------------------------------------------------------------------------
 
 
-def of_prompts(text: Text) -> pd.DataFrame:
+def prompt_means(text: Text) -> pd.DataFrame:
     """Acceptance of one drafted token in each prompt, all its texts together: domain, prompt_id,
     value.
     """
@@ -234,7 +226,7 @@ def of_prompts(text: Text) -> pd.DataFrame:
 
 
 def strip_picture(parts: Mapping[str, pd.DataFrame]) -> figures.Figure:
-    """One dot a prompt by domain, a panel for each of `parts` (`of_prompts` by name); bars: means
+    """One dot a prompt by domain, a panel for each of `parts` (`prompt_means` by name); bars: means
     of prompts.
     """
     figure, panels = figures.subplots(

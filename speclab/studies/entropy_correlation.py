@@ -43,6 +43,12 @@ TOO_SURE = (
     "cannot be told from calibrated on average in",
 )
 
+WITH_LENGTH = (
+    "rises with it in",
+    "falls with it in",
+    "cannot be told from constant in",
+)
+
 Views = Mapping[str, tuple[pd.DataFrame, str]]  # by name: rows, column that is averaged
 
 
@@ -63,11 +69,10 @@ def entropy_correlations(views: Views) -> Estimates:
     domain, estimate, low, high, n_prompts, note.
     """
     parts = {
-        name: association.correlations(rows, "target_entropy", column, ["spearman"])
+        name: association.correlations(rows, "target_entropy", column)
         for name, (rows, column) in views.items()
     }
-    found = Estimates.stacked(parts, "acceptance")
-    return Estimates(found.frame.drop(columns="method"))
+    return Estimates.stacked(parts, "acceptance")
 
 
 def beside_published(correlations: Estimates) -> Estimates:

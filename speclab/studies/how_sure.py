@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, runs, score, stats
-from speclab.analysis import loops, power
+from speclab.analysis import power
 from speclab.analysis.texts import Text
 from speclab.drafts.prompts import training_prompts, without_wrapper
 from speclab.profiles import ROOT, Profile
@@ -20,6 +20,9 @@ from speclab.show import figures
 from speclab.show.estimates import Estimates
 from speclab.stats import Draws
 from speclab.tree import Tree
+
+RISES = ("rises in", "falls in", "cannot be told from 0 in")
+HIT_MORE = ("is hit more often in", "is hit less often in", "cannot be told from 0 in")
 
 # ---- coverage: simulated once, by data/coverage/prepare.py -------------------------------------
 
@@ -76,20 +79,21 @@ def redrawn(
 
 
 def power_picture(
-    designs: Mapping[str, power.Design],
+    asked: Mapping[str, tuple[pd.DataFrame, Estimator]],
     studies: pd.DataFrame,
     plans: pd.DataFrame,
     level: float,
     family: int,
 ) -> figures.Figure:
-    """Power by true difference for the prompts of `redrawn` studies, a panel for each of `designs`
+    """Power by true difference for the prompts of `redrawn` studies, a panel for each of `asked`
     (by estimator): curves of the formula, the redrawn studies as circles; dotted lines stand at the
     paper's differences (`plans`).
     """
-    figure, panels = figures.subplots(1, len(designs), height=2.9, squeeze=False)
+    figure, panels = figures.subplots(1, len(asked), height=2.9, squeeze=False)
     shades = "#9ecae1", "#3182bd", "#08306b"
-    for axes, (name, design) in zip(panels[0], designs.items(), strict=True):
+    for axes, (name, question) in zip(panels[0], asked.items(), strict=True):
         own = studies[studies["estimator"] == name]
+        design = power.between(*question, *own[["first", "second"]].iloc[0])
         gaps = plans.loc[plans["estimator"] == name, "difference"].abs()
         widest = 1.1 * max(own["difference"].max(), gaps.max())
         grid = np.linspace(0, widest, 200)
@@ -110,7 +114,7 @@ def power_picture(
 # ---- texts of several kinds, prompts paired ------------------------------------------------------
 
 
-def tokens_per_pass(text: Text, shape: Any) -> tuple[pd.DataFrame, Estimator]:
+def visited(text: Text, shape: Any) -> tuple[pd.DataFrame, Estimator]:
     """What `stats.jointly` asks for block_efficiency of a chain of so many tokens, or of a tree,
     over the visited blocks.
     """
@@ -128,7 +132,7 @@ def by_text(
     asked = {
         "acceptance": {name: (t.positions, t.acceptance) for name, t in texts.items()},
         f"tokens per pass, gamma {gamma}": {
-            name: tokens_per_pass(text, gamma) for name, text in texts.items()
+            name: visited(text, gamma) for name, text in texts.items()
         },
     }
     draws = {name: stats.jointly(one) for name, one in asked.items()}
@@ -136,26 +140,7 @@ def by_text(
     return draws, Estimates.stacked(tables, "quantity", digits=3)
 
 
-# ---- the length of the texts ---------------------------------------------------------------------
-
-
-def loops_by_position(texts: Mapping[str, Text], width: int = 8) -> Estimates:
-    """Share of the positions that repeat (`loops.repeats`), by text, domain and position (the
-    middle of each `width` tokens). A domain with too few texts that reach so far is left out there.
-    """
-    parts = {}
-    repeated = score.mean_of("repeats")
-    for name, text in texts.items():
-        rows = text.trace.assign(repeats=loops.repeats(text.trace))
-        for start, here in rows.groupby(rows["position"] // width):
-            prompts = here.groupby("domain", observed=True)["prompt_id"].nunique()
-            enough = prompts.index[prompts >= stats.MIN_PROMPTS]
-            here = here[here["domain"].isin(enough)]
-            if len(here):
-                found = stats.by_domain(here, repeated)
-                parts[name, width * start + width / 2] = found.drop(columns="estimator")
-    frame = pd.concat(parts, names=["text", "position"]).reset_index([0, 1])
-    return Estimates(frame).without(domain=[score.ALL, score.POOLED])
+# ---- the end of the texts ------------------------------------------------------------------------
 
 
 def uncut(text: Text, tree: Tree) -> pd.DataFrame:
@@ -181,13 +166,11 @@ def trigrams(text: str) -> set[tuple[str, ...]]:
     return {tuple(words[i : i + 3]) for i in range(max(1, len(words) - 2))}
 
 
-def composed_prompts(profile: Profile) -> list[Prompt] | None:
+def composed_prompts(profile: Profile) -> list[Prompt]:
     """The composed prompts that the profile's draft was trained on, made again: as many of each
-    domain, and of the seed, as its notes say under `trained_on`; None where they say nothing.
+    domain, and of the seed, as its notes say under `trained_on`; none where they say nothing.
     """
-    known = profile.notes.get("trained_on")
-    if known is None:
-        return None
+    known = profile.notes.get("trained_on", {"composed": {}})
     return [
         prompt
         for domain, count in known["composed"].items()

@@ -240,7 +240,7 @@ def correlated(
 ) -> list[dict]:
     """Correlation of a number's column with another column, in each domain."""
     column = text.value if number == "acceptance" else number
-    found = association.correlations(rows, other, column, methods=[method])
+    found = association.correlations(rows, other, column, method)
     return rows_of(f"{method.title()} of {number} and {other}", found)
 
 
