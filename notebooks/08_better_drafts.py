@@ -378,7 +378,7 @@ copies = worth.copying(tried)
 ctx.export(copies.wide("estimator", "domain"), "lookup")
 pooled = copies.at(domain="pooled")
 alone = levels.at(estimator="hit[1]", domain="pooled", draft=free[:2])
-ctx.say(f"Share of the positions, domains pooled: {pooled.listed('estimator')}.")
+ctx.say(f"Shares, domains pooled: {pooled.listed('estimator')}.")
 assert pooled.at(estimator=worth.EITHER).value >= alone.frame["estimate"].max()
 
 # %% [markdown]

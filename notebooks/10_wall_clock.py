@@ -133,6 +133,8 @@ others = trace if all_timed else trace.query("prompt_id not in @ids")
 # %%
 target = pair.facts["target"]
 sizes = {name: pair.facts[name]["parameters"] / 1e6 for name in ("target", "draft")}
+
+# %%
 ctx.say(
     f"{len(timed)} prompts are timed, up to {new_tokens} tokens each; the draft's best token is "
     f"the target's in {short['hit'].mean():.3f} of these positions, in {trace['hit'].mean():.3f} "
@@ -269,23 +271,21 @@ if stops:
     counts[rule] = stopped = stopping.totals(here, allowed, costs)
 
 # %%
-replayed = stack(counts, "method").set_index(["method", "prompt_id"])
-replayed = replayed[["emitted", "blocks"]].add_prefix("replayed_")
-both = speeds.join(replayed, on=["method", "prompt_id"], how="inner")
-unlike = (both["tokens"] != both["replayed_emitted"]) | (
-    both["blocks"] != both["replayed_blocks"]
-)
+replayed = stack(counts, "method").rename(columns={"emitted": "tokens"})
+both = speeds.merge(replayed, on=["method", "prompt_id"])
+equal = speeds.merge(replayed, on=["method", "prompt_id", "tokens", "blocks"])
+unlike = len(both) - len(equal)
 own_text = short.groupby("prompt_id")["token"].agg(tuple)
 differ = (speeds["text"] != speeds["prompt_id"].map(own_text)).sum()
 
 # %%
 ctx.say(
     f"Replayed against decoded, {len(counts)} shapes, {len(timed)} prompts, every repeat: "
-    f"**{unlike.sum()} differences** in tokens or blocks; {differ} of {len(speeds)} texts, plain "
+    f"**{unlike} differences** in tokens or blocks; {differ} of {len(speeds)} texts, plain "
     "ones among them, differ from the target's own. (On a GPU or in half precision a near tie may "
     "fall the other way.)"
 )
-assert not pair.is_exact or unlike.sum() == differ == 0, "same text, same counts"
+assert not pair.is_exact or unlike == differ == 0, "same text, same counts"
 
 # %% [markdown]
 # ### Measured beside predicted
@@ -295,6 +295,8 @@ assert not pair.is_exact or unlike.sum() == differ == 0, "same text, same counts
 each = study.medians(speeds)
 gamma = gammas[0]
 first = f"chain of {gamma}"
+
+# %%
 sums = each[each["method"] == first].sum(numeric_only=True)
 tokens_per_pass = sums["tokens"] / sums["blocks"]
 price_of_block = gamma * costs.c() + costs.v(gamma + 1) + costs.overhead
@@ -318,6 +320,8 @@ table = gain.frame.rename(columns={"estimate": "speedup"}).set_index("method")
 table.insert(0, "block_efficiency", tau.iloc[0])
 table["predicted"] = table["block_efficiency"] / price
 table["share_of_predicted"] = table["speedup"] / table["predicted"]
+
+# %%
 ctx.table(table.reset_index(), "speed", 2)
 assert np.isclose(predicted_by_hand, table["predicted"][first])
 assert np.isclose(measured_by_hand, table["speedup"][first])
@@ -387,6 +391,8 @@ ctx.say(
 totals = each.groupby("method", sort=False)[["blocks", "time_s"]].sum()
 block_cost = 1e3 * totals["time_s"] / totals["blocks"] / costs.target_ms
 share = drafted["share_of_predicted"]
+
+# %%
 ctx.save(
     study.draw_blocks(parts, block_cost[parts["method"]]),
     "predicted",
@@ -521,6 +527,8 @@ chain_tau = study.drawn(
     replay.chain_sums(greedy.trace, range(1, 17)), "gamma", "emitted", "blocks"
 )
 taus = study.intervals(chain_tau, "gamma", len(encoded)).frame.set_index("gamma")
+
+# %%
 limits = study.limits(taus, costs)
 ctx.table(limits, "limits", 2)
 
@@ -529,6 +537,8 @@ same = limits.set_index("made ideal")["same gamma"]
 added = (same - same[study.NOW]).drop([study.NOW, "all three", study.RIGHT])
 added = added.sort_values(ascending=False)
 best_gamma = int(limits["gamma"].iloc[0])
+
+# %%
 ctx.plot(
     study.limit_bars(limits),
     "what",
@@ -543,6 +553,9 @@ ctx.plot(
 
 # %%
 more = ", ".join(f"{name} ({up:+.2f})" for name, up in added.items())
+assert same["all three"] >= same.iloc[:4].max() - 1e-9
+
+# %%
 ctx.say(
     refused
     or f"At gamma {best_gamma}, the best of chains as predicted ({same[study.NOW]:.2f} times "
@@ -550,7 +563,6 @@ ctx.say(
     f"ideal the same drafts would be worth {same['all three']:.2f}, drafts that are always right "
     f"{same[study.RIGHT]:.2f} at today's price."
 )
-assert same["all three"] >= same.iloc[:4].max() - 1e-9
 
 # %%
 ctx.record(

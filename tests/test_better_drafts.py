@@ -156,15 +156,6 @@ def trace_of(ranks):
     return score.with_hits(choose_trace(made)).assign(overlap=0.5)
 
 
-def test_acceptance_by_hand():
-    half = trace_of([[0, 1, 0, 3]] * 6)
-    all_right = trace_of([[0, 0, 0, 0]] * 6).assign(overlap=0.75)
-    levels = worth.acceptance(of_both_kinds({"a": half, "b": all_right}), ["a", "b"])
-    assert levels.at(estimator="hit[1]", draft="a", domain="code").value == 0.5
-    pooled = levels.at(estimator="alpha", draft="b", domain="pooled").frame
-    assert pooled[["low", "high"]].to_numpy().tolist() == [[0.75, 0.75]]
-
-
 # ---- trained -------------------------------------------------------------------------------------
 
 
