@@ -54,7 +54,7 @@ def check_values(values: dict[str, Any], known: dict[str, Parameter]) -> None:
         if name in OF_PAIR:
             continue
         try:
-            kind = kind_of(own.default, own.allowed, values)
+            kind = type_of(own.default, own.allowed, values)
             TypeAdapter(kind).validate_python(values[name], strict=True)
         except ValidationError:
             raise ValueError(
@@ -63,7 +63,7 @@ def check_values(values: dict[str, Any], known: dict[str, Parameter]) -> None:
             ) from None
 
 
-def kind_of(default: Any, allowed: str, values: dict[str, Any]) -> Any:
+def type_of(default: Any, allowed: str, values: dict[str, Any]) -> Any:
     """The type of what is allowed, for pydantic: that of the default (whole numbers are numbers
     too), its first element that of all. Only where anything is allowed may a list be empty.
 
@@ -71,7 +71,7 @@ def kind_of(default: Any, allowed: str, values: dict[str, Any]) -> Any:
     """
     if isinstance(default, (list, dict)):
         first = next(iter(default.values() if isinstance(default, dict) else default))
-        inner = kind_of(first, allowed, values)
+        inner = type_of(first, allowed, values)
         kind = dict[str, inner] if isinstance(default, dict) else list[inner]
         return Annotated[kind, Field(min_length=int(allowed != "any"))]
     choice = allowed.removeprefix("one of ")
