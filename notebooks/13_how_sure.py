@@ -193,7 +193,7 @@ assert np.isclose(by_hand, design.power(true, 50, level, 6), rtol=1e-4)
 # %%
 asked = {
     "published_alpha": (at_0.hung, score.published_alpha),
-    "block_efficiency": study.visited(at_0, ctx.profile.tree),
+    "block_efficiency": study.visited_blocks(at_0, ctx.profile.tree),
 }
 
 # %%
@@ -346,7 +346,7 @@ asked = {
     "hit[1]": {n: (one.positions, hit_1) for n, one in cut.items()},
     "hit[1] outside loops": {n: (one.positions, hit_1) for n, one in outside.items()},
     "share in loops": {n: (one.trace, repeated) for n, one in cut.items()},
-    per_pass: {n: study.visited(one, gamma) for n, one in cut.items()},
+    per_pass: {n: study.visited_blocks(one, gamma) for n, one in cut.items()},
 }
 
 # %%
@@ -430,7 +430,7 @@ ctx.say(
 
 # %%
 tree = ctx.profile.tree
-counted, per_block = study.visited(at_0, tree)
+counted, per_block = study.visited_blocks(at_0, tree)
 ends = {
     "as counted": (counted, per_block),
     "had the texts gone on": (study.uncut(at_0, tree), per_block),

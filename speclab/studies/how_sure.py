@@ -114,7 +114,7 @@ def power_picture(
 # ---- texts of several kinds, prompts paired ------------------------------------------------------
 
 
-def visited(text: Text, shape: Any) -> tuple[pd.DataFrame, Estimator]:
+def visited_blocks(text: Text, shape: Any) -> tuple[pd.DataFrame, Estimator]:
     """What `stats.jointly` asks for block_efficiency of a chain of so many tokens, or of a tree,
     over the visited blocks.
     """
@@ -132,7 +132,7 @@ def by_text(
     asked = {
         "acceptance": {name: (t.positions, t.acceptance) for name, t in texts.items()},
         f"tokens per pass, gamma {gamma}": {
-            name: visited(text, gamma) for name, text in texts.items()
+            name: visited_blocks(text, gamma) for name, text in texts.items()
         },
     }
     draws = {name: stats.jointly(one) for name, one in asked.items()}
