@@ -149,10 +149,13 @@ def question(notebook: str) -> str:
 
 
 def answer(notebook: str) -> str:
-    """The first sentence of what the notebook last answered on `smollm`, "" where it has not."""
+    """The first sentence with a number of what the notebook last answered on `smollm`, "" where it
+    has not.
+    """
     path = ROOT / "figures" / "smollm" / notebook[:2] / "numbers.json"
     said = read(path).get("answer", "") if path.is_file() else ""
-    return re.split(r"(?<=\.) (?=[A-Z`])", said)[0]
+    sentences = re.split(r"(?<=[.?]) (?=[A-Z`])", said)
+    return next((one for one in sentences if re.search(r"\d", one)), said)
 
 
 def printed() -> str:
