@@ -71,7 +71,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import cost, prompts, replay, runs
-from speclab.analysis.texts import Text
+from speclab.analysis.texts import SEEDS, Text
 from speclab.explore import page
 from speclab.models import pairs
 from speclab.show import notebook
@@ -100,8 +100,7 @@ other_cost_ratios: list = [0.02, 0.1, 0.29]  # 0 to 10
 # %%
 ctx = notebook.start("02_gamma_sweep", profile, overrides)
 # these first: where all have to be recorded, notebook 01 records the greedy one at the same time
-seeds = ["sampled", "sampled-seed-1", "sampled-seed-2"]
-at_1 = [runs.load_or_record(ctx.profile, kind) for kind in seeds]
+at_1 = [runs.load_or_record(ctx.profile, kind) for kind in SEEDS]
 at_0 = runs.load_or_record(ctx.profile.replace(temperature=0.0), "greedy")
 texts = {"T = 0": Text.of(at_0), "T = 1": Text.of(*at_1)}
 

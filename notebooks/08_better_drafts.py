@@ -72,9 +72,9 @@ import json
 
 import numpy as np
 
-from speclab import cost, runs, stats
+from speclab import cost, stats
 from speclab.analysis import significance
-from speclab.analysis.texts import Text
+from speclab.analysis.texts import SEEDS, Text
 from speclab.drafts import quantise
 from speclab.models import pairs, timing
 from speclab.prompts import decoded_prompts
@@ -142,10 +142,10 @@ domains = tried.domains
 # recorded prompts, at T = 1 with three texts each:
 
 # %%
-kinds = ("greedy", "sampled", "sampled-seed-1", "sampled-seed-2")
-whole = {kind: runs.load_or_record(settings, kind) for kind in kinds}
-of_all = {"hit[1]": Text.of(whole["greedy"])}
-of_all["alpha"] = Text.of(*(whole[kind] for kind in kinds[1:]))
+of_all = {
+    "hit[1]": Text.recorded(settings, "greedy"),
+    "alpha": Text.recorded(settings, *SEEDS),
+}
 everyone = {
     name: stats.by_domain(t.positions, t.acceptance) for name, t in of_all.items()
 }

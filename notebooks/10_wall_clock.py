@@ -428,7 +428,8 @@ page.show("machine", runs=[greedy, sampled])
 
 # %%
 fits = {
-    method: stopping.fit(every, costs, method, folds) for method in stopping.METHODS
+    method: stopping.fit_rule(every, costs, method, folds)
+    for method in stopping.METHODS
 }
 judged = {method: choice.judged for method, choice in fits.items()}
 compared = stack(judged, "method")

@@ -231,7 +231,13 @@ assert verdict == claims.judge(of_kit.to_frame().T.infer_objects())
 # ## 3. Five claims, drawn large
 
 # %%
-shown = ["level", "gap", "length", "depth", "entropy-sign"]
+shown = {
+    "level": "acceptance of a drafted token (share)",
+    "gap": "acceptance in chat less that in math (share)",
+    "length": "accepted tokens per target pass",
+    "depth": "acceptance at depth 3 less that at depth 1 (share)",
+    "entropy-sign": "correlation with the target's entropy",
+}
 printed = claims.printed()
 ctx.save(
     pictures.large(shown, listed, found[found["pair"].isin(pairs)], verdicts, printed),

@@ -98,7 +98,7 @@ from speclab.models import pairs
 from speclab.show import notebook
 from speclab.show.estimates import Estimates, stack
 from speclab.analysis import choose
-from speclab.analysis.texts import Text
+from speclab.analysis.texts import SEEDS, Text
 from speclab.studies.budgets_and_routing import machines, policies, serving
 
 # %% [markdown]
@@ -291,8 +291,7 @@ ctx.say(
 # settings chosen on such texts. Every resample of the prompts chooses again.
 
 # %%
-kinds = ("sampled", "sampled-seed-1", "sampled-seed-2")
-sampled = Text.of(*(runs.load_or_record(ctx.profile, kind) for kind in kinds))
+sampled = Text.recorded(ctx.profile, *SEEDS)
 
 # %%
 warm = policies.sampled_prices(sampled, settings, costs, limit)

@@ -24,7 +24,7 @@ import pandas as pd
 
 from speclab import score, stats
 from speclab.analysis.loops import repeats
-from speclab.analysis.texts import Text
+from speclab.analysis.texts import SEEDS, Text
 from speclab.ops import metrics
 from speclab.profiles import ROOT, load_profile, profile_names
 from speclab.prompts import DOMAINS
@@ -39,7 +39,6 @@ OF_PAPER = ("08/distillation", "08/self-drafts", "08/specialist", "10/pass-times
 PAGES = ("README.md", "GLOSSARY.md")
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 TRACES = ROOT / "data" / "traces" / "smollm"
-SAMPLED = ("sampled", "sampled-seed-1", "sampled-seed-2")
 MARKS = re.compile(r"(<!-- (\w+): by `make readme` -->\n).*?(<!-- /\2 -->)", re.DOTALL)
 
 
@@ -168,8 +167,8 @@ def printed() -> str:
 
 def texts() -> tuple[Text, Text]:
     """The shipped texts of `smollm`: greedy, and at T = 1 with three seeds."""
-    runs = {kind: load_run(TRACES / kind) for kind in ("greedy", *SAMPLED)}
-    return Text.of(runs["greedy"]), Text.of(*(runs[kind] for kind in SAMPLED))
+    runs = {kind: load_run(TRACES / kind) for kind in ("greedy", *SEEDS)}
+    return Text.of(runs["greedy"]), Text.of(*(runs[kind] for kind in SEEDS))
 
 
 def estimates(greedy: Text, sampled: Text) -> dict[str, Any]:

@@ -234,7 +234,7 @@ def many(count=10, domains=("code", "chat")):
 
 def test_settings_are_fitted_on_other_prompts():
     at = many()
-    found = stopping.fit(at, COSTS, "confidence", n=20)
+    found = stopping.fit_rule(at, COSTS, "confidence", n=20)
     fold = dict(zip(at.prompt_id, stats.fold_of(at.domain, 5), strict=True))
     folds = np.array([*fold.values()])
     for row in found.judged.itertuples():
@@ -248,7 +248,7 @@ def test_settings_are_fitted_on_other_prompts():
 def test_a_rule_gains_no_more_than_the_oracle():
     at = many()
     names = stopping.FIXED, "confidence", stopping.ORACLE
-    fits = {name: stopping.fit(at, COSTS, name, n=20) for name in names}
+    fits = {name: stopping.fit_rule(at, COSTS, name, n=20) for name in names}
     fixed, rule, best = choose.speeds(fits, n=20).values.values()
     assert 0 < (rule - fixed).loc[0, "chat"] <= (best - fixed).loc[0, "chat"]
     assert (best >= rule - 1e-8).all(axis=None) and (best >= fixed - 1e-8).all(

@@ -5,7 +5,7 @@ A run of kind `chain` holds, at every position of the target's greedy text, the 
 chain with its confidence and entropy and what the target says of it. So every rule that stops a
 chain early is replayed exactly, without a model: `chains` reads the run; `fixed`, `stopped` and
 `oracle` say what a rule drafts at each position; `totals` sums the blocks that a decoder with this
-rule would make; `fit` chooses a rule. NumPy and pandas only. Dynamic gamma by a threshold:
+rule would make; `fit_rule` chooses a rule. NumPy and pandas only. Dynamic gamma by a threshold:
 arXiv:2405.04304.
 
 Cost of a block, in target passes: c per draft pass + v(drafted + 1) + overhead. A chain of k tokens
@@ -254,7 +254,7 @@ def fitted(
     return tried[fastest(1 / np.array(cost))]
 
 
-def fit(
+def fit_rule(
     at: Chains, costs: Costs, method: str, folds: int = 5, n: int = RESAMPLES
 ) -> Choice:
     """A method (of METHODS) on every prompt, its rule fitted on the other folds' prompts of the

@@ -22,7 +22,7 @@ import pandas as pd
 
 from speclab import replay, runs, score, stats
 from speclab.analysis import association, choose, levels, power, rungs
-from speclab.analysis.texts import Text
+from speclab.analysis.texts import SEEDS, Text
 from speclab.analysis.token_kinds import token_kinds
 from speclab.cost import LEAST_V
 from speclab.plain import read_json
@@ -50,7 +50,6 @@ from speclab.tree import Tree, chain
 
 BETWEEN = "0 < T < 1"  # a way to ask that one claim has: text at temperatures between
 WARMER = ("sampled-0.3", "sampled-0.7")  # kinds of run at temperatures between
-SAMPLED = ("sampled", "sampled-seed-1", "sampled-seed-2")  # kinds of run at T = 1
 GAMMAS = range(1, 17)  # where the best gamma is looked for
 # a prompt with a digit, a word or a sign of code, or a formula is not taken for chat
 RULE = re.compile(r"\d|\b(?:def|class|function|return|code|Python)\b|[{}\\=]")
@@ -79,12 +78,11 @@ class PairTexts:
 
 def recorded_texts(profile: Profile) -> PairTexts:
     """The texts of a profile: read where they are recorded or shipped, else recorded now."""
-    load = runs.load_or_record
     return PairTexts(
         profile,
-        Text.of(load(profile.replace(temperature=0.0), "greedy")),
-        Text.of(*(load(profile, kind) for kind in SAMPLED)),
-        tuple(Text.of(load(profile, kind)) for kind in WARMER),
+        Text.recorded(profile, "greedy"),
+        Text.recorded(profile, *SEEDS),
+        tuple(Text.recorded(profile, kind) for kind in WARMER),
     )
 
 

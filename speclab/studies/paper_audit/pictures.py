@@ -23,14 +23,15 @@ SHADES = {HOLDS: "#4C9A6A", UNKNOWN: "#DDDDDD", FAILS: "#D98555"}
 
 
 def large(
-    shown: Sequence[str],
+    shown: Mapping[str, str],
     listed: Mapping[str, Claim],
     evidence: pd.DataFrame,
     verdicts: pd.DataFrame,
     printed: pd.DataFrame,
 ) -> figures.Figure:
     """A panel a claim: the paper's own numbers, and those of each pair and way to ask, each with
-    its verdict; green: the claim holds. printed: `claims.printed`.
+    its verdict; green: the claim holds. shown: by claim, what its number is (the axis). printed:
+    `claims.printed`.
     """
     ways = evidence["asked"].isin([PUBLISHED, AT_0, AT_1])
     measured = evidence[ways & evidence["claim"].isin(shown)]
@@ -41,12 +42,13 @@ def large(
     ]
     own = printed[printed["claim"].isin(shown)].assign(at="the paper")
     rows = pd.concat([own, measured.assign(at=lines)])
-    figure, panels = figures.subplots(len(shown), 1, height=1.55 * len(shown))
-    for name, axes in zip(shown, panels, strict=True):
+    figure, panels = figures.subplots(len(shown), 1, height=1.75 * len(shown))
+    for (name, number), axes in zip(shown.items(), panels, strict=True):
         part = rows[rows["claim"] == name]
         figures.interval_bars(part, axes, "at", "row", horizontal=True)
         _region(axes, listed[name])
         axes.set_title(f"{name}: {listed[name].claim}", loc="left")
+        axes.set_xlabel(number)
     figures.legend_above(figure, *panels)
     return figure
 
