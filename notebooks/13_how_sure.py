@@ -71,7 +71,7 @@ from itertools import pairwise
 
 import numpy as np
 import pandas as pd
-from scipy.stats import friedmanchisquare, norm
+from scipy.stats import friedmanchisquare, nct, t
 
 from speclab import runs, score, stats
 from speclab.analysis import association, bins, loops, power, published, router
@@ -167,8 +167,9 @@ ctx.say(
 # The **power** of a study is the probability that its test finds a true difference; a study is
 # planned so that it is 0.8 or so (the parameter `likely`). Two means of n prompts each have a
 # difference with standard error √((s₁² + s₂²)/n), s the standard deviation between prompts of one
-# domain; the test needs a difference beyond the quantile of its level, at the first and strictest
-# step of Holm's correction:
+# domain; Student's test needs a difference beyond the quantile of its level, at the first and
+# strictest step of Holm's correction, and where one is, its statistic follows the noncentral t
+# distribution:
 
 # %%
 first, second = domains[:2]
@@ -177,8 +178,9 @@ means = whole.groupby(["domain", "prompt_id"])["hit"].mean()
 
 # %%
 error = np.sqrt((means[first].var() + means[second].var()) / 50)
-limit, true = norm.isf(level / 6 / 2), 0.05  # six tests; a difference of 0.05
-by_hand = norm.sf(limit - true / error) + norm.cdf(-limit - true / error)
+free, true = 2 * (50 - 1), 0.05  # degrees of freedom; a difference of 0.05
+limit = t.isf(level / 6 / 2, free)  # six tests
+by_hand = nct.sf(limit, free, true / error) + nct.cdf(-limit, free, true / error)
 
 # %%
 design = power.between(whole, score.mean_of("hit", "hit[1]"), first, second)

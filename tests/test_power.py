@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from statsmodels.stats.power import NormalIndPower
+from statsmodels.stats.power import TTestIndPower
 from test_score import make_run
 
 from speclab import score
@@ -63,18 +63,20 @@ def test_closed_form_by_hand_and_by_statsmodels():
     design = power.between(TWO, MEAN, "code", "chat")
     assert design.sd[0] == pytest.approx(np.sqrt(7.5)) and design.sd[1] < design.sd[0]
     found = design.detectable(50)
-    assert found[0] == pytest.approx((1.959964 + 0.841621) * np.sqrt(0.15), rel=1e-6)
     assert found / found[0] == pytest.approx(design.sd / design.sd[0])
-    reference = NormalIndPower().solve_power(
-        None, nobs1=50, alpha=0.05 / 6, power=0.9
-    ) * np.sqrt(7.5 / 2)
-    assert design.detectable(50, 0.9, comparisons=6)[0] == pytest.approx(
-        reference, rel=1e-5
-    )
+    errors = np.sqrt(7.5 / 2)  # of one side, as Cohen's d has it
+    reference = TTestIndPower().solve_power(None, 50, 0.05 / 6, 0.9) * errors
+    assert design.detectable(50, 0.9, comparisons=6)[0] == pytest.approx(reference)
     assert design.power(1.0, 30) == pytest.approx(
-        NormalIndPower().power(1 / np.sqrt(7.5 / 2), 30, 0.05), rel=1e-9
+        TTestIndPower().power(1 / errors, 30, 0.05)
     )
-    assert design.prompts_needed(1.0)[0] == 59  # (1.959964 + 0.841621)^2 * 7.5 = 58.87
+    assert (
+        design.prompts_needed(1.0)[0] == 60
+    )  # (1.959964 + 0.841621)^2 * 7.5 = 58.87, and a little
+    many = (1.959964 + 0.841621) * np.sqrt(7.5 / 10**6)
+    assert design.detectable(10**6)[0] == pytest.approx(many, rel=1e-4), (
+        "of many prompts the normal approximation"
+    )
     assert design.power(0.0, 30) == pytest.approx(0.05), (
         "without a difference, the rate of false alarms"
     )

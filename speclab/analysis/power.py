@@ -3,9 +3,11 @@
 The smallest difference between two domains that a number of prompts detects, and the prompts that
 a difference needs, from the spread between the prompts of a recorded run. The spread is that of the
 prompts' influence on the estimator (infinitesimal jackknife; Efron 1982, The Jackknife, the
-Bootstrap and Other Resampling Plans); the rest is the normal approximation. `simulated_power` runs
-the very test of `speclab.analysis.significance` on redrawn prompts, so that nobody has to believe
-the approximation. The interval of a spread is Bonett's (2006, Computational Statistics & Data
+Bootstrap and Other Resampling Plans); the rest is the power of Student's t test of two
+sides, by the noncentral t distribution: a permutation test of as many prompts has nearly that,
+where the normal approximation promises more than few prompts hold. `simulated_power` runs the very
+test of `speclab.analysis.significance` on redrawn prompts, so that nobody has to believe the
+formula. The interval of a spread is Bonett's (2006, Computational Statistics & Data
 Analysis 50: 775), which takes the tails into account. Knows no model and no figure.
 """
 
@@ -16,13 +18,15 @@ from math import comb
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm, trim_mean
+from scipy.optimize import brentq
+from scipy.stats import ncf, norm, t, trim_mean
 
 from speclab.analysis import significance
 from speclab.score import Estimator, column_of, divide, domains_in
 from speclab.stats import MIN_PROMPTS, STEP, resampling_of
 
 NEEDED = ["needed", "needed_low", "needed_high"]
+MOST_ERRORS = 100.0  # standard errors: a difference of so many is always found
 PLAN = ["estimator", "first", "second", "difference", "detectable", "low", "high"]
 
 
@@ -48,7 +52,13 @@ class Design:
         (Bonferroni), later ones for less, so that Holm finds this difference with at least this
         probability.
         """
-        return self.sd * _quantiles(power, level, comparisons) / np.sqrt(prompts)
+        _checked(power, level)
+
+        def missing(errors: float) -> float:
+            return _found(errors, prompts, level / comparisons) - power
+
+        errors = brentq(missing, 0, MOST_ERRORS)
+        return self.sd * errors / np.sqrt(prompts)
 
     def prompts_needed(
         self,
@@ -60,9 +70,13 @@ class Design:
         """Prompts a side that find a true `difference` (not 0) with probability `power`, by `sd`:
         int64 [3]; never below the 5 that an interval needs.
         """
-        errors = _quantiles(power, level, comparisons)
-        needed = np.ceil((errors * self.sd / abs(difference)) ** 2)
-        return np.maximum(MIN_PROMPTS, needed).astype(int)
+        _checked(power, level)
+        return np.array(
+            [
+                _fewest(abs(difference) / sd, power, level / comparisons)
+                for sd in self.sd
+            ]
+        )
 
     def power(
         self, difference, prompts, level: float = 0.05, comparisons: int = 1
@@ -70,18 +84,37 @@ class Design:
         """Probability that the test finds a true `difference` with `prompts` prompts a side; both
         may be arrays.
         """
-        limit = norm.isf(level / comparisons / 2)
-        shift = np.abs(difference) * np.sqrt(prompts) / self.sd[0]
-        return norm.sf(limit - shift) + norm.cdf(-limit - shift)
+        errors = np.abs(difference) * np.sqrt(prompts) / self.sd[0]
+        return _found(errors, prompts, level / comparisons)
 
 
-def _quantiles(power: float, level: float, comparisons: int) -> float:
-    """Standard errors between 0 and a difference that is found with probability `power`."""
+def _found(errors, prompts, level: float) -> np.ndarray:
+    """Power of the two-sided t test of two sides of `prompts` prompts at a difference of `errors`
+    standard errors: its square follows a noncentral F distribution.
+    """
+    free = 2 * (np.asarray(prompts, float) - 1)
+    limit = t.isf(level / 2, free)
+    errors = np.maximum(errors, 1e-6)  # at 0 itself SciPy's distribution is wrong
+    return ncf.sf(limit**2, 1, free, errors**2)
+
+
+def _fewest(difference: float, power: float, level: float) -> int:
+    """Prompts a side that find a difference, in `sd`, with probability `power`."""
+
+    def missing(prompts: float) -> float:
+        return _found(difference * np.sqrt(prompts), prompts, level) - power
+
+    if missing(MIN_PROMPTS) >= 0:
+        return MIN_PROMPTS
+    most = (MOST_ERRORS / difference) ** 2 + MIN_PROMPTS
+    return int(np.ceil(brentq(missing, MIN_PROMPTS, most)))
+
+
+def _checked(power: float, level: float) -> None:
     if not 0 < level < power < 1:
         raise ValueError(
             f"level={level}, power={power}: needed are 0 < level < power < 1"
         )
-    return float(norm.isf(level / comparisons / 2) + norm.ppf(power))
 
 
 # ---- the spread between prompts ------------------------------------------------------------------

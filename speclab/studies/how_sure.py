@@ -51,7 +51,7 @@ def redrawn(
     level: float,
     family: int,
     repeats: int = 100,
-    n: int = 399,
+    n: int = 1999,
 ) -> pd.DataFrame:
     """The test of two domains on studies redrawn from a run's prompts, at the run's own difference:
     estimator, first, second, prompts, difference, found (its power), formula (the power it should
