@@ -92,7 +92,7 @@ likely: float = 0.8  # 0.5 to 0.999
 # prompts a domain of the studies that are drawn again to check the power
 redrawn_prompts: list = [10, 25, 50]  # 5 to 100000
 # shorter texts, to see what the numbers owe to the length
-new_tokens: list = [16, 32]  # 1 to 65536
+new_tokens: list = [16, 32, 64]  # 1 to 65536
 # length of the drafted chain
 gamma: int = 4  # 1 to 64
 
@@ -319,7 +319,8 @@ for quantity, one in draws.items():
 # A text is read from its beginning, and its beginning does not depend on where it is cut: so what a
 # study with shorter texts would have found is known exactly. Small models' greedy texts run into
 # loops, which a draft copies: a position *repeats* when its token ends a run of four tokens that
-# the same text has had before. *Outside loops* is what does not repeat.
+# the same text has had before. *Outside loops* is what does not repeat. Where longer texts of some
+# of the prompts were recorded (the kind of run `long`), they are read here.
 
 # %%
 text = at_0.trace[at_0.trace["prompt_id"] == at_0.trace["prompt_id"].iloc[0]]
@@ -335,10 +336,14 @@ assert again == loops.repeats(text).tolist()
 marked, sampled = (
     one.with_columns(repeats=loops.repeats(one.trace)) for one in (at_0, at_1)
 )
-sizes = [*(n for n in sorted(new_tokens) if n < longest), longest]
+recorded = runs.recorded_run(ctx.profile, "long")
+lasting = Text.of(recorded) if recorded else at_0
+lasting = lasting.with_columns(repeats=loops.repeats(lasting.trace))
 
 # %%
-cut = {f"{n} tokens": marked.cut(n) for n in sizes}
+most = int(lasting.trace["position"].max()) + 1
+sizes = [*(n for n in sorted(new_tokens) if n < most), most]
+cut = {f"{n} tokens": lasting.cut(n) for n in sizes}
 outside = {name: one.where(~one.trace["repeats"]) for name, one in cut.items()}
 per_pass = f"tokens per pass, gamma {gamma}"
 
@@ -362,7 +367,7 @@ notebook.show_table(by_length.wide(["quantity", "length"], "domain"))
 
 # %%
 width, looping = 8, {}  # tokens that are taken together
-for one in (marked, sampled):
+for one in (lasting, sampled):
     middle = one.trace["position"] // width * width + width / 2
     rows = one.trace.assign(position=middle)
     looping[one.name] = bins.group_means(rows, "repeats", "position")
@@ -379,8 +384,8 @@ ctx.plot(
     limits=(0, None),
     y="share of positions that repeat",
     slug="length",
-    caption=f"Share of the positions that repeat, by their place in texts of {longest} tokens: at "
-    f"the end of the greedy ones {at_the_end.listed()}.",
+    caption=f"Share of the positions that repeat, by their place in greedy texts of {most} tokens "
+    f"and sampled ones of {longest}: at the end of the greedy ones {at_the_end.listed()}.",
 )
 
 # %%
@@ -390,29 +395,35 @@ in_loops = in_loops.without(domain=score.POOLED)
 ctx.export(in_loops, "loop-share")
 
 # %%
-half, most = list(cut)[-2:]
+short, whole_text = list(cut)[-2:]
 longer = {}
 for quantity, one in draws.items():
-    change = one.table({quantity: (one[most] - one[half])[domains]})
-    longer[quantity] = Estimates(change, digits=3).listed()
+    change = one.table({quantity: one[whole_text] - one[short]})
+    longer[quantity] = Estimates(change, digits=3).without(domain=score.POOLED)
 
 # %%
 at_all = in_loops.at(domain=score.ALL)
 ctx.say(
     f"**In texts of {longest} tokens** this share of the positions repeats (mean of the domains): "
-    f"{at_all.listed('temperature')}. From {half} to {most} the tokens per pass of a chain of "
-    f"{gamma} change by {longer[per_pass]}, and `hit[1]` outside loops by "
-    f"{longer['hit[1] outside loops']}. So every number here belongs to texts of {longest} tokens: "
-    "longer ones were not recorded, and what they would give cannot be told from these."
+    f"{at_all.listed('temperature')}. **From {short} to {whole_text}** of "
+    f"{lasting.trace['prompt_id'].nunique()} prompts the share in greedy texts changes by "
+    f"{longer['share in loops'].listed()}, the tokens per pass of a chain of {gamma} by "
+    f"{longer[per_pass].listed()}, and `hit[1]` outside loops by "
+    f"{longer['hit[1] outside loops'].listed()}."
 )
+if not recorded:
+    ctx.say(
+        "Longer texts were not recorded, and what they would give cannot be told from these: "
+        f"`python -m speclab record --profile {ctx.profile.name} --kind long` records some."
+    )
 
 # %% [markdown]
 # Do loops carry the differences between the domains?
 
 # %%
 tests = [
-    significance.differences(one[most].positions, at_0.acceptance)
-    for one in (cut, outside)
+    significance.differences(one.positions, at_0.acceptance)
+    for one in (marked, marked.where(~marked.trace["repeats"]))
 ]
 
 # %%
@@ -538,7 +549,8 @@ ctx.answer(
     f"{few['min']:.0f} to {few['max']:.0f} % of simulated studies; of the paper's {family} "
     f"differences between domains 50 prompts would find {enough} with probability {likely:g}. All "
     f"of it is of texts of {longest} tokens ({at_all.at(temperature='T = 0')} of the greedy "
-    "positions in loops), and what longer ones would give is not known."
+    f"positions in loops); from {short} to {whole_text} a chain of {gamma} gets "
+    f"{longer[per_pass].at(domain=score.ALL)} tokens per pass more."
 )
 
 # %% [markdown]

@@ -63,7 +63,7 @@ CHANGES = option(
     "--kind",
     default="greedy",
     help="greedy, sampled, sampled-0.3, sampled-0.7 (text at these temperatures), sampled-seed-1, "
-    "sampled-seed-2, balanced, chain, chat-template or plain-template.",
+    "sampled-seed-2, balanced, chain, chat-template, plain-template or long.",
 )
 @CHANGES
 @option(

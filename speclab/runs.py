@@ -58,6 +58,8 @@ KINDS = {
     # the same prompts in the other format than the profile's
     "chat-template": {"template": "chat"},
     "plain-template": {"template": "none"},
+    # three times as long, of fewer prompts: what a study learns from the length of its texts
+    "long": {"max_new_tokens": 192, "prompts_per_domain": 20} | ONE_NODE,
 }
 # only the tree differs: the target's text is read from the other run, if there
 SAME_TEXT = {"balanced": "greedy", "chain": "greedy"}
