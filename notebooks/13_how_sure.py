@@ -549,8 +549,8 @@ ctx.answer(
     f"{few['min']:.0f} to {few['max']:.0f} % of simulated studies; of the paper's {family} "
     f"differences between domains 50 prompts would find {enough} with probability {likely:g}. All "
     f"of it is of texts of {longest} tokens ({at_all.at(temperature='T = 0')} of the greedy "
-    f"positions in loops); from {short} to {whole_text} a chain of {gamma} gets "
-    f"{longer[per_pass].at(domain=score.ALL)} tokens per pass more."
+    f"positions in loops); from {short} to {whole_text} the tokens per pass of a chain of {gamma} "
+    f"change by {longer[per_pass].at(domain=score.ALL)}."
 )
 
 # %% [markdown]
