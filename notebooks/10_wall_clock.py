@@ -292,7 +292,7 @@ assert not pair.is_exact or unlike == differ == 0, "same text, same counts"
 # The price, and what it predicts, for the first chain by hand:
 
 # %%
-each = study.medians(speeds)
+each = timing.medians(speeds)
 gamma = gammas[0]
 first = f"chain of {gamma}"
 

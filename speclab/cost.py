@@ -161,18 +161,11 @@ class Costs:
         _within("overhead", self.overhead, 0)
 
     @classmethod
-    def on_a_line(
-        cls,
-        c: float,
-        per_token: float = 0.0,
-        overhead: float = 0.0,
-        target_ms: float = 1.0,
-    ) -> Self:
-        """A machine that was not measured: a draft pass of any width costs c, and
-        v(n) = 1 + per_token (n - 1), for n up to 256.
+    def on_a_line(cls, c: float) -> Self:
+        """A machine that was not measured: a draft pass of any width costs c, and v(n) = 1, for n
+        up to 256; o = 0.
         """
-        verify = (1.0, 1.0 + per_token * 255)
-        return cls(target_ms, (1, 256), (c, c), verify, overhead)
+        return cls(1.0, (1, 256), (c, c), (1.0, 1.0))
 
     def _at(self, values: tuple[float, ...], n: int) -> float:
         if not 1 <= n <= self.sizes[-1]:

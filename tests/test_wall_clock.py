@@ -68,7 +68,7 @@ def timed(seconds, tokens=30, blocks=10):
 
 def test_speed_ups_and_their_leads_are_paired_by_prompt():
     seconds = {"plain": 0.3, "chain": 0.2, "tree": 0.25}
-    each = study.medians(timed(seconds))
+    each = timing.medians(timed(seconds))
     assert each["plain_s"].tolist() == [0.3] * 18
     speed = study.drawn(each, "method", "plain_s", "time_s")
     assert speed.iloc[0].to_dict() == pytest.approx(

@@ -76,10 +76,14 @@ def draw(
     """A stream from each row of prompt probabilities [rows, prompts]: prompt numbers and arrival
     times, [rows, requests] each.
     """
-    coins, ends = rng.random((len(shares), requests)), shares.cumsum(axis=1)
-    pairs = zip(ends, coins, strict=True)
-    which = [np.searchsorted(end, coin * end[-1], side="right") for end, coin in pairs]
-    return np.stack(which), rng.exponential(gap, coins.shape).cumsum(axis=1)
+    coins = rng.random((len(shares), requests))
+    ends = shares.cumsum(axis=1)
+    which = [
+        np.searchsorted(end, coin * end[-1], side="right")
+        for end, coin in zip(ends, coins, strict=True)
+    ]
+    arrival = rng.exponential(gap, coins.shape).cumsum(axis=1)
+    return np.stack(which), arrival
 
 
 def simulate(
@@ -90,7 +94,6 @@ def simulate(
     requests: int = 300,
     streams: int = 4,
     n: int = RESAMPLES,
-    seed: int = 0,
 ) -> Draws:
     """Serve streams of a mix under each policy ("never" among them), one request at a time: for
     each a frame of draws, columns METRICS. Settings are held fixed in the resamples.
@@ -104,19 +107,18 @@ def simulate(
     ids = frames[0]["prompt_id"].to_list()
     assert all(frame["prompt_id"].to_list() == ids for frame in frames)
     work = np.stack([frame[["emitted", "cost"]].to_numpy(float).T for frame in frames])
-    prompts = resampling_of(frames[0][PROMPT], n, seed)  # in the order of their ids too
+    prompts = resampling_of(frames[0][PROMPT], n)  # in the order of their ids too
     share = check_mix(mix, prompts.domains) / np.bincount(prompts.domain)
     probability = share[prompts.domain]
     plain_cost = work[list(policies).index("never"), 1]
     gap = float(probability @ plain_cost) / load
     total = np.zeros((len(policies), n + 1, len(METRICS)))
     for number in range(streams):
-        rng = np.random.default_rng([seed, number])
+        rng = np.random.default_rng([0, number])
         which, arrival = draw(prompts.weights * probability, gap, requests, rng)
         total += [_served(*own[:, which], arrival, target_ms / 1e3) for own in work]
-    means = zip(policies, total / streams, strict=True)
-    values = {name: pd.DataFrame(mean, columns=METRICS) for name, mean in means}
-    return Draws(values, prompts, {})
+    means = [pd.DataFrame(mean, columns=METRICS) for mean in total / streams]
+    return Draws(dict(zip(policies, means, strict=True)), prompts, {})
 
 
 def _served(
@@ -173,7 +175,8 @@ def batched(costs: Costs, batch: int, nodes: int) -> Costs:
     overhead of a block once a batch. `nodes`: tokens of the largest pass a request needs. Passes
     beyond the measured sizes are `extended`.
     """
-    wide, sizes = extended(costs, batch * nodes), tuple(range(1, nodes + 1))
+    sizes = tuple(range(1, nodes + 1))
+    wide = extended(costs, batch * nodes)
     one = wide.v(batch)
     return Costs(
         costs.target_ms * one / batch,
@@ -196,7 +199,8 @@ def by_batch(
     `setting`, and `pass_tokens` of its target pass over the whole batch. It is chosen on the
     prompts that judge it, and held fixed in their resamples.
     """
-    shapes, parts = choose.that_draft(settings), {}
+    shapes = choose.that_draft(settings)
+    parts = {}
     largest = 1 + max(shape.size for shape in shapes.values())
     for machine, costs in machines.items():
         for batch in batches:
