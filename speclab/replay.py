@@ -33,6 +33,7 @@ import numpy as np
 import pandas as pd
 from numpy.lib.stride_tricks import sliding_window_view
 
+from speclab.score import require
 from speclab.tree import Tree, chain, check_limit
 
 STARTS = ("visited", "every")
@@ -278,17 +279,7 @@ def _texts(trace: pd.DataFrame, value: np.ndarray, fill: float) -> _Texts:
 
 
 def _columns(trace: pd.DataFrame, *names: str) -> list[np.ndarray]:
-    missing = [
-        name
-        for name in ("prompt_id", "domain", "position", *names)
-        if name not in trace
-    ]
-    if missing:
-        raise ValueError(
-            f"trace lacks the columns {missing}; it has {list(trace.columns)}"
-        )
-    if trace.empty:
-        raise ValueError("trace is empty: record at least one prompt")
+    require(trace, ["prompt_id", "domain", "position", *names], "trace")
     return [trace[name].to_numpy(float) for name in names]
 
 
