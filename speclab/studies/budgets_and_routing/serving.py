@@ -49,8 +49,8 @@ def best_for_mix(prices: Prices, mix: Mapping[str, float]) -> Choice:
     """
     prompts = prices.prompts
     domains = domains_in(prompts)
-    counts = prompts["domain"].value_counts()[list(domains)]
-    weight = pd.Series(check_mix(mix, domains), domains) / counts
+    shares = pd.Series(check_mix(mix, domains), domains)
+    weight = shares / prompts["domain"].value_counts()
     of_row = prices.table.index.get_level_values("domain").map(weight)
     weighed = Prices(prices.table.mul(of_row, axis=0))
     for_all = dict.fromkeys(prompts["prompt_id"], UNKNOWN)
@@ -104,10 +104,12 @@ def simulate(
     `check_mix`.
     """
     frames = [one.judged.sort_values("prompt_id") for one in policies.values()]
-    ids = frames[0]["prompt_id"].to_list()
-    assert all(frame["prompt_id"].to_list() == ids for frame in frames)
+    ids = frames[0][PROMPT]
+    assert all(
+        (frame["prompt_id"].values == ids["prompt_id"]).all() for frame in frames
+    )
     work = np.stack([frame[["emitted", "cost"]].to_numpy(float).T for frame in frames])
-    prompts = resampling_of(frames[0][PROMPT], n)  # in the order of their ids too
+    prompts = resampling_of(ids, n)  # in the order of their ids too
     share = check_mix(mix, prompts.domains) / np.bincount(prompts.domain)
     probability = share[prompts.domain]
     plain_cost = work[list(policies).index("never"), 1]
@@ -127,7 +129,8 @@ def _served(
     """METRICS of streams, [rows, METRICS], from [rows, requests] each and the seconds of a pass."""
     waiting = finish_times(arrival, cost) - arrival
     median, late = np.quantile(waiting, [0.5, 0.95], axis=-1) * pass_s
-    rate = emitted.sum(axis=-1) / (cost.sum(axis=-1) * pass_s)
+    busy_s = cost.sum(axis=-1) * pass_s
+    rate = emitted.sum(axis=-1) / busy_s
     return np.stack([rate, median, late], axis=-1)
 
 
@@ -140,7 +143,12 @@ def flat_until(knee: int, c: float) -> Costs:
     """An assumed accelerator: a pass takes no longer until it holds `knee` tokens, and then grows
     in proportion; a draft pass costs c of it.
     """
-    return Costs(1.0, (1, knee, 16 * knee), (c, c, 16 * c), (1.0, 1.0, 16.0))
+    return Costs(
+        target_ms=1.0,
+        sizes=(1, knee, 16 * knee),
+        draft=(c, c, 16 * c),
+        verify=(1.0, 1.0, 16.0),
+    )
 
 
 def extended(costs: Costs, largest: int) -> Costs:
@@ -179,12 +187,12 @@ def batched(costs: Costs, batch: int, nodes: int) -> Costs:
     wide = extended(costs, batch * nodes)
     one = wide.v(batch)
     return Costs(
-        costs.target_ms * one / batch,
-        sizes,
-        tuple(wide.c(n * batch) / one for n in sizes),
-        tuple(wide.v(n * batch) / one for n in sizes),
-        costs.overhead / one,
-        costs.loop(False) / one,
+        target_ms=costs.target_ms * one / batch,
+        sizes=sizes,
+        draft=tuple(wide.c(n * batch) / one for n in sizes),
+        verify=tuple(wide.v(n * batch) / one for n in sizes),
+        overhead=costs.overhead / one,
+        tree_overhead=costs.loop(False) / one,
     )
 
 
