@@ -95,15 +95,12 @@ def break_even_cost(block_efficiency, gamma):
 def break_even_alpha(
     gamma: int, c: float, verify: float = 1.0, overhead: float = 0.0
 ) -> float:
-    """The alpha of independent acceptance at which the speed-up is 1, in [0, 1]; ValueError if even
-    alpha = 1 is slower than plain decoding.
+    """The alpha of independent acceptance at which the speed-up is 1, in [0, 1]; undefined (NaN)
+    where even alpha = 1 is slower than plain decoding.
     """
     need = break_even_block_efficiency(gamma, c, verify, overhead)
     if need > gamma + 1:
-        raise ValueError(
-            f"c is {c}: a block costs {need:g} target passes and gives {gamma + 1} tokens at most; "
-            "lower c or overhead"
-        )
+        return np.nan
     if need <= 1:
         return 0.0
     return float(

@@ -122,16 +122,6 @@ def intervals(draws: pd.DataFrame, key: str, n_prompts: int) -> Estimates:
 # ---- what a draft needs, and what limits speed ---------------------------------------------------
 
 
-def needed_alpha(gamma: int, c: float, costs: Costs) -> float:
-    """`cost.break_even_alpha` of a chain at this c and the v and o of `costs`; missing where even
-    alpha = 1 is too little.
-    """
-    price = gamma, c, costs.v(gamma + 1), costs.overhead
-    if cost.break_even_block_efficiency(*price) > gamma + 1:
-        return np.nan
-    return cost.break_even_alpha(*price)
-
-
 def break_even_lines(costs: Costs, hit: Estimates, gammas: Sequence[int]) -> Estimates:
     """For each c and gamma the alpha at which speculation neither gains nor loses, and the points
     of `hit` (by domain), side by side at the measured c.
@@ -140,9 +130,13 @@ def break_even_lines(costs: Costs, hit: Estimates, gammas: Sequence[int]) -> Est
     places = np.arange(len(hit.frame))
     points = hit.frame.rename(columns={"domain": "series"})
     points["c"] = costs.c() + 0.014 * (places - places.mean())
-    lines = {f"gamma {g}": [needed_alpha(g, x, costs) for x in c] for g in gammas}
-    needed = Estimates.exact("series", lines, "c", c).defined().frame
-    return Estimates(pd.concat([needed, points])[["series", "c", *NUMBERS]])
+    lines = {}
+    for gamma in gammas:
+        price = {"verify": costs.v(gamma + 1), "overhead": costs.overhead}
+        needed = [cost.break_even_alpha(gamma, x, **price) for x in c]
+        lines[f"gamma {gamma}"] = needed
+    curves = Estimates.exact("series", lines, "c", c).defined().frame
+    return Estimates(pd.concat([curves, points])[["series", "c", *NUMBERS]])
 
 
 def counterfactuals(costs: Costs) -> dict[str, Costs]:
