@@ -217,15 +217,17 @@ even = machines.break_even(counted, settings)
 ctx.export(by_c, "by-c")
 
 # %%
-ctx.plot(
-    by_c,
-    "c",
+figure = figures.facets(by_c.frame, "c", y="speed-up of the best setting", reference=1)
+(axes,) = figure.axes
+ticks = [0.02, 0.05, 0.1, 0.2, 0.5, 1]
+axes.set_xscale("log")
+axes.set_xticks(ticks, ticks)
+axes.minorticks_off()
+ctx.save(
+    figure,
     "by-c",
     "Speed-up of the best setting by c (bands: 95 %, prompts resampled). No setting pays above c = "
     f"{even.listed()}.",
-    y="speed-up of the best setting",
-    reference=1,
-    log=True,
 )
 
 # %%
