@@ -551,9 +551,7 @@ ctx.say(
 # %%
 ctx.record(
     c=costs.c(),
-    v5=costs.v(5),
     overhead=costs.overhead,
-    target_ms=costs.target_ms,
     fastest=fastest,
     not_told_apart=", ".join(tied),
     best_gamma=best_gamma,
