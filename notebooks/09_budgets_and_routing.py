@@ -186,11 +186,7 @@ by_kit = by_kit.pivot(index="domain", columns="setting", values="speedup")
 assert np.allclose(by_hand, by_kit.loc[by_hand.index, by_hand.columns])
 
 # %%
-ctx.say(
-    "The best gamma here, by the formula: "
-    + ", ".join(f"{d} {by_hand.loc[d].idxmax()[6:]}" for d in base.domains)
-    + "."
-)
+notebook.show_table(by_hand.idxmax(axis=1).rename("best chain").reset_index())
 
 # %% [markdown]
 # ### All settings
@@ -222,15 +218,16 @@ ctx.export(by_c, "by-c")
 
 # %%
 figure = figures.facets(by_c.frame, "c", y="speed-up of the best setting", reference=1)
-figure.axes[0].set_xscale("log")
+(axes,) = figure.axes
 ticks = [0.02, 0.05, 0.1, 0.2, 0.5, 1]
-figure.axes[0].set_xticks(ticks, [f"{c:g}" for c in ticks])
-figure.axes[0].minorticks_off()
+axes.set_xscale("log")
+axes.set_xticks(ticks, ticks)
+axes.minorticks_off()
 ctx.save(
     figure,
     "by-c",
-    caption="Speed-up of the best setting by c (bands: 95 %, prompts resampled). No setting pays "
-    f"above c = {even.listed()}.",
+    "Speed-up of the best setting by c (bands: 95 %, prompts resampled). No setting pays above c = "
+    f"{even.listed()}.",
 )
 
 # %%
@@ -261,11 +258,6 @@ policy.write_policy(made, ctx.figures / "policy.json")
 # %%
 plan = policy.load(ctx.figures / "policy.json", runs.pair_digests(base))
 assert plan == made
-
-# %%
-ctx.say(
-    f"Prompt `{known[0].prompt_id}` drafts by `{policy.setting_for(plan, known[0])}`."
-)
 
 # %% [markdown]
 # ### Beside the clock
@@ -314,7 +306,8 @@ ctx.save(
 # * **always** drafts by one setting for everybody, the best for all prompts;
 # * **per-domain** knows the true domain;
 # * **rules** and **classifier** read it from the prompt's text: regular expressions, and logistic
-#   regression on counted words. Where the classifier is not sure, the prompt gets the default;
+#   regression on counted words (notebook 13 asks how sure it is). Where the classifier is not sure,
+#   the prompt gets the default;
 # * **online** needs no domain: two blocks are drafted alike, then the setting follows what was
 #   accepted in them;
 # * the **oracle** gives each text its own best setting: a bound that no router passes.
@@ -429,14 +422,6 @@ ctx.save(
 )
 
 # %%
-share_right = (texts["domain"] == classified["guess"]).mean()
-ctx.say(
-    f"The classifier finds the domain of {share_right:.1%} of these prompts; what its errors cost "
-    "is the difference between the rows 'per-domain' and 'classifier'. How far its confidence can "
-    "be trusted is asked in notebook 13."
-)
-
-# %%
 by_place = "; ".join(
     f"{gains.at(machine=name)} % at {name}: {row.told}" for name, row in told.iterrows()
 )
@@ -462,8 +447,6 @@ ctx.record(
     check_kept=promise,
     check_prompts_that_differ=wrong,
     gain_here=float(gain[this_machine].iloc[0]),
-    **{f"{row.domain}_setting": row.setting for row in own.rows()},
-    **{f"{row.domain}_speedup": row.estimate for row in own.rows()},
 )
 
 # %%

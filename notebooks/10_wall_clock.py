@@ -132,15 +132,11 @@ others = trace if all_timed else trace.query("prompt_id not in @ids")
 
 # %%
 target = pair.facts["target"]
-sizes = {name: pair.facts[name]["parameters"] / 1e6 for name in ("target", "draft")}
-
-# %%
 ctx.say(
     f"{len(timed)} prompts are timed, up to {new_tokens} tokens each; the draft's best token is "
     f"the target's in {short['hit'].mean():.3f} of these positions, in {trace['hit'].mean():.3f} "
-    f"of those of all {len(encoded)} prompts. Target: {sizes['target']:.3g}M parameters, draft: "
-    f"{sizes['draft']:.3g}M, in {target['dtype']} on {target['device']}; threads: "
-    f"{notebook.limit_threads()}."
+    f"of those of all {len(encoded)} prompts. The target is held in {target['dtype']} on "
+    f"{target['device']}; threads: {notebook.limit_threads()}."
 )
 
 # %% [markdown]
@@ -292,7 +288,7 @@ assert not pair.is_exact or unlike == differ == 0, "same text, same counts"
 # The price, and what it predicts, for the first chain by hand:
 
 # %%
-each = study.medians(speeds)
+each = timing.medians(speeds)
 gamma = gammas[0]
 first = f"chain of {gamma}"
 
@@ -402,9 +398,8 @@ ctx.save(
 # %%
 ctx.say(
     f"Share of the predicted speed-up that is reached: {share.min():.2f} ({share.idxmin()}) to "
-    f"{share.max():.2f} ({share.idxmax()}). Plain decoding itself takes {block_cost['plain']:.2f} "
-    "target passes a token: a shape whose blocks cost just what was predicted would reach that "
-    "share."
+    f"{share.max():.2f} ({share.idxmax()}). Blocks that cost just what was predicted would reach "
+    f"{block_cost['plain']:.2f}, the target passes that a token of plain decoding takes."
 )
 
 # %%
@@ -504,18 +499,6 @@ ctx.plot(
     looks={f"gamma {gamma}": {"marker": ""} for gamma in asked},
 )
 
-# %%
-needed = {gamma: study.needed_alpha(gamma, costs.c(), costs) for gamma in asked}
-listed = ", ".join(
-    f"{'out of reach' if np.isnan(value) else f'{value:.2f}'} at gamma {gamma}"
-    for gamma, value in needed.items()
-)
-ctx.say(
-    refused
-    or f"On this machine the break-even alpha is {listed}. The pair's `hit[1]` is "
-    f"{hit.at(domain=domains).listed()}."
-)
-
 # %% [markdown]
 # ## 5. What limits speed here, and what would help?
 # One term of the model at a time is made ideal, everything else as measured, for chains on all
@@ -568,15 +551,11 @@ ctx.say(
 # %%
 ctx.record(
     c=costs.c(),
-    v5=costs.v(5),
     overhead=costs.overhead,
-    target_ms=costs.target_ms,
     fastest=fastest,
     not_told_apart=", ".join(tied),
     best_gamma=best_gamma,
     speedup=float(drafted["speedup"][fastest]),
-    predicted=float(drafted["predicted"][fastest]),
-    helps_most=str(added.index[0]),
 )
 
 # %%

@@ -149,8 +149,6 @@ ctx.answer(
     f"target, at {ratio:.2f} times the speed of plain decoding (one prompt, measured once)."
 )
 ctx.record(
-    tokens=len(text.token_ids),
-    target_passes=len(text.steps),
     block_efficiency=text.block_efficiency,
     speed_ratio=ratio,
 )

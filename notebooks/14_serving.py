@@ -322,8 +322,7 @@ ctx.say(f"A choice at T = 0 that serves T = 1 {verdict}, over all prompts: {chan
 unsure = (
     "" if machines.is_trusted(costs) else f" ({machines.REFUSED}; no verdict on speed)"
 )
-gain = {"per-domain": served["per-domain"] / served["always"]}
-best = Estimates(served.table(gain, "policy"), digits=3).at(domain="tokens_per_s")
+best = relative.at(policy="per-domain", metric="tokens_per_s")
 
 # %%
 ctx.record(

@@ -95,15 +95,12 @@ def break_even_cost(block_efficiency, gamma):
 def break_even_alpha(
     gamma: int, c: float, verify: float = 1.0, overhead: float = 0.0
 ) -> float:
-    """The alpha of independent acceptance at which the speed-up is 1, in [0, 1]; ValueError if even
-    alpha = 1 is slower than plain decoding.
+    """The alpha of independent acceptance at which the speed-up is 1, in [0, 1]; undefined (NaN)
+    where even alpha = 1 is slower than plain decoding.
     """
     need = break_even_block_efficiency(gamma, c, verify, overhead)
     if need > gamma + 1:
-        raise ValueError(
-            f"c is {c}: a block costs {need:g} target passes and gives {gamma + 1} tokens at most; "
-            "lower c or overhead"
-        )
+        return np.nan
     if need <= 1:
         return 0.0
     return float(
@@ -161,18 +158,11 @@ class Costs:
         _within("overhead", self.overhead, 0)
 
     @classmethod
-    def on_a_line(
-        cls,
-        c: float,
-        per_token: float = 0.0,
-        overhead: float = 0.0,
-        target_ms: float = 1.0,
-    ) -> Self:
-        """A machine that was not measured: a draft pass of any width costs c, and
-        v(n) = 1 + per_token (n - 1), for n up to 256.
+    def on_a_line(cls, c: float) -> Self:
+        """A machine that was not measured: a draft pass of any width costs c, and v(n) = 1, for n
+        up to 256; o = 0.
         """
-        verify = (1.0, 1.0 + per_token * 255)
-        return cls(target_ms, (1, 256), (c, c), verify, overhead)
+        return cls(1.0, (1, 256), (c, c), (1.0, 1.0))
 
     def _at(self, values: tuple[float, ...], n: int) -> float:
         if not 1 <= n <= self.sizes[-1]:

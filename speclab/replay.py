@@ -33,6 +33,7 @@ import numpy as np
 import pandas as pd
 from numpy.lib.stride_tricks import sliding_window_view
 
+from speclab.score import require
 from speclab.tree import Tree, chain, check_limit
 
 STARTS = ("visited", "every")
@@ -84,7 +85,9 @@ def replay_sampled(
     Raises ValueError as `replay`, and for greedy text, which is no sample of p.
     """
     check_limit("gamma", gamma)
-    texts, survival = _chain(trace, gamma, "rejection")
+    texts = _texts(trace, _ratios(trace), fill=0.0)
+    ahead = np.pad(texts.value, ((0, 0), (0, gamma - 1)))
+    survival = sliding_window_view(ahead, gamma, axis=1).cumprod(axis=-1)
     return _blocks(texts, survival, np.arange(1, gamma + 1), starts)
 
 
@@ -119,11 +122,6 @@ def prompt_sums(blocks: pd.DataFrame, ends: str = "all") -> pd.DataFrame:
     if _among("ends", ends, ENDS) == "room":
         room = blocks["remaining"] > len(survival)
         blocks = blocks.assign(weight=blocks["weight"] * room)
-    return _summed(blocks, survival)
-
-
-def _summed(blocks: pd.DataFrame, survival: Sequence[str] = ()) -> pd.DataFrame:
-    """`prompt_sums` of all blocks, with the named survival columns."""
     who, weight = ["prompt_id", "domain"], blocks["weight"].to_numpy(float)
     sums = {"blocks": weight}
     for name in (*COUNTS, *survival):
@@ -150,26 +148,17 @@ def chain_sums(
         raise ValueError(
             "gammas is empty: give at least one number of draft tokens, for instance range(1, 17)"
         )
-    texts, survival = _chain(trace, max(gammas), _among("rule", rule, RULES))
-    parts = {}
+    drawn = _among("rule", rule, RULES) == "rejection"
+    walk = replay_sampled if drawn else replay
+    parts = []
     for gamma in gammas:
-        columns, _ = _columns_of_blocks(
-            texts, survival[..., :gamma], np.arange(1, gamma + 1), starts
+        blocks = walk(trace, gamma, starts)
+        sums = prompt_sums(blocks).drop(
+            columns=[f"survival_{i + 1}" for i in range(gamma)]
         )
-        parts[gamma] = _summed(pd.DataFrame(columns))
-    return pd.concat(parts, names=["gamma"]).reset_index("gamma").reset_index(drop=True)
-
-
-def _chain(trace: pd.DataFrame, gamma: int, rule: str) -> tuple[_Texts, np.ndarray]:
-    """Texts and survival[prompt, start, i - 1] = P(at least i accepted); the first g columns are
-    the survival of a chain of g.
-    """
-    if rule != "rejection":
-        texts = _texts(trace, _ranks(trace), fill=-1)
-        return texts, _walk(texts.value, chain(gamma))
-    texts = _texts(trace, _ratios(trace), fill=0.0)
-    ahead = np.pad(texts.value, ((0, 0), (0, gamma - 1)))
-    return texts, sliding_window_view(ahead, gamma, axis=1).cumprod(axis=-1)
+        sums.insert(0, "gamma", gamma)
+        parts.append(sums)
+    return pd.concat(parts, ignore_index=True)
 
 
 def _walk(draft_rank: np.ndarray, tree: Tree) -> np.ndarray:
@@ -208,15 +197,6 @@ def _blocks(
     texts: _Texts, survival: np.ndarray, nodes_to_depth: np.ndarray, starts: str
 ) -> pd.DataFrame:
     """The frame of `replay`; nodes_to_depth[d - 1] = nodes of depth <= d in the draft."""
-    columns, survival = _columns_of_blocks(texts, survival, nodes_to_depth, starts)
-    levels = {f"survival_{d + 1}": level for d, level in enumerate(survival.T)}
-    return pd.DataFrame(columns | levels)
-
-
-def _columns_of_blocks(
-    texts: _Texts, survival: np.ndarray, nodes_to_depth: np.ndarray, starts: str
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The columns of `_blocks` but for those of survival, and survival [blocks, depth]."""
     _among("starts", starts, STARTS)
     prompt, start = np.nonzero(np.arange(texts.value.shape[1]) < texts.length[:, None])
     weight = (
@@ -239,7 +219,8 @@ def _columns_of_blocks(
         "emitted": accepted + 1 - truncated,
         "truncated": truncated,
     }
-    return columns, survival
+    levels = {f"survival_{d + 1}": level for d, level in enumerate(survival.T)}
+    return pd.DataFrame(columns | levels)
 
 
 def _texts(trace: pd.DataFrame, value: np.ndarray, fill: float) -> _Texts:
@@ -278,17 +259,7 @@ def _texts(trace: pd.DataFrame, value: np.ndarray, fill: float) -> _Texts:
 
 
 def _columns(trace: pd.DataFrame, *names: str) -> list[np.ndarray]:
-    missing = [
-        name
-        for name in ("prompt_id", "domain", "position", *names)
-        if name not in trace
-    ]
-    if missing:
-        raise ValueError(
-            f"trace lacks the columns {missing}; it has {list(trace.columns)}"
-        )
-    if trace.empty:
-        raise ValueError("trace is empty: record at least one prompt")
+    require(trace, ["prompt_id", "domain", "position", *names], "trace")
     return [trace[name].to_numpy(float) for name in names]
 
 

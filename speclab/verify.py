@@ -100,19 +100,11 @@ def ratio_step(p: Tensor, q: Tensor, tokens: list[int]) -> Iterator[Tensor]:
     yield _normalised((p - q).clamp(min=0), p) if tokens else p
 
 
-def typical_step(
-    p: Tensor,
-    q: Tensor | None,
-    tokens: list[int],
-    epsilon: float = 0.09,
-    delta: float = 0.3,
-) -> Iterator[Tensor]:
-    """NOT lossless, by design: accept p(x) > min(epsilon, delta exp(-H(p))), H in nats (Medusa,
-    arXiv:2401.10774); else a sample of p.
+def typical_step(p: Tensor, q: Tensor | None, tokens: list[int]) -> Iterator[Tensor]:
+    """NOT lossless, by design: accept p(x) > min(0.09, 0.3 exp(-H(p))), H in nats (Medusa,
+    arXiv:2401.10774, with its epsilon and delta); else a sample of p.
     """
-    if not (0 < epsilon < 1 and 0 < delta < 1):
-        raise ValueError(f"epsilon={epsilon}, delta={delta}: from 0 to 1")
-    threshold = (delta * torch.exp(-entropy(p))).clamp(max=epsilon)
+    threshold = (0.3 * torch.exp(-entropy(p))).clamp(max=0.09)
     for token in tokens:
         yield (p[token] > threshold).double()
     yield p
@@ -176,7 +168,6 @@ def verify(
     p: Tensor,
     q: Tensor | None,
     uniforms: np.ndarray | None,
-    **settings: float,
 ) -> Verdict:
     """Walk down the drafted `tree` by a rule of RULES; the host waits for the device a few times a
     node.
@@ -186,8 +177,8 @@ def verify(
     as logits). q: the draft's after each node, likewise; only rows of nodes that have children are
     read; None where the rule needs none (greedy, point-mass, typical). uniforms: [N + 1 or more] in
     [0, 1), consumed from the front: one for each child tried, in that order, the next for the
-    emitted token (inverse CDF, `sampling.sample`); greedy: None. settings: epsilon, delta (typical
-    only). Computed in float64 on p's device. What does not fit together is a ValueError.
+    emitted token (inverse CDF, `sampling.sample`); greedy: None. Computed in float64 on p's device.
+    What does not fit together is a ValueError.
     """
     chosen, tokens = RULES[rule], np.asarray(tokens)
     if chosen.chain_only and not tree.is_chain:
@@ -195,8 +186,8 @@ def verify(
     if not len(tokens) == len(p) == tree.size + 1:
         raise ValueError("one token and one row of p a node, root first")
     if chosen.step is None:
-        if settings or p.isnan().any():
-            raise ValueError("greedy takes scores without NaN, no settings")
+        if p.isnan().any():
+            raise ValueError("greedy takes scores without NaN")
         return greedy_path(tree, tokens, rank_key(p).argmax(-1).cpu().numpy())
     _check_rows("p", p)
     if chosen.needs_q:
@@ -220,7 +211,7 @@ def verify(
         left = row(q, node) if chosen.needs_q and children else None
         if chosen.sampled and children:
             _check_drawn(left, ids)
-        outcomes = chosen.step(row(p, node), left, ids, **settings)
+        outcomes = chosen.step(row(p, node), left, ids)
         for child in children:
             tried += 1
             if next(coins) < float(next(outcomes)):

@@ -89,11 +89,10 @@ def ratio(p, q, tokens):
     return [min(1.0, p[x] / q[x]) for x in tokens], excess(p, q) if len(tokens) else p
 
 
-def typical(p, q, tokens, epsilon=0.09, delta=0.3):
+def typical(p, q, tokens):
     """Lossy: Medusa's threshold."""
-    threshold = min(
-        epsilon, delta * np.prod([x**x for x in p if x > 0])
-    )  # exp(-H) = prod x^x
+    cold = np.prod([x**x for x in p if x > 0])  # exp(-H) = prod x^x
+    threshold = min(0.09, 0.3 * cold)
     return [float(p[x] > threshold) for x in tokens], p
 
 

@@ -57,6 +57,8 @@ def test_break_even_points_give_speedup_one():
         > cost.speedup_iid(alpha - 0.05, 4, 0.29)
     )
     assert cost.break_even_alpha(4, 0.0) == 0.0
+    assert cost.break_even_alpha(1, 0.5) == pytest.approx(0.5)  # 1 + a = 1.5
+    assert np.isnan(cost.break_even_alpha(2, 2.0)), "a block gives 3 tokens at most"
 
 
 def test_the_papers_condition_is_not_one():
@@ -72,7 +74,6 @@ def test_the_papers_condition_is_not_one():
     [
         (lambda: cost.speedup_standard(2, 2, float("nan")), ["c is nan"]),
         (lambda: cost.block_efficiency_iid(1.2, 4), ["alpha is 1.2", "at most 1"]),
-        (lambda: cost.break_even_alpha(2, 2.0), ["c is 2.0", "gives 3 tokens at most"]),
     ],
 )
 def test_bad_input_is_named(call, words):

@@ -12,28 +12,6 @@ from speclab.analysis import levels
 SPACE = np.array([1, -1, 0.5, -0.5]) / np.sqrt(0.625)  # four domains, variance 1
 
 
-def planted(
-    prompts=50, domain=0.0, prompt=1.0, row=1.0, rows=(20, 40), seed=0
-) -> pd.DataFrame:
-    """Four domains: y = domain effect + prompt effect + row, of these standard deviations; prompts
-    of different lengths.
-    """
-    rng = np.random.default_rng(seed)
-    size = rng.integers(rows[0], rows[1] + 1, 4 * prompts)
-    number = np.repeat(np.arange(4 * prompts), size)
-    of = number // prompts
-    effect = prompt * rng.standard_normal(4 * prompts)
-    y = domain * SPACE[of] + effect[number] + row * rng.standard_normal(len(number))
-    names = np.array(["code", "math", "reasoning", "chat"])
-    return pd.DataFrame(
-        {
-            "prompt_id": np.char.add("p", np.char.zfill(number.astype(str), 4)),
-            "domain": names[of],
-            "y": y,
-        }
-    )
-
-
 def test_the_share_by_hand():
     """Prompt means 0-4 and 2-6, two texts each, one above and one below: the mean square of texts
     is 2, that of prompts about their domain 5, about all of them 60 / 9 (halves: of means).
@@ -105,7 +83,7 @@ def test_the_draw_of_a_text_is_not_the_prompts():
 
 def test_without_a_domain_effect_the_share_is_about_nothing():
     found = [
-        levels.domain_share(planted(10, rows=(5, 9), seed=seed), "y", n=100)
+        levels.domain_share(texts(0, 1, 0, 1, 10, rows=7, seed=seed), "y", n=100)
         for seed in range(60)
     ]
     assert np.median([one.estimate for one in found]) < 0.03
@@ -115,7 +93,7 @@ def test_without_a_domain_effect_the_share_is_about_nothing():
 def test_the_interval_holds_the_planted_share():
     truth = 1 / 3
     found = [
-        levels.domain_share(planted(domain=0.5**0.5, seed=seed), "y", n=200)
+        levels.domain_share(texts(0.5**0.5, 1, 0, 1, 50, seed=seed), "y", n=200)
         for seed in range(60)
     ]
     assert np.mean([one.low <= truth <= one.high for one in found]) >= 0.88
@@ -123,7 +101,7 @@ def test_the_interval_holds_the_planted_share():
 
 
 def test_what_cannot_be_parted_is_refused():
-    frame = planted(6, rows=(3, 3))
+    frame = texts(0, 1, 1, prompts=6, rows=3)
     one = frame[frame["domain"] == "code"]
     with pytest.raises(ValueError, match="a share between domains needs two"):
         levels.domain_share(one, "y")

@@ -2,8 +2,6 @@
 properties.
 """
 
-import itertools
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -37,6 +35,7 @@ TREES = [
     static_tree(4, 2, 11),
 ]
 EOS = 0
+COUNTS = ["blocks", "drafted", "accepted", "emitted", "truncated"]
 SIZES = [("b", 30), ("a", 1), ("c", 17)]  # texts: prompt, tokens
 
 
@@ -56,22 +55,14 @@ def as_trace(texts: dict[str, dict[str, list]], domain: str = "code") -> pd.Data
     return pd.concat(parts, ignore_index=True)
 
 
+def of_pairs(pairs: list) -> dict[str, tuple]:
+    """Columns of the (p, q) of each token."""
+    p, q = zip(*pairs, strict=True)
+    return {"p_token": p, "q_token": q}
+
+
 def ranks(*values: int, prompt: str = "a", domain: str = "code") -> pd.DataFrame:
     return as_trace({prompt: {"draft_rank": list(values)}}, domain)
-
-
-def rates(sums: pd.DataFrame) -> pd.DataFrame:
-    """Pooled numbers of each domain (and gamma) from per-prompt sums."""
-    keys = [key for key in ("gamma", "domain") if key in sums]
-    total = sums.groupby(keys, sort=False)[
-        ["blocks", "drafted", "accepted", "emitted", "truncated"]
-    ].sum()
-    return total.assign(
-        block_efficiency=total["emitted"] / total["blocks"],
-        mean_accepted=total["accepted"] / total["blocks"],
-        draft_utilisation=total["accepted"] / total["drafted"],
-        truncated_share=total["truncated"] / total["blocks"],
-    ).reset_index()
 
 
 # ---------------------------------------------------------------- by hand
@@ -93,29 +84,19 @@ def test_chain_by_hand():
         blocks["accepted"].dtype == blocks["emitted"].dtype == "int64"
         and blocks["truncated"].dtype == bool
     )
-    row = rates(prompt_sums(blocks)).iloc[0]
-    assert (
-        row.blocks,
-        row.block_efficiency,
-        row.mean_accepted,
-        row.truncated_share,
-    ) == (
-        4,
-        2.0,
-        5 / 4,
-        1 / 4,
-    )
-    assert row.draft_utilisation == 5 / 7
-    by_depth = score.block_estimators()
-    assert by_depth["survival_by_depth"](prompt_sums(blocks)).tolist() == [3 / 4, 2 / 4]
-    assert by_depth["accept_by_depth"](prompt_sums(blocks)).tolist() == [3 / 4, 2 / 3]
+    sums = prompt_sums(blocks)
+    assert sums[COUNTS].to_numpy().tolist() == [[4, 7, 5, 8, 1]]
+    found = {name: one(sums) for name, one in score.block_estimators().items()}
+    assert found["survival_by_depth"].tolist() == [3 / 4, 2 / 4]
+    assert found["accept_by_depth"].tolist() == [3 / 4, 2 / 3]
+    assert found["mean_accepted"] == 5 / 4 and found["block_efficiency"] == 2
+    assert found["draft_utilisation"] == 5 / 7
 
 
 def test_every_position_by_hand():
     blocks = replay(ranks(0, 0, 1, 0, 0, 0, 2, 0), 2, starts="every")
     assert blocks["accepted"].tolist() == [2, 1, 0, 2, 2, 1, 0, 1]
     assert blocks["emitted"].tolist() == [3, 2, 1, 3, 3, 2, 1, 1]
-    assert rates(prompt_sums(blocks))["block_efficiency"].item() == 16 / 8
 
 
 def test_paper_tree_by_hand():
@@ -150,16 +131,10 @@ def test_end_of_text_by_hand():
         found = replay(ranks(*text), gamma)
         assert found[columns].to_numpy().tolist() == [expected]
     blocks = replay(ranks(1, 0, 0, 0, 0), 2, starts="every")
-    counts = ["blocks", "drafted", "accepted", "emitted", "truncated"]
-    found = {
-        ends: prompt_sums(blocks, ends).iloc[0][counts].tolist()
-        for ends in ("all", "room")
-    }
     # accepted 0 2 2 2* 1*, emitted 1 3 3 2* 1* (* cut); room for 3 tokens at the starts 0, 1, 2
-    assert found == {
-        "all": [5, 9, 7, 10, 2],
-        "room": [3, 6, 4, 7, 0],
-    }
+    wanted = {"all": [5, 9, 7, 10, 2], "room": [3, 6, 4, 7, 0]}
+    for ends, counts in wanted.items():
+        assert prompt_sums(blocks, ends)[COUNTS].to_numpy().tolist() == [counts]
 
 
 def test_sampled_by_hand():
@@ -180,9 +155,7 @@ def test_sampled_by_hand():
         every[["weight", "accepted", "emitted", "truncated"]],
         [[1, 1, 2, 0], [1, 1.25, 2, 0.25], [1, 0.25, 1, 0.25]],
     )
-    assert rates(prompt_sums(replay_sampled(trace, 2)))[
-        "block_efficiency"
-    ].item() == pytest.approx(3 / 1.5)
+    assert prompt_sums(blocks)[["emitted", "blocks"]].to_numpy().tolist() == [[3, 1.5]]
 
 
 # ---- T = 0: a literal greedy decoder on a toy pair
@@ -258,9 +231,8 @@ def literal_decoder(toy: GreedyToy, tree: Tree, limit: int) -> list[tuple[int, i
 @pytest.mark.parametrize("limit", [1, 7, 30])
 def test_equals_the_literal_decoder(tree, limit):
     toys = {f"p{seed}": GreedyToy(seed) for seed in range(12)}
-    blocks = replay(
-        as_trace({name: toy.trace(limit) for name, toy in toys.items()}), tree
-    )
+    trace = as_trace({name: toy.trace(limit) for name, toy in toys.items()})
+    blocks = replay(trace.sample(frac=1, random_state=1), tree)  # rows in any order
     for name, toy in toys.items():
         own = blocks[blocks["prompt_id"] == name]
         assert list(zip(own["start"], own["emitted"], strict=True)) == literal_decoder(
@@ -305,22 +277,13 @@ class SampledToy:
                 )
 
 
-def sampled_trace(
-    toy: SampledToy, limit: int
-) -> tuple[pd.DataFrame, dict[str, float], dict[str, tuple]]:
-    texts = {str(text): (text, prob) for text, prob in toy.texts(limit)}
-    columns = {
-        name: {
-            column: [float(toy.pq(text[:t])[side][text[t]]) for t in range(len(text))]
-            for side, column in enumerate(["p_token", "q_token"])
-        }
-        for name, (text, _) in texts.items()
-    }
-    return (
-        as_trace(columns),
-        {name: prob for name, (_, prob) in texts.items()},
-        {name: text for name, (text, _) in texts.items()},
-    )
+def sampled_trace(toy: SampledToy, limit: int) -> tuple[pd.DataFrame, pd.Series]:
+    """Every text, and its probability by name (the tokens as a string)."""
+    columns, prob = {}, {}
+    for text, prob[str(text)] in toy.texts(limit):
+        pairs = [[side[x] for side in toy.pq(text[:t])] for t, x in enumerate(text)]
+        columns[str(text)] = of_pairs(pairs)
+    return as_trace(columns), pd.Series(prob)
 
 
 def one_block(toy: SampledToy, text: tuple, gamma: int, limit: int):
@@ -377,76 +340,34 @@ def decode_exactly(
 @pytest.mark.parametrize("gamma", [1, 2, 3, 6])
 def test_sampled_chain_equals_enumerated_speculative_sampling(gamma, with_eos):
     toy, limit = SampledToy(3, with_eos), 5
-    trace, prob, texts = sampled_trace(toy, limit)
+    trace, prob = sampled_trace(toy, limit)
     passes, accepted, cut, final = decode_exactly(toy, gamma, limit)
-    assert all(
-        final[text] == pytest.approx(prob[name], abs=1e-13)
-        for name, text in texts.items()
-    )  # the enumerated decoder is lossless
+    lossless = {str(text): weight for text, weight in final.items()}
+    assert lossless == pytest.approx(prob.to_dict(), abs=1e-13), "as enumerated"
     sums = prompt_sums(replay_sampled(trace, gamma)).set_index("prompt_id")
-    weight = pd.Series(prob)
-    expected = (
-        sums[["blocks", "accepted", "truncated", "emitted"]].mul(weight, axis=0).sum()
-    )
-    length = sum(prob[name] * len(text) for name, text in texts.items())
-    assert np.allclose(expected, [passes, accepted, cut, length], rtol=0, atol=1e-12)
+    expected = sums[["blocks", "accepted", "truncated", "emitted"]].mul(prob, axis=0)
+    length = sum(weight * len(text) for text, weight in final.items())
+    wanted = [passes, accepted, cut, length]
+    assert np.allclose(expected.sum(), wanted, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_survival_of_a_start_is_that_of_speculative_sampling(seed):
+    """And the product of the overlaps along the text, the negative control, is not."""
     toy, gamma = SampledToy(seed), 4
-    trace, prob, _ = sampled_trace(toy, gamma + 1)
-    first = (
-        replay_sampled(trace, gamma, starts="every")
-        .query("start == 0")
-        .set_index("prompt_id")
-    )
+    trace, prob = sampled_trace(toy, gamma + 1)
+    every = replay_sampled(trace, gamma, starts="every")
+    first = every[every["start"] == 0].set_index("prompt_id")
+    outcomes = list(one_block(toy, (), gamma, gamma + 1))
     for i in range(1, gamma + 1):
-        exact = sum(
-            p for p, taken, _ in one_block(toy, (), gamma, gamma + 1) if taken >= i
-        )
-        assert (first[f"survival_{i}"] * pd.Series(prob)).sum() == pytest.approx(
-            exact, abs=1e-13
-        )
-
-
-class StickyToy(SampledToy):
-    """The draft errs on the first word; how well it does on the second depends on the first."""
-
-    def __init__(self, easy_after_surprise: bool):
-        super().__init__(0)
-        self.easy = easy_after_surprise
-
-    def pq(self, prefix: tuple) -> tuple[np.ndarray, np.ndarray]:
-        surprise = not prefix or (prefix[-1] == 2) != self.easy  # draft is bad here
-        return np.array([0.3, 0.1, 0.6]), np.array(
-            [0.6, 0.3, 0.1]
-        ) if surprise else np.array([0.3, 0.1, 0.6])
-
-
-@pytest.mark.parametrize("easy_after_surprise", [True, False])
-def test_product_of_overlaps_is_biased(easy_after_surprise):
-    """Negative control.
-
-    Upward where the draft does well after a word it did not foresee; downward where it does badly
-    there.
-    """
-    toy = StickyToy(easy_after_surprise)
-    trace, prob, texts = sampled_trace(toy, 3)
-    exact = sum(p for p, taken, _ in one_block(toy, (), 2, 3) if taken >= 2)
-    first = (
-        replay_sampled(trace, 2, starts="every")
-        .query("start == 0")
-        .set_index("prompt_id")
-    )
-    assert (first["survival_2"] * pd.Series(prob)).sum() == pytest.approx(
-        exact, abs=1e-13
-    )
+        exact = sum(p for p, taken, _ in outcomes if taken >= i)
+        found = (first[f"survival_{i}"] * prob).sum()
+        assert found == pytest.approx(exact, abs=1e-13)
     product = sum(
-        prob[name] * np.prod([np.minimum(*toy.pq(text[:t])).sum() for t in range(2)])
-        for name, text in texts.items()
+        weight * np.prod([np.minimum(*toy.pq(text[:t])).sum() for t in range(gamma)])
+        for text, weight in toy.texts(gamma + 1)
     )
-    assert product > exact + 0.02 if easy_after_surprise else product < exact - 0.02
+    assert abs(product / exact - 1) > 0.02
 
 
 def test_point_mass_tree_over_sampled_text():
@@ -514,10 +435,10 @@ gammas = st.integers(1, 12)
 def check_counts(trace, blocks, depth):
     sums = prompt_sums(blocks)
     assert np.allclose(sums["emitted"], trace.groupby("prompt_id", sort=False).size())
-    total = rates(sums).iloc[0]
-    assert 1 - 1e-12 <= total.block_efficiency <= depth + 1 + 1e-12
-    assert total.block_efficiency == pytest.approx(
-        1 + total.mean_accepted - total.truncated_share
+    total = sums[COUNTS].sum()
+    assert 1 - 1e-12 <= total.emitted / total.blocks <= depth + 1 + 1e-12
+    assert total.emitted == pytest.approx(
+        total.blocks + total.accepted - total.truncated
     )
     survival = sums[[f"survival_{d}" for d in range(1, depth + 1)]].sum()
     assert (
@@ -553,15 +474,7 @@ def test_walk_properties(lists, tree):
 @settings(deadline=None, max_examples=40)
 @given(prob_lists, gammas)
 def test_sampled_properties(lists, gamma):
-    trace = as_trace(
-        {
-            f"p{i}": {
-                "p_token": [p for p, _ in values],
-                "q_token": [q for _, q in values],
-            }
-            for i, values in enumerate(lists)
-        }
-    )
+    trace = as_trace({f"p{i}": of_pairs(pairs) for i, pairs in enumerate(lists)})
     check_counts(trace, replay_sampled(trace, gamma), gamma)
     every, longer = (replay_sampled(trace, g, "every") for g in (gamma, gamma + 1))
     assert (
@@ -605,39 +518,17 @@ def two_domains() -> pd.DataFrame:
     )
 
 
-def test_row_order_does_not_matter():
-    trace = two_domains()
-    shuffled = trace.sample(frac=1, random_state=1)
-    sort = ["prompt_id", "start"]
-    for starts in ("visited", "every"):
-        pd.testing.assert_frame_equal(
-            *(
-                replay(t, 3, starts).sort_values(sort, ignore_index=True)
-                for t in (trace, shuffled)
-            )
-        )
-
-
 def test_sweep_equals_replay_gamma_by_gamma():
     trace = two_domains().assign(
         p_token=0.5, q_token=lambda t: 0.5 / (1 + t["draft_rank"])
     )
-    for rule, starts in itertools.product(
-        ["greedy", "rejection"], ["visited", "every"]
-    ):
-        swept = chain_sums(trace, range(1, 6), rule, starts)
-        assert swept["gamma"].unique().tolist() == [1, 2, 3, 4, 5]
+    walks = {"greedy": replay, "point-mass": replay, "rejection": replay_sampled}
+    for rule, walk in walks.items():
+        swept = chain_sums(trace, (1, 4), rule, "every")
         for gamma, part in swept.groupby("gamma"):
-            blocks = (
-                replay(trace, gamma, starts)
-                if rule == "greedy"
-                else replay_sampled(trace, gamma, starts)
-            )
             own = part.drop(columns="gamma").reset_index(drop=True)
-            pd.testing.assert_frame_equal(own, prompt_sums(blocks)[list(own)])
-    pd.testing.assert_frame_equal(
-        chain_sums(trace, [2], "greedy"), chain_sums(trace, [2], "point-mass")
-    )
+            sums = prompt_sums(walk(trace, gamma, "every"))
+            pd.testing.assert_frame_equal(own, sums[list(own)])
 
 
 # ---------------------------------------------------------------- bad input

@@ -183,9 +183,17 @@ def test_the_loops_own_time_by_hand():
             }
             for name, (blocks, cost) in prices.items():
                 rows.append(
-                    (name, repeat, prompt, 20, blocks, slow * 0.01 * blocks * cost)
+                    (
+                        name,
+                        repeat,
+                        prompt,
+                        "code",
+                        20,
+                        blocks,
+                        slow * 0.01 * blocks * cost,
+                    )
                 )
-    names = "method repeat prompt_id tokens blocks time_s"
+    names = "method repeat prompt_id domain tokens blocks time_s"
     speeds = pd.DataFrame(rows, columns=names.split())
     trees = {"chain:1": chain(1), "tree:2,2,4": static_tree(2, 2, 4)}
     shapes = {name: Shape(tree) for name, tree in trees.items()}

@@ -11,7 +11,6 @@ from test_stopping import COSTS
 from test_timing import TIMES
 
 from speclab import draft, score, stats, tree
-from speclab.cost import Costs
 from speclab.models import timing
 from speclab.show.estimates import Estimates
 from speclab.studies import wall_clock as study
@@ -68,7 +67,7 @@ def timed(seconds, tokens=30, blocks=10):
 
 def test_speed_ups_and_their_leads_are_paired_by_prompt():
     seconds = {"plain": 0.3, "chain": 0.2, "tree": 0.25}
-    each = study.medians(timed(seconds))
+    each = timing.medians(timed(seconds))
     assert each["plain_s"].tolist() == [0.3] * 18
     speed = study.drawn(each, "method", "plain_s", "time_s")
     assert speed.iloc[0].to_dict() == pytest.approx(
@@ -101,12 +100,6 @@ def test_a_ratio_and_its_interval_are_those_of_the_bootstrap():
 
 
 # ---- formulas ------------------------------------------------------------------------------------
-
-
-def test_the_alpha_that_is_needed():
-    free = Costs(1.0, (1, 64), (0.1, 0.1), (1.0, 1.0))
-    assert study.needed_alpha(1, 0.5, free) == pytest.approx(0.5)  # 1 + a = 1.5
-    assert np.isnan(study.needed_alpha(1, 1.5, free))
 
 
 def test_break_even_lines_and_points():

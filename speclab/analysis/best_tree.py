@@ -35,9 +35,8 @@ def best_tree(a: Sequence[float], budget: int, depth: int) -> tuple[Tree, float]
         for first in range(1, size + 1):  # nodes that the first child takes
             below, children = family(0, first - 1, levels - 1)
             beside, siblings = family(rank + 1, size - first, levels)
-            tried.append(
-                (a[rank] * (1 + below) + beside, -first, (children, *siblings))
-            )
+            value = a[rank] * (1 + below) + beside
+            tried.append((value, -first, (children, *siblings)))
         value, _, best = max(tried)
         return value, best
 
@@ -47,11 +46,13 @@ def best_tree(a: Sequence[float], budget: int, depth: int) -> tuple[Tree, float]
 
 def _breadth_first(children: tuple) -> Tree:
     """Nested tuples of children, in rank order, as a tree."""
-    nodes, queue = [(-1, 0, 0)], [(0, children)]
+    nodes = [(-1, 0, 0)]  # parent, rank, depth
+    queue = [(0, children)]
     for parent, below in queue:
+        depth = nodes[parent][2] + 1
         for rank, own in enumerate(below):
             queue.append((len(nodes), own))
-            nodes.append((parent, rank, nodes[parent][2] + 1))
+            nodes.append((parent, rank, depth))
     return Tree(*np.array(nodes, np.int64).T)
 
 

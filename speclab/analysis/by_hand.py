@@ -13,9 +13,9 @@ def chance(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     """Probability that a token drawn from q is kept: min(1, p/q) for each token; 1 where q = 0,
     which is never drawn.
     """
-    return np.minimum(
-        1.0, np.divide(p, q, out=np.ones_like(p, dtype=float), where=q > 0)
-    )
+    always = np.ones_like(p, dtype=float)
+    ratio = np.divide(p, q, out=always, where=q > 0)
+    return np.minimum(1.0, ratio)
 
 
 def residual(p: np.ndarray, q: np.ndarray) -> np.ndarray:
@@ -25,7 +25,8 @@ def residual(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     excess = np.maximum(p - q, 0.0)
     total = excess.sum(-1, keepdims=True)
     never = total == 0
-    return np.where(never, p, excess / np.where(never, 1.0, total))
+    share = excess / np.where(never, 1.0, total)
+    return np.where(never, p, share)
 
 
 def emitted(q: np.ndarray, kept: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
@@ -33,7 +34,9 @@ def emitted(q: np.ndarray, kept: np.ndarray, otherwise: np.ndarray) -> np.ndarra
     kept[x], else replaced by a draw from `otherwise`, [vocab], or [vocab, vocab] where the
     replacement depends on x (row x).
     """
-    return q * kept + (q * (1 - kept)) @ np.broadcast_to(otherwise, (len(q), len(q)))
+    rejected = q * (1 - kept)
+    replaced = np.broadcast_to(otherwise, (len(q), len(q)))
+    return q * kept + rejected @ replaced
 
 
 def total_variation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -51,10 +54,10 @@ def survival(kept: np.ndarray, last: int, gamma: int) -> np.ndarray:
     rule. A path's chance is a product of these, and the sum over all paths of a length a power of
     the matrix.
     """
-    reached, found = np.eye(len(kept))[last], []
+    reached = np.eye(len(kept))[last]
+    found = []
     for _ in range(gamma):
-        reached = (
-            reached @ kept
-        )  # [vocab]: P(all accepted so far, and the last one is this word)
+        # [vocab]: P(all accepted so far, and the last one is this word)
+        reached = reached @ kept
         found.append(reached.sum())
     return np.array(found)

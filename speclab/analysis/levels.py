@@ -30,10 +30,9 @@ def domain_share(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> Int
     ValueError: one domain only, fewer than 5 prompts in one, or a constant column.
     """
     of_text = [name for name in ("prompt_id", "domain", "seed") if name in positions]
-    means = positions.assign(**{value: column_of(positions, value)})
-    means = (
-        means.groupby(of_text, observed=True, sort=False)[value].mean().reset_index()
-    )
+    known = positions.assign(**{value: column_of(positions, value)})
+    texts = known.groupby(of_text, observed=True, sort=False)
+    means = texts[value].mean().reset_index()
     prompts = resampling_of(means, n)
     if len(prompts.domains) < 2:
         raise ValueError(
@@ -43,16 +42,24 @@ def domain_share(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> Int
     y = y - y.mean()
     if np.ptp(y) == 0:
         raise ValueError(f"column {value!r} is constant: it has no variance to part")
-    one = np.ones_like(y)
-    count, total, square = prompts.totals(np.stack([one, y, y * y], axis=1)).T
-    of_prompt = [count**0, count, count**2, total, square, total**2 / count]
-    sums = prompts.resampled(np.stack(of_prompt, axis=1))
-    within = prompt_variance(sums)
-    whole = prompt_variance(sums.sum(axis=1, keepdims=True))
-    draws = 1 - within / whole
+    count, total, square = prompts.totals(np.stack([y**0, y, y**2], axis=1)).T
+    of_prompt = np.stack(
+        [
+            count**0,
+            count,
+            count**2,
+            total,
+            square,
+            total**2 / count,
+        ],
+        axis=1,
+    )
+    sums = prompts.resampled(of_prompt)
+    whole = sums.sum(axis=1, keepdims=True)
+    draws = 1 - prompt_variance(sums) / prompt_variance(whole)
     excess = draws[1:].mean() - draws[0]
-    low, high = stats.bounds_of(draws[1:] - excess, prompts.fewest)
-    numbers = [float(np.clip(found, 0, 1)) for found in (draws[0], low, high)]
+    bounds = stats.bounds_of(draws[1:] - excess, prompts.fewest)
+    numbers = np.clip([draws[0], *bounds], 0, 1).tolist()
     return Interval(*numbers, len(prompts.domain))
 
 
@@ -64,11 +71,10 @@ def prompt_variance(sums: np.ndarray) -> np.ndarray:
     the number, sum and sum of squares of a prompt's texts.
     """
     prompts, n, n_squared, total, square, of_prompts = np.moveaxis(sums, -1, 0)
-    groups, more_texts = sums.shape[-2], (n - prompts).sum(axis=-1)
-    between_texts = (square - of_prompts).sum(axis=-1) / np.maximum(more_texts, 1)
+    between_texts = (square - of_prompts).sum(axis=-1)
+    more_texts = (n - prompts).sum(axis=-1)
+    text = between_texts / np.maximum(more_texts, 1)
     between = (of_prompts - total**2 / n).sum(axis=-1)
-    by_chance = (prompts.sum(axis=-1) - groups) * between_texts
-    measured = (n - n_squared / n).sum(
-        axis=-1
-    )  # texts of a prompt, but for its group's level
-    return (between - by_chance) / measured
+    free_prompts = (prompts - 1).sum(axis=-1)  # but for their group's level
+    texts_of_a_prompt = (n - n_squared / n).sum(axis=-1)
+    return (between - free_prompts * text) / texts_of_a_prompt

@@ -39,13 +39,16 @@ def differences(
     prompts = resampling_of(frame, resamples, seed)
     totals, value = scalar_totals(frame, estimator, prompts)
     resampled = value(prompts.resampled(totals))
-    rng, rows = np.random.default_rng([seed, 1]), []
+    rng = np.random.default_rng([seed, 1])
+    rows = []
     for (a, first), (b, second) in combinations(enumerate(prompts.domains), 2):
         spread = resampled[:, a] - resampled[:, b]
         both = totals[np.isin(prompts.domain, [a, b])]
         size = int((prompts.domain == a).sum())
-        picked = (rng.random((n, len(both))).argsort(axis=1) < size) @ both
-        p_value = _p_value(spread[0], value(picked) - value(both.sum(axis=0) - picked))
+        order = rng.random((n, len(both))).argsort(axis=1)
+        picked = (order < size) @ both
+        permuted = value(picked) - value(both.sum(axis=0) - picked)
+        p_value = _p_value(spread[0], permuted)
         bounds = bounds_of(spread[1:], min(size, len(both) - size))
         rows.append((first, second, spread[0], *bounds, p_value))
     result = pd.DataFrame(

@@ -61,20 +61,18 @@ class Text:
         """Of recorded runs of one temperature: the first with its trees, others (further
         seeds) with their texts.
         """
-        temperatures = {
-            one.manifest["profile"]["temperature"] for one in (run, *others)
-        }
+        temperatures, traces = set(), []
+        for one in (run, *others):
+            asked = one.manifest["profile"]
+            temperatures.add(asked["temperature"])
+            traces.append(one.trace.assign(seed=asked["seed"]))
         if len(temperatures) > 1:
             raise ValueError(
                 f"texts of the temperatures {sorted(temperatures)}: a Text is of one"
             )
-        seeds = [one.manifest["profile"]["seed"] for one in (run, *others)]
-        traces = [
-            one.trace.assign(seed=seed)
-            for seed, one in zip(seeds, (run, *others), strict=True)
-        ]
         trace = score.with_hits(pd.concat(traces, ignore_index=True))
-        nodes = run.nodes.assign(ratio=score.ratio(run.nodes), seed=seeds[0])
+        ratio = score.ratio(run.nodes)
+        nodes = run.nodes.assign(ratio=ratio, seed=run.manifest["profile"]["seed"])
         return cls(*kind_of(temperatures.pop()), trace, nodes)
 
     @classmethod

@@ -99,6 +99,17 @@ def decoded_speed(
     return frame.assign(tokens=frame["text"].map(len))
 
 
+def medians(speeds: pd.DataFrame) -> pd.DataFrame:
+    """Medians over the repeats of `decoded_speed`, one row a method and prompt: method, prompt_id,
+    domain, tokens, blocks, time_s, and the time of plain decoding beside (plain_s).
+    """
+    keys = ["method", "prompt_id", "domain"]
+    groups = speeds.groupby(keys, sort=False, as_index=False)
+    each = groups[["tokens", "blocks", "time_s"]].median()
+    plain = each[each["method"] == "plain"].set_index("prompt_id")["time_s"]
+    return each.assign(plain_s=each["prompt_id"].map(plain))
+
+
 def _run_one(
     pair: Pair, prompt: EncodedPrompt, shape: Shape, max_new_tokens: int
 ) -> tuple[tuple[int, ...], int, float]:

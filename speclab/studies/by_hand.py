@@ -108,7 +108,8 @@ def first_words(
 
 def exact_limit(rule: str, p: np.ndarray, q: np.ndarray) -> np.ndarray:
     """Distribution of that word: exact, without a draw."""
-    words, limit = np.eye(len(p)), np.zeros(len(p))
+    words = np.eye(len(p))
+    limit = np.zeros(len(p))
     drawn = q if RULES[rule].sampled else words[q.argmax()]
     rows = torch.from_numpy(p), torch.from_numpy(q)
     for child in np.flatnonzero(drawn):
@@ -122,7 +123,8 @@ def distances(came: Mapping[str, np.ndarray], p: np.ndarray) -> Estimates:
     and what is expected of words that come from p.
     """
     draws = len(next(iter(came.values())))
-    n, lines = 2 ** np.arange(3, draws.bit_length()), {}
+    n = 2 ** np.arange(3, draws.bit_length())
+    lines = {}
     for rule, words in came.items():
         counts = np.eye(len(p))[words].cumsum(axis=0)[n - 1]
         lines[rule] = by_hand.total_variation(counts / n[:, None], p)
@@ -173,8 +175,11 @@ def records(
     tree: Tree, p_table: np.ndarray, q_table: np.ndarray
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The frames `nodes` and `trace` of the tree hung once on each word, at temperature 0."""
-    hung = [node_columns(tree, p_table, q_table, word) for word in range(len(p_table))]
-    nodes = stack(dict(enumerate(map(pd.DataFrame, hung))), "position")
+    hung = {
+        word: pd.DataFrame(node_columns(tree, p_table, q_table, word))
+        for word in range(len(p_table))
+    }
+    nodes = stack(hung, "position")
     order = np.argsort(-q_table, axis=1, kind="stable")
     trace = {
         "overlap": np.minimum(p_table, q_table).sum(1),
@@ -211,12 +216,11 @@ def counted_blocks(
     """Words per target pass as the decoder counts them at temperature 1, index gamma: counted,
     standard error, blocks. `blocks`: words to decode with each gamma.
     """
-    rows, warm = {}, Sampling(1.0)
+    rows, warm = [], Sampling(1.0)
     for gamma, length in blocks.items():
         shape = Shape(chain(gamma))
         steps = decode(pair, (last,), "rejection", shape, warm, length, rng)
         whole = pd.Series([len(step.tokens) for step in steps][:-1])  # the last is cut
-        rows[gamma] = whole.mean(), whole.sem(), len(whole)
-    columns = ["counted", "standard error", "blocks"]
-    table = pd.DataFrame(rows, columns).T.rename_axis("gamma")
-    return table.astype({"blocks": int})
+        rows.append((gamma, whole.mean(), whole.sem(), len(whole)))
+    columns = ["gamma", "counted", "standard error", "blocks"]
+    return pd.DataFrame(rows, columns=columns).set_index("gamma")

@@ -147,8 +147,9 @@ def uncut(text: Text, tree: Tree) -> pd.DataFrame:
     """Sums over each prompt's visited blocks of a recorded tree (T = 0) as if its text went on:
     what the text's end cuts off is known, because the recorded trees look past it.
     """
-    walked = text.nodes.assign(walked=score.reach(text.nodes))
-    walked = walked.groupby(["prompt_id", "position"])["walked"].sum()
+    reached = text.nodes.assign(walked=score.reach(text.nodes))
+    trees = reached.groupby(["prompt_id", "position"])
+    walked = trees["walked"].sum()
     blocks = text.blocks(tree)
     accepted = blocks.join(walked, on=["prompt_id", "start"])["walked"]
     whole = ~blocks["truncated"]
@@ -162,8 +163,10 @@ def uncut(text: Text, tree: Tree) -> pd.DataFrame:
 
 def trigrams(text: str) -> set[tuple[str, ...]]:
     """Runs of three words of a prompt, without the words around every problem of its domain."""
-    words = re.findall(r"[a-z0-9]+", without_wrapper(text).lower())
-    return {tuple(words[i : i + 3]) for i in range(max(1, len(words) - 2))}
+    bare = without_wrapper(text).lower()
+    words = re.findall(r"[a-z0-9]+", bare)
+    starts = range(max(1, len(words) - 2))
+    return {tuple(words[i : i + 3]) for i in starts}
 
 
 def composed_prompts(profile: Profile) -> list[Prompt]:
@@ -186,7 +189,8 @@ def seen(profile: Profile, trained_on: Iterable[Prompt]) -> pd.DataFrame:
     rows = []
     for prompt in runs.profile_prompts(profile):
         own = trigrams(prompt.text)
-        shares = {name: len(own & one) / len(own) for name, one in known.items()}
-        nearest = max(shares, key=shares.get)
-        rows.append((prompt.prompt_id, prompt.domain, shares[nearest], nearest))
+        shared = {name: len(own & one) for name, one in known.items()}
+        nearest = max(shared, key=shared.get)
+        share = shared[nearest] / len(own)
+        rows.append((prompt.prompt_id, prompt.domain, share, nearest))
     return pd.DataFrame(rows, columns=["prompt_id", "domain", "seen", "nearest"])

@@ -99,17 +99,6 @@ def draw_blocks(parts: pd.DataFrame, measured: pd.Series) -> figures.Figure:
 # ---- decoded for real ----------------------------------------------------------------------------
 
 
-def medians(speeds: pd.DataFrame) -> pd.DataFrame:
-    """Medians over the repeats of `timing.decoded_speed`, one row a method and prompt, with the
-    time of plain decoding beside (plain_s).
-    """
-    keys = ["method", "prompt_id", "domain"]
-    groups = speeds.groupby(keys, sort=False, as_index=False)
-    each = groups[["tokens", "blocks", "time_s"]].median()
-    plain = each[each["method"] == "plain"].set_index("prompt_id")["time_s"]
-    return each.assign(plain_s=each["prompt_id"].map(plain))
-
-
 def drawn(frame: pd.DataFrame, key: str, over: str, under: str) -> pd.DataFrame:
     """The ratio of the sums of two columns, a column a value of `key`: row 0 the sample, then
     resamples of its prompts, those of all domains together (of one domain there are too few).
@@ -133,26 +122,21 @@ def intervals(draws: pd.DataFrame, key: str, n_prompts: int) -> Estimates:
 # ---- what a draft needs, and what limits speed ---------------------------------------------------
 
 
-def needed_alpha(gamma: int, c: float, costs: Costs) -> float:
-    """`cost.break_even_alpha` of a chain at this c and the v and o of `costs`; missing where even
-    alpha = 1 is too little.
-    """
-    price = gamma, c, costs.v(gamma + 1), costs.overhead
-    if cost.break_even_block_efficiency(*price) > gamma + 1:
-        return np.nan
-    return cost.break_even_alpha(*price)
-
-
 def break_even_lines(costs: Costs, hit: Estimates, gammas: Sequence[int]) -> Estimates:
     """For each c and gamma the alpha at which speculation neither gains nor loses, and the points
     of `hit` (by domain), side by side at the measured c.
     """
-    c, places = np.linspace(0, 1, 61), np.arange(len(hit.frame))
+    c = np.linspace(0, 1, 61)
+    places = np.arange(len(hit.frame))
     points = hit.frame.rename(columns={"domain": "series"})
     points["c"] = costs.c() + 0.014 * (places - places.mean())
-    lines = {f"gamma {g}": [needed_alpha(g, x, costs) for x in c] for g in gammas}
-    needed = Estimates.exact("series", lines, "c", c).defined().frame
-    return Estimates(pd.concat([needed, points])[["series", "c", *NUMBERS]])
+    lines = {}
+    for gamma in gammas:
+        price = {"verify": costs.v(gamma + 1), "overhead": costs.overhead}
+        needed = [cost.break_even_alpha(gamma, x, **price) for x in c]
+        lines[f"gamma {gamma}"] = needed
+    curves = Estimates.exact("series", lines, "c", c).defined().frame
+    return Estimates(pd.concat([curves, points])[["series", "c", *NUMBERS]])
 
 
 def counterfactuals(costs: Costs) -> dict[str, Costs]:
@@ -177,20 +161,19 @@ def limits(taus: pd.DataFrame, costs: Costs) -> pd.DataFrame:
 
     taus: tokens per target pass with low and high, index gamma.
     """
-    tau, shapes = taus["estimate"], [chain(gamma) for gamma in taus.index]
-    grid = pd.DataFrame(
-        {
-            name: tau / [used.of_block(shape) for shape in shapes]
-            for name, used in counterfactuals(costs).items()
-        }
-    )
-    grid[RIGHT] = (taus.index + 1) / [costs.of_block(shape) for shape in shapes]
-    best = pd.Series(taus.index[fastest(grid.T)], index=grid.columns)
-    now = best[NOW]
-    same, share = grid.loc[now], taus.loc[now, ["low", "high"]] / tau[now]
+    prices = {
+        name: [used.of_block(chain(gamma)) for gamma in taus.index]
+        for name, used in counterfactuals(costs).items()
+    }
+    grid = pd.DataFrame(prices, taus.index).rdiv(taus["estimate"], axis=0)
+    grid[RIGHT] = (taus.index + 1) / prices[NOW]
+    best = taus.index[fastest(grid.T)]
+    now = best[0]
+    same = grid.loc[now]
     table = pd.DataFrame({"same gamma": same, "own best": grid.max(), "gamma": best})
-    table["low"], table["high"] = same * share["low"], same * share["high"]
-    table.loc[RIGHT, ["low", "high"]] = np.nan
+    for bound in ("low", "high"):
+        share = taus.loc[now, bound] / taus.loc[now, "estimate"]
+        table[bound] = (same * share).drop(RIGHT)
     return table.rename_axis("made ideal").reset_index()
 
 

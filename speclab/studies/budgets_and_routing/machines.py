@@ -57,15 +57,12 @@ def timed_passes(
     This looks at the clock only, never at what the prices lead to.
     """
     rounds = []
-    for _ in range(tries):
+    for number in range(1, tries + 1):
         times = timing.pass_times(pair, timing.SIZES, context, repeats)
-        spread = timing.spread(times)
-        steady = is_trusted(timing.costs_of(times)) and spread <= 1
-        rounds.append((not steady, spread, times))
-        if steady:
-            break
-    *_, best = min(rounds, key=lambda one: one[:2])
-    return best, len(rounds)
+        if is_trusted(timing.costs_of(times)) and timing.spread(times) <= 1:
+            return times, number
+        rounds.append(times)
+    return min(rounds, key=timing.spread), tries
 
 
 def is_trusted(costs: Costs) -> bool:
@@ -110,19 +107,15 @@ def with_measured_loop(
     noise, and for a kind that was not decoded. So the price of a block is relative to what plain
     decoding takes.
     """
-    each = speeds.groupby(["method", "prompt_id"])[
-        ["tokens", "blocks", "time_s"]
-    ].median()
-    token_s = (each["time_s"] / each["tokens"]).loc[PLAIN]
-    block_s = each["time_s"] / each["blocks"]
+    each = timing.medians(speeds).query("method != @PLAIN")
+    token_s = each["plain_s"] / each["tokens"]
+    block = each["time_s"] / each["blocks"] / token_s
     bare = replace(costs, overhead=0.0)
-    loops = {True: [], False: []}
-    for name, shape in shapes.items():
-        left = block_s.loc[name] / token_s - bare.of_block(shape.tree)
-        loops[shape.tree.is_chain] += left.to_list()
-    chain, branched = (
-        max(0.0, float(np.median(own or [0.0]))) for own in loops.values()
-    )
+    passes = {name: bare.of_block(shape.tree) for name, shape in shapes.items()}
+    is_chain = {name: shape.tree.is_chain for name, shape in shapes.items()}
+    left = block - each["method"].map(passes)
+    loops = left.groupby(each["method"].map(is_chain)).median().clip(lower=0.0)
+    chain, branched = loops.reindex([True, False], fill_value=0.0)
     return replace(costs, overhead=chain, tree_overhead=branched)
 
 
@@ -133,7 +126,6 @@ def recommend(
     counted: pd.DataFrame,
     settings: Settings,
     machines: Mapping[str, Costs],
-    n: int = RESAMPLES,
 ) -> Estimates:
     """What to draft, from `choose.block_counts` of settings with plain: machine, domain, setting
     (the fastest of all), share_best (of the resamples of prompts in which it is), and its speed-up,
@@ -143,8 +135,8 @@ def recommend(
     parts = {}
     for machine, costs in machines.items():
         prices = choose.price(counted, settings, costs)
-        best = choose.fastest_rows(choose.best_setting(prices, n))
-        judged = choose.speeds({"own": choose.fit(prices, n=n)}, n).table()
+        best = choose.fastest_rows(choose.best_setting(prices))
+        judged = choose.speeds({"own": choose.fit(prices)}).table()
         best = best[best["domain"] != POOLED][["domain", "setting", "share_best"]]
         table = best.merge(judged[["domain", *NUMBERS]], on="domain")
         told = [_speculate(row, costs) for row in table.itertuples()]
@@ -185,9 +177,7 @@ def best_by_c(
     return Estimates(rows[columns]).without(domain=POOLED)
 
 
-def break_even(
-    counted: pd.DataFrame, settings: Settings, n: int = RESAMPLES
-) -> Estimates:
+def break_even(counted: pd.DataFrame, settings: Settings) -> Estimates:
     """The c above which no setting is faster than plain decoding (v = 1, o = 0), by domain (and
     pooled).
 
@@ -195,7 +185,7 @@ def break_even(
     """
     drafting = choose.that_draft(settings)
     free = choose.price(counted, drafting, Costs.on_a_line(0.0))
-    prompts = resampling_of(free.prompts, n)
+    prompts = resampling_of(free.prompts)
     emitted = choose.domain_sums(prompts, free.prompts[["emitted"]].to_numpy(float))
     fixed = choose.domain_sums(prompts, free.cost)
     passes = choose.domain_sums(prompts, free.by_prompt("draft_passes"))

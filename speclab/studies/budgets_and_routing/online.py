@@ -67,12 +67,13 @@ def first_blocks(at: Walks, setting: int, blocks: int) -> tuple[np.ndarray, np.n
     mean accepted tokens, float [prompts].
     """
     everyone = np.arange(len(at.length))
-    place, accepted, seen = (np.zeros(len(at.length), int) for _ in range(3))
+    place, seen = np.zeros((2, len(at.length)), int)
     for _ in range(blocks):
         live = place < at.length
-        tokens = at.emitted[setting, everyone, np.minimum(place, at.length - 1)] * live
-        place, accepted, seen = place + tokens, accepted + tokens - live, seen + live
-    return place, accepted / seen
+        inside = np.minimum(place, at.length - 1)
+        place = place + at.emitted[setting, everyone, inside] * live
+        seen = seen + live
+    return place, (place - seen) / seen  # a block emits one token more than it accepts
 
 
 def online(at: Walks, first: str, blocks: int = 2, folds: int = 5) -> pd.DataFrame:
@@ -84,7 +85,8 @@ def online(at: Walks, first: str, blocks: int = 2, folds: int = 5) -> pd.DataFra
     towards those prompts as far as they say. `first` must draft, or there is nothing to see.
     Changing the setting costs nothing: both caches stay.
     """
-    fold, look = fold_of(at.domain, folds), at.settings.index(first)
+    fold = fold_of(at.domain, folds)
+    look = at.settings.index(first)
     place, seen = first_blocks(at, look, blocks)
     chosen = np.full(len(at.length), look)
     for held_out in range(folds):
@@ -111,8 +113,11 @@ def _cheapest(
     at `place` and accepted `seen`; the lines are fitted on the prompts `fit`.
     """
     left = at.length - place
-    rate = (at.to_go[:, np.arange(len(left)), place] / np.maximum(left, 1)).T
-    design, weight = np.column_stack([np.ones(len(left)), seen]), np.sqrt(left)[:, None]
-    fit = fit & (left > 0)
-    line = np.linalg.lstsq((design * weight)[fit], (rate * weight)[fit])[0]
+    to_go = at.to_go[:, np.arange(len(left)), place]
+    rate = (to_go / np.maximum(left, 1)).T
+    design = np.column_stack([np.ones(len(left)), seen])
+    weight = np.sqrt(left)[
+        :, None
+    ]  # a text counts by its tokens, none once it has ended
+    line, *_ = np.linalg.lstsq((design * weight)[fit], (rate * weight)[fit])
     return (design @ line).argmin(axis=1)

@@ -17,6 +17,7 @@ from speclab.models import timing
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt, Prompt
 from speclab.show import figures
+from speclab.show.estimates import stack
 from speclab.stats import Interval
 from speclab.studies.budgets_and_routing import machines, online
 
@@ -112,23 +113,18 @@ def told_of_gains(gains: pd.DataFrame, margin: float) -> pd.DataFrame:
     the larger p of its two sides). Holm's correction is over the places. `told` is the claim with
     p_holm below 5 %, else OPEN; p_holm is the least of the three.
     """
-    n = len(gains)
     draws = gains.iloc[1:]
-    high, low = draws >= margin, draws <= -margin
+    high, low = (draws >= margin).sum(), (draws <= -margin).sum()
     against = {
-        WORTH: 1 + (draws <= margin).sum(),
-        LOSS: 1 + (draws >= -margin).sum(),
-        NO_CASE: 1 + np.maximum(high.sum(), low.sum()),
+        WORTH: (draws <= margin).sum(),
+        LOSS: (draws >= -margin).sum(),
+        NO_CASE: np.maximum(high, low),
     }
-    p_values = pd.DataFrame(
-        {
-            claim: holm(np.minimum(1.0, 2 * count.to_numpy() / n))
-            for claim, count in against.items()
-        },
-        index=gains.columns,
-    )
-    told = p_values.idxmin(axis=1).where(p_values.min(axis=1) < LEVEL, OPEN)
-    return pd.DataFrame({"p_holm": p_values.min(axis=1), "told": told})
+    p_values = 2 * (1 + pd.DataFrame(against)) / len(gains)
+    adjusted = p_values.clip(upper=1).apply(holm)
+    least = adjusted.min(axis=1)
+    told = adjusted.idxmin(axis=1).where(least < LEVEL, OPEN)
+    return pd.DataFrame({"p_holm": least, "told": told})
 
 
 # ---- a promise beside the clock ------------------------------------------------------------------
@@ -146,20 +142,17 @@ def decoded(
     of the repeats: prompt_id, domain, setting, tokens, blocks, policy_s, plain_s.
     """
     prompts = {prompt.prompt_id: prompt for prompt in known}
-    groups: dict[str, list[EncodedPrompt]] = {}
-    for one in encoded:
-        setting = policy.setting_for(plan, prompts[one.prompt_id])
-        groups.setdefault(setting, []).append(one)
+    ids = [one.prompt_id for one in encoded]
+    setting = {name: policy.setting_for(plan, prompts[name]) for name in ids}
     parts = {}
-    for setting, own in groups.items():
-        shape = {"policy": parse_shape(setting)}
+    for name in dict.fromkeys(setting.values()):
+        own = [one for one in encoded if setting[one.prompt_id] == name]
+        shape = {"policy": parse_shape(name)}
         speeds = timing.decoded_speed(pair, own, shape, max_new_tokens, repeats)
-        by = ["method", "prompt_id", "domain"]
-        medians = speeds.groupby(by)[["tokens", "blocks", "time_s"]].median()
-        each = medians.loc["policy"].rename(columns={"time_s": "policy_s"})
-        parts[setting] = each.assign(plain_s=medians.loc["plain", "time_s"])
-    every = pd.concat(parts, names=["setting"]).reset_index().set_index("prompt_id")
-    return every.loc[[one.prompt_id for one in encoded]].reset_index()
+        parts[name] = timing.medians(speeds).query("method == 'policy'")
+    every = stack(parts, "setting").drop(columns="method")
+    every = every.rename(columns={"time_s": "policy_s"})
+    return every.set_index("prompt_id").loc[ids].reset_index()
 
 
 def with_promise(each: pd.DataFrame, prices: Prices) -> pd.DataFrame:

@@ -49,8 +49,8 @@ def best_for_mix(prices: Prices, mix: Mapping[str, float]) -> Choice:
     """
     prompts = prices.prompts
     domains = domains_in(prompts)
-    counts = prompts["domain"].value_counts()[list(domains)]
-    weight = pd.Series(check_mix(mix, domains), domains) / counts
+    shares = pd.Series(check_mix(mix, domains), domains)
+    weight = shares / prompts["domain"].value_counts()
     of_row = prices.table.index.get_level_values("domain").map(weight)
     weighed = Prices(prices.table.mul(of_row, axis=0))
     for_all = dict.fromkeys(prompts["prompt_id"], UNKNOWN)
@@ -76,10 +76,14 @@ def draw(
     """A stream from each row of prompt probabilities [rows, prompts]: prompt numbers and arrival
     times, [rows, requests] each.
     """
-    coins, ends = rng.random((len(shares), requests)), shares.cumsum(axis=1)
-    pairs = zip(ends, coins, strict=True)
-    which = [np.searchsorted(end, coin * end[-1], side="right") for end, coin in pairs]
-    return np.stack(which), rng.exponential(gap, coins.shape).cumsum(axis=1)
+    coins = rng.random((len(shares), requests))
+    ends = shares.cumsum(axis=1)
+    which = [
+        np.searchsorted(end, coin * end[-1], side="right")
+        for end, coin in zip(ends, coins, strict=True)
+    ]
+    arrival = rng.exponential(gap, coins.shape).cumsum(axis=1)
+    return np.stack(which), arrival
 
 
 def simulate(
@@ -90,7 +94,6 @@ def simulate(
     requests: int = 300,
     streams: int = 4,
     n: int = RESAMPLES,
-    seed: int = 0,
 ) -> Draws:
     """Serve streams of a mix under each policy ("never" among them), one request at a time: for
     each a frame of draws, columns METRICS. Settings are held fixed in the resamples.
@@ -101,22 +104,23 @@ def simulate(
     `check_mix`.
     """
     frames = [one.judged.sort_values("prompt_id") for one in policies.values()]
-    ids = frames[0]["prompt_id"].to_list()
-    assert all(frame["prompt_id"].to_list() == ids for frame in frames)
+    ids = frames[0][PROMPT]
+    assert all(
+        (frame["prompt_id"].values == ids["prompt_id"]).all() for frame in frames
+    )
     work = np.stack([frame[["emitted", "cost"]].to_numpy(float).T for frame in frames])
-    prompts = resampling_of(frames[0][PROMPT], n, seed)  # in the order of their ids too
+    prompts = resampling_of(ids, n)  # in the order of their ids too
     share = check_mix(mix, prompts.domains) / np.bincount(prompts.domain)
     probability = share[prompts.domain]
     plain_cost = work[list(policies).index("never"), 1]
     gap = float(probability @ plain_cost) / load
     total = np.zeros((len(policies), n + 1, len(METRICS)))
     for number in range(streams):
-        rng = np.random.default_rng([seed, number])
+        rng = np.random.default_rng([0, number])
         which, arrival = draw(prompts.weights * probability, gap, requests, rng)
         total += [_served(*own[:, which], arrival, target_ms / 1e3) for own in work]
-    means = zip(policies, total / streams, strict=True)
-    values = {name: pd.DataFrame(mean, columns=METRICS) for name, mean in means}
-    return Draws(values, prompts, {})
+    means = [pd.DataFrame(mean, columns=METRICS) for mean in total / streams]
+    return Draws(dict(zip(policies, means, strict=True)), prompts, {})
 
 
 def _served(
@@ -125,7 +129,8 @@ def _served(
     """METRICS of streams, [rows, METRICS], from [rows, requests] each and the seconds of a pass."""
     waiting = finish_times(arrival, cost) - arrival
     median, late = np.quantile(waiting, [0.5, 0.95], axis=-1) * pass_s
-    rate = emitted.sum(axis=-1) / (cost.sum(axis=-1) * pass_s)
+    busy_s = cost.sum(axis=-1) * pass_s
+    rate = emitted.sum(axis=-1) / busy_s
     return np.stack([rate, median, late], axis=-1)
 
 
@@ -138,7 +143,12 @@ def flat_until(knee: int, c: float) -> Costs:
     """An assumed accelerator: a pass takes no longer until it holds `knee` tokens, and then grows
     in proportion; a draft pass costs c of it.
     """
-    return Costs(1.0, (1, knee, 16 * knee), (c, c, 16 * c), (1.0, 1.0, 16.0))
+    return Costs(
+        target_ms=1.0,
+        sizes=(1, knee, 16 * knee),
+        draft=(c, c, 16 * c),
+        verify=(1.0, 1.0, 16.0),
+    )
 
 
 def extended(costs: Costs, largest: int) -> Costs:
@@ -173,15 +183,16 @@ def batched(costs: Costs, batch: int, nodes: int) -> Costs:
     overhead of a block once a batch. `nodes`: tokens of the largest pass a request needs. Passes
     beyond the measured sizes are `extended`.
     """
-    wide, sizes = extended(costs, batch * nodes), tuple(range(1, nodes + 1))
+    sizes = tuple(range(1, nodes + 1))
+    wide = extended(costs, batch * nodes)
     one = wide.v(batch)
     return Costs(
-        costs.target_ms * one / batch,
-        sizes,
-        tuple(wide.c(n * batch) / one for n in sizes),
-        tuple(wide.v(n * batch) / one for n in sizes),
-        costs.overhead / one,
-        costs.loop(False) / one,
+        target_ms=costs.target_ms * one / batch,
+        sizes=sizes,
+        draft=tuple(wide.c(n * batch) / one for n in sizes),
+        verify=tuple(wide.v(n * batch) / one for n in sizes),
+        overhead=costs.overhead / one,
+        tree_overhead=costs.loop(False) / one,
     )
 
 
@@ -196,7 +207,8 @@ def by_batch(
     `setting`, and `pass_tokens` of its target pass over the whole batch. It is chosen on the
     prompts that judge it, and held fixed in their resamples.
     """
-    shapes, parts = choose.that_draft(settings), {}
+    shapes = choose.that_draft(settings)
+    parts = {}
     largest = 1 + max(shape.size for shape in shapes.values())
     for machine, costs in machines.items():
         for batch in batches:
