@@ -74,7 +74,7 @@ from speclab import cost, prompts, replay, runs
 from speclab.analysis.texts import SEEDS, Text
 from speclab.explore import page
 from speclab.models import pairs
-from speclab.show import notebook
+from speclab.show import figures, notebook
 from speclab.show.estimates import Estimates, stack
 from speclab.studies import gamma_sweep as study
 
@@ -207,10 +207,17 @@ each = {
     for name, own in counts.items()
 }
 ctx.save(
-    study.draw_prompts(each, at_gamma),
+    figures.strips(
+        {
+            text: (own, at_gamma.at(temperature=text).frame)
+            for text, own in each.items()
+        },
+        "tau",
+        "tokens per target pass",
+    ),
     "prompts",
     f"Tokens per target pass at gamma = {gamma}, a dot a prompt (T = 1: its three texts together; "
-    "dots of one set are spread upwards and downwards only to be seen). Black: `block_efficiency` "
+    "dots of one set are spread upwards and downwards only to be seen). Dark: `block_efficiency` "
     "of the set with its 95 % interval.",
 )
 

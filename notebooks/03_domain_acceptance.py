@@ -73,7 +73,7 @@ import pandas as pd
 from speclab import score, stats
 from speclab.analysis import levels, published, significance
 from speclab.analysis.texts import SEEDS, Text
-from speclab.show import notebook
+from speclab.show import figures, notebook
 from speclab.show.estimates import Estimates, stack
 from speclab.studies import domain_acceptance as study
 
@@ -313,16 +313,21 @@ ctx.plot(
 # text that the draft's best token hits, at T = 1 the `alpha` of its three sampled texts together.
 
 # %%
-strips = {text.label: study.prompt_means(text) for text in (at_0, at_1)}
-spans = strips[at_0.label].groupby("domain", sort=False)["value"].agg(["min", "max"])
+strips = {}
+for text in (at_0, at_1):
+    of_set = by_domain.at(name=f"{text.acceptance.name}, {text.name}")
+    strips[text.label] = study.prompt_means(text), of_set.frame
+spans, _ = strips[at_0.label]
+spans = spans.groupby("domain", sort=False)["value"].agg(["min", "max"])
 spans = [f"{low:.2f} to {high:.2f} in {name}" for name, low, high in spans.itertuples()]
 
 # %%
 ctx.save(
-    study.strip_picture(strips),
+    figures.strips(strips, "value", "acceptance of one drafted token"),
     "prompts",
     caption="Acceptance of one drafted token in each prompt (hit[1] on the left, alpha on the "
-    f"right; bars: means). At T = 0 prompts run from {', '.join(spans)}.",
+    "right; dark: the set's own number with its 95 % interval). At T = 0 prompts run from "
+    f"{', '.join(spans)}.",
 )
 
 # %% [markdown]

@@ -127,7 +127,8 @@ for name, pair in pairs.items():
 # %%
 whole = {run: one for run, one in records.items() if one.domains == len(DOMAINS)}
 for run, one in whole.items():
-    found.append(measures.of_records(f"authors' {run}", one.text, listed))
+    asked = measures.as_published(one.text, listed)
+    found.append(claims.in_frame(listed, f"authors' {run}", asked))
 found = pd.concat(found, ignore_index=True)
 
 # %%
@@ -344,18 +345,14 @@ for name, pair in pairs.items():
 # %%
 again = []
 for name, pair in pairs.items():
-    text = pair.greedy
-    outside = text.where(~loops.repeats(text.trace))
-    rows = measures.asked_again(outside, name, listed, grid)
-    again.append(
-        claims.verdict_table(listed, rows, prompts).assign(text="outside loops")
-    )
-    seeds = pair.sampled.trace["seed"]
-    for seed in seeds.unique():
-        one = pair.sampled.where(seeds == seed)
-        rows = measures.asked_again(one, name, listed, grid, trees=False)
-        of_seed = claims.verdict_table(listed, rows, prompts)
-        again.append(of_seed.assign(text=f"seed {seed}"))
+    outside = pair.greedy.where(~loops.repeats(pair.greedy.trace))
+    texts = {"outside loops": outside}
+    bare = replace(pair.sampled, nodes=pair.sampled.nodes[:0])  # trees are of one seed
+    seeds = bare.trace["seed"]
+    texts |= {f"seed {seed}": bare.where(seeds == seed) for seed in seeds.unique()}
+    for text, own in texts.items():
+        rows = claims.in_frame(listed, name, measures.exact_at(own, listed, grid))
+        again.append(claims.verdict_table(listed, rows, prompts).assign(text=text))
 
 # %%
 keys = ["claim", "pair", "asked"]
@@ -368,11 +365,11 @@ ctx.export(
 # %%
 for (name, text), rows in both.groupby(["pair", "text"], sort=False):
     other = rows[rows["verdict"] != rows["verdict_before"]]
-    turned = other[other["verdict_before"].isin([claims.HOLDS, claims.FAILS])]
-    turned = turned[turned["verdict"].isin([claims.HOLDS, claims.FAILS])]
+    decided = other[["verdict", "verdict_before"]].isin([claims.HOLDS, claims.FAILS])
+    turned = decided.all(axis=1).sum()
     ctx.say(
         f"* {name}, {text}: {len(other)} of {len(rows)} verdicts differ "
-        f"({', '.join(other['claim']) or 'none'}), {len(turned)} of them turned round."
+        f"({', '.join(other['claim']) or 'none'}), {turned} of them turned round."
     )
 
 # %% [markdown]
