@@ -194,7 +194,9 @@ ctx.plot(
     columns="temperature",
     y="block_efficiency",
 )
-assert passes.never_falls("gamma"), "a longer draft never costs a decoder a token"
+assert passes.steps("gamma").min() > -1e-9, (
+    "a longer draft never costs a decoder a token"
+)
 
 # %% [markdown]
 # ### The prompts of a set differ

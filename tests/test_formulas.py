@@ -99,7 +99,6 @@ def test_a_token_drafted_deeper_is_accepted_as_often_as_one_drafted_first_there(
 def test_what_breaks_even_depends_on_the_cost():
     assert formulas.necessary_length(0.29) == pytest.approx(0.87)
     assert formulas.necessary_length(0.05) == pytest.approx(0.15)
-    assert formulas.necessary_length(0.25, 4) == pytest.approx(1.0)
     rows = formulas.rows_without_pair(LISTED["threshold"])
     for row, c in zip(rows, formulas.COSTS, strict=True):
         assert row["estimate"] == pytest.approx(3 * c - 1)

@@ -71,7 +71,7 @@ def test_unsure_positions_are_the_top_of_each_domain_or_of_all():
     frame = texts(length=8, prompts=1, chat=0, math=0)
     scale = frame["domain"].map({"chat": 1.0, "math": 10.0})
     frame = frame.assign(target_entropy=frame["position"] * scale)
-    found = measures.unsure(frame, 0.25)
+    found = measures.unsure_quarter(frame)
     both = found.groupby("domain")["position"].agg(list).to_dict()
     assert both == {"chat": [6, 7], "math": [6, 7]}
     half = measures.unsure_half(frame)

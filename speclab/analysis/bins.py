@@ -12,7 +12,7 @@ import pandas as pd
 
 from speclab.score import POOLED, Estimator, column_of, divide, quotient, require
 from speclab.show.estimates import Estimates
-from speclab.stats import MIN_PROMPTS, RESAMPLES, by_domain
+from speclab.stats import MIN_PROMPTS, by_domain
 
 
 def signals(trace: pd.DataFrame) -> pd.DataFrame:
@@ -74,7 +74,6 @@ def group_means(
     value: str,
     group: str,
     x: str | None = None,
-    n: int = RESAMPLES,
 ) -> Estimates:
     """Mean of `value` in each level of `group` (a bin, a kind of token), per domain and pooled:
     domain, group, estimate, low, high, rows, n_prompts, [x: its mean there]. Levels with rows of
@@ -88,7 +87,7 @@ def group_means(
 
     levels = frame.groupby(group, observed=True).size().index.tolist()
     means = Estimator(value, in_levels(value, group, levels), quotient, scalar=False)
-    found = by_domain(frame, means, n)[["domain", "estimate", "low", "high"]]
+    found = by_domain(frame, means)[["domain", "estimate", "low", "high"]]
     found.insert(1, group, levels * (len(found) // len(levels)))
 
     counts = both.agg(**facts).reset_index().astype({group: object})

@@ -42,17 +42,15 @@ class Estimates:
         return cls(stack(frames, key), digits)
 
     @classmethod
-    def exact(
-        cls, key: str, lines: Mapping[str, Any], x: str, at: Any, digits: int = 2
-    ) -> "Estimates":
+    def exact(cls, key: str, lines: Mapping[str, Any], x: str, at: Any) -> "Estimates":
         """Curves without intervals: for each name in `lines` its values at the places `at` of `x`,
         told apart by the new column `key`.
         """
         curves = {
-            name: pd.DataFrame({x: at, "estimate": ys, "low": np.nan, "high": np.nan})
+            name: without_interval(pd.DataFrame({x: at}), ys)
             for name, ys in lines.items()
         }
-        return cls(stack(curves, key), digits)
+        return cls(stack(curves, key))
 
     @classmethod
     def of(
@@ -212,10 +210,6 @@ class Estimates:
             ordered = ordered.groupby(others, sort=False, observed=True)
         return ordered["estimate"].diff().dropna()
 
-    def never_falls(self, along: str) -> bool:
-        """True where no estimate is below the one before it (but for rounding)."""
-        return bool((self.steps(along) > -1e-9).all())
-
     def lies_within(self, least: float, most: float) -> bool:
         """True where every defined estimate lies in this range (but for rounding)."""
         return bool(
@@ -260,28 +254,23 @@ def direction(
     return neither
 
 
-def attempt(measure: Callable[..., Any], *arguments: Any, **options: Any) -> dict:
-    """Fields of `measure(...)` and an empty `note`; where it raises ValueError missing numbers, and
-    the reason in `note`.
-
-    So one domain that cannot answer (a constant column, too few prompts) does not hide the others.
-    """
-    try:
-        return vars(measure(*arguments, **options)) | {"note": ""}
-    except ValueError as error:
-        return {"estimate": np.nan, "low": np.nan, "high": np.nan, "note": str(error)}
-
-
 def per_domain(
     frame: pd.DataFrame, measure: Callable, pooled: bool = False
 ) -> pd.DataFrame:
-    """`attempt(measure, rows)` in each domain: domain, fields, note.
+    """Fields of `measure(rows)` in each domain: domain, fields, note. Where it raises ValueError (a
+    constant column, too few prompts) the numbers are missing and `note` is the reason, so that one
+    domain that cannot answer does not hide the others.
 
     pooled: all domains together as well, last.
     """
-    domains = domains_in(frame)
-    parts = {domain: frame[frame["domain"] == domain] for domain in domains}
+    parts = {domain: frame[frame["domain"] == domain] for domain in domains_in(frame)}
     if pooled:
         parts[POOLED] = frame
-    rows = [{"domain": at} | attempt(measure, part) for at, part in parts.items()]
+    rows = []
+    for domain, part in parts.items():
+        try:
+            found = vars(measure(part)) | {"note": ""}
+        except ValueError as error:
+            found = dict.fromkeys(NUMBERS, np.nan) | {"note": str(error)}
+        rows.append({"domain": domain} | found)
     return pd.DataFrame(rows)

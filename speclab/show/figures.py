@@ -26,6 +26,7 @@ from speclab.show.pictures import LOOKS, Layout, Look, counts, marked
 from speclab.tree import Tree
 
 ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0
+WIDEST = 14  # characters of a token in a tree
 SERIES = {  # the looks that are fixed: of the domains, and of the paper's numbers
     "code": {"color": "#0072B2", "marker": "o", "linestyle": "-"},
     "math": {"color": "#D55E00", "marker": "s", "linestyle": "--"},
@@ -331,12 +332,12 @@ def legend_above(figure: Figure, *panels: Axes) -> None:
             break
 
 
-def visible(text: str, width: int = 14) -> str:
+def visible(text: str) -> str:
     """A token or a piece of text as a reader can see it: spaces, tabs and line ends marked, cut
-    from the left to `width` characters.
+    from the left to WIDEST characters.
     """
     text = marked(text)
-    return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
+    return text if len(text) <= WIDEST else "…" + text[1 - WIDEST :]
 
 
 # of a tree: lines to the nodes, and boxes, that the target accepted (True) or did not

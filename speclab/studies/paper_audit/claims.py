@@ -12,7 +12,6 @@ one estimator.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -92,9 +91,9 @@ def _edges(least: float | None, most: float | None) -> str:
     return f"above {least:g}" if most is None else f"{least:g} to {most:g}"
 
 
-def claims(path: Path = CLAIMS) -> dict[str, Claim]:
+def claims() -> dict[str, Claim]:
     """The claims by id, in the file's order."""
-    entries = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    entries = yaml.safe_load(CLAIMS.read_text(encoding="utf-8"))
     return {entry["id"]: Claim(**entry) for entry in entries}
 
 
