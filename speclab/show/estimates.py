@@ -127,12 +127,10 @@ class Estimates:
         order of appearance.
         """
         index = [rows] if isinstance(rows, str) else list(rows)
-        cells = self.frame.assign(cell=[self._cell(row) for row in self.rows()])
-        table = cells.pivot(index=index, columns=columns, values="cell")
-        table = table[list(pd.unique(self.frame[columns]))]
-        table = table.rename_axis(columns=None).reset_index()
-        in_order = self.frame[index].drop_duplicates()
-        return in_order.merge(table, on=index)
+        cells = self.frame[[*index, columns]].astype(object)
+        cells["cell"] = [self._cell(row) for row in self.rows()]
+        table = cells.set_index([*index, columns])["cell"].unstack(sort=False)
+        return table.rename_axis(columns=None).reset_index()
 
     def _cell(self, row: Any) -> str:
         number, low, high = (
