@@ -97,8 +97,6 @@ beside: list = ["tiny", "smollm"]  # any
 cs: list = [0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.29, 0.4, 0.5, 0.7, 1.0]  # 0.0001 to 10
 slopes: list = [0.0, 0.1]  # 0 to 10
 article_cost: float = 0.05  # 0.0001 to 10; c of the article's example: 5 ms / 100 ms
-# llama.cpp, TinyLlama and Llama-2-7B, both f16; the paper's is 4-bit
-f16_cost: float = 0.29  # 0.0001 to 10
 # folder of the authors' records; empty: $SPECLAB_AUTHOR_RECORDS, else data/runs/author-records
 author_records: str = ""  # any
 
@@ -311,8 +309,8 @@ assert np.isclose(cost.break_even_cost(1 + lengths["math"], depth), ends["math"]
 ctx.say(
     "**Is E[L] > 1 needed for a speed-up?** Plain decoding gives one token a target pass, a tree "
     f"one more than it gets accepted: at depth {depth} and v = 1 it pays from {depth} c accepted "
-    f"tokens, {depth * article_cost:.2f} at c = {article_cost:g} and {depth * f16_cost:.2f} at "
-    f"{f16_cost:g}. Read so, the paper's own lengths pay up to c = {ends['math']:.2f} in math and "
+    f"tokens, {depth * article_cost:.2f} at c = {article_cost:g}. Read so, the paper's own lengths "
+    f"pay up to c = {ends['math']:.2f} in math and "
     f"{ends['chat']:.2f} in chat: whether to speculate is a question of c, not of E[L] = 1."
 )
 
