@@ -121,14 +121,14 @@ def auc_draws(frame: pd.DataFrame, signal: str, prompts: Resampling) -> np.ndarr
             "are needed, and a signal that varies"
         )
     level = np.unique(values, return_inverse=True)[1]
-    draws = []
-    for times_drawn in prompts.weights:
-        weight = times_drawn[prompts.rows]
+
+    def area(weight: np.ndarray) -> float:
         accepted = weight * hit
         pairs_of_accepted = accepted.sum() ** 2 / 2
         above = accepted @ association.midranks(level, weight) - pairs_of_accepted
-        draws.append(divide(above, accepted.sum() * (weight - accepted).sum()))
-    return np.array(draws)
+        return divide(above, accepted.sum() * (weight - accepted).sum())
+
+    return association.of_each(prompts, area)
 
 
 def areas(trace: pd.DataFrame) -> Estimates:

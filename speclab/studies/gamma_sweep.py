@@ -47,12 +47,15 @@ def draw_text(blocks: Mapping[int, pd.DataFrame]) -> figures.Figure:
     """One text as the blocks of each gamma cut it: a line a gamma, a cell a token. `blocks` are
     those of this text.
     """
-    length = next(iter(blocks.values()))["emitted"].sum()
+    first = next(iter(blocks.values()))
+    length = first["emitted"].sum()
     drafted, labels = np.ones((len(blocks), length)), []
     for line, (gamma, own) in zip(drafted, blocks.items(), strict=True):
         ended = own[~own["truncated"]]
-        line[ended["start"] + ended["accepted"]] = 0  # the target's own token
-        kept, tried = own["accepted"].sum(), own["drafted"].sum()
+        targets_own = ended["start"] + ended["accepted"]
+        line[targets_own] = 0
+        kept = own["accepted"].sum()
+        tried = own["drafted"].sum()
         labels.append(
             f"gamma {gamma}: {len(own)} passes, {kept} of {tried} drafts kept"
         )
@@ -123,20 +126,22 @@ def decode_chains(
     """The columns of `chain_counts`, counted by the decoder at the temperature and under the rule
     of a text: a row for each gamma and prompt.
     """
-    sampling, rows = Sampling(float(text.name.removeprefix("T = "))), []
+    temperature = float(text.name.removeprefix("T = "))
+    rule, sampling = text.chain_rule, Sampling(temperature)
+    rows = []
     for gamma, prompt in product(gammas, prompts):
         shape = Shape(chain(gamma))
-        made = decode_prompt(
-            pair, prompt, text.chain_rule, shape, sampling, max_new_tokens, seed
-        )
-        counts = {
+        made = decode_prompt(pair, prompt, rule, shape, sampling, max_new_tokens, seed)
+        row = {
+            "gamma": gamma,
+            "prompt_id": prompt.prompt_id,
+            "domain": prompt.domain,
             "blocks": made.target_passes,
             "drafted": sum(step.drafted for step in made.steps),
             "accepted": sum(step.accepted for step in made.steps),
             "emitted": len(made.token_ids),
         }
-        whose = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
-        rows.append({"gamma": gamma} | whose | counts)
+        rows.append(row)
     return pd.DataFrame(rows)
 
 

@@ -74,12 +74,12 @@ def by_c(
     temperature, a column a c.
     """
     of_cost = [claim.id for claim in listed.values() if claim.decides == "cost"]
-    rows = evidence[evidence["claim"].isin(of_cost)].dropna(subset="estimate")
-    rows = rows.assign(place=rows["claim"].map(of_cost.index))
-    groups = rows.groupby(["place", "claim", "pair", "asked"], sort=False)
+    rows = evidence.dropna(subset="estimate")
+    keys = ["claim", "pair", "asked"]
     found = {
         ", ".join(names): by_cost(part).set_index(["slope", "c"])["verdict"]
-        for (_, *names), part in sorted(groups, key=lambda group: group[0][0])
+        for name in of_cost
+        for names, part in rows[rows["claim"] == name].groupby(keys, sort=False)
     }
     shown = pd.DataFrame(found).T
     figure, panels = figures.subplots(
