@@ -355,7 +355,7 @@ for name, pair in pairs.items():
 # %%
 keys = ["claim", "pair", "asked"]
 both = pd.concat(again).merge(verdicts, on=keys, suffixes=("", "_before"))
-both = both[both["verdict"] != claims.NOT_TESTED]
+both = both[both["verdict"] != claims.NOT_TESTED].reset_index(drop=True)
 ctx.export(
     both[[*keys, "text", "measured", "verdict", "verdict_before"]], "asked-again"
 )
