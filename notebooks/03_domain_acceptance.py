@@ -73,7 +73,7 @@ import pandas as pd
 from speclab import score, stats
 from speclab.analysis import levels, published, significance
 from speclab.analysis.texts import SEEDS, Text
-from speclab.show import notebook
+from speclab.show import figures, notebook
 from speclab.show.estimates import Estimates, stack
 from speclab.studies import domain_acceptance as study
 
@@ -313,16 +313,17 @@ ctx.plot(
 # text that the draft's best token hits, at T = 1 the `alpha` of its three sampled texts together.
 
 # %%
-strips = {text.label: study.prompt_means(text) for text in (at_0, at_1)}
-spans = strips[at_0.label].groupby("domain", sort=False)["value"].agg(["min", "max"])
-spans = [f"{low:.2f} to {high:.2f} in {name}" for name, low, high in spans.itertuples()]
+strips = {}
+for text in (at_0, at_1):
+    of_set = by_domain.at(name=f"{text.acceptance.name}, {text.name}")
+    strips[text.label] = study.prompt_means(text), of_set.frame
 
 # %%
 ctx.save(
-    study.strip_picture(strips),
+    figures.strips(strips, "value", "acceptance of one drafted token"),
     "prompts",
     caption="Acceptance of one drafted token in each prompt (hit[1] on the left, alpha on the "
-    f"right; bars: means). At T = 0 prompts run from {', '.join(spans)}.",
+    "right; dark: the set's own number with its 95 % interval).",
 )
 
 # %% [markdown]
@@ -364,13 +365,9 @@ explained = [str(one) for _, one in Estimates(explained, 0).groups("estimator")]
 of_three, of_one, of_hit, of_published = explained
 
 # %%
-of_text, of_prompt, of_domain = np.sqrt(
-    [chance * texts.shape[1], max(in_domains, 0), at_all - in_domains]
-)
 ctx.say(
     f"**At T = 1 the prompt set explains {of_three} %** of what differs between prompts. "
-    f"(Standard deviations of `alpha`: {of_text:.3f} between texts of one prompt, "
-    f"{of_prompt:.3f} between prompts of one set, {of_domain:.3f} between sets.) With one text a "
+    "With one text a "
     "prompt the draw of the text counts as the prompt's, and the share would seem to be "
     f"{of_one} %. At T = 0 a prompt has one text, always the same; of the differences between "
     f"these: {of_hit} % for `hit[1]`, {of_published} % for `published_alpha`."

@@ -74,7 +74,7 @@ from speclab import score, stats
 from speclab.analysis import published
 from speclab.analysis.texts import SEEDS, Text
 from speclab.show import notebook
-from speclab.show.estimates import Estimates, direction
+from speclab.show.estimates import Estimates
 from speclab.studies import depth_profile as study
 
 # %% tags=["parameters"]
@@ -259,12 +259,9 @@ gap = (draws["complete"] - draws["cut"])[score.POOLED]
 gap = Estimates(draws.table({"complete - cut": gap}), digits=3)
 
 # %%
-moved = direction(
-    next(gap.rows()), "lowers", "raises", "cannot be told to move from no change"
-)
 ctx.say(
     f"At depth {deepest} the complete tree's `published_alpha` minus the cut tree's, pooled over "
-    f"nodes: **{gap}**. The cut by itself {moved} the number at the deepest level."
+    f"nodes: **{gap}**."
 )
 
 # %% [markdown]
@@ -352,10 +349,8 @@ ctx.plot(
 )
 
 # %%
-everywhere = changes.at(name=study.BEST_PATH["T = 0"], domain=domains)
 ctx.say(
-    f"Depth {deepest} beside depth 1, {rise.sentence(*study.WORDS, within='name')}. All places "
-    f"together ({everywhere.span()}): {everywhere.sentence(*study.WORDS)}."
+    f"Depth {deepest} beside depth 1, {rise.sentence(*study.WORDS, within='name')}."
 )
 
 # %% [markdown]

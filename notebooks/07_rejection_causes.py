@@ -249,9 +249,6 @@ ctx.say(
 # %%
 each = share.at(domain=domains)
 by_kind = study.of_family(each.at(cause=list(drawn.index)), "kind")
-first = [f"{name}: {study.largest(rows, 1)}" for name, rows in by_kind.groups("domain")]
-
-# %%
 ctx.plot(
     by_kind,
     x="name",
@@ -259,7 +256,7 @@ ctx.plot(
     y="share of the\nset's rejections",
     x_label="kind of token",
     slug="kinds-by-domain",
-    caption=f"Share of each set's rejections by kind of token. The largest: {'; '.join(first)}.",
+    caption="Share of each set's rejections by kind of token.",
 )
 
 # %%
@@ -322,14 +319,6 @@ alone = gain.at(cause=two, domain=POOLED)
 ctx.say(
     f"**Two that overlap.** Alone they gain {alone.listed('cause')}, "
     f"{alone.frame['estimate'].sum():.2f} in all; both together gain {both}."
-)
-
-# %%
-one_by_one = of_kind.frame["estimate"].sum()
-ctx.say(
-    f"**All kinds.** One at a time they add up to {one_by_one:.2f}; all at once they gain "
-    f"{gain.at(cause='every', domain=POOLED)}: a perfect draft, gamma + 1 tokens per pass, less at "
-    "the ends of texts."
 )
 
 # %% [markdown]

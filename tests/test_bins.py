@@ -7,9 +7,6 @@ from frames import frame_of
 
 from speclab.analysis import bins
 
-FEW = 60  # resamples, where the interval's width is not the question
-
-
 # ---- signals and bins ----------------------------------------------------------------------------
 
 
@@ -37,7 +34,7 @@ def test_group_means_by_hand():
     frame = frame_of(chat=[("a", 1.0), ("a", 3.0), ("b", 6.0)], code=[("a", 4.0)])
     frame["z"] = frame["x"] * 10
     frame["group"] = pd.Categorical(frame["group"], ["b", "a", "unused"])
-    found = bins.group_means(frame, "x", "group", x="z", n=FEW).frame
+    found = bins.group_means(frame, "x", "group", x="z").frame
     columns = ["domain", "group", "estimate", "rows", "n_prompts", "z"]
     assert found[columns].astype(str).agg(" ".join, axis=1).tolist() == [
         "code a 4.0 5 5 40.0",
@@ -51,13 +48,13 @@ def test_group_means_by_hand():
 def test_group_means_leave_out_levels_of_too_few_prompts():
     frame = frame_of(code=[("a", 1.0)], chat=[("a", 1.0)])
     frame.loc[0, "group"] = "rare"
-    found = bins.group_means(frame, "x", "group", n=FEW).frame
+    found = bins.group_means(frame, "x", "group").frame
     assert set(zip(found["domain"], found["group"], strict=True)) == {
         ("chat", "a"),
         ("pooled", "a"),
     }, "code: 4 prompts of a, 1 of rare"
     with pytest.raises(ValueError, match="fewer bins"):
-        bins.group_means(frame.assign(group=frame["prompt_id"]), "x", "group", n=FEW)
+        bins.group_means(frame.assign(group=frame["prompt_id"]), "x", "group")
 
 
 # ---- calibration ---------------------------------------------------------------------------------

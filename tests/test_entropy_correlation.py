@@ -31,7 +31,7 @@ def test_auc_of_every_resample_equals_sklearn():
         roc_auc_score(frame["hit"], frame["signal"], sample_weight=weight[prompts.rows])
         for weight in prompts.weights
     ]
-    np.testing.assert_allclose(study.auc_draws(frame, "signal", "hit", prompts), slow)
+    np.testing.assert_allclose(study.auc_draws(frame, "signal", prompts), slow)
 
 
 def test_auc_difference_is_of_the_same_resamples():
@@ -43,7 +43,9 @@ def test_auc_difference_is_of_the_same_resamples():
 
 @pytest.mark.parametrize("change", [{"hit": 1.0}, {"signal": 3.0}])
 def test_auc_of_what_does_not_vary_is_refused(change):
-    with pytest.raises(ValueError, match="not both 0 and 1, or signal .* constant"):
+    with pytest.raises(
+        ValueError, match="not both 0 and 1 here, or signal .* constant"
+    ):
         study.auc(noisy().assign(**change), "signal")
 
 

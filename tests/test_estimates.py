@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 from frames import frame_of
 
-from speclab import score, stats
 from speclab.analysis import association
 from speclab.show import estimates
 
@@ -13,27 +12,6 @@ FEW = 60  # resamples, where the interval's width is not the question
 
 
 # ---- what cannot be computed is said, and does not hide the rest ---------------------------------
-
-
-def test_attempt_gives_numbers_or_the_reason():
-    frame = frame_of(code=[("a", 1.0), ("b", 3.0)])
-    good = estimates.attempt(stats.bootstrap, frame, score.mean_of("x"), n=FEW)
-    assert good == {
-        "estimate": 2.0,
-        "low": 2.0,
-        "high": 2.0,
-        "n_prompts": 5,
-        "note": "",
-    }
-    bad = estimates.attempt(
-        stats.bootstrap,
-        frame[frame["prompt_id"] != "code-0"],
-        score.mean_of("x"),
-        n=FEW,
-    )
-    assert np.isnan(bad["estimate"]) and "at least 5" in bad["note"]
-    with pytest.raises(KeyError):  # only bad input is told; a fault in the code is not
-        estimates.attempt(lambda: {}["x"])
 
 
 def test_per_domain_keeps_the_order_and_goes_on_past_a_domain_that_cannot_answer():
@@ -45,11 +23,10 @@ def test_per_domain_keeps_the_order_and_goes_on_past_a_domain_that_cannot_answer
         pooled=True,
     )
     assert list(found["domain"]) == ["code", "chat", "pooled"]
-    assert (
-        found["estimate"].iloc[0] == pytest.approx(1)
-        and "constant" in found["note"].iloc[1]
-        and np.isnan(found["low"].iloc[1])
-    )
+    assert found["estimate"].iloc[0] == pytest.approx(1)
+    assert "constant" in found["note"].iloc[1] and np.isnan(found["low"].iloc[1])
+    with pytest.raises(KeyError):  # only bad input is told; a fault in the code is not
+        estimates.per_domain(frame, lambda part: {}["x"])
 
 
 def test_wide_writes_intervals_as_text():

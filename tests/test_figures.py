@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speclab.prompts import DOMAINS
 from speclab.show import figures
 from speclab.tree import static_tree
 
@@ -45,13 +44,6 @@ def test_saved_files_are_the_same_bytes_and_of_the_stated_size(tmp_path):
     assert b"CreationDate" not in pdf and b"/Type3" not in pdf.replace(b" ", b"")
     assert b"Software" not in png
     assert not figures.plt.get_fignums(), "pyplot does not know of it"
-
-
-def test_domains_differ_in_colour_marker_and_line():
-    assert set(figures.SERIES) == {*DOMAINS, "published"}
-    styles = [figures.style_of(domain) for domain in DOMAINS]
-    for key in ("color", "marker", "linestyle"):
-        assert len({s[key] for s in styles}) == len(DOMAINS)
 
 
 @pytest.mark.parametrize("horizontal", [False, True])

@@ -71,7 +71,7 @@ def test_unsure_positions_are_the_top_of_each_domain_or_of_all():
     frame = texts(length=8, prompts=1, chat=0, math=0)
     scale = frame["domain"].map({"chat": 1.0, "math": 10.0})
     frame = frame.assign(target_entropy=frame["position"] * scale)
-    found = measures.unsure(frame, 0.25)
+    found = measures.unsure_quarter(frame)
     both = found.groupby("domain")["position"].agg(list).to_dict()
     assert both == {"chat": [6, 7], "math": [6, 7]}
     half = measures.unsure_half(frame)
@@ -165,27 +165,26 @@ def test_sampling_is_compared_in_accepted_tokens_of_the_tree():
 
 
 def test_a_rule_is_asked_of_chat_and_of_the_others():
-    said = {
-        "chat": "How are you today?",
-        "code": "def f(): pass",
-        "math": "What is 2 + 2?",
-    }
+    said = {"chat": "How are you?", "code": "def f(): pass", "math": "What is a prime?"}
     prompts = [
         Prompt(f"{domain}-{i}", domain, text)
         for domain, text in said.items()
-        for i in range(10)
+        for i in range(5)
     ]
-    prompts += [Prompt(f"plain-{i}", "math", "What is a prime?") for i in range(20)]
     chat, others = measures.told_by_rule(prompts)
     same(chat, 1.0)
-    assert (others["row"], others["estimate"]) == ("the others", pytest.approx(0.5))
+    assert (others["row"], others["estimate"]) == ("the others", 0.5)
 
 
 # ---- speed ---------------------------------------------------------------------------------------
 
 
 def speeds(trace: pd.DataFrame, claim: str, grid) -> list[dict]:
-    return measures.speed_claims(greedy(trace), grid)[claim]()
+    """`trace`: of some domains; the others are never accepted."""
+    missing = dict.fromkeys({"math", "code", "chat"} - set(trace["domain"]), 1)
+    length = trace["position"].max() + 1
+    every = pd.concat([trace, texts(length, **missing)], ignore_index=True)
+    return measures.speed_claims(greedy(every), grid)[claim]()
 
 
 def verdict(rows: list[dict], of: str) -> str:
@@ -293,18 +292,13 @@ def test_no_answer_at_one_temperature_is_read_from_text_of_the_other(pair, found
 
 def test_answers_are_the_named_estimators(pair, found):
     at = found.set_index(["claim", "asked", "row"])["estimate"]
-    cold, warm = (
-        text.trace.query("domain == 'code'") for text in (pair.greedy, pair.sampled)
-    )
-    hit = (cold["draft_rank"] == 0).mean()
-    assert (
-        at["level", AT_0, "code"]
-        == at["small-draft", AT_0, "code"]
-        == pytest.approx(hit)
-    )
-    assert at["level", AT_1, "code"] == pytest.approx(warm["overlap"].mean()), (
-        "all seeds"
-    )
+    for name, way, text, column in (
+        ("level", AT_0, pair.greedy, "hit"),
+        ("small-draft", AT_0, pair.greedy, "hit"),
+        ("level", AT_1, pair.sampled, "overlap"),  # of all seeds
+    ):
+        mean = text.trace.query("domain == 'code'")[column].mean()
+        assert at[name, way, "code"] == pytest.approx(mean)
     for way, text in ((AT_0, pair.greedy), (AT_1, pair.sampled)):
         nodes = text.nodes.query("domain == 'code'")
         accepted = score.tree_estimators(text.rule)["mean_accepted"](nodes)
@@ -323,12 +317,9 @@ def made(folder, prompts=50, cell="0.92 [0.91, 0.93]", five=1.2):
     """The four tables, as the notebooks export them."""
     (folder / "08").mkdir(parents=True)
     (folder / "10").mkdir()
-    estimators, drafts = ["alpha", "hit[1]"], ["INT8 self-draft", "INT4 self-draft"]
-    cells = [
-        {"estimator": e, "draft": d, "math": cell if "4" in d else "1.00 [1.00, 1.00]"}
-        for e in estimators
-        for d in drafts
-    ]
+    estimators, named = ["alpha", "hit[1]"], {"draft": "INT4 self-draft"}
+    cells = [{"estimator": e, "math": cell} | named for e in estimators]
+    cells.append({"estimator": "alpha", "math": "1.00 [1.00, 1.00]", "draft": "INT8"})
     distilled = [
         {"estimator": e, "draft": "FKL", "domain": domain, "difference": number,
          "low": number - 0.25, "high": number + 0.25, "n_prompts": prompts}
@@ -336,10 +327,9 @@ def made(folder, prompts=50, cell="0.92 [0.91, 0.93]", five=1.2):
         for domain in ("math", "all")
     ]  # fmt: skip
     specialist = [
-        {"estimator": e, "domain": domain, "estimate": number, "low": 0.0, "high": 0.1}
-        for e in estimators
+        {"estimator": "hit[1]", "domain": domain, "estimate": number, "low": 0, "high": 0.1}
         for domain, number in (("math", 0.06), ("chat", -0.2))
-    ]
+    ]  # fmt: skip
     times = {
         "n": [1, 5],
         "target_low": [9, 11],

@@ -96,18 +96,18 @@ def test_table_v_pools_over_domains():
 def test_comparison_puts_the_named_estimators_side_by_side():
     run = make_run(prompts=6, positions=40)
     chat = run.nodes[run.nodes["domain"] == "chat"]
-    first = published.comparison("I", run, n=20).set_index(["quantity", "domain"])
+    first = published.comparison("I", run).set_index(["quantity", "domain"])
     assert first.loc[("alpha_mean", "chat"), "ours_as_published"] == pytest.approx(
         score.published_alpha(chat)
     )
     at_0 = score.point_estimates(run.trace, score.hit).loc["hit[1]", "all"]
     at_1 = score.point_estimates(run.trace, score.alpha).loc["alpha", "all"]
-    sampled = published.comparison("I", run, "point-mass", n=20)
+    sampled = published.comparison("I", run, "point-mass")
     sampled = sampled.set_index(["quantity", "domain"])
     for table, value, name in ((first, at_0, "hit[1]"), (sampled, at_1, "alpha")):
         row = table.loc[("alpha_mean", "all")]
         assert row["corrected"] == pytest.approx(value) and row["estimator"] == name
-    fifth = published.comparison("V", run, n=20).set_index(["depth", "bin"])
+    fifth = published.comparison("V", run).set_index(["depth", "bin"])
     late = run.nodes[run.nodes["position"] >= 32]
     assert fifth.loc[(3, 1), "ours_as_published"] == pytest.approx(
         score.ratio_by_depth(late)[3]
@@ -119,7 +119,7 @@ def test_comparison_puts_the_named_estimators_side_by_side():
 
 
 def test_exports_are_byte_stable_and_hold_every_digit(tmp_path):
-    frame = published.comparison("V", make_run(positions=40), n=20)
+    frame = published.comparison("V", make_run(positions=40))
     files = tables.export(frame, tmp_path / "new", "table_5")
     corrected = pd.read_csv(files[0])["corrected"]
     np.testing.assert_allclose(corrected, frame["corrected"], rtol=1e-14)

@@ -1,5 +1,6 @@
 """Correlations of two columns over rows, with the prompt as the unit."""
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -52,14 +53,19 @@ def correlation_draws(
     """Correlations (1 + n,): of the sample, then of each resample."""
     ranked = {"spearman": True, "pearson": False}[method]
     levels = [np.unique(values, return_inverse=True)[1] for values in (x, y)]
-    draws = []
-    for times_drawn in prompts.weights:
-        weight = times_drawn[prompts.rows]
+
+    def once(weight: np.ndarray) -> float:
         pair = [midranks(level, weight) for level in levels] if ranked else [x, y]
         covariance = np.cov(pair, aweights=weight)
         spread = np.sqrt(covariance[0, 0] * covariance[1, 1])
-        draws.append(divide(covariance[0, 1], spread))
-    return np.array(draws)
+        return divide(covariance[0, 1], spread)
+
+    return of_each(prompts, once)
+
+
+def of_each(prompts: Resampling, value: Callable[[np.ndarray], float]) -> np.ndarray:
+    """(1 + n,): `value` of the rows' weights (rows,), in the sample and in each resample."""
+    return np.array([value(drawn[prompts.rows]) for drawn in prompts.weights])
 
 
 def midranks(level: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from speclab.score import POOLED, Estimator, column_of, divide, quotient, require
 from speclab.show.estimates import Estimates
-from speclab.stats import MIN_PROMPTS, RESAMPLES, by_domain
+from speclab.stats import MIN_PROMPTS, by_domain
 
 
 def signals(trace: pd.DataFrame) -> pd.DataFrame:
@@ -21,10 +21,13 @@ def signals(trace: pd.DataFrame) -> pd.DataFrame:
     and -entropy of both models, so that larger always means surer.
     """
     require(trace, ["draft_rank", "top_draft_q", "top_draft_p"], "trace")
+    hit = column_of(trace, "draft_rank") == 0
+    draft_q = np.stack(trace["top_draft_q"].to_numpy())
+    draft_p = np.stack(trace["top_draft_p"].to_numpy())
     return trace.assign(
-        hit=(column_of(trace, "draft_rank") == 0).astype(float),
-        confidence=np.stack(trace["top_draft_q"].to_numpy())[:, 0],
-        top_p=np.stack(trace["top_draft_p"].to_numpy())[:, 0],
+        hit=hit.astype(float),
+        confidence=draft_q[:, 0],
+        top_p=draft_p[:, 0],
         draft_certainty=-trace["draft_entropy"],
         target_certainty=-trace["target_entropy"],
     )
@@ -50,7 +53,8 @@ def equal_bins(frame: pd.DataFrame, column: str, bins: int = 10) -> pd.Series:
     values = column_of(frame, column)
     if values.min() < 0 or values.max() > 1 + 1e-6:
         raise ValueError(f"{column!r} holds no probabilities")
-    cut = np.minimum((values * bins).astype(int), bins - 1)
+    part = (values * bins).astype(int)
+    cut = np.minimum(part, bins - 1)
     return pd.Series(cut, index=frame.index, name=f"{column}_bin")
 
 
@@ -62,8 +66,10 @@ def in_levels(
     """
 
     def columns(frame: pd.DataFrame) -> np.ndarray:
-        member = frame[group].to_numpy()[:, None] == np.asarray(levels)
-        values = np.where(member, column_of(frame, value)[:, None], 0.0)
+        level = frame[group].to_numpy()[:, None]
+        member = level == np.asarray(levels)
+        value_of_row = column_of(frame, value)[:, None]
+        values = np.where(member, value_of_row, 0.0)
         return np.concatenate([values, member], axis=1)
 
     return columns
@@ -74,7 +80,6 @@ def group_means(
     value: str,
     group: str,
     x: str | None = None,
-    n: int = RESAMPLES,
 ) -> Estimates:
     """Mean of `value` in each level of `group` (a bin, a kind of token), per domain and pooled:
     domain, group, estimate, low, high, rows, n_prompts, [x: its mean there]. Levels with rows of
@@ -82,16 +87,18 @@ def group_means(
     """
     require(frame, ["domain", "prompt_id", group], "frame")
     keys = ["domain", group]
-    both = pd.concat([frame, frame.assign(domain=POOLED)]).groupby(keys, observed=True)
+    everywhere = frame.assign(domain=POOLED)
+    both = pd.concat([frame, everywhere])
     facts = {"rows": ("prompt_id", "size"), "n_prompts": ("prompt_id", "nunique")}
     facts |= {x: (x, "mean")} if x else {}
+    counts = both.groupby(keys, observed=True).agg(**facts)
+    counts = counts.reset_index().astype({group: object})
 
     levels = frame.groupby(group, observed=True).size().index.tolist()
     means = Estimator(value, in_levels(value, group, levels), quotient, scalar=False)
-    found = by_domain(frame, means, n)[["domain", "estimate", "low", "high"]]
+    found = by_domain(frame, means)[["domain", "estimate", "low", "high"]]
     found.insert(1, group, levels * (len(found) // len(levels)))
 
-    counts = both.agg(**facts).reset_index().astype({group: object})
     found = found.merge(counts, on=keys)
     found = found[found["n_prompts"] >= MIN_PROMPTS].reset_index(drop=True)
     if found.empty:
@@ -115,6 +122,8 @@ def calibration_error(confidence: str, outcome: str, bins: int = 10) -> Estimato
 
     def value(totals: np.ndarray) -> np.ndarray:
         distance, count = np.split(np.abs(totals), 2, axis=-1)
-        return divide(distance.sum(-1, keepdims=True), count.sum(-1, keepdims=True))
+        whole = distance.sum(-1, keepdims=True)
+        rows = count.sum(-1, keepdims=True)
+        return divide(whole, rows)
 
     return Estimator("calibration_error", columns, value)

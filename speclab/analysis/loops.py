@@ -10,7 +10,6 @@ only: the first tokens of a loop, and the one that leaves it, lie outside. A loo
 lasts, so the positions outside lie early in their texts. NumPy and pandas.
 """
 
-import numpy as np
 import pandas as pd
 
 from speclab.score import require
@@ -27,24 +26,16 @@ def repeats(trace: pd.DataFrame, n: int = NGRAM) -> pd.Series:
     twice.
     """
     require(trace, ["prompt_id", "position", "token"], "trace")
-    who = [name for name in ("prompt_id", "seed") if name in trace]
-    number = trace.groupby(who, observed=True, sort=False).ngroup()
-    text = pd.DataFrame({"text": number, "token": trace["token"]}).reset_index(
-        drop=True
-    )
-    order = np.lexsort((trace["position"], number))
-    text = text.iloc[order].reset_index(drop=True)
-    of_text = text.groupby("text")["token"]
+    who = ["prompt_id", "seed"] if "seed" in trace else ["prompt_id"]
+    text = trace.reset_index(drop=True).sort_values([*who, "position"])
+    of_text = text.groupby(who, observed=True, sort=False)["token"]
     place = of_text.cumcount()
-    wrong = trace["position"].to_numpy()[order] != place
+    wrong = text["position"] != place
     if wrong.any():
-        prompt = trace["prompt_id"].iloc[order[wrong.argmax()]]
         raise ValueError(
-            f"trace: the positions of prompt {prompt!r} are not 0, 1, "
+            f"trace: the positions of prompt {text['prompt_id'][wrong.idxmax()]!r} are not 0, 1, "
             "2, …, each once: mark whole texts, and filter afterwards"
         )
-    run = pd.DataFrame({f"{back} before": of_text.shift(back) for back in range(n)})
-    again = run.assign(text=text["text"]).duplicated() & (place >= n - 1)
-    found = np.zeros(len(trace), bool)
-    found[order] = again
-    return pd.Series(found, trace.index, name="repeats")
+    run = pd.DataFrame({back: of_text.shift(back) for back in range(n)})
+    again = run.join(text[who]).duplicated() & (place >= n - 1)
+    return pd.Series(again.sort_index().to_numpy(), trace.index, name="repeats")

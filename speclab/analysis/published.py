@@ -78,9 +78,7 @@ def _rows(table: str, rule: str) -> list[_Row]:
     }[table]
 
 
-def comparison(
-    table: str, run, rule: str = "greedy", n: int = stats.RESAMPLES
-) -> pd.DataFrame:
+def comparison(table: str, run, rule: str = "greedy") -> pd.DataFrame:
     """One row a published number of Tables I (its means) to V: COLUMNS.
 
     `run` has .nodes and .trace. `rule` is that of the run's own
@@ -100,9 +98,9 @@ def comparison(
     score.domains_in(run.nodes, [d for d in frame["domain"].unique() if d != ALL])
     ours, right = [], []
     for which_bin, row in product(frame["bin"].drop_duplicates(), _rows(table, rule)):
-        ours.append(_estimates(row, row.as_published, run.nodes, which_bin, n))
+        ours.append(_estimates(row, row.as_published, run.nodes, which_bin))
         source = getattr(run, row.source)
-        right.append(_estimates(row, row.corrected, source, which_bin, n))
+        right.append(_estimates(row, row.corrected, source, which_bin))
     ours = pd.concat(ours).drop(columns="estimator").rename(columns=AS_OURS)
     right = pd.concat(right).rename(columns={"estimate": "corrected"})
     return frame.merge(ours, on=KEYS).merge(right, on=KEYS, how="left")[COLUMNS]
@@ -131,13 +129,12 @@ def _estimates(
     estimator: Estimator,
     frame: pd.DataFrame,
     which_bin: int,
-    n: int,
 ) -> pd.DataFrame:
     """KEYS, estimator, estimate, low, high in one position bin (NA: all positions)."""
     if pd.notna(which_bin):
         frame = frame[frame["position"] // POSITION_BIN == which_bin]
     score.require(frame, [], f"position bin {which_bin} of this run")
-    values = stats.by_domain(frame, estimator, n)
+    values = stats.by_domain(frame, estimator)
     unused = POOLED if row.whole == ALL else ALL
     values = values[values["domain"] != unused].replace({"domain": {row.whole: ALL}})
     number = values["estimator"].str.extract(r"\[(\d+)\]")[0].astype("Int64")

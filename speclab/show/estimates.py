@@ -42,17 +42,15 @@ class Estimates:
         return cls(stack(frames, key), digits)
 
     @classmethod
-    def exact(
-        cls, key: str, lines: Mapping[str, Any], x: str, at: Any, digits: int = 2
-    ) -> "Estimates":
+    def exact(cls, key: str, lines: Mapping[str, Any], x: str, at: Any) -> "Estimates":
         """Curves without intervals: for each name in `lines` its values at the places `at` of `x`,
         told apart by the new column `key`.
         """
         curves = {
-            name: pd.DataFrame({x: at, "estimate": ys, "low": np.nan, "high": np.nan})
+            name: without_interval(pd.DataFrame({x: at}), ys)
             for name, ys in lines.items()
         }
-        return cls(stack(curves, key), digits)
+        return cls(stack(curves, key))
 
     @classmethod
     def of(
@@ -129,12 +127,10 @@ class Estimates:
         order of appearance.
         """
         index = [rows] if isinstance(rows, str) else list(rows)
-        cells = self.frame.assign(cell=[self._cell(row) for row in self.rows()])
-        table = cells.pivot(index=index, columns=columns, values="cell")
-        table = table[list(pd.unique(self.frame[columns]))]
-        table = table.rename_axis(columns=None).reset_index()
-        in_order = self.frame[index].drop_duplicates()
-        return in_order.merge(table, on=index)
+        cells = self.frame[[*index, columns]].astype(object)
+        cells["cell"] = [self._cell(row) for row in self.rows()]
+        table = cells.set_index([*index, columns])["cell"].unstack(sort=False)
+        return table.rename_axis(columns=None).reset_index()
 
     def _cell(self, row: Any) -> str:
         number, low, high = (
@@ -212,10 +208,6 @@ class Estimates:
             ordered = ordered.groupby(others, sort=False, observed=True)
         return ordered["estimate"].diff().dropna()
 
-    def never_falls(self, along: str) -> bool:
-        """True where no estimate is below the one before it (but for rounding)."""
-        return bool((self.steps(along) > -1e-9).all())
-
     def lies_within(self, least: float, most: float) -> bool:
         """True where every defined estimate lies in this range (but for rounding)."""
         return bool(
@@ -260,28 +252,23 @@ def direction(
     return neither
 
 
-def attempt(measure: Callable[..., Any], *arguments: Any, **options: Any) -> dict:
-    """Fields of `measure(...)` and an empty `note`; where it raises ValueError missing numbers, and
-    the reason in `note`.
-
-    So one domain that cannot answer (a constant column, too few prompts) does not hide the others.
-    """
-    try:
-        return vars(measure(*arguments, **options)) | {"note": ""}
-    except ValueError as error:
-        return {"estimate": np.nan, "low": np.nan, "high": np.nan, "note": str(error)}
-
-
 def per_domain(
     frame: pd.DataFrame, measure: Callable, pooled: bool = False
 ) -> pd.DataFrame:
-    """`attempt(measure, rows)` in each domain: domain, fields, note.
+    """Fields of `measure(rows)` in each domain: domain, fields, note. Where it raises ValueError (a
+    constant column, too few prompts) the numbers are missing and `note` is the reason, so that one
+    domain that cannot answer does not hide the others.
 
     pooled: all domains together as well, last.
     """
-    domains = domains_in(frame)
-    parts = {domain: frame[frame["domain"] == domain] for domain in domains}
+    parts = {domain: frame[frame["domain"] == domain] for domain in domains_in(frame)}
     if pooled:
         parts[POOLED] = frame
-    rows = [{"domain": at} | attempt(measure, part) for at, part in parts.items()]
+    rows = []
+    for domain, part in parts.items():
+        try:
+            found = vars(measure(part)) | {"note": ""}
+        except ValueError as error:
+            found = dict.fromkeys(NUMBERS, np.nan) | {"note": str(error)}
+        rows.append({"domain": domain} | found)
     return pd.DataFrame(rows)

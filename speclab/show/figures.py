@@ -26,6 +26,7 @@ from speclab.show.pictures import LOOKS, Layout, Look, counts, marked
 from speclab.tree import Tree
 
 ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0
+WIDEST = 14  # characters of a token in a tree
 SERIES = {  # the looks that are fixed: of the domains, and of the paper's numbers
     "code": {"color": "#0072B2", "marker": "o", "linestyle": "-"},
     "math": {"color": "#D55E00", "marker": "s", "linestyle": "--"},
@@ -281,19 +282,38 @@ def _logarithmic(axes: Axes) -> None:
         axis.set_major_formatter("{x:g}")
 
 
-def heatmap(
-    frame: pd.DataFrame, axes: Axes, label: str, low: float = 0, high: float = 1
-) -> None:
-    """A table of numbers as colours with the numbers written in; NaN cells stay blank.
+def strips(
+    panels: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]], value: str, label: str
+) -> Figure:
+    """A dot a prompt by domain, and the domain's own number with its interval: a panel for each
+    pair of frames (prompts with `value`; one row a domain with NUMBERS).
+    """
+    figure, grid = subplots(1, len(panels), height=2.6, sharex=True)
+    for axes, (title, (prompts, numbers)) in zip(grid, panels.items(), strict=True):
+        for place, domain in enumerate(numbers["domain"]):
+            own = prompts.loc[prompts["domain"] == domain, value].sort_values()
+            apart = 0.11 * (np.arange(len(own)) % 5 - 2)  # neighbours in value
+            colour = style_of(domain)["color"]
+            axes.plot(own, place + apart, ".", color=colour, alpha=0.6)
+        numbers = numbers.assign(of="")
+        interval_bars(numbers, axes, "domain", "of", horizontal=True)
+        axes.set(title=title, xlabel=label)
+    return figure
 
-    `label` names the quantity on the scale, from `low` to `high`.
+
+def heatmap(frame: pd.DataFrame, label: str, x_label: str) -> Figure:
+    """A table of shares as colours with the numbers written in; NaN cells stay blank. `label` names
+    the quantity, x_label the columns.
     """
     import seaborn as sns  # takes a second, and few notebooks draw one
 
-    scale = {"cmap": "Blues", "vmin": low, "vmax": high, "cbar_kws": {"label": label}}
+    figure, axes = subplots(height=0.9 + 0.24 * len(frame))
+    scale = {"cmap": "Blues", "vmin": 0, "vmax": 1, "cbar_kws": {"label": label}}
     sns.heatmap(frame, ax=axes, annot=True, fmt=".2f", linewidths=0.5, **scale)
     axes.tick_params(length=0, labelrotation=0)
     axes.grid(False)
+    axes.set(xlabel=x_label, ylabel="")
+    return figure
 
 
 def legend_above(figure: Figure, *panels: Axes) -> None:
@@ -312,12 +332,12 @@ def legend_above(figure: Figure, *panels: Axes) -> None:
             break
 
 
-def visible(text: str, width: int = 14) -> str:
+def visible(text: str) -> str:
     """A token or a piece of text as a reader can see it: spaces, tabs and line ends marked, cut
-    from the left to `width` characters.
+    from the left to WIDEST characters.
     """
     text = marked(text)
-    return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
+    return text if len(text) <= WIDEST else "…" + text[1 - WIDEST :]
 
 
 # of a tree: lines to the nodes, and boxes, that the target accepted (True) or did not

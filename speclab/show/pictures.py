@@ -185,13 +185,10 @@ def _cells(text: str) -> int:
 def layout(
     steps: Sequence["Step"], token_strings: Sequence[str], columns: int = 100
 ) -> Layout:
-    """Places of all tokens on lines of `columns` cells, at least 10, for `figures.draw_tokens`: one
-    cell before a block, a new line behind a line end and where a token does not fit; a token longer
-    than a line is cut.
+    """Places of all tokens on lines of `columns` cells (100 fills two columns of a paper at 8
+    points), for `figures.draw_tokens`: one cell before a block, a new line behind a line end and
+    where a token does not fit; a token longer than a line is cut.
     """
-    assert columns >= 10, (
-        f"columns={columns}: 100 fills two columns of a paper at 8 points"
-    )
     boxes, row, column = [], 0, 0
     for piece in pieces(steps, token_strings):
         text = marked(piece.text)
@@ -216,7 +213,7 @@ def strings_of(tokenizer) -> list[str]:
     pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     marked = sum(piece.startswith("\u2581") for piece in pieces)
     if marked <= len(pieces) // 10:
-        return [tokenizer.decode([token]) for token in range(len(tokenizer))]
+        return [tokenizer.decode([token]) for token in range(len(pieces))]
     return [_BYTE.sub(_byte, piece).replace("\u2581", " ") for piece in pieces]
 
 

@@ -117,11 +117,11 @@ def entropy_and_acceptance(
     for axes, (title, (source, columns)) in zip(grid, panels.items(), strict=True):
         numbers = source.set_index(["quantity", "domain"])[columns].astype(float)
         for name in domains:
-            x = numbers.loc[("target_entropy_mean", name)].to_numpy()
-            y = numbers.loc[("alpha_mean", name)].to_numpy()
-            xerr, yerr = (np.abs(ends[1:] - ends[0])[:, None] for ends in (x, y))
-            style = figures.style_of(name) | {"linestyle": "none", "label": name}
-            axes.errorbar(x[0], y[0], yerr, xerr, elinewidth=1.2, **style)
+            x = numbers.loc["target_entropy_mean", name].to_numpy()
+            y = numbers.loc["alpha_mean", name].to_numpy()
+            style = figures.style_of(name)
+            axes.plot(x[1:], y[[0, 0]], x[[0, 0]], y[1:], color=style["color"])
+            axes.plot(x[0], y[0], label=name, **style | {"linestyle": "none"})
             if name == domain:
                 place = {"textcoords": "offset points", "weight": "bold"}
                 axes.annotate(name, (x[0], y[0]), (5, 5), **place)

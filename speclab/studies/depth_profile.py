@@ -188,12 +188,11 @@ def along_text(texts: Sequence[Text]) -> Estimates:
     """The exact acceptance of one token by name, domain and tokens of the text: the first START,
     then bins that double ('9-16', '17-32', …).
     """
+    edges = [0, *START * 2 ** np.arange(20)]
+    labels = [f"{low + 1}-{high}" for low, high in pairwise(edges)]
     parts = {}
     for text in texts:
-        rows, edges = text.positions, [0, START]
-        while edges[-1] <= rows["position"].max():
-            edges.append(2 * edges[-1])
-        labels = [f"{low + 1}-{high}" for low, high in pairwise(edges)]
+        rows = text.positions
         bin_of = pd.cut(rows["position"], edges, labels=labels, right=False)
         found = bins.group_means(rows.assign(tokens=bin_of), text.value, "tokens")
         parts[f"{text.acceptance.name} ({text.name})"] = found
@@ -217,8 +216,11 @@ def position_effects(texts: Sequence[Text]) -> pd.DataFrame:
             for place in (FIRST, LATE):
                 pair = parts[place], parts[MIDDLE]
                 found = significance.paired_difference(*pair, text.acceptance)
-                key = {"estimator": f"{text.acceptance.name} ({text.name})"}
-                key |= {"what": f"{place} - {MIDDLE}", "domain": domain}
+                key = {
+                    "estimator": f"{text.acceptance.name} ({text.name})",
+                    "what": f"{place} - {MIDDLE}",
+                    "domain": domain,
+                }
                 rows.append(key | vars(found))
     effects = pd.DataFrame(rows)
     if rows:

@@ -223,28 +223,3 @@ def prompt_means(text: Text) -> pd.DataFrame:
     keys = ["domain", "prompt_id"]
     means = text.positions.groupby(keys, observed=True, sort=False)[text.value].mean()
     return means.astype(float).rename("value").reset_index()
-
-
-def strip_picture(parts: Mapping[str, pd.DataFrame]) -> figures.Figure:
-    """One dot a prompt by domain, a panel for each of `parts` (`prompt_means` by name); bars: means
-    of prompts.
-    """
-    figure, panels = figures.subplots(
-        1, len(parts), height=2.9, sharey=True, squeeze=False
-    )
-    rng = np.random.default_rng(0)
-    for axes, (name, values) in zip(panels[0], parts.items(), strict=True):
-        domains = score.domains_in(values)
-        for place, domain in enumerate(domains):
-            own = values.loc[values["domain"] == domain, "value"]
-            style = figures.style_of(domain) | {"linestyle": "none", "markersize": 3}
-            axes.plot(
-                place + rng.uniform(-0.3, 0.3, len(own)), own, alpha=0.65, **style
-            )
-            axes.hlines(own.mean(), place - 0.38, place + 0.38, color="black", zorder=3)
-        axes.set(
-            title=name, xticks=range(len(domains)), xticklabels=domains, ylim=(-0.03, 1)
-        )
-        axes.grid(False, axis="x")
-    panels[0, 0].set_ylabel("acceptance of one drafted token,\none dot a prompt")
-    return figure

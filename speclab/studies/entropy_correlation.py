@@ -99,40 +99,36 @@ def acceptance_in_bins(views: Views, count: int) -> Estimates:
 # ---- what is known beforehand --------------------------------------------------------------------
 
 
-def auc(
-    frame: pd.DataFrame, signal: str, outcome: str = "hit", minus: str | None = None
-) -> Interval:
-    """Area under the ROC curve: P(the signal is larger at an accepted than at a rejected row), ties
+def auc(frame: pd.DataFrame, signal: str, minus: str | None = None) -> Interval:
+    """Area under the ROC curve: P(the signal is larger where `hit` is 1 than where it is 0), ties
     one half; 0.5 = no information. With `minus`, the difference to that signal's area on the same
     resamples. ValueError unless both outcomes occur and the signal varies; for fewer than 5
     prompts.
     """
     prompts = resampling_of(frame)
-    draws = auc_draws(frame, signal, outcome, prompts)
+    draws = auc_draws(frame, signal, prompts)
     if minus:
-        draws = draws - auc_draws(frame, minus, outcome, prompts)
+        draws = draws - auc_draws(frame, minus, prompts)
     return Interval.of(draws, prompts, f"the area under the curve of {signal}")
 
 
-def auc_draws(
-    frame: pd.DataFrame, signal: str, outcome: str, prompts: Resampling
-) -> np.ndarray:
+def auc_draws(frame: pd.DataFrame, signal: str, prompts: Resampling) -> np.ndarray:
     """(1 + n,) areas, of the sample and of each resample (Mann and Whitney's U over all pairs)."""
-    values, came = column_of(frame, signal), column_of(frame, outcome)
-    held = sorted(set(came.tolist()))[:3]
-    if held != [0.0, 1.0] or np.ptp(values) == 0:
+    values, hit = column_of(frame, signal), column_of(frame, "hit")
+    if set(hit) != {0.0, 1.0} or np.ptp(values) == 0:
         raise ValueError(
-            f"outcome {outcome!r} holds {held}, not both 0 and 1, or signal {signal!r} is constant"
+            f"`hit` is not both 0 and 1 here, or signal {signal!r} is constant: rows of both kinds "
+            "are needed, and a signal that varies"
         )
     level = np.unique(values, return_inverse=True)[1]
-    draws = []
-    for times_drawn in prompts.weights:
-        weight = times_drawn[prompts.rows]
-        accepted = weight * came
+
+    def area(weight: np.ndarray) -> float:
+        accepted = weight * hit
         pairs_of_accepted = accepted.sum() ** 2 / 2
         above = accepted @ association.midranks(level, weight) - pairs_of_accepted
-        draws.append(divide(above, accepted.sum() * (weight - accepted).sum()))
-    return np.array(draws)
+        return divide(above, accepted.sum() * (weight - accepted).sum())
+
+    return association.of_each(prompts, area)
 
 
 def areas(trace: pd.DataFrame) -> Estimates:

@@ -47,12 +47,15 @@ def draw_text(blocks: Mapping[int, pd.DataFrame]) -> figures.Figure:
     """One text as the blocks of each gamma cut it: a line a gamma, a cell a token. `blocks` are
     those of this text.
     """
-    length = next(iter(blocks.values()))["emitted"].sum()
+    first = next(iter(blocks.values()))
+    length = first["emitted"].sum()
     drafted, labels = np.ones((len(blocks), length)), []
     for line, (gamma, own) in zip(drafted, blocks.items(), strict=True):
         ended = own[~own["truncated"]]
-        line[ended["start"] + ended["accepted"]] = 0  # the target's own token
-        kept, tried = own["accepted"].sum(), own["drafted"].sum()
+        targets_own = ended["start"] + ended["accepted"]
+        line[targets_own] = 0
+        kept = own["accepted"].sum()
+        tried = own["drafted"].sum()
         labels.append(
             f"gamma {gamma}: {len(own)} passes, {kept} of {tried} drafts kept"
         )
@@ -109,37 +112,6 @@ def means_of_prompts(counts: pd.DataFrame) -> pd.DataFrame:
     return sums.assign(tau=sums["emitted"] / sums["blocks"])
 
 
-def draw_prompts(
-    prompts: Mapping[str, pd.DataFrame], means: Estimates
-) -> figures.Figure:
-    """`means_of_prompts` of each text as a strip of dots by domain, with the domain's own number
-    and its interval (`means`, by temperature and domain).
-    """
-    figure, panels = figures.subplots(1, len(prompts), height=2.6, sharex=True)
-    for axes, (text, own) in zip(panels, prompts.items(), strict=True):
-        rows = list(means.at(temperature=text).rows())
-        for place, row in enumerate(rows):
-            tau = own.loc[own["domain"] == row.domain, "tau"].sort_values()
-            apart = 0.11 * (np.arange(len(tau)) % 5 - 2)  # neighbours in value
-            colour = figures.style_of(row.domain)["color"]
-            axes.plot(tau, place + apart, ".", color=colour, alpha=0.6)
-            axes.errorbar(
-                row.estimate,
-                place,
-                xerr=[[row.estimate - row.low], [row.high - row.estimate]],
-                fmt="k|",
-                markersize=22,
-                capsize=3,
-                zorder=3,
-            )
-        axes.set_yticks(range(len(rows)), [row.domain for row in rows])
-        axes.set(
-            title=text, xlabel="tokens per target pass", ylim=(len(rows) - 0.5, -0.5)
-        )
-        axes.grid(axis="y", visible=False)
-    return figure
-
-
 # ---- decoded, not only replayed ------------------------------------------------------------------
 
 
@@ -154,20 +126,22 @@ def decode_chains(
     """The columns of `chain_counts`, counted by the decoder at the temperature and under the rule
     of a text: a row for each gamma and prompt.
     """
-    sampling, rows = Sampling(float(text.name.removeprefix("T = "))), []
+    temperature = float(text.name.removeprefix("T = "))
+    rule, sampling = text.chain_rule, Sampling(temperature)
+    rows = []
     for gamma, prompt in product(gammas, prompts):
         shape = Shape(chain(gamma))
-        made = decode_prompt(
-            pair, prompt, text.chain_rule, shape, sampling, max_new_tokens, seed
-        )
-        counts = {
+        made = decode_prompt(pair, prompt, rule, shape, sampling, max_new_tokens, seed)
+        row = {
+            "gamma": gamma,
+            "prompt_id": prompt.prompt_id,
+            "domain": prompt.domain,
             "blocks": made.target_passes,
             "drafted": sum(step.drafted for step in made.steps),
             "accepted": sum(step.accepted for step in made.steps),
             "emitted": len(made.token_ids),
         }
-        whose = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
-        rows.append({"gamma": gamma} | whose | counts)
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -177,17 +151,17 @@ def beside(decoded: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFrame:
 
     ValueError if the prompts differ.
     """
-    made, parts = {"decoded": decoded, "replayed": replayed}, {}
-    for gamma in decoded["gamma"].unique():
+    asked = {
         # two prompts a domain are too few to resample within it
-        rows = {
-            name: own[own["gamma"] == gamma].drop(columns="domain")
-            for name, own in made.items()
-        }
-        draws = stats.jointly({name: (own, TAU) for name, own in rows.items()})
-        pooled = {name: draws[name][POOLED] for name in made}
-        pooled["difference"] = pooled["decoded"] - pooled["replayed"]
-        parts[gamma] = draws.table(pooled, key="made")
+        (made, gamma): (rows.drop(columns="domain"), TAU)
+        for made, counts in (("decoded", decoded), ("replayed", replayed))
+        for gamma, rows in counts.groupby("gamma")
+    }
+    draws, parts = stats.jointly(asked), {}
+    for gamma in decoded["gamma"].unique():
+        found = {made: draws[made, gamma][POOLED] for made in ("decoded", "replayed")}
+        found["difference"] = found["decoded"] - found["replayed"]
+        parts[gamma] = draws.table(found, key="made")
     return stack(parts, "gamma")
 
 
@@ -278,17 +252,26 @@ def choices(best: pd.DataFrame) -> pd.DataFrame:
     least and the largest gamma that cannot be told apart from the best (the interval of `behind`
     reaches 0).
     """
-    columns = ["domain", "best", "best_low", "best_high", "share", "speedup"]
     rows = []
     for domain, table in best.groupby("domain", sort=False):
-        top, gammas = choose.fastest(table["speedup"]), table["gamma"].to_numpy()
+        gammas = table["gamma"].to_numpy()
+        top = choose.fastest(table["speedup"])
         reached = table["share_best"].cumsum() + 1e-12
         levels = stats.levels_of(table["n_prompts"].iloc[0])
-        chosen = gammas[[top, *np.searchsorted(reached, levels)]]
-        numbers = table[["share_best", "speedup"]].iloc[top]
+        low, high = gammas[np.searchsorted(reached, levels)]
         as_good = gammas[table["behind_low"] <= 0]
-        rows.append((domain, *chosen, *numbers, as_good.min(), as_good.max()))
-    return pd.DataFrame(rows, columns=[*columns, "as_good_low", "as_good_high"])
+        found = {
+            "domain": domain,
+            "best": gammas[top],
+            "best_low": low,
+            "best_high": high,
+            "share": table["share_best"].iloc[top],
+            "speedup": table["speedup"].iloc[top],
+            "as_good_low": as_good.min(),
+            "as_good_high": as_good.max(),
+        }
+        rows.append(found)
+    return pd.DataFrame(rows)
 
 
 def best_by_cost(
@@ -307,7 +290,4 @@ def draw_shares(share: pd.DataFrame) -> figures.Figure:
     grid = share.pivot(index=keys, columns="gamma", values="share_best")
     grid = grid.loc[share.set_index(keys).index.unique()]
     shown = grid.where(grid >= 0.005).set_axis(grid.index.map(", ".join))
-    figure, axes = figures.subplots(height=0.9 + 0.24 * len(grid))
-    figures.heatmap(shown, axes, "share of resamples", low=0, high=1)
-    axes.set(xlabel="gamma (0: plain decoding)", ylabel="")
-    return figure
+    return figures.heatmap(shown, "share of resamples", "gamma (0: plain decoding)")

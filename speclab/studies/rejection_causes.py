@@ -21,7 +21,7 @@ from speclab.analysis.texts import PLACE, Text
 from speclab.analysis.token_kinds import BEFORE, token_kinds
 from speclab.drafts.lookup import lookup_model
 from speclab.replay import blocks_by_prompt, replay
-from speclab.score import POOLED, Estimator, divide
+from speclab.score import Estimator, divide
 from speclab.show.estimates import NUMBERS, Estimates, stack
 from speclab.show.pictures import MARKS, marked
 
@@ -55,7 +55,8 @@ FAMILIES = {
     ),
 }
 CONTEXTS = ("under 64", "64-127", "128-255", "256-511", "512 or more")
-_FOUND_FROM, _CONTEXT_FROM = (1, 2, 3, 5, 9, 65), (64, 128, 256, 512)
+_FOUND_FROM = (1, 2, 3, 5, 9, 65)
+_CONTEXT_ENDS = (0, 64, 128, 256, 512, np.inf)
 # where nothing of the family applies, and ranks that depend on how wide a tree is: no causes
 NO_CAUSE = ["begins: nothing", "lookup: no match"]
 _ENDS = tuple(".!?\N{HORIZONTAL ELLIPSIS}")
@@ -96,28 +97,26 @@ def label(
     `state` has no meaning: p_token is no longer p of the target's best token.
     """
     frame = bins.signals(text.trace).sort_values(PLACE, ignore_index=True)
-    rank = frame["draft_rank"].to_numpy()
+    rank, states = frame["draft_rank"], FAMILIES["state"]
     target, draft = frame["p_token"] >= sure, frame["confidence"] >= sure
-    *states, neither = FAMILIES["state"]
     kind, begins = _kinds(frame, strings)
-    given = frame["prompt_id"].map(
-        {name: len(ids) for name, ids in prompt_tokens.items()}
-    )
-    length = frame["position"] + given
-    ranks = np.array([None, *FAMILIES["found"]], dtype=object)
-    found = ranks[np.searchsorted(_FOUND_FROM, rank, side="right")]
+    given = {name: len(ids) for name, ids in prompt_tokens.items()}
+    length = frame["position"] + frame["prompt_id"].map(given)
+    ranks = FAMILIES["found"][:-1]
+    found = pd.cut(rank, [*_FOUND_FROM, np.inf], right=False, labels=ranks)
+    cases = [target & draft, target, draft]
     labels = {
         "kind": kind,
         "begins": begins,
-        "state": np.select([target & draft, target, draft], states, neither),
+        "state": np.select(cases, states[:3], states[3]),
         "lookup": lookup(frame, prompt_tokens, ngram),
-        "found": np.where(rank >= said, "never", found),
+        "found": found.astype(object).mask(rank >= said, "never"),
     }
-    at = np.searchsorted(_CONTEXT_FROM, length.to_numpy(), side="right")
+    contexts = {"right": False, "labels": CONTEXTS, "ordered": False}
     return frame.assign(
         rejected=(rank > 0).astype(float),
         length=length,
-        context=pd.Categorical.from_codes(at, CONTEXTS),
+        context=pd.cut(length, _CONTEXT_ENDS, **contexts),
         **{
             name: pd.Categorical(values, FAMILIES[name])
             for name, values in labels.items()
@@ -261,11 +260,12 @@ def gains(frame: pd.DataFrame, members: pd.DataFrame, gamma: int) -> pd.DataFram
 
 
 def ranking(causes: Estimates, smallest: float) -> pd.DataFrame:
-    """The classes that may be causes (NEVER of `found`), by family and gain: index cause, family, a
-    column for each quantity, `drawn` (holds `smallest` of the rejections, or the most of its
-    family) and `is_cause` (rejected more often than other positions, with its whole interval).
+    """The classes that may be causes (NEVER of `found`), of all prompts, by family and gain: index
+    cause, family, a column for each quantity, `drawn` (holds `smallest` of the rejections, or the
+    most of its family) and `is_cause` (rejected more often than other positions, with its whole
+    interval).
     """
-    pooled = causes.at(domain=POOLED).frame
+    pooled = causes.frame
     table = pooled.pivot(index="cause", columns="quantity", values="estimate")
     table = table.loc[pd.unique(pooled["cause"])].drop(index=NO_CAUSE)
     table.insert(0, "family", table.index.str.split(":").str[0])
@@ -348,11 +348,9 @@ def as_text(
         tokens = [*prompt_tokens[name], *texts[name][:position]]
         text = "".join(strings[token] for token in tokens)[-tail:]
         contexts.append(text.replace("\n", MARKS["\n"]) + "▮")
-    draft, target = (
-        [marked(strings[token]) for token in cases[name]]
-        for name in ("draft_top", "token")
-    )
-    shown = cases.assign(context=contexts, draft_top=draft, token=target)
+    shown = cases.assign(context=contexts)
+    for name in ("draft_top", "token"):
+        shown[name] = [marked(strings[token]) for token in shown[name]]
     return shown[[*CASE]].rename(columns=CASE)
 
 

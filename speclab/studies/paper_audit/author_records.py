@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import score
-from speclab.analysis.texts import Text
+from speclab.analysis.texts import GREEDY, Text
 from speclab.profiles import ROOT
 from speclab.runs import written
 
@@ -129,9 +129,8 @@ class AuthorRecords:
     def text(self) -> Text:
         """The usable nodes as a text that can be asked as published; it has no trace."""
         nodes = self.nodes.assign(ratio=score.ratio(self.nodes), seed=0)
-        rules = ("greedy", "greedy")
         return Text(
-            "T = 0", "the authors' text", "ratio", *rules, pd.DataFrame(), nodes
+            "T = 0", "the authors' text", *GREEDY, trace=pd.DataFrame(), nodes=nodes
         )
 
     @property
@@ -164,8 +163,9 @@ def read_file(path: Path | str) -> AuthorRecords:
     records = pd.read_csv(path, usecols=list(COLUMNS))[list(COLUMNS)]
     records = _with_rank(records.rename(columns=COLUMNS))
     usable = np.isfinite(records[["target_prob", "target_entropy"]]).all(axis=1)
-    parts = [records[kept].reset_index(drop=True) for kept in (usable, ~usable)]
-    return AuthorRecords(*parts)
+    return AuthorRecords(
+        records[usable].reset_index(drop=True), records[~usable].reset_index(drop=True)
+    )
 
 
 def _with_rank(records: pd.DataFrame) -> pd.DataFrame:

@@ -12,7 +12,6 @@ one estimator.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -75,10 +74,8 @@ class Claim:
         """The region of one row (a domain) as numbers; none named for it: all is allowed."""
         of_row = isinstance(self.region, Mapping)
         least, most = self.region.get(row, (None, None)) if of_row else self.region
-        return (
-            -np.inf if least is None else float(least),
-            np.inf if most is None else float(most),
-        )
+        least = -np.inf if least is None else least
+        return least, np.inf if most is None else most
 
     def region_said(self) -> str:
         """The region in words: 'above 0', '0.4 to 0.6', 'chat above 1, math below 1'."""
@@ -94,9 +91,9 @@ def _edges(least: float | None, most: float | None) -> str:
     return f"above {least:g}" if most is None else f"{least:g} to {most:g}"
 
 
-def claims(path: Path = CLAIMS) -> dict[str, Claim]:
+def claims() -> dict[str, Claim]:
     """The claims by id, in the file's order."""
-    entries = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    entries = yaml.safe_load(CLAIMS.read_text(encoding="utf-8"))
     return {entry["id"]: Claim(**entry) for entry in entries}
 
 
@@ -144,11 +141,9 @@ def in_frame(
         except ValueError as error:
             found = [not_measured(str(error))]
         for row in found:
-            edges = zip(
-                ("least", "most"), listed[claim].bounds(row["row"]), strict=True
-            )
+            least, most = listed[claim].bounds(row["row"])
             head = {"claim": claim, "pair": pair, "asked": way}
-            rows.append(head | row | dict(edges))
+            rows.append(head | row | {"least": least, "most": most})
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -238,10 +233,8 @@ def cell(rows: pd.DataFrame) -> str:
         return "; ".join(dict.fromkeys(rows["note"]))
     parts = []
     for name, part in known.groupby("estimator", sort=False):
-        ends = [
-            _number(end) for end in (part["estimate"].min(), part["estimate"].max())
-        ]
-        text = " to ".join(dict.fromkeys(ends))
+        ends = part["estimate"].agg(["min", "max"]).map(_number)
+        text = " to ".join(ends.unique())
         if (part["low"] < part["high"]).any():
             text += f" [{_number(part['low'].min())}, {_number(part['high'].max())}]"
         parts.append(text if known["estimator"].nunique() == 1 else f"{name} {text}")
@@ -297,10 +290,8 @@ def signs_beside(verdicts: pd.DataFrame) -> pd.DataFrame:
     bound = bound.assign(
         column=bound["pair"] + ", " + bound["asked"], sign=bound["verdict"].map(SIGNS)
     )
-    wide = bound.pivot(index=["claim", "said"], columns="column", values="sign")
-    wide = wide[list(pd.unique(bound["column"]))].rename_axis(columns=None).fillna("")
-    in_order = bound[["claim", "said"]].drop_duplicates()
-    return in_order.merge(wide.reset_index(), on=["claim", "said"])
+    cells = bound.set_index(["claim", "said", "column"])["sign"]
+    return cells.unstack(sort=False).rename_axis(columns=None).fillna("").reset_index()
 
 
 def printed() -> pd.DataFrame:
@@ -308,10 +299,11 @@ def printed() -> pd.DataFrame:
 
     From `published.published`; differences of what is printed.
     """
-    first = published("I").pivot(index="domain", columns="quantity", values="published")
-    alpha = first["alpha_mean"].drop("all")
+    alpha = published("I").query("quantity == 'alpha_mean' and domain != 'all'")
+    alpha = alpha.set_index("domain")["published"]
     depth = published("IV").pivot(index="domain", columns="depth", values="published")
     late = published("V").pivot(index="depth", columns="bin", values="published")
+    late = late[1] - late[0]
     rho = published("VI").set_index("domain")["published"]
     found = {
         "level": alpha,
@@ -319,8 +311,8 @@ def printed() -> pd.DataFrame:
         "order": -alpha.sort_values(ascending=False).diff().dropna(),
         "length": published("II").set_index("domain")["published"],
         "depth": depth[3] - depth[1],
-        "position": (late[1] - late[0]).drop(2),
-        "depth-2": (late[1] - late[0])[[2]],
+        "position": late.drop(2),
+        "depth-2": late[[2]],
         "entropy-sign": rho,
         "entropy-weak": rho,
         "paradox": alpha["chat"] - alpha.drop("chat"),

@@ -20,26 +20,24 @@ Q_TABLE = np.array([[0.2, 0.5, 0.3], [0.3, 0.2, 0.5], [0.5, 0.3, 0.2]])
 
 
 def pseudo_code(
-    p: np.ndarray = P_TABLE,
-    q: np.ndarray = Q_TABLE,
-    last: int = 0,
-    gamma: int = PAPER_DEPTH,
+    p: np.ndarray = P_TABLE, q: np.ndarray = Q_TABLE, gamma: int = PAPER_DEPTH
 ) -> dict[str, float]:
     """What the flaws of the article's pseudo-code cost on tables of next-word probabilities, exact:
     `residual` and `positions`, the total variation between what comes out and p; `bonus`, words per
     pass that are lost; `prompt-blind`, the total variation between q after the prompt's last word
     and q of a draft that sees no prompt (the mean of its rows: any word may have been the last).
     """
-    kept, late = by_hand.chance(p[last], q[last]), by_hand.chance(np.diag(p), q[last])
+    first_p, first_q = p[0], q[0]  # of the word that follows word 0
+    kept, late = by_hand.chance(first_p, first_q), by_hand.chance(np.diag(p), first_q)
     # a rejected place is drafted anew, nothing comes of the residual
-    anew = q[last] * kept / (q[last] * kept).sum()
-    misread = by_hand.emitted(q[last], late, by_hand.residual(p[last], q[last]))
-    lost = by_hand.survival(np.minimum(p, q), last, gamma)[-1]
+    anew = first_q * kept / (first_q * kept).sum()
+    misread = by_hand.emitted(first_q, late, by_hand.residual(first_p, first_q))
+    lost = by_hand.survival(np.minimum(p, q), 0, gamma)[-1]
     return {
-        "residual": float(by_hand.total_variation(anew, p[last])),
-        "positions": float(by_hand.total_variation(misread, p[last])),
+        "residual": float(by_hand.total_variation(anew, first_p)),
+        "positions": float(by_hand.total_variation(misread, first_p)),
         "bonus": float(lost),
-        "prompt-blind": float(by_hand.total_variation(q.mean(axis=0), q[last])),
+        "prompt-blind": float(by_hand.total_variation(q.mean(axis=0), first_q)),
     }
 
 
@@ -55,21 +53,19 @@ def best_token_output(
     return kept * drawn + (1 - kept) * by_hand.residual(p, q)
 
 
-def commitment(
-    p: np.ndarray = P_TABLE, q: np.ndarray = Q_TABLE, last: int = 0
-) -> float:
+def commitment(p: np.ndarray = P_TABLE, q: np.ndarray = Q_TABLE) -> float:
     """Acceptance of the second drafted token, the first one accepted, less that of a token drafted
     first at the same places (after the accepted words): all paths of two words.
     """
     kept = np.minimum(p, q)
-    once, twice = by_hand.survival(kept, last, 2)
-    accepted = kept[last] / once  # which word was accepted
+    once, twice = by_hand.survival(kept, 0, 2)
+    accepted = kept[0] / once  # which word was accepted
     return float(twice / once - accepted @ kept.sum(axis=1))
 
 
-def necessary_length(c: float, depth: int = PAPER_DEPTH) -> float:
-    """Accepted tokens per pass at which a draft of `depth` passes breaks even, v = 1: depth c."""
-    return cost.break_even_block_efficiency(depth, c) - 1
+def necessary_length(c: float) -> float:
+    """Accepted tokens per pass at which a draft of the paper's depth breaks even, v = 1."""
+    return cost.break_even_block_efficiency(PAPER_DEPTH, c) - 1
 
 
 def amplification() -> float:

@@ -12,6 +12,7 @@ often quoted for its models, is of both in f16, where its target is in 4 bit).
 
 import io
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, runs, score, stats
-from speclab.analysis import association, choose, levels, power, rungs
+from speclab.analysis import association, bins, choose, levels, power, rungs
 from speclab.analysis.texts import SEEDS, Text
 from speclab.analysis.token_kinds import token_kinds
 from speclab.cost import LEAST_V
@@ -121,10 +122,10 @@ def with_numbers(text: Text, strings: Sequence[str]) -> Text:
 # ---- what claims.yaml names ----------------------------------------------------------------------
 
 
-def unsure(positions: pd.DataFrame, share: float) -> pd.DataFrame:
-    """The share of each domain's positions that has the highest target entropy."""
+def unsure_quarter(positions: pd.DataFrame) -> pd.DataFrame:
+    """The quarter of each domain's positions that has the highest target entropy."""
     of_domain = positions.groupby("domain", observed=True)["target_entropy"]
-    edge = of_domain.transform("quantile", 1 - share)
+    edge = of_domain.transform("quantile", 0.75)
     return positions[positions["target_entropy"] >= edge]
 
 
@@ -158,29 +159,31 @@ ROWS: Mapping[str, Callable[[Text], pd.DataFrame]] = {
     "long texts": lambda text: of_long_texts(text.positions),
     "pairs of tokens in long texts": lambda text: of_long_texts(pairs_of_tokens(text)),
     "unsure half": lambda text: unsure_half(text.positions),
-    "unsure quarter": lambda text: unsure(text.positions, 0.25),
+    "unsure quarter": lambda text: unsure_quarter(text.positions),
     "math": lambda text: text.positions[text.positions["domain"] == "math"],
     "chain of 8": lambda text: replay.prompt_sums(text.blocks(8), ends="room"),
 }
-OF_TREES = ("nodes", "nodes at depth 1", "nodes at depth 2", "nodes at depth 3")
-NUMBERS: Mapping[str, Callable[[Text], Estimator]] = {
-    "published_alpha": lambda text: score.published_alpha,
-    "published_length": lambda text: score.published_length,
-    "target_entropy": lambda text: score.mean_of("target_entropy", "target_entropy"),
-    "acceptance": lambda text: text.acceptance,
-    "acceptance at depth 2": lambda text: score.ratio_of("survival_2", "survival_1"),
-    "mean_accepted": lambda text: score.tree_estimators(text.rule)["mean_accepted"],
-    "change of ratio_by_depth": lambda text: rungs.change(score.ratio_by_depth),
-    "change along the best path": lambda text: rungs.change(
-        score.best_path_accept_by_depth(text.rule)
-    ),
-    "change along the chain": lambda text: rungs.change(
-        score.block_estimators()["accept_by_depth"]
-    ),
-}
-CONTRASTS: Mapping[
-    str, Callable[[pd.DataFrame], pd.Series]
-] = {  # the first side's rows
+
+
+def numbers_of(text: Text) -> dict[str, Estimator]:
+    """The estimators by the names that claims.yaml gives them, for a text's temperature."""
+    along_path = score.best_path_accept_by_depth(text.rule)
+    along_chain = score.block_estimators()["accept_by_depth"]
+    return {
+        "published_alpha": score.published_alpha,
+        "published_length": score.published_length,
+        "target_entropy": score.mean_of("target_entropy", "target_entropy"),
+        "acceptance": text.acceptance,
+        "acceptance at depth 2": score.ratio_of("survival_2", "survival_1"),
+        "mean_accepted": score.tree_estimators(text.rule)["mean_accepted"],
+        "change of ratio_by_depth": rungs.change(score.ratio_by_depth),
+        "change along the best path": rungs.change(along_path),
+        "change along the chain": rungs.change(along_chain),
+    }
+
+
+# the first side's rows
+CONTRASTS: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
     "late - early": lambda rows: rows["position"] >= POSITION_BIN,
     "numbers - others": lambda rows: rows["number"],
 }
@@ -196,7 +199,7 @@ def evaluate(
 ) -> list[dict]:
     """Rows of evidence for one entry of a claim's `published` or `exact`.
 
-    of: the rows, a name of ROWS. number: the estimator, one of NUMBERS. contrast: each domain;
+    of: the rows, a name of ROWS. number: the estimator, of `numbers_of`. contrast: each domain;
     pairs of domains (first less second); or one of CONTRASTS, over all domains together. over: the
     number by which it is divided. correlation: (method, with which column) in each domain instead.
     ValueError where the text cannot answer.
@@ -204,33 +207,30 @@ def evaluate(
     rows = ROWS[of](text)
     if correlation:
         return correlated(rows, text, number, *correlation)
-    estimator = NUMBERS[number](text)
+    named = numbers_of(text)
+    estimator = named[number]
     if over:
-        both = {"number": (rows, estimator), "over": (rows, NUMBERS[over](text))}
-        draws = jointly(both)
+        draws = jointly({"number": (rows, estimator), "over": (rows, named[over])})
         ratio = draws["number"] / draws["over"]
         return evidence_rows(f"{number} / {over}", draws, ratio)
     if contrast == "each domain":
         draws = jointly({"number": (rows, estimator)})
         return evidence_rows(estimator.name, draws, draws["number"])
     if isinstance(contrast, str):
-        first = CONTRASTS[contrast](rows).to_numpy(bool)
+        first = CONTRASTS[contrast](rows)
         sides = {"first": (rows[first], estimator), "second": (rows[~first], estimator)}
         draws = jointly(sides, same=False)
         change = draws["first"][POOLED] - draws["second"][POOLED]
         return evidence_rows(f"{estimator.name}, {contrast}", draws, {of: change})
-    return [row for pair in contrast for row in gap(rows, estimator, *pair)]
+    return [row for pair in contrast for row in gap(rows, estimator, pair)]
 
 
-def gap(
-    rows: pd.DataFrame, estimator: Estimator, first: str, second: str
-) -> list[dict]:
+def gap(rows: pd.DataFrame, estimator: Estimator, pair: Sequence[str]) -> list[dict]:
     """A number of one domain less that of another. ValueError if a domain is missing."""
-    score.domains_in(rows, (first, second))
-    both = rows[rows["domain"].isin((first, second))]
-    draws = jointly({"number": (both, estimator)})
-    change = draws["number"][first] - draws["number"][second]
-    return evidence_rows(estimator.name, draws, {f"{first} - {second}": change})
+    score.domains_in(rows, pair)
+    draws = jointly({"number": (rows[rows["domain"].isin(pair)], estimator)})
+    first, second = (draws["number"][domain] for domain in pair)
+    return evidence_rows(estimator.name, draws, {" - ".join(pair): first - second})
 
 
 def correlated(
@@ -258,11 +258,11 @@ def evidence_rows(
 def share_between(rows: pd.DataFrame, value: str, factor: str) -> Estimator:
     """Share of the variance of a column between the levels that a factor has in `rows`."""
     known = np.sort(rows[factor].unique())
+    in_each = bins.in_levels(value, factor, known)
 
     def columns(frame: pd.DataFrame) -> np.ndarray:
         y = score.column_of(frame, value)[:, None]
-        member = frame[[factor]].to_numpy() == known
-        return np.hstack([y * member, member, y * y])
+        return np.hstack([in_each(frame), y * y])
 
     def share(totals: np.ndarray) -> np.ndarray:
         sums, counts, squares = np.split(totals, [len(known), 2 * len(known)], axis=-1)
@@ -289,13 +289,12 @@ def tested(blocks: pd.DataFrame) -> pd.DataFrame:
     """One row for each drafted token of a chain's blocks (`replay.replay`) whose predecessors were
     all accepted, which is when a decoder tests it: prompt_id, domain, depth, kept.
     """
-    levels = [name for name in blocks if str(name).startswith("survival_")]
-    parts, before = [], np.ones(len(blocks))
-    for depth, name in enumerate(levels, 1):
-        asked = (before == 1) & (blocks["remaining"] >= depth)
-        rows = blocks.loc[asked, ["prompt_id", "domain"]]
-        parts.append(rows.assign(depth=depth, kept=blocks.loc[asked, name]))
-        before = blocks[name]
+    parts = []
+    for depth in range(1, PAPER_DEPTH + 1):
+        reached = (blocks["accepted"] >= depth - 1) & (blocks["remaining"] >= depth)
+        own = blocks[reached]
+        rows = own[["prompt_id", "domain"]]
+        parts.append(rows.assign(depth=depth, kept=own["accepted"] >= depth))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -343,8 +342,8 @@ def told_by_rule(prompts: Sequence[Prompt]) -> list[dict]:
     rows = rows.assign(right=taken == is_chat)
     right, found = score.mean_of("right", "share told right"), []
     for name, part in (("chat", rows[is_chat]), ("the others", rows[~is_chat])):
-        draws = jointly({name: (part, right)})
-        found += evidence_rows(right.name, draws, {name: draws[name][POOLED]})
+        share = stats.bootstrap(part, right)
+        found.append(row_of(right.name, name, share.estimate, share.low, share.high))
     return found
 
 
@@ -365,51 +364,43 @@ def sums_of_chains(text: Text) -> pd.DataFrame:
 
 
 def speed_claims(text: Text, grid: Sequence[tuple[float, float]]) -> dict[str, Answer]:
-    """The claims that depend on c, by id, each a function that gives its rows at every (c, slope)
-    of the grid: replayed chains, the best gamma chosen again in every resample.
+    """The claims that depend on c, by id, each with its rows at every (c, slope) of the grid:
+    replayed chains, the best gamma chosen again in every resample.
     """
     sums = sums_of_chains(text)
     per_pass = score.ratio_of("emitted", "blocks")
     asked = {gamma: (sums[sums["gamma"] == gamma], per_pass) for gamma in GAMMAS}
     draws = jointly(asked | {"acceptance": (text.positions, text.acceptance)})
+    rows = defaultdict(list)
+    for c, slope in grid:
+        for claim, (name, found) in _at_cost(draws, c, slope).items():
+            said = f"{name}, {text.chain_rule} rule"
+            of_cost = evidence_rows(said, draws, found)
+            rows[claim] += [{"c": c, "slope": slope} | row for row in of_cost]
+    answers = {claim: partial(list, found) for claim, found in rows.items()}
+    return answers | {"budgets": partial(budget_gains, sums, grid, text.chain_rule)}
 
-    def speed(gamma: int, c: float, slope: float) -> pd.DataFrame:
-        return draws[gamma] / chain_cost(gamma, c, slope)
 
-    def best(domain: str, c: float, slope: float) -> pd.Series:
-        plain = {0: np.ones(len(draws[1]))}
-        every = plain | {gamma: speed(gamma, c, slope)[domain] for gamma in GAMMAS}
-        return pd.Series(choose.fastest(pd.DataFrame(every).to_numpy()))
+def _at_cost(draws: Draws, c: float, slope: float) -> dict[str, tuple]:
+    """By claim at one cost: what its number is, and the number's draws."""
+    speed = {gamma: draws[gamma] / chain_cost(gamma, c, slope) for gamma in GAMMAS}
 
-    def chains_pay(c: float, slope: float) -> dict[str, pd.Series]:
-        return speed(PAPER_DEPTH, c, slope)[["math", "code"]].to_dict("series")
+    def best(domain: str) -> pd.Series:
+        every = [np.ones(len(draws[1])), *(own[domain] for own in speed.values())]
+        return pd.Series(choose.fastest(np.stack(every, axis=1)))
 
-    def longer(first: str, second: str, c: float, slope: float) -> dict[str, pd.Series]:
-        difference = best(first, c, slope) - best(second, c, slope)
-        return {f"{first} - {second}": difference}
-
-    def rule(c: float, slope: float) -> dict[str, pd.Series]:
-        counted = ARTICLE_GAMMA * draws["acceptance"]
-        off = counted / (counted * c + 1) / speed(ARTICLE_GAMMA, c, slope)
-        return off[list(draws.prompts.domains)].to_dict("series")
-
-    def rows(name: str, found: Callable) -> Answer:
-        said = f"{name}, {text.chain_rule} rule"
-        return lambda: [
-            {"c": c, "slope": slope} | row
-            for c, slope in grid
-            for row in evidence_rows(said, draws, found(c, slope))
-        ]
-
-    contrast = "best gamma, difference"
+    math, chat = best("math"), best("chat")
+    pays = speed[PAPER_DEPTH][["math", "code"]].to_dict("series")
+    counted = ARTICLE_GAMMA * draws["acceptance"]
+    off = counted / (counted * c + 1) / speed[ARTICLE_GAMMA]
+    difference = "best gamma, difference"
     return {
-        "routing": rows(f"speed-up, chain of {PAPER_DEPTH}", chains_pay),
-        "deeper-chat": rows(contrast, partial(longer, "chat", "math")),
-        "gamma-contrast": rows(contrast, partial(longer, "math", "chat")),
-        "gamma-proofs": rows("best gamma", lambda *at: {"math": best("math", *at)}),
-        "gamma-open": rows("best gamma", lambda *at: {"chat": best("chat", *at)}),
-        "rule": rows(f"rule / replay, chain of {ARTICLE_GAMMA}", rule),
-        "budgets": partial(budget_gains, sums, grid, text.chain_rule),
+        "routing": (f"speed-up, chain of {PAPER_DEPTH}", pays),
+        "deeper-chat": (difference, {"chat - math": chat - math}),
+        "gamma-contrast": (difference, {"math - chat": math - chat}),
+        "gamma-proofs": ("best gamma", {"math": math}),
+        "gamma-open": ("best gamma", {"chat": chat}),
+        "rule": (f"rule / replay, chain of {ARTICLE_GAMMA}", off),
     }
 
 
@@ -434,8 +425,8 @@ def budget_gains(
         cost = price * chains["as_many"] / chains["emitted"]
         table = pd.DataFrame({"emitted": chains["as_many"], "cost": cost})
         gain = choose.gain(choose.Prices(table))
-        ends = gain.estimate, gain.low, gain.high
-        row = row_of(f"gain of a gamma a domain, {rule} rule", "all", *ends)
+        name = f"gain of a gamma a domain, {rule} rule"
+        row = row_of(name, "all", gain.estimate, gain.low, gain.high)
         rows.append({"c": c, "slope": slope} | row)
     return rows
 
@@ -443,41 +434,46 @@ def budget_gains(
 # ---- every claim ---------------------------------------------------------------------------------
 
 
-def asked_of(
-    text: Text, listed: Mapping[str, Claim], entries: str
-) -> dict[str, Answer]:
-    """The claims whose measure is data (`entries`: "published" or "exact"), by id."""
+def _answers(
+    text: Text, way: str, asked: Mapping[str, Sequence[Mapping]], more: Mapping
+) -> dict[tuple[str, str], Answer]:
+    """By claim and way to ask: what is asked of a text in data, and the claims that need more."""
 
-    def answer(measures: Sequence[Mapping]) -> list[dict]:
-        return [row for one in measures for row in evaluate(text, **one)]
+    def answer(entries: Sequence[Mapping]) -> list[dict]:
+        return [row for entry in entries for row in evaluate(text, **entry)]
 
-    named = {name: getattr(claim, entries) for name, claim in listed.items()}
-    return {
-        name: partial(answer, measures) for name, measures in named.items() if measures
-    }
+    of_data = {name: partial(answer, each) for name, each in asked.items() if each}
+    return {(name, way): ask for name, ask in (of_data | more).items()}
 
 
-def as_published(text: Text, listed: Mapping[str, Claim]) -> dict[str, Answer]:
-    """The paper's own procedure, on the trees of greedy text, by claim; also the authors' own."""
-    return asked_of(text, listed, "published") | {
+def as_published(
+    text: Text, listed: Mapping[str, Claim]
+) -> dict[tuple[str, str], Answer]:
+    """The paper's own procedure, on the trees of greedy text, by claim and way to ask; also the
+    authors' own.
+    """
+    more = {
         "task-depth": lambda: domain_less_depth(text.hung, "ratio"),
         "independence": lambda: dependence(text.hung, "ratio", "published_alpha"),
     }
+    asked = {name: claim.published for name, claim in listed.items()}
+    return _answers(text, PUBLISHED, asked, more)
 
 
 def exact_at(
     text: Text, listed: Mapping[str, Claim], grid: Sequence[tuple[float, float]]
-) -> dict[str, Answer]:
-    """What is exact for a lossless decoder at the temperature of these texts, by claim."""
-    name = text.acceptance.name
-    return asked_of(text, listed, "exact") | {
-        "task-depth": lambda: domain_less_depth(
-            tested(text.blocks(chain(PAPER_DEPTH))), "kept"
-        ),
+) -> dict[tuple[str, str], Answer]:
+    """What is exact for a lossless decoder at the temperature of these texts, by claim and way to
+    ask (AT_0 or AT_1, the name of the text).
+    """
+    name, kept = text.acceptance.name, tested(text.blocks(chain(PAPER_DEPTH)))
+    more = {
+        "task-depth": lambda: domain_less_depth(kept, "kept"),
         "task-first": lambda: share_between_prompts(text),
         "independence": lambda: dependence(text.positions, text.value, name),
-        **speed_claims(text, grid),
     }
+    asked = {name: claim.exact for name, claim in listed.items()}
+    return _answers(text, text.name, asked, more | speed_claims(text, grid))
 
 
 def evidence(
@@ -494,48 +490,16 @@ def evidence(
     """
     warmer = partial(warmer_less_greedy, pair.profile.tree, pair.greedy)
     prompts = runs.profile_prompts(pair.profile)
-    ways = {
-        PUBLISHED: as_published(pair.greedy, listed),
-        AT_0: exact_at(pair.greedy, listed, grid)
-        | {"rules-route": lambda: told_by_rule(prompts)},
-        AT_1: exact_at(pair.sampled, listed, grid)
-        | {"temperature": lambda: warmer(pair.sampled)},
-        BETWEEN: {"temperature": lambda: warmer(*pair.warmer)},
+    asked = as_published(pair.greedy, listed)
+    asked |= exact_at(pair.greedy, listed, grid)
+    asked |= exact_at(pair.sampled, listed, grid)
+    asked |= {
+        ("rules-route", AT_0): lambda: told_by_rule(prompts),
+        ("temperature", AT_1): lambda: warmer(pair.sampled),
+        ("temperature", BETWEEN): lambda: warmer(*pair.warmer),
     }
-    asked = {(claim, way): ask for way, of in ways.items() for claim, ask in of.items()}
     asked |= {key: partial(list, rows) for key, rows in others.items()}
     return in_frame(listed, pair.profile.name, asked)
-
-
-def of_records(run: str, text: Text, listed: Mapping[str, Claim]) -> pd.DataFrame:
-    """What the nodes of one of the authors' runs say, asked as published: `claims.COLUMNS`."""
-    asked = as_published(text, listed)
-    return in_frame(
-        listed, run, {(name, PUBLISHED): ask for name, ask in asked.items()}
-    )
-
-
-def asked_again(
-    text: Text,
-    pair: str,
-    listed: Mapping[str, Claim],
-    grid: Sequence[tuple[float, float]],
-    trees: bool = True,
-) -> pd.DataFrame:
-    """`evidence` of what is exact alone, asked of other texts of a pair: outside loops, of one
-    seed. trees: whether they are there; a run of a further seed has none.
-    """
-    way = AT_0 if text.rule == "greedy" else AT_1
-    of_trees = {
-        name
-        for name, claim in listed.items()
-        if any(one["of"] in OF_TREES for one in claim.exact)
-    }
-    asked = exact_at(text, listed, grid)
-    kept = {
-        (name, way): ask for name, ask in asked.items() if trees or name not in of_trees
-    }
-    return in_frame(listed, pair, kept)
 
 
 def of_sources(listed: Mapping[str, Claim]) -> pd.DataFrame:
@@ -567,18 +531,17 @@ def exported(places: Sequence[Path]) -> dict[tuple[str, str], list[dict]]:
     table; where none has it, or it judged too few prompts for a verdict, a row that says so.
     """
     tables = {name: _table(places, name) for name, *_ in DRAFTS.values()}
-    judged = pd.concat([pd.DataFrame({"n_prompts": [np.inf]}), *tables.values()])
-    judged, why = judged["n_prompts"].min(), "has no such draft for this pair"
-    if judged == np.inf:
-        tables, why = {}, "has not run for this pair"
-    elif judged < stats.FEW_PROMPTS:
-        tables, why = {}, f"judged {judged:.0f} prompts a domain"
+    every = [pd.DataFrame({"n_prompts": [np.inf]}), *tables.values()]
+    judged = pd.concat(every)["n_prompts"].min()
+    why = "notebook 08 has not run for this pair, or has no such draft"
+    if judged < stats.FEW_PROMPTS:
+        tables, why = {}, f"notebook 08 judged {judged:.0f} prompts a domain"
     found = {("one-pass", AT_0): _one_pass(_table(places, "10/pass-times"))}
     for claim, (name, suffix, of) in DRAFTS.items():
         for estimator, way in WAYS.items():
             asked = {"estimator": estimator} | of
             rows = _of_draft(tables.get(name), estimator + suffix, asked)
-            found[claim, way] = rows or [not_measured(f"notebook 08 {why}")]
+            found[claim, way] = rows or [not_measured(why)]
     return found
 
 
@@ -615,10 +578,9 @@ def _one_pass(table: pd.DataFrame | None) -> list[dict]:
         return [not_measured("notebook 10 has not measured a pass over 5 tokens here")]
     cheapest = table["v(n)"].min()
     if cheapest < LEAST_V:
-        said = f"refused: a pass over several tokens was measured at {cheapest:.2f} of one over one"
-        return [not_measured(said)]
-    at = table.set_index("n")
-    one, five = at.loc[1], at.loc[VERIFIED]
+        of_one = f"was measured at {cheapest:.2f} of one over one"
+        return [not_measured(f"refused: a pass over several tokens {of_one}")]
+    one, five = table.set_index("n").loc[[1, VERIFIED]].to_dict("records")
     low = five["target_low"] / one["target_high"]
     high = five["target_high"] / one["target_low"]
     return [row_of("v(5)", "this machine", five["v(n)"], low, high)]

@@ -74,32 +74,29 @@ def by_c(
     temperature, a column a c.
     """
     of_cost = [claim.id for claim in listed.values() if claim.decides == "cost"]
-    rows = evidence[evidence["claim"].isin(of_cost)].dropna(subset="estimate")
-    groups = {
-        f"{claim}, {pair}, {way}": by_cost(part)
-        for of in of_cost
-        for (claim, pair, way), part in rows[rows["claim"] == of].groupby(
-            ["claim", "pair", "asked"], sort=False
-        )
+    rows = evidence.dropna(subset="estimate")
+    keys = ["claim", "pair", "asked"]
+    found = {
+        ", ".join(names): by_cost(part).set_index(["slope", "c"])["verdict"]
+        for name in of_cost
+        for names, part in rows[rows["claim"] == name].groupby(keys, sort=False)
     }
+    shown = pd.DataFrame(found).T
     figure, panels = figures.subplots(
-        1, len(slopes), height=0.15 * len(groups) + 1, sharey=True, squeeze=False
+        1, len(slopes), height=0.15 * len(shown) + 1, sharey=True, squeeze=False
     )
     colours = {
         verdict: [*bytes.fromhex(shade[1:])] for verdict, shade in SHADES.items()
     }
     for slope, axes in zip(slopes, panels[0], strict=True):
-        of_slope = [found[found["slope"] == slope] for found in groups.values()]
-        cells = [
-            [colours[verdict] for verdict in found["verdict"]] for found in of_slope
-        ]
-        cs = [f"{c:g}" for c in of_slope[0]["c"]]
-        axes.imshow(np.array(cells, np.uint8), aspect="auto")
-        axes.set_xticks(range(len(cs)), cs, rotation=90)
-        axes.set_yticks(range(len(groups)), list(groups), fontsize=6.5)
+        cells = shown[slope]
+        pixels = [[colours[verdict] for verdict in row] for row in cells.to_numpy()]
+        axes.imshow(np.array(pixels, np.uint8), aspect="auto")
+        axes.set_xticks(range(len(cells.T)), [f"{c:g}" for c in cells], rotation=90)
+        axes.set_yticks(range(len(cells)), cells.index, fontsize=6.5)
         axes.set_title(f"v(n) = 1 + {slope:g} (n - 1)")
         axes.grid(False)
-        for edge in np.arange(len(groups)) + 0.5:
+        for edge in np.arange(len(shown)) + 0.5:
             axes.axhline(edge, color="white", linewidth=1.5)
         for verdict, shade in SHADES.items():
             axes.fill_between([], [], color=shade, label=verdict.removesuffix(" here"))
