@@ -22,12 +22,14 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
+from itertools import zip_longest
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import literal
@@ -249,34 +251,27 @@ def compare_rows(
 
 
 def compare_tokens(
-    pair: Pair, prompt: EncodedPrompt, text: Iterable[int], tokens: Iterable[int]
+    pair: Pair,
+    prompt: EncodedPrompt,
+    text: Sequence[int],
+    tokens: Sequence[int],
+    up_to_the_first: bool = False,
 ) -> Compared:
-    """A text, and the tokens that the target would go on with along it."""
-    text, found = tuple(text), Compared()
-    for position, (our, their) in enumerate(zip(text, tokens, strict=True)):
-        found.rows += 1
-        if our != their:
+    """A text, and the tokens that the target would go on with along it. With `up_to_the_first`: a
+    greedy text against the plain one, up to where they part. One that ends earlier has no margin.
+    """
+    found = Compared(rows=len(tokens))
+    for position, (our, their) in enumerate(zip_longest(text, tokens)):
+        if our == their:
+            continue
+        margin = float("nan")
+        if our is not None and their is not None:
             context = [*prompt.ids, *text[:position]]
             margin = apart(pair.target, context, our, their)
-            one = Difference("token of the text", prompt.prompt_id, position, margin)
-            found.differences.append(one)
-    return found
-
-
-def compare_texts(
-    pair: Pair, prompt: EncodedPrompt, text: tuple[int, ...], plain: tuple[int, ...]
-) -> Compared:
-    """A greedy text against the plain one, up to where they part."""
-    found = Compared(rows=len(plain))
-    pairs = enumerate(zip(text, plain, strict=False))
-    parted = next((at for at, (our, their) in pairs if our != their), None)
-    if parted is not None:
-        ours, theirs = text[: parted + 1], plain[: parted + 1]
-        found.differences += compare_tokens(pair, prompt, ours, theirs).differences
-    elif len(text) != len(plain):
-        at = min(len(text), len(plain))
-        one = Difference("length of the text", prompt.prompt_id, at, float("nan"))
+        one = Difference("token of the text", prompt.prompt_id, position, margin)
         found.differences.append(one)
+        if up_to_the_first:
+            break
     return found
 
 
@@ -287,7 +282,7 @@ def compare_recorded(
     same.
     """
     text = one.continuation
-    found = compare_texts(pair, prompt, text, other.continuation)
+    found = compare_tokens(pair, prompt, text, other.continuation, True)
     if not found.differences:
         found.add(compare_rows(pair, prompt, text, rows_of(one), rows_of(other)))
     return found
@@ -359,44 +354,37 @@ def outcome_of(found: dict[str, Compared]) -> Outcome:
     return Outcome(worst(one["status"] for one in facts.values()), said, facts)
 
 
-class Peak:
-    """Seconds of a `with` block, and the most bytes in it beside those that were there: of the
+@contextlib.contextmanager
+def peak(place: torch.device) -> Iterator[SimpleNamespace]:
+    """`seconds` of a `with` block, and `bytes`: the most in it beside those that were there, of the
     process (sampled), or of the GPU's allocator.
     """
+    on_cuda, done = place.type == "cuda", threading.Event()
 
-    def __init__(self, place: torch.device):
-        self.place, self.bytes, self.done = place, 0, False
-
-    def now(self) -> int:
-        """Bytes in use."""
-        if self.place.type == "cuda":
-            return torch.cuda.memory_allocated(self.place)
+    def now() -> int:
+        if on_cuda:
+            return torch.cuda.memory_allocated(place)
         return psutil.Process().memory_info().rss
 
-    def _sample(self) -> None:
-        while not self.done:
-            self.most = max(self.most, self.now())
-            time.sleep(0.002)
+    def sample() -> None:
+        while not (on_cuda or done.wait(0.002)):
+            sizes.append(now())
 
-    def __enter__(self) -> "Peak":
-        self.before = self.most = self.now()
-        self.began = time.perf_counter()
-        if self.place.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self.place)
-        else:
-            self.thread = threading.Thread(target=self._sample)
-            self.thread.start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.done = True
-        if self.place.type == "cuda":
-            torch.cuda.synchronize(self.place)
-            self.most = torch.cuda.max_memory_allocated(self.place)
-        else:
-            self.thread.join()
-        self.seconds = time.perf_counter() - self.began
-        self.bytes = self.most - self.before
+    found, sizes, sampler = SimpleNamespace(), [now()], threading.Thread(target=sample)
+    sampler.start()
+    if on_cuda:
+        torch.cuda.reset_peak_memory_stats(place)
+    began = time.perf_counter()
+    try:
+        yield found
+    finally:
+        done.set()
+        sampler.join()
+    if on_cuda:
+        torch.cuda.synchronize(place)
+        sizes.append(torch.cuda.max_memory_allocated(place))
+    found.seconds = time.perf_counter() - began
+    found.bytes = max(sizes) - sizes[0]
 
 
 # ---- the checks, cheap ones first ----------------------------------------------------------------
@@ -475,7 +463,7 @@ def text(settings: Settings) -> Outcome:
                 made = decode_prompt(
                     pair, prompt, "greedy", shape, GREEDY, settings.tokens
                 )
-                found.add(compare_texts(pair, prompt, made.token_ids, plain))
+                found.add(compare_tokens(pair, prompt, made.token_ids, plain, True))
 
     return by_format(settings, compare)
 
@@ -613,10 +601,10 @@ def halving(settings: Settings) -> Outcome:
     job = Job(load_profile("paper").replace(**limits), (prompts,))
     warm = generate(pair.target, list(prompts[:1]), 2, frozenset(), GREEDY, 0)
     recorded(pair, prompts[0], warm[0])  # the libraries' own workspaces are there now
-    with Peak(place) as writing:
+    with peak(place) as writing:
         generate(pair.target, list(prompts), 64, frozenset(), GREEDY, 0)
     free = Worker(job, pair=pair).record(0).recorded
-    with Peak(place) as recording:
+    with peak(place) as recording:
         recorded(pair, prompts[0], free[0].continuation, 384)
     # less than either needs, more than the smallest parts do
     room = int(0.75 * min(writing.bytes, recording.bytes))
@@ -665,18 +653,18 @@ def shapes(settings: Settings) -> Outcome:
     blocks = tuple(prompts[i : i + size] for i in range(0, len(prompts), size))
     worker = Worker(Job(profile, blocks), pair=pair)
     gc.collect()
-    with Peak(place) as peak:
+    with peak(place) as used:
         for index in range(len(blocks)):
             worker.record(index)
     minutes = plan.planned_minutes(profile, planned, speed)[1]
     weights = sum(model.loaded for model in planned)
     beside = max(plan.planned_bytes(profile, planned).values()) - weights
     facts = {"layers": layers, "dtype": name, "speed": asdict(speed)} | limits
-    facts |= {"minutes": peak.seconds / 60, "planned_minutes": minutes}
-    facts |= {"beside_weights_bytes": peak.bytes, "planned_bytes": beside}
+    facts |= {"minutes": used.seconds / 60, "planned_minutes": minutes}
+    facts |= {"beside_weights_bytes": used.bytes, "planned_bytes": beside}
     said = (
-        f"{layers} layers, {len(prompts)} prompts: {peak.seconds / 60:.2f} min, planned "
-        f"{minutes:.2f}; beside the weights {peak.bytes / 1e9:.3g} GB, planned "
+        f"{layers} layers, {len(prompts)} prompts: {used.seconds / 60:.2f} min, planned "
+        f"{minutes:.2f}; beside the weights {used.bytes / 1e9:.3g} GB, planned "
         f"{beside / 1e9:.3g}"
     )
     return Outcome("passed", said, facts)

@@ -17,23 +17,23 @@ from speclab.record import in_process
 from speclab.runs import RunError, record_run
 
 
+def short_prompts(folder, domains, count):
+    """What a profile says of as many short prompts of each domain, in a file of the folder."""
+    path = folder / "prompts.jsonl"
+    rows = [
+        {"prompt_id": f"{d}-{i}", "domain": d, "prompt": "a b c d"[: 2 * (i % 3) + 1]}
+        for d in domains
+        for i in range(count)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return {"prompts": str(path), "prompts_per_domain": count, "domains": domains}
+
+
 @pytest.fixture(scope="module")
 def profile(random_profile, tmp_path_factory):
     """The random pair over eight short prompts, a block each."""
-    path = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
-    rows = [
-        {"prompt_id": f"{d}-{i}", "domain": d, "prompt": "a b c d e"[: 2 * i + 1]}
-        for d in ("code", "chat")
-        for i in range(4)
-    ]
-    path.write_text("\n".join(map(json.dumps, rows)))
-    return random_profile.replace(
-        prompts=str(path),
-        prompts_per_domain=4,
-        domains=("code", "chat"),
-        block_prompts=1,
-        max_new_tokens=5,
-    )
+    prompts = short_prompts(tmp_path_factory.mktemp("prompts"), ("code", "chat"), 4)
+    return random_profile.replace(**prompts, block_prompts=1, max_new_tokens=5)
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +58,6 @@ def children():
     )
 
 
-def recorded(profile, folder, engine):
-    return record_run(profile, folder, engine=engine)
-
-
 def kill_after_the_first_block(engine, wanted):
     """An engine that kills one of its workers (its command line holds `wanted`) with signal 9 once
     a block is done.
@@ -81,7 +77,9 @@ def kill_after_the_first_block(engine, wanted):
 
 
 def test_two_processes_write_the_same_bytes(profile, whole, tmp_path):
-    run = recorded(profile, tmp_path, partial(on_devices, devices=["cpu", "cpu"]))
+    run = record_run(
+        profile, tmp_path, engine=partial(on_devices, devices=["cpu", "cpu"])
+    )
     assert contents(run.folder) == whole and run.manifest["peak_bytes"]["process"] > 0
 
 
@@ -91,7 +89,7 @@ def test_a_process_that_dies_loses_nothing_that_was_done(profile, whole, tmp_pat
         partial(on_devices, devices=["cpu"]), "spawn_main"
     )
     with pytest.raises(RunError, match="a worker died .*finished blocks are kept"):
-        recorded(profile, tmp_path, dying)
+        record_run(profile, tmp_path, engine=dying)
     done = len(list((tmp_path / "parts").glob("*.json")))
     assert 1 <= done < 8
     asked = []
@@ -100,7 +98,7 @@ def test_a_process_that_dies_loses_nothing_that_was_done(profile, whole, tmp_pat
         asked.extend(left)
         return in_process(job, left)
 
-    run = recorded(profile, tmp_path, going_on)
+    run = record_run(profile, tmp_path, engine=going_on)
     assert len(asked) == 8 - done and contents(run.folder) == whole
 
 
@@ -128,12 +126,12 @@ def test_a_local_ray_cluster_writes_the_same_bytes_when_a_worker_is_killed(
     profile, whole, tmp_path, cluster
 ):
     killing = kill_after_the_first_block(partial(on_ray, workers=2), "ray::Worker")
-    run = recorded(profile, tmp_path / "killed", killing)
+    run = record_run(profile, tmp_path / "killed", engine=killing)
     assert contents(run.folder) == whole, (
         "Ray starts the actor again and does its block anew"
     )
     with pytest.raises(ValueError, match="workers=3: the cluster has 2 CPUs"):
-        recorded(profile, tmp_path / "three", partial(on_ray, workers=3))
+        record_run(profile, tmp_path / "three", engine=partial(on_ray, workers=3))
 
 
 def test_what_this_machine_lacks_is_said_first(capsys, tmp_path, monkeypatch):
