@@ -138,6 +138,12 @@ class Compared:
     gap: float = 0.0
     differences: list[Difference] = field(default_factory=list)
 
+    def differ(
+        self, what: str, prompt: EncodedPrompt, position: int, margin: float
+    ) -> None:
+        """Take in one difference."""
+        self.differences.append(Difference(what, prompt.prompt_id, position, margin))
+
     def add(self, other: "Compared") -> None:
         """Take in what another prompt gave."""
         self.rows += other.rows
@@ -235,10 +241,9 @@ def compare_rows(
             found.unread += 1
             continue
         context = [*prompt.ids, *text[:position], *above]
-        where = (prompt.prompt_id, position)
         if not same:
             margin = apart(pair.draft, context, our["token"], their["token"])
-            found.differences.append(Difference("drafted token", *where, margin))
+            found.differ("drafted token", prompt, position, margin)
             continue
         gaps = [abs(our[name] - their[name]) for name in NUMBERS]
         found.gap = float(np.max([found.gap, *gaps]))
@@ -246,7 +251,7 @@ def compare_rows(
             logits = logits_at(pair.target, context)
             crossed = literal.best_tokens(logits, len(logits))[our["target_rank"]]
             margin = float(abs(logits[our["token"]] - logits[crossed]))
-            found.differences.append(Difference("target rank", *where, margin))
+            found.differ("target rank", prompt, position, margin)
     return found
 
 
@@ -268,8 +273,7 @@ def compare_tokens(
         if our is not None and their is not None:
             context = [*prompt.ids, *text[:position]]
             margin = apart(pair.target, context, our, their)
-        one = Difference("token of the text", prompt.prompt_id, position, margin)
-        found.differences.append(one)
+        found.differ("token of the text", prompt, position, margin)
         if up_to_the_first:
             break
     return found
@@ -336,12 +340,17 @@ def recorded(
     return record_prompt(pair, prompt, text, static_tree(*TREE), GREEDY, packed)
 
 
-def by_format(settings: Settings, compare: Callable[[Pair, Compared], None]) -> Outcome:
-    """One comparison of the tiny pair for each number format, as an outcome."""
-    found = {name: Compared() for name in settings.formats}
-    for name, compared in found.items():
-        compare(load_pair(tiny_profile(device=settings.device, dtype=name)), compared)
-    return outcome_of(found)
+def by_format(compare: Callable[[Settings, Pair, Compared], None]) -> Callable:
+    """A comparison as a check: of the tiny pair in each number format."""
+
+    def check(settings: Settings) -> Outcome:
+        found = {name: Compared() for name in settings.formats}
+        for name, one in found.items():
+            profile = tiny_profile(device=settings.device, dtype=name)
+            compare(settings, load_pair(profile), one)
+        return outcome_of(found)
+
+    return check
 
 
 def outcome_of(found: dict[str, Compared]) -> Outcome:
@@ -438,34 +447,26 @@ def pairs(settings: Settings) -> Outcome:
     return outcome_of(found)
 
 
-def packing(settings: Settings) -> Outcome:
+@by_format
+def packing(settings: Settings, pair: Pair, found: Compared) -> None:
     """Nodes recorded at once, or a few at a time: the same records?"""
-
-    def compare(pair: Pair, found: Compared) -> None:
-        for prompt in some_prompts(pair, 1):
-            text = greedy_text(pair, prompt, settings.tokens)
-            whole = rows_of(recorded(pair, prompt, text))
-            for packed in (1, 30):
-                ours = rows_of(recorded(pair, prompt, text, packed))
-                found.add(compare_rows(pair, prompt, text, ours, whole))
-
-    return by_format(settings, compare)
+    for prompt in some_prompts(pair, 1):
+        text = greedy_text(pair, prompt, settings.tokens)
+        whole = rows_of(recorded(pair, prompt, text))
+        for packed in (1, 30):
+            ours = rows_of(recorded(pair, prompt, text, packed))
+            found.add(compare_rows(pair, prompt, text, ours, whole))
 
 
-def text(settings: Settings) -> Outcome:
+@by_format
+def text(settings: Settings, pair: Pair, found: Compared) -> None:
     """Greedy text of chains, static and dynamic trees: that of plain decoding?"""
-
-    def compare(pair: Pair, found: Compared) -> None:
-        for prompt in some_prompts(pair, settings.prompts):
-            plain = greedy_text(pair, prompt, settings.tokens)
-            for name in SHAPES:
-                shape = parse_shape(name)
-                made = decode_prompt(
-                    pair, prompt, "greedy", shape, GREEDY, settings.tokens
-                )
-                found.add(compare_tokens(pair, prompt, made.token_ids, plain, True))
-
-    return by_format(settings, compare)
+    new = settings.tokens
+    for prompt in some_prompts(pair, settings.prompts):
+        plain = greedy_text(pair, prompt, new)
+        for shape in map(parse_shape, SHAPES):
+            made = decode_prompt(pair, prompt, "greedy", shape, GREEDY, new)
+            found.add(compare_tokens(pair, prompt, made.token_ids, plain, True))
 
 
 def sampling(settings: Settings) -> Outcome:
@@ -489,8 +490,8 @@ def sampling(settings: Settings) -> Outcome:
     return Outcome(worst(statuses), said, facts)
 
 
-def against_literal(pair: Pair, settings: Settings, found: Compared) -> None:
-    """Records of some prompts against the literal procedure along the same texts."""
+def against_literal(settings: Settings, pair: Pair, found: Compared) -> None:
+    """The recorder: the records of the literal procedure along the same texts?"""
     for prompt in some_prompts(pair, settings.prompts):
         text = greedy_text(pair, prompt, settings.literal_tokens)
         theirs, tokens = literal_rows(pair, prompt, text)
@@ -499,9 +500,7 @@ def against_literal(pair: Pair, settings: Settings, found: Compared) -> None:
         found.add(compare_tokens(pair, prompt, text, tokens))
 
 
-def recorder(settings: Settings) -> Outcome:
-    """The recorder: the records of the literal procedure?"""
-    return by_format(settings, lambda pair, one: against_literal(pair, settings, one))
+recorder = by_format(against_literal)
 
 
 def gptq(settings: Settings) -> Outcome:
@@ -511,7 +510,7 @@ def gptq(settings: Settings) -> Outcome:
     quantised = {"path": "data/pairs/tiny/target-gptq", "device": settings.device}
     profile = tiny_profile(target=quantised, **{"draft.device": settings.device})
     pair, found = load_pair(profile), Compared()
-    against_literal(pair, settings, found)
+    against_literal(settings, pair, found)
     # its scales are float16, and kernels round to them whatever the number format
     status = found.status(torch.float16)
     said = f"kernel {pair.target.kernel}, {pair.target.dtype}: {found.said()}"
@@ -670,8 +669,18 @@ def shapes(settings: Settings) -> Outcome:
     return Outcome("passed", said, facts)
 
 
-ALL = (machine, pairs, packing, text, sampling, recorder, gptq, processes, halving)
-CHECKS = {check.__name__: check for check in (*ALL, shapes)}
+CHECKS = {
+    "machine": machine,
+    "pairs": pairs,
+    "packing": packing,
+    "text": text,
+    "sampling": sampling,
+    "recorder": recorder,
+    "gptq": gptq,
+    "processes": processes,
+    "halving": halving,
+    "shapes": shapes,
+}
 
 
 def judged(name: str, settings: Settings) -> dict:
@@ -686,8 +695,12 @@ def judged(name: str, settings: Settings) -> dict:
         lines = traceback.format_exc().splitlines()[-30:]
         said = f"{type(error).__name__}: {first}"
         found = Outcome("failed", said, {"traceback": lines})
-    seconds = round(time.perf_counter() - began, 3)
-    return {"name": name, "time_s": seconds} | asdict(found)
+    return told(name, time.perf_counter() - began, found)
+
+
+def told(name: str, seconds: float, found: Outcome) -> dict:
+    """A check's name, seconds and outcome as JSON has them."""
+    return {"name": name, "time_s": round(seconds, 3)} | asdict(found)
 
 
 # ---- one check, in a process of its own ----------------------------------------------------------
@@ -708,7 +721,7 @@ def in_child(name: str, settings: Settings) -> dict:
     if seconds > LIMIT_S:
         why = f"it took longer than {LIMIT_S} s"
     found = Outcome("failed", why, {"output": output.splitlines()[-30:]})
-    return {"name": name, "time_s": round(seconds, 3)} | asdict(found)
+    return told(name, seconds, found)
 
 
 def _ended(command: list[str]) -> tuple[int, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jupytext
 import pytest
-from test_engines import contents, short_prompts
+from conftest import tables
 from test_notebooks import bootstrap
 
 from speclab import record
@@ -251,13 +251,6 @@ def test_the_kits_address_wins_and_a_wrong_one_is_one_line_that_leaves_nothing(
 # ---- runs that go on -----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def profile(random_profile, tmp_path):
-    """The random pair over six short prompts in three blocks."""
-    prompts = short_prompts(tmp_path, ("code",), 6)
-    return random_profile.replace(**prompts, block_prompts=2, max_new_tokens=6)
-
-
 def cut_off(monkeypatch, at):
     """The recorder is stopped in block `at` (from 1), as a session's end would; returns the calls
     it got.
@@ -275,13 +268,13 @@ def cut_off(monkeypatch, at):
 
 
 def test_a_session_that_was_cut_off_goes_on_from_what_is_attached(
-    profile, tmp_path, random_pair, monkeypatch
+    short_profile, short_run, tmp_path, random_pair, monkeypatch
 ):
-    whole = contents(record_run(profile, tmp_path / "whole", random_pair).folder)
+    whole = tables(short_run.folder)
     calls = cut_off(monkeypatch, at=3)
     first = tmp_path / "working/speclab-kit/data/runs"
     with pytest.raises(KeyboardInterrupt):
-        record_run(profile, first / "run", random_pair)
+        record_run(short_profile, first / "run", random_pair)
     attached = (
         tmp_path / "input/notebooks/ann/speclab-02"
     )  # how the output of a notebook comes back
@@ -293,24 +286,22 @@ def test_a_session_that_was_cut_off_goes_on_from_what_is_attached(
     assert restore(tmp_path / "input", first) == ["run"] and not list(
         first.rglob("*.tmp")
     )
-    assert contents(record_run(profile, first / "run", random_pair).folder) == whole
-    assert len(calls) == 4, (
-        "two blocks were there: only the third was recorded, on its second try"
-    )
+    assert tables(record_run(short_profile, first / "run", random_pair).folder) == whole
+    assert len(calls) == 7, "two of six blocks were there; the third was tried twice"
     assert restore(tmp_path / "input", first) == [], "nothing new"
 
 
-def test_what_is_here_stays_and_other_settings_are_said(
-    profile, tmp_path, random_pair, capfd
-):
+def test_what_is_here_stays_and_other_settings_are_said(short_run, tmp_path, capfd):
     saved, here = tmp_path / "input", tmp_path / "runs"
-    whole = contents(record_run(profile, saved / "run", random_pair).folder)
-    shutil.copytree(saved / "run", here / "run")
+    for folder in (saved, here):
+        shutil.copytree(short_run.folder, folder / "run")
     for name in ("nodes.parquet", "manifest.json", "parts/00001.json"):
         (here / "run" / name).unlink()
     own = here / "run/parts/00002.nodes.parquet"
     own.write_bytes(b"own")
-    assert restore(saved, here) == ["run"] and contents(here / "run") == whole
+    assert restore(saved, here) == ["run"] and tables(here / "run") == tables(
+        short_run.folder
+    )
     assert own.read_bytes() == b"own", "the recorder checks it"
     (here / "run/settings.json").write_text("{}")
     assert restore(saved, here) == []
@@ -318,20 +309,20 @@ def test_what_is_here_stays_and_other_settings_are_said(
 
 
 def test_colab_keeps_runs_on_a_disk_that_stays(
-    profile, tmp_path, random_pair, monkeypatch
+    short_profile, short_run, tmp_path, random_pair, monkeypatch
 ):
     local, drive = tmp_path / "kit/data/runs", tmp_path / "drive/speclab"
-    whole = contents(record_run(profile, tmp_path / "whole", random_pair).folder)
+    whole = tables(short_run.folder)
     cut_off(monkeypatch, at=2)
     keep(drive, local)
     with pytest.raises(KeyboardInterrupt):
-        record_run(profile, local / "run", random_pair)
+        record_run(short_profile, local / "run", random_pair)
     shutil.rmtree(tmp_path / "kit")  # the machine is gone
     assert (drive / "run/parts/00000.json").is_file()
     keep(drive, local)
-    assert contents(record_run(profile, local / "run", random_pair).folder) == whole
+    assert tables(record_run(short_profile, local / "run", random_pair).folder) == whole
     keep(drive, local)  # a second time changes nothing
-    assert local.resolve() == drive and contents(drive / "run") == whole
+    assert local.resolve() == drive and tables(drive / "run") == whole
 
 
 @pytest.mark.parametrize("folder", ["data", "data/runs/inside"])

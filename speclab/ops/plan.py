@@ -30,42 +30,30 @@ LOGIT_BYTES = 44
 
 @dataclass(frozen=True)
 class Held:
-    """A model as a profile holds it: `network` on the meta device; `packed`: bytes of a weight of
-    its products where GPTQ packs them, else 0; `products`: weights of its layers' products.
+    """A model as a profile holds it: bytes of a number; `packed`: of a weight of its products where
+    GPTQ packs them, else 0; weights of its layers' products, of all `others`, and of the output
+    layer among these; and what config.json says of its shape.
     """
 
-    network: Any
     device: str
+    itemsize: int
     packed: float
     products: int
-
-    @property
-    def config(self) -> Any:
-        """Of a KNOWN architecture, with Hugging Face's names."""
-        return self.network.config
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of a number."""
-        return self.network.dtype.itemsize
-
-    @property
-    def head_dim(self) -> int:
-        """Entries of one head's keys."""
-        own = getattr(self.config, "head_dim", None)
-        return own or self.config.hidden_size // self.config.num_attention_heads
-
-    @property
-    def head(self) -> int:
-        """Weights of the output layer."""
-        return self.network.get_output_embeddings().weight.numel()
+    others: int
+    head: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    width: int
+    inner: int
+    vocab: int
 
     @property
     def stored(self) -> int:
         """Bytes of the weights."""
-        others = self.network.num_parameters() - self.products
         of_products = int(self.products * (self.packed or self.itemsize))
-        return of_products + others * self.itemsize
+        return of_products + self.others * self.itemsize
 
     @property
     def loaded(self) -> int:
@@ -78,32 +66,31 @@ class Held:
     @property
     def unpacked(self) -> int:
         """Bytes of one projection in full precision, where GPTQ packs them; else 0."""
-        weights = self.config.hidden_size * self.config.intermediate_size
+        weights = self.width * self.inner
         return 2 * weights * self.itemsize * bool(self.packed)
 
     def cached(self, tokens: int) -> int:
         """Bytes of the keys and values of tokens."""
-        heads = self.config.num_hidden_layers * self.config.num_key_value_heads
-        return 2 * tokens * heads * self.head_dim * self.itemsize
+        entries = self.layers * self.kv_heads * self.head_dim
+        return 2 * tokens * entries * self.itemsize
 
     def activations(self, n: int, behind: int = 0) -> int:
         """Bytes of one pass over n tokens behind others, an upper bound. Of a token: the residual
         stream (its norm in float32) and the larger of attention (rotated copies) and MLP (gate, up,
         their product); of two tokens: mask and scores.
         """
-        heads, itemsize = self.config.num_attention_heads, self.itemsize
-        both = heads + 2 * self.config.num_key_value_heads
-        attention = 3 * both * self.head_dim * itemsize
-        mlp = 4 * self.config.intermediate_size * itemsize
-        stream = self.config.hidden_size * (3 * itemsize + 8)
-        of_two = 3 + itemsize + heads * (4 + itemsize)
-        return n * (stream + max(attention, mlp) + (behind + n) * of_two)
+        both = self.heads + 2 * self.kv_heads
+        attention = 3 * both * self.head_dim * self.itemsize
+        mlp = 4 * self.inner * self.itemsize
+        stream = self.width * (3 * self.itemsize + 8)
+        of_one = stream + max(attention, mlp)
+        of_two = 3 + self.itemsize + self.heads * (4 + self.itemsize)
+        return n * (of_one + (behind + n) * of_two)
 
     def operations(self, batch: int, n: int, behind: int = 0) -> int:
         """Operations of one pass over [batch, n] tokens behind cached ones, the head left out."""
-        width = self.config.num_attention_heads * self.head_dim
-        attention = 4 * self.config.num_hidden_layers * width * (behind + n)
-        return batch * n * (2 * self.products + attention)
+        of_token = 4 * self.layers * self.heads * self.head_dim
+        return batch * n * (2 * self.products + of_token * (behind + n))
 
 
 class Planned(NamedTuple):
@@ -129,12 +116,27 @@ def held(config: Mapping[str, Any], dtype: str, device: str) -> Held:
     packed = quantised.get("bits", 0) / 8
     if packed:  # a group has a float16 scale and a zero point
         packed += (2 + packed) / max(32, quantised.get("group_size", 128))
-    settings, dtype = AutoConfig.for_model(**plain), getattr(torch, dtype)
+    shape = AutoConfig.for_model(**plain)
     with torch.device("meta"):
-        network = AutoModelForCausalLM.from_config(settings, dtype=dtype)
-    weights = network.base_model.layers.parameters()
-    products = sum(weight.numel() for weight in weights if weight.dim() == 2)
-    return Held(network, device, packed, products)
+        network = AutoModelForCausalLM.from_config(shape, dtype=getattr(torch, dtype))
+    of_layers = network.base_model.layers.parameters()
+    products = sum(weight.numel() for weight in of_layers if weight.dim() == 2)
+    head_dim = getattr(shape, "head_dim", None)
+    return Held(
+        device=device,
+        itemsize=network.dtype.itemsize,
+        packed=packed,
+        products=products,
+        others=network.num_parameters() - products,
+        head=network.get_output_embeddings().weight.numel(),
+        layers=shape.num_hidden_layers,
+        heads=shape.num_attention_heads,
+        kv_heads=shape.num_key_value_heads,
+        head_dim=head_dim or shape.hidden_size // shape.num_attention_heads,
+        width=shape.hidden_size,
+        inner=shape.intermediate_size,
+        vocab=shape.vocab_size,
+    )
 
 
 # ---- where models are ----------------------------------------------------------------------------
@@ -260,9 +262,9 @@ def beside_weights(model: Held, profile: Profile, logit_bytes: int) -> int:
     for count in levels:
         largest = max(largest, model.activations(together * count, behind))
         behind += together * count
-    hidden = model.config.hidden_size * (new + together * sum(levels))
+    hidden = model.width * (new + together * sum(levels))
     rows = min(ROWS, new * max([1, *levels]))
-    logits = rows * model.config.vocab_size * logit_bytes
+    logits = rows * model.vocab * logit_bytes
     cache = model.cached(slots_beside(profile))
     return cache + largest + model.unpacked + hidden * model.itemsize + logits
 
@@ -299,7 +301,7 @@ def block_seconds(
     for model in pair:
         passes = [_seconds(model, speed, 1, new * n // chunks, trunk) for n in levels]
         scored = _seconds(model, speed, 1, trunk, 0) + chunks * sum(passes)
-        moved = model.config.vocab_size * LOGIT_TRAFFIC
+        moved = model.vocab * LOGIT_TRAFFIC
         row = 2 * model.head / speed.flops_per_s + moved / speed.bytes_per_s
         total += block * scored + rows * row
     return total
@@ -313,7 +315,7 @@ def _seconds(model: Held, speed: Speed, batch: int, n: int, behind: int) -> floa
     moved = model.stored + unpacked + model.cached(batch * (behind + n))
     operations = model.operations(batch, n, behind)
     busy = operations / speed.flops_per_s + moved / speed.bytes_per_s
-    return max(busy, model.config.num_hidden_layers * speed.layer_s)
+    return max(busy, model.layers * speed.layer_s)
 
 
 def planned_minutes(
