@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from speclab.plain import read_json
 from speclab.profiles import MODELS, ModelSpec, Profile
-from speclab.record import ROWS
 
 MEND = "fetch the model again, whole"
 USUAL_TOKENS = 150  # of a prompt
@@ -255,6 +254,8 @@ def beside_weights(model: Held, profile: Profile, logit_bytes: int) -> int:
     """Bytes beside a model's weights while a chunk of trees is scored, an upper bound: cache,
     activations, and `logit_bytes` for each entry of the rows that are reduced at once.
     """
+    from speclab.record import ROWS
+
     levels, together = _levels_and_together(profile)
     new = profile.max_new_tokens
     behind = profile.max_prompt_tokens + new - 1
