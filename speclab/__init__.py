@@ -1,7 +1,7 @@
 """The study kit for speculative decoding: a flat core and seven rooms.
 
 core      trees, verification, sampling; drafting, decoding; recording, replay, scores, statistics
-models    the only room that knows networks: loading, passes, packing, what a pass costs
+models    the only room that knows networks: loading, passes, what a pass costs
 show      what a reader sees: estimates, figures, pictures, the start of a notebook
 analysis  what several notebooks need: texts, choosing a setting, stopping, timing, power
 studies   what one notebook needs, under the notebook's own name

@@ -50,6 +50,7 @@ CHANGES = option(
     "changes",
     multiple=True,
     metavar="KEY=VALUE",
+    callback=lambda _context, _option, values: parse_overrides(values),
     help="Change a parameter of the profile; again for more.",
 )
 
@@ -91,12 +92,11 @@ def _record(profile, kind, changes, out, engine, devices, workers) -> None:
     from speclab import runs
     from speclab.ops.engines import engine_of
 
-    overrides = parse_overrides(changes)
-    settings = load_profile(profile, overrides)
+    settings = load_profile(profile, changes)
     asked = runs.of_kind(settings, kind)
-    if decided := sorted(runs.KINDS[kind].keys() & overrides):
+    if decided := sorted(runs.KINDS[kind].keys() & changes):
         raise ValueError(f"--set {decided[0]}: --kind {kind} decides it; leave it out")
-    chosen = engine_of(engine, list(devices), workers)
+    chosen = engine_of(engine, devices, workers)
     if out:
         run = runs.record_run(asked, out, engine=chosen, kind=kind)
     else:
@@ -140,7 +140,7 @@ def _explore(folders, profile, changes, out) -> None:
         raise ValueError("give folders of runs, or --profile")
     found = [load_run(folder) for folder in folders]
     if profile:
-        found = page.runs_there(load_profile(profile, parse_overrides(changes)))
+        found = page.runs_there(load_profile(profile, changes))
     if found:
         is_new = page.write_page(found, out)
         out.touch()  # `make reproduce` asks whether anything is newer
@@ -221,21 +221,17 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
         raise ValueError(f"--check compares greedy texts, not those of --rule {rule}")
     if policy and shape:
         raise ValueError(f"--policy {policy} names the shapes; leave out --shape")
-    overrides = parse_overrides(changes)
-    settings = load_profile(profile, overrides)
-    for name in overrides:
+    settings = load_profile(profile, changes)
+    for name in changes:
         if name.partition(".")[0] not in DECODE_READS:
             raise ValueError(f"--set {name}: decode does not read it; leave it out")
     # all of this before the models are loaded
     plan = policies.load(policy, pair_digests(settings)) if policy else None
-    named = [plan.default, *plan.domains.values()] if plan else [shape or "chain:4"]
-    drafted = named[0]
+    drafted = shape or "chain:4"
+    named = [drafted]
     if plan:
-        drafted = {
-            "router": plan.router,
-            "default": plan.default,
-            "domains": plan.domains,
-        }
+        named = [plan.default, *plan.domains.values()]
+        drafted = {key: getattr(plan, key) for key in ("router", "default", "domains")}
     sampling = Sampling(settings.temperature, settings.top_k, settings.top_p)
     for one in named:
         check_rule(rule, parse_shape(one), sampling)
@@ -297,9 +293,9 @@ def _reproduce(profile, notebooks, changes, parameters, out, workers) -> int:
 
     call = runner.open_call(
         profile,
-        list(notebooks),
-        parse_overrides(list(changes)),
-        parse_overrides(list(parameters), "--parameter"),
+        notebooks,
+        changes,
+        parse_overrides(parameters, "--parameter"),
         out,
     )
     return runner.reproduce(call, workers)
@@ -314,7 +310,7 @@ def _pair(profile, changes, optional) -> None:
     from speclab.ops import pair
     from speclab.runs import RunError
 
-    asked = load_profile(profile, parse_overrides(changes))
+    asked = load_profile(profile, changes)
     try:
         made = pair.make(asked)
     except (RunError, OSError) as error:
@@ -338,7 +334,7 @@ def _doctor(profile, changes) -> int:
     """
     from speclab.ops.doctor import report
 
-    text, todo = report(load_profile(profile, parse_overrides(changes)))
+    text, todo = report(load_profile(profile, changes))
     click.echo(text)
     return 1 if todo else 0
 
@@ -426,13 +422,12 @@ def _kaggle(
             "how shall the notebook get the kit? --repo ADDRESS (git, internet on), or --dataset "
             "NAME/speclab (attached)"
         )
-    overrides = parse_overrides(changes)
-    load_profile(profile, overrides)
+    load_profile(profile, changes)
     metadata = hosted.kernel_metadata(
-        notebook, user, not no_internet, list(datasets), list(models), list(kernels)
+        notebook, user, not no_internet, datasets, models, kernels
     )
     folder = out or ROOT / "build" / "kaggle"
-    hosted.write_kernel(folder, metadata, profile, overrides, repo)
+    hosted.write_kernel(folder, metadata, profile, changes, repo)
     click.echo(f"{folder} is written; next: kaggle kernels push -p {folder}")
 
 

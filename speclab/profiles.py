@@ -3,6 +3,7 @@ checked on the way in.
 """
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -139,7 +140,7 @@ def _change(values: dict, overrides: dict) -> None:
             values[key] = value
 
 
-def parse_overrides(items: list[str], option: str = "--set") -> dict:
+def parse_overrides(items: Iterable[str], option: str = "--set") -> dict:
     """`["gamma=4", "tree=…"]` of an option of the command line as a dict; values are read as YAML
     scalars.
     """

@@ -18,7 +18,6 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from speclab.models.model import KVCache, LanguageModel
-from speclab.models.packing import ROWS, SMALLEST
 from speclab.models.pairs import Pair, load_pair
 from speclab.profiles import Profile
 from speclab.prompts import EncodedPrompt
@@ -36,6 +35,8 @@ from speclab.sampling import (
 from speclab.tree import Tree
 
 TOP = 8  # draft tokens kept per trace row
+ROWS = 256  # vocabulary-sized rows that are reduced at once
+SMALLEST = 8  # packed tokens; with fewer, what does not fit is an error
 
 
 @dataclass(frozen=True)

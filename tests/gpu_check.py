@@ -22,12 +22,14 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
+from itertools import zip_longest
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import literal
@@ -136,6 +138,12 @@ class Compared:
     gap: float = 0.0
     differences: list[Difference] = field(default_factory=list)
 
+    def differ(
+        self, what: str, prompt: EncodedPrompt, position: int, margin: float
+    ) -> None:
+        """Take in one difference."""
+        self.differences.append(Difference(what, prompt.prompt_id, position, margin))
+
     def add(self, other: "Compared") -> None:
         """Take in what another prompt gave."""
         self.rows += other.rows
@@ -233,10 +241,9 @@ def compare_rows(
             found.unread += 1
             continue
         context = [*prompt.ids, *text[:position], *above]
-        where = (prompt.prompt_id, position)
         if not same:
             margin = apart(pair.draft, context, our["token"], their["token"])
-            found.differences.append(Difference("drafted token", *where, margin))
+            found.differ("drafted token", prompt, position, margin)
             continue
         gaps = [abs(our[name] - their[name]) for name in NUMBERS]
         found.gap = float(np.max([found.gap, *gaps]))
@@ -244,39 +251,31 @@ def compare_rows(
             logits = logits_at(pair.target, context)
             crossed = literal.best_tokens(logits, len(logits))[our["target_rank"]]
             margin = float(abs(logits[our["token"]] - logits[crossed]))
-            found.differences.append(Difference("target rank", *where, margin))
+            found.differ("target rank", prompt, position, margin)
     return found
 
 
 def compare_tokens(
-    pair: Pair, prompt: EncodedPrompt, text: Iterable[int], tokens: Iterable[int]
+    pair: Pair,
+    prompt: EncodedPrompt,
+    text: Sequence[int],
+    tokens: Sequence[int],
+    up_to_the_first: bool = False,
 ) -> Compared:
-    """A text, and the tokens that the target would go on with along it."""
-    text, found = tuple(text), Compared()
-    for position, (our, their) in enumerate(zip(text, tokens, strict=True)):
-        found.rows += 1
-        if our != their:
+    """A text, and the tokens that the target would go on with along it. With `up_to_the_first`: a
+    greedy text against the plain one, up to where they part. One that ends earlier has no margin.
+    """
+    found = Compared(rows=len(tokens))
+    for position, (our, their) in enumerate(zip_longest(text, tokens)):
+        if our == their:
+            continue
+        margin = float("nan")
+        if our is not None and their is not None:
             context = [*prompt.ids, *text[:position]]
             margin = apart(pair.target, context, our, their)
-            one = Difference("token of the text", prompt.prompt_id, position, margin)
-            found.differences.append(one)
-    return found
-
-
-def compare_texts(
-    pair: Pair, prompt: EncodedPrompt, text: tuple[int, ...], plain: tuple[int, ...]
-) -> Compared:
-    """A greedy text against the plain one, up to where they part."""
-    found = Compared(rows=len(plain))
-    pairs = enumerate(zip(text, plain, strict=False))
-    parted = next((at for at, (our, their) in pairs if our != their), None)
-    if parted is not None:
-        ours, theirs = text[: parted + 1], plain[: parted + 1]
-        found.differences += compare_tokens(pair, prompt, ours, theirs).differences
-    elif len(text) != len(plain):
-        at = min(len(text), len(plain))
-        one = Difference("length of the text", prompt.prompt_id, at, float("nan"))
-        found.differences.append(one)
+        found.differ("token of the text", prompt, position, margin)
+        if up_to_the_first:
+            break
     return found
 
 
@@ -287,7 +286,7 @@ def compare_recorded(
     same.
     """
     text = one.continuation
-    found = compare_texts(pair, prompt, text, other.continuation)
+    found = compare_tokens(pair, prompt, text, other.continuation, True)
     if not found.differences:
         found.add(compare_rows(pair, prompt, text, rows_of(one), rows_of(other)))
     return found
@@ -341,12 +340,17 @@ def recorded(
     return record_prompt(pair, prompt, text, static_tree(*TREE), GREEDY, packed)
 
 
-def by_format(settings: Settings, compare: Callable[[Pair, Compared], None]) -> Outcome:
-    """One comparison of the tiny pair for each number format, as an outcome."""
-    found = {name: Compared() for name in settings.formats}
-    for name, compared in found.items():
-        compare(load_pair(tiny_profile(device=settings.device, dtype=name)), compared)
-    return outcome_of(found)
+def by_format(compare: Callable[[Settings, Pair, Compared], None]) -> Callable:
+    """A comparison as a check: of the tiny pair in each number format."""
+
+    def check(settings: Settings) -> Outcome:
+        found = {name: Compared() for name in settings.formats}
+        for name, one in found.items():
+            profile = tiny_profile(device=settings.device, dtype=name)
+            compare(settings, load_pair(profile), one)
+        return outcome_of(found)
+
+    return check
 
 
 def outcome_of(found: dict[str, Compared]) -> Outcome:
@@ -359,44 +363,37 @@ def outcome_of(found: dict[str, Compared]) -> Outcome:
     return Outcome(worst(one["status"] for one in facts.values()), said, facts)
 
 
-class Peak:
-    """Seconds of a `with` block, and the most bytes in it beside those that were there: of the
+@contextlib.contextmanager
+def peak(place: torch.device) -> Iterator[SimpleNamespace]:
+    """`seconds` of a `with` block, and `bytes`: the most in it beside those that were there, of the
     process (sampled), or of the GPU's allocator.
     """
+    on_cuda, done = place.type == "cuda", threading.Event()
 
-    def __init__(self, place: torch.device):
-        self.place, self.bytes, self.done = place, 0, False
-
-    def now(self) -> int:
-        """Bytes in use."""
-        if self.place.type == "cuda":
-            return torch.cuda.memory_allocated(self.place)
+    def now() -> int:
+        if on_cuda:
+            return torch.cuda.memory_allocated(place)
         return psutil.Process().memory_info().rss
 
-    def _sample(self) -> None:
-        while not self.done:
-            self.most = max(self.most, self.now())
-            time.sleep(0.002)
+    def sample() -> None:
+        while not (on_cuda or done.wait(0.002)):
+            sizes.append(now())
 
-    def __enter__(self) -> "Peak":
-        self.before = self.most = self.now()
-        self.began = time.perf_counter()
-        if self.place.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self.place)
-        else:
-            self.thread = threading.Thread(target=self._sample)
-            self.thread.start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.done = True
-        if self.place.type == "cuda":
-            torch.cuda.synchronize(self.place)
-            self.most = torch.cuda.max_memory_allocated(self.place)
-        else:
-            self.thread.join()
-        self.seconds = time.perf_counter() - self.began
-        self.bytes = self.most - self.before
+    found, sizes, sampler = SimpleNamespace(), [now()], threading.Thread(target=sample)
+    sampler.start()
+    if on_cuda:
+        torch.cuda.reset_peak_memory_stats(place)
+    began = time.perf_counter()
+    try:
+        yield found
+    finally:
+        done.set()
+        sampler.join()
+    if on_cuda:
+        torch.cuda.synchronize(place)
+        sizes.append(torch.cuda.max_memory_allocated(place))
+    found.seconds = time.perf_counter() - began
+    found.bytes = max(sizes) - sizes[0]
 
 
 # ---- the checks, cheap ones first ----------------------------------------------------------------
@@ -450,34 +447,26 @@ def pairs(settings: Settings) -> Outcome:
     return outcome_of(found)
 
 
-def packing(settings: Settings) -> Outcome:
+@by_format
+def packing(settings: Settings, pair: Pair, found: Compared) -> None:
     """Nodes recorded at once, or a few at a time: the same records?"""
-
-    def compare(pair: Pair, found: Compared) -> None:
-        for prompt in some_prompts(pair, 1):
-            text = greedy_text(pair, prompt, settings.tokens)
-            whole = rows_of(recorded(pair, prompt, text))
-            for packed in (1, 30):
-                ours = rows_of(recorded(pair, prompt, text, packed))
-                found.add(compare_rows(pair, prompt, text, ours, whole))
-
-    return by_format(settings, compare)
+    for prompt in some_prompts(pair, 1):
+        text = greedy_text(pair, prompt, settings.tokens)
+        whole = rows_of(recorded(pair, prompt, text))
+        for packed in (1, 30):
+            ours = rows_of(recorded(pair, prompt, text, packed))
+            found.add(compare_rows(pair, prompt, text, ours, whole))
 
 
-def text(settings: Settings) -> Outcome:
+@by_format
+def text(settings: Settings, pair: Pair, found: Compared) -> None:
     """Greedy text of chains, static and dynamic trees: that of plain decoding?"""
-
-    def compare(pair: Pair, found: Compared) -> None:
-        for prompt in some_prompts(pair, settings.prompts):
-            plain = greedy_text(pair, prompt, settings.tokens)
-            for name in SHAPES:
-                shape = parse_shape(name)
-                made = decode_prompt(
-                    pair, prompt, "greedy", shape, GREEDY, settings.tokens
-                )
-                found.add(compare_texts(pair, prompt, made.token_ids, plain))
-
-    return by_format(settings, compare)
+    new = settings.tokens
+    for prompt in some_prompts(pair, settings.prompts):
+        plain = greedy_text(pair, prompt, new)
+        for shape in map(parse_shape, SHAPES):
+            made = decode_prompt(pair, prompt, "greedy", shape, GREEDY, new)
+            found.add(compare_tokens(pair, prompt, made.token_ids, plain, True))
 
 
 def sampling(settings: Settings) -> Outcome:
@@ -501,8 +490,8 @@ def sampling(settings: Settings) -> Outcome:
     return Outcome(worst(statuses), said, facts)
 
 
-def against_literal(pair: Pair, settings: Settings, found: Compared) -> None:
-    """Records of some prompts against the literal procedure along the same texts."""
+def against_literal(settings: Settings, pair: Pair, found: Compared) -> None:
+    """The recorder: the records of the literal procedure along the same texts?"""
     for prompt in some_prompts(pair, settings.prompts):
         text = greedy_text(pair, prompt, settings.literal_tokens)
         theirs, tokens = literal_rows(pair, prompt, text)
@@ -511,9 +500,7 @@ def against_literal(pair: Pair, settings: Settings, found: Compared) -> None:
         found.add(compare_tokens(pair, prompt, text, tokens))
 
 
-def recorder(settings: Settings) -> Outcome:
-    """The recorder: the records of the literal procedure?"""
-    return by_format(settings, lambda pair, one: against_literal(pair, settings, one))
+recorder = by_format(against_literal)
 
 
 def gptq(settings: Settings) -> Outcome:
@@ -523,7 +510,7 @@ def gptq(settings: Settings) -> Outcome:
     quantised = {"path": "data/pairs/tiny/target-gptq", "device": settings.device}
     profile = tiny_profile(target=quantised, **{"draft.device": settings.device})
     pair, found = load_pair(profile), Compared()
-    against_literal(pair, settings, found)
+    against_literal(settings, pair, found)
     # its scales are float16, and kernels round to them whatever the number format
     status = found.status(torch.float16)
     said = f"kernel {pair.target.kernel}, {pair.target.dtype}: {found.said()}"
@@ -613,10 +600,10 @@ def halving(settings: Settings) -> Outcome:
     job = Job(load_profile("paper").replace(**limits), (prompts,))
     warm = generate(pair.target, list(prompts[:1]), 2, frozenset(), GREEDY, 0)
     recorded(pair, prompts[0], warm[0])  # the libraries' own workspaces are there now
-    with Peak(place) as writing:
+    with peak(place) as writing:
         generate(pair.target, list(prompts), 64, frozenset(), GREEDY, 0)
     free = Worker(job, pair=pair).record(0).recorded
-    with Peak(place) as recording:
+    with peak(place) as recording:
         recorded(pair, prompts[0], free[0].continuation, 384)
     # less than either needs, more than the smallest parts do
     room = int(0.75 * min(writing.bytes, recording.bytes))
@@ -665,25 +652,35 @@ def shapes(settings: Settings) -> Outcome:
     blocks = tuple(prompts[i : i + size] for i in range(0, len(prompts), size))
     worker = Worker(Job(profile, blocks), pair=pair)
     gc.collect()
-    with Peak(place) as peak:
+    with peak(place) as used:
         for index in range(len(blocks)):
             worker.record(index)
     minutes = plan.planned_minutes(profile, planned, speed)[1]
     weights = sum(model.loaded for model in planned)
     beside = max(plan.planned_bytes(profile, planned).values()) - weights
     facts = {"layers": layers, "dtype": name, "speed": asdict(speed)} | limits
-    facts |= {"minutes": peak.seconds / 60, "planned_minutes": minutes}
-    facts |= {"beside_weights_bytes": peak.bytes, "planned_bytes": beside}
+    facts |= {"minutes": used.seconds / 60, "planned_minutes": minutes}
+    facts |= {"beside_weights_bytes": used.bytes, "planned_bytes": beside}
     said = (
-        f"{layers} layers, {len(prompts)} prompts: {peak.seconds / 60:.2f} min, planned "
-        f"{minutes:.2f}; beside the weights {peak.bytes / 1e9:.3g} GB, planned "
+        f"{layers} layers, {len(prompts)} prompts: {used.seconds / 60:.2f} min, planned "
+        f"{minutes:.2f}; beside the weights {used.bytes / 1e9:.3g} GB, planned "
         f"{beside / 1e9:.3g}"
     )
     return Outcome("passed", said, facts)
 
 
-ALL = (machine, pairs, packing, text, sampling, recorder, gptq, processes, halving)
-CHECKS = {check.__name__: check for check in (*ALL, shapes)}
+CHECKS = {
+    "machine": machine,
+    "pairs": pairs,
+    "packing": packing,
+    "text": text,
+    "sampling": sampling,
+    "recorder": recorder,
+    "gptq": gptq,
+    "processes": processes,
+    "halving": halving,
+    "shapes": shapes,
+}
 
 
 def judged(name: str, settings: Settings) -> dict:
@@ -698,8 +695,12 @@ def judged(name: str, settings: Settings) -> dict:
         lines = traceback.format_exc().splitlines()[-30:]
         said = f"{type(error).__name__}: {first}"
         found = Outcome("failed", said, {"traceback": lines})
-    seconds = round(time.perf_counter() - began, 3)
-    return {"name": name, "time_s": seconds} | asdict(found)
+    return told(name, time.perf_counter() - began, found)
+
+
+def told(name: str, seconds: float, found: Outcome) -> dict:
+    """A check's name, seconds and outcome as JSON has them."""
+    return {"name": name, "time_s": round(seconds, 3)} | asdict(found)
 
 
 # ---- one check, in a process of its own ----------------------------------------------------------
@@ -720,7 +721,7 @@ def in_child(name: str, settings: Settings) -> dict:
     if seconds > LIMIT_S:
         why = f"it took longer than {LIMIT_S} s"
     found = Outcome("failed", why, {"output": output.splitlines()[-30:]})
-    return {"name": name, "time_s": round(seconds, 3)} | asdict(found)
+    return told(name, seconds, found)
 
 
 def _ended(command: list[str]) -> tuple[int, str]:

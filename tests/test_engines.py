@@ -2,13 +2,13 @@
 loses nothing.
 """
 
-import json
 import os
 import signal
 from functools import partial
 
 import psutil
 import pytest
+from conftest import tables
 
 from speclab.__main__ import main
 from speclab.ops import engines
@@ -18,37 +18,9 @@ from speclab.runs import RunError, record_run
 
 
 @pytest.fixture(scope="module")
-def profile(random_profile, tmp_path_factory):
-    """The random pair over eight short prompts, a block each."""
-    path = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
-    rows = [
-        {"prompt_id": f"{d}-{i}", "domain": d, "prompt": "a b c d e"[: 2 * i + 1]}
-        for d in ("code", "chat")
-        for i in range(4)
-    ]
-    path.write_text("\n".join(map(json.dumps, rows)))
-    return random_profile.replace(
-        prompts=str(path),
-        prompts_per_domain=4,
-        domains=("code", "chat"),
-        block_prompts=1,
-        max_new_tokens=5,
-    )
-
-
-@pytest.fixture(scope="module")
-def whole(profile, random_pair, tmp_path_factory):
+def whole(short_run):
     """What the plain engine writes."""
-    return contents(
-        record_run(profile, tmp_path_factory.mktemp("whole"), random_pair).folder
-    )
-
-
-def contents(folder):
-    return {
-        name: (folder / name).read_bytes()
-        for name in ("trace.parquet", "nodes.parquet")
-    }
+    return tables(short_run.folder)
 
 
 def children():
@@ -56,10 +28,6 @@ def children():
     return sorted(
         psutil.Process().children(recursive=True), key=lambda p: p.create_time()
     )
-
-
-def recorded(profile, folder, engine):
-    return record_run(profile, folder, engine=engine)
 
 
 def kill_after_the_first_block(engine, wanted):
@@ -80,28 +48,32 @@ def kill_after_the_first_block(engine, wanted):
     return run
 
 
-def test_two_processes_write_the_same_bytes(profile, whole, tmp_path):
-    run = recorded(profile, tmp_path, partial(on_devices, devices=["cpu", "cpu"]))
-    assert contents(run.folder) == whole and run.manifest["peak_bytes"]["process"] > 0
+def test_two_processes_write_the_same_bytes(short_profile, whole, tmp_path):
+    run = record_run(
+        short_profile, tmp_path, engine=partial(on_devices, devices=["cpu", "cpu"])
+    )
+    assert tables(run.folder) == whole and run.manifest["peak_bytes"]["process"] > 0
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_loses_nothing_that_was_done(profile, whole, tmp_path):
+def test_a_process_that_dies_loses_nothing_that_was_done(
+    short_profile, whole, tmp_path
+):
     dying = kill_after_the_first_block(
         partial(on_devices, devices=["cpu"]), "spawn_main"
     )
     with pytest.raises(RunError, match="a worker died .*finished blocks are kept"):
-        recorded(profile, tmp_path, dying)
+        record_run(short_profile, tmp_path, engine=dying)
     done = len(list((tmp_path / "parts").glob("*.json")))
-    assert 1 <= done < 8
+    assert 1 <= done < 6
     asked = []
 
     def going_on(job, left):
         asked.extend(left)
         return in_process(job, left)
 
-    run = recorded(profile, tmp_path, going_on)
-    assert len(asked) == 8 - done and contents(run.folder) == whole
+    run = record_run(short_profile, tmp_path, engine=going_on)
+    assert len(asked) == 6 - done and tables(run.folder) == whole
 
 
 @pytest.fixture
@@ -125,15 +97,15 @@ def cluster(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.timeout(280)
 def test_a_local_ray_cluster_writes_the_same_bytes_when_a_worker_is_killed(
-    profile, whole, tmp_path, cluster
+    short_profile, whole, tmp_path, cluster
 ):
     killing = kill_after_the_first_block(partial(on_ray, workers=2), "ray::Worker")
-    run = recorded(profile, tmp_path / "killed", killing)
-    assert contents(run.folder) == whole, (
+    run = record_run(short_profile, tmp_path / "killed", engine=killing)
+    assert tables(run.folder) == whole, (
         "Ray starts the actor again and does its block anew"
     )
     with pytest.raises(ValueError, match="workers=3: the cluster has 2 CPUs"):
-        recorded(profile, tmp_path / "three", partial(on_ray, workers=3))
+        record_run(short_profile, tmp_path / "three", engine=partial(on_ray, workers=3))
 
 
 def test_what_this_machine_lacks_is_said_first(capsys, tmp_path, monkeypatch):

@@ -132,14 +132,6 @@ def test_the_committed_page_has_the_pieces_of_today():
     assert len(committed) < page.LARGEST
 
 
-def test_assets_end_no_element_of_the_page():
-    code = page.script()
-    assert "</script" not in code.lower() and "import " not in re.sub(r"//.*", "", code)
-    assert "</" not in page.in_script({"a": "</script>"})
-    style = (page.ASSETS / "page.css").read_text(encoding="utf-8")
-    assert "url(" not in style.replace("url(#hatch)", "") and "@import" not in style
-
-
 # ---- in the browser ------------------------------------------------------------------------------
 
 

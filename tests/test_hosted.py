@@ -6,11 +6,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import jupytext
 import pytest
+from conftest import tables
+from test_notebooks import bootstrap
 
 from speclab import record
 from speclab.__main__ import main
@@ -18,7 +19,6 @@ from speclab.models.pairs import model_folder
 from speclab.ops.hosted import (
     attach,
     keep,
-    kernel_metadata,
     restore,
     slug,
 )
@@ -32,40 +32,16 @@ T4 = load_profile("t4")
 # ---- kernel-metadata.json ------------------------------------------------------------------------
 
 
-def test_the_metadata_have_kaggles_keys_and_forms():
-    found = kernel_metadata(
-        "02",
-        "ann-b",
-        datasets=["ann-b/speclab"],
-        models=["meta/llama-2/pytorch/7b-chat/1"],
-        kernels=["ann-b/before"],
-    )
-    assert found == {
-        "id": "ann-b/speclab-02-gamma-sweep",
-        "title": "speclab 02 gamma sweep",
-        "code_file": "02_gamma_sweep.ipynb",
-        "language": "python",
-        "kernel_type": "notebook",
-        "is_private": "true",
-        "enable_gpu": "true",
-        "enable_internet": "true",
-        "machine_shape": "NvidiaTeslaT4",
-        "dataset_sources": ["ann-b/speclab"],
-        "competition_sources": [],
-        "kernel_sources": ["ann-b/before"],
-        "model_sources": ["meta/llama-2/pytorch/7b-chat/1"],
-    }
-
-
 def pushed(folder):
-    """The cells of the one notebook in a folder to push, by tag, with their places."""
+    """The metadata of a folder to push, and the cells of its notebook by tag, with their places."""
     metadata = json.loads((folder / "kernel-metadata.json").read_text())
     cells = jupytext.read(folder / metadata["code_file"]).cells
-    return {
+    found = {
         tag: (place, cell.source)
         for place, cell in enumerate(cells)
         for tag in cell.metadata.get("tags", [])
     }
+    return metadata, found
 
 
 def given_by(source):
@@ -74,6 +50,21 @@ def given_by(source):
     return {name: names[name] for name in ("profile", "overrides")}
 
 
+KERNEL = {  # Kaggle's keys and forms
+    "id": "ann/speclab-02-gamma-sweep",
+    "title": "speclab 02 gamma sweep",
+    "code_file": "02_gamma_sweep.ipynb",
+    "language": "python",
+    "kernel_type": "notebook",
+    "is_private": "true",
+    "enable_gpu": "true",
+    "enable_internet": "true",
+    "machine_shape": "NvidiaTeslaT4",
+    "dataset_sources": [],
+    "competition_sources": [],
+    "kernel_sources": ["ann/before"],
+    "model_sources": ["meta/llama-2/pytorch/7b-chat/1"],
+}
 KAGGLE = ["hosted", "kaggle", "--notebook", "02", "--user", "ann"]
 
 
@@ -86,8 +77,10 @@ def test_the_command_writes_a_folder_to_push_and_a_profile_file_goes_along(
     text = '# it\'s "mine"\ntarget: owner/big\ndraft: owner/small\n'
     file.write_text(text)
     call = [*KAGGLE, "--repo", "https://example.org/kit", "--out", str(out)]
+    call += ["--kernel", "ann/before", "--model", "meta/llama-2/pytorch/7b-chat/1"]
     assert main([*call, "--profile", str(file), "--set", "depth=2"]) == 0
-    cells = pushed(out)
+    metadata, cells = pushed(out)
+    assert metadata == KERNEL
     order = ("hosted", "bootstrap", "parameters", "injected-parameters")
     places = [cells[tag][0] for tag in order]
     assert places == sorted(places) and places[3] == places[2] + 1
@@ -184,22 +177,15 @@ def test_attached_data_sets_are_read_only_when_all_four_are_there(
         assert (place / "main" / "test.parquet").is_file()
 
 
-def bootstrap(away, mounted, before="", **variables):
+def started(away, mounted, before="", **variables):
     """The bootstrap cell, run in the folder `away` where `mounted` is what Kaggle attached."""
-    cells = jupytext.read(ROOT / "notebooks" / "_template.py").cells
-    source = next(c.source for c in cells if "bootstrap" in c.metadata.get("tags", []))
-    assert '"/kaggle/input"' in source
-    source = source.replace('"/kaggle/input"', repr(str(mounted)))
+
+    def there(source):
+        assert '"/kaggle/input"' in source
+        return source.replace('"/kaggle/input"', repr(str(mounted)))
+
     away.mkdir(exist_ok=True)
-    hidden = ("PYTHONPATH", "SPECLAB_REPO")
-    clean = {k: v for k, v in os.environ.items() if k not in hidden}
-    return subprocess.run(
-        [sys.executable, "-c", f"{before}\n{source}\nprint(os.getcwd())"],
-        cwd=away,
-        env=clean | variables,
-        capture_output=True,
-        text=True,
-    )
+    return bootstrap(away, there, before, **variables)
 
 
 def put_kit(folder, version="0.1.0"):
@@ -226,7 +212,7 @@ def test_the_bootstrap_cell_finds_an_attached_kit_and_reinstalls_nothing(tmp_pat
     fetched = away / "speclab-kit"
     origins = [f"from {kit}", "here already; remove it to fetch another"]
     for origin in origins:  # the second time it is there already
-        done = bootstrap(away, tmp_path / "input", NO_PIP)
+        done = started(away, tmp_path / "input", NO_PIP)
         said = [f"speclab 0.1.0 in {fetched}, {origin}", str(fetched)]
         assert done.stdout.splitlines() == said, done.stderr
     for place in (fetched, *fetched.rglob("*")):
@@ -252,45 +238,17 @@ def test_the_kits_address_wins_and_a_wrong_one_is_one_line_that_leaves_nothing(
         (str(tmp_path / "none"), f"repository '{tmp_path}/none' does not exist"),
         (str(committed(other)), "no kit is there"),
     ):
-        done = bootstrap(away, tmp_path / "input", SPECLAB_REPO=address)
+        done = started(away, tmp_path / "input", SPECLAB_REPO=address)
         said = f"No kit here: SPECLAB_REPO={address}: {why}.\n"
         assert (done.returncode, done.stderr) == (1, said)
         assert not list(away.iterdir())
     address = str(committed(put_kit(tmp_path / "newer", "0.2.0")))
-    done = bootstrap(away, tmp_path / "input", SPECLAB_REPO=address)
+    done = started(away, tmp_path / "input", SPECLAB_REPO=address)
     said = f"speclab 0.2.0 in {away / 'speclab-kit'}, from {address}"
     assert done.stdout.splitlines()[0] == said, done.stderr
 
 
 # ---- runs that go on -----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def profile(random_profile, tmp_path):
-    """The random pair over six short prompts in three blocks."""
-    rows = [
-        {
-            "prompt_id": f"code-{i}",
-            "domain": "code",
-            "prompt": "a b c d"[: 2 * (i % 3) + 1],
-        }
-        for i in range(6)
-    ]
-    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    return random_profile.replace(
-        prompts=str(tmp_path / "prompts.jsonl"),
-        prompts_per_domain=6,
-        domains=("code",),
-        block_prompts=2,
-        max_new_tokens=6,
-    )
-
-
-def contents(folder):
-    return {
-        name: (folder / name).read_bytes()
-        for name in ("trace.parquet", "nodes.parquet")
-    }
 
 
 def cut_off(monkeypatch, at):
@@ -310,13 +268,13 @@ def cut_off(monkeypatch, at):
 
 
 def test_a_session_that_was_cut_off_goes_on_from_what_is_attached(
-    profile, tmp_path, random_pair, monkeypatch
+    short_profile, short_run, tmp_path, random_pair, monkeypatch
 ):
-    whole = contents(record_run(profile, tmp_path / "whole", random_pair).folder)
+    whole = tables(short_run.folder)
     calls = cut_off(monkeypatch, at=3)
     first = tmp_path / "working/speclab-kit/data/runs"
     with pytest.raises(KeyboardInterrupt):
-        record_run(profile, first / "run", random_pair)
+        record_run(short_profile, first / "run", random_pair)
     attached = (
         tmp_path / "input/notebooks/ann/speclab-02"
     )  # how the output of a notebook comes back
@@ -328,24 +286,22 @@ def test_a_session_that_was_cut_off_goes_on_from_what_is_attached(
     assert restore(tmp_path / "input", first) == ["run"] and not list(
         first.rglob("*.tmp")
     )
-    assert contents(record_run(profile, first / "run", random_pair).folder) == whole
-    assert len(calls) == 4, (
-        "two blocks were there: only the third was recorded, on its second try"
-    )
+    assert tables(record_run(short_profile, first / "run", random_pair).folder) == whole
+    assert len(calls) == 7, "two of six blocks were there; the third was tried twice"
     assert restore(tmp_path / "input", first) == [], "nothing new"
 
 
-def test_what_is_here_stays_and_other_settings_are_said(
-    profile, tmp_path, random_pair, capfd
-):
+def test_what_is_here_stays_and_other_settings_are_said(short_run, tmp_path, capfd):
     saved, here = tmp_path / "input", tmp_path / "runs"
-    whole = contents(record_run(profile, saved / "run", random_pair).folder)
-    shutil.copytree(saved / "run", here / "run")
+    for folder in (saved, here):
+        shutil.copytree(short_run.folder, folder / "run")
     for name in ("nodes.parquet", "manifest.json", "parts/00001.json"):
         (here / "run" / name).unlink()
     own = here / "run/parts/00002.nodes.parquet"
     own.write_bytes(b"own")
-    assert restore(saved, here) == ["run"] and contents(here / "run") == whole
+    assert restore(saved, here) == ["run"] and tables(here / "run") == tables(
+        short_run.folder
+    )
     assert own.read_bytes() == b"own", "the recorder checks it"
     (here / "run/settings.json").write_text("{}")
     assert restore(saved, here) == []
@@ -353,20 +309,20 @@ def test_what_is_here_stays_and_other_settings_are_said(
 
 
 def test_colab_keeps_runs_on_a_disk_that_stays(
-    profile, tmp_path, random_pair, monkeypatch
+    short_profile, short_run, tmp_path, random_pair, monkeypatch
 ):
     local, drive = tmp_path / "kit/data/runs", tmp_path / "drive/speclab"
-    whole = contents(record_run(profile, tmp_path / "whole", random_pair).folder)
+    whole = tables(short_run.folder)
     cut_off(monkeypatch, at=2)
     keep(drive, local)
     with pytest.raises(KeyboardInterrupt):
-        record_run(profile, local / "run", random_pair)
+        record_run(short_profile, local / "run", random_pair)
     shutil.rmtree(tmp_path / "kit")  # the machine is gone
     assert (drive / "run/parts/00000.json").is_file()
     keep(drive, local)
-    assert contents(record_run(profile, local / "run", random_pair).folder) == whole
+    assert tables(record_run(short_profile, local / "run", random_pair).folder) == whole
     keep(drive, local)  # a second time changes nothing
-    assert local.resolve() == drive and contents(drive / "run") == whole
+    assert local.resolve() == drive and tables(drive / "run") == whole
 
 
 @pytest.mark.parametrize("folder", ["data", "data/runs/inside"])

@@ -13,7 +13,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from toy import record_block
 
 from speclab import record
-from speclab.models import packing
 from speclab.models.model import Projection
 from speclab.models.pairs import parameter_count
 from speclab.ops import plan
@@ -87,7 +86,7 @@ def test_parameters_are_those_of_the_loaded_network(random_pair):
     for model, planned in zip(
         models_of(random_pair), of_pair(random_pair), strict=True
     ):
-        assert planned.network.num_parameters() == parameter_count(model.network)
+        assert planned.products + planned.others == parameter_count(model.network)
 
 
 def test_an_unknown_architecture_is_named():
@@ -98,7 +97,7 @@ def test_an_unknown_architecture_is_named():
 def test_devices_number_formats_and_kernels():
     for gpus, expected in ((0, ("cpu", 4)), (1, ("cuda:0", 2))):
         target, _ = planned_pair(load_profile("small"), gpus)
-        assert (target.device, target.dtype.itemsize) == expected
+        assert (target.device, target.itemsize) == expected
     assert [model.device for model in on_t4s()[1]] == ["cuda:0", "cuda:1"]
 
 
@@ -159,11 +158,9 @@ def test_planned_caches_are_the_recorders(
     ]
     pair = of_pair(random_pair)
     for model, used in zip(pair, scored, strict=True):
-        config = model.network.config
-        parts = packing.chunk_bytes(config, 4, profile, packed, 0, False)
-        assert parts["KV cache"] == used
-    monkeypatch.setattr(packing, "beside_weights", lambda *_: {"cpu": 0})
-    monkeypatch.setattr(packing, "pass_bytes", lambda *_: 0)
+        assert model.cached(plan.slots_beside(profile)) == used
+    monkeypatch.setattr(plan, "beside_weights", lambda *_: 0)
+    monkeypatch.setattr(plan.Held, "activations", lambda *_: 0)
     loaded = sum(model.loaded for model in pair)
     assert planned_bytes(profile, pair) == {"cpu": loaded + written}
 

@@ -330,7 +330,8 @@ def test_every_parameter_of_the_kit_says_what_is_allowed():
             allowed = one.known[name].allowed
             words = (" to " in allowed, allowed.startswith("one of "), allowed == "any")
             assert sum(words) == 1, (one.name, name)
-            leaf = reproduce.leaves(one.known[name].default)[0]
+            default = one.known[name].default
+            leaf = default[0] if isinstance(default, list) else default
             if not isinstance(leaf, (str, bool)):
                 assert allowed != "any", f"{one.name}: a range is needed for {name}"
 

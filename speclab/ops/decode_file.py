@@ -149,27 +149,27 @@ def decode_file(
         _tell(f"{cut} of {len(encoded)} prompts were cut to max_prompt_tokens={limit}")
     out.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(out.with_name(f".{out.name}.lock")):  # others wait
-        there = lines_there(out, settings, prompts, force)
-        rows = [json.loads(line) for line in there]
-        if there:
-            _tell(f"{len(there)} of {len(encoded)} texts are in {out}: going on")
-        left = list(zip(encoded, shapes, strict=True))[len(there) :]
-        with out.open("r+b" if there else "wb") as result:
-            result.truncate(result.seek(sum(len(line) + 1 for line in there)))
-            if not there:  # emptied first: no old line ever stands under new settings
+        lines = lines_there(out, settings, prompts, force)
+        done = len(lines)
+        if done:
+            _tell(f"{done} of {len(encoded)} texts are in {out}: going on")
+        left = list(zip(encoded, shapes, strict=True))[done:]
+        with out.open("ab") as result:
+            result.truncate(sum(len(line) + 1 for line in lines))
+            if not done:  # emptied first: no old line ever stands under new settings
                 settings_file(out).write_text(json.dumps(settings, indent=1) + "\n")
-            bar = tqdm(left, "decode", len(encoded), initial=len(there), unit="prompt")
+            bar = tqdm(left, "decode", len(encoded), initial=done, unit="prompt")
             for prompt, shape in bar:
                 row = decoded_row(pair, prompt, rule, shape, profile, check)
-                result.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+                lines.append(json.dumps(row, ensure_ascii=False).encode())
+                result.write(lines[-1] + b"\n")
                 result.flush()
-                rows.append(row)
     if not check:
         return 0
-    differ = sum(row["plain_difference"] is not None for row in rows)
+    differ = sum(json.loads(line)["plain_difference"] is not None for line in lines)
     _tell(
         f"compared with plain greedy decoding in {pair.facts['target']['dtype']}: "
-        f"{len(rows) - differ} of {len(rows)} equal (plain_difference: where, at which margin)"
+        f"{len(lines) - differ} of {len(lines)} equal (plain_difference: where, at which margin)"
     )
     return differ
 

@@ -9,7 +9,7 @@ in any order.
 """
 
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -42,7 +42,7 @@ def _work(index: int) -> Done:
     return _HERE[0].record(index)
 
 
-def on_devices(job: Job, indices: list[int], devices: list[str]) -> Iterator[Done]:
+def on_devices(job: Job, indices: list[int], devices: Sequence[str]) -> Iterator[Done]:
     """One process and one pair a device (`cuda:0`, `cuda:1`, …; `cpu` may be named several times),
     blocks to whichever is free.
     """
@@ -98,7 +98,7 @@ def on_ray(job: Job, indices: list[int], workers: int | None = None) -> Iterator
             ray.shutdown()
 
 
-def engine_of(name: str, devices: list[str], workers: int | None) -> Engine | None:
+def engine_of(name: str, devices: Sequence[str], workers: int | None) -> Engine | None:
     """The engine of the command line's options; None: this process. ValueError for what does not go
     together.
     """

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -37,9 +38,9 @@ def kernel_metadata(
     notebook: str,
     user: str,
     internet: bool = True,
-    datasets: list[str] = (),
-    models: list[str] = (),
-    kernels: list[str] = (),
+    datasets: Sequence[str] = (),
+    models: Sequence[str] = (),
+    kernels: Sequence[str] = (),
 ) -> dict:
     """What kernel-metadata.json says of a private copy of a notebook on two T4s.
 

@@ -6,18 +6,22 @@ cannot know (fragmentation). tests/gpu_check.py holds it against measurement.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from speclab.models import packing
 from speclab.plain import read_json
 from speclab.profiles import MODELS, ModelSpec, Profile
 
 MEND = "fetch the model again, whole"
 USUAL_TOKENS = 150  # of a prompt
+KNOWN = ("llama", "qwen2", "mistral")  # gated MLP, grouped-query attention, RMSNorm
+# per entry of a vocabulary-sized row at the peak: logits and probabilities of both models in
+# float32, rank keys in float64, a temporary
+LOGIT_BYTES = 44
 
 
 # ---- a model on the meta device ------------------------------------------------------------------
@@ -25,55 +29,67 @@ USUAL_TOKENS = 150  # of a prompt
 
 @dataclass(frozen=True)
 class Held:
-    """A model as a profile holds it: `network` on the meta device; `packed`: bytes of a weight of
-    its products where GPTQ packs them, else 0; `products`: weights of its layers' products.
+    """A model as a profile holds it: bytes of a number; `packed`: of a weight of its products where
+    GPTQ packs them, else 0; weights of its layers' products, of all `others`, and of the output
+    layer among these; and what config.json says of its shape.
     """
 
-    network: Any
     device: str
+    itemsize: int
     packed: float
     products: int
-
-    @property
-    def dtype(self) -> Any:
-        """Number format."""
-        return self.network.dtype
-
-    @property
-    def quantised(self) -> bool:
-        """Whether GPTQ packs its weights."""
-        return self.packed > 0
-
-    @property
-    def head(self) -> int:
-        """Weights of the output layer."""
-        return self.network.get_output_embeddings().weight.numel()
+    others: int
+    head: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    width: int
+    inner: int
+    vocab: int
 
     @property
     def stored(self) -> int:
         """Bytes of the weights."""
-        itemsize = self.dtype.itemsize
-        others = self.network.num_parameters() - self.products
-        return int(self.products * (self.packed or itemsize)) + others * itemsize
+        of_products = int(self.products * (self.packed or self.itemsize))
+        return of_products + self.others * self.itemsize
 
     @property
     def loaded(self) -> int:
         """Bytes that the weights take: on a CPU in float32 those of all products twice, the second
         time as `model.Projection` lays them out.
         """
-        twice = self.device == "cpu" and self.dtype.itemsize == 4 and not self.packed
+        twice = self.device == "cpu" and self.itemsize == 4 and not self.packed
         return self.stored + 4 * twice * (self.products + self.head)
+
+    @property
+    def unpacked(self) -> int:
+        """Bytes of one projection in full precision, where GPTQ packs them; else 0."""
+        weights = self.width * self.inner
+        return 2 * weights * self.itemsize * bool(self.packed)
 
     def cached(self, tokens: int) -> int:
         """Bytes of the keys and values of tokens."""
-        return tokens * packing.token_bytes(self.network.config, self.dtype.itemsize)
+        entries = self.layers * self.kv_heads * self.head_dim
+        return 2 * tokens * entries * self.itemsize
+
+    def activations(self, n: int, behind: int = 0) -> int:
+        """Bytes of one pass over n tokens behind others, an upper bound. Of a token: the residual
+        stream (its norm in float32) and the larger of attention (rotated copies) and MLP (gate, up,
+        their product); of two tokens: mask and scores.
+        """
+        both = self.heads + 2 * self.kv_heads
+        attention = 3 * both * self.head_dim * self.itemsize
+        mlp = 4 * self.inner * self.itemsize
+        stream = self.width * (3 * self.itemsize + 8)
+        of_one = stream + max(attention, mlp)
+        of_two = 3 + self.itemsize + self.heads * (4 + self.itemsize)
+        return n * (of_one + (behind + n) * of_two)
 
     def operations(self, batch: int, n: int, behind: int = 0) -> int:
         """Operations of one pass over [batch, n] tokens behind cached ones, the head left out."""
-        config = self.network.config
-        width = config.num_attention_heads * packing.head_dim(config)
-        attention = 4 * config.num_hidden_layers * width * (behind + n)
-        return batch * n * (2 * self.products + attention)
+        of_token = 4 * self.layers * self.heads * self.head_dim
+        return batch * n * (2 * self.products + of_token * (behind + n))
 
 
 class Planned(NamedTuple):
@@ -92,19 +108,34 @@ def held(config: Mapping[str, Any], dtype: str, device: str) -> Held:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     kind = config.get("model_type")
-    if kind not in packing.KNOWN:
-        raise ValueError(f"model_type={kind!r}: known are {', '.join(packing.KNOWN)}")
+    if kind not in KNOWN:
+        raise ValueError(f"model_type={kind!r}: known are {', '.join(KNOWN)}")
     plain = dict(config)
     quantised = plain.pop("quantization_config", None) or {}
     packed = quantised.get("bits", 0) / 8
     if packed:  # a group has a float16 scale and a zero point
         packed += (2 + packed) / max(32, quantised.get("group_size", 128))
-    settings, dtype = AutoConfig.for_model(**plain), getattr(torch, dtype)
+    shape = AutoConfig.for_model(**plain)
     with torch.device("meta"):
-        network = AutoModelForCausalLM.from_config(settings, dtype=dtype)
-    weights = network.base_model.layers.parameters()
-    products = sum(weight.numel() for weight in weights if weight.dim() == 2)
-    return Held(network, device, packed, products)
+        network = AutoModelForCausalLM.from_config(shape, dtype=getattr(torch, dtype))
+    of_layers = network.base_model.layers.parameters()
+    products = sum(weight.numel() for weight in of_layers if weight.dim() == 2)
+    head_dim = getattr(shape, "head_dim", None)
+    return Held(
+        device=device,
+        itemsize=network.dtype.itemsize,
+        packed=packed,
+        products=products,
+        others=network.num_parameters() - products,
+        head=network.get_output_embeddings().weight.numel(),
+        layers=shape.num_hidden_layers,
+        heads=shape.num_attention_heads,
+        kv_heads=shape.num_key_value_heads,
+        head_dim=head_dim or shape.hidden_size // shape.num_attention_heads,
+        width=shape.hidden_size,
+        inner=shape.intermediate_size,
+        vocab=shape.vocab_size,
+    )
 
 
 # ---- where models are ----------------------------------------------------------------------------
@@ -197,19 +228,61 @@ def _prompts_and_block(profile: Profile) -> tuple[int, int]:
     return count, min(profile.block_prompts, count)
 
 
+def _levels_and_together(profile: Profile) -> tuple[list[int], int]:
+    """Nodes with children of each level below the root, which a pass over that level packs; and the
+    trees that are packed together.
+    """
+    levels = [len(level.parents) for level in profile.tree.levels[1:]]
+    most = profile.max_packed_tokens // max(1, sum(levels))
+    return levels, min(profile.max_new_tokens, max(1, most))
+
+
+def _slots(tokens: int) -> int:
+    """Places of a cache that grew to hold tokens: powers of two."""
+    return 1 << (tokens - 1).bit_length()
+
+
+def slots_beside(profile: Profile) -> int:
+    """Places of the cache in which a chunk of trees is scored: twice the trunk, or as it grew."""
+    levels, together = _levels_and_together(profile)
+    trunk = profile.max_prompt_tokens + profile.max_new_tokens - 1
+    nodes = together * sum(levels)
+    return 2 * trunk if nodes <= trunk else _slots(trunk + nodes)
+
+
+def beside_weights(model: Held, profile: Profile, logit_bytes: int) -> int:
+    """Bytes beside a model's weights while a chunk of trees is scored, an upper bound: cache,
+    activations, and `logit_bytes` for each entry of the rows that are reduced at once.
+    """
+    from speclab.record import ROWS
+
+    levels, together = _levels_and_together(profile)
+    new = profile.max_new_tokens
+    behind = profile.max_prompt_tokens + new - 1
+    largest = model.activations(behind)
+    for count in levels:
+        largest = max(largest, model.activations(together * count, behind))
+        behind += together * count
+    hidden = model.width * (new + together * sum(levels))
+    rows = min(ROWS, new * max([1, *levels]))
+    logits = rows * model.vocab * logit_bytes
+    cache = model.cached(slots_beside(profile))
+    return cache + largest + model.unpacked + hidden * model.itemsize + logits
+
+
 def planned_bytes(profile: Profile, pair: Planned) -> dict[str, int]:
     """Most bytes that a recording holds on each device, with prompts as long as is allowed: weights
     and, beside them, what scoring the trees takes, or writing a block's texts.
     """
-    found = packing.beside_weights(pair, profile, profile.max_packed_tokens)
-    target, length = pair.target, profile.max_prompt_tokens
-    # a cache is as long as was asked for, or what is first written to it grows to powers of two
-    slots = max(length + profile.max_new_tokens, 1 << (length - 1).bit_length())
-    config, itemsize = target.network.config, target.dtype.itemsize
-    of_text = packing.pass_bytes(config, itemsize, length) + target.cached(slots)
-    write = _prompts_and_block(profile)[1] * of_text
-    if target.quantised:
-        write += packing.unpacked_bytes(config, itemsize)
+    target, draft = pair
+    copied = draft.itemsize + 4 if draft.device != target.device else 0
+    found = Counter({target.device: beside_weights(target, profile, LOGIT_BYTES)})
+    found[draft.device] += beside_weights(draft, profile, copied)
+    length = profile.max_prompt_tokens
+    # a cache is as long as was asked for, or what is first written to it grows
+    slots = max(length + profile.max_new_tokens, _slots(length))
+    of_text = target.activations(length) + target.cached(slots)
+    write = _prompts_and_block(profile)[1] * of_text + target.unpacked
     found[target.device] = max(found[target.device], write)
     for model in pair:
         found[model.device] += model.loaded
@@ -221,8 +294,7 @@ def block_seconds(
 ) -> float:
     """Seconds to record one block of prompts of a length, every text in full."""
     new, (_, block) = profile.max_new_tokens, _prompts_and_block(profile)
-    levels = packing.level_sizes(profile.tree)
-    together = max(1, profile.max_packed_tokens // max(1, sum(levels)))
+    levels, together = _levels_and_together(profile)
     chunks, trunk = math.ceil(new / together), prompt_tokens + new - 1
     rows = block * new * (2 + sum(levels))
     steps = (new - 1) * _seconds(pair.target, speed, block, 1, prompt_tokens + new // 2)
@@ -230,7 +302,7 @@ def block_seconds(
     for model in pair:
         passes = [_seconds(model, speed, 1, new * n // chunks, trunk) for n in levels]
         scored = _seconds(model, speed, 1, trunk, 0) + chunks * sum(passes)
-        moved = model.network.config.vocab_size * LOGIT_TRAFFIC
+        moved = model.vocab * LOGIT_TRAFFIC
         row = 2 * model.head / speed.flops_per_s + moved / speed.bytes_per_s
         total += block * scored + rows * row
     return total
@@ -240,11 +312,11 @@ def _seconds(model: Held, speed: Speed, batch: int, n: int, behind: int) -> floa
     """One pass: arithmetic and traffic one after the other (nothing overlaps), or the host's
     launches where those take longer. Packed weights are unpacked, written and read again.
     """
-    unpacked = 2 * model.products * model.dtype.itemsize if model.quantised else 0
+    unpacked = 2 * model.products * model.itemsize * bool(model.packed)
     moved = model.stored + unpacked + model.cached(batch * (behind + n))
     operations = model.operations(batch, n, behind)
     busy = operations / speed.flops_per_s + moved / speed.bytes_per_s
-    return max(busy, model.network.config.num_hidden_layers * speed.layer_s)
+    return max(busy, model.layers * speed.layer_s)
 
 
 def planned_minutes(

@@ -8,7 +8,7 @@ import base64
 import html
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,9 +104,8 @@ def write_index(
         page = build / f"{name}.ipynb"
         if not page.is_file():
             page = ROOT / "notebooks" / f"{name}.ipynb"
-        seen = facts_of(page, figures / name[:2]) if outcome.status != FAILED else {}
-        for one in seen.get("pictures", ()):
-            one["address"] = encoded(one["path"])
+        failed = outcome.status == FAILED
+        seen = {} if failed else facts_of(page, figures / name[:2], encoded)
         found.append({"title": name} | seen | {"outcome": outcome})
     return _write(build / "index.html", profile, found, explore)
 
@@ -115,15 +114,14 @@ def write_light(figures: Path, profile: Profile) -> Path:
     """Write figures/index.html: the same of all figures that are there, by link, for whoever
     browses a clone.
     """
-    found = []
-    for notebook in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
-        folder = figures / notebook.name[:2]
-        seen = facts_of(notebook, folder)
-        for one in seen["pictures"]:
-            one["address"] = one["path"].relative_to(figures).as_posix()
-        if seen["pictures"]:
-            found.append(seen)
-    return _write(figures / "index.html", profile, found, "explore.html")
+
+    def address(picture: Path) -> str:
+        return picture.relative_to(figures).as_posix()
+
+    notebooks = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+    found = [facts_of(one, figures / one.name[:2], address) for one in notebooks]
+    drawn = [seen for seen in found if seen["pictures"]]
+    return _write(figures / "index.html", profile, drawn, "explore.html")
 
 
 def _write(page: Path, profile: Profile, notebooks: list[dict], explore: str) -> Path:
@@ -143,7 +141,9 @@ def _write(page: Path, profile: Profile, notebooks: list[dict], explore: str) ->
     return page
 
 
-def facts_of(notebook: Path, figures: Path) -> dict[str, Any]:
+def facts_of(
+    notebook: Path, figures: Path, address: Callable[[Path], str]
+) -> dict[str, Any]:
     """What the page says of a notebook whose figures and tables are in a folder: the question in
     its title, its answer ("": none yet), and its pictures, that of its first cell first.
     """
@@ -153,7 +153,10 @@ def facts_of(notebook: Path, figures: Path) -> dict[str, Any]:
     first = [Path(path).stem for _, path in PICTURE.findall(text)]
     captions = _read(figures / "captions.json")
     pictures = [
-        {"path": path, "caption": captions.get(path.stem, path.stem.replace("-", " "))}
+        {
+            "address": address(path),
+            "caption": captions.get(path.stem, path.stem.replace("-", " ")),
+        }
         for path in sorted(figures.glob("*.png"), key=lambda p: p.stem not in first)
     ]
     return {

@@ -27,10 +27,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
+from itertools import chain
 from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,6 @@ import jupytext
 import nbformat
 import papermill
 import psutil
-from huggingface_hub import try_to_load_from_cache
 from ipykernel.kernelspec import write_kernel_spec
 from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
@@ -53,6 +53,7 @@ from speclab.ops.parameters import (
     check_values,
     parameters_of,
 )
+from speclab.ops.plan import cached
 from speclab.plain import near
 from speclab.profiles import ROOT, Profile, load_profile, profile_names
 from speclab.prompts import HUB_SETS, MIRROR, PROJECT_PROMPTS
@@ -166,7 +167,7 @@ class Call:
 
 def open_call(
     profile: str,
-    wanted: list[str],
+    wanted: Sequence[str],
     overrides: dict,
     changes: dict,
     out: Path | None = None,
@@ -181,7 +182,8 @@ def open_call(
     if profile.endswith((".yaml", ".yml")):
         profile = str(Path(profile).resolve())
     settings = load_profile(profile, overrides)
-    check_folders()
+    for variable in FOLDERS:
+        named_folder(variable)
     for name, values in settings.notebooks.items():
         check_names(values, notebook_of(*chosen([name]), values).known)
     given = changes | {"profile": profile, "overrides": overrides}
@@ -199,24 +201,21 @@ def open_call(
     return Call(settings, notebooks, *folders)
 
 
-def check_folders() -> None:
-    """Let the variables that name folders be absolute. ValueError for one that names none."""
-    for variable in FOLDERS:
-        for folder in named_folder(variable):
-            if not folder.is_dir():
-                raise ValueError(
-                    f"{variable}={folder}: no such folder; name one, or unset it"
-                )
-            os.environ[variable] = str(folder)
-
-
 def named_folder(variable: str) -> list[Path]:
-    """The folder that an environment variable names, if any."""
+    """The folder that an environment variable names, if any; the variable is absolute from then on.
+    ValueError where no folder is there.
+    """
     named = os.environ.get(variable)
-    return [Path(named).expanduser().absolute()] if named else []
+    if not named:
+        return []
+    folder = Path(named).expanduser().absolute()
+    if not folder.is_dir():
+        raise ValueError(f"{variable}={folder}: no such folder; name one, or unset it")
+    os.environ[variable] = str(folder)
+    return [folder]
 
 
-def chosen(wanted: list[str]) -> list[Path]:
+def chosen(wanted: Sequence[str]) -> list[Path]:
     """The notebooks of these numbers or names, all without any. ValueError for one not there."""
     paths = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
     known = {name: path for path in paths for name in (path.stem, path.stem[:2])}
@@ -273,6 +272,7 @@ def check_twin(path: Path) -> None:
 def digest(call: Call, notebook: Notebook) -> str:
     """SHA-256 of all that the outcome of a notebook depends on."""
     own = {k: v for k, v in notebook.values.items() if k not in OF_PAIR}
+    lists = [v if isinstance(v, list) else [v] for v in own.values()]
     tables = [call.figures / f"{name}.csv" for name in tables_read(notebook)]
     places = [ROOT / "requirements.lock", *tables, *data_named(notebook.code.values())]
     facts = [
@@ -280,7 +280,7 @@ def digest(call: Call, notebook: Notebook) -> str:
         [(path, plain_code(path, text)) for path, text in notebook.code.items()],
         inputs(call.profile),
         sorted(own.items()),
-        [named_by(call.profile, str(leaf)) for leaf in leaves(own) if leaf],
+        [named_by(call.profile, str(v)) for v in chain.from_iterable(lists) if v],
         content([*places, *named_folder(RECORDS)]),
         sys.version_info[:2],
     ]
@@ -345,9 +345,8 @@ def inputs(profile: Profile) -> list[Any]:
         if folder := local_folder(spec):
             found.append(weights_digest(folder))
             places += [p for p in folder.rglob("*") if p.suffix != ".safetensors"]
-        elif spec.path.count("/") == 1:
-            hub = spec.path, "config.json"
-            found.append(str(try_to_load_from_cache(*hub, revision=spec.revision)))
+        else:
+            found.append(cached(spec.path, spec.revision))
     return [*found, content(places)]
 
 
@@ -362,14 +361,6 @@ def named_by(profile: Profile, text: str) -> list[Any]:
         places = [(folder / text).resolve() for folder in (ROOT, target.parent)]
         return content(place for place in places if not ROOT.is_relative_to(place))
     return []
-
-
-def leaves(value: Any) -> list[Any]:
-    """A value, or the values in a list or dict."""
-    if not isinstance(value, (list, dict)):
-        return [value]
-    inner = value.values() if isinstance(value, dict) else value
-    return [leaf for one in inner for leaf in leaves(one)]
 
 
 def content(places: Iterable[Path]) -> list[tuple[str, str]]:
