@@ -4,6 +4,7 @@ hand, every draft lossless.
 
 import copy
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -52,7 +53,9 @@ def own(random_pair, profile, tmp_path_factory):
 @pytest.fixture(scope="module")
 def drafts(random_pair, profile):
     """A loaded draft, prompt lookup, and the target's first layer."""
-    loaded = candidates.candidate("loaded", random_pair, profile, profile.draft.path)
+    loaded = candidates.candidate(
+        "loaded", random_pair, profile, Path(profile.draft.path)
+    )
     lookup = candidates.prompt_lookup(random_pair, profile)
     return [loaded, lookup, candidates.early_exit(random_pair, profile, 1)]
 
@@ -86,23 +89,23 @@ def test_first_layers_is_the_network_with_fewer_layers(random_pair, profile):
     short.model.layers = short.model.layers[:1]
     got, whole = (
         model.logits(model.forward(tokens, model.cache()))
-        for model in (early.pair.draft, random_pair.target)
+        for model in (early.load().draft, random_pair.target)
     )
     with torch.inference_mode():
         assert torch.allclose(got, short(tokens, use_cache=False).logits, atol=1e-4)
     assert not torch.allclose(got, whole, atol=1e-2), "the target is left as it was"
     kept = sum(p.numel() for p in short.parameters())
-    assert early.pair.facts["draft"]["parameters"] == kept
+    assert early.facts["draft"]["parameters"] == kept
 
 
 def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypatch):
     """Along the same texts every column is that of a run of the draft, bit for bit."""
     texts = texts_of(own)
-    target, made = candidates.Remembered(drafts[0].pair.target), {}
+    target, made = candidates.Remembered(drafts[0].load().target), {}
     for one in drafts:
         made[one.name] = candidates.judged(one, profile, "greedy", texts, target)
         small = profile.replace(depth=1, branches=1, budget=1)
-        again = record_run(small, work / one.name, one.pair, texts).trace
+        again = record_run(small, work / one.name, one.load(), texts).trace
         again["confidence"] = [q[0] for q in again["top_draft_q"]]
         for name in made[one.name]:
             assert made[one.name][name].tolist() == again[name].tolist(), name
@@ -119,7 +122,7 @@ def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypat
 
 
 def test_a_damaged_trace_is_refused(drafts, own, profile, work):
-    asked = drafts[1], profile, "greedy", texts_of(own), drafts[1].pair.target
+    asked = drafts[1], profile, "greedy", texts_of(own), drafts[1].load().target
     candidates.judged(*asked)
     (path,) = work.glob("greedy/*.parquet")
     content = bytearray(path.read_bytes())
@@ -132,14 +135,14 @@ def test_a_damaged_trace_is_refused(drafts, own, profile, work):
 def test_chains_of_prompt_lookup_are_the_recorders(drafts, own, profile, work):
     """But for the target's ranks, which count up to the first token that is not the text's."""
     one = drafts[1]
-    prompts = candidates.encoded_prompts(one.pair, profile)
+    prompts = candidates.encoded_prompts(one.load(), profile)
     texts = {"greedy": texts_of(own)}
-    tried = FakeTried({}, texts=texts, pair=one.pair, prompts=prompts)
+    tried = FakeTried({}, texts=texts, pair=one.load(), prompts=prompts)
     mine = candidates.Tried.lookup_chains(tried, 3)
     its = record_run(
         profile.replace(depth=3, branches=1, budget=3),
         work / "chains",
-        one.pair,
+        one.load(),
         texts_of(own),
     ).nodes
     by = ["prompt_id", "position", "node"]
@@ -179,16 +182,14 @@ def test_what_training_changed_by_hand():
     two = trace_with({"code": [0, 0.5, 0.5, 1, 1], "chat": [0.75] * 5})
     table = worth.trained_change(before, [one, two], HIT).set_index("domain")
     code, chat, both = table.loc["code"], table.loc["chat"], table.loc["all"]
-    assert (code.before, code.after, code.difference) == pytest.approx(
-        (0.5, 0.65, 0.15)
-    )
+    assert (code.before, code.after, code.estimate) == pytest.approx((0.5, 0.65, 0.15))
     assert code.low < 0.15 < code.high
     assert (code.seed_low, code.seed_high) == pytest.approx((0.1, 0.2))
     assert (chat.seed_low, chat.seed_high) == pytest.approx((0, 0.25))
     assert (chat.low, chat.high) == pytest.approx((0, 0.25)), (
         "alike prompts leave the seeds"
     )
-    assert both.difference == pytest.approx((0.15 + 0.125) / 2)
+    assert both.estimate == pytest.approx((0.15 + 0.125) / 2)
     assert both.n_prompts == 10 and both.n_seeds == 2
 
 
@@ -196,11 +197,11 @@ def test_no_change_has_no_interval_and_one_seed_gives_the_paired_interval():
     before = trace_with({"code": [0, 0.5, 0.5, 1, 0.5]})
     after = trace_with({"code": [0.25, 0.75, 0.5, 1, 0.75]})
     same = worth.trained_change(before, [before] * 3, HIT)
-    assert (same[["difference", "low", "high"]] == 0).all(axis=None)
+    assert (same[["estimate", "low", "high"]] == 0).all(axis=None)
     paired = paired_difference(after, before, HIT)
     row = worth.trained_change(before, [after], HIT).iloc[-1]
     wanted = (paired.estimate, paired.low, paired.high)
-    assert (row.difference, row.low, row.high) == pytest.approx(wanted)
+    assert (row.estimate, row.low, row.high) == pytest.approx(wanted)
 
 
 def test_the_log_of_a_card_is_one_curve():
@@ -312,9 +313,7 @@ def test_no_other_gamma_is_faster(ranks, c):
 
 def test_bytes_are_two_a_weight_at_most(drafts, random_pair):
     loaded, lookup, _ = drafts
-    draft, target = (
-        loaded.pair.facts[name]["parameters"] for name in ("draft", "target")
-    )
+    draft, target = (loaded.facts[name]["parameters"] for name in ("draft", "target"))
     assert worth.share_of_bytes(loaded) == draft / target, "float32 as if in 16 bits"
     half = dataclasses.replace(loaded, weight_bytes=draft)
     assert worth.share_of_bytes(half) == pytest.approx(0.5 * draft / target)
@@ -327,10 +326,14 @@ def tried_all(drafts, profile, own, work):
     texts = texts_of(own)
     traces = {}
     for one in drafts:
-        found = candidates.judged(one, profile, "greedy", texts, one.pair.target)
+        found = candidates.judged(one, profile, "greedy", texts, one.load().target)
         traces[one.name] = score.with_hits(found)
     tried = of_both_kinds(traces)
-    tried.profile, tried.pair, tried.texts = profile, drafts[0].pair, {"greedy": texts}
+    tried.profile, tried.pair, tried.texts = (
+        profile,
+        drafts[0].load(),
+        {"greedy": texts},
+    )
     tried.prompts = candidates.encoded_prompts(tried.pair, profile)
     return tried
 
@@ -362,3 +365,13 @@ def test_every_draft_is_lossless_and_the_check_can_fail(drafts, tried_all, profi
     wrong = {name: (text[0] ^ 1, *text[1:]) for name, text in texts.items()}
     tried_all.texts = {"greedy": wrong}
     assert not worth.lossless(tried_all, *asked)["is_equal"].any()
+
+
+def test_a_leader_and_those_over_which_its_lead_cannot_be_told_from_0():
+    noise, others = np.random.default_rng(0).normal(0, 0.1, (2, 500))
+    noise[0] = others[0] = 0
+    # the prompts of 'behind' are the same ones: told apart
+    columns = {"best": 1.0 + noise, "behind": 0.9 + noise, "near": 0.99 + others}
+    draws = pd.DataFrame({(name, "c"): values for name, values in columns.items()})
+    assert worth.Compared(None, draws, 50).leader("c") == ("best", ["near"])
+    assert worth.Compared(None, draws.iloc[:, :2], 50).leader("c") == ("best", [])

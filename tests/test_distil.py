@@ -278,7 +278,7 @@ def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_one_is_used_
     random_pair, text, tmp_path, monkeypatch
 ):
     def trained(base="cut", config=CONFIG):
-        return distil(text, "forward-kl", config, tmp_path / base)
+        return distil(text, "forward-kl", config, "it", tmp_path / base)
 
     # batches: before training, two steps, a checkpoint, and one step more
     whole, calls, stop = trained("whole"), [], 1 + 2 + 1 + 2
@@ -303,7 +303,7 @@ def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_one_is_used_
     place = tmp_path / "shipped" / "any-profile" / cut.folder.name
     shutil.copytree(cut.folder, place)
     lazy = continuations(random_pair, PROMPTS, TEXT, tmp_path / "no text")
-    read = drafts.shipped_draft(lazy, "forward-kl", CONFIG, tmp_path / "shipped")
+    read = drafts.shipped_draft(lazy, "forward-kl", CONFIG, "it", tmp_path / "shipped")
     assert read.facts == cut.facts and read.folder == place
     assert not (tmp_path / "no text").exists()
     with pytest.raises(TypeError):
@@ -330,7 +330,7 @@ def test_a_trimmed_draft_is_trained_and_stays_one(
     trimmed_pair, text, tmp_path, objective
 ):
     of_pair = dataclasses.replace(text, pair=trimmed_pair)
-    trained = distil(of_pair, objective, LONGER, tmp_path)
+    trained = distil(of_pair, objective, LONGER, objective, tmp_path)
     assert np.isfinite(trained.curve["objective"]).all()
     after, rows = load_pair_with(trimmed_pair, trained.folder), text.split()[0]
     before = loss_of(trimmed_pair, rows, objective)
@@ -352,9 +352,9 @@ def test_a_trimmed_draft_is_trained_and_stays_one(
 
 def test_bad_input_is_named_and_nothing_is_left_of_it(random_pair, text, tmp_path):
     with pytest.raises(ValueError, match="objective='kl': allowed are sequence, forw"):
-        distil(text, "kl", CONFIG, tmp_path)
+        distil(text, "kl", CONFIG, "it", tmp_path)
     with pytest.raises(ValueError, match="no rows: give more prompts, or other"):
-        distil(text.only([]), "sequence", CONFIG, tmp_path / "out")
+        distil(text.only([]), "sequence", CONFIG, "it", tmp_path / "out")
     long = dataclasses.replace(TEXT, max_prompt_tokens=512)
     with pytest.raises(ValueError, match="= 520: the pair takes 512 positions"):
         continuations(random_pair, PROMPTS, long, tmp_path)

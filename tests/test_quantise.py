@@ -97,7 +97,7 @@ def test_a_copy_is_made_once_and_a_killed_call_leaves_nothing_that_looks_finishe
         raise KeyboardInterrupt
 
     work = copies[4].packed.parents[1]
-    monkeypatch.setattr(quantise, "quantise", killed)
+    monkeypatch.setattr(quantise, "_alone", killed)
     assert quantised_copy(source, work, rows, 4) == copies[4]
     with pytest.raises(KeyboardInterrupt):
         quantised_copy(source, work, rows[:-1], 4)  # other rows are another copy

@@ -57,7 +57,7 @@ def test_what_does_not_come_with_the_kit_is_left_out_or_trained(
     tried = tried_of(tiny_pair, profile)
     assert candidates.trained_drafts(tried, other) == {} and not tried.added
     seen, asked = [], (one.text, one.objective, one.config)
-    there = distil.shipped_draft(*asked, label=one.name)
+    there = distil.shipped_draft(*asked, one.name)
     monkeypatch.setattr(
         distil, "distil", lambda *asked, **options: seen.append(asked) or there
     )
@@ -70,14 +70,14 @@ def test_a_damaged_one_is_refused_and_says_where_to_take_it(
 ):
     one = prepare.asked(tiny_pair, profile)[0]
     asked = one.text, one.objective, one.config
-    whole = distil.shipped_draft(*asked, label=one.name).folder
+    whole = distil.shipped_draft(*asked, one.name).folder
     copied = tmp_path / "drafts" / "tiny" / whole.name
     shutil.copytree(whole, copied)
     weights = bytearray((copied / "model.safetensors").read_bytes())
     weights[-1] ^= 1
     (copied / "model.safetensors").write_bytes(weights)
     with pytest.raises(Damaged, match=r"git checkout"):
-        distil.shipped_draft(*asked, tmp_path / "drafts", one.name)
+        distil.shipped_draft(*asked, one.name, tmp_path / "drafts")
 
 
 def test_they_are_an_input_of_notebook_08():

@@ -87,7 +87,7 @@ def main(name: str, out: Path) -> None:
         pair, folder = load_pair(profile), out / name
         drafts = []
         for one in asked(pair, profile):
-            made = distil(one.text, one.objective, one.config, folder, label=one.name)
+            made = distil(one.text, one.objective, one.config, one.name, folder)
             drafts.append(checked(made))
             (made.folder / ".lock").unlink(missing_ok=True)
         if (out / "README.md").is_file() and name == "tiny":

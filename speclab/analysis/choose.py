@@ -34,6 +34,9 @@ PLAIN = "plain"  # the setting whose tree is `speclab.tree.PLAIN`: it drafts not
 UNKNOWN = "unknown"  # the label of a prompt of no known domain
 PROMPT = ["prompt_id", "domain"]
 SUMS = ["emitted", "cost", "target_passes", "draft_passes"]
+# of `how_sure`
+SURE = ["speedup", "low", "high", "share_best"]
+SURE += ["behind", "behind_low", "behind_high"]
 Settings = Mapping[str, Tree]
 
 
@@ -56,27 +59,10 @@ def fastest(speedup: np.ndarray) -> np.ndarray:
     return np.asarray(speedup).argmax(axis=-1)
 
 
-def leader(draws: pd.DataFrame, n_prompts: int) -> tuple[str, list[str]]:
-    """The column of the largest number (row 0: the sample, then resamples of the same prompts), and
-    those over which its lead cannot be told from 0.
-    """
-    best = draws.iloc[0].idxmax()
-    behind = draws.drop(columns=best).rsub(draws[best], axis=0)
-    low, _ = bounds_of(behind.to_numpy()[1:], n_prompts)
-    return best, list(behind.columns[~(low > 0)])
-
-
-def lead_in_words(tied: Sequence[str]) -> str:
-    """What `leader` says of its lead: 'its lead over a, b cannot be told from 0'."""
-    if not tied:
-        return "its lead over every other is above 0"
-    return f"its lead over {', '.join(tied)} cannot be told from 0"
-
-
 def fastest_rows(table: pd.DataFrame) -> pd.DataFrame:
     """The row of each domain's fastest setting, from a table with a column speedup."""
-    groups = [part for _, part in table.groupby("domain", sort=False, observed=True)]
-    return pd.concat([part.iloc[[fastest(part["speedup"])]] for part in groups])
+    groups = table.groupby("domain", sort=False, observed=True)["speedup"]
+    return table.loc[[speedups.index[fastest(speedups)] for _, speedups in groups]]
 
 
 def how_sure(
@@ -97,25 +83,12 @@ def how_sure(
     best = fastest(speedup)
     top = speedup[:, np.arange(len(names)), best[0]]
     behind = top[..., None] - speedup
-    low, high = bounds_of(speedup[1:], sizes)
-    behind_low, behind_high = bounds_of(behind[1:], sizes)
     is_best = best[1:, :, None] == np.arange(len(settings))
-    numbers = {
-        "speedup": speedup[0],
-        "low": low,
-        "high": high,
-        "share_best": is_best.mean(axis=0),
-        "behind": behind[0],
-        "behind_low": behind_low,
-        "behind_high": behind_high,
-    }
-    keys = {
-        "domain": np.repeat(names, len(settings)),
-        "setting": [*settings] * len(names),
-    }
-    columns = {name: values.ravel() for name, values in numbers.items()}
-    table = pd.DataFrame(keys | columns)
-    return table.assign(n_prompts=np.repeat(sizes, len(settings)))
+    numbers = [speedup[0], *bounds_of(speedup[1:], sizes), is_best.mean(axis=0)]
+    numbers += [behind[0], *bounds_of(behind[1:], sizes)]
+    rows = pd.MultiIndex.from_product([names, settings], names=["domain", "setting"])
+    table = pd.DataFrame(np.stack(numbers).reshape(len(SURE), -1).T, rows, SURE)
+    return table.reset_index().assign(n_prompts=np.repeat(sizes, len(settings)))
 
 
 # ---- replayed and priced -------------------------------------------------------------------------

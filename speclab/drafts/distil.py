@@ -9,7 +9,6 @@ kit (`SHIPPED`): what would be trained to the same settings is read there.
 
 import copy
 import os
-import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -24,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
 from torch.nn.utils.rnn import pad_sequence
 
-from speclab.drafts.texts import FOLDER, Example, TrainingText, hash_of
+from speclab.drafts.texts import Example, TrainingText, name_of
 from speclab.drafts.train import TrainConfig, optimise
 from speclab.models import trimmed
 from speclab.models.pairs import Pair, load_tokenizer
@@ -191,8 +190,8 @@ def distil(
     text: TrainingText,
     objective: str,
     config: TrainConfig,
-    base: Path = FOLDER,
-    label: str = "",
+    label: str,
+    base: Path,
 ) -> TrainedDraft:
     """Train the draft of the text's pair on what its target wrote and keep it as
     `base`/<label>-<key>; a finished one is used again, a killed one goes on.
@@ -205,9 +204,8 @@ def distil(
     if objective not in OBJECTIVES:
         allowed = ", ".join(OBJECTIVES)
         raise ValueError(f"objective={objective!r}: allowed are {allowed}")
-    pair, label = text.pair, label or objective
-    settings = _settings(text, objective, config)
-    folder = base / _name(label, settings)
+    pair, settings = text.pair, _settings(text, objective, config)
+    folder = base / name_of(label, settings)
     trained_on, held_out = text.split()
     if not trained_on:
         raise ValueError("training set of no rows: give more prompts, or other domains")
@@ -245,13 +243,13 @@ def shipped_draft(
     text: TrainingText,
     objective: str,
     config: TrainConfig,
+    label: str,
     base: Path = SHIPPED,
-    label: str = "",
 ) -> TrainedDraft | None:
     """The draft that `distil` would train to the same settings, where it comes with the kit; None
     where it does not. Damaged as `distil`.
     """
-    name = _name(label or objective, _settings(text, objective, config))
+    name = name_of(label, _settings(text, objective, config))
     for path in base.glob(f"*/{name}/{FACTS}"):
         facts = read_facts(path, "git checkout brings it again")
         return TrainedDraft(path.parent, facts)
@@ -267,11 +265,6 @@ def _settings(text: TrainingText, objective: str, config: TrainConfig) -> dict:
         "text": text.key,
         "draft": weights_digest(text.pair.draft.folder),
     }
-
-
-def _name(label: str, settings: dict) -> str:
-    words = "-".join(re.findall(r"[a-z0-9]+", label.lower()))
-    return f"{words}-{hash_of(settings)}"
 
 
 def _trainable(pair: Pair) -> Any:

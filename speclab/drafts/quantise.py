@@ -13,10 +13,13 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -25,7 +28,6 @@ from speclab.runs import locked, weights_digest
 
 # its pool asks for two workers also where there is one core
 os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")
-
 
 GROUP = 64  # inputs that share a scale
 
@@ -48,60 +50,41 @@ def available() -> bool:
     return importlib.util.find_spec("gptqmodel") is not None
 
 
-@contextlib.contextmanager
-def _scratch() -> Iterator[None]:
-    """A place where GPTQModel does no harm: a working folder for its ./logs, nobody to hear its
-    banners, the root logger as it was.
+def quantise(
+    folder: Path, out: QuantisedCopy, calibration: list[list[int]], bits: int
+) -> None:
+    """Quantise the linear layers of the model in `folder` to `bits`, calibrated on token rows, and
+    save it with its tokenizer; then with weights unpacked to float32: scale times (code - zero),
+    computed in float32, so exactly equal. ValueError for what GPTQ does not take.
     """
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    folder, packed, plain = (path.resolve() for path in (folder, out.packed, out.plain))
+    tokens = [torch.tensor([row]) for row in calibration]
+    rows = [{"input_ids": t, "attention_mask": torch.ones_like(t)} for t in tokens]
     with (
-        tempfile.TemporaryDirectory() as folder,
-        contextlib.chdir(folder),
-        open(os.devnull, "w") as nobody,
+        tempfile.TemporaryDirectory() as place,
+        contextlib.chdir(place),  # for its ./logs
+        open(os.devnull, "w") as nobody,  # hears its banners
         contextlib.redirect_stdout(nobody),
         contextlib.redirect_stderr(nobody),
     ):
-        try:
-            yield
-        finally:
-            root.handlers[:] = handlers
-            root.setLevel(level)
-
-
-def quantise(
-    folder: Path,
-    out: Path,
-    calibration: list[list[int]],
-    bits: int = 4,
-) -> None:
-    """Quantise the linear layers of the model in `folder` to `bits`, calibrated on token rows, and
-    save it with its tokenizer in `out`. ValueError for what GPTQ does not take.
-    """
-    folder, out = folder.resolve(), out.resolve()
-    tokens = [torch.tensor([row]) for row in calibration]
-    rows = [{"input_ids": t, "attention_mask": torch.ones_like(t)} for t in tokens]
-    with _scratch():
+        logging.disable()  # its process has no other notices
         from gptqmodel import BACKEND, GPTQModel, QuantizeConfig
+        from gptqmodel.utils.model_dequant import dequantize_model
 
         config = QuantizeConfig(bits=bits, group_size=GROUP, offload_to_disk=False)
         options = {"device": "cpu", "trust_remote_code": False}
         model = GPTQModel.load(str(folder), config, **options)
         model.quantize(rows, batch_size=1, backend=BACKEND.TORCH)
-        model.save(str(out))
-
-
-def dequantise(packed: Path, out: Path) -> None:
-    """Write the GPTQ model in `packed` to `out` with float32 weights: scale times (code - zero),
-    computed in float32, so exactly equal.
-    """
-    packed, out = packed.resolve(), out.resolve()
-    with _scratch():
-        from gptqmodel.utils.model_dequant import dequantize_model
-
-        dequantize_model(packed, out, target_dtype=torch.float32)
+        model.save(str(packed))
+        dequantize_model(packed, plain, target_dtype=torch.float32)
     for stale in ("quantize_config.json", "quant_log.csv"):  # it is quantised no more
-        (out / stale).unlink(missing_ok=True)
+        (plain / stale).unlink(missing_ok=True)
+
+
+def _alone(work: Callable, *arguments: Any) -> None:
+    """Do it in a process of its own, which takes with it what GPTQModel leaves in memory."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        process.submit(work, *arguments).result()
 
 
 def quantised_copy(
@@ -120,12 +103,11 @@ def quantised_copy(
     copied = QuantisedCopy(place / "packed", place / "plain")
     with locked(work):  # a second process waits, and finds it finished
         if not place.is_dir():
-            part = QuantisedCopy(
-                *(work / f"{place.name}.part" / n for n in ("packed", "plain"))
-            )
-            shutil.rmtree(part.packed.parent, ignore_errors=True)
-            part.packed.parent.mkdir()
-            quantise(folder, part.packed, calibration, bits)
-            dequantise(part.packed, part.plain)
-            part.packed.parent.rename(place)
+            for left in work.glob(f"{place.name}.part-*"):  # of killed calls
+                shutil.rmtree(left)
+            part = work / f"{place.name}.part-{os.getpid()}"
+            part.mkdir()
+            made = QuantisedCopy(part / "packed", part / "plain")
+            _alone(quantise, folder, made, calibration, bits)
+            part.rename(place)
     return copied

@@ -9,6 +9,7 @@ changes them: what is there is used again, what was killed goes on.
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
@@ -31,8 +32,6 @@ from speclab.sampling import Sampling
 FOLDER = ROOT / "data" / "runs" / "drafts"
 # one training prompt in so many, and at most so many a domain, is for the learning curve only
 HELD_OUT, HELD_OUT_PROMPTS = 10, 16
-
-PARTS = ("tokens", "hidden")  # of a text, in its file
 
 
 @dataclass(frozen=True)
@@ -112,8 +111,8 @@ class TrainingText:
                         written(path, partial(save_file, made))
                     made = load_file(path)
                     for place, prompt in enumerate(block):
-                        parts = (made[f"{place} {part}"] for part in PARTS)
                         about = prompt.prompt_id, prompt.domain, kind
+                        parts = made[f"{place} tokens"], made[f"{place} hidden"]
                         rows.append(Example(*about, len(prompt.ids) - 1, *parts))
         return tuple(row for row in rows if row.domain in self.domains)
 
@@ -178,6 +177,14 @@ def hash_of(*facts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def name_of(label: str, *facts: Any) -> str:
+    """A label in small letters and hyphens, and `hash_of` the facts: the name of a folder or file
+    of what they make.
+    """
+    words = "-".join(re.findall(r"[a-z0-9]+", label.lower()))
+    return f"{words}-{hash_of(*facts)}"
+
+
 def _continued(
     pair: Pair,
     block: list[EncodedPrompt],
@@ -185,7 +192,7 @@ def _continued(
     sampling: Sampling,
     seed: int,
 ) -> dict[str, np.ndarray]:
-    """`tokens` and `hidden` of each text of a batch, as in `Example`, by its place and part."""
+    """`tokens` and `hidden` of each text of a batch, as in `Example`, by its place and name."""
     new, stops = config.max_new_tokens, pair.stop_ids
     made = generate(pair.target, block, new, stops, sampling, seed)
     texts = [torch.tensor([*p.ids, *text]) for p, text in zip(block, made, strict=True)]
@@ -195,7 +202,6 @@ def _continued(
     found = {}
     for place, (prompt, text) in enumerate(zip(block, texts, strict=True)):
         kept = hidden[place, len(prompt.ids) - 1 : len(text) - 1]
-        parts = text.int(), kept.to("cpu", torch.float16)
-        for part, value in zip(PARTS, parts, strict=True):
-            found[f"{place} {part}"] = value.contiguous().numpy()
+        found[f"{place} tokens"] = text.int().numpy()
+        found[f"{place} hidden"] = kept.to("cpu", torch.float16).contiguous().numpy()
     return found

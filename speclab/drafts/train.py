@@ -39,11 +39,6 @@ class TrainConfig:
     checkpoint_every: int = 200
     seed: int = 0
 
-    def __post_init__(self):
-        for name in ("steps", "batch", "warmup_steps", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: allowed are 1 and up")
-
 
 # ---- optimisers and their rate -------------------------------------------------------------------
 
@@ -58,23 +53,17 @@ def _learned(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
-def _is_matrix(name: str, weights: torch.Tensor) -> bool:
-    elsewhere = ("embed", "lm_head")
-    return weights.ndim == 2 and not any(word in name for word in elsewhere)
-
-
 def optimizers(model: torch.nn.Module, config: TrainConfig) -> dict[str, Optimizer]:
     """Muon on the matrices of the blocks, AdamW on embeddings, head and norms."""
     matrices, rest = [], []
     for name, p in _learned(model).items():
-        (matrices if _is_matrix(name, p) else rest).append(p)
-    adam, muon = torch.optim.AdamW, torch.optim.Muon
-    opts = {}
-    if rest:
-        opts["adamw"] = adam(rest, config.lr_other, (0.9, 0.95), weight_decay=0.0)
-    if matrices:
-        opts["muon"] = muon(matrices, config.lr_matrix, weight_decay=0.0)
-    return opts
+        is_matrix = p.ndim == 2 and "embed" not in name and "lm_head" not in name
+        (matrices if is_matrix else rest).append(p)
+    adamw, muon = torch.optim.AdamW, torch.optim.Muon
+    return {
+        "adamw": adamw(rest, config.lr_other, (0.9, 0.95), weight_decay=0.0),
+        "muon": muon(matrices, config.lr_matrix, weight_decay=0.0),
+    }
 
 
 # ---- checkpoints ---------------------------------------------------------------------------------
@@ -162,14 +151,7 @@ def optimise(
     start, log = facts.get("step", -1) + 1, facts.get("log", [])
     before = log[-1]["minutes"] if log else 0
     began, running = time.perf_counter() - 60 * before, []
-    bar = trange(
-        start,
-        config.steps,
-        initial=start,
-        total=config.steps,
-        desc=label,
-        mininterval=5,
-    )
+    bar = trange(start, config.steps, desc=label, mininterval=5)
     for step in bar:
         for opt in opts.values():
             peak = opt.defaults["lr"]

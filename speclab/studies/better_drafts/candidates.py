@@ -5,9 +5,9 @@ them.
 """
 
 import copy
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from speclab.drafts.texts import (
     TextConfig,
     TrainingText,
     continuations,
-    hash_of,
+    name_of,
 )
 from speclab.drafts.train import TrainConfig
 from speclab.models.model import KVCache, LanguageModel
@@ -43,6 +43,7 @@ from speclab.sampling import Sampling
 from speclab.tree import chain
 
 WORK = FOLDER
+Families = dict[str, dict[str, TrainedDraft]]  # by family and by name
 OWN, INT4, LOOKUP = "own draft", "INT4 self-draft", "prompt lookup"
 SPECIALIST = "specialist"
 SPECIALTY = ("math", "reasoning")  # where the specialist is at home
@@ -54,38 +55,51 @@ COLUMNS = ("position", "token", "draft_rank", "draft_top", "target_top", "overla
 
 @dataclass(frozen=True)
 class Candidate:
-    """A draft that is tried: the `pair` with it as draft, and the `spec` its weights come from.
+    """A draft that is tried: `load` gives the pair with it as draft, of which `facts` tell (as in a
+    manifest); `spec`: where its weights come from.
 
+    Whoever loads it lets it go, so that of the large drafts one at a time is in memory.
     weight_bytes: what a pass has to read, in the form it is stored in. `name` is part of the name
     of its traces: give drafts that share a spec (prompt lookup, first layers) names that tell their
     settings.
     """
 
     name: str
-    pair: Pair
+    load: Callable[[], Pair]
+    facts: dict
     spec: ModelSpec
     weight_bytes: int
 
 
+def _in_memory(name: str, pair: Pair, spec: ModelSpec, weight_bytes: int) -> Candidate:
+    """A draft that stays there, as it takes no memory beyond that of the pair."""
+    return Candidate(name, lambda: pair, pair.facts, spec, weight_bytes)
+
+
 def candidate(
-    name: str, pair: Pair, profile: Profile, path: Path | str, weight_bytes: int = 0
+    name: str, pair: Pair, profile: Profile, path: Path, weight_bytes: int = 0
 ) -> Candidate:
     """The model in `path` as a draft of the pair's target; `weight_bytes` defaults to its files'.
 
     Raises ValueError if its tokenizer is not the target's.
     """
-    path = Path(path)
     if path.is_relative_to(ROOT):
         # so that the keys of its runs are those of another machine
         path = path.relative_to(ROOT)
     spec = replace(profile.draft, path=str(path), revision=None)
+    load = partial(_loaded, pair, spec, profile)
+    facts = load().facts
+    return Candidate(
+        name, load, facts, spec, weight_bytes or facts["draft"]["weight_bytes"]
+    )
+
+
+def _loaded(pair: Pair, spec: ModelSpec, profile: Profile) -> Pair:
     longest = profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
     draft = load_model(spec, longest)
     known, sizes = load_tokenizer(draft.folder), (pair.vocab, draft.vocab)
     draft.vocab = check_vocabularies(pair.tokenizer, known, sizes)
-    facts = model_facts(spec, draft)
-    size = weight_bytes or facts["weight_bytes"]
-    return Candidate(name, _with_draft(pair, draft, facts), spec, size)
+    return _with_draft(pair, draft, model_facts(spec, draft))
 
 
 def _with_draft(pair: Pair, draft: LanguageModel, facts: dict) -> Pair:
@@ -114,13 +128,13 @@ def early_exit(pair: Pair, profile: Profile, layers: int) -> Candidate:
     size = round(facts["weight_bytes"] * parameters / whole)
     facts = facts | {"layers": layers, "parameters": parameters, "weight_bytes": size}
     name = f"target's first {layers} layers"
-    return Candidate(name, _with_draft(pair, draft, facts), profile.target, size)
+    return _in_memory(name, _with_draft(pair, draft, facts), profile.target, size)
 
 
 def prompt_lookup(pair: Pair, profile: Profile, longest: int = 3) -> Candidate:
     """Prompt lookup for up to `longest` tokens as a draft: no weights."""
     name = LOOKUP if longest == 3 else f"{LOOKUP} of {longest}"
-    return Candidate(name, lookup.with_lookup(pair, longest), profile.draft, 0)
+    return _in_memory(name, lookup.with_lookup(pair, longest), profile.draft, 0)
 
 
 # ---- traces --------------------------------------------------------------------------------------
@@ -157,15 +171,14 @@ def judged(
     row a position: prompt_id, domain, COLUMNS, confidence (q of its best token). Made once.
     """
     small = runs.of_kind(profile, kind).replace(draft=one.spec)
-    words = re.findall(r"[a-z0-9]+", one.name.lower())
-    key = hash_of(runs.run_key(small), list(texts))
-    path = WORK / kind / f"{'-'.join(words)}-{key}.parquet"
+    name = name_of(one.name, runs.run_key(small), list(texts))
+    path = WORK / kind / f"{name}.parquet"
     with locked(path.parent):  # a second process waits, and finds it there
         if path.is_file():
             return pd.read_parquet(path, page_checksum_verification=True)
         sampling = Sampling(small.temperature, small.top_k, small.top_p)
-        pair, parts = replace(one.pair, target=target), []
-        for prompt in encoded_prompts(one.pair, small):
+        pair, parts = replace(one.load(), target=target), []
+        for prompt in encoded_prompts(pair, small):
             if prompt.prompt_id in texts:
                 text = texts[prompt.prompt_id]
                 found = record_prompt(pair, prompt, text, chain(1), sampling).trace
@@ -199,7 +212,8 @@ class Tried:
         every = encoded_prompts(pair, profile)
         self.profile, self.pair, self.recorded = profile, pair, len(every)
         self.prompts = decoded_prompts(every, per_domain) if per_domain else every
-        self.candidates = {OWN: candidate(OWN, pair, profile, profile.draft.path)}
+        size = pair.facts["draft"]["weight_bytes"]
+        self.candidates = {OWN: _in_memory(OWN, pair, profile.draft, size)}
         ids = [prompt.prompt_id for prompt in self.prompts]
         self._traces, self.texts = {}, {}
         for kind, run in own.items():
@@ -308,18 +322,15 @@ def trainings(
 
 def trained_drafts(
     tried: Tried, trainings: Iterable[Training], train: bool = False
-) -> dict[str, dict[str, TrainedDraft]]:
-    """Drafts of these trainings, tried: by family and by name. Those that come with the kit are
+) -> Families:
+    """Drafts of these trainings, tried. Those that come with the kit are
     read, what does not come with it is left out; with `train` all are trained here.
     """
-    families: dict[str, dict[str, TrainedDraft]] = {}
+    families: Families = {}
     for one in trainings:
-        asked, name = (one.text, one.objective, one.config), one.name
-        if train:
-            made = distil.distil(*asked, WORK, label=name)
-        else:
-            made = distil.shipped_draft(*asked, label=name)
+        asked = one.text, one.objective, one.config, one.name
+        made = distil.distil(*asked, WORK) if train else distil.shipped_draft(*asked)
         if made:
-            tried.add(candidate(name, tried.pair, tried.profile, made.folder))
-            families.setdefault(one.family, {})[name] = made
+            tried.add(candidate(one.name, tried.pair, tried.profile, made.folder))
+            families.setdefault(one.family, {})[one.name] = made
     return families

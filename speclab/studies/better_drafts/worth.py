@@ -3,6 +3,7 @@ fastest chain with it, and how fast that is for real.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
@@ -14,7 +15,6 @@ from speclab.analysis import choose, significance, stopping
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
 from speclab.draft import StopRule, parse_shape
-from speclab.drafts.distil import TrainedDraft
 from speclab.models import timing
 from speclab.prompts import DOMAINS, EncodedPrompt
 from speclab.sampling import Sampling
@@ -26,6 +26,7 @@ from speclab.studies.better_drafts.candidates import (
     OWN,
     SPECIALIST,
     Candidate,
+    Families,
     Tried,
 )
 from speclab.tree import chain
@@ -47,13 +48,12 @@ def acceptance(tried: Tried, names: Sequence[str]) -> Estimates:
     """hit[1] at T = 0 and alpha at T = 1 of some drafts: estimator, draft, domain (then `all`,
     `pooled`), estimate, low, high.
     """
-    levels = {
-        (estimator.name, name): stats.by_domain(tried.trace(name, kind), estimator)
-        for kind, estimator in ESTIMATORS.items()
-        for name in names
-    }
-    plain = {key: part.drop(columns="estimator") for key, part in levels.items()}
-    return Estimates(stack(plain, ["estimator", "draft"]), 3)
+    levels = {}
+    for kind, estimator in ESTIMATORS.items():
+        for name in names:
+            level = stats.by_domain(tried.trace(name, kind), estimator)
+            levels[estimator.name, name] = level.drop(columns="estimator")
+    return Estimates(stack(levels, ["estimator", "draft"]), 3)
 
 
 def copying(tried: Tried) -> Estimates:
@@ -61,10 +61,8 @@ def copying(tried: Tried) -> Estimates:
     own draft was: estimator, domain, estimate, low, high.
     """
     trace, own = tried.trace(LOOKUP, "greedy"), tried.trace(OWN, "greedy")
-    matched = trace["confidence"] > 0.5
-    either = trace["hit"] | own["hit"]
-    copied = trace["hit"] & matched
-    trace = trace.assign(matched=matched, copied=copied, either=either)
+    matched, hit = trace["confidence"] > 0.5, trace["hit"]
+    trace = trace.assign(matched=matched, copied=hit & matched, either=hit | own["hit"])
     where = ratio_of("copied", "matched", RIGHT)
     asked = (score.mean_of("matched", MATCHED), where, score.mean_of("either", EITHER))
     return Estimates(
@@ -92,7 +90,7 @@ def own_curve(training: Mapping[str, Sequence[Mapping]]) -> Estimates:
     return Estimates(stack(parts, ["estimator", "domain"]), 3)
 
 
-def learning_curves(trained: Mapping[str, Mapping[str, TrainedDraft]]) -> Estimates:
+def learning_curves(trained: Families) -> Estimates:
     """What training changed in acceptance on held-out training prompts, by steps: estimator, draft,
     step, estimate (mean of the seeds), low, high (the least and the greatest seed).
     """
@@ -100,7 +98,8 @@ def learning_curves(trained: Mapping[str, Mapping[str, TrainedDraft]]) -> Estima
     for family, drafts in trained.items():
         for made in drafts.values():
             curve = made.curve.set_index("step").rename(columns={"overlap": "alpha"})
-            change = curve[["hit[1]", "alpha"]] - curve[["hit[1]", "alpha"]].iloc[0]
+            levels = curve[["hit[1]", "alpha"]]
+            change = levels - levels.iloc[0]
             changes.append(change.assign(draft=family).reset_index())
     rows = pd.concat(changes).melt(["draft", "step"], var_name="estimator")
     groups = rows.groupby(["estimator", "draft", "step"], sort=False)["value"]
@@ -108,68 +107,62 @@ def learning_curves(trained: Mapping[str, Mapping[str, TrainedDraft]]) -> Estima
     return Estimates(numbers.reset_index(), 3)
 
 
+CHANGE = ["domain", "before", "after", "estimate", "low", "high"]
+CHANGE += ["seed_low", "seed_high", "n_prompts", "n_seeds"]
+
+
 def trained_change(
     before: pd.DataFrame,
     after: Sequence[pd.DataFrame],
     estimator: score.Estimator,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """What training changed, by domain, with intervals over prompts and training seeds.
 
     before: a trace; after: one trace a seed, over the same prompts. Columns: domain (and `all`,
-    `pooled`), before, after, difference (mean over seeds), low, high, seed_low, seed_high (the
-    smallest and largest difference of a single seed), n_prompts, n_seeds.
+    `pooled`), before, after, estimate (of the difference, mean over seeds), low, high, seed_low,
+    seed_high (the smallest and largest difference of a single seed), n_prompts, n_seeds.
 
     The bootstrap has two levels: each resample draws prompts within the domain (the same for all
     runs, so that they are paired) and seeds. Three seeds show their spread; they do not measure it
     well.
     """
-    names, seeds = range(len(after)), len(after)
-    asked = {name: (after[name], estimator) for name in names}
-    draws = stats.jointly({"before": (before, estimator)} | asked)
-    first = draws["before"]
-    each = np.stack([draws[name] - first for name in names])
-    rng = np.random.default_rng([seed, 3])
+    seeds = len(after)
+    asked = {
+        number: (trace, estimator) for number, trace in enumerate([before, *after])
+    }
+    draws = stats.jointly(asked)
+    first, *others = draws.values.values()
+    each = np.stack([other - first for other in others])
+    rng = np.random.default_rng([0, 3])
     times = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=len(first) - 1)
     drawn = np.einsum("ns,snd->nd", times / seeds, each[:, 1:])
     whole = np.vstack([each[:, 0].mean(axis=0), drawn])
     found = draws.table({"change": pd.DataFrame(whole, columns=first.columns)})
-    return pd.DataFrame(
-        {
-            "domain": found["domain"],
-            "before": first.iloc[0].to_numpy(),
-            "after": np.mean([draws[name].iloc[0] for name in names], axis=0),
-            "difference": found["estimate"],
-            "low": found["low"],
-            "high": found["high"],
-            "seed_low": each[:, 0].min(axis=0),
-            "seed_high": each[:, 0].max(axis=0),
-            "n_prompts": found["n_prompts"],
-            "n_seeds": seeds,
-        }
+    of_sample = each[:, 0]
+    found = found.assign(
+        before=first.iloc[0].to_numpy(),
+        after=np.mean([other.iloc[0] for other in others], axis=0),
+        seed_low=of_sample.min(axis=0),
+        seed_high=of_sample.max(axis=0),
+        n_seeds=seeds,
     )
+    return found[CHANGE]
 
 
-def gained(
-    tried: Tried, trained: Mapping[str, Mapping[str, TrainedDraft]]
-) -> Estimates:
+def gained(tried: Tried, trained: Families) -> Estimates:
     """`trained_change` of every family at T = 0 and T = 1: estimator, draft, domain, before, after,
-    estimate (the difference), and its other columns.
+    and its other columns.
     """
     parts = {}
     for kind, estimator in ESTIMATORS.items():
         before = tried.trace(OWN, kind)
         for family, drafts in trained.items():
             after = [tried.trace(name, kind) for name in drafts]
-            change = trained_change(before, after, estimator)
-            parts[estimator.name, family] = change
-    table = stack(parts, ["estimator", "draft"])
-    return Estimates(table.rename(columns={"difference": "estimate"}), 3)
+            parts[estimator.name, family] = trained_change(before, after, estimator)
+    return Estimates(stack(parts, ["estimator", "draft"]), 3)
 
 
-def specialist_against(
-    tried: Tried, trained: Mapping[str, Mapping[str, TrainedDraft]], family: str
-) -> Estimates:
+def specialist_against(tried: Tried, trained: Families, family: str) -> Estimates:
     """The specialist minus a family that learnt every domain, seeds averaged: estimator, domain,
     estimate, low, high, p_value.
     """
@@ -196,14 +189,14 @@ def pass_costs(
     Drafts of one architecture do the same work, whatever their weights: the first is measured for
     all, so that noise ranks none of them.
     """
-    measured: dict[tuple, float] = {}
-    prices = {}
+    measured, prices = {}, {}
     for one in candidates:
-        facts, draft = one.pair.facts["draft"], one.pair.draft
-        size = facts["parameters"], facts["layers"], facts["heads"]
-        work = (*size, draft.dtype, draft.kernel)
+        facts = one.facts["draft"]
+        work = tuple(
+            facts[name] for name in ("parameters", "layers", "heads", "kernel")
+        )
         if work not in measured:
-            times = timing.pass_times(one.pair, (1,), context, repeats)
+            times = timing.pass_times(one.load(), (1,), context, repeats)
             measured[work] = timing.costs_of(times).c()
         prices[one.name] = measured[work]
     return prices
@@ -218,7 +211,7 @@ def share_of_bytes(one: Candidate) -> float:
     """Stored bytes of a draft over those of its target, two bytes a weight at most: what is wider
     would not be served so.
     """
-    draft, target = one.pair.facts["draft"], one.pair.facts["target"]
+    draft, target = one.facts["draft"], one.facts["target"]
     own = min(one.weight_bytes, 2 * draft["parameters"])
     return own / min(target["weight_bytes"], 2 * target["parameters"])
 
@@ -285,14 +278,21 @@ class Compared:
     fewest: int
 
     def leader(self, quantity: str) -> tuple[str, list[str]]:
-        """`choose.leader` of a quantity."""
-        return choose.leader(self.draws.xs(quantity, axis=1, level=1), self.fewest)
+        """The best draft, and those over which its lead cannot be told from 0."""
+        draws = self.draws.xs(quantity, axis=1, level=1)
+        best = draws.iloc[0].idxmax()
+        behind = draws.drop(columns=best).rsub(draws[best], axis=0)
+        low, _ = stats.bounds_of(behind.to_numpy()[1:], self.fewest)
+        return best, list(behind.columns[~(low > 0)])
 
     def said(self, quantity: str, unit: str) -> str:
         """`leader` in words, with its number in this unit."""
         best, tied = self.leader(quantity)
         number = Estimates.of(self.table, quantity, ["draft"]).at(draft=best)
-        return f"{best} ({number} {unit}); {choose.lead_in_words(tied)}"
+        lead = "every other is above 0"
+        if tied:
+            lead = f"{', '.join(tied)} cannot be told from 0"
+        return f"{best} ({number} {unit}); its lead over {lead}"
 
 
 def compared(
@@ -318,7 +318,7 @@ def compared(
             ways[STOPPED] = partial(best_stopped, chains, max_new_tokens=new)
         share, c = share_of_bytes(one), price[one.name]
         machines = {"": with_c(costs, c), "_by_bytes": Costs.on_a_line(share)}
-        facts = one.pair.facts["draft"]
+        facts = one.facts["draft"]
         known = {
             "layers": facts["layers"],
             "parameters": facts["parameters"],
@@ -360,12 +360,12 @@ def lossless(
     """
     known, rows = tried.texts["greedy"], []
     for one in drafts:
-        for name in shapes:
-            for prompt in prompts:
-                shape = parse_shape(name)
-                made = decode_prompt(
-                    one.pair, prompt, "greedy", shape, Sampling(), new_tokens
-                )
-                equal = made.token_ids == known[prompt.prompt_id][:new_tokens]
-                rows.append((one.name, name, prompt.prompt_id, equal))
+        pair = one.load()
+        for name, prompt in itertools.product(shapes, prompts):
+            asked = pair, prompt, "greedy", parse_shape(name), Sampling(), new_tokens
+            equal = (
+                decode_prompt(*asked).token_ids == known[prompt.prompt_id][:new_tokens]
+            )
+            rows.append((one.name, name, prompt.prompt_id, equal))
+        del pair  # before the next one is loaded
     return pd.DataFrame(rows, columns=["draft", "shape", "prompt_id", "is_equal"])
