@@ -308,8 +308,6 @@ ctx.save(
 # * **rules** and **classifier** read it from the prompt's text: regular expressions, and logistic
 #   regression on counted words (notebook 13 asks how sure it is). Where the classifier is not sure,
 #   the prompt gets the default;
-# * **online** needs no domain: two blocks are drafted alike, then the setting follows what was
-#   accepted in them;
 # * the **oracle** gives each text its own best setting: a bound that no router passes.
 
 # %%
@@ -324,13 +322,12 @@ routes = {
 # %%
 speeds = {}
 for name, place in places.items():
-    judged = policies.judged_policies(trace, counted, settings, place, limit, routes)
+    judged = policies.judged_policies(counted, settings, place, routes)
     speeds[name] = choose.speeds(judged)
 
 # %% [markdown]
 # ### On this machine
-# Every resample of the prompts chooses the settings anew (but the first one of **online**, which is
-# held fixed: its interval leaves out what choosing adds).
+# Every resample of the prompts chooses the settings anew.
 
 # %%
 ours = speeds[this_machine]
@@ -357,7 +354,7 @@ ctx.plot(
 # %%
 pooled = {
     name: ours[name]["pooled"] - ours["always"]["pooled"]
-    for name in ("per-domain", "rules", "classifier", "online", "oracle")
+    for name in ("per-domain", "rules", "classifier", "oracle")
 }
 ahead = Estimates(ours.table(pooled, "policy"), digits=3)
 ctx.export(ahead, "ahead-of-always")
@@ -370,10 +367,7 @@ verdicts = ahead.sentence(
     names="policy",
 )
 ctx.say(f"{verdicts}. Differences in speed-up: {ahead.listed('policy')}.")
-fixed = ahead.without(policy="online")  # which changes its setting within a text
-
-# %%
-assert ahead.at(policy="oracle").value >= fixed.frame["estimate"].max() - 1e-9
+assert ahead.at(policy="oracle").value >= ahead.frame["estimate"].max() - 1e-9
 
 # %% [markdown]
 # ### At which c is it worth it?

@@ -138,11 +138,11 @@ prices = choose.price(counted, settings, costs)
 
 # %% [markdown]
 # The policies: **never** drafts nothing; **always** drafts by the one setting that is best for the
-# mix of requests; **per-domain** by the setting of each request's domain; **online** looks at a
-# text's first two blocks; the **oracle** knows each text in advance, a bound. Each setting is
-# chosen on other prompts than it is judged on. Two more choose per domain from acceptance that is
-# **wrong**: as if the draft's first choice were right a tenth less (x0.9) or more (x1.1) often than
-# it is. One serves by a setting that was best for **another mix**.
+# mix of requests; **per-domain** by the setting of each request's domain; the **oracle** knows each
+# text in advance, a bound. Each setting is chosen on other prompts than it is judged on. Two more
+# choose per domain from acceptance that is **wrong**: as if the draft's first choice were right a
+# tenth less (x0.9) or more (x1.1) often than it is. One serves by a setting that was best for
+# **another mix**.
 
 # %%
 beliefs = {
@@ -153,9 +153,7 @@ beliefs = {
 }
 
 # %%
-judged = policies.judged_policies(
-    trace, counted, settings, costs, limit, beliefs=beliefs
-)
+judged = policies.judged_policies(counted, settings, costs, beliefs=beliefs)
 
 # %%
 judged["always"] = serving.best_for_mix(prices, mix)
@@ -194,8 +192,7 @@ served = serving.simulate(judged, mix, costs.target_ms, load, requests, streams)
 result = served.table(key="policy").rename(columns={"domain": "metric"})
 ctx.table(Estimates(result).wide("policy", "metric"), "stream")
 bound = served["oracle"]["tokens_per_s"] + 1e-9
-fixed = [name for name in served.values if name != "online"]
-assert all((served[name]["tokens_per_s"] <= bound).all() for name in fixed)
+assert all((one["tokens_per_s"] <= bound).all() for one in served.values.values())
 
 # %%
 others = [name for name in served.values if name not in ("never", "always")]
@@ -206,7 +203,7 @@ ratios = {name: served[name] / served["always"] for name in others}
 relative = served.table(ratios, "policy").rename(columns={"domain": "metric"})
 relative = Estimates(relative, digits=3)
 ctx.plot(
-    relative.at(policy=["per-domain", "online", "oracle"]),
+    relative.at(policy=["per-domain", "oracle"]),
     x="metric",
     hue="policy",
     kind="points",

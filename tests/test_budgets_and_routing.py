@@ -1,6 +1,5 @@
 """The study of notebook 09: which settings, which clock is believed, whether a promise was kept,
-what is told of a gain. (Serving, batches, online routing and routers: test_serving, test_router,
-test_policy.)
+what is told of a gain. (Serving, batches and routers: test_serving, test_router, test_policy.)
 """
 
 import numpy as np

@@ -44,7 +44,6 @@ PURE = (
     "studies.paper_audit.measures",
     "studies.paper_audit.claims",
     "studies.paper_audit.author_records",
-    "studies.budgets_and_routing.online",
     "studies.budgets_and_routing.serving",
     "drafts.prompts",
     "explore.trace_data",

@@ -79,7 +79,7 @@ def test_policies_by_hand():
     }
     counted = choose.block_counts(trace, known)
     hoped = {"hoped": choose.block_counts(trace.assign(draft_rank=0), known)}
-    found = policies.judged_policies(trace, counted, known, costs, 12, routes, hoped)
+    found = policies.judged_policies(counted, known, costs, routes, hoped)
     means = {
         name: one.judged.groupby("domain")["cost"].mean()[["code", "chat"]].tolist()
         for name, one in found.items()
@@ -97,7 +97,6 @@ def test_policies_by_hand():
             "lost": [code, chat],
             "wrong": [12, chat],
             "hoped": [code, chat],
-            "online": [code, 10 + 2 * 1.3],  # it looks at two blocks first
             "oracle": [code, 12],
         }.items()
     }

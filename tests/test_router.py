@@ -1,6 +1,4 @@
-"""Routing: rules and form by hand, the committed router and its file, training on made-up text,
-online routing against the table.
-"""
+"""Routing: rules and form by hand, the committed router and its file, training on made-up text."""
 
 import gzip
 import json
@@ -13,16 +11,12 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
-from test_choose import COSTS, SETTINGS, trace_of
 
 from data.routing import prepare
-from speclab.analysis import choose
 from speclab.analysis import router as routers
-from speclab.analysis.choose import PLAIN, UNKNOWN
+from speclab.analysis.choose import UNKNOWN
 from speclab.analysis.router import load_router, rules, strip_form
 from speclab.prompts import DOMAINS, MATH_PROMPT, REASONING_PROMPT, load_prompts
-from speclab.studies.budgets_and_routing import online
-from speclab.tree import chain
 
 PROSE = (  # of none of the four domains
     "The old lighthouse stood at the end of the pier, and gulls circled above it all afternoon.",
@@ -218,71 +212,6 @@ def test_training_text_is_read_leaks_left_out_and_prose_never_trained_on(data):
     router = prepare.train(found)
     changed = found.assign(text=found["text"].where(found["domain"] != UNKNOWN, "x"))
     assert (prepare.train(changed).weight == router.weight).all()
-
-
-# ---- online --------------------------------------------------------------------------------------
-
-
-def random_trace(seed=0, prompts=10):
-    """Texts of both domains from 1 to 40 tokens long, with an acceptance of their own each."""
-    rng, texts = np.random.default_rng(seed), {}
-    for i in range(2 * prompts):
-        ranks = np.where(
-            rng.random(rng.integers(1, 41)) < rng.random(), 0, rng.integers(1, 4)
-        )
-        texts[f"p{i}"] = ("code", "chat")[i % 2], ranks
-    return trace_of(texts)
-
-
-def test_walks_from_the_start_cost_what_the_table_says():
-    trace = random_trace()
-    for limit in (None, 50):
-        at = online.text_walks(trace, SETTINGS, COSTS, limit)
-        counted = choose.block_counts(trace, SETTINGS, max_new_tokens=limit)
-        prices = choose.price(counted, SETTINGS, COSTS)
-        assert list(at.settings) == list(prices.settings)
-        assert list(at.prompt_id) == list(prices.prompts["prompt_id"])
-        assert pytest.approx(prices.cost) == at.to_go[:, :, 0].T
-        assert (at.to_go[:, np.arange(20), at.length] == 0).all()
-
-
-TWO_KINDS = trace_of(
-    {f"p{i}": ("code", [0, 0, 0, 0, 0] * 4 if i % 2 else [1] * 20) for i in range(12)}
-)
-
-
-def test_online_routing_by_hand():
-    """Half of the texts accept everything, half nothing; one block of chain:2 tells them apart."""
-    choices = {name: SETTINGS[name] for name in (PLAIN, "chain:2", "chain:4")}
-    at = online.text_walks(TWO_KINDS, choices, COSTS)
-    found = online.online(at, "chain:2", blocks=1, folds=3).set_index("prompt_id")
-    block = COSTS.of_block(chain(2))
-    assert found.loc[["p0", "p1"], "setting"].tolist() == [PLAIN, "chain:4"]
-    # 3 tokens at first, then 17 of them by fives: three whole blocks, and a last one of two levels
-    wanted = [block + 19, 2 * block + 3 * COSTS.of_block(chain(4))]
-    assert found.loc[["p0", "p1"], "cost"].tolist() == pytest.approx(wanted)
-    place, seen = online.first_blocks(at, 1, 3)
-    assert place.tolist() == [3, 9] * 6 and seen.tolist() == [0, 2] * 6
-    assert online.first_blocks(at, 1, 99)[0].tolist() == [20] * 12
-    longer = online.online(at, "chain:2", blocks=3, folds=3)
-    assert found["cost"].sum() < longer["cost"].sum(), "looking longer costs more"
-
-
-def test_online_does_not_look_ahead():
-    """What a text does behind its first blocks changes its cost, never its own setting."""
-    trace = random_trace(5)
-    at = online.text_walks(trace, SETTINGS, COSTS)
-    before = online.online(at, "chain:2", 2).set_index("prompt_id")["setting"]
-    ends, _ = online.first_blocks(at, at.settings.index("chain:2"), 2)
-    place = dict(zip(at.prompt_id, ends, strict=True))
-    for prompt in ("p0", "p3", "p8"):
-        later = (trace["prompt_id"] == prompt) & (trace["position"] >= place[prompt])
-        turned = trace["draft_rank"].where(
-            ~later, 1 - trace["draft_rank"].clip(upper=1)
-        )
-        other = online.text_walks(trace.assign(draft_rank=turned), SETTINGS, COSTS)
-        after = online.online(other, "chain:2", 2).set_index("prompt_id")["setting"]
-        assert after[prompt] == before[prompt]
 
 
 # ---- bad input -----------------------------------------------------------------------------------

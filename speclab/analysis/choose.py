@@ -121,12 +121,9 @@ def blocks_of(
     shape: Tree,
     rule: str = "greedy",
     max_new_tokens: int | None = None,
-    starts: str = "visited",
 ) -> pd.DataFrame:
     """The blocks of one setting, in the order of each text: prompt_id, domain, levels, blocks (1,
     or the probability that there is one), emitted; arguments as of `block_counts`.
-
-    starts: as in `replay.replay`.
     """
     if not shape.size:
         return trace[PROMPT].assign(levels=0, blocks=1.0, emitted=1.0)
@@ -134,9 +131,9 @@ def blocks_of(
         assert shape.is_chain, (
             "the rejection rule replays chains; 'point-mass' replays trees"
         )
-        walked = replay.replay_sampled(trace, shape.size, starts)
+        walked = replay.replay_sampled(trace, shape.size)
     else:
-        walked = replay.replay(trace, shape, starts)
+        walked = replay.replay(trace, shape)
     room = (
         walked["remaining"]
         if max_new_tokens is None

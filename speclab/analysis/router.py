@@ -2,8 +2,7 @@
 
 Two classifiers of the prompt's text: `rules` (regular expressions) and `Router` (hashed words,
 TF-IDF, logistic regression). A prompt that neither knows is UNKNOWN and gets the default setting.
-Judged frames as in `speclab.analysis.choose`. (Routing without a text:
-`speclab.studies.budgets_and_routing.online`.) Training reads text that is not in this repository
+Judged frames as in `speclab.analysis.choose`. Training reads text that is not in this repository
 and keeps weights only: `python -m data.routing.prepare --data DIR`.
 """
 

@@ -19,9 +19,9 @@ from speclab.prompts import EncodedPrompt, Prompt
 from speclab.show import figures
 from speclab.show.estimates import stack
 from speclab.stats import Interval
-from speclab.studies.budgets_and_routing import machines, online
+from speclab.studies.budgets_and_routing import machines
 
-NEVER, ALWAYS, ONLINE, ORACLE = "never", "always", "online", "oracle"
+NEVER, ALWAYS, ORACLE = "never", "always", "oracle"
 PER_DOMAIN = "per-domain"
 WORTH, LOSS, NO_CASE, OPEN = "is worth it", "loses", "has no case", "cannot be told"
 LEVEL = 0.05
@@ -32,23 +32,19 @@ NEVER_ACCEPTED = np.iinfo(np.int32).max  # a rank that no tree has
 
 
 def judged_policies(
-    trace: pd.DataFrame,
     counted: pd.DataFrame,
     settings: Settings,
     costs: Costs,
-    max_new_tokens: int,
     routes: Mapping[str, Mapping[str, str]] = {},
     beliefs: Mapping[str, pd.DataFrame] = {},
 ) -> dict[str, Choice]:
     """What every policy costs every prompt on a machine, settings fitted on other prompts than they
-    are judged on (but the oracle's) and chosen again in every resample (but for the first of
-    ONLINE, and the oracle's).
+    are judged on and chosen again in every resample (but the oracle's).
 
     NEVER (plain), ALWAYS (one setting, the best for all prompts), PER_DOMAIN (the true domain's),
     one for each of `routes` (a router's name -> prompt_id -> domain or UNKNOWN), one for each of
-    `beliefs` (per domain too, but chosen from these counts, which may be wrong), ONLINE
-    (`online.online`: two blocks by the best setting that drafts), ORACLE (each prompt's own best).
-    counted: `choose.block_counts` of the trace and settings, plain among them.
+    `beliefs` (per domain too, but chosen from these counts, which may be wrong), ORACLE (each
+    prompt's own best). counted: `choose.block_counts` of a trace and settings, plain among them.
     """
     prices = choose.price(counted, settings, costs)
     for_all = dict.fromkeys(prices.prompts["prompt_id"], UNKNOWN)
@@ -58,10 +54,6 @@ def judged_policies(
     for name, believed in beliefs.items():
         wrong = choose.price(believed, settings, costs)
         found[name] = choose.fit(wrong, paid=prices)
-    drafts = choose.price(counted, choose.that_draft(settings), costs)
-    first = choose.setting_by_domain(drafts)[UNKNOWN]
-    walks = online.text_walks(trace, settings, costs, max_new_tokens)
-    found[ONLINE] = Choice(online.online(walks, first))
     found[ORACLE] = Choice(choose.with_hindsight(prices))
     return found
 
