@@ -94,8 +94,11 @@ asked = try_it.request(pair, ctx.profile, **typed)
 # ## 1. Type
 # The tokens come a block at a time, a block being one pass of the target. Green ones were
 # **accepted** from the draft; the last of a block is the target's own: **recovered** after a
-# rejection, or a **bonus** where nothing was rejected. Click on a token to see what was drafted
-# there. (The cell needs a kernel: in a page that was exported only section 2 is there.)
+# rejection, or a **bonus** where nothing was rejected. `block`: whose draft is drawn below, from 1;
+# 0 takes one that tells much. `chain:4` drafts four tokens in a row, `tree:3,2,8` a tree of depth 3
+# with 2 branches and at most 8 tokens, `dynamic:4,4,8` the 8 likeliest of a deeper one, `plain`
+# nothing; at temperature 0 the rule is `greedy`. What runs too long, the kernel's interrupt stops.
+# (The cell needs a kernel: in a page that was exported only section 2 is there.)
 
 # %%
 if notebook.is_open():
