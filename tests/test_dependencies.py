@@ -58,7 +58,7 @@ ONLY = {
     # ops.pair converts GGUF files, ops.plan counts on the meta device
     "transformers": {"models.pairs", "ops.pair", "ops.plan"},
     "gptqmodel": {"models.pairs", "drafts.quantise"},
-    "papermill": {"ops.reproduce", "ops.parameters", "ops.hosted"},
+    "papermill": {"ops.reproduce", "ops.parameters"},
     "nbconvert": {"ops.report"},
     "ray": {"ops.engines"},
 }
