@@ -20,6 +20,7 @@ PURE = (
     "score",
     "stats",
     "replay",
+    "starts",
     "cost",
     "prompts",
     "profiles",
