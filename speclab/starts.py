@@ -25,6 +25,7 @@ from speclab.tree import LIMITS, check_limit
 
 NEEDED = ["prompt_id", "domain", "position", "proposer"]
 NEEDED += ["accepted", "remaining", "limit"]
+CARRIED = ["prompt_id", "domain", "start", "prompt_tokens"]  # from a start to its block
 
 
 def starts_of_trace(
@@ -49,7 +50,8 @@ def replay_starts(
     starts: pd.DataFrame, gamma: int, which: str = "visited"
 ) -> pd.DataFrame:
     """Blocks of a chain of `gamma` drafted tokens by one proposer: the frame of `replay.replay`,
-    with its columns and its meaning, so that what reads that reads this.
+    with its columns and its meaning, so that what reads that reads this; prompt_tokens goes along
+    where it is known.
 
     which: "visited" or "every", as `starts` of `replay`. ValueError: columns missing, no rows,
     several proposers, gamma beyond what was recorded, texts that are not whole.
@@ -60,24 +62,24 @@ def replay_starts(
     drafted = np.minimum(remaining, gamma)
     accepted = np.minimum(starts["accepted"].to_numpy(), drafted)
     truncated = accepted == remaining
-    emitted = accepted + 1 - truncated
+    columns = {
+        "remaining": remaining,
+        "weight": np.ones(len(starts)),
+        "drafted": drafted,
+        "accepted": accepted,
+        "emitted": accepted + 1 - truncated,
+        "truncated": truncated,
+    }
     rows = np.arange(len(starts))
     if which == "visited":
-        rows = _visited(emitted, remaining)
-    columns = {
-        "prompt_id": starts["prompt_id"].to_numpy()[rows],
-        "domain": starts["domain"].to_numpy()[rows],
-        "start": starts["position"].to_numpy()[rows],
-        "remaining": remaining[rows],
-        "weight": 1.0,
-        "drafted": drafted[rows],
-        "accepted": accepted[rows],
-        "emitted": emitted[rows],
-        "truncated": truncated[rows],
-    }
+        rows = _visited(columns["emitted"], remaining)
+    columns = {name: values[rows] for name, values in columns.items()}
     for depth in range(1, gamma + 1):
-        columns[f"survival_{depth}"] = (accepted[rows] >= depth).astype(float)
-    return pd.DataFrame(columns)
+        columns[f"survival_{depth}"] = (columns["accepted"] >= depth).astype(float)
+    known = starts.iloc[rows].rename(columns={"position": "start"})
+    carried = [name for name in CARRIED if name in known]
+    blocks = known[carried].reset_index(drop=True)
+    return blocks.assign(**columns)
 
 
 def sums_of_starts(
@@ -119,9 +121,10 @@ def _check(starts: pd.DataFrame, gamma: int) -> None:
             f"gamma={gamma}: {limit} drafted tokens a block were recorded of {proposers[0]!r}; "
             f"give a gamma up to {limit}"
         )
-    prompt = starts["prompt_id"].to_numpy()
+    prompt = starts["prompt_id"]
+    same = (prompt == prompt.shift()).to_numpy()[1:]
     steps = starts[["position", "remaining"]].diff().to_numpy()[1:]
-    goes_on = (prompt[1:] == prompt[:-1]) & (steps == [1, -1]).all(axis=1)
+    goes_on = same & (steps == [1, -1]).all(axis=1)
     ends = starts["remaining"].to_numpy() == 1
     wrong = np.append(ends[:-1] == goes_on, not ends[-1])
     if wrong.any():
