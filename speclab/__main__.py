@@ -352,14 +352,11 @@ def _fetch(what, out, base) -> None:
     Llama-3.1-8B, or the node records of the paper's authors.
     """
     if what == "author-records":
-        from speclab.studies.paper_audit.author_records import SOURCE
+        from speclab.studies.paper_audit.author_records import fetch
     else:
-        from speclab.analysis.specdecode_bench import SOURCE, write_card
+        from speclab.analysis.specdecode_bench import fetch
 
-    paths = SOURCE.fetch(out, base)
-    if what == "specdecode-bench":
-        paths.append(write_card(paths[0].parent))
-    for path in paths:
+    for path in fetch(out, base):
         click.echo(path)
 
 

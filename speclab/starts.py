@@ -14,7 +14,7 @@ last block left (EAGLE's head, Medusa's) has a q that depends on where the block
 accepted tokens are no run of ranks and must be recorded start by start.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -25,33 +25,26 @@ from speclab.tree import LIMITS, check_limit
 
 NEEDED = ["prompt_id", "domain", "position", "proposer"]
 NEEDED += ["accepted", "remaining", "limit"]
-CARRIED = ["prompt_id", "domain", "start", "prompt_tokens"]  # from a start to its block
 
 
-def starts_of_trace(
-    trace: pd.DataFrame, proposer: str, prompt_tokens: Mapping[str, int] | None = None
-) -> pd.DataFrame:
+def starts_of_trace(trace: pd.DataFrame, proposer: str) -> pd.DataFrame:
     """The starts of a recorded run under its draft, in a chain: the run of draft_rank == 0 from
-    each position, 64 tokens at most.
+    each position, 64 tokens at most; without prompt_tokens, which a trace does not hold.
 
-    prompt_tokens: lengths by prompt_id; without them that column is left out. Exact where
-    `replay` of a chain is: at T = 0, and for the draft's best tokens on sampled text. ValueError as
-    in `replay`.
+    Exact where `replay` of a chain is: at T = 0, and for the draft's best tokens on sampled text.
+    ValueError as in `replay`.
     """
     limit = LIMITS["gamma"][1]
     blocks = replay(trace, limit, starts="every").rename(columns={"start": "position"})
-    starts = blocks.assign(proposer=proposer, limit=limit)[NEEDED]
-    if prompt_tokens is None:
-        return starts
-    return starts.assign(prompt_tokens=starts["prompt_id"].map(prompt_tokens))
+    return blocks.assign(proposer=proposer, limit=limit)[NEEDED]
 
 
 def replay_starts(
     starts: pd.DataFrame, gamma: int, which: str = "visited"
 ) -> pd.DataFrame:
     """Blocks of a chain of `gamma` drafted tokens by one proposer: the frame of `replay.replay`,
-    with its columns and its meaning, so that what reads that reads this; prompt_tokens goes along
-    where it is known.
+    with its columns and its meaning, so that what reads that reads this; prompt_tokens and
+    further columns of the starts go along.
 
     which: "visited" or "every", as `starts` of `replay`. ValueError: columns missing, no rows,
     several proposers, gamma beyond what was recorded, texts that are not whole.
@@ -76,10 +69,9 @@ def replay_starts(
     columns = {name: values[rows] for name, values in columns.items()}
     for depth in range(1, gamma + 1):
         columns[f"survival_{depth}"] = (columns["accepted"] >= depth).astype(float)
-    known = starts.iloc[rows].rename(columns={"position": "start"})
-    carried = [name for name in CARRIED if name in known]
-    blocks = known[carried].reset_index(drop=True)
-    return blocks.assign(**columns)
+    known = starts.drop(columns=["proposer", "accepted", "remaining", "limit"])
+    blocks = known.iloc[rows].reset_index(drop=True)
+    return blocks.rename(columns={"position": "start"}).assign(**columns)
 
 
 def sums_of_starts(
@@ -91,7 +83,7 @@ def sums_of_starts(
     parts = {}
     for gamma in gammas:
         sums = prompt_sums(replay_starts(starts, gamma, which))
-        parts[gamma] = sums.loc[:, ~sums.columns.str.startswith("survival_")]
+        parts[gamma] = sums.filter(regex="^(?!survival_)")
     return pd.concat(parts, names=["gamma"]).reset_index("gamma").reset_index(drop=True)
 
 

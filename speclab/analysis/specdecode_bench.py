@@ -9,10 +9,10 @@ text: accepted + 1, up to 21. What their paper and code leave to the reader:
   there. So starts begin at position 1. (Their simulator takes entry i for the block that begins at
   i + 1, and so counts that 1 as a block that drafted in vain: `one_entry_late` reads it so.)
 * EAGLE's list is that of **another run**: in 677 of 1,410 prompts it is shorter or longer than the
-  text, by up to thousands of tokens, so the two greedy texts parted somewhere that is not recorded.
-  The n-gram list always fits the text. Hence a proposer's text ends where its own list ends, and two
-  proposers may be compared position by position only in prompts with `same_length` (needed for one
-  text, not proof of it).
+  text, by up to 7,615 tokens, so the two greedy texts parted where nothing records it. The n-gram
+  list always fits the text. Hence a proposer's text ends where its own list ends, and two proposers
+  may be compared position by position only in prompts with `same_length` (needed for one text, not
+  proof of it).
 * An entry may count tokens beyond the text's end: `accepted` is cut there.
 """
 
@@ -154,14 +154,14 @@ def _texts_of(lines: list[_Line], domain: str) -> pd.DataFrame:
 # ---- a folder ------------------------------------------------------------------------------------
 
 
-def _files(folder: Path) -> dict[str, Path]:
+def _files(folder: Path | str) -> dict[str, Path]:
     """The files of SOURCE that a folder has, by name, plain or as .gz."""
-    there = {}
-    for name in SOURCE.files:
-        for path in (folder / f"{name}.gz", folder / name):
-            if path.is_file():
-                there[name] = path
-    return there
+    return {
+        name: path
+        for name in SOURCE.files
+        for path in (Path(folder, f"{name}.gz"), Path(folder, name))
+        if path.is_file()
+    }
 
 
 def read(folder: Path | str | None = None) -> SpecDecodeBench | None:
@@ -173,7 +173,7 @@ def read(folder: Path | str | None = None) -> SpecDecodeBench | None:
     that does not fit its text; or the file that is not the published one.
     """
     places = [folder] if folder else [os.environ.get(PLACE), SOURCE.folder]
-    found = [_files(Path(place)) for place in places if place]
+    found = map(_files, filter(None, places))
     files = next(filter(None, found), None)
     if files is None:
         return None
@@ -198,29 +198,20 @@ def one_entry_late(starts: pd.DataFrame) -> pd.DataFrame:
     return starts.assign(accepted=texts["accepted"].shift(1, fill_value=0))
 
 
-def write_card(folder: Path) -> Path:
-    """Describe the files of a folder in its README.md; returns its path. ValueError as in `read`."""
+def fetch(out: Path | str | None = None, base: str | None = None) -> list[Path]:
+    """Fetch the files, and say in README.md beside them what they are; returns their paths. Errors
+    of `Source.fetch` and `read`.
+    """
+    paths = SOURCE.fetch(out, base)
+    folder = paths[0].parent
     bench = read(folder)
-    about = bench.texts.groupby("domain", sort=False).agg(
-        prompts=("prompt_id", "size"), same_length=("same_length", "sum")
+    digests = "\n".join(f"{digest} {name}" for name, digest in SOURCE.files.items())
+    text = (
+        f"# Traces of SpecDecode-Bench\n\nFiles of github.com/{REPOSITORY}, commit {COMMIT}, which "
+        f"names no licence: not to be passed on.\n\n```\n{digests}\n```\n\n"
+        f"{len(bench.texts)} prompts, read as {len(bench.starts)} starts by "
+        f"`speclab.analysis.specdecode_bench`:\n\n{__doc__}"
     )
-    rows = bench.starts.groupby(["domain", "proposer"], sort=False).size().unstack()
-    lines = [
-        "# Traces of SpecDecode-Bench",
-        "",
-        f"From github.com/{REPOSITORY}, commit {COMMIT}, folder data/llama3.1-8B "
-        "(arXiv:2601.11580). The repository names no licence: do not commit or pass on.",
-        "",
-        *(f"* `{name}`: SHA-256 {digest}" for name, digest in SOURCE.files.items()),
-        "",
-        "| set | prompts | EAGLE's list as long as the text | starts of EAGLE | of n-gram |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for domain, row in about.join(rows).iterrows():
-        lines.append(
-            f"| {domain} | {row['prompts']} | {row['same_length']} | {row[EAGLE]} | {row[LOOKUP]} |"
-        )
-    text = "\n".join([*lines, "", "Read by `speclab.analysis.specdecode_bench`:", ""])
-    path = folder / "README.md"
-    written(path, lambda part: part.write_text(text + (__doc__ or ""), "utf-8"))
-    return path
+    card = folder / "README.md"
+    written(card, lambda part: part.write_text(text, "utf-8"))
+    return [*paths, card]

@@ -39,22 +39,22 @@ TARGET = PassTime(5.88590713e-3, 2.10103129e-5, 3.92645679e-8)
 EAGLE_DRAFT = PassTime(2.13526175e-3, 8.41429603e-7, 2.37768493e-9)
 
 
-def block_s(
-    drafted: np.ndarray, cached: np.ndarray, batch: int = 1, price: str = "block"
-) -> np.ndarray:
+def block_s(drafted, cached, batch: int = 1, price="block") -> np.ndarray:
     """Seconds of blocks: `drafted` tokens each, `cached` tokens of one request before them.
 
-    price: one of PRICES. As in their code the draft's own tokens are those of one request.
+    price: one of PRICES, or one for each block. As in their code the draft's own tokens are those
+    of one request. ValueError for another price.
     """
-    among("price", price, PRICES)
+    for one in np.unique(price).tolist():
+        among("price", one, PRICES)
     verify = TARGET(batch * (drafted + 1), batch * cached)
-    if price == "block":
-        draft = EAGLE_DRAFT(drafted + 1, batch * cached)
-    elif price == "token":
-        draft = drafted * EAGLE_DRAFT(1, batch * cached)
-    else:
-        draft = np.where(drafted > 0, LOOKUP_SHARE * verify, 0.0)
-    return draft + verify + LOOP_S
+    draft = {
+        "block": EAGLE_DRAFT(drafted + 1, batch * cached),
+        "token": drafted * EAGLE_DRAFT(1, batch * cached),
+        "lookup": LOOKUP_SHARE * verify * (drafted > 0),
+    }
+    chosen = [np.equal(price, name) for name in draft]
+    return np.select(chosen, list(draft.values())) + verify + LOOP_S
 
 
 def plain_s(
@@ -79,32 +79,17 @@ def times(blocks: pd.DataFrame, batch: int = 1, price: str = "block") -> pd.Data
     where a block has a price of its own, in a column `price`, that goes before the argument. What
     `drafted` says is paid for. The mean of `speedup` over texts is the number that they publish.
     """
-    prices = blocks["price"] if "price" in blocks else pd.Series(price, blocks.index)
     cached = blocks["prompt_tokens"] + blocks["start"]
-    step_s = pd.Series(0.0, blocks.index)
-    for name, rows in blocks.groupby(prices).groups.items():
-        drafted = blocks["drafted"].loc[rows]
-        step_s.loc[rows] = block_s(drafted, cached.loc[rows], batch, name)
-    texts = (
-        blocks.assign(step_s=step_s)
-        .groupby(["prompt_id", "domain"], sort=False, observed=True)
-        .agg(
-            prompt_tokens=("prompt_tokens", "first"),
-            tokens=("emitted", "sum"),
-            blocks=("emitted", "size"),
-            decoding_s=("step_s", "sum"),
-        )
-        .reset_index()
-    )
-    tokens = texts["tokens"] + 1
-    plain = plain_s(texts["prompt_tokens"], tokens, batch)
-    speculative = _prompt_s(texts["prompt_tokens"], batch) + texts.pop("decoding_s")
-    return texts.assign(
-        tokens=tokens,
-        plain_s=plain,
-        speculative_s=speculative,
-        speedup=plain / speculative,
-    )
+    step_s = block_s(blocks["drafted"], cached, batch, blocks.get("price", price))
+    priced = blocks.assign(step_s=step_s, blocks=1)
+    texts = priced.groupby(["prompt_id", "domain"], sort=False, observed=True)
+    total = texts[["emitted", "blocks", "step_s"]].sum()
+    prompt_tokens = texts["prompt_tokens"].first()
+    total["tokens"] = total.pop("emitted") + 1
+    total["plain_s"] = plain_s(prompt_tokens, total["tokens"], batch)
+    total["speculative_s"] = _prompt_s(prompt_tokens, batch) + total.pop("step_s")
+    total["speedup"] = total["plain_s"] / total["speculative_s"]
+    return total.reset_index()
 
 
 def with_oracle_length(blocks: pd.DataFrame) -> pd.DataFrame:

@@ -71,7 +71,7 @@ PICTURES = "](../figures/smollm/"  # how the text of a notebook shows a figure
 DATA = re.compile(r"""["']data["']((?:\s*/\s*["'][\w.-]+["'])+)""")
 TABLE = re.compile(r"""["'](\d\d/[\w-]+)(?:\.csv)?["']""")
 RECORDS = "SPECLAB_AUTHOR_RECORDS"
-TRACE_FILES = ("manifest.json", "combined_*.jsonl*")  # of runs, and SpecDecode-Bench's
+BENCH = "combined_*.jsonl*"  # SpecDecode-Bench's files
 FETCHED = ("author-records", "specdecode-bench")  # under data/runs
 FOLDERS = ("SPECLAB_MODELS", MIRROR, PLACE, RECORDS)
 SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -340,11 +340,9 @@ def inputs(profile: Profile) -> list[Any]:
     if profile.prompts == "paper":  # revisions of the hub are pinned; copies are files
         sets = [one.name for one in HUB_SETS.values()]
         places = [mirror / name for mirror in named_folder(MIRROR) for name in sets]
-    traces = named_folder(PLACE)
-    if not traces and profile.traces:
-        traces = [ROOT / profile.traces]
-    for pattern in TRACE_FILES:
-        places += [path for folder in traces for path in sorted(folder.rglob(pattern))]
+    own = [ROOT / profile.traces] if profile.traces else []
+    for folder in named_folder(PLACE) or own:
+        places += sorted([*folder.rglob("manifest.json"), *folder.glob(BENCH)])
     found = [profile]
     for spec in (profile.target, profile.draft):
         if folder := local_folder(spec):

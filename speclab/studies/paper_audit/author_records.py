@@ -58,6 +58,7 @@ SOURCE = Source(
     TARGET,
     "SPECLAB_AUTHOR_RECORDS",
 )
+fetch = SOURCE.fetch
 
 
 # ---- one file ------------------------------------------------------------------------------------
