@@ -113,14 +113,11 @@ def _check(starts: pd.DataFrame, gamma: int) -> None:
             f"gamma={gamma}: {limit} drafted tokens a block were recorded of {proposers[0]!r}; "
             f"give a gamma up to {limit}"
         )
-    prompt = starts["prompt_id"]
-    same = (prompt == prompt.shift()).to_numpy()[1:]
-    steps = starts[["position", "remaining"]].diff().to_numpy()[1:]
-    goes_on = same & (steps == [1, -1]).all(axis=1)
-    ends = starts["remaining"].to_numpy() == 1
-    wrong = np.append(ends[:-1] == goes_on, not ends[-1])
+    prompt, remaining = starts["prompt_id"], starts["remaining"]
+    same_text = (prompt == prompt.shift(-1)) & (remaining - 1 == remaining.shift(-1))
+    wrong = ~(same_text | (remaining == 1))
     if wrong.any():
-        row = starts.iloc[wrong.argmax()]
+        row = starts[wrong].iloc[0]
         raise ValueError(
             f"starts: prompt {row['prompt_id']!r} does not go on as it should behind position "
             f"{row['position']}; a text's rows stand together to its end: filter whole prompts"
