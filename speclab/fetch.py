@@ -20,7 +20,7 @@ class FetchError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Source:
+class Published:
     """`files` (digests by name) under the address `base`, and `folder`, their place.
 
     digest: of a file's bytes; again: the command that fetches them; variable: the environment

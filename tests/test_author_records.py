@@ -15,7 +15,7 @@ import pytest
 
 from speclab import score
 from speclab.__main__ import main
-from speclab.fetch import FetchError, Source
+from speclab.fetch import FetchError, Published
 from speclab.studies.paper_audit import author_records, claims, measures
 
 RECORDS = Path(__file__).resolve().parents[2] / "shared" / "paper" / "author_records"
@@ -91,7 +91,7 @@ def server():
     book.server_close()
 
 
-def source(server, files=FILE) -> Source:
+def source(server, files=FILE) -> Published:
     """The authors' source, were it that server."""
     return replace(author_records.SOURCE, base=server.base, files=files)
 

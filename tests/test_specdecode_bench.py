@@ -49,7 +49,7 @@ def published(monkeypatch, tmp_path):
 
 
 def test_a_line_becomes_starts_behind_the_first_token(published):
-    found = bench.read(published(changed()))
+    found = bench.read_traces(published(changed()))
     columns = ["position", "accepted", "remaining", "prompt_tokens", "limit"]
     eagle, lookup = found.of("eagle"), found.of("n-gram")
     assert eagle[columns].to_numpy().tolist() == [  # its own run is longer
@@ -80,27 +80,27 @@ def test_a_line_becomes_starts_behind_the_first_token(published):
 def test_a_bad_line_is_named(published, line, complaint):
     folder = published(changed(), line)
     with pytest.raises(ValueError, match=f"{NAME}, line 2.*{complaint}"):
-        bench.read(folder)
+        bench.read_traces(folder)
 
 
 def test_a_folder_that_is_named_is_read_and_held_against_the_published_files(
     published, monkeypatch
 ):
     folder = published(changed())
-    assert bench.read() is None
+    assert bench.read_traces() is None
     monkeypatch.setenv("SPECLAB_TRACES", str(folder))
     packed = gzip.compress((folder / NAME).read_bytes())
     (folder / NAME).rename(folder / "aside")
     file = folder / f"{NAME}.gz"
     file.write_bytes(packed)
-    assert len(bench.read().texts) == 1
+    assert len(bench.read_traces().texts) == 1
     for content, complaint in (
         (packed[:-9], "gz is damaged or cut"),
         (gzip.compress(changed(id="9")), f"not the published file {NAME}"),
     ):
         file.write_bytes(content)
         with pytest.raises(ValueError, match=complaint):
-            bench.read()
+            bench.read_traces()
 
 
 def test_fetched_files_get_their_card(published, tmp_path):
@@ -161,7 +161,7 @@ def test_other_prices_by_hand_and_a_block_s_own():
 @pytest.fixture(scope="module")
 def real():
     places = [SHARED, os.environ.get("SPECLAB_TRACES")]
-    found = next(filter(None, (bench.read(p) for p in places if p)), None)
+    found = next(filter(None, (bench.read_traces(p) for p in places if p)), None)
     return found or pytest.skip("needs SpecDecode-Bench's files: " + bench.ABSENT)
 
 

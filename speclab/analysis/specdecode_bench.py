@@ -12,7 +12,7 @@ text: accepted + 1, up to 21. What their paper and code leave to the reader:
   text, by up to 7,615 tokens, so the two greedy texts parted where nothing records it. The n-gram
   list always fits the text. Hence a proposer's text ends where its own list ends, and two proposers
   may be compared position by position only in prompts with `same_length` (needed for one text, not
-  proof of it).
+  proof of it: texts that were stopped at 8,192 tokens agree in length anyway).
 * An entry may count tokens beyond the text's end: `accepted` is cut there.
 """
 
@@ -27,7 +27,7 @@ import pandas as pd
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from speclab.fetch import Source, content_of
+from speclab.fetch import Published, content_of
 from speclab.plain import STRICT, checked, parse_json
 from speclab.profiles import ROOT
 from speclab.runs import PLACE, written
@@ -36,7 +36,7 @@ COMMIT = "2fdccbd61b62be339fb85fd90caf43f5e8392aa6"
 REPOSITORY = "SpecDecode-Bench/simulator"
 EAGLE, LOOKUP = "eagle", "n-gram"
 LIMIT = 20  # drafted tokens that were tried in a block
-SOURCE = Source(
+SOURCE = Published(
     f"https://raw.githubusercontent.com/{REPOSITORY}/{COMMIT}/data/llama3.1-8B/",
     {
         "combined_gsm8k.jsonl": "6d6bfb9993f4a540ff73cb330bdd4348dc3e6a6c77a111d3e35b96caf83c26f1",
@@ -164,7 +164,7 @@ def _files(folder: Path | str) -> dict[str, Path]:
     }
 
 
-def read(folder: Path | str | None = None) -> SpecDecodeBench | None:
+def read_traces(folder: Path | str | None = None) -> SpecDecodeBench | None:
     """The traces in `folder`, else in $SPECLAB_TRACES where that has any of them, else in
     data/runs/specdecode-bench; None where there are none (say ABSENT).
 
@@ -194,17 +194,17 @@ def one_entry_late(starts: pd.DataFrame) -> pd.DataFrame:
     """The starts as their simulator reads the lists: each block takes the entry of the position
     before its own, the first that of the prompt's pass (nothing accepted).
     """
-    texts = starts.groupby(["prompt_id", "proposer"], sort=False)
+    texts = starts.groupby(["prompt_id", "proposer"])
     return starts.assign(accepted=texts["accepted"].shift(1, fill_value=0))
 
 
 def fetch(out: Path | str | None = None, base: str | None = None) -> list[Path]:
     """Fetch the files, and say in README.md beside them what they are; returns their paths. Errors
-    of `Source.fetch` and `read`.
+    of `Published.fetch` and `read_traces`.
     """
     paths = SOURCE.fetch(out, base)
     folder = paths[0].parent
-    bench = read(folder)
+    bench = read_traces(folder)
     digests = "\n".join(f"{digest} {name}" for name, digest in SOURCE.files.items())
     text = (
         f"# Traces of SpecDecode-Bench\n\nFiles of github.com/{REPOSITORY}, commit {COMMIT}, which "

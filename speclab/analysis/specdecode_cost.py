@@ -82,7 +82,7 @@ def times(blocks: pd.DataFrame, batch: int = 1, price: str = "block") -> pd.Data
     cached = blocks["prompt_tokens"] + blocks["start"]
     step_s = block_s(blocks["drafted"], cached, batch, blocks.get("price", price))
     priced = blocks.assign(step_s=step_s, blocks=1)
-    texts = priced.groupby(["prompt_id", "domain"], sort=False, observed=True)
+    texts = priced.groupby(["prompt_id", "domain"], sort=False)
     total = texts[["emitted", "blocks", "step_s"]].sum()
     prompt_tokens = texts["prompt_tokens"].first()
     total["tokens"] = total.pop("emitted") + 1

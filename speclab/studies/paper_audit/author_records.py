@@ -20,7 +20,7 @@ import pandas as pd
 
 from speclab import score
 from speclab.analysis.texts import Text
-from speclab.fetch import Source, content_of
+from speclab.fetch import Published, content_of
 from speclab.profiles import ROOT
 
 FINAL = "061513"  # the run that the paper reports
@@ -50,7 +50,7 @@ def blob_id(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
-SOURCE = Source(
+SOURCE = Published(
     f"https://raw.githubusercontent.com/saifmb0/tree-acceptance/{COMMIT}/results/",
     FILES,
     blob_id,
@@ -150,7 +150,7 @@ def _with_rank(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def read(
-    folder: Path | str | None = None, source: Source = SOURCE
+    folder: Path | str | None = None, source: Published = SOURCE
 ) -> dict[str, AuthorRecords]:
     """The authors' runs by name, from `folder`, else $SPECLAB_AUTHOR_RECORDS, else
     data/runs/author-records: {} if that is not there.
