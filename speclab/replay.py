@@ -116,7 +116,7 @@ def prompt_sums(blocks: pd.DataFrame, ends: str = "all") -> pd.DataFrame:
     of zeros.
     """
     survival = [name for name in blocks if str(name).startswith("survival_")]
-    if _among("ends", ends, ENDS) == "room":
+    if among("ends", ends, ENDS) == "room":
         room = blocks["remaining"] > len(survival)
         blocks = blocks.assign(weight=blocks["weight"] * room)
     return _summed(blocks, survival)
@@ -150,7 +150,7 @@ def chain_sums(
         raise ValueError(
             "gammas is empty: give at least one number of draft tokens, for instance range(1, 17)"
         )
-    texts, survival = _chain(trace, max(gammas), _among("rule", rule, RULES))
+    texts, survival = _chain(trace, max(gammas), among("rule", rule, RULES))
     parts = {}
     for gamma in gammas:
         columns, _ = _columns_of_blocks(
@@ -217,7 +217,7 @@ def _columns_of_blocks(
     texts: _Texts, survival: np.ndarray, nodes_to_depth: np.ndarray, starts: str
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """The columns of `_blocks` but for those of survival, and survival [blocks, depth]."""
-    _among("starts", starts, STARTS)
+    among("starts", starts, STARTS)
     prompt, start = np.nonzero(np.arange(texts.value.shape[1]) < texts.length[:, None])
     weight = (
         _visits(survival)[prompt, start] if starts == "visited" else np.ones(len(start))
@@ -342,7 +342,7 @@ def _tree(shape: Any) -> Tree:
     return tree
 
 
-def _among(name: str, value: str, allowed: tuple[str, ...]) -> str:
+def among(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise ValueError(
             f"{name} = {value!r} is unknown; allowed: {', '.join(allowed)}"

@@ -21,6 +21,7 @@ PURE = (
     "score",
     "stats",
     "replay",
+    "starts",
     "cost",
     "prompts",
     "profiles",
