@@ -14,7 +14,7 @@ last block left (EAGLE's head, Medusa's) has a q that depends on where the block
 accepted tokens are no run of ranks and must be recorded start by start.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -27,29 +27,24 @@ NEEDED = ["prompt_id", "domain", "position", "proposer"]
 NEEDED += ["accepted", "remaining", "limit"]
 
 
-def starts_of_trace(
-    trace: pd.DataFrame, proposer: str, prompt_tokens: Mapping[str, int] | None = None
-) -> pd.DataFrame:
+def starts_of_trace(trace: pd.DataFrame, proposer: str) -> pd.DataFrame:
     """The starts of a recorded run under its draft, in a chain: the run of draft_rank == 0 from
-    each position, 64 tokens at most.
+    each position, 64 tokens at most; without prompt_tokens, which a trace does not hold.
 
-    prompt_tokens: lengths by prompt_id; without them that column is left out. Exact where
-    `replay` of a chain is: at T = 0, and for the draft's best tokens on sampled text. ValueError as
-    in `replay`.
+    Exact where `replay` of a chain is: at T = 0, and for the draft's best tokens on sampled text.
+    ValueError as in `replay`.
     """
     limit = LIMITS["gamma"][1]
     blocks = replay(trace, limit, starts="every").rename(columns={"start": "position"})
-    starts = blocks.assign(proposer=proposer, limit=limit)[NEEDED]
-    if prompt_tokens is None:
-        return starts
-    return starts.assign(prompt_tokens=starts["prompt_id"].map(prompt_tokens))
+    return blocks.assign(proposer=proposer, limit=limit)[NEEDED]
 
 
 def replay_starts(
     starts: pd.DataFrame, gamma: int, which: str = "visited"
 ) -> pd.DataFrame:
     """Blocks of a chain of `gamma` drafted tokens by one proposer: the frame of `replay.replay`,
-    with its columns and its meaning, so that what reads that reads this.
+    with its columns and its meaning, so that what reads that reads this; prompt_tokens and
+    further columns of the starts go along.
 
     which: "visited" or "every", as `starts` of `replay`. ValueError: columns missing, no rows,
     several proposers, gamma beyond what was recorded, texts that are not whole.
@@ -60,24 +55,23 @@ def replay_starts(
     drafted = np.minimum(remaining, gamma)
     accepted = np.minimum(starts["accepted"].to_numpy(), drafted)
     truncated = accepted == remaining
-    emitted = accepted + 1 - truncated
+    columns = {
+        "remaining": remaining,
+        "weight": np.ones(len(starts)),
+        "drafted": drafted,
+        "accepted": accepted,
+        "emitted": accepted + 1 - truncated,
+        "truncated": truncated,
+    }
     rows = np.arange(len(starts))
     if which == "visited":
-        rows = _visited(emitted, remaining)
-    columns = {
-        "prompt_id": starts["prompt_id"].to_numpy()[rows],
-        "domain": starts["domain"].to_numpy()[rows],
-        "start": starts["position"].to_numpy()[rows],
-        "remaining": remaining[rows],
-        "weight": 1.0,
-        "drafted": drafted[rows],
-        "accepted": accepted[rows],
-        "emitted": emitted[rows],
-        "truncated": truncated[rows],
-    }
+        rows = _visited(columns["emitted"], remaining)
+    columns = {name: values[rows] for name, values in columns.items()}
     for depth in range(1, gamma + 1):
-        columns[f"survival_{depth}"] = (accepted[rows] >= depth).astype(float)
-    return pd.DataFrame(columns)
+        columns[f"survival_{depth}"] = (columns["accepted"] >= depth).astype(float)
+    known = starts.drop(columns=["proposer", "accepted", "remaining", "limit"])
+    blocks = known.iloc[rows].reset_index(drop=True)
+    return blocks.rename(columns={"position": "start"}).assign(**columns)
 
 
 def sums_of_starts(
@@ -89,7 +83,7 @@ def sums_of_starts(
     parts = {}
     for gamma in gammas:
         sums = prompt_sums(replay_starts(starts, gamma, which))
-        parts[gamma] = sums.loc[:, ~sums.columns.str.startswith("survival_")]
+        parts[gamma] = sums.filter(regex="^(?!survival_)")
     return pd.concat(parts, names=["gamma"]).reset_index("gamma").reset_index(drop=True)
 
 
@@ -119,9 +113,10 @@ def _check(starts: pd.DataFrame, gamma: int) -> None:
             f"gamma={gamma}: {limit} drafted tokens a block were recorded of {proposers[0]!r}; "
             f"give a gamma up to {limit}"
         )
-    prompt = starts["prompt_id"].to_numpy()
+    prompt = starts["prompt_id"]
+    same = (prompt == prompt.shift()).to_numpy()[1:]
     steps = starts[["position", "remaining"]].diff().to_numpy()[1:]
-    goes_on = (prompt[1:] == prompt[:-1]) & (steps == [1, -1]).all(axis=1)
+    goes_on = same & (steps == [1, -1]).all(axis=1)
     ends = starts["remaining"].to_numpy() == 1
     wrong = np.append(ends[:-1] == goes_on, not ends[-1])
     if wrong.any():

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import http.server
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 
 from speclab import score
 from speclab.__main__ import main
+from speclab.fetch import FetchError, Source
 from speclab.studies.paper_audit import author_records, claims, measures
 
 RECORDS = Path(__file__).resolve().parents[2] / "shared" / "paper" / "author_records"
@@ -89,39 +91,45 @@ def server():
     book.server_close()
 
 
+def source(server, files=FILE) -> Source:
+    """The authors' source, were it that server."""
+    return replace(author_records.SOURCE, base=server.base, files=files)
+
+
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*"))
 
 
 def test_a_good_file_is_fetched_once(server, tmp_path):
-    (path,) = author_records.fetch(tmp_path / "new", server.base, FILE)
+    (path,) = source(server).fetch(tmp_path / "new")
     assert path.read_bytes() == CONTENT and names(path.parent) == [NAME]
-    author_records.fetch(tmp_path / "new", server.base, FILE)
+    source(server).fetch(tmp_path / "new")
     assert server.asked == 1, "a file that is there and right is not asked for again"
     path.write_bytes(b"spoiled")
-    author_records.fetch(tmp_path / "new", server.base, FILE)
+    source(server).fetch(tmp_path / "new")
     assert path.read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("content", [CONTENT[:-1] + b"x", CONTENT + b"more"])
 def test_other_bytes_are_refused(server, tmp_path, content):
     server.content = content
-    with pytest.raises(author_records.FetchError, match="not the authors' file"):
-        author_records.fetch(tmp_path, server.base, FILE)
+    with pytest.raises(FetchError, match="not the published file"):
+        source(server).fetch(tmp_path)
     assert names(tmp_path) == []
 
 
 def test_absent_file_and_no_network_say_what_to_do(server, tmp_path, capsys):
-    fetch, absent = author_records.fetch, {"raw_records_20260411_999999.csv": "0"}
-    with pytest.raises(
-        author_records.FetchError, match="404.*SPECLAB_AUTHOR_RECORDS=folder"
-    ):
-        fetch(tmp_path, server.base, absent)
+    absent = source(server, {"raw_records_20260411_999999.csv": "0"})
+    with pytest.raises(FetchError, match="404.*SPECLAB_AUTHOR_RECORDS=folder"):
+        absent.fetch(tmp_path)
     closed = server.base
     server.shutdown()
     server.server_close()
-    assert main(["authors", "--out", str(tmp_path), "--base", closed]) == 2
-    assert "Without a network" in capsys.readouterr().err and names(tmp_path) == []
+    for what in ("author-records", "specdecode-bench"):
+        assert main(["fetch", what, "--out", str(tmp_path), "--base", closed]) == 2
+        said = capsys.readouterr().err
+        assert "Without a network" in said and said.count("\n") == 1
+    assert names(tmp_path) == []
 
 
 @released
@@ -137,18 +145,19 @@ def test_git_ids_are_those_of_the_records_and_fetch_takes_them(tmp_path):
         content = gzip.decompress((RECORDS / f"{run}.csv.gz").read_bytes())
         assert author_records.blob_id(content) == blob
         (tmp_path / name).write_bytes(content)
-    base = tmp_path.as_uri()
-    paths = author_records.fetch(tmp_path / "out", base, short)
+    there = replace(author_records.SOURCE, base=tmp_path.as_uri(), files=short)
+    paths = there.fetch(tmp_path / "out")
     assert [path.name for path in paths] == list(short)
 
 
 def test_records_that_bear_a_known_name_must_be_the_public_file(tmp_path):
     run = "054105"
     author_rows().to_csv(tmp_path / f"{run}.csv", index=False)
-    with pytest.raises(ValueError, match=f"not the authors' public file of run {run}"):
+    with pytest.raises(ValueError, match=f"not the published file .*_{run}.csv"):
         author_records.read(tmp_path)
     blob = author_records.blob_id((tmp_path / f"{run}.csv").read_bytes())
-    assert list(author_records.read(tmp_path, {f"raw_{run}.csv": blob})) == [run]
+    own = replace(author_records.SOURCE, files={f"raw_{run}.csv": blob})
+    assert list(author_records.read(tmp_path, own)) == [run]
 
 
 # ---- one file ------------------------------------------------------------------------------------
