@@ -35,6 +35,7 @@ PURE = (
     "analysis.loops",
     "analysis.levels",
     "analysis.stopping",
+    "analysis.combined",
     "analysis.power",
     "analysis.choose",
     "analysis.router",
