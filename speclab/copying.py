@@ -22,9 +22,8 @@ def matches(ids: np.ndarray, longest: int = LONGEST) -> tuple[np.ndarray, np.nda
     """
     count = len(ids) + 1
     vocab = ids.max(initial=0) + 1
-    matched, place, suffix = np.zeros(
-        (3, count), np.int64
-    )  # equal suffix: equal last tokens
+    # suffix: a number for each n's last tokens, equal where they are
+    matched, place, suffix = np.zeros((3, count), np.int64)
     for length in range(1, longest + 1):
         ends = np.arange(length, count)
         longer = suffix[ends] * vocab + ids[ends - length]
