@@ -1,0 +1,114 @@
+"""A draft and copies together at T = 0: blocks that are copied where enough of the last tokens
+stood before (`speclab.copying`), else drafted as a chain; replayed exactly, without a model.
+
+`with_copies` puts what copying does at each position beside the draft's own `starts`; `blocks` are
+then those of a decoder with the shape `chain:GAMMA+lookup:LEAST`, for any gamma and least. With
+gamma 0 it copies or drafts nothing, with NEVER it is the draft alone. `ways` chooses least on other
+prompts than it is judged on.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from speclab import copying
+from speclab.analysis import stopping
+from speclab.analysis.choose import PROMPT, SUMS, Choice, Prices, fit
+from speclab.cost import Costs
+from speclab.starts import replay_starts
+from speclab.stats import RESAMPLES
+
+NEVER = copying.LONGEST + 1  # matching tokens that no block has
+PASSES = Costs.on_a_line(
+    0.0
+)  # a block costs one target pass: speed-ups are tokens a pass
+DRAFT, COPIES, BOTH = "draft alone", "copies alone", "both"
+Tokens = Mapping[str, tuple[Sequence[int], Sequence[int]]]
+
+
+def with_copies(starts: pd.DataFrame, tokens: Tokens) -> pd.DataFrame:
+    """The starts of one proposer (`speclab.starts`) with what copying does there: matched (last
+    tokens that stood before) and copied (copied tokens that are the text's).
+
+    tokens: of each prompt_id the token ids of its prompt and of its greedy text.
+    """
+    found = []
+    for prompt_id, rows in starts.groupby("prompt_id", sort=False):
+        each = copying.replayed(*tokens[prompt_id])
+        matched, copied = (column[rows["position"]] for column in each)
+        found.append(rows.assign(matched=matched, copied=copied))
+    return pd.concat(found, ignore_index=True)
+
+
+def blocks(both: pd.DataFrame, gamma: int, least: int) -> pd.DataFrame:
+    """The visited blocks where one is copied if `least` tokens or more match, else a chain of
+    `gamma`: the frame of `starts.replay_starts`, with is_copied and passes (of the draft).
+
+    both: of `with_copies`. Nothing is drafted past a text's end.
+    """
+    is_copied = both["matched"] >= least
+    most = pd.Series(gamma, both.index).mask(is_copied, copying.MOST)
+    accepted = both["accepted"].mask(is_copied, both["copied"]).clip(upper=most)
+    limit = max(gamma, copying.MOST)
+    tried = both.assign(accepted=accepted, limit=limit, most=most, is_copied=is_copied)
+    made = replay_starts(tried, limit)
+    drafted = made[["most", "remaining"]].min(axis=1)
+    return made.assign(drafted=drafted, passes=drafted.mask(made["is_copied"], 0))
+
+
+def setting(gamma: int, least: int) -> str:
+    """The shape that `blocks` replays, as `draft.parse_shape` reads it."""
+    if least == NEVER:
+        return f"chain:{gamma}"
+    return f"chain:{gamma}+lookup:{least}" if gamma else f"lookup:{least}"
+
+
+def prices(both: pd.DataFrame, gamma: int, costs: Costs = PASSES) -> Prices:
+    """What every least costs on each prompt, 1 to LONGEST and (with a draft) NEVER, by `setting`.
+
+    With `costs` a copy takes no draft pass, and what the draft reads in its first pass behind a
+    copy is not charged. Where `both` has a column `counted`, the blocks that begin there count:
+    they emit different tokens by setting, so that nothing may be fitted on them.
+    """
+    parts = {}
+    for least in range(1, NEVER + 1 if gamma else NEVER):
+        made = blocks(both, gamma, least)
+        cost = stopping.block_cost(costs, made["drafted"], made["passes"])
+        made = made.assign(cost=cost, target_passes=1, draft_passes=made["passes"])
+        if "counted" in made:
+            made = made[made["counted"]]
+        parts[setting(gamma, least)] = made.groupby(PROMPT, sort=False)[SUMS].sum()
+    return Prices(pd.concat(parts, names=["setting"]))
+
+
+def ways(
+    both: pd.DataFrame,
+    gamma: int,
+    costs: Costs = PASSES,
+    folds: int = 5,
+    n: int = RESAMPLES,
+) -> dict[str, Choice]:
+    """What a chain alone, copies alone and both make of each prompt. The two that copy have their
+    setting of `prices` fitted on the other folds' prompts of the same domain, and again in every
+    resample: `choose.fit`.
+    """
+    copies, mixed = prices(both, 0, costs), prices(both, gamma, costs)
+    return {
+        DRAFT: Choice(mixed.judged(setting(gamma, NEVER))),
+        COPIES: fit(copies, folds=folds, n=n),
+        BOTH: fit(mixed, folds=folds, n=n),
+    }
+
+
+def held_fixed(
+    found: Mapping[str, Choice], both: pd.DataFrame, gamma: int
+) -> dict[str, Choice]:
+    """Tokens a pass of the settings that `ways` found, on other texts or other counted blocks of
+    the same prompts.
+    """
+    judged = {}
+    for name, choice in found.items():
+        table = prices(both, 0 if name == COPIES else gamma)
+        chosen = choice.judged.set_index("prompt_id")["setting"]
+        judged[name] = Choice(table.judged(chosen.to_dict()))
+    return judged

@@ -1,0 +1,72 @@
+"""A draft and copies together, by hand: blocks, their price, and a rule that is fitted on other
+prompts. (`test_decode` holds the blocks against the decoder's.)
+"""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from speclab.analysis import combined
+from speclab.copying import MOST
+from speclab.cost import Costs
+
+
+def made_starts(accepted, prompt_id="a", domain="code"):
+    """Starts of a text from what the draft gets accepted at each position."""
+    remaining = np.arange(len(accepted), 0, -1)
+    rows = {"position": range(len(accepted)), "accepted": accepted}
+    who = {"prompt_id": prompt_id, "domain": domain, "proposer": "draft"}
+    return pd.DataFrame(rows).assign(**who, remaining=remaining, limit=64)
+
+
+# `5 6 7` stands in the prompt, and comes back behind `8`
+BACK = {"a": ([5, 6, 7, 9], [8, 5, 6, 7, 9, 4])}
+
+
+def test_by_hand():
+    both = combined.with_copies(made_starts([1, 0, 1, 1, 1, 0]), BACK)
+    assert both["matched"].tolist() == [0, 0, 1, 2, 3, 4]
+    assert both["copied"].tolist() == [0, 0, 3, 2, 1, 0]
+    columns = ["start", "is_copied", "drafted", "accepted", "emitted"]
+    assert combined.blocks(both, 2, combined.NEVER)["accepted"].tolist() == [1, 1, 1]
+    # 8 and 5 by the draft; behind 5 the copy is right thrice; the end leaves 6 - 2 tokens
+    found = combined.blocks(both, 2, 1)[columns].to_numpy().tolist()
+    assert found == [[0, False, 2, 1, 2], [2, True, 4, 3, 4]]
+    # two must match: position 2 is drafted, then 4 is copied
+    found = combined.blocks(both, 2, 2)[columns].to_numpy().tolist()
+    assert found == [[0, False, 2, 1, 2], [2, False, 2, 1, 2], [4, True, 2, 1, 2]]
+
+
+def test_a_copy_is_priced_by_its_tokens_and_without_draft_passes():
+    both = combined.with_copies(made_starts([1, 0, 1, 1, 1, 0]), BACK)
+    costs = Costs(10.0, (1, MOST + 1), (0.25, 0.25), (1.0, 2.0), 0.5)
+    found = combined.prices(both, 2, costs).judged("chain:2+lookup:1").iloc[0]
+    drafted, copy = 2 * 0.25 + costs.v(3) + 0.5, costs.v(5) + 0.5
+    assert found["cost"] == pytest.approx(drafted + copy)
+    assert (found["target_passes"], found["draft_passes"]) == (2, 2)
+
+
+def test_the_rule_is_fitted_on_other_prompts():
+    """Copies help every prompt but one, whose own best rule is never to copy: it gets the others'
+    rule, and they keep it.
+    """
+    frames, tokens = [], {}
+    for place in range(10):
+        name, useless = f"p{place}", place == 0
+        text = [1, 2, 1, 3, 1, 4, 1, 5] if useless else [1, 2, 3, 4, 1, 2, 3, 4]
+        frames.append(
+            made_starts([7, 6, 5, 4, 3, 2, 1, 0] if useless else [0] * 8, name)
+        )
+        tokens[name] = [9], text
+    both = combined.with_copies(pd.concat(frames), tokens)
+    found = combined.ways(both, 4, n=20)
+    rule, never = found[combined.BOTH].judged, found[combined.DRAFT].judged
+    assert (rule["setting"] == "chain:4+lookup:1").all()
+    more = rule["target_passes"] - never["target_passes"]
+    assert more.tolist() == [1, *[-2] * 9]
+    # of the blocks that begin at the first three positions only
+    first = both.assign(counted=both["position"] < 3)
+    first = combined.held_fixed(found, first, 4)
+    blocks = {name: one.judged["target_passes"].tolist() for name, one in first.items()}
+    assert blocks[combined.DRAFT] == [1, *[3] * 9]
+    assert blocks[combined.COPIES] == [3] * 10
