@@ -207,8 +207,7 @@ def _export(run, engine, c, profile_json) -> None:
     limit = found.manifest["profile"]["max_new_tokens"]
     gamma, said = choose.best_gamma(found.trace, costs, rule, limit)
     click.echo(f"# {said}\n# costs: {priced}")
-    if gamma:
-        click.echo(export.commands(found, engine, gamma))
+    click.echo(export.commands(found, engine, gamma))
     if profile_json:
         json.dump(
             export.speculation_profile(found, gamma or 1, rule), profile_json, indent=1

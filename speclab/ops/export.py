@@ -79,7 +79,11 @@ def vocabularies(run: Run) -> list[int]:
 
 
 def commands(run: Run, engine: str, gamma: int) -> str:
-    """The lines that run the pair with chains of `gamma` tokens, of a shell or of Python."""
+    """The lines that run the pair with chains of `gamma` tokens, of a shell or of Python; '' for
+    gamma = 0: a server drafts nothing unless it is told to.
+    """
+    if not gamma:
+        return ""
     target, draft = (run.manifest["pair"][name] for name in MODELS)
     pooled = summary(run, gamma, rule_of(run, engine))["pooled"]
     values = {
