@@ -3,11 +3,13 @@ names that each engine has; who is refused; what is recommended; the speculation
 """
 
 import json
+import re
 import subprocess
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from bench import of_library
@@ -65,56 +67,51 @@ def qwen(tiny):
 
 @pytest.mark.parametrize("engine", SAID)
 def test_a_shell_reads_what_the_engine_knows(qwen, engine, tmp_path):
-    said = export.commands(qwen, engine, 3)
-    program = SAID[engine].split()[0]
-    script = f"{program}() {{ echo {program} $@; }}\n{said}"
-    done = subprocess.run(["bash", "-euc", script], cwd=tmp_path, capture_output=True)
-    assert done.stdout.decode().strip() == SAID[engine] and not done.stderr
-    known = export.engines()[engine]
-    words = SAID[engine].split()
-    assert {word for word in words if word[:2] == "--"} <= {*known["options"]}
-    settings = yaml.safe_load(SAID["vllm"].rpartition("-config ")[2])
+    program, known = SAID[engine].split()[0], export.engines()[engine]
+    script = f"{program}() {{ echo {program} $@; }}\n" + export.commands(
+        qwen, engine, 3
+    )
+    said = subprocess.check_output(["bash", "-euc", script], cwd=tmp_path, text=True)
+    assert said.strip() == SAID[engine]
+    assert {*re.findall(r" (--[a-z-]+)", said)} <= {*known["options"]}
+    settings = said.rpartition("-config ")[2] if engine == "vllm" else "{}"
     if engine == "tensorrt-llm":
-        settings = yaml.safe_load((tmp_path / "draft.yaml").read_text())
-        inner = settings["speculative_config"]
-        assert (inner["max_draft_len"], inner["speculative_model"]) == (3, DRAFT)
-        settings |= inner
-    assert {*settings} <= {*known.get("keys", settings)}
+        settings = (tmp_path / "draft.yaml").read_text()
+        assert f'max_draft_len: 3\n  speculative_model: "{DRAFT}"\n' in settings
+    read = yaml.safe_load(settings)
+    assert {*read, *read.get("speculative_config", {})} <= {*known.get("keys", [])}
 
 
-@pytest.mark.parametrize("gamma", [1, 4])
 def test_transformers_makes_the_same_texts_in_the_same_blocks(
-    tiny, tiny_pair, gamma, monkeypatch
+    tiny, tiny_pair, monkeypatch
 ):
     monkeypatch.chdir(ROOT)
-    made, passes, new = {}, [], 24
+    made, read, new, gamma = {}, [], 24, 4
     exec(export.commands(tiny, "transformers", gamma), made)
+    target, draft = made["target"], made["draft"]
     known = export.engines()["transformers"]["options"]
-    assert {*known} <= {*vars(made["draft"].generation_config)}
+    assert {*known} <= {*vars(draft.generation_config)}
 
     def seen(_, __, given):
-        cached = given["past_key_values"].get_seq_length()
-        passes.append((cached, cached + given["input_ids"].shape[1]))
+        read.append(given["input_ids"].shape[1])
 
-    made["target"].register_forward_pre_hook(seen, with_kwargs=True)
-    theirs = SimpleNamespace(target=SimpleNamespace(network=made["target"]))
-    shape, ours = (
-        parse_shape(f"chain:{gamma}"),
-        replace(tiny_pair, stop_ids=frozenset()),
-    )
-    prompts = load_prompts("project", 1)
+    target.register_forward_pre_hook(seen, with_kwargs=True)
+    theirs = SimpleNamespace(target=SimpleNamespace(network=target))
+    ours = replace(tiny_pair, stop_ids=frozenset())
+    shape, prompts = parse_shape(f"chain:{gamma}"), load_prompts("project", 1)
     for prompt in encode_prompts(tiny_pair.tokenizer, prompts, 256, "none"):
-        passes.clear()
-        text = of_library(theirs, prompt, new, assistant_model=made["draft"]).ids
+        read.clear()
+        text = of_library(theirs, prompt, new, assistant_model=draft).ids
         own = decode_prompt(ours, prompt, "greedy", shape, Sampling(), new)
-        starts = np.cumsum([0, *(len(step.tokens) for step in own.steps[:-1])])
-        # but for the first pass, which reads the prompt, the text's last token is not cached
-        cached, read = np.array(passes).T - len(prompt.ids)
-        assert text == own.token_ids and (cached[1:] + 1 == starts[1:]).all()
+        assert text == own.token_ids and len(read) == own.target_passes
+        lengths = [len(step.tokens) for step in own.steps]
+        left = new - np.cumsum([0, *lengths[:-1]])
+        # a pass reads the draft behind the text's last token, the first one behind the prompt
+        read[0] -= len(prompt.ids) - 1
         # at the end ours drafts all that fits, theirs leaves room for the bonus
-        assert (read - starts == np.minimum(gamma, new - starts - 1)).all()
+        assert [n - 1 for n in read] == np.minimum(gamma, left - 1).tolist()
         drafted = [step.drafted for step in own.steps]
-        assert (drafted == np.minimum(gamma, new - starts)).all()
+        assert drafted == np.minimum(gamma, left).tolist()
 
 
 @pytest.mark.parametrize("engine", [*SAID, "transformers"])
@@ -128,39 +125,35 @@ def test_a_draft_that_an_engine_cannot_use_is_refused(engine, qwen, tiny, capsys
 
 
 def test_the_smallest_gamma_that_is_not_told_apart_from_the_fastest():
+    costs = Costs.on_a_line(0.1)
     for rank, best in ((0, 8), (3, 0)):
         texts = {f"{d}-{i}": (d, [rank] * 72) for d in "ab" for i in range(6)}
-        assert choose.best_gamma(trace_of(texts), Costs.on_a_line(0.1))[0] == best
+        assert choose.best_gamma(trace_of(texts), costs)[0] == best
     gamma, said = choose.best_gamma(random_trace(), COSTS)
-    assert 0 < gamma < 8 and said.count("chain:") > 1
-    assert f"gamma = {gamma}:" in said and f"predicted: chain:{gamma} " in said
+    assert 0 < gamma < 8 and f"predicted: chain:{gamma} " in said
+    assert said.count("chain:") > 1, "several are not told apart here"
 
 
-def test_costs_are_measured_assumed_or_named(tiny, qwen):
+def test_costs_are_measured_assumed_or_named(tiny):
     smollm = export.run_named("smollm/greedy")
-    facts = policy.load(ROOT / "figures" / "smollm" / "09" / "policy.json").costs
+    facts = policy.load(ROOT / "figures/smollm/09/policy.json").costs
     assert policy.machine_facts(policy.costs_for(smollm)[0], "cpu") == facts
-    assert policy.costs_for(smollm, 0.2)[0].c() == 0.2
+    assert policy.costs_for(smollm, 0.2)[0] == Costs.on_a_line(0.2)
     costs, said = policy.costs_for(tiny)
-    assert 0.1 < costs.c() < 0.13 and costs.v(9) == 1 and said.startswith("assumed")
+    assert said.startswith("assumed, c = 0.117") and costs.v(9) == 1
 
 
-@pytest.mark.parametrize(
-    ("kind", "rule"), [("greedy", "greedy"), ("sampled", "rejection")]
-)
-def test_a_speculation_profile_agrees_with_itself(kind, rule, tmp_path, capsys):
+@pytest.mark.parametrize("kind", ["greedy", "sampled"])
+def test_a_speculation_profile_agrees_with_itself(kind, tmp_path, capsys):
     path = tmp_path / "speculation_profile.json"
     asked = ["export", f"tiny/{kind}", "--for", "transformers", "--profile-json"]
     assert main([*asked, str(path)]) == 0
     found = json.loads(path.read_text())
     gamma, marginal = found["num_speculative_tokens"], found["marginal_accept_rates"]
     assert f"num_assistant_tokens = {gamma}\n" in capsys.readouterr().out
-    assert found["measurement_conditions"]["rule"] == rule
-    close = {"abs": 1e-5}
     joint = np.cumprod(found["conditional_accept_rates"])
-    assert marginal == pytest.approx(joint, **close) and len(marginal) == gamma
-    lengths = found["acceptance_length_histogram"]
-    mean = np.average([*map(int, lengths)], weights=[*lengths.values()])
-    assert found["mean_accept_length"] == pytest.approx(mean, **close)
-    assert mean == pytest.approx(1 + sum(marginal), **close)
-    assert [*found["per_category"]] == ["code", "math", "reasoning", "chat"]
+    np.testing.assert_allclose(marginal, joint, atol=1e-5)
+    lengths = pd.Series(found["acceptance_length_histogram"])
+    mean = (lengths * lengths.index.astype(int)).sum() / lengths.sum()
+    means = found["mean_accept_length"], 1 + sum(marginal)
+    np.testing.assert_allclose(means, mean, atol=1e-5)
