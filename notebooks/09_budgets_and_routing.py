@@ -483,7 +483,7 @@ ctx.answer(
 # do not tell apart from the fastest. Elsewhere: `python -m speclab export RUN --for ENGINE`.
 
 # %%
-gamma, why = choose.best_gamma(trace, costs, max_new_tokens=limit)
+gamma, why = choose.best_gamma(trace, costs, "greedy", limit)
 refused = export.why_not(greedy, engine)
 print(why, refused or export.commands(greedy, engine, gamma), sep="\n")
 

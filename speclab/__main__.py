@@ -204,8 +204,9 @@ def _export(run, engine, c, profile_json) -> None:
         raise ValueError(reason)
     costs, priced = policy.costs_for(found, c)
     rule = export.rule_of(found, engine)
-    limit = found.manifest["profile"]["max_new_tokens"]
-    gamma, said = choose.best_gamma(found.trace, costs, rule, limit)
+    gamma, said = choose.best_gamma(
+        found.trace, costs, rule, found.manifest["profile"]["max_new_tokens"]
+    )
     click.echo(f"# {said}\n# costs: {priced}")
     click.echo(export.commands(found, engine, gamma))
     if profile_json:

@@ -128,8 +128,8 @@ def test_the_smallest_gamma_that_is_not_told_apart_from_the_fastest():
     costs = Costs.on_a_line(0.1)
     for rank, best in ((0, 8), (3, 0)):
         texts = {f"{d}-{i}": (d, [rank] * 72) for d in "ab" for i in range(6)}
-        assert choose.best_gamma(trace_of(texts), costs)[0] == best
-    gamma, said = choose.best_gamma(random_trace(), COSTS)
+        assert choose.best_gamma(trace_of(texts), costs, "greedy", None)[0] == best
+    gamma, said = choose.best_gamma(random_trace(), COSTS, "greedy", None)
     assert 0 < gamma < 8 and f"predicted: chain:{gamma} " in said
     assert said.count("chain:") > 1, "several are not told apart here"
 

@@ -268,8 +268,8 @@ def best_setting(prices: Prices, n: int = RESAMPLES) -> pd.DataFrame:
 def best_gamma(
     trace: pd.DataFrame,
     costs: Costs,
-    rule: str = "greedy",
-    max_new_tokens: int | None = None,
+    rule: str,
+    max_new_tokens: int | None,
     longest: int = 8,
 ) -> tuple[int, str]:
     """The smallest gamma (0: plain) that cannot be told apart from the `fastest` of plain and the
