@@ -529,7 +529,7 @@ assert (paid.sub(paid["oracle"], axis=0) > -1e-9).all(axis=None), (
 # %%
 ways = combined.ways(at_starts, copying_gamma, folds=folds)
 is_new = at_starts.assign(counted=~loops.repeats(trace))
-outside = combined.held_fixed(ways, is_new, copying_gamma)
+outside = combined.settings_held(ways, is_new, copying_gamma)
 quantities = {
     "tokens per target pass": ways,
     "outside loops": outside,

@@ -169,6 +169,52 @@ def _metrics(run, shape, rule) -> None:
     click.echo(json.dumps(found, indent=1))
 
 
+@verb("export")
+@click.argument("run")
+@option(
+    "--for",
+    "engine",
+    required=True,
+    type=click.Choice(["vllm", "sglang", "llama.cpp", "transformers", "tensorrt-llm"]),
+)
+@option(
+    "--c",
+    type=click.FloatRange(0),
+    help="Assume a draft pass of so many target passes (v = 1, o = 0), as on another machine "
+    "(default: what notebook 09 measured for the pair, else the draft's share of the bytes).",
+)
+@option(
+    "--profile-json",
+    type=click.File("w", "utf-8", lazy=True),
+    help="Also write the acceptance as NVIDIA's speculation_profile.json.",
+)
+def _export(run, engine, c, profile_json) -> None:
+    """Print how a server is told to draft as is best for the pair of RUN: the folder of a run or
+    trace, a trace of the kit (smollm/sampled), or a profile (its greedy run).
+
+    It is the smallest gamma that cannot be told apart from the fastest.
+    """
+    import json
+
+    from speclab.analysis import choose, policy
+    from speclab.ops import export
+
+    found = export.run_named(run)
+    if reason := export.why_not(found, engine):
+        raise ValueError(reason)
+    costs, priced = policy.costs_for(found, c)
+    rule = export.rule_of(found, engine)
+    gamma, said = choose.best_gamma(
+        found.trace, costs, rule, found.manifest["profile"]["max_new_tokens"]
+    )
+    click.echo(f"# {said}\n# costs: {priced}")
+    click.echo(export.commands(found, engine, gamma))
+    if profile_json:
+        json.dump(
+            export.speculation_profile(found, gamma or 1, rule), profile_json, indent=1
+        )
+
+
 @verb("decode")
 @PROFILE
 @option(

@@ -66,7 +66,7 @@ def test_the_rule_is_fitted_on_other_prompts():
     assert more.tolist() == [1, *[-2] * 9]
     # of the blocks that begin at the first three positions only
     first = both.assign(counted=both["position"] < 3)
-    first = combined.held_fixed(found, first, 4)
+    first = combined.settings_held(found, first, 4)
     blocks = {name: one.judged["target_passes"].tolist() for name, one in first.items()}
     assert blocks[combined.DRAFT] == [1, *[3] * 9]
     assert blocks[combined.COPIES] == [3] * 10

@@ -100,7 +100,7 @@ def ways(
     }
 
 
-def held_fixed(
+def settings_held(
     found: Mapping[str, Choice], both: pd.DataFrame, gamma: int
 ) -> dict[str, Choice]:
     """Tokens a pass of the settings that `ways` found, on other texts or other counted blocks of
