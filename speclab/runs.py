@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from speclab.record import Engine, Job, Recorded
 
 ONE_NODE = {"depth": 1, "branches": 1, "budget": 1}
-SECOND = {"prompts": "second", "prompts_per_domain": 75}  # all 120 of it
 KINDS = {
     "greedy": {},  # the profile as it stands
     "sampled": {"temperature": 1.0},
@@ -63,9 +62,7 @@ KINDS = {
     "long": {"max_new_tokens": 192, "prompts_per_domain": 20} | ONE_NODE,
     # the project's prompts without the words around their problems; the second set, all of it
     "unwrapped": {"prompts": "unwrapped"},
-    "unwrapped-sampled": {"prompts": "unwrapped", "temperature": 1.0} | ONE_NODE,
-    "second": SECOND,
-    "second-sampled": SECOND | {"temperature": 1.0} | ONE_NODE,
+    "second": {"prompts": "second", "prompts_per_domain": 75},
 }
 # only the tree differs: the target's text is read from the other run, if there
 SAME_TEXT = {"balanced": "greedy", "chain": "greedy"}

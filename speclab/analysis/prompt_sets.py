@@ -1,0 +1,148 @@
+"""Does what one set of prompts says of domains hold on others? The same question asked of the
+profile's own prompts, of the same without the words that stand around each problem, and of a second
+set, written in no form that a draft was trained on (data/second_prompts).
+"""
+
+from collections.abc import Callable, Mapping
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from speclab import stats
+from speclab.analysis import significance
+from speclab.analysis.texts import Text
+from speclab.profiles import Profile
+from speclab.score import ALL, POOLED, Estimator
+from speclab.show.estimates import Estimates
+
+OWN, UNWRAPPED, SECOND = "own form", "unwrapped", "second set"
+WITH_WORDS = ("math", "reasoning")  # domains whose prompts have words around them
+IT = "it"  # the one number that is asked
+HOLDS, TURNS, UNTOLD = "holds", "is the other way", "cannot be told"
+
+# rows, and what is asked of them
+Question = Callable[[Text], tuple[pd.DataFrame, Estimator]]
+
+
+def texts(profile: Profile, own: Text) -> dict[str, Text]:
+    """Greedy texts (T = 0) of each set: the profile's own, then the others, recorded if they are
+    not there; `unwrapped` only where the profile's prompts have words that can be left out.
+    """
+    kinds = {SECOND: "second"}
+    if profile.prompts == "project" and set(WITH_WORDS) & set(profile.domains):
+        kinds = {UNWRAPPED: "unwrapped"} | kinds
+    return {OWN: own} | {
+        name: Text.recorded(profile, kind) for name, kind in kinds.items()
+    }
+
+
+def asked(sets: Mapping[str, Text], question: Question) -> dict[str, stats.Draws]:
+    """The question's draws on each set, by name; each set resamples its own prompts."""
+    return {name: stats.jointly({IT: question(text)}) for name, text in sets.items()}
+
+
+def by_set(
+    draws: Mapping[str, stats.Draws], what: Any = IT, digits: int = 3
+) -> Estimates:
+    """A number of the draws on each set: set, domain, estimate, low, high, n_prompts."""
+    rows = {
+        name: own.table({what: own[what]}).drop(columns="name")
+        for name, own in draws.items()
+    }
+    return Estimates.stacked(rows, "set", digits).without(domain=[ALL, POOLED])
+
+
+def _of_domains(own: stats.Draws, what: Any) -> pd.DataFrame:
+    """Draws (1 + n, domains) of a number."""
+    return own[what].drop(columns=[ALL, POOLED])
+
+
+def orders(draws: Mapping[str, stats.Draws], what: Any = IT) -> pd.DataFrame:
+    """By set: its order of the domains, highest first, and the `share` of its resamples in which
+    that is the first set's order.
+    """
+    rows, first = {}, None
+    for name, own in draws.items():
+        values = _of_domains(own, what)
+        ranked = np.argsort(-values.to_numpy(), axis=1, kind="stable")
+        first = ranked[0] if first is None else first
+        rows[name] = {
+            "order": " > ".join(values.columns[ranked[0]]),
+            "share": (ranked[1:] == first).all(axis=1).mean(),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("set").reset_index()
+
+
+def verdict(found: pd.DataFrame) -> str:
+    """What `orders` says of the first set's order: 'holds' on other prompts where more than 97.5 %
+    of each other set's resamples have it, 'does not hold' where fewer than 2.5 % of one's have.
+    """
+    least = found["share"].iloc[1:].min()
+    if least < 0.025:
+        return "does not hold"
+    return "holds" if least > 0.975 else "cannot be told to hold"
+
+
+def pairs(draws: Mapping[str, stats.Draws]) -> Estimates:
+    """The difference of each two domains in each set: set, pair ('math − code', the higher one of
+    the first set first), estimate, low, high, and verdict: of those that the first set tells apart
+    (by the interval), whether another set tells the same.
+    """
+    values = {name: _of_domains(own, IT) for name, own in draws.items()}
+    start = next(iter(values.values())).iloc[0].sort_values(ascending=False)
+    parts = {}
+    for name, own in draws.items():
+        differences = {
+            f"{high} − {low}": values[name][high] - values[name][low]
+            for high, low in combinations(start.index, 2)
+        }
+        parts[name] = own.table(differences, "pair")
+    found = Estimates.stacked(parts, "set", digits=3)
+    rows = found.frame
+    said = np.select([rows["low"] > 0, rows["high"] < 0], [HOLDS, TURNS], UNTOLD)
+    told = rows.loc[(rows["set"] == rows["set"].iloc[0]) & (said == HOLDS), "pair"]
+    said = np.where(rows["pair"].isin(told), said, "not asked")
+    return Estimates(rows.assign(verdict=said), found.digits)
+
+
+def transfer(found: Estimates) -> str:
+    """What `pairs` says of the other sets: 'unwrapped: of 6 differences 3 hold (…), …'."""
+    rows = found.frame[found.frame["verdict"] != "not asked"]
+    said = []
+    for name, own in rows[rows["set"] != rows["set"].iloc[0]].groupby(
+        "set", sort=False
+    ):
+        counts = [
+            f"{len(some)} {verdict}" + _named(some["pair"], verdict)
+            for verdict, some in own.groupby("verdict", sort=False)
+        ]
+        said.append(f"{name}: of {len(own)} differences {', '.join(counts)}")
+    return "; ".join(said)
+
+
+def _named(names: pd.Series, verdict: str) -> str:
+    """The pairs that do not hold."""
+    return "" if verdict == HOLDS else f" ({', '.join(names)})"
+
+
+def effect_of_words(sets: Mapping[str, Text], question: Question) -> Estimates:
+    """What the words around a problem change, its own form minus unwrapped, paired by prompt:
+    domain, estimate, low, high, n_prompts, p_value; of the domains that have such words.
+    """
+    (own, of), (alone, _) = (question(sets[name]) for name in (OWN, UNWRAPPED))
+    own, alone = (rows[rows["domain"].isin(WITH_WORDS)] for rows in (own, alone))
+    found = significance.paired_by_domain(own, alone, of)
+    return Estimates(found, digits=3).without(domain=POOLED)
+
+
+def by_category(second: Text, question: Question) -> Estimates:
+    """The number in each category of the second set: category, estimate, low, high, n_prompts."""
+    rows, of = question(second)
+    category = rows["prompt_id"].str.split("-").str[1]
+    found = stats.by_domain(rows.assign(domain=category), of)
+    found = found[~found["domain"].isin([ALL, POOLED])].drop(columns="estimator")
+    found = found.rename(columns={"domain": "category"})
+    found = found.sort_values("estimate", ascending=False, ignore_index=True)
+    return Estimates(found, digits=3)
