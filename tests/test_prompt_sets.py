@@ -8,7 +8,7 @@ import pytest
 
 from speclab import score
 from speclab.analysis import prompt_sets
-from speclab.analysis.prompt_sets import HOLDS, OWN, SECOND, TURNS, UNTOLD, UNWRAPPED
+from speclab.analysis.prompt_sets import OWN, UNWRAPPED
 
 MEAN = score.mean_of("x")
 
@@ -26,42 +26,12 @@ def rows_of(means, prompts=20, spread=0.02, seed=0):
     )
 
 
-def asked(**sets):
-    return prompt_sets.asked(sets, lambda rows: (rows, MEAN))
-
-
-def test_a_difference_holds_turns_or_cannot_be_told():
-    first = rows_of({"code": 0.5, "math": 0.9, "chat": 0.1})
-    other = rows_of({"code": 0.9, "math": 0.5, "chat": 0.5}, seed=1)
-    found = prompt_sets.pairs(asked(first=first, other=other))
-    there = found.at(set="other").frame.set_index("pair")
-    assert there["verdict"].to_dict() == {
-        "math − code": TURNS,
-        "math − chat": UNTOLD,
-        "code − chat": HOLDS,
-    }
-    means = other.groupby("domain")["x"].mean()
-    assert there["estimate"]["code − chat"] == pytest.approx(
-        means["code"] - means["chat"]
-    )
-    assert prompt_sets.transfer(found) == (
-        "other: of 3 differences 1 is the other way (math − code), "
-        "1 cannot be told (math − chat), 1 holds"
-    )
-
-
-def test_what_the_first_set_does_not_tell_is_not_asked():
-    first = rows_of({"code": 0.5, "math": 0.5, "chat": 0.1})
-    found = prompt_sets.pairs(asked(first=first, again=first))
-    verdicts = found.at(set="again").frame["verdict"]
-    assert sorted(verdicts) == [HOLDS, HOLDS, "not asked"]
-
-
 def test_orders_and_how_often_they_are_the_first_sets():
     far = rows_of({"code": 0.5, "math": 0.9, "chat": 0.1})
     near = rows_of({"code": 0.5, "math": 0.5, "chat": 0.1}, seed=3)
     turned = rows_of({"code": 0.9, "math": 0.5, "chat": 0.1}, seed=4)
-    found = prompt_sets.orders(asked(far=far, near=near, turned=turned))
+    sets = {"far": far, "near": near, "turned": turned}
+    found = prompt_sets.orders(prompt_sets.asked(sets, lambda rows: (rows, MEAN)))
     found = found.set_index("set")
     assert found["order"]["far"] == "math > code > chat"
     assert found["order"]["turned"] == "code > math > chat"
@@ -75,7 +45,7 @@ def test_orders_and_how_often_they_are_the_first_sets():
 def test_the_words_effect_is_paired_by_prompt():
     own = rows_of({"code": 0.5, "math": 0.9, "reasoning": 0.6}, spread=0.3)
     alone = own.assign(x=own["x"] - 0.2 * (own["domain"] == "math"))
-    sets = {OWN: own, UNWRAPPED: alone, SECOND: own}
+    sets = {OWN: own, UNWRAPPED: alone}
     found = prompt_sets.effect_of_words(sets, lambda rows: (rows, MEAN))
     numbers = found.frame.set_index("domain")[["estimate", "low", "high"]]
     assert list(numbers.index) == ["math", "reasoning"]
@@ -84,9 +54,7 @@ def test_the_words_effect_is_paired_by_prompt():
 
 
 def test_categories_are_the_middle_words_of_the_ids_highest_first():
-    rows = rows_of({"writing": 0.2, "maths": 0.7}).assign(domain="chat")
-    found = prompt_sets.by_category(rows, lambda rows: (rows, MEAN))
-    assert found.frame["category"].tolist() == ["maths", "writing"]
-    assert found.frame["n_prompts"].tolist() == [20, 20]
-    own = rows[rows["prompt_id"].str.contains("maths")]
-    assert found.frame["estimate"][0] == pytest.approx(own["x"].mean())
+    rows = rows_of({"writing": 0.2, "maths": 0.7}, spread=0).assign(domain="chat")
+    found = prompt_sets.by_category(rows, lambda rows: (rows, MEAN)).frame
+    assert found["category"].tolist() == ["maths", "writing"]
+    assert found["estimate"].tolist() == pytest.approx([0.7, 0.2])

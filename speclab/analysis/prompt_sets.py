@@ -4,7 +4,6 @@ set, written in no form that a draft was trained on (data/second_prompts).
 """
 
 from collections.abc import Callable, Mapping
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from speclab.show.estimates import Estimates
 OWN, UNWRAPPED, SECOND = "own form", "unwrapped", "second set"
 WITH_WORDS = ("math", "reasoning")  # domains whose prompts have words around them
 IT = "it"  # the one number that is asked
-HOLDS, TURNS, UNTOLD = "holds", "is the other way", "cannot be told"
 
 # rows, and what is asked of them
 Question = Callable[[Text], tuple[pd.DataFrame, Estimator]]
@@ -54,25 +52,18 @@ def by_set(
     return Estimates.stacked(rows, "set", digits).without(domain=[ALL, POOLED])
 
 
-def _of_domains(own: stats.Draws, what: Any) -> pd.DataFrame:
-    """Draws (1 + n, domains) of a number."""
-    return own[what].drop(columns=[ALL, POOLED])
-
-
 def orders(draws: Mapping[str, stats.Draws], what: Any = IT) -> pd.DataFrame:
     """By set: its order of the domains, highest first, and the `share` of its resamples in which
     that is the first set's order.
     """
-    rows, first = {}, None
+    rows, first = [], None
     for name, own in draws.items():
-        values = _of_domains(own, what)
+        values = own[what].drop(columns=[ALL, POOLED])
         ranked = np.argsort(-values.to_numpy(), axis=1, kind="stable")
         first = ranked[0] if first is None else first
-        rows[name] = {
-            "order": " > ".join(values.columns[ranked[0]]),
-            "share": (ranked[1:] == first).all(axis=1).mean(),
-        }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("set").reset_index()
+        same = (ranked[1:] == first).all(axis=1).mean()
+        rows.append((name, " > ".join(values.columns[ranked[0]]), same))
+    return pd.DataFrame(rows, columns=["set", "order", "share"])
 
 
 def verdict(found: pd.DataFrame) -> str:
@@ -83,48 +74,6 @@ def verdict(found: pd.DataFrame) -> str:
     if least < 0.025:
         return "does not hold"
     return "holds" if least > 0.975 else "cannot be told to hold"
-
-
-def pairs(draws: Mapping[str, stats.Draws]) -> Estimates:
-    """The difference of each two domains in each set: set, pair ('math − code', the higher one of
-    the first set first), estimate, low, high, and verdict: of those that the first set tells apart
-    (by the interval), whether another set tells the same.
-    """
-    values = {name: _of_domains(own, IT) for name, own in draws.items()}
-    start = next(iter(values.values())).iloc[0].sort_values(ascending=False)
-    parts = {}
-    for name, own in draws.items():
-        differences = {
-            f"{high} − {low}": values[name][high] - values[name][low]
-            for high, low in combinations(start.index, 2)
-        }
-        parts[name] = own.table(differences, "pair")
-    found = Estimates.stacked(parts, "set", digits=3)
-    rows = found.frame
-    said = np.select([rows["low"] > 0, rows["high"] < 0], [HOLDS, TURNS], UNTOLD)
-    told = rows.loc[(rows["set"] == rows["set"].iloc[0]) & (said == HOLDS), "pair"]
-    said = np.where(rows["pair"].isin(told), said, "not asked")
-    return Estimates(rows.assign(verdict=said), found.digits)
-
-
-def transfer(found: Estimates) -> str:
-    """What `pairs` says of the other sets: 'unwrapped: of 6 differences 3 hold (…), …'."""
-    rows = found.frame[found.frame["verdict"] != "not asked"]
-    said = []
-    for name, own in rows[rows["set"] != rows["set"].iloc[0]].groupby(
-        "set", sort=False
-    ):
-        counts = [
-            f"{len(some)} {verdict}" + _named(some["pair"], verdict)
-            for verdict, some in own.groupby("verdict", sort=False)
-        ]
-        said.append(f"{name}: of {len(own)} differences {', '.join(counts)}")
-    return "; ".join(said)
-
-
-def _named(names: pd.Series, verdict: str) -> str:
-    """The pairs that do not hold."""
-    return "" if verdict == HOLDS else f" ({', '.join(names)})"
 
 
 def effect_of_words(sets: Mapping[str, Text], question: Question) -> Estimates:
