@@ -499,19 +499,22 @@ assert best["best"].between(best["as_good_low"], best["as_good_high"]).all()
 
 # %% [markdown]
 # A best gamma of 0 means that plain decoding is the fastest; one at the end of the sweep may lie
-# beyond it. On the other prompts, at the assumed c:
-
-# %%
-best_of_sets = study.best_by_cost(of_sets, gammas, [cost_ratio])
-best_of_sets = best_of_sets.rename(columns={"temperature": "set"})
-best_of_sets = Estimates.of(best_of_sets, "best", ["set", "domain"], digits=0)
-ctx.table(best_of_sets.wide("set", "domain"), "best-gamma-other-prompts")
+# beyond it.
 
 # %%
 ctx.say(
     f"Estimated speed-up there, c = {cost_ratio:g}, that gamma held fixed in the resamples: "
     f"{peaks.listed(within='temperature')}."
 )
+
+# %% [markdown]
+# And the best on the other prompts, at the assumed c:
+
+# %%
+best_of_sets = study.best_by_cost(of_sets, gammas, [cost_ratio])
+best_of_sets = best_of_sets.rename(columns={"temperature": "set"})
+best_of_sets = Estimates.of(best_of_sets, "best", ["set", "domain"], digits=0)
+ctx.table(best_of_sets.wide("set", "domain"), "best-gamma-other-prompts")
 
 # %%
 tables = {"block_efficiency": passes, "draft_utilisation": used, "speedup": speed_up}

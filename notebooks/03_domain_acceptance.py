@@ -473,8 +473,8 @@ depends = "it does" if told["hit[1], T = 0"] else "that cannot be told"
 # %%
 ctx.answer(
     f"The order of the domains {prompt_sets.verdict(orders_of)} on other prompts: by `hit[1]` at "
-    f"T = 0 on `{ctx.profile.name}` it is {first.order} ({levels_of[first.set]}) in their own form, "
-    f"and, with the share of resamples that give this order, {', '.join(there)}. "
+    f"T = 0 on `{ctx.profile.name}` it is {first.order} ({levels_of[first.set]}) in their own "
+    f"form, and, with the share of resamples that give this order, {', '.join(there)}. "
     f"Of what the first tells apart, {transfer}. On the first set {depends}: "
     f"`hit[1]` runs from {hit.at(domain=least)} ({least}) to {hit.at(domain=best)} ({best}), the "
     f"paper's `published_alpha` from {published_alpha.at(domain=least)} to "
