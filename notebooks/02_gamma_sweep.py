@@ -237,7 +237,7 @@ ctx.table(ends, "prompts", 1)
 # project's own problems **unwrapped**, without the words around each problem of math and reasoning
 # (`Solve as a math problem …`; those of code and chat have none and stay the same), and a **second
 # set**, 120 prompts written as people write (`data/second_prompts`: 15 of code, math and reasoning;
-# chat is five categories of 15).
+# chat is five categories of 15, one of them in other languages).
 
 # %%
 sets = prompt_sets.texts(ctx.profile, texts["T = 0"])
@@ -537,13 +537,13 @@ ctx.record(gamma=gamma, cost_ratio=cost_ratio, **numbers)
 greedy = {name: own.at(temperature="T = 0") for name, own in main.items()}
 of_others = {"best_gamma": best_of_sets, "block_efficiency": by_set}
 elsewhere = {
-    name: own.without(set=prompt_sets.OWN).listed(within="set")
+    name: own.without(set=[prompt_sets.OWN, prompt_sets.ENGLISH]).listed(within="set")
     for name, own in of_others.items()
 }
 ctx.answer(
     f"As many as pay for themselves. On the pair `{ctx.profile.name}` at T = 0 and an assumed c of "
     f"{cost_ratio:g} the fastest gamma [range of 95 % of the resamples] is, by prompt set, "
-    f"{greedy['best_gamma'].listed()} (other prompts: {elsewhere['best_gamma']}); with gamma = "
+    f"{greedy['best_gamma'].listed()} (other prompts: {elsewhere['best_gamma']}). With gamma = "
     f"{gamma} a target pass gives {greedy['block_efficiency'].listed()} tokens (other prompts: "
     f"{elsewhere['block_efficiency']})."
 )

@@ -381,7 +381,8 @@ ctx.say(
 # *domain*, it should be found again on the same problems without these words (**unwrapped**; the
 # prompts of code and chat have none and stay the same), and on a **second set**: 120 prompts in
 # eight categories, written as people write, none in a form of the training (`data/second_prompts`).
-# Its chat is five of the categories.
+# Its chat is five of the categories, one of them in other languages; it is asked without that one
+# too.
 
 
 # %%
@@ -472,8 +473,8 @@ depends = "it does" if told["hit[1], T = 0"] else "that cannot be told"
 
 # %%
 ctx.answer(
-    f"The order of the domains {prompt_sets.verdict(orders_of)} on other prompts: by `hit[1]` at "
-    f"T = 0 on `{ctx.profile.name}` it is {first.order} ({levels_of[first.set]}) in their own "
+    f"The order of the domains {prompt_sets.order_verdict(orders_of)} on other prompts: by "
+    f"`hit[1]` at T = 0 on `{ctx.profile.name}` it is {first.order} ({levels_of[first.set]}) in their own "
     f"form, and, with the share of resamples that give this order, {', '.join(there)}. "
     f"Of what the first tells apart, {transfer}. On the first set {depends}: "
     f"`hit[1]` runs from {hit.at(domain=least)} ({least}) to {hit.at(domain=best)} ({best}), the "

@@ -339,7 +339,7 @@ ctx.say(f"The contrast of `hit[1]` is {in_format.listed('name')}.")
 # The same contrasts at T = 0 on the project's problems **unwrapped**, without the words around each
 # problem of math and reasoning (the draft of `smollm` was trained on that form), and on a **second
 # set**, written as people write (`data/second_prompts`; its chat is writing, roleplay, extraction,
-# humanities and other languages). By hand as in section 1.
+# humanities and other languages; once more without the last). By hand as in section 1.
 
 # %%
 sets = prompt_sets.texts(ctx.profile, greedy)
@@ -355,6 +355,7 @@ for quantity, question in questions.items():
         each = own[prompt_sets.IT]
         row = own.table({quantity: study.contrast(each, domain)}, "quantity")
         row["highest"] = study.share_highest(each, domain)
+        row["domain"] = domain
         elsewhere[name, quantity] = row.drop(columns="quantity")
 
 # %%
@@ -371,7 +372,6 @@ for name, own in sets.items():
 ctx.plot(
     elsewhere,
     x="set",
-    hue="quantity",
     columns="quantity",
     kind="points",
     x_label="",

@@ -37,9 +37,12 @@ def test_orders_and_how_often_they_are_the_first_sets():
     assert found["order"]["turned"] == "code > math > chat"
     assert found["share"]["far"] == 1 and found["share"]["turned"] == 0
     assert 0.025 < found["share"]["near"] < 0.975
-    said = {name: prompt_sets.verdict(found.loc[["far", name]]) for name in found.index}
+    said = {
+        name: prompt_sets.order_verdict(found.loc[["far", name]])
+        for name in found.index
+    }
     assert list(said.values()) == ["holds", "cannot be told to hold", "does not hold"]
-    assert prompt_sets.verdict(found) == "does not hold"
+    assert prompt_sets.order_verdict(found) == "does not hold"
 
 
 def test_the_words_effect_is_paired_by_prompt():

@@ -4,6 +4,7 @@ set, written in no form that a draft was trained on (data/second_prompts).
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from speclab.score import ALL, POOLED, Estimator
 from speclab.show.estimates import Estimates
 
 OWN, UNWRAPPED, SECOND = "own form", "unwrapped", "second set"
+ENGLISH = (
+    "second set in English"  # without its prompts in other languages, which are chat
+)
 WITH_WORDS = ("math", "reasoning")  # domains whose prompts have words around them
 IT = "it"  # the one number that is asked
 
@@ -28,12 +32,20 @@ def texts(profile: Profile, own: Text) -> dict[str, Text]:
     """Greedy texts (T = 0) of each set: the profile's own, then the others, recorded if they are
     not there; `unwrapped` only where the profile's prompts have words that can be left out.
     """
-    kinds = {SECOND: "second"}
+    found = {OWN: own}
     if profile.prompts == "project" and set(WITH_WORDS) & set(profile.domains):
-        kinds = {UNWRAPPED: "unwrapped"} | kinds
-    return {OWN: own} | {
-        name: Text.recorded(profile, kind) for name, kind in kinds.items()
-    }
+        found[UNWRAPPED] = Text.recorded(profile, "unwrapped")
+    second = found[SECOND] = Text.recorded(profile, "second")
+    english = [category_of(rows) != "language" for rows in (second.trace, second.nodes)]
+    found[ENGLISH] = replace(
+        second, trace=second.trace[english[0]], nodes=second.nodes[english[1]]
+    )
+    return found
+
+
+def category_of(rows: pd.DataFrame) -> pd.Series:
+    """The category of each row of the second set."""
+    return rows["prompt_id"].str.split("-").str[1]
 
 
 def asked(sets: Mapping[str, Text], question: Question) -> dict[str, stats.Draws]:
@@ -66,7 +78,7 @@ def orders(draws: Mapping[str, stats.Draws], what: Any = IT) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["set", "order", "share"])
 
 
-def verdict(found: pd.DataFrame) -> str:
+def order_verdict(found: pd.DataFrame) -> str:
     """What `orders` says of the first set's order: 'holds' on other prompts where more than 97.5 %
     of each other set's resamples have it, 'does not hold' where fewer than 2.5 % of one's have.
     """
@@ -89,8 +101,7 @@ def effect_of_words(sets: Mapping[str, Text], question: Question) -> Estimates:
 def by_category(second: Text, question: Question) -> Estimates:
     """The number in each category of the second set: category, estimate, low, high, n_prompts."""
     rows, of = question(second)
-    category = rows["prompt_id"].str.split("-").str[1]
-    found = stats.by_domain(rows.assign(domain=category), of)
+    found = stats.by_domain(rows.assign(domain=category_of(rows)), of)
     found = found[~found["domain"].isin([ALL, POOLED])].drop(columns="estimator")
     found = found.rename(columns={"domain": "category"})
     found = found.sort_values("estimate", ascending=False, ignore_index=True)
