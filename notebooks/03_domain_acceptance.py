@@ -444,6 +444,7 @@ ctx.say(f"On other prompts, {transfer}; the others are not told apart there.")
 # problems.
 
 # %%
+alone = ""
 if prompt_sets.UNWRAPPED in sets:
     words = prompt_sets.effect_of_words(sets, hits)
     means = {
@@ -454,7 +455,8 @@ if prompt_sets.UNWRAPPED in sets:
     for row in words.rows():
         assert np.isclose(row.estimate, by_hand[row.domain])
     ctx.export(words, "words-around")
-    ctx.say(f"With the words around a problem `hit[1]` is higher by {words.listed()}.")
+    alone = f"With the words around a problem `hit[1]` is higher by {words.listed()}. "
+    ctx.say(alone)
 
 # %%
 categories = prompt_sets.by_category(sets[prompt_sets.SECOND], hits)
@@ -474,9 +476,9 @@ depends = "it does" if told["hit[1], T = 0"] else "that cannot be told"
 # %%
 ctx.answer(
     f"The order of the domains {prompt_sets.order_verdict(orders_of)} on other prompts: by "
-    f"`hit[1]` at T = 0 on `{ctx.profile.name}` it is {first.order} ({levels_of[first.set]}) in their own "
-    f"form, and, with the share of resamples that give this order, {', '.join(there)}. "
-    f"Of what the first tells apart, {transfer}. On the first set {depends}: "
+    f"`hit[1]` at T = 0 on `{ctx.profile.name}` it is {first.order} ({levels_of[first.set]}) in "
+    f"their own form, and, with the share of resamples that give this order, {', '.join(there)}. "
+    f"{alone}Of what the first tells apart, {transfer}. On the first set {depends}: "
     f"`hit[1]` runs from {hit.at(domain=least)} ({least}) to {hit.at(domain=best)} ({best}), the "
     f"paper's `published_alpha` from {published_alpha.at(domain=least)} to "
     f"{published_alpha.at(domain=best)}; each of the {len(orders)} estimators tells at least "

@@ -373,10 +373,11 @@ ctx.plot(
     elsewhere,
     x="set",
     columns="quantity",
-    kind="points",
+    kind="bars",
     x_label="",
     y=f"contrast of {domain}",
     share_y=False,
+    height=1.6,
     reference=0,
     slug="other-prompts",
     caption=f"{domain} minus the mean of the other domains on each set of prompts, with 95 % "
