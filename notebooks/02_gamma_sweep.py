@@ -251,7 +251,7 @@ by_set = prompt_sets.by_set(of_sets, gamma, digits=2)
 ctx.table(by_set.wide("set", "domain"), "other-prompts")
 
 # %%
-for row in prompt_sets.orders(of_sets, gamma).itertuples():
+for row in prompt_sets.domain_orders(of_sets, gamma).itertuples():
     ctx.say(
         f"* {row.set}: {row.order}; in {row.share:.0%} of the resamples the order is that of the "
         "first set."

@@ -411,7 +411,7 @@ ctx.plot(
 )
 
 # %%
-orders_of = prompt_sets.orders(draws)
+orders_of = prompt_sets.domain_orders(draws)
 ctx.table(orders_of, "other-orders", 2)
 
 # %% [markdown]

@@ -31,7 +31,9 @@ def test_orders_and_how_often_they_are_the_first_sets():
     near = rows_of({"code": 0.5, "math": 0.5, "chat": 0.1}, seed=3)
     turned = rows_of({"code": 0.9, "math": 0.5, "chat": 0.1}, seed=4)
     sets = {"far": far, "near": near, "turned": turned}
-    found = prompt_sets.orders(prompt_sets.asked(sets, lambda rows: (rows, MEAN)))
+    found = prompt_sets.domain_orders(
+        prompt_sets.asked(sets, lambda rows: (rows, MEAN))
+    )
     found = found.set_index("set")
     assert found["order"]["far"] == "math > code > chat"
     assert found["order"]["turned"] == "code > math > chat"

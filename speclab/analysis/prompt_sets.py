@@ -64,7 +64,7 @@ def by_set(
     return Estimates.stacked(rows, "set", digits).without(domain=[ALL, POOLED])
 
 
-def orders(draws: Mapping[str, stats.Draws], what: Any = IT) -> pd.DataFrame:
+def domain_orders(draws: Mapping[str, stats.Draws], what: Any = IT) -> pd.DataFrame:
     """By set: its order of the domains, highest first, and the `share` of its resamples in which
     that is the first set's order.
     """
@@ -79,8 +79,8 @@ def orders(draws: Mapping[str, stats.Draws], what: Any = IT) -> pd.DataFrame:
 
 
 def order_verdict(found: pd.DataFrame) -> str:
-    """What `orders` says of the first set's order: 'holds' on other prompts where more than 97.5 %
-    of each other set's resamples have it, 'does not hold' where fewer than 2.5 % of one's have.
+    """What `domain_orders` says of the first set's order: 'holds' on other prompts where more than
+    97.5 % of each other set's resamples have it, 'does not hold' where fewer than 2.5 % of one's.
     """
     least = found["share"].iloc[1:].min()
     if least < 0.025:
