@@ -444,7 +444,6 @@ ctx.say(f"On other prompts, {transfer}; the others are not told apart there.")
 # problems.
 
 # %%
-alone = ""
 if prompt_sets.UNWRAPPED in sets:
     words = prompt_sets.effect_of_words(sets, hits)
     means = {
@@ -455,8 +454,7 @@ if prompt_sets.UNWRAPPED in sets:
     for row in words.rows():
         assert np.isclose(row.estimate, by_hand[row.domain])
     ctx.export(words, "words-around")
-    alone = f"With the words around a problem `hit[1]` is higher by {words.listed()}. "
-    ctx.say(alone)
+    ctx.say(f"With the words around a problem `hit[1]` is higher by {words.listed()}.")
 
 # %%
 categories = prompt_sets.by_category(sets[prompt_sets.SECOND], hits)
@@ -468,22 +466,18 @@ hit = by_domain.at(name="hit[1], T = 0")
 ranked = hit.frame.sort_values("estimate")["domain"]
 least, best = ranked.iloc[0], ranked.iloc[-1]
 first, *others = orders_of.itertuples()
-there = [
-    f"{row.set} {row.order} ({row.share:.0%}; {levels_of[row.set]})" for row in others
-]
+there = [f"{row.set} {row.order} ({levels_of[row.set]})" for row in others]
 depends = "it does" if told["hit[1], T = 0"] else "that cannot be told"
 
 # %%
 ctx.answer(
     f"The order of the domains {prompt_sets.order_verdict(orders_of)} on other prompts: by "
     f"`hit[1]` at T = 0 on `{ctx.profile.name}` it is {first.order} ({levels_of[first.set]}) in "
-    f"their own form, and, with the share of resamples that give this order, {', '.join(there)}. "
-    f"{alone}Of what the first tells apart, {transfer}. On the first set {depends}: "
-    f"`hit[1]` runs from {hit.at(domain=least)} ({least}) to {hit.at(domain=best)} ({best}), the "
-    f"paper's `published_alpha` from {published_alpha.at(domain=least)} to "
-    f"{published_alpha.at(domain=best)}; each of the {len(orders)} estimators tells at least "
-    f"{told.min()} of the {pairs} pairs of prompt sets apart, and "
-    f"{'some are' if turned else 'none is'} told apart in opposite ways by two of them. "
+    f"their own form, {', '.join(there)}. Of what the first tells apart, {transfer}. On the first "
+    f"set {depends}, by each of {len(orders)} estimators for at least {told.min()} of the {pairs} "
+    f"pairs, {'some' if turned else 'none'} in opposite ways by two of them; the paper's "
+    f"`published_alpha` runs from {published_alpha.at(domain=least)} ({least}) to "
+    f"{published_alpha.at(domain=best)} ({best}). "
     f"The set explains {of_three} % of what differs between prompts at T = 1."
 )
 
