@@ -1,5 +1,4 @@
-"""How sure: a text that is cut against a shorter one, and what a draft had seen.
-"""
+"""How sure: a text that is cut against a shorter one, and what a draft had seen."""
 
 import pandas as pd
 import pytest
