@@ -98,7 +98,7 @@ new_tokens: int = 32  # 2 to 65536; at most, of each timed text
 # of each text by each method, in orders swapped from text to text; the median counts
 repeats: int = 2  # 1 to 100
 pass_repeats: int = 9  # 3 to 1000; of each single pass
-gammas: list = [1, 4, 8]  # 1 to 64; the chains that are timed, and the one of section 3
+gammas: list = [1, 4, 8]  # 1 to 64; the chains that are timed
 # nodes of the trees that are compared with the paper's 2 + 4 + 2
 budget: int = 8  # 1 to 64
 # depth and branches of the dynamic tree of `budget` nodes
@@ -368,7 +368,7 @@ assert np.isclose(measured_by_hand, table["speedup"][first])
 drafted = table.drop(index="plain")
 most = drafted["block_efficiency"].idxmax()
 fastest, lead = choose.leader(speed.drop(columns="plain"), len(timed))
-crown = f"{fastest} was fastest, {gain.at(method=fastest)} times plain decoding; {lead}"
+crown = f"{fastest} was fastest, {gain.at(method=fastest)} times plain; {lead}"
 
 # %%
 both_ways = {
