@@ -164,7 +164,8 @@ ctx.say(
 # ## 3. What the target writes
 # The first prompt of each domain, continued by the target alone, greedily: the most likely token at
 # every step (this is called temperature T = 0), until it writes its end mark or the limit is
-# reached. Speculative decoding will write exactly this. Two of them are shown; ▌ stands between the end of what the user wrote and the continuation.
+# reached. Speculative decoding will write exactly this. Two of them are shown; ▌ stands
+# between the end of what the user wrote and the continuation.
 
 # %%
 limits = settings.max_new_tokens, pair.stop_ids, study.GREEDY, settings.seed
