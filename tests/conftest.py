@@ -48,13 +48,13 @@ def one_thread():
 
 
 def save_random_llama(
-    folder: Path,
-    seed: int,
-    vocab: int = 40,
-    layers: int = 2,
-    kv_heads: int = 2,
+    folder,
+    seed,
+    vocab=40,
+    layers=2,
+    kv_heads=2,
     **changes,
-) -> Path:
+):
     """A Llama with wide random weights (default initialisation would make mask tests blind) and a
     byte tokenizer of `vocab` ids.
     """
@@ -95,13 +95,13 @@ def save_random_llama(
 
 
 def save_trimmed_draft(
-    folder: Path,
-    base: Path,
-    kept: tuple[int, ...],
-    own: bool = False,
-    dtype: torch.dtype = torch.float16,
-    vocab: int = 40,
-) -> Path:
+    folder,
+    base,
+    kept,
+    own=False,
+    dtype=torch.float16,
+    vocab=40,
+):
     """A random draft that says the tokens of `kept`; it reads by the embedding of `base`, or by its
     `own` and with a tokenizer of its own.
     """
@@ -187,7 +187,7 @@ def run_copy(short_run, tmp_path):
     return Path(shutil.copytree(short_run.folder, tmp_path / "copy"))
 
 
-def tables(folder: Path) -> list[bytes]:
+def tables(folder):
     """The tables of a run folder, byte by byte."""
     return [(folder / f"{name}.parquet").read_bytes() for name in ("trace", "nodes")]
 

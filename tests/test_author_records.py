@@ -15,7 +15,7 @@ import pytest
 
 from speclab import score
 from speclab.__main__ import main
-from speclab.fetch import FetchError, Published
+from speclab.fetch import FetchError
 from speclab.studies.paper_audit import author_records, claims, measures
 
 RECORDS = Path(__file__).resolve().parents[2] / "shared" / "paper" / "author_records"
@@ -28,7 +28,7 @@ NAME = "raw_records_20260411_000001.csv"
 FILE = {NAME: hashlib.sha1(b"blob 102400\0" + CONTENT).hexdigest()}
 
 
-def author_rows(sample="he/0", position=0) -> pd.DataFrame:
+def author_rows(sample="he/0", position=0):
     """Two root children, two children of the first, one of its second child; the fourth row's
     probability is NaN.
     """
@@ -91,12 +91,12 @@ def server():
     book.server_close()
 
 
-def source(server, files=FILE) -> Published:
+def source(server, files=FILE):
     """The authors' source, were it that server."""
     return replace(author_records.SOURCE, base=server.base, files=files)
 
 
-def names(folder: Path) -> list[str]:
+def names(folder):
     return sorted(path.name for path in folder.glob("*"))
 
 
@@ -158,7 +158,7 @@ def test_records_that_bear_a_known_name_must_be_the_public_file(tmp_path):
 # ---- one file ------------------------------------------------------------------------------------
 
 
-def read(folder: Path, *runs: pd.DataFrame) -> dict[str, author_records.AuthorRecords]:
+def read(folder, *runs):
     """Records of runs 000000, 000001, … written as the authors' files are."""
     for number, rows in enumerate(runs):
         rows.to_csv(folder / f"{number:06d}.csv", index=False)

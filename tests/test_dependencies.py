@@ -7,7 +7,6 @@ import ast
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -91,7 +90,7 @@ for module in modules:
 """
 
 
-def dragged_in(modules: list[str]) -> dict[str, set[str]]:
+def dragged_in(modules):
     """The heavy libraries that are loaded once a module of speclab is imported where none of the
     kit is; by module.
     """
@@ -104,7 +103,7 @@ def dragged_in(modules: list[str]) -> dict[str, set[str]]:
     return {module: set(found[f"speclab.{module}"]) for module in modules}
 
 
-def imported(path: Path) -> set[str]:
+def imported(path):
     """Top-level names of all that a file imports, wherever in the file, but for annotations only
     (`if TYPE_CHECKING`).
     """
@@ -170,7 +169,7 @@ LAZY = {
 }
 
 
-def imports_of(path: Path) -> list[tuple[str, bool]]:
+def imports_of(path):
     """Dotted speclab modules that a file imports (without the package's name), and whether at its
     top.
     """
@@ -196,13 +195,13 @@ def imports_of(path: Path) -> list[tuple[str, bool]]:
     return found
 
 
-def room_of(module: str) -> str:
+def room_of(module):
     """The room that a dotted module or name lives in."""
     head = module.partition(".")[0]
     return head if head in MAY_IMPORT else "core"
 
 
-def wrong_imports(module: str, path: Path) -> list[str]:
+def wrong_imports(module, path):
     """Imports of a module that its room may not make, as sentences."""
     here, wrong = room_of(module), []
     for name, at_top in imports_of(path):

@@ -8,8 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import click
 import pytest
@@ -32,23 +30,23 @@ max_new_tokens: 4
 """
 
 
-def half(content: bytes) -> bytes:
+def half(content):
     """The first half of a file."""
     return content[: len(content) // 2]
 
 
-def flipped(content: bytes) -> bytes:
+def flipped(content):
     """A file with one bit of its middle byte turned."""
     middle = len(content) // 2
     return content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :]
 
 
-def damage(path: Path, recipe: Callable) -> None:
+def damage(path, recipe):
     """Change a file by a recipe."""
     path.write_bytes(recipe(path.read_bytes()))
 
 
-def contents(folder: Path) -> dict[Path, bytes | None]:
+def contents(folder):
     """The files and folders below a folder."""
     paths = folder.rglob("*")
     return {path: path.read_bytes() if path.is_file() else None for path in paths}
@@ -60,7 +58,7 @@ def refused(place, capsys):
     nothing is written.
     """
 
-    def check(command: str, word: str) -> None:
+    def check(command, word):
         before = contents(place)
         assert main(shlex.split(command)) == 2
         said = capsys.readouterr().err
@@ -267,7 +265,7 @@ def test_an_error_is_a_line_and_a_mistake_of_ours_is_none(
         main(["doctor"])
 
 
-def python(*arguments: str) -> subprocess.CompletedProcess:
+def python(*arguments):
     """A Python of its own in the repository's folder."""
     command = [sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)

@@ -24,7 +24,7 @@ FRAME = pd.DataFrame(
 )
 
 
-def picture(seed: int = 0):
+def picture(seed=0):
     figures.use_style()
     figure, axes = figures.subplots(width=figures.ONE_COLUMN, height=2)
     axes.plot(np.random.default_rng(seed).random(20), label="$p$")

@@ -157,7 +157,7 @@ def test_without_spread_lag1_is_undefined(rank):
 # ---- the Markov chain ----------------------------------------------------------------------------
 
 
-def enumerated(hit: float, miss: float, gamma: int) -> float:
+def enumerated(hit, miss, gamma):
     """Visited blocks by brute force: all outcomes of gamma + 1 positions from either state, then
     the stationary share of the states.
     """

@@ -21,7 +21,7 @@ from speclab.tree import static_tree
 TREE = static_tree(3, 2, 8)
 
 
-def recorded(max_new_tokens, prompts=20) -> Text:
+def recorded(max_new_tokens, prompts=20):
     """Greedy texts of the toy pair; those of 8 new tokens are the beginnings of those of 16."""
     ids = [
         EncodedPrompt(

@@ -10,7 +10,7 @@ from speclab.models.lean import LeanBody, knows
 from speclab.models.model import LanguageModel
 
 
-def network(kind: str = "Llama", **changes):
+def network(kind="Llama", **changes):
     torch.manual_seed(0)
     small = {
         **{

@@ -23,7 +23,7 @@ from speclab.tree import chain
 SHIPPED = ROOT / "data" / "traces" / "smollm"
 
 
-def trace_of(**texts) -> pd.DataFrame:
+def trace_of(**texts):
     """A trace of draft ranks, prompt by prompt; the domain is the first letter of the prompt."""
     return pd.concat(
         [
@@ -35,7 +35,7 @@ def trace_of(**texts) -> pd.DataFrame:
     )
 
 
-def random_trace() -> pd.DataFrame:
+def random_trace():
     """Texts of unequal lengths, with the ratios of a sampled text beside the ranks."""
     rng = np.random.default_rng(0)
     lengths = enumerate(rng.integers(1, 40, 12))

@@ -12,11 +12,11 @@ from speclab.show import tables
 KEYS = {"task_type": "domain", "position_bin": "bin"}
 
 
-def run_file(name: str) -> pd.DataFrame:
+def run_file(name):
     return pd.read_csv(published.DATA / f"run_{name}.csv").rename(columns=KEYS)
 
 
-def cell_totals(cells: pd.DataFrame, by: str, m: int) -> np.ndarray:
+def cell_totals(cells, by, m):
     """(domains, 2m): sums and counts of alpha by depth, as `ratio_by_depth.columns` would add them
     up.
     """

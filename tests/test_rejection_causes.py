@@ -18,7 +18,7 @@ SAID = 100  # tokens that the draft can say
 WORDS = ("7", " =", "for", " the", "ly", "\n")
 
 
-def trace_of(texts, domains=("chat",), copies=5, **columns) -> pd.DataFrame:
+def trace_of(texts, domains=("chat",), copies=5, **columns):
     """A trace with `copies` prompts of each (domain, text), all alike; a text is a list of draft
     ranks; other columns are lists too.
     """
@@ -48,18 +48,18 @@ def trace_of(texts, domains=("chat",), copies=5, **columns) -> pd.DataFrame:
     )
 
 
-def labelled(trace, strings=("a", "b"), prompt=(0,), **options) -> pd.DataFrame:
+def labelled(trace, strings=("a", "b"), prompt=(0,), **options):
     text = Text(*kind_of(0.0), score.with_hits(trace), nodes=pd.DataFrame())
     given = dict.fromkeys(trace["prompt_id"], prompt)
     return causes.label(text, strings, given, SAID, **options)
 
 
-def pooled(found, quantity="gain", domain="pooled") -> pd.Series:
+def pooled(found, quantity="gain", domain="pooled"):
     rows = found[(found["domain"] == domain) & (found["quantity"] == quantity)]
     return rows.set_index("cause")["estimate"]
 
 
-def random_trace(seed=0, prompts=12, longest=40) -> pd.DataFrame:
+def random_trace(seed=0, prompts=12, longest=40):
     rng = np.random.default_rng(seed)
     parts = []
     for i in range(prompts):

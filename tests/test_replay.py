@@ -39,7 +39,7 @@ COUNTS = ["blocks", "drafted", "accepted", "emitted", "truncated"]
 SIZES = [("b", 30), ("a", 1), ("c", 17)]  # texts: prompt, tokens
 
 
-def as_trace(texts: dict[str, dict[str, list]], domain: str = "code") -> pd.DataFrame:
+def as_trace(texts, domain="code"):
     """{prompt: {column: values}} as a trace."""
     parts = [
         pd.DataFrame(
@@ -55,13 +55,13 @@ def as_trace(texts: dict[str, dict[str, list]], domain: str = "code") -> pd.Data
     return pd.concat(parts, ignore_index=True)
 
 
-def of_pairs(pairs: list) -> dict[str, tuple]:
+def of_pairs(pairs):
     """Columns of the (p, q) of each token."""
     p, q = zip(*pairs, strict=True)
     return {"p_token": p, "q_token": q}
 
 
-def ranks(*values: int, prompt: str = "a", domain: str = "code") -> pd.DataFrame:
+def ranks(*values, prompt="a", domain="code"):
     return as_trace({prompt: {"draft_rank": list(values)}}, domain)
 
 
@@ -166,17 +166,17 @@ class GreedyToy:
     often right.
     """
 
-    def __init__(self, seed: int):
+    def __init__(self, seed):
         self.seed = seed
 
-    def _rng(self, prefix: tuple, salt: int):
+    def _rng(self, prefix, salt):
         return np.random.default_rng([self.seed, salt, len(prefix), *prefix])
 
-    def target(self, prefix: tuple) -> int:
+    def target(self, prefix):
         rng = self._rng(prefix, 1)
         return EOS if rng.random() < 0.04 else int(rng.integers(1, 6))
 
-    def draft(self, prefix: tuple) -> list[int]:
+    def draft(self, prefix):
         rng = self._rng(prefix, 2)
         ranking = rng.permutation(6).tolist()
         if rng.random() < 0.6:
@@ -184,13 +184,13 @@ class GreedyToy:
             ranking.insert(0, self.target(prefix))
         return ranking
 
-    def text(self, limit: int) -> tuple:
+    def text(self, limit):
         text = ()
         while len(text) < limit and EOS not in text:
             text += (self.target(text),)
         return text
 
-    def trace(self, limit: int) -> dict[str, list]:
+    def trace(self, limit):
         text = self.text(limit)
         return {
             "token": list(text),
@@ -200,7 +200,7 @@ class GreedyToy:
         }
 
 
-def literal_decoder(toy: GreedyToy, tree: Tree, limit: int) -> list[tuple[int, int]]:
+def literal_decoder(toy, tree, limit):
     """(start, emitted) of each target pass: draft every node, keep the longest path the target
     agrees with, add its own token.
     """
@@ -256,17 +256,17 @@ class SampledToy:
     `with_eos`.
     """
 
-    def __init__(self, seed: int, with_eos: bool = False):
+    def __init__(self, seed, with_eos=False):
         self.seed, self.with_eos = seed, with_eos
 
-    def pq(self, prefix: tuple) -> tuple[np.ndarray, np.ndarray]:
+    def pq(self, prefix):
         rng = np.random.default_rng([self.seed, len(prefix), *prefix])
         return rng.dirichlet([0.7] * 3), rng.dirichlet([0.7] * 3)
 
-    def ended(self, text: tuple, limit: int) -> bool:
+    def ended(self, text, limit):
         return len(text) == limit or (self.with_eos and EOS in text)
 
-    def texts(self, limit: int, text: tuple = (), prob: float = 1.0):
+    def texts(self, limit, text=(), prob=1.0):
         """Every text with its probability under the target."""
         if self.ended(text, limit):
             yield text, prob
@@ -277,7 +277,7 @@ class SampledToy:
                 )
 
 
-def sampled_trace(toy: SampledToy, limit: int) -> tuple[pd.DataFrame, pd.Series]:
+def sampled_trace(toy, limit):
     """Every text, and its probability by name (the tokens as a string)."""
     columns, prob = {}, {}
     for text, prob[str(text)] in toy.texts(limit):
@@ -286,12 +286,12 @@ def sampled_trace(toy: SampledToy, limit: int) -> tuple[pd.DataFrame, pd.Series]
     return as_trace(columns), pd.Series(prob)
 
 
-def one_block(toy: SampledToy, text: tuple, gamma: int, limit: int):
+def one_block(toy, text, gamma, limit):
     """Every outcome of one pass of speculative sampling: (probability, accepted drafts, text after
     it). Written from the rule itself.
     """
 
-    def go(path: tuple, prob: float):
+    def go(path, prob):
         p, q = toy.pq(text + path)
         if toy.ended(text + path, limit):
             yield prob, len(path), text + path
@@ -315,9 +315,7 @@ def one_block(toy: SampledToy, text: tuple, gamma: int, limit: int):
     yield from go((), 1.0)
 
 
-def decode_exactly(
-    toy: SampledToy, gamma: int, limit: int
-) -> tuple[float, float, float, dict[tuple, float]]:
+def decode_exactly(toy, gamma, limit):
     """Expected passes, accepted tokens and cut blocks of a whole decode, and the distribution of
     its text.
     """
@@ -390,7 +388,7 @@ def test_point_mass_tree_over_sampled_text():
         }
     )
 
-    def passes(text: tuple) -> float:
+    def passes(text):
         if len(text) == limit:
             return 0.0
         total, frontier = 1.0, [((), 1.0)]
@@ -507,7 +505,7 @@ def test_larger_gamma_never_accepts_less_and_sampled_agrees_at_certainty(lists, 
 # ---------------------------------------------------------------- frames
 
 
-def two_domains() -> pd.DataFrame:
+def two_domains():
     return pd.concat(
         [
             ranks(0, 0, 1, 0, prompt="b", domain="math"),

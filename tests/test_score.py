@@ -21,7 +21,7 @@ ALPHA = np.array([0.5, 1.0, 0.2, 0.4, 0.6, 0.8, 1.0, 0.0])
 
 def tree_nodes(
     target_prob, target_rank, prompt_id="p", position=0, domain="code", draft_prob=0.5
-) -> pd.DataFrame:
+):
     """The paper's tree of 2 + 4 + 2 nodes at one position."""
     frame = pd.DataFrame(
         {
@@ -41,7 +41,7 @@ def tree_nodes(
     return frame.assign(prompt_id=prompt_id, position=position, domain=domain)
 
 
-def hand_nodes() -> pd.DataFrame:
+def hand_nodes():
     """Two positions: the walk accepts nodes 1 and 4 at the first, node 2 alone at the second (node
     7 hangs off a rejected node).
     """
@@ -50,7 +50,7 @@ def hand_nodes() -> pd.DataFrame:
     return pd.concat([first, second], ignore_index=True)
 
 
-def make_run(prompts=6, positions=5, seed=0, shift=0.0) -> SimpleNamespace:
+def make_run(prompts=6, positions=5, seed=0, shift=0.0):
     """A random run of all four domains; `shift` raises the first domain's target probabilities."""
     rng, each = np.random.default_rng(seed), prompts * positions
     domain = np.repeat(score.DOMAINS, each)

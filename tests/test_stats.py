@@ -12,9 +12,7 @@ from speclab import score, stats
 from speclab.analysis import association, significance
 
 
-def clustered(
-    prompts=20, rows=10, effect=1.0, seed=0, domain="code", mean=0.0
-) -> pd.DataFrame:
+def clustered(prompts=20, rows=10, effect=1.0, seed=0, domain="code", mean=0.0):
     """Rows that share a prompt's own level: x = prompt level + noise."""
     rng = np.random.default_rng(seed)
     level = np.repeat(rng.normal(mean, effect, prompts), rows)

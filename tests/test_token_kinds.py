@@ -52,7 +52,7 @@ LINES = [
 ]
 
 
-def trace_of(lines) -> tuple[pd.DataFrame, list[str]]:
+def trace_of(lines):
     strings = sorted({text for _, line in lines for text, _ in line})
     parts = [
         pd.DataFrame(
