@@ -65,7 +65,7 @@ tokens_of_texts = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(tokens_of_texts)
 def test_frequency_elsewhere_is_a_count_over_the_other_prompts(rows):
     trace = pd.DataFrame(rows, columns=["prompt_id", "token"])

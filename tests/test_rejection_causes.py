@@ -232,7 +232,7 @@ def test_other_ranks_may_lose_what_they_do_not_gain():
 positions = st.tuples(st.integers(0, 2), st.booleans(), st.booleans())
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(positions, min_size=1, max_size=40), st.integers(1, 6))
 def test_repairing_more_never_costs_a_chain_a_block(rows, gamma):
     ranks, first, second = (np.array(column) for column in zip(*rows, strict=True))

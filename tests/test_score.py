@@ -144,7 +144,7 @@ def test_point_mass_walk_by_hand():
         score.reach(nodes, "typical")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000))
 def test_reach_equals_a_literal_walk_in_any_row_order(seed):
     rng = np.random.default_rng(seed)

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_choose import trace_of
 
@@ -84,7 +84,6 @@ def event_loop(arrival, service):
 # ---- the queue -----------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0, 5), st.floats(0.01, 5)), min_size=1, max_size=40)
 )

@@ -6,16 +6,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import save_random_llama, save_trimmed_draft
-from enumerate_rules import (
-    World,
-    block,
-    first_tokens,
-    target,
-)
+from enumerate_rules import World
 from safetensors.torch import load_file, save_file
 from test_decode import assert_equal_to_plain_and_replay, assert_plain
 from test_record import assert_columns, assert_equal_records, resampling_of
-from test_verify import kit_step
+from test_verify import assert_lossless, kit_step
 from toy import WORDS, record_block, toy_pair
 
 from speclab.decode import decode
@@ -64,13 +59,6 @@ def outside_best(pair, sampling):
     tables = [PairWorld(pair, prompt, sampling).at("p", ()) for prompt in prompts]
     wanted = (p.argmax() not in KEPT and p.max() > 0.4 for p in tables)
     return next(prompt for prompt, fine in zip(prompts, wanted, strict=True) if fine)
-
-
-def assert_lossless(rule, step, tree, world):
-    emitted = block(rule, step, tree, world)
-    for count in (1, 2, tree.max_depth + 1):
-        found = first_tokens(emitted, world, count)
-        np.testing.assert_allclose(found, target(world, count), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("sampling", [WARM, CUT], ids=["T=1", "top-p"])
