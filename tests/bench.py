@@ -25,7 +25,7 @@ from typing import Any
 import literal
 import pandas as pd
 import torch
-from toy import record_block
+from toy import plain, record_block
 
 from speclab.cost import disturbed
 from speclab.decode import decode_prompt
@@ -83,7 +83,7 @@ def recorder_speed(pair, new, length):
 def literal_speed(pair, new, length):
     """The same of the literal procedure, on STEPS steps of a text."""
     (prompt,) = prompts_of_length(pair, length, 1)
-    (text,) = generate(pair.target, [prompt], new, frozenset(), GREEDY, 0)
+    text = plain(pair, prompt, new)
     stride = new // STEPS
 
     def nodes_at(step):
@@ -183,7 +183,7 @@ def library_lookup(gamma):
 def own_plain(pair, prompt, new):
     """The kit's plain greedy loop."""
     began = time.perf_counter()
-    (text,) = generate(pair.target, [prompt], new, frozenset(), GREEDY, 0)
+    text = plain(pair, prompt, new)
     return Made(text, len(text), time.perf_counter() - began)
 
 
@@ -330,17 +330,17 @@ def seconds_of(work, repeats):
 @contextlib.contextmanager
 def used():
     """(rows, weight) of each product of the kit's projections in a block; attention is left out."""
-    found, plain = [], Projection.__call__
+    found, honest = [], Projection.__call__
 
     def call(self, x):
         found.append((x.numel() // x.shape[-1], self.weight))
-        return plain(self, x)
+        return honest(self, x)
 
     Projection.__call__ = call
     try:
         yield found
     finally:
-        Projection.__call__ = plain
+        Projection.__call__ = honest
 
 
 def token_share(pair, threads):

@@ -35,6 +35,8 @@ import literal
 import numpy as np
 import psutil
 import torch
+from toy import plain as greedy_text
+from toy import table_of
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.initialization import no_init_weights
 
@@ -183,9 +185,7 @@ class Compared:
 
 def rows_of(recorded):
     """Node records, a row each."""
-    columns = {name: values.tolist() for name, values in recorded.nodes.items()}
-    rows = zip(*columns.values(), strict=True)
-    return [dict(zip(columns, row, strict=True)) for row in rows]
+    return table_of(recorded.nodes).to_dict("records")
 
 
 def literal_rows(pair, prompt, text):
@@ -318,12 +318,6 @@ def tiny_profile(**overrides):
 def some_prompts(pair, count):
     """The first `count` prompts of every domain."""
     return encode_prompts(pair.tokenizer, load_prompts("project", count), LONGEST)
-
-
-def greedy_text(pair, prompt, tokens):
-    """The target's own text behind a prompt, written alone."""
-    (text,) = generate(pair.target, [prompt], tokens, pair.stop_ids, GREEDY, 0)
-    return text
 
 
 def recorded(pair, prompt, text, packed=2048):
@@ -667,6 +661,8 @@ CHECKS = {
     "shapes": shapes,
 }
 
+ASKED = [name for name in CHECKS if name != "machine"]
+
 
 def judged(name, settings):
     """One check, whatever comes of it: name, status, what was found, seconds, facts."""
@@ -747,9 +743,8 @@ def options(arguments=None):
     """The command line."""
     top = argparse.ArgumentParser("gpu-check", description=__doc__.split("\n")[0])
     add = top.add_argument
-    checks = [name for name in CHECKS if name != "machine"]
     add("--device", default="auto", help="cuda:0, cuda:1, …, cpu; auto: the first GPU")
-    add("--only", nargs="+", choices=checks, metavar="CHECK", help=", ".join(checks))
+    add("--only", nargs="+", choices=ASKED, metavar="CHECK", help=", ".join(ASKED))
     add("--out", type=Path, default=ROOT / "build" / "gpu-check.json", help="a .json")
     add("--tokens", type=int, help="new tokens of a text")
     add(
@@ -780,7 +775,7 @@ def main(
     asked = asked.on(about["facts"]["device"], about["facts"]["formats"])
     results = {"machine": about, "checks": [], "stopped": True}
     try:
-        for name in given.only or [name for name in CHECKS if name != "machine"]:
+        for name in given.only or ASKED:
             found = run(name, asked)
             results["checks"].append(found)
             save(results, given.out)

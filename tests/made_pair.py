@@ -104,15 +104,13 @@ def _rank(p, token):
     return (p > p[np.arange(len(p)), token][:, None]).sum(axis=1)
 
 
-def made_text(*seeds, prompts=6, length=40, tables=0):
+def made_text(*seeds, **made):
     """Texts of the made pair: greedy, or sampled with these seeds."""
-    made = {"prompts": prompts, "length": length, "tables": tables}
     runs = [made_run(seed, True, **made) for seed in seeds] or [made_run(**made)]
     return Text.of(*runs)
 
 
-def made_pair(prompts=6, length=40, tables=0):
+def made_pair(**made):
     """Texts at T = 0 and at T = 1 (three seeds), and one that stands for T = 0.3."""
-    made = {"prompts": prompts, "length": length, "tables": tables}
     greedy, sampled = made_text(**made), made_text(1, 2, 3, **made)
     return PairTexts(load_profile("tiny"), greedy, sampled, (made_text(4, **made),))

@@ -24,7 +24,7 @@ import pandas as pd
 from speclab import score, stats
 from speclab.analysis.loops import repeats
 from speclab.analysis.texts import SEEDS, Text
-from speclab.ops import metrics
+from speclab.ops import metrics, plan
 from speclab.profiles import ROOT, load_profile, profile_names
 from speclab.prompts import DOMAINS
 from speclab.replay import prompt_sums
@@ -84,14 +84,6 @@ def recording(pair, root):
     }
 
 
-def lines_of(figures):
-    """The exported tables that are read of a pair without committed figures, line by line."""
-    return {
-        name: (figures / f"{name}.csv").read_text("utf-8").splitlines()
-        for name in OF_PAPER
-    }
-
-
 def read(path):
     """A JSON file."""
     return json.loads(path.read_text(encoding="utf-8"))
@@ -110,7 +102,11 @@ def measure(alone=None, tests_s=None):
     bench = ROOT / "build" / "bench.json"
     found["tiny"]["bench"] = read(bench) if bench.is_file() else known["tiny"]["bench"]
     found["tiny"]["tests_s"] = tests_s or known["tiny"]["tests_s"]
-    found["tiny"]["tables"] = lines_of(ROOT / "figures" / "tiny")
+    tables = {name: ROOT / "figures" / "tiny" / f"{name}.csv" for name in OF_PAPER}
+    lines = {
+        name: path.read_text("utf-8").splitlines() for name, path in tables.items()
+    }
+    found["tiny"]["tables"] = lines  # that notebook 11 reads
     for pair, path in MEASURED.items():
         text = json.dumps(found[pair], indent=1, ensure_ascii=False)
         (ROOT / path).write_text(text + "\n", encoding="utf-8")
@@ -206,16 +202,10 @@ def facts_of(name):
     """A profile's name and description, and what is planned for a T4 where none measured it."""
     profile = load_profile(name)
     facts = {"name": name, "description": profile.description}
-    return facts if name in MEASURED else facts | planned(profile)
-
-
-def planned(profile):
-    """Bytes of a recording, by device."""
-    from speclab.ops import plan
-
+    if name in MEASURED:
+        return facts
     pair = plan.planned_pair(profile)
-    peaks = plan.planned_bytes(profile, pair).values()
-    return {"peaks": list(peaks)}
+    return facts | {"peaks": list(plan.planned_bytes(profile, pair).values())}
 
 
 # ---- README.md, GLOSSARY.md ----------------------------------------------------------------------

@@ -11,6 +11,8 @@ import sys
 
 import click
 import pytest
+from conftest import contents
+from test_faults import DAMAGES
 
 from speclab import runs
 from speclab.__main__ import cli, main
@@ -30,26 +32,9 @@ max_new_tokens: 4
 """
 
 
-def half(content):
-    """The first half of a file."""
-    return content[: len(content) // 2]
-
-
-def flipped(content):
-    """A file with one bit of its middle byte turned."""
-    middle = len(content) // 2
-    return content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :]
-
-
 def damage(path, recipe):
-    """Change a file by a recipe."""
-    path.write_bytes(recipe(path.read_bytes()))
-
-
-def contents(folder):
-    """The files and folders below a folder."""
-    paths = folder.rglob("*")
-    return {path: path.read_bytes() if path.is_file() else None for path in paths}
+    """Change a file as `test_faults` does."""
+    path.write_bytes(DAMAGES[recipe](path.read_bytes()))
 
 
 @pytest.fixture
@@ -195,9 +180,9 @@ def test_verbs_of_runs(command, word, recorded, place, refused):
 @pytest.mark.parametrize(
     ("command", "file", "recipe", "word"),
     [
-        ("metrics run", "manifest.json", half, "manifest.json"),
-        ("metrics run", "trace.parquet", flipped, "trace.parquet"),
-        (AGAIN, "settings.json", half, "other settings"),
+        ("metrics run", "manifest.json", "cut", "manifest.json"),
+        ("metrics run", "trace.parquet", "turned", "trace.parquet"),
+        (AGAIN, "settings.json", "cut", "other settings"),
     ],
 )
 def test_a_damaged_run(command, file, recipe, word, recorded, place, refused):
@@ -214,7 +199,7 @@ def test_the_source_of_weights(place, refused, monkeypatch):
     (place / "target").mkdir()
     for name in ("config.json", "source.json"):
         shutil.copy(ROOT / "data/pairs/smollm/target" / name, place / "target")
-    damage(place / "target" / "source.json", half)
+    damage(place / "target" / "source.json", "cut")
     profile = PROFILE.replace("data/pairs/tiny/target", str(place / "target"))
     (place / "profile.yaml").write_text(profile)
     refused("pair --profile profile.yaml", "source.json")

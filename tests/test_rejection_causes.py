@@ -81,10 +81,6 @@ def frame():
     return labelled(random_trace(), WORDS, prompt=(1, 2, 3))
 
 
-def mended(frame, where):
-    return frame.assign(draft_rank=np.where(where, 0, frame["draft_rank"]))
-
-
 # ---- labels --------------------------------------------------------------------------------------
 
 
@@ -239,7 +235,8 @@ def test_repairing_more_never_costs_a_chain_a_block(rows, gamma):
     trace = trace_of([ranks], copies=1)
 
     def blocks(where):
-        return len(replay.replay(mended(trace, where), gamma))
+        mended = np.where(where, 0, trace["draft_rank"])
+        return len(replay.replay(trace.assign(draft_rank=mended), gamma))
 
     none = blocks(first & False)
     assert none >= blocks(first) >= blocks(first | second)

@@ -10,6 +10,7 @@ import pytest
 from enumerate_rules import STEPS, Behind, World, block, likelihood
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_choose import trace_of
 
 from speclab import score
 from speclab.replay import (
@@ -42,16 +43,11 @@ COUNTS = ["blocks", "drafted", "accepted", "emitted", "truncated"]
 SIZES = [("b", 30), ("a", 1), ("c", 17)]  # texts: prompt, tokens
 
 
-def as_trace(texts, domain="code"):
+def as_trace(texts):
     """{prompt: {column: values}} as a trace."""
     parts = [
-        pd.DataFrame(
-            {
-                "prompt_id": prompt,
-                "domain": domain,
-                "position": range(len(next(iter(columns.values())))),
-                **columns,
-            }
+        pd.DataFrame(columns).assign(
+            prompt_id=prompt, domain="code", position=lambda rows: range(len(rows))
         )
         for prompt, columns in texts.items()
     ]
@@ -64,8 +60,8 @@ def of_pairs(pairs):
     return {"p_token": p, "q_token": q}
 
 
-def ranks(*values, prompt="a", domain="code"):
-    return as_trace({prompt: {"draft_rank": list(values)}}, domain)
+def ranks(*values):
+    return trace_of({"x": ("code", values)})
 
 
 # ---------------------------------------------------------------- by hand
@@ -256,7 +252,8 @@ def decode_exactly(rule, tree, world, limit, stop=None):
     while reach:
         text = min(reach, key=len)
         weight, behind = reach.pop(text), Behind(world, text)
-        for tokens, share in block(rule, STEPS[rule], tree, behind).items():
+        drafted = tree.upto(min(tree.max_depth, limit - len(text)))
+        for tokens, share in block(rule, STEPS[rule], drafted, behind).items():
             after = (*text, *tokens)[:limit]
             if stop in after:
                 after = after[: after.index(stop) + 1]
@@ -418,21 +415,10 @@ def test_larger_gamma_never_accepts_less_and_sampled_agrees_at_certainty(lists, 
 # ---------------------------------------------------------------- frames
 
 
-def two_domains():
-    return pd.concat(
-        [
-            ranks(0, 0, 1, 0, prompt="b", domain="math"),
-            ranks(1, 0, 1, 1, 0, prompt="a", domain="code"),
-            ranks(0, 0, 0, 0, 0, 0, prompt="c", domain="code"),
-        ],
-        ignore_index=True,
-    )
-
-
 def test_sweep_equals_replay_gamma_by_gamma():
-    trace = two_domains().assign(
-        p_token=0.5, q_token=lambda t: 0.5 / (1 + t["draft_rank"])
-    )
+    texts = {"b": ("math", [0, 0, 1, 0]), "a": ("code", [1, 0, 1, 1, 0])}
+    trace = trace_of(texts | {"c": ("code", [0] * 6)})
+    trace = trace.assign(p_token=0.5, q_token=0.5 / (1 + trace["draft_rank"]))
     walks = {"greedy": replay, "point-mass": replay, "rejection": replay_sampled}
     for rule, walk in walks.items():
         swept = chain_sums(trace, (1, 4), rule, "every")
@@ -484,7 +470,7 @@ def test_counted_blocks_are_those_of_the_replay_of_each_rank(shape):
     ],
 )
 def test_a_broken_trace_and_a_wrong_gamma_are_refused(broken, message):
-    trace = ranks(0, 0, 0, prompt="x")
+    trace = ranks(0, 0, 0)
     with pytest.raises(ValueError, match=message):
         replay(trace.assign(**broken), 2)
     with pytest.raises(ValueError, match="gamma=.* whole numbers from 1"):

@@ -5,7 +5,7 @@ does, replayed as it decodes; what is refused.
 import numpy as np
 import pytest
 import torch
-from conftest import save_random_llama, save_trimmed_draft
+from conftest import profile_of, save_random_llama, save_trimmed_draft
 from enumerate_rules import World
 from safetensors.torch import load_file, save_file
 from test_decode import assert_equal_to_plain_and_replay, assert_plain
@@ -18,7 +18,7 @@ from speclab.draft import parse_shape
 from speclab.models import trimmed
 from speclab.models.lean import LeanBody
 from speclab.models.pairs import load_model, load_pair
-from speclab.profiles import ModelSpec, Profile
+from speclab.profiles import ModelSpec
 from speclab.record import record_prompt
 from speclab.sampling import Sampling, probabilities
 from speclab.tree import static_tree
@@ -121,14 +121,6 @@ def test_more_branches_than_the_draft_has_words_are_refused():
 # ---- a saved one, through the loader -------------------------------------------------------------
 
 SAID = tuple(range(1, 40, 3))
-
-
-def profile_of(target_folder, draft_folder, dtype="auto"):
-    specs = [
-        ModelSpec(str(folder), device="cpu", dtype=dtype)
-        for folder in (target_folder, draft_folder)
-    ]
-    return Profile("trimmed", *specs, max_prompt_tokens=128, max_new_tokens=12)
 
 
 @pytest.fixture

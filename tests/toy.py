@@ -5,12 +5,15 @@ tokens, in order of position; and a block of prompts recorded in one call.
 import hashlib
 from types import SimpleNamespace
 
+import pandas as pd
 import torch
 
 from speclab import record
 from speclab.models.model import LanguageModel
 from speclab.models.pairs import Pair
 from speclab.record import generate, record_prompt
+from speclab.sampling import Sampling
+from speclab.tree import chain
 
 WORDS = 10
 
@@ -107,6 +110,24 @@ def record_block(
         record_prompt(pair, prompt, text, tree, sampling, max_packed_tokens)
         for prompt, text in zip(prompts, texts, strict=True)
     ]
+
+
+def plain(pair, prompt, new):
+    """The target's own greedy text behind a prompt."""
+    return generate(pair.target, [prompt], new, pair.stop_ids, Sampling(), 0)[0]
+
+
+def recorded_tables(pair, prompt, text, tree=None):
+    """{"trace", "nodes"}: the record of a prompt over a greedy text, as a run's tables have it."""
+    made = record_prompt(pair, prompt, text, tree or chain(1), Sampling())
+    who = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
+    both = {name: getattr(made, name) for name in ("trace", "nodes")}
+    return {name: table_of(columns).assign(**who) for name, columns in both.items()}
+
+
+def table_of(columns):
+    """Recorded columns as a table."""
+    return pd.DataFrame({name: list(values) for name, values in columns.items()})
 
 
 def let_nodes_see_their_cousins(monkeypatch):
