@@ -505,6 +505,11 @@ def gptq(settings):
 _TOGETHER: list[Any] = []  # of a worker process: where it waits for the other
 
 
+def _meet(barrier):
+    """At the start of a worker (a list's own `append` would be sent with a copy of the list)."""
+    _TOGETHER.append(barrier)
+
+
 def _record_part(job, device, index):
     """A block recorded in a process of its own, both processes at the same time."""
     worker = Worker(job, device)
@@ -522,8 +527,8 @@ def processes(settings):
     blocks = tuple(prompts[:half]), tuple(prompts[half:])
     job = Job(profile, blocks, None, torch.get_num_threads())
     alone, spawn = Worker(job, pair=pair), multiprocessing.get_context("spawn")
-    meet = _TOGETHER.append, (spawn.Barrier(2),)
-    with ProcessPoolExecutor(2, spawn, *meet) as pool:
+    barrier = (spawn.Barrier(2),)
+    with ProcessPoolExecutor(2, spawn, _meet, barrier) as pool:
         asked = [pool.submit(_record_part, job, settings.device, i) for i in (0, 1)]
         done = [one.result() for one in asked]
     found = Compared()
